@@ -1,0 +1,2 @@
+//! The `orate` program.
+fn main() {}
