@@ -1,0 +1,4 @@
+//! Instruction sets behind [`crate::simd::Simd`].
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod x86;

@@ -1,0 +1,295 @@
+//! AVX2+FMA and AVX-512 as [`Simd`] tokens.
+
+use crate::simd::{Kernel, Simd};
+use std::arch::x86_64::*;
+
+/// Proof that AVX2 and FMA were detected.
+#[derive(Clone, Copy, Debug)]
+pub struct Avx2(());
+
+/// Proof that AVX-512 F, BW, VL and DQ were detected.
+#[derive(Clone, Copy, Debug)]
+pub struct Avx512(());
+
+/// # Safety
+/// The machine must have AVX2 and FMA.
+#[target_feature(enable = "avx2,fma")]
+pub(crate) unsafe fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run(Avx2(()))
+}
+
+/// # Safety
+/// The machine must have AVX-512 F, BW, VL and DQ.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma")]
+pub(crate) unsafe fn run_avx512<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run(Avx512(()))
+}
+
+impl Simd for Avx2 {
+    const LANES: usize = 8;
+    const REGISTERS: usize = 16;
+    type V = __m256;
+    type M = __m256;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm256_set1_ps(x) }
+    }
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> Self::V {
+        // SAFETY: the token proves the feature, the caller vouches for the memory.
+        unsafe { _mm256_loadu_ps(p) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, v: Self::V) {
+        // SAFETY: the token proves the feature, the caller vouches for the memory.
+        unsafe { _mm256_storeu_ps(p, v) }
+    }
+    #[inline(always)]
+    fn add(self, a: Self::V, b: Self::V) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm256_add_ps(a, b) }
+    }
+    #[inline(always)]
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm256_sub_ps(a, b) }
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm256_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    fn div(self, a: Self::V, b: Self::V) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm256_div_ps(a, b) }
+    }
+    #[inline(always)]
+    fn min(self, a: Self::V, b: Self::V) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm256_min_ps(a, b) }
+    }
+    #[inline(always)]
+    fn max(self, a: Self::V, b: Self::V) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm256_max_ps(a, b) }
+    }
+    #[inline(always)]
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm256_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    fn sqrt(self, a: Self::V) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm256_sqrt_ps(a) }
+    }
+    #[inline(always)]
+    fn prefetch(self, p: *const f32) {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn load_partial(self, p: *const f32, n: usize) -> Self::V {
+        // SAFETY: the token proves the feature, the caller vouches for the memory.
+        unsafe { _mm256_maskload_ps(p, tail_mask(n)) }
+    }
+    #[inline(always)]
+    unsafe fn store_partial(self, p: *mut f32, v: Self::V, n: usize) {
+        // SAFETY: the token proves the feature, the caller vouches for the memory.
+        unsafe { _mm256_maskstore_ps(p, tail_mask(n), v) }
+    }
+    #[inline(always)]
+    fn round(self, a: Self::V) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a) }
+    }
+    #[inline(always)]
+    fn abs(self, a: Self::V) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm256_andnot_ps(_mm256_set1_ps(-0.0), a) }
+    }
+    #[inline(always)]
+    fn copysign(self, a: Self::V, sign: Self::V) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe {
+            let s = _mm256_set1_ps(-0.0);
+            _mm256_or_ps(_mm256_andnot_ps(s, a), _mm256_and_ps(s, sign))
+        }
+    }
+    #[inline(always)]
+    fn scale_by_power_of_two(self, a: Self::V, n: Self::V) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe {
+            let e = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+            _mm256_mul_ps(a, _mm256_castsi256_ps(_mm256_slli_epi32::<23>(e)))
+        }
+    }
+    #[inline(always)]
+    fn less(self, a: Self::V, b: Self::V) -> Self::M {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm256_cmp_ps::<_CMP_LT_OQ>(a, b) }
+    }
+    #[inline(always)]
+    fn select(self, m: Self::M, a: Self::V, b: Self::V) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm256_blendv_ps(b, a, m) }
+    }
+    #[inline(always)]
+    fn reduce_add(self, a: Self::V) -> f32 {
+        // SAFETY: the token proves that the feature is there.
+        unsafe {
+            let x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+            _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)))
+        }
+    }
+    #[inline(always)]
+    fn reduce_max(self, a: Self::V) -> f32 {
+        // SAFETY: the token proves that the feature is there.
+        unsafe {
+            let x = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+            _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)))
+        }
+    }
+}
+
+impl Simd for Avx512 {
+    const LANES: usize = 16;
+    const REGISTERS: usize = 32;
+    type V = __m512;
+    type M = __mmask16;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm512_set1_ps(x) }
+    }
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> Self::V {
+        // SAFETY: the token proves the feature, the caller vouches for the memory.
+        unsafe { _mm512_loadu_ps(p) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, v: Self::V) {
+        // SAFETY: the token proves the feature, the caller vouches for the memory.
+        unsafe { _mm512_storeu_ps(p, v) }
+    }
+    #[inline(always)]
+    fn add(self, a: Self::V, b: Self::V) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm512_add_ps(a, b) }
+    }
+    #[inline(always)]
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm512_sub_ps(a, b) }
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    fn div(self, a: Self::V, b: Self::V) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm512_div_ps(a, b) }
+    }
+    #[inline(always)]
+    fn min(self, a: Self::V, b: Self::V) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm512_min_ps(a, b) }
+    }
+    #[inline(always)]
+    fn max(self, a: Self::V, b: Self::V) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm512_max_ps(a, b) }
+    }
+    #[inline(always)]
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    fn sqrt(self, a: Self::V) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm512_sqrt_ps(a) }
+    }
+    #[inline(always)]
+    fn prefetch(self, p: *const f32) {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn load_partial(self, p: *const f32, n: usize) -> Self::V {
+        // SAFETY: the token proves the feature, the caller vouches for the memory.
+        unsafe { _mm512_maskz_loadu_ps(lanes_below(n), p) }
+    }
+    #[inline(always)]
+    unsafe fn store_partial(self, p: *mut f32, v: Self::V, n: usize) {
+        // SAFETY: the token proves the feature, the caller vouches for the memory.
+        unsafe { _mm512_mask_storeu_ps(p, lanes_below(n), v) }
+    }
+    #[inline(always)]
+    fn round(self, a: Self::V) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a) }
+    }
+    #[inline(always)]
+    fn abs(self, a: Self::V) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm512_abs_ps(a) }
+    }
+    #[inline(always)]
+    fn copysign(self, a: Self::V, sign: Self::V) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe {
+            let s = _mm512_set1_ps(-0.0);
+            _mm512_or_ps(_mm512_andnot_ps(s, a), _mm512_and_ps(s, sign))
+        }
+    }
+    #[inline(always)]
+    fn scale_by_power_of_two(self, a: Self::V, n: Self::V) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm512_scalef_ps(a, n) }
+    }
+    #[inline(always)]
+    fn less(self, a: Self::V, b: Self::V) -> Self::M {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b) }
+    }
+    #[inline(always)]
+    fn select(self, m: Self::M, a: Self::V, b: Self::V) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm512_mask_blend_ps(m, b, a) }
+    }
+    #[inline(always)]
+    fn reduce_add(self, a: Self::V) -> f32 {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm512_reduce_add_ps(a) }
+    }
+    #[inline(always)]
+    fn reduce_max(self, a: Self::V) -> f32 {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm512_reduce_max_ps(a) }
+    }
+}
+
+#[inline(always)]
+fn lanes_below(n: usize) -> __mmask16 {
+    debug_assert!(n <= 16, "a vector has 16 lanes");
+    ((1u32 << n) - 1) as __mmask16
+}
+
+/// # Safety
+/// The machine must have AVX2.
+#[inline(always)]
+unsafe fn tail_mask(n: usize) -> __m256i {
+    debug_assert!(n <= 8, "a vector has 8 lanes");
+    static MASKS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
+    // SAFETY: `n <= 8`, so eight entries follow index `8 - n`.
+    unsafe { _mm256_loadu_si256(MASKS.as_ptr().add(8 - n).cast()) }
+}

@@ -1,0 +1,112 @@
+//! Which instruction set the kernels use: found at run time, or forced by option or environment.
+
+use crate::simd::{Kernel, Portable};
+
+/// An instruction set that this machine has. Values exist only for sets that were detected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Isa(Level);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Level {
+    Portable,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+/// Environment variable that forces an instruction set: `avx512`, `avx2` or `portable`.
+pub const ISA_VARIABLE: &str = "ORATE_CPU_ISA";
+
+/// An instruction set was asked for that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("CPU instruction set `{asked}` {problem}; this machine can run: {available}")]
+pub struct IsaError {
+    asked: String,
+    problem: &'static str,
+    available: String,
+}
+
+impl Isa {
+    /// Plain Rust; runs everywhere.
+    pub const PORTABLE: Isa = Isa(Level::Portable);
+
+    /// All sets this machine can run, best first.
+    pub fn available() -> Vec<Isa> {
+        let mut found = Vec::new();
+        #[cfg(target_arch = "x86_64")]
+        {
+            if is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("avx512dq")
+            {
+                found.push(Isa(Level::Avx512));
+            }
+            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+                found.push(Isa(Level::Avx2));
+            }
+        }
+        found.push(Isa::PORTABLE);
+        found
+    }
+
+    /// The best set of this machine, or the one that [`ISA_VARIABLE`] names.
+    ///
+    /// # Errors
+    /// The variable names a set that is unknown or that this machine lacks.
+    pub fn detect() -> Result<Isa, IsaError> {
+        match std::env::var(ISA_VARIABLE) {
+            Ok(name) if !name.is_empty() => Isa::named(&name),
+            _ => Ok(Isa::available()[0]),
+        }
+    }
+
+    /// The set called `name`.
+    ///
+    /// # Errors
+    /// The name is unknown, or this machine lacks the set.
+    pub fn named(name: &str) -> Result<Isa, IsaError> {
+        let available = Isa::available();
+        if let Some(isa) = available.iter().find(|i| i.name() == name) {
+            return Ok(*isa);
+        }
+        let known = ["avx512", "avx2", "portable"].contains(&name);
+        Err(IsaError {
+            asked: name.to_owned(),
+            problem: if known { "is not supported by this processor" } else { "is unknown" },
+            available: available.iter().map(|i| i.name()).collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// `avx512`, `avx2` or `portable`.
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            Level::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => "avx512",
+        }
+    }
+
+    /// Runs `kernel` compiled for this instruction set.
+    #[inline]
+    pub fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        match self.0 {
+            Level::Portable => kernel.run(Portable(())),
+            // SAFETY: these levels are only made after the features were detected.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => unsafe { crate::arch::x86::run_avx2(kernel) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => unsafe { crate::arch::x86::run_avx512(kernel) },
+        }
+    }
+}
+
+impl std::fmt::Display for Isa {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,1 @@
+//! One op per file: formula, plain version, fast version, tests.

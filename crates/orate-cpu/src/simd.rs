@@ -1,0 +1,202 @@
+//! One vector type per instruction set, so that each kernel is written once.
+//!
+//! A [`Simd`] token proves that its instruction set was found on this machine: the only way to get one is
+//! [`crate::Isa::detect`] and friends, which is why its methods can be safe to call. Kernels are structs that
+//! implement [`Kernel`]; [`crate::Isa::run`] enters them through a function compiled for the instruction set.
+//!
+//! Everything on the way down (`Kernel::run`, its helpers, the methods here) must be `#[inline(always)]`:
+//! an instruction only becomes one instruction when it is inlined into a function compiled for its feature.
+
+/// Vector arithmetic on `LANES` 32-bit floats.
+///
+/// Methods that take pointers are unsafe as usual; all others are safe because the token exists.
+pub trait Simd: Copy + Send + Sync + 'static {
+    /// Floats in one vector.
+    const LANES: usize;
+    /// Vector registers that the instruction set has; sizes the matrix-product tile.
+    const REGISTERS: usize;
+    /// A vector of floats.
+    type V: Copy;
+    /// The result of a comparison, one truth value per lane.
+    type M: Copy;
+
+    /// All lanes `x`.
+    fn splat(self, x: f32) -> Self::V;
+    /// Reads `LANES` floats.
+    ///
+    /// # Safety
+    /// `p` must be valid for reading `LANES` floats; no alignment is needed.
+    unsafe fn load(self, p: *const f32) -> Self::V;
+    /// Writes `LANES` floats.
+    ///
+    /// # Safety
+    /// `p` must be valid for writing `LANES` floats; no alignment is needed.
+    unsafe fn store(self, p: *mut f32, v: Self::V);
+    /// Reads the first `n <= LANES` floats; the other lanes are zero and their memory is not touched.
+    ///
+    /// # Safety
+    /// `p` must be valid for reading `n` floats.
+    unsafe fn load_partial(self, p: *const f32, n: usize) -> Self::V;
+    /// Writes the first `n <= LANES` lanes only.
+    ///
+    /// # Safety
+    /// `p` must be valid for writing `n` floats.
+    unsafe fn store_partial(self, p: *mut f32, v: Self::V, n: usize);
+    /// `a + b`
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a - b`
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a * b`
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a / b`
+    fn div(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a * b + c`. Rounded once where the hardware has it; the portable path rounds twice.
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// Lane-wise minimum; where `a` is NaN the result is `b`.
+    fn min(self, a: Self::V, b: Self::V) -> Self::V;
+    /// Lane-wise maximum; where `a` is NaN the result is `b`.
+    fn max(self, a: Self::V, b: Self::V) -> Self::V;
+    /// Square root.
+    fn sqrt(self, a: Self::V) -> Self::V;
+    /// Nearest integer, halves to even.
+    fn round(self, a: Self::V) -> Self::V;
+    /// Magnitude.
+    fn abs(self, a: Self::V) -> Self::V;
+    /// The magnitude of `a` with the sign of `sign`.
+    fn copysign(self, a: Self::V, sign: Self::V) -> Self::V;
+    /// `a * 2^n`, where `n` holds whole numbers with a result exponent in the normal range (−126 to 127).
+    fn scale_by_power_of_two(self, a: Self::V, n: Self::V) -> Self::V;
+    /// `a < b`, lane by lane.
+    fn less(self, a: Self::V, b: Self::V) -> Self::M;
+    /// `m ? a : b`
+    fn select(self, m: Self::M, a: Self::V, b: Self::V) -> Self::V;
+    /// Sum of the lanes, in a fixed order.
+    fn reduce_add(self, a: Self::V) -> f32;
+    /// Largest lane.
+    fn reduce_max(self, a: Self::V) -> f32;
+    /// Asks for the cache line at `p` to come into the second-level cache. Never faults.
+    fn prefetch(self, p: *const f32);
+}
+
+/// A piece of work written once for every instruction set.
+pub trait Kernel {
+    /// What the work returns.
+    type Output;
+    /// Does the work. Mark the implementation `#[inline(always)]`.
+    fn run<S: Simd>(self, s: S) -> Self::Output;
+}
+
+/// The portable token: plain Rust, which the compiler turns into whatever the target guarantees.
+#[derive(Clone, Copy, Debug)]
+pub struct Portable(pub(crate) ());
+
+const PORTABLE_LANES: usize = 8;
+
+impl Portable {
+    #[inline(always)]
+    fn zip(a: [f32; 8], b: [f32; 8], f: impl Fn(f32, f32) -> f32) -> [f32; 8] {
+        std::array::from_fn(|i| f(a[i], b[i]))
+    }
+}
+
+impl Simd for Portable {
+    const LANES: usize = PORTABLE_LANES;
+    const REGISTERS: usize = 8;
+    type V = [f32; 8];
+    type M = [bool; 8];
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::V {
+        [x; 8]
+    }
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> Self::V {
+        // SAFETY: the caller vouches for eight floats at `p`.
+        unsafe { p.cast::<[f32; 8]>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, v: Self::V) {
+        // SAFETY: the caller vouches for eight floats at `p`.
+        unsafe { p.cast::<[f32; 8]>().write_unaligned(v) }
+    }
+    #[inline(always)]
+    unsafe fn load_partial(self, p: *const f32, n: usize) -> Self::V {
+        // SAFETY: only indices below `n` are read.
+        std::array::from_fn(|i| if i < n { unsafe { *p.add(i) } } else { 0.0 })
+    }
+    #[inline(always)]
+    unsafe fn store_partial(self, p: *mut f32, v: Self::V, n: usize) {
+        for (i, x) in v.iter().enumerate().take(n) {
+            // SAFETY: only indices below `n` are written.
+            unsafe { *p.add(i) = *x }
+        }
+    }
+    #[inline(always)]
+    fn add(self, a: Self::V, b: Self::V) -> Self::V {
+        Self::zip(a, b, |a, b| a + b)
+    }
+    #[inline(always)]
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V {
+        Self::zip(a, b, |a, b| a - b)
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V {
+        Self::zip(a, b, |a, b| a * b)
+    }
+    #[inline(always)]
+    fn div(self, a: Self::V, b: Self::V) -> Self::V {
+        Self::zip(a, b, |a, b| a / b)
+    }
+    #[inline(always)]
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+        std::array::from_fn(|i| a[i] * b[i] + c[i])
+    }
+    #[inline(always)]
+    fn min(self, a: Self::V, b: Self::V) -> Self::V {
+        Self::zip(a, b, |a, b| if a < b { a } else { b })
+    }
+    #[inline(always)]
+    fn max(self, a: Self::V, b: Self::V) -> Self::V {
+        Self::zip(a, b, |a, b| if a > b { a } else { b })
+    }
+    #[inline(always)]
+    fn sqrt(self, a: Self::V) -> Self::V {
+        a.map(f32::sqrt)
+    }
+    #[inline(always)]
+    fn round(self, a: Self::V) -> Self::V {
+        // Adding and taking away 1.5 * 2^23 rounds |x| < 2^22 to even without a library call.
+        const MAGIC: f32 = 12_582_912.0;
+        a.map(|x| if x.abs() < 4_194_304.0 { (x + MAGIC) - MAGIC } else { x })
+    }
+    #[inline(always)]
+    fn abs(self, a: Self::V) -> Self::V {
+        a.map(f32::abs)
+    }
+    #[inline(always)]
+    fn copysign(self, a: Self::V, sign: Self::V) -> Self::V {
+        Self::zip(a, sign, f32::copysign)
+    }
+    #[inline(always)]
+    fn scale_by_power_of_two(self, a: Self::V, n: Self::V) -> Self::V {
+        Self::zip(a, n, |a, n| a * f32::from_bits((((n as i32) + 127) as u32) << 23))
+    }
+    #[inline(always)]
+    fn less(self, a: Self::V, b: Self::V) -> Self::M {
+        std::array::from_fn(|i| a[i] < b[i])
+    }
+    #[inline(always)]
+    fn select(self, m: Self::M, a: Self::V, b: Self::V) -> Self::V {
+        std::array::from_fn(|i| if m[i] { a[i] } else { b[i] })
+    }
+    #[inline(always)]
+    fn reduce_add(self, a: Self::V) -> f32 {
+        ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]))
+    }
+    #[inline(always)]
+    fn reduce_max(self, a: Self::V) -> f32 {
+        a.iter().fold(f32::NEG_INFINITY, |m, &x| if x > m { x } else { m })
+    }
+    #[inline(always)]
+    fn prefetch(self, _: *const f32) {}
+}
