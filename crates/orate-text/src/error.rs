@@ -1,0 +1,92 @@
+//! The one error type of this crate.
+
+use crate::supertonic::Version;
+
+/// Why a text could not be turned into something a voice can say.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TextError {
+    /// The model was not trained on this language.
+    #[error(
+        "unknown language `{lang}` for Supertonic {version}; choose one of: {}",
+        known.join(" ")
+    )]
+    UnknownLanguage {
+        /// What was asked for.
+        lang: String,
+        /// Which generation of the model was asked.
+        version: Version,
+        /// The codes this version knows.
+        known: Vec<&'static str>,
+    },
+
+    /// The character table is not a JSON list of 32-bit integers.
+    #[error(
+        "the unicode indexer is not a JSON list of integers; \
+         check that the file is the model's own `unicode_indexer.json` and complete"
+    )]
+    IndexerJson(#[source] serde_json::Error),
+
+    /// The character table holds an id that no embedding can have.
+    #[error(
+        "the unicode indexer maps U+{code_point:04X} to {id}, but ids go from -1 (unknown) to {max}; \
+         check that the file is the model's own `unicode_indexer.json`"
+    )]
+    IndexerId {
+        /// Position in the list, which is the code point.
+        code_point: usize,
+        /// The id found there.
+        id: i32,
+        /// The greatest id accepted.
+        max: i32,
+    },
+
+    /// The character table is longer than Unicode.
+    #[error(
+        "the unicode indexer has {len} entries, more than the {max} code points of Unicode; \
+         check that the file is the model's own `unicode_indexer.json`"
+    )]
+    IndexerLength {
+        /// Entries found.
+        len: usize,
+        /// Entries accepted.
+        max: usize,
+    },
+
+    /// The voice has no sound for some characters.
+    #[error(
+        "this voice cannot say {}; \
+         spell them in letters it knows, or use a voice for that language",
+        name_characters(characters)
+    )]
+    Unsupported {
+        /// The characters, each once, in order of code point.
+        characters: Vec<char>,
+    },
+
+    /// There is nothing to say.
+    #[error("the text holds nothing to say; give it at least one letter or digit")]
+    Empty,
+}
+
+/// At most this many characters are named in a message.
+const NAMED: usize = 12;
+
+/// `` `漢` (U+6F22), `字` (U+5B57) and 3 more ``.
+fn name_characters(characters: &[char]) -> String {
+    let mut out = String::new();
+    for (i, &c) in characters.iter().take(NAMED).enumerate() {
+        if i > 0 {
+            out.push_str(", ");
+        }
+        if c.is_control() {
+            out.push_str(&format!("U+{:04X}", u32::from(c)));
+        } else {
+            out.push_str(&format!("`{c}` (U+{:04X})", u32::from(c)));
+        }
+    }
+    if characters.len() > NAMED {
+        out.push_str(&format!(" and {} more", characters.len() - NAMED));
+    }
+    out
+}

@@ -1,0 +1,228 @@
+//! Cutting a text into chunks of whole sentences.
+
+use super::normalize::is_python_space;
+
+/// Endings after which a full stop does not end a sentence (a plain suffix match, as upstream's).
+const NO_SPLIT_AFTER: [&str; 19] = [
+    "Mr.", "Mrs.", "Ms.", "Dr.", "Prof.", "Sr.", "Jr.", "Ph.D.", "etc.", "e.g.", "i.e.", "vs.", "Inc.",
+    "Ltd.", "Co.", "Corp.", "St.", "Ave.", "Blvd.",
+];
+
+/// How [`chunk_with`] cuts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChunkOptions {
+    /// Longest chunk, in code points of the raw text. See [`max_chars`](super::max_chars).
+    pub max_chars: usize,
+    /// Cut sentences longer than `max_chars` as well: after a clause mark if there is one in the
+    /// second half, else at a space, else anywhere. Upstream leaves them whole, but the networks
+    /// take 1000 positions at most.
+    pub split_long: bool,
+}
+
+/// Cuts a text into chunks exactly as the pip package does.
+///
+/// Sentences (ending in `.`, `!` or `?` and whitespace) are packed into chunks of at most
+/// `max_chars` code points. Chunks never span blank lines. A longer sentence stays whole; use
+/// [`chunk_with`] to cut those too. A text of whitespace gives no chunks.
+///
+/// ```
+/// use orate_text::supertonic::chunk;
+///
+/// assert_eq!(chunk("Dr. Who left. Bye!  Ok", 15), ["Dr. Who left.", "Bye! Ok"]);
+/// ```
+#[must_use]
+pub fn chunk(text: &str, max_chars: usize) -> Vec<String> {
+    chunk_with(text, &ChunkOptions { max_chars, split_long: false })
+}
+
+/// [`chunk`], with the choice to cut over-long sentences.
+///
+/// ```
+/// use orate_text::supertonic::{ChunkOptions, chunk_with};
+///
+/// let options = ChunkOptions { max_chars: 16, split_long: true };
+/// assert_eq!(chunk_with("First this, then that happened.", &options), [
+///     "First this,",
+///     "then that",
+///     "happened.",
+/// ]);
+/// ```
+#[must_use]
+pub fn chunk_with(text: &str, options: &ChunkOptions) -> Vec<String> {
+    let max_chars = options.max_chars.max(1);
+    let mut chunks = Vec::new();
+    for paragraph in paragraphs(text) {
+        let mut current = String::new();
+        let mut current_chars = 0;
+        let mut pack = |piece: &str| {
+            let piece_chars = piece.chars().count();
+            // Upstream counts the joining space even for the first sentence of a chunk.
+            if current_chars + piece_chars < max_chars {
+                if !current.is_empty() {
+                    current.push(' ');
+                    current_chars += 1;
+                }
+                current.push_str(piece);
+                current_chars += piece_chars;
+            } else {
+                if !current.is_empty() {
+                    chunks.push(std::mem::take(&mut current));
+                }
+                current.push_str(piece);
+                current_chars = piece_chars;
+            }
+        };
+        for sentence in sentences(paragraph) {
+            if options.split_long {
+                split_long(sentence, max_chars).into_iter().for_each(&mut pack);
+            } else {
+                pack(sentence);
+            }
+        }
+        if !current.is_empty() {
+            chunks.push(current);
+        }
+    }
+    chunks
+}
+
+fn trim(text: &str) -> &str {
+    text.trim_matches(is_python_space)
+}
+
+/// Paragraphs are separated by whitespace that holds two line feeds or more.
+fn paragraphs(text: &str) -> Vec<&str> {
+    let mut out = Vec::new();
+    let mut start = 0;
+    for (run_start, run_end) in space_runs(text) {
+        if text[run_start..run_end].matches('\n').count() >= 2 {
+            out.push(&text[start..run_start]);
+            start = run_end;
+        }
+    }
+    out.push(&text[start..]);
+    out.into_iter().map(trim).filter(|p| !p.is_empty()).collect()
+}
+
+/// Sentences end at whitespace after `.`, `!` or `?`, unless an abbreviation or initial precedes.
+fn sentences(paragraph: &str) -> Vec<&str> {
+    let mut out = Vec::new();
+    let mut start = 0;
+    for (run_start, run_end) in space_runs(paragraph) {
+        let head = &paragraph[..run_start];
+        if head.ends_with(['.', '!', '?']) && !ends_in_abbreviation(head) {
+            out.push(&paragraph[start..run_start]);
+            start = run_end;
+        }
+    }
+    out.push(&paragraph[start..]);
+    out.into_iter().map(trim).filter(|s| !s.is_empty()).collect()
+}
+
+fn ends_in_abbreviation(head: &str) -> bool {
+    if NO_SPLIT_AFTER.iter().any(|ending| head.ends_with(ending)) {
+        return true;
+    }
+    // One ASCII capital and a dot, with no word character in front.
+    let mut back = head.chars().rev();
+    back.next() == Some('.')
+        && back.next().is_some_and(|c| c.is_ascii_uppercase())
+        && !back.next().is_some_and(|c| c.is_alphanumeric() || c == '_')
+}
+
+/// Byte ranges of the whitespace runs.
+fn space_runs(text: &str) -> impl Iterator<Item = (usize, usize)> + '_ {
+    let mut rest_start = 0;
+    std::iter::from_fn(move || {
+        let rest = &text[rest_start..];
+        let start = rest_start + rest.find(is_python_space)?;
+        let run = &text[start..];
+        let end = start + run.find(|c| !is_python_space(c)).unwrap_or(run.len());
+        rest_start = end;
+        Some((start, end))
+    })
+}
+
+/// Cuts one sentence into pieces of at most `max_chars`.
+fn split_long(sentence: &str, max_chars: usize) -> Vec<&str> {
+    let mut out = Vec::new();
+    let mut rest = sentence;
+    // Looks at `max_chars` characters per piece. A cut at a clause mark is taken only from the
+    // second half on, so pieces shrink by half at most and the whole stays linear.
+    while let Some((limit, _)) = rest.char_indices().nth(max_chars) {
+        let window = &rest[..limit];
+        let half = window.char_indices().nth(max_chars / 2).map_or(0, |(i, _)| i);
+        let mut clause = None;
+        let mut space = None;
+        let mut previous = None;
+        for (i, c) in rest.char_indices().take(max_chars + 1) {
+            if is_python_space(c) && i > 0 {
+                space = Some(i);
+                if i >= half && previous.is_some_and(|p| ",;:\u{2013}\u{2014}-)".contains(p)) {
+                    clause = Some(i);
+                }
+            } else if i >= half && i > 0 && previous.is_some_and(is_wide_mark) {
+                clause = Some(i);
+            }
+            previous = Some(c);
+        }
+        let cut = clause.or(space).unwrap_or_else(|| whole_character_cut(rest, limit));
+        out.push(trim(&rest[..cut]));
+        rest = trim(&rest[cut..]);
+    }
+    out.push(rest);
+    out.retain(|piece| !piece.is_empty());
+    out
+}
+
+/// East Asian and Devanagari marks, which no space follows.
+fn is_wide_mark(c: char) -> bool {
+    "\u{3001}\u{3002}\u{FF0C}\u{FF01}\u{FF1F}\u{FF1B}\u{FF1A}\u{0964}\u{060C}\u{061F}".contains(c)
+}
+
+/// The last place at or before `limit` that does not part a combining mark from its letter.
+fn whole_character_cut(text: &str, limit: usize) -> usize {
+    /// More marks than this on one letter are noise.
+    const MAX_MARKS: usize = 8;
+    let follows = |i: usize| text[i..].chars().next();
+    std::iter::once(limit)
+        .chain(text[..limit].char_indices().rev().map(|(i, _)| i).take(MAX_MARKS))
+        .find(|&i| i > 0 && !follows(i).is_some_and(unicode_normalization::char::is_combining_mark))
+        .unwrap_or(limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_sentences_are_cut_only_on_request() {
+        let text = "one two three four five, six seven eight nine ten";
+        assert_eq!(chunk(text, 20), [text]);
+        let options = ChunkOptions { max_chars: 25, split_long: true };
+        assert_eq!(chunk_with(text, &options), ["one two three four five,", "six seven eight nine ten"]);
+    }
+
+    #[test]
+    fn pieces_never_exceed_the_limit_and_lose_only_spaces() {
+        let japanese = "雨がやんだ。湯が沸いた。お茶にしよう！本当？".repeat(9);
+        let no_spaces = "x".repeat(1000);
+        let marks = "e\u{301}".repeat(500);
+        for text in ["a b c d e f g h i j", &japanese, &no_spaces, &marks, " ,,, , "] {
+            for max_chars in [0, 1, 2, 7, 40, 300] {
+                let pieces = chunk_with(text, &ChunkOptions { max_chars, split_long: true });
+                for piece in &pieces {
+                    assert!(piece.chars().count() <= max_chars.max(1), "{max_chars}: {piece:?}");
+                }
+                let squeeze = |s: &str| s.split_whitespace().collect::<String>();
+                assert_eq!(squeeze(&pieces.concat()), squeeze(text));
+            }
+        }
+    }
+
+    #[test]
+    fn a_cut_word_keeps_its_accents() {
+        let pieces = chunk_with(&"e\u{301}".repeat(4), &ChunkOptions { max_chars: 3, split_long: true });
+        assert!(pieces.iter().all(|p| p.starts_with('e')), "{pieces:?}");
+    }
+}

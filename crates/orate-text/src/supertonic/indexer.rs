@@ -1,0 +1,181 @@
+//! The character table: code points to embedding rows.
+
+use std::collections::BTreeSet;
+
+use super::normalize::normalize;
+use crate::TextError;
+
+/// Greatest id accepted in a character table. The published ones stay below 8400; a table that
+/// names a row in the millions is damaged or hostile.
+pub const MAX_ID: i32 = 0x10_FFFF;
+
+/// Most entries a table may have: one for each code point.
+const MAX_LEN: usize = 0x11_0000;
+
+/// What to do with a character the table does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Unknown {
+    /// Report it as [`TextError::Unsupported`], as the pip package does.
+    #[default]
+    Refuse,
+    /// Leave it out.
+    Skip,
+    /// Use the last embedding row, which no character owns. The official example scripts do this
+    /// by accident: they feed -1, and ONNX counts negative rows from the end.
+    LastRow,
+}
+
+/// A model's `unicode_indexer.json`.
+///
+/// ```
+/// use orate_text::supertonic::{UnicodeIndexer, Unknown};
+///
+/// // Knows U+0001 as row 0 and U+0003 as row 1.
+/// let indexer = UnicodeIndexer::from_json(b"[-1, 0, -1, 1]")?;
+/// assert_eq!(indexer.ids("\u{1}\u{2}\u{3}"), [0, -1, 1]);
+/// assert_eq!(indexer.rows(), 3);
+/// assert_eq!(indexer.encode("\u{1}\u{2}", Unknown::Skip)?, [0]);
+/// assert_eq!(indexer.encode("\u{1}\u{2}", Unknown::LastRow)?, [0, 2]);
+/// assert!(indexer.encode("\u{1}\u{2}", Unknown::Refuse).is_err());
+/// # Ok::<(), orate_text::TextError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct UnicodeIndexer {
+    /// Row by code point; -1 is unknown.
+    table: Vec<i32>,
+    max_id: i32,
+}
+
+impl UnicodeIndexer {
+    /// Reads a JSON list of integers, indexed by code point, -1 for unknown.
+    ///
+    /// # Errors
+    ///
+    /// [`TextError::IndexerJson`], [`TextError::IndexerId`] or [`TextError::IndexerLength`].
+    pub fn from_json(json: &[u8]) -> Result<Self, TextError> {
+        let table: Vec<i32> = serde_json::from_slice(json).map_err(TextError::IndexerJson)?;
+        Self::from_table(table)
+    }
+
+    /// Takes the table itself, as some containers store it.
+    ///
+    /// # Errors
+    ///
+    /// [`TextError::IndexerId`] or [`TextError::IndexerLength`].
+    pub fn from_table(table: Vec<i32>) -> Result<Self, TextError> {
+        if table.len() > MAX_LEN {
+            return Err(TextError::IndexerLength { len: table.len(), max: MAX_LEN });
+        }
+        if let Some(code_point) = table.iter().position(|id| !(-1..=MAX_ID).contains(id)) {
+            return Err(TextError::IndexerId { code_point, id: table[code_point], max: MAX_ID });
+        }
+        let max_id = table.iter().copied().max().unwrap_or(-1);
+        Ok(Self { table, max_id })
+    }
+
+    /// The greatest id in the table; -1 if it knows no character.
+    #[must_use]
+    pub fn max_id(&self) -> i32 {
+        self.max_id
+    }
+
+    /// Rows the embedding must have: one for each id, and the last one, which no character owns.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        usize::try_from(self.max_id + 2).unwrap_or(1)
+    }
+
+    /// Whether the table has a row for this very character, without normalising it.
+    #[must_use]
+    pub fn knows(&self, c: char) -> bool {
+        self.id(c) >= 0
+    }
+
+    /// One id per character of a [`prepare`](super::prepare)d text; -1 is unknown.
+    #[must_use]
+    pub fn ids(&self, prepared: &str) -> Vec<i32> {
+        prepared.chars().map(|c| self.id(c)).collect()
+    }
+
+    /// The ids to feed to the networks, with unknown characters treated as `unknown` says.
+    ///
+    /// # Errors
+    ///
+    /// [`TextError::Unsupported`] under [`Unknown::Refuse`]. It names characters of `prepared`,
+    /// where accents stand apart from their letters; check with [`Self::unsupported`] first to
+    /// name those the user typed.
+    pub fn encode(&self, prepared: &str, unknown: Unknown) -> Result<Vec<i32>, TextError> {
+        let mut ids = self.ids(prepared);
+        match unknown {
+            Unknown::Refuse => {
+                let characters: BTreeSet<char> = prepared.chars().filter(|&c| !self.knows(c)).collect();
+                if !characters.is_empty() {
+                    return Err(TextError::Unsupported { characters: characters.into_iter().collect() });
+                }
+            }
+            Unknown::Skip => ids.retain(|&id| id >= 0),
+            Unknown::LastRow => {
+                for id in ids.iter_mut().filter(|id| **id < 0) {
+                    *id = self.max_id + 1;
+                }
+            }
+        }
+        Ok(ids)
+    }
+
+    /// The characters of a raw text that the pip package refuses, in order of code point.
+    ///
+    /// Each is judged alone: normalised, untagged, and refused if any part of it is unknown.
+    #[must_use]
+    pub fn unsupported(&self, text: &str) -> Vec<char> {
+        let distinct: BTreeSet<char> = text.chars().collect();
+        let mut buffer = [0; 4];
+        distinct
+            .into_iter()
+            .filter(|c| normalize(c.encode_utf8(&mut buffer)).chars().any(|part| !self.knows(part)))
+            .collect()
+    }
+
+    fn id(&self, c: char) -> i32 {
+        usize::try_from(u32::from(c)).ok().and_then(|i| self.table.get(i)).copied().unwrap_or(-1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damaged_tables_are_errors() {
+        let cases: [&[u8]; 12] = [
+            b"",
+            b"[",
+            b"{}",
+            b"null",
+            b"[1.5]",
+            b"[\"1\"]",
+            b"[null]",
+            b"[99999999999999999999]",
+            b"[2147483648]",
+            b"[-2]",
+            b"[2000000]",
+            b"\xFF\xFE",
+        ];
+        for json in cases {
+            assert!(UnicodeIndexer::from_json(json).is_err(), "{:?}", String::from_utf8_lossy(json));
+        }
+        assert!(UnicodeIndexer::from_json(&[b'['; 100_000]).is_err());
+        let error = UnicodeIndexer::from_table(vec![0; MAX_LEN + 1]).unwrap_err();
+        assert!(matches!(error, TextError::IndexerLength { .. }));
+    }
+
+    #[test]
+    fn an_empty_table_knows_nothing() {
+        let indexer = UnicodeIndexer::from_json(b"[]").unwrap();
+        assert_eq!((indexer.max_id(), indexer.rows()), (-1, 1));
+        assert_eq!(indexer.ids("a\u{10FFFF}"), [-1, -1]);
+        assert_eq!(indexer.encode("a", Unknown::LastRow).unwrap(), [0]);
+        let error = indexer.encode("a漢", Unknown::Refuse).unwrap_err();
+        assert!(error.to_string().contains("`漢` (U+6F22)"), "{error}");
+    }
+}

@@ -1,0 +1,104 @@
+//! The nine steps of upstream's text normalisation, in upstream's order.
+
+use unicode_normalization::UnicodeNormalization;
+
+/// Blocks whose characters are deleted.
+const EMOJI: [(u32, u32); 12] = [
+    (0x1F600, 0x1F64F),
+    (0x1F300, 0x1F5FF),
+    (0x1F680, 0x1F6FF),
+    (0x1F700, 0x1F77F),
+    (0x1F780, 0x1F7FF),
+    (0x1F800, 0x1F8FF),
+    (0x1F900, 0x1F9FF),
+    (0x1FA00, 0x1FA6F),
+    (0x1FA70, 0x1FAFF),
+    (0x2600, 0x26FF),
+    (0x2700, 0x27BF),
+    (0x1F1E6, 0x1F1FF),
+];
+
+/// Marks that may end a text; any other ending gets a full stop.
+const CLOSERS: &str = ".!?;:,'\")]}\u{2026}\u{3002}\u{300D}\u{300F}\u{3011}\u{3009}\u{300B}\u{203A}\u{BB}";
+
+/// Whether upstream deletes this character as a picture.
+#[must_use]
+pub fn is_emoji(c: char) -> bool {
+    let code = u32::from(c);
+    code >= 0x2600 && EMOJI.iter().any(|&(first, last)| (first..=last).contains(&code))
+}
+
+/// Python's `str.isspace`: Rust's set and the four information separators.
+pub(crate) fn is_python_space(c: char) -> bool {
+    c.is_whitespace() || ('\u{1C}'..='\u{1F}').contains(&c)
+}
+
+/// Text as upstream feeds it to the character table, before language tags.
+///
+/// NFKD comes first, so accents become separate marks and some of the later replacements can no
+/// longer match; that is upstream's behaviour, and the models were trained on it. The result is
+/// never empty: a text with nothing in it becomes `.`.
+///
+/// ```
+/// use orate_text::supertonic::normalize;
+///
+/// assert_eq!(normalize("  “Well” ,  she said"), "\"Well\", she said.");
+/// ```
+#[must_use]
+pub fn normalize(text: &str) -> String {
+    // Steps 1 to 4: decompose, delete pictures, replace or delete single characters.
+    let mut out: String = text.nfkd().filter(|&c| !is_emoji(c)).filter_map(replace_symbol).collect();
+    // Step 5.
+    for (from, to) in [("@", " at "), ("e.g.,", "for example, "), ("i.e.,", "that is, ")] {
+        out = out.replace(from, to);
+    }
+    // Step 6: one space only, one pass per mark, in this order.
+    for from in [" ,", " .", " !", " ?", " ;", " :", " '"] {
+        out = out.replace(from, &from[1..]);
+    }
+    // Steps 7 and 8.
+    out = collapse_spaces(&collapse_quotes(&out));
+    // Step 9.
+    if !out.chars().next_back().is_some_and(|c| CLOSERS.contains(c)) {
+        out.push('.');
+    }
+    out
+}
+
+/// Steps 3 and 4 for one character. Those that NFKD already took apart (U+2011, U+00AF, U+00B4)
+/// stay in the list because upstream's list has them.
+fn replace_symbol(c: char) -> Option<char> {
+    Some(match c {
+        '\u{2013}' | '\u{2011}' | '\u{2014}' => '-',
+        '\u{AF}' | '_' | '[' | ']' | '|' | '/' | '#' | '\u{2192}' | '\u{2190}' => ' ',
+        '\u{201C}' | '\u{201D}' => '"',
+        '\u{2018}' | '\u{2019}' | '\u{B4}' | '`' => '\'',
+        '\u{2665}' | '\u{2606}' | '\u{2661}' | '\u{A9}' | '\\' => return None,
+        other => other,
+    })
+}
+
+/// A run of the same quote becomes one.
+fn collapse_quotes(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut previous = None;
+    for c in text.chars() {
+        if !(matches!(c, '"' | '\'' | '`') && previous == Some(c)) {
+            out.push(c);
+        }
+        previous = Some(c);
+    }
+    out
+}
+
+/// Runs of whitespace become one space, none at either end.
+pub(crate) fn collapse_spaces(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for word in text.split(is_python_space).filter(|word| !word.is_empty()) {
+        if !out.is_empty() {
+            out.push(' ');
+        }
+        out.push_str(word);
+    }
+    out
+}
