@@ -1,1 +1,38 @@
-//! placeholder
+//! Orate's graph: what a network computes, without saying where.
+//!
+//! A network describes itself as a [`Graph`] of typed [`Op`]s for fixed sizes. [`Plan::compile`] fuses, chooses
+//! kernels from a device's table ([`Target`]) and lays out memory; the [`Plan`] prints with [`Plan::explain`]
+//! and is run by an executor. Nothing here touches data, except [`Weight`]s, which are evaluated once at load.
+//!
+//! Axis letters: `B` batch, `T` time, `C` channels, `K` inner and `N` outer width of a product, `H` heads, `D`
+//! head width, `V` rows of a table. Slowest axis first.
+//!
+//! ```
+//! use orate_graph::{Activation, DType, Graph, Weight};
+//! let mut g = Graph::new("mlp");
+//! let x = g.input("x", DType::F32, [1, 10, 64])?;
+//! let h = g.linear(x, Weight::named("up", [64, 256]), Weight::named("up_bias", [256]))?;
+//! let h = g.activate(h, Activation::Gelu)?;
+//! g.output("h", h)?;
+//! assert_eq!(g.shape(h).to_string(), "[1, 10, 256]");
+//! # Ok::<(), orate_graph::GraphError>(())
+//! ```
+
+mod error;
+mod graph;
+mod memory;
+mod op;
+pub mod passes;
+mod plan;
+mod shape;
+mod weight;
+
+pub use error::{GraphError, Result};
+pub use graph::{Buffer, BufferKind, Graph, Node, TAP_PREFIX, Value, ValueInfo};
+pub use memory::{ALIGNMENT, Place};
+pub use op::{
+    Activation, AttentionMask, ConvGeometry, Cost, Epilogue, Factor, Norm, Op, RelativePositions, Scalar,
+};
+pub use plan::{Plan, Roofline, Step, Target};
+pub use shape::{DType, Shape};
+pub use weight::{Tensor, Weight, WeightLoader};

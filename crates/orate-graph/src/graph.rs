@@ -1,0 +1,702 @@
+//! The graph and its builder.
+//!
+//! A graph is a list of nodes in the order they run, each making one value (SSA). Its edges to the outside are
+//! named *buffers*: inputs, outputs and states. A buffer of one name is the same memory in every plan that uses
+//! it, so values pass from network to network without leaving the device.
+
+use crate::op::*;
+use crate::{DType, GraphError, Result, Shape, Weight};
+
+/// A value of one graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Value(pub(crate) u32);
+
+impl Value {
+    /// Index into the graph's values.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// One op applied to values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// What is computed.
+    pub op: Op,
+    /// Operands.
+    pub inputs: Vec<Value>,
+    /// Result.
+    pub output: Value,
+}
+
+/// Type and shape of a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValueInfo {
+    /// Element type.
+    pub dtype: DType,
+    /// Extents.
+    pub shape: Shape,
+    /// The buffer whose content this is, for inputs and states.
+    pub buffer: Option<usize>,
+}
+
+/// How a graph uses a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BufferKind {
+    /// Only read: written by the host or by another plan.
+    Input,
+    /// Only written.
+    Output,
+    /// Read, and replaced when the run ends.
+    State,
+}
+
+/// A named piece of device memory that outlives a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// Name, shared by all plans of a session.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Extents.
+    pub shape: Shape,
+    /// Use in this graph.
+    pub kind: BufferKind,
+}
+
+/// A network for fixed sizes, as data.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Graph {
+    pub(crate) name: String,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) values: Vec<ValueInfo>,
+    pub(crate) buffers: Vec<Buffer>,
+    pub(crate) stores: Vec<(usize, Value)>,
+    pub(crate) scalars: Vec<String>,
+    taps: bool,
+}
+
+/// Prefix of the output buffers that [`Graph::tap`] makes.
+pub const TAP_PREFIX: &str = "tap/";
+
+impl Graph {
+    /// An empty graph.
+    pub fn new(name: impl Into<String>) -> Self {
+        Graph {
+            name: name.into(),
+            nodes: vec![],
+            values: vec![],
+            buffers: vec![],
+            stores: vec![],
+            scalars: vec![],
+            taps: false,
+        }
+    }
+
+    /// Makes [`Graph::tap`] record values, for comparisons with a reference.
+    pub fn with_taps(mut self) -> Self {
+        self.taps = true;
+        self
+    }
+
+    /// Name, for messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Nodes in the order they run.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Buffers, in order of declaration.
+    pub fn buffers(&self) -> &[Buffer] {
+        &self.buffers
+    }
+
+    /// Which value each written buffer holds after a run.
+    pub fn stores(&self) -> &[(usize, Value)] {
+        &self.stores
+    }
+
+    /// Names of the run-time scalars.
+    pub fn scalars(&self) -> &[String] {
+        &self.scalars
+    }
+
+    /// Type and shape of a value.
+    pub fn info(&self, v: Value) -> &ValueInfo {
+        &self.values[v.index()]
+    }
+
+    /// Shape of a value.
+    pub fn shape(&self, v: Value) -> &Shape {
+        &self.info(v).shape
+    }
+
+    fn value(&mut self, dtype: DType, shape: Shape, buffer: Option<usize>) -> Value {
+        self.values.push(ValueInfo { dtype, shape, buffer });
+        Value((self.values.len() - 1) as u32)
+    }
+
+    fn declare(&mut self, name: &str, dtype: DType, shape: Shape, kind: BufferKind) -> Result<usize> {
+        if let Some(i) = self.buffers.iter().position(|b| b.name == name) {
+            let b = &self.buffers[i];
+            return Err(GraphError::Redeclared {
+                graph: self.name.clone(),
+                name: name.to_owned(),
+                first: format!("{:?} {} {}", b.kind, b.dtype, b.shape),
+                second: format!("{kind:?} {dtype} {shape}"),
+            });
+        }
+        self.buffers.push(Buffer { name: name.to_owned(), dtype, shape, kind });
+        Ok(self.buffers.len() - 1)
+    }
+
+    /// A buffer that the run reads.
+    ///
+    /// # Errors
+    /// The name is taken.
+    pub fn input(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Result<Value> {
+        let shape = shape.into();
+        let b = self.declare(name, dtype, shape.clone(), BufferKind::Input)?;
+        Ok(self.value(dtype, shape, Some(b)))
+    }
+
+    /// A buffer that lives across runs; give it its next content with [`Graph::update`].
+    ///
+    /// # Errors
+    /// The name is taken.
+    pub fn state(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Result<Value> {
+        let shape = shape.into();
+        let b = self.declare(name, dtype, shape.clone(), BufferKind::State)?;
+        Ok(self.value(dtype, shape, Some(b)))
+    }
+
+    /// Stores `v` in a state when the run ends.
+    ///
+    /// # Errors
+    /// There is no such state, or its shape differs.
+    pub fn update(&mut self, name: &str, v: Value) -> Result<()> {
+        let found = self.buffers.iter().position(|b| b.name == name && b.kind == BufferKind::State);
+        let info = self.info(v);
+        let got = format!("{} {}", info.dtype, info.shape);
+        let needed = match found.map(|i| &self.buffers[i]) {
+            Some(b) if (b.dtype, &b.shape) == (info.dtype, &info.shape) => None,
+            Some(b) => Some(format!("{} {}", b.dtype, b.shape)),
+            None => Some("a state declared under this name".to_owned()),
+        };
+        match (needed, found) {
+            (None, Some(i)) => {
+                self.stores.push((i, v));
+                Ok(())
+            }
+            (needed, _) => Err(GraphError::Shape {
+                graph: self.name.clone(),
+                node: format!("update of state `{name}`"),
+                got,
+                needed: needed.unwrap_or_default(),
+            }),
+        }
+    }
+
+    /// Stores `v` in a new buffer that others can read.
+    ///
+    /// # Errors
+    /// The name is taken.
+    pub fn output(&mut self, name: &str, v: Value) -> Result<()> {
+        let ValueInfo { dtype, shape, .. } = self.info(v).clone();
+        let b = self.declare(name, dtype, shape, BufferKind::Output)?;
+        self.stores.push((b, v));
+        Ok(())
+    }
+
+    /// Records an intermediate value as output `tap/<name>` when taps are on; otherwise does nothing.
+    ///
+    /// # Errors
+    /// The name is taken.
+    pub fn tap(&mut self, name: &str, v: Value) -> Result<()> {
+        if self.taps { self.output(&format!("{TAP_PREFIX}{name}"), v) } else { Ok(()) }
+    }
+
+    /// A number read at run time. Asking twice for a name gives the same scalar.
+    pub fn scalar(&mut self, name: &str) -> Scalar {
+        let i = self.scalars.iter().position(|s| s == name).unwrap_or_else(|| {
+            self.scalars.push(name.to_owned());
+            self.scalars.len() - 1
+        });
+        Scalar(i as u32)
+    }
+
+    /// Adds a node after checking its operands.
+    ///
+    /// # Errors
+    /// The operands do not fit the op.
+    pub fn push(&mut self, op: Op, inputs: &[Value], out: Option<Shape>) -> Result<Value> {
+        let infos: Vec<&ValueInfo> = inputs.iter().map(|v| self.info(*v)).collect();
+        let shape = infer(&op, &infos, out).map_err(|needed| GraphError::Shape {
+            graph: self.name.clone(),
+            node: node_name(self.nodes.len(), &op),
+            got: if infos.is_empty() {
+                "no operands".to_owned()
+            } else {
+                infos.iter().map(|i| format!("{} {}", i.dtype, i.shape)).collect::<Vec<_>>().join(", ")
+            },
+            needed,
+        })?;
+        let output = self.value(DType::F32, shape, None);
+        self.nodes.push(Node { op, inputs: inputs.to_vec(), output });
+        Ok(output)
+    }
+
+    // ---- one method per op, in the order of `Op` ------------------------------------------------
+
+    /// Rows of a table: ids `[B, T]` → `[B, T, C]`.
+    pub fn embedding(&mut self, ids: Value, table: Weight) -> Result<Value> {
+        self.push(Op::Embedding { table }, &[ids], None)
+    }
+
+    /// A weight `[1, …]` as a value, repeated `batch` times along its first axis.
+    pub fn constant(&mut self, weight: Weight, batch: usize) -> Result<Value> {
+        let mut dims = weight.shape().dims().to_vec();
+        if let Some(first) = dims.first_mut() {
+            *first *= batch;
+        }
+        self.push(Op::Constant { weight }, &[], Some(dims.into()))
+    }
+
+    /// `[…, K]` · `[K, N]` → `[…, N]`
+    pub fn matmul(&mut self, x: Value, weight: Weight) -> Result<Value> {
+        self.push(Op::MatMul { weight, epilogue: Epilogue::default() }, &[x], None)
+    }
+
+    /// `x · weight + bias`
+    pub fn linear(&mut self, x: Value, weight: Weight, bias: Weight) -> Result<Value> {
+        let y = self.matmul(x, weight)?;
+        self.add_bias(y, bias)
+    }
+
+    /// Convolution along time, weight `[taps · C, N]`: `[B, T, C]` → `[B, T, N]`.
+    pub fn conv1d(&mut self, x: Value, weight: Weight, geometry: ConvGeometry) -> Result<Value> {
+        self.push(Op::Conv1d { weight, geometry, epilogue: Epilogue::default() }, &[x], None)
+    }
+
+    /// Convolution of each channel with its own taps, weight `[taps, C]`.
+    pub fn depthwise_conv1d(
+        &mut self,
+        x: Value,
+        weight: Weight,
+        bias: Weight,
+        geometry: ConvGeometry,
+    ) -> Result<Value> {
+        self.push(Op::DepthwiseConv1d { weight, bias, geometry, norm: None }, &[x], None)
+    }
+
+    /// Layer norm over the last axis.
+    pub fn layer_norm(&mut self, x: Value, norm: Norm) -> Result<Value> {
+        self.push(Op::LayerNorm(norm), &[x], None)
+    }
+
+    /// Adds `[C]` to every row.
+    pub fn add_bias(&mut self, x: Value, bias: Weight) -> Result<Value> {
+        self.push(Op::AddBias { bias }, &[x], None)
+    }
+
+    /// Applies a function to every element.
+    pub fn activate(&mut self, x: Value, f: Activation) -> Result<Value> {
+        self.push(Op::Activate(f), &[x], None)
+    }
+
+    /// Sum of two values of one shape.
+    pub fn add(&mut self, a: Value, b: Value) -> Result<Value> {
+        self.push(Op::Add, &[a, b], None)
+    }
+
+    /// Adds the row `[1, C]` to every row of x.
+    pub fn add_row(&mut self, x: Value, row: Value) -> Result<Value> {
+        self.push(Op::AddRow, &[x, row], None)
+    }
+
+    /// `a · x + b · y`
+    pub fn combine(&mut self, a: Factor, x: Value, b: Factor, y: Value) -> Result<Value> {
+        self.push(Op::Combine { a, b }, &[x, y], None)
+    }
+
+    /// `factor · x`
+    pub fn scale(&mut self, x: Value, factor: Factor) -> Result<Value> {
+        self.push(Op::Scale { factor }, &[x], None)
+    }
+
+    /// Attention; see [`Op::Attention`]. `lens` hides keys past each row's length.
+    pub fn attention(&mut self, op: Op, q: Value, k: Value, v: Value, lens: Option<Value>) -> Result<Value> {
+        let mut inputs = vec![q, k, v];
+        inputs.extend(lens);
+        self.push(op, &inputs, None)
+    }
+
+    /// Cosines and sines for [`Graph::rotary`] over `time` positions.
+    pub fn rotary_table(
+        &mut self,
+        theta: Weight,
+        batch: usize,
+        time: usize,
+        lens: Option<Value>,
+    ) -> Result<Value> {
+        let inputs: Vec<Value> = lens.into_iter().collect();
+        let width = 2 * theta.shape().len();
+        self.push(Op::RotaryTable { theta }, &inputs, Some([batch, time, width].into()))
+    }
+
+    /// Turns the halves of each head by the angles of `table`.
+    pub fn rotary(&mut self, x: Value, table: Value, heads: usize) -> Result<Value> {
+        self.push(Op::Rotary { heads }, &[x, table], None)
+    }
+
+    /// Zeroes rows at or past each row's length; does nothing without lengths.
+    pub fn mask_rows(&mut self, x: Value, lens: Option<Value>) -> Result<Value> {
+        match lens {
+            Some(lens) => self.push(Op::MaskRows, &[x, lens], None),
+            None => Ok(x),
+        }
+    }
+
+    /// Joins values along `axis`.
+    pub fn concat(&mut self, values: &[Value], axis: usize) -> Result<Value> {
+        self.push(Op::Concat { axis }, values, None)
+    }
+
+    /// `start … start + len` of `axis`.
+    pub fn slice(&mut self, x: Value, axis: usize, start: usize, len: usize) -> Result<Value> {
+        self.push(Op::Slice { axis, start, len }, &[x], None)
+    }
+
+    /// The same elements in another shape.
+    pub fn reshape(&mut self, x: Value, shape: impl Into<Shape>) -> Result<Value> {
+        self.push(Op::Reshape, &[x], Some(shape.into()))
+    }
+
+    /// Output axis `i` is input axis `perm[i]`.
+    pub fn permute(&mut self, x: Value, perm: &[usize]) -> Result<Value> {
+        self.push(Op::Permute { perm: perm.to_vec() }, &[x], None)
+    }
+
+    /// Sines and cosines of times `[N]`.
+    pub fn time_embedding(&mut self, times: Value, dim: usize) -> Result<Value> {
+        self.push(Op::TimeEmbedding { dim }, &[times], None)
+    }
+
+    /// The row of `[N, C]` that a scalar names.
+    pub fn select_row(&mut self, x: Value, index: Scalar) -> Result<Value> {
+        self.push(Op::SelectRow { index }, &[x], None)
+    }
+
+    /// Normal numbers.
+    pub fn random_normal(&mut self, shape: impl Into<Shape>, seed: Scalar, scale: f32) -> Result<Value> {
+        self.push(Op::RandomNormal { seed, scale }, &[], Some(shape.into()))
+    }
+}
+
+/// `#12 MatMul (weight name)`
+pub(crate) fn node_name(index: usize, op: &Op) -> String {
+    match op.label() {
+        Some(label) => format!("#{index} {} ({label})", op.describe()),
+        None => format!("#{index} {}", op.describe()),
+    }
+}
+
+/// Output shape, or what the op needs.
+fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Result<Shape, String> {
+    let count = |n: usize| {
+        if inputs.len() == n { Ok(()) } else { Err(format!("{n} operands")) }
+    };
+    let float = |i: usize| match inputs.get(i) {
+        Some(v) if v.dtype == DType::F32 => Ok(&v.shape),
+        _ => Err(format!("f32 as operand {i}")),
+    };
+    let lens = |i: usize, batch: usize| match inputs.get(i) {
+        Some(v) if v.dtype == DType::I32 && v.shape.dims() == [batch] => Ok(()),
+        _ => Err(format!("lengths i32 [{batch}] as operand {i}")),
+    };
+    let vector = |w: &Weight, n: usize| {
+        if w.shape().dims() == [n] {
+            Ok(())
+        } else {
+            Err(format!("a last axis of {} for weight {w:?}", w.shape()))
+        }
+    };
+    let bias_fits = |e: &Epilogue, n: usize, shape: &Shape, residual: usize| -> Result<(), String> {
+        if let Some(b) = &e.bias {
+            vector(b, n)?;
+        }
+        if e.residual && float(residual)? != shape {
+            return Err(format!("a residual of {shape}"));
+        }
+        Ok(())
+    };
+    match op {
+        Op::Embedding { table } => {
+            count(1)?;
+            match (inputs[0].dtype, inputs[0].shape.dims(), table.shape().dims()) {
+                (DType::I32, [b, t], [_, c]) => Ok([*b, *t, *c].into()),
+                _ => Err("ids i32 [B, T] and a table [V, C]".to_owned()),
+            }
+        }
+        Op::Constant { weight } => {
+            count(0)?;
+            let out = out.ok_or("an output shape")?;
+            let (w, o) = (weight.shape().dims(), out.dims());
+            let fits = !w.is_empty() && w.len() == o.len() && o[0] % w[0].max(1) == 0 && w[1..] == o[1..];
+            if fits { Ok(out) } else { Err(format!("an output that repeats {}", weight.shape())) }
+        }
+        Op::MatMul { weight, epilogue } => {
+            count(1 + usize::from(epilogue.residual))?;
+            let x = float(0)?;
+            match weight.shape().dims() {
+                [k, n] if x.rank() > 0 && x.last() == *k => {
+                    let y = x.with_last(*n);
+                    bias_fits(epilogue, *n, &y, 1)?;
+                    Ok(y)
+                }
+                _ => Err(format!("a last axis equal to the first of weight {weight:?}")),
+            }
+        }
+        Op::Conv1d { weight, geometry, epilogue } => {
+            count(1 + usize::from(epilogue.residual))?;
+            match (float(0)?.dims(), weight.shape().dims()) {
+                ([b, t, c], [k, n])
+                    if *k == c * geometry.taps
+                        && geometry.left <= (geometry.taps - 1) * geometry.dilation =>
+                {
+                    let y = Shape::from([*b, *t, *n]);
+                    bias_fits(epilogue, *n, &y, 1)?;
+                    Ok(y)
+                }
+                _ => Err(format!("[B, T, C] with {} taps times C rows in weight {weight:?}", geometry.taps)),
+            }
+        }
+        Op::DepthwiseConv1d { weight, bias, geometry, norm } => {
+            count(1)?;
+            let x = float(0)?;
+            let ok = x.rank() == 3
+                && weight.shape().dims() == [geometry.taps, x.last()]
+                && geometry.left <= (geometry.taps - 1) * geometry.dilation;
+            if !ok {
+                return Err(format!("[B, T, C] for {} taps of weight {weight:?}", geometry.taps));
+            }
+            vector(bias, x.last())?;
+            if let Some(n) = norm {
+                vector(&n.weight, x.last())?;
+                vector(&n.bias, x.last())?;
+            }
+            Ok(x.clone())
+        }
+        Op::LayerNorm(n) => {
+            count(1)?;
+            let x = float(0)?;
+            vector(&n.weight, x.last())?;
+            vector(&n.bias, x.last())?;
+            Ok(x.clone())
+        }
+        Op::AddBias { bias } => {
+            count(1)?;
+            let x = float(0)?;
+            vector(bias, x.last())?;
+            Ok(x.clone())
+        }
+        Op::Activate(a) => {
+            count(1)?;
+            if let Activation::PRelu(w) = a
+                && w.shape().len() != 1
+            {
+                return Err("one slope".to_owned());
+            }
+            Ok(float(0)?.clone())
+        }
+        Op::Add | Op::Combine { .. } => {
+            count(2)?;
+            if float(0)? == float(1)? {
+                Ok(float(0)?.clone())
+            } else {
+                Err("two values of one shape".to_owned())
+            }
+        }
+        Op::AddRow => {
+            count(2)?;
+            let (x, row) = (float(0)?, float(1)?);
+            if row.len() == x.last() && x.rank() > 0 {
+                Ok(x.clone())
+            } else {
+                Err(format!("a row of {} elements", x.last()))
+            }
+        }
+        Op::Scale { .. } => {
+            count(1)?;
+            Ok(float(0)?.clone())
+        }
+        Op::Attention { heads, relative, .. } => {
+            if inputs.len() != 3 && inputs.len() != 4 {
+                return Err("q, k, v and perhaps lengths".to_owned());
+            }
+            let (q, k, v) = (float(0)?, float(1)?, float(2)?);
+            match (q.dims(), k.dims()) {
+                ([b, _, c], [bk, _, ck])
+                    if (bk == b || *bk == 1) && ck == c && k == v && *heads > 0 && c % heads == 0 =>
+                {
+                    if inputs.len() == 4 {
+                        lens(3, *bk)?;
+                    }
+                    if let Some(r) = relative {
+                        let want = [2 * r.window + 1, c / heads];
+                        if r.key.shape().dims() != want || r.value.shape().dims() != want {
+                            return Err(format!("relative tables [{}, {}]", want[0], want[1]));
+                        }
+                    }
+                    Ok(q.clone())
+                }
+                _ => Err(format!("q [B, Tq, C], k and v [B or 1, Tk, C], C divisible by {heads} heads")),
+            }
+        }
+        Op::RotaryTable { theta } => {
+            let out = out.ok_or("an output shape")?;
+            match out.dims() {
+                [b, _, d] if *d == 2 * theta.shape().len() && inputs.len() <= 1 => {
+                    if inputs.len() == 1 {
+                        lens(0, *b)?;
+                    }
+                    Ok(out)
+                }
+                _ => Err(format!("an output [B, T, {}]", 2 * theta.shape().len())),
+            }
+        }
+        Op::Rotary { heads } => {
+            count(2)?;
+            match (float(0)?.dims(), float(1)?.dims()) {
+                ([b, t, c], [bt, tt, d])
+                    if (bt == b || *bt == 1) && tt == t && *c == heads * d && d % 2 == 0 =>
+                {
+                    Ok([*b, *t, *c].into())
+                }
+                _ => Err(format!("x [B, T, {heads} · D] and a table [B or 1, T, D]")),
+            }
+        }
+        Op::MaskRows => {
+            count(2)?;
+            let x = float(0)?;
+            if x.rank() != 3 {
+                return Err("[B, T, C]".to_owned());
+            }
+            lens(1, x.dims()[0])?;
+            Ok(x.clone())
+        }
+        Op::Concat { axis } => {
+            let first = float(0)?.dims().to_vec();
+            if *axis >= first.len() {
+                return Err(format!("more than {axis} axes"));
+            }
+            let mut total = 0;
+            for i in 0..inputs.len() {
+                let d = float(i)?.dims();
+                let fits = d.len() == first.len() && (0..d.len()).all(|a| a == *axis || d[a] == first[a]);
+                if !fits {
+                    return Err(format!("operands that differ only in axis {axis}"));
+                }
+                total += d[*axis];
+            }
+            let mut dims = first;
+            dims[*axis] = total;
+            Ok(dims.into())
+        }
+        Op::Slice { axis, start, len } => {
+            count(1)?;
+            let mut dims = float(0)?.dims().to_vec();
+            match dims.get_mut(*axis) {
+                Some(d) if start + len <= *d => {
+                    *d = *len;
+                    Ok(dims.into())
+                }
+                _ => Err(format!("at least {} indices in axis {axis}", start + len)),
+            }
+        }
+        Op::Reshape => {
+            count(1)?;
+            let out = out.ok_or("an output shape")?;
+            if out.len() == float(0)?.len() {
+                Ok(out)
+            } else {
+                Err(format!("{} elements for {out}", out.len()))
+            }
+        }
+        Op::Permute { perm } => {
+            count(1)?;
+            let x = float(0)?.dims();
+            let mut sorted = perm.clone();
+            sorted.sort_unstable();
+            if sorted.iter().copied().eq(0..x.len()) {
+                Ok(perm.iter().map(|&p| x[p]).collect::<Vec<_>>().into())
+            } else {
+                Err(format!("as many axes as the permutation {perm:?}"))
+            }
+        }
+        Op::TimeEmbedding { dim } => {
+            count(1)?;
+            match float(0)?.dims() {
+                [n] if *dim >= 4 && dim % 2 == 0 => Ok([*n, *dim].into()),
+                _ => Err("times [N] and an even width of at least 4".to_owned()),
+            }
+        }
+        Op::SelectRow { .. } => {
+            count(1)?;
+            match float(0)?.dims() {
+                [_, c] => Ok([1, *c].into()),
+                _ => Err("[N, C]".to_owned()),
+            }
+        }
+        Op::RandomNormal { .. } => {
+            count(0)?;
+            out.ok_or_else(|| "an output shape".to_owned())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_node_what_it_got_and_what_it_needed() {
+        let mut g = Graph::new("demo");
+        let x = g.input("x", DType::F32, [1, 7, 12]).expect("first use of the name");
+        let e = g.matmul(x, Weight::named("w.weight", [16, 4])).expect_err("12 is not 16");
+        assert_eq!(
+            e.to_string(),
+            "graph `demo`, node #0 MatMul (w.weight): got f32 [1, 7, 12], \
+             needs a last axis equal to the first of weight w.weight: [16, 4]"
+        );
+    }
+
+    #[test]
+    fn names_are_declared_once() {
+        let mut g = Graph::new("demo");
+        let x = g.input("x", DType::F32, [1]).expect("first");
+        assert!(matches!(g.output("x", x), Err(GraphError::Redeclared { .. })));
+        assert!(g.update("missing", x).is_err());
+        assert_eq!(g.scalar("t"), g.scalar("t"));
+    }
+
+    #[test]
+    fn shapes_of_every_family() {
+        let mut g = Graph::new("demo");
+        let x = g.input("x", DType::F32, [2, 5, 8]).expect("declares");
+        let lens = g.input("lens", DType::I32, [2]).expect("declares");
+        let one =
+            |g: &mut Graph, op, inputs: &[Value]| g.push(op, inputs, None).map(|v| g.shape(v).to_string());
+        assert_eq!(one(&mut g, Op::Concat { axis: 1 }, &[x, x]).as_deref(), Ok("[2, 10, 8]"));
+        assert_eq!(one(&mut g, Op::Slice { axis: 1, start: 1, len: 3 }, &[x]).as_deref(), Ok("[2, 3, 8]"));
+        assert_eq!(one(&mut g, Op::Permute { perm: vec![2, 0, 1] }, &[x]).as_deref(), Ok("[8, 2, 5]"));
+        assert_eq!(one(&mut g, Op::MaskRows, &[x, lens]).as_deref(), Ok("[2, 5, 8]"));
+        assert!(one(&mut g, Op::MaskRows, &[x, x]).is_err());
+        assert!(one(&mut g, Op::Slice { axis: 1, start: 3, len: 3 }, &[x]).is_err());
+        assert!(one(&mut g, Op::Permute { perm: vec![0, 0, 1] }, &[x]).is_err());
+        assert!(one(&mut g, Op::Add, &[x, lens]).is_err());
+    }
+}

@@ -1,0 +1,396 @@
+//! The ops. Activations are channels-last: `[B, T, C]` is batch, time, channels.
+//!
+//! Ops come out of the builder in their plain form; passes fold bias, activation, residual and norm into the
+//! op that makes the value, so that it is written once.
+
+use crate::{Shape, Weight};
+
+/// A number read at run time: position, time step, seed. It lives in device memory, never in the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Scalar(pub(crate) u32);
+
+impl Scalar {
+    /// Index into [`crate::Graph::scalars`].
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A factor: fixed in the plan, or read at run time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Factor {
+    /// Known when the graph is built.
+    Const(f32),
+    /// A run-time scalar.
+    Scalar(Scalar),
+}
+
+/// A pointwise function.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Activation {
+    /// `max(x, 0)`
+    Relu,
+    /// `x` where positive, else `slope · x`; one slope, a weight with one element.
+    PRelu(Weight),
+    /// `x/2 · (1 + erf(x/√2))`, exact
+    Gelu,
+    /// `x · tanh(log(1 + eˣ))`
+    Mish,
+    /// `tanh(x)`
+    Tanh,
+    /// `eˣ`
+    Exp,
+}
+
+impl Activation {
+    /// Name in plans.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Activation::Relu => "relu",
+            Activation::PRelu(_) => "prelu",
+            Activation::Gelu => "gelu",
+            Activation::Mish => "mish",
+            Activation::Tanh => "tanh",
+            Activation::Exp => "exp",
+        }
+    }
+
+    /// Rough operations per element.
+    fn flops(&self) -> u64 {
+        match self {
+            Activation::Relu | Activation::PRelu(_) => 2,
+            Activation::Gelu | Activation::Mish | Activation::Tanh | Activation::Exp => 20,
+        }
+    }
+}
+
+/// What a product does to each result before it is stored: `residual + activation(product + bias)`.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Epilogue {
+    /// `[N]`
+    pub bias: Option<Weight>,
+    /// Pointwise function.
+    pub activation: Option<Activation>,
+    /// Whether the node's last input is added at the end.
+    pub residual: bool,
+}
+
+/// Taps of a convolution along time. Every convolution here repeats the edge sample as padding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvGeometry {
+    /// Kernel size.
+    pub taps: usize,
+    /// Distance between taps.
+    pub dilation: usize,
+    /// Rows of padding in front; the rest of `(taps - 1) · dilation` goes behind, so lengths stay equal.
+    pub left: usize,
+}
+
+impl ConvGeometry {
+    /// Equal padding on both sides.
+    pub fn symmetric(taps: usize, dilation: usize) -> Self {
+        ConvGeometry { taps, dilation, left: (taps - 1) * dilation / 2 }
+    }
+
+    /// All padding in front.
+    pub fn causal(taps: usize, dilation: usize) -> Self {
+        ConvGeometry { taps, dilation, left: (taps - 1) * dilation }
+    }
+}
+
+/// Scale, shift and epsilon of a layer norm over the last axis.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Norm {
+    /// `[C]`
+    pub weight: Weight,
+    /// `[C]`
+    pub bias: Weight,
+    /// Added to the variance.
+    pub eps: f32,
+}
+
+/// Which keys a query may see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttentionMask {
+    /// All of them.
+    None,
+    /// Those at or before its own position.
+    Causal,
+}
+
+/// Learned terms for key offsets `−window … window` (VITS encoder). Both tables are `[2·window + 1, D]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RelativePositions {
+    /// Added to the score: `(scale · q) · key[j − i + window]`.
+    pub key: Weight,
+    /// Added to the value: `p · value[j − i + window]`.
+    pub value: Weight,
+    /// Largest offset with a term.
+    pub window: usize,
+}
+
+/// What a node computes. Shapes in the comments are inputs → output.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// ids `[B, T]` → `[B, T, C]`. Id −1 is the last row, −2 the one before.
+    Embedding {
+        /// `[V, C]`
+        table: Weight,
+    },
+    /// A weight as a value; its first axis may be repeated.
+    Constant {
+        /// `[1, …]` or the output shape.
+        weight: Weight,
+    },
+    /// `[…, K]` → `[…, N]`
+    MatMul {
+        /// `[K, N]`
+        weight: Weight,
+        /// Applied to the product.
+        epilogue: Epilogue,
+    },
+    /// `[B, T, C]` → `[B, T, N]`
+    Conv1d {
+        /// `[taps · C, N]`, tap-major rows.
+        weight: Weight,
+        /// Taps and padding.
+        geometry: ConvGeometry,
+        /// Applied to the product.
+        epilogue: Epilogue,
+    },
+    /// `[B, T, C]` → `[B, T, C]`, each channel with its own taps.
+    DepthwiseConv1d {
+        /// `[taps, C]`
+        weight: Weight,
+        /// `[C]`
+        bias: Weight,
+        /// Taps and padding.
+        geometry: ConvGeometry,
+        /// Layer norm of each row of the result.
+        norm: Option<Norm>,
+    },
+    /// `[…, C]` → `[…, C]`
+    LayerNorm(Norm),
+    /// x `[…, C]` + weight `[C]`
+    AddBias {
+        /// `[C]`
+        bias: Weight,
+    },
+    /// `[…]` → `[…]`
+    Activate(Activation),
+    /// Two values of one shape.
+    Add,
+    /// x `[…, C]` + row `[C]` or `[1, C]`
+    AddRow,
+    /// `a · x + b · y` for two values of one shape.
+    Combine {
+        /// Factor of the first value.
+        a: Factor,
+        /// Factor of the second value.
+        b: Factor,
+    },
+    /// `factor · x`
+    Scale {
+        /// The factor.
+        factor: Factor,
+    },
+    /// q `[B, Tq, H·D]`, k and v `[B or 1, Tk, H·D]`, lens `[B]` (optional) → `[B, Tq, H·D]`:
+    /// `softmax(scale · q·k) · v` for each head. Keys at or past their row's length are not seen.
+    Attention {
+        /// Heads.
+        heads: usize,
+        /// Factor of the scores.
+        scale: f32,
+        /// Which keys are seen.
+        mask: AttentionMask,
+        /// Learned relative terms.
+        relative: Option<RelativePositions>,
+    },
+    /// lens `[B]` (optional) → `[B or 1, T, D]`: cosines, then sines, of `t / length · theta`.
+    RotaryTable {
+        /// `[D / 2]`
+        theta: Weight,
+    },
+    /// x `[B, T, H·D]`, table `[B or 1, T, D]` → `[B, T, H·D]`: turns the halves of each head.
+    Rotary {
+        /// Heads.
+        heads: usize,
+    },
+    /// x `[B, T, C]`, lens `[B]` → rows at or past the length become zero.
+    MaskRows,
+    /// Joins values along an axis.
+    Concat {
+        /// The axis.
+        axis: usize,
+    },
+    /// `start … start + len` of an axis.
+    Slice {
+        /// The axis.
+        axis: usize,
+        /// First index.
+        start: usize,
+        /// Number of indices.
+        len: usize,
+    },
+    /// The same elements in another shape; costs nothing.
+    Reshape,
+    /// Output axis `i` is input axis `perm[i]`.
+    Permute {
+        /// Input axis of each output axis.
+        perm: Vec<usize>,
+    },
+    /// times `[N]` in 0…1 → `[N, dim]`: sines, then cosines, of `1000 · t · 10000^(−j / (dim/2 − 1))`.
+    TimeEmbedding {
+        /// Width of the result.
+        dim: usize,
+    },
+    /// x `[N, C]` → `[1, C]`, the row that a scalar names.
+    SelectRow {
+        /// Which row.
+        index: Scalar,
+    },
+    /// Nothing → normal numbers times `scale` (Philox; see the kernel for the stream).
+    RandomNormal {
+        /// 64-bit seed.
+        seed: Scalar,
+        /// Standard deviation.
+        scale: f32,
+    },
+}
+
+impl Op {
+    /// Name in plans and errors.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Op::Embedding { .. } => "Embedding",
+            Op::Constant { .. } => "Constant",
+            Op::MatMul { .. } => "MatMul",
+            Op::Conv1d { .. } => "Conv1d",
+            Op::DepthwiseConv1d { .. } => "DepthwiseConv1d",
+            Op::LayerNorm(_) => "LayerNorm",
+            Op::AddBias { .. } => "AddBias",
+            Op::Activate(_) => "Activate",
+            Op::Add => "Add",
+            Op::AddRow => "AddRow",
+            Op::Combine { .. } => "Combine",
+            Op::Scale { .. } => "Scale",
+            Op::Attention { .. } => "Attention",
+            Op::RotaryTable { .. } => "RotaryTable",
+            Op::Rotary { .. } => "Rotary",
+            Op::MaskRows => "MaskRows",
+            Op::Concat { .. } => "Concat",
+            Op::Slice { .. } => "Slice",
+            Op::Reshape => "Reshape",
+            Op::Permute { .. } => "Permute",
+            Op::TimeEmbedding { .. } => "TimeEmbedding",
+            Op::SelectRow { .. } => "SelectRow",
+            Op::RandomNormal { .. } => "RandomNormal",
+        }
+    }
+
+    /// The name with what was fused in, such as `MatMul+bias+gelu`.
+    pub fn describe(&self) -> String {
+        let mut s = self.name().to_owned();
+        match self {
+            Op::MatMul { epilogue, .. } | Op::Conv1d { epilogue, .. } => {
+                if epilogue.bias.is_some() {
+                    s += "+bias";
+                }
+                if let Some(a) = &epilogue.activation {
+                    s = s + "+" + a.name();
+                }
+                if epilogue.residual {
+                    s += "+residual";
+                }
+            }
+            Op::DepthwiseConv1d { norm: Some(_), .. } => s += "+norm",
+            Op::Activate(a) => s = format!("Activate {}", a.name()),
+            Op::Attention { relative: Some(_), .. } => s += "+relative",
+            _ => {}
+        }
+        s
+    }
+
+    /// The weights the op reads, in a fixed order.
+    pub fn weights(&self) -> Vec<&Weight> {
+        match self {
+            Op::Embedding { table: w } | Op::Constant { weight: w } | Op::AddBias { bias: w } => vec![w],
+            Op::RotaryTable { theta } => vec![theta],
+            Op::MatMul { weight, epilogue } | Op::Conv1d { weight, epilogue, .. } => {
+                let mut all = vec![weight];
+                all.extend(&epilogue.bias);
+                if let Some(Activation::PRelu(w)) = &epilogue.activation {
+                    all.push(w);
+                }
+                all
+            }
+            Op::DepthwiseConv1d { weight, bias, norm, .. } => {
+                let mut all = vec![weight, bias];
+                all.extend(norm.iter().flat_map(|n| [&n.weight, &n.bias]));
+                all
+            }
+            Op::LayerNorm(n) => vec![&n.weight, &n.bias],
+            Op::Activate(Activation::PRelu(w)) => vec![w],
+            Op::Attention { relative: Some(r), .. } => vec![&r.key, &r.value],
+            _ => vec![],
+        }
+    }
+
+    /// The name of the first weight, which tells where in a network the op stands.
+    pub fn label(&self) -> Option<&str> {
+        self.weights().into_iter().find_map(|w| w.first_name())
+    }
+
+    /// Arithmetic and memory traffic of one run.
+    pub fn cost(&self, inputs: &[&Shape], output: &Shape) -> Cost {
+        let out = output.len() as u64;
+        let weights: u64 = self.weights().iter().map(|w| w.shape().len() as u64).sum();
+        let epilogue = |e: &Epilogue| {
+            u64::from(e.bias.is_some())
+                + u64::from(e.residual)
+                + e.activation.as_ref().map_or(0, |a| a.flops())
+        };
+        let flops = match self {
+            Op::MatMul { weight, epilogue: e } | Op::Conv1d { weight, epilogue: e, .. } => {
+                out * (2 * weight.shape().dims()[0] as u64 + epilogue(e))
+            }
+            Op::DepthwiseConv1d { geometry, norm, .. } => {
+                out * (2 * geometry.taps as u64 + if norm.is_some() { 8 } else { 0 })
+            }
+            Op::LayerNorm(_) => 8 * out,
+            Op::Activate(a) => a.flops() * out,
+            Op::Attention { heads, relative, .. } => {
+                let keys = inputs[1].dims()[1] as u64;
+                let band = relative.as_ref().map_or(0, |r| 2 * r.window as u64 + 1);
+                out * 4 * (keys + band) + output.rows() as u64 * *heads as u64 * keys * 20
+            }
+            Op::RotaryTable { .. } | Op::TimeEmbedding { .. } | Op::RandomNormal { .. } => 20 * out,
+            Op::Rotary { .. } | Op::Combine { .. } => 3 * out,
+            Op::Add | Op::AddRow | Op::AddBias { .. } | Op::Scale { .. } => out,
+            Op::Reshape => return Cost::default(),
+            _ => 0,
+        };
+        let read: u64 = match self {
+            Op::Embedding { .. } | Op::SelectRow { .. } | Op::Slice { .. } => out,
+            Op::Constant { weight } => weight.shape().len() as u64,
+            _ => inputs.iter().map(|s| s.len() as u64).sum::<u64>() + weights,
+        };
+        Cost { flops, bytes: 4 * (read + out) }
+    }
+}
+
+/// What a step must do at the least.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Arithmetic operations; a multiply-add is two.
+    pub flops: u64,
+    /// Bytes read and written when every operand is touched once.
+    pub bytes: u64,
+}
+
+impl std::ops::AddAssign for Cost {
+    fn add_assign(&mut self, other: Cost) {
+        self.flops += other.flops;
+        self.bytes += other.bytes;
+    }
+}

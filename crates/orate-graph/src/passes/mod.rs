@@ -1,0 +1,68 @@
+//! Rewrites that make fewer, larger steps. Each pass is one file and one pattern.
+
+mod dead_code;
+mod fuse_activation;
+mod fuse_bias;
+mod fuse_norm;
+mod fuse_residual;
+
+use crate::graph::{Graph, Node};
+use crate::op::{Epilogue, Op};
+
+/// A pass: its name, and the rewrite.
+pub type Pass = (&'static str, fn(&mut Graph));
+
+/// All passes in the order they run.
+pub const ALL: [Pass; 5] = [
+    ("fuse_bias", fuse_bias::run),
+    ("fuse_activation", fuse_activation::run),
+    ("fuse_residual", fuse_residual::run),
+    ("fuse_norm", fuse_norm::run),
+    ("dead_code", dead_code::run),
+];
+
+/// Replaces a producer and its only consumer by one node, wherever `rule(producer, consumer, operand)` gives
+/// one. `operand` is the position at which the consumer reads the producer. The new node stands where the
+/// consumer stood, so all its operands exist.
+fn fuse(g: &mut Graph, rule: impl Fn(&Node, &Node, usize) -> Option<Node>) {
+    let mut uses = vec![0usize; g.values.len()];
+    let mut producer = vec![None; g.values.len()];
+    for (i, n) in g.nodes.iter().enumerate() {
+        n.inputs.iter().for_each(|v| uses[v.index()] += 1);
+        producer[n.output.index()] = Some(i);
+    }
+    g.stores.iter().for_each(|(_, v)| uses[v.index()] += 1);
+
+    let mut gone = vec![false; g.nodes.len()];
+    for c in 0..g.nodes.len() {
+        // Later operands first: `add(x, f(x))` should find `f`.
+        for operand in (0..g.nodes[c].inputs.len()).rev() {
+            let v = g.nodes[c].inputs[operand];
+            let Some(p) = producer[v.index()].filter(|_| uses[v.index()] == 1) else { continue };
+            if let Some(fused) = rule(&g.nodes[p], &g.nodes[c], operand) {
+                g.nodes[c] = fused;
+                gone[p] = true;
+                break;
+            }
+        }
+    }
+    let mut gone = gone.into_iter();
+    g.nodes.retain(|_| !gone.next().unwrap_or(false));
+}
+
+/// The node's epilogue, if it is a product.
+fn epilogue(n: &Node) -> Option<&Epilogue> {
+    match &n.op {
+        Op::MatMul { epilogue, .. } | Op::Conv1d { epilogue, .. } => Some(epilogue),
+        _ => None,
+    }
+}
+
+/// `producer` with its epilogue changed, making the consumer's value.
+fn with_epilogue(producer: &Node, consumer: &Node, change: impl FnOnce(&mut Epilogue)) -> Node {
+    let mut n = Node { output: consumer.output, ..producer.clone() };
+    if let Op::MatMul { epilogue, .. } | Op::Conv1d { epilogue, .. } = &mut n.op {
+        change(epilogue);
+    }
+    n
+}

@@ -1,0 +1,420 @@
+//! Weights by name, with the transformations that a network declares where it uses them.
+//!
+//! A [`Weight`] is an expression: a tensor of the checkpoint, or a transpose, product, sum ... of such. It is
+//! evaluated once, when a plan is loaded. Two uses of the same expression share one copy on the device, because
+//! the expression's text is its key.
+
+use crate::{GraphError, Result, Shape};
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+/// A weight tensor as an expression over named tensors. Cheap to clone.
+#[derive(Clone, PartialEq)]
+pub struct Weight(Arc<Expr>);
+
+#[derive(PartialEq)]
+struct Expr {
+    shape: Shape,
+    kind: Kind,
+}
+
+#[derive(PartialEq)]
+enum Kind {
+    Named(String),
+    Fill(f32),
+    Transpose(Weight),
+    Reshape(Weight),
+    Mul(Weight, Weight),
+    Add(Weight, Weight),
+    Reciprocal(Weight),
+    Sqrt(Weight),
+    Tanh(Weight),
+    SumTail(Weight),
+    MatMul(Weight, Weight),
+}
+
+impl Weight {
+    fn new(shape: impl Into<Shape>, kind: Kind) -> Weight {
+        Weight(Arc::new(Expr { shape: shape.into(), kind }))
+    }
+
+    /// The tensor `name` of the checkpoint, which must have this shape.
+    pub fn named(name: impl Into<String>, shape: impl Into<Shape>) -> Weight {
+        Weight::new(shape, Kind::Named(name.into()))
+    }
+
+    /// A tensor filled with one number.
+    pub fn fill(value: f32, shape: impl Into<Shape>) -> Weight {
+        Weight::new(shape, Kind::Fill(value))
+    }
+
+    /// Shape of the result.
+    pub fn shape(&self) -> &Shape {
+        &self.0.shape
+    }
+
+    /// Swaps the last two axes.
+    pub fn transpose(&self) -> Weight {
+        let mut dims = self.shape().dims().to_vec();
+        let n = dims.len();
+        assert!(n >= 2, "transpose of {}: needs two axes", self.shape());
+        dims.swap(n - 2, n - 1);
+        Weight::new(dims, Kind::Transpose(self.clone()))
+    }
+
+    /// The same elements in another shape of equal length.
+    pub fn reshape(&self, shape: impl Into<Shape>) -> Weight {
+        let shape = shape.into();
+        assert_eq!(shape.len(), self.shape().len(), "reshape of {} to {shape}", self.shape());
+        Weight::new(shape, Kind::Reshape(self.clone()))
+    }
+
+    /// Elementwise product. `other` may have extent 1 where `self` has more.
+    pub fn mul(&self, other: &Weight) -> Weight {
+        self.check_broadcast(other);
+        Weight::new(self.shape().clone(), Kind::Mul(self.clone(), other.clone()))
+    }
+
+    /// Elementwise sum. `other` may have extent 1 where `self` has more.
+    pub fn add(&self, other: &Weight) -> Weight {
+        self.check_broadcast(other);
+        Weight::new(self.shape().clone(), Kind::Add(self.clone(), other.clone()))
+    }
+
+    /// Every element times `factor`.
+    pub fn scale(&self, factor: f32) -> Weight {
+        self.mul(&Weight::fill(factor, vec![1; self.shape().rank()]))
+    }
+
+    /// `1 / x`
+    pub fn reciprocal(&self) -> Weight {
+        Weight::new(self.shape().clone(), Kind::Reciprocal(self.clone()))
+    }
+
+    /// `√x`
+    pub fn sqrt(&self) -> Weight {
+        Weight::new(self.shape().clone(), Kind::Sqrt(self.clone()))
+    }
+
+    /// `tanh(x)`
+    pub fn tanh(&self) -> Weight {
+        Weight::new(self.shape().clone(), Kind::Tanh(self.clone()))
+    }
+
+    /// Sum over all axes but the first, in double precision.
+    pub fn sum_tail(&self) -> Weight {
+        Weight::new([self.shape().dims()[0]], Kind::SumTail(self.clone()))
+    }
+
+    /// Matrix product of `[M, K]` and `[K, N]`.
+    pub fn matmul(&self, other: &Weight) -> Weight {
+        let (a, b) = (self.shape().dims(), other.shape().dims());
+        assert!(
+            a.len() == 2 && b.len() == 2 && a[1] == b[0],
+            "product of {} and {}",
+            self.shape(),
+            other.shape()
+        );
+        Weight::new([a[0], b[1]], Kind::MatMul(self.clone(), other.clone()))
+    }
+
+    fn check_broadcast(&self, other: &Weight) {
+        let (a, b) = (self.shape().dims(), other.shape().dims());
+        let fits = a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b || *b == 1);
+        assert!(fits, "{} does not broadcast to {}", other.shape(), self.shape());
+    }
+
+    /// Text that tells this expression from every other: the key of weight caches.
+    pub fn key(&self) -> String {
+        self.to_string()
+    }
+
+    /// The first tensor name in the expression, for labels.
+    pub fn first_name(&self) -> Option<&str> {
+        match &self.0.kind {
+            Kind::Named(n) => Some(n),
+            Kind::Fill(_) => None,
+            Kind::Transpose(a)
+            | Kind::Reshape(a)
+            | Kind::Reciprocal(a)
+            | Kind::Sqrt(a)
+            | Kind::Tanh(a)
+            | Kind::SumTail(a) => a.first_name(),
+            Kind::Mul(a, b) | Kind::Add(a, b) | Kind::MatMul(a, b) => {
+                a.first_name().or_else(|| b.first_name())
+            }
+        }
+    }
+
+    /// Adds every tensor name in the expression to `names`.
+    pub fn collect_names<'a>(&'a self, names: &mut Vec<&'a str>) {
+        match &self.0.kind {
+            Kind::Named(n) => names.push(n),
+            Kind::Fill(_) => {}
+            Kind::Transpose(a)
+            | Kind::Reshape(a)
+            | Kind::Reciprocal(a)
+            | Kind::Sqrt(a)
+            | Kind::Tanh(a)
+            | Kind::SumTail(a) => a.collect_names(names),
+            Kind::Mul(a, b) | Kind::Add(a, b) | Kind::MatMul(a, b) => {
+                a.collect_names(names);
+                b.collect_names(names);
+            }
+        }
+    }
+
+    /// Computes the tensor. Named tensors are borrowed from `source` where it can lend them, transposes are
+    /// strides, and everything else is a new tensor.
+    ///
+    /// # Errors
+    /// The source lacks a tensor, cannot decode it, or has it in another shape.
+    pub fn evaluate<'s>(&self, source: &'s dyn WeightLoader) -> Result<Tensor<'s>> {
+        let shape = self.shape();
+        Ok(match &self.0.kind {
+            Kind::Named(name) => {
+                let t = source.load(name)?;
+                if t.shape != *shape {
+                    return Err(GraphError::WeightShape {
+                        name: name.clone(),
+                        got: t.shape,
+                        needed: shape.clone(),
+                    });
+                }
+                t
+            }
+            Kind::Fill(x) => Tensor::new(shape.clone(), vec![*x; shape.len()]),
+            Kind::Transpose(a) => a.evaluate(source)?.transpose(),
+            Kind::Reshape(a) => a.evaluate(source)?.reshape(shape.clone()),
+            Kind::Mul(a, b) => zip(a.evaluate(source)?, &b.evaluate(source)?, |a, b| a * b),
+            Kind::Add(a, b) => zip(a.evaluate(source)?, &b.evaluate(source)?, |a, b| a + b),
+            Kind::Reciprocal(a) => map(a.evaluate(source)?, |x| 1.0 / x),
+            Kind::Sqrt(a) => map(a.evaluate(source)?, f32::sqrt),
+            Kind::Tanh(a) => map(a.evaluate(source)?, f32::tanh),
+            Kind::SumTail(a) => {
+                let t = a.evaluate(source)?.contiguous();
+                let n = t.data.len() / shape.len().max(1);
+                let sums = t
+                    .data
+                    .chunks_exact(n.max(1))
+                    .map(|c| c.iter().map(|&x| f64::from(x)).sum::<f64>() as f32);
+                Tensor::new(shape.clone(), sums.collect())
+            }
+            Kind::MatMul(a, b) => {
+                let (a, b) = (a.evaluate(source)?.contiguous(), b.evaluate(source)?.contiguous());
+                let (k, n) = (b.shape.dims()[0], b.shape.dims()[1]);
+                let mut y = vec![0f32; shape.len()];
+                for (row, out) in a.data.chunks_exact(k).zip(y.chunks_exact_mut(n)) {
+                    for (x, w) in row.iter().zip(b.data.chunks_exact(n)) {
+                        out.iter_mut().zip(w).for_each(|(o, w)| *o += x * w);
+                    }
+                }
+                Tensor::new(shape.clone(), y)
+            }
+        })
+    }
+}
+
+impl fmt::Display for Weight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0.kind {
+            Kind::Named(n) => f.write_str(n),
+            Kind::Fill(x) => write!(f, "{x}"),
+            Kind::Transpose(a) => write!(f, "{a}ᵀ"),
+            Kind::Reshape(a) => write!(f, "{a}{}", self.shape()),
+            Kind::Mul(a, b) => write!(f, "({a} × {b})"),
+            Kind::Add(a, b) => write!(f, "({a} + {b})"),
+            Kind::Reciprocal(a) => write!(f, "1/({a})"),
+            Kind::Sqrt(a) => write!(f, "√({a})"),
+            Kind::Tanh(a) => write!(f, "tanh({a})"),
+            Kind::SumTail(a) => write!(f, "Σ({a})"),
+            Kind::MatMul(a, b) => write!(f, "({a} · {b})"),
+        }
+    }
+}
+
+impl fmt::Debug for Weight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}: {}", self.shape())
+    }
+}
+
+/// Where tensors come from. Model files implement this.
+pub trait WeightLoader: Sync {
+    /// The tensor called `name`, as floats.
+    ///
+    /// # Errors
+    /// There is no such tensor, or it cannot be decoded.
+    fn load(&self, name: &str) -> Result<Tensor<'_>>;
+}
+
+/// A host tensor of floats, possibly a transposed view.
+#[derive(Clone, Debug)]
+pub struct Tensor<'a> {
+    /// Extents, slowest first.
+    pub shape: Shape,
+    /// Distance in elements between neighbours along each axis.
+    pub strides: Vec<usize>,
+    /// Elements.
+    pub data: Cow<'a, [f32]>,
+}
+
+impl<'a> Tensor<'a> {
+    /// A contiguous tensor that owns its elements.
+    pub fn new(shape: impl Into<Shape>, data: Vec<f32>) -> Self {
+        let shape = shape.into();
+        assert_eq!(shape.len(), data.len(), "tensor {shape} from {} elements", data.len());
+        Tensor { strides: contiguous_strides(&shape), shape, data: Cow::Owned(data) }
+    }
+
+    /// A contiguous tensor on borrowed elements.
+    pub fn borrowed(shape: impl Into<Shape>, data: &'a [f32]) -> Self {
+        let shape = shape.into();
+        assert_eq!(shape.len(), data.len(), "tensor {shape} from {} elements", data.len());
+        Tensor { strides: contiguous_strides(&shape), shape, data: Cow::Borrowed(data) }
+    }
+
+    /// Swaps the last two axes without moving anything.
+    pub fn transpose(mut self) -> Self {
+        let n = self.strides.len();
+        let mut dims = self.shape.dims().to_vec();
+        dims.swap(n - 2, n - 1);
+        self.strides.swap(n - 2, n - 1);
+        Tensor { shape: dims.into(), ..self }
+    }
+
+    /// The same elements in another shape; copies if the view is not contiguous.
+    pub fn reshape(self, shape: Shape) -> Self {
+        // Axes of extent 1 come and go without a copy, so that `[out, in, 1]` stays a view as `[out, in]`.
+        let kept = |s: &Shape, st: &[usize]| -> (Vec<usize>, Vec<usize>) {
+            s.dims().iter().zip(st).filter(|(d, _)| **d != 1).map(|(d, s)| (*d, *s)).unzip()
+        };
+        let (dims, strides) = kept(&self.shape, &self.strides);
+        let wanted: Vec<usize> = shape.dims().iter().copied().filter(|d| *d != 1).collect();
+        if dims == wanted {
+            let mut it = strides.into_iter();
+            let strides =
+                shape.dims().iter().map(|d| if *d == 1 { 1 } else { it.next().unwrap_or(1) }).collect();
+            return Tensor { shape, strides, data: self.data };
+        }
+        let t = self.contiguous();
+        Tensor { strides: contiguous_strides(&shape), shape, data: t.data }
+    }
+
+    /// Whether elements lie in logical order.
+    pub fn is_contiguous(&self) -> bool {
+        let plain = contiguous_strides(&self.shape);
+        self.shape.dims().iter().zip(self.strides.iter().zip(&plain)).all(|(d, (a, b))| *d == 1 || a == b)
+    }
+
+    /// The tensor in logical order, copied if need be.
+    pub fn contiguous(self) -> Self {
+        if self.is_contiguous() {
+            return self;
+        }
+        let mut out = Vec::with_capacity(self.shape.len());
+        let dims = self.shape.dims();
+        let (inner, inner_stride) = (dims[dims.len() - 1], self.strides[dims.len() - 1]);
+        let mut index = vec![0usize; dims.len() - 1];
+        'rows: loop {
+            let start: usize = index.iter().zip(&self.strides).map(|(i, s)| i * s).sum();
+            out.extend((0..inner).map(|i| self.data[start + i * inner_stride]));
+            for axis in (0..index.len()).rev() {
+                index[axis] += 1;
+                if index[axis] < dims[axis] {
+                    continue 'rows;
+                }
+                index[axis] = 0;
+            }
+            break;
+        }
+        Tensor::new(self.shape, out)
+    }
+}
+
+fn contiguous_strides(shape: &Shape) -> Vec<usize> {
+    let mut strides = vec![1; shape.rank()];
+    for i in (1..shape.rank()).rev() {
+        strides[i - 1] = strides[i] * shape.dims()[i];
+    }
+    strides
+}
+
+/// Applies `f` without changing the order in which the elements of `a` lie.
+fn map<'a>(a: Tensor<'a>, f: impl Fn(f32) -> f32) -> Tensor<'a> {
+    let data = a.data.iter().map(|&x| f(x)).collect();
+    Tensor { data: Cow::Owned(data), ..a }
+}
+
+/// `f(a, b)` where `b` broadcasts to `a`.
+fn zip<'a>(a: Tensor<'a>, b: &Tensor<'_>, f: impl Fn(f32, f32) -> f32) -> Tensor<'a> {
+    let a = a.contiguous();
+    let dims = a.shape.dims();
+    let step = |axis: usize| if b.shape.dims()[axis] == 1 { 0 } else { b.strides[axis] };
+    let last = dims.len() - 1;
+    let (inner, inner_step) = (dims[last], step(last));
+    let mut out = Vec::with_capacity(a.data.len());
+    for (row, chunk) in a.data.chunks_exact(inner.max(1)).enumerate() {
+        let (mut rest, mut start) = (row, 0);
+        for axis in (0..last).rev() {
+            start += rest % dims[axis] * step(axis);
+            rest /= dims[axis];
+        }
+        if inner_step == 0 {
+            let y = b.data[start];
+            out.extend(chunk.iter().map(|&x| f(x, y)));
+        } else {
+            out.extend(chunk.iter().enumerate().map(|(i, &x)| f(x, b.data[start + i * inner_step])));
+        }
+    }
+    Tensor::new(a.shape.clone(), out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct One;
+    impl WeightLoader for One {
+        fn load(&self, name: &str) -> Result<Tensor<'_>> {
+            match name {
+                "a" => Ok(Tensor::new([2, 3], vec![1., 2., 3., 4., 5., 6.])),
+                "s" => Ok(Tensor::new([3], vec![10., 20., 30.])),
+                _ => Err(GraphError::Weight { name: name.into(), problem: "there is no such tensor".into() }),
+            }
+        }
+    }
+
+    fn value(w: &Weight) -> Vec<f32> {
+        w.evaluate(&One).expect("evaluates").contiguous().data.to_vec()
+    }
+
+    #[test]
+    fn transformations() {
+        let a = Weight::named("a", [2, 3]);
+        let s = Weight::named("s", [3]);
+        assert_eq!(value(&a.transpose()), [1., 4., 2., 5., 3., 6.]);
+        assert_eq!(value(&a.mul(&s.reshape([1, 3]))), [10., 40., 90., 40., 100., 180.]);
+        assert_eq!(value(&a.transpose().mul(&s.reshape([3, 1]))), [10., 40., 40., 100., 90., 180.]);
+        assert_eq!(value(&a.sum_tail()), [6., 15.]);
+        assert_eq!(value(&a.matmul(&a.transpose())), [14., 32., 32., 77.]);
+        assert_eq!(value(&a.scale(2.0).reshape([3, 2])), [2., 4., 6., 8., 10., 12.]);
+        assert_eq!(value(&s.reciprocal()), [0.1, 0.05, 1.0 / 30.0]);
+    }
+
+    #[test]
+    fn unit_axes_reshape_without_a_copy() {
+        let t = Tensor::new([2, 3, 1], vec![1., 2., 3., 4., 5., 6.]).reshape([2, 3].into()).transpose();
+        assert_eq!((t.strides.as_slice(), t.shape.dims()), (&[1, 3][..], &[3, 2][..]));
+    }
+
+    #[test]
+    fn wrong_shape_names_the_weight() {
+        let e = Weight::named("a", [3, 2]).evaluate(&One).expect_err("shape differs");
+        assert_eq!(
+            e.to_string(),
+            "weight `a` is [2, 3] but the network needs [3, 2]; check that config and weights come from the same model"
+        );
+    }
+}
