@@ -1,0 +1,110 @@
+//! What can go wrong when weights are read or written.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A weight file could not be read or written, or does not hold what was asked for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WeightError {
+    /// The operating system refused.
+    #[error("cannot {action} {path}")]
+    Io {
+        /// What was attempted, such as "open".
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The file breaks the rules of its format. It is damaged, truncated, or something else altogether.
+    #[error("{origin}: not a valid {format} file: {problem}")]
+    Malformed {
+        /// The file, or a name for bytes in memory.
+        origin: String,
+        /// The format that was expected.
+        format: &'static str,
+        /// The broken rule.
+        problem: String,
+    },
+    /// The file is well formed, but uses something that is not implemented.
+    #[error("{origin}: not supported: {problem}")]
+    Unsupported {
+        /// The file, or a name for bytes in memory.
+        origin: String,
+        /// The feature.
+        problem: String,
+    },
+    /// No tensor (or metadata key) has this name.
+    #[error("{origin}: no {what} named `{name}`{hint}")]
+    Missing {
+        /// The file, or a name for bytes in memory.
+        origin: String,
+        /// "tensor" or "metadata entry".
+        what: &'static str,
+        /// The name asked for.
+        name: String,
+        /// Empty, or a similar name in words.
+        hint: String,
+    },
+}
+
+/// The kinds of [`WeightError`], to branch on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WeightErrorKind {
+    /// The operating system refused.
+    Io,
+    /// The file is broken.
+    Malformed,
+    /// The file uses something that is not implemented.
+    Unsupported,
+    /// The name is unknown.
+    Missing,
+}
+
+impl WeightError {
+    /// What kind of error this is.
+    pub fn kind(&self) -> WeightErrorKind {
+        match self {
+            Self::Io { .. } => WeightErrorKind::Io,
+            Self::Malformed { .. } => WeightErrorKind::Malformed,
+            Self::Unsupported { .. } => WeightErrorKind::Unsupported,
+            Self::Missing { .. } => WeightErrorKind::Missing,
+        }
+    }
+
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { action, path: path.to_owned(), source }
+    }
+}
+
+/// A fault found by a parser that does not know its file's name.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    Malformed(String),
+    Unsupported(String),
+}
+
+impl Fault {
+    pub(crate) fn at(self, origin: &str, format: &'static str) -> WeightError {
+        let origin = origin.to_owned();
+        match self {
+            Self::Malformed(problem) => WeightError::Malformed { origin, format, problem },
+            Self::Unsupported(problem) => WeightError::Unsupported { origin, problem },
+        }
+    }
+}
+
+/// Shorthand for a parser's failure: `return malformed!("tensor `{name}` ends early")`.
+macro_rules! malformed {
+    ($($text:tt)*) => { Err($crate::error::Fault::Malformed(format!($($text)*))) };
+}
+
+/// Like `malformed!`, for what is legal but not implemented.
+macro_rules! unsupported {
+    ($($text:tt)*) => { Err($crate::error::Fault::Unsupported(format!($($text)*))) };
+}
+
+pub(crate) use {malformed, unsupported};
