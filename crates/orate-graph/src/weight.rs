@@ -165,6 +165,24 @@ impl Weight {
         }
     }
 
+    /// Calls `f` with the name and shape of every tensor in the expression.
+    pub fn visit_named(&self, f: &mut dyn FnMut(&str, &Shape)) {
+        match &self.0.kind {
+            Kind::Named(n) => f(n, self.shape()),
+            Kind::Fill(_) => {}
+            Kind::Transpose(a)
+            | Kind::Reshape(a)
+            | Kind::Reciprocal(a)
+            | Kind::Sqrt(a)
+            | Kind::Tanh(a)
+            | Kind::SumTail(a) => a.visit_named(f),
+            Kind::Mul(a, b) | Kind::Add(a, b) | Kind::MatMul(a, b) => {
+                a.visit_named(f);
+                b.visit_named(f);
+            }
+        }
+    }
+
     /// Computes the tensor. Named tensors are borrowed from `source` where it can lend them, transposes are
     /// strides, and everything else is a new tensor.
     ///
