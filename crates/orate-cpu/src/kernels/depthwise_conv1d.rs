@@ -1,0 +1,359 @@
+//! Depthwise convolution over time with replicated edges, alone or with layer normalisation behind it.
+//!
+//! ```text
+//! y[b,t,c] = bias[c] + Σ_j weights[j,c] · x[b, clamp(t − left + j·dilation, 0, end_b − 1), c]
+//! ```
+//!
+//! `x`, `y` [B, T, C], `weights` [taps, C] (tap-major, so that channels are contiguous), `bias` [C]; f32,
+//! accumulated in f32 from the bias on, taps in order. `end_b` is T, or the length of batch row b where lengths
+//! are given: then row b comes out as if it were alone, and frames behind its end are zero.
+//!
+//! Rows of time t, t + dilation, t + 2·dilation … read overlapping inputs. The fast version computes four such
+//! rows together, one vector of channels at a time: with 5 taps it loads 8 inputs and 5 weights for 4 results
+//! instead of 40. The normalisation follows while its rows are in the first-level cache. Chunks of rows are split
+//! over the team; every result is computed by the same steps whatever its chunk.
+
+use crate::kernels::elementwise::for_rows;
+use crate::kernels::layer_norm::{LayerNorm, normalize_row};
+use crate::simd::{Kernel, Simd};
+use crate::{Isa, Team};
+
+/// Rows that are computed together.
+const BLOCK: usize = 4;
+
+/// A depthwise convolution with as many outputs as inputs.
+#[derive(Clone, Copy, Debug)]
+pub struct DepthwiseConv<'a> {
+    /// [taps, C], tap-major.
+    pub weights: &'a [f32],
+    /// [C]
+    pub bias: &'a [f32],
+    /// Number of taps, at least 1.
+    pub taps: usize,
+    /// Distance of neighbouring taps in time steps, at least 1.
+    pub dilation: usize,
+    /// Padding in front: (taps−1)·dilation when causal, half of it when centred. The rest of
+    /// (taps−1)·dilation is behind.
+    pub left: usize,
+}
+
+/// Input of a convolution and what is known of its rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Frames<'a> {
+    /// [B, T, C]
+    pub x: &'a [f32],
+    /// B
+    pub batch: usize,
+    /// Valid steps per batch row, 0 to T; all T where missing.
+    pub lens: Option<&'a [u32]>,
+}
+
+impl DepthwiseConv<'_> {
+    /// `out` [B, T, C] = the convolution of `frames`, then `norm` if there is one. Not in place.
+    ///
+    /// # Panics
+    /// Slice lengths that do not fit each other, or a length above T.
+    pub fn run(
+        &self,
+        isa: Isa,
+        team: &Team,
+        frames: Frames<'_>,
+        norm: Option<&LayerNorm<'_>>,
+        out: &mut [f32],
+    ) {
+        let channels = self.bias.len();
+        assert!(self.taps > 0 && self.dilation > 0, "at least one tap, at least one step apart");
+        assert_eq!(self.weights.len(), self.taps * channels, "weights are [taps, C]");
+        assert_eq!(frames.x.len(), out.len(), "input and output of equal size");
+        assert!(norm.is_none_or(|n| n.weight.len() == channels && n.bias.len() == channels), "norm over C");
+        if out.is_empty() {
+            return;
+        }
+        let steps = out.len() / channels / frames.batch;
+        assert_eq!(out.len(), frames.batch * steps * channels, "input is [B, T, C]");
+        if let Some(lens) = frames.lens {
+            assert_eq!(lens.len(), frames.batch, "one length per batch row");
+            assert!(lens.iter().all(|&l| l as usize <= steps), "lengths within T");
+        }
+        for_rows(team, out, channels, &|rows, out| {
+            let mut row = rows.start;
+            // A chunk may reach over the end of a batch row.
+            while row < rows.end {
+                let (b, t) = (row / steps, row % steps);
+                let count = (steps - t).min(rows.end - row);
+                let len = frames.lens.map_or(steps, |l| l[b] as usize);
+                let valid = len.saturating_sub(t).min(count);
+                let out = &mut out[(row - rows.start) * channels..][..count * channels];
+                let (out, behind) = out.split_at_mut(valid * channels);
+                behind.fill(0.0);
+                if valid > 0 {
+                    let x = &frames.x[b * steps * channels..][..len * channels];
+                    isa.run(Rows { conv: *self, norm, x, first: t, out });
+                }
+                row += count;
+            }
+        });
+    }
+}
+
+/// Output rows from time `first` on of one batch row, whose valid input is `x`.
+struct Rows<'a> {
+    conv: DepthwiseConv<'a>,
+    norm: Option<&'a LayerNorm<'a>>,
+    x: &'a [f32],
+    first: usize,
+    out: &'a mut [f32],
+}
+
+impl Kernel for Rows<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (channels, dilation) = (self.conv.bias.len(), self.conv.dilation);
+        let rows = self.out.len() / channels;
+        let out = self.out.as_mut_ptr();
+        for residue in 0..dilation.min(rows) {
+            let mut row = residue;
+            while row < rows {
+                let left = (rows - row).div_ceil(dilation);
+                let count = if left >= BLOCK { BLOCK } else { 1 };
+                // SAFETY: the last of `count` rows, `dilation` apart, is still below `rows`.
+                unsafe {
+                    match (self.conv.taps, count) {
+                        (3, BLOCK) => self.block::<S, 3, BLOCK>(s, row, out),
+                        (3, _) => self.block::<S, 3, 1>(s, row, out),
+                        (5, BLOCK) => self.block::<S, 5, BLOCK>(s, row, out),
+                        (5, _) => self.block::<S, 5, 1>(s, row, out),
+                        (7, BLOCK) => self.block::<S, 7, BLOCK>(s, row, out),
+                        (7, _) => self.block::<S, 7, 1>(s, row, out),
+                        _ => {
+                            for i in 0..count {
+                                self.any_taps(s, row + i * dilation, out);
+                            }
+                        }
+                    }
+                    if let Some(norm) = self.norm {
+                        for i in 0..count {
+                            let y = out.add((row + i * dilation) * channels);
+                            normalize_row(s, norm, y, y);
+                        }
+                    }
+                }
+                row += count * dilation;
+            }
+        }
+    }
+}
+
+impl Rows<'_> {
+    /// The input row that tap `tap` reads for output row `row`.
+    #[inline(always)]
+    fn input(&self, row: usize, tap: usize) -> *const f32 {
+        let channels = self.conv.bias.len();
+        let t = (self.first + row + tap * self.conv.dilation).saturating_sub(self.conv.left);
+        let t = t.min(self.x.len() / channels - 1);
+        self.x[t * channels..][..channels].as_ptr()
+    }
+
+    /// `R` output rows, `dilation` apart, for `K` taps.
+    ///
+    /// # Safety
+    /// All of them lie within `out`, and the convolution has `K` taps.
+    #[inline(always)]
+    unsafe fn block<S: Simd, const K: usize, const R: usize>(&self, s: S, row: usize, out: *mut f32) {
+        let (channels, dilation) = (self.conv.bias.len(), self.conv.dilation);
+        let (weights, bias) = (self.conv.weights.as_ptr(), self.conv.bias.as_ptr());
+        // Input i serves output r through tap i − r. R + K − 1 of these are used.
+        let inputs: [*const f32; 16] =
+            std::array::from_fn(|i| if i < R + K - 1 { self.input(row, i) } else { std::ptr::null() });
+        let mut c = 0;
+        while c < channels {
+            let n = S::LANES.min(channels - c);
+            let full = n == S::LANES;
+            // SAFETY: `n` floats from `c` on are within each row of `channels` floats.
+            let load =
+                |p: *const f32| unsafe { if full { s.load(p.add(c)) } else { s.load_partial(p.add(c), n) } };
+            let mut sums = [load(bias); R];
+            // SAFETY: tap j's weights start at `j * channels`.
+            let w: [S::V; K] = std::array::from_fn(|j| load(unsafe { weights.add(j * channels) }));
+            for (i, input) in inputs.iter().enumerate().take(R + K - 1) {
+                let x = load(*input);
+                for (r, sum) in sums.iter_mut().enumerate() {
+                    if i >= r && i - r < K {
+                        *sum = s.fma(w[i - r], x, *sum);
+                    }
+                }
+            }
+            for (r, sum) in sums.iter().enumerate() {
+                // SAFETY: the caller vouches for the row, `n` for the end of it.
+                unsafe {
+                    let y = out.add((row + r * dilation) * channels + c);
+                    if full { s.store(y, *sum) } else { s.store_partial(y, *sum, n) }
+                }
+            }
+            c += S::LANES;
+        }
+    }
+
+    /// One output row for any number of taps, by the same steps as [`Rows::block`].
+    ///
+    /// # Safety
+    /// The row lies within `out`.
+    #[inline(always)]
+    unsafe fn any_taps<S: Simd>(&self, s: S, row: usize, out: *mut f32) {
+        let channels = self.conv.bias.len();
+        let mut c = 0;
+        while c < channels {
+            let n = S::LANES.min(channels - c);
+            // SAFETY: `n` floats from `c` on are within each row of `channels` floats.
+            unsafe {
+                let mut sum = s.load_partial(self.conv.bias.as_ptr().add(c), n);
+                for j in 0..self.conv.taps {
+                    let w = s.load_partial(self.conv.weights.as_ptr().add(j * channels + c), n);
+                    sum = s.fma(w, s.load_partial(self.input(row, j).add(c), n), sum);
+                }
+                s.store_partial(out.add(row * channels + c), sum, n);
+            }
+            c += S::LANES;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::elementwise::testing::*;
+    use crate::kernels::layer_norm;
+
+    /// Up to eight products of size one, rounded one after the other.
+    const ERROR: f64 = 1e-6;
+    /// The same through a normalisation, which divides by a spread near one.
+    const NORM_ERROR: f64 = 4e-6;
+
+    fn plain(conv: &DepthwiseConv<'_>, frames: Frames<'_>) -> Vec<f64> {
+        let channels = conv.bias.len();
+        let steps = frames.x.len() / channels / frames.batch;
+        let mut y = vec![0.0; frames.x.len()];
+        for b in 0..frames.batch {
+            let len = frames.lens.map_or(steps, |l| l[b] as usize);
+            for t in 0..len {
+                for c in 0..channels {
+                    y[(b * steps + t) * channels + c] = (0..conv.taps).fold(conv.bias[c] as f64, |sum, j| {
+                        let from = t as isize - conv.left as isize + (j * conv.dilation) as isize;
+                        let from = from.clamp(0, len as isize - 1) as usize;
+                        let x = frames.x[(b * steps + from) * channels + c] as f64;
+                        sum + conv.weights[j * channels + c] as f64 * x
+                    });
+                }
+            }
+        }
+        y
+    }
+
+    #[test]
+    fn matches_the_formula() {
+        // B, T, C, taps, dilation, causal
+        let cases = [
+            (2, 72, 512, 5, 1, false),
+            (2, 72, 512, 5, 8, false),
+            (1, 72, 512, 5, 4, false),
+            (1, 432, 512, 7, 4, true),
+            (1, 80, 256, 5, 2, false),
+            (1, 81, 64, 5, 1, false),
+            (2, 30, 24, 7, 1, true),
+            (1, 20, 32, 3, 2, true),
+            (1, 19, 48, 4, 3, false),
+            (3, 1, 8, 5, 2, false),
+            (1, 2, 1, 7, 1, true),
+            (2, 5, 17, 5, 8, false),
+            (1, 9, 15, 1, 1, false),
+        ];
+        for case @ (batch, steps, channels, taps, dilation, causal) in cases {
+            let x = noise(batch * steps * channels, 1);
+            let (weights, bias) = (noise(taps * channels, 2), noise(channels, 3));
+            let total = (taps - 1) * dilation;
+            let left = if causal { total } else { total / 2 };
+            let conv = DepthwiseConv { weights: &weights, bias: &bias, taps, dilation, left };
+            let lens: Vec<u32> = (0..batch).map(|b| (steps * (b + 1) / (batch + 1)) as u32).collect();
+            for lens in [None, Some(&lens[..])] {
+                let frames = Frames { x: &x, batch, lens };
+                let want = plain(&conv, frames);
+                let run = |isa: Isa, team: &Team, norm: Option<&LayerNorm<'_>>| {
+                    let mut out = vec![9.0; x.len()];
+                    conv.run(isa, team, frames, norm, &mut out);
+                    out
+                };
+                let what = |isa: Isa| format!("{case:?} lens {lens:?} {isa}");
+                everywhere(
+                    |isa, team| run(isa, team, None),
+                    |isa, got| assert_close(got, &want, ERROR, &what(isa)),
+                );
+
+                let norm = LayerNorm { weight: &weights[..channels], bias: &bias, eps: 1e-3 };
+                let mut want = layer_norm::plain(&norm, &want);
+                for b in 0..batch {
+                    let len = lens.map_or(steps, |l| l[b] as usize);
+                    want[(b * steps + len) * channels..(b + 1) * steps * channels].fill(0.0);
+                }
+                let limit = if channels < 4 { 1e-3 } else { NORM_ERROR };
+                everywhere(
+                    |isa, team| run(isa, team, Some(&norm)),
+                    |isa, got| assert_close(got, &want, limit, &what(isa)),
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_short_row_equals_the_row_alone() {
+        let (steps, channels) = (20, 40);
+        let x = noise(2 * steps * channels, 1);
+        let (weights, bias) = (noise(5 * channels, 2), noise(channels, 3));
+        let conv = DepthwiseConv { weights: &weights, bias: &bias, taps: 5, dilation: 2, left: 4 };
+        everywhere(
+            |isa, team| {
+                let mut both = vec![0.0; x.len()];
+                conv.run(isa, team, Frames { x: &x, batch: 2, lens: Some(&[13, 20]) }, None, &mut both);
+                let mut alone = vec![0.0; 13 * channels];
+                conv.run(
+                    isa,
+                    team,
+                    Frames { x: &x[..13 * channels], batch: 1, lens: None },
+                    None,
+                    &mut alone,
+                );
+                assert_eq!(both[..13 * channels], alone, "{isa}");
+                both
+            },
+            |_, _| {},
+        );
+    }
+
+    #[test]
+    #[ignore = "timing; run with --ignored --nocapture"]
+    fn bench() {
+        let team = Team::new(1).expect("a thread");
+        for isa in Isa::available() {
+            for (rows, channels, taps, dilation) in
+                [(72, 512, 5, 1), (72, 512, 5, 8), (432, 512, 7, 1), (432, 512, 7, 4), (80, 256, 5, 1)]
+            {
+                let x = noise(rows * channels, 1);
+                let (weights, bias) = (noise(taps * channels, 2), noise(channels, 3));
+                let left = (taps - 1) * dilation / 2;
+                let conv = DepthwiseConv { weights: &weights, bias: &bias, taps, dilation, left };
+                let norm = LayerNorm { weight: &bias, bias: &bias, eps: 1e-6 };
+                let mut out = x.clone();
+                for norm in [None, Some(&norm)] {
+                    let frames = Frames { x: &x, batch: 1, lens: None };
+                    let t =
+                        best_of(200, || conv.run(isa, &team, frames, norm, std::hint::black_box(&mut out)));
+                    let ns = t / x.len() as f64 * 1e9;
+                    println!(
+                        "{isa} {rows}x{channels} k{taps} d{dilation} norm {}: {ns:.3} ns",
+                        norm.is_some()
+                    );
+                }
+            }
+        }
+    }
+}

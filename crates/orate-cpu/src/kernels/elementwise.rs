@@ -1,0 +1,412 @@
+//! Sums, products, masks and other work without neighbours, and the time embedding.
+//!
+//! | function | formula | shapes |
+//! | --- | --- | --- |
+//! | [`add`], [`add_in_place`] | x + y | any, equal |
+//! | [`weighted_sum`], [`weighted_sum_in_place`] | a·x + b·y | any, equal; guidance and the Euler step |
+//! | [`scale_in_place`] | a·x | any |
+//! | [`add_row_in_place`] | `x[b,t,c]` + `row[b or 0, c]` | [B,T,C], [B,C] or [C] |
+//! | [`mask_in_place`] | 0 where t ≥ `lens[b]` | [B,T,C], [B] |
+//! | [`activate`] | f(x) | any |
+//! | [`time_embedding`] | sin and cos of 1000·t·fⱼ | [2·half] |
+//!
+//! f32, row-major, contiguous. Bound by memory: chunks of [`GRAIN`] floats are split over the team, and how they
+//! are split has no influence on any element.
+//!
+//! # Panics
+//! All functions panic when slice lengths do not fit each other: shapes were checked when the plan was made.
+
+use crate::kernels::activation::Activation;
+use crate::simd::{Kernel, Simd};
+use crate::{Isa, Team};
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// Floats per chunk: a few microseconds of memory-bound work, so that handing it out costs little, and small
+/// enough that source and result stay in the second-level cache.
+pub(crate) const GRAIN: usize = 16 * 1024;
+
+/// A slice that several threads write at once, each its own part.
+pub(crate) struct SharedMut<'a>(*mut f32, usize, PhantomData<&'a mut [f32]>);
+
+// SAFETY: it is a `&mut [f32]` in disguise, and f32 may be sent and shared; `part` demands disjoint use.
+unsafe impl Sync for SharedMut<'_> {}
+
+impl<'a> SharedMut<'a> {
+    pub(crate) fn new(slice: &'a mut [f32]) -> Self {
+        SharedMut(slice.as_mut_ptr(), slice.len(), PhantomData)
+    }
+
+    /// # Safety
+    /// No two live parts may overlap.
+    #[expect(clippy::mut_from_ref, reason = "the caller keeps parts disjoint, as with split_at_mut")]
+    pub(crate) unsafe fn part(&self, range: Range<usize>) -> &mut [f32] {
+        assert!(range.start <= range.end && range.end <= self.1, "part of a shared slice within its bounds");
+        // SAFETY: in bounds as just checked; disjoint by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.0.add(range.start), range.len()) }
+    }
+
+    /// Start of the slice, for strided writes. The same rule holds: no two threads touch one element.
+    pub(crate) fn as_ptr(&self) -> *mut f32 {
+        self.0
+    }
+}
+
+/// Splits `out`, rows of `width`, into chunks of about [`GRAIN`] floats and calls `f(rows, part of out)` for each.
+pub(crate) fn for_rows(
+    team: &Team,
+    out: &mut [f32],
+    width: usize,
+    f: &(dyn Fn(Range<usize>, &mut [f32]) + Sync),
+) {
+    if out.is_empty() {
+        return;
+    }
+    assert!(out.len().is_multiple_of(width), "{} floats are not whole rows of {width}", out.len());
+    let rows = out.len() / width;
+    let step = (GRAIN / width).max(1);
+    let chunks = rows.div_ceil(step);
+    if chunks == 1 {
+        return f(0..rows, out);
+    }
+    let out = SharedMut::new(out);
+    team.run(chunks, &|_, chunk| {
+        let part = chunk * step..rows.min((chunk + 1) * step);
+        // SAFETY: chunks are disjoint ranges of rows.
+        f(part.clone(), unsafe { out.part(part.start * width..part.end * width) });
+    });
+}
+
+/// What [`Pointwise`] computes from x and y.
+#[derive(Clone, Copy)]
+enum Op {
+    Add,
+    WeightedSum(f32, f32),
+    Scale(f32),
+    Activate(Activation),
+}
+
+/// `out[i] = op(x[i], y[i])`; the pointers may be equal.
+struct Pointwise {
+    op: Op,
+    x: *const f32,
+    y: *const f32,
+    out: *mut f32,
+    len: usize,
+}
+
+impl Kernel for Pointwise {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        match self.op {
+            Op::Add => self.each(s, |x, y| s.add(x, y)),
+            Op::WeightedSum(a, b) => {
+                let (a, b) = (s.splat(a), s.splat(b));
+                self.each(s, |x, y| s.fma(a, x, s.mul(b, y)));
+            }
+            Op::Scale(a) => self.each(s, |x, _| s.mul(x, s.splat(a))),
+            // One loop per activation: the match is outside.
+            Op::Activate(Activation::None) => {}
+            Op::Activate(Activation::Relu) => self.each(s, |x, _| Activation::Relu.apply(s, x)),
+            Op::Activate(Activation::PRelu(a)) => self.each(s, |x, _| Activation::PRelu(a).apply(s, x)),
+            Op::Activate(Activation::Gelu) => self.each(s, |x, _| Activation::Gelu.apply(s, x)),
+            Op::Activate(Activation::Mish) => self.each(s, |x, _| Activation::Mish.apply(s, x)),
+            Op::Activate(Activation::Tanh) => self.each(s, |x, _| Activation::Tanh.apply(s, x)),
+            Op::Activate(Activation::Exp) => self.each(s, |x, _| Activation::Exp.apply(s, x)),
+        }
+    }
+}
+
+impl Pointwise {
+    #[inline(always)]
+    fn each<S: Simd>(self, s: S, f: impl Fn(S::V, S::V) -> S::V) {
+        let mut i = 0;
+        // SAFETY: whoever builds a `Pointwise` vouches for `len` floats behind each pointer.
+        unsafe {
+            while i + S::LANES <= self.len {
+                s.store(self.out.add(i), f(s.load(self.x.add(i)), s.load(self.y.add(i))));
+                i += S::LANES;
+            }
+            let n = self.len - i;
+            if n > 0 {
+                let v = f(s.load_partial(self.x.add(i), n), s.load_partial(self.y.add(i), n));
+                s.store_partial(self.out.add(i), v, n);
+            }
+        }
+    }
+}
+
+/// `out = op(x, y)`, or `out = op(out, y)` where `x` is missing; likewise for `y`.
+fn pointwise(isa: Isa, team: &Team, op: Op, x: Option<&[f32]>, y: Option<&[f32]>, out: &mut [f32]) {
+    for input in [x, y].into_iter().flatten() {
+        assert_eq!(input.len(), out.len(), "operands of equal length");
+    }
+    for_rows(team, out, 1, &|part, out| {
+        let own = out.as_ptr();
+        let x = x.map_or(own, |x| x[part.clone()].as_ptr());
+        let y = y.map_or(own, |y| y[part.clone()].as_ptr());
+        isa.run(Pointwise { op, x, y, out: out.as_mut_ptr(), len: out.len() });
+    });
+}
+
+/// out = x + y
+pub fn add(isa: Isa, team: &Team, x: &[f32], y: &[f32], out: &mut [f32]) {
+    pointwise(isa, team, Op::Add, Some(x), Some(y), out);
+}
+
+/// x = x + y
+pub fn add_in_place(isa: Isa, team: &Team, x: &mut [f32], y: &[f32]) {
+    pointwise(isa, team, Op::Add, None, Some(y), x);
+}
+
+/// out = a·x + b·y
+pub fn weighted_sum(isa: Isa, team: &Team, (a, x): (f32, &[f32]), (b, y): (f32, &[f32]), out: &mut [f32]) {
+    pointwise(isa, team, Op::WeightedSum(a, b), Some(x), Some(y), out);
+}
+
+/// x = a·x + b·y
+pub fn weighted_sum_in_place(isa: Isa, team: &Team, (a, x): (f32, &mut [f32]), (b, y): (f32, &[f32])) {
+    pointwise(isa, team, Op::WeightedSum(a, b), None, Some(y), x);
+}
+
+/// x = a·x
+pub fn scale_in_place(isa: Isa, team: &Team, a: f32, x: &mut [f32]) {
+    pointwise(isa, team, Op::Scale(a), None, None, x);
+}
+
+/// x = f(x)
+pub fn activate(isa: Isa, team: &Team, f: Activation, x: &mut [f32]) {
+    if f != Activation::None {
+        pointwise(isa, team, Op::Activate(f), None, None, x);
+    }
+}
+
+/// `x[b,t,c]` += `row[b,c]`, or `row[c]` for all batch rows where `row` has just C numbers.
+///
+/// `x` is [B,T,C] with C = `channels`; `batch` is B.
+pub fn add_row_in_place(isa: Isa, team: &Team, x: &mut [f32], row: &[f32], batch: usize, channels: usize) {
+    let shared = row.len() == channels;
+    assert!(shared || row.len() == batch * channels, "a row vector per batch row, or one for all");
+    if x.is_empty() {
+        return;
+    }
+    let steps = x.len() / channels / batch;
+    assert_eq!(x.len(), batch * steps * channels, "x is [B, T, C]");
+    for_rows(team, x, channels, &|rows, x| {
+        for (r, x) in rows.zip(x.chunks_exact_mut(channels)) {
+            let start = if shared { 0 } else { r / steps * channels };
+            let y = row[start..start + channels].as_ptr();
+            isa.run(Pointwise { op: Op::Add, x: x.as_ptr(), y, out: x.as_mut_ptr(), len: channels });
+        }
+    });
+}
+
+/// Clears `x[b,t,:]` where t ≥ `lens[b]`; `x` is [B,T,C], B is the number of `lens`.
+pub fn mask_in_place(team: &Team, x: &mut [f32], lens: &[u32], channels: usize) {
+    if x.is_empty() {
+        return;
+    }
+    let steps = x.len() / channels / lens.len();
+    assert_eq!(x.len(), lens.len() * steps * channels, "x is [B, T, C]");
+    for_rows(team, x, channels, &|rows, x| {
+        for (r, x) in rows.zip(x.chunks_exact_mut(channels)) {
+            if r % steps >= lens[r / steps] as usize {
+                x.fill(0.0);
+            }
+        }
+    });
+}
+
+/// [sin(1000·t·f₀) …, cos(1000·t·f₀) …], fⱼ = 10000^(−j/(half−1)), half of `out` each, sines first.
+///
+/// Computed in f64: at t near 1 the angle is near 1000, where an f32 angle is off by 3e-5.
+pub fn time_embedding(t: f64, out: &mut [f32]) {
+    let half = out.len() / 2;
+    assert_eq!(out.len(), 2 * half, "as many sines as cosines");
+    let (sines, cosines) = out.split_at_mut(half);
+    for (j, (sine, cosine)) in sines.iter_mut().zip(cosines).enumerate() {
+        let f = 10_000f64.powf(-(j as f64) / (half.max(2) - 1) as f64);
+        let (s, c) = (1000.0 * t * f).sin_cos();
+        (*sine, *cosine) = (s as f32, c as f32);
+    }
+}
+
+/// Things that the tests of all kernels share.
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+
+    /// Numbers in −1..1 that look random and are the same every time.
+    pub(crate) fn noise(len: usize, seed: u64) -> Vec<f32> {
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        (0..len)
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+            })
+            .collect()
+    }
+
+    /// Asserts |got − want| ≤ `limit` · max(1, |want|) everywhere.
+    pub(crate) fn assert_close(got: &[f32], want: &[f64], limit: f64, what: &str) {
+        assert_eq!(got.len(), want.len(), "{what}: length");
+        for (i, (&g, &w)) in got.iter().zip(want).enumerate() {
+            let error = (g as f64 - w).abs();
+            assert!(error <= limit * w.abs().max(1.0), "{what}: [{i}] is {g}, want {w} (off by {error:e})");
+        }
+    }
+
+    /// Runs `f` with teams of one and three threads on every instruction set, asserts that the number of threads
+    /// changes no bit, and hands one result per set to `check`.
+    pub(crate) fn everywhere(f: impl Fn(Isa, &Team) -> Vec<f32>, check: impl Fn(Isa, &[f32])) {
+        let (one, three) = (Team::new(1).expect("a thread"), Team::new(3).expect("three threads"));
+        for isa in Isa::available() {
+            let got = f(isa, &one);
+            let bits = |v: &[f32]| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&got), bits(&f(isa, &three)), "{isa}: threads change the result");
+            check(isa, &got);
+        }
+    }
+
+    /// Best seconds of several calls.
+    pub(crate) fn best_of(times: usize, mut f: impl FnMut()) -> f64 {
+        (0..times)
+            .map(|_| {
+                let start = std::time::Instant::now();
+                f();
+                start.elapsed().as_secs_f64()
+            })
+            .fold(f64::INFINITY, f64::min)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::*;
+    use super::*;
+
+    /// Two roundings of numbers up to 3, one more without fma.
+    const ERROR: f64 = 2e-7;
+    const LENGTHS: [usize; 9] = [0, 1, 7, 8, 9, 15, 17, 1000, 3 * GRAIN + 5];
+
+    #[test]
+    fn sums_match_the_formula() {
+        for n in LENGTHS {
+            let (x, y) = (noise(n, 1), noise(n, 2));
+            let want = |f: &dyn Fn(f64, f64) -> f64| -> Vec<f64> {
+                x.iter().zip(&y).map(|(&x, &y)| f(x as f64, y as f64)).collect()
+            };
+            let sum = want(&|x, y| x + y);
+            let guided = want(&|x, y| 4.0 * x - 3.0 * y);
+            let scaled = want(&|x, _| 0.3f32 as f64 * x);
+            let mut out = vec![9.0; n];
+            everywhere(
+                |isa, team| {
+                    let mut out = vec![9.0; n];
+                    add(isa, team, &x, &y, &mut out);
+                    out
+                },
+                |isa, got| assert_close(got, &sum, ERROR, &format!("add {n} {isa}")),
+            );
+            everywhere(
+                |isa, team| {
+                    let mut out = vec![9.0; n];
+                    weighted_sum(isa, team, (4.0, &x), (-3.0, &y), &mut out);
+                    let mut again = x.clone();
+                    weighted_sum_in_place(isa, team, (4.0, &mut again), (-3.0, &y));
+                    assert_eq!(out, again);
+                    out
+                },
+                |isa, got| assert_close(got, &guided, 4.0 * ERROR, &format!("weighted sum {n} {isa}")),
+            );
+            everywhere(
+                |isa, team| {
+                    let mut out = x.clone();
+                    scale_in_place(isa, team, 0.3, &mut out);
+                    out
+                },
+                |isa, got| assert_close(got, &scaled, ERROR, &format!("scale {n} {isa}")),
+            );
+            out.copy_from_slice(&x);
+            add_in_place(Isa::PORTABLE, &Team::new(1).expect("a thread"), &mut out, &y);
+            assert_close(&out, &sum, ERROR, "add in place");
+        }
+    }
+
+    #[test]
+    fn rows_and_masks() {
+        for (batch, steps, channels) in [(1, 1, 1), (2, 72, 512), (3, 5, 33), (2, 9, 8)] {
+            let x = noise(batch * steps * channels, 3);
+            for row in [noise(channels, 4), noise(batch * channels, 5)] {
+                let want: Vec<f64> = (0..x.len())
+                    .map(|i| {
+                        let (b, c) = (i / channels / steps, i % channels);
+                        let r = if row.len() == channels { c } else { b * channels + c };
+                        x[i] as f64 + row[r] as f64
+                    })
+                    .collect();
+                everywhere(
+                    |isa, team| {
+                        let mut x = x.clone();
+                        add_row_in_place(isa, team, &mut x, &row, batch, channels);
+                        x
+                    },
+                    |isa, got| assert_close(got, &want, ERROR, &format!("row {isa}")),
+                );
+            }
+            let lens: Vec<u32> = (0..batch).map(|b| (steps * b / batch) as u32).collect();
+            let team = Team::new(2).expect("two threads");
+            let mut masked = x.clone();
+            mask_in_place(&team, &mut masked, &lens, channels);
+            for (i, (&m, &x)) in masked.iter().zip(&x).enumerate() {
+                let (b, t) = (i / channels / steps, i / channels % steps);
+                assert_eq!(m, if t < lens[b] as usize { x } else { 0.0 });
+            }
+        }
+    }
+
+    #[test]
+    fn activation_runs_on_whole_tensors() {
+        let x: Vec<f32> = noise(2 * GRAIN + 3, 6).iter().map(|x| 5.0 * x).collect();
+        for f in [Activation::Gelu, Activation::None, Activation::PRelu(0.2), Activation::Tanh] {
+            let want: Vec<f64> = x.iter().map(|&x| f.plain(x as f64)).collect();
+            everywhere(
+                |isa, team| {
+                    let mut x = x.clone();
+                    activate(isa, team, f, &mut x);
+                    x
+                },
+                |isa, got| assert_close(got, &want, 3e-7, &format!("{f:?} {isa}")),
+            );
+        }
+    }
+
+    #[test]
+    fn time_embedding_values() {
+        let mut e = [0.0; 64];
+        time_embedding(0.8, &mut e);
+        // sin 800 and cos 800; the slowest frequency is 1000 · 0.8 / 10000 = 0.08.
+        for (i, want) in [(0, 0.89396965), (32, -0.44812751), (31, 0.07991469), (63, 0.99680171)] {
+            assert!((e[i] as f64 - want).abs() < 1e-6, "[{i}] = {}", e[i]);
+        }
+    }
+
+    #[test]
+    #[ignore = "timing; run with --ignored --nocapture"]
+    fn bench() {
+        let team = Team::new(1).expect("a thread");
+        for isa in Isa::available() {
+            for f in [Activation::Gelu, Activation::Mish, Activation::Tanh, Activation::Exp, Activation::Relu]
+            {
+                let mut x = noise(GRAIN, 1);
+                let t = best_of(200, || {
+                    for _ in 0..10 {
+                        activate(isa, &team, f, std::hint::black_box(&mut x));
+                    }
+                });
+                println!("{isa} {f:?}: {:.3} ns per element", t / GRAIN as f64 * 1e8);
+            }
+        }
+    }
+}

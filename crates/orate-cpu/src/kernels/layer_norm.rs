@@ -1,0 +1,268 @@
+//! Layer normalisation over the last axis.
+//!
+//! ```text
+//! y = (z − mean(z)) / √(var(z) + eps) · weight + bias        z = x, or x + residual
+//! ```
+//!
+//! `x`, `residual`, `y` [rows, C]; `weight`, `bias` [C]; f32, contiguous; `var` is the biased variance. Mean and
+//! variance are two passes over a row that stays in the first-level cache, accumulated in f32 on four vectors:
+//! with C numbers each lane sums C/64 of them, so the error stays near that of one rounding. Rows are
+//! independent and split over the team. Works in place.
+
+use crate::kernels::elementwise::for_rows;
+use crate::simd::{Kernel, Simd};
+use crate::{Isa, Team};
+
+/// The parameters of a normalisation over `weight.len()` channels.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerNorm<'a> {
+    /// Factor per channel, [C].
+    pub weight: &'a [f32],
+    /// Summand per channel, [C].
+    pub bias: &'a [f32],
+    /// Added to the variance. Models differ (1e-6, 1e-5): take it from the checkpoint.
+    pub eps: f32,
+}
+
+impl LayerNorm<'_> {
+    /// `out` = norm(`x` + `residual`).
+    ///
+    /// # Panics
+    /// Slice lengths that do not fit each other.
+    pub fn run(&self, isa: Isa, team: &Team, x: &[f32], residual: Option<&[f32]>, out: &mut [f32]) {
+        assert_eq!(x.len(), out.len(), "input and output of equal size");
+        self.rows(isa, team, Some(x), residual, out);
+    }
+
+    /// `x` = norm(`x` + `residual`).
+    ///
+    /// # Panics
+    /// Slice lengths that do not fit each other.
+    pub fn run_in_place(&self, isa: Isa, team: &Team, x: &mut [f32], residual: Option<&[f32]>) {
+        self.rows(isa, team, None, residual, x);
+    }
+
+    fn rows(&self, isa: Isa, team: &Team, x: Option<&[f32]>, residual: Option<&[f32]>, out: &mut [f32]) {
+        let width = self.weight.len();
+        assert_eq!(self.bias.len(), width, "weight and bias of equal size");
+        assert!(residual.is_none_or(|r| r.len() == out.len()), "residual and output of equal size");
+        for_rows(team, out, width, &|rows, out| {
+            let part = rows.start * width..rows.end * width;
+            let x = x.map_or(out.as_ptr(), |x| x[part.clone()].as_ptr());
+            let residual = residual.map(|r| r[part.clone()].as_ptr());
+            isa.run(Rows { norm: *self, x, residual, out });
+        });
+    }
+}
+
+/// Whole rows: `x` and `residual` are as long as `out`; `x` may be `out`.
+struct Rows<'a> {
+    norm: LayerNorm<'a>,
+    x: *const f32,
+    residual: Option<*const f32>,
+    out: &'a mut [f32],
+}
+
+impl Kernel for Rows<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let width = self.norm.weight.len();
+        let out = self.out.as_mut_ptr();
+        for row in 0..self.out.len() / width {
+            // SAFETY: `LayerNorm::rows` made the pointers from slices as long as `out`.
+            unsafe {
+                let (x, y) = (self.x.add(row * width), out.add(row * width));
+                match self.residual {
+                    Some(r) => {
+                        add_row(s, x, r.add(row * width), y, width);
+                        normalize_row(s, &self.norm, y, y);
+                    }
+                    None => normalize_row(s, &self.norm, x, y),
+                }
+            }
+        }
+    }
+}
+
+/// y = a + b
+///
+/// # Safety
+/// All three are valid for `len` floats.
+#[inline(always)]
+unsafe fn add_row<S: Simd>(s: S, a: *const f32, b: *const f32, y: *mut f32, len: usize) {
+    let mut i = 0;
+    // SAFETY: indices stay below `len`.
+    unsafe {
+        while i + S::LANES <= len {
+            s.store(y.add(i), s.add(s.load(a.add(i)), s.load(b.add(i))));
+            i += S::LANES;
+        }
+        let n = len - i;
+        if n > 0 {
+            s.store_partial(y.add(i), s.add(s.load_partial(a.add(i), n), s.load_partial(b.add(i), n)), n);
+        }
+    }
+}
+
+/// Normalises one row. `x` may be `y`.
+///
+/// # Safety
+/// `x` and `y` are valid for as many floats as the norm has weights.
+#[inline(always)]
+pub(crate) unsafe fn normalize_row<S: Simd>(s: S, norm: &LayerNorm<'_>, x: *const f32, y: *mut f32) {
+    let len = norm.weight.len();
+    let (weight, bias) = (norm.weight.as_ptr(), norm.bias.as_ptr());
+    let scale = 1.0 / len as f32;
+    // SAFETY: all indices stay below `len`, the length of each operand.
+    unsafe {
+        let sum = fold_row(s, x, len, |sum, v, _| s.add(sum, v));
+        let mean = s.splat(sum * scale);
+        let squares = fold_row(s, x, len, |sum, v, valid| {
+            let d = s.sub(
+                v,
+                match valid {
+                    None => mean,
+                    // Lanes behind the end must add nothing.
+                    Some(ones) => s.mul(ones, mean),
+                },
+            );
+            s.fma(d, d, sum)
+        });
+        let factor = s.splat(1.0 / (squares * scale + norm.eps).sqrt());
+        let mut i = 0;
+        while i + S::LANES <= len {
+            let z = s.mul(s.sub(s.load(x.add(i)), mean), factor);
+            s.store(y.add(i), s.fma(z, s.load(weight.add(i)), s.load(bias.add(i))));
+            i += S::LANES;
+        }
+        let n = len - i;
+        if n > 0 {
+            let z = s.mul(s.sub(s.load_partial(x.add(i), n), mean), factor);
+            let v = s.fma(z, s.load_partial(weight.add(i), n), s.load_partial(bias.add(i), n));
+            s.store_partial(y.add(i), v, n);
+        }
+    }
+}
+
+/// Sums `f` over a row on four accumulators. For a partial vector at the end `f` gets ones in the valid lanes.
+///
+/// # Safety
+/// `x` is valid for `len` floats.
+#[inline(always)]
+unsafe fn fold_row<S: Simd>(
+    s: S,
+    x: *const f32,
+    len: usize,
+    f: impl Fn(S::V, S::V, Option<S::V>) -> S::V,
+) -> f32 {
+    static ONES: [f32; 16] = [1.0; 16];
+    let mut sums = [s.splat(0.0); 4];
+    let mut i = 0;
+    // SAFETY: indices stay below `len`; a vector has at most 16 lanes.
+    unsafe {
+        while i + 4 * S::LANES <= len {
+            for (k, sum) in sums.iter_mut().enumerate() {
+                *sum = f(*sum, s.load(x.add(i + k * S::LANES)), None);
+            }
+            i += 4 * S::LANES;
+        }
+        while i + S::LANES <= len {
+            sums[0] = f(sums[0], s.load(x.add(i)), None);
+            i += S::LANES;
+        }
+        let n = len - i;
+        if n > 0 {
+            sums[1] = f(sums[1], s.load_partial(x.add(i), n), Some(s.load_partial(ONES.as_ptr(), n)));
+        }
+    }
+    s.reduce_add(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])))
+}
+
+/// The formula in f64, for tests here and of fused kernels.
+#[cfg(test)]
+pub(crate) fn plain(norm: &LayerNorm<'_>, x: &[f64]) -> Vec<f64> {
+    let width = norm.weight.len();
+    x.chunks_exact(width)
+        .flat_map(|row| {
+            let mean = row.iter().sum::<f64>() / width as f64;
+            let var = row.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / width as f64;
+            let factor = 1.0 / (var + norm.eps as f64).sqrt();
+            (0..width).map(move |c| (row[c] - mean) * factor * norm.weight[c] as f64 + norm.bias[c] as f64)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::elementwise::testing::*;
+
+    /// Rounding of mean and variance on numbers of size one, times a factor below 2.
+    const ERROR: f64 = 2e-6;
+
+    #[test]
+    fn matches_the_formula() {
+        for (rows, width) in
+            [(1, 1), (3, 7), (5, 8), (2, 9), (3, 17), (81, 64), (80, 256), (144, 512), (7, 500), (2, 2048)]
+        {
+            let (x, r) = (noise(rows * width, 1), noise(rows * width, 2));
+            let (weight, bias) = (noise(width, 3), noise(width, 4));
+            // One channel has no variance: only eps keeps it finite.
+            let norm = LayerNorm { weight: &weight, bias: &bias, eps: 1e-6 };
+            for residual in [None, Some(&r[..])] {
+                let z: Vec<f64> =
+                    (0..x.len()).map(|i| x[i] as f64 + residual.map_or(0.0, |r| r[i] as f64)).collect();
+                let want = plain(&norm, &z);
+                everywhere(
+                    |isa, team| {
+                        let mut out = vec![9.0; x.len()];
+                        norm.run(isa, team, &x, residual, &mut out);
+                        let mut again = x.clone();
+                        norm.run_in_place(isa, team, &mut again, residual);
+                        assert_eq!(out, again, "{isa}: in place");
+                        out
+                    },
+                    |isa, got| assert_close(got, &want, ERROR, &format!("{rows}x{width} {isa}")),
+                );
+            }
+        }
+    }
+
+    /// An offset far above the spread is where a one-pass variance fails.
+    #[test]
+    fn survives_an_offset() {
+        let x: Vec<f32> = noise(512, 1).iter().map(|x| 100.0 + x).collect();
+        let (weight, bias) = (vec![1.0; 512], vec![0.0; 512]);
+        let norm = LayerNorm { weight: &weight, bias: &bias, eps: 1e-6 };
+        let want = plain(&norm, &x.iter().map(|&x| x as f64).collect::<Vec<_>>());
+        everywhere(
+            |isa, team| {
+                let mut out = vec![0.0; 512];
+                norm.run(isa, team, &x, None, &mut out);
+                out
+            },
+            // The mean itself is rounded to 8e-6 here.
+            |isa, got| assert_close(got, &want, 1e-4, &format!("{isa}")),
+        );
+    }
+
+    #[test]
+    #[ignore = "timing; run with --ignored --nocapture"]
+    fn bench() {
+        let team = Team::new(1).expect("a thread");
+        for isa in Isa::available() {
+            for (rows, width) in [(144, 512), (80, 256)] {
+                let (x, r, w) = (noise(rows * width, 1), noise(rows * width, 2), noise(width, 3));
+                let norm = LayerNorm { weight: &w, bias: &w, eps: 1e-6 };
+                let mut out = x.clone();
+                for residual in [None, Some(&r[..])] {
+                    let t =
+                        best_of(200, || norm.run(isa, &team, &x, residual, std::hint::black_box(&mut out)));
+                    let ns = t / (rows * width) as f64 * 1e9;
+                    println!("{isa} {rows}x{width} residual {}: {ns:.3} ns per element", residual.is_some());
+                }
+            }
+        }
+    }
+}
