@@ -211,6 +211,11 @@ impl Graph {
         Ok(())
     }
 
+    /// Whether [`Graph::tap`] records.
+    pub fn has_taps(&self) -> bool {
+        self.taps
+    }
+
     /// Records an intermediate value as output `tap/<name>` when taps are on; otherwise does nothing.
     ///
     /// # Errors
@@ -300,6 +305,11 @@ impl Graph {
     /// Adds `[C]` to every row.
     pub fn add_bias(&mut self, x: Value, bias: Weight) -> Result<Value> {
         self.push(Op::AddBias { bias }, &[x], None)
+    }
+
+    /// `x · scale + shift`, both `[C]`.
+    pub fn affine(&mut self, x: Value, scale: Weight, shift: Weight) -> Result<Value> {
+        self.push(Op::Affine { scale, shift }, &[x], None)
     }
 
     /// Applies a function to every element.
@@ -501,6 +511,13 @@ fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Result<Shape, St
             count(1)?;
             let x = float(0)?;
             vector(bias, x.last())?;
+            Ok(x.clone())
+        }
+        Op::Affine { scale, shift } => {
+            count(1)?;
+            let x = float(0)?;
+            vector(scale, x.last())?;
+            vector(shift, x.last())?;
             Ok(x.clone())
         }
         Op::Activate(a) => {

@@ -18,6 +18,7 @@
 //! # Ok::<(), orate_graph::GraphError>(())
 //! ```
 
+pub mod device;
 mod error;
 mod graph;
 mod memory;
@@ -27,6 +28,7 @@ mod plan;
 mod shape;
 mod weight;
 
+pub use device::{Counters, Device, DeviceError, Executable, Memory, ModelOnDevice};
 pub use error::{GraphError, Result};
 pub use graph::{Buffer, BufferKind, Graph, Node, TAP_PREFIX, Value, ValueInfo};
 pub use memory::{ALIGNMENT, Place};

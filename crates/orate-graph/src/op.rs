@@ -176,6 +176,13 @@ pub enum Op {
         /// `[C]`
         bias: Weight,
     },
+    /// x `[…, C]` · scale `[C]` + shift `[C]`: a batch norm with running statistics.
+    Affine {
+        /// `[C]`
+        scale: Weight,
+        /// `[C]`
+        shift: Weight,
+    },
     /// `[…]` → `[…]`
     Activate(Activation),
     /// Two values of one shape.
@@ -269,6 +276,7 @@ impl Op {
             Op::DepthwiseConv1d { .. } => "DepthwiseConv1d",
             Op::LayerNorm(_) => "LayerNorm",
             Op::AddBias { .. } => "AddBias",
+            Op::Affine { .. } => "Affine",
             Op::Activate(_) => "Activate",
             Op::Add => "Add",
             Op::AddRow => "AddRow",
@@ -330,6 +338,7 @@ impl Op {
                 all
             }
             Op::LayerNorm(n) => vec![&n.weight, &n.bias],
+            Op::Affine { scale, shift } => vec![scale, shift],
             Op::Activate(Activation::PRelu(w)) => vec![w],
             Op::Attention { relative: Some(r), .. } => vec![&r.key, &r.value],
             _ => vec![],
@@ -366,6 +375,7 @@ impl Op {
             }
             Op::RotaryTable { .. } | Op::TimeEmbedding { .. } | Op::RandomNormal { .. } => 20 * out,
             Op::Rotary { .. } | Op::Combine { .. } => 3 * out,
+            Op::Affine { .. } => 2 * out,
             Op::Add | Op::AddRow | Op::AddBias { .. } | Op::Scale { .. } => out,
             Op::Reshape => return Cost::default(),
             _ => 0,

@@ -1,0 +1,154 @@
+//! What an executor offers: the contract between pipelines and devices.
+//!
+//! A [`Device`] opens a model's weights and makes [`Memory`] for sessions. [`ModelOnDevice::load`] turns a
+//! [`Plan`] into an [`Executable`], uploading each weight once however many plans use it. Everything carries
+//! its device, and mixing devices is an error.
+
+use crate::{GraphError, Plan, Shape, Target, WeightLoader};
+use std::any::Any;
+use std::sync::Arc;
+
+/// A run failed, or was asked for something impossible.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// The plan or its weights.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    /// A buffer was read or used before anything wrote it, or with another shape.
+    #[error("buffer `{name}` of plan `{plan}`: got {got}, needs {needed}")]
+    Buffer {
+        /// Buffer name.
+        name: String,
+        /// Plan or caller.
+        plan: String,
+        /// What is there.
+        got: String,
+        /// What is needed.
+        needed: String,
+    },
+    /// A run-time scalar was never set.
+    #[error("scalar `{name}` of plan `{plan}` was never set")]
+    Scalar {
+        /// Scalar name.
+        name: String,
+        /// Plan that reads it.
+        plan: String,
+    },
+    /// Plan, weights or memory belong to another device.
+    #[error("plan `{plan}` was made for device `{made_for}` but was given memory of `{got}`")]
+    Mixed {
+        /// Plan name.
+        plan: String,
+        /// Device of the plan.
+        made_for: String,
+        /// Device of the memory.
+        got: String,
+    },
+    /// An operand holds a value that the op cannot take.
+    #[error("plan `{plan}`, step {step}: {problem}")]
+    Operand {
+        /// Plan name.
+        plan: String,
+        /// Step number.
+        step: usize,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The device could not be set up.
+    #[error("device `{device}`: {problem}")]
+    Setup {
+        /// Device name.
+        device: String,
+        /// What went wrong.
+        problem: String,
+    },
+}
+
+/// What a session asked of its device so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Plans submitted.
+    pub submissions: u64,
+    /// Times the host waited for data.
+    pub read_backs: u64,
+    /// Bytes copied to the device.
+    pub bytes_up: u64,
+    /// Bytes copied to the host.
+    pub bytes_down: u64,
+}
+
+/// A place that runs plans.
+pub trait Device: Target + Send + Sync {
+    /// Takes a model's weights; they are read when the first plan needs them.
+    fn open(&self, weights: Arc<dyn WeightLoader + Send + Sync>) -> Box<dyn ModelOnDevice>;
+
+    /// Memory for one session: its buffers, scalars and temporaries.
+    fn memory(&self) -> Box<dyn Memory>;
+
+    /// Threads that take part in a run; 0 where that means nothing.
+    fn threads(&self) -> usize;
+}
+
+/// A model's weights on a device, each kept once in the form that its kernels want.
+pub trait ModelOnDevice: Send + Sync {
+    /// Makes a plan runnable.
+    ///
+    /// # Errors
+    /// A weight is missing, has another shape, or does not fit.
+    fn load(&self, plan: Plan) -> Result<Arc<dyn Executable>, DeviceError>;
+
+    /// Bytes that the weights take on the device.
+    fn weight_bytes(&self) -> u64;
+}
+
+/// A plan bound to its weights. Shared by threads; each run has its own [`Memory`].
+pub trait Executable: Send + Sync {
+    /// What is run.
+    fn plan(&self) -> &Plan;
+
+    /// Runs all steps once.
+    ///
+    /// # Errors
+    /// A buffer or scalar is missing or does not fit, or an operand is out of range.
+    fn run(&self, memory: &mut dyn Memory) -> Result<(), DeviceError>;
+
+    /// Runs all steps once and returns the time of each, in seconds.
+    ///
+    /// # Errors
+    /// As [`Executable::run`].
+    fn profile(&self, memory: &mut dyn Memory) -> Result<Vec<f64>, DeviceError>;
+}
+
+/// Named buffers and scalars of one session, on the device.
+pub trait Memory: Send + Any {
+    /// Device name.
+    fn device(&self) -> &str;
+
+    /// Sets a float buffer, making it if need be. `data` has `shape.len()` elements.
+    fn write_f32(&mut self, name: &str, shape: &Shape, data: &[f32]);
+
+    /// Sets an integer buffer, making it if need be. `data` has `shape.len()` elements.
+    fn write_i32(&mut self, name: &str, shape: &Shape, data: &[i32]);
+
+    /// Copies a float buffer to the host, replacing the content of `out`.
+    ///
+    /// # Errors
+    /// There is no such float buffer.
+    fn read_f32(&mut self, name: &str, out: &mut Vec<f32>) -> Result<Shape, DeviceError>;
+
+    /// Sets a scalar that is a number.
+    fn set_scalar(&mut self, name: &str, value: f32);
+
+    /// Sets a scalar that is an index or a seed.
+    fn set_index(&mut self, name: &str, value: u64);
+
+    /// Work done for this session.
+    fn counters(&self) -> Counters;
+
+    /// Gives memory beyond `bytes` back, after an unusually large run.
+    fn shrink_to(&mut self, bytes: usize);
+
+    /// For executors, to find their own memory again.
+    fn as_any(&mut self) -> &mut dyn Any;
+}
