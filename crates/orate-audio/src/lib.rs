@@ -1,1 +1,54 @@
-//! placeholder
+//! Audio for Orate: files, sample rates, spectra, levels and plots.
+//!
+//! Samples are mono `f32`, full scale is -1..1, and a sample rate is a `u32` in Hz. Everything is
+//! a plain function on slices or a small struct with its settings; there is no global state and
+//! nothing to start up.
+//!
+//! | to | use |
+//! | --- | --- |
+//! | write a file | [`write_audio`], or [`AudioWriter`] piece by piece |
+//! | write to a pipe | [`PcmStream`] |
+//! | read a WAV file | [`read_wav`] |
+//! | change the sample rate | [`resample`] |
+//! | make features | [`Stft`], [`MelFilterBank`], [`log_compress`] |
+//! | measure | [`peak_dbfs`], [`rms_dbfs`], [`integrated_loudness`] |
+//! | compare | [`snr_db`], [`log_spectral_distance_db`] |
+//! | look at it | [`plot_png`] |
+//!
+//! ```
+//! use orate_audio::{AudioFormat, peak_dbfs, read_wav, resample, write_audio};
+//!
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let path = folder.path().join("tone.flac");
+//! let tone: Vec<f32> = (0..44_100).map(|i| 0.5 * (i as f32 * 0.06).sin()).collect();
+//! assert!((peak_dbfs(&tone) + 6.0).abs() < 0.1);
+//!
+//! let tone = resample(&tone, 44_100, 24_000)?;
+//! write_audio(&path, &tone, 24_000, AudioFormat::from_extension(&path)?)?;
+//! # Ok::<(), orate_audio::AudioError>(())
+//! ```
+
+mod compare;
+mod error;
+mod format;
+mod loudness;
+mod mel;
+mod output;
+mod plot;
+mod read;
+mod resample;
+mod stft;
+mod stream;
+mod writer;
+
+pub use compare::{log_spectral_distance_db, snr_db};
+pub use error::{AudioError, Cause, MAX_SAMPLE_RATE, Result};
+pub use format::{AudioFormat, WavFormat, to_pcm16};
+pub use loudness::{integrated_loudness, peak, peak_dbfs, rms_dbfs};
+pub use mel::{MelConfig, MelFilterBank, MelScale, log_compress};
+pub use plot::plot_png;
+pub use read::{Waveform, read_wav};
+pub use resample::resample;
+pub use stft::{Spectrogram, Stft, StftConfig, hann, reflect_pad};
+pub use stream::{PcmStream, wav_stream_header};
+pub use writer::{AudioWriter, write_audio};

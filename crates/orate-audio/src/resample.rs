@@ -1,0 +1,129 @@
+//! Sample rate conversion of whole clips, by rubato's FFT resampler.
+
+use rubato::audioadapter_buffers::direct::InterleavedSlice;
+use rubato::{Fft, FixedSync, Resampler, WindowFunction};
+
+use crate::error::{AudioError, Cause, Result, check_sample_rate};
+
+/// Samples of the lower rate per transform. Longer means a steeper filter; at this length it
+/// begins about 1 % below the edge of the band that both rates share.
+const LOWER_RATE_FRAME: usize = 2048;
+/// Upper bound for the higher rate, which matters for ratios that no real audio has.
+const HIGHER_RATE_FRAME: usize = 1 << 18;
+
+/// Converts mono audio from one sample rate to another.
+///
+/// The result lines up with the input, without delay, and has `ceil(N * to / from)` samples.
+/// Equal rates copy. What lies above half the lower of the two rates is filtered out.
+///
+/// # Errors
+///
+/// [`AudioError::SampleRate`] for a rate of 0 or beyond
+/// [`MAX_SAMPLE_RATE`](crate::MAX_SAMPLE_RATE).
+///
+/// ```
+/// let one_second = vec![0.0; 44_100];
+/// assert_eq!(orate_audio::resample(&one_second, 44_100, 24_000)?.len(), 24_000);
+/// # Ok::<(), orate_audio::AudioError>(())
+/// ```
+pub fn resample(samples: &[f32], from: u32, to: u32) -> Result<Vec<f32>> {
+    check_sample_rate(from)?;
+    check_sample_rate(to)?;
+    if from == to || samples.is_empty() {
+        return Ok(samples.to_vec());
+    }
+    let failed = |source: Cause| AudioError::Resample { from, to, source };
+    let mut resampler = Fft::<f32>::new_custom(
+        from as usize,
+        to as usize,
+        input_frame(from, to),
+        1,
+        1,
+        WindowFunction::BlackmanHarris2,
+        FixedSync::Both,
+    )
+    .map_err(|error| failed(error.into()))?;
+    let input = InterleavedSlice::new(samples, 1, samples.len()).map_err(|error| failed(error.into()))?;
+    let output = resampler.process_all(&input, samples.len(), None).map_err(|error| failed(error.into()))?;
+    let mut output = output.take_data();
+    // rubato computes the length in floating point, which may be one off.
+    let length = (samples.len() as u64 * u64::from(to)).div_ceil(u64::from(from));
+    output.resize(length as usize, 0.0);
+    Ok(output)
+}
+
+/// Input samples per transform.
+///
+/// The frames of both sides have to be even: rubato trims a delay of half a frame, and where that
+/// is not a whole number the output would be off by half a sample.
+fn input_frame(from: u32, to: u32) -> usize {
+    let divisor = gcd(from, to);
+    let (unit_in, unit_out) = ((from / divisor) as usize, (to / divisor) as usize);
+    let wanted = LOWER_RATE_FRAME.div_ceil(unit_in.min(unit_out));
+    let allowed = HIGHER_RATE_FRAME / unit_in.max(unit_out);
+    unit_in * wanted.min(allowed).max(1).next_multiple_of(2)
+}
+
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::snr_db;
+
+    fn sine(hz: f64, sample_rate: u32, length: usize) -> Vec<f32> {
+        let step = std::f64::consts::TAU * hz / f64::from(sample_rate);
+        (0..length).map(|i| (0.5 * (i as f64 * step).sin()) as f32).collect()
+    }
+
+    #[test]
+    fn a_sine_stays_the_same_sine() {
+        for (from, to) in [
+            (44_100, 24_000),
+            (24_000, 44_100),
+            (24_000, 48_000),
+            (48_000, 16_000),
+            (22_050, 16_000),
+            (44_100, 44_101),
+            (8000, 7),
+            (7, 8000),
+        ] {
+            let lower = f64::from(from.min(to));
+            for part in [0.01, 0.1, 0.4] {
+                let hz = lower * part;
+                let input = sine(hz, from, 2 * from as usize + 4000);
+                let output = resample(&input, from, to).unwrap();
+                let want = sine(hz, to, output.len());
+                // The ends ring, as the signal starts and stops at once.
+                let margin = output.len() / 4;
+                let inner = margin..output.len() - margin;
+                let snr = snr_db(&want[inner.clone()], &output[inner]).unwrap();
+                assert!(snr > 90.0, "{hz} Hz from {from} to {to} Hz: SNR {snr:.1} dB");
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_filtered_out() {
+        let output = resample(&sine(15_000.0, 48_000, 48_000), 48_000, 24_000).unwrap();
+        let loudest = output[4000..20_000].iter().fold(0.0_f32, |a, x| a.max(x.abs()));
+        assert!(loudest < 1e-4, "{loudest}");
+    }
+
+    #[test]
+    fn lengths_and_edges() {
+        for length in [0_usize, 1, 2, 3, 100, 1023, 2048, 2049, 44_100] {
+            for (from, to) in [(44_100, 24_000), (24_000, 44_100), (3, 2), (16_000, 16_000)] {
+                let got = resample(&vec![0.25; length], from, to).unwrap();
+                let want = (length * to as usize).div_ceil(from as usize);
+                assert_eq!(got.len(), want, "{length} samples from {from} to {to} Hz");
+                assert!(got.iter().all(|x| x.is_finite()));
+            }
+        }
+        for (from, to) in [(0, 8000), (8000, 0), (u32::MAX, 8000)] {
+            assert!(resample(&[0.0], from, to).is_err(), "{from} to {to}");
+        }
+    }
+}

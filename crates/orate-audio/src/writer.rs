@@ -1,0 +1,236 @@
+//! Audio files, written piece by piece.
+
+use std::path::Path;
+
+use flac_codec::encode::{FlacSampleWriter, Options};
+use hound::WavWriter;
+
+use crate::error::{AudioError, Result, check_sample_rate};
+use crate::format::{AudioFormat, WavFormat, to_float32, to_pcm16};
+use crate::output::{OutputFile, Sink};
+use crate::stream::PcmStream;
+
+/// Room for samples in a WAV file: its 32-bit size field, less any header.
+const MAX_WAV_DATA_BYTES: u64 = u32::MAX as u64 - 1024;
+
+/// Samples that are converted at a time; also bounds the memory of a FLAC encoder.
+const BLOCK: usize = 4096;
+
+/// Writes one mono audio file as its samples arrive, in bounded memory.
+///
+/// The file appears under its name only when [`finish`](Self::finish) succeeds. Until then the
+/// samples are in a temporary file in the same folder, which is removed when the writer is
+/// dropped or fails: there is never half an output, and a file that was there before stays as it
+/// was. Devices and FIFOs are written directly; a WAV header then says that the length is
+/// unknown.
+///
+/// ```
+/// use orate_audio::{AudioFormat, AudioWriter, read_wav};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("hello.wav");
+/// let mut writer = AudioWriter::create(&path, 24_000, AudioFormat::WavFloat)?;
+/// writer.write(&[0.0, 0.25])?;
+/// writer.write(&[-0.5])?;
+/// writer.finish()?;
+/// assert_eq!(read_wav(&path)?.samples, [0.0, 0.25, -0.5]);
+/// # Ok::<(), orate_audio::AudioError>(())
+/// ```
+#[derive(Debug)]
+pub struct AudioWriter {
+    path: std::path::PathBuf,
+    sample_rate: u32,
+    samples_written: u64,
+    wav_limit_bytes: u64,
+    /// `None` after an error.
+    open: Option<Open>,
+}
+
+struct Open {
+    // Before `output`, because encoders write a last time when they are dropped.
+    encoder: Encoder,
+    output: OutputFile,
+}
+
+impl std::fmt::Debug for Open {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Open").field("output", &self.output).finish_non_exhaustive()
+    }
+}
+
+enum Encoder {
+    Wav(WavWriter<Sink>, WavFormat),
+    /// WAV for something that cannot be rewound.
+    WavStream(PcmStream<Sink>),
+    Flac(Box<FlacSampleWriter<Sink>>),
+}
+
+impl AudioWriter {
+    /// Starts a file.
+    ///
+    /// # Errors
+    ///
+    /// [`AudioError::SampleRate`] for a rate of 0 or beyond
+    /// [`MAX_SAMPLE_RATE`](crate::MAX_SAMPLE_RATE), [`AudioError::Create`] if the folder is
+    /// missing or may not be written to.
+    pub fn create(path: impl AsRef<Path>, sample_rate: u32, format: AudioFormat) -> Result<Self> {
+        let path = path.as_ref();
+        check_sample_rate(sample_rate)?;
+        let output = OutputFile::create(path)?;
+        let encoder = Encoder::new(&output, sample_rate, format)?;
+        Ok(Self {
+            path: path.to_owned(),
+            sample_rate,
+            samples_written: 0,
+            wav_limit_bytes: MAX_WAV_DATA_BYTES,
+            open: Some(Open { encoder, output }),
+        })
+    }
+
+    /// The sample rate in Hz, as given to [`create`](Self::create).
+    pub fn sample_rate(&self) -> u32 {
+        self.sample_rate
+    }
+
+    /// Samples written so far.
+    pub fn samples_written(&self) -> u64 {
+        self.samples_written
+    }
+
+    /// Appends samples. Integer formats clip them to -1..1; NaN is written as silence.
+    ///
+    /// # Errors
+    ///
+    /// [`AudioError::Write`] if the disk is full, [`AudioError::WavTooLong`] before a WAV file
+    /// would pass 4 GiB. After any error the temporary file is gone and every further call gives
+    /// [`AudioError::Abandoned`].
+    pub fn write(&mut self, samples: &[f32]) -> Result<()> {
+        let Some(mut open) = self.open.take() else {
+            return Err(AudioError::Abandoned { path: self.path.clone() });
+        };
+        let total = self.samples_written + samples.len() as u64;
+        if let Encoder::Wav(_, format) = &open.encoder
+            && total * format.bytes_per_sample() as u64 > self.wav_limit_bytes
+        {
+            let limit_bytes = self.wav_limit_bytes;
+            return Err(AudioError::WavTooLong { path: self.path.clone(), limit_bytes });
+        }
+        open.encoder.write(samples, &open.output)?;
+        self.samples_written = total;
+        self.open = Some(open);
+        Ok(())
+    }
+
+    /// Completes the file and puts it in its place, replacing one of the same name.
+    ///
+    /// The data is not forced to the disk (no `fsync`).
+    ///
+    /// # Errors
+    ///
+    /// As for [`write`](Self::write). Nothing is left behind then.
+    pub fn finish(mut self) -> Result<()> {
+        let Some(Open { encoder, output }) = self.open.take() else {
+            return Err(AudioError::Abandoned { path: self.path.clone() });
+        };
+        encoder.finish(&output)?;
+        output.commit()
+    }
+}
+
+impl Encoder {
+    fn new(output: &OutputFile, sample_rate: u32, format: AudioFormat) -> Result<Self> {
+        let wav = |format: WavFormat| {
+            if output.is_seekable() {
+                let writer = WavWriter::new(output.sink(), format.spec(sample_rate));
+                Ok(Self::Wav(writer.map_err(|error| hound_error(error, output))?, format))
+            } else {
+                let stream = PcmStream::wav(output.sink(), sample_rate, format);
+                Ok(Self::WavStream(stream.map_err(|error| stream_error(error, output))?))
+            }
+        };
+        match format {
+            AudioFormat::Wav16 => wav(WavFormat::Pcm16),
+            AudioFormat::WavFloat => wav(WavFormat::Float32),
+            AudioFormat::Flac => {
+                let options = Options::default().no_padding().no_seektable();
+                FlacSampleWriter::new(output.sink(), options, sample_rate, 16, 1, None)
+                    .map(|writer| Self::Flac(Box::new(writer)))
+                    .map_err(|error| flac_error(error, output))
+            }
+        }
+    }
+
+    fn write(&mut self, samples: &[f32], output: &OutputFile) -> Result<()> {
+        match self {
+            Self::Wav(writer, format) => samples
+                .iter()
+                .try_for_each(|&x| match format {
+                    WavFormat::Pcm16 => writer.write_sample(to_pcm16(x)),
+                    WavFormat::Float32 => writer.write_sample(to_float32(x)),
+                })
+                .map_err(|error| hound_error(error, output)),
+            Self::WavStream(stream) => stream.write(samples).map_err(|error| stream_error(error, output)),
+            Self::Flac(writer) => {
+                let mut integers = [0; BLOCK];
+                samples.chunks(BLOCK).try_for_each(|chunk| {
+                    for (integer, &x) in integers.iter_mut().zip(chunk) {
+                        *integer = i32::from(to_pcm16(x));
+                    }
+                    writer.write(&integers[..chunk.len()]).map_err(|error| flac_error(error, output))
+                })
+            }
+        }
+    }
+
+    fn finish(self, output: &OutputFile) -> Result<()> {
+        match self {
+            Self::Wav(writer, _) => writer.finalize().map_err(|error| hound_error(error, output)),
+            Self::WavStream(_) => Ok(()),
+            Self::Flac(writer) => match writer.finalize() {
+                // The header written at the start already describes an empty stream.
+                Err(flac_codec::Error::NoSamples) => Ok(()),
+                result => result.map_err(|error| flac_error(error, output)),
+            },
+        }
+    }
+}
+
+fn hound_error(error: hound::Error, output: &OutputFile) -> AudioError {
+    output.write_error(match error {
+        hound::Error::IoError(error) => error,
+        other => std::io::Error::other(other),
+    })
+}
+
+fn stream_error(error: AudioError, output: &OutputFile) -> AudioError {
+    match error {
+        AudioError::WriteStream { source } => output.write_error(source),
+        other => other,
+    }
+}
+
+fn flac_error(error: flac_codec::Error, output: &OutputFile) -> AudioError {
+    match error {
+        flac_codec::Error::Io(error) => output.write_error(error),
+        other => AudioError::EncodeFlac { path: output.path().to_owned(), source: Box::new(other) },
+    }
+}
+
+/// Writes a whole clip to a file: [`AudioWriter`] in one call.
+///
+/// # Errors
+///
+/// As for [`AudioWriter`].
+pub fn write_audio(
+    path: impl AsRef<Path>,
+    samples: &[f32],
+    sample_rate: u32,
+    format: AudioFormat,
+) -> Result<()> {
+    let mut writer = AudioWriter::create(path, sample_rate, format)?;
+    writer.write(samples)?;
+    writer.finish()
+}
+
+#[cfg(test)]
+mod tests;
