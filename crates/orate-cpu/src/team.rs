@@ -1,3 +1,549 @@
-//! placeholder
-/// placeholder
-pub struct Team;
+//! A team of threads for work that is split into chunks, cheap enough to use for every operator.
+//!
+//! One word, `left`, says how many chunks of the current run nobody has taken yet. Taking a chunk is one
+//! compare-and-swap on it; zero means that there is nothing to do. Only who has taken a chunk may look at the
+//! task, and the caller waits until every chunk is finished, so a worker that comes too late finds `left` at
+//! zero, touches nothing and is not waited for.
+//!
+//! Idle workers spin for a moment, because the next operator usually follows within microseconds, and then
+//! sleep until a run has chunks for them.
+
+use std::any::Any;
+use std::cell::UnsafeCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+/// How long an idle worker polls before it starts to yield, and how long before it sleeps. Within a network
+/// operators follow each other in far less; between sentences nobody should pay for a spinning thread.
+const SPIN: Duration = Duration::from_micros(60);
+const SLEEP: Duration = Duration::from_micros(150);
+
+/// Value of `left` that tells workers to end.
+const STOP: usize = usize::MAX;
+
+/// Who runs a chunk: a number below [`Team::threads`], different for every thread of one run.
+///
+/// Use it to pick a piece of scratch memory, never to decide what is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Worker(usize);
+
+impl Worker {
+    /// The number; the caller of [`Team::run`] is 0.
+    #[inline]
+    pub fn index(self) -> usize {
+        self.0
+    }
+}
+
+/// A fixed set of threads, the caller included, that run chunks of work together.
+///
+/// ```
+/// use orate_cpu::Team;
+/// use std::sync::atomic::{AtomicUsize, Ordering};
+///
+/// let team = Team::new(2)?;
+/// let sum = AtomicUsize::new(0);
+/// team.run(100, &|_worker, chunk| {
+///     sum.fetch_add(chunk, Ordering::Relaxed);
+/// });
+/// assert_eq!(sum.into_inner(), 4950);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Team {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    threads: usize,
+    /// Held by the one run that may use the workers.
+    busy: AtomicBool,
+}
+
+impl Team {
+    /// A team of `threads` threads: the caller of [`run`](Team::run) and `threads - 1` workers that are
+    /// started here and end when the team is dropped.
+    ///
+    /// # Errors
+    /// The system refuses to start a thread.
+    ///
+    /// # Panics
+    /// `threads` is zero.
+    pub fn new(threads: usize) -> Result<Team, std::io::Error> {
+        assert!(threads > 0, "a team needs at least one thread: the caller");
+        let beds = (1..threads).map(|_| Bed::default()).collect();
+        let shared = Arc::new(Shared {
+            left: AtomicUsize::new(0),
+            task: UnsafeCell::new(Task { run: &|_, _| {}, chunks: 0 }),
+            unfinished: Line(AtomicUsize::new(0)),
+            asleep: Line(AtomicUsize::new(0)),
+            panicked: AtomicBool::new(false),
+            panic: Mutex::new(None),
+            beds,
+        });
+        let mut team = Team { shared, workers: Vec::new(), threads, busy: AtomicBool::new(false) };
+        for index in 1..threads {
+            let shared = Arc::clone(&team.shared);
+            // On an error `team` is dropped, which ends the workers that already run.
+            let worker = std::thread::Builder::new()
+                .name(format!("orate-cpu-{index}"))
+                .spawn(move || shared.live(Worker(index)))?;
+            team.workers.push(worker);
+        }
+        Ok(team)
+    }
+
+    /// Number of threads, the caller included.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Calls `f(worker, chunk)` once for each `chunk` below `chunks` and returns when all calls are done.
+    ///
+    /// Chunks are handed out in ascending order to whoever is free. A run that starts while another one is
+    /// under way, from a second thread or from inside a chunk, does all its chunks itself. Allocates nothing.
+    ///
+    /// # Panics
+    /// If a chunk panics, the others still run; then the first panic goes on in the caller. The team stays
+    /// usable.
+    #[inline]
+    pub fn run(&self, chunks: usize, f: &(dyn Fn(Worker, usize) + Sync)) {
+        match chunks {
+            0 => {}
+            1 => f(Worker(0), 0),
+            _ => self.run_many(chunks, f),
+        }
+    }
+
+    fn run_many(&self, chunks: usize, f: &(dyn Fn(Worker, usize) + Sync)) {
+        assert!(chunks < STOP, "too many chunks");
+        if self.threads == 1 || self.busy.swap(true, Ordering::Acquire) {
+            return run_alone(chunks, f);
+        }
+        let shared = &*self.shared;
+        // SAFETY: the lifetime is forgotten here, but whoever uses the reference has taken a chunk, and this
+        // function does not return before all chunks are finished.
+        let run = unsafe {
+            std::mem::transmute::<&(dyn Fn(Worker, usize) + Sync), &'static (dyn Fn(Worker, usize) + Sync)>(f)
+        };
+        // SAFETY: `left` is zero and the last run's chunks are finished, so nobody else looks at the task.
+        unsafe { *shared.task.get() = Task { run, chunks } };
+        shared.unfinished.0.store(chunks, Ordering::Relaxed);
+        // Publishes the task. Sequentially consistent, as is the look at `asleep` that follows: a worker that
+        // lies down first counts itself in `asleep` and then looks at `left`, so one of us sees the other.
+        shared.left.swap(chunks, Ordering::SeqCst);
+        shared.wake(chunks - 1);
+        shared.work(Worker(0));
+        shared.wait();
+        let panic = match shared.panicked.load(Ordering::Relaxed) {
+            true => shared.take_panic(),
+            false => None,
+        };
+        self.busy.store(false, Ordering::Release);
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        self.shared.left.swap(STOP, Ordering::SeqCst);
+        self.shared.wake_all();
+        for worker in self.workers.drain(..) {
+            // A worker cannot panic: chunks run under `catch_unwind`.
+            let _ = worker.join();
+        }
+    }
+}
+
+/// Same promises as a shared run, on this thread only.
+fn run_alone(chunks: usize, f: &(dyn Fn(Worker, usize) + Sync)) {
+    let mut first = None;
+    for chunk in 0..chunks {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| f(Worker(0), chunk))) {
+            first.get_or_insert(panic);
+        }
+    }
+    if let Some(panic) = first {
+        resume_unwind(panic);
+    }
+}
+
+/// What a run is about. Read only by threads that have taken one of its chunks.
+#[derive(Clone, Copy)]
+struct Task {
+    run: &'static (dyn Fn(Worker, usize) + Sync),
+    chunks: usize,
+}
+
+/// Keeps its content off the cache lines of its neighbours.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Line<T>(T);
+
+/// Where a worker sleeps.
+#[derive(Debug, Default)]
+struct Bed {
+    /// Set by the worker when it lies down, cleared by exactly one of the worker and who wakes it.
+    asleep: AtomicBool,
+    thread: OnceLock<Thread>,
+}
+
+#[repr(align(128))]
+struct Shared {
+    /// Chunks that nobody has taken, or [`STOP`].
+    left: AtomicUsize,
+    /// Beside `left`, since who has just taken a chunk needs it next.
+    task: UnsafeCell<Task>,
+    /// Chunks that are not finished.
+    unfinished: Line<AtomicUsize>,
+    /// Number of workers that sleep, or are about to.
+    asleep: Line<AtomicUsize>,
+    panicked: AtomicBool,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+    beds: Box<[Bed]>,
+}
+
+// SAFETY: `task` is the only part that is not `Sync` by itself. It is written while `left` and `unfinished` are
+// zero by the one thread that holds `Team::busy`, and read only by threads that have taken a chunk: taking one
+// synchronises with the write, and finishing it (release on `unfinished`) happens before the next write.
+unsafe impl Sync for Shared {}
+// SAFETY: the reference in `task` is to something `Sync`; nothing here belongs to one thread.
+unsafe impl Send for Shared {}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("left", &self.left)
+            .field("asleep", &self.asleep.0)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// A worker's life.
+    fn live(&self, me: Worker) {
+        let bed = &self.beds[me.0 - 1];
+        bed.thread.get_or_init(std::thread::current);
+        while self.idle(bed) {
+            self.work(me);
+        }
+    }
+
+    /// Takes chunks and runs them until none is left.
+    fn work(&self, me: Worker) {
+        let mut left = self.left.load(Ordering::Relaxed);
+        while left != 0 && left != STOP {
+            // Acquire: the value stems from the caller's publishing write, directly or through the
+            // read-modify-writes of others, so the task is visible. It does not matter whether `left` was read
+            // in an earlier run: what succeeds takes a chunk of the run that is current now.
+            match self.left.compare_exchange_weak(left, left - 1, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => {
+                    // SAFETY: we hold a chunk, so the task stays as it is until we have finished it.
+                    let task = unsafe { *self.task.get() };
+                    let chunk = task.chunks - left;
+                    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (task.run)(me, chunk))) {
+                        self.keep_panic(panic);
+                    }
+                    self.unfinished.0.fetch_sub(1, Ordering::Release);
+                    left = self.left.load(Ordering::Relaxed);
+                }
+                Err(now) => left = now,
+            }
+        }
+    }
+
+    /// The caller's wait for chunks that others are still at.
+    fn wait(&self) {
+        let mut patience = Patience::new();
+        while self.unfinished.0.load(Ordering::Acquire) != 0 {
+            // A worker that lost its core needs this one.
+            if patience.pause() != Pause::Spun {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Returns true when there are chunks to take and false when the team ends.
+    fn idle(&self, bed: &Bed) -> bool {
+        let mut patience = Patience::new();
+        loop {
+            match self.left.load(Ordering::Relaxed) {
+                0 => {}
+                STOP => return false,
+                _ => return true,
+            }
+            match patience.pause() {
+                Pause::Spun => {}
+                Pause::Long => std::thread::yield_now(),
+                Pause::TooLong => {
+                    self.sleep(bed);
+                    patience = Patience::new();
+                }
+            }
+        }
+    }
+
+    /// Sleeps until woken for a run or for the end.
+    fn sleep(&self, bed: &Bed) {
+        bed.asleep.store(true, Ordering::Release);
+        self.asleep.0.fetch_add(1, Ordering::SeqCst);
+        if self.left.load(Ordering::SeqCst) != 0 {
+            // A run began in the meantime and may not have seen us lie down.
+            if bed.asleep.swap(false, Ordering::AcqRel) {
+                self.asleep.0.fetch_sub(1, Ordering::SeqCst);
+            }
+            return;
+        }
+        while bed.asleep.load(Ordering::Acquire) {
+            std::thread::park();
+        }
+        // Waking costs the waker microseconds, so each of us wakes the next two instead of the caller all.
+        match self.left.load(Ordering::Relaxed) {
+            0 => {}
+            STOP => self.wake_all(),
+            _ => self.wake_some(2),
+        }
+    }
+
+    /// Called at the start of a run, when all who are awake are free: makes sure that `wanted` workers (or all)
+    /// are awake or on the way to be. Wakes up to two, who wake others while chunks are left.
+    #[inline]
+    fn wake(&self, wanted: usize) {
+        let asleep = self.asleep.0.load(Ordering::SeqCst);
+        if asleep != 0 {
+            let awake = self.beds.len().saturating_sub(asleep);
+            self.wake_some(wanted.min(self.beds.len()).saturating_sub(awake).min(2));
+        }
+    }
+
+    fn wake_all(&self) {
+        self.wake_some(self.beds.len());
+    }
+
+    #[cold]
+    fn wake_some(&self, mut count: usize) {
+        for bed in &self.beds {
+            if count == 0 {
+                break;
+            }
+            if bed.asleep.load(Ordering::Relaxed) && bed.asleep.swap(false, Ordering::AcqRel) {
+                self.asleep.0.fetch_sub(1, Ordering::SeqCst);
+                if let Some(thread) = bed.thread.get() {
+                    thread.unpark();
+                }
+                count -= 1;
+            }
+        }
+    }
+
+    #[cold]
+    fn keep_panic(&self, panic: Box<dyn Any + Send>) {
+        self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+        self.panicked.store(true, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
+        self.panicked.store(false, Ordering::Relaxed);
+        self.panic.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Waits in steps and says how long it has been at it.
+struct Patience {
+    spins: u32,
+    since: Option<Instant>,
+}
+
+#[derive(PartialEq, Eq)]
+enum Pause {
+    /// Polled for a moment.
+    Spun,
+    /// Longer than [`SPIN`]: let others have the core.
+    Long,
+    /// Longer than [`SLEEP`].
+    TooLong,
+}
+
+impl Patience {
+    fn new() -> Patience {
+        Patience { spins: 0, since: None }
+    }
+
+    /// One short pause. The clock is read only now and then.
+    #[inline]
+    fn pause(&mut self) -> Pause {
+        std::hint::spin_loop();
+        self.spins += 1;
+        if !self.spins.is_multiple_of(32) {
+            return Pause::Spun;
+        }
+        match self.since.get_or_insert_with(Instant::now).elapsed() {
+            t if t > SLEEP => Pause::TooLong,
+            t if t > SPIN => Pause::Long,
+            _ => Pause::Spun,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs `chunks` chunks and checks that each ran once, with a sensible worker.
+    fn check_run(team: &Team, chunks: usize) {
+        let counts: Vec<AtomicUsize> = (0..chunks).map(|_| AtomicUsize::new(0)).collect();
+        team.run(chunks, &|worker, chunk| {
+            assert!(worker.index() < team.threads());
+            counts[chunk].fetch_add(1, Ordering::Relaxed);
+        });
+        for (chunk, count) in counts.iter().enumerate() {
+            assert_eq!(count.load(Ordering::Relaxed), 1, "chunk {chunk} of {chunks}");
+        }
+    }
+
+    #[test]
+    fn every_chunk_runs_once() {
+        for threads in [1, 2, 3, 8] {
+            let team = Team::new(threads).unwrap();
+            for chunks in [0, 1, 2, 3, 7, 64, 1000] {
+                check_run(&team, chunks);
+            }
+        }
+    }
+
+    #[test]
+    fn many_tiny_runs() {
+        let team = Team::new(4).unwrap();
+        let sum = AtomicUsize::new(0);
+        for run in 0..50_000 {
+            // A plain local that dies with the loop body: a worker that came late must not touch it.
+            let add = run % 3 + 1;
+            team.run(run % 6, &|_, _| {
+                sum.fetch_add(add, Ordering::Relaxed);
+            });
+        }
+        let expected: usize = (0..50_000).map(|run| (run % 6) * (run % 3 + 1)).sum();
+        assert_eq!(sum.into_inner(), expected);
+    }
+
+    #[test]
+    fn what_a_chunk_wrote_is_visible_after_the_run() {
+        let team = Team::new(3).unwrap();
+        let mut data = vec![0usize; 4096];
+        for round in 1..200 {
+            let pointer = AtomicUsize::new(data.as_mut_ptr() as usize);
+            team.run(64, &|_, chunk| {
+                let start = pointer.load(Ordering::Relaxed) as *mut usize;
+                for i in chunk * 64..(chunk + 1) * 64 {
+                    // SAFETY: chunks own disjoint pieces of `data`, which outlives the run.
+                    unsafe { *start.add(i) += i * round };
+                }
+            });
+        }
+        let rounds: usize = (1..200).sum();
+        assert!(data.iter().enumerate().all(|(i, &x)| x == i * rounds));
+    }
+
+    #[test]
+    fn two_workers_never_share_an_index() {
+        let team = Team::new(4).unwrap();
+        let used: Vec<AtomicBool> = (0..4).map(|_| AtomicBool::new(false)).collect();
+        for _ in 0..2000 {
+            team.run(16, &|worker, _| {
+                assert!(!used[worker.index()].swap(true, Ordering::Acquire));
+                std::hint::spin_loop();
+                used[worker.index()].store(false, Ordering::Release);
+            });
+        }
+    }
+
+    #[test]
+    fn callers_on_several_threads() {
+        let team = Team::new(3).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| (0..2000).for_each(|i| check_run(&team, i % 9)));
+            }
+        });
+    }
+
+    #[test]
+    fn a_run_inside_a_chunk() {
+        let team = Team::new(3).unwrap();
+        let sum = AtomicUsize::new(0);
+        team.run(10, &|_, outer| {
+            team.run(10, &|_, inner| {
+                sum.fetch_add(outer * 10 + inner, Ordering::Relaxed);
+            });
+        });
+        assert_eq!(sum.into_inner(), (0..100).sum());
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_after_all_chunks_ran() {
+        for threads in [1, 3] {
+            let team = Team::new(threads).unwrap();
+            for bad in [0, 7, 49] {
+                let ran = AtomicUsize::new(0);
+                let result = catch_unwind(AssertUnwindSafe(|| {
+                    team.run(50, &|_, chunk| {
+                        ran.fetch_add(1, Ordering::Relaxed);
+                        // Not through the panic hook, which would print.
+                        if chunk == bad {
+                            resume_unwind(Box::new("bad chunk"));
+                        }
+                    });
+                }));
+                assert_eq!(*result.unwrap_err().downcast::<&str>().unwrap(), "bad chunk");
+                assert_eq!(ran.into_inner(), 50);
+                check_run(&team, 50);
+            }
+        }
+    }
+
+    #[test]
+    fn sleeping_workers_wake_up() {
+        let team = Team::new(8).unwrap();
+        for _ in 0..5 {
+            wait_until_asleep(&team);
+            // Eight chunks that all wait for each other: passes only when every worker comes.
+            let arrived = AtomicUsize::new(0);
+            team.run(8, &|_, _| {
+                arrived.fetch_add(1, Ordering::SeqCst);
+                while arrived.load(Ordering::SeqCst) < 8 {
+                    std::thread::yield_now();
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn runs_at_the_moment_of_falling_asleep() {
+        let team = Team::new(3).unwrap();
+        for round in 0..400 {
+            std::thread::sleep(Duration::from_micros(round % 300));
+            check_run(&team, 5);
+        }
+    }
+
+    #[test]
+    fn teams_end() {
+        drop(Team::new(4).unwrap());
+        let team = Team::new(4).unwrap();
+        check_run(&team, 8);
+        drop(team);
+        let team = Team::new(4).unwrap();
+        wait_until_asleep(&team);
+        drop(team);
+    }
+
+    fn wait_until_asleep(team: &Team) {
+        while team.shared.asleep.0.load(Ordering::SeqCst) < team.threads() - 1 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
