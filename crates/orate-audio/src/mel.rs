@@ -30,7 +30,6 @@ impl MelScale {
     /// assert!((MelScale::Htk.from_hz(1000.0) - 999.99).abs() < 0.01);
     /// assert!((MelScale::Slaney.from_hz(1000.0) - 15.0).abs() < 1e-9);
     /// ```
-    #[expect(clippy::wrong_self_convention, reason = "`self` is the scale, not the value")]
     pub fn from_hz(self, hz: f64) -> f64 {
         match self {
             Self::Htk => 2595.0 * (1.0 + hz / 700.0).log10(),

@@ -68,7 +68,7 @@ struct Panel {
 /// rounded up to 10 dB. The file appears whole or not at all. The title is cut if it is too long;
 /// characters beyond Latin-1 show as `?`.
 ///
-/// Time and memory are linear in the length: ten minutes take about a second.
+/// Time and memory are linear in the length: ten minutes take about two seconds.
 ///
 /// # Errors
 ///
@@ -158,7 +158,7 @@ fn fit(text: &str, font: &MonoFont<'_>, width: i32) -> String {
 
 /// Vertical lines in the waveform, and ticks and labels below both panels.
 fn draw_time_grid(canvas: &mut Canvas, duration: f64) {
-    let (step, decimals) = nice_step(duration / 10.0);
+    let (step, decimals) = nice_step(duration / 14.0);
     let bottom = MEL.top + MEL.height;
     // Half a pixel of tolerance, so that the tick at the very end is not lost to rounding.
     let last = (duration / step + 0.5 / f64::from(PLOT_WIDTH)).floor() as usize;
