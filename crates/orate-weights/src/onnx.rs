@@ -322,12 +322,8 @@ impl<'a> Parser<'a> {
         let (mut opset, mut graph) = (None, None);
         while let Some((number, field)) = message.next()? {
             match number {
-                7 => {
-                    // graph
-                    if graph.replace(self.graph(field.bytes()?)?).is_some() {
-                        return malformed!("it holds two graphs");
-                    }
-                }
+                7 if graph.is_some() => return malformed!("it holds two graphs"),
+                7 => graph = Some(self.graph(field.bytes()?)?),
                 8 => {
                     // opset_import: domain, version
                     let mut set = Message::new(field.bytes()?);
@@ -739,8 +735,11 @@ mod tests {
                 let _ = model.get(name).map(|tensor| tensor.to_f32());
             }
             for node in model.nodes() {
-                let _ =
-                    (node.label(), node.ints("perm"), node.inputs.iter().map(|i| model.producer(i)).count());
+                let _ = (
+                    node.label(),
+                    node.ints("perm"),
+                    node.inputs.iter().filter_map(|i| model.producer(i)).count(),
+                );
             }
             Ok(())
         });
