@@ -164,31 +164,32 @@ impl Rows<'_> {
         let (channels, dilation) = (self.conv.bias.len(), self.conv.dilation);
         let (weights, bias) = (self.conv.weights.as_ptr(), self.conv.bias.as_ptr());
         // Input i serves output r through tap i − r. R + K − 1 of these are used.
-        let inputs: [*const f32; 16] =
-            std::array::from_fn(|i| if i < R + K - 1 { self.input(row, i) } else { std::ptr::null() });
+        let mut inputs = [std::ptr::null(); 16];
+        for (i, input) in inputs.iter_mut().enumerate().take(R + K - 1) {
+            *input = self.input(row, i);
+        }
         let mut c = 0;
         while c < channels {
             let n = S::LANES.min(channels - c);
-            let full = n == S::LANES;
-            // SAFETY: `n` floats from `c` on are within each row of `channels` floats.
-            let load =
-                |p: *const f32| unsafe { if full { s.load(p.add(c)) } else { s.load_partial(p.add(c), n) } };
-            let mut sums = [load(bias); R];
-            // SAFETY: tap j's weights start at `j * channels`.
-            let w: [S::V; K] = std::array::from_fn(|j| load(unsafe { weights.add(j * channels) }));
-            for (i, input) in inputs.iter().enumerate().take(R + K - 1) {
-                let x = load(*input);
-                for (r, sum) in sums.iter_mut().enumerate() {
-                    if i >= r && i - r < K {
-                        *sum = s.fma(w[i - r], x, *sum);
+            // SAFETY: `n` floats from `c` on are within each row of `channels` floats; tap j's weights start at
+            // `j * channels`; the caller vouches for the output rows.
+            unsafe {
+                let mut sums = [load(s, bias.add(c), n); R];
+                let mut w = [s.splat(0.0); K];
+                for (j, w) in w.iter_mut().enumerate() {
+                    *w = load(s, weights.add(j * channels + c), n);
+                }
+                for i in 0..R + K - 1 {
+                    let x = load(s, inputs[i].add(c), n);
+                    for r in 0..R {
+                        if i >= r && i - r < K {
+                            sums[r] = s.fma(w[i - r], x, sums[r]);
+                        }
                     }
                 }
-            }
-            for (r, sum) in sums.iter().enumerate() {
-                // SAFETY: the caller vouches for the row, `n` for the end of it.
-                unsafe {
+                for (r, sum) in sums.iter().enumerate() {
                     let y = out.add((row + r * dilation) * channels + c);
-                    if full { s.store(y, *sum) } else { s.store_partial(y, *sum, n) }
+                    if n == S::LANES { s.store(y, *sum) } else { s.store_partial(y, *sum, n) }
                 }
             }
             c += S::LANES;
@@ -217,6 +218,14 @@ impl Rows<'_> {
             c += S::LANES;
         }
     }
+}
+
+/// # Safety
+/// `p` is valid for `n` floats.
+#[inline(always)]
+unsafe fn load<S: Simd>(s: S, p: *const f32, n: usize) -> S::V {
+    // SAFETY: as promised to us.
+    unsafe { if n == S::LANES { s.load(p) } else { s.load_partial(p, n) } }
 }
 
 #[cfg(test)]

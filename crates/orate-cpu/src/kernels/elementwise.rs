@@ -86,6 +86,19 @@ enum Op {
     Activate(Activation),
 }
 
+impl Op {
+    /// Not a closure: those are not always inlined, and then every instruction becomes a call.
+    #[inline(always)]
+    fn apply<S: Simd>(self, s: S, x: S::V, y: S::V) -> S::V {
+        match self {
+            Op::Add => s.add(x, y),
+            Op::WeightedSum(a, b) => s.fma(s.splat(a), x, s.mul(s.splat(b), y)),
+            Op::Scale(a) => s.mul(x, s.splat(a)),
+            Op::Activate(f) => f.apply(s, x),
+        }
+    }
+}
+
 /// `out[i] = op(x[i], y[i])`; the pointers may be equal.
 struct Pointwise {
     op: Op,
@@ -99,38 +112,35 @@ impl Kernel for Pointwise {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        // One loop per operation: the match is outside, and each arm's constant removes it inside.
         match self.op {
-            Op::Add => self.each(s, |x, y| s.add(x, y)),
-            Op::WeightedSum(a, b) => {
-                let (a, b) = (s.splat(a), s.splat(b));
-                self.each(s, |x, y| s.fma(a, x, s.mul(b, y)));
-            }
-            Op::Scale(a) => self.each(s, |x, _| s.mul(x, s.splat(a))),
-            // One loop per activation: the match is outside.
+            Op::Add => self.each(s, Op::Add),
+            Op::WeightedSum(a, b) => self.each(s, Op::WeightedSum(a, b)),
+            Op::Scale(a) => self.each(s, Op::Scale(a)),
             Op::Activate(Activation::None) => {}
-            Op::Activate(Activation::Relu) => self.each(s, |x, _| Activation::Relu.apply(s, x)),
-            Op::Activate(Activation::PRelu(a)) => self.each(s, |x, _| Activation::PRelu(a).apply(s, x)),
-            Op::Activate(Activation::Gelu) => self.each(s, |x, _| Activation::Gelu.apply(s, x)),
-            Op::Activate(Activation::Mish) => self.each(s, |x, _| Activation::Mish.apply(s, x)),
-            Op::Activate(Activation::Tanh) => self.each(s, |x, _| Activation::Tanh.apply(s, x)),
-            Op::Activate(Activation::Exp) => self.each(s, |x, _| Activation::Exp.apply(s, x)),
+            Op::Activate(Activation::Relu) => self.each(s, Op::Activate(Activation::Relu)),
+            Op::Activate(Activation::PRelu(a)) => self.each(s, Op::Activate(Activation::PRelu(a))),
+            Op::Activate(Activation::Gelu) => self.each(s, Op::Activate(Activation::Gelu)),
+            Op::Activate(Activation::Mish) => self.each(s, Op::Activate(Activation::Mish)),
+            Op::Activate(Activation::Tanh) => self.each(s, Op::Activate(Activation::Tanh)),
+            Op::Activate(Activation::Exp) => self.each(s, Op::Activate(Activation::Exp)),
         }
     }
 }
 
 impl Pointwise {
     #[inline(always)]
-    fn each<S: Simd>(self, s: S, f: impl Fn(S::V, S::V) -> S::V) {
+    fn each<S: Simd>(&self, s: S, op: Op) {
         let mut i = 0;
         // SAFETY: whoever builds a `Pointwise` vouches for `len` floats behind each pointer.
         unsafe {
             while i + S::LANES <= self.len {
-                s.store(self.out.add(i), f(s.load(self.x.add(i)), s.load(self.y.add(i))));
+                s.store(self.out.add(i), op.apply(s, s.load(self.x.add(i)), s.load(self.y.add(i))));
                 i += S::LANES;
             }
             let n = self.len - i;
             if n > 0 {
-                let v = f(s.load_partial(self.x.add(i), n), s.load_partial(self.y.add(i), n));
+                let v = op.apply(s, s.load_partial(self.x.add(i), n), s.load_partial(self.y.add(i), n));
                 s.store_partial(self.out.add(i), v, n);
             }
         }

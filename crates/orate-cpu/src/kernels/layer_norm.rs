@@ -116,19 +116,8 @@ pub(crate) unsafe fn normalize_row<S: Simd>(s: S, norm: &LayerNorm<'_>, x: *cons
     let scale = 1.0 / len as f32;
     // SAFETY: all indices stay below `len`, the length of each operand.
     unsafe {
-        let sum = fold_row(s, x, len, |sum, v, _| s.add(sum, v));
-        let mean = s.splat(sum * scale);
-        let squares = fold_row(s, x, len, |sum, v, valid| {
-            let d = s.sub(
-                v,
-                match valid {
-                    None => mean,
-                    // Lanes behind the end must add nothing.
-                    Some(ones) => s.mul(ones, mean),
-                },
-            );
-            s.fma(d, d, sum)
-        });
+        let mean = s.splat(fold_row::<S, false>(s, x, len, s.splat(0.0)) * scale);
+        let squares = fold_row::<S, true>(s, x, len, mean);
         let factor = s.splat(1.0 / (squares * scale + norm.eps).sqrt());
         let mut i = 0;
         while i + S::LANES <= len {
@@ -145,17 +134,12 @@ pub(crate) unsafe fn normalize_row<S: Simd>(s: S, norm: &LayerNorm<'_>, x: *cons
     }
 }
 
-/// Sums `f` over a row on four accumulators. For a partial vector at the end `f` gets ones in the valid lanes.
+/// Σ x, or Σ (x − mean)² if `SQUARES`, on four accumulators.
 ///
 /// # Safety
 /// `x` is valid for `len` floats.
 #[inline(always)]
-unsafe fn fold_row<S: Simd>(
-    s: S,
-    x: *const f32,
-    len: usize,
-    f: impl Fn(S::V, S::V, Option<S::V>) -> S::V,
-) -> f32 {
+unsafe fn fold_row<S: Simd, const SQUARES: bool>(s: S, x: *const f32, len: usize, mean: S::V) -> f32 {
     static ONES: [f32; 16] = [1.0; 16];
     let mut sums = [s.splat(0.0); 4];
     let mut i = 0;
@@ -163,20 +147,32 @@ unsafe fn fold_row<S: Simd>(
     unsafe {
         while i + 4 * S::LANES <= len {
             for (k, sum) in sums.iter_mut().enumerate() {
-                *sum = f(*sum, s.load(x.add(i + k * S::LANES)), None);
+                *sum = fold::<S, SQUARES>(s, *sum, s.load(x.add(i + k * S::LANES)), mean);
             }
             i += 4 * S::LANES;
         }
         while i + S::LANES <= len {
-            sums[0] = f(sums[0], s.load(x.add(i)), None);
+            sums[0] = fold::<S, SQUARES>(s, sums[0], s.load(x.add(i)), mean);
             i += S::LANES;
         }
         let n = len - i;
         if n > 0 {
-            sums[1] = f(sums[1], s.load_partial(x.add(i), n), Some(s.load_partial(ONES.as_ptr(), n)));
+            // Lanes behind the end must add nothing, so there the mean is zero, too.
+            let mean = s.mul(s.load_partial(ONES.as_ptr(), n), mean);
+            sums[1] = fold::<S, SQUARES>(s, sums[1], s.load_partial(x.add(i), n), mean);
         }
     }
     s.reduce_add(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])))
+}
+
+#[inline(always)]
+fn fold<S: Simd, const SQUARES: bool>(s: S, sum: S::V, x: S::V, mean: S::V) -> S::V {
+    if SQUARES {
+        let d = s.sub(x, mean);
+        s.fma(d, d, sum)
+    } else {
+        s.add(sum, x)
+    }
 }
 
 /// The formula in f64, for tests here and of fused kernels.

@@ -1,6 +1,7 @@
 //! One op per file: formula, plain version, fast version, tests.
 pub mod activation;
-pub mod vecmath;
+pub mod depthwise_conv1d;
 pub mod elementwise;
 pub mod layer_norm;
-pub mod depthwise_conv1d;
+pub mod vecmath;
+pub mod attention;

@@ -1,0 +1,687 @@
+//! Multi-head attention, with masks as predicates and optional relative positions.
+//!
+//! ```text
+//! s[i,j] = scale · q_i · k_j  + (|j−i| ≤ w ? scale · q_i · rel_k[j−i+w] : 0)
+//! p[i,:] = softmax over the keys j that the mask and the length let query i see
+//! o_i    = Σ_j p[i,j] · v_j  + Σ_{|j−i| ≤ w} p[i,j] · rel_v[j−i+w]
+//! ```
+//!
+//! `q` [B, Tq, H·D], `k` and `v` [B or 1, Tk, H·D] with any distance between rows, `out` [B, Tq, H·D] contiguous;
+//! `rel_k`, `rel_v` [2w+1, D], shared by heads; all f32, accumulated in f32. Head h owns channels h·D to (h+1)·D.
+//! A query that sees no key gets zeros. Keys behind the length are never used, whatever their memory holds.
+//!
+//! Two phases, both split over the team. First each head's keys are packed into panels of [`PANEL`] keys,
+//! [D, 32], so that scores are a matrix product without horizontal sums. Then blocks of [`BLOCK`] queries of one
+//! head: scores into scratch, softmax, product with `v`. Both products are one register tile of eight rows by
+//! two vectors (four by two where there are 16 registers). A block's scores stay in the second-level cache up to
+//! about 4000 keys. What a block computes does not depend on who runs it.
+
+use crate::kernels::elementwise::SharedMut;
+use crate::kernels::vecmath;
+use crate::simd::{Kernel, Simd};
+use crate::{Isa, Team};
+
+/// Queries that one call works on.
+const BLOCK: usize = 24;
+/// Keys per packed panel: two of the widest vectors.
+const PANEL: usize = 32;
+
+/// Which keys a query may see. Query i stands at position p = `first_query` + i, key j at position j.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mask {
+    /// All keys.
+    None,
+    /// j ≤ p
+    Causal,
+    /// p − left ≤ j ≤ p + right
+    Window {
+        /// Steps back.
+        left: usize,
+        /// Steps ahead; 0 is causal.
+        right: usize,
+    },
+}
+
+/// Learned vectors for nearby offsets, as in VITS.
+#[derive(Clone, Copy, Debug)]
+pub struct Relative<'a> {
+    /// w: offsets −w to w have a vector, others nothing.
+    pub window: usize,
+    /// [2w+1, D]
+    pub keys: &'a [f32],
+    /// [2w+1, D]
+    pub values: &'a [f32],
+}
+
+/// A [batch, steps, H·D] operand whose rows may stand apart, such as a third of a fused projection.
+#[derive(Clone, Copy, Debug)]
+pub struct Sequence<'a> {
+    /// Row (b, t) starts at (b·steps + t)·stride.
+    pub data: &'a [f32],
+    /// Batch rows; 1 for keys and values that all batch rows share.
+    pub batch: usize,
+    /// Time steps.
+    pub steps: usize,
+    /// Floats from one row to the next, at least H·D.
+    pub stride: usize,
+}
+
+/// What attention to compute.
+#[derive(Clone, Copy, Debug)]
+pub struct Attention<'a> {
+    /// H
+    pub heads: usize,
+    /// D
+    pub head_dim: usize,
+    /// Factor on the queries. Models differ (1/√D, 1/16): take it from the checkpoint.
+    pub scale: f32,
+    /// Which keys a query may see.
+    pub mask: Mask,
+    /// Position of query 0: the number of cached keys in front of this piece.
+    pub first_query: usize,
+    /// Valid keys per batch row, [B]; all Tk where missing.
+    pub kv_lens: Option<&'a [u32]>,
+    /// Relative positions.
+    pub relative: Option<Relative<'a>>,
+}
+
+/// Keys rounded up to whole panels.
+fn padded(keys: usize) -> usize {
+    keys.next_multiple_of(PANEL)
+}
+
+impl Attention<'_> {
+    /// Keys j that query `i` of a batch row with `len` keys sees: start..end, empty if start ≥ end.
+    #[inline(always)]
+    fn visible(&self, i: usize, len: usize) -> (usize, usize) {
+        let p = self.first_query + i;
+        match self.mask {
+            Mask::None => (0, len),
+            Mask::Causal => (0, len.min(p + 1)),
+            Mask::Window { left, right } => {
+                (p.saturating_sub(left), len.min(p.saturating_add(right).saturating_add(1)))
+            }
+        }
+    }
+
+    /// Floats of scratch that [`Attention::run`] needs for keys of this batch and length.
+    pub fn scratch_len(&self, threads: usize, kv_batch: usize, keys: usize) -> usize {
+        kv_batch * self.heads * self.head_dim * padded(keys) + threads * self.worker_scratch(keys)
+    }
+
+    /// Scores, scaled queries, and one factor for each query.
+    fn worker_scratch(&self, keys: usize) -> usize {
+        BLOCK * (padded(keys) + self.head_dim + 1)
+    }
+
+    /// `out` [B, Tq, H·D] = attention of `q` over `k` and `v`.
+    ///
+    /// # Panics
+    /// Sizes that do not fit each other, or less scratch than [`Attention::scratch_len`].
+    pub fn run(
+        &self,
+        (isa, team): (Isa, &Team),
+        q: Sequence<'_>,
+        (k, v): (Sequence<'_>, Sequence<'_>),
+        out: &mut [f32],
+        scratch: &mut [f32],
+    ) {
+        let width = self.heads * self.head_dim;
+        let (batch, queries, keys) = (q.batch, q.steps, k.steps);
+        for (name, x) in [("q", q), ("k", k), ("v", v)] {
+            assert!(x.stride >= width, "{name}: rows of {width} floats, {} apart", x.stride);
+            let rows = x.batch * x.steps;
+            assert!(rows == 0 || x.data.len() >= (rows - 1) * x.stride + width, "{name}: {rows} whole rows");
+        }
+        assert!(k.batch == v.batch && k.steps == v.steps, "as many keys as values");
+        assert!(k.batch == batch || k.batch == 1, "keys for each batch row, or shared ones");
+        assert_eq!(out.len(), batch * queries * width, "output is [B, Tq, H·D]");
+        if let Some(lens) = self.kv_lens {
+            assert_eq!(lens.len(), batch, "one length per batch row");
+            assert!(lens.iter().all(|&l| l as usize <= keys), "lengths within Tk");
+        }
+        if let Some(r) = self.relative {
+            let len = (2 * r.window + 1) * self.head_dim;
+            assert!(r.keys.len() == len && r.values.len() == len, "relative tables are [2w+1, D]");
+        }
+        assert!(
+            scratch.len() >= self.scratch_len(team.threads(), k.batch, keys),
+            "scratch_len floats of scratch"
+        );
+        if out.is_empty() {
+            return;
+        }
+
+        let panel_len = self.head_dim * padded(keys);
+        let (packed, rest) = scratch.split_at_mut(k.batch * self.heads * panel_len);
+        let shared = SharedMut::new(packed);
+        team.run(k.batch * self.heads, &|_, chunk| {
+            // SAFETY: each chunk has its own head's panels.
+            let panels = unsafe { shared.part(chunk * panel_len..(chunk + 1) * panel_len) };
+            let (b, h) = (chunk / self.heads, chunk % self.heads);
+            pack_keys(k, b, h * self.head_dim, self.head_dim, panels);
+        });
+
+        let packed = &*packed;
+        let own_len = self.worker_scratch(keys);
+        let (out, rest) = (SharedMut::new(out), SharedMut::new(rest));
+        let blocks = queries.div_ceil(BLOCK);
+        team.run(batch * self.heads * blocks, &|worker, chunk| {
+            let (b, h, block) = (chunk / blocks / self.heads, chunk / blocks % self.heads, chunk % blocks);
+            let kb = if k.batch == 1 { 0 } else { b };
+            let first = block * BLOCK;
+            // SAFETY: a worker number belongs to one thread at a time.
+            let own = unsafe { rest.part(worker.index() * own_len..(worker.index() + 1) * own_len) };
+            let (scores, own) = own.split_at_mut(BLOCK * padded(keys));
+            let (scaled, factors) = own.split_at_mut(BLOCK * self.head_dim);
+            isa.run(Block {
+                attention: self,
+                first,
+                rows: BLOCK.min(queries - first),
+                len: self.kv_lens.map_or(keys, |l| l[b] as usize),
+                pitch: padded(keys),
+                q: &q.data[(b * queries + first) * q.stride + h * self.head_dim..],
+                q_stride: q.stride,
+                k: &packed[(kb * self.heads + h) * panel_len..][..panel_len],
+                v: v.data.get(kb * keys * v.stride + h * self.head_dim..).unwrap_or(&[]),
+                v_stride: v.stride,
+                scores,
+                scaled,
+                factors,
+                // SAFETY: in bounds by the size of `out`; the block writes this head's channels of its rows only.
+                out: unsafe { out.as_ptr().add((b * queries + first) * width + h * self.head_dim) },
+            });
+        });
+    }
+}
+
+/// Copies one head's keys into panels: `panels[p][d][j]` = key 32p + j, channel d; zero behind the last key.
+fn pack_keys(k: Sequence<'_>, b: usize, channel: usize, dim: usize, panels: &mut [f32]) {
+    for (p, panel) in panels.chunks_exact_mut(PANEL * dim).enumerate() {
+        for j in 0..PANEL {
+            let t = p * PANEL + j;
+            if t < k.steps {
+                let key = &k.data[(b * k.steps + t) * k.stride + channel..][..dim];
+                for (row, &x) in panel.chunks_exact_mut(PANEL).zip(key) {
+                    row[j] = x;
+                }
+            } else {
+                panel.chunks_exact_mut(PANEL).for_each(|row| row[j] = 0.0);
+            }
+        }
+    }
+}
+
+/// One head, up to [`BLOCK`] queries from `first` on.
+struct Block<'a> {
+    attention: &'a Attention<'a>,
+    first: usize,
+    rows: usize,
+    /// Valid keys.
+    len: usize,
+    /// Floats from one row of scores to the next.
+    pitch: usize,
+    q: &'a [f32],
+    q_stride: usize,
+    k: &'a [f32],
+    v: &'a [f32],
+    v_stride: usize,
+    scores: &'a mut [f32],
+    scaled: &'a mut [f32],
+    factors: &'a mut [f32],
+    out: *mut f32,
+}
+
+impl Kernel for Block<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Attention { heads, head_dim: dim, scale, relative, .. } = *self.attention;
+        let (rows, width) = (self.rows, heads * dim);
+        let visible = |i: usize| self.attention.visible(self.first + i, self.len);
+        // Keys that some query of the block sees, in whole panels.
+        let start = (0..rows).map(|i| visible(i).0).min().unwrap_or(0) / PANEL * PANEL;
+        let end = (0..rows).map(|i| visible(i).1).max().unwrap_or(0);
+        if start >= end {
+            for i in 0..rows {
+                // SAFETY: this head's channels of row i, which belong to this block.
+                unsafe { std::slice::from_raw_parts_mut(self.out.add(i * width), dim) }.fill(0.0);
+            }
+            return;
+        }
+        let columns = padded(end) - start;
+
+        for i in 0..rows {
+            let q = &self.q[i * self.q_stride..][..dim];
+            for (to, from) in self.scaled[i * dim..][..dim].iter_mut().zip(q) {
+                *to = from * scale;
+            }
+        }
+        let k = &self.k[start / PANEL * PANEL * dim..];
+        let product = Product {
+            a: self.scaled.as_ptr(),
+            a_stride: dim,
+            b: k.as_ptr(),
+            b_stride: PANEL,
+            b_panel: PANEL * dim,
+            depth: dim,
+            rows,
+            columns: (end - start).next_multiple_of(S::LANES),
+            factors: None,
+            out: self.scores.as_mut_ptr(),
+            out_stride: self.pitch,
+        };
+        // SAFETY: `scaled` has `rows` rows of `dim`, the panels hold `columns` keys, scores are `pitch` apart.
+        unsafe { product.run(s) };
+
+        for i in 0..rows {
+            let (from, to) = visible(i);
+            let scores = &mut self.scores[i * self.pitch..][..columns];
+            if from >= to {
+                scores.fill(0.0);
+                self.factors[i] = 0.0;
+                continue;
+            }
+            let (from, to) = (from - start, to - start);
+            if let Some(r) = relative {
+                let q = &self.scaled[i * dim..][..dim];
+                for (j, offset) in
+                    near(self.attention.first_query + self.first + i, start, (from, to), r.window)
+                {
+                    scores[j] += dot(s, q, &r.keys[offset * dim..][..dim]);
+                }
+            }
+            scores[..from].fill(f32::NEG_INFINITY);
+            scores[to..].fill(f32::NEG_INFINITY);
+            self.factors[i] = 1.0 / softmax_numerators(s, scores);
+        }
+
+        let product = Product {
+            a: self.scores.as_ptr(),
+            a_stride: self.pitch,
+            b: self.v[start * self.v_stride..].as_ptr(),
+            b_stride: self.v_stride,
+            b_panel: PANEL,
+            depth: end - start,
+            rows,
+            columns: dim,
+            factors: Some(self.factors.as_ptr()),
+            out: self.out,
+            out_stride: width,
+        };
+        // SAFETY: `v` has `end` rows, the last one at least `dim` long; `out` is this block's.
+        unsafe { product.run(s) };
+
+        if let Some(r) = relative {
+            for i in 0..rows {
+                let (from, to) = visible(i);
+                if from >= to {
+                    continue;
+                }
+                // SAFETY: this head's channels of row i, which belong to this block.
+                let out = unsafe { std::slice::from_raw_parts_mut(self.out.add(i * width), dim) };
+                let span = (from - start, to - start);
+                for (j, offset) in near(self.attention.first_query + self.first + i, start, span, r.window) {
+                    let p = self.scores[i * self.pitch + j] * self.factors[i];
+                    for (o, v) in out.iter_mut().zip(&r.values[offset * dim..][..dim]) {
+                        *o += p * v;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Columns (keys counted from `start`) within `window` of position `p`, each with its row of the tables.
+#[inline(always)]
+fn near(
+    p: usize,
+    start: usize,
+    (from, to): (usize, usize),
+    window: usize,
+) -> impl Iterator<Item = (usize, usize)> {
+    let first = p.saturating_sub(window).max(start + from);
+    let last = (p + window + 1).min(start + to);
+    (first..last.max(first)).map(move |j| (j - start, j + window - p))
+}
+
+#[inline(always)]
+fn dot<S: Simd>(s: S, a: &[f32], b: &[f32]) -> f32 {
+    let mut sum = s.splat(0.0);
+    for (a, b) in a.chunks(S::LANES).zip(b.chunks(S::LANES)) {
+        // SAFETY: both chunks have this length.
+        unsafe { sum = s.fma(s.load_partial(a.as_ptr(), a.len()), s.load_partial(b.as_ptr(), b.len()), sum) };
+    }
+    s.reduce_add(sum)
+}
+
+/// Turns scores into exp(score − max) and returns the sum. The length is a multiple of [`PANEL`].
+#[inline(always)]
+fn softmax_numerators<S: Simd>(s: S, scores: &mut [f32]) -> f32 {
+    debug_assert!(scores.len().is_multiple_of(PANEL), "whole panels");
+    let p = scores.as_mut_ptr();
+    let mut max = [s.splat(f32::NEG_INFINITY); 2];
+    let mut sum = [s.splat(0.0); 2];
+    // SAFETY: two vectors fit in a panel, and the length is whole panels.
+    unsafe {
+        for i in (0..scores.len()).step_by(2 * S::LANES) {
+            for (k, max) in max.iter_mut().enumerate() {
+                *max = s.max(*max, s.load(p.add(i + k * S::LANES)));
+            }
+        }
+        let max = s.splat(s.reduce_max(s.max(max[0], max[1])));
+        for i in (0..scores.len()).step_by(2 * S::LANES) {
+            for (k, sum) in sum.iter_mut().enumerate() {
+                let p = p.add(i + k * S::LANES);
+                let e = vecmath::exp_nonpositive(s, s.sub(s.load(p), max));
+                s.store(p, e);
+                *sum = s.add(*sum, e);
+            }
+        }
+    }
+    s.reduce_add(s.add(sum[0], sum[1]))
+}
+
+/// out[i,c] = factor[i] · Σ_d a[i,d] · b[d,c], each sum in order of d.
+///
+/// Column c of row d of `b` stands at `b + c/32 · b_panel + d · b_stride + c%32`.
+#[derive(Clone, Copy)]
+struct Product {
+    a: *const f32,
+    a_stride: usize,
+    b: *const f32,
+    b_stride: usize,
+    b_panel: usize,
+    depth: usize,
+    rows: usize,
+    columns: usize,
+    factors: Option<*const f32>,
+    out: *mut f32,
+    out_stride: usize,
+}
+
+impl Product {
+    /// # Safety
+    /// All pointers are valid for the sizes and strides given.
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self, s: S) {
+        let mut row = 0;
+        // SAFETY: rows and columns stay within what the caller vouches for.
+        unsafe {
+            if S::REGISTERS >= 32 {
+                while row + 8 <= self.rows {
+                    self.strip::<S, 8>(s, row);
+                    row += 8;
+                }
+            }
+            while row + 4 <= self.rows {
+                self.strip::<S, 4>(s, row);
+                row += 4;
+            }
+            while row < self.rows {
+                self.strip::<S, 1>(s, row);
+                row += 1;
+            }
+        }
+    }
+
+    /// `R` rows, all columns.
+    ///
+    /// # Safety
+    /// As for `run`; the rows exist.
+    #[inline(always)]
+    unsafe fn strip<S: Simd, const R: usize>(&self, s: S, row: usize) {
+        let mut c = 0;
+        // SAFETY: as promised to us; `n` keeps the last vector within the columns.
+        unsafe {
+            while c + 2 * S::LANES <= self.columns {
+                self.tile::<S, R, 2>(s, row, c, S::LANES);
+                c += 2 * S::LANES;
+            }
+            while c < self.columns {
+                self.tile::<S, R, 1>(s, row, c, S::LANES.min(self.columns - c));
+                c += S::LANES;
+            }
+        }
+    }
+
+    /// `R` rows by `N` vectors, of which the last has `n` lanes.
+    ///
+    /// # Safety
+    /// As for `run`; rows and columns exist, and the vectors lie in one panel.
+    #[inline(always)]
+    unsafe fn tile<S: Simd, const R: usize, const N: usize>(&self, s: S, row: usize, c: usize, n: usize) {
+        let mut sums = [[s.splat(0.0); N]; R];
+        // SAFETY: the caller vouches for `R` rows of `a` and `out` and for the columns of `b`.
+        unsafe {
+            let a = self.a.add(row * self.a_stride);
+            let b = self.b.add(c / PANEL * self.b_panel + c % PANEL);
+            let full = n == S::LANES;
+            for d in 0..self.depth {
+                let b = b.add(d * self.b_stride);
+                let mut v = [s.splat(0.0); N];
+                for (k, v) in v.iter_mut().enumerate() {
+                    let b = b.add(k * S::LANES);
+                    *v = if full { s.load(b) } else { s.load_partial(b, n) };
+                }
+                for (r, sums) in sums.iter_mut().enumerate() {
+                    let a = s.splat(*a.add(r * self.a_stride + d));
+                    for (sum, v) in sums.iter_mut().zip(&v) {
+                        *sum = s.fma(a, *v, *sum);
+                    }
+                }
+            }
+            for (r, sums) in sums.iter().enumerate() {
+                let factor = match self.factors {
+                    Some(factors) => s.splat(*factors.add(row + r)),
+                    None => s.splat(1.0),
+                };
+                for (k, sum) in sums.iter().enumerate() {
+                    let y = s.mul(*sum, factor);
+                    let out = self.out.add((row + r) * self.out_stride + c + k * S::LANES);
+                    if full { s.store(out, y) } else { s.store_partial(out, y, n) }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::elementwise::testing::*;
+
+    /// Scores reach about 5 and sum up to 128 products: they are off by a few 1e-6, and so are, relatively, their
+    /// exponentials.
+    const ERROR: f64 = 1e-5;
+
+    struct Case {
+        batch: usize,
+        kv_batch: usize,
+        queries: usize,
+        keys: usize,
+        heads: usize,
+        dim: usize,
+    }
+
+    fn plain(a: &Attention<'_>, q: Sequence<'_>, k: Sequence<'_>, v: Sequence<'_>) -> Vec<f64> {
+        let (dim, width) = (a.head_dim, a.heads * a.head_dim);
+        let mut out = vec![0.0; q.batch * q.steps * width];
+        for (b, i, h) in
+            (0..q.batch).flat_map(|b| (0..q.steps).flat_map(move |i| (0..a.heads).map(move |h| (b, i, h))))
+        {
+            let kb = if k.batch == 1 { 0 } else { b };
+            let len = a.kv_lens.map_or(k.steps, |l| l[b] as usize);
+            let p = (a.first_query + i) as isize;
+            let at = |x: Sequence<'_>, b: usize, t: usize, d: usize| {
+                x.data[(b * x.steps + t) * x.stride + h * dim + d] as f64
+            };
+            let offset = |j: usize| {
+                let w = a.relative?.window as isize;
+                let o = j as isize - p;
+                (o.abs() <= w).then(|| (o + w) as usize * dim)
+            };
+            let seen: Vec<usize> = (0..len)
+                .filter(|&j| match a.mask {
+                    Mask::None => true,
+                    Mask::Causal => j as isize <= p,
+                    Mask::Window { left, right } => {
+                        j as isize >= p - left as isize && j as isize <= p + right as isize
+                    }
+                })
+                .collect();
+            let scores: Vec<f64> = seen
+                .iter()
+                .map(|&j| {
+                    let s = (0..dim).map(|d| {
+                        let r = offset(j).map_or(0.0, |o| a.relative.expect("offset").keys[o + d] as f64);
+                        at(q, b, i, d) * (at(k, kb, j, d) + r)
+                    });
+                    s.sum::<f64>() * a.scale as f64
+                })
+                .collect();
+            let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let sum: f64 = scores.iter().map(|s| (s - max).exp()).sum();
+            for (&j, s) in seen.iter().zip(&scores) {
+                for d in 0..dim {
+                    let r = offset(j).map_or(0.0, |o| a.relative.expect("offset").values[o + d] as f64);
+                    out[(b * q.steps + i) * width + h * dim + d] +=
+                        (s - max).exp() / sum * (at(v, kb, j, d) + r);
+                }
+            }
+        }
+        out
+    }
+
+    /// Runs one case with every mask, lengths, relative positions and rows that stand apart.
+    fn check(case: Case) {
+        let Case { batch, kv_batch, queries, keys, heads, dim } = case;
+        let width = heads * dim;
+        let gap = 5;
+        let mut q = noise(batch * queries * (width + gap), 1);
+        q.iter_mut().for_each(|x| *x *= 3.0);
+        let mut kv = noise(kv_batch * keys * 2 * width, 2);
+        let tables = (noise(9 * dim, 4), noise(9 * dim, 5));
+        let lens: Vec<u32> = (0..batch).map(|b| (keys * b / batch.max(2)) as u32).collect();
+        let (masks, offset) = (
+            [
+                Mask::None,
+                Mask::Causal,
+                Mask::Window { left: 3, right: 2 },
+                Mask::Window { left: 40, right: 0 },
+            ],
+            keys.saturating_sub(queries),
+        );
+        for (mask, relative, lens) in masks.into_iter().flat_map(|m| {
+            let relative = Relative { window: 4, keys: &tables.0, values: &tables.1 };
+            let lens = &lens[..];
+            [
+                (m, None, None),
+                (m, Some(relative), None),
+                (m, None, Some(lens)),
+                (m, Some(relative), Some(lens)),
+            ]
+        }) {
+            if kv_batch == batch && lens.is_some() {
+                // Stale bytes behind the length must not matter.
+                for (b, &len) in lens.into_iter().flatten().enumerate() {
+                    kv[(b * keys + len as usize) * 2 * width..(b + 1) * keys * 2 * width].fill(f32::NAN);
+                }
+            } else {
+                kv.iter_mut().filter(|x| x.is_nan()).for_each(|x| *x = 0.5);
+            }
+            let attention = Attention {
+                heads,
+                head_dim: dim,
+                scale: 1.0 / (dim as f32).sqrt(),
+                mask,
+                first_query: if mask == Mask::None { 0 } else { offset },
+                kv_lens: lens,
+                relative,
+            };
+            let q = Sequence { data: &q, batch, steps: queries, stride: width + gap };
+            let k = Sequence { data: &kv, batch: kv_batch, steps: keys, stride: 2 * width };
+            let v = Sequence { data: kv.get(width..).unwrap_or(&[]), ..k };
+            let want = plain(&attention, q, k, v);
+            everywhere(
+                |isa, team| {
+                    let mut out = vec![9.0; batch * queries * width];
+                    let mut scratch = vec![f32::NAN; attention.scratch_len(team.threads(), kv_batch, keys)];
+                    attention.run((isa, team), q, (k, v), &mut out, &mut scratch);
+                    out
+                },
+                |isa, got| {
+                    let what =
+                        format!("{isa} {batch}/{kv_batch} {queries}x{keys} {heads}x{dim} {mask:?} {lens:?}");
+                    assert_close(got, &want, ERROR, &what);
+                },
+            );
+        }
+    }
+
+    #[test]
+    fn matches_the_formula_on_real_shapes() {
+        check(Case { batch: 2, kv_batch: 2, queries: 72, keys: 80, heads: 8, dim: 64 });
+        check(Case { batch: 2, kv_batch: 1, queries: 72, keys: 50, heads: 2, dim: 128 });
+        check(Case { batch: 1, kv_batch: 1, queries: 81, keys: 81, heads: 2, dim: 32 });
+        check(Case { batch: 1, kv_batch: 1, queries: 80, keys: 80, heads: 4, dim: 64 });
+    }
+
+    #[test]
+    fn matches_the_formula_at_edges() {
+        for (queries, keys) in
+            [(1, 1), (1, 33), (3, 3), (5, 7), (25, 31), (24, 32), (9, 65), (4, 0), (1, 200)]
+        {
+            for dim in [16, 20, 33, 96] {
+                check(Case { batch: 2, kv_batch: 2, queries, keys, heads: 2, dim });
+            }
+        }
+    }
+
+    #[test]
+    fn matches_the_formula_when_long() {
+        check(Case { batch: 1, kv_batch: 1, queries: 300, keys: 1000, heads: 1, dim: 128 });
+        check(Case { batch: 1, kv_batch: 1, queries: 20, keys: 4096, heads: 1, dim: 64 });
+    }
+
+    #[test]
+    #[ignore = "timing; run with --ignored --nocapture"]
+    fn bench() {
+        let team = Team::new(1).expect("a thread");
+        for isa in Isa::available() {
+            for (queries, keys, heads, dim) in [
+                (72, 80, 8, 64),
+                (72, 50, 2, 128),
+                (81, 81, 2, 32),
+                (80, 80, 4, 64),
+                (1000, 1000, 2, 64),
+                (1, 1000, 8, 64),
+            ] {
+                let width = heads * dim;
+                let (q, k) = (noise(queries * width, 1), noise(keys * width, 2));
+                let attention = Attention {
+                    heads,
+                    head_dim: dim,
+                    scale: 0.1,
+                    mask: Mask::None,
+                    first_query: 0,
+                    kv_lens: None,
+                    relative: None,
+                };
+                let mut out = q.clone();
+                let mut scratch = vec![0.0; attention.scratch_len(1, 1, keys)];
+                let q = Sequence { data: &q, batch: 1, steps: queries, stride: width };
+                let k = Sequence { data: &k, batch: 1, steps: keys, stride: width };
+                let t = best_of(100, || {
+                    attention.run((isa, &team), q, (k, k), std::hint::black_box(&mut out), &mut scratch);
+                });
+                let flops = 4.0 * (queries * keys * width) as f64;
+                println!(
+                    "{isa} {queries}x{keys} {heads}x{dim}: {:.1} µs, {:.1} GFLOP/s",
+                    t * 1e6,
+                    flops / t / 1e9
+                );
+            }
+        }
+    }
+}
