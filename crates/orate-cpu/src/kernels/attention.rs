@@ -26,6 +26,10 @@ const BLOCK: usize = 24;
 /// Keys per packed panel: two of the widest vectors.
 const PANEL: usize = 32;
 
+/// Products that are summed one after the other before they join the total. Thousands in one run lose five bits
+/// when, as here, many have the same sign.
+const RUN: usize = 256;
+
 /// Which keys a query may see. Query i stands at position p = `first_query` + i, key j at position j.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mask {
@@ -382,7 +386,7 @@ fn softmax_numerators<S: Simd>(s: S, scores: &mut [f32]) -> f32 {
     s.reduce_add(s.add(sum[0], sum[1]))
 }
 
-/// out[i,c] = factor[i] · Σ_d a[i,d] · b[d,c], each sum in order of d.
+/// out[i,c] = factor[i] · Σ_d a[i,d] · b[d,c], each sum in order of d, in runs of [`RUN`].
 ///
 /// Column c of row d of `b` stands at `b + c/32 · b_panel + d · b_stride + c%32`.
 #[derive(Clone, Copy)]
@@ -451,32 +455,40 @@ impl Product {
     /// As for `run`; rows and columns exist, and the vectors lie in one panel.
     #[inline(always)]
     unsafe fn tile<S: Simd, const R: usize, const N: usize>(&self, s: S, row: usize, c: usize, n: usize) {
-        let mut sums = [[s.splat(0.0); N]; R];
+        let mut totals = [[s.splat(0.0); N]; R];
         // SAFETY: the caller vouches for `R` rows of `a` and `out` and for the columns of `b`.
         unsafe {
             let a = self.a.add(row * self.a_stride);
             let b = self.b.add(c / PANEL * self.b_panel + c % PANEL);
             let full = n == S::LANES;
-            for d in 0..self.depth {
-                let b = b.add(d * self.b_stride);
-                let mut v = [s.splat(0.0); N];
-                for (k, v) in v.iter_mut().enumerate() {
-                    let b = b.add(k * S::LANES);
-                    *v = if full { s.load(b) } else { s.load_partial(b, n) };
+            for first in (0..self.depth).step_by(RUN) {
+                let mut sums = [[s.splat(0.0); N]; R];
+                for d in first..self.depth.min(first + RUN) {
+                    let b = b.add(d * self.b_stride);
+                    let mut v = [s.splat(0.0); N];
+                    for (k, v) in v.iter_mut().enumerate() {
+                        let b = b.add(k * S::LANES);
+                        *v = if full { s.load(b) } else { s.load_partial(b, n) };
+                    }
+                    for (r, sums) in sums.iter_mut().enumerate() {
+                        let a = s.splat(*a.add(r * self.a_stride + d));
+                        for (sum, v) in sums.iter_mut().zip(&v) {
+                            *sum = s.fma(a, *v, *sum);
+                        }
+                    }
                 }
-                for (r, sums) in sums.iter_mut().enumerate() {
-                    let a = s.splat(*a.add(r * self.a_stride + d));
-                    for (sum, v) in sums.iter_mut().zip(&v) {
-                        *sum = s.fma(a, *v, *sum);
+                for r in 0..R {
+                    for k in 0..N {
+                        totals[r][k] = s.add(totals[r][k], sums[r][k]);
                     }
                 }
             }
-            for (r, sums) in sums.iter().enumerate() {
+            for (r, totals) in totals.iter().enumerate() {
                 let factor = match self.factors {
                     Some(factors) => s.splat(*factors.add(row + r)),
                     None => s.splat(1.0),
                 };
-                for (k, sum) in sums.iter().enumerate() {
+                for (k, sum) in totals.iter().enumerate() {
                     let y = s.mul(*sum, factor);
                     let out = self.out.add((row + r) * self.out_stride + c + k * S::LANES);
                     if full { s.store(out, y) } else { s.store_partial(out, y, n) }

@@ -5,3 +5,7 @@ pub mod elementwise;
 pub mod layer_norm;
 pub mod vecmath;
 pub mod attention;
+pub mod rotary;
+pub mod gather;
+pub mod permute;
+pub mod random;

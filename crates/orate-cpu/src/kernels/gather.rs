@@ -1,0 +1,62 @@
+//! Rows of an embedding table.
+//!
+//! `out[i,:]` = `table[ids[i],:]`; `table` [R, C] f32, `ids` [N] i32, `out` [N, C]. As in ONNX `Gather` a negative
+//! id counts from the end: −1 is the last row. Ids come from users' text, so one out of range is an error.
+
+/// An id that no row of the table has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "id {id} at position {position} is outside the embedding table of {rows} rows; \
+     check that tokeniser and weights come from the same model"
+)]
+pub struct GatherError {
+    /// The id.
+    pub id: i32,
+    /// Its place in the list of ids.
+    pub position: usize,
+    /// Rows of the table.
+    pub rows: usize,
+}
+
+/// Copies the row of each id.
+///
+/// # Errors
+/// An id at or above R, or below −R. `out` is then partly written.
+///
+/// # Panics
+/// `table` is not whole rows of `channels`, or `out` not as many rows as ids.
+pub fn gather_rows(table: &[f32], channels: usize, ids: &[i32], out: &mut [f32]) -> Result<(), GatherError> {
+    assert!(table.len().is_multiple_of(channels), "the table is [R, C]");
+    assert_eq!(out.len(), ids.len() * channels, "a row of output per id");
+    let rows = table.len() / channels;
+    for (position, (&id, out)) in ids.iter().zip(out.chunks_exact_mut(channels)).enumerate() {
+        let index = if id < 0 { id as i64 + rows as i64 } else { id as i64 };
+        let row = usize::try_from(index).ok().filter(|&i| i < rows);
+        let row = row.ok_or(GatherError { id, position, rows })?;
+        out.copy_from_slice(&table[row * channels..][..channels]);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_rows_from_both_ends() {
+        let table: Vec<f32> = (0..12).map(|x| x as f32).collect();
+        let mut out = [0.0; 12];
+        gather_rows(&table, 3, &[2, -1, 0, -4], &mut out).expect("ids in range");
+        assert_eq!(out, [6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 0.0, 1.0, 2.0, 0.0, 1.0, 2.0]);
+    }
+
+    #[test]
+    fn an_id_out_of_range_is_named() {
+        for id in [4, -5, i32::MAX, i32::MIN] {
+            let error = gather_rows(&[0.0; 12], 3, &[0, id], &mut [0.0; 6]).expect_err("out of range");
+            assert_eq!(error, GatherError { id, position: 1, rows: 4 });
+        }
+        let text = gather_rows(&[0.0; 2], 1, &[7], &mut [0.0]).expect_err("out of range").to_string();
+        assert!(text.contains("id 7 at position 0") && text.contains("2 rows"), "{text}");
+    }
+}
