@@ -353,8 +353,8 @@ impl Graph {
         lens: Option<Value>,
     ) -> Result<Value> {
         let inputs: Vec<Value> = lens.into_iter().collect();
-        let width = 2 * theta.shape().len();
-        self.push(Op::RotaryTable { theta }, &inputs, Some([batch, time, width].into()))
+        let half = theta.shape().len();
+        self.push(Op::RotaryTable { theta }, &inputs, Some([batch, 2, time, half].into()))
     }
 
     /// Turns the halves of each head by the angles of `table`.
@@ -576,24 +576,22 @@ fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Result<Shape, St
         Op::RotaryTable { theta } => {
             let out = out.ok_or("an output shape")?;
             match out.dims() {
-                [b, _, d] if *d == 2 * theta.shape().len() && inputs.len() <= 1 => {
+                [b, 2, _, half] if *half == theta.shape().len() && inputs.len() <= 1 => {
                     if inputs.len() == 1 {
                         lens(0, *b)?;
                     }
                     Ok(out)
                 }
-                _ => Err(format!("an output [B, T, {}]", 2 * theta.shape().len())),
+                _ => Err(format!("an output [B, 2, T, {}]", theta.shape().len())),
             }
         }
         Op::Rotary { heads } => {
             count(2)?;
             match (float(0)?.dims(), float(1)?.dims()) {
-                ([b, t, c], [bt, tt, d])
-                    if (bt == b || *bt == 1) && tt == t && *c == heads * d && d % 2 == 0 =>
-                {
+                ([b, t, c], [bt, 2, tt, half]) if (bt == b || *bt == 1) && tt == t && *c == heads * 2 * half => {
                     Ok([*b, *t, *c].into())
                 }
-                _ => Err(format!("x [B, T, {heads} · D] and a table [B or 1, T, D]")),
+                _ => Err(format!("x [B, T, {heads} · D] and a table [B or 1, 2, T, D / 2]")),
             }
         }
         Op::MaskRows => {

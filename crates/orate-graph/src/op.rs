@@ -213,12 +213,12 @@ pub enum Op {
         /// Learned relative terms.
         relative: Option<RelativePositions>,
     },
-    /// lens `[B]` (optional) → `[B or 1, T, D]`: cosines, then sines, of `t / length · theta`.
+    /// lens `[B]` (optional) → `[B or 1, 2, T, D / 2]`: cosines, then sines, of `t / length · theta`.
     RotaryTable {
         /// `[D / 2]`
         theta: Weight,
     },
-    /// x `[B, T, H·D]`, table `[B or 1, T, D]` → `[B, T, H·D]`: turns the halves of each head.
+    /// x `[B, T, H·D]`, table `[B or 1, 2, T, D / 2]` → `[B, T, H·D]`: turns the halves of each head.
     Rotary {
         /// Heads.
         heads: usize,

@@ -1,1 +1,7 @@
-//! placeholder
+//! The model families Orate runs. Each network describes itself as a graph; each family's pipeline carries
+//! values from one network to the next.
+
+mod loader;
+pub mod supertonic;
+
+pub use loader::Loader;

@@ -330,10 +330,13 @@ struct Stage {
 
 impl Stage {
     fn open(folder: &Path, kind: StageKind) -> Result<Self, ImportError> {
-        let model = OnnxModel::open(folder.join(kind.file_name()))?;
+        Ok(Self::new(kind, OnnxModel::open(folder.join(kind.file_name()))?))
+    }
+
+    fn new(kind: StageKind, model: OnnxModel) -> Self {
         let half = |name: &str| model.info(name).is_some_and(|info| info.dtype == orate_weights::DType::F16);
         let tolerance = if model.names().into_iter().any(half) { 1e-3 } else { 1e-5 };
-        Ok(Self { kind, file: model.describe(), model, tolerance })
+        Self { kind, file: model.describe(), model, tolerance }
     }
 
     /// Tensors that kept their names.
@@ -763,16 +766,16 @@ impl Stage {
 
     /// Text and style attention: the scores' divisor, and tanh on style keys but not on text keys.
     fn check_attention(&self, text_dim: usize) -> Result<f32, ImportError> {
-        let mut divisor = None;
+        let divisor = (text_dim as f32).sqrt();
+        let mut found = false;
         for stored in self.model.names() {
             let Some(name) = canonical(stored) else { continue };
             if name.ends_with(".W_query.linear.bias") {
                 let product = self.query_product(stored)?;
                 let (div, at) = self.only_reader(self.output(product)?, "Div")?;
                 self.expect(div, "the position of the scores", at, 0)?;
-                let found = self.scalar(div, 1)?;
-                self.near(div, "the divisor", found, (text_dim as f32).sqrt())?;
-                divisor = Some(found);
+                self.near(div, "the divisor", self.scalar(div, 1)?, divisor)?;
+                found = true;
             } else if let Some(layer) = name.strip_suffix(".W_key.linear.bias") {
                 let wanted = if layer.ends_with(".attn") { "MatMul" } else { "Tanh" };
                 let (add, _) = self.only_reader(stored, "Add")?;
@@ -787,10 +790,7 @@ impl Stage {
                 }
             }
         }
-        match divisor {
-            Some(divisor) => Ok(divisor),
-            None => self.structure("there is no attention".to_owned()),
-        }
+        if found { Ok(divisor) } else { self.structure("there is no attention".to_owned()) }
     }
 
     /// The product of queries and keys, from the queries' bias.
@@ -813,12 +813,16 @@ impl Stage {
             return self.structure(format!("no weight `{WEIGHT}`"));
         };
         let (gemm, _) = self.only_reader(stored, "Gemm")?;
+        self.check_mish(self.output(gemm)?)?;
         let concat = self.source_of(gemm, 0, "Concat")?;
         let sin = self.source_of(concat, 0, "Sin")?;
         let cos = self.source_of(concat, 1, "Cos")?;
         let angle = self.source_of(sin, 0, "Mul")?;
         let same = self.output(self.source_of(cos, 0, "Mul")?)? == self.output(angle)?;
-        self.expect(concat, "\"sine and cosine are of the same angle\"", same, true)?;
+        if !same {
+            return self
+                .structure(format!("node {} joins sines and cosines of different angles", concat.label()));
+        }
 
         let (frequencies, scaled) = self.constant_operand(angle)?;
         let frequencies = frequencies.to_f32();
@@ -831,6 +835,20 @@ impl Stage {
         };
         let (factor, _) = self.constant_operand(scale)?;
         self.near(scale, "the time's scale", factor.to_f32().first().copied().unwrap_or(f32::NAN), TIME_SCALE)
+    }
+
+    /// x · tanh(softplus(x))
+    fn check_mish(&self, x: &str) -> Result<(), ImportError> {
+        let softplus = self.readers(x).into_iter().find(|(node, _)| node.op_type == "Softplus");
+        let Some((softplus, _)) = softplus else {
+            return self.structure(format!("`{x}` should be read by Softplus"));
+        };
+        let (tanh, _) = self.only_reader(self.output(softplus)?, "Tanh")?;
+        let (gate, at) = self.only_reader(self.output(tanh)?, "Mul")?;
+        if self.origin(self.input(gate, 1 - at)?) != self.origin(x) {
+            return self.structure(format!("node {} does not multiply with the input of Mish", gate.label()));
+        }
+        Ok(())
     }
 
     /// Scale and base of the rotary angles, confirmed for each.
@@ -938,7 +956,7 @@ impl Stage {
     }
 
     fn near(&self, node: &Node, what: &'static str, got: f32, want: f32) -> Result<(), ImportError> {
-        if got == want || (got - want).abs() <= self.tolerance * want.abs() {
+        if got == want || (want.is_finite() && (got - want).abs() <= self.tolerance * want.abs()) {
             return Ok(());
         }
         self.assumption(node, what, got.to_string(), want.to_string())
@@ -1088,4 +1106,191 @@ impl Stage {
 
 fn is_copy(node: &Node) -> bool {
     matches!(node.op_type.as_str(), "Cast" | "Identity")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../oracle/supertonic/golden");
+
+    type Files = [Vec<u8>; 4];
+
+    fn files(model: &str) -> Files {
+        StageKind::ALL.map(|kind| {
+            let path = Path::new(GOLDEN).join(model).join("onnx").join(kind.file_name());
+            std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+        })
+    }
+
+    fn import(files: &Files) -> Result<OnnxWeights, ImportError> {
+        let mut stages = Vec::new();
+        for (kind, bytes) in StageKind::ALL.into_iter().zip(files) {
+            stages.push(Stage::new(kind, OnnxModel::from_bytes(kind.file_name(), bytes.clone())?));
+        }
+        OnnxWeights::import("test".to_owned(), stages)
+    }
+
+    /// Overwrites the first place where `old` stands.
+    fn patch(bytes: &mut [u8], old: &[u8], new: &[u8]) {
+        assert_eq!(old.len(), new.len());
+        let at =
+            bytes.windows(old.len()).position(|window| window == old).expect("the pattern is in the file");
+        bytes[at..at + new.len()].copy_from_slice(new);
+    }
+
+    #[test]
+    fn all_versions_get_the_same_names() {
+        let open_golden = |model| open(&Path::new(GOLDEN).join(model).join("onnx")).unwrap();
+        let (v1, v2, v3) = (open_golden("tiny1"), open_golden("tiny"), open_golden("tiny3"));
+        assert_eq!(v1.names(), v2.names());
+        let names =
+            |weights: &OnnxWeights| weights.names().into_iter().map(str::to_owned).collect::<HashSet<_>>();
+        let (v2_names, v3_names) = (names(&v2), names(&v3));
+        // Apart from sizes (one ConvNeXt block more or less would show here), only these differ.
+        for name in v2_names.difference(&v3_names) {
+            assert!(name.ends_with(".tanh_key"), "{name}");
+        }
+        for name in v3_names.difference(&v2_names) {
+            assert!(name.contains(".uncond_masker.") || name.contains(".W_key.linear."), "{name}");
+        }
+        for weights in [&v1, &v2, &v3] {
+            for name in weights.names() {
+                assert!(name.starts_with("tts."), "{name}");
+                let tensor = weights.get(name).unwrap();
+                assert_eq!(weights.info(name), Some(tensor.info()), "{name}");
+                assert!(tensor.to_f32().iter().all(|v| v.is_finite()), "{name}");
+            }
+        }
+        assert!(v2.get("tts.nothing").is_err());
+    }
+
+    #[test]
+    fn anonymous_weights() {
+        let weights = import(&files("tiny")).unwrap();
+        let shape = |name: &str| weights.info(name).unwrap_or_else(|| panic!("{name}")).shape;
+        let block = "tts.ttl.vector_field.main_blocks.3.attn";
+        let latent = shape("tts.ttl.vector_field.proj_in.net.weight")[0];
+        let text = shape("tts.ttl.text_encoder.text_embedder.char_embedder.weight")[1];
+        assert_ne!(latent, text);
+        assert_eq!(shape(&format!("{block}.W_query.linear.weight")), [text, latent]);
+        assert_eq!(shape(&format!("{block}.out_fc.linear.weight")), [latent, text]);
+        let keys = shape("tts.ttl.speech_prompted_text_encoder.attention2.tanh_key");
+        assert_eq!(shape(STYLE_KEY), [1, keys[3], text]);
+        assert_eq!(keys[..3], [2, 1, text / 2]);
+        let embed = shape("tts.ae.decoder.embed.net.weight");
+        assert_eq!(shape("tts.ae.decoder.embed.net.bias"), embed[..1]);
+        assert_eq!(shape("tts.ae.decoder.head.act.weight"), [1]);
+
+        // Row r of the logical weight is column r of the stored one.
+        let linear = weights.get(&format!("{block}.W_query.linear.weight")).unwrap();
+        let stored = weights.stages[2].model.get("onnx::MatMul_3101").unwrap();
+        assert_eq!(stored.shape, [latent, text]);
+        let (linear, stored) = (linear.to_f32(), stored.to_f32());
+        assert!((0..text).all(|r| (0..latent).all(|c| linear[r * latent + c] == stored[c * text + r])));
+    }
+
+    #[test]
+    fn facts() {
+        let v2 = import(&files("tiny")).unwrap().facts().clone();
+        assert_eq!((v2.opset, v2.text_dim, v2.attention_divisor), (19, 32, 32f32.sqrt()));
+        assert_eq!(
+            (v2.guidance, v2.normalizer_scale, v2.rotary_scale, v2.rotary_base),
+            (None, 0.25, 10.0, 10_000.0)
+        );
+        assert_eq!(v2.dilations["tts.ae.decoder.convnext"], [1, 2, 4, 1]);
+        assert_eq!(v2.dilations["tts.ttl.vector_field.main_blocks.6.convnext"], [1, 2, 4, 8]);
+        assert_eq!(v2.dilations["tts.ttl.vector_field.last_convnext.convnext"], [1, 1]);
+        assert_eq!(v2.dilations["tts.ttl.text_encoder.convnext.convnext"], [1, 1, 1]);
+        assert_eq!(v2.dilations["tts.dp.sentence_encoder.convnext.convnext"], [1, 1]);
+
+        let v3 = import(&files("tiny3")).unwrap().facts().clone();
+        assert_eq!(v3.guidance, Some(Guidance { conditional: 4.0, unconditional: 3.0 }));
+        assert_eq!(v3.attention_divisor, 32f32.sqrt());
+        assert_eq!(v3.dilations["tts.ttl.text_encoder.convnext.convnext"], [1, 2, 4]);
+    }
+
+    #[test]
+    fn other_graphs_are_refused() {
+        struct Case {
+            model: &'static str,
+            stage: usize,
+            old: Vec<u8>,
+            new: Vec<u8>,
+            expected: &'static str,
+        }
+        let number = |model, stage, old: f32, new: f32, expected| {
+            let (old, new) = (old.to_le_bytes().to_vec(), new.to_le_bytes().to_vec());
+            Case { model, stage, old, new, expected }
+        };
+        let text = |stage, old: &str, new: &str, expected| {
+            let (old, new) = (old.as_bytes().to_vec(), new.as_bytes().to_vec());
+            Case { model: "tiny", stage, old, new, expected }
+        };
+        let key = |n| format!("/speech_prompted_text_encoder/attention{n}/tanh/Tanh_output_0");
+        let cases = [
+            number("tiny", 0, 1e-6, 1e-5, "LayerNormalization): epsilon"),
+            number("tiny", 1, 1e-6, 1e-5, "LayerNormalization): epsilon"),
+            number("tiny", 3, 1e-5, 1e-6, "BatchNormalization): epsilon"),
+            number("tiny", 1, std::f32::consts::SQRT_2, 1.5, "act/Div (Div): the divisor"),
+            number("tiny", 1, 32f32.sqrt(), 4.0, "attention1/Div (Div): the divisor"),
+            number("tiny", 2, 32f32.sqrt(), 4.0, "attn/Div_4 (Div): the divisor"),
+            number("tiny", 0, 8f32.sqrt(), 4.0, "attn_layers.0/Div (Div): the divisor"),
+            number("tiny", 1, -1e4, -1e5, "the masked score"),
+            number("tiny", 2, f32::NEG_INFINITY, -1e4, "the masked score"),
+            number("tiny", 2, 1000.0, 100.0, "the time's scale"),
+            number("tiny3", 2, 3.0, 2.0, "the difference of both factors"),
+            text(0, "edge", "wrap", "Pad): mode"),
+            text(3, "edge", "wrap", "Pad): mode"),
+            text(2, "\"\u{3}Sin", "\"\u{3}Cos", "not from Sin"), // field 4: the operation,
+            text(3, "tts.ae.latent_std", "tts.dp.latent_std", "does not belong"),
+            text(1, &key(1), &key(2), "attention"),
+            text(2, "\"\u{4}Tanh", "\"\u{4}Relu", "by one Tanh"),
+            text(2, "attention.W_key", "attention.W_kez", "no style attention|unknown weight|not give"),
+        ];
+        for Case { model, stage, old, new, expected } in cases {
+            let mut files = files(model);
+            patch(&mut files[stage], &old, &new);
+            let message = match import(&files) {
+                Ok(_) => "accepted".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            assert!(expected.split('|').any(|e| message.contains(e)), "{expected}: {message}");
+        }
+        let mut swapped = files("tiny");
+        swapped.swap(1, 3);
+        assert!(import(&swapped).unwrap_err().to_string().contains("does not belong"));
+    }
+
+    #[test]
+    fn style_keys_must_agree() {
+        let mut files = files("tiny3");
+        let weights = import(&files).unwrap();
+        let key = weights.get(STYLE_KEY).unwrap().bytes[..16].to_vec();
+        patch(&mut files[2], &key, &[0; 16]);
+        assert!(matches!(import(&files), Err(ImportError::Conflict { .. })));
+    }
+
+    #[test]
+    fn survives_damage() {
+        let mut random = 0x0a7e_u64;
+        let mut next = |n: usize| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) as usize % n
+        };
+        let originals = [files("tiny"), files("tiny3")];
+        for _ in 0..400 {
+            let mut files = originals[next(2)].clone();
+            let stage = next(4);
+            for _ in 0..=next(20) {
+                let at = next(files[stage].len());
+                files[stage][at] = next(256) as u8;
+            }
+            if let Ok(weights) = import(&files) {
+                for name in weights.names() {
+                    let _ = weights.get(name).map(|tensor| tensor.to_f32());
+                }
+            }
+        }
+    }
 }

@@ -1,0 +1,116 @@
+//! What can go wrong with a Supertonic model.
+
+use super::names::NameError;
+use orate_graph::{DeviceError, GraphError};
+use orate_text::TextError;
+use orate_weights::WeightError;
+use std::path::PathBuf;
+
+/// A network could not be described for a model.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// An op got operands it cannot take: the configuration contradicts itself.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    /// A weight is missing or has another shape.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// A mistake of ours.
+    #[error("internal error while describing a network: {0}")]
+    Internal(&'static str),
+}
+
+/// A model could not be opened or run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// Nothing at the path looks like a model.
+    #[error("{}: {problem}", path.display())]
+    NotAModel {
+        /// What was opened.
+        path: PathBuf,
+        /// Why it is not a model, and what is expected.
+        problem: String,
+    },
+    /// A file of the model cannot be read.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A file of the model has the wrong content.
+    #[error("{}: {problem}", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Weights cannot be read.
+    #[error(transparent)]
+    Weights(#[from] WeightError),
+    /// The ONNX files are not what the official exporter writes.
+    #[error(transparent)]
+    Onnx(#[from] super::onnx::ImportError),
+    /// The networks do not fit the weights.
+    #[error("{path}: {source}")]
+    Build {
+        /// The model.
+        path: String,
+        /// What does not fit.
+        source: BuildError,
+    },
+    /// Weights that no network uses.
+    #[error(
+        "{path}: {count} weights are not part of the network, such as `{example}`; is this another version of the model?"
+    )]
+    Unused {
+        /// The model.
+        path: String,
+        /// How many.
+        count: usize,
+        /// One of them.
+        example: String,
+    },
+    /// No such voice.
+    #[error("unknown voice `{name}`; this model has: {known}")]
+    UnknownVoice {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// A voice that this model cannot use.
+    #[error("voice `{name}`: {problem}")]
+    BadVoice {
+        /// The voice.
+        name: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// An option out of range.
+    #[error("{option} is {got}; {allowed}")]
+    Option {
+        /// Which.
+        option: &'static str,
+        /// What was passed.
+        got: String,
+        /// What is allowed.
+        allowed: String,
+    },
+    /// The text cannot be spoken.
+    #[error(transparent)]
+    Text(#[from] TextError),
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+impl From<GraphError> for ModelError {
+    fn from(e: GraphError) -> Self {
+        ModelError::Device(e.into())
+    }
+}

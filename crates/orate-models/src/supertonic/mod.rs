@@ -1,0 +1,268 @@
+//! Supertonic 1, 2 and 3, and the voices trained by this project in the same structure.
+//!
+//! ```text
+//! text ── pieces ── ids [1, T]
+//!                     ├─► duration_predictor ─► seconds ─► frames L
+//!                     ├─► text_encoder ─► text_emb [1, T, C]
+//!                     └─► noise [1, L, D·K] ─► vector_estimator × steps ─► vocoder ─► wav
+//! ```
+//!
+//! [`Supertonic`] owns the model on a device. A [`Session`] is one utterance on its way through the stages; its
+//! values stay in device memory between them.
+
+mod blocks;
+pub mod config;
+mod duration_predictor;
+mod error;
+mod files;
+pub mod names;
+pub mod onnx;
+mod session;
+mod text;
+mod text_encoder;
+mod vector_estimator;
+mod vocoder;
+mod voice;
+
+pub use config::Config;
+pub use error::{BuildError, ModelError};
+pub use files::{Family, Files};
+pub use session::{Session, Stage};
+pub use text::{Piece, SpeakOptions};
+pub use vector_estimator::{GUIDANCE, Sizes};
+pub use voice::{Voice, parse_mix};
+
+use names::Names;
+use orate_graph::{Device, Executable, Graph, Memory, ModelOnDevice, Plan};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Canonical name of the learned style keys. The official text encoder of version 3 and our voices call them so.
+pub(crate) const STYLE_KEY: &str = "tts.ttl.style_encoder.style_token_layer.style_key";
+
+/// Plans kept for reuse. One utterance needs six; a plan is tens of kilobytes, and remaking one takes under a
+/// millisecond.
+const PLANS_KEPT: usize = 48;
+
+/// Sessions' memories kept for reuse.
+const MEMORIES_KEPT: usize = 8;
+
+/// A kept memory larger than this is cut down first, so that one long text does not hold memory for ever.
+const MEMORY_KEPT_BYTES: usize = 16 << 20;
+
+/// What a plan computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Network {
+    DurationPredictor,
+    TextEncoder,
+    Noise,
+    Prepare,
+    Step,
+    Vocoder,
+}
+
+/// A plan's key: everything its graph depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PlanKey {
+    pub network: Network,
+    pub sizes: Sizes,
+    pub taps: bool,
+}
+
+/// A Supertonic model on a device. Shared by any number of threads.
+pub struct Supertonic {
+    files: Files,
+    device: Arc<dyn Device>,
+    on_device: Box<dyn ModelOnDevice>,
+    plans: Mutex<Vec<(PlanKey, Arc<dyn Executable>)>>,
+    memories: Mutex<Vec<Box<dyn Memory>>>,
+}
+
+impl Supertonic {
+    /// Puts a model on a device, after checking that its weights are exactly those of the networks.
+    ///
+    /// # Errors
+    /// Weights are missing, left over, or of other shapes than the configuration says.
+    pub fn new(files: Files, device: Arc<dyn Device>) -> Result<Supertonic, ModelError> {
+        files.check()?;
+        let on_device = device.open(Arc::new(crate::Loader(files.weights.clone())));
+        Ok(Supertonic { files, device, on_device, plans: Mutex::default(), memories: Mutex::default() })
+    }
+
+    /// The model's files.
+    pub fn files(&self) -> &Files {
+        &self.files
+    }
+
+    /// The device that runs it.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// Bytes of weights on the device so far; they are loaded when first used.
+    pub fn weight_bytes(&self) -> u64 {
+        self.on_device.weight_bytes()
+    }
+
+    /// Samples per second of the output.
+    pub fn sample_rate(&self) -> u32 {
+        self.files.config.ae.sample_rate
+    }
+
+    /// Starts an utterance.
+    pub fn session(&self) -> Session<'_> {
+        let kept = self.memories.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        Session::new(self, kept.unwrap_or_else(|| self.device.memory()))
+    }
+
+    fn give_back(&self, mut memory: Box<dyn Memory>) {
+        memory.shrink_to(MEMORY_KEPT_BYTES);
+        let mut kept = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < MEMORIES_KEPT {
+            kept.push(memory);
+        }
+    }
+
+    /// The runnable plan for `key`, made now if it is not kept.
+    fn plan(&self, key: PlanKey) -> Result<Arc<dyn Executable>, ModelError> {
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(i) = plans.iter().position(|(k, _)| *k == key) {
+            let hit = plans.remove(i);
+            plans.push(hit);
+        } else {
+            let plan = Plan::compile(self.files.graph(key)?, &*self.device)?;
+            let executable = self.on_device.load(plan)?;
+            if plans.len() >= PLANS_KEPT {
+                plans.remove(0);
+            }
+            plans.push((key, executable));
+        }
+        Ok(plans[plans.len() - 1].1.clone())
+    }
+
+    /// The plans that speak `tokens` characters in `frames` latent frames with `steps` steps, for `explain`.
+    ///
+    /// # Errors
+    /// As for speaking.
+    pub fn plans(
+        &self,
+        tokens: usize,
+        frames: usize,
+        steps: usize,
+    ) -> Result<Vec<Arc<dyn Executable>>, ModelError> {
+        let sizes = Sizes { batch: 1, tokens, frames, steps, padded: false };
+        [
+            Network::DurationPredictor,
+            Network::TextEncoder,
+            Network::Noise,
+            Network::Prepare,
+            Network::Step,
+            Network::Vocoder,
+        ]
+        .into_iter()
+        .map(|network| self.plan(PlanKey { network, sizes: network.relevant(sizes), taps: false }))
+        .collect()
+    }
+}
+
+impl Network {
+    /// The sizes that this network depends on; the others are set to one value, so that plans are shared.
+    fn relevant(self, s: Sizes) -> Sizes {
+        let none = Sizes { tokens: 0, frames: 0, steps: 0, ..s };
+        match self {
+            Network::DurationPredictor | Network::TextEncoder => Sizes { tokens: s.tokens, ..none },
+            Network::Noise | Network::Vocoder => Sizes { frames: s.frames, padded: false, ..none },
+            Network::Prepare | Network::Step => s,
+        }
+    }
+}
+
+impl Files {
+    /// The graph of a network.
+    fn graph(&self, key: PlanKey) -> Result<Graph, ModelError> {
+        self.describe(key, &RefCell::default())
+            .map_err(|source| ModelError::Build { path: self.origin.clone(), source })
+    }
+
+    fn describe(&self, key: PlanKey, used: &RefCell<BTreeSet<String>>) -> Result<Graph, BuildError> {
+        let (c, s) = (&self.config, key.sizes);
+        let names = Names::new(&*self.weights, used);
+        let new = |name: &str| {
+            let g = Graph::new(name);
+            if key.taps { g.with_taps() } else { g }
+        };
+        Ok(match key.network {
+            Network::DurationPredictor => {
+                let mut g = new("duration_predictor");
+                duration_predictor::build(&mut g, &names, &c.dp, s.batch, s.tokens, s.padded)?;
+                g
+            }
+            Network::TextEncoder => {
+                let mut g = new("text_encoder");
+                text_encoder::build(&mut g, &names, &c.ttl, s.batch, s.tokens, s.padded)?;
+                g
+            }
+            Network::Noise => {
+                let mut g = new("noise");
+                let seed = g.scalar("seed");
+                let z = g.random_normal([s.batch, s.frames, c.latent_channels()], seed, c.noise_scale)?;
+                g.output("latent", z)?;
+                g
+            }
+            Network::Prepare => {
+                let mut g = new("vector_estimator.prepare");
+                vector_estimator::VectorEstimator::new(&names, &c.ttl).build_prepare(&mut g, s)?;
+                g
+            }
+            Network::Step => {
+                let mut g = new("vector_estimator.step");
+                vector_estimator::VectorEstimator::new(&names, &c.ttl).build_step(&mut g, s)?;
+                g
+            }
+            Network::Vocoder => {
+                let mut g = new("vocoder");
+                vocoder::build(&mut g, &names, c, s.batch, s.frames)?;
+                g
+            }
+        })
+    }
+
+    /// Describes all networks once, at a small size, and compares the weights they name with those in the files.
+    fn check(&self) -> Result<(), ModelError> {
+        let used = RefCell::default();
+        let sizes = Sizes { batch: 1, tokens: 4, frames: 2, steps: 1, padded: false };
+        for network in [
+            Network::DurationPredictor,
+            Network::TextEncoder,
+            Network::Prepare,
+            Network::Step,
+            Network::Vocoder,
+        ] {
+            let key = PlanKey { network, sizes, taps: false };
+            self.describe(key, &used)
+                .map_err(|source| ModelError::Build { path: self.origin.clone(), source })?;
+        }
+        let used = used.into_inner();
+        let extra: Vec<&str> = self
+            .weights
+            .names()
+            .into_iter()
+            .filter(|n| n.starts_with("tts.") && !used.contains(*n) && !is_redundant(n))
+            .collect();
+        match extra.first() {
+            Some(example) => Err(ModelError::Unused {
+                path: self.origin.clone(),
+                count: extra.len(),
+                example: (*example).to_owned(),
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Weights that files hold besides what is used: positions that we compute, and style keys stored both as they
+/// are and folded.
+fn is_redundant(name: &str) -> bool {
+    name.ends_with(".attn.increments") || name.ends_with(".tanh_key") || name == STYLE_KEY
+}

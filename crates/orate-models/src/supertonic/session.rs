@@ -1,0 +1,270 @@
+//! One utterance, or a padded batch of them, on its way through the stages.
+
+use super::{ModelError, Network, Piece, PlanKey, Sizes, Supertonic, Voice};
+use orate_graph::{Counters, DeviceError, Memory, Shape};
+
+/// A stage of synthesis, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Text to seconds.
+    DurationPredictor,
+    /// Text to vectors.
+    TextEncoder,
+    /// Noise to latent, all steps.
+    VectorEstimator,
+    /// Latent to waveform.
+    Vocoder,
+}
+
+impl Stage {
+    /// All stages in order.
+    pub const ALL: [Stage; 4] =
+        [Stage::DurationPredictor, Stage::TextEncoder, Stage::VectorEstimator, Stage::Vocoder];
+
+    /// Name, as the official files are called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::DurationPredictor => "duration_predictor",
+            Stage::TextEncoder => "text_encoder",
+            Stage::VectorEstimator => "vector_estimator",
+            Stage::Vocoder => "vocoder",
+        }
+    }
+}
+
+/// Buffers and sizes of one utterance. Call the stages in order; each leaves its result on the device.
+///
+/// A batch with more than one row is padded to its longest, with the semantics of the official graphs: a row
+/// shorter than the longest differs slightly from the same row alone.
+pub struct Session<'m> {
+    model: &'m Supertonic,
+    memory: Option<Box<dyn Memory>>,
+    sizes: Sizes,
+    taps: bool,
+}
+
+impl<'m> Session<'m> {
+    pub(super) fn new(model: &'m Supertonic, memory: Box<dyn Memory>) -> Self {
+        let sizes = Sizes { batch: 0, tokens: 0, frames: 0, steps: 0, padded: false };
+        Session { model, memory: Some(memory), sizes, taps: false }
+    }
+
+    /// Records intermediate values in buffers `tap/<name>` from now on.
+    pub fn record_taps(&mut self, on: bool) {
+        self.taps = on;
+    }
+
+    /// What the device did so far for this and earlier utterances in the same memory.
+    pub fn counters(&self) -> Counters {
+        self.memory.as_ref().map(|m| m.counters()).unwrap_or_default()
+    }
+
+    fn memory(&mut self) -> &mut dyn Memory {
+        self.memory.as_mut().expect("memory is only taken when the session is dropped").as_mut()
+    }
+
+    fn run(&mut self, network: Network) -> Result<(), ModelError> {
+        let key = PlanKey { network, sizes: network.relevant(self.sizes), taps: self.taps };
+        let plan = self.model.plan(key)?;
+        Ok(plan.run(self.memory())?)
+    }
+
+    /// Sets the text and voice of each row.
+    ///
+    /// # Errors
+    /// There are no rows, a row has no ids, or a style has another size than the model's.
+    pub fn set_text(&mut self, rows: &[(&[i32], &Voice)]) -> Result<(), ModelError> {
+        let c = &self.model.files.config;
+        let tokens = rows.iter().map(|(ids, _)| ids.len()).max().unwrap_or(0);
+        if rows.iter().any(|(ids, _)| ids.is_empty()) || rows.is_empty() {
+            return Err(orate_text::TextError::Empty.into());
+        }
+        let s = &c.ttl.style_encoder.style_token_layer;
+        let p = &c.dp.predictor;
+        for (_, v) in rows {
+            if v.style_ttl.len() != s.n_style * s.style_value_dim
+                || v.style_dp.len() != p.n_style * p.style_dim
+            {
+                let problem = "its sizes are those of another model".to_owned();
+                return Err(ModelError::BadVoice { name: v.name.clone(), problem });
+            }
+        }
+        let batch = rows.len();
+        self.sizes = Sizes { batch, tokens, frames: 0, steps: 0, padded: batch > 1 };
+        let mut ids = vec![0; batch * tokens];
+        for (row, (given, _)) in ids.chunks_exact_mut(tokens).zip(rows) {
+            row[..given.len()].copy_from_slice(given);
+        }
+        let lens: Vec<i32> = rows.iter().map(|(ids, _)| ids.len() as i32).collect();
+        let with_token: Vec<i32> = lens.iter().map(|n| n + 1).collect();
+        let ttl: Vec<f32> = rows.iter().flat_map(|(_, v)| v.style_ttl.iter().copied()).collect();
+        let dp: Vec<f32> = rows.iter().flat_map(|(_, v)| v.style_dp.iter().copied()).collect();
+        let (n_style, width, dp_width) = (s.n_style, s.style_value_dim, p.n_style * p.style_dim);
+        let m = self.memory();
+        m.write_i32("text_ids", &[batch, tokens].into(), &ids);
+        m.write_f32("style_ttl", &[batch, n_style, width].into(), &ttl);
+        m.write_f32("style_dp", &[batch, 1, dp_width].into(), &dp);
+        if batch > 1 {
+            m.write_i32("text_lens", &[batch].into(), &lens);
+            m.write_i32("dp_lens", &[batch].into(), &with_token);
+        }
+        Ok(())
+    }
+
+    /// Sets one piece and voice.
+    ///
+    /// # Errors
+    /// As [`Session::set_text`].
+    pub fn set_piece(&mut self, piece: &Piece, voice: &Voice) -> Result<(), ModelError> {
+        self.set_text(&[(&piece.ids, voice)])
+    }
+
+    /// Predicted seconds of each row at speed 1.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn durations(&mut self) -> Result<Vec<f32>, ModelError> {
+        self.run(Network::DurationPredictor)?;
+        let mut out = Vec::new();
+        self.memory().read_f32("duration", &mut out)?;
+        Ok(out)
+    }
+
+    /// Encodes the text.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn encode_text(&mut self) -> Result<(), ModelError> {
+        self.run(Network::TextEncoder)
+    }
+
+    /// Sets the latent length of each row, at least one frame, and computes what all steps share.
+    ///
+    /// # Errors
+    /// The number of lengths is not that of the rows, or the device failed.
+    pub fn prepare(&mut self, frames: &[usize], steps: usize) -> Result<(), ModelError> {
+        let batch = self.sizes.batch;
+        let longest = frames.iter().copied().max().unwrap_or(0);
+        if frames.len() != batch || frames.contains(&0) || steps == 0 {
+            return Err(ModelError::Option {
+                option: "latent lengths",
+                got: format!("{frames:?} with {steps} steps"),
+                allowed: format!("one length of at least 1 for each of {batch} rows, and at least one step"),
+            });
+        }
+        self.sizes = Sizes { frames: longest, steps, ..self.sizes };
+        let times: Vec<f32> = (0..steps).map(|s| s as f32 / steps as f32).collect();
+        let m = self.memory();
+        m.write_f32("times", &[steps].into(), &times);
+        m.set_scalar("dt", 1.0 / steps as f32);
+        if batch > 1 {
+            let mut lens: Vec<i32> = frames.iter().map(|n| *n as i32).collect();
+            m.write_i32("latent_lens", &[batch].into(), &lens);
+            lens.extend_from_within(..);
+            m.write_i32("latent_lens_twice", &[2 * batch].into(), &lens);
+        }
+        self.run(Network::Prepare)
+    }
+
+    /// Fills the latent with noise made on the device from `seed`.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn make_noise(&mut self, seed: u64) -> Result<(), ModelError> {
+        self.memory().set_index("seed", seed);
+        self.run(Network::Noise)
+    }
+
+    /// Sets the latent: `[B, L, D·K]`, channels last, zero past each row's length.
+    ///
+    /// # Errors
+    /// The number of elements is wrong.
+    pub fn set_latent(&mut self, latent: &[f32]) -> Result<(), ModelError> {
+        let shape =
+            Shape::from([self.sizes.batch, self.sizes.frames, self.model.files.config.latent_channels()]);
+        if latent.len() != shape.len() {
+            let needed = format!("{} elements for {shape}", shape.len());
+            let got = format!("{} elements", latent.len());
+            return Err(
+                DeviceError::Buffer { name: "latent".into(), plan: "caller".into(), got, needed }.into()
+            );
+        }
+        self.memory().write_f32("latent", &shape, latent);
+        Ok(())
+    }
+
+    /// One Euler step, counted from 0.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn step(&mut self, step: usize) -> Result<(), ModelError> {
+        self.memory().set_index("step", step as u64);
+        self.run(Network::Step)
+    }
+
+    /// Turns the latent into samples `[B, L · samples_per_latent]`.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn vocode(&mut self, out: &mut Vec<f32>) -> Result<(), ModelError> {
+        self.run(Network::Vocoder)?;
+        self.memory().read_f32("wav", out)?;
+        Ok(())
+    }
+
+    /// Sets up stages for timing alone: `tokens` ids of one character, and the model's default voice.
+    ///
+    /// # Errors
+    /// The voice cannot be read.
+    pub fn set_forced(&mut self, tokens: usize) -> Result<(), ModelError> {
+        let files = &self.model.files;
+        let voice = files.voice(files.default_voice())?;
+        self.set_text(&[(&vec![1; tokens], &voice)])
+    }
+
+    /// Reads any buffer, such as `text_emb` or a tap.
+    ///
+    /// # Errors
+    /// There is no such buffer.
+    pub fn read(&mut self, name: &str, out: &mut Vec<f32>) -> Result<Shape, ModelError> {
+        Ok(self.memory().read_f32(name, out)?)
+    }
+
+    /// Time of each step of the stage's plan, in seconds, with the plan.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn profile(
+        &mut self,
+        stage: Stage,
+    ) -> Result<(std::sync::Arc<dyn orate_graph::Executable>, Vec<f64>), ModelError> {
+        let network = match stage {
+            Stage::DurationPredictor => Network::DurationPredictor,
+            Stage::TextEncoder => Network::TextEncoder,
+            Stage::VectorEstimator => Network::Step,
+            Stage::Vocoder => Network::Vocoder,
+        };
+        let key = PlanKey { network, sizes: network.relevant(self.sizes), taps: false };
+        let plan = self.model.plan(key)?;
+        let times = plan.profile(self.memory())?;
+        Ok((plan, times))
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        if let Some(m) = self.memory.take() {
+            self.model.give_back(m);
+        }
+    }
+}
+
+impl Supertonic {
+    /// Latent frames and whole samples for a predicted duration, as the official code rounds them: single
+    /// precision, truncated; at least one frame.
+    pub fn frames_for(&self, seconds: f32, speed: f32) -> (usize, usize) {
+        let c = &self.files.config;
+        let samples = ((seconds / speed) * c.ae.sample_rate as f32).clamp(0.0, i32::MAX as f32) as usize;
+        (samples.div_ceil(c.samples_per_latent()).max(1), samples)
+    }
+}

@@ -1,0 +1,160 @@
+//! From a text to pieces that are spoken one by one.
+
+use super::{Config, Family, Files, ModelError};
+use orate_text::supertonic::{self, ChunkOptions, Unknown, Version};
+use orate_text::{TextError, english};
+
+/// How a text is read and spoken.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpeakOptions {
+    /// Language code, such as `en`. `None`: the model's default.
+    pub language: Option<String>,
+    /// Factor of the speaking rate, 0.7 to 2.
+    pub speed: f32,
+    /// Denoising steps, 1 to 100. `None`: what the model was tuned for, or 5.
+    pub steps: Option<usize>,
+    /// Seed of the noise. Same seed, same audio.
+    pub seed: u64,
+    /// Whether numbers, dates, money and abbreviations of English text are written out before speaking. `None`:
+    /// for voices that only know letters.
+    pub read_numbers: Option<bool>,
+    /// What happens to characters that the voice does not know.
+    pub unknown: Unknown,
+}
+
+impl Default for SpeakOptions {
+    fn default() -> Self {
+        SpeakOptions {
+            language: None,
+            speed: 1.0,
+            steps: None,
+            seed: 0,
+            read_numbers: None,
+            unknown: Unknown::Refuse,
+        }
+    }
+}
+
+/// Slowest and fastest speaking rate, as in the official package.
+pub const SPEEDS: std::ops::RangeInclusive<f32> = 0.7..=2.0;
+
+/// Fewest and most denoising steps, as in the official package.
+pub const STEPS: std::ops::RangeInclusive<usize> = 1..=100;
+
+/// Steps where the model does not say.
+const DEFAULT_STEPS: usize = 5;
+
+impl SpeakOptions {
+    /// The number of steps for a model.
+    ///
+    /// # Errors
+    /// An option is out of range.
+    pub fn check(&self, c: &Config) -> Result<usize, ModelError> {
+        if !SPEEDS.contains(&self.speed) {
+            return Err(ModelError::Option {
+                option: "speed",
+                got: self.speed.to_string(),
+                allowed: format!("choose {} to {}", SPEEDS.start(), SPEEDS.end()),
+            });
+        }
+        let steps = self.steps.or(c.steps).unwrap_or(DEFAULT_STEPS);
+        if !STEPS.contains(&steps) {
+            return Err(ModelError::Option {
+                option: "steps",
+                got: steps.to_string(),
+                allowed: format!("choose {} to {}", STEPS.start(), STEPS.end()),
+            });
+        }
+        Ok(steps)
+    }
+}
+
+/// A stretch of text that is spoken at once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Piece {
+    /// What the networks see.
+    pub text: String,
+    /// One id per character of `text`.
+    pub ids: Vec<i32>,
+}
+
+impl Files {
+    /// Cuts a text into pieces and turns them into ids.
+    ///
+    /// # Errors
+    /// There is nothing to say, the language is unknown, or a character is and `options` say to refuse.
+    pub fn pieces(&self, text: &str, options: &SpeakOptions) -> Result<Vec<Piece>, ModelError> {
+        let pieces = match self.family {
+            Family::Official(version) => self.official_pieces(text, version, options)?,
+            Family::Own => self.own_pieces(text, options)?,
+        };
+        if pieces.is_empty() { Err(TextError::Empty.into()) } else { Ok(pieces) }
+    }
+
+    fn official_pieces(
+        &self,
+        text: &str,
+        version: Version,
+        o: &SpeakOptions,
+    ) -> Result<Vec<Piece>, ModelError> {
+        let lang = o.language.as_deref().or(version.default_language());
+        // Fails early, and for texts without pieces too, when the language is unknown.
+        supertonic::prepare("", version, lang)?;
+        let read = o.read_numbers.unwrap_or(false) && matches!(lang, None | Some("en" | "na"));
+        let text = if read { english::read_aloud(text) } else { text.to_owned() };
+        if o.unknown == Unknown::Refuse {
+            let characters = self.indexer.unsupported(&text);
+            if !characters.is_empty() {
+                return Err(TextError::Unsupported { characters }.into());
+            }
+        }
+        let cut = ChunkOptions { max_chars: supertonic::max_chars(version, lang), split_long: true };
+        supertonic::chunk_with(&text, &cut)
+            .into_iter()
+            .filter(|chunk| is_speakable(&supertonic::normalize(chunk)))
+            .map(|chunk| {
+                let text = supertonic::prepare(&chunk, version, lang)?;
+                let ids = self.indexer.encode(&text, o.unknown)?;
+                Ok(Piece { text, ids })
+            })
+            .collect()
+    }
+
+    /// Voices of this project know letters and a few marks, so everything else is written out first.
+    fn own_pieces(&self, text: &str, o: &SpeakOptions) -> Result<Vec<Piece>, ModelError> {
+        if let Some(lang) = o.language.as_deref().filter(|l| *l != "en") {
+            return Err(ModelError::Option {
+                option: "language",
+                got: lang.to_owned(),
+                allowed: "this voice speaks English (`en`) only; use an official model folder with --model"
+                    .to_owned(),
+            });
+        }
+        let read = o.read_numbers.unwrap_or(true);
+        let text = if read { english::read_aloud(text) } else { text.to_owned() };
+        let knows = |c: char| self.indexer.knows(c);
+        let text = match (english::fit_alphabet(&text, |c| knows(c) || c.is_whitespace()), o.unknown) {
+            (Ok(text), _) => text,
+            (Err(characters), Unknown::Refuse) => return Err(TextError::Unsupported { characters }.into()),
+            (Err(_), _) => text.chars().filter(|c| knows(*c) || c.is_whitespace()).collect(),
+        };
+        let cut = ChunkOptions { max_chars: self.config.max_chars.unwrap_or(300), split_long: true };
+        supertonic::chunk_with(&text, &cut)
+            .into_iter()
+            .filter(|chunk| is_speakable(chunk))
+            .map(|chunk| {
+                let mut text = chunk.split_whitespace().collect::<Vec<_>>().join(" ");
+                if !text.ends_with(['.', '?', '!', ',', ';', ':']) {
+                    text.push('.');
+                }
+                let ids = self.indexer.encode(&text, Unknown::Skip)?;
+                Ok(Piece { text, ids })
+            })
+            .collect()
+    }
+}
+
+/// Whether there is a letter or digit: punctuation alone has no sound.
+fn is_speakable(text: &str) -> bool {
+    text.chars().any(char::is_alphanumeric)
+}
