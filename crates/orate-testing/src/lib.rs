@@ -1,1 +1,19 @@
-//! placeholder
+//! What tests and benches share: a reference interpreter, op cases, random inputs, comparisons and tolerances.
+//!
+//! A device is tested in a line: [`check_all`] of [`OnDevice`] with [`op_cases`] and with [`harvest`] of the
+//! networks that ship, then [`Report::assert`]. Expected values come from [`interpret`], which
+//! is slow and meant to be read beside the documentation of [`orate_graph::Op`].
+
+pub mod cases;
+pub mod check;
+pub mod compare;
+mod formulas;
+pub mod interpreter;
+pub mod random;
+pub mod tolerance;
+
+pub use cases::{Case, harvest, op_cases};
+pub use check::{Executor, Failure, OnDevice, Report, check_all};
+pub use compare::{Comparison, Mismatch, assert_close, compare, snr_db};
+pub use interpreter::{Buffers, Data, InterpretError, ScalarValue, Scalars, interpret};
+pub use random::{Random, RandomWeights};

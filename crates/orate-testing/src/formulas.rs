@@ -1,0 +1,324 @@
+//! Each op as its formula: plain loops, double precision, results rounded by the caller.
+//!
+//! Nothing here is fast on purpose. The one liberty is the loop order of products, which walks weights row by
+//! row so that tests of whole networks end the same day.
+
+use orate_graph::{AttentionMask, ConvGeometry};
+
+/// `max(x, 0)` and friends take one number; see [`orate_graph::Activation`].
+pub(crate) fn gelu(x: f64) -> f64 {
+    x / 2.0 * (1.0 + erf(x / std::f64::consts::SQRT_2))
+}
+
+/// `x · tanh(log(1 + eˣ))`
+pub(crate) fn mish(x: f64) -> f64 {
+    x * x.exp().ln_1p().tanh()
+}
+
+/// `2/√π · e^(−x²) · Σ 2ⁿ x^(2n+1) / (2n+1)!!`: all terms have one sign, so nothing cancels
+/// (Abramowitz and Stegun 7.1.6).
+pub(crate) fn erf(x: f64) -> f64 {
+    if x.abs() > 6.0 {
+        return x.signum(); // 1 − erf(6) is 2e-17
+    }
+    let (mut term, mut sum, mut n) = (x, x, 0.0);
+    while term.abs() > 1e-18 * sum.abs() {
+        n += 1.0;
+        term *= 2.0 * x * x / (2.0 * n + 1.0);
+        sum += term;
+    }
+    std::f64::consts::FRAC_2_SQRT_PI * (-x * x).exp() * sum
+}
+
+/// x `[rows, K]` · w `[K, N]`
+pub(crate) fn matmul(x: &[f32], w: &[f32], k: usize, n: usize) -> Vec<f64> {
+    let rows = x.len() / k;
+    let mut y = vec![0.0; rows * n];
+    for r in 0..rows {
+        for i in 0..k {
+            let a = f64::from(x[r * k + i]);
+            for j in 0..n {
+                y[r * n + j] += a * f64::from(w[i * n + j]);
+            }
+        }
+    }
+    y
+}
+
+/// The row that tap number `tap` of output row `t` reads: past the ends, the edge row again.
+fn tapped_row(t: usize, tap: usize, g: &ConvGeometry, time: usize) -> usize {
+    let at = t as isize + (tap * g.dilation) as isize - g.left as isize;
+    at.clamp(0, time as isize - 1) as usize
+}
+
+/// x `[B, T, C]`, w `[taps · C, N]` → `[B, T, N]`
+pub(crate) fn conv1d(x: &[f32], w: &[f32], g: &ConvGeometry, time: usize, c: usize, n: usize) -> Vec<f64> {
+    let batch = x.len() / (time * c);
+    let mut y = vec![0.0; batch * time * n];
+    for b in 0..batch {
+        for t in 0..time {
+            for tap in 0..g.taps {
+                let from = b * time + tapped_row(t, tap, g, time);
+                for i in 0..c {
+                    let a = f64::from(x[from * c + i]);
+                    for j in 0..n {
+                        y[(b * time + t) * n + j] += a * f64::from(w[(tap * c + i) * n + j]);
+                    }
+                }
+            }
+        }
+    }
+    y
+}
+
+/// x `[B, T, C]`, w `[taps, C]`, bias `[C]`
+pub(crate) fn depthwise(x: &[f32], w: &[f32], bias: &[f32], g: &ConvGeometry, time: usize) -> Vec<f64> {
+    let c = bias.len();
+    let batch = x.len() / (time * c);
+    let mut y = vec![0.0; x.len()];
+    for b in 0..batch {
+        for t in 0..time {
+            for i in 0..c {
+                let mut sum = f64::from(bias[i]);
+                for tap in 0..g.taps {
+                    let from = b * time + tapped_row(t, tap, g, time);
+                    sum += f64::from(w[tap * c + i]) * f64::from(x[from * c + i]);
+                }
+                y[(b * time + t) * c + i] = sum;
+            }
+        }
+    }
+    y
+}
+
+/// `(x − mean) / √(variance + eps) · weight + bias` for each row; the variance divides by C.
+pub(crate) fn layer_norm(x: &[f64], weight: &[f32], bias: &[f32], eps: f32) -> Vec<f64> {
+    let c = weight.len();
+    let mut y = vec![];
+    for row in x.chunks_exact(c) {
+        let mean = row.iter().sum::<f64>() / c as f64;
+        let variance = row.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / c as f64;
+        let deviation = (variance + f64::from(eps)).sqrt();
+        for i in 0..c {
+            y.push((row[i] - mean) / deviation * f64::from(weight[i]) + f64::from(bias[i]));
+        }
+    }
+    y
+}
+
+/// Operands of [`attention`].
+pub(crate) struct Attention<'a> {
+    /// `[B, Tq, H·D]`
+    pub q: &'a [f32],
+    /// `[Bk, Tk, H·D]`; Bk is B or 1
+    pub k: &'a [f32],
+    /// As `k`.
+    pub v: &'a [f32],
+    /// `[Bk]`
+    pub lens: Option<&'a [i32]>,
+    /// B, Tq, Bk, Tk
+    pub sizes: [usize; 4],
+    /// H and D
+    pub heads: (usize, usize),
+    pub scale: f32,
+    pub mask: AttentionMask,
+    /// Tables `[2·window + 1, D]` for keys and values, and the window.
+    pub relative: Option<(&'a [f32], &'a [f32], usize)>,
+}
+
+/// `softmax(scale · q·k + relative) · (v + relative)` over the visible keys; zeros if there are none.
+pub(crate) fn attention(a: &Attention<'_>) -> Vec<f64> {
+    let [batch, tq, kv_batch, tk] = a.sizes;
+    let (heads, d) = a.heads;
+    let width = heads * d;
+    let mut y = vec![0.0; batch * tq * width];
+    for b in 0..batch {
+        let kv = if kv_batch == 1 { 0 } else { b };
+        let len = a.lens.map_or(tk, |l| l[kv].clamp(0, tk as i32) as usize);
+        for h in 0..heads {
+            for i in 0..tq {
+                let q = &a.q[(b * tq + i) * width + h * d..][..d];
+                let offset = |j: usize, window: usize| {
+                    let o = j as isize - i as isize + window as isize;
+                    (0..=2 * window as isize).contains(&o).then_some(o as usize)
+                };
+                let seen = |j: &usize| match a.mask {
+                    AttentionMask::None => true,
+                    AttentionMask::Causal => *j as isize <= i as isize + tk as isize - tq as isize,
+                };
+                let keys: Vec<usize> = (0..len).filter(seen).collect();
+                let scores: Vec<f64> = keys
+                    .iter()
+                    .map(|&j| {
+                        let k = &a.k[(kv * tk + j) * width + h * d..][..d];
+                        let mut score = f64::from(a.scale) * dot(q, k);
+                        if let Some((table, _, window)) = a.relative
+                            && let Some(o) = offset(j, window)
+                        {
+                            score += f64::from(a.scale) * dot(q, &table[o * d..][..d]);
+                        }
+                        score
+                    })
+                    .collect();
+                let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let total: f64 = scores.iter().map(|s| (s - largest).exp()).sum();
+                let out = &mut y[(b * tq + i) * width + h * d..][..d];
+                for (&j, s) in keys.iter().zip(&scores) {
+                    let p = (s - largest).exp() / total;
+                    for e in 0..d {
+                        out[e] += p * f64::from(a.v[(kv * tk + j) * width + h * d + e]);
+                        if let Some((_, table, window)) = a.relative
+                            && let Some(o) = offset(j, window)
+                        {
+                            out[e] += p * f64::from(table[o * d + e]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    y
+}
+
+fn dot(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+}
+
+/// `[B, T, D]`: cosines, then sines, of `(t / length) · theta`. A length of 0 counts as 1: its rows are never
+/// read, and must only be numbers.
+pub(crate) fn rotary_table(theta: &[f32], batch: usize, time: usize, lens: Option<&[i32]>) -> Vec<f64> {
+    let mut y = vec![];
+    for b in 0..batch {
+        let len = lens.map_or(time as f64, |l| f64::from(l[b].max(1)));
+        for t in 0..time {
+            let angle = |th: &f32| t as f64 / len * f64::from(*th);
+            y.extend(theta.iter().map(|th| angle(th).cos()));
+            y.extend(theta.iter().map(|th| angle(th).sin()));
+        }
+    }
+    y
+}
+
+/// x `[B, T, H·D]`, table `[B or 1, T, D]`: `(a·cos − b·sin, a·sin + b·cos)` for the halves a, b of each head.
+pub(crate) fn rotary(x: &[f32], table: &[f32], heads: usize, rows: usize) -> Vec<f64> {
+    let width = x.len() / rows;
+    let d = width / heads;
+    let table_rows = table.len() / d;
+    let mut y = vec![0.0; x.len()];
+    for r in 0..rows {
+        let angles = &table[r % table_rows * d..][..d];
+        for h in 0..heads {
+            for j in 0..d / 2 {
+                let (ia, ib) = (r * width + h * d + j, r * width + h * d + d / 2 + j);
+                let (a, b) = (f64::from(x[ia]), f64::from(x[ib]));
+                let (cos, sin) = (f64::from(angles[j]), f64::from(angles[d / 2 + j]));
+                y[ia] = a * cos - b * sin;
+                y[ib] = a * sin + b * cos;
+            }
+        }
+    }
+    y
+}
+
+/// times `[N]` → `[N, dim]`: sines, then cosines, of `1000 · t · 10000^(−j / (dim/2 − 1))`.
+pub(crate) fn time_embedding(times: &[f32], dim: usize) -> Vec<f64> {
+    let half = dim / 2;
+    let mut y = vec![];
+    for &t in times {
+        let angle = |j: usize| 1000.0 * f64::from(t) * 10000f64.powf(-(j as f64) / (half as f64 - 1.0));
+        y.extend((0..half).map(|j| angle(j).sin()));
+        y.extend((0..half).map(|j| angle(j).cos()));
+    }
+    y
+}
+
+/// Elements of `x` in the order of an output with extents `dims`, where `source` maps an output index to an
+/// index of the input with extents `x_dims`.
+pub(crate) fn gather(
+    x: &[f32],
+    x_dims: &[usize],
+    dims: &[usize],
+    source: impl Fn(&[usize]) -> Vec<usize>,
+) -> Vec<f64> {
+    (0..dims.iter().product())
+        .map(|flat| f64::from(x[flat_index(&source(&index_of(flat, dims)), x_dims)]))
+        .collect()
+}
+
+/// Position of each axis, slowest first.
+pub(crate) fn index_of(mut flat: usize, dims: &[usize]) -> Vec<usize> {
+    let mut index = vec![0; dims.len()];
+    for axis in (0..dims.len()).rev() {
+        index[axis] = flat % dims[axis];
+        flat /= dims[axis];
+    }
+    index
+}
+
+fn flat_index(index: &[usize], dims: &[usize]) -> usize {
+    index.iter().zip(dims).fold(0, |flat, (i, d)| flat * d + i)
+}
+
+/// Philox 4x32-10 (Salmon et al. 2011).
+pub(crate) fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
+    for _ in 0..10 {
+        let a = u64::from(counter[0]) * 0xD251_1F53;
+        let b = u64::from(counter[2]) * 0xCD9E_8D57;
+        counter = [
+            (b >> 32) as u32 ^ counter[1] ^ key[0],
+            b as u32,
+            (a >> 32) as u32 ^ counter[3] ^ key[1],
+            a as u32,
+        ];
+        key = [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)];
+    }
+    counter
+}
+
+/// Numbers 0, 1, … of the stream of `seed`, as `orate-cpu`'s `kernels/random.rs` defines it: four numbers from
+/// each Philox block of key = seed and counter = block, by Box–Muller from pairs of its words.
+pub(crate) fn random_normal(seed: u64, len: usize) -> Vec<f64> {
+    let number = |i: usize| {
+        let block = (i / 4) as u64;
+        let words = philox([block as u32, (block >> 32) as u32, 0, 0], [seed as u32, (seed >> 32) as u32]);
+        let (a, b) = if i % 4 < 2 { (words[0], words[1]) } else { (words[2], words[3]) };
+        let u = f64::from((a >> 8) + 1) / 16_777_216.0;
+        let v = f64::from(b >> 8) / 16_777_216.0;
+        let (radius, angle) = ((-2.0 * u.ln()).sqrt(), std::f64::consts::TAU * v);
+        if i.is_multiple_of(2) { radius * angle.cos() } else { radius * angle.sin() }
+    };
+    (0..len).map(number).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From `kat_vectors` of Random123 1.14.
+    #[test]
+    fn philox_matches_published_vectors() {
+        assert_eq!(philox([0; 4], [0; 2]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
+        assert_eq!(
+            philox([0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344], [0xa409_3822, 0x299f_31d0]),
+            [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]
+        );
+    }
+
+    /// Abramowitz and Stegun, table 7.1, and by `math.erf` of Python where the table ends.
+    #[test]
+    fn erf_matches_tables() {
+        let table = [
+            (0.0, 0.0),
+            (0.5, 0.520_499_877_8),
+            (1.0, 0.842_700_792_9),
+            (-1.0, -0.842_700_792_9),
+            (2.0, 0.995_322_265_0),
+            (3.5, 0.999_999_256_901_627_6),
+            (5.9, 0.999_999_999_999_999_9),
+            (100.0, 1.0),
+        ];
+        for (x, want) in table {
+            assert!((erf(x) - want).abs() < 1e-10, "erf({x}) = {}", erf(x));
+        }
+    }
+}

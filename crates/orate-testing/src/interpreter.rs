@@ -1,0 +1,426 @@
+//! Runs a graph slowly and plainly: the definition that every executor is compared with.
+//!
+//! Inside an op everything is double precision, fused epilogues included; between ops values are f32, as on
+//! devices. It takes graphs before or after passes. Buffers keep what they held until the run has ended: an
+//! output that stores a state's value gets the old content, whatever the state becomes.
+
+use crate::formulas::{self as f, Attention};
+use orate_graph::{
+    Activation, BufferKind, DType, Epilogue, Factor, Graph, GraphError, Node, Op, Scalar, Value, Weight,
+    WeightLoader,
+};
+use std::collections::{BTreeMap, HashMap};
+
+/// Elements of a buffer or value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Data {
+    /// Floats.
+    F32(Vec<f32>),
+    /// Integers.
+    I32(Vec<i32>),
+}
+
+impl Data {
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        match self {
+            Data::F32(x) => x.len(),
+            Data::I32(x) => x.len(),
+        }
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        match self {
+            Data::F32(_) => DType::F32,
+            Data::I32(_) => DType::I32,
+        }
+    }
+
+    /// The floats, if these are floats.
+    pub fn as_f32(&self) -> Option<&[f32]> {
+        match self {
+            Data::F32(x) => Some(x),
+            Data::I32(_) => None,
+        }
+    }
+
+    /// The integers, if these are integers.
+    pub fn as_i32(&self) -> Option<&[i32]> {
+        match self {
+            Data::I32(x) => Some(x),
+            Data::F32(_) => None,
+        }
+    }
+}
+
+impl From<Vec<f32>> for Data {
+    fn from(x: Vec<f32>) -> Self {
+        Data::F32(x)
+    }
+}
+
+impl From<Vec<i32>> for Data {
+    fn from(x: Vec<i32>) -> Self {
+        Data::I32(x)
+    }
+}
+
+/// Named buffers.
+pub type Buffers = BTreeMap<String, Data>;
+
+/// Value of a run-time scalar.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ScalarValue {
+    /// A factor.
+    F32(f32),
+    /// A seed, or the index of a row.
+    U64(u64),
+}
+
+/// Named scalars.
+pub type Scalars = BTreeMap<String, ScalarValue>;
+
+/// Why a graph could not be run.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InterpretError {
+    /// An input or state was not given, or has another type or size than declared.
+    #[error("graph `{graph}` needs buffer `{name}` with {needed}, got {got}")]
+    Buffer {
+        /// Graph name.
+        graph: String,
+        /// Buffer name.
+        name: String,
+        /// Declared type and shape.
+        needed: String,
+        /// What was given.
+        got: String,
+    },
+    /// A scalar was not given, or is of the wrong kind.
+    #[error("graph `{graph}` needs scalar `{name}` as {needed}, got {got:?}")]
+    Scalar {
+        /// Graph name.
+        graph: String,
+        /// Scalar name.
+        name: String,
+        /// What the op reads.
+        needed: &'static str,
+        /// What was given.
+        got: Option<ScalarValue>,
+    },
+    /// An id or row index is outside of its table.
+    #[error("graph `{graph}`, node #{node} {op}: index {index} is outside of {rows} rows")]
+    Index {
+        /// Graph name.
+        graph: String,
+        /// Node number.
+        node: usize,
+        /// Op name.
+        op: &'static str,
+        /// The id or index.
+        index: i64,
+        /// Rows there are.
+        rows: usize,
+    },
+    /// A node reads a value that nothing made, or of the wrong type: the graph is broken.
+    #[error("graph `{graph}`: value {value} is read as {dtype} but is not there in this type")]
+    Value {
+        /// Graph name.
+        graph: String,
+        /// Index of the value.
+        value: usize,
+        /// Type it was read as.
+        dtype: DType,
+    },
+    /// A weight could not be evaluated.
+    #[error(transparent)]
+    Weight(#[from] GraphError),
+}
+
+/// Runs `graph` once and returns all buffers as they are afterwards. Buffers the graph does not know are
+/// returned as they came.
+///
+/// # Errors
+/// An input, state, scalar or weight is missing or does not fit, or an index is out of range.
+pub fn interpret(
+    graph: &Graph,
+    weights: &dyn WeightLoader,
+    buffers: &Buffers,
+    scalars: &Scalars,
+) -> Result<Buffers, InterpretError> {
+    for b in graph.buffers().iter().filter(|b| b.kind != BufferKind::Output) {
+        let given = buffers.get(&b.name);
+        if !given.is_some_and(|d| d.dtype() == b.dtype && d.len() == b.shape.len()) {
+            return Err(InterpretError::Buffer {
+                graph: graph.name().to_owned(),
+                name: b.name.clone(),
+                needed: format!("{} {}", b.dtype, b.shape),
+                got: given.map_or("nothing".to_owned(), |d| format!("{} elements of {}", d.len(), d.dtype())),
+            });
+        }
+    }
+    let mut run = Run { graph, weights, buffers, scalars, values: HashMap::new() };
+    for (i, node) in graph.nodes().iter().enumerate() {
+        let y = run.node(i, node)?;
+        debug_assert_eq!(y.len(), graph.shape(node.output).len(), "node #{i} {}", node.op.name());
+        run.values.insert(node.output, y.into_iter().map(|x| x as f32).collect());
+    }
+    let mut after = buffers.clone();
+    for &(b, v) in graph.stores() {
+        let data = match graph.info(v).dtype {
+            DType::F32 => Data::F32(run.floats(v)?.to_vec()),
+            DType::I32 => Data::I32(run.integers(v)?.to_vec()),
+        };
+        after.insert(graph.buffers()[b].name.clone(), data);
+    }
+    Ok(after)
+}
+
+struct Run<'a> {
+    graph: &'a Graph,
+    weights: &'a dyn WeightLoader,
+    /// As they were before the run.
+    buffers: &'a Buffers,
+    scalars: &'a Scalars,
+    /// Results of nodes.
+    values: HashMap<Value, Vec<f32>>,
+}
+
+impl Run<'_> {
+    fn buffer_of(&self, v: Value) -> Option<&Data> {
+        self.graph.info(v).buffer.and_then(|b| self.buffers.get(&self.graph.buffers()[b].name))
+    }
+
+    fn floats(&self, v: Value) -> Result<&[f32], InterpretError> {
+        let made = self.values.get(&v).map(Vec::as_slice);
+        made.or_else(|| self.buffer_of(v)?.as_f32()).ok_or_else(|| self.broken(v, DType::F32))
+    }
+
+    fn integers(&self, v: Value) -> Result<&[i32], InterpretError> {
+        self.buffer_of(v).and_then(Data::as_i32).ok_or_else(|| self.broken(v, DType::I32))
+    }
+
+    fn broken(&self, v: Value, dtype: DType) -> InterpretError {
+        InterpretError::Value { graph: self.graph.name().to_owned(), value: v.index(), dtype }
+    }
+
+    fn weight(&self, w: &Weight) -> Result<Vec<f32>, InterpretError> {
+        Ok(w.evaluate(self.weights)?.contiguous().data.into_owned())
+    }
+
+    fn scalar(&self, s: Scalar, needed: &'static str) -> Result<ScalarValue, InterpretError> {
+        let name = &self.graph.scalars()[s.index()];
+        let got = self.scalars.get(name).copied();
+        match (got, needed) {
+            (Some(v @ ScalarValue::F32(_)), "f32") | (Some(v @ ScalarValue::U64(_)), "u64") => Ok(v),
+            _ => Err(InterpretError::Scalar {
+                graph: self.graph.name().to_owned(),
+                name: name.clone(),
+                needed,
+                got,
+            }),
+        }
+    }
+
+    fn factor(&self, x: Factor) -> Result<f64, InterpretError> {
+        Ok(f64::from(match x {
+            Factor::Const(x) => x,
+            Factor::Scalar(s) => match self.scalar(s, "f32")? {
+                ScalarValue::F32(x) => x,
+                ScalarValue::U64(_) => unreachable!("kind was checked"),
+            },
+        }))
+    }
+
+    fn whole(&self, s: Scalar) -> Result<u64, InterpretError> {
+        match self.scalar(s, "u64")? {
+            ScalarValue::U64(x) => Ok(x),
+            ScalarValue::F32(_) => unreachable!("kind was checked"),
+        }
+    }
+
+    fn out_of_range(&self, i: usize, op: &Op, index: i64, rows: usize) -> InterpretError {
+        InterpretError::Index { graph: self.graph.name().to_owned(), node: i, op: op.name(), index, rows }
+    }
+
+    /// `residual + activation(product + bias)`
+    fn epilogue(&self, mut y: Vec<f64>, e: &Epilogue, node: &Node) -> Result<Vec<f64>, InterpretError> {
+        if let Some(bias) = &e.bias {
+            let bias = self.weight(bias)?;
+            y.iter_mut().enumerate().for_each(|(i, y)| *y += f64::from(bias[i % bias.len()]));
+        }
+        if let Some(a) = &e.activation {
+            y = self.activation(y, a)?;
+        }
+        if e.residual {
+            let residual = self.floats(node.inputs[node.inputs.len() - 1])?;
+            y.iter_mut().zip(residual).for_each(|(y, r)| *y += f64::from(*r));
+        }
+        Ok(y)
+    }
+
+    fn activation(&self, mut x: Vec<f64>, a: &Activation) -> Result<Vec<f64>, InterpretError> {
+        let slope = match a {
+            Activation::PRelu(w) => f64::from(self.weight(w)?[0]),
+            _ => 0.0,
+        };
+        for x in &mut x {
+            *x = match a {
+                Activation::Relu => x.max(0.0),
+                Activation::PRelu(_) if *x > 0.0 => *x,
+                Activation::PRelu(_) => slope * *x,
+                Activation::Gelu => f::gelu(*x),
+                Activation::Mish => f::mish(*x),
+                Activation::Tanh => x.tanh(),
+                Activation::Exp => x.exp(),
+            };
+        }
+        Ok(x)
+    }
+
+    fn node(&self, i: usize, node: &Node) -> Result<Vec<f64>, InterpretError> {
+        let shape = |n: usize| self.graph.shape(node.inputs[n]);
+        let dims = |n: usize| shape(n).dims();
+        let x = |n: usize| self.floats(node.inputs[n]);
+        let wide = |x: &[f32]| x.iter().map(|x| f64::from(*x)).collect::<Vec<f64>>();
+        let out = self.graph.shape(node.output);
+        Ok(match &node.op {
+            Op::Embedding { table } => {
+                let (rows, c) = (table.shape().dims()[0], table.shape().dims()[1]);
+                let table = self.weight(table)?;
+                let mut y = vec![];
+                for &id in self.integers(node.inputs[0])? {
+                    let row = if id < 0 { i64::from(id) + rows as i64 } else { i64::from(id) };
+                    if !(0..rows as i64).contains(&row) {
+                        return Err(self.out_of_range(i, &node.op, i64::from(id), rows));
+                    }
+                    y.extend(wide(&table[row as usize * c..][..c]));
+                }
+                y
+            }
+            Op::Constant { weight } => {
+                let w = wide(&self.weight(weight)?);
+                (0..out.len()).map(|i| w[i % w.len()]).collect()
+            }
+            Op::MatMul { weight, epilogue } => {
+                let (k, n) = (weight.shape().dims()[0], weight.shape().dims()[1]);
+                self.epilogue(f::matmul(x(0)?, &self.weight(weight)?, k, n), epilogue, node)?
+            }
+            Op::Conv1d { weight, geometry, epilogue } => {
+                let (t, c, n) = (dims(0)[1], dims(0)[2], weight.shape().dims()[1]);
+                let y = f::conv1d(x(0)?, &self.weight(weight)?, geometry, t, c, n);
+                self.epilogue(y, epilogue, node)?
+            }
+            Op::DepthwiseConv1d { weight, bias, geometry, norm } => {
+                let (w, bias) = (self.weight(weight)?, self.weight(bias)?);
+                let y = f::depthwise(x(0)?, &w, &bias, geometry, dims(0)[1]);
+                match norm {
+                    Some(n) => f::layer_norm(&y, &self.weight(&n.weight)?, &self.weight(&n.bias)?, n.eps),
+                    None => y,
+                }
+            }
+            Op::LayerNorm(n) => {
+                f::layer_norm(&wide(x(0)?), &self.weight(&n.weight)?, &self.weight(&n.bias)?, n.eps)
+            }
+            Op::AddBias { bias } => {
+                let bias = self.weight(bias)?;
+                wide(x(0)?).iter().enumerate().map(|(i, x)| x + f64::from(bias[i % bias.len()])).collect()
+            }
+            Op::Affine { scale, shift } => {
+                let (scale, shift) = (self.weight(scale)?, self.weight(shift)?);
+                let at = |w: &[f32], i: usize| f64::from(w[i % w.len()]);
+                wide(x(0)?).iter().enumerate().map(|(i, x)| x * at(&scale, i) + at(&shift, i)).collect()
+            }
+            Op::Activate(a) => self.activation(wide(x(0)?), a)?,
+            Op::Add => wide(x(0)?).iter().zip(x(1)?).map(|(a, b)| a + f64::from(*b)).collect(),
+            Op::AddRow => {
+                let row = x(1)?;
+                wide(x(0)?).iter().enumerate().map(|(i, x)| x + f64::from(row[i % row.len()])).collect()
+            }
+            Op::Combine { a, b } => {
+                let (a, b) = (self.factor(*a)?, self.factor(*b)?);
+                wide(x(0)?).iter().zip(x(1)?).map(|(x, y)| a * x + b * f64::from(*y)).collect()
+            }
+            Op::Scale { factor } => {
+                let factor = self.factor(*factor)?;
+                wide(x(0)?).iter().map(|x| factor * x).collect()
+            }
+            Op::Attention { heads, scale, mask, relative } => {
+                let tables = match relative {
+                    Some(r) => Some((self.weight(&r.key)?, self.weight(&r.value)?, r.window)),
+                    None => None,
+                };
+                f::attention(&Attention {
+                    q: x(0)?,
+                    k: x(1)?,
+                    v: x(2)?,
+                    lens: match node.inputs.get(3) {
+                        Some(v) => Some(self.integers(*v)?),
+                        None => None,
+                    },
+                    sizes: [dims(0)[0], dims(0)[1], dims(1)[0], dims(1)[1]],
+                    heads: (*heads, dims(0)[2] / heads),
+                    scale: *scale,
+                    mask: *mask,
+                    relative: tables.as_ref().map(|(k, v, w)| (k.as_slice(), v.as_slice(), *w)),
+                })
+            }
+            Op::RotaryTable { theta } => {
+                let lens = match node.inputs.first() {
+                    Some(v) => Some(self.integers(*v)?),
+                    None => None,
+                };
+                f::rotary_table(&self.weight(theta)?, out.dims()[0], out.dims()[1], lens)
+            }
+            Op::Rotary { heads } => f::rotary(x(0)?, x(1)?, *heads, shape(0).rows()),
+            Op::MaskRows => {
+                let (t, c) = (dims(0)[1], dims(0)[2]);
+                let (x, lens) = (x(0)?, self.integers(node.inputs[1])?);
+                let kept = |i: usize| ((i / c % t) as i64) < i64::from(lens[i / (t * c)]);
+                (0..x.len()).map(|i| if kept(i) { f64::from(x[i]) } else { 0.0 }).collect()
+            }
+            Op::Concat { axis } => (0..out.len())
+                .map(|flat| {
+                    let mut at = f::index_of(flat, out.dims());
+                    let mut operand = 0;
+                    while at[*axis] >= dims(operand)[*axis] {
+                        at[*axis] -= dims(operand)[*axis];
+                        operand += 1;
+                    }
+                    let from = at.iter().zip(dims(operand)).fold(0, |flat, (i, d)| flat * d + i);
+                    Ok(f64::from(x(operand)?[from]))
+                })
+                .collect::<Result<_, InterpretError>>()?,
+            Op::Slice { axis, start, .. } => f::gather(x(0)?, dims(0), out.dims(), |at| {
+                let mut at = at.to_vec();
+                at[*axis] += start;
+                at
+            }),
+            Op::Reshape => wide(x(0)?),
+            Op::Permute { perm } => f::gather(x(0)?, dims(0), out.dims(), |at| {
+                let mut from = vec![0; at.len()];
+                perm.iter().zip(at).for_each(|(p, i)| from[*p] = *i);
+                from
+            }),
+            Op::TimeEmbedding { dim } => f::time_embedding(x(0)?, *dim),
+            Op::SelectRow { index } => {
+                let (rows, c) = (dims(0)[0], dims(0)[1]);
+                let row = self.whole(*index)?;
+                if row >= rows as u64 {
+                    return Err(self.out_of_range(i, &node.op, row as i64, rows));
+                }
+                wide(&x(0)?[row as usize * c..][..c])
+            }
+            Op::RandomNormal { seed, scale } => {
+                let numbers = f::random_normal(self.whole(*seed)?, out.len());
+                numbers.iter().map(|x| f64::from(*scale) * x).collect()
+            }
+        })
+    }
+}

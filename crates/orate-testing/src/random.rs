@@ -1,0 +1,165 @@
+//! Inputs and weights that look random and are the same in every run and on every machine.
+
+use orate_graph::{Graph, GraphError, Result, Shape, Tensor, Weight, WeightLoader};
+use std::collections::BTreeMap;
+
+/// A small generator (SplitMix64).
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// A generator that depends on `seed` only.
+    pub fn new(seed: u64) -> Self {
+        Random(seed)
+    }
+
+    /// A generator that depends on `seed` and a name.
+    pub fn named(seed: u64, name: &str) -> Self {
+        // FNV-1a
+        let mix = |h: u64, b: u8| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01B3);
+        Random(name.bytes().fold(seed ^ 0xCBF2_9CE4_8422_2325, mix))
+    }
+
+    /// 64 bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A whole number below `n`.
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.bits() % n as u64) as usize
+    }
+
+    /// A number from `low` to `high`.
+    pub fn uniform(&mut self, low: f32, high: f32) -> f32 {
+        low + (high - low) * ((self.bits() >> 40) as f32 / (1 << 24) as f32)
+    }
+
+    /// `n` numbers from `low` to `high`.
+    pub fn floats(&mut self, n: usize, low: f32, high: f32) -> Vec<f32> {
+        (0..n).map(|_| self.uniform(low, high)).collect()
+    }
+}
+
+/// A weight for every name that a graph mentions, in the shape it mentions.
+///
+/// Vectors are from −1 to 1. Matrices shrink with their size, so that results stay near 1 through a deep network.
+/// A tensor whose root or reciprocal a network takes is positive.
+#[derive(Clone, Debug, Default)]
+pub struct RandomWeights {
+    tensors: BTreeMap<String, (Shape, Vec<f32>)>,
+}
+
+impl RandomWeights {
+    /// Weights for one graph.
+    pub fn of_graph(graph: &Graph, seed: u64) -> Self {
+        Self::of_graphs([graph], seed)
+    }
+
+    /// Weights for several graphs that share names.
+    pub fn of_graphs<'g>(graphs: impl IntoIterator<Item = &'g Graph>, seed: u64) -> Self {
+        let weights = graphs.into_iter().flat_map(|g| g.nodes()).flat_map(|n| n.op.weights());
+        Self::of_weights(weights, seed)
+    }
+
+    /// Weights for expressions. A name mentioned with two shapes keeps the first, and evaluating the other fails.
+    pub fn of_weights<'w>(weights: impl IntoIterator<Item = &'w Weight>, seed: u64) -> Self {
+        let mut found: BTreeMap<String, (Shape, bool)> = BTreeMap::new();
+        for w in weights {
+            let key = w.key();
+            let positive = key.contains('√') || key.contains("1/(");
+            w.visit_named(&mut |name, shape| {
+                found.entry(name.to_owned()).or_insert_with(|| (shape.clone(), false)).1 |= positive;
+            });
+        }
+        let tensor = |(name, (shape, positive)): (String, (Shape, bool))| {
+            let mut random = Random::named(seed, &name);
+            let data = if positive {
+                random.floats(shape.len(), 0.5, 1.5)
+            } else {
+                let wide = shape.dims().iter().filter(|d| **d > 1).count() > 1;
+                // Fan-in and fan-out cannot be told apart here, so their geometric mean stands for both.
+                let bound = if wide { (3.0 / (shape.len() as f32).sqrt()).sqrt().min(1.0) } else { 1.0 };
+                random.floats(shape.len(), -bound, bound)
+            };
+            (name, (shape, data))
+        };
+        RandomWeights { tensors: found.into_iter().map(tensor).collect() }
+    }
+
+    /// The tensors that `graph` mentions, copied out of another loader.
+    ///
+    /// # Errors
+    /// The loader lacks one.
+    pub fn copied(graph: &Graph, from: &dyn WeightLoader) -> Result<Self> {
+        let mut names = vec![];
+        let weights = graph.nodes().iter().flat_map(|n| n.op.weights());
+        weights.for_each(|w| w.collect_names(&mut names));
+        let mut tensors = BTreeMap::new();
+        for name in names {
+            let t = from.load(name)?.contiguous();
+            tensors.insert(name.to_owned(), (t.shape, t.data.into_owned()));
+        }
+        Ok(RandomWeights { tensors })
+    }
+
+    /// Replaces a tensor, for cases that need certain numbers.
+    pub fn set(&mut self, name: &str, shape: impl Into<Shape>, data: Vec<f32>) {
+        let shape = shape.into();
+        assert_eq!(shape.len(), data.len(), "tensor `{name}` {shape}");
+        self.tensors.insert(name.to_owned(), (shape, data));
+    }
+
+    /// Names and shapes, by name.
+    pub fn tensors(&self) -> impl Iterator<Item = (&str, &Shape)> {
+        self.tensors.iter().map(|(n, (s, _))| (n.as_str(), s))
+    }
+}
+
+impl WeightLoader for RandomWeights {
+    fn load(&self, name: &str) -> Result<Tensor<'_>> {
+        match self.tensors.get(name) {
+            Some((shape, data)) => Ok(Tensor::borrowed(shape.clone(), data)),
+            None => Err(GraphError::Weight {
+                name: name.to_owned(),
+                problem: "no graph that these random weights were made for mentions it".to_owned(),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_depend_on_name_and_seed_only() {
+        let (a, b) = (Weight::named("a", [3]), Weight::named("b", [3]));
+        let both = RandomWeights::of_weights([&a, &b], 1);
+        let one = RandomWeights::of_weights([&b.reshape([1, 3])], 1);
+        let other = RandomWeights::of_weights([&b], 2);
+        let get = |w: &RandomWeights, n: &str| w.load(n).expect("is there").data.into_owned();
+        assert_eq!(get(&both, "b"), get(&one, "b"));
+        assert_ne!(get(&both, "a"), get(&both, "b"));
+        assert_ne!(get(&one, "b"), get(&other, "b"));
+        assert!(one.load("a").is_err());
+    }
+
+    #[test]
+    fn what_is_rooted_or_divided_by_is_positive() {
+        let v = Weight::named("variance", [64]);
+        let w = RandomWeights::of_weights([&v.add(&Weight::fill(1e-5, [1])).sqrt().reciprocal(), &v], 3);
+        assert!(w.load("variance").expect("is there").data.iter().all(|x| *x >= 0.5));
+    }
+
+    #[test]
+    fn uniform_covers_its_range() {
+        let x = Random::new(5).floats(1000, -2.0, 4.0);
+        let mean = x.iter().sum::<f32>() / 1000.0;
+        assert!(x.iter().all(|x| (-2.0..4.0).contains(x)) && (mean - 1.0).abs() < 0.2, "mean {mean}");
+    }
+}

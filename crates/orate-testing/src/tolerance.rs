@@ -1,0 +1,109 @@
+//! How far f32 results may be from double precision, and why.
+//!
+//! All limits are errors relative to the **largest magnitude** of the expected tensor, as [`crate::compare()`]
+//! measures them: a small element among large ones cannot be better than its neighbours' rounding. Loosening a
+//! limit is its own commit, with the measurement that asked for it.
+
+use orate_graph::{Epilogue, Graph, Op};
+
+/// Half an f32 unit in the last place at 1: what storing a correct result may cost.
+pub const ROUNDING: f64 = 1.0 / 16_777_216.0;
+
+/// Ops that only move elements give the very same bits.
+pub const MOVED: f64 = 0.0;
+
+/// Sums, products and selections of a few terms: a rounding for each, and the store.
+pub const ELEMENTWISE: f64 = 4.0 * ROUNDING;
+
+/// Exponentials, error functions and tangents in f32 polynomials: 3 ulp of the result, and what the rounding of
+/// the argument adds through the slope (below 5 for the functions and ranges tested here).
+pub const TRANSCENDENTAL: f64 = 16.0 * ROUNDING;
+
+/// A row norm: mean and variance each carry the rounding of a sum in vector lanes, and `x − mean` loses what the
+/// mean's magnitude has over the deviation (up to 4 in the cases).
+pub const NORM: f64 = 32.0 * ROUNDING;
+
+/// Angles up to 1000 that are computed in double precision, or reduced as carefully: a sine's absolute error.
+pub const ANGLE: f64 = 8.0 * ROUNDING;
+
+/// Normal numbers: the stream promises about 1e-6 to 2e-6 absolute (angle, logarithm and root in f32, up to 5.8
+/// standard deviations), and the largest of a few numbers may be below 1.
+pub const RANDOM: f64 = 64.0 * ROUNDING;
+
+/// A whole network, every op in f32: onnxruntime and double precision differ by at most 3e-6 on full-size random
+/// weights of Supertonic; twice that leaves room for another order of summation.
+pub const NETWORK: f64 = 6e-6;
+
+/// Noise to waveform. LayerNorm with the wrong epsilon shows as 4e-5, tanh-GELU as 3e-5: the limit stays below.
+pub const END_TO_END: f64 = 2e-5;
+
+/// A product with `k` terms summed in f32, in any order. Rounding errors add like a random walk along partial
+/// sums that grow like one, so relative to the result's own growth they come to about `√k` roundings; the constant
+/// covers the largest of many results.
+pub fn product(k: usize) -> f64 {
+    (4.0 + 3.0 * (k as f64).sqrt()) * ROUNDING
+}
+
+/// Limit for one op on its own. `inputs` are the shapes' extents.
+pub fn of_op(op: &Op, inputs: &[&[usize]]) -> f64 {
+    let epilogue = |e: &Epilogue| {
+        f64::from(u8::from(e.bias.is_some()) + u8::from(e.residual)) * ROUNDING
+            + if e.activation.is_some() { TRANSCENDENTAL } else { 0.0 }
+    };
+    // No wildcard: a new op must get a limit here and cases in `cases`.
+    match op {
+        Op::Embedding { .. }
+        | Op::Constant { .. }
+        | Op::MaskRows
+        | Op::Concat { .. }
+        | Op::Slice { .. }
+        | Op::Reshape
+        | Op::Permute { .. }
+        | Op::SelectRow { .. } => MOVED,
+        Op::AddBias { .. }
+        | Op::Affine { .. }
+        | Op::Add
+        | Op::AddRow
+        | Op::Combine { .. }
+        | Op::Scale { .. }
+        | Op::Rotary { .. } => ELEMENTWISE,
+        Op::MatMul { weight, epilogue: e } | Op::Conv1d { weight, epilogue: e, .. } => {
+            product(weight.shape().dims()[0]) + epilogue(e)
+        }
+        Op::DepthwiseConv1d { geometry, norm, .. } => {
+            product(geometry.taps) + if norm.is_some() { 2.0 * NORM } else { 0.0 }
+        }
+        Op::LayerNorm(_) => NORM,
+        Op::Activate(_) => TRANSCENDENTAL,
+        // Scores, whose absolute error the exponential turns into a relative one, then the sum over keys.
+        Op::Attention { heads, .. } => {
+            2.0 * product(inputs[0][2] / heads) + product(inputs[1][1]) + TRANSCENDENTAL
+        }
+        Op::RotaryTable { .. } | Op::TimeEmbedding { .. } => ANGLE,
+        Op::RandomNormal { .. } => RANDOM,
+    }
+}
+
+/// Limit for all outputs of a small graph: its ops' limits added up.
+pub fn of_graph(graph: &Graph) -> f64 {
+    graph
+        .nodes()
+        .iter()
+        .map(|n| {
+            let dims: Vec<&[usize]> = n.inputs.iter().map(|v| graph.shape(*v).dims()).collect();
+            of_op(&n.op, &dims)
+        })
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_of_shipping_sizes_stay_below_the_end_to_end_limit() {
+        assert!(product(2048) < END_TO_END);
+        assert!(product(1) >= ROUNDING);
+        assert!(product(2048) > product(512));
+    }
+}

@@ -1,0 +1,129 @@
+//! Passes change the steps and never the meaning: random graphs give the same results before and after each.
+
+use orate_graph::*;
+use orate_testing::*;
+
+const GRAPHS: u64 = 150;
+
+/// A graph of 4 to 28 nodes on `[B, T, C]`, of the ops that passes look at and some in between. Values are
+/// reused, stored twice, and left unread.
+fn random_graph(seed: u64) -> Graph {
+    let mut r = Random::new(seed);
+    let (b, t) = (1 + r.below(2), 1 + r.below(6));
+    let widths = [4, 7];
+    let mut g = Graph::new(format!("random {seed}"));
+    let mut values: Vec<Value> = vec![];
+    for (i, c) in widths.into_iter().enumerate() {
+        values.push(g.input(&format!("x{i}"), DType::F32, [b, t, c]).expect("declares"));
+    }
+    let mut weights = 0;
+    let mut outputs = 0;
+    for _ in 0..4 + r.below(25) {
+        // Mostly the last value, so that chains form.
+        let x = if r.below(4) == 0 { values[r.below(values.len())] } else { values[values.len() - 1] };
+        let c = g.shape(x).last();
+        let mut named = |shape: &[usize]| {
+            weights += 1;
+            Weight::named(format!("w{weights}"), shape)
+        };
+        let like: Vec<Value> = values.iter().copied().filter(|v| g.shape(*v) == g.shape(x)).collect();
+        let other = like[r.below(like.len())];
+        let y = match r.below(12) {
+            0 | 1 => g.matmul(x, named(&[c, widths[r.below(2)]])),
+            2 => {
+                let (taps, n) = (1 + r.below(3), widths[r.below(2)]);
+                g.conv1d(x, named(&[taps * c, n]), ConvGeometry::causal(taps, 1 + r.below(2)))
+            }
+            3 => {
+                let (w, bias) = (named(&[3, c]), named(&[c]));
+                g.depthwise_conv1d(x, w, bias, ConvGeometry::symmetric(3, 1))
+            }
+            4 => {
+                let (weight, bias) = (named(&[c]), named(&[c]));
+                g.layer_norm(x, Norm { weight, bias, eps: 1e-2 })
+            }
+            5 | 6 => g.add_bias(x, named(&[c])),
+            7 | 8 => {
+                let slope = Activation::PRelu(named(&[1]));
+                let f = [Activation::Relu, Activation::Gelu, Activation::Tanh, Activation::Mish, slope];
+                g.activate(x, f[r.below(5)].clone())
+            }
+            9 | 10 => {
+                // Sometimes the product comes first, sometimes second.
+                if r.below(2) == 0 { g.add(x, other) } else { g.add(other, x) }
+            }
+            _ => g.scale(x, Factor::Const(0.5)),
+        };
+        values.push(y.expect("operands were chosen to fit"));
+        if r.below(6) == 0 {
+            g.output(&format!("y{outputs}"), values[r.below(values.len())]).expect("declares");
+            outputs += 1;
+        }
+    }
+    g.output("last", values[values.len() - 1]).expect("declares");
+    g
+}
+
+/// Every f32 buffer within rounding of the other run's.
+fn assert_same(what: &str, graph: &Graph, changed: &Graph) {
+    let case = Case::new(what, graph.clone());
+    let run = |g: &Graph| {
+        interpret(g, &case.weights, &case.buffers, &case.scalars).unwrap_or_else(|e| panic!("{what}: {e}"))
+    };
+    let (before, after) = (run(graph), run(changed));
+    assert_eq!(before.len(), after.len(), "{what}");
+    for (name, data) in &before {
+        let (Some(e), Some(g)) = (data.as_f32(), after[name].as_f32()) else {
+            panic!("{what}: all are floats")
+        };
+        // Fused ops skip roundings; deep graphs carry each on.
+        assert_close(&format!("{what}, `{name}`"), g, e, tolerance::NETWORK);
+    }
+}
+
+#[test]
+fn each_pass_alone_keeps_the_meaning() {
+    let mut changed = vec![0; passes::ALL.len()];
+    for seed in 0..GRAPHS {
+        let graph = random_graph(seed);
+        for (i, (name, run)) in passes::ALL.iter().enumerate() {
+            let mut g = graph.clone();
+            run(&mut g);
+            changed[i] += usize::from(g != graph);
+            assert_same(&format!("{name} on {}", graph.name()), &graph, &g);
+        }
+    }
+    for ((name, _), n) in passes::ALL.iter().zip(changed) {
+        assert!(n >= 10, "{name} changed only {n} of {GRAPHS} graphs: the generator lost its pattern");
+    }
+}
+
+#[test]
+fn all_passes_keep_the_meaning_in_any_order() {
+    for seed in 0..GRAPHS {
+        let graph = random_graph(seed);
+        let mut usual = graph.clone();
+        passes::ALL.iter().for_each(|(_, run)| run(&mut usual));
+        assert_same(&format!("all passes on {}", graph.name()), &graph, &usual);
+
+        let mut odd = graph.clone();
+        let mut r = Random::new(seed);
+        for _ in 0..8 {
+            passes::ALL[r.below(passes::ALL.len())].1(&mut odd);
+        }
+        assert_same(&format!("passes in odd order on {}", graph.name()), &graph, &odd);
+    }
+}
+
+#[test]
+fn passes_leave_nothing_to_do() {
+    for seed in 0..GRAPHS {
+        let mut g = random_graph(seed);
+        passes::ALL.iter().for_each(|(_, run)| run(&mut g));
+        // A dropped node may have been the second reader of a value, so one more round may still find something.
+        passes::ALL.iter().for_each(|(_, run)| run(&mut g));
+        let twice = g.clone();
+        passes::ALL.iter().for_each(|(_, run)| run(&mut g));
+        assert_eq!(g.nodes().len(), twice.nodes().len(), "{}", g.name());
+    }
+}
