@@ -126,8 +126,8 @@ impl GgufFile {
     }
 
     /// Reads a file that is in memory already. `origin` names it in error messages.
-    pub fn from_bytes(origin: &str, bytes: Bytes) -> Result<Self, WeightError> {
-        parse(origin, bytes).map_err(|fault| fault.at(origin, FORMAT))
+    pub fn from_bytes(origin: &str, bytes: impl Into<Bytes>) -> Result<Self, WeightError> {
+        parse(origin, bytes.into()).map_err(|fault| fault.at(origin, FORMAT))
     }
 
     /// All metadata, in the order of the file.
@@ -640,7 +640,7 @@ mod tests {
         bytes.extend(tensors.to_le_bytes());
         bytes.extend(keys.to_le_bytes());
         bytes.extend(rest);
-        GgufFile::from_bytes("test", bytes.into())
+        GgufFile::from_bytes("test", bytes)
     }
 
     fn tensor_entry(name: &str, shape: &[u64], type_id: u32, offset: u64) -> Vec<u8> {
@@ -655,7 +655,7 @@ mod tests {
 
     #[test]
     fn reads_what_it_writes() {
-        let file = GgufFile::from_bytes("test", sample().into()).unwrap();
+        let file = GgufFile::from_bytes("test", sample()).unwrap();
         for (key, value) in all_values() {
             assert_eq!(file.value(key), Some(&value), "{key}");
         }
@@ -684,14 +684,14 @@ mod tests {
     fn version_2_is_the_same() {
         let mut bytes = sample();
         bytes[4] = 2;
-        assert_eq!(GgufFile::from_bytes("test", bytes.clone().into()).unwrap().names().len(), 7);
+        assert_eq!(GgufFile::from_bytes("test", bytes.clone()).unwrap().names().len(), 7);
         bytes[4] = 1;
         assert_eq!(
-            GgufFile::from_bytes("test", bytes.clone().into()).unwrap_err().kind(),
+            GgufFile::from_bytes("test", bytes.clone()).unwrap_err().kind(),
             WeightErrorKind::Unsupported
         );
         bytes[4..8].copy_from_slice(&3u32.to_be_bytes());
-        assert!(GgufFile::from_bytes("test", bytes.into()).unwrap_err().to_string().contains("big-endian"));
+        assert!(GgufFile::from_bytes("test", bytes).unwrap_err().to_string().contains("big-endian"));
     }
 
     #[test]
@@ -775,7 +775,7 @@ mod tests {
         let valid = sample();
         let header = valid.len() - 200;
         crate::hostile::survives(&valid, header, 1, 20_000, |bytes| {
-            let file = GgufFile::from_bytes("damaged", bytes.into())?;
+            let file = GgufFile::from_bytes("damaged", bytes)?;
             for name in file.names() {
                 let _ = file.get(name)?.to_f32();
             }

@@ -140,7 +140,8 @@ impl OnnxModel {
     }
 
     /// Reads a model that is in memory already. `origin` names it in error messages.
-    pub fn from_bytes(origin: &str, bytes: Bytes) -> Result<Self, WeightError> {
+    pub fn from_bytes(origin: &str, bytes: impl Into<Bytes>) -> Result<Self, WeightError> {
+        let bytes = bytes.into();
         let parsed = Parser { file: &bytes, items: 0 }.model();
         let parsed = parsed.and_then(|(opset, graph)| Self::link(origin, opset, graph));
         parsed.map_err(|fault| fault.at(origin, FORMAT))
@@ -625,7 +626,7 @@ mod tests {
     }
 
     fn read(file: Vec<u8>) -> Result<OnnxModel, WeightError> {
-        OnnxModel::from_bytes("test", file.into())
+        OnnxModel::from_bytes("test", file)
     }
 
     #[test]

@@ -44,8 +44,8 @@ impl SafeTensors {
     }
 
     /// Reads a file that is in memory already. `origin` names it in error messages.
-    pub fn from_bytes(origin: &str, bytes: Bytes) -> Result<Self, WeightError> {
-        Self::parse(origin, bytes).map_err(|fault| fault.at(origin, FORMAT))
+    pub fn from_bytes(origin: &str, bytes: impl Into<Bytes>) -> Result<Self, WeightError> {
+        Self::parse(origin, bytes.into()).map_err(|fault| fault.at(origin, FORMAT))
     }
 
     /// The free-form `__metadata__` of the header.
@@ -218,12 +218,12 @@ mod tests {
         let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
         bytes.extend(header.as_bytes());
         bytes.resize(bytes.len() + len, 0);
-        SafeTensors::from_bytes("test", bytes.into())
+        SafeTensors::from_bytes("test", bytes)
     }
 
     #[test]
     fn reads_what_the_official_crate_writes() {
-        let file = SafeTensors::from_bytes("test", sample().into()).unwrap();
+        let file = SafeTensors::from_bytes("test", sample()).unwrap();
         assert_eq!(file.metadata()["format"], "pt");
         assert_eq!(file.names().len(), 5);
         assert_eq!(file.get("weight").unwrap().shape, [2, 3]);
@@ -268,11 +268,11 @@ mod tests {
             let message = with_header(header, len).expect_err(header).to_string();
             assert!(message.contains(expected), "{header}: {message}");
         }
-        let huge = SafeTensors::from_bytes("test", vec![0xff; 20].into()).unwrap_err().to_string();
+        let huge = SafeTensors::from_bytes("test", vec![0xff; 20]).unwrap_err().to_string();
         assert!(huge.contains("18446744073709551615"), "{huge}");
         let mut not_text = 2u64.to_le_bytes().to_vec();
         not_text.extend([0xc3, 0x28]);
-        assert!(SafeTensors::from_bytes("test", not_text.into()).unwrap_err().to_string().contains("UTF-8"));
+        assert!(SafeTensors::from_bytes("test", not_text).unwrap_err().to_string().contains("UTF-8"));
     }
 
     #[test]
@@ -296,7 +296,7 @@ mod tests {
         let valid = sample();
         let header = valid.len() - 60;
         crate::hostile::survives(&valid, header, 1, 20_000, |bytes| {
-            let file = SafeTensors::from_bytes("damaged", bytes.into())?;
+            let file = SafeTensors::from_bytes("damaged", bytes)?;
             for name in file.names() {
                 let _ = file.get(name)?.to_f32();
             }
