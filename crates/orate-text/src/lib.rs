@@ -1,7 +1,29 @@
 //! Text front ends: from what a person typed to what a network reads.
 //!
-//! [`supertonic`] is the exact front end of the Supertonic 1, 2 and 3 models.
+//! - [`supertonic`] is the exact front end of the Supertonic 1, 2 and 3 models: cutting text into
+//!   chunks, normalising, language tags, token ids. Language neutral; it never turns `5` into
+//!   "five".
+//! - [`english`] holds reading rules for English: numbers, dates, money, units, abbreviations and
+//!   symbols become words. An optional step before [`supertonic`], and a required one for voices
+//!   that know letters and a few marks only.
+//!
+//! Nothing here panics or slows down on strange input: every function is linear in the length of
+//! the text, and every failure is a [`TextError`].
+//!
+//! ```
+//! use orate_text::english;
+//! use orate_text::supertonic::{self, Version};
+//!
+//! let read = english::read_aloud("Dr. Smith paid $3.50.");
+//! assert_eq!(read, "Doctor Smith paid three dollars and fifty cents.");
+//! assert_eq!(
+//!     supertonic::prepare(&read, Version::V2, Some("en"))?,
+//!     "<en>Doctor Smith paid three dollars and fifty cents.</en>",
+//! );
+//! # Ok::<(), orate_text::TextError>(())
+//! ```
 
+pub mod english;
 mod error;
 pub mod supertonic;
 

@@ -23,7 +23,6 @@ use crate::TextError;
 
 pub use chunks::{ChunkOptions, chunk, chunk_with};
 pub use indexer::{MAX_ID, UnicodeIndexer, Unknown};
-pub(crate) use normalize::is_python_space;
 pub use normalize::{is_emoji, normalize};
 
 /// Silence between two chunks, in seconds.
@@ -119,7 +118,8 @@ pub fn prepare(text: &str, version: Version, lang: Option<&str>) -> Result<Strin
     };
     let lang = lang.filter(|code| !code.is_empty()).unwrap_or(default);
     let known = version.languages();
-    if !known.contains(&lang) && !(version == Version::V3 && lang == "na") {
+    let not_stated = version == Version::V3 && lang == "na";
+    if !not_stated && !known.contains(&lang) {
         let mut known = known.to_vec();
         if version == Version::V3 {
             known.push("na");

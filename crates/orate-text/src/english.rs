@@ -1,0 +1,108 @@
+//! Reading rules for English: what a person says when they see numbers, signs and abbreviations.
+//!
+//! [`read_aloud`] turns them into words and leaves ordinary text exactly as it is, sentence marks and
+//! capitals included, so that it can run before any front end. [`fit_alphabet`] then brings the
+//! rest (accents, curly quotes, brackets, pictures) into the letters a voice knows, and
+//! [`speakable`] does all of it for a voice that takes plain letters, cut into pieces.
+//!
+//! Where English has several good readings, American ones are used (`105` is "one hundred five",
+//! `5/4/2024` is the fourth of May); [`Rules`] holds the choices.
+//!
+//! | Written | Read |
+//! | --- | --- |
+//! | 1,234 and 0.05 | one thousand two hundred thirty-four and zero point zero five |
+//! | in 1905, the 1990s | in nineteen oh five, the nineteen nineties |
+//! | $3.50, £5, €1.5 million | three dollars and fifty cents, five pounds, one point five million euros |
+//! | 10:45, 3:05 pm, 14:00 | ten forty-five, three oh five P M, fourteen hundred |
+//! | 5 May 2024, May 5, 2024-05-05 | the fifth of May twenty twenty-four, May fifth, … |
+//! | 5 km, 60 mph, 20°C, 5'10" | five kilometers, sixty miles per hour, … |
+//! | Dr. Smith, Elm Dr., e.g., U.S. | Doctor Smith, Elm Drive, for example, U S |
+//!
+//! How it works: the text is cut into runs of letters, digits and spaces, and single marks
+//! (`tokens`). `reader` walks over them once; at each, the first rule that fits says its words and
+//! moves on. Rules look only a bounded way ahead and back, unless they consume what they looked at,
+//! which keeps the whole linear. To add a rule, add a case to `tests/english.rs` and a line to
+//! `Reader::digits`, `Reader::word` or `Reader::mark`.
+
+mod abbreviations;
+mod calendar;
+mod fit;
+mod letters;
+mod numbers;
+mod quantities;
+mod reader;
+mod tokens;
+mod units;
+mod web;
+
+pub use fit::{fit_alphabet, speakable};
+
+/// How letters of an acronym are written out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Letters {
+    /// `FBI` becomes `F B I`.
+    #[default]
+    Spaced,
+    /// `FBI` becomes `eff bee eye`, for voices that never learned single letters.
+    Names,
+    /// `FBI` stays `FBI`, for voices that learned acronyms as they are written.
+    Keep,
+}
+
+/// Which comes first in a date such as `5/4/2024`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DateOrder {
+    /// The fourth of May, as in the United States.
+    #[default]
+    MonthFirst,
+    /// The fifth of April.
+    DayFirst,
+}
+
+/// Choices where English has more than one good reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rules {
+    /// How acronyms are spelled.
+    pub letters: Letters,
+    /// How numeric dates are understood. One that only fits the other way is read that way.
+    pub date_order: DateOrder,
+}
+
+/// [`read_aloud_with`] the default [`Rules`].
+///
+/// ```
+/// use orate_text::english::read_aloud;
+///
+/// assert_eq!(
+///     read_aloud("Dr. Smith paid $3.50 at 10:45 on 5 May 2024"),
+///     "Doctor Smith paid three dollars and fifty cents \
+///      at ten forty-five on the fifth of May twenty twenty-four",
+/// );
+/// assert_eq!(read_aloud("Nothing to do here!"), "Nothing to do here!");
+/// ```
+#[must_use]
+pub fn read_aloud(text: &str) -> String {
+    read_aloud_with(text, &Rules::default())
+}
+
+/// Turns numbers, signs, abbreviations, addresses and acronyms into words.
+///
+/// The result holds no ASCII digits. Accents, quotes, dashes, brackets and other scripts stay as
+/// they are. Takes time linear in the length of the text.
+///
+/// ```
+/// use orate_text::english::{DateOrder, Letters, Rules, read_aloud_with};
+///
+/// let rules = Rules { letters: Letters::Names, date_order: DateOrder::DayFirst };
+/// assert_eq!(
+///     read_aloud_with("The FBI came on 5/4/2024.", &rules),
+///     "The eff bee eye came on the fifth of April twenty twenty-four.",
+/// );
+/// ```
+#[must_use]
+pub fn read_aloud_with(text: &str, rules: &Rules) -> String {
+    match tokens::plain_digits(text) {
+        Some(text) => reader::Reader::new(&text, *rules).read(),
+        None => reader::Reader::new(text, *rules).read(),
+    }
+}

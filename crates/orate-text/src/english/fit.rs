@@ -1,0 +1,312 @@
+//! Bringing a text into the letters a voice knows.
+
+use std::collections::BTreeSet;
+
+use unicode_normalization::UnicodeNormalization;
+use unicode_normalization::char::is_combining_mark;
+
+use super::{Rules, read_aloud_with};
+use crate::TextError;
+use crate::supertonic::{ChunkOptions, chunk_with, is_emoji};
+
+/// Replaces characters a voice does not know by ones it does.
+///
+/// Characters for which `is_known` holds stay. Others are folded: accents go (`é` to `e`), `ß` and
+/// `æ` are written out, curly quotes and dashes become plain ones, brackets become commas.
+/// Pictures, invisible characters and opening Spanish marks go silently. Run
+/// [`read_aloud`](super::read_aloud) first, so that digits and signs are words by now.
+///
+/// # Errors
+///
+/// The characters that have no counterpart, each once, in order of code point. That includes the
+/// pictures if nothing else could be spoken. A text with nothing in it is no error.
+///
+/// ```
+/// use orate_text::english::fit_alphabet;
+///
+/// let known = |c: char| c.is_ascii_alphabetic() || " .,?!'-;:\"".contains(c);
+/// assert_eq!(fit_alphabet("“Café” (naïve) 🙂", known).unwrap(), "\"Cafe\", naive");
+/// assert_eq!(fit_alphabet("漢字", known), Err(vec!['字', '漢']));
+/// ```
+pub fn fit_alphabet(text: &str, is_known: impl Fn(char) -> bool) -> Result<String, Vec<char>> {
+    let mut fit = Fit { out: String::with_capacity(text.len()), pause: false, is_known };
+    let mut missing = BTreeSet::new();
+    let mut pictures = BTreeSet::new();
+    for c in text.chars() {
+        if (fit.is_known)(c) {
+            fit.push(c);
+        } else if is_picture(c) {
+            pictures.insert(c);
+        } else if !is_silent(c) && !fit.fold(c) {
+            missing.insert(c);
+        }
+    }
+    let silent = !fit.out.chars().any(char::is_alphanumeric);
+    if !missing.is_empty() || (silent && !pictures.is_empty()) {
+        if silent {
+            missing.extend(pictures);
+        }
+        return Err(missing.into_iter().collect());
+    }
+    // A picture or bracket leaves the space before it behind.
+    if fit.out.len() > fit.out.trim_end_matches(' ').len() && !text.ends_with(char::is_whitespace) {
+        fit.out.truncate(fit.out.trim_end_matches(' ').len());
+    }
+    Ok(fit.out)
+}
+
+struct Fit<F> {
+    out: String,
+    /// A bracket stood here; it becomes a comma if letters follow.
+    pause: bool,
+    is_known: F,
+}
+
+impl<F: Fn(char) -> bool> Fit<F> {
+    fn push(&mut self, c: char) {
+        if self.pause && !c.is_whitespace() {
+            self.pause = false;
+            let trimmed = self.out.trim_end().len();
+            let after_mark = self.out[..trimmed].ends_with(|p: char| ",.;:!?-".contains(p));
+            if c.is_alphanumeric() || c == '"' || c == '\'' {
+                self.out.truncate(trimmed);
+                if trimmed > 0 {
+                    if !after_mark && (self.is_known)(',') {
+                        self.out.push(',');
+                    }
+                    if (self.is_known)(' ') {
+                        self.out.push(' ');
+                    }
+                }
+            } else {
+                self.out.truncate(trimmed);
+            }
+        }
+        self.out.push(c);
+    }
+
+    /// Writes what stands for an unknown character; false if nothing does.
+    fn fold(&mut self, c: char) -> bool {
+        if is_pause(c) {
+            self.pause = true;
+            return true;
+        }
+        if c.is_whitespace() || c.is_control() {
+            if (self.is_known)(' ') {
+                self.push(' ');
+            }
+            return true;
+        }
+        if let Some(plain) = plain(c) {
+            return self.push_all(plain.chars());
+        }
+        // NFKD, with its results folded once more: a full-width quote gives a plain one.
+        let mut parts = String::new();
+        for part in std::iter::once(c).nfkd().filter(|&part| !is_combining_mark(part)) {
+            match plain(part) {
+                Some(plain) if !(self.is_known)(part) => parts.push_str(plain),
+                _ => parts.push(part),
+            }
+        }
+        if parts.chars().eq([c]) {
+            return false;
+        }
+        if parts.chars().all(|part| is_pause(part) && !(self.is_known)(part)) && !parts.is_empty() {
+            self.pause = true;
+            return true;
+        }
+        self.push_all(parts.chars())
+    }
+
+    fn push_all(&mut self, parts: impl Iterator<Item = char> + Clone) -> bool {
+        let known = parts.clone().all(|part| (self.is_known)(part));
+        if known {
+            parts.for_each(|part| self.push(part));
+        }
+        known
+    }
+}
+
+/// Characters that become a short pause.
+fn is_pause(c: char) -> bool {
+    matches!(
+        c,
+        '(' | ')'
+            | '['
+            | ']'
+            | '{'
+            | '}'
+            | '\u{2014}'
+            | '\u{2015}'
+            | '\u{2022}'
+            | '\u{B7}'
+            | '\u{3001}'
+            | '\u{2E3A}'
+            | '⟨'
+            | '⟩'
+            | '‹'
+            | '›'
+    )
+}
+
+/// Characters with no sound of their own.
+fn is_silent(c: char) -> bool {
+    is_combining_mark(c)
+        || matches!(c,
+            '\u{AD}' | '\u{61C}' | '\u{200B}'..='\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2060}'..='\u{206F}'
+            | '\u{FEFF}' | '\u{FE00}'..='\u{FE0F}' | '\u{E0000}'..='\u{E01EF}' | '¿' | '¡' | '`' | '´' | '¨'
+            | '\u{2122}' | '\u{AE}')
+}
+
+/// Emoji and drawn signs.
+fn is_picture(c: char) -> bool {
+    is_emoji(c)
+        || matches!(c,
+            '\u{2190}'..='\u{21FF}' | '\u{2300}'..='\u{23FF}' | '\u{2500}'..='\u{25FF}' | '\u{2B00}'..='\u{2BFF}'
+            | '\u{1F000}'..='\u{1F2FF}' | '\u{1F650}'..='\u{1F67F}' | '\u{1F780}'..='\u{1F8FF}' | '\u{2800}'..='\u{28FF}'
+            | '\u{203C}' | '\u{2049}' | '\u{3030}' | '\u{303D}')
+}
+
+/// Letters and marks that NFKD does not take apart.
+fn plain(c: char) -> Option<&'static str> {
+    Some(match c {
+        '\u{2018}' | '\u{2019}' | '\u{201A}' | '\u{201B}' | '\u{2032}' | '\u{2BC}' | '\u{2BB}' => "'",
+        '\u{201C}'..='\u{201F}' | '\u{2033}' | '«' | '»' | '\u{301D}'..='\u{301F}' => "\"",
+        '\u{300C}'..='\u{300F}' => "\"",
+        '\u{2010}'..='\u{2013}' | '\u{2212}' | '\u{2043}' => "-",
+        '\u{2026}' => ".",
+        '\u{3002}' => ".",
+        'ß' => "ss",
+        'ẞ' => "SS",
+        'æ' | 'ǽ' => "ae",
+        'Æ' | 'Ǽ' => "Ae",
+        'œ' => "oe",
+        'Œ' => "Oe",
+        'ø' | 'ǿ' => "o",
+        'Ø' | 'Ǿ' => "O",
+        'đ' | 'ð' | 'ɖ' => "d",
+        'Đ' | 'Ð' => "D",
+        'þ' => "th",
+        'Þ' => "Th",
+        'ł' => "l",
+        'Ł' => "L",
+        'ħ' => "h",
+        'Ħ' => "H",
+        'ı' => "i",
+        'ŧ' => "t",
+        'Ŧ' => "T",
+        'ŋ' => "ng",
+        'Ŋ' => "Ng",
+        'ə' => "e",
+        'Ə' => "E",
+        'ƒ' => "f",
+        'ĸ' => "k",
+        'µ' | 'μ' => "mu",
+        'α' => "alpha",
+        'β' => "beta",
+        'γ' => "gamma",
+        'δ' | 'Δ' => "delta",
+        'ε' => "epsilon",
+        'θ' => "theta",
+        'λ' => "lambda",
+        'π' => "pi",
+        'σ' | 'Σ' => "sigma",
+        'φ' => "phi",
+        'ω' => "omega",
+        'Ω' => "omega",
+        _ => return None,
+    })
+}
+
+/// Pieces that a plain-letter voice can say: [`read_aloud_with`], [`fit_alphabet`], runs of marks
+/// reduced to one, sentences begun with a capital, cut at `max_chars`, each piece with a mark at its end.
+///
+/// `max_chars` counts characters of the result, the closing mark included; `is_known` is the voice's alphabet.
+///
+/// # Errors
+///
+/// [`TextError::Unsupported`] names the characters that have no counterpart;
+/// [`TextError::Empty`] says that nothing is left to speak.
+///
+/// ```
+/// use orate_text::english::{Rules, speakable};
+///
+/// let known = |c: char| c.is_ascii_alphabetic() || " .,?!'-;:\"".contains(c);
+/// let pieces = speakable("Wait... 5 km?! Yes", &Rules::default(), 168, known)?;
+/// assert_eq!(pieces, ["Wait. Five kilometers? Yes."]);
+/// # Ok::<(), orate_text::TextError>(())
+/// ```
+pub fn speakable(
+    text: &str,
+    rules: &Rules,
+    max_chars: usize,
+    is_known: impl Fn(char) -> bool,
+) -> Result<Vec<String>, TextError> {
+    let read = read_aloud_with(text, rules);
+    // Blank lines part paragraphs, so they are kept for the cutting.
+    let fitted = fit_alphabet(&read, |c| c == '\n' || is_known(c))
+        .map_err(|characters| TextError::Unsupported { characters })?;
+    let options = ChunkOptions { max_chars: max_chars.saturating_sub(1).max(1), split_long: true };
+    let pieces: Vec<String> = chunk_with(&capitalize_sentences(&calm(&fitted)), &options)
+        .into_iter()
+        .map(|piece| piece.split_whitespace().collect::<Vec<_>>().join(" "))
+        .filter(|piece| piece.chars().any(char::is_alphanumeric))
+        .map(|mut piece| {
+            if !piece.ends_with(['.', '?', '!', ',', ';', ':']) {
+                piece.push('.');
+            }
+            piece
+        })
+        .collect();
+    if pieces.is_empty() { Err(TextError::Empty) } else { Ok(pieces) }
+}
+
+/// Reduces runs of marks to the strongest one: `?!` to `?`, `...` to `.`, `--` to a comma. Voices
+/// trained on plain sentences stumble over runs.
+fn calm(text: &str) -> String {
+    const BY_STRENGTH: &str = "?!.:;,";
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let run = &rest[..rest.find(|d: char| !BY_STRENGTH.contains(d)).unwrap_or(rest.len())];
+        if !run.is_empty() {
+            out.extend(BY_STRENGTH.chars().find(|&mark| run.contains(mark)));
+            rest = &rest[run.len()..];
+            continue;
+        }
+        let dashes = rest.len() - rest.trim_start_matches('-').len();
+        if dashes > 1 {
+            out.truncate(out.trim_end_matches(' ').len());
+            out.push_str(", ");
+            rest = &rest[dashes..];
+            continue;
+        }
+        out.push(c);
+        rest = &rest[c.len_utf8()..];
+    }
+    out
+}
+
+/// Numbers at the beginning of a sentence became small words; this gives them their capital. Words
+/// with a capital inside ("iPhone") stay.
+fn capitalize_sentences(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut begins = true;
+    for word in text.split_inclusive(char::is_whitespace) {
+        let bare = word.trim_start_matches(['"', '\'']);
+        let mut chars = bare.chars();
+        match chars.next() {
+            Some(first) if begins && first.is_ascii_lowercase() && !bare.contains(char::is_uppercase) => {
+                out.push_str(&word[..word.len() - bare.len()]);
+                out.push(first.to_ascii_uppercase());
+                out.push_str(chars.as_str());
+            }
+            _ => out.push_str(word),
+        }
+        let end = word.trim_end().trim_end_matches(['"', '\'']);
+        if !end.is_empty() {
+            begins = end.ends_with(['.', '!', '?']);
+        }
+    }
+    out
+}

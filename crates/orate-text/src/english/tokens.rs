@@ -1,0 +1,128 @@
+//! Cutting a text into runs of letters, digits and spaces, and single marks.
+
+use unicode_normalization::UnicodeNormalization;
+use unicode_normalization::char::is_combining_mark;
+
+/// What a token is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Letters of any script, with apostrophes between them: `don't`.
+    Word,
+    /// ASCII digits.
+    Digits,
+    /// Whitespace.
+    Space,
+    /// One other character.
+    Mark,
+}
+
+/// A piece of the text.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Token<'a> {
+    pub kind: Kind,
+    pub text: &'a str,
+    /// Byte offset in the text.
+    pub start: usize,
+}
+
+impl Token<'_> {
+    pub fn end(&self) -> usize {
+        self.start + self.text.len()
+    }
+}
+
+fn kind(c: char) -> Kind {
+    if c.is_ascii_digit() {
+        Kind::Digits
+    } else if c.is_whitespace() {
+        Kind::Space
+    } else if c.is_alphabetic() || (!c.is_ascii() && is_combining_mark(c)) {
+        Kind::Word
+    } else {
+        Kind::Mark
+    }
+}
+
+/// Cuts `text`; the tokens put together are the text again.
+pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
+    let mut out = Vec::with_capacity(text.len() / 3);
+    let mut chars = text.char_indices().peekable();
+    while let Some((start, first)) = chars.next() {
+        let kind_here = kind(first);
+        let mut end = start + first.len_utf8();
+        if kind_here != Kind::Mark {
+            while let Some(&(at, c)) = chars.peek() {
+                let apostrophe = kind_here == Kind::Word
+                    && matches!(c, '\'' | '\u{2019}')
+                    && text[at + c.len_utf8()..].starts_with(char::is_alphabetic);
+                if kind(c) != kind_here && !apostrophe {
+                    break;
+                }
+                end = at + c.len_utf8();
+                chars.next();
+            }
+        }
+        out.push(Token { kind: kind_here, text: &text[start..end], start });
+    }
+    out
+}
+
+/// Full-width, circled, subscript and mathematical digits as plain ones, or `None` if there are
+/// none. Superscripts and fractions have readings of their own and stay.
+pub(super) fn plain_digits(text: &str) -> Option<String> {
+    let has_digits = |c: char| {
+        !c.is_ascii()
+            && !is_superscript(c)
+            && vulgar_fraction(c).is_none()
+            && std::iter::once(c).nfkd().all(|part| part.is_ascii())
+            && std::iter::once(c).nfkd().any(|part| part.is_ascii_digit())
+    };
+    if text.is_ascii() || !text.chars().any(has_digits) {
+        return None;
+    }
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if has_digits(c) { out.extend(std::iter::once(c).nfkd()) } else { out.push(c) }
+    }
+    Some(out)
+}
+
+fn is_superscript(c: char) -> bool {
+    superscript(c).is_some()
+}
+
+/// The digit a superscript stands for.
+pub(super) fn superscript(c: char) -> Option<u32> {
+    match c {
+        '\u{B9}' => Some(1),
+        '\u{B2}' => Some(2),
+        '\u{B3}' => Some(3),
+        '\u{2070}' | '\u{2074}'..='\u{2079}' => Some(u32::from(c) - 0x2070),
+        _ => None,
+    }
+}
+
+/// Numerator and denominator of `½` and its like.
+pub(super) fn vulgar_fraction(c: char) -> Option<(u64, u64)> {
+    Some(match c {
+        '¼' => (1, 4),
+        '½' => (1, 2),
+        '¾' => (3, 4),
+        '⅐' => (1, 7),
+        '⅑' => (1, 9),
+        '⅒' => (1, 10),
+        '⅓' => (1, 3),
+        '⅔' => (2, 3),
+        '⅕' => (1, 5),
+        '⅖' => (2, 5),
+        '⅗' => (3, 5),
+        '⅘' => (4, 5),
+        '⅙' => (1, 6),
+        '⅚' => (5, 6),
+        '⅛' => (1, 8),
+        '⅜' => (3, 8),
+        '⅝' => (5, 8),
+        '⅞' => (7, 8),
+        _ => return None,
+    })
+}
