@@ -1285,6 +1285,10 @@ mod tests {
                 let at = next(files[stage].len());
                 files[stage][at] = next(256) as u8;
             }
+            if next(4) == 0 {
+                let len = next(files[stage].len());
+                files[stage].truncate(len);
+            }
             if let Ok(weights) = import(&files) {
                 for name in weights.names() {
                     let _ = weights.get(name).map(|tensor| tensor.to_f32());
