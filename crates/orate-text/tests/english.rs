@@ -120,6 +120,7 @@ fn years_and_decades() {
         ("the 1990's", "the nineteen nineties"),
         ("the '90s", "the nineties"),
         ("the 80s", "the eighties"),
+        ("100s of 1000s", "hundreds of thousands"),
         ("in '85, she", "in eighty-five, she"),
         ("the 2000s", "the two thousands"),
         ("the 1900s", "the nineteen hundreds"),
@@ -374,6 +375,9 @@ fn abbreviations() {
         ("Chapter IV", "Chapter Four"),
         ("Queen Elizabeth II", "Queen Elizabeth the Second"),
         ("Rocky III", "Rocky Three"),
+        ("Vol. II", "Volume two"),
+        ("WWII", "World War Two"),
+        ("3's company", "three's company"),
         ("Malcolm X", "Malcolm X"),
     ]);
 }
@@ -426,6 +430,7 @@ fn signs() {
         ("@home", "at home"),
         ("#HelloWorld", "hashtag Hello World"),
         ("A -> B", "A to B"),
+        ("<b>bold</b><br/>", "bold"),
         ("snake_case", "snake case"),
         ("Brand™", "Brand"),
         ("$", "dollar"),

@@ -106,7 +106,7 @@ fn expansion(word: &str) -> Option<(&'static str, Where, Dot)> {
     })
 }
 
-const KINGS: [&str; 36] = [
+const KINGS: &[&str] = &[
     "Alexander",
     "Alfonso",
     "Benedict",
@@ -144,13 +144,13 @@ const KINGS: [&str; 36] = [
     "Wilhelm",
     "William",
 ];
-const RULERS: [&str; 8] = ["King", "Queen", "Pope", "Emperor", "Empress", "Tsar", "Czar", "Kaiser"];
-const NUMBERED: [&str; 23] = [
+const RULERS: &[&str] = &["King", "Queen", "Pope", "Emperor", "Empress", "Tsar", "Czar", "Kaiser"];
+const NUMBERED: &[&str] = &[
     "war", "chapter", "part", "volume", "vol", "book", "act", "scene", "section", "phase", "stage", "type",
     "class", "title", "bowl", "article", "appendix", "level", "grade", "schedule", "episode", "season",
     "tier",
 ];
-const STREETS: [&str; 18] = [
+const STREETS: &[&str] = &[
     "Main", "Wall", "High", "King", "Queen", "Elm", "Oak", "Maple", "Park", "Market", "Broad", "State",
     "Fleet", "Oxford", "Baker", "Downing", "Regent", "Bourbon",
 ];
@@ -251,6 +251,15 @@ impl Reader<'_> {
             return clear.then(|| (day.to_owned(), end));
         }
         let (words, place, rule) = expansion(word)?;
+        // "Vol. II", but not "No. I am".
+        let numeral = self.skip_gap(end);
+        if place == Where::BeforeDigits
+            && self.text(numeral) != "I"
+            && let Some(value) = roman_value(self.text(numeral))
+        {
+            let words = if self.is_capitalized(i) { capitalize(words) } else { words.to_owned() };
+            return Some((format!("{words} {}", cardinal(value)), numeral + 1));
+        }
         let fits = match place {
             Where::Anywhere => true,
             Where::BeforeName => name_at(end),

@@ -233,7 +233,7 @@ fn plain(c: char) -> Option<&'static str> {
 ///
 /// let known = |c: char| c.is_ascii_alphabetic() || " .,?!'-;:\"".contains(c);
 /// let pieces = speakable("Wait... 5 km?! Yes", &Rules::default(), 168, known)?;
-/// assert_eq!(pieces, ["Wait. Five kilometers? Yes."]);
+/// assert_eq!(pieces, ["Wait, five kilometers? Yes."]);
 /// # Ok::<(), orate_text::TextError>(())
 /// ```
 pub fn speakable(
@@ -261,7 +261,8 @@ pub fn speakable(
     if pieces.is_empty() { Err(TextError::Empty) } else { Ok(pieces) }
 }
 
-/// Reduces runs of marks to the strongest one: `?!` to `?`, `...` to `.`, `--` to a comma. Voices
+/// Reduces runs of marks to the strongest one: `?!` to `?`, `...` to `.` or a
+/// comma, `--` to a comma. Voices
 /// trained on plain sentences stumble over runs.
 fn calm(text: &str) -> String {
     const BY_STRENGTH: &str = "?!.:;,";
@@ -270,8 +271,16 @@ fn calm(text: &str) -> String {
     while let Some(c) = rest.chars().next() {
         let run = &rest[..rest.find(|d: char| !BY_STRENGTH.contains(d)).unwrap_or(rest.len())];
         if !run.is_empty() {
-            out.extend(BY_STRENGTH.chars().find(|&mark| run.contains(mark)));
             rest = &rest[run.len()..];
+            // "Well... maybe" goes on; "Well... Maybe" begins anew.
+            let goes_on = run.len() > 1
+                && run.bytes().all(|b| b == b'.')
+                && rest.trim_start().starts_with(char::is_lowercase);
+            if goes_on {
+                out.push(',');
+            } else {
+                out.extend(BY_STRENGTH.chars().find(|&mark| run.contains(mark)));
+            }
             continue;
         }
         let dashes = rest.len() - rest.trim_start_matches('-').len();

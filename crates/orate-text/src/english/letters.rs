@@ -32,25 +32,22 @@ const NAMES: [&str; 26] = [
 ];
 
 /// Acronyms that are spelled although they hold a vowel and could be said as a word.
-const SPELLED: [&str; 114] = [
+const SPELLED: &[&str] = &[
     "ABC", "ABS", "AC", "ACLU", "ADHD", "AI", "AKA", "AM", "AOL", "API", "ASAP", "ATM", "ATV", "AWS", "BA",
-    "BIO", "BMI", "CAA", "CEO", "CFO", "CIA", "CIO", "COO", "CPA", "CPU", "CTO", "DIY", "DNA", "DOJ", "ECG",
-    "EEG", "EKG", "EMT", "EPA", "EPS", "ESL", "ESPN", "ETA", "ETF", "EU", "EV", "FAA", "FAQ", "FBI", "FDA",
-    "FYI", "GDPR", "GI", "GPA", "GPU", "HIV", "HOA", "IBM", "ICU", "ID", "IDE", "IMDB", "IMF", "IO", "IOU",
-    "IP", "IPO", "IQ", "IRC", "IRS", "ISO", "ISP", "ISS", "IT", "ITV", "IV", "IVF", "LA", "LAPD", "LED",
-    "MBA", "MIT", "MRI", "NBA", "NCAA", "NSA", "NYU", "OBE", "OCD", "OECD", "OMG", "OS", "PIN", "POW", "PTA",
-    "QA", "RNA", "RSVP", "SEO", "SOS", "SUV", "TBA", "UAE", "UAV", "UCLA", "UFC", "UFO", "UHF", "UI", "UK",
-    "UN", "UPS", "URI", "URL", "US", "USA", "USB", "USC", "USSR",
+    "BMI", "CEO", "CFO", "CIA", "CIO", "COO", "CPA", "CPU", "CTO", "DIY", "DNA", "DOJ", "ECG", "EEG", "EKG",
+    "EMT", "EPA", "EPS", "ESL", "ESPN", "ETA", "ETF", "EU", "EV", "FAA", "FAQ", "FBI", "FDA", "FYI", "GDPR",
+    "GI", "GPA", "GPU", "HIV", "HOA", "IBM", "ICU", "ID", "IDE", "IMDB", "IMF", "IOU", "IP", "IPO", "IQ",
+    "IRC", "IRS", "ISO", "ISP", "ISS", "IT", "ITV", "IV", "IVF", "LA", "LAPD", "LED", "MBA", "MIT", "MRI",
+    "NBA", "NCAA", "NSA", "NYU", "OBE", "OCD", "OECD", "OMG", "OS", "PIN", "POW", "PTA", "QA", "RNA", "RSVP",
+    "SEO", "SOS", "SUV", "TBA", "UAE", "UAV", "UCLA", "UFC", "UFO", "UHF", "UI", "UK", "UN", "UPS", "URI",
+    "URL", "US", "USA", "USB", "USC", "USSR", "UV", "UX", "VAT", "VIP", "WWE", "YMCA", "YTD",
 ];
-/// More of them; two lists only because arrays state their length.
-const SPELLED_TOO: [&str; 8] = ["UV", "UX", "VAT", "VIP", "WWE", "XIO", "YMCA", "YTD"];
 
 /// All-caps words that are also common words, spelled only when the text around is not shouted.
-const ALSO_WORDS: [&str; 13] =
-    ["AM", "IT", "US", "PIN", "ID", "LED", "LA", "UPS", "POW", "BIO", "VAT", "OS", "MIT"];
+const ALSO_WORDS: &[&str] = &["AM", "IT", "US", "PIN", "ID", "LED", "LA", "UPS", "POW", "VAT", "OS", "MIT"];
 
 /// Said as a word, or as a noise, although there is no vowel.
-const SAID: [&str; 18] = [
+const SAID: &[&str] = &[
     "HM", "HMM", "HMMM", "MM", "MMM", "SH", "SHH", "SHHH", "PSST", "PFFT", "PST", "BRR", "BRRR", "GRR",
     "GRRR", "TSK", "ZZZ", "NTH",
 ];
@@ -71,8 +68,7 @@ pub(super) fn is_spelled(word: &str) -> Option<Spelled> {
     let first = word.as_bytes()[0];
     let same = word.bytes().all(|b| b == first);
     let no_vowel = !same && !word.bytes().any(|b| b"AEIOUY".contains(&b));
-    (no_vowel || SPELLED.binary_search(&word).is_ok() || SPELLED_TOO.contains(&word))
-        .then_some(Spelled::Always)
+    (no_vowel || SPELLED.binary_search(&word).is_ok()).then_some(Spelled::Always)
 }
 
 /// When an acronym is spelled.

@@ -157,12 +157,12 @@ impl<'a> Reader<'a> {
 
     /// Whether the word after token `i` is counted by the number before it.
     pub(super) fn counts_something(&self, i: usize) -> bool {
-        const NOT_PLURAL: [&str; 16] = [
+        const NOT_PLURAL: &[&str] = &[
             "always", "as", "across", "was", "is", "has", "his", "its", "this", "thus", "us", "does", "yes",
             "perhaps", "unless", "plus",
         ];
-        const PLURAL: [&str; 9] =
-            ["people", "men", "women", "children", "feet", "units", "sheep", "fish", "percent"];
+        const PLURAL: &[&str] =
+            &["people", "men", "women", "children", "feet", "units", "sheep", "fish", "percent"];
         let word = self.text(i + 1);
         self.is_gap(i)
             && self.is(i + 1, Kind::Word)
@@ -311,6 +311,12 @@ impl<'a> Reader<'a> {
             _ => return None,
         };
         let value = parse(text)?;
+        let many = (self.text(end) == " " && self.text(end + 1) == "of") || self.text_before(i) == "of";
+        match value {
+            100 if many => return Some(("hundreds".to_owned(), end)),
+            1000 if many => return Some(("thousands".to_owned(), end)),
+            _ => {}
+        }
         let words = match (text.len(), value) {
             (4, 1000..=2999) => year(value),
             (2, 20..=90) => cardinal(value),

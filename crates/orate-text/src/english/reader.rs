@@ -137,7 +137,7 @@ impl<'a> Reader<'a> {
     /// Whether a phrase before token `end` modifies what follows, as in "a 5 km run", where the
     /// unit is singular.
     pub fn is_adjective(&self, start: usize, end: usize) -> bool {
-        const FUNCTION_WORDS: [&str; 24] = [
+        const FUNCTION_WORDS: &[&str] = &[
             "a", "about", "after", "and", "as", "at", "away", "before", "but", "by", "each", "for", "from",
             "in", "is", "long", "of", "on", "or", "per", "than", "to", "was", "with",
         ];
@@ -282,8 +282,11 @@ impl<'a> Reader<'a> {
         if word.len() < 2 || !word.is_ascii() && !word.contains('\u{2019}') {
             return None;
         }
-        if word == "PhD" {
-            return Some((self.spell(word), i + 1));
+        match word {
+            "PhD" => return Some((self.spell(word), i + 1)),
+            "WWI" => return Some(("World War One".to_owned(), i + 1)),
+            "WWII" => return Some(("World War Two".to_owned(), i + 1)),
+            _ => {}
         }
         let (base, ending) = match word.strip_suffix("'s").or_else(|| word.strip_suffix("\u{2019}s")) {
             Some(base) => (base, true),
@@ -335,6 +338,17 @@ impl<'a> Reader<'a> {
         if let Some(found) = self.money(i, "") {
             return self.say_number(found);
         }
+        if matches!(c, '+' | '(')
+            && self.is_open(i)
+            && let Some(found) = self.phone(i)
+        {
+            return self.say_number(found);
+        }
+        if c == '<'
+            && let Some(end) = self.markup_end(i)
+        {
+            return self.drop_until(end);
+        }
         if let Some((n, d)) = vulgar_fraction(c) {
             let found = self.vulgar(i, n, d);
             return self.say_number(found);
@@ -350,13 +364,7 @@ impl<'a> Reader<'a> {
                 self.keep();
             }
             '\'' | '\u{2019}' if !attached && self.decade(i + 1).is_some() => self.drop_until(i + 1),
-            '\'' | '\u{2019}' if self.follows_number(i) && self.text(i + 1) == "s" => self.drop_until(i + 1),
             '\'' | '\u{2019}' if !attached && self.is_short_year(i + 1) => self.drop_until(i + 1),
-            '+' | '(' if self.is_open(i) && self.phone(i).is_some() => {
-                if let Some(found) = self.phone(i) {
-                    self.say_number(found);
-                }
-            }
             '&' => self.say("and", i + 1),
             '%' => self.say("percent", i + 1),
             '‰' => self.say("per mille", i + 1),
@@ -418,7 +426,6 @@ impl<'a> Reader<'a> {
             '∞' => self.say("infinity", i + 1),
             '√' => self.say("the square root of", i + 1),
             '→' | '⇒' => self.say("to", i + 1),
-            // 12" outside quotes is a length.
             '\u{2033}' if self.follows_number(i) => self.say("inches", i + 1),
             '\u{2032}' if self.follows_number(i) => self.say("feet", i + 1),
             _ => self.keep(),
@@ -587,6 +594,13 @@ impl<'a> Reader<'a> {
             )
     }
 
+    /// The token after a plain tag such as `<b>`, `</b>` or `<br/>`.
+    fn markup_end(&self, i: usize) -> Option<usize> {
+        let name = i + 1 + usize::from(self.text(i + 1) == "/");
+        let close = name + 1 + usize::from(self.text(name + 1) == "/");
+        (self.is(name, Kind::Word) && self.text(close) == ">").then_some(close + 1)
+    }
+
     /// Whether a straight double quote at token `i` closes nothing, so that it may mean inches.
     pub fn is_inch_mark(&self, i: usize) -> bool {
         self.text(i) == "\u{2033}" || (self.text(i) == "\"" && !self.quoted)
@@ -616,13 +630,13 @@ fn is_opening(mark: &str) -> bool {
 
 /// Words that follow a time without beginning a sentence.
 fn is_time_word(word: &str) -> bool {
-    const ZONES: [&str; 14] =
-        ["EST", "EDT", "CST", "CDT", "MST", "MDT", "PST", "PDT", "GMT", "UTC", "BST", "CET", "CEST", "ET"];
+    const ZONES: &[&str] =
+        &["EST", "EDT", "CST", "CDT", "MST", "MDT", "PST", "PDT", "GMT", "UTC", "BST", "CET", "CEST", "ET"];
     ZONES.contains(&word) || super::calendar::month(word).is_some() || super::calendar::is_weekday(word)
 }
 
 /// Capitalised words that almost always begin a sentence.
-const SENTENCE_STARTERS: [&str; 60] = [
+const SENTENCE_STARTERS: &[&str] = &[
     "A", "After", "All", "Although", "An", "And", "As", "At", "Because", "Before", "But", "By", "Can", "Did",
     "Do", "Even", "For", "From", "He", "Her", "Here", "His", "How", "However", "I", "I'm", "If", "In", "Is",
     "It", "It's", "Its", "Let", "Many", "My", "No", "Not", "Now", "On", "One", "Or", "Our", "She", "So",

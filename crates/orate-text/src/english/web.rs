@@ -7,10 +7,10 @@ use super::tokens::{Kind, tokens};
 
 /// Endings that make a bare `name.ending` an address. Those that are English words are left out,
 /// as a space is often forgotten after a full stop.
-const TOP_LEVEL: [&str; 35] = [
+const TOP_LEVEL: &[&str] = &[
     "ai", "app", "au", "biz", "blog", "br", "ca", "ch", "cn", "co", "com", "de", "dev", "edu", "eu", "fr",
     "gov", "info", "int", "io", "jp", "kr", "mil", "net", "nl", "nz", "org", "ru", "se", "tech", "tv", "uk",
-    "us", "xyz", "eu",
+    "us", "xyz",
 ];
 
 impl Reader<'_> {
