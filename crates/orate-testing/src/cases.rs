@@ -102,7 +102,7 @@ fn integer_range(graph: &Graph, buffer: usize) -> (i32, i32) {
                     narrow(1, graph.shape(node.inputs[1]).dims()[1], false)
                 }
                 Op::MaskRows => narrow(1, graph.shape(node.inputs[0]).dims()[1], false),
-                Op::RotaryTable { .. } => narrow(1, graph.shape(node.output).dims()[1], false),
+                Op::RotaryTable { .. } => narrow(1, graph.shape(node.output).dims()[2], false),
                 _ => {}
             }
         }
@@ -641,7 +641,7 @@ fn attention(cases: &mut Vec<Case>) -> Result<()> {
 fn rotary(cases: &mut Vec<Case>) -> Result<()> {
     for (b, t, half) in [(1, 1, 1), (1, 72, 32), (2, 9, 5), (3, 33, 8), (1, 1000, 16)] {
         for lens in [false, true] {
-            let name = format!("RotaryTable [{b}, {t}, {}]{}", 2 * half, if lens { " lens" } else { "" });
+            let name = format!("RotaryTable [{b}, 2, {t}, {half}]{}", if lens { " lens" } else { "" });
             let mut g = Graph::new(&*name);
             let lens = if lens { Some(g.input("lens", DType::I32, [b])?) } else { None };
             let theta = Weight::named("theta", [1, 1, half]).reshape([half]).scale(10.0);
@@ -661,10 +661,10 @@ fn rotary(cases: &mut Vec<Case>) -> Result<()> {
     ] {
         unary(
             cases,
-            format!("Rotary [{b}, {t}, {heads}·{d}] by [{tb}, {t}, {d}]"),
+            format!("Rotary [{b}, {t}, {heads}·{d}] by [{tb}, 2, {t}, {}]", d / 2),
             [b, t, heads * d],
             |g, x| {
-                let table = g.input("table", DType::F32, [tb, t, d])?;
+                let table = g.input("table", DType::F32, [tb, 2, t, d / 2])?;
                 g.rotary(x, table, heads)
             },
         )?;

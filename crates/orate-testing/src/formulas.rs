@@ -184,36 +184,40 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
 }
 
-/// `[B, T, D]`: cosines, then sines, of `(t / length) · theta`. A length of 0 counts as 1: its rows are never
-/// read, and must only be numbers.
+/// `[B, 2, T, D / 2]`: cosines, then sines, of `(t / length) · theta`. A length of 0 counts as 1: its rows are
+/// never read, and must only be numbers.
 pub(crate) fn rotary_table(theta: &[f32], batch: usize, time: usize, lens: Option<&[i32]>) -> Vec<f64> {
     let mut y = vec![];
     for b in 0..batch {
         let len = lens.map_or(time as f64, |l| f64::from(l[b].max(1)));
-        for t in 0..time {
-            let angle = |th: &f32| t as f64 / len * f64::from(*th);
-            y.extend(theta.iter().map(|th| angle(th).cos()));
-            y.extend(theta.iter().map(|th| angle(th).sin()));
+        for function in [f64::cos, f64::sin] {
+            for t in 0..time {
+                y.extend(theta.iter().map(|th| function(t as f64 / len * f64::from(*th))));
+            }
         }
     }
     y
 }
 
-/// x `[B, T, H·D]`, table `[B or 1, T, D]`: `(a·cos − b·sin, a·sin + b·cos)` for the halves a, b of each head.
-pub(crate) fn rotary(x: &[f32], table: &[f32], heads: usize, rows: usize) -> Vec<f64> {
-    let width = x.len() / rows;
-    let d = width / heads;
-    let table_rows = table.len() / d;
+/// x `[B, T, H·D]`, table `[B or 1, 2, T, D / 2]`: `(a·cos − b·sin, a·sin + b·cos)` for the halves a, b of each
+/// head. `sizes` are B, T, H and D.
+pub(crate) fn rotary(x: &[f32], table: &[f32], [batch, time, heads, d]: [usize; 4]) -> Vec<f64> {
+    let half = d / 2;
+    let tables = table.len() / (2 * time * half);
     let mut y = vec![0.0; x.len()];
-    for r in 0..rows {
-        let angles = &table[r % table_rows * d..][..d];
-        for h in 0..heads {
-            for j in 0..d / 2 {
-                let (ia, ib) = (r * width + h * d + j, r * width + h * d + d / 2 + j);
-                let (a, b) = (f64::from(x[ia]), f64::from(x[ib]));
-                let (cos, sin) = (f64::from(angles[j]), f64::from(angles[d / 2 + j]));
-                y[ia] = a * cos - b * sin;
-                y[ib] = a * sin + b * cos;
+    for b in 0..batch {
+        let table = &table[b % tables * 2 * time * half..][..2 * time * half];
+        let (cosines, sines) = table.split_at(time * half);
+        for t in 0..time {
+            for h in 0..heads {
+                for j in 0..half {
+                    let ia = ((b * time + t) * heads + h) * d + j;
+                    let ib = ia + half;
+                    let (a, b) = (f64::from(x[ia]), f64::from(x[ib]));
+                    let (cos, sin) = (f64::from(cosines[t * half + j]), f64::from(sines[t * half + j]));
+                    y[ia] = a * cos - b * sin;
+                    y[ib] = a * sin + b * cos;
+                }
             }
         }
     }

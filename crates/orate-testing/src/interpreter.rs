@@ -376,9 +376,12 @@ impl Run<'_> {
                     Some(v) => Some(self.integers(*v)?),
                     None => None,
                 };
-                f::rotary_table(&self.weight(theta)?, out.dims()[0], out.dims()[1], lens)
+                f::rotary_table(&self.weight(theta)?, out.dims()[0], out.dims()[2], lens)
             }
-            Op::Rotary { heads } => f::rotary(x(0)?, x(1)?, *heads, shape(0).rows()),
+            Op::Rotary { heads } => {
+                let (b, t, c) = (dims(0)[0], dims(0)[1], dims(0)[2]);
+                f::rotary(x(0)?, x(1)?, [b, t, *heads, c / heads])
+            }
             Op::MaskRows => {
                 let (t, c) = (dims(0)[1], dims(0)[2]);
                 let (x, lens) = (x(0)?, self.integers(node.inputs[1])?);

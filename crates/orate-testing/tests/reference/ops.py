@@ -1,0 +1,214 @@
+"""Writes ops.txt: small inputs and results of every op, computed without any of Orate's code.
+
+    python3 ops.py > ops.txt
+
+Plain Python floats (double precision), nested lists, and the formulas as papers and PyTorch's pages have them.
+Inputs are multiples of 1/64, so that they are the same numbers in f32. Lines are `case/kind/name shape = values`
+where kind is in (input), w (weight) or out (result).
+"""
+
+import math
+import random
+
+rng = random.Random(20261121)
+
+
+def tensor(*shape, scale=64):
+    if not shape:
+        return rng.randint(-scale, scale) / 64
+    return [tensor(*shape[1:], scale=scale) for _ in range(shape[0])]
+
+
+def flat(x):
+    return [z for y in x for z in flat(y)] if isinstance(x, list) else [x]
+
+
+def shape(x):
+    return [len(x)] + shape(x[0]) if isinstance(x, list) else []
+
+
+def write(case, kind, **tensors):
+    for name, x in tensors.items():
+        dims = " ".join(map(str, shape(x)))
+        print(f"{case}/{kind}/{name} {dims} = {' '.join(repr(v) for v in flat(x))}")
+
+
+def gelu(x):
+    return 0.5 * x * math.erfc(-x / math.sqrt(2))
+
+
+ACTIVATIONS = {
+    "relu": lambda x, s: x if x > 0 else 0.0,
+    "prelu": lambda x, s: x if x > 0 else s * x,
+    "gelu": lambda x, s: gelu(x),
+    "mish": lambda x, s: x * math.tanh(math.log(1 + math.exp(x))),
+    "tanh": lambda x, s: math.tanh(x),
+    "exp": lambda x, s: math.exp(x),
+}
+
+
+def linear(x, w, b=None):
+    return [[sum(r[k] * w[k][n] for k in range(len(w))) + (b[n] if b else 0) for n in range(len(w[0]))] for r in x]
+
+
+def norm(row, w, b, eps):
+    mu = sum(row) / len(row)
+    var = sum((v - mu) ** 2 for v in row) / len(row)
+    return [(v - mu) / math.sqrt(var + eps) * a + c for v, a, c in zip(row, w, b)]
+
+
+def pad(rows, left, right):
+    """torch.nn.functional.pad(mode='replicate') along time."""
+    return [rows[0]] * left + rows + [rows[-1]] * right
+
+
+# Products, with every part of the epilogue.
+x, w, bias, residual = tensor(2, 3, 5), tensor(5, 4), tensor(4), tensor(2, 3, 4)
+write("matmul", "in", x=x)
+write("matmul", "w", w=w)
+write("matmul", "out", y=[linear(b, w) for b in x])
+for name, f in ACTIVATIONS.items():
+    slope = 0.171875
+    case = f"matmul_{name}"
+    write(case, "in", x=x, residual=residual)
+    write(case, "w", w=w, bias=bias, slope=[slope])
+    y = [[[f(v, slope) for v in row] for row in linear(b, w, bias)] for b in x]
+    write(case, "out", y=[[[v + r for v, r in zip(*p)] for p in zip(*q)] for q in zip(y, residual)])
+
+# Convolution: the PyTorch weight is [N, C, taps]; Orate's rows are tap-major.
+for case, taps, dilation, left, right, time in [
+    ("conv1d_causal", 3, 2, 4, 0, 6),
+    ("conv1d_symmetric", 3, 1, 1, 1, 2),
+]:
+    x, torch = tensor(2, time, 3), tensor(4, 3, taps)
+    write(case, "in", x=x)
+    write(case, "w", w=[[torch[n][c][k] for n in range(4)] for k in range(taps) for c in range(3)])
+    padded = [pad(b, left, right) for b in x]
+    y = [
+        [
+            [sum(p[t + k * dilation][c] * torch[n][c][k] for c in range(3) for k in range(taps)) for n in range(4)]
+            for t in range(time)
+        ]
+        for p in padded
+    ]
+    write(case, "out", y=y)
+
+# Depthwise convolution, then with a layer norm.
+x, torch, bias, nw, nb = tensor(2, 4, 3), tensor(3, 5), tensor(3), tensor(3), tensor(3)
+padded = [pad(b, 4, 4) for b in x]
+y = [[[sum(p[t + 2 * k][c] * torch[c][k] for k in range(5)) + bias[c] for c in range(3)] for t in range(4)] for p in padded]
+for case, out in [("depthwise", y), ("depthwise_norm", [[norm(r, nw, nb, 1e-6) for r in b] for b in y])]:
+    write(case, "in", x=x)
+    write(case, "w", w=[[torch[c][k] for c in range(3)] for k in range(5)], bias=bias, norm_weight=nw, norm_bias=nb)
+    write(case, "out", y=out)
+
+x = tensor(2, 2, 6)
+nw, nb = tensor(6), tensor(6)
+write("layer_norm", "in", x=x)
+write("layer_norm", "w", norm_weight=nw, norm_bias=nb)
+write("layer_norm", "out", y=[[norm(r, nw, nb, 1e-5) for r in b] for b in x])
+
+x, a, b = tensor(2, 2, 3), tensor(3), tensor(3)
+write("affine", "in", x=x)
+write("affine", "w", a=a, b=b)
+write("affine", "out", y=[[[v * s + t for v, s, t in zip(r, a, b)] for r in m] for m in x])
+
+# Scaled dot products. Keys with seen(b, i, j) false are left out of the softmax.
+def attend(q, k, v, heads, scale, seen, rel_k=None, rel_v=None, window=0):
+    out = []
+    for b in range(len(q)):
+        kb = k[b % len(k)]
+        vb = v[b % len(v)]
+        d = len(q[0][0]) // heads
+        rows = []
+        for i, row in enumerate(q[b]):
+            y = []
+            for h in range(heads):
+                part = slice(h * d, (h + 1) * d)
+                keys = [j for j in range(len(kb)) if seen(b, i, j)]
+                score = {}
+                for j in keys:
+                    key = list(kb[j][part])
+                    if rel_k and abs(j - i) <= window:
+                        key = [s + t for s, t in zip(key, rel_k[j - i + window])]
+                    score[j] = scale * sum(s * t for s, t in zip(row[part], key))
+                total = sum(math.exp(s) for s in score.values())
+                for e in range(d):
+                    o = 0.0
+                    for j in keys:
+                        p = math.exp(score[j]) / total
+                        o += p * vb[j][h * d + e]
+                        if rel_v and abs(j - i) <= window:
+                            o += p * rel_v[j - i + window][e]
+                    y.append(o)
+            rows.append(y)
+        out.append(rows)
+    return out
+
+
+q, k, v = tensor(2, 3, 4), tensor(2, 5, 4), tensor(2, 5, 4)
+lens = [3, 0]
+write("attention", "in", q=q, k=k, v=v)
+write("attention", "out", y=attend(q, k, v, 2, 0.5, lambda b, i, j: True))
+write("attention_lens", "in", q=q, k=k, v=v, lens=lens)
+write("attention_lens", "out", y=attend(q, k, v, 2, 0.5, lambda b, i, j: j < lens[b]))
+# Three queries at the end of five keys: query 0 stands at key 2.
+write("attention_causal", "in", q=q, k=k, v=v)
+write("attention_causal", "out", y=attend(q, k, v, 2, 0.5, lambda b, i, j: j <= i + 2))
+write("attention_shared", "in", q=q, k=k[:1], v=v[:1])
+write("attention_shared", "out", y=attend(q, k[:1], v[:1], 1, 0.25, lambda b, i, j: True))
+q, k, v = tensor(1, 4, 4), tensor(1, 4, 4), tensor(1, 4, 4)
+rk, rv = tensor(3, 2), tensor(3, 2)
+write("attention_relative", "in", q=q, k=k, v=v)
+write("attention_relative", "w", rk=rk, rv=rv)
+write("attention_relative", "out", y=attend(q, k, v, 2, 0.5, lambda b, i, j: True, rk, rv, 1))
+
+# Rotary positions, by complex numbers: (a + bi) · e^(i·angle).
+theta = [0.5, 2.75]
+lens = [4, 3]
+angles = [[[t / n * th for th in theta] for t in range(4)] for n in lens]
+table = [[[[f(a) for a in r] for r in b] for f in (math.cos, math.sin)] for b in angles]
+write("rotary_table", "in", lens=lens)
+write("rotary_table", "w", theta=theta)
+write("rotary_table", "out", y=table)
+x = tensor(2, 4, 8)
+y = []
+for b in range(2):
+    y.append([])
+    for t in range(4):
+        row = [0.0] * 8
+        for h in range(2):
+            for j in range(2):
+                z = complex(x[b][t][h * 4 + j], x[b][t][h * 4 + 2 + j])
+                z *= complex(math.cos(angles[b][t][j]), math.sin(angles[b][t][j]))
+                row[h * 4 + j], row[h * 4 + 2 + j] = z.real, z.imag
+        y[-1].append(row)
+write("rotary", "in", x=x, lens=lens)
+write("rotary", "w", theta=theta)
+write("rotary", "out", y=y)
+
+# Times are exact in f32.
+times, dim = [0.0, 0.125, 0.75], 6
+f = [math.exp(-math.log(10000) * j / 2) for j in range(3)]
+write("time_embedding", "in", times=times)
+write("time_embedding", "out", y=[[math.sin(1000 * t * w) for w in f] + [math.cos(1000 * t * w) for w in f] for t in times])
+
+
+# Philox4x32-10 with Python's big integers, and Box-Muller.
+def philox(counter, key):
+    x, k = list(counter), list(key)
+    for _ in range(10):
+        p, q = x[0] * 0xD2511F53, x[2] * 0xCD9E8D57
+        x = [(q // 2**32) ^ x[1] ^ k[0], q % 2**32, (p // 2**32) ^ x[3] ^ k[1], p % 2**32]
+        k = [(k[0] + 0x9E3779B9) % 2**32, (k[1] + 0xBB67AE85) % 2**32]
+    return x
+
+
+assert philox([0] * 4, [0] * 2) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8], "Random123 kat_vectors"
+seed, numbers = 0x0123456789ABCDEF, []
+for block in range(3):
+    w = philox([block, 0, 0, 0], [seed % 2**32, seed // 2**32])
+    for a, b in [(w[0], w[1]), (w[2], w[3])]:
+        r = math.sqrt(-2 * math.log((a // 256 + 1) / 2**24))
+        numbers += [r * math.cos(2 * math.pi * (b // 256) / 2**24), r * math.sin(2 * math.pi * (b // 256) / 2**24)]
+write("random_normal", "out", y=[0.5 * z for z in numbers[:10]])
