@@ -10,8 +10,8 @@
 //! `rel_k`, `rel_v` [2w+1, D], shared by heads; all f32, accumulated in f32. Head h owns channels h·D to (h+1)·D.
 //! A query that sees no key gets zeros. Keys behind the length are never used, whatever their memory holds.
 //!
-//! Two phases, both split over the team. First each head's keys are packed into panels of [`PANEL`] keys,
-//! [D, 32], so that scores are a matrix product without horizontal sums. Then blocks of [`BLOCK`] queries of one
+//! Two phases, both split over the team. First each head's keys are packed into panels of 32 keys,
+//! [D, 32], so that scores are a matrix product without horizontal sums. Then blocks of 24 queries of one
 //! head: scores into scratch, softmax, product with `v`. Both products are one register tile of eight rows by
 //! two vectors (four by two where there are 16 registers). A block's scores stay in the second-level cache up to
 //! about 4000 keys. What a block computes does not depend on who runs it.
@@ -23,6 +23,8 @@ use crate::{Isa, Team};
 
 /// Queries that one call works on.
 const BLOCK: usize = 24;
+/// Up to this many queries the keys are read where they are: packing them would cost more than it saves.
+const FEW: usize = 3;
 /// Keys per packed panel: two of the widest vectors.
 const PANEL: usize = 32;
 
@@ -83,7 +85,7 @@ pub struct Attention<'a> {
     pub mask: Mask,
     /// Position of query 0: the number of cached keys in front of this piece.
     pub first_query: usize,
-    /// Valid keys per batch row, [B]; all Tk where missing.
+    /// Valid keys per batch row, `[B]`; all Tk where missing.
     pub kv_lens: Option<&'a [u32]>,
     /// Relative positions.
     pub relative: Option<Relative<'a>>,
@@ -159,7 +161,8 @@ impl Attention<'_> {
         let panel_len = self.head_dim * padded(keys);
         let (packed, rest) = scratch.split_at_mut(k.batch * self.heads * panel_len);
         let shared = SharedMut::new(packed);
-        team.run(k.batch * self.heads, &|_, chunk| {
+        let pack = queries > FEW;
+        team.run(if pack { k.batch * self.heads } else { 0 }, &|_, chunk| {
             // SAFETY: each chunk has its own head's panels.
             let panels = unsafe { shared.part(chunk * panel_len..(chunk + 1) * panel_len) };
             let (b, h) = (chunk / self.heads, chunk % self.heads);
@@ -186,7 +189,14 @@ impl Attention<'_> {
                 pitch: padded(keys),
                 q: &q.data[(b * queries + first) * q.stride + h * self.head_dim..],
                 q_stride: q.stride,
-                k: &packed[(kb * self.heads + h) * panel_len..][..panel_len],
+                k: if pack {
+                    Keys::Packed(&packed[(kb * self.heads + h) * panel_len..][..panel_len])
+                } else {
+                    Keys::Rows(
+                        k.data.get(kb * keys * k.stride + h * self.head_dim..).unwrap_or(&[]),
+                        k.stride,
+                    )
+                },
                 v: v.data.get(kb * keys * v.stride + h * self.head_dim..).unwrap_or(&[]),
                 v_stride: v.stride,
                 scores,
@@ -216,6 +226,14 @@ fn pack_keys(k: Sequence<'_>, b: usize, channel: usize, dim: usize, panels: &mut
     }
 }
 
+/// One head's keys.
+enum Keys<'a> {
+    /// In panels.
+    Packed(&'a [f32]),
+    /// In rows, this many floats apart.
+    Rows(&'a [f32], usize),
+}
+
 /// One head, up to [`BLOCK`] queries from `first` on.
 struct Block<'a> {
     attention: &'a Attention<'a>,
@@ -227,7 +245,7 @@ struct Block<'a> {
     pitch: usize,
     q: &'a [f32],
     q_stride: usize,
-    k: &'a [f32],
+    k: Keys<'a>,
     v: &'a [f32],
     v_stride: usize,
     scores: &'a mut [f32],
@@ -261,22 +279,34 @@ impl Kernel for Block<'_> {
                 *to = from * scale;
             }
         }
-        let k = &self.k[start / PANEL * PANEL * dim..];
-        let product = Product {
-            a: self.scaled.as_ptr(),
-            a_stride: dim,
-            b: k.as_ptr(),
-            b_stride: PANEL,
-            b_panel: PANEL * dim,
-            depth: dim,
-            rows,
-            columns: (end - start).next_multiple_of(S::LANES),
-            factors: None,
-            out: self.scores.as_mut_ptr(),
-            out_stride: self.pitch,
-        };
-        // SAFETY: `scaled` has `rows` rows of `dim`, the panels hold `columns` keys, scores are `pitch` apart.
-        unsafe { product.run(s) };
+        match self.k {
+            Keys::Packed(k) => {
+                let k = &k[start / PANEL * PANEL * dim..];
+                let product = Product {
+                    a: self.scaled.as_ptr(),
+                    a_stride: dim,
+                    b: k.as_ptr(),
+                    b_stride: PANEL,
+                    b_panel: PANEL * dim,
+                    depth: dim,
+                    rows,
+                    columns: (end - start).next_multiple_of(S::LANES),
+                    factors: None,
+                    out: self.scores.as_mut_ptr(),
+                    out_stride: self.pitch,
+                };
+                // SAFETY: `scaled` has `rows` rows of `dim`, the panels hold `columns` keys, scores are `pitch` apart.
+                unsafe { product.run(s) };
+            }
+            Keys::Rows(k, stride) => {
+                for i in 0..rows {
+                    let q = &self.scaled[i * dim..][..dim];
+                    for (j, score) in self.scores[i * self.pitch..][..end - start].iter_mut().enumerate() {
+                        *score = dot(s, q, &k[(start + j) * stride..][..dim]);
+                    }
+                }
+            }
+        }
 
         for i in 0..rows {
             let (from, to) = visible(i);

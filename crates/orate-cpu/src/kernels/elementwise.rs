@@ -5,12 +5,12 @@
 //! | [`add`], [`add_in_place`] | x + y | any, equal |
 //! | [`weighted_sum`], [`weighted_sum_in_place`] | a·x + b·y | any, equal; guidance and the Euler step |
 //! | [`scale_in_place`] | a·x | any |
-//! | [`add_row_in_place`] | `x[b,t,c]` + `row[b or 0, c]` | [B,T,C], [B,C] or [C] |
-//! | [`mask_in_place`] | 0 where t ≥ `lens[b]` | [B,T,C], [B] |
+//! | [`add_row_in_place`] | `x[b,t,c]` + `row[b or 0, c]` | `[B, T, C]`, `[B, C]` or `[C]` |
+//! | [`mask_in_place`] | 0 where t ≥ `lens[b]` | `[B, T, C]`, `[B]` |
 //! | [`activate`] | f(x) | any |
 //! | [`time_embedding`] | sin and cos of 1000·t·fⱼ | [2·half] |
 //!
-//! f32, row-major, contiguous. Bound by memory: chunks of [`GRAIN`] floats are split over the team, and how they
+//! f32, row-major, contiguous. Bound by memory: chunks of 16384 floats are split over the team, and how they
 //! are split has no influence on any element.
 //!
 //! # Panics
@@ -194,7 +194,7 @@ pub fn activate(isa: Isa, team: &Team, f: Activation, x: &mut [f32]) {
 
 /// `x[b,t,c]` += `row[b,c]`, or `row[c]` for all batch rows where `row` has just C numbers.
 ///
-/// `x` is [B,T,C] with C = `channels`; `batch` is B.
+/// `x` is `[B, T, C]` with C = `channels`; `batch` is B.
 pub fn add_row_in_place(isa: Isa, team: &Team, x: &mut [f32], row: &[f32], batch: usize, channels: usize) {
     let shared = row.len() == channels;
     assert!(shared || row.len() == batch * channels, "a row vector per batch row, or one for all");
@@ -212,7 +212,7 @@ pub fn add_row_in_place(isa: Isa, team: &Team, x: &mut [f32], row: &[f32], batch
     });
 }
 
-/// Clears `x[b,t,:]` where t ≥ `lens[b]`; `x` is [B,T,C], B is the number of `lens`.
+/// Clears `x[b,t,:]` where t ≥ `lens[b]`; `x` is `[B, T, C]`, B is the number of `lens`.
 pub fn mask_in_place(team: &Team, x: &mut [f32], lens: &[u32], channels: usize) {
     if x.is_empty() {
         return;
@@ -277,6 +277,13 @@ pub(crate) mod testing {
             assert_eq!(bits(&got), bits(&f(isa, &three)), "{isa}: threads change the result");
             check(isa, &got);
         }
+    }
+
+    /// For timings: `len` floats of noise whose start is a cache line, as the executor's buffers are.
+    pub(crate) fn aligned(store: &mut Vec<f32>, len: usize) -> &mut [f32] {
+        *store = noise(len + 16, 7);
+        let offset = store.as_ptr().align_offset(64);
+        &mut store[offset..][..len]
     }
 
     /// Best seconds of several calls.
@@ -409,7 +416,8 @@ mod tests {
         for isa in Isa::available() {
             for f in [Activation::Gelu, Activation::Mish, Activation::Tanh, Activation::Exp, Activation::Relu]
             {
-                let mut x = noise(GRAIN, 1);
+                let mut store = Vec::new();
+                let mut x = aligned(&mut store, GRAIN);
                 let t = best_of(200, || {
                     for _ in 0..10 {
                         activate(isa, &team, f, std::hint::black_box(&mut x));

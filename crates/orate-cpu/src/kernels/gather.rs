@@ -1,6 +1,6 @@
 //! Rows of an embedding table.
 //!
-//! `out[i,:]` = `table[ids[i],:]`; `table` [R, C] f32, `ids` [N] i32, `out` [N, C]. As in ONNX `Gather` a negative
+//! `out[i,:]` = `table[ids[i],:]`; `table` [R, C] f32, `ids` `[N]` i32, `out` [N, C]. As in ONNX `Gather` a negative
 //! id counts from the end: −1 is the last row. Ids come from users' text, so one out of range is an error.
 
 /// An id that no row of the table has.

@@ -4,7 +4,7 @@
 //! y = (z − mean(z)) / √(var(z) + eps) · weight + bias        z = x, or x + residual
 //! ```
 //!
-//! `x`, `residual`, `y` [rows, C]; `weight`, `bias` [C]; f32, contiguous; `var` is the biased variance. Mean and
+//! `x`, `residual`, `y` [rows, C]; `weight`, `bias` `[C]`; f32, contiguous; `var` is the biased variance. Mean and
 //! variance are two passes over a row that stays in the first-level cache, accumulated in f32 on four vectors:
 //! with C numbers each lane sums C/64 of them, so the error stays near that of one rounding. Rows are
 //! independent and split over the team. Works in place.
@@ -16,9 +16,9 @@ use crate::{Isa, Team};
 /// The parameters of a normalisation over `weight.len()` channels.
 #[derive(Clone, Copy, Debug)]
 pub struct LayerNorm<'a> {
-    /// Factor per channel, [C].
+    /// Factor per channel, `[C]`.
     pub weight: &'a [f32],
-    /// Summand per channel, [C].
+    /// Summand per channel, `[C]`.
     pub bias: &'a [f32],
     /// Added to the variance. Models differ (1e-6, 1e-5): take it from the checkpoint.
     pub eps: f32,
@@ -249,12 +249,14 @@ mod tests {
         let team = Team::new(1).expect("a thread");
         for isa in Isa::available() {
             for (rows, width) in [(144, 512), (80, 256)] {
-                let (x, r, w) = (noise(rows * width, 1), noise(rows * width, 2), noise(width, 3));
-                let norm = LayerNorm { weight: &w, bias: &w, eps: 1e-6 };
-                let mut out = x.clone();
-                for residual in [None, Some(&r[..])] {
+                let mut stores: [Vec<f32>; 4] = Default::default();
+                let [x, r, w, out] = &mut stores;
+                let (x, r) = (&*aligned(x, rows * width), &*aligned(r, rows * width));
+                let (w, mut out) = (&*aligned(w, width), aligned(out, rows * width));
+                let norm = LayerNorm { weight: w, bias: w, eps: 1e-6 };
+                for residual in [None, Some(r)] {
                     let t =
-                        best_of(200, || norm.run(isa, &team, &x, residual, std::hint::black_box(&mut out)));
+                        best_of(200, || norm.run(isa, &team, x, residual, std::hint::black_box(&mut out)));
                     let ns = t / (rows * width) as f64 * 1e9;
                     println!("{isa} {rows}x{width} residual {}: {ns:.3} ns per element", residual.is_some());
                 }

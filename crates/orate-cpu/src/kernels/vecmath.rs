@@ -79,8 +79,15 @@ const TAIL: [f32; 8] = [
 ];
 
 /// 2ᶠ on |f| ≤ ½, weight 2⁻ᶠ, first coefficient 1 by force: relative error 2e-9.
-const EXP2: [f32; 7] =
-    [1.0, 0.693_147_2, 0.240_226_48, 0.055_503_324, 0.009_618_437, 0.001_339_887_5, 1.535_336_2e-4];
+const EXP2: [f32; 7] = [
+    1.0,
+    std::f32::consts::LN_2,
+    0.240_226_48,
+    0.055_503_324,
+    0.009_618_437,
+    0.001_339_887_5,
+    1.535_336_2e-4,
+];
 
 /// Two-sided tail of the standard normal distribution, erfc(x/√2), for x in 0 to [`TAIL_END`].
 ///
@@ -108,7 +115,7 @@ pub fn gelu<S: Simd>(s: S, x: S::V) -> S::V {
 }
 
 /// (tanh(x) − x) / x³ in powers of x², |x| < 0.625. From Cephes `tanhf.c` (S. Moshier).
-const TANH: [f32; 5] = [-3.333_328_2e-1, 1.333_144_2e-1, -5.373_971_6e-2, 2.063_908_9e-2, -5.704_988_7e-3];
+const TANH: [f32; 5] = [-3.333_328e-1, 1.333_144_2e-1, -5.373_971_6e-2, 2.063_909e-2, -5.704_988_7e-3];
 
 /// tanh(x). A polynomial near zero, where it keeps relative accuracy, (1 − e⁻²ˣ)/(1 + e⁻²ˣ) elsewhere.
 #[inline(always)]
