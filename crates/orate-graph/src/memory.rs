@@ -1,7 +1,8 @@
 //! Where each value lives: in a named buffer, or at an offset of one arena shared by all temporaries.
 
-use crate::graph::{BufferKind, Graph};
+use crate::graph::{BufferKind, Graph, Node, ValueInfo};
 use crate::op::Op;
+use crate::{DType, Value};
 
 /// Every temporary starts at a multiple of this many bytes: a cache line, and the widest vector.
 pub const ALIGNMENT: usize = 64;
@@ -22,7 +23,29 @@ pub(crate) struct MemoryPlan {
     pub places: Vec<Place>,
     pub arena_bytes: usize,
     /// Stores that no node made in place: copied when all steps are done.
-    pub copies: Vec<(usize, crate::Value)>,
+    pub copies: Vec<(usize, Value)>,
+}
+
+/// Copies the content of a state aside where a store needs it although another store replaces it: stores happen
+/// one after the other, so `update("a", b)` and `update("b", a)` would otherwise leave both with the same content.
+pub(crate) fn keep_old_states(g: &mut Graph) {
+    let buffer_of = |g: &Graph, mut v: Value| {
+        while let Some(n) = g.nodes.iter().find(|n| n.output == v && n.op == Op::Reshape) {
+            v = n.inputs[0];
+        }
+        g.info(v).buffer
+    };
+    for i in 0..g.stores.len() {
+        let (to, v) = g.stores[i];
+        let replaced = |from: usize| from != to && g.stores.iter().any(|(b, _)| *b == from);
+        if g.info(v).dtype == DType::F32 && buffer_of(g, v).is_some_and(replaced) {
+            let shape = g.shape(v).clone();
+            g.values.push(ValueInfo { dtype: DType::F32, shape, buffer: None });
+            let output = Value((g.values.len() - 1) as u32);
+            g.nodes.push(Node { op: Op::Concat { axis: 0 }, inputs: vec![v], output });
+            g.stores[i].1 = output;
+        }
+    }
 }
 
 /// Gives values whose lifetimes do not overlap the same memory. Reshapes share their operand's place. A value
@@ -92,7 +115,7 @@ pub(crate) fn plan(g: &Graph) -> MemoryPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Activation, DType, Value};
+    use crate::Activation;
 
     /// A chain with a long-lived value needs three slots, however long it is.
     #[test]
@@ -107,6 +130,27 @@ mod tests {
         let z = g.add(y, keep).expect("builds");
         g.output("z", z).expect("declares");
         assert_eq!(plan(&g).arena_bytes, 3 * 64);
+    }
+
+    /// Stores read what states held before the run, whatever the order in which they happen.
+    #[test]
+    fn no_store_reads_a_state_that_another_replaces() {
+        let mut g = Graph::new("states");
+        let a = g.state("a", DType::F32, [2]).expect("declares");
+        let b = g.state("b", DType::F32, [2]).expect("declares");
+        let c = g.state("c", DType::F32, [1, 2]).expect("declares");
+        let flat = g.reshape(c, [2]).expect("builds");
+        g.update("a", b).expect("fits");
+        g.update("b", a).expect("fits");
+        g.output("old a", a).expect("declares");
+        g.output("old c", flat).expect("declares");
+        keep_old_states(&mut g);
+        // Nothing replaces c, so it needs no copy before it is copied.
+        assert_eq!(g.nodes().iter().filter(|n| n.op == Op::Concat { axis: 0 }).count(), 3);
+        let p = plan(&g);
+        for (_, v) in &p.copies {
+            assert!(!matches!(p.places[v.index()], Place::Buffer(0 | 1)), "{v:?} is read from a or b");
+        }
     }
 
     #[test]

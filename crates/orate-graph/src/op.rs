@@ -114,7 +114,7 @@ pub struct Norm {
 pub enum AttentionMask {
     /// All of them.
     None,
-    /// Those at or before its own position.
+    /// Those at or before its own position; the last query stands at the last key.
     Causal,
 }
 
@@ -201,7 +201,7 @@ pub enum Op {
         /// The factor.
         factor: Factor,
     },
-    /// q `[B, Tq, H·D]`, k and v `[B or 1, Tk, H·D]`, lens `[B]` (optional) → `[B, Tq, H·D]`:
+    /// q `[B, Tq, H·D]`, k and v `[B or 1, Tk, H·D]`, lens (optional), one per row of k → `[B, Tq, H·D]`:
     /// `softmax(scale · q·k) · v` for each head. Keys at or past their row's length are not seen.
     Attention {
         /// Heads.

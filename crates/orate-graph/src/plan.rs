@@ -74,6 +74,7 @@ impl Plan {
     /// The target cannot run one of the ops.
     pub fn compile_with(mut graph: Graph, target: &dyn Target, passes: &[passes::Pass]) -> Result<Plan> {
         passes.iter().for_each(|(_, run)| run(&mut graph));
+        memory::keep_old_states(&mut graph);
         let memory = memory::plan(&graph);
         let Graph { name, nodes, values, buffers, scalars, .. } = graph;
         let steps = nodes.into_iter().enumerate().map(|(i, node)| {

@@ -206,3 +206,18 @@ fn noise_and_tables() -> Result<()> {
     snapshot("noise_and_tables", g);
     Ok(())
 }
+
+/// States that change places: both old contents are kept until both are stored.
+#[test]
+fn states_that_change_places() -> Result<()> {
+    let mut g = Graph::new("swap");
+    let a = g.state("a", DType::F32, [1, 4])?;
+    let b = g.state("b", DType::F32, [1, 4])?;
+    g.update("a", b)?;
+    g.update("b", a)?;
+    let sum = g.add(a, b)?;
+    g.output("sum", sum)?;
+    g.output("old a", a)?;
+    snapshot("states_that_change_places", g);
+    Ok(())
+}
