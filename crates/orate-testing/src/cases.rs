@@ -8,7 +8,7 @@ use crate::random::{Random, RandomWeights};
 use crate::tolerance;
 use orate_graph::{
     Activation, AttentionMask, BufferKind, ConvGeometry, DType, Factor, Graph, Norm, Op, RelativePositions,
-    Result, Shape, Value, Weight, passes,
+    Result, Shape, Value, ValueInfo, Weight, passes,
 };
 use std::collections::BTreeSet;
 
@@ -142,7 +142,8 @@ pub fn harvest(graph: &Graph) -> Vec<Case> {
     for node in g.nodes() {
         let inputs: Vec<_> = node.inputs.iter().map(|v| g.info(*v)).collect();
         // `x + x` and `x + y` are different to an executor that works in place.
-        let same: Vec<_> = node.inputs.iter().map(|v| node.inputs.iter().position(|w| w == v)).collect();
+        let first = |v: &Value| node.inputs.iter().position(|w| w == v).expect("is there");
+        let same: Vec<usize> = node.inputs.iter().map(first).collect();
         let operands: Vec<String> = inputs.iter().map(|i| format!("{} {}", i.dtype, i.shape)).collect();
         let out = g.shape(node.output);
         if !seen.insert((anonymous(&node.op), operands.clone(), same.clone(), out.to_string())) {
@@ -151,7 +152,7 @@ pub fn harvest(graph: &Graph) -> Vec<Case> {
         let label = node.op.label().unwrap_or("-");
         let name =
             format!("{}: {} ({}) → {out}, {label}", graph.name(), node.op.describe(), operands.join(", "));
-        cases.push(Case::new(name, single(&g, &node.op, &inputs, &same, out)));
+        cases.push(Case::new(name, single(g.name(), g.scalars(), &node.op, &inputs, &same, out)));
     }
     cases
 }
@@ -167,25 +168,39 @@ fn anonymous(op: &Op) -> String {
     text
 }
 
+/// A graph of one op on inputs `in0`, `in1`, …, stored as `out`. Ops name scalars by number, so the new graph
+/// declares the same `scalars` in the same order.
+///
+/// # Panics
+/// The op does not take such operands.
+pub fn single_op(name: &str, scalars: &[String], op: &Op, inputs: &[&ValueInfo], out: &Shape) -> Graph {
+    let distinct: Vec<usize> = (0..inputs.len()).collect();
+    single(name, scalars, op, inputs, &distinct, out)
+}
+
+/// [`single_op`], where operand `i` is the same value as operand `first[i]`.
 fn single(
-    g: &Graph,
+    name: &str,
+    scalars: &[String],
     op: &Op,
-    inputs: &[&orate_graph::ValueInfo],
-    same: &[Option<usize>],
+    inputs: &[&ValueInfo],
+    first: &[usize],
     out: &Shape,
 ) -> Graph {
-    let mut s = Graph::new(g.name());
-    // Ops name scalars by number.
-    g.scalars().iter().for_each(|name| {
+    let mut s = Graph::new(name);
+    scalars.iter().for_each(|name| {
         s.scalar(name);
     });
     let mut values: Vec<Value> = vec![];
     for (i, info) in inputs.iter().enumerate() {
-        let earlier = same[i].filter(|j| *j < i).map(|j| values[j]);
-        let v = earlier.map_or_else(|| s.input(&format!("in{i}"), info.dtype, info.shape.clone()), Ok);
-        values.push(v.expect("names are numbered"));
+        let v = if first[i] < i {
+            values[first[i]]
+        } else {
+            s.input(&format!("in{i}"), info.dtype, info.shape.clone()).expect("names are numbered")
+        };
+        values.push(v);
     }
-    let y = s.push(op.clone(), &values, Some(out.clone())).expect("the node was part of a valid graph");
+    let y = s.push(op.clone(), &values, Some(out.clone())).expect("the op takes these operands");
     s.output("out", y).expect("the only output");
     s
 }

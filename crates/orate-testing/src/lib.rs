@@ -7,6 +7,7 @@
 pub mod cases;
 pub mod check;
 pub mod compare;
+pub mod device;
 mod formulas;
 pub mod interpreter;
 pub mod random;
@@ -15,5 +16,6 @@ pub mod tolerance;
 pub use cases::{Case, harvest, op_cases};
 pub use check::{Executor, Failure, OnDevice, Report, check_all};
 pub use compare::{Comparison, Mismatch, assert_close, compare, snr_db};
+pub use device::ReferenceDevice;
 pub use interpreter::{Buffers, Data, InterpretError, ScalarValue, Scalars, interpret};
 pub use random::{Random, RandomWeights};

@@ -58,6 +58,14 @@ fn fused_graphs_agree_on_every_case() {
     report.assert();
 }
 
+/// Compiled, with all temporaries in one arena: the memory plan keeps every value until its last reader.
+#[test]
+fn plans_in_their_own_memory_agree_on_every_case() {
+    let report = check_all(&OnDevice(&ReferenceDevice), &op_cases());
+    println!("{report}");
+    report.assert();
+}
+
 #[test]
 fn a_small_error_in_one_element_is_found_in_every_case() {
     let cases = op_cases();

@@ -3,7 +3,7 @@
 use orate_graph::*;
 use orate_testing::*;
 
-const GRAPHS: u64 = 150;
+const GRAPHS: u64 = 400;
 
 /// A graph of 4 to 28 nodes on `[B, T, C]`, of the ops that passes look at and some in between. Values are
 /// reused, stored twice, and left unread.
@@ -52,13 +52,26 @@ fn random_graph(seed: u64) -> Graph {
                 // Sometimes the product comes first, sometimes second.
                 if r.below(2) == 0 { g.add(x, other) } else { g.add(other, x) }
             }
-            _ => g.scale(x, Factor::Const(0.5)),
+            _ => {
+                // Another shape of the same memory, and back.
+                let flat = g.reshape(x, [b * t * c]).expect("as many elements");
+                let half = g.scale(flat, Factor::Const(0.5)).expect("builds");
+                g.reshape(if r.below(2) == 0 { half } else { flat }, [b, t, c])
+            }
         };
         values.push(y.expect("operands were chosen to fit"));
         if r.below(6) == 0 {
             g.output(&format!("y{outputs}"), values[r.below(values.len())]).expect("declares");
             outputs += 1;
         }
+    }
+    // A state takes the place of an input, and an old one is stored elsewhere.
+    let state = g.state("state", DType::F32, [b, t, widths[0]]).expect("declares");
+    let like: Vec<Value> = values.iter().copied().filter(|v| g.shape(*v) == g.shape(state)).collect();
+    let next = g.add(state, like[r.below(like.len())]).expect("one shape");
+    g.update("state", next).expect("fits");
+    if r.below(2) == 0 {
+        g.output("old state", state).expect("declares");
     }
     g.output("last", values[values.len() - 1]).expect("declares");
     g
@@ -126,4 +139,16 @@ fn passes_leave_nothing_to_do() {
         passes::ALL.iter().for_each(|(_, run)| run(&mut g));
         assert_eq!(g.nodes().len(), twice.nodes().len(), "{}", g.name());
     }
+}
+
+/// Compiled, in the memory that the plan laid out: also a test of lifetimes and of copies at the end.
+#[test]
+fn plans_of_random_graphs_hold_their_values() {
+    let cases: Vec<Case> = (0..GRAPHS)
+        .map(|seed| {
+            let graph = random_graph(seed);
+            Case { tolerance: tolerance::NETWORK, ..Case::new(graph.name().to_owned(), graph) }
+        })
+        .collect();
+    check_all(&OnDevice(&ReferenceDevice), &cases).assert();
 }

@@ -1,0 +1,240 @@
+//! The interpreter as a [`Device`]: pipelines run on it without kernels, and plans show whether their memory
+//! holds.
+//!
+//! Steps read and write one arena at the plan's offsets. Before a run the arena and outputs are filled with NaN,
+//! and after its last reader a value is not protected: overlapping lifetimes, missing copies and reads of
+//! unwritten memory show in the results.
+
+use crate::cases::single_op;
+use crate::interpreter::{Buffers, Data, ScalarValue, Scalars, interpret};
+use orate_graph::{
+    BufferKind, Counters, DType, Device, DeviceError, Executable, Memory, ModelOnDevice, Op, Place, Plan,
+    Shape, Target, Value, ValueInfo, WeightLoader,
+};
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+const NAME: &str = "reference";
+
+/// Runs plans with the interpreter. Slow, and right by definition.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReferenceDevice;
+
+impl Target for ReferenceDevice {
+    fn name(&self) -> String {
+        NAME.to_owned()
+    }
+
+    fn kernel(&self, _op: &Op, _inputs: &[&ValueInfo]) -> Result<String, String> {
+        Ok("interpreter".to_owned())
+    }
+}
+
+impl Device for ReferenceDevice {
+    fn open(&self, weights: Arc<dyn WeightLoader + Send + Sync>) -> Box<dyn ModelOnDevice> {
+        Box::new(Model { weights })
+    }
+
+    fn memory(&self) -> Box<dyn Memory> {
+        Box::new(HostMemory::default())
+    }
+
+    fn threads(&self) -> usize {
+        1
+    }
+}
+
+struct Model {
+    weights: Arc<dyn WeightLoader + Send + Sync>,
+}
+
+impl ModelOnDevice for Model {
+    fn load(&self, plan: Plan) -> Result<Arc<dyn Executable>, DeviceError> {
+        if plan.device() != NAME {
+            return Err(DeviceError::Mixed {
+                plan: plan.name().to_owned(),
+                made_for: plan.device().to_owned(),
+                got: NAME.to_owned(),
+            });
+        }
+        for w in plan.steps().iter().flat_map(|s| s.node.op.weights()) {
+            w.evaluate(self.weights.as_ref())?;
+        }
+        Ok(Arc::new(Loaded { plan, weights: self.weights.clone() }))
+    }
+
+    fn weight_bytes(&self) -> u64 {
+        0 // evaluated anew in each step
+    }
+}
+
+struct Loaded {
+    plan: Plan,
+    weights: Arc<dyn WeightLoader + Send + Sync>,
+}
+
+impl Loaded {
+    fn run_steps(&self, memory: &mut dyn Memory, seconds: &mut Vec<f64>) -> Result<(), DeviceError> {
+        let plan = &self.plan;
+        let owner = memory.device().to_owned();
+        let memory = memory.as_any().downcast_mut::<HostMemory>().ok_or_else(|| DeviceError::Mixed {
+            plan: plan.name().to_owned(),
+            made_for: NAME.to_owned(),
+            got: owner,
+        })?;
+        memory.counters.submissions += 1;
+        for b in plan.buffers() {
+            if b.kind == BufferKind::Output {
+                let unwritten = Data::F32(vec![f32::NAN; b.shape.len()]);
+                memory.buffers.insert(b.name.clone(), (b.shape.clone(), unwritten));
+            }
+            let found = memory.buffers.get(&b.name);
+            if !found.is_some_and(|(s, d)| *s == b.shape && d.dtype() == b.dtype) {
+                return Err(DeviceError::Buffer {
+                    name: b.name.clone(),
+                    plan: plan.name().to_owned(),
+                    got: found.map_or("nothing".to_owned(), |(s, d)| format!("{} {s}", d.dtype())),
+                    needed: format!("{} {}", b.dtype, b.shape),
+                });
+            }
+        }
+        if let Some(name) = plan.scalars().iter().find(|s| !memory.scalars.contains_key(*s)) {
+            return Err(DeviceError::Scalar { name: name.clone(), plan: plan.name().to_owned() });
+        }
+        memory.arena = vec![f32::NAN; plan.arena_bytes() / 4];
+        for (i, step) in plan.steps().iter().enumerate() {
+            let start = Instant::now();
+            let infos: Vec<&ValueInfo> = step.node.inputs.iter().map(|v| plan.info(*v)).collect();
+            let mut buffers = Buffers::new();
+            for (n, v) in step.node.inputs.iter().enumerate() {
+                buffers.insert(format!("in{n}"), memory.read(plan, *v));
+            }
+            let out = &plan.info(step.node.output).shape;
+            let graph = single_op(plan.name(), plan.scalars(), &step.node.op, &infos, out);
+            let result = interpret(&graph, self.weights.as_ref(), &buffers, &memory.scalars);
+            let mut result = result.map_err(|e| DeviceError::Operand {
+                plan: plan.name().to_owned(),
+                step: i,
+                problem: e.to_string(),
+            })?;
+            let y = result.remove("out").expect("single ops have an output `out`");
+            memory.write(plan, plan.place(step.node.output), y);
+            seconds.push(start.elapsed().as_secs_f64());
+        }
+        for (b, v) in plan.copies() {
+            let data = memory.read(plan, *v);
+            memory.write(plan, Place::Buffer(*b), data);
+        }
+        Ok(())
+    }
+}
+
+impl Executable for Loaded {
+    fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    fn run(&self, memory: &mut dyn Memory) -> Result<(), DeviceError> {
+        self.run_steps(memory, &mut vec![])
+    }
+
+    fn profile(&self, memory: &mut dyn Memory) -> Result<Vec<f64>, DeviceError> {
+        let mut seconds = vec![];
+        self.run_steps(memory, &mut seconds)?;
+        Ok(seconds)
+    }
+}
+
+#[derive(Default)]
+struct HostMemory {
+    buffers: BTreeMap<String, (Shape, Data)>,
+    scalars: Scalars,
+    arena: Vec<f32>,
+    counters: Counters,
+}
+
+impl HostMemory {
+    fn read(&self, plan: &Plan, v: Value) -> Data {
+        match plan.place(v) {
+            Place::Buffer(b) => self.buffers[&plan.buffers()[b].name].1.clone(),
+            Place::Arena(offset) => Data::F32(self.arena[offset / 4..][..plan.info(v).shape.len()].to_vec()),
+            Place::Nowhere => panic!("plan `{}` reads value {} that has no place", plan.name(), v.index()),
+        }
+    }
+
+    fn write(&mut self, plan: &Plan, place: Place, data: Data) {
+        match (place, data) {
+            (Place::Buffer(b), data) => {
+                let b = &plan.buffers()[b];
+                self.buffers.insert(b.name.clone(), (b.shape.clone(), data));
+            }
+            (Place::Arena(offset), Data::F32(x)) => self.arena[offset / 4..][..x.len()].copy_from_slice(&x),
+            (place, _) => panic!("plan `{}` writes integers or nothing at {place:?}", plan.name()),
+        }
+    }
+
+    fn host_write(&mut self, name: &str, shape: &Shape, data: Data) {
+        assert_eq!(shape.len(), data.len(), "buffer `{name}` {shape}");
+        self.counters.bytes_up += 4 * data.len() as u64;
+        self.buffers.insert(name.to_owned(), (shape.clone(), data));
+    }
+}
+
+impl Memory for HostMemory {
+    fn device(&self) -> &str {
+        NAME
+    }
+
+    fn write_f32(&mut self, name: &str, shape: &Shape, data: &[f32]) {
+        self.host_write(name, shape, data.to_vec().into());
+    }
+
+    fn write_i32(&mut self, name: &str, shape: &Shape, data: &[i32]) {
+        self.host_write(name, shape, data.to_vec().into());
+    }
+
+    fn read_f32(&mut self, name: &str, out: &mut Vec<f32>) -> Result<Shape, DeviceError> {
+        match self.buffers.get(name) {
+            Some((shape, Data::F32(x))) => {
+                out.clone_from(x);
+                self.counters.read_backs += 1;
+                self.counters.bytes_down += 4 * x.len() as u64;
+                Ok(shape.clone())
+            }
+            found => Err(DeviceError::Buffer {
+                name: name.to_owned(),
+                plan: "read by the host".to_owned(),
+                got: found.map_or("nothing".to_owned(), |(s, d)| format!("{} {s}", d.dtype())),
+                needed: format!("a buffer of {}", DType::F32),
+            }),
+        }
+    }
+
+    fn forget(&mut self, prefix: &str) {
+        self.buffers.retain(|name, _| !name.starts_with(prefix));
+    }
+
+    fn set_scalar(&mut self, name: &str, value: f32) {
+        self.scalars.insert(name.to_owned(), ScalarValue::F32(value));
+    }
+
+    fn set_index(&mut self, name: &str, value: u64) {
+        self.scalars.insert(name.to_owned(), ScalarValue::U64(value));
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn shrink_to(&mut self, bytes: usize) {
+        if self.arena.len() * 4 > bytes {
+            self.arena = vec![];
+        }
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+}
