@@ -137,6 +137,9 @@ pub trait Memory: Send + Any {
     /// There is no such float buffer.
     fn read_f32(&mut self, name: &str, out: &mut Vec<f32>) -> Result<Shape, DeviceError>;
 
+    /// Drops the buffers whose names begin with `prefix`.
+    fn forget(&mut self, prefix: &str);
+
     /// Sets a scalar that is a number.
     fn set_scalar(&mut self, name: &str, value: f32);
 

@@ -588,7 +588,9 @@ fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Result<Shape, St
         Op::Rotary { heads } => {
             count(2)?;
             match (float(0)?.dims(), float(1)?.dims()) {
-                ([b, t, c], [bt, 2, tt, half]) if (bt == b || *bt == 1) && tt == t && *c == heads * 2 * half => {
+                ([b, t, c], [bt, 2, tt, half])
+                    if (bt == b || *bt == 1) && tt == t && *c == heads * 2 * half =>
+                {
                     Ok([*b, *t, *c].into())
                 }
                 _ => Err(format!("x [B, T, {heads} · D] and a table [B or 1, 2, T, D / 2]")),

@@ -1,1 +1,32 @@
-//! placeholder
+//! Text-to-speech that speaks on whatever machine the user has.
+//!
+//! ```
+//! let engine = orate::Engine::new()?;               // the built-in English voice
+//! let audio = engine.say("Hello.")?;
+//! assert!(audio.duration() > 0.3);
+//! audio.write(std::env::temp_dir().join("orate-doc-hello.wav"))?;
+//! # std::fs::remove_file(std::env::temp_dir().join("orate-doc-hello.wav")).ok();
+//! # Ok::<(), orate::Error>(())
+//! ```
+//!
+//! An [`Engine`] holds one model on one device. It is cheap to clone and may be used by any number of threads at
+//! once. [`Options`] say how to speak; [`Engine::speak`] returns all the audio, [`Engine::stream`] piece by piece.
+//! Equal options and seed give equal samples, whatever the number of threads.
+
+mod audio;
+pub mod bench;
+mod default_voice;
+mod engine;
+mod error;
+mod options;
+mod stream;
+pub mod verify;
+
+pub use audio::Audio;
+pub use engine::{DeviceChoice, Engine, EngineOptions, Model, VoiceInfo};
+pub use error::{Error, ErrorKind, Result};
+pub use options::{Cancel, Options, Unknown};
+pub use orate_audio::{AudioFormat, AudioWriter, PcmStream, WavFormat, plot_png};
+pub use orate_cpu::ISA_VARIABLE;
+pub use orate_models::supertonic::{ModelError, Voice};
+pub use stream::{Chunk, Stream};

@@ -245,3 +245,13 @@ fn version_of(c: &Config, weights: &dyn WeightSource, path: &Path) -> Result<Ver
     }
     Ok(version)
 }
+
+impl Files {
+    /// Speaking rate where none is asked for: 1.05 for the official models, as in their package.
+    pub fn default_speed(&self) -> f32 {
+        match self.family {
+            Family::Official(_) => 1.05,
+            Family::Own => 1.0,
+        }
+    }
+}

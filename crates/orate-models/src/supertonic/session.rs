@@ -1,7 +1,7 @@
 //! One utterance, or a padded batch of them, on its way through the stages.
 
 use super::{ModelError, Network, Piece, PlanKey, Sizes, Supertonic, Voice};
-use orate_graph::{Counters, DeviceError, Memory, Shape};
+use orate_graph::{Counters, DeviceError, Memory, Shape, TAP_PREFIX};
 
 /// A stage of synthesis, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +52,11 @@ impl<'m> Session<'m> {
     /// Records intermediate values in buffers `tap/<name>` from now on.
     pub fn record_taps(&mut self, on: bool) {
         self.taps = on;
+    }
+
+    /// Drops what [`Session::record_taps`] recorded so far.
+    pub fn forget_taps(&mut self) {
+        self.memory().forget(TAP_PREFIX);
     }
 
     /// What the device did so far for this and earlier utterances in the same memory.

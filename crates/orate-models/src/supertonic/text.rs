@@ -41,6 +41,9 @@ pub const SPEEDS: std::ops::RangeInclusive<f32> = 0.7..=2.0;
 /// Fewest and most denoising steps, as in the official package.
 pub const STEPS: std::ops::RangeInclusive<usize> = 1..=100;
 
+/// Longest piece where a voice does not say, in characters.
+const MAX_CHARS: usize = 300;
+
 /// Steps where the model does not say.
 const DEFAULT_STEPS: usize = 5;
 
@@ -130,27 +133,24 @@ impl Files {
                     .to_owned(),
             });
         }
-        let read = o.read_numbers.unwrap_or(true);
-        let text = if read { english::read_aloud(text) } else { text.to_owned() };
         let knows = |c: char| self.indexer.knows(c);
-        let text = match (english::fit_alphabet(&text, |c| knows(c) || c.is_whitespace()), o.unknown) {
-            (Ok(text), _) => text,
-            (Err(characters), Unknown::Refuse) => return Err(TextError::Unsupported { characters }.into()),
-            (Err(_), _) => text.chars().filter(|c| knows(*c) || c.is_whitespace()).collect(),
+        let max_chars = self.config.max_chars.unwrap_or(MAX_CHARS);
+        let cut = |text: &str| -> Result<Vec<String>, TextError> {
+            if o.read_numbers.unwrap_or(true) {
+                return english::speakable(text, &english::Rules::default(), max_chars, knows);
+            }
+            let text = english::fit_alphabet(text, |c| knows(c) || c.is_whitespace())
+                .map_err(|characters| TextError::Unsupported { characters })?;
+            Ok(supertonic::chunk_with(&text, &ChunkOptions { max_chars, split_long: true }))
         };
-        let cut = ChunkOptions { max_chars: self.config.max_chars.unwrap_or(300), split_long: true };
-        supertonic::chunk_with(&text, &cut)
-            .into_iter()
-            .filter(|chunk| is_speakable(chunk))
-            .map(|chunk| {
-                let mut text = chunk.split_whitespace().collect::<Vec<_>>().join(" ");
-                if !text.ends_with(['.', '?', '!', ',', ';', ':']) {
-                    text.push('.');
-                }
-                let ids = self.indexer.encode(&text, Unknown::Skip)?;
-                Ok(Piece { text, ids })
-            })
-            .collect()
+        let pieces = match cut(text) {
+            Err(TextError::Unsupported { characters }) if o.unknown != Unknown::Refuse => {
+                cut(&text.chars().filter(|c| !characters.contains(c)).collect::<String>())?
+            }
+            other => other?,
+        };
+        let pieces = pieces.into_iter().filter(|text| is_speakable(text));
+        pieces.map(|text| Ok(Piece { ids: self.indexer.encode(&text, Unknown::Skip)?, text })).collect()
     }
 }
 

@@ -258,8 +258,11 @@ impl<'a> VectorEstimator<'a> {
                 let table_rows = if s.padded { s.batch } else { 1 };
                 if b == 0 || self.own_theta(w) {
                     let half = self.theta(w, b)?.shape().len();
-                    rotary =
-                        Some(g.input(&format!("ve.rotary.{b}"), DType::F32, [table_rows, 2, s.frames, half])?);
+                    rotary = Some(g.input(
+                        &format!("ve.rotary.{b}"),
+                        DType::F32,
+                        [table_rows, 2, s.frames, half],
+                    )?);
                 }
                 let around = TextContext {
                     table: rotary.ok_or(BuildError::Internal("no rotary table"))?,

@@ -1,0 +1,457 @@
+//! A plan bound to weights: a list of calls for the thread team.
+
+use crate::device::{Core, WeightBank};
+use crate::kernels::activation::Activation;
+use crate::kernels::attention::{Attention, Mask, Relative, Sequence};
+use crate::kernels::depthwise_conv1d::{DepthwiseConv, Frames};
+use crate::kernels::layer_norm::LayerNorm;
+use crate::kernels::matmul::{Epilogue, PackedWeights, Rows, matmul, scratch_len};
+use crate::kernels::{copy, elementwise, gather, permute, random, rotary};
+use crate::memory::CpuMemory;
+use orate_graph::{
+    Activation as GraphActivation, AttentionMask, BufferKind, ConvGeometry, DType, DeviceError, Epilogue as GraphEpilogue,
+    Executable, Factor, GraphError, Memory, Norm, Op, Place, Plan, Step,
+};
+use std::sync::Arc;
+use std::time::Instant;
+
+type Dense = Arc<Vec<f32>>;
+
+/// A step with its weights at hand.
+enum Call {
+    Embedding { table: Dense, channels: usize },
+    Constant { weight: Dense },
+    MatMul { weight: Arc<PackedWeights>, epilogue: OwnedEpilogue, conv: Option<ConvGeometry> },
+    Depthwise { weight: Dense, bias: Dense, geometry: ConvGeometry, norm: Option<OwnedNorm> },
+    LayerNorm(OwnedNorm),
+    AddBias { bias: Dense },
+    Affine { scale: Dense, shift: Dense },
+    Activate(Activation),
+    Attention { relative: Option<(Dense, Dense)> },
+    RotaryTable { theta: Vec<f64> },
+    /// Everything that the op itself describes.
+    Plain,
+}
+
+struct OwnedNorm {
+    weight: Dense,
+    bias: Dense,
+    eps: f32,
+}
+
+impl OwnedNorm {
+    fn new(n: &Norm, bank: &mut WeightBank<'_>) -> Result<Self, GraphError> {
+        Ok(OwnedNorm { weight: bank.dense(&n.weight)?, bias: bank.dense(&n.bias)?, eps: n.eps })
+    }
+
+    fn get(&self) -> LayerNorm<'_> {
+        LayerNorm { weight: &self.weight, bias: &self.bias, eps: self.eps }
+    }
+}
+
+struct OwnedEpilogue {
+    bias: Option<Dense>,
+    activation: Activation,
+}
+
+impl OwnedEpilogue {
+    fn new(e: &GraphEpilogue, bank: &mut WeightBank<'_>) -> Result<Self, GraphError> {
+        Ok(OwnedEpilogue {
+            bias: e.bias.as_ref().map(|b| bank.dense(b)).transpose()?,
+            activation: e.activation.as_ref().map_or(Ok(Activation::None), |a| activation(a, bank))?,
+        })
+    }
+}
+
+fn activation(a: &GraphActivation, bank: &mut WeightBank<'_>) -> Result<Activation, GraphError> {
+    Ok(match a {
+        GraphActivation::Relu => Activation::Relu,
+        GraphActivation::PRelu(slope) => Activation::PRelu(bank.dense(slope)?[0]),
+        GraphActivation::Gelu => Activation::Gelu,
+        GraphActivation::Mish => Activation::Mish,
+        GraphActivation::Tanh => Activation::Tanh,
+        GraphActivation::Exp => Activation::Exp,
+    })
+}
+
+/// See [`Executable`].
+pub(crate) struct CpuExecutable {
+    core: Core,
+    plan: Plan,
+    calls: Vec<Call>,
+    scratch: usize,
+}
+
+impl CpuExecutable {
+    pub(crate) fn new(core: Core, plan: Plan, bank: &mut WeightBank<'_>) -> Result<Self, DeviceError> {
+        let mut calls = Vec::with_capacity(plan.steps().len());
+        let mut scratch = 0;
+        for step in plan.steps() {
+            let call = bind(&step.node.op, bank)?;
+            scratch = scratch.max(scratch_of(&core, &plan, step, &call));
+            calls.push(call);
+        }
+        Ok(CpuExecutable { core, plan, calls, scratch })
+    }
+
+    /// Makes the buffers that the plan writes, checks those it reads, and notes where each begins.
+    fn bind_buffers(&self, m: &mut CpuMemory) -> Result<(), DeviceError> {
+        let bases = std::mem::take(&mut m.bases);
+        let mut bases = bases;
+        bases.clear();
+        for b in self.plan.buffers() {
+            if b.kind == BufferKind::Output {
+                m.ensure(&b.name, b.dtype, &b.shape);
+            }
+            match m.buffers.get(&b.name) {
+                Some(s) if s.shape == b.shape && s.dtype == b.dtype => bases.push(s.block.pointer()),
+                other => {
+                    return Err(DeviceError::Buffer {
+                        name: b.name.clone(),
+                        plan: self.plan.name().to_owned(),
+                        got: other.map_or("nothing was written".to_owned(), |s| format!("{} {}", s.dtype, s.shape)),
+                        needed: format!("{} {}", b.dtype, b.shape),
+                    });
+                }
+            }
+        }
+        m.bases = bases;
+        m.arena.resize(self.plan.arena_bytes() / 4);
+        m.scratch.resize(self.scratch);
+        Ok(())
+    }
+
+    fn run_steps(&self, memory: &mut dyn Memory, mut after: impl FnMut(usize)) -> Result<(), DeviceError> {
+        let got = memory.device().to_owned();
+        let Some(m) = memory.as_any().downcast_mut::<CpuMemory>() else {
+            return Err(DeviceError::Mixed {
+                plan: self.plan.name().to_owned(),
+                made_for: self.plan.device().to_owned(),
+                got,
+            });
+        };
+        self.bind_buffers(m)?;
+        m.counters.submissions += 1;
+        let view = View { plan: &self.plan, memory: m };
+        for (i, (step, call)) in self.plan.steps().iter().zip(&self.calls).enumerate() {
+            // SAFETY: `bind_buffers` made every place that the plan names, and the memory plan keeps a step's
+            // output apart from its inputs.
+            unsafe { self.execute(&view, i, step, call)? };
+            after(i);
+        }
+        for &(buffer, v) in self.plan.copies() {
+            let (from, to) = (view.pointer(self.plan.place(v)), view.memory.bases[buffer]);
+            let n = self.plan.info(v).shape.len();
+            if from.cast_const() != to.cast_const() {
+                // SAFETY: both hold `n` elements; buffers and arena are separate blocks, and a buffer is only
+                // copied onto another one.
+                unsafe { std::ptr::copy_nonoverlapping(from, to, n) };
+            }
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// All places of the plan exist in `view.memory`, and nobody else uses them.
+    unsafe fn execute(&self, view: &View<'_>, index: usize, step: &Step, call: &Call) -> Result<(), DeviceError> {
+        let (isa, team) = (self.core.isa, &*self.core.team);
+        let node = &step.node;
+        let shape = |i: usize| &self.plan.info(node.inputs[i]).shape;
+        let out_shape = &self.plan.info(node.output).shape;
+        // SAFETY: see this function's contract; the output never overlaps an input.
+        let (x, out) = unsafe { (|i: usize| view.floats(node.inputs[i]), view.floats_mut(node.output)) };
+        // SAFETY: as above; scratch belongs to the running step alone.
+        let scratch = unsafe { std::slice::from_raw_parts_mut(view.memory.scratch.pointer(), self.scratch) };
+        let lens = |i: usize| -> Result<&[u32], DeviceError> {
+            // SAFETY: as above.
+            let lens = unsafe { view.integers(node.inputs[i]) };
+            if let Some(bad) = lens.iter().find(|n| **n < 0) {
+                return Err(self.operand(index, format!("a length is {bad}")));
+            }
+            // SAFETY: i32 and u32 have one layout, and none is negative.
+            Ok(unsafe { std::slice::from_raw_parts(lens.as_ptr().cast::<u32>(), lens.len()) })
+        };
+        let factor = |f: &Factor| -> Result<f32, DeviceError> {
+            match f {
+                Factor::Const(x) => Ok(*x),
+                Factor::Scalar(s) => Ok(f32::from_bits(self.scalar(view, s.index())? as u32)),
+            }
+        };
+        match (&node.op, call) {
+            (Op::Embedding { .. }, Call::Embedding { table, channels }) => {
+                // SAFETY: as above.
+                let ids = unsafe { view.integers(node.inputs[0]) };
+                gather::gather_rows(table, *channels, ids, out).map_err(|e| self.operand(index, e.to_string()))?;
+            }
+            (Op::Constant { .. }, Call::Constant { weight }) => {
+                out.chunks_exact_mut(weight.len()).for_each(|o| o.copy_from_slice(weight));
+            }
+            (Op::MatMul { epilogue, .. } | Op::Conv1d { epilogue, .. }, Call::MatMul { weight, epilogue: e, conv }) => {
+                let rows = match conv {
+                    None => Rows::Dense { x: x(0) },
+                    Some(g) => Rows::Conv {
+                        x: x(0),
+                        batch: shape(0).dims()[0],
+                        time: shape(0).dims()[1],
+                        channels: shape(0).dims()[2],
+                        taps: g.taps,
+                        dilation: g.dilation,
+                        left: g.left,
+                    },
+                };
+                let e = Epilogue {
+                    bias: e.bias.as_ref().map(|b| b.as_slice()),
+                    activation: e.activation,
+                    residual: epilogue.residual.then(|| x(1)),
+                };
+                matmul(isa, team, rows, weight, &e, out, scratch);
+            }
+            (Op::DepthwiseConv1d { .. }, Call::Depthwise { weight, bias, geometry, norm }) => {
+                let conv = DepthwiseConv {
+                    weights: weight,
+                    bias,
+                    taps: geometry.taps,
+                    dilation: geometry.dilation,
+                    left: geometry.left,
+                };
+                let frames = Frames { x: x(0), batch: shape(0).dims()[0], lens: None };
+                conv.run(isa, team, frames, norm.as_ref().map(OwnedNorm::get).as_ref(), out);
+            }
+            (Op::LayerNorm(_), Call::LayerNorm(n)) => n.get().run(isa, team, x(0), None, out),
+            (Op::AddBias { .. }, Call::AddBias { bias }) => {
+                out.copy_from_slice(x(0));
+                elementwise::add_row_in_place(isa, team, out, bias, 1, bias.len());
+            }
+            (Op::Affine { .. }, Call::Affine { scale, shift }) => copy::affine(x(0), scale, shift, out),
+            (Op::Activate(_), Call::Activate(f)) => {
+                out.copy_from_slice(x(0));
+                elementwise::activate(isa, team, *f, out);
+            }
+            (Op::Add, _) => elementwise::add(isa, team, x(0), x(1), out),
+            (Op::AddRow, _) => {
+                out.copy_from_slice(x(0));
+                let channels = out_shape.last();
+                elementwise::add_row_in_place(isa, team, out, x(1), 1, channels);
+            }
+            (Op::Combine { a, b }, _) => {
+                elementwise::weighted_sum(isa, team, (factor(a)?, x(0)), (factor(b)?, x(1)), out);
+            }
+            (Op::Scale { factor: f }, _) => {
+                out.copy_from_slice(x(0));
+                elementwise::scale_in_place(isa, team, factor(f)?, out);
+            }
+            (Op::Attention { heads, scale, mask, relative: r }, Call::Attention { relative }) => {
+                let (q, k) = (shape(0).dims(), shape(1).dims());
+                let attention = Attention {
+                    heads: *heads,
+                    head_dim: q[2] / heads,
+                    scale: *scale,
+                    mask: match mask {
+                        AttentionMask::None => Mask::None,
+                        AttentionMask::Causal => Mask::Causal,
+                    },
+                    first_query: if *mask == AttentionMask::Causal { k[1].saturating_sub(q[1]) } else { 0 },
+                    kv_lens: if node.inputs.len() == 4 { Some(lens(3)?) } else { None },
+                    relative: match (r, relative) {
+                        (Some(r), Some((k, v))) => Some(Relative { window: r.window, keys: k, values: v }),
+                        _ => None,
+                    },
+                };
+                let sequence = |i: usize| {
+                    let d = shape(i).dims();
+                    Sequence { data: x(i), batch: d[0], steps: d[1], stride: d[2] }
+                };
+                attention.run((isa, team), sequence(0), (sequence(1), sequence(2)), out, scratch);
+            }
+            (Op::RotaryTable { .. }, Call::RotaryTable { theta }) => {
+                let &[batch, _, time, half] = out_shape.dims() else { unreachable!("four axes by shape inference") };
+                let lens = if node.inputs.is_empty() { None } else { Some(lens(0)?) };
+                for (b, out) in out.chunks_exact_mut(2 * time * half).enumerate().take(batch) {
+                    let len = lens.map_or(time as f64, |l| f64::from(l[b]).max(1.0));
+                    let (cos, sin) = out.split_at_mut(time * half);
+                    rotary::table(|t| t as f64 / len, theta, cos, sin);
+                }
+            }
+            (Op::Rotary { heads }, _) => {
+                let &[batch, _, time, half] = shape(1).dims() else { unreachable!("four axes by shape inference") };
+                out.copy_from_slice(x(0));
+                let rows = out.len() / batch;
+                for (table, out) in x(1).chunks_exact(2 * time * half).zip(out.chunks_exact_mut(rows)) {
+                    rotary::rotate(isa, team, out, *heads, half, table.split_at(time * half));
+                }
+            }
+            (Op::MaskRows, _) => {
+                out.copy_from_slice(x(0));
+                elementwise::mask_in_place(team, out, lens(1)?, out_shape.last());
+            }
+            (Op::Concat { axis }, _) => {
+                let mut at = 0;
+                for i in 0..node.inputs.len() {
+                    copy::place(x(i), shape(i).dims(), *axis, at, out_shape.dims(), out);
+                    at += shape(i).dims()[*axis];
+                }
+            }
+            (Op::Slice { axis, start, .. }, _) => {
+                copy::take(x(0), shape(0).dims(), *axis, *start, out_shape.dims(), out);
+            }
+            (Op::Reshape, _) => {}
+            (Op::Permute { perm }, _) => permute::permute(x(0), shape(0).dims(), perm, out),
+            (Op::TimeEmbedding { dim }, _) => {
+                for (t, row) in x(0).iter().zip(out.chunks_exact_mut(*dim)) {
+                    elementwise::time_embedding(f64::from(*t), row);
+                }
+            }
+            (Op::SelectRow { index: s }, _) => {
+                let row = self.scalar(view, s.index())? as usize;
+                let rows = shape(0).dims()[0];
+                let Some(from) = x(0).chunks_exact(out.len()).nth(row) else {
+                    return Err(self.operand(index, format!("row {row} of {rows}")));
+                };
+                out.copy_from_slice(from);
+            }
+            (Op::RandomNormal { seed, scale }, _) => {
+                random::fill_normal(self.scalar(view, seed.index())?, 0, out);
+                elementwise::scale_in_place(isa, team, *scale, out);
+            }
+            (op, _) => unreachable!("{} was bound as another op", op.name()),
+        }
+        Ok(())
+    }
+
+    fn scalar(&self, view: &View<'_>, index: usize) -> Result<u64, DeviceError> {
+        let name = &self.plan.scalars()[index];
+        view.memory.scalars.get(name).copied().ok_or_else(|| DeviceError::Scalar {
+            name: name.clone(),
+            plan: self.plan.name().to_owned(),
+        })
+    }
+
+    fn operand(&self, step: usize, problem: String) -> DeviceError {
+        DeviceError::Operand { plan: self.plan.name().to_owned(), step, problem }
+    }
+}
+
+/// Fetches the weights of a step.
+fn bind(op: &Op, bank: &mut WeightBank<'_>) -> Result<Call, GraphError> {
+    Ok(match op {
+        Op::Embedding { table } => Call::Embedding { channels: table.shape().last(), table: bank.dense(table)? },
+        Op::Constant { weight } => Call::Constant { weight: bank.dense(weight)? },
+        Op::MatMul { weight, epilogue } => Call::MatMul {
+            weight: bank.packed(weight)?,
+            epilogue: OwnedEpilogue::new(epilogue, bank)?,
+            conv: None,
+        },
+        Op::Conv1d { weight, geometry, epilogue } => Call::MatMul {
+            weight: bank.packed(weight)?,
+            epilogue: OwnedEpilogue::new(epilogue, bank)?,
+            conv: Some(*geometry),
+        },
+        Op::DepthwiseConv1d { weight, bias, geometry, norm } => Call::Depthwise {
+            weight: bank.dense(weight)?,
+            bias: bank.dense(bias)?,
+            geometry: *geometry,
+            norm: norm.as_ref().map(|n| OwnedNorm::new(n, bank)).transpose()?,
+        },
+        Op::LayerNorm(n) => Call::LayerNorm(OwnedNorm::new(n, bank)?),
+        Op::AddBias { bias } => Call::AddBias { bias: bank.dense(bias)? },
+        Op::Affine { scale, shift } => Call::Affine { scale: bank.dense(scale)?, shift: bank.dense(shift)? },
+        Op::Activate(a) => Call::Activate(activation(a, bank)?),
+        Op::Attention { relative, .. } => Call::Attention {
+            relative: relative.as_ref().map(|r| Ok::<_, GraphError>((bank.dense(&r.key)?, bank.dense(&r.value)?))).transpose()?,
+        },
+        Op::RotaryTable { theta } => {
+            Call::RotaryTable { theta: bank.dense(theta)?.iter().map(|x| f64::from(*x)).collect() }
+        }
+        _ => Call::Plain,
+    })
+}
+
+/// Floats of scratch memory that a step needs.
+fn scratch_of(core: &Core, plan: &Plan, step: &Step, call: &Call) -> usize {
+    let threads = core.team.threads();
+    let shape = |i: usize| plan.info(step.node.inputs[i]).shape.dims();
+    match (&step.node.op, call) {
+        (_, Call::MatMul { .. }) => {
+            let out = &plan.info(step.node.output).shape;
+            let k = step.node.op.weights()[0].shape().dims()[0];
+            scratch_len(core.isa, threads, out.rows(), k, out.last())
+        }
+        (Op::Attention { heads, scale, .. }, _) => {
+            let (q, k) = (shape(0), shape(1));
+            let a = Attention {
+                heads: *heads,
+                head_dim: q[2] / heads,
+                scale: *scale,
+                mask: Mask::None,
+                first_query: 0,
+                kv_lens: None,
+                relative: None,
+            };
+            a.scratch_len(threads, k[0], k[1])
+        }
+        _ => 0,
+    }
+}
+
+/// Places of a plan as slices of a memory.
+struct View<'a> {
+    plan: &'a Plan,
+    memory: &'a CpuMemory,
+}
+
+impl View<'_> {
+    fn pointer(&self, place: Place) -> *mut f32 {
+        match place {
+            // SAFETY: the arena was made as large as the plan says.
+            Place::Arena(offset) => unsafe { self.memory.arena.pointer().add(offset / 4) },
+            Place::Buffer(i) => self.memory.bases[i],
+            Place::Nowhere => std::ptr::NonNull::dangling().as_ptr(),
+        }
+    }
+
+    /// # Safety
+    /// The value's place exists, holds floats, and is not written while the slice lives.
+    unsafe fn floats(&self, v: orate_graph::Value) -> &[f32] {
+        let info = self.plan.info(v);
+        debug_assert_eq!(info.dtype, DType::F32, "shape inference checks dtypes");
+        // SAFETY: the caller vouches for the place.
+        unsafe { std::slice::from_raw_parts(self.pointer(self.plan.place(v)), info.shape.len()) }
+    }
+
+    /// # Safety
+    /// The value's place exists and holds integers.
+    unsafe fn integers(&self, v: orate_graph::Value) -> &[i32] {
+        let info = self.plan.info(v);
+        // SAFETY: the caller vouches for the place.
+        unsafe { std::slice::from_raw_parts(self.pointer(self.plan.place(v)).cast(), info.shape.len()) }
+    }
+
+    /// # Safety
+    /// The value's place exists, holds floats, and nothing else uses it while the slice lives.
+    #[expect(clippy::mut_from_ref, reason = "places are disjoint; the memory plan guarantees it")]
+    unsafe fn floats_mut(&self, v: orate_graph::Value) -> &mut [f32] {
+        // SAFETY: the caller vouches for the place.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer(self.plan.place(v)), self.plan.info(v).shape.len()) }
+    }
+}
+
+impl Executable for CpuExecutable {
+    fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    fn run(&self, memory: &mut dyn Memory) -> Result<(), DeviceError> {
+        self.run_steps(memory, |_| ())
+    }
+
+    fn profile(&self, memory: &mut dyn Memory) -> Result<Vec<f64>, DeviceError> {
+        let mut times = Vec::with_capacity(self.calls.len());
+        let mut last = Instant::now();
+        self.run_steps(memory, |_| {
+            let now = Instant::now();
+            times.push((now - last).as_secs_f64());
+            last = now;
+        })?;
+        Ok(times)
+    }
+}

@@ -1,0 +1,199 @@
+//! Memory of a session on the CPU: named buffers, scalars, and the arena of temporaries.
+
+use orate_graph::{Counters, DType, DeviceError, Memory, Shape};
+use std::alloc::Layout;
+use std::any::Any;
+use std::collections::HashMap;
+use std::ptr::NonNull;
+
+/// Cache line and widest vector.
+const ALIGNMENT: usize = orate_graph::ALIGNMENT;
+
+/// A block of 4-byte elements that starts on a cache line. Grows, and only shrinks when told.
+pub(crate) struct Block {
+    pointer: NonNull<f32>,
+    len: usize,
+    capacity: usize,
+}
+
+// SAFETY: the block owns its memory, like a Vec.
+unsafe impl Send for Block {}
+
+impl Block {
+    pub fn new() -> Self {
+        Block { pointer: NonNull::dangling(), len: 0, capacity: 0 }
+    }
+
+    fn layout(elements: usize) -> Layout {
+        Layout::from_size_align(elements * 4, ALIGNMENT).expect("plans are far smaller than the address space")
+    }
+
+    /// Makes room for `len` elements. New elements are zero; old ones are lost if the block had to grow.
+    pub fn resize(&mut self, len: usize) {
+        if len > self.capacity {
+            self.release();
+            let layout = Self::layout(len);
+            // SAFETY: `len > capacity >= 0`, so the layout is not empty.
+            let p = unsafe { std::alloc::alloc_zeroed(layout) };
+            self.pointer = NonNull::new(p.cast()).unwrap_or_else(|| std::alloc::handle_alloc_error(layout));
+            self.capacity = len;
+        }
+        self.len = len;
+    }
+
+    /// Gives all memory back.
+    pub fn release(&mut self) {
+        if self.capacity > 0 {
+            // SAFETY: allocated with this layout in `resize`.
+            unsafe { std::alloc::dealloc(self.pointer.as_ptr().cast(), Self::layout(self.capacity)) };
+        }
+        (self.len, self.capacity) = (0, 0);
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.capacity * 4
+    }
+
+    pub fn pointer(&self) -> *mut f32 {
+        self.pointer.as_ptr()
+    }
+
+    pub fn floats(&self) -> &[f32] {
+        // SAFETY: `len` elements were allocated and zeroed; every bit pattern is a float.
+        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.len) }
+    }
+
+    pub fn floats_mut(&mut self) -> &mut [f32] {
+        // SAFETY: as above, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// A named buffer.
+pub(crate) struct Stored {
+    pub dtype: DType,
+    pub shape: Shape,
+    pub block: Block,
+}
+
+/// See [`Memory`].
+pub struct CpuMemory {
+    device: String,
+    pub(crate) buffers: HashMap<String, Stored>,
+    pub(crate) scalars: HashMap<String, u64>,
+    pub(crate) arena: Block,
+    pub(crate) scratch: Block,
+    pub(crate) bases: Vec<*mut f32>,
+    pub(crate) counters: Counters,
+}
+
+// SAFETY: `bases` points into this memory's own blocks and is only used while a run holds it exclusively.
+unsafe impl Send for CpuMemory {}
+
+impl CpuMemory {
+    pub(crate) fn new(device: String) -> Self {
+        CpuMemory {
+            device,
+            buffers: HashMap::new(),
+            scalars: HashMap::new(),
+            arena: Block::new(),
+            scratch: Block::new(),
+            bases: vec![],
+            counters: Counters::default(),
+        }
+    }
+
+    /// The buffer, made or resized to fit. Its old content is lost if it had another size.
+    pub(crate) fn ensure(&mut self, name: &str, dtype: DType, shape: &Shape) -> &mut Stored {
+        if !self.buffers.contains_key(name) {
+            self.buffers.insert(name.to_owned(), Stored { dtype, shape: shape.clone(), block: Block::new() });
+        }
+        let b = self.buffers.get_mut(name).expect("inserted above");
+        if b.shape != *shape || b.dtype != dtype || b.block.len() != shape.len() {
+            b.shape = shape.clone();
+            b.dtype = dtype;
+            b.block.resize(shape.len());
+        }
+        b
+    }
+}
+
+impl Memory for CpuMemory {
+    fn device(&self) -> &str {
+        &self.device
+    }
+
+    fn write_f32(&mut self, name: &str, shape: &Shape, data: &[f32]) {
+        self.ensure(name, DType::F32, shape).block.floats_mut().copy_from_slice(data);
+        self.counters.bytes_up += 4 * data.len() as u64;
+    }
+
+    fn write_i32(&mut self, name: &str, shape: &Shape, data: &[i32]) {
+        let to = self.ensure(name, DType::I32, shape).block.floats_mut();
+        assert_eq!(to.len(), data.len(), "as many elements as the shape says");
+        to.iter_mut().zip(data).for_each(|(t, x)| *t = f32::from_bits(*x as u32));
+        self.counters.bytes_up += 4 * data.len() as u64;
+    }
+
+    fn read_f32(&mut self, name: &str, out: &mut Vec<f32>) -> Result<Shape, DeviceError> {
+        match self.buffers.get(name) {
+            Some(b) if b.dtype == DType::F32 => {
+                out.clear();
+                out.extend_from_slice(b.block.floats());
+                self.counters.read_backs += 1;
+                self.counters.bytes_down += 4 * out.len() as u64;
+                Ok(b.shape.clone())
+            }
+            other => Err(DeviceError::Buffer {
+                name: name.to_owned(),
+                plan: "read by the host".to_owned(),
+                got: other.map_or("no such buffer".to_owned(), |b| format!("{} {}", b.dtype, b.shape)),
+                needed: "a float buffer".to_owned(),
+            }),
+        }
+    }
+
+    fn forget(&mut self, prefix: &str) {
+        self.buffers.retain(|name, _| !name.starts_with(prefix));
+    }
+
+    fn set_scalar(&mut self, name: &str, value: f32) {
+        self.set_index(name, u64::from(value.to_bits()));
+    }
+
+    fn set_index(&mut self, name: &str, value: u64) {
+        match self.scalars.get_mut(name) {
+            Some(v) => *v = value,
+            None => {
+                self.scalars.insert(name.to_owned(), value);
+            }
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn shrink_to(&mut self, bytes: usize) {
+        let buffers: usize = self.buffers.values().map(|b| b.block.bytes()).sum();
+        if buffers + self.arena.bytes() + self.scratch.bytes() > bytes {
+            self.arena.release();
+            self.scratch.release();
+            self.buffers.clear();
+        }
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+}

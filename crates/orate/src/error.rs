@@ -1,0 +1,85 @@
+//! The library's error.
+
+use orate_audio::AudioError;
+use orate_graph::DeviceError;
+use orate_models::supertonic::ModelError;
+use orate_weights::WeightError;
+
+/// Result of library calls.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a call failed. The message says what, where, and how to mend it; [`Error::kind`] is for callers that branch.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The model, a voice, an option or the text.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// Reading or writing audio.
+    #[error(transparent)]
+    Audio(#[from] AudioError),
+    /// Reading weights or goldens.
+    #[error(transparent)]
+    Weights(#[from] WeightError),
+    /// An option that is not the model's business.
+    #[error("{option} is {got}; {allowed}")]
+    Option {
+        /// Which.
+        option: &'static str,
+        /// What was passed.
+        got: String,
+        /// What is allowed.
+        allowed: String,
+    },
+    /// No model was given and this build has none inside.
+    #[error("{0}")]
+    NoVoice(String),
+    /// [`crate::Cancel::cancel`] was called.
+    #[error("cancelled")]
+    Cancelled,
+    /// A golden directory is not what `verify` expects.
+    #[error("{path}: {problem}")]
+    Goldens {
+        /// The file or folder.
+        path: String,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+/// What an [`Error`] is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The caller passed something out of range, unknown, or that cannot be spoken.
+    InvalidInput,
+    /// A model, voice or golden file is missing or damaged.
+    InvalidModel,
+    /// The system refused: files, threads, memory.
+    System,
+    /// The caller cancelled.
+    Cancelled,
+}
+
+impl Error {
+    /// What the error is about.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::Model(e) => match e {
+                ModelError::UnknownVoice { .. }
+                | ModelError::BadVoice { .. }
+                | ModelError::Option { .. }
+                | ModelError::Text(_) => ErrorKind::InvalidInput,
+                ModelError::Device(_) => ErrorKind::System,
+                _ => ErrorKind::InvalidModel,
+            },
+            Error::Option { .. } => ErrorKind::InvalidInput,
+            Error::Weights(_) | Error::Goldens { .. } | Error::NoVoice(_) => ErrorKind::InvalidModel,
+            Error::Device(_) | Error::Audio(_) => ErrorKind::System,
+            Error::Cancelled => ErrorKind::Cancelled,
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! How to speak.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub use orate_text::supertonic::Unknown;
+
+/// How a text is spoken. Everything has a default.
+///
+/// ```
+/// let slow = orate::Options { speed: Some(0.8), seed: 7, ..Default::default() };
+/// let audio = orate::Engine::new()?.speak("Take your time.", &slow)?;
+/// assert_eq!(audio.sample_rate, 24_000);
+/// # Ok::<(), orate::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// A voice of the model, a voice file, or a mix such as `F1:0.7+M2:0.3`. `None`: the model's first voice.
+    pub voice: Option<String>,
+    /// Language code such as `en`. `None`: the model's default.
+    pub language: Option<String>,
+    /// Factor of the speaking rate, 0.7 to 2. `None`: the model's usual rate.
+    pub speed: Option<f32>,
+    /// Denoising steps, 1 to 100; more is slower and a little cleaner. `None`: what the model was tuned for.
+    pub steps: Option<usize>,
+    /// Seed of the noise.
+    pub seed: u64,
+    /// Silence between the pieces of a long text, in seconds, 0 to 10.
+    pub silence: f32,
+    /// Whether numbers, dates, money and abbreviations in English text are written out first. `None`: for voices
+    /// that only know letters, such as the built-in one.
+    pub read_numbers: Option<bool>,
+    /// What happens to characters the voice does not know.
+    pub unknown: Unknown,
+    /// Whether each piece ends at its predicted duration. Without, it ends at the next whole latent frame, as in
+    /// the official Python package.
+    pub trim: bool,
+    /// Stops work from another thread.
+    pub cancel: Option<Cancel>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            voice: None,
+            language: None,
+            speed: None,
+            steps: None,
+            seed: 0,
+            silence: orate_text::supertonic::SILENCE_SECONDS as f32,
+            read_numbers: None,
+            unknown: Unknown::Refuse,
+            trim: true,
+            cancel: None,
+        }
+    }
+}
+
+/// A switch that stops speaking: clone it into [`Options::cancel`] and flip it from any thread. Work ends before
+/// the next network runs, within some tens of milliseconds.
+#[derive(Clone, Debug, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// A switch that is off.
+    pub fn new() -> Cancel {
+        Cancel::default()
+    }
+
+    /// Stops everything that has this switch.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was flipped.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
