@@ -66,7 +66,7 @@ fn a_product_takes_everything_that_follows() {
 
 #[test]
 fn parts_fuse_without_the_others() {
-    assert_eq!(steps(|g, x| biased(g, x)), ["MatMul+bias"]);
+    assert_eq!(steps(biased), ["MatMul+bias"]);
     let activated = |g: &mut Graph, x| {
         let y = square(g, x)?;
         g.activate(y, Activation::Tanh)
@@ -227,6 +227,25 @@ fn only_one_bias_and_one_activation_fit() {
         g.add_bias(y, w("bias", [8]))
     });
     assert_eq!(found, ["MatMul+relu", "AddBias"]);
+}
+
+/// On a second round there are residuals when activations are looked for.
+#[test]
+fn a_second_round_keeps_the_order_of_the_formula() {
+    let twice: Vec<passes::Pass> = passes::ALL.into_iter().chain(passes::ALL).collect();
+    let build = |g: &mut Graph, x: Value| {
+        let y = square(g, x)?;
+        let y = g.add(x, y)?;
+        g.activate(y, Activation::Relu)
+    };
+    assert_eq!(steps_of(build, &twice), ["MatMul+residual", "Activate relu"]);
+    let build = |g: &mut Graph, x: Value| {
+        let y = biased(g, x)?;
+        let y = g.add(x, y)?;
+        let y = g.add_bias(y, w("another", [8]))?;
+        g.add(y, x)
+    };
+    assert_eq!(steps_of(build, &twice), ["MatMul+bias+residual", "AddBias", "Add"]);
 }
 
 /// Also when passes run twice or backwards, a late bias does not slip in before the activation.

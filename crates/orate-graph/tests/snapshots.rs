@@ -221,3 +221,11 @@ fn states_that_change_places() -> Result<()> {
     snapshot("states_that_change_places", g);
     Ok(())
 }
+
+#[test]
+fn a_diff_shows_changes_with_their_neighbours() {
+    let old = "a\nb\nc\nd\ne\n";
+    assert_eq!(diff(old, old), "");
+    assert_eq!(diff(old, "a\nb\nC\nd\ne\n"), "  b\n- c\n+ C\n  d\n");
+    assert_eq!(diff(old, "a\nb\nc\nd\ne\nf\n"), "  e\n+ f\n");
+}

@@ -1,9 +1,9 @@
 //! The interpreter as a [`Device`]: pipelines run on it without kernels, and plans show whether their memory
 //! holds.
 //!
-//! Steps read and write one arena at the plan's offsets. Before a run the arena and outputs are filled with NaN,
-//! and after its last reader a value is not protected: overlapping lifetimes, missing copies and reads of
-//! unwritten memory show in the results.
+//! Steps read and write one arena at the plan's offsets. The arena and outputs hold NaN before a run, and so does
+//! a result's place before its step reads operands: overlapping lifetimes, results on top of operands, missing
+//! copies and reads of unwritten memory show in the results.
 
 use crate::cases::single_op;
 use crate::interpreter::{Buffers, Data, ScalarValue, Scalars, interpret};
@@ -106,6 +106,10 @@ impl Loaded {
         memory.arena = vec![f32::NAN; plan.arena_bytes() / 4];
         for (i, step) in plan.steps().iter().enumerate() {
             let start = Instant::now();
+            if step.node.op != Op::Reshape {
+                let unwritten = Data::F32(vec![f32::NAN; plan.info(step.node.output).shape.len()]);
+                memory.write(plan, plan.place(step.node.output), unwritten);
+            }
             let infos: Vec<&ValueInfo> = step.node.inputs.iter().map(|v| plan.info(*v)).collect();
             let mut buffers = Buffers::new();
             for (n, v) in step.node.inputs.iter().enumerate() {
