@@ -1,0 +1,205 @@
+//! Speed of the matrix product on the shapes of the models.
+//!
+//! `cargo bench -p orate-cpu --bench matmul [-- part of a shape's name]`; `ORATE_CPU_ISA` forces an instruction
+//! set. Neighbours and clocks come and go, so everything is measured in turn, many times over: a loop of pure
+//! multiply-adds (the peak), our product on one thread and on two, and the `gemm` crate on one. Shown are the
+//! medians over the rounds of GFLOP/s, and of the ratios within a round. "cold" takes other weights each time, 64
+//! MB in turn, as networks do.
+
+use orate_cpu::kernels::matmul::{Activation, Epilogue, PackedWeights, Rows, Strided, matmul, scratch_len};
+use orate_cpu::simd::{Kernel, Simd};
+use orate_cpu::{Isa, Team};
+use std::time::Instant;
+
+struct Case {
+    name: &'static str,
+    m: usize,
+    k: usize,
+    n: usize,
+    taps: usize,
+    activation: Activation,
+    residual: bool,
+}
+
+const fn case(name: &'static str, m: usize, k: usize, n: usize) -> Case {
+    Case { name, m, k, n, taps: 0, activation: Activation::None, residual: false }
+}
+
+const CASES: &[Case] = &[
+    Case { activation: Activation::Gelu, ..case("ve up + gelu", 72, 512, 1024) },
+    case("ve up", 72, 512, 1024),
+    Case { residual: true, ..case("ve down + residual", 72, 1024, 512) },
+    case("ve3 up", 144, 512, 2048),
+    Case { residual: true, ..case("ve3 down + residual", 144, 2048, 512) },
+    case("ve attention in", 72, 512, 256),
+    case("ve attention out", 72, 256, 512),
+    case("ve latent in", 72, 144, 512),
+    case("ve latent out", 72, 512, 144),
+    Case { activation: Activation::Gelu, ..case("vocoder up + gelu", 432, 512, 2048) },
+    Case { residual: true, ..case("vocoder down + residual", 432, 2048, 512) },
+    Case { taps: 3, activation: Activation::PRelu(0.2), ..case("vocoder head conv", 432, 1536, 2048) },
+    Case { taps: 7, ..case("vocoder first conv", 432, 168, 512) },
+    Case { activation: Activation::Gelu, ..case("text up + gelu", 80, 256, 1024) },
+    case("text down", 80, 1024, 256),
+    case("text 256", 80, 256, 256),
+    case("duration up", 80, 64, 256),
+    case("duration down", 80, 256, 64),
+    case("built-in up", 72, 384, 1024),
+    case("built-in down", 72, 1024, 384),
+    case("one row", 1, 512, 1024),
+    case("tiny", 72, 48, 24),
+];
+
+const ROUNDS: usize = 41;
+
+/// Multiply-adds on registers only.
+struct Peak(usize);
+
+impl Kernel for Peak {
+    type Output = f64;
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> f64 {
+        let (x, y) = (s.splat(std::hint::black_box(0.5)), s.splat(std::hint::black_box(0.25)));
+        let mut sums = [s.splat(0.0); 12];
+        let start = Instant::now();
+        for _ in 0..self.0 {
+            for sum in &mut sums {
+                *sum = s.fma(x, y, *sum);
+            }
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        std::hint::black_box(sums.iter().fold(0.0, |a, &v| a + s.reduce_add(v)));
+        (self.0 * sums.len() * S::LANES * 2) as f64 / seconds / 1e9
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn numbers(len: usize) -> Vec<f32> {
+    (0..len).map(|i| (i * 7919 % 1013) as f32 / 1013.0 - 0.5).collect()
+}
+
+fn main() {
+    let filter = std::env::args().skip(1).find(|a| !a.starts_with('-')).unwrap_or_default();
+    let isa = Isa::detect().unwrap_or_else(|e| panic!("{e}"));
+    let teams = [1, 2].map(|n| Team::new(n).expect("threads can be started"));
+    let [warm, cold] = ["hot", "cold"];
+    println!(
+        "{isa}; GFLOP/s with share of one core's peak, and for 2 threads the gain; gemm: our speed to its"
+    );
+    println!(
+        "{:24} {:>15} {:>5} {:>12} {:>12} {:>12} {:>6} {:>6}",
+        "",
+        "shape",
+        "peak",
+        format!("1 {cold}"),
+        format!("1 {warm}"),
+        "2 cold",
+        "gain",
+        "gemm"
+    );
+    for case in CASES.iter().filter(|c| c.name.contains(&filter)) {
+        run(case, isa, &teams);
+    }
+}
+
+fn run(case: &Case, isa: Isa, teams: &[Team; 2]) {
+    let &Case { name, m, k, n, taps, activation, residual } = case;
+    let flops = 2.0 * (m * k * n) as f64;
+    let copies = (64_000_000 / (4 * k * n)).clamp(1, 400);
+    let w = numbers(k * n);
+    let strided = Strided { data: &w, k_stride: n, n_stride: 1 };
+    let packed: Vec<_> = (0..copies).map(|_| PackedWeights::pack(isa, &teams[0], k, n, strided)).collect();
+    let (x, bias, added) = (numbers(m * k), numbers(n), numbers(m * n));
+    let rows = match taps {
+        0 => Rows::Dense { x: &x },
+        _ => Rows::Conv {
+            x: &x[..m * k / taps],
+            batch: 1,
+            time: m,
+            channels: k / taps,
+            taps,
+            dilation: 1,
+            left: taps - 1,
+        },
+    };
+    let epilogue = Epilogue { bias: Some(&bias), activation, residual: residual.then_some(&added) };
+    let mut y = vec![0.0; m * n];
+    let mut scratch = vec![0.0; scratch_len(isa, 2, m, k, n)];
+    // About half a millisecond per measurement.
+    let calls = (5e7 / flops).ceil().max(1.0) as usize;
+    let mut next = 0;
+    let mut ours = |team: &Team, fresh: usize| {
+        let start = Instant::now();
+        for _ in 0..calls {
+            matmul(isa, team, rows, &packed[next], &epilogue, &mut y, &mut scratch);
+            next = (next + fresh) % copies;
+        }
+        calls as f64 * flops / start.elapsed().as_secs_f64() / 1e9
+    };
+    let mut product = vec![0.0; m * n];
+    let mut theirs = || {
+        let start = Instant::now();
+        for _ in 0..calls {
+            gemm(m, k, n, &x, &w, &mut product);
+        }
+        calls as f64 * flops / start.elapsed().as_secs_f64() / 1e9
+    };
+    let mut table: [Vec<f64>; 5] = Default::default();
+    for _ in 0..ROUNDS {
+        let peak = isa.run(Peak(100_000));
+        for (list, value) in
+            table.iter_mut().zip([peak, ours(&teams[0], 1), ours(&teams[0], 0), ours(&teams[1], 1), theirs()])
+        {
+            list.push(value);
+        }
+    }
+    let ratio = |a: usize, b: usize| median(table[a].iter().zip(&table[b]).map(|(a, b)| a / b).collect());
+    let speed = |i: usize| median(table[i].clone());
+    println!(
+        "{name:24} {:>15} {:5.0} {:6.1} {:4.0}% {:6.1} {:4.0}% {:6.1} {:4.0}% {:6.2} {:6.2}",
+        format!("{m}x{k}x{n}"),
+        speed(0),
+        speed(1),
+        100.0 * ratio(1, 0),
+        speed(2),
+        100.0 * ratio(2, 0),
+        speed(3),
+        100.0 * ratio(3, 0),
+        ratio(3, 1),
+        ratio(2, 4),
+    );
+}
+
+/// The same product, without epilogue, by the `gemm` crate on one thread.
+fn gemm(m: usize, k: usize, n: usize, x: &[f32], w: &[f32], y: &mut [f32]) {
+    let (kk, nn) = (k as isize, n as isize);
+    assert!(x.len() >= m * k && w.len() == k * n && y.len() == m * n, "operands have the shapes of the case");
+    // SAFETY: shapes and strides describe the three slices.
+    unsafe {
+        gemm::gemm(
+            m,
+            n,
+            k,
+            y.as_mut_ptr(),
+            1,
+            nn,
+            false,
+            x.as_ptr(),
+            1,
+            kk,
+            w.as_ptr(),
+            1,
+            nn,
+            0.0,
+            1.0,
+            false,
+            false,
+            false,
+            gemm::Parallelism::None,
+        );
+    }
+}

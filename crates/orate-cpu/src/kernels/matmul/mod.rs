@@ -1,0 +1,426 @@
+//! Matrix product with packed weights: `y = residual + activation(x · w + bias)`.
+//!
+//! | operand | shape | |
+//! | --- | --- | --- |
+//! | x | [M, K], or [B, T, C] read as a convolution | f32, row-major, contiguous |
+//! | w | [K, N] | [`PackedWeights`]: f32, packed once at load |
+//! | bias | [N] | optional |
+//! | residual | [M, N] | optional |
+//! | y | [M, N] | f32, row-major, contiguous |
+//!
+//! Accumulates in f32, in blocks of at most [`pack::MAX_SLICE`] along K whose sums are added up in order. The
+//! order depends on K alone: neither M, nor the number of threads, nor who did which part changes a bit of the
+//! result.
+//!
+//! How it works: w lies in panels, each as many columns wide as `vectors` vector registers. A tile of some rows
+//! times one panel is kept in registers while K goes by ([`tile`]); x is read in place, one broadcast per
+//! element, so nothing is packed at run time. The tiles of a block of rows pass over a panel one after the other;
+//! the block is small enough to stay in the second-level cache, while the *next* panel is fetched from memory
+//! with prefetch instructions spread over the tiles. Threads take panels as they become free, the last ones in
+//! smaller pieces.
+
+mod pack;
+#[cfg(test)]
+mod tests;
+mod tile;
+
+pub use crate::kernels::activation::Activation;
+pub use pack::{PackedWeights, Strided};
+
+use crate::simd::{Kernel, Simd};
+use crate::team::Worker;
+use crate::{Isa, Team};
+use pack::{Panel, Shape};
+use std::ops::Range;
+
+/// The left operand.
+#[derive(Clone, Copy, Debug)]
+pub enum Rows<'a> {
+    /// A matrix.
+    Dense {
+        /// [M, K]
+        x: &'a [f32],
+    },
+    /// A convolution along time with stride 1 and repeated edges: M = batch · time, K = taps · channels. Row
+    /// (b, t) is made of the rows `clamp(t + j · dilation - left, 0, time - 1)` of batch b for tap j, so w has the
+    /// weight of tap j and channel c in row `j · channels + c`.
+    Conv {
+        /// [batch, time, channels]
+        x: &'a [f32],
+        /// Independent sequences.
+        batch: usize,
+        /// Rows of each sequence.
+        time: usize,
+        /// Input channels.
+        channels: usize,
+        /// Kernel size.
+        taps: usize,
+        /// Distance between taps.
+        dilation: usize,
+        /// Rows of padding in front.
+        left: usize,
+    },
+}
+
+/// What happens to the product before it is stored: `residual + activation(product + bias)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Epilogue<'a> {
+    /// [N]
+    pub bias: Option<&'a [f32]>,
+    /// Element by element.
+    pub activation: Activation,
+    /// [M, N], not the memory of y.
+    pub residual: Option<&'a [f32]>,
+}
+
+impl Epilogue<'_> {
+    /// The bare product.
+    pub const NONE: Epilogue<'static> = Epilogue { bias: None, activation: Activation::None, residual: None };
+}
+
+/// Work below this many multiply-adds is done by the caller alone: it takes a few microseconds.
+const SMALL: usize = 300_000;
+
+/// Bytes of x that a block of rows may have, to stay in the second-level cache beside two slices of a panel.
+const BLOCK_BYTES: usize = 768 * 1024;
+
+/// Rows of a block, at most: bounds the scratch memory.
+const BLOCK_ROWS: usize = 192;
+
+/// Floats of scratch memory that [`matmul`] needs on `threads` threads.
+pub fn scratch_len(isa: Isa, threads: usize, _m: usize, _k: usize, _n: usize) -> usize {
+    let shape = Shape::of(isa);
+    threads * scratch_of_worker(shape) + ALIGN
+}
+
+/// Floats in a cache line.
+const ALIGN: usize = 16;
+
+/// Sums of a block times a panel, and rows of x gathered for one tile.
+fn scratch_of_worker(shape: Shape) -> usize {
+    sums_len(shape) + (shape.rows * GATHER_STRIDE).next_multiple_of(ALIGN)
+}
+
+fn sums_len(shape: Shape) -> usize {
+    (BLOCK_ROWS * shape.vectors * shape.lanes).next_multiple_of(ALIGN)
+}
+
+/// Distance of gathered rows: a cache line more than a slice, so that rows do not share cache sets.
+const GATHER_STRIDE: usize = pack::MAX_SLICE + ALIGN;
+
+/// `y[M, N] = residual + activation(x[M, K] · w[K, N] + bias)`
+///
+/// `w` must have been packed for the same `isa`; `scratch` holds at least [`scratch_len`] floats, whose content
+/// does not matter. Allocates nothing.
+///
+/// # Panics
+/// Lengths that do not fit each other or the weights.
+pub fn matmul(
+    isa: Isa,
+    team: &Team,
+    rows: Rows<'_>,
+    w: &PackedWeights,
+    epilogue: &Epilogue<'_>,
+    y: &mut [f32],
+    scratch: &mut [f32],
+) {
+    let (k, n) = (w.k(), w.n());
+    assert_eq!(w.isa(), isa, "weights are packed for another instruction set");
+    let m = y.len() / n.max(1);
+    assert_eq!(y.len(), m * n, "y has {} elements, which are not whole rows of {n}", y.len());
+    if y.is_empty() {
+        return;
+    }
+    rows.check(m, k);
+    if let Some(bias) = epilogue.bias {
+        assert_eq!(bias.len(), n, "bias of a product with {n} columns");
+    }
+    if let Some(residual) = epilogue.residual {
+        assert_eq!(residual.len(), y.len(), "residual and y have one shape");
+    }
+    let needed = scratch_len(isa, team.threads(), m, k, n);
+    assert!(scratch.len() >= needed, "scratch has {} floats, {needed} are needed", scratch.len());
+
+    let job = Job {
+        shape: w.shape(),
+        rows,
+        w,
+        epilogue,
+        y: y.as_mut_ptr(),
+        work: Division::new(w.shape(), team.threads(), m, k, n),
+    };
+    let skip = scratch.as_ptr().align_offset(64).min(ALIGN);
+    let scratch = Scratch(scratch[skip..].as_mut_ptr());
+    team.run(job.work.chunks(), &|worker, chunk| {
+        isa.run(Chunk { job: &job, chunk, scratch: scratch.of(worker, job.shape) });
+    });
+}
+
+impl Rows<'_> {
+    fn check(&self, m: usize, k: usize) {
+        match *self {
+            Rows::Dense { x } => {
+                assert_eq!(x.len(), m * k, "x has {} elements, [{m}, {k}] are needed", x.len());
+            }
+            Rows::Conv { x, batch, time, channels, taps, dilation, .. } => {
+                assert_eq!(batch * time, m, "a convolution of [{batch}, {time}] rows gives {m}");
+                assert_eq!(
+                    taps * channels,
+                    k,
+                    "a convolution of {taps} taps and {channels} channels has K {k}"
+                );
+                assert_eq!(x.len(), m * channels, "x has {} elements, [{m}, {channels}] are needed", x.len());
+                assert!(dilation > 0, "taps are at least one row apart");
+            }
+        }
+    }
+
+    /// Where to read columns `ks` of the rows from `first` on, `count` of them: address and distance of rows. What
+    /// does not lie in memory like that is gathered into `buffer`.
+    ///
+    /// # Safety
+    /// The rows and columns must exist; `buffer` has room for `count` rows of [`GATHER_STRIDE`].
+    #[inline(always)]
+    unsafe fn locate(
+        &self,
+        k: usize,
+        first: usize,
+        count: usize,
+        ks: Range<usize>,
+        buffer: *mut f32,
+    ) -> (*const f32, usize) {
+        match *self {
+            // SAFETY: row `first` and column `ks.start` exist.
+            Rows::Dense { x } => (unsafe { x.as_ptr().add(first * k + ks.start) }, k),
+            Rows::Conv { x, time, channels, taps, dilation, left, .. } => {
+                let (batch, t) = (first / time, first % time);
+                let (tap, last_tap) = (ks.start / channels, (ks.end - 1) / channels);
+                // Taps one row apart follow each other in memory just as they do along K.
+                let contiguous = dilation == 1 || tap == last_tap;
+                let inside = t >= left && t + count - 1 + (taps - 1) * dilation < time + left;
+                if contiguous && inside {
+                    let row = batch * time + t - left + tap * dilation;
+                    // SAFETY: no tap of these rows is outside the sequence.
+                    (unsafe { x.as_ptr().add(row * channels + ks.start - tap * channels) }, channels)
+                } else {
+                    // SAFETY: as promised by the caller.
+                    unsafe { self.gather(first, count, ks, buffer) };
+                    (buffer, GATHER_STRIDE)
+                }
+            }
+        }
+    }
+
+    /// Copies columns `ks` of `count` rows to rows of [`GATHER_STRIDE`].
+    ///
+    /// # Safety
+    /// As for [`locate`](Rows::locate).
+    #[inline(never)]
+    unsafe fn gather(&self, first: usize, count: usize, ks: Range<usize>, buffer: *mut f32) {
+        let Rows::Conv { x, time, channels, dilation, left, .. } = *self else { return };
+        for i in 0..count {
+            let (batch, t) = ((first + i) / time, (first + i) % time);
+            let mut at = ks.start;
+            while at < ks.end {
+                let (tap, c) = (at / channels, at % channels);
+                let row = batch * time + (t + tap * dilation).saturating_sub(left).min(time - 1);
+                let source = &x[row * channels + c..row * channels + channels.min(c + ks.end - at)];
+                // SAFETY: at most MAX_SLICE floats go to row `i` of the buffer.
+                unsafe {
+                    let target = buffer.add(i * GATHER_STRIDE + at - ks.start);
+                    target.copy_from_nonoverlapping(source.as_ptr(), source.len());
+                }
+                at += source.len();
+            }
+        }
+    }
+}
+
+/// How the work is cut: rows into tiles, tiles into blocks, and (block, panel) pairs into chunks for threads.
+#[derive(Clone, Copy, Debug)]
+struct Division {
+    m: usize,
+    /// Tiles of nearly equal height.
+    tiles: usize,
+    blocks: usize,
+    panels: usize,
+    threads: usize,
+    /// Pairs that are one chunk each; the others, at the end, are cut into `parts` chunks.
+    whole: usize,
+    parts: usize,
+}
+
+impl Division {
+    fn new(shape: Shape, threads: usize, m: usize, k: usize, n: usize) -> Division {
+        let tiles = m.div_ceil(shape.rows);
+        let block_rows = (BLOCK_BYTES / 4 / k.max(1)).clamp(shape.rows, BLOCK_ROWS);
+        let blocks = tiles.div_ceil(block_rows / shape.rows);
+        let panels = shape.panels(n);
+        let pairs = blocks * panels;
+        let threads = if m * n * k < SMALL { 1 } else { threads };
+        let (whole, parts) = match threads {
+            1 => (pairs, 1),
+            // Small pieces at the end let all threads finish at about the same time.
+            _ => {
+                let parts = (8 * threads).div_ceil(pairs).max(3).min(tiles / blocks);
+                (pairs.saturating_sub(2 * threads), parts)
+            }
+        };
+        Division { m, tiles, blocks, panels, threads, whole, parts }
+    }
+
+    fn chunks(&self) -> usize {
+        if self.threads == 1 {
+            return 1;
+        }
+        self.whole + (self.blocks * self.panels - self.whole) * self.parts
+    }
+
+    /// Panel and tiles of a chunk.
+    fn chunk(&self, chunk: usize) -> (usize, Range<usize>) {
+        let (pair, part, parts) = match chunk.checked_sub(self.whole) {
+            None => (chunk, 0, 1),
+            Some(rest) => (self.whole + rest / self.parts, rest % self.parts, self.parts),
+        };
+        let (block, panel) = (pair / self.panels, pair % self.panels);
+        let (start, end) = (block * self.tiles / self.blocks, (block + 1) * self.tiles / self.blocks);
+        let tiles = end - start;
+        (panel, start + part * tiles / parts..start + (part + 1) * tiles / parts)
+    }
+
+    /// First row of a tile; that of the one behind the last is M.
+    fn row(&self, tile: usize) -> usize {
+        tile * self.m / self.tiles
+    }
+}
+
+/// One call of [`matmul`].
+struct Job<'a> {
+    shape: Shape,
+    rows: Rows<'a>,
+    w: &'a PackedWeights,
+    epilogue: &'a Epilogue<'a>,
+    y: *mut f32,
+    work: Division,
+}
+
+// SAFETY: `y` stands for a `&mut [f32]` of which every chunk writes its own elements.
+unsafe impl Sync for Job<'_> {}
+
+/// Scratch memory, a part for each worker.
+struct Scratch(*mut f32);
+
+// SAFETY: it stands for a `&mut [f32]`; workers use different parts.
+unsafe impl Sync for Scratch {}
+
+impl Scratch {
+    fn of(&self, worker: Worker, shape: Shape) -> *mut f32 {
+        self.0.wrapping_add(worker.index() * scratch_of_worker(shape))
+    }
+}
+
+/// The part of a job that a thread takes at a time, compiled for each instruction set.
+struct Chunk<'a> {
+    job: &'a Job<'a>,
+    chunk: usize,
+    scratch: *mut f32,
+}
+
+impl Kernel for Chunk<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let work = &self.job.work;
+        if work.threads == 1 {
+            // One chunk for all.
+            for pair in 0..work.blocks * work.panels {
+                self.pair(s, pair);
+            }
+        } else {
+            self.pair(s, self.chunk);
+        }
+    }
+}
+
+impl Chunk<'_> {
+    /// Some tiles times one panel.
+    #[inline(always)]
+    fn pair<S: Simd>(&self, s: S, chunk: usize) {
+        let Job { shape, rows, w, epilogue, y, work, .. } = self.job;
+        let k = w.k();
+        let (panel, tiles) = work.chunk(chunk);
+        // What this thread will probably need next.
+        let next = match chunk + work.threads {
+            next if next < work.whole + (work.blocks * work.panels - work.whole) * work.parts => {
+                work.chunk(next).0
+            }
+            _ => panel,
+        };
+        let Panel { data, first_column, vectors } = w.panel(panel);
+        let width = vectors * shape.lanes;
+        let first_row = work.row(tiles.start);
+        let sums = self.scratch;
+        let gathered = self.scratch.wrapping_add(sums_len(*shape));
+
+        let slices = pack::slices(k);
+        for slice in 0..slices {
+            let ks = pack::slice(k, slice);
+            let last = slice + 1 == slices;
+            let b = data.wrapping_add(ks.start * width);
+            // The next slice follows in memory; after the last one comes another panel.
+            let (ahead, ahead_bytes) = match last {
+                false => (b.wrapping_add(ks.len() * width), ks.len() * width * 4),
+                true if next != panel => (w.panel(next).data, ks.len() * width * 4),
+                true => (b, 0),
+            };
+            let ahead_of_tile = ahead_bytes / tiles.len();
+            for tile in tiles.clone() {
+                let (row, end) = (work.row(tile), work.row(tile + 1));
+                let sums = sums.wrapping_add((row - first_row) * width);
+                // SAFETY: tiles consist of existing rows, slices of existing columns.
+                let (a, a_stride) = unsafe { rows.locate(k, row, end - row, ks.clone(), gathered) };
+                let operands = tile::Operands {
+                    k: ks.len(),
+                    a,
+                    a_stride,
+                    b,
+                    sums,
+                    first: slice == 0,
+                    ahead: ahead.wrapping_byte_add((tile - tiles.start) * ahead_of_tile),
+                    ahead_step: ahead_of_tile / ks.len().div_ceil(tile::UNROLL).max(1),
+                };
+                // SAFETY: the operands exist, and `sums` has room for the block's rows.
+                unsafe { tile::multiply(s, end - row, vectors, &operands) };
+                if last {
+                    // SAFETY: these elements of y are ours alone.
+                    unsafe { tile::finish(s, sums, row..end, first_column, vectors, w.n(), epilogue, *y) };
+                }
+            }
+        }
+    }
+}
+
+/// The formula, accumulated in f64: the reference for tests. `w` is [k, n] as for [`PackedWeights::pack`].
+pub fn plain(rows: Rows<'_>, k: usize, n: usize, w: Strided<'_>, epilogue: &Epilogue<'_>, y: &mut [f32]) {
+    let mut sums = vec![0.0; n];
+    for (row, y) in y.chunks_exact_mut(n).enumerate() {
+        sums.fill(0.0);
+        for i in 0..k {
+            let x = match rows {
+                Rows::Dense { x } => x[row * k + i],
+                Rows::Conv { x, time, channels, dilation, left, .. } => {
+                    let (batch, t) = (row / time, row % time);
+                    let from = (t + i / channels * dilation).saturating_sub(left).min(time - 1);
+                    x[(batch * time + from) * channels + i % channels]
+                }
+            };
+            let w = w.data[i * w.k_stride..].iter().step_by(w.n_stride);
+            sums.iter_mut().zip(w).for_each(|(sum, &w)| *sum += x as f64 * w as f64);
+        }
+        for (col, (y, &sum)) in y.iter_mut().zip(&sums).enumerate() {
+            let sum = epilogue.activation.plain(sum + epilogue.bias.map_or(0.0, |b| b[col] as f64));
+            *y = (sum + epilogue.residual.map_or(0.0, |r| r[row * n + col] as f64)) as f32;
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Weights in the order in which the product reads them.
+
+use super::tile;
+use crate::simd::{Kernel, Simd};
+use crate::{Isa, Team};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ops::Range;
+use std::ptr::NonNull;
+
+/// A matrix somewhere in memory: element (k, n) is `data[k * k_stride + n * n_stride]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Strided<'a> {
+    /// The elements.
+    pub data: &'a [f32],
+    /// From one input to the next.
+    pub k_stride: usize,
+    /// From one output to the next.
+    pub n_stride: usize,
+}
+
+/// How an instruction set cuts a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// Floats per vector.
+    pub lanes: usize,
+    /// Rows of a tile, at most.
+    pub rows: usize,
+    /// Vectors per row of a panel, at most.
+    pub vectors: usize,
+}
+
+impl Shape {
+    pub fn of(isa: Isa) -> Shape {
+        struct Of;
+        impl Kernel for Of {
+            type Output = Shape;
+            #[inline(always)]
+            fn run<S: Simd>(self, _: S) -> Shape {
+                let (rows, vectors) = tile::size(S::REGISTERS);
+                Shape { lanes: S::LANES, rows, vectors }
+            }
+        }
+        isa.run(Of)
+    }
+
+    /// Number of panels for `n` columns.
+    pub fn panels(self, n: usize) -> usize {
+        n.div_ceil(self.lanes).div_ceil(self.vectors)
+    }
+
+    /// First vector and number of vectors of a panel. All are full but for the last, or the last two when that
+    /// avoids one of a single vector: narrow tiles wait for their own sums.
+    pub fn panel(self, n: usize, panel: usize) -> (usize, usize) {
+        let vectors = n.div_ceil(self.lanes);
+        let panels = vectors.div_ceil(self.vectors);
+        let missing = panels * self.vectors - vectors;
+        let before = |p: usize| match panels - p {
+            1 if missing > 1 && panels > 1 => p * self.vectors - (missing - 1),
+            _ => (p * self.vectors).min(vectors),
+        };
+        (before(panel), before(panel + 1) - before(panel))
+    }
+}
+
+/// Longest piece of K that is summed up in registers before it joins the rest.
+pub(super) const MAX_SLICE: usize = 512;
+
+/// Number of slices that K is cut into.
+pub(super) fn slices(k: usize) -> usize {
+    k.div_ceil(MAX_SLICE).max(1)
+}
+
+/// Slice `i` of K: equal lengths, but for rounding to whole rounds of the loop.
+pub(super) fn slice(k: usize, i: usize) -> Range<usize> {
+    let length = k.div_ceil(slices(k)).next_multiple_of(tile::UNROLL).min(MAX_SLICE);
+    i * length..((i + 1) * length).min(k)
+}
+
+/// Weights [K, N] of a product, packed for one instruction set.
+///
+/// Panel after panel, each [K, columns] with its columns side by side; the last vector of a row is filled up
+/// with zeros.
+pub struct PackedWeights {
+    isa: Isa,
+    shape: Shape,
+    k: usize,
+    n: usize,
+    data: Aligned,
+}
+
+impl std::fmt::Debug for PackedWeights {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PackedWeights([{}, {}] for {})", self.k, self.n, self.isa)
+    }
+}
+
+/// A piece of packed weights.
+#[derive(Clone, Copy)]
+pub(super) struct Panel {
+    /// [K, vectors · lanes]
+    pub data: *const f32,
+    pub first_column: usize,
+    pub vectors: usize,
+}
+
+impl PackedWeights {
+    /// Packs the matrix `w` [k, n] for `isa`. Costs about as much as copying it.
+    ///
+    /// # Panics
+    /// `w` has too few elements.
+    pub fn pack(isa: Isa, team: &Team, k: usize, n: usize, w: Strided<'_>) -> PackedWeights {
+        if k > 0 && n > 0 {
+            let last = (k - 1) * w.k_stride + (n - 1) * w.n_stride;
+            assert!(last < w.data.len(), "[{k}, {n}] weights end behind {} elements", w.data.len());
+        }
+        let shape = Shape::of(isa);
+        let vectors = n.div_ceil(shape.lanes);
+        let data = Aligned::new(vectors * shape.lanes * k);
+        let packed = PackedWeights { isa, shape, k, n, data };
+        // A vector of columns, all along K, is the smallest piece; some megabytes per chunk are enough.
+        team.run(shape.panels(n), &|_, panel| packed.fill(panel, w));
+        packed
+    }
+
+    /// Copies a panel's columns.
+    fn fill(&self, panel: usize, w: Strided<'_>) {
+        let lanes = self.shape.lanes;
+        let Panel { data, first_column, vectors } = self.panel(panel);
+        let width = vectors * lanes;
+        let target = data.cast_mut();
+        if w.n_stride == 1 {
+            let columns = width.min(self.n - first_column);
+            for k in 0..self.k {
+                let row = &w.data[k * w.k_stride + first_column..][..columns];
+                // SAFETY: the panel has `k` rows of `width` floats, and only this call writes it.
+                unsafe {
+                    let target = target.add(k * width);
+                    target.copy_from_nonoverlapping(row.as_ptr(), columns);
+                    target.add(columns).write_bytes(0, width - columns);
+                }
+            }
+            return;
+        }
+        // Squares of a cache line's length: their lines are read and written whole while they are in the first
+        // cache.
+        const STEP: usize = 16;
+        for vector in 0..vectors {
+            let column = first_column + vector * lanes;
+            let columns = lanes.min(self.n - column);
+            for k in (0..self.k).step_by(STEP) {
+                for k in k..(k + STEP).min(self.k) {
+                    // SAFETY: row `k` of the panel has room for this vector, and `pack` has checked that the
+                    // last element of `w` exists.
+                    unsafe {
+                        let target = target.add(k * width + vector * lanes);
+                        let source = w.data.as_ptr().add(k * w.k_stride + column * w.n_stride);
+                        for i in 0..columns {
+                            *target.add(i) = *source.add(i * w.n_stride);
+                        }
+                        target.add(columns).write_bytes(0, lanes - columns);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The instruction set it was packed for.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// Inputs.
+    pub fn k(&self) -> usize {
+        self.k
+    }
+
+    /// Outputs.
+    pub fn n(&self) -> usize {
+        self.n
+    }
+
+    /// Size in memory.
+    pub fn bytes(&self) -> usize {
+        self.data.len * size_of::<f32>()
+    }
+
+    pub(super) fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    #[inline(always)]
+    pub(super) fn panel(&self, panel: usize) -> Panel {
+        let (first, vectors) = self.shape.panel(self.n, panel);
+        let first_column = first * self.shape.lanes;
+        Panel { data: self.data.start.as_ptr().wrapping_add(first_column * self.k), first_column, vectors }
+    }
+}
+
+/// Memory that starts at a cache line. Not initialised; freed when dropped.
+struct Aligned {
+    start: NonNull<f32>,
+    len: usize,
+}
+
+// SAFETY: it owns its memory like a `Vec<f32>`.
+unsafe impl Send for Aligned {}
+// SAFETY: as above; while it is shared it is only read, but for `pack`, whose chunks write different parts.
+unsafe impl Sync for Aligned {}
+
+impl Aligned {
+    fn layout(len: usize) -> Layout {
+        Layout::array::<f32>(len).and_then(|l| l.align_to(64)).expect("weights fit the address space")
+    }
+
+    fn new(len: usize) -> Aligned {
+        if len == 0 {
+            return Aligned { start: NonNull::dangling(), len };
+        }
+        let layout = Aligned::layout(len);
+        // SAFETY: the size is not zero.
+        let start = unsafe { alloc(layout) }.cast();
+        Aligned { start: NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout)), len }
+    }
+}
+
+impl Drop for Aligned {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            // SAFETY: allocated in `new` with the same layout.
+            unsafe { dealloc(self.start.as_ptr().cast(), Aligned::layout(self.len)) }
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Products of all sizes against the formula, on every instruction set of this machine.
+
+use super::*;
+
+/// Numbers between -1 and 1 that look random.
+fn numbers(len: usize, seed: u32) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(12345);
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / 8_388_608.0 - 1.0
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+/// Relative rounding error of one f32 operation.
+const EPS: f64 = 6e-8;
+
+struct Case {
+    m: usize,
+    k: usize,
+    n: usize,
+    activation: Activation,
+    bias: bool,
+    residual: bool,
+    /// Weights as [out, in].
+    transposed: bool,
+}
+
+impl Case {
+    fn new(m: usize, k: usize, n: usize) -> Case {
+        // Variety without a product of all choices.
+        let activations = [
+            Activation::None,
+            Activation::Relu,
+            Activation::PRelu(0.25),
+            Activation::Gelu,
+            Activation::Mish,
+            Activation::Tanh,
+        ];
+        let pick = m + 3 * k + 7 * n;
+        Case {
+            m,
+            k,
+            n,
+            activation: activations[pick % activations.len()],
+            bias: !pick.is_multiple_of(3),
+            residual: pick.is_multiple_of(2),
+            transposed: pick % 5 < 3,
+        }
+    }
+}
+
+/// Runs a product on all instruction sets and with several team sizes, compares with the formula and demands the
+/// same bits for any number of threads.
+fn check(teams: &[Team], name: &str, rows: Rows<'_>, case: &Case) {
+    let Case { m, k, n, .. } = *case;
+    let weights = numbers(k * n, 2);
+    let w = match case.transposed {
+        true => Strided { data: &weights, k_stride: 1, n_stride: k },
+        false => Strided { data: &weights, k_stride: n, n_stride: 1 },
+    };
+    let (bias, residual) = (numbers(n, 3), numbers(m * n, 4));
+    let epilogue = Epilogue {
+        bias: case.bias.then_some(&bias),
+        activation: case.activation,
+        residual: case.residual.then_some(&residual),
+    };
+    let mut expected = vec![0.0; m * n];
+    // The reference reads row after row.
+    let in_out: Vec<f32> = (0..k * n).map(|i| weights[i / n * w.k_stride + i % n * w.n_stride]).collect();
+    plain(rows, k, n, Strided { data: &in_out, k_stride: n, n_stride: 1 }, &epilogue, &mut expected);
+    // Sums of K products of numbers below 1 stay below 2 sqrt(K) here, and K roundings of such sums, half up and
+    // half down, add up to about sqrt(K) times EPS of that. The activations have slopes up to 1.1 and errors of
+    // their own of about 3e-7.
+    let tolerance = 2.0 * EPS * k as f64 + 1e-6;
+    for isa in Isa::available() {
+        let mut first: Option<Vec<f32>> = None;
+        for team in teams {
+            let packed = PackedWeights::pack(isa, team, k, n, w);
+            let mut y = vec![f32::NAN; m * n];
+            let mut scratch = vec![f32::NAN; scratch_len(isa, team.threads(), m, k, n)];
+            matmul(isa, team, rows, &packed, &epilogue, &mut y, &mut scratch);
+            for (i, (&got, &want)) in y.iter().zip(&expected).enumerate() {
+                let error = (got as f64 - want as f64).abs();
+                assert!(
+                    error <= tolerance,
+                    "{name} [{m}, {k}] x [{k}, {n}] on {isa}, {} threads, {:?}: \
+                     element ({}, {}) is {got}, not {want}",
+                    team.threads(),
+                    case.activation,
+                    i / n,
+                    i % n
+                );
+            }
+            let first = first.get_or_insert_with(|| y.clone());
+            assert!(
+                first.iter().zip(&y).all(|(a, b)| a.to_bits() == b.to_bits()),
+                "{name} [{m}, {k}] x [{k}, {n}] on {isa} differs between 1 and {} threads",
+                team.threads()
+            );
+        }
+    }
+}
+
+fn teams() -> Vec<Team> {
+    [1, 2, 3].map(|n| Team::new(n).unwrap()).into()
+}
+
+fn check_dense(teams: &[Team], name: &str, m: usize, k: usize, n: usize) {
+    let x = numbers(m * k, 1);
+    check(teams, name, Rows::Dense { x: &x }, &Case::new(m, k, n));
+}
+
+#[test]
+fn shapes_of_the_models() {
+    let teams = teams();
+    let shapes = [
+        ("vector estimator, up", 72, 512, 1024),
+        ("vector estimator, down", 72, 1024, 512),
+        ("vector estimator 3, up", 144, 512, 2048),
+        ("vector estimator 3, down", 144, 2048, 512),
+        ("attention in", 72, 512, 256),
+        ("attention out", 72, 256, 512),
+        ("latent in", 72, 144, 512),
+        ("latent out", 72, 512, 144),
+        ("vocoder, up", 432, 512, 2048),
+        ("vocoder, down", 432, 2048, 512),
+        ("text, up", 80, 256, 1024),
+        ("text, down", 80, 1024, 256),
+        ("text", 80, 256, 256),
+        ("duration, up", 80, 64, 256),
+        ("duration, down", 80, 256, 64),
+        ("one row", 1, 512, 512),
+        ("built-in voice", 33, 384, 1024),
+        ("tiny voice", 50, 48, 24),
+    ];
+    for (name, m, k, n) in shapes {
+        check_dense(&teams, name, m, k, n);
+    }
+}
+
+#[test]
+fn lengths_around_every_edge() {
+    let teams = teams();
+    for m in (1..=18).chain([31, 33]) {
+        check_dense(&teams, "rows", m, 37, 50);
+    }
+    for k in (1..=9).chain([15, 16, 17, 511, 512, 513, 514, 1023, 1025, 1537]) {
+        check_dense(&teams, "inputs", 5, k, 40);
+    }
+    for n in (1..=50).chain([63, 64, 65, 95, 96, 97, 112, 113, 128, 160]) {
+        check_dense(&teams, "outputs", 9, 19, n);
+    }
+    // Long enough for several threads and blocks of rows.
+    for (m, k, n) in [(193, 129, 113), (400, 65, 31), (7, 3000, 47), (65, 3000, 17), (1, 700, 900)] {
+        check_dense(&teams, "large and odd", m, k, n);
+    }
+}
+
+#[test]
+fn nothing_to_do() {
+    let team = Team::new(2).unwrap();
+    for isa in Isa::available() {
+        let mut scratch = vec![0.0; scratch_len(isa, 2, 4, 4, 4)];
+        for (m, k, n) in [(0, 4, 4), (4, 4, 0)] {
+            let data = numbers(k * n, 1);
+            let w = PackedWeights::pack(isa, &team, k, n, Strided { data: &data, k_stride: n, n_stride: 1 });
+            let x = numbers(m * k, 2);
+            matmul(isa, &team, Rows::Dense { x: &x }, &w, &Epilogue::NONE, &mut [], &mut scratch);
+        }
+        // An empty sum is zero.
+        let w = PackedWeights::pack(isa, &team, 0, 3, Strided { data: &[], k_stride: 3, n_stride: 1 });
+        let (mut y, bias) = ([9.0; 6], [1.0, 2.0, 3.0]);
+        let epilogue = Epilogue { bias: Some(&bias), ..Epilogue::NONE };
+        matmul(isa, &team, Rows::Dense { x: &[] }, &w, &epilogue, &mut y, &mut scratch);
+        assert_eq!(y, [1.0, 2.0, 3.0, 1.0, 2.0, 3.0]);
+    }
+}
+
+#[test]
+fn convolutions() {
+    let teams = teams();
+    // (batch, time, channels, taps, dilation, left, n)
+    let cases = [
+        (1, 432, 512, 3, 1, 2, 64),
+        (1, 432, 24, 7, 1, 6, 512),
+        (1, 432, 24, 7, 1, 3, 64),
+        (2, 20, 24, 7, 1, 6, 33),
+        (3, 11, 16, 5, 2, 4, 20),
+        (2, 30, 300, 5, 2, 8, 20),
+        (1, 1, 8, 7, 1, 6, 5),
+        (2, 2, 8, 7, 3, 9, 5),
+        (1, 40, 600, 3, 4, 0, 17),
+        (1, 40, 7, 3, 4, 8, 17),
+        (4, 9, 3, 1, 1, 0, 17),
+        (1, 64, 5, 4, 1, 1, 6),
+    ];
+    for (batch, time, channels, taps, dilation, left, n) in cases {
+        let x = numbers(batch * time * channels, 1);
+        let rows = Rows::Conv { x: &x, batch, time, channels, taps, dilation, left };
+        let name = format!("{taps} taps {dilation} apart, {left} left, {batch} x {time}");
+        check(&teams, &name, rows, &Case::new(batch * time, taps * channels, n));
+    }
+}
+
+#[test]
+fn the_reference_knows_a_convolution_by_hand() {
+    // Two sequences of three rows with one channel, three taps, all padding in front.
+    let x = [1.0, 2.0, 3.0, 10.0, 20.0, 30.0];
+    let rows = Rows::Conv { x: &x, batch: 2, time: 3, channels: 1, taps: 3, dilation: 1, left: 2 };
+    let w = Strided { data: &[100.0, 10.0, 1.0], k_stride: 1, n_stride: 1 };
+    let mut y = [0.0; 6];
+    plain(rows, 3, 1, w, &Epilogue::NONE, &mut y);
+    assert_eq!(y, [111.0, 112.0, 123.0, 1110.0, 1120.0, 1230.0]);
+}
+
+#[test]
+fn panels_cover_all_columns() {
+    for isa in Isa::available() {
+        let shape = Shape::of(isa);
+        for n in 1..400 {
+            let mut at = 0;
+            for panel in 0..shape.panels(n) {
+                let (first, vectors) = shape.panel(n, panel);
+                assert_eq!(first, at, "{n} columns on {isa}");
+                assert!((1..=shape.vectors).contains(&vectors));
+                at += vectors;
+            }
+            assert_eq!(at, n.div_ceil(shape.lanes));
+        }
+    }
+}
+
+#[test]
+fn slices_cover_all_of_k() {
+    for k in 1..5000 {
+        let mut at = 0;
+        for i in 0..pack::slices(k) {
+            let slice = pack::slice(k, i);
+            assert_eq!(slice.start, at, "K {k}");
+            assert!(!slice.is_empty() && slice.len() <= pack::MAX_SLICE, "K {k}: {slice:?}");
+            at = slice.end;
+        }
+        assert_eq!(at, k);
+    }
+}
+
+#[test]
+fn every_tile_is_in_one_chunk() {
+    for isa in Isa::available() {
+        for threads in [1, 2, 3, 16, 64] {
+            for (m, k, n) in
+                [(1, 4000, 4000), (72, 512, 512), (432, 2048, 512), (80, 256, 64), (9, 512, 1024)]
+            {
+                let work = Division::new(Shape::of(isa), threads, m, k, n);
+                let mut seen = vec![0; work.tiles * work.panels];
+                let pairs = if work.threads == 1 { work.blocks * work.panels } else { work.chunks() };
+                for chunk in 0..pairs {
+                    let (panel, tiles) = work.chunk(chunk);
+                    assert!(!tiles.is_empty(), "{m} {k} {n} {threads}");
+                    assert!(work.row(tiles.end) - work.row(tiles.start) <= BLOCK_ROWS);
+                    tiles.for_each(|tile| seen[panel * work.tiles + tile] += 1);
+                }
+                assert!(seen.iter().all(|&s| s == 1), "{m} {k} {n} {threads}");
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The innermost part: a tile of a few rows times a few vectors of columns, held in registers.
+
+use super::Epilogue;
+use crate::simd::Simd;
+use std::ops::Range;
+
+/// Steps along K per round of the loop.
+pub(super) const UNROLL: usize = 4;
+
+/// Height and width, in vectors, of the tile that fits the registers: its sums, a row of the panel, and one
+/// broadcast element.
+pub(super) const fn size(registers: usize) -> (usize, usize) {
+    match registers {
+        // 24 sums: 11 loads for 24 multiply-adds.
+        32.. => (8, 3),
+        // 12 sums: 7 loads for 12 multiply-adds.
+        16.. => (4, 3),
+        _ => (4, 1),
+    }
+}
+
+/// What a tile works on.
+#[derive(Clone, Copy)]
+pub(super) struct Operands {
+    /// Length of the slice.
+    pub k: usize,
+    /// [rows, k], rows `a_stride` apart.
+    pub a: *const f32,
+    pub a_stride: usize,
+    /// [k, vectors · LANES]
+    pub b: *const f32,
+    /// [rows, vectors · LANES]: where the sums go.
+    pub sums: *mut f32,
+    /// Whether the sums are stored, not added to what is there.
+    pub first: bool,
+    /// Memory to prefetch from here on, `ahead_step` bytes per round.
+    pub ahead: *const f32,
+    pub ahead_step: usize,
+}
+
+/// `sums = a · b` or `sums += a · b` for a tile of any size up to [`size`].
+///
+/// # Safety
+/// The operands must be as [`Operands`] says.
+#[inline(always)]
+pub(super) unsafe fn multiply<S: Simd>(s: S, rows: usize, vectors: usize, o: &Operands) {
+    macro_rules! heights {
+        ($vectors:literal: $($rows:literal)*) => {
+            match rows {
+                // SAFETY: passed on to the caller.
+                $($rows => unsafe { multiply_tile::<S, $rows, $vectors>(s, o) },)*
+                _ => unreachable!("tile of {rows} rows"),
+            }
+        };
+    }
+    // The conditions are constants of the instruction set, so only one arm is compiled for each.
+    if S::REGISTERS >= 32 {
+        match vectors {
+            3 => heights!(3: 1 2 3 4 5 6 7 8),
+            2 => heights!(2: 1 2 3 4 5 6 7 8),
+            _ => heights!(1: 1 2 3 4 5 6 7 8),
+        }
+    } else if S::REGISTERS >= 16 {
+        match vectors {
+            3 => heights!(3: 1 2 3 4),
+            2 => heights!(2: 1 2 3 4),
+            _ => heights!(1: 1 2 3 4),
+        }
+    } else {
+        heights!(1: 1 2 3 4)
+    }
+}
+
+/// Adds the product of one column of `a` and one row of `b`.
+///
+/// # Safety
+/// `a` has as many rows as the tile, `b` as many vectors.
+#[inline(always)]
+unsafe fn step<S: Simd, const ROWS: usize, const VECTORS: usize>(
+    s: S,
+    a: *const f32,
+    a_stride: usize,
+    b: *const f32,
+    sums: &mut [[S::V; VECTORS]; ROWS],
+) {
+    let mut row = [s.splat(0.0); VECTORS];
+    for (j, v) in row.iter_mut().enumerate() {
+        // SAFETY: `b` has this vector.
+        *v = unsafe { s.load(b.add(j * S::LANES)) };
+    }
+    for (i, sums) in sums.iter_mut().enumerate() {
+        // SAFETY: `a` has this row.
+        let a = s.splat(unsafe { *a.add(i * a_stride) });
+        for (sum, &v) in sums.iter_mut().zip(&row) {
+            *sum = s.fma(a, v, *sum);
+        }
+    }
+}
+
+/// # Safety
+/// As for [`multiply`].
+#[inline(always)]
+unsafe fn multiply_tile<S: Simd, const ROWS: usize, const VECTORS: usize>(s: S, o: &Operands) {
+    let width = VECTORS * S::LANES;
+    let mut sums = [[s.splat(0.0); VECTORS]; ROWS];
+    let (mut a, mut b, mut ahead) = (o.a, o.b, o.ahead);
+    for _ in 0..o.k / UNROLL {
+        s.prefetch(ahead);
+        s.prefetch(ahead.wrapping_add(16));
+        ahead = ahead.wrapping_byte_add(o.ahead_step);
+        for u in 0..UNROLL {
+            // SAFETY: `a` and `b` have `k` columns and rows.
+            unsafe { step(s, a.add(u), o.a_stride, b.add(u * width), &mut sums) };
+        }
+        a = a.wrapping_add(UNROLL);
+        b = b.wrapping_add(UNROLL * width);
+    }
+    for u in 0..o.k % UNROLL {
+        // SAFETY: as above.
+        unsafe { step(s, a.add(u), o.a_stride, b.add(u * width), &mut sums) };
+    }
+    for (i, sums) in sums.iter().enumerate() {
+        for (j, &sum) in sums.iter().enumerate() {
+            // SAFETY: `o.sums` has as many rows and vectors as the tile.
+            unsafe {
+                let at = o.sums.add(i * width + j * S::LANES);
+                s.store(at, if o.first { sum } else { s.add(s.load(at), sum) });
+            }
+        }
+    }
+}
+
+/// Applies the epilogue to a tile's sums and stores the result: rows `rows` of y, `vectors` vectors of columns
+/// from `first_column` on, of which there are `n`.
+///
+/// # Safety
+/// The rows of y, bias and residual must exist, and nobody else may use these elements of y.
+#[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "called once, right beside the product")]
+pub(super) unsafe fn finish<S: Simd>(
+    s: S,
+    sums: *const f32,
+    rows: Range<usize>,
+    first_column: usize,
+    vectors: usize,
+    n: usize,
+    epilogue: &Epilogue<'_>,
+    y: *mut f32,
+) {
+    let width = vectors * S::LANES;
+    for (i, row) in rows.enumerate() {
+        for j in 0..vectors {
+            let column = first_column + j * S::LANES;
+            let at = row * n + column;
+            // SAFETY: `count` columns are left from `column` on.
+            unsafe {
+                let count = (n - column).min(S::LANES);
+                let load =
+                    |p: *const f32| if count == S::LANES { s.load(p) } else { s.load_partial(p, count) };
+                let mut v = s.load(sums.add(i * width + j * S::LANES));
+                if let Some(bias) = epilogue.bias {
+                    v = s.add(v, load(s, bias.as_ptr().add(column), count));
+                }
+                v = epilogue.activation.apply(s, v);
+                if let Some(residual) = epilogue.residual {
+                    v = s.add(load(s, residual.as_ptr().add(at), count), v);
+                }
+                if count == S::LANES {
+                    s.store(y.add(at), v);
+                } else {
+                    s.store_partial(y.add(at), v, count);
+                }
+            }
+        }
+    }
+}
+
+/// The first `count` floats at `p`.
+///
+/// # Safety
+/// They must exist.
+#[inline(always)]
+unsafe fn load<S: Simd>(s: S, p: *const f32, count: usize) -> S::V {
+    // SAFETY: passed on to the caller.
+    unsafe { if count == S::LANES { s.load(p) } else { s.load_partial(p, count) } }
+}
