@@ -1,0 +1,96 @@
+//! The command line. Each command's own options stand beside the command; here is what they share.
+
+use crate::commands::Command;
+use crate::failure::UsageError;
+use clap::Parser;
+use orate::{DeviceChoice, Engine, EngineOptions, Model};
+use std::path::PathBuf;
+
+/// Text-to-speech that speaks on whatever machine you have.
+#[derive(Debug, Parser)]
+#[command(name = "orate", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(after_help = "\
+Examples:
+  orate say \"Good morning.\" -o morning.wav
+  orate say --file book.txt -o book.flac --speed 1.1
+  echo \"Read me.\" | orate say -o - | aplay
+  orate say \"Hola.\" --model supertonic-2/ --voice F1:0.7+M1:0.3 --lang es
+  orate inspect supertonic-2/
+
+Exit status:
+  0    done, also when the reader of a pipe goes away early
+  1    it failed: text, model, file or system
+  2    the command line or the value of an option is wrong
+  130  interrupted
+
+Environment:
+  ORATE_VOICE    a packed voice (.gguf) to use in place of the built-in one
+  ORATE_CPU_ISA  the instruction set, as with --isa")]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Which model, on what.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Model and device")]
+pub struct EngineArgs {
+    /// Model folder or packed voice (.gguf); without it, the built-in English voice
+    #[arg(long, short, value_name = "PATH")]
+    pub model: Option<PathBuf>,
+
+    /// What runs the model: auto or cpu
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub device: DeviceChoice,
+
+    /// CPU threads; without it, one for each processor, at most 8
+    #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+
+    /// CPU instruction set: avx512, avx2 or portable; without it, the best this machine has
+    #[arg(long, value_name = "SET")]
+    pub isa: Option<String>,
+}
+
+impl EngineArgs {
+    /// Opens the model.
+    pub fn open(&self) -> anyhow::Result<Engine> {
+        let options = EngineOptions {
+            model: self.model.clone().map_or(Model::BuiltIn, Model::Path),
+            device: self.device,
+            threads: self.threads.map(usize::from),
+            isa: self.isa.clone(),
+        };
+        Engine::with_options(options).map_err(|e| match e {
+            // A set that is unknown, or that this processor lacks.
+            orate::Error::Device(e) if self.isa.is_some() => UsageError(format!("--isa: {e}")).into(),
+            e => e.into(),
+        })
+    }
+}
+
+/// Sizes at which a model is timed or explained.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct SizeArgs {
+    /// Characters of text, language tags included
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub tokens: Option<u32>,
+
+    /// Latent frames of audio
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16384))]
+    pub latents: Option<u32>,
+
+    /// Denoising steps, 1 to 100; without it, what the model was tuned for
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub steps: Option<u32>,
+}
+
+impl SizeArgs {
+    /// Steps asked for, or the model's own number.
+    pub fn steps(&self, engine: &Engine) -> orate::Result<usize> {
+        let steps = self.steps.map(|n| n as usize);
+        let options = orate_models::supertonic::SpeakOptions { steps, ..Default::default() };
+        Ok(options.check(&engine.model().files().config)?)
+    }
+}

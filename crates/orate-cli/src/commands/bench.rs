@@ -1,0 +1,259 @@
+//! `orate bench`: how long a model takes.
+
+use crate::args::{EngineArgs, SizeArgs};
+use crate::measure::{median, peak_rss_mb};
+use crate::print;
+use orate::bench::{self, Sizes, StageTimes};
+use orate::{Engine, Options};
+use orate_models::supertonic::SpeakOptions;
+use serde_json::{Map, Value, json};
+use std::time::Instant;
+
+/// Spoken when nothing is said.
+const TEXT: &str = "The kettle is on, the rain has stopped, and the first train leaves in ten minutes.";
+
+/// Slowest steps that `--profile` lists.
+const SLOWEST: usize = 20;
+
+/// What to time.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  orate bench --runs 10
+  orate bench --text \"Any text you like.\" --threads 2 --profile
+  orate bench --model DIR --tokens 80 --latents 72 --steps 5 --json
+
+A warm-up run comes first and is not counted. Times are medians in milliseconds. RTF is computing time divided by
+playing time: below 1 is faster than it plays.")]
+pub struct Args {
+    /// Time this text, cut into pieces as for speaking
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["tokens", "latents"])]
+    text: Option<String>,
+
+    #[command(flatten)]
+    sizes: SizeArgs,
+
+    /// Runs that count
+    #[arg(long, short, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    runs: u32,
+
+    /// Also time every step of the plans, and list the slowest
+    #[arg(long)]
+    profile: bool,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    engine: EngineArgs,
+}
+
+/// The work of one run.
+struct Work {
+    /// Sizes of each piece.
+    pieces: Vec<Sizes>,
+    /// Seconds of audio.
+    duration: f64,
+    /// The text, if sizes were not forced.
+    text: Option<String>,
+}
+
+/// Times and prints.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let opening = Instant::now();
+    let engine = args.engine.open()?;
+    let load_ms = ms_since(opening);
+    let steps = args.sizes.steps(&engine)?;
+    let work = match (args.sizes.tokens, args.sizes.latents) {
+        (None, None) => spoken(&engine, args.text.as_deref().unwrap_or(TEXT), steps)?,
+        (tokens, latents) => forced(&engine, tokens, latents, steps)?,
+    };
+    let warm_up = once(&engine, &work)?;
+    let runs = (0..args.runs).map(|_| once(&engine, &work)).collect::<orate::Result<Vec<_>>>()?;
+    let peak_rss_mb = peak_rss_mb();
+    let profile =
+        if args.profile { bench::profile(&engine, largest(&work), 5)? } else { Vec::new() };
+
+    let total_ms = median(runs.iter().map(|r| r.0.total));
+    let first_audio_ms = median(runs.iter().map(|r| r.1));
+    let stages = bench::stage_names().into_iter().enumerate();
+    let stages: Vec<(&str, f64)> =
+        stages.map(|(i, name)| (name, median(runs.iter().map(|r| r.0.stages[i])))).collect();
+    let rtf = total_ms / 1e3 / work.duration;
+    let fastest = runs.iter().map(|r| r.0.total).fold(f64::INFINITY, f64::min);
+
+    if args.json {
+        let stages: Map<String, Value> = stages.iter().map(|(n, ms)| ((*n).to_owned(), json!(ms))).collect();
+        let mut report = json!({
+            "total_ms": total_ms,
+            "total_ms_min": fastest,
+            "stages": stages,
+            "first_audio_ms": first_audio_ms,
+            "warm_up_ms": warm_up.0.total,
+            "load_ms": load_ms,
+            "rtf": rtf,
+            "duration_s": work.duration,
+            "peak_rss_mb": peak_rss_mb,
+            "runs": args.runs,
+            "device": engine.device(),
+            "threads": engine.threads(),
+            "model": engine.model_name(),
+            "pieces": work.pieces.iter().map(|s| json!({ "tokens": s.tokens, "latents": s.latents, "steps": s.steps })).collect::<Vec<_>>(),
+        });
+        if args.profile {
+            report["profile"] = profile_json(&profile, largest(&work).steps);
+        }
+        return print::json(&report);
+    }
+
+    let mut rows = vec![vec!["stage".to_owned(), "median ms".to_owned(), "share".to_owned()]];
+    let row = |name: &str, ms: f64| vec![name.to_owned(), format!("{ms:.2}"), format!("{:.1} %", 100.0 * ms / total_ms)];
+    rows.extend(stages.iter().map(|(name, ms)| row(name, *ms)));
+    rows.push(row("total", total_ms));
+    let sizes: Vec<String> = work
+        .pieces
+        .iter()
+        .map(|s| format!("{} tokens, {} latent frames, {} steps", s.tokens, s.latents, s.steps))
+        .collect();
+    let memory = peak_rss_mb.map_or_else(|| "unknown".to_owned(), |mb| format!("{mb:.1} MB"));
+    let text = format!(
+        "{}\n{}\n{}\n\n{}\nfastest run     {fastest:.2} ms\nfirst run       {:.2} ms\n\
+         first audio     {first_audio_ms:.2} ms\nRTF             {rtf:.4} ({:.1} times as fast as it plays, {:.2} s of audio)\n\
+         load            {load_ms:.2} ms\npeak memory     {memory}\n",
+        engine.model_name(),
+        engine.device(),
+        sizes.join("\n"),
+        print::table(&rows, &[]),
+        warm_up.0.total,
+        1.0 / rtf,
+        work.duration,
+    );
+    print::out(&text)?;
+    if args.profile {
+        print::out(&profile_text(&profile, largest(&work).steps))?;
+    }
+    Ok(())
+}
+
+fn ms_since(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64() * 1e3
+}
+
+/// Forced sizes: one that is missing follows the other, at about one frame a character.
+fn forced(engine: &Engine, tokens: Option<u32>, latents: Option<u32>, steps: usize) -> orate::Result<Work> {
+    let size = |a: Option<u32>, b: Option<u32>| a.or(b).map_or(1, |n| n as usize);
+    let sizes = Sizes { tokens: size(tokens, latents), latents: size(latents, tokens), steps };
+    let samples = sizes.latents * engine.model().files().config.samples_per_latent();
+    let duration = samples as f64 / f64::from(engine.sample_rate());
+    Ok(Work { pieces: vec![sizes], duration, text: None })
+}
+
+/// The sizes that a text has.
+fn spoken(engine: &Engine, text: &str, steps: usize) -> orate::Result<Work> {
+    let model = engine.model();
+    let files = model.files();
+    let options = SpeakOptions { speed: files.default_speed(), steps: Some(steps), ..Default::default() };
+    let voice = engine.voice(files.default_voice())?;
+    let (mut pieces, mut samples) = (Vec::new(), 0);
+    for piece in files.pieces(text, &options)? {
+        let mut session = model.session();
+        session.set_piece(&piece, &voice)?;
+        let seconds = session.durations()?.first().copied().unwrap_or(0.0);
+        let (latents, wanted) = model.frames_for(seconds, options.speed);
+        pieces.push(Sizes { tokens: piece.ids.len(), latents, steps });
+        samples += wanted;
+    }
+    let duration = samples as f64 / f64::from(engine.sample_rate());
+    Ok(Work { pieces, duration, text: Some(text.to_owned()) })
+}
+
+/// One run over all pieces: times summed, and milliseconds until the first piece is there.
+fn once(engine: &Engine, work: &Work) -> orate::Result<(StageTimes, f64)> {
+    let start = Instant::now();
+    if let Some(text) = &work.text {
+        drop(engine.stream(text, &Options::default())?); // reads the text, but speaks nothing yet
+    }
+    let front_end_ms = ms_since(start);
+    let (mut sum, mut first_audio_ms) = (StageTimes::default(), None);
+    for sizes in &work.pieces {
+        let times = bench::run_once(engine, *sizes)?;
+        sum.total += times.total;
+        sum.stages.iter_mut().zip(times.stages).for_each(|(a, b)| *a += b);
+        first_audio_ms.get_or_insert(front_end_ms + times.total);
+    }
+    Ok((sum, first_audio_ms.unwrap_or(front_end_ms)))
+}
+
+/// The longest piece.
+fn largest(work: &Work) -> Sizes {
+    let longest = work.pieces.iter().copied().max_by_key(|s| s.latents);
+    longest.unwrap_or(Sizes { tokens: 1, latents: 1, steps: 1 })
+}
+
+/// A plan's step as `--profile` shows it.
+struct Line<'a> {
+    step: &'a bench::StepTime,
+    calls: usize,
+    share: f64,
+}
+
+/// All steps, the slowest first. Those of the vector estimator run once in each denoising step.
+fn profile_lines(profile: &[bench::StepTime], steps: usize) -> Vec<Line<'_>> {
+    let calls = |s: &bench::StepTime| if s.stage == "vector_estimator" { steps } else { 1 };
+    let total: f64 = profile.iter().map(|s| s.us * calls(s) as f64).sum();
+    let mut lines: Vec<Line<'_>> = profile
+        .iter()
+        .map(|step| Line { step, calls: calls(step), share: step.us * calls(step) as f64 / total })
+        .collect();
+    lines.sort_by(|a, b| b.share.total_cmp(&a.share));
+    lines
+}
+
+fn gflops(s: &bench::StepTime) -> f64 {
+    s.flops as f64 / s.us / 1e3
+}
+
+fn gbps(s: &bench::StepTime) -> f64 {
+    s.bytes as f64 / s.us / 1e3
+}
+
+fn profile_text(profile: &[bench::StepTime], steps: usize) -> String {
+    let lines = profile_lines(profile, steps);
+    let head = ["stage", "op", "kernel", "shape", "calls", "µs each", "share", "GFLOP/s", "GB/s", "weight"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(lines.iter().take(SLOWEST).map(|l| {
+        let s = l.step;
+        vec![
+            s.stage.to_owned(),
+            s.op.clone(),
+            s.kernel.clone(),
+            s.shape.clone(),
+            l.calls.to_string(),
+            format!("{:.1}", s.us),
+            format!("{:.1} %", 100.0 * l.share),
+            format!("{:.1}", gflops(s)),
+            format!("{:.1}", gbps(s)),
+            s.label.clone(),
+        ]
+    }));
+    let shown: f64 = lines.iter().take(SLOWEST).map(|l| l.share).sum();
+    format!(
+        "\nThe slowest {} of {} steps, {:.0} % of the time:\n{}",
+        lines.len().min(SLOWEST),
+        lines.len(),
+        100.0 * shown,
+        print::table(&rows, &[1, 2, 3, 9])
+    )
+}
+
+fn profile_json(profile: &[bench::StepTime], steps: usize) -> Value {
+    let line = |l: &Line<'_>| {
+        let s = l.step;
+        json!({
+            "stage": s.stage, "op": s.op, "kernel": s.kernel, "shape": s.shape, "weight": s.label,
+            "calls": l.calls, "us": s.us, "share": l.share, "gflops": gflops(s), "gbps": gbps(s),
+        })
+    };
+    profile_lines(profile, steps).iter().map(line).collect()
+}

@@ -1,0 +1,113 @@
+//! `orate explain`: what runs, and how long it must take at least.
+
+use crate::args::{EngineArgs, SizeArgs};
+use crate::failure::UsageError;
+use crate::print;
+use orate::{Engine, bench};
+use orate_graph::{Cost, Roofline};
+use std::fmt::Write as _;
+
+/// Sizes when nothing is said: a sentence of five seconds.
+const TOKENS: usize = 80;
+const LATENTS: usize = 72;
+
+/// Shorter steps say little about what the machine can do.
+const LEAST_US: f64 = 20.0;
+
+/// At which sizes, on what machine.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  orate explain                                    the built-in voice, a sentence of 80 characters
+  orate explain --tokens 40 --latents 30 --gflops 190 --gbps 15
+  orate explain --model DIR --measure
+
+The bound of a step is the larger of its arithmetic and its memory traffic at the given speeds.")]
+pub struct Args {
+    #[command(flatten)]
+    sizes: SizeArgs,
+
+    /// Arithmetic speed of the machine, in GFLOP/s, for the bound
+    #[arg(long, value_name = "X", requires = "gbps")]
+    gflops: Option<f64>,
+
+    /// Memory speed of the machine, in GB/s, for the bound
+    #[arg(long, value_name = "X", requires = "gflops")]
+    gbps: Option<f64>,
+
+    /// Take the best speeds that any step of this model reaches on this machine
+    #[arg(long, conflicts_with_all = ["gflops", "gbps"])]
+    measure: bool,
+
+    #[command(flatten)]
+    engine: EngineArgs,
+}
+
+/// Prints the plans.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    for (name, value) in [("--gflops", args.gflops), ("--gbps", args.gbps)] {
+        if let Some(x) = value.filter(|x| !(x.is_finite() && *x > 0.0)) {
+            return Err(UsageError(format!("{name} is {x}; it must be a number above 0")).into());
+        }
+    }
+    let engine = args.engine.open()?;
+    let sizes = bench::Sizes {
+        tokens: args.sizes.tokens.map_or(TOKENS, |n| n as usize),
+        latents: args.sizes.latents.map_or(LATENTS, |n| n as usize),
+        steps: args.sizes.steps(&engine)?,
+    };
+    let roofline = match (args.gflops, args.gbps) {
+        (Some(gflops), Some(gbps)) => Some(Roofline { gflops, gbps }),
+        _ if args.measure => Some(measure(&engine, sizes)?),
+        _ => None,
+    };
+    print::out(&describe(&engine, sizes, roofline)?)
+}
+
+/// The best rates of all steps.
+fn measure(engine: &Engine, sizes: bench::Sizes) -> orate::Result<Roofline> {
+    let steps = bench::profile(engine, sizes, 5)?;
+    let best = |rate: fn(&bench::StepTime) -> f64| {
+        let long_enough = steps.iter().filter(|s| s.us >= LEAST_US).map(rate);
+        long_enough.fold(0.0, f64::max).max(f64::MIN_POSITIVE)
+    };
+    Ok(Roofline {
+        gflops: best(|s| s.flops as f64 / s.us / 1e3),
+        gbps: best(|s| s.bytes as f64 / s.us / 1e3),
+    })
+}
+
+fn describe(engine: &Engine, sizes: bench::Sizes, roofline: Option<Roofline>) -> orate::Result<String> {
+    let bench::Sizes { tokens, latents, steps } = sizes;
+    let plans = engine.model().plans(tokens, latents, steps)?;
+    let mut text = format!(
+        "{} on {}: {tokens} tokens, {latents} latent frames, {steps} steps\n",
+        engine.model_name(),
+        engine.device()
+    );
+    let (mut total, mut bound_us) = (Cost::default(), 0.0);
+    for executable in &plans {
+        let plan = executable.plan();
+        let _ = write!(text, "\n{}", plan.explain(roofline));
+        // All plans run once, but the denoising step.
+        let times = if plan.name().ends_with(".step") { steps } else { 1 };
+        for _ in 0..times {
+            total += plan.cost();
+        }
+        if let Some(r) = roofline {
+            bound_us += plan.steps().iter().map(|s| r.bound_us(s.cost)).sum::<f64>() * times as f64;
+        }
+    }
+    let _ = write!(
+        text,
+        "\nall, with {steps} denoising steps: {:.3} GFLOP, {:.1} MB moved",
+        total.flops as f64 / 1e9,
+        total.bytes as f64 / 1e6
+    );
+    if let Some(r) = roofline {
+        let _ =
+            write!(text, ", at least {:.2} ms at {:.0} GFLOP/s and {:.1} GB/s", bound_us / 1e3, r.gflops, r.gbps);
+    }
+    text.push('\n');
+    Ok(text)
+}

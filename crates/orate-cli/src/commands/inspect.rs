@@ -1,0 +1,367 @@
+//! `orate inspect`: what a model, a weight file or a voice file holds.
+
+use crate::{args::EngineArgs, print};
+use anyhow::{Context, bail};
+use orate_models::supertonic::{Family, Supertonic};
+use orate_weights::gguf::{GgufArray, GgufFile, GgufValue};
+use orate_weights::{OnnxModel, SafeTensors, WeightSource, voice_pack};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// What to look at.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  orate inspect                                    the built-in voice
+  orate inspect supertonic-2/
+  orate inspect supertonic-2/onnx/vocoder.onnx --tensors
+  orate inspect ada.gguf --json
+
+A model is opened as for speaking, so that one that cannot speak is reported. A single file is shown as it is.")]
+pub struct Args {
+    /// Model folder, packed voice, .safetensors, .gguf or .onnx file, or voice file (.json); without it, the built-in voice
+    pub path: Option<PathBuf>,
+
+    /// List all tensors
+    #[arg(long)]
+    pub tensors: bool,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Looks and prints.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let found = match &args.path {
+        None => model(None)?,
+        Some(path) if path.is_file() => file(path)?,
+        Some(path) => model(Some(path))?,
+    };
+    if args.json { print::json(&found.as_json(args.tensors)) } else { print::out(&found.as_text(args.tensors)) }
+}
+
+/// What was found.
+struct Found {
+    path: String,
+    kind: String,
+    /// Name and value, in the order to print.
+    facts: Vec<(&'static str, Value)>,
+    tensors: Vec<Tensor>,
+}
+
+struct Tensor {
+    name: String,
+    dtype: &'static str,
+    shape: Vec<usize>,
+    /// `None` where the element type cannot be read.
+    bytes: Option<usize>,
+}
+
+/// How many tensors, numbers and bytes.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    tensors: usize,
+    parameters: usize,
+    bytes: usize,
+}
+
+impl Sum {
+    fn add(&mut self, tensor: &Tensor) {
+        self.tensors += 1;
+        self.parameters += tensor.shape.iter().product::<usize>();
+        self.bytes += tensor.bytes.unwrap_or(0);
+    }
+
+    fn json(self) -> Value {
+        json!({ "tensors": self.tensors, "parameters": self.parameters, "bytes": self.bytes })
+    }
+
+    fn row(self, name: &str) -> Vec<String> {
+        vec![
+            name.to_owned(),
+            self.tensors.to_string(),
+            self.parameters.to_string(),
+            print::bytes(self.bytes as u64),
+        ]
+    }
+}
+
+impl Found {
+    fn total(&self) -> Sum {
+        let mut sum = Sum::default();
+        self.tensors.iter().for_each(|t| sum.add(t));
+        sum
+    }
+
+    /// Sums by a property of each tensor.
+    fn sums(&self, of: impl Fn(&Tensor) -> Option<&'static str>) -> BTreeMap<&'static str, Sum> {
+        let mut sums = BTreeMap::<_, Sum>::new();
+        for tensor in &self.tensors {
+            if let Some(key) = of(tensor) {
+                sums.entry(key).or_default().add(tensor);
+            }
+        }
+        sums
+    }
+
+    fn as_json(&self, with_tensors: bool) -> Value {
+        let mut object = Map::new();
+        object.insert("path".to_owned(), json!(self.path));
+        object.insert("kind".to_owned(), json!(self.kind));
+        for (name, value) in &self.facts {
+            object.insert(name.replace(' ', "_"), value.clone());
+        }
+        let sums = |of: fn(&Tensor) -> Option<&'static str>| -> Value {
+            self.sums(of).into_iter().map(|(key, sum)| (key.to_owned(), sum.json())).collect()
+        };
+        object.insert("networks".to_owned(), sums(|t| network(&t.name)));
+        object.insert("dtypes".to_owned(), sums(|t| Some(t.dtype)));
+        object.insert("total".to_owned(), self.total().json());
+        if with_tensors {
+            let list = self.tensors.iter().map(
+                |t| json!({ "name": t.name, "dtype": t.dtype, "shape": t.shape, "bytes": t.bytes }),
+            );
+            object.insert("tensors".to_owned(), list.collect());
+        }
+        Value::Object(object)
+    }
+
+    fn as_text(&self, with_tensors: bool) -> String {
+        let mut text = format!("{}\n", self.path);
+        let mut rows = vec![vec!["  kind".to_owned(), self.kind.clone()]];
+        rows.extend(self.facts.iter().map(|(name, value)| vec![format!("  {name}"), for_people(value)]));
+        text.push_str(&print::table(&rows, &[1]));
+        if !self.tensors.is_empty() {
+            let head = |name: &str| [name, "tensors", "parameters", "size"].map(str::to_owned).to_vec();
+            let networks = self.sums(|t| network(&t.name));
+            if !networks.is_empty() {
+                let mut rows = vec![head("network")];
+                rows.extend(NETWORKS.iter().filter_map(|n| Some(networks.get(n)?.row(n))));
+                text.push('\n');
+                text.push_str(&print::table(&rows, &[]));
+            }
+            let mut rows = vec![head("dtype")];
+            rows.extend(self.sums(|t| Some(t.dtype)).into_iter().map(|(dtype, sum)| sum.row(dtype)));
+            rows.push(self.total().row("total"));
+            text.push('\n');
+            text.push_str(&print::table(&rows, &[]));
+        }
+        if with_tensors {
+            let mut rows = vec![["tensor", "dtype", "shape", "bytes"].map(str::to_owned).to_vec()];
+            rows.extend(self.tensors.iter().map(|t| {
+                let bytes = t.bytes.map_or_else(|| "?".to_owned(), |b| b.to_string());
+                vec![t.name.clone(), t.dtype.to_owned(), format!("{:?}", t.shape), bytes]
+            }));
+            text.push('\n');
+            text.push_str(&print::table(&rows, &[1, 2]));
+        }
+        text
+    }
+}
+
+fn for_people(value: &Value) -> String {
+    match value {
+        Value::String(s) => s.clone(),
+        Value::Array(all) => all.iter().map(for_people).collect::<Vec<_>>().join(", "),
+        Value::Object(all) => {
+            all.iter().map(|(k, v)| format!("{k} {}", for_people(v))).collect::<Vec<_>>().join(", ")
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Names of the parts of a model, in the order in which they run.
+const NETWORKS: [&str; 5] = ["duration_predictor", "text_encoder", "vector_estimator", "vocoder", "shared"];
+
+/// The network that a weight with a canonical name belongs to.
+fn network(name: &str) -> Option<&'static str> {
+    let name = name.strip_prefix("tts.")?;
+    let [duration_predictor, text_encoder, vector_estimator, vocoder, shared] = NETWORKS;
+    let prefixes = [
+        ("dp.", duration_predictor),
+        ("ttl.text_encoder.", text_encoder),
+        ("ttl.speech_prompted_text_encoder.", text_encoder),
+        ("ttl.vector_field.", vector_estimator),
+        ("ttl.uncond_masker.", vector_estimator),
+        ("ttl.normalizer.", vocoder),
+        ("ae.", vocoder),
+    ];
+    Some(prefixes.iter().find(|(p, _)| name.starts_with(p)).map_or(shared, |(_, network)| network))
+}
+
+fn tensors(source: &dyn WeightSource) -> Vec<Tensor> {
+    let tensor = |name: &str| match source.info(name) {
+        Some(info) => Tensor {
+            name: name.to_owned(),
+            dtype: info.dtype.name(),
+            bytes: info.dtype.bytes_for(info.len()),
+            shape: info.shape,
+        },
+        None => Tensor { name: name.to_owned(), dtype: "unknown", shape: vec![], bytes: None },
+    };
+    source.names().into_iter().map(tensor).collect()
+}
+
+// ---- models ----------------------------------------------------------------------------------------------------
+
+fn model(path: Option<&Path>) -> anyhow::Result<Found> {
+    let args = EngineArgs { model: path.map(Path::to_owned), device: Default::default(), threads: Some(1), isa: None };
+    let engine = args.open()?;
+    Ok(describe(engine.model(), engine.voices()))
+}
+
+fn describe(model: &Supertonic, voices: Vec<orate::VoiceInfo>) -> Found {
+    let files = model.files();
+    let config = &files.config;
+    let (kind, languages) = match files.family {
+        Family::Official(version) => {
+            (format!("Supertonic {version}"), version.languages().iter().map(|l| json!(l)).collect())
+        }
+        Family::Own => ("Orate voice".to_owned(), vec![json!("en")]),
+    };
+    let default_voice = voices.iter().find(|v| v.is_default).map(|v| json!(v.name));
+    let voices: Vec<Value> = voices.iter().map(|v| json!(v.name)).collect();
+    let mut facts = vec![
+        ("version", json!(config.tts_version)),
+        ("sample rate", json!(model.sample_rate())),
+        ("samples per latent frame", json!(config.samples_per_latent())),
+        ("languages", if languages.is_empty() { json!("not tagged; trained on English") } else { json!(languages) }),
+        ("voices", json!(voices)),
+        ("default voice", default_voice.unwrap_or(Value::Null)),
+        ("default speed", json!((f64::from(files.default_speed()) * 1e3).round() / 1e3)),
+    ];
+    if let Ok(steps) = orate_models::supertonic::SpeakOptions::default().check(config) {
+        facts.push(("default steps", json!(steps)));
+    }
+    if let Some(onnx) = files.onnx() {
+        let f = onnx.facts();
+        facts.push(("ONNX opset", json!(f.opset)));
+        if let Some(g) = &f.guidance {
+            facts.push(("guidance", json!({ "conditional": g.conditional, "unconditional": g.unconditional })));
+        }
+    }
+    Found { path: files.origin.clone(), kind, facts, tensors: tensors(&*files.weights) }
+}
+
+// ---- single files ----------------------------------------------------------------------------------------------
+
+fn file(path: &Path) -> anyhow::Result<Found> {
+    let name = path.display().to_string();
+    let mut start = [0; 9];
+    let cannot = || format!("{name}: cannot read this file");
+    let mut file = File::open(path).with_context(cannot)?;
+    let mut length = 0;
+    while length < start.len() {
+        match file.read(&mut start[length..]).with_context(cannot)? {
+            0 => break,
+            n => length += n,
+        }
+    }
+    let ending = path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase();
+    match (&start[..length], ending.as_str()) {
+        ([b'G', b'G', b'U', b'F', ..], _) | (_, "gguf") => {
+            let file = GgufFile::open(path).map_err(orate::Error::from)?;
+            if file.string("general.architecture").is_ok_and(|a| a == voice_pack::ARCHITECTURE) {
+                drop(file);
+                return model(Some(path));
+            }
+            Ok(gguf(name, &file))
+        }
+        (_, "onnx") => Ok(onnx(name, &OnnxModel::open(path).map_err(orate::Error::from)?)),
+        // The header's length, then JSON.
+        ([_, _, _, _, _, _, _, _, b'{', ..], _) | (_, "safetensors") => {
+            Ok(safetensors(name, &SafeTensors::open(path).map_err(orate::Error::from)?))
+        }
+        (_, "json") => voice_file(name, path),
+        _ => bail!(
+            "{name}: neither a packed voice or GGUF (.gguf), nor safetensors (.safetensors), ONNX (.onnx) or a voice (.json)"
+        ),
+    }
+}
+
+fn gguf(path: String, file: &GgufFile) -> Found {
+    let metadata: Map<String, Value> =
+        file.metadata().map(|(key, value)| (key.to_owned(), gguf_value(value))).collect();
+    let facts = vec![("metadata", Value::Object(metadata))];
+    Found { path, kind: "GGUF".to_owned(), facts, tensors: tensors(file) }
+}
+
+/// A value as JSON; long texts and lists only as their size.
+fn gguf_value(value: &GgufValue) -> Value {
+    /// As much as fits a line.
+    const MOST_CHARS: usize = 80;
+    match value {
+        GgufValue::String(s) if s.chars().count() > MOST_CHARS => json!(format!("text of {} bytes", s.len())),
+        GgufValue::String(s) => json!(s),
+        GgufValue::Array(GgufArray::String(all)) if all.len() <= 16 => json!(all),
+        GgufValue::Array(_) => json!("list"),
+        other => json!(format!("{other:?}").split_once('(').map_or("", |(_, v)| v.trim_end_matches(')'))),
+    }
+}
+
+fn safetensors(path: String, file: &SafeTensors) -> Found {
+    let facts = match file.metadata() {
+        m if m.is_empty() => vec![],
+        m => vec![("metadata", json!(m))],
+    };
+    Found { path, kind: "safetensors".to_owned(), facts, tensors: tensors(file) }
+}
+
+fn onnx(path: String, model: &OnnxModel) -> Found {
+    let mut operations = BTreeMap::<&str, usize>::new();
+    for node in model.nodes() {
+        *operations.entry(&node.op_type).or_default() += 1;
+    }
+    let facts = vec![
+        ("opset", json!(model.opset())),
+        ("inputs", json!(model.inputs())),
+        ("outputs", json!(model.outputs())),
+        ("nodes", json!(model.nodes().len())),
+        ("operations", json!(operations)),
+    ];
+    Found { path, kind: "ONNX".to_owned(), facts, tensors: tensors(model) }
+}
+
+fn voice_file(name: String, path: &Path) -> anyhow::Result<Found> {
+    let text = std::fs::read(path).with_context(|| format!("{name}: cannot read this file"))?;
+    let json: Value = serde_json::from_slice(&text).with_context(|| format!("{name}: not valid JSON"))?;
+    let (Some(ttl), Some(dp)) = (json.pointer("/style_ttl/dims"), json.pointer("/style_dp/dims")) else {
+        bail!("{name}: JSON, but not a voice: it has no `style_ttl` and `style_dp` with `dims`");
+    };
+    let shape = |v: &Value| json!(format!("{v}"));
+    let mut facts = vec![("style_ttl", shape(ttl)), ("style_dp", shape(dp))];
+    if let Some(metadata) = json.get("metadata").filter(|m| m.is_object()) {
+        facts.push(("metadata", metadata.clone()));
+    }
+    Ok(Found { path: name, kind: "voice file".to_owned(), facts, tensors: vec![] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_belong_to_networks() {
+        let cases = [
+            ("tts.dp.predictor.layers.0.weight", Some("duration_predictor")),
+            ("tts.ttl.speech_prompted_text_encoder.norm.weight", Some("text_encoder")),
+            ("tts.ttl.uncond_masker.text_special_token", Some("vector_estimator")),
+            ("tts.ttl.normalizer.scale", Some("vocoder")),
+            ("tts.ttl.style_encoder.style_token_layer.style_key", Some("shared")),
+            ("model.layers.0.weight", None),
+        ];
+        for (name, expected) in cases {
+            assert_eq!(network(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn gguf_values_are_short() {
+        assert_eq!(gguf_value(&GgufValue::U32(3)), json!("3"));
+        assert_eq!(gguf_value(&GgufValue::String("x".repeat(100))), json!("text of 100 bytes"));
+    }
+}

@@ -1,0 +1,45 @@
+//! The commands, one file each.
+
+mod bench;
+mod completions;
+mod explain;
+mod inspect;
+mod pack_voice;
+mod say;
+mod verify;
+mod voices;
+
+/// What to do.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Speak a text into a file or a pipe
+    Say(Box<say::Args>),
+    /// List the voices of a model
+    Voices(voices::Args),
+    /// Show what a model or weight file holds
+    Inspect(inspect::Args),
+    /// Show the plans that run: steps, shapes, work and the least time they can take
+    Explain(explain::Args),
+    /// Time a model
+    Bench(bench::Args),
+    /// Compare a model with recorded reference values
+    Verify(verify::Args),
+    /// Pack a voice folder into one small file
+    PackVoice(pack_voice::Args),
+    /// Print shell completions
+    Completions(completions::Args),
+}
+
+/// Does it.
+pub fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Say(args) => say::run(&args),
+        Command::Voices(args) => voices::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Verify(args) => verify::run(&args),
+        Command::PackVoice(args) => pack_voice::run(&args),
+        Command::Completions(args) => completions::run(&args),
+    }
+}

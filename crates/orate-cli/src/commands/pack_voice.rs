@@ -1,0 +1,35 @@
+//! `orate pack-voice`: a voice folder becomes one file.
+
+use crate::print;
+use anyhow::Context;
+use orate_weights::voice_pack;
+use std::path::PathBuf;
+
+/// From where to where.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The folder holds model.safetensors, tts.json, unicode_indexer.json, and voice.json or voice_styles/*.json. Matrices
+are rounded to 8 bits; the signal-to-noise ratio printed is that of the tensor that suffered most.
+
+Example:
+  orate pack-voice voices/ada -o ada.gguf && orate say \"Hello.\" --model ada.gguf")]
+pub struct Args {
+    /// The voice folder
+    pub folder: PathBuf,
+    /// The file to write
+    #[arg(long, short, value_name = "FILE.gguf")]
+    pub output: PathBuf,
+}
+
+/// Packs, then opens the result as a model, so that a folder that cannot speak is found now.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let report = voice_pack::pack_voice(&args.folder, &args.output)
+        .map_err(orate::Error::from)
+        .with_context(|| format!("{}: cannot pack this voice folder", args.folder.display()))?;
+    let output = args.output.display();
+    print::out(&format!("{report}\n"))?;
+    orate::Engine::open(&args.output)
+        .with_context(|| format!("{output} was written, but it does not work as a voice"))?;
+    print::note(&format!("wrote {output}"));
+    Ok(())
+}

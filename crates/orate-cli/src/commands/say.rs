@@ -1,0 +1,213 @@
+//! `orate say`: text becomes speech.
+
+use crate::args::EngineArgs;
+use crate::audio_sink::{Format, Output};
+use crate::progress::Progress;
+use crate::{input, interrupt, print};
+use anyhow::Context;
+use orate::{Options, Unknown};
+use serde_json::json;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Where audio goes when nothing is said.
+const DEFAULT_OUTPUT: &str = "speech.wav";
+
+/// What to say, and how.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  orate say \"Good morning.\"                        writes speech.wav
+  orate say \"Good morning.\" -o morning.flac
+  orate say --file book.txt -o book.wav
+  fortune | orate say -o - | aplay                 plays while it speaks
+  orate say -o - --format raw < text.txt | ffmpeg -f s16le -ar 24000 -i - out.ogg
+  orate say \"Hello.\" --model DIR --voice F1:0.7+M2:0.3 --lang en --steps 8 --seed 7
+
+The same text, options and seed give the same samples. A file that was there before is replaced when the new one is
+complete; an incomplete file never remains.")]
+pub struct Args {
+    /// The text; without it, or with `-`, it is read from standard input
+    #[arg(value_name = "TEXT")]
+    pub text: Vec<String>,
+
+    /// Read the text from a file (UTF-8)
+    #[arg(long, short, value_name = "FILE", conflicts_with = "text")]
+    pub file: Option<PathBuf>,
+
+    /// Where to write: .wav or .flac; `-` is standard output, piece by piece [default: speech.wav]
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// How to store samples; without it, as the name of the output ends
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<Format>,
+
+    /// Also draw waveform and mel spectrogram
+    #[arg(long, value_name = "FILE.png")]
+    pub plot: Option<PathBuf>,
+
+    /// Print one JSON object about the result (to standard error if audio goes to standard output)
+    #[arg(long)]
+    pub json: bool,
+
+    /// Print nothing but errors
+    #[arg(long, short)]
+    pub quiet: bool,
+
+    #[command(flatten)]
+    pub speech: SpeechArgs,
+
+    #[command(flatten)]
+    pub engine: EngineArgs,
+}
+
+/// How to speak.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Speech")]
+pub struct SpeechArgs {
+    /// A voice of the model, a voice file (.json), or a mix such as F1:0.7+M2:0.3
+    #[arg(long, short, value_name = "VOICE")]
+    pub voice: Option<String>,
+
+    /// Language code, such as en; without it, the model's default
+    #[arg(long, short, value_name = "CODE")]
+    pub lang: Option<String>,
+
+    /// Speaking rate, 0.7 to 2; without it, the model's usual rate
+    #[arg(long, short, value_name = "FACTOR", allow_negative_numbers = true)]
+    pub speed: Option<f32>,
+
+    /// Denoising steps, 1 to 100: more is slower and a little cleaner; without it, the model's own number
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub steps: Option<usize>,
+
+    /// Seed of the noise: another seed gives another reading
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+
+    /// Silence between the pieces of a long text, in seconds, 0 to 10
+    #[arg(long, value_name = "SECONDS", default_value_t = Options::default().silence, allow_negative_numbers = true)]
+    pub silence: f32,
+
+    /// Write out English numbers, dates, money and abbreviations first (default of the built-in voice)
+    #[arg(long, overrides_with = "no_read_numbers")]
+    pub read_numbers: bool,
+
+    /// Do not: the model reads them itself (default of Supertonic models)
+    #[arg(long, overrides_with = "read_numbers")]
+    pub no_read_numbers: bool,
+
+    /// Keep each piece to the end of its last latent frame, as the official Python package does
+    #[arg(long)]
+    pub no_trim: bool,
+
+    /// Leave out characters that the voice does not know, instead of refusing the text
+    #[arg(long)]
+    pub skip_unknown: bool,
+}
+
+impl SpeechArgs {
+    fn options(&self) -> Options {
+        Options {
+            voice: self.voice.clone(),
+            language: self.lang.clone(),
+            speed: self.speed,
+            steps: self.steps,
+            seed: self.seed,
+            silence: self.silence,
+            read_numbers: match (self.read_numbers, self.no_read_numbers) {
+                (true, _) => Some(true),
+                (_, true) => Some(false),
+                _ => None,
+            },
+            unknown: if self.skip_unknown { Unknown::Skip } else { Unknown::Refuse },
+            trim: !self.no_trim,
+            ..Options::default()
+        }
+    }
+}
+
+/// Speaks.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let started = Instant::now();
+    let output = args.output.clone().unwrap_or_else(|| DEFAULT_OUTPUT.into());
+    let output = Output::choose(&output, args.format)?;
+    let text = input::read(&args.text, args.file.as_deref())?;
+
+    let opening = Instant::now();
+    let engine = args.engine.open()?;
+    let load_ms = opening.elapsed().as_secs_f64() * 1e3;
+    // Not earlier: while text is typed, Ctrl-C should simply end the program.
+    let cancel = interrupt::cancel_on_interrupt();
+    let options = Options { cancel: Some(cancel.clone()), ..args.speech.options() };
+
+    let speaking = Instant::now();
+    let mut stream = engine.stream(&text, &options)?;
+    drop(text);
+    let (pieces, characters) = (stream.remaining(), stream.remaining_chars());
+    let sample_rate = engine.sample_rate();
+    let seconds = |samples: u64| samples as f64 / f64::from(sample_rate);
+    let mut sink = output.open(sample_rate)?;
+    let progress = Progress::new(characters, pieces, args.quiet || args.json);
+    let mut first_audio_ms = 0.0;
+    let mut samples = 0;
+    let mut to_plot = Vec::new();
+    while let Some(chunk) = stream.next() {
+        let chunk = chunk?;
+        sink.write(&chunk.samples)?;
+        if chunk.index == 0 {
+            first_audio_ms = speaking.elapsed().as_secs_f64() * 1e3;
+        }
+        samples += chunk.samples.len() as u64;
+        if args.plot.is_some() {
+            to_plot.extend_from_slice(&chunk.samples);
+        }
+        progress.update(characters - stream.remaining_chars(), seconds(samples));
+    }
+    drop(progress);
+    if cancel.is_cancelled() {
+        return Err(orate::Error::Cancelled.into());
+    }
+    sink.finish()?;
+    let (duration, speech_s) = (seconds(samples), speaking.elapsed().as_secs_f64());
+
+    if let Some(path) = &args.plot {
+        let title = format!("{duration:.2} s, {}, seed {}", engine.model_name(), options.seed);
+        orate::plot_png(&to_plot, sample_rate, &title, path)
+            .with_context(|| format!("{} is complete, but the picture is not", output.name()))?;
+    }
+    if args.json {
+        let default_voice = || engine.voices().into_iter().find(|v| v.is_default).map(|v| v.name);
+        let report = json!({
+            "duration_s": duration,
+            "wall_s": started.elapsed().as_secs_f64(),
+            "speech_s": speech_s,
+            "rtf": speech_s / duration,
+            "first_audio_ms": first_audio_ms,
+            "load_ms": load_ms,
+            "pieces": pieces,
+            "characters": characters,
+            "sample_rate": sample_rate,
+            "seed": options.seed,
+            "voice": options.voice.clone().or_else(default_voice),
+            "model": engine.model_name(),
+            "device": engine.device(),
+            "output": output.name(),
+            "format": output.format.name(),
+            "plot": args.plot.as_ref().map(|p| p.display().to_string()),
+        });
+        if output.path.is_some() {
+            return print::json(&report);
+        }
+        print::note(&report.to_string());
+    } else if !args.quiet && (args.output.is_none() || std::io::stderr().is_terminal()) {
+        let wrote = if output.path.is_some() { format!("wrote {}: ", output.name()) } else { String::new() };
+        let faster = duration / speech_s;
+        print::note(&format!(
+            "{wrote}{duration:.2} s of audio in {speech_s:.2} s, {faster:.1} times as fast as it plays"
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! Errors as a user sees them: one message with its causes, and an exit status.
+
+use crate::print;
+use orate::{ErrorKind, ModelError};
+use orate_text::TextError;
+use std::io;
+use std::process::ExitCode;
+
+/// It failed: text, model, file or system.
+const FAILED: u8 = 1;
+/// The command line or the value of an option is wrong. The same as clap's.
+const USAGE: u8 = 2;
+/// Interrupted; 128 + SIGINT, as shells report it.
+pub const INTERRUPTED: u8 = 130;
+
+/// The command line asks for something that cannot be.
+#[derive(Debug)]
+pub struct UsageError(pub String);
+
+impl std::fmt::Display for UsageError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UsageError {}
+
+/// A command did all it should, and what it found is bad. It has printed so itself.
+#[derive(Debug)]
+pub struct Rejected;
+
+impl std::fmt::Display for Rejected {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("not passed")
+    }
+}
+
+impl std::error::Error for Rejected {}
+
+/// Prints the error and chooses the exit status.
+pub fn report(error: &anyhow::Error) -> ExitCode {
+    if is_broken_pipe(error) {
+        return ExitCode::SUCCESS; // the reader has all it wants
+    }
+    if !error.is::<Rejected>() {
+        print::note(&format!("error: {}", message(error)));
+    }
+    ExitCode::from(exit_status(error))
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|e| e.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// The message with its causes, without those that a message before already includes.
+fn message(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text.push_str("\n  cause: ");
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
+fn exit_status(error: &anyhow::Error) -> u8 {
+    for cause in error.chain() {
+        if cause.is::<UsageError>() {
+            return USAGE;
+        }
+        if let Some(error) = cause.downcast_ref::<orate::Error>() {
+            return match error {
+                // The text is not an option: what is wrong with it is not a mistake in the command.
+                orate::Error::Model(ModelError::Text(e)) if !matches!(e, TextError::UnknownLanguage { .. }) => {
+                    FAILED
+                }
+                e if e.kind() == ErrorKind::InvalidInput => USAGE,
+                e if e.kind() == ErrorKind::Cancelled => INTERRUPTED,
+                _ => FAILED,
+            };
+        }
+    }
+    FAILED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::anyhow;
+
+    #[test]
+    fn causes_are_printed_once() {
+        let cases = [
+            (anyhow!("disk full").context("a.wav"), "a.wav\n  cause: disk full"),
+            (anyhow!("disk full").context("a.wav: disk full"), "a.wav: disk full"),
+        ];
+        for (error, expected) in cases {
+            assert_eq!(message(&error), expected);
+        }
+    }
+
+    #[test]
+    fn the_status_tells_whose_fault_it_is() {
+        let option = || ModelError::Option { option: "speed", got: "0".into(), allowed: "more".into() };
+        let language = TextError::UnknownLanguage {
+            lang: "xx".into(),
+            version: orate_text::supertonic::Version::V2,
+            known: vec![],
+        };
+        let cases = [
+            (anyhow!("anything"), FAILED),
+            (UsageError("--json".into()).into(), USAGE),
+            (orate::Error::from(option()).into(), USAGE),
+            (anyhow::Error::from(orate::Error::from(option())).context("wrapped"), USAGE),
+            (orate::Error::from(ModelError::Text(language)).into(), USAGE),
+            (orate::Error::from(ModelError::Text(TextError::Empty)).into(), FAILED),
+            (orate::Error::Cancelled.into(), INTERRUPTED),
+        ];
+        for (error, expected) in cases {
+            assert_eq!(exit_status(&error), expected, "{error:?}");
+        }
+    }
+}

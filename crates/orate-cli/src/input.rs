@@ -1,0 +1,74 @@
+//! The text to speak: from arguments, a file, or standard input.
+
+use crate::print;
+use anyhow::{Context, bail};
+use std::fs::File;
+use std::io::{self, IsTerminal, Read};
+use std::path::Path;
+
+/// Most bytes of text that are read: some 1000 hours of speech. An endless pipe must not fill the memory.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// Reads the text. Words are joined with spaces; without words or file, or with `-` as either, standard input is
+/// read.
+pub fn read(words: &[String], file: Option<&Path>) -> anyhow::Result<String> {
+    match (words, file) {
+        (_, Some(path)) if path.as_os_str() != "-" => {
+            let name = path.display().to_string();
+            let file = File::open(path).with_context(|| format!("{name}: cannot open the text file"))?;
+            decode(&name, file)
+        }
+        ([word, more @ ..], None) if word != "-" || !more.is_empty() => Ok(words.join(" ")),
+        _ => {
+            let stdin = io::stdin();
+            if stdin.is_terminal() {
+                print::note("Type the text, then press Ctrl-D on a line of its own.");
+            }
+            decode("standard input", stdin.lock())
+        }
+    }
+}
+
+fn decode(name: &str, reader: impl Read) -> anyhow::Result<String> {
+    let mut bytes = Vec::new();
+    reader
+        .take(MOST_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .with_context(|| format!("{name}: cannot read the text"))?;
+    if bytes.len() as u64 > MOST_BYTES {
+        bail!("{name}: more than {} MiB of text; split it and speak the parts", MOST_BYTES >> 20);
+    }
+    match String::from_utf8(bytes) {
+        // Some editors begin a file with a byte order mark.
+        Ok(text) => Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text)),
+        Err(e) => {
+            let (at, byte) = (e.utf8_error().valid_up_to(), e.as_bytes()[e.utf8_error().valid_up_to()]);
+            bail!(
+                "{name}: not UTF-8 text: byte 0x{byte:02x} at offset {at}; \
+                 convert it first, for example with `iconv -f LATIN1 -t UTF-8`"
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_joined() {
+        let words = ["Good", "morning."].map(str::to_owned);
+        assert_eq!(read(&words, None).unwrap(), "Good morning.");
+        let words = ["-", "minus"].map(str::to_owned);
+        assert_eq!(read(&words, None).unwrap(), "- minus");
+    }
+
+    #[test]
+    fn bytes_become_text_or_an_error_with_a_place() {
+        assert_eq!(decode("x", "\u{feff}Hé".as_bytes()).unwrap(), "Hé");
+        let error = decode("x", &b"caf\xe9"[..]).unwrap_err().to_string();
+        assert!(error.starts_with("x: not UTF-8 text: byte 0xe9 at offset 3;"), "{error}");
+        let error = decode("x", io::repeat(b'a')).unwrap_err().to_string();
+        assert!(error.contains("more than 64 MiB"), "{error}");
+    }
+}
