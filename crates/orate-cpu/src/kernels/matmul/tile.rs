@@ -155,8 +155,6 @@ pub(super) unsafe fn finish<S: Simd>(
             // SAFETY: `count` columns are left from `column` on.
             unsafe {
                 let count = (n - column).min(S::LANES);
-                let load =
-                    |p: *const f32| if count == S::LANES { s.load(p) } else { s.load_partial(p, count) };
                 let mut v = s.load(sums.add(i * width + j * S::LANES));
                 if let Some(bias) = epilogue.bias {
                     v = s.add(v, load(s, bias.as_ptr().add(column), count));
