@@ -1,10 +1,17 @@
 //! The CPU executor: a thread team, kernels for each instruction set, and plans turned into lists of calls.
+//!
+//! [`CpuDevice`] is the entry. An [`Isa`] is found at run time or forced; a [`Team`] shares each step's work.
 
 mod arch;
+mod device;
+mod executable;
 mod isa;
 pub mod kernels;
+mod memory;
 pub mod simd;
 pub mod team;
 
+pub use device::CpuDevice;
 pub use isa::{ISA_VARIABLE, Isa, IsaError};
+pub use memory::CpuMemory;
 pub use team::Team;
