@@ -550,7 +550,7 @@ fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Result<Shape, St
             count(1)?;
             Ok(float(0)?.clone())
         }
-        Op::Attention { heads, relative, .. } => {
+        Op::Attention { heads, relative, mask, .. } => {
             if inputs.len() != 3 && inputs.len() != 4 {
                 return Err("q, k, v and perhaps lengths".to_owned());
             }
@@ -561,6 +561,9 @@ fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Result<Shape, St
                 {
                     if inputs.len() == 4 {
                         lens(3, *bk)?;
+                    }
+                    if *mask == AttentionMask::Causal && q.dims()[1] > k.dims()[1] {
+                        return Err("at least as many keys as queries for a causal mask".to_owned());
                     }
                     if let Some(r) = relative {
                         let want = [2 * r.window + 1, c / heads];

@@ -121,7 +121,7 @@ pub enum AttentionMask {
 /// Learned terms for key offsets `−window … window` (VITS encoder). Both tables are `[2·window + 1, D]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RelativePositions {
-    /// Added to the score: `(scale · q) · key[j − i + window]`.
+    /// Added to the score: `(scale · q) · key[j − i + window]`, where i is the query's position among the keys.
     pub key: Weight,
     /// Added to the value: `p · value[j − i + window]`.
     pub value: Weight,

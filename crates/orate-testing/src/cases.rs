@@ -600,6 +600,9 @@ fn attention(cases: &mut Vec<Case>) -> Result<()> {
     ];
     for s in &sizes {
         for mask in masks {
+            if mask == AttentionMask::Causal && s.tq > s.tk {
+                continue; // refused by shape inference
+            }
             let name = |what: &str| {
                 format!(
                     "Attention {mask:?}{what} B {} kv {} Tq {} Tk {} H {} D {}",

@@ -138,13 +138,18 @@ pub(crate) fn attention(a: &Attention<'_>) -> Vec<f64> {
         for h in 0..heads {
             for i in 0..tq {
                 let q = &a.q[(b * tq + i) * width + h * d..][..d];
+                // The last query of a causal attention stands at the last key.
+                let position = match a.mask {
+                    AttentionMask::None => i as isize,
+                    AttentionMask::Causal => i as isize + tk as isize - tq as isize,
+                };
                 let offset = |j: usize, window: usize| {
-                    let o = j as isize - i as isize + window as isize;
+                    let o = j as isize - position + window as isize;
                     (0..=2 * window as isize).contains(&o).then_some(o as usize)
                 };
                 let seen = |j: &usize| match a.mask {
                     AttentionMask::None => true,
-                    AttentionMask::Causal => *j as isize <= i as isize + tk as isize - tq as isize,
+                    AttentionMask::Causal => *j as isize <= position,
                 };
                 let keys: Vec<usize> = (0..len).filter(seen).collect();
                 let scores: Vec<f64> = keys

@@ -143,7 +143,7 @@ impl Attention<'_> {
         assert!(k.batch == batch || k.batch == 1, "keys for each batch row, or shared ones");
         assert_eq!(out.len(), batch * queries * width, "output is [B, Tq, H·D]");
         if let Some(lens) = self.kv_lens {
-            assert_eq!(lens.len(), batch, "one length per batch row");
+            assert!(lens.len() == batch || lens.len() == 1, "one length per batch row, or one for all");
             assert!(lens.iter().all(|&l| l as usize <= keys), "lengths within Tk");
         }
         if let Some(r) = self.relative {
@@ -185,7 +185,7 @@ impl Attention<'_> {
                 attention: self,
                 first,
                 rows: BLOCK.min(queries - first),
-                len: self.kv_lens.map_or(keys, |l| l[b] as usize),
+                len: self.kv_lens.map_or(keys, |l| l[if l.len() == 1 { 0 } else { b }] as usize),
                 pitch: padded(keys),
                 q: &q.data[(b * queries + first) * q.stride + h * self.head_dim..],
                 q_stride: q.stride,
