@@ -304,13 +304,13 @@ fn functions_at_points_one_can_check() {
 
 #[test]
 fn a_query_that_sees_no_key_gets_zeros() {
-    // Causal with more queries than keys: i = 0 stands at −1.
-    let y = run((&[1, 2, 1], vec![3.0, 4.0]), NO_WEIGHT, |g, q, _| {
-        let k = g.slice(q, 1, 0, 1)?;
+    // `lens` is [2, 0]: the second row of the batch has no keys.
+    let y = run((&[2, 2, 1], vec![3.0, 4.0, 5.0, 6.0]), NO_WEIGHT, |g, q, _| {
+        let lens = g.input("lens", DType::I32, [2])?;
         let op = Op::Attention { heads: 1, scale: 1.0, mask: AttentionMask::Causal, relative: None };
-        g.attention(op, q, k, k, None)
+        g.attention(op, q, q, q, Some(lens))
     });
-    assert_eq!(y, [0.0, 3.0]);
+    assert_eq!((y[0], &y[2..]), (3.0, &[0.0, 0.0][..]));
 }
 
 // ---- buffers and errors ---------------------------------------------------------------------------
