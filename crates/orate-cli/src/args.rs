@@ -45,7 +45,7 @@ pub struct EngineArgs {
     pub device: DeviceChoice,
 
     /// CPU threads; without it, one for each processor, at most 8
-    #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, short = 'j', value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
 
     /// CPU instruction set: avx512, avx2 or portable; without it, the best this machine has
@@ -74,23 +74,23 @@ impl EngineArgs {
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct SizeArgs {
     /// Characters of text, language tags included
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub tokens: Option<u32>,
 
     /// Latent frames of audio
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16384))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=16384))]
     pub latents: Option<u32>,
 
     /// Denoising steps, 1 to 100; without it, what the model was tuned for
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub steps: Option<u32>,
 }
 
 impl SizeArgs {
     /// Steps asked for, or the model's own number.
-    pub fn steps(&self, engine: &Engine) -> orate::Result<usize> {
+    pub fn steps(&self, engine: &Engine) -> anyhow::Result<usize> {
         let steps = self.steps.map(|n| n as usize);
         let options = orate_models::supertonic::SpeakOptions { steps, ..Default::default() };
-        Ok(options.check(&engine.model().files().config)?)
+        Ok(options.check(&engine.model().files().config).map_err(orate::Error::from)?)
     }
 }

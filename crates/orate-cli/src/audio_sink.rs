@@ -4,6 +4,7 @@ use crate::failure::UsageError;
 use anyhow::Context;
 use clap::ValueEnum;
 use orate::{AudioFormat, AudioWriter, PcmStream, WavFormat};
+use orate_audio::AudioError;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, IsTerminal, Stdout};
 use std::path::{Path, PathBuf};
@@ -62,11 +63,22 @@ impl Output {
             }
             return Ok(Output { path: None, format });
         }
+        // Devices and named pipes, such as /dev/null, have no ending to go by.
+        let is_special = || path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir());
         let format = match (format, AudioFormat::from_extension(path)) {
             (Some(format), _) => format,
             (None, Ok(AudioFormat::Flac)) => Format::Flac,
             (None, Ok(_)) => Format::Wav16,
-            (None, Err(e)) => return Err(UsageError(format!("{e} (--format)")).into()),
+            (None, Err(_)) if is_special() => Format::Wav16,
+            (None, Err(_)) => {
+                let known = AudioFormat::EXTENSIONS.iter().map(|e| format!(".{e}")).collect::<Vec<_>>();
+                return Err(UsageError(format!(
+                    "-o {}: the name does not say which audio format to write; end it in {}, or choose with --format",
+                    path.display(),
+                    known.join(" or ")
+                ))
+                .into());
+            }
         };
         Ok(Output { path: Some(path.to_owned()), format })
     }
@@ -96,8 +108,21 @@ impl Output {
         };
         Ok(match &self.path {
             Some(path) => Sink::File(AudioWriter::create(path, sample_rate, file)?),
-            None => Sink::Stream(PcmStream::wav(io::stdout(), sample_rate, sample)?),
+            None => {
+                let stream = PcmStream::wav(io::stdout(), sample_rate, sample);
+                Sink::Stream(stream.map_err(system).context(STDOUT)?)
+            }
         })
+    }
+}
+
+const STDOUT: &str = "standard output: cannot write audio. Check the free space, or what it is sent to.";
+
+/// What the system said, without advice that fits another case.
+fn system(error: AudioError) -> anyhow::Error {
+    match error {
+        AudioError::WriteStream { source } => source.into(),
+        other => other.into(),
     }
 }
 
@@ -116,8 +141,8 @@ impl Sink {
     pub fn write(&mut self, samples: &[f32]) -> anyhow::Result<()> {
         match self {
             Sink::File(writer) => writer.write(samples)?,
-            Sink::Stream(stream) => stream.write(samples)?,
-            Sink::RawFile(raw) => raw.stream.write(samples).with_context(|| raw.failed())?,
+            Sink::Stream(stream) => stream.write(samples).map_err(system).context(STDOUT)?,
+            Sink::RawFile(raw) => raw.stream.write(samples).map_err(system).with_context(|| raw.failed())?,
         }
         Ok(())
     }
@@ -172,7 +197,9 @@ impl RawFile {
 
     fn failed(&self) -> String {
         let path = self.path.display();
-        format!("{path}: writing failed and the incomplete file was removed. Check the free space on that disk.")
+        format!(
+            "{path}: writing failed and the incomplete file was removed. Check the free space on that disk."
+        )
     }
 
     fn finish(self) -> anyhow::Result<()> {
@@ -197,6 +224,8 @@ mod tests {
             ("a.flac", None, Some(Format::Flac)),
             ("a.flac", Some(Format::WavFloat), Some(Format::WavFloat)),
             ("a", Some(Format::Raw), Some(Format::Raw)),
+            #[cfg(unix)]
+            ("/dev/null", None, Some(Format::Wav16)),
             ("a.mp3", None, None),
             ("a", None, None),
         ];

@@ -43,7 +43,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
         return ExitCode::SUCCESS; // the reader has all it wants
     }
     if !error.is::<Rejected>() {
-        print::note(&format!("error: {}", message(error)));
+        print::note(&format!("error: {}{}", message(error), hint(error).unwrap_or_default()));
     }
     ExitCode::from(exit_status(error))
 }
@@ -69,6 +69,16 @@ fn message(error: &anyhow::Error) -> String {
     text
 }
 
+/// What the library cannot know: the option that helps.
+fn hint(error: &anyhow::Error) -> Option<&'static str> {
+    match error.chain().find_map(|cause| cause.downcast_ref())? {
+        orate::Error::Model(ModelError::Text(TextError::Unsupported { .. })) => {
+            Some("; or leave them out with --skip-unknown")
+        }
+        _ => None,
+    }
+}
+
 fn exit_status(error: &anyhow::Error) -> u8 {
     for cause in error.chain() {
         if cause.is::<UsageError>() {
@@ -77,7 +87,9 @@ fn exit_status(error: &anyhow::Error) -> u8 {
         if let Some(error) = cause.downcast_ref::<orate::Error>() {
             return match error {
                 // The text is not an option: what is wrong with it is not a mistake in the command.
-                orate::Error::Model(ModelError::Text(e)) if !matches!(e, TextError::UnknownLanguage { .. }) => {
+                orate::Error::Model(ModelError::Text(e))
+                    if !matches!(e, TextError::UnknownLanguage { .. }) =>
+                {
                     FAILED
                 }
                 e if e.kind() == ErrorKind::InvalidInput => USAGE,

@@ -23,8 +23,8 @@ Examples:
   orate bench --text \"Any text you like.\" --threads 2 --profile
   orate bench --model DIR --tokens 80 --latents 72 --steps 5 --json
 
-A warm-up run comes first and is not counted. Times are medians in milliseconds. RTF is computing time divided by
-playing time: below 1 is faster than it plays.")]
+A warm-up run comes first and is not counted. Times are medians in milliseconds. RTF is computing time \
+divided by playing time: below 1 is faster than it plays.")]
 pub struct Args {
     /// Time this text, cut into pieces as for speaking
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["tokens", "latents"])]
@@ -34,7 +34,7 @@ pub struct Args {
     sizes: SizeArgs,
 
     /// Runs that count
-    #[arg(long, short, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, short, value_name = "N", default_value_t = 5, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     runs: u32,
 
     /// Also time every step of the plans, and list the slowest
@@ -70,10 +70,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         (tokens, latents) => forced(&engine, tokens, latents, steps)?,
     };
     let warm_up = once(&engine, &work)?;
-    let runs = (0..args.runs).map(|_| once(&engine, &work)).collect::<orate::Result<Vec<_>>>()?;
+    let runs = (0..args.runs).map(|_| once(&engine, &work)).collect::<anyhow::Result<Vec<_>>>()?;
     let peak_rss_mb = peak_rss_mb();
-    let profile =
-        if args.profile { bench::profile(&engine, largest(&work), 5)? } else { Vec::new() };
+    let profile = if args.profile { bench::profile(&engine, largest(&work), 5)? } else { Vec::new() };
 
     let total_ms = median(runs.iter().map(|r| r.0.total));
     let first_audio_ms = median(runs.iter().map(|r| r.1));
@@ -108,7 +107,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
 
     let mut rows = vec![vec!["stage".to_owned(), "median ms".to_owned(), "share".to_owned()]];
-    let row = |name: &str, ms: f64| vec![name.to_owned(), format!("{ms:.2}"), format!("{:.1} %", 100.0 * ms / total_ms)];
+    let row = |name: &str, ms: f64| {
+        vec![name.to_owned(), format!("{ms:.2}"), format!("{:.1} %", 100.0 * ms / total_ms)]
+    };
     rows.extend(stages.iter().map(|(name, ms)| row(name, *ms)));
     rows.push(row("total", total_ms));
     let sizes: Vec<String> = work
@@ -141,7 +142,7 @@ fn ms_since(start: Instant) -> f64 {
 }
 
 /// Forced sizes: one that is missing follows the other, at about one frame a character.
-fn forced(engine: &Engine, tokens: Option<u32>, latents: Option<u32>, steps: usize) -> orate::Result<Work> {
+fn forced(engine: &Engine, tokens: Option<u32>, latents: Option<u32>, steps: usize) -> anyhow::Result<Work> {
     let size = |a: Option<u32>, b: Option<u32>| a.or(b).map_or(1, |n| n as usize);
     let sizes = Sizes { tokens: size(tokens, latents), latents: size(latents, tokens), steps };
     let samples = sizes.latents * engine.model().files().config.samples_per_latent();
@@ -150,17 +151,17 @@ fn forced(engine: &Engine, tokens: Option<u32>, latents: Option<u32>, steps: usi
 }
 
 /// The sizes that a text has.
-fn spoken(engine: &Engine, text: &str, steps: usize) -> orate::Result<Work> {
+fn spoken(engine: &Engine, text: &str, steps: usize) -> anyhow::Result<Work> {
     let model = engine.model();
     let files = model.files();
     let options = SpeakOptions { speed: files.default_speed(), steps: Some(steps), ..Default::default() };
     let voice = engine.voice(files.default_voice())?;
     let (mut pieces, mut samples) = (Vec::new(), 0);
-    for piece in files.pieces(text, &options)? {
+    for piece in files.pieces(text, &options).map_err(orate::Error::from)? {
         let mut session = model.session();
-        session.set_piece(&piece, &voice)?;
-        let seconds = session.durations()?.first().copied().unwrap_or(0.0);
-        let (latents, wanted) = model.frames_for(seconds, options.speed);
+        session.set_piece(&piece, &voice).map_err(orate::Error::from)?;
+        let seconds = session.durations().map_err(orate::Error::from)?;
+        let (latents, wanted) = model.frames_for(seconds.first().copied().unwrap_or(0.0), options.speed);
         pieces.push(Sizes { tokens: piece.ids.len(), latents, steps });
         samples += wanted;
     }
@@ -169,7 +170,7 @@ fn spoken(engine: &Engine, text: &str, steps: usize) -> orate::Result<Work> {
 }
 
 /// One run over all pieces: times summed, and milliseconds until the first piece is there.
-fn once(engine: &Engine, work: &Work) -> orate::Result<(StageTimes, f64)> {
+fn once(engine: &Engine, work: &Work) -> anyhow::Result<(StageTimes, f64)> {
     let start = Instant::now();
     if let Some(text) = &work.text {
         drop(engine.stream(text, &Options::default())?); // reads the text, but speaks nothing yet

@@ -28,11 +28,11 @@ pub struct Args {
     sizes: SizeArgs,
 
     /// Arithmetic speed of the machine, in GFLOP/s, for the bound
-    #[arg(long, value_name = "X", requires = "gbps")]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, requires = "gbps")]
     gflops: Option<f64>,
 
     /// Memory speed of the machine, in GB/s, for the bound
-    #[arg(long, value_name = "X", requires = "gflops")]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, requires = "gflops")]
     gbps: Option<f64>,
 
     /// Take the best speeds that any step of this model reaches on this machine
@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// The best rates of all steps.
-fn measure(engine: &Engine, sizes: bench::Sizes) -> orate::Result<Roofline> {
+fn measure(engine: &Engine, sizes: bench::Sizes) -> anyhow::Result<Roofline> {
     let steps = bench::profile(engine, sizes, 5)?;
     let best = |rate: fn(&bench::StepTime) -> f64| {
         let long_enough = steps.iter().filter(|s| s.us >= LEAST_US).map(rate);
@@ -77,9 +77,9 @@ fn measure(engine: &Engine, sizes: bench::Sizes) -> orate::Result<Roofline> {
     })
 }
 
-fn describe(engine: &Engine, sizes: bench::Sizes, roofline: Option<Roofline>) -> orate::Result<String> {
+fn describe(engine: &Engine, sizes: bench::Sizes, roofline: Option<Roofline>) -> anyhow::Result<String> {
     let bench::Sizes { tokens, latents, steps } = sizes;
-    let plans = engine.model().plans(tokens, latents, steps)?;
+    let plans = engine.model().plans(tokens, latents, steps).map_err(orate::Error::from)?;
     let mut text = format!(
         "{} on {}: {tokens} tokens, {latents} latent frames, {steps} steps\n",
         engine.model_name(),
@@ -105,8 +105,13 @@ fn describe(engine: &Engine, sizes: bench::Sizes, roofline: Option<Roofline>) ->
         total.bytes as f64 / 1e6
     );
     if let Some(r) = roofline {
-        let _ =
-            write!(text, ", at least {:.2} ms at {:.0} GFLOP/s and {:.1} GB/s", bound_us / 1e3, r.gflops, r.gbps);
+        let _ = write!(
+            text,
+            ", at least {:.2} ms at {:.0} GFLOP/s and {:.1} GB/s",
+            bound_us / 1e3,
+            r.gflops,
+            r.gbps
+        );
     }
     text.push('\n');
     Ok(text)

@@ -22,7 +22,8 @@ Examples:
 
 A model is opened as for speaking, so that one that cannot speak is reported. A single file is shown as it is.")]
 pub struct Args {
-    /// Model folder, packed voice, .safetensors, .gguf or .onnx file, or voice file (.json); without it, the built-in voice
+    /// Model folder, packed voice, or any .safetensors, .gguf, .onnx or voice file (.json); without it, the
+    /// built-in voice
     pub path: Option<PathBuf>,
 
     /// List all tensors
@@ -41,7 +42,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Some(path) if path.is_file() => file(path)?,
         Some(path) => model(Some(path))?,
     };
-    if args.json { print::json(&found.as_json(args.tensors)) } else { print::out(&found.as_text(args.tensors)) }
+    if args.json {
+        print::json(&found.as_json(args.tensors))
+    } else {
+        print::out(&found.as_text(args.tensors))
+    }
 }
 
 /// What was found.
@@ -122,9 +127,10 @@ impl Found {
         object.insert("dtypes".to_owned(), sums(|t| Some(t.dtype)));
         object.insert("total".to_owned(), self.total().json());
         if with_tensors {
-            let list = self.tensors.iter().map(
-                |t| json!({ "name": t.name, "dtype": t.dtype, "shape": t.shape, "bytes": t.bytes }),
-            );
+            let list = self
+                .tensors
+                .iter()
+                .map(|t| json!({ "name": t.name, "dtype": t.dtype, "shape": t.shape, "bytes": t.bytes }));
             object.insert("tensors".to_owned(), list.collect());
         }
         Value::Object(object)
@@ -209,7 +215,12 @@ fn tensors(source: &dyn WeightSource) -> Vec<Tensor> {
 // ---- models ----------------------------------------------------------------------------------------------------
 
 fn model(path: Option<&Path>) -> anyhow::Result<Found> {
-    let args = EngineArgs { model: path.map(Path::to_owned), device: Default::default(), threads: Some(1), isa: None };
+    let args = EngineArgs {
+        model: path.map(Path::to_owned),
+        device: Default::default(),
+        threads: Some(1),
+        isa: None,
+    };
     let engine = args.open()?;
     Ok(describe(engine.model(), engine.voices()))
 }
@@ -229,7 +240,10 @@ fn describe(model: &Supertonic, voices: Vec<orate::VoiceInfo>) -> Found {
         ("version", json!(config.tts_version)),
         ("sample rate", json!(model.sample_rate())),
         ("samples per latent frame", json!(config.samples_per_latent())),
-        ("languages", if languages.is_empty() { json!("not tagged; trained on English") } else { json!(languages) }),
+        (
+            "languages",
+            if languages.is_empty() { json!("not tagged; trained on English") } else { json!(languages) },
+        ),
         ("voices", json!(voices)),
         ("default voice", default_voice.unwrap_or(Value::Null)),
         ("default speed", json!((f64::from(files.default_speed()) * 1e3).round() / 1e3)),
@@ -241,7 +255,10 @@ fn describe(model: &Supertonic, voices: Vec<orate::VoiceInfo>) -> Found {
         let f = onnx.facts();
         facts.push(("ONNX opset", json!(f.opset)));
         if let Some(g) = &f.guidance {
-            facts.push(("guidance", json!({ "conditional": g.conditional, "unconditional": g.unconditional })));
+            facts.push((
+                "guidance",
+                json!({ "conditional": g.conditional, "unconditional": g.unconditional }),
+            ));
         }
     }
     Found { path: files.origin.clone(), kind, facts, tensors: tensors(&*files.weights) }

@@ -8,8 +8,9 @@ use std::path::PathBuf;
 /// From where to where.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The folder holds model.safetensors, tts.json, unicode_indexer.json, and voice.json or voice_styles/*.json. Matrices
-are rounded to 8 bits; the signal-to-noise ratio printed is that of the tensor that suffered most.
+The folder holds model.safetensors, tts.json, unicode_indexer.json, and voice.json or \
+voice_styles/*.json. Matrices are rounded to 8 bits; the signal-to-noise ratio printed is that of the \
+tensor that suffered most.
 
 Example:
   orate pack-voice voices/ada -o ada.gguf && orate say \"Hello.\" --model ada.gguf")]

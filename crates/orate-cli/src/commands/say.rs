@@ -25,8 +25,8 @@ Examples:
   orate say -o - --format raw < text.txt | ffmpeg -f s16le -ar 24000 -i - out.ogg
   orate say \"Hello.\" --model DIR --voice F1:0.7+M2:0.3 --lang en --steps 8 --seed 7
 
-The same text, options and seed give the same samples. A file that was there before is replaced when the new one is
-complete; an incomplete file never remains.")]
+The same text, options and seed give the same samples. A file that was there before is replaced when \
+the new one is complete; an incomplete file never remains.")]
 pub struct Args {
     /// The text; without it, or with `-`, it is read from standard input
     #[arg(value_name = "TEXT")]
@@ -84,7 +84,7 @@ pub struct SpeechArgs {
     pub steps: Option<usize>,
 
     /// Seed of the noise: another seed gives another reading
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub seed: u64,
 
     /// Silence between the pieces of a long text, in seconds, 0 to 10
@@ -145,7 +145,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 
     let speaking = Instant::now();
     let mut stream = engine.stream(&text, &options)?;
-    drop(text);
+    let beginning: String =
+        text.split_whitespace().flat_map(|w| [w, " "]).flat_map(str::chars).take(60).collect();
+    drop(text); // it may be a book
     let (pieces, characters) = (stream.remaining(), stream.remaining_chars());
     let sample_rate = engine.sample_rate();
     let seconds = |samples: u64| samples as f64 / f64::from(sample_rate);
@@ -174,7 +176,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let (duration, speech_s) = (seconds(samples), speaking.elapsed().as_secs_f64());
 
     if let Some(path) = &args.plot {
-        let title = format!("{duration:.2} s, {}, seed {}", engine.model_name(), options.seed);
+        let title = format!("{} | {}, seed {}", beginning.trim_end(), engine.model_name(), options.seed);
         orate::plot_png(&to_plot, sample_rate, &title, path)
             .with_context(|| format!("{} is complete, but the picture is not", output.name()))?;
     }

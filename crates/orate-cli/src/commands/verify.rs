@@ -13,15 +13,15 @@ use std::path::PathBuf;
 Example:
   orate verify --model oracle/supertonic/golden/tiny --goldens oracle/supertonic/golden/tiny
 
-Errors are the largest difference, as a part of the tensor's largest magnitude. The exit status is 1 if one is past the
-tolerance.")]
+Errors are the largest difference, as a part of the tensor's largest magnitude. The exit status is 1 if \
+one is past the tolerance.")]
 pub struct Args {
     /// Folder with the reference values: golden.json and golden.safetensors, or one .safetensors file per sentence
     #[arg(long, value_name = "DIR")]
     goldens: PathBuf,
 
     /// Largest error that passes
-    #[arg(long, value_name = "X", default_value_t = verify::F32_TOLERANCE)]
+    #[arg(long, value_name = "X", default_value_t = verify::F32_TOLERANCE, allow_negative_numbers = true)]
     tolerance: f64,
 
     /// Only this case; may be repeated
@@ -46,8 +46,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         return Err(UsageError(format!("--tolerance is {}; it must be 0 or more", args.tolerance)).into());
     }
     let engine = args.engine.open()?;
-    let options =
-        VerifyOptions { cases: args.case.clone(), tolerance: args.tolerance, taps: !args.no_taps };
+    let options = VerifyOptions { cases: args.case.clone(), tolerance: args.tolerance, taps: !args.no_taps };
     let report = verify::run(&engine, &args.goldens, &options)?;
     if args.json {
         print::json(&as_json(&report, &engine, args.tolerance))?;

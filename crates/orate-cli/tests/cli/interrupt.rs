@@ -1,0 +1,78 @@
+//! Ctrl-C in the middle of a book.
+#![cfg(unix)]
+
+use crate::util::Folder;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Long enough for a busy machine; a run takes a second or two.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// More than this for a text of a megabyte would mean that its audio is kept.
+#[cfg(target_os = "linux")]
+const MOST_RESIDENT_KB: u64 = 400_000;
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "waited too long for: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn signal(child: &Child, name: &str) {
+    let status = Command::new("kill").args([name, &child.id().to_string()]).status().expect("run kill");
+    assert!(status.success());
+}
+
+#[test]
+fn a_megabyte_of_text_starts_and_can_be_stopped() {
+    let folder = Folder::new();
+    let text = "The kettle is on, and the rain has stopped. ".repeat(23_000);
+    assert!(text.len() > 1_000_000);
+    folder.write("book.txt", &text);
+    for (output, format, name) in [("book.wav", "wav16", "-INT"), ("book.raw", "raw", "-TERM")] {
+        let mut child = folder
+            .command(&["say", "--file", "book.txt", "-o", output, "--format", format])
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("run orate");
+        let unfinished = || {
+            let names = folder.files();
+            let part = names.iter().find(|n| n.ends_with(".part"))?;
+            std::fs::metadata(folder.path(part)).ok()
+        };
+        wait_until("some audio", || {
+            assert!(child.try_wait().unwrap().is_none(), "it ended early");
+            unfinished().is_some_and(|m| m.len() > 0)
+        });
+        #[cfg(target_os = "linux")]
+        {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+            let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap();
+            let kb: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
+            assert!(kb < MOST_RESIDENT_KB, "{kb} kB");
+        }
+        let asked = Instant::now();
+        signal(&child, name);
+        wait_until("the end", || child.try_wait().unwrap().is_some());
+        assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130));
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "error: cancelled\n");
+        assert_eq!(folder.files(), ["book.txt"], "nothing half-written remains");
+    }
+}
+
+#[test]
+fn ctrl_c_while_text_is_awaited_ends_at_once() {
+    let folder = Folder::new();
+    let mut child =
+        folder.command(&["say"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("run orate");
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(child.try_wait().unwrap().is_none(), "it waits for text");
+    signal(&child, "-INT");
+    wait_until("the end", || child.try_wait().unwrap().is_some());
+    assert!(folder.files().is_empty());
+}

@@ -1,0 +1,7 @@
+//! The real program in a folder of its own: what goes in, what comes out, what it says when something is wrong.
+
+mod bad_input;
+mod interrupt;
+mod say;
+mod tools;
+mod util;

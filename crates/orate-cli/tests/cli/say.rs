@@ -1,0 +1,205 @@
+//! Speaking that works.
+
+use crate::util::{Folder, repository, tiny};
+use orate_audio::{peak_dbfs, read_wav, rms_dbfs};
+
+const SENTENCE: &str = "The kettle is on, and the rain has stopped.";
+
+#[test]
+fn a_sentence_sounds_like_one() {
+    let folder = Folder::new();
+    let run = folder.orate(&["say", SENTENCE, "-o", "kettle.wav", "--json", "--seed", "7"]).ok();
+    assert_eq!(run.stderr, "");
+    let wave = read_wav(folder.path("kettle.wav")).unwrap();
+    assert_eq!(wave.sample_rate, 24_000);
+    let duration = wave.samples.len() as f64 / 24_000.0;
+    assert!((1.5..5.0).contains(&duration), "{duration} s");
+    let (rms, peak) = (rms_dbfs(&wave.samples), peak_dbfs(&wave.samples));
+    assert!((-32.0..-14.0).contains(&rms), "RMS {rms} dBFS");
+    assert!((-20.0..0.0).contains(&peak), "peak {peak} dBFS");
+    // Speech has loud and quiet stretches; noise and tones do not.
+    let levels: Vec<f64> = wave.samples.chunks(2400).map(rms_dbfs).collect();
+    let spread =
+        levels.iter().copied().fold(f64::MIN, f64::max) - levels.iter().copied().fold(f64::MAX, f64::min);
+    assert!(spread > 20.0, "{levels:?}");
+
+    let json = run.json();
+    assert!((json["duration_s"].as_f64().unwrap() - duration).abs() < 1e-9, "{json}");
+    for positive in ["wall_s", "rtf", "first_audio_ms", "load_ms", "pieces", "characters"] {
+        assert!(json[positive].as_f64().unwrap() > 0.0, "{positive}: {json}");
+    }
+    assert_eq!(json["seed"], 7);
+    assert_eq!(json["sample_rate"], 24_000);
+    assert_eq!(json["output"], "kettle.wav");
+    assert_eq!(json["format"], "wav16");
+    assert_eq!(json["voice"], "default");
+    assert!(json["device"].as_str().unwrap().starts_with("cpu ("), "{json}");
+    assert!(json["model"].is_string(), "{json}");
+    assert_eq!(folder.files(), ["kettle.wav"]);
+}
+
+#[test]
+fn without_a_name_it_writes_speech_wav_and_says_so() {
+    let folder = Folder::new();
+    let run = folder.orate(&["say", "Hello."]).ok();
+    assert!(run.stderr.starts_with("wrote speech.wav: "), "{}", run.stderr);
+    assert!(run.stdout.is_empty());
+    assert_eq!(folder.files(), ["speech.wav"]);
+    let run = folder.orate(&["say", "Hello.", "--quiet"]).ok();
+    assert_eq!((run.stderr.as_str(), run.text()), ("", ""));
+    let run = folder.orate(&["say", "Hello.", "-o", "speech.wav"]).ok();
+    assert_eq!(run.stderr, "", "quiet in a pipe when the name was given");
+}
+
+#[test]
+fn text_comes_from_arguments_a_file_or_standard_input() {
+    let folder = Folder::new();
+    folder.write("hello.txt", "Hello there.\n");
+    folder.write("bom.txt", "\u{feff}Hello there.\r\n");
+    folder.orate(&["say", "Hello", "there.", "-o", "words.wav"]).ok();
+    folder.orate(&["say", "--file", "hello.txt", "-o", "file.wav"]).ok();
+    folder.orate(&["say", "--file", "bom.txt", "-o", "bom.wav"]).ok();
+    folder.orate_with(&["say", "-o", "stdin.wav"], b"Hello there.\n").ok();
+    folder.orate_with(&["say", "-", "-o", "dash.wav"], b"Hello there.\n").ok();
+    folder.orate_with(&["say", "--file", "-", "-o", "file-dash.wav"], b"Hello there.\n").ok();
+    let words = folder.read("words.wav");
+    for other in ["file.wav", "bom.wav", "stdin.wav", "dash.wav", "file-dash.wav"] {
+        assert!(folder.read(other) == words, "{other} differs");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_samples() {
+    let folder = Folder::new();
+    let say = |name: &str, more: &[&str]| {
+        folder.orate(&[&["say", SENTENCE, "-o", name], more].concat()).ok();
+        folder.read(name)
+    };
+    let first = say("a.wav", &["--threads", "1"]);
+    assert!(say("b.wav", &["--threads", "2", "--seed", "0"]) == first, "threads change the samples");
+    assert!(say("c.wav", &["--seed", "1"]) != first, "the seed changes nothing");
+}
+
+#[test]
+fn formats_hold_the_same_samples() {
+    let folder = Folder::new();
+    folder.orate(&["say", SENTENCE, "-o", "a.wav"]).ok();
+    let wave = read_wav(folder.path("a.wav")).unwrap().samples;
+    let pcm: Vec<u8> = wave.iter().flat_map(|x| orate_audio::to_pcm16(*x).to_le_bytes()).collect();
+
+    folder.orate(&["say", SENTENCE, "-o", "float.wav", "--format", "wav-float"]).ok();
+    let float = read_wav(folder.path("float.wav")).unwrap().samples;
+    assert_eq!(float.len(), wave.len());
+    assert!(float.iter().zip(&wave).all(|(a, b)| (a - b).abs() <= 0.5 / 32768.0));
+
+    folder.orate(&["say", SENTENCE, "-o", "a.flac"]).ok();
+    let flac = folder.read("a.flac");
+    assert!(flac.starts_with(b"fLaC") && flac.len() < pcm.len(), "{} bytes", flac.len());
+
+    folder.orate(&["say", SENTENCE, "-o", "a.raw", "--format", "raw"]).ok();
+    assert!(folder.read("a.raw") == pcm);
+
+    folder.orate(&["say", SENTENCE, "-o", "a.f32", "--format", "raw-float"]).ok();
+    let raw_float: Vec<u8> = float.iter().flat_map(|x| x.to_le_bytes()).collect();
+    assert!(folder.read("a.f32") == raw_float);
+
+    let run = folder.orate(&["say", SENTENCE, "-o", "-"]).ok();
+    assert!(run.stdout.starts_with(b"RIFF") && run.stdout[44..] == pcm);
+
+    let run = folder.orate(&["say", SENTENCE, "-o", "-", "--format", "raw"]).ok();
+    assert!(run.stdout == pcm);
+    assert_eq!(run.stderr, "");
+}
+
+#[test]
+fn json_stays_apart_from_audio() {
+    let folder = Folder::new();
+    let run = folder.orate(&["say", "Hello.", "-o", "-", "--json"]).ok();
+    assert!(run.stdout.starts_with(b"RIFF"));
+    let json: serde_json::Value = serde_json::from_str(&run.stderr).unwrap();
+    assert_eq!(json["output"], "-");
+}
+
+#[test]
+fn a_long_text_comes_in_pieces_with_silence_between() {
+    let folder = Folder::new();
+    let text = "One paragraph is here.\n\nAnd here is another.";
+    let duration = |silence: &str| {
+        let run = folder.orate(&["say", text, "-o", "a.wav", "--json", "--silence", silence]).ok();
+        assert_eq!(run.json()["pieces"], 2);
+        run.json()["duration_s"].as_f64().unwrap()
+    };
+    let (none, much) = (duration("0"), duration("2"));
+    assert!((much - none - 2.0).abs() < 1e-6, "{none} s, {much} s");
+}
+
+#[test]
+fn speech_options_change_what_is_heard() {
+    let folder = Folder::new();
+    let duration = |more: &[&str]| {
+        let args = [&["say", "On 12 May it was 3 degrees.", "-o", "a.wav", "--json"], more].concat();
+        folder.orate(&args).ok().json()["duration_s"].as_f64().unwrap()
+    };
+    let usual = duration(&[]);
+    assert!(duration(&["--speed", "2"]) < 0.7 * usual);
+    assert!(duration(&["--speed", "0.7"]) > 1.2 * usual);
+    assert!(duration(&["--read-numbers"]) == usual);
+    assert!(duration(&["--no-read-numbers", "--skip-unknown"]) < usual, "without the numbers it is shorter");
+    assert!(duration(&["--no-read-numbers", "--read-numbers"]) == usual, "the last one counts");
+    let untrimmed = duration(&["--no-trim"]);
+    assert!(untrimmed >= usual && (untrimmed * 24_000.0 / 1800.0).fract().abs() < 1e-6, "{untrimmed} s");
+    assert!(duration(&["--steps", "1"]) == usual, "steps change the sound, not the length");
+}
+
+#[test]
+fn official_models_speak_with_their_voices_mixes_and_languages() {
+    let folder = Folder::new();
+    let f1 = tiny(2).join("voice_styles/F1.json");
+    let say = |version: u32, more: &[&str]| {
+        let model = tiny(version);
+        let args = ["say", "Hello there.", "-o", "a.wav", "--json", "--model", model.to_str().unwrap()];
+        let json = folder.orate(&[&args, more].concat()).ok().json();
+        assert_eq!(json["sample_rate"], 8000);
+        folder.read("a.wav")
+    };
+    let usual = say(2, &[]);
+    assert!(say(2, &["--voice", "F1"]) == usual);
+    assert!(say(2, &["--voice", f1.to_str().unwrap()]) == usual, "a voice file is a voice");
+    assert!(say(2, &["--voice", "F1:0.7+M1:0.3"]) != usual);
+    assert!(say(2, &["--lang", "fr"]) != usual);
+    for version in [1, 3] {
+        say(version, &["--voice", "M1", "--steps", "2"]);
+    }
+}
+
+#[test]
+fn a_picture_can_be_drawn() {
+    let folder = Folder::new();
+    folder.orate(&["say", "Hello.", "-o", "a.wav", "--plot", "a.png"]).ok();
+    assert!(folder.read("a.png").starts_with(b"\x89PNG\r\n\x1a\n"));
+    let run = folder.orate(&["say", "Hello.", "-o", "b.wav", "--plot", "missing/b.png"]);
+    run.fails(1, &["b.wav is complete, but the picture is not", "missing/b.png"]);
+    assert_eq!(folder.files(), ["a.png", "a.wav", "b.wav"]);
+}
+
+#[test]
+fn a_file_is_replaced_only_by_a_complete_one() {
+    let folder = Folder::new();
+    folder.write("a.wav", "old");
+    folder.orate(&["say", "Hello.", "-o", "a.wav", "--speed", "9"]).fails(2, &["speed is 9"]);
+    assert_eq!(folder.read("a.wav"), b"old");
+    folder.orate(&["say", "Hello.", "-o", "a.wav"]).ok();
+    assert!(folder.read("a.wav").starts_with(b"RIFF"));
+    assert_eq!(folder.files(), ["a.wav"]);
+}
+
+#[test]
+fn another_packed_voice_can_take_the_place_of_the_built_in_one() {
+    let folder = Folder::new();
+    let voice = repository("voices/orate-default/orate-default.gguf");
+    folder.orate(&["say", "Hello.", "-o", "a.wav"]).ok();
+    folder.orate(&["say", "Hello.", "-o", "b.wav", "--model", voice.to_str().unwrap()]).ok();
+    assert!(folder.read("a.wav") == folder.read("b.wav"));
+    let mut command = folder.command(&["voices"]);
+    crate::util::finish(command.env("ORATE_VOICE", folder.path("none.gguf"))).fails(1, &["none.gguf"]);
+}

@@ -1,0 +1,308 @@
+//! Every command but `say`.
+
+use crate::util::{Folder, repository, tiny};
+use orate_weights::{GgufFile, WeightSource, voice_pack};
+use serde_json::{Value, json};
+use std::path::Path;
+
+#[test]
+fn help_and_version() {
+    let folder = Folder::new();
+    let commands = ["say", "voices", "inspect", "explain", "bench", "verify", "pack-voice", "completions"];
+    let run = folder.orate(&["--help"]).ok();
+    for part in commands.iter().chain(&["Examples:", "Exit status:"]) {
+        assert!(run.text().contains(part), "{part}: {}", run.text());
+    }
+    for command in commands {
+        let run = folder.orate(&[command, "--help"]).ok();
+        assert!(run.text().contains(&format!("Usage: orate {command}")), "{}", run.text());
+        assert!(run.text().contains("orate say ") || run.text().contains("Example"), "{}", run.text());
+        assert!(run.text().lines().all(|l| l.chars().count() <= 100), "{}", run.text());
+    }
+    let version = folder.orate(&["--version"]).ok();
+    assert_eq!(version.text(), format!("orate {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn completions_for_each_shell() {
+    let folder = Folder::new();
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let run = folder.orate(&["completions", shell]).ok();
+        assert!(run.text().contains("pack-voice") && run.text().contains("skip-unknown"), "{shell}");
+    }
+    folder.orate(&["completions", "nosh"]).fails(2, &["nosh", "bash"]);
+}
+
+#[test]
+fn voices_are_listed() {
+    let folder = Folder::new();
+    assert_eq!(folder.orate(&["voices"]).ok().text(), "default (default)\n");
+    let model = tiny(3);
+    let model = model.to_str().unwrap();
+    assert_eq!(folder.orate(&["voices", "--model", model]).ok().text(), "F1 (default)\nM1\n");
+    let json = folder.orate(&["voices", "--model", model, "--json"]).ok().json();
+    let voices = json!([{ "name": "F1", "default": true }, { "name": "M1", "default": false }]);
+    assert_eq!(json, json!({ "model": model, "voices": voices }));
+}
+
+#[test]
+fn models_are_inspected() {
+    let folder = Folder::new();
+    let cases = [
+        (1, json!("not tagged; trained on English"), "v1.5"),
+        (2, json!(["en", "ko", "es", "pt", "fr"]), "v1.6"),
+    ];
+    for (version, languages, named) in cases {
+        let model = tiny(version);
+        let json = folder.orate(&["inspect", model.to_str().unwrap(), "--json"]).ok().json();
+        assert_eq!(json["kind"], format!("Supertonic {version}"));
+        assert!(json["version"].as_str().unwrap().starts_with(named), "{json}");
+        assert_eq!(json["sample_rate"], 8000);
+        assert_eq!(json["languages"], languages);
+        assert_eq!(json["voices"], json!(["F1", "M1"]));
+        assert_eq!(json["default_voice"], "F1");
+        assert!(json.get("tensors").is_none());
+    }
+
+    let json = folder.orate(&["inspect", "--json", "--tensors"]).ok().json();
+    assert_eq!(json["kind"], "Orate voice");
+    assert_eq!(json["sample_rate"], 24_000);
+    let file = GgufFile::open(repository("voices/orate-default/orate-default.gguf")).unwrap();
+    let tensors = json["tensors"].as_array().unwrap();
+    assert_eq!(tensors.len(), file.names().len());
+    for t in tensors {
+        let info = file.info(t["name"].as_str().unwrap()).unwrap();
+        assert_eq!((t["dtype"].as_str(), &t["shape"]), (Some(info.dtype.name()), &json!(info.shape)), "{t}");
+    }
+    let sum = |group: &str, what: &str| {
+        json[group].as_object().unwrap().values().map(|v| v[what].as_u64().unwrap()).sum::<u64>()
+    };
+    for what in ["tensors", "parameters", "bytes"] {
+        let total = json["total"][what].as_u64().unwrap();
+        assert!(total > 0);
+        assert_eq!((sum("networks", what), sum("dtypes", what)), (total, total), "{what}");
+    }
+
+    let run = folder.orate(&["inspect"]).ok();
+    for part in
+        ["Orate voice", "24000", "duration_predictor", "text_encoder", "vector_estimator", "vocoder", "q8_0"]
+    {
+        assert!(run.text().contains(part), "{part}: {}", run.text());
+    }
+}
+
+#[test]
+fn single_files_are_inspected() {
+    let folder = Folder::new();
+    let inspect =
+        |path: &Path| folder.orate(&["inspect", path.to_str().unwrap(), "--json", "--tensors"]).ok().json();
+
+    let json = inspect(&tiny(2).join("onnx/vocoder.onnx"));
+    assert_eq!((json["kind"].as_str(), &json["inputs"]), (Some("ONNX"), &json!(["latent"])));
+    assert!(
+        json["opset"].as_i64().unwrap() > 10 && json["operations"]["Conv"].as_i64().unwrap() > 3,
+        "{json}"
+    );
+    assert!(json["networks"]["vocoder"]["parameters"].as_u64().unwrap() > 1000, "{json}");
+
+    let json = inspect(&tiny(2).join("golden.safetensors"));
+    assert_eq!(json["kind"], "safetensors");
+    assert!(json["tensors"].as_array().unwrap().iter().any(|t| t["name"] == "main/wav"), "{json}");
+
+    let json = inspect(&tiny(2).join("voice_styles/F1.json"));
+    assert_eq!((json["kind"].as_str(), json["style_ttl"].as_str()), (Some("voice file"), Some("[1,10,32]")));
+
+    let json = inspect(&repository("voices/orate-default/orate-default.gguf"));
+    assert_eq!(json["kind"], "Orate voice", "a packed voice is a model");
+
+    let mut other = orate_weights::GgufWriter::new();
+    other.set("general.architecture", "llama").set("llama.block_count", 2_u32);
+    other.tensor("a", orate_weights::DType::F32, &[2], vec![0; 8]);
+    other.write(folder.path("llama.gguf")).unwrap();
+    let json = inspect(&folder.path("llama.gguf"));
+    assert_eq!((json["kind"].as_str(), &json["metadata"]["llama.block_count"]), (Some("GGUF"), &json!("2")));
+    assert_eq!(json["total"], json!({ "tensors": 1, "parameters": 2, "bytes": 8 }));
+    let run = folder.orate(&["inspect", "llama.gguf", "--tensors"]).ok();
+    assert!(run.text().contains("f32    [2]"), "{}", run.text());
+}
+
+#[test]
+fn plans_are_explained() {
+    let folder = Folder::new();
+    let model = tiny(2);
+    let explain = |more: &[&str]| {
+        let sizes = ["explain", "--tokens", "20", "--latents", "10", "--steps", "3"];
+        folder.orate(&[&sizes, &["--model", model.to_str().unwrap()][..], more].concat())
+    };
+    let run = explain(&[]).ok();
+    let plans = [
+        "duration_predictor",
+        "text_encoder",
+        "noise",
+        "vector_estimator.prepare",
+        "vector_estimator.step",
+        "vocoder",
+    ];
+    for plan in plans {
+        assert!(run.text().contains(&format!("plan `{plan}` on cpu")), "{plan}: {}", run.text());
+    }
+    assert!(run.text().contains("[1, 10, 20]"), "shapes: {}", run.text());
+    assert!(
+        run.text().contains("with 3 denoising steps:") && !run.text().contains("bound"),
+        "{}",
+        run.text()
+    );
+    let run = explain(&["--gflops", "100", "--gbps", "10"]).ok();
+    assert!(run.text().contains("bound µs") && run.text().contains("at 100 GFLOP/s and 10.0 GB/s"));
+    assert!(explain(&["--measure"]).ok().text().contains("bound µs"));
+
+    explain(&["--gflops", "100"]).fails(2, &["--gbps"]);
+    explain(&["--gflops", "0", "--gbps", "1"]).fails(2, &["--gflops is 0", "above 0"]);
+    folder.orate(&["explain", "--tokens", "0"]).fails(2, &["--tokens", "1..=4096"]);
+    folder.orate(&["explain", "--steps", "0"]).fails(2, &["--steps", "1..=100"]);
+}
+
+#[test]
+fn bench_prints_what_comparisons_read() {
+    let folder = Folder::new();
+    let model = tiny(2);
+    let model = model.to_str().unwrap();
+    let args =
+        ["bench", "--model", model, "--tokens", "80", "--latents", "72", "--steps", "5", "--threads", "2"];
+    let json = folder.orate(&[&args[..], &["--runs", "2", "--json"]].concat()).ok().json();
+    let stages = json["stages"].as_object().unwrap();
+    let mut names: Vec<&str> = stages.keys().map(String::as_str).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["duration_predictor", "text_encoder", "vector_estimator", "vocoder"]);
+    assert!(stages.values().all(|ms| ms.as_f64().unwrap() > 0.0), "{json}");
+    for positive in ["total_ms", "rtf", "first_audio_ms", "load_ms", "warm_up_ms"] {
+        assert!(json[positive].as_f64().unwrap() > 0.0, "{positive}: {json}");
+    }
+    if cfg!(target_os = "linux") {
+        assert!(json["peak_rss_mb"].as_f64().unwrap() > 1.0, "{json}");
+    }
+    assert_eq!((&json["threads"], &json["runs"], &json["model"]), (&json!(2), &json!(2), &json!(model)));
+    assert!(json["device"].as_str().unwrap().starts_with("cpu ("));
+    assert_eq!(json["pieces"], json!([{ "tokens": 80, "latents": 72, "steps": 5 }]));
+    // 72 frames of 320 samples at 8 kHz.
+    assert!((json["duration_s"].as_f64().unwrap() - 2.88).abs() < 1e-9, "{json}");
+}
+
+#[test]
+fn bench_times_a_text_and_finds_the_slowest_steps() {
+    let folder = Folder::new();
+    let model = tiny(3);
+    let args = [
+        "bench",
+        "--model",
+        model.to_str().unwrap(),
+        "--runs",
+        "1",
+        "--text",
+        "One.\n\nTwo, three.",
+        "--profile",
+    ];
+    let json = folder.orate(&[&args[..], &["--json"]].concat()).ok().json();
+    assert_eq!(json["pieces"].as_array().unwrap().len(), 2, "{json}");
+    let profile = json["profile"].as_array().unwrap();
+    let shares: Vec<f64> = profile.iter().map(|s| s["share"].as_f64().unwrap()).collect();
+    assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-6, "{shares:?}");
+    assert!(shares.is_sorted_by(|a, b| a >= b), "{shares:?}");
+
+    let run = folder.orate(&args).ok();
+    for part in ["vector_estimator", "total", "RTF", "peak memory", "The slowest 20 of", "GFLOP/s"] {
+        assert!(run.text().contains(part), "{part}: {}", run.text());
+    }
+    folder.orate(&["bench", "--text", "", "--runs", "1"]).fails(1, &["nothing to say"]);
+    folder.orate(&["bench", "--runs", "0"]).fails(2, &["--runs"]);
+}
+
+#[test]
+fn models_are_verified() {
+    let folder = Folder::new();
+    for version in [1, 2, 3] {
+        let model = tiny(version);
+        let model = model.to_str().unwrap();
+        let run = folder.orate(&["verify", "--model", model, "--goldens", model]).ok();
+        assert!(run.text().contains("all within 2e-5"), "{}", run.text());
+        assert!(run.text().contains("vector_estimator") && run.text().contains("main"), "{}", run.text());
+    }
+    let model = tiny(2);
+    let model = model.to_str().unwrap();
+    let verify =
+        |more: &[&str]| folder.orate(&[&["verify", "--model", model, "--goldens", model], more].concat());
+
+    let json = verify(&["--case", "one_step", "--json"]).ok().json();
+    assert_eq!(json["passed"], true);
+    let rows = json["rows"].as_array().unwrap();
+    assert!(rows.len() > 3 && rows.iter().all(|r| r["case"] == "one_step" && r["passed"] == true), "{json}");
+    assert!(rows.iter().any(|r| r["tensor"] == "wav" && r["error"].as_f64().unwrap() < 2e-5), "{json}");
+
+    let run = verify(&["--tolerance", "1e-12", "--case", "main", "--no-taps"]);
+    assert_eq!(run.status, Some(1));
+    assert!(run.text().contains("TOO LARGE") && run.text().contains("past 1e-12"), "{}", run.text());
+    let run = verify(&["--tolerance", "1e-12", "--json"]);
+    assert_eq!((run.status, &run.json()["passed"]), (Some(1), &Value::Bool(false)));
+
+    verify(&["--tolerance", "NaN"]).fails(2, &["--tolerance is NaN"]);
+    verify(&["--case", "nope"]).fails(1, &["no case `nope`", "one_step"]);
+    let other = tiny(3);
+    folder.orate(&["verify", "--model", model, "--goldens", other.to_str().unwrap()]).fails(1, &["version"]);
+    folder.orate(&["verify", "--model", model, "--goldens", "none"]).fails(1, &["none"]);
+}
+
+/// The built-in voice as the folder it was packed from, but in single precision.
+fn unpack_voice(folder: &Path) {
+    let voice = voice_pack::PackedVoice::open(repository("voices/orate-default/orate-default.gguf")).unwrap();
+    let file = voice.weights();
+    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+    for name in file.names() {
+        let tensor = file.get(name).unwrap();
+        let start = data.len();
+        data.extend(tensor.to_f32().iter().flat_map(|x| x.to_le_bytes()));
+        let offsets = [start, data.len()];
+        header.insert(
+            name.to_owned(),
+            json!({ "dtype": "F32", "shape": tensor.shape, "data_offsets": offsets }),
+        );
+    }
+    let header = Value::Object(header).to_string();
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    bytes.extend(data);
+    std::fs::create_dir(folder).unwrap();
+    std::fs::write(folder.join("model.safetensors"), bytes).unwrap();
+    std::fs::write(folder.join("tts.json"), voice.tts_json().unwrap()).unwrap();
+    std::fs::write(folder.join("unicode_indexer.json"), voice.unicode_indexer().unwrap()).unwrap();
+    let first = voice.voices().unwrap()[0].clone();
+    std::fs::write(folder.join("voice.json"), voice.voice(&first).unwrap()).unwrap();
+}
+
+#[test]
+fn a_voice_folder_is_packed_and_speaks() {
+    let folder = Folder::new();
+    unpack_voice(&folder.path("ada"));
+    let run = folder.orate(&["pack-voice", "ada", "-o", "ada.gguf"]).ok();
+    for part in ["q8_0", "worst:", "dB", "voices: default"] {
+        assert!(run.text().contains(part), "{part}: {}", run.text());
+    }
+    assert_eq!(run.stderr, "wrote ada.gguf\n");
+    let size = |name: &str| std::fs::metadata(folder.path(name)).unwrap().len();
+    assert!(size("ada.gguf") * 3 < size("ada/model.safetensors"));
+
+    let duration = |model: &str| {
+        let run = folder.orate(&["say", "Hello there.", "-o", "a.wav", "--json", "--model", model]).ok();
+        run.json()["duration_s"].as_f64().unwrap()
+    };
+    let (packed, unpacked) = (duration("ada.gguf"), duration("ada"));
+    assert!((packed - unpacked).abs() < 0.05, "{packed} s, {unpacked} s");
+
+    folder
+        .orate(&["pack-voice", "none", "-o", "b.gguf"])
+        .fails(1, &["none: cannot pack", "model.safetensors"]);
+    folder.orate(&["pack-voice", "ada", "-o", "missing/b.gguf"]).fails(1, &["missing/b.gguf"]);
+    folder.orate(&["pack-voice", "ada"]).fails(2, &["--output"]);
+    std::fs::remove_file(folder.path("ada/tts.json")).unwrap();
+    folder.orate(&["pack-voice", "ada", "-o", "b.gguf"]).fails(1, &["tts.json"]);
+    assert_eq!(folder.files(), ["a.wav", "ada", "ada.gguf"]);
+}
