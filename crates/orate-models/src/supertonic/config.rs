@@ -354,6 +354,9 @@ impl Config {
                 return Err(format!("`{name}` has a size outside 1 to {LARGEST}"));
             }
         }
+        if let Some(bad) = d.dilation_lst.iter().find(|n| **n == 0 || **n > LARGEST) {
+            return Err(format!("`ae.decoder.dilation_lst` holds {bad}; dilations are from 1 to {LARGEST}"));
+        }
         let heads = [
             (
                 "ttl.text_encoder.attn_encoder",

@@ -34,6 +34,7 @@ pub use voice::{Voice, parse_mix};
 
 use names::Names;
 use orate_graph::{Device, Executable, Graph, Memory, ModelOnDevice, Plan};
+use orate_weights::WeightSource;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -152,21 +153,24 @@ impl Supertonic {
         steps: usize,
     ) -> Result<Vec<Arc<dyn Executable>>, ModelError> {
         let sizes = Sizes { batch: 1, tokens, frames, steps, padded: false };
-        [
-            Network::DurationPredictor,
-            Network::TextEncoder,
-            Network::Noise,
-            Network::Prepare,
-            Network::Step,
-            Network::Vocoder,
-        ]
-        .into_iter()
-        .map(|network| self.plan(PlanKey { network, sizes: network.relevant(sizes), taps: false }))
-        .collect()
+        Network::ALL
+            .into_iter()
+            .map(|network| self.plan(PlanKey { network, sizes: network.relevant(sizes), taps: false }))
+            .collect()
     }
 }
 
 impl Network {
+    /// In the order in which they run.
+    const ALL: [Network; 6] = [
+        Network::DurationPredictor,
+        Network::TextEncoder,
+        Network::Noise,
+        Network::Prepare,
+        Network::Step,
+        Network::Vocoder,
+    ];
+
     /// The sizes that this network depends on; the others are set to one value, so that plans are shared.
     fn relevant(self, s: Sizes) -> Sizes {
         let none = Sizes { tokens: 0, frames: 0, steps: 0, ..s };
@@ -178,70 +182,98 @@ impl Network {
     }
 }
 
+/// The graphs of all networks at one size, in the order in which they run, for tests and tools. Only the names and
+/// shapes of `weights` are looked at.
+///
+/// # Errors
+/// A weight is missing, or has another shape than `config` says.
+pub fn graphs(config: &Config, weights: &dyn WeightSource, sizes: Sizes) -> Result<Vec<Graph>, BuildError> {
+    let graph = |network: Network| {
+        let key = PlanKey { network, sizes: network.relevant(sizes), taps: false };
+        describe(config, weights, key, &RefCell::default())
+    };
+    Network::ALL.into_iter().map(graph).collect()
+}
+
+/// The graph of one network. Names of the weights that it asks for are added to `used`.
+fn describe(
+    c: &Config,
+    weights: &dyn WeightSource,
+    key: PlanKey,
+    used: &RefCell<BTreeSet<String>>,
+) -> Result<Graph, BuildError> {
+    let s = key.sizes;
+    let names = Names::new(weights, used);
+    let new = |name: &str| {
+        let g = Graph::new(name);
+        if key.taps { g.with_taps() } else { g }
+    };
+    Ok(match key.network {
+        Network::DurationPredictor => {
+            let mut g = new("duration_predictor");
+            duration_predictor::build(&mut g, &names, &c.dp, s.batch, s.tokens, s.padded)?;
+            g
+        }
+        Network::TextEncoder => {
+            let mut g = new("text_encoder");
+            text_encoder::build(&mut g, &names, &c.ttl, s.batch, s.tokens, s.padded)?;
+            g
+        }
+        Network::Noise => {
+            let mut g = new("noise");
+            let seed = g.scalar("seed");
+            let z = g.random_normal([s.batch, s.frames, c.latent_channels()], seed, c.noise_scale)?;
+            g.output("latent", z)?;
+            g
+        }
+        Network::Prepare => {
+            let mut g = new("vector_estimator.prepare");
+            vector_estimator::VectorEstimator::new(&names, &c.ttl).build_prepare(&mut g, s)?;
+            g
+        }
+        Network::Step => {
+            let mut g = new("vector_estimator.step");
+            vector_estimator::VectorEstimator::new(&names, &c.ttl).build_step(&mut g, s)?;
+            g
+        }
+        Network::Vocoder => {
+            let mut g = new("vocoder");
+            vocoder::build(&mut g, &names, c, s.batch, s.frames)?;
+            g
+        }
+    })
+}
+
 impl Files {
     /// The graph of a network.
     fn graph(&self, key: PlanKey) -> Result<Graph, ModelError> {
         self.describe(key, &RefCell::default())
-            .map_err(|source| ModelError::Build { path: self.origin.clone(), source })
     }
 
-    fn describe(&self, key: PlanKey, used: &RefCell<BTreeSet<String>>) -> Result<Graph, BuildError> {
-        let (c, s) = (&self.config, key.sizes);
-        let names = Names::new(&*self.weights, used);
-        let new = |name: &str| {
-            let g = Graph::new(name);
-            if key.taps { g.with_taps() } else { g }
-        };
-        Ok(match key.network {
-            Network::DurationPredictor => {
-                let mut g = new("duration_predictor");
-                duration_predictor::build(&mut g, &names, &c.dp, s.batch, s.tokens, s.padded)?;
-                g
-            }
-            Network::TextEncoder => {
-                let mut g = new("text_encoder");
-                text_encoder::build(&mut g, &names, &c.ttl, s.batch, s.tokens, s.padded)?;
-                g
-            }
-            Network::Noise => {
-                let mut g = new("noise");
-                let seed = g.scalar("seed");
-                let z = g.random_normal([s.batch, s.frames, c.latent_channels()], seed, c.noise_scale)?;
-                g.output("latent", z)?;
-                g
-            }
-            Network::Prepare => {
-                let mut g = new("vector_estimator.prepare");
-                vector_estimator::VectorEstimator::new(&names, &c.ttl).build_prepare(&mut g, s)?;
-                g
-            }
-            Network::Step => {
-                let mut g = new("vector_estimator.step");
-                vector_estimator::VectorEstimator::new(&names, &c.ttl).build_step(&mut g, s)?;
-                g
-            }
-            Network::Vocoder => {
-                let mut g = new("vocoder");
-                vocoder::build(&mut g, &names, c, s.batch, s.frames)?;
-                g
-            }
-        })
+    fn describe(&self, key: PlanKey, used: &RefCell<BTreeSet<String>>) -> Result<Graph, ModelError> {
+        describe(&self.config, &*self.weights, key, used)
+            .map_err(|source| ModelError::Build { path: self.origin.clone(), source })
     }
 
     /// Describes all networks once, at a small size, and compares the weights they name with those in the files.
     fn check(&self) -> Result<(), ModelError> {
         let used = RefCell::default();
         let sizes = Sizes { batch: 1, tokens: 4, frames: 2, steps: 1, padded: false };
-        for network in [
-            Network::DurationPredictor,
-            Network::TextEncoder,
-            Network::Prepare,
-            Network::Step,
-            Network::Vocoder,
-        ] {
+        for network in Network::ALL {
             let key = PlanKey { network, sizes, taps: false };
-            self.describe(key, &used)
-                .map_err(|source| ModelError::Build { path: self.origin.clone(), source })?;
+            self.describe(key, &used)?;
+        }
+        for encoder in ["tts.dp.sentence_encoder", "tts.ttl.text_encoder"] {
+            let name = format!("{encoder}.text_embedder.char_embedder.weight");
+            let rows = self.weights.info(&name).and_then(|i| i.shape.first().copied()).unwrap_or(0);
+            if usize::try_from(self.indexer.max_id()).is_ok_and(|id| id >= rows) {
+                let problem = format!(
+                    "unicode_indexer.json has ids up to {}, but `{name}` has {rows} rows; do both files come from \
+                     the same model?",
+                    self.indexer.max_id()
+                );
+                return Err(ModelError::Content { path: self.origin.clone().into(), problem });
+            }
         }
         let used = used.into_inner();
         let extra: Vec<&str> = self
