@@ -5,10 +5,11 @@ use crate::kernels::matmul::{PackedWeights, Strided};
 use crate::memory::CpuMemory;
 use crate::{Isa, Team};
 use orate_graph::{
-    Device, DeviceError, Executable, GraphError, Memory, ModelOnDevice, Op, Plan, Target, ValueInfo, Weight, WeightLoader,
+    Device, DeviceError, Executable, GraphError, Memory, ModelOnDevice, Op, Plan, Target, Tensor, ValueInfo,
+    Weight, WeightLoader,
 };
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// The CPU: an instruction set and a team of threads, which all models and sessions share.
 pub struct CpuDevice {
@@ -62,7 +63,9 @@ impl Target for CpuDevice {
             Op::LayerNorm(_) => format!("{isa}-layer-norm"),
             Op::Attention { .. } => format!("{isa}-attention"),
             Op::Rotary { .. } => format!("{isa}-rotary"),
-            Op::AddBias { .. } | Op::Affine { .. } | Op::Activate(_) | Op::Add | Op::AddRow => format!("{isa}-pointwise"),
+            Op::AddBias { .. } | Op::Affine { .. } | Op::Activate(_) | Op::Add | Op::AddRow => {
+                format!("{isa}-pointwise")
+            }
             Op::Combine { .. } | Op::Scale { .. } => format!("{isa}-pointwise"),
             Op::Embedding { .. } | Op::SelectRow { .. } => "gather".to_owned(),
             Op::Constant { .. } | Op::Concat { .. } | Op::Slice { .. } => "copy".to_owned(),
@@ -93,48 +96,76 @@ impl Device for CpuDevice {
 struct CpuModel {
     core: Core,
     weights: Arc<dyn WeightLoader + Send + Sync>,
-    kept: Mutex<Kept>,
+    kept: Mutex<WeightBank>,
 }
 
 /// Weights by the text of their expression.
 #[derive(Default)]
-struct Kept {
+pub(crate) struct WeightBank {
     dense: HashMap<String, Arc<Vec<f32>>>,
     packed: HashMap<String, Arc<PackedWeights>>,
 }
 
-/// Gives executables their weights while they are made.
-pub(crate) struct WeightBank<'a> {
-    core: &'a Core,
-    source: &'a dyn WeightLoader,
-    kept: &'a mut Kept,
+/// A weight on its way into the bank.
+enum Made {
+    Dense(Arc<Vec<f32>>),
+    Packed(Arc<PackedWeights>),
 }
 
-impl WeightBank<'_> {
+impl WeightBank {
     /// Elements in logical order.
-    pub fn dense(&mut self, w: &Weight) -> Result<Arc<Vec<f32>>, GraphError> {
-        let key = w.key();
-        if let Some(hit) = self.kept.dense.get(&key) {
-            return Ok(hit.clone());
-        }
-        let made = Arc::new(w.evaluate(self.source)?.contiguous().data.into_owned());
-        self.kept.dense.insert(key, made.clone());
-        Ok(made)
+    pub fn dense(&self, w: &Weight) -> Arc<Vec<f32>> {
+        self.dense.get(&w.key()).expect("`fill` made the weights of every step").clone()
     }
 
     /// `[K, N]` packed for the matrix product.
-    pub fn packed(&mut self, w: &Weight) -> Result<Arc<PackedWeights>, GraphError> {
-        let key = w.key();
-        if let Some(hit) = self.kept.packed.get(&key) {
-            return Ok(hit.clone());
-        }
-        let t = w.evaluate(self.source)?;
-        let (k, n) = (t.shape.dims()[0], t.shape.dims()[1]);
-        let strided = Strided { data: &t.data, k_stride: t.strides[0], n_stride: t.strides[1] };
-        let made = Arc::new(PackedWeights::pack(self.core.isa, &self.core.team, k, n, strided));
-        self.kept.packed.insert(key, made.clone());
-        Ok(made)
+    pub fn packed(&self, w: &Weight) -> Arc<PackedWeights> {
+        self.packed.get(&w.key()).expect("`fill` made the weights of every step").clone()
     }
+
+    /// Makes all weights of a plan that are not kept yet, one thread each: reading, expanding and packing a model
+    /// is most of the time to the first sentence.
+    fn fill(&mut self, plan: &Plan, core: &Core, source: &dyn WeightLoader) -> Result<(), GraphError> {
+        let mut wanted: Vec<(String, &Weight, bool)> = vec![];
+        let mut seen = HashSet::new();
+        for step in plan.steps() {
+            let product = matches!(step.node.op, Op::MatMul { .. } | Op::Conv1d { .. });
+            for (i, w) in step.node.op.weights().into_iter().enumerate() {
+                let (key, pack) = (w.key(), product && i == 0);
+                let kept = if pack { self.packed.contains_key(&key) } else { self.dense.contains_key(&key) };
+                if !kept && seen.insert((key.clone(), pack)) {
+                    wanted.push((key, w, pack));
+                }
+            }
+        }
+        // The largest first, so that no thread is left with one at the end.
+        wanted.sort_by_key(|(_, w, _)| std::cmp::Reverse(w.shape().len()));
+        let made: Vec<OnceLock<Result<Made, GraphError>>> = wanted.iter().map(|_| OnceLock::new()).collect();
+        core.team.run(wanted.len(), &|_, i| {
+            let (_, w, pack) = &wanted[i];
+            let one = w
+                .evaluate(source)
+                .map(|t| if *pack { pack_matrix(core, &t) } else { Made::Dense(into_dense(t)) });
+            made[i].get_or_init(|| one);
+        });
+        for ((key, ..), made) in wanted.into_iter().zip(made) {
+            match made.into_inner().expect("every chunk ran")? {
+                Made::Dense(w) => drop(self.dense.insert(key, w)),
+                Made::Packed(w) => drop(self.packed.insert(key, w)),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn into_dense(t: Tensor<'_>) -> Arc<Vec<f32>> {
+    Arc::new(t.contiguous().data.into_owned())
+}
+
+fn pack_matrix(core: &Core, t: &Tensor<'_>) -> Made {
+    let (k, n) = (t.shape.dims()[0], t.shape.dims()[1]);
+    let strided = Strided { data: &t.data, k_stride: t.strides[0], n_stride: t.strides[1] };
+    Made::Packed(Arc::new(PackedWeights::pack(core.isa, &core.team, k, n, strided)))
 }
 
 impl ModelOnDevice for CpuModel {
@@ -147,8 +178,8 @@ impl ModelOnDevice for CpuModel {
             });
         }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut bank = WeightBank { core: &self.core, source: &*self.weights, kept: &mut kept };
-        Ok(Arc::new(CpuExecutable::new(self.core.clone(), plan, &mut bank)?))
+        kept.fill(&plan, &self.core, &*self.weights)?;
+        Ok(Arc::new(CpuExecutable::new(self.core.clone(), plan, &kept)))
     }
 
     fn weight_bytes(&self) -> u64 {

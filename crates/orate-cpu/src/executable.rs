@@ -9,8 +9,8 @@ use crate::kernels::matmul::{Epilogue, PackedWeights, Rows, matmul, scratch_len}
 use crate::kernels::{copy, elementwise, gather, permute, random, rotary};
 use crate::memory::CpuMemory;
 use orate_graph::{
-    Activation as GraphActivation, AttentionMask, BufferKind, ConvGeometry, DType, DeviceError, Epilogue as GraphEpilogue,
-    Executable, Factor, GraphError, Memory, Norm, Op, Place, Plan, Step,
+    Activation as GraphActivation, AttentionMask, BufferKind, ConvGeometry, DType, DeviceError,
+    Epilogue as GraphEpilogue, Executable, Factor, Memory, Norm, Op, Place, Plan, Step,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,16 +19,39 @@ type Dense = Arc<Vec<f32>>;
 
 /// A step with its weights at hand.
 enum Call {
-    Embedding { table: Dense, channels: usize },
-    Constant { weight: Dense },
-    MatMul { weight: Arc<PackedWeights>, epilogue: OwnedEpilogue, conv: Option<ConvGeometry> },
-    Depthwise { weight: Dense, bias: Dense, geometry: ConvGeometry, norm: Option<OwnedNorm> },
+    Embedding {
+        table: Dense,
+        channels: usize,
+    },
+    Constant {
+        weight: Dense,
+    },
+    MatMul {
+        weight: Arc<PackedWeights>,
+        epilogue: OwnedEpilogue,
+        conv: Option<ConvGeometry>,
+    },
+    Depthwise {
+        weight: Dense,
+        bias: Dense,
+        geometry: ConvGeometry,
+        norm: Option<OwnedNorm>,
+    },
     LayerNorm(OwnedNorm),
-    AddBias { bias: Dense },
-    Affine { scale: Dense, shift: Dense },
+    AddBias {
+        bias: Dense,
+    },
+    Affine {
+        scale: Dense,
+        shift: Dense,
+    },
     Activate(Activation),
-    Attention { relative: Option<(Dense, Dense)> },
-    RotaryTable { theta: Vec<f64> },
+    Attention {
+        relative: Option<(Dense, Dense)>,
+    },
+    RotaryTable {
+        theta: Vec<f64>,
+    },
     /// Everything that the op itself describes.
     Plain,
 }
@@ -40,8 +63,8 @@ struct OwnedNorm {
 }
 
 impl OwnedNorm {
-    fn new(n: &Norm, bank: &mut WeightBank<'_>) -> Result<Self, GraphError> {
-        Ok(OwnedNorm { weight: bank.dense(&n.weight)?, bias: bank.dense(&n.bias)?, eps: n.eps })
+    fn new(n: &Norm, bank: &WeightBank) -> Self {
+        OwnedNorm { weight: bank.dense(&n.weight), bias: bank.dense(&n.bias), eps: n.eps }
     }
 
     fn get(&self) -> LayerNorm<'_> {
@@ -55,23 +78,23 @@ struct OwnedEpilogue {
 }
 
 impl OwnedEpilogue {
-    fn new(e: &GraphEpilogue, bank: &mut WeightBank<'_>) -> Result<Self, GraphError> {
-        Ok(OwnedEpilogue {
-            bias: e.bias.as_ref().map(|b| bank.dense(b)).transpose()?,
-            activation: e.activation.as_ref().map_or(Ok(Activation::None), |a| activation(a, bank))?,
-        })
+    fn new(e: &GraphEpilogue, bank: &WeightBank) -> Self {
+        OwnedEpilogue {
+            bias: e.bias.as_ref().map(|b| bank.dense(b)),
+            activation: e.activation.as_ref().map_or(Activation::None, |a| activation(a, bank)),
+        }
     }
 }
 
-fn activation(a: &GraphActivation, bank: &mut WeightBank<'_>) -> Result<Activation, GraphError> {
-    Ok(match a {
+fn activation(a: &GraphActivation, bank: &WeightBank) -> Activation {
+    match a {
         GraphActivation::Relu => Activation::Relu,
-        GraphActivation::PRelu(slope) => Activation::PRelu(bank.dense(slope)?[0]),
+        GraphActivation::PRelu(slope) => Activation::PRelu(bank.dense(slope)[0]),
         GraphActivation::Gelu => Activation::Gelu,
         GraphActivation::Mish => Activation::Mish,
         GraphActivation::Tanh => Activation::Tanh,
         GraphActivation::Exp => Activation::Exp,
-    })
+    }
 }
 
 /// See [`Executable`].
@@ -83,15 +106,15 @@ pub(crate) struct CpuExecutable {
 }
 
 impl CpuExecutable {
-    pub(crate) fn new(core: Core, plan: Plan, bank: &mut WeightBank<'_>) -> Result<Self, DeviceError> {
+    pub(crate) fn new(core: Core, plan: Plan, bank: &WeightBank) -> Self {
         let mut calls = Vec::with_capacity(plan.steps().len());
         let mut scratch = 0;
         for step in plan.steps() {
-            let call = bind(&step.node.op, bank)?;
+            let call = bind(&step.node.op, bank);
             scratch = scratch.max(scratch_of(&core, &plan, step, &call));
             calls.push(call);
         }
-        Ok(CpuExecutable { core, plan, calls, scratch })
+        CpuExecutable { core, plan, calls, scratch }
     }
 
     /// Makes the buffers that the plan writes, checks those it reads, and notes where each begins.
@@ -109,7 +132,8 @@ impl CpuExecutable {
                     return Err(DeviceError::Buffer {
                         name: b.name.clone(),
                         plan: self.plan.name().to_owned(),
-                        got: other.map_or("nothing was written".to_owned(), |s| format!("{} {}", s.dtype, s.shape)),
+                        got: other
+                            .map_or("nothing was written".to_owned(), |s| format!("{} {}", s.dtype, s.shape)),
                         needed: format!("{} {}", b.dtype, b.shape),
                     });
                 }
@@ -153,7 +177,13 @@ impl CpuExecutable {
 
     /// # Safety
     /// All places of the plan exist in `view.memory`, and nobody else uses them.
-    unsafe fn execute(&self, view: &View<'_>, index: usize, step: &Step, call: &Call) -> Result<(), DeviceError> {
+    unsafe fn execute(
+        &self,
+        view: &View<'_>,
+        index: usize,
+        step: &Step,
+        call: &Call,
+    ) -> Result<(), DeviceError> {
         let (isa, team) = (self.core.isa, &*self.core.team);
         let node = &step.node;
         let shape = |i: usize| &self.plan.info(node.inputs[i]).shape;
@@ -181,12 +211,16 @@ impl CpuExecutable {
             (Op::Embedding { .. }, Call::Embedding { table, channels }) => {
                 // SAFETY: as above.
                 let ids = unsafe { view.integers(node.inputs[0]) };
-                gather::gather_rows(table, *channels, ids, out).map_err(|e| self.operand(index, e.to_string()))?;
+                gather::gather_rows(table, *channels, ids, out)
+                    .map_err(|e| self.operand(index, e.to_string()))?;
             }
             (Op::Constant { .. }, Call::Constant { weight }) => {
                 out.chunks_exact_mut(weight.len()).for_each(|o| o.copy_from_slice(weight));
             }
-            (Op::MatMul { epilogue, .. } | Op::Conv1d { epilogue, .. }, Call::MatMul { weight, epilogue: e, conv }) => {
+            (
+                Op::MatMul { epilogue, .. } | Op::Conv1d { epilogue, .. },
+                Call::MatMul { weight, epilogue: e, conv },
+            ) => {
                 let rows = match conv {
                     None => Rows::Dense { x: x(0) },
                     Some(g) => Rows::Conv {
@@ -264,7 +298,9 @@ impl CpuExecutable {
                 attention.run((isa, team), sequence(0), (sequence(1), sequence(2)), out, scratch);
             }
             (Op::RotaryTable { .. }, Call::RotaryTable { theta }) => {
-                let &[batch, _, time, half] = out_shape.dims() else { unreachable!("four axes by shape inference") };
+                let &[batch, _, time, half] = out_shape.dims() else {
+                    unreachable!("four axes by shape inference")
+                };
                 let lens = if node.inputs.is_empty() { None } else { Some(lens(0)?) };
                 for (b, out) in out.chunks_exact_mut(2 * time * half).enumerate().take(batch) {
                     let len = lens.map_or(time as f64, |l| f64::from(l[b]).max(1.0));
@@ -273,7 +309,9 @@ impl CpuExecutable {
                 }
             }
             (Op::Rotary { heads }, _) => {
-                let &[batch, _, time, half] = shape(1).dims() else { unreachable!("four axes by shape inference") };
+                let &[batch, _, time, half] = shape(1).dims() else {
+                    unreachable!("four axes by shape inference")
+                };
                 out.copy_from_slice(x(0));
                 let rows = out.len() / batch;
                 for (table, out) in x(1).chunks_exact(2 * time * half).zip(out.chunks_exact_mut(rows)) {
@@ -320,10 +358,11 @@ impl CpuExecutable {
 
     fn scalar(&self, view: &View<'_>, index: usize) -> Result<u64, DeviceError> {
         let name = &self.plan.scalars()[index];
-        view.memory.scalars.get(name).copied().ok_or_else(|| DeviceError::Scalar {
-            name: name.clone(),
-            plan: self.plan.name().to_owned(),
-        })
+        view.memory
+            .scalars
+            .get(name)
+            .copied()
+            .ok_or_else(|| DeviceError::Scalar { name: name.clone(), plan: self.plan.name().to_owned() })
     }
 
     fn operand(&self, step: usize, problem: String) -> DeviceError {
@@ -332,38 +371,40 @@ impl CpuExecutable {
 }
 
 /// Fetches the weights of a step.
-fn bind(op: &Op, bank: &mut WeightBank<'_>) -> Result<Call, GraphError> {
-    Ok(match op {
-        Op::Embedding { table } => Call::Embedding { channels: table.shape().last(), table: bank.dense(table)? },
-        Op::Constant { weight } => Call::Constant { weight: bank.dense(weight)? },
+fn bind(op: &Op, bank: &WeightBank) -> Call {
+    match op {
+        Op::Embedding { table } => {
+            Call::Embedding { channels: table.shape().last(), table: bank.dense(table) }
+        }
+        Op::Constant { weight } => Call::Constant { weight: bank.dense(weight) },
         Op::MatMul { weight, epilogue } => Call::MatMul {
-            weight: bank.packed(weight)?,
-            epilogue: OwnedEpilogue::new(epilogue, bank)?,
+            weight: bank.packed(weight),
+            epilogue: OwnedEpilogue::new(epilogue, bank),
             conv: None,
         },
         Op::Conv1d { weight, geometry, epilogue } => Call::MatMul {
-            weight: bank.packed(weight)?,
-            epilogue: OwnedEpilogue::new(epilogue, bank)?,
+            weight: bank.packed(weight),
+            epilogue: OwnedEpilogue::new(epilogue, bank),
             conv: Some(*geometry),
         },
         Op::DepthwiseConv1d { weight, bias, geometry, norm } => Call::Depthwise {
-            weight: bank.dense(weight)?,
-            bias: bank.dense(bias)?,
+            weight: bank.dense(weight),
+            bias: bank.dense(bias),
             geometry: *geometry,
-            norm: norm.as_ref().map(|n| OwnedNorm::new(n, bank)).transpose()?,
+            norm: norm.as_ref().map(|n| OwnedNorm::new(n, bank)),
         },
-        Op::LayerNorm(n) => Call::LayerNorm(OwnedNorm::new(n, bank)?),
-        Op::AddBias { bias } => Call::AddBias { bias: bank.dense(bias)? },
-        Op::Affine { scale, shift } => Call::Affine { scale: bank.dense(scale)?, shift: bank.dense(shift)? },
-        Op::Activate(a) => Call::Activate(activation(a, bank)?),
+        Op::LayerNorm(n) => Call::LayerNorm(OwnedNorm::new(n, bank)),
+        Op::AddBias { bias } => Call::AddBias { bias: bank.dense(bias) },
+        Op::Affine { scale, shift } => Call::Affine { scale: bank.dense(scale), shift: bank.dense(shift) },
+        Op::Activate(a) => Call::Activate(activation(a, bank)),
         Op::Attention { relative, .. } => Call::Attention {
-            relative: relative.as_ref().map(|r| Ok::<_, GraphError>((bank.dense(&r.key)?, bank.dense(&r.value)?))).transpose()?,
+            relative: relative.as_ref().map(|r| (bank.dense(&r.key), bank.dense(&r.value))),
         },
         Op::RotaryTable { theta } => {
-            Call::RotaryTable { theta: bank.dense(theta)?.iter().map(|x| f64::from(*x)).collect() }
+            Call::RotaryTable { theta: bank.dense(theta).iter().map(|x| f64::from(*x)).collect() }
         }
         _ => Call::Plain,
-    })
+    }
 }
 
 /// Floats of scratch memory that a step needs.
@@ -431,7 +472,9 @@ impl View<'_> {
     #[expect(clippy::mut_from_ref, reason = "places are disjoint; the memory plan guarantees it")]
     unsafe fn floats_mut(&self, v: orate_graph::Value) -> &mut [f32] {
         // SAFETY: the caller vouches for the place.
-        unsafe { std::slice::from_raw_parts_mut(self.pointer(self.plan.place(v)), self.plan.info(v).shape.len()) }
+        unsafe {
+            std::slice::from_raw_parts_mut(self.pointer(self.plan.place(v)), self.plan.info(v).shape.len())
+        }
     }
 }
 

@@ -25,7 +25,8 @@ impl Block {
     }
 
     fn layout(elements: usize) -> Layout {
-        Layout::from_size_align(elements * 4, ALIGNMENT).expect("plans are far smaller than the address space")
+        Layout::from_size_align(elements * 4, ALIGNMENT)
+            .expect("plans are far smaller than the address space")
     }
 
     /// Makes room for `len` elements. New elements are zero; old ones are lost if the block had to grow.
