@@ -28,7 +28,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         .map_err(orate::Error::from)
         .with_context(|| format!("{}: cannot pack this voice folder", args.folder.display()))?;
     let output = args.output.display();
-    print::out(&format!("{report}\n"))?;
+    let lossless = if report.worst().is_none() { "nothing was rounded\n" } else { "" };
+    print::out(&format!("{report}\n{lossless}"))?;
     orate::Engine::open(&args.output)
         .with_context(|| format!("{output} was written, but it does not work as a voice"))?;
     print::note(&format!("wrote {output}"));

@@ -87,7 +87,7 @@ fn languages_and_voices_that_a_model_does_not_have() {
         |more: &[&str]| folder.orate(&[&["say", "Hello.", "-o", "a.wav", "--model", model], more].concat());
     say(&["--lang", "xx"]).fails(2, &["unknown language `xx`", "en ko es pt fr"]);
     say(&["--voice", "F9"]).fails(2, &["unknown voice `F9`", "F1, M1"]);
-    say(&["--voice", "F1:0"]).fails(2, &["weights sum to 0"]);
+    say(&["--voice", "F1:0+M1:0"]).fails(2, &["weights sum to 0"]);
     say(&["--voice", "none.json"]).fails(1, &["none.json", "No such file"]);
     let other = repository("oracle/supertonic/assets/v3/voice_styles/F1.json");
     say(&["--voice", other.to_str().unwrap()])
@@ -145,7 +145,7 @@ fn json_with_wrong_sizes() {
     say().fails(1, &["tts.json"]);
     edit("onnx/unicode_indexer.json", "[", r#"["a","#);
     say().fails(1, &["unicode_indexer.json"]);
-    edit("voice_styles/F1.json", "[1, 10, 32]", "[1, 10, 33]");
+    edit("voice_styles/F1.json", "[1,10,32]", "[1,10,33]");
     say().fails(2, &["F1", "[1, 10, 33]", "[1, 10, 32]"]);
     edit("voice_styles/F1.json", "{", "");
     say().fails(2, &["F1", "not a voice file"]);
