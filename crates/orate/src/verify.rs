@@ -453,7 +453,7 @@ fn integers(file: &SafeTensors, name: &str) -> Result<Vec<i32>> {
 
 /// Largest difference over the reference's largest magnitude.
 fn relative_error(got: &[f32], want: &[f32]) -> f64 {
-    if got.len() != want.len() || got.iter().any(|x| !x.is_finite()) {
+    if got.len() != want.len() || got.iter().chain(want).any(|x| !x.is_finite()) {
         return f64::INFINITY;
     }
     let largest = want.iter().fold(0f64, |m, x| m.max(f64::from(x.abs())));
@@ -472,6 +472,7 @@ mod tests {
         assert_eq!(relative_error(&[1.0, 2.5], &[1.0, 2.0]), 0.25);
         assert_eq!(relative_error(&[0.0], &[0.0]), 0.0);
         assert_eq!(relative_error(&[f32::NAN], &[0.0]), f64::INFINITY);
+        assert_eq!(relative_error(&[0.0, 1.0], &[f32::NAN, 1.0]), f64::INFINITY);
         assert_eq!(relative_error(&[1.0], &[1.0, 2.0]), f64::INFINITY);
         assert_eq!(relative_error(&[1.0], &[0.0]), f64::INFINITY);
     }
