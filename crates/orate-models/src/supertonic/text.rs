@@ -101,6 +101,13 @@ impl Files {
         o: &SpeakOptions,
     ) -> Result<Vec<Piece>, ModelError> {
         let lang = o.language.as_deref().or(version.default_language());
+        if let (Version::V1, Some(other)) = (version, lang.filter(|l| !matches!(*l, "" | "en"))) {
+            return Err(ModelError::Option {
+                option: "language",
+                got: other.to_owned(),
+                allowed: "Supertonic 1 speaks English (`en`) only; versions 2 and 3 know more".to_owned(),
+            });
+        }
         // Fails early, and for texts without pieces too, when the language is unknown.
         supertonic::prepare("", version, lang)?;
         let read = o.read_numbers.unwrap_or(false) && matches!(lang, None | Some("en" | "na"));
