@@ -17,7 +17,10 @@ pub(crate) fn open() -> Result<Files> {
 #[cfg(feature = "default-voice")]
 fn built_in() -> Result<Files> {
     let origin = "built-in voice";
-    Ok(Files::packed(orate_weights::GgufFile::from_static(origin, orate_default_voice::PACKED)?, origin.to_owned())?)
+    Ok(Files::packed(
+        orate_weights::GgufFile::from_static(origin, orate_default_voice::PACKED)?,
+        origin.to_owned(),
+    )?)
 }
 
 /// Looks for the voice's file beside the program and in `voices/orate-default` below the current folder.
