@@ -1,0 +1,49 @@
+//! What the system tests share.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use orate::{Engine, EngineOptions, Model};
+use orate_cpu::Isa;
+use std::path::PathBuf;
+
+/// A folder of `oracle/supertonic`.
+pub fn oracle(folder: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../oracle/supertonic").join(folder)
+}
+
+/// The model and goldens `tiny`, `tiny1` or `tiny3`.
+pub fn golden(name: &str) -> PathBuf {
+    oracle("golden").join(name)
+}
+
+/// An engine with everything said.
+pub fn engine(model: Model, isa: Isa, threads: usize) -> Engine {
+    let options = EngineOptions {
+        model,
+        isa: Some(isa.name().to_owned()),
+        threads: Some(threads),
+        ..Default::default()
+    };
+    Engine::with_options(options).unwrap_or_else(|e| panic!("{isa}, {threads} threads: {e}"))
+}
+
+/// A committed model on the best instruction set.
+pub fn tiny(name: &str) -> Engine {
+    engine(Model::Path(golden(name)), Isa::available()[0], 1)
+}
+
+/// The built-in voice on the best instruction set.
+pub fn built_in(threads: usize) -> Engine {
+    engine(Model::BuiltIn, Isa::available()[0], threads)
+}
+
+/// Largest difference over the largest magnitude of `want`.
+pub fn relative_error(got: &[f32], want: &[f32]) -> f64 {
+    assert_eq!(got.len(), want.len(), "signals of different length");
+    let largest = want.iter().fold(0f64, |m, x| m.max(f64::from(x.abs())));
+    got.iter().zip(want).fold(0f64, |m, (a, b)| m.max((f64::from(*a) - f64::from(*b)).abs())) / largest
+}
+
+/// Root of the mean square.
+pub fn rms(x: &[f32]) -> f64 {
+    (x.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>() / x.len().max(1) as f64).sqrt()
+}

@@ -1,0 +1,92 @@
+//! Models whose `tts.json` was tampered with: they are refused, or they speak something, but nothing panics, hangs or
+//! takes all memory.
+
+mod common;
+
+use common::golden;
+use orate::{Engine, EngineOptions, Model, Options};
+use orate_testing::Random;
+use std::path::Path;
+
+const TTS: &str = "onnx/tts.json";
+const FILES: [&str; 7] = [
+    "onnx/duration_predictor.onnx",
+    "onnx/text_encoder.onnx",
+    "onnx/vector_estimator.onnx",
+    "onnx/vocoder.onnx",
+    TTS,
+    "onnx/unicode_indexer.json",
+    "voice_styles/F1.json",
+];
+
+fn copy(model: &str, to: &Path) {
+    for sub in ["onnx", "voice_styles"] {
+        std::fs::create_dir(to.join(sub)).expect("writable");
+    }
+    for file in FILES {
+        std::fs::copy(golden(model).join(file), to.join(file)).expect("committed");
+    }
+}
+
+/// Opens the folder and says a word.
+fn try_to_speak(folder: &Path) -> orate::Result<orate::Audio> {
+    let model = Model::Path(folder.to_owned());
+    let engine = Engine::with_options(EngineOptions { model, threads: Some(1), ..Default::default() })?;
+    engine.speak("Hi.", &Options { steps: Some(1), ..Default::default() })
+}
+
+#[test]
+fn other_digits() {
+    for model in ["tiny", "tiny3"] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        copy(model, folder.path());
+        let original = std::fs::read(golden(model).join(TTS)).expect("committed");
+        let digits: Vec<usize> = (0..original.len()).filter(|i| original[*i].is_ascii_digit()).collect();
+        let (mut random, mut spoken, mut refused) = (Random::named(3, model), 0, 0);
+        for _ in 0..200 {
+            let mut bytes = original.clone();
+            for _ in 0..1 + random.below(2) {
+                bytes[digits[random.below(digits.len())]] = b'0' + random.below(10) as u8;
+            }
+            std::fs::write(folder.path().join(TTS), &bytes).expect("writable");
+            match try_to_speak(folder.path()) {
+                Ok(audio) => {
+                    spoken += 1;
+                    assert!(!audio.samples.is_empty());
+                }
+                Err(e) => {
+                    refused += 1;
+                    assert!(!e.to_string().is_empty());
+                }
+            }
+        }
+        println!("{model}: {spoken} speak, {refused} are refused");
+        assert!(spoken > 20 && refused > 20, "{spoken} speak, {refused} are refused");
+    }
+}
+
+/// Other numbers of heads fit the same weights: every kernel must cope with the head sizes, or the model be refused.
+#[test]
+fn other_numbers_of_heads() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    copy("tiny", folder.path());
+    let tts = std::fs::read(golden("tiny").join(TTS)).expect("committed");
+    let original: serde_json::Value = serde_json::from_slice(&tts).expect("JSON");
+    for at in [
+        "/ttl/text_encoder/attn_encoder/n_heads",
+        "/ttl/speech_prompted_text_encoder/n_heads",
+        "/ttl/style_encoder/style_token_layer/n_heads",
+        "/ttl/vector_field/main_blocks/text_cond_layer/n_heads",
+        "/dp/sentence_encoder/attn_encoder/n_heads",
+    ] {
+        for heads in [1, 2, 4, 8, 16, 32] {
+            let mut json = original.clone();
+            *json.pointer_mut(at).expect("is there") = heads.into();
+            std::fs::write(folder.path().join(TTS), json.to_string()).expect("writable");
+            if let Err(e) = try_to_speak(folder.path()) {
+                assert_ne!(json, original, "{at} as released: {e}");
+                println!("{at} {heads}: {e}");
+            }
+        }
+    }
+}
