@@ -8,14 +8,13 @@
 //! | residual | [M, N] | optional |
 //! | y | [M, N] | f32, row-major, contiguous |
 //!
-//! Accumulates in f32, in blocks of at most [`pack::MAX_SLICE`] along K whose sums are added up in order. The
-//! order depends on K alone: neither M, nor the number of threads, nor who did which part changes a bit of the
-//! result.
+//! Accumulates in f32 along K in order: neither M, nor the number of threads, nor who did which part changes a bit
+//! of the result.
 //!
 //! How it works: w lies in panels, each as many columns wide as `vectors` vector registers. A tile of some rows
 //! times one panel is kept in registers while K goes by ([`tile`]); x is read in place, one broadcast per
-//! element, so nothing is packed at run time. The tiles of a block of rows pass over a panel one after the other;
-//! the block is small enough to stay in the second-level cache, while the *next* panel is fetched from memory
+//! element, so nothing is packed at run time. The tiles of a block of rows pass over a slice of a panel one after the
+//! other; the block is small enough to stay in the second-level cache, while the *next* slice is fetched from memory
 //! with prefetch instructions spread over the tiles. Threads take panels as they become free, the last ones in
 //! smaller pieces.
 
@@ -105,8 +104,12 @@ fn sums_len(shape: Shape) -> usize {
     (BLOCK_ROWS * shape.vectors * shape.lanes).next_multiple_of(ALIGN)
 }
 
+/// Length along K of the slices of a panel that all tiles of a block go over in turn. Longer ones store and load
+/// sums less often, shorter ones stay in smaller caches.
+const SLICE: usize = 512;
+
 /// Distance of gathered rows: a cache line more than a slice, so that rows do not share cache sets.
-const GATHER_STRIDE: usize = pack::MAX_SLICE + ALIGN;
+const GATHER_STRIDE: usize = SLICE + ALIGN;
 
 /// `y[M, N] = residual + activation(x[M, K] · w[K, N] + bias)`
 ///
@@ -225,7 +228,7 @@ impl Rows<'_> {
                 let (tap, c) = (at / channels, at % channels);
                 let row = batch * time + (t + tap * dilation).saturating_sub(left).min(time - 1);
                 let source = &x[row * channels + c..row * channels + channels.min(c + ks.end - at)];
-                // SAFETY: at most MAX_SLICE floats go to row `i` of the buffer.
+                // SAFETY: at most SLICE floats go to row `i` of the buffer.
                 unsafe {
                     let target = buffer.add(i * GATHER_STRIDE + at - ks.start);
                     target.copy_from_nonoverlapping(source.as_ptr(), source.len());
@@ -236,7 +239,7 @@ impl Rows<'_> {
     }
 }
 
-/// How the work is cut: rows into tiles, tiles into blocks, and (block, panel) pairs into chunks for threads.
+/// How the work is cut: rows into tiles, tiles into blocks, and (block, panel) pairs into pieces for threads.
 #[derive(Clone, Copy, Debug)]
 struct Division {
     m: usize,
@@ -245,7 +248,7 @@ struct Division {
     blocks: usize,
     panels: usize,
     threads: usize,
-    /// Pairs that are one chunk each; the others, at the end, are cut into `parts` chunks.
+    /// Pairs that are one piece each; the others, at the end, are cut into `parts`.
     whole: usize,
     parts: usize,
 }
@@ -269,17 +272,19 @@ impl Division {
         Division { m, tiles, blocks, panels, threads, whole, parts }
     }
 
+    /// Chunks for the team: alone, one is everything.
     fn chunks(&self) -> usize {
-        if self.threads == 1 {
-            return 1;
-        }
+        if self.threads == 1 { 1 } else { self.pieces() }
+    }
+
+    fn pieces(&self) -> usize {
         self.whole + (self.blocks * self.panels - self.whole) * self.parts
     }
 
-    /// Panel and tiles of a chunk.
-    fn chunk(&self, chunk: usize) -> (usize, Range<usize>) {
-        let (pair, part, parts) = match chunk.checked_sub(self.whole) {
-            None => (chunk, 0, 1),
+    /// Panel and tiles of a piece.
+    fn piece(&self, piece: usize) -> (usize, Range<usize>) {
+        let (pair, part, parts) = match piece.checked_sub(self.whole) {
+            None => (piece, 0, 1),
             Some(rest) => (self.whole + rest / self.parts, rest % self.parts, self.parts),
         };
         let (block, panel) = (pair / self.panels, pair % self.panels);
@@ -332,13 +337,9 @@ impl Kernel for Chunk<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let work = &self.job.work;
-        if work.threads == 1 {
-            // One chunk for all.
-            for pair in 0..work.blocks * work.panels {
-                self.pair(s, pair);
-            }
-        } else {
-            self.pair(s, self.chunk);
+        let pieces = if work.chunks() == 1 { 0..work.pieces() } else { self.chunk..self.chunk + 1 };
+        for piece in pieces {
+            self.multiply(s, piece);
         }
     }
 }
@@ -346,35 +347,30 @@ impl Kernel for Chunk<'_> {
 impl Chunk<'_> {
     /// Some tiles times one panel.
     #[inline(always)]
-    fn pair<S: Simd>(&self, s: S, chunk: usize) {
+    fn multiply<S: Simd>(&self, s: S, piece: usize) {
         let Job { shape, rows, w, epilogue, y, work, .. } = self.job;
         let k = w.k();
-        let (panel, tiles) = work.chunk(chunk);
+        let (panel, tiles) = work.piece(piece);
         // What this thread will probably need next.
-        let next = match chunk + work.threads {
-            next if next < work.whole + (work.blocks * work.panels - work.whole) * work.parts => {
-                work.chunk(next).0
-            }
+        let next = match piece + work.threads {
+            next if next < work.pieces() => work.piece(next).0,
             _ => panel,
         };
+        let next = w.panel(next).data;
         let Panel { data, first_column, vectors } = w.panel(panel);
         let width = vectors * shape.lanes;
         let first_row = work.row(tiles.start);
         let sums = self.scratch;
         let gathered = self.scratch.wrapping_add(sums_len(*shape));
 
-        let slices = pack::slices(k);
-        for slice in 0..slices {
-            let ks = pack::slice(k, slice);
-            let last = slice + 1 == slices;
-            let b = data.wrapping_add(ks.start * width);
-            // The next slice follows in memory; after the last one comes another panel.
-            let (ahead, ahead_bytes) = match last {
-                false => (b.wrapping_add(ks.len() * width), ks.len() * width * 4),
-                true if next != panel => (w.panel(next).data, ks.len() * width * 4),
-                true => (b, 0),
-            };
-            let ahead_of_tile = ahead_bytes / tiles.len();
+        // Equal slices, but for rounding to whole rounds of the loop.
+        let length = k.div_ceil(k.div_ceil(SLICE).max(1)).next_multiple_of(tile::UNROLL).min(SLICE);
+        let mut ks = 0..length.min(k);
+        loop {
+            let last = ks.end == k;
+            // The next slice follows in memory; behind the last one comes another panel.
+            let ahead = if last { next } else { data.wrapping_add(ks.end * width) };
+            let ahead_bytes = ks.len() * width * 4 / tiles.len();
             for tile in tiles.clone() {
                 let (row, end) = (work.row(tile), work.row(tile + 1));
                 let sums = sums.wrapping_add((row - first_row) * width);
@@ -384,12 +380,15 @@ impl Chunk<'_> {
                     k: ks.len(),
                     a,
                     a_stride,
-                    b,
+                    b: data.wrapping_add(ks.start * width),
                     sums,
-                    first: slice == 0,
-                    ahead: ahead.wrapping_byte_add((tile - tiles.start) * ahead_of_tile),
-                    ahead_step: ahead_of_tile / ks.len().div_ceil(tile::UNROLL).max(1),
+                    first: ks.start == 0,
+                    ahead: ahead.wrapping_byte_add((tile - tiles.start) * ahead_bytes),
+                    ahead_bytes,
                 };
+                if last {
+                    tile::expect(s, row..end, first_column, vectors, w.n(), epilogue, *y);
+                }
                 // SAFETY: the operands exist, and `sums` has room for the block's rows.
                 unsafe { tile::multiply(s, end - row, vectors, &operands) };
                 if last {
@@ -397,6 +396,10 @@ impl Chunk<'_> {
                     unsafe { tile::finish(s, sums, row..end, first_column, vectors, w.n(), epilogue, *y) };
                 }
             }
+            if last {
+                break;
+            }
+            ks = ks.end..(ks.end + length).min(k);
         }
     }
 }

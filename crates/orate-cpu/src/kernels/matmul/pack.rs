@@ -4,7 +4,6 @@ use super::tile;
 use crate::simd::{Kernel, Simd};
 use crate::{Isa, Team};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::ops::Range;
 use std::ptr::NonNull;
 
 /// A matrix somewhere in memory: element (k, n) is `data[k * k_stride + n * n_stride]`.
@@ -60,20 +59,6 @@ impl Shape {
         };
         (before(panel), before(panel + 1) - before(panel))
     }
-}
-
-/// Longest piece of K that is summed up in registers before it joins the rest.
-pub(super) const MAX_SLICE: usize = 512;
-
-/// Number of slices that K is cut into.
-pub(super) fn slices(k: usize) -> usize {
-    k.div_ceil(MAX_SLICE).max(1)
-}
-
-/// Slice `i` of K: equal lengths, but for rounding to whole rounds of the loop.
-pub(super) fn slice(k: usize, i: usize) -> Range<usize> {
-    let length = k.div_ceil(slices(k)).next_multiple_of(tile::UNROLL).min(MAX_SLICE);
-    i * length..((i + 1) * length).min(k)
 }
 
 /// Weights [K, N] of a product, packed for one instruction set.
@@ -209,7 +194,9 @@ unsafe impl Sync for Aligned {}
 
 impl Aligned {
     fn layout(len: usize) -> Layout {
-        Layout::array::<f32>(len).and_then(|l| l.align_to(64)).expect("weights fit the address space")
+        let layout = Layout::array::<f32>(len).expect("weights fit the address space");
+        let align = if layout.size() >= HUGE_PAGE { HUGE_PAGE } else { 64 };
+        layout.align_to(align).expect("a power of two").pad_to_align()
     }
 
     fn new(len: usize) -> Aligned {
@@ -218,10 +205,22 @@ impl Aligned {
         }
         let layout = Aligned::layout(len);
         // SAFETY: the size is not zero.
-        let start = unsafe { alloc(layout) }.cast();
-        Aligned { start: NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout)), len }
+        let start = unsafe { alloc(layout) };
+        let Some(found) = NonNull::new(start.cast()) else { handle_alloc_error(layout) };
+        #[cfg(target_os = "linux")]
+        if layout.align() == HUGE_PAGE {
+            // SAFETY: this is our memory, and the advice changes nothing but its speed. Whether it is taken does
+            // not matter.
+            unsafe { libc::madvise(start.cast(), layout.size(), libc::MADV_HUGEPAGE) };
+        }
+        Aligned { start: found, len }
     }
 }
+
+/// Large weights lie in pages of this size where the system has them: prefetching stops at page boundaries and
+/// is dropped when an address is not in the translation cache. With small pages 72 x 1024 x 512 from memory ran at
+/// 0.74 of the peak instead of 0.93 on a loaded machine.
+const HUGE_PAGE: usize = 2 << 20;
 
 impl Drop for Aligned {
     fn drop(&mut self) {

@@ -145,8 +145,9 @@ fn lengths_around_every_edge() {
     for m in (1..=18).chain([31, 33]) {
         check_dense(&teams, "rows", m, 37, 50);
     }
-    for k in (1..=9).chain([15, 16, 17, 511, 512, 513, 514, 1023, 1025, 1537]) {
+    for k in (1..=9).chain([15, 16, 17, 63, 64, 65, 511, 512, 513, 514, 1023, 1025, 1537]) {
         check_dense(&teams, "inputs", 5, k, 40);
+        check_dense(&teams, "inputs", 40, k, 70);
     }
     for n in (1..=50).chain([63, 64, 65, 95, 96, 97, 112, 113, 128, 160]) {
         check_dense(&teams, "outputs", 9, 19, n);
@@ -232,21 +233,7 @@ fn panels_cover_all_columns() {
 }
 
 #[test]
-fn slices_cover_all_of_k() {
-    for k in 1..5000 {
-        let mut at = 0;
-        for i in 0..pack::slices(k) {
-            let slice = pack::slice(k, i);
-            assert_eq!(slice.start, at, "K {k}");
-            assert!(!slice.is_empty() && slice.len() <= pack::MAX_SLICE, "K {k}: {slice:?}");
-            at = slice.end;
-        }
-        assert_eq!(at, k);
-    }
-}
-
-#[test]
-fn every_tile_is_in_one_chunk() {
+fn every_tile_is_in_one_piece() {
     for isa in Isa::available() {
         for threads in [1, 2, 3, 16, 64] {
             for (m, k, n) in
@@ -254,9 +241,8 @@ fn every_tile_is_in_one_chunk() {
             {
                 let work = Division::new(Shape::of(isa), threads, m, k, n);
                 let mut seen = vec![0; work.tiles * work.panels];
-                let pairs = if work.threads == 1 { work.blocks * work.panels } else { work.chunks() };
-                for chunk in 0..pairs {
-                    let (panel, tiles) = work.chunk(chunk);
+                for piece in 0..work.pieces() {
+                    let (panel, tiles) = work.piece(piece);
                     assert!(!tiles.is_empty(), "{m} {k} {n} {threads}");
                     assert!(work.row(tiles.end) - work.row(tiles.start) <= BLOCK_ROWS);
                     tiles.for_each(|tile| seen[panel * work.tiles + tile] += 1);

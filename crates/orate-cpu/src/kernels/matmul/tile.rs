@@ -14,7 +14,7 @@ pub(super) const fn size(registers: usize) -> (usize, usize) {
         // 24 sums: 11 loads for 24 multiply-adds.
         32.. => (8, 3),
         // 12 sums: 7 loads for 12 multiply-adds.
-        16.. => (4, 3),
+        16.. => (6, 2),
         _ => (4, 1),
     }
 }
@@ -31,14 +31,15 @@ pub(super) struct Operands {
     pub b: *const f32,
     /// [rows, vectors · LANES]: where the sums go.
     pub sums: *mut f32,
-    /// Whether the sums are stored, not added to what is there.
+    /// Whether the sums start at zero, not with what is there.
     pub first: bool,
-    /// Memory to prefetch from here on, `ahead_step` bytes per round.
+    /// Memory to prefetch.
     pub ahead: *const f32,
-    pub ahead_step: usize,
+    /// Its bytes.
+    pub ahead_bytes: usize,
 }
 
-/// `sums = a · b` or `sums += a · b` for a tile of any size up to [`size`].
+/// `sums = a · b`, or goes on with the sums there are, for a tile of any size up to [`size`].
 ///
 /// # Safety
 /// The operands must be as [`Operands`] says.
@@ -62,9 +63,8 @@ pub(super) unsafe fn multiply<S: Simd>(s: S, rows: usize, vectors: usize, o: &Op
         }
     } else if S::REGISTERS >= 16 {
         match vectors {
-            3 => heights!(3: 1 2 3 4),
-            2 => heights!(2: 1 2 3 4),
-            _ => heights!(1: 1 2 3 4),
+            2 => heights!(2: 1 2 3 4 5 6),
+            _ => heights!(1: 1 2 3 4 5 6),
         }
     } else {
         heights!(1: 1 2 3 4)
@@ -103,11 +103,21 @@ unsafe fn step<S: Simd, const ROWS: usize, const VECTORS: usize>(
 unsafe fn multiply_tile<S: Simd, const ROWS: usize, const VECTORS: usize>(s: S, o: &Operands) {
     let width = VECTORS * S::LANES;
     let mut sums = [[s.splat(0.0); VECTORS]; ROWS];
-    let (mut a, mut b, mut ahead) = (o.a, o.b, o.ahead);
+    if !o.first {
+        for (i, sums) in sums.iter_mut().enumerate() {
+            for (j, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: `o.sums` has as many rows and vectors as the tile.
+                *sum = unsafe { s.load(o.sums.add(i * width + j * S::LANES)) };
+            }
+        }
+    }
+    let (mut a, mut b) = (o.a, o.b);
+    let mut ahead = 0;
     for _ in 0..o.k / UNROLL {
-        s.prefetch(ahead);
-        s.prefetch(ahead.wrapping_add(16));
-        ahead = ahead.wrapping_byte_add(o.ahead_step);
+        // Two lines per round are as many as the core can have under way.
+        s.prefetch(o.ahead.wrapping_byte_add(ahead));
+        s.prefetch(o.ahead.wrapping_byte_add(ahead + 64));
+        ahead = (ahead + 128).min(o.ahead_bytes);
         for u in 0..UNROLL {
             // SAFETY: `a` and `b` have `k` columns and rows.
             unsafe { step(s, a.add(u), o.a_stride, b.add(u * width), &mut sums) };
@@ -121,10 +131,30 @@ unsafe fn multiply_tile<S: Simd, const ROWS: usize, const VECTORS: usize>(s: S, 
     }
     for (i, sums) in sums.iter().enumerate() {
         for (j, &sum) in sums.iter().enumerate() {
-            // SAFETY: `o.sums` has as many rows and vectors as the tile.
-            unsafe {
-                let at = o.sums.add(i * width + j * S::LANES);
-                s.store(at, if o.first { sum } else { s.add(s.load(at), sum) });
+            // SAFETY: as above.
+            unsafe { s.store(o.sums.add(i * width + j * S::LANES), sum) };
+        }
+    }
+}
+
+/// Asks for the memory that [`finish`] will touch. Stores are done in order, so each line that is not there would
+/// hold up all that follow.
+#[inline(always)]
+pub(super) fn expect<S: Simd>(
+    s: S,
+    rows: Range<usize>,
+    first_column: usize,
+    vectors: usize,
+    n: usize,
+    epilogue: &Epilogue<'_>,
+    y: *const f32,
+) {
+    for row in rows {
+        for j in 0..vectors {
+            let at = row * n + first_column + j * S::LANES;
+            s.prefetch(y.wrapping_add(at));
+            if let Some(residual) = epilogue.residual {
+                s.prefetch(residual.as_ptr().wrapping_add(at));
             }
         }
     }
