@@ -229,21 +229,18 @@ fn describe(model: &Supertonic, voices: Vec<orate::VoiceInfo>) -> Found {
     let files = model.files();
     let config = &files.config;
     let (kind, languages) = match files.family {
-        Family::Official(version) => {
-            (format!("Supertonic {version}"), version.languages().iter().map(|l| json!(l)).collect())
-        }
-        Family::Own => ("Orate voice".to_owned(), vec![json!("en")]),
+        Family::Official(version) => (format!("Supertonic {version}"), version.languages()),
+        Family::Own => ("Orate voice".to_owned(), &[] as &[_]),
     };
+    // Models without language tags were trained on English.
+    let languages = if languages.is_empty() { &["en"] } else { languages };
     let default_voice = voices.iter().find(|v| v.is_default).map(|v| json!(v.name));
     let voices: Vec<Value> = voices.iter().map(|v| json!(v.name)).collect();
     let mut facts = vec![
         ("version", json!(config.tts_version)),
         ("sample rate", json!(model.sample_rate())),
         ("samples per latent frame", json!(config.samples_per_latent())),
-        (
-            "languages",
-            if languages.is_empty() { json!("not tagged; trained on English") } else { json!(languages) },
-        ),
+        ("languages", json!(languages)),
         ("voices", json!(voices)),
         ("default voice", default_voice.unwrap_or(Value::Null)),
         ("default speed", json!((f64::from(files.default_speed()) * 1e3).round() / 1e3)),

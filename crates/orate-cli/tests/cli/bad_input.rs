@@ -10,7 +10,7 @@ fn texts_without_sound() {
         ("", &["nothing to say", "at least one letter"]),
         (" \n\t ", &["nothing to say"]),
         ("...!?", &["nothing to say"]),
-        ("😀🎉", &[]),
+        ("😀🎉", &[]), // nothing to say, or nothing that this voice can say
         ("漢字", &["`字` (U+5B57)", "`漢` (U+6F22)", "--skip-unknown"]),
     ];
     for (text, parts) in cases {
@@ -20,7 +20,7 @@ fn texts_without_sound() {
     let model = tiny(2);
     let model = model.to_str().unwrap();
     for text in ["", "😀🎉"] {
-        folder.orate(&["say", text, "-o", "a.wav", "--model", model]).fails(1, &[]);
+        folder.orate(&["say", text, "-o", "a.wav", "--model", model]).fails(1, &["nothing to say"]);
     }
     assert!(folder.files().is_empty(), "{:?}", folder.files());
 }
@@ -86,6 +86,10 @@ fn languages_and_voices_that_a_model_does_not_have() {
     let say =
         |more: &[&str]| folder.orate(&[&["say", "Hello.", "-o", "a.wav", "--model", model], more].concat());
     say(&["--lang", "xx"]).fails(2, &["unknown language `xx`", "en ko es pt fr"]);
+    let first = tiny(1);
+    folder
+        .orate(&["say", "Bonjour.", "--lang", "fr", "--model", first.to_str().unwrap()])
+        .fails(2, &["language is fr", "Supertonic 1 speaks English"]);
     say(&["--voice", "F9"]).fails(2, &["unknown voice `F9`", "F1, M1"]);
     say(&["--voice", "F1:0+M1:0"]).fails(2, &["weights sum to 0"]);
     say(&["--voice", "none.json"]).fails(1, &["none.json", "No such file"]);
