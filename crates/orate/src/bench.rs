@@ -37,8 +37,7 @@ pub fn run_once(engine: &Engine, sizes: Sizes) -> Result<StageTimes> {
     let mut last = start;
     let mut lap = || {
         let now = Instant::now();
-        let ms = (now - std::mem::replace(&mut last, now)).as_secs_f64() * 1e3;
-        ms
+        (now - std::mem::replace(&mut last, now)).as_secs_f64() * 1e3
     };
     s.durations()?;
     let duration_predictor = lap();

@@ -17,7 +17,7 @@ pub enum Error {
     Model(#[from] ModelError),
     /// The device.
     #[error(transparent)]
-    Device(#[from] DeviceError),
+    Device(Box<DeviceError>),
     /// Reading or writing audio.
     #[error(transparent)]
     Audio(#[from] AudioError),
@@ -62,6 +62,12 @@ pub enum ErrorKind {
     System,
     /// The caller cancelled.
     Cancelled,
+}
+
+impl From<DeviceError> for Error {
+    fn from(e: DeviceError) -> Self {
+        Error::Device(Box::new(e))
+    }
 }
 
 impl Error {

@@ -93,51 +93,64 @@ fn memory_stays_flat() {
     assert!(most - before < 16.0, "{pieces} pieces took {before:.1} to {most:.1} MB");
 }
 
-/// ```sh
-/// cargo test --release -p orate --test soak -- --ignored --nocapture
-/// ```
-#[test]
-#[ignore = "takes minutes, and wants a release build"]
-fn five_hundred_utterances() {
+/// 500 texts: the sentences of `training/test.txt` among made-up ones.
+fn five_hundred() -> Vec<String> {
     let test = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../training/test.txt");
     let lines = std::fs::read_to_string(test).unwrap_or_default();
     let mut lines: Vec<String> =
         lines.lines().map(|l| l.trim().to_owned()).filter(|l| !l.is_empty()).collect();
     lines.extend(texts(500, 30));
+    lines.truncate(500);
     let mut random = Random::new(7);
-    for i in (1..500).rev() {
+    for i in (1..lines.len()).rev() {
         lines.swap(i, random.below(i + 1));
     }
-    lines.truncate(500);
-    let engine = built_in(2);
-    assert_flat("one thread speaks", speak_all("one thread speaks", &engine, &lines, 20));
+    lines
+}
 
-    // Four threads share the engine.
-    let parts: Vec<&[String]> = lines.chunks(125).collect();
-    let clock = Instant::now();
+/// ```sh
+/// cargo test --release -p orate --test soak five -- --ignored --nocapture
+/// ```
+#[test]
+#[ignore = "takes minutes, and wants a release build"]
+fn five_hundred_utterances() {
+    assert_flat("one thread speaks", speak_all("one thread speaks", &built_in(2), &five_hundred(), 20));
+}
+
+/// Each thread's buffers grow with the longest text that it met so far, so that warming up takes longer.
+///
+/// ```sh
+/// cargo test --release -p orate --test soak four -- --ignored --nocapture
+/// ```
+#[test]
+#[ignore = "takes minutes, and wants a release build"]
+fn four_threads_share_an_engine() {
+    const ROUND: usize = 25;
+    let engine = built_in(2);
+    let lines = five_hundred();
+    let parts: Vec<&[String]> = lines.chunks(lines.len() / 4).collect();
     let wanted: Vec<Audio> = parts.iter().map(|p| say(&engine, &p[0], 0)).collect();
-    let round = |from: usize, to: usize| {
+    let clock = Instant::now();
+    let mut after = vec![];
+    for round in 0..10 {
         std::thread::scope(|scope| {
             for part in &parts {
                 let engine = &engine;
                 scope.spawn(move || {
-                    for (i, text) in part[from..to].iter().enumerate() {
-                        say(engine, text, i);
+                    for i in 0..ROUND {
+                        say(engine, &part[(round * ROUND + i) % part.len()], i);
                     }
                 });
             }
         });
-        resident()
-    };
-    let start = round(0, 20);
-    let after: Vec<f64> = (20..125).step_by(15).map(|i| round(i, i + 15)).collect();
-    println!(
-        "four threads: {:.0} s; {start:.1} MB after 80, then {after:.1?}",
-        clock.elapsed().as_secs_f64()
-    );
+        after.push(resident());
+    }
+    let seconds = clock.elapsed().as_secs_f64();
+    println!("four threads: {seconds:.0} s; MB after each {} utterances: {after:.1?}", 4 * ROUND);
     for (part, want) in parts.iter().zip(&wanted) {
         assert!(say(&engine, &part[0], 0) == *want, "`{}` is no longer what it was", part[0]);
     }
-    let end = after[after.len() - 1];
+    // The first half has all texts in it.
+    let (start, end) = (after[4], after[9]);
     assert!(end - start < MOST_GROWTH, "four threads: {start:.1} MB grew to {end:.1} MB");
 }

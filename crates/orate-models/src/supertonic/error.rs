@@ -54,14 +54,14 @@ pub enum ModelError {
     Weights(#[from] WeightError),
     /// The ONNX files are not what the official exporter writes.
     #[error(transparent)]
-    Onnx(#[from] super::onnx::ImportError),
+    Onnx(Box<super::onnx::ImportError>),
     /// The networks do not fit the weights.
     #[error("{path}: {source}")]
     Build {
         /// The model.
         path: String,
         /// What does not fit.
-        source: BuildError,
+        source: Box<BuildError>,
     },
     /// Weights that no network uses.
     #[error(
@@ -106,11 +106,23 @@ pub enum ModelError {
     Text(#[from] TextError),
     /// The device failed.
     #[error(transparent)]
-    Device(#[from] DeviceError),
+    Device(Box<DeviceError>),
+}
+
+impl From<super::onnx::ImportError> for ModelError {
+    fn from(e: super::onnx::ImportError) -> Self {
+        ModelError::Onnx(Box::new(e))
+    }
+}
+
+impl From<DeviceError> for ModelError {
+    fn from(e: DeviceError) -> Self {
+        ModelError::Device(Box::new(e))
+    }
 }
 
 impl From<GraphError> for ModelError {
     fn from(e: GraphError) -> Self {
-        ModelError::Device(e.into())
+        DeviceError::from(e).into()
     }
 }

@@ -252,7 +252,7 @@ impl Files {
 
     fn describe(&self, key: PlanKey, used: &RefCell<BTreeSet<String>>) -> Result<Graph, ModelError> {
         describe(&self.config, &*self.weights, key, used)
-            .map_err(|source| ModelError::Build { path: self.origin.clone(), source })
+            .map_err(|source| ModelError::Build { path: self.origin.clone(), source: Box::new(source) })
     }
 
     /// Describes all networks once, at a small size, and compares the weights they name with those in the files.
