@@ -13,9 +13,11 @@ enum Level {
     Avx2,
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    #[cfg(target_arch = "x86_64")]
+    Amx,
 }
 
-/// Environment variable that forces an instruction set: `avx512`, `avx2` or `portable`.
+/// Environment variable that forces an instruction set: `amx`, `avx512`, `avx2` or `portable`.
 pub const ISA_VARIABLE: &str = "ORATE_CPU_ISA";
 
 /// An instruction set was asked for that cannot be used.
@@ -41,6 +43,9 @@ impl Isa {
                 && is_x86_feature_detected!("avx512vl")
                 && is_x86_feature_detected!("avx512dq")
             {
+                if crate::arch::amx::available() {
+                    found.push(Isa(Level::Amx));
+                }
                 found.push(Isa(Level::Avx512));
             }
             if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
@@ -71,7 +76,7 @@ impl Isa {
         if let Some(isa) = available.iter().find(|i| i.name() == name) {
             return Ok(*isa);
         }
-        let known = ["avx512", "avx2", "portable"].contains(&name);
+        let known = ["amx", "avx512", "avx2", "portable"].contains(&name);
         Err(IsaError {
             asked: name.to_owned(),
             problem: if known { "is not supported by this processor" } else { "is unknown" },
@@ -79,7 +84,15 @@ impl Isa {
         })
     }
 
-    /// `avx512`, `avx2` or `portable`.
+    /// Whether matrix products run on AMX tiles.
+    pub(crate) fn has_tiles(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return self.0 == Level::Amx;
+        #[cfg(not(target_arch = "x86_64"))]
+        false
+    }
+
+    /// `amx` (AVX-512 with matrix tiles), `avx512`, `avx2` or `portable`.
     pub fn name(self) -> &'static str {
         match self.0 {
             Level::Portable => "portable",
@@ -87,6 +100,8 @@ impl Isa {
             Level::Avx2 => "avx2",
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Level::Amx => "amx",
         }
     }
 
@@ -100,7 +115,7 @@ impl Isa {
             Level::Avx2 => unsafe { crate::arch::x86::run_avx2(kernel) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => unsafe { crate::arch::x86::run_avx512(kernel) },
+            Level::Avx512 | Level::Amx => unsafe { crate::arch::x86::run_avx512(kernel) },
         }
     }
 }

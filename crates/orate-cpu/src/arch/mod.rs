@@ -1,4 +1,6 @@
 //! Instruction sets behind [`crate::simd::Simd`].
 
 #[cfg(target_arch = "x86_64")]
+pub(crate) mod amx;
+#[cfg(target_arch = "x86_64")]
 pub(crate) mod x86;

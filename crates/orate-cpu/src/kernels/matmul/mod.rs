@@ -18,6 +18,8 @@
 //! with prefetch instructions spread over the tiles. Threads take panels as they become free, the last ones in
 //! smaller pieces.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod pack;
 #[cfg(test)]
 mod tests;
@@ -87,7 +89,11 @@ const BLOCK_BYTES: usize = 768 * 1024;
 const BLOCK_ROWS: usize = 192;
 
 /// Floats of scratch memory that [`matmul`] needs on `threads` threads.
-pub fn scratch_len(isa: Isa, threads: usize, _m: usize, _k: usize, _n: usize) -> usize {
+pub fn scratch_len(isa: Isa, threads: usize, m: usize, k: usize, n: usize) -> usize {
+    #[cfg(target_arch = "x86_64")]
+    if isa.has_tiles() && amx::pays(m, k, n) {
+        return amx::scratch_len(threads, m, k, n);
+    }
     let shape = Shape::of(isa);
     threads * scratch_of_worker(shape) + ALIGN
 }
@@ -143,6 +149,10 @@ pub fn matmul(
     }
     let needed = scratch_len(isa, team.threads(), m, k, n);
     assert!(scratch.len() >= needed, "scratch has {} floats, {needed} are needed", scratch.len());
+    #[cfg(target_arch = "x86_64")]
+    if isa.has_tiles() && amx::pays(m, k, n) {
+        return amx::matmul(isa, team, rows, w, epilogue, y, scratch);
+    }
 
     let job = Job {
         shape: w.shape(),

@@ -39,7 +39,9 @@ impl Shape {
                 Shape { lanes: S::LANES, rows, vectors }
             }
         }
-        isa.run(Of)
+        let shape = isa.run(Of);
+        // Matrix tiles come in pairs, see `amx`.
+        if isa.has_tiles() { Shape { vectors: 2, ..shape } } else { shape }
     }
 
     /// Number of panels for `n` columns.
