@@ -21,6 +21,7 @@ pub struct CpuDevice {
 pub(crate) struct Core {
     pub isa: Isa,
     pub team: Arc<Team>,
+    /// Name; the allocation itself tells one device from another.
     pub name: Arc<str>,
 }
 
@@ -84,7 +85,7 @@ impl Device for CpuDevice {
     }
 
     fn memory(&self) -> Box<dyn Memory> {
-        Box::new(CpuMemory::new(self.core.name.to_string()))
+        Box::new(CpuMemory::new(self.core.name.clone()))
     }
 
     fn threads(&self) -> usize {

@@ -146,14 +146,18 @@ impl CpuExecutable {
     }
 
     fn run_steps(&self, memory: &mut dyn Memory, mut after: impl FnMut(usize)) -> Result<(), DeviceError> {
-        let got = memory.device().to_owned();
-        let Some(m) = memory.as_any().downcast_mut::<CpuMemory>() else {
-            return Err(DeviceError::Mixed {
-                plan: self.plan.name().to_owned(),
-                made_for: self.plan.device().to_owned(),
-                got,
-            });
+        let mixed = |got: &str| DeviceError::Mixed {
+            plan: self.plan.name().to_owned(),
+            made_for: self.plan.device().to_owned(),
+            got: got.to_owned(),
         };
+        if !memory.as_any().is::<CpuMemory>() {
+            return Err(mixed(memory.device()));
+        }
+        let m = memory.as_any().downcast_mut::<CpuMemory>().expect("checked above");
+        if !Arc::ptr_eq(&m.device, &self.core.name) {
+            return Err(mixed("another CPU device"));
+        }
         self.bind_buffers(m)?;
         m.counters.submissions += 1;
         let view = View { plan: &self.plan, memory: m };

@@ -5,6 +5,7 @@ use std::alloc::Layout;
 use std::any::Any;
 use std::collections::HashMap;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// Cache line and widest vector.
 const ALIGNMENT: usize = orate_graph::ALIGNMENT;
@@ -89,7 +90,8 @@ pub(crate) struct Stored {
 
 /// See [`Memory`].
 pub struct CpuMemory {
-    device: String,
+    /// The device that made this memory, and its name; devices of one name are still different ones.
+    pub(crate) device: Arc<str>,
     pub(crate) buffers: HashMap<String, Stored>,
     pub(crate) scalars: HashMap<String, u64>,
     pub(crate) arena: Block,
@@ -102,7 +104,7 @@ pub struct CpuMemory {
 unsafe impl Send for CpuMemory {}
 
 impl CpuMemory {
-    pub(crate) fn new(device: String) -> Self {
+    pub(crate) fn new(device: Arc<str>) -> Self {
         CpuMemory {
             device,
             buffers: HashMap::new(),

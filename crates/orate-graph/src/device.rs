@@ -65,7 +65,7 @@ pub enum DeviceError {
     },
 }
 
-/// What a session asked of its device so far.
+/// What a session asked of its device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Plans submitted.
@@ -76,6 +76,28 @@ pub struct Counters {
     pub bytes_up: u64,
     /// Bytes copied to the host.
     pub bytes_down: u64,
+}
+
+impl std::ops::Sub for Counters {
+    type Output = Counters;
+
+    fn sub(self, before: Counters) -> Counters {
+        Counters {
+            submissions: self.submissions - before.submissions,
+            read_backs: self.read_backs - before.read_backs,
+            bytes_up: self.bytes_up - before.bytes_up,
+            bytes_down: self.bytes_down - before.bytes_down,
+        }
+    }
+}
+
+impl std::ops::AddAssign for Counters {
+    fn add_assign(&mut self, more: Counters) {
+        self.submissions += more.submissions;
+        self.read_backs += more.read_backs;
+        self.bytes_up += more.bytes_up;
+        self.bytes_down += more.bytes_down;
+    }
 }
 
 /// A place that runs plans.

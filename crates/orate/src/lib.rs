@@ -28,5 +28,6 @@ pub use error::{Error, ErrorKind, Result};
 pub use options::{Cancel, Options, Unknown};
 pub use orate_audio::{AudioFormat, AudioWriter, PcmStream, WavFormat, plot_png};
 pub use orate_cpu::ISA_VARIABLE;
+pub use orate_graph::{Counters, Roofline};
 pub use orate_models::supertonic::{ModelError, Voice};
 pub use stream::{Chunk, Stream};

@@ -1,6 +1,7 @@
 //! Speaking piece by piece.
 
 use crate::{Cancel, Engine, Error, Options, Result};
+use orate_graph::Counters;
 use orate_models::supertonic::{Piece, SpeakOptions, Voice};
 use std::sync::Arc;
 
@@ -13,6 +14,8 @@ pub struct Chunk {
     pub text: String,
     /// Number of the piece, from 0.
     pub index: usize,
+    /// What was asked of the device: plans submitted, values read back, bytes copied.
+    pub counters: Counters,
 }
 
 /// An iterator over the audio of a text; see [`Engine::stream`].
@@ -84,7 +87,7 @@ impl Stream {
         let silence = if self.index > 0 { self.silence } else { 0 };
         let mut samples = vec![0.0; silence];
         samples.append(&mut speech);
-        let chunk = Chunk { samples, text: piece.text, index: self.index };
+        let chunk = Chunk { samples, text: piece.text, index: self.index, counters: s.counters() };
         self.index += 1;
         Ok(chunk)
     }

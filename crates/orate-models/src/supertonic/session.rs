@@ -41,12 +41,14 @@ pub struct Session<'m> {
     memory: Option<Box<dyn Memory>>,
     sizes: Sizes,
     taps: bool,
+    before: Counters,
 }
 
 impl<'m> Session<'m> {
     pub(super) fn new(model: &'m Supertonic, memory: Box<dyn Memory>) -> Self {
         let sizes = Sizes { batch: 0, tokens: 0, frames: 0, steps: 0, padded: false };
-        Session { model, memory: Some(memory), sizes, taps: false }
+        let before = memory.counters();
+        Session { model, memory: Some(memory), sizes, taps: false, before }
     }
 
     /// Records intermediate values in buffers `tap/<name>` from now on.
@@ -59,9 +61,9 @@ impl<'m> Session<'m> {
         self.memory().forget(TAP_PREFIX);
     }
 
-    /// What the device did so far for this and earlier utterances in the same memory.
+    /// What was asked of the device for this utterance.
     pub fn counters(&self) -> Counters {
-        self.memory.as_ref().map(|m| m.counters()).unwrap_or_default()
+        self.memory.as_ref().map(|m| m.counters() - self.before).unwrap_or_default()
     }
 
     fn memory(&mut self) -> &mut dyn Memory {

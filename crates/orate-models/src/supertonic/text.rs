@@ -156,7 +156,9 @@ impl Files {
             }
             other => other?,
         };
-        let pieces = pieces.into_iter().filter(|text| is_speakable(text));
+        // One sentence at a time, as in training: given two, the duration predictor allows too little time.
+        let sentences = pieces.iter().flat_map(|piece| supertonic::chunk(piece, 1));
+        let pieces = sentences.filter(|text| is_speakable(text));
         pieces.map(|text| Ok(Piece { ids: self.indexer.encode(&text, Unknown::Skip)?, text })).collect()
     }
 }
