@@ -117,10 +117,12 @@ fn five_hundred_utterances() {
     assert_flat("one thread speaks", speak_all("one thread speaks", &built_in(2), &five_hundred(), 20));
 }
 
-/// Each thread's buffers grow with the longest text that it met so far, so that warming up takes longer.
+/// Each session's buffers grow with the longest text that it met so far, so that warming up takes longer. By default
+/// glibc gives threads heaps of their own, in which freed buffers leave holes; they are kept out of the measurement
+/// by allowing one heap, as they are not the engine's.
 ///
 /// ```sh
-/// cargo test --release -p orate --test soak four -- --ignored --nocapture
+/// MALLOC_ARENA_MAX=1 cargo test --release -p orate --test soak four -- --ignored --nocapture
 /// ```
 #[test]
 #[ignore = "takes minutes, and wants a release build"]
@@ -152,5 +154,8 @@ fn four_threads_share_an_engine() {
     }
     // The first half has all texts in it.
     let (start, end) = (after[4], after[9]);
-    assert!(end - start < MOST_GROWTH, "four threads: {start:.1} MB grew to {end:.1} MB");
+    assert!(
+        end - start < MOST_GROWTH,
+        "four threads: {start:.1} MB grew to {end:.1} MB; was MALLOC_ARENA_MAX=1 set?"
+    );
 }

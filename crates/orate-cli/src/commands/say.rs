@@ -156,6 +156,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut first_audio_ms = 0.0;
     let mut samples = 0;
     let mut to_plot = Vec::new();
+    let mut counters = orate::Counters::default();
     while let Some(chunk) = stream.next() {
         let chunk = chunk?;
         sink.write(&chunk.samples)?;
@@ -163,6 +164,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             first_audio_ms = speaking.elapsed().as_secs_f64() * 1e3;
         }
         samples += chunk.samples.len() as u64;
+        counters += chunk.counters;
         if args.plot.is_some() {
             to_plot.extend_from_slice(&chunk.samples);
         }
@@ -190,6 +192,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "first_audio_ms": first_audio_ms,
             "load_ms": load_ms,
             "pieces": pieces,
+            "submissions": counters.submissions,
+            "read_backs": counters.read_backs,
+            "bytes_up": counters.bytes_up,
+            "bytes_down": counters.bytes_down,
             "characters": characters,
             "sample_rate": sample_rate,
             "seed": options.seed,
