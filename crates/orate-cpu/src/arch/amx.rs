@@ -1,13 +1,23 @@
 //! Intel AMX: matrix tiles of bf16 numbers, multiplied and summed in f32.
 //!
-//! The intrinsics are not stable in Rust, so the few instructions we need are written in assembly here. A tile
-//! is 16 rows of 64 bytes; `tdpbf16ps` adds the product of a tile of 16 × 32 bf16 and one of 32 × 16 (as 16 rows
-//! of pairs) to a tile of 16 × 16 floats in 16 cycles, sixteen times as much as two FMA units do.
+//! A tile is 16 rows of 64 bytes; `tdpbf16ps` adds the product of a tile of 16 × 32 bf16 and one of 32 × 16 to a
+//! tile of 16 × 16 floats in 16 cycles, sixteen times as much as two FMA units do. The second operand holds 16 rows of
+//! pairs: the numbers of two neighbouring k side by side. Numbers below 2⁻¹²⁶ count as zero.
 //!
-//! The system must allow a process to use tiles, and saves them only for threads that do.
+//! | instruction | here |
+//! | --- | --- |
+//! | `ldtilecfg`, `tilerelease` | [`Tiles::configure`], dropping [`Tiles`] |
+//! | `tilezero`, `tileloadd`, `tilestored` | [`Tiles::zero`], [`Tiles::load`], [`Tiles::store`] |
+//! | `tdpbf16ps` | [`Tiles::multiply`] |
+//!
+//! The intrinsics are not stable in Rust, so the instructions are written in assembly. Tiles are no Rust values: the
+//! eight registers go by number, keep their content from one call to the next, and are touched by nobody else, since
+//! the compiler never uses them on its own. The system must allow a process to use tiles, and saves them only for
+//! threads that do.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
+use std::marker::PhantomData;
 use std::sync::OnceLock;
 
 /// Bytes of a tile, and the distance at which we place tiles in memory.
@@ -74,129 +84,120 @@ fn system_allows_it() -> bool {
     false
 }
 
-/// Sets the tile shapes for [`accumulate`]: sums and left operands of `rows` rows. Undo with [`release`].
-///
-/// # Safety
-/// [`available`] must have said yes; `rows` is 1 to 16.
-#[inline]
-pub(crate) unsafe fn configure(rows: usize) {
-    #[repr(C, align(64))]
-    struct Config {
-        palette: u8,
-        start_row: u8,
-        reserved: [u8; 14],
-        row_bytes: [u16; 16],
-        rows: [u8; 16],
-    }
-    let mut c = Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
-    for tile in 0..8 {
-        c.row_bytes[tile] = 64;
-        c.rows[tile] = if tile < 6 { rows as u8 } else { TILE_ROWS as u8 };
-    }
-    // SAFETY: the structure is what palette 1 asks for.
-    unsafe { asm!("ldtilecfg [{}]", in(reg) &c, options(nostack)) };
+/// The configured tiles of this thread: proof that they may be used. Given back when dropped, so that the system need
+/// not save them any more.
+#[derive(Debug)]
+pub(crate) struct Tiles {
+    /// The configuration belongs to one thread.
+    _thread: PhantomData<*const ()>,
 }
 
-/// Gives the tiles back, so that the system need not save them any more.
-///
-/// # Safety
-/// [`available`] must have said yes.
-#[inline]
-pub(crate) unsafe fn release() {
-    // SAFETY: as promised.
-    unsafe { asm!("tilerelease", options(nomem, nostack)) };
-}
-
-/// A row of 32 floats is kept as three bf16 numbers each, whose sum is the float exactly. Planes follow each
-/// other as tiles: for each step of 32 along K, [plane][two tiles], each [`TILE_BYTES`].
-pub(crate) const STEP_BYTES: usize = 6 * TILE_BYTES;
-
-/// `sums += a · b` over `steps` steps of 32 along K, for two tiles of rows times two tiles of columns. `sums` is
-/// [2 · rows][32] floats, of which tile rows are [`configure`]d. Reads `ahead` bytes ahead into the cache for each
-/// step: `ahead_lines` cache lines, one after the other.
-///
-/// Of the nine products of planes the six largest are computed; the others are below the last bit of a float.
-///
-/// # Safety
-/// Tiles are configured; `a` and `b` hold `steps` steps; `sums` has 2 · rows rows.
-#[inline]
-pub(crate) unsafe fn accumulate(
-    rows: usize,
-    steps: usize,
-    mut a: *const u8,
-    mut b: *const u8,
-    sums: *mut f32,
-    mut ahead: *const u8,
-    ahead_lines: usize,
-) {
-    let below = sums.wrapping_add(rows * 32);
-    // SAFETY: the operands exist, as promised. The compiler never uses tile registers itself.
-    unsafe {
-        asm!(
-            "tileloadd tmm0, [{s} + {d}]",
-            "tileloadd tmm1, [{s} + {d} + 64]",
-            "tileloadd tmm2, [{t} + {d}]",
-            "tileloadd tmm3, [{t} + {d} + 64]",
-            s = in(reg) sums, t = in(reg) below, d = in(reg) 128usize,
-            options(nostack, readonly),
-        );
-        for _ in 0..steps {
-            asm!(
-                "tileloadd tmm4, [{a} + {d}]",
-                "tileloadd tmm6, [{b} + {d}]",
-                "tileloadd tmm5, [{a} + {d} + 1024]",
-                "tileloadd tmm7, [{b} + {d} + 1024]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tdpbf16ps tmm2, tmm5, tmm6",
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                "tdpbf16ps tmm3, tmm5, tmm7",
-                "tileloadd tmm6, [{b} + {d} + 4096]",
-                "tileloadd tmm7, [{b} + {d} + 5120]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tdpbf16ps tmm2, tmm5, tmm6",
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                "tdpbf16ps tmm3, tmm5, tmm7",
-                "tileloadd tmm6, [{b} + {d} + 2048]",
-                "tileloadd tmm7, [{b} + {d} + 3072]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tdpbf16ps tmm2, tmm5, tmm6",
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                "tdpbf16ps tmm3, tmm5, tmm7",
-                "tileloadd tmm4, [{a} + {d} + 2048]",
-                "tileloadd tmm5, [{a} + {d} + 3072]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tdpbf16ps tmm2, tmm5, tmm6",
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                "tdpbf16ps tmm3, tmm5, tmm7",
-                "tileloadd tmm6, [{b} + {d}]",
-                "tileloadd tmm7, [{b} + {d} + 1024]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tdpbf16ps tmm2, tmm5, tmm6",
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                "tdpbf16ps tmm3, tmm5, tmm7",
-                "tileloadd tmm4, [{a} + {d} + 4096]",
-                "tileloadd tmm5, [{a} + {d} + 5120]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tdpbf16ps tmm2, tmm5, tmm6",
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                "tdpbf16ps tmm3, tmm5, tmm7",
-                a = in(reg) a, b = in(reg) b, d = in(reg) 64usize,
-                options(nostack, readonly),
-            );
-            a = a.wrapping_add(STEP_BYTES);
-            b = b.wrapping_add(STEP_BYTES);
-            for _ in 0..ahead_lines {
-                asm!("prefetcht1 [{}]", in(reg) ahead, options(nostack, readonly));
-                ahead = ahead.wrapping_add(64);
-            }
+impl Tiles {
+    /// Makes all eight tiles 16 rows of 64 bytes.
+    ///
+    /// # Safety
+    /// [`available`] must have said yes, and nobody else on this thread has tiles in use.
+    pub unsafe fn configure() -> Tiles {
+        #[repr(C, align(64))]
+        struct Config {
+            palette: u8,
+            start_row: u8,
+            reserved: [u8; 14],
+            row_bytes: [u16; 16],
+            rows: [u8; 16],
         }
-        asm!(
-            "tilestored [{s} + {d}], tmm0",
-            "tilestored [{s} + {d} + 64], tmm1",
-            "tilestored [{t} + {d}], tmm2",
-            "tilestored [{t} + {d} + 64], tmm3",
-            s = in(reg) sums, t = in(reg) below, d = in(reg) 128usize,
-            options(nostack),
-        );
+        let mut c = Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
+        c.row_bytes[..8].fill(64);
+        c.rows[..8].fill(TILE_ROWS as u8);
+        // SAFETY: the structure is what palette 1 asks for.
+        unsafe { asm!("ldtilecfg [{}]", in(reg) &c, options(readonly, nostack, preserves_flags)) };
+        Tiles { _thread: PhantomData }
+    }
+
+    /// T = 0
+    #[inline(always)]
+    pub fn zero<const T: usize>(&self) {
+        const { assert!(T < 8, "there are eight tiles") };
+        // SAFETY: tiles are configured.
+        unsafe { asm!("tilezero tmm{t}", t = const T, options(nomem, nostack, preserves_flags)) };
+    }
+
+    /// Reads T from 16 rows of 64 bytes at `p`, `stride` bytes apart.
+    ///
+    /// # Safety
+    /// They must be readable.
+    #[inline(always)]
+    pub unsafe fn load<const T: usize>(&self, p: *const u8, stride: usize) {
+        const { assert!(T < 8, "there are eight tiles") };
+        // SAFETY: tiles are configured, the caller vouches for the memory.
+        unsafe {
+            asm!("tileloadd tmm{t}, [{p} + {s}]", t = const T, p = in(reg) p, s = in(reg) stride,
+                options(readonly, nostack, preserves_flags))
+        };
+    }
+
+    /// Writes T to 16 rows of 64 bytes at `p`, `stride` bytes apart.
+    ///
+    /// # Safety
+    /// They must be writable.
+    #[inline(always)]
+    pub unsafe fn store<const T: usize>(&self, p: *mut u8, stride: usize) {
+        const { assert!(T < 8, "there are eight tiles") };
+        // SAFETY: tiles are configured, the caller vouches for the memory.
+        unsafe {
+            asm!("tilestored [{p} + {s}], tmm{t}", t = const T, p = in(reg) p, s = in(reg) stride,
+                options(nostack, preserves_flags))
+        };
+    }
+
+    /// C += A · B
+    #[inline(always)]
+    pub fn multiply<const C: usize, const A: usize, const B: usize>(&self) {
+        const { assert!(C < 8 && A < 8 && B < 8, "there are eight tiles") };
+        const { assert!(C != A && C != B && A != B, "an instruction takes three different tiles") };
+        // SAFETY: tiles are configured.
+        unsafe {
+            asm!("tdpbf16ps tmm{c}, tmm{a}, tmm{b}", c = const C, a = const A, b = const B,
+                options(nomem, nostack, preserves_flags))
+        };
+    }
+}
+
+impl Drop for Tiles {
+    fn drop(&mut self) {
+        // SAFETY: tiles are configured.
+        unsafe { asm!("tilerelease", options(nomem, nostack, preserves_flags)) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_product_of_small_whole_numbers_is_exact() {
+        if !available() {
+            return;
+        }
+        let bf16 = |x: f32| (x.to_bits() >> 16) as u16;
+        let a: Vec<f32> = (0..16 * 32).map(|i| (i % 13) as f32 - 6.0).collect();
+        let b: Vec<f32> = (0..32 * 16).map(|i| (i % 7) as f32 - 3.0).collect();
+        let a_tile: Vec<u16> = a.iter().map(|&x| bf16(x)).collect();
+        let b_tile: Vec<u16> = (0..512).map(|i| bf16(b[(i / 32 * 2 + i % 2) * 16 + i % 32 / 2])).collect();
+        let mut c = vec![0f32; 256];
+        // SAFETY: tiles are available; all operands are tiles without gaps.
+        unsafe {
+            let tiles = Tiles::configure();
+            tiles.zero::<0>();
+            tiles.load::<4>(a_tile.as_ptr().cast(), 64);
+            tiles.load::<6>(b_tile.as_ptr().cast(), 64);
+            tiles.multiply::<0, 4, 6>();
+            tiles.multiply::<0, 4, 6>();
+            tiles.store::<0>(c.as_mut_ptr().cast(), 64);
+        }
+        for (i, &got) in c.iter().enumerate() {
+            let want: f32 = (0..32).map(|k| a[i / 16 * 32 + k] * b[k * 16 + i % 16]).sum();
+            assert_eq!(got, 2.0 * want, "element {i}");
+        }
     }
 }

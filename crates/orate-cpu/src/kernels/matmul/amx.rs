@@ -1,88 +1,105 @@
 //! The product on AMX tiles, as exact as in floats.
 //!
 //! Each float is cut into three bf16 numbers of eight bits, x = x0 + x1 + x2 exactly, and likewise each weight.
-//! Of the nine products the six largest are summed in f32: x0w0, x0w1, x1w0, x1w1, x0w2, x2w0. What is left out
-//! is below 2⁻²⁴ of a term, the rounding of a float product. (Numbers below 2⁻¹²⁶ count as zero.)
+//! Of the nine products the six largest are summed in f32: x0w0, x0w1, x1w0, x1w1, x0w2, x2w0. What is left out is
+//! below 2⁻²³ of a term. (Pieces below 2⁻¹²⁶ count as zero, and what is not finite becomes NaN.)
 //!
-//! Blocks of rows of x are cut into planes first, by all threads ([`Planes`]). Then threads take panels of 32
-//! columns: a panel's weights are cut while they come from memory, once for all rows of the block, and the tiles
-//! of the block pass over them. The order of summation depends on K and M alone, never on threads.
+//! Of x, all threads first cut as much of K as stays in the second-level cache ([`Stretch`]). Then each thread takes
+//! units, a block of rows times a panel of 32 columns, two by two tiles at a time. Tiles leave the vector units idle,
+//! so these do everything else in between, a little after every four products ([`Aside`]): they cut the weights that
+//! come next, which at the same time fetches them from memory, and apply the epilogue to the sums that are complete.
+//! The order of summation depends on K and M alone, never on threads.
 
 use super::pack::Panel;
-use super::{Epilogue, PackedWeights, Rows};
-use crate::arch::amx::{self, STEP_BYTES, TILE_BYTES, TILE_K, TILE_ROWS};
+use super::{Epilogue, PackedWeights, Rows, tile};
+use crate::arch::amx::{TILE_BYTES, TILE_K, TILE_ROWS, Tiles};
+use crate::arch::x86::run_avx512;
 use crate::simd::{Kernel, Simd};
 use crate::{Isa, Team};
 use std::arch::x86_64::*;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Columns of a panel: two tiles.
-const COLUMNS: usize = 32;
+const COLUMNS: usize = 2 * TILE_ROWS;
 
-/// Rows of x that are cut into planes at a time, at most.
-const BLOCK_ROWS: usize = 512;
+/// Steps of [`TILE_K`] along K that the tiles of a block go over in turn: the planes of that many weights stay in
+/// the second-level cache. Shorter slices load and store sums more often.
+const SLICE: usize = 16;
 
-/// Bytes of planes of a block, so that they stay in the second-level cache beside a panel's.
-const BLOCK_BYTES: usize = 1152 * 1024;
+/// Tiles of rows in a block, at most.
+const BLOCK: usize = 28;
 
-/// Steps along K below which a block is not cut further.
-const FEWEST_STEPS: usize = 8;
+/// Bytes of planes of a block, so that they stay in the second-level cache: what BLOCK tiles need for a slice.
+const BLOCK_BYTES: usize = BLOCK * SLICE * PLANES * TILE_BYTES;
 
-/// Rows below which products wait for memory rather than for arithmetic, so that tiles gain nothing.
-const FEWEST_ROWS: usize = 16;
+/// bf16 numbers per float.
+const PLANES: usize = 3;
 
-/// How one product is cut.
+/// Bytes of the planes of one step: of a tile of rows, and of a panel.
+const ROW_STEP: usize = PLANES * TILE_BYTES;
+const COLUMN_STEP: usize = 2 * PLANES * TILE_BYTES;
+
+/// Work below this many multiply-adds is done by the caller alone: it takes a few microseconds.
+const SMALL: usize = 1_000_000;
+
+/// Whether tiles are worth it: products of few rows wait for memory, not for arithmetic.
+pub(super) fn pays(m: usize, k: usize, n: usize) -> bool {
+    m >= 12 && k >= TILE_K && n >= TILE_ROWS
+}
+
+/// How a product is cut. All but `threads` and what follows from it depends on the shape alone.
 #[derive(Clone, Copy, Debug)]
 struct Cut {
     m: usize,
     k: usize,
     n: usize,
-    /// Rows of a block of x.
-    block_rows: usize,
-    /// Rows of a tile: all tiles of a block have equally many.
-    tile_rows: usize,
-    /// Steps of 32 along K that are done at a time.
-    steps: usize,
+    /// Tiles of rows; the last one may be partly empty.
+    tiles: usize,
+    blocks: usize,
+    panels: usize,
+    /// Steps along K that are cut at a time.
+    stretch: usize,
 }
 
 impl Cut {
-    fn new(m: usize, k: usize, n: usize) -> Cut {
-        let blocks = m.div_ceil(BLOCK_ROWS);
-        let block_rows = m.div_ceil(blocks);
-        let pairs = block_rows.div_ceil(2 * TILE_ROWS);
-        let tile_rows = block_rows.div_ceil(2 * pairs);
-        let all = k.div_ceil(TILE_K);
-        let most = (BLOCK_BYTES / (pairs * STEP_BYTES)).max(FEWEST_STEPS);
-        Cut { m, k, n, block_rows, tile_rows, steps: all.div_ceil(all.div_ceil(most)) }
+    fn new(threads: usize, m: usize, k: usize, n: usize) -> Cut {
+        let tiles = m.div_ceil(TILE_ROWS);
+        let panels = n.div_ceil(COLUMNS);
+        // How rows are grouped has no influence on their sums: where panels are too few to keep all threads busy
+        // to the end, there are more blocks.
+        let wanted = if threads > 1 { (4 * threads).div_ceil(panels) } else { 1 };
+        let blocks = tiles.div_ceil(BLOCK).max(wanted.min(tiles / 2)).max(1);
+        let steps = k.div_ceil(TILE_K);
+        let most = BLOCK_BYTES / (tiles.min(BLOCK) * ROW_STEP) / SLICE * SLICE;
+        let stretch = steps.div_ceil(steps.div_ceil(most)).next_multiple_of(SLICE).min(steps);
+        Cut { m, k, n, tiles, blocks, panels, stretch }
     }
 
-    fn pairs(&self, rows: usize) -> usize {
-        rows.div_ceil(2 * self.tile_rows)
-    }
-
+    /// Planes of x.
     fn planes_bytes(&self) -> usize {
-        self.pairs(self.block_rows) * self.steps * STEP_BYTES
+        self.tiles * self.stretch * ROW_STEP
     }
 
-    fn panel_bytes(&self) -> usize {
-        self.steps * STEP_BYTES
+    fn block(&self, block: usize) -> Range<usize> {
+        block * self.tiles / self.blocks..(block + 1) * self.tiles / self.blocks
     }
 
-    /// Planes of a panel, sums of a pair of tiles, and a gathered row.
+    /// Sums of a block.
+    fn sums_bytes(&self) -> usize {
+        self.tiles.div_ceil(self.blocks) * TILE_ROWS * COLUMNS * 4
+    }
+
+    /// Planes and sums of a panel, of this one and the next or the last.
     fn worker_bytes(&self) -> usize {
-        self.panel_bytes() + 2 * TILE_ROWS * COLUMNS * 4 + self.steps * TILE_K * 4
+        2 * SLICE * COLUMN_STEP + 2 * self.sums_bytes()
     }
-}
-
-/// Whether tiles are worth it for such a product.
-pub(super) fn pays(m: usize, k: usize, n: usize) -> bool {
-    m >= FEWEST_ROWS && k >= TILE_K && n >= TILE_ROWS
 }
 
 /// Floats of scratch memory.
 pub(super) fn scratch_len(threads: usize, m: usize, k: usize, n: usize) -> usize {
-    let c = Cut::new(m, k, n);
-    (c.planes_bytes() + threads * c.worker_bytes()) / 4 + TILE_BYTES / 4
+    let c = Cut::new(threads, m, k, n);
+    (c.planes_bytes() + threads * c.worker_bytes()) / 4 + super::ALIGN
 }
 
 /// A pointer that threads share, each using its own part.
@@ -102,281 +119,545 @@ pub(super) fn matmul(
     y: &mut [f32],
     scratch: &mut [f32],
 ) {
-    let c = Cut::new(y.len() / w.n(), w.k(), w.n());
-    let skip = scratch.as_ptr().align_offset(64).min(16);
+    assert!(isa.has_tiles(), "the instruction set is the proof that there are tiles");
+    let cut = Cut::new(team.threads(), y.len() / w.n(), w.k(), w.n());
+    let skip = scratch.as_ptr().align_offset(64).min(super::ALIGN);
     let planes = Shared(scratch[skip..].as_mut_ptr().cast());
-    let workers = Shared(planes.0.wrapping_add(c.planes_bytes()));
+    let own = Shared(planes.0.wrapping_add(cut.planes_bytes()));
     let y = Shared(y.as_mut_ptr().cast());
-    let all_steps = c.k.div_ceil(TILE_K);
-    for first in (0..c.m).step_by(c.block_rows) {
-        let block = first..(first + c.block_rows).min(c.m);
-        for step in (0..all_steps).step_by(c.steps) {
-            let steps = step..(step + c.steps).min(all_steps);
-            let part = Part { c, rows, w, epilogue, y, planes, workers, block: block.clone(), steps };
-            part.run(isa, team);
-        }
+    let steps = cut.k.div_ceil(TILE_K);
+    for first in (0..steps).step_by(cut.stretch) {
+        let steps = first..(first + cut.stretch).min(steps);
+        let next = AtomicUsize::new(0);
+        let stretch = Stretch { cut, rows, w, epilogue, y, planes, own, steps, next };
+        stretch.run(team);
     }
 }
 
-/// A block of rows times a stretch along K.
-struct Part<'a> {
-    c: Cut,
+/// As much of K as is cut into planes at a time, for all rows and columns.
+struct Stretch<'a> {
+    cut: Cut,
     rows: Rows<'a>,
     w: &'a PackedWeights,
     epilogue: &'a Epilogue<'a>,
     y: Shared,
+    /// [slice][tile][step of the slice][plane][a tile of x]
     planes: Shared,
-    workers: Shared,
-    block: Range<usize>,
+    /// Scratch of the workers.
+    own: Shared,
     steps: Range<usize>,
+    /// The next unit that nobody has taken: (block, panel), panels first.
+    next: AtomicUsize,
 }
 
-impl Part<'_> {
-    fn run(&self, isa: Isa, team: &Team) {
-        let worker = |i: usize| self.workers.0.wrapping_add(i * self.c.worker_bytes());
-        team.run(self.c.pairs(self.block.len()), &|w, pair| {
-            // SAFETY: each pair of tiles has its own planes; the row buffer is the worker's own.
-            unsafe { self.cut_rows(pair, worker(w.index()).cast()) };
+/// A block of rows times a panel.
+#[derive(Clone, Copy)]
+struct Unit {
+    first_tile: usize,
+    tiles: usize,
+    panel: Panel,
+}
+
+impl Stretch<'_> {
+    fn run(&self, team: &Team) {
+        let c = &self.cut;
+        let own = |worker: usize| self.own.0.wrapping_add(worker * c.worker_bytes());
+        let small = c.m * c.n * c.k < SMALL;
+        let tiles = if small { c.tiles } else { 1 };
+        team.run(c.tiles / tiles, &|worker, chunk| {
+            for tile in chunk..chunk + tiles {
+                // SAFETY: `matmul` has asserted that there are tiles, so there is AVX-512 too; the planes of a tile
+                // are written by nobody else, and a worker's scratch is its own, large enough for gathered rows.
+                unsafe { self.cut_rows(tile, own(worker.index()).cast()) };
+            }
         });
-        team.run(self.w.shape().panels(self.c.n), &|w, panel| {
-            isa.run(PanelTask { part: self, panel, threads: team.threads(), own: worker(w.index()) });
+        let threads = if small { 1 } else { team.threads().min(c.blocks * c.panels) };
+        team.run(threads, &|worker, _| {
+            // SAFETY: as above.
+            unsafe { run_avx512(Work { stretch: self, own: own(worker.index()) }) };
         });
     }
 
-    /// Columns of x, or rows of w, of this part.
-    fn ks(&self) -> Range<usize> {
-        self.steps.start * TILE_K..(self.steps.end * TILE_K).min(self.c.k)
+    /// Slices of this stretch, as steps along K.
+    fn slice(&self, i: usize) -> Range<usize> {
+        let first = self.steps.start + i * SLICE;
+        first..(first + SLICE).min(self.steps.end)
     }
 
-    /// Cuts the rows of a pair of tiles into planes.
+    fn slices(&self) -> usize {
+        self.steps.len().div_ceil(SLICE)
+    }
+
+    /// Planes of a tile of x: [step of the slice][plane].
+    fn planes(&self, slice: usize, tile: usize) -> *mut u8 {
+        let steps = self.slice(slice);
+        let before = (steps.start - self.steps.start) * self.cut.tiles + tile * steps.len();
+        self.planes.0.wrapping_add(before * ROW_STEP)
+    }
+
+    /// Cuts a tile of x. What the planes hold for rows that do not exist is of no interest: nobody looks at their
+    /// sums.
     ///
     /// # Safety
-    /// Nobody else writes this pair; `buffer` has room for a row of this part.
-    unsafe fn cut_rows(&self, pair: usize, buffer: *mut f32) {
-        let c = &self.c;
-        let ks = self.ks();
-        let base = self.planes.0.wrapping_add(pair * self.steps.len() * STEP_BYTES);
-        for tile in 0..2 {
-            for r in 0..c.tile_rows {
-                let row = self.block.start + (2 * pair + tile) * c.tile_rows + r;
-                if row == self.block.end {
-                    return; // What the planes hold for rows past the end does not matter: their sums are dropped.
+    /// The machine has AVX-512. Nobody else writes this tile; `buffer` has room for 16 gathered rows.
+    #[target_feature(enable = "avx512f,avx512bw")]
+    unsafe fn cut_rows(&self, tile: usize, buffer: *mut f32) {
+        let c = &self.cut;
+        let first = tile * TILE_ROWS;
+        let count = TILE_ROWS.min(c.m - first);
+        for slice in 0..self.slices() {
+            let steps = self.slice(slice);
+            let ks = steps.start * TILE_K..(steps.end * TILE_K).min(c.k);
+            let planes = self.planes(slice, tile);
+            // SAFETY: rows and columns exist. Each row of the tile goes to 64 bytes per plane.
+            unsafe {
+                let (x, stride) = self.rows.locate(c.k, first, count, ks.clone(), buffer);
+                for row in 0..count {
+                    cut_row(x.add(row * stride), ks.len(), planes.add(row * 64));
                 }
-                let out = base.wrapping_add(tile * TILE_BYTES + r * 64);
-                // SAFETY: the row exists, and so does its place in the planes.
-                unsafe { cut_row(self.rows.row(c.k, row, ks.clone(), buffer), ks.len(), out) };
             }
         }
     }
-}
 
-impl Rows<'_> {
-    /// Address of columns `ks` of a row; a convolution's are gathered into `buffer` where they do not follow each
-    /// other.
-    ///
-    /// # Safety
-    /// Row and columns must exist; `buffer` has room for the columns.
-    unsafe fn row(&self, k: usize, row: usize, ks: Range<usize>, buffer: *mut f32) -> *const f32 {
-        match *self {
-            Rows::Dense { x } => x[row * k + ks.start..].as_ptr(),
-            Rows::Conv { x, time, channels, dilation, left, .. } => {
-                let (batch, t) = (row / time, row % time);
-                let mut at = ks.start;
-                while at < ks.end {
-                    let (tap, c) = (at / channels, at % channels);
-                    let from = batch * time + (t + tap * dilation).saturating_sub(left).min(time - 1);
-                    let piece = &x[from * channels + c..from * channels + channels.min(c + ks.end - at)];
-                    // SAFETY: all pieces together are as long as `ks`.
-                    unsafe {
-                        buffer.add(at - ks.start).copy_from_nonoverlapping(piece.as_ptr(), piece.len())
-                    };
-                    at += piece.len();
-                }
-                buffer
-            }
-        }
+    fn claim(&self) -> Option<Unit> {
+        let c = &self.cut;
+        let unit = self.next.fetch_add(1, Ordering::Relaxed);
+        (unit < c.blocks * c.panels).then(|| {
+            let tiles = c.block(unit / c.panels);
+            Unit { first_tile: tiles.start, tiles: tiles.len(), panel: self.w.panel(unit % c.panels) }
+        })
+    }
+
+    /// The weights of a slice of a panel, and how many rows of them there are.
+    fn weights(&self, panel: Panel, slice: usize) -> (*const f32, usize) {
+        let steps = self.slice(slice);
+        let first = steps.start * TILE_K;
+        (panel.data.wrapping_add(first * panel.vectors * 16), (steps.end * TILE_K).min(self.cut.k) - first)
     }
 }
 
-/// Cuts `len` floats into three planes of bf16: 32 of them are 64 bytes in each plane, planes are two tiles apart,
-/// steps [`STEP_BYTES`]. Fills the last step up with zeros.
+/// Cuts `len` floats into planes of bf16: 32 of them are 64 bytes in each plane, planes are a tile apart. Fills the
+/// last step up with zeros.
 ///
 /// # Safety
-/// The machine has AVX-512 F, BW; `x` has `len` floats, `out` room for all steps.
+/// The machine has AVX-512 F and BW; `x` has `len` floats, `out` room for all steps.
 #[target_feature(enable = "avx512f,avx512bw")]
 unsafe fn cut_row(x: *const f32, len: usize, out: *mut u8) {
+    const ODD: [i16; 32] = {
+        let mut odd = [0; 32];
+        let mut i = 0;
+        while i < 32 {
+            odd[i] = 2 * i as i16 + 1;
+            i += 1;
+        }
+        odd
+    };
+    // SAFETY: the constant has 64 bytes.
+    let odd = unsafe { _mm512_loadu_si512(ODD.as_ptr().cast()) };
     let high = _mm512_set1_epi32(0xFFFF_0000u32 as i32);
-    // The high halves of the 32-bit lanes of two vectors, in order.
-    let odd: [i16; 32] = std::array::from_fn(|i| (2 * i + 1) as i16);
-    // SAFETY: 64 bytes are there.
-    let odd = unsafe { _mm512_loadu_si512(odd.as_ptr().cast()) };
-    let mut at = 0;
-    while at < len {
-        let left = len - at;
-        let mask = |n: usize| if n >= 16 { !0u16 } else { (1u16 << n) - 1 };
-        // SAFETY: only elements below `len` are read; the step exists in `out`.
+    for step in 0..len.div_ceil(TILE_K) {
+        let left = len - step * TILE_K;
+        // SAFETY: only floats below `len` are read; `out` has this step.
         unsafe {
-            let mut a = _mm512_maskz_loadu_ps(mask(left), x.add(at));
-            let mut b = _mm512_maskz_loadu_ps(mask(left.saturating_sub(16)), x.wrapping_add(at + 16));
-            let step = out.add(at / TILE_K * STEP_BYTES);
-            for plane in 0..3 {
+            let x = x.add(step * TILE_K);
+            let out = out.add(step * ROW_STEP);
+            let mut a = _mm512_maskz_loadu_ps(first_lanes(left), x);
+            let mut b = _mm512_maskz_loadu_ps(first_lanes(left.saturating_sub(16)), x.wrapping_add(16));
+            for plane in 0..PLANES {
                 let (bits_a, bits_b) = (_mm512_castps_si512(a), _mm512_castps_si512(b));
-                _mm512_storeu_si512(
-                    step.add(plane * 2 * TILE_BYTES).cast(),
-                    _mm512_permutex2var_epi16(bits_a, odd, bits_b),
-                );
+                // The high halves of all floats, in order.
+                let both = _mm512_permutex2var_epi16(bits_a, odd, bits_b);
+                _mm512_storeu_si512(out.add(plane * TILE_BYTES).cast(), both);
                 a = _mm512_sub_ps(a, _mm512_castsi512_ps(_mm512_and_si512(bits_a, high)));
                 b = _mm512_sub_ps(b, _mm512_castsi512_ps(_mm512_and_si512(bits_b, high)));
             }
         }
-        at += TILE_K;
     }
 }
 
-/// Cuts `rows` rows of a panel into three planes, pairs of rows side by side as the tile product wants them.
-///
-/// # Safety
-/// The machine has AVX-512 F; `w` has `rows` rows of `16 · vectors` floats, `out` room for all steps.
-#[target_feature(enable = "avx512f")]
-unsafe fn cut_panel(w: *const f32, rows: usize, vectors: usize, out: *mut u8) {
-    let high = _mm512_set1_epi32(0xFFFF_0000u32 as i32);
-    let width = 16 * vectors;
-    for pair in 0..rows.next_multiple_of(TILE_K) / 2 {
-        let k = 2 * pair;
-        for v in 0..vectors {
-            // SAFETY: rows below `rows` are read; the step exists in `out`.
-            unsafe {
-                let at = |k: usize| {
-                    if k < rows { _mm512_loadu_ps(w.add(k * width + 16 * v)) } else { _mm512_setzero_ps() }
+fn first_lanes(n: usize) -> u16 {
+    if n >= 16 { !0 } else { (1 << n) - 1 }
+}
+
+/// What a thread does with a stretch: units, until none is left.
+struct Work<'a> {
+    stretch: &'a Stretch<'a>,
+    own: *mut u8,
+}
+
+impl Kernel for Work<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let stretch = self.stretch;
+        let Some(mut unit) = stretch.claim() else { return };
+        let planes_bytes = SLICE * COLUMN_STEP;
+        let (mut planes, mut next_planes) = (self.own, self.own.wrapping_add(planes_bytes));
+        let mut sums = self.own.wrapping_add(2 * planes_bytes).cast::<f32>();
+        let mut other_sums = sums.wrapping_add(stretch.cut.sums_bytes() / 4);
+        // SAFETY: `matmul` has asserted that there are tiles, and nobody else on this thread uses them.
+        let tiles = unsafe { Tiles::configure() };
+        let mut aside = Aside { cutter: Cutter::NONE, rate: 1, finisher: Finisher::new(stretch) };
+        aside.cutter = Cutter::new(stretch.weights(unit.panel, 0), unit.panel.vectors, planes);
+        // SAFETY: weights and planes are there, here and below.
+        unsafe { aside.cutter.rest() };
+        loop {
+            let next = stretch.claim();
+            let continues = stretch.steps.start > 0;
+            if continues {
+                // SAFETY: an earlier stretch has left its sums in y.
+                unsafe { load_sums(s, stretch, unit, sums) };
+            }
+            let slices = stretch.slices();
+            for slice in 0..slices {
+                let steps = stretch.slice(slice).len();
+                let last = slice + 1 == slices;
+                aside.cutter = match (last, next) {
+                    (false, _) => {
+                        Cutter::new(stretch.weights(unit.panel, slice + 1), unit.panel.vectors, next_planes)
+                    }
+                    (true, Some(n)) => Cutter::new(stretch.weights(n.panel, 0), n.panel.vectors, next_planes),
+                    (true, None) => Cutter::NONE,
                 };
-                let (mut a, mut b) = (at(k), at(k + 1));
-                let tile = out.add(k / TILE_K * STEP_BYTES + v * TILE_BYTES + k % TILE_K / 2 * 64);
-                for plane in 0..3 {
+                aside.rate = aside.cutter.left.div_ceil(PRODUCTS * steps * unit.tiles.div_ceil(2));
+                for tile in (0..unit.tiles).step_by(2) {
+                    let tall = tile + 1 < unit.tiles;
+                    let a = stretch.planes(slice, unit.first_tile + tile);
+                    let block = Block {
+                        tiles: &tiles,
+                        steps,
+                        x: a,
+                        x_below: a.wrapping_add(steps * ROW_STEP),
+                        w: planes,
+                        sums: sums.wrapping_add(tile * TILE_ROWS * COLUMNS),
+                        first: slice == 0 && !continues,
+                    };
+                    // SAFETY: planes and sums are there.
+                    unsafe {
+                        match (tall, unit.panel.vectors) {
+                            (true, 2) => block.multiply::<S, 2, 2>(s, &mut aside),
+                            (true, _) => block.multiply::<S, 2, 1>(s, &mut aside),
+                            (false, 2) => block.multiply::<S, 1, 2>(s, &mut aside),
+                            (false, _) => block.multiply::<S, 1, 1>(s, &mut aside),
+                        }
+                    }
+                    if last {
+                        aside.finisher.push(s, unit, sums, tile..tile + 1 + tall as usize);
+                    }
+                }
+                // SAFETY: as above.
+                unsafe { aside.cutter.rest() };
+                std::mem::swap(&mut planes, &mut next_planes);
+            }
+            let Some(next) = next else { break };
+            unit = next;
+            std::mem::swap(&mut sums, &mut other_sums);
+        }
+        aside.finisher.rest(s);
+    }
+}
+
+/// Two by two tiles of sums, or fewer, and their operands for a slice.
+struct Block<'a> {
+    tiles: &'a Tiles,
+    steps: usize,
+    /// Planes of the two tiles of x: [step][plane].
+    x: *const u8,
+    x_below: *const u8,
+    /// Planes of the panel: [step][plane][tile].
+    w: *const u8,
+    /// Rows of [`COLUMNS`] floats.
+    sums: *mut f32,
+    /// Whether the sums start at zero.
+    first: bool,
+}
+
+/// Products of planes.
+const PRODUCTS: usize = 6;
+
+impl Block<'_> {
+    /// sums += x · w
+    ///
+    /// # Safety
+    /// All operands must be there.
+    #[inline(always)]
+    unsafe fn multiply<S: Simd, const TALL: usize, const WIDE: usize>(&self, s: S, aside: &mut Aside<'_>) {
+        let t = self.tiles;
+        let sums = self.sums.cast::<u8>();
+        let below = sums.wrapping_add(TILE_ROWS * COLUMNS * 4);
+        // SAFETY: as promised by the caller.
+        unsafe {
+            if self.first {
+                t.zero::<0>();
+                t.zero::<1>();
+                t.zero::<2>();
+                t.zero::<3>();
+            } else {
+                t.load::<0>(sums, COLUMNS * 4);
+                if WIDE == 2 {
+                    t.load::<1>(sums.add(64), COLUMNS * 4);
+                }
+                if TALL == 2 {
+                    t.load::<2>(below, COLUMNS * 4);
+                    if WIDE == 2 {
+                        t.load::<3>(below.add(64), COLUMNS * 4);
+                    }
+                }
+            }
+            for step in 0..self.steps {
+                // An order in which most products share a plane with the one before.
+                self.load_w::<WIDE>(step, 2);
+                self.load_x::<TALL>(step, 0);
+                self.product::<S, TALL, WIDE>(s, aside);
+                self.load_w::<WIDE>(step, 1);
+                self.product::<S, TALL, WIDE>(s, aside);
+                self.load_x::<TALL>(step, 1);
+                self.product::<S, TALL, WIDE>(s, aside);
+                self.load_w::<WIDE>(step, 0);
+                self.product::<S, TALL, WIDE>(s, aside);
+                self.load_x::<TALL>(step, 2);
+                self.product::<S, TALL, WIDE>(s, aside);
+                self.load_x::<TALL>(step, 0);
+                self.product::<S, TALL, WIDE>(s, aside);
+            }
+            t.store::<0>(sums, COLUMNS * 4);
+            if WIDE == 2 {
+                t.store::<1>(sums.add(64), COLUMNS * 4);
+            }
+            if TALL == 2 {
+                t.store::<2>(below, COLUMNS * 4);
+                if WIDE == 2 {
+                    t.store::<3>(below.add(64), COLUMNS * 4);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_x<const TALL: usize>(&self, step: usize, plane: usize) {
+        let at = step * ROW_STEP + plane * TILE_BYTES;
+        // SAFETY: step and plane exist.
+        unsafe {
+            self.tiles.load::<4>(self.x.add(at), 64);
+            if TALL == 2 {
+                self.tiles.load::<5>(self.x_below.add(at), 64);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_w<const WIDE: usize>(&self, step: usize, plane: usize) {
+        let at = step * COLUMN_STEP + plane * 2 * TILE_BYTES;
+        // SAFETY: step and plane exist.
+        unsafe {
+            self.tiles.load::<6>(self.w.add(at), 64);
+            if WIDE == 2 {
+                self.tiles.load::<7>(self.w.add(at + TILE_BYTES), 64);
+            }
+        }
+    }
+
+    /// Products of the planes that are loaded, and something else meanwhile.
+    #[inline(always)]
+    unsafe fn product<S: Simd, const TALL: usize, const WIDE: usize>(&self, s: S, aside: &mut Aside<'_>) {
+        let t = self.tiles;
+        t.multiply::<0, 4, 6>();
+        if WIDE == 2 {
+            t.multiply::<1, 4, 7>();
+        }
+        if TALL == 2 {
+            t.multiply::<2, 5, 6>();
+            if WIDE == 2 {
+                t.multiply::<3, 5, 7>();
+            }
+        }
+        // SAFETY: passed on to the caller.
+        unsafe { aside.work(s) };
+    }
+}
+
+/// What vector units do while the tiles multiply.
+struct Aside<'a> {
+    cutter: Cutter,
+    /// Pairs of rows to cut per call.
+    rate: usize,
+    finisher: Finisher<'a>,
+}
+
+impl Aside<'_> {
+    /// # Safety
+    /// The operands of cutter and finisher must be there.
+    #[inline(always)]
+    unsafe fn work<S: Simd>(&mut self, s: S) {
+        if self.cutter.left > 0 {
+            for _ in 0..self.rate.min(self.cutter.left) {
+                // SAFETY: a pair is left.
+                unsafe { self.cutter.pair() };
+            }
+        }
+        if !self.finisher.rows.is_empty() {
+            self.finisher.row(s);
+        }
+    }
+}
+
+/// Cuts a slice of a panel into planes, two rows at a time.
+struct Cutter {
+    /// The next two rows, of 16 · `vectors` floats.
+    w: *const f32,
+    vectors: usize,
+    /// Rows that exist; those behind them count as zero.
+    rows: usize,
+    /// Pairs to go, a multiple of 16 at the start.
+    left: usize,
+    /// Place of the next pair in the first plane.
+    planes: *mut u8,
+}
+
+impl Cutter {
+    const NONE: Cutter =
+        Cutter { w: std::ptr::null(), vectors: 0, rows: 0, left: 0, planes: std::ptr::null_mut() };
+
+    fn new((w, rows): (*const f32, usize), vectors: usize, planes: *mut u8) -> Cutter {
+        Cutter { w, vectors, rows, left: rows.div_ceil(TILE_K) * TILE_ROWS, planes }
+    }
+
+    /// # Safety
+    /// A pair is left; the machine has AVX-512; weights and planes are there.
+    #[inline(always)]
+    unsafe fn pair(&mut self) {
+        let width = 16 * self.vectors;
+        // SAFETY: rows below `rows` are read, and pairs have their place in the planes. Prefetching is safe anywhere.
+        unsafe {
+            let high = _mm512_set1_epi32(0xFFFF_0000u32 as i32);
+            for v in 0..self.vectors {
+                let w = self.w.wrapping_add(16 * v);
+                // Far enough ahead for memory to answer.
+                _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(2048).cast());
+                _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(2048 + width).cast());
+                let mut a = if self.rows > 0 { _mm512_loadu_ps(w) } else { _mm512_setzero_ps() };
+                let mut b = if self.rows > 1 { _mm512_loadu_ps(w.add(width)) } else { _mm512_setzero_ps() };
+                for plane in 0..PLANES {
                     let (bits_a, bits_b) = (_mm512_castps_si512(a), _mm512_castps_si512(b));
                     let (top_a, top_b) = (_mm512_and_si512(bits_a, high), _mm512_and_si512(bits_b, high));
                     let both = _mm512_or_si512(_mm512_srli_epi32::<16>(bits_a), top_b);
-                    _mm512_store_si512(tile.add(plane * 2 * TILE_BYTES).cast(), both);
+                    _mm512_store_si512(self.planes.add((2 * plane + v) * TILE_BYTES).cast(), both);
                     a = _mm512_sub_ps(a, _mm512_castsi512_ps(top_a));
                     b = _mm512_sub_ps(b, _mm512_castsi512_ps(top_b));
                 }
             }
         }
+        self.w = self.w.wrapping_add(2 * width);
+        self.rows = self.rows.saturating_sub(2);
+        self.left -= 1;
+        // The next row of these tiles, or of the next step's.
+        let next = if self.left.is_multiple_of(TILE_ROWS) { COLUMN_STEP - TILE_BYTES + 64 } else { 64 };
+        self.planes = self.planes.wrapping_add(next);
+    }
+
+    /// Does what is left.
+    ///
+    /// # Safety
+    /// As for [`pair`](Cutter::pair).
+    #[inline(always)]
+    unsafe fn rest(&mut self) {
+        while self.left > 0 {
+            // SAFETY: a pair is left.
+            unsafe { self.pair() };
+        }
     }
 }
 
-/// One panel times all rows of a part.
-struct PanelTask<'a> {
-    part: &'a Part<'a>,
-    panel: usize,
-    threads: usize,
-    own: *mut u8,
+/// Applies the epilogue to complete sums and writes them to y, row by row. Sums that a later stretch goes on with are
+/// written as they are.
+struct Finisher<'a> {
+    stretch: &'a Stretch<'a>,
+    epilogue: &'a Epilogue<'a>,
+    panel: Panel,
+    /// Rows of y to do.
+    rows: Range<usize>,
+    /// Sums of the first of them.
+    sums: *const f32,
 }
 
-impl Kernel for PanelTask<'_> {
+impl<'a> Finisher<'a> {
+    fn new(stretch: &'a Stretch<'a>) -> Self {
+        let complete = stretch.steps.end * TILE_K >= stretch.cut.k;
+        let epilogue = if complete { stretch.epilogue } else { &Epilogue::NONE };
+        let panel = Panel { data: std::ptr::null(), first_column: 0, vectors: 0 };
+        Finisher { stretch, epilogue, panel, rows: 0..0, sums: std::ptr::null() }
+    }
+
+    /// Takes on the sums of some tiles of a unit.
+    #[inline(always)]
+    fn push<S: Simd>(&mut self, s: S, unit: Unit, sums: *const f32, tiles: Range<usize>) {
+        let c = &self.stretch.cut;
+        let first = (unit.first_tile + tiles.start) * TILE_ROWS;
+        let end = ((unit.first_tile + tiles.end) * TILE_ROWS).min(c.m);
+        let Panel { first_column, vectors, .. } = unit.panel;
+        let y = self.stretch.y.0.cast();
+        tile::expect(s, first..end, first_column, vectors, c.n, self.epilogue, y);
+        let sums = sums.wrapping_add(tiles.start * TILE_ROWS * COLUMNS);
+        let follows = self.sums.wrapping_add(self.rows.len() * COLUMNS) == sums;
+        if follows && self.rows.end == first && self.panel.first_column == first_column {
+            self.rows.end = end;
+        } else {
+            self.rest(s);
+            self.panel = unit.panel;
+            self.rows = first..end;
+            self.sums = sums;
+        }
+    }
+
+    /// Does one row. Out of line: it is called from many places.
+    #[inline(always)]
+    fn row<S: Simd>(&mut self, _: S) {
+        // SAFETY: `S` is AVX-512, the instruction set of this whole file.
+        unsafe { run_avx512(FinishRow(self)) };
+    }
+
+    fn rest<S: Simd>(&mut self, s: S) {
+        while !self.rows.is_empty() {
+            self.row(s);
+        }
+    }
+}
+
+struct FinishRow<'a, 'b>(&'a mut Finisher<'b>);
+
+impl Kernel for FinishRow<'_, '_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Part { c, w, planes, ref block, ref steps, .. } = *self.part;
-        let ks = self.part.ks();
-        let Panel { data, first_column, vectors } = w.panel(self.panel);
-        let width = vectors * 16;
-        let (b, sums) = (self.own, self.own.wrapping_add(c.panel_bytes()).cast::<f32>());
-        // SAFETY: the panel has all rows of `ks`; `own` has room for their planes.
-        unsafe { cut_panel(data.wrapping_add(ks.start * width), ks.len(), vectors, b) };
-
-        // What this thread will probably need next comes in while it computes.
-        let next = self.panel + self.threads;
-        let pairs = c.pairs(block.len());
-        let (mut ahead, mut ahead_lines) = (data, 0);
-        if next < w.shape().panels(c.n) {
-            let p = w.panel(next);
-            ahead = p.data.wrapping_add(ks.start * p.vectors * 16);
-            ahead_lines = (ks.len() * p.vectors).div_ceil(pairs * steps.len());
-        }
-        let (is_first, is_last) = (ks.start == 0, ks.end == c.k);
-        // SAFETY: the instruction set that led here has tiles.
-        unsafe { amx::configure(c.tile_rows) };
-        for pair in 0..pairs {
-            let first = block.start + pair * 2 * c.tile_rows;
-            let rows = (2 * c.tile_rows).min(block.end - first);
-            // SAFETY: `sums` has room for 32 rows; y has these rows and columns, and they are ours alone.
-            unsafe {
-                if is_first {
-                    sums.write_bytes(0, 2 * c.tile_rows * COLUMNS);
-                } else {
-                    self.load_sums(s, sums, first, rows, first_column, width);
-                }
-                let a = planes.0.wrapping_add(pair * steps.len() * STEP_BYTES);
-                let from = ahead.wrapping_add(pair * steps.len() * ahead_lines * 16).cast();
-                amx::accumulate(c.tile_rows, steps.len(), a, b, sums, from, ahead_lines);
-                self.store(s, sums, first, rows, first_column, width, is_last);
-            }
-        }
-        // SAFETY: as above.
-        unsafe { amx::release() };
+        let Finisher { stretch, epilogue, panel, ref mut rows, ref mut sums } = *self.0;
+        let row = rows.start;
+        let Panel { first_column, vectors, .. } = panel;
+        let y = stretch.y.0.cast();
+        // SAFETY: the sums are complete, and these elements of y are this thread's alone.
+        unsafe { tile::finish(s, *sums, row..row + 1, first_column, vectors, stretch.cut.n, epilogue, y) };
+        rows.start += 1;
+        *sums = sums.wrapping_add(COLUMNS);
     }
 }
 
-impl PanelTask<'_> {
-    /// Takes up sums that an earlier stretch along K left in y.
-    #[inline(always)]
-    unsafe fn load_sums<S: Simd>(
-        &self,
-        s: S,
-        sums: *mut f32,
-        first: usize,
-        rows: usize,
-        column: usize,
-        width: usize,
-    ) {
-        let (n, y) = (self.part.c.n, self.part.y.0.cast::<f32>());
-        for r in 0..rows {
-            for v in (0..width).step_by(16) {
-                let columns = 16.min(n - column - v);
-                // SAFETY: as promised by the caller.
-                unsafe {
-                    s.store(
-                        sums.add(r * COLUMNS + v),
-                        s.load_partial(y.add((first + r) * n + column + v), columns),
-                    )
-                };
-            }
-        }
-    }
-
-    /// Writes sums to y, with the epilogue if they are complete.
-    #[inline(always)]
-    #[expect(clippy::too_many_arguments, reason = "one call, inlined")]
-    unsafe fn store<S: Simd>(
-        &self,
-        s: S,
-        sums: *const f32,
-        first: usize,
-        rows: usize,
-        column: usize,
-        width: usize,
-        done: bool,
-    ) {
-        let (n, y) = (self.part.c.n, self.part.y.0.cast::<f32>());
-        let e = self.part.epilogue;
-        for v in (0..width).step_by(16) {
-            let columns = 16.min(n - column - v);
-            // SAFETY: bias, residual and y have these columns and rows.
+/// Takes up the sums of a unit that an earlier stretch has left in y.
+///
+/// # Safety
+/// They are there, and `sums` has room for them.
+#[inline(always)]
+unsafe fn load_sums<S: Simd>(s: S, stretch: &Stretch<'_>, unit: Unit, sums: *mut f32) {
+    let c = &stretch.cut;
+    let y = stretch.y.0.cast::<f32>();
+    let first = unit.first_tile * TILE_ROWS;
+    for row in first..((unit.first_tile + unit.tiles) * TILE_ROWS).min(c.m) {
+        for v in 0..unit.panel.vectors {
+            let column = unit.panel.first_column + v * 16;
+            // SAFETY: as promised by the caller.
             unsafe {
-                let bias =
-                    e.bias.map_or(s.splat(0.0), |b| s.load_partial(b.as_ptr().add(column + v), columns));
-                for r in 0..rows {
-                    let at = (first + r) * n + column + v;
-                    let mut sum = s.load(sums.add(r * COLUMNS + v));
-                    if done {
-                        sum = e.activation.apply(s, s.add(sum, bias));
-                        if let Some(residual) = e.residual {
-                            sum = s.add(sum, s.load_partial(residual.as_ptr().add(at), columns));
-                        }
-                    }
-                    s.store_partial(y.add(at), sum, columns);
-                }
+                let old = s.load_partial(y.add(row * c.n + column), (c.n - column).min(16));
+                s.store(sums.add((row - first) * COLUMNS + v * 16), old);
             }
         }
     }
