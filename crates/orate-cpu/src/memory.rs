@@ -1,5 +1,6 @@
 //! Memory of a session on the CPU: named buffers, scalars, and the arena of temporaries.
 
+use memmap2::MmapMut;
 use orate_graph::{Counters, DType, DeviceError, Memory, Shape};
 use std::alloc::Layout;
 use std::any::Any;
@@ -10,11 +11,16 @@ use std::sync::Arc;
 /// Cache line and widest vector.
 const ALIGNMENT: usize = orate_graph::ALIGNMENT;
 
+/// Blocks from this size on are mapped from the system, and so given back to it whole. Left to the allocator,
+/// temporaries of changing sizes leave holes in the heap of every thread.
+const MAPPED_BYTES: usize = 64 * 1024;
+
 /// A block of 4-byte elements that starts on a cache line. Grows, and only shrinks when told.
 pub(crate) struct Block {
     pointer: NonNull<f32>,
     len: usize,
     capacity: usize,
+    mapping: Option<MmapMut>,
 }
 
 // SAFETY: the block owns its memory, like a Vec.
@@ -22,7 +28,7 @@ unsafe impl Send for Block {}
 
 impl Block {
     pub fn new() -> Self {
-        Block { pointer: NonNull::dangling(), len: 0, capacity: 0 }
+        Block { pointer: NonNull::dangling(), len: 0, capacity: 0, mapping: None }
     }
 
     fn layout(elements: usize) -> Layout {
@@ -35,9 +41,19 @@ impl Block {
         if len > self.capacity {
             self.release();
             let layout = Self::layout(len);
-            // SAFETY: `len > capacity >= 0`, so the layout is not empty.
-            let p = unsafe { std::alloc::alloc_zeroed(layout) };
-            self.pointer = NonNull::new(p.cast()).unwrap_or_else(|| std::alloc::handle_alloc_error(layout));
+            if layout.size() >= MAPPED_BYTES
+                && let Ok(mut mapping) = MmapMut::map_anon(layout.size())
+            {
+                // Mappings begin on a page and are zero.
+                self.pointer =
+                    NonNull::new(mapping.as_mut_ptr().cast()).expect("mappings are not at address 0");
+                self.mapping = Some(mapping);
+            } else {
+                // SAFETY: `len > capacity >= 0`, so the layout is not empty.
+                let p = unsafe { std::alloc::alloc_zeroed(layout) };
+                self.pointer =
+                    NonNull::new(p.cast()).unwrap_or_else(|| std::alloc::handle_alloc_error(layout));
+            }
             self.capacity = len;
         }
         self.len = len;
@@ -45,10 +61,11 @@ impl Block {
 
     /// Gives all memory back.
     pub fn release(&mut self) {
-        if self.capacity > 0 {
+        if self.mapping.take().is_none() && self.capacity > 0 {
             // SAFETY: allocated with this layout in `resize`.
             unsafe { std::alloc::dealloc(self.pointer.as_ptr().cast(), Self::layout(self.capacity)) };
         }
+        self.pointer = NonNull::dangling();
         (self.len, self.capacity) = (0, 0);
     }
 

@@ -49,8 +49,9 @@ const PLANS_KEPT: usize = 48;
 /// Sessions' memories kept for reuse.
 const MEMORIES_KEPT: usize = 8;
 
-/// A kept memory larger than this is cut down first, so that one long text does not hold memory for ever.
-const MEMORY_KEPT_BYTES: usize = 16 << 20;
+/// A kept memory larger than this is given back first: temporaries grow with the text, and mapping them anew
+/// costs a few per cent of a long sentence's time at most. So memory does not depend on what was spoken before.
+const MEMORY_KEPT_BYTES: usize = 1 << 20;
 
 /// What a plan computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
