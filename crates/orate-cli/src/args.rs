@@ -48,7 +48,7 @@ pub struct EngineArgs {
     #[arg(long, short = 'j', value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
 
-    /// CPU instruction set: avx512, avx2 or portable; without it, the best this machine has
+    /// CPU instruction set: amx, avx512, avx2 or portable; without it, the best this machine has
     #[arg(long, value_name = "SET")]
     pub isa: Option<String>,
 }

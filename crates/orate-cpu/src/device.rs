@@ -56,9 +56,9 @@ impl Target for CpuDevice {
     }
 
     fn kernel(&self, op: &Op, _: &[&ValueInfo]) -> Result<String, String> {
-        let isa = self.core.isa.name();
+        let isa = self.core.isa.vectors();
         Ok(match op {
-            Op::MatMul { .. } | Op::Conv1d { .. } => format!("{isa}-gemm"),
+            Op::MatMul { .. } | Op::Conv1d { .. } => format!("{}-gemm", self.core.isa.name()),
             Op::DepthwiseConv1d { norm: Some(_), .. } => format!("{isa}-depthwise-norm"),
             Op::DepthwiseConv1d { .. } => format!("{isa}-depthwise"),
             Op::LayerNorm(_) => format!("{isa}-layer-norm"),

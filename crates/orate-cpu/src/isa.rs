@@ -92,6 +92,11 @@ impl Isa {
         false
     }
 
+    /// The set that everything but matrix products uses.
+    pub(crate) fn vectors(self) -> &'static str {
+        if self.has_tiles() { "avx512" } else { self.name() }
+    }
+
     /// `amx` (AVX-512 with matrix tiles), `avx512`, `avx2` or `portable`.
     pub fn name(self) -> &'static str {
         match self.0 {

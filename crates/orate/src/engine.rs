@@ -54,7 +54,7 @@ pub struct EngineOptions {
     pub device: DeviceChoice,
     /// CPU threads. `None`: as many as the machine has processors, at most 8.
     pub threads: Option<usize>,
-    /// CPU instruction set: `avx512`, `avx2` or `portable`. `None`: the environment variable
+    /// CPU instruction set: `amx`, `avx512`, `avx2` or `portable`. `None`: the environment variable
     /// [`crate::ISA_VARIABLE`], or else the best this machine has.
     pub isa: Option<String>,
 }

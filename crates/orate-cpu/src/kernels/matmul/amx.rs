@@ -27,11 +27,15 @@ const COLUMNS: usize = 2 * TILE_ROWS;
 /// the second-level cache. Shorter slices load and store sums more often.
 const SLICE: usize = 16;
 
-/// Tiles of rows in a block, at most.
-const BLOCK: usize = 28;
+/// Tiles of rows in a group, at most: what a slice of fills the cache.
+const GROUP: usize = 28;
 
-/// Bytes of planes of a block, so that they stay in the second-level cache: what BLOCK tiles need for a slice.
-const BLOCK_BYTES: usize = BLOCK * SLICE * PLANES * TILE_BYTES;
+/// Tiles of a group, at least, where there are as many: cutting the weights anew for each group must stay cheap. If
+/// all of K is too long for them, it is cut into stretches.
+const SMALL_GROUP: usize = 9;
+
+/// Bytes of planes of a group, so that they stay in the second-level cache.
+const GROUP_BYTES: usize = GROUP * SLICE * ROW_STEP;
 
 /// bf16 numbers per float.
 const PLANES: usize = 3;
@@ -48,7 +52,8 @@ pub(super) fn pays(m: usize, k: usize, n: usize) -> bool {
     m >= 12 && k >= TILE_K && n >= TILE_ROWS
 }
 
-/// How a product is cut. All but `threads` and what follows from it depends on the shape alone.
+/// How a product is cut: the rows into groups, whose planes stay in the cache; where K is too long for that, K into
+/// stretches; and a group's products into units for threads, a block of its rows times a panel.
 #[derive(Clone, Copy, Debug)]
 struct Cut {
     m: usize,
@@ -56,6 +61,8 @@ struct Cut {
     n: usize,
     /// Tiles of rows; the last one may be partly empty.
     tiles: usize,
+    groups: usize,
+    /// Blocks of a group.
     blocks: usize,
     panels: usize,
     /// Steps along K that are cut at a time.
@@ -64,36 +71,41 @@ struct Cut {
 
 impl Cut {
     fn new(threads: usize, m: usize, k: usize, n: usize) -> Cut {
-        let tiles = m.div_ceil(TILE_ROWS);
-        let panels = n.div_ceil(COLUMNS);
-        // How rows are grouped has no influence on their sums: where panels are too few to keep all threads busy
-        // to the end, there are more blocks.
-        let wanted = if threads > 1 { (4 * threads).div_ceil(panels) } else { 1 };
-        let blocks = tiles.div_ceil(BLOCK).max(wanted.min(tiles / 2)).max(1);
-        let steps = k.div_ceil(TILE_K);
-        let most = BLOCK_BYTES / (tiles.min(BLOCK) * ROW_STEP) / SLICE * SLICE;
+        let (tiles, steps, panels) = (m.div_ceil(TILE_ROWS), k.div_ceil(TILE_K), n.div_ceil(COLUMNS));
+        let fit = GROUP_BYTES / (steps * ROW_STEP);
+        let groups = tiles.div_ceil(fit.clamp(1, GROUP)).min(tiles / SMALL_GROUP).max(tiles.div_ceil(GROUP));
+        let group = tiles.div_ceil(groups);
+        let most = GROUP_BYTES / (group * ROW_STEP) / SLICE * SLICE;
         let stretch = steps.div_ceil(steps.div_ceil(most)).next_multiple_of(SLICE).min(steps);
-        Cut { m, k, n, tiles, blocks, panels, stretch }
+        // Where panels are too few to keep all threads busy to the end, rows are shared out too.
+        let wanted = if threads > 1 { (4 * threads).div_ceil(panels) } else { 1 };
+        let blocks = wanted.min(tiles / groups / 2).max(1);
+        Cut { m, k, n, tiles, groups, blocks, panels, stretch }
     }
 
-    /// Planes of x.
+    fn group(&self, group: usize) -> Range<usize> {
+        part(0..self.tiles, group, self.groups)
+    }
+
+    /// Planes of a group.
     fn planes_bytes(&self) -> usize {
-        self.tiles * self.stretch * ROW_STEP
-    }
-
-    fn block(&self, block: usize) -> Range<usize> {
-        block * self.tiles / self.blocks..(block + 1) * self.tiles / self.blocks
+        self.tiles.div_ceil(self.groups) * self.stretch * ROW_STEP
     }
 
     /// Sums of a block.
     fn sums_bytes(&self) -> usize {
-        self.tiles.div_ceil(self.blocks) * TILE_ROWS * COLUMNS * 4
+        self.tiles.div_ceil(self.groups).div_ceil(self.blocks) * TILE_ROWS * COLUMNS * 4
     }
 
     /// Planes and sums of a panel, of this one and the next or the last.
     fn worker_bytes(&self) -> usize {
         2 * SLICE * COLUMN_STEP + 2 * self.sums_bytes()
     }
+}
+
+/// Part `i` of `parts` nearly equal ones.
+fn part(whole: Range<usize>, i: usize, parts: usize) -> Range<usize> {
+    whole.start + i * whole.len() / parts..whole.start + (i + 1) * whole.len() / parts
 }
 
 /// Floats of scratch memory.
@@ -126,15 +138,18 @@ pub(super) fn matmul(
     let own = Shared(planes.0.wrapping_add(cut.planes_bytes()));
     let y = Shared(y.as_mut_ptr().cast());
     let steps = cut.k.div_ceil(TILE_K);
-    for first in (0..steps).step_by(cut.stretch) {
-        let steps = first..(first + cut.stretch).min(steps);
-        let next = AtomicUsize::new(0);
-        let stretch = Stretch { cut, rows, w, epilogue, y, planes, own, steps, next };
-        stretch.run(team);
+    for group in 0..cut.groups {
+        for first in (0..steps).step_by(cut.stretch) {
+            let steps = first..(first + cut.stretch).min(steps);
+            let next = AtomicUsize::new(0);
+            let stretch =
+                Stretch { cut, rows, w, epilogue, y, planes, own, tiles: cut.group(group), steps, next };
+            stretch.run(team);
+        }
     }
 }
 
-/// As much of K as is cut into planes at a time, for all rows and columns.
+/// As many rows and as much of K as are cut into planes at a time, and all columns.
 struct Stretch<'a> {
     cut: Cut,
     rows: Rows<'a>,
@@ -145,6 +160,7 @@ struct Stretch<'a> {
     planes: Shared,
     /// Scratch of the workers.
     own: Shared,
+    tiles: Range<usize>,
     steps: Range<usize>,
     /// The next unit that nobody has taken: (block, panel), panels first.
     next: AtomicUsize,
@@ -163,9 +179,9 @@ impl Stretch<'_> {
         let c = &self.cut;
         let own = |worker: usize| self.own.0.wrapping_add(worker * c.worker_bytes());
         let small = c.m * c.n * c.k < SMALL;
-        let tiles = if small { c.tiles } else { 1 };
-        team.run(c.tiles / tiles, &|worker, chunk| {
-            for tile in chunk..chunk + tiles {
+        let pieces = if small { 1 } else { self.tiles.len() };
+        team.run(pieces, &|worker, piece| {
+            for tile in part(self.tiles.clone(), piece, pieces) {
                 // SAFETY: `matmul` has asserted that there are tiles, so there is AVX-512 too; the planes of a tile
                 // are written by nobody else, and a worker's scratch is its own, large enough for gathered rows.
                 unsafe { self.cut_rows(tile, own(worker.index()).cast()) };
@@ -191,7 +207,8 @@ impl Stretch<'_> {
     /// Planes of a tile of x: [step of the slice][plane].
     fn planes(&self, slice: usize, tile: usize) -> *mut u8 {
         let steps = self.slice(slice);
-        let before = (steps.start - self.steps.start) * self.cut.tiles + tile * steps.len();
+        let before = (steps.start - self.steps.start) * self.tiles.len();
+        let before = before + (tile - self.tiles.start) * steps.len();
         self.planes.0.wrapping_add(before * ROW_STEP)
     }
 
@@ -223,7 +240,7 @@ impl Stretch<'_> {
         let c = &self.cut;
         let unit = self.next.fetch_add(1, Ordering::Relaxed);
         (unit < c.blocks * c.panels).then(|| {
-            let tiles = c.block(unit / c.panels);
+            let tiles = part(self.tiles.clone(), unit / c.panels, c.blocks);
             Unit { first_tile: tiles.start, tiles: tiles.len(), panel: self.w.panel(unit % c.panels) }
         })
     }
@@ -534,8 +551,8 @@ impl Cutter {
             for v in 0..self.vectors {
                 let w = self.w.wrapping_add(16 * v);
                 // Far enough ahead for memory to answer.
-                _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(2048).cast());
-                _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(2048 + width).cast());
+                _mm_prefetch::<_MM_HINT_T1>(w.wrapping_add(8192).cast());
+                _mm_prefetch::<_MM_HINT_T1>(w.wrapping_add(8192 + width).cast());
                 let mut a = if self.rows > 0 { _mm512_loadu_ps(w) } else { _mm512_setzero_ps() };
                 let mut b = if self.rows > 1 { _mm512_loadu_ps(w.add(width)) } else { _mm512_setzero_ps() };
                 for plane in 0..PLANES {
