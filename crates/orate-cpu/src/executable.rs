@@ -1,6 +1,5 @@
 //! A plan bound to weights: a list of calls for the thread team.
 
-use crate::device::{Core, WeightBank};
 use crate::kernels::activation::Activation;
 use crate::kernels::attention::{Attention, Mask, Relative, Sequence};
 use crate::kernels::depthwise_conv1d::{DepthwiseConv, Frames};
@@ -8,6 +7,7 @@ use crate::kernels::layer_norm::LayerNorm;
 use crate::kernels::matmul::{Epilogue, PackedWeights, Rows, matmul, scratch_len};
 use crate::kernels::{copy, elementwise, gather, permute, random, rotary};
 use crate::memory::CpuMemory;
+use crate::weights::{Core, WeightBank};
 use orate_graph::{
     Activation as GraphActivation, AttentionMask, BufferKind, ConvGeometry, DType, DeviceError,
     Epilogue as GraphEpilogue, Executable, Factor, Memory, Norm, Op, Place, Plan, Step,

@@ -10,6 +10,7 @@ pub mod kernels;
 mod memory;
 pub mod simd;
 pub mod team;
+mod weights;
 
 pub use device::CpuDevice;
 pub use isa::{ISA_VARIABLE, Isa, IsaError};
