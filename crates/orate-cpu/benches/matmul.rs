@@ -2,8 +2,8 @@
 //!
 //! `cargo bench -p orate-cpu --bench matmul [-- part of a shape's name]`; `ORATE_CPU_ISA` forces an instruction
 //! set. Neighbours and clocks come and go, so everything is measured in turn, many times over: a loop of pure
-//! multiply-adds (the peak), our product on one thread and on two, and the `gemm` crate on one. Shown are the
-//! 90th percentiles of the speeds. "cold" takes other weights each time, 64 MB in turn, as networks do.
+//! multiply-adds (the peak), and the product on one thread and on two. Shown are the 90th percentiles of the
+//! speeds. "cold" takes other weights each time, 64 MB in turn, as networks do.
 
 use orate_cpu::kernels::matmul::{Activation, Epilogue, PackedWeights, Rows, Strided, matmul, scratch_len};
 use orate_cpu::simd::{Kernel, Simd};
@@ -102,18 +102,17 @@ fn main() {
     let teams = [1, 2].map(|n| Team::new(n).expect("threads can be started"));
     let [warm, cold] = ["hot", "cold"];
     println!(
-        "{isa}; GFLOP/s with share of one core's peak, and for 2 threads the gain; gemm: our speed to its"
+        "{isa}; GFLOP/s with share of one core's peak (of multiply-adds in vectors), and for 2 threads the gain"
     );
     println!(
-        "{:24} {:>15} {:>5} {:>12} {:>12} {:>12} {:>6} {:>6}",
+        "{:24} {:>15} {:>5} {:>12} {:>12} {:>12} {:>6}",
         "",
         "shape",
         "peak",
         format!("1 {cold}"),
         format!("1 {warm}"),
         "2 cold",
-        "gain",
-        "gemm"
+        "gain"
     );
     for case in CASES.iter().filter(|c| c.name.contains(&filter)) {
         run(case, isa, &teams);
@@ -155,61 +154,22 @@ fn run(case: &Case, isa: Isa, teams: &[Team; 2]) {
         let seconds = if team.threads() == 1 { thread_seconds() - own } else { wall.elapsed().as_secs_f64() };
         calls as f64 * flops / seconds / 1e9
     };
-    let mut product = vec![0.0; m * n];
-    let mut theirs = || {
-        let start = thread_seconds();
-        for _ in 0..calls {
-            gemm(m, k, n, &x, &w, &mut product);
-        }
-        calls as f64 * flops / (thread_seconds() - start) / 1e9
-    };
-    let mut table: [Vec<f64>; 5] = Default::default();
+    let mut table: [Vec<f64>; 4] = Default::default();
     for _ in 0..ROUNDS {
         let peak = isa.run(Peak(100_000));
         for (list, value) in
-            table.iter_mut().zip([peak, ours(&teams[0], 1), ours(&teams[0], 0), ours(&teams[1], 1), theirs()])
+            table.iter_mut().zip([peak, ours(&teams[0], 1), ours(&teams[0], 0), ours(&teams[1], 1)])
         {
             list.push(value);
         }
     }
-    let [peak, cold, hot, cold2, gemm] = table.map(fast);
+    let [peak, cold, hot, cold2] = table.map(fast);
     println!(
-        "{name:24} {:>15} {peak:5.0} {cold:6.1} {:4.0}% {hot:6.1} {:4.0}% {cold2:6.1} {:4.0}% {:6.2} {:6.2}",
+        "{name:24} {:>15} {peak:5.0} {cold:6.1} {:4.0}% {hot:6.1} {:4.0}% {cold2:6.1} {:4.0}% {:6.2}",
         format!("{m}x{k}x{n}"),
         100.0 * cold / peak,
         100.0 * hot / peak,
         100.0 * cold2 / peak,
         cold2 / cold,
-        hot / gemm,
     );
-}
-
-/// The same product, without epilogue, by the `gemm` crate on one thread.
-fn gemm(m: usize, k: usize, n: usize, x: &[f32], w: &[f32], y: &mut [f32]) {
-    let (kk, nn) = (k as isize, n as isize);
-    assert!(x.len() >= m * k && w.len() == k * n && y.len() == m * n, "operands have the shapes of the case");
-    // SAFETY: shapes and strides describe the three slices.
-    unsafe {
-        gemm::gemm(
-            m,
-            n,
-            k,
-            y.as_mut_ptr(),
-            1,
-            nn,
-            false,
-            x.as_ptr(),
-            1,
-            kk,
-            w.as_ptr(),
-            1,
-            nn,
-            0.0,
-            1.0,
-            false,
-            false,
-            false,
-            gemm::Parallelism::None,
-        );
-    }
 }
