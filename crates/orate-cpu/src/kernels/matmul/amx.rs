@@ -26,6 +26,7 @@ const COLUMNS: usize = 2 * TILE_ROWS;
 /// Steps of [`TILE_K`] along K that the tiles of a block go over in turn: the planes of that many weights stay in
 /// the second-level cache. Shorter slices load and store sums more often.
 const SLICE: usize = 16;
+const _: () = assert!(SLICE * TILE_K < super::GATHER_STRIDE, "gathered rows of a slice have room");
 
 /// Tiles of rows in a group, at most: what a slice of fills the cache.
 const GROUP: usize = 28;
@@ -47,9 +48,10 @@ const COLUMN_STEP: usize = 2 * PLANES * TILE_BYTES;
 /// Work below this many multiply-adds is done by the caller alone: it takes a few microseconds.
 const SMALL: usize = 1_000_000;
 
-/// Whether tiles are worth it: products of few rows wait for memory, not for arithmetic.
+/// Whether tiles are worth it. Each weight is cut into planes once per group of rows; with fewer rows that takes longer
+/// than multiplying by it, and AVX-512 is as fast. Narrow products leave too much of the tiles empty.
 pub(super) fn pays(m: usize, k: usize, n: usize) -> bool {
-    m >= 12 && k >= TILE_K && n >= TILE_ROWS
+    m >= 48 && k >= 64 && n >= 64
 }
 
 /// How a product is cut: the rows into groups, whose planes stay in the cache; where K is too long for that, K into
@@ -551,8 +553,8 @@ impl Cutter {
             for v in 0..self.vectors {
                 let w = self.w.wrapping_add(16 * v);
                 // Far enough ahead for memory to answer.
-                _mm_prefetch::<_MM_HINT_T1>(w.wrapping_add(8192).cast());
-                _mm_prefetch::<_MM_HINT_T1>(w.wrapping_add(8192 + width).cast());
+                _mm_prefetch::<_MM_HINT_T1>(w.wrapping_add(2048).cast());
+                _mm_prefetch::<_MM_HINT_T1>(w.wrapping_add(2048 + width).cast());
                 let mut a = if self.rows > 0 { _mm512_loadu_ps(w) } else { _mm512_setzero_ps() };
                 let mut b = if self.rows > 1 { _mm512_loadu_ps(w.add(width)) } else { _mm512_setzero_ps() };
                 for plane in 0..PLANES {
@@ -616,14 +618,14 @@ impl<'a> Finisher<'a> {
         let y = self.stretch.y.0.cast();
         tile::expect(s, first..end, first_column, vectors, c.n, self.epilogue, y);
         let sums = sums.wrapping_add(tiles.start * TILE_ROWS * COLUMNS);
-        let follows = self.sums.wrapping_add(self.rows.len() * COLUMNS) == sums;
-        if follows && self.rows.end == first && self.panel.first_column == first_column {
-            self.rows.end = end;
-        } else {
+        // Rows of the unit before must be done now, before the unit after this one takes over the memory of their sums.
+        if tiles.start == 0 || self.rows.is_empty() {
             self.rest(s);
             self.panel = unit.panel;
             self.rows = first..end;
             self.sums = sums;
+        } else {
+            self.rows.end = end;
         }
     }
 

@@ -8,8 +8,9 @@
 //! | residual | [M, N] | optional |
 //! | y | [M, N] | f32, row-major, contiguous |
 //!
-//! Accumulates in f32 along K in order: neither M, nor the number of threads, nor who did which part changes a bit
-//! of the result.
+//! Accumulates in f32, in slices along K whose sums are added up in order: which slices depends on K alone, so
+//! neither M, nor the number of threads, nor who did which part changes a bit of the result. (On AMX tiles, see
+//! [`amx`], products of few rows are done as on AVX-512, so there M decides between two roundings.)
 //!
 //! How it works: w lies in panels, each as many columns wide as `vectors` vector registers. A tile of some rows
 //! times one panel is kept in registers while K goes by ([`tile`]); x is read in place, one broadcast per
@@ -111,11 +112,12 @@ fn sums_len(shape: Shape) -> usize {
 }
 
 /// Length along K of the slices of a panel that all tiles of a block go over in turn. Longer ones store and load
-/// sums less often, shorter ones stay in smaller caches.
-const SLICE: usize = 512;
+/// sums less often, shorter ones stay in smaller caches and round better: with this the errors at K = 2048 are a sixth
+/// of those of one long sum.
+const SLICE: usize = 256;
 
-/// Distance of gathered rows: a cache line more than a slice, so that rows do not share cache sets.
-const GATHER_STRIDE: usize = SLICE + ALIGN;
+/// Distance of gathered rows: a cache line more than the longest slice, so that rows do not share cache sets.
+const GATHER_STRIDE: usize = 512 + ALIGN;
 
 /// `y[M, N] = residual + activation(x[M, K] · w[K, N] + bias)`
 ///

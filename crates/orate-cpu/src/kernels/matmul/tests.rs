@@ -252,3 +252,49 @@ fn every_tile_is_in_one_piece() {
         }
     }
 }
+
+/// Largest errors of a product and of a plain loop over f32, as shares of the largest element.
+fn errors(isa: Isa, x: &[f32], w: &[f32], m: usize, k: usize, n: usize) -> (f64, f64) {
+    let team = Team::new(1).unwrap();
+    let w = Strided { data: w, k_stride: n, n_stride: 1 };
+    let packed = PackedWeights::pack(isa, &team, k, n, w);
+    let (mut y, mut scratch) = (vec![0.0; m * n], vec![0.0; scratch_len(isa, 1, m, k, n)]);
+    matmul(isa, &team, Rows::Dense { x }, &packed, &Epilogue::NONE, &mut y, &mut scratch);
+    let (mut ours, mut plain, mut largest) = (0f64, 0f64, 0f64);
+    for (i, &got) in y.iter().enumerate() {
+        let terms = || x[i / n * k..][..k].iter().zip(w.data[i % n..].iter().step_by(n));
+        let sum: f64 = terms().map(|(&x, &w)| x as f64 * w as f64).sum();
+        let float = terms().fold(0f32, |sum, (&x, &w)| x.mul_add(w, sum));
+        ours = ours.max((got as f64 - sum).abs());
+        plain = plain.max((float as f64 - sum).abs());
+        largest = largest.max(sum.abs());
+    }
+    (ours / largest, plain / largest)
+}
+
+#[test]
+fn as_exact_as_a_loop_over_floats() {
+    let (m, n) = (50, 64);
+    for k in [64, 100, 512, 2048] {
+        let (x, w) = (numbers(m * k, 1), numbers(k * n, 2));
+        // All positive, so that what tiles leave out cannot cancel; and with magnitudes all over the place.
+        let positive = |v: &[f32]| v.iter().map(|x| x.abs()).collect::<Vec<_>>();
+        let wild = |v: &[f32]| v.iter().map(|x| x * (x * 20.0).exp2()).collect::<Vec<_>>();
+        let cases = [
+            ("plain", x.clone(), w.clone()),
+            ("positive", positive(&x), positive(&w)),
+            ("wild", wild(&x), wild(&w)),
+        ];
+        // The portable path rounds twice per term.
+        for isa in Isa::available().into_iter().filter(|&isa| isa != Isa::PORTABLE) {
+            for (name, x, w) in &cases {
+                let (ours, limit) = errors(isa, x, w, m, k, n);
+                println!("K {k}, {name} numbers on {isa}: {ours:.2e}, a loop has {limit:.2e}");
+                assert!(
+                    ours <= 1.5 * limit,
+                    "K {k}, {name} numbers on {isa}: {ours:.2e}, a loop has {limit:.2e}"
+                );
+            }
+        }
+    }
+}

@@ -31,7 +31,7 @@ pub(super) struct Operands {
     pub b: *const f32,
     /// [rows, vectors · LANES]: where the sums go.
     pub sums: *mut f32,
-    /// Whether the sums start at zero, not with what is there.
+    /// Whether the sums are stored, not added to what is there.
     pub first: bool,
     /// Memory to prefetch.
     pub ahead: *const f32,
@@ -39,7 +39,7 @@ pub(super) struct Operands {
     pub ahead_bytes: usize,
 }
 
-/// `sums = a · b`, or goes on with the sums there are, for a tile of any size up to [`size`].
+/// `sums = a · b` or `sums += a · b` for a tile of any size up to [`size`].
 ///
 /// # Safety
 /// The operands must be as [`Operands`] says.
@@ -103,14 +103,6 @@ unsafe fn step<S: Simd, const ROWS: usize, const VECTORS: usize>(
 unsafe fn multiply_tile<S: Simd, const ROWS: usize, const VECTORS: usize>(s: S, o: &Operands) {
     let width = VECTORS * S::LANES;
     let mut sums = [[s.splat(0.0); VECTORS]; ROWS];
-    if !o.first {
-        for (i, sums) in sums.iter_mut().enumerate() {
-            for (j, sum) in sums.iter_mut().enumerate() {
-                // SAFETY: `o.sums` has as many rows and vectors as the tile.
-                *sum = unsafe { s.load(o.sums.add(i * width + j * S::LANES)) };
-            }
-        }
-    }
     let (mut a, mut b) = (o.a, o.b);
     let mut ahead = 0;
     for _ in 0..o.k / UNROLL {
@@ -131,8 +123,11 @@ unsafe fn multiply_tile<S: Simd, const ROWS: usize, const VECTORS: usize>(s: S, 
     }
     for (i, sums) in sums.iter().enumerate() {
         for (j, &sum) in sums.iter().enumerate() {
-            // SAFETY: as above.
-            unsafe { s.store(o.sums.add(i * width + j * S::LANES), sum) };
+            // SAFETY: `o.sums` has as many rows and vectors as the tile.
+            unsafe {
+                let at = o.sums.add(i * width + j * S::LANES);
+                s.store(at, if o.first { sum } else { s.add(s.load(at), sum) });
+            }
         }
     }
 }
