@@ -47,6 +47,11 @@ const MAX_CHARS: usize = 300;
 /// Steps where the model does not say.
 const DEFAULT_STEPS: usize = 5;
 
+/// How voices of this project read. Acronyms by the names of their letters: in 30 sentences with acronyms a recogniser
+/// gets 15 % of the words wrong if they are written `eff bee eye`, 34 % if `FBI` and 36 % if `F B I`.
+const OWN_RULES: english::Rules =
+    english::Rules { letters: english::Letters::Names, date_order: english::DateOrder::MonthFirst };
+
 impl SpeakOptions {
     /// The number of steps for a model.
     ///
@@ -144,7 +149,7 @@ impl Files {
         let max_chars = self.config.max_chars.unwrap_or(MAX_CHARS);
         let cut = |text: &str| -> Result<Vec<String>, TextError> {
             if o.read_numbers.unwrap_or(true) {
-                return english::speakable(text, &english::Rules::default(), max_chars, knows);
+                return english::speakable(text, &OWN_RULES, max_chars, knows);
             }
             let text = english::fit_alphabet(text, |c| knows(c) || c.is_whitespace())
                 .map_err(|characters| TextError::Unsupported { characters })?;
