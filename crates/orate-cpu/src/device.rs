@@ -5,7 +5,8 @@ use crate::memory::CpuMemory;
 use crate::weights::{Core, WeightBank};
 use crate::{Isa, Team};
 use orate_graph::{
-    Device, DeviceError, Executable, Memory, ModelOnDevice, Op, Plan, Target, ValueInfo, WeightLoader,
+    Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, Executable, Memory, ModelOnDevice, Op, Plan,
+    Target, ValueInfo, WeightLoader,
 };
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -80,6 +81,37 @@ impl Device for CpuDevice {
     fn threads(&self) -> usize {
         self.core.team.threads()
     }
+
+    /// Temporaries grow with the text, and mapping them anew costs a few per cent of a long sentence's time at most.
+    /// So memory does not depend on what was spoken before.
+    fn memory_kept(&self) -> usize {
+        1 << 20
+    }
+
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo {
+            kind: DeviceKind::Cpu,
+            index: 0,
+            name: processor_name(),
+            class: DeviceClass::Cpu,
+            memory: None,
+            free_memory: None,
+            driver: format!("{} of {}", self.core.isa, list(&Isa::available())),
+            features: vec![format!("{} threads", self.core.team.threads())],
+            card: None,
+        }
+    }
+}
+
+fn list(all: &[Isa]) -> String {
+    all.iter().map(Isa::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// The name that the system knows, or the architecture.
+fn processor_name() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = text.lines().find_map(|l| l.strip_prefix("model name")?.split(':').nth(1));
+    name.map_or_else(|| std::env::consts::ARCH.to_owned(), |n| n.trim().to_owned())
 }
 
 /// A model's weights in the forms that kernels want, each made once.

@@ -153,16 +153,18 @@ impl Memory for CpuMemory {
         &self.device
     }
 
-    fn write_f32(&mut self, name: &str, shape: &Shape, data: &[f32]) {
+    fn write_f32(&mut self, name: &str, shape: &Shape, data: &[f32]) -> Result<(), DeviceError> {
         self.ensure(name, DType::F32, shape).block.floats_mut().copy_from_slice(data);
         self.counters.bytes_up += 4 * data.len() as u64;
+        Ok(())
     }
 
-    fn write_i32(&mut self, name: &str, shape: &Shape, data: &[i32]) {
+    fn write_i32(&mut self, name: &str, shape: &Shape, data: &[i32]) -> Result<(), DeviceError> {
         let to = self.ensure(name, DType::I32, shape).block.floats_mut();
         assert_eq!(to.len(), data.len(), "as many elements as the shape says");
         to.iter_mut().zip(data).for_each(|(t, x)| *t = f32::from_bits(*x as u32));
         self.counters.bytes_up += 4 * data.len() as u64;
+        Ok(())
     }
 
     fn read_f32(&mut self, name: &str, out: &mut Vec<f32>) -> Result<Shape, DeviceError> {

@@ -63,6 +63,98 @@ pub enum DeviceError {
         /// What went wrong.
         problem: String,
     },
+    /// The device has no room.
+    #[error(
+        "device `{device}` is out of memory: {bytes} bytes more are needed; use shorter pieces, close other programs or choose another device"
+    )]
+    OutOfMemory {
+        /// Device name.
+        device: String,
+        /// What did not fit.
+        bytes: u64,
+    },
+    /// The device was lost or its driver reported a failure. Nothing that lives on it can be used any more.
+    #[error("device `{device}` failed: {problem}; open the model anew or choose another device")]
+    Failed {
+        /// Device name.
+        device: String,
+        /// What the driver says.
+        problem: String,
+    },
+}
+
+/// What kind of driver runs a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum DeviceKind {
+    /// The processor.
+    Cpu,
+    /// NVIDIA's CUDA.
+    Cuda,
+    /// Vulkan through wgpu.
+    Vulkan,
+    /// Metal through wgpu.
+    Metal,
+    /// Direct3D 12 through wgpu.
+    Dx12,
+}
+
+impl DeviceKind {
+    /// Name in options and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            DeviceKind::Cpu => "cpu",
+            DeviceKind::Cuda => "cuda",
+            DeviceKind::Vulkan => "vulkan",
+            DeviceKind::Metal => "metal",
+            DeviceKind::Dx12 => "dx12",
+        }
+    }
+}
+
+/// How a device is built, from the most to the least wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum DeviceClass {
+    /// A GPU with memory of its own.
+    Discrete,
+    /// A GPU that shares the processor's memory.
+    Integrated,
+    /// The processor.
+    Cpu,
+    /// A GPU that the processor imitates.
+    Software,
+}
+
+/// What there is to know about a device before it is opened.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceInfo {
+    /// Driver family.
+    pub kind: DeviceKind,
+    /// Number among the devices of its kind.
+    pub index: usize,
+    /// Name that its maker gave it.
+    pub name: String,
+    /// How it is built.
+    pub class: DeviceClass,
+    /// Bytes of memory, where known.
+    pub memory: Option<u64>,
+    /// Bytes of memory that nobody uses, where known.
+    pub free_memory: Option<u64>,
+    /// Driver and its version.
+    pub driver: String,
+    /// What of it is used, such as `tensor cores` or `subgroups`.
+    pub features: Vec<String>,
+    /// Identity of the physical card (PCI address), where known: one card may be seen through several drivers.
+    pub card: Option<String>,
+}
+
+impl DeviceInfo {
+    /// What `--device` calls it, such as `cuda:0`.
+    pub fn id(&self) -> String {
+        match self.kind {
+            DeviceKind::Cpu => "cpu".to_owned(),
+            kind => format!("{}:{}", kind.name(), self.index),
+        }
+    }
 }
 
 /// What a session asked of its device.
@@ -110,6 +202,12 @@ pub trait Device: Target + Send + Sync {
 
     /// Threads that take part in a run; 0 where that means nothing.
     fn threads(&self) -> usize;
+
+    /// Bytes of a session's memory that are worth keeping for the next session.
+    fn memory_kept(&self) -> usize;
+
+    /// What was resolved: which device this is.
+    fn info(&self) -> DeviceInfo;
 }
 
 /// A model's weights on a device, each kept once in the form that its kernels want.
@@ -135,6 +233,27 @@ pub trait Executable: Send + Sync {
     /// A buffer or scalar is missing or does not fit, or an operand is out of range.
     fn run(&self, memory: &mut dyn Memory) -> Result<(), DeviceError>;
 
+    /// Runs all steps `times` times, with the scalar `counter` at 0, 1, 2 …
+    ///
+    /// A device that can count by itself does this in one submission. Where the host is in the loop, it asks
+    /// `go_on` before each run, and stops when the answer is no.
+    ///
+    /// # Errors
+    /// As [`Executable::run`].
+    fn run_times(
+        &self,
+        memory: &mut dyn Memory,
+        counter: &str,
+        times: usize,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<(), DeviceError> {
+        for i in (0..times).take_while(|_| go_on()) {
+            memory.set_index(counter, i as u64);
+            self.run(memory)?;
+        }
+        Ok(())
+    }
+
     /// Runs all steps once and returns the time of each, in seconds.
     ///
     /// # Errors
@@ -148,10 +267,16 @@ pub trait Memory: Send + Any {
     fn device(&self) -> &str;
 
     /// Sets a float buffer, making it if need be. `data` has `shape.len()` elements.
-    fn write_f32(&mut self, name: &str, shape: &Shape, data: &[f32]);
+    ///
+    /// # Errors
+    /// The device has no room, or failed.
+    fn write_f32(&mut self, name: &str, shape: &Shape, data: &[f32]) -> Result<(), DeviceError>;
 
     /// Sets an integer buffer, making it if need be. `data` has `shape.len()` elements.
-    fn write_i32(&mut self, name: &str, shape: &Shape, data: &[i32]);
+    ///
+    /// # Errors
+    /// The device has no room, or failed.
+    fn write_i32(&mut self, name: &str, shape: &Shape, data: &[i32]) -> Result<(), DeviceError>;
 
     /// Copies a float buffer to the host, replacing the content of `out`.
     ///

@@ -25,10 +25,13 @@ mod memory;
 mod op;
 pub mod passes;
 mod plan;
+mod precision;
 mod shape;
 mod weight;
 
-pub use device::{Counters, Device, DeviceError, Executable, Memory, ModelOnDevice};
+pub use device::{
+    Counters, Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, Executable, Memory, ModelOnDevice,
+};
 pub use error::{GraphError, Result};
 pub use graph::{Buffer, BufferKind, Graph, Node, TAP_PREFIX, Value, ValueInfo};
 pub use memory::{ALIGNMENT, Place};
@@ -36,5 +39,6 @@ pub use op::{
     Activation, AttentionMask, ConvGeometry, Cost, Epilogue, Factor, Norm, Op, RelativePositions, Scalar,
 };
 pub use plan::{Plan, Roofline, Step, Target};
+pub use precision::{Precision, PrecisionPolicy};
 pub use shape::{DType, Shape};
 pub use weight::{Tensor, Weight, WeightLoader};

@@ -53,8 +53,8 @@ impl Executor for OnDevice<'_> {
         let mut memory = self.0.memory();
         for b in declared.iter().filter(|b| b.kind != BufferKind::Output) {
             match buffers.get(&b.name) {
-                Some(Data::F32(x)) => memory.write_f32(&b.name, &b.shape, x),
-                Some(Data::I32(x)) => memory.write_i32(&b.name, &b.shape, x),
+                Some(Data::F32(x)) => memory.write_f32(&b.name, &b.shape, x).map_err(|e| text(&e))?,
+                Some(Data::I32(x)) => memory.write_i32(&b.name, &b.shape, x).map_err(|e| text(&e))?,
                 None => return Err(format!("buffer `{}` was not given", b.name)),
             }
         }

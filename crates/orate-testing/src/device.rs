@@ -8,8 +8,8 @@
 use crate::cases::single_op;
 use crate::interpreter::{Buffers, Data, ScalarValue, Scalars, interpret};
 use orate_graph::{
-    BufferKind, Counters, DType, Device, DeviceError, Executable, Memory, ModelOnDevice, Op, Place, Plan,
-    Shape, Target, Value, ValueInfo, WeightLoader,
+    BufferKind, Counters, DType, Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, Executable,
+    Memory, ModelOnDevice, Op, Place, Plan, Shape, Target, Value, ValueInfo, WeightLoader,
 };
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -43,6 +43,24 @@ impl Device for ReferenceDevice {
 
     fn threads(&self) -> usize {
         1
+    }
+
+    fn memory_kept(&self) -> usize {
+        0
+    }
+
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo {
+            kind: DeviceKind::Cpu,
+            index: 0,
+            name: NAME.to_owned(),
+            class: DeviceClass::Cpu,
+            memory: None,
+            free_memory: None,
+            driver: "interpreter".to_owned(),
+            features: vec![],
+            card: None,
+        }
     }
 }
 
@@ -191,12 +209,14 @@ impl Memory for HostMemory {
         NAME
     }
 
-    fn write_f32(&mut self, name: &str, shape: &Shape, data: &[f32]) {
+    fn write_f32(&mut self, name: &str, shape: &Shape, data: &[f32]) -> Result<(), DeviceError> {
         self.host_write(name, shape, data.to_vec().into());
+        Ok(())
     }
 
-    fn write_i32(&mut self, name: &str, shape: &Shape, data: &[i32]) {
+    fn write_i32(&mut self, name: &str, shape: &Shape, data: &[i32]) -> Result<(), DeviceError> {
         self.host_write(name, shape, data.to_vec().into());
+        Ok(())
     }
 
     fn read_f32(&mut self, name: &str, out: &mut Vec<f32>) -> Result<Shape, DeviceError> {

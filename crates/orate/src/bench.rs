@@ -1,7 +1,7 @@
 //! Timing the stages of a model at given sizes.
 
 use crate::{Engine, Result};
-use orate_models::supertonic::Stage;
+use orate_models::supertonic::{Noise, Stage};
 use std::time::Instant;
 
 /// Sizes to time.
@@ -43,11 +43,8 @@ pub fn run_once(engine: &Engine, sizes: Sizes) -> Result<StageTimes> {
     let duration_predictor = lap();
     s.encode_text()?;
     let text_encoder = lap();
-    s.prepare(&[sizes.latents], sizes.steps)?;
-    s.make_noise(0)?;
-    for step in 0..sizes.steps {
-        s.step(step)?;
-    }
+    s.prepare(&[sizes.latents], sizes.steps, Noise::Seed(0))?;
+    s.denoise(&|| true)?;
     let vector_estimator = lap();
     s.vocode(&mut wav)?;
     let vocoder = lap();
@@ -92,8 +89,7 @@ pub fn profile(engine: &Engine, sizes: Sizes, runs: usize) -> Result<Vec<StepTim
     s.set_forced(sizes.tokens)?;
     s.durations()?;
     s.encode_text()?;
-    s.prepare(&[sizes.latents], sizes.steps)?;
-    s.make_noise(0)?;
+    s.prepare(&[sizes.latents], sizes.steps, Noise::Seed(0))?;
     s.step(0)?;
     let mut all = Vec::new();
     for stage in Stage::ALL {

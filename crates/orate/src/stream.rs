@@ -2,7 +2,7 @@
 
 use crate::{Cancel, Engine, Error, Options, Result};
 use orate_graph::Counters;
-use orate_models::supertonic::{Piece, SpeakOptions, Voice};
+use orate_models::supertonic::{Noise, Piece, SpeakOptions, Voice};
 use std::sync::Arc;
 
 /// Audio of one piece of the text.
@@ -72,12 +72,8 @@ impl Stream {
         let (frames, wanted) = model.frames_for(seconds, self.options.speed);
         s.encode_text()?;
         check(&self.cancel)?;
-        s.prepare(&[frames], self.steps)?;
-        s.make_noise(piece_seed(self.options.seed, self.index))?;
-        for step in 0..self.steps {
-            check(&self.cancel)?;
-            s.step(step)?;
-        }
+        s.prepare(&[frames], self.steps, Noise::Seed(piece_seed(self.options.seed, self.index)))?;
+        s.denoise(&|| !self.cancel.is_cancelled())?;
         check(&self.cancel)?;
         let mut speech = Vec::new();
         s.vocode(&mut speech)?;

@@ -4,7 +4,7 @@
 //! `golden.safetensors`), and that of `training/infer.py --golden` (one safetensors file per sentence).
 
 use crate::{Engine, Error, Result};
-use orate_models::supertonic::{Family, Session, Stage, Voice};
+use orate_models::supertonic::{Family, Noise, Session, Stage, Voice};
 use orate_weights::{SafeTensors, WeightSource};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -342,8 +342,7 @@ impl Verify<'_> {
         s.encode_text()?;
         s.read("text_emb", &mut got)?;
         self.add(name, Stage::TextEncoder.name(), "text_emb", &got, &get("text_emb")?.channels_last());
-        s.prepare(&inputs.frames, inputs.steps)?;
-        s.set_latent(&inputs.noise.channels_last())?;
+        s.prepare(&inputs.frames, inputs.steps, Noise::Given(&inputs.noise.channels_last()))?;
         for step in 0..inputs.steps {
             s.step(step)?;
             s.read("latent", &mut got)?;
@@ -374,8 +373,7 @@ impl Verify<'_> {
                 Stage::DurationPredictor => drop(s.durations()?),
                 Stage::TextEncoder => s.encode_text()?,
                 Stage::VectorEstimator => {
-                    s.prepare(&inputs.frames, inputs.steps)?;
-                    s.set_latent(&inputs.noise.channels_last())?;
+                    s.prepare(&inputs.frames, inputs.steps, Noise::Given(&inputs.noise.channels_last()))?;
                     s.step(0)?;
                 }
                 Stage::Vocoder => {

@@ -71,7 +71,7 @@ fn padded(tokens: usize, frames: usize) -> Sizes {
 }
 
 fn cases(graphs: &[Graph], wanted: impl Fn(&Op) -> bool) -> Vec<Case> {
-    assert_eq!(graphs.len(), 6, "all networks");
+    assert_eq!(graphs.len(), 5, "all networks");
     let all = graphs.iter().flat_map(harvest);
     all.filter(|c| c.graph.nodes().iter().all(|n| wanted(&n.op))).collect()
 }

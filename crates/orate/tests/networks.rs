@@ -6,7 +6,7 @@ mod common;
 use common::golden;
 use orate_cpu::{CpuDevice, Isa};
 use orate_graph::Device;
-use orate_models::supertonic::{Files, SpeakOptions, Supertonic, Voice};
+use orate_models::supertonic::{Files, Noise, SpeakOptions, Supertonic, Voice};
 use orate_testing::{ReferenceDevice, assert_close, tolerance};
 use std::path::Path;
 use std::sync::Arc;
@@ -35,11 +35,7 @@ fn run(
     v.durations = s.durations().expect("durations");
     s.encode_text().expect("text encoder");
     s.read("text_emb", &mut v.text).expect("stored");
-    s.prepare(frames, steps).expect("lengths fit");
-    match noise {
-        Some(noise) => s.set_latent(noise).expect("fits"),
-        None => s.make_noise(17).expect("noise"),
-    }
+    s.prepare(frames, steps, noise.map_or(Noise::Seed(17), Noise::Given)).expect("lengths fit");
     s.read("latent", &mut v.noise).expect("stored");
     for step in 0..steps {
         s.step(step).expect("a step");

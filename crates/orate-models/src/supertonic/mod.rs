@@ -27,7 +27,7 @@ mod voice;
 pub use config::Config;
 pub use error::{BuildError, ModelError};
 pub use files::{Family, Files};
-pub use session::{Session, Stage};
+pub use session::{Noise, Session, Stage};
 pub use text::{Piece, SpeakOptions};
 pub use vector_estimator::{GUIDANCE, Sizes};
 pub use voice::{Voice, parse_mix};
@@ -42,24 +42,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Canonical name of the learned style keys. The official text encoder of version 3 and our voices call them so.
 pub(crate) const STYLE_KEY: &str = "tts.ttl.style_encoder.style_token_layer.style_key";
 
-/// Plans kept for reuse. One utterance needs six; a plan is tens of kilobytes, and remaking one takes under a
+/// Plans kept for reuse. One utterance needs five; a plan is tens of kilobytes, and remaking one takes under a
 /// millisecond.
 const PLANS_KEPT: usize = 48;
 
 /// Sessions' memories kept for reuse.
 const MEMORIES_KEPT: usize = 8;
 
-/// A kept memory larger than this is given back first: temporaries grow with the text, and mapping them anew
-/// costs a few per cent of a long sentence's time at most. So memory does not depend on what was spoken before.
-const MEMORY_KEPT_BYTES: usize = 1 << 20;
-
 /// What a plan computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Network {
     DurationPredictor,
     TextEncoder,
-    Noise,
-    Prepare,
+    /// What all denoising steps share, and if need be the noise they start with.
+    Prepare {
+        noise: bool,
+    },
     Step,
     Vocoder,
 }
@@ -119,7 +117,7 @@ impl Supertonic {
     }
 
     fn give_back(&self, mut memory: Box<dyn Memory>) {
-        memory.shrink_to(MEMORY_KEPT_BYTES);
+        memory.shrink_to(self.device.memory_kept());
         let mut kept = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() < MEMORIES_KEPT {
             kept.push(memory);
@@ -163,11 +161,10 @@ impl Supertonic {
 
 impl Network {
     /// In the order in which they run.
-    const ALL: [Network; 6] = [
+    const ALL: [Network; 5] = [
         Network::DurationPredictor,
         Network::TextEncoder,
-        Network::Noise,
-        Network::Prepare,
+        Network::Prepare { noise: true },
         Network::Step,
         Network::Vocoder,
     ];
@@ -177,8 +174,8 @@ impl Network {
         let none = Sizes { tokens: 0, frames: 0, steps: 0, ..s };
         match self {
             Network::DurationPredictor | Network::TextEncoder => Sizes { tokens: s.tokens, ..none },
-            Network::Noise | Network::Vocoder => Sizes { frames: s.frames, padded: false, ..none },
-            Network::Prepare | Network::Step => s,
+            Network::Vocoder => Sizes { frames: s.frames, padded: false, ..none },
+            Network::Prepare { .. } | Network::Step => s,
         }
     }
 }
@@ -220,15 +217,13 @@ fn describe(
             text_encoder::build(&mut g, &names, &c.ttl, s.batch, s.tokens, s.padded)?;
             g
         }
-        Network::Noise => {
-            let mut g = new("noise");
-            let seed = g.scalar("seed");
-            let z = g.random_normal([s.batch, s.frames, c.latent_channels()], seed, c.noise_scale)?;
-            g.output("latent", z)?;
-            g
-        }
-        Network::Prepare => {
+        Network::Prepare { noise } => {
             let mut g = new("vector_estimator.prepare");
+            if noise {
+                let seed = g.scalar("seed");
+                let z = g.random_normal([s.batch, s.frames, c.latent_channels()], seed, c.noise_scale)?;
+                g.output("latent", z)?;
+            }
             vector_estimator::VectorEstimator::new(&names, &c.ttl).build_prepare(&mut g, s)?;
             g
         }

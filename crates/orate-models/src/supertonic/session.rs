@@ -32,6 +32,15 @@ impl Stage {
     }
 }
 
+/// What the denoising steps start with.
+#[derive(Clone, Copy, Debug)]
+pub enum Noise<'a> {
+    /// Made on the device from a seed.
+    Seed(u64),
+    /// A latent `[B, L, D·K]`, channels last, zero past each row's length.
+    Given(&'a [f32]),
+}
+
 /// Buffers and sizes of one utterance. Call the stages in order; each leaves its result on the device.
 ///
 /// A batch with more than one row is padded to its longest, with the semantics of the official graphs: a row
@@ -108,12 +117,12 @@ impl<'m> Session<'m> {
         let dp: Vec<f32> = rows.iter().flat_map(|(_, v)| v.style_dp.iter().copied()).collect();
         let (n_style, width, dp_width) = (s.n_style, s.style_value_dim, p.n_style * p.style_dim);
         let m = self.memory();
-        m.write_i32("text_ids", &[batch, tokens].into(), &ids);
-        m.write_f32("style_ttl", &[batch, n_style, width].into(), &ttl);
-        m.write_f32("style_dp", &[batch, 1, dp_width].into(), &dp);
+        m.write_i32("text_ids", &[batch, tokens].into(), &ids)?;
+        m.write_f32("style_ttl", &[batch, n_style, width].into(), &ttl)?;
+        m.write_f32("style_dp", &[batch, 1, dp_width].into(), &dp)?;
         if batch > 1 {
-            m.write_i32("text_lens", &[batch].into(), &lens);
-            m.write_i32("dp_lens", &[batch].into(), &with_token);
+            m.write_i32("text_lens", &[batch].into(), &lens)?;
+            m.write_i32("dp_lens", &[batch].into(), &with_token)?;
         }
         Ok(())
     }
@@ -145,11 +154,11 @@ impl<'m> Session<'m> {
         self.run(Network::TextEncoder)
     }
 
-    /// Sets the latent length of each row, at least one frame, and computes what all steps share.
+    /// Sets the latent length of each row, at least one frame, and the noise, and computes what all steps share.
     ///
     /// # Errors
-    /// The number of lengths is not that of the rows, or the device failed.
-    pub fn prepare(&mut self, frames: &[usize], steps: usize) -> Result<(), ModelError> {
+    /// The number of lengths is not that of the rows, a given latent has another size, or the device failed.
+    pub fn prepare(&mut self, frames: &[usize], steps: usize, noise: Noise<'_>) -> Result<(), ModelError> {
         let batch = self.sizes.batch;
         let longest = frames.iter().copied().max().unwrap_or(0);
         if frames.len() != batch || frames.contains(&0) || steps == 0 {
@@ -162,31 +171,22 @@ impl<'m> Session<'m> {
         self.sizes = Sizes { frames: longest, steps, ..self.sizes };
         let times: Vec<f32> = (0..steps).map(|s| s as f32 / steps as f32).collect();
         let m = self.memory();
-        m.write_f32("times", &[steps].into(), &times);
+        m.write_f32("times", &[steps].into(), &times)?;
         m.set_scalar("dt", 1.0 / steps as f32);
         if batch > 1 {
             let mut lens: Vec<i32> = frames.iter().map(|n| *n as i32).collect();
-            m.write_i32("latent_lens", &[batch].into(), &lens);
+            m.write_i32("latent_lens", &[batch].into(), &lens)?;
             lens.extend_from_within(..);
-            m.write_i32("latent_lens_twice", &[2 * batch].into(), &lens);
+            m.write_i32("latent_lens_twice", &[2 * batch].into(), &lens)?;
         }
-        self.run(Network::Prepare)
+        match noise {
+            Noise::Seed(seed) => self.memory().set_index("seed", seed),
+            Noise::Given(latent) => self.set_latent(latent)?,
+        }
+        self.run(Network::Prepare { noise: matches!(noise, Noise::Seed(_)) })
     }
 
-    /// Fills the latent with noise made on the device from `seed`.
-    ///
-    /// # Errors
-    /// The device failed.
-    pub fn make_noise(&mut self, seed: u64) -> Result<(), ModelError> {
-        self.memory().set_index("seed", seed);
-        self.run(Network::Noise)
-    }
-
-    /// Sets the latent: `[B, L, D·K]`, channels last, zero past each row's length.
-    ///
-    /// # Errors
-    /// The number of elements is wrong.
-    pub fn set_latent(&mut self, latent: &[f32]) -> Result<(), ModelError> {
+    fn set_latent(&mut self, latent: &[f32]) -> Result<(), ModelError> {
         let shape =
             Shape::from([self.sizes.batch, self.sizes.frames, self.model.files.config.latent_channels()]);
         if latent.len() != shape.len() {
@@ -196,11 +196,22 @@ impl<'m> Session<'m> {
                 DeviceError::Buffer { name: "latent".into(), plan: "caller".into(), got, needed }.into()
             );
         }
-        self.memory().write_f32("latent", &shape, latent);
-        Ok(())
+        Ok(self.memory().write_f32("latent", &shape, latent)?)
     }
 
-    /// One Euler step, counted from 0.
+    /// All Euler steps, in one submission where the device can. Where the host is in the loop, it stops when `go_on`
+    /// says no; the latent is then unfinished.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn denoise(&mut self, go_on: &dyn Fn() -> bool) -> Result<(), ModelError> {
+        let key = PlanKey { network: Network::Step, sizes: self.sizes, taps: self.taps };
+        let plan = self.model.plan(key)?;
+        let steps = self.sizes.steps;
+        Ok(plan.run_times(self.memory(), "step", steps, go_on)?)
+    }
+
+    /// One Euler step, counted from 0, for those who look at what lies between.
     ///
     /// # Errors
     /// The device failed.
