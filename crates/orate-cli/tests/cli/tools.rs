@@ -135,7 +135,6 @@ fn plans_are_explained() {
     let plans = [
         "duration_predictor",
         "text_encoder",
-        "noise",
         "vector_estimator.prepare",
         "vector_estimator.step",
         "vocoder",
