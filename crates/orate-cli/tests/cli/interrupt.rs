@@ -2,6 +2,7 @@
 #![cfg(unix)]
 
 use crate::util::Folder;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,20 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
+/// The program with the signals of a terminal. Whoever runs these tests may ignore Ctrl-C, as shells make jobs in
+/// the background do, and programs inherit that.
+fn at_a_terminal(folder: &Folder, args: &[&str]) -> Command {
+    let mut command = folder.command(args);
+    // SAFETY: between fork and exec only `signal` is called, which POSIX allows there.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            Ok(())
+        });
+    }
+    command
+}
+
 fn signal(child: &Child, name: &str) {
     let status = Command::new("kill").args([name, &child.id().to_string()]).status().expect("run kill");
     assert!(status.success());
@@ -32,12 +47,12 @@ fn a_megabyte_of_text_starts_and_can_be_stopped() {
     assert!(text.len() > 1_000_000);
     folder.write("book.txt", &text);
     for (output, format, name) in [("book.wav", "wav16", "-INT"), ("book.raw", "raw", "-TERM")] {
-        let mut child = folder
-            .command(&["say", "--file", "book.txt", "-o", output, "--format", format])
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("run orate");
+        let mut child =
+            at_a_terminal(&folder, &["say", "--file", "book.txt", "-o", output, "--format", format])
+                .stdin(Stdio::null())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("run orate");
         let unfinished = || {
             let names = folder.files();
             let part = names.iter().find(|n| n.ends_with(".part"))?;
@@ -68,8 +83,11 @@ fn a_megabyte_of_text_starts_and_can_be_stopped() {
 #[test]
 fn ctrl_c_while_text_is_awaited_ends_at_once() {
     let folder = Folder::new();
-    let mut child =
-        folder.command(&["say"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("run orate");
+    let mut child = at_a_terminal(&folder, &["say"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("run orate");
     std::thread::sleep(Duration::from_millis(300));
     assert!(child.try_wait().unwrap().is_none(), "it waits for text");
     signal(&child, "-INT");
