@@ -2,6 +2,7 @@
 #![cfg(unix)]
 
 use crate::util::Folder;
+use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,6 +13,30 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// More than this for a text of a megabyte would mean that its audio is kept.
 #[cfg(target_os = "linux")]
 const MOST_RESIDENT_KB: u64 = 400_000;
+
+/// A child that does not outlive its test, whatever becomes of the test.
+struct Kept(Child);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl std::ops::Deref for Kept {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for Kept {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
 
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -47,12 +72,11 @@ fn a_megabyte_of_text_starts_and_can_be_stopped() {
     assert!(text.len() > 1_000_000);
     folder.write("book.txt", &text);
     for (output, format, name) in [("book.wav", "wav16", "-INT"), ("book.raw", "raw", "-TERM")] {
-        let mut child =
-            at_a_terminal(&folder, &["say", "--file", "book.txt", "-o", output, "--format", format])
-                .stdin(Stdio::null())
-                .stderr(Stdio::piped())
-                .spawn()
-                .expect("run orate");
+        let child = at_a_terminal(&folder, &["say", "--file", "book.txt", "-o", output, "--format", format])
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn();
+        let mut child = Kept(child.expect("run orate"));
         let unfinished = || {
             let names = folder.files();
             let part = names.iter().find(|n| n.ends_with(".part"))?;
@@ -73,9 +97,10 @@ fn a_megabyte_of_text_starts_and_can_be_stopped() {
         signal(&child, name);
         wait_until("the end", || child.try_wait().unwrap().is_some());
         assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
-        let output = child.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(130));
-        assert_eq!(String::from_utf8_lossy(&output.stderr), "error: cancelled\n");
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+        let mut printed = String::new();
+        child.stderr.take().expect("piped").read_to_string(&mut printed).unwrap();
+        assert_eq!(printed, "error: cancelled\n");
         assert_eq!(folder.files(), ["book.txt"], "nothing half-written remains");
     }
 }
@@ -83,11 +108,8 @@ fn a_megabyte_of_text_starts_and_can_be_stopped() {
 #[test]
 fn ctrl_c_while_text_is_awaited_ends_at_once() {
     let folder = Folder::new();
-    let mut child = at_a_terminal(&folder, &["say"])
-        .stdin(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("run orate");
+    let child = at_a_terminal(&folder, &["say"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = Kept(child.expect("run orate"));
     std::thread::sleep(Duration::from_millis(300));
     assert!(child.try_wait().unwrap().is_none(), "it waits for text");
     signal(&child, "-INT");
