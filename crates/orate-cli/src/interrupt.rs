@@ -2,17 +2,43 @@
 
 use crate::failure::INTERRUPTED;
 use orate::Cancel;
+use signal_hook::consts::TERM_SIGNALS;
+use signal_hook::flag;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-/// A switch that Ctrl-C flips. Pressed again, the program ends at once.
+/// A switch that Ctrl-C and the signals to end flip. Given again, they end the program at once.
 pub fn cancel_on_interrupt() -> Cancel {
-    let cancel = Cancel::new();
-    let switch = cancel.clone();
-    // `try`: where the signals are ignored already (`nohup`, a job in the background) they stay ignored.
-    let _ = ctrlc::try_set_handler(move || {
-        if switch.is_cancelled() {
-            std::process::exit(i32::from(INTERRUPTED));
-        }
-        switch.cancel();
-    });
-    cancel
+    let switch = Arc::new(AtomicBool::new(false));
+    for &signal in TERM_SIGNALS.iter().chain(hangup()).filter(|s| !is_ignored(**s)) {
+        // In this order: the first signal finds the switch off. What cannot be registered ends the program as always.
+        let _ = flag::register_conditional_shutdown(signal, i32::from(INTERRUPTED), switch.clone());
+        let _ = flag::register(signal, switch.clone());
+    }
+    switch.into()
+}
+
+#[cfg(unix)]
+fn hangup() -> &'static [i32] {
+    &[libc::SIGHUP]
+}
+
+#[cfg(not(unix))]
+fn hangup() -> &'static [i32] {
+    &[]
+}
+
+/// Whether whoever started us wants a signal to do nothing: `nohup` does, and shells for jobs in the background.
+#[cfg(unix)]
+fn is_ignored(signal: i32) -> bool {
+    // SAFETY: asks for the present action and changes nothing; zeros are a valid `sigaction` to be written over.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
+    }
+}
+
+#[cfg(not(unix))]
+fn is_ignored(_: i32) -> bool {
+    false
 }

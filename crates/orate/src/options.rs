@@ -57,9 +57,16 @@ impl Default for Options {
 }
 
 /// A switch that stops speaking: clone it into [`Options::cancel`] and flip it from any thread. Work ends before
-/// the next network runs, within some tens of milliseconds.
+/// the next denoising step or network runs, within some tens of milliseconds.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
+
+impl From<Arc<AtomicBool>> for Cancel {
+    /// A switch that something else flips, such as a handler of signals.
+    fn from(flag: Arc<AtomicBool>) -> Cancel {
+        Cancel(flag)
+    }
+}
 
 impl Cancel {
     /// A switch that is off.

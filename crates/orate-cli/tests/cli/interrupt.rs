@@ -54,6 +54,7 @@ fn at_a_terminal(folder: &Folder, args: &[&str]) -> Command {
     unsafe {
         command.pre_exec(|| {
             libc::signal(libc::SIGINT, libc::SIG_DFL);
+            libc::signal(libc::SIGHUP, libc::SIG_DFL);
             Ok(())
         });
     }
@@ -103,6 +104,30 @@ fn a_megabyte_of_text_starts_and_can_be_stopped() {
         assert_eq!(printed, "error: cancelled\n");
         assert_eq!(folder.files(), ["book.txt"], "nothing half-written remains");
     }
+}
+
+/// As under `nohup`: a hangup does nothing, and the other signals still clean up.
+#[test]
+fn ignored_signals_stay_ignored() {
+    let folder = Folder::new();
+    folder.write("book.txt", &"The kettle is on, and the rain has stopped. ".repeat(2000));
+    let mut command = at_a_terminal(&folder, &["say", "--file", "book.txt", "-o", "book.wav"]);
+    // SAFETY: as above.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGHUP, libc::SIG_IGN);
+            Ok(())
+        });
+    }
+    let mut child = Kept(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("run orate"));
+    wait_until("a file", || folder.files().len() > 1);
+    signal(&child, "-HUP");
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(child.try_wait().unwrap().is_none(), "it goes on");
+    signal(&child, "-TERM");
+    wait_until("the end", || child.try_wait().unwrap().is_some());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(folder.files(), ["book.txt"], "nothing half-written remains");
 }
 
 #[test]
