@@ -1,0 +1,70 @@
+// What every kernel file begins with: names, activations, sums over a block, and waiting for the kernel before.
+//
+// Kernels take one struct by value: pointers first, then 32-bit numbers. All tensors are f32, row-major and
+// contiguous. Extents are arguments, so that a plan of new lengths compiles nothing.
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define DEVICE static __device__ __forceinline__
+#define INFINITY __int_as_float(0x7f800000)
+
+// A kernel may be launched while the one before it in the stream still runs (programmatic dependent launch).
+// Everything that another kernel of the plan may write or still read is touched after this line only.
+DEVICE void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Lets the next kernel be launched, up to its own `wait_for_previous`.
+DEVICE void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+// Order as in `Pointwise` on the host.
+enum Activation { NONE = 0, RELU = 1, PRELU = 2, GELU = 3, MISH = 4, TANH = 5, EXP = 6 };
+
+DEVICE float activate(int activation, float x, float slope) {
+    switch (activation) {
+        case RELU: return x < 0.0f ? 0.0f : x;
+        case PRELU: return x < 0.0f ? slope * x : x;
+        // x/2 · (1 + erf(x/√2)) = x · Φ(x); the distribution function keeps its relative precision far below 0.
+        case GELU: return x * normcdff(x);
+        // tanh(ln(1 + n)) = n(n + 2) / (n(n + 2) + 2) for n = eˣ
+        case MISH: {
+            if (x > 20.0f) return x;
+            float n = expf(x);
+            float m = n * (n + 2.0f);
+            return x * (m / (m + 2.0f));
+        }
+        case TANH: return tanhf(x);
+        case EXP: return expf(x);
+        default: return x;
+    }
+}
+
+DEVICE float warp_sum(float x) {
+#pragma unroll
+    for (int lane = 16; lane > 0; lane /= 2) x += __shfl_xor_sync(0xffffffffu, x, lane);
+    return x;
+}
+
+DEVICE float warp_max(float x) {
+#pragma unroll
+    for (int lane = 16; lane > 0; lane /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lane));
+    return x;
+}
+
+// Sum over the block, the same in all threads. `scratch` holds 32 floats and may be used again after the next
+// `__syncthreads`.
+DEVICE float block_sum(float x, float* scratch) {
+    x = warp_sum(x);
+    if (blockDim.x <= 32) return x;
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = threadIdx.x % 32 < blockDim.x / 32 ? scratch[threadIdx.x % 32] : 0.0f;
+    return warp_sum(x);
+}

@@ -1,0 +1,395 @@
+// Matrix product, also as a convolution along time.
+//
+//   out[r, n] = residual[r, n] + f( Σ_k x[r, k] · w[k, n] + bias[n] ) + row[n]
+//
+// x [rows, K], or for a convolution [B, T, C] with K = taps · C, where tap j of row t reads row
+// t + j · dilation − left of the same batch, held within 0 … T − 1. w is packed at load, bias, residual and row may
+// be missing. Sums are f32; operands are those of PRECISION:
+//
+//   0  f32    each operand is split in two TF32 numbers of 11 bits; of the four products the smallest is left out
+//   1  tf32   operands rounded to TF32
+//   2  f16    weights stored in half, x rounded to it
+//   3  bf16   the same with bfloat16
+//
+// Tensor cores compute the transposed product, 16 channels by 8 rows of x at a time: so few rows waste little.
+// A warp makes 32 channels by ROWS rows from its own part of K; the 8 warps of a block, and the blocks of a
+// cluster, share K and add up in a fixed order at the end. Nothing is used by two warps, so operands go straight
+// from memory to registers: w packed in the order of the registers, x as 16 bytes of each row. The order of k within
+// a product is free, and chosen such that those 16 bytes are two steps of one thread.
+
+#define WARPS 8
+#define CHANNELS 32
+// Floats from one row of partial sums to the next: no two threads of a warp meet in a bank.
+#define STRIDE 36
+
+struct Args {
+    const float* x;
+    const uint4* w;
+    const float* bias;
+    const float* slope;
+    const float* residual;
+    const float* row;      // [row_count, N]
+    const u64* row_index;  // which row
+    float* out;
+    int rows, k, n, k_blocks;
+    int time, channels, dilation, left;
+    int activation, row_count;
+};
+
+#if PRECISION < 2
+#define WEIGHT_LOADS 4
+#else
+#define WEIGHT_LOADS 2
+#endif
+
+// How x is read.
+enum Source {
+    DENSE,  // rows of K, a multiple of 4
+    CONV,   // C a multiple of 4
+    ODD     // anything, element by element
+};
+
+#if __CUDA_ARCH__ >= 800
+DEVICE void mma_tf32(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+DEVICE u32 tf32(float x) {
+    u32 y;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
+    return y;
+}
+
+#if PRECISION >= 2
+DEVICE void mma_half(float (&c)[4], const uint4& a, u32 b0, u32 b1) {
+#if PRECISION == 2
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+#else
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+#endif
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+}
+
+// `first` in the low half.
+DEVICE u32 halves(float first, float second) {
+    u32 y;
+#if PRECISION == 2
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(second), "f"(first));
+#else
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(second), "f"(first));
+#endif
+    return y;
+}
+#endif
+
+#else
+// Before tensor cores knew TF32: the same tile by exchanging operands between the threads of a warp.
+DEVICE void mma_f32(float (&c)[4], const u32 (&a)[4], float b0, float b1) {
+    int lane = threadIdx.x % 32, group = lane / 4 * 4, columns = lane % 4 * 8;
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        float x[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) x[i] = __shfl_sync(0xffffffffu, __uint_as_float(a[i]), group + k);
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            float y = __shfl_sync(0xffffffffu, b0, columns + 4 * j + k);
+            float z = __shfl_sync(0xffffffffu, b1, columns + 4 * j + k);
+            c[j] += x[0] * y + x[2] * z;
+            c[2 + j] += x[1] * y + x[3] * z;
+        }
+    }
+}
+#endif
+
+// 16 channels twice, by 8 rows TILES times, by 16 of K.
+template <int TILES>
+DEVICE void multiply(float (&acc)[2][TILES][4], const uint4 (&w)[WEIGHT_LOADS], const float4 (&x)[TILES]) {
+#if PRECISION >= 2 && __CUDA_ARCH__ >= 800
+#pragma unroll
+    for (int j = 0; j < TILES; j++) {
+        u32 b0 = halves(x[j].x, x[j].y), b1 = halves(x[j].z, x[j].w);
+        mma_half(acc[0][j], w[0], b0, b1);
+        mma_half(acc[1][j], w[1], b0, b1);
+    }
+#elif PRECISION < 2
+#pragma unroll
+    for (int step = 0; step < 2; step++) {
+        u32 a[2][4];
+#pragma unroll
+        for (int m = 0; m < 2; m++) {
+            uint4 v = w[2 * m + step];
+            a[m][0] = v.x, a[m][1] = v.y, a[m][2] = v.z, a[m][3] = v.w;
+        }
+#if __CUDA_ARCH__ < 800
+#pragma unroll
+        for (int j = 0; j < TILES; j++) {
+            float b0 = step ? x[j].z : x[j].x, b1 = step ? x[j].w : x[j].y;
+            mma_f32(acc[0][j], a[0], b0, b1);
+            mma_f32(acc[1][j], a[1], b0, b1);
+        }
+#elif PRECISION == 1
+#pragma unroll
+        for (int j = 0; j < TILES; j++) {
+            u32 b0 = tf32(step ? x[j].z : x[j].x), b1 = tf32(step ? x[j].w : x[j].y);
+            mma_tf32(acc[0][j], a[0], b0, b1);
+            mma_tf32(acc[1][j], a[1], b0, b1);
+        }
+#else
+        u32 high[2][4], low[2][4];
+#pragma unroll
+        for (int m = 0; m < 2; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                float v = __uint_as_float(a[m][i]);
+                high[m][i] = tf32(v);
+                low[m][i] = __float_as_uint(v - __uint_as_float(high[m][i]));
+            }
+        // Three tiles of rows at a time, so that sums which wait for each other stand apart.
+#pragma unroll
+        for (int first = 0; first < TILES; first += 3) {
+            u32 b_high[3][2], b_low[3][2];
+#pragma unroll
+            for (int i = 0; i < 3; i++) {
+                if (first + i >= TILES) continue;
+                float4 v = x[first + i];
+                float b0 = step ? v.z : v.x, b1 = step ? v.w : v.y;
+                b_high[i][0] = tf32(b0), b_high[i][1] = tf32(b1);
+                b_low[i][0] = __float_as_uint(b0 - __uint_as_float(b_high[i][0]));
+                b_low[i][1] = __float_as_uint(b1 - __uint_as_float(b_high[i][1]));
+            }
+#pragma unroll
+            for (int i = 0; i < 3; i++)
+#pragma unroll
+                for (int m = 0; m < 2; m++)
+                    if (first + i < TILES) mma_tf32(acc[m][first + i], low[m], b_high[i][0], b_high[i][1]);
+#pragma unroll
+            for (int i = 0; i < 3; i++)
+#pragma unroll
+                for (int m = 0; m < 2; m++)
+                    if (first + i < TILES) mma_tf32(acc[m][first + i], high[m], b_low[i][0], b_low[i][1]);
+#pragma unroll
+            for (int i = 0; i < 3; i++)
+#pragma unroll
+                for (int m = 0; m < 2; m++)
+                    if (first + i < TILES) mma_tf32(acc[m][first + i], high[m], b_high[i][0], b_high[i][1]);
+        }
+#endif
+    }
+#endif
+}
+
+// Where a thread's rows of x begin: TILES rows, 8 apart.
+template <int TILES, int SOURCE>
+struct Rows {
+    const float* base[SOURCE == DENSE ? TILES : 1];
+    int first[SOURCE == DENSE ? 1 : TILES];  // first row of the batch
+    int t[SOURCE == DENSE ? 1 : TILES];
+
+    __device__ __forceinline__ Rows(const Args& a, int row) {
+#pragma unroll
+        for (int j = 0; j < TILES; j++) {
+            int r = min(row + 8 * j, a.rows - 1);
+            if (SOURCE == DENSE) {
+                base[j] = a.x + (size_t)r * a.k;
+            } else {
+                t[j] = r % a.time;
+                first[j] = r - t[j];
+            }
+        }
+    }
+
+    // The row that row `j` reads through a tap.
+    __device__ __forceinline__ const float* tapped(const Args& a, int j, int tap) const {
+        int at = min(max(t[j] + tap * a.dilation - a.left, 0), a.time - 1);
+        return a.x + (size_t)(first[j] + at) * a.channels;
+    }
+
+    __device__ __forceinline__ void load(const Args& a, int k, float4 (&x)[TILES]) const {
+        const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (SOURCE == DENSE) {
+#pragma unroll
+            for (int j = 0; j < TILES; j++) x[j] = k < a.k ? *(const float4*)(base[j] + k) : zero;
+        } else if (SOURCE == CONV) {
+            int tap = k / a.channels, c = k - tap * a.channels;
+#pragma unroll
+            for (int j = 0; j < TILES; j++) x[j] = k < a.k ? *(const float4*)(tapped(a, j, tap) + c) : zero;
+        } else {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int tap = (k + i) / a.channels, c = k + i - tap * a.channels;
+#pragma unroll
+                for (int j = 0; j < TILES; j++) {
+                    float v = k + i < a.k ? tapped(a, j, tap)[c] : 0.0f;
+                    if (i == 0) x[j].x = v;
+                    if (i == 1) x[j].y = v;
+                    if (i == 2) x[j].z = v;
+                    if (i == 3) x[j].w = v;
+                }
+            }
+        }
+    }
+};
+
+DEVICE u32 cluster_blocks() {
+    u32 n = 1;
+#if __CUDA_ARCH__ >= 900
+    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(n));
+#endif
+    return n;
+}
+
+DEVICE u32 cluster_rank() {
+    u32 n = 0;
+#if __CUDA_ARCH__ >= 900
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(n));
+#endif
+    return n;
+}
+
+DEVICE void cluster_wait() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+#endif
+}
+
+// 16 bytes of shared memory of another block of the cluster.
+DEVICE float4 of_block(const float* shared, u32 block) {
+    float4 v;
+#if __CUDA_ARCH__ >= 900
+    u32 here = (u32)__cvta_generic_to_shared(shared), there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(block));
+    asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"(there)
+                 : "memory");
+#else
+    v = *(const float4*)shared;
+#endif
+    return v;
+}
+
+DEVICE float finish(const Args& a, const float* row, int r, int n, float y, float slope) {
+    if (a.bias) y += a.bias[n];
+    y = activate(a.activation, y, slope);
+    if (a.residual) y += a.residual[(size_t)r * a.n + n];
+    if (row) y += row[n];
+    return y;
+}
+
+template <int TILES, int SOURCE>
+DEVICE void product(const Args& a) {
+    extern __shared__ float4 shared4[];
+    float* shared = (float*)shared4;
+    constexpr int ROWS = 8 * TILES;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    u32 blocks = cluster_blocks(), rank = cluster_rank();
+
+    // This warp's part of K, in blocks of 16.
+    int parts = blocks * WARPS, part = rank * WARPS + warp;
+    int begin = (int)((long long)a.k_blocks * part / parts), end = (int)((long long)a.k_blocks * (part + 1) / parts);
+
+    float acc[2][TILES][4];
+#pragma unroll
+    for (int m = 0; m < 2; m++)
+#pragma unroll
+        for (int j = 0; j < TILES; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) acc[m][j][i] = 0.0f;
+
+    const uint4* w = a.w + ((size_t)blockIdx.x * a.k_blocks + begin) * WEIGHT_LOADS * 32 + lane;
+    uint4 w_now[WEIGHT_LOADS], w_next[WEIGHT_LOADS];
+    float4 x_now[TILES], x_next[TILES];
+    // Weights do not depend on the kernel before.
+#pragma unroll
+    for (int i = 0; i < WEIGHT_LOADS; i++) w_now[i] = begin < end ? w[i * 32] : make_uint4(0, 0, 0, 0);
+    wait_for_previous();
+    let_next_start();
+
+    Rows<TILES, SOURCE> rows(a, blockIdx.y * ROWS + lane / 4);
+    int k = begin * 16 + lane % 4 * 4;
+    if (begin < end) rows.load(a, k, x_now);
+    for (int block = begin; block < end; block++) {
+        w += WEIGHT_LOADS * 32;
+        k += 16;
+        if (block + 1 < end) {
+#pragma unroll
+            for (int i = 0; i < WEIGHT_LOADS; i++) w_next[i] = w[i * 32];
+            rows.load(a, k, x_next);
+        }
+        multiply<TILES>(acc, w_now, x_now);
+#pragma unroll
+        for (int i = 0; i < WEIGHT_LOADS; i++) w_now[i] = w_next[i];
+#pragma unroll
+        for (int j = 0; j < TILES; j++) x_now[j] = x_next[j];
+    }
+
+    // Partial sums of all warps, then of all blocks, in their order.
+    float* mine = shared + warp * ROWS * STRIDE;
+#pragma unroll
+    for (int m = 0; m < 2; m++)
+#pragma unroll
+        for (int j = 0; j < TILES; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int r = 8 * j + lane % 4 * 2 + i % 2, channel = 16 * m + lane / 4 + i / 2 * 8;
+                mine[r * STRIDE + channel] = acc[m][j][i];
+            }
+    __syncthreads();
+    float slope = a.activation == PRELU ? *a.slope : 0.0f;
+    const float* row = 0;
+    if (a.row) row = a.row + (size_t)min((u64)a.row_count - 1, *a.row_index) * a.n;
+    constexpr int CELLS = ROWS * CHANNELS / 4;
+    if (blocks > 1) {
+        for (int cell = threadIdx.x; cell < CELLS; cell += 32 * WARPS) {
+            float* at = shared + cell / 8 * STRIDE + cell % 8 * 4;
+            float4 sum = *(const float4*)at;
+#pragma unroll
+            for (int i = 1; i < WARPS; i++) {
+                float4 v = *(const float4*)(at + i * ROWS * STRIDE);
+                sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+            }
+            *(float4*)at = sum;
+        }
+        cluster_wait();
+    }
+    // The cells of a tile are shared by the blocks of the cluster.
+    int threads = 32 * WARPS * blocks, sums = blocks > 1 ? blocks : WARPS;
+    for (int cell = threadIdx.x + 32 * WARPS * rank; cell < CELLS; cell += threads) {
+        const float* at = shared + cell / 8 * STRIDE + cell % 8 * 4;
+        float y[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        for (int i = 0; i < sums; i++) {
+            float4 v = blocks > 1 ? of_block(at, i) : *(const float4*)(at + i * ROWS * STRIDE);
+            y[0] += v.x, y[1] += v.y, y[2] += v.z, y[3] += v.w;
+        }
+        int r = blockIdx.y * ROWS + cell / 8, n = blockIdx.x * CHANNELS + cell % 8 * 4;
+        if (r >= a.rows || n >= a.n) continue;
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (n + i < a.n) y[i] = finish(a, row, r, n + i, y[i], slope);
+        float* out = a.out + (size_t)r * a.n + n;
+        if (a.n % 4 == 0) {
+            *(float4*)out = make_float4(y[0], y[1], y[2], y[3]);
+        } else {
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                if (n + i < a.n) out[i] = y[i];
+        }
+    }
+    // Others may still read this block's sums.
+    if (blocks > 1) cluster_wait();
+}
+
+#define KERNEL(NAME, TILES, SOURCE) \
+    extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) NAME(const Args a) { product<TILES, SOURCE>(a); }
+
+KERNEL(matmul_1_dense, 1, DENSE)
+KERNEL(matmul_3_dense, 3, DENSE)
+KERNEL(matmul_5_dense, 5, DENSE)
+KERNEL(matmul_9_dense, 9, DENSE)
+KERNEL(matmul_5_conv, 5, CONV)
+KERNEL(matmul_9_conv, 9, CONV)
+KERNEL(matmul_5_odd, 5, ODD)

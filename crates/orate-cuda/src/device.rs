@@ -1,0 +1,148 @@
+//! An NVIDIA GPU as a device: which kernel runs which op, and models whose weights are uploaded once.
+
+use crate::cache::Cache;
+use crate::discover::info;
+use crate::driver::{Context, Driver};
+use crate::executable::CudaExecutable;
+use crate::kernels::{Kernels, OLDEST_ARCH, TENSOR_ARCH};
+use crate::lower::kernel_name;
+use crate::memory::CudaMemory;
+use crate::weights::WeightBank;
+use orate_graph::{
+    Device, DeviceError, DeviceInfo, Executable, Memory, ModelOnDevice, Op, Plan, Precision, PrecisionPolicy,
+    Target, ValueInfo, WeightLoader,
+};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What models and executables hold of their device.
+pub(crate) struct Core {
+    pub kernels: Kernels,
+    pub context: Arc<Context>,
+    pub policy: PrecisionPolicy,
+    pub driver: Driver,
+    ids: AtomicU64,
+}
+
+impl Core {
+    /// A number that no other executable of this device has.
+    pub fn next_id(&self) -> u64 {
+        self.ids.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// A GPU with its kernels, which all models and sessions share.
+pub struct CudaDevice {
+    core: Arc<Core>,
+    index: usize,
+}
+
+impl CudaDevice {
+    /// Opens device `index` of [`crate::devices`] and makes its kernels ready. They are compiled at the first time and
+    /// kept in the folder `cache`, if one is given; products are computed as `policy` says.
+    ///
+    /// # Errors
+    /// There is no driver, no such device, no compiler ([NVRTC](https://docs.nvidia.com/cuda/nvrtc)), or the device
+    /// cannot do what `policy` asks for.
+    pub fn new(
+        index: usize,
+        policy: PrecisionPolicy,
+        cache: Option<PathBuf>,
+    ) -> Result<CudaDevice, DeviceError> {
+        let driver = Driver::open()?;
+        let count = driver.count()?;
+        let setup = |problem: String| DeviceError::Setup { device: format!("cuda:{index}"), problem };
+        if index >= count {
+            return Err(setup(match count {
+                0 => "there is no CUDA device".to_owned(),
+                1 => "there is only one CUDA device, cuda:0".to_owned(),
+                n => format!("there are only {n} CUDA devices, cuda:0 to cuda:{}", n - 1),
+            }));
+        }
+        let context = Arc::new(Context::new(driver, index)?);
+        let (name, arch) = (&context.facts.name, context.facts.arch);
+        if arch < OLDEST_ARCH {
+            let problem = format!(
+                "{name} is of architecture sm_{arch}; sm_{OLDEST_ARCH} is the oldest that is supported"
+            );
+            return Err(setup(problem));
+        }
+        if arch < TENSOR_ARCH && policy.precision != Precision::F32 {
+            let problem = format!(
+                "{name} (sm_{arch}) has no tensor cores for precision {}; sm_{TENSOR_ARCH} is the first that has, \
+                 and this one computes in f32",
+                policy.precision
+            );
+            return Err(setup(problem));
+        }
+        let kernels = Kernels::load(&context, policy.precision, cache.map(Cache::new).as_ref())?;
+        let core = Core { kernels, context, policy, driver, ids: AtomicU64::new(0) };
+        Ok(CudaDevice { core: Arc::new(core), index })
+    }
+
+    /// How products are computed.
+    pub fn precision(&self) -> &PrecisionPolicy {
+        &self.core.policy
+    }
+}
+
+impl Target for CudaDevice {
+    fn name(&self) -> String {
+        self.core.context.name.clone()
+    }
+
+    fn kernel(&self, op: &Op, inputs: &[&ValueInfo]) -> Result<String, String> {
+        kernel_name(op, inputs, &self.core.policy, &self.core.context.facts)
+    }
+}
+
+impl Device for CudaDevice {
+    fn open(&self, weights: Arc<dyn WeightLoader + Send + Sync>) -> Box<dyn ModelOnDevice> {
+        Box::new(CudaModel { core: self.core.clone(), weights, kept: Mutex::default() })
+    }
+
+    fn memory(&self) -> Box<dyn Memory> {
+        Box::new(CudaMemory::new(&self.core.context))
+    }
+
+    fn threads(&self) -> usize {
+        0
+    }
+
+    fn memory_kept(&self) -> usize {
+        256 << 20
+    }
+
+    fn info(&self) -> DeviceInfo {
+        let free = self.core.context.memory().ok().map(|(free, _)| free);
+        info(self.core.driver, self.index, &self.core.context.facts, free)
+    }
+}
+
+/// A model's weights in the forms that kernels want, each uploaded once.
+struct CudaModel {
+    core: Arc<Core>,
+    weights: Arc<dyn WeightLoader + Send + Sync>,
+    kept: Mutex<WeightBank>,
+}
+
+impl ModelOnDevice for CudaModel {
+    fn load(&self, plan: Plan) -> Result<Arc<dyn Executable>, DeviceError> {
+        let core = &self.core;
+        if plan.device() != core.context.name {
+            return Err(DeviceError::Mixed {
+                plan: plan.name().to_owned(),
+                made_for: plan.device().to_owned(),
+                got: core.context.name.clone(),
+            });
+        }
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.fill(&plan, &core.context, &core.policy, &*self.weights)?;
+        Ok(Arc::new(CudaExecutable::new(core.clone(), plan, &kept)))
+    }
+
+    fn weight_bytes(&self) -> u64 {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).bytes()
+    }
+}

@@ -1,0 +1,662 @@
+//! The CUDA driver, with owners for everything that must be given back, and errors instead of codes.
+
+use cudarc::driver::sys;
+use orate_graph::DeviceError;
+use std::ffi::{CStr, c_void};
+use std::sync::Arc;
+
+/// Address in device memory.
+pub(crate) type DevicePointer = sys::CUdeviceptr;
+
+/// Everything that this crate calls. Asked for at the start: calling one that an old driver lacks would panic.
+const NEEDED: [&str; 40] = [
+    "cuInit",
+    "cuDriverGetVersion",
+    "cuGetErrorString",
+    "cuDeviceGetCount",
+    "cuDeviceGet",
+    "cuDeviceGetName",
+    "cuDeviceGetAttribute",
+    "cuDeviceGetPCIBusId",
+    "cuDeviceTotalMem_v2",
+    "cuDevicePrimaryCtxRetain",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuCtxSetCurrent",
+    "cuCtxSynchronize",
+    "cuMemGetInfo_v2",
+    "cuMemAlloc_v2",
+    "cuMemFree_v2",
+    "cuMemAllocHost_v2",
+    "cuMemFreeHost",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemsetD8Async",
+    "cuStreamCreate",
+    "cuStreamDestroy_v2",
+    "cuStreamSynchronize",
+    "cuStreamBeginCapture_v2",
+    "cuStreamEndCapture",
+    "cuGraphInstantiateWithFlags",
+    "cuGraphLaunch",
+    "cuGraphDestroy",
+    "cuGraphExecDestroy",
+    "cuModuleLoadData",
+    "cuModuleUnload",
+    "cuModuleGetFunction",
+    "cuFuncSetAttribute",
+    "cuLaunchKernelEx",
+    "cuEventCreate",
+    "cuEventRecord",
+    "cuEventSynchronize",
+    "cuEventElapsedTime",
+    "cuEventDestroy_v2",
+];
+
+/// The oldest driver API that is enough, as the driver tells it.
+const OLDEST: i32 = 12000;
+
+/// Proof that the driver is there and initialised.
+#[derive(Clone, Copy)]
+pub(crate) struct Driver {
+    pub version: i32,
+}
+
+fn no_driver(problem: String) -> DeviceError {
+    DeviceError::Setup { device: "cuda".to_owned(), problem }
+}
+
+/// What the driver says about a code.
+fn describe(code: sys::CUresult) -> String {
+    let mut text = std::ptr::null();
+    // SAFETY: only called with codes that the driver returned, and writes one pointer to a constant string.
+    unsafe {
+        if sys::cuGetErrorString(code, &mut text) == sys::CUresult::CUDA_SUCCESS && !text.is_null() {
+            return format!("{} ({:?})", CStr::from_ptr(text).to_string_lossy(), code);
+        }
+    }
+    format!("{code:?}")
+}
+
+impl Driver {
+    /// Loads the driver, once per process.
+    pub fn open() -> Result<Driver, DeviceError> {
+        // SAFETY: looks for a library of the system and runs its initialisers, as any program that uses CUDA does.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(no_driver(
+                "NVIDIA's driver library (libcuda.so.1, nvcuda.dll) is not there; install the NVIDIA driver, or \
+                 in a container pass the GPU through"
+                    .to_owned(),
+            ));
+        }
+        // SAFETY: the library is there, as just seen. Symbols are looked up and not called.
+        let missing = unsafe {
+            let library = sys::culib();
+            NEEDED.into_iter().find(|n| library.get::<unsafe extern "C" fn()>(n.as_bytes()).is_err())
+        };
+        if let Some(name) = missing {
+            return Err(no_driver(format!(
+                "the NVIDIA driver is too old: it lacks {name}; install one for CUDA 12 or later (525 or later)"
+            )));
+        }
+        let mut version = 0;
+        // SAFETY: both functions are there, as just seen; the second writes one integer.
+        let code = unsafe {
+            match sys::cuInit(0) {
+                sys::CUresult::CUDA_SUCCESS => sys::cuDriverGetVersion(&mut version),
+                code => code,
+            }
+        };
+        match code {
+            sys::CUresult::CUDA_SUCCESS if version >= OLDEST => Ok(Driver { version }),
+            sys::CUresult::CUDA_SUCCESS => Err(no_driver(format!(
+                "the NVIDIA driver is for CUDA {}.{}; install one for CUDA 12 or later (525 or later)",
+                version / 1000,
+                version % 1000 / 10
+            ))),
+            sys::CUresult::CUDA_ERROR_NO_DEVICE => Err(no_driver("the driver sees no NVIDIA GPU".to_owned())),
+            code => Err(no_driver(format!("the NVIDIA driver does not start: {}", describe(code)))),
+        }
+    }
+
+    /// Version of the driver's API.
+    pub fn describe(self) -> String {
+        format!("CUDA {}.{}", self.version / 1000, self.version % 1000 / 10)
+    }
+
+    /// Number of devices.
+    pub fn count(self) -> Result<usize, DeviceError> {
+        let mut n = 0;
+        // SAFETY: writes one integer.
+        check("cuda", unsafe { sys::cuDeviceGetCount(&mut n) })?;
+        Ok(usize::try_from(n).unwrap_or(0))
+    }
+}
+
+/// A code as a result. `device` is its name for messages.
+pub(crate) fn check(device: &str, code: sys::CUresult) -> Result<(), DeviceError> {
+    match code {
+        sys::CUresult::CUDA_SUCCESS => Ok(()),
+        code => Err(DeviceError::Failed { device: device.to_owned(), problem: describe(code) }),
+    }
+}
+
+/// What is known of a device before it is used.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Facts {
+    /// What its maker calls it.
+    pub name: String,
+    /// PCI address, `0000:18:00.0`.
+    pub card: Option<String>,
+    pub memory: u64,
+    /// Compute capability times ten.
+    pub arch: u32,
+    pub multiprocessors: u32,
+    /// Bytes of shared memory that a block may ask for.
+    pub shared: u32,
+    pub integrated: bool,
+}
+
+/// Reads the facts of device `index`, which exists.
+pub(crate) fn facts(_: Driver, index: usize) -> Result<(sys::CUdevice, Facts), DeviceError> {
+    let label = format!("cuda:{index}");
+    let (mut device, mut text, mut bytes) = (0, [0; 128], 0);
+    let mut address = [0; 32];
+    // SAFETY: each call writes to the variable it is given, of the length it is told.
+    let card = unsafe {
+        check(&label, sys::cuDeviceGet(&mut device, i32::try_from(index).unwrap_or(i32::MAX)))?;
+        check(&label, sys::cuDeviceGetName(text.as_mut_ptr(), 127, device))?;
+        check(&label, sys::cuDeviceTotalMem_v2(&mut bytes, device))?;
+        sys::cuDeviceGetPCIBusId(address.as_mut_ptr(), 31, device) == sys::CUresult::CUDA_SUCCESS
+    };
+    let attribute = |which: sys::CUdevice_attribute| -> Result<u32, DeviceError> {
+        let mut value = 0;
+        // SAFETY: writes one integer.
+        check(&label, unsafe { sys::cuDeviceGetAttribute(&mut value, which, device) })?;
+        Ok(u32::try_from(value).unwrap_or(0))
+    };
+    use sys::CUdevice_attribute as A;
+    // SAFETY: both texts end with a zero, as they were zero to begin with and are never filled.
+    let string =
+        |text: &[std::ffi::c_char]| unsafe { CStr::from_ptr(text.as_ptr()).to_string_lossy().into_owned() };
+    let facts = Facts {
+        name: string(&text),
+        card: card.then(|| string(&address).to_lowercase()),
+        memory: bytes as u64,
+        arch: 10 * attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?
+            + attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        multiprocessors: attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        shared: attribute(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+        integrated: attribute(A::CU_DEVICE_ATTRIBUTE_INTEGRATED)? != 0,
+    };
+    Ok((device, facts))
+}
+
+/// A device's context. Everything on the device keeps it alive.
+pub(crate) struct Context {
+    device: sys::CUdevice,
+    raw: sys::CUcontext,
+    /// Name in plans and errors, such as `cuda:0`.
+    pub name: String,
+    pub facts: Facts,
+}
+
+// SAFETY: contexts may be used by any thread that makes them current, as every function here does.
+unsafe impl Send for Context {}
+// SAFETY: the driver is thread-safe.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// The context of device `index`, which exists, that all of the process shares.
+    pub fn new(driver: Driver, index: usize) -> Result<Context, DeviceError> {
+        let (device, facts) = facts(driver, index)?;
+        let (name, mut raw) = (format!("cuda:{index}"), std::ptr::null_mut());
+        // SAFETY: the device exists; given back when the context is dropped.
+        check(&name, unsafe { sys::cuDevicePrimaryCtxRetain(&mut raw, device) })?;
+        Ok(Context { device, raw, name, facts })
+    }
+
+    pub fn check(&self, code: sys::CUresult) -> Result<(), DeviceError> {
+        check(&self.name, code)
+    }
+
+    /// Makes it the context of this thread; the first thing that every function does which calls the driver.
+    pub fn bind(&self) -> Result<(), DeviceError> {
+        // SAFETY: the context lives as long as `self`.
+        self.check(unsafe { sys::cuCtxSetCurrent(self.raw) })
+    }
+
+    /// Free and total bytes.
+    pub fn memory(&self) -> Result<(u64, u64), DeviceError> {
+        self.bind()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: writes two integers.
+        self.check(unsafe { sys::cuMemGetInfo_v2(&mut free, &mut total) })?;
+        Ok((free as u64, total as u64))
+    }
+
+    /// The error of a failed allocation.
+    fn allocation(&self, code: sys::CUresult, bytes: usize) -> Result<(), DeviceError> {
+        match code {
+            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
+                Err(DeviceError::OutOfMemory { device: self.name.clone(), bytes: bytes as u64 })
+            }
+            code => self.check(code),
+        }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: retained in `new`. An error, as at process exit, leaves nothing to do.
+        unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
+    }
+}
+
+/// Device memory.
+pub(crate) struct DeviceBuffer {
+    context: Arc<Context>,
+    pointer: DevicePointer,
+    bytes: usize,
+}
+
+impl DeviceBuffer {
+    /// No memory.
+    pub fn empty(context: &Arc<Context>) -> Self {
+        DeviceBuffer { context: context.clone(), pointer: 0, bytes: 0 }
+    }
+
+    /// Memory of at least `bytes`, content unknown.
+    pub fn new(context: &Arc<Context>, bytes: usize) -> Result<Self, DeviceError> {
+        let mut buffer = Self::empty(context);
+        if bytes > 0 {
+            context.bind()?;
+            // SAFETY: writes the address; freed when dropped.
+            context.allocation(unsafe { sys::cuMemAlloc_v2(&mut buffer.pointer, bytes) }, bytes)?;
+            buffer.bytes = bytes;
+        }
+        Ok(buffer)
+    }
+
+    pub fn pointer(&self) -> DevicePointer {
+        self.pointer
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for DeviceBuffer {
+    fn drop(&mut self) {
+        if self.pointer != 0 && self.context.bind().is_ok() {
+            // SAFETY: allocated in `new`. The driver waits for work that uses it.
+            unsafe { sys::cuMemFree_v2(self.pointer) };
+        }
+    }
+}
+
+/// Host memory that the device reads and writes without a copy in between.
+pub(crate) struct Pinned {
+    context: Arc<Context>,
+    pointer: *mut c_void,
+    bytes: usize,
+}
+
+// SAFETY: it owns its memory.
+unsafe impl Send for Pinned {}
+
+impl Pinned {
+    pub fn empty(context: &Arc<Context>) -> Self {
+        Pinned { context: context.clone(), pointer: std::ptr::null_mut(), bytes: 0 }
+    }
+
+    /// Makes room for `bytes`; what it held is lost if it has to grow.
+    pub fn reserve(&mut self, bytes: usize) -> Result<(), DeviceError> {
+        if bytes > self.bytes {
+            self.release();
+            self.context.bind()?;
+            // SAFETY: writes the address; freed in `release`.
+            let code = unsafe { sys::cuMemAllocHost_v2(&mut self.pointer, bytes) };
+            if code != sys::CUresult::CUDA_SUCCESS {
+                self.pointer = std::ptr::null_mut();
+            }
+            self.context.allocation(code, bytes)?;
+            self.bytes = bytes;
+        }
+        Ok(())
+    }
+
+    pub fn release(&mut self) {
+        if !self.pointer.is_null() && self.context.bind().is_ok() {
+            // SAFETY: allocated in `reserve`; whoever started copies waited for them.
+            unsafe { sys::cuMemFreeHost(self.pointer) };
+        }
+        (self.pointer, self.bytes) = (std::ptr::null_mut(), 0);
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The first `n` floats.
+    ///
+    /// # Safety
+    /// They were written, and no copy to them is under way.
+    pub unsafe fn floats(&self, n: usize) -> &[f32] {
+        assert!(n * 4 <= self.bytes, "as many floats as were reserved");
+        if n == 0 {
+            return &[];
+        }
+        // SAFETY: within the allocation, which is aligned to a page.
+        unsafe { std::slice::from_raw_parts(self.pointer.cast(), n) }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// A queue of work.
+pub(crate) struct Stream {
+    pub context: Arc<Context>,
+    raw: sys::CUstream,
+}
+
+// SAFETY: a stream may be used by one thread after another.
+unsafe impl Send for Stream {}
+
+impl Stream {
+    pub fn new(context: &Arc<Context>) -> Result<Self, DeviceError> {
+        context.bind()?;
+        let mut raw = std::ptr::null_mut();
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: writes the handle; destroyed when dropped.
+        context.check(unsafe { sys::cuStreamCreate(&mut raw, flags) })?;
+        Ok(Stream { context: context.clone(), raw })
+    }
+
+    /// Waits for all work, and reports its errors.
+    pub fn synchronize(&self) -> Result<(), DeviceError> {
+        self.context.bind()?;
+        // SAFETY: the stream lives.
+        self.context.check(unsafe { sys::cuStreamSynchronize(self.raw) })
+    }
+
+    /// Copies to the device. `data` may be changed when this returns: the driver has taken a copy of it.
+    ///
+    /// # Safety
+    /// There are `data.len()` bytes at `to`.
+    pub unsafe fn upload(&self, to: DevicePointer, data: &[u8]) -> Result<(), DeviceError> {
+        self.context.bind()?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: `data` is pageable memory, which the driver copies before it returns.
+        self.context
+            .check(unsafe { sys::cuMemcpyHtoDAsync_v2(to, data.as_ptr().cast(), data.len(), self.raw) })
+    }
+
+    /// Copies `bytes` to the host and waits.
+    ///
+    /// # Safety
+    /// There are so many at `from`.
+    pub unsafe fn download(
+        &self,
+        from: DevicePointer,
+        to: &mut Pinned,
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        to.reserve(bytes)?;
+        self.context.bind()?;
+        if bytes > 0 {
+            // SAFETY: both sides have the room, and the copy is waited for.
+            self.context.check(unsafe { sys::cuMemcpyDtoHAsync_v2(to.pointer, from, bytes, self.raw) })?;
+        }
+        self.synchronize()
+    }
+
+    /// Clears memory.
+    ///
+    /// # Safety
+    /// There are `bytes` at `at`.
+    pub unsafe fn clear(&self, at: DevicePointer, bytes: usize) -> Result<(), DeviceError> {
+        self.context.bind()?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: by the caller's promise.
+        self.context.check(unsafe { sys::cuMemsetD8Async(at, 0, bytes, self.raw) })
+    }
+
+    /// Records what `work` launches on this stream as a graph.
+    pub fn capture(
+        &self,
+        work: impl FnOnce() -> Result<(), DeviceError>,
+    ) -> Result<ExecutableGraph, DeviceError> {
+        self.context.bind()?;
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: the stream lives, and capture is ended below whatever happens.
+        self.context.check(unsafe { sys::cuStreamBeginCapture_v2(self.raw, mode) })?;
+        let done = work();
+        let (mut graph, mut raw) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: ends what was begun; the graph is destroyed once its executable form exists.
+        let ended = self.context.check(unsafe { sys::cuStreamEndCapture(self.raw, &mut graph) });
+        let made = done.and(ended).and_then(|()| {
+            // SAFETY: `graph` is the one just captured.
+            self.context.check(unsafe { sys::cuGraphInstantiateWithFlags(&mut raw, graph, 0) })
+        });
+        if !graph.is_null() {
+            // SAFETY: made above, and not used afterwards.
+            unsafe { sys::cuGraphDestroy(graph) };
+        }
+        made?;
+        Ok(ExecutableGraph { context: self.context.clone(), raw })
+    }
+
+    /// Starts a graph.
+    pub fn launch(&self, graph: &ExecutableGraph) -> Result<(), DeviceError> {
+        self.context.bind()?;
+        // SAFETY: both live; what the graph's kernels use is kept by whoever keeps the graph.
+        self.context.check(unsafe { sys::cuGraphLaunch(graph.raw, self.raw) })
+    }
+
+    /// Starts a kernel.
+    ///
+    /// # Safety
+    /// `arguments` is the struct that the kernel takes, and what it points to is there.
+    pub unsafe fn start(&self, launch: &Launch<'_>, arguments: &[u64]) -> Result<(), DeviceError> {
+        // SAFETY: all zeros is a valid attribute of every kind.
+        let mut attributes: [sys::CUlaunchAttribute; 2] = unsafe { std::mem::zeroed() };
+        let mut count = 0;
+        if launch.early {
+            attributes[count].id =
+                sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+            attributes[count].value.programmaticStreamSerializationAllowed = 1;
+            count += 1;
+        }
+        if launch.cluster > 1 {
+            attributes[count].id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+            attributes[count].value.clusterDim.x = 1;
+            attributes[count].value.clusterDim.y = 1;
+            attributes[count].value.clusterDim.z = launch.cluster;
+            count += 1;
+        }
+        let config = sys::CUlaunchConfig {
+            gridDimX: launch.grid[0],
+            gridDimY: launch.grid[1],
+            gridDimZ: launch.grid[2],
+            blockDimX: launch.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: launch.shared,
+            hStream: self.raw,
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: count as u32,
+        };
+        let mut parameters = [arguments.as_ptr().cast_mut().cast::<c_void>()];
+        // SAFETY: the caller vouches for the arguments; the driver copies them before it returns.
+        self.context.check(unsafe {
+            sys::cuLaunchKernelEx(&config, launch.function.raw, parameters.as_mut_ptr(), std::ptr::null_mut())
+        })
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.context.bind().is_ok() {
+            // SAFETY: created in `new`. Waiting first keeps memory that its work uses from being freed too early.
+            unsafe {
+                sys::cuStreamSynchronize(self.raw);
+                sys::cuStreamDestroy_v2(self.raw);
+            }
+        }
+    }
+}
+
+/// A point in time on a stream.
+pub(crate) struct Event {
+    context: Arc<Context>,
+    raw: sys::CUevent,
+}
+
+impl Event {
+    pub fn new(context: &Arc<Context>) -> Result<Event, DeviceError> {
+        context.bind()?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: writes the handle; destroyed when dropped.
+        context.check(unsafe { sys::cuEventCreate(&mut raw, 0) })?;
+        Ok(Event { context: context.clone(), raw })
+    }
+
+    /// Notes when the stream gets here.
+    pub fn record(&self, stream: &Stream) -> Result<(), DeviceError> {
+        // SAFETY: both live, and belong to one context.
+        self.context.check(unsafe { sys::cuEventRecord(self.raw, stream.raw) })
+    }
+
+    /// Waits for this event, and returns the seconds since an earlier one.
+    pub fn seconds_since(&self, earlier: &Event) -> Result<f64, DeviceError> {
+        let mut milliseconds = 0.0;
+        // SAFETY: both live and were recorded; writes one number.
+        unsafe {
+            self.context.check(sys::cuEventSynchronize(self.raw))?;
+            self.context.check(sys::cuEventElapsedTime(&mut milliseconds, earlier.raw, self.raw))?;
+        }
+        Ok(f64::from(milliseconds) / 1e3)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if self.context.bind().is_ok() {
+            // SAFETY: created in `new`.
+            unsafe { sys::cuEventDestroy_v2(self.raw) };
+        }
+    }
+}
+
+/// How a kernel is started.
+#[derive(Clone, Copy)]
+pub(crate) struct Launch<'a> {
+    pub function: &'a Function,
+    pub grid: [u32; 3],
+    pub threads: u32,
+    /// Bytes of shared memory.
+    pub shared: u32,
+    /// Blocks along the third axis that work together.
+    pub cluster: u32,
+    /// Whether it may start while the kernel before still runs.
+    pub early: bool,
+}
+
+/// Recorded work, ready to start.
+pub(crate) struct ExecutableGraph {
+    context: Arc<Context>,
+    raw: sys::CUgraphExec,
+}
+
+// SAFETY: used by one thread at a time, with the memory that owns it.
+unsafe impl Send for ExecutableGraph {}
+
+impl Drop for ExecutableGraph {
+    fn drop(&mut self) {
+        if self.context.bind().is_ok() {
+            // SAFETY: made in `capture`. The driver keeps what a running launch needs.
+            unsafe { sys::cuGraphExecDestroy(self.raw) };
+        }
+    }
+}
+
+/// Loaded machine code.
+pub(crate) struct Module {
+    context: Arc<Context>,
+    raw: sys::CUmodule,
+}
+
+// SAFETY: only read after loading.
+unsafe impl Send for Module {}
+// SAFETY: as above.
+unsafe impl Sync for Module {}
+
+/// A kernel. Lives as long as its module, which whoever holds it keeps.
+pub(crate) struct Function {
+    raw: sys::CUfunction,
+}
+
+// SAFETY: a handle, only read.
+unsafe impl Send for Function {}
+// SAFETY: as above.
+unsafe impl Sync for Function {}
+
+impl Module {
+    /// Loads machine code for this device.
+    pub fn load(context: &Arc<Context>, cubin: &[u8]) -> Result<Module, DeviceError> {
+        context.bind()?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the driver checks the image and says what is wrong with it.
+        context.check(unsafe { sys::cuModuleLoadData(&mut raw, cubin.as_ptr().cast()) })?;
+        Ok(Module { context: context.clone(), raw })
+    }
+
+    /// A kernel by name, allowed as much shared memory as the device has.
+    pub fn function(&self, name: &CStr) -> Result<Function, DeviceError> {
+        self.context.bind()?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the module lives; the handle lives as long.
+        self.context.check(unsafe { sys::cuModuleGetFunction(&mut raw, self.raw, name.as_ptr()) })?;
+        let which = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        // What the kernel declares by itself counts too; none declares more than 1 KB.
+        let bytes = i32::try_from(self.context.facts.shared.saturating_sub(1024)).unwrap_or(0);
+        // SAFETY: the handle was just given.
+        self.context.check(unsafe { sys::cuFuncSetAttribute(raw, which, bytes) })?;
+        Ok(Function { raw })
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        if self.context.bind().is_ok() {
+            // SAFETY: loaded in `load`; whoever launched its kernels has waited or dropped its stream.
+            unsafe { sys::cuModuleUnload(self.raw) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where there is no driver, the message says what to install; where there is one, it says its version.
+    #[test]
+    fn a_missing_driver_is_an_error_that_helps() {
+        match Driver::open() {
+            Ok(driver) => assert!(driver.describe().starts_with("CUDA 1")),
+            Err(e) => {
+                let text = e.to_string();
+                assert!(text.contains("driver") && text.contains("cuda"), "{text}");
+            }
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! A plan bound to weights: recorded once per memory as a graph, and then started as a whole.
+
+use crate::device::Core;
+use crate::driver::{DeviceBuffer, Event, ExecutableGraph, Launch, Stream};
+use crate::kernels::CLUSTER_ARCH;
+use crate::lower::{Addresses, Pointer, Work, lower};
+use crate::memory::{CudaMemory, GraphKey};
+use crate::weights::WeightBank;
+use orate_graph::{BufferKind, DeviceError, Executable, Memory, Op, Plan};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// The first driver that records kernels which start early.
+const EARLY_DRIVER: i32 = 12030;
+
+/// Times that a step is repeated to be timed.
+const TIMED: usize = 16;
+
+/// See [`Executable`].
+pub(crate) struct CudaExecutable {
+    core: Arc<Core>,
+    id: u64,
+    plan: Plan,
+    /// Launches with the number of their step.
+    works: Vec<(usize, Work)>,
+    /// Scalars that some kernel reads.
+    scalars: BTreeSet<usize>,
+    /// Scalars that choose a row: the scalar, its rows, the step.
+    rows: Vec<(usize, usize, usize)>,
+    /// Keep the weights.
+    _slabs: Vec<Arc<DeviceBuffer>>,
+}
+
+impl CudaExecutable {
+    pub fn new(core: Arc<Core>, plan: Plan, bank: &WeightBank) -> Self {
+        let works = lower(&plan, bank, &core.policy, &core.context.facts);
+        let pointers = works.iter().flat_map(|(_, w)| &w.pointers);
+        let scalars =
+            pointers.filter_map(|p| if let Pointer::Scalar(i) = p { Some(*i) } else { None }).collect();
+        let rows = plan.steps().iter().enumerate().filter_map(|(i, step)| match &step.node.op {
+            Op::SelectRow { index } => {
+                Some((index.index(), plan.info(step.node.inputs[0]).shape.dims()[0], i))
+            }
+            _ => None,
+        });
+        let rows = rows.collect();
+        CudaExecutable { id: core.next_id(), works, scalars, rows, _slabs: bank.slabs(), plan, core }
+    }
+
+    /// The memory, if it is of this device.
+    fn own<'m>(&self, memory: &'m mut dyn Memory) -> Result<&'m mut CudaMemory, DeviceError> {
+        let mixed = |got: &str| DeviceError::Mixed {
+            plan: self.plan.name().to_owned(),
+            made_for: self.plan.device().to_owned(),
+            got: got.to_owned(),
+        };
+        if !memory.as_any().is::<CudaMemory>() {
+            return Err(mixed(memory.device()));
+        }
+        let m = memory.as_any().downcast_mut::<CudaMemory>().expect("checked above");
+        if Arc::ptr_eq(&m.context, &self.core.context) { Ok(m) } else { Err(mixed("another CUDA device")) }
+    }
+
+    /// Makes what the plan writes, checks what it reads, and returns where everything is. `counter` is a scalar that the
+    /// plan sets itself, to less than the number beside it.
+    fn bind(&self, m: &mut CudaMemory, counter: Option<(&str, usize)>) -> Result<Addresses, DeviceError> {
+        let plan = || self.plan.name().to_owned();
+        let mut buffers = vec![];
+        for b in self.plan.buffers() {
+            if b.kind == BufferKind::Output {
+                m.ensure(&b.name, b.dtype, &b.shape)?;
+            }
+            match m.buffer(&b.name) {
+                Some(s) if s.shape == b.shape && s.dtype == b.dtype => buffers.push(s.buffer.pointer()),
+                other => {
+                    return Err(DeviceError::Buffer {
+                        name: b.name.clone(),
+                        plan: plan(),
+                        got: other
+                            .map_or("nothing was written".to_owned(), |s| format!("{} {}", s.dtype, s.shape)),
+                        needed: format!("{} {}", b.dtype, b.shape),
+                    });
+                }
+            }
+        }
+        let mut scalars = vec![0; self.plan.scalars().len()];
+        for (i, name) in self.plan.scalars().iter().enumerate() {
+            let counts = counter.is_some_and(|(c, _)| c == name);
+            if !self.scalars.contains(&i) && !counts {
+                continue;
+            }
+            let value = match counter.filter(|_| counts) {
+                Some((_, times)) => times as u64 - 1,
+                None => {
+                    m.scalar(name).ok_or_else(|| DeviceError::Scalar { name: name.clone(), plan: plan() })?
+                }
+            };
+            if let Some((_, rows, step)) =
+                self.rows.iter().find(|(s, rows, _)| *s == i && value >= *rows as u64)
+            {
+                let problem = format!("row {value} of {rows}");
+                return Err(DeviceError::Operand { plan: plan(), step: *step, problem });
+            }
+            scalars[i] = m.scalar_pointer(name)?;
+        }
+        Ok(Addresses { arena: m.ensure_arena(self.plan.arena_bytes())?, buffers, scalars })
+    }
+
+    fn start(&self, stream: &Stream, work: &Work, addresses: &Addresses) -> Result<(), DeviceError> {
+        let early = self.core.context.facts.arch >= CLUSTER_ARCH && self.core.driver.version >= EARLY_DRIVER;
+        let launch = Launch {
+            function: self.core.kernels.get(work.program, work.function),
+            grid: work.grid,
+            threads: work.threads,
+            shared: work.shared,
+            cluster: work.cluster,
+            early,
+        };
+        // SAFETY: lowering writes the struct of each kernel; `bind` made every place of the plan, and the memory plan
+        // keeps a step's output apart from its inputs.
+        unsafe { stream.start(&launch, &work.arguments(addresses)) }
+    }
+
+    /// Records the plan, once or `times` times with a counter.
+    fn record(
+        &self,
+        stream: &Stream,
+        addresses: &Addresses,
+        counter: Option<(usize, usize)>,
+    ) -> Result<ExecutableGraph, DeviceError> {
+        stream.capture(|| {
+            for i in 0..counter.map_or(1, |(_, times)| times) {
+                if let Some((scalar, _)) = counter {
+                    self.start(stream, &Work::set_scalar(scalar, i as u32), addresses)?;
+                }
+                self.works.iter().try_for_each(|(_, w)| self.start(stream, w, addresses))?;
+            }
+            Ok(())
+        })
+    }
+
+    fn submit(&self, m: &mut CudaMemory, counter: Option<(&str, usize)>) -> Result<(), DeviceError> {
+        let addresses = self.bind(m, counter)?;
+        m.upload_scalars()?;
+        let mut pointers = vec![addresses.arena];
+        pointers.extend(addresses.buffers.iter().chain(&addresses.scalars));
+        let times = counter.map_or(0, |(_, times)| times);
+        let scalar = counter.and_then(|(c, times)| {
+            // A plan that does not read the counter needs none.
+            Some((self.plan.scalars().iter().position(|s| s == c)?, times))
+        });
+        let key = GraphKey { executable: self.id, times, pointers };
+        if scalar.is_none() && times > 0 {
+            for _ in 0..times {
+                m.launch(GraphKey { times: 0, ..key.clone() }, |stream| {
+                    self.record(stream, &addresses, None)
+                })?;
+            }
+            return Ok(());
+        }
+        m.launch(key, |stream| self.record(stream, &addresses, scalar))
+    }
+}
+
+impl Executable for CudaExecutable {
+    fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    fn run(&self, memory: &mut dyn Memory) -> Result<(), DeviceError> {
+        let m = self.own(memory)?;
+        self.submit(m, None)
+    }
+
+    fn run_times(
+        &self,
+        memory: &mut dyn Memory,
+        counter: &str,
+        times: usize,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<(), DeviceError> {
+        let m = self.own(memory)?;
+        if times == 0 || !go_on() {
+            return Ok(());
+        }
+        self.submit(m, Some((counter, times)))?;
+        m.note_scalar(counter, times as u64 - 1);
+        Ok(())
+    }
+
+    /// A step is timed as part of a chain of itself, so that the time holds what a graph pays for each kernel, and
+    /// its weights come from the cache. Results are those of one run: steps do not write what they read.
+    fn profile(&self, memory: &mut dyn Memory) -> Result<Vec<f64>, DeviceError> {
+        let m = self.own(memory)?;
+        let addresses = self.bind(m, None)?;
+        m.upload_scalars()?;
+        let (begin, end) = (Event::new(&self.core.context)?, Event::new(&self.core.context)?);
+        let stream = m.stream()?;
+        let mut times = vec![0.0; self.plan.steps().len()];
+        for (i, time) in times.iter_mut().enumerate() {
+            let works: Vec<&Work> = self.works.iter().filter(|(s, _)| *s == i).map(|(_, w)| w).collect();
+            if works.is_empty() {
+                continue;
+            }
+            let graph = stream.capture(|| {
+                (0..TIMED).try_for_each(|_| works.iter().try_for_each(|w| self.start(stream, w, &addresses)))
+            })?;
+            stream.launch(&graph)?;
+            begin.record(stream)?;
+            stream.launch(&graph)?;
+            end.record(stream)?;
+            *time = end.seconds_since(&begin)? / TIMED as f64;
+        }
+        let copies = self.works.iter().filter(|(s, _)| *s == self.plan.steps().len());
+        copies.into_iter().try_for_each(|(_, w)| self.start(stream, w, &addresses))?;
+        stream.synchronize()?;
+        m.counters.submissions += 1;
+        Ok(times)
+    }
+}

@@ -1,0 +1,244 @@
+//! The kernels: which sources there are, and their machine code for one device.
+
+use crate::cache::{Cache, Key};
+use crate::driver::{Context, Function, Module};
+use crate::nvrtc::Nvrtc;
+use orate_graph::{DeviceError, Precision};
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::sync::Arc;
+
+/// What every file begins with.
+const COMMON: &str = include_str!("../kernels/common.cuh");
+
+/// The oldest architecture that current compilers know.
+pub(crate) const OLDEST_ARCH: u32 = 75;
+
+/// The first with tensor cores for TF32 and bfloat16.
+pub(crate) const TENSOR_ARCH: u32 = 80;
+
+/// The first with clusters of blocks and kernels that start early.
+pub(crate) const CLUSTER_ARCH: u32 = 90;
+
+/// A file compiled with certain options.
+struct Source {
+    /// Name of the program: the file's, with what the options say.
+    name: &'static str,
+    text: &'static str,
+    options: &'static [&'static str],
+    functions: &'static [&'static str],
+}
+
+macro_rules! source {
+    ($name:literal, $file:literal, $options:expr, $functions:expr) => {
+        Source {
+            name: $name,
+            text: include_str!(concat!("../kernels/", $file)),
+            options: &$options,
+            functions: &$functions,
+        }
+    };
+}
+
+/// Everything but products.
+const SOURCES: [Source; 9] = [
+    source!(
+        "attention",
+        "attention.cu",
+        [],
+        ["attention_32", "attention_64", "attention_128", "attention_256"]
+    ),
+    source!("copy", "copy.cu", [], ["copy", "set_scalar"]),
+    source!("depthwise_conv1d", "depthwise_conv1d.cu", [], ["depthwise_1", "depthwise_4"]),
+    source!("elementwise", "elementwise.cu", [], ["pointwise"]),
+    source!("gather", "gather.cu", [], ["gather"]),
+    source!("layer_norm", "layer_norm.cu", [], ["layer_norm_1", "layer_norm_4"]),
+    source!("permute", "permute.cu", [], ["permute"]),
+    // The same bits as on the CPU, which fuses nothing there.
+    source!("random", "random.cu", ["--fmad=false"], ["random_normal"]),
+    source!("rotary", "rotary.cu", [], ["rotary_table", "rotary", "time_embedding"]),
+];
+
+/// Kernels of every product.
+const PRODUCTS: [&str; 7] = [
+    "matmul_1_dense",
+    "matmul_3_dense",
+    "matmul_5_dense",
+    "matmul_9_dense",
+    "matmul_5_conv",
+    "matmul_9_conv",
+    "matmul_5_odd",
+];
+
+/// Name of the program with products of this precision.
+pub(crate) fn product_program(precision: Precision) -> &'static str {
+    match precision {
+        Precision::F32 => "matmul-f32",
+        Precision::Tf32 => "matmul-tf32",
+        Precision::F16 => "matmul-f16",
+        Precision::Bf16 => "matmul-bf16",
+    }
+}
+
+fn product_source(precision: Precision) -> Source {
+    let options: &'static [&'static str] = match precision {
+        Precision::F32 => &["-DPRECISION=0"],
+        Precision::Tf32 => &["-DPRECISION=1"],
+        Precision::F16 => &["-DPRECISION=2"],
+        Precision::Bf16 => &["-DPRECISION=3"],
+    };
+    let text = include_str!("../kernels/matmul.cu");
+    Source { name: product_program(precision), text, options, functions: &PRODUCTS }
+}
+
+impl Source {
+    /// Complete text, with what all files share in front.
+    fn text(&self) -> String {
+        format!("{COMMON}\n#line 1\n{}", self.text)
+    }
+
+    fn options(&self, arch: u32) -> Vec<String> {
+        let mut options = vec![
+            format!("--gpu-architecture=sm_{arch}"),
+            "--std=c++17".to_owned(),
+            "--diag-suppress=177".to_owned(),
+        ];
+        options.extend(self.options.iter().map(|o| (*o).to_owned()));
+        options
+    }
+
+    /// Compiled now, or as it was kept.
+    fn code(&self, nvrtc: &Nvrtc, arch: u32, cache: Option<&Cache>) -> Result<Vec<u8>, String> {
+        let (text, options) = (self.text(), self.options(arch));
+        let key = Key::of(&[&text, &options.join(" "), &nvrtc.version()]);
+        if let Some(code) = cache.and_then(|c| c.get(self.name, key)) {
+            return Ok(code);
+        }
+        let (code, _) = nvrtc.compile(self.name, &text, &options)?;
+        if let Some(cache) = cache {
+            cache.put(self.name, key, &code);
+        }
+        Ok(code)
+    }
+}
+
+/// Runs `work` for every index below `n` on several threads, and returns the results in order.
+pub(crate) fn in_parallel<T: Send>(n: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(n);
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let mut results: Vec<(usize, T)> = std::thread::scope(|scope| {
+        let worker = || {
+            let mut done = vec![];
+            loop {
+                let i = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                if i >= n {
+                    return done;
+                }
+                done.push((i, work(i)));
+            }
+        };
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
+        workers.into_iter().flat_map(|w| w.join().unwrap_or_else(|e| std::panic::resume_unwind(e))).collect()
+    });
+    results.sort_by_key(|r| r.0);
+    results.into_iter().map(|r| r.1).collect()
+}
+
+/// The kernels of one device.
+pub(crate) struct Kernels {
+    functions: HashMap<(&'static str, &'static str), Function>,
+    _modules: Vec<Module>,
+}
+
+impl Kernels {
+    /// Compiles what is not kept in `cache`, and loads it. Products in f32 are always there.
+    pub fn load(
+        context: &Arc<Context>,
+        precision: Precision,
+        cache: Option<&Cache>,
+    ) -> Result<Kernels, DeviceError> {
+        let setup = |problem: String| DeviceError::Setup { device: context.name.clone(), problem };
+        let nvrtc = Nvrtc::open().map_err(setup)?;
+        let mut sources: Vec<Source> = vec![product_source(Precision::F32)];
+        if precision != Precision::F32 {
+            sources.push(product_source(precision));
+        }
+        sources.extend(SOURCES);
+        let codes = in_parallel(sources.len(), |i| sources[i].code(&nvrtc, context.facts.arch, cache));
+        if let Some(cache) = cache {
+            cache.trim();
+        }
+        let (mut functions, mut modules) = (HashMap::new(), vec![]);
+        for (source, code) in sources.iter().zip(codes) {
+            let module = Module::load(context, &code.map_err(setup)?)?;
+            for function in source.functions {
+                let name = CString::new(*function).map_err(|e| setup(e.to_string()))?;
+                functions.insert((source.name, *function), module.function(&name)?);
+            }
+            modules.push(module);
+        }
+        Ok(Kernels { functions, _modules: modules })
+    }
+
+    /// A kernel of a program.
+    pub fn get(&self, program: &'static str, function: &'static str) -> &Function {
+        self.functions.get(&(program, function)).expect("lowering names kernels of the table")
+    }
+}
+
+/// What the compiler made of a kernel file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compiled {
+    /// Name of the program.
+    pub name: String,
+    /// Bytes of machine code.
+    pub bytes: usize,
+    /// What the assembler says about registers, stack and spills.
+    pub log: String,
+}
+
+/// Compiles every kernel for compute capability `arch` / 10, without a GPU: a check for those who build or package.
+///
+/// # Errors
+/// NVRTC is not there, or refuses a kernel.
+pub fn compile_kernels(arch: u32) -> Result<Vec<Compiled>, DeviceError> {
+    let setup = |problem: String| DeviceError::Setup { device: format!("sm_{arch}"), problem };
+    let nvrtc = Nvrtc::open().map_err(setup)?;
+    let mut sources: Vec<Source> = vec![];
+    for precision in Precision::ALL {
+        if arch >= TENSOR_ARCH || precision == Precision::F32 {
+            sources.push(product_source(precision));
+        }
+    }
+    sources.extend(SOURCES);
+    let compiled = in_parallel(sources.len(), |i| {
+        let source = &sources[i];
+        let mut options = source.options(arch);
+        options.push("--ptxas-options=-v".to_owned());
+        let (code, log) = nvrtc.compile(source.name, &source.text(), &options).map_err(setup)?;
+        Ok(Compiled { name: source.name.to_owned(), bytes: code.len(), log })
+    });
+    compiled.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table that names a kernel which its file lacks would fail on the first GPU only.
+    #[test]
+    fn every_kernel_of_the_table_is_in_its_file() {
+        for source in SOURCES.iter().chain(&Precision::ALL.map(product_source)) {
+            for function in source.functions {
+                let names = [format!(" {function}("), format!("KERNEL({function},")];
+                assert!(names.iter().any(|n| source.text.contains(n)), "{}: {function}", source.name);
+            }
+        }
+    }
+
+    #[test]
+    fn results_of_threads_are_in_order() {
+        assert_eq!(in_parallel(100, |i| i * i), (0..100).map(|i| i * i).collect::<Vec<_>>());
+        assert_eq!(in_parallel(0, |i| i), vec![]);
+    }
+}

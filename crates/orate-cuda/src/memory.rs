@@ -1,0 +1,289 @@
+//! Memory of a session on the device: named buffers, scalars, the arena of temporaries, and recorded plans.
+
+use crate::driver::{Context, DeviceBuffer, DevicePointer, ExecutableGraph, Pinned, Stream};
+use orate_graph::{Counters, DType, DeviceError, Memory, Shape};
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Scalars that a session may have.
+const SCALARS: usize = 256;
+
+/// Recorded plans that are kept; beyond, the least recently used goes. One utterance needs five.
+const GRAPHS_KEPT: usize = 64;
+
+/// A named buffer.
+pub(crate) struct Stored {
+    pub dtype: DType,
+    pub shape: Shape,
+    pub buffer: DeviceBuffer,
+}
+
+/// What a recorded plan depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GraphKey {
+    /// The executable, by a number that is never used again on this device.
+    pub executable: u64,
+    /// 0 for one run, else how often the plan is repeated with a counter.
+    pub times: usize,
+    /// Everything that the kernels were given: buffers, arena, scalars.
+    pub pointers: Vec<DevicePointer>,
+}
+
+/// Run-time scalars: 8 bytes each on the device, and what the host set them to.
+struct Scalars {
+    slots: HashMap<String, usize>,
+    host: Vec<u64>,
+    changed: bool,
+    device: DeviceBuffer,
+}
+
+/// See [`Memory`].
+pub(crate) struct CudaMemory {
+    pub context: Arc<Context>,
+    /// Made when first needed, as making a memory cannot fail.
+    stream: Option<Stream>,
+    buffers: HashMap<String, Stored>,
+    arena: DeviceBuffer,
+    scalars: Scalars,
+    graphs: Vec<(GraphKey, ExecutableGraph)>,
+    pinned: Pinned,
+    pub counters: Counters,
+}
+
+impl CudaMemory {
+    pub fn new(context: &Arc<Context>) -> Self {
+        CudaMemory {
+            context: context.clone(),
+            stream: None,
+            buffers: HashMap::new(),
+            arena: DeviceBuffer::empty(context),
+            scalars: Scalars {
+                slots: HashMap::new(),
+                host: vec![],
+                changed: false,
+                device: DeviceBuffer::empty(context),
+            },
+            graphs: vec![],
+            pinned: Pinned::empty(context),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The queue of this session.
+    pub fn stream(&mut self) -> Result<&Stream, DeviceError> {
+        if self.stream.is_none() {
+            self.stream = Some(Stream::new(&self.context)?);
+        }
+        Ok(self.stream.as_ref().expect("made above"))
+    }
+
+    /// The buffer, made or enlarged to fit. New memory is zero; old content is lost if the size changed.
+    pub fn ensure(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<DevicePointer, DeviceError> {
+        let bytes = shape.len() * dtype.size();
+        if let Some(b) = self.buffers.get_mut(name)
+            && b.buffer.bytes() >= bytes
+        {
+            if b.shape != *shape || b.dtype != dtype {
+                (b.dtype, b.shape) = (dtype, shape.clone());
+            }
+            return Ok(b.buffer.pointer());
+        }
+        self.buffers.remove(name);
+        let buffer = DeviceBuffer::new(&self.context, bytes.next_multiple_of(1024))?;
+        let (pointer, size) = (buffer.pointer(), buffer.bytes());
+        // SAFETY: just allocated with this size.
+        unsafe { self.stream()?.clear(pointer, size)? };
+        self.buffers.insert(name.to_owned(), Stored { dtype, shape: shape.clone(), buffer });
+        Ok(pointer)
+    }
+
+    /// A buffer that was written before.
+    pub fn buffer(&self, name: &str) -> Option<&Stored> {
+        self.buffers.get(name)
+    }
+
+    /// An arena of at least `bytes`.
+    pub fn ensure_arena(&mut self, bytes: usize) -> Result<DevicePointer, DeviceError> {
+        if self.arena.bytes() < bytes {
+            self.arena = DeviceBuffer::empty(&self.context);
+            // What was recorded with the old arena can never run again.
+            self.graphs.clear();
+            self.arena = DeviceBuffer::new(&self.context, bytes.next_multiple_of(1 << 20))?;
+        }
+        Ok(self.arena.pointer())
+    }
+
+    /// What the host last set a scalar to.
+    pub fn scalar(&self, name: &str) -> Option<u64> {
+        self.scalars.slots.get(name).map(|slot| self.scalars.host[*slot])
+    }
+
+    /// Where a scalar is on the device. It must have been set, or be set by the plan itself.
+    pub fn scalar_pointer(&mut self, name: &str) -> Result<DevicePointer, DeviceError> {
+        if self.scalars.device.bytes() == 0 {
+            self.scalars.device = DeviceBuffer::new(&self.context, 8 * SCALARS)?;
+        }
+        let slot = self.slot(name);
+        if slot >= SCALARS {
+            let problem = format!("a session has more than {SCALARS} scalars");
+            return Err(DeviceError::Setup { device: self.context.name.clone(), problem });
+        }
+        Ok(self.scalars.device.pointer() + 8 * slot as u64)
+    }
+
+    fn slot(&mut self, name: &str) -> usize {
+        if let Some(slot) = self.scalars.slots.get(name) {
+            return *slot;
+        }
+        let slot = self.scalars.host.len();
+        self.scalars.slots.insert(name.to_owned(), slot);
+        self.scalars.host.push(0);
+        slot
+    }
+
+    /// Notes what a plan made of a scalar on the device.
+    pub fn note_scalar(&mut self, name: &str, value: u64) {
+        let slot = self.slot(name);
+        self.scalars.host[slot] = value;
+    }
+
+    /// Brings changed scalars to the device, in front of what is launched next.
+    pub fn upload_scalars(&mut self) -> Result<(), DeviceError> {
+        if !self.scalars.changed {
+            return Ok(());
+        }
+        let count = self.scalars.host.len().min(SCALARS);
+        let bytes: Vec<u8> = self.scalars.host[..count].iter().flat_map(|x| x.to_le_bytes()).collect();
+        let to = self.scalars.device.pointer();
+        if to == 0 {
+            return Ok(());
+        }
+        // SAFETY: the device has room for `SCALARS`.
+        unsafe { self.stream()?.upload(to, &bytes)? };
+        self.scalars.changed = false;
+        self.counters.bytes_up += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Starts the recorded plan for `key`; `record` records it if it is not kept.
+    pub fn launch(
+        &mut self,
+        key: GraphKey,
+        record: impl FnOnce(&Stream) -> Result<ExecutableGraph, DeviceError>,
+    ) -> Result<(), DeviceError> {
+        if let Some(i) = self.graphs.iter().position(|(k, _)| *k == key) {
+            let hit = self.graphs.remove(i);
+            self.graphs.push(hit);
+        } else {
+            // The same plan with pointers of the past can never run again.
+            self.graphs.retain(|(k, _)| k.executable != key.executable || k.times != key.times);
+            let graph = record(self.stream()?)?;
+            if self.graphs.len() >= GRAPHS_KEPT {
+                self.graphs.remove(0);
+            }
+            self.graphs.push((key, graph));
+        }
+        let stream = self.stream.as_ref().expect("asked for above, or when the graph was recorded");
+        stream.launch(&self.graphs[self.graphs.len() - 1].1)?;
+        self.counters.submissions += 1;
+        Ok(())
+    }
+
+    fn write(&mut self, name: &str, dtype: DType, shape: &Shape, bytes: &[u8]) -> Result<(), DeviceError> {
+        assert_eq!(shape.len() * dtype.size(), bytes.len(), "as many elements as the shape says");
+        let to = self.ensure(name, dtype, shape)?;
+        // SAFETY: the buffer was made for this shape.
+        unsafe { self.stream()?.upload(to, bytes)? };
+        self.counters.bytes_up += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+impl Drop for CudaMemory {
+    fn drop(&mut self) {
+        // Nothing may be freed while it is used; a lost device uses nothing.
+        if let Some(stream) = &self.stream {
+            let _ = stream.synchronize();
+        }
+    }
+}
+
+impl Memory for CudaMemory {
+    fn device(&self) -> &str {
+        &self.context.name
+    }
+
+    fn write_f32(&mut self, name: &str, shape: &Shape, data: &[f32]) -> Result<(), DeviceError> {
+        let bytes: Vec<u8> = data.iter().flat_map(|x| x.to_ne_bytes()).collect();
+        self.write(name, DType::F32, shape, &bytes)
+    }
+
+    fn write_i32(&mut self, name: &str, shape: &Shape, data: &[i32]) -> Result<(), DeviceError> {
+        let bytes: Vec<u8> = data.iter().flat_map(|x| x.to_ne_bytes()).collect();
+        self.write(name, DType::I32, shape, &bytes)
+    }
+
+    fn read_f32(&mut self, name: &str, out: &mut Vec<f32>) -> Result<Shape, DeviceError> {
+        let (from, shape) = match self.buffers.get(name) {
+            Some(b) if b.dtype == DType::F32 => (b.buffer.pointer(), b.shape.clone()),
+            other => {
+                return Err(DeviceError::Buffer {
+                    name: name.to_owned(),
+                    plan: "read by the host".to_owned(),
+                    got: other.map_or("no such buffer".to_owned(), |b| format!("{} {}", b.dtype, b.shape)),
+                    needed: "a float buffer".to_owned(),
+                });
+            }
+        };
+        let n = shape.len();
+        self.stream()?;
+        let stream = self.stream.as_ref().expect("made above");
+        // SAFETY: the buffer holds its shape's elements; the copy is waited for, so they can be read.
+        unsafe {
+            stream.download(from, &mut self.pinned, 4 * n)?;
+            out.clear();
+            out.extend_from_slice(self.pinned.floats(n));
+        }
+        self.counters.read_backs += 1;
+        self.counters.bytes_down += 4 * n as u64;
+        Ok(shape)
+    }
+
+    fn forget(&mut self, prefix: &str) {
+        self.buffers.retain(|name, _| !name.starts_with(prefix));
+    }
+
+    fn set_scalar(&mut self, name: &str, value: f32) {
+        self.set_index(name, u64::from(value.to_bits()));
+    }
+
+    fn set_index(&mut self, name: &str, value: u64) {
+        let known = self.scalars.slots.contains_key(name);
+        let slot = self.slot(name);
+        self.scalars.changed |= !known || self.scalars.host[slot] != value;
+        self.scalars.host[slot] = value;
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn shrink_to(&mut self, bytes: usize) {
+        let buffers: usize = self.buffers.values().map(|b| b.buffer.bytes()).sum();
+        if buffers + self.arena.bytes() + self.pinned.bytes() > bytes {
+            if let Some(stream) = &self.stream {
+                // An error shows at the next use.
+                let _ = stream.synchronize();
+            }
+            self.graphs.clear();
+            self.buffers.clear();
+            self.arena = DeviceBuffer::empty(&self.context);
+            self.pinned.release();
+        }
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+}

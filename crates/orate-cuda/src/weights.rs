@@ -1,0 +1,236 @@
+//! Weights of a model on the device, each once in each form that kernels want.
+
+use crate::driver::{Context, DeviceBuffer, DevicePointer, Stream};
+use crate::kernels::in_parallel;
+use orate_graph::{DeviceError, Op, Plan, Precision, PrecisionPolicy, Tensor, Weight, WeightLoader};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// Weights begin at multiples of this many bytes.
+const ALIGNMENT: usize = 256;
+
+/// Channels and elements of K that are packed together.
+const CHANNELS: usize = 32;
+/// See [`CHANNELS`].
+const DEPTH: usize = 16;
+
+/// How a weight lies in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Form {
+    /// f32 in logical order.
+    Dense,
+    /// `[K, N]` in the order of the registers of `kernels/matmul.cu`.
+    Packed(Precision),
+}
+
+/// Weights by the text of their expression.
+#[derive(Default)]
+pub(crate) struct WeightBank {
+    places: HashMap<(String, Form), DevicePointer>,
+    slabs: Vec<Arc<DeviceBuffer>>,
+}
+
+/// The forms of an op's weights, in the order of [`Op::weights`].
+fn forms<'p>(op: &'p Op, policy: &PrecisionPolicy) -> Vec<(&'p Weight, Form)> {
+    let product = matches!(op, Op::MatMul { .. } | Op::Conv1d { .. });
+    let form =
+        |i: usize, w: &Weight| if product && i == 0 { Form::Packed(policy.of(w)) } else { Form::Dense };
+    op.weights().into_iter().enumerate().map(|(i, w)| (w, form(i, w))).collect()
+}
+
+impl WeightBank {
+    /// Memory that the weights take on the device.
+    pub fn bytes(&self) -> u64 {
+        self.slabs.iter().map(|s| s.bytes() as u64).sum()
+    }
+
+    /// What holds the weights, for those who use them.
+    pub fn slabs(&self) -> Vec<Arc<DeviceBuffer>> {
+        self.slabs.clone()
+    }
+
+    /// Where a weight is.
+    pub fn get(&self, w: &Weight, form: Form) -> DevicePointer {
+        *self.places.get(&(w.key(), form)).expect("`fill` made the weights of every step")
+    }
+
+    /// Evaluates, packs and uploads all weights of a plan that are not there yet, on several threads: reading and
+    /// packing a model is most of the time to the first sentence.
+    pub fn fill(
+        &mut self,
+        plan: &Plan,
+        context: &Arc<Context>,
+        policy: &PrecisionPolicy,
+        source: &dyn WeightLoader,
+    ) -> Result<(), DeviceError> {
+        let mut wanted: Vec<(String, Form, &Weight)> = vec![];
+        let mut seen = HashSet::new();
+        for (w, form) in plan.steps().iter().flat_map(|s| forms(&s.node.op, policy)) {
+            let key = (w.key(), form);
+            if !self.places.contains_key(&key) && seen.insert(key.clone()) {
+                wanted.push((key.0, form, w));
+            }
+        }
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        // The largest first, so that no thread is left with one at the end.
+        wanted.sort_by_key(|(_, _, w)| std::cmp::Reverse(w.shape().len()));
+        let mut offsets = vec![];
+        let mut total = 0;
+        for (_, form, w) in &wanted {
+            offsets.push(total);
+            total += bytes_of(w, *form).next_multiple_of(ALIGNMENT);
+        }
+        let slab = Arc::new(DeviceBuffer::new(context, total.max(ALIGNMENT))?);
+        let uploaded = in_parallel(wanted.len(), |i| {
+            let (_, form, w) = &wanted[i];
+            let tensor = w.evaluate(source)?;
+            let words = match form {
+                Form::Dense => tensor.contiguous().data.iter().map(|x| x.to_bits()).collect(),
+                Form::Packed(precision) => pack(&tensor, *precision),
+            };
+            let bytes: Vec<u8> = words.iter().flat_map(|x| x.to_le_bytes()).collect();
+            debug_assert_eq!(bytes.len(), bytes_of(w, *form));
+            let stream = Stream::new(context)?;
+            // SAFETY: the slab has room for every weight at its offset.
+            unsafe { stream.upload(slab.pointer() + offsets[i] as u64, &bytes)? };
+            stream.synchronize()
+        });
+        uploaded.into_iter().collect::<Result<Vec<()>, DeviceError>>()?;
+        for ((key, form, _), offset) in wanted.into_iter().zip(offsets) {
+            self.places.insert((key, form), slab.pointer() + offset as u64);
+        }
+        self.slabs.push(slab);
+        Ok(())
+    }
+}
+
+/// Size of a weight on the device.
+fn bytes_of(w: &Weight, form: Form) -> usize {
+    match (form, w.shape().dims()) {
+        (Form::Packed(precision), &[k, n]) => {
+            let elements = k.next_multiple_of(DEPTH) * n.next_multiple_of(CHANNELS);
+            elements * if is_half(precision) { 2 } else { 4 }
+        }
+        _ => w.shape().len() * 4,
+    }
+}
+
+/// Whether weights take two bytes.
+fn is_half(precision: Precision) -> bool {
+    matches!(precision, Precision::F16 | Precision::Bf16)
+}
+
+/// `[K, N]` in the order in which the threads of `kernels/matmul.cu` read it: blocks of 32 channels, in them blocks of
+/// 16 of K, in them 16 bytes for each of 32 threads at a time. Thread `4g + t` has channels `g` and `g + 8` of each
+/// 16, and elements `4t … 4t + 3` of K. What is missing at the edges is zero.
+fn pack(w: &Tensor<'_>, precision: Precision) -> Vec<u32> {
+    let (k, n) = (w.shape.dims()[0], w.shape.dims()[1]);
+    let (k_stride, n_stride) = (w.strides[0], w.strides[1]);
+    let at = |depth: usize, channel: usize| {
+        if depth < k && channel < n { w.data[depth * k_stride + channel * n_stride] } else { 0.0 }
+    };
+    let halves = |a: f32, b: f32| {
+        let bits = |x: f32| match precision {
+            Precision::F16 => half::f16::from_f32(x).to_bits(),
+            _ => half::bf16::from_f32(x).to_bits(),
+        };
+        u32::from(bits(a)) | u32::from(bits(b)) << 16
+    };
+    let single = |x: f32| if precision == Precision::Tf32 { round_to_tf32(x) } else { x.to_bits() };
+    let elements = k.next_multiple_of(DEPTH) * n.next_multiple_of(CHANNELS);
+    let mut out = Vec::with_capacity(elements / if is_half(precision) { 2 } else { 1 });
+    for channels in (0..n).step_by(CHANNELS) {
+        for depth in (0..k).step_by(DEPTH) {
+            for m in [0, 16] {
+                if is_half(precision) {
+                    for (g, t) in (0..8).flat_map(|g| (0..4).map(move |t| (g, t))) {
+                        let (c, d) = (channels + m + g, depth + 4 * t);
+                        out.extend([
+                            halves(at(d, c), at(d + 1, c)),
+                            halves(at(d, c + 8), at(d + 1, c + 8)),
+                            halves(at(d + 2, c), at(d + 3, c)),
+                            halves(at(d + 2, c + 8), at(d + 3, c + 8)),
+                        ]);
+                    }
+                    continue;
+                }
+                for step in [0, 2] {
+                    for (g, t) in (0..8).flat_map(|g| (0..4).map(move |t| (g, t))) {
+                        let (c, d) = (channels + m + g, depth + 4 * t + step);
+                        out.extend([at(d, c), at(d, c + 8), at(d + 1, c), at(d + 1, c + 8)].map(single));
+                    }
+                }
+            }
+        }
+    }
+    out
+}
+
+/// To the nearest number with 11 significant bits; ties away from zero, as the device rounds.
+fn round_to_tf32(x: f32) -> u32 {
+    let bits = x.to_bits();
+    if x.is_finite() { bits.wrapping_add(0x1000) & !0x1FFF } else { bits }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orate_graph::{ConvGeometry, Epilogue};
+
+    #[test]
+    fn packing_puts_every_element_where_its_thread_reads() {
+        let (k, n) = (20, 35);
+        let data: Vec<f32> = (0..k * n).map(|i| i as f32 + 1.0).collect();
+        let packed = pack(&Tensor::borrowed([k, n], &data), Precision::F32);
+        assert_eq!(packed.len(), 32 * 64);
+        let value = |channels: usize, depth: usize, load: usize, lane: usize, i: usize| {
+            f32::from_bits(packed[(((channels * 2 + depth) * 4 + load) * 32 + lane) * 4 + i])
+        };
+        // First 16 channels, first two of each thread's four elements: channel 1, elements 8 and 9 for thread 6.
+        assert_eq!(value(0, 0, 0, 6, 0), data[8 * n + 1]);
+        assert_eq!(value(0, 0, 0, 6, 1), data[8 * n + 9]);
+        assert_eq!(value(0, 0, 0, 6, 2), data[9 * n + 1]);
+        // The other two, and the next 16 channels.
+        assert_eq!(value(0, 0, 1, 6, 0), data[10 * n + 1]);
+        assert_eq!(value(0, 0, 2, 6, 0), data[8 * n + 17]);
+        // Behind the edges.
+        assert_eq!(value(1, 1, 0, 0, 0), data[16 * n + 32]);
+        assert_eq!(value(1, 1, 0, 1, 0), 0.0, "element 20 of K");
+        assert_eq!(value(1, 0, 0, 12, 0), 0.0, "channel 35");
+        let sum: f64 = packed.iter().map(|x| f64::from(f32::from_bits(*x))).sum();
+        assert_eq!(sum, data.iter().map(|x| f64::from(*x)).sum::<f64>(), "each element once");
+    }
+
+    #[test]
+    fn transposed_views_pack_to_the_same() {
+        let data: Vec<f32> = (0..6 * 4).map(|i| i as f32).collect();
+        let view = Tensor::borrowed([4, 6], &data).transpose();
+        let plain = view.clone().contiguous();
+        for precision in Precision::ALL {
+            assert_eq!(pack(&view, precision), pack(&plain, precision));
+            let w = Weight::named("w", [6, 4]);
+            assert_eq!(4 * pack(&view, precision).len(), bytes_of(&w, Form::Packed(precision)));
+        }
+    }
+
+    #[test]
+    fn tf32_has_eleven_bits() {
+        for (x, want) in [(1.0, 1.0), (1.0 + 1.0 / 4096.0, 1.0), (1.0 + 1.0 / 2048.0, 1.0 + 1.0 / 1024.0)] {
+            assert_eq!(f32::from_bits(round_to_tf32(x)), want);
+            assert_eq!(f32::from_bits(round_to_tf32(-x)), -want);
+        }
+    }
+
+    #[test]
+    fn only_the_product_itself_is_packed() {
+        let (weight, bias) = (Weight::named("w", [6, 4]), Weight::named("b", [4]));
+        let epilogue = Epilogue { bias: Some(bias), ..Default::default() };
+        let op = Op::Conv1d { weight, geometry: ConvGeometry::causal(3, 1), epilogue };
+        let policy =
+            PrecisionPolicy { precision: Precision::Bf16, deny: vec!["v".into()], ..Default::default() };
+        let forms: Vec<Form> = forms(&op, &policy).into_iter().map(|f| f.1).collect();
+        assert_eq!(forms, [Form::Packed(Precision::Bf16), Form::Dense]);
+    }
+}

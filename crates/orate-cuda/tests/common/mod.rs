@@ -1,0 +1,58 @@
+//! The networks of Supertonic 2 and 3 at their true widths, with random weights: shapes are committed, weights not.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use orate_graph::Graph;
+use orate_models::supertonic::{Config, Sizes, graphs};
+use orate_weights::{DType, TensorInfo, TensorRef, WeightError, WeightSource};
+use std::collections::BTreeMap;
+
+/// A model without numbers.
+struct ShapesOnly(BTreeMap<String, Vec<usize>>);
+
+impl ShapesOnly {
+    fn parse(text: &str) -> ShapesOnly {
+        let lines = text.lines().filter(|l| !l.is_empty() && !l.starts_with('#'));
+        let shapes = lines.map(|line| {
+            let (name, dims) = line.split_once(' ').unwrap_or((line, ""));
+            let dims = dims.split('x').filter(|d| !d.is_empty());
+            (name.to_owned(), dims.map(|d| d.parse().unwrap_or_else(|e| panic!("{line}: {e}"))).collect())
+        });
+        ShapesOnly(shapes.collect())
+    }
+}
+
+impl WeightSource for ShapesOnly {
+    fn get(&self, name: &str) -> Result<TensorRef<'_>, WeightError> {
+        Err(self.missing(name))
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.0.keys().map(String::as_str).collect()
+    }
+
+    fn info(&self, name: &str) -> Option<TensorInfo> {
+        self.0.get(name).map(|shape| TensorInfo { dtype: DType::F32, shape: shape.clone() })
+    }
+
+    fn describe(&self) -> String {
+        "a table of shapes".to_owned()
+    }
+}
+
+/// Configuration and graphs of version `v2` or `v3`: duration predictor, text encoder, prepare, step, vocoder.
+pub fn official(version: &str, sizes: Sizes) -> (Config, Vec<Graph>) {
+    let (json, shapes) = match version {
+        "v2" => (
+            include_bytes!("../../../../oracle/supertonic/assets/v2/tts.json").as_slice(),
+            include_str!("../../../orate/tests/data/v2.shapes.txt"),
+        ),
+        "v3" => (
+            include_bytes!("../../../../oracle/supertonic/assets/v3/tts.json").as_slice(),
+            include_str!("../../../orate/tests/data/v3.shapes.txt"),
+        ),
+        other => panic!("there are the tables v2 and v3, not {other}"),
+    };
+    let config = Config::from_json(json).expect("as released");
+    let graphs = graphs(&config, &ShapesOnly::parse(shapes), sizes).expect("a whole model");
+    (config, graphs)
+}

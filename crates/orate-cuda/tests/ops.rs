@@ -1,0 +1,173 @@
+//! Every op on a GPU, in every case, against the reference interpreter.
+//!
+//! ```sh
+//! cargo test -p orate-cuda --test ops -- --ignored
+//! ```
+
+mod common;
+
+use orate_cuda::{CudaDevice, devices};
+use orate_graph::{Device, DeviceError, Executable, Graph, Op, Plan, Precision, PrecisionPolicy};
+use orate_models::supertonic::Sizes;
+use orate_testing::{Case, OnDevice, RandomWeights, ReferenceDevice, check_all, harvest, op_cases};
+use std::sync::Arc;
+
+fn device() -> CudaDevice {
+    CudaDevice::new(0, PrecisionPolicy::default(), None).expect("an NVIDIA GPU and NVRTC")
+}
+
+fn sizes(batch: usize, tokens: usize, frames: usize) -> Sizes {
+    Sizes { batch, tokens, frames, steps: 3, padded: batch > 1 }
+}
+
+fn cases(graphs: &[Graph], wanted: impl Fn(&Op) -> bool) -> Vec<Case> {
+    let all = graphs.iter().flat_map(harvest);
+    all.filter(|c| c.graph.nodes().iter().all(|n| wanted(&n.op))).collect()
+}
+
+/// Everything but products: cheap at full length.
+fn is_light(op: &Op) -> bool {
+    !matches!(op, Op::MatMul { .. } | Op::Conv1d { .. } | Op::Attention { .. })
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn op_cases_on_the_gpu() {
+    let report = check_all(&OnDevice(&device()), &op_cases());
+    println!("{report}");
+    report.assert();
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn networks_at_their_real_widths() {
+    let device = device();
+    for version in ["v2", "v3"] {
+        for (s, light) in [(sizes(1, 21, 5), false), (sizes(2, 13, 7), false), (sizes(1, 300, 72), true)] {
+            let (_, graphs) = common::official(version, s);
+            let report = check_all(&OnDevice(&device), &cases(&graphs, |op| !light || is_light(op)));
+            println!("{version} {s:?}: {report}");
+            report.assert();
+        }
+    }
+}
+
+/// Rounded operands are as wrong as their format says, and not more.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn other_precisions() {
+    for (precision, roundings) in
+        [(Precision::Tf32, 1 << 13), (Precision::F16, 1 << 13), (Precision::Bf16, 1 << 16)]
+    {
+        let device = CudaDevice::new(0, PrecisionPolicy::uniform(precision), None).expect("as above");
+        let mut products = op_cases();
+        products.retain(|c| {
+            c.graph.nodes().iter().any(|n| matches!(n.op, Op::MatMul { .. } | Op::Conv1d { .. }))
+        });
+        for case in &mut products {
+            case.tolerance += 3.0 * f64::from(roundings) * orate_testing::tolerance::ROUNDING;
+        }
+        let report = check_all(&OnDevice(&device), &products);
+        println!("{precision}: {report}");
+        report.assert();
+    }
+}
+
+fn load(device: &CudaDevice, graph: &Graph) -> Arc<dyn Executable> {
+    let weights = RandomWeights::of_graph(graph, 5);
+    let plan = Plan::compile(graph.clone(), device).expect("all ops have kernels");
+    device.open(Arc::new(weights)).load(plan).expect("weights are random, and there")
+}
+
+fn scaled(times: f32) -> Graph {
+    let mut g = Graph::new("counting");
+    let x = g.state("x", orate_graph::DType::F32, [2, 3]).expect("declares");
+    let rows = g.input("rows", orate_graph::DType::F32, [4, 3]).expect("declares");
+    let step = g.scalar("step");
+    let row = g.select_row(rows, step).expect("builds");
+    let y = g.scale(x, orate_graph::Factor::Const(times)).expect("builds");
+    let y = g.add_row(y, row).expect("builds");
+    g.update("x", y).expect("fits");
+    g
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn counted_runs_are_one_submission() {
+    let device = device();
+    let plan = load(&device, &scaled(10.0));
+    let mut m = device.memory();
+    m.write_f32("x", &[2, 3].into(), &[1.0; 6]).expect("room");
+    let rows: Vec<f32> = (0..12).map(|i| (i / 3) as f32).collect();
+    m.write_f32("rows", &[4, 3].into(), &rows).expect("room");
+    let before = m.counters();
+    plan.run_times(m.as_mut(), "step", 4, &|| true).expect("runs");
+    let mut out = vec![];
+    m.read_f32("x", &mut out).expect("is there");
+    assert_eq!(out, [10123.0; 6]);
+    let used = m.counters() - before;
+    assert_eq!((used.submissions, used.read_backs), (1, 1));
+    // One more step with another row, and again: the recorded plan reads the scalar anew.
+    for (row, want) in [(2, 101232.0), (1, 1012321.0)] {
+        m.set_index("step", row);
+        plan.run(m.as_mut()).expect("runs");
+        m.read_f32("x", &mut out).expect("is there");
+        assert_eq!(out, [want; 6]);
+    }
+    // A row that is not there, a counter that passes the last, and a stop before the start.
+    m.set_index("step", 4);
+    assert!(matches!(plan.run(m.as_mut()), Err(DeviceError::Operand { .. })));
+    assert!(matches!(plan.run_times(m.as_mut(), "step", 5, &|| true), Err(DeviceError::Operand { .. })));
+    plan.run_times(m.as_mut(), "step", 4, &|| false).expect("does nothing");
+    m.read_f32("x", &mut out).expect("is there");
+    assert_eq!(out, [1012321.0; 6]);
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn what_is_missing_or_foreign_is_an_error() {
+    let device = device();
+    let plan = load(&device, &scaled(1.0));
+    let mut m = device.memory();
+    assert!(matches!(plan.run(m.as_mut()), Err(DeviceError::Buffer { .. })));
+    m.write_f32("x", &[2, 3].into(), &[1.0; 6]).expect("room");
+    m.write_f32("rows", &[4, 3].into(), &[0.0; 12]).expect("room");
+    assert!(matches!(plan.run(m.as_mut()), Err(DeviceError::Scalar { .. })));
+    let other = CudaDevice::new(0, PrecisionPolicy::default(), None).expect("as above");
+    assert!(matches!(plan.run(other.memory().as_mut()), Err(DeviceError::Mixed { .. })));
+    assert!(matches!(plan.run(ReferenceDevice.memory().as_mut()), Err(DeviceError::Mixed { .. })));
+    let count = devices().expect("a driver").len();
+    let e = CudaDevice::new(count, PrecisionPolicy::default(), None).err().expect("one too many").to_string();
+    assert!(e.contains("only"), "{e}");
+    assert!(device.info().card.is_some_and(|c| c.len() == 12), "{:?}", device.info());
+}
+
+/// Several sessions at once, each with its own memory, and every result the same bits.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn sessions_run_side_by_side_and_repeat_exactly() {
+    let device = device();
+    let (_, graphs) = common::official("v2", sizes(1, 21, 30));
+    let case = Case::new("vocoder", graphs[4].clone());
+    let plan = Plan::compile(case.graph.clone(), &device).expect("all ops have kernels");
+    let plan = device.open(Arc::new(case.weights.clone())).load(plan).expect("random weights");
+    let orate_testing::Data::F32(latent) = &case.buffers["latent"] else { panic!("a float input") };
+    let shape = &case.graph.buffers()[0].shape;
+    let speak = || -> Vec<Vec<u32>> {
+        let mut m = device.memory();
+        let mut out = vec![];
+        (0..20)
+            .map(|_| {
+                m.write_f32("latent", shape, latent).expect("room");
+                plan.run(m.as_mut()).expect("runs");
+                m.read_f32("wav", &mut out).expect("is there");
+                out.iter().map(|x| x.to_bits()).collect()
+            })
+            .collect()
+    };
+    let all: Vec<_> = std::thread::scope(|s| {
+        let threads: Vec<_> = (0..4).map(|_| s.spawn(speak)).collect();
+        threads.into_iter().flat_map(|t| t.join().expect("no panic")).collect()
+    });
+    assert!(all.iter().all(|x| *x == all[0]), "all runs have the same bits");
+}
