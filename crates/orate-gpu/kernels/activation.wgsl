@@ -1,0 +1,23 @@
+//@ include math
+// The function that this variant of a kernel applies.
+fn activate(x: f32, slope: f32) -> f32 {
+//@ if RELU
+    return max(x, 0.0);
+//@ end
+//@ if PRELU
+    return select(x, x * slope, x < 0.0);
+//@ end
+//@ if GELU
+    return gelu(x);
+//@ end
+//@ if MISH
+    return mish(x);
+//@ end
+//@ if TANH
+    return tanh_f32(x);
+//@ end
+//@ if EXP
+    return exp_f32(x);
+//@ end
+    return x;
+}

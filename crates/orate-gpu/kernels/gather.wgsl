@@ -1,0 +1,32 @@
+// Rows of an embedding table: out[i, :] = table[ids[i], :]. Negative ids count from the end; ids that are out of range
+// take the nearest row, so that no foreign memory is read.
+
+struct Params {
+    ids: u32,
+    table: u32,
+    out: u32,
+    n: u32,
+    // Width and rows of the table.
+    c: u32,
+    rows: u32,
+}
+
+var<immediate> p: Params;
+@group(0) @binding(0) var<storage, read_write> memory: array<u32>;
+@group(1) @binding(0) var<storage, read> matrix: array<u32>;
+
+@compute @workgroup_size(256)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let i = (group.y * groups.x + group.x) * 256u + lane;
+    if i >= p.n {
+        return;
+    }
+    let rows = i32(p.rows);
+    let id = bitcast<i32>(memory[p.ids + i / p.c]);
+    let row = clamp(select(id, max(id, -rows) + rows, id < 0), 0, rows - 1);
+    memory[p.out + i] = matrix[p.table + u32(row) * p.c + i % p.c];
+}

@@ -1,0 +1,54 @@
+// (x − mean) / √(variance + eps) · weight + bias for each row of c elements; the variance divides by c.
+//
+// One workgroup of 128 threads per row. Mean first, then the squares of what is left: nothing cancels. In place is
+// fine.
+
+struct Params {
+    x: u32,
+    out: u32,
+    rows: u32,
+    c: u32,
+    weight: u32,
+    bias: u32,
+    eps: f32,
+}
+
+var<immediate> p: Params;
+@group(0) @binding(0) var<storage, read_write> memory: array<f32>;
+@group(1) @binding(1) var<storage, read> vectors: array<f32>;
+
+//@ include reduce
+
+@compute @workgroup_size(128)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+//@ if SUBGROUPS
+    @builtin(subgroup_id) subgroup: u32,
+    @builtin(num_subgroups) subgroups: u32,
+    @builtin(subgroup_invocation_id) place: u32,
+//@ end
+) {
+    let row = group.y * groups.x + group.x;
+    if row >= p.rows {
+        return;
+    }
+    let x = p.x + row * p.c;
+    var sum = 0.0;
+    for (var i = lane; i < p.c; i += 128u) {
+        sum += memory[x + i];
+    }
+    let mean = total(sum, ${REDUCE_ARGUMENTS}) / f32(p.c);
+    var squares = 0.0;
+    for (var i = lane; i < p.c; i += 128u) {
+        let d = memory[x + i] - mean;
+        squares = fma(d, d, squares);
+    }
+    let variance = total(squares, ${REDUCE_ARGUMENTS}) / f32(p.c);
+    let factor = 1.0 / sqrt(variance + p.eps);
+    for (var i = lane; i < p.c; i += 128u) {
+        let y = (memory[x + i] - mean) * factor;
+        memory[p.out + row * p.c + i] = fma(y, vectors[p.weight + i], vectors[p.bias + i]);
+    }
+}

@@ -1,0 +1,227 @@
+// out [M, N] = residual + activation(x [M, K] · weight [K, N] + bias), and with CONV a convolution along time whose
+// row m of x is gathered from its taps: k = tap · channels + channel.
+//
+// The weight is padded with zeros to whole tiles, [⌈K⌉, stride]. A workgroup makes BM × BN results; its threads are SPLIT
+// groups, each of which sums every SPLIT-th slice of BK terms, and the groups' sums are added in order at the
+// end. A thread makes TM × TN results in registers: TM rows that are BM/TM apart, and TN/4 times 4 neighbouring columns.
+// The next slice is read from memory while the present one is multiplied.
+//
+// WHOLE: K is a multiple of BK · SPLIT. ODD: K, N or the channels are no multiple of 4, so elements are read and
+// written one by one.
+
+struct Params {
+    x: u32,
+    out: u32,
+    residual: u32,
+    weight: u32,
+    bias: u32,
+    slope: u32,
+    m: u32,
+    n: u32,
+    k: u32,
+    stride: u32,
+    // CONV: x is [batch, time, channels].
+    time: u32,
+    channels: u32,
+    dilation: u32,
+    left: u32,
+}
+
+var<immediate> p: Params;
+//@ if ODD
+@group(0) @binding(0) var<storage, read_write> memory: array<f32>;
+//@ else
+@group(0) @binding(0) var<storage, read_write> memory: array<vec4<f32>>;
+//@ end
+@group(1) @binding(0) var<storage, read> matrix: array<vec4<f32>>;
+@group(1) @binding(1) var<storage, read> vectors: array<vec4<f32>>;
+
+//@ include activation
+
+const TX = ${BN}u / ${TN}u;
+const TY = ${BM}u / ${TM}u;
+const GROUP = TX * TY;
+// In vectors of four. A's rows have one more, which spreads them over the banks.
+const A_STRIDE = ${BK}u / 4u + 1u;
+const B_STRIDE = ${BN}u / 4u;
+
+var<workgroup> a_tile: array<vec4<f32>, ${A_TILE}>;
+var<workgroup> b_tile: array<vec4<f32>, ${B_TILE}>;
+
+//@ if CONV
+// First element of the source row of a tap.
+fn source(row: u32, tap: u32) -> u32 {
+    let t = row % p.time;
+    let at = clamp(i32(t + tap * p.dilation) - i32(p.left), 0, i32(p.time) - 1);
+    return p.x + (row - t + u32(at)) * p.channels;
+}
+//@ end
+
+//@ if ODD
+fn element(row: u32, k: u32) -> f32 {
+    if k >= p.k {
+        return 0.0;
+    }
+//@ if CONV
+    return memory[source(row, k / p.channels) + k % p.channels];
+//@ else
+    return memory[p.x + row * p.k + k];
+//@ end
+}
+//@ end
+
+// Four terms of a row of x from k on, zeros past the end.
+fn load_a(row: u32, k: u32) -> vec4<f32> {
+//@ if ODD
+    return vec4<f32>(element(row, k), element(row, k + 1u), element(row, k + 2u), element(row, k + 3u));
+//@ else
+//@ if WHOLE
+//@ else
+    if k >= p.k {
+        return vec4<f32>();
+    }
+//@ end
+//@ if CONV
+    return memory[(source(row, k / p.channels) + k % p.channels) >> 2u];
+//@ else
+    return memory[(p.x + row * p.k + k) >> 2u];
+//@ end
+//@ end
+}
+
+fn finish(sum: vec4<f32>, row: u32, col: u32) {
+    if row >= p.m || col >= p.n {
+        return;
+    }
+    var y = sum;
+//@ if BIAS
+    y += vectors[(p.bias + col) >> 2u];
+//@ end
+//@ if ACTIVATE
+    var slope = 0.0;
+//@ if PRELU
+    slope = vectors[p.slope >> 2u].x;
+//@ end
+    y = vec4<f32>(activate(y.x, slope), activate(y.y, slope), activate(y.z, slope), activate(y.w, slope));
+//@ end
+    let at = row * p.n + col;
+//@ if ODD
+//@ for i 4
+    if col + ${i}u < p.n {
+//@ if RESIDUAL
+        memory[p.out + at + ${i}u] = memory[p.residual + at + ${i}u] + y[${i}];
+//@ else
+        memory[p.out + at + ${i}u] = y[${i}];
+//@ end
+    }
+//@ end
+//@ else
+//@ if RESIDUAL
+    y += memory[(p.residual + at) >> 2u];
+//@ end
+    memory[(p.out + at) >> 2u] = y;
+//@ end
+}
+
+@compute @workgroup_size(${THREADS})
+fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let group = lane / GROUP;
+    let t = lane % GROUP;
+    let tx = t % TX;
+    let ty = t / TX;
+    let first_row = workgroup.y * ${BM}u;
+    let first_col = workgroup.x * ${BN}u;
+    let a_base = group * ${BM}u * A_STRIDE;
+    let b_base = group * ${BK}u * B_STRIDE;
+
+//@ for i TM
+//@ for j TN4
+    var sum_${i}_${j} = vec4<f32>();
+//@ end
+//@ end
+
+    // What this thread reads of each slice.
+//@ for i A_LOADS
+    let a_at_${i} = t + ${i}u * GROUP;
+    let a_row_${i} = min(first_row + a_at_${i} / (${BK}u / 4u), p.m - 1u);
+    let a_k_${i} = a_at_${i} % (${BK}u / 4u) * 4u;
+    let a_to_${i} = a_base + a_at_${i} / (${BK}u / 4u) * A_STRIDE + a_at_${i} % (${BK}u / 4u);
+//@ end
+//@ for i B_LOADS
+    let b_at_${i} = t + ${i}u * GROUP;
+    let b_from_${i} = (p.weight + b_at_${i} / B_STRIDE * p.stride + first_col) / 4u + b_at_${i} % B_STRIDE;
+//@ end
+
+    let slices = (p.k + ${BK}u * ${SPLIT}u - 1u) / (${BK}u * ${SPLIT}u);
+    var k = group * ${BK}u;
+//@ for i A_LOADS
+    var a_next_${i} = load_a(a_row_${i}, k + a_k_${i});
+//@ end
+//@ for i B_LOADS
+    var b_next_${i} = matrix[b_from_${i} + k * p.stride / 4u];
+//@ end
+    for (var slice = 0u; slice < slices; slice++) {
+        workgroupBarrier();
+//@ for i A_LOADS
+        a_tile[a_to_${i}] = a_next_${i};
+//@ end
+//@ for i B_LOADS
+        b_tile[b_base + b_at_${i}] = b_next_${i};
+//@ end
+        workgroupBarrier();
+        k += ${BK}u * ${SPLIT}u;
+        if slice + 1u < slices {
+//@ for i A_LOADS
+            a_next_${i} = load_a(a_row_${i}, k + a_k_${i});
+//@ end
+//@ for i B_LOADS
+            b_next_${i} = matrix[b_from_${i} + k * p.stride / 4u];
+//@ end
+        }
+        for (var kk = 0u; kk < ${BK}u / 4u; kk++) {
+//@ for i TM
+            let a_${i} = a_tile[a_base + (ty + ${i}u * TY) * A_STRIDE + kk];
+//@ end
+//@ for c 4
+//@ for j TN4
+            let b_${c}_${j} = b_tile[b_base + (kk * 4u + ${c}u) * B_STRIDE + tx + ${j}u * TX];
+//@ end
+//@ for i TM
+//@ for j TN4
+            sum_${i}_${j} = fma(vec4<f32>(a_${i}[${c}]), b_${c}_${j}, sum_${i}_${j});
+//@ end
+//@ end
+//@ end
+        }
+    }
+
+//@ if SPLITS
+    // The sums of groups 1, 2, … are added to those of group 0, one after the other.
+    for (var other = 1u; other < ${SPLIT}u; other++) {
+        workgroupBarrier();
+        if group == other {
+//@ for i TM
+//@ for j TN4
+            b_tile[(ty + ${i}u * TY) * B_STRIDE + tx + ${j}u * TX] = sum_${i}_${j};
+//@ end
+//@ end
+        }
+        workgroupBarrier();
+        if group == 0u {
+//@ for i TM
+//@ for j TN4
+            sum_${i}_${j} += b_tile[(ty + ${i}u * TY) * B_STRIDE + tx + ${j}u * TX];
+//@ end
+//@ end
+        }
+    }
+    if group != 0u {
+        return;
+    }
+//@ end
+//@ for i TM
+//@ for j TN4
+    finish(sum_${i}_${j}, first_row + ty + ${i}u * TY, first_col + (tx + ${j}u * TX) * 4u);
+//@ end
+//@ end
+}

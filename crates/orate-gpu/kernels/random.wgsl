@@ -1,0 +1,76 @@
+// Normal numbers times `scale`: the stream of the CPU executor's kernels/random.rs, which defines it.
+//
+// Philox4x32-10 with key = seed and counter = block gives four words, and Box–Muller two numbers from each pair.
+// One thread per block of four numbers.
+
+struct Params {
+    out: u32,
+    n: u32,
+    seed_low: u32,
+    seed_high: u32,
+    scale: f32,
+}
+
+var<immediate> p: Params;
+@group(0) @binding(0) var<storage, read_write> memory: array<f32>;
+
+//@ include angles
+
+fn philox(counter: vec4<u32>, key: vec2<u32>) -> vec4<u32> {
+    var x = counter;
+    var k = key;
+    for (var round = 0u; round < 10u; round++) {
+        let high0 = mul_high(x.x, 0xD2511F53u);
+        let high1 = mul_high(x.z, 0xCD9E8D57u);
+        x = vec4<u32>(high1 ^ x.y ^ k.x, x.z * 0xCD9E8D57u, high0 ^ x.w ^ k.y, x.x * 0xD2511F53u);
+        k += vec2<u32>(0x9E3779B9u, 0xBB67AE85u);
+    }
+    return x;
+}
+
+// ln(n · 2⁻²⁴) for n in 1 to 2²⁴.
+fn ln_of_24_bits(n: u32) -> f32 {
+    // n = m · 2^e with m in [√½, √2).
+    let bits = bitcast<u32>(f32(n));
+    let e = bitcast<i32>(bits - 0x3f3504f3u) >> 23u;
+    let m = bitcast<f32>(bits - (bitcast<u32>(e) << 23u));
+    let y = (m - 1.0) / (m + 1.0);
+    let z = y * y;
+    var q = fma(z, 0.11111111, 0.14285714);
+    q = fma(q, z, 0.2);
+    q = fma(q, z, 0.33333333);
+    let atanh = fma(y * z, q, y);
+    let power = f32(e - 24);
+    return 2.0 * atanh + power * -2.1219444e-4 + power * 0.6933594;
+}
+
+fn box_muller(a: u32, b: u32) -> vec2<f32> {
+    let r = sqrt(max(-2.0 * ln_of_24_bits((a >> 8u) + 1u), 0.0));
+    return r * cos_sin(b & 0xffffff00u) * p.scale;
+}
+
+@compute @workgroup_size(64)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let block = (group.y * groups.x + group.x) * 64u + lane;
+    let i = 4u * block;
+    if i >= p.n {
+        return;
+    }
+    let words = philox(vec4<u32>(block, 0u, 0u, 0u), vec2<u32>(p.seed_low, p.seed_high));
+    let first = box_muller(words.x, words.y);
+    let second = box_muller(words.z, words.w);
+    memory[p.out + i] = first.x;
+    if i + 1u < p.n {
+        memory[p.out + i + 1u] = first.y;
+    }
+    if i + 2u < p.n {
+        memory[p.out + i + 2u] = second.x;
+    }
+    if i + 3u < p.n {
+        memory[p.out + i + 3u] = second.y;
+    }
+}

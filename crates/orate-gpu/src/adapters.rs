@@ -1,0 +1,87 @@
+//! Which GPUs there are.
+
+use orate_graph::{DeviceClass, DeviceInfo, DeviceKind};
+use wgpu::{Adapter, Backend, Backends, DeviceType, Features, Instance, InstanceDescriptor, InstanceFlags};
+
+/// Features that kernels use where they are there.
+pub(crate) fn wanted() -> Features {
+    Features::SUBGROUP | Features::TIMESTAMP_QUERY | Features::PIPELINE_CACHE
+}
+
+/// All GPUs that Vulkan, Metal or DX12 drivers offer, with software rasterisers. Drivers are loaded by this call.
+pub fn devices() -> Vec<DeviceInfo> {
+    open(None).into_iter().map(|(_, info)| info).collect()
+}
+
+/// The adapters of one kind, or of all.
+pub(crate) fn open(kind: Option<DeviceKind>) -> Vec<(Adapter, DeviceInfo)> {
+    let backends = match kind {
+        Some(DeviceKind::Vulkan) => Backends::VULKAN,
+        Some(DeviceKind::Metal) => Backends::METAL,
+        Some(DeviceKind::Dx12) => Backends::DX12,
+        Some(DeviceKind::Cpu | DeviceKind::Cuda) => return vec![],
+        None => Backends::VULKAN | Backends::METAL | Backends::DX12,
+    };
+    let backends = backends & Instance::enabled_backend_features();
+    if backends.is_empty() {
+        return vec![];
+    }
+    let descriptor = InstanceDescriptor {
+        backends,
+        flags: InstanceFlags::empty(),
+        ..InstanceDescriptor::new_without_display_handle()
+    };
+    let instance = Instance::new(descriptor);
+    let mut found: Vec<(Adapter, DeviceInfo)> = vec![];
+    for adapter in pollster::block_on(instance.enumerate_adapters(backends)) {
+        let Some(kind) = kind_of(adapter.get_info().backend) else { continue };
+        let index = found.iter().filter(|(_, i)| i.kind == kind).count();
+        let info = describe(&adapter, kind, index);
+        found.push((adapter, info));
+    }
+    found
+}
+
+fn kind_of(backend: Backend) -> Option<DeviceKind> {
+    match backend {
+        Backend::Vulkan => Some(DeviceKind::Vulkan),
+        Backend::Metal => Some(DeviceKind::Metal),
+        Backend::Dx12 => Some(DeviceKind::Dx12),
+        _ => None,
+    }
+}
+
+fn describe(adapter: &Adapter, kind: DeviceKind, index: usize) -> DeviceInfo {
+    let info = adapter.get_info();
+    let has = adapter.features();
+    let mut features = vec![];
+    if has.contains(Features::SUBGROUP) {
+        features.push(match (info.subgroup_min_size, info.subgroup_max_size) {
+            (a, b) if a == b => format!("subgroups of {a}"),
+            (a, b) => format!("subgroups of {a} to {b}"),
+        });
+    }
+    for (feature, name) in
+        [(Features::TIMESTAMP_QUERY, "timestamps"), (Features::PIPELINE_CACHE, "pipeline cache")]
+    {
+        if has.contains(feature) {
+            features.push(name.to_owned());
+        }
+    }
+    let driver = [info.driver, info.driver_info].into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>();
+    DeviceInfo {
+        kind,
+        index,
+        name: info.name,
+        class: match info.device_type {
+            DeviceType::DiscreteGpu | DeviceType::VirtualGpu => DeviceClass::Discrete,
+            DeviceType::IntegratedGpu | DeviceType::Other => DeviceClass::Integrated,
+            DeviceType::Cpu => DeviceClass::Software,
+        },
+        memory: None,
+        free_memory: None,
+        driver: driver.join(" "),
+        features,
+        card: (!info.device_pci_bus_id.is_empty()).then_some(info.device_pci_bus_id),
+    }
+}

@@ -1,0 +1,113 @@
+//! A GPU as a device: which kernel runs which op, and models whose weights are uploaded once.
+
+use crate::adapters;
+use crate::executable::GpuExecutable;
+use crate::gpu::Gpu;
+use crate::kernels::{self, Abilities};
+use crate::memory::GpuMemory;
+use crate::weights::WeightBank;
+use orate_graph::{
+    Device, DeviceError, DeviceInfo, DeviceKind, Executable, Memory, ModelOnDevice, Op, Plan, Precision,
+    PrecisionPolicy, Target, ValueInfo, WeightLoader,
+};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A GPU, shared by all models and sessions.
+pub struct GpuDevice {
+    gpu: Arc<Gpu>,
+}
+
+impl GpuDevice {
+    /// Opens device `index` among those of `kind`; without a kind, among all, the most wanted first: discrete before
+    /// integrated before software. `cache` is a folder that keeps compiled kernels for the next process, where the driver
+    /// can give them.
+    ///
+    /// # Errors
+    /// There is no such device, it cannot be opened, or it does not compute as `policy` asks.
+    pub fn new(
+        kind: Option<DeviceKind>,
+        index: usize,
+        policy: PrecisionPolicy,
+        cache: Option<PathBuf>,
+    ) -> Result<GpuDevice, DeviceError> {
+        let mut found = adapters::open(kind);
+        if kind.is_none() {
+            found.sort_by_key(|(_, info)| info.class);
+        }
+        let what = kind.map_or("GPU", DeviceKind::name);
+        let count = found.len();
+        let Some((adapter, info)) = found.into_iter().nth(index) else {
+            let problem = match count {
+                0 => format!("no {what} device was found; is its driver installed?"),
+                1 => format!("there is 1 {what} device, number 0"),
+                n => format!("there are {n} {what} devices, numbers 0 to {}", n - 1),
+            };
+            return Err(DeviceError::Setup { device: format!("{what}:{index}"), problem });
+        };
+        if policy.precision != Precision::F32 {
+            let problem = format!("it computes products in f32 and not in {}", policy.precision);
+            return Err(DeviceError::Setup { device: info.id(), problem });
+        }
+        Ok(GpuDevice { gpu: Arc::new(Gpu::open(&adapter, info, cache.as_deref())?) })
+    }
+}
+
+impl Target for GpuDevice {
+    fn name(&self) -> String {
+        self.gpu.name.clone()
+    }
+
+    fn kernel(&self, op: &Op, inputs: &[&ValueInfo]) -> Result<String, String> {
+        kernels::name(op, inputs, Abilities::of(&self.gpu))
+    }
+}
+
+impl Device for GpuDevice {
+    fn open(&self, weights: Arc<dyn WeightLoader + Send + Sync>) -> Box<dyn ModelOnDevice> {
+        Box::new(GpuModel { gpu: self.gpu.clone(), weights, kept: Mutex::default() })
+    }
+
+    fn memory(&self) -> Box<dyn Memory> {
+        Box::new(GpuMemory::new(self.gpu.clone()))
+    }
+
+    fn threads(&self) -> usize {
+        0
+    }
+
+    /// A minute of speech takes less, and making a buffer costs more than a sentence's pauses.
+    fn memory_kept(&self) -> usize {
+        256 << 20
+    }
+
+    fn info(&self) -> DeviceInfo {
+        self.gpu.info.clone()
+    }
+}
+
+/// A model's weights on the device.
+struct GpuModel {
+    gpu: Arc<Gpu>,
+    weights: Arc<dyn WeightLoader + Send + Sync>,
+    kept: Mutex<WeightBank>,
+}
+
+impl ModelOnDevice for GpuModel {
+    fn load(&self, plan: Plan) -> Result<Arc<dyn Executable>, DeviceError> {
+        if plan.device() != self.gpu.name {
+            return Err(DeviceError::Mixed {
+                plan: plan.name().to_owned(),
+                made_for: plan.device().to_owned(),
+                got: self.gpu.name.clone(),
+            });
+        }
+        self.gpu.check()?;
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(Arc::new(GpuExecutable::new(self.gpu.clone(), plan, &mut kept, &*self.weights)?))
+    }
+
+    fn weight_bytes(&self) -> u64 {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).bytes()
+    }
+}

@@ -1,0 +1,339 @@
+//! A plan as a list of dispatches, encoded into one command buffer for each run.
+
+use crate::dispatch::{Call, Late, WORDS};
+use crate::gpu::Gpu;
+use crate::kernels::{self, Abilities, Operands};
+use crate::memory::GpuMemory;
+use crate::pipelines::Variant;
+use crate::weights::{Wanted, WeightBank};
+use orate_graph::{BufferKind, DeviceError, Executable, Memory, Op, Place, Plan, WeightLoader};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+use wgpu::{
+    BindGroup, BufferDescriptor, BufferUsages, CommandEncoder, CommandEncoderDescriptor, ComputePass,
+    ComputePassDescriptor, ComputePassTimestampWrites, ComputePipeline, QuerySetDescriptor, QueryType,
+};
+
+/// Most steps that one set of timestamps holds.
+const TIMED: usize = 2048;
+
+/// A dispatch, ready but for the places of a session.
+struct Ready {
+    pipeline: ComputePipeline,
+    weights: BindGroup,
+    words: Vec<u32>,
+    late: Vec<(usize, Late)>,
+    groups: [u32; 3],
+    /// Step, for messages.
+    step: usize,
+}
+
+/// See [`Executable`].
+pub(crate) struct GpuExecutable {
+    gpu: Arc<Gpu>,
+    plan: Plan,
+    ready: Vec<Ready>,
+    /// The dispatches of each step; those behind the last are copies.
+    steps: Vec<Range<usize>>,
+}
+
+/// Where a session keeps what the plan names.
+struct Session {
+    arena: u32,
+    buffers: Vec<u32>,
+    scalars: Vec<u64>,
+}
+
+impl GpuExecutable {
+    pub fn new(
+        gpu: Arc<Gpu>,
+        plan: Plan,
+        bank: &mut WeightBank,
+        source: &dyn WeightLoader,
+    ) -> Result<Self, DeviceError> {
+        let wanted: Vec<Wanted> = plan.steps().iter().map(|s| kernels::weights(&s.node.op)).collect();
+        bank.fill(&gpu, &wanted, source)?;
+        let mut calls: Vec<(usize, Call)> = vec![];
+        let mut steps = vec![];
+        for (i, (step, wanted)) in plan.steps().iter().zip(&wanted).enumerate() {
+            let first = calls.len();
+            let weights = bank.placed(wanted);
+            let o = Operands { plan: &plan, step, weights: &weights, can: Abilities::of(&gpu) };
+            calls.extend(kernels::calls(&o).into_iter().map(|c| (i, c)));
+            steps.push(first..calls.len());
+        }
+        for &(buffer, v) in plan.copies() {
+            let (from, to) = (plan.place(v), Place::Buffer(buffer));
+            if from != to {
+                calls.push((plan.steps().len(), kernels::store(from, to, plan.info(v).shape.len())));
+            }
+        }
+        let variants: Vec<Variant> = calls.iter().map(|(_, c)| c.variant.clone()).collect();
+        let pipelines = gpu
+            .pipelines
+            .get(&gpu.device, &variants)
+            .map_err(|problem| DeviceError::Setup { device: gpu.name.clone(), problem })?;
+        let ready = calls.into_iter().zip(pipelines).map(|((step, c), pipeline)| {
+            debug_assert!(c.params.words.len() <= WORDS, "parameters of {}", c.variant.file);
+            Ok(Ready {
+                pipeline,
+                weights: bank.bind_group(&gpu, c.weights)?,
+                words: c.params.words,
+                late: c.params.late,
+                groups: c.groups,
+                step,
+            })
+        });
+        let ready = ready.collect::<Result<Vec<_>, DeviceError>>()?;
+        gpu.check()?;
+        Ok(GpuExecutable { gpu, plan, ready, steps })
+    }
+
+    /// Makes room for what the plan writes, and checks what it reads.
+    fn bind(&self, m: &mut GpuMemory) -> Result<Session, DeviceError> {
+        let plan = &self.plan;
+        for b in plan.buffers().iter().filter(|b| b.kind == BufferKind::Output) {
+            m.ensure(&b.name, b.dtype, &b.shape)?;
+        }
+        m.ensure_arena(plan.arena_bytes())?;
+        let mut buffers = Vec::with_capacity(plan.buffers().len());
+        for b in plan.buffers() {
+            match (m.stored(&b.name), m.element_of(&b.name)) {
+                (Some(s), Some(element)) if s.shape == b.shape && s.dtype == b.dtype => buffers.push(element),
+                (other, _) => {
+                    return Err(DeviceError::Buffer {
+                        name: b.name.clone(),
+                        plan: plan.name().to_owned(),
+                        got: other
+                            .map_or("nothing was written".to_owned(), |s| format!("{} {}", s.dtype, s.shape)),
+                        needed: format!("{} {}", b.dtype, b.shape),
+                    });
+                }
+            }
+        }
+        let scalar = |name: &String| {
+            m.scalars
+                .get(name)
+                .copied()
+                .ok_or_else(|| DeviceError::Scalar { name: name.clone(), plan: plan.name().to_owned() })
+        };
+        let scalars = plan.scalars().iter().map(scalar).collect::<Result<Vec<_>, _>>()?;
+        Ok(Session { arena: m.arena_element(), buffers, scalars })
+    }
+
+    fn own<'m>(&self, memory: &'m mut dyn Memory) -> Result<&'m mut GpuMemory, DeviceError> {
+        let mixed = |got: &str| DeviceError::Mixed {
+            plan: self.plan.name().to_owned(),
+            made_for: self.plan.device().to_owned(),
+            got: got.to_owned(),
+        };
+        if !memory.as_any().is::<GpuMemory>() {
+            return Err(mixed(memory.device()));
+        }
+        let m = memory.as_any().downcast_mut::<GpuMemory>().expect("checked above");
+        if !Arc::ptr_eq(&m.gpu, &self.gpu) {
+            return Err(mixed("another device of this name"));
+        }
+        self.gpu.check()?;
+        Ok(m)
+    }
+
+    /// Encodes dispatches; `set` is the pipeline and weights that the pass has.
+    fn encode(
+        &self,
+        pass: &mut ComputePass<'_>,
+        session: &Session,
+        which: Range<usize>,
+    ) -> Result<(), DeviceError> {
+        let mut pipeline: Option<&ComputePipeline> = None;
+        let mut weights: Option<&BindGroup> = None;
+        let mut words = [0u32; WORDS];
+        for r in &self.ready[which] {
+            if pipeline != Some(&r.pipeline) {
+                pass.set_pipeline(&r.pipeline);
+                pipeline = Some(&r.pipeline);
+            }
+            if weights != Some(&r.weights) {
+                pass.set_bind_group(1, &r.weights, &[]);
+                weights = Some(&r.weights);
+            }
+            let n = r.words.len();
+            words[..n].copy_from_slice(&r.words);
+            for &(at, late) in &r.late {
+                words[at] = words[at].wrapping_add(self.late(r, session, late)?);
+            }
+            pass.set_immediates(0, bytemuck::cast_slice(&words[..n]));
+            let [x, y, z] = r.groups;
+            pass.dispatch_workgroups(x, y, z);
+        }
+        Ok(())
+    }
+
+    fn late(&self, r: &Ready, session: &Session, late: Late) -> Result<u32, DeviceError> {
+        Ok(match late {
+            Late::Place(Place::Arena(offset)) => session.arena + (offset / 4) as u32,
+            Late::Place(Place::Buffer(i)) => session.buffers[i],
+            Late::Place(Place::Nowhere) => 0,
+            Late::Float(i) | Late::Half { scalar: i, high: false } => session.scalars[i] as u32,
+            Late::Half { scalar: i, high: true } => (session.scalars[i] >> 32) as u32,
+            Late::Row { scalar, rows, stride } => {
+                let row = session.scalars[scalar];
+                if row >= rows as u64 {
+                    return Err(DeviceError::Operand {
+                        plan: self.plan.name().to_owned(),
+                        step: r.step,
+                        problem: format!("row {row} of {rows}"),
+                    });
+                }
+                (row as usize * stride) as u32
+            }
+        })
+    }
+
+    /// Encodes the plan once for each number that `counter` shall have, or once as scalars are, and submits it.
+    fn submit(&self, m: &mut GpuMemory, counter: Option<(usize, usize)>) -> Result<(), DeviceError> {
+        let mut session = self.bind(m)?;
+        let mut encoder = self.encoder();
+        if let Some(bind_group) = m.bind_group() {
+            let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor::default());
+            pass.set_bind_group(0, bind_group, &[]);
+            let all = 0..self.ready.len();
+            match counter {
+                None => self.encode(&mut pass, &session, all)?,
+                Some((scalar, times)) => {
+                    for i in 0..times {
+                        session.scalars[scalar] = i as u64;
+                        self.encode(&mut pass, &session, all.clone())?;
+                    }
+                }
+            }
+        }
+        self.gpu.queue.submit([encoder.finish()]);
+        m.counters.submissions += 1;
+        self.gpu.check()
+    }
+
+    fn encoder(&self) -> CommandEncoder {
+        self.gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: Some(self.plan.name()) })
+    }
+
+    /// The dispatches of each step, with the copies at the end of the last.
+    fn ranges(&self) -> Vec<Range<usize>> {
+        let mut ranges = self.steps.clone();
+        if let Some(last) = ranges.last_mut() {
+            last.end = self.ready.len();
+        }
+        ranges
+    }
+
+    /// Each step in a pass of its own, between two timestamps.
+    fn profile_on_device(&self, m: &mut GpuMemory, session: &Session) -> Result<Vec<f64>, DeviceError> {
+        let ranges = self.ranges();
+        let count = 2 * ranges.len() as u32;
+        let device = &self.gpu.device;
+        let queries =
+            device.create_query_set(&QuerySetDescriptor { label: None, ty: QueryType::Timestamp, count });
+        let bytes = 8 * u64::from(count);
+        let resolved = device.create_buffer(&BufferDescriptor {
+            label: Some("timestamps"),
+            size: bytes,
+            usage: BufferUsages::QUERY_RESOLVE | BufferUsages::COPY_SRC,
+            mapped_at_creation: false,
+        });
+        let mut encoder = self.encoder();
+        for (i, range) in ranges.iter().enumerate() {
+            let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor {
+                label: None,
+                timestamp_writes: Some(ComputePassTimestampWrites {
+                    query_set: &queries,
+                    beginning_of_pass_write_index: Some(2 * i as u32),
+                    end_of_pass_write_index: Some(2 * i as u32 + 1),
+                }),
+            });
+            if let Some(bind_group) = m.bind_group() {
+                pass.set_bind_group(0, bind_group, &[]);
+                self.encode(&mut pass, session, range.clone())?;
+            }
+        }
+        encoder.resolve_query_set(&queries, 0..count, &resolved, 0);
+        self.gpu.queue.submit([encoder.finish()]);
+        m.counters.submissions += 1;
+        let period = f64::from(self.gpu.queue.get_timestamp_period()) * 1e-9;
+        let mut times = vec![];
+        GpuMemory::read_bytes(&self.gpu, &mut None, &resolved, 0, bytes, &mut |data| {
+            let words: &[u64] = bytemuck::cast_slice(data);
+            times = words.chunks_exact(2).map(|p| p[1].saturating_sub(p[0]) as f64 * period).collect();
+        })?;
+        // Reshapes do nothing, whatever the clock says about an empty pass.
+        for (time, step) in times.iter_mut().zip(self.plan.steps()) {
+            if step.node.op == Op::Reshape {
+                *time = 0.0;
+            }
+        }
+        Ok(times)
+    }
+
+    /// Each step in a submission of its own, by the host's clock.
+    fn profile_on_host(&self, m: &mut GpuMemory, session: &Session) -> Result<Vec<f64>, DeviceError> {
+        self.gpu.wait()?;
+        let mut times = vec![];
+        for range in self.ranges() {
+            let start = Instant::now();
+            let mut encoder = self.encoder();
+            if let Some(bind_group) = m.bind_group() {
+                let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor::default());
+                pass.set_bind_group(0, bind_group, &[]);
+                self.encode(&mut pass, session, range)?;
+            }
+            self.gpu.queue.submit([encoder.finish()]);
+            m.counters.submissions += 1;
+            self.gpu.wait()?;
+            times.push(start.elapsed().as_secs_f64());
+        }
+        Ok(times)
+    }
+}
+
+impl Executable for GpuExecutable {
+    fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Returns when the work is submitted; reading a result waits for it.
+    fn run(&self, memory: &mut dyn Memory) -> Result<(), DeviceError> {
+        let m = self.own(memory)?;
+        self.submit(m, None)
+    }
+
+    /// One submission. `go_on` is asked once, before it.
+    fn run_times(
+        &self,
+        memory: &mut dyn Memory,
+        counter: &str,
+        times: usize,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<(), DeviceError> {
+        if times == 0 || !go_on() {
+            return Ok(());
+        }
+        memory.set_index(counter, times as u64 - 1);
+        let scalar = self.plan.scalars().iter().position(|s| s == counter);
+        let m = self.own(memory)?;
+        // A plan that does not read the counter is run as often.
+        match scalar {
+            Some(scalar) => self.submit(m, Some((scalar, times))),
+            None => (0..times).try_for_each(|_| self.submit(m, None)),
+        }
+    }
+
+    fn profile(&self, memory: &mut dyn Memory) -> Result<Vec<f64>, DeviceError> {
+        let m = self.own(memory)?;
+        let session = self.bind(m)?;
+        if self.gpu.timestamps && (1..TIMED).contains(&self.steps.len()) {
+            self.profile_on_device(m, &session)
+        } else {
+            self.profile_on_host(m, &session)
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! What models, memories and executables hold of their device.
+
+use crate::adapters;
+use crate::pipelines::Pipelines;
+use orate_graph::{DeviceError, DeviceInfo};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use wgpu::{
+    Adapter, BindGroup, BindGroupDescriptor, BindGroupEntry, BindGroupLayout, BindGroupLayoutDescriptor,
+    BindGroupLayoutEntry, BindingType, Buffer, BufferBindingType, BufferDescriptor, BufferUsages,
+    DeviceDescriptor, ErrorFilter, ExperimentalFeatures, Features, MemoryHints, PipelineLayout,
+    PipelineLayoutDescriptor, PollType, ShaderStages, Trace,
+};
+
+/// Bytes of parameters of a dispatch; every Vulkan driver has room for them.
+pub(crate) const IMMEDIATE_BYTES: u32 = 128;
+
+/// The first thing that went wrong on a device, by whichever thread.
+#[derive(Default)]
+struct Failure(Mutex<Option<String>>);
+
+impl Failure {
+    fn set(&self, problem: String) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(problem);
+    }
+}
+
+/// An open device.
+pub(crate) struct Gpu {
+    pub device: wgpu::Device,
+    pub queue: wgpu::Queue,
+    /// Name in plans and messages, such as `vulkan:0`.
+    pub name: String,
+    pub info: DeviceInfo,
+    pub subgroups: bool,
+    pub timestamps: bool,
+    /// Largest buffer that a kernel can see.
+    pub largest_buffer: u64,
+    /// Bytes that the threads of a workgroup can share.
+    pub workgroup_bytes: u32,
+    /// Layout of a session's bind group: its one buffer.
+    pub session_layout: BindGroupLayout,
+    /// Layout of a step's weights: matrices, vectors.
+    pub weights_layout: BindGroupLayout,
+    pub pipelines: Pipelines,
+    failure: Arc<Failure>,
+}
+
+impl Gpu {
+    pub fn open(adapter: &Adapter, info: DeviceInfo, cache: Option<&Path>) -> Result<Gpu, DeviceError> {
+        let name = info.id();
+        let setup = |problem: String| DeviceError::Setup { device: name.clone(), problem };
+        let has = adapter.features();
+        if !has.contains(Features::IMMEDIATES) {
+            return Err(setup(
+                "its driver has no push constants; update the driver or choose another device".into(),
+            ));
+        }
+        let limits = adapter.limits();
+        let features = (adapters::wanted() & has) | Features::IMMEDIATES;
+        let descriptor = DeviceDescriptor {
+            label: Some("orate"),
+            required_features: features,
+            required_limits: limits.clone(),
+            experimental_features: ExperimentalFeatures::disabled(),
+            memory_hints: MemoryHints::MemoryUsage,
+            trace: Trace::Off,
+        };
+        let (device, queue) =
+            pollster::block_on(adapter.request_device(&descriptor)).map_err(|e| setup(e.to_string()))?;
+        let failure = Arc::new(Failure::default());
+        let seen = failure.clone();
+        device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| seen.set(e.to_string())));
+        let seen = failure.clone();
+        device.set_device_lost_callback(move |reason, text| {
+            if reason != wgpu::DeviceLostReason::Destroyed {
+                seen.set(format!("the device was lost: {text}"));
+            }
+        });
+        let entry = |binding: u32, read_only: bool| BindGroupLayoutEntry {
+            binding,
+            visibility: ShaderStages::COMPUTE,
+            ty: BindingType::Buffer {
+                ty: BufferBindingType::Storage { read_only },
+                has_dynamic_offset: false,
+                min_binding_size: None,
+            },
+            count: None,
+        };
+        let layout = |label: &str, entries: &[BindGroupLayoutEntry]| {
+            device.create_bind_group_layout(&BindGroupLayoutDescriptor { label: Some(label), entries })
+        };
+        let session_layout = layout("session", &[entry(0, false)]);
+        let weights_layout = layout("weights", &[entry(0, true), entry(1, true)]);
+        let pipeline_layout: PipelineLayout = device.create_pipeline_layout(&PipelineLayoutDescriptor {
+            label: Some("all kernels"),
+            bind_group_layouts: &[Some(&session_layout), Some(&weights_layout)],
+            immediate_size: IMMEDIATE_BYTES,
+        });
+        let cached = features.contains(Features::PIPELINE_CACHE);
+        let pipelines =
+            Pipelines::new(&device, pipeline_layout, &adapter.get_info(), cache.filter(|_| cached));
+        let gpu = Gpu {
+            subgroups: features.contains(Features::SUBGROUP),
+            timestamps: features.contains(Features::TIMESTAMP_QUERY),
+            largest_buffer: limits.max_storage_buffer_binding_size.min(limits.max_buffer_size) / 256 * 256,
+            workgroup_bytes: limits.max_compute_workgroup_storage_size,
+            device,
+            queue,
+            name,
+            info,
+            session_layout,
+            weights_layout,
+            pipelines,
+            failure,
+        };
+        gpu.check()?;
+        Ok(gpu)
+    }
+
+    /// What went wrong so far.
+    pub fn check(&self) -> Result<(), DeviceError> {
+        match &*self.failure.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            None => Ok(()),
+            Some(problem) => Err(self.failed(problem.clone())),
+        }
+    }
+
+    pub fn failed(&self, problem: String) -> DeviceError {
+        DeviceError::Failed { device: self.name.clone(), problem }
+    }
+
+    pub fn out_of_memory(&self, bytes: u64) -> DeviceError {
+        DeviceError::OutOfMemory { device: self.name.clone(), bytes }
+    }
+
+    /// Waits until the device has done all that was submitted.
+    pub fn wait(&self) -> Result<(), DeviceError> {
+        let done = self.device.poll(PollType::wait_indefinitely());
+        self.check()?;
+        done.map(drop).map_err(|e| self.failed(e.to_string()))
+    }
+
+    /// A buffer, or the error that there is no room.
+    pub fn buffer(&self, label: &str, size: u64, usage: BufferUsages) -> Result<Buffer, DeviceError> {
+        let scope = self.device.push_error_scope(ErrorFilter::OutOfMemory);
+        let descriptor = BufferDescriptor { label: Some(label), size, usage, mapped_at_creation: false };
+        let buffer = self.device.create_buffer(&descriptor);
+        match pollster::block_on(scope.pop()) {
+            Some(_) => Err(self.out_of_memory(size)),
+            None => {
+                self.check()?;
+                Ok(buffer)
+            }
+        }
+    }
+
+    pub fn bind(&self, label: &str, layout: &BindGroupLayout, buffers: &[&Buffer]) -> BindGroup {
+        let entries: Vec<BindGroupEntry<'_>> = buffers
+            .iter()
+            .zip(0..)
+            .map(|(b, binding)| BindGroupEntry { binding, resource: b.as_entire_binding() })
+            .collect();
+        self.device.create_bind_group(&BindGroupDescriptor { label: Some(label), layout, entries: &entries })
+    }
+}
+
+/// Lets work in flight end before what it uses goes away, and keeps the pipelines that were compiled.
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        let _ = self.device.poll(PollType::wait_indefinitely());
+    }
+}

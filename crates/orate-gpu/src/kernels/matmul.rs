@@ -1,0 +1,141 @@
+//! Matrix products and convolutions: which tile for which sizes.
+
+use super::{Operands, activation};
+use crate::dispatch::{Call, Params};
+use crate::pipelines::Variant;
+use crate::weights::{Form, Wanted};
+use orate_graph::{Activation, Epilogue, Op, ValueInfo};
+
+/// Rows and columns to which weights are padded with zeros; every tile divides both.
+const PADDING: usize = 64;
+
+/// How a workgroup cuts its part of a product; see the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tile {
+    pub bm: usize,
+    pub bn: usize,
+    pub bk: usize,
+    pub tm: usize,
+    pub tn: usize,
+    pub split: usize,
+}
+
+impl Tile {
+    /// Threads of one of the groups that share the terms.
+    fn group(&self) -> usize {
+        self.bm / self.tm * (self.bn / self.tn)
+    }
+}
+
+/// Few results and many terms.
+pub(super) const SMALL: Tile = Tile { bm: 32, bn: 32, bk: 16, tm: 4, tn: 4, split: 4 };
+/// Many results.
+pub(super) const LARGE: Tile = Tile { bm: 64, bn: 64, bk: 16, tm: 8, tn: 4, split: 1 };
+
+/// All tiles, for tests.
+#[cfg(test)]
+pub(super) const TILES: [Tile; 2] = [SMALL, LARGE];
+
+/// The tile for M × N results. A large tile reads less from memory, but there must be enough of them for all
+/// processors.
+fn tile(m: usize, n: usize) -> Tile {
+    if m.div_ceil(LARGE.bm) * n.div_ceil(LARGE.bn) >= 192 { LARGE } else { SMALL }
+}
+
+struct Sizes {
+    m: usize,
+    n: usize,
+    k: usize,
+    /// K, N or the channels are no multiple of 4.
+    odd: bool,
+}
+
+fn sizes(op: &Op, x: &[usize]) -> Sizes {
+    let last = x[x.len() - 1];
+    let m = x.iter().product::<usize>() / last;
+    let w = op.weights()[0].shape().dims();
+    Sizes { m, n: w[1], k: w[0], odd: !last.is_multiple_of(4) || !w[1].is_multiple_of(4) }
+}
+
+pub(super) fn name(op: &Op, inputs: &[&ValueInfo]) -> String {
+    let s = sizes(op, inputs[0].shape.dims());
+    let t = tile(s.m, s.n);
+    format!("gemm-{}x{}{}", t.bm, t.bn, if s.odd { "-odd" } else { "" })
+}
+
+pub(super) fn weights(op: &Op) -> Wanted {
+    let all = op.weights();
+    let mut wanted = Wanted::vectors(all[1..].to_vec());
+    wanted.matrix = Some((all[0].clone(), Form::Padded(PADDING)));
+    wanted
+}
+
+fn epilogue(op: &Op) -> &Epilogue {
+    match op {
+        Op::MatMul { epilogue, .. } | Op::Conv1d { epilogue, .. } => epilogue,
+        _ => unreachable!("called for products alone"),
+    }
+}
+
+/// The kernel for a tile and what is fused into it.
+pub(super) fn variant(t: Tile, odd: bool, whole: bool, conv: bool, e: &Epilogue) -> Variant {
+    let v = Variant::new("matmul")
+        .number("BM", t.bm)
+        .number("BN", t.bn)
+        .number("BK", t.bk)
+        .number("TM", t.tm)
+        .number("TN", t.tn)
+        .number("TN4", t.tn / 4)
+        .number("SPLIT", t.split)
+        .flag("SPLITS", t.split > 1)
+        .number("THREADS", t.group() * t.split)
+        .number("A_TILE", t.split * t.bm * (t.bk / 4 + 1))
+        .number("B_TILE", (t.split * t.bk * t.bn / 4).max(t.bm * t.bn / 4 * usize::from(t.split > 1)))
+        .number("A_LOADS", t.bm * t.bk / 4 / t.group())
+        .number("B_LOADS", t.bk * t.bn / 4 / t.group())
+        .flag("ODD", odd)
+        .flag("WHOLE", whole)
+        .flag("CONV", conv)
+        .flag("BIAS", e.bias.is_some())
+        .flag("RESIDUAL", e.residual);
+    activation(v, e.activation.as_ref())
+}
+
+pub(super) fn call(o: &Operands<'_>) -> Call {
+    let op = &o.step.node.op;
+    let x = o.shape(0).dims();
+    let s = sizes(op, x);
+    let t = tile(s.m, s.n);
+    let e = epilogue(op);
+    let geometry = match op {
+        Op::Conv1d { geometry, .. } => Some(geometry),
+        _ => None,
+    };
+    let whole = s.k.is_multiple_of(t.bk * t.split) && !s.odd;
+    let bias = if e.bias.is_some() { o.weights.vector(0) } else { 0 };
+    let slope = match e.activation {
+        Some(Activation::PRelu(_)) => o.weights.vector(usize::from(e.bias.is_some())),
+        _ => 0,
+    };
+    let params = Params::default()
+        .place(o.place(0))
+        .place(o.out())
+        .place(if e.residual { o.last() } else { o.out() })
+        .number(o.weights.matrix())
+        .number(bias)
+        .number(slope)
+        .number(s.m)
+        .number(s.n)
+        .number(s.k)
+        .number(s.n.next_multiple_of(PADDING));
+    let params = match geometry {
+        Some(g) => params.number(x[1]).number(x[2]).number(g.dilation).number(g.left),
+        None => params.number(1).number(1).number(1).number(0),
+    };
+    Call {
+        variant: variant(t, s.odd, whole, geometry.is_some(), e),
+        params,
+        groups: [s.n.div_ceil(t.bn) as u32, s.m.div_ceil(t.bm) as u32, 1],
+        weights: o.weights.buffers(),
+    }
+}

@@ -1,0 +1,181 @@
+//! The kernels' texts, and which dispatches an op becomes.
+
+mod attention;
+mod matmul;
+mod movement;
+mod pointwise;
+mod rows;
+mod tables;
+
+use crate::cache_file;
+use crate::dispatch::Call;
+use crate::gpu::Gpu;
+use crate::weights::{Placed, Wanted};
+use orate_graph::{Activation, Op, Place, Plan, Shape, Step, Value, ValueInfo};
+
+const SOURCES: [(&str, &str); 14] = [
+    ("activation", include_str!("../../kernels/activation.wgsl")),
+    ("angles", include_str!("../../kernels/angles.wgsl")),
+    ("attention", include_str!("../../kernels/attention.wgsl")),
+    ("copy", include_str!("../../kernels/copy.wgsl")),
+    ("depthwise_conv1d", include_str!("../../kernels/depthwise_conv1d.wgsl")),
+    ("elementwise", include_str!("../../kernels/elementwise.wgsl")),
+    ("gather", include_str!("../../kernels/gather.wgsl")),
+    ("layer_norm", include_str!("../../kernels/layer_norm.wgsl")),
+    ("math", include_str!("../../kernels/math.wgsl")),
+    ("matmul", include_str!("../../kernels/matmul.wgsl")),
+    ("random", include_str!("../../kernels/random.wgsl")),
+    ("reduce", include_str!("../../kernels/reduce.wgsl")),
+    ("rotary", include_str!("../../kernels/rotary.wgsl")),
+    ("time_embedding", include_str!("../../kernels/time_embedding.wgsl")),
+];
+
+/// The text of a kernel or of what kernels include.
+pub(crate) fn source(name: &str) -> Option<&'static str> {
+    SOURCES.iter().find(|(n, _)| *n == name).map(|(_, text)| *text)
+}
+
+/// Changes when any kernel does.
+pub(crate) fn sources_hash() -> u64 {
+    SOURCES.iter().fold(0, |h, (_, text)| cache_file::hash(text.as_bytes()) ^ h.rotate_left(7))
+}
+
+/// What kernels are chosen by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Abilities {
+    pub subgroups: bool,
+    pub workgroup_bytes: u32,
+}
+
+impl Abilities {
+    pub fn of(gpu: &Gpu) -> Self {
+        Abilities { subgroups: gpu.subgroups, workgroup_bytes: gpu.workgroup_bytes }
+    }
+}
+
+/// A step with the places of its operands.
+pub(crate) struct Operands<'a> {
+    pub plan: &'a Plan,
+    pub step: &'a Step,
+    /// Where its weights are.
+    pub weights: &'a Placed,
+    pub can: Abilities,
+}
+
+impl Operands<'_> {
+    fn shape_of(&self, v: Value) -> &Shape {
+        &self.plan.info(v).shape
+    }
+
+    /// Shape of operand `i`.
+    fn shape(&self, i: usize) -> &Shape {
+        self.shape_of(self.step.node.inputs[i])
+    }
+
+    /// Place of operand `i`.
+    fn place(&self, i: usize) -> Place {
+        self.plan.place(self.step.node.inputs[i])
+    }
+
+    /// Place of the last operand.
+    fn last(&self) -> Place {
+        self.place(self.step.node.inputs.len() - 1)
+    }
+
+    fn out_shape(&self) -> &Shape {
+        self.shape_of(self.step.node.output)
+    }
+
+    fn out(&self) -> Place {
+        self.plan.place(self.step.node.output)
+    }
+}
+
+/// The name of the kernel that runs `op`, for plans.
+///
+/// # Errors
+/// Why there is none.
+pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities) -> Result<String, String> {
+    Ok(match op {
+        Op::MatMul { .. } | Op::Conv1d { .. } => matmul::name(op, inputs),
+        Op::DepthwiseConv1d { norm: Some(_), .. } => "depthwise-norm".to_owned(),
+        Op::DepthwiseConv1d { .. } => "depthwise".to_owned(),
+        Op::LayerNorm(_) => "layer-norm".to_owned(),
+        Op::Attention { heads, .. } => attention::name(inputs[0].shape.last() / heads, can)?,
+        Op::Rotary { .. } => "rotary".to_owned(),
+        Op::RotaryTable { .. } | Op::TimeEmbedding { .. } => "table".to_owned(),
+        Op::AddBias { .. } | Op::Affine { .. } | Op::Activate(_) | Op::Add | Op::AddRow => {
+            "pointwise".to_owned()
+        }
+        Op::Combine { .. } | Op::Scale { .. } => "pointwise".to_owned(),
+        Op::MaskRows => "mask".to_owned(),
+        Op::Embedding { .. } => "gather".to_owned(),
+        Op::Constant { .. } | Op::Concat { .. } | Op::Slice { .. } | Op::SelectRow { .. } => {
+            "copy".to_owned()
+        }
+        Op::Permute { perm } if perm.len() > 4 => {
+            return Err(format!("permutations have at most 4 axes here, this one has {}", perm.len()));
+        }
+        Op::Permute { .. } => "permute".to_owned(),
+        Op::Reshape => "none".to_owned(),
+        Op::RandomNormal { .. } => "philox".to_owned(),
+    })
+}
+
+/// The weights of an op, in the forms that its kernel reads.
+pub(crate) fn weights(op: &Op) -> Wanted {
+    match op {
+        Op::MatMul { .. } | Op::Conv1d { .. } => matmul::weights(op),
+        Op::Embedding { table } => Wanted::matrix(table),
+        Op::Constant { weight } => Wanted::matrix(weight),
+        Op::RotaryTable { theta } => tables::rotary_weights(theta),
+        Op::TimeEmbedding { dim } => tables::time_weights(*dim),
+        _ => Wanted::vectors(op.weights()),
+    }
+}
+
+/// The dispatches of a step.
+pub(crate) fn calls(o: &Operands<'_>) -> Vec<Call> {
+    match &o.step.node.op {
+        Op::MatMul { .. } | Op::Conv1d { .. } => vec![matmul::call(o)],
+        Op::DepthwiseConv1d { .. } => rows::depthwise(o),
+        Op::LayerNorm(_) => vec![rows::layer_norm(o)],
+        Op::Attention { .. } => vec![attention::call(o)],
+        Op::AddBias { .. }
+        | Op::Affine { .. }
+        | Op::Activate(_)
+        | Op::Add
+        | Op::AddRow
+        | Op::Combine { .. }
+        | Op::Scale { .. }
+        | Op::MaskRows => vec![pointwise::call(o)],
+        Op::Rotary { .. } => vec![tables::rotary(o)],
+        Op::RotaryTable { .. } => vec![tables::rotary_table(o)],
+        Op::TimeEmbedding { .. } => vec![tables::time_embedding(o)],
+        Op::RandomNormal { .. } => vec![tables::random_normal(o)],
+        Op::Embedding { .. }
+        | Op::Constant { .. }
+        | Op::Concat { .. }
+        | Op::Slice { .. }
+        | Op::Permute { .. }
+        | Op::SelectRow { .. } => movement::calls(o),
+        Op::Reshape => vec![],
+    }
+}
+
+pub(crate) use movement::store;
+pub(crate) use tables::{fixed_turns, time_frequencies};
+
+/// The defines that choose an activation, and whether there is one.
+fn activation(v: crate::pipelines::Variant, a: Option<&Activation>) -> crate::pipelines::Variant {
+    v.flag("ACTIVATE", a.is_some())
+        .flag("RELU", matches!(a, Some(Activation::Relu)))
+        .flag("PRELU", matches!(a, Some(Activation::PRelu(_))))
+        .flag("GELU", matches!(a, Some(Activation::Gelu)))
+        .flag("MISH", matches!(a, Some(Activation::Mish)))
+        .flag("TANH", matches!(a, Some(Activation::Tanh)))
+        .flag("EXP", matches!(a, Some(Activation::Exp)))
+}
+
+#[cfg(test)]
+mod tests;

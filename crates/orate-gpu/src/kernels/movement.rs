@@ -1,0 +1,120 @@
+//! Ops that move elements.
+
+use super::Operands;
+use crate::dispatch::{Call, Late, Params, flat};
+use crate::pipelines::Variant;
+use orate_graph::{Op, Place};
+
+/// The kernel that copies, from the session's buffer or from weights.
+pub(super) fn copy_variant(from_weight: bool) -> Variant {
+    Variant::new("copy").flag("FROM_WEIGHT", from_weight)
+}
+
+/// The kernel of embeddings.
+pub(super) fn gather_variant() -> Variant {
+    Variant::new("gather")
+}
+
+/// Where a copy begins on one side, and its step for each of four axes.
+struct Side {
+    at: Late,
+    offset: usize,
+    strides: [usize; 4],
+}
+
+impl Side {
+    fn new(place: Place, offset: usize, strides: [usize; 4]) -> Self {
+        Side { at: Late::Place(place), offset, strides }
+    }
+}
+
+fn copy(extents: [usize; 4], from: Side, to: Side) -> Call {
+    let n = extents.iter().product();
+    let mut params =
+        Params::default().late_after(from.at, from.offset).late_after(to.at, to.offset).number(n);
+    for x in extents[1..].iter().chain(&from.strides).chain(&to.strides) {
+        params = params.number(*x);
+    }
+    Call { variant: copy_variant(false), params, groups: flat(n, 256), weights: [None, None] }
+}
+
+/// `n` elements as they stand.
+pub(crate) fn store(from: Place, to: Place, n: usize) -> Call {
+    copy([1, 1, 1, n], Side::new(from, 0, [0, 0, 0, 1]), Side::new(to, 0, [0, 0, 0, 1]))
+}
+
+/// Product of the extents in front of and behind an axis.
+fn around(dims: &[usize], axis: usize) -> (usize, usize) {
+    (dims[..axis].iter().product(), dims[axis + 1..].iter().product())
+}
+
+pub(super) fn calls(o: &Operands<'_>) -> Vec<Call> {
+    let out = o.out_shape().dims();
+    match &o.step.node.op {
+        Op::Embedding { table } => {
+            let t = table.shape().dims();
+            let n = o.out_shape().len();
+            let params = Params::default()
+                .place(o.place(0))
+                .number(o.weights.matrix())
+                .place(o.out())
+                .number(n)
+                .number(t[1])
+                .number(t[0]);
+            vec![Call {
+                variant: gather_variant(),
+                params,
+                groups: flat(n, 256),
+                weights: o.weights.buffers(),
+            }]
+        }
+        Op::Constant { weight } => {
+            let (n, len) = (o.out_shape().len(), weight.shape().len());
+            let to = Side::new(o.out(), 0, [0, 0, len, 1]);
+            let from = Side::new(Place::Nowhere, o.weights.matrix(), [0, 0, 0, 1]);
+            let mut call = copy([1, 1, n / len, len], from, to);
+            call.params.late.remove(0);
+            call.variant = copy_variant(true);
+            call.weights = o.weights.buffers();
+            vec![call]
+        }
+        Op::Concat { axis } => {
+            let (outer, inner) = around(out, *axis);
+            let mut at = 0;
+            let one = |i: usize| {
+                let n = o.shape(i).dims()[*axis] * inner;
+                let to = Side::new(o.out(), at, [0, 0, out[*axis] * inner, 1]);
+                at += n;
+                copy([1, 1, outer, n], Side::new(o.place(i), 0, [0, 0, n, 1]), to)
+            };
+            (0..o.step.node.inputs.len()).map(one).collect()
+        }
+        Op::Slice { axis, start, .. } => {
+            let (outer, inner) = around(out, *axis);
+            let (n, total) = (out[*axis] * inner, o.shape(0).dims()[*axis] * inner);
+            let from = Side::new(o.place(0), start * inner, [0, 0, total, 1]);
+            vec![copy([1, 1, outer, n], from, Side::new(o.out(), 0, [0, 0, n, 1]))]
+        }
+        Op::Permute { perm } => {
+            let x = o.shape(0).dims();
+            let mut strides = [0; 4];
+            let mut from = [0; 4];
+            let mut extents = [1; 4];
+            let first = 4 - perm.len();
+            for (i, axis) in perm.iter().enumerate() {
+                extents[first + i] = out[i];
+                strides[first + i] = out[i + 1..].iter().product();
+                from[first + i] = x[axis + 1..].iter().product();
+            }
+            vec![copy(extents, Side::new(o.place(0), 0, from), Side::new(o.out(), 0, strides))]
+        }
+        Op::SelectRow { index } => {
+            let x = o.shape(0).dims();
+            let mut call = store(o.place(0), o.out(), x[1]);
+            let row = Late::Row { scalar: index.index(), rows: x[0], stride: x[1] };
+            call.params.late.push((0, row));
+            vec![call]
+        }
+        op => unreachable!("{} moves nothing", op.name()),
+    }
+}

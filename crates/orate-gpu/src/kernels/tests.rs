@@ -1,0 +1,79 @@
+//! Every variant of every kernel is valid WGSL, without any device.
+
+use super::matmul::TILES;
+use super::*;
+use crate::pipelines::Variant;
+use naga::valid::{Capabilities, ValidationFlags, Validator};
+use orate_graph::{Epilogue, Weight};
+
+fn activations() -> Vec<Option<Activation>> {
+    vec![
+        None,
+        Some(Activation::Relu),
+        Some(Activation::PRelu(Weight::fill(0.1, [1]))),
+        Some(Activation::Gelu),
+        Some(Activation::Mish),
+        Some(Activation::Tanh),
+        Some(Activation::Exp),
+    ]
+}
+
+fn variants() -> Vec<Variant> {
+    let mut all = vec![
+        tables::time_variant(),
+        tables::random_variant(),
+        tables::rotary_variant(false),
+        tables::rotary_variant(true),
+        movement::copy_variant(false),
+        movement::copy_variant(true),
+        movement::gather_variant(),
+    ];
+    for subgroups in [false, true] {
+        all.push(rows::norm_variant(subgroups));
+        all.extend([0, 512, 2048].map(|row| rows::depthwise_variant(row, subgroups)));
+    }
+    all.extend(pointwise::FUNCTIONS.map(|f| pointwise::variant(f, None)));
+    all.extend(activations().iter().skip(1).map(|a| pointwise::variant("", a.as_ref())));
+    for d in [1, 2, 33, 64, 128, 256] {
+        for bits in 0..8 {
+            all.push(attention::variant(d, bits & 1 > 0, bits & 2 > 0, bits & 4 > 0));
+        }
+    }
+    for tile in TILES {
+        for (activation, conv) in activations().into_iter().zip([false, true].into_iter().cycle()) {
+            for (odd, whole) in [(false, false), (false, true), (true, false)] {
+                for fused in [false, true] {
+                    let bias = fused.then(|| Weight::fill(0.0, [4]));
+                    let e = Epilogue { bias, activation: activation.clone(), residual: fused };
+                    all.push(matmul::variant(tile, odd, whole, conv, &e));
+                }
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn every_variant_is_valid_wgsl() {
+    for v in variants() {
+        let text = v.wgsl().unwrap_or_else(|e| panic!("{e}"));
+        let module = naga::front::wgsl::parse_str(&text)
+            .unwrap_or_else(|e| panic!("{v:?}\n{}", e.emit_to_string(&text)));
+        let capabilities = Capabilities::IMMEDIATES | Capabilities::SUBGROUP;
+        let stages = naga::valid::ShaderStages::COMPUTE;
+        let mut validator = Validator::new(ValidationFlags::all(), capabilities);
+        validator.subgroup_stages(stages).subgroup_operations(naga::valid::SubgroupOperationSet::all());
+        if let Err(e) = validator.validate(&module) {
+            panic!("{v:?}\n{}", e.emit_to_string(&text));
+        }
+    }
+}
+
+#[test]
+fn the_hash_depends_on_the_texts() {
+    assert_ne!(sources_hash(), 0);
+    for (name, _) in SOURCES {
+        assert!(source(name).is_some(), "{name}");
+    }
+    assert_eq!(source("nothing"), None);
+}

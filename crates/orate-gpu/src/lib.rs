@@ -1,0 +1,29 @@
+//! The GPU executor: plans on Vulkan, Metal and DX12 through wgpu.
+//!
+//! [`devices`] lists what there is, [`GpuDevice`] opens one. A plan becomes a list of dispatches with their
+//! pipelines, weights and parameters at hand; a run encodes them into one command buffer and submits it once.
+//!
+//! * **Memory.** A session has one buffer: its named values and the arena of temporaries are ranges of it, and
+//!   kernels get their places as parameters. So there is one bind group for a session and one for the
+//!   weights, and a plan for new lengths needs neither new pipelines nor new bind groups.
+//! * **Kernels** are WGSL files in `kernels/`, one op or family each, named as in the other executors. Tile shapes
+//!   and fused functions are filled in as text (`template`), extents are parameters.
+//! * **Scalars** are parameters as well. Command buffers are used once in wgpu, so a run encodes the values
+//!   of its own scalars, and a loop over steps is one command buffer with the counter filled in.
+
+mod adapters;
+mod allocator;
+mod cache_file;
+mod device;
+mod dispatch;
+mod executable;
+mod gpu;
+mod kernels;
+mod memory;
+mod pipelines;
+mod template;
+mod weights;
+
+pub use adapters::devices;
+pub use device::GpuDevice;
+pub use memory::GpuMemory;

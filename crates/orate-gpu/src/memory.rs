@@ -1,0 +1,296 @@
+//! Memory of a session: one buffer, in which named values and the arena of temporaries have their places.
+
+use crate::allocator::{Allocator, Range, UNIT};
+use crate::gpu::Gpu;
+use orate_graph::{Counters, DType, DeviceError, Memory, Shape};
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc;
+use wgpu::{BindGroup, Buffer, BufferUsages, CommandEncoderDescriptor, MapMode};
+
+/// Smallest buffer of a session.
+const SMALLEST: u64 = 1 << 20;
+
+/// A named value.
+pub(crate) struct Stored {
+    pub dtype: DType,
+    pub shape: Shape,
+    range: Range,
+}
+
+/// The buffer with what kernels need of it.
+struct Session {
+    buffer: Buffer,
+    bind_group: BindGroup,
+    places: Allocator,
+}
+
+/// See [`Memory`].
+pub struct GpuMemory {
+    pub(crate) gpu: Arc<Gpu>,
+    session: Option<Session>,
+    stored: HashMap<String, Stored>,
+    pub(crate) scalars: HashMap<String, u64>,
+    arena: Option<Range>,
+    staging: Option<Buffer>,
+    pub(crate) counters: Counters,
+}
+
+impl GpuMemory {
+    pub(crate) fn new(gpu: Arc<Gpu>) -> Self {
+        GpuMemory {
+            gpu,
+            session: None,
+            stored: HashMap::new(),
+            scalars: HashMap::new(),
+            arena: None,
+            staging: None,
+            counters: Counters::default(),
+        }
+    }
+
+    /// The bind group of the session's buffer, once something was given a place.
+    pub(crate) fn bind_group(&self) -> Option<&BindGroup> {
+        self.session.as_ref().map(|s| &s.bind_group)
+    }
+
+    pub(crate) fn stored(&self, name: &str) -> Option<&Stored> {
+        self.stored.get(name)
+    }
+
+    /// First element of a named value.
+    pub(crate) fn element_of(&self, name: &str) -> Option<u32> {
+        self.stored.get(name).map(|s| (s.range.offset / 4) as u32)
+    }
+
+    /// First element of the arena.
+    pub(crate) fn arena_element(&self) -> u32 {
+        self.arena.map_or(0, |r| (r.offset / 4) as u32)
+    }
+
+    /// Makes the arena at least so large. What it held may be lost.
+    pub(crate) fn ensure_arena(&mut self, bytes: usize) -> Result<(), DeviceError> {
+        let bytes = (bytes as u64).max(UNIT);
+        if self.arena.is_some_and(|r| r.size >= bytes) {
+            return Ok(());
+        }
+        if let (Some(old), Some(s)) = (self.arena.take(), &mut self.session) {
+            s.places.free(old);
+        }
+        self.arena = Some(self.take(bytes)?);
+        Ok(())
+    }
+
+    /// The named value, made or resized to fit. Its old content is lost if it had another size.
+    pub(crate) fn ensure(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
+        let bytes = 4 * shape.len() as u64;
+        if let Some(s) = self.stored.get_mut(name) {
+            if s.range.size >= bytes && bytes.max(1).next_multiple_of(UNIT) == s.range.size {
+                s.dtype = dtype;
+                if s.shape != *shape {
+                    s.shape = shape.clone();
+                }
+                return Ok(());
+            }
+            let old = s.range;
+            self.stored.remove(name);
+            if let Some(s) = &mut self.session {
+                s.places.free(old);
+            }
+        }
+        let range = self.take(bytes)?;
+        self.stored.insert(name.to_owned(), Stored { dtype, shape: shape.clone(), range });
+        Ok(())
+    }
+
+    /// A place in the buffer, which grows if it must.
+    fn take(&mut self, bytes: u64) -> Result<Range, DeviceError> {
+        if let Some(range) = self.session.as_mut().and_then(|s| s.places.take(bytes)) {
+            return Ok(range);
+        }
+        self.grow(bytes)?;
+        let taken = self.session.as_mut().and_then(|s| s.places.take(bytes));
+        taken.ok_or_else(|| self.gpu.out_of_memory(bytes))
+    }
+
+    /// A buffer with room for `bytes` more. Values move over; the arena keeps its place but not its content.
+    fn grow(&mut self, bytes: u64) -> Result<(), DeviceError> {
+        let used = self.session.as_ref().map_or(0, |s| s.places.used());
+        let needed = used + bytes.next_multiple_of(UNIT);
+        let largest = self.gpu.largest_buffer;
+        if needed > largest {
+            return Err(self.gpu.out_of_memory(bytes));
+        }
+        let size = needed.next_power_of_two().max(SMALLEST).min(largest);
+        let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
+        let buffer = self.gpu.buffer("session", size, usage)?;
+        let mut places = Allocator::new(size);
+        let mut place = |bytes: u64| places.take(bytes).ok_or_else(|| self.gpu.out_of_memory(bytes));
+        let old = self.session.take();
+        let mut encoder = self.gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: None });
+        for s in self.stored.values_mut() {
+            let to = place(s.range.size)?;
+            if let Some(old) = &old {
+                encoder.copy_buffer_to_buffer(&old.buffer, s.range.offset, &buffer, to.offset, to.size);
+            }
+            s.range = to;
+        }
+        if let Some(arena) = &mut self.arena {
+            *arena = place(arena.size)?;
+        }
+        if old.is_some() {
+            self.gpu.queue.submit([encoder.finish()]);
+        }
+        let bind_group = self.gpu.bind("session", &self.gpu.session_layout, &[&buffer]);
+        self.session = Some(Session { buffer, bind_group, places });
+        self.gpu.check()
+    }
+
+    fn write(&mut self, name: &str, dtype: DType, shape: &Shape, data: &[u8]) -> Result<(), DeviceError> {
+        if data.len() != 4 * shape.len() {
+            return Err(DeviceError::Buffer {
+                name: name.to_owned(),
+                plan: "written by the host".to_owned(),
+                got: format!("{} elements", data.len() / 4),
+                needed: format!("{} elements for {shape}", shape.len()),
+            });
+        }
+        self.ensure(name, dtype, shape)?;
+        if let (Some(session), Some(s)) = (&self.session, self.stored.get(name))
+            && !data.is_empty()
+        {
+            self.gpu.queue.write_buffer(&session.buffer, s.range.offset, data);
+        }
+        self.counters.bytes_up += data.len() as u64;
+        self.gpu.check()
+    }
+
+    /// Copies bytes of a buffer to the host.
+    pub(crate) fn read_bytes(
+        gpu: &Gpu,
+        staging: &mut Option<Buffer>,
+        from: &Buffer,
+        offset: u64,
+        bytes: u64,
+        take: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), DeviceError> {
+        if bytes == 0 {
+            take(&[]);
+            return Ok(());
+        }
+        let to = match staging.take().filter(|b| b.size() >= bytes) {
+            Some(b) => b,
+            None => {
+                let size = bytes.next_power_of_two().max(4096);
+                gpu.buffer("read back", size, BufferUsages::MAP_READ | BufferUsages::COPY_DST)?
+            }
+        };
+        let mut encoder = gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: None });
+        encoder.copy_buffer_to_buffer(from, offset, &to, 0, bytes);
+        gpu.queue.submit([encoder.finish()]);
+        let (done, mapped) = mpsc::channel();
+        let slice = to.slice(0..bytes);
+        slice.map_async(MapMode::Read, move |result| drop(done.send(result)));
+        gpu.wait()?;
+        match mapped.try_recv() {
+            Ok(Ok(())) => {}
+            Ok(Err(e)) => return Err(gpu.failed(e.to_string())),
+            Err(_) => return Err(gpu.failed("memory was not mapped".to_owned())),
+        }
+        let view = slice.get_mapped_range().map_err(|e| gpu.failed(e.to_string()))?;
+        take(&view);
+        drop(view);
+        to.unmap();
+        *staging = Some(to);
+        gpu.check()
+    }
+
+    /// Bytes on the device.
+    fn bytes(&self) -> u64 {
+        self.session.as_ref().map_or(0, |s| s.buffer.size()) + self.staging.as_ref().map_or(0, Buffer::size)
+    }
+}
+
+impl Memory for GpuMemory {
+    fn device(&self) -> &str {
+        &self.gpu.name
+    }
+
+    fn write_f32(&mut self, name: &str, shape: &Shape, data: &[f32]) -> Result<(), DeviceError> {
+        self.write(name, DType::F32, shape, bytemuck::cast_slice(data))
+    }
+
+    fn write_i32(&mut self, name: &str, shape: &Shape, data: &[i32]) -> Result<(), DeviceError> {
+        self.write(name, DType::I32, shape, bytemuck::cast_slice(data))
+    }
+
+    fn read_f32(&mut self, name: &str, out: &mut Vec<f32>) -> Result<Shape, DeviceError> {
+        let (session, s) = match (&self.session, self.stored.get(name)) {
+            (Some(session), Some(s)) if s.dtype == DType::F32 => (session, s),
+            (_, other) => {
+                return Err(DeviceError::Buffer {
+                    name: name.to_owned(),
+                    plan: "read by the host".to_owned(),
+                    got: other.map_or("no such buffer".to_owned(), |b| format!("{} {}", b.dtype, b.shape)),
+                    needed: "a float buffer".to_owned(),
+                });
+            }
+        };
+        let bytes = 4 * s.shape.len() as u64;
+        Self::read_bytes(
+            &self.gpu,
+            &mut self.staging,
+            &session.buffer,
+            s.range.offset,
+            bytes,
+            &mut |data| {
+                out.clear();
+                out.extend_from_slice(bytemuck::cast_slice(data));
+            },
+        )?;
+        self.counters.read_backs += 1;
+        self.counters.bytes_down += bytes;
+        Ok(s.shape.clone())
+    }
+
+    fn forget(&mut self, prefix: &str) {
+        let places = self.session.as_mut().map(|s| &mut s.places);
+        let Some(places) = places else { return };
+        self.stored.retain(|name, s| {
+            let goes = name.starts_with(prefix);
+            if goes {
+                places.free(s.range);
+            }
+            !goes
+        });
+    }
+
+    fn set_scalar(&mut self, name: &str, value: f32) {
+        self.set_index(name, u64::from(value.to_bits()));
+    }
+
+    fn set_index(&mut self, name: &str, value: u64) {
+        match self.scalars.get_mut(name) {
+            Some(v) => *v = value,
+            None => drop(self.scalars.insert(name.to_owned(), value)),
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn shrink_to(&mut self, bytes: usize) {
+        if self.bytes() > bytes as u64 {
+            self.session = None;
+            self.staging = None;
+            self.arena = None;
+            self.stored.clear();
+        }
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+}

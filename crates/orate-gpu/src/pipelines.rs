@@ -1,0 +1,184 @@
+//! Kernels as pipelines, each compiled once per device and kept from one process to the next.
+
+use crate::cache_file;
+use crate::kernels::source;
+use crate::template::{Defines, Value, expand};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use wgpu::{
+    AdapterInfo, ComputePipeline, ComputePipelineDescriptor, ErrorFilter, PipelineCache,
+    PipelineCacheDescriptor, PipelineCompilationOptions, PipelineLayout, ShaderModuleDescriptor,
+    ShaderRuntimeChecks, ShaderSource,
+};
+
+/// A kernel with everything that its text depends on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Variant {
+    /// File in `kernels/`, without its ending.
+    pub file: &'static str,
+    /// By name.
+    pub defines: Vec<(&'static str, Value)>,
+}
+
+impl Variant {
+    pub fn new(file: &'static str) -> Self {
+        Variant { file, defines: vec![] }
+    }
+
+    /// With a number.
+    pub fn number(mut self, name: &'static str, n: usize) -> Self {
+        self.defines.push((name, Value::Number(n as u32)));
+        self
+    }
+
+    /// With a condition.
+    pub fn flag(self, name: &'static str, on: bool) -> Self {
+        self.number(name, usize::from(on))
+    }
+
+    /// With a type.
+    pub fn text(mut self, name: &'static str, text: &'static str) -> Self {
+        self.defines.push((name, Value::Text(text)));
+        self
+    }
+
+    /// The kernel's WGSL.
+    pub fn wgsl(&self) -> Result<String, String> {
+        let defines: Defines = self.defines.iter().cloned().collect();
+        let text = source(self.file).ok_or_else(|| format!("there is no kernel `{}`", self.file))?;
+        expand(text, &source, &defines).map_err(|e| format!("kernel `{}`: {e}", self.file))
+    }
+}
+
+/// Where compiled pipelines are kept.
+struct Disk {
+    path: PathBuf,
+    key: u64,
+    cache: PipelineCache,
+    /// Hash of what the file holds.
+    written: Mutex<u64>,
+}
+
+/// All pipelines of a device.
+pub(crate) struct Pipelines {
+    layout: PipelineLayout,
+    made: Mutex<HashMap<Variant, ComputePipeline>>,
+    disk: Option<Disk>,
+}
+
+impl Pipelines {
+    pub fn new(
+        device: &wgpu::Device,
+        layout: PipelineLayout,
+        info: &AdapterInfo,
+        folder: Option<&Path>,
+    ) -> Self {
+        let disk = folder.map(|folder| {
+            let path =
+                folder.join(format!("{}-{:04x}-{:04x}.pipelines", info.backend, info.vendor, info.device));
+            let identity = format!(
+                "{} {} {:x} {:x} {} {} {:x}",
+                info.backend,
+                info.name,
+                info.vendor,
+                info.device,
+                info.driver,
+                info.driver_info,
+                crate::kernels::sources_hash()
+            );
+            let key = cache_file::hash(identity.as_bytes());
+            let data = cache_file::read(&path, key);
+            let descriptor =
+                PipelineCacheDescriptor { label: Some("orate"), data: data.as_deref(), fallback: true };
+            // SAFETY: the file's key and hash say that this device and driver made these bytes.
+            let cache = unsafe { device.create_pipeline_cache(&descriptor) };
+            let written = Mutex::new(data.as_deref().map_or(0, cache_file::hash));
+            Disk { path, key, cache, written }
+        });
+        Pipelines { layout, made: Mutex::default(), disk }
+    }
+
+    /// The pipelines of `variants`, in their order. Those that are missing are compiled at the same time.
+    ///
+    /// # Errors
+    /// The driver or wgpu refuses a kernel: what it says.
+    pub fn get(&self, device: &wgpu::Device, variants: &[Variant]) -> Result<Vec<ComputePipeline>, String> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut missing: Vec<&Variant> = vec![];
+        for v in variants {
+            if !made.contains_key(v) && !missing.contains(&v) {
+                missing.push(v);
+            }
+        }
+        if !missing.is_empty() {
+            let results: Vec<OnceLock<Result<ComputePipeline, String>>> =
+                missing.iter().map(|_| OnceLock::new()).collect();
+            let next = std::sync::atomic::AtomicUsize::new(0);
+            let threads = std::thread::available_parallelism().map_or(1, usize::from).min(missing.len());
+            std::thread::scope(|s| {
+                for _ in 0..threads {
+                    s.spawn(|| {
+                        loop {
+                            let i = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                            let Some(v) = missing.get(i) else { return };
+                            let _ = results[i].set(self.compile(device, v));
+                        }
+                    });
+                }
+            });
+            for (v, result) in missing.into_iter().zip(results) {
+                let pipeline = result.into_inner().ok_or("a compiling thread ended early")??;
+                made.insert(v.clone(), pipeline);
+            }
+            self.save();
+        }
+        variants
+            .iter()
+            .map(|v| made.get(v).cloned().ok_or_else(|| format!("kernel `{}` was not compiled", v.file)))
+            .collect()
+    }
+
+    fn compile(&self, device: &wgpu::Device, v: &Variant) -> Result<ComputePipeline, String> {
+        let text = v.wgsl()?;
+        let scopes = [ErrorFilter::Validation, ErrorFilter::Internal, ErrorFilter::OutOfMemory]
+            .map(|filter| device.push_error_scope(filter));
+        let module = ShaderModuleDescriptor { label: Some(v.file), source: ShaderSource::Wgsl(text.into()) };
+        // SAFETY: kernels bound their loops by parameters and keep indices within the operands that the parameters
+        // describe; divisors are extents, which are never 0.
+        let module = unsafe { device.create_shader_module_trusted(module, ShaderRuntimeChecks::unchecked()) };
+        let pipeline = device.create_compute_pipeline(&ComputePipelineDescriptor {
+            label: Some(v.file),
+            layout: Some(&self.layout),
+            module: &module,
+            entry_point: Some("main"),
+            compilation_options: PipelineCompilationOptions {
+                zero_initialize_workgroup_memory: false,
+                ..Default::default()
+            },
+            cache: self.disk.as_ref().map(|d| &d.cache),
+        });
+        let mut errors = vec![];
+        for scope in scopes.into_iter().rev() {
+            errors.extend(pollster::block_on(scope.pop()));
+        }
+        match errors.first() {
+            None => Ok(pipeline),
+            Some(e) => Err(format!("kernel `{}`: {e}", v.file)),
+        }
+    }
+
+    /// Keeps what was compiled for the next process. That it cannot be kept is no reason to stop.
+    fn save(&self) {
+        let Some(disk) = &self.disk else { return };
+        let Some(data) = disk.cache.get_data() else { return };
+        let hash = cache_file::hash(&data);
+        let mut written = disk.written.lock().unwrap_or_else(PoisonError::into_inner);
+        if *written != hash {
+            match cache_file::write(&disk.path, disk.key, &data) {
+                Ok(()) => *written = hash,
+                Err(e) => tracing::warn!("compiled kernels are not kept in {}: {e}", disk.path.display()),
+            }
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Weights of a model on the device, each in the form that its kernels read, uploaded once.
+
+use crate::gpu::Gpu;
+use crate::kernels::{fixed_turns, time_frequencies};
+use orate_graph::{DeviceError, GraphError, Weight, WeightLoader};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use wgpu::{BindGroup, Buffer, BufferUsages};
+
+/// Every weight starts at a multiple of this many elements.
+const ALIGNMENT: usize = 64;
+
+/// Bytes that may wait for upload on the host.
+const IN_FLIGHT: u64 = 64 << 20;
+
+/// Largest buffer of weights, unless a single weight is larger.
+const CHUNK: u64 = 1 << 30;
+
+/// How a weight is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Form {
+    /// Elements in logical order.
+    Plain,
+    /// `[K, N]` with zeros up to a multiple of this many rows and columns.
+    Padded(usize),
+    /// Angles as fixed-point turns.
+    Turns,
+    /// Frequencies of a time embedding, for as many as the weight has elements.
+    TimeFrequencies,
+}
+
+impl Form {
+    /// Elements of 4 bytes that the weight takes.
+    fn len(self, w: &Weight) -> usize {
+        match self {
+            Form::Plain => w.shape().len(),
+            Form::Padded(to) => {
+                let d = w.shape().dims();
+                d[0].next_multiple_of(to) * d[1].next_multiple_of(to)
+            }
+            Form::Turns | Form::TimeFrequencies => 2 * w.shape().len(),
+        }
+    }
+
+    fn make(self, w: &Weight, source: &dyn WeightLoader) -> Result<Vec<u32>, GraphError> {
+        if self == Form::TimeFrequencies {
+            return Ok(time_frequencies(w.shape().len()).into_iter().flat_map(fixed_turns).collect());
+        }
+        let t = w.evaluate(source)?.contiguous();
+        Ok(match self {
+            Form::Padded(to) => {
+                let (k, n) = (t.shape.dims()[0], t.shape.dims()[1]);
+                let stride = n.next_multiple_of(to);
+                let mut padded = vec![0; k.next_multiple_of(to) * stride];
+                for (row, out) in t.data.chunks_exact(n).zip(padded.chunks_exact_mut(stride)) {
+                    out.iter_mut().zip(row).for_each(|(o, x)| *o = x.to_bits());
+                }
+                padded
+            }
+            Form::Turns => t.data.iter().flat_map(|x| fixed_turns(f64::from(*x))).collect(),
+            _ => t.data.iter().map(|x| x.to_bits()).collect(),
+        })
+    }
+}
+
+/// The weights that a step reads: one matrix, and vectors that are stored together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    pub matrix: Option<(Weight, Form)>,
+    pub vectors: Vec<(Weight, Form)>,
+}
+
+impl Wanted {
+    pub fn matrix(w: &Weight) -> Self {
+        Wanted { matrix: Some((w.clone(), Form::Plain)), vectors: vec![] }
+    }
+
+    pub fn vectors(all: Vec<&Weight>) -> Self {
+        Wanted { matrix: None, vectors: all.into_iter().map(|w| (w.clone(), Form::Plain)).collect() }
+    }
+
+    /// The blocks that must lie in one buffer each.
+    fn blocks(&self) -> [Block<'_>; 2] {
+        [Block(self.matrix.as_slice()), Block(&self.vectors)]
+    }
+}
+
+/// Weights that are stored one after the other.
+#[derive(Clone, Copy)]
+struct Block<'a>(&'a [(Weight, Form)]);
+
+impl Block<'_> {
+    fn key(&self) -> String {
+        self.0.iter().map(|(w, form)| format!("{form:?} {};", w.key())).collect()
+    }
+
+    /// First element of each weight, and the number of all elements.
+    fn layout(&self) -> (Vec<usize>, usize) {
+        let mut at = 0;
+        let place = |(w, form): &(Weight, Form)| {
+            let here = at;
+            at += form.len(w).next_multiple_of(ALIGNMENT);
+            here
+        };
+        (self.0.iter().map(place).collect(), at)
+    }
+}
+
+/// Where a block is: which buffer, and from which element on.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    buffer: usize,
+    element: usize,
+}
+
+/// Where a step's weights are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Placed {
+    matrix: Option<Slot>,
+    vectors: Option<Slot>,
+    offsets: Vec<usize>,
+}
+
+impl Placed {
+    /// First element of the matrix.
+    pub fn matrix(&self) -> usize {
+        self.matrix.map_or(0, |s| s.element)
+    }
+
+    /// First element of vector `i`.
+    pub fn vector(&self, i: usize) -> usize {
+        self.vectors.map_or(0, |s| s.element) + self.offsets[i]
+    }
+
+    /// Their buffers.
+    pub fn buffers(&self) -> [Option<usize>; 2] {
+        [self.matrix.map(|s| s.buffer), self.vectors.map(|s| s.buffer)]
+    }
+}
+
+/// All weights of a model that were asked for so far.
+#[derive(Default)]
+pub(crate) struct WeightBank {
+    buffers: Vec<Buffer>,
+    slots: HashMap<String, Slot>,
+    bind_groups: HashMap<[Option<usize>; 2], BindGroup>,
+    /// Stands in where a step has no weights.
+    nothing: Option<Buffer>,
+}
+
+impl WeightBank {
+    /// Bytes on the device.
+    pub fn bytes(&self) -> u64 {
+        self.buffers.iter().map(Buffer::size).sum()
+    }
+
+    /// Uploads what is not there yet.
+    pub fn fill(
+        &mut self,
+        gpu: &Gpu,
+        steps: &[Wanted],
+        source: &dyn WeightLoader,
+    ) -> Result<(), DeviceError> {
+        let mut seen = HashSet::new();
+        let mut missing: Vec<(String, Block<'_>)> = vec![];
+        for block in steps.iter().flat_map(Wanted::blocks).filter(|b| !b.0.is_empty()) {
+            let key = block.key();
+            if !self.slots.contains_key(&key) && seen.insert(key.clone()) {
+                missing.push((key, block));
+            }
+        }
+        // Lay out buffers, then fill them; they count only when all is well.
+        let largest = CHUNK.min(gpu.largest_buffer);
+        let mut sizes: Vec<u64> = vec![];
+        let mut slots = vec![];
+        for (_, block) in &missing {
+            let bytes = 4 * block.layout().1 as u64;
+            if bytes > gpu.largest_buffer {
+                return Err(gpu.out_of_memory(bytes));
+            }
+            if sizes.last().is_none_or(|s| s + bytes > largest) {
+                sizes.push(0);
+            }
+            let last = sizes.len() - 1;
+            slots.push(Slot { buffer: self.buffers.len() + last, element: (sizes[last] / 4) as usize });
+            sizes[last] += bytes;
+        }
+        let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST;
+        let made = sizes
+            .iter()
+            .map(|size| gpu.buffer("weights", (*size).max(256), usage))
+            .collect::<Result<Vec<_>, _>>()?;
+        let first = self.buffers.len();
+        let mut jobs: Vec<(&Weight, Form, Slot)> = vec![];
+        for ((_, block), slot) in missing.iter().zip(&slots) {
+            for ((w, form), offset) in block.0.iter().zip(block.layout().0) {
+                jobs.push((w, *form, Slot { element: slot.element + offset, ..*slot }));
+            }
+        }
+        // The largest first, so that no thread is left with one at the end.
+        jobs.sort_by_key(|(w, ..)| std::cmp::Reverse(w.shape().len()));
+        upload(gpu, &jobs, &made, first, source)?;
+        self.buffers.extend(made);
+        self.slots.extend(missing.into_iter().map(|(key, _)| key).zip(slots));
+        Ok(())
+    }
+
+    /// Where the weights of a step are, once they are uploaded.
+    pub fn placed(&self, wanted: &Wanted) -> Placed {
+        let [matrix, vectors] = wanted.blocks();
+        let slot = |b: Block<'_>| if b.0.is_empty() { None } else { self.slots.get(&b.key()).copied() };
+        Placed { matrix: slot(matrix), vectors: slot(vectors), offsets: vectors.layout().0 }
+    }
+
+    /// The bind group of a step's buffers.
+    pub fn bind_group(&mut self, gpu: &Gpu, of: [Option<usize>; 2]) -> Result<BindGroup, DeviceError> {
+        if let Some(group) = self.bind_groups.get(&of) {
+            return Ok(group.clone());
+        }
+        let nothing = match &self.nothing {
+            Some(b) => b.clone(),
+            None => self.nothing.insert(gpu.buffer("no weights", 256, BufferUsages::STORAGE)?).clone(),
+        };
+        let buffers = of.map(|i| i.map_or(&nothing, |i| &self.buffers[i]));
+        let group = gpu.bind("weights", &gpu.weights_layout, &buffers);
+        self.bind_groups.insert(of, group.clone());
+        Ok(group)
+    }
+}
+
+/// Evaluates weights on all threads and copies each to its place.
+fn upload(
+    gpu: &Gpu,
+    jobs: &[(&Weight, Form, Slot)],
+    buffers: &[Buffer],
+    first: usize,
+    source: &dyn WeightLoader,
+) -> Result<(), DeviceError> {
+    let next = AtomicUsize::new(0);
+    let waiting = AtomicU64::new(0);
+    let problem: Mutex<Option<GraphError>> = Mutex::default();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
+    std::thread::scope(|s| {
+        for _ in 0..threads {
+            s.spawn(|| {
+                while let Some((w, form, slot)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    match form.make(w, source) {
+                        Ok(words) => {
+                            let bytes: &[u8] = bytemuck::cast_slice(&words);
+                            let to = &buffers[slot.buffer - first];
+                            gpu.queue.write_buffer(to, 4 * slot.element as u64, bytes);
+                            let n = bytes.len() as u64;
+                            if waiting.fetch_add(n, Ordering::Relaxed) + n > IN_FLIGHT {
+                                waiting.store(0, Ordering::Relaxed);
+                                gpu.queue.submit([]);
+                                let _ = gpu.device.poll(wgpu::PollType::Poll);
+                            }
+                        }
+                        Err(e) => {
+                            problem.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+                            next.store(jobs.len(), Ordering::Relaxed);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    gpu.queue.submit([]);
+    match problem.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(e) => Err(e.into()),
+        None => gpu.check(),
+    }
+}
