@@ -2,9 +2,10 @@
 
 use crate::commands::Command;
 use crate::failure::UsageError;
+use crate::print;
 use clap::Parser;
-use orate::{DeviceChoice, Engine, EngineOptions, Model};
-use std::path::PathBuf;
+use orate::{DeviceChoice, Engine, EngineOptions, Model, Precision, PrecisionPolicy};
+use std::path::{Path, PathBuf};
 
 /// Text-to-speech that speaks on whatever machine you have.
 #[derive(Debug, Parser)]
@@ -25,7 +26,8 @@ Exit status:
 
 Environment:
   ORATE_VOICE    a packed voice (.gguf) to use in place of the built-in one
-  ORATE_CPU_ISA  the instruction set, as with --isa")]
+  ORATE_CPU_ISA  the instruction set, as with --isa
+  ORATE_CACHE    folder for compiled GPU kernels (`orate cache` shows it)")]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -40,9 +42,26 @@ pub struct EngineArgs {
     #[arg(long, short, value_name = "PATH")]
     pub model: Option<PathBuf>,
 
-    /// What runs the model: auto or cpu
+    /// What runs the model: auto, cpu, gpu, cuda, vulkan, metal or dx12; GPUs may have a number, as in cuda:1
+    /// (`orate devices` lists them)
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: DeviceChoice,
+
+    /// Let the CPU take over where the device cannot be opened or cannot run the model, and say so
+    #[arg(long)]
+    pub allow_fallback: bool,
+
+    /// Format in which a GPU multiplies: f32, tf32, f16 or bf16; sums are always f32
+    #[arg(long, value_name = "FORMAT", default_value = "auto", value_parser = precision)]
+    pub precision: Precision,
+
+    /// Use --precision only for weights whose names are like this; * stands for any characters; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub precision_allow: Vec<String>,
+
+    /// Keep weights whose names are like this in f32, whatever --precision says; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub precision_deny: Vec<String>,
 
     /// CPU threads; without it, one for each processor, at most 8
     #[arg(long, short = 'j', value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -61,13 +80,36 @@ impl EngineArgs {
             device: self.device,
             threads: self.threads.map(usize::from),
             isa: self.isa.clone(),
+            precision: PrecisionPolicy {
+                precision: self.precision,
+                allow: self.precision_allow.clone(),
+                deny: self.precision_deny.clone(),
+            },
+            cache: None,
+            allow_fallback: self.allow_fallback,
         };
-        Engine::with_options(options).map_err(|e| match e {
+        let engine = Engine::with_options(options).map_err(|e| match e {
             // A set that is unknown, or that this processor lacks.
             orate::Error::Device(e) if self.isa.is_some() => UsageError(format!("--isa: {e}")).into(),
-            e => e.into(),
-        })
+            e => anyhow::Error::from(e),
+        })?;
+        for why in engine.fallbacks() {
+            print::note(&format!("{why}; {} is used instead", engine.device()));
+        }
+        Ok(engine)
     }
+}
+
+/// Opens a model to look at it; nothing is computed.
+pub fn open_to_look(model: Option<&Path>) -> anyhow::Result<Engine> {
+    let model = model.map_or(Model::BuiltIn, |p| Model::Path(p.to_owned()));
+    let options = EngineOptions { model, device: DeviceChoice::Cpu, threads: Some(1), ..Default::default() };
+    Ok(Engine::with_options(options)?)
+}
+
+/// Parses `--precision`; `auto` is the format that every device has.
+fn precision(text: &str) -> Result<Precision, String> {
+    if text == "auto" { Ok(Precision::F32) } else { text.parse() }
 }
 
 /// Sizes at which a model is timed or explained.

@@ -101,6 +101,11 @@ impl Device for CpuDevice {
             card: None,
         }
     }
+
+    fn describe(&self) -> String {
+        let threads = self.core.team.threads();
+        format!("cpu ({}, {threads} thread{})", self.core.isa, if threads == 1 { "" } else { "s" })
+    }
 }
 
 fn list(all: &[Isa]) -> String {

@@ -208,6 +208,12 @@ pub trait Device: Target + Send + Sync {
 
     /// What was resolved: which device this is.
     fn info(&self) -> DeviceInfo;
+
+    /// One line for logs and results, such as `cuda:0 (NVIDIA H200)`.
+    fn describe(&self) -> String {
+        let info = self.info();
+        format!("{} ({})", info.id(), info.name)
+    }
 }
 
 /// A model's weights on a device, each kept once in the form that its kernels want.

@@ -59,6 +59,17 @@ impl Roofline {
     }
 }
 
+/// The kernel for a node, or an error that names the node.
+fn choose(target: &dyn Target, graph: &str, i: usize, node: &Node, inputs: &[&ValueInfo]) -> Result<String> {
+    target.kernel(&node.op, inputs).map_err(|reason| GraphError::Unsupported {
+        device: target.name(),
+        graph: graph.to_owned(),
+        node: node_name(i, &node.op),
+        op: node.op.describe(),
+        reason,
+    })
+}
+
 impl Plan {
     /// Runs all passes on `graph`, asks `target` for kernels, and lays out memory.
     ///
@@ -79,13 +90,7 @@ impl Plan {
         let Graph { name, nodes, values, buffers, scalars, .. } = graph;
         let steps = nodes.into_iter().enumerate().map(|(i, node)| {
             let inputs: Vec<&ValueInfo> = node.inputs.iter().map(|v| &values[v.index()]).collect();
-            let kernel = target.kernel(&node.op, &inputs).map_err(|reason| GraphError::Unsupported {
-                device: target.name(),
-                graph: name.clone(),
-                node: node_name(i, &node.op),
-                op: node.op.describe(),
-                reason,
-            })?;
+            let kernel = choose(target, &name, i, &node, &inputs)?;
             let shapes: Vec<_> = inputs.iter().map(|i| &i.shape).collect();
             let cost = node.op.cost(&shapes, &values[node.output.index()].shape);
             Ok(Step { node, kernel, cost })
@@ -102,6 +107,14 @@ impl Plan {
             buffers,
             scalars,
         })
+    }
+
+    /// Every step of `graph`, passes applied, that `target` cannot run.
+    pub fn unsupported(mut graph: Graph, target: &dyn Target) -> Vec<GraphError> {
+        passes::ALL.iter().for_each(|(_, run)| run(&mut graph));
+        let inputs = |node: &Node| node.inputs.iter().map(|v| &graph.values[v.index()]).collect::<Vec<_>>();
+        let steps = graph.nodes.iter().enumerate();
+        steps.filter_map(|(i, node)| choose(target, &graph.name, i, node, &inputs(node)).err()).collect()
     }
 
     /// Name of the network.

@@ -1,7 +1,11 @@
 //! Timing the stages of a model at given sizes.
 
 use crate::{Engine, Result};
+use orate_graph::{
+    Cost, DType, Device, DeviceError, Graph, GraphError, Plan, Roofline, Tensor, Weight, WeightLoader,
+};
 use orate_models::supertonic::{Noise, Stage};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Sizes to time.
@@ -78,6 +82,13 @@ pub struct StepTime {
     pub bytes: u64,
 }
 
+impl StepTime {
+    /// How near the step is to the device's limits: its bound over its time, 1 at best.
+    pub fn share_of_peak(&self, peak: Roofline) -> f64 {
+        peak.bound_us(Cost { flops: self.flops, bytes: self.bytes }) / self.us
+    }
+}
+
 /// Times every step of every stage at forced sizes: the least of `runs` runs. The vector estimator's steps are
 /// those of one denoising step.
 ///
@@ -118,4 +129,84 @@ pub fn profile(engine: &Engine, sizes: Sizes, runs: usize) -> Result<Vec<StepTim
         }));
     }
     Ok(all)
+}
+
+/// Long enough for a clock, short enough to wait for.
+const PEAK_SECONDS: f64 = 4e-3;
+
+/// Largest square product tried, and largest number of floats added.
+const MOST_ROWS: usize = 4096;
+const MOST_ADDED: usize = 1 << 26;
+
+/// Speeds that this device reaches with these executors, at sizes that suit it: a large square product, and the sum of
+/// two large tensors. Sizes grow until a run takes some milliseconds; the best of five runs counts.
+///
+/// # Errors
+/// The device failed.
+pub fn measure_peak(engine: &Engine) -> Result<Roofline> {
+    let device = &**engine.model().device();
+    let mut peak = Roofline { gflops: 0.0, gbps: 0.0 };
+    let mut n = 256;
+    loop {
+        let seconds =
+            time_graph(device, &[("x", [n, n])], |g, x| g.matmul(x[0], Weight::fill(0.37, [n, n])))?;
+        peak.gflops = peak.gflops.max(2.0 * (n as f64).powi(3) / seconds / 1e9);
+        if seconds > PEAK_SECONDS || n >= MOST_ROWS {
+            break;
+        }
+        n *= 2;
+    }
+    let mut rows = 1 << 10;
+    loop {
+        let seconds =
+            time_graph(device, &[("x", [rows, 1024]), ("y", [rows, 1024])], |g, x| g.add(x[0], x[1]))?;
+        let gbps = (3 * 4 * 1024 * rows) as f64 / seconds / 1e9;
+        // What fits into a cache is faster than memory, so the last size counts.
+        peak.gbps = gbps;
+        if seconds > PEAK_SECONDS || rows * 1024 >= MOST_ADDED {
+            break;
+        }
+        rows *= 4;
+    }
+    Ok(peak)
+}
+
+/// Seconds of the only step of a graph, the least of five runs.
+fn time_graph(
+    device: &dyn Device,
+    inputs: &[(&str, [usize; 2])],
+    build: impl FnOnce(&mut Graph, &[orate_graph::Value]) -> std::result::Result<orate_graph::Value, GraphError>,
+) -> Result<f64> {
+    let time = || -> std::result::Result<f64, DeviceError> {
+        let mut g = Graph::new("peak");
+        let mut values = vec![];
+        for (name, shape) in inputs {
+            values.push(g.input(name, DType::F32, *shape)?);
+        }
+        let y = build(&mut g, &values)?;
+        g.output("out", y)?;
+        let plan = device.open(Arc::new(NoWeights)).load(Plan::compile(g, device)?)?;
+        let mut memory = device.memory();
+        for (name, shape) in inputs {
+            let len = shape.iter().product::<usize>();
+            let data: Vec<f32> =
+                (0..len).map(|i| (i * 2_654_435_761 % 1_000_003) as f32 / 1e6 - 0.5).collect();
+            memory.write_f32(name, &(*shape).into(), &data)?;
+        }
+        let mut best = f64::INFINITY;
+        for _ in 0..5 {
+            best = best.min(plan.profile(memory.as_mut())?.iter().sum());
+        }
+        Ok(best)
+    };
+    Ok(time()?)
+}
+
+/// For graphs whose weights are all constants.
+struct NoWeights;
+
+impl WeightLoader for NoWeights {
+    fn load(&self, name: &str) -> std::result::Result<Tensor<'_>, GraphError> {
+        Err(GraphError::Weight { name: name.to_owned(), problem: "there is no such tensor".to_owned() })
+    }
 }

@@ -1,8 +1,7 @@
 //! The engine: one model on one device.
 
-use crate::{Audio, Error, Options, Result, Stream};
-use orate_cpu::{CpuDevice, Isa};
-use orate_graph::DeviceError;
+use crate::{Audio, DeviceChoice, Options, Result, Stream, devices};
+use orate_graph::{Device, DeviceInfo, DeviceKind, PrecisionPolicy};
 use orate_models::supertonic::{Files, ModelError, SpeakOptions, Supertonic, Voice, parse_mix};
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -18,33 +17,6 @@ pub enum Model {
     Path(PathBuf),
 }
 
-/// What runs the model.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum DeviceChoice {
-    /// The best device there is.
-    #[default]
-    Auto,
-    /// The CPU.
-    Cpu,
-}
-
-impl std::str::FromStr for DeviceChoice {
-    type Err = Error;
-
-    fn from_str(s: &str) -> Result<Self> {
-        match s {
-            "auto" => Ok(DeviceChoice::Auto),
-            "cpu" => Ok(DeviceChoice::Cpu),
-            other => Err(Error::Option {
-                option: "device",
-                got: format!("`{other}`"),
-                allowed: "this build has: auto, cpu".to_owned(),
-            }),
-        }
-    }
-}
-
 /// How an engine is set up.
 #[derive(Clone, Debug, Default)]
 pub struct EngineOptions {
@@ -57,6 +29,13 @@ pub struct EngineOptions {
     /// CPU instruction set: `amx`, `avx512`, `avx2` or `portable`. `None`: the environment variable
     /// [`crate::ISA_VARIABLE`], or else the best this machine has.
     pub isa: Option<String>,
+    /// In which format products are computed, and for which weights. What the device cannot do is refused.
+    pub precision: PrecisionPolicy,
+    /// Folder for compiled kernels. `None`: [`crate::cache_folder`].
+    pub cache: Option<PathBuf>,
+    /// Whether the CPU may take the place of a device that cannot be opened or cannot run the model;
+    /// [`Engine::fallbacks`] then says why.
+    pub allow_fallback: bool,
 }
 
 /// A voice of a model.
@@ -71,9 +50,6 @@ pub struct VoiceInfo {
 /// Parsed voices kept; one is some tens of kilobytes.
 const VOICES_KEPT: usize = 64;
 
-/// Threads used when nothing is said: more gain little at these sizes.
-const MOST_DEFAULT_THREADS: usize = 8;
-
 /// A model on a device, ready to speak. Clones share everything.
 #[derive(Clone)]
 pub struct Engine {
@@ -82,7 +58,9 @@ pub struct Engine {
 
 struct Inner {
     model: Supertonic,
-    device: Arc<CpuDevice>,
+    device: Arc<dyn Device>,
+    precision: PrecisionPolicy,
+    fallbacks: Vec<String>,
     voices: Mutex<HashMap<String, Arc<Voice>>>,
 }
 
@@ -108,22 +86,36 @@ impl Engine {
     /// # Errors
     /// The model cannot be opened, or the device is not to be had.
     pub fn with_options(options: EngineOptions) -> Result<Engine> {
-        let isa = match &options.isa {
-            Some(name) => Isa::named(name),
-            None => Isa::detect(),
-        };
-        let isa = isa.map_err(|e| DeviceError::Setup { device: "cpu".to_owned(), problem: e.to_string() })?;
-        let threads = options.threads.unwrap_or_else(|| {
-            std::thread::available_parallelism().map_or(1, usize::from).min(MOST_DEFAULT_THREADS)
-        });
-        let device = Arc::new(CpuDevice::new(threads, isa)?);
         let files = match &options.model {
             Model::BuiltIn => crate::default_voice::open()?,
             Model::Path(path) => Files::open(path)?,
         };
+        let mut fallbacks = vec![];
+        let mut device = match devices::open(&options, &mut fallbacks) {
+            Err(e) if options.allow_fallback => {
+                fallbacks.push(e.to_string());
+                Arc::new(devices::open_cpu(&EngineOptions {
+                    precision: PrecisionPolicy::default(),
+                    ..options.clone()
+                })?)
+            }
+            device => device?,
+        };
+        if options.allow_fallback {
+            let cannot = files.unsupported(&*device)?;
+            if !cannot.is_empty() {
+                fallbacks.extend(cannot.iter().map(ToString::to_string));
+                device = Arc::new(devices::open_cpu(&options)?);
+            }
+        }
+        for why in &fallbacks {
+            tracing::warn!(%why, used = device.describe(), "a device was passed over");
+        }
         let model = Supertonic::new(files, device.clone())?;
-        tracing::debug!(model = %model.files().origin, device = "cpu", %isa, threads, "engine ready");
-        Ok(Engine { inner: Arc::new(Inner { model, device, voices: Mutex::default() }) })
+        let precision = options.precision;
+        tracing::debug!(model = %model.files().origin, device = device.describe(), %precision, "engine ready");
+        let inner = Inner { model, device, precision, fallbacks, voices: Mutex::default() };
+        Ok(Engine { inner: Arc::new(inner) })
     }
 
     /// Speaks with default options.
@@ -204,7 +196,7 @@ impl Engine {
             let parts = parse_mix(spec)?;
             let parts = parts.into_iter().map(|(name, w)| Ok((w, files.voice(&name)?)));
             match parts.collect::<Result<Vec<_>, ModelError>>()? {
-                one if one.len() == 1 => one.into_iter().next().expect("one part").1,
+                one if one.len() == 1 && one[0].0 > 0.0 => one.into_iter().next().expect("one part").1,
                 several => Voice::mix(spec, &several)?,
             }
         };
@@ -221,16 +213,34 @@ impl Engine {
         self.inner.model.sample_rate()
     }
 
-    /// What runs the model, such as `cpu (avx512, 2 threads)`.
+    /// What runs the model, such as `cpu (amx, 2 threads)` or `cuda:0 (NVIDIA H200, bf16)`.
     pub fn device(&self) -> String {
-        let d = &self.inner.device;
-        let threads = d.team().threads();
-        format!("cpu ({}, {threads} thread{})", d.isa(), if threads == 1 { "" } else { "s" })
+        let device = self.inner.device.describe();
+        match self.inner.device.info().kind {
+            DeviceKind::Cpu => device,
+            _ => format!("{}, {})", device.strip_suffix(')').unwrap_or(&device), self.inner.precision),
+        }
     }
 
-    /// Threads that take part.
+    /// Facts about the device.
+    pub fn device_info(&self) -> DeviceInfo {
+        self.inner.device.info()
+    }
+
+    /// In which format products are computed.
+    pub fn precision(&self) -> &PrecisionPolicy {
+        &self.inner.precision
+    }
+
+    /// Why another device was passed over: one that an automatic choice would have preferred, or, with
+    /// [`EngineOptions::allow_fallback`], the one that was asked for. Empty if none was.
+    pub fn fallbacks(&self) -> &[String] {
+        &self.inner.fallbacks
+    }
+
+    /// Threads that take part; 0 where that means nothing.
     pub fn threads(&self) -> usize {
-        self.inner.device.team().threads()
+        self.inner.device.threads()
     }
 
     /// Path of the model, or `built-in voice`.

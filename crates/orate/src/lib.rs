@@ -16,6 +16,7 @@
 mod audio;
 pub mod bench;
 mod default_voice;
+mod devices;
 mod engine;
 mod error;
 mod options;
@@ -23,11 +24,12 @@ mod stream;
 pub mod verify;
 
 pub use audio::Audio;
-pub use engine::{DeviceChoice, Engine, EngineOptions, Model, VoiceInfo};
+pub use devices::{CACHE_VARIABLE, DeviceChoice, Devices, cache_folder, devices};
+pub use engine::{Engine, EngineOptions, Model, VoiceInfo};
 pub use error::{Error, ErrorKind, Result};
 pub use options::{Cancel, Options, Unknown};
 pub use orate_audio::{AudioFormat, AudioWriter, PcmStream, WavFormat, plot_png};
 pub use orate_cpu::ISA_VARIABLE;
-pub use orate_graph::{Counters, Roofline};
+pub use orate_graph::{Counters, DeviceClass, DeviceInfo, DeviceKind, Precision, PrecisionPolicy, Roofline};
 pub use orate_models::supertonic::{ModelError, Voice};
 pub use stream::{Chunk, Stream};

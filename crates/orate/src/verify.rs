@@ -3,7 +3,7 @@
 //! Two forms of golden directory are read: that of `oracle/supertonic/dump_golden.py` (`golden.json` and
 //! `golden.safetensors`), and that of `training/infer.py --golden` (one safetensors file per sentence).
 
-use crate::{Engine, Error, Result};
+use crate::{DeviceKind, Engine, Error, Precision, Result};
 use orate_models::supertonic::{Family, Noise, Session, Stage, Voice};
 use orate_weights::{SafeTensors, WeightSource};
 use serde::Deserialize;
@@ -16,20 +16,53 @@ use std::path::Path;
 /// approximate GELU shows as 3e-5 or more.
 pub const F32_TOLERANCE: f64 = 2e-5;
 
+/// The same on a GPU, whose functions and orders of summation are its own.
+pub const GPU_TOLERANCE: f64 = 1e-4;
+
+/// What a tensor must be like to pass.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Limit {
+    /// Largest error, relative to the tensor's largest magnitude.
+    Error(f64),
+    /// Least signal-to-noise ratio of waveforms, in dB; other tensors are shown only.
+    WaveformSnr(f64),
+}
+
+impl Limit {
+    /// What an engine must reach in the format in which it computes.
+    pub fn of(engine: &Engine) -> Limit {
+        match engine.precision().precision {
+            Precision::F32 if engine.device_info().kind == DeviceKind::Cpu => Limit::Error(F32_TOLERANCE),
+            Precision::F32 => Limit::Error(GPU_TOLERANCE),
+            Precision::Tf32 | Precision::F16 => Limit::WaveformSnr(50.0),
+            Precision::Bf16 => Limit::WaveformSnr(40.0),
+        }
+    }
+}
+
+impl std::fmt::Display for Limit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Limit::Error(x) => write!(f, "{x:e}"),
+            Limit::WaveformSnr(db) => write!(f, "{db} dB of noise in waveforms"),
+        }
+    }
+}
+
 /// What to compare.
 #[derive(Clone, Debug)]
 pub struct VerifyOptions {
     /// Cases to run; all of them if empty.
     pub cases: Vec<String>,
-    /// Largest error that passes, relative to each tensor's largest magnitude.
-    pub tolerance: f64,
+    /// What passes; without it, [`Limit::of`] the engine.
+    pub limit: Option<Limit>,
     /// Whether intermediate values are compared too, where the goldens have them.
     pub taps: bool,
 }
 
 impl Default for VerifyOptions {
     fn default() -> Self {
-        VerifyOptions { cases: vec![], tolerance: F32_TOLERANCE, taps: true }
+        VerifyOptions { cases: vec![], limit: None, taps: true }
     }
 }
 
@@ -45,23 +78,33 @@ pub struct Row {
     /// Largest difference as a part of the reference's largest magnitude; infinite where shapes differ or a
     /// number is not finite.
     pub error: f64,
-    /// Whether the error is within the tolerance.
+    /// Signal-to-noise ratio of a waveform, in dB.
+    pub snr: Option<f64>,
+    /// Whether it is within the limit.
     pub passed: bool,
 }
 
 /// All comparisons.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// Tensors compared, in the order in which they are computed.
     pub rows: Vec<Row>,
     /// Tensors of the goldens that were not compared, and why.
     pub skipped: Vec<(String, String)>,
+    /// What had to be reached.
+    pub limit: Limit,
 }
 
 impl Report {
     /// Whether something was compared and everything is within the tolerance.
     pub fn passed(&self) -> bool {
         !self.rows.is_empty() && self.rows.iter().all(|r| r.passed)
+    }
+
+    /// The noisiest waveform.
+    pub fn worst_waveform(&self) -> Option<&Row> {
+        let noisier = |a: &&Row, b: &&Row| a.snr.unwrap_or(0.0).total_cmp(&b.snr.unwrap_or(0.0));
+        self.rows.iter().filter(|r| r.snr.is_some()).min_by(noisier)
     }
 
     /// The largest error, and where it is.
@@ -75,7 +118,8 @@ impl Report {
 /// # Errors
 /// The directory is not a golden directory, a case does not exist, or the engine fails.
 pub fn run(engine: &Engine, goldens: &Path, options: &VerifyOptions) -> Result<Report> {
-    let mut v = Verify { engine, options, report: Report::default() };
+    let limit = options.limit.unwrap_or_else(|| Limit::of(engine));
+    let mut v = Verify { engine, options, report: Report { rows: vec![], skipped: vec![], limit } };
     if goldens.join("golden.json").is_file() {
         v.oracle(goldens)?;
     } else {
@@ -157,14 +201,20 @@ struct Verify<'a> {
 impl Verify<'_> {
     fn add(&mut self, case: &str, stage: &'static str, tensor: &str, got: &[f32], want: &[f32]) {
         let error = relative_error(got, want);
-        let row = Row {
+        let snr = (tensor == "wav" && error.is_finite()).then(|| snr_db(got, want));
+        let passed = match (self.report.limit, snr) {
+            (Limit::Error(limit), _) => error <= limit,
+            (Limit::WaveformSnr(least), Some(snr)) => snr >= least,
+            (Limit::WaveformSnr(_), None) => error.is_finite(),
+        };
+        self.report.rows.push(Row {
             case: case.to_owned(),
             stage,
             tensor: tensor.to_owned(),
             error,
-            passed: error <= self.options.tolerance,
-        };
-        self.report.rows.push(row);
+            snr,
+            passed,
+        });
     }
 
     fn wanted(&self, case: &str) -> bool {
@@ -296,6 +346,7 @@ impl Verify<'_> {
                     stage: "text",
                     tensor: tensor.to_owned(),
                     error,
+                    snr: None,
                     passed: same,
                 });
             }
@@ -320,7 +371,8 @@ impl Verify<'_> {
             && got.iter().map(|g| g.1).eq(samples.iter().copied());
         let error = if same { 0.0 } else { f64::INFINITY };
         let (case, stage) = (name.to_owned(), Stage::DurationPredictor.name());
-        self.report.rows.push(Row { case, stage, tensor: "latent_length".to_owned(), error, passed: same });
+        let tensor = "latent_length".to_owned();
+        self.report.rows.push(Row { case, stage, tensor, error, snr: None, passed: same });
         Ok(())
     }
 
@@ -460,9 +512,23 @@ fn relative_error(got: &[f32], want: &[f32]) -> f64 {
     if difference == 0.0 { 0.0 } else { difference / largest }
 }
 
+/// Power of the reference over power of the difference; infinite where they are equal.
+fn snr_db(got: &[f32], want: &[f32]) -> f64 {
+    let power = |x: f64| x * x;
+    let signal: f64 = want.iter().map(|x| power(f64::from(*x))).sum();
+    let noise: f64 = got.iter().zip(want).map(|(a, b)| power(f64::from(*a) - f64::from(*b))).sum();
+    10.0 * (signal / noise).log10()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn noise_in_decibels() {
+        assert!((snr_db(&[1.0, 0.9], &[1.0, 1.0]) - 23.01).abs() < 0.01);
+        assert_eq!(snr_db(&[1.0], &[1.0]), f64::INFINITY);
+    }
 
     #[test]
     fn errors_are_relative_to_the_largest_magnitude() {

@@ -3,10 +3,13 @@
 use crate::args::{EngineArgs, SizeArgs};
 use crate::measure::{median, peak_rss_mb};
 use crate::print;
+use anyhow::Context;
 use orate::bench::{self, Sizes, StageTimes};
-use orate::{Engine, Options};
+use orate::{Engine, Options, Roofline};
 use orate_models::supertonic::SpeakOptions;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// Spoken when nothing is said.
@@ -37,9 +40,13 @@ pub struct Args {
     #[arg(long, short, value_name = "N", default_value_t = 5, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     runs: u32,
 
-    /// Also time every step of the plans, and list the slowest
+    /// Also time every step of the plans, and show kernels and the slowest steps beside what the device can do
     #[arg(long)]
     profile: bool,
+
+    /// Also time every step, and write them as a Chrome trace (for chrome://tracing or ui.perfetto.dev)
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
 
     /// Print one JSON object
     #[arg(long)]
@@ -72,7 +79,16 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let warm_up = once(&engine, &work)?;
     let runs = (0..args.runs).map(|_| once(&engine, &work)).collect::<anyhow::Result<Vec<_>>>()?;
     let peak_rss_mb = peak_rss_mb();
-    let profile = if args.profile { bench::profile(&engine, largest(&work), 5)? } else { Vec::new() };
+    let profile = if args.profile || args.trace.is_some() {
+        bench::profile(&engine, largest(&work), 5)?
+    } else {
+        Vec::new()
+    };
+    if let Some(path) = &args.trace {
+        let trace = trace(&profile, largest(&work).steps, &engine.device()).to_string();
+        std::fs::write(path, trace).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let peak = if args.profile { Some(bench::measure_peak(&engine)?) } else { None };
 
     let total_ms = median(runs.iter().map(|r| r.0.total));
     let first_audio_ms = median(runs.iter().map(|r| r.1));
@@ -96,12 +112,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "peak_rss_mb": peak_rss_mb,
             "runs": args.runs,
             "device": engine.device(),
+            "precision": engine.precision().to_string(),
             "threads": engine.threads(),
             "model": engine.model_name(),
             "pieces": work.pieces.iter().map(|s| json!({ "tokens": s.tokens, "latents": s.latents, "steps": s.steps })).collect::<Vec<_>>(),
         });
-        if args.profile {
-            report["profile"] = profile_json(&profile, largest(&work).steps);
+        if let Some(peak) = peak {
+            report["peak"] = json!({ "gflops": peak.gflops, "gbps": peak.gbps });
+            report["profile"] = profile_json(&profile, largest(&work).steps, peak);
         }
         return print::json(&report);
     }
@@ -131,8 +149,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         work.duration,
     );
     print::out(&text)?;
-    if args.profile {
-        print::out(&profile_text(&profile, largest(&work).steps))?;
+    if let Some(peak) = peak {
+        print::out(&profile_text(&profile, largest(&work).steps, peak))?;
     }
     Ok(())
 }
@@ -219,9 +237,15 @@ fn gbps(s: &bench::StepTime) -> f64 {
     s.bytes as f64 / s.us / 1e3
 }
 
-fn profile_text(profile: &[bench::StepTime], steps: usize) -> String {
+fn percent(share: f64) -> String {
+    format!("{:.0} %", 100.0 * share)
+}
+
+fn profile_text(profile: &[bench::StepTime], steps: usize, peak: Roofline) -> String {
     let lines = profile_lines(profile, steps);
-    let head = ["stage", "op", "kernel", "shape", "calls", "µs each", "share", "GFLOP/s", "GB/s", "weight"];
+    let head = [
+        "stage", "op", "kernel", "shape", "calls", "µs each", "share", "GFLOP/s", "GB/s", "of peak", "weight",
+    ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     rows.extend(lines.iter().take(SLOWEST).map(|l| {
         let s = l.step;
@@ -235,26 +259,98 @@ fn profile_text(profile: &[bench::StepTime], steps: usize) -> String {
             format!("{:.1} %", 100.0 * l.share),
             format!("{:.1}", gflops(s)),
             format!("{:.1}", gbps(s)),
+            percent(s.share_of_peak(peak)),
             s.label.clone(),
         ]
     }));
     let shown: f64 = lines.iter().take(SLOWEST).map(|l| l.share).sum();
     format!(
-        "\nThe slowest {} of {} steps, {:.0} % of the time:\n{}",
+        "\npeak            {:.0} GFLOP/s in a large product, {:.1} GB/s in a large sum\n\n{}\n\
+         The slowest {} of {} steps, {:.0} % of the time:\n{}",
+        peak.gflops,
+        peak.gbps,
+        kernels_text(&lines, peak),
         lines.len().min(SLOWEST),
         lines.len(),
         100.0 * shown,
-        print::table(&rows, &[1, 2, 3, 9])
+        print::table(&rows, &[1, 2, 3, 10])
     )
 }
 
-fn profile_json(profile: &[bench::StepTime], steps: usize) -> Value {
+/// Sums over all calls of a kernel in a stage.
+#[derive(Default)]
+struct KernelSum {
+    calls: usize,
+    us: f64,
+    share: f64,
+    flops: f64,
+    bytes: f64,
+    bound_us: f64,
+}
+
+/// One row for each kernel of each stage: where time goes, and how much of it must be.
+fn kernels_text(lines: &[Line<'_>], peak: Roofline) -> String {
+    let mut sums: BTreeMap<(&str, &str), KernelSum> = BTreeMap::new();
+    for l in lines {
+        let (s, n) = (l.step, l.calls as f64);
+        let sum = sums.entry((s.stage, s.kernel.as_str())).or_default();
+        sum.calls += l.calls;
+        sum.us += s.us * n;
+        sum.share += l.share;
+        sum.flops += s.flops as f64 * n;
+        sum.bytes += s.bytes as f64 * n;
+        sum.bound_us += s.share_of_peak(peak) * s.us * n;
+    }
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_by(|a, b| b.1.us.total_cmp(&a.1.us));
+    let head = ["stage", "kernel", "calls", "ms", "share", "GFLOP/s", "GB/s", "of peak"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(sums.iter().map(|((stage, kernel), s)| {
+        vec![
+            (*stage).to_owned(),
+            (*kernel).to_owned(),
+            s.calls.to_string(),
+            format!("{:.3}", s.us / 1e3),
+            format!("{:.1} %", 100.0 * s.share),
+            format!("{:.1}", s.flops / s.us / 1e3),
+            format!("{:.1}", s.bytes / s.us / 1e3),
+            percent(s.bound_us / s.us),
+        ]
+    }));
+    print::table(&rows, &[1])
+}
+
+fn profile_json(profile: &[bench::StepTime], steps: usize, peak: Roofline) -> Value {
     let line = |l: &Line<'_>| {
         let s = l.step;
         json!({
             "stage": s.stage, "op": s.op, "kernel": s.kernel, "shape": s.shape, "weight": s.label,
             "calls": l.calls, "us": s.us, "share": l.share, "gflops": gflops(s), "gbps": gbps(s),
+            "of_peak": s.share_of_peak(peak),
         })
     };
     profile_lines(profile, steps).iter().map(line).collect()
+}
+
+/// All steps of an utterance one after the other, in the format of Chrome's tracing.
+fn trace(profile: &[bench::StepTime], steps: usize, device: &str) -> Value {
+    let mut events = vec![json!({ "ph": "M", "name": "process_name", "pid": 1, "args": { "name": device } })];
+    let mut at = 0.0;
+    let stages = profile.chunk_by(|a, b| a.stage == b.stage);
+    for (row, stage) in stages.enumerate() {
+        let name = stage[0].stage;
+        events.push(
+            json!({ "ph": "M", "name": "thread_name", "pid": 1, "tid": row, "args": { "name": name } }),
+        );
+        for _ in 0..if name == "vector_estimator" { steps } else { 1 } {
+            for s in stage {
+                events.push(json!({
+                    "ph": "X", "name": s.op, "cat": s.kernel, "pid": 1, "tid": row, "ts": at, "dur": s.us,
+                    "args": { "kernel": s.kernel, "shape": s.shape, "weight": s.label, "GFLOP/s": gflops(s), "GB/s": gbps(s) },
+                }));
+                at += s.us;
+            }
+        }
+    }
+    json!({ "traceEvents": events, "displayTimeUnit": "ms" })
 }

@@ -1,6 +1,6 @@
 //! `orate inspect`: what a model, a weight file or a voice file holds.
 
-use crate::{args::EngineArgs, print};
+use crate::{args::open_to_look, print};
 use anyhow::{Context, bail};
 use orate_models::supertonic::{Family, Supertonic};
 use orate_weights::gguf::{GgufArray, GgufFile, GgufValue};
@@ -215,13 +215,7 @@ fn tensors(source: &dyn WeightSource) -> Vec<Tensor> {
 // ---- models ----------------------------------------------------------------------------------------------------
 
 fn model(path: Option<&Path>) -> anyhow::Result<Found> {
-    let args = EngineArgs {
-        model: path.map(Path::to_owned),
-        device: Default::default(),
-        threads: Some(1),
-        isa: None,
-    };
-    let engine = args.open()?;
+    let engine = open_to_look(path)?;
     Ok(describe(engine.model(), engine.voices()))
 }
 

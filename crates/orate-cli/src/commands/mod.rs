@@ -1,7 +1,9 @@
 //! The commands, one file each.
 
 mod bench;
+mod cache;
 mod completions;
+mod devices;
 mod explain;
 mod inspect;
 mod pack_voice;
@@ -16,6 +18,8 @@ pub enum Command {
     Say(Box<say::Args>),
     /// List the voices of a model
     Voices(voices::Args),
+    /// List what models can run on
+    Devices(devices::Args),
     /// Show what a model or weight file holds
     Inspect(inspect::Args),
     /// Show the plans that run: steps, shapes, work and the least time they can take
@@ -26,6 +30,8 @@ pub enum Command {
     Verify(verify::Args),
     /// Pack a voice folder into one small file
     PackVoice(pack_voice::Args),
+    /// Show or clear the compiled GPU kernels on disk
+    Cache(cache::Args),
     /// Print shell completions
     Completions(completions::Args),
 }
@@ -35,11 +41,13 @@ pub fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Say(args) => say::run(&args),
         Command::Voices(args) => voices::run(&args),
+        Command::Devices(args) => devices::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::PackVoice(args) => pack_voice::run(&args),
+        Command::Cache(args) => cache::run(&args),
         Command::Completions(args) => completions::run(&args),
     }
 }

@@ -1,7 +1,8 @@
 //! `orate voices`: the voices of a model.
 
-use crate::{args::EngineArgs, print};
+use crate::{args::open_to_look, print};
 use serde_json::json;
+use std::path::PathBuf;
 
 /// Of which model.
 #[derive(Debug, clap::Args)]
@@ -11,13 +12,14 @@ pub struct Args {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
-    #[command(flatten)]
-    engine: EngineArgs,
+    /// Model folder or packed voice (.gguf); without it, the built-in English voice
+    #[arg(long, short, value_name = "PATH")]
+    model: Option<PathBuf>,
 }
 
 /// Prints the list.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let engine = args.engine.open()?;
+    let engine = open_to_look(args.model.as_deref())?;
     let voices = engine.voices();
     if args.json {
         let voices: Vec<_> =

@@ -110,7 +110,7 @@ fn a_megabyte_of_text_starts_and_can_be_stopped() {
 #[test]
 fn ignored_signals_stay_ignored() {
     let folder = Folder::new();
-    folder.write("book.txt", &"The kettle is on, and the rain has stopped. ".repeat(2000));
+    folder.write("book.txt", "The kettle is on, and the rain has stopped. ".repeat(2000));
     let mut command = at_a_terminal(&folder, &["say", "--file", "book.txt", "-o", "book.wav"]);
     // SAFETY: as above.
     unsafe {

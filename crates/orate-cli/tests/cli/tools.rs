@@ -236,7 +236,7 @@ fn models_are_verified() {
 
     let run = verify(&["--tolerance", "1e-12", "--case", "main", "--no-taps"]);
     assert_eq!(run.status, Some(1));
-    assert!(run.text().contains("TOO LARGE") && run.text().contains("past 1e-12"), "{}", run.text());
+    assert!(run.text().contains("FAILED") && run.text().contains("past 1e-12"), "{}", run.text());
     let run = verify(&["--tolerance", "1e-12", "--json"]);
     assert_eq!((run.status, &run.json()["passed"]), (Some(1), &Value::Bool(false)));
 

@@ -33,7 +33,7 @@ pub use vector_estimator::{GUIDANCE, Sizes};
 pub use voice::{Voice, parse_mix};
 
 use names::Names;
-use orate_graph::{Device, Executable, Graph, Memory, ModelOnDevice, Plan};
+use orate_graph::{Device, Executable, Graph, GraphError, Memory, ModelOnDevice, Plan, Target};
 use orate_weights::WeightSource;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -249,6 +249,20 @@ impl Files {
     fn describe(&self, key: PlanKey, used: &RefCell<BTreeSet<String>>) -> Result<Graph, ModelError> {
         describe(&self.config, &*self.weights, key, used)
             .map_err(|source| ModelError::Build { path: self.origin.clone(), source: Box::new(source) })
+    }
+
+    /// Steps of the model that a device cannot run.
+    ///
+    /// # Errors
+    /// Weights are missing or of other shapes than the configuration says.
+    pub fn unsupported(&self, target: &dyn Target) -> Result<Vec<GraphError>, ModelError> {
+        let sizes = Sizes { batch: 1, tokens: 4, frames: 2, steps: 1, padded: false };
+        let mut all = vec![];
+        for network in Network::ALL {
+            let graph = self.graph(PlanKey { network, sizes: network.relevant(sizes), taps: false })?;
+            all.extend(Plan::unsupported(graph, target));
+        }
+        Ok(all)
     }
 
     /// Describes all networks once, at a small size, and compares the weights they name with those in the files.

@@ -5,9 +5,15 @@ use orate::{Engine, EngineOptions, Model};
 use orate_cpu::Isa;
 use std::path::PathBuf;
 
+/// The checked-out tree. `ORATE_ROOT` says where it is when a test program runs on another machine than it was built on.
+pub fn root() -> PathBuf {
+    let here = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    std::env::var_os("ORATE_ROOT").map_or_else(here, PathBuf::from)
+}
+
 /// A folder of `oracle/supertonic`.
 pub fn oracle(folder: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../oracle/supertonic").join(folder)
+    root().join("oracle/supertonic").join(folder)
 }
 
 /// The model and goldens `tiny`, `tiny1` or `tiny3`.

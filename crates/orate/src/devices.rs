@@ -1,0 +1,322 @@
+//! Which devices there are, and which of them runs a model.
+
+use crate::{EngineOptions, Error, Result};
+use orate_cpu::{CpuDevice, Isa};
+use orate_graph::{Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, Precision, PrecisionPolicy};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// What runs the model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DeviceChoice {
+    /// The best GPU, or the CPU where there is none. Never a GPU that the processor imitates.
+    #[default]
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// The best GPU, or the one after so many better ones, whatever its driver.
+    Gpu(usize),
+    /// A GPU by driver and number, as [`devices`] lists them; also one that the processor imitates.
+    Kind(DeviceKind, usize),
+}
+
+/// Names of GPU drivers in options.
+const KINDS: [DeviceKind; 4] = [DeviceKind::Cuda, DeviceKind::Vulkan, DeviceKind::Metal, DeviceKind::Dx12];
+
+impl FromStr for DeviceChoice {
+    type Err = Error;
+
+    fn from_str(s: &str) -> Result<Self> {
+        let wrong = || Error::Option {
+            option: "device",
+            got: format!("`{s}`"),
+            allowed:
+                "choose auto, cpu, gpu, cuda, vulkan, metal or dx12; GPUs may have a number, as in cuda:1"
+                    .to_owned(),
+        };
+        let (name, index) = match s.split_once(':') {
+            Some((name, index)) => (name, Some(index.parse::<usize>().map_err(|_| wrong())?)),
+            None => (s, None),
+        };
+        match (name, index) {
+            ("auto", None) => Ok(DeviceChoice::Auto),
+            ("cpu", None) => Ok(DeviceChoice::Cpu),
+            ("gpu", index) => Ok(DeviceChoice::Gpu(index.unwrap_or(0))),
+            (name, index) => {
+                let kind = KINDS.into_iter().find(|k| k.name() == name).ok_or_else(wrong)?;
+                Ok(DeviceChoice::Kind(kind, index.unwrap_or(0)))
+            }
+        }
+    }
+}
+
+impl fmt::Display for DeviceChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceChoice::Auto => f.write_str("auto"),
+            DeviceChoice::Cpu => f.write_str("cpu"),
+            DeviceChoice::Gpu(index) => write!(f, "gpu:{index}"),
+            DeviceChoice::Kind(kind, index) => write!(f, "{}:{index}", kind.name()),
+        }
+    }
+}
+
+/// What was found on this machine.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Devices {
+    /// All devices, the CPU first.
+    pub found: Vec<DeviceInfo>,
+    /// Drivers that could not be asked, and why.
+    pub problems: Vec<(DeviceKind, String)>,
+}
+
+/// Looks for devices. This loads the drivers that there are.
+///
+/// ```
+/// assert_eq!(orate::devices().found[0].id(), "cpu");
+/// ```
+pub fn devices() -> Devices {
+    let mut all = gpus();
+    if let Ok(cpu) = open_cpu(&EngineOptions::default()) {
+        all.found.insert(0, cpu.info());
+    }
+    all
+}
+
+/// The GPUs that this build has executors for.
+fn gpus() -> Devices {
+    let mut all = Devices::default();
+    #[cfg(feature = "cuda")]
+    match orate_cuda::devices() {
+        Ok(found) => all.found.extend(found),
+        Err(e) => all.problems.push((DeviceKind::Cuda, e.to_string())),
+    }
+    #[cfg(feature = "gpu")]
+    all.found.extend(orate_gpu::devices());
+    let built = [
+        (cfg!(feature = "cuda"), DeviceKind::Cuda, "cuda"),
+        (cfg!(feature = "gpu"), DeviceKind::Vulkan, "gpu"),
+    ];
+    for (_, kind, feature) in built.into_iter().filter(|b| !b.0) {
+        all.problems.push((kind, format!("this program was built without the feature `{feature}`")));
+    }
+    all
+}
+
+impl Devices {
+    /// Hardware GPUs, the best first: discrete before integrated, then by free memory. A card that CUDA can use is
+    /// listed for CUDA; through other drivers it comes after all others.
+    fn ranked(&self) -> Vec<&DeviceInfo> {
+        let cuda: Vec<_> = self.found.iter().filter(|d| d.kind == DeviceKind::Cuda).collect();
+        let is_cuda_card = |d: &DeviceInfo| match &d.card {
+            Some(card) => cuda.iter().any(|c| c.card.as_ref() == Some(card)),
+            None => cuda.iter().any(|c| c.name == d.name),
+        };
+        let again = |d: &DeviceInfo| d.kind != DeviceKind::Cuda && is_cuda_card(d);
+        let hardware = |d: &&DeviceInfo| matches!(d.class, DeviceClass::Discrete | DeviceClass::Integrated);
+        let mut gpus: Vec<_> = self.found.iter().filter(hardware).collect();
+        gpus.sort_by_key(|d| {
+            (again(d), d.class, std::cmp::Reverse(d.free_memory.or(d.memory)), d.kind, d.index)
+        });
+        gpus
+    }
+
+    /// Devices that a choice stands for, the best first. All but an automatic choice stand for one.
+    fn resolve(&self, choice: DeviceChoice) -> Result<Vec<(DeviceKind, usize)>, DeviceError> {
+        let ranked: Vec<_> = self.ranked().into_iter().map(|d| (d.kind, d.index)).collect();
+        match choice {
+            DeviceChoice::Auto => Ok([ranked, vec![(DeviceKind::Cpu, 0)]].concat()),
+            DeviceChoice::Cpu => Ok(vec![(DeviceKind::Cpu, 0)]),
+            DeviceChoice::Kind(kind, index) => Ok(vec![(kind, index)]),
+            DeviceChoice::Gpu(index) => ranked.get(index).map(|d| vec![*d]).ok_or_else(|| {
+                let mut problem = match ranked.len() {
+                    0 => "there is no GPU that this program can use".to_owned(),
+                    n => format!("there are only {n}, numbered from 0"),
+                };
+                for (kind, why) in &self.problems {
+                    problem += &format!("; {}: {why}", kind.name());
+                }
+                if let Some(software) = self.found.iter().find(|d| d.class == DeviceClass::Software) {
+                    problem +=
+                        &format!("; `{}` is imitated by the processor and must be asked for", software.id());
+                }
+                DeviceError::Setup { device: format!("gpu:{index}"), problem }
+            }),
+        }
+    }
+}
+
+/// Opens the device that `options` ask for. A named device is obeyed or refused; an automatic choice passes over devices
+/// that cannot be opened, and adds to `passed_over` why.
+pub(crate) fn open(options: &EngineOptions, passed_over: &mut Vec<String>) -> Result<Arc<dyn Device>> {
+    let choice = options.device;
+    let choices = match choice {
+        DeviceChoice::Auto | DeviceChoice::Gpu(_) => gpus().resolve(choice)?,
+        _ => Devices::default().resolve(choice)?,
+    };
+    for (kind, index) in choices {
+        let opened = match kind {
+            DeviceKind::Cpu => open_cpu(options).map(|d| Arc::new(d) as Arc<dyn Device>),
+            kind => open_gpu(kind, index, options),
+        };
+        match opened {
+            Err(e) if choice == DeviceChoice::Auto && kind != DeviceKind::Cpu => {
+                passed_over.push(e.to_string())
+            }
+            opened => return opened,
+        }
+    }
+    unreachable!("the CPU is the last of all automatic choices, and others end at the first")
+}
+
+#[cfg_attr(
+    not(any(feature = "cuda", feature = "gpu")),
+    expect(unused_variables, reason = "no executor in this build")
+)]
+fn open_gpu(kind: DeviceKind, index: usize, options: &EngineOptions) -> Result<Arc<dyn Device>> {
+    let cache = options.cache.clone().or_else(cache_folder);
+    match kind {
+        #[cfg(feature = "cuda")]
+        DeviceKind::Cuda => {
+            let cache = cache.map(|c| c.join("cuda"));
+            Ok(Arc::new(orate_cuda::CudaDevice::new(index, options.precision.clone(), cache)?))
+        }
+        #[cfg(feature = "gpu")]
+        DeviceKind::Vulkan | DeviceKind::Metal | DeviceKind::Dx12 => {
+            let cache = cache.map(|c| c.join("gpu"));
+            Ok(Arc::new(orate_gpu::GpuDevice::new(Some(kind), index, options.precision.clone(), cache)?))
+        }
+        kind => {
+            let feature = if kind == DeviceKind::Cuda { "cuda" } else { "gpu" };
+            let problem = format!("this program was built without the feature `{feature}`");
+            Err(DeviceError::Setup { device: DeviceChoice::Kind(kind, index).to_string(), problem }.into())
+        }
+    }
+}
+
+/// Threads used when nothing is said: more gain little at these sizes.
+const MOST_DEFAULT_THREADS: usize = 8;
+
+/// The CPU as `options` want it.
+pub(crate) fn open_cpu(options: &EngineOptions) -> Result<CpuDevice> {
+    let isa = match &options.isa {
+        Some(name) => Isa::named(name),
+        None => Isa::detect(),
+    };
+    let isa = isa.map_err(|e| DeviceError::Setup { device: "cpu".to_owned(), problem: e.to_string() })?;
+    let PrecisionPolicy { precision, .. } = &options.precision;
+    if *precision != Precision::F32 {
+        return Err(Error::Option {
+            option: "precision",
+            got: precision.to_string(),
+            allowed: "the CPU computes in f32; choose f32, or a GPU with --device".to_owned(),
+        });
+    }
+    let threads = options.threads.unwrap_or_else(|| {
+        std::thread::available_parallelism().map_or(1, usize::from).min(MOST_DEFAULT_THREADS)
+    });
+    Ok(CpuDevice::new(threads, isa)?)
+}
+
+/// Environment variable that names the folder for compiled kernels.
+pub const CACHE_VARIABLE: &str = "ORATE_CACHE";
+
+/// Where compiled kernels are kept: [`CACHE_VARIABLE`], or `orate` in the user's cache folder. `None` where there is no
+/// such folder: kernels are then compiled anew in each process.
+pub fn cache_folder() -> Option<PathBuf> {
+    match std::env::var_os(CACHE_VARIABLE) {
+        Some(folder) if !folder.is_empty() => Some(folder.into()),
+        _ => Some(dirs::cache_dir()?.join("orate")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpu(
+        kind: DeviceKind,
+        index: usize,
+        name: &str,
+        class: DeviceClass,
+        gib: u64,
+        card: &str,
+    ) -> DeviceInfo {
+        DeviceInfo {
+            kind,
+            index,
+            name: name.to_owned(),
+            class,
+            memory: Some(gib << 30),
+            free_memory: Some(gib << 30),
+            driver: "1".to_owned(),
+            features: vec![],
+            card: (!card.is_empty()).then(|| card.to_owned()),
+        }
+    }
+
+    fn all(found: Vec<DeviceInfo>) -> Devices {
+        Devices { found, problems: vec![] }
+    }
+
+    #[test]
+    fn choices_read_and_print() {
+        for (text, choice) in [
+            ("auto", DeviceChoice::Auto),
+            ("cpu", DeviceChoice::Cpu),
+            ("gpu:2", DeviceChoice::Gpu(2)),
+            ("cuda:1", DeviceChoice::Kind(DeviceKind::Cuda, 1)),
+            ("vulkan:0", DeviceChoice::Kind(DeviceKind::Vulkan, 0)),
+        ] {
+            assert_eq!(text.parse::<DeviceChoice>().expect("is known"), choice);
+            assert_eq!(choice.to_string(), text);
+        }
+        assert_eq!(
+            "metal".parse::<DeviceChoice>().expect("is known"),
+            DeviceChoice::Kind(DeviceKind::Metal, 0)
+        );
+        for wrong in ["", "gpus", "cuda:", "cuda:x", "cuda:-1", "cpu:0", "auto:1", "cuda:0:1"] {
+            assert!(wrong.parse::<DeviceChoice>().is_err(), "`{wrong}`");
+        }
+    }
+
+    #[test]
+    fn automatic_choice() {
+        use DeviceClass::{Discrete, Integrated, Software};
+        use DeviceKind::{Cuda, Vulkan};
+        let auto =
+            |found: Vec<DeviceInfo>| all(found).resolve(DeviceChoice::Auto).expect("always finds one")[0];
+        assert_eq!(auto(vec![]), (DeviceKind::Cpu, 0));
+        assert_eq!(auto(vec![gpu(Vulkan, 0, "llvmpipe", Software, 64, "")]), (DeviceKind::Cpu, 0));
+        // Shared memory looks large.
+        let integrated = gpu(Vulkan, 0, "Iris", Integrated, 64, "0000:00:02.0");
+        let discrete = gpu(Vulkan, 1, "Arc", Discrete, 8, "0000:03:00.0");
+        assert_eq!(auto(vec![integrated.clone(), discrete]), (Vulkan, 1));
+        assert_eq!(auto(vec![integrated]), (Vulkan, 0));
+        // One card through two drivers, also where one of them does not say which card it is.
+        for card in ["0000:18:00.0", ""] {
+            let seen = vec![
+                gpu(Cuda, 0, "H200", Discrete, 100, "0000:18:00.0"),
+                gpu(Vulkan, 0, "H200", Discrete, 140, card),
+            ];
+            let order = all(seen).resolve(DeviceChoice::Auto).expect("always finds one");
+            assert_eq!(order, [(Cuda, 0), (Vulkan, 0), (DeviceKind::Cpu, 0)]);
+        }
+        // The emptier of two cards.
+        let two = vec![gpu(Cuda, 0, "A", Discrete, 4, "a"), gpu(Cuda, 1, "B", Discrete, 9, "b")];
+        assert_eq!(auto(two.clone()), (Cuda, 1));
+        assert_eq!(all(two.clone()).resolve(DeviceChoice::Gpu(1)).expect("there are two"), [(Cuda, 0)]);
+        let error = all(two).resolve(DeviceChoice::Gpu(2)).expect_err("there are two").to_string();
+        assert!(error.contains("gpu:2") && error.contains("only 2"), "{error}");
+    }
+
+    #[test]
+    fn software_is_named_when_there_is_nothing_else() {
+        let found = vec![gpu(DeviceKind::Vulkan, 0, "llvmpipe", DeviceClass::Software, 64, "")];
+        let error = all(found).resolve(DeviceChoice::Gpu(0)).expect_err("no hardware").to_string();
+        assert!(error.contains("vulkan:0") && error.contains("must be asked for"), "{error}");
+    }
+}

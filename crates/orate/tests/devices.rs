@@ -1,0 +1,199 @@
+//! Whole models on GPUs: goldens, a spoken sentence beside the CPU's, and what engines promise.
+//!
+//! `ORATE_TEST_DEVICES` names the devices, such as `cuda:0,vulkan:0`. Without it the first Vulkan device is used, which may be
+//! one that the processor imitates (Mesa's lavapipe); if there is none, these tests fail and say so.
+#![cfg(any(feature = "cuda", feature = "gpu"))]
+
+mod common;
+
+use common::{golden, relative_error};
+use orate::verify::{self, GPU_TOLERANCE, Limit, VerifyOptions};
+use orate::{Audio, DeviceChoice, Engine, EngineOptions, Model, Options};
+use std::sync::OnceLock;
+
+/// Golden models.
+const MODELS: [&str; 3] = ["tiny", "tiny1", "tiny3"];
+
+/// A sentence, short because processors imitate GPUs slowly.
+const SENTENCE: &str = "A short one.";
+
+/// Where the samples of two devices differ: exponentials, sines and sums are each device's own, and five denoising steps
+/// amplify that.
+const SPEECH_TOLERANCE: f64 = 2e-3;
+
+fn devices() -> Vec<DeviceChoice> {
+    let names = std::env::var("ORATE_TEST_DEVICES").unwrap_or_else(|_| "vulkan:0".to_owned());
+    names
+        .split(',')
+        .map(|name| name.trim().parse().unwrap_or_else(|e| panic!("ORATE_TEST_DEVICES: {e}")))
+        .collect()
+}
+
+fn open(device: DeviceChoice, model: Model) -> Engine {
+    let options = EngineOptions { device, model, threads: Some(2), ..Default::default() };
+    Engine::with_options(options).unwrap_or_else(|e| {
+        panic!("{e}\nthese tests need a GPU or Mesa's software Vulkan (Debian: apt-get install mesa-vulkan-drivers)")
+    })
+}
+
+fn built_in(device: DeviceChoice) -> Engine {
+    open(device, Model::Path(common::root().join("voices/orate-default/orate-default.gguf")))
+}
+
+fn speak(engine: &Engine, text: &str, seed: u64) -> Audio {
+    engine.speak(text, &Options { seed, ..Default::default() }).unwrap_or_else(|e| panic!("{text}: {e}"))
+}
+
+/// What the CPU says, computed once.
+fn by_the_cpu() -> &'static Audio {
+    static AUDIO: OnceLock<Audio> = OnceLock::new();
+    AUDIO.get_or_init(|| speak(&built_in(DeviceChoice::Cpu), SENTENCE, 3))
+}
+
+#[test]
+fn goldens() {
+    for device in devices() {
+        for model in MODELS {
+            let engine = open(device, Model::Path(golden(model)));
+            let report = verify::run(&engine, &golden(model), &VerifyOptions::default())
+                .unwrap_or_else(|e| panic!("{model} on {}: {e}", engine.device()));
+            assert_eq!(report.limit, Limit::Error(GPU_TOLERANCE));
+            let failed: Vec<_> = report.rows.iter().filter(|r| !r.passed).collect();
+            assert!(report.passed(), "{model} on {}: {failed:#?}", engine.device());
+            println!("{model} on {}: worst {:?}", engine.device(), report.worst());
+        }
+    }
+}
+
+#[test]
+fn a_sentence_is_as_on_the_cpu_and_the_same_every_time() {
+    for device in devices() {
+        let engine = built_in(device);
+        let audio = speak(&engine, SENTENCE, 3);
+        let cpu = by_the_cpu();
+        assert_eq!(audio.samples.len(), cpu.samples.len());
+        let error = relative_error(&audio.samples, &cpu.samples);
+        println!("{}: differs from the CPU by {error:e}", engine.device());
+        assert!(error < SPEECH_TOLERANCE, "{}: {error:e}", engine.device());
+        assert!(speak(&engine, SENTENCE, 3) == audio, "{}: another run gives other samples", engine.device());
+        assert!(
+            speak(&built_in(device), SENTENCE, 3) == audio,
+            "{device}: another engine gives other samples"
+        );
+    }
+}
+
+#[test]
+fn the_host_is_not_in_the_loop() {
+    for device in devices() {
+        let engine = built_in(device);
+        for steps in [1, 4] {
+            let options = Options { steps: Some(steps), ..Options::default() };
+            let chunks: Vec<_> = engine.stream("Hm.", &options).expect("can be spoken").collect();
+            let chunk = chunks[0].as_ref().expect("spoken");
+            // Duration, text, noise with what all steps share, all steps, vocoder.
+            assert_eq!(chunk.counters.submissions, 5, "{}, {steps} steps", engine.device());
+            assert_eq!(chunk.counters.read_backs, 2, "{}", engine.device());
+            let audio = 4 * chunk.samples.len() as u64;
+            assert!(chunk.counters.bytes_down < audio + 4 * 1800 + 8, "only seconds and samples come down");
+            assert!(chunk.counters.bytes_up < 64 * 1024, "only ids, styles and times go up");
+        }
+    }
+}
+
+#[test]
+fn engines_and_threads_share_a_device() {
+    for device in devices() {
+        let (one, other) = (built_in(device), built_in(device));
+        let want = speak(&one, "Hm.", 1);
+        std::thread::scope(|scope| {
+            for engine in [&one, &other, &one] {
+                scope.spawn(|| assert!(speak(engine, "Hm.", 1) == want, "{}", engine.device()));
+            }
+        });
+    }
+}
+
+#[test]
+fn an_engine_may_go_while_a_stream_is_open() {
+    for device in devices() {
+        let engine = built_in(device);
+        let mut stream = engine.stream("Hm.\n\nHm.", &Options::default()).expect("can be spoken");
+        let first = stream.next().expect("two pieces").expect("spoken");
+        drop(engine);
+        let second = stream.next().expect("two pieces").expect("the stream keeps what it needs");
+        assert!(!first.samples.is_empty() && !second.samples.is_empty());
+    }
+}
+
+#[test]
+fn a_device_that_is_not_there_is_an_error() {
+    for device in devices() {
+        let DeviceChoice::Kind(kind, _) = device else { continue };
+        let device = DeviceChoice::Kind(kind, 1000);
+        let error =
+            Engine::with_options(EngineOptions { device, ..Default::default() }).expect_err("no such device");
+        assert!(error.to_string().contains(&format!("{}:1000", kind.name())), "{error}");
+        // Allowed to, the CPU takes over, and says why.
+        let options = EngineOptions { device, allow_fallback: true, ..Default::default() };
+        let engine = Engine::with_options(options).expect("the CPU is there");
+        assert!(
+            engine.device().starts_with("cpu") && engine.fallbacks().len() == 1,
+            "{:?}",
+            engine.fallbacks()
+        );
+    }
+}
+
+/// Resident memory of this process in bytes, where the system says.
+fn resident() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/status").ok()?;
+    let kb =
+        text.lines().find_map(|l| l.strip_prefix("VmRSS:"))?.trim().trim_end_matches(" kB").parse::<u64>();
+    Some(1024 * kb.ok()?)
+}
+
+/// Memory of the card that nobody uses, where the driver says.
+fn free_on_device(device: &str) -> Option<u64> {
+    orate::devices().found.into_iter().find(|d| d.id() == device)?.free_memory
+}
+
+#[test]
+#[ignore = "2000 utterances: for real GPUs (scripts/gpu-check)"]
+fn two_thousand_utterances() {
+    let words = [
+        "Hm.",
+        "A short one.",
+        "This sentence is rather longer than the others are, by a few words.",
+        "Four words are here.",
+    ];
+    for device in devices() {
+        let engine = built_in(device);
+        let id = engine.device_info().id();
+        let wants: Vec<Audio> = words.iter().map(|w| speak(&engine, w, 9)).collect();
+        let mut marks = vec![];
+        let mut start = std::time::Instant::now();
+        for i in 0..2000 {
+            let audio = speak(&engine, words[i % words.len()], 9);
+            assert!(audio == wants[i % words.len()], "{id}: utterance {i} differs");
+            if (i + 1) % 400 == 0 {
+                marks.push((start.elapsed().as_secs_f64(), resident(), free_on_device(&id)));
+                start = std::time::Instant::now();
+            }
+        }
+        for (seconds, host, free) in &marks {
+            let mb = |n: &Option<u64>| n.map_or("?".to_owned(), |n| format!("{:.1}", n as f64 / 1e6));
+            println!(
+                "{id}: 400 utterances in {seconds:.2} s; host {} MB, free on the device {} MB",
+                mb(host),
+                mb(free)
+            );
+        }
+        let (first, last) = (&marks[0], &marks[marks.len() - 1]);
+        let grown = last.1.zip(first.1).map_or(0, |(last, first)| last.saturating_sub(first));
+        assert!(grown < 8 << 20, "{id}: host memory grew by {grown} bytes");
+        let used = first.2.zip(last.2).map_or(0, |(first, last)| first.saturating_sub(last));
+        assert!(used < 8 << 20, "{id}: device memory grew by {used} bytes");
+        assert!(last.0 < 1.3 * first.0, "{id}: slower and slower: {marks:?}");
+    }
+}
