@@ -29,6 +29,50 @@ struct Args {
 // Floats from one key to the next: a multiple of 4, and odd in units of 4, so that 8 threads meet in no bank.
 DEVICE int key_stride(int d) { return (d + 3) / 8 * 8 + 4 >= d ? (d + 3) / 8 * 8 + 4 : (d + 3) / 8 * 8 + 12; }
 
+// Starts to copy 16 bytes to shared memory, or zeros.
+DEVICE void start_copy(float* to, const float* from, bool is) {
+#if __CUDA_ARCH__ >= 800
+    u32 there = (u32)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(there), "l"(from), "r"(is ? 16 : 0) : "memory");
+#else
+    *(float4*)to = is ? *(const float4*)from : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#endif
+}
+
+DEVICE void finish_copies() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+// Copies rows `first` … of k and v to shared memory; behind `end` come zeros.
+template <int KEYS>
+DEVICE void copy_keys(const Args& a, const float* k, const float* v, float* keys, float* values, int first, int end) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, stride = key_stride(a.d), width = a.heads * a.d;
+    if (a.d % 4 == 0) {
+        int quads = a.d / 4;
+        for (int e = lane; e < 2 * quads; e += 32) {
+            bool of_keys = e < quads;
+            int channel = (of_keys ? e : e - quads) * 4, step = of_keys ? stride : a.d;
+            const float* from = (of_keys ? k : v) + channel;
+            float* to = (of_keys ? keys : values) + channel;
+#pragma unroll 4
+            for (int j = warp; j < KEYS; j += WARPS) {
+                int row = min(first + j, a.tk - 1);
+                start_copy(to + j * step, from + (size_t)row * width, first + j < end);
+            }
+        }
+        return;
+    }
+    for (int at = threadIdx.x; at < KEYS * stride; at += 32 * WARPS) {
+        int j = at / stride, e = at % stride;
+        bool is = first + j < end && e < a.d;
+        size_t from = (size_t)(first + j) * width + e;
+        keys[at] = is ? k[from] : 0.0f;
+        if (e < a.d) values[j * a.d + e] = is ? v[from] : 0.0f;
+    }
+}
+
 template <int PER, int KEYS>
 DEVICE void attention(const Args& a) {
     extern __shared__ float4 shared4[];
@@ -44,6 +88,13 @@ DEVICE void attention(const Args& a) {
     wait_for_previous();
     let_next_start();
 
+    int len = a.lens ? min(max(a.lens[kv], 0), a.tk) : a.tk;
+    int shift = a.causal ? a.tk - a.tq : 0;
+    // The last key that a query of this block sees.
+    int end = a.causal ? min(len, min((int)(blockIdx.x + 1) * WARPS * QUERIES, a.tq) + shift) : len;
+    const float* k = a.k + (size_t)kv * a.tk * width + head * a.d;
+    const float* v = a.v + (size_t)kv * a.tk * width + head * a.d;
+    copy_keys<KEYS>(a, k, v, keys, values, 0, end);
     int first = (blockIdx.x * WARPS + warp) * QUERIES;
     for (int i = 0; i < QUERIES; i++) {
         const float* q = a.q + ((size_t)b * a.tq + min(first + i, a.tq - 1)) * width + head * a.d;
@@ -63,16 +114,13 @@ DEVICE void attention(const Args& a) {
         for (int o = lane; o < QUERIES * terms; o += 32) {
             const float* term = a.rel_key + o % terms * a.d;
             float sum = 0.0f;
+#pragma unroll 16
             for (int e = 0; e < a.d; e++) sum += queries[o / terms * stride + e] * term[e];
             relative[o] = sum;
         }
         __syncwarp();
     }
 
-    int len = a.lens ? min(max(a.lens[kv], 0), a.tk) : a.tk;
-    int shift = a.causal ? a.tk - a.tq : 0;
-    // The last key that a query of this block sees.
-    int end = a.causal ? min(len, min((int)(blockIdx.x + 1) * WARPS * QUERIES, a.tq) + shift) : len;
     float largest[QUERIES], total[QUERIES], acc[QUERIES][PER];
 #pragma unroll
     for (int i = 0; i < QUERIES; i++) {
@@ -80,29 +128,12 @@ DEVICE void attention(const Args& a) {
 #pragma unroll
         for (int e = 0; e < PER; e++) acc[i][e] = 0.0f;
     }
-    const float* k = a.k + (size_t)kv * a.tk * width + head * a.d;
-    const float* v = a.v + (size_t)kv * a.tk * width + head * a.d;
     for (int start = 0; start < end; start += KEYS) {
-        __syncthreads();
-        if (a.d % 4 == 0) {
-            int quads = stride / 4;
-            for (int at = threadIdx.x; at < KEYS * quads; at += 32 * WARPS) {
-                int j = at / quads, e = at % quads * 4;
-                bool is = start + j < end && e < a.d;
-                size_t from = (size_t)(start + j) * width + e;
-                float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-                *(float4*)(keys + j * stride + e) = is ? *(const float4*)(k + from) : zero;
-                if (e < a.d) *(float4*)(values + j * a.d + e) = is ? *(const float4*)(v + from) : zero;
-            }
-        } else {
-            for (int at = threadIdx.x; at < KEYS * stride; at += 32 * WARPS) {
-                int j = at / stride, e = at % stride;
-                bool is = start + j < end && e < a.d;
-                size_t from = (size_t)(start + j) * width + e;
-                keys[at] = is ? k[from] : 0.0f;
-                if (e < a.d) values[j * a.d + e] = is ? v[from] : 0.0f;
-            }
+        if (start > 0) {
+            __syncthreads();
+            copy_keys<KEYS>(a, k, v, keys, values, start, end);
         }
+        finish_copies();
         __syncthreads();
 
         float score[QUERIES][KEYS / 32];
@@ -110,6 +141,7 @@ DEVICE void attention(const Args& a) {
         for (int i = 0; i < QUERIES; i++)
 #pragma unroll
             for (int j = 0; j < KEYS / 32; j++) score[i][j] = 0.0f;
+#pragma unroll 4
         for (int e = 0; e < a.d; e += 4) {
             float4 x[QUERIES];
 #pragma unroll
@@ -149,6 +181,7 @@ DEVICE void attention(const Args& a) {
         }
         __syncwarp();
         int count = min(KEYS, end - start);
+#pragma unroll 2
         for (int j = 0; j < count; j += 4) {
             float4 p[QUERIES];
 #pragma unroll

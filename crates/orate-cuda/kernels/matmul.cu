@@ -12,10 +12,10 @@
 //   3  bf16   the same with bfloat16
 //
 // Tensor cores compute the transposed product, 16 channels by 8 rows of x at a time: so few rows waste little.
-// A warp makes 32 channels by ROWS rows from its own part of K; the 8 warps of a block, and the blocks of a
-// cluster, share K and add up in a fixed order at the end. Nothing is used by two warps, so operands go straight
-// from memory to registers: w packed in the order of the registers, x as 16 bytes of each row. The order of k within
-// a product is free, and chosen such that those 16 bytes are two steps of one thread.
+// A warp makes 32 channels by ROWS rows from its own part of K. The 8 warps of a block are `groups` of 32 channels by
+// 8 / groups parts of K, the blocks of a cluster are further parts of K, and all parts add up in a fixed order at the
+// end. Operands go straight from memory to registers: w packed in the order of the registers, x as 16 bytes of each row.
+// The order of k within a product is free, and chosen such that those 16 bytes are two steps of one thread.
 
 #define WARPS 8
 #define CHANNELS 32
@@ -33,7 +33,7 @@ struct Args {
     float* out;
     int rows, k, n, k_blocks;
     int time, channels, dilation, left;
-    int activation, row_count;
+    int activation, row_count, groups, channel_blocks;
 };
 
 #if PRECISION < 2
@@ -250,34 +250,64 @@ DEVICE u32 cluster_rank() {
     return n;
 }
 
-DEVICE void cluster_wait() {
+// All blocks of the cluster arrive, and then wait for each other; what they wrote to shared memory is then there.
+DEVICE void cluster_arrive() {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 #endif
 }
 
-// 16 bytes of shared memory of another block of the cluster.
-DEVICE float4 of_block(const float* shared, u32 block) {
-    float4 v;
+DEVICE void cluster_wait() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+// Writes 16 bytes of shared memory of another block of the cluster.
+DEVICE void give(float* shared, u32 block, float4 v) {
 #if __CUDA_ARCH__ >= 900
     u32 here = (u32)__cvta_generic_to_shared(shared), there;
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(block));
-    asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
-                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-                 : "r"(there)
-                 : "memory");
-#else
-    v = *(const float4*)shared;
+    asm volatile("st.shared::cluster.v4.f32 [%0], {%1,%2,%3,%4};"
+                 :: "r"(there), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
 #endif
-    return v;
 }
 
-DEVICE float finish(const Args& a, const float* row, int r, int n, float y, float slope) {
-    if (a.bias) y += a.bias[n];
-    y = activate(a.activation, y, slope);
-    if (a.residual) y += a.residual[(size_t)r * a.n + n];
-    if (row) y += row[n];
-    return y;
+DEVICE void add(float4& sum, float4 v) { sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w; }
+
+// Four channels of a row, or what is there of them.
+DEVICE float4 four(const float* x, int n, int end) {
+    if (!x) return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (end % 4 == 0) return *(const float4*)(x + n);
+    return make_float4(x[n], n + 1 < end ? x[n + 1] : 0.0f, n + 2 < end ? x[n + 2] : 0.0f, n + 3 < end ? x[n + 3] : 0.0f);
+}
+
+// What is added to four results.
+struct Addends {
+    float4 bias, residual;
+    __device__ __forceinline__ void load(const Args& a, int r, int n) {
+        bias = four(a.bias, n, a.n);
+        residual = four(a.residual ? a.residual + (size_t)r * a.n : 0, n, a.n);
+    }
+};
+
+DEVICE void store(const Args& a, float4 sum, const Addends& add, int r, int n, float slope) {
+    float y[4] = {sum.x + add.bias.x, sum.y + add.bias.y, sum.z + add.bias.z, sum.w + add.bias.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) y[i] = activate(a.activation, y[i], slope);
+    y[0] += add.residual.x, y[1] += add.residual.y, y[2] += add.residual.z, y[3] += add.residual.w;
+    if (a.row) {
+        float4 row = four(a.row + (size_t)min((u64)a.row_count - 1, *a.row_index) * a.n, n, a.n);
+        y[0] += row.x, y[1] += row.y, y[2] += row.z, y[3] += row.w;
+    }
+    float* out = a.out + (size_t)r * a.n + n;
+    if (a.n % 4 == 0) {
+        *(float4*)out = make_float4(y[0], y[1], y[2], y[3]);
+    } else {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (n + i < a.n) out[i] = y[i];
+    }
 }
 
 template <int TILES, int SOURCE>
@@ -288,9 +318,12 @@ DEVICE void product(const Args& a) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     u32 blocks = cluster_blocks(), rank = cluster_rank();
 
-    // This warp's part of K, in blocks of 16.
-    int parts = blocks * WARPS, part = rank * WARPS + warp;
+    // This warp's channels, and its part of K in blocks of 16.
+    int group = warp % a.groups, block_parts = WARPS / a.groups;
+    int channel_block = blockIdx.x * a.groups + group;
+    int parts = blocks * block_parts, part = rank * block_parts + warp / a.groups;
     int begin = (int)((long long)a.k_blocks * part / parts), end = (int)((long long)a.k_blocks * (part + 1) / parts);
+    if (channel_block >= a.channel_blocks) end = begin;
 
     float acc[2][TILES][4];
 #pragma unroll
@@ -300,18 +333,30 @@ DEVICE void product(const Args& a) {
 #pragma unroll
             for (int i = 0; i < 4; i++) acc[m][j][i] = 0.0f;
 
-    const uint4* w = a.w + ((size_t)blockIdx.x * a.k_blocks + begin) * WEIGHT_LOADS * 32 + lane;
+    const uint4* w = a.w + ((size_t)channel_block * a.k_blocks + begin) * WEIGHT_LOADS * 32 + lane;
     uint4 w_now[WEIGHT_LOADS], w_next[WEIGHT_LOADS];
     float4 x_now[TILES], x_next[TILES];
     // Weights do not depend on the kernel before.
 #pragma unroll
     for (int i = 0; i < WEIGHT_LOADS; i++) w_now[i] = begin < end ? w[i * 32] : make_uint4(0, 0, 0, 0);
+    float slope = a.activation == PRELU ? *a.slope : 0.0f;
+    if (blocks > 1) cluster_arrive();
     wait_for_previous();
     let_next_start();
 
     Rows<TILES, SOURCE> rows(a, blockIdx.y * ROWS + lane / 4);
     int k = begin * 16 + lane % 4 * 4;
     if (begin < end) rows.load(a, k, x_now);
+
+    // The results that this thread stores: cells of four channels, those of a row side by side. What is added to the
+    // first is fetched now, while the products are computed.
+    int row_cells = 8 * a.groups, cells = ROWS * row_cells;
+    int share = (cells + blocks - 1) / blocks, first = rank * share, last = min(cells, first + share);
+    int at = first + threadIdx.x;
+    int r = blockIdx.y * ROWS + at / row_cells, n = blockIdx.x * a.groups * CHANNELS + at % row_cells * 4;
+    Addends addends;
+    if (at < last && r < a.rows && n < a.n) addends.load(a, r, n);
+
     for (int block = begin; block < end; block++) {
         w += WEIGHT_LOADS * 32;
         k += 16;
@@ -335,56 +380,50 @@ DEVICE void product(const Args& a) {
         for (int j = 0; j < TILES; j++)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                int r = 8 * j + lane % 4 * 2 + i % 2, channel = 16 * m + lane / 4 + i / 2 * 8;
-                mine[r * STRIDE + channel] = acc[m][j][i];
+                int row = 8 * j + lane % 4 * 2 + i % 2, channel = 16 * m + lane / 4 + i / 2 * 8;
+                mine[row * STRIDE + channel] = acc[m][j][i];
             }
     __syncthreads();
-    float slope = a.activation == PRELU ? *a.slope : 0.0f;
-    const float* row = 0;
-    if (a.row) row = a.row + (size_t)min((u64)a.row_count - 1, *a.row_index) * a.n;
-    constexpr int CELLS = ROWS * CHANNELS / 4;
+    float4* inbox = (float4*)(shared + WARPS * ROWS * STRIDE);
     if (blocks > 1) {
-        for (int cell = threadIdx.x; cell < CELLS; cell += 32 * WARPS) {
-            float* at = shared + cell / 8 * STRIDE + cell % 8 * 4;
-            float4 sum = *(const float4*)at;
-#pragma unroll
-            for (int i = 1; i < WARPS; i++) {
-                float4 v = *(const float4*)(at + i * ROWS * STRIDE);
-                sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
-            }
-            *(float4*)at = sum;
+        cluster_wait();
+        for (int cell = threadIdx.x; cell < cells; cell += 32 * WARPS) {
+            int column = cell % row_cells, owner = cell / share;
+            const float* from = shared + (column / 8 * ROWS + cell / row_cells) * STRIDE + column % 8 * 4;
+            float4 sum = *(const float4*)from;
+            for (int i = 1; i < block_parts; i++) add(sum, *(const float4*)(from + i * a.groups * ROWS * STRIDE));
+            give((float*)(inbox + rank * share + cell - owner * share), owner, sum);
         }
+        cluster_arrive();
         cluster_wait();
     }
-    // The cells of a tile are shared by the blocks of the cluster.
-    int threads = 32 * WARPS * blocks, sums = blocks > 1 ? blocks : WARPS;
-    for (int cell = threadIdx.x + 32 * WARPS * rank; cell < CELLS; cell += threads) {
-        const float* at = shared + cell / 8 * STRIDE + cell % 8 * 4;
-        float y[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-        for (int i = 0; i < sums; i++) {
-            float4 v = blocks > 1 ? of_block(at, i) : *(const float4*)(at + i * ROWS * STRIDE);
-            y[0] += v.x, y[1] += v.y, y[2] += v.z, y[3] += v.w;
+    bool fetched = true;
+    for (int cell = at; cell < last; cell += 32 * WARPS) {
+        int column = cell % row_cells;
+        r = blockIdx.y * ROWS + cell / row_cells, n = blockIdx.x * a.groups * CHANNELS + column * 4;
+        if (r >= a.rows || n >= a.n) {
+            fetched = false;
+            continue;
         }
-        int r = blockIdx.y * ROWS + cell / 8, n = blockIdx.x * CHANNELS + cell % 8 * 4;
-        if (r >= a.rows || n >= a.n) continue;
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (n + i < a.n) y[i] = finish(a, row, r, n + i, y[i], slope);
-        float* out = a.out + (size_t)r * a.n + n;
-        if (a.n % 4 == 0) {
-            *(float4*)out = make_float4(y[0], y[1], y[2], y[3]);
+        if (!fetched) addends.load(a, r, n);
+        fetched = false;
+        float4 sum;
+        if (blocks > 1) {
+            sum = inbox[cell - first];
+            for (int i = 1; i < blocks; i++) add(sum, inbox[i * share + cell - first]);
         } else {
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                if (n + i < a.n) out[i] = y[i];
+            const float* from = shared + (column / 8 * ROWS + cell / row_cells) * STRIDE + column % 8 * 4;
+            sum = *(const float4*)from;
+            for (int i = 1; i < block_parts; i++) add(sum, *(const float4*)(from + i * a.groups * ROWS * STRIDE));
         }
+        store(a, sum, addends, r, n, slope);
     }
-    // Others may still read this block's sums.
-    if (blocks > 1) cluster_wait();
 }
 
 #define KERNEL(NAME, TILES, SOURCE) \
-    extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) NAME(const Args a) { product<TILES, SOURCE>(a); }
+    extern "C" __global__ void __launch_bounds__(32 * WARPS, TILES > 3 ? 1 : 2) NAME(const Args a) { \
+        product<TILES, SOURCE>(a); \
+    }
 
 KERNEL(matmul_1_dense, 1, DENSE)
 KERNEL(matmul_3_dense, 3, DENSE)

@@ -49,10 +49,10 @@ const SOURCES: [Source; 9] = [
         ["attention_32", "attention_64", "attention_128", "attention_256"]
     ),
     source!("copy", "copy.cu", [], ["copy", "set_scalar"]),
-    source!("depthwise_conv1d", "depthwise_conv1d.cu", [], ["depthwise_1", "depthwise_4"]),
+    source!("depthwise_conv1d", "depthwise_conv1d.cu", [], ["depthwise_1", "depthwise_4", "depthwise_norm_5", "depthwise_norm_7"]),
     source!("elementwise", "elementwise.cu", [], ["pointwise"]),
     source!("gather", "gather.cu", [], ["gather"]),
-    source!("layer_norm", "layer_norm.cu", [], ["layer_norm_1", "layer_norm_4"]),
+    source!("layer_norm", "layer_norm.cu", [], ["layer_norm_1", "layer_norm_4", "layer_norm_row"]),
     source!("permute", "permute.cu", [], ["permute"]),
     // The same bits as on the CPU, which fuses nothing there.
     source!("random", "random.cu", ["--fmad=false"], ["random_normal"]),

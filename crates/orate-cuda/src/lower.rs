@@ -17,6 +17,9 @@ const THREADS: u32 = 256;
 /// Widest rows of norms: what a block of 256 threads holds in registers, by fours and one by one.
 const NORM_WIDTH: (usize, usize) = (4096, 1024);
 
+/// Widest rows for which a thread has four channels.
+const FAST_WIDTH: usize = 1024;
+
 /// Widest head.
 const HEAD_WIDTH: usize = 256;
 
@@ -247,6 +250,8 @@ struct Tiling {
     tiles: usize,
     /// Blocks that share K.
     split: usize,
+    /// Warps of a block that have channels of their own; the others share K.
+    groups: usize,
 }
 
 /// The cut with the least estimated time: rounds of blocks over the multiprocessors, each with its part of K and what
@@ -254,28 +259,40 @@ struct Tiling {
 fn tiling(rows: usize, k: usize, n: usize, choices: &[usize], facts: &Facts) -> Tiling {
     let depth = k.div_ceil(16);
     let splits: &[usize] = if facts.arch >= CLUSTER_ARCH { &[1, 2, 4, 8] } else { &[1] };
-    let fits = |tiles: &usize| product_shared(*tiles) + 1024 <= facts.shared as usize;
-    let mut best = (f64::INFINITY, Tiling { tiles: choices[0], split: 1 });
-    for &tiles in choices.iter().filter(|t| fits(t)) {
-        for &split in splits.iter().filter(|s| **s == 1 || **s * WARPS <= depth) {
-            let blocks = rows.div_ceil(8 * tiles) * n.div_ceil(CHANNELS) * split;
-            let at_once = facts.multiprocessors.max(1) as usize * if tiles <= 3 { 2 } else { 1 };
-            let rounds = blocks.div_ceil(at_once) as f64;
-            let steps = depth.div_ceil(split * WARPS) as f64;
-            let join = if split > 1 { 1500.0 } else { 0.0 };
-            let time =
-                rounds * (steps * (156.0 * tiles as f64).max(500.0) + 1000.0 + 100.0 * tiles as f64 + join);
-            if time < best.0 {
-                best = (time, Tiling { tiles, split });
+    let mut best = (f64::INFINITY, Tiling { tiles: choices[0], split: 1, groups: 1 });
+    for &tiles in choices {
+        for &split in splits {
+            for groups in [1, 2, 4, 8] {
+                let t = Tiling { tiles, split, groups };
+                let parts = split * WARPS / groups;
+                let fits = product_shared(t) + 1024 <= facts.shared as usize;
+                if fits && (parts <= depth || split == 1) && (groups - 1) * CHANNELS < n {
+                    let time = estimate(t, rows, depth, n, facts);
+                    if time < best.0 {
+                        best = (time, t);
+                    }
+                }
             }
         }
     }
     best.1
 }
 
-/// Bytes of shared memory of a product with `tiles` times eight rows.
-fn product_shared(tiles: usize) -> usize {
-    WARPS * 8 * tiles * STRIDE * 4
+/// Cycles of a product, roughly.
+fn estimate(t: Tiling, rows: usize, depth: usize, n: usize, facts: &Facts) -> f64 {
+    let blocks = rows.div_ceil(8 * t.tiles) * n.div_ceil(CHANNELS * t.groups) * t.split;
+    let at_once = facts.multiprocessors.max(1) as usize * if t.tiles <= 3 { 2 } else { 1 };
+    let rounds = blocks.div_ceil(at_once) as f64;
+    let steps = depth.div_ceil(t.split * WARPS / t.groups) as f64;
+    let join = if t.split > 1 { 1500.0 } else { 0.0 };
+    rounds * (steps * (156.0 * t.tiles as f64).max(500.0) + 1000.0 + 100.0 * t.tiles as f64 + join)
+}
+
+/// Bytes of shared memory of a product: partial sums of all warps, and what the blocks of a cluster give each other.
+fn product_shared(t: Tiling) -> usize {
+    let rows = 8 * t.tiles;
+    let inbox = if t.split > 1 { rows * 8 * t.groups + t.split } else { 0 };
+    WARPS * rows * STRIDE * 4 + inbox * 16
 }
 
 impl Lowering<'_> {
@@ -463,47 +480,25 @@ impl Lowering<'_> {
             (true, Some(_)) => &[5, 9],
         };
         let t = tiling(rows, k, n, choices, self.facts);
-        let function = match (whole, conv, t.tiles) {
-            (false, _, _) => "matmul_5_odd",
-            (true, Some(_), 5) => "matmul_5_conv",
-            (true, Some(_), _) => "matmul_9_conv",
-            (true, None, 1) => "matmul_1_dense",
-            (true, None, 3) => "matmul_3_dense",
-            (true, None, 5) => "matmul_5_dense",
-            (true, None, _) => "matmul_9_dense",
+        let source = match (whole, conv) {
+            (false, _) => Source::Odd,
+            (true, Some(_)) => Source::Conv,
+            (true, None) => Source::Dense,
         };
         let precision: Precision = self.policy.of(weight);
         let residual = if e.residual { node.inputs.last() } else { None };
-        Work {
-            program: product_program(precision),
-            function,
-            grid: [n.div_ceil(CHANNELS) as u32, rows.div_ceil(8 * t.tiles) as u32, t.split as u32],
-            threads: 32 * WARPS as u32,
-            shared: product_shared(t.tiles) as u32,
-            cluster: t.split as u32,
-            pointers: vec![
-                self.at(node.inputs[0]),
-                Pointer::Weight(self.bank.get(weight, Form::Packed(precision))),
-                e.bias.as_ref().map_or(Pointer::Null, |b| self.dense(b)),
-                self.slope(e.activation.as_ref()),
-                residual.map_or(Pointer::Null, |v| self.at(*v)),
-                Pointer::Null,
-                Pointer::Null,
-                self.at(node.output),
-            ],
-            words: vec![
-                rows as u32,
-                k as u32,
-                n as u32,
-                k.div_ceil(16) as u32,
-                time as u32,
-                channels as u32,
-                g.dilation as u32,
-                g.left as u32,
-                activation_number(e.activation.as_ref()),
-                0,
-            ],
-        }
+        let pointers = [
+            self.at(node.inputs[0]),
+            Pointer::Weight(self.bank.get(weight, Form::Packed(precision))),
+            e.bias.as_ref().map_or(Pointer::Null, |b| self.dense(b)),
+            self.slope(e.activation.as_ref()),
+            residual.map_or(Pointer::Null, |v| self.at(*v)),
+            Pointer::Null,
+            Pointer::Null,
+            self.at(node.output),
+        ];
+        let sizes = [rows, k, n, time, channels, g.dilation, g.left];
+        product(precision, source, t, pointers, sizes, activation_number(e.activation.as_ref()))
     }
 
     /// Threads for a row of `c`, by fours if that is whole.
@@ -518,7 +513,11 @@ impl Lowering<'_> {
         let (fours, threads) = Self::row_threads(shape.last());
         Work {
             program: "layer_norm",
-            function: if fours { "layer_norm_4" } else { "layer_norm_1" },
+            function: match fours {
+                true if shape.last() <= FAST_WIDTH => "layer_norm_row",
+                true => "layer_norm_4",
+                false => "layer_norm_1",
+            },
             grid: [shape.rows() as u32, 1, 1],
             threads,
             shared: 0,
@@ -549,7 +548,12 @@ impl Lowering<'_> {
         words.push(bits(norm.map_or(0.0, |n| n.eps)));
         Work {
             program: "depthwise_conv1d",
-            function: if fours { "depthwise_4" } else { "depthwise_1" },
+            function: match (fours, g.taps) {
+                (true, 5) if norm.is_some() && shape.last() <= FAST_WIDTH => "depthwise_norm_5",
+                (true, 7) if norm.is_some() && shape.last() <= FAST_WIDTH => "depthwise_norm_7",
+                (true, _) => "depthwise_4",
+                (false, _) => "depthwise_1",
+            },
             grid: [shape.rows() as u32, 1, 1],
             threads,
             shared: 0,
@@ -600,6 +604,47 @@ impl Lowering<'_> {
     }
 }
 
+/// How `kernels/matmul.cu` reads x.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Dense,
+    Conv,
+    Odd,
+}
+
+/// A product cut as `t` says. `sizes` are rows, K, N, time, channels, dilation and left.
+fn product(
+    precision: Precision,
+    source: Source,
+    t: Tiling,
+    pointers: [Pointer; 8],
+    sizes: [usize; 7],
+    activation: u32,
+) -> Work {
+    let [rows, k, n, time, channels, dilation, left] = sizes;
+    let function = match (source, t.tiles) {
+        (Source::Odd, _) => "matmul_5_odd",
+        (Source::Conv, 5) => "matmul_5_conv",
+        (Source::Conv, _) => "matmul_9_conv",
+        (Source::Dense, 1) => "matmul_1_dense",
+        (Source::Dense, 3) => "matmul_3_dense",
+        (Source::Dense, 5) => "matmul_5_dense",
+        (Source::Dense, _) => "matmul_9_dense",
+    };
+    let channel_blocks = n.div_ceil(CHANNELS);
+    let words = [rows, k, n, k.div_ceil(16), time, channels, dilation, left, activation as usize, 0, t.groups, channel_blocks];
+    Work {
+        program: product_program(precision),
+        function,
+        grid: [channel_blocks.div_ceil(t.groups) as u32, rows.div_ceil(8 * t.tiles) as u32, t.split as u32],
+        threads: 32 * WARPS as u32,
+        shared: product_shared(t) as u32,
+        cluster: t.split as u32,
+        pointers: pointers.to_vec(),
+        words: words.map(|x| x as u32).to_vec(),
+    }
+}
+
 /// Rows by ids or a scalar: table, ids, scalar and output.
 fn gather(pointers: [Pointer; 4], len: usize, c: usize, rows: usize) -> Work {
     Work {
@@ -615,5 +660,98 @@ fn pointwise(kind: u32, [x, y, scale, out]: [Pointer; 4], shape: &Shape, c: usiz
         pointers: vec![x, y, scale, Pointer::Null, Pointer::Null, Pointer::Null, out],
         words: vec![kind, shape.len() as u32, c as u32, 1, 0, 0, bits(1.0), bits(1.0)],
         ..Work::each("elementwise", "pointwise", shape.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::CudaDevice;
+    use crate::driver::{DeviceBuffer, Event, Launch, Stream};
+    use orate_graph::PrecisionPolicy;
+
+    /// Times every cut of the products that matter, to see how good the estimate is.
+    #[test]
+    #[ignore = "needs an NVIDIA GPU; prints times for those who tune"]
+    fn cuts_of_products() {
+        let device = CudaDevice::new(0, PrecisionPolicy::default(), None).expect("a GPU and NVRTC");
+        let core = device.core();
+        let context = &core.context;
+        let stream = Stream::new(context).expect("a stream");
+        let buffers: Vec<DeviceBuffer> =
+            (0..4).map(|_| DeviceBuffer::new(context, 16 << 20).expect("room")).collect();
+        for b in &buffers {
+            // SAFETY: just allocated.
+            unsafe { stream.clear(b.pointer(), b.bytes()).expect("clears") };
+        }
+        let at = |i: usize| Pointer::Weight(buffers[i].pointer());
+        let addresses = Addresses { arena: 0, buffers: vec![], scalars: vec![] };
+        for (rows, k, n) in [
+            (72, 512, 1024),
+            (72, 1024, 512),
+            (72, 512, 2048),
+            (72, 2048, 512),
+            (144, 512, 2048),
+            (144, 2048, 512),
+            (72, 512, 256),
+            (72, 256, 512),
+            (80, 256, 256),
+            (80, 256, 1024),
+            (80, 1024, 256),
+            (81, 64, 256),
+            (81, 256, 64),
+            (432, 512, 2048),
+            (432, 2048, 512),
+        ] {
+            let mut all = vec![];
+            for tiles in [1, 3, 5, 9] {
+                for (split, groups) in [1, 2, 4, 8].into_iter().flat_map(|s| [1, 2, 4, 8].map(|g| (s, g))) {
+                    let t = Tiling { tiles, split, groups };
+                    if product_shared(t) + 1024 > context.facts.shared as usize
+                        || (groups - 1) * CHANNELS >= n
+                        || (split * WARPS / groups > k / 16 && split > 1)
+                    {
+                        continue;
+                    }
+                    let pointers = [at(0), at(1), at(2), Pointer::Null, at(2), Pointer::Null, Pointer::Null, at(3)];
+                    let sizes = [rows, k, n, rows, k, 1, 0];
+                    let work = product(Precision::F32, Source::Dense, t, pointers, sizes, 0);
+                    let launch = Launch {
+                        function: core.kernels.get(work.program, work.function),
+                        grid: work.grid,
+                        threads: work.threads,
+                        shared: work.shared,
+                        cluster: work.cluster,
+                        early: context.facts.arch >= CLUSTER_ARCH,
+                    };
+                    let arguments = work.arguments(&addresses);
+                    let graph = stream.capture(|| {
+                        // SAFETY: the buffers hold the largest operands.
+                        (0..32).try_for_each(|_| unsafe { stream.start(&launch, &arguments) })
+                    });
+                    let graph = graph.expect("records");
+                    let (begin, end) = (Event::new(context).expect("an event"), Event::new(context).expect("an event"));
+                    let mut best = f64::INFINITY;
+                    for _ in 0..4 {
+                        begin.record(&stream).expect("records");
+                        stream.launch(&graph).expect("runs");
+                        end.record(&stream).expect("records");
+                        best = best.min(end.seconds_since(&begin).expect("ran") / 32.0 * 1e6);
+                    }
+                    let cycles = estimate(t, rows, k.div_ceil(16), n, &context.facts);
+                    all.push((best, cycles / 1755.0, t));
+                }
+            }
+            all.sort_by(|a, b| a.0.total_cmp(&b.0));
+            let chosen = tiling(rows, k, n, &[1, 3, 5, 9], &context.facts);
+            print!("{rows}x{k}x{n}:");
+            for (i, (time, estimate, t)) in all.iter().enumerate() {
+                if i < 6 || *t == chosen {
+                    let mark = if *t == chosen { "*" } else { "" };
+                    print!("  {}{mark}/{}/{} {time:.2} ({estimate:.1})", t.tiles, t.split, t.groups);
+                }
+            }
+            println!();
+        }
     }
 }
