@@ -103,6 +103,7 @@ impl Source {
             "--std=c++17".to_owned(),
             "--diag-suppress=177".to_owned(),
         ];
+        if let Ok(x) = std::env::var("EXPERIMENT") { options.extend(x.split(' ').filter(|s| !s.is_empty()).map(str::to_owned)); } // TEMPORARY
         options.extend(self.options.iter().map(|o| (*o).to_owned()));
         options
     }

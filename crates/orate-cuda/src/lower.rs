@@ -147,7 +147,7 @@ pub(crate) fn kernel_name(
             if let Some(r) = relative.as_ref().filter(|r| r.window > WINDOW) {
                 return Err(format!("a window of {} is wider than {WINDOW}", r.window));
             }
-            let shared = attention_shared(d, relative.as_ref().map_or(0, |r| r.window));
+            let shared = attention_shared(d, relative.as_ref().map(|r| r.window));
             if shared + 1024 > facts.shared as usize {
                 return Err(format!(
                     "heads of {d} need {shared} bytes of shared memory, {} are there",
@@ -232,15 +232,29 @@ fn activation_number(a: Option<&Activation>) -> u32 {
     }
 }
 
+/// Queries of a block of the attention kernel.
+const QUERIES: usize = 4;
+
+/// Name of the attention kernel for heads of `d`, and how many keys it looks at together.
+fn attention_kernel(d: usize) -> (&'static str, usize) {
+    match d {
+        0..=32 => ("attention_32", 128),
+        33..=64 => ("attention_64", 96),
+        65..=128 => ("attention_128", 32),
+        _ => ("attention_256", 32),
+    }
+}
+
 /// Bytes of shared memory of the attention kernel.
-fn attention_shared(d: usize, window: usize) -> usize {
-    let (warps, queries, keys) = (4, 2, if d <= 64 { 64 } else { 32 });
+fn attention_shared(d: usize, window: Option<usize>) -> usize {
+    let (_, keys) = attention_kernel(d);
     // As `key_stride` there.
     let mut stride = (d + 3) / 8 * 8 + 4;
     if stride < d {
         stride += 8;
     }
-    4 * (keys * stride + warps * queries * (stride + keys + 2 * window + 1) + keys * d)
+    let relative = window.map_or(0, |w| (2 * w + 1) * 2 * stride + QUERIES * (2 * w + 4));
+    4 * ((2 * keys + QUERIES) * stride + QUERIES * keys + relative)
 }
 
 /// How a product is cut.
@@ -379,12 +393,6 @@ impl Lowering<'_> {
             Op::Attention { heads, scale, mask, relative } => {
                 let (q, k) = (self.shape(node.inputs[0]).dims(), self.shape(node.inputs[1]).dims());
                 let (d, window) = (q[2] / heads, relative.as_ref().map_or(0, |r| r.window));
-                let function = match d {
-                    0..=32 => "attention_32",
-                    33..=64 => "attention_64",
-                    65..=128 => "attention_128",
-                    _ => "attention_256",
-                };
                 let table = |w: Option<&Weight>| w.map_or(Pointer::Null, |w| self.dense(w));
                 let mut words =
                     [*heads, d, q[1], k[1], k[0], window, usize::from(*mask == AttentionMask::Causal), 1]
@@ -393,10 +401,10 @@ impl Lowering<'_> {
                 words.push(bits(*scale));
                 vec![Work {
                     program: "attention",
-                    function,
-                    grid: [q[1].div_ceil(8) as u32, *heads as u32, q[0] as u32],
+                    function: attention_kernel(d).0,
+                    grid: [q[1].div_ceil(QUERIES) as u32, *heads as u32, q[0] as u32],
                     threads: 128,
-                    shared: attention_shared(d, window) as u32,
+                    shared: attention_shared(d, relative.as_ref().map(|r| r.window)) as u32,
                     cluster: 1,
                     pointers: vec![
                         x(0),
@@ -746,7 +754,7 @@ mod tests {
             let chosen = tiling(rows, k, n, &[1, 3, 5, 9], &context.facts);
             print!("{rows}x{k}x{n}:");
             for (i, (time, estimate, t)) in all.iter().enumerate() {
-                if i < 6 || *t == chosen {
+                if i < 8 || *t == chosen {
                     let mark = if *t == chosen { "*" } else { "" };
                     print!("  {}{mark}/{}/{} {time:.2} ({estimate:.1})", t.tiles, t.split, t.groups);
                 }
