@@ -87,9 +87,8 @@ DEVICE void attention(const Args& a) {
     int end = a.causal ? min(len, min((int)(blockIdx.x + 1) * WARPS, a.tq) + shift) : len;
     const float* k = a.k + (size_t)kv * a.tk * width + head * a.d;
     const float* v = a.v + (size_t)kv * a.tk * width + head * a.d;
-    int rows = min(KEYS, (end + 31) / 32 * 32);
-    copy_rows(keys, stride, k, width, a.d, rows, end);
-    copy_rows(values, stride, v, width, a.d, rows, end);
+    copy_rows(keys, stride, k, width, a.d, KEYS, end);
+    copy_rows(values, stride, v, width, a.d, KEYS, end);
 
     // This warp's query, turned and scaled.
     int i = blockIdx.x * WARPS + warp, position = i + shift, t = min(i, a.tq - 1);
@@ -117,18 +116,21 @@ DEVICE void attention(const Args& a) {
 #pragma unroll
     for (int e = 0; e < PER; e++) acc[e] = 0.0f;
     for (int start = 0; start < end; start += KEYS) {
-        rows = min(KEYS, (end - start + 31) / 32 * 32);
         if (start > 0) {
             __syncthreads();
-            copy_rows(keys, stride, k + (size_t)start * width, width, a.d, rows, end - start);
-            copy_rows(values, stride, v + (size_t)start * width, width, a.d, rows, end - start);
+            copy_rows(keys, stride, k + (size_t)start * width, width, a.d, KEYS, end - start);
+            copy_rows(values, stride, v + (size_t)start * width, width, a.d, KEYS, end - start);
         }
         finish_copies();
         __syncthreads();
         if (start == 0 && a.rel_key) {
             for (int o = lane; o < terms; o += 32) {
                 float sum = 0.0f;
-                for (int e = 0; e < a.d; e++) sum += query[e] * rel_keys[o * stride + e];
+#pragma unroll 4
+                for (int e = 0; e < a.d; e += 4) {
+                    float4 x = *(const float4*)(query + e), y = *(const float4*)(rel_keys + o * stride + e);
+                    sum += x.x * y.x + x.y * y.y + x.z * y.z + x.w * y.w;
+                }
                 relative[o] = sum;
             }
             __syncwarp();
@@ -142,7 +144,6 @@ DEVICE void attention(const Args& a) {
             float4 x = *(const float4*)(query + e);
 #pragma unroll
             for (int j = 0; j < KEYS / 32; j++) {
-                if (32 * j >= rows) continue;
                 float4 y = *(const float4*)(keys + (lane + 32 * j) * stride + e);
                 score[j] += x.x * y.x + x.y * y.y + x.z * y.z + x.w * y.w;
             }
@@ -161,7 +162,6 @@ DEVICE void attention(const Args& a) {
         float old = now == -INFINITY ? 1.0f : expf(largest - now), sum = 0.0f;
 #pragma unroll
         for (int j = 0; j < KEYS / 32; j++) {
-            if (32 * j >= rows) continue;
             float p = score[j] == -INFINITY ? 0.0f : expf(score[j] - now);
             sum += p;
             weights[lane + 32 * j] = p;
@@ -202,7 +202,13 @@ DEVICE void attention(const Args& a) {
         if (lane + 32 * e < a.d) out[lane + 32 * e] = acc[e] * factor;
 }
 
-extern "C" __global__ void __launch_bounds__(128, 3) attention_32(const Args a) { attention<1, 128>(a); }
-extern "C" __global__ void __launch_bounds__(128, 3) attention_64(const Args a) { attention<2, 96>(a); }
-extern "C" __global__ void __launch_bounds__(128, 3) attention_128(const Args a) { attention<4, 32>(a); }
-extern "C" __global__ void __launch_bounds__(128, 3) attention_256(const Args a) { attention<8, 32>(a); }
+#define KERNEL(NAME, PER, KEYS) \
+    extern "C" __global__ void __launch_bounds__(128, 3) NAME(const Args a) { attention<PER, KEYS>(a); }
+
+KERNEL(attention_32_64, 1, 64)
+KERNEL(attention_32_128, 1, 128)
+KERNEL(attention_64_64, 2, 64)
+KERNEL(attention_64_96, 2, 96)
+KERNEL(attention_128_32, 4, 32)
+KERNEL(attention_128_64, 4, 64)
+KERNEL(attention_256_32, 8, 32)

@@ -631,9 +631,6 @@ impl Module {
         let bytes = i32::try_from(self.context.facts.shared.saturating_sub(1024)).unwrap_or(0);
         // SAFETY: the handle was just given.
         self.context.check(unsafe { sys::cuFuncSetAttribute(raw, which, bytes) })?;
-        if let Ok(x) = std::env::var("CARVE") { // TEMPORARY
-            unsafe { sys::cuFuncSetAttribute(raw, sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, x.parse().unwrap()) };
-        }
         Ok(Function { raw })
     }
 }

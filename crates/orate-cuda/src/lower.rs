@@ -4,11 +4,12 @@
 //! arguments name places, which [`Work::arguments`] turns into addresses.
 
 use crate::driver::{DevicePointer, Facts};
+use crate::fuse::{At, Joined, Layout, layout};
 use crate::kernels::{CLUSTER_ARCH, product_program};
 use crate::weights::{Form, WeightBank};
 use orate_graph::{
-    Activation, AttentionMask, ConvGeometry, Epilogue, Factor, Norm, Op, Place, Plan, Precision,
-    PrecisionPolicy, Scalar, Shape, Step, Value, ValueInfo, Weight,
+    Activation, AttentionMask, ConvGeometry, Epilogue, Factor, Norm, Op, Plan, Precision, PrecisionPolicy,
+    Scalar, Shape, Value, ValueInfo, Weight,
 };
 
 /// Threads of a block of kernels without neighbours.
@@ -39,7 +40,7 @@ pub(crate) enum Pointer {
     /// Nothing: an operand that is left out.
     Null,
     /// A value of the plan.
-    Place(Place),
+    Place(At),
     /// A weight, at an address that never changes.
     Weight(DevicePointer),
     /// A run-time scalar, by its number in the plan.
@@ -57,9 +58,9 @@ pub(crate) struct Addresses {
 impl Addresses {
     fn of(&self, pointer: Pointer) -> DevicePointer {
         match pointer {
-            Pointer::Null | Pointer::Place(Place::Nowhere) => 0,
-            Pointer::Place(Place::Arena(offset)) => self.arena + offset as u64,
-            Pointer::Place(Place::Buffer(i)) => self.buffers[i],
+            Pointer::Null | Pointer::Place(At::Nowhere) => 0,
+            Pointer::Place(At::Arena(offset)) => self.arena + offset as u64,
+            Pointer::Place(At::Buffer(i, offset)) => self.buffers[i] + offset as u64,
             Pointer::Weight(at) => at,
             Pointer::Scalar(i) => self.scalars[i],
         }
@@ -147,7 +148,8 @@ pub(crate) fn kernel_name(
             if let Some(r) = relative.as_ref().filter(|r| r.window > WINDOW) {
                 return Err(format!("a window of {} is wider than {WINDOW}", r.window));
             }
-            let shared = attention_shared(d, relative.as_ref().map(|r| r.window));
+            let (_, keys) = attention_kernel(d, inputs[1].shape.dims()[1], facts.shared);
+            let shared = attention_shared(d, keys, relative.as_ref().map(|r| r.window));
             if shared + 1024 > facts.shared as usize {
                 return Err(format!(
                     "heads of {d} need {shared} bytes of shared memory, {} are there",
@@ -172,26 +174,29 @@ pub(crate) fn kernel_name(
     })
 }
 
-/// A plan's launches, each with the step it belongs to; copies of stored values belong to the step after the last.
-pub(crate) fn lower(
-    plan: &Plan,
-    bank: &WeightBank,
-    policy: &PrecisionPolicy,
-    facts: &Facts,
-) -> Vec<(usize, Work)> {
-    let l = Lowering { plan, bank, policy, facts };
-    let mut all = vec![];
-    for (i, step) in plan.steps().iter().enumerate() {
-        all.extend(l.step(step).into_iter().map(|w| (i, w)));
+/// A plan's launches.
+pub(crate) struct Lowered {
+    /// Each with the step it belongs to; copies of stored values belong to the step after the last.
+    pub works: Vec<(usize, Work)>,
+    /// Size of the memory for temporaries, which are not where the plan puts them.
+    pub arena_bytes: usize,
+}
+
+/// Lowers a plan whose weights are in `bank`.
+pub(crate) fn lower(plan: &Plan, bank: &WeightBank, policy: &PrecisionPolicy, facts: &Facts) -> Lowered {
+    let l = Lowering { plan, bank, policy, facts, layout: layout(plan) };
+    let mut works = vec![];
+    for joined in &l.layout.steps {
+        works.extend(l.step(joined).into_iter().map(|w| (joined.step, w)));
     }
     for &(buffer, v) in plan.copies() {
-        let (from, to) = (plan.place(v), Place::Buffer(buffer));
+        let (from, to) = (l.layout.at(v), At::Buffer(buffer, 0));
         if from != to {
             let n = plan.info(v).shape.len();
-            all.push((plan.steps().len(), copy(Pointer::Place(from), to, [1, n, 0, 0])));
+            works.push((plan.steps().len(), copy(Pointer::Place(from), Pointer::Place(to), [1, n, 0, 0])));
         }
     }
-    all
+    Lowered { works, arena_bytes: l.layout.arena_bytes }
 }
 
 struct Lowering<'a> {
@@ -199,6 +204,7 @@ struct Lowering<'a> {
     bank: &'a WeightBank,
     policy: &'a PrecisionPolicy,
     facts: &'a Facts,
+    layout: Layout,
 }
 
 fn bits(x: f32) -> u32 {
@@ -211,9 +217,9 @@ fn around(dims: &[usize], axis: usize) -> (usize, usize) {
 }
 
 /// Moves `outer` blocks of `len` elements with these distances between blocks. Words 4 and 5 are where the first begins.
-fn copy(from: Pointer, to: Place, [outer, len, x_stride, out_stride]: [usize; 4]) -> Work {
+fn copy(from: Pointer, to: Pointer, [outer, len, x_stride, out_stride]: [usize; 4]) -> Work {
     Work {
-        pointers: vec![from, Pointer::Place(to)],
+        pointers: vec![from, to],
         words: [outer * len, len, x_stride, out_stride, 0, 0].map(|x| x as u32).to_vec(),
         ..Work::each("copy", "copy", outer * len)
     }
@@ -235,19 +241,22 @@ fn activation_number(a: Option<&Activation>) -> u32 {
 /// Queries of a block of the attention kernel.
 const QUERIES: usize = 4;
 
-/// Name of the attention kernel for heads of `d`, and how many keys it looks at together.
-fn attention_kernel(d: usize) -> (&'static str, usize) {
-    match d {
-        0..=32 => ("attention_32", 128),
-        33..=64 => ("attention_64", 96),
-        65..=128 => ("attention_128", 32),
-        _ => ("attention_256", 32),
+/// The attention kernel for heads of `d` and `keys` keys with so much shared memory, and how many keys it looks at
+/// together.
+fn attention_kernel(d: usize, keys: usize, shared: u32) -> (&'static str, usize) {
+    match (d, keys) {
+        (0..=32, 0..=64) => ("attention_32_64", 64),
+        (0..=32, _) => ("attention_32_128", 128),
+        (33..=64, 0..=64) => ("attention_64_64", 64),
+        (33..=64, _) => ("attention_64_96", 96),
+        (65..=128, 33..) if shared > 80 << 10 => ("attention_128_64", 64),
+        (65..=128, _) => ("attention_128_32", 32),
+        _ => ("attention_256_32", 32),
     }
 }
 
 /// Bytes of shared memory of the attention kernel.
-fn attention_shared(d: usize, window: Option<usize>) -> usize {
-    let (_, keys) = attention_kernel(d);
+fn attention_shared(d: usize, keys: usize, window: Option<usize>) -> usize {
     // As `key_stride` there.
     let mut stride = (d + 3) / 8 * 8 + 4;
     if stride < d {
@@ -264,48 +273,58 @@ struct Tiling {
     tiles: usize,
     /// Blocks that share K.
     split: usize,
-    /// Warps of a block that have channels of their own; the others share K.
-    groups: usize,
 }
 
-/// The cut with the least estimated time: rounds of blocks over the multiprocessors, each with its part of K and what
-/// adding up costs.
+/// The cut with the least estimated time.
 fn tiling(rows: usize, k: usize, n: usize, choices: &[usize], facts: &Facts) -> Tiling {
     let depth = k.div_ceil(16);
-    let splits: &[usize] = if facts.arch >= CLUSTER_ARCH { &[1, 2, 4, 8] } else { &[1] };
-    let mut best = (f64::INFINITY, Tiling { tiles: choices[0], split: 1, groups: 1 });
-    for &tiles in choices {
-        for &split in splits {
-            for groups in [1, 2, 4, 8] {
-                let t = Tiling { tiles, split, groups };
-                let parts = split * WARPS / groups;
-                let fits = product_shared(t) + 1024 <= facts.shared as usize;
-                if fits && (parts <= depth || split == 1) && (groups - 1) * CHANNELS < n {
-                    let time = estimate(t, rows, depth, n, facts);
-                    if time < best.0 {
-                        best = (time, t);
-                    }
-                }
+    let splits: &[usize] = if facts.arch >= CLUSTER_ARCH { &[1, 2, 4] } else { &[1] };
+    let mut best = (f64::INFINITY, Tiling { tiles: choices[0], split: 1 });
+    for (&tiles, &split) in choices.iter().flat_map(|t| splits.iter().map(move |s| (t, s))) {
+        let t = Tiling { tiles, split };
+        let fits = product_shared(t) + 1024 <= facts.shared as usize;
+        if fits && (split * WARPS <= depth || split == 1) {
+            let time = estimate(t, rows, depth, n, facts);
+            if time < best.0 {
+                best = (time, t);
             }
         }
     }
     best.1
 }
 
-/// Cycles of a product, roughly.
+/// Microseconds of a product on an H200, from times that `tests::cuts_of_products` prints. Waves of blocks run over the
+/// multiprocessors, each with its part of K and what adding up costs. Two blocks of a multiprocessor slow each other down.
 fn estimate(t: Tiling, rows: usize, depth: usize, n: usize, facts: &Facts) -> f64 {
-    let blocks = rows.div_ceil(8 * t.tiles) * n.div_ceil(CHANNELS * t.groups) * t.split;
-    let at_once = facts.multiprocessors.max(1) as usize * if t.tiles <= 3 { 2 } else { 1 };
-    let rounds = blocks.div_ceil(at_once) as f64;
-    let steps = depth.div_ceil(t.split * WARPS / t.groups) as f64;
-    let join = if t.split > 1 { 1500.0 } else { 0.0 };
-    rounds * (steps * (156.0 * t.tiles as f64).max(500.0) + 1000.0 + 100.0 * t.tiles as f64 + join)
+    let (fixed, step, together) = match t.tiles {
+        1 => (0.6, 0.29, 2),
+        3 => (0.8, 0.60, 2),
+        5 => (1.4, 0.85, 1),
+        _ => (2.4, 1.25, 1),
+    };
+    let blocks = rows.div_ceil(8 * t.tiles) * n.div_ceil(CHANNELS) * t.split;
+    let each = blocks.div_ceil(facts.multiprocessors.max(1) as usize);
+    let steps = depth.div_ceil(t.split * WARPS) as f64;
+    let wave = |blocks: usize| match blocks {
+        0 => 0.0,
+        1 => fixed + steps * step,
+        _ => fixed + steps * step * 1.75,
+    };
+    // Clusters wait for room for all of their blocks, and then for each other.
+    let join = match t.split {
+        1 => 0.0,
+        2 => 0.6,
+        _ => 0.9,
+    };
+    1.1 + (each / together) as f64 * (wave(together) + join)
+        + wave(each % together)
+        + if each < together { join } else { 0.0 }
 }
 
 /// Bytes of shared memory of a product: partial sums of all warps, and what the blocks of a cluster give each other.
 fn product_shared(t: Tiling) -> usize {
     let rows = 8 * t.tiles;
-    let inbox = if t.split > 1 { rows * 8 * t.groups + t.split } else { 0 };
+    let inbox = if t.split > 1 { rows * 8 } else { 0 };
     WARPS * rows * STRIDE * 4 + inbox * 16
 }
 
@@ -315,7 +334,7 @@ impl Lowering<'_> {
     }
 
     fn at(&self, v: Value) -> Pointer {
-        Pointer::Place(self.plan.place(v))
+        Pointer::Place(self.layout.at(v))
     }
 
     fn dense(&self, w: &Weight) -> Pointer {
@@ -333,15 +352,18 @@ impl Lowering<'_> {
         Pointer::Scalar(s.index())
     }
 
-    fn step(&self, step: &Step) -> Vec<Work> {
-        let node = &step.node;
+    fn op(&self, node: &Joined) -> &Op {
+        &self.plan.steps()[node.step].node.op
+    }
+
+    fn step(&self, node: &Joined) -> Vec<Work> {
         let (out, shape) = (self.at(node.output), self.shape(node.output));
         let x = |i: usize| self.at(node.inputs[i]);
         let len = shape.len();
         if len == 0 {
             return vec![];
         }
-        match &node.op {
+        match self.op(node) {
             Op::Reshape => vec![],
             Op::Embedding { table } => {
                 let (rows, c) = (table.shape().dims()[0], table.shape().dims()[1]);
@@ -353,16 +375,16 @@ impl Lowering<'_> {
             }
             Op::Constant { weight } => {
                 let n = weight.shape().len();
-                vec![copy(self.dense(weight), self.plan.place(node.output), [len / n, n, 0, n])]
+                vec![copy(self.dense(weight), out, [len / n, n, 0, n])]
             }
-            Op::MatMul { weight, epilogue } => vec![self.product(step, weight, epilogue, None)],
+            Op::MatMul { weight, epilogue } => vec![self.product(node, weight, epilogue, None)],
             Op::Conv1d { weight, epilogue, geometry } => {
-                vec![self.product(step, weight, epilogue, Some(geometry))]
+                vec![self.product(node, weight, epilogue, Some(geometry))]
             }
             Op::DepthwiseConv1d { weight, bias, geometry, norm } => {
-                vec![self.depthwise(step, weight, bias, geometry, norm.as_ref())]
+                vec![self.depthwise(node, weight, bias, geometry, norm.as_ref())]
             }
-            Op::LayerNorm(n) => vec![self.layer_norm(step, n)],
+            Op::LayerNorm(n) => vec![self.layer_norm(node, n)],
             Op::AddBias { bias } => {
                 vec![pointwise(0, [x(0), self.dense(bias), Pointer::Null, out], shape, shape.last())]
             }
@@ -393,18 +415,28 @@ impl Lowering<'_> {
             Op::Attention { heads, scale, mask, relative } => {
                 let (q, k) = (self.shape(node.inputs[0]).dims(), self.shape(node.inputs[1]).dims());
                 let (d, window) = (q[2] / heads, relative.as_ref().map_or(0, |r| r.window));
+                let (function, keys) = attention_kernel(d, k[1], self.facts.shared);
                 let table = |w: Option<&Weight>| w.map_or(Pointer::Null, |w| self.dense(w));
-                let mut words =
-                    [*heads, d, q[1], k[1], k[0], window, usize::from(*mask == AttentionMask::Causal), 1]
-                        .map(|x| x as u32)
-                        .to_vec();
+                let tables = node.table.map_or(1, |t| self.shape(t).dims()[0]);
+                let mut words = [
+                    *heads,
+                    d,
+                    q[1],
+                    k[1],
+                    k[0],
+                    window,
+                    usize::from(*mask == AttentionMask::Causal),
+                    tables,
+                ]
+                .map(|x| x as u32)
+                .to_vec();
                 words.push(bits(*scale));
                 vec![Work {
                     program: "attention",
-                    function: attention_kernel(d).0,
+                    function,
                     grid: [q[1].div_ceil(QUERIES) as u32, *heads as u32, q[0] as u32],
                     threads: 128,
-                    shared: attention_shared(d, relative.as_ref().map(|r| r.window)) as u32,
+                    shared: attention_shared(d, keys, relative.as_ref().map(|r| r.window)) as u32,
                     cluster: 1,
                     pointers: vec![
                         x(0),
@@ -413,7 +445,7 @@ impl Lowering<'_> {
                         node.inputs.get(3).map_or(Pointer::Null, |v| self.at(*v)),
                         table(relative.as_ref().map(|r| &r.key)),
                         table(relative.as_ref().map(|r| &r.value)),
-                        Pointer::Null,
+                        node.table.map_or(Pointer::Null, |t| self.at(t)),
                         out,
                     ],
                     words,
@@ -444,16 +476,16 @@ impl Lowering<'_> {
                 words: [len / dim, *dim].map(|x| x as u32).to_vec(),
                 ..Work::each("rotary", "time_embedding", len / 2)
             }],
-            Op::Concat { axis } => self.concat(step, *axis),
+            Op::Concat { axis } => self.concat(node, *axis),
             Op::Slice { axis, start, .. } => {
                 let from = self.shape(node.inputs[0]).dims();
                 let (outer, inner) = around(from, *axis);
                 let (n, total) = (shape.dims()[*axis] * inner, from[*axis] * inner);
-                let mut work = copy(x(0), self.plan.place(node.output), [outer, n, total, n]);
+                let mut work = copy(x(0), out, [outer, n, total, n]);
                 work.words[4] = (start * inner) as u32;
                 vec![work]
             }
-            Op::Permute { perm } => vec![self.permute(step, perm)],
+            Op::Permute { perm } => vec![self.permute(node, perm)],
             Op::RandomNormal { seed, scale } => vec![Work {
                 pointers: vec![self.scalar(*seed), out],
                 words: vec![len as u32, bits(*scale)],
@@ -473,8 +505,7 @@ impl Lowering<'_> {
         work
     }
 
-    fn product(&self, step: &Step, weight: &Weight, e: &Epilogue, conv: Option<&ConvGeometry>) -> Work {
-        let node = &step.node;
+    fn product(&self, node: &Joined, weight: &Weight, e: &Epilogue, conv: Option<&ConvGeometry>) -> Work {
         let (input, out) = (self.shape(node.inputs[0]), self.shape(node.output));
         let (rows, k, n) = (out.rows(), weight.shape().dims()[0], out.last());
         let (time, channels, g) = match conv {
@@ -501,12 +532,20 @@ impl Lowering<'_> {
             e.bias.as_ref().map_or(Pointer::Null, |b| self.dense(b)),
             self.slope(e.activation.as_ref()),
             residual.map_or(Pointer::Null, |v| self.at(*v)),
-            Pointer::Null,
-            Pointer::Null,
+            node.row.map_or(Pointer::Null, |(table, _)| self.at(table)),
+            node.row.map_or(Pointer::Null, |(_, index)| self.scalar(index)),
             self.at(node.output),
         ];
         let sizes = [rows, k, n, time, channels, g.dilation, g.left];
-        product(precision, source, t, pointers, sizes, activation_number(e.activation.as_ref()))
+        let table_rows = node.row.map_or(0, |(table, _)| self.shape(table).dims()[0]);
+        product(
+            precision,
+            source,
+            t,
+            pointers,
+            sizes,
+            [activation_number(e.activation.as_ref()), table_rows as u32],
+        )
     }
 
     /// Threads for a row of `c`, by fours if that is whole.
@@ -516,8 +555,8 @@ impl Lowering<'_> {
         (fours, (n as u32).next_multiple_of(32).min(256))
     }
 
-    fn layer_norm(&self, step: &Step, n: &Norm) -> Work {
-        let shape = self.shape(step.node.output);
+    fn layer_norm(&self, node: &Joined, n: &Norm) -> Work {
+        let shape = self.shape(node.output);
         let (fours, threads) = Self::row_threads(shape.last());
         Work {
             program: "layer_norm",
@@ -531,10 +570,10 @@ impl Lowering<'_> {
             shared: 0,
             cluster: 1,
             pointers: vec![
-                self.at(step.node.inputs[0]),
+                self.at(node.inputs[0]),
                 self.dense(&n.weight),
                 self.dense(&n.bias),
-                self.at(step.node.output),
+                self.at(node.output),
             ],
             words: vec![shape.last() as u32, bits(n.eps)],
         }
@@ -542,13 +581,13 @@ impl Lowering<'_> {
 
     fn depthwise(
         &self,
-        step: &Step,
+        node: &Joined,
         weight: &Weight,
         bias: &Weight,
         g: &ConvGeometry,
         norm: Option<&Norm>,
     ) -> Work {
-        let shape = self.shape(step.node.output);
+        let shape = self.shape(node.output);
         let (fours, threads) = Self::row_threads(shape.last());
         let table = |w: Option<&Weight>| w.map_or(Pointer::Null, |w| self.dense(w));
         let sizes = [shape.dims()[1], shape.last(), g.taps, g.dilation, g.left];
@@ -567,19 +606,18 @@ impl Lowering<'_> {
             shared: 0,
             cluster: 1,
             pointers: vec![
-                self.at(step.node.inputs[0]),
+                self.at(node.inputs[0]),
                 self.dense(weight),
                 self.dense(bias),
                 table(norm.map(|n| &n.weight)),
                 table(norm.map(|n| &n.bias)),
-                self.at(step.node.output),
+                self.at(node.output),
             ],
             words,
         }
     }
 
-    fn concat(&self, step: &Step, axis: usize) -> Vec<Work> {
-        let (node, place) = (&step.node, self.plan.place(step.node.output));
+    fn concat(&self, node: &Joined, axis: usize) -> Vec<Work> {
         let out = self.shape(node.output).dims();
         let (outer, inner) = around(out, axis);
         let mut at = 0;
@@ -587,7 +625,7 @@ impl Lowering<'_> {
             .iter()
             .map(|v| {
                 let n = self.shape(*v).dims()[axis] * inner;
-                let mut work = copy(self.at(*v), place, [outer, n, n, out[axis] * inner]);
+                let mut work = copy(self.at(*v), self.at(node.output), [outer, n, n, out[axis] * inner]);
                 work.words[5] = at as u32;
                 at += n;
                 work
@@ -596,16 +634,16 @@ impl Lowering<'_> {
             .collect()
     }
 
-    fn permute(&self, step: &Step, perm: &[usize]) -> Work {
-        let dims = self.shape(step.node.inputs[0]).dims();
+    fn permute(&self, node: &Joined, perm: &[usize]) -> Work {
+        let dims = self.shape(node.inputs[0]).dims();
         let (mut size, mut stride) = ([1; 4], [0; 4]);
         for (i, &axis) in perm.iter().enumerate() {
             size[4 - perm.len() + i] = dims[axis] as u32;
             stride[4 - perm.len() + i] = around(dims, axis).1 as u32;
         }
-        let len = self.shape(step.node.output).len();
+        let len = self.shape(node.output).len();
         Work {
-            pointers: vec![self.at(step.node.inputs[0]), self.at(step.node.output)],
+            pointers: vec![self.at(node.inputs[0]), self.at(node.output)],
             words: [len as u32].into_iter().chain(size).chain(stride).collect(),
             ..Work::each("permute", "permute", len)
         }
@@ -627,7 +665,7 @@ fn product(
     t: Tiling,
     pointers: [Pointer; 8],
     sizes: [usize; 7],
-    activation: u32,
+    [activation, table_rows]: [u32; 2],
 ) -> Work {
     let [rows, k, n, time, channels, dilation, left] = sizes;
     let function = match (source, t.tiles) {
@@ -639,17 +677,16 @@ fn product(
         (Source::Dense, 5) => "matmul_5_dense",
         (Source::Dense, _) => "matmul_9_dense",
     };
-    let channel_blocks = n.div_ceil(CHANNELS);
-    let words = [rows, k, n, k.div_ceil(16), time, channels, dilation, left, activation as usize, 0, t.groups, channel_blocks];
+    let sizes = [rows, k, n, k.div_ceil(16), time, channels, dilation, left].map(|x| x as u32);
     Work {
         program: product_program(precision),
         function,
-        grid: [channel_blocks.div_ceil(t.groups) as u32, rows.div_ceil(8 * t.tiles) as u32, t.split as u32],
+        grid: [n.div_ceil(CHANNELS) as u32, rows.div_ceil(8 * t.tiles) as u32, t.split as u32],
         threads: 32 * WARPS as u32,
         shared: product_shared(t) as u32,
         cluster: t.split as u32,
         pointers: pointers.to_vec(),
-        words: words.map(|x| x as u32).to_vec(),
+        words: sizes.into_iter().chain([activation, table_rows]).collect(),
     }
 }
 
@@ -713,17 +750,17 @@ mod tests {
         ] {
             let mut all = vec![];
             for tiles in [1, 3, 5, 9] {
-                for (split, groups) in [1, 2, 4, 8].into_iter().flat_map(|s| [1, 2, 4, 8].map(|g| (s, g))) {
-                    let t = Tiling { tiles, split, groups };
+                for split in [1, 2, 4] {
+                    let t = Tiling { tiles, split };
                     if product_shared(t) + 1024 > context.facts.shared as usize
-                        || (groups - 1) * CHANNELS >= n
-                        || (split * WARPS / groups > k / 16 && split > 1)
+                        || (split * WARPS > k / 16 && split > 1)
                     {
                         continue;
                     }
-                    let pointers = [at(0), at(1), at(2), Pointer::Null, at(2), Pointer::Null, Pointer::Null, at(3)];
+                    let pointers =
+                        [at(0), at(1), at(2), Pointer::Null, at(2), Pointer::Null, Pointer::Null, at(3)];
                     let sizes = [rows, k, n, rows, k, 1, 0];
-                    let work = product(Precision::F32, Source::Dense, t, pointers, sizes, 0);
+                    let work = product(Precision::F32, Source::Dense, t, pointers, sizes, [0, 0]);
                     let launch = Launch {
                         function: core.kernels.get(work.program, work.function),
                         grid: work.grid,
@@ -738,7 +775,8 @@ mod tests {
                         (0..32).try_for_each(|_| unsafe { stream.start(&launch, &arguments) })
                     });
                     let graph = graph.expect("records");
-                    let (begin, end) = (Event::new(context).expect("an event"), Event::new(context).expect("an event"));
+                    let (begin, end) =
+                        (Event::new(context).expect("an event"), Event::new(context).expect("an event"));
                     let mut best = f64::INFINITY;
                     for _ in 0..4 {
                         begin.record(&stream).expect("records");
@@ -746,8 +784,8 @@ mod tests {
                         end.record(&stream).expect("records");
                         best = best.min(end.seconds_since(&begin).expect("ran") / 32.0 * 1e6);
                     }
-                    let cycles = estimate(t, rows, k.div_ceil(16), n, &context.facts);
-                    all.push((best, cycles / 1755.0, t));
+                    let microseconds = estimate(t, rows, k.div_ceil(16), n, &context.facts);
+                    all.push((best, microseconds, t));
                 }
             }
             all.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -756,7 +794,7 @@ mod tests {
             for (i, (time, estimate, t)) in all.iter().enumerate() {
                 if i < 8 || *t == chosen {
                     let mark = if *t == chosen { "*" } else { "" };
-                    print!("  {}{mark}/{}/{} {time:.2} ({estimate:.1})", t.tiles, t.split, t.groups);
+                    print!("  {}{mark}/{} {time:.2} ({estimate:.1})", t.tiles, t.split);
                 }
             }
             println!();
