@@ -31,9 +31,10 @@ struct Args {
     const float* row;      // [row_count, N]
     const u64* row_index;  // which row
     float* out;
+    const char* next;      // weights of a product to come
     int rows, k, n, k_blocks;
     int time, channels, dilation, left;
-    int activation, row_count;
+    int activation, row_count, next_bytes;
 };
 
 #if PRECISION < 2
@@ -328,6 +329,17 @@ DEVICE void store(const Args& a, float4 sum, const Addends& add, int r, int n, f
     }
 }
 
+// Starts to bring this block's share of `bytes` from memory to the second-level cache.
+DEVICE void bring_near(const char* from, u32 bytes) {
+#if __CUDA_ARCH__ >= 900
+    u32 blocks = gridDim.x * gridDim.y * gridDim.z;
+    u32 block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    u32 share = (bytes / blocks + 127) / 128 * 128, first = block * share;
+    if (first >= bytes) return;
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" :: "l"(from + first), "r"(min(share, bytes - first)));
+#endif
+}
+
 template <int TILES, int SOURCE>
 struct Tuning {
     // Blocks of K that are on their way to registers.
@@ -349,7 +361,7 @@ DEVICE void product(const Args& a) {
     u32 parts = blocks * WARPS, part = rank * WARPS + warp, shift = 31 - __clz(parts);
     int begin = (u32)a.k_blocks * part >> shift, end = (u32)a.k_blocks * (part + 1) >> shift;
 
-    // Weights do not depend on the kernel before: the first are fetched, the others come near.
+    // Weights do not depend on the kernel before.
     const uint4* weights = a.w + ((size_t)blockIdx.x * a.k_blocks + begin) * WEIGHT_LOADS * 32 + lane;
     uint4 w[DEPTH][WEIGHT_LOADS];
     float4 x[DEPTH][TILES];
@@ -358,8 +370,7 @@ DEVICE void product(const Args& a) {
 #pragma unroll
         for (int i = 0; i < WEIGHT_LOADS; i++)
             if (begin + s < end) w[s][i] = weights[(s * WEIGHT_LOADS + i) * 32];
-    for (int line = DEPTH * WEIGHT_LOADS * 4 + lane; line < (end - begin) * WEIGHT_LOADS * 4; line += 32)
-        asm volatile("prefetch.global.L2 [%0];" :: "l"(weights - lane + line * 8));
+    if (threadIdx.x == 0) bring_near(a.next, a.next_bytes);
     float acc[2][TILES][4];
 #pragma unroll
     for (int m = 0; m < 2; m++)

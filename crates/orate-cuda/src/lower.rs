@@ -6,7 +6,7 @@
 use crate::driver::{DevicePointer, Facts};
 use crate::fuse::{At, Joined, Layout, layout};
 use crate::kernels::{CLUSTER_ARCH, product_program};
-use crate::weights::{Form, WeightBank};
+use crate::weights::{Form, WeightBank, packed_bytes};
 use orate_graph::{
     Activation, AttentionMask, ConvGeometry, Epilogue, Factor, Norm, Op, Plan, Precision, PrecisionPolicy,
     Scalar, Shape, Value, ValueInfo, Weight,
@@ -78,6 +78,8 @@ pub(crate) struct Work {
     pub cluster: u32,
     pub pointers: Vec<Pointer>,
     pub words: Vec<u32>,
+    /// Of a product: bytes of its weights.
+    pub weight_bytes: u32,
 }
 
 impl Work {
@@ -101,6 +103,7 @@ impl Work {
             cluster: 1,
             pointers: vec![],
             words: vec![],
+            weight_bytes: 0,
         }
     }
 
@@ -189,6 +192,7 @@ pub(crate) fn lower(plan: &Plan, bank: &WeightBank, policy: &PrecisionPolicy, fa
     for joined in &l.layout.steps {
         works.extend(l.step(joined).into_iter().map(|w| (joined.step, w)));
     }
+    announce(&mut works);
     for &(buffer, v) in plan.copies() {
         let (from, to) = (l.layout.at(v), At::Buffer(buffer, 0));
         if from != to {
@@ -197,6 +201,20 @@ pub(crate) fn lower(plan: &Plan, bank: &WeightBank, policy: &PrecisionPolicy, fa
         }
     }
     Lowered { works, arena_bytes: l.layout.arena_bytes }
+}
+
+/// Tells each product where the weights of the second product behind it are, for it to bring them near: a network's
+/// weights are more than the cache holds, and each product alone would wait for its own. Behind the last comes the first,
+/// as plans are repeated.
+fn announce(works: &mut [(usize, Work)]) {
+    let products: Vec<usize> = (0..works.len()).filter(|i| works[*i].1.program.starts_with("matmul")).collect();
+    for (i, product) in products.iter().enumerate() {
+        let next = &works[products[(i + 2) % products.len()]].1;
+        let (weights, bytes) = (next.pointers[1], next.weight_bytes);
+        let work = &mut works[*product].1;
+        work.pointers[8] = weights;
+        work.words[10] = bytes;
+    }
 }
 
 struct Lowering<'a> {
@@ -303,7 +321,9 @@ fn estimate(t: Tiling, rows: usize, depth: usize, n: usize, facts: &Facts) -> f6
         _ => (2.4, 1.25, 1),
     };
     let blocks = rows.div_ceil(8 * t.tiles) * n.div_ceil(CHANNELS) * t.split;
-    let each = blocks.div_ceil(facts.multiprocessors.max(1) as usize);
+    // Clusters of four do not fill the groups of multiprocessors that they must stay in.
+    let places = facts.multiprocessors.max(4) as usize * if t.split > 2 { 3 } else { 4 } / 4;
+    let each = blocks.div_ceil(places);
     let steps = depth.div_ceil(t.split * WARPS) as f64;
     let wave = |blocks: usize| match blocks {
         0 => 0.0,
@@ -449,6 +469,7 @@ impl Lowering<'_> {
                         out,
                     ],
                     words,
+                    weight_bytes: 0,
                 }]
             }
             Op::RotaryTable { theta } => {
@@ -535,6 +556,7 @@ impl Lowering<'_> {
             node.row.map_or(Pointer::Null, |(table, _)| self.at(table)),
             node.row.map_or(Pointer::Null, |(_, index)| self.scalar(index)),
             self.at(node.output),
+            Pointer::Null,
         ];
         let sizes = [rows, k, n, time, channels, g.dilation, g.left];
         let table_rows = node.row.map_or(0, |(table, _)| self.shape(table).dims()[0]);
@@ -576,6 +598,7 @@ impl Lowering<'_> {
                 self.at(node.output),
             ],
             words: vec![shape.last() as u32, bits(n.eps)],
+            weight_bytes: 0,
         }
     }
 
@@ -614,6 +637,7 @@ impl Lowering<'_> {
                 self.at(node.output),
             ],
             words,
+            weight_bytes: 0,
         }
     }
 
@@ -663,7 +687,7 @@ fn product(
     precision: Precision,
     source: Source,
     t: Tiling,
-    pointers: [Pointer; 8],
+    pointers: [Pointer; 9],
     sizes: [usize; 7],
     [activation, table_rows]: [u32; 2],
 ) -> Work {
@@ -686,7 +710,8 @@ fn product(
         shared: product_shared(t) as u32,
         cluster: t.split as u32,
         pointers: pointers.to_vec(),
-        words: sizes.into_iter().chain([activation, table_rows]).collect(),
+        words: sizes.into_iter().chain([activation, table_rows, 0]).collect(),
+        weight_bytes: packed_bytes(k, n, precision) as u32,
     }
 }
 
@@ -758,7 +783,7 @@ mod tests {
                         continue;
                     }
                     let pointers =
-                        [at(0), at(1), at(2), Pointer::Null, at(2), Pointer::Null, Pointer::Null, at(3)];
+                        [at(0), at(1), at(2), Pointer::Null, at(2), Pointer::Null, Pointer::Null, at(3), Pointer::Null];
                     let sizes = [rows, k, n, rows, k, 1, 0];
                     let work = product(Precision::F32, Source::Dense, t, pointers, sizes, [0, 0]);
                     let launch = Launch {
