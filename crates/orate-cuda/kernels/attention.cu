@@ -203,7 +203,7 @@ DEVICE void attention(const Args& a) {
 }
 
 #define KERNEL(NAME, PER, KEYS) \
-    extern "C" __global__ void __launch_bounds__(128, 3) NAME(const Args a) { attention<PER, KEYS>(a); }
+    extern "C" __global__ void __launch_bounds__(128, 2) NAME(const Args a) { attention<PER, KEYS>(a); }
 
 KERNEL(attention_32_64, 1, 64)
 KERNEL(attention_32_128, 1, 128)

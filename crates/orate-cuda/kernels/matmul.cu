@@ -380,7 +380,6 @@ DEVICE void product(const Args& a) {
             for (int i = 0; i < 4; i++) acc[m][j][i] = 0.0f;
     if (blocks > 1) cluster_arrive();
     wait_for_previous();
-    let_next_start();
 
     Rows<TILES, SOURCE> rows(a, blockIdx.y * ROWS + lane / 4);
     int k = begin * 16 + lane % 4 * 4;
@@ -407,6 +406,9 @@ DEVICE void product(const Args& a) {
     }
 
     if (!Tuning<TILES, SOURCE>::EARLY) addends.template load_first<ROWS>(a, blocks, rank);
+
+    // Only now: blocks of the next kernel that come earlier share a multiprocessor with these, and others stay idle.
+    let_next_start();
 
     // Partial sums of all warps, then of all blocks, in their order. What follows is asked for again rather than kept in
     // registers.

@@ -207,7 +207,8 @@ pub(crate) fn lower(plan: &Plan, bank: &WeightBank, policy: &PrecisionPolicy, fa
 /// weights are more than the cache holds, and each product alone would wait for its own. Behind the last comes the first,
 /// as plans are repeated.
 fn announce(works: &mut [(usize, Work)]) {
-    let products: Vec<usize> = (0..works.len()).filter(|i| works[*i].1.program.starts_with("matmul")).collect();
+    let products: Vec<usize> =
+        (0..works.len()).filter(|i| works[*i].1.program.starts_with("matmul")).collect();
     for (i, product) in products.iter().enumerate() {
         let next = &works[products[(i + 2) % products.len()]].1;
         let (weights, bytes) = (next.pointers[1], next.weight_bytes);
@@ -782,8 +783,17 @@ mod tests {
                     {
                         continue;
                     }
-                    let pointers =
-                        [at(0), at(1), at(2), Pointer::Null, at(2), Pointer::Null, Pointer::Null, at(3), Pointer::Null];
+                    let pointers = [
+                        at(0),
+                        at(1),
+                        at(2),
+                        Pointer::Null,
+                        at(2),
+                        Pointer::Null,
+                        Pointer::Null,
+                        at(3),
+                        Pointer::Null,
+                    ];
                     let sizes = [rows, k, n, rows, k, 1, 0];
                     let work = product(Precision::F32, Source::Dense, t, pointers, sizes, [0, 0]);
                     let launch = Launch {
