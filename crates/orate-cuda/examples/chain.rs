@@ -4,6 +4,8 @@
 //! ```sh
 //! cargo run --release -p orate-cuda --example chain -- v2 [f32|tf32|f16|bf16] [--profile]
 //! ```
+//!
+//! In place of `v2` stands `v3`, or the path of a model whose sizes are taken.
 
 #[path = "../tests/common/mod.rs"]
 mod common;

@@ -739,7 +739,79 @@ mod tests {
     use super::*;
     use crate::device::CudaDevice;
     use crate::driver::{DeviceBuffer, Event, Launch, Stream};
-    use orate_graph::PrecisionPolicy;
+    use orate_graph::{DType, Norm, PrecisionPolicy};
+    use orate_testing::op_cases;
+
+    fn facts(arch: u32) -> Facts {
+        Facts {
+            name: "test".to_owned(),
+            card: None,
+            memory: 8 << 30,
+            arch,
+            multiprocessors: 132,
+            shared: match arch {
+                75 => 64 << 10,
+                90 => 227 << 10,
+                _ => 99 << 10,
+            },
+            integrated: false,
+        }
+    }
+
+    #[test]
+    fn every_op_case_has_a_kernel_on_every_architecture() {
+        for arch in [75, 80, 86, 90, 120] {
+            for case in op_cases() {
+                for node in case.graph.nodes() {
+                    let inputs: Vec<&ValueInfo> = node.inputs.iter().map(|v| case.graph.info(*v)).collect();
+                    let name = kernel_name(&node.op, &inputs, &PrecisionPolicy::default(), &facts(arch));
+                    assert!(name.is_ok_and(|n| !n.is_empty()), "{} on sm_{arch}", case.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn products_say_in_which_format_they_are_computed() {
+        let op =
+            |name: &str| Op::MatMul { weight: Weight::named(name, [8, 8]), epilogue: Epilogue::default() };
+        let x = ValueInfo { dtype: DType::F32, shape: [1, 8].into(), buffer: None };
+        let policy =
+            PrecisionPolicy { precision: Precision::Bf16, deny: vec!["head.*".into()], ..Default::default() };
+        let name = |n: &str| kernel_name(&op(n), &[&x], &policy, &facts(90));
+        assert_eq!(name("body.w").as_deref(), Ok("bf16-gemm"));
+        assert_eq!(name("head.w").as_deref(), Ok("f32-gemm"));
+    }
+
+    #[test]
+    fn what_is_too_wide_is_refused_with_a_reason() {
+        let info = |shape: Vec<usize>| ValueInfo { dtype: DType::F32, shape: shape.into(), buffer: None };
+        let refused = |op: Op, shapes: [Vec<usize>; 3], word: &str| {
+            let inputs = shapes.map(info);
+            let inputs: Vec<&ValueInfo> = inputs.iter().collect();
+            let e = kernel_name(&op, &inputs, &PrecisionPolicy::default(), &facts(90)).expect_err("too wide");
+            assert!(e.contains(word), "{e}");
+        };
+        let v = |c: usize| Weight::named("w", [c]);
+        let norm = |c: usize| Op::LayerNorm(Norm { weight: v(c), bias: v(c), eps: 1e-6 });
+        refused(norm(4100), [vec![2, 4100], vec![], vec![]], "4096");
+        refused(norm(1025), [vec![2, 1025], vec![], vec![]], "1024");
+        let attention = Op::Attention { heads: 1, scale: 1.0, mask: AttentionMask::None, relative: None };
+        refused(attention, [vec![1, 2, 300], vec![1, 2, 300], vec![1, 2, 300]], "256");
+    }
+
+    #[test]
+    fn cuts_fit_the_device() {
+        for arch in [75, 80, 86, 90, 120] {
+            let facts = facts(arch);
+            for (rows, k, n) in [(1, 64, 1), (72, 512, 2048), (432, 2048, 512), (100_000, 16, 8), (7, 3, 5)] {
+                let t = tiling(rows, k, n, &[1, 3, 5, 9], &facts);
+                assert!(product_shared(t) + 1024 <= facts.shared as usize, "{t:?} on sm_{arch}");
+                assert!(t.split == 1 || arch >= CLUSTER_ARCH, "{t:?} on sm_{arch}");
+                assert!(t.split == 1 || t.split * WARPS <= k.div_ceil(16), "{t:?} leaves warps idle");
+            }
+        }
+    }
 
     /// Times every cut of the products that matter, to see how good the estimate is.
     #[test]
