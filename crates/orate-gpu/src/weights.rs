@@ -22,8 +22,8 @@ const CHUNK: u64 = 1 << 30;
 pub(crate) enum Form {
     /// Elements in logical order.
     Plain,
-    /// `[K, N]` with zeros up to a multiple of this many rows and columns.
-    Padded(usize),
+    /// `[K, N]` with zeros up to multiples of so many rows and columns.
+    Padded([usize; 2]),
     /// Angles as fixed-point turns.
     Turns,
     /// Frequencies of a time embedding, for as many as the weight has elements.
@@ -37,7 +37,7 @@ impl Form {
             Form::Plain => w.shape().len(),
             Form::Padded(to) => {
                 let d = w.shape().dims();
-                d[0].next_multiple_of(to) * d[1].next_multiple_of(to)
+                d[0].next_multiple_of(to[0]) * d[1].next_multiple_of(to[1])
             }
             Form::Turns | Form::TimeFrequencies => 2 * w.shape().len(),
         }
@@ -51,8 +51,8 @@ impl Form {
         Ok(match self {
             Form::Padded(to) => {
                 let (k, n) = (t.shape.dims()[0], t.shape.dims()[1]);
-                let stride = n.next_multiple_of(to);
-                let mut padded = vec![0; k.next_multiple_of(to) * stride];
+                let stride = n.next_multiple_of(to[1]);
+                let mut padded = vec![0; k.next_multiple_of(to[0]) * stride];
                 for (row, out) in t.data.chunks_exact(n).zip(padded.chunks_exact_mut(stride)) {
                     out.iter_mut().zip(row).for_each(|(o, x)| *o = x.to_bits());
                 }

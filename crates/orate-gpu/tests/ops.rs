@@ -1,13 +1,63 @@
 //! Every op, in every case, on a GPU or on a rasteriser that imitates one, against the reference interpreter.
+//!
+//! Cases at the sizes of real models take a rasteriser minutes; they wait for a GPU:
+//! `ORATE_TEST_GPU=vulkan:0 cargo test -p orate-gpu --test ops -- --ignored`.
 
 mod common;
 
-use orate_testing::{OnDevice, check_all, op_cases};
+use orate_graph::Op;
+use orate_models::supertonic::{Sizes, graphs};
+use orate_testing::{Case, OnDevice, check_all, harvest, op_cases};
+
+fn check(what: &str, cases: &[Case], least: usize) {
+    assert!(cases.len() >= least, "{what}: only {} cases", cases.len());
+    let device = common::device();
+    let report = check_all(&OnDevice(&device), cases);
+    println!("{what}: {report}");
+    report.assert();
+}
+
+fn sizes(tokens: usize, frames: usize) -> Sizes {
+    Sizes { batch: 1, tokens, frames, steps: 3, padded: false }
+}
+
+/// Two rows of unequal length.
+fn padded(tokens: usize, frames: usize) -> Sizes {
+    Sizes { batch: 2, padded: true, ..sizes(tokens, frames) }
+}
+
+fn light(c: &Case) -> bool {
+    let heavy = |op: &Op| matches!(op, Op::MatMul { .. } | Op::Conv1d { .. } | Op::Attention { .. });
+    !c.graph.nodes().iter().any(|n| heavy(&n.op))
+}
 
 #[test]
 fn op_cases_on_a_gpu() {
-    let device = common::device();
-    let report = check_all(&OnDevice(&device), &op_cases());
-    println!("{report}");
-    report.assert();
+    check("op cases", &op_cases(), 1000);
+}
+
+#[test]
+fn committed_models() {
+    for (model, least) in [("tiny", 80), ("tiny1", 80), ("tiny3", 100)] {
+        let files = common::tiny(model);
+        for s in [sizes(20, 9), padded(13, 7)] {
+            let graphs = graphs(&files.config, &*files.weights, s).expect("a whole model");
+            let cases: Vec<Case> = graphs.iter().flat_map(harvest).collect();
+            check(&format!("{model} {s:?}"), &cases, least);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn models_at_their_real_sizes() {
+    for (model, least) in [("built-in", 75), ("v2", 80), ("v3", 100)] {
+        for s in [sizes(21, 5), padded(13, 7)] {
+            let cases: Vec<Case> = common::full_size(model, s).iter().flat_map(harvest).collect();
+            check(&format!("{model} {s:?}"), &cases, least);
+        }
+        let graphs = common::full_size(model, sizes(300, 72));
+        let cases: Vec<Case> = graphs.iter().flat_map(harvest).filter(light).collect();
+        check(&format!("{model}, long"), &cases, 35);
+    }
 }

@@ -7,7 +7,7 @@ use crate::weights::{Form, Wanted};
 use orate_graph::{Activation, Epilogue, Op, ValueInfo};
 
 /// Rows and columns to which weights are padded with zeros; every tile divides both.
-const PADDING: usize = 64;
+pub(super) const PADDING: [usize; 2] = [128, 64];
 
 /// How a workgroup cuts its part of a product; see the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(super) struct Tile {
 
 impl Tile {
     /// Threads of one of the groups that share the terms.
-    fn group(&self) -> usize {
+    pub fn group(&self) -> usize {
         self.bm / self.tm * (self.bn / self.tn)
     }
 }
@@ -127,7 +127,7 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         .number(s.m)
         .number(s.n)
         .number(s.k)
-        .number(s.n.next_multiple_of(PADDING));
+        .number(s.n.next_multiple_of(PADDING[1]));
     let params = match geometry {
         Some(g) => params.number(x[1]).number(x[2]).number(g.dilation).number(g.left),
         None => params.number(1).number(1).number(1).number(0),

@@ -29,8 +29,10 @@ fn variants() -> Vec<Variant> {
         movement::gather_variant(),
     ];
     for subgroups in [false, true] {
-        all.push(rows::norm_variant(subgroups));
-        all.extend([0, 512, 2048].map(|row| rows::depthwise_variant(row, subgroups)));
+        for kept in 0..=4 {
+            all.push(rows::norm_variant(kept, subgroups));
+            all.extend([1, 5, 16].map(|taps| rows::depthwise_variant(taps, kept, subgroups)));
+        }
     }
     all.extend(pointwise::FUNCTIONS.map(|f| pointwise::variant(f, None)));
     all.extend(activations().iter().skip(1).map(|a| pointwise::variant("", a.as_ref())));
