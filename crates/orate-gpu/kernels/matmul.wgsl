@@ -2,7 +2,7 @@
 // row m of x is gathered from its taps: k = tap · channels + channel.
 //
 // The weight is padded with zeros to whole tiles, [⌈K⌉, stride]. A workgroup makes BM × BN results; its threads are SPLIT
-// groups, each of which sums every SPLIT-th slice of BK terms, and the groups' sums are added in order at the
+// groups, each of which sums every SPLIT-th slice of BK terms, and the groups' sums are added in a fixed order at the
 // end. A thread makes TM × TN results in registers: TM rows that are BM/TM apart, and TN/4 times 4 neighbouring columns.
 // The next slice is read from memory while the present one is multiplied.
 //
@@ -44,6 +44,8 @@ const GROUP = TX * TY;
 // In vectors of four. A's rows have one more, which spreads them over the banks.
 const A_STRIDE = ${BK}u / 4u + 1u;
 const B_STRIDE = ${BN}u / 4u;
+// Results of a workgroup.
+const SLOT = ${BM}u * B_STRIDE;
 
 var<workgroup> a_tile: array<vec4<f32>, ${A_TILE}>;
 var<workgroup> b_tile: array<vec4<f32>, ${B_TILE}>;
@@ -196,32 +198,53 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     }
 
 //@ if SPLITS
-    // The sums of groups 1, 2, … are added to those of group 0, one after the other.
-    for (var other = 1u; other < ${SPLIT}u; other++) {
+    // The groups' sums meet in workgroup memory, SLOTS at a time and always in the same order. While there are more groups
+    // than slots, the last ones hand theirs to the first ones; then every thread adds up and finishes its share.
+    var left = ${SPLIT}u;
+    while left > ${SLOTS}u {
+        let given = min(${SLOTS}u, left / 2u);
         workgroupBarrier();
-        if group == other {
+        if group >= left - given && group < left {
+            let slot = (group + given - left) * SLOT;
 //@ for i TM
 //@ for j TN4
-            b_tile[(ty + ${i}u * TY) * B_STRIDE + tx + ${j}u * TX] = sum_${i}_${j};
+            b_tile[slot + (ty + ${i}u * TY) * B_STRIDE + tx + ${j}u * TX] = sum_${i}_${j};
 //@ end
 //@ end
         }
         workgroupBarrier();
-        if group == 0u {
+        if group < given {
+            let slot = group * SLOT;
 //@ for i TM
 //@ for j TN4
-            sum_${i}_${j} += b_tile[(ty + ${i}u * TY) * B_STRIDE + tx + ${j}u * TX];
+            sum_${i}_${j} += b_tile[slot + (ty + ${i}u * TY) * B_STRIDE + tx + ${j}u * TX];
 //@ end
 //@ end
         }
+        left -= given;
     }
-    if group != 0u {
-        return;
-    }
+    workgroupBarrier();
+    if group < left {
+        let slot = group * SLOT;
+//@ for i TM
+//@ for j TN4
+        b_tile[slot + (ty + ${i}u * TY) * B_STRIDE + tx + ${j}u * TX] = sum_${i}_${j};
 //@ end
+//@ end
+    }
+    workgroupBarrier();
+    for (var i = lane; i < SLOT; i += ${THREADS}u) {
+        var sum = b_tile[i];
+        for (var slot = 1u; slot < left; slot++) {
+            sum += b_tile[slot * SLOT + i];
+        }
+        finish(sum, first_row + i / B_STRIDE, first_col + i % B_STRIDE * 4u);
+    }
+//@ else
 //@ for i TM
 //@ for j TN4
     finish(sum_${i}_${j}, first_row + ty + ${i}u * TY, first_col + (tx + ${j}u * TX) * 4u);
+//@ end
 //@ end
 //@ end
 }

@@ -21,7 +21,8 @@ const TIMED: usize = 2048;
 /// A dispatch, ready but for the places of a session.
 struct Ready {
     pipeline: ComputePipeline,
-    weights: BindGroup,
+    /// None if it reads none.
+    weights: Option<BindGroup>,
     words: Vec<u32>,
     late: Vec<(usize, Late)>,
     groups: [u32; 3],
@@ -34,6 +35,8 @@ pub(crate) struct GpuExecutable {
     gpu: Arc<Gpu>,
     plan: Plan,
     ready: Vec<Ready>,
+    /// The bind group of no weights.
+    nothing: BindGroup,
     /// The dispatches of each step; those behind the last are copies.
     steps: Vec<Range<usize>>,
 }
@@ -78,7 +81,10 @@ impl GpuExecutable {
             debug_assert!(c.params.words.len() <= WORDS, "parameters of {}", c.variant.file);
             Ok(Ready {
                 pipeline,
-                weights: bank.bind_group(&gpu, c.weights)?,
+                weights: match c.weights {
+                    [None, None] => None,
+                    of => Some(bank.bind_group(&gpu, of)?),
+                },
                 words: c.params.words,
                 late: c.params.late,
                 groups: c.groups,
@@ -86,8 +92,9 @@ impl GpuExecutable {
             })
         });
         let ready = ready.collect::<Result<Vec<_>, DeviceError>>()?;
+        let nothing = bank.bind_group(&gpu, [None, None])?;
         gpu.check()?;
-        Ok(GpuExecutable { gpu, plan, ready, steps })
+        Ok(GpuExecutable { gpu, plan, ready, nothing, steps })
     }
 
     /// Makes room for what the plan writes, and checks what it reads.
@@ -139,7 +146,7 @@ impl GpuExecutable {
         Ok(m)
     }
 
-    /// Encodes dispatches; `set` is the pipeline and weights that the pass has.
+    /// Encodes dispatches.
     fn encode(
         &self,
         pass: &mut ComputePass<'_>,
@@ -147,16 +154,20 @@ impl GpuExecutable {
         which: Range<usize>,
     ) -> Result<(), DeviceError> {
         let mut pipeline: Option<&ComputePipeline> = None;
+        // Kernels without weights take those that are set.
         let mut weights: Option<&BindGroup> = None;
+        pass.set_bind_group(1, &self.nothing, &[]);
         let mut words = [0u32; WORDS];
         for r in &self.ready[which] {
             if pipeline != Some(&r.pipeline) {
                 pass.set_pipeline(&r.pipeline);
                 pipeline = Some(&r.pipeline);
             }
-            if weights != Some(&r.weights) {
-                pass.set_bind_group(1, &r.weights, &[]);
-                weights = Some(&r.weights);
+            if let Some(own) = &r.weights
+                && weights != Some(own)
+            {
+                pass.set_bind_group(1, own, &[]);
+                weights = Some(own);
             }
             let n = r.words.len();
             words[..n].copy_from_slice(&r.words);

@@ -135,7 +135,9 @@ impl Placed {
 
     /// Their buffers.
     pub fn buffers(&self) -> [Option<usize>; 2] {
-        [self.matrix.map(|s| s.buffer), self.vectors.map(|s| s.buffer)]
+        let [matrix, vectors] = [self.matrix, self.vectors].map(|s| s.map(|s| s.buffer));
+        // What is not read may be anything: most steps then share a bind group.
+        [matrix.or(vectors), vectors.or(matrix)]
     }
 }
 

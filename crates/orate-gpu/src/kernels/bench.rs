@@ -14,23 +14,30 @@ const fn tile(bm: usize, bn: usize, bk: usize, tm: usize, tn: usize, split: usiz
     Tile { bm, bn, bk, tm, tn, split }
 }
 
-const CANDIDATES: [Tile; 17] = [
+const CANDIDATES: [Tile; 24] = [
     tile(32, 32, 16, 4, 4, 4),
     tile(32, 32, 16, 4, 4, 2),
-    tile(32, 32, 32, 4, 4, 2),
     tile(32, 32, 16, 4, 4, 8),
-    tile(32, 32, 32, 4, 4, 4),
+    tile(32, 32, 16, 8, 4, 4),
+    tile(32, 32, 16, 8, 4, 8),
+    tile(32, 32, 8, 8, 4, 8),
+    tile(32, 32, 8, 8, 8, 16),
+    tile(32, 32, 8, 8, 4, 16),
     tile(16, 32, 16, 2, 4, 4),
-    tile(16, 32, 32, 2, 4, 4),
+    tile(16, 32, 16, 4, 4, 8),
+    tile(16, 32, 8, 4, 4, 16),
     tile(16, 32, 16, 2, 4, 8),
     tile(16, 64, 16, 4, 4, 4),
+    tile(16, 64, 16, 4, 8, 8),
     tile(32, 64, 16, 4, 8, 4),
-    tile(32, 64, 16, 4, 8, 2),
-    tile(64, 64, 16, 8, 4, 1),
-    tile(64, 64, 16, 8, 4, 2),
+    tile(32, 64, 8, 8, 8, 8),
+    tile(32, 64, 8, 8, 4, 4),
     tile(64, 64, 16, 8, 8, 2),
-    tile(64, 64, 16, 8, 8, 4),
+    tile(64, 64, 8, 8, 8, 4),
+    tile(64, 64, 8, 8, 8, 8),
     tile(64, 64, 16, 4, 4, 1),
+    tile(64, 64, 8, 8, 4, 2),
+    tile(64, 32, 8, 8, 8, 8),
     tile(64, 32, 16, 8, 4, 4),
 ];
 
@@ -67,7 +74,8 @@ fn tiles() {
     let largest = shapes.map(|(m, k, n)| {
         let mut rows = vec![];
         for t in CANDIDATES {
-            if t.bk * t.split > PADDING[0] || t.bm * t.bk / 4 < t.group() {
+            assert!(t.bk * t.split <= PADDING[0] && (t.bm * t.bk / 4).is_multiple_of(t.group()), "{t:?}");
+            if t.shared() > gpu.workgroup_bytes as usize {
                 continue;
             }
             let v = variant(t, false, k % (t.bk * t.split) == 0, false, &Epilogue::default());

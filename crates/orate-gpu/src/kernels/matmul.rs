@@ -27,6 +27,20 @@ impl Tile {
     }
 }
 
+impl Tile {
+    /// Sums of a workgroup that lie in its memory at the same time; 16 KiB at the most.
+    fn slots(&self) -> usize {
+        if self.split == 1 { 0 } else { (4096 / (self.bm * self.bn)).clamp(1, self.split) }
+    }
+
+    /// Bytes that a workgroup shares.
+    #[cfg(test)]
+    pub fn shared(&self) -> usize {
+        let b = (self.split * self.bk * self.bn).max(self.slots() * self.bm * self.bn);
+        4 * (b + self.split * self.bm * (self.bk + 4))
+    }
+}
+
 /// Few results and many terms.
 pub(super) const SMALL: Tile = Tile { bm: 32, bn: 32, bk: 16, tm: 4, tn: 4, split: 4 };
 /// Many results.
@@ -90,7 +104,8 @@ pub(super) fn variant(t: Tile, odd: bool, whole: bool, conv: bool, e: &Epilogue)
         .flag("SPLITS", t.split > 1)
         .number("THREADS", t.group() * t.split)
         .number("A_TILE", t.split * t.bm * (t.bk / 4 + 1))
-        .number("B_TILE", (t.split * t.bk * t.bn / 4).max(t.bm * t.bn / 4 * usize::from(t.split > 1)))
+        .number("B_TILE", (t.split * t.bk * t.bn / 4).max(t.slots() * t.bm * t.bn / 4))
+        .number("SLOTS", t.slots())
         .number("A_LOADS", t.bm * t.bk / 4 / t.group())
         .number("B_LOADS", t.bk * t.bn / 4 / t.group())
         .flag("ODD", odd)
