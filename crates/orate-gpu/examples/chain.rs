@@ -10,7 +10,7 @@
 #[path = "../tests/common/mod.rs"]
 mod common;
 
-use orate_graph::{BufferKind, DType, Device, Executable, Memory, Plan};
+use orate_graph::{BufferKind, DType, Device, DeviceError, Executable, Memory, Plan};
 use orate_models::supertonic::Sizes;
 use orate_testing::{Random, RandomWeights};
 use std::collections::BTreeSet;
@@ -82,18 +82,14 @@ fn time(model: &str, device: &dyn Device, profile: bool) -> Result<(), Failure> 
     );
 
     let mut out = vec![];
-    let mut run = |p: &dyn Executable, memory: &mut dyn Memory| match p.plan().name() {
-        "vector_estimator.step" => p.run_times(memory, "step", STEPS, &|| true),
-        _ => p.run(memory),
-    };
     let start = Instant::now();
-    chain(&plans, memory.as_mut(), &mut run, &mut out)?;
+    chain(&plans, memory.as_mut(), &mut out)?;
     println!("first {:.1} ms", ms(start));
     let before = memory.counters();
     let mut totals = vec![];
     for _ in 0..REPEATS {
         let start = Instant::now();
-        chain(&plans, memory.as_mut(), &mut run, &mut out)?;
+        chain(&plans, memory.as_mut(), &mut out)?;
         totals.push(ms(start));
     }
     let one = memory.counters() - before;
@@ -139,13 +135,15 @@ fn time(model: &str, device: &dyn Device, profile: bool) -> Result<(), Failure> 
     Ok(())
 }
 
+fn run(p: &dyn Executable, memory: &mut dyn Memory) -> Result<(), DeviceError> {
+    match p.plan().name() {
+        "vector_estimator.step" => p.run_times(memory, "step", STEPS, &|| true),
+        _ => p.run(memory),
+    }
+}
+
 /// All plans in order, with the two read-backs of a sentence.
-fn chain(
-    plans: &[Arc<dyn Executable>],
-    memory: &mut dyn Memory,
-    run: &mut dyn FnMut(&dyn Executable, &mut dyn Memory) -> Result<(), orate_graph::DeviceError>,
-    out: &mut Vec<f32>,
-) -> Result<(), Failure> {
+fn chain(plans: &[Arc<dyn Executable>], memory: &mut dyn Memory, out: &mut Vec<f32>) -> Result<(), Failure> {
     for p in plans {
         run(p.as_ref(), memory)?;
         if p.plan().name() == "duration_predictor" {

@@ -4,7 +4,7 @@
 // The weight is padded with zeros to whole tiles, [⌈K⌉, stride]. A workgroup makes BM × BN results; its threads are SPLIT
 // groups, each of which sums every SPLIT-th slice of BK terms, and the groups' sums are added in a fixed order at the
 // end. A thread makes TM × TN results in registers: TM rows that are BM/TM apart, and TN/4 times 4 neighbouring columns.
-// The next slice is read from memory while the present one is multiplied.
+// The next slices are read from memory while the present one is multiplied.
 //
 // WHOLE: K is a multiple of BK · SPLIT. ODD: K, N or the channels are no multiple of 4, so elements are read and
 // written one by one.
@@ -154,47 +154,63 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let b_from_${i} = (p.weight + b_at_${i} / B_STRIDE * p.stride + first_col) / 4u + b_at_${i} % B_STRIDE;
 //@ end
 
+    // Slices are read two ahead of the one that is multiplied, by turns into two sets of registers.
     let slices = (p.k + ${BK}u * ${SPLIT}u - 1u) / (${BK}u * ${SPLIT}u);
     var k = group * ${BK}u;
+//@ for u 2
 //@ for i A_LOADS
-    var a_next_${i} = load_a(a_row_${i}, k + a_k_${i});
+    var a_next_${u}_${i} = vec4<f32>();
 //@ end
 //@ for i B_LOADS
-    var b_next_${i} = matrix[b_from_${i} + k * p.stride / 4u];
+    var b_next_${u}_${i} = vec4<f32>();
 //@ end
-    for (var slice = 0u; slice < slices; slice++) {
-        workgroupBarrier();
+    if ${u}u < slices {
 //@ for i A_LOADS
-        a_tile[a_to_${i}] = a_next_${i};
+        a_next_${u}_${i} = load_a(a_row_${i}, k + a_k_${i});
 //@ end
 //@ for i B_LOADS
-        b_tile[b_base + b_at_${i}] = b_next_${i};
+        b_next_${u}_${i} = matrix[b_from_${i} + k * p.stride / 4u];
 //@ end
-        workgroupBarrier();
-        k += ${BK}u * ${SPLIT}u;
-        if slice + 1u < slices {
+    }
+    k += ${BK}u * ${SPLIT}u;
+//@ end
+    for (var slice = 0u; slice < slices; slice += 2u) {
+//@ for u 2
+        if slice + ${u}u < slices {
+            workgroupBarrier();
 //@ for i A_LOADS
-            a_next_${i} = load_a(a_row_${i}, k + a_k_${i});
+            a_tile[a_to_${i}] = a_next_${u}_${i};
 //@ end
 //@ for i B_LOADS
-            b_next_${i} = matrix[b_from_${i} + k * p.stride / 4u];
+            b_tile[b_base + b_at_${i}] = b_next_${u}_${i};
 //@ end
-        }
-        for (var kk = 0u; kk < ${BK}u / 4u; kk++) {
+            workgroupBarrier();
+            if slice + ${u}u + 2u < slices {
+//@ for i A_LOADS
+                a_next_${u}_${i} = load_a(a_row_${i}, k + a_k_${i});
+//@ end
+//@ for i B_LOADS
+                b_next_${u}_${i} = matrix[b_from_${i} + k * p.stride / 4u];
+//@ end
+            }
+            k += ${BK}u * ${SPLIT}u;
+            for (var kk = 0u; kk < ${BK}u / 4u; kk++) {
 //@ for i TM
-            let a_${i} = a_tile[a_base + (ty + ${i}u * TY) * A_STRIDE + kk];
+                let a_${i} = a_tile[a_base + (ty + ${i}u * TY) * A_STRIDE + kk];
 //@ end
 //@ for c 4
 //@ for j TN4
-            let b_${c}_${j} = b_tile[b_base + (kk * 4u + ${c}u) * B_STRIDE + tx + ${j}u * TX];
+                let b_${c}_${j} = b_tile[b_base + (kk * 4u + ${c}u) * B_STRIDE + tx + ${j}u * TX];
 //@ end
 //@ for i TM
 //@ for j TN4
-            sum_${i}_${j} = fma(vec4<f32>(a_${i}[${c}]), b_${c}_${j}, sum_${i}_${j});
+                sum_${i}_${j} = fma(vec4<f32>(a_${i}[${c}]), b_${c}_${j}, sum_${i}_${j});
 //@ end
 //@ end
 //@ end
+            }
         }
+//@ end
     }
 
 //@ if SPLITS

@@ -8,15 +8,20 @@ use crate::pipelines::Variant;
 use crate::weights::{Wanted, WeightBank};
 use orate_graph::{BufferKind, DeviceError, Executable, Memory, Op, Place, Plan, WeightLoader};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use wgpu::{
-    BindGroup, BufferDescriptor, BufferUsages, CommandEncoder, CommandEncoderDescriptor, ComputePass,
-    ComputePassDescriptor, ComputePassTimestampWrites, ComputePipeline, QuerySetDescriptor, QueryType,
+    BindGroup, BufferDescriptor, BufferUsages, CommandBuffer, CommandEncoder, CommandEncoderDescriptor,
+    ComputePass, ComputePassDescriptor, ComputePassTimestampWrites, ComputePipeline, QuerySetDescriptor,
+    QueryType,
 };
 
 /// Most steps that one set of timestamps holds.
 const TIMED: usize = 2048;
+
+/// Most threads that encode a loop.
+const MOST_ENCODERS: usize = 8;
 
 /// A dispatch, ready but for the places of a session.
 struct Ready {
@@ -42,6 +47,7 @@ pub(crate) struct GpuExecutable {
 }
 
 /// Where a session keeps what the plan names.
+#[derive(Clone)]
 struct Session {
     arena: u32,
     buffers: Vec<u32>,
@@ -55,6 +61,13 @@ impl GpuExecutable {
         bank: &mut WeightBank,
         source: &dyn WeightLoader,
     ) -> Result<Self, DeviceError> {
+        // Whatever does not fit into one buffer cannot be counted by kernels either.
+        let values = plan.steps().iter().flat_map(|s| s.node.inputs.iter().chain([&s.node.output]));
+        let largest = values.map(|v| 4 * plan.info(*v).shape.len() as u64).max().unwrap_or(0);
+        let needed = largest.max(plan.arena_bytes() as u64);
+        if needed > gpu.largest_buffer {
+            return Err(gpu.out_of_memory(needed));
+        }
         let wanted: Vec<Wanted> = plan.steps().iter().map(|s| kernels::weights(&s.node.op)).collect();
         bank.fill(&gpu, &wanted, source)?;
         let mut calls: Vec<(usize, Call)> = vec![];
@@ -202,25 +215,49 @@ impl GpuExecutable {
         })
     }
 
-    /// Encodes the plan once for each number that `counter` shall have, or once as scalars are, and submits it.
-    fn submit(&self, m: &mut GpuMemory, counter: Option<(usize, usize)>) -> Result<(), DeviceError> {
-        let mut session = self.bind(m)?;
+    /// Encodes the plan as a command buffer.
+    fn commands(&self, bind_group: &BindGroup, session: &Session) -> Result<CommandBuffer, DeviceError> {
         let mut encoder = self.encoder();
-        if let Some(bind_group) = m.bind_group() {
-            let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor::default());
-            pass.set_bind_group(0, bind_group, &[]);
-            let all = 0..self.ready.len();
-            match counter {
-                None => self.encode(&mut pass, &session, all)?,
-                Some((scalar, times)) => {
-                    for i in 0..times {
-                        session.scalars[scalar] = i as u64;
-                        self.encode(&mut pass, &session, all.clone())?;
-                    }
+        let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor::default());
+        pass.set_bind_group(0, bind_group, &[]);
+        self.encode(&mut pass, session, 0..self.ready.len())?;
+        drop(pass);
+        Ok(encoder.finish())
+    }
+
+    /// Submits the plan once for each number that `counter` shall have, or once as scalars are.
+    fn submit(&self, m: &mut GpuMemory, counter: Option<(usize, usize)>) -> Result<(), DeviceError> {
+        let session = self.bind(m)?;
+        let Some(bind_group) = m.bind_group() else { return Ok(()) };
+        let (scalar, times) = counter.unwrap_or((0, 1));
+        let commands = if times == 1 && counter.is_none() {
+            vec![self.commands(bind_group, &session)]
+        } else {
+            // Encoding a step takes as long as a fifth of running it, and the device would wait for all of them.
+            let encoded: Vec<OnceLock<_>> = (0..times).map(|_| OnceLock::new()).collect();
+            let next = AtomicUsize::new(0);
+            let work = || {
+                while let (i, Some(slot)) = {
+                    let i = next.fetch_add(1, Ordering::Relaxed);
+                    (i, encoded.get(i))
+                } {
+                    let mut session = session.clone();
+                    session.scalars[scalar] = i as u64;
+                    let _ = slot.set(self.commands(bind_group, &session));
                 }
-            }
-        }
-        self.gpu.queue.submit([encoder.finish()]);
+            };
+            let threads =
+                std::thread::available_parallelism().map_or(1, usize::from).min(times).min(MOST_ENCODERS);
+            std::thread::scope(|s| {
+                for _ in 1..threads {
+                    s.spawn(work);
+                }
+                work();
+            });
+            encoded.into_iter().filter_map(OnceLock::into_inner).collect()
+        };
+        let commands = commands.into_iter().collect::<Result<Vec<_>, _>>()?;
+        self.gpu.queue.submit(commands);
         m.counters.submissions += 1;
         self.gpu.check()
     }

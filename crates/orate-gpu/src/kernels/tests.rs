@@ -41,7 +41,8 @@ fn variants() -> Vec<Variant> {
             all.push(attention::variant(d, bits & 1 > 0, bits & 2 > 0, bits & 4 > 0));
         }
     }
-    for tile in TILES {
+    for (_, tile) in TILES {
+        assert!(tile.shared() <= 32 << 10, "Metal and DX12 share no more: {tile:?}");
         for (activation, conv) in activations().into_iter().zip([false, true].into_iter().cycle()) {
             for (odd, whole) in [(false, false), (false, true), (true, false)] {
                 for fused in [false, true] {
