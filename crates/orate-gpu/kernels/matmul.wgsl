@@ -91,14 +91,40 @@ fn load_a(row: u32, k: u32) -> vec4<f32> {
 //@ end
 }
 
-fn finish(sum: vec4<f32>, row: u32, col: u32) {
+// What is added before the activation, to four results from (row, col) on.
+fn load_bias(col: u32) -> vec4<f32> {
+//@ if BIAS
+    return vectors[(p.bias + min(col, p.stride - 4u)) >> 2u];
+//@ else
+    return vec4<f32>();
+//@ end
+}
+
+// What is added after it; zeros outside of the results.
+fn load_residual(row: u32, col: u32) -> vec4<f32> {
+    var r = vec4<f32>();
+//@ if RESIDUAL
+    let at = p.residual + row * p.n + col;
+    if row < p.m && col < p.n {
+//@ if ODD
+//@ for i 4
+        if col + ${i}u < p.n {
+            r[${i}] = memory[at + ${i}u];
+        }
+//@ end
+//@ else
+        r = memory[at >> 2u];
+//@ end
+    }
+//@ end
+    return r;
+}
+
+fn finish(sum: vec4<f32>, row: u32, col: u32, bias: vec4<f32>, residual: vec4<f32>) {
     if row >= p.m || col >= p.n {
         return;
     }
-    var y = sum;
-//@ if BIAS
-    y += vectors[(p.bias + col) >> 2u];
-//@ end
+    var y = sum + bias;
 //@ if ACTIVATE
     var slope = 0.0;
 //@ if PRELU
@@ -106,22 +132,16 @@ fn finish(sum: vec4<f32>, row: u32, col: u32) {
 //@ end
     y = vec4<f32>(activate(y.x, slope), activate(y.y, slope), activate(y.z, slope), activate(y.w, slope));
 //@ end
-    let at = row * p.n + col;
+    y += residual;
+    let at = p.out + row * p.n + col;
 //@ if ODD
 //@ for i 4
     if col + ${i}u < p.n {
-//@ if RESIDUAL
-        memory[p.out + at + ${i}u] = memory[p.residual + at + ${i}u] + y[${i}];
-//@ else
-        memory[p.out + at + ${i}u] = y[${i}];
-//@ end
+        memory[at + ${i}u] = y[${i}];
     }
 //@ end
 //@ else
-//@ if RESIDUAL
-    y += memory[(p.residual + at) >> 2u];
-//@ end
-    memory[(p.out + at) >> 2u] = y;
+    memory[at >> 2u] = y;
 //@ end
 }
 
@@ -152,6 +172,17 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 //@ for i B_LOADS
     let b_at_${i} = t + ${i}u * GROUP;
     let b_from_${i} = (p.weight + b_at_${i} / B_STRIDE * p.stride + first_col) / 4u + b_at_${i} % B_STRIDE;
+//@ end
+
+//@ if SPLITS
+    // What this thread adds to its share of the results at the end.
+//@ for u SHARE
+    let share_${u} = lane + ${u}u * ${THREADS}u;
+    let share_row_${u} = first_row + share_${u} / B_STRIDE;
+    let share_col_${u} = first_col + share_${u} % B_STRIDE * 4u;
+    let bias_${u} = load_bias(share_col_${u});
+    let residual_${u} = load_residual(share_row_${u}, share_col_${u});
+//@ end
 //@ end
 
     // Slices are read two ahead of the one that is multiplied, by turns into two sets of registers.
@@ -249,17 +280,23 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 //@ end
     }
     workgroupBarrier();
-    for (var i = lane; i < SLOT; i += ${THREADS}u) {
-        var sum = b_tile[i];
+//@ for u SHARE
+    if share_${u} < SLOT {
+        var sum = b_tile[share_${u}];
         for (var slot = 1u; slot < left; slot++) {
-            sum += b_tile[slot * SLOT + i];
+            sum += b_tile[slot * SLOT + share_${u}];
         }
-        finish(sum, first_row + i / B_STRIDE, first_col + i % B_STRIDE * 4u);
+        finish(sum, share_row_${u}, share_col_${u}, bias_${u}, residual_${u});
     }
+//@ end
 //@ else
 //@ for i TM
 //@ for j TN4
-    finish(sum_${i}_${j}, first_row + ty + ${i}u * TY, first_col + (tx + ${j}u * TX) * 4u);
+    {
+        let row = first_row + ty + ${i}u * TY;
+        let col = first_col + (tx + ${j}u * TX) * 4u;
+        finish(sum_${i}_${j}, row, col, load_bias(col), load_residual(row, col));
+    }
 //@ end
 //@ end
 //@ end
