@@ -6,8 +6,7 @@
 // end. A thread makes TM × TN results in registers: TM rows that are BM/TM apart, and TN/4 times 4 neighbouring columns.
 // The next slices are read from memory while the present one is multiplied.
 //
-// WHOLE: K is a multiple of BK · SPLIT. ODD: K, N or the channels are no multiple of 4, so elements are read and
-// written one by one.
+// ODD: K, N or the channels are no multiple of 4, so elements are read and written one by one.
 
 struct Params {
     x: u32,
@@ -72,21 +71,16 @@ fn element(row: u32, k: u32) -> f32 {
 }
 //@ end
 
-// Four terms of a row of x from k on, zeros past the end.
+// Four terms of a row of x from k on. Past the end they are some of the row's other terms: the weight is zero there.
 fn load_a(row: u32, k: u32) -> vec4<f32> {
 //@ if ODD
     return vec4<f32>(element(row, k), element(row, k + 1u), element(row, k + 2u), element(row, k + 3u));
 //@ else
-//@ if WHOLE
-//@ else
-    if k >= p.k {
-        return vec4<f32>();
-    }
-//@ end
+    let at = min(k, p.k - 4u);
 //@ if CONV
-    return memory[(source(row, k / p.channels) + k % p.channels) >> 2u];
+    return memory[(source(row, at / p.channels) + at % p.channels) >> 2u];
 //@ else
-    return memory[(p.x + row * p.k + k) >> 2u];
+    return memory[(p.x + row * p.k + at) >> 2u];
 //@ end
 //@ end
 }
@@ -185,29 +179,27 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 //@ end
 //@ end
 
-    // Slices are read two ahead of the one that is multiplied, by turns into two sets of registers.
-    let slices = (p.k + ${BK}u * ${SPLIT}u - 1u) / (${BK}u * ${SPLIT}u);
-    var k = group * ${BK}u;
-//@ for u 2
+    // Slices are read AHEAD of the one that is multiplied, by turns into as many sets of registers. Reads past the end
+    // repeat the last slice: under a condition, the threads would wait for them at once.
+    const STEP = ${BK}u * ${SPLIT}u;
+    let slices = (p.k + STEP - 1u) / STEP;
+    let last = (slices - 1u) * STEP + group * ${BK}u;
+//@ for u AHEAD
+    let k_${u} = min(group * ${BK}u + ${u}u * STEP, last);
 //@ for i A_LOADS
-    var a_next_${u}_${i} = vec4<f32>();
+    var a_next_${u}_${i} = load_a(a_row_${i}, k_${u} + a_k_${i});
 //@ end
 //@ for i B_LOADS
-    var b_next_${u}_${i} = vec4<f32>();
+    var b_next_${u}_${i} = matrix[b_from_${i} + k_${u} * p.stride / 4u];
 //@ end
-    if ${u}u < slices {
-//@ for i A_LOADS
-        a_next_${u}_${i} = load_a(a_row_${i}, k + a_k_${i});
 //@ end
-//@ for i B_LOADS
-        b_next_${u}_${i} = matrix[b_from_${i} + k * p.stride / 4u];
-//@ end
-    }
-    k += ${BK}u * ${SPLIT}u;
-//@ end
-    for (var slice = 0u; slice < slices; slice += 2u) {
-//@ for u 2
+    for (var slice = 0u; slice < slices; slice += ${AHEAD}u) {
+//@ for u AHEAD
+//@ if AHEAD_SEVERAL
         if slice + ${u}u < slices {
+//@ else
+        {
+//@ end
             workgroupBarrier();
 //@ for i A_LOADS
             a_tile[a_to_${i}] = a_next_${u}_${i};
@@ -216,15 +208,13 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             b_tile[b_base + b_at_${i}] = b_next_${u}_${i};
 //@ end
             workgroupBarrier();
-            if slice + ${u}u + 2u < slices {
+            let k = min(group * ${BK}u + (slice + ${u}u + ${AHEAD}u) * STEP, last);
 //@ for i A_LOADS
-                a_next_${u}_${i} = load_a(a_row_${i}, k + a_k_${i});
+            a_next_${u}_${i} = load_a(a_row_${i}, k + a_k_${i});
 //@ end
 //@ for i B_LOADS
-                b_next_${u}_${i} = matrix[b_from_${i} + k * p.stride / 4u];
+            b_next_${u}_${i} = matrix[b_from_${i} + k * p.stride / 4u];
 //@ end
-            }
-            k += ${BK}u * ${SPLIT}u;
             for (var kk = 0u; kk < ${BK}u / 4u; kk++) {
 //@ for i TM
                 let a_${i} = a_tile[a_base + (ty + ${i}u * TY) * A_STRIDE + kk];

@@ -18,6 +18,8 @@ pub(super) struct Tile {
     pub tm: usize,
     pub tn: usize,
     pub split: usize,
+    /// Slices that are read ahead.
+    pub ahead: usize,
 }
 
 impl Tile {
@@ -43,12 +45,12 @@ impl Tile {
 
 /// Tiles with the least number of 32 × 32 results from which on they are used. Large tiles read less from memory, but
 /// there must be enough of them for all processors, and of the terms enough for all groups. Measured on an H200
-/// (`bench.rs`): 72 × 1024 × 512 in 10.6 µs instead of 15.6 with the second tile, 432 × 512 × 2048 in 40 instead of 44 µs.
+/// (`bench.rs`): 72 × 1024 × 512 in 10.6 µs instead of 15.6 with the second tile, 432 × 512 × 2048 in 38 instead of 44 µs.
 pub(super) const TILES: [(usize, Tile); 4] = [
-    (0, Tile { bm: 16, bn: 32, bk: 16, tm: 4, tn: 4, split: 8 }),
-    (64, Tile { bm: 16, bn: 64, bk: 16, tm: 4, tn: 4, split: 4 }),
-    (200, Tile { bm: 32, bn: 32, bk: 16, tm: 4, tn: 4, split: 2 }),
-    (800, Tile { bm: 64, bn: 64, bk: 16, tm: 4, tn: 4, split: 1 }),
+    (0, Tile { bm: 16, bn: 32, bk: 16, tm: 4, tn: 4, split: 8, ahead: 2 }),
+    (64, Tile { bm: 16, bn: 64, bk: 16, tm: 4, tn: 4, split: 4, ahead: 2 }),
+    (200, Tile { bm: 32, bn: 32, bk: 16, tm: 4, tn: 4, split: 2, ahead: 2 }),
+    (800, Tile { bm: 64, bn: 64, bk: 8, tm: 8, tn: 4, split: 2, ahead: 1 }),
 ];
 
 /// The tile for M × N results.
@@ -93,7 +95,7 @@ fn epilogue(op: &Op) -> &Epilogue {
 }
 
 /// The kernel for a tile and what is fused into it.
-pub(super) fn variant(t: Tile, odd: bool, whole: bool, conv: bool, e: &Epilogue) -> Variant {
+pub(super) fn variant(t: Tile, odd: bool, conv: bool, e: &Epilogue) -> Variant {
     let v = Variant::new("matmul")
         .number("BM", t.bm)
         .number("BN", t.bn)
@@ -111,7 +113,8 @@ pub(super) fn variant(t: Tile, odd: bool, whole: bool, conv: bool, e: &Epilogue)
         .number("A_LOADS", t.bm * t.bk / 4 / t.group())
         .number("B_LOADS", t.bk * t.bn / 4 / t.group())
         .flag("ODD", odd)
-        .flag("WHOLE", whole)
+        .number("AHEAD", t.ahead)
+        .flag("AHEAD_SEVERAL", t.ahead > 1)
         .flag("CONV", conv)
         .flag("BIAS", e.bias.is_some())
         .flag("RESIDUAL", e.residual);
@@ -128,7 +131,6 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         Op::Conv1d { geometry, .. } => Some(geometry),
         _ => None,
     };
-    let whole = s.k.is_multiple_of(t.bk * t.split) && !s.odd;
     let bias = if e.bias.is_some() { o.weights.vector(0) } else { 0 };
     let slope = match e.activation {
         Some(Activation::PRelu(_)) => o.weights.vector(usize::from(e.bias.is_some())),
@@ -150,7 +152,7 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         None => params.number(1).number(1).number(1).number(0),
     };
     Call {
-        variant: variant(t, s.odd, whole, geometry.is_some(), e),
+        variant: variant(t, s.odd, geometry.is_some(), e),
         params,
         groups: [s.n.div_ceil(t.bn) as u32, s.m.div_ceil(t.bm) as u32, 1],
         weights: o.weights.buffers(),

@@ -44,11 +44,11 @@ fn variants() -> Vec<Variant> {
     for (_, tile) in TILES {
         assert!(tile.shared() <= 32 << 10, "Metal and DX12 share no more: {tile:?}");
         for (activation, conv) in activations().into_iter().zip([false, true].into_iter().cycle()) {
-            for (odd, whole) in [(false, false), (false, true), (true, false)] {
+            for odd in [false, true] {
                 for fused in [false, true] {
                     let bias = fused.then(|| Weight::fill(0.0, [4]));
                     let e = Epilogue { bias, activation: activation.clone(), residual: fused };
-                    all.push(matmul::variant(tile, odd, whole, conv, &e));
+                    all.push(matmul::variant(tile, odd, conv, &e));
                 }
             }
         }
