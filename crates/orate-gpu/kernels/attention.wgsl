@@ -64,9 +64,10 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let len = bitcast<vec4<i32>>(memory[(p.lens + kv) >> 2u])[(p.lens + kv) & 3u];
     keys = u32(clamp(len, 0, i32(p.tk)));
 //@ end
-    var end = keys;
+    // Threads meet in the loop, so its end must not depend on what is in memory.
+    var end = p.tk;
 //@ if CAUSAL
-    end = min(keys, p.first + first_query + queries);
+    end = min(end, p.first + first_query + queries);
 //@ end
     for (var i = lane; i < QUERIES * D4; i += 128u) {
         let row = min(first_query + i / D4, p.tq - 1u);
@@ -83,7 +84,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 //@ end
 
     for (var start = 0u; start < end; start += KEYS) {
-        let here = min(KEYS, end - start);
+        let here = min(KEYS, max(min(keys, end), start) - start);
         let k_from = p.k / 4u + (kv * p.tk + start) * width + head;
         let v_from = p.v / 4u + (kv * p.tk + start) * width + head;
         workgroupBarrier();

@@ -59,9 +59,10 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 //@ if LENS
     keys = u32(clamp(bitcast<i32>(memory[p.lens + kv]), 0, i32(p.tk)));
 //@ end
-    var end = keys;
+    // Threads meet in the loop, so its end must not depend on what is in memory.
+    var end = p.tk;
 //@ if CAUSAL
-    end = min(keys, p.first + first_query + queries);
+    end = min(end, p.first + first_query + queries);
 //@ end
     for (var i = lane; i < QUERIES * D; i += 128u) {
         let row = min(first_query + i / D, p.tq - 1u);
@@ -76,7 +77,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 //@ end
 
     for (var start = 0u; start < end; start += KEYS) {
-        let here = min(KEYS, end - start);
+        let here = min(KEYS, max(min(keys, end), start) - start);
         workgroupBarrier();
         for (var i = lane; i < here * D; i += 128u) {
             block[i / D * (D + 1u) + i % D] = memory[p.k + (kv * p.tk + start + i / D) * width + head + i % D];

@@ -158,6 +158,16 @@ impl Gpu {
         }
     }
 
+    /// Copies bytes to a buffer before whatever is submitted next.
+    pub fn write(&self, to: &Buffer, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        let scope = self.device.push_error_scope(ErrorFilter::OutOfMemory);
+        self.queue.write_buffer(to, offset, bytes);
+        match pollster::block_on(scope.pop()) {
+            Some(_) => Err(self.out_of_memory(bytes.len() as u64)),
+            None => self.check(),
+        }
+    }
+
     pub fn bind(&self, label: &str, layout: &BindGroupLayout, buffers: &[&Buffer]) -> BindGroup {
         let entries: Vec<BindGroupEntry<'_>> = buffers
             .iter()

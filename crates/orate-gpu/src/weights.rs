@@ -241,24 +241,25 @@ fn upload(
 ) -> Result<(), DeviceError> {
     let next = AtomicUsize::new(0);
     let waiting = AtomicU64::new(0);
-    let problem: Mutex<Option<GraphError>> = Mutex::default();
+    let problem: Mutex<Option<DeviceError>> = Mutex::default();
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
     std::thread::scope(|s| {
         for _ in 0..threads {
             s.spawn(|| {
                 while let Some((w, form, slot)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    match form.make(w, source) {
-                        Ok(words) => {
-                            let bytes: &[u8] = bytemuck::cast_slice(&words);
-                            let to = &buffers[slot.buffer - first];
-                            gpu.queue.write_buffer(to, 4 * slot.element as u64, bytes);
-                            let n = bytes.len() as u64;
-                            if waiting.fetch_add(n, Ordering::Relaxed) + n > IN_FLIGHT {
-                                waiting.store(0, Ordering::Relaxed);
-                                gpu.queue.submit([]);
-                                let _ = gpu.device.poll(wgpu::PollType::Poll);
-                            }
+                    let words = form.make(w, source).map_err(DeviceError::from);
+                    let done = words.and_then(|words| {
+                        let bytes: &[u8] = bytemuck::cast_slice(&words);
+                        gpu.write(&buffers[slot.buffer - first], 4 * slot.element as u64, bytes)?;
+                        Ok(bytes.len() as u64)
+                    });
+                    match done {
+                        Ok(n) if waiting.fetch_add(n, Ordering::Relaxed) + n > IN_FLIGHT => {
+                            waiting.store(0, Ordering::Relaxed);
+                            gpu.queue.submit([]);
+                            let _ = gpu.device.poll(wgpu::PollType::Poll);
                         }
+                        Ok(_) => {}
                         Err(e) => {
                             problem.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
                             next.store(jobs.len(), Ordering::Relaxed);
@@ -270,7 +271,7 @@ fn upload(
     });
     gpu.queue.submit([]);
     match problem.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        Some(e) => Err(e.into()),
+        Some(e) => Err(e),
         None => gpu.check(),
     }
 }

@@ -5,16 +5,24 @@
 
 mod common;
 
+use orate_gpu::GpuDevice;
 use orate_graph::Op;
 use orate_models::supertonic::{Sizes, graphs};
 use orate_testing::{Case, OnDevice, check_all, harvest, op_cases};
 
-fn check(what: &str, cases: &[Case], least: usize) {
+/// All cases on one device, on two threads: a rasteriser spends most of the time compiling kernels.
+fn check(device: &GpuDevice, what: &str, cases: &[Case], least: usize) {
     assert!(cases.len() >= least, "{what}: only {} cases", cases.len());
-    let device = common::device();
-    let report = check_all(&OnDevice(&device), cases);
-    println!("{what}: {report}");
-    report.assert();
+    let (evens, odds): (Vec<_>, Vec<_>) = cases.iter().enumerate().partition(|(i, _)| i % 2 == 0);
+    std::thread::scope(|s| {
+        for half in [evens, odds] {
+            s.spawn(move || {
+                let report = check_all(&OnDevice(device), half.into_iter().map(|(_, c)| c));
+                println!("{what}: {report}");
+                report.assert();
+            });
+        }
+    });
 }
 
 fn sizes(tokens: usize, frames: usize) -> Sizes {
@@ -33,17 +41,18 @@ fn light(c: &Case) -> bool {
 
 #[test]
 fn op_cases_on_a_gpu() {
-    check("op cases", &op_cases(), 1000);
+    check(&common::device(), "op cases", &op_cases(), 1000);
 }
 
 #[test]
 fn committed_models() {
+    let device = common::device();
     for (model, least) in [("tiny", 80), ("tiny1", 80), ("tiny3", 100)] {
         let files = common::tiny(model);
         for s in [sizes(20, 9), padded(13, 7)] {
             let graphs = graphs(&files.config, &*files.weights, s).expect("a whole model");
             let cases: Vec<Case> = graphs.iter().flat_map(harvest).collect();
-            check(&format!("{model} {s:?}"), &cases, least);
+            check(&device, &format!("{model} {s:?}"), &cases, least);
         }
     }
 }
@@ -51,13 +60,14 @@ fn committed_models() {
 #[test]
 #[ignore = "needs a GPU"]
 fn models_at_their_real_sizes() {
+    let device = common::device();
     for (model, least) in [("built-in", 75), ("v2", 80), ("v3", 100)] {
         for s in [sizes(21, 5), padded(13, 7)] {
             let cases: Vec<Case> = common::full_size(model, s).iter().flat_map(harvest).collect();
-            check(&format!("{model} {s:?}"), &cases, least);
+            check(&device, &format!("{model} {s:?}"), &cases, least);
         }
         let graphs = common::full_size(model, sizes(300, 72));
         let cases: Vec<Case> = graphs.iter().flat_map(harvest).filter(light).collect();
-        check(&format!("{model}, long"), &cases, 35);
+        check(&device, &format!("{model}, long"), &cases, 35);
     }
 }

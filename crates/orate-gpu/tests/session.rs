@@ -96,6 +96,28 @@ fn every_run_gives_the_same_bytes() {
 }
 
 #[test]
+fn sessions_run_side_by_side() {
+    let device = common::device();
+    let plan = load(&device, euler(40));
+    let speak = || {
+        let mut m = started(&device, 40);
+        let mut all = vec![];
+        for _ in 0..4 {
+            plan.run_times(m.as_mut(), "step", 3, &|| true).expect("runs");
+            all.push(read(m.as_mut(), "state"));
+        }
+        all
+    };
+    let want = speak();
+    std::thread::scope(|s| {
+        let threads: Vec<_> = (0..4).map(|_| s.spawn(speak)).collect();
+        for t in threads {
+            assert_eq!(t.join().expect("no panic"), want);
+        }
+    });
+}
+
+#[test]
 fn values_survive_growth_and_go_when_forgotten() {
     let device = common::device();
     let mut m = device.memory();
@@ -181,7 +203,7 @@ fn times_are_given_for_every_step() {
     m.set_index("step", 0);
     let times = plan.profile(m.as_mut()).expect("runs");
     assert_eq!(times.len(), plan.plan().steps().len());
-    assert!(times.iter().all(|t| (0.0..1.0).contains(t)) && times.iter().any(|t| *t > 0.0), "{times:?}");
+    assert!(times.iter().all(|t| (0.0..60.0).contains(t)) && times.iter().any(|t| *t > 0.0), "{times:?}");
 }
 
 #[test]

@@ -125,7 +125,11 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
     let op = &o.step.node.op;
     let x = o.shape(0).dims();
     let s = sizes(op, x);
-    let t = tile(s.m, s.n);
+    let mut t = tile(s.m, s.n);
+    if o.can.software {
+        // It gains nothing from reading ahead, and takes twice as long to compile the kernel. Sums stay as they are.
+        t.ahead = 1;
+    }
     let e = epilogue(op);
     let geometry = match op {
         Op::Conv1d { geometry, .. } => Some(geometry),

@@ -13,7 +13,7 @@ use crate::cache_file;
 use crate::dispatch::Call;
 use crate::gpu::Gpu;
 use crate::weights::{Placed, Wanted};
-use orate_graph::{Activation, Op, Place, Plan, Shape, Step, Value, ValueInfo};
+use orate_graph::{Activation, DeviceClass, Op, Place, Plan, Shape, Step, Value, ValueInfo};
 
 const SOURCES: [(&str, &str); 16] = [
     ("activation", include_str!("../../kernels/activation.wgsl")),
@@ -49,11 +49,17 @@ pub(crate) fn sources_hash() -> u64 {
 pub(crate) struct Abilities {
     pub subgroups: bool,
     pub workgroup_bytes: u32,
+    /// The processor imitates a GPU.
+    pub software: bool,
 }
 
 impl Abilities {
     pub fn of(gpu: &Gpu) -> Self {
-        Abilities { subgroups: gpu.subgroups, workgroup_bytes: gpu.workgroup_bytes }
+        Abilities {
+            subgroups: gpu.subgroups,
+            workgroup_bytes: gpu.workgroup_bytes,
+            software: gpu.info.class == DeviceClass::Software,
+        }
     }
 }
 
