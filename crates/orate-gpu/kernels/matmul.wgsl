@@ -215,17 +215,19 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 //@ for i B_LOADS
             b_next_${u}_${i} = matrix[b_from_${i} + k * p.stride / 4u];
 //@ end
-            for (var kk = 0u; kk < ${BK}u / 4u; kk++) {
+            for (var k4 = 0u; k4 < ${BK}u / 4u; k4 += ${UNROLL}u) {
+//@ for kk UNROLL
 //@ for i TM
-                let a_${i} = a_tile[a_base + (ty + ${i}u * TY) * A_STRIDE + kk];
+                let a_${kk}_${i} = a_tile[a_base + (ty + ${i}u * TY) * A_STRIDE + k4 + ${kk}u];
 //@ end
 //@ for c 4
 //@ for j TN4
-                let b_${c}_${j} = b_tile[b_base + (kk * 4u + ${c}u) * B_STRIDE + tx + ${j}u * TX];
+                let b_${kk}_${c}_${j} = b_tile[b_base + ((k4 + ${kk}u) * 4u + ${c}u) * B_STRIDE + tx + ${j}u * TX];
 //@ end
 //@ for i TM
 //@ for j TN4
-                sum_${i}_${j} = fma(vec4<f32>(a_${i}[${c}]), b_${c}_${j}, sum_${i}_${j});
+                sum_${i}_${j} = fma(vec4<f32>(a_${kk}_${i}[${c}]), b_${kk}_${c}_${j}, sum_${i}_${j});
+//@ end
 //@ end
 //@ end
 //@ end

@@ -14,20 +14,22 @@ const fn tile(bm: usize, bn: usize, bk: usize, tm: usize, tn: usize, split: usiz
     Tile { bm, bn, bk, tm, tn, split, ahead: 1 }
 }
 
-const CANDIDATES: [Tile; 13] = [
-    tile(16, 16, 8, 4, 4, 16),
+const CANDIDATES: [Tile; 15] = [
     tile(16, 16, 16, 4, 4, 8),
     tile(16, 32, 16, 4, 4, 8),
+    tile(16, 32, 8, 4, 4, 16),
     tile(16, 32, 8, 4, 8, 16),
-    tile(16, 32, 8, 4, 4, 8),
     tile(16, 64, 16, 4, 4, 4),
+    tile(16, 64, 16, 4, 4, 8),
     tile(16, 64, 8, 4, 8, 8),
     tile(32, 32, 16, 4, 4, 2),
     tile(32, 32, 16, 4, 4, 4),
     tile(32, 32, 8, 8, 8, 16),
+    tile(32, 64, 8, 8, 4, 4),
     tile(32, 64, 8, 8, 8, 8),
     tile(64, 64, 8, 8, 4, 2),
     tile(64, 64, 8, 8, 8, 4),
+    tile(64, 64, 16, 8, 8, 2),
 ];
 
 #[test]
@@ -62,12 +64,12 @@ fn tiles() {
     ];
     let largest = shapes.map(|(m, k, n)| {
         let mut rows = vec![];
-        for t in [1, 2, 3, 4].into_iter().flat_map(|ahead| CANDIDATES.map(|t| Tile { ahead, ..t })) {
+        for t in [1, 2].into_iter().flat_map(|ahead| CANDIDATES.map(|t| Tile { ahead, ..t })) {
             assert!(t.bk * t.split <= PADDING[0] && (t.bm * t.bk / 4).is_multiple_of(t.group()), "{t:?}");
             if t.shared() > gpu.workgroup_bytes as usize {
                 continue;
             }
-            let v = variant(t, false, false, &Epilogue::default());
+            let v = variant(t, true, false, false, &Epilogue::default());
             let pipeline = match gpu.pipelines.get(&gpu.device, &[v]) {
                 Ok(mut p) => p.remove(0),
                 Err(e) => {

@@ -1,6 +1,6 @@
 //! Every variant of every kernel is valid WGSL, without any device.
 
-use super::matmul::TILES;
+use super::matmul::{DEEP, TILES};
 use super::*;
 use crate::pipelines::Variant;
 use naga::valid::{Capabilities, ValidationFlags, Validator};
@@ -41,14 +41,14 @@ fn variants() -> Vec<Variant> {
             all.push(attention::variant(d, bits & 1 > 0, bits & 2 > 0, bits & 4 > 0));
         }
     }
-    for (_, tile) in TILES {
+    for tile in TILES.into_iter().map(|(_, t)| t).chain([DEEP]) {
         assert!(tile.shared() <= 32 << 10, "Metal and DX12 share no more: {tile:?}");
         for (activation, conv) in activations().into_iter().zip([false, true].into_iter().cycle()) {
             for odd in [false, true] {
                 for fused in [false, true] {
                     let bias = fused.then(|| Weight::fill(0.0, [4]));
                     let e = Epilogue { bias, activation: activation.clone(), residual: fused };
-                    all.push(matmul::variant(tile, odd, conv, &e));
+                    all.push(matmul::variant(tile, fused, odd, conv, &e));
                 }
             }
         }
