@@ -130,8 +130,9 @@ fn time(model: &str, device: &dyn Device, profile: bool) -> Result<(), Failure> 
             slowest(p.as_ref(), memory.as_mut())?;
         }
     }
+    memory.read_f32("wav", &mut out)?;
     let checksum = out.iter().fold(0u64, |h, x| h.rotate_left(5) ^ u64::from(x.to_bits()));
-    println!("last samples {checksum:016x}");
+    println!("samples {checksum:016x}");
     Ok(())
 }
 

@@ -6,7 +6,7 @@
 mod common;
 
 use orate_gpu::GpuDevice;
-use orate_graph::Op;
+use orate_graph::{Activation, ConvGeometry, DType, Graph, Op, Result, Value, Weight};
 use orate_models::supertonic::{Sizes, graphs};
 use orate_testing::{Case, OnDevice, check_all, harvest, op_cases};
 
@@ -42,6 +42,34 @@ fn light(c: &Case) -> bool {
 #[test]
 fn op_cases_on_a_gpu() {
     check(&common::device(), "op cases", &op_cases(), 1000);
+}
+
+/// Products large enough for each tile that kernels are made for; op cases are too small for most.
+#[test]
+fn products_of_all_tiles() {
+    let mut cases = vec![];
+    for (m, n, k) in [(17, 33, 24), (70, 720, 72), (100, 1632, 40), (99, 1640, 1024), (260, 2880, 48)] {
+        let bias = Weight::named("bias", [n]);
+        let mut product =
+            |what: &str, rows: usize, n: usize, build: &dyn Fn(&mut Graph, Value) -> Result<Value>| {
+                let name = format!("{what} [{rows}, {k}] → {n}");
+                let mut g = Graph::new(&*name);
+                let x = g.input("x", DType::F32, [1, rows, k]).expect("declares");
+                let y = build(&mut g, x).expect("builds");
+                g.output("y", y).expect("declares");
+                cases.push(Case::new(name, g));
+            };
+        let w = |k: usize, n: usize| Weight::named("w", [k, n]);
+        product("fused", m, n, &|g, x| {
+            let y = g.linear(x, w(k, n), bias.clone())?;
+            let y = g.activate(y, Activation::Gelu)?;
+            let residual = g.input("residual", DType::F32, [1, m, n])?;
+            g.add(residual, y)
+        });
+        product("odd", m, n - 1, &|g, x| g.matmul(x, w(k, n - 1)));
+        product("convolution", m, n, &|g, x| g.conv1d(x, w(3 * k, n), ConvGeometry::causal(3, 2)));
+    }
+    check(&common::device(), "tiles", &cases, 15);
 }
 
 #[test]
