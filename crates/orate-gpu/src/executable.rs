@@ -4,12 +4,12 @@ use crate::dispatch::{Call, Late, WORDS};
 use crate::gpu::Gpu;
 use crate::kernels::{self, Abilities, Operands};
 use crate::memory::GpuMemory;
+use crate::parallel;
 use crate::pipelines::Variant;
 use crate::weights::{Wanted, WeightBank};
 use orate_graph::{BufferKind, DeviceError, Executable, Memory, Op, Place, Plan, WeightLoader};
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Instant;
 use wgpu::{
     BindGroup, BufferDescriptor, BufferUsages, CommandBuffer, CommandEncoder, CommandEncoderDescriptor,
@@ -229,34 +229,18 @@ impl GpuExecutable {
     fn submit(&self, m: &mut GpuMemory, counter: Option<(usize, usize)>) -> Result<(), DeviceError> {
         let session = self.bind(m)?;
         let Some(bind_group) = m.bind_group() else { return Ok(()) };
-        let (scalar, times) = counter.unwrap_or((0, 1));
-        let commands = if times == 1 && counter.is_none() {
-            vec![self.commands(bind_group, &session)]
-        } else {
+        let commands = match counter {
+            None => vec![self.commands(bind_group, &session)?],
             // Encoding a step takes as long as a fifth of running it, and the device would wait for all of them.
-            let encoded: Vec<OnceLock<_>> = (0..times).map(|_| OnceLock::new()).collect();
-            let next = AtomicUsize::new(0);
-            let work = || {
-                while let (i, Some(slot)) = {
-                    let i = next.fetch_add(1, Ordering::Relaxed);
-                    (i, encoded.get(i))
-                } {
+            Some((scalar, times)) => {
+                let one = |i: usize| {
                     let mut session = session.clone();
                     session.scalars[scalar] = i as u64;
-                    let _ = slot.set(self.commands(bind_group, &session));
-                }
-            };
-            let threads =
-                std::thread::available_parallelism().map_or(1, usize::from).min(times).min(MOST_ENCODERS);
-            std::thread::scope(|s| {
-                for _ in 1..threads {
-                    s.spawn(work);
-                }
-                work();
-            });
-            encoded.into_iter().filter_map(OnceLock::into_inner).collect()
+                    self.commands(bind_group, &session)
+                };
+                parallel::map(times, MOST_ENCODERS, one).into_iter().collect::<Result<Vec<_>, _>>()?
+            }
         };
-        let commands = commands.into_iter().collect::<Result<Vec<_>, _>>()?;
         self.gpu.queue.submit(commands);
         m.counters.submissions += 1;
         self.gpu.check()

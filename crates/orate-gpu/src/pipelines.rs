@@ -2,11 +2,11 @@
 
 use crate::cache_file;
 use crate::kernels::source;
+use crate::parallel;
 use crate::template::{Defines, Value, expand};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use wgpu::{
     AdapterInfo, ComputePipeline, ComputePipelineDescriptor, ErrorFilter, PipelineCache,
     PipelineCacheDescriptor, PipelineCompilationOptions, PipelineLayout, ShaderModuleDescriptor,
@@ -115,7 +115,8 @@ impl Pipelines {
             }
         }
         // Others may go on meanwhile; what two compile at the same time is the same.
-        let compiled = self.compile_all(device, &missing)?;
+        let compiled = parallel::map(missing.len(), usize::MAX, |i| self.compile(device, missing[i]));
+        let compiled = compiled.into_iter().collect::<Result<Vec<_>, _>>()?;
         let news = !missing.is_empty();
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         for (v, pipeline) in missing.into_iter().zip(compiled) {
@@ -130,35 +131,6 @@ impl Pipelines {
             self.save();
         }
         all
-    }
-
-    /// Compiles on all threads.
-    fn compile_all(
-        &self,
-        device: &wgpu::Device,
-        variants: &[&Variant],
-    ) -> Result<Vec<ComputePipeline>, String> {
-        let results: Vec<OnceLock<Result<ComputePipeline, String>>> =
-            variants.iter().map(|_| OnceLock::new()).collect();
-        let next = AtomicUsize::new(0);
-        let work = || {
-            while let (i, Some(v)) = {
-                let i = next.fetch_add(1, Ordering::Relaxed);
-                (i, variants.get(i))
-            } {
-                let _ = results[i].set(self.compile(device, v));
-            }
-        };
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(variants.len());
-        std::thread::scope(|s| {
-            for _ in 1..threads {
-                s.spawn(work);
-            }
-            work();
-        });
-        let result =
-            |r: OnceLock<_>| r.into_inner().unwrap_or_else(|| Err("a thread ended early".to_owned()));
-        results.into_iter().map(result).collect()
     }
 
     fn compile(&self, device: &wgpu::Device, v: &Variant) -> Result<ComputePipeline, String> {

@@ -2,10 +2,10 @@
 
 use crate::gpu::Gpu;
 use crate::kernels::{fixed_turns, time_frequencies};
+use crate::parallel;
 use orate_graph::{DeviceError, GraphError, Weight, WeightLoader};
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use wgpu::{BindGroup, Buffer, BufferUsages};
 
 /// Every weight starts at a multiple of this many elements.
@@ -239,39 +239,30 @@ fn upload(
     first: usize,
     source: &dyn WeightLoader,
 ) -> Result<(), DeviceError> {
-    let next = AtomicUsize::new(0);
     let waiting = AtomicU64::new(0);
-    let problem: Mutex<Option<DeviceError>> = Mutex::default();
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
-    std::thread::scope(|s| {
-        for _ in 0..threads {
-            s.spawn(|| {
-                while let Some((w, form, slot)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let words = form.make(w, source).map_err(DeviceError::from);
-                    let done = words.and_then(|words| {
-                        let bytes: &[u8] = bytemuck::cast_slice(&words);
-                        gpu.write(&buffers[slot.buffer - first], 4 * slot.element as u64, bytes)?;
-                        Ok(bytes.len() as u64)
-                    });
-                    match done {
-                        Ok(n) if waiting.fetch_add(n, Ordering::Relaxed) + n > IN_FLIGHT => {
-                            waiting.store(0, Ordering::Relaxed);
-                            gpu.queue.submit([]);
-                            let _ = gpu.device.poll(wgpu::PollType::Poll);
-                        }
-                        Ok(_) => {}
-                        Err(e) => {
-                            problem.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
-                            next.store(jobs.len(), Ordering::Relaxed);
-                        }
-                    }
-                }
-            });
+    let stop = AtomicBool::new(false);
+    let one = |i: usize| -> Result<(), DeviceError> {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(());
         }
+        let (w, form, slot) = &jobs[i];
+        let words = form.make(w, source)?;
+        let bytes: &[u8] = bytemuck::cast_slice(&words);
+        gpu.write(&buffers[slot.buffer - first], 4 * slot.element as u64, bytes)?;
+        let n = bytes.len() as u64;
+        if waiting.fetch_add(n, Ordering::Relaxed) + n > IN_FLIGHT {
+            waiting.store(0, Ordering::Relaxed);
+            gpu.queue.submit([]);
+            let _ = gpu.device.poll(wgpu::PollType::Poll);
+        }
+        Ok(())
+    };
+    let done = parallel::map(jobs.len(), usize::MAX, |i| {
+        let done = one(i);
+        stop.fetch_or(done.is_err(), Ordering::Relaxed);
+        done
     });
     gpu.queue.submit([]);
-    match problem.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        Some(e) => Err(e),
-        None => gpu.check(),
-    }
+    done.into_iter().collect::<Result<(), _>>()?;
+    gpu.check()
 }

@@ -27,9 +27,7 @@ impl Tile {
     pub fn group(&self) -> usize {
         self.bm / self.tm * (self.bn / self.tn)
     }
-}
 
-impl Tile {
     /// Sums of a workgroup that lie in its memory at the same time; 16 KiB at the most.
     fn slots(&self) -> usize {
         if self.split == 1 { 0 } else { (4096 / (self.bm * self.bn)).clamp(1, self.split) }
