@@ -103,7 +103,10 @@ impl Gpu {
         let gpu = Gpu {
             subgroups: features.contains(Features::SUBGROUP),
             timestamps: features.contains(Features::TIMESTAMP_QUERY),
-            largest_buffer: limits.max_storage_buffer_binding_size.min(limits.max_buffer_size) / 256 * 256,
+            // Kernels count elements of 4 bytes in 32 bits.
+            largest_buffer: limits.max_storage_buffer_binding_size.min(limits.max_buffer_size).min(8 << 30)
+                / 256
+                * 256,
             workgroup_bytes: limits.max_compute_workgroup_storage_size,
             device,
             queue,
@@ -155,6 +158,16 @@ impl Gpu {
         }
     }
 
+    /// Copies bytes to a buffer before whatever is submitted next.
+    pub fn write(&self, to: &Buffer, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        let scope = self.device.push_error_scope(ErrorFilter::OutOfMemory);
+        self.queue.write_buffer(to, offset, bytes);
+        match pollster::block_on(scope.pop()) {
+            Some(_) => Err(self.out_of_memory(bytes.len() as u64)),
+            None => self.check(),
+        }
+    }
+
     pub fn bind(&self, label: &str, layout: &BindGroupLayout, buffers: &[&Buffer]) -> BindGroup {
         let entries: Vec<BindGroupEntry<'_>> = buffers
             .iter()
@@ -165,7 +178,7 @@ impl Gpu {
     }
 }
 
-/// Lets work in flight end before what it uses goes away, and keeps the pipelines that were compiled.
+/// Lets work in flight end before what it uses goes away.
 impl Drop for Gpu {
     fn drop(&mut self) {
         let _ = self.device.poll(PollType::wait_indefinitely());

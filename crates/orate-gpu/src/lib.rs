@@ -20,6 +20,7 @@ mod executable;
 mod gpu;
 mod kernels;
 mod memory;
+mod parallel;
 mod pipelines;
 mod template;
 mod weights;

@@ -1,13 +1,101 @@
 //! Every op, in every case, on a GPU or on a rasteriser that imitates one, against the reference interpreter.
+//!
+//! Cases at the sizes of real models take a rasteriser minutes; they wait for a GPU:
+//! `ORATE_TEST_GPU=vulkan:0 cargo test -p orate-gpu --test ops -- --ignored`.
 
 mod common;
 
-use orate_testing::{OnDevice, check_all, op_cases};
+use orate_gpu::GpuDevice;
+use orate_graph::{Activation, ConvGeometry, DType, Graph, Op, Result, Value, Weight};
+use orate_models::supertonic::{Sizes, graphs};
+use orate_testing::{Case, OnDevice, check_all, harvest, op_cases};
+
+/// All cases on one device, on two threads: a rasteriser spends most of the time compiling kernels.
+fn check(device: &GpuDevice, what: &str, cases: &[Case], least: usize) {
+    assert!(cases.len() >= least, "{what}: only {} cases", cases.len());
+    let (evens, odds): (Vec<_>, Vec<_>) = cases.iter().enumerate().partition(|(i, _)| i % 2 == 0);
+    std::thread::scope(|s| {
+        for half in [evens, odds] {
+            s.spawn(move || {
+                let report = check_all(&OnDevice(device), half.into_iter().map(|(_, c)| c));
+                println!("{what}: {report}");
+                report.assert();
+            });
+        }
+    });
+}
+
+fn sizes(tokens: usize, frames: usize) -> Sizes {
+    Sizes { batch: 1, tokens, frames, steps: 3, padded: false }
+}
+
+/// Two rows of unequal length.
+fn padded(tokens: usize, frames: usize) -> Sizes {
+    Sizes { batch: 2, padded: true, ..sizes(tokens, frames) }
+}
+
+fn light(c: &Case) -> bool {
+    let heavy = |op: &Op| matches!(op, Op::MatMul { .. } | Op::Conv1d { .. } | Op::Attention { .. });
+    !c.graph.nodes().iter().any(|n| heavy(&n.op))
+}
 
 #[test]
 fn op_cases_on_a_gpu() {
+    check(&common::device(), "op cases", &op_cases(), 1000);
+}
+
+/// Products large enough for each tile that kernels are made for; op cases are too small for most.
+#[test]
+fn products_of_all_tiles() {
+    let mut cases = vec![];
+    for (m, n, k) in [(17, 33, 24), (70, 720, 72), (100, 1632, 40), (99, 1640, 1024), (260, 2880, 48)] {
+        let bias = Weight::named("bias", [n]);
+        let mut product =
+            |what: &str, rows: usize, n: usize, build: &dyn Fn(&mut Graph, Value) -> Result<Value>| {
+                let name = format!("{what} [{rows}, {k}] → {n}");
+                let mut g = Graph::new(&*name);
+                let x = g.input("x", DType::F32, [1, rows, k]).expect("declares");
+                let y = build(&mut g, x).expect("builds");
+                g.output("y", y).expect("declares");
+                cases.push(Case::new(name, g));
+            };
+        let w = |k: usize, n: usize| Weight::named("w", [k, n]);
+        product("fused", m, n, &|g, x| {
+            let y = g.linear(x, w(k, n), bias.clone())?;
+            let y = g.activate(y, Activation::Gelu)?;
+            let residual = g.input("residual", DType::F32, [1, m, n])?;
+            g.add(residual, y)
+        });
+        product("odd", m, n - 1, &|g, x| g.matmul(x, w(k, n - 1)));
+        product("convolution", m, n, &|g, x| g.conv1d(x, w(3 * k, n), ConvGeometry::causal(3, 2)));
+    }
+    check(&common::device(), "tiles", &cases, 15);
+}
+
+#[test]
+fn committed_models() {
     let device = common::device();
-    let report = check_all(&OnDevice(&device), &op_cases());
-    println!("{report}");
-    report.assert();
+    for (model, least) in [("tiny", 80), ("tiny1", 80), ("tiny3", 100)] {
+        let files = common::tiny(model);
+        for s in [sizes(20, 9), padded(13, 7)] {
+            let graphs = graphs(&files.config, &*files.weights, s).expect("a whole model");
+            let cases: Vec<Case> = graphs.iter().flat_map(harvest).collect();
+            check(&device, &format!("{model} {s:?}"), &cases, least);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn models_at_their_real_sizes() {
+    let device = common::device();
+    for (model, least) in [("built-in", 75), ("v2", 80), ("v3", 100)] {
+        for s in [sizes(21, 5), padded(13, 7)] {
+            let cases: Vec<Case> = common::full_size(model, s).iter().flat_map(harvest).collect();
+            check(&device, &format!("{model} {s:?}"), &cases, least);
+        }
+        let graphs = common::full_size(model, sizes(300, 72));
+        let cases: Vec<Case> = graphs.iter().flat_map(harvest).filter(light).collect();
+        check(&device, &format!("{model}, long"), &cases, 35);
+    }
 }

@@ -1,6 +1,8 @@
 //! The kernels' texts, and which dispatches an op becomes.
 
 mod attention;
+#[cfg(test)]
+mod bench;
 mod matmul;
 mod movement;
 mod pointwise;
@@ -11,12 +13,13 @@ use crate::cache_file;
 use crate::dispatch::Call;
 use crate::gpu::Gpu;
 use crate::weights::{Placed, Wanted};
-use orate_graph::{Activation, Op, Place, Plan, Shape, Step, Value, ValueInfo};
+use orate_graph::{Activation, DeviceClass, Op, Place, Plan, Shape, Step, Value, ValueInfo};
 
-const SOURCES: [(&str, &str); 14] = [
+const SOURCES: [(&str, &str); 16] = [
     ("activation", include_str!("../../kernels/activation.wgsl")),
     ("angles", include_str!("../../kernels/angles.wgsl")),
     ("attention", include_str!("../../kernels/attention.wgsl")),
+    ("attention_odd", include_str!("../../kernels/attention_odd.wgsl")),
     ("copy", include_str!("../../kernels/copy.wgsl")),
     ("depthwise_conv1d", include_str!("../../kernels/depthwise_conv1d.wgsl")),
     ("elementwise", include_str!("../../kernels/elementwise.wgsl")),
@@ -24,6 +27,7 @@ const SOURCES: [(&str, &str); 14] = [
     ("layer_norm", include_str!("../../kernels/layer_norm.wgsl")),
     ("math", include_str!("../../kernels/math.wgsl")),
     ("matmul", include_str!("../../kernels/matmul.wgsl")),
+    ("norm_kept", include_str!("../../kernels/norm_kept.wgsl")),
     ("random", include_str!("../../kernels/random.wgsl")),
     ("reduce", include_str!("../../kernels/reduce.wgsl")),
     ("rotary", include_str!("../../kernels/rotary.wgsl")),
@@ -45,11 +49,17 @@ pub(crate) fn sources_hash() -> u64 {
 pub(crate) struct Abilities {
     pub subgroups: bool,
     pub workgroup_bytes: u32,
+    /// The processor imitates a GPU.
+    pub software: bool,
 }
 
 impl Abilities {
     pub fn of(gpu: &Gpu) -> Self {
-        Abilities { subgroups: gpu.subgroups, workgroup_bytes: gpu.workgroup_bytes }
+        Abilities {
+            subgroups: gpu.subgroups,
+            workgroup_bytes: gpu.workgroup_bytes,
+            software: gpu.info.class == DeviceClass::Software,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Every variant of every kernel is valid WGSL, without any device.
 
-use super::matmul::TILES;
+use super::matmul::{DEEP, TILES};
 use super::*;
 use crate::pipelines::Variant;
 use naga::valid::{Capabilities, ValidationFlags, Validator};
@@ -29,8 +29,10 @@ fn variants() -> Vec<Variant> {
         movement::gather_variant(),
     ];
     for subgroups in [false, true] {
-        all.push(rows::norm_variant(subgroups));
-        all.extend([0, 512, 2048].map(|row| rows::depthwise_variant(row, subgroups)));
+        for kept in 0..=4 {
+            all.push(rows::norm_variant(kept, subgroups));
+            all.extend([1, 5, 16].map(|taps| rows::depthwise_variant(taps, kept, subgroups)));
+        }
     }
     all.extend(pointwise::FUNCTIONS.map(|f| pointwise::variant(f, None)));
     all.extend(activations().iter().skip(1).map(|a| pointwise::variant("", a.as_ref())));
@@ -39,13 +41,14 @@ fn variants() -> Vec<Variant> {
             all.push(attention::variant(d, bits & 1 > 0, bits & 2 > 0, bits & 4 > 0));
         }
     }
-    for tile in TILES {
+    for tile in TILES.into_iter().map(|(_, t)| t).chain([DEEP]) {
+        assert!(tile.shared() <= 32 << 10, "Metal and DX12 share no more: {tile:?}");
         for (activation, conv) in activations().into_iter().zip([false, true].into_iter().cycle()) {
-            for (odd, whole) in [(false, false), (false, true), (true, false)] {
+            for odd in [false, true] {
                 for fused in [false, true] {
                     let bias = fused.then(|| Weight::fill(0.0, [4]));
                     let e = Epilogue { bias, activation: activation.clone(), residual: fused };
-                    all.push(matmul::variant(tile, odd, whole, conv, &e));
+                    all.push(matmul::variant(tile, fused, odd, conv, &e));
                 }
             }
         }
