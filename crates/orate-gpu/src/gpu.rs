@@ -134,7 +134,7 @@ impl Gpu {
     }
 
     pub fn out_of_memory(&self, bytes: u64) -> DeviceError {
-        DeviceError::OutOfMemory { device: self.name.clone(), bytes }
+        DeviceError::OutOfMemory { device: self.name.clone(), what: format!("{bytes} bytes more are needed") }
     }
 
     /// Waits until the device has done all that was submitted.

@@ -263,6 +263,10 @@ impl Memory for GpuMemory {
         Ok(s.shape.clone())
     }
 
+    fn wait(&mut self) -> Result<(), DeviceError> {
+        self.gpu.wait()
+    }
+
     fn forget(&mut self, prefix: &str) {
         let places = self.session.as_mut().map(|s| &mut s.places);
         let Some(places) = places else { return };

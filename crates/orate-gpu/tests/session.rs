@@ -189,7 +189,10 @@ fn too_much_is_out_of_memory() {
     let plan = Plan::compile(g, &device).expect("compiles");
     let model = device.open(Arc::new(RandomWeights::of_weights([], 1)));
     let e = model.load(plan).err().expect("32 GiB in one buffer");
-    assert!(matches!(e, DeviceError::OutOfMemory { bytes: 0x8_0000_0000, .. }), "{e}");
+    assert!(
+        matches!(&e, DeviceError::OutOfMemory { what, .. } if what.starts_with("34359738368 bytes")),
+        "{e}"
+    );
     let mut m = device.memory();
     m.write_f32("x", &[1].into(), &[2.0]).expect("nothing is lost");
     assert_eq!(read(m.as_mut(), "x"), [2.0]);

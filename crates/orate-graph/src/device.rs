@@ -290,6 +290,14 @@ pub trait Memory: Send + Any {
     /// There is no such float buffer.
     fn read_f32(&mut self, name: &str, out: &mut Vec<f32>) -> Result<Shape, DeviceError>;
 
+    /// Waits until everything that was submitted for this session is done. Reading waits by itself.
+    ///
+    /// # Errors
+    /// The device failed.
+    fn wait(&mut self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
     /// Drops the buffers whose names begin with `prefix`.
     fn forget(&mut self, prefix: &str);
 

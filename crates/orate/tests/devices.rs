@@ -153,14 +153,9 @@ fn resident() -> Option<u64> {
     Some(1024 * kb.ok()?)
 }
 
-/// Memory of the card that nobody uses, where the driver says.
-fn free_on_device(device: &str) -> Option<u64> {
-    orate::devices().found.into_iter().find(|d| d.id() == device)?.free_memory
-}
-
 #[test]
-#[ignore = "2000 utterances: for real GPUs (scripts/gpu-check)"]
-fn two_thousand_utterances() {
+#[ignore = "2800 utterances: for real GPUs (scripts/gpu-check)"]
+fn thousands_of_utterances() {
     let words = [
         "Hm.",
         "A short one.",
@@ -173,11 +168,11 @@ fn two_thousand_utterances() {
         let wants: Vec<Audio> = words.iter().map(|w| speak(&engine, w, 9)).collect();
         let mut marks = vec![];
         let mut start = std::time::Instant::now();
-        for i in 0..2000 {
+        for i in 0..2800 {
             let audio = speak(&engine, words[i % words.len()], 9);
             assert!(audio == wants[i % words.len()], "{id}: utterance {i} differs");
             if (i + 1) % 400 == 0 {
-                marks.push((start.elapsed().as_secs_f64(), resident(), free_on_device(&id)));
+                marks.push((start.elapsed().as_secs_f64(), resident(), engine.device_info().free_memory));
                 start = std::time::Instant::now();
             }
         }
@@ -189,11 +184,12 @@ fn two_thousand_utterances() {
                 mb(free)
             );
         }
-        let (first, last) = (&marks[0], &marks[marks.len() - 1]);
+        // The driver still takes memory while the first hundreds are spoken.
+        let (first, last) = (&marks[2], &marks[marks.len() - 1]);
         let grown = last.1.zip(first.1).map_or(0, |(last, first)| last.saturating_sub(first));
-        assert!(grown < 8 << 20, "{id}: host memory grew by {grown} bytes");
+        assert!(grown < 4 << 20, "{id}: host memory grew by {grown} bytes");
         let used = first.2.zip(last.2).map_or(0, |(first, last)| first.saturating_sub(last));
-        assert!(used < 8 << 20, "{id}: device memory grew by {used} bytes");
+        assert!(used < 4 << 20, "{id}: device memory grew by {used} bytes");
         assert!(last.0 < 1.3 * first.0, "{id}: slower and slower: {marks:?}");
     }
 }
