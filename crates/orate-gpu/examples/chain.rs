@@ -174,7 +174,7 @@ fn slowest(p: &dyn Executable, memory: &mut dyn Memory) -> Result<(), Failure> {
     for (step, time) in p.plan().steps().iter().zip(&best) {
         let inputs = step.node.inputs.first().map_or(String::new(), |v| p.plan().info(*v).shape.to_string());
         let what = format!(
-            "{:<30}{:<18}{} → {}",
+            "{:<30}{:<20}{} → {}",
             step.node.op.describe(),
             step.kernel,
             inputs,
