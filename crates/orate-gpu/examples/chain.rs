@@ -4,13 +4,13 @@
 //! cargo run --release -p orate-gpu --example chain -- v2 v3 built-in
 //! ```
 //!
-//! `--profile` adds the slowest steps of each plan.
+//! `f16` among the models has all products in that format; `--profile` adds the slowest steps of each plan.
 //! `ORATE_TEST_GPU` chooses the device, `ORATE_TEST_CACHE` a folder for compiled kernels.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
 
-use orate_graph::{BufferKind, DType, Device, DeviceError, Executable, Memory, Plan};
+use orate_graph::{BufferKind, DType, Device, DeviceError, Executable, Memory, Plan, Precision};
 use orate_models::supertonic::Sizes;
 use orate_testing::{Random, RandomWeights};
 use std::collections::BTreeSet;
@@ -25,13 +25,15 @@ const REPEATS: usize = 40;
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (formats, arguments): (Vec<_>, Vec<_>) =
+        std::env::args().skip(1).partition(|a| a.parse::<Precision>().is_ok());
+    let precision = formats.first().map_or(Ok(Precision::F32), |f| f.parse())?;
     let profile = arguments.iter().any(|a| a == "--profile");
     let start = Instant::now();
-    let device = common::device_with_cache(std::env::var_os("ORATE_TEST_CACHE").map(Into::into));
+    let device = common::device_with(precision, std::env::var_os("ORATE_TEST_CACHE").map(Into::into));
     let info = device.info();
     println!("{}: {}, {}; opened in {:.1} ms", info.id(), info.name, info.driver, ms(start));
-    println!("{}; card {:?}", info.features.join(", "), info.card);
+    println!("{}; card {:?}; products in {precision}", info.features.join(", "), info.card);
     for model in arguments.iter().filter(|a| !a.starts_with("--")) {
         time(model, &device, profile)?;
     }
@@ -172,7 +174,7 @@ fn slowest(p: &dyn Executable, memory: &mut dyn Memory) -> Result<(), Failure> {
     for (step, time) in p.plan().steps().iter().zip(&best) {
         let inputs = step.node.inputs.first().map_or(String::new(), |v| p.plan().info(*v).shape.to_string());
         let what = format!(
-            "{:<30}{:<18}{} → {}",
+            "{:<30}{:<20}{} → {}",
             step.node.op.describe(),
             step.kernel,
             inputs,

@@ -2,7 +2,7 @@
 
 use crate::adapters;
 use crate::pipelines::Pipelines;
-use orate_graph::{DeviceError, DeviceInfo};
+use orate_graph::{DeviceError, DeviceInfo, PrecisionPolicy};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use wgpu::{
@@ -32,6 +32,8 @@ pub(crate) struct Gpu {
     /// Name in plans and messages, such as `vulkan:0`.
     pub name: String,
     pub info: DeviceInfo,
+    /// In which format products are computed.
+    pub policy: PrecisionPolicy,
     pub subgroups: bool,
     pub timestamps: bool,
     /// Largest buffer that a kernel can see.
@@ -47,7 +49,12 @@ pub(crate) struct Gpu {
 }
 
 impl Gpu {
-    pub fn open(adapter: &Adapter, info: DeviceInfo, cache: Option<&Path>) -> Result<Gpu, DeviceError> {
+    pub fn open(
+        adapter: &Adapter,
+        info: DeviceInfo,
+        policy: PrecisionPolicy,
+        cache: Option<&Path>,
+    ) -> Result<Gpu, DeviceError> {
         let name = info.id();
         let setup = |problem: String| DeviceError::Setup { device: name.clone(), problem };
         let has = adapter.features();
@@ -101,6 +108,7 @@ impl Gpu {
         let pipelines =
             Pipelines::new(&device, pipeline_layout, &adapter.get_info(), cache.filter(|_| cached));
         let gpu = Gpu {
+            policy,
             subgroups: features.contains(Features::SUBGROUP),
             timestamps: features.contains(Features::TIMESTAMP_QUERY),
             // Kernels count elements of 4 bytes in 32 bits.

@@ -3,7 +3,9 @@
 use crate::gpu::Gpu;
 use crate::kernels::{fixed_turns, time_frequencies};
 use crate::parallel;
-use orate_graph::{DeviceError, GraphError, Weight, WeightLoader};
+use half::f16;
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
+use orate_graph::{DeviceError, GraphError, Tensor, Weight, WeightLoader};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use wgpu::{BindGroup, Buffer, BufferUsages};
@@ -24,6 +26,8 @@ pub(crate) enum Form {
     Plain,
     /// `[K, N]` with zeros up to multiples of so many rows and columns.
     Padded([usize; 2]),
+    /// The same in f16, two columns in 4 bytes.
+    PaddedHalves([usize; 2]),
     /// Angles as fixed-point turns.
     Turns,
     /// Frequencies of a time embedding, for as many as the weight has elements.
@@ -39,6 +43,7 @@ impl Form {
                 let d = w.shape().dims();
                 d[0].next_multiple_of(to[0]) * d[1].next_multiple_of(to[1])
             }
+            Form::PaddedHalves(to) => Form::Padded(to).len(w) / 2,
             Form::Turns | Form::TimeFrequencies => 2 * w.shape().len(),
         }
     }
@@ -49,18 +54,43 @@ impl Form {
         }
         let t = w.evaluate(source)?.contiguous();
         Ok(match self {
-            Form::Padded(to) => {
-                let (k, n) = (t.shape.dims()[0], t.shape.dims()[1]);
-                let stride = n.next_multiple_of(to[1]);
-                let mut padded = vec![0; k.next_multiple_of(to[0]) * stride];
-                for (row, out) in t.data.chunks_exact(n).zip(padded.chunks_exact_mut(stride)) {
-                    out.iter_mut().zip(row).for_each(|(o, x)| *o = x.to_bits());
-                }
-                padded
-            }
+            Form::Padded(to) => padded(&t, to).into_iter().map(f32::to_bits).collect(),
+            Form::PaddedHalves(to) => halves(&padded(&t, to)).map_err(|problem| GraphError::Weight {
+                name: w.first_name().unwrap_or("-").to_owned(),
+                problem,
+            })?,
             Form::Turns => t.data.iter().flat_map(|x| fixed_turns(f64::from(*x))).collect(),
             _ => t.data.iter().map(|x| x.to_bits()).collect(),
         })
+    }
+}
+
+/// A contiguous `[K, N]` with zeros up to multiples of so many rows and columns.
+fn padded(t: &Tensor<'_>, to: [usize; 2]) -> Vec<f32> {
+    let (k, n) = (t.shape.dims()[0], t.shape.dims()[1]);
+    let stride = n.next_multiple_of(to[1]);
+    let mut padded = vec![0.0; k.next_multiple_of(to[0]) * stride];
+    for (row, out) in t.data.chunks_exact(n).zip(padded.chunks_exact_mut(stride)) {
+        out[..n].copy_from_slice(row);
+    }
+    padded
+}
+
+/// An even number of floats, each rounded to the nearest f16; the first of two is the low half.
+///
+/// # Errors
+/// One of them is a number that f16 cannot hold.
+fn halves(floats: &[f32]) -> Result<Vec<u32>, String> {
+    let mut words = vec![0; floats.len() / 2];
+    let halves: &mut [f16] = bytemuck::cast_slice_mut::<u32, u16>(&mut words).reinterpret_cast_mut();
+    halves.convert_from_f32_slice(floats);
+    match floats.iter().zip(halves).find(|(x, h)| x.is_finite() && !h.is_finite()) {
+        None => Ok(words),
+        Some((x, _)) => Err(format!(
+            "{x} is beyond the range of f16, which ends at {}; deny this weight in the precision policy \
+             (--precision-deny), and it stays f32",
+            f16::MAX
+        )),
     }
 }
 

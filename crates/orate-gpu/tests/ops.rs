@@ -6,7 +6,7 @@
 mod common;
 
 use orate_gpu::GpuDevice;
-use orate_graph::{Activation, ConvGeometry, DType, Graph, Op, Result, Value, Weight};
+use orate_graph::{Activation, ConvGeometry, DType, Graph, Op, Precision, Result, Value, Weight};
 use orate_models::supertonic::{Sizes, graphs};
 use orate_testing::{Case, OnDevice, check_all, harvest, op_cases};
 
@@ -34,8 +34,25 @@ fn padded(tokens: usize, frames: usize) -> Sizes {
     Sizes { batch: 2, padded: true, ..sizes(tokens, frames) }
 }
 
+/// What weights in f16 add to the error of products. Of 11 significant bits rounding takes at most half the last one, 2⁻¹¹
+/// of each weight and so of each term, and the terms' errors add up no faster than the terms. Results are measured by the
+/// largest of few; twice as much leaves room for where terms cancel even there, or an exponential follows.
+const F16_WEIGHTS: f64 = 2.0 / 2048.0;
+
+fn is_product(op: &Op) -> bool {
+    matches!(op, Op::MatMul { .. } | Op::Conv1d { .. })
+}
+
+/// Cases of products, with the tolerance of f16.
+fn in_f16(cases: Vec<Case>) -> Vec<Case> {
+    let mut products: Vec<Case> =
+        cases.into_iter().filter(|c| c.graph.nodes().iter().any(|n| is_product(&n.op))).collect();
+    products.iter_mut().for_each(|c| c.tolerance += F16_WEIGHTS);
+    products
+}
+
 fn light(c: &Case) -> bool {
-    let heavy = |op: &Op| matches!(op, Op::MatMul { .. } | Op::Conv1d { .. } | Op::Attention { .. });
+    let heavy = |op: &Op| is_product(op) || matches!(op, Op::Attention { .. });
     !c.graph.nodes().iter().any(|n| heavy(&n.op))
 }
 
@@ -45,8 +62,7 @@ fn op_cases_on_a_gpu() {
 }
 
 /// Products large enough for each tile that kernels are made for; op cases are too small for most.
-#[test]
-fn products_of_all_tiles() {
+fn large_products() -> Vec<Case> {
     let mut cases = vec![];
     for (m, n, k) in [(17, 33, 24), (70, 720, 72), (100, 1632, 40), (99, 1640, 1024), (260, 2880, 48)] {
         let bias = Weight::named("bias", [n]);
@@ -69,7 +85,19 @@ fn products_of_all_tiles() {
         product("odd", m, n - 1, &|g, x| g.matmul(x, w(k, n - 1)));
         product("convolution", m, n, &|g, x| g.conv1d(x, w(3 * k, n), ConvGeometry::causal(3, 2)));
     }
-    check(&common::device(), "tiles", &cases, 15);
+    cases
+}
+
+#[test]
+fn products_of_all_tiles() {
+    check(&common::device(), "tiles", &large_products(), 15);
+}
+
+#[test]
+fn products_in_f16() {
+    let device = common::device_with(Precision::F16, None);
+    check(&device, "op cases in f16", &in_f16(op_cases()), 200);
+    check(&device, "tiles in f16", &in_f16(large_products()), 15);
 }
 
 #[test]

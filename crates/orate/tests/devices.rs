@@ -8,7 +8,7 @@ mod common;
 
 use common::{golden, relative_error};
 use orate::verify::{self, GPU_TOLERANCE, Limit, VerifyOptions};
-use orate::{Audio, DeviceChoice, Engine, EngineOptions, Model, Options};
+use orate::{Audio, DeviceChoice, Engine, EngineOptions, Model, Options, Precision, PrecisionPolicy};
 use std::sync::OnceLock;
 
 /// Golden models.
@@ -30,7 +30,12 @@ fn devices() -> Vec<DeviceChoice> {
 }
 
 fn open(device: DeviceChoice, model: Model) -> Engine {
-    let options = EngineOptions { device, model, threads: Some(2), ..Default::default() };
+    open_in(Precision::F32, device, model)
+}
+
+fn open_in(precision: Precision, device: DeviceChoice, model: Model) -> Engine {
+    let precision = PrecisionPolicy::uniform(precision);
+    let options = EngineOptions { device, model, precision, threads: Some(2), ..Default::default() };
     Engine::with_options(options).unwrap_or_else(|e| {
         panic!("{e}\nthese tests need a GPU or Mesa's software Vulkan (Debian: apt-get install mesa-vulkan-drivers)")
     })
@@ -62,6 +67,20 @@ fn goldens() {
             assert!(report.passed(), "{model} on {}: {failed:#?}", engine.device());
             println!("{model} on {}: worst {:?}", engine.device(), report.worst());
         }
+    }
+}
+
+#[test]
+fn goldens_in_f16() {
+    for device in devices() {
+        let engine = open_in(Precision::F16, device, Model::Path(golden("tiny")));
+        let options = VerifyOptions { taps: false, ..Default::default() };
+        let report = verify::run(&engine, &golden("tiny"), &options)
+            .unwrap_or_else(|e| panic!("{}: {e}", engine.device()));
+        assert_eq!(report.limit, Limit::WaveformSnr(50.0));
+        let worst = report.worst_waveform();
+        assert!(report.passed(), "{}: {worst:#?}", engine.device());
+        println!("{}: noisiest {worst:?}", engine.device());
     }
 }
 

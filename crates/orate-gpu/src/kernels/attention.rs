@@ -40,7 +40,7 @@ impl Shape {
     }
 }
 
-pub(super) fn name(d: usize, can: Abilities) -> Result<String, String> {
+pub(super) fn name(d: usize, can: Abilities<'_>) -> Result<String, String> {
     let (needed, limit) = (Shape::new(d).shared(d), can.workgroup_bytes as usize);
     if needed > limit {
         return Err(format!("heads of {d} need {needed} bytes of workgroup memory, and there are {limit}"));

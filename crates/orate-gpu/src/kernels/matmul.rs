@@ -1,10 +1,10 @@
 //! Matrix products and convolutions: which tile for which sizes.
 
-use super::{Operands, activation};
+use super::{Abilities, Operands, activation};
 use crate::dispatch::{Call, Params};
 use crate::pipelines::Variant;
 use crate::weights::{Form, Wanted};
-use orate_graph::{Activation, Epilogue, Op, ValueInfo};
+use orate_graph::{Activation, Epilogue, Op, Precision, ValueInfo};
 
 /// Rows and columns to which weights are padded with zeros; every tile divides both.
 pub(super) const PADDING: [usize; 2] = [128, 64];
@@ -78,16 +78,23 @@ fn sizes(op: &Op, x: &[usize]) -> Sizes {
     Sizes { m, n: w[1], k: w[0], odd: !last.is_multiple_of(4) || !w[1].is_multiple_of(4) }
 }
 
-pub(super) fn name(op: &Op, inputs: &[&ValueInfo]) -> String {
-    let s = sizes(op, inputs[0].shape.dims());
-    let t = tile(s.m, s.n, s.k);
-    format!("gemm-{}x{}{}", t.bm, t.bn, if s.odd { "-odd" } else { "" })
+/// Whether the policy asks for a weight in f16.
+fn half(op: &Op, can: Abilities<'_>) -> bool {
+    can.policy.of(op.weights()[0]) == Precision::F16
 }
 
-pub(super) fn weights(op: &Op) -> Wanted {
+pub(super) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> String {
+    let s = sizes(op, inputs[0].shape.dims());
+    let t = tile(s.m, s.n, s.k);
+    let format = if half(op, can) { "f16-" } else { "" };
+    format!("{format}gemm-{}x{}{}", t.bm, t.bn, if s.odd { "-odd" } else { "" })
+}
+
+pub(super) fn weights(op: &Op, can: Abilities<'_>) -> Wanted {
     let all = op.weights();
     let mut wanted = Wanted::vectors(all[1..].to_vec());
-    wanted.matrix = Some((all[0].clone(), Form::Padded(PADDING)));
+    let form = if half(op, can) { Form::PaddedHalves(PADDING) } else { Form::Padded(PADDING) };
+    wanted.matrix = Some((all[0].clone(), form));
     wanted
 }
 
@@ -98,8 +105,9 @@ fn epilogue(op: &Op) -> &Epilogue {
     }
 }
 
-/// The kernel for a tile and what is fused into it; with `unroll` a slice is multiplied without a loop.
-pub(super) fn variant(t: Tile, unroll: bool, odd: bool, conv: bool, e: &Epilogue) -> Variant {
+/// The kernel for a tile, a weight in f32 or f16, and what is fused into it; with `unroll` a slice is multiplied without a
+/// loop.
+pub(super) fn variant(t: Tile, half: bool, unroll: bool, odd: bool, conv: bool, e: &Epilogue) -> Variant {
     let v = Variant::new("matmul")
         .number("BM", t.bm)
         .number("BN", t.bn)
@@ -116,6 +124,7 @@ pub(super) fn variant(t: Tile, unroll: bool, odd: bool, conv: bool, e: &Epilogue
         .number("SHARE", (t.bm * t.bn / 4).div_ceil(t.group() * t.split))
         .number("A_LOADS", t.bm * t.bk / 4 / t.group())
         .number("B_LOADS", t.bk * t.bn / 4 / t.group())
+        .flag("HALF", half)
         .flag("ODD", odd)
         .number("AHEAD", t.ahead)
         .flag("AHEAD_SEVERAL", t.ahead > 1)
@@ -136,6 +145,9 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         t.ahead = 1;
     }
     let e = epilogue(op);
+    // Places are counted in words of 4 bytes, and weights in elements by the kernel.
+    let half = half(op, o.can);
+    let weight = o.weights.matrix() * if half { 2 } else { 1 };
     let geometry = match op {
         Op::Conv1d { geometry, .. } => Some(geometry),
         _ => None,
@@ -149,7 +161,7 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         .place(o.place(0))
         .place(o.out())
         .place(if e.residual { o.last() } else { o.out() })
-        .number(o.weights.matrix())
+        .number(weight)
         .number(bias)
         .number(slope)
         .number(s.m)
@@ -161,7 +173,7 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         None => params.number(1).number(1).number(1).number(0),
     };
     Call {
-        variant: variant(t, !o.can.software, s.odd, geometry.is_some(), e),
+        variant: variant(t, half, !o.can.software, s.odd, geometry.is_some(), e),
         params,
         groups: [s.n.div_ceil(t.bn) as u32, s.m.div_ceil(t.bm) as u32, 1],
         weights: o.weights.buffers(),

@@ -13,7 +13,7 @@ use crate::cache_file;
 use crate::dispatch::Call;
 use crate::gpu::Gpu;
 use crate::weights::{Placed, Wanted};
-use orate_graph::{Activation, DeviceClass, Op, Place, Plan, Shape, Step, Value, ValueInfo};
+use orate_graph::{Activation, DeviceClass, Op, Place, Plan, PrecisionPolicy, Shape, Step, Value, ValueInfo};
 
 const SOURCES: [(&str, &str); 16] = [
     ("activation", include_str!("../../kernels/activation.wgsl")),
@@ -46,16 +46,19 @@ pub(crate) fn sources_hash() -> u64 {
 
 /// What kernels are chosen by.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Abilities {
+pub(crate) struct Abilities<'a> {
+    /// In which format products are computed.
+    pub policy: &'a PrecisionPolicy,
     pub subgroups: bool,
     pub workgroup_bytes: u32,
     /// The processor imitates a GPU.
     pub software: bool,
 }
 
-impl Abilities {
-    pub fn of(gpu: &Gpu) -> Self {
+impl<'a> Abilities<'a> {
+    pub fn of(gpu: &'a Gpu) -> Self {
         Abilities {
+            policy: &gpu.policy,
             subgroups: gpu.subgroups,
             workgroup_bytes: gpu.workgroup_bytes,
             software: gpu.info.class == DeviceClass::Software,
@@ -69,7 +72,7 @@ pub(crate) struct Operands<'a> {
     pub step: &'a Step,
     /// Where its weights are.
     pub weights: &'a Placed,
-    pub can: Abilities,
+    pub can: Abilities<'a>,
 }
 
 impl Operands<'_> {
@@ -105,9 +108,9 @@ impl Operands<'_> {
 ///
 /// # Errors
 /// Why there is none.
-pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities) -> Result<String, String> {
+pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result<String, String> {
     Ok(match op {
-        Op::MatMul { .. } | Op::Conv1d { .. } => matmul::name(op, inputs),
+        Op::MatMul { .. } | Op::Conv1d { .. } => matmul::name(op, inputs, can),
         Op::DepthwiseConv1d { norm: Some(_), .. } => "depthwise-norm".to_owned(),
         Op::DepthwiseConv1d { .. } => "depthwise".to_owned(),
         Op::LayerNorm(_) => "layer-norm".to_owned(),
@@ -133,9 +136,9 @@ pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities) -> Result<Str
 }
 
 /// The weights of an op, in the forms that its kernel reads.
-pub(crate) fn weights(op: &Op) -> Wanted {
+pub(crate) fn weights(op: &Op, can: Abilities<'_>) -> Wanted {
     match op {
-        Op::MatMul { .. } | Op::Conv1d { .. } => matmul::weights(op),
+        Op::MatMul { .. } | Op::Conv1d { .. } => matmul::weights(op, can),
         Op::Embedding { table } => Wanted::matrix(table),
         Op::Constant { weight } => Wanted::matrix(weight),
         Op::RotaryTable { theta } => tables::rotary_weights(theta),

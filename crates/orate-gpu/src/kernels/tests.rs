@@ -48,7 +48,7 @@ fn variants() -> Vec<Variant> {
                 for fused in [false, true] {
                     let bias = fused.then(|| Weight::fill(0.0, [4]));
                     let e = Epilogue { bias, activation: activation.clone(), residual: fused };
-                    all.push(matmul::variant(tile, fused, odd, conv, &e));
+                    all.extend([false, true].map(|half| matmul::variant(tile, half, fused, odd, conv, &e)));
                 }
             }
         }
@@ -62,7 +62,8 @@ fn every_variant_is_valid_wgsl() {
         let text = v.wgsl().unwrap_or_else(|e| panic!("{e}"));
         let module = naga::front::wgsl::parse_str(&text)
             .unwrap_or_else(|e| panic!("{v:?}\n{}", e.emit_to_string(&text)));
-        let capabilities = Capabilities::IMMEDIATES | Capabilities::SUBGROUP;
+        let capabilities =
+            Capabilities::IMMEDIATES | Capabilities::SUBGROUP | Capabilities::SHADER_FLOAT16_IN_FLOAT32;
         let stages = naga::valid::ShaderStages::COMPUTE;
         let mut validator = Validator::new(ValidationFlags::all(), capabilities);
         validator.subgroup_stages(stages).subgroup_operations(naga::valid::SubgroupOperationSet::all());

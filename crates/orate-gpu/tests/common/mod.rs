@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each program uses a part")]
 
 use orate_gpu::GpuDevice;
-use orate_graph::{DeviceKind, Graph, PrecisionPolicy};
+use orate_graph::{DeviceKind, Graph, Precision, PrecisionPolicy};
 use orate_models::supertonic::{Config, Files, Sizes, graphs};
 use orate_weights::{DType, GgufFile, TensorInfo, TensorRef, WeightError, WeightSource};
 use std::collections::BTreeMap;
@@ -34,13 +34,13 @@ pub fn wish() -> (DeviceKind, usize) {
 /// # Panics
 /// There is none: a test that tests nothing must not pass.
 pub fn device() -> GpuDevice {
-    device_with_cache(None)
+    device_with(Precision::F32, None)
 }
 
-/// The device to test, with a folder for its pipelines.
-pub fn device_with_cache(cache: Option<PathBuf>) -> GpuDevice {
+/// The device to test, with the format of products and a folder for its pipelines.
+pub fn device_with(precision: Precision, cache: Option<PathBuf>) -> GpuDevice {
     let (kind, index) = wish();
-    GpuDevice::new(Some(kind), index, PrecisionPolicy::default(), cache).unwrap_or_else(|e| {
+    GpuDevice::new(Some(kind), index, PrecisionPolicy::uniform(precision), cache).unwrap_or_else(|e| {
         panic!(
             "{e}\nThese tests need a GPU or a rasteriser. On Debian and Ubuntu: apt-get install mesa-vulkan-drivers \
              libvulkan1. {VARIABLE} chooses a device, and VK_DRIVER_FILES a driver."
