@@ -6,6 +6,7 @@
 
 pub mod cases;
 pub mod check;
+pub mod checkpoints;
 pub mod compare;
 pub mod device;
 mod formulas;
