@@ -54,7 +54,7 @@ pub enum QwenError {
         /// The weight file.
         path: String,
         /// What differs.
-        differences: Differences,
+        differences: Box<Differences>,
     },
     /// The tokenizer's files are damaged.
     #[error("{}: {source}", path.display())]

@@ -218,6 +218,6 @@ pub fn check(file: &dyn WeightSource, expected: &[Expected]) -> Result<(), QwenE
     if differences.is_empty() {
         Ok(())
     } else {
-        Err(QwenError::Tensors { path: file.describe(), differences })
+        Err(QwenError::Tensors { path: file.describe(), differences: Box::new(differences) })
     }
 }

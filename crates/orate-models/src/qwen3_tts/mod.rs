@@ -10,14 +10,16 @@
 //!          reference audio ─ codec encoder ─ codes
 //! ```
 //!
-//! Here so far: [`Files`] opens and checks a model of any variant. The networks follow.
+//! Here so far: [`Files`] opens and checks a model of any variant, and [`codec_decoder`] turns codes into samples.
 //!
 //! Official code: the Python package `qwen-tts`.
 
+pub mod codec_decoder;
 mod config;
 mod error;
 mod files;
 pub mod layout;
+mod weights;
 
 pub use config::{
     CODEC_TYPE, CONTROL_IDS, CodecConfig, CodecDecoderConfig, CodecEncoderConfig, Config, Dialect,
