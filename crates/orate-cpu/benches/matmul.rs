@@ -137,6 +137,7 @@ fn run(case: &Case, isa: Isa, teams: &[Team; 2]) {
             taps,
             dilation: 1,
             left: taps - 1,
+            history: None,
         },
     };
     let epilogue = Epilogue { bias: Some(&bias), activation, residual: residual.then_some(&added) };

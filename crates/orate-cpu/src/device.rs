@@ -52,18 +52,20 @@ impl Target for CpuDevice {
             Op::DepthwiseConv1d { norm: Some(_), .. } => format!("{isa}-depthwise-norm"),
             Op::DepthwiseConv1d { .. } => format!("{isa}-depthwise"),
             Op::LayerNorm(_) => format!("{isa}-layer-norm"),
+            Op::RmsNorm { .. } => format!("{isa}-rms-norm"),
+            Op::Snake { .. } => format!("{isa}-snake"),
             Op::Attention { .. } => format!("{isa}-attention"),
             Op::Rotary { .. } => format!("{isa}-rotary"),
-            Op::AddBias { .. } | Op::Affine { .. } | Op::Activate(_) | Op::Add | Op::AddRow => {
+            Op::AddBias { .. } | Op::Affine { .. } | Op::Activate(_) | Op::Add | Op::Mul | Op::AddRow => {
                 format!("{isa}-pointwise")
             }
             Op::Combine { .. } | Op::Scale { .. } => format!("{isa}-pointwise"),
-            Op::Embedding { .. } | Op::SelectRow { .. } => "gather".to_owned(),
+            Op::Embedding { .. } | Op::EmbeddingSum { .. } | Op::SelectRow { .. } => "gather".to_owned(),
             Op::Constant { .. } | Op::Concat { .. } | Op::Slice { .. } => "copy".to_owned(),
             Op::MaskRows => "mask".to_owned(),
             Op::Permute { .. } => "permute".to_owned(),
             Op::Reshape => "none".to_owned(),
-            Op::RotaryTable { .. } | Op::TimeEmbedding { .. } => "table".to_owned(),
+            Op::RotaryTable { .. } | Op::RopeTable { .. } | Op::TimeEmbedding { .. } => "table".to_owned(),
             Op::RandomNormal { .. } => "philox".to_owned(),
         })
     }

@@ -5,12 +5,12 @@ use crate::kernels::attention::{Attention, Mask, Relative, Sequence};
 use crate::kernels::depthwise_conv1d::{DepthwiseConv, Frames};
 use crate::kernels::layer_norm::LayerNorm;
 use crate::kernels::matmul::{Epilogue, PackedWeights, Rows, matmul, scratch_len};
-use crate::kernels::{copy, elementwise, gather, permute, random, rotary};
+use crate::kernels::{copy, elementwise, gather, permute, random, rms_norm, rotary, snake};
 use crate::memory::CpuMemory;
 use crate::weights::{Core, WeightBank};
 use orate_graph::{
     Activation as GraphActivation, AttentionMask, BufferKind, ConvGeometry, DType, DeviceError,
-    Epilogue as GraphEpilogue, Executable, Factor, Memory, Norm, Op, Place, Plan, Step,
+    Epilogue as GraphEpilogue, Executable, Factor, Memory, Norm, Op, Place, Plan, Shape, Step,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -38,6 +38,17 @@ enum Call {
         norm: Option<OwnedNorm>,
     },
     LayerNorm(OwnedNorm),
+    RmsNorm {
+        weight: Dense,
+    },
+    Snake {
+        frequency: Dense,
+        gain: Dense,
+    },
+    EmbeddingSum {
+        tables: Dense,
+        rows: usize,
+    },
     AddBias {
         bias: Dense,
     },
@@ -51,6 +62,9 @@ enum Call {
     },
     RotaryTable {
         theta: Vec<f64>,
+    },
+    RopeTable {
+        frequencies: Vec<f64>,
     },
     /// Everything that the op itself describes.
     Plain,
@@ -94,6 +108,8 @@ fn activation(a: &GraphActivation, bank: &WeightBank) -> Activation {
         GraphActivation::Mish => Activation::Mish,
         GraphActivation::Tanh => Activation::Tanh,
         GraphActivation::Exp => Activation::Exp,
+        GraphActivation::Silu => Activation::Silu,
+        GraphActivation::Clip => Activation::Clip,
     }
 }
 
@@ -110,7 +126,7 @@ impl CpuExecutable {
         let mut calls = Vec::with_capacity(plan.steps().len());
         let mut scratch = 0;
         for step in plan.steps() {
-            let call = bind(&step.node.op, bank);
+            let call = bind(&step.node.op, &plan.info(step.node.output).shape, bank);
             scratch = scratch.max(scratch_of(&core, &plan, step, &call));
             calls.push(call);
         }
@@ -235,12 +251,13 @@ impl CpuExecutable {
                         taps: g.taps,
                         dilation: g.dilation,
                         left: g.left,
+                        history: g.history.then(|| x(1)),
                     },
                 };
                 let e = Epilogue {
                     bias: e.bias.as_ref().map(|b| b.as_slice()),
                     activation: e.activation,
-                    residual: epilogue.residual.then(|| x(1)),
+                    residual: epilogue.residual.then(|| x(node.inputs.len() - 1)),
                 };
                 matmul(isa, team, rows, weight, &e, out, scratch);
             }
@@ -252,10 +269,24 @@ impl CpuExecutable {
                     dilation: geometry.dilation,
                     left: geometry.left,
                 };
-                let frames = Frames { x: x(0), batch: shape(0).dims()[0], lens: None };
+                let history = geometry.history.then(|| x(1));
+                let frames = Frames { x: x(0), batch: shape(0).dims()[0], lens: None, history };
                 conv.run(isa, team, frames, norm.as_ref().map(OwnedNorm::get).as_ref(), out);
             }
             (Op::LayerNorm(_), Call::LayerNorm(n)) => n.get().run(isa, team, x(0), None, out),
+            (Op::RmsNorm { eps, .. }, Call::RmsNorm { weight }) => {
+                rms_norm::rms_norm(isa, team, x(0), weight, *eps, out);
+            }
+            (Op::Snake { .. }, Call::Snake { frequency, gain }) => {
+                snake::snake(isa, team, x(0), (frequency, gain), out);
+            }
+            (Op::EmbeddingSum { first, .. }, Call::EmbeddingSum { tables, rows }) => {
+                // SAFETY: as above.
+                let ids = unsafe { view.integers(node.inputs[0]) };
+                let tables = gather::Tables { data: tables, rows: *rows, channels: out_shape.last() };
+                gather::sum_rows(tables, ids, (shape(0).last(), *first), out)
+                    .map_err(|e| self.operand(index, e.to_string()))?;
+            }
             (Op::AddBias { .. }, Call::AddBias { bias }) => {
                 out.copy_from_slice(x(0));
                 elementwise::add_row_in_place(isa, team, out, bias, 1, bias.len());
@@ -266,6 +297,7 @@ impl CpuExecutable {
                 elementwise::activate(isa, team, *f, out);
             }
             (Op::Add, _) => elementwise::add(isa, team, x(0), x(1), out),
+            (Op::Mul, _) => elementwise::mul(isa, team, x(0), x(1), out),
             (Op::AddRow, _) => {
                 out.copy_from_slice(x(0));
                 let channels = out_shape.last();
@@ -287,8 +319,9 @@ impl CpuExecutable {
                     mask: match mask {
                         AttentionMask::None => Mask::None,
                         AttentionMask::Causal => Mask::Causal,
+                        AttentionMask::Window(seen) => Mask::Window { left: seen - 1, right: 0 },
                     },
-                    first_query: if *mask == AttentionMask::Causal { k[1].saturating_sub(q[1]) } else { 0 },
+                    first_query: if *mask == AttentionMask::None { 0 } else { k[1].saturating_sub(q[1]) },
                     kv_lens: if node.inputs.len() == 4 { Some(lens(3)?) } else { None },
                     relative: match (r, relative) {
                         (Some(r), Some((k, v))) => Some(Relative { window: r.window, keys: k, values: v }),
@@ -311,6 +344,14 @@ impl CpuExecutable {
                     let (cos, sin) = out.split_at_mut(time * half);
                     rotary::table(|t| t as f64 / len, theta, cos, sin);
                 }
+            }
+            (Op::RopeTable { first, .. }, Call::RopeTable { frequencies }) => {
+                let first = match first {
+                    Some(s) => self.scalar(view, s.index())?,
+                    None => 0,
+                };
+                let (cos, sin) = out.split_at_mut(out_shape.len() / 2);
+                rotary::table(|t| (first + t as u64) as f64, frequencies, cos, sin);
             }
             (Op::Rotary { heads }, _) => {
                 let &[batch, _, time, half] = shape(1).dims() else {
@@ -375,7 +416,7 @@ impl CpuExecutable {
 }
 
 /// Fetches the weights of a step.
-fn bind(op: &Op, bank: &WeightBank) -> Call {
+fn bind(op: &Op, out: &Shape, bank: &WeightBank) -> Call {
     match op {
         Op::Embedding { table } => {
             Call::Embedding { channels: table.shape().last(), table: bank.dense(table) }
@@ -398,6 +439,18 @@ fn bind(op: &Op, bank: &WeightBank) -> Call {
             norm: norm.as_ref().map(|n| OwnedNorm::new(n, bank)),
         },
         Op::LayerNorm(n) => Call::LayerNorm(OwnedNorm::new(n, bank)),
+        Op::RmsNorm { weight, .. } => Call::RmsNorm { weight: bank.dense(weight) },
+        Op::Snake { frequency, gain } => {
+            Call::Snake { frequency: bank.dense(frequency), gain: bank.dense(gain) }
+        }
+        Op::EmbeddingSum { tables, .. } => {
+            Call::EmbeddingSum { tables: bank.dense(tables), rows: tables.shape().dims()[1] }
+        }
+        Op::RopeTable { base, .. } => {
+            let half = out.last();
+            let frequency = |j: usize| base.powf(-(j as f64) / half as f64);
+            Call::RopeTable { frequencies: (0..half).map(frequency).collect() }
+        }
         Op::AddBias { bias } => Call::AddBias { bias: bank.dense(bias) },
         Op::Affine { scale, shift } => Call::Affine { scale: bank.dense(scale), shift: bank.dense(shift) },
         Op::Activate(a) => Call::Activate(activation(a, bank)),

@@ -133,6 +133,9 @@ pub(crate) fn kernel_name(
         let widest = if c.is_multiple_of(4) { NORM_WIDTH.0 } else { NORM_WIDTH.1 };
         if c <= widest { Ok(()) } else { Err(format!("rows of {c} are wider than {widest}")) }
     };
+    if let Some(what) = not_built(op) {
+        return Err(format!("{what} is not built for CUDA yet"));
+    }
     Ok(match op {
         Op::MatMul { weight, .. } | Op::Conv1d { weight, .. } => format!("{}-gemm", policy.of(weight)),
         Op::DepthwiseConv1d { norm: n, .. } => {
@@ -174,7 +177,31 @@ pub(crate) fn kernel_name(
         Op::Reshape => "none".to_owned(),
         Op::RotaryTable { .. } | Op::TimeEmbedding { .. } => "table".to_owned(),
         Op::RandomNormal { .. } => "philox".to_owned(),
+        Op::EmbeddingSum { .. } | Op::RmsNorm { .. } | Op::Snake { .. } | Op::Mul | Op::RopeTable { .. } => {
+            unreachable!("refused above")
+        }
     })
+}
+
+/// What this backend lacks of `op`.
+fn not_built(op: &Op) -> Option<String> {
+    let activation = match op {
+        Op::MatMul { epilogue, .. } | Op::Conv1d { epilogue, .. } => epilogue.activation.as_ref(),
+        Op::Activate(a) => Some(a),
+        _ => None,
+    };
+    match (op, activation) {
+        (_, Some(a @ (Activation::Silu | Activation::Clip))) => Some(format!("activation {}", a.name())),
+        (Op::Conv1d { geometry: g, .. } | Op::DepthwiseConv1d { geometry: g, .. }, _) if g.history => {
+            Some("a convolution behind a history".to_owned())
+        }
+        (Op::Attention { mask: AttentionMask::Window(_), .. }, _) => Some("a window of keys".to_owned()),
+        (
+            Op::EmbeddingSum { .. } | Op::RmsNorm { .. } | Op::Snake { .. } | Op::Mul | Op::RopeTable { .. },
+            _,
+        ) => Some(format!("op {}", op.name())),
+        _ => None,
+    }
 }
 
 /// A plan's launches.
@@ -254,6 +281,7 @@ fn activation_number(a: Option<&Activation>) -> u32 {
         Some(Activation::Mish) => 4,
         Some(Activation::Tanh) => 5,
         Some(Activation::Exp) => 6,
+        Some(Activation::Silu | Activation::Clip) => unreachable!("refused when the plan was made"),
     }
 }
 
@@ -389,6 +417,11 @@ impl Lowering<'_> {
         }
         match self.op(node) {
             Op::Reshape => vec![],
+            Op::EmbeddingSum { .. }
+            | Op::RmsNorm { .. }
+            | Op::Snake { .. }
+            | Op::Mul
+            | Op::RopeTable { .. } => unreachable!("refused when the plan was made"),
             Op::Embedding { table } => {
                 let (rows, c) = (table.shape().dims()[0], table.shape().dims()[1]);
                 vec![gather([self.dense(table), x(0), Pointer::Null, out], len, c, rows)]

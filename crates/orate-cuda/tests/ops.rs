@@ -9,7 +9,9 @@ mod common;
 use orate_cuda::{CudaDevice, devices};
 use orate_graph::{Device, DeviceError, Executable, Graph, Op, Plan, Precision, PrecisionPolicy};
 use orate_models::supertonic::Sizes;
-use orate_testing::{Case, OnDevice, RandomWeights, ReferenceDevice, check_all, harvest, op_cases};
+use orate_testing::{
+    Case, NOT_BUILT_ON_GPUS, OnDevice, RandomWeights, ReferenceDevice, check_all, harvest, op_cases_built,
+};
 use std::sync::Arc;
 
 fn device() -> CudaDevice {
@@ -33,7 +35,8 @@ fn is_light(op: &Op) -> bool {
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn op_cases_on_the_gpu() {
-    let report = check_all(&OnDevice(&device()), &op_cases());
+    let device = device();
+    let report = check_all(&OnDevice(&device), &op_cases_built(&device, &NOT_BUILT_ON_GPUS));
     println!("{report}");
     report.assert();
 }
@@ -60,7 +63,7 @@ fn other_precisions() {
         [(Precision::Tf32, 1 << 13), (Precision::F16, 1 << 13), (Precision::Bf16, 1 << 16)]
     {
         let device = CudaDevice::new(0, PrecisionPolicy::uniform(precision), None).expect("as above");
-        let mut products = op_cases();
+        let mut products = op_cases_built(&device, &NOT_BUILT_ON_GPUS);
         products.retain(|c| {
             c.graph.nodes().iter().any(|n| matches!(n.op, Op::MatMul { .. } | Op::Conv1d { .. }))
         });

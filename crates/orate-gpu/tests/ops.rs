@@ -8,7 +8,7 @@ mod common;
 use orate_gpu::GpuDevice;
 use orate_graph::{Activation, ConvGeometry, DType, Graph, Op, Precision, Result, Value, Weight};
 use orate_models::supertonic::{Sizes, graphs};
-use orate_testing::{Case, OnDevice, check_all, harvest, op_cases};
+use orate_testing::{Case, NOT_BUILT_ON_GPUS, OnDevice, check_all, harvest, op_cases_built};
 
 /// All cases on one device, on two threads: a rasteriser spends most of the time compiling kernels.
 fn check(device: &GpuDevice, what: &str, cases: &[Case], least: usize) {
@@ -58,7 +58,8 @@ fn light(c: &Case) -> bool {
 
 #[test]
 fn op_cases_on_a_gpu() {
-    check(&common::device(), "op cases", &op_cases(), 1000);
+    let device = common::device();
+    check(&device, "op cases", &op_cases_built(&device, &NOT_BUILT_ON_GPUS), 1000);
 }
 
 /// Products large enough for each tile that kernels are made for; op cases are too small for most.
@@ -96,7 +97,7 @@ fn products_of_all_tiles() {
 #[test]
 fn products_in_f16() {
     let device = common::device_with(Precision::F16, None);
-    check(&device, "op cases in f16", &in_f16(op_cases()), 200);
+    check(&device, "op cases in f16", &in_f16(op_cases_built(&device, &NOT_BUILT_ON_GPUS)), 200);
     check(&device, "tiles in f16", &in_f16(large_products()), 15);
 }
 

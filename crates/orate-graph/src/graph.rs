@@ -261,6 +261,11 @@ impl Graph {
         self.push(Op::Embedding { table }, &[ids], None)
     }
 
+    /// The sum of a row of each of several tables; see [`Op::EmbeddingSum`].
+    pub fn embedding_sum(&mut self, ids: Value, tables: Weight, first: usize) -> Result<Value> {
+        self.push(Op::EmbeddingSum { tables, first }, &[ids], None)
+    }
+
     /// A weight `[1, …]` as a value, repeated `batch` times along its first axis.
     pub fn constant(&mut self, weight: Weight, batch: usize) -> Result<Value> {
         let mut dims = weight.shape().dims().to_vec();
@@ -286,6 +291,18 @@ impl Graph {
         self.push(Op::Conv1d { weight, geometry, epilogue: Epilogue::default() }, &[x], None)
     }
 
+    /// Convolution along time behind the rows of `history`, `[B, left, C]`; `geometry` is
+    /// [`ConvGeometry::streaming`].
+    pub fn conv1d_after(
+        &mut self,
+        history: Value,
+        x: Value,
+        weight: Weight,
+        geometry: ConvGeometry,
+    ) -> Result<Value> {
+        self.push(Op::Conv1d { weight, geometry, epilogue: Epilogue::default() }, &[x, history], None)
+    }
+
     /// Convolution of each channel with its own taps, weight `[taps, C]`.
     pub fn depthwise_conv1d(
         &mut self,
@@ -297,9 +314,31 @@ impl Graph {
         self.push(Op::DepthwiseConv1d { weight, bias, geometry, norm: None }, &[x], None)
     }
 
+    /// As [`Graph::depthwise_conv1d`], behind the rows of `history`; `geometry` is [`ConvGeometry::streaming`].
+    pub fn depthwise_conv1d_after(
+        &mut self,
+        history: Value,
+        x: Value,
+        weight: Weight,
+        bias: Weight,
+        geometry: ConvGeometry,
+    ) -> Result<Value> {
+        self.push(Op::DepthwiseConv1d { weight, bias, geometry, norm: None }, &[x, history], None)
+    }
+
     /// Layer norm over the last axis.
     pub fn layer_norm(&mut self, x: Value, norm: Norm) -> Result<Value> {
         self.push(Op::LayerNorm(norm), &[x], None)
+    }
+
+    /// `x / √(mean(x²) + eps) · weight` over the last axis.
+    pub fn rms_norm(&mut self, x: Value, weight: Weight, eps: f32) -> Result<Value> {
+        self.push(Op::RmsNorm { weight, eps }, &[x], None)
+    }
+
+    /// `x + gain · sin²(frequency · x)`, both `[C]`.
+    pub fn snake(&mut self, x: Value, frequency: Weight, gain: Weight) -> Result<Value> {
+        self.push(Op::Snake { frequency, gain }, &[x], None)
     }
 
     /// Adds `[C]` to every row.
@@ -320,6 +359,11 @@ impl Graph {
     /// Sum of two values of one shape.
     pub fn add(&mut self, a: Value, b: Value) -> Result<Value> {
         self.push(Op::Add, &[a, b], None)
+    }
+
+    /// The product of two values, element by element.
+    pub fn mul(&mut self, a: Value, b: Value) -> Result<Value> {
+        self.push(Op::Mul, &[a, b], None)
     }
 
     /// Adds the row `[1, C]` to every row of x.
@@ -355,6 +399,17 @@ impl Graph {
         let inputs: Vec<Value> = lens.into_iter().collect();
         let half = theta.shape().len();
         self.push(Op::RotaryTable { theta }, &inputs, Some([batch, 2, time, half].into()))
+    }
+
+    /// Cosines and sines for [`Graph::rotary`] at whole positions; see [`Op::RopeTable`].
+    pub fn rope_table(
+        &mut self,
+        base: f64,
+        time: usize,
+        head_dim: usize,
+        first: Option<Scalar>,
+    ) -> Result<Value> {
+        self.push(Op::RopeTable { base, first }, &[], Some([1, 2, time, head_dim / 2].into()))
     }
 
     /// Turns the halves of each head by the angles of `table`.
@@ -443,12 +498,30 @@ fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Result<Shape, St
         }
         Ok(())
     };
+    // Operands in front of a residual: the sequence, and its history if the geometry asks for one.
+    let sequence = |g: &ConvGeometry| -> Result<usize, String> {
+        if !g.history {
+            return Ok(1);
+        }
+        match float(0)?.dims() {
+            [b, _, c] if float(1)?.dims() == [*b, g.left, *c] => Ok(2),
+            [b, _, c] => Err(format!("a history [{b}, {}, {c}] as operand 1", g.left)),
+            _ => Err("[B, T, C]".to_owned()),
+        }
+    };
     match op {
         Op::Embedding { table } => {
             count(1)?;
             match (inputs[0].dtype, inputs[0].shape.dims(), table.shape().dims()) {
                 (DType::I32, [b, t], [_, c]) => Ok([*b, *t, *c].into()),
                 _ => Err("ids i32 [B, T] and a table [V, C]".to_owned()),
+            }
+        }
+        Op::EmbeddingSum { tables, first } => {
+            count(1)?;
+            match (inputs[0].dtype, inputs[0].shape.dims(), tables.shape().dims()) {
+                (DType::I32, [b, t, n], [q, _, c]) if first + q <= *n => Ok([*b, *t, *c].into()),
+                _ => Err(format!("ids i32 [B, T, N] and tables [Q, V, C] with {first} + Q ≤ N")),
             }
         }
         Op::Constant { weight } => {
@@ -471,21 +544,22 @@ fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Result<Shape, St
             }
         }
         Op::Conv1d { weight, geometry, epilogue } => {
-            count(1 + usize::from(epilogue.residual))?;
+            let before = sequence(geometry)?;
+            count(before + usize::from(epilogue.residual))?;
             match (float(0)?.dims(), weight.shape().dims()) {
                 ([b, t, c], [k, n])
                     if *k == c * geometry.taps
                         && geometry.left <= (geometry.taps - 1) * geometry.dilation =>
                 {
                     let y = Shape::from([*b, *t, *n]);
-                    bias_fits(epilogue, *n, &y, 1)?;
+                    bias_fits(epilogue, *n, &y, before)?;
                     Ok(y)
                 }
                 _ => Err(format!("[B, T, C] with {} taps times C rows in weight {weight:?}", geometry.taps)),
             }
         }
         Op::DepthwiseConv1d { weight, bias, geometry, norm } => {
-            count(1)?;
+            count(sequence(geometry)?)?;
             let x = float(0)?;
             let ok = x.rank() == 3
                 && weight.shape().dims() == [geometry.taps, x.last()]
@@ -505,6 +579,19 @@ fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Result<Shape, St
             let x = float(0)?;
             vector(&n.weight, x.last())?;
             vector(&n.bias, x.last())?;
+            Ok(x.clone())
+        }
+        Op::RmsNorm { weight, .. } => {
+            count(1)?;
+            let x = float(0)?;
+            vector(weight, x.last())?;
+            Ok(x.clone())
+        }
+        Op::Snake { frequency, gain } => {
+            count(1)?;
+            let x = float(0)?;
+            vector(frequency, x.last())?;
+            vector(gain, x.last())?;
             Ok(x.clone())
         }
         Op::AddBias { bias } => {
@@ -529,7 +616,7 @@ fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Result<Shape, St
             }
             Ok(float(0)?.clone())
         }
-        Op::Add | Op::Combine { .. } => {
+        Op::Add | Op::Mul | Op::Combine { .. } => {
             count(2)?;
             if float(0)? == float(1)? {
                 Ok(float(0)?.clone())
@@ -562,8 +649,11 @@ fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Result<Shape, St
                     if inputs.len() == 4 {
                         lens(3, *bk)?;
                     }
-                    if *mask == AttentionMask::Causal && q.dims()[1] > k.dims()[1] {
+                    if *mask != AttentionMask::None && q.dims()[1] > k.dims()[1] {
                         return Err("at least as many keys as queries for a causal mask".to_owned());
+                    }
+                    if *mask == AttentionMask::Window(0) {
+                        return Err("a window of at least one key".to_owned());
                     }
                     if let Some(r) = relative {
                         let want = [2 * r.window + 1, c / heads];
@@ -586,6 +676,14 @@ fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Result<Shape, St
                     Ok(out)
                 }
                 _ => Err(format!("an output [B, 2, T, {}]", theta.shape().len())),
+            }
+        }
+        Op::RopeTable { .. } => {
+            count(0)?;
+            let out = out.ok_or("an output shape")?;
+            match out.dims() {
+                [1, 2, _, half] if *half > 0 => Ok(out),
+                _ => Err("an output [1, 2, T, D / 2]".to_owned()),
             }
         }
         Op::Rotary { heads } => {

@@ -40,6 +40,10 @@ pub enum Activation {
     Tanh,
     /// `eˣ`
     Exp,
+    /// `x / (1 + e⁻ˣ)`
+    Silu,
+    /// `x` cut to −1 … 1
+    Clip,
 }
 
 impl Activation {
@@ -52,14 +56,16 @@ impl Activation {
             Activation::Mish => "mish",
             Activation::Tanh => "tanh",
             Activation::Exp => "exp",
+            Activation::Silu => "silu",
+            Activation::Clip => "clip",
         }
     }
 
     /// Rough operations per element.
     fn flops(&self) -> u64 {
         match self {
-            Activation::Relu | Activation::PRelu(_) => 2,
-            Activation::Gelu | Activation::Mish | Activation::Tanh | Activation::Exp => 20,
+            Activation::Relu | Activation::PRelu(_) | Activation::Clip => 2,
+            Activation::Gelu | Activation::Mish | Activation::Tanh | Activation::Exp | Activation::Silu => 20,
         }
     }
 }
@@ -75,7 +81,8 @@ pub struct Epilogue {
     pub residual: bool,
 }
 
-/// Taps of a convolution along time. Every convolution here repeats the edge sample as padding.
+/// Taps of a convolution along time, and what stands beyond the ends of the sequence: the edge sample repeated, or in
+/// front a history and behind nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvGeometry {
     /// Kernel size.
@@ -84,17 +91,25 @@ pub struct ConvGeometry {
     pub dilation: usize,
     /// Rows of padding in front; the rest of `(taps - 1) · dilation` goes behind, so lengths stay equal.
     pub left: usize,
+    /// Whether the node's second operand, `[B, left, C]`, holds the rows in front. It is the end of what came before:
+    /// zeros at the start of a stream, so that pieces of a sequence give what the whole would.
+    pub history: bool,
 }
 
 impl ConvGeometry {
     /// Equal padding on both sides.
     pub fn symmetric(taps: usize, dilation: usize) -> Self {
-        ConvGeometry { taps, dilation, left: (taps - 1) * dilation / 2 }
+        ConvGeometry { taps, dilation, left: (taps - 1) * dilation / 2, history: false }
     }
 
     /// All padding in front.
     pub fn causal(taps: usize, dilation: usize) -> Self {
-        ConvGeometry { taps, dilation, left: (taps - 1) * dilation }
+        ConvGeometry { taps, dilation, left: (taps - 1) * dilation, history: false }
+    }
+
+    /// Causal behind a history of `left` rows.
+    pub fn streaming(taps: usize, dilation: usize) -> Self {
+        ConvGeometry { history: true, ..Self::causal(taps, dilation) }
     }
 }
 
@@ -116,6 +131,8 @@ pub enum AttentionMask {
     None,
     /// Those at or before its own position; the last query stands at the last key.
     Causal,
+    /// As many as this up to its own position, which is one of them; the last query stands at the last key.
+    Window(usize),
 }
 
 /// Learned terms for key offsets `−window … window` (VITS encoder). Both tables are `[2·window + 1, D]`.
@@ -137,6 +154,14 @@ pub enum Op {
         /// `[V, C]`
         table: Weight,
     },
+    /// ids `[B, T, N]` → `[B, T, C]`: the sum of a row of each of Q tables, `Σ tables[q, ids[first + q]]`. Ids count
+    /// from 0.
+    EmbeddingSum {
+        /// `[Q, V, C]`
+        tables: Weight,
+        /// The id of the first table; `first + Q ≤ N`.
+        first: usize,
+    },
     /// A weight as a value; its first axis may be repeated.
     Constant {
         /// `[1, …]` or the output shape.
@@ -149,7 +174,7 @@ pub enum Op {
         /// Applied to the product.
         epilogue: Epilogue,
     },
-    /// `[B, T, C]` → `[B, T, N]`
+    /// `[B, T, C]`, history (see the geometry) → `[B, T, N]`
     Conv1d {
         /// `[taps · C, N]`, tap-major rows.
         weight: Weight,
@@ -158,7 +183,7 @@ pub enum Op {
         /// Applied to the product.
         epilogue: Epilogue,
     },
-    /// `[B, T, C]` → `[B, T, C]`, each channel with its own taps.
+    /// `[B, T, C]`, history (see the geometry) → `[B, T, C]`, each channel with its own taps.
     DepthwiseConv1d {
         /// `[taps, C]`
         weight: Weight,
@@ -171,6 +196,20 @@ pub enum Op {
     },
     /// `[…, C]` → `[…, C]`
     LayerNorm(Norm),
+    /// `[…, C]` → `[…, C]`: `x / √(mean(x²) + eps) · weight`
+    RmsNorm {
+        /// `[C]`
+        weight: Weight,
+        /// Added to the mean square.
+        eps: f32,
+    },
+    /// `[…, C]` → `[…, C]`: `x + gain · sin²(frequency · x)`, periodic and never falling where the gain is small enough.
+    Snake {
+        /// `[C]`
+        frequency: Weight,
+        /// `[C]`
+        gain: Weight,
+    },
     /// x `[…, C]` + weight `[C]`
     AddBias {
         /// `[C]`
@@ -185,8 +224,10 @@ pub enum Op {
     },
     /// `[…]` → `[…]`
     Activate(Activation),
-    /// Two values of one shape.
+    /// The sum of two values of one shape.
     Add,
+    /// The product, element by element, of two values of one shape.
+    Mul,
     /// x `[…, C]` + row `[C]` or `[1, C]`
     AddRow,
     /// `a · x + b · y` for two values of one shape.
@@ -217,6 +258,13 @@ pub enum Op {
     RotaryTable {
         /// `[D / 2]`
         theta: Weight,
+    },
+    /// Nothing → `[1, 2, T, D / 2]`: cosines, then sines, of `(first + t) · base^(−2j / D)`.
+    RopeTable {
+        /// 10,000 in most transformers, 1,000,000 in Qwen3.
+        base: f64,
+        /// Position of row 0, a whole number; 0 where missing.
+        first: Option<Scalar>,
     },
     /// x `[B, T, H·D]`, table `[B or 1, 2, T, D / 2]` → `[B, T, H·D]`: turns the halves of each head.
     Rotary {
@@ -270,20 +318,25 @@ impl Op {
     pub fn name(&self) -> &'static str {
         match self {
             Op::Embedding { .. } => "Embedding",
+            Op::EmbeddingSum { .. } => "EmbeddingSum",
             Op::Constant { .. } => "Constant",
             Op::MatMul { .. } => "MatMul",
             Op::Conv1d { .. } => "Conv1d",
             Op::DepthwiseConv1d { .. } => "DepthwiseConv1d",
             Op::LayerNorm(_) => "LayerNorm",
+            Op::RmsNorm { .. } => "RmsNorm",
+            Op::Snake { .. } => "Snake",
             Op::AddBias { .. } => "AddBias",
             Op::Affine { .. } => "Affine",
             Op::Activate(_) => "Activate",
             Op::Add => "Add",
+            Op::Mul => "Mul",
             Op::AddRow => "AddRow",
             Op::Combine { .. } => "Combine",
             Op::Scale { .. } => "Scale",
             Op::Attention { .. } => "Attention",
             Op::RotaryTable { .. } => "RotaryTable",
+            Op::RopeTable { .. } => "RopeTable",
             Op::Rotary { .. } => "Rotary",
             Op::MaskRows => "MaskRows",
             Op::Concat { .. } => "Concat",
@@ -338,6 +391,9 @@ impl Op {
                 all
             }
             Op::LayerNorm(n) => vec![&n.weight, &n.bias],
+            Op::RmsNorm { weight, .. } => vec![weight],
+            Op::Snake { frequency, gain } => vec![frequency, gain],
+            Op::EmbeddingSum { tables, .. } => vec![tables],
             Op::Affine { scale, shift } => vec![scale, shift],
             Op::Activate(Activation::PRelu(w)) => vec![w],
             Op::Attention { relative: Some(r), .. } => vec![&r.key, &r.value],
@@ -367,21 +423,31 @@ impl Op {
                 out * (2 * geometry.taps as u64 + if norm.is_some() { 8 } else { 0 })
             }
             Op::LayerNorm(_) => 8 * out,
+            Op::RmsNorm { .. } => 4 * out,
+            Op::Snake { .. } => 20 * out,
+            Op::EmbeddingSum { tables, .. } => out * tables.shape().dims()[0] as u64,
             Op::Activate(a) => a.flops() * out,
-            Op::Attention { heads, relative, .. } => {
-                let keys = inputs[1].dims()[1] as u64;
+            Op::Attention { heads, relative, mask, .. } => {
+                let keys = match *mask {
+                    AttentionMask::Window(seen) => inputs[1].dims()[1].min(seen) as u64,
+                    AttentionMask::None | AttentionMask::Causal => inputs[1].dims()[1] as u64,
+                };
                 let band = relative.as_ref().map_or(0, |r| 2 * r.window as u64 + 1);
                 out * 4 * (keys + band) + output.rows() as u64 * *heads as u64 * keys * 20
             }
-            Op::RotaryTable { .. } | Op::TimeEmbedding { .. } | Op::RandomNormal { .. } => 20 * out,
+            Op::RotaryTable { .. }
+            | Op::RopeTable { .. }
+            | Op::TimeEmbedding { .. }
+            | Op::RandomNormal { .. } => 20 * out,
             Op::Rotary { .. } | Op::Combine { .. } => 3 * out,
             Op::Affine { .. } => 2 * out,
-            Op::Add | Op::AddRow | Op::AddBias { .. } | Op::Scale { .. } => out,
+            Op::Add | Op::Mul | Op::AddRow | Op::AddBias { .. } | Op::Scale { .. } => out,
             Op::Reshape => return Cost::default(),
             _ => 0,
         };
         let read: u64 = match self {
             Op::Embedding { .. } | Op::SelectRow { .. } | Op::Slice { .. } => out,
+            Op::EmbeddingSum { tables, .. } => out * tables.shape().dims()[0] as u64,
             Op::Constant { weight } => weight.shape().len() as u64,
             _ => inputs.iter().map(|s| s.len() as u64).sum::<u64>() + weights,
         };

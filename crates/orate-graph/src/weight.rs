@@ -30,6 +30,13 @@ enum Kind {
     Reciprocal(Weight),
     Sqrt(Weight),
     Tanh(Weight),
+    Exp(Weight),
+    AtLeast(Weight, f32),
+    Permute(Weight, Vec<usize>),
+    /// First axis in reverse.
+    Flip(Weight),
+    /// Along the first axis.
+    Concat(Vec<Weight>),
     SumTail(Weight),
     MatMul(Weight, Weight),
 }
@@ -102,6 +109,44 @@ impl Weight {
         Weight::new(self.shape().clone(), Kind::Tanh(self.clone()))
     }
 
+    /// `eˣ`
+    pub fn exp(&self) -> Weight {
+        Weight::new(self.shape().clone(), Kind::Exp(self.clone()))
+    }
+
+    /// `max(x, least)`
+    pub fn at_least(&self, least: f32) -> Weight {
+        Weight::new(self.shape().clone(), Kind::AtLeast(self.clone(), least))
+    }
+
+    /// Output axis `i` is axis `perm[i]`.
+    pub fn permute(&self, perm: &[usize]) -> Weight {
+        let dims = self.shape().dims();
+        let mut sorted = perm.to_vec();
+        sorted.sort_unstable();
+        assert!(sorted.into_iter().eq(0..dims.len()), "permutation {perm:?} of {}", self.shape());
+        let dims: Vec<usize> = perm.iter().map(|p| dims[*p]).collect();
+        Weight::new(dims, Kind::Permute(self.clone(), perm.to_vec()))
+    }
+
+    /// The first axis in reverse order.
+    pub fn flip(&self) -> Weight {
+        assert!(self.shape().rank() > 0, "flip of a number");
+        Weight::new(self.shape().clone(), Kind::Flip(self.clone()))
+    }
+
+    /// Joins tensors along their first axis.
+    pub fn concat(all: &[Weight]) -> Weight {
+        let mut dims = all.first().expect("something to join").shape().dims().to_vec();
+        dims[0] = 0;
+        for w in all {
+            let d = w.shape().dims();
+            assert!(d.len() == dims.len() && d[1..] == dims[1..], "joining {} to {dims:?}", w.shape());
+            dims[0] += d[0];
+        }
+        Weight::new(dims, Kind::Concat(all.to_vec()))
+    }
+
     /// Sum over all axes but the first, in double precision.
     pub fn sum_tail(&self) -> Weight {
         Weight::new([self.shape().dims()[0]], Kind::SumTail(self.clone()))
@@ -140,10 +185,15 @@ impl Weight {
             | Kind::Reciprocal(a)
             | Kind::Sqrt(a)
             | Kind::Tanh(a)
+            | Kind::Exp(a)
+            | Kind::AtLeast(a, _)
+            | Kind::Permute(a, _)
+            | Kind::Flip(a)
             | Kind::SumTail(a) => a.first_name(),
             Kind::Mul(a, b) | Kind::Add(a, b) | Kind::MatMul(a, b) => {
                 a.first_name().or_else(|| b.first_name())
             }
+            Kind::Concat(all) => all.iter().find_map(Weight::first_name),
         }
     }
 
@@ -157,11 +207,16 @@ impl Weight {
             | Kind::Reciprocal(a)
             | Kind::Sqrt(a)
             | Kind::Tanh(a)
+            | Kind::Exp(a)
+            | Kind::AtLeast(a, _)
+            | Kind::Permute(a, _)
+            | Kind::Flip(a)
             | Kind::SumTail(a) => a.collect_names(names),
             Kind::Mul(a, b) | Kind::Add(a, b) | Kind::MatMul(a, b) => {
                 a.collect_names(names);
                 b.collect_names(names);
             }
+            Kind::Concat(all) => all.iter().for_each(|w| w.collect_names(names)),
         }
     }
 
@@ -175,11 +230,16 @@ impl Weight {
             | Kind::Reciprocal(a)
             | Kind::Sqrt(a)
             | Kind::Tanh(a)
+            | Kind::Exp(a)
+            | Kind::AtLeast(a, _)
+            | Kind::Permute(a, _)
+            | Kind::Flip(a)
             | Kind::SumTail(a) => a.visit_named(f),
             Kind::Mul(a, b) | Kind::Add(a, b) | Kind::MatMul(a, b) => {
                 a.visit_named(f);
                 b.visit_named(f);
             }
+            Kind::Concat(all) => all.iter().for_each(|w| w.visit_named(f)),
         }
     }
 
@@ -210,6 +270,28 @@ impl Weight {
             Kind::Reciprocal(a) => map(a.evaluate(source)?, |x| 1.0 / x),
             Kind::Sqrt(a) => map(a.evaluate(source)?, f32::sqrt),
             Kind::Tanh(a) => map(a.evaluate(source)?, f32::tanh),
+            Kind::Exp(a) => map(a.evaluate(source)?, f32::exp),
+            Kind::AtLeast(a, least) => map(a.evaluate(source)?, |x| x.max(*least)),
+            Kind::Permute(a, perm) => {
+                let t = a.evaluate(source)?;
+                Tensor {
+                    shape: shape.clone(),
+                    strides: perm.iter().map(|p| t.strides[*p]).collect(),
+                    data: t.data,
+                }
+            }
+            Kind::Flip(a) => {
+                let t = a.evaluate(source)?.contiguous();
+                let row = t.data.len() / shape.dims()[0].max(1);
+                Tensor::new(shape.clone(), t.data.chunks_exact(row.max(1)).rev().flatten().copied().collect())
+            }
+            Kind::Concat(all) => {
+                let mut data = Vec::with_capacity(shape.len());
+                for w in all {
+                    data.extend_from_slice(&w.evaluate(source)?.contiguous().data);
+                }
+                Tensor::new(shape.clone(), data)
+            }
             Kind::SumTail(a) => {
                 let t = a.evaluate(source)?.contiguous();
                 let n = t.data.len() / shape.len().max(1);
@@ -238,7 +320,9 @@ impl fmt::Display for Weight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0.kind {
             Kind::Named(n) => f.write_str(n),
-            Kind::Fill(x) => write!(f, "{x}"),
+            // The text is the key: tensors of one number and different sizes are different weights.
+            Kind::Fill(x) if self.shape().len() == 1 => write!(f, "{x}"),
+            Kind::Fill(x) => write!(f, "{x}{}", self.shape()),
             Kind::Transpose(a) => write!(f, "{a}ᵀ"),
             Kind::Reshape(a) => write!(f, "{a}{}", self.shape()),
             Kind::Mul(a, b) => write!(f, "({a} × {b})"),
@@ -246,6 +330,14 @@ impl fmt::Display for Weight {
             Kind::Reciprocal(a) => write!(f, "1/({a})"),
             Kind::Sqrt(a) => write!(f, "√({a})"),
             Kind::Tanh(a) => write!(f, "tanh({a})"),
+            Kind::Exp(a) => write!(f, "exp({a})"),
+            Kind::AtLeast(a, x) => write!(f, "max({a}, {x})"),
+            Kind::Permute(a, perm) => write!(f, "{a}⟨{perm:?}⟩"),
+            Kind::Flip(a) => write!(f, "flip({a})"),
+            Kind::Concat(all) => {
+                let all: Vec<String> = all.iter().map(Weight::to_string).collect();
+                write!(f, "[{}]", all.join("; "))
+            }
             Kind::SumTail(a) => write!(f, "Σ({a})"),
             Kind::MatMul(a, b) => write!(f, "({a} · {b})"),
         }
@@ -419,6 +511,23 @@ mod tests {
         assert_eq!(value(&a.matmul(&a.transpose())), [14., 32., 32., 77.]);
         assert_eq!(value(&a.scale(2.0).reshape([3, 2])), [2., 4., 6., 8., 10., 12.]);
         assert_eq!(value(&s.reciprocal()), [0.1, 0.05, 1.0 / 30.0]);
+        assert_eq!(value(&s.scale(0.0).exp()), [1.0; 3]);
+        assert_eq!(value(&s.at_least(15.0)), [15., 20., 30.]);
+        assert_eq!(value(&a.flip()), [4., 5., 6., 1., 2., 3.]);
+        assert_eq!(value(&a.transpose().flip()), [3., 6., 2., 5., 1., 4.]);
+        assert_eq!(value(&a.reshape([1, 2, 3]).permute(&[2, 0, 1])), [1., 4., 2., 5., 3., 6.]);
+        let joined = Weight::concat(&[a.clone(), s.reshape([1, 3])]);
+        assert_eq!(joined.shape().dims(), [3, 3]);
+        assert_eq!(value(&joined), [1., 2., 3., 4., 5., 6., 10., 20., 30.]);
+        assert_eq!(joined.to_string(), "[a; s[1, 3]]");
+    }
+
+    #[test]
+    fn the_text_tells_weights_apart() {
+        let fill = |shape: [usize; 3]| Weight::fill(0.0, shape).key();
+        assert_eq!(fill([1, 2, 3]), "0[1, 2, 3]");
+        assert_ne!(fill([1, 2, 3]), fill([1, 3, 2]));
+        assert_eq!(Weight::named("a", [2, 3]).scale(0.5).key(), "(a × 0.5)");
     }
 
     #[test]

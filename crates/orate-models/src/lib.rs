@@ -2,6 +2,7 @@
 //! values from one network to the next.
 
 mod loader;
+pub mod qwen3_tts;
 pub mod supertonic;
 
 pub use loader::Loader;

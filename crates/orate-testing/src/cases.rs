@@ -7,8 +7,8 @@ use crate::interpreter::{Buffers, Data, ScalarValue, Scalars};
 use crate::random::{Random, RandomWeights};
 use crate::tolerance;
 use orate_graph::{
-    Activation, AttentionMask, BufferKind, ConvGeometry, DType, Factor, Graph, Norm, Op, RelativePositions,
-    Result, Shape, Value, ValueInfo, Weight, passes,
+    Activation, AttentionMask, BufferKind, ConvGeometry, DType, Factor, Graph, Norm, Op, Plan,
+    RelativePositions, Result, Shape, Target, Value, ValueInfo, Weight, passes,
 };
 use std::collections::BTreeSet;
 
@@ -101,6 +101,7 @@ fn integer_range(graph: &Graph, buffer: usize) -> (i32, i32) {
                 Op::Attention { .. } if operand == 3 => {
                     narrow(1, graph.shape(node.inputs[1]).dims()[1], false)
                 }
+                Op::EmbeddingSum { tables, .. } => narrow(0, tables.shape().dims()[1] - 1, false),
                 Op::MaskRows => narrow(1, graph.shape(node.inputs[0]).dims()[1], false),
                 Op::RotaryTable { .. } => narrow(1, graph.shape(node.output).dims()[2], false),
                 _ => {}
@@ -120,6 +121,9 @@ fn random_scalars(graph: &Graph, case: &str) -> Scalars {
                 Op::SelectRow { index } if index.index() == i => {
                     let rows = graph.shape(node.inputs[0]).dims()[0];
                     value = ScalarValue::U64(random.below(rows) as u64);
+                }
+                Op::RopeTable { first: Some(first), .. } if first.index() == i => {
+                    value = ScalarValue::U64(random.below(5000) as u64);
                 }
                 Op::RandomNormal { seed, .. } if seed.index() == i => value = ScalarValue::U64(random.bits()),
                 _ => {}
@@ -211,7 +215,7 @@ fn single(
 const WIDTHS: [usize; 14] = [1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 100];
 
 /// Activations with a name for their slope.
-fn activations() -> [Activation; 6] {
+fn activations() -> [Activation; 8] {
     [
         Activation::Relu,
         Activation::PRelu(Weight::named("slope", [1])),
@@ -219,24 +223,32 @@ fn activations() -> [Activation; 6] {
         Activation::Mish,
         Activation::Tanh,
         Activation::Exp,
+        Activation::Silu,
+        Activation::Clip,
     ]
 }
 
 /// Cases for every op, and for what surrounds them: states, shared values, reshapes.
 pub fn op_cases() -> Vec<Case> {
     type Family = fn(&mut Vec<Case>) -> Result<()>;
-    let families: [Family; 15] = [
+    let families: [Family; 21] = [
         embedding,
+        embedding_sum,
         constant,
+        constants_of_one_number,
         matmul,
         conv1d,
         depthwise_conv1d,
+        streaming,
         layer_norm,
+        rms_norm,
+        snake,
         rows,
         pointwise,
         sums,
         attention,
         rotary,
+        rope_table,
         mask_rows,
         movement,
         generators,
@@ -248,6 +260,41 @@ pub fn op_cases() -> Vec<Case> {
     }
     cases
 }
+
+/// The [`op_cases`] that a device can run. `lacking` are words from the reasons of the others: a device that refuses a
+/// case for another reason keeps it, and so fails it.
+///
+/// # Panics
+/// No case is refused for one of the reasons, which means that it is built by now and has to go from the list.
+pub fn op_cases_built(target: &dyn Target, lacking: &[&str]) -> Vec<Case> {
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    let mut cases = op_cases();
+    cases.retain(|case| match Plan::compile(case.graph.clone(), target) {
+        Ok(_) => true,
+        Err(e) => {
+            let reason = e.to_string();
+            let known = lacking.iter().find(|l| reason.contains(**l));
+            seen.extend(known);
+            known.is_none()
+        }
+    });
+    let built: Vec<&&str> = lacking.iter().filter(|l| !seen.contains(*l)).collect();
+    assert!(built.is_empty(), "{} runs {built:?} now: take them off the list", target.name());
+    cases
+}
+
+/// What GPUs do not run yet: the ops that only Qwen3-TTS needs.
+pub const NOT_BUILT_ON_GPUS: [&str; 9] = [
+    "op EmbeddingSum is not built",
+    "op RmsNorm is not built",
+    "op Snake is not built",
+    "op Mul is not built",
+    "op RopeTable is not built",
+    "activation silu is not built",
+    "activation clip is not built",
+    "a convolution behind a history is not built",
+    "a window of keys is not built",
+];
 
 /// A graph with input `x`, whose `build` makes output `y`.
 fn unary(
@@ -277,6 +324,35 @@ fn embedding(cases: &mut Vec<Case>) -> Result<()> {
     Ok(())
 }
 
+fn embedding_sum(cases: &mut Vec<Case>) -> Result<()> {
+    // Batch, time, ids of a position, first id, tables, rows, width.
+    let sizes = [
+        (1, 1, 1, 0, 1, 1, 1),
+        (1, 5, 16, 0, 1, 128, 17),
+        (1, 5, 16, 1, 15, 128, 16),
+        (2, 3, 4, 1, 2, 9, 33),
+    ];
+    for (b, t, n, first, q, v, c) in sizes {
+        let name = format!("EmbeddingSum [{b}, {t}, {n}] from {first} of [{q}, {v}, {c}]");
+        let mut g = Graph::new(&*name);
+        let ids = g.input("ids", DType::I32, [b, t, n])?;
+        let y = g.embedding_sum(ids, Weight::named("tables", [q, v, c]), first)?;
+        g.output("y", y)?;
+        cases.push(Case::new(name, g));
+    }
+    // Codebooks of a residual quantiser: sums divided by how often an entry was used, if ever.
+    let book = |i: usize| {
+        let usage = Weight::named(format!("{i}.usage"), [11, 1]).at_least(1e-5);
+        Weight::named(format!("{i}.sum"), [11, 8]).mul(&usage.reciprocal())
+    };
+    let mut g = Graph::new("EmbeddingSum");
+    let ids = g.input("ids", DType::I32, [1, 7, 3])?;
+    let y = g.embedding_sum(ids, Weight::concat(&[book(0), book(1), book(2)]).reshape([3, 11, 8]), 0)?;
+    g.output("y", y)?;
+    cases.push(Case::new("EmbeddingSum of codebooks", g));
+    Ok(())
+}
+
 fn constant(cases: &mut Vec<Case>) -> Result<()> {
     for (shape, batch) in [(vec![1, 1, 1], 1), (vec![1, 50, 17], 1), (vec![1, 3, 33], 3), (vec![2, 5], 2)] {
         let name = format!("Constant {} × {batch}", Shape::from(shape.clone()));
@@ -291,6 +367,17 @@ fn constant(cases: &mut Vec<Case>) -> Result<()> {
         // The expression is evaluated at load, by the same code everywhere.
         cases.push(Case::new(key.name().to_owned(), key));
     }
+    Ok(())
+}
+
+/// Weights that differ only in size.
+fn constants_of_one_number(cases: &mut Vec<Case>) -> Result<()> {
+    let mut g = Graph::new("Constant");
+    for (i, shape) in [[1, 2, 8], [1, 6, 8], [1, 1, 3]].into_iter().enumerate() {
+        let y = g.constant(Weight::fill(0.5, shape), 2)?;
+        g.output(&format!("y{i}"), y)?;
+    }
+    cases.push(Case::new("Constant: one number in three sizes", g));
     Ok(())
 }
 
@@ -383,8 +470,8 @@ fn geometries() -> Vec<(String, ConvGeometry)> {
             all.push((format!("k{taps} d{dilation} causal"), ConvGeometry::causal(taps, dilation)));
         }
     }
-    all.push(("k4 d1 left 1".into(), ConvGeometry { taps: 4, dilation: 1, left: 1 }));
-    all.push(("k3 d2 left 0".into(), ConvGeometry { taps: 3, dilation: 2, left: 0 }));
+    all.push(("k4 d1 left 1".into(), ConvGeometry { taps: 4, dilation: 1, left: 1, history: false }));
+    all.push(("k3 d2 left 0".into(), ConvGeometry { taps: 3, dilation: 2, left: 0, history: false }));
     all
 }
 
@@ -442,6 +529,90 @@ fn depthwise_conv1d(cases: &mut Vec<Case>) -> Result<()> {
         let w = Weight::named("w", [24, 1, 5]).reshape([24, 5]).transpose();
         g.depthwise_conv1d(x, w, Weight::named("bias", [24]), ConvGeometry::symmetric(5, 1))
     })
+}
+
+/// Convolutions behind a history: shorter and longer than it, alone and with everything that is fused into them.
+fn streaming(cases: &mut Vec<Case>) -> Result<()> {
+    for (taps, dilation) in [(2, 1), (3, 1), (7, 1), (7, 3), (7, 9), (4, 2), (1, 1)] {
+        let geometry = ConvGeometry::streaming(taps, dilation);
+        for (b, t, c, n) in [(1, 1, 5, 9), (2, 3, 8, 17), (1, 61, 16, 12), (2, 33, 33, 6)] {
+            let mut name = format!("Conv1d k{taps} d{dilation} behind a history [{b}, {t}, {c}] → {n}");
+            unary(cases, name, [b, t, c], |g, x| {
+                let h = g.input("history", DType::F32, [b, geometry.left, c])?;
+                g.conv1d_after(h, x, Weight::named("w", [taps * c, n]), geometry)
+            })?;
+            name = format!("DepthwiseConv1d k{taps} d{dilation} behind a history [{b}, {t}, {c}]");
+            unary(cases, name, [b, t, c], |g, x| {
+                let h = g.input("history", DType::F32, [b, geometry.left, c])?;
+                let (w, bias) = (Weight::named("w", [taps, c]), Weight::named("bias", [c]));
+                let y = g.depthwise_conv1d_after(h, x, w, bias, geometry)?;
+                if t == 61 { g.layer_norm(y, norm(c)) } else { Ok(y) }
+            })?;
+        }
+    }
+    let geometry = ConvGeometry::streaming(7, 3);
+    epilogues(cases, "Conv1d k7 d3 behind a history [2, 9, 6] → 19", [2, 9, 6], 19, |g, x| {
+        let h = g.input("history", DType::F32, [2, 18, 6])?;
+        g.conv1d_after(h, x, Weight::named("w", [42, 19]), geometry)
+    })?;
+    // A transposed convolution of stride 3 and 6 taps, stored `[in, out, taps]`: 3 results a row from it and the row
+    // before it, the beginning of a stream.
+    unary(cases, "Conv1d that is a transposed convolution".into(), [1, 7, 10], |g, x| {
+        let w = Weight::named("w", [10, 4, 6]).reshape([10, 4, 2, 3]).permute(&[2, 0, 3, 1]).flip();
+        let zeros = g.constant(Weight::fill(0.0, [1, 1, 10]), 1)?;
+        let y = g.conv1d_after(zeros, x, w.reshape([20, 12]), ConvGeometry::streaming(2, 1))?;
+        g.reshape(y, [1, 21, 4])
+    })?;
+    // A stream: the history is a state that becomes the end of what was seen.
+    unary(cases, "Conv1d that keeps its history".into(), [1, 5, 8], |g, x| {
+        let h = g.state("history", DType::F32, [1, 2, 8])?;
+        let y = g.conv1d_after(h, x, Weight::named("w", [24, 7]), ConvGeometry::streaming(3, 1))?;
+        let end = g.slice(x, 1, 3, 2)?;
+        g.update("history", end)?;
+        Ok(y)
+    })
+}
+
+fn rms_norm(cases: &mut Vec<Case>) -> Result<()> {
+    for c in WIDTHS.into_iter().chain([64, 128, 512, 513, 1024]) {
+        unary(cases, format!("RmsNorm [2, 3, {c}]"), [2, 3, c], |g, x| {
+            g.rms_norm(x, Weight::named("weight", [c]), 1e-6)
+        })?;
+    }
+    let mut g = Graph::new("RmsNorm");
+    let x = g.input("x", DType::F32, [4, 33])?;
+    let y = g.rms_norm(x, Weight::named("weight", [33]), 1e-5)?;
+    g.output("y", y)?;
+    cases.push(Case::new("RmsNorm of zeros, epsilon 1e-5", g.clone()).with("x", vec![0.0; 132]));
+    cases.push(Case::new("RmsNorm of small numbers, epsilon 1e-5", g).with("x", vec![1e-3; 132]));
+    // Each head of a row has its own norm, with one weight.
+    unary(cases, "RmsNorm of heads".into(), [1, 5, 4 * 32], |g, x| {
+        let x = g.reshape(x, [1, 5, 4, 32])?;
+        let y = g.rms_norm(x, Weight::named("q_norm.weight", [32]), 1e-6)?;
+        g.reshape(y, [1, 5, 128])
+    })
+}
+
+fn snake(cases: &mut Vec<Case>) -> Result<()> {
+    let logarithms = |c: usize| {
+        let beta = Weight::named("beta", [c]).exp().add(&Weight::fill(1e-9, [1])).reciprocal();
+        (Weight::named("alpha", [c]).exp(), beta)
+    };
+    for c in WIDTHS.into_iter().chain([96, 192]) {
+        let (frequency, gain) = logarithms(c);
+        unary(cases, format!("Snake [2, 3, {c}]"), [2, 3, c], |g, x| g.snake(x, frequency, gain))?;
+    }
+    for most in [1e-3f32, 6.0, 100.0] {
+        let name = format!("Snake of numbers up to {most}");
+        let mut g = Graph::new(&*name);
+        let x = g.input("x", DType::F32, [67, 6])?;
+        let (frequency, gain) = logarithms(6);
+        let y = g.snake(x, frequency, gain)?;
+        g.output("y", y)?;
+        let ramp = (0..402).map(|i| most * (i as f32 / 200.0 - 1.0));
+        cases.push(Case::new(name, g).with("x", ramp.collect::<Vec<_>>()));
+    }
+    Ok(())
 }
 
 fn layer_norm(cases: &mut Vec<Case>) -> Result<()> {
@@ -522,6 +693,7 @@ fn sums(cases: &mut Vec<Case>) -> Result<()> {
                 })
             };
         two(cases, format!("Add [1, 3, {n}]"), &|g, x, y| g.add(x, y))?;
+        two(cases, format!("Mul [1, 3, {n}]"), &|g, x, y| g.mul(x, y))?;
         two(cases, format!("Combine 4x − 3y [1, 3, {n}]"), &|g, x, y| {
             g.combine(Factor::Const(4.0), x, Factor::Const(-3.0), y)
         })?;
@@ -540,6 +712,13 @@ fn sums(cases: &mut Vec<Case>) -> Result<()> {
         })?;
     }
     unary(cases, "Add of a value to itself".into(), [2, 33], |g, x| g.add(x, x))?;
+    unary(cases, "Mul of a value by itself".into(), [2, 33], |g, x| g.mul(x, x))?;
+    unary(cases, "Mul that gates".into(), [1, 5, 24], |g, x| {
+        let gate = g.matmul(x, Weight::named("gate", [32, 24]).transpose())?;
+        let gate = g.activate(gate, Activation::Silu)?;
+        let up = g.matmul(x, Weight::named("up", [32, 24]).transpose())?;
+        g.mul(gate, up)
+    })?;
     unary(cases, "Combine of a value with itself".into(), [2, 33], |g, x| {
         g.combine(Factor::Const(2.0), x, Factor::Const(0.5), x)
     })
@@ -580,7 +759,13 @@ fn attention_graph(
 }
 
 fn attention(cases: &mut Vec<Case>) -> Result<()> {
-    let masks = [AttentionMask::None, AttentionMask::Causal];
+    let masks = [
+        AttentionMask::None,
+        AttentionMask::Causal,
+        AttentionMask::Window(1),
+        AttentionMask::Window(20),
+        AttentionMask::Window(72),
+    ];
     let size = |batch, kv_batch, tq, tk, heads, d| Heads { batch, kv_batch, tq, tk, heads, d };
     let sizes = [
         size(1, 1, 1, 1, 1, 1),
@@ -600,7 +785,7 @@ fn attention(cases: &mut Vec<Case>) -> Result<()> {
     ];
     for s in &sizes {
         for mask in masks {
-            if mask == AttentionMask::Causal && s.tq > s.tk {
+            if mask != AttentionMask::None && s.tq > s.tk {
                 continue; // refused by shape inference
             }
             let name = |what: &str| {
@@ -686,6 +871,23 @@ fn rotary(cases: &mut Vec<Case>) -> Result<()> {
                 g.rotary(x, table, heads)
             },
         )?;
+    }
+    Ok(())
+}
+
+fn rope_table(cases: &mut Vec<Case>) -> Result<()> {
+    for (base, time, d) in [(1e4, 1, 2), (1e4, 300, 64), (1e6, 33, 128), (1e4, 7, 34)] {
+        for place in [false, true] {
+            let name = format!(
+                "RopeTable [{time}, {d}] to base {base}{}",
+                if place { " from a scalar on" } else { "" }
+            );
+            let mut g = Graph::new(&*name);
+            let first = place.then(|| g.scalar("position"));
+            let y = g.rope_table(base, time, d, first)?;
+            g.output("y", y)?;
+            cases.push(Case::new(name, g));
+        }
     }
     Ok(())
 }
@@ -867,22 +1069,27 @@ mod tests {
     use super::*;
 
     /// Every op, by name. [`tolerance::of_op`] stops compiling when an op is added; then add it here too.
-    const OPS: [&str; 24] = [
+    const OPS: [&str; 29] = [
         "Embedding",
+        "EmbeddingSum",
         "Constant",
         "MatMul",
         "Conv1d",
         "DepthwiseConv1d",
         "LayerNorm",
+        "RmsNorm",
+        "Snake",
         "AddBias",
         "Affine",
         "Activate",
         "Add",
+        "Mul",
         "AddRow",
         "Combine",
         "Scale",
         "Attention",
         "RotaryTable",
+        "RopeTable",
         "Rotary",
         "MaskRows",
         "Concat",

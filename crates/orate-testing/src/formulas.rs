@@ -15,6 +15,11 @@ pub(crate) fn mish(x: f64) -> f64 {
     x * x.exp().ln_1p().tanh()
 }
 
+/// `x / (1 + e⁻ˣ)`
+pub(crate) fn silu(x: f64) -> f64 {
+    x / (1.0 + (-x).exp())
+}
+
 /// `2/√π · e^(−x²) · Σ 2ⁿ x^(2n+1) / (2n+1)!!`: all terms have one sign, so nothing cancels
 /// (Abramowitz and Stegun 7.1.6).
 pub(crate) fn erf(x: f64) -> f64 {
@@ -45,22 +50,37 @@ pub(crate) fn matmul(x: &[f32], w: &[f32], k: usize, n: usize) -> Vec<f64> {
     y
 }
 
-/// The row that tap number `tap` of output row `t` reads: past the ends, the edge row again.
-fn tapped_row(t: usize, tap: usize, g: &ConvGeometry, time: usize) -> usize {
-    let at = t as isize + (tap * g.dilation) as isize - g.left as isize;
-    at.clamp(0, time as isize - 1) as usize
+/// A sequence `[B, T, C]`, perhaps behind a history `[B, left, C]`.
+pub(crate) struct Sequence<'a> {
+    pub x: &'a [f32],
+    pub history: Option<&'a [f32]>,
+    pub time: usize,
+    pub channels: usize,
 }
 
-/// x `[B, T, C]`, w `[taps · C, N]` → `[B, T, N]`
-pub(crate) fn conv1d(x: &[f32], w: &[f32], g: &ConvGeometry, time: usize, c: usize, n: usize) -> Vec<f64> {
-    let batch = x.len() / (time * c);
+impl Sequence<'_> {
+    /// The row that tap number `tap` of output row `t` reads: in front of the sequence that of the history, or
+    /// without one, and behind the end, the edge row again.
+    fn tapped(&self, b: usize, t: usize, tap: usize, g: &ConvGeometry) -> &[f32] {
+        let (at, c) = (t + tap * g.dilation, self.channels);
+        match self.history {
+            Some(h) if at < g.left => &h[(b * g.left + at) * c..][..c],
+            _ => &self.x[(b * self.time + at.saturating_sub(g.left).min(self.time - 1)) * c..][..c],
+        }
+    }
+}
+
+/// w `[taps · C, N]` → `[B, T, N]`
+pub(crate) fn conv1d(s: &Sequence<'_>, w: &[f32], g: &ConvGeometry, n: usize) -> Vec<f64> {
+    let (time, c) = (s.time, s.channels);
+    let batch = s.x.len() / (time * c);
     let mut y = vec![0.0; batch * time * n];
     for b in 0..batch {
         for t in 0..time {
             for tap in 0..g.taps {
-                let from = b * time + tapped_row(t, tap, g, time);
+                let row = s.tapped(b, t, tap, g);
                 for i in 0..c {
-                    let a = f64::from(x[from * c + i]);
+                    let a = f64::from(row[i]);
                     for j in 0..n {
                         y[(b * time + t) * n + j] += a * f64::from(w[(tap * c + i) * n + j]);
                     }
@@ -71,18 +91,17 @@ pub(crate) fn conv1d(x: &[f32], w: &[f32], g: &ConvGeometry, time: usize, c: usi
     y
 }
 
-/// x `[B, T, C]`, w `[taps, C]`, bias `[C]`
-pub(crate) fn depthwise(x: &[f32], w: &[f32], bias: &[f32], g: &ConvGeometry, time: usize) -> Vec<f64> {
-    let c = bias.len();
-    let batch = x.len() / (time * c);
-    let mut y = vec![0.0; x.len()];
+/// w `[taps, C]`, bias `[C]`
+pub(crate) fn depthwise(s: &Sequence<'_>, w: &[f32], bias: &[f32], g: &ConvGeometry) -> Vec<f64> {
+    let (time, c) = (s.time, s.channels);
+    let batch = s.x.len() / (time * c);
+    let mut y = vec![0.0; s.x.len()];
     for b in 0..batch {
         for t in 0..time {
             for i in 0..c {
                 let mut sum = f64::from(bias[i]);
                 for tap in 0..g.taps {
-                    let from = b * time + tapped_row(t, tap, g, time);
-                    sum += f64::from(w[tap * c + i]) * f64::from(x[from * c + i]);
+                    sum += f64::from(w[tap * c + i]) * f64::from(s.tapped(b, t, tap, g)[i]);
                 }
                 y[(b * time + t) * c + i] = sum;
             }
@@ -104,6 +123,28 @@ pub(crate) fn layer_norm(x: &[f64], weight: &[f32], bias: &[f32], eps: f32) -> V
         }
     }
     y
+}
+
+/// `x / √(mean(x²) + eps) · weight` for each row.
+pub(crate) fn rms_norm(x: &[f32], weight: &[f32], eps: f32) -> Vec<f64> {
+    let c = weight.len();
+    let mut y = vec![];
+    for row in x.chunks_exact(c) {
+        let square = row.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>() / c as f64;
+        let root = (square + f64::from(eps)).sqrt();
+        y.extend(row.iter().zip(weight).map(|(x, w)| f64::from(*x) / root * f64::from(*w)));
+    }
+    y
+}
+
+/// `x + gain · sin²(frequency · x)`
+pub(crate) fn snake(x: &[f32], frequency: &[f32], gain: &[f32]) -> Vec<f64> {
+    let c = gain.len();
+    let one = |(i, x): (usize, &f32)| {
+        let sine = (f64::from(frequency[i % c]) * f64::from(*x)).sin();
+        f64::from(*x) + f64::from(gain[i % c]) * sine * sine
+    };
+    x.iter().enumerate().map(one).collect()
 }
 
 /// Operands of [`attention`].
@@ -141,7 +182,9 @@ pub(crate) fn attention(a: &Attention<'_>) -> Vec<f64> {
                 // The last query of a causal attention stands at the last key.
                 let position = match a.mask {
                     AttentionMask::None => i as isize,
-                    AttentionMask::Causal => i as isize + tk as isize - tq as isize,
+                    AttentionMask::Causal | AttentionMask::Window(_) => {
+                        i as isize + tk as isize - tq as isize
+                    }
                 };
                 let offset = |j: usize, window: usize| {
                     let o = j as isize - position + window as isize;
@@ -150,6 +193,9 @@ pub(crate) fn attention(a: &Attention<'_>) -> Vec<f64> {
                 let seen = |j: &usize| match a.mask {
                     AttentionMask::None => true,
                     AttentionMask::Causal => *j as isize <= position,
+                    AttentionMask::Window(seen) => {
+                        (position - seen as isize + 1..=position).contains(&(*j as isize))
+                    }
                 };
                 let keys: Vec<usize> = (0..len).filter(seen).collect();
                 let scores: Vec<f64> = keys
@@ -199,6 +245,18 @@ pub(crate) fn rotary_table(theta: &[f32], batch: usize, time: usize, lens: Optio
             for t in 0..time {
                 y.extend(theta.iter().map(|th| function(t as f64 / len * f64::from(*th))));
             }
+        }
+    }
+    y
+}
+
+/// `[1, 2, T, half]`: cosines, then sines, of `(first + t) · base^(−j / half)`.
+pub(crate) fn rope_table(base: f64, first: u64, time: usize, half: usize) -> Vec<f64> {
+    let mut y = vec![];
+    for function in [f64::cos, f64::sin] {
+        for t in 0..time {
+            let position = (first + t as u64) as f64;
+            y.extend((0..half).map(|j| function(position * base.powf(-(j as f64) / half as f64))));
         }
     }
     y

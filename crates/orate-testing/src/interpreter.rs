@@ -6,8 +6,8 @@
 
 use crate::formulas::{self as f, Attention};
 use orate_graph::{
-    Activation, BufferKind, DType, Epilogue, Factor, Graph, GraphError, Node, Op, Scalar, Value, Weight,
-    WeightLoader,
+    Activation, BufferKind, ConvGeometry, DType, Epilogue, Factor, Graph, GraphError, Node, Op, Scalar,
+    Value, Weight, WeightLoader,
 };
 use std::collections::{BTreeMap, HashMap};
 
@@ -279,9 +279,22 @@ impl Run<'_> {
                 Activation::Mish => f::mish(*x),
                 Activation::Tanh => x.tanh(),
                 Activation::Exp => x.exp(),
+                Activation::Silu => f::silu(*x),
+                Activation::Clip => x.clamp(-1.0, 1.0),
             };
         }
         Ok(x)
+    }
+
+    /// What a convolution reads.
+    fn sequence(&self, node: &Node, g: &ConvGeometry) -> Result<f::Sequence<'_>, InterpretError> {
+        let dims = self.graph.shape(node.inputs[0]).dims();
+        Ok(f::Sequence {
+            x: self.floats(node.inputs[0])?,
+            history: if g.history { Some(self.floats(node.inputs[1])?) } else { None },
+            time: dims[1],
+            channels: dims[2],
+        })
     }
 
     fn node(&self, i: usize, node: &Node) -> Result<Vec<f64>, InterpretError> {
@@ -304,6 +317,24 @@ impl Run<'_> {
                 }
                 y
             }
+            Op::EmbeddingSum { tables, first } => {
+                let &[q, rows, c] = tables.shape().dims() else {
+                    unreachable!("three axes by shape inference")
+                };
+                let tables = self.weight(tables)?;
+                let mut y = vec![];
+                for ids in self.integers(node.inputs[0])?.chunks_exact(dims(0)[2]) {
+                    let mut sum = vec![0.0; c];
+                    for (book, &id) in ids[*first..][..q].iter().enumerate() {
+                        let row = usize::try_from(id).ok().filter(|row| *row < rows);
+                        let row = row.ok_or_else(|| self.out_of_range(i, &node.op, i64::from(id), rows))?;
+                        let row = &tables[(book * rows + row) * c..][..c];
+                        sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += f64::from(*x));
+                    }
+                    y.extend(sum);
+                }
+                y
+            }
             Op::Constant { weight } => {
                 let w = wide(&self.weight(weight)?);
                 (0..out.len()).map(|i| w[i % w.len()]).collect()
@@ -313,13 +344,13 @@ impl Run<'_> {
                 self.epilogue(f::matmul(x(0)?, &self.weight(weight)?, k, n), epilogue, node)?
             }
             Op::Conv1d { weight, geometry, epilogue } => {
-                let (t, c, n) = (dims(0)[1], dims(0)[2], weight.shape().dims()[1]);
-                let y = f::conv1d(x(0)?, &self.weight(weight)?, geometry, t, c, n);
+                let n = weight.shape().dims()[1];
+                let y = f::conv1d(&self.sequence(node, geometry)?, &self.weight(weight)?, geometry, n);
                 self.epilogue(y, epilogue, node)?
             }
             Op::DepthwiseConv1d { weight, bias, geometry, norm } => {
                 let (w, bias) = (self.weight(weight)?, self.weight(bias)?);
-                let y = f::depthwise(x(0)?, &w, &bias, geometry, dims(0)[1]);
+                let y = f::depthwise(&self.sequence(node, geometry)?, &w, &bias, geometry);
                 match norm {
                     Some(n) => f::layer_norm(&y, &self.weight(&n.weight)?, &self.weight(&n.bias)?, n.eps),
                     None => y,
@@ -328,6 +359,8 @@ impl Run<'_> {
             Op::LayerNorm(n) => {
                 f::layer_norm(&wide(x(0)?), &self.weight(&n.weight)?, &self.weight(&n.bias)?, n.eps)
             }
+            Op::RmsNorm { weight, eps } => f::rms_norm(x(0)?, &self.weight(weight)?, *eps),
+            Op::Snake { frequency, gain } => f::snake(x(0)?, &self.weight(frequency)?, &self.weight(gain)?),
             Op::AddBias { bias } => {
                 let bias = self.weight(bias)?;
                 wide(x(0)?).iter().enumerate().map(|(i, x)| x + f64::from(bias[i % bias.len()])).collect()
@@ -339,6 +372,7 @@ impl Run<'_> {
             }
             Op::Activate(a) => self.activation(wide(x(0)?), a)?,
             Op::Add => wide(x(0)?).iter().zip(x(1)?).map(|(a, b)| a + f64::from(*b)).collect(),
+            Op::Mul => wide(x(0)?).iter().zip(x(1)?).map(|(a, b)| a * f64::from(*b)).collect(),
             Op::AddRow => {
                 let row = x(1)?;
                 wide(x(0)?).iter().enumerate().map(|(i, x)| x + f64::from(row[i % row.len()])).collect()
@@ -377,6 +411,10 @@ impl Run<'_> {
                     None => None,
                 };
                 f::rotary_table(&self.weight(theta)?, out.dims()[0], out.dims()[2], lens)
+            }
+            Op::RopeTable { base, first } => {
+                let first = first.map_or(Ok(0), |s| self.whole(s))?;
+                f::rope_table(*base, first, out.dims()[2], out.dims()[3])
             }
             Op::Rotary { heads } => {
                 let (b, t, c) = (dims(0)[0], dims(0)[1], dims(0)[2]);

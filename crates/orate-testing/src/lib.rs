@@ -6,6 +6,7 @@
 
 pub mod cases;
 pub mod check;
+pub mod checkpoints;
 pub mod compare;
 pub mod device;
 mod formulas;
@@ -13,7 +14,7 @@ pub mod interpreter;
 pub mod random;
 pub mod tolerance;
 
-pub use cases::{Case, harvest, op_cases};
+pub use cases::{Case, NOT_BUILT_ON_GPUS, harvest, op_cases, op_cases_built};
 pub use check::{Executor, Failure, OnDevice, Report, check_all};
 pub use compare::{Comparison, Mismatch, assert_close, compare, snr_db};
 pub use device::ReferenceDevice;

@@ -63,6 +63,7 @@ pub fn of_op(op: &Op, inputs: &[&[usize]]) -> f64 {
         Op::AddBias { .. }
         | Op::Affine { .. }
         | Op::Add
+        | Op::Mul
         | Op::AddRow
         | Op::Combine { .. }
         | Op::Scale { .. }
@@ -73,13 +74,17 @@ pub fn of_op(op: &Op, inputs: &[&[usize]]) -> f64 {
         Op::DepthwiseConv1d { geometry, norm, .. } => {
             product(geometry.taps) + if norm.is_some() { 2.0 * NORM } else { 0.0 }
         }
-        Op::LayerNorm(_) => NORM,
+        Op::LayerNorm(_) | Op::RmsNorm { .. } => NORM,
+        // One rounding for each further table.
+        Op::EmbeddingSum { tables, .. } => tables.shape().dims()[0] as f64 * ROUNDING,
+        // The rounding of a frequency of up to 4 times a number of up to 100 shows in the sine.
+        Op::Snake { .. } => TRANSCENDENTAL + ANGLE,
         Op::Activate(_) => TRANSCENDENTAL,
         // Scores, whose absolute error the exponential turns into a relative one, then the sum over keys.
         Op::Attention { heads, .. } => {
             2.0 * product(inputs[0][2] / heads) + product(inputs[1][1]) + TRANSCENDENTAL
         }
-        Op::RotaryTable { .. } | Op::TimeEmbedding { .. } => ANGLE,
+        Op::RotaryTable { .. } | Op::RopeTable { .. } | Op::TimeEmbedding { .. } => ANGLE,
         Op::RandomNormal { .. } => RANDOM,
     }
 }

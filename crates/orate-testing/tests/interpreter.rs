@@ -45,7 +45,7 @@ impl Reference {
     }
 
     fn input(&self, g: &mut Graph, name: &'static str) -> Value {
-        let dtype = if name == "lens" { DType::I32 } else { DType::F32 };
+        let dtype = if ["lens", "ids"].contains(&name) { DType::I32 } else { DType::F32 };
         g.input(name, dtype, self.get("in", name).0.clone()).expect("declares")
     }
 
@@ -73,7 +73,7 @@ impl Reference {
                 let floats: Vec<f32> = x.iter().map(|x| *x as f32).collect();
                 match (kind, name) {
                     ("w", _) => weights.set(name, shape.clone(), floats),
-                    ("in", "lens") => {
+                    ("in", "lens" | "ids") => {
                         buffers.insert(name.into(), x.iter().map(|x| *x as i32).collect::<Vec<_>>().into());
                     }
                     ("in", _) => {
@@ -82,7 +82,10 @@ impl Reference {
                     _ => {}
                 }
             }
-            let scalars = Scalars::from([("seed".to_owned(), ScalarValue::U64(0x0123_4567_89AB_CDEF))]);
+            let scalars = Scalars::from([
+                ("seed".to_owned(), ScalarValue::U64(0x0123_4567_89AB_CDEF)),
+                ("first".to_owned(), ScalarValue::U64(5)),
+            ]);
             let after = interpret(&g, &weights, &buffers, &scalars).expect("runs");
             let (shape, want) = self.get("out", "y");
             assert_eq!(g.shape(g.stores()[0].1), shape, "{}", self.case);
@@ -99,7 +102,16 @@ fn products_and_epilogues() {
         let x = r.input(g, "x");
         g.matmul(x, r.weight("w"))
     });
-    for case in ["matmul_relu", "matmul_prelu", "matmul_gelu", "matmul_mish", "matmul_tanh", "matmul_exp"] {
+    for case in [
+        "matmul_relu",
+        "matmul_prelu",
+        "matmul_gelu",
+        "matmul_mish",
+        "matmul_tanh",
+        "matmul_exp",
+        "matmul_silu",
+        "matmul_clip",
+    ] {
         let r = reference(case);
         let f = match case {
             "matmul_relu" => Activation::Relu,
@@ -107,6 +119,8 @@ fn products_and_epilogues() {
             "matmul_gelu" => Activation::Gelu,
             "matmul_mish" => Activation::Mish,
             "matmul_tanh" => Activation::Tanh,
+            "matmul_silu" => Activation::Silu,
+            "matmul_clip" => Activation::Clip,
             _ => Activation::Exp,
         };
         r.check(TWO_OPS, |g| {
@@ -143,7 +157,54 @@ fn convolutions_repeat_the_edge() {
 }
 
 #[test]
+fn convolutions_behind_a_history() {
+    let geometry = ConvGeometry::streaming(3, 2);
+    let r = reference("conv1d_history");
+    r.check(ONE_ROUNDING, |g| {
+        let (x, history) = (r.input(g, "x"), r.input(g, "history"));
+        g.conv1d_after(history, x, r.weight("w"), geometry)
+    });
+    let r = reference("depthwise_history");
+    r.check(ONE_ROUNDING, |g| {
+        let (x, history) = (r.input(g, "x"), r.input(g, "history"));
+        g.depthwise_conv1d_after(history, x, r.weight("w"), r.weight("bias"), geometry)
+    });
+    // A transposed convolution, stored [in, out, taps], is one of two taps with three times the outputs.
+    let r = reference("conv1d_transposed");
+    r.check(ONE_ROUNDING, |g| {
+        let (x, history) = (r.input(g, "x"), r.input(g, "history"));
+        let w = r.weight("w").reshape([2, 4, 2, 3]).permute(&[2, 0, 3, 1]).flip().reshape([4, 12]);
+        let y = g.conv1d_after(history, x, w, ConvGeometry::streaming(2, 1))?;
+        g.reshape(y, [1, 9, 4])
+    });
+}
+
+#[test]
+fn tables_of_codebooks() {
+    let r = reference("embedding_sum");
+    r.check(ONE_ROUNDING, |g| {
+        let ids = r.input(g, "ids");
+        g.embedding_sum(ids, r.weight("tables"), 1)
+    });
+}
+
+#[test]
 fn rows() {
+    let r = reference("rms_norm");
+    r.check(ONE_ROUNDING, |g| {
+        let x = r.input(g, "x");
+        g.rms_norm(x, r.weight("w"), 1e-5)
+    });
+    let r = reference("snake");
+    r.check(ONE_ROUNDING, |g| {
+        let x = r.input(g, "x");
+        g.snake(x, r.weight("frequency"), r.weight("gain"))
+    });
+    let r = reference("mul");
+    r.check(ONE_ROUNDING, |g| {
+        let (x, z) = (r.input(g, "x"), r.input(g, "z"));
+        g.mul(x, z)
+    });
     let r = reference("layer_norm");
     r.check(TWO_OPS, |g| {
         let x = r.input(g, "x");
@@ -163,6 +224,7 @@ fn attention() {
         ("attention_lens", 2, 0.5, AttentionMask::None, true),
         ("attention_causal", 2, 0.5, AttentionMask::Causal, false),
         ("attention_shared", 1, 0.25, AttentionMask::None, false),
+        ("attention_window", 2, 0.5, AttentionMask::Window(2), false),
         ("attention_relative", 2, 0.5, AttentionMask::None, false),
     ] {
         let r = reference(case);
@@ -191,6 +253,11 @@ fn positions_times_and_random_numbers() {
         let (x, lens) = (r.input(g, "x"), r.input(g, "lens"));
         let table = g.rotary_table(r.weight("theta"), 2, 4, Some(lens))?;
         g.rotary(x, table, 2)
+    });
+    let r = reference("rope_table");
+    r.check(ONE_ROUNDING, |g| {
+        let first = g.scalar("first");
+        g.rope_table(10_000.0, 4, 6, Some(first))
     });
     let r = reference("time_embedding");
     r.check(ONE_ROUNDING, |g| {

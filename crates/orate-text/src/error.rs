@@ -53,6 +53,15 @@ pub enum TextError {
         max: usize,
     },
 
+    /// A file of a tokenizer breaks its format.
+    #[error("{file}: {problem}; check that the file is the model's own and complete")]
+    TokenizerFile {
+        /// Its usual name.
+        file: &'static str,
+        /// What is wrong, with the entry or line.
+        problem: String,
+    },
+
     /// The voice has no sound for some characters.
     #[error(
         "this voice cannot say {}; \

@@ -7,8 +7,10 @@
 //!   symbols become words. An optional step before [`supertonic`], and a required one for voices
 //!   that know letters and a few marks only.
 //!
+//! - [`qwen`] is the tokenizer of the Qwen models, made of [`bpe`] and their rules for cutting text.
+//!
 //! Nothing here panics or slows down on strange input: every function is linear in the length of
-//! the text, and every failure is a [`TextError`].
+//! the text (byte-pair encoding sorts, which is nearly that), and every failure is a [`TextError`].
 //!
 //! ```
 //! use orate_text::english;
@@ -23,8 +25,10 @@
 //! # Ok::<(), orate_text::TextError>(())
 //! ```
 
+pub mod bpe;
 pub mod english;
 mod error;
+pub mod qwen;
 pub mod supertonic;
 
 pub use error::TextError;

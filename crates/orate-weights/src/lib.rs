@@ -8,6 +8,8 @@
 //! | [`gguf`] | GGUF, also written | packed voices, made by [`voice_pack`] |
 //! | [`onnx`] | ONNX initialisers and graph | Supertonic as released |
 //!
+//! [`Joined`] makes one source of several, such as the shards of a large checkpoint.
+//!
 //! Tensors are [`TensorRef`]s: dtype, shape with the slowest axis first, and bytes that need not be aligned.
 //! [`q8_0`] holds the one quantised format. Every reader treats its file as hostile: it answers with a
 //! [`WeightError`], never with a panic or with an allocation that the file's size does not justify.
@@ -16,6 +18,7 @@ mod dtype;
 mod error;
 mod file;
 pub mod gguf;
+mod joined;
 pub mod onnx;
 mod protobuf;
 pub mod q8_0;
@@ -30,6 +33,7 @@ mod hostile;
 pub use dtype::DType;
 pub use error::{WeightError, WeightErrorKind};
 pub use gguf::{GgufFile, GgufWriter};
+pub use joined::Joined;
 pub use onnx::OnnxModel;
 pub use safetensors::SafeTensors;
 pub use source::WeightSource;

@@ -2,6 +2,7 @@
 
 use crate::{Audio, DeviceChoice, Options, Result, Stream, devices};
 use orate_graph::{Device, DeviceInfo, DeviceKind, PrecisionPolicy};
+use orate_models::qwen3_tts;
 use orate_models::supertonic::{Files, ModelError, SpeakOptions, Supertonic, Voice, parse_mix};
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -88,6 +89,11 @@ impl Engine {
     pub fn with_options(options: EngineOptions) -> Result<Engine> {
         let files = match &options.model {
             Model::BuiltIn => crate::default_voice::open()?,
+            Model::Path(path) if qwen3_tts::Files::detect(path) => {
+                let problem =
+                    "a Qwen3-TTS model, which this version cannot speak with yet; `orate inspect` shows it";
+                return Err(ModelError::NotAModel { path: path.clone(), problem: problem.to_owned() }.into());
+            }
             Model::Path(path) => Files::open(path)?,
         };
         let mut fallbacks = vec![];

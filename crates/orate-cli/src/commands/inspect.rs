@@ -2,6 +2,7 @@
 
 use crate::{args::open_to_look, print};
 use anyhow::{Context, bail};
+use orate_models::qwen3_tts::{self, Network, Variant};
 use orate_models::supertonic::{Family, Supertonic};
 use orate_weights::gguf::{GgufArray, GgufFile, GgufValue};
 use orate_weights::{OnnxModel, SafeTensors, WeightSource, voice_pack};
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 Examples:
   orate inspect                                    the built-in voice
   orate inspect supertonic-2/
+  orate inspect Qwen3-TTS-12Hz-0.6B-Base/
   orate inspect supertonic-2/onnx/vocoder.onnx --tensors
   orate inspect ada.gguf --json
 
@@ -146,7 +148,9 @@ impl Found {
             let networks = self.sums(|t| network(&t.name));
             if !networks.is_empty() {
                 let mut rows = vec![head("network")];
-                rows.extend(NETWORKS.iter().filter_map(|n| Some(networks.get(n)?.row(n))));
+                let qwen = Network::ALL.map(Network::name);
+                let in_order = NETWORKS.iter().chain(&qwen);
+                rows.extend(in_order.filter_map(|n| Some(networks.get(n)?.row(n))));
                 text.push('\n');
                 text.push_str(&print::table(&rows, &[]));
             }
@@ -180,12 +184,12 @@ fn for_people(value: &Value) -> String {
     }
 }
 
-/// Names of the parts of a model, in the order in which they run.
+/// Names of the parts of a Supertonic model, in the order in which they run.
 const NETWORKS: [&str; 5] = ["duration_predictor", "text_encoder", "vector_estimator", "vocoder", "shared"];
 
 /// The network that a weight with a canonical name belongs to.
 fn network(name: &str) -> Option<&'static str> {
-    let name = name.strip_prefix("tts.")?;
+    let Some(name) = name.strip_prefix("tts.") else { return Network::of(name).map(Network::name) };
     let [duration_predictor, text_encoder, vector_estimator, vocoder, shared] = NETWORKS;
     let prefixes = [
         ("dp.", duration_predictor),
@@ -215,6 +219,11 @@ fn tensors(source: &dyn WeightSource) -> Vec<Tensor> {
 // ---- models ----------------------------------------------------------------------------------------------------
 
 fn model(path: Option<&Path>) -> anyhow::Result<Found> {
+    if let Some(path) = path
+        && qwen3_tts::Files::detect(path)
+    {
+        return Ok(describe_qwen3(&qwen3_tts::Files::open(path)?));
+    }
     let engine = open_to_look(path)?;
     Ok(describe(engine.model(), engine.voices()))
 }
@@ -252,6 +261,43 @@ fn describe(model: &Supertonic, voices: Vec<orate::VoiceInfo>) -> Found {
             ));
         }
     }
+    Found { path: files.origin.clone(), kind, facts, tensors: tensors(&*files.weights) }
+}
+
+fn describe_qwen3(files: &qwen3_tts::Files) -> Found {
+    let codec = &files.codec;
+    let sample_rate = ("sample rate", json!(codec.output_sample_rate));
+    let frames = [
+        ("frames per second", json!(codec.frame_rate())),
+        ("samples per frame", json!(codec.decode_upsample_rate)),
+        ("codes per frame", json!(codec.decoder_config.num_quantizers)),
+    ];
+    let (kind, mut facts) = match &files.talking {
+        None => ("Qwen3-TTS codec (12 Hz)".to_owned(), vec![sample_rate]),
+        Some(talking) => {
+            let c = &talking.config;
+            let speaker = match c.tts_model_type {
+                Variant::Base => "reference audio",
+                Variant::CustomVoice => "one of its own",
+                Variant::VoiceDesign => "a description",
+            };
+            let mut facts = vec![
+                ("variant", json!(c.tts_model_type.name())),
+                ("size", json!(c.size())),
+                sample_rate,
+                ("speaker", json!(speaker)),
+                ("languages", json!(c.languages())),
+            ];
+            for (name, all) in [("speakers", c.speakers()), ("dialects", c.dialects())] {
+                if !all.is_empty() {
+                    facts.push((name, json!(all)));
+                }
+            }
+            facts.push(("text tokens", json!(talking.tokenizer.max_id() + 1)));
+            (format!("Qwen3-TTS {} {}", c.size(), c.tts_model_type.name()), facts)
+        }
+    };
+    facts.extend(frames);
     Found { path: files.origin.clone(), kind, facts, tensors: tensors(&*files.weights) }
 }
 
@@ -360,6 +406,9 @@ mod tests {
             ("tts.ttl.uncond_masker.text_special_token", Some("vector_estimator")),
             ("tts.ttl.normalizer.scale", Some("vocoder")),
             ("tts.ttl.style_encoder.style_token_layer.style_key", Some("shared")),
+            ("talker.model.layers.0.mlp.up_proj.weight", Some("talker")),
+            ("talker.code_predictor.lm_head.0.weight", Some("code_predictor")),
+            ("decoder.decoder.5.alpha", Some("codec_decoder")),
             ("model.layers.0.weight", None),
         ];
         for (name, expected) in cases {

@@ -1,6 +1,7 @@
 //! Every command but `say`.
 
 use crate::util::{Folder, repository, tiny};
+use orate_testing::checkpoints::write_qwen3_tts;
 use orate_weights::{GgufFile, WeightSource, voice_pack};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -86,6 +87,44 @@ fn models_are_inspected() {
     {
         assert!(run.text().contains(part), "{part}: {}", run.text());
     }
+}
+
+#[test]
+fn qwen3_models_are_inspected() {
+    let folder = Folder::new();
+    let cases = [
+        ("base", "Qwen3-TTS 0.6B Base", 0, "reference audio"),
+        ("custom_voice", "Qwen3-TTS 1.7B CustomVoice", 9, "one of its own"),
+        ("voice_design", "Qwen3-TTS 1.7B VoiceDesign", 0, "a description"),
+    ];
+    for (variant, kind, speakers, speaker) in cases {
+        write_qwen3_tts(variant, &folder.path(variant)).unwrap();
+        let json = folder.orate(&["inspect", variant, "--json"]).ok().json();
+        assert_eq!((&json["kind"], &json["speaker"]), (&json!(kind), &json!(speaker)));
+        assert_eq!((&json["sample_rate"], &json["frames_per_second"]), (&json!(24_000), &json!(12.5)));
+        assert_eq!((&json["samples_per_frame"], &json["codes_per_frame"]), (&json!(1920), &json!(16)));
+        assert_eq!(json["languages"].as_array().unwrap().len(), 10);
+        assert_eq!(json["speakers"].as_array().map_or(0, Vec::len), speakers);
+        let parts = |group: &str| {
+            json[group].as_object().unwrap().values().map(|v| v["tensors"].as_u64().unwrap()).sum::<u64>()
+        };
+        let total = json["total"]["tensors"].as_u64().unwrap();
+        assert_eq!((parts("networks"), parts("dtypes")), (total, total));
+    }
+    let run = folder.orate(&["inspect", "base"]).ok();
+    for part in
+        ["speaker_encoder", "codec_encoder", "talker", "code_predictor", "codec_decoder", "bf16", "f32"]
+    {
+        assert!(run.text().contains(part), "{part}: {}", run.text());
+    }
+    let json = folder.orate(&["inspect", "base/speech_tokenizer", "--json"]).ok().json();
+    assert_eq!((&json["kind"], &json["total"]["tensors"]), (&json!("Qwen3-TTS codec (12 Hz)"), &json!(322)));
+
+    folder
+        .orate(&["say", "Hello.", "--model", "base"])
+        .fails(1, &["base", "Qwen3-TTS", "cannot speak", "orate inspect"]);
+    std::fs::remove_file(folder.path("base/vocab.json")).unwrap();
+    folder.orate(&["inspect", "base"]).fails(1, &["base", "it lacks vocab.json"]);
 }
 
 #[test]

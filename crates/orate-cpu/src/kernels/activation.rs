@@ -9,6 +9,8 @@
 //! | `Mish` | x · tanh(ln(1 + eˣ)) |
 //! | `Tanh` | tanh(x) |
 //! | `Exp` | eˣ |
+//! | `Silu` | x / (1 + e⁻ˣ) |
+//! | `Clip` | x cut to −1 … 1 |
 //!
 //! f32 in and out, element by element, so in place is fine. NaN stays NaN. Accuracy: see [`super::vecmath`].
 
@@ -32,6 +34,10 @@ pub enum Activation {
     Tanh,
     /// eˣ
     Exp,
+    /// x / (1 + e⁻ˣ)
+    Silu,
+    /// x cut to −1 … 1
+    Clip,
 }
 
 impl Activation {
@@ -47,6 +53,8 @@ impl Activation {
             Activation::Mish => vecmath::mish(s, v),
             Activation::Tanh => vecmath::tanh(s, v),
             Activation::Exp => vecmath::exp(s, v),
+            Activation::Silu => vecmath::silu(s, v),
+            Activation::Clip => s.max(s.splat(-1.0), s.min(s.splat(1.0), v)),
         }
     }
 
@@ -61,6 +69,8 @@ impl Activation {
             Activation::Mish => x * x.exp().ln_1p().tanh(),
             Activation::Tanh => x.tanh(),
             Activation::Exp => x.exp(),
+            Activation::Silu => x / (1.0 + (-x).exp()),
+            Activation::Clip => x.clamp(-1.0, 1.0),
         }
     }
 }
@@ -90,7 +100,7 @@ mod tests {
         }
     }
 
-    const ALL: [Activation; 8] = [
+    const ALL: [Activation; 10] = [
         Activation::None,
         Activation::Relu,
         Activation::PRelu(0.25),
@@ -99,6 +109,8 @@ mod tests {
         Activation::Mish,
         Activation::Tanh,
         Activation::Exp,
+        Activation::Silu,
+        Activation::Clip,
     ];
 
     #[test]
@@ -120,7 +132,14 @@ mod tests {
     #[test]
     fn far_from_zero_and_nan() {
         for isa in Isa::available() {
-            for activation in [Activation::Gelu, Activation::Mish, Activation::Relu, Activation::Tanh] {
+            for activation in [
+                Activation::Gelu,
+                Activation::Mish,
+                Activation::Relu,
+                Activation::Tanh,
+                Activation::Silu,
+                Activation::Clip,
+            ] {
                 let mut y = [-1e4, 1e4, f32::NAN];
                 isa.run(Apply(activation, &mut y));
                 let want = activation.plain(1e4) as f32;

@@ -1,4 +1,4 @@
-//! Depthwise convolution over time with replicated edges, alone or with layer normalisation behind it.
+//! Depthwise convolution over time with replicated edges or behind a history, alone or with layer normalisation behind it.
 //!
 //! ```text
 //! y[b,t,c] = bias[c] + Σ_j weights[j,c] · x[b, clamp(t − left + j·dilation, 0, end_b − 1), c]
@@ -6,7 +6,8 @@
 //!
 //! `x`, `y` [B, T, C], `weights` [taps, C] (tap-major, so that channels are contiguous), `bias` `[C]`; f32,
 //! accumulated in f32 from the bias on, taps in order. `end_b` is T, or the length of batch row b where lengths
-//! are given: then row b comes out as if it were alone, and frames behind its end are zero.
+//! are given: then row b comes out as if it were alone, and frames behind its end are zero. With a history
+//! [B, left, C], what would be read in front of x is read there.
 //!
 //! Rows of time t, t + dilation, t + 2·dilation … read overlapping inputs. The fast version computes four such
 //! rows together, one vector of channels at a time: with 5 taps it loads 8 inputs and 5 weights for 4 results
@@ -48,6 +49,8 @@ pub struct Frames<'a> {
     pub batch: usize,
     /// Valid steps per batch row, 0 to T; all T where missing.
     pub lens: Option<&'a [u32]>,
+    /// [B, left, C]: what stands in front of x, where it is not x's first step repeated.
+    pub history: Option<&'a [f32]>,
 }
 
 impl DepthwiseConv<'_> {
@@ -72,6 +75,8 @@ impl DepthwiseConv<'_> {
             return;
         }
         let steps = out.len() / channels / frames.batch;
+        let before = self.left * channels;
+        assert!(frames.history.is_none_or(|h| h.len() == frames.batch * before), "history is [B, left, C]");
         assert_eq!(out.len(), frames.batch * steps * channels, "input is [B, T, C]");
         if let Some(lens) = frames.lens {
             assert_eq!(lens.len(), frames.batch, "one length per batch row");
@@ -90,7 +95,8 @@ impl DepthwiseConv<'_> {
                 behind.fill(0.0);
                 if valid > 0 {
                     let x = &frames.x[b * steps * channels..][..len * channels];
-                    isa.run(Rows { conv: *self, norm, x, first: t, out });
+                    let history = frames.history.map(|h| &h[b * before..][..before]);
+                    isa.run(Rows { conv: *self, norm, x, history, first: t, out });
                 }
                 row += count;
             }
@@ -103,6 +109,7 @@ struct Rows<'a> {
     conv: DepthwiseConv<'a>,
     norm: Option<&'a LayerNorm<'a>>,
     x: &'a [f32],
+    history: Option<&'a [f32]>,
     first: usize,
     out: &'a mut [f32],
 }
@@ -152,8 +159,11 @@ impl Rows<'_> {
     #[inline(always)]
     fn input(&self, row: usize, tap: usize) -> *const f32 {
         let channels = self.conv.bias.len();
-        let t = (self.first + row + tap * self.conv.dilation).saturating_sub(self.conv.left);
-        let t = t.min(self.x.len() / channels - 1);
+        let t = self.first + row + tap * self.conv.dilation;
+        if let Some(history) = self.history.filter(|_| t < self.conv.left) {
+            return history[t * channels..][..channels].as_ptr();
+        }
+        let t = t.saturating_sub(self.conv.left).min(self.x.len() / channels - 1);
         self.x[t * channels..][..channels].as_ptr()
     }
 
@@ -310,7 +320,7 @@ mod tests {
             let conv = DepthwiseConv { weights: &weights, bias: &bias, taps, dilation, left };
             let lens: Vec<u32> = (0..batch).map(|b| (steps * (b + 1) / (batch + 1)) as u32).collect();
             for lens in [None, Some(&lens[..])] {
-                let frames = Frames { x: &x, batch, lens };
+                let frames = Frames { x: &x, batch, lens, history: None };
                 let want = plain(&conv, frames);
                 let run = |isa: Isa, team: &Team, norm: Option<&LayerNorm<'_>>| {
                     let mut out = vec![9.0; x.len()];
@@ -347,12 +357,18 @@ mod tests {
         everywhere(
             |isa, team| {
                 let mut both = vec![0.0; x.len()];
-                conv.run(isa, team, Frames { x: &x, batch: 2, lens: Some(&[13, 20]) }, None, &mut both);
+                conv.run(
+                    isa,
+                    team,
+                    Frames { x: &x, batch: 2, lens: Some(&[13, 20]), history: None },
+                    None,
+                    &mut both,
+                );
                 let mut alone = vec![0.0; 13 * channels];
                 conv.run(
                     isa,
                     team,
-                    Frames { x: &x[..13 * channels], batch: 1, lens: None },
+                    Frames { x: &x[..13 * channels], batch: 1, lens: None, history: None },
                     None,
                     &mut alone,
                 );
@@ -380,7 +396,7 @@ mod tests {
                 let conv = DepthwiseConv { weights, bias, taps, dilation, left };
                 let norm = LayerNorm { weight: bias, bias, eps: 1e-6 };
                 for norm in [None, Some(&norm)] {
-                    let frames = Frames { x, batch: 1, lens: None };
+                    let frames = Frames { x, batch: 1, lens: None, history: None };
                     let t =
                         best_of(200, || conv.run(isa, &team, frames, norm, std::hint::black_box(&mut out)));
                     let ns = t / x.len() as f64 * 1e9;

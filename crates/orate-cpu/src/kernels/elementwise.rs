@@ -3,6 +3,7 @@
 //! | function | formula | shapes |
 //! | --- | --- | --- |
 //! | [`add`], [`add_in_place`] | x + y | any, equal |
+//! | [`mul`] | x · y | any, equal |
 //! | [`weighted_sum`], [`weighted_sum_in_place`] | a·x + b·y | any, equal; guidance and the Euler step |
 //! | [`scale_in_place`] | a·x | any |
 //! | [`add_row_in_place`] | `x[b,t,c]` + `row[b or 0, c]` | `[B, T, C]`, `[B, C]` or `[C]` |
@@ -81,6 +82,7 @@ pub(crate) fn for_rows(
 #[derive(Clone, Copy)]
 enum Op {
     Add,
+    Mul,
     WeightedSum(f32, f32),
     Scale(f32),
     Activate(Activation),
@@ -92,6 +94,7 @@ impl Op {
     fn apply<S: Simd>(self, s: S, x: S::V, y: S::V) -> S::V {
         match self {
             Op::Add => s.add(x, y),
+            Op::Mul => s.mul(x, y),
             Op::WeightedSum(a, b) => s.fma(s.splat(a), x, s.mul(s.splat(b), y)),
             Op::Scale(a) => s.mul(x, s.splat(a)),
             Op::Activate(f) => f.apply(s, x),
@@ -115,6 +118,7 @@ impl Kernel for Pointwise {
         // One loop per operation: the match is outside, and each arm's constant removes it inside.
         match self.op {
             Op::Add => self.each(s, Op::Add),
+            Op::Mul => self.each(s, Op::Mul),
             Op::WeightedSum(a, b) => self.each(s, Op::WeightedSum(a, b)),
             Op::Scale(a) => self.each(s, Op::Scale(a)),
             Op::Activate(Activation::None) => {}
@@ -124,6 +128,8 @@ impl Kernel for Pointwise {
             Op::Activate(Activation::Mish) => self.each(s, Op::Activate(Activation::Mish)),
             Op::Activate(Activation::Tanh) => self.each(s, Op::Activate(Activation::Tanh)),
             Op::Activate(Activation::Exp) => self.each(s, Op::Activate(Activation::Exp)),
+            Op::Activate(Activation::Silu) => self.each(s, Op::Activate(Activation::Silu)),
+            Op::Activate(Activation::Clip) => self.each(s, Op::Activate(Activation::Clip)),
         }
     }
 }
@@ -168,6 +174,11 @@ pub fn add(isa: Isa, team: &Team, x: &[f32], y: &[f32], out: &mut [f32]) {
 /// x = x + y
 pub fn add_in_place(isa: Isa, team: &Team, x: &mut [f32], y: &[f32]) {
     pointwise(isa, team, Op::Add, None, Some(y), x);
+}
+
+/// out = x · y
+pub fn mul(isa: Isa, team: &Team, x: &[f32], y: &[f32], out: &mut [f32]) {
+    pointwise(isa, team, Op::Mul, Some(x), Some(y), out);
 }
 
 /// out = a·x + b·y

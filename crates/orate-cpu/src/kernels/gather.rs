@@ -38,6 +38,48 @@ pub fn gather_rows(table: &[f32], channels: usize, ids: &[i32], out: &mut [f32])
     Ok(())
 }
 
+/// Tables `[Q, V, C]`, of which positions read one row each.
+#[derive(Clone, Copy, Debug)]
+pub struct Tables<'a> {
+    /// The rows.
+    pub data: &'a [f32],
+    /// V
+    pub rows: usize,
+    /// C
+    pub channels: usize,
+}
+
+/// `out[i,:] = Σ_q tables[q, ids[i, first + q], :]`, summed in the order of the tables. `ids` is [N, `pitch`], `out`
+/// [N, C]; ids count from 0.
+///
+/// # Errors
+/// An id at or above V, or below 0. `out` is then partly written.
+///
+/// # Panics
+/// The tables are not whole, read ids behind `pitch`, or `out` has not as many rows as ids.
+pub fn sum_rows(
+    tables: Tables<'_>,
+    ids: &[i32],
+    (pitch, first): (usize, usize),
+    out: &mut [f32],
+) -> Result<(), GatherError> {
+    let Tables { data, rows, channels } = tables;
+    let table = rows * channels;
+    assert!(data.len().is_multiple_of(table), "tables are [Q, V, C]");
+    let count = data.len() / table;
+    assert!(first + count <= pitch && ids.len() * channels == out.len() * pitch, "ids are [N, pitch]");
+    for (position, (ids, out)) in ids.chunks_exact(pitch).zip(out.chunks_exact_mut(channels)).enumerate() {
+        out.fill(0.0);
+        for (q, (&id, table)) in ids[first..].iter().zip(data.chunks_exact(table)).enumerate() {
+            let row = usize::try_from(id).ok().filter(|row| *row < rows);
+            let row = row.ok_or(GatherError { id, position: position * pitch + first + q, rows })?;
+            let row = &table[row * channels..][..channels];
+            out.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,6 +90,19 @@ mod tests {
         let mut out = [0.0; 12];
         gather_rows(&table, 3, &[2, -1, 0, -4], &mut out).expect("ids in range");
         assert_eq!(out, [6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 0.0, 1.0, 2.0, 0.0, 1.0, 2.0]);
+    }
+
+    #[test]
+    fn rows_of_several_tables_are_summed() {
+        let data: Vec<f32> = (0..12).map(|x| x as f32).collect();
+        let tables = Tables { data: &data, rows: 3, channels: 2 };
+        let mut out = [0.0; 4];
+        sum_rows(tables, &[9, 0, 2, 9, 1, 1], (3, 1), &mut out).expect("ids in range");
+        assert_eq!(out, [10.0, 12.0, 10.0, 12.0]);
+        for (id, position) in [(3, 4), (-1, 4)] {
+            let error = sum_rows(tables, &[9, 0, 2, 9, id, 1], (3, 1), &mut out).expect_err("out of range");
+            assert_eq!(error, GatherError { id, position, rows: 3 });
+        }
     }
 
     #[test]

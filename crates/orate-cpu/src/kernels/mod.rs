@@ -9,5 +9,7 @@ pub mod layer_norm;
 pub mod matmul;
 pub mod permute;
 pub mod random;
+pub mod rms_norm;
 pub mod rotary;
+pub mod snake;
 pub mod vecmath;

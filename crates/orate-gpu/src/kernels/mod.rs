@@ -13,7 +13,9 @@ use crate::cache_file;
 use crate::dispatch::Call;
 use crate::gpu::Gpu;
 use crate::weights::{Placed, Wanted};
-use orate_graph::{Activation, DeviceClass, Op, Place, Plan, PrecisionPolicy, Shape, Step, Value, ValueInfo};
+use orate_graph::{
+    Activation, AttentionMask, DeviceClass, Op, Place, Plan, PrecisionPolicy, Shape, Step, Value, ValueInfo,
+};
 
 const SOURCES: [(&str, &str); 16] = [
     ("activation", include_str!("../../kernels/activation.wgsl")),
@@ -109,6 +111,9 @@ impl Operands<'_> {
 /// # Errors
 /// Why there is none.
 pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result<String, String> {
+    if let Some(what) = not_built(op) {
+        return Err(format!("{what} is not built for wgpu yet"));
+    }
     Ok(match op {
         Op::MatMul { .. } | Op::Conv1d { .. } => matmul::name(op, inputs, can),
         Op::DepthwiseConv1d { norm: Some(_), .. } => "depthwise-norm".to_owned(),
@@ -132,7 +137,31 @@ pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result
         Op::Permute { .. } => "permute".to_owned(),
         Op::Reshape => "none".to_owned(),
         Op::RandomNormal { .. } => "philox".to_owned(),
+        Op::EmbeddingSum { .. } | Op::RmsNorm { .. } | Op::Snake { .. } | Op::Mul | Op::RopeTable { .. } => {
+            unreachable!("refused above")
+        }
     })
+}
+
+/// What this backend lacks of `op`.
+fn not_built(op: &Op) -> Option<String> {
+    let activation = match op {
+        Op::MatMul { epilogue, .. } | Op::Conv1d { epilogue, .. } => epilogue.activation.as_ref(),
+        Op::Activate(a) => Some(a),
+        _ => None,
+    };
+    match (op, activation) {
+        (_, Some(a @ (Activation::Silu | Activation::Clip))) => Some(format!("activation {}", a.name())),
+        (Op::Conv1d { geometry: g, .. } | Op::DepthwiseConv1d { geometry: g, .. }, _) if g.history => {
+            Some("a convolution behind a history".to_owned())
+        }
+        (Op::Attention { mask: AttentionMask::Window(_), .. }, _) => Some("a window of keys".to_owned()),
+        (
+            Op::EmbeddingSum { .. } | Op::RmsNorm { .. } | Op::Snake { .. } | Op::Mul | Op::RopeTable { .. },
+            _,
+        ) => Some(format!("op {}", op.name())),
+        _ => None,
+    }
 }
 
 /// The weights of an op, in the forms that its kernel reads.
@@ -173,6 +202,9 @@ pub(crate) fn calls(o: &Operands<'_>) -> Vec<Call> {
         | Op::Permute { .. }
         | Op::SelectRow { .. } => movement::calls(o),
         Op::Reshape => vec![],
+        Op::EmbeddingSum { .. } | Op::RmsNorm { .. } | Op::Snake { .. } | Op::Mul | Op::RopeTable { .. } => {
+            unreachable!("refused when the plan was made")
+        }
     }
 }
 

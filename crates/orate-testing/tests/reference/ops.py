@@ -212,3 +212,72 @@ for block in range(3):
         r = math.sqrt(-2 * math.log((a // 256 + 1) / 2**24))
         numbers += [r * math.cos(2 * math.pi * (b // 256) / 2**24), r * math.sin(2 * math.pi * (b // 256) / 2**24)]
 write("random_normal", "out", y=[0.5 * z for z in numbers[:10]])
+
+# Ops that came later; appended, so that the numbers above stay what they are.
+
+for name, f in {"silu": lambda v: v / (1 + math.exp(-v)), "clip": lambda v: min(max(v, -1.0), 1.0)}.items():
+    x, w, bias, residual = tensor(2, 3, 5), tensor(5, 4), tensor(4), tensor(2, 3, 4)
+    case = f"matmul_{name}"
+    write(case, "in", x=x, residual=residual)
+    write(case, "w", w=w, bias=bias)
+    y = [[[f(v) for v in row] for row in linear(b, w, bias)] for b in x]
+    write(case, "out", y=[[[v + r for v, r in zip(*p)] for p in zip(*q)] for q in zip(y, residual)])
+
+# Ids count in each table for itself; the first id of a position is not for these tables.
+ids, tables = [[[9, 2, 0], [9, 1, 2]], [[9, 0, 0], [9, 2, 1]]], tensor(2, 3, 4)
+write("embedding_sum", "in", ids=ids)
+write("embedding_sum", "w", tables=tables)
+write("embedding_sum", "out", y=[[[a + b for a, b in zip(tables[0][t[1]], tables[1][t[2]])] for t in b] for b in ids])
+
+x, w = tensor(2, 2, 6), tensor(6)
+write("rms_norm", "in", x=x)
+write("rms_norm", "w", w=w)
+y = [[[v / math.sqrt(sum(z * z for z in r) / len(r) + 1e-5) * a for v, a in zip(r, w)] for r in b] for b in x]
+write("rms_norm", "out", y=y)
+
+# BigVGAN's SnakeBeta after its exponentials: x + (1/b) sin²(a x).
+x, frequency, gain = tensor(2, 2, 3, scale=640), tensor(3), tensor(3)
+write("snake", "in", x=x)
+write("snake", "w", frequency=frequency, gain=gain)
+y = [[[v + c * (1 - math.cos(2 * a * v)) / 2 for v, a, c in zip(r, frequency, gain)] for r in b] for b in x]
+write("snake", "out", y=y)
+
+x, z = tensor(2, 2, 3), tensor(2, 2, 3)
+write("mul", "in", x=x, z=z)
+write("mul", "out", y=[[[a * b for a, b in zip(*r)] for r in zip(*m)] for m in zip(x, z)])
+
+# Row t of the table: position 5 + t, as Python's complex exponential has it.
+angles = [[(5 + t) * 10000 ** (-2 * j / 6) for j in range(3)] for t in range(4)]
+turns = [[complex(math.cos(a), math.sin(a)) for a in row] for row in angles]
+write("rope_table", "out", y=[[[[z.real for z in r] for r in turns], [[z.imag for z in r] for r in turns]]])
+
+# Convolutions behind a history: the two sequences joined, and no padding.
+x, history, torch, bias = tensor(2, 3, 2), tensor(2, 4, 2), tensor(3, 2, 3), tensor(2)
+joined = [h + b for h, b in zip(history, x)]
+write("conv1d_history", "in", x=x, history=history)
+write("conv1d_history", "w", w=[[torch[n][c][k] for n in range(3)] for k in range(3) for c in range(2)])
+y = [
+    [[sum(p[t + 2 * k][c] * torch[n][c][k] for c in range(2) for k in range(3)) for n in range(3)] for t in range(3)]
+    for p in joined
+]
+write("conv1d_history", "out", y=y)
+write("depthwise_history", "in", x=x, history=history)
+write("depthwise_history", "w", w=[[torch[0][c][k] for c in range(2)] for k in range(3)], bias=bias)
+y = [[[sum(p[t + 2 * k][c] * torch[0][c][k] for k in range(3)) + bias[c] for c in range(2)] for t in range(3)] for p in joined]
+write("depthwise_history", "out", y=y)
+
+# A transposed convolution of stride 3 without its last 3 samples, by adding up what each input reaches.
+x, torch = tensor(1, 3, 2), tensor(2, 4, 6)
+y = [[0.0] * 4 for _ in range(12)]
+for t in range(3):
+    for k in range(6):
+        for n in range(4):
+            y[3 * t + k][n] += sum(x[0][t][c] * torch[c][n][k] for c in range(2))
+write("conv1d_transposed", "in", x=x, history=[[[0.0, 0.0]]])
+write("conv1d_transposed", "w", w=torch)
+write("conv1d_transposed", "out", y=[y[:9]])
+
+# Queries at the end of the keys that see two of them: their own and the one before.
+q, k, v = tensor(1, 3, 4), tensor(1, 5, 4), tensor(1, 5, 4)
+write("attention_window", "in", q=q, k=k, v=v)
+write("attention_window", "out", y=attend(q, k, v, 2, 0.5, lambda b, i, j: i + 2 - 2 < j <= i + 2))

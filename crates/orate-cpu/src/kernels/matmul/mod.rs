@@ -43,9 +43,9 @@ pub enum Rows<'a> {
         /// [M, K]
         x: &'a [f32],
     },
-    /// A convolution along time with stride 1 and repeated edges: M = batch · time, K = taps · channels. Row
+    /// A convolution along time with stride 1 and repeated edges or a history in front: M = batch · time, K = taps · channels. Row
     /// (b, t) is made of the rows `clamp(t + j · dilation - left, 0, time - 1)` of batch b for tap j, so w has the
-    /// weight of tap j and channel c in row `j · channels + c`.
+    /// weight of tap j and channel c in row `j · channels + c`. With a history, rows in front of x are its rows.
     Conv {
         /// [batch, time, channels]
         x: &'a [f32],
@@ -61,6 +61,8 @@ pub enum Rows<'a> {
         dilation: usize,
         /// Rows of padding in front.
         left: usize,
+        /// [batch, left, channels]: the rows in front, where they are not the first one repeated.
+        history: Option<&'a [f32]>,
     },
 }
 
@@ -177,7 +179,7 @@ impl Rows<'_> {
             Rows::Dense { x } => {
                 assert_eq!(x.len(), m * k, "x has {} elements, [{m}, {k}] are needed", x.len());
             }
-            Rows::Conv { x, batch, time, channels, taps, dilation, .. } => {
+            Rows::Conv { x, batch, time, channels, taps, dilation, left, history } => {
                 assert_eq!(batch * time, m, "a convolution of [{batch}, {time}] rows gives {m}");
                 assert_eq!(
                     taps * channels,
@@ -186,6 +188,8 @@ impl Rows<'_> {
                 );
                 assert_eq!(x.len(), m * channels, "x has {} elements, [{m}, {channels}] are needed", x.len());
                 assert!(dilation > 0, "taps are at least one row apart");
+                let before = batch * left * channels;
+                assert!(history.is_none_or(|h| h.len() == before), "a history has {before} elements");
             }
         }
     }
@@ -232,13 +236,17 @@ impl Rows<'_> {
     /// As for [`locate`](Rows::locate).
     #[inline(never)]
     unsafe fn gather(&self, first: usize, count: usize, ks: Range<usize>, buffer: *mut f32) {
-        let Rows::Conv { x, time, channels, dilation, left, .. } = *self else { return };
+        let Rows::Conv { x, time, channels, dilation, left, history, .. } = *self else { return };
         for i in 0..count {
             let (batch, t) = ((first + i) / time, (first + i) % time);
             let mut at = ks.start;
             while at < ks.end {
                 let (tap, c) = (at / channels, at % channels);
-                let row = batch * time + (t + tap * dilation).saturating_sub(left).min(time - 1);
+                let from = t + tap * dilation;
+                let (x, row) = match history {
+                    Some(history) if from < left => (history, batch * left + from),
+                    _ => (x, batch * time + from.saturating_sub(left).min(time - 1)),
+                };
                 let source = &x[row * channels + c..row * channels + channels.min(c + ks.end - at)];
                 // SAFETY: at most SLICE floats go to row `i` of the buffer.
                 unsafe {
@@ -424,10 +432,13 @@ pub fn plain(rows: Rows<'_>, k: usize, n: usize, w: Strided<'_>, epilogue: &Epil
         for i in 0..k {
             let x = match rows {
                 Rows::Dense { x } => x[row * k + i],
-                Rows::Conv { x, time, channels, dilation, left, .. } => {
-                    let (batch, t) = (row / time, row % time);
-                    let from = (t + i / channels * dilation).saturating_sub(left).min(time - 1);
-                    x[(batch * time + from) * channels + i % channels]
+                Rows::Conv { x, time, channels, dilation, left, history, .. } => {
+                    let (batch, from) = (row / time, row % time + i / channels * dilation);
+                    let (x, from) = match history {
+                        Some(history) if from < left => (history, batch * left + from),
+                        _ => (x, batch * time + from.saturating_sub(left).min(time - 1)),
+                    };
+                    x[from * channels + i % channels]
                 }
             };
             let w = w.data[i * w.k_stride..].iter().step_by(w.n_stride);

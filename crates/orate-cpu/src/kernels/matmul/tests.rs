@@ -198,7 +198,7 @@ fn convolutions() {
     ];
     for (batch, time, channels, taps, dilation, left, n) in cases {
         let x = numbers(batch * time * channels, 1);
-        let rows = Rows::Conv { x: &x, batch, time, channels, taps, dilation, left };
+        let rows = Rows::Conv { x: &x, batch, time, channels, taps, dilation, left, history: None };
         let name = format!("{taps} taps {dilation} apart, {left} left, {batch} x {time}");
         check(&teams, &name, rows, &Case::new(batch * time, taps * channels, n));
     }
@@ -208,7 +208,8 @@ fn convolutions() {
 fn the_reference_knows_a_convolution_by_hand() {
     // Two sequences of three rows with one channel, three taps, all padding in front.
     let x = [1.0, 2.0, 3.0, 10.0, 20.0, 30.0];
-    let rows = Rows::Conv { x: &x, batch: 2, time: 3, channels: 1, taps: 3, dilation: 1, left: 2 };
+    let rows =
+        Rows::Conv { x: &x, batch: 2, time: 3, channels: 1, taps: 3, dilation: 1, left: 2, history: None };
     let w = Strided { data: &[100.0, 10.0, 1.0], k_stride: 1, n_stride: 1 };
     let mut y = [0.0; 6];
     plain(rows, 3, 1, w, &Epilogue::NONE, &mut y);

@@ -1,0 +1,276 @@
+//! Codec decoder: codes to waveform. Causal throughout.
+//!
+//!   codes                      `[B, F, Q]`         F frames at 12.5 Hz, Q codebooks
+//!   codebooks, summed          `[B, F, E]`         the first, and the others, each with an output projection
+//!   causal conv, k 3           `[B, F, D]`
+//!   transformer                `[B, F, D]`         each position sees the last `sliding_window`
+//!   upsample × 2               `[B, 4F, D]`        transposed conv, stride 2; ConvNeXt
+//!   causal conv, k 7           `[B, 4F, C]`
+//!   blocks × 4                 `[B, 1920F, C/16]`  Snake, transposed conv (strides 8, 5, 4, 3), residual units
+//!   Snake, causal conv, k 7    `[B, 1920F, 1]`     24 kHz, cut to −1 … 1
+//!
+//! A transposed convolution of stride s whose right end is dropped is an ordinary one with s times the outputs: row t
+//! gives the s samples that row t, and with 2s taps also row t − 1, reach. So it needs no op of its own.
+//!
+//! In front of a sequence stands silence, a history of zeros; see [`orate_graph::ConvGeometry::streaming`].
+//!
+//! Official class: `Qwen3TTSTokenizerV2Decoder`. Weights below `decoder`.
+
+use super::config::CodecDecoderConfig;
+use super::weights::Scope;
+use orate_graph::{
+    Activation, AttentionMask, ConvGeometry, DType, Graph, GraphError, Norm, Op, Value, Weight,
+};
+
+type Result<T> = std::result::Result<T, GraphError>;
+
+/// Least number of uses that a codebook's sums are divided by.
+const LEAST_USAGE: f32 = 1e-5;
+/// Epsilon of the ConvNeXt blocks' layer norm; the transformer's is in the configuration.
+const LAYER_NORM_EPS: f32 = 1e-6;
+/// Added to the divisor of Snake.
+const SNAKE_EPS: f32 = 1e-9;
+/// Dilations of a block's residual units.
+const DILATIONS: [usize; 3] = [1, 3, 9];
+
+/// Builds the network for `batch` sequences of `frames` frames. Reads `codes` `[B, F, Q]`; writes `samples`
+/// `[B, 1920F]`.
+///
+/// # Errors
+/// The configuration contradicts itself.
+pub fn build(g: &mut Graph, c: &CodecDecoderConfig, batch: usize, frames: usize) -> Result<()> {
+    let w = Scope::new("decoder");
+    let codes = g.input("codes", DType::I32, [batch, frames, c.num_quantizers])?;
+    let x = dequantise(g, &w.at("quantizer"), c, codes)?; // [B, F, E]
+    tap_channels_first(g, "quantized", x)?;
+    let x = Conv::new(&w, "pre_conv.conv", c.codebook_dim, c.latent_dim, 3).build(g, x, 1)?; // [B, F, D]
+    tap_channels_first(g, "pre_conv", x)?;
+    let mut x = transformer(g, &w.at("pre_transformer"), c, x)?; // [B, F, D]
+    g.tap("pre_transformer", x)?;
+    for (i, stride) in c.upsampling_ratios.iter().enumerate() {
+        let w = w.at(&format!("upsample.{i}"));
+        x = transposed_conv(g, &w, "0.conv", x, [c.latent_dim; 2], *stride, *stride)?;
+        tap_channels_first(g, &format!("upsample{i}_conv"), x)?;
+        x = convnext(g, &w.at("1"), x)?; // [B, 2F, D], [B, 4F, D]
+        tap_channels_first(g, &format!("upsample{i}"), x)?;
+    }
+    let mut channels = c.decoder_dim;
+    let w = w.at("decoder");
+    x = Conv::new(&w, "0.conv", c.latent_dim, channels, 7).build(g, x, 1)?; // [B, 4F, C]
+    tap_channels_first(g, "decoder0", x)?;
+    for (i, stride) in c.upsample_rates.iter().enumerate() {
+        x = block(g, &w.at(&format!("{}.block", i + 1)), x, channels, *stride)?; // [B, sT, C/2]
+        channels /= 2;
+        tap_channels_first(g, &format!("decoder{}", i + 1), x)?;
+    }
+    let last = c.upsample_rates.len() + 1;
+    x = snake(g, &w.at(&last.to_string()), x, channels)?;
+    tap_channels_first(g, &format!("decoder{last}"), x)?;
+    x = Conv::new(&w, &format!("{}.conv", last + 1), channels, 1, 7).build(g, x, 1)?; // [B, 1920F, 1]
+    tap_channels_first(g, &format!("decoder{}", last + 1), x)?;
+    x = g.activate(x, Activation::Clip)?;
+    let samples = g.shape(x).len() / batch.max(1);
+    x = g.reshape(x, [batch, samples])?;
+    g.output("samples", x)
+}
+
+/// `[B, F, Q]` → `[B, F, E]`: the first codebook and the others are two quantisers with a projection each.
+fn dequantise(g: &mut Graph, w: &Scope, c: &CodecDecoderConfig, codes: Value) -> Result<Value> {
+    let semantic = c.num_semantic_quantizers;
+    let mut side = |name: &str, first: usize, count: usize| -> Result<Value> {
+        let w = w.at(name);
+        let tables: Vec<Weight> = (0..count).map(|k| centroids(&w, k, c)).collect();
+        let shape = [count, c.codebook_size, c.entry_width()];
+        let x = g.embedding_sum(codes, Weight::concat(&tables).reshape(shape), first)?;
+        let projection = w.get("output_proj.weight", [c.codebook_dim, c.entry_width(), 1]);
+        g.matmul(x, projection.reshape([c.codebook_dim, c.entry_width()]).transpose())
+    };
+    let first = side("rvq_first", 0, semantic)?;
+    let rest = side("rvq_rest", semantic, c.num_quantizers - semantic)?;
+    g.add(first, rest)
+}
+
+/// `[V, E]`: what was summed up for each entry, divided by how often.
+fn centroids(w: &Scope, k: usize, c: &CodecDecoderConfig) -> Weight {
+    let (rows, width) = (c.codebook_size, c.entry_width());
+    let w = w.at(&format!("vq.layers.{k}._codebook"));
+    let usage = w.get("cluster_usage", [rows]).at_least(LEAST_USAGE).reshape([rows, 1]);
+    w.get("embedding_sum", [rows, width]).mul(&usage.reciprocal())
+}
+
+/// `[B, F, D]` → `[B, F, D]`
+fn transformer(g: &mut Graph, w: &Scope, c: &CodecDecoderConfig, x: Value) -> Result<Value> {
+    let frames = g.shape(x).dims()[1];
+    let width = c.hidden_size;
+    let positions = g.rope_table(c.rope_theta, frames, c.head_dim, None)?;
+    let mut x = w.linear(g, x, "input_proj", [c.latent_dim, width])?;
+    for i in 0..c.num_hidden_layers {
+        let w = w.at(&format!("layers.{i}"));
+        let y = g.rms_norm(x, w.get("input_layernorm.weight", [width]), c.rms_norm_eps)?;
+        let y = attention(g, &w, c, y, positions)?;
+        x = g.add(x, y)?;
+        let y = g.rms_norm(x, w.get("post_attention_layernorm.weight", [width]), c.rms_norm_eps)?;
+        let y = gated_mlp(g, &w, c, y)?;
+        x = g.add(x, y)?;
+    }
+    let x = g.rms_norm(x, w.get("norm.weight", [width]), c.rms_norm_eps)?;
+    w.linear(g, x, "output_proj", [width, c.latent_dim])
+}
+
+/// Attention and its layer scale, which is folded into the last product.
+fn attention(g: &mut Graph, w: &Scope, c: &CodecDecoderConfig, x: Value, positions: Value) -> Result<Value> {
+    let (heads, inner) = (c.num_attention_heads, c.num_attention_heads * c.head_dim);
+    let a = w.at("self_attn");
+    let q = g.matmul(x, a.matrix("q_proj", c.hidden_size, inner))?;
+    let k = g.matmul(x, a.matrix("k_proj", c.hidden_size, inner))?;
+    let v = g.matmul(x, a.matrix("v_proj", c.hidden_size, inner))?;
+    let q = g.rotary(q, positions, heads)?;
+    let k = g.rotary(k, positions, heads)?;
+    let op = Op::Attention {
+        heads,
+        scale: 1.0 / (c.head_dim as f32).sqrt(),
+        mask: AttentionMask::Window(c.sliding_window),
+        relative: None,
+    };
+    let y = g.attention(op, q, k, v, None)?;
+    let out = a.get("o_proj.weight", [c.hidden_size, inner]);
+    g.matmul(y, layer_scaled(w, "self_attn_layer_scale", &out))
+}
+
+/// `down(silu(gate(x)) · up(x))` and its layer scale.
+fn gated_mlp(g: &mut Graph, w: &Scope, c: &CodecDecoderConfig, x: Value) -> Result<Value> {
+    let (width, inner) = (c.hidden_size, c.intermediate_size);
+    let m = w.at("mlp");
+    let gate = g.matmul(x, m.matrix("gate_proj", width, inner))?;
+    let gate = g.activate(gate, Activation::Silu)?;
+    let up = g.matmul(x, m.matrix("up_proj", width, inner))?;
+    let y = g.mul(gate, up)?;
+    g.matmul(y, layer_scaled(w, "mlp_layer_scale", &m.get("down_proj.weight", [width, inner])))
+}
+
+/// A matrix `[out, in]` as `[in, out]`, with each output scaled.
+fn layer_scaled(w: &Scope, name: &str, matrix: &Weight) -> Weight {
+    let outputs = matrix.shape().dims()[0];
+    let scale = w.get(&format!("{name}.scale"), [outputs]);
+    matrix.mul(&scale.reshape([outputs, 1])).transpose()
+}
+
+/// `x + gamma · pointwise2(gelu(pointwise1(norm(depthwise(x)))))`; gamma is folded into pointwise2.
+fn convnext(g: &mut Graph, w: &Scope, x: Value) -> Result<Value> {
+    const TAPS: usize = 7;
+    let width = g.shape(x).last();
+    let inner = 4 * width;
+    let geometry = ConvGeometry::streaming(TAPS, 1);
+    let silence = silence(g, x, geometry.left)?;
+    let depthwise = w.get("dwconv.conv.weight", [width, 1, TAPS]).reshape([width, TAPS]).transpose();
+    let bias = w.get("dwconv.conv.bias", [width]);
+    let y = g.depthwise_conv1d_after(silence, x, depthwise, bias, geometry)?;
+    let norm = Norm {
+        weight: w.get("norm.weight", [width]),
+        bias: w.get("norm.bias", [width]),
+        eps: LAYER_NORM_EPS,
+    };
+    let y = g.layer_norm(y, norm)?;
+    let y = w.linear(g, y, "pwconv1", [width, inner])?;
+    let y = g.activate(y, Activation::Gelu)?;
+    let gamma = w.get("gamma", [width]);
+    let down = w.get("pwconv2.weight", [width, inner]).mul(&gamma.reshape([width, 1])).transpose();
+    let y = g.linear(y, down, w.get("pwconv2.bias", [width]).mul(&gamma))?;
+    g.add(x, y)
+}
+
+/// `[B, T, C]` → `[B, sT, C/2]`
+fn block(g: &mut Graph, w: &Scope, x: Value, channels: usize, stride: usize) -> Result<Value> {
+    let half = channels / 2;
+    let x = snake(g, &w.at("0"), x, channels)?;
+    let mut x = transposed_conv(g, w, "1.conv", x, [channels, half], stride, 2 * stride)?;
+    for (i, dilation) in DILATIONS.into_iter().enumerate() {
+        let w = w.at(&(i + 2).to_string());
+        let y = snake(g, &w.at("act1"), x, half)?;
+        let y = Conv::new(&w, "conv1.conv", half, half, 7).build(g, y, dilation)?;
+        let y = snake(g, &w.at("act2"), y, half)?;
+        let y = Conv::new(&w, "conv2.conv", half, half, 1).build(g, y, 1)?;
+        x = g.add(x, y)?;
+    }
+    Ok(x)
+}
+
+/// `x + sin²(e^alpha · x) / (e^beta + 1e-9)`
+fn snake(g: &mut Graph, w: &Scope, x: Value, channels: usize) -> Result<Value> {
+    let divisor = w.get("beta", [channels]).exp().add(&Weight::fill(SNAKE_EPS, [1]));
+    g.snake(x, w.get("alpha", [channels]).exp(), divisor.reciprocal())
+}
+
+/// What stands in front of `x`: `rows` rows of zeros, `[B, rows, C]`.
+fn silence(g: &mut Graph, x: Value, rows: usize) -> Result<Value> {
+    let (batch, channels) = (g.shape(x).dims()[0], g.shape(x).last());
+    g.constant(Weight::fill(0.0, [1, rows, channels]), batch)
+}
+
+/// A causal convolution with a bias. `weight` is `[out, in, taps]` as in the checkpoint.
+struct Conv {
+    weight: Weight,
+    bias: Weight,
+}
+
+impl Conv {
+    fn new(w: &Scope, name: &str, inputs: usize, outputs: usize, taps: usize) -> Conv {
+        Conv {
+            weight: w.get(&format!("{name}.weight"), [outputs, inputs, taps]),
+            bias: w.get(&format!("{name}.bias"), [outputs]),
+        }
+    }
+
+    fn build(&self, g: &mut Graph, x: Value, dilation: usize) -> Result<Value> {
+        let &[outputs, inputs, taps] = self.weight.shape().dims() else {
+            unreachable!("made with three axes");
+        };
+        let weight = self.weight.transpose().reshape([outputs, taps * inputs]).transpose(); // [taps · in, out]
+        let y = if taps == 1 {
+            g.matmul(x, weight)?
+        } else {
+            let geometry = ConvGeometry::streaming(taps, dilation);
+            let silence = silence(g, x, geometry.left)?;
+            g.conv1d_after(silence, x, weight, geometry)?
+        };
+        g.add_bias(y, self.bias.clone())
+    }
+}
+
+/// A transposed convolution with a bias, `[B, T, in]` → `[B, sT, out]`, without the last `taps − s` samples. The weight
+/// is `[in, out, taps]` with s or 2s taps: sample s·t + r is `W[:, :, r] · x[t] + W[:, :, r + s] · x[t − 1]`.
+fn transposed_conv(
+    g: &mut Graph,
+    w: &Scope,
+    name: &str,
+    x: Value,
+    [inputs, outputs]: [usize; 2],
+    stride: usize,
+    taps: usize,
+) -> Result<Value> {
+    let reach = taps / stride;
+    let weight = w.get(&format!("{name}.weight"), [inputs, outputs, taps]);
+    let weight = weight.reshape([inputs, outputs, reach, stride]).permute(&[2, 0, 3, 1]); // [reach, in, s, out]
+    let weight = weight.flip().reshape([reach * inputs, stride * outputs]);
+    let bias = w.get(&format!("{name}.bias"), [outputs]).reshape([1, outputs]);
+    let bias = Weight::fill(0.0, [stride, outputs]).add(&bias).reshape([stride * outputs]);
+    let (batch, time) = (g.shape(x).dims()[0], g.shape(x).dims()[1]);
+    let y = if reach == 1 {
+        g.matmul(x, weight)?
+    } else {
+        let geometry = ConvGeometry::streaming(reach, 1);
+        let silence = silence(g, x, geometry.left)?;
+        g.conv1d_after(silence, x, weight, geometry)?
+    };
+    let y = g.add_bias(y, bias)?;
+    g.reshape(y, [batch, stride * time, outputs])
+}
+
+/// Records `[B, T, C]` as `[B, C, T]`, the layout of the reference.
+fn tap_channels_first(g: &mut Graph, name: &str, x: Value) -> Result<()> {
+    if g.has_taps() {
+        let y = g.permute(x, &[0, 2, 1])?;
+        g.tap(name, y)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,119 @@
+//! What can go wrong with a Qwen3-TTS model.
+
+use orate_graph::GraphError;
+use orate_text::TextError;
+use orate_weights::WeightError;
+use std::fmt;
+use std::path::PathBuf;
+
+/// A model could not be opened, or a network could not be described.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum QwenError {
+    /// Nothing at the path looks like a model.
+    #[error("{}: {problem}", path.display())]
+    NotAModel {
+        /// What was opened.
+        path: PathBuf,
+        /// Why it is not a model, and what is expected.
+        problem: String,
+    },
+    /// Files of the model are missing.
+    #[error(
+        "{}: not a complete Qwen3-TTS model: it lacks {}; download the whole repository, with its speech_tokenizer \
+         folder", path.display(), files.join(", ")
+    )]
+    Incomplete {
+        /// The folder.
+        path: PathBuf,
+        /// The files, relative to it.
+        files: Vec<String>,
+    },
+    /// A file of the model cannot be read.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A file of the model has the wrong content.
+    #[error("{}: {problem}", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Weights cannot be read.
+    #[error(transparent)]
+    Weights(#[from] WeightError),
+    /// The weights are not those that the configuration asks for.
+    #[error("{path}: {differences}; are config.json and the weights of one model, and complete?")]
+    Tensors {
+        /// The weight file.
+        path: String,
+        /// What differs.
+        differences: Box<Differences>,
+    },
+    /// The tokenizer's files are damaged.
+    #[error("{}: {source}", path.display())]
+    Tokenizer {
+        /// The model.
+        path: PathBuf,
+        /// What is wrong.
+        source: Box<TextError>,
+    },
+    /// An op got operands it cannot take.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+}
+
+/// How a file's tensors differ from those that the networks need.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Differences {
+    /// Names that are not there.
+    pub missing: Vec<String>,
+    /// Name, shape in the file, shape needed.
+    pub misshapen: Vec<(String, Vec<usize>, Vec<usize>)>,
+    /// Name and element type of those that hold no floats.
+    pub not_floats: Vec<(String, String)>,
+    /// Names that no network reads.
+    pub unknown: Vec<String>,
+}
+
+impl Differences {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        *self == Differences::default()
+    }
+}
+
+/// At most this many tensors of a kind are named.
+const NAMED: usize = 4;
+
+impl fmt::Display for Differences {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tensors = |n: usize| if n == 1 { "1 tensor".to_owned() } else { format!("{n} tensors") };
+        let list = |count: usize, verb: [&str; 2], names: Vec<String>| -> Option<String> {
+            let more = if count > NAMED { ", …" } else { "" };
+            let verb = verb[usize::from(count != 1)];
+            (count > 0).then(|| format!("{} {verb}: {}{more}", tensors(count), names.join(", ")))
+        };
+        let quoted = |names: &[String]| names.iter().take(NAMED).map(|n| format!("`{n}`")).collect();
+        let shapes = self.misshapen.iter().take(NAMED);
+        let shapes = shapes.map(|(n, got, want)| format!("`{n}` is {got:?} instead of {want:?}")).collect();
+        let types = self.not_floats.iter().take(NAMED).map(|(n, t)| format!("`{n}` is {t}")).collect();
+        let parts = [
+            list(self.missing.len(), ["is missing", "are missing"], quoted(&self.missing)),
+            list(self.misshapen.len(), ["has another shape", "have another shape"], shapes),
+            list(self.not_floats.len(), ["has an unsupported type", "have an unsupported type"], types),
+            list(
+                self.unknown.len(),
+                ["belongs to no network", "belong to no network"],
+                quoted(&self.unknown),
+            ),
+        ];
+        f.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join("; "))
+    }
+}

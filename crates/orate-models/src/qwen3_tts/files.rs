@@ -1,0 +1,223 @@
+//! Where a model's parts come from: an official repository, or the codec's repository alone.
+//!
+//! ```text
+//! model/      config.json  generation_config.json
+//!             vocab.json  merges.txt  tokenizer_config.json
+//!             model.safetensors, or model.safetensors.index.json and what it lists
+//!             speech_tokenizer/    as below
+//! codec/      config.json  model.safetensors
+//! ```
+
+use super::config::{CODEC_TYPE, CodecConfig, Config, GenerationConfig, MODEL_TYPE};
+use super::error::{Differences, QwenError};
+use super::layout::{self, Expected};
+use orate_text::qwen::QwenTokenizer;
+use orate_weights::{DType, Joined, WeightSource};
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A model's files, opened and checked but not yet on a device.
+pub struct Files {
+    /// Path.
+    pub origin: String,
+    /// The talking part, unless this is a codec alone.
+    pub talking: Option<Talking>,
+    /// `speech_tokenizer/config.json`
+    pub codec: CodecConfig,
+    /// All weights, under the checkpoint's names.
+    pub weights: Arc<dyn WeightSource>,
+}
+
+/// What a model has beyond its codec.
+pub struct Talking {
+    /// `config.json`
+    pub config: Config,
+    /// `generation_config.json`
+    pub generation: GenerationConfig,
+    /// Text to ids.
+    pub tokenizer: QwenTokenizer,
+}
+
+/// Folder of the codec in a model's folder.
+const CODEC: &str = "speech_tokenizer";
+const CONFIG: &str = "config.json";
+const GENERATION: &str = "generation_config.json";
+const TOKENIZER: [&str; 3] = ["vocab.json", "merges.txt", "tokenizer_config.json"];
+const WEIGHTS: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+
+/// Larger than any JSON or text file of a model by far.
+const MOST: u64 = 64 << 20;
+
+impl Files {
+    /// Whether a folder is meant to be a model of this family, also if it is incomplete: its `config.json` says so,
+    /// or it has a codec's folder.
+    pub fn detect(path: &Path) -> bool {
+        model_type(&path.join(CONFIG)).is_some_and(|t| t == CODEC_TYPE || t.starts_with(MODEL_TYPE))
+            || path.join(CODEC).is_dir()
+    }
+
+    /// Opens a folder. Nothing is read of the weights but their names and shapes, all of which are checked.
+    ///
+    /// # Errors
+    /// It is no model of this family, files are missing or damaged, the configuration asks for what is not
+    /// supported, or the weights are not those that it describes. The message says which.
+    pub fn open(path: &Path) -> Result<Files, QwenError> {
+        if !path.is_dir() {
+            let problem =
+                "no such folder; a Qwen3-TTS model is the folder of an official repository".to_owned();
+            return Err(QwenError::NotAModel { path: path.to_owned(), problem });
+        }
+        if !Self::detect(path) {
+            let problem = format!(
+                "not a Qwen3-TTS model: it has no {CONFIG} with `model_type` `{MODEL_TYPE}` or `{CODEC_TYPE}`, \
+                 and no folder {CODEC}"
+            );
+            return Err(QwenError::NotAModel { path: path.to_owned(), problem });
+        }
+        if model_type(&path.join(CONFIG)).as_deref() == Some(CODEC_TYPE) {
+            Self::codec(path)
+        } else {
+            Self::model(path)
+        }
+    }
+
+    fn model(path: &Path) -> Result<Files, QwenError> {
+        let mut missing: Vec<String> = [CONFIG].into_iter().chain(TOKENIZER).map(str::to_owned).collect();
+        missing.retain(|f| !path.join(f).exists());
+        missing.extend(missing_weights(path, ""));
+        missing.extend(missing_codec(&path.join(CODEC), &format!("{CODEC}/")));
+        complete(path, missing)?;
+
+        let config = parse(&path.join(CONFIG), Config::from_json)?;
+        let generation = if path.join(GENERATION).exists() {
+            parse(&path.join(GENERATION), GenerationConfig::from_json)?
+        } else {
+            GenerationConfig::default()
+        };
+        let codec = parse(&path.join(CODEC).join(CONFIG), CodecConfig::from_json)?;
+        agree(&config, &codec)
+            .map_err(|problem| QwenError::Content { path: path.join(CODEC).join(CONFIG), problem })?;
+        let tokenizer = open_tokenizer(path, &config)?;
+
+        let own = Joined::open_folder(path)?;
+        check(&*own, &layout::model(&config))?;
+        let of_codec = Joined::open_folder(path.join(CODEC))?;
+        check(&*of_codec, &layout::codec(&codec))?;
+        let origin = path.display().to_string();
+        let weights = Arc::new(Joined::new(&*origin, vec![own, of_codec])?);
+        Ok(Files { origin, talking: Some(Talking { config, generation, tokenizer }), codec, weights })
+    }
+
+    fn codec(path: &Path) -> Result<Files, QwenError> {
+        complete(path, missing_codec(path, ""))?;
+        let codec = parse(&path.join(CONFIG), CodecConfig::from_json)?;
+        let weights = Joined::open_folder(path)?;
+        check(&*weights, &layout::codec(&codec))?;
+        Ok(Files { origin: path.display().to_string(), talking: None, codec, weights: weights.into() })
+    }
+}
+
+/// The `model_type` of a JSON file, if it is one.
+fn model_type(path: &Path) -> Option<String> {
+    let json: serde_json::Value = serde_json::from_slice(&read(path).ok()?).ok()?;
+    Some(json.get("model_type")?.as_str()?.to_owned())
+}
+
+fn missing_weights(path: &Path, prefix: &str) -> Option<String> {
+    let there = path.join(WEIGHTS).exists() || path.join(INDEX).exists();
+    (!there).then(|| format!("{prefix}{WEIGHTS} (or {INDEX})"))
+}
+
+fn missing_codec(path: &Path, prefix: &str) -> Vec<String> {
+    let config = (!path.join(CONFIG).exists()).then(|| format!("{prefix}{CONFIG}"));
+    config.into_iter().chain(missing_weights(path, prefix)).collect()
+}
+
+fn complete(path: &Path, files: Vec<String>) -> Result<(), QwenError> {
+    if files.is_empty() { Ok(()) } else { Err(QwenError::Incomplete { path: path.to_owned(), files }) }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, QwenError> {
+    let io = |source| QwenError::Io { path: path.to_owned(), source };
+    let size = std::fs::metadata(path).map_err(io)?.len();
+    if size > MOST {
+        let problem = format!("{size} bytes; such files have less than {MOST}");
+        return Err(QwenError::Content { path: path.to_owned(), problem });
+    }
+    std::fs::read(path).map_err(io)
+}
+
+fn parse<T>(path: &Path, from_json: impl Fn(&[u8]) -> Result<T, String>) -> Result<T, QwenError> {
+    from_json(&read(path)?).map_err(|problem| QwenError::Content { path: path.to_owned(), problem })
+}
+
+fn open_tokenizer(path: &Path, config: &Config) -> Result<QwenTokenizer, QwenError> {
+    let [vocab, merges, added] = TOKENIZER.map(|f| path.join(f));
+    let tokenizer = QwenTokenizer::from_files(&read(&vocab)?, &read(&merges)?, &read(&added)?)
+        .map_err(|e| QwenError::Tokenizer { path: path.to_owned(), source: Box::new(e) })?;
+    let content = |path: PathBuf, problem: String| Err(QwenError::Content { path, problem });
+    let turns = [("<|im_start|>", config.im_start_token_id), ("<|im_end|>", config.im_end_token_id)];
+    for (token, id) in turns {
+        let got = tokenizer.added(token);
+        if got != Some(id) {
+            let got = got.map_or_else(|| "missing".to_owned(), |id| id.to_string());
+            return content(added, format!("`{token}` is {got}, but {CONFIG} says {id}"));
+        }
+    }
+    let (last, rows) = (tokenizer.max_id(), config.talker_config.text_vocab_size);
+    if last as usize >= rows {
+        return content(vocab, format!("ids go up to {last}, but the model's table has {rows} rows"));
+    }
+    Ok(tokenizer)
+}
+
+/// What a model says about codes must be what its codec says.
+fn agree(config: &Config, codec: &CodecConfig) -> Result<(), String> {
+    let t = &config.talker_config;
+    let talker = (t.num_code_groups, t.code_predictor_config.vocab_size);
+    let decoder = (codec.decoder_config.num_quantizers, codec.decoder_config.codebook_size);
+    if talker != decoder {
+        return Err(format!(
+            "the talker makes {} codes a frame of {} values each, this codec has {} of {}",
+            talker.0, talker.1, decoder.0, decoder.1
+        ));
+    }
+    match &config.speaker_encoder_config {
+        Some(s) if s.sample_rate != codec.input_sample_rate => Err(format!(
+            "the speaker encoder takes {} Hz, this codec {} Hz",
+            s.sample_rate, codec.input_sample_rate
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Compares the names, shapes and types of a file's tensors with those that the networks need.
+///
+/// # Errors
+/// [`QwenError::Tensors`], with all differences.
+pub fn check(file: &dyn WeightSource, expected: &[Expected]) -> Result<(), QwenError> {
+    let mut differences = Differences::default();
+    let mut needed = HashSet::with_capacity(expected.len());
+    for e in expected {
+        needed.insert(&*e.name);
+        match file.info(&e.name) {
+            None => differences.missing.push(e.name.clone()),
+            Some(info) if info.shape != e.shape => {
+                differences.misshapen.push((e.name.clone(), info.shape, e.shape.clone()));
+            }
+            Some(info) if !matches!(info.dtype, DType::F32 | DType::F16 | DType::BF16) => {
+                differences.not_floats.push((e.name.clone(), info.dtype.name().to_owned()));
+            }
+            Some(_) => {}
+        }
+    }
+    let unknown = file.names().into_iter().filter(|n| !needed.contains(n));
+    differences.unknown = unknown.map(str::to_owned).collect();
+    if differences.is_empty() {
+        Ok(())
+    } else {
+        Err(QwenError::Tensors { path: file.describe(), differences: Box::new(differences) })
+    }
+}

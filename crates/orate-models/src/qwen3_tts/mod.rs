@@ -1,0 +1,31 @@
+//! Qwen3-TTS (12 Hz): text to speech, a frame of sixteen codes at a time.
+//!
+//! ```text
+//! text ─ Qwen2 tokens ─ text rows [T, D] ─┐ added to codec rows
+//! rows ─ talker ─ h [D], code 0           │ one frame is 80 ms
+//! h, code 0 ─ code predictor ─ codes 1…15 │ sum of the 16 embeddings + next text row = next row
+//! codes [F, 16] ─ codec decoder ─ samples [1920 F], 24 kHz
+//!
+//! cloning: reference audio ─ speaker encoder ─ x-vector [D]
+//!          reference audio ─ codec encoder ─ codes
+//! ```
+//!
+//! Here so far: [`Files`] opens and checks a model of any variant, and [`codec_decoder`] turns codes into samples.
+//!
+//! Official code: the Python package `qwen-tts`.
+
+pub mod codec_decoder;
+mod config;
+mod error;
+mod files;
+pub mod layout;
+mod weights;
+
+pub use config::{
+    CODEC_TYPE, CONTROL_IDS, CodecConfig, CodecDecoderConfig, CodecEncoderConfig, Config, Dialect,
+    GenerationConfig, MODEL_TYPE, PredictorConfig, SpeakerEncoderConfig, TalkerConfig, TransformerConfig,
+    Variant,
+};
+pub use error::{Differences, QwenError};
+pub use files::{Files, Talking, check};
+pub use layout::Network;

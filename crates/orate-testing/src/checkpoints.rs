@@ -1,0 +1,61 @@
+//! Checkpoints with the names, shapes and types of real ones and zeros inside, for tests of what opens files.
+//!
+//! Repositories keep a listing of a checkpoint's tensors, a line each: `name dtype shape`, as in
+//! `talker.model.norm.weight BF16 64` or `decoder.decoder.0.conv.weight F32 96x48x7`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The bytes of a safetensors file with the tensors of a listing, all zero.
+///
+/// # Panics
+/// The listing is not in the form above; it is part of the repository.
+pub fn blank_safetensors(listing: &str) -> Vec<u8> {
+    let (mut header, mut end) = (String::from("{"), 0);
+    for line in listing.lines() {
+        let [name, dtype, shape] = line.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("`{line}` is not `name dtype shape`");
+        };
+        let dims: Vec<usize> = shape.split('x').map(|n| n.parse().expect("a number")).collect();
+        let width = if dtype == "F32" { 4 } else { 2 };
+        let start = end;
+        end += dims.iter().product::<usize>() * width;
+        let comma = if header.len() > 1 { "," } else { "" };
+        header.push_str(&format!(
+            "{comma}\"{name}\":{{\"dtype\":\"{dtype}\",\"shape\":{dims:?},\"data_offsets\":[{start},{end}]}}"
+        ));
+    }
+    header.push('}');
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend_from_slice(header.as_bytes());
+    file.resize(file.len() + end, 0);
+    file
+}
+
+/// Where the repository keeps the small files of Qwen3-TTS checkpoints.
+pub fn qwen3_tts_goldens() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracle/qwen3_tts/golden")
+}
+
+/// Fills `folder` with a Qwen3-TTS model: the configuration of `variant` (`base`, `custom_voice` or `voice_design`)
+/// at tiny sizes, its tokenizer, and weights of zero.
+///
+/// # Errors
+/// A file cannot be read or written.
+pub fn write_qwen3_tts(variant: &str, folder: &Path) -> io::Result<()> {
+    let checkpoints = qwen3_tts_goldens().join("checkpoints");
+    let (own, shared) = (checkpoints.join(format!("tiny-{variant}")), checkpoints.join("tiny-base"));
+    std::fs::create_dir_all(folder.join("speech_tokenizer"))?;
+    let copy = |from: &Path, file: &str| std::fs::write(folder.join(file), std::fs::read(from.join(file))?);
+    for file in ["config.json", "generation_config.json"] {
+        copy(&own, file)?;
+    }
+    for file in ["vocab.json", "merges.txt", "tokenizer_config.json", "speech_tokenizer/config.json"] {
+        copy(&shared, file)?;
+    }
+    let weights = |listing: PathBuf, file: &str| {
+        std::fs::write(folder.join(file), blank_safetensors(&std::fs::read_to_string(listing)?))
+    };
+    weights(own.join("tensors.txt"), "model.safetensors")?;
+    weights(shared.join("speech_tokenizer/tensors.txt"), "speech_tokenizer/model.safetensors")
+}

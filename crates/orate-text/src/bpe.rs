@@ -1,0 +1,283 @@
+//! Byte-level byte-pair encoding, as GPT-2 introduced it and Qwen2 uses it.
+//!
+//! A piece of text is cut into its bytes, and neighbouring tokens are joined as long as the list of merges knows
+//! the pair, the earliest in the list first. Files write each byte as one printable character: `!` to `~` and most
+//! of Latin-1 stand for themselves, the other 68 bytes for U+0100 and up (so `Ġ` is a space and `Ċ` a line feed).
+//!
+//! How text is cut into pieces is the model's business; see [`crate::qwen`].
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use crate::TextError;
+
+/// Greatest id accepted. The published vocabularies end at 151,675; an id in the millions is damage.
+pub const MAX_ID: u32 = 0xFF_FFFF;
+
+const VOCAB: &str = "vocab.json";
+const MERGES: &str = "merges.txt";
+
+/// Rank and result by the ids of both sides.
+type Merges = HashMap<(u32, u32), (u32, u32)>;
+
+/// A vocabulary and its merges.
+#[derive(Debug, Clone)]
+pub struct Bpe {
+    /// Bytes by id.
+    tokens: HashMap<u32, Box<[u8]>>,
+    /// Id of each byte alone.
+    bytes: [u32; 256],
+    merges: Merges,
+}
+
+impl Bpe {
+    /// Reads `vocab.json`, an object from token to id, and `merges.txt`, one pair a line after a `#version` line.
+    ///
+    /// Every other line is a merge, also those that begin with `#`: tokens such as `##` are made by them.
+    ///
+    /// # Errors
+    ///
+    /// [`TextError::TokenizerFile`] with the entry or line: something is not JSON, not in the byte alphabet, there
+    /// twice, or a merge of tokens that the vocabulary does not hold; or one of the 256 bytes has no token.
+    pub fn from_files(vocab_json: &[u8], merges_txt: &[u8]) -> Result<Self, TextError> {
+        let vocab: HashMap<String, u32> =
+            serde_json::from_slice(vocab_json).map_err(|e| broken(VOCAB, e.to_string()))?;
+        let alphabet: HashMap<char, u8> = (0..=255).map(|b| (printable(b), b)).collect();
+        let bytes_of =
+            |token: &str| -> Option<Box<[u8]>> { token.chars().map(|c| alphabet.get(&c).copied()).collect() };
+
+        let mut tokens = HashMap::with_capacity(vocab.len());
+        for (token, &id) in &vocab {
+            let Some(bytes) = bytes_of(token) else {
+                return Err(broken(VOCAB, format!("`{token}` has a character that stands for no byte")));
+            };
+            if bytes.is_empty() || id > MAX_ID {
+                return Err(broken(VOCAB, format!("`{token}` has id {id}; ids go from 0 to {MAX_ID}")));
+            }
+            if tokens.insert(id, bytes).is_some() {
+                return Err(broken(VOCAB, format!("id {id} is given twice, the second time to `{token}`")));
+            }
+        }
+        let mut bytes = [0; 256];
+        for (byte, id) in (0..=255u8).zip(&mut bytes) {
+            let c = printable(byte);
+            *id = *vocab
+                .get(c.encode_utf8(&mut [0; 4]) as &str)
+                .ok_or_else(|| broken(VOCAB, format!("there is no `{c}`, the token of byte 0x{byte:02x}")))?;
+        }
+        let merges = read_merges(&vocab, merges_txt)?;
+        Ok(Self { tokens, bytes, merges })
+    }
+
+    /// Appends the ids of one piece. The time it takes is that of sorting the bytes, however long the piece is.
+    pub fn encode(&self, piece: &[u8], ids: &mut Vec<u32>) {
+        // A list of tokens; joining one with the next empties the next and keeps its place.
+        let mut list: Vec<Link> = (piece.iter().enumerate())
+            .map(|(i, b)| Link { id: self.bytes[usize::from(*b)], previous: i.wrapping_sub(1), next: i + 1 })
+            .collect();
+        let end = list.len();
+        let mut queue: BinaryHeap<Reverse<Candidate>> = BinaryHeap::new();
+        for left in 1..end {
+            queue.extend(self.candidate(&list, left - 1, left).map(Reverse));
+        }
+        while let Some(Reverse(c)) = queue.pop() {
+            // Stale if either side was joined with something else meanwhile.
+            let right = list[c.left].next;
+            if list[c.left].id != c.pair.0 || right >= end || list[right].id != c.pair.1 {
+                continue;
+            }
+            let (previous, next) = (list[c.left].previous, list[right].next);
+            list[c.left].id = c.joined;
+            list[c.left].next = next;
+            list[right].id = GONE;
+            if next < end {
+                list[next].previous = c.left;
+                queue.extend(self.candidate(&list, c.left, next).map(Reverse));
+            }
+            if previous < end {
+                queue.extend(self.candidate(&list, previous, c.left).map(Reverse));
+            }
+        }
+        ids.extend(list.iter().map(|link| link.id).filter(|id| *id != GONE));
+    }
+
+    fn candidate(&self, list: &[Link], left: usize, right: usize) -> Option<Candidate> {
+        let pair = (list[left].id, list[right].id);
+        let &(rank, joined) = self.merges.get(&pair)?;
+        Some(Candidate { rank, left, pair, joined })
+    }
+
+    /// Number of tokens.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Whether there are no tokens; there always are.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tokens.is_empty()
+    }
+
+    /// Number of merges.
+    #[must_use]
+    pub fn merges(&self) -> usize {
+        self.merges.len()
+    }
+
+    /// All ids, in no order.
+    pub fn ids(&self) -> impl Iterator<Item = u32> {
+        self.tokens.keys().copied()
+    }
+
+    /// The bytes that a token stands for. They need not be UTF-8 on their own.
+    #[must_use]
+    pub fn token(&self, id: u32) -> Option<&[u8]> {
+        self.tokens.get(&id).map(|bytes| &**bytes)
+    }
+}
+
+/// The character that stands for a byte in the files.
+#[must_use]
+pub fn printable(byte: u8) -> char {
+    let itself = |b: u8| matches!(b, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
+    if itself(byte) {
+        return char::from(byte);
+    }
+    let earlier = (0..byte).filter(|b| !itself(*b)).count() as u32;
+    char::from_u32(0x100 + earlier).expect("68 letters follow U+0100")
+}
+
+/// Marks a link that was joined to the one before it; greater than any id.
+const GONE: u32 = u32::MAX;
+
+struct Link {
+    id: u32,
+    /// Beyond the end for the first one.
+    previous: usize,
+    next: usize,
+}
+
+/// Two neighbours that may be joined. Ordered by rank, then from left to right.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Candidate {
+    rank: u32,
+    left: usize,
+    pair: (u32, u32),
+    joined: u32,
+}
+
+fn read_merges(vocab: &HashMap<String, u32>, text: &[u8]) -> Result<Merges, TextError> {
+    let text = std::str::from_utf8(text).map_err(|e| broken(MERGES, format!("not UTF-8: {e}")))?;
+    let mut merges = HashMap::with_capacity(vocab.len());
+    for (i, line) in text.lines().enumerate() {
+        let header = i == 0 && line.starts_with("#version");
+        if header || line.is_empty() {
+            continue;
+        }
+        let fault = |problem: &str| broken(MERGES, format!("line {}, `{line}`: {problem}", i + 1));
+        let Some((left, right)) = line.split_once(' ').filter(|(_, right)| !right.contains(' ')) else {
+            return Err(fault("a merge is two tokens with one space between them"));
+        };
+        let id = |token: &str| {
+            vocab.get(token).copied().ok_or_else(|| fault(&format!("`{token}` is not in {VOCAB}")))
+        };
+        let (pair, joined) = ((id(left)?, id(right)?), id(&format!("{left}{right}"))?);
+        let rank = merges.len() as u32;
+        if merges.insert(pair, (rank, joined)).is_some() {
+            return Err(fault("this merge stands there twice"));
+        }
+    }
+    Ok(merges)
+}
+
+fn broken(file: &'static str, problem: String) -> TextError {
+    TextError::TokenizerFile { file, problem }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every byte with its own value as id, and more tokens from 256 on, each made by the merge of the same place.
+    fn files(merges: &[&str]) -> (String, String) {
+        let mut vocab: HashMap<String, u32> = (0..=255).map(|b| (printable(b).into(), b.into())).collect();
+        vocab.extend(merges.iter().zip(256..).map(|(m, id)| (m.replace(' ', ""), id)));
+        (serde_json::to_string(&vocab).unwrap(), format!("#version: 0.2\n{}\n", merges.join("\n")))
+    }
+
+    fn bpe(merges: &[&str]) -> Bpe {
+        let (vocab, merges) = files(merges);
+        Bpe::from_files(vocab.as_bytes(), merges.as_bytes()).unwrap()
+    }
+
+    fn ids(bpe: &Bpe, text: &str) -> Vec<u32> {
+        let mut ids = vec![];
+        bpe.encode(text.as_bytes(), &mut ids);
+        ids
+    }
+
+    #[test]
+    fn bytes_are_written_as_printable_characters() {
+        let cases =
+            [(b' ', 'Ġ'), (b'\n', 'Ċ'), (b'!', '!'), (b'~', '~'), (0x7F, 'ġ'), (0xAD, 'Ń'), (0xFF, 'ÿ')];
+        for (byte, c) in cases {
+            assert_eq!(printable(byte), c, "{byte:#x}");
+        }
+        let all: std::collections::HashSet<char> = (0..=255).map(printable).collect();
+        assert_eq!(all.len(), 256);
+    }
+
+    #[test]
+    fn the_earliest_merge_goes_first_and_from_left_to_right() {
+        let b = bpe(&["b c", "a b", "a a", "aa a", "bc a"]);
+        let a = u32::from(b'a');
+        assert_eq!(ids(&b, "abc"), [a, 256]);
+        assert_eq!(ids(&b, "aaaaa"), [258, 259]); // aa|aa|a, then the last pair becomes aaa
+        assert_eq!(ids(&b, "aaaa"), [258, 258]);
+        assert_eq!(ids(&b, "bcabca"), [260, 260]);
+        assert_eq!(ids(&b, ""), [] as [u32; 0]);
+    }
+
+    /// Readers that take `#` for a comment lose these.
+    #[test]
+    fn merges_may_begin_with_a_hash() {
+        let b = bpe(&["# #", "## #", "Ġ #"]);
+        assert_eq!(b.merges(), 3);
+        assert_eq!(ids(&b, "###"), [257]);
+        assert_eq!(ids(&b, " #"), [258]);
+        let (vocab, _) = files(&["# #"]);
+        let no_header = Bpe::from_files(vocab.as_bytes(), b"# #\r\n").unwrap();
+        assert_eq!(ids(&no_header, "##"), [256]);
+    }
+
+    /// Joining in the obvious way would take an hour here.
+    #[test]
+    fn a_long_piece_takes_no_quadratic_time() {
+        let b = bpe(&["a a", "aa aa", "aaaa aaaa"]);
+        let text = "a".repeat(1 << 20);
+        assert_eq!(ids(&b, &text), vec![258; 1 << 17]);
+    }
+
+    #[test]
+    fn damaged_files_are_errors_that_name_the_place() {
+        let (vocab, merges) = files(&["a b"]);
+        let cases: [(&str, &str, &[&str]); 10] = [
+            ("", &merges, &["vocab.json", "EOF"]),
+            ("[1]", &merges, &["vocab.json", "map"]),
+            ("{\"a\":-1}", &merges, &["vocab.json", "-1"]),
+            ("{\"a\":0}", &merges, &["vocab.json", "no `Ā`", "0x00"]),
+            ("{\"a b\":0}", &merges, &["vocab.json", "`a b`", "stands for no byte"]),
+            ("{\"a\":20000000}", &merges, &["vocab.json", "`a` has id 20000000", "16777215"]),
+            ("{\"a\":7,\"b\":7}", &merges, &["vocab.json", "id 7 is given twice"]),
+            (&vocab, "#version: 0.2\nab\n", &["merges.txt", "line 2, `ab`", "two tokens"]),
+            (&vocab, "a b\na b\n", &["merges.txt", "line 2, `a b`", "twice"]),
+            (&vocab, "a c\n", &["merges.txt", "line 1", "`ac` is not in vocab.json"]),
+        ];
+        for (vocab, merges, parts) in cases {
+            let e = Bpe::from_files(vocab.as_bytes(), merges.as_bytes()).unwrap_err().to_string();
+            assert!(parts.iter().all(|p| e.contains(p)), "{e}\nshould hold {parts:?}");
+        }
+        assert!(Bpe::from_files(vocab.as_bytes(), b"\xFF").is_err());
+    }
+}

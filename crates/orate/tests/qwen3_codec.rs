@@ -1,0 +1,208 @@
+//! Qwen3-TTS's codec decoder against the official package, stage by stage, and at its true widths op by op.
+
+use orate_cpu::{CpuDevice, Isa};
+use orate_graph::{DType, Device, Graph, Memory, Op, Plan, Shape};
+use orate_models::Loader;
+use orate_models::qwen3_tts::{CodecConfig, CodecDecoderConfig, codec_decoder, layout};
+use orate_testing::checkpoints::qwen3_tts_goldens;
+use orate_testing::{OnDevice, ReferenceDevice, assert_close, check_all, compare, harvest};
+use orate_weights::{SafeTensors, WeightSource};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// As for Supertonic: of each tensor's largest magnitude. Measured: 1.2e-5 on the CPU, and 8e-6 between the official
+/// package in single precision and the interpreter in double.
+const TOLERANCE: f64 = 2e-5;
+
+fn config() -> CodecConfig {
+    let path = qwen3_tts_goldens().join("checkpoints/tiny-base/speech_tokenizer/config.json");
+    CodecConfig::from_json(&std::fs::read(path).expect("committed")).expect("as the oracle writes it")
+}
+
+fn open(file: &str) -> SafeTensors {
+    SafeTensors::open(qwen3_tts_goldens().join(file)).expect("committed")
+}
+
+fn graph(c: &CodecDecoderConfig, frames: usize, taps: bool) -> Graph {
+    let mut g = Graph::new("codec_decoder");
+    if taps {
+        g = g.with_taps();
+    }
+    codec_decoder::build(&mut g, c, 1, frames).expect("the configuration is consistent");
+    g
+}
+
+/// The codes of a case, `[F, 16]`.
+fn codes(case: &SafeTensors) -> (usize, Vec<i32>) {
+    let t = case.get("codes").expect("every case has codes");
+    assert_eq!((t.dtype.name(), t.shape[1]), ("i64", 16));
+    (t.shape[0], t.to_f32().iter().map(|x| *x as i32).collect())
+}
+
+/// The memory after decoding.
+fn decode(device: &dyn Device, graph: Graph, codes: &[i32]) -> Result<Box<dyn Memory>, String> {
+    let weights = Arc::new(open("checkpoints/tiny-base/speech_tokenizer/decoder.safetensors"));
+    let plan = Plan::compile(graph, device).map_err(|e| e.to_string())?;
+    let plan = device.open(Arc::new(Loader(weights))).load(plan).map_err(|e| e.to_string())?;
+    let mut memory = device.memory();
+    let shape = Shape::from([1, codes.len() / 16, 16]);
+    memory.write_i32("codes", &shape, codes).map_err(|e| e.to_string())?;
+    plan.run(memory.as_mut()).map_err(|e| e.to_string())?;
+    Ok(memory)
+}
+
+fn samples(memory: &mut dyn Memory) -> Vec<f32> {
+    let mut samples = vec![];
+    memory.read_f32("samples", &mut samples).expect("an output");
+    samples
+}
+
+/// The CPU with every instruction set, and the interpreter.
+fn devices() -> Vec<(String, Box<dyn Device>)> {
+    let cpu = |isa, threads| -> (String, Box<dyn Device>) {
+        (format!("{isa}, {threads} threads"), Box::new(CpuDevice::new(threads, isa).expect("threads start")))
+    };
+    let mut all: Vec<_> = Isa::available().into_iter().flat_map(|isa| [cpu(isa, 1), cpu(isa, 2)]).collect();
+    all.push(("reference".to_owned(), Box::new(ReferenceDevice)));
+    all
+}
+
+#[test]
+fn every_stage_is_that_of_the_official_package() {
+    let (config, case) = (config(), open("cases/codec_decode.safetensors"));
+    let (frames, codes) = codes(&case);
+    let waveform = case.get("waveform").expect("is there").to_f32();
+    assert_eq!(waveform.len(), 1920 * frames);
+    for (device, on) in devices() {
+        let mut memory = decode(&*on, graph(&config.decoder_config, frames, true), &codes).expect("runs");
+        let mut stages = 0;
+        let mut worst = 0f64;
+        for name in case.names().into_iter().filter(|n| !["codes", "waveform"].contains(n)) {
+            let want = case.get(name).expect("listed");
+            let mut got = vec![];
+            let shape = memory.read_f32(&format!("tap/{name}"), &mut got).expect("a tap of this name");
+            // Long stages keep their first and last columns.
+            let &[.., rows, columns] = shape.dims() else { panic!("{name}: {shape}") };
+            let kept = want.shape[1];
+            assert_eq!(want.shape[0], rows, "{name}");
+            let ends = |row: &[f32]| match columns {
+                n if n == kept => row.to_vec(),
+                n => [&row[..kept / 2], &row[n - kept / 2..]].concat(),
+            };
+            let got: Vec<f32> = got.chunks_exact(columns).flat_map(ends).collect();
+            let c = assert_close(&format!("{device}: {name}"), &got, &want.to_f32(), TOLERANCE);
+            worst = worst.max(c.max_error);
+            stages += 1;
+        }
+        assert_eq!(stages, 13);
+        let c = assert_close(&format!("{device}: waveform"), &samples(&mut *memory), &waveform, TOLERANCE);
+        println!("{device}: worst of {stages} stages {worst:.1e}, waveform {:.1e}", c.max_error);
+
+        // Fused, nothing is kept but the samples.
+        let mut memory = decode(&*on, graph(&config.decoder_config, frames, false), &codes).expect("runs");
+        assert_close(&format!("{device}: fused"), &samples(&mut *memory), &waveform, TOLERANCE);
+    }
+}
+
+/// 310 frames in one pass: more than a window of keys, and than the 300 that the official package decodes at once. Its
+/// pieces and one pass agree up to the seam at frame 300; behind it `whole` is its own single pass.
+#[test]
+fn long_sequences_in_one_pass() {
+    let (config, case) = (config(), open("cases/codec_decode_long.safetensors"));
+    let (frames, codes) = codes(&case);
+    assert_eq!(frames, 310);
+    let device = CpuDevice::new(2, Isa::detect().expect("a supported processor")).expect("threads start");
+    let mut memory = decode(&device, graph(&config.decoder_config, frames, false), &codes).expect("runs");
+    let got = samples(&mut *memory);
+    assert_eq!(got.len(), 1920 * frames);
+    let want = |name: &str| case.get(name).expect("is there").to_f32();
+    assert_close("head", &got[..1920], &want("head"), TOLERANCE);
+    assert_close("around frame 300", &got[299 * 1920..303 * 1920], &want("whole"), TOLERANCE);
+    let pieces = compare(&got[got.len() - 1920..], &want("tail"), TOLERANCE);
+    assert!(pieces.is_err(), "the goldens tell one pass from pieces: {pieces:?}");
+}
+
+/// What comes later changes nothing: the promise that decoding in pieces stands on.
+#[test]
+fn a_beginning_is_decoded_as_in_the_whole() {
+    let (config, case) = (config(), open("cases/codec_decode.safetensors"));
+    let (_, codes) = codes(&case);
+    let device = CpuDevice::new(2, Isa::detect().expect("a supported processor")).expect("threads start");
+    let decoded = |frames: usize| {
+        let mut memory = decode(&device, graph(&config.decoder_config, frames, false), &codes[..16 * frames])
+            .expect("runs");
+        samples(&mut *memory)
+    };
+    let whole = decoded(26);
+    for frames in [1, 2, 21] {
+        assert_close(&format!("{frames} frames"), &decoded(frames), &whole[..1920 * frames], TOLERANCE);
+    }
+}
+
+#[test]
+fn a_code_that_no_codebook_has_is_an_error() {
+    let (config, case) = (config(), open("cases/codec_decode.safetensors"));
+    let (_, mut codes) = codes(&case);
+    let device = CpuDevice::new(1, Isa::detect().expect("a supported processor")).expect("a thread");
+    for bad in [128, -1] {
+        codes[37] = bad;
+        let e =
+            decode(&device, graph(&config.decoder_config, 26, false), &codes).err().expect("out of range");
+        assert!(e.contains(&format!("id {bad} at position 37")) && e.contains("128 rows"), "{e}");
+    }
+}
+
+/// The network reads every tensor that the checkpoint has for it, in its shape, but for two that only training needs.
+#[test]
+fn the_network_reads_the_whole_checkpoint() {
+    let config = config();
+    let mut used = BTreeSet::new();
+    for node in graph(&config.decoder_config, 3, false).nodes() {
+        for w in node.op.weights() {
+            w.visit_named(&mut |name, shape| {
+                used.insert((name.to_owned(), shape.dims().to_vec()));
+            });
+        }
+    }
+    let layout = layout::codec(&config).into_iter().map(|e| (e.name, e.shape));
+    let unread = |name: &str| name.starts_with("decoder.quantizer.") && name.ends_with("input_proj.weight");
+    let wanted: BTreeSet<_> = layout.filter(|(n, _)| n.starts_with("decoder.") && !unread(n)).collect();
+    assert_eq!(used, wanted);
+}
+
+/// The sizes of the released codec.
+fn released() -> CodecDecoderConfig {
+    let path = qwen3_tts_goldens().join("checkpoints/tiny-base/speech_tokenizer/config.json");
+    let mut json: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(path).expect("committed")).expect("JSON");
+    let sizes = serde_json::json!({
+        "latent_dim": 1024, "codebook_dim": 512, "codebook_size": 2048, "decoder_dim": 1536, "hidden_size": 512,
+        "intermediate_size": 1024, "head_dim": 64, "num_attention_heads": 16, "num_key_value_heads": 16,
+        "num_hidden_layers": 8, "sliding_window": 72,
+    });
+    for (key, value) in sizes.as_object().expect("an object") {
+        json["decoder_config"][key] = value.clone();
+    }
+    json["encoder_config"]["codebook_size"] = 2048.into();
+    CodecConfig::from_json(json.to_string().as_bytes()).expect("as released").decoder_config
+}
+
+/// Every op at the widths that ship: one frame of all, and a hundred of what is cheap, so that the window slides.
+#[test]
+fn ops_at_the_released_widths() {
+    let c = released();
+    let mut cases = harvest(&graph(&c, 1, false));
+    let cheap = |op: &Op| {
+        !matches!(op, Op::MatMul { .. } | Op::Conv1d { .. } | Op::Snake { .. } | Op::DepthwiseConv1d { .. })
+    };
+    let small =
+        |g: &Graph| g.buffers().iter().filter(|b| b.dtype == DType::F32).all(|b| b.shape.len() <= 102_400);
+    let long = harvest(&graph(&c, 100, false)).into_iter();
+    cases.extend(long.filter(|c| c.graph.nodes().iter().all(|n| cheap(&n.op)) && small(&c.graph)));
+    assert!(cases.len() > 60, "only {} cases were harvested", cases.len());
+    for isa in Isa::available() {
+        let report = check_all(&OnDevice(&CpuDevice::new(2, isa).expect("threads start")), &cases);
+        println!("{isa}: {report}");
+        report.assert();
+    }
+}
