@@ -34,6 +34,34 @@ pub struct Cli {
     pub command: Command,
 }
 
+/// In which format products are computed.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Precision")]
+pub struct PrecisionArgs {
+    /// Format in which a GPU multiplies: f32, tf32, f16 or bf16; sums are always f32
+    #[arg(long, value_name = "FORMAT", default_value = "auto", value_parser = precision)]
+    pub precision: Precision,
+
+    /// Use --precision only for weights whose names are like this; * stands for any characters; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub precision_allow: Vec<String>,
+
+    /// Keep weights whose names are like this in f32, whatever --precision says; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub precision_deny: Vec<String>,
+}
+
+impl PrecisionArgs {
+    /// What was asked for.
+    pub fn policy(&self) -> PrecisionPolicy {
+        PrecisionPolicy {
+            precision: self.precision,
+            allow: self.precision_allow.clone(),
+            deny: self.precision_deny.clone(),
+        }
+    }
+}
+
 /// Which model, on what.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Model and device")]
@@ -51,17 +79,8 @@ pub struct EngineArgs {
     #[arg(long)]
     pub allow_fallback: bool,
 
-    /// Format in which a GPU multiplies: f32, tf32, f16 or bf16; sums are always f32
-    #[arg(long, value_name = "FORMAT", default_value = "auto", value_parser = precision)]
-    pub precision: Precision,
-
-    /// Use --precision only for weights whose names are like this; * stands for any characters; may be repeated
-    #[arg(long, value_name = "PATTERN")]
-    pub precision_allow: Vec<String>,
-
-    /// Keep weights whose names are like this in f32, whatever --precision says; may be repeated
-    #[arg(long, value_name = "PATTERN")]
-    pub precision_deny: Vec<String>,
+    #[command(flatten)]
+    pub precision: PrecisionArgs,
 
     /// CPU threads; without it, one for each processor, at most 8
     #[arg(long, short = 'j', value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -80,11 +99,7 @@ impl EngineArgs {
             device: self.device,
             threads: self.threads.map(usize::from),
             isa: self.isa.clone(),
-            precision: PrecisionPolicy {
-                precision: self.precision,
-                allow: self.precision_allow.clone(),
-                deny: self.precision_deny.clone(),
-            },
+            precision: self.precision.policy(),
             cache: None,
             allow_fallback: self.allow_fallback,
         };

@@ -52,6 +52,8 @@ pub struct VoiceInfo {
 const VOICES_KEPT: usize = 64;
 
 /// A model on a device, ready to speak. Clones share everything.
+///
+/// A process that forks opens engines in the child: GPU drivers do not survive a fork, and report an error there.
 #[derive(Clone)]
 pub struct Engine {
     inner: Arc<Inner>,

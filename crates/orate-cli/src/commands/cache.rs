@@ -9,6 +9,9 @@ use std::path::Path;
 /// What to do with it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Example:
+  orate cache --clear
+
 Kernels are compiled when a GPU is used for the first time, and kept here. The folder may be deleted at any time. \
 ORATE_CACHE names another one.")]
 pub struct Args {

@@ -7,7 +7,10 @@ use serde_json::json;
 /// How to list them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Use one by its name: orate say \"Hello.\" --device cuda:0. Without --device, the best hardware GPU that can be opened is \
+Example:
+  orate say \"Hello.\" --device cuda:0
+
+Without --device, the best hardware GPU that can be opened is \
 used (discrete before integrated, then by free memory, CUDA before Vulkan), else the CPU; never a GPU that the \
 processor imitates.")]
 pub struct Args {

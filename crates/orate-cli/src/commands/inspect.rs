@@ -1,9 +1,12 @@
 //! `orate inspect`: what a model, a weight file or a voice file holds.
 
-use crate::{args::open_to_look, print};
+use crate::args::{PrecisionArgs, open_to_look};
+use crate::print;
 use anyhow::{Context, bail};
+use orate::{Precision, PrecisionPolicy};
+use orate_graph::Op;
 use orate_models::qwen3_tts::{self, Network, Variant};
-use orate_models::supertonic::{Family, Supertonic};
+use orate_models::supertonic::{Family, Files, Sizes, Supertonic, graphs};
 use orate_weights::gguf::{GgufArray, GgufFile, GgufValue};
 use orate_weights::{OnnxModel, SafeTensors, WeightSource, voice_pack};
 use serde_json::{Map, Value, json};
@@ -35,14 +38,17 @@ pub struct Args {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+
+    #[command(flatten)]
+    pub precision: PrecisionArgs,
 }
 
 /// Looks and prints.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let found = match &args.path {
-        None => model(None)?,
-        Some(path) if path.is_file() => file(path)?,
-        Some(path) => model(Some(path))?,
+        None => model(None, &args.precision.policy())?,
+        Some(path) if path.is_file() => file(path, &args.precision.policy())?,
+        Some(path) => model(Some(path), &args.precision.policy())?,
     };
     if args.json {
         print::json(&found.as_json(args.tensors))
@@ -66,6 +72,8 @@ struct Tensor {
     shape: Vec<usize>,
     /// `None` where the element type cannot be read.
     bytes: Option<usize>,
+    /// Format in which a GPU multiplies by it; `None` for what is no factor of a product.
+    product: Option<Precision>,
 }
 
 /// How many tensors, numbers and bytes.
@@ -129,10 +137,12 @@ impl Found {
         object.insert("dtypes".to_owned(), sums(|t| Some(t.dtype)));
         object.insert("total".to_owned(), self.total().json());
         if with_tensors {
-            let list = self
-                .tensors
-                .iter()
-                .map(|t| json!({ "name": t.name, "dtype": t.dtype, "shape": t.shape, "bytes": t.bytes }));
+            let list = self.tensors.iter().map(|t| {
+                json!({
+                    "name": t.name, "dtype": t.dtype, "shape": t.shape, "bytes": t.bytes,
+                    "product": t.product.map(Precision::name),
+                })
+            });
             object.insert("tensors".to_owned(), list.collect());
         }
         Value::Object(object)
@@ -161,13 +171,14 @@ impl Found {
             text.push_str(&print::table(&rows, &[]));
         }
         if with_tensors {
-            let mut rows = vec![["tensor", "dtype", "shape", "bytes"].map(str::to_owned).to_vec()];
+            let mut rows = vec![["tensor", "dtype", "shape", "bytes", "product"].map(str::to_owned).to_vec()];
             rows.extend(self.tensors.iter().map(|t| {
                 let bytes = t.bytes.map_or_else(|| "?".to_owned(), |b| b.to_string());
-                vec![t.name.clone(), t.dtype.to_owned(), format!("{:?}", t.shape), bytes]
+                let product = t.product.map_or("", Precision::name).to_owned();
+                vec![t.name.clone(), t.dtype.to_owned(), format!("{:?}", t.shape), bytes, product]
             }));
             text.push('\n');
-            text.push_str(&print::table(&rows, &[1, 2]));
+            text.push_str(&print::table(&rows, &[1, 2, 4]));
         }
         text
     }
@@ -210,25 +221,46 @@ fn tensors(source: &dyn WeightSource) -> Vec<Tensor> {
             dtype: info.dtype.name(),
             bytes: info.dtype.bytes_for(info.len()),
             shape: info.shape,
+            product: None,
         },
-        None => Tensor { name: name.to_owned(), dtype: "unknown", shape: vec![], bytes: None },
+        None => Tensor { name: name.to_owned(), dtype: "unknown", shape: vec![], bytes: None, product: None },
     };
     source.names().into_iter().map(tensor).collect()
 }
 
 // ---- models ----------------------------------------------------------------------------------------------------
 
-fn model(path: Option<&Path>) -> anyhow::Result<Found> {
+fn model(path: Option<&Path>, policy: &PrecisionPolicy) -> anyhow::Result<Found> {
     if let Some(path) = path
         && qwen3_tts::Files::detect(path)
     {
         return Ok(describe_qwen3(&qwen3_tts::Files::open(path)?));
     }
     let engine = open_to_look(path)?;
-    Ok(describe(engine.model(), engine.voices()))
+    describe(engine.model(), engine.voices(), policy)
 }
 
-fn describe(model: &Supertonic, voices: Vec<orate::VoiceInfo>) -> Found {
+/// In which format a policy has each factor of a product, by the name of the weight.
+fn products(files: &Files, policy: &PrecisionPolicy) -> anyhow::Result<BTreeMap<String, Precision>> {
+    let sizes = Sizes { batch: 1, tokens: 4, frames: 2, steps: 1, padded: false };
+    let mut all = BTreeMap::new();
+    for graph in graphs(&files.config, &*files.weights, sizes)? {
+        for node in graph.nodes() {
+            if let Op::MatMul { weight, .. } | Op::Conv1d { weight, .. } = &node.op
+                && let Some(name) = weight.first_name()
+            {
+                all.insert(name.to_owned(), policy.of(weight));
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn describe(
+    model: &Supertonic,
+    voices: Vec<orate::VoiceInfo>,
+    policy: &PrecisionPolicy,
+) -> anyhow::Result<Found> {
     let files = model.files();
     let config = &files.config;
     let (kind, languages) = match files.family {
@@ -261,7 +293,14 @@ fn describe(model: &Supertonic, voices: Vec<orate::VoiceInfo>) -> Found {
             ));
         }
     }
-    Found { path: files.origin.clone(), kind, facts, tensors: tensors(&*files.weights) }
+    let products = products(files, policy)?;
+    facts.push(("precision", json!(policy.to_string())));
+    let mut formats = BTreeMap::<&str, usize>::new();
+    products.values().for_each(|p| *formats.entry(p.name()).or_default() += 1);
+    facts.push(("products", json!(formats)));
+    let mut tensors = tensors(&*files.weights);
+    tensors.iter_mut().for_each(|t| t.product = products.get(&t.name).copied());
+    Ok(Found { path: files.origin.clone(), kind, facts, tensors })
 }
 
 fn describe_qwen3(files: &qwen3_tts::Files) -> Found {
@@ -303,7 +342,7 @@ fn describe_qwen3(files: &qwen3_tts::Files) -> Found {
 
 // ---- single files ----------------------------------------------------------------------------------------------
 
-fn file(path: &Path) -> anyhow::Result<Found> {
+fn file(path: &Path, policy: &PrecisionPolicy) -> anyhow::Result<Found> {
     let name = path.display().to_string();
     let mut start = [0; 9];
     let cannot = || format!("{name}: cannot read this file");
@@ -321,7 +360,7 @@ fn file(path: &Path) -> anyhow::Result<Found> {
             let file = GgufFile::open(path).map_err(orate::Error::from)?;
             if file.string("general.architecture").is_ok_and(|a| a == voice_pack::ARCHITECTURE) {
                 drop(file);
-                return model(Some(path));
+                return model(Some(path), policy);
             }
             Ok(gguf(name, &file))
         }

@@ -9,7 +9,18 @@ use std::path::Path;
 #[test]
 fn help_and_version() {
     let folder = Folder::new();
-    let commands = ["say", "voices", "inspect", "explain", "bench", "verify", "pack-voice", "completions"];
+    let commands = [
+        "say",
+        "voices",
+        "devices",
+        "inspect",
+        "explain",
+        "bench",
+        "verify",
+        "pack-voice",
+        "cache",
+        "completions",
+    ];
     let run = folder.orate(&["--help"]).ok();
     for part in commands.iter().chain(&["Examples:", "Exit status:"]) {
         assert!(run.text().contains(part), "{part}: {}", run.text());
@@ -87,6 +98,60 @@ fn models_are_inspected() {
     {
         assert!(run.text().contains(part), "{part}: {}", run.text());
     }
+}
+
+#[test]
+fn precision_policies_are_shown_by_weight() {
+    let folder = Folder::new();
+    let f16 = ["inspect", "--json", "--tensors", "--precision", "f16", "--precision-deny", "*.head.*"];
+    let json = folder.orate(&f16).ok().json();
+    assert_eq!(json["precision"], "f16 but not for *.head.*");
+    let of = |format: &str| {
+        let all = json["tensors"].as_array().unwrap().iter();
+        all.filter(|t| t["product"] == format)
+            .map(|t| t["name"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(json["products"], json!({ "f16": of("f16").len(), "f32": of("f32").len() }));
+    assert!(of("f16").len() > 100 && of("f16").iter().all(|n| !n.contains(".head.")), "{json}");
+    assert!(!of("f32").is_empty() && of("f32").iter().all(|n| n.contains(".head.")), "{:?}", of("f32"));
+    folder.orate(&["inspect", "--precision", "int8"]).fails(2, &["int8", "f32, tf32, f16, bf16"]);
+    folder
+        .orate(&["say", "Hm.", "--device", "cpu", "--precision", "f16"])
+        .fails(2, &["precision is f16", "the CPU computes in f32"]);
+}
+
+#[test]
+fn devices_and_caches_are_listed() {
+    let folder = Folder::new();
+    let json = folder.orate(&["devices", "--json"]).ok().json();
+    assert_eq!(json["devices"][0]["device"], "cpu");
+    assert!(folder.orate(&["devices"]).ok().text().contains("cpu"));
+
+    let cache = |args: &[&str]| {
+        let mut command = folder.command(&[&["cache"], args].concat());
+        command.env("ORATE_CACHE", folder.path("kernels")).output().expect("run orate")
+    };
+    std::fs::create_dir_all(folder.path("kernels/cuda")).unwrap();
+    folder.write("kernels/cuda/a.cubin", "12345");
+    folder.write("kernels/mine.txt", "not ours");
+    let shown: serde_json::Value = serde_json::from_slice(&cache(&["--json"]).stdout).expect("JSON");
+    assert_eq!((&shown["bytes"], &shown["files"]), (&json!(5), &json!(1)));
+    assert!(cache(&["--clear"]).status.success());
+    assert!(!folder.path("kernels/cuda").exists() && folder.path("kernels/mine.txt").exists());
+}
+
+#[test]
+fn steps_are_traced() {
+    let folder = Folder::new();
+    let run = ["bench", "--runs", "1", "--text", "Hm.", "--device", "cpu", "--trace", "steps.json"];
+    folder.orate(&run).ok();
+    let trace: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(folder.path("steps.json")).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let steps: Vec<_> = events.iter().filter(|e| e["ph"] == "X").collect();
+    assert!(steps.len() > 500, "{}", steps.len());
+    assert!(steps.windows(2).all(|w| w[0]["ts"].as_f64() <= w[1]["ts"].as_f64()), "in order");
 }
 
 #[test]
