@@ -5,9 +5,9 @@ use orate_graph::{DType, Device, Graph, Memory, Op, Plan, Shape};
 use orate_models::Loader;
 use orate_models::qwen3_tts::{CodecConfig, CodecDecoderConfig, codec_decoder, layout};
 use orate_testing::checkpoints::qwen3_tts_goldens;
-use orate_testing::{OnDevice, ReferenceDevice, assert_close, check_all, compare, harvest};
+use orate_testing::{OnDevice, RandomWeights, ReferenceDevice, assert_close, check_all, compare, harvest};
 use orate_weights::{SafeTensors, WeightSource};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// As for Supertonic: of each tensor's largest magnitude. Measured: 1.2e-5 on the CPU, and 8e-6 between the official
@@ -204,5 +204,41 @@ fn ops_at_the_released_widths() {
         let report = check_all(&OnDevice(&CpuDevice::new(2, isa).expect("threads start")), &cases);
         println!("{isa}: {report}");
         report.assert();
+    }
+}
+
+/// How long a second of audio takes at the released widths, and which kernels take it.
+#[test]
+#[ignore = "timing; run with --ignored --nocapture"]
+fn bench() {
+    let (c, frames) = (released(), 50);
+    let isa = Isa::detect().expect("a supported processor");
+    for threads in [1, 2] {
+        let device = CpuDevice::new(threads, isa).expect("threads start");
+        let g = graph(&c, frames, false);
+        let weights = Arc::new(RandomWeights::of_graph(&g, 1));
+        let plan = Plan::compile(g, &device).expect("all ops have kernels");
+        let plan = device.open(weights).load(plan).expect("weights are random");
+        let mut memory = device.memory();
+        memory.write_i32("codes", &Shape::from([1, frames, 16]), &vec![7; 16 * frames]).expect("the shape");
+        plan.run(memory.as_mut()).expect("runs");
+        let times = plan.profile(memory.as_mut()).expect("runs");
+        let mut kernels = BTreeMap::<&str, f64>::new();
+        for (step, time) in plan.plan().steps().iter().zip(&times) {
+            *kernels.entry(step.node.op.name()).or_default() += time;
+        }
+        let total: f64 = times.iter().sum();
+        let flops: u64 = plan.plan().steps().iter().map(|s| s.cost.flops).sum();
+        let audio = frames as f64 * 0.08;
+        println!(
+            "{isa}, {threads} threads: {audio} s of audio in {total:.2} s ({:.2} x real time), {:.0} GFLOP/s",
+            audio / total,
+            flops as f64 / total / 1e9
+        );
+        let mut kernels: Vec<_> = kernels.into_iter().collect();
+        kernels.sort_by(|a, b| b.1.total_cmp(&a.1));
+        for (name, time) in kernels.iter().take(6) {
+            println!("  {name}: {:.0} ms, {:.0} %", time * 1e3, 100.0 * time / total);
+        }
     }
 }
