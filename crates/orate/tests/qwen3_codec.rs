@@ -42,10 +42,10 @@ fn codes(case: &SafeTensors) -> (usize, Vec<i32>) {
 /// The memory after decoding.
 fn decode(device: &dyn Device, graph: Graph, codes: &[i32]) -> Result<Box<dyn Memory>, String> {
     let weights = Arc::new(open("checkpoints/tiny-base/speech_tokenizer/decoder.safetensors"));
+    let shape = graph.buffers()[0].shape.clone();
     let plan = Plan::compile(graph, device).map_err(|e| e.to_string())?;
     let plan = device.open(Arc::new(Loader(weights))).load(plan).map_err(|e| e.to_string())?;
     let mut memory = device.memory();
-    let shape = Shape::from([1, codes.len() / 16, 16]);
     memory.write_i32("codes", &shape, codes).map_err(|e| e.to_string())?;
     plan.run(memory.as_mut()).map_err(|e| e.to_string())?;
     Ok(memory)
@@ -136,6 +136,27 @@ fn a_beginning_is_decoded_as_in_the_whole() {
     let whole = decoded(26);
     for frames in [1, 2, 21] {
         assert_close(&format!("{frames} frames"), &decoded(frames), &whole[..1920 * frames], TOLERANCE);
+    }
+}
+
+#[test]
+fn rows_of_a_batch_do_not_meet() {
+    let (config, case) = (config(), open("cases/codec_decode.safetensors"));
+    let (_, codes) = codes(&case);
+    let device = CpuDevice::new(2, Isa::detect().expect("a supported processor")).expect("threads start");
+    let run = |batch: usize, codes: &[i32]| {
+        let mut g = Graph::new("codec_decoder");
+        codec_decoder::build(&mut g, &config.decoder_config, batch, 13).expect("consistent");
+        samples(&mut *decode(&device, g, codes).expect("runs"))
+    };
+    let together = run(2, &codes);
+    for (row, codes) in codes.chunks_exact(16 * 13).enumerate() {
+        assert_close(
+            &format!("row {row}"),
+            &together[row * 13 * 1920..][..13 * 1920],
+            &run(1, codes),
+            TOLERANCE,
+        );
     }
 }
 
