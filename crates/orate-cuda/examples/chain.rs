@@ -4,6 +4,8 @@
 //! ```sh
 //! cargo run --release -p orate-cuda --example chain -- v2 [f32|tf32|f16|bf16] [--profile]
 //! ```
+//!
+//! In place of `v2` stands `v3`, or the path of a model whose sizes are taken.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -118,6 +120,14 @@ fn main() -> Result<(), Error> {
         all.push(speak(&plans, m.as_mut(), &mut wav)?[4]);
     }
     alone[4] = all;
+    let mut submits = vec![];
+    for _ in 0..RUNS {
+        let t = Instant::now();
+        plans[3].run_times(m.as_mut(), "step", SIZES.steps, &|| true)?;
+        submits.push(t.elapsed().as_secs_f64());
+        m.read_f32("duration", &mut probe)?;
+    }
+    println!("submitting all steps {:.3} ms", median(submits) * 1e3);
     for (name, times) in STAGES.iter().zip(alone) {
         println!("{name:<20} {:>8.3} ms", median(times) * 1e3);
     }

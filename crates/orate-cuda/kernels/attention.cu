@@ -7,8 +7,8 @@
 // with a causal mask at i + Tk − Tq, where it sees the keys up to its own. Keys behind the length are never read. A
 // query that sees no key gets zeros.
 //
-// A block has 8 queries of one head, two for each warp, and walks over the keys in blocks of KEYS with the running
-// maximum and sum of each query. For scores a thread has a key, for values it has every 32nd channel.
+// A block has 4 queries of one head, one for each warp, and walks over the keys in blocks of KEYS with the running maximum
+// and sum of its query. For scores a thread has every 32nd key, for values every 32nd channel.
 
 struct Args {
     const float* q;
@@ -24,10 +24,42 @@ struct Args {
 };
 
 #define WARPS 4
-#define QUERIES 2
 
 // Floats from one key to the next: a multiple of 4, and odd in units of 4, so that 8 threads meet in no bank.
 DEVICE int key_stride(int d) { return (d + 3) / 8 * 8 + 4 >= d ? (d + 3) / 8 * 8 + 4 : (d + 3) / 8 * 8 + 12; }
+
+// Starts to copy 16 bytes to shared memory, or zeros.
+DEVICE void start_copy(float* to, const float* from, bool is) {
+#if __CUDA_ARCH__ >= 800
+    u32 there = (u32)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(there), "l"(from), "r"(is ? 16 : 0) : "memory");
+#else
+    *(float4*)to = is ? *(const float4*)from : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#endif
+}
+
+DEVICE void finish_copies() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+// Copies `rows` rows of d, of which `valid` are there; zeros come behind.
+DEVICE void copy_rows(float* to, int to_stride, const float* from, size_t stride, int d, int rows, int valid) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    if (d % 4 == 0) {
+        int quads = d / 4, side = quads > 16 ? 1 : 2;  // two rows at a time where they are short
+        for (int e = lane % (32 / side); e < quads; e += 32 / side) {
+#pragma unroll 4
+            for (int j = warp * side + lane / (32 / side); j < rows; j += WARPS * side)
+                start_copy(to + j * to_stride + 4 * e, from + (j < valid ? j : 0) * stride + 4 * e, j < valid);
+        }
+        return;
+    }
+    for (int e = lane; e < to_stride; e += 32)
+        for (int j = warp; j < rows; j += WARPS)
+            to[j * to_stride + e] = j < valid && e < d ? from[j * stride + e] : 0.0f;
+}
 
 template <int PER, int KEYS>
 DEVICE void attention(const Args& a) {
@@ -36,161 +68,147 @@ DEVICE void attention(const Args& a) {
     int head = blockIdx.y, b = blockIdx.z, kv = a.kv_batch == 1 ? 0 : b;
     int stride = key_stride(a.d), width = a.heads * a.d, terms = 2 * a.window + 1;
     float* keys = (float*)shared4;                          // [KEYS, stride]
-    float* queries = keys + KEYS * stride;                  // [WARPS, QUERIES, stride]
-    float* weights = queries + WARPS * QUERIES * stride;    // [WARPS, QUERIES, KEYS]
-    float* values = weights + WARPS * QUERIES * KEYS;       // [KEYS, d]
-    float* relative = values + KEYS * a.d;                  // [WARPS, QUERIES, terms]
-    queries += warp * QUERIES * stride, weights += warp * QUERIES * KEYS, relative += warp * QUERIES * terms;
+    float* values = keys + KEYS * stride;                   // [KEYS, stride]
+    float* query = values + KEYS * stride + warp * stride;  // [WARPS, stride]
+    float* weights = values + (KEYS + WARPS) * stride + warp * KEYS;         // [WARPS, KEYS]
+    float* rel_keys = values + (KEYS + WARPS) * stride + WARPS * KEYS;       // [terms, stride]
+    float* rel_values = rel_keys + terms * stride;                           // [terms, stride]
+    float* relative = rel_values + terms * stride + warp * (terms + 3);  // [WARPS, terms + 3]
+    if (a.rel_key) {
+        copy_rows(rel_keys, stride, a.rel_key, a.d, a.d, terms, terms);
+        copy_rows(rel_values, stride, a.rel_value, a.d, a.d, terms, terms);
+    }
     wait_for_previous();
     let_next_start();
-
-    int first = (blockIdx.x * WARPS + warp) * QUERIES;
-    for (int i = 0; i < QUERIES; i++) {
-        const float* q = a.q + ((size_t)b * a.tq + min(first + i, a.tq - 1)) * width + head * a.d;
-        for (int e = lane; e < stride; e += 32) {
-            float x = e < a.d ? q[e] : 0.0f;
-            if (a.table && e < a.d) {
-                int half = a.d / 2, j = e < half ? e : e - half;
-                const float* table = a.table + ((size_t)(b % a.tables) * 2 * a.tq + min(first + i, a.tq - 1)) * half + j;
-                float c = table[0], s = table[(size_t)a.tq * half];
-                x = e < half ? x * c - q[e + half] * s : q[e - half] * s + x * c;
-            }
-            queries[i * stride + e] = a.scale * x;
-        }
-    }
-    __syncwarp();
-    if (a.rel_key) {
-        for (int o = lane; o < QUERIES * terms; o += 32) {
-            const float* term = a.rel_key + o % terms * a.d;
-            float sum = 0.0f;
-            for (int e = 0; e < a.d; e++) sum += queries[o / terms * stride + e] * term[e];
-            relative[o] = sum;
-        }
-        __syncwarp();
-    }
 
     int len = a.lens ? min(max(a.lens[kv], 0), a.tk) : a.tk;
     int shift = a.causal ? a.tk - a.tq : 0;
     // The last key that a query of this block sees.
-    int end = a.causal ? min(len, min((int)(blockIdx.x + 1) * WARPS * QUERIES, a.tq) + shift) : len;
-    float largest[QUERIES], total[QUERIES], acc[QUERIES][PER];
-#pragma unroll
-    for (int i = 0; i < QUERIES; i++) {
-        largest[i] = -INFINITY, total[i] = 0.0f;
-#pragma unroll
-        for (int e = 0; e < PER; e++) acc[i][e] = 0.0f;
-    }
+    int end = a.causal ? min(len, min((int)(blockIdx.x + 1) * WARPS, a.tq) + shift) : len;
     const float* k = a.k + (size_t)kv * a.tk * width + head * a.d;
     const float* v = a.v + (size_t)kv * a.tk * width + head * a.d;
-    for (int start = 0; start < end; start += KEYS) {
-        __syncthreads();
-        if (a.d % 4 == 0) {
-            int quads = stride / 4;
-            for (int at = threadIdx.x; at < KEYS * quads; at += 32 * WARPS) {
-                int j = at / quads, e = at % quads * 4;
-                bool is = start + j < end && e < a.d;
-                size_t from = (size_t)(start + j) * width + e;
-                float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-                *(float4*)(keys + j * stride + e) = is ? *(const float4*)(k + from) : zero;
-                if (e < a.d) *(float4*)(values + j * a.d + e) = is ? *(const float4*)(v + from) : zero;
-            }
-        } else {
-            for (int at = threadIdx.x; at < KEYS * stride; at += 32 * WARPS) {
-                int j = at / stride, e = at % stride;
-                bool is = start + j < end && e < a.d;
-                size_t from = (size_t)(start + j) * width + e;
-                keys[at] = is ? k[from] : 0.0f;
-                if (e < a.d) values[j * a.d + e] = is ? v[from] : 0.0f;
-            }
-        }
-        __syncthreads();
+    copy_rows(keys, stride, k, width, a.d, KEYS, end);
+    copy_rows(values, stride, v, width, a.d, KEYS, end);
 
-        float score[QUERIES][KEYS / 32];
+    // This warp's query, turned and scaled.
+    int i = blockIdx.x * WARPS + warp, position = i + shift, t = min(i, a.tq - 1);
+    const float* q = a.q + ((size_t)b * a.tq + t) * width + head * a.d;
+    float x[PER], other[PER], cosine[PER], sine[PER];
 #pragma unroll
-        for (int i = 0; i < QUERIES; i++)
+    for (int p = 0; p < PER; p++) {
+        int e = lane + 32 * p, half = a.d / 2;
+        x[p] = e < a.d ? q[e] : 0.0f;
+        if (a.table && e < a.d) {
+            const float* table = a.table + ((size_t)(b % a.tables) * 2 * a.tq + t) * half + e % half;
+            other[p] = e < half ? -q[e + half] : q[e - half];
+            cosine[p] = table[0], sine[p] = table[(size_t)a.tq * half];
+        }
+    }
 #pragma unroll
-            for (int j = 0; j < KEYS / 32; j++) score[i][j] = 0.0f;
+    for (int p = 0; p < PER; p++) {
+        int e = lane + 32 * p;
+        if (a.table) x[p] = x[p] * cosine[p] + other[p] * sine[p];
+        if (e < stride) query[e] = e < a.d ? a.scale * x[p] : 0.0f;
+    }
+    if (PER * 32 < stride && lane < stride - PER * 32) query[PER * 32 + lane] = 0.0f;
+
+    float largest = -INFINITY, total = 0.0f, acc[PER];
+#pragma unroll
+    for (int e = 0; e < PER; e++) acc[e] = 0.0f;
+    for (int start = 0; start < end; start += KEYS) {
+        if (start > 0) {
+            __syncthreads();
+            copy_rows(keys, stride, k + (size_t)start * width, width, a.d, KEYS, end - start);
+            copy_rows(values, stride, v + (size_t)start * width, width, a.d, KEYS, end - start);
+        }
+        finish_copies();
+        __syncthreads();
+        if (start == 0 && a.rel_key) {
+            for (int o = lane; o < terms; o += 32) {
+                float sum = 0.0f;
+#pragma unroll 4
+                for (int e = 0; e < a.d; e += 4) {
+                    float4 x = *(const float4*)(query + e), y = *(const float4*)(rel_keys + o * stride + e);
+                    sum += x.x * y.x + x.y * y.y + x.z * y.z + x.w * y.w;
+                }
+                relative[o] = sum;
+            }
+            __syncwarp();
+        }
+
+        float score[KEYS / 32];
+#pragma unroll
+        for (int j = 0; j < KEYS / 32; j++) score[j] = 0.0f;
+#pragma unroll 4
         for (int e = 0; e < a.d; e += 4) {
-            float4 x[QUERIES];
-#pragma unroll
-            for (int i = 0; i < QUERIES; i++) x[i] = *(const float4*)(queries + i * stride + e);
+            float4 x = *(const float4*)(query + e);
 #pragma unroll
             for (int j = 0; j < KEYS / 32; j++) {
                 float4 y = *(const float4*)(keys + (lane + 32 * j) * stride + e);
-#pragma unroll
-                for (int i = 0; i < QUERIES; i++)
-                    score[i][j] += x[i].x * y.x + x[i].y * y.y + x[i].z * y.z + x[i].w * y.w;
+                score[j] += x.x * y.x + x.y * y.y + x.z * y.z + x.w * y.w;
             }
         }
+        int last = a.causal ? min(end, position + 1) : end;
+        float now = largest;
 #pragma unroll
-        for (int i = 0; i < QUERIES; i++) {
-            int position = first + i + shift, last = a.causal ? min(end, position + 1) : end;
-            float block = -INFINITY;
-#pragma unroll
-            for (int j = 0; j < KEYS / 32; j++) {
-                int key = start + lane + 32 * j, o = key - position + a.window;
-                if (a.rel_key && o >= 0 && o < terms) score[i][j] += relative[i * terms + o];
-                if (key >= last) score[i][j] = -INFINITY;
-                block = fmaxf(block, score[i][j]);
-            }
-            float now = fmaxf(largest[i], warp_max(block)), sum = 0.0f;
-            // No key was seen yet: nothing to scale, and no difference of infinities.
-            float old = now == -INFINITY ? 1.0f : expf(largest[i] - now);
-#pragma unroll
-            for (int j = 0; j < KEYS / 32; j++) {
-                float p = score[i][j] == -INFINITY ? 0.0f : expf(score[i][j] - now);
-                sum += p;
-                weights[i * KEYS + lane + 32 * j] = p;
-            }
-            total[i] = total[i] * old + warp_sum(sum);
-            largest[i] = now;
-#pragma unroll
-            for (int e = 0; e < PER; e++) acc[i][e] *= old;
+        for (int j = 0; j < KEYS / 32; j++) {
+            int key = start + lane + 32 * j, o = key - position + a.window;
+            if (a.rel_key && o >= 0 && o < terms) score[j] += relative[o];
+            if (key >= last) score[j] = -INFINITY;
+            now = fmaxf(now, score[j]);
         }
+        now = warp_max(now);
+        // No key was seen yet: nothing to scale, and no difference of infinities.
+        float old = now == -INFINITY ? 1.0f : expf(largest - now), sum = 0.0f;
+#pragma unroll
+        for (int j = 0; j < KEYS / 32; j++) {
+            float p = score[j] == -INFINITY ? 0.0f : expf(score[j] - now);
+            sum += p;
+            weights[lane + 32 * j] = p;
+        }
+        total = total * old + warp_sum(sum);
+        largest = now;
+#pragma unroll
+        for (int e = 0; e < PER; e++) acc[e] *= old;
         __syncwarp();
         int count = min(KEYS, end - start);
+#pragma unroll 4
         for (int j = 0; j < count; j += 4) {
-            float4 p[QUERIES];
-#pragma unroll
-            for (int i = 0; i < QUERIES; i++) p[i] = *(const float4*)(weights + i * KEYS + j);
+            float4 p = *(const float4*)(weights + j);
 #pragma unroll
             for (int e = 0; e < PER; e++) {
-                int channel = lane + 32 * e;
-                if (channel >= a.d) continue;
-                const float* y = values + j * a.d + channel;
-                float y0 = y[0], y1 = y[a.d], y2 = y[2 * a.d], y3 = y[3 * a.d];
-#pragma unroll
-                for (int i = 0; i < QUERIES; i++)
-                    acc[i][e] += p[i].x * y0 + p[i].y * y1 + p[i].z * y2 + p[i].w * y3;
+                if (lane + 32 * e >= a.d) continue;
+                const float* y = values + j * stride + lane + 32 * e;
+                acc[e] += p.x * y[0] + p.y * y[stride] + p.z * y[2 * stride] + p.w * y[3 * stride];
             }
         }
         if (a.rel_key) {
+            int from = max(start, position - a.window), to = min(start + count, position + a.window + 1);
+            for (int key = from; key < to; key++) {
+                const float* term = rel_values + (key - position + a.window) * stride;
+                float p = weights[key - start];
 #pragma unroll
-            for (int i = 0; i < QUERIES; i++) {
-                int position = first + i + shift;
-                int from = max(start, position - a.window), to = min(start + count, position + a.window + 1);
-                for (int key = from; key < to; key++) {
-                    const float* term = a.rel_value + (key - position + a.window) * a.d;
-                    float p = weights[i * KEYS + key - start];
-#pragma unroll
-                    for (int e = 0; e < PER; e++)
-                        if (lane + 32 * e < a.d) acc[i][e] += p * term[lane + 32 * e];
-                }
+                for (int e = 0; e < PER; e++)
+                    if (lane + 32 * e < a.d) acc[e] += p * term[lane + 32 * e];
             }
         }
     }
+    finish_copies();
+    if (i >= a.tq) return;
+    float* out = a.out + ((size_t)b * a.tq + i) * width + head * a.d;
+    float factor = total > 0.0f ? 1.0f / total : 0.0f;
 #pragma unroll
-    for (int i = 0; i < QUERIES; i++) {
-        if (first + i >= a.tq) continue;
-        float* out = a.out + ((size_t)b * a.tq + first + i) * width + head * a.d;
-        float factor = total[i] > 0.0f ? 1.0f / total[i] : 0.0f;
-#pragma unroll
-        for (int e = 0; e < PER; e++)
-            if (lane + 32 * e < a.d) out[lane + 32 * e] = acc[i][e] * factor;
-    }
+    for (int e = 0; e < PER; e++)
+        if (lane + 32 * e < a.d) out[lane + 32 * e] = acc[e] * factor;
 }
 
-extern "C" __global__ void __launch_bounds__(128, 2) attention_32(const Args a) { attention<1, 64>(a); }
-extern "C" __global__ void __launch_bounds__(128, 2) attention_64(const Args a) { attention<2, 64>(a); }
-extern "C" __global__ void __launch_bounds__(128, 2) attention_128(const Args a) { attention<4, 32>(a); }
-extern "C" __global__ void __launch_bounds__(128, 2) attention_256(const Args a) { attention<8, 32>(a); }
+#define KERNEL(NAME, PER, KEYS) \
+    extern "C" __global__ void __launch_bounds__(128, 2) NAME(const Args a) { attention<PER, KEYS>(a); }
+
+KERNEL(attention_32_64, 1, 64)
+KERNEL(attention_32_128, 1, 128)
+KERNEL(attention_64_64, 2, 64)
+KERNEL(attention_64_96, 2, 96)
+KERNEL(attention_128_32, 4, 32)
+KERNEL(attention_128_64, 4, 64)
+KERNEL(attention_256_32, 8, 32)

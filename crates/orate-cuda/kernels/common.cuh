@@ -27,12 +27,26 @@ DEVICE void let_next_start() {
 // Order as in `Pointwise` on the host.
 enum Activation { NONE = 0, RELU = 1, PRELU = 2, GELU = 3, MISH = 4, TANH = 5, EXP = 6 };
 
+// x/2 · (1 + erf(x/√2)), as max(x, 0) − |x|/2 · erfc(|x|/√2): nothing cancels on either side. The tail is a power of two
+// with the polynomial of orate-cpu's kernels/vecmath.rs.
+DEVICE float gelu(float x) {
+    float a = fminf(fabsf(x), 6.0f);
+    float q = 2.8349127e-6f;
+    q = fmaf(q, a, -3.937769e-5f);
+    q = fmaf(q, a, 1.8618025e-4f);
+    q = fmaf(q, a, 1.3693636e-4f);
+    q = fmaf(q, a, -0.00706342f);
+    q = fmaf(q, a, 0.05249618f);
+    q = fmaf(q, a, 0.4592082f);
+    q = fmaf(q, a, 1.1511052f);
+    return fmaf(-0.5f * a, exp2f(-a * q), x < 0.0f ? 0.0f : x);
+}
+
 DEVICE float activate(int activation, float x, float slope) {
     switch (activation) {
         case RELU: return x < 0.0f ? 0.0f : x;
         case PRELU: return x < 0.0f ? slope * x : x;
-        // x/2 · (1 + erf(x/√2)) = x · Φ(x); the distribution function keeps its relative precision far below 0.
-        case GELU: return x * normcdff(x);
+        case GELU: return gelu(x);
         // tanh(ln(1 + n)) = n(n + 2) / (n(n + 2) + 2) for n = eˣ
         case MISH: {
             if (x > 20.0f) return x;

@@ -76,5 +76,48 @@ DEVICE void depthwise(const Args& a) {
     }
 }
 
+// The common case, TAPS taps and a norm of at most 4 · 256 channels: all weights are fetched before the kernel in front
+// has finished, and all rows at once.
+template <int TAPS>
+DEVICE void depthwise_norm(const Args& a) {
+    __shared__ float scratch[2][32];
+    int at = threadIdx.x * 4;
+    bool is = at < a.c;
+    float4 w[TAPS], x[TAPS], y, norm_weight, norm_bias;
+    const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (is) {
+#pragma unroll
+        for (int tap = 0; tap < TAPS; tap++) w[tap] = *(const float4*)(a.w + tap * a.c + at);
+        norm_weight = *(const float4*)(a.norm_weight + at);
+        norm_bias = *(const float4*)(a.norm_bias + at);
+    }
+    y = is ? *(const float4*)(a.bias + at) : zero;
+    wait_for_previous();
+    let_next_start();
+    int t = blockIdx.x % a.time, first = blockIdx.x - t;
+#pragma unroll
+    for (int tap = 0; tap < TAPS; tap++) {
+        int row = first + min(max(t + tap * a.dilation - a.left, 0), a.time - 1);
+        if (is) x[tap] = *(const float4*)(a.x + (size_t)row * a.c + at);
+    }
+    if (is) {
+#pragma unroll
+        for (int tap = 0; tap < TAPS; tap++) {
+            y.x += w[tap].x * x[tap].x, y.y += w[tap].y * x[tap].y;
+            y.z += w[tap].z * x[tap].z, y.w += w[tap].w * x[tap].w;
+        }
+    }
+    float mean = block_sum(y.x + y.y + y.z + y.w, scratch[0]) / a.c;
+    y.x -= mean, y.y -= mean, y.z -= mean, y.w -= mean;
+    float squares = is ? y.x * y.x + y.y * y.y + y.z * y.z + y.w * y.w : 0.0f;
+    float factor = 1.0f / sqrtf(block_sum(squares, scratch[1]) / a.c + a.eps);
+    if (!is) return;
+    y.x = y.x * factor * norm_weight.x + norm_bias.x, y.y = y.y * factor * norm_weight.y + norm_bias.y;
+    y.z = y.z * factor * norm_weight.z + norm_bias.z, y.w = y.w * factor * norm_weight.w + norm_bias.w;
+    *(float4*)(a.out + (size_t)blockIdx.x * a.c + at) = y;
+}
+
+extern "C" __global__ void __launch_bounds__(256) depthwise_norm_5(const Args a) { depthwise_norm<5>(a); }
+extern "C" __global__ void __launch_bounds__(256) depthwise_norm_7(const Args a) { depthwise_norm<7>(a); }
 extern "C" __global__ void __launch_bounds__(256) depthwise_4(const Args a) { depthwise<float4, 4>(a); }
 extern "C" __global__ void __launch_bounds__(256) depthwise_1(const Args a) { depthwise<float, 1>(a); }

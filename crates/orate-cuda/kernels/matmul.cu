@@ -12,10 +12,10 @@
 //   3  bf16   the same with bfloat16
 //
 // Tensor cores compute the transposed product, 16 channels by 8 rows of x at a time: so few rows waste little.
-// A warp makes 32 channels by ROWS rows from its own part of K; the 8 warps of a block, and the blocks of a
-// cluster, share K and add up in a fixed order at the end. Nothing is used by two warps, so operands go straight
-// from memory to registers: w packed in the order of the registers, x as 16 bytes of each row. The order of k within
-// a product is free, and chosen such that those 16 bytes are two steps of one thread.
+// A warp makes 32 channels by ROWS rows from its own part of K. The parts of a block's 8 warps, and of the blocks of a
+// cluster, add up in a fixed order at the end. Nothing is used by two warps, so operands go straight from memory to
+// registers: w packed in the order of the registers, x as 16 bytes of each row. The order of k within a product is free,
+// and chosen such that those 16 bytes are two steps of one thread.
 
 #define WARPS 8
 #define CHANNELS 32
@@ -31,9 +31,10 @@ struct Args {
     const float* row;      // [row_count, N]
     const u64* row_index;  // which row
     float* out;
+    const char* next;      // weights of a product to come
     int rows, k, n, k_blocks;
     int time, channels, dilation, left;
-    int activation, row_count;
+    int activation, row_count, next_bytes;
 };
 
 #if PRECISION < 2
@@ -56,10 +57,9 @@ DEVICE void mma_tf32(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// Rounded to 11 significant bits. The instruction for it is slower than two for integers.
 DEVICE u32 tf32(float x) {
-    u32 y;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
-    return y;
+    return (__float_as_uint(x) + 0x1000u) & 0xffffe000u;
 }
 
 #if PRECISION >= 2
@@ -148,12 +148,13 @@ DEVICE void multiply(float (&acc)[2][TILES][4], const uint4 (&w)[WEIGHT_LOADS], 
                 high[m][i] = tf32(v);
                 low[m][i] = __float_as_uint(v - __uint_as_float(high[m][i]));
             }
-        // Three tiles of rows at a time, so that sums which wait for each other stand apart.
+        // A few tiles of rows at a time, so that sums which wait for each other stand apart, and registers suffice.
+        constexpr int NEAR = 3;
 #pragma unroll
-        for (int first = 0; first < TILES; first += 3) {
-            u32 b_high[3][2], b_low[3][2];
+        for (int first = 0; first < TILES; first += NEAR) {
+            u32 b_high[NEAR][2], b_low[NEAR][2];
 #pragma unroll
-            for (int i = 0; i < 3; i++) {
+            for (int i = 0; i < NEAR; i++) {
                 if (first + i >= TILES) continue;
                 float4 v = x[first + i];
                 float b0 = step ? v.z : v.x, b1 = step ? v.w : v.y;
@@ -162,17 +163,17 @@ DEVICE void multiply(float (&acc)[2][TILES][4], const uint4 (&w)[WEIGHT_LOADS], 
                 b_low[i][1] = __float_as_uint(b1 - __uint_as_float(b_high[i][1]));
             }
 #pragma unroll
-            for (int i = 0; i < 3; i++)
+            for (int i = 0; i < NEAR; i++)
 #pragma unroll
                 for (int m = 0; m < 2; m++)
                     if (first + i < TILES) mma_tf32(acc[m][first + i], low[m], b_high[i][0], b_high[i][1]);
 #pragma unroll
-            for (int i = 0; i < 3; i++)
+            for (int i = 0; i < NEAR; i++)
 #pragma unroll
                 for (int m = 0; m < 2; m++)
                     if (first + i < TILES) mma_tf32(acc[m][first + i], high[m], b_low[i][0], b_low[i][1]);
 #pragma unroll
-            for (int i = 0; i < 3; i++)
+            for (int i = 0; i < NEAR; i++)
 #pragma unroll
                 for (int m = 0; m < 2; m++)
                     if (first + i < TILES) mma_tf32(acc[m][first + i], high[m], b_high[i][0], b_high[i][1]);
@@ -185,34 +186,33 @@ DEVICE void multiply(float (&acc)[2][TILES][4], const uint4 (&w)[WEIGHT_LOADS], 
 // Where a thread's rows of x begin: TILES rows, 8 apart.
 template <int TILES, int SOURCE>
 struct Rows {
-    const float* base[SOURCE == DENSE ? TILES : 1];
+    int base, more;  // first element, and rows that follow
     int first[SOURCE == DENSE ? 1 : TILES];  // first row of the batch
     int t[SOURCE == DENSE ? 1 : TILES];
 
     __device__ __forceinline__ Rows(const Args& a, int row) {
+        int last = a.rows - 1;
+        base = min(row, last) * a.k, more = max(last - row, 0);
+        if (SOURCE == DENSE) return;
 #pragma unroll
         for (int j = 0; j < TILES; j++) {
-            int r = min(row + 8 * j, a.rows - 1);
-            if (SOURCE == DENSE) {
-                base[j] = a.x + (size_t)r * a.k;
-            } else {
-                t[j] = r % a.time;
-                first[j] = r - t[j];
-            }
+            int r = min(row + 8 * j, last);
+            t[j] = r % a.time;
+            first[j] = r - t[j];
         }
     }
 
     // The row that row `j` reads through a tap.
     __device__ __forceinline__ const float* tapped(const Args& a, int j, int tap) const {
         int at = min(max(t[j] + tap * a.dilation - a.left, 0), a.time - 1);
-        return a.x + (size_t)(first[j] + at) * a.channels;
+        return a.x + (first[j] + at) * a.channels;
     }
 
     __device__ __forceinline__ void load(const Args& a, int k, float4 (&x)[TILES]) const {
         const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         if (SOURCE == DENSE) {
 #pragma unroll
-            for (int j = 0; j < TILES; j++) x[j] = k < a.k ? *(const float4*)(base[j] + k) : zero;
+            for (int j = 0; j < TILES; j++) x[j] = k < a.k ? *(const float4*)(a.x + (base + min(8 * j, more) * a.k + k)) : zero;
         } else if (SOURCE == CONV) {
             int tap = k / a.channels, c = k - tap * a.channels;
 #pragma unroll
@@ -237,7 +237,7 @@ struct Rows {
 DEVICE u32 cluster_blocks() {
     u32 n = 1;
 #if __CUDA_ARCH__ >= 900
-    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(n));
+    asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(n));
 #endif
     return n;
 }
@@ -245,53 +245,132 @@ DEVICE u32 cluster_blocks() {
 DEVICE u32 cluster_rank() {
     u32 n = 0;
 #if __CUDA_ARCH__ >= 900
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(n));
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(n));
 #endif
     return n;
 }
 
-DEVICE void cluster_wait() {
+// All blocks of the cluster arrive, and then wait for each other; what they wrote to shared memory is then there.
+DEVICE void cluster_arrive() {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 #endif
 }
 
-// 16 bytes of shared memory of another block of the cluster.
-DEVICE float4 of_block(const float* shared, u32 block) {
-    float4 v;
+DEVICE void cluster_wait() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+// Writes 16 bytes of shared memory of another block of the cluster.
+DEVICE void give(float* shared, u32 block, float4 v) {
 #if __CUDA_ARCH__ >= 900
     u32 here = (u32)__cvta_generic_to_shared(shared), there;
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(block));
-    asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
-                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-                 : "r"(there)
-                 : "memory");
-#else
-    v = *(const float4*)shared;
+    asm volatile("st.shared::cluster.v4.f32 [%0], {%1,%2,%3,%4};"
+                 :: "r"(there), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
 #endif
-    return v;
 }
 
-DEVICE float finish(const Args& a, const float* row, int r, int n, float y, float slope) {
-    if (a.bias) y += a.bias[n];
-    y = activate(a.activation, y, slope);
-    if (a.residual) y += a.residual[(size_t)r * a.n + n];
-    if (row) y += row[n];
-    return y;
+DEVICE void add(float4& sum, float4 v) { sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w; }
+
+// One cell of all warps' partial sums.
+template <int ROWS>
+DEVICE float4 warp_sums(const float* from) {
+    float4 v[WARPS];
+#pragma unroll
+    for (int i = 0; i < WARPS; i++) v[i] = *(const float4*)(from + i * ROWS * STRIDE);
+#pragma unroll
+    for (int i = 1; i < WARPS; i++) add(v[0], v[i]);
+    return v[0];
 }
+
+// Four channels of a row, or what is there of them.
+DEVICE float4 four(const float* x, int n, int end) {
+    if (!x) return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (end % 4 == 0) return *(const float4*)(x + n);
+    return make_float4(x[n], n + 1 < end ? x[n + 1] : 0.0f, n + 2 < end ? x[n + 2] : 0.0f, n + 3 < end ? x[n + 3] : 0.0f);
+}
+
+// What is added to four results.
+struct Addends {
+    float4 bias, residual;
+    __device__ __forceinline__ void load(const Args& a, int r, int n) {
+        bias = four(a.bias, n, a.n);
+        residual = four(a.residual ? a.residual + (size_t)r * a.n : 0, n, a.n);
+    }
+
+    // For the first cell that this thread stores.
+    template <int ROWS>
+    __device__ __forceinline__ void load_first(const Args& a, u32 blocks, u32 rank) {
+        u32 row = threadIdx.x / 8 * blocks + rank, r = blockIdx.y * ROWS + row;
+        u32 n = blockIdx.x * CHANNELS + threadIdx.x % 8 * 4;
+        if (row < ROWS && r < a.rows && n < a.n) load(a, r, n);
+    }
+};
+
+DEVICE void store(const Args& a, float4 sum, const Addends& add, int r, int n, float slope) {
+    float y[4] = {sum.x + add.bias.x, sum.y + add.bias.y, sum.z + add.bias.z, sum.w + add.bias.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) y[i] = activate(a.activation, y[i], slope);
+    y[0] += add.residual.x, y[1] += add.residual.y, y[2] += add.residual.z, y[3] += add.residual.w;
+    if (a.row) {
+        float4 row = four(a.row + (size_t)min((u64)a.row_count - 1, *a.row_index) * a.n, n, a.n);
+        y[0] += row.x, y[1] += row.y, y[2] += row.z, y[3] += row.w;
+    }
+    float* out = a.out + (size_t)r * a.n + n;
+    if (a.n % 4 == 0) {
+        *(float4*)out = make_float4(y[0], y[1], y[2], y[3]);
+    } else {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (n + i < a.n) out[i] = y[i];
+    }
+}
+
+// Starts to bring this block's share of `bytes` from memory to the second-level cache.
+DEVICE void bring_near(const char* from, u32 bytes) {
+#if __CUDA_ARCH__ >= 900
+    u32 blocks = gridDim.x * gridDim.y * gridDim.z;
+    u32 block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    u32 share = (bytes / blocks + 127) / 128 * 128, first = block * share;
+    if (first >= bytes) return;
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" :: "l"(from + first), "r"(min(share, bytes - first)));
+#endif
+}
+
+template <int TILES, int SOURCE>
+struct Tuning {
+    // Blocks of K that are on their way to registers.
+    static constexpr int DEPTH = TILES == 1 || (TILES == 3 && PRECISION >= 2) ? 3 : 2;
+    // Whether registers are left to fetch what is added to the first results while products are computed.
+    static constexpr bool EARLY = PRECISION >= 2 || TILES == 1 || (TILES == 5 && SOURCE == DENSE);
+};
 
 template <int TILES, int SOURCE>
 DEVICE void product(const Args& a) {
     extern __shared__ float4 shared4[];
     float* shared = (float*)shared4;
-    constexpr int ROWS = 8 * TILES;
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    constexpr int ROWS = 8 * TILES, DEPTH = Tuning<TILES, SOURCE>::DEPTH;
+    u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    // Both are powers of two.
     u32 blocks = cluster_blocks(), rank = cluster_rank();
 
     // This warp's part of K, in blocks of 16.
-    int parts = blocks * WARPS, part = rank * WARPS + warp;
-    int begin = (int)((long long)a.k_blocks * part / parts), end = (int)((long long)a.k_blocks * (part + 1) / parts);
+    u32 parts = blocks * WARPS, part = rank * WARPS + warp, shift = 31 - __clz(parts);
+    int begin = (u32)a.k_blocks * part >> shift, end = (u32)a.k_blocks * (part + 1) >> shift;
 
+    // Weights do not depend on the kernel before.
+    const uint4* weights = a.w + ((size_t)blockIdx.x * a.k_blocks + begin) * WEIGHT_LOADS * 32 + lane;
+    uint4 w[DEPTH][WEIGHT_LOADS];
+    float4 x[DEPTH][TILES];
+#pragma unroll
+    for (int s = 0; s < DEPTH; s++)
+#pragma unroll
+        for (int i = 0; i < WEIGHT_LOADS; i++)
+            if (begin + s < end) w[s][i] = weights[(s * WEIGHT_LOADS + i) * 32];
+    if (threadIdx.x == 0) bring_near(a.next, a.next_bytes);
     float acc[2][TILES][4];
 #pragma unroll
     for (int m = 0; m < 2; m++)
@@ -299,97 +378,102 @@ DEVICE void product(const Args& a) {
         for (int j = 0; j < TILES; j++)
 #pragma unroll
             for (int i = 0; i < 4; i++) acc[m][j][i] = 0.0f;
-
-    const uint4* w = a.w + ((size_t)blockIdx.x * a.k_blocks + begin) * WEIGHT_LOADS * 32 + lane;
-    uint4 w_now[WEIGHT_LOADS], w_next[WEIGHT_LOADS];
-    float4 x_now[TILES], x_next[TILES];
-    // Weights do not depend on the kernel before.
-#pragma unroll
-    for (int i = 0; i < WEIGHT_LOADS; i++) w_now[i] = begin < end ? w[i * 32] : make_uint4(0, 0, 0, 0);
+    if (blocks > 1) cluster_arrive();
     wait_for_previous();
-    let_next_start();
 
     Rows<TILES, SOURCE> rows(a, blockIdx.y * ROWS + lane / 4);
     int k = begin * 16 + lane % 4 * 4;
-    if (begin < end) rows.load(a, k, x_now);
-    for (int block = begin; block < end; block++) {
-        w += WEIGHT_LOADS * 32;
-        k += 16;
-        if (block + 1 < end) {
 #pragma unroll
-            for (int i = 0; i < WEIGHT_LOADS; i++) w_next[i] = w[i * 32];
-            rows.load(a, k, x_next);
+    for (int s = 0; s < DEPTH; s++)
+        if (begin + s < end) rows.load(a, k + 16 * s, x[s]);
+
+    Addends addends;
+    if (Tuning<TILES, SOURCE>::EARLY) addends.template load_first<ROWS>(a, blocks, rank);
+
+    for (int block = begin; block < end; block += DEPTH) {
+#pragma unroll
+        for (int s = 0; s < DEPTH; s++) {
+            if (block + s >= end) break;
+            multiply<TILES>(acc, w[s], x[s]);
+            if (block + s + DEPTH < end) {
+#pragma unroll
+                for (int i = 0; i < WEIGHT_LOADS; i++) w[s][i] = weights[(DEPTH * WEIGHT_LOADS + i) * 32];
+                rows.load(a, k + 16 * DEPTH, x[s]);
+            }
+            weights += WEIGHT_LOADS * 32;
+            k += 16;
         }
-        multiply<TILES>(acc, w_now, x_now);
-#pragma unroll
-        for (int i = 0; i < WEIGHT_LOADS; i++) w_now[i] = w_next[i];
-#pragma unroll
-        for (int j = 0; j < TILES; j++) x_now[j] = x_next[j];
     }
 
-    // Partial sums of all warps, then of all blocks, in their order.
-    float* mine = shared + warp * ROWS * STRIDE;
+    if (!Tuning<TILES, SOURCE>::EARLY) addends.template load_first<ROWS>(a, blocks, rank);
+
+    // Only now: blocks of the next kernel that come earlier share a multiprocessor with these, and others stay idle.
+    let_next_start();
+
+    // Partial sums of all warps, then of all blocks, in their order. What follows is asked for again rather than kept in
+    // registers.
+    lane = threadIdx.x % 32, warp = threadIdx.x / 32, blocks = cluster_blocks(), rank = cluster_rank();
+    float* partial = shared + warp * ROWS * STRIDE;
 #pragma unroll
     for (int m = 0; m < 2; m++)
 #pragma unroll
         for (int j = 0; j < TILES; j++)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                int r = 8 * j + lane % 4 * 2 + i % 2, channel = 16 * m + lane / 4 + i / 2 * 8;
-                mine[r * STRIDE + channel] = acc[m][j][i];
+                int row = 8 * j + lane % 4 * 2 + i % 2, channel = 16 * m + lane / 4 + i / 2 * 8;
+                partial[row * STRIDE + channel] = acc[m][j][i];
             }
     __syncthreads();
-    float slope = a.activation == PRELU ? *a.slope : 0.0f;
-    const float* row = 0;
-    if (a.row) row = a.row + (size_t)min((u64)a.row_count - 1, *a.row_index) * a.n;
-    constexpr int CELLS = ROWS * CHANNELS / 4;
+    // The tile's cells of four channels, eight to a row. Rows go around the blocks of the cluster.
+    constexpr u32 CELLS = ROWS * 8;
+    u32 cluster_shift = 31 - __clz(blocks), mask = blocks - 1, mine = CELLS >> cluster_shift;
+    float4* inbox = (float4*)(shared + WARPS * ROWS * STRIDE);
     if (blocks > 1) {
-        for (int cell = threadIdx.x; cell < CELLS; cell += 32 * WARPS) {
-            float* at = shared + cell / 8 * STRIDE + cell % 8 * 4;
-            float4 sum = *(const float4*)at;
-#pragma unroll
-            for (int i = 1; i < WARPS; i++) {
-                float4 v = *(const float4*)(at + i * ROWS * STRIDE);
-                sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
-            }
-            *(float4*)at = sum;
+        cluster_wait();
+        for (u32 cell = threadIdx.x; cell < CELLS; cell += 32 * WARPS) {
+            float4 sum = warp_sums<ROWS>(shared + cell / 8 * STRIDE + cell % 8 * 4);
+            u32 slot = (cell / 8 >> cluster_shift) * 8 + cell % 8;
+            give((float*)(inbox + rank * mine + slot), cell / 8 & mask, sum);
         }
+        cluster_arrive();
         cluster_wait();
     }
-    // The cells of a tile are shared by the blocks of the cluster.
-    int threads = 32 * WARPS * blocks, sums = blocks > 1 ? blocks : WARPS;
-    for (int cell = threadIdx.x + 32 * WARPS * rank; cell < CELLS; cell += threads) {
-        const float* at = shared + cell / 8 * STRIDE + cell % 8 * 4;
-        float y[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-        for (int i = 0; i < sums; i++) {
-            float4 v = blocks > 1 ? of_block(at, i) : *(const float4*)(at + i * ROWS * STRIDE);
-            y[0] += v.x, y[1] += v.y, y[2] += v.z, y[3] += v.w;
-        }
-        int r = blockIdx.y * ROWS + cell / 8, n = blockIdx.x * CHANNELS + cell % 8 * 4;
-        if (r >= a.rows || n >= a.n) continue;
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (n + i < a.n) y[i] = finish(a, row, r, n + i, y[i], slope);
-        float* out = a.out + (size_t)r * a.n + n;
-        if (a.n % 4 == 0) {
-            *(float4*)out = make_float4(y[0], y[1], y[2], y[3]);
+    float slope = a.activation == PRELU ? *a.slope : 0.0f;
+    bool first = true;
+    u32 n = blockIdx.x * CHANNELS + threadIdx.x % 8 * 4;
+    for (u32 cell = threadIdx.x; cell < mine; cell += 32 * WARPS, first = false) {
+        u32 row = (cell / 8 << cluster_shift) + rank, r = blockIdx.y * ROWS + row;
+        if (r >= a.rows || n >= a.n) break;
+        if (!first) addends.load(a, r, n);
+        float4 sum;
+        if (blocks > 1) {
+            sum = inbox[cell];
+            for (u32 i = 1; i < blocks; i++) add(sum, inbox[i * mine + cell]);
         } else {
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                if (n + i < a.n) out[i] = y[i];
+            sum = warp_sums<ROWS>(shared + row * STRIDE + cell % 8 * 4);
         }
+        store(a, sum, addends, r, n, slope);
     }
-    // Others may still read this block's sums.
-    if (blocks > 1) cluster_wait();
 }
 
+#if __CUDA_ARCH__ >= 800
+#define TOGETHER(TILES) ((TILES) > 3 ? 1 : 2)
+#else
+#define TOGETHER(TILES) 1
+#endif
+
 #define KERNEL(NAME, TILES, SOURCE) \
-    extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) NAME(const Args a) { product<TILES, SOURCE>(a); }
+    extern "C" __global__ void __launch_bounds__(32 * WARPS, TOGETHER(TILES)) NAME(const Args a) { \
+        product<TILES, SOURCE>(a); \
+    }
 
 KERNEL(matmul_1_dense, 1, DENSE)
 KERNEL(matmul_3_dense, 3, DENSE)
 KERNEL(matmul_5_dense, 5, DENSE)
-KERNEL(matmul_9_dense, 9, DENSE)
 KERNEL(matmul_5_conv, 5, CONV)
-KERNEL(matmul_9_conv, 9, CONV)
 KERNEL(matmul_5_odd, 5, ODD)
+// Their partial sums do not fit in the shared memory of older devices.
+#if __CUDA_ARCH__ >= 800
+KERNEL(matmul_9_dense, 9, DENSE)
+KERNEL(matmul_9_conv, 9, CONV)
+#endif

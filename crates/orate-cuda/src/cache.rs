@@ -1,6 +1,6 @@
 //! Compiled kernels on disk.
 //!
-//! One file per kernel source, device architecture, options and compiler version. A file begins with a mark, the hash of
+//! One file per kernel source, device architecture and options. A file begins with a mark, the hash of
 //! all these, and a checksum of what follows; one that is damaged or of something else counts as missing. Files are
 //! written under another name and then renamed, so that nobody ever sees half of one.
 

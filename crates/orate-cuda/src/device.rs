@@ -81,6 +81,12 @@ impl CudaDevice {
         Ok(CudaDevice { core: Arc::new(core), index })
     }
 
+    /// For tests that look inside.
+    #[cfg(test)]
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
     /// How products are computed.
     pub fn precision(&self) -> &PrecisionPolicy {
         &self.core.policy

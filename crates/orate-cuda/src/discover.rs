@@ -9,11 +9,14 @@ use orate_graph::{DeviceClass, DeviceError, DeviceInfo, DeviceKind};
 /// There is no NVIDIA driver, it is too old, or it sees no GPU. The message says which.
 pub fn devices() -> Result<Vec<DeviceInfo>, DeviceError> {
     let driver = Driver::open()?;
-    (0..driver.count()?)
+    let count = driver.count()?;
+    (0..count)
         .map(|index| {
             let (_, facts) = facts(driver, index)?;
-            // Only a context knows what is free; a device that refuses one is still listed.
-            let free = Context::new(driver, index).and_then(|c| c.memory()).ok().map(|(free, _)| free);
+            // Only a context knows what is free, and making one takes long: it is asked where there is a choice. A
+            // device that refuses one is still listed.
+            let context = if count > 1 { Context::new(driver, index).ok() } else { None };
+            let free = context.and_then(|c| c.memory().ok()).map(|(free, _)| free);
             Ok(info(driver, index, &facts, free))
         })
         .collect()

@@ -136,6 +136,10 @@ impl Driver {
 pub(crate) fn check(device: &str, code: sys::CUresult) -> Result<(), DeviceError> {
     match code {
         sys::CUresult::CUDA_SUCCESS => Ok(()),
+        sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Err(DeviceError::OutOfMemory {
+            device: device.to_owned(),
+            what: "the driver itself needs more".to_owned(),
+        }),
         code => Err(DeviceError::Failed { device: device.to_owned(), problem: describe(code) }),
     }
 }
@@ -237,9 +241,10 @@ impl Context {
     /// The error of a failed allocation.
     fn allocation(&self, code: sys::CUresult, bytes: usize) -> Result<(), DeviceError> {
         match code {
-            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
-                Err(DeviceError::OutOfMemory { device: self.name.clone(), bytes: bytes as u64 })
-            }
+            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Err(DeviceError::OutOfMemory {
+                device: self.name.clone(),
+                what: format!("{bytes} bytes more are needed"),
+            }),
             code => self.check(code),
         }
     }

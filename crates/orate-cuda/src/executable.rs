@@ -3,7 +3,7 @@
 use crate::device::Core;
 use crate::driver::{DeviceBuffer, Event, ExecutableGraph, Launch, Stream};
 use crate::kernels::CLUSTER_ARCH;
-use crate::lower::{Addresses, Pointer, Work, lower};
+use crate::lower::{Addresses, Lowered, Pointer, Work, lower};
 use crate::memory::{CudaMemory, GraphKey};
 use crate::weights::WeightBank;
 use orate_graph::{BufferKind, DeviceError, Executable, Memory, Op, Plan};
@@ -23,6 +23,8 @@ pub(crate) struct CudaExecutable {
     plan: Plan,
     /// Launches with the number of their step.
     works: Vec<(usize, Work)>,
+    /// Bytes of temporaries.
+    arena_bytes: usize,
     /// Scalars that some kernel reads.
     scalars: BTreeSet<usize>,
     /// Scalars that choose a row: the scalar, its rows, the step.
@@ -33,7 +35,7 @@ pub(crate) struct CudaExecutable {
 
 impl CudaExecutable {
     pub fn new(core: Arc<Core>, plan: Plan, bank: &WeightBank) -> Self {
-        let works = lower(&plan, bank, &core.policy, &core.context.facts);
+        let Lowered { works, arena_bytes } = lower(&plan, bank, &core.policy, &core.context.facts);
         let pointers = works.iter().flat_map(|(_, w)| &w.pointers);
         let scalars =
             pointers.filter_map(|p| if let Pointer::Scalar(i) = p { Some(*i) } else { None }).collect();
@@ -44,7 +46,16 @@ impl CudaExecutable {
             _ => None,
         });
         let rows = rows.collect();
-        CudaExecutable { id: core.next_id(), works, scalars, rows, _slabs: bank.slabs(), plan, core }
+        CudaExecutable {
+            id: core.next_id(),
+            works,
+            arena_bytes,
+            scalars,
+            rows,
+            _slabs: bank.slabs(),
+            plan,
+            core,
+        }
     }
 
     /// The memory, if it is of this device.
@@ -103,7 +114,7 @@ impl CudaExecutable {
             }
             scalars[i] = m.scalar_pointer(name)?;
         }
-        Ok(Addresses { arena: m.ensure_arena(self.plan.arena_bytes())?, buffers, scalars })
+        Ok(Addresses { arena: m.ensure_arena(self.arena_bytes)?, buffers, scalars })
     }
 
     fn start(&self, stream: &Stream, work: &Work, addresses: &Addresses) -> Result<(), DeviceError> {

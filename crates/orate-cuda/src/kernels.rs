@@ -6,7 +6,7 @@ use crate::nvrtc::Nvrtc;
 use orate_graph::{DeviceError, Precision};
 use std::collections::HashMap;
 use std::ffi::CString;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// What every file begins with.
 const COMMON: &str = include_str!("../kernels/common.cuh");
@@ -46,13 +46,26 @@ const SOURCES: [Source; 9] = [
         "attention",
         "attention.cu",
         [],
-        ["attention_32", "attention_64", "attention_128", "attention_256"]
+        [
+            "attention_32_64",
+            "attention_32_128",
+            "attention_64_64",
+            "attention_64_96",
+            "attention_128_32",
+            "attention_128_64",
+            "attention_256_32"
+        ]
     ),
     source!("copy", "copy.cu", [], ["copy", "set_scalar"]),
-    source!("depthwise_conv1d", "depthwise_conv1d.cu", [], ["depthwise_1", "depthwise_4"]),
+    source!(
+        "depthwise_conv1d",
+        "depthwise_conv1d.cu",
+        [],
+        ["depthwise_1", "depthwise_4", "depthwise_norm_5", "depthwise_norm_7"]
+    ),
     source!("elementwise", "elementwise.cu", [], ["pointwise"]),
     source!("gather", "gather.cu", [], ["gather"]),
-    source!("layer_norm", "layer_norm.cu", [], ["layer_norm_1", "layer_norm_4"]),
+    source!("layer_norm", "layer_norm.cu", [], ["layer_norm_1", "layer_norm_4", "layer_norm_row"]),
     source!("permute", "permute.cu", [], ["permute"]),
     // The same bits as on the CPU, which fuses nothing there.
     source!("random", "random.cu", ["--fmad=false"], ["random_normal"]),
@@ -69,6 +82,11 @@ const PRODUCTS: [&str; 7] = [
     "matmul_9_conv",
     "matmul_5_odd",
 ];
+
+/// Whether a kernel is compiled for an architecture: the largest tiles need more shared memory than old ones have.
+fn is_there(function: &str, arch: u32) -> bool {
+    arch >= TENSOR_ARCH || !function.starts_with("matmul_9")
+}
 
 /// Name of the program with products of this precision.
 pub(crate) fn product_program(precision: Precision) -> &'static str {
@@ -91,32 +109,71 @@ fn product_source(precision: Precision) -> Source {
     Source { name: product_program(precision), text, options, functions: &PRODUCTS }
 }
 
+/// The compiler, once something needs it.
+type LateNvrtc = OnceLock<Result<Nvrtc, String>>;
+
+/// What is compiled at a time: a whole file, or one kernel of a file that instantiates a template many times. The first
+/// start waits for the slowest, so large files are taken apart.
+struct Unit<'a> {
+    source: &'a Source,
+    functions: Vec<&'static str>,
+    arch: u32,
+}
+
 impl Source {
-    /// Complete text, with what all files share in front.
+    /// The units of this file for an architecture.
+    fn units(&self, arch: u32) -> Vec<Unit<'_>> {
+        let functions = self.functions.iter().copied().filter(|f| is_there(f, arch));
+        let unit = |functions| Unit { source: self, functions, arch };
+        if self.text.lines().any(is_instance) {
+            functions.map(|f| unit(vec![f])).collect()
+        } else {
+            vec![unit(functions.collect())]
+        }
+    }
+}
+
+/// Whether a line of a kernel file instantiates a template.
+fn is_instance(line: &str) -> bool {
+    line.starts_with("KERNEL(")
+}
+
+impl Unit<'_> {
+    /// Complete text, with what all files share in front and without the instances of other units.
     fn text(&self) -> String {
-        format!("{COMMON}\n#line 1\n{}", self.text)
+        let mut text = format!("{COMMON}\n#line 1\n");
+        let ours = |line: &str| self.functions.iter().any(|f| line.starts_with(&format!("KERNEL({f},")));
+        for line in self.source.text.lines() {
+            if !is_instance(line) || ours(line) {
+                text += line;
+            }
+            text.push('\n');
+        }
+        text
     }
 
-    fn options(&self, arch: u32) -> Vec<String> {
+    fn options(&self) -> Vec<String> {
         let mut options = vec![
-            format!("--gpu-architecture=sm_{arch}"),
+            format!("--gpu-architecture=sm_{}", self.arch),
             "--std=c++17".to_owned(),
             "--diag-suppress=177".to_owned(),
         ];
-        options.extend(self.options.iter().map(|o| (*o).to_owned()));
+        options.extend(self.source.options.iter().map(|o| (*o).to_owned()));
         options
     }
 
-    /// Compiled now, or as it was kept.
-    fn code(&self, nvrtc: &Nvrtc, arch: u32, cache: Option<&Cache>) -> Result<Vec<u8>, String> {
-        let (text, options) = (self.text(), self.options(arch));
-        let key = Key::of(&[&text, &options.join(" "), &nvrtc.version()]);
-        if let Some(code) = cache.and_then(|c| c.get(self.name, key)) {
+    /// As it was kept, or compiled now. The compiler is opened when something must be compiled: loading it takes a good
+    /// part of the time to the first sentence.
+    fn code(&self, nvrtc: &LateNvrtc, cache: Option<&Cache>) -> Result<Vec<u8>, String> {
+        let (name, text, options) = (self.source.name, self.text(), self.options());
+        let key = Key::of(&[&text, &options.join(" ")]);
+        if let Some(code) = cache.and_then(|c| c.get(name, key)) {
             return Ok(code);
         }
-        let (code, _) = nvrtc.compile(self.name, &text, &options)?;
+        let nvrtc = nvrtc.get_or_init(Nvrtc::open).as_ref().map_err(String::clone)?;
+        let (code, _) = nvrtc.compile(name, &text, &options)?;
         if let Some(cache) = cache {
-            cache.put(self.name, key, &code);
+            cache.put(name, key, &code);
         }
         Ok(code)
     }
@@ -158,22 +215,23 @@ impl Kernels {
         cache: Option<&Cache>,
     ) -> Result<Kernels, DeviceError> {
         let setup = |problem: String| DeviceError::Setup { device: context.name.clone(), problem };
-        let nvrtc = Nvrtc::open().map_err(setup)?;
+        let nvrtc = LateNvrtc::new();
         let mut sources: Vec<Source> = vec![product_source(Precision::F32)];
         if precision != Precision::F32 {
             sources.push(product_source(precision));
         }
         sources.extend(SOURCES);
-        let codes = in_parallel(sources.len(), |i| sources[i].code(&nvrtc, context.facts.arch, cache));
+        let units: Vec<Unit<'_>> = sources.iter().flat_map(|s| s.units(context.facts.arch)).collect();
+        let codes = in_parallel(units.len(), |i| units[i].code(&nvrtc, cache));
         if let Some(cache) = cache {
             cache.trim();
         }
         let (mut functions, mut modules) = (HashMap::new(), vec![]);
-        for (source, code) in sources.iter().zip(codes) {
+        for (unit, code) in units.iter().zip(codes) {
             let module = Module::load(context, &code.map_err(setup)?)?;
-            for function in source.functions {
+            for function in &unit.functions {
                 let name = CString::new(*function).map_err(|e| setup(e.to_string()))?;
-                functions.insert((source.name, *function), module.function(&name)?);
+                functions.insert((unit.source.name, *function), module.function(&name)?);
             }
             modules.push(module);
         }
@@ -189,7 +247,7 @@ impl Kernels {
 /// What the compiler made of a kernel file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compiled {
-    /// Name of the program.
+    /// Names of the program and of the kernels in it.
     pub name: String,
     /// Bytes of machine code.
     pub bytes: usize,
@@ -211,12 +269,14 @@ pub fn compile_kernels(arch: u32) -> Result<Vec<Compiled>, DeviceError> {
         }
     }
     sources.extend(SOURCES);
-    let compiled = in_parallel(sources.len(), |i| {
-        let source = &sources[i];
-        let mut options = source.options(arch);
+    let units: Vec<Unit<'_>> = sources.iter().flat_map(|s| s.units(arch)).collect();
+    let compiled = in_parallel(units.len(), |i| {
+        let unit = &units[i];
+        let mut options = unit.options();
         options.push("--ptxas-options=-v".to_owned());
-        let (code, log) = nvrtc.compile(source.name, &source.text(), &options).map_err(setup)?;
-        Ok(Compiled { name: source.name.to_owned(), bytes: code.len(), log })
+        let name = format!("{} ({})", unit.source.name, unit.functions.join(", "));
+        let (code, log) = nvrtc.compile(&name, &unit.text(), &options).map_err(setup)?;
+        Ok(Compiled { name, bytes: code.len(), log })
     });
     compiled.into_iter().collect()
 }
@@ -237,8 +297,24 @@ mod tests {
     }
 
     #[test]
+    fn units_hold_each_kernel_once() {
+        for arch in [OLDEST_ARCH, CLUSTER_ARCH] {
+            for source in SOURCES.iter().chain(&Precision::ALL.map(product_source)) {
+                let units = source.units(arch);
+                let all: Vec<_> = units.iter().flat_map(|u| u.functions.clone()).collect();
+                let wanted: Vec<_> = source.functions.iter().copied().filter(|f| is_there(f, arch)).collect();
+                assert_eq!(all, wanted, "{}", source.name);
+                for u in &units {
+                    let instances = u.text().lines().filter(|l| is_instance(l)).count();
+                    assert!(instances == 0 || instances == u.functions.len(), "{}: {instances}", source.name);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn results_of_threads_are_in_order() {
         assert_eq!(in_parallel(100, |i| i * i), (0..100).map(|i| i * i).collect::<Vec<_>>());
-        assert_eq!(in_parallel(0, |i| i), vec![]);
+        assert!(in_parallel(0, |i| i).is_empty());
     }
 }

@@ -10,7 +10,7 @@
 //! | `discover` | which devices there are |
 //! | `nvrtc`, `cache`, `kernels` | source to machine code, kept on disk |
 //! | `weights` | weights in the form that kernels want, each once |
-//! | `lower` | a plan as a list of launches |
+//! | `fuse`, `lower` | a plan as a list of launches |
 //! | `executable`, `memory` | running it |
 //!
 //! ```no_run
@@ -28,6 +28,7 @@ mod device;
 mod discover;
 mod driver;
 mod executable;
+mod fuse;
 mod kernels;
 mod lower;
 mod memory;

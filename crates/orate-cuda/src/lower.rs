@@ -4,11 +4,12 @@
 //! arguments name places, which [`Work::arguments`] turns into addresses.
 
 use crate::driver::{DevicePointer, Facts};
+use crate::fuse::{At, Joined, Layout, layout};
 use crate::kernels::{CLUSTER_ARCH, product_program};
-use crate::weights::{Form, WeightBank};
+use crate::weights::{Form, WeightBank, packed_bytes};
 use orate_graph::{
-    Activation, AttentionMask, ConvGeometry, Epilogue, Factor, Norm, Op, Place, Plan, Precision,
-    PrecisionPolicy, Scalar, Shape, Step, Value, ValueInfo, Weight,
+    Activation, AttentionMask, ConvGeometry, Epilogue, Factor, Norm, Op, Plan, Precision, PrecisionPolicy,
+    Scalar, Shape, Value, ValueInfo, Weight,
 };
 
 /// Threads of a block of kernels without neighbours.
@@ -16,6 +17,9 @@ const THREADS: u32 = 256;
 
 /// Widest rows of norms: what a block of 256 threads holds in registers, by fours and one by one.
 const NORM_WIDTH: (usize, usize) = (4096, 1024);
+
+/// Widest rows for which a thread has four channels.
+const FAST_WIDTH: usize = 1024;
 
 /// Widest head.
 const HEAD_WIDTH: usize = 256;
@@ -36,7 +40,7 @@ pub(crate) enum Pointer {
     /// Nothing: an operand that is left out.
     Null,
     /// A value of the plan.
-    Place(Place),
+    Place(At),
     /// A weight, at an address that never changes.
     Weight(DevicePointer),
     /// A run-time scalar, by its number in the plan.
@@ -54,9 +58,9 @@ pub(crate) struct Addresses {
 impl Addresses {
     fn of(&self, pointer: Pointer) -> DevicePointer {
         match pointer {
-            Pointer::Null | Pointer::Place(Place::Nowhere) => 0,
-            Pointer::Place(Place::Arena(offset)) => self.arena + offset as u64,
-            Pointer::Place(Place::Buffer(i)) => self.buffers[i],
+            Pointer::Null | Pointer::Place(At::Nowhere) => 0,
+            Pointer::Place(At::Arena(offset)) => self.arena + offset as u64,
+            Pointer::Place(At::Buffer(i, offset)) => self.buffers[i] + offset as u64,
             Pointer::Weight(at) => at,
             Pointer::Scalar(i) => self.scalars[i],
         }
@@ -74,6 +78,8 @@ pub(crate) struct Work {
     pub cluster: u32,
     pub pointers: Vec<Pointer>,
     pub words: Vec<u32>,
+    /// Of a product: bytes of its weights.
+    pub weight_bytes: u32,
 }
 
 impl Work {
@@ -97,6 +103,7 @@ impl Work {
             cluster: 1,
             pointers: vec![],
             words: vec![],
+            weight_bytes: 0,
         }
     }
 
@@ -147,7 +154,8 @@ pub(crate) fn kernel_name(
             if let Some(r) = relative.as_ref().filter(|r| r.window > WINDOW) {
                 return Err(format!("a window of {} is wider than {WINDOW}", r.window));
             }
-            let shared = attention_shared(d, relative.as_ref().map_or(0, |r| r.window));
+            let (_, keys) = attention_kernel(d, inputs[1].shape.dims()[1], facts.shared);
+            let shared = attention_shared(d, keys, relative.as_ref().map(|r| r.window));
             if shared + 1024 > facts.shared as usize {
                 return Err(format!(
                     "heads of {d} need {shared} bytes of shared memory, {} are there",
@@ -199,26 +207,45 @@ fn not_built(op: &Op, inputs: &[&ValueInfo]) -> Option<String> {
     }
 }
 
-/// A plan's launches, each with the step it belongs to; copies of stored values belong to the step after the last.
-pub(crate) fn lower(
-    plan: &Plan,
-    bank: &WeightBank,
-    policy: &PrecisionPolicy,
-    facts: &Facts,
-) -> Vec<(usize, Work)> {
-    let l = Lowering { plan, bank, policy, facts };
-    let mut all = vec![];
-    for (i, step) in plan.steps().iter().enumerate() {
-        all.extend(l.step(step).into_iter().map(|w| (i, w)));
+/// A plan's launches.
+pub(crate) struct Lowered {
+    /// Each with the step it belongs to; copies of stored values belong to the step after the last.
+    pub works: Vec<(usize, Work)>,
+    /// Size of the memory for temporaries, which are not where the plan puts them.
+    pub arena_bytes: usize,
+}
+
+/// Lowers a plan whose weights are in `bank`.
+pub(crate) fn lower(plan: &Plan, bank: &WeightBank, policy: &PrecisionPolicy, facts: &Facts) -> Lowered {
+    let l = Lowering { plan, bank, policy, facts, layout: layout(plan) };
+    let mut works = vec![];
+    for joined in &l.layout.steps {
+        works.extend(l.step(joined).into_iter().map(|w| (joined.step, w)));
     }
+    announce(&mut works);
     for &(buffer, v) in plan.copies() {
-        let (from, to) = (plan.place(v), Place::Buffer(buffer));
+        let (from, to) = (l.layout.at(v), At::Buffer(buffer, 0));
         if from != to {
             let n = plan.info(v).shape.len();
-            all.push((plan.steps().len(), copy(Pointer::Place(from), to, [1, n, 0, 0])));
+            works.push((plan.steps().len(), copy(Pointer::Place(from), Pointer::Place(to), [1, n, 0, 0])));
         }
     }
-    all
+    Lowered { works, arena_bytes: l.layout.arena_bytes }
+}
+
+/// Tells each product where the weights of the second product behind it are, for it to bring them near: a network's
+/// weights are more than the cache holds, and each product alone would wait for its own. Behind the last comes the first,
+/// as plans are repeated.
+fn announce(works: &mut [(usize, Work)]) {
+    let products: Vec<usize> =
+        (0..works.len()).filter(|i| works[*i].1.program.starts_with("matmul")).collect();
+    for (i, product) in products.iter().enumerate() {
+        let next = &works[products[(i + 2) % products.len()]].1;
+        let (weights, bytes) = (next.pointers[1], next.weight_bytes);
+        let work = &mut works[*product].1;
+        work.pointers[8] = weights;
+        work.words[10] = bytes;
+    }
 }
 
 struct Lowering<'a> {
@@ -226,6 +253,7 @@ struct Lowering<'a> {
     bank: &'a WeightBank,
     policy: &'a PrecisionPolicy,
     facts: &'a Facts,
+    layout: Layout,
 }
 
 fn bits(x: f32) -> u32 {
@@ -238,9 +266,9 @@ fn around(dims: &[usize], axis: usize) -> (usize, usize) {
 }
 
 /// Moves `outer` blocks of `len` elements with these distances between blocks. Words 4 and 5 are where the first begins.
-fn copy(from: Pointer, to: Place, [outer, len, x_stride, out_stride]: [usize; 4]) -> Work {
+fn copy(from: Pointer, to: Pointer, [outer, len, x_stride, out_stride]: [usize; 4]) -> Work {
     Work {
-        pointers: vec![from, Pointer::Place(to)],
+        pointers: vec![from, to],
         words: [outer * len, len, x_stride, out_stride, 0, 0].map(|x| x as u32).to_vec(),
         ..Work::each("copy", "copy", outer * len)
     }
@@ -260,15 +288,32 @@ fn activation_number(a: Option<&Activation>) -> u32 {
     }
 }
 
+/// Queries of a block of the attention kernel.
+const QUERIES: usize = 4;
+
+/// The attention kernel for heads of `d` and `keys` keys with so much shared memory, and how many keys it looks at
+/// together.
+fn attention_kernel(d: usize, keys: usize, shared: u32) -> (&'static str, usize) {
+    match (d, keys) {
+        (0..=32, 0..=64) => ("attention_32_64", 64),
+        (0..=32, _) => ("attention_32_128", 128),
+        (33..=64, 0..=64) => ("attention_64_64", 64),
+        (33..=64, _) => ("attention_64_96", 96),
+        (65..=128, 33..) if shared > 80 << 10 => ("attention_128_64", 64),
+        (65..=128, _) => ("attention_128_32", 32),
+        _ => ("attention_256_32", 32),
+    }
+}
+
 /// Bytes of shared memory of the attention kernel.
-fn attention_shared(d: usize, window: usize) -> usize {
-    let (warps, queries, keys) = (4, 2, if d <= 64 { 64 } else { 32 });
+fn attention_shared(d: usize, keys: usize, window: Option<usize>) -> usize {
     // As `key_stride` there.
     let mut stride = (d + 3) / 8 * 8 + 4;
     if stride < d {
         stride += 8;
     }
-    4 * (keys * stride + warps * queries * (stride + keys + 2 * window + 1) + keys * d)
+    let relative = window.map_or(0, |w| (2 * w + 1) * 2 * stride + QUERIES * (2 * w + 4));
+    4 * ((2 * keys + QUERIES) * stride + QUERIES * keys + relative)
 }
 
 /// How a product is cut.
@@ -280,33 +325,62 @@ struct Tiling {
     split: usize,
 }
 
-/// The cut with the least estimated time: rounds of blocks over the multiprocessors, each with its part of K and what
-/// adding up costs.
+/// The cut with the least estimated time.
 fn tiling(rows: usize, k: usize, n: usize, choices: &[usize], facts: &Facts) -> Tiling {
     let depth = k.div_ceil(16);
-    let splits: &[usize] = if facts.arch >= CLUSTER_ARCH { &[1, 2, 4, 8] } else { &[1] };
-    let fits = |tiles: &usize| product_shared(*tiles) + 1024 <= facts.shared as usize;
+    let splits: &[usize] = if facts.arch >= CLUSTER_ARCH { &[1, 2, 4] } else { &[1] };
     let mut best = (f64::INFINITY, Tiling { tiles: choices[0], split: 1 });
-    for &tiles in choices.iter().filter(|t| fits(t)) {
-        for &split in splits.iter().filter(|s| **s == 1 || **s * WARPS <= depth) {
-            let blocks = rows.div_ceil(8 * tiles) * n.div_ceil(CHANNELS) * split;
-            let at_once = facts.multiprocessors.max(1) as usize * if tiles <= 3 { 2 } else { 1 };
-            let rounds = blocks.div_ceil(at_once) as f64;
-            let steps = depth.div_ceil(split * WARPS) as f64;
-            let join = if split > 1 { 1500.0 } else { 0.0 };
-            let time =
-                rounds * (steps * (156.0 * tiles as f64).max(500.0) + 1000.0 + 100.0 * tiles as f64 + join);
+    for (&tiles, &split) in choices.iter().flat_map(|t| splits.iter().map(move |s| (t, s))) {
+        let t = Tiling { tiles, split };
+        let fits = product_shared(t) + 1024 <= facts.shared as usize;
+        if fits && (split * WARPS <= depth || split == 1) {
+            let time = estimate(t, rows, depth, n, facts);
             if time < best.0 {
-                best = (time, Tiling { tiles, split });
+                best = (time, t);
             }
         }
     }
     best.1
 }
 
-/// Bytes of shared memory of a product with `tiles` times eight rows.
-fn product_shared(tiles: usize) -> usize {
-    WARPS * 8 * tiles * STRIDE * 4
+/// Microseconds of a product on an H200, from times that `tests::cuts_of_products` prints. Waves of blocks run over the
+/// multiprocessors, each with its part of K and what adding up costs. Two blocks of a multiprocessor slow each other down.
+fn estimate(t: Tiling, rows: usize, depth: usize, n: usize, facts: &Facts) -> f64 {
+    let (fixed, step, together) = match t.tiles {
+        1 => (0.6, 0.29, 2),
+        3 => (0.8, 0.60, 2),
+        5 => (1.4, 0.85, 1),
+        _ => (2.4, 1.25, 1),
+    };
+    let blocks = rows.div_ceil(8 * t.tiles) * n.div_ceil(CHANNELS) * t.split;
+    // Clusters of four do not fill the groups of multiprocessors that they must stay in.
+    let places = facts.multiprocessors.max(4) as usize * if t.split > 2 { 3 } else { 4 } / 4;
+    let each = blocks.div_ceil(places);
+    let steps = depth.div_ceil(t.split * WARPS) as f64;
+    let wave = |blocks: usize| match blocks {
+        0 => 0.0,
+        1 => fixed + steps * step,
+        _ => fixed + steps * step * 1.75,
+    };
+    // Clusters wait for room for all of their blocks, and then for each other.
+    let join = match t.split {
+        1 => 0.0,
+        2 => 0.6,
+        _ => 0.9,
+    };
+    // In a network weights come from memory: what is not fetched at the start is waited for.
+    let cold = 0.2 * (steps - 2.0).max(0.0);
+    cold + 1.1
+        + (each / together) as f64 * (wave(together) + join)
+        + wave(each % together)
+        + if each < together { join } else { 0.0 }
+}
+
+/// Bytes of shared memory of a product: partial sums of all warps, and what the blocks of a cluster give each other.
+fn product_shared(t: Tiling) -> usize {
+    let rows = 8 * t.tiles;
+    let inbox = if t.split > 1 { rows * 8 } else { 0 };
+    WARPS * rows * STRIDE * 4 + inbox * 16
 }
 
 impl Lowering<'_> {
@@ -315,7 +389,7 @@ impl Lowering<'_> {
     }
 
     fn at(&self, v: Value) -> Pointer {
-        Pointer::Place(self.plan.place(v))
+        Pointer::Place(self.layout.at(v))
     }
 
     fn dense(&self, w: &Weight) -> Pointer {
@@ -333,15 +407,18 @@ impl Lowering<'_> {
         Pointer::Scalar(s.index())
     }
 
-    fn step(&self, step: &Step) -> Vec<Work> {
-        let node = &step.node;
+    fn op(&self, node: &Joined) -> &Op {
+        &self.plan.steps()[node.step].node.op
+    }
+
+    fn step(&self, node: &Joined) -> Vec<Work> {
         let (out, shape) = (self.at(node.output), self.shape(node.output));
         let x = |i: usize| self.at(node.inputs[i]);
         let len = shape.len();
         if len == 0 {
             return vec![];
         }
-        match &node.op {
+        match self.op(node) {
             Op::Reshape => vec![],
             Op::EmbeddingSum { .. }
             | Op::RmsNorm { .. }
@@ -358,16 +435,16 @@ impl Lowering<'_> {
             }
             Op::Constant { weight } => {
                 let n = weight.shape().len();
-                vec![copy(self.dense(weight), self.plan.place(node.output), [len / n, n, 0, n])]
+                vec![copy(self.dense(weight), out, [len / n, n, 0, n])]
             }
-            Op::MatMul { weight, epilogue } => vec![self.product(step, weight, epilogue, None)],
+            Op::MatMul { weight, epilogue } => vec![self.product(node, weight, epilogue, None)],
             Op::Conv1d { weight, epilogue, geometry } => {
-                vec![self.product(step, weight, epilogue, Some(geometry))]
+                vec![self.product(node, weight, epilogue, Some(geometry))]
             }
             Op::DepthwiseConv1d { weight, bias, geometry, norm } => {
-                vec![self.depthwise(step, weight, bias, geometry, norm.as_ref())]
+                vec![self.depthwise(node, weight, bias, geometry, norm.as_ref())]
             }
-            Op::LayerNorm(n) => vec![self.layer_norm(step, n)],
+            Op::LayerNorm(n) => vec![self.layer_norm(node, n)],
             Op::AddBias { bias } => {
                 vec![pointwise(0, [x(0), self.dense(bias), Pointer::Null, out], shape, shape.last())]
             }
@@ -398,24 +475,28 @@ impl Lowering<'_> {
             Op::Attention { heads, scale, mask, relative } => {
                 let (q, k) = (self.shape(node.inputs[0]).dims(), self.shape(node.inputs[1]).dims());
                 let (d, window) = (q[2] / heads, relative.as_ref().map_or(0, |r| r.window));
-                let function = match d {
-                    0..=32 => "attention_32",
-                    33..=64 => "attention_64",
-                    65..=128 => "attention_128",
-                    _ => "attention_256",
-                };
+                let (function, keys) = attention_kernel(d, k[1], self.facts.shared);
                 let table = |w: Option<&Weight>| w.map_or(Pointer::Null, |w| self.dense(w));
-                let mut words =
-                    [*heads, d, q[1], k[1], k[0], window, usize::from(*mask == AttentionMask::Causal), 1]
-                        .map(|x| x as u32)
-                        .to_vec();
+                let tables = node.table.map_or(1, |t| self.shape(t).dims()[0]);
+                let mut words = [
+                    *heads,
+                    d,
+                    q[1],
+                    k[1],
+                    k[0],
+                    window,
+                    usize::from(*mask == AttentionMask::Causal),
+                    tables,
+                ]
+                .map(|x| x as u32)
+                .to_vec();
                 words.push(bits(*scale));
                 vec![Work {
                     program: "attention",
                     function,
-                    grid: [q[1].div_ceil(8) as u32, *heads as u32, q[0] as u32],
+                    grid: [q[1].div_ceil(QUERIES) as u32, *heads as u32, q[0] as u32],
                     threads: 128,
-                    shared: attention_shared(d, window) as u32,
+                    shared: attention_shared(d, keys, relative.as_ref().map(|r| r.window)) as u32,
                     cluster: 1,
                     pointers: vec![
                         x(0),
@@ -424,10 +505,11 @@ impl Lowering<'_> {
                         node.inputs.get(3).map_or(Pointer::Null, |v| self.at(*v)),
                         table(relative.as_ref().map(|r| &r.key)),
                         table(relative.as_ref().map(|r| &r.value)),
-                        Pointer::Null,
+                        node.table.map_or(Pointer::Null, |t| self.at(t)),
                         out,
                     ],
                     words,
+                    weight_bytes: 0,
                 }]
             }
             Op::RotaryTable { theta } => {
@@ -455,16 +537,16 @@ impl Lowering<'_> {
                 words: [len / dim, *dim].map(|x| x as u32).to_vec(),
                 ..Work::each("rotary", "time_embedding", len / 2)
             }],
-            Op::Concat { axis } => self.concat(step, *axis),
+            Op::Concat { axis } => self.concat(node, *axis),
             Op::Slice { axis, start, .. } => {
                 let from = self.shape(node.inputs[0]).dims();
                 let (outer, inner) = around(from, *axis);
                 let (n, total) = (shape.dims()[*axis] * inner, from[*axis] * inner);
-                let mut work = copy(x(0), self.plan.place(node.output), [outer, n, total, n]);
+                let mut work = copy(x(0), out, [outer, n, total, n]);
                 work.words[4] = (start * inner) as u32;
                 vec![work]
             }
-            Op::Permute { perm } => vec![self.permute(step, perm)],
+            Op::Permute { perm } => vec![self.permute(node, perm)],
             Op::RandomNormal { seed, scale } => vec![Work {
                 pointers: vec![self.scalar(*seed), out],
                 words: vec![len as u32, bits(*scale)],
@@ -484,8 +566,7 @@ impl Lowering<'_> {
         work
     }
 
-    fn product(&self, step: &Step, weight: &Weight, e: &Epilogue, conv: Option<&ConvGeometry>) -> Work {
-        let node = &step.node;
+    fn product(&self, node: &Joined, weight: &Weight, e: &Epilogue, conv: Option<&ConvGeometry>) -> Work {
         let (input, out) = (self.shape(node.inputs[0]), self.shape(node.output));
         let (rows, k, n) = (out.rows(), weight.shape().dims()[0], out.last());
         let (time, channels, g) = match conv {
@@ -499,47 +580,34 @@ impl Lowering<'_> {
             (true, Some(_)) => &[5, 9],
         };
         let t = tiling(rows, k, n, choices, self.facts);
-        let function = match (whole, conv, t.tiles) {
-            (false, _, _) => "matmul_5_odd",
-            (true, Some(_), 5) => "matmul_5_conv",
-            (true, Some(_), _) => "matmul_9_conv",
-            (true, None, 1) => "matmul_1_dense",
-            (true, None, 3) => "matmul_3_dense",
-            (true, None, 5) => "matmul_5_dense",
-            (true, None, _) => "matmul_9_dense",
+        let source = match (whole, conv) {
+            (false, _) => Source::Odd,
+            (true, Some(_)) => Source::Conv,
+            (true, None) => Source::Dense,
         };
         let precision: Precision = self.policy.of(weight);
         let residual = if e.residual { node.inputs.last() } else { None };
-        Work {
-            program: product_program(precision),
-            function,
-            grid: [n.div_ceil(CHANNELS) as u32, rows.div_ceil(8 * t.tiles) as u32, t.split as u32],
-            threads: 32 * WARPS as u32,
-            shared: product_shared(t.tiles) as u32,
-            cluster: t.split as u32,
-            pointers: vec![
-                self.at(node.inputs[0]),
-                Pointer::Weight(self.bank.get(weight, Form::Packed(precision))),
-                e.bias.as_ref().map_or(Pointer::Null, |b| self.dense(b)),
-                self.slope(e.activation.as_ref()),
-                residual.map_or(Pointer::Null, |v| self.at(*v)),
-                Pointer::Null,
-                Pointer::Null,
-                self.at(node.output),
-            ],
-            words: vec![
-                rows as u32,
-                k as u32,
-                n as u32,
-                k.div_ceil(16) as u32,
-                time as u32,
-                channels as u32,
-                g.dilation as u32,
-                g.left as u32,
-                activation_number(e.activation.as_ref()),
-                0,
-            ],
-        }
+        let pointers = [
+            self.at(node.inputs[0]),
+            Pointer::Weight(self.bank.get(weight, Form::Packed(precision))),
+            e.bias.as_ref().map_or(Pointer::Null, |b| self.dense(b)),
+            self.slope(e.activation.as_ref()),
+            residual.map_or(Pointer::Null, |v| self.at(*v)),
+            node.row.map_or(Pointer::Null, |(table, _)| self.at(table)),
+            node.row.map_or(Pointer::Null, |(_, index)| self.scalar(index)),
+            self.at(node.output),
+            Pointer::Null,
+        ];
+        let sizes = [rows, k, n, time, channels, g.dilation, g.left];
+        let table_rows = node.row.map_or(0, |(table, _)| self.shape(table).dims()[0]);
+        product(
+            precision,
+            source,
+            t,
+            pointers,
+            sizes,
+            [activation_number(e.activation.as_ref()), table_rows as u32],
+        )
     }
 
     /// Threads for a row of `c`, by fours if that is whole.
@@ -549,35 +617,40 @@ impl Lowering<'_> {
         (fours, (n as u32).next_multiple_of(32).min(256))
     }
 
-    fn layer_norm(&self, step: &Step, n: &Norm) -> Work {
-        let shape = self.shape(step.node.output);
+    fn layer_norm(&self, node: &Joined, n: &Norm) -> Work {
+        let shape = self.shape(node.output);
         let (fours, threads) = Self::row_threads(shape.last());
         Work {
             program: "layer_norm",
-            function: if fours { "layer_norm_4" } else { "layer_norm_1" },
+            function: match fours {
+                true if shape.last() <= FAST_WIDTH => "layer_norm_row",
+                true => "layer_norm_4",
+                false => "layer_norm_1",
+            },
             grid: [shape.rows() as u32, 1, 1],
             threads,
             shared: 0,
             cluster: 1,
             pointers: vec![
-                self.at(step.node.inputs[0]),
+                self.at(node.inputs[0]),
                 self.dense(&n.weight),
                 self.dense(&n.bias),
-                self.at(step.node.output),
+                self.at(node.output),
             ],
             words: vec![shape.last() as u32, bits(n.eps)],
+            weight_bytes: 0,
         }
     }
 
     fn depthwise(
         &self,
-        step: &Step,
+        node: &Joined,
         weight: &Weight,
         bias: &Weight,
         g: &ConvGeometry,
         norm: Option<&Norm>,
     ) -> Work {
-        let shape = self.shape(step.node.output);
+        let shape = self.shape(node.output);
         let (fours, threads) = Self::row_threads(shape.last());
         let table = |w: Option<&Weight>| w.map_or(Pointer::Null, |w| self.dense(w));
         let sizes = [shape.dims()[1], shape.last(), g.taps, g.dilation, g.left];
@@ -585,25 +658,30 @@ impl Lowering<'_> {
         words.push(bits(norm.map_or(0.0, |n| n.eps)));
         Work {
             program: "depthwise_conv1d",
-            function: if fours { "depthwise_4" } else { "depthwise_1" },
+            function: match (fours, g.taps) {
+                (true, 5) if norm.is_some() && shape.last() <= FAST_WIDTH => "depthwise_norm_5",
+                (true, 7) if norm.is_some() && shape.last() <= FAST_WIDTH => "depthwise_norm_7",
+                (true, _) => "depthwise_4",
+                (false, _) => "depthwise_1",
+            },
             grid: [shape.rows() as u32, 1, 1],
             threads,
             shared: 0,
             cluster: 1,
             pointers: vec![
-                self.at(step.node.inputs[0]),
+                self.at(node.inputs[0]),
                 self.dense(weight),
                 self.dense(bias),
                 table(norm.map(|n| &n.weight)),
                 table(norm.map(|n| &n.bias)),
-                self.at(step.node.output),
+                self.at(node.output),
             ],
             words,
+            weight_bytes: 0,
         }
     }
 
-    fn concat(&self, step: &Step, axis: usize) -> Vec<Work> {
-        let (node, place) = (&step.node, self.plan.place(step.node.output));
+    fn concat(&self, node: &Joined, axis: usize) -> Vec<Work> {
         let out = self.shape(node.output).dims();
         let (outer, inner) = around(out, axis);
         let mut at = 0;
@@ -611,7 +689,7 @@ impl Lowering<'_> {
             .iter()
             .map(|v| {
                 let n = self.shape(*v).dims()[axis] * inner;
-                let mut work = copy(self.at(*v), place, [outer, n, n, out[axis] * inner]);
+                let mut work = copy(self.at(*v), self.at(node.output), [outer, n, n, out[axis] * inner]);
                 work.words[5] = at as u32;
                 at += n;
                 work
@@ -620,19 +698,60 @@ impl Lowering<'_> {
             .collect()
     }
 
-    fn permute(&self, step: &Step, perm: &[usize]) -> Work {
-        let dims = self.shape(step.node.inputs[0]).dims();
+    fn permute(&self, node: &Joined, perm: &[usize]) -> Work {
+        let dims = self.shape(node.inputs[0]).dims();
         let (mut size, mut stride) = ([1; 4], [0; 4]);
         for (i, &axis) in perm.iter().enumerate() {
             size[4 - perm.len() + i] = dims[axis] as u32;
             stride[4 - perm.len() + i] = around(dims, axis).1 as u32;
         }
-        let len = self.shape(step.node.output).len();
+        let len = self.shape(node.output).len();
         Work {
-            pointers: vec![self.at(step.node.inputs[0]), self.at(step.node.output)],
+            pointers: vec![self.at(node.inputs[0]), self.at(node.output)],
             words: [len as u32].into_iter().chain(size).chain(stride).collect(),
             ..Work::each("permute", "permute", len)
         }
+    }
+}
+
+/// How `kernels/matmul.cu` reads x.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Dense,
+    Conv,
+    Odd,
+}
+
+/// A product cut as `t` says. `sizes` are rows, K, N, time, channels, dilation and left.
+fn product(
+    precision: Precision,
+    source: Source,
+    t: Tiling,
+    pointers: [Pointer; 9],
+    sizes: [usize; 7],
+    [activation, table_rows]: [u32; 2],
+) -> Work {
+    let [rows, k, n, time, channels, dilation, left] = sizes;
+    let function = match (source, t.tiles) {
+        (Source::Odd, _) => "matmul_5_odd",
+        (Source::Conv, 5) => "matmul_5_conv",
+        (Source::Conv, _) => "matmul_9_conv",
+        (Source::Dense, 1) => "matmul_1_dense",
+        (Source::Dense, 3) => "matmul_3_dense",
+        (Source::Dense, 5) => "matmul_5_dense",
+        (Source::Dense, _) => "matmul_9_dense",
+    };
+    let sizes = [rows, k, n, k.div_ceil(16), time, channels, dilation, left].map(|x| x as u32);
+    Work {
+        program: product_program(precision),
+        function,
+        grid: [n.div_ceil(CHANNELS) as u32, rows.div_ceil(8 * t.tiles) as u32, t.split as u32],
+        threads: 32 * WARPS as u32,
+        shared: product_shared(t) as u32,
+        cluster: t.split as u32,
+        pointers: pointers.to_vec(),
+        words: sizes.into_iter().chain([activation, table_rows, 0]).collect(),
+        weight_bytes: packed_bytes(k, n, precision) as u32,
     }
 }
 
@@ -651,5 +770,189 @@ fn pointwise(kind: u32, [x, y, scale, out]: [Pointer; 4], shape: &Shape, c: usiz
         pointers: vec![x, y, scale, Pointer::Null, Pointer::Null, Pointer::Null, out],
         words: vec![kind, shape.len() as u32, c as u32, 1, 0, 0, bits(1.0), bits(1.0)],
         ..Work::each("elementwise", "pointwise", shape.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::CudaDevice;
+    use crate::driver::{DeviceBuffer, Event, Launch, Stream};
+    use orate_graph::{DType, Norm, PrecisionPolicy};
+    use orate_testing::op_cases;
+
+    fn facts(arch: u32) -> Facts {
+        Facts {
+            name: "test".to_owned(),
+            card: None,
+            memory: 8 << 30,
+            arch,
+            multiprocessors: 132,
+            shared: match arch {
+                75 => 64 << 10,
+                90 => 227 << 10,
+                _ => 99 << 10,
+            },
+            integrated: false,
+        }
+    }
+
+    #[test]
+    fn every_op_case_has_a_kernel_on_every_architecture() {
+        for arch in [75, 80, 86, 90, 120] {
+            for case in op_cases() {
+                for node in case.graph.nodes() {
+                    let inputs: Vec<&ValueInfo> = node.inputs.iter().map(|v| case.graph.info(*v)).collect();
+                    let name = kernel_name(&node.op, &inputs, &PrecisionPolicy::default(), &facts(arch));
+                    assert!(name.is_ok_and(|n| !n.is_empty()), "{} on sm_{arch}", case.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn products_say_in_which_format_they_are_computed() {
+        let op =
+            |name: &str| Op::MatMul { weight: Weight::named(name, [8, 8]), epilogue: Epilogue::default() };
+        let x = ValueInfo { dtype: DType::F32, shape: [1, 8].into(), buffer: None };
+        let policy =
+            PrecisionPolicy { precision: Precision::Bf16, deny: vec!["head.*".into()], ..Default::default() };
+        let name = |n: &str| kernel_name(&op(n), &[&x], &policy, &facts(90));
+        assert_eq!(name("body.w").as_deref(), Ok("bf16-gemm"));
+        assert_eq!(name("head.w").as_deref(), Ok("f32-gemm"));
+    }
+
+    #[test]
+    fn what_is_too_wide_is_refused_with_a_reason() {
+        let info = |shape: Vec<usize>| ValueInfo { dtype: DType::F32, shape: shape.into(), buffer: None };
+        let refused = |op: Op, shapes: [Vec<usize>; 3], word: &str| {
+            let inputs = shapes.map(info);
+            let inputs: Vec<&ValueInfo> = inputs.iter().collect();
+            let e = kernel_name(&op, &inputs, &PrecisionPolicy::default(), &facts(90)).expect_err("too wide");
+            assert!(e.contains(word), "{e}");
+        };
+        let v = |c: usize| Weight::named("w", [c]);
+        let norm = |c: usize| Op::LayerNorm(Norm { weight: v(c), bias: v(c), eps: 1e-6 });
+        refused(norm(4100), [vec![2, 4100], vec![], vec![]], "4096");
+        refused(norm(1025), [vec![2, 1025], vec![], vec![]], "1024");
+        let attention = Op::Attention { heads: 1, scale: 1.0, mask: AttentionMask::None, relative: None };
+        refused(attention, [vec![1, 2, 300], vec![1, 2, 300], vec![1, 2, 300]], "256");
+    }
+
+    #[test]
+    fn cuts_fit_the_device() {
+        for arch in [75, 80, 86, 90, 120] {
+            let facts = facts(arch);
+            for (rows, k, n) in [(1, 64, 1), (72, 512, 2048), (432, 2048, 512), (100_000, 16, 8), (7, 3, 5)] {
+                let t = tiling(rows, k, n, &[1, 3, 5, 9], &facts);
+                assert!(product_shared(t) + 1024 <= facts.shared as usize, "{t:?} on sm_{arch}");
+                assert!(t.split == 1 || arch >= CLUSTER_ARCH, "{t:?} on sm_{arch}");
+                assert!(t.split == 1 || t.split * WARPS <= k.div_ceil(16), "{t:?} leaves warps idle");
+            }
+        }
+    }
+
+    /// Times every cut of the products that matter, to see how good the estimate is.
+    #[test]
+    #[ignore = "needs an NVIDIA GPU; prints times for those who tune"]
+    fn cuts_of_products() {
+        let device = CudaDevice::new(0, PrecisionPolicy::default(), None).expect("a GPU and NVRTC");
+        let core = device.core();
+        let context = &core.context;
+        let stream = Stream::new(context).expect("a stream");
+        let buffers: Vec<DeviceBuffer> =
+            [16, 1 << 9, 16, 16].map(|mb| DeviceBuffer::new(context, mb << 20).expect("room")).into();
+        for b in &buffers {
+            // SAFETY: just allocated.
+            unsafe { stream.clear(b.pointer(), b.bytes()).expect("clears") };
+        }
+        let at = |i: usize| Pointer::Weight(buffers[i].pointer());
+        let addresses = Addresses { arena: 0, buffers: vec![], scalars: vec![] };
+        for (rows, k, n) in [
+            (72, 512, 1024),
+            (72, 1024, 512),
+            (72, 512, 2048),
+            (72, 2048, 512),
+            (144, 512, 2048),
+            (144, 2048, 512),
+            (72, 512, 256),
+            (72, 256, 512),
+            (80, 256, 256),
+            (80, 256, 1024),
+            (80, 1024, 256),
+            (81, 64, 256),
+            (81, 256, 64),
+            (432, 512, 2048),
+            (432, 2048, 512),
+        ] {
+            let mut all = vec![];
+            for tiles in [1, 3, 5, 9] {
+                for split in [1, 2, 4] {
+                    let t = Tiling { tiles, split };
+                    if product_shared(t) + 1024 > context.facts.shared as usize
+                        || (split * WARPS > k / 16 && split > 1)
+                    {
+                        continue;
+                    }
+                    let pointers = [
+                        at(0),
+                        at(1),
+                        at(2),
+                        Pointer::Null,
+                        at(2),
+                        Pointer::Null,
+                        Pointer::Null,
+                        at(3),
+                        Pointer::Null,
+                    ];
+                    let sizes = [rows, k, n, rows, k, 1, 0];
+                    let work = product(Precision::F32, Source::Dense, t, pointers, sizes, [0, 0]);
+                    let launch = Launch {
+                        function: core.kernels.get(work.program, work.function),
+                        grid: work.grid,
+                        threads: work.threads,
+                        shared: work.shared,
+                        cluster: work.cluster,
+                        early: context.facts.arch >= CLUSTER_ARCH,
+                    };
+                    // Each launch has weights of its own, which come from memory, as in a network.
+                    let weights = |i: u64| Pointer::Weight(buffers[1].pointer() + (i % 128) * (4 << 20));
+                    let arguments: Vec<Vec<u64>> = (0..128)
+                        .map(|i| {
+                            let mut work = work.clone();
+                            (work.pointers[1], work.pointers[8]) = (weights(i), weights(i + 2));
+                            work.words[10] = work.weight_bytes;
+                            work.arguments(&addresses)
+                        })
+                        .collect();
+                    let graph = stream.capture(|| {
+                        // SAFETY: the buffers hold the largest operands.
+                        arguments.iter().try_for_each(|a| unsafe { stream.start(&launch, a) })
+                    });
+                    let graph = graph.expect("records");
+                    let (begin, end) =
+                        (Event::new(context).expect("an event"), Event::new(context).expect("an event"));
+                    let mut best = f64::INFINITY;
+                    for _ in 0..4 {
+                        begin.record(&stream).expect("records");
+                        stream.launch(&graph).expect("runs");
+                        end.record(&stream).expect("records");
+                        best = best.min(end.seconds_since(&begin).expect("ran") / 128.0 * 1e6);
+                    }
+                    let microseconds = estimate(t, rows, k.div_ceil(16), n, &context.facts);
+                    all.push((best, microseconds, t));
+                }
+            }
+            all.sort_by(|a, b| a.0.total_cmp(&b.0));
+            let chosen = tiling(rows, k, n, &[1, 3, 5, 9], &context.facts);
+            print!("{rows}x{k}x{n}:");
+            for (i, (time, estimate, t)) in all.iter().enumerate() {
+                if i < 8 || *t == chosen {
+                    let mark = if *t == chosen { "*" } else { "" };
+                    print!("  {}{mark}/{} {time:.2} ({estimate:.1})", t.tiles, t.split);
+                }
+            }
+            println!();
+        }
     }
 }

@@ -250,6 +250,10 @@ impl Memory for CudaMemory {
         Ok(shape)
     }
 
+    fn wait(&mut self) -> Result<(), DeviceError> {
+        self.stream.as_ref().map_or(Ok(()), Stream::synchronize)
+    }
+
     fn forget(&mut self, prefix: &str) {
         self.buffers.retain(|name, _| !name.starts_with(prefix));
     }

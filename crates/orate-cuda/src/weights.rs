@@ -109,12 +109,14 @@ impl WeightBank {
 /// Size of a weight on the device.
 fn bytes_of(w: &Weight, form: Form) -> usize {
     match (form, w.shape().dims()) {
-        (Form::Packed(precision), &[k, n]) => {
-            let elements = k.next_multiple_of(DEPTH) * n.next_multiple_of(CHANNELS);
-            elements * if is_half(precision) { 2 } else { 4 }
-        }
+        (Form::Packed(precision), &[k, n]) => packed_bytes(k, n, precision),
         _ => w.shape().len() * 4,
     }
+}
+
+/// Size of a packed `[K, N]`.
+pub(crate) fn packed_bytes(k: usize, n: usize, precision: Precision) -> usize {
+    k.next_multiple_of(DEPTH) * n.next_multiple_of(CHANNELS) * if is_half(precision) { 2 } else { 4 }
 }
 
 /// Whether weights take two bytes.

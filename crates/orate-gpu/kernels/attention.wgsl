@@ -1,10 +1,11 @@
 // softmax(scale · q·k + relative) · (v + relative) over the visible keys of each head; zeros where none is visible.
 //
-//   q [B, Tq, H·D], k and v [Bk, Tk, H·D] with Bk = B or 1, lens [Bk] → out [B, Tq, H·D]
+//   q [B, Tq, H·D], k and v [Bk, Tk, H·D] with Bk = B or 1, lens [Bk] → out [B, Tq, H·D];  D is a multiple of 4
 //
 // A workgroup of 128 threads takes QUERIES queries of one head and walks over the keys in blocks of KEYS, with a running
-// maximum and sum (online softmax). Keys past a row's length are never read. Masks are conditions, so that
-// no infinities are needed.
+// maximum and sum (online softmax). For the sum over values, a thread has one vector of four channels of a query (or
+// OUTPUTS of them) and every PARTS-th key. Keys past a row's length are never read. Masks are conditions, so
+// that no infinities are needed.
 
 struct Params {
     q: u32,
@@ -28,58 +29,67 @@ struct Params {
 }
 
 var<immediate> p: Params;
-@group(0) @binding(0) var<storage, read_write> memory: array<f32>;
-@group(1) @binding(1) var<storage, read> vectors: array<f32>;
+@group(0) @binding(0) var<storage, read_write> memory: array<vec4<f32>>;
+@group(1) @binding(1) var<storage, read> vectors: array<vec4<f32>>;
 
 //@ include math
 
-const D = ${D}u;
-const QUERIES = 8u;
+// In vectors of four; keys have one more, which spreads them over the banks.
+const D4 = ${D}u / 4u;
+const STRIDE = D4 + 1u;
+const QUERIES = ${QUERIES}u;
 const KEYS = ${KEYS}u;
+const PARTS = ${PARTS}u;
 // Threads that share a query's softmax.
 const TEAM = 128u / QUERIES;
 const NOTHING = -3.0e38;
 
-var<workgroup> query: array<f32, ${QUERY_TILE}>;
-// A block of keys, then of values; one more per row spreads them over the banks.
-var<workgroup> block: array<f32, ${KEY_TILE}>;
+var<workgroup> query: array<vec4<f32>, ${QUERY_TILE}>;
+// A block of keys, then of values, at last the parts' sums.
+var<workgroup> block: array<vec4<f32>, ${KEY_TILE}>;
 var<workgroup> score: array<f32, ${SCORE_TILE}>;
 var<workgroup> partial: array<f32, 128>;
-var<workgroup> factor: array<f32, 8>;
+var<workgroup> factor: array<f32, ${QUERIES}>;
 
 @compute @workgroup_size(128)
 fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let width = p.heads * D;
-    let head = workgroup.y * D;
+    let width = p.heads * D4;
+    let head = workgroup.y * D4;
     let batch = workgroup.z;
     let kv = batch * p.own;
     let first_query = workgroup.x * QUERIES;
     let queries = min(QUERIES, p.tq - first_query);
     var keys = p.tk;
 //@ if LENS
-    keys = u32(clamp(bitcast<i32>(memory[p.lens + kv]), 0, i32(p.tk)));
+    let len = bitcast<vec4<i32>>(memory[(p.lens + kv) >> 2u])[(p.lens + kv) & 3u];
+    keys = u32(clamp(len, 0, i32(p.tk)));
 //@ end
-    var end = keys;
+    // Threads meet in the loop, so its end must not depend on what is in memory.
+    var end = p.tk;
 //@ if CAUSAL
-    end = min(keys, p.first + first_query + queries);
+    end = min(end, p.first + first_query + queries);
 //@ end
-    for (var i = lane; i < QUERIES * D; i += 128u) {
-        let row = min(first_query + i / D, p.tq - 1u);
-        query[i] = memory[p.q + (batch * p.tq + row) * width + head + i % D];
+    for (var i = lane; i < QUERIES * D4; i += 128u) {
+        let row = min(first_query + i / D4, p.tq - 1u);
+        query[i] = memory[p.q / 4u + (batch * p.tq + row) * width + head + i % D4];
     }
     let mine = lane / TEAM;
     let seat = lane % TEAM;
+    let part = lane / (128u / PARTS);
+    let place = lane % (128u / PARTS);
     var largest = NOTHING;
     var sum = 0.0;
 //@ for o OUTPUTS
-    var out_${o} = 0.0;
+    var out_${o} = vec4<f32>();
 //@ end
 
     for (var start = 0u; start < end; start += KEYS) {
-        let here = min(KEYS, end - start);
+        let here = min(KEYS, max(min(keys, end), start) - start);
+        let k_from = p.k / 4u + (kv * p.tk + start) * width + head;
+        let v_from = p.v / 4u + (kv * p.tk + start) * width + head;
         workgroupBarrier();
-        for (var i = lane; i < here * D; i += 128u) {
-            block[i / D * (D + 1u) + i % D] = memory[p.k + (kv * p.tk + start + i / D) * width + head + i % D];
+        for (var i = lane; i < here * D4; i += 128u) {
+            block[i / D4 * STRIDE + i % D4] = memory[k_from + i / D4 * width + i % D4];
         }
         workgroupBarrier();
         for (var i = lane; i < QUERIES * KEYS; i += 128u) {
@@ -91,37 +101,37 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             seen = seen && start + key <= p.first + first_query + row;
 //@ end
             if seen {
-                s = 0.0;
-                for (var d = 0u; d < D; d++) {
-                    s = fma(query[row * D + d], block[key * (D + 1u) + d], s);
+                var four = vec4<f32>();
+                for (var d = 0u; d < D4; d++) {
+                    four = fma(query[row * D4 + d], block[key * STRIDE + d], four);
                 }
 //@ if RELATIVE
                 let offset = i32(start + key) - i32(p.first + first_query + row) + i32(p.window);
                 if offset >= 0 && offset <= i32(2u * p.window) {
-                    for (var d = 0u; d < D; d++) {
-                        s = fma(query[row * D + d], vectors[p.relative_key + u32(offset) * D + d], s);
+                    for (var d = 0u; d < D4; d++) {
+                        four = fma(query[row * D4 + d], vectors[p.relative_key / 4u + u32(offset) * D4 + d], four);
                     }
                 }
 //@ end
-                s *= p.scale;
+                s = p.scale * ((four.x + four.y) + (four.z + four.w));
             }
             score[i] = s;
         }
         workgroupBarrier();
+        for (var i = lane; i < here * D4; i += 128u) {
+            block[i / D4 * STRIDE + i % D4] = memory[v_from + i / D4 * width + i % D4];
+        }
         var most = NOTHING;
         for (var key = seat; key < KEYS; key += TEAM) {
             most = max(most, score[mine * KEYS + key]);
         }
         partial[lane] = most;
-        for (var i = lane; i < here * D; i += 128u) {
-            block[i / D * (D + 1u) + i % D] = memory[p.v + (kv * p.tk + start + i / D) * width + head + i % D];
-        }
         workgroupBarrier();
         let before = largest;
         for (var i = 0u; i < TEAM; i++) {
             largest = max(largest, partial[mine * TEAM + i]);
         }
-        var part = 0.0;
+        var some = 0.0;
         for (var key = seat; key < KEYS; key += TEAM) {
             let s = score[mine * KEYS + key];
             var e = 0.0;
@@ -129,7 +139,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
                 e = exp_f32(s - largest);
             }
             score[mine * KEYS + key] = e;
-            part += e;
+            some += e;
         }
         // Before the first visible key there is nothing to rescale.
         var rescale = 0.0;
@@ -139,23 +149,26 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         if seat == 0u {
             factor[mine] = rescale;
         }
-        sum = fma(sum, rescale, part);
+        sum = fma(sum, rescale, some);
         workgroupBarrier();
 //@ for o OUTPUTS
         {
-            let i = lane + ${o}u * 128u;
-            if i < QUERIES * D {
-                let row = i / D;
-                let d = i % D;
+            let i = place + ${o}u * 128u;
+            if i < QUERIES * D4 {
+                let row = i / D4;
+                let d = i % D4;
                 var y = out_${o} * factor[row];
-                for (var key = 0u; key < here; key++) {
-                    y = fma(score[row * KEYS + key], block[key * (D + 1u) + d], y);
+                for (var key = part; key < here; key += PARTS) {
+                    y = fma(vec4<f32>(score[row * KEYS + key]), block[key * STRIDE + d], y);
                 }
 //@ if RELATIVE
-                for (var o = 0u; o <= 2u * p.window; o++) {
-                    let key = i32(p.first + first_query + row + o) - i32(p.window) - i32(start);
-                    if key >= 0 && key < i32(here) {
-                        y = fma(score[row * KEYS + u32(key)], vectors[p.relative_value + o * D + d], y);
+                if part == 0u {
+                    for (var o = 0u; o <= 2u * p.window; o++) {
+                        let key = i32(p.first + first_query + row + o) - i32(p.window) - i32(start);
+                        if key >= 0 && key < i32(here) {
+                            let e = vec4<f32>(score[row * KEYS + u32(key)]);
+                            y = fma(e, vectors[p.relative_value / 4u + o * D4 + d], y);
+                        }
                     }
                 }
 //@ end
@@ -168,6 +181,9 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     // Each thread has its own part of a query's sum.
     workgroupBarrier();
     partial[lane] = sum;
+//@ if SEVERAL
+    block[lane] = out_0;
+//@ end
     workgroupBarrier();
     if seat == 0u {
         var all = 0.0;
@@ -179,9 +195,16 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     workgroupBarrier();
 //@ for o OUTPUTS
     {
-        let i = lane + ${o}u * 128u;
-        if i < queries * D {
-            memory[p.out + (batch * p.tq + first_query + i / D) * width + head + i % D] = out_${o} * factor[i / D];
+        let i = place + ${o}u * 128u;
+        if part == 0u && i < queries * D4 {
+            let row = i / D4;
+//@ if SEVERAL
+            for (var other = 1u; other < PARTS; other++) {
+                out_${o} += block[other * (128u / PARTS) + place];
+            }
+//@ end
+            let to = p.out / 4u + (batch * p.tq + first_query + row) * width + head + i % D4;
+            memory[to] = out_${o} * factor[row];
         }
     }
 //@ end

@@ -2,8 +2,8 @@
 //
 //   x [B, T, C] → out [B, T, C],  out[t, c] = bias[c] + Σ w[tap, c] · x[clamp(t + tap·dilation − left), c]
 //
-// NORM: one workgroup of 128 threads per row, which is kept in workgroup memory (C up to ROW). Otherwise one thread
-// per element.
+// NORM: one workgroup of 128 threads per row, of which a thread keeps KEPT vectors of four in registers: C is a multiple of 4,
+// up to 512 · KEPT. Otherwise one thread per element.
 
 struct Params {
     x: u32,
@@ -12,7 +12,6 @@ struct Params {
     n: u32,
     c: u32,
     time: u32,
-    taps: u32,
     dilation: u32,
     left: u32,
     weight: u32,
@@ -23,23 +22,18 @@ struct Params {
 }
 
 var<immediate> p: Params;
-@group(0) @binding(0) var<storage, read_write> memory: array<f32>;
-@group(1) @binding(1) var<storage, read> vectors: array<f32>;
+@group(0) @binding(0) var<storage, read_write> memory: array<${TYPE}>;
+@group(1) @binding(1) var<storage, read> vectors: array<${TYPE}>;
 
-fn convolve(row: u32, c: u32) -> f32 {
+// First element of the row that a tap of row `row` reads.
+fn source(row: u32, tap: u32) -> u32 {
     let t = row % p.time;
-    let first = row - t;
-    var sum = vectors[p.bias + c];
-    for (var tap = 0u; tap < p.taps; tap++) {
-        let at = clamp(i32(t + tap * p.dilation) - i32(p.left), 0, i32(p.time) - 1);
-        sum = fma(vectors[p.weight + tap * p.c + c], memory[p.x + (first + u32(at)) * p.c + c], sum);
-    }
-    return sum;
+    let at = clamp(i32(t + tap * p.dilation) - i32(p.left), 0, i32(p.time) - 1);
+    return p.x + (row - t + u32(at)) * p.c;
 }
 
-//@ if NORM
+//@ if KEPT
 //@ include reduce
-var<workgroup> kept: array<f32, ${ROW}>;
 
 @compute @workgroup_size(128)
 fn main(
@@ -56,25 +50,25 @@ fn main(
     if row >= p.n {
         return;
     }
-    var sum = 0.0;
-    // Each thread reads back only what it kept itself.
-    for (var i = lane; i < p.c; i += 128u) {
-        let y = convolve(row, i);
-        kept[i] = y;
-        sum += y;
+    let out = p.out + row * p.c;
+//@ for tap TAPS
+    let from_${tap} = source(row, ${tap}u);
+//@ end
+//@ for i KEPT
+    let c_${i} = 4u * (lane + ${i}u * 128u);
+    var x_${i} = vec4<f32>();
+    if c_${i} < p.c {
+//@ for tap TAPS
+        let w_${tap} = vectors[(p.weight + ${tap}u * p.c + c_${i}) >> 2u];
+        let y_${tap} = memory[(from_${tap} + c_${i}) >> 2u];
+//@ end
+        x_${i} = vectors[(p.bias + c_${i}) >> 2u];
+//@ for tap TAPS
+        x_${i} = fma(w_${tap}, y_${tap}, x_${i});
+//@ end
     }
-    let mean = total(sum, ${REDUCE_ARGUMENTS}) / f32(p.c);
-    var squares = 0.0;
-    for (var i = lane; i < p.c; i += 128u) {
-        let d = kept[i] - mean;
-        squares = fma(d, d, squares);
-    }
-    let variance = total(squares, ${REDUCE_ARGUMENTS}) / f32(p.c);
-    let factor = 1.0 / sqrt(variance + p.eps);
-    for (var i = lane; i < p.c; i += 128u) {
-        let y = (kept[i] - mean) * factor;
-        memory[p.out + row * p.c + i] = fma(y, vectors[p.norm_weight + i], vectors[p.norm_bias + i]);
-    }
+//@ end
+//@ include norm_kept
 }
 //@ else
 @compute @workgroup_size(256)
@@ -84,8 +78,15 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let i = (group.y * groups.x + group.x) * 256u + lane;
-    if i < p.n {
-        memory[p.out + i] = convolve(i / p.c, i % p.c);
+    if i >= p.n {
+        return;
     }
+    let row = i / p.c;
+    let c = i % p.c;
+    var sum = vectors[p.bias + c];
+    for (var tap = 0u; tap < ${TAPS}u; tap++) {
+        sum = fma(vectors[p.weight + tap * p.c + c], memory[source(row, tap) + c], sum);
+    }
+    memory[p.out + i] = sum;
 }
 //@ end

@@ -1,7 +1,7 @@
 // (x − mean) / √(variance + eps) · weight + bias for each row of c elements; the variance divides by c.
 //
 // One workgroup of 128 threads per row. Mean first, then the squares of what is left: nothing cancels. In place is
-// fine.
+// fine. With KEPT > 0 a thread keeps so many vectors of four in registers: c is a multiple of 4, up to 512 · KEPT.
 
 struct Params {
     x: u32,
@@ -14,8 +14,8 @@ struct Params {
 }
 
 var<immediate> p: Params;
-@group(0) @binding(0) var<storage, read_write> memory: array<f32>;
-@group(1) @binding(1) var<storage, read> vectors: array<f32>;
+@group(0) @binding(0) var<storage, read_write> memory: array<${TYPE}>;
+@group(1) @binding(1) var<storage, read> vectors: array<${TYPE}>;
 
 //@ include reduce
 
@@ -35,11 +35,22 @@ fn main(
         return;
     }
     let x = p.x + row * p.c;
+    let out = p.out + row * p.c;
+//@ if KEPT
+//@ for i KEPT
+    let c_${i} = 4u * (lane + ${i}u * 128u);
+    var x_${i} = vec4<f32>();
+    if c_${i} < p.c {
+        x_${i} = memory[(x + c_${i}) >> 2u];
+    }
+//@ end
+//@ include norm_kept
+//@ else
     var sum = 0.0;
     for (var i = lane; i < p.c; i += 128u) {
         sum += memory[x + i];
     }
-    let mean = total(sum, ${REDUCE_ARGUMENTS}) / f32(p.c);
+    let mean = divided(total(sum, ${REDUCE_ARGUMENTS}), p.c);
     var squares = 0.0;
     for (var i = lane; i < p.c; i += 128u) {
         let d = memory[x + i] - mean;
@@ -49,6 +60,7 @@ fn main(
     let factor = 1.0 / sqrt(variance + p.eps);
     for (var i = lane; i < p.c; i += 128u) {
         let y = (memory[x + i] - mean) * factor;
-        memory[p.out + row * p.c + i] = fma(y, vectors[p.weight + i], vectors[p.bias + i]);
+        memory[out + i] = fma(y, vectors[p.weight + i], vectors[p.bias + i]);
     }
+//@ end
 }

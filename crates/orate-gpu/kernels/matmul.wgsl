@@ -2,12 +2,15 @@
 // row m of x is gathered from its taps: k = tap · channels + channel.
 //
 // The weight is padded with zeros to whole tiles, [⌈K⌉, stride]. A workgroup makes BM × BN results; its threads are SPLIT
-// groups, each of which sums every SPLIT-th slice of BK terms, and the groups' sums are added in order at the
+// groups, each of which sums every SPLIT-th slice of BK terms, and the groups' sums are added in a fixed order at the
 // end. A thread makes TM × TN results in registers: TM rows that are BM/TM apart, and TN/4 times 4 neighbouring columns.
-// The next slice is read from memory while the present one is multiplied.
+// The next slices are read from memory while the present one is multiplied.
 //
-// WHOLE: K is a multiple of BK · SPLIT. ODD: K, N or the channels are no multiple of 4, so elements are read and
-// written one by one.
+// HALF: the weight is stored in f16, and becomes f32 on its way into workgroup memory by an instruction that nearly every
+// device has. All else is as in f32, bit for bit if f16 holds the weight exactly. On an H200 it was no faster to keep
+// slices in f16 until they are in registers.
+//
+// ODD: K, N or the channels are no multiple of 4, so elements are read and written one by one.
 
 struct Params {
     x: u32,
@@ -33,7 +36,12 @@ var<immediate> p: Params;
 //@ else
 @group(0) @binding(0) var<storage, read_write> memory: array<vec4<f32>>;
 //@ end
-@group(1) @binding(0) var<storage, read> matrix: array<vec4<f32>>;
+//@ if HALF
+alias Stored = vec2<u32>;
+//@ else
+alias Stored = vec4<f32>;
+//@ end
+@group(1) @binding(0) var<storage, read> matrix: array<Stored>;
 @group(1) @binding(1) var<storage, read> vectors: array<vec4<f32>>;
 
 //@ include activation
@@ -44,6 +52,8 @@ const GROUP = TX * TY;
 // In vectors of four. A's rows have one more, which spreads them over the banks.
 const A_STRIDE = ${BK}u / 4u + 1u;
 const B_STRIDE = ${BN}u / 4u;
+// Results of a workgroup.
+const SLOT = ${BM}u * B_STRIDE;
 
 var<workgroup> a_tile: array<vec4<f32>, ${A_TILE}>;
 var<workgroup> b_tile: array<vec4<f32>, ${B_TILE}>;
@@ -70,33 +80,63 @@ fn element(row: u32, k: u32) -> f32 {
 }
 //@ end
 
-// Four terms of a row of x from k on, zeros past the end.
+// Four terms of a row of x from k on. Past the end they are some of the row's other terms: the weight is zero there.
 fn load_a(row: u32, k: u32) -> vec4<f32> {
 //@ if ODD
     return vec4<f32>(element(row, k), element(row, k + 1u), element(row, k + 2u), element(row, k + 3u));
 //@ else
-//@ if WHOLE
-//@ else
-    if k >= p.k {
-        return vec4<f32>();
-    }
-//@ end
+    let at = min(k, p.k - 4u);
 //@ if CONV
-    return memory[(source(row, k / p.channels) + k % p.channels) >> 2u];
+    return memory[(source(row, at / p.channels) + at % p.channels) >> 2u];
 //@ else
-    return memory[(p.x + row * p.k + k) >> 2u];
+    return memory[(p.x + row * p.k + at) >> 2u];
 //@ end
 //@ end
 }
 
-fn finish(sum: vec4<f32>, row: u32, col: u32) {
+// Four elements of the weight.
+fn widen(w: Stored) -> vec4<f32> {
+//@ if HALF
+    return vec4<f32>(unpack2x16float(w.x), unpack2x16float(w.y));
+//@ else
+    return w;
+//@ end
+}
+
+// What is added before the activation, to four results from (row, col) on.
+fn load_bias(col: u32) -> vec4<f32> {
+//@ if BIAS
+    return vectors[(p.bias + min(col, p.stride - 4u)) >> 2u];
+//@ else
+    return vec4<f32>();
+//@ end
+}
+
+// What is added after it; zeros outside of the results.
+fn load_residual(row: u32, col: u32) -> vec4<f32> {
+    var r = vec4<f32>();
+//@ if RESIDUAL
+    let at = p.residual + row * p.n + col;
+    if row < p.m && col < p.n {
+//@ if ODD
+//@ for i 4
+        if col + ${i}u < p.n {
+            r[${i}] = memory[at + ${i}u];
+        }
+//@ end
+//@ else
+        r = memory[at >> 2u];
+//@ end
+    }
+//@ end
+    return r;
+}
+
+fn finish(sum: vec4<f32>, row: u32, col: u32, bias: vec4<f32>, residual: vec4<f32>) {
     if row >= p.m || col >= p.n {
         return;
     }
-    var y = sum;
-//@ if BIAS
-    y += vectors[(p.bias + col) >> 2u];
-//@ end
+    var y = sum + bias;
 //@ if ACTIVATE
     var slope = 0.0;
 //@ if PRELU
@@ -104,22 +144,16 @@ fn finish(sum: vec4<f32>, row: u32, col: u32) {
 //@ end
     y = vec4<f32>(activate(y.x, slope), activate(y.y, slope), activate(y.z, slope), activate(y.w, slope));
 //@ end
-    let at = row * p.n + col;
+    y += residual;
+    let at = p.out + row * p.n + col;
 //@ if ODD
 //@ for i 4
     if col + ${i}u < p.n {
-//@ if RESIDUAL
-        memory[p.out + at + ${i}u] = memory[p.residual + at + ${i}u] + y[${i}];
-//@ else
-        memory[p.out + at + ${i}u] = y[${i}];
-//@ end
+        memory[at + ${i}u] = y[${i}];
     }
 //@ end
 //@ else
-//@ if RESIDUAL
-    y += memory[(p.residual + at) >> 2u];
-//@ end
-    memory[(p.out + at) >> 2u] = y;
+    memory[at >> 2u] = y;
 //@ end
 }
 
@@ -152,76 +186,128 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let b_from_${i} = (p.weight + b_at_${i} / B_STRIDE * p.stride + first_col) / 4u + b_at_${i} % B_STRIDE;
 //@ end
 
-    let slices = (p.k + ${BK}u * ${SPLIT}u - 1u) / (${BK}u * ${SPLIT}u);
-    var k = group * ${BK}u;
+//@ if SPLITS
+    // What this thread adds to its share of the results at the end.
+//@ for u SHARE
+    let share_${u} = lane + ${u}u * ${THREADS}u;
+    let share_row_${u} = first_row + share_${u} / B_STRIDE;
+    let share_col_${u} = first_col + share_${u} % B_STRIDE * 4u;
+    let bias_${u} = load_bias(share_col_${u});
+    let residual_${u} = load_residual(share_row_${u}, share_col_${u});
+//@ end
+//@ end
+
+    // Slices are read AHEAD of the one that is multiplied, by turns into as many sets of registers. Reads past the end
+    // repeat the last slice: under a condition, the threads would wait for them at once.
+    const STEP = ${BK}u * ${SPLIT}u;
+    let slices = (p.k + STEP - 1u) / STEP;
+    let last = (slices - 1u) * STEP + group * ${BK}u;
+//@ for u AHEAD
+    let k_${u} = min(group * ${BK}u + ${u}u * STEP, last);
 //@ for i A_LOADS
-    var a_next_${i} = load_a(a_row_${i}, k + a_k_${i});
+    var a_next_${u}_${i} = load_a(a_row_${i}, k_${u} + a_k_${i});
 //@ end
 //@ for i B_LOADS
-    var b_next_${i} = matrix[b_from_${i} + k * p.stride / 4u];
+    var b_next_${u}_${i} = matrix[b_from_${i} + k_${u} * p.stride / 4u];
 //@ end
-    for (var slice = 0u; slice < slices; slice++) {
-        workgroupBarrier();
+//@ end
+    for (var slice = 0u; slice < slices; slice += ${AHEAD}u) {
+//@ for u AHEAD
+//@ if AHEAD_SEVERAL
+        if slice + ${u}u < slices {
+//@ else
+        {
+//@ end
+            workgroupBarrier();
 //@ for i A_LOADS
-        a_tile[a_to_${i}] = a_next_${i};
+            a_tile[a_to_${i}] = a_next_${u}_${i};
 //@ end
 //@ for i B_LOADS
-        b_tile[b_base + b_at_${i}] = b_next_${i};
+            b_tile[b_base + b_at_${i}] = widen(b_next_${u}_${i});
 //@ end
-        workgroupBarrier();
-        k += ${BK}u * ${SPLIT}u;
-        if slice + 1u < slices {
+            workgroupBarrier();
+            let k = min(group * ${BK}u + (slice + ${u}u + ${AHEAD}u) * STEP, last);
 //@ for i A_LOADS
-            a_next_${i} = load_a(a_row_${i}, k + a_k_${i});
+            a_next_${u}_${i} = load_a(a_row_${i}, k + a_k_${i});
 //@ end
 //@ for i B_LOADS
-            b_next_${i} = matrix[b_from_${i} + k * p.stride / 4u];
+            b_next_${u}_${i} = matrix[b_from_${i} + k * p.stride / 4u];
 //@ end
-        }
-        for (var kk = 0u; kk < ${BK}u / 4u; kk++) {
+            for (var k4 = 0u; k4 < ${BK}u / 4u; k4 += ${UNROLL}u) {
+//@ for kk UNROLL
 //@ for i TM
-            let a_${i} = a_tile[a_base + (ty + ${i}u * TY) * A_STRIDE + kk];
+                let a_${kk}_${i} = a_tile[a_base + (ty + ${i}u * TY) * A_STRIDE + k4 + ${kk}u];
 //@ end
 //@ for c 4
 //@ for j TN4
-            let b_${c}_${j} = b_tile[b_base + (kk * 4u + ${c}u) * B_STRIDE + tx + ${j}u * TX];
+                let b_${kk}_${c}_${j} = b_tile[b_base + ((k4 + ${kk}u) * 4u + ${c}u) * B_STRIDE + tx + ${j}u * TX];
 //@ end
 //@ for i TM
 //@ for j TN4
-            sum_${i}_${j} = fma(vec4<f32>(a_${i}[${c}]), b_${c}_${j}, sum_${i}_${j});
+                sum_${i}_${j} = fma(vec4<f32>(a_${kk}_${i}[${c}]), b_${kk}_${c}_${j}, sum_${i}_${j});
 //@ end
 //@ end
 //@ end
+//@ end
+            }
         }
+//@ end
     }
 
 //@ if SPLITS
-    // The sums of groups 1, 2, … are added to those of group 0, one after the other.
-    for (var other = 1u; other < ${SPLIT}u; other++) {
+    // The groups' sums meet in workgroup memory, SLOTS at a time and always in the same order. While there are more groups
+    // than slots, the last ones hand theirs to the first ones; then every thread adds up and finishes its share.
+    var left = ${SPLIT}u;
+    while left > ${SLOTS}u {
+        let given = min(${SLOTS}u, left / 2u);
         workgroupBarrier();
-        if group == other {
+        if group >= left - given && group < left {
+            let slot = (group + given - left) * SLOT;
 //@ for i TM
 //@ for j TN4
-            b_tile[(ty + ${i}u * TY) * B_STRIDE + tx + ${j}u * TX] = sum_${i}_${j};
+            b_tile[slot + (ty + ${i}u * TY) * B_STRIDE + tx + ${j}u * TX] = sum_${i}_${j};
 //@ end
 //@ end
         }
         workgroupBarrier();
-        if group == 0u {
+        if group < given {
+            let slot = group * SLOT;
 //@ for i TM
 //@ for j TN4
-            sum_${i}_${j} += b_tile[(ty + ${i}u * TY) * B_STRIDE + tx + ${j}u * TX];
+            sum_${i}_${j} += b_tile[slot + (ty + ${i}u * TY) * B_STRIDE + tx + ${j}u * TX];
 //@ end
 //@ end
         }
+        left -= given;
     }
-    if group != 0u {
-        return;
-    }
-//@ end
+    workgroupBarrier();
+    if group < left {
+        let slot = group * SLOT;
 //@ for i TM
 //@ for j TN4
-    finish(sum_${i}_${j}, first_row + ty + ${i}u * TY, first_col + (tx + ${j}u * TX) * 4u);
+        b_tile[slot + (ty + ${i}u * TY) * B_STRIDE + tx + ${j}u * TX] = sum_${i}_${j};
+//@ end
+//@ end
+    }
+    workgroupBarrier();
+//@ for u SHARE
+    if share_${u} < SLOT {
+        var sum = b_tile[share_${u}];
+        for (var slot = 1u; slot < left; slot++) {
+            sum += b_tile[slot * SLOT + share_${u}];
+        }
+        finish(sum, share_row_${u}, share_col_${u}, bias_${u}, residual_${u});
+    }
+//@ end
+//@ else
+//@ for i TM
+//@ for j TN4
+    {
+        let row = first_row + ty + ${i}u * TY;
+        let col = first_col + (tx + ${j}u * TX) * 4u;
+        finish(sum_${i}_${j}, row, col, load_bias(col), load_residual(row, col));
+    }
+//@ end
 //@ end
 //@ end
 }

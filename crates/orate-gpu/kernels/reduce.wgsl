@@ -1,7 +1,7 @@
 // Sums over a workgroup of 128 threads, the same for all threads and in the same order in every run.
-//@ if SUBGROUPS
 var<workgroup> partial: array<f32, 128>;
 
+//@ if SUBGROUPS
 fn total(x: f32, subgroup: u32, subgroups: u32, place: u32) -> f32 {
     let sum = subgroupAdd(x);
     workgroupBarrier();
@@ -16,8 +16,6 @@ fn total(x: f32, subgroup: u32, subgroups: u32, place: u32) -> f32 {
     return all;
 }
 //@ else
-var<workgroup> partial: array<f32, 128>;
-
 fn total(x: f32, lane: u32) -> f32 {
     workgroupBarrier();
     partial[lane] = x;
@@ -31,3 +29,11 @@ fn total(x: f32, lane: u32) -> f32 {
     return partial[0];
 }
 //@ end
+
+// sum / count, correct to the last bit or two: division on GPUs is not, and a mean that is off by one bit shows in rows
+// whose numbers are all alike.
+fn divided(sum: f32, count: u32) -> f32 {
+    let n = f32(count);
+    let q = sum / n;
+    return fma(fma(-q, n, sum), 1.0 / n, q);
+}

@@ -28,11 +28,11 @@ fn main(
     }
     let j = i % p.half;
     let row = i / p.half;
-    let t = max(memory[p.times + row], 0.0);
+    let t = memory[p.times + row];
     let whole = floor(t);
     let low = u32((t - whole) * 4294967296.0);
     let w = p.frequencies + 2u * j;
-    let both = cos_sin(turns(u32(whole), low, vectors[w + 1u], vectors[w]));
+    let both = cos_sin(turns(bitcast<u32>(i32(whole)), low, vectors[w + 1u], vectors[w]));
     let out = p.out + row * 2u * p.half + j;
     memory[out] = both.y;
     memory[out + p.half] = both.x;

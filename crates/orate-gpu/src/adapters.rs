@@ -1,11 +1,22 @@
 //! Which GPUs there are.
 
-use orate_graph::{DeviceClass, DeviceInfo, DeviceKind};
-use wgpu::{Adapter, Backend, Backends, DeviceType, Features, Instance, InstanceDescriptor, InstanceFlags};
+use orate_graph::{DeviceClass, DeviceInfo, DeviceKind, Precision};
+use wgpu::{
+    Adapter, Backend, Backends, DeviceType, DownlevelFlags, Features, Instance, InstanceDescriptor,
+    InstanceFlags,
+};
 
 /// Features that kernels use where they are there.
 pub(crate) fn wanted() -> Features {
     Features::SUBGROUP | Features::TIMESTAMP_QUERY | Features::PIPELINE_CACHE
+}
+
+/// The formats in which a device keeps the weights of products. Nearly all can unpack f16, whether they compute in it or not.
+pub(crate) fn precisions(adapter: &Adapter) -> &'static [Precision] {
+    match adapter.get_downlevel_capabilities().flags.contains(DownlevelFlags::SHADER_F16_IN_F32) {
+        true => &[Precision::F32, Precision::F16],
+        false => &[Precision::F32],
+    }
 }
 
 /// All GPUs that Vulkan, Metal or DX12 drivers offer, with software rasterisers. Drivers are loaded by this call.
@@ -67,6 +78,9 @@ fn describe(adapter: &Adapter, kind: DeviceKind, index: usize) -> DeviceInfo {
         if has.contains(feature) {
             features.push(name.to_owned());
         }
+    }
+    if precisions(adapter).contains(&Precision::F16) {
+        features.push("f16 weights".to_owned());
     }
     let driver = [info.driver, info.driver_info].into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>();
     DeviceInfo {

@@ -7,7 +7,7 @@ use crate::kernels::{self, Abilities};
 use crate::memory::GpuMemory;
 use crate::weights::WeightBank;
 use orate_graph::{
-    Device, DeviceError, DeviceInfo, DeviceKind, Executable, Memory, ModelOnDevice, Op, Plan, Precision,
+    Device, DeviceError, DeviceInfo, DeviceKind, Executable, Memory, ModelOnDevice, Op, Plan,
     PrecisionPolicy, Target, ValueInfo, WeightLoader,
 };
 use std::path::PathBuf;
@@ -45,11 +45,14 @@ impl GpuDevice {
             };
             return Err(DeviceError::Setup { device: format!("{what}:{index}"), problem });
         };
-        if policy.precision != Precision::F32 {
-            let problem = format!("it computes products in f32 and not in {}", policy.precision);
+        let formats = adapters::precisions(&adapter);
+        if !formats.contains(&policy.precision) {
+            let formats: Vec<_> = formats.iter().map(|p| p.name()).collect();
+            let problem =
+                format!("it computes products in {} and not in {}", formats.join(" or "), policy.precision);
             return Err(DeviceError::Setup { device: info.id(), problem });
         }
-        Ok(GpuDevice { gpu: Arc::new(Gpu::open(&adapter, info, cache.as_deref())?) })
+        Ok(GpuDevice { gpu: Arc::new(Gpu::open(&adapter, info, policy, cache.as_deref())?) })
     }
 }
 

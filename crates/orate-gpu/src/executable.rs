@@ -4,6 +4,7 @@ use crate::dispatch::{Call, Late, WORDS};
 use crate::gpu::Gpu;
 use crate::kernels::{self, Abilities, Operands};
 use crate::memory::GpuMemory;
+use crate::parallel;
 use crate::pipelines::Variant;
 use crate::weights::{Wanted, WeightBank};
 use orate_graph::{BufferKind, DeviceError, Executable, Memory, Op, Place, Plan, WeightLoader};
@@ -11,17 +12,22 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 use wgpu::{
-    BindGroup, BufferDescriptor, BufferUsages, CommandEncoder, CommandEncoderDescriptor, ComputePass,
-    ComputePassDescriptor, ComputePassTimestampWrites, ComputePipeline, QuerySetDescriptor, QueryType,
+    BindGroup, BufferDescriptor, BufferUsages, CommandBuffer, CommandEncoder, CommandEncoderDescriptor,
+    ComputePass, ComputePassDescriptor, ComputePassTimestampWrites, ComputePipeline, QuerySetDescriptor,
+    QueryType,
 };
 
 /// Most steps that one set of timestamps holds.
 const TIMED: usize = 2048;
 
+/// Most threads that encode a loop.
+const MOST_ENCODERS: usize = 8;
+
 /// A dispatch, ready but for the places of a session.
 struct Ready {
     pipeline: ComputePipeline,
-    weights: BindGroup,
+    /// None if it reads none.
+    weights: Option<BindGroup>,
     words: Vec<u32>,
     late: Vec<(usize, Late)>,
     groups: [u32; 3],
@@ -34,11 +40,14 @@ pub(crate) struct GpuExecutable {
     gpu: Arc<Gpu>,
     plan: Plan,
     ready: Vec<Ready>,
+    /// The bind group of no weights.
+    nothing: BindGroup,
     /// The dispatches of each step; those behind the last are copies.
     steps: Vec<Range<usize>>,
 }
 
 /// Where a session keeps what the plan names.
+#[derive(Clone)]
 struct Session {
     arena: u32,
     buffers: Vec<u32>,
@@ -52,7 +61,15 @@ impl GpuExecutable {
         bank: &mut WeightBank,
         source: &dyn WeightLoader,
     ) -> Result<Self, DeviceError> {
-        let wanted: Vec<Wanted> = plan.steps().iter().map(|s| kernels::weights(&s.node.op)).collect();
+        // Whatever does not fit into one buffer cannot be counted by kernels either.
+        let values = plan.steps().iter().flat_map(|s| s.node.inputs.iter().chain([&s.node.output]));
+        let largest = values.map(|v| 4 * plan.info(*v).shape.len() as u64).max().unwrap_or(0);
+        let needed = largest.max(plan.arena_bytes() as u64);
+        if needed > gpu.largest_buffer {
+            return Err(gpu.out_of_memory(needed));
+        }
+        let wanted: Vec<Wanted> =
+            plan.steps().iter().map(|s| kernels::weights(&s.node.op, Abilities::of(&gpu))).collect();
         bank.fill(&gpu, &wanted, source)?;
         let mut calls: Vec<(usize, Call)> = vec![];
         let mut steps = vec![];
@@ -78,7 +95,10 @@ impl GpuExecutable {
             debug_assert!(c.params.words.len() <= WORDS, "parameters of {}", c.variant.file);
             Ok(Ready {
                 pipeline,
-                weights: bank.bind_group(&gpu, c.weights)?,
+                weights: match c.weights {
+                    [None, None] => None,
+                    of => Some(bank.bind_group(&gpu, of)?),
+                },
                 words: c.params.words,
                 late: c.params.late,
                 groups: c.groups,
@@ -86,8 +106,9 @@ impl GpuExecutable {
             })
         });
         let ready = ready.collect::<Result<Vec<_>, DeviceError>>()?;
+        let nothing = bank.bind_group(&gpu, [None, None])?;
         gpu.check()?;
-        Ok(GpuExecutable { gpu, plan, ready, steps })
+        Ok(GpuExecutable { gpu, plan, ready, nothing, steps })
     }
 
     /// Makes room for what the plan writes, and checks what it reads.
@@ -139,7 +160,7 @@ impl GpuExecutable {
         Ok(m)
     }
 
-    /// Encodes dispatches; `set` is the pipeline and weights that the pass has.
+    /// Encodes dispatches.
     fn encode(
         &self,
         pass: &mut ComputePass<'_>,
@@ -147,16 +168,20 @@ impl GpuExecutable {
         which: Range<usize>,
     ) -> Result<(), DeviceError> {
         let mut pipeline: Option<&ComputePipeline> = None;
+        // Kernels without weights take those that are set.
         let mut weights: Option<&BindGroup> = None;
+        pass.set_bind_group(1, &self.nothing, &[]);
         let mut words = [0u32; WORDS];
         for r in &self.ready[which] {
             if pipeline != Some(&r.pipeline) {
                 pass.set_pipeline(&r.pipeline);
                 pipeline = Some(&r.pipeline);
             }
-            if weights != Some(&r.weights) {
-                pass.set_bind_group(1, &r.weights, &[]);
-                weights = Some(&r.weights);
+            if let Some(own) = &r.weights
+                && weights != Some(own)
+            {
+                pass.set_bind_group(1, own, &[]);
+                weights = Some(own);
             }
             let n = r.words.len();
             words[..n].copy_from_slice(&r.words);
@@ -191,25 +216,33 @@ impl GpuExecutable {
         })
     }
 
-    /// Encodes the plan once for each number that `counter` shall have, or once as scalars are, and submits it.
-    fn submit(&self, m: &mut GpuMemory, counter: Option<(usize, usize)>) -> Result<(), DeviceError> {
-        let mut session = self.bind(m)?;
+    /// Encodes the plan as a command buffer.
+    fn commands(&self, bind_group: &BindGroup, session: &Session) -> Result<CommandBuffer, DeviceError> {
         let mut encoder = self.encoder();
-        if let Some(bind_group) = m.bind_group() {
-            let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor::default());
-            pass.set_bind_group(0, bind_group, &[]);
-            let all = 0..self.ready.len();
-            match counter {
-                None => self.encode(&mut pass, &session, all)?,
-                Some((scalar, times)) => {
-                    for i in 0..times {
-                        session.scalars[scalar] = i as u64;
-                        self.encode(&mut pass, &session, all.clone())?;
-                    }
-                }
+        let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor::default());
+        pass.set_bind_group(0, bind_group, &[]);
+        self.encode(&mut pass, session, 0..self.ready.len())?;
+        drop(pass);
+        Ok(encoder.finish())
+    }
+
+    /// Submits the plan once for each number that `counter` shall have, or once as scalars are.
+    fn submit(&self, m: &mut GpuMemory, counter: Option<(usize, usize)>) -> Result<(), DeviceError> {
+        let session = self.bind(m)?;
+        let Some(bind_group) = m.bind_group() else { return Ok(()) };
+        let commands = match counter {
+            None => vec![self.commands(bind_group, &session)?],
+            // Encoding a step takes as long as a fifth of running it, and the device would wait for all of them.
+            Some((scalar, times)) => {
+                let one = |i: usize| {
+                    let mut session = session.clone();
+                    session.scalars[scalar] = i as u64;
+                    self.commands(bind_group, &session)
+                };
+                parallel::map(times, MOST_ENCODERS, one).into_iter().collect::<Result<Vec<_>, _>>()?
             }
-        }
-        self.gpu.queue.submit([encoder.finish()]);
+        };
+        self.gpu.queue.submit(commands);
         m.counters.submissions += 1;
         self.gpu.check()
     }

@@ -2,7 +2,7 @@
 
 use crate::adapters;
 use crate::pipelines::Pipelines;
-use orate_graph::{DeviceError, DeviceInfo};
+use orate_graph::{DeviceError, DeviceInfo, PrecisionPolicy};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use wgpu::{
@@ -32,6 +32,8 @@ pub(crate) struct Gpu {
     /// Name in plans and messages, such as `vulkan:0`.
     pub name: String,
     pub info: DeviceInfo,
+    /// In which format products are computed.
+    pub policy: PrecisionPolicy,
     pub subgroups: bool,
     pub timestamps: bool,
     /// Largest buffer that a kernel can see.
@@ -47,7 +49,12 @@ pub(crate) struct Gpu {
 }
 
 impl Gpu {
-    pub fn open(adapter: &Adapter, info: DeviceInfo, cache: Option<&Path>) -> Result<Gpu, DeviceError> {
+    pub fn open(
+        adapter: &Adapter,
+        info: DeviceInfo,
+        policy: PrecisionPolicy,
+        cache: Option<&Path>,
+    ) -> Result<Gpu, DeviceError> {
         let name = info.id();
         let setup = |problem: String| DeviceError::Setup { device: name.clone(), problem };
         let has = adapter.features();
@@ -101,9 +108,13 @@ impl Gpu {
         let pipelines =
             Pipelines::new(&device, pipeline_layout, &adapter.get_info(), cache.filter(|_| cached));
         let gpu = Gpu {
+            policy,
             subgroups: features.contains(Features::SUBGROUP),
             timestamps: features.contains(Features::TIMESTAMP_QUERY),
-            largest_buffer: limits.max_storage_buffer_binding_size.min(limits.max_buffer_size) / 256 * 256,
+            // Kernels count elements of 4 bytes in 32 bits.
+            largest_buffer: limits.max_storage_buffer_binding_size.min(limits.max_buffer_size).min(8 << 30)
+                / 256
+                * 256,
             workgroup_bytes: limits.max_compute_workgroup_storage_size,
             device,
             queue,
@@ -131,7 +142,7 @@ impl Gpu {
     }
 
     pub fn out_of_memory(&self, bytes: u64) -> DeviceError {
-        DeviceError::OutOfMemory { device: self.name.clone(), bytes }
+        DeviceError::OutOfMemory { device: self.name.clone(), what: format!("{bytes} bytes more are needed") }
     }
 
     /// Waits until the device has done all that was submitted.
@@ -155,6 +166,16 @@ impl Gpu {
         }
     }
 
+    /// Copies bytes to a buffer before whatever is submitted next.
+    pub fn write(&self, to: &Buffer, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        let scope = self.device.push_error_scope(ErrorFilter::OutOfMemory);
+        self.queue.write_buffer(to, offset, bytes);
+        match pollster::block_on(scope.pop()) {
+            Some(_) => Err(self.out_of_memory(bytes.len() as u64)),
+            None => self.check(),
+        }
+    }
+
     pub fn bind(&self, label: &str, layout: &BindGroupLayout, buffers: &[&Buffer]) -> BindGroup {
         let entries: Vec<BindGroupEntry<'_>> = buffers
             .iter()
@@ -165,7 +186,7 @@ impl Gpu {
     }
 }
 
-/// Lets work in flight end before what it uses goes away, and keeps the pipelines that were compiled.
+/// Lets work in flight end before what it uses goes away.
 impl Drop for Gpu {
     fn drop(&mut self) {
         let _ = self.device.poll(PollType::wait_indefinitely());

@@ -7,10 +7,14 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::time::Duration;
 use wgpu::{BindGroup, Buffer, BufferUsages, CommandEncoderDescriptor, MapMode};
 
 /// Smallest buffer of a session.
 const SMALLEST: u64 = 1 << 20;
+
+/// How long another thread may take to pass on that memory is mapped.
+const LONGEST_CALL: Duration = Duration::from_secs(10);
 
 /// A named value.
 pub(crate) struct Stored {
@@ -114,7 +118,7 @@ impl GpuMemory {
         taken.ok_or_else(|| self.gpu.out_of_memory(bytes))
     }
 
-    /// A buffer with room for `bytes` more. Values move over; the arena keeps its place but not its content.
+    /// A buffer with room for `bytes` more. Values move over, the arena's content does not.
     fn grow(&mut self, bytes: u64) -> Result<(), DeviceError> {
         let used = self.session.as_ref().map_or(0, |s| s.places.used());
         let needed = used + bytes.next_multiple_of(UNIT);
@@ -126,22 +130,26 @@ impl GpuMemory {
         let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
         let buffer = self.gpu.buffer("session", size, usage)?;
         let mut places = Allocator::new(size);
-        let mut place = |bytes: u64| places.take(bytes).ok_or_else(|| self.gpu.out_of_memory(bytes));
-        let old = self.session.take();
         let mut encoder = self.gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: None });
-        for s in self.stored.values_mut() {
-            let to = place(s.range.size)?;
-            if let Some(old) = &old {
+        // Nothing changes before all have found a place.
+        let full = || self.gpu.out_of_memory(bytes);
+        let mut moved = Vec::with_capacity(self.stored.len());
+        for (name, s) in &self.stored {
+            let to = places.take(s.range.size).ok_or_else(full)?;
+            if let Some(old) = &self.session {
                 encoder.copy_buffer_to_buffer(&old.buffer, s.range.offset, &buffer, to.offset, to.size);
             }
-            s.range = to;
+            moved.push((name.clone(), to));
         }
-        if let Some(arena) = &mut self.arena {
-            *arena = place(arena.size)?;
+        if let Some(arena) = self.arena {
+            self.arena = Some(places.take(arena.size).ok_or_else(full)?);
         }
-        if old.is_some() {
-            self.gpu.queue.submit([encoder.finish()]);
+        for (name, to) in moved {
+            if let Some(s) = self.stored.get_mut(&name) {
+                s.range = to;
+            }
         }
+        self.gpu.queue.submit([encoder.finish()]);
         let bind_group = self.gpu.bind("session", &self.gpu.session_layout, &[&buffer]);
         self.session = Some(Session { buffer, bind_group, places });
         self.gpu.check()
@@ -160,10 +168,10 @@ impl GpuMemory {
         if let (Some(session), Some(s)) = (&self.session, self.stored.get(name))
             && !data.is_empty()
         {
-            self.gpu.queue.write_buffer(&session.buffer, s.range.offset, data);
+            self.gpu.write(&session.buffer, s.range.offset, data)?;
         }
         self.counters.bytes_up += data.len() as u64;
-        self.gpu.check()
+        Ok(())
     }
 
     /// Copies bytes of a buffer to the host.
@@ -193,7 +201,8 @@ impl GpuMemory {
         let slice = to.slice(0..bytes);
         slice.map_async(MapMode::Read, move |result| drop(done.send(result)));
         gpu.wait()?;
-        match mapped.try_recv() {
+        // Where several threads wait, another one may be about to tell.
+        match mapped.recv_timeout(LONGEST_CALL) {
             Ok(Ok(())) => {}
             Ok(Err(e)) => return Err(gpu.failed(e.to_string())),
             Err(_) => return Err(gpu.failed("memory was not mapped".to_owned())),
@@ -252,6 +261,10 @@ impl Memory for GpuMemory {
         self.counters.read_backs += 1;
         self.counters.bytes_down += bytes;
         Ok(s.shape.clone())
+    }
+
+    fn wait(&mut self) -> Result<(), DeviceError> {
+        self.gpu.wait()
     }
 
     fn forget(&mut self, prefix: &str) {

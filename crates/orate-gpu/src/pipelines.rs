@@ -2,10 +2,11 @@
 
 use crate::cache_file;
 use crate::kernels::source;
+use crate::parallel;
 use crate::template::{Defines, Value, expand};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use wgpu::{
     AdapterInfo, ComputePipeline, ComputePipelineDescriptor, ErrorFilter, PipelineCache,
     PipelineCacheDescriptor, PipelineCompilationOptions, PipelineLayout, ShaderModuleDescriptor,
@@ -104,39 +105,32 @@ impl Pipelines {
     /// # Errors
     /// The driver or wgpu refuses a kernel: what it says.
     pub fn get(&self, device: &wgpu::Device, variants: &[Variant]) -> Result<Vec<ComputePipeline>, String> {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let mut missing: Vec<&Variant> = vec![];
-        for v in variants {
-            if !made.contains_key(v) && !missing.contains(&v) {
-                missing.push(v);
-            }
-        }
-        if !missing.is_empty() {
-            let results: Vec<OnceLock<Result<ComputePipeline, String>>> =
-                missing.iter().map(|_| OnceLock::new()).collect();
-            let next = std::sync::atomic::AtomicUsize::new(0);
-            let threads = std::thread::available_parallelism().map_or(1, usize::from).min(missing.len());
-            std::thread::scope(|s| {
-                for _ in 0..threads {
-                    s.spawn(|| {
-                        loop {
-                            let i = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                            let Some(v) = missing.get(i) else { return };
-                            let _ = results[i].set(self.compile(device, v));
-                        }
-                    });
+        {
+            let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+            for v in variants {
+                if !made.contains_key(v) && !missing.contains(&v) {
+                    missing.push(v);
                 }
-            });
-            for (v, result) in missing.into_iter().zip(results) {
-                let pipeline = result.into_inner().ok_or("a compiling thread ended early")??;
-                made.insert(v.clone(), pipeline);
             }
-            self.save();
         }
-        variants
+        // Others may go on meanwhile; what two compile at the same time is the same.
+        let compiled = parallel::map(missing.len(), usize::MAX, |i| self.compile(device, missing[i]));
+        let compiled = compiled.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let news = !missing.is_empty();
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        for (v, pipeline) in missing.into_iter().zip(compiled) {
+            made.entry(v.clone()).or_insert(pipeline);
+        }
+        let all = variants
             .iter()
             .map(|v| made.get(v).cloned().ok_or_else(|| format!("kernel `{}` was not compiled", v.file)))
-            .collect()
+            .collect();
+        drop(made);
+        if news {
+            self.save();
+        }
+        all
     }
 
     fn compile(&self, device: &wgpu::Device, v: &Variant) -> Result<ComputePipeline, String> {

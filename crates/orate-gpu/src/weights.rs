@@ -2,10 +2,12 @@
 
 use crate::gpu::Gpu;
 use crate::kernels::{fixed_turns, time_frequencies};
-use orate_graph::{DeviceError, GraphError, Weight, WeightLoader};
+use crate::parallel;
+use half::f16;
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
+use orate_graph::{DeviceError, GraphError, Tensor, Weight, WeightLoader};
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use wgpu::{BindGroup, Buffer, BufferUsages};
 
 /// Every weight starts at a multiple of this many elements.
@@ -22,8 +24,10 @@ const CHUNK: u64 = 1 << 30;
 pub(crate) enum Form {
     /// Elements in logical order.
     Plain,
-    /// `[K, N]` with zeros up to a multiple of this many rows and columns.
-    Padded(usize),
+    /// `[K, N]` with zeros up to multiples of so many rows and columns.
+    Padded([usize; 2]),
+    /// The same in f16, two columns in 4 bytes.
+    PaddedHalves([usize; 2]),
     /// Angles as fixed-point turns.
     Turns,
     /// Frequencies of a time embedding, for as many as the weight has elements.
@@ -37,8 +41,9 @@ impl Form {
             Form::Plain => w.shape().len(),
             Form::Padded(to) => {
                 let d = w.shape().dims();
-                d[0].next_multiple_of(to) * d[1].next_multiple_of(to)
+                d[0].next_multiple_of(to[0]) * d[1].next_multiple_of(to[1])
             }
+            Form::PaddedHalves(to) => Form::Padded(to).len(w) / 2,
             Form::Turns | Form::TimeFrequencies => 2 * w.shape().len(),
         }
     }
@@ -49,18 +54,43 @@ impl Form {
         }
         let t = w.evaluate(source)?.contiguous();
         Ok(match self {
-            Form::Padded(to) => {
-                let (k, n) = (t.shape.dims()[0], t.shape.dims()[1]);
-                let stride = n.next_multiple_of(to);
-                let mut padded = vec![0; k.next_multiple_of(to) * stride];
-                for (row, out) in t.data.chunks_exact(n).zip(padded.chunks_exact_mut(stride)) {
-                    out.iter_mut().zip(row).for_each(|(o, x)| *o = x.to_bits());
-                }
-                padded
-            }
+            Form::Padded(to) => padded(&t, to).into_iter().map(f32::to_bits).collect(),
+            Form::PaddedHalves(to) => halves(&padded(&t, to)).map_err(|problem| GraphError::Weight {
+                name: w.first_name().unwrap_or("-").to_owned(),
+                problem,
+            })?,
             Form::Turns => t.data.iter().flat_map(|x| fixed_turns(f64::from(*x))).collect(),
             _ => t.data.iter().map(|x| x.to_bits()).collect(),
         })
+    }
+}
+
+/// A contiguous `[K, N]` with zeros up to multiples of so many rows and columns.
+fn padded(t: &Tensor<'_>, to: [usize; 2]) -> Vec<f32> {
+    let (k, n) = (t.shape.dims()[0], t.shape.dims()[1]);
+    let stride = n.next_multiple_of(to[1]);
+    let mut padded = vec![0.0; k.next_multiple_of(to[0]) * stride];
+    for (row, out) in t.data.chunks_exact(n).zip(padded.chunks_exact_mut(stride)) {
+        out[..n].copy_from_slice(row);
+    }
+    padded
+}
+
+/// An even number of floats, each rounded to the nearest f16; the first of two is the low half.
+///
+/// # Errors
+/// One of them is a number that f16 cannot hold.
+fn halves(floats: &[f32]) -> Result<Vec<u32>, String> {
+    let mut words = vec![0; floats.len() / 2];
+    let halves: &mut [f16] = bytemuck::cast_slice_mut::<u32, u16>(&mut words).reinterpret_cast_mut();
+    halves.convert_from_f32_slice(floats);
+    match floats.iter().zip(halves).find(|(x, h)| x.is_finite() && !h.is_finite()) {
+        None => Ok(words),
+        Some((x, _)) => Err(format!(
+            "{x} is beyond the range of f16, which ends at {}; deny this weight in the precision policy \
+             (--precision-deny), and it stays f32",
+            f16::MAX
+        )),
     }
 }
 
@@ -135,7 +165,9 @@ impl Placed {
 
     /// Their buffers.
     pub fn buffers(&self) -> [Option<usize>; 2] {
-        [self.matrix.map(|s| s.buffer), self.vectors.map(|s| s.buffer)]
+        let [matrix, vectors] = [self.matrix, self.vectors].map(|s| s.map(|s| s.buffer));
+        // What is not read may be anything: most steps then share a bind group.
+        [matrix.or(vectors), vectors.or(matrix)]
     }
 }
 
@@ -237,38 +269,30 @@ fn upload(
     first: usize,
     source: &dyn WeightLoader,
 ) -> Result<(), DeviceError> {
-    let next = AtomicUsize::new(0);
     let waiting = AtomicU64::new(0);
-    let problem: Mutex<Option<GraphError>> = Mutex::default();
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
-    std::thread::scope(|s| {
-        for _ in 0..threads {
-            s.spawn(|| {
-                while let Some((w, form, slot)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    match form.make(w, source) {
-                        Ok(words) => {
-                            let bytes: &[u8] = bytemuck::cast_slice(&words);
-                            let to = &buffers[slot.buffer - first];
-                            gpu.queue.write_buffer(to, 4 * slot.element as u64, bytes);
-                            let n = bytes.len() as u64;
-                            if waiting.fetch_add(n, Ordering::Relaxed) + n > IN_FLIGHT {
-                                waiting.store(0, Ordering::Relaxed);
-                                gpu.queue.submit([]);
-                                let _ = gpu.device.poll(wgpu::PollType::Poll);
-                            }
-                        }
-                        Err(e) => {
-                            problem.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
-                            next.store(jobs.len(), Ordering::Relaxed);
-                        }
-                    }
-                }
-            });
+    let stop = AtomicBool::new(false);
+    let one = |i: usize| -> Result<(), DeviceError> {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(());
         }
+        let (w, form, slot) = &jobs[i];
+        let words = form.make(w, source)?;
+        let bytes: &[u8] = bytemuck::cast_slice(&words);
+        gpu.write(&buffers[slot.buffer - first], 4 * slot.element as u64, bytes)?;
+        let n = bytes.len() as u64;
+        if waiting.fetch_add(n, Ordering::Relaxed) + n > IN_FLIGHT {
+            waiting.store(0, Ordering::Relaxed);
+            gpu.queue.submit([]);
+            let _ = gpu.device.poll(wgpu::PollType::Poll);
+        }
+        Ok(())
+    };
+    let done = parallel::map(jobs.len(), usize::MAX, |i| {
+        let done = one(i);
+        stop.fetch_or(done.is_err(), Ordering::Relaxed);
+        done
     });
     gpu.queue.submit([]);
-    match problem.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        Some(e) => Err(e.into()),
-        None => gpu.check(),
-    }
+    done.into_iter().collect::<Result<(), _>>()?;
+    gpu.check()
 }

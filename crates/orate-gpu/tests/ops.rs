@@ -1,13 +1,130 @@
 //! Every op, in every case, on a GPU or on a rasteriser that imitates one, against the reference interpreter.
+//!
+//! Cases at the sizes of real models take a rasteriser minutes; they wait for a GPU:
+//! `ORATE_TEST_GPU=vulkan:0 cargo test -p orate-gpu --test ops -- --ignored`.
 
 mod common;
 
-use orate_testing::{NOT_BUILT_ON_GPUS, OnDevice, check_all, op_cases_built};
+use orate_gpu::GpuDevice;
+use orate_graph::{Activation, ConvGeometry, DType, Graph, Op, Precision, Result, Value, Weight};
+use orate_models::supertonic::{Sizes, graphs};
+use orate_testing::{Case, NOT_BUILT_ON_GPUS, OnDevice, check_all, harvest, op_cases_built};
+
+/// All cases on one device, on two threads: a rasteriser spends most of the time compiling kernels.
+fn check(device: &GpuDevice, what: &str, cases: &[Case], least: usize) {
+    assert!(cases.len() >= least, "{what}: only {} cases", cases.len());
+    let (evens, odds): (Vec<_>, Vec<_>) = cases.iter().enumerate().partition(|(i, _)| i % 2 == 0);
+    std::thread::scope(|s| {
+        for half in [evens, odds] {
+            s.spawn(move || {
+                let report = check_all(&OnDevice(device), half.into_iter().map(|(_, c)| c));
+                println!("{what}: {report}");
+                report.assert();
+            });
+        }
+    });
+}
+
+fn sizes(tokens: usize, frames: usize) -> Sizes {
+    Sizes { batch: 1, tokens, frames, steps: 3, padded: false }
+}
+
+/// Two rows of unequal length.
+fn padded(tokens: usize, frames: usize) -> Sizes {
+    Sizes { batch: 2, padded: true, ..sizes(tokens, frames) }
+}
+
+/// What weights in f16 add to the error of products. Of 11 significant bits rounding takes at most half the last one, 2⁻¹¹
+/// of each weight and so of each term, and the terms' errors add up no faster than the terms. Results are measured by the
+/// largest of few; twice as much leaves room for where terms cancel even there, or an exponential follows.
+const F16_WEIGHTS: f64 = 2.0 / 2048.0;
+
+fn is_product(op: &Op) -> bool {
+    matches!(op, Op::MatMul { .. } | Op::Conv1d { .. })
+}
+
+/// Cases of products, with the tolerance of f16.
+fn in_f16(cases: Vec<Case>) -> Vec<Case> {
+    let mut products: Vec<Case> =
+        cases.into_iter().filter(|c| c.graph.nodes().iter().any(|n| is_product(&n.op))).collect();
+    products.iter_mut().for_each(|c| c.tolerance += F16_WEIGHTS);
+    products
+}
+
+fn light(c: &Case) -> bool {
+    let heavy = |op: &Op| is_product(op) || matches!(op, Op::Attention { .. });
+    !c.graph.nodes().iter().any(|n| heavy(&n.op))
+}
 
 #[test]
 fn op_cases_on_a_gpu() {
     let device = common::device();
-    let report = check_all(&OnDevice(&device), &op_cases_built(&device, &NOT_BUILT_ON_GPUS));
-    println!("{report}");
-    report.assert();
+    check(&device, "op cases", &op_cases_built(&device, &NOT_BUILT_ON_GPUS), 1000);
+}
+
+/// Products large enough for each tile that kernels are made for; op cases are too small for most.
+fn large_products() -> Vec<Case> {
+    let mut cases = vec![];
+    for (m, n, k) in [(17, 33, 24), (70, 720, 72), (100, 1632, 40), (99, 1640, 1024), (260, 2880, 48)] {
+        let bias = Weight::named("bias", [n]);
+        let mut product =
+            |what: &str, rows: usize, n: usize, build: &dyn Fn(&mut Graph, Value) -> Result<Value>| {
+                let name = format!("{what} [{rows}, {k}] → {n}");
+                let mut g = Graph::new(&*name);
+                let x = g.input("x", DType::F32, [1, rows, k]).expect("declares");
+                let y = build(&mut g, x).expect("builds");
+                g.output("y", y).expect("declares");
+                cases.push(Case::new(name, g));
+            };
+        let w = |k: usize, n: usize| Weight::named("w", [k, n]);
+        product("fused", m, n, &|g, x| {
+            let y = g.linear(x, w(k, n), bias.clone())?;
+            let y = g.activate(y, Activation::Gelu)?;
+            let residual = g.input("residual", DType::F32, [1, m, n])?;
+            g.add(residual, y)
+        });
+        product("odd", m, n - 1, &|g, x| g.matmul(x, w(k, n - 1)));
+        product("convolution", m, n, &|g, x| g.conv1d(x, w(3 * k, n), ConvGeometry::causal(3, 2)));
+    }
+    cases
+}
+
+#[test]
+fn products_of_all_tiles() {
+    check(&common::device(), "tiles", &large_products(), 15);
+}
+
+#[test]
+fn products_in_f16() {
+    let device = common::device_with(Precision::F16, None);
+    check(&device, "op cases in f16", &in_f16(op_cases_built(&device, &NOT_BUILT_ON_GPUS)), 200);
+    check(&device, "tiles in f16", &in_f16(large_products()), 15);
+}
+
+#[test]
+fn committed_models() {
+    let device = common::device();
+    for (model, least) in [("tiny", 80), ("tiny1", 80), ("tiny3", 100)] {
+        let files = common::tiny(model);
+        for s in [sizes(20, 9), padded(13, 7)] {
+            let graphs = graphs(&files.config, &*files.weights, s).expect("a whole model");
+            let cases: Vec<Case> = graphs.iter().flat_map(harvest).collect();
+            check(&device, &format!("{model} {s:?}"), &cases, least);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn models_at_their_real_sizes() {
+    let device = common::device();
+    for (model, least) in [("built-in", 75), ("v2", 80), ("v3", 100)] {
+        for s in [sizes(21, 5), padded(13, 7)] {
+            let cases: Vec<Case> = common::full_size(model, s).iter().flat_map(harvest).collect();
+            check(&device, &format!("{model} {s:?}"), &cases, least);
+        }
+        let graphs = common::full_size(model, sizes(300, 72));
+        let cases: Vec<Case> = graphs.iter().flat_map(harvest).filter(light).collect();
+        check(&device, &format!("{model}, long"), &cases, 35);
+    }
 }

@@ -65,13 +65,13 @@ pub enum DeviceError {
     },
     /// The device has no room.
     #[error(
-        "device `{device}` is out of memory: {bytes} bytes more are needed; use shorter pieces, close other programs or choose another device"
+        "device `{device}` is out of memory: {what}; use shorter pieces, close other programs or choose another device"
     )]
     OutOfMemory {
         /// Device name.
         device: String,
         /// What did not fit.
-        bytes: u64,
+        what: String,
     },
     /// The device was lost or its driver reported a failure. Nothing that lives on it can be used any more.
     #[error("device `{device}` failed: {problem}; open the model anew or choose another device")]
@@ -289,6 +289,14 @@ pub trait Memory: Send + Any {
     /// # Errors
     /// There is no such float buffer.
     fn read_f32(&mut self, name: &str, out: &mut Vec<f32>) -> Result<Shape, DeviceError>;
+
+    /// Waits until everything that was submitted for this session is done. Reading waits by itself.
+    ///
+    /// # Errors
+    /// The device failed.
+    fn wait(&mut self) -> Result<(), DeviceError> {
+        Ok(())
+    }
 
     /// Drops the buffers whose names begin with `prefix`.
     fn forget(&mut self, prefix: &str);

@@ -28,11 +28,14 @@ pub struct StageTimes {
     pub total: f64,
 }
 
-/// Runs the whole chain once at forced sizes and times its stages.
+/// Runs the whole chain once at forced sizes and times it.
+///
+/// Devices other than the CPU work on while the host goes on. With `apart` the host waits for each stage, so that stages
+/// have times of their own, whose sum is more than that of a run without waiting.
 ///
 /// # Errors
 /// A size is 0, or the device failed.
-pub fn run_once(engine: &Engine, sizes: Sizes) -> Result<StageTimes> {
+pub fn run_once(engine: &Engine, sizes: Sizes, apart: bool) -> Result<StageTimes> {
     let model = engine.model();
     let mut s = model.session();
     let mut wav = Vec::new();
@@ -46,9 +49,15 @@ pub fn run_once(engine: &Engine, sizes: Sizes) -> Result<StageTimes> {
     s.durations()?;
     let duration_predictor = lap();
     s.encode_text()?;
+    if apart {
+        s.wait()?;
+    }
     let text_encoder = lap();
     s.prepare(&[sizes.latents], sizes.steps, Noise::Seed(0))?;
     s.denoise(&|| true)?;
+    if apart {
+        s.wait()?;
+    }
     let vector_estimator = lap();
     s.vocode(&mut wav)?;
     let vocoder = lap();
@@ -83,9 +92,15 @@ pub struct StepTime {
 }
 
 impl StepTime {
-    /// How near the step is to the device's limits: its bound over its time, 1 at best.
+    /// The least time of the step at the device's limits, in microseconds.
+    pub fn bound_us(&self, peak: Roofline) -> f64 {
+        peak.bound_us(Cost { flops: self.flops, bytes: self.bytes })
+    }
+
+    /// How near the step is to the device's limits: its bound over its time, 1 at best. 0 for a step that takes no
+    /// time of its own, because another one does its work.
     pub fn share_of_peak(&self, peak: Roofline) -> f64 {
-        peak.bound_us(Cost { flops: self.flops, bytes: self.bytes }) / self.us
+        if self.us > 0.0 { self.bound_us(peak) / self.us } else { 0.0 }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::measure::{median, peak_rss_mb};
 use crate::print;
 use anyhow::Context;
 use orate::bench::{self, Sizes, StageTimes};
-use orate::{Engine, Options, Roofline};
+use orate::{DeviceKind, Engine, Options, Roofline};
 use orate_models::supertonic::SpeakOptions;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -26,7 +26,8 @@ Examples:
   orate bench --text \"Any text you like.\" --threads 2 --profile
   orate bench --model DIR --tokens 80 --latents 72 --steps 5 --json
 
-A warm-up run comes first and is not counted. Times are medians in milliseconds. RTF is computing time \
+A warm-up run comes first and is not counted. Times are medians in milliseconds. A GPU's stages are timed apart, the host waiting for \
+each, which takes longer than the whole without waiting. RTF is computing time \
 divided by playing time: below 1 is faster than it plays.")]
 pub struct Args {
     /// Time this text, cut into pieces as for speaking
@@ -76,8 +77,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         (None, None) => spoken(&engine, args.text.as_deref().unwrap_or(TEXT), steps)?,
         (tokens, latents) => forced(&engine, tokens, latents, steps)?,
     };
-    let warm_up = once(&engine, &work)?;
-    let runs = (0..args.runs).map(|_| once(&engine, &work)).collect::<anyhow::Result<Vec<_>>>()?;
+    let warm_up = once(&engine, &work, false)?;
+    let runs =
+        |apart| (0..args.runs).map(|_| once(&engine, &work, apart)).collect::<anyhow::Result<Vec<_>>>();
+    // On the CPU a stage is done when the next one begins.
+    let apart = if engine.device_info().kind == DeviceKind::Cpu { None } else { Some(runs(true)?) };
+    let runs = runs(false)?;
+    let apart = apart.as_ref().unwrap_or(&runs);
     let peak_rss_mb = peak_rss_mb();
     let profile = if args.profile || args.trace.is_some() {
         bench::profile(&engine, largest(&work), 5)?
@@ -94,7 +100,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let first_audio_ms = median(runs.iter().map(|r| r.1));
     let stages = bench::stage_names().into_iter().enumerate();
     let stages: Vec<(&str, f64)> =
-        stages.map(|(i, name)| (name, median(runs.iter().map(|r| r.0.stages[i])))).collect();
+        stages.map(|(i, name)| (name, median(apart.iter().map(|r| r.0.stages[i])))).collect();
     let rtf = total_ms / 1e3 / work.duration;
     let fastest = runs.iter().map(|r| r.0.total).fold(f64::INFINITY, f64::min);
 
@@ -125,11 +131,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
 
     let mut rows = vec![vec!["stage".to_owned(), "median ms".to_owned(), "share".to_owned()]];
-    let row = |name: &str, ms: f64| {
-        vec![name.to_owned(), format!("{ms:.2}"), format!("{:.1} %", 100.0 * ms / total_ms)]
+    let all_stages: f64 = stages.iter().map(|(_, ms)| ms).sum();
+    let row = |name: &str, ms: f64, whole: f64| {
+        vec![name.to_owned(), format!("{ms:.2}"), format!("{:.1} %", 100.0 * ms / whole)]
     };
-    rows.extend(stages.iter().map(|(name, ms)| row(name, *ms)));
-    rows.push(row("total", total_ms));
+    rows.extend(stages.iter().map(|(name, ms)| row(name, *ms, all_stages)));
+    rows.push(row("total", total_ms, total_ms));
     let sizes: Vec<String> = work
         .pieces
         .iter()
@@ -188,7 +195,7 @@ fn spoken(engine: &Engine, text: &str, steps: usize) -> anyhow::Result<Work> {
 }
 
 /// One run over all pieces: times summed, and milliseconds until the first piece is there.
-fn once(engine: &Engine, work: &Work) -> anyhow::Result<(StageTimes, f64)> {
+fn once(engine: &Engine, work: &Work, apart: bool) -> anyhow::Result<(StageTimes, f64)> {
     let start = Instant::now();
     if let Some(text) = &work.text {
         drop(engine.stream(text, &Options::default())?); // reads the text, but speaks nothing yet
@@ -196,7 +203,7 @@ fn once(engine: &Engine, work: &Work) -> anyhow::Result<(StageTimes, f64)> {
     let front_end_ms = ms_since(start);
     let (mut sum, mut first_audio_ms) = (StageTimes::default(), None);
     for sizes in &work.pieces {
-        let times = bench::run_once(engine, *sizes)?;
+        let times = bench::run_once(engine, *sizes, apart)?;
         sum.total += times.total;
         sum.stages.iter_mut().zip(times.stages).for_each(|(a, b)| *a += b);
         first_audio_ms.get_or_insert(front_end_ms + times.total);
@@ -229,12 +236,17 @@ fn profile_lines(profile: &[bench::StepTime], steps: usize) -> Vec<Line<'_>> {
     lines
 }
 
+/// Thousands a microsecond; 0 for what takes no time of its own.
+fn rate(amount: f64, us: f64) -> f64 {
+    if us > 0.0 { amount / us / 1e3 } else { 0.0 }
+}
+
 fn gflops(s: &bench::StepTime) -> f64 {
-    s.flops as f64 / s.us / 1e3
+    rate(s.flops as f64, s.us)
 }
 
 fn gbps(s: &bench::StepTime) -> f64 {
-    s.bytes as f64 / s.us / 1e3
+    rate(s.bytes as f64, s.us)
 }
 
 fn percent(share: f64) -> String {
@@ -299,7 +311,7 @@ fn kernels_text(lines: &[Line<'_>], peak: Roofline) -> String {
         sum.share += l.share;
         sum.flops += s.flops as f64 * n;
         sum.bytes += s.bytes as f64 * n;
-        sum.bound_us += s.share_of_peak(peak) * s.us * n;
+        sum.bound_us += s.bound_us(peak) * n;
     }
     let mut sums: Vec<_> = sums.into_iter().collect();
     sums.sort_by(|a, b| b.1.us.total_cmp(&a.1.us));
@@ -312,9 +324,9 @@ fn kernels_text(lines: &[Line<'_>], peak: Roofline) -> String {
             s.calls.to_string(),
             format!("{:.3}", s.us / 1e3),
             format!("{:.1} %", 100.0 * s.share),
-            format!("{:.1}", s.flops / s.us / 1e3),
-            format!("{:.1}", s.bytes / s.us / 1e3),
-            percent(s.bound_us / s.us),
+            format!("{:.1}", rate(s.flops, s.us)),
+            format!("{:.1}", rate(s.bytes, s.us)),
+            percent(rate(s.bound_us, s.us) * 1e3),
         ]
     }));
     print::table(&rows, &[1])

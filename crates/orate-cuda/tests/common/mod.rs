@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use orate_graph::Graph;
-use orate_models::supertonic::{Config, Sizes, graphs};
+use orate_models::supertonic::{Config, Files, Sizes, graphs};
 use orate_weights::{DType, TensorInfo, TensorRef, WeightError, WeightSource};
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ impl WeightSource for ShapesOnly {
     }
 }
 
-/// Configuration and graphs of version `v2` or `v3`: duration predictor, text encoder, prepare, step, vocoder.
+/// Configuration and graphs of version `v2` or `v3`, or of the model at a path: duration predictor, text encoder, prepare, step, vocoder.
 pub fn official(version: &str, sizes: Sizes) -> (Config, Vec<Graph>) {
     let (json, shapes) = match version {
         "v2" => (
@@ -50,7 +50,11 @@ pub fn official(version: &str, sizes: Sizes) -> (Config, Vec<Graph>) {
             include_bytes!("../../../../oracle/supertonic/assets/v3/tts.json").as_slice(),
             include_str!("../../../orate/tests/data/v3.shapes.txt"),
         ),
-        other => panic!("there are the tables v2 and v3, not {other}"),
+        path => {
+            let files = Files::open(path.as_ref()).unwrap_or_else(|e| panic!("neither v2 nor v3: {e}"));
+            let graphs = graphs(&files.config, &*files.weights, sizes).expect("a whole model");
+            return (files.config, graphs);
+        }
     };
     let config = Config::from_json(json).expect("as released");
     let graphs = graphs(&config, &ShapesOnly::parse(shapes), sizes).expect("a whole model");

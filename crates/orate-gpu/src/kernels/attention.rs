@@ -1,26 +1,47 @@
-//! Attention.
+//! Attention: by fours where the heads' width allows, element by element otherwise.
 
 use super::{Abilities, Operands};
 use crate::dispatch::{Call, Params};
 use crate::pipelines::Variant;
 use orate_graph::{AttentionMask, Op};
 
-/// Queries of a workgroup.
-const QUERIES: usize = 8;
 const THREADS: usize = 128;
 
-/// Keys that are looked at together.
-fn keys(d: usize) -> usize {
-    if d <= 128 { 32 } else { 16 }
+/// Queries of a workgroup, for heads that are a multiple of 4 wide and for others.
+const QUERIES: usize = 4;
+const QUERIES_ODD: usize = 8;
+
+/// What a workgroup does for heads of width D.
+struct Shape {
+    odd: bool,
+    queries: usize,
+    /// Keys that are looked at together.
+    keys: usize,
+    /// Elements of a row of keys in workgroup memory.
+    row: usize,
 }
 
-/// Bytes that a workgroup shares.
-fn shared(d: usize) -> usize {
-    4 * (QUERIES * d + keys(d) * (d + 1) + QUERIES * keys(d) + THREADS + QUERIES)
+impl Shape {
+    fn new(d: usize) -> Shape {
+        match d.is_multiple_of(4) {
+            true => {
+                let keys = if d <= 96 { 64 } else { 32 };
+                Shape { odd: false, queries: QUERIES, keys, row: d + 4 }
+            }
+            false => {
+                Shape { odd: true, queries: QUERIES_ODD, keys: if d <= 128 { 32 } else { 16 }, row: d + 1 }
+            }
+        }
+    }
+
+    /// Bytes that a workgroup shares.
+    fn shared(&self, d: usize) -> usize {
+        4 * (self.queries * d + self.keys * self.row + self.queries * self.keys + THREADS + self.queries)
+    }
 }
 
-pub(super) fn name(d: usize, can: Abilities) -> Result<String, String> {
-    let (needed, limit) = (shared(d), can.workgroup_bytes as usize);
+pub(super) fn name(d: usize, can: Abilities<'_>) -> Result<String, String> {
+    let (needed, limit) = (Shape::new(d).shared(d), can.workgroup_bytes as usize);
     if needed > limit {
         return Err(format!("heads of {d} need {needed} bytes of workgroup memory, and there are {limit}"));
     }
@@ -29,13 +50,27 @@ pub(super) fn name(d: usize, can: Abilities) -> Result<String, String> {
 
 /// The kernel for a head width and what is seen.
 pub(super) fn variant(d: usize, causal: bool, lens: bool, relative: bool) -> Variant {
-    Variant::new("attention")
-        .number("D", d)
-        .number("KEYS", keys(d))
-        .number("QUERY_TILE", QUERIES * d)
-        .number("KEY_TILE", keys(d) * (d + 1))
-        .number("SCORE_TILE", QUERIES * keys(d))
-        .number("OUTPUTS", (QUERIES * d).div_ceil(THREADS))
+    let s = Shape::new(d);
+    let v = match s.odd {
+        true => Variant::new("attention_odd")
+            .number("OUTPUTS", (s.queries * d).div_ceil(THREADS))
+            .number("QUERY_TILE", s.queries * d)
+            .number("KEY_TILE", s.keys * s.row),
+        false => {
+            let outputs = s.queries * d / 4;
+            let parts = if outputs > THREADS { 1 } else { (THREADS / outputs.next_power_of_two()).min(8) };
+            Variant::new("attention")
+                .number("OUTPUTS", outputs.div_ceil(THREADS))
+                .number("PARTS", parts)
+                .flag("SEVERAL", parts > 1)
+                .number("QUERY_TILE", outputs)
+                .number("KEY_TILE", (s.keys * s.row / 4).max(THREADS))
+        }
+    };
+    v.number("D", d)
+        .number("QUERIES", s.queries)
+        .number("KEYS", s.keys)
+        .number("SCORE_TILE", s.queries * s.keys)
         .flag("CAUSAL", causal)
         .flag("LENS", lens)
         .flag("RELATIVE", relative)
@@ -66,7 +101,7 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
     Call {
         variant: variant(d, causal, lens, relative.is_some()),
         params,
-        groups: [q[1].div_ceil(QUERIES) as u32, *heads as u32, q[0] as u32],
+        groups: [q[1].div_ceil(Shape::new(d).queries) as u32, *heads as u32, q[0] as u32],
         weights: o.weights.buffers(),
     }
 }

@@ -1,13 +1,13 @@
 //! Matrix products and convolutions: which tile for which sizes.
 
-use super::{Operands, activation};
+use super::{Abilities, Operands, activation};
 use crate::dispatch::{Call, Params};
 use crate::pipelines::Variant;
 use crate::weights::{Form, Wanted};
-use orate_graph::{Activation, Epilogue, Op, ValueInfo};
+use orate_graph::{Activation, Epilogue, Op, Precision, ValueInfo};
 
 /// Rows and columns to which weights are padded with zeros; every tile divides both.
-const PADDING: usize = 64;
+pub(super) const PADDING: [usize; 2] = [128, 64];
 
 /// How a workgroup cuts its part of a product; see the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,28 +18,49 @@ pub(super) struct Tile {
     pub tm: usize,
     pub tn: usize,
     pub split: usize,
+    /// Slices that are read ahead.
+    pub ahead: usize,
 }
 
 impl Tile {
     /// Threads of one of the groups that share the terms.
-    fn group(&self) -> usize {
+    pub fn group(&self) -> usize {
         self.bm / self.tm * (self.bn / self.tn)
+    }
+
+    /// Sums of a workgroup that lie in its memory at the same time; 16 KiB at the most.
+    fn slots(&self) -> usize {
+        if self.split == 1 { 0 } else { (4096 / (self.bm * self.bn)).clamp(1, self.split) }
+    }
+
+    /// Bytes that a workgroup shares.
+    #[cfg(test)]
+    pub fn shared(&self) -> usize {
+        let b = (self.split * self.bk * self.bn).max(self.slots() * self.bm * self.bn);
+        4 * (b + self.split * self.bm * (self.bk + 4))
     }
 }
 
-/// Few results and many terms.
-pub(super) const SMALL: Tile = Tile { bm: 32, bn: 32, bk: 16, tm: 4, tn: 4, split: 4 };
-/// Many results.
-pub(super) const LARGE: Tile = Tile { bm: 64, bn: 64, bk: 16, tm: 8, tn: 4, split: 1 };
+/// Tiles with the least number of 32 × 32 results from which on they are used. Large tiles read less from memory, but
+/// there must be enough of them for all processors, and of the terms enough for all groups. Measured on an H200
+/// (`bench.rs`): 72 × 1024 × 512 in 10.6 µs instead of 15.6 with the second tile, 432 × 512 × 2048 in 38 instead of 44 µs.
+pub(super) const TILES: [(usize, Tile); 4] = [
+    (0, Tile { bm: 16, bn: 32, bk: 16, tm: 4, tn: 4, split: 8, ahead: 2 }),
+    (64, Tile { bm: 16, bn: 64, bk: 16, tm: 4, tn: 4, split: 4, ahead: 2 }),
+    (200, Tile { bm: 32, bn: 32, bk: 16, tm: 4, tn: 4, split: 2, ahead: 2 }),
+    (800, Tile { bm: 64, bn: 64, bk: 8, tm: 8, tn: 4, split: 2, ahead: 1 }),
+];
 
-/// All tiles, for tests.
-#[cfg(test)]
-pub(super) const TILES: [Tile; 2] = [SMALL, LARGE];
+/// For results between those of the last two tiles, if each has many terms: 432 × 2048 × 512 in 41 instead of 48 µs.
+pub(super) const DEEP: Tile = Tile { bm: 32, bn: 64, bk: 8, tm: 8, tn: 8, split: 8, ahead: 1 };
 
-/// The tile for M × N results. A large tile reads less from memory, but there must be enough of them for all
-/// processors.
-fn tile(m: usize, n: usize) -> Tile {
-    if m.div_ceil(LARGE.bm) * n.div_ceil(LARGE.bn) >= 192 { LARGE } else { SMALL }
+/// The tile for M × N results of K terms.
+fn tile(m: usize, n: usize, k: usize) -> Tile {
+    let results = m.div_ceil(32) * n.div_ceil(32);
+    if (TILES[2].0..TILES[3].0).contains(&results) && k >= 1024 {
+        return DEEP;
+    }
+    TILES.iter().rev().find(|(least, _)| results >= *least).map_or(TILES[0].1, |(_, t)| *t)
 }
 
 struct Sizes {
@@ -57,16 +78,23 @@ fn sizes(op: &Op, x: &[usize]) -> Sizes {
     Sizes { m, n: w[1], k: w[0], odd: !last.is_multiple_of(4) || !w[1].is_multiple_of(4) }
 }
 
-pub(super) fn name(op: &Op, inputs: &[&ValueInfo]) -> String {
-    let s = sizes(op, inputs[0].shape.dims());
-    let t = tile(s.m, s.n);
-    format!("gemm-{}x{}{}", t.bm, t.bn, if s.odd { "-odd" } else { "" })
+/// Whether the policy asks for a weight in f16.
+fn half(op: &Op, can: Abilities<'_>) -> bool {
+    can.policy.of(op.weights()[0]) == Precision::F16
 }
 
-pub(super) fn weights(op: &Op) -> Wanted {
+pub(super) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> String {
+    let s = sizes(op, inputs[0].shape.dims());
+    let t = tile(s.m, s.n, s.k);
+    let format = if half(op, can) { "f16-" } else { "" };
+    format!("{format}gemm-{}x{}{}", t.bm, t.bn, if s.odd { "-odd" } else { "" })
+}
+
+pub(super) fn weights(op: &Op, can: Abilities<'_>) -> Wanted {
     let all = op.weights();
     let mut wanted = Wanted::vectors(all[1..].to_vec());
-    wanted.matrix = Some((all[0].clone(), Form::Padded(PADDING)));
+    let form = if half(op, can) { Form::PaddedHalves(PADDING) } else { Form::Padded(PADDING) };
+    wanted.matrix = Some((all[0].clone(), form));
     wanted
 }
 
@@ -77,8 +105,9 @@ fn epilogue(op: &Op) -> &Epilogue {
     }
 }
 
-/// The kernel for a tile and what is fused into it.
-pub(super) fn variant(t: Tile, odd: bool, whole: bool, conv: bool, e: &Epilogue) -> Variant {
+/// The kernel for a tile, a weight in f32 or f16, and what is fused into it; with `unroll` a slice is multiplied without a
+/// loop.
+pub(super) fn variant(t: Tile, half: bool, unroll: bool, odd: bool, conv: bool, e: &Epilogue) -> Variant {
     let v = Variant::new("matmul")
         .number("BM", t.bm)
         .number("BN", t.bn)
@@ -90,11 +119,16 @@ pub(super) fn variant(t: Tile, odd: bool, whole: bool, conv: bool, e: &Epilogue)
         .flag("SPLITS", t.split > 1)
         .number("THREADS", t.group() * t.split)
         .number("A_TILE", t.split * t.bm * (t.bk / 4 + 1))
-        .number("B_TILE", (t.split * t.bk * t.bn / 4).max(t.bm * t.bn / 4 * usize::from(t.split > 1)))
+        .number("B_TILE", (t.split * t.bk * t.bn / 4).max(t.slots() * t.bm * t.bn / 4))
+        .number("SLOTS", t.slots())
+        .number("SHARE", (t.bm * t.bn / 4).div_ceil(t.group() * t.split))
         .number("A_LOADS", t.bm * t.bk / 4 / t.group())
         .number("B_LOADS", t.bk * t.bn / 4 / t.group())
+        .flag("HALF", half)
         .flag("ODD", odd)
-        .flag("WHOLE", whole)
+        .number("AHEAD", t.ahead)
+        .flag("AHEAD_SEVERAL", t.ahead > 1)
+        .number("UNROLL", if unroll { t.bk / 4 } else { 1 })
         .flag("CONV", conv)
         .flag("BIAS", e.bias.is_some())
         .flag("RESIDUAL", e.residual);
@@ -105,13 +139,19 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
     let op = &o.step.node.op;
     let x = o.shape(0).dims();
     let s = sizes(op, x);
-    let t = tile(s.m, s.n);
+    let mut t = tile(s.m, s.n, s.k);
+    if o.can.software {
+        // It gains nothing, and takes several times as long to compile the kernel. Sums stay as they are.
+        t.ahead = 1;
+    }
     let e = epilogue(op);
+    // Places are counted in words of 4 bytes, and weights in elements by the kernel.
+    let half = half(op, o.can);
+    let weight = o.weights.matrix() * if half { 2 } else { 1 };
     let geometry = match op {
         Op::Conv1d { geometry, .. } => Some(geometry),
         _ => None,
     };
-    let whole = s.k.is_multiple_of(t.bk * t.split) && !s.odd;
     let bias = if e.bias.is_some() { o.weights.vector(0) } else { 0 };
     let slope = match e.activation {
         Some(Activation::PRelu(_)) => o.weights.vector(usize::from(e.bias.is_some())),
@@ -121,19 +161,19 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         .place(o.place(0))
         .place(o.out())
         .place(if e.residual { o.last() } else { o.out() })
-        .number(o.weights.matrix())
+        .number(weight)
         .number(bias)
         .number(slope)
         .number(s.m)
         .number(s.n)
         .number(s.k)
-        .number(s.n.next_multiple_of(PADDING));
+        .number(s.n.next_multiple_of(PADDING[1]));
     let params = match geometry {
         Some(g) => params.number(x[1]).number(x[2]).number(g.dilation).number(g.left),
         None => params.number(1).number(1).number(1).number(0),
     };
     Call {
-        variant: variant(t, s.odd, whole, geometry.is_some(), e),
+        variant: variant(t, half, !o.can.software, s.odd, geometry.is_some(), e),
         params,
         groups: [s.n.div_ceil(t.bn) as u32, s.m.div_ceil(t.bm) as u32, 1],
         weights: o.weights.buffers(),

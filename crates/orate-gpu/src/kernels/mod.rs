@@ -1,6 +1,8 @@
 //! The kernels' texts, and which dispatches an op becomes.
 
 mod attention;
+#[cfg(test)]
+mod bench;
 mod matmul;
 mod movement;
 mod pointwise;
@@ -11,12 +13,15 @@ use crate::cache_file;
 use crate::dispatch::Call;
 use crate::gpu::Gpu;
 use crate::weights::{Placed, Wanted};
-use orate_graph::{Activation, AttentionMask, Op, Place, Plan, Shape, Step, Value, ValueInfo};
+use orate_graph::{
+    Activation, AttentionMask, DeviceClass, Op, Place, Plan, PrecisionPolicy, Shape, Step, Value, ValueInfo,
+};
 
-const SOURCES: [(&str, &str); 14] = [
+const SOURCES: [(&str, &str); 16] = [
     ("activation", include_str!("../../kernels/activation.wgsl")),
     ("angles", include_str!("../../kernels/angles.wgsl")),
     ("attention", include_str!("../../kernels/attention.wgsl")),
+    ("attention_odd", include_str!("../../kernels/attention_odd.wgsl")),
     ("copy", include_str!("../../kernels/copy.wgsl")),
     ("depthwise_conv1d", include_str!("../../kernels/depthwise_conv1d.wgsl")),
     ("elementwise", include_str!("../../kernels/elementwise.wgsl")),
@@ -24,6 +29,7 @@ const SOURCES: [(&str, &str); 14] = [
     ("layer_norm", include_str!("../../kernels/layer_norm.wgsl")),
     ("math", include_str!("../../kernels/math.wgsl")),
     ("matmul", include_str!("../../kernels/matmul.wgsl")),
+    ("norm_kept", include_str!("../../kernels/norm_kept.wgsl")),
     ("random", include_str!("../../kernels/random.wgsl")),
     ("reduce", include_str!("../../kernels/reduce.wgsl")),
     ("rotary", include_str!("../../kernels/rotary.wgsl")),
@@ -42,14 +48,23 @@ pub(crate) fn sources_hash() -> u64 {
 
 /// What kernels are chosen by.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Abilities {
+pub(crate) struct Abilities<'a> {
+    /// In which format products are computed.
+    pub policy: &'a PrecisionPolicy,
     pub subgroups: bool,
     pub workgroup_bytes: u32,
+    /// The processor imitates a GPU.
+    pub software: bool,
 }
 
-impl Abilities {
-    pub fn of(gpu: &Gpu) -> Self {
-        Abilities { subgroups: gpu.subgroups, workgroup_bytes: gpu.workgroup_bytes }
+impl<'a> Abilities<'a> {
+    pub fn of(gpu: &'a Gpu) -> Self {
+        Abilities {
+            policy: &gpu.policy,
+            subgroups: gpu.subgroups,
+            workgroup_bytes: gpu.workgroup_bytes,
+            software: gpu.info.class == DeviceClass::Software,
+        }
     }
 }
 
@@ -59,7 +74,7 @@ pub(crate) struct Operands<'a> {
     pub step: &'a Step,
     /// Where its weights are.
     pub weights: &'a Placed,
-    pub can: Abilities,
+    pub can: Abilities<'a>,
 }
 
 impl Operands<'_> {
@@ -95,12 +110,12 @@ impl Operands<'_> {
 ///
 /// # Errors
 /// Why there is none.
-pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities) -> Result<String, String> {
+pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result<String, String> {
     if let Some(what) = not_built(op, inputs) {
         return Err(format!("{what} is not built for wgpu yet"));
     }
     Ok(match op {
-        Op::MatMul { .. } | Op::Conv1d { .. } => matmul::name(op, inputs),
+        Op::MatMul { .. } | Op::Conv1d { .. } => matmul::name(op, inputs, can),
         Op::DepthwiseConv1d { norm: Some(_), .. } => "depthwise-norm".to_owned(),
         Op::DepthwiseConv1d { .. } => "depthwise".to_owned(),
         Op::LayerNorm(_) => "layer-norm".to_owned(),
@@ -153,9 +168,9 @@ fn not_built(op: &Op, inputs: &[&ValueInfo]) -> Option<String> {
 }
 
 /// The weights of an op, in the forms that its kernel reads.
-pub(crate) fn weights(op: &Op) -> Wanted {
+pub(crate) fn weights(op: &Op, can: Abilities<'_>) -> Wanted {
     match op {
-        Op::MatMul { .. } | Op::Conv1d { .. } => matmul::weights(op),
+        Op::MatMul { .. } | Op::Conv1d { .. } => matmul::weights(op, can),
         Op::Embedding { table } => Wanted::matrix(table),
         Op::Constant { weight } => Wanted::matrix(weight),
         Op::RotaryTable { theta } => tables::rotary_weights(theta),

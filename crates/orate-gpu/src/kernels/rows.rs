@@ -5,22 +5,38 @@ use crate::dispatch::{Call, Params, flat};
 use crate::pipelines::Variant;
 use orate_graph::{Norm, Op, Place};
 
-/// Widest row that a workgroup keeps.
-const WIDEST: usize = 2048;
+/// Most vectors of four that a thread of 128 keeps.
+const MOST_KEPT: usize = 4;
 
-fn reduced(file: &'static str, subgroups: bool) -> Variant {
+/// Most taps that are unrolled.
+const MOST_TAPS: usize = 16;
+
+/// Vectors of four that each of 128 threads keeps of a row of `c` elements, or 0 if it cannot be kept.
+fn kept(c: usize) -> usize {
+    let kept = c.div_ceil(512);
+    if c.is_multiple_of(4) && kept <= MOST_KEPT { kept } else { 0 }
+}
+
+fn reduced(file: &'static str, kept: usize, subgroups: bool) -> Variant {
     let arguments = if subgroups { "subgroup, subgroups, place" } else { "lane" };
-    Variant::new(file).flag("SUBGROUPS", subgroups).text("REDUCE_ARGUMENTS", arguments)
+    Variant::new(file)
+        .number("KEPT", kept)
+        .text("TYPE", if kept > 0 { "vec4<f32>" } else { "f32" })
+        .flag("SUBGROUPS", subgroups)
+        .text("REDUCE_ARGUMENTS", arguments)
 }
 
 /// The kernel of a norm.
-pub(super) fn norm_variant(subgroups: bool) -> Variant {
-    reduced("layer_norm", subgroups)
+pub(super) fn norm_variant(kept: usize, subgroups: bool) -> Variant {
+    reduced("layer_norm", kept, subgroups).text("NORM_WEIGHT", "weight").text("NORM_BIAS", "bias")
 }
 
-/// The kernel of a depthwise convolution, with a norm of rows up to `row` wide if that is not 0.
-pub(super) fn depthwise_variant(row: usize, subgroups: bool) -> Variant {
-    reduced("depthwise_conv1d", subgroups).flag("NORM", row > 0).number("ROW", row)
+/// The kernel of a depthwise convolution, with a norm if rows are kept.
+pub(super) fn depthwise_variant(taps: usize, kept: usize, subgroups: bool) -> Variant {
+    reduced("depthwise_conv1d", kept, subgroups)
+        .number("TAPS", taps)
+        .text("NORM_WEIGHT", "norm_weight")
+        .text("NORM_BIAS", "norm_bias")
 }
 
 fn norm(o: &Operands<'_>, x: Place, n: &Norm, first_vector: usize) -> Call {
@@ -34,7 +50,7 @@ fn norm(o: &Operands<'_>, x: Place, n: &Norm, first_vector: usize) -> Call {
         .number(o.weights.vector(first_vector + 1))
         .float(n.eps);
     Call {
-        variant: norm_variant(o.can.subgroups),
+        variant: norm_variant(kept(c), o.can.subgroups),
         params,
         groups: flat(rows, 1),
         weights: o.weights.buffers(),
@@ -46,13 +62,14 @@ pub(super) fn layer_norm(o: &Operands<'_>) -> Call {
     norm(o, o.place(0), n, 0)
 }
 
+/// One dispatch; two where a row is too wide or odd for its norm to follow at once.
 pub(super) fn depthwise(o: &Operands<'_>) -> Vec<Call> {
     let Op::DepthwiseConv1d { geometry: g, norm: n, .. } = &o.step.node.op else {
         unreachable!("called for depthwise convolutions alone")
     };
     let x = o.shape(0).dims();
     let (rows, c) = (x[0] * x[1], x[2]);
-    let fused = n.as_ref().filter(|_| c <= WIDEST);
+    let fused = n.as_ref().filter(|_| kept(c) > 0 && g.taps <= MOST_TAPS);
     let v = |i: usize| if fused.is_some() { o.weights.vector(i) } else { 0 };
     let params = Params::default()
         .place(o.place(0))
@@ -60,7 +77,6 @@ pub(super) fn depthwise(o: &Operands<'_>) -> Vec<Call> {
         .number(if fused.is_some() { rows } else { rows * c })
         .number(c)
         .number(x[1])
-        .number(g.taps)
         .number(g.dilation)
         .number(g.left)
         .number(o.weights.vector(0))
@@ -68,9 +84,9 @@ pub(super) fn depthwise(o: &Operands<'_>) -> Vec<Call> {
         .number(v(2))
         .number(v(3))
         .float(fused.map_or(0.0, |n| n.eps));
-    let row = if fused.is_some() { c.next_power_of_two().max(512) } else { 0 };
+    let kept = if fused.is_some() { kept(c) } else { 0 };
     let convolution = Call {
-        variant: depthwise_variant(row, o.can.subgroups),
+        variant: depthwise_variant(g.taps, kept, o.can.subgroups),
         params,
         groups: if fused.is_some() { flat(rows, 1) } else { flat(rows * c, 256) },
         weights: o.weights.buffers(),

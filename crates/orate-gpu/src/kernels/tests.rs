@@ -1,6 +1,6 @@
 //! Every variant of every kernel is valid WGSL, without any device.
 
-use super::matmul::TILES;
+use super::matmul::{DEEP, TILES};
 use super::*;
 use crate::pipelines::Variant;
 use naga::valid::{Capabilities, ValidationFlags, Validator};
@@ -29,8 +29,10 @@ fn variants() -> Vec<Variant> {
         movement::gather_variant(),
     ];
     for subgroups in [false, true] {
-        all.push(rows::norm_variant(subgroups));
-        all.extend([0, 512, 2048].map(|row| rows::depthwise_variant(row, subgroups)));
+        for kept in 0..=4 {
+            all.push(rows::norm_variant(kept, subgroups));
+            all.extend([1, 5, 16].map(|taps| rows::depthwise_variant(taps, kept, subgroups)));
+        }
     }
     all.extend(pointwise::FUNCTIONS.map(|f| pointwise::variant(f, None)));
     all.extend(activations().iter().skip(1).map(|a| pointwise::variant("", a.as_ref())));
@@ -39,13 +41,14 @@ fn variants() -> Vec<Variant> {
             all.push(attention::variant(d, bits & 1 > 0, bits & 2 > 0, bits & 4 > 0));
         }
     }
-    for tile in TILES {
+    for tile in TILES.into_iter().map(|(_, t)| t).chain([DEEP]) {
+        assert!(tile.shared() <= 32 << 10, "Metal and DX12 share no more: {tile:?}");
         for (activation, conv) in activations().into_iter().zip([false, true].into_iter().cycle()) {
-            for (odd, whole) in [(false, false), (false, true), (true, false)] {
+            for odd in [false, true] {
                 for fused in [false, true] {
                     let bias = fused.then(|| Weight::fill(0.0, [4]));
                     let e = Epilogue { bias, activation: activation.clone(), residual: fused };
-                    all.push(matmul::variant(tile, odd, whole, conv, &e));
+                    all.extend([false, true].map(|half| matmul::variant(tile, half, fused, odd, conv, &e)));
                 }
             }
         }
@@ -59,7 +62,8 @@ fn every_variant_is_valid_wgsl() {
         let text = v.wgsl().unwrap_or_else(|e| panic!("{e}"));
         let module = naga::front::wgsl::parse_str(&text)
             .unwrap_or_else(|e| panic!("{v:?}\n{}", e.emit_to_string(&text)));
-        let capabilities = Capabilities::IMMEDIATES | Capabilities::SUBGROUP;
+        let capabilities =
+            Capabilities::IMMEDIATES | Capabilities::SUBGROUP | Capabilities::SHADER_FLOAT16_IN_FLOAT32;
         let stages = naga::valid::ShaderStages::COMPUTE;
         let mut validator = Validator::new(ValidationFlags::all(), capabilities);
         validator.subgroup_stages(stages).subgroup_operations(naga::valid::SubgroupOperationSet::all());

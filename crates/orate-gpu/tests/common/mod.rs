@@ -1,27 +1,117 @@
-//! What the tests of this crate share.
+//! What the tests and examples of this crate share.
+#![allow(dead_code, reason = "each program uses a part")]
 
 use orate_gpu::GpuDevice;
-use orate_graph::{DeviceKind, PrecisionPolicy};
+use orate_graph::{DeviceKind, Graph, Precision, PrecisionPolicy};
+use orate_models::supertonic::{Config, Files, Sizes, graphs};
+use orate_weights::{DType, GgufFile, TensorInfo, TensorRef, WeightError, WeightSource};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 /// Which device tests run on, such as `vulkan:1`; without it the first Vulkan device, be it a rasteriser.
 pub const VARIABLE: &str = "ORATE_TEST_GPU";
+
+/// The root of the repository, for programs that run on another machine than the one they were built on.
+pub const DATA_VARIABLE: &str = "ORATE_TEST_DATA";
+
+/// Kind and number of the device to test.
+///
+/// # Panics
+/// The variable holds something else.
+pub fn wish() -> (DeviceKind, usize) {
+    let wish = std::env::var(VARIABLE).unwrap_or_else(|_| "vulkan:0".to_owned());
+    let (kind, index) = wish.split_once(':').unwrap_or((&wish, "0"));
+    let kind =
+        [DeviceKind::Vulkan, DeviceKind::Metal, DeviceKind::Dx12].into_iter().find(|k| k.name() == kind);
+    match (kind, index.parse()) {
+        (Some(kind), Ok(index)) => (kind, index),
+        _ => panic!("{VARIABLE} is `{wish}`; it should be like vulkan:0, metal:0 or dx12:0"),
+    }
+}
 
 /// The device to test.
 ///
 /// # Panics
 /// There is none: a test that tests nothing must not pass.
 pub fn device() -> GpuDevice {
-    let wish = std::env::var(VARIABLE).unwrap_or_else(|_| "vulkan:0".to_owned());
-    let (kind, index) = wish.split_once(':').unwrap_or((&wish, "0"));
-    let kind =
-        [DeviceKind::Vulkan, DeviceKind::Metal, DeviceKind::Dx12].into_iter().find(|k| k.name() == kind);
-    let (Some(kind), Ok(index)) = (kind, index.parse()) else {
-        panic!("{VARIABLE} is `{wish}`; it should be like vulkan:0, metal:0 or dx12:0")
-    };
-    GpuDevice::new(Some(kind), index, PrecisionPolicy::default(), None).unwrap_or_else(|e| {
+    device_with(Precision::F32, None)
+}
+
+/// The device to test, with the format of products and a folder for its pipelines.
+pub fn device_with(precision: Precision, cache: Option<PathBuf>) -> GpuDevice {
+    let (kind, index) = wish();
+    GpuDevice::new(Some(kind), index, PrecisionPolicy::uniform(precision), cache).unwrap_or_else(|e| {
         panic!(
             "{e}\nThese tests need a GPU or a rasteriser. On Debian and Ubuntu: apt-get install mesa-vulkan-drivers \
              libvulkan1. {VARIABLE} chooses a device, and VK_DRIVER_FILES a driver."
         )
     })
+}
+
+/// A file or folder of the repository.
+pub fn data(path: &str) -> PathBuf {
+    let root = std::env::var_os(DATA_VARIABLE).map(PathBuf::from);
+    root.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).join(path)
+}
+
+/// The committed model `tiny`, `tiny1` or `tiny3`.
+pub fn tiny(name: &str) -> Files {
+    Files::open(&data("oracle/supertonic/golden").join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+/// The graphs of `v2`, `v3` or `built-in` at their real sizes; weights are named but not there.
+pub fn full_size(model: &str, sizes: Sizes) -> Vec<Graph> {
+    let all = match model {
+        "built-in" => {
+            let path = data("voices/orate-default/orate-default.gguf");
+            let file = GgufFile::open(&path).unwrap_or_else(|e| panic!("{e}"));
+            let files = Files::packed(file, model.to_owned()).unwrap_or_else(|e| panic!("{e}"));
+            graphs(&files.config, &*files.weights, sizes)
+        }
+        _ => {
+            let json = std::fs::read(data("oracle/supertonic/assets").join(model).join("tts.json"));
+            let config = Config::from_json(&json.expect("committed")).expect("as released");
+            let table = data("crates/orate/tests/data").join(format!("{model}.shapes.txt"));
+            graphs(&config, &ShapesOnly::open(&table), sizes)
+        }
+    };
+    all.unwrap_or_else(|e| panic!("{model}: {e}"))
+}
+
+/// A model without numbers.
+struct ShapesOnly {
+    origin: String,
+    shapes: BTreeMap<String, Vec<usize>>,
+}
+
+impl ShapesOnly {
+    fn open(path: &Path) -> ShapesOnly {
+        let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let lines = text.lines().filter(|l| !l.is_empty() && !l.starts_with('#'));
+        let shapes = lines.map(|line| {
+            let (name, dims) = line.split_once(' ').unwrap_or((line, ""));
+            let dims = dims.split('x').filter(|d| !d.is_empty());
+            let dims = dims.map(|d| d.parse().unwrap_or_else(|e| panic!("{line}: {e}")));
+            (name.to_owned(), dims.collect())
+        });
+        ShapesOnly { origin: path.display().to_string(), shapes: shapes.collect() }
+    }
+}
+
+impl WeightSource for ShapesOnly {
+    fn get(&self, name: &str) -> Result<TensorRef<'_>, WeightError> {
+        Err(self.missing(name))
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.shapes.keys().map(String::as_str).collect()
+    }
+
+    fn info(&self, name: &str) -> Option<TensorInfo> {
+        self.shapes.get(name).map(|shape| TensorInfo { dtype: DType::F32, shape: shape.clone() })
+    }
+
+    fn describe(&self) -> String {
+        self.origin.clone()
+    }
 }

@@ -230,6 +230,14 @@ impl<'m> Session<'m> {
         Ok(())
     }
 
+    /// Waits until the device has done everything so far. Reading waits by itself.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn wait(&mut self) -> Result<(), ModelError> {
+        Ok(self.memory().wait()?)
+    }
+
     /// Sets up stages for timing alone: `tokens` ids of one character, and the model's default voice.
     ///
     /// # Errors

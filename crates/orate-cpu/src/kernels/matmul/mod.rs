@@ -2,18 +2,18 @@
 //!
 //! | operand | shape | |
 //! | --- | --- | --- |
-//! | x | [M, K], or [B, T, C] read as a convolution | f32, row-major, contiguous |
-//! | w | [K, N] | [`PackedWeights`]: f32, packed once at load |
-//! | bias | [N] | optional |
-//! | residual | [M, N] | optional |
-//! | y | [M, N] | f32, row-major, contiguous |
+//! | x | `[M, K]`, or `[B, T, C]` read as a convolution | f32, row-major, contiguous |
+//! | w | `[K, N]` | [`PackedWeights`]: f32, packed once at load |
+//! | bias | `[N]` | optional |
+//! | residual | `[M, N]` | optional |
+//! | y | `[M, N]` | f32, row-major, contiguous |
 //!
 //! Accumulates in f32, in slices along K whose sums are added up in order: which slices depends on K alone, so
 //! neither M, nor the number of threads, nor who did which part changes a bit of the result. (On AMX tiles, see
-//! [`amx`], products of few rows are done as on AVX-512, so there M decides between two roundings.)
+//! `amx.rs`, products of few rows are done as on AVX-512, so there M decides between two roundings.)
 //!
 //! How it works: w lies in panels, each as many columns wide as `vectors` vector registers. A tile of some rows
-//! times one panel is kept in registers while K goes by ([`tile`]); x is read in place, one broadcast per
+//! times one panel is kept in registers while K goes by (`tile.rs`); x is read in place, one broadcast per
 //! element, so nothing is packed at run time. The tiles of a block of rows pass over a slice of a panel one after the
 //! other; the block is small enough to stay in the second-level cache, while the *next* slice is fetched from memory
 //! with prefetch instructions spread over the tiles. Threads take panels as they become free, the last ones in
@@ -69,11 +69,11 @@ pub enum Rows<'a> {
 /// What happens to the product before it is stored: `residual + activation(product + bias)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Epilogue<'a> {
-    /// [N]
+    /// `[N]`
     pub bias: Option<&'a [f32]>,
     /// Element by element.
     pub activation: Activation,
-    /// [M, N], not the memory of y.
+    /// `[M, N]`, not the memory of y.
     pub residual: Option<&'a [f32]>,
 }
 

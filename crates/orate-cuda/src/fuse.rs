@@ -1,0 +1,458 @@
+//! What a plan can do with fewer kernels, and where its values then live.
+//!
+//! Kernels here can do more than one step of a plan, and a launch costs about a microsecond. So steps join their
+//! neighbours, moves of whole blocks become other addresses, and the arena is laid out anew for what is left:
+//!
+//! | steps | become |
+//! | --- | --- |
+//! | product, then `AddRow` of a `SelectRow` | the product, which adds the row that the scalar names |
+//! | `Rotary`, then attention of it as queries | attention, which turns its queries |
+//! | `Slice` of one block | a place inside its operand |
+//! | `Concat` of whole blocks | places inside the result, where the operands are made |
+
+use orate_graph::{ALIGNMENT, Op, Place, Plan, Scalar, Value};
+use std::collections::{HashMap, HashSet};
+
+/// Where a value is, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    /// The plan never needs it.
+    Nowhere,
+    /// At an offset of the arena.
+    Arena(usize),
+    /// At an offset of the buffer with this number.
+    Buffer(usize, usize),
+}
+
+/// A step that is left, with what joined it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Joined {
+    /// Its number in the plan.
+    pub step: usize,
+    /// Operands; those of a `Concat` that are made in place are left out.
+    pub inputs: Vec<Value>,
+    /// The result.
+    pub output: Value,
+    /// Of a product: a table and the scalar that names the row which is added at the end.
+    pub row: Option<(Value, Scalar)>,
+    /// Of attention: the table that turns the queries.
+    pub table: Option<Value>,
+}
+
+/// Steps and places.
+pub(crate) struct Layout {
+    pub steps: Vec<Joined>,
+    pub arena_bytes: usize,
+    places: HashMap<Value, At>,
+}
+
+impl Layout {
+    /// Where a value is.
+    pub fn at(&self, v: Value) -> At {
+        self.places.get(&v).copied().unwrap_or(At::Nowhere)
+    }
+}
+
+/// Kernels read 16 bytes at a time.
+const WHOLE: usize = 4;
+
+/// Product of the extents in front of and behind `axis`.
+fn around(dims: &[usize], axis: usize) -> (usize, usize) {
+    (dims[..axis].iter().product(), dims[axis + 1..].iter().product())
+}
+
+/// Joins steps and lays out the arena.
+pub(crate) fn layout(plan: &Plan) -> Layout {
+    let mut joining = Joining::new(plan);
+    joining.rows();
+    joining.queries();
+    joining.moves();
+    joining.finish()
+}
+
+struct Joining<'p> {
+    plan: &'p Plan,
+    /// `None` for steps that joined another, or became a place.
+    steps: Vec<Option<Joined>>,
+    /// Step that makes a value.
+    made_by: HashMap<Value, usize>,
+    /// Steps that read a value; copies at the end count as the step after the last.
+    readers: HashMap<Value, Vec<usize>>,
+    /// Values that are a part of another, from this element on.
+    inside: HashMap<Value, (Value, usize)>,
+}
+
+impl<'p> Joining<'p> {
+    fn new(plan: &'p Plan) -> Self {
+        let mut j = Joining {
+            plan,
+            steps: vec![],
+            made_by: HashMap::new(),
+            readers: HashMap::new(),
+            inside: HashMap::new(),
+        };
+        for (i, step) in plan.steps().iter().enumerate() {
+            let node = &step.node;
+            j.made_by.insert(node.output, i);
+            node.inputs.iter().for_each(|v| j.readers.entry(*v).or_default().push(i));
+            let joined =
+                Joined { step: i, inputs: node.inputs.clone(), output: node.output, row: None, table: None };
+            if node.op == Op::Reshape {
+                j.inside.insert(node.output, (node.inputs[0], 0));
+                j.steps.push(None);
+            } else {
+                j.steps.push(Some(joined));
+            }
+        }
+        plan.copies().iter().for_each(|(_, v)| j.readers.entry(*v).or_default().push(plan.steps().len()));
+        j
+    }
+
+    fn op(&self, step: usize) -> &'p Op {
+        &self.plan.steps()[step].node.op
+    }
+
+    /// The step that makes `v` for one reader alone, in the arena.
+    fn private(&self, v: Value) -> Option<usize> {
+        let alone = self.readers.get(&v).is_some_and(|r| r.len() == 1);
+        let step = *self.made_by.get(&v)?;
+        (alone && self.is_temporary(v) && self.steps[step].is_some()).then_some(step)
+    }
+
+    fn is_temporary(&self, v: Value) -> bool {
+        matches!(self.plan.place(v), Place::Arena(_))
+    }
+
+    /// Rows that a scalar names, into the product in front.
+    fn rows(&mut self) {
+        for i in 0..self.steps.len() {
+            if *self.op(i) != Op::AddRow {
+                continue;
+            }
+            let Some(Joined { inputs, output, .. }) = self.steps[i].clone() else { continue };
+            let (Some(product), Some(select)) = (self.private(inputs[0]), self.private(inputs[1])) else {
+                continue;
+            };
+            let (Op::MatMul { .. } | Op::Conv1d { .. }, Op::SelectRow { index }) =
+                (self.op(product), self.op(select))
+            else {
+                continue;
+            };
+            let table = self.plan.steps()[select].node.inputs[0];
+            // The product comes first now, so the table has to be there already.
+            let there = self.plan.info(table).buffer.is_some();
+            if !there || !self.is_temporary(output) {
+                continue;
+            }
+            if let Some(p) = &mut self.steps[product] {
+                (p.output, p.row) = (output, Some((table, *index)));
+            }
+            self.made_by.insert(output, product);
+            (self.steps[i], self.steps[select]) = (None, None);
+        }
+    }
+
+    /// Rotary positions of queries, into the attention behind.
+    fn queries(&mut self) {
+        for i in 0..self.steps.len() {
+            let Op::Attention { heads, .. } = self.op(i) else { continue };
+            let Some(query) = self.steps[i].as_ref().map(|s| s.inputs[0]) else { continue };
+            let Some(rotary) = self.private(query) else { continue };
+            if *self.op(rotary) != (Op::Rotary { heads: *heads }) {
+                continue;
+            }
+            let (x, table) = {
+                let node = &self.plan.steps()[rotary].node;
+                (node.inputs[0], node.inputs[1])
+            };
+            if let Some(s) = &mut self.steps[i] {
+                (s.inputs[0], s.table) = (x, Some(table));
+            }
+            self.steps[rotary] = None;
+        }
+    }
+
+    /// Slices and concatenations of whole blocks.
+    fn moves(&mut self) {
+        for i in 0..self.steps.len() {
+            let Some(Joined { inputs, output, .. }) = self.steps[i].clone() else { continue };
+            match *self.op(i) {
+                Op::Slice { axis, start, .. } => {
+                    let (outer, inner) = around(self.plan.info(inputs[0]).shape.dims(), axis);
+                    // What is copied at the end must be what it was during the run.
+                    let copied = self.readers.get(&output).is_some_and(|r| r.contains(&self.steps.len()));
+                    if outer == 1
+                        && (start * inner).is_multiple_of(WHOLE)
+                        && self.is_temporary(output)
+                        && !copied
+                    {
+                        self.inside.insert(output, (inputs[0], start * inner));
+                        self.steps[i] = None;
+                    }
+                }
+                Op::Concat { axis } => {
+                    let (outer, inner) = around(self.plan.info(output).shape.dims(), axis);
+                    let distinct: HashSet<Value> = inputs.iter().copied().collect();
+                    let mut offset = 0;
+                    let mut places = vec![];
+                    for v in &inputs {
+                        // Made by a step of its own, and not yet a part of something else.
+                        let own = self.made_by.get(v).is_some_and(|s| self.steps[*s].is_some());
+                        let free = own && self.is_temporary(*v) && !self.inside.contains_key(v);
+                        if free && offset % WHOLE == 0 {
+                            places.push((*v, offset));
+                        }
+                        offset += self.plan.info(*v).shape.dims()[axis] * inner;
+                    }
+                    if outer == 1 && distinct.len() == inputs.len() && places.len() == inputs.len() {
+                        places.into_iter().for_each(|(v, offset)| {
+                            self.inside.insert(v, (output, offset));
+                        });
+                        self.steps[i] = None;
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The value that `v` is a part of, and where it begins in it.
+    fn whole(&self, mut v: Value) -> (Value, usize) {
+        let mut offset = 0;
+        while let Some((outer, start)) = self.inside.get(&v) {
+            (v, offset) = (*outer, offset + start);
+        }
+        (v, offset)
+    }
+
+    /// Gives what is left of the temporaries new places: first fit, in the order in which they are made.
+    fn finish(self) -> Layout {
+        let end = self.steps.len();
+        let mut lives: HashMap<Value, (usize, usize)> = HashMap::new();
+        for s in self.steps.iter().flatten() {
+            let others = s.row.iter().map(|(v, _)| v).chain(&s.table);
+            for v in s.inputs.iter().chain(others).chain([&s.output]) {
+                let life = lives.entry(self.whole(*v).0).or_insert((s.step, s.step));
+                life.1 = s.step;
+            }
+        }
+        for (_, v) in self.plan.copies() {
+            lives.entry(self.whole(*v).0).and_modify(|life| life.1 = end);
+        }
+        let mut temporaries: Vec<(usize, usize, Value)> = lives
+            .iter()
+            .filter(|(v, _)| self.is_temporary(**v))
+            .map(|(v, (first, last))| (*first, *last, *v))
+            .collect();
+        temporaries.sort_by_key(|(first, _, v)| (*first, v.index()));
+        let mut live: Vec<(usize, usize, usize)> = vec![]; // offset, end, last use; by offset
+        let (mut offsets, mut arena_bytes) = (HashMap::new(), 0);
+        for (first, last, v) in temporaries {
+            live.retain(|l| l.2 >= first);
+            let info = self.plan.info(v);
+            let size = (info.shape.len() * info.dtype.size()).next_multiple_of(ALIGNMENT);
+            let (mut offset, mut index) = (0, live.len());
+            for (i, l) in live.iter().enumerate() {
+                if offset + size <= l.0 {
+                    index = i;
+                    break;
+                }
+                offset = l.1;
+            }
+            live.insert(index, (offset, offset + size, last));
+            arena_bytes = arena_bytes.max(offset + size);
+            offsets.insert(v, offset);
+        }
+        let nodes = self.plan.steps().iter().map(|s| &s.node);
+        let all = nodes
+            .flat_map(|n| n.inputs.iter().chain([&n.output]))
+            .chain(self.plan.copies().iter().map(|c| &c.1));
+        let places = all.map(|v| {
+            let (whole, elements) = self.whole(*v);
+            let at = match (self.plan.place(whole), offsets.get(&whole)) {
+                (Place::Buffer(i), _) => At::Buffer(i, 4 * elements),
+                (Place::Arena(_), Some(offset)) => At::Arena(offset + 4 * elements),
+                _ => At::Nowhere,
+            };
+            (*v, at)
+        });
+        Layout {
+            places: places.collect(),
+            arena_bytes,
+            steps: self.steps.iter().flatten().cloned().collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orate_graph::{DType, Graph, Target, ValueInfo, Weight};
+
+    /// A target that runs everything.
+    struct Any;
+
+    impl Target for Any {
+        fn name(&self) -> String {
+            "any".to_owned()
+        }
+
+        fn kernel(&self, _: &Op, _: &[&ValueInfo]) -> Result<String, String> {
+            Ok(String::new())
+        }
+    }
+
+    fn plan(build: impl FnOnce(&mut Graph, Value)) -> Plan {
+        let mut g = Graph::new("fuse");
+        let x = g.input("x", DType::F32, [1, 6, 8]).expect("declares");
+        build(&mut g, x);
+        Plan::compile(g, &Any).expect("everything runs")
+    }
+
+    fn names(plan: &Plan, l: &Layout) -> Vec<&'static str> {
+        l.steps.iter().map(|s| plan.steps()[s.step].node.op.name()).collect()
+    }
+
+    fn product(g: &mut Graph, x: Value, name: &str) -> Value {
+        g.matmul(x, Weight::named(name, [8, 8])).expect("builds")
+    }
+
+    #[test]
+    fn a_row_joins_its_product_if_nobody_else_reads_it() {
+        for shared in [false, true] {
+            let p = plan(|g, x| {
+                let rows = g.input("rows", DType::F32, [3, 8]).expect("declares");
+                let step = g.scalar("step");
+                let y = product(g, x, "w");
+                let row = g.select_row(rows, step).expect("builds");
+                let z = g.add_row(y, row).expect("builds");
+                let z = if shared { g.add(z, y).expect("builds") } else { product(g, z, "v") };
+                g.output("z", z).expect("declares");
+            });
+            let l = layout(&p);
+            match shared {
+                false => assert_eq!(names(&p, &l), ["MatMul", "MatMul"]),
+                true => assert_eq!(names(&p, &l), ["MatMul", "SelectRow", "AddRow", "Add"]),
+            }
+            assert_eq!(l.steps[0].row.is_some(), !shared);
+            let reader = &l.steps[if shared { 2 } else { 1 }];
+            assert_eq!(l.at(reader.inputs[0]), l.at(l.steps[0].output), "the product's result is read");
+        }
+    }
+
+    #[test]
+    fn queries_are_turned_by_the_attention() {
+        let p = plan(|g, x| {
+            let table = g.input("table", DType::F32, [1, 2, 6, 2]).expect("declares");
+            let q = product(g, x, "q");
+            let q = g.rotary(q, table, 2).expect("builds");
+            let k = product(g, x, "k");
+            let k = g.rotary(k, table, 2).expect("builds");
+            let op = Op::Attention {
+                heads: 2,
+                scale: 1.0,
+                mask: orate_graph::AttentionMask::None,
+                relative: None,
+            };
+            let y = g.attention(op, q, k, x, None).expect("builds");
+            g.output("y", y).expect("declares");
+        });
+        let l = layout(&p);
+        assert_eq!(
+            names(&p, &l),
+            ["MatMul", "MatMul", "Rotary", "Attention"],
+            "keys are turned on their own"
+        );
+        assert!(l.steps[3].table.is_some());
+        let places: HashSet<String> = l.steps[3].inputs.iter().map(|v| format!("{:?}", l.at(*v))).collect();
+        assert_eq!(places.len(), 3, "no operand lies on another");
+    }
+
+    #[test]
+    fn whole_blocks_are_not_moved() {
+        let p = plan(|g, x| {
+            let a = product(g, x, "a");
+            let b = product(g, x, "b");
+            let both = g.concat(&[a, b], 0).expect("builds");
+            let c = product(g, both, "c");
+            let second = g.slice(c, 0, 1, 1).expect("builds");
+            let y = product(g, second, "d");
+            g.output("y", y).expect("declares");
+        });
+        let l = layout(&p);
+        assert_eq!(names(&p, &l), ["MatMul"; 4]);
+        let (At::Arena(a), At::Arena(b)) = (l.at(l.steps[0].output), l.at(l.steps[1].output)) else {
+            panic!("arena")
+        };
+        assert_eq!((a, b), (0, 4 * 48));
+        assert_eq!(l.at(l.steps[2].inputs[0]), At::Arena(0));
+        let (At::Arena(whole), At::Arena(part)) = (l.at(l.steps[2].output), l.at(l.steps[3].inputs[0]))
+        else {
+            panic!("arena")
+        };
+        assert_eq!(part, whole + 4 * 48);
+    }
+
+    #[test]
+    fn blocks_that_are_cut_or_used_twice_are_moved() {
+        let p = plan(|g, x| {
+            let a = product(g, x, "a");
+            let twice = g.concat(&[a, a], 0).expect("builds");
+            let wide = g.concat(&[twice, twice], 2).expect("builds");
+            let cut = g.slice(wide, 2, 1, 8).expect("builds");
+            g.output("cut", cut).expect("declares");
+            let inputs = g.concat(&[x, x], 1).expect("builds");
+            g.output("inputs", inputs).expect("declares");
+        });
+        assert_eq!(names(&p, &layout(&p)), ["MatMul", "Concat", "Concat", "Slice", "Concat"]);
+    }
+
+    /// Lifetimes in a long random graph: nothing is overwritten before its last reader.
+    #[test]
+    fn live_values_never_overlap() {
+        let mut state = 3u64;
+        let mut random = move |n: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as usize % n
+        };
+        let p = plan(|g, x| {
+            let mut all = vec![x];
+            for _ in 0..200 {
+                let (a, b) = (all[random(all.len())], all[all.len() - 1 - random(all.len().min(3))]);
+                let v = match random(4) {
+                    0 => g.concat(&[a, b], 0).and_then(|v| g.slice(v, 0, 0, 1)),
+                    1 => g.reshape(b, [6, 1, 8]).and_then(|v| g.reshape(v, [1, 6, 8])),
+                    2 => g
+                        .slice(b, 1, 2, 4)
+                        .and_then(|v| g.concat(&[v, v], 1))
+                        .and_then(|v| g.slice(v, 1, 1, 6)),
+                    _ => g.add(a, b),
+                };
+                all.push(v.expect("builds"));
+            }
+            g.output("y", all[200]).expect("declares");
+        });
+        let l = layout(&p);
+        let range = |v: Value| match l.at(v) {
+            At::Arena(start) => Some((start, start + 4 * p.info(v).shape.len())),
+            _ => None,
+        };
+        // Who wrote each byte last, by replaying the steps.
+        let mut owner: HashMap<usize, HashSet<usize>> = HashMap::new();
+        let mut content: Vec<u64> = vec![0; l.arena_bytes];
+        let mut expected: HashMap<usize, Vec<u64>> = HashMap::new();
+        for s in &l.steps {
+            for v in &s.inputs {
+                if let (Some((a, b)), Some(want)) = (range(*v), expected.get(&v.index())) {
+                    assert_eq!(&content[a..b], &want[..], "step {} reads what was overwritten", s.step);
+                }
+            }
+            if let Some((a, b)) = range(s.output) {
+                content[a..b].fill(s.step as u64 + 1);
+                owner.entry(s.step).or_default().insert(a);
+                expected.insert(s.output.index(), content[a..b].to_vec());
+            }
+        }
+        assert!(l.steps.len() > 50 && l.arena_bytes <= p.arena_bytes() + 4096);
+    }
+}

@@ -1,0 +1,294 @@
+//! What a session promises besides right numbers: one submission for all steps, values that survive growth, the same
+//! bytes in every run, and errors instead of panics.
+
+mod common;
+
+use orate_gpu::{GpuDevice, devices};
+use orate_graph::{
+    Activation, DType, Device, DeviceError, DeviceKind, Executable, Factor, Graph, Memory, Plan, Precision,
+    PrecisionPolicy, Target, Weight,
+};
+use orate_testing::{RandomWeights, ReferenceDevice};
+use std::sync::Arc;
+
+fn load(device: &dyn Device, graph: Graph) -> Arc<dyn Executable> {
+    let weights = RandomWeights::of_graph(&graph, 3);
+    let plan = Plan::compile(graph, device).expect("compiles");
+    device.open(Arc::new(weights)).load(plan).expect("loads")
+}
+
+/// `state ← tanh(state · w) + rows[step] · dt`
+fn euler(n: usize) -> Graph {
+    let mut g = Graph::new("euler");
+    let step = g.scalar("step");
+    let dt = g.scalar("dt");
+    let x = g.state("state", DType::F32, [1, n, 24]).expect("declares");
+    let rows = g.input("rows", DType::F32, [9, 24]).expect("declares");
+    let y = g.matmul(x, Weight::named("w", [24, 24])).expect("builds");
+    let y = g.activate(y, Activation::Tanh).expect("builds");
+    let row = g.select_row(rows, step).expect("builds");
+    let z = g.add_row(y, row).expect("builds");
+    let z = g.combine(Factor::Const(1.0), y, Factor::Scalar(dt), z).expect("builds");
+    g.update("state", z).expect("fits");
+    g
+}
+
+fn started(device: &dyn Device, n: usize) -> Box<dyn Memory> {
+    let mut m = device.memory();
+    let ramp = |n: usize| (0..n).map(|i| (i % 13) as f32 / 13.0 - 0.4).collect::<Vec<_>>();
+    m.write_f32("state", &[1, n, 24].into(), &ramp(n * 24)).expect("writes");
+    m.write_f32("rows", &[9, 24].into(), &ramp(9 * 24)).expect("writes");
+    m.set_scalar("dt", 0.25);
+    m
+}
+
+fn read(m: &mut dyn Memory, name: &str) -> Vec<f32> {
+    let mut out = vec![];
+    m.read_f32(name, &mut out).expect("is there");
+    out
+}
+
+#[test]
+fn all_steps_are_one_submission() {
+    let device = common::device();
+    let (plan, reference) = (load(&device, euler(5)), load(&ReferenceDevice, euler(5)));
+    let mut all = started(&device, 5);
+    plan.run_times(all.as_mut(), "step", 9, &|| true).expect("runs");
+    assert_eq!(all.counters().submissions, 1);
+    assert_eq!(all.counters().read_backs, 0);
+    let all = read(all.as_mut(), "state");
+
+    let mut single = started(&device, 5);
+    for i in 0..9 {
+        single.set_index("step", i);
+        plan.run(single.as_mut()).expect("runs");
+    }
+    assert_eq!(all, read(single.as_mut(), "state"), "the counter counts");
+
+    let mut want = started(&ReferenceDevice, 5);
+    reference.run_times(want.as_mut(), "step", 9, &|| true).expect("runs");
+    orate_testing::assert_close("nine steps", &all, &read(want.as_mut(), "state"), 1e-5);
+}
+
+#[test]
+fn a_loop_that_may_not_begin_does_nothing() {
+    let device = common::device();
+    let plan = load(&device, euler(5));
+    let mut m = started(&device, 5);
+    let before = read(m.as_mut(), "state");
+    plan.run_times(m.as_mut(), "step", 9, &|| false).expect("nothing to do");
+    plan.run_times(m.as_mut(), "step", 0, &|| true).expect("nothing to do");
+    assert_eq!(m.counters().submissions, 0);
+    assert_eq!(before, read(m.as_mut(), "state"));
+}
+
+#[test]
+fn every_run_gives_the_same_bytes() {
+    let device = common::device();
+    let plan = load(&device, euler(70));
+    let run = || {
+        let mut m = started(&device, 70);
+        plan.run_times(m.as_mut(), "step", 4, &|| true).expect("runs");
+        read(m.as_mut(), "state").into_iter().map(f32::to_bits).collect::<Vec<_>>()
+    };
+    let first = run();
+    assert!((0..5).all(|_| run() == first));
+}
+
+#[test]
+fn sessions_run_side_by_side() {
+    let device = common::device();
+    let plan = load(&device, euler(40));
+    let speak = || {
+        let mut m = started(&device, 40);
+        let mut all = vec![];
+        for _ in 0..4 {
+            plan.run_times(m.as_mut(), "step", 3, &|| true).expect("runs");
+            all.push(read(m.as_mut(), "state"));
+        }
+        all
+    };
+    let want = speak();
+    std::thread::scope(|s| {
+        let threads: Vec<_> = (0..4).map(|_| s.spawn(speak)).collect();
+        for t in threads {
+            assert_eq!(t.join().expect("no panic"), want);
+        }
+    });
+}
+
+#[test]
+fn values_survive_growth_and_go_when_forgotten() {
+    let device = common::device();
+    let mut m = device.memory();
+    let small: Vec<f32> = (0..100).map(|i| i as f32).collect();
+    m.write_f32("keep/a", &[100].into(), &small).expect("writes");
+    m.write_i32("keep/ids", &[3].into(), &[1, 2, 3]).expect("writes");
+    for round in 1..6 {
+        // Each needs more than the buffer has.
+        let large = vec![round as f32; 400_000 * round];
+        m.write_f32("large", &[400_000 * round].into(), &large).expect("writes");
+        assert_eq!(read(m.as_mut(), "large"), large);
+        assert_eq!(read(m.as_mut(), "keep/a"), small, "round {round}");
+    }
+    // Smaller, and of another shape.
+    m.write_f32("large", &[2, 2].into(), &[1.0, 2.0, 3.0, 4.0]).expect("writes");
+    let mut out = vec![];
+    assert_eq!(m.read_f32("large", &mut out).expect("is there"), [2, 2].into());
+    m.forget("keep/");
+    assert!(m.read_f32("keep/a", &mut out).is_err());
+    assert_eq!(read(m.as_mut(), "large").len(), 4);
+    m.shrink_to(device.memory_kept());
+    assert_eq!(read(m.as_mut(), "large").len(), 4, "it is small enough");
+    m.shrink_to(0);
+    assert!(m.read_f32("large", &mut out).is_err());
+    m.write_f32("large", &[1].into(), &[5.0]).expect("a new beginning");
+    assert_eq!(read(m.as_mut(), "large"), [5.0]);
+}
+
+#[test]
+fn mistakes_are_errors() {
+    let device = common::device();
+    let plan = load(&device, euler(5));
+    let mut m = device.memory();
+    assert!(matches!(plan.run(m.as_mut()), Err(DeviceError::Buffer { .. })), "nothing was written");
+    let mut m = started(&device, 5);
+    assert!(matches!(plan.run(m.as_mut()), Err(DeviceError::Scalar { .. })), "no step");
+    m.set_index("step", 9);
+    let e = plan.run(m.as_mut()).expect_err("no such row");
+    assert!(e.to_string().contains("row 9 of 9"), "{e}");
+    m.set_index("step", 8);
+    plan.run(m.as_mut()).expect("the last row");
+    assert!(m.write_f32("x", &[4].into(), &[1.0]).is_err(), "too few elements");
+    m.write_i32("rows", &[9, 24].into(), &[0; 216]).expect("writes");
+    assert!(matches!(plan.run(m.as_mut()), Err(DeviceError::Buffer { .. })), "of another type");
+    let mut other = started(&ReferenceDevice, 5);
+    assert!(matches!(plan.run(other.as_mut()), Err(DeviceError::Mixed { .. })));
+    let twin = common::device();
+    let mut other = started(&twin, 5);
+    assert!(matches!(plan.run(other.as_mut()), Err(DeviceError::Mixed { .. })), "opened twice");
+    let mut graph = Graph::new("other");
+    let x = graph.input("x", DType::F32, [4]).expect("declares");
+    graph.output("y", x).expect("declares");
+    let foreign = Plan::compile(graph, &ReferenceDevice).expect("compiles");
+    let model = device.open(Arc::new(RandomWeights::of_weights([], 1)));
+    assert!(matches!(model.load(foreign), Err(DeviceError::Mixed { .. })));
+    let missing = device.open(Arc::new(RandomWeights::of_weights([], 1)));
+    let plan = Plan::compile(euler(5), &device).expect("compiles");
+    assert!(matches!(missing.load(plan), Err(DeviceError::Graph(_))), "a weight is missing");
+}
+
+/// Halves of whole numbers, which f16 holds, are multiplied and summed as in f32, in the same order.
+#[test]
+fn weights_that_f16_holds_give_the_bits_of_f32() {
+    let mut weights = RandomWeights::of_graph(&euler(1), 1);
+    weights.set("w", [24, 24], (0..576).map(|i| (i % 37) as f32 / 2.0 - 9.0).collect());
+    let weights = Arc::new(weights);
+    let run = |precision| {
+        let device = common::device_with(precision, None);
+        let model = device.open(weights.clone());
+        let plan = model.load(Plan::compile(euler(40), &device).expect("compiles")).expect("loads");
+        let mut m = started(&device, 40);
+        plan.run_times(m.as_mut(), "step", 3, &|| true).expect("runs");
+        (read(m.as_mut(), "state"), model.weight_bytes(), plan.plan().steps()[0].kernel.clone())
+    };
+    let (single, half) = (run(Precision::F32), run(Precision::F16));
+    assert_eq!(single.0, half.0);
+    assert_eq!(single.1, 2 * half.1, "half the bytes");
+    assert_eq!(half.2, format!("f16-{}", single.2));
+}
+
+#[test]
+fn weights_beyond_f16_are_refused_unless_they_are_denied() {
+    let (kind, index) = common::wish();
+    for (largest, deny, loads) in
+        [(65_519.0, vec![], true), (65_520.0, vec![], false), (65_520.0, vec!["w".to_owned()], true)]
+    {
+        let policy = PrecisionPolicy { precision: Precision::F16, deny, ..Default::default() };
+        let device = GpuDevice::new(Some(kind), index, policy, None).expect("opens");
+        let mut weights = RandomWeights::of_graph(&euler(1), 1);
+        weights.set("w", [24, 24], [[0.5; 24], [-largest; 24]].concat().repeat(12));
+        let plan = Plan::compile(euler(5), &device).expect("compiles");
+        match device.open(Arc::new(weights)).load(plan).map(|_| ()).map_err(|e| e.to_string()) {
+            Ok(()) => assert!(loads, "{largest}"),
+            Err(e) => assert!(!loads && e.starts_with("weight `w`: -65520 ") && e.contains("deny"), "{e}"),
+        }
+    }
+}
+
+/// A value that no buffer can hold.
+#[test]
+fn too_much_is_out_of_memory() {
+    let device = common::device();
+    let mut g = Graph::new("huge");
+    let x = g.input("x", DType::F32, [1, 1 << 20]).expect("declares");
+    let wide = g.concat(&vec![x; 8192], 0).expect("builds");
+    g.output("y", wide).expect("declares");
+    let plan = Plan::compile(g, &device).expect("compiles");
+    let model = device.open(Arc::new(RandomWeights::of_weights([], 1)));
+    let e = model.load(plan).err().expect("32 GiB in one buffer");
+    assert!(
+        matches!(&e, DeviceError::OutOfMemory { what, .. } if what.starts_with("34359738368 bytes")),
+        "{e}"
+    );
+    let mut m = device.memory();
+    m.write_f32("x", &[1].into(), &[2.0]).expect("nothing is lost");
+    assert_eq!(read(m.as_mut(), "x"), [2.0]);
+}
+
+#[test]
+fn times_are_given_for_every_step() {
+    let device = common::device();
+    let plan = load(&device, euler(5));
+    let mut m = started(&device, 5);
+    m.set_index("step", 0);
+    let times = plan.profile(m.as_mut()).expect("runs");
+    assert_eq!(times.len(), plan.plan().steps().len());
+    assert!(times.iter().all(|t| (0.0..60.0).contains(t)) && times.iter().any(|t| *t > 0.0), "{times:?}");
+}
+
+#[test]
+fn compiled_kernels_are_kept() {
+    let folder = std::env::temp_dir().join(format!("orate-gpu-kept-{}", std::process::id()));
+    let device = common::device_with(Precision::F32, Some(folder.clone()));
+    load(&device, euler(5));
+    if device.info().features.iter().any(|f| f == "pipeline cache") {
+        let files = std::fs::read_dir(&folder).expect("was made").count();
+        assert_eq!(files, 1, "one file per device");
+        let again = common::device_with(Precision::F32, Some(folder.clone()));
+        load(&again, euler(5));
+        // A damaged file is replaced.
+        let file =
+            std::fs::read_dir(&folder).expect("was made").next().expect("one").expect("readable").path();
+        let whole = std::fs::read(&file).expect("readable");
+        std::fs::write(&file, &whole[..whole.len() / 2]).expect("writable");
+        load(&common::device_with(Precision::F32, Some(folder.clone())), euler(5));
+        assert!(std::fs::read(&file).expect("readable").len() > whole.len() / 2);
+    }
+    let _ = std::fs::remove_dir_all(folder);
+}
+
+#[test]
+fn wishes_are_obeyed_or_refused() {
+    let (kind, index) = common::wish();
+    let all = devices();
+    let info = all.iter().find(|d| d.kind == kind && d.index == index).expect("the device is listed");
+    let device = common::device();
+    assert_eq!(device.info(), *info);
+    assert_eq!(device.name(), info.id());
+    assert_eq!(device.threads(), 0);
+
+    let count = all.iter().filter(|d| d.kind == kind).count();
+    let open = |kind, index, precision| {
+        GpuDevice::new(kind, index, PrecisionPolicy::uniform(precision), None).err().map(|e| e.to_string())
+    };
+    let e = open(Some(kind), count, Precision::F32).expect("there are fewer");
+    assert!(e.contains(&format!("there are {count}")) || e.contains("there is 1"), "{e}");
+    for precision in [Precision::Tf32, Precision::Bf16] {
+        let e = open(Some(kind), index, precision).expect("not there");
+        assert!(e.contains(&format!("f32 or f16 and not in {precision}")), "{e}");
+    }
+    assert!(open(Some(DeviceKind::Cuda), 0, Precision::F32).expect("no GPU of this crate").contains("cuda"));
+    let best = GpuDevice::new(None, 0, PrecisionPolicy::default(), None).expect("any will do").info();
+    assert!(all.iter().all(|d| d.class >= best.class), "{best:?} is not the best of {all:?}");
+}
