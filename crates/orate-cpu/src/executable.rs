@@ -314,6 +314,7 @@ impl CpuExecutable {
                 let (q, k) = (shape(0).dims(), shape(1).dims());
                 let attention = Attention {
                     heads: *heads,
+                    kv_heads: k[2] / (q[2] / heads),
                     head_dim: q[2] / heads,
                     scale: *scale,
                     mask: match mask {
@@ -478,6 +479,7 @@ fn scratch_of(core: &Core, plan: &Plan, step: &Step, call: &Call) -> usize {
             let (q, k) = (shape(0), shape(1));
             let a = Attention {
                 heads: *heads,
+                kv_heads: k[2] / (q[2] / heads),
                 head_dim: q[2] / heads,
                 scale: *scale,
                 mask: Mask::None,

@@ -133,7 +133,7 @@ pub(crate) fn kernel_name(
         let widest = if c.is_multiple_of(4) { NORM_WIDTH.0 } else { NORM_WIDTH.1 };
         if c <= widest { Ok(()) } else { Err(format!("rows of {c} are wider than {widest}")) }
     };
-    if let Some(what) = not_built(op) {
+    if let Some(what) = not_built(op, inputs) {
         return Err(format!("{what} is not built for CUDA yet"));
     }
     Ok(match op {
@@ -184,7 +184,7 @@ pub(crate) fn kernel_name(
 }
 
 /// What this backend lacks of `op`.
-fn not_built(op: &Op) -> Option<String> {
+fn not_built(op: &Op, inputs: &[&ValueInfo]) -> Option<String> {
     let activation = match op {
         Op::MatMul { epilogue, .. } | Op::Conv1d { epilogue, .. } => epilogue.activation.as_ref(),
         Op::Activate(a) => Some(a),
@@ -196,6 +196,9 @@ fn not_built(op: &Op) -> Option<String> {
             Some("a convolution behind a history".to_owned())
         }
         (Op::Attention { mask: AttentionMask::Window(_), .. }, _) => Some("a window of keys".to_owned()),
+        (Op::Attention { .. }, _) if inputs[0].shape.last() != inputs[1].shape.last() => {
+            Some("attention whose heads share keys".to_owned())
+        }
         (
             Op::EmbeddingSum { .. } | Op::RmsNorm { .. } | Op::Snake { .. } | Op::Mul | Op::RopeTable { .. },
             _,

@@ -644,7 +644,13 @@ fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Result<Shape, St
             let (q, k, v) = (float(0)?, float(1)?, float(2)?);
             match (q.dims(), k.dims()) {
                 ([b, _, c], [bk, _, ck])
-                    if (bk == b || *bk == 1) && ck == c && k == v && *heads > 0 && c % heads == 0 =>
+                    if (bk == b || *bk == 1)
+                        && k == v
+                        && *heads > 0
+                        && c % heads == 0
+                        && *ck > 0
+                        && ck.is_multiple_of((c / heads).max(1))
+                        && c.is_multiple_of(*ck) =>
                 {
                     if inputs.len() == 4 {
                         lens(3, *bk)?;
@@ -663,7 +669,9 @@ fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Result<Shape, St
                     }
                     Ok(q.clone())
                 }
-                _ => Err(format!("q [B, Tq, C], k and v [B or 1, Tk, C], C divisible by {heads} heads")),
+                _ => Err(format!(
+                    "q [B, Tq, {heads} · D], k and v [B or 1, Tk, Hkv · D] with Hkv a divisor of {heads}"
+                )),
             }
         }
         Op::RotaryTable { theta } => {
@@ -799,6 +807,46 @@ mod tests {
         assert!(matches!(g.output("x", x), Err(GraphError::Redeclared { .. })));
         assert!(g.update("missing", x).is_err());
         assert_eq!(g.scalar("t"), g.scalar("t"));
+    }
+
+    #[test]
+    fn a_history_has_as_many_rows_as_the_taps_reach_back() {
+        let mut g = Graph::new("demo");
+        let x = g.input("x", DType::F32, [2, 5, 8]).expect("declares");
+        let history = g.input("history", DType::F32, [2, 6, 8]).expect("declares");
+        let w = Weight::named("w", [24, 4]);
+        let y = g.conv1d_after(history, x, w.clone(), ConvGeometry::streaming(3, 3)).expect("6 rows");
+        assert_eq!(g.shape(y).dims(), [2, 5, 4]);
+        let e = g.conv1d_after(history, x, w.clone(), ConvGeometry::streaming(3, 1)).expect_err("2 rows");
+        assert!(e.to_string().contains("needs a history [2, 2, 8] as operand 1"), "{e}");
+        assert!(g.conv1d(x, w.clone(), ConvGeometry::streaming(3, 3)).is_err(), "no history");
+        assert!(g.conv1d_after(history, x, w, ConvGeometry::causal(3, 3)).is_err(), "one too many");
+    }
+
+    #[test]
+    fn heads_of_keys_divide_those_of_queries() {
+        let mut g = Graph::new("demo");
+        let q = g.input("q", DType::F32, [1, 5, 24]).expect("declares");
+        let mut with = |name: &str, keys: usize, heads: usize, mask| {
+            let k = g.input(name, DType::F32, [1, 7, keys]).expect("declares");
+            g.attention(Op::Attention { heads, scale: 1.0, mask, relative: None }, q, k, k, None).is_ok()
+        };
+        assert!(with("a", 24, 6, AttentionMask::None));
+        assert!(with("b", 8, 6, AttentionMask::Causal));
+        assert!(with("c", 4, 6, AttentionMask::Window(3)));
+        assert!(!with("d", 4, 6, AttentionMask::Window(0)), "an empty window");
+        assert!(!with("e", 16, 6, AttentionMask::None), "6 heads on 4");
+        assert!(!with("f", 6, 6, AttentionMask::None), "a head and a half");
+    }
+
+    #[test]
+    fn sums_of_table_rows_need_an_id_for_each_table() {
+        let mut g = Graph::new("demo");
+        let ids = g.input("ids", DType::I32, [1, 5, 16]).expect("declares");
+        let tables = Weight::named("w", [15, 9, 8]);
+        let y = g.embedding_sum(ids, tables.clone(), 1).expect("ids 1 to 15");
+        assert_eq!(g.shape(y).dims(), [1, 5, 8]);
+        assert!(g.embedding_sum(ids, tables, 2).is_err());
     }
 
     #[test]

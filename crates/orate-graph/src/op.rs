@@ -242,8 +242,9 @@ pub enum Op {
         /// The factor.
         factor: Factor,
     },
-    /// q `[B, Tq, H·D]`, k and v `[B or 1, Tk, H·D]`, lens (optional), one per row of k → `[B, Tq, H·D]`:
-    /// `softmax(scale · q·k) · v` for each head. Keys at or past their row's length are not seen.
+    /// q `[B, Tq, H·D]`, k and v `[B or 1, Tk, Hkv·D]`, lens (optional), one per row of k → `[B, Tq, H·D]`:
+    /// `softmax(scale · q·k) · v` for each head, where H / Hkv heads of q after each other share one of k and v. Keys at or
+    /// past their row's length are not seen.
     Attention {
         /// Heads.
         heads: usize,

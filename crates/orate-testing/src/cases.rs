@@ -284,7 +284,7 @@ pub fn op_cases_built(target: &dyn Target, lacking: &[&str]) -> Vec<Case> {
 }
 
 /// What GPUs do not run yet: the ops that only Qwen3-TTS needs.
-pub const NOT_BUILT_ON_GPUS: [&str; 9] = [
+pub const NOT_BUILT_ON_GPUS: [&str; 10] = [
     "op EmbeddingSum is not built",
     "op RmsNorm is not built",
     "op Snake is not built",
@@ -294,6 +294,7 @@ pub const NOT_BUILT_ON_GPUS: [&str; 9] = [
     "activation clip is not built",
     "a convolution behind a history is not built",
     "a window of keys is not built",
+    "attention whose heads share keys is not built",
 ];
 
 /// A graph with input `x`, whose `build` makes output `y`.
@@ -375,7 +376,7 @@ fn constants_of_one_number(cases: &mut Vec<Case>) -> Result<()> {
     let mut g = Graph::new("Constant");
     for (i, shape) in [[1, 2, 8], [1, 6, 8], [1, 1, 3]].into_iter().enumerate() {
         let y = g.constant(Weight::fill(0.5, shape), 2)?;
-        g.output(&format!("y{i}"), y)?;
+        g.output(["y", "y2", "y3"][i], y)?;
     }
     cases.push(Case::new("Constant: one number in three sizes", g));
     Ok(())
@@ -731,6 +732,8 @@ struct Heads {
     tq: usize,
     tk: usize,
     heads: usize,
+    /// Heads of q that share one of k and v.
+    group: usize,
     d: usize,
 }
 
@@ -741,11 +744,11 @@ fn attention_graph(
     window: Option<usize>,
     lens: bool,
 ) -> Result<Graph> {
-    let c = s.heads * s.d;
+    let (c, kv) = (s.heads * s.d, s.heads / s.group * s.d);
     let mut g = Graph::new(name);
     let q = g.input("q", DType::F32, [s.batch, s.tq, c])?;
-    let k = g.input("k", DType::F32, [s.kv_batch, s.tk, c])?;
-    let v = g.input("v", DType::F32, [s.kv_batch, s.tk, c])?;
+    let k = g.input("k", DType::F32, [s.kv_batch, s.tk, kv])?;
+    let v = g.input("v", DType::F32, [s.kv_batch, s.tk, kv])?;
     let lens = if lens { Some(g.input("lens", DType::I32, [s.kv_batch])?) } else { None };
     let relative = window.map(|window| RelativePositions {
         key: Weight::named("emb_rel_k", [2 * window + 1, s.d]),
@@ -766,7 +769,8 @@ fn attention(cases: &mut Vec<Case>) -> Result<()> {
         AttentionMask::Window(20),
         AttentionMask::Window(72),
     ];
-    let size = |batch, kv_batch, tq, tk, heads, d| Heads { batch, kv_batch, tq, tk, heads, d };
+    let size = |batch, kv_batch, tq, tk, heads, d| Heads { batch, kv_batch, tq, tk, heads, group: 1, d };
+    let grouped = |group, size: Heads| Heads { group, ..size };
     let sizes = [
         size(1, 1, 1, 1, 1, 1),
         size(1, 1, 1, 1, 2, 4),
@@ -782,6 +786,10 @@ fn attention(cases: &mut Vec<Case>) -> Result<()> {
         size(3, 1, 4, 50, 2, 24),
         size(2, 2, 33, 33, 8, 64),
         size(1, 1, 12, 5, 2, 8),
+        grouped(2, size(1, 1, 10, 10, 4, 32)),
+        grouped(2, size(2, 2, 1, 40, 4, 16)),
+        grouped(3, size(2, 1, 33, 70, 6, 24)),
+        grouped(4, size(1, 1, 2, 9, 4, 128)),
     ];
     for s in &sizes {
         for mask in masks {
@@ -790,8 +798,8 @@ fn attention(cases: &mut Vec<Case>) -> Result<()> {
             }
             let name = |what: &str| {
                 format!(
-                    "Attention {mask:?}{what} B {} kv {} Tq {} Tk {} H {} D {}",
-                    s.batch, s.kv_batch, s.tq, s.tk, s.heads, s.d
+                    "Attention {mask:?}{what} B {} kv {} Tq {} Tk {} H {} of {} D {}",
+                    s.batch, s.kv_batch, s.tq, s.tk, s.heads, s.group, s.d
                 )
             };
             cases.push(Case::new(name(""), attention_graph("attention", s, mask, None, false)?));

@@ -151,7 +151,7 @@ pub(crate) fn snake(x: &[f32], frequency: &[f32], gain: &[f32]) -> Vec<f64> {
 pub(crate) struct Attention<'a> {
     /// `[B, Tq, H·D]`
     pub q: &'a [f32],
-    /// `[Bk, Tk, H·D]`; Bk is B or 1
+    /// `[Bk, Tk, Hkv·D]`; Bk is B or 1
     pub k: &'a [f32],
     /// As `k`.
     pub v: &'a [f32],
@@ -172,11 +172,14 @@ pub(crate) fn attention(a: &Attention<'_>) -> Vec<f64> {
     let [batch, tq, kv_batch, tk] = a.sizes;
     let (heads, d) = a.heads;
     let width = heads * d;
+    let kv_width = a.k.len() / (kv_batch * tk).max(1);
     let mut y = vec![0.0; batch * tq * width];
     for b in 0..batch {
         let kv = if kv_batch == 1 { 0 } else { b };
         let len = a.lens.map_or(tk, |l| l[kv].clamp(0, tk as i32) as usize);
         for h in 0..heads {
+            // The channel where the head's keys begin.
+            let kv_at = h / (width / kv_width.max(1)).max(1) * d;
             for i in 0..tq {
                 let q = &a.q[(b * tq + i) * width + h * d..][..d];
                 // The last query of a causal attention stands at the last key.
@@ -201,7 +204,7 @@ pub(crate) fn attention(a: &Attention<'_>) -> Vec<f64> {
                 let scores: Vec<f64> = keys
                     .iter()
                     .map(|&j| {
-                        let k = &a.k[(kv * tk + j) * width + h * d..][..d];
+                        let k = &a.k[(kv * tk + j) * kv_width + kv_at..][..d];
                         let mut score = f64::from(a.scale) * dot(q, k);
                         if let Some((table, _, window)) = a.relative
                             && let Some(o) = offset(j, window)
@@ -217,7 +220,7 @@ pub(crate) fn attention(a: &Attention<'_>) -> Vec<f64> {
                 for (&j, s) in keys.iter().zip(&scores) {
                     let p = (s - largest).exp() / total;
                     for e in 0..d {
-                        out[e] += p * f64::from(a.v[(kv * tk + j) * width + h * d + e]);
+                        out[e] += p * f64::from(a.v[(kv * tk + j) * kv_width + kv_at + e]);
                         if let Some((_, table, window)) = a.relative
                             && let Some(o) = offset(j, window)
                         {

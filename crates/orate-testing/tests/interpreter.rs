@@ -224,6 +224,7 @@ fn attention() {
         ("attention_lens", 2, 0.5, AttentionMask::None, true),
         ("attention_causal", 2, 0.5, AttentionMask::Causal, false),
         ("attention_shared", 1, 0.25, AttentionMask::None, false),
+        ("attention_grouped", 4, 0.5, AttentionMask::Causal, false),
         ("attention_window", 2, 0.5, AttentionMask::Window(2), false),
         ("attention_relative", 2, 0.5, AttentionMask::None, false),
     ] {

@@ -5,9 +5,9 @@ use orate_graph::{DType, Device, Graph, Memory, Op, Plan, Shape};
 use orate_models::Loader;
 use orate_models::qwen3_tts::{CodecConfig, CodecDecoderConfig, codec_decoder, layout};
 use orate_testing::checkpoints::qwen3_tts_goldens;
-use orate_testing::{OnDevice, ReferenceDevice, assert_close, check_all, compare, harvest};
+use orate_testing::{OnDevice, RandomWeights, ReferenceDevice, assert_close, check_all, compare, harvest};
 use orate_weights::{SafeTensors, WeightSource};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// As for Supertonic: of each tensor's largest magnitude. Measured: 1.2e-5 on the CPU, and 8e-6 between the official
@@ -42,10 +42,10 @@ fn codes(case: &SafeTensors) -> (usize, Vec<i32>) {
 /// The memory after decoding.
 fn decode(device: &dyn Device, graph: Graph, codes: &[i32]) -> Result<Box<dyn Memory>, String> {
     let weights = Arc::new(open("checkpoints/tiny-base/speech_tokenizer/decoder.safetensors"));
+    let shape = graph.buffers()[0].shape.clone();
     let plan = Plan::compile(graph, device).map_err(|e| e.to_string())?;
     let plan = device.open(Arc::new(Loader(weights))).load(plan).map_err(|e| e.to_string())?;
     let mut memory = device.memory();
-    let shape = Shape::from([1, codes.len() / 16, 16]);
     memory.write_i32("codes", &shape, codes).map_err(|e| e.to_string())?;
     plan.run(memory.as_mut()).map_err(|e| e.to_string())?;
     Ok(memory)
@@ -140,6 +140,27 @@ fn a_beginning_is_decoded_as_in_the_whole() {
 }
 
 #[test]
+fn rows_of_a_batch_do_not_meet() {
+    let (config, case) = (config(), open("cases/codec_decode.safetensors"));
+    let (_, codes) = codes(&case);
+    let device = CpuDevice::new(2, Isa::detect().expect("a supported processor")).expect("threads start");
+    let run = |batch: usize, codes: &[i32]| {
+        let mut g = Graph::new("codec_decoder");
+        codec_decoder::build(&mut g, &config.decoder_config, batch, 13).expect("consistent");
+        samples(&mut *decode(&device, g, codes).expect("runs"))
+    };
+    let together = run(2, &codes);
+    for (row, codes) in codes.chunks_exact(16 * 13).enumerate() {
+        assert_close(
+            &format!("row {row}"),
+            &together[row * 13 * 1920..][..13 * 1920],
+            &run(1, codes),
+            TOLERANCE,
+        );
+    }
+}
+
+#[test]
 fn a_code_that_no_codebook_has_is_an_error() {
     let (config, case) = (config(), open("cases/codec_decode.safetensors"));
     let (_, mut codes) = codes(&case);
@@ -204,5 +225,41 @@ fn ops_at_the_released_widths() {
         let report = check_all(&OnDevice(&CpuDevice::new(2, isa).expect("threads start")), &cases);
         println!("{isa}: {report}");
         report.assert();
+    }
+}
+
+/// How long a second of audio takes at the released widths, and which kernels take it.
+#[test]
+#[ignore = "timing; run with --ignored --nocapture"]
+fn bench() {
+    let (c, frames) = (released(), 50);
+    let isa = Isa::detect().expect("a supported processor");
+    for threads in [1, 2] {
+        let device = CpuDevice::new(threads, isa).expect("threads start");
+        let g = graph(&c, frames, false);
+        let weights = Arc::new(RandomWeights::of_graph(&g, 1));
+        let plan = Plan::compile(g, &device).expect("all ops have kernels");
+        let plan = device.open(weights).load(plan).expect("weights are random");
+        let mut memory = device.memory();
+        memory.write_i32("codes", &Shape::from([1, frames, 16]), &vec![7; 16 * frames]).expect("the shape");
+        plan.run(memory.as_mut()).expect("runs");
+        let times = plan.profile(memory.as_mut()).expect("runs");
+        let mut kernels = BTreeMap::<&str, f64>::new();
+        for (step, time) in plan.plan().steps().iter().zip(&times) {
+            *kernels.entry(step.node.op.name()).or_default() += time;
+        }
+        let total: f64 = times.iter().sum();
+        let flops: u64 = plan.plan().steps().iter().map(|s| s.cost.flops).sum();
+        let audio = frames as f64 * 0.08;
+        println!(
+            "{isa}, {threads} threads: {audio} s of audio in {total:.2} s ({:.2} x real time), {:.0} GFLOP/s",
+            audio / total,
+            flops as f64 / total / 1e9
+        );
+        let mut kernels: Vec<_> = kernels.into_iter().collect();
+        kernels.sort_by(|a, b| b.1.total_cmp(&a.1));
+        for (name, time) in kernels.iter().take(6) {
+            println!("  {name}: {:.0} ms, {:.0} %", time * 1e3, 100.0 * time / total);
+        }
     }
 }

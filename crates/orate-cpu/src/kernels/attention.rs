@@ -6,8 +6,9 @@
 //! o_i    = Σ_j p[i,j] · v_j  + Σ_{|j−i| ≤ w} p[i,j] · rel_v[j−i+w]
 //! ```
 //!
-//! `q` [B, Tq, H·D], `k` and `v` [B or 1, Tk, H·D] with any distance between rows, `out` [B, Tq, H·D] contiguous;
-//! `rel_k`, `rel_v` [2w+1, D], shared by heads; all f32, accumulated in f32. Head h owns channels h·D to (h+1)·D.
+//! `q` [B, Tq, H·D], `k` and `v` [B or 1, Tk, Hkv·D] with any distance between rows, `out` [B, Tq, H·D] contiguous;
+//! `rel_k`, `rel_v` [2w+1, D], shared by heads; all f32, accumulated in f32. Head h owns channels h·D to (h+1)·D
+//! of q, and head h / (H / Hkv) of k and v is its own.
 //! A query that sees no key gets zeros. Keys behind the length are never used, whatever their memory holds.
 //!
 //! Two phases, both split over the team. First each head's keys are packed into panels of 32 keys,
@@ -77,6 +78,8 @@ pub struct Sequence<'a> {
 pub struct Attention<'a> {
     /// H
     pub heads: usize,
+    /// Hkv: heads of k and v, a divisor of H.
+    pub kv_heads: usize,
     /// D
     pub head_dim: usize,
     /// Factor on the queries. Models differ (1/√D, 1/16): take it from the checkpoint.
@@ -112,7 +115,7 @@ impl Attention<'_> {
 
     /// Floats of scratch that [`Attention::run`] needs for keys of this batch and length.
     pub fn scratch_len(&self, threads: usize, kv_batch: usize, keys: usize) -> usize {
-        kv_batch * self.heads * self.head_dim * padded(keys) + threads * self.worker_scratch(keys)
+        kv_batch * self.kv_heads * self.head_dim * padded(keys) + threads * self.worker_scratch(keys)
     }
 
     /// Scores, scaled queries, and one factor for each query.
@@ -133,8 +136,11 @@ impl Attention<'_> {
         scratch: &mut [f32],
     ) {
         let width = self.heads * self.head_dim;
+        let kv_width = self.kv_heads * self.head_dim;
+        assert!(self.heads.is_multiple_of(self.kv_heads.max(1)), "whole groups of heads share keys");
+        let group = self.heads / self.kv_heads;
         let (batch, queries, keys) = (q.batch, q.steps, k.steps);
-        for (name, x) in [("q", q), ("k", k), ("v", v)] {
+        for (name, x, width) in [("q", q, width), ("k", k, kv_width), ("v", v, kv_width)] {
             assert!(x.stride >= width, "{name}: rows of {width} floats, {} apart", x.stride);
             let rows = x.batch * x.steps;
             assert!(rows == 0 || x.data.len() >= (rows - 1) * x.stride + width, "{name}: {rows} whole rows");
@@ -159,13 +165,13 @@ impl Attention<'_> {
         }
 
         let panel_len = self.head_dim * padded(keys);
-        let (packed, rest) = scratch.split_at_mut(k.batch * self.heads * panel_len);
+        let (packed, rest) = scratch.split_at_mut(k.batch * self.kv_heads * panel_len);
         let shared = SharedMut::new(packed);
         let pack = queries > FEW;
-        team.run(if pack { k.batch * self.heads } else { 0 }, &|_, chunk| {
+        team.run(if pack { k.batch * self.kv_heads } else { 0 }, &|_, chunk| {
             // SAFETY: each chunk has its own head's panels.
             let panels = unsafe { shared.part(chunk * panel_len..(chunk + 1) * panel_len) };
-            let (b, h) = (chunk / self.heads, chunk % self.heads);
+            let (b, h) = (chunk / self.kv_heads, chunk % self.kv_heads);
             pack_keys(k, b, h * self.head_dim, self.head_dim, panels);
         });
 
@@ -175,7 +181,7 @@ impl Attention<'_> {
         let blocks = queries.div_ceil(BLOCK);
         team.run(batch * self.heads * blocks, &|worker, chunk| {
             let (b, h, block) = (chunk / blocks / self.heads, chunk / blocks % self.heads, chunk % blocks);
-            let kb = if k.batch == 1 { 0 } else { b };
+            let (kb, kh) = (if k.batch == 1 { 0 } else { b }, h / group);
             let first = block * BLOCK;
             // SAFETY: a worker number belongs to one thread at a time.
             let own = unsafe { rest.part(worker.index() * own_len..(worker.index() + 1) * own_len) };
@@ -190,14 +196,14 @@ impl Attention<'_> {
                 q: &q.data[(b * queries + first) * q.stride + h * self.head_dim..],
                 q_stride: q.stride,
                 k: if pack {
-                    Keys::Packed(&packed[(kb * self.heads + h) * panel_len..][..panel_len])
+                    Keys::Packed(&packed[(kb * self.kv_heads + kh) * panel_len..][..panel_len])
                 } else {
                     Keys::Rows(
-                        k.data.get(kb * keys * k.stride + h * self.head_dim..).unwrap_or(&[]),
+                        k.data.get(kb * keys * k.stride + kh * self.head_dim..).unwrap_or(&[]),
                         k.stride,
                     )
                 },
-                v: v.data.get(kb * keys * v.stride + h * self.head_dim..).unwrap_or(&[]),
+                v: v.data.get(kb * keys * v.stride + kh * self.head_dim..).unwrap_or(&[]),
                 v_stride: v.stride,
                 scores,
                 scaled,
@@ -634,6 +640,7 @@ mod tests {
             }
             let attention = Attention {
                 heads,
+                kv_heads: heads,
                 head_dim: dim,
                 scale: 1.0 / (dim as f32).sqrt(),
                 mask,
@@ -703,6 +710,7 @@ mod tests {
                 let (q, k) = (noise(queries * width, 1), noise(keys * width, 2));
                 let attention = Attention {
                     heads,
+                    kv_heads: heads,
                     head_dim: dim,
                     scale: 0.1,
                     mask: Mask::None,

@@ -111,7 +111,7 @@ impl Operands<'_> {
 /// # Errors
 /// Why there is none.
 pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result<String, String> {
-    if let Some(what) = not_built(op) {
+    if let Some(what) = not_built(op, inputs) {
         return Err(format!("{what} is not built for wgpu yet"));
     }
     Ok(match op {
@@ -144,7 +144,7 @@ pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result
 }
 
 /// What this backend lacks of `op`.
-fn not_built(op: &Op) -> Option<String> {
+fn not_built(op: &Op, inputs: &[&ValueInfo]) -> Option<String> {
     let activation = match op {
         Op::MatMul { epilogue, .. } | Op::Conv1d { epilogue, .. } => epilogue.activation.as_ref(),
         Op::Activate(a) => Some(a),
@@ -156,6 +156,9 @@ fn not_built(op: &Op) -> Option<String> {
             Some("a convolution behind a history".to_owned())
         }
         (Op::Attention { mask: AttentionMask::Window(_), .. }, _) => Some("a window of keys".to_owned()),
+        (Op::Attention { .. }, _) if inputs[0].shape.last() != inputs[1].shape.last() => {
+            Some("attention whose heads share keys".to_owned())
+        }
         (
             Op::EmbeddingSum { .. } | Op::RmsNorm { .. } | Op::Snake { .. } | Op::Mul | Op::RopeTable { .. },
             _,

@@ -10,7 +10,8 @@
 //!          reference audio ─ codec encoder ─ codes
 //! ```
 //!
-//! Here so far: [`Files`] opens and checks a model of any variant, and [`codec_decoder`] turns codes into samples.
+//! Here so far: [`Files`] opens and checks a model of any variant, [`codec_decoder`] turns codes into samples, and
+//! [`talker`] reads a prompt.
 //!
 //! Official code: the Python package `qwen-tts`.
 
@@ -19,6 +20,8 @@ mod config;
 mod error;
 mod files;
 pub mod layout;
+pub mod talker;
+mod transformer;
 mod weights;
 
 pub use config::{

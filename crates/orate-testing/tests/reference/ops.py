@@ -281,3 +281,10 @@ write("conv1d_transposed", "out", y=[y[:9]])
 q, k, v = tensor(1, 3, 4), tensor(1, 5, 4), tensor(1, 5, 4)
 write("attention_window", "in", q=q, k=k, v=v)
 write("attention_window", "out", y=attend(q, k, v, 2, 0.5, lambda b, i, j: i + 2 - 2 < j <= i + 2))
+
+# Four heads of two channels on two heads of keys: 0 and 1 read the first, 2 and 3 the second. As in PyTorch's
+# repeat_kv, each is repeated.
+q, k, v = tensor(1, 3, 8), tensor(1, 4, 4), tensor(1, 4, 4)
+repeated = lambda x: [[r[0:2] + r[0:2] + r[2:4] + r[2:4] for r in b] for b in x]
+write("attention_grouped", "in", q=q, k=k, v=v)
+write("attention_grouped", "out", y=attend(q, repeated(k), repeated(v), 4, 0.5, lambda b, i, j: j <= i + 1))

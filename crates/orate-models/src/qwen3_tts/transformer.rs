@@ -1,0 +1,72 @@
+//! Qwen3 transformer layers, which talker and code predictor are made of.
+//!
+//!   x += o(attention(rms(x)))          RMS norm of each head of q and k, then rotary positions
+//!   x += down(silu(gate(rms(x))) · up(rms(x)))
+//!
+//! A rotary position turns the two halves of a head against each other. (The configuration's `interleaved` is about which
+//! of three position axes a frequency reads, and all three hold one number here.)
+//!
+//! Official class: `Qwen3TTSTalkerDecoderLayer`, of Qwen3. Weights below `model`.
+
+use super::config::TransformerConfig;
+use super::weights::Scope;
+use orate_graph::{Activation, AttentionMask, Graph, GraphError, Op, Value};
+
+type Result<T> = std::result::Result<T, GraphError>;
+
+/// All layers and the norm behind them: `[B, T, D]` → `[B, T, D]`, each position seeing those up to its own. Row 0 stands at
+/// position 0. With taps on, layer i is recorded as `<tap>{i}`.
+///
+/// # Errors
+/// The configuration contradicts itself.
+pub fn layers(g: &mut Graph, w: &Scope, c: &TransformerConfig, tap: &str, x: Value) -> Result<Value> {
+    let time = g.shape(x).dims()[1];
+    let positions = g.rope_table(c.rope_theta, time, c.head_dim, None)?;
+    let mut x = x;
+    for i in 0..c.num_hidden_layers {
+        let w = w.at(&format!("layers.{i}"));
+        let y = norm(g, &w, "input_layernorm", c, x)?;
+        let y = attention(g, &w.at("self_attn"), c, y, positions)?;
+        x = g.add(x, y)?;
+        let y = norm(g, &w, "post_attention_layernorm", c, x)?;
+        let y = gated_mlp(g, &w.at("mlp"), c, y)?;
+        x = g.add(x, y)?;
+        g.tap(&format!("{tap}{i}"), x)?;
+    }
+    norm(g, w, "norm", c, x)
+}
+
+fn norm(g: &mut Graph, w: &Scope, name: &str, c: &TransformerConfig, x: Value) -> Result<Value> {
+    let width = g.shape(x).last();
+    g.rms_norm(x, w.get(&format!("{name}.weight"), [width]), c.rms_norm_eps)
+}
+
+/// `[B, T, D]` → `[B, T, D]`: H heads of queries, Hkv of keys and values.
+fn attention(g: &mut Graph, w: &Scope, c: &TransformerConfig, x: Value, positions: Value) -> Result<Value> {
+    let (d, dh) = (c.hidden_size, c.head_dim);
+    let (heads, kv_heads) = (c.num_attention_heads, c.num_key_value_heads);
+    let v = g.matmul(x, w.matrix("v_proj", d, kv_heads * dh))?;
+    let mut turned = |name: &str, heads: usize| -> Result<Value> {
+        let y = g.matmul(x, w.matrix(&format!("{name}_proj"), d, heads * dh))?; // [B, T, H·Dh]
+        let &[batch, time, width] = g.shape(y).dims() else { unreachable!("x has three axes") };
+        let y = g.reshape(y, [batch, time, heads, dh])?;
+        let y = norm(g, w, &format!("{name}_norm"), c, y)?; // one weight for all heads
+        let y = g.reshape(y, [batch, time, width])?;
+        g.rotary(y, positions, heads)
+    };
+    let (q, k) = (turned("q", heads)?, turned("k", kv_heads)?);
+    let scale = 1.0 / (dh as f32).sqrt();
+    let op = Op::Attention { heads, scale, mask: AttentionMask::Causal, relative: None };
+    let y = g.attention(op, q, k, v, None)?;
+    g.matmul(y, w.matrix("o_proj", heads * dh, d))
+}
+
+/// `down(silu(gate(x)) · up(x))`
+fn gated_mlp(g: &mut Graph, w: &Scope, c: &TransformerConfig, x: Value) -> Result<Value> {
+    let (d, inner) = (c.hidden_size, c.intermediate_size);
+    let gate = g.matmul(x, w.matrix("gate_proj", d, inner))?;
+    let gate = g.activate(gate, Activation::Silu)?;
+    let up = g.matmul(x, w.matrix("up_proj", d, inner))?;
+    let y = g.mul(gate, up)?;
+    g.matmul(y, w.matrix("down_proj", inner, d))
+}

@@ -1,0 +1,143 @@
+//! Qwen3-TTS's talker against the official package: a prompt in one pass, layer by layer.
+
+use orate_cpu::{CpuDevice, Isa};
+use orate_graph::{Device, Graph, Memory, Plan};
+use orate_models::Loader;
+use orate_models::qwen3_tts::{Config, talker};
+use orate_testing::checkpoints::qwen3_tts_goldens;
+use orate_testing::{OnDevice, ReferenceDevice, assert_close, check_all, harvest};
+use orate_weights::{SafeTensors, WeightSource};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Of each tensor's largest magnitude, as for the other networks.
+const TOLERANCE: f64 = 2e-5;
+
+fn json() -> serde_json::Value {
+    let path = qwen3_tts_goldens().join("checkpoints/tiny-base/config.json");
+    serde_json::from_slice(&std::fs::read(path).expect("committed")).expect("JSON")
+}
+
+fn config() -> Config {
+    Config::from_json(json().to_string().as_bytes()).expect("as the oracle writes it")
+}
+
+fn open(file: &str) -> SafeTensors {
+    SafeTensors::open(qwen3_tts_goldens().join(file)).expect("committed")
+}
+
+fn graph(c: &Config, time: usize, taps: bool) -> Graph {
+    let mut g = Graph::new("talker_prefill");
+    if taps {
+        g = g.with_taps();
+    }
+    talker::prefill(&mut g, &c.talker_config, 1, time).expect("the configuration is consistent");
+    g
+}
+
+fn prefill(device: &dyn Device, graph: Graph, rows: &[f32]) -> Box<dyn Memory> {
+    let weights = Arc::new(open("checkpoints/tiny-base/talker.safetensors"));
+    let shape = graph.buffers()[0].shape.clone();
+    let plan = Plan::compile(graph, device).expect("all ops have kernels");
+    let plan = device.open(Arc::new(Loader(weights))).load(plan).expect("all weights are there");
+    let mut memory = device.memory();
+    memory.write_f32("rows", &shape, rows).expect("the declared shape");
+    plan.run(memory.as_mut()).expect("runs");
+    memory
+}
+
+#[test]
+fn a_prompt_is_read_as_by_the_official_package() {
+    let (config, case) = (config(), open("cases/tiny-base/xvector_streaming.safetensors"));
+    let want = |name: &str| case.get(name).expect("is there").to_f32();
+    let rows = want("prompt_embeds");
+    let time = case.info("prompt_embeds").expect("is there").shape[0];
+    let mut devices: Vec<(String, Box<dyn Device>)> =
+        vec![("reference".to_owned(), Box::new(ReferenceDevice))];
+    for isa in Isa::available() {
+        for threads in [1, 2] {
+            let device = CpuDevice::new(threads, isa).expect("threads start");
+            devices.push((format!("{isa}, {threads} threads"), Box::new(device)));
+        }
+    }
+    for (name, device) in devices {
+        for taps in [true, false] {
+            let mut memory = prefill(&*device, graph(&config, time, taps), &rows);
+            let mut check = |buffer: &str, golden: &str| {
+                let mut got = vec![];
+                memory.read_f32(buffer, &mut got).expect("an output");
+                let c = assert_close(&format!("{name}: {golden}"), &got, &want(golden), TOLERANCE);
+                println!("{name}: {golden} {:.1e}", c.max_error);
+                got
+            };
+            if taps {
+                for i in 0..3 {
+                    check(&format!("tap/prefill_layer{i}"), &format!("prefill_layer{i}"));
+                }
+            }
+            check("hidden", "talker_hidden");
+            let logits = check("logits", "talker_logits");
+            let likeliest = |x: &[f32]| (0..x.len()).max_by(|a, b| x[*a].total_cmp(&x[*b]));
+            assert_eq!(likeliest(&logits), likeliest(&want("talker_logits")), "{name}");
+        }
+    }
+}
+
+/// The state of a row depends on those before it alone: the promise that a cache stands on.
+#[test]
+fn a_prompt_can_be_cut_short() {
+    let (config, case) = (config(), open("cases/tiny-base/xvector_streaming.safetensors"));
+    let rows = case.get("prompt_embeds").expect("is there").to_f32();
+    let layers = case.get("prefill_layer2").expect("is there").to_f32();
+    let device = CpuDevice::new(2, Isa::detect().expect("a supported processor")).expect("threads start");
+    for time in [1, 4, 9] {
+        let mut memory = prefill(&device, graph(&config, time, true), &rows[..64 * time]);
+        let mut got = vec![];
+        memory.read_f32("tap/prefill_layer2", &mut got).expect("a tap");
+        assert_close(&format!("{time} rows"), &got, &layers[..64 * time], TOLERANCE);
+    }
+}
+
+#[test]
+fn the_network_names_the_tensors_of_the_checkpoint() {
+    let mut used = BTreeSet::new();
+    for node in graph(&config(), 3, false).nodes() {
+        for w in node.op.weights() {
+            w.visit_named(&mut |name, shape| {
+                used.insert((name.to_owned(), shape.dims().to_vec()));
+            });
+        }
+    }
+    let file = open("checkpoints/tiny-base/talker.safetensors");
+    let there =
+        file.names().into_iter().map(|n| (n.to_owned(), file.info(n).expect("listed").shape)).collect();
+    assert_eq!(used, there);
+}
+
+/// The ops at the widths of the released 0.6B and 1.7B models.
+#[test]
+fn ops_at_the_released_widths() {
+    for (width, inner) in [(1024, 3072), (2048, 6144)] {
+        let mut json = json();
+        let t = &mut json["talker_config"];
+        for (key, value) in [
+            ("hidden_size", width),
+            ("intermediate_size", inner),
+            ("num_attention_heads", 16),
+            ("num_key_value_heads", 8),
+            ("head_dim", 128),
+            ("num_hidden_layers", 1),
+        ] {
+            t[key] = value.into();
+        }
+        json["speaker_encoder_config"]["enc_dim"] = width.into();
+        let config = Config::from_json(json.to_string().as_bytes()).expect("as released");
+        let cases = harvest(&graph(&config, 13, false));
+        assert!(cases.len() > 15, "only {} cases were harvested", cases.len());
+        for isa in Isa::available() {
+            let report = check_all(&OnDevice(&CpuDevice::new(2, isa).expect("threads start")), &cases);
+            println!("{width}, {isa}: {report}");
+            report.assert();
+        }
+    }
+}
