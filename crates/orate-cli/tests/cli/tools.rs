@@ -135,7 +135,7 @@ fn devices_and_caches_are_listed() {
     std::fs::create_dir_all(folder.path("kernels/cuda")).unwrap();
     folder.write("kernels/cuda/a.cubin", "12345");
     folder.write("kernels/mine.txt", "not ours");
-    let shown: serde_json::Value = serde_json::from_slice(&cache(&["--json"]).stdout).expect("JSON");
+    let shown: Value = serde_json::from_slice(&cache(&["--json"]).stdout).expect("JSON");
     assert_eq!((&shown["bytes"], &shown["files"]), (&json!(5), &json!(1)));
     assert!(cache(&["--clear"]).status.success());
     assert!(!folder.path("kernels/cuda").exists() && folder.path("kernels/mine.txt").exists());
@@ -146,8 +146,7 @@ fn steps_are_traced() {
     let folder = Folder::new();
     let run = ["bench", "--runs", "1", "--text", "Hm.", "--device", "cpu", "--trace", "steps.json"];
     folder.orate(&run).ok();
-    let trace: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(folder.path("steps.json")).unwrap()).unwrap();
+    let trace: Value = serde_json::from_slice(&std::fs::read(folder.path("steps.json")).unwrap()).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();
     let steps: Vec<_> = events.iter().filter(|e| e["ph"] == "X").collect();
     assert!(steps.len() > 500, "{}", steps.len());
