@@ -779,7 +779,7 @@ mod tests {
     use crate::device::CudaDevice;
     use crate::driver::{DeviceBuffer, Event, Launch, Stream};
     use orate_graph::{DType, Norm, PrecisionPolicy};
-    use orate_testing::op_cases;
+    use orate_testing::{NOT_BUILT_ON_GPUS, op_cases};
 
     fn facts(arch: u32) -> Facts {
         Facts {
@@ -804,7 +804,14 @@ mod tests {
                 for node in case.graph.nodes() {
                     let inputs: Vec<&ValueInfo> = node.inputs.iter().map(|v| case.graph.info(*v)).collect();
                     let name = kernel_name(&node.op, &inputs, &PrecisionPolicy::default(), &facts(arch));
-                    assert!(name.is_ok_and(|n| !n.is_empty()), "{} on sm_{arch}", case.name);
+                    // The list must hold for the GPU itself: tests/ops.rs.
+                    match name {
+                        Ok(name) => assert!(!name.is_empty(), "{} on sm_{arch}", case.name),
+                        Err(why) => {
+                            let known = NOT_BUILT_ON_GPUS.iter().any(|n| why.contains(n));
+                            assert!(known, "{} on sm_{arch}: {why}", case.name);
+                        }
+                    }
                 }
             }
         }
