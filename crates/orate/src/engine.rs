@@ -99,28 +99,27 @@ impl Engine {
             Model::Path(path) => Files::open(path)?,
         };
         let mut fallbacks = vec![];
-        let mut device = match devices::open(&options, &mut fallbacks) {
-            Err(e) if options.allow_fallback => {
-                fallbacks.push(e.to_string());
-                Arc::new(devices::open_cpu(&EngineOptions {
-                    precision: PrecisionPolicy::default(),
-                    ..options.clone()
-                })?)
-            }
-            device => device?,
-        };
+        let mut precision = options.precision.clone();
+        let on_cpu =
+            || devices::open_cpu(&EngineOptions { precision: PrecisionPolicy::default(), ..options.clone() });
+        let mut device = devices::open(&options, &mut fallbacks);
         if options.allow_fallback {
-            let cannot = files.unsupported(&*device)?;
+            let cannot = match &device {
+                Ok(device) => files.unsupported(&**device)?.iter().map(ToString::to_string).collect(),
+                Err(e) => vec![e.to_string()],
+            };
             if !cannot.is_empty() {
-                fallbacks.extend(cannot.iter().map(ToString::to_string));
-                device = Arc::new(devices::open_cpu(&options)?);
+                fallbacks.extend(cannot);
+                device = Ok(Arc::new(on_cpu()?));
+                // The CPU computes in f32, whatever the other device was asked for.
+                precision = PrecisionPolicy::default();
             }
         }
+        let device = device?;
         for why in &fallbacks {
             tracing::warn!(%why, used = device.describe(), "a device was passed over");
         }
         let model = Supertonic::new(files, device.clone())?;
-        let precision = options.precision;
         tracing::debug!(model = %model.files().origin, device = device.describe(), %precision, "engine ready");
         let inner = Inner { model, device, precision, fallbacks, voices: Mutex::default() };
         Ok(Engine { inner: Arc::new(inner) })
