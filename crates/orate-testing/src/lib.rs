@@ -12,6 +12,7 @@ pub mod device;
 mod formulas;
 pub mod interpreter;
 pub mod random;
+pub mod shapes;
 pub mod tolerance;
 
 pub use cases::{Case, NOT_BUILT_ON_GPUS, harvest, op_cases, op_cases_built};
@@ -20,3 +21,4 @@ pub use compare::{Comparison, Mismatch, assert_close, compare, snr_db};
 pub use device::ReferenceDevice;
 pub use interpreter::{Buffers, Data, InterpretError, ScalarValue, Scalars, interpret};
 pub use random::{Random, RandomWeights};
+pub use shapes::ShapesOnly;

@@ -9,48 +9,10 @@ use common::{golden, oracle};
 use orate_cpu::{CpuDevice, Isa};
 use orate_graph::{Graph, Op};
 use orate_models::supertonic::{Config, Files, Sizes, graphs};
-use orate_testing::{Case, OnDevice, check_all, harvest};
-use orate_weights::{DType, TensorInfo, TensorRef, WeightError, WeightSource};
-use std::collections::{BTreeMap, BTreeSet};
+use orate_testing::{Case, OnDevice, ShapesOnly, check_all, harvest};
+use orate_weights::WeightSource;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-
-/// A model without numbers.
-struct ShapesOnly {
-    origin: String,
-    shapes: BTreeMap<String, Vec<usize>>,
-}
-
-impl ShapesOnly {
-    fn open(path: &Path) -> ShapesOnly {
-        let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        let lines = text.lines().filter(|l| !l.is_empty() && !l.starts_with('#'));
-        let shapes = lines.map(|line| {
-            let (name, dims) = line.split_once(' ').unwrap_or((line, ""));
-            let dims = dims.split('x').filter(|d| !d.is_empty());
-            let dims = dims.map(|d| d.parse().unwrap_or_else(|e| panic!("{line}: {e}")));
-            (name.to_owned(), dims.collect())
-        });
-        ShapesOnly { origin: path.display().to_string(), shapes: shapes.collect() }
-    }
-}
-
-impl WeightSource for ShapesOnly {
-    fn get(&self, name: &str) -> Result<TensorRef<'_>, WeightError> {
-        Err(self.missing(name))
-    }
-
-    fn names(&self) -> Vec<&str> {
-        self.shapes.keys().map(String::as_str).collect()
-    }
-
-    fn info(&self, name: &str) -> Option<TensorInfo> {
-        self.shapes.get(name).map(|shape| TensorInfo { dtype: DType::F32, shape: shape.clone() })
-    }
-
-    fn describe(&self) -> String {
-        self.origin.clone()
-    }
-}
 
 fn table(version: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(format!("{version}.shapes.txt"))
@@ -58,7 +20,10 @@ fn table(version: &str) -> PathBuf {
 
 fn official(version: &str) -> (Config, ShapesOnly) {
     let json = std::fs::read(oracle("assets").join(version).join("tts.json")).expect("committed");
-    (Config::from_json(&json).expect("as released"), ShapesOnly::open(&table(version)))
+    (
+        Config::from_json(&json).expect("as released"),
+        ShapesOnly::parse(&std::fs::read_to_string(table(version)).expect("committed")),
+    )
 }
 
 fn sizes(tokens: usize, frames: usize) -> Sizes {
@@ -166,8 +131,7 @@ fn all_ops_of_the_networks_are_harvested() {
             wanted.into_iter().map(str::to_owned).collect(),
             "{version}"
         );
-        let millions =
-            weights.shapes.values().map(|s| s.iter().product::<usize>()).sum::<usize>() as f64 / 1e6;
+        let millions = weights.parameters() as f64 / 1e6;
         assert!((millions - parameters).abs() < 1.0, "{version} has {millions} million parameters");
     }
 }

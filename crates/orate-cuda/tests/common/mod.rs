@@ -3,41 +3,7 @@
 
 use orate_graph::Graph;
 use orate_models::supertonic::{Config, Files, Sizes, graphs};
-use orate_weights::{DType, TensorInfo, TensorRef, WeightError, WeightSource};
-use std::collections::BTreeMap;
-
-/// A model without numbers.
-struct ShapesOnly(BTreeMap<String, Vec<usize>>);
-
-impl ShapesOnly {
-    fn parse(text: &str) -> ShapesOnly {
-        let lines = text.lines().filter(|l| !l.is_empty() && !l.starts_with('#'));
-        let shapes = lines.map(|line| {
-            let (name, dims) = line.split_once(' ').unwrap_or((line, ""));
-            let dims = dims.split('x').filter(|d| !d.is_empty());
-            (name.to_owned(), dims.map(|d| d.parse().unwrap_or_else(|e| panic!("{line}: {e}"))).collect())
-        });
-        ShapesOnly(shapes.collect())
-    }
-}
-
-impl WeightSource for ShapesOnly {
-    fn get(&self, name: &str) -> Result<TensorRef<'_>, WeightError> {
-        Err(self.missing(name))
-    }
-
-    fn names(&self) -> Vec<&str> {
-        self.0.keys().map(String::as_str).collect()
-    }
-
-    fn info(&self, name: &str) -> Option<TensorInfo> {
-        self.0.get(name).map(|shape| TensorInfo { dtype: DType::F32, shape: shape.clone() })
-    }
-
-    fn describe(&self) -> String {
-        "a table of shapes".to_owned()
-    }
-}
+use orate_testing::ShapesOnly;
 
 /// Configuration and graphs of version `v2` or `v3`, or of the model at a path: duration predictor, text encoder, prepare, step, vocoder.
 pub fn official(version: &str, sizes: Sizes) -> (Config, Vec<Graph>) {

@@ -4,15 +4,15 @@
 use orate_gpu::GpuDevice;
 use orate_graph::{DeviceKind, Graph, Precision, PrecisionPolicy};
 use orate_models::supertonic::{Config, Files, Sizes, graphs};
-use orate_weights::{DType, GgufFile, TensorInfo, TensorRef, WeightError, WeightSource};
-use std::collections::BTreeMap;
+use orate_testing::ShapesOnly;
+use orate_weights::GgufFile;
 use std::path::{Path, PathBuf};
 
 /// Which device tests run on, such as `vulkan:1`; without it the first Vulkan device, be it a rasteriser.
 pub const VARIABLE: &str = "ORATE_TEST_GPU";
 
 /// The root of the repository, for programs that run on another machine than the one they were built on.
-pub const DATA_VARIABLE: &str = "ORATE_TEST_DATA";
+pub const DATA_VARIABLE: &str = "ORATE_ROOT";
 
 /// Kind and number of the device to test.
 ///
@@ -72,46 +72,8 @@ pub fn full_size(model: &str, sizes: Sizes) -> Vec<Graph> {
             let json = std::fs::read(data("oracle/supertonic/assets").join(model).join("tts.json"));
             let config = Config::from_json(&json.expect("committed")).expect("as released");
             let table = data("crates/orate/tests/data").join(format!("{model}.shapes.txt"));
-            graphs(&config, &ShapesOnly::open(&table), sizes)
+            graphs(&config, &ShapesOnly::parse(&std::fs::read_to_string(table).expect("committed")), sizes)
         }
     };
     all.unwrap_or_else(|e| panic!("{model}: {e}"))
-}
-
-/// A model without numbers.
-struct ShapesOnly {
-    origin: String,
-    shapes: BTreeMap<String, Vec<usize>>,
-}
-
-impl ShapesOnly {
-    fn open(path: &Path) -> ShapesOnly {
-        let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        let lines = text.lines().filter(|l| !l.is_empty() && !l.starts_with('#'));
-        let shapes = lines.map(|line| {
-            let (name, dims) = line.split_once(' ').unwrap_or((line, ""));
-            let dims = dims.split('x').filter(|d| !d.is_empty());
-            let dims = dims.map(|d| d.parse().unwrap_or_else(|e| panic!("{line}: {e}")));
-            (name.to_owned(), dims.collect())
-        });
-        ShapesOnly { origin: path.display().to_string(), shapes: shapes.collect() }
-    }
-}
-
-impl WeightSource for ShapesOnly {
-    fn get(&self, name: &str) -> Result<TensorRef<'_>, WeightError> {
-        Err(self.missing(name))
-    }
-
-    fn names(&self) -> Vec<&str> {
-        self.shapes.keys().map(String::as_str).collect()
-    }
-
-    fn info(&self, name: &str) -> Option<TensorInfo> {
-        self.shapes.get(name).map(|shape| TensorInfo { dtype: DType::F32, shape: shape.clone() })
-    }
-
-    fn describe(&self) -> String {
-        self.origin.clone()
-    }
 }
