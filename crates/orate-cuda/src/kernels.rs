@@ -7,6 +7,7 @@ use orate_graph::{DeviceError, Precision};
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 /// What every file begins with.
 const COMMON: &str = include_str!("../kernels/common.cuh");
@@ -201,46 +202,97 @@ pub(crate) fn in_parallel<T: Send>(n: usize, work: impl Fn(usize) -> T + Sync) -
     results.into_iter().map(|r| r.1).collect()
 }
 
-/// The kernels of one device.
+/// The kernels of one device. Their machine code is there from the start; the driver gets what plans ask for, as it takes
+/// about a millisecond for each.
 pub(crate) struct Kernels {
-    functions: HashMap<(&'static str, &'static str), Function>,
-    _modules: Vec<Module>,
+    units: Vec<Code>,
+    /// Where a kernel of a program is: unit, and place in it.
+    places: HashMap<(&'static str, &'static str), (usize, usize)>,
+}
+
+/// Machine code of a unit, and its kernels once they are on the device.
+struct Code {
+    functions: Vec<&'static str>,
+    cubin: Vec<u8>,
+    loaded: OnceLock<Loaded>,
+}
+
+struct Loaded {
+    functions: Vec<Function>,
+    _module: Module,
 }
 
 impl Kernels {
-    /// Compiles what is not kept in `cache`, and loads it. Products in f32 are always there.
-    pub fn load(
-        context: &Arc<Context>,
+    /// Reads what is kept in `cache` and compiles the rest. Products in f32 are always there. This needs no context, so
+    /// that one can be made meanwhile.
+    pub fn read(
+        device: &str,
+        arch: u32,
         precision: Precision,
         cache: Option<&Cache>,
     ) -> Result<Kernels, DeviceError> {
-        let setup = |problem: String| DeviceError::Setup { device: context.name.clone(), problem };
+        let setup = |problem: String| DeviceError::Setup { device: device.to_owned(), problem };
+        let start = Instant::now();
         let nvrtc = LateNvrtc::new();
         let mut sources: Vec<Source> = vec![product_source(Precision::F32)];
         if precision != Precision::F32 {
             sources.push(product_source(precision));
         }
         sources.extend(SOURCES);
-        let units: Vec<Unit<'_>> = sources.iter().flat_map(|s| s.units(context.facts.arch)).collect();
+        let units: Vec<Unit<'_>> = sources.iter().flat_map(|s| s.units(arch)).collect();
         let codes = in_parallel(units.len(), |i| units[i].code(&nvrtc, cache));
-        if let Some(cache) = cache {
+        // What was kept is within bounds already.
+        if let Some(cache) = cache.filter(|_| nvrtc.get().is_some()) {
             cache.trim();
         }
-        let (mut functions, mut modules) = (HashMap::new(), vec![]);
-        for (unit, code) in units.iter().zip(codes) {
-            let module = Module::load(context, &code.map_err(setup)?)?;
-            for function in &unit.functions {
-                let name = CString::new(*function).map_err(|e| setup(e.to_string()))?;
-                functions.insert((unit.source.name, *function), module.function(&name)?);
+        let mut kernels = Kernels { units: vec![], places: HashMap::new() };
+        for (unit, cubin) in units.into_iter().zip(codes) {
+            for (i, function) in unit.functions.iter().enumerate() {
+                kernels.places.insert((unit.source.name, *function), (kernels.units.len(), i));
             }
-            modules.push(module);
+            let cubin = cubin.map_err(setup)?;
+            kernels.units.push(Code { functions: unit.functions, cubin, loaded: OnceLock::new() });
         }
-        Ok(Kernels { functions, _modules: modules })
+        let compiled = nvrtc.get().is_some();
+        tracing::debug!(device, compiled, elapsed = ?start.elapsed(), "kernels are there");
+        Ok(kernels)
     }
 
-    /// A kernel of a program.
+    fn place(&self, program: &'static str, function: &'static str) -> (&Code, usize) {
+        let (unit, i) = *self.places.get(&(program, function)).expect("lowering names kernels of the table");
+        (&self.units[unit], i)
+    }
+
+    /// Loads a kernel's unit into the device, if it is not there yet.
+    ///
+    /// # Errors
+    /// The driver refuses it.
+    pub fn load(
+        &self,
+        context: &Arc<Context>,
+        program: &'static str,
+        function: &'static str,
+    ) -> Result<(), DeviceError> {
+        let (code, _) = self.place(program, function);
+        if code.loaded.get().is_some() {
+            return Ok(());
+        }
+        let module = Module::load(context, &code.cubin)?;
+        let one = |name: &&str| {
+            let name = CString::new(*name)
+                .map_err(|e| DeviceError::Setup { device: context.name.clone(), problem: e.to_string() })?;
+            module.function(&name)
+        };
+        let functions = code.functions.iter().map(one).collect::<Result<_, _>>()?;
+        // Another thread may have been faster; its module is as good.
+        let _ = code.loaded.set(Loaded { functions, _module: module });
+        Ok(())
+    }
+
+    /// A kernel that was loaded.
     pub fn get(&self, program: &'static str, function: &'static str) -> &Function {
-        self.functions.get(&(program, function)).expect("lowering names kernels of the table")
+        let (code, i) = self.place(program, function);
+        &code.loaded.get().expect("executables load their kernels").functions[i]
     }
 }
 

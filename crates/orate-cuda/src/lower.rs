@@ -914,6 +914,7 @@ mod tests {
                     ];
                     let sizes = [rows, k, n, rows, k, 1, 0];
                     let work = product(Precision::F32, Source::Dense, t, pointers, sizes, [0, 0]);
+                    core.kernels.load(context, work.program, work.function).expect("loads");
                     let launch = Launch {
                         function: core.kernels.get(work.program, work.function),
                         grid: work.grid,
