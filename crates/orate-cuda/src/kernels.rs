@@ -42,7 +42,7 @@ macro_rules! source {
 }
 
 /// Everything but products.
-const SOURCES: [Source; 9] = [
+const SOURCES: [Source; 11] = [
     source!(
         "attention",
         "attention.cu",
@@ -65,28 +65,37 @@ const SOURCES: [Source; 9] = [
         ["depthwise_1", "depthwise_4", "depthwise_norm_5", "depthwise_norm_7"]
     ),
     source!("elementwise", "elementwise.cu", [], ["pointwise"]),
-    source!("gather", "gather.cu", [], ["gather"]),
+    source!("gather", "gather.cu", [], ["gather", "embedding_sum"]),
     source!("layer_norm", "layer_norm.cu", [], ["layer_norm_1", "layer_norm_4", "layer_norm_row"]),
     source!("permute", "permute.cu", [], ["permute"]),
+    source!(
+        "rms_norm",
+        "rms_norm.cu",
+        [],
+        ["rms_norm_1", "rms_norm_4", "rms_norm_warps_1", "rms_norm_warps_4"]
+    ),
+    source!("snake", "snake.cu", [], ["snake_1", "snake_4"]),
     // The same bits as on the CPU, which fuses nothing there.
     source!("random", "random.cu", ["--fmad=false"], ["random_normal"]),
-    source!("rotary", "rotary.cu", [], ["rotary_table", "rotary", "time_embedding"]),
+    source!("rotary", "rotary.cu", [], ["rotary_table", "rope_table", "rotary", "time_embedding"]),
 ];
 
 /// Kernels of every product.
-const PRODUCTS: [&str; 7] = [
+const PRODUCTS: [&str; 9] = [
     "matmul_1_dense",
     "matmul_3_dense",
     "matmul_5_dense",
     "matmul_9_dense",
     "matmul_5_conv",
+    "matmul_5_past",
     "matmul_9_conv",
+    "matmul_7_past",
     "matmul_5_odd",
 ];
 
 /// Whether a kernel is compiled for an architecture: the largest tiles need more shared memory than old ones have.
 fn is_there(function: &str, arch: u32) -> bool {
-    arch >= TENSOR_ARCH || !function.starts_with("matmul_9")
+    arch >= TENSOR_ARCH || !["matmul_7", "matmul_9"].iter().any(|large| function.starts_with(large))
 }
 
 /// Name of the program with products of this precision.

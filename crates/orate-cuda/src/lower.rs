@@ -5,7 +5,7 @@
 
 use crate::driver::{DevicePointer, Facts};
 use crate::fuse::{At, Joined, Layout, layout};
-use crate::kernels::{CLUSTER_ARCH, product_program};
+use crate::kernels::{CLUSTER_ARCH, TENSOR_ARCH, product_program};
 use crate::weights::{Form, WeightBank, packed_bytes};
 use orate_graph::{
     Activation, AttentionMask, ConvGeometry, Epilogue, Factor, Norm, Op, Plan, Precision, PrecisionPolicy,
@@ -20,6 +20,9 @@ const NORM_WIDTH: (usize, usize) = (4096, 1024);
 
 /// Widest rows for which a thread has four channels.
 const FAST_WIDTH: usize = 1024;
+
+/// Widest rows of which a warp takes one.
+const SHORT_WIDTH: usize = 512;
 
 /// Widest head.
 const HEAD_WIDTH: usize = 256;
@@ -133,9 +136,6 @@ pub(crate) fn kernel_name(
         let widest = if c.is_multiple_of(4) { NORM_WIDTH.0 } else { NORM_WIDTH.1 };
         if c <= widest { Ok(()) } else { Err(format!("rows of {c} are wider than {widest}")) }
     };
-    if let Some(what) = not_built(op, inputs) {
-        return Err(format!("{what} is not built for CUDA yet"));
-    }
     Ok(match op {
         Op::MatMul { weight, .. } | Op::Conv1d { weight, .. } => format!("{}-gemm", policy.of(weight)),
         Op::DepthwiseConv1d { norm: n, .. } => {
@@ -146,6 +146,8 @@ pub(crate) fn kernel_name(
             norm(inputs[0].shape.last())?;
             "layer-norm".to_owned()
         }
+        Op::RmsNorm { .. } => "rms-norm".to_owned(),
+        Op::Snake { .. } => "snake".to_owned(),
         Op::Attention { heads, relative, .. } => {
             let d = inputs[0].shape.last() / heads;
             if d > HEAD_WIDTH {
@@ -167,44 +169,17 @@ pub(crate) fn kernel_name(
         Op::Permute { perm } if perm.len() > 4 => return Err(format!("{} axes are more than 4", perm.len())),
         Op::Permute { .. } => "permute".to_owned(),
         Op::Rotary { .. } => "rotary".to_owned(),
-        Op::AddBias { .. } | Op::Affine { .. } | Op::Activate(_) | Op::Add | Op::AddRow => {
+        Op::AddBias { .. } | Op::Affine { .. } | Op::Activate(_) | Op::Add | Op::Mul | Op::AddRow => {
             "pointwise".to_owned()
         }
         Op::Combine { .. } | Op::Scale { .. } => "pointwise".to_owned(),
-        Op::Embedding { .. } | Op::SelectRow { .. } => "gather".to_owned(),
+        Op::Embedding { .. } | Op::EmbeddingSum { .. } | Op::SelectRow { .. } => "gather".to_owned(),
         Op::Constant { .. } | Op::Concat { .. } | Op::Slice { .. } => "copy".to_owned(),
         Op::MaskRows => "mask".to_owned(),
         Op::Reshape => "none".to_owned(),
-        Op::RotaryTable { .. } | Op::TimeEmbedding { .. } => "table".to_owned(),
+        Op::RotaryTable { .. } | Op::RopeTable { .. } | Op::TimeEmbedding { .. } => "table".to_owned(),
         Op::RandomNormal { .. } => "philox".to_owned(),
-        Op::EmbeddingSum { .. } | Op::RmsNorm { .. } | Op::Snake { .. } | Op::Mul | Op::RopeTable { .. } => {
-            unreachable!("refused above")
-        }
     })
-}
-
-/// What this backend lacks of `op`.
-fn not_built(op: &Op, inputs: &[&ValueInfo]) -> Option<String> {
-    let activation = match op {
-        Op::MatMul { epilogue, .. } | Op::Conv1d { epilogue, .. } => epilogue.activation.as_ref(),
-        Op::Activate(a) => Some(a),
-        _ => None,
-    };
-    match (op, activation) {
-        (_, Some(a @ (Activation::Silu | Activation::Clip))) => Some(format!("activation {}", a.name())),
-        (Op::Conv1d { geometry: g, .. } | Op::DepthwiseConv1d { geometry: g, .. }, _) if g.history => {
-            Some("a convolution behind a history".to_owned())
-        }
-        (Op::Attention { mask: AttentionMask::Window(_), .. }, _) => Some("a window of keys".to_owned()),
-        (Op::Attention { .. }, _) if inputs[0].shape.last() != inputs[1].shape.last() => {
-            Some("attention whose heads share keys".to_owned())
-        }
-        (
-            Op::EmbeddingSum { .. } | Op::RmsNorm { .. } | Op::Snake { .. } | Op::Mul | Op::RopeTable { .. },
-            _,
-        ) => Some(format!("op {}", op.name())),
-        _ => None,
-    }
 }
 
 /// A plan's launches.
@@ -284,7 +259,8 @@ fn activation_number(a: Option<&Activation>) -> u32 {
         Some(Activation::Mish) => 4,
         Some(Activation::Tanh) => 5,
         Some(Activation::Exp) => 6,
-        Some(Activation::Silu | Activation::Clip) => unreachable!("refused when the plan was made"),
+        Some(Activation::Silu) => 7,
+        Some(Activation::Clip) => 8,
     }
 }
 
@@ -350,6 +326,7 @@ fn estimate(t: Tiling, rows: usize, depth: usize, n: usize, facts: &Facts) -> f6
         1 => (0.6, 0.29, 2),
         3 => (0.8, 0.60, 2),
         5 => (1.4, 0.85, 1),
+        7 => (1.9, 1.05, 1),
         _ => (2.4, 1.25, 1),
     };
     let blocks = rows.div_ceil(8 * t.tiles) * n.div_ceil(CHANNELS) * t.split;
@@ -420,14 +397,20 @@ impl Lowering<'_> {
         }
         match self.op(node) {
             Op::Reshape => vec![],
-            Op::EmbeddingSum { .. }
-            | Op::RmsNorm { .. }
-            | Op::Snake { .. }
-            | Op::Mul
-            | Op::RopeTable { .. } => unreachable!("refused when the plan was made"),
             Op::Embedding { table } => {
                 let (rows, c) = (table.shape().dims()[0], table.shape().dims()[1]);
                 vec![gather([self.dense(table), x(0), Pointer::Null, out], len, c, rows)]
+            }
+            Op::EmbeddingSum { tables, first } => {
+                let (&[count, rows, c], ids) = (tables.shape().dims(), self.shape(node.inputs[0]).last())
+                else {
+                    unreachable!("three axes by shape inference")
+                };
+                vec![Work {
+                    pointers: vec![self.dense(tables), x(0), out],
+                    words: [len, c, rows, count, ids, *first].map(|x| x as u32).to_vec(),
+                    ..Work::each("gather", "embedding_sum", len)
+                }]
             }
             Op::SelectRow { index } => {
                 let rows = self.shape(node.inputs[0]).dims()[0];
@@ -445,6 +428,16 @@ impl Lowering<'_> {
                 vec![self.depthwise(node, weight, bias, geometry, norm.as_ref())]
             }
             Op::LayerNorm(n) => vec![self.layer_norm(node, n)],
+            Op::RmsNorm { weight, eps } => vec![self.rms_norm(node, weight, *eps)],
+            Op::Snake { frequency, gain } => {
+                let (function, each) =
+                    if shape.last().is_multiple_of(4) { ("snake_4", 4) } else { ("snake_1", 1) };
+                vec![Work {
+                    pointers: vec![x(0), self.dense(frequency), self.dense(gain), out],
+                    words: vec![len as u32, shape.last() as u32],
+                    ..Work::each("snake", function, len / each)
+                }]
+            }
             Op::AddBias { bias } => {
                 vec![pointwise(0, [x(0), self.dense(bias), Pointer::Null, out], shape, shape.last())]
             }
@@ -457,6 +450,7 @@ impl Lowering<'_> {
                 vec![work]
             }
             Op::Add => vec![self.combine([x(0), x(1), out], shape, [Factor::Const(1.0); 2])],
+            Op::Mul => vec![pointwise(5, [x(0), x(1), Pointer::Null, out], shape, 1)],
             Op::Combine { a, b } => vec![self.combine([x(0), x(1), out], shape, [*a, *b])],
             Op::Scale { factor } => {
                 vec![self.combine([x(0), Pointer::Null, out], shape, [*factor, Factor::Const(0.0)])]
@@ -478,19 +472,13 @@ impl Lowering<'_> {
                 let (function, keys) = attention_kernel(d, k[1], self.facts.shared);
                 let table = |w: Option<&Weight>| w.map_or(Pointer::Null, |w| self.dense(w));
                 let tables = node.table.map_or(1, |t| self.shape(t).dims()[0]);
-                let mut words = [
-                    *heads,
-                    d,
-                    q[1],
-                    k[1],
-                    k[0],
-                    window,
-                    usize::from(*mask == AttentionMask::Causal),
-                    tables,
-                ]
-                .map(|x| x as u32)
-                .to_vec();
+                let mut words =
+                    [*heads, d, q[1], k[1], k[0], window, usize::from(*mask != AttentionMask::None), tables]
+                        .map(|x| x as u32)
+                        .to_vec();
                 words.push(bits(*scale));
+                words.push(if let AttentionMask::Window(seen) = *mask { seen as u32 } else { 0 });
+                words.push((q[2] / k[2]) as u32);
                 vec![Work {
                     program: "attention",
                     function,
@@ -522,6 +510,14 @@ impl Lowering<'_> {
                     ],
                     words: [d[0], d[2], d[3]].map(|x| x as u32).to_vec(),
                     ..Work::each("rotary", "rotary_table", len / 2)
+                }]
+            }
+            Op::RopeTable { base, first } => {
+                let (d, base) = (shape.dims(), base.to_bits());
+                vec![Work {
+                    pointers: vec![first.map_or(Pointer::Null, |s| self.scalar(s)), out],
+                    words: vec![d[2] as u32, d[3] as u32, base as u32, (base >> 32) as u32],
+                    ..Work::each("rotary", "rope_table", len / 2)
                 }]
             }
             Op::Rotary { .. } => {
@@ -577,11 +573,14 @@ impl Lowering<'_> {
         let choices: &[usize] = match (whole, conv) {
             (false, _) => &[5],
             (true, None) => &[1, 3, 5, 9],
+            (true, Some(g)) if g.history && self.facts.arch < TENSOR_ARCH => &[5],
+            (true, Some(g)) if g.history => &[5, 7],
             (true, Some(_)) => &[5, 9],
         };
         let t = tiling(rows, k, n, choices, self.facts);
         let source = match (whole, conv) {
             (false, _) => Source::Odd,
+            (true, Some(g)) if g.history => Source::Past,
             (true, Some(_)) => Source::Conv,
             (true, None) => Source::Dense,
         };
@@ -597,6 +596,7 @@ impl Lowering<'_> {
             node.row.map_or(Pointer::Null, |(_, index)| self.scalar(index)),
             self.at(node.output),
             Pointer::Null,
+            if g.history { self.at(node.inputs[1]) } else { Pointer::Null },
         ];
         let sizes = [rows, k, n, time, channels, g.dilation, g.left];
         let table_rows = node.row.map_or(0, |(table, _)| self.shape(table).dims()[0]);
@@ -642,6 +642,23 @@ impl Lowering<'_> {
         }
     }
 
+    fn rms_norm(&self, node: &Joined, weight: &Weight, eps: f32) -> Work {
+        let shape = self.shape(node.output);
+        let (rows, c) = (shape.rows(), shape.last());
+        let (function, per_block) = match (c <= SHORT_WIDTH, c.is_multiple_of(4)) {
+            (true, true) => ("rms_norm_warps_4", 8),
+            (true, false) => ("rms_norm_warps_1", 8),
+            (false, true) => ("rms_norm_4", 1),
+            (false, false) => ("rms_norm_1", 1),
+        };
+        Work {
+            grid: [rows.div_ceil(per_block) as u32, 1, 1],
+            pointers: vec![self.at(node.inputs[0]), self.dense(weight), self.at(node.output)],
+            words: vec![rows as u32, c as u32, bits(eps)],
+            ..Work::each("rms_norm", function, 1)
+        }
+    }
+
     fn depthwise(
         &self,
         node: &Joined,
@@ -674,6 +691,7 @@ impl Lowering<'_> {
                 self.dense(bias),
                 table(norm.map(|n| &n.weight)),
                 table(norm.map(|n| &n.bias)),
+                if g.history { self.at(node.inputs[1]) } else { Pointer::Null },
                 self.at(node.output),
             ],
             words,
@@ -719,6 +737,7 @@ impl Lowering<'_> {
 enum Source {
     Dense,
     Conv,
+    Past,
     Odd,
 }
 
@@ -727,13 +746,15 @@ fn product(
     precision: Precision,
     source: Source,
     t: Tiling,
-    pointers: [Pointer; 9],
+    pointers: [Pointer; 10],
     sizes: [usize; 7],
     [activation, table_rows]: [u32; 2],
 ) -> Work {
     let [rows, k, n, time, channels, dilation, left] = sizes;
     let function = match (source, t.tiles) {
         (Source::Odd, _) => "matmul_5_odd",
+        (Source::Past, 5) => "matmul_5_past",
+        (Source::Past, _) => "matmul_7_past",
         (Source::Conv, 5) => "matmul_5_conv",
         (Source::Conv, _) => "matmul_9_conv",
         (Source::Dense, 1) => "matmul_1_dense",
@@ -910,6 +931,7 @@ mod tests {
                         Pointer::Null,
                         Pointer::Null,
                         at(3),
+                        Pointer::Null,
                         Pointer::Null,
                     ];
                     let sizes = [rows, k, n, rows, k, 1, 0];

@@ -1,6 +1,6 @@
 // softmax(scale · q·k + relative) · (v + relative) over the visible keys of each head; zeros where none is visible.
 //
-//   q [B, Tq, H·D], k and v [Bk, Tk, H·D] with Bk = B or 1, lens [Bk] → out [B, Tq, H·D];  D is a multiple of 4
+//   q [B, Tq, H·D], k and v [Bk, Tk, H/group·D] with Bk = B or 1, lens [Bk] → out [B, Tq, H·D];  D is a multiple of 4
 //
 // A workgroup of 128 threads takes QUERIES queries of one head and walks over the keys in blocks of KEYS, with a running
 // maximum and sum (online softmax). For the sum over values, a thread has one vector of four channels of a query (or
@@ -26,6 +26,10 @@ struct Params {
     window: u32,
     relative_key: u32,
     relative_value: u32,
+    // Heads of q that share one of k and v.
+    group: u32,
+    // WINDOW: keys that a query sees, up to its own.
+    seen: u32,
 }
 
 var<immediate> p: Params;
@@ -55,6 +59,8 @@ var<workgroup> factor: array<f32, ${QUERIES}>;
 fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let width = p.heads * D4;
     let head = workgroup.y * D4;
+    let kv_width = p.heads / p.group * D4;
+    let kv_head = workgroup.y / p.group * D4;
     let batch = workgroup.z;
     let kv = batch * p.own;
     let first_query = workgroup.x * QUERIES;
@@ -83,13 +89,17 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     var out_${o} = vec4<f32>();
 //@ end
 
-    for (var start = 0u; start < end; start += KEYS) {
+    var start = 0u;
+//@ if WINDOW
+    start = max(p.first + first_query + 1u, p.seen) - p.seen;
+//@ end
+    for (; start < end; start += KEYS) {
         let here = min(KEYS, max(min(keys, end), start) - start);
-        let k_from = p.k / 4u + (kv * p.tk + start) * width + head;
-        let v_from = p.v / 4u + (kv * p.tk + start) * width + head;
+        let k_from = p.k / 4u + (kv * p.tk + start) * kv_width + kv_head;
+        let v_from = p.v / 4u + (kv * p.tk + start) * kv_width + kv_head;
         workgroupBarrier();
         for (var i = lane; i < here * D4; i += 128u) {
-            block[i / D4 * STRIDE + i % D4] = memory[k_from + i / D4 * width + i % D4];
+            block[i / D4 * STRIDE + i % D4] = memory[k_from + i / D4 * kv_width + i % D4];
         }
         workgroupBarrier();
         for (var i = lane; i < QUERIES * KEYS; i += 128u) {
@@ -99,6 +109,9 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             var seen = key < here;
 //@ if CAUSAL
             seen = seen && start + key <= p.first + first_query + row;
+//@ end
+//@ if WINDOW
+            seen = seen && start + key + p.seen > p.first + first_query + row;
 //@ end
             if seen {
                 var four = vec4<f32>();
@@ -119,7 +132,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         }
         workgroupBarrier();
         for (var i = lane; i < here * D4; i += 128u) {
-            block[i / D4 * STRIDE + i % D4] = memory[v_from + i / D4 * width + i % D4];
+            block[i / D4 * STRIDE + i % D4] = memory[v_from + i / D4 * kv_width + i % D4];
         }
         var most = NOTHING;
         for (var key = seat; key < KEYS; key += TEAM) {

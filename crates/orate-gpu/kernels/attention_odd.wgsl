@@ -1,6 +1,6 @@
 // softmax(scale · q·k + relative) · (v + relative) over the visible keys of each head; zeros where none is visible.
 //
-//   q [B, Tq, H·D], k and v [Bk, Tk, H·D] with Bk = B or 1, lens [Bk] → out [B, Tq, H·D]
+//   q [B, Tq, H·D], k and v [Bk, Tk, H/group·D] with Bk = B or 1, lens [Bk] → out [B, Tq, H·D]
 //
 // A workgroup of 128 threads takes QUERIES queries of one head and walks over the keys in blocks of KEYS, with a running
 // maximum and sum (online softmax). Keys past a row's length are never read. Masks are conditions, so that
@@ -25,6 +25,10 @@ struct Params {
     window: u32,
     relative_key: u32,
     relative_value: u32,
+    // Heads of q that share one of k and v.
+    group: u32,
+    // WINDOW: keys that a query sees, up to its own.
+    seen: u32,
 }
 
 var<immediate> p: Params;
@@ -51,6 +55,8 @@ var<workgroup> factor: array<f32, ${QUERIES}>;
 fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let width = p.heads * D;
     let head = workgroup.y * D;
+    let kv_width = p.heads / p.group * D;
+    let kv_head = workgroup.y / p.group * D;
     let batch = workgroup.z;
     let kv = batch * p.own;
     let first_query = workgroup.x * QUERIES;
@@ -76,11 +82,15 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     var out_${o} = 0.0;
 //@ end
 
-    for (var start = 0u; start < end; start += KEYS) {
+    var start = 0u;
+//@ if WINDOW
+    start = max(p.first + first_query + 1u, p.seen) - p.seen;
+//@ end
+    for (; start < end; start += KEYS) {
         let here = min(KEYS, max(min(keys, end), start) - start);
         workgroupBarrier();
         for (var i = lane; i < here * D; i += 128u) {
-            block[i / D * (D + 1u) + i % D] = memory[p.k + (kv * p.tk + start + i / D) * width + head + i % D];
+            block[i / D * (D + 1u) + i % D] = memory[p.k + (kv * p.tk + start + i / D) * kv_width + kv_head + i % D];
         }
         workgroupBarrier();
         for (var i = lane; i < QUERIES * KEYS; i += 128u) {
@@ -90,6 +100,9 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             var seen = key < here;
 //@ if CAUSAL
             seen = seen && start + key <= p.first + first_query + row;
+//@ end
+//@ if WINDOW
+            seen = seen && start + key + p.seen > p.first + first_query + row;
 //@ end
             if seen {
                 s = 0.0;
@@ -115,7 +128,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         }
         partial[lane] = most;
         for (var i = lane; i < here * D; i += 128u) {
-            block[i / D * (D + 1u) + i % D] = memory[p.v + (kv * p.tk + start + i / D) * width + head + i % D];
+            block[i / D * (D + 1u) + i % D] = memory[p.v + (kv * p.tk + start + i / D) * kv_width + kv_head + i % D];
         }
         workgroupBarrier();
         let before = largest;

@@ -2,6 +2,8 @@
 //
 // TABLE: out [B, 2, T, D/2], cosines then sines of t / length · θ. θ comes as turns per unit in 32.32 fixed point
 //   (pairs low, high), the position is divided out to 32 bits behind the point: exact range reduction.
+// ROPE: out [1, 2, T, D/2], cosines then sines of (first + t) · θ, with `first` in place of x. θ comes as turns per
+//   position in 64 bits behind the point.
 // Otherwise: x [B, T, H·D], table [B or 1, 2, T, D/2] → out, (a, b) → (a·cos − b·sin, a·sin + b·cos) for the halves
 //   a, b of each head.
 //
@@ -37,6 +39,12 @@ fn main(
         return;
     }
     let j = i % p.half;
+//@ if ROPE
+    let w = p.table + 2u * j;
+    let both = cos_sin(turns(0u, p.x + i / p.half, vectors[w + 1u], vectors[w]));
+    memory[p.out + i] = both.x;
+    memory[p.out + p.time * p.half + i] = both.y;
+//@ else
 //@ if TABLE
     let t = i / p.half % p.time;
     let batch = i / p.half / p.time;
@@ -72,5 +80,6 @@ fn main(
     let b = memory[p.x + at + p.half];
     memory[p.out + at] = a * cos - b * sin;
     memory[p.out + at + p.half] = a * sin + b * cos;
+//@ end
 //@ end
 }

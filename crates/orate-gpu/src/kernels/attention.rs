@@ -49,7 +49,7 @@ pub(super) fn name(d: usize, can: Abilities<'_>) -> Result<String, String> {
 }
 
 /// The kernel for a head width and what is seen.
-pub(super) fn variant(d: usize, causal: bool, lens: bool, relative: bool) -> Variant {
+pub(super) fn variant(d: usize, mask: AttentionMask, lens: bool, relative: bool) -> Variant {
     let s = Shape::new(d);
     let v = match s.odd {
         true => Variant::new("attention_odd")
@@ -71,7 +71,8 @@ pub(super) fn variant(d: usize, causal: bool, lens: bool, relative: bool) -> Var
         .number("QUERIES", s.queries)
         .number("KEYS", s.keys)
         .number("SCORE_TILE", s.queries * s.keys)
-        .flag("CAUSAL", causal)
+        .flag("CAUSAL", mask != AttentionMask::None)
+        .flag("WINDOW", matches!(mask, AttentionMask::Window(_)))
         .flag("LENS", lens)
         .flag("RELATIVE", relative)
 }
@@ -81,7 +82,8 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         unreachable!("called for attention alone")
     };
     let (q, k) = (o.shape(0).dims(), o.shape(1).dims());
-    let (d, causal, lens) = (q[2] / heads, *mask == AttentionMask::Causal, o.step.node.inputs.len() == 4);
+    let (d, lens) = (q[2] / heads, o.step.node.inputs.len() == 4);
+    let seen = if let AttentionMask::Window(seen) = *mask { seen } else { 0 };
     let tables = if relative.is_some() { [o.weights.vector(0), o.weights.vector(1)] } else { [0, 0] };
     let params = Params::default()
         .place(o.place(0))
@@ -93,13 +95,15 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         .number(k[1])
         .number(*heads)
         .number(usize::from(k[0] > 1))
-        .number(if causal { k[1].saturating_sub(q[1]) } else { 0 })
+        .number(if *mask == AttentionMask::None { 0 } else { k[1].saturating_sub(q[1]) })
         .float(*scale)
         .number(relative.as_ref().map_or(0, |r| r.window))
         .number(tables[0])
-        .number(tables[1]);
+        .number(tables[1])
+        .number(q[2] / k[2])
+        .number(seen);
     Call {
-        variant: variant(d, causal, lens, relative.is_some()),
+        variant: variant(d, *mask, lens, relative.is_some()),
         params,
         groups: [q[1].div_ceil(Shape::new(d).queries) as u32, *heads as u32, q[0] as u32],
         weights: o.weights.buffers(),

@@ -15,6 +15,11 @@ pub(super) fn gather_variant() -> Variant {
     Variant::new("gather")
 }
 
+/// The kernel of sums of table rows.
+pub(super) fn embedding_sum_variant() -> Variant {
+    Variant::new("embedding_sum")
+}
+
 /// Where a copy begins on one side, and its step for each of four axes.
 struct Side {
     at: Late,
@@ -63,6 +68,28 @@ pub(super) fn calls(o: &Operands<'_>) -> Vec<Call> {
                 .number(t[0]);
             vec![Call {
                 variant: gather_variant(),
+                params,
+                groups: flat(n, 256),
+                weights: o.weights.buffers(),
+            }]
+        }
+        Op::EmbeddingSum { tables, first } => {
+            let &[count, rows, c] = tables.shape().dims() else {
+                unreachable!("three axes by shape inference")
+            };
+            let n = o.out_shape().len();
+            let params = Params::default()
+                .place(o.place(0))
+                .number(o.weights.matrix())
+                .place(o.out())
+                .number(n)
+                .number(c)
+                .number(rows)
+                .number(count)
+                .number(o.shape(0).last())
+                .number(*first);
+            vec![Call {
+                variant: embedding_sum_variant(),
                 params,
                 groups: flat(n, 256),
                 weights: o.weights.buffers(),
