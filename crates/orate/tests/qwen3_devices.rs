@@ -16,10 +16,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-fn devices(precision: Precision) -> Vec<Box<dyn Device>> {
+fn choices() -> Vec<DeviceChoice> {
     let names = std::env::var("ORATE_TEST_DEVICES").unwrap_or_else(|_| "vulkan:0".to_owned());
     let named = names.split(',').map(|name| name.trim().parse());
-    named.map(|d| open(d.unwrap_or_else(|e| panic!("ORATE_TEST_DEVICES: {e}")), precision)).collect()
+    named.map(|d| d.unwrap_or_else(|e| panic!("ORATE_TEST_DEVICES: {e}"))).collect()
+}
+
+fn devices(precision: Precision) -> Vec<Box<dyn Device>> {
+    choices().into_iter().map(|d| open(d, precision)).collect()
+}
+
+/// Executors other than CUDA's refuse bf16.
+fn devices_that_compute_in(precision: Precision) -> Vec<Box<dyn Device>> {
+    let able = |d: &DeviceChoice| {
+        precision != Precision::Bf16 || matches!(d, DeviceChoice::Kind(DeviceKind::Cuda, _))
+    };
+    choices().into_iter().filter(able).map(|d| open(d, precision)).collect()
 }
 
 /// A device as engines open it, without a cache.
@@ -171,47 +183,90 @@ fn ops_at_the_released_widths() {
     }
 }
 
-/// How long a second of audio takes at the released widths, and which ops take it.
+/// How long the talker of the 0.6B model takes for one row, as at each frame, and for a prompt.
+#[test]
+#[ignore = "timing; run with --ignored --nocapture"]
+fn bench_of_the_talker() {
+    let mut json = json("config.json");
+    let sizes = serde_json::json!({
+        "hidden_size": 1024, "intermediate_size": 3072, "num_attention_heads": 16, "num_key_value_heads": 8,
+        "head_dim": 128, "num_hidden_layers": 28, "vocab_size": 3072,
+    });
+    for (key, value) in sizes.as_object().expect("an object") {
+        json["talker_config"][key] = value.clone();
+    }
+    json["speaker_encoder_config"]["enc_dim"] = 1024.into();
+    let config = Config::from_json(json.to_string().as_bytes()).expect("as released");
+    for precision in [Precision::F32, Precision::F16, Precision::Bf16] {
+        for device in devices_that_compute_in(precision) {
+            for time in [1, 16, 200] {
+                let mut graph = Graph::new("talker_prefill");
+                talker::prefill(&mut graph, &config.talker_config, 1, time).expect("consistent");
+                let what = format!("{} {precision}: {time} rows", device.describe());
+                let rows = vec![0.1; 1024 * time];
+                bench(&what, &*device, graph, |memory, shape| memory.write_f32("rows", shape, &rows));
+            }
+        }
+    }
+}
+
+/// Prints the best of some runs of `graph` with random weights, and the ops that take longest.
+fn bench(
+    what: &str,
+    device: &dyn Device,
+    graph: Graph,
+    write: impl Fn(&mut dyn Memory, &Shape) -> Result<(), orate_graph::DeviceError>,
+) -> f64 {
+    let weights = Arc::new(RandomWeights::of_graph(&graph, 1));
+    let plan = match Plan::compile(graph, device) {
+        Ok(plan) => plan,
+        Err(e) => panic!("{what}: {e}"),
+    };
+    let plan = device.open(weights).load(plan).expect("weights are random");
+    let mut memory = device.memory();
+    write(memory.as_mut(), &plan.plan().buffers()[0].shape).expect("fits");
+    let mut best = f64::INFINITY;
+    for _ in 0..10 {
+        let start = Instant::now();
+        plan.run(memory.as_mut()).expect("runs");
+        memory.wait().expect("done");
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    let cost = plan.plan().cost();
+    println!(
+        "{what} in {:.3} ms, {:.1} TFLOP/s, {} steps",
+        best * 1e3,
+        cost.flops as f64 / best / 1e12,
+        plan.plan().steps().len()
+    );
+    let times = plan.profile(memory.as_mut()).expect("runs");
+    let mut ops = BTreeMap::<String, (f64, usize)>::new();
+    for (step, time) in plan.plan().steps().iter().zip(&times) {
+        let op = ops.entry(step.node.op.describe()).or_default();
+        *op = (op.0 + time, op.1 + 1);
+    }
+    let mut ops: Vec<_> = ops.into_iter().collect();
+    ops.sort_by(|a, b| b.1.0.total_cmp(&a.1.0));
+    let parts: Vec<_> =
+        ops.iter().take(9).map(|(name, (t, n))| format!("{name} {:.3} ({n})", t * 1e3)).collect();
+    println!("  ms by op: {}", parts.join(", "));
+    best
+}
+
+/// How long a second of audio takes at the released widths.
 #[test]
 #[ignore = "timing; run with --ignored --nocapture"]
 fn bench_of_the_codec() {
     let c = released_codec();
     for precision in [Precision::F32, Precision::F16, Precision::Bf16] {
-        for device in devices(precision) {
+        for device in devices_that_compute_in(precision) {
             for frames in [4, 25, 100] {
-                let graph = codec_graph(&c, frames);
-                let weights = Arc::new(RandomWeights::of_graph(&graph, 1));
-                let plan = Plan::compile(graph, &*device).expect("all ops have kernels");
-                let plan = device.open(weights).load(plan).expect("weights are random");
-                let mut memory = device.memory();
-                memory
-                    .write_i32("codes", &Shape::from([1, frames, 16]), &vec![7; 16 * frames])
-                    .expect("fits");
-                let mut best = f64::INFINITY;
-                for _ in 0..5 {
-                    let start = Instant::now();
-                    plan.run(memory.as_mut()).expect("runs");
-                    memory.wait().expect("done");
-                    best = best.min(start.elapsed().as_secs_f64());
-                }
-                let flops: u64 = plan.plan().steps().iter().map(|s| s.cost.flops).sum();
-                let audio = frames as f64 * 0.08;
-                println!(
-                    "{} {precision}: {frames} frames in {:.2} ms, {:.0} x real time, {:.1} TFLOP/s",
-                    device.describe(),
-                    best * 1e3,
-                    audio / best,
-                    flops as f64 / best / 1e12
-                );
-                let times = plan.profile(memory.as_mut()).expect("runs");
-                let mut ops = BTreeMap::<&str, f64>::new();
-                for (step, time) in plan.plan().steps().iter().zip(&times) {
-                    *ops.entry(step.node.op.name()).or_default() += time;
-                }
-                let mut ops: Vec<_> = ops.into_iter().collect();
-                ops.sort_by(|a, b| b.1.total_cmp(&a.1));
-                let parts: Vec<_> = ops.iter().take(7).map(|(n, t)| format!("{n} {:.2}", t * 1e3)).collect();
-                println!("  ms by op: {}", parts.join(", "));
+                let what = format!("{} {precision}: {frames} frames", device.describe());
+                let codes = vec![7; 16 * frames];
+                let time = bench(&what, &*device, codec_graph(&c, frames), |memory, shape| {
+                    memory.write_i32("codes", shape, &codes)
+                });
+                println!("  {:.0} x real time", frames as f64 * 0.08 / time);
             }
         }
     }
