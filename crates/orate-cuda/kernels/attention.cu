@@ -4,7 +4,9 @@
 //   o_i     = Σ_j softmax(s)[i, j] · (v_j + (|j − p_i| ≤ window ? rel_value[j − p_i + window] : 0))
 //
 // q and out [B, Tq, H·D], k and v [B or 1, Tk, H/group·D], lens [B or 1], rel_* [2·window + 1, D]. Query i stands at p_i = i, or
-// with a causal mask at i + Tk − Tq, where it sees the keys up to its own, or the last `seen` of them. Keys behind the length are never read. A
+// with a causal mask at i + shift, where it sees the keys up to its own, or the last `seen` of them. shift is Tk − Tq, or for a
+// cache what `first` [B] or the plan says. In a stream, `first` says how many rows came before the queries, and keys in
+// front of the first of these are not seen either. Keys behind the length are never read. A
 // query that sees no key gets zeros.
 //
 // A block has 4 queries of one head, one for each warp, and walks over the keys in blocks of KEYS with the running maximum
@@ -18,10 +20,12 @@ struct Args {
     const float* rel_key;
     const float* rel_value;
     const float* table;  // [B or 1, 2, Tq, D/2]: cosines and sines that turn q first
+    const int* first;    // none: `shift`
     float* out;
     int heads, d, tq, tk, kv_batch, window, causal, tables;
     float scale;
-    int seen, group;  // seen 0: all; `group` heads of q share one of k and v
+    int seen, group;    // seen 0: all; `group` heads of q share one of k and v
+    int shift, stream;  // stream: `first` counts rows before the queries
 };
 
 #define WARPS 4
@@ -83,11 +87,13 @@ DEVICE void attention(const Args& a) {
     let_next_start();
 
     int len = a.lens ? min(max(a.lens[kv], 0), a.tk) : a.tk;
-    int shift = a.causal ? a.tk - a.tq : 0;
+    int shift = a.shift, start_of_stream = 0;
+    if (a.first && a.stream) start_of_stream = max(shift - a.first[b], 0);
+    else if (a.first) shift = min(max(a.first[b], 0), a.tk - a.tq);
     // The last key that a query of this block sees.
     int end = a.causal ? min(len, min((int)(blockIdx.x + 1) * WARPS, a.tq) + shift) : len;
     // The first.
-    int begin = a.seen ? max((int)blockIdx.x * WARPS + shift + 1 - a.seen, 0) : 0;
+    int begin = max(a.seen ? (int)blockIdx.x * WARPS + shift + 1 - a.seen : 0, start_of_stream);
     const float* k = a.k + (size_t)kv * a.tk * kv_width + head / a.group * a.d;
     const float* v = a.v + (size_t)kv * a.tk * kv_width + head / a.group * a.d;
     copy_rows(keys, stride, k + (size_t)begin * kv_width, kv_width, a.d, KEYS, end - begin);

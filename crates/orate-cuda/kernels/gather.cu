@@ -1,6 +1,7 @@
 // Rows of a table, by ids or by a scalar, and sums of rows of several tables.
 //
 //   gather          ids [rows], table [V, C] → out [rows, C]; id −1 is the last row
+//   row_at          x [B, N, C], index [B] → out [B, 1, C], past the end the last row
 //   embedding_sum   ids [rows, N], tables [Q, V, C] → out [rows, C]: Σ tables[q, ids[first + q]]
 //
 // Ids beyond the table take its first or
@@ -51,4 +52,20 @@ extern "C" __global__ void embedding_sum(const SumArgs a) {
         sum += table[((size_t)q * a.table_rows + id) * a.c];
     }
     a.out[i] = sum;
+}
+
+struct RowArgs {
+    const float* x;
+    const int* index;
+    float* out;
+    int len, c, rows;
+};
+
+extern "C" __global__ void row_at(const RowArgs a) {
+    wait_for_previous();
+    let_next_start();
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= a.len) return;
+    int b = i / a.c, row = min(max(a.index[b], 0), a.rows - 1);
+    a.out[i] = a.x[((size_t)b * a.rows + row) * a.c + i % a.c];
 }

@@ -1,7 +1,7 @@
 // Rotary positions with split halves, their tables, and the time embedding. Angles are double precision: they are few.
 //
 //   rotary_table    out [B, 2, T, D/2]: cosines, then sines, of t / length · theta[j]; a length of 0 counts as 1
-//   rope_table      out [1, 2, T, D/2]: cosines, then sines, of (first + t) · base^(−2j / D)
+//   rope_table      out [B, 2, T, D/2]: cosines, then sines, of (first[b] + t) · base^(−2j / D)
 //   rotary          x [B, T, H·D], table [B or 1, 2, T, D/2] → (a·cos − b·sin, a·sin + b·cos) of each head's halves
 //   time_embedding  x [N] → [N, dim]: sines, then cosines, of 1000 · x · 10000^(−j / (dim/2 − 1))
 
@@ -27,9 +27,9 @@ extern "C" __global__ void rotary_table(const TableArgs a) {
 }
 
 struct RopeArgs {
-    const u64* first;  // none: 0
+    const int* first;  // [B]; none: `from`
     float* out;
-    int time, half;
+    int batch, time, half, from;
     u32 base_low, base_high;  // the halves of a double
 };
 
@@ -39,12 +39,13 @@ extern "C" __global__ void rope_table(const RopeArgs a) {
     double frequency = pow(base, -(double)j / a.half);
     wait_for_previous();
     let_next_start();
-    if (i >= a.time * a.half) return;
-    u64 first = a.first ? *a.first : 0;
+    if (i >= a.batch * a.time * a.half) return;
+    int t = i / a.half % a.time, b = i / a.half / a.time;
     double sine, cosine;
-    sincos((double)(first + i / a.half) * frequency, &sine, &cosine);
-    a.out[i] = (float)cosine;
-    a.out[(size_t)a.time * a.half + i] = (float)sine;
+    sincos(((double)(a.first ? a.first[b] : a.from) + t) * frequency, &sine, &cosine);
+    float* out = a.out + ((size_t)b * 2 * a.time + t) * a.half + j;
+    out[0] = (float)cosine;
+    out[(size_t)a.time * a.half] = (float)sine;
 }
 
 struct RotaryArgs {

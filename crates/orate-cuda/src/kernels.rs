@@ -31,10 +31,10 @@ struct Source {
 }
 
 macro_rules! source {
-    ($name:literal, $file:literal, $options:expr, $functions:expr) => {
+    ($name:literal, $($file:literal)|+, $options:expr, $functions:expr) => {
         Source {
             name: $name,
-            text: include_str!(concat!("../kernels/", $file)),
+            text: concat!($(include_str!(concat!("../kernels/", $file))),+),
             options: &$options,
             functions: &$functions,
         }
@@ -42,7 +42,7 @@ macro_rules! source {
 }
 
 /// Everything but products.
-const SOURCES: [Source; 11] = [
+const SOURCES: [Source; 12] = [
     source!(
         "attention",
         "attention.cu",
@@ -57,7 +57,7 @@ const SOURCES: [Source; 11] = [
             "attention_256_32"
         ]
     ),
-    source!("copy", "copy.cu", [], ["copy", "set_scalar"]),
+    source!("copy", "copy.cu", [], ["copy", "write_rows", "mark", "increment", "set_scalar"]),
     source!(
         "depthwise_conv1d",
         "depthwise_conv1d.cu",
@@ -65,7 +65,7 @@ const SOURCES: [Source; 11] = [
         ["depthwise_1", "depthwise_4", "depthwise_norm_5", "depthwise_norm_7"]
     ),
     source!("elementwise", "elementwise.cu", [], ["pointwise"]),
-    source!("gather", "gather.cu", [], ["gather", "embedding_sum"]),
+    source!("gather", "gather.cu", [], ["gather", "row_at", "embedding_sum"]),
     source!("layer_norm", "layer_norm.cu", [], ["layer_norm_1", "layer_norm_4", "layer_norm_row"]),
     source!("permute", "permute.cu", [], ["permute"]),
     source!(
@@ -76,7 +76,8 @@ const SOURCES: [Source; 11] = [
     ),
     source!("snake", "snake.cu", [], ["snake_1", "snake_4"]),
     // The same bits as on the CPU, which fuses nothing there.
-    source!("random", "random.cu", ["--fmad=false"], ["random_normal"]),
+    source!("random", "philox.cuh" | "random.cu", ["--fmad=false"], ["random_normal"]),
+    source!("sample", "philox.cuh" | "sample.cu", ["--fmad=false"], ["sample"]),
     source!("rotary", "rotary.cu", [], ["rotary_table", "rope_table", "rotary", "time_embedding"]),
 ];
 

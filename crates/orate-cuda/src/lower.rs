@@ -8,8 +8,8 @@ use crate::fuse::{At, Joined, Layout, layout};
 use crate::kernels::{CLUSTER_ARCH, TENSOR_ARCH, product_program};
 use crate::weights::{Form, WeightBank, packed_bytes};
 use orate_graph::{
-    Activation, AttentionMask, ConvGeometry, Epilogue, Factor, Norm, Op, Plan, Precision, PrecisionPolicy,
-    Scalar, Shape, Value, ValueInfo, Weight,
+    Activation, AttentionMask, ConvGeometry, Epilogue, Factor, First, Norm, Op, Plan, Precision,
+    PrecisionPolicy, Scalar, Shape, Value, ValueInfo, Weight,
 };
 
 /// Threads of a block of kernels without neighbours.
@@ -173,9 +173,24 @@ pub(crate) fn kernel_name(
             "pointwise".to_owned()
         }
         Op::Combine { .. } | Op::Scale { .. } => "pointwise".to_owned(),
-        Op::Embedding { .. } | Op::EmbeddingSum { .. } | Op::SelectRow { .. } => "gather".to_owned(),
+        Op::Embedding { .. } | Op::EmbeddingSum { .. } | Op::SelectRow { .. } | Op::RowAt => {
+            "gather".to_owned()
+        }
         Op::Constant { .. } | Op::Concat { .. } | Op::Slice { .. } => "copy".to_owned(),
         Op::MaskRows => "mask".to_owned(),
+        Op::Increment { .. } => "increment".to_owned(),
+        Op::WriteRows { .. } => "write".to_owned(),
+        Op::Mark => "mark".to_owned(),
+        Op::Sample { .. } => {
+            let (ids, shared) = (inputs[0].shape.last(), sample_shared(inputs[0].shape.last()));
+            if shared + 1024 > facts.shared as usize {
+                return Err(format!(
+                    "{ids} ids need {shared} bytes of shared memory, {} are there",
+                    facts.shared
+                ));
+            }
+            "sample".to_owned()
+        }
         Op::Reshape => "none".to_owned(),
         Op::RotaryTable { .. } | Op::RopeTable { .. } | Op::TimeEmbedding { .. } => "table".to_owned(),
         Op::RandomNormal { .. } => "philox".to_owned(),
@@ -290,6 +305,11 @@ fn attention_shared(d: usize, keys: usize, window: Option<usize>) -> usize {
     }
     let relative = window.map_or(0, |w| (2 * w + 1) * 2 * stride + QUERIES * (2 * w + 4));
     4 * ((2 * keys + QUERIES) * stride + QUERIES * keys + relative)
+}
+
+/// Bytes of shared memory that drawing from `ids` logits takes: them, and room to sort.
+fn sample_shared(ids: usize) -> usize {
+    8 * ids.next_power_of_two() + 4 * ids
 }
 
 /// How a product is cut.
@@ -412,6 +432,50 @@ impl Lowering<'_> {
                     ..Work::each("gather", "embedding_sum", len)
                 }]
             }
+            Op::RowAt => {
+                let (rows, c) = (self.shape(node.inputs[0]).dims()[1], shape.last());
+                vec![Work {
+                    pointers: vec![x(0), x(1), out],
+                    words: [len, c, rows].map(|x| x as u32).to_vec(),
+                    ..Work::each("gather", "row_at", len)
+                }]
+            }
+            Op::Increment { by } => vec![Work {
+                pointers: vec![x(0), out],
+                words: vec![len as u32, *by as u32],
+                ..Work::each("copy", "increment", len)
+            }],
+            Op::WriteRows { first } => {
+                let (n, rows) = (shape.dims()[1], self.shape(node.inputs[1]));
+                let (first, from) = self.first(node, *first);
+                vec![Work {
+                    pointers: vec![out, x(1), first],
+                    words: [rows.len(), n, rows.dims()[1], shape.last(), from].map(|x| x as u32).to_vec(),
+                    ..Work::each("copy", "write_rows", rows.len())
+                }]
+            }
+            Op::Mark => {
+                let d = shape.dims();
+                vec![Work {
+                    pointers: vec![out, x(1)],
+                    words: [d[0], d[1]].map(|x| x as u32).to_vec(),
+                    ..Work::each("copy", "mark", d[0])
+                }]
+            }
+            Op::Sample { codebook, controls } => {
+                let (batch, ids) = (len, self.shape(node.inputs[0]).last());
+                let [first, end, least] = controls.map_or([ids; 3], |c| [c.first, c.end, c.min_draws]);
+                let seen = if node.inputs.len() == 5 { x(4) } else { Pointer::Null };
+                vec![Work {
+                    grid: [batch as u32, 1, 1],
+                    shared: sample_shared(ids) as u32,
+                    pointers: vec![x(0), x(1), x(2), x(3), seen, out],
+                    words: [ids, first, end, least, *codebook as usize, ids.next_power_of_two()]
+                        .map(|x| x as u32)
+                        .to_vec(),
+                    ..Work::each("sample", "sample", 1)
+                }]
+            }
             Op::SelectRow { index } => {
                 let rows = self.shape(node.inputs[0]).dims()[0];
                 vec![gather([x(0), Pointer::Null, self.scalar(*index), out], len, len, rows)]
@@ -477,8 +541,18 @@ impl Lowering<'_> {
                         .map(|x| x as u32)
                         .to_vec();
                 words.push(bits(*scale));
-                words.push(if let AttentionMask::Window(seen) = *mask { seen as u32 } else { 0 });
-                words.push((q[2] / k[2]) as u32);
+                let (seen, shift) = match *mask {
+                    AttentionMask::None => (0, 0),
+                    AttentionMask::Causal => (0, k[1] - q[1]),
+                    AttentionMask::Window(seen) | AttentionMask::Stream(seen) => (seen, k[1] - q[1]),
+                    AttentionMask::Cached(First::Const(first)) => (0, first),
+                    AttentionMask::Cached(First::Operand) => (0, 0),
+                };
+                let stream = usize::from(matches!(mask, AttentionMask::Stream(_)));
+                words.extend([seen, q[2] / k[2], shift, stream].map(|x| x as u32));
+                let last = node.inputs.get(3).map_or(Pointer::Null, |v| self.at(*v));
+                let (lens, first) =
+                    if mask.has_positions() { (Pointer::Null, last) } else { (last, Pointer::Null) };
                 vec![Work {
                     program: "attention",
                     function,
@@ -490,10 +564,11 @@ impl Lowering<'_> {
                         x(0),
                         x(1),
                         x(2),
-                        node.inputs.get(3).map_or(Pointer::Null, |v| self.at(*v)),
+                        lens,
                         table(relative.as_ref().map(|r| &r.key)),
                         table(relative.as_ref().map(|r| &r.value)),
                         node.table.map_or(Pointer::Null, |t| self.at(t)),
+                        first,
                         out,
                     ],
                     words,
@@ -513,10 +588,12 @@ impl Lowering<'_> {
                 }]
             }
             Op::RopeTable { base, first } => {
-                let (d, base) = (shape.dims(), base.to_bits());
+                let (d, base, (first, from)) = (shape.dims(), base.to_bits(), self.first(node, *first));
+                let mut words: Vec<u32> = [d[0], d[2], d[3], from].map(|x| x as u32).to_vec();
+                words.extend([base as u32, (base >> 32) as u32]);
                 vec![Work {
-                    pointers: vec![first.map_or(Pointer::Null, |s| self.scalar(s)), out],
-                    words: vec![d[2] as u32, d[3] as u32, base as u32, (base >> 32) as u32],
+                    pointers: vec![first, out],
+                    words,
                     ..Work::each("rotary", "rope_table", len / 2)
                 }]
             }
@@ -548,6 +625,14 @@ impl Lowering<'_> {
                 words: vec![len as u32, bits(*scale)],
                 ..Work::each("random", "random_normal", len.div_ceil(4))
             }],
+        }
+    }
+
+    /// Where rows begin: a place on the device, or a number.
+    fn first(&self, node: &Joined, first: First) -> (Pointer, usize) {
+        match first {
+            First::Const(at) => (Pointer::Null, at),
+            First::Operand => (node.inputs.last().map_or(Pointer::Null, |v| self.at(*v)), 0),
         }
     }
 

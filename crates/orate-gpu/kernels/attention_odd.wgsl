@@ -11,14 +11,14 @@ struct Params {
     k: u32,
     v: u32,
     out: u32,
-    // LENS
+    // LENS, or positions for CACHED and STREAM: [B]
     lens: u32,
     tq: u32,
     tk: u32,
     heads: u32,
     // 1 where each row of the batch has keys of its own, else 0.
     own: u32,
-    // CAUSAL: position of the first query among the keys.
+    // CAUSAL: position of the first query among the keys; for CACHED it is read from the operand.
     first: u32,
     scale: f32,
     // RELATIVE: tables [2·window + 1, D] for keys and values.
@@ -49,6 +49,9 @@ var<workgroup> query: array<f32, ${QUERY_TILE}>;
 var<workgroup> block: array<f32, ${KEY_TILE}>;
 var<workgroup> score: array<f32, ${SCORE_TILE}>;
 var<workgroup> partial: array<f32, 128>;
+//@ if POSITIONS
+var<workgroup> position: i32;
+//@ end
 var<workgroup> factor: array<f32, ${QUERIES}>;
 
 @compute @workgroup_size(128)
@@ -65,10 +68,25 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 //@ if LENS
     keys = u32(clamp(bitcast<i32>(memory[p.lens + kv]), 0, i32(p.tk)));
 //@ end
+    var first = p.first;
+    // The first key that any query sees.
+    var begin = 0u;
+//@ if POSITIONS
+    // Threads meet in the loop below, so all must agree on where it ends.
+    if lane == 0u {
+        position = bitcast<i32>(memory[p.lens + batch]);
+    }
+    let given = max(workgroupUniformLoad(&position), 0);
+//@ if STREAM
+    begin = u32(max(i32(p.first) - given, 0));
+//@ else
+    first = min(u32(given), p.tk - p.tq);
+//@ end
+//@ end
     // Threads meet in the loop, so its end must not depend on what is in memory.
     var end = p.tk;
 //@ if CAUSAL
-    end = min(end, p.first + first_query + queries);
+    end = min(end, first + first_query + queries);
 //@ end
     for (var i = lane; i < QUERIES * D; i += 128u) {
         let row = min(first_query + i / D, p.tq - 1u);
@@ -82,9 +100,9 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     var out_${o} = 0.0;
 //@ end
 
-    var start = 0u;
+    var start = begin;
 //@ if WINDOW
-    start = max(p.first + first_query + 1u, p.seen) - p.seen;
+    start = max(start, max(first + first_query + 1u, p.seen) - p.seen);
 //@ end
     for (; start < end; start += KEYS) {
         let here = min(KEYS, max(min(keys, end), start) - start);
@@ -99,10 +117,10 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             var s = NOTHING;
             var seen = key < here;
 //@ if CAUSAL
-            seen = seen && start + key <= p.first + first_query + row;
+            seen = seen && start + key <= first + first_query + row;
 //@ end
 //@ if WINDOW
-            seen = seen && start + key + p.seen > p.first + first_query + row;
+            seen = seen && start + key + p.seen > first + first_query + row;
 //@ end
             if seen {
                 s = 0.0;
@@ -110,7 +128,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
                     s = fma(query[row * D + d], block[key * (D + 1u) + d], s);
                 }
 //@ if RELATIVE
-                let offset = i32(start + key) - i32(p.first + first_query + row) + i32(p.window);
+                let offset = i32(start + key) - i32(first + first_query + row) + i32(p.window);
                 if offset >= 0 && offset <= i32(2u * p.window) {
                     for (var d = 0u; d < D; d++) {
                         s = fma(query[row * D + d], vectors[p.relative_key + u32(offset) * D + d], s);
@@ -167,7 +185,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
                 }
 //@ if RELATIVE
                 for (var o = 0u; o <= 2u * p.window; o++) {
-                    let key = i32(p.first + first_query + row + o) - i32(p.window) - i32(start);
+                    let key = i32(first + first_query + row + o) - i32(p.window) - i32(start);
                     if key >= 0 && key < i32(here) {
                         y = fma(score[row * KEYS + u32(key)], vectors[p.relative_value + o * D + d], y);
                     }

@@ -3,7 +3,7 @@
 use super::{Abilities, Operands};
 use crate::dispatch::{Call, Params};
 use crate::pipelines::Variant;
-use orate_graph::{AttentionMask, Op};
+use orate_graph::{AttentionMask, First, Op};
 
 const THREADS: usize = 128;
 
@@ -72,7 +72,9 @@ pub(super) fn variant(d: usize, mask: AttentionMask, lens: bool, relative: bool)
         .number("KEYS", s.keys)
         .number("SCORE_TILE", s.queries * s.keys)
         .flag("CAUSAL", mask != AttentionMask::None)
-        .flag("WINDOW", matches!(mask, AttentionMask::Window(_)))
+        .flag("WINDOW", matches!(mask, AttentionMask::Window(_) | AttentionMask::Stream(_)))
+        .flag("STREAM", matches!(mask, AttentionMask::Stream(_)))
+        .flag("POSITIONS", mask.has_positions())
         .flag("LENS", lens)
         .flag("RELATIVE", relative)
 }
@@ -82,8 +84,14 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         unreachable!("called for attention alone")
     };
     let (q, k) = (o.shape(0).dims(), o.shape(1).dims());
-    let (d, lens) = (q[2] / heads, o.step.node.inputs.len() == 4);
-    let seen = if let AttentionMask::Window(seen) = *mask { seen } else { 0 };
+    let (d, lens) = (q[2] / heads, o.step.node.inputs.len() == 4 && !mask.has_positions());
+    let behind = k[1].saturating_sub(q[1]);
+    let (seen, first) = match *mask {
+        AttentionMask::None | AttentionMask::Cached(First::Operand) => (0, 0),
+        AttentionMask::Causal => (0, behind),
+        AttentionMask::Window(seen) | AttentionMask::Stream(seen) => (seen, behind),
+        AttentionMask::Cached(First::Const(first)) => (0, first),
+    };
     let tables = if relative.is_some() { [o.weights.vector(0), o.weights.vector(1)] } else { [0, 0] };
     let params = Params::default()
         .place(o.place(0))
@@ -95,7 +103,7 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         .number(k[1])
         .number(*heads)
         .number(usize::from(k[0] > 1))
-        .number(if *mask == AttentionMask::None { 0 } else { k[1].saturating_sub(q[1]) })
+        .number(first)
         .float(*scale)
         .number(relative.as_ref().map_or(0, |r| r.window))
         .number(tables[0])

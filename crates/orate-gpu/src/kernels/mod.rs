@@ -7,6 +7,7 @@ mod matmul;
 mod movement;
 mod pointwise;
 mod rows;
+mod sample;
 mod tables;
 
 use crate::cache_file;
@@ -15,7 +16,7 @@ use crate::gpu::Gpu;
 use crate::weights::{Placed, Wanted};
 use orate_graph::{Activation, DeviceClass, Op, Place, Plan, PrecisionPolicy, Shape, Step, Value, ValueInfo};
 
-const SOURCES: [(&str, &str); 18] = [
+const SOURCES: [(&str, &str); 21] = [
     ("activation", include_str!("../../kernels/activation.wgsl")),
     ("angles", include_str!("../../kernels/angles.wgsl")),
     ("attention", include_str!("../../kernels/attention.wgsl")),
@@ -29,11 +30,14 @@ const SOURCES: [(&str, &str); 18] = [
     ("math", include_str!("../../kernels/math.wgsl")),
     ("matmul", include_str!("../../kernels/matmul.wgsl")),
     ("norm_kept", include_str!("../../kernels/norm_kept.wgsl")),
+    ("philox", include_str!("../../kernels/philox.wgsl")),
     ("random", include_str!("../../kernels/random.wgsl")),
     ("reduce", include_str!("../../kernels/reduce.wgsl")),
     ("rms_norm", include_str!("../../kernels/rms_norm.wgsl")),
     ("rotary", include_str!("../../kernels/rotary.wgsl")),
+    ("sample", include_str!("../../kernels/sample.wgsl")),
     ("time_embedding", include_str!("../../kernels/time_embedding.wgsl")),
+    ("write_rows", include_str!("../../kernels/write_rows.wgsl")),
 ];
 
 /// The text of a kernel or of what kernels include.
@@ -126,7 +130,11 @@ pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result
         }
         Op::Combine { .. } | Op::Scale { .. } => "pointwise".to_owned(),
         Op::MaskRows => "mask".to_owned(),
-        Op::Embedding { .. } | Op::EmbeddingSum { .. } => "gather".to_owned(),
+        Op::Increment { .. } => "increment".to_owned(),
+        Op::WriteRows { .. } => "write".to_owned(),
+        Op::Mark => "mark".to_owned(),
+        Op::Sample { .. } => sample::name(inputs[0].shape.last(), can)?,
+        Op::Embedding { .. } | Op::EmbeddingSum { .. } | Op::RowAt => "gather".to_owned(),
         Op::Constant { .. } | Op::Concat { .. } | Op::Slice { .. } | Op::SelectRow { .. } => {
             "copy".to_owned()
         }
@@ -175,8 +183,13 @@ pub(crate) fn calls(o: &Operands<'_>) -> Vec<Call> {
         Op::RopeTable { .. } => vec![tables::rope_table(o)],
         Op::TimeEmbedding { .. } => vec![tables::time_embedding(o)],
         Op::RandomNormal { .. } => vec![tables::random_normal(o)],
+        Op::Sample { .. } => vec![sample::call(o)],
         Op::Embedding { .. }
         | Op::EmbeddingSum { .. }
+        | Op::RowAt
+        | Op::Increment { .. }
+        | Op::WriteRows { .. }
+        | Op::Mark
         | Op::Constant { .. }
         | Op::Concat { .. }
         | Op::Slice { .. }

@@ -4,7 +4,7 @@ use super::Operands;
 use crate::dispatch::{Call, Late, Params, flat};
 use crate::pipelines::Variant;
 use crate::weights::{Form, Wanted};
-use orate_graph::{Op, Weight};
+use orate_graph::{First, Op, Weight};
 
 /// What the kernel of rotary positions does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,8 +108,8 @@ pub(super) fn rope_table(o: &Operands<'_>) -> Call {
     let t = o.out_shape().dims();
     let n = o.out_shape().len() / 2;
     let params = match first {
-        Some(s) => Params::default().late(Late::Half { scalar: s.index(), high: false }),
-        None => Params::default().number(0),
+        First::Operand => Params::default().place(o.last()),
+        First::Const(at) => Params::default().number(at),
     };
     let params = params
         .number(o.weights.vector(0))
@@ -118,8 +118,9 @@ pub(super) fn rope_table(o: &Operands<'_>) -> Call {
         .number(t[2])
         .number(t[3])
         .number(1)
-        .number(0);
-    Call { variant: rotary_variant(Rotary::Rope), params, groups: flat(n, 256), weights: o.weights.buffers() }
+        .number(usize::from(first == First::Operand));
+    let variant = rotary_variant(Rotary::Rope);
+    Call { variant, params, groups: flat(n, 256), weights: o.weights.buffers() }
 }
 
 pub(super) fn time_embedding(o: &Operands<'_>) -> Call {

@@ -4,7 +4,7 @@ use super::matmul::{DEEP, TILES};
 use super::*;
 use crate::pipelines::Variant;
 use naga::valid::{Capabilities, ValidationFlags, Validator};
-use orate_graph::{AttentionMask, Epilogue, Weight};
+use orate_graph::{AttentionMask, Epilogue, First, Weight};
 
 fn activations() -> Vec<Option<Activation>> {
     vec![
@@ -29,7 +29,13 @@ fn variants() -> Vec<Variant> {
         tables::rotary_variant(tables::Rotary::Rope),
         movement::copy_variant(false),
         movement::copy_variant(true),
-        movement::gather_variant(),
+        movement::gather_variant(false),
+        movement::gather_variant(true),
+        movement::write_variant(true, false),
+        movement::write_variant(false, true),
+        movement::write_variant(false, false),
+        sample::variant(17, true),
+        sample::variant(3072, false),
         movement::embedding_sum_variant(),
     ];
     for subgroups in [false, true] {
@@ -44,7 +50,13 @@ fn variants() -> Vec<Variant> {
     all.extend(pointwise::FUNCTIONS.map(|f| pointwise::variant(f, None)));
     all.extend(activations().iter().skip(1).map(|a| pointwise::variant("", a.as_ref())));
     for d in [1, 2, 33, 64, 128, 256] {
-        for mask in [AttentionMask::None, AttentionMask::Causal, AttentionMask::Window(3)] {
+        for mask in [
+            AttentionMask::None,
+            AttentionMask::Causal,
+            AttentionMask::Window(3),
+            AttentionMask::Cached(First::Operand),
+            AttentionMask::Stream(3),
+        ] {
             for bits in 0..4 {
                 all.push(attention::variant(d, mask, bits & 1 > 0, bits & 2 > 0));
             }
