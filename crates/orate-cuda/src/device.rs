@@ -60,6 +60,10 @@ impl CudaDevice {
                 n => format!("there are only {n} CUDA devices, cuda:0 to cuda:{}", n - 1),
             }));
         }
+        if !Precision::FLOATS.contains(&policy.precision) {
+            let known = Precision::FLOATS.map(Precision::name).join(", ");
+            return Err(setup(format!("CUDA computes in {known}; {} is for the CPU", policy.precision)));
+        }
         let context = Arc::new(Context::new(driver, index)?);
         let (name, arch) = (&context.facts.name, context.facts.arch);
         if arch < OLDEST_ARCH {
