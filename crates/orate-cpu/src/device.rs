@@ -80,8 +80,13 @@ impl Target for CpuDevice {
                 format!("{isa}-pointwise")
             }
             Op::Combine { .. } | Op::Scale { .. } => format!("{isa}-pointwise"),
-            Op::Embedding { .. } | Op::EmbeddingSum { .. } | Op::SelectRow { .. } => "gather".to_owned(),
+            Op::Embedding { .. } | Op::EmbeddingSum { .. } | Op::SelectRow { .. } | Op::RowAt => {
+                "gather".to_owned()
+            }
             Op::Constant { .. } | Op::Concat { .. } | Op::Slice { .. } => "copy".to_owned(),
+            Op::WriteRows { .. } | Op::Mark => "write".to_owned(),
+            Op::Increment { .. } => "integers".to_owned(),
+            Op::Sample { .. } => "sample".to_owned(),
             Op::MaskRows => "mask".to_owned(),
             Op::Permute { .. } => "permute".to_owned(),
             Op::Reshape => "none".to_owned(),

@@ -8,8 +8,8 @@ use crate::fuse::{At, Joined, Layout, layout};
 use crate::kernels::{CLUSTER_ARCH, product_program};
 use crate::weights::{Form, WeightBank, packed_bytes};
 use orate_graph::{
-    Activation, AttentionMask, ConvGeometry, Epilogue, Factor, Norm, Op, Plan, Precision, PrecisionPolicy,
-    Scalar, Shape, Value, ValueInfo, Weight,
+    Activation, AttentionMask, ConvGeometry, DType, Epilogue, Factor, Norm, Op, Plan, Precision,
+    PrecisionPolicy, Scalar, Shape, Value, ValueInfo, Weight,
 };
 
 /// Threads of a block of kernels without neighbours.
@@ -177,7 +177,16 @@ pub(crate) fn kernel_name(
         Op::Reshape => "none".to_owned(),
         Op::RotaryTable { .. } | Op::TimeEmbedding { .. } => "table".to_owned(),
         Op::RandomNormal { .. } => "philox".to_owned(),
-        Op::EmbeddingSum { .. } | Op::RmsNorm { .. } | Op::Snake { .. } | Op::Mul | Op::RopeTable { .. } => {
+        Op::EmbeddingSum { .. }
+        | Op::RmsNorm { .. }
+        | Op::Snake { .. }
+        | Op::Mul
+        | Op::RopeTable { .. }
+        | Op::RowAt
+        | Op::Increment { .. }
+        | Op::WriteRows { .. }
+        | Op::Mark
+        | Op::Sample { .. } => {
             unreachable!("refused above")
         }
     })
@@ -196,11 +205,26 @@ fn not_built(op: &Op, inputs: &[&ValueInfo]) -> Option<String> {
             Some("a convolution behind a history".to_owned())
         }
         (Op::Attention { mask: AttentionMask::Window(_), .. }, _) => Some("a window of keys".to_owned()),
+        (Op::Attention { mask: AttentionMask::Cached(_) | AttentionMask::Stream(_), .. }, _) => {
+            Some("attention with positions".to_owned())
+        }
+        (Op::Concat { .. } | Op::Slice { .. }, _) if inputs[0].dtype == DType::I32 => {
+            Some("moving integers".to_owned())
+        }
         (Op::Attention { .. }, _) if inputs[0].shape.last() != inputs[1].shape.last() => {
             Some("attention whose heads share keys".to_owned())
         }
         (
-            Op::EmbeddingSum { .. } | Op::RmsNorm { .. } | Op::Snake { .. } | Op::Mul | Op::RopeTable { .. },
+            Op::EmbeddingSum { .. }
+            | Op::RmsNorm { .. }
+            | Op::Snake { .. }
+            | Op::Mul
+            | Op::RopeTable { .. }
+            | Op::RowAt
+            | Op::Increment { .. }
+            | Op::WriteRows { .. }
+            | Op::Mark
+            | Op::Sample { .. },
             _,
         ) => Some(format!("op {}", op.name())),
         _ => None,
@@ -424,7 +448,12 @@ impl Lowering<'_> {
             | Op::RmsNorm { .. }
             | Op::Snake { .. }
             | Op::Mul
-            | Op::RopeTable { .. } => unreachable!("refused when the plan was made"),
+            | Op::RopeTable { .. }
+            | Op::RowAt
+            | Op::Increment { .. }
+            | Op::WriteRows { .. }
+            | Op::Mark
+            | Op::Sample { .. } => unreachable!("refused when the plan was made"),
             Op::Embedding { table } => {
                 let (rows, c) = (table.shape().dims()[0], table.shape().dims()[1]);
                 vec![gather([self.dense(table), x(0), Pointer::Null, out], len, c, rows)]

@@ -11,5 +11,6 @@ pub mod permute;
 pub mod random;
 pub mod rms_norm;
 pub mod rotary;
+pub mod sample;
 pub mod snake;
 pub mod vecmath;

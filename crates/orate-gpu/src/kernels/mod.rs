@@ -14,7 +14,8 @@ use crate::dispatch::Call;
 use crate::gpu::Gpu;
 use crate::weights::{Placed, Wanted};
 use orate_graph::{
-    Activation, AttentionMask, DeviceClass, Op, Place, Plan, PrecisionPolicy, Shape, Step, Value, ValueInfo,
+    Activation, AttentionMask, DType, DeviceClass, Op, Place, Plan, PrecisionPolicy, Shape, Step, Value,
+    ValueInfo,
 };
 
 const SOURCES: [(&str, &str); 16] = [
@@ -137,7 +138,16 @@ pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result
         Op::Permute { .. } => "permute".to_owned(),
         Op::Reshape => "none".to_owned(),
         Op::RandomNormal { .. } => "philox".to_owned(),
-        Op::EmbeddingSum { .. } | Op::RmsNorm { .. } | Op::Snake { .. } | Op::Mul | Op::RopeTable { .. } => {
+        Op::EmbeddingSum { .. }
+        | Op::RmsNorm { .. }
+        | Op::Snake { .. }
+        | Op::Mul
+        | Op::RopeTable { .. }
+        | Op::RowAt
+        | Op::Increment { .. }
+        | Op::WriteRows { .. }
+        | Op::Mark
+        | Op::Sample { .. } => {
             unreachable!("refused above")
         }
     })
@@ -156,11 +166,26 @@ fn not_built(op: &Op, inputs: &[&ValueInfo]) -> Option<String> {
             Some("a convolution behind a history".to_owned())
         }
         (Op::Attention { mask: AttentionMask::Window(_), .. }, _) => Some("a window of keys".to_owned()),
+        (Op::Attention { mask: AttentionMask::Cached(_) | AttentionMask::Stream(_), .. }, _) => {
+            Some("attention with positions".to_owned())
+        }
+        (Op::Concat { .. } | Op::Slice { .. }, _) if inputs[0].dtype == DType::I32 => {
+            Some("moving integers".to_owned())
+        }
         (Op::Attention { .. }, _) if inputs[0].shape.last() != inputs[1].shape.last() => {
             Some("attention whose heads share keys".to_owned())
         }
         (
-            Op::EmbeddingSum { .. } | Op::RmsNorm { .. } | Op::Snake { .. } | Op::Mul | Op::RopeTable { .. },
+            Op::EmbeddingSum { .. }
+            | Op::RmsNorm { .. }
+            | Op::Snake { .. }
+            | Op::Mul
+            | Op::RopeTable { .. }
+            | Op::RowAt
+            | Op::Increment { .. }
+            | Op::WriteRows { .. }
+            | Op::Mark
+            | Op::Sample { .. },
             _,
         ) => Some(format!("op {}", op.name())),
         _ => None,
@@ -205,7 +230,16 @@ pub(crate) fn calls(o: &Operands<'_>) -> Vec<Call> {
         | Op::Permute { .. }
         | Op::SelectRow { .. } => movement::calls(o),
         Op::Reshape => vec![],
-        Op::EmbeddingSum { .. } | Op::RmsNorm { .. } | Op::Snake { .. } | Op::Mul | Op::RopeTable { .. } => {
+        Op::EmbeddingSum { .. }
+        | Op::RmsNorm { .. }
+        | Op::Snake { .. }
+        | Op::Mul
+        | Op::RopeTable { .. }
+        | Op::RowAt
+        | Op::Increment { .. }
+        | Op::WriteRows { .. }
+        | Op::Mark
+        | Op::Sample { .. } => {
             unreachable!("refused when the plan was made")
         }
     }

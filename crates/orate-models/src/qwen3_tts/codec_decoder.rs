@@ -19,7 +19,7 @@
 use super::config::CodecDecoderConfig;
 use super::weights::Scope;
 use orate_graph::{
-    Activation, AttentionMask, ConvGeometry, DType, Graph, GraphError, Norm, Op, Value, Weight,
+    Activation, AttentionMask, ConvGeometry, DType, Graph, GraphError, Norm, Op, Rows, Value, Weight,
 };
 
 type Result<T> = std::result::Result<T, GraphError>;
@@ -102,7 +102,7 @@ fn centroids(w: &Scope, k: usize, c: &CodecDecoderConfig) -> Weight {
 fn transformer(g: &mut Graph, w: &Scope, c: &CodecDecoderConfig, x: Value) -> Result<Value> {
     let frames = g.shape(x).dims()[1];
     let width = c.hidden_size;
-    let positions = g.rope_table(c.rope_theta, frames, c.head_dim, None)?;
+    let positions = g.rope_table(c.rope_theta, frames, c.head_dim, Rows::From(0))?;
     let mut x = w.linear(g, x, "input_proj", [c.latent_dim, width])?;
     for i in 0..c.num_hidden_layers {
         let w = w.at(&format!("layers.{i}"));
