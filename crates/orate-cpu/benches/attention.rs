@@ -92,6 +92,8 @@ fn main() {
             scale: 0.1,
             mask: c.mask,
             first_query: c.keys.saturating_sub(c.queries),
+            first_queries: None,
+            passed: None,
             kv_lens: None,
             relative: c.relative.then_some(Relative { window: 4, keys: &tables, values: &tables }),
         };
