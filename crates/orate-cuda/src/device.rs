@@ -60,6 +60,10 @@ impl CudaDevice {
                 n => format!("there are only {n} CUDA devices, cuda:0 to cuda:{}", n - 1),
             }));
         }
+        if !Precision::FLOATS.contains(&policy.precision) {
+            let known = Precision::FLOATS.map(Precision::name).join(", ");
+            return Err(setup(format!("CUDA computes in {known}; {} is for the CPU", policy.precision)));
+        }
         let facts = facts(driver, index)?.1;
         let (name, arch) = (&facts.name, facts.arch);
         if arch < OLDEST_ARCH {

@@ -219,7 +219,7 @@ mod tests {
         let data: Vec<f32> = (0..6 * 4).map(|i| i as f32).collect();
         let view = Tensor::borrowed([4, 6], &data).transpose();
         let plain = view.clone().contiguous();
-        for precision in Precision::ALL {
+        for precision in Precision::FLOATS {
             assert_eq!(pack(&view, precision), pack(&plain, precision));
             let w = Weight::named("w", [6, 4]);
             assert_eq!(4 * pack(&view, precision).len(), bytes_of(&w, Form::Packed(precision)));
