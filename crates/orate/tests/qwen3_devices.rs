@@ -190,7 +190,7 @@ fn bench_of_the_talker() {
     let mut json = json("config.json");
     let sizes = serde_json::json!({
         "hidden_size": 1024, "intermediate_size": 3072, "num_attention_heads": 16, "num_key_value_heads": 8,
-        "head_dim": 128, "num_hidden_layers": 28, "vocab_size": 3072,
+        "head_dim": 128, "num_hidden_layers": 28,
     });
     for (key, value) in sizes.as_object().expect("an object") {
         json["talker_config"][key] = value.clone();
