@@ -1,0 +1,222 @@
+//! The model on a device: its plans, and the memories that utterances run in.
+
+use super::config::TalkerConfig;
+use super::error::QwenError;
+use super::files::{Files, Talking};
+use super::prompt::{Prompt, Request};
+use super::prompt_rows::{self, PromptSizes};
+use super::session::Session;
+use super::talker::{self, Sizes};
+use super::{codec_decoder, frame};
+use orate_graph::{Device, Executable, Graph, Memory, ModelOnDevice, Plan};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Plans kept for reuse. An utterance needs four; that of a frame has two thousand steps and takes some megabytes.
+const PLANS_KEPT: usize = 32;
+
+/// Memories of finished utterances kept for reuse.
+const MEMORIES_KEPT: usize = 8;
+
+/// What a plan computes, and everything its graph depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Network {
+    /// Ids to rows.
+    Prompt(PromptSizes),
+    /// Rows to the state in front of a frame.
+    Prefill { sizes: Sizes, time: usize },
+    /// A frame.
+    Frame { sizes: Sizes, text_rows: usize },
+    /// Codes to samples.
+    Decode { frames: usize },
+}
+
+/// A Qwen3-TTS model on a device. Shared by any number of threads.
+pub struct Qwen3Tts {
+    files: Files,
+    device: Arc<dyn Device>,
+    on_device: Box<dyn ModelOnDevice>,
+    plans: Mutex<Vec<((Network, bool), Arc<dyn Executable>)>>,
+    memories: Mutex<Vec<Box<dyn Memory>>>,
+}
+
+impl Qwen3Tts {
+    /// Puts a model on a device. Weights are read when they are first needed.
+    pub fn new(files: Files, device: Arc<dyn Device>) -> Qwen3Tts {
+        let on_device = device.open(Arc::new(crate::Loader(files.weights.clone())));
+        Qwen3Tts { files, device, on_device, plans: Mutex::default(), memories: Mutex::default() }
+    }
+
+    /// The model's files.
+    pub fn files(&self) -> &Files {
+        &self.files
+    }
+
+    /// The device that runs it.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// Bytes of weights on the device so far.
+    pub fn weight_bytes(&self) -> u64 {
+        self.on_device.weight_bytes()
+    }
+
+    /// Samples per second of the output.
+    pub fn sample_rate(&self) -> u32 {
+        self.files.codec.output_sample_rate
+    }
+
+    /// The talking part.
+    ///
+    /// # Errors
+    /// The files are those of a codec alone.
+    pub fn talking(&self) -> Result<&Talking, QwenError> {
+        self.files.talking.as_ref().ok_or_else(|| QwenError::NoTalker { path: self.files.origin.clone() })
+    }
+
+    /// A request as ids.
+    ///
+    /// # Errors
+    /// See [`Prompt::new`].
+    pub fn prompt(&self, request: &Request<'_>) -> Result<Prompt, QwenError> {
+        let talking = self.talking()?;
+        Prompt::new(&talking.config, &talking.tokenizer, request)
+    }
+
+    /// Starts an utterance.
+    ///
+    /// # Errors
+    /// The files are those of a codec alone.
+    pub fn session(&self) -> Result<Session<'_>, QwenError> {
+        Ok(Session::new(self, self.talking()?, self.memory()))
+    }
+
+    /// Turns codes into samples, all of an utterance in one pass.
+    pub fn decoder(&self) -> CodecDecoder<'_> {
+        CodecDecoder { model: self, memory: Some(self.memory()) }
+    }
+
+    fn memory(&self) -> Box<dyn Memory> {
+        let kept = self.memories.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        kept.unwrap_or_else(|| self.device.memory())
+    }
+
+    pub(super) fn give_back(&self, mut memory: Box<dyn Memory>) {
+        memory.shrink_to(self.device.memory_kept());
+        let mut kept = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < MEMORIES_KEPT {
+            kept.push(memory);
+        }
+    }
+
+    /// The runnable plan of a network, made now if it is not kept.
+    pub(super) fn plan(&self, network: Network, taps: bool) -> Result<Arc<dyn Executable>, QwenError> {
+        let key = (network, taps);
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(i) = plans.iter().position(|(k, _)| *k == key) {
+            let hit = plans.remove(i);
+            plans.push(hit);
+        } else {
+            let plan = Plan::compile(self.graph(network, taps)?, &*self.device)?;
+            let executable = self.on_device.load(plan)?;
+            if plans.len() >= PLANS_KEPT {
+                plans.remove(0);
+            }
+            plans.push((key, executable));
+        }
+        Ok(plans[plans.len() - 1].1.clone())
+    }
+
+    fn graph(&self, network: Network, taps: bool) -> Result<Graph, QwenError> {
+        let new = |name: &str| {
+            let g = Graph::new(name);
+            if taps { g.with_taps() } else { g }
+        };
+        if let Network::Decode { frames } = network {
+            let mut g = new("codec_decoder");
+            codec_decoder::build(&mut g, &self.files.codec.decoder_config, 1, frames)?;
+            return Ok(g);
+        }
+        talking_graph(&self.talking()?.config.talker_config, network, new)
+    }
+
+    /// The plans of an utterance, for `explain`: `rows` rows of prompt, all text in it, and `frames` frames.
+    ///
+    /// # Errors
+    /// A device that cannot run them.
+    pub fn plans(&self, rows: usize, frames: usize) -> Result<Vec<Arc<dyn Executable>>, QwenError> {
+        let sizes = Sizes { batch: 1, capacity: super::session::capacity(rows + frames) };
+        let prompt =
+            PromptSizes { plain: 3, before: rows.saturating_sub(3), trailing: 1, ..Default::default() };
+        [
+            Network::Prompt(prompt),
+            Network::Prefill { sizes, time: prompt.rows() },
+            Network::Frame { sizes, text_rows: super::session::text_capacity(1) },
+            Network::Decode { frames },
+        ]
+        .into_iter()
+        .map(|network| self.plan(network, false))
+        .collect()
+    }
+}
+
+/// The graph of a network of the talking part.
+fn talking_graph(
+    c: &TalkerConfig,
+    network: Network,
+    new: impl Fn(&str) -> Graph,
+) -> Result<Graph, QwenError> {
+    Ok(match network {
+        Network::Prompt(sizes) => {
+            let mut g = new("prompt");
+            prompt_rows::build(&mut g, c, sizes)?;
+            g
+        }
+        Network::Prefill { sizes, time } => {
+            let mut g = new("prefill");
+            talker::prefill(&mut g, c, sizes, time)?;
+            g
+        }
+        Network::Frame { sizes, text_rows } => {
+            let mut g = new("frame");
+            frame::build(&mut g, c, sizes, text_rows)?;
+            g
+        }
+        Network::Decode { .. } => unreachable!("is of the codec"),
+    })
+}
+
+/// Turns codes into samples in a memory of its own, so that it can run beside the talker.
+pub struct CodecDecoder<'m> {
+    model: &'m Qwen3Tts,
+    memory: Option<Box<dyn Memory>>,
+}
+
+impl CodecDecoder<'_> {
+    /// The samples of `codes` `[F, Q]`, 1920 for each frame.
+    ///
+    /// # Errors
+    /// A code that no codebook has, or the device failed.
+    pub fn decode(&mut self, codes: &[i32], samples: &mut Vec<f32>) -> Result<(), QwenError> {
+        let q = self.model.files.codec.decoder_config.num_quantizers;
+        let frames = codes.len() / q;
+        if frames == 0 {
+            samples.clear();
+            return Ok(());
+        }
+        let plan = self.model.plan(Network::Decode { frames }, false)?;
+        let memory = self.memory.as_mut().expect("memory is only taken when the decoder is dropped").as_mut();
+        memory.write_i32("codes", &[1, frames, q].into(), &codes[..frames * q])?;
+        plan.run(memory)?;
+        memory.read_f32("samples", samples)?;
+        Ok(())
+    }
+}
+
+impl Drop for CodecDecoder<'_> {
+    fn drop(&mut self) {
+        if let Some(m) = self.memory.take() {
+            self.model.give_back(m);
+        }
+    }
+}
