@@ -30,12 +30,19 @@ pub(super) enum Network {
     Decode { frames: usize },
 }
 
+/// A runnable plan, and whether it records taps.
+struct KeptPlan {
+    network: Network,
+    taps: bool,
+    plan: Arc<dyn Executable>,
+}
+
 /// A Qwen3-TTS model on a device. Shared by any number of threads.
 pub struct Qwen3Tts {
     files: Files,
     device: Arc<dyn Device>,
     on_device: Box<dyn ModelOnDevice>,
-    plans: Mutex<Vec<((Network, bool), Arc<dyn Executable>)>>,
+    plans: Mutex<Vec<KeptPlan>>,
     memories: Mutex<Vec<Box<dyn Memory>>>,
 }
 
@@ -111,9 +118,8 @@ impl Qwen3Tts {
 
     /// The runnable plan of a network, made now if it is not kept.
     pub(super) fn plan(&self, network: Network, taps: bool) -> Result<Arc<dyn Executable>, QwenError> {
-        let key = (network, taps);
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(i) = plans.iter().position(|(k, _)| *k == key) {
+        if let Some(i) = plans.iter().position(|k| k.network == network && k.taps == taps) {
             let hit = plans.remove(i);
             plans.push(hit);
         } else {
@@ -122,9 +128,9 @@ impl Qwen3Tts {
             if plans.len() >= PLANS_KEPT {
                 plans.remove(0);
             }
-            plans.push((key, executable));
+            plans.push(KeptPlan { network, taps, plan: executable });
         }
-        Ok(plans[plans.len() - 1].1.clone())
+        Ok(plans[plans.len() - 1].plan.clone())
     }
 
     fn graph(&self, network: Network, taps: bool) -> Result<Graph, QwenError> {
