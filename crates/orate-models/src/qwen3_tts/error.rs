@@ -69,7 +69,7 @@ pub enum QwenError {
     Graph(#[from] GraphError),
     /// The device.
     #[error(transparent)]
-    Device(#[from] DeviceError),
+    Device(Box<DeviceError>),
     /// There is nothing to say.
     #[error("the {what} is empty")]
     EmptyText {
@@ -135,6 +135,12 @@ pub enum QwenError {
         /// What is allowed.
         allowed: String,
     },
+}
+
+impl From<DeviceError> for QwenError {
+    fn from(e: DeviceError) -> Self {
+        QwenError::Device(Box::new(e))
+    }
 }
 
 /// How a file's tensors differ from those that the networks need.
