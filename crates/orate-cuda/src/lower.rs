@@ -177,7 +177,15 @@ pub(crate) fn kernel_name(
         Op::Reshape => "none".to_owned(),
         Op::RotaryTable { .. } | Op::TimeEmbedding { .. } => "table".to_owned(),
         Op::RandomNormal { .. } => "philox".to_owned(),
-        Op::EmbeddingSum { .. } | Op::RmsNorm { .. } | Op::Snake { .. } | Op::Mul | Op::RopeTable { .. } => {
+        Op::EmbeddingSum { .. }
+        | Op::RmsNorm { .. }
+        | Op::Snake { .. }
+        | Op::Mul
+        | Op::RopeTable { .. }
+        | Op::MulRow
+        | Op::Pad { .. }
+        | Op::Statistics { .. }
+        | Op::ResidualCodes { .. } => {
             unreachable!("refused above")
         }
     })
@@ -191,7 +199,9 @@ fn not_built(op: &Op, inputs: &[&ValueInfo]) -> Option<String> {
         _ => None,
     };
     match (op, activation) {
-        (_, Some(a @ (Activation::Silu | Activation::Clip))) => Some(format!("activation {}", a.name())),
+        (_, Some(a @ (Activation::Silu | Activation::Clip | Activation::Sigmoid | Activation::Elu))) => {
+            Some(format!("activation {}", a.name()))
+        }
         (Op::Conv1d { geometry: g, .. } | Op::DepthwiseConv1d { geometry: g, .. }, _) if g.history => {
             Some("a convolution behind a history".to_owned())
         }
@@ -200,7 +210,15 @@ fn not_built(op: &Op, inputs: &[&ValueInfo]) -> Option<String> {
             Some("attention whose heads share keys".to_owned())
         }
         (
-            Op::EmbeddingSum { .. } | Op::RmsNorm { .. } | Op::Snake { .. } | Op::Mul | Op::RopeTable { .. },
+            Op::EmbeddingSum { .. }
+            | Op::RmsNorm { .. }
+            | Op::Snake { .. }
+            | Op::Mul
+            | Op::RopeTable { .. }
+            | Op::MulRow
+            | Op::Pad { .. }
+            | Op::Statistics { .. }
+            | Op::ResidualCodes { .. },
             _,
         ) => Some(format!("op {}", op.name())),
         _ => None,
@@ -284,7 +302,9 @@ fn activation_number(a: Option<&Activation>) -> u32 {
         Some(Activation::Mish) => 4,
         Some(Activation::Tanh) => 5,
         Some(Activation::Exp) => 6,
-        Some(Activation::Silu | Activation::Clip) => unreachable!("refused when the plan was made"),
+        Some(Activation::Silu | Activation::Clip | Activation::Sigmoid | Activation::Elu) => {
+            unreachable!("refused when the plan was made")
+        }
     }
 }
 
@@ -424,7 +444,11 @@ impl Lowering<'_> {
             | Op::RmsNorm { .. }
             | Op::Snake { .. }
             | Op::Mul
-            | Op::RopeTable { .. } => unreachable!("refused when the plan was made"),
+            | Op::RopeTable { .. }
+            | Op::MulRow
+            | Op::Pad { .. }
+            | Op::Statistics { .. }
+            | Op::ResidualCodes { .. } => unreachable!("refused when the plan was made"),
             Op::Embedding { table } => {
                 let (rows, c) = (table.shape().dims()[0], table.shape().dims()[1]);
                 vec![gather([self.dense(table), x(0), Pointer::Null, out], len, c, rows)]

@@ -36,7 +36,8 @@ pub use error::{GraphError, Result};
 pub use graph::{Buffer, BufferKind, Graph, Node, TAP_PREFIX, Value, ValueInfo};
 pub use memory::{ALIGNMENT, Place};
 pub use op::{
-    Activation, AttentionMask, ConvGeometry, Cost, Epilogue, Factor, Norm, Op, RelativePositions, Scalar,
+    Activation, AttentionMask, ConvGeometry, Cost, Epilogue, Factor, Norm, Op, Padding, RelativePositions,
+    Scalar,
 };
 pub use plan::{Plan, Roofline, Step, Target};
 pub use precision::{Precision, PrecisionPolicy};

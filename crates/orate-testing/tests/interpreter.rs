@@ -218,6 +218,46 @@ fn rows() {
 }
 
 #[test]
+fn edges_and_statistics() {
+    for (name, padding) in
+        [("pad_zero", Padding::Zero), ("pad_repeat", Padding::Repeat), ("pad_reflect", Padding::Reflect)]
+    {
+        let r = reference(name);
+        r.check(ONE_ROUNDING, |g| {
+            let x = r.input(g, "x");
+            g.pad(x, padding, 1, 2)
+        });
+    }
+    let r = reference("mul_row");
+    r.check(ONE_ROUNDING, |g| {
+        let (x, row) = (r.input(g, "x"), r.input(g, "row"));
+        g.mul_row(x, row)
+    });
+    let r = reference("statistics");
+    r.check(ONE_ROUNDING, |g| {
+        let x = r.input(g, "x");
+        g.statistics(x, None, 1e-12)
+    });
+    let r = reference("statistics_weighted");
+    r.check(ONE_ROUNDING, |g| {
+        let (x, scores) = (r.input(g, "x"), r.input(g, "scores"));
+        g.statistics(x, Some(scores), 1e-12)
+    });
+    let r = reference("residual_codes");
+    r.check(0.0, |g| {
+        let x = r.input(g, "x");
+        g.residual_codes(x, r.weight("books"))
+    });
+    for (name, f) in [("sigmoid", Activation::Sigmoid), ("elu", Activation::Elu)] {
+        let r = reference(name);
+        r.check(ONE_ROUNDING, |g| {
+            let x = r.input(g, "x");
+            g.activate(x, f.clone())
+        });
+    }
+}
+
+#[test]
 fn attention() {
     for (case, heads, scale, mask, lens) in [
         ("attention", 2, 0.5, AttentionMask::None, false),

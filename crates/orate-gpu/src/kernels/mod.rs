@@ -137,7 +137,15 @@ pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result
         Op::Permute { .. } => "permute".to_owned(),
         Op::Reshape => "none".to_owned(),
         Op::RandomNormal { .. } => "philox".to_owned(),
-        Op::EmbeddingSum { .. } | Op::RmsNorm { .. } | Op::Snake { .. } | Op::Mul | Op::RopeTable { .. } => {
+        Op::EmbeddingSum { .. }
+        | Op::RmsNorm { .. }
+        | Op::Snake { .. }
+        | Op::Mul
+        | Op::RopeTable { .. }
+        | Op::MulRow
+        | Op::Pad { .. }
+        | Op::Statistics { .. }
+        | Op::ResidualCodes { .. } => {
             unreachable!("refused above")
         }
     })
@@ -151,7 +159,9 @@ fn not_built(op: &Op, inputs: &[&ValueInfo]) -> Option<String> {
         _ => None,
     };
     match (op, activation) {
-        (_, Some(a @ (Activation::Silu | Activation::Clip))) => Some(format!("activation {}", a.name())),
+        (_, Some(a @ (Activation::Silu | Activation::Clip | Activation::Sigmoid | Activation::Elu))) => {
+            Some(format!("activation {}", a.name()))
+        }
         (Op::Conv1d { geometry: g, .. } | Op::DepthwiseConv1d { geometry: g, .. }, _) if g.history => {
             Some("a convolution behind a history".to_owned())
         }
@@ -160,7 +170,15 @@ fn not_built(op: &Op, inputs: &[&ValueInfo]) -> Option<String> {
             Some("attention whose heads share keys".to_owned())
         }
         (
-            Op::EmbeddingSum { .. } | Op::RmsNorm { .. } | Op::Snake { .. } | Op::Mul | Op::RopeTable { .. },
+            Op::EmbeddingSum { .. }
+            | Op::RmsNorm { .. }
+            | Op::Snake { .. }
+            | Op::Mul
+            | Op::RopeTable { .. }
+            | Op::MulRow
+            | Op::Pad { .. }
+            | Op::Statistics { .. }
+            | Op::ResidualCodes { .. },
             _,
         ) => Some(format!("op {}", op.name())),
         _ => None,
@@ -205,7 +223,15 @@ pub(crate) fn calls(o: &Operands<'_>) -> Vec<Call> {
         | Op::Permute { .. }
         | Op::SelectRow { .. } => movement::calls(o),
         Op::Reshape => vec![],
-        Op::EmbeddingSum { .. } | Op::RmsNorm { .. } | Op::Snake { .. } | Op::Mul | Op::RopeTable { .. } => {
+        Op::EmbeddingSum { .. }
+        | Op::RmsNorm { .. }
+        | Op::Snake { .. }
+        | Op::Mul
+        | Op::RopeTable { .. }
+        | Op::MulRow
+        | Op::Pad { .. }
+        | Op::Statistics { .. }
+        | Op::ResidualCodes { .. } => {
             unreachable!("refused when the plan was made")
         }
     }
