@@ -10,7 +10,7 @@
 //! | write to a pipe | [`PcmStream`] |
 //! | read a WAV file | [`read_wav`] |
 //! | change the sample rate | [`resample`] |
-//! | make features | [`Stft`], [`MelFilterBank`], [`log_compress`] |
+//! | make features | [`LogMel`], or [`Stft`], [`MelFilterBank`], [`log_compress`] |
 //! | measure | [`peak_dbfs`], [`rms_dbfs`], [`integrated_loudness`] |
 //! | compare | [`snr_db`], [`log_spectral_distance_db`] |
 //! | look at it | [`plot_png`] |
@@ -31,6 +31,7 @@
 mod compare;
 mod error;
 mod format;
+mod log_mel;
 mod loudness;
 mod mel;
 mod output;
@@ -44,6 +45,7 @@ mod writer;
 pub use compare::{log_spectral_distance_db, snr_db};
 pub use error::{AudioError, Cause, MAX_SAMPLE_RATE, Result};
 pub use format::{AudioFormat, WavFormat, to_pcm16};
+pub use log_mel::{LogMel, LogMelConfig};
 pub use loudness::{integrated_loudness, peak, peak_dbfs, rms_dbfs};
 pub use mel::{MelConfig, MelFilterBank, MelScale, log_compress};
 pub use plot::plot_png;
