@@ -62,8 +62,13 @@ impl Target for CpuDevice {
             Op::MulRow | Op::Combine { .. } | Op::Scale { .. } => format!("{isa}-pointwise"),
             Op::Statistics { .. } => format!("{isa}-statistics"),
             Op::ResidualCodes { .. } => format!("{isa}-residual-codes"),
-            Op::Embedding { .. } | Op::EmbeddingSum { .. } | Op::SelectRow { .. } => "gather".to_owned(),
+            Op::Embedding { .. } | Op::EmbeddingSum { .. } | Op::SelectRow { .. } | Op::RowAt => {
+                "gather".to_owned()
+            }
             Op::Constant { .. } | Op::Concat { .. } | Op::Slice { .. } | Op::Pad { .. } => "copy".to_owned(),
+            Op::WriteRows { .. } | Op::Mark => "write".to_owned(),
+            Op::Increment { .. } => "integers".to_owned(),
+            Op::Sample { .. } => "sample".to_owned(),
             Op::MaskRows => "mask".to_owned(),
             Op::Permute { .. } => "permute".to_owned(),
             Op::Reshape => "none".to_owned(),

@@ -6,12 +6,14 @@ use crate::kernels::depthwise_conv1d::{DepthwiseConv, Frames};
 use crate::kernels::layer_norm::LayerNorm;
 use crate::kernels::matmul::{Epilogue, PackedWeights, Rows, matmul, scratch_len};
 use crate::kernels::residual_codes::{Codebooks, residual_codes};
-use crate::kernels::{copy, elementwise, gather, pad, permute, random, rms_norm, rotary, snake, statistics};
+use crate::kernels::{
+    copy, elementwise, gather, pad, permute, random, rms_norm, rotary, sample, snake, statistics,
+};
 use crate::memory::CpuMemory;
 use crate::weights::{Core, WeightBank};
 use orate_graph::{
     Activation as GraphActivation, AttentionMask, BufferKind, ConvGeometry, DType, DeviceError,
-    Epilogue as GraphEpilogue, Executable, Factor, Memory, Norm, Op, Place, Plan, Shape, Step,
+    Epilogue as GraphEpilogue, Executable, Factor, First, Memory, Norm, Op, Place, Plan, Shape, Step,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -228,6 +230,19 @@ impl CpuExecutable {
             // SAFETY: i32 and u32 have one layout, and none is negative.
             Ok(unsafe { std::slice::from_raw_parts(lens.as_ptr().cast::<u32>(), lens.len()) })
         };
+        // Where `rows` rows of each batch row begin, which have to fit into `most`.
+        let firsts = |i: usize, rows: usize, most: usize| -> Result<&[u32], DeviceError> {
+            let firsts = lens(i)?;
+            match firsts.iter().find(|first| **first as usize + rows > most) {
+                Some(first) => {
+                    let problem = format!("{rows} rows from {first} on do not fit into {most}");
+                    Err(self.operand(index, problem))
+                }
+                None => Ok(firsts),
+            }
+        };
+        // SAFETY: as above; elements of either type are only moved.
+        let words = |i: usize| unsafe { view.words(node.inputs[i]) };
         let factor = |f: &Factor| -> Result<f32, DeviceError> {
             match f {
                 Factor::Const(x) => Ok(*x),
@@ -330,11 +345,28 @@ impl CpuExecutable {
                     scale: *scale,
                     mask: match mask {
                         AttentionMask::None => Mask::None,
-                        AttentionMask::Causal => Mask::Causal,
-                        AttentionMask::Window(seen) => Mask::Window { left: seen - 1, right: 0 },
+                        AttentionMask::Causal | AttentionMask::Cached(_) => Mask::Causal,
+                        AttentionMask::Window(seen) | AttentionMask::Stream(seen) => {
+                            Mask::Window { left: seen - 1, right: 0 }
+                        }
                     },
-                    first_query: if *mask == AttentionMask::None { 0 } else { k[1].saturating_sub(q[1]) },
-                    kv_lens: if node.inputs.len() == 4 { Some(lens(3)?) } else { None },
+                    first_query: match mask {
+                        AttentionMask::None => 0,
+                        AttentionMask::Cached(First::Const(first)) => *first,
+                        _ => k[1].saturating_sub(q[1]),
+                    },
+                    first_queries: match mask {
+                        AttentionMask::Cached(First::Operand) => Some(firsts(3, q[1], k[1])?),
+                        _ => None,
+                    },
+                    passed: match mask {
+                        AttentionMask::Stream(_) => Some(lens(3)?),
+                        _ => None,
+                    },
+                    kv_lens: match node.inputs.len() {
+                        4 if !mask.has_positions() => Some(lens(3)?),
+                        _ => None,
+                    },
                     relative: match (r, relative) {
                         (Some(r), Some((k, v))) => Some(Relative { window: r.window, keys: k, values: v }),
                         _ => None,
@@ -358,12 +390,15 @@ impl CpuExecutable {
                 }
             }
             (Op::RopeTable { first, .. }, Call::RopeTable { frequencies }) => {
-                let first = match first {
-                    Some(s) => self.scalar(view, s.index())?,
-                    None => 0,
-                };
-                let (cos, sin) = out.split_at_mut(out_shape.len() / 2);
-                rotary::table(|t| (first + t as u64) as f64, frequencies, cos, sin);
+                let rows = out_shape.len() / out_shape.dims()[0];
+                for (b, out) in out.chunks_exact_mut(rows).enumerate() {
+                    let first = match first {
+                        First::Const(first) => *first as u64,
+                        First::Operand => u64::from(lens(0)?[b]),
+                    };
+                    let (cos, sin) = out.split_at_mut(rows / 2);
+                    rotary::table(|t| (first + t as u64) as f64, frequencies, cos, sin);
+                }
             }
             (Op::Rotary { heads }, _) => {
                 let &[batch, _, time, half] = shape(1).dims() else {
@@ -382,12 +417,12 @@ impl CpuExecutable {
             (Op::Concat { axis }, _) => {
                 let mut at = 0;
                 for i in 0..node.inputs.len() {
-                    copy::place(x(i), shape(i).dims(), *axis, at, out_shape.dims(), out);
+                    copy::place(words(i), shape(i).dims(), *axis, at, out_shape.dims(), out);
                     at += shape(i).dims()[*axis];
                 }
             }
             (Op::Slice { axis, start, .. }, _) => {
-                copy::take(x(0), shape(0).dims(), *axis, *start, out_shape.dims(), out);
+                copy::take(words(0), shape(0).dims(), *axis, *start, out_shape.dims(), out);
             }
             (Op::Pad { padding, before, .. }, _) => {
                 let &[batch, time, channels] = shape(0).dims() else {
@@ -422,6 +457,63 @@ impl CpuExecutable {
             (Op::RandomNormal { seed, scale }, _) => {
                 random::fill_normal(self.scalar(view, seed.index())?, 0, out);
                 elementwise::scale_in_place(isa, team, *scale, out);
+            }
+            (Op::RowAt, _) => {
+                let &[_, rows, c] = shape(0).dims() else { unreachable!("three axes by shape inference") };
+                for ((x, out), row) in x(0).chunks_exact(rows * c).zip(out.chunks_exact_mut(c)).zip(lens(1)?)
+                {
+                    out.copy_from_slice(&x[(*row as usize).min(rows - 1) * c..][..c]);
+                }
+            }
+            (Op::Increment { by }, _) => {
+                // SAFETY: as above.
+                let x = unsafe { view.integers(node.inputs[0]) };
+                out.iter_mut().zip(x).for_each(|(out, x)| *out = f32::from_bits(x.wrapping_add(*by) as u32));
+            }
+            // In place: `out` is the state, and operand 0 is not looked at.
+            (Op::WriteRows { first }, _) => {
+                let (&[batch, n, c], t) = (out_shape.dims(), shape(1).dims()[1]) else {
+                    unreachable!("three axes by shape inference")
+                };
+                match first {
+                    First::Const(first) => {
+                        copy::write_rows(out, x(1), std::iter::repeat_n(*first, batch), (n, t), c)
+                    }
+                    First::Operand => {
+                        let first = firsts(2, t, n)?.iter().map(|first| *first as usize);
+                        copy::write_rows(out, x(1), first, (n, t), c);
+                    }
+                }
+            }
+            (Op::Mark, _) => {
+                let rows = out_shape.last();
+                for (seen, id) in out.chunks_exact_mut(rows).zip(lens(1)?) {
+                    let Some(seen) = seen.get_mut(*id as usize) else {
+                        return Err(self.operand(index, format!("id {id} of {rows}")));
+                    };
+                    *seen = 1.0;
+                }
+            }
+            (Op::Sample { codebook, controls }, _) => {
+                let width = shape(0).last();
+                // SAFETY: as above.
+                let (seed, number) =
+                    unsafe { (view.integers(node.inputs[2]), view.integers(node.inputs[3])) };
+                let seen = if node.inputs.len() == 5 { Some(x(4)) } else { None };
+                for (b, (logits, out)) in x(0).chunks_exact(width).zip(out).enumerate() {
+                    let draw = sample::Draw {
+                        logits,
+                        settings: std::array::from_fn(|i| x(1)[4 * b + i]),
+                        seed: [seed[2 * b] as u32, seed[2 * b + 1] as u32],
+                        number: number[b],
+                        codebook: *codebook,
+                        seen: seen.map(|seen| &seen[b * width..][..width]),
+                        controls: *controls,
+                    };
+                    let id =
+                        sample::sample(&draw, scratch).map_err(|e| self.operand(index, e.to_string()))?;
+                    *out = f32::from_bits(id as u32);
+                }
             }
             (op, _) => unreachable!("{} was bound as another op", op.name()),
         }
@@ -513,12 +605,15 @@ fn scratch_of(core: &Core, plan: &Plan, step: &Step, call: &Call) -> usize {
                 scale: *scale,
                 mask: Mask::None,
                 first_query: 0,
+                first_queries: None,
+                passed: None,
                 kv_lens: None,
                 relative: None,
             };
             a.scratch_len(threads, k[0], k[1])
         }
         (Op::ResidualCodes { .. }, _) => shape(0).iter().product(),
+        (Op::Sample { .. }, _) => sample::scratch_len(shape(0)[1]),
         _ => 0,
     }
 }
@@ -548,6 +643,15 @@ impl View<'_> {
         unsafe { std::slice::from_raw_parts(self.pointer(self.plan.place(v)), info.shape.len()) }
     }
 
+    /// Elements of either type, to be moved.
+    ///
+    /// # Safety
+    /// The value's place exists, and is not written while the slice lives.
+    unsafe fn words(&self, v: orate_graph::Value) -> &[f32] {
+        // SAFETY: the caller vouches for the place.
+        unsafe { std::slice::from_raw_parts(self.pointer(self.plan.place(v)), self.plan.info(v).shape.len()) }
+    }
+
     /// # Safety
     /// The value's place exists and holds integers.
     unsafe fn integers(&self, v: orate_graph::Value) -> &[i32] {
@@ -557,7 +661,7 @@ impl View<'_> {
     }
 
     /// # Safety
-    /// The value's place exists, holds floats, and nothing else uses it while the slice lives.
+    /// The value's place exists, and nothing else uses it while the slice lives. Integers are floats of their bits.
     #[expect(clippy::mut_from_ref, reason = "places are disjoint; the memory plan guarantees it")]
     unsafe fn floats_mut(&self, v: orate_graph::Value) -> &mut [f32] {
         // SAFETY: the caller vouches for the place.

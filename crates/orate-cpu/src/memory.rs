@@ -185,6 +185,34 @@ impl Memory for CpuMemory {
         }
     }
 
+    fn read_i32(&mut self, name: &str, out: &mut Vec<i32>) -> Result<Shape, DeviceError> {
+        match self.buffers.get(name) {
+            Some(b) if b.dtype == DType::I32 => {
+                out.clear();
+                out.extend(b.block.floats().iter().map(|x| x.to_bits() as i32));
+                self.counters.read_backs += 1;
+                self.counters.bytes_down += 4 * out.len() as u64;
+                Ok(b.shape.clone())
+            }
+            other => Err(DeviceError::Buffer {
+                name: name.to_owned(),
+                plan: "read by the host".to_owned(),
+                got: other.map_or("no such buffer".to_owned(), |b| format!("{} {}", b.dtype, b.shape)),
+                needed: "an integer buffer".to_owned(),
+            }),
+        }
+    }
+
+    fn clear(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
+        if self.buffers.contains_key(name) {
+            self.ensure(name, dtype, shape).block.floats_mut().fill(0.0);
+        } else {
+            // Fresh memory is zero, and mapped when it is first touched.
+            self.ensure(name, dtype, shape);
+        }
+        Ok(())
+    }
+
     fn forget(&mut self, prefix: &str) {
         self.buffers.retain(|name, _| !name.starts_with(prefix));
     }

@@ -8,8 +8,8 @@ use crate::fuse::{At, Joined, Layout, layout};
 use crate::kernels::{CLUSTER_ARCH, product_program};
 use crate::weights::{Form, WeightBank, packed_bytes};
 use orate_graph::{
-    Activation, AttentionMask, ConvGeometry, Epilogue, Factor, Norm, Op, Plan, Precision, PrecisionPolicy,
-    Scalar, Shape, Value, ValueInfo, Weight,
+    Activation, AttentionMask, ConvGeometry, DType, Epilogue, Factor, Norm, Op, Plan, Precision,
+    PrecisionPolicy, Scalar, Shape, Value, ValueInfo, Weight,
 };
 
 /// Threads of a block of kernels without neighbours.
@@ -185,7 +185,12 @@ pub(crate) fn kernel_name(
         | Op::MulRow
         | Op::Pad { .. }
         | Op::Statistics { .. }
-        | Op::ResidualCodes { .. } => {
+        | Op::ResidualCodes { .. }
+        | Op::RowAt
+        | Op::Increment { .. }
+        | Op::WriteRows { .. }
+        | Op::Mark
+        | Op::Sample { .. } => {
             unreachable!("refused above")
         }
     })
@@ -206,6 +211,12 @@ fn not_built(op: &Op, inputs: &[&ValueInfo]) -> Option<String> {
             Some("a convolution behind a history".to_owned())
         }
         (Op::Attention { mask: AttentionMask::Window(_), .. }, _) => Some("a window of keys".to_owned()),
+        (Op::Attention { mask: AttentionMask::Cached(_) | AttentionMask::Stream(_), .. }, _) => {
+            Some("attention with positions".to_owned())
+        }
+        (Op::Concat { .. } | Op::Slice { .. }, _) if inputs[0].dtype == DType::I32 => {
+            Some("moving integers".to_owned())
+        }
         (Op::Attention { .. }, _) if inputs[0].shape.last() != inputs[1].shape.last() => {
             Some("attention whose heads share keys".to_owned())
         }
@@ -218,7 +229,12 @@ fn not_built(op: &Op, inputs: &[&ValueInfo]) -> Option<String> {
             | Op::MulRow
             | Op::Pad { .. }
             | Op::Statistics { .. }
-            | Op::ResidualCodes { .. },
+            | Op::ResidualCodes { .. }
+            | Op::RowAt
+            | Op::Increment { .. }
+            | Op::WriteRows { .. }
+            | Op::Mark
+            | Op::Sample { .. },
             _,
         ) => Some(format!("op {}", op.name())),
         _ => None,
@@ -448,7 +464,12 @@ impl Lowering<'_> {
             | Op::MulRow
             | Op::Pad { .. }
             | Op::Statistics { .. }
-            | Op::ResidualCodes { .. } => unreachable!("refused when the plan was made"),
+            | Op::ResidualCodes { .. }
+            | Op::RowAt
+            | Op::Increment { .. }
+            | Op::WriteRows { .. }
+            | Op::Mark
+            | Op::Sample { .. } => unreachable!("refused when the plan was made"),
             Op::Embedding { table } => {
                 let (rows, c) = (table.shape().dims()[0], table.shape().dims()[1]);
                 vec![gather([self.dense(table), x(0), Pointer::Null, out], len, c, rows)]

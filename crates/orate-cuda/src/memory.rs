@@ -198,6 +198,32 @@ impl CudaMemory {
         self.counters.bytes_up += bytes.len() as u64;
         Ok(())
     }
+
+    /// Copies a buffer of 4-byte elements to the host.
+    fn download(&mut self, name: &str, dtype: DType) -> Result<(Shape, &[f32]), DeviceError> {
+        let (from, shape) = match self.buffers.get(name) {
+            Some(b) if b.dtype == dtype => (b.buffer.pointer(), b.shape.clone()),
+            other => {
+                return Err(DeviceError::Buffer {
+                    name: name.to_owned(),
+                    plan: "read by the host".to_owned(),
+                    got: other.map_or("no such buffer".to_owned(), |b| format!("{} {}", b.dtype, b.shape)),
+                    needed: format!("a buffer of {dtype}"),
+                });
+            }
+        };
+        let n = shape.len();
+        self.stream()?;
+        let stream = self.stream.as_ref().expect("made above");
+        // SAFETY: the buffer holds its shape's elements; the copy is waited for, so they can be read.
+        let words = unsafe {
+            stream.download(from, &mut self.pinned, 4 * n)?;
+            self.pinned.floats(n)
+        };
+        self.counters.read_backs += 1;
+        self.counters.bytes_down += 4 * n as u64;
+        Ok((shape, words))
+    }
 }
 
 impl Drop for CudaMemory {
@@ -225,29 +251,23 @@ impl Memory for CudaMemory {
     }
 
     fn read_f32(&mut self, name: &str, out: &mut Vec<f32>) -> Result<Shape, DeviceError> {
-        let (from, shape) = match self.buffers.get(name) {
-            Some(b) if b.dtype == DType::F32 => (b.buffer.pointer(), b.shape.clone()),
-            other => {
-                return Err(DeviceError::Buffer {
-                    name: name.to_owned(),
-                    plan: "read by the host".to_owned(),
-                    got: other.map_or("no such buffer".to_owned(), |b| format!("{} {}", b.dtype, b.shape)),
-                    needed: "a float buffer".to_owned(),
-                });
-            }
-        };
-        let n = shape.len();
-        self.stream()?;
-        let stream = self.stream.as_ref().expect("made above");
-        // SAFETY: the buffer holds its shape's elements; the copy is waited for, so they can be read.
-        unsafe {
-            stream.download(from, &mut self.pinned, 4 * n)?;
-            out.clear();
-            out.extend_from_slice(self.pinned.floats(n));
-        }
-        self.counters.read_backs += 1;
-        self.counters.bytes_down += 4 * n as u64;
+        let (shape, floats) = self.download(name, DType::F32)?;
+        out.clear();
+        out.extend_from_slice(floats);
         Ok(shape)
+    }
+
+    fn read_i32(&mut self, name: &str, out: &mut Vec<i32>) -> Result<Shape, DeviceError> {
+        let (shape, words) = self.download(name, DType::I32)?;
+        out.clear();
+        out.extend(words.iter().map(|x| x.to_bits() as i32));
+        Ok(shape)
+    }
+
+    fn clear(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
+        let to = self.ensure(name, dtype, shape)?;
+        // SAFETY: the buffer was made for this shape.
+        unsafe { self.stream()?.clear(to, shape.len() * dtype.size()) }
     }
 
     fn wait(&mut self) -> Result<(), DeviceError> {

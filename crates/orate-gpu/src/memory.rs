@@ -174,6 +174,31 @@ impl GpuMemory {
         Ok(())
     }
 
+    /// Copies a named buffer to the host.
+    fn download(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        take: &mut dyn FnMut(&[u8]),
+    ) -> Result<Shape, DeviceError> {
+        let (session, s) = match (&self.session, self.stored.get(name)) {
+            (Some(session), Some(s)) if s.dtype == dtype => (session, s),
+            (_, other) => {
+                return Err(DeviceError::Buffer {
+                    name: name.to_owned(),
+                    plan: "read by the host".to_owned(),
+                    got: other.map_or("no such buffer".to_owned(), |b| format!("{} {}", b.dtype, b.shape)),
+                    needed: format!("a buffer of {dtype}"),
+                });
+            }
+        };
+        let bytes = 4 * s.shape.len() as u64;
+        Self::read_bytes(&self.gpu, &mut self.staging, &session.buffer, s.range.offset, bytes, take)?;
+        self.counters.read_backs += 1;
+        self.counters.bytes_down += bytes;
+        Ok(s.shape.clone())
+    }
+
     /// Copies bytes of a buffer to the host.
     pub(crate) fn read_bytes(
         gpu: &Gpu,
@@ -235,32 +260,28 @@ impl Memory for GpuMemory {
     }
 
     fn read_f32(&mut self, name: &str, out: &mut Vec<f32>) -> Result<Shape, DeviceError> {
-        let (session, s) = match (&self.session, self.stored.get(name)) {
-            (Some(session), Some(s)) if s.dtype == DType::F32 => (session, s),
-            (_, other) => {
-                return Err(DeviceError::Buffer {
-                    name: name.to_owned(),
-                    plan: "read by the host".to_owned(),
-                    got: other.map_or("no such buffer".to_owned(), |b| format!("{} {}", b.dtype, b.shape)),
-                    needed: "a float buffer".to_owned(),
-                });
-            }
-        };
-        let bytes = 4 * s.shape.len() as u64;
-        Self::read_bytes(
-            &self.gpu,
-            &mut self.staging,
-            &session.buffer,
-            s.range.offset,
-            bytes,
-            &mut |data| {
-                out.clear();
-                out.extend_from_slice(bytemuck::cast_slice(data));
-            },
-        )?;
-        self.counters.read_backs += 1;
-        self.counters.bytes_down += bytes;
-        Ok(s.shape.clone())
+        self.download(name, DType::F32, &mut |data| {
+            out.clear();
+            out.extend_from_slice(bytemuck::cast_slice(data));
+        })
+    }
+
+    fn read_i32(&mut self, name: &str, out: &mut Vec<i32>) -> Result<Shape, DeviceError> {
+        self.download(name, DType::I32, &mut |data| {
+            out.clear();
+            out.extend_from_slice(bytemuck::cast_slice(data));
+        })
+    }
+
+    fn clear(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
+        self.ensure(name, dtype, shape)?;
+        if let (Some(session), Some(s)) = (&self.session, self.stored.get(name)) {
+            let mut encoder =
+                self.gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: None });
+            encoder.clear_buffer(&session.buffer, s.range.offset, Some(s.range.size));
+            self.gpu.queue.submit([encoder.finish()]);
+        }
+        self.gpu.check()
     }
 
     fn wait(&mut self) -> Result<(), DeviceError> {

@@ -4,7 +4,7 @@
 //! [`Plan`] into an [`Executable`], uploading each weight once however many plans use it. Everything carries
 //! its device, and mixing devices is an error.
 
-use crate::{GraphError, Plan, Shape, Target, WeightLoader};
+use crate::{DType, GraphError, Plan, Shape, Target, WeightLoader};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -289,6 +289,18 @@ pub trait Memory: Send + Any {
     /// # Errors
     /// There is no such float buffer.
     fn read_f32(&mut self, name: &str, out: &mut Vec<f32>) -> Result<Shape, DeviceError>;
+
+    /// Copies an integer buffer to the host, replacing the content of `out`.
+    ///
+    /// # Errors
+    /// There is no such integer buffer.
+    fn read_i32(&mut self, name: &str, out: &mut Vec<i32>) -> Result<Shape, DeviceError>;
+
+    /// Makes a buffer of zeros, or makes one of this shape all zeros, without sending them.
+    ///
+    /// # Errors
+    /// The device has no room, or failed.
+    fn clear(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError>;
 
     /// Waits until everything that was submitted for this session is done. Reading waits by itself.
     ///

@@ -6,6 +6,7 @@
 
 use crate::op::*;
 use crate::{DType, GraphError, Result, Shape, Weight};
+use std::collections::HashMap;
 
 /// A value of one graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -73,6 +74,10 @@ pub struct Graph {
     pub(crate) buffers: Vec<Buffer>,
     pub(crate) stores: Vec<(usize, Value)>,
     pub(crate) scalars: Vec<String>,
+    /// For each value that lies in a state: the state, and how often it had been written in place before.
+    versions: HashMap<Value, (usize, usize)>,
+    /// How often each buffer is written in place.
+    writes: HashMap<usize, usize>,
     taps: bool,
 }
 
@@ -89,6 +94,8 @@ impl Graph {
             buffers: vec![],
             stores: vec![],
             scalars: vec![],
+            versions: HashMap::new(),
+            writes: HashMap::new(),
             taps: false,
         }
     }
@@ -170,7 +177,41 @@ impl Graph {
     pub fn state(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Result<Value> {
         let shape = shape.into();
         let b = self.declare(name, dtype, shape.clone(), BufferKind::State)?;
-        Ok(self.value(dtype, shape, Some(b)))
+        let v = self.value(dtype, shape, Some(b));
+        self.versions.insert(v, (b, 0));
+        Ok(v)
+    }
+
+    /// The state in which a value lies, if it does and if the value is still there.
+    fn state_of(&self, v: Value) -> Option<usize> {
+        let (state, version) = *self.versions.get(&v)?;
+        (self.writes.get(&state).copied().unwrap_or(0) == version).then_some(state)
+    }
+
+    /// Refuses a value that was in a state before the state was written in place.
+    fn still_there(&self, v: Value, node: impl FnOnce() -> String) -> Result<()> {
+        match self.versions.get(&v) {
+            Some((state, _)) if self.state_of(v).is_none() => Err(GraphError::Shape {
+                graph: self.name.clone(),
+                node: node(),
+                got: format!(
+                    "what state `{}` held before it was written in place",
+                    self.buffers[*state].name
+                ),
+                needed: "what it holds now, the result of the last write".to_owned(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a state is written in place.
+    pub(crate) fn is_written_in_place(&self, buffer: usize) -> bool {
+        self.writes.contains_key(&buffer)
+    }
+
+    /// The state in which a value lies or lay.
+    pub(crate) fn lies_in(&self, v: Value) -> Option<usize> {
+        self.versions.get(&v).map(|(state, _)| *state)
     }
 
     /// Stores `v` in a state when the run ends.
@@ -178,7 +219,16 @@ impl Graph {
     /// # Errors
     /// There is no such state, or its shape differs.
     pub fn update(&mut self, name: &str, v: Value) -> Result<()> {
+        self.still_there(v, || format!("update of state `{name}`"))?;
         let found = self.buffers.iter().position(|b| b.name == name && b.kind == BufferKind::State);
+        if found.is_some_and(|b| self.is_written_in_place(b)) {
+            return Err(GraphError::Shape {
+                graph: self.name.clone(),
+                node: format!("update of state `{name}`"),
+                got: "a state that is written in place".to_owned(),
+                needed: "one or the other".to_owned(),
+            });
+        }
         let info = self.info(v);
         let got = format!("{} {}", info.dtype, info.shape);
         let needed = match found.map(|i| &self.buffers[i]) {
@@ -205,6 +255,7 @@ impl Graph {
     /// # Errors
     /// The name is taken.
     pub fn output(&mut self, name: &str, v: Value) -> Result<()> {
+        self.still_there(v, || format!("output `{name}`"))?;
         let ValueInfo { dtype, shape, .. } = self.info(v).clone();
         let b = self.declare(name, dtype, shape, BufferKind::Output)?;
         self.stores.push((b, v));
@@ -238,10 +289,14 @@ impl Graph {
     /// # Errors
     /// The operands do not fit the op.
     pub fn push(&mut self, op: Op, inputs: &[Value], out: Option<Shape>) -> Result<Value> {
+        let name = || node_name(self.nodes.len(), &op);
+        for v in inputs {
+            self.still_there(*v, name)?;
+        }
         let infos: Vec<&ValueInfo> = inputs.iter().map(|v| self.info(*v)).collect();
         let shape = infer(&op, &infos, out).map_err(|needed| GraphError::Shape {
             graph: self.name.clone(),
-            node: node_name(self.nodes.len(), &op),
+            node: name(),
             got: if infos.is_empty() {
                 "no operands".to_owned()
             } else {
@@ -249,9 +304,45 @@ impl Graph {
             },
             needed,
         })?;
-        let output = self.value(DType::F32, shape, None);
+        let dtype = result_type(&op, &infos);
+        let state = if op.in_place() { Some(self.written(&op, inputs)?) } else { None };
+        let output = self.value(dtype, shape, state);
+        if let Some(state) = state {
+            let writes = self.writes.entry(state).or_insert(0);
+            *writes += 1;
+            self.versions.insert(output, (state, *writes));
+        } else if op == Op::Reshape
+            && let Some(version) = self.versions.get(&inputs[0])
+        {
+            self.versions.insert(output, *version);
+        }
         self.nodes.push(Node { op, inputs: inputs.to_vec(), output });
         Ok(output)
+    }
+
+    /// The state that an op writes in place, if it may.
+    fn written(&self, op: &Op, inputs: &[Value]) -> Result<usize> {
+        let refused = |got: String, needed: &str| GraphError::Shape {
+            graph: self.name.clone(),
+            node: node_name(self.nodes.len(), op),
+            got,
+            needed: needed.to_owned(),
+        };
+        let state = self.info(inputs[0]).buffer.and(self.state_of(inputs[0])).ok_or_else(|| {
+            refused("a temporary or an input as operand 0".to_owned(), "a state to write in")
+        })?;
+        let name = &self.buffers[state].name;
+        if inputs[1..].iter().any(|v| self.lies_in(*v) == Some(state)) {
+            return Err(refused(format!("state `{name}` twice"), "other operands than what is written"));
+        }
+        // Stores happen when the run ends, and would then find the new content.
+        if self.stores.iter().any(|(b, v)| *b == state || self.lies_in(*v) == Some(state)) {
+            return Err(refused(
+                format!("state `{name}`, which is stored or updated"),
+                "a state that is not stored before it is written, and not updated as well",
+            ));
+        }
+        Ok(state)
     }
 
     // ---- one method per op, in the order of `Op` ------------------------------------------------
@@ -386,7 +477,7 @@ impl Graph {
         self.push(Op::Scale { factor }, &[x], None)
     }
 
-    /// Attention; see [`Op::Attention`]. `lens` hides keys past each row's length.
+    /// Attention; see [`Op::Attention`]. `lens` hides keys past each row's length, or is what a mask with positions reads.
     pub fn attention(&mut self, op: Op, q: Value, k: Value, v: Value, lens: Option<Value>) -> Result<Value> {
         let mut inputs = vec![q, k, v];
         inputs.extend(lens);
@@ -407,14 +498,10 @@ impl Graph {
     }
 
     /// Cosines and sines for [`Graph::rotary`] at whole positions; see [`Op::RopeTable`].
-    pub fn rope_table(
-        &mut self,
-        base: f64,
-        time: usize,
-        head_dim: usize,
-        first: Option<Scalar>,
-    ) -> Result<Value> {
-        self.push(Op::RopeTable { base, first }, &[], Some([1, 2, time, head_dim / 2].into()))
+    pub fn rope_table(&mut self, base: f64, time: usize, head_dim: usize, first: Rows) -> Result<Value> {
+        let batch = first.operand().map_or(1, |v| self.shape(v).len());
+        let op = Op::RopeTable { base, first: first.kind() };
+        self.push(op, &first.operands(&[]), Some([batch, 2, time, head_dim / 2].into()))
     }
 
     /// Turns the halves of each head by the angles of `table`.
@@ -481,6 +568,90 @@ impl Graph {
     pub fn random_normal(&mut self, shape: impl Into<Shape>, seed: Scalar, scale: f32) -> Result<Value> {
         self.push(Op::RandomNormal { seed, scale }, &[], Some(shape.into()))
     }
+
+    /// Row `index` of each batch row of x, past the end the last one: `[B, N, C]`, i32 `[B]` → `[B, 1, C]`.
+    pub fn row_at(&mut self, x: Value, index: Value) -> Result<Value> {
+        self.push(Op::RowAt, &[x, index], None)
+    }
+
+    /// `x + by` of integers.
+    pub fn increment(&mut self, x: Value, by: i32) -> Result<Value> {
+        self.push(Op::Increment { by }, &[x], None)
+    }
+
+    /// Replaces rows of a state in place; see [`Op::WriteRows`]. What the state held before cannot be read any more.
+    ///
+    /// # Errors
+    /// `state` is none, or not what it holds now; it is updated or stored as well; or the rows do not fit.
+    pub fn write_rows(&mut self, state: Value, rows: Value, first: Rows) -> Result<Value> {
+        self.push(Op::WriteRows { first: first.kind() }, &first.operands(&[state, rows]), None)
+    }
+
+    /// Sets `seen[b, ids[b]]` to 1 in place; see [`Op::Mark`].
+    ///
+    /// # Errors
+    /// As [`Graph::write_rows`].
+    pub fn mark(&mut self, seen: Value, ids: Value) -> Result<Value> {
+        self.push(Op::Mark, &[seen, ids], None)
+    }
+
+    /// Draws an id for each batch row; see [`Op::Sample`].
+    pub fn sample(&mut self, op: Op, logits: Value, from: Draw, seen: Option<Value>) -> Result<Value> {
+        let mut inputs = vec![logits, from.settings, from.seed, from.number];
+        inputs.extend(seen);
+        self.push(op, &inputs, None)
+    }
+}
+
+/// Where the first of several rows stands: a [`First`] with its operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    /// Here, in every batch row.
+    From(usize),
+    /// Where these say, i32 `[B]`.
+    At(Value),
+}
+
+impl Rows {
+    /// The same without the operand.
+    pub fn kind(self) -> First {
+        match self {
+            Rows::From(first) => First::Const(first),
+            Rows::At(_) => First::Operand,
+        }
+    }
+
+    /// The operand, if there is one.
+    pub fn operand(self) -> Option<Value> {
+        match self {
+            Rows::From(_) => None,
+            Rows::At(v) => Some(v),
+        }
+    }
+
+    fn operands(self, others: &[Value]) -> Vec<Value> {
+        others.iter().copied().chain(self.operand()).collect()
+    }
+}
+
+/// How ids are drawn: operands of [`Op::Sample`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Draw {
+    /// `[B, 4]`: temperature, k, p, penalty.
+    pub settings: Value,
+    /// i32 `[B, 2]`
+    pub seed: Value,
+    /// i32 `[B]`
+    pub number: Value,
+}
+
+/// Element type of a result; operands fit.
+fn result_type(op: &Op, inputs: &[&ValueInfo]) -> DType {
+    match op {
+        Op::Sample { .. } | Op::Increment { .. } | Op::ResidualCodes { .. } => DType::I32,
+        Op::Concat { .. } | Op::Slice { .. } | Op::Reshape => inputs[0].dtype,
+        _ => DType::F32,
+    }
 }
 
 /// `#12 MatMul (weight name)`
@@ -500,9 +671,19 @@ fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Result<Shape, St
         Some(v) if v.dtype == DType::F32 => Ok(&v.shape),
         _ => Err(format!("f32 as operand {i}")),
     };
+    // Ops that only move elements take integers too.
+    let any = |i: usize| match inputs.get(i) {
+        Some(v) if v.dtype == inputs[0].dtype => Ok(&v.shape),
+        Some(_) => Err(format!("{} as operand {i}", inputs[0].dtype)),
+        None => Err("an operand".to_owned()),
+    };
     let lens = |i: usize, batch: usize| match inputs.get(i) {
         Some(v) if v.dtype == DType::I32 && v.shape.dims() == [batch] => Ok(()),
         _ => Err(format!("lengths i32 [{batch}] as operand {i}")),
+    };
+    let first = |i: usize, batch: usize| match inputs.get(i) {
+        Some(v) if v.dtype == DType::I32 && v.shape.dims() == [batch] && inputs.len() == i + 1 => Ok(()),
+        _ => Err(format!("positions i32 [{batch}] as operand {i}, the last one")),
     };
     let vector = |w: &Weight, n: usize| {
         if w.shape().dims() == [n] {
@@ -674,14 +855,27 @@ fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Result<Shape, St
                         && ck.is_multiple_of((c / heads).max(1))
                         && c.is_multiple_of(*ck) =>
                 {
-                    if inputs.len() == 4 {
+                    if mask.has_positions() {
+                        first(3, *b)?;
+                    } else if inputs.len() == 4 {
                         lens(3, *bk)?;
                     }
-                    if *mask != AttentionMask::None && q.dims()[1] > k.dims()[1] {
+                    let (tq, tk) = (q.dims()[1], k.dims()[1]);
+                    if *mask != AttentionMask::None && tq > tk {
                         return Err("at least as many keys as queries for a causal mask".to_owned());
                     }
-                    if *mask == AttentionMask::Window(0) {
-                        return Err("a window of at least one key".to_owned());
+                    match mask {
+                        AttentionMask::Window(0) | AttentionMask::Stream(0) => {
+                            return Err("a window of at least one key".to_owned());
+                        }
+                        AttentionMask::Cached(First::Const(at)) if at + tq > tk => {
+                            return Err(format!("a cache of at least {} keys", at + tq));
+                        }
+                        AttentionMask::Cached(First::Const(_)) => count(3)?,
+                        _ => {}
+                    }
+                    if mask.has_positions() && relative.is_some() {
+                        return Err("no relative terms with positions".to_owned());
                     }
                     if let Some(r) = relative {
                         let want = [2 * r.window + 1, c / heads];
@@ -708,13 +902,14 @@ fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Result<Shape, St
                 _ => Err(format!("an output [B, 2, T, {}]", theta.shape().len())),
             }
         }
-        Op::RopeTable { .. } => {
-            count(0)?;
+        Op::RopeTable { first: from, .. } => {
             let out = out.ok_or("an output shape")?;
-            match out.dims() {
-                [1, 2, _, half] if *half > 0 => Ok(out),
-                _ => Err("an output [1, 2, T, D / 2]".to_owned()),
+            match (out.dims(), from) {
+                ([1, 2, _, half], First::Const(_)) if *half > 0 => count(0)?,
+                ([b, 2, _, half], First::Operand) if *half > 0 => first(0, *b)?,
+                _ => return Err("an output [B or 1, 2, T, D / 2]".to_owned()),
             }
+            Ok(out)
         }
         Op::Rotary { heads } => {
             count(2)?;
@@ -737,13 +932,13 @@ fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Result<Shape, St
             Ok(x.clone())
         }
         Op::Concat { axis } => {
-            let first = float(0)?.dims().to_vec();
+            let first = any(0)?.dims().to_vec();
             if *axis >= first.len() {
                 return Err(format!("more than {axis} axes"));
             }
             let mut total = 0;
             for i in 0..inputs.len() {
-                let d = float(i)?.dims();
+                let d = any(i)?.dims();
                 let fits = d.len() == first.len() && (0..d.len()).all(|a| a == *axis || d[a] == first[a]);
                 if !fits {
                     return Err(format!("operands that differ only in axis {axis}"));
@@ -756,7 +951,7 @@ fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Result<Shape, St
         }
         Op::Slice { axis, start, len } => {
             count(1)?;
-            let mut dims = float(0)?.dims().to_vec();
+            let mut dims = any(0)?.dims().to_vec();
             match dims.get_mut(*axis) {
                 Some(d) if start + len <= *d => {
                     *d = *len;
@@ -768,7 +963,7 @@ fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Result<Shape, St
         Op::Reshape => {
             count(1)?;
             let out = out.ok_or("an output shape")?;
-            if out.len() == float(0)?.len() {
+            if out.len() == any(0)?.len() {
                 Ok(out)
             } else {
                 Err(format!("{} elements for {out}", out.len()))
@@ -831,6 +1026,65 @@ fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Result<Shape, St
         Op::RandomNormal { .. } => {
             count(0)?;
             out.ok_or_else(|| "an output shape".to_owned())
+        }
+        Op::RowAt => match float(0)?.dims() {
+            [b, n, c] if *n > 0 => {
+                first(1, *b)?;
+                Ok([*b, 1, *c].into())
+            }
+            _ => Err("[B, N, C] with at least one row".to_owned()),
+        },
+        Op::Increment { .. } => {
+            count(1)?;
+            match inputs[0].dtype {
+                DType::I32 => Ok(inputs[0].shape.clone()),
+                DType::F32 => Err("i32 as operand 0".to_owned()),
+            }
+        }
+        Op::WriteRows { first: from } => match (float(0)?.dims(), float(1)?.dims()) {
+            ([b, n, c], [br, t, cr]) if b == br && c == cr && t <= n => {
+                match from {
+                    First::Operand => first(2, *b)?,
+                    First::Const(at) if at + t <= *n => count(2)?,
+                    First::Const(at) => return Err(format!("a state of at least {} rows", at + t)),
+                }
+                Ok(float(0)?.clone())
+            }
+            _ => Err("a state [B, N, C] and rows [B, T, C] with T ≤ N".to_owned()),
+        },
+        Op::Mark => {
+            count(2)?;
+            match (float(0)?.dims(), inputs[1].dtype, inputs[1].shape.dims()) {
+                ([b, _], DType::I32, [bi, 1]) if b == bi => Ok(float(0)?.clone()),
+                _ => Err("a state [B, V] and ids i32 [B, 1]".to_owned()),
+            }
+        }
+        Op::Sample { controls, .. } => {
+            let logits = float(0)?.dims();
+            let integers = |i: usize| match inputs.get(i) {
+                Some(v) if v.dtype == DType::I32 => Ok(v.shape.dims()),
+                _ => Err(format!("i32 as operand {i}")),
+            };
+            let seen = inputs.len() < 5 || float(4)?.dims() == logits;
+            let inside = |c: &ControlIds| logits.last().is_some_and(|v| c.first <= *v && c.end < *v);
+            match logits {
+                [b, v]
+                    if *v > 0
+                        && float(1)?.dims() == [*b, 4]
+                        && integers(2)? == [*b, 2]
+                        && integers(3)? == [*b]
+                        && inputs.len() <= 5
+                        && seen
+                        && controls.as_ref().is_none_or(inside) =>
+                {
+                    Ok([*b, 1].into())
+                }
+                _ => Err(
+                    "logits [B, V], settings [B, 4], seed i32 [B, 2], draw i32 [B] and perhaps seen [B, V], \
+                          with control ids below V"
+                        .to_owned(),
+                ),
+            }
         }
     }
 }
@@ -898,6 +1152,77 @@ mod tests {
         let y = g.embedding_sum(ids, tables.clone(), 1).expect("ids 1 to 15");
         assert_eq!(g.shape(y).dims(), [1, 5, 8]);
         assert!(g.embedding_sum(ids, tables, 2).is_err());
+    }
+
+    #[test]
+    fn what_a_state_held_before_a_write_cannot_be_read() {
+        let mut g = Graph::new("demo");
+        let x = g.input("x", DType::F32, [1, 2, 4]).expect("declares");
+        let old = g.state("cache", DType::F32, [1, 6, 4]).expect("declares");
+        let flat = g.reshape(old, [6, 4]).expect("builds");
+        let new = g.write_rows(old, x, Rows::From(0)).expect("fits");
+        assert_eq!(g.info(new).buffer, g.info(old).buffer);
+        for stale in [old, flat] {
+            let e = g.scale(stale, Factor::Const(1.0)).expect_err("is gone").to_string();
+            assert!(e.contains("what state `cache` held before it was written in place"), "{e}");
+        }
+        assert!(g.write_rows(old, x, Rows::From(0)).is_err());
+        assert!(g.output("y", old).is_err());
+        g.state("other", DType::F32, [1, 6, 4]).expect("declares");
+        assert!(g.update("other", old).is_err());
+        let newer = g.write_rows(new, x, Rows::From(4)).expect("fits");
+        assert!(g.scale(new, Factor::Const(1.0)).is_err());
+        g.scale(newer, Factor::Const(1.0)).expect("is what the state holds");
+        g.output("y", newer).expect("is what the state holds");
+        assert!(g.write_rows(newer, x, Rows::From(0)).is_err(), "is stored when the run ends");
+    }
+
+    #[test]
+    fn a_write_needs_a_state_that_is_not_updated() {
+        let mut g = Graph::new("demo");
+        let x = g.input("x", DType::F32, [1, 2, 4]).expect("declares");
+        let twice = g.scale(x, Factor::Const(2.0)).expect("builds");
+        for no_state in [x, twice] {
+            let e = g.write_rows(no_state, x, Rows::From(0)).expect_err("no state").to_string();
+            assert!(e.contains("needs a state to write in"), "{e}");
+        }
+        let a = g.state("a", DType::F32, [1, 2, 4]).expect("declares");
+        g.update("a", twice).expect("fits");
+        assert!(g.write_rows(a, x, Rows::From(0)).is_err(), "is updated");
+        let b = g.state("b", DType::F32, [1, 2, 4]).expect("declares");
+        assert!(g.write_rows(b, b, Rows::From(0)).is_err(), "from itself");
+        let flat = g.reshape(b, [1, 1, 8]).expect("builds");
+        assert!(g.write_rows(flat, x, Rows::From(0)).is_err(), "another shape than the state's");
+        g.write_rows(b, x, Rows::From(0)).expect("fits");
+        let e = g.update("b", twice).expect_err("is written").to_string();
+        assert!(e.contains("a state that is written in place"), "{e}");
+    }
+
+    #[test]
+    fn rows_and_positions_fit() {
+        let mut g = Graph::new("demo");
+        let x = g.input("x", DType::F32, [2, 3, 8]).expect("declares");
+        let cache = g.state("cache", DType::F32, [2, 5, 8]).expect("declares");
+        let first = g.input("first", DType::I32, [2]).expect("declares");
+        let one = g.input("one", DType::I32, [1]).expect("declares");
+        assert!(g.write_rows(cache, x, Rows::From(3)).is_err(), "3 + 3 > 5");
+        assert!(g.write_rows(cache, x, Rows::At(one)).is_err(), "two batch rows");
+        let mut attention = |mask, first: Option<Value>| {
+            let op = Op::Attention { heads: 2, scale: 1.0, mask, relative: None };
+            g.attention(op, x, cache, cache, first).is_ok()
+        };
+        assert!(attention(AttentionMask::Cached(First::Const(2)), None));
+        assert!(!attention(AttentionMask::Cached(First::Const(3)), None));
+        assert!(!attention(AttentionMask::Cached(First::Const(2)), Some(first)));
+        assert!(attention(AttentionMask::Cached(First::Operand), Some(first)));
+        assert!(!attention(AttentionMask::Cached(First::Operand), None));
+        assert!(attention(AttentionMask::Stream(3), Some(first)));
+        assert!(!attention(AttentionMask::Stream(0), Some(first)));
+        let next = g.increment(first, 1).expect("integers");
+        assert_eq!(g.info(next).dtype, DType::I32);
+        let both = g.concat(&[next, one], 0).expect("integers");
+        assert_eq!((g.info(both).dtype, g.shape(both).len()), (DType::I32, 3));
+        assert!(g.increment(x, 1).is_err() && g.push(Op::Concat { axis: 0 }, &[first, x], None).is_err());
     }
 
     #[test]

@@ -33,11 +33,11 @@ pub use device::{
     Counters, Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, Executable, Memory, ModelOnDevice,
 };
 pub use error::{GraphError, Result};
-pub use graph::{Buffer, BufferKind, Graph, Node, TAP_PREFIX, Value, ValueInfo};
+pub use graph::{Buffer, BufferKind, Draw, Graph, Node, Rows, TAP_PREFIX, Value, ValueInfo};
 pub use memory::{ALIGNMENT, Place};
 pub use op::{
-    Activation, AttentionMask, ConvGeometry, Cost, Epilogue, Factor, Norm, Op, Padding, RelativePositions,
-    Scalar,
+    Activation, AttentionMask, ControlIds, ConvGeometry, Cost, Epilogue, Factor, First, Norm, Op, Padding,
+    RelativePositions, Scalar,
 };
 pub use plan::{Plan, Roofline, Step, Target};
 pub use precision::{Precision, PrecisionPolicy};

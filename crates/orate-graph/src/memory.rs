@@ -1,8 +1,8 @@
 //! Where each value lives: in a named buffer, or at an offset of one arena shared by all temporaries.
 
+use crate::Value;
 use crate::graph::{BufferKind, Graph, Node, ValueInfo};
 use crate::op::Op;
-use crate::{DType, Value};
 
 /// Every temporary starts at a multiple of this many bytes: a cache line, and the widest vector.
 pub const ALIGNMENT: usize = 64;
@@ -29,18 +29,12 @@ pub(crate) struct MemoryPlan {
 /// Copies the content of a state aside where a store needs it although another store replaces it: stores happen
 /// one after the other, so `update("a", b)` and `update("b", a)` would otherwise leave both with the same content.
 pub(crate) fn keep_old_states(g: &mut Graph) {
-    let buffer_of = |g: &Graph, mut v: Value| {
-        while let Some(n) = g.nodes.iter().find(|n| n.output == v && n.op == Op::Reshape) {
-            v = n.inputs[0];
-        }
-        g.info(v).buffer
-    };
     for i in 0..g.stores.len() {
         let (to, v) = g.stores[i];
         let replaced = |from: usize| from != to && g.stores.iter().any(|(b, _)| *b == from);
-        if g.info(v).dtype == DType::F32 && buffer_of(g, v).is_some_and(replaced) {
-            let shape = g.shape(v).clone();
-            g.values.push(ValueInfo { dtype: DType::F32, shape, buffer: None });
+        if g.lies_in(v).is_some_and(replaced) {
+            let ValueInfo { dtype, shape, .. } = g.info(v).clone();
+            g.values.push(ValueInfo { dtype, shape, buffer: None });
             let output = Value((g.values.len() - 1) as u32);
             g.nodes.push(Node { op: Op::Concat { axis: 0 }, inputs: vec![v], output });
             g.stores[i].1 = output;
@@ -48,8 +42,8 @@ pub(crate) fn keep_old_states(g: &mut Graph) {
     }
 }
 
-/// Gives values whose lifetimes do not overlap the same memory. Reshapes share their operand's place. A value
-/// that is stored in an output buffer is made there.
+/// Gives values whose lifetimes do not overlap the same memory. Reshapes share their operand's place, and what is written in
+/// place is where its state is. A value that is stored in an output buffer is made there.
 pub(crate) fn plan(g: &Graph) -> MemoryPlan {
     let n = g.values.len();
     let mut root: Vec<usize> = (0..n).collect();
@@ -115,7 +109,7 @@ pub(crate) fn plan(g: &Graph) -> MemoryPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Activation;
+    use crate::{Activation, DType};
 
     /// A chain with a long-lived value needs three slots, however long it is.
     #[test]

@@ -25,6 +25,26 @@ pub enum Factor {
     Scalar(Scalar),
 }
 
+/// Where the first of several rows stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum First {
+    /// Here, in every batch row.
+    Const(usize),
+    /// Where the op's last operand says, i32 `[B]`: a number for each batch row, not negative.
+    Operand,
+}
+
+/// Ids of a vocabulary that are no codes but controls: all from `first` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ControlIds {
+    /// The first of them. None is ever drawn, but for `end`.
+    pub first: usize,
+    /// The one that ends an utterance.
+    pub end: usize,
+    /// Draws with a number below this do not end it.
+    pub min_draws: usize,
+}
+
 /// A pointwise function.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Activation {
@@ -167,6 +187,19 @@ pub enum AttentionMask {
     Causal,
     /// As many as this up to its own position, which is one of them; the last query stands at the last key.
     Window(usize),
+    /// Those of a cache at or before its own position: key j stands at j, query i at `first + i`. What stands behind is
+    /// never used and may be anything.
+    Cached(First),
+    /// As [`AttentionMask::Window`], in a stream: the operand behind v, i32 `[B]`, says how many rows of the stream came before the
+    /// queries. Keys in front of its start are not seen and may be anything.
+    Stream(usize),
+}
+
+impl AttentionMask {
+    /// Whether the operand behind v says where the queries stand, and so is not the lengths.
+    pub fn has_positions(self) -> bool {
+        matches!(self, AttentionMask::Cached(First::Operand) | AttentionMask::Stream(_))
+    }
 }
 
 /// Learned terms for key offsets `−window … window` (VITS encoder). Both tables are `[2·window + 1, D]`.
@@ -280,7 +313,7 @@ pub enum Op {
     },
     /// q `[B, Tq, H·D]`, k and v `[B or 1, Tk, Hkv·D]`, lens (optional), one per row of k → `[B, Tq, H·D]`:
     /// `softmax(scale · q·k) · v` for each head, where H / Hkv heads of q after each other share one of k and v. Keys at or
-    /// past their row's length are not seen.
+    /// past their row's length are not seen. Masks with positions read these, i32 `[B]`, in place of lengths.
     Attention {
         /// Heads.
         heads: usize,
@@ -296,12 +329,12 @@ pub enum Op {
         /// `[D / 2]`
         theta: Weight,
     },
-    /// Nothing → `[1, 2, T, D / 2]`: cosines, then sines, of `(first + t) · base^(−2j / D)`.
+    /// first `[B]` (if an operand) → `[B or 1, 2, T, D / 2]`: cosines, then sines, of `(first + t) · base^(−2j / D)`.
     RopeTable {
         /// 10,000 in most transformers, 1,000,000 in Qwen3.
         base: f64,
-        /// Position of row 0, a whole number; 0 where missing.
-        first: Option<Scalar>,
+        /// Position of row 0.
+        first: First,
     },
     /// x `[B, T, H·D]`, table `[B or 1, 2, T, D / 2]` → `[B, T, H·D]`: turns the halves of each head.
     Rotary {
@@ -310,12 +343,12 @@ pub enum Op {
     },
     /// x `[B, T, C]`, lens `[B]` → rows at or past the length become zero.
     MaskRows,
-    /// Joins values along an axis.
+    /// Joins values along an axis, floats or integers.
     Concat {
         /// The axis.
         axis: usize,
     },
-    /// `start … start + len` of an axis.
+    /// `start … start + len` of an axis, floats or integers.
     Slice {
         /// The axis.
         axis: usize,
@@ -324,7 +357,7 @@ pub enum Op {
         /// Number of indices.
         len: usize,
     },
-    /// The same elements in another shape; costs nothing.
+    /// The same elements in another shape, floats or integers; costs nothing.
     Reshape,
     /// `[B, T, C]` → `[B, before + T + after, C]`: rows beyond the ends of each sequence.
     Pad {
@@ -342,7 +375,7 @@ pub enum Op {
         /// Least variance.
         floor: f32,
     },
-    /// x `[B, T, E]` → `[B, T, Q]`, whole numbers: the entry of each of Q codebooks that is nearest, by Euclidean distance, to what
+    /// x `[B, T, E]` → i32 `[B, T, Q]`: the entry of each of Q codebooks that is nearest, by Euclidean distance, to what
     /// the entries before it leave of a row. Of equally near ones the first counts.
     ResidualCodes {
         /// `[Q, V, E]`
@@ -369,6 +402,43 @@ pub enum Op {
         seed: Scalar,
         /// Standard deviation.
         scale: f32,
+    },
+    /// x `[B, N, C]`, index i32 `[B]` → `[B, 1, C]`: row `index` of each batch row, and past the end the last row.
+    RowAt,
+    /// i32 `[…]` → i32 `[…]`: `x + by`, modulo 2³².
+    Increment {
+        /// What is added.
+        by: i32,
+    },
+    /// state `[B, N, C]`, rows `[B, T, C]`, first `[B]` (if an operand) → the state with rows `first … first + T` replaced.
+    ///
+    /// In place: the result is the state's own memory, nothing is copied, and what the state held before cannot be read
+    /// any more.
+    WriteRows {
+        /// Where the first row goes; `first + T ≤ N`.
+        first: First,
+    },
+    /// seen `[B, V]`, a state, and ids i32 `[B, 1]` → the state with a 1 at each batch row's id. In place, as `WriteRows`.
+    Mark,
+    /// logits `[B, V]`, settings `[B, 4]`, seed i32 `[B, 2]`, draw i32 `[B]`, seen `[B, V]` (optional) → ids i32 `[B, 1]`.
+    ///
+    /// Settings are temperature, k, p and penalty. For each row, in this order and in f32:
+    ///
+    /// 1. Where `seen` is not 0, a negative logit is multiplied by the penalty, another one divided by it.
+    /// 2. Control ids are left out.
+    /// 3. At temperature 0 the id with the largest logit is the result, the lowest of several, and nothing else happens.
+    /// 4. Logits are divided by the temperature.
+    /// 5. Those below the k-th largest are left out, if k is not 0; so all that equal it stay.
+    /// 6. If p < 1: ids are sorted by logit, largest first, equal ones by id. Those are left out in front of which
+    ///    probabilities (the softmax of what is left) sum up to p or more. The first one stays.
+    /// 7. The result is the id with the largest `logit − ln(−ln u)`, the lowest of several. So it is drawn from the softmax of what
+    ///    is left. `u = (⌊w / 2⁹⌋ + ½) · 2⁻²³`, where w is word `id mod 4` of Philox4x32-10 with key = seed and
+    ///    counter = (⌊id / 4⌋, codebook, draw, 1).
+    Sample {
+        /// Tells the random numbers of several draws of one number apart.
+        codebook: u32,
+        /// Ids that are not drawn, if there are any.
+        controls: Option<ControlIds>,
     },
 }
 
@@ -409,7 +479,17 @@ impl Op {
             Op::TimeEmbedding { .. } => "TimeEmbedding",
             Op::SelectRow { .. } => "SelectRow",
             Op::RandomNormal { .. } => "RandomNormal",
+            Op::RowAt => "RowAt",
+            Op::Increment { .. } => "Increment",
+            Op::WriteRows { .. } => "WriteRows",
+            Op::Mark => "Mark",
+            Op::Sample { .. } => "Sample",
         }
+    }
+
+    /// Whether the result is the first operand's memory, a state's, with some of it replaced.
+    pub fn in_place(&self) -> bool {
+        matches!(self, Op::WriteRows { .. } | Op::Mark)
     }
 
     /// The name with what was fused in, such as `MatMul+bias+gelu`.
@@ -493,9 +573,14 @@ impl Op {
             Op::EmbeddingSum { tables, .. } => out * tables.shape().dims()[0] as u64,
             Op::Activate(a) => a.flops() * out,
             Op::Attention { heads, relative, mask, .. } => {
+                let all = inputs[1].dims()[1];
                 let keys = match *mask {
-                    AttentionMask::Window(seen) => inputs[1].dims()[1].min(seen) as u64,
-                    AttentionMask::None | AttentionMask::Causal => inputs[1].dims()[1] as u64,
+                    AttentionMask::Window(seen) | AttentionMask::Stream(seen) => all.min(seen) as u64,
+                    AttentionMask::Cached(First::Const(first)) => all.min(first + inputs[0].dims()[1]) as u64,
+                    // A full cache: how much of it is filled is not known here.
+                    AttentionMask::None | AttentionMask::Causal | AttentionMask::Cached(First::Operand) => {
+                        all as u64
+                    }
                 };
                 let band = relative.as_ref().map_or(0, |r| 2 * r.window as u64 + 1);
                 out * 4 * (keys + band) + output.rows() as u64 * *heads as u64 * keys * 20
@@ -509,11 +594,17 @@ impl Op {
             Op::Statistics { .. } => inputs.iter().map(|s| 10 * s.len() as u64).sum(),
             Op::ResidualCodes { .. } => 3 * output.rows() as u64 * weights,
             Op::Add | Op::Mul | Op::AddRow | Op::MulRow | Op::AddBias { .. } | Op::Scale { .. } => out,
+            Op::Increment { .. } => out,
+            Op::Sample { .. } => 20 * inputs[0].len() as u64,
             Op::Reshape => return Cost::default(),
             _ => 0,
         };
         let read: u64 = match self {
-            Op::Embedding { .. } | Op::SelectRow { .. } | Op::Slice { .. } => out,
+            Op::Embedding { .. } | Op::SelectRow { .. } | Op::RowAt | Op::Slice { .. } => out,
+            // What is written is as much as what is read.
+            Op::WriteRows { .. } | Op::Mark => {
+                return Cost { flops: 0, bytes: 8 * inputs[1].len() as u64 };
+            }
             Op::EmbeddingSum { tables, .. } => out * tables.shape().dims()[0] as u64,
             Op::Constant { weight } => weight.shape().len() as u64,
             _ => inputs.iter().map(|s| s.len() as u64).sum::<u64>() + weights,

@@ -3,12 +3,13 @@
 //! A case is a small graph with everything it reads. Cases hold graphs as the builder makes them; executors
 //! compile them, so a case with an epilogue becomes one fused step.
 
+use crate::decoding_cases as decoding;
 use crate::interpreter::{Buffers, Data, ScalarValue, Scalars};
 use crate::random::{Random, RandomWeights};
 use crate::tolerance;
 use orate_graph::{
     Activation, AttentionMask, BufferKind, ConvGeometry, DType, Factor, Graph, Norm, Op, Padding, Plan,
-    RelativePositions, Result, Shape, Target, Value, ValueInfo, Weight, passes,
+    RelativePositions, Result, Rows, Shape, Target, Value, ValueInfo, Weight, passes,
 };
 use std::collections::BTreeSet;
 
@@ -69,7 +70,14 @@ fn random_buffers(graph: &Graph, case: &str) -> Buffers {
     for (i, b) in graph.buffers().iter().enumerate().filter(|(_, b)| b.kind != BufferKind::Output) {
         let mut random = Random::named(29, &format!("{case}/{}", b.name));
         let n = b.shape.len();
+        let read_by_sample = |operand: usize| {
+            let nodes = graph.nodes().iter().filter(|n| matches!(n.op, Op::Sample { .. }));
+            let mut read = nodes.filter_map(|n| n.inputs.get(operand));
+            read.any(|v| graph.info(*v).buffer == Some(i))
+        };
         let data = match b.dtype {
+            DType::F32 if read_by_sample(1) => Data::F32((0..n / 4).flat_map(decoding::settings).collect()),
+            DType::F32 if read_by_sample(4) => Data::F32((0..n).map(|_| random.below(2) as f32).collect()),
             DType::F32 => Data::F32(random.floats(n, -1.0, 1.0)),
             DType::I32 => {
                 let (low, high) = integer_range(graph, i);
@@ -98,9 +106,23 @@ fn integer_range(graph: &Graph, buffer: usize) -> (i32, i32) {
                     let rows = table.shape().dims()[0];
                     narrow(rows, rows - 1, true);
                 }
+                Op::Attention { mask: AttentionMask::Stream(_), .. } => narrow(0, 100, false),
+                Op::Attention { mask, .. } if mask.has_positions() => {
+                    let [q, k] = [0, 1].map(|i| graph.shape(node.inputs[i]).dims()[1]);
+                    narrow(0, k - q, false);
+                }
                 Op::Attention { .. } if operand == 3 => {
                     narrow(1, graph.shape(node.inputs[1]).dims()[1], false)
                 }
+                Op::WriteRows { .. } => {
+                    let [state, rows] = [0, 1].map(|i| graph.shape(node.inputs[i]).dims()[1]);
+                    narrow(0, state - rows, false);
+                }
+                Op::RowAt => narrow(0, graph.shape(node.inputs[0]).dims()[1] + 1, false),
+                Op::Mark => narrow(0, graph.shape(node.inputs[0]).last() - 1, false),
+                Op::RopeTable { .. } => narrow(0, 5000, false),
+                Op::Sample { .. } if operand == 2 => narrow(0, 1 << 30, false),
+                Op::Sample { .. } => narrow(0, 300, false),
                 Op::EmbeddingSum { tables, .. } => narrow(0, tables.shape().dims()[1] - 1, false),
                 Op::MaskRows => narrow(1, graph.shape(node.inputs[0]).dims()[1], false),
                 Op::RotaryTable { .. } => narrow(1, graph.shape(node.output).dims()[2], false),
@@ -121,9 +143,6 @@ fn random_scalars(graph: &Graph, case: &str) -> Scalars {
                 Op::SelectRow { index } if index.index() == i => {
                     let rows = graph.shape(node.inputs[0]).dims()[0];
                     value = ScalarValue::U64(random.below(rows) as u64);
-                }
-                Op::RopeTable { first: Some(first), .. } if first.index() == i => {
-                    value = ScalarValue::U64(random.below(5000) as u64);
                 }
                 Op::RandomNormal { seed, .. } if seed.index() == i => value = ScalarValue::U64(random.bits()),
                 _ => {}
@@ -199,6 +218,8 @@ fn single(
     for (i, info) in inputs.iter().enumerate() {
         let v = if first[i] < i {
             values[first[i]]
+        } else if i == 0 && op.in_place() {
+            s.state("in0", info.dtype, info.shape.clone()).expect("names are numbered")
         } else {
             s.input(&format!("in{i}"), info.dtype, info.shape.clone()).expect("names are numbered")
         };
@@ -233,7 +254,7 @@ fn activations() -> [Activation; 10] {
 /// Cases for every op, and for what surrounds them: states, shared values, reshapes.
 pub fn op_cases() -> Vec<Case> {
     type Family = fn(&mut Vec<Case>) -> Result<()>;
-    let families: [Family; 24] = [
+    let families: [Family; 30] = [
         embedding,
         embedding_sum,
         constant,
@@ -258,6 +279,12 @@ pub fn op_cases() -> Vec<Case> {
         residual_codes,
         generators,
         buffers,
+        decoding::cached,
+        decoding::stream,
+        decoding::integers,
+        decoding::rows,
+        decoding::in_place,
+        decoding::sample,
     ];
     let mut cases = vec![];
     for family in families {
@@ -289,7 +316,7 @@ pub fn op_cases_built(target: &dyn Target, lacking: &[&str]) -> Vec<Case> {
 }
 
 /// What GPUs do not run yet: the ops that only Qwen3-TTS needs.
-pub const NOT_BUILT_ON_GPUS: [&str; 16] = [
+pub const NOT_BUILT_ON_GPUS: [&str; 23] = [
     "op EmbeddingSum is not built",
     "op RmsNorm is not built",
     "op Snake is not built",
@@ -306,6 +333,13 @@ pub const NOT_BUILT_ON_GPUS: [&str; 16] = [
     "a convolution behind a history is not built",
     "a window of keys is not built",
     "attention whose heads share keys is not built",
+    "attention with positions is not built",
+    "moving integers is not built",
+    "op RowAt is not built",
+    "op Increment is not built",
+    "op WriteRows is not built",
+    "op Mark is not built",
+    "op Sample is not built",
 ];
 
 /// A graph with input `x`, whose `build` makes output `y`.
@@ -901,14 +935,10 @@ fn rotary(cases: &mut Vec<Case>) -> Result<()> {
 
 fn rope_table(cases: &mut Vec<Case>) -> Result<()> {
     for (base, time, d) in [(1e4, 1, 2), (1e4, 300, 64), (1e6, 33, 128), (1e4, 7, 34)] {
-        for place in [false, true] {
-            let name = format!(
-                "RopeTable [{time}, {d}] to base {base}{}",
-                if place { " from a scalar on" } else { "" }
-            );
+        for first in [0, 1234] {
+            let name = format!("RopeTable [{time}, {d}] to base {base} from {first} on");
             let mut g = Graph::new(&*name);
-            let first = place.then(|| g.scalar("position"));
-            let y = g.rope_table(base, time, d, first)?;
+            let y = g.rope_table(base, time, d, Rows::From(first))?;
             g.output("y", y)?;
             cases.push(Case::new(name, g));
         }
@@ -1168,7 +1198,7 @@ mod tests {
     use super::*;
 
     /// Every op, by name. [`tolerance::of_op`] stops compiling when an op is added; then add it here too.
-    const OPS: [&str; 33] = [
+    const OPS: [&str; 38] = [
         "Embedding",
         "EmbeddingSum",
         "Constant",
@@ -1202,6 +1232,11 @@ mod tests {
         "TimeEmbedding",
         "SelectRow",
         "RandomNormal",
+        "RowAt",
+        "Increment",
+        "WriteRows",
+        "Mark",
+        "Sample",
     ];
 
     #[test]

@@ -66,13 +66,22 @@ impl Executor for OnDevice<'_> {
         }
         plan.run(memory.as_mut()).map_err(|e| text(&e))?;
         let mut after = Buffers::new();
-        for b in declared.iter().filter(|b| b.dtype == DType::F32) {
-            let mut data = vec![];
-            let shape = memory.read_f32(&b.name, &mut data).map_err(|e| text(&e))?;
+        for b in &declared {
+            let (shape, data) = match b.dtype {
+                DType::F32 => {
+                    let mut data = vec![];
+                    (memory.read_f32(&b.name, &mut data), Data::F32(data))
+                }
+                DType::I32 => {
+                    let mut data = vec![];
+                    (memory.read_i32(&b.name, &mut data), Data::I32(data))
+                }
+            };
+            let shape = shape.map_err(|e| text(&e))?;
             if shape != b.shape {
                 return Err(format!("buffer `{}` came back as {shape}, declared as {}", b.name, b.shape));
             }
-            after.insert(b.name.clone(), data.into());
+            after.insert(b.name.clone(), data);
         }
         Ok(after)
     }

@@ -3,7 +3,7 @@
 //!
 //! Steps read and write one arena at the plan's offsets. The arena and outputs hold NaN before a run, and so does
 //! a result's place before its step reads operands: overlapping lifetimes, results on top of operands, missing
-//! copies and reads of unwritten memory show in the results.
+//! copies and reads of unwritten memory show in the results. Integers that were not written are the least there is.
 
 use crate::cases::single_op;
 use crate::interpreter::{Buffers, Data, ScalarValue, Scalars, interpret};
@@ -105,8 +105,7 @@ impl Loaded {
         memory.counters.submissions += 1;
         for b in plan.buffers() {
             if b.kind == BufferKind::Output {
-                let unwritten = Data::F32(vec![f32::NAN; b.shape.len()]);
-                memory.buffers.insert(b.name.clone(), (b.shape.clone(), unwritten));
+                memory.buffers.insert(b.name.clone(), (b.shape.clone(), unwritten(b.dtype, &b.shape)));
             }
             let found = memory.buffers.get(&b.name);
             if !found.is_some_and(|(s, d)| *s == b.shape && d.dtype() == b.dtype) {
@@ -124,9 +123,9 @@ impl Loaded {
         memory.arena = vec![f32::NAN; plan.arena_bytes() / 4];
         for (i, step) in plan.steps().iter().enumerate() {
             let start = Instant::now();
-            if step.node.op != Op::Reshape {
-                let unwritten = Data::F32(vec![f32::NAN; plan.info(step.node.output).shape.len()]);
-                memory.write(plan, plan.place(step.node.output), unwritten);
+            let result = plan.info(step.node.output);
+            if step.node.op != Op::Reshape && !step.node.op.in_place() {
+                memory.write(plan, plan.place(step.node.output), unwritten(result.dtype, &result.shape));
             }
             let infos: Vec<&ValueInfo> = step.node.inputs.iter().map(|v| plan.info(*v)).collect();
             let mut buffers = Buffers::new();
@@ -150,6 +149,14 @@ impl Loaded {
             memory.write(plan, Place::Buffer(*b), data);
         }
         Ok(())
+    }
+}
+
+/// What a place holds before something is written there.
+fn unwritten(dtype: DType, shape: &Shape) -> Data {
+    match dtype {
+        DType::F32 => Data::F32(vec![f32::NAN; shape.len()]),
+        DType::I32 => Data::I32(vec![i32::MIN; shape.len()]),
     }
 }
 
@@ -181,7 +188,14 @@ impl HostMemory {
     fn read(&self, plan: &Plan, v: Value) -> Data {
         match plan.place(v) {
             Place::Buffer(b) => self.buffers[&plan.buffers()[b].name].1.clone(),
-            Place::Arena(offset) => Data::F32(self.arena[offset / 4..][..plan.info(v).shape.len()].to_vec()),
+            Place::Arena(offset) => {
+                let info = plan.info(v);
+                let words = &self.arena[offset / 4..][..info.shape.len()];
+                match info.dtype {
+                    DType::F32 => Data::F32(words.to_vec()),
+                    DType::I32 => Data::I32(words.iter().map(|x| x.to_bits() as i32).collect()),
+                }
+            }
             Place::Nowhere => panic!("plan `{}` reads value {} that has no place", plan.name(), v.index()),
         }
     }
@@ -193,7 +207,11 @@ impl HostMemory {
                 self.buffers.insert(b.name.clone(), (b.shape.clone(), data));
             }
             (Place::Arena(offset), Data::F32(x)) => self.arena[offset / 4..][..x.len()].copy_from_slice(&x),
-            (place, _) => panic!("plan `{}` writes integers or nothing at {place:?}", plan.name()),
+            (Place::Arena(offset), Data::I32(x)) => {
+                let words = self.arena[offset / 4..].iter_mut();
+                words.zip(x).for_each(|(word, x)| *word = f32::from_bits(x as u32));
+            }
+            (Place::Nowhere, _) => panic!("plan `{}` writes to a value that has no place", plan.name()),
         }
     }
 
@@ -234,6 +252,32 @@ impl Memory for HostMemory {
                 needed: format!("a buffer of {}", DType::F32),
             }),
         }
+    }
+
+    fn read_i32(&mut self, name: &str, out: &mut Vec<i32>) -> Result<Shape, DeviceError> {
+        match self.buffers.get(name) {
+            Some((shape, Data::I32(x))) => {
+                out.clone_from(x);
+                self.counters.read_backs += 1;
+                self.counters.bytes_down += 4 * x.len() as u64;
+                Ok(shape.clone())
+            }
+            found => Err(DeviceError::Buffer {
+                name: name.to_owned(),
+                plan: "read by the host".to_owned(),
+                got: found.map_or("nothing".to_owned(), |(s, d)| format!("{} {s}", d.dtype())),
+                needed: format!("a buffer of {}", DType::I32),
+            }),
+        }
+    }
+
+    fn clear(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
+        let zeros = match dtype {
+            DType::F32 => Data::F32(vec![0.0; shape.len()]),
+            DType::I32 => Data::I32(vec![0; shape.len()]),
+        };
+        self.buffers.insert(name.to_owned(), (shape.clone(), zeros));
+        Ok(())
     }
 
     fn forget(&mut self, prefix: &str) {

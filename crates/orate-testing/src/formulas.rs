@@ -3,7 +3,7 @@
 //! Nothing here is fast on purpose. The one liberty is the loop order of products, which walks weights row by
 //! row so that tests of whole networks end the same day.
 
-use orate_graph::{AttentionMask, ConvGeometry, Padding};
+use orate_graph::{AttentionMask, ConvGeometry, First, Padding};
 
 /// `max(x, 0)` and friends take one number; see [`orate_graph::Activation`].
 pub(crate) fn gelu(x: f64) -> f64 {
@@ -168,6 +168,8 @@ pub(crate) struct Attention<'a> {
     pub heads: (usize, usize),
     pub scale: f32,
     pub mask: AttentionMask,
+    /// `[B]`, for masks that have positions.
+    pub positions: Option<&'a [i32]>,
     /// Tables `[2·window + 1, D]` for keys and values, and the window.
     pub relative: Option<(&'a [f32], &'a [f32], usize)>,
 }
@@ -187,10 +189,13 @@ pub(crate) fn attention(a: &Attention<'_>) -> Vec<f64> {
             let kv_at = h / (width / kv_width.max(1)).max(1) * d;
             for i in 0..tq {
                 let q = &a.q[(b * tq + i) * width + h * d..][..d];
+                let given = a.positions.map_or(0, |p| p[b] as isize);
                 // The last query of a causal attention stands at the last key.
                 let position = match a.mask {
                     AttentionMask::None => i as isize,
-                    AttentionMask::Causal | AttentionMask::Window(_) => {
+                    AttentionMask::Cached(First::Const(first)) => i as isize + first as isize,
+                    AttentionMask::Cached(First::Operand) => i as isize + given,
+                    AttentionMask::Causal | AttentionMask::Window(_) | AttentionMask::Stream(_) => {
                         i as isize + tk as isize - tq as isize
                     }
                 };
@@ -200,9 +205,14 @@ pub(crate) fn attention(a: &Attention<'_>) -> Vec<f64> {
                 };
                 let seen = |j: &usize| match a.mask {
                     AttentionMask::None => true,
-                    AttentionMask::Causal => *j as isize <= position,
+                    AttentionMask::Causal | AttentionMask::Cached(_) => *j as isize <= position,
                     AttentionMask::Window(seen) => {
                         (position - seen as isize + 1..=position).contains(&(*j as isize))
+                    }
+                    AttentionMask::Stream(seen) => {
+                        // Row 0 of the stream is the key `given` in front of the first query.
+                        (position - seen as isize + 1..=position).contains(&(*j as isize))
+                            && *j as isize >= tk as isize - tq as isize - given
                     }
                 };
                 let keys: Vec<usize> = (0..len).filter(seen).collect();
@@ -258,13 +268,15 @@ pub(crate) fn rotary_table(theta: &[f32], batch: usize, time: usize, lens: Optio
     y
 }
 
-/// `[1, 2, T, half]`: cosines, then sines, of `(first + t) · base^(−j / half)`.
-pub(crate) fn rope_table(base: f64, first: u64, time: usize, half: usize) -> Vec<f64> {
+/// `[B, 2, T, half]`: cosines, then sines, of `(first + t) · base^(−j / half)`.
+pub(crate) fn rope_table(base: f64, first: &[usize], time: usize, half: usize) -> Vec<f64> {
     let mut y = vec![];
-    for function in [f64::cos, f64::sin] {
-        for t in 0..time {
-            let position = (first + t as u64) as f64;
-            y.extend((0..half).map(|j| function(position * base.powf(-(j as f64) / half as f64))));
+    for first in first {
+        for function in [f64::cos, f64::sin] {
+            for t in 0..time {
+                let position = (first + t) as f64;
+                y.extend((0..half).map(|j| function(position * base.powf(-(j as f64) / half as f64))));
+            }
         }
     }
     y
@@ -310,14 +322,12 @@ pub(crate) fn time_embedding(times: &[f32], dim: usize) -> Vec<f64> {
 /// Elements of `x` in the order of an output with extents `dims`, where `source` maps an output index to an
 /// index of the input with extents `x_dims`.
 pub(crate) fn gather(
-    x: &[f32],
+    x: &[f64],
     x_dims: &[usize],
     dims: &[usize],
     source: impl Fn(&[usize]) -> Vec<usize>,
 ) -> Vec<f64> {
-    (0..dims.iter().product())
-        .map(|flat| f64::from(x[flat_index(&source(&index_of(flat, dims)), x_dims)]))
-        .collect()
+    (0..dims.iter().product()).map(|flat| x[flat_index(&source(&index_of(flat, dims)), x_dims)]).collect()
 }
 
 /// `[B, T, C]` with rows beyond both ends; `dims` are the extents of the result.

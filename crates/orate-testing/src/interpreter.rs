@@ -2,12 +2,14 @@
 //!
 //! Inside an op everything is double precision, fused epilogues included; between ops values are f32, as on
 //! devices. It takes graphs before or after passes. Buffers keep what they held until the run has ended: an
-//! output that stores a state's value gets the old content, whatever the state becomes.
+//! output that stores a state's value gets the old content, whatever the state becomes. What is written to a state in place
+//! is a new value like any other here, and the state's content when the run has ended.
 
 use crate::formulas::{self as f, Attention};
+use crate::sampling;
 use orate_graph::{
-    Activation, BufferKind, ConvGeometry, DType, Epilogue, Factor, Graph, GraphError, Node, Op, Scalar,
-    Value, Weight, WeightLoader,
+    Activation, AttentionMask, BufferKind, ConvGeometry, DType, Epilogue, Factor, First, Graph, GraphError,
+    Node, Op, Scalar, Value, Weight, WeightLoader,
 };
 use std::collections::{BTreeMap, HashMap};
 
@@ -128,6 +130,20 @@ pub enum InterpretError {
         /// Rows there are.
         rows: usize,
     },
+    /// Of all ids none can be drawn, because a logit is not a number or all are −∞.
+    #[error("graph `{graph}`, node #{node} {op}: {problem} in batch row {row}")]
+    Draw {
+        /// Graph name.
+        graph: String,
+        /// Node number.
+        node: usize,
+        /// Op name.
+        op: &'static str,
+        /// What is wrong.
+        problem: &'static str,
+        /// Batch row.
+        row: usize,
+    },
     /// A node reads a value that nothing made, or of the wrong type: the graph is broken.
     #[error("graph `{graph}`: value {value} is read as {dtype} but is not there in this type")]
     Value {
@@ -169,9 +185,17 @@ pub fn interpret(
     for (i, node) in graph.nodes().iter().enumerate() {
         let y = run.node(i, node)?;
         debug_assert_eq!(y.len(), graph.shape(node.output).len(), "node #{i} {}", node.op.name());
-        run.values.insert(node.output, y.into_iter().map(|x| x as f32).collect());
+        let y = match graph.info(node.output).dtype {
+            DType::F32 => Data::F32(y.into_iter().map(|x| x as f32).collect()),
+            DType::I32 => Data::I32(y.into_iter().map(|x| x as i32).collect()),
+        };
+        run.values.insert(node.output, y);
     }
     let mut after = buffers.clone();
+    for node in graph.nodes().iter().filter(|n| n.op.in_place()) {
+        let state = graph.info(node.output).buffer.expect("a state is what can be written in place");
+        after.insert(graph.buffers()[state].name.clone(), run.values[&node.output].clone());
+    }
     for &(b, v) in graph.stores() {
         let data = match graph.info(v).dtype {
             DType::F32 => Data::F32(run.floats(v)?.to_vec()),
@@ -189,7 +213,7 @@ struct Run<'a> {
     buffers: &'a Buffers,
     scalars: &'a Scalars,
     /// Results of nodes.
-    values: HashMap<Value, Vec<f32>>,
+    values: HashMap<Value, Data>,
 }
 
 impl Run<'_> {
@@ -198,12 +222,44 @@ impl Run<'_> {
     }
 
     fn floats(&self, v: Value) -> Result<&[f32], InterpretError> {
-        let made = self.values.get(&v).map(Vec::as_slice);
-        made.or_else(|| self.buffer_of(v)?.as_f32()).ok_or_else(|| self.broken(v, DType::F32))
+        self.data(v).and_then(Data::as_f32).ok_or_else(|| self.broken(v, DType::F32))
     }
 
     fn integers(&self, v: Value) -> Result<&[i32], InterpretError> {
-        self.buffer_of(v).and_then(Data::as_i32).ok_or_else(|| self.broken(v, DType::I32))
+        self.data(v).and_then(Data::as_i32).ok_or_else(|| self.broken(v, DType::I32))
+    }
+
+    fn data(&self, v: Value) -> Option<&Data> {
+        self.values.get(&v).or_else(|| self.buffer_of(v))
+    }
+
+    /// Floats or integers, both of which a double holds exactly.
+    fn numbers(&self, v: Value) -> Result<Vec<f64>, InterpretError> {
+        match self.data(v) {
+            Some(Data::F32(x)) => Ok(x.iter().map(|x| f64::from(*x)).collect()),
+            Some(Data::I32(x)) => Ok(x.iter().map(|x| f64::from(*x)).collect()),
+            None => Err(self.broken(v, self.graph.info(v).dtype)),
+        }
+    }
+
+    /// Where the first of `rows` rows of each batch row stands among `most`: positions from the last operand.
+    fn firsts(
+        &self,
+        (i, node): (usize, &Node),
+        (batch, rows, most): (usize, usize, usize),
+        first: First,
+    ) -> Result<Vec<usize>, InterpretError> {
+        let operand = node.inputs.last().copied();
+        let given = match (first, operand) {
+            (First::Const(first), _) => vec![first as i32; batch],
+            (First::Operand, Some(v)) => self.integers(v)?.to_vec(),
+            (First::Operand, None) => unreachable!("there by shape inference"),
+        };
+        let one = |first: i32| match usize::try_from(first) {
+            Ok(first) if first <= most && rows <= most - first => Ok(first),
+            _ => Err(self.out_of_range(i, &node.op, i64::from(first) + rows as i64 - 1, most)),
+        };
+        given.into_iter().map(one).collect()
     }
 
     fn broken(&self, v: Value, dtype: DType) -> InterpretError {
@@ -401,8 +457,19 @@ impl Run<'_> {
                     k: x(1)?,
                     v: x(2)?,
                     lens: match node.inputs.get(3) {
-                        Some(v) => Some(self.integers(*v)?),
-                        None => None,
+                        Some(v) if !mask.has_positions() => Some(self.integers(*v)?),
+                        _ => None,
+                    },
+                    positions: match (mask, node.inputs.get(3)) {
+                        (AttentionMask::Cached(first), Some(v)) => {
+                            self.firsts((i, node), (dims(0)[0], dims(0)[1], dims(1)[1]), *first)?;
+                            Some(self.integers(*v)?)
+                        }
+                        (AttentionMask::Stream(_), Some(v)) => {
+                            self.firsts((i, node), (dims(0)[0], 0, i32::MAX as usize), First::Operand)?;
+                            Some(self.integers(*v)?)
+                        }
+                        _ => None,
                     },
                     sizes: [dims(0)[0], dims(0)[1], dims(1)[0], dims(1)[1]],
                     heads: (*heads, dims(0)[2] / heads),
@@ -419,8 +486,8 @@ impl Run<'_> {
                 f::rotary_table(&self.weight(theta)?, out.dims()[0], out.dims()[2], lens)
             }
             Op::RopeTable { base, first } => {
-                let first = first.map_or(Ok(0), |s| self.whole(s))?;
-                f::rope_table(*base, first, out.dims()[2], out.dims()[3])
+                let first = self.firsts((i, node), (out.dims()[0], 0, i32::MAX as usize), *first)?;
+                f::rope_table(*base, &first, out.dims()[2], out.dims()[3])
             }
             Op::Rotary { heads } => {
                 let (b, t, c) = (dims(0)[0], dims(0)[1], dims(0)[2]);
@@ -432,23 +499,26 @@ impl Run<'_> {
                 let kept = |i: usize| ((i / c % t) as i64) < i64::from(lens[i / (t * c)]);
                 (0..x.len()).map(|i| if kept(i) { f64::from(x[i]) } else { 0.0 }).collect()
             }
-            Op::Concat { axis } => (0..out.len())
-                .map(|flat| {
+            Op::Concat { axis } => {
+                let all = node.inputs.iter().map(|v| self.numbers(*v)).collect::<Result<Vec<_>, _>>()?;
+                let one = |flat| {
                     let mut at = f::index_of(flat, out.dims());
                     let mut operand = 0;
                     while at[*axis] >= dims(operand)[*axis] {
                         at[*axis] -= dims(operand)[*axis];
                         operand += 1;
                     }
-                    let from = at.iter().zip(dims(operand)).fold(0, |flat, (i, d)| flat * d + i);
-                    Ok(f64::from(x(operand)?[from]))
+                    all[operand][at.iter().zip(dims(operand)).fold(0, |flat, (i, d)| flat * d + i)]
+                };
+                (0..out.len()).map(one).collect()
+            }
+            Op::Slice { axis, start, .. } => {
+                f::gather(&self.numbers(node.inputs[0])?, dims(0), out.dims(), |at| {
+                    let mut at = at.to_vec();
+                    at[*axis] += start;
+                    at
                 })
-                .collect::<Result<_, InterpretError>>()?,
-            Op::Slice { axis, start, .. } => f::gather(x(0)?, dims(0), out.dims(), |at| {
-                let mut at = at.to_vec();
-                at[*axis] += start;
-                at
-            }),
+            }
             Op::Pad { padding, before, .. } => f::pad(x(0)?, dims(0), out.dims(), *padding, *before),
             Op::Statistics { floor } => {
                 let scores = node.inputs.get(1).map(|v| self.floats(*v)).transpose()?;
@@ -460,8 +530,8 @@ impl Run<'_> {
                 };
                 f::residual_codes(x(0)?, &self.weight(codebooks)?, *q, *v, dims(0)[2])
             }
-            Op::Reshape => wide(x(0)?),
-            Op::Permute { perm } => f::gather(x(0)?, dims(0), out.dims(), |at| {
+            Op::Reshape => self.numbers(node.inputs[0])?,
+            Op::Permute { perm } => f::gather(&wide(x(0)?), dims(0), out.dims(), |at| {
                 let mut from = vec![0; at.len()];
                 perm.iter().zip(at).for_each(|(p, i)| from[*p] = *i);
                 from
@@ -478,6 +548,67 @@ impl Run<'_> {
             Op::RandomNormal { seed, scale } => {
                 let numbers = f::random_normal(self.whole(*seed)?, out.len());
                 numbers.iter().map(|x| f64::from(*scale) * x).collect()
+            }
+            Op::RowAt => {
+                let &[batch, rows, c] = dims(0) else { unreachable!("three axes by shape inference") };
+                let all = (batch, 0, i32::MAX as usize);
+                let index = self.firsts((i, node), all, First::Operand)?;
+                let x = x(0)?;
+                let row = |(b, row): (usize, usize)| &x[(b * rows + row.min(rows - 1)) * c..][..c];
+                index.into_iter().enumerate().map(row).flat_map(wide).collect()
+            }
+            Op::Increment { by } => {
+                self.integers(node.inputs[0])?.iter().map(|x| f64::from(x.wrapping_add(*by))).collect()
+            }
+            Op::WriteRows { first } => {
+                let (&[batch, n, c], time) = (dims(0), dims(1)[1]) else {
+                    unreachable!("three axes by shape inference")
+                };
+                let mut state = wide(x(0)?);
+                for (b, first) in self.firsts((i, node), (batch, time, n), *first)?.into_iter().enumerate() {
+                    let rows = wide(&x(1)?[b * time * c..][..time * c]);
+                    state[(b * n + first) * c..][..time * c].copy_from_slice(&rows);
+                }
+                state
+            }
+            Op::Mark => {
+                let (mut seen, rows) = (wide(x(0)?), dims(0)[1]);
+                for (b, id) in self.integers(node.inputs[1])?.iter().enumerate() {
+                    let at = usize::try_from(*id).ok().filter(|id| *id < rows);
+                    let at = at.ok_or_else(|| self.out_of_range(i, &node.op, i64::from(*id), rows))?;
+                    seen[b * rows + at] = 1.0;
+                }
+                seen
+            }
+            Op::Sample { codebook, controls } => {
+                let width = dims(0)[1];
+                let (logits, settings) = (x(0)?, x(1)?);
+                let (seed, number) = (self.integers(node.inputs[2])?, self.integers(node.inputs[3])?);
+                let seen = if node.inputs.len() == 5 { Some(x(4)?) } else { None };
+                let mut ids = vec![];
+                for (b, logits) in logits.chunks_exact(width).enumerate() {
+                    let failed = |problem| InterpretError::Draw {
+                        graph: self.graph.name().to_owned(),
+                        node: i,
+                        op: node.op.name(),
+                        problem,
+                        row: b,
+                    };
+                    if logits.iter().any(|x| x.is_nan()) {
+                        return Err(failed("a logit is not a number"));
+                    }
+                    let draw = sampling::Draw {
+                        settings: std::array::from_fn(|i| settings[4 * b + i]),
+                        seed: [seed[2 * b], seed[2 * b + 1]],
+                        number: number[b],
+                        codebook: *codebook,
+                        seen: seen.map(|seen| &seen[b * width..][..width]),
+                        controls: *controls,
+                    };
+                    let id = sampling::draw(logits, &draw).ok_or_else(|| failed("no id can be drawn"))?;
+                    ids.push(id as f64);
+                }
+                ids
             }
         })
     }

@@ -8,10 +8,12 @@ pub mod cases;
 pub mod check;
 pub mod checkpoints;
 pub mod compare;
+mod decoding_cases;
 pub mod device;
 mod formulas;
 pub mod interpreter;
 pub mod random;
+pub mod sampling;
 pub mod shapes;
 pub mod tolerance;
 

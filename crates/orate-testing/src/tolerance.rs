@@ -60,7 +60,12 @@ pub fn of_op(op: &Op, inputs: &[&[usize]]) -> f64 {
         | Op::Pad { .. }
         | Op::Reshape
         | Op::Permute { .. }
-        | Op::SelectRow { .. } => MOVED,
+        | Op::SelectRow { .. }
+        | Op::RowAt
+        | Op::Increment { .. }
+        | Op::WriteRows { .. }
+        | Op::Mark
+        | Op::Sample { .. } => MOVED,
         Op::AddBias { .. }
         | Op::Affine { .. }
         | Op::Add

@@ -88,6 +88,11 @@ pub struct Attention<'a> {
     pub mask: Mask,
     /// Position of query 0: the number of cached keys in front of this piece.
     pub first_query: usize,
+    /// The same for each batch row, `[B]`; goes before `first_query`.
+    pub first_queries: Option<&'a [u32]>,
+    /// Rows of a stream that came before the queries, `[B]`: keys in front of its start are not seen, whatever their memory
+    /// holds. All are where missing.
+    pub passed: Option<&'a [u32]>,
     /// Valid keys per batch row, `[B]`; all Tk where missing.
     pub kv_lens: Option<&'a [u32]>,
     /// Relative positions.
@@ -100,17 +105,23 @@ fn padded(keys: usize) -> usize {
 }
 
 impl Attention<'_> {
-    /// Keys j that query `i` of a batch row with `len` keys sees: start..end, empty if start ≥ end.
+    /// Keys j that the query at position `p` sees: start..end, empty if start ≥ end.
     #[inline(always)]
-    fn visible(&self, i: usize, len: usize) -> (usize, usize) {
-        let p = self.first_query + i;
+    fn visible(&self, p: usize, (start, end): (usize, usize)) -> (usize, usize) {
         match self.mask {
-            Mask::None => (0, len),
-            Mask::Causal => (0, len.min(p + 1)),
+            Mask::None => (start, end),
+            Mask::Causal => (start, end.min(p + 1)),
             Mask::Window { left, right } => {
-                (p.saturating_sub(left), len.min(p.saturating_add(right).saturating_add(1)))
+                (start.max(p.saturating_sub(left)), end.min(p.saturating_add(right).saturating_add(1)))
             }
         }
+    }
+
+    /// Position of query 0 of a batch row, and the keys that it has: start..end.
+    fn row(&self, b: usize, keys: usize) -> (usize, (usize, usize)) {
+        let first = self.first_queries.map_or(self.first_query, |f| f[b] as usize);
+        let end = self.kv_lens.map_or(keys, |l| l[if l.len() == 1 { 0 } else { b }] as usize);
+        (first, (self.passed.map_or(0, |p| first.saturating_sub(p[b] as usize)), end))
     }
 
     /// Floats of scratch that [`Attention::run`] needs for keys of this batch and length.
@@ -152,6 +163,9 @@ impl Attention<'_> {
             assert!(lens.len() == batch || lens.len() == 1, "one length per batch row, or one for all");
             assert!(lens.iter().all(|&l| l as usize <= keys), "lengths within Tk");
         }
+        for (what, x) in [("first queries", self.first_queries), ("passed rows", self.passed)] {
+            assert!(x.is_none_or(|x| x.len() == batch), "{what} of each batch row");
+        }
         if let Some(r) = self.relative {
             let len = (2 * r.window + 1) * self.head_dim;
             assert!(r.keys.len() == len && r.values.len() == len, "relative tables are [2w+1, D]");
@@ -183,15 +197,16 @@ impl Attention<'_> {
             let (b, h, block) = (chunk / blocks / self.heads, chunk / blocks % self.heads, chunk % blocks);
             let (kb, kh) = (if k.batch == 1 { 0 } else { b }, h / group);
             let first = block * BLOCK;
+            let (position, seen) = self.row(b, keys);
             // SAFETY: a worker number belongs to one thread at a time.
             let own = unsafe { rest.part(worker.index() * own_len..(worker.index() + 1) * own_len) };
             let (scores, own) = own.split_at_mut(BLOCK * padded(keys));
             let (scaled, factors) = own.split_at_mut(BLOCK * self.head_dim);
             isa.run(Block {
                 attention: self,
-                first,
+                position: position + first,
                 rows: BLOCK.min(queries - first),
-                len: self.kv_lens.map_or(keys, |l| l[if l.len() == 1 { 0 } else { b }] as usize),
+                seen,
                 pitch: padded(keys),
                 q: &q.data[(b * queries + first) * q.stride + h * self.head_dim..],
                 q_stride: q.stride,
@@ -240,13 +255,14 @@ enum Keys<'a> {
     Rows(&'a [f32], usize),
 }
 
-/// One head, up to [`BLOCK`] queries from `first` on.
+/// One head, up to [`BLOCK`] queries.
 struct Block<'a> {
     attention: &'a Attention<'a>,
-    first: usize,
+    /// Of the first query.
+    position: usize,
     rows: usize,
-    /// Valid keys.
-    len: usize,
+    /// Valid keys, start..end.
+    seen: (usize, usize),
     /// Floats from one row of scores to the next.
     pitch: usize,
     q: &'a [f32],
@@ -266,11 +282,12 @@ impl Kernel for Block<'_> {
     fn run<S: Simd>(self, s: S) {
         let Attention { heads, head_dim: dim, scale, relative, .. } = *self.attention;
         let (rows, width) = (self.rows, heads * dim);
-        let visible = |i: usize| self.attention.visible(self.first + i, self.len);
-        // Keys that some query of the block sees, in whole panels.
-        let start = (0..rows).map(|i| visible(i).0).min().unwrap_or(0) / PANEL * PANEL;
+        let visible = |i: usize| self.attention.visible(self.position + i, self.seen);
+        // Keys that some query of the block sees, in whole panels. Values in front of the first may be anything.
+        let first = (0..rows).map(|i| visible(i).0).min().unwrap_or(0);
+        let start = first / PANEL * PANEL;
         let end = (0..rows).map(|i| visible(i).1).max().unwrap_or(0);
-        if start >= end {
+        if first >= end {
             for i in 0..rows {
                 // SAFETY: this head's channels of row i, which belong to this block.
                 unsafe { std::slice::from_raw_parts_mut(self.out.add(i * width), dim) }.fill(0.0);
@@ -325,9 +342,7 @@ impl Kernel for Block<'_> {
             let (from, to) = (from - start, to - start);
             if let Some(r) = relative {
                 let q = &self.scaled[i * dim..][..dim];
-                for (j, offset) in
-                    near(self.attention.first_query + self.first + i, start, (from, to), r.window)
-                {
+                for (j, offset) in near(self.position + i, start, (from, to), r.window) {
                     scores[j] += dot(s, q, &r.keys[offset * dim..][..dim]);
                 }
             }
@@ -337,12 +352,12 @@ impl Kernel for Block<'_> {
         }
 
         let product = Product {
-            a: self.scores.as_ptr(),
+            a: self.scores[first - start..].as_ptr(),
             a_stride: self.pitch,
-            b: self.v[start * self.v_stride..].as_ptr(),
+            b: self.v[first * self.v_stride..].as_ptr(),
             b_stride: self.v_stride,
             b_panel: PANEL,
-            depth: end - start,
+            depth: end - first,
             rows,
             columns: dim,
             factors: Some(self.factors.as_ptr()),
@@ -361,7 +376,7 @@ impl Kernel for Block<'_> {
                 // SAFETY: this head's channels of row i, which belong to this block.
                 let out = unsafe { std::slice::from_raw_parts_mut(self.out.add(i * width), dim) };
                 let span = (from - start, to - start);
-                for (j, offset) in near(self.attention.first_query + self.first + i, start, span, r.window) {
+                for (j, offset) in near(self.position + i, start, span, r.window) {
                     let p = self.scores[i * self.pitch + j] * self.factors[i];
                     for (o, v) in out.iter_mut().zip(&r.values[offset * dim..][..dim]) {
                         *o += p * v;
@@ -645,6 +660,8 @@ mod tests {
                 scale: 1.0 / (dim as f32).sqrt(),
                 mask,
                 first_query: if mask == Mask::None { 0 } else { offset },
+                first_queries: None,
+                passed: None,
                 kv_lens: lens,
                 relative,
             };
@@ -715,6 +732,8 @@ mod tests {
                     scale: 0.1,
                     mask: Mask::None,
                     first_query: 0,
+                    first_queries: None,
+                    passed: None,
                     kv_lens: None,
                     relative: None,
                 };

@@ -25,6 +25,22 @@ pub fn take(x: &[f32], shape: &[usize], axis: usize, start: usize, out_shape: &[
     }
 }
 
+/// `state[b, first[b] .. first[b] + T, :] = rows[b, :, :]`; `state` is [B, N, C], `rows` [B, T, C], and rows fit.
+pub fn write_rows(
+    state: &mut [f32],
+    rows: &[f32],
+    first: impl Iterator<Item = usize>,
+    (n, t): (usize, usize),
+    c: usize,
+) {
+    if t * c == 0 {
+        return;
+    }
+    for ((state, rows), first) in state.chunks_exact_mut(n * c).zip(rows.chunks_exact(t * c)).zip(first) {
+        state[first * c..][..t * c].copy_from_slice(rows);
+    }
+}
+
 /// `out[r, c] = x[r, c] · scale[c] + shift[c]`
 pub fn affine(x: &[f32], scale: &[f32], shift: &[f32], out: &mut [f32]) {
     for (x, out) in x.chunks_exact(scale.len()).zip(out.chunks_exact_mut(scale.len())) {
@@ -53,6 +69,13 @@ mod tests {
             }
             assert_eq!(joined, x, "axis {axis}");
         }
+    }
+
+    #[test]
+    fn rows_are_written_where_each_batch_row_says() {
+        let mut state = [0.0; 12];
+        write_rows(&mut state, &[1.0, 2.0, 3.0, 4.0], [2, 0].into_iter(), (3, 1), 2);
+        assert_eq!(state, [0.0, 0.0, 0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 0.0, 0.0, 0.0, 0.0]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub mod random;
 pub mod residual_codes;
 pub mod rms_norm;
 pub mod rotary;
+pub mod sample;
 pub mod snake;
 pub mod statistics;
 pub mod vecmath;

@@ -53,10 +53,21 @@ fn box_muller(a: u32, b: u32) -> (f32, f32) {
     (r * cos, r * sin)
 }
 
+/// `−ln(−ln u)` with u = (⌊w/2⁹⌋ + ½) · 2⁻²³, exact in f32: added to logits, it makes the largest one a draw from their softmax.
+pub fn gumbel(w: u32) -> f32 {
+    let exponential = -ln_of_24_bits(2 * (w >> 9) + 1);
+    -ln_of_scaled(exponential, 0)
+}
+
 /// ln(n · 2⁻²⁴) for n in 1 to 2²⁴.
 fn ln_of_24_bits(n: u32) -> f32 {
-    // n = m · 2^e with m in [√½, √2), so that ln m changes sign at 1 and loses nothing there.
-    let bits = (n as f32).to_bits();
+    ln_of_scaled(n as f32, 24)
+}
+
+/// ln(x · 2^−down) for a normal x above 0.
+fn ln_of_scaled(x: f32, down: i32) -> f32 {
+    // x = m · 2^e with m in [√½, √2), so that ln m changes sign at 1 and loses nothing there.
+    let bits = x.to_bits();
     let shifted = bits.wrapping_sub(std::f32::consts::FRAC_1_SQRT_2.to_bits());
     let e = (shifted as i32) >> 23;
     let m = f32::from_bits(bits.wrapping_sub((e as u32) << 23));
@@ -64,8 +75,8 @@ fn ln_of_24_bits(n: u32) -> f32 {
     let y = (m - 1.0) / (m + 1.0);
     let z = y * y;
     let atanh = y + y * (z * (1.0 / 3.0 + z * (0.2 + z * (1.0 / 7.0 + z * (1.0 / 9.0)))));
-    // ln 2 in two parts; e − 24 times the first is exact.
-    let e = (e - 24) as f32;
+    // ln 2 in two parts; the difference times the first is exact.
+    let e = (e - down) as f32;
     2.0 * atanh + e * -2.121_944_4e-4 + e * 0.693_359_4
 }
 
@@ -123,6 +134,17 @@ mod tests {
             let (x, y) = box_muller(a, b);
             let error = (x as f64 - r * cos).abs().max((y as f64 - r * sin).abs());
             assert!(error < ERROR, "{a:#x} {b:#x}: {x} {y}, want {} {}", r * cos, r * sin);
+        }
+    }
+
+    #[test]
+    fn gumbel_numbers_match_the_formula() {
+        let ends = [0, 511, 512, u32::MAX, u32::MAX - 512, 1 << 31];
+        for w in ends.into_iter().chain((0..100_000).map(|i| philox([i, 0, 0, 1], [3, 4])[0])) {
+            let u = ((w >> 9) as f64 + 0.5) / 8_388_608.0;
+            let want = -(-u.ln()).ln();
+            let got = gumbel(w);
+            assert!((got as f64 - want).abs() < ERROR, "{w:#x}: {got}, want {want}");
         }
     }
 

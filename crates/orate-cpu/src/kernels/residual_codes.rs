@@ -1,6 +1,6 @@
 //! Residual quantisation: the nearest entry of one codebook after the other.
 //!
-//! `x` [rows, E], `books` [Q, V, E], `out` [rows, Q], whole numbers; f32. The distance of a row to an entry is Σ (x − c)²,
+//! `x` [rows, E], `books` [Q, V, E] f32; `out` [rows, Q] i32, as floats of their bits. The distance of a row to an entry is Σ (x − c)²,
 //! in that form and not as |x|² + |c|² − 2xc, which cancels. Rows are split over the team. All sums have one order, so equal
 //! entries have equal distances, and the first of them is taken.
 
@@ -66,7 +66,7 @@ impl Kernel for Row<'_> {
                     (nearest, least) = (i, distance);
                 }
             }
-            *code = nearest as f32;
+            *code = f32::from_bits(nearest as u32);
             let entry = &book[nearest * width..][..width];
             self.rest.iter_mut().zip(entry).for_each(|(r, c)| *r -= c);
         }

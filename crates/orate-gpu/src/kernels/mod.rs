@@ -14,7 +14,8 @@ use crate::dispatch::Call;
 use crate::gpu::Gpu;
 use crate::weights::{Placed, Wanted};
 use orate_graph::{
-    Activation, AttentionMask, DeviceClass, Op, Place, Plan, PrecisionPolicy, Shape, Step, Value, ValueInfo,
+    Activation, AttentionMask, DType, DeviceClass, Op, Place, Plan, PrecisionPolicy, Shape, Step, Value,
+    ValueInfo,
 };
 
 const SOURCES: [(&str, &str); 16] = [
@@ -145,7 +146,12 @@ pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result
         | Op::MulRow
         | Op::Pad { .. }
         | Op::Statistics { .. }
-        | Op::ResidualCodes { .. } => {
+        | Op::ResidualCodes { .. }
+        | Op::RowAt
+        | Op::Increment { .. }
+        | Op::WriteRows { .. }
+        | Op::Mark
+        | Op::Sample { .. } => {
             unreachable!("refused above")
         }
     })
@@ -166,6 +172,12 @@ fn not_built(op: &Op, inputs: &[&ValueInfo]) -> Option<String> {
             Some("a convolution behind a history".to_owned())
         }
         (Op::Attention { mask: AttentionMask::Window(_), .. }, _) => Some("a window of keys".to_owned()),
+        (Op::Attention { mask: AttentionMask::Cached(_) | AttentionMask::Stream(_), .. }, _) => {
+            Some("attention with positions".to_owned())
+        }
+        (Op::Concat { .. } | Op::Slice { .. }, _) if inputs[0].dtype == DType::I32 => {
+            Some("moving integers".to_owned())
+        }
         (Op::Attention { .. }, _) if inputs[0].shape.last() != inputs[1].shape.last() => {
             Some("attention whose heads share keys".to_owned())
         }
@@ -178,7 +190,12 @@ fn not_built(op: &Op, inputs: &[&ValueInfo]) -> Option<String> {
             | Op::MulRow
             | Op::Pad { .. }
             | Op::Statistics { .. }
-            | Op::ResidualCodes { .. },
+            | Op::ResidualCodes { .. }
+            | Op::RowAt
+            | Op::Increment { .. }
+            | Op::WriteRows { .. }
+            | Op::Mark
+            | Op::Sample { .. },
             _,
         ) => Some(format!("op {}", op.name())),
         _ => None,
@@ -231,7 +248,12 @@ pub(crate) fn calls(o: &Operands<'_>) -> Vec<Call> {
         | Op::MulRow
         | Op::Pad { .. }
         | Op::Statistics { .. }
-        | Op::ResidualCodes { .. } => {
+        | Op::ResidualCodes { .. }
+        | Op::RowAt
+        | Op::Increment { .. }
+        | Op::WriteRows { .. }
+        | Op::Mark
+        | Op::Sample { .. } => {
             unreachable!("refused when the plan was made")
         }
     }

@@ -23,7 +23,8 @@ pub const ALL: [Pass; 5] = [
 
 /// Replaces a producer and its only consumer by one node, wherever `rule(producer, consumer, operand)` gives
 /// one. `operand` is the position at which the consumer reads the producer. The new node stands where the
-/// consumer stood, so all its operands exist.
+/// consumer stood, so all its operands exist. Where the producer reads a state that is written in place between the two, they
+/// stay apart.
 fn fuse(g: &mut Graph, rule: impl Fn(&Node, &Node, usize) -> Option<Node>) {
     let mut uses = vec![0usize; g.values.len()];
     let mut producer = vec![None; g.values.len()];
@@ -39,6 +40,9 @@ fn fuse(g: &mut Graph, rule: impl Fn(&Node, &Node, usize) -> Option<Node>) {
         for operand in (0..g.nodes[c].inputs.len()).rev() {
             let v = g.nodes[c].inputs[operand];
             let Some(p) = producer[v.index()].filter(|_| uses[v.index()] == 1) else { continue };
+            if overwritten_between(g, p, c) {
+                continue;
+            }
             if let Some(fused) = rule(&g.nodes[p], &g.nodes[c], operand) {
                 g.nodes[c] = fused;
                 gone[p] = true;
@@ -48,6 +52,13 @@ fn fuse(g: &mut Graph, rule: impl Fn(&Node, &Node, usize) -> Option<Node>) {
     }
     let mut gone = gone.into_iter();
     g.nodes.retain(|_| !gone.next().unwrap_or(false));
+}
+
+/// Whether a node after `producer` and before `consumer` writes to a state that the producer reads.
+fn overwritten_between(g: &Graph, producer: usize, consumer: usize) -> bool {
+    let states: Vec<usize> = g.nodes[producer].inputs.iter().filter_map(|v| g.lies_in(*v)).collect();
+    let written = |n: &Node| n.op.in_place() && g.lies_in(n.output).is_some_and(|s| states.contains(&s));
+    !states.is_empty() && g.nodes[producer + 1..consumer].iter().any(written)
 }
 
 /// The node's epilogue, if it is a product.

@@ -12,7 +12,7 @@
 //! A transposed convolution of stride s whose right end is dropped is an ordinary one with s times the outputs: row t
 //! gives the s samples that row t, and with 2s taps also row t − 1, reach. So it needs no op of its own.
 //!
-//! In front of a sequence stands silence, a history of zeros; see [`orate_graph::ConvGeometry::streaming`].
+//! In front of a sequence stands silence, a history of zeros, or what came before it in a stream; see [`Past`].
 //!
 //! Official class: `Qwen3TTSTokenizerV2Decoder`. Weights below `decoder`.
 
@@ -20,7 +20,7 @@ use super::config::CodecDecoderConfig;
 use super::conv::{Conv, Past, tap_channels_first};
 use super::weights::Scope;
 use orate_graph::{
-    Activation, AttentionMask, ConvGeometry, DType, Graph, GraphError, Norm, Op, Value, Weight,
+    Activation, AttentionMask, ConvGeometry, DType, Graph, GraphError, Norm, Op, Rows, Value, Weight,
 };
 
 type Result<T> = std::result::Result<T, GraphError>;
@@ -35,19 +35,19 @@ const SNAKE_EPS: f32 = 1e-9;
 const DILATIONS: [usize; 3] = [1, 3, 9];
 
 /// Builds the network for `batch` sequences of `frames` frames. Reads `codes` `[B, F, Q]`; writes `samples`
-/// `[B, 1920F]`.
+/// `[B, 1920F]`. In a stream, it goes on where the run before it ended, whatever the number of frames was: every
+/// convolution's history, the keys and values that are still seen and the `position` are states, which begin as zeros.
 ///
 /// # Errors
 /// The configuration contradicts itself.
-pub fn build(g: &mut Graph, c: &CodecDecoderConfig, batch: usize, frames: usize) -> Result<()> {
-    let past = Past::Silence;
+pub fn build(g: &mut Graph, c: &CodecDecoderConfig, past: Past, batch: usize, frames: usize) -> Result<()> {
     let w = Scope::new("decoder");
     let codes = g.input("codes", DType::I32, [batch, frames, c.num_quantizers])?;
     let x = dequantise(g, &w.at("quantizer"), c, codes)?; // [B, F, E]
     tap_channels_first(g, "quantized", x)?;
     let x = Conv::new(&w, "pre_conv.conv", c.codebook_dim, c.latent_dim, 3).causal(g, past, x, 1)?; // [B, F, D]
     tap_channels_first(g, "pre_conv", x)?;
-    let mut x = transformer(g, &w.at("pre_transformer"), c, x)?; // [B, F, D]
+    let mut x = transformer(g, &w.at("pre_transformer"), c, past, x)?; // [B, F, D]
     g.tap("pre_transformer", x)?;
     for (i, stride) in c.upsampling_ratios.iter().enumerate() {
         let w = w.at(&format!("upsample.{i}"));
@@ -76,6 +76,12 @@ pub fn build(g: &mut Graph, c: &CodecDecoderConfig, batch: usize, frames: usize)
     g.output("samples", x)
 }
 
+/// How many of the `samples` of `total` frames belong to the first `reference` of them, which are cut off after a decoding in context.
+/// As the official package computes it, which may be one off `1920 · reference`.
+pub fn reference_samples(reference: usize, total: usize, samples: usize) -> usize {
+    (reference as f64 / total.max(1) as f64 * samples as f64) as usize
+}
+
 /// `[B, F, Q]` → `[B, F, E]`: the first codebook and the others are two quantisers with a projection each.
 fn dequantise(g: &mut Graph, w: &Scope, c: &CodecDecoderConfig, codes: Value) -> Result<Value> {
     let semantic = c.num_semantic_quantizers;
@@ -101,15 +107,17 @@ fn centroids(w: &Scope, k: usize, c: &CodecDecoderConfig) -> Weight {
 }
 
 /// `[B, F, D]` → `[B, F, D]`
-fn transformer(g: &mut Graph, w: &Scope, c: &CodecDecoderConfig, x: Value) -> Result<Value> {
-    let frames = g.shape(x).dims()[1];
+fn transformer(g: &mut Graph, w: &Scope, c: &CodecDecoderConfig, past: Past, x: Value) -> Result<Value> {
+    let (batch, frames) = (g.shape(x).dims()[0], g.shape(x).dims()[1]);
     let width = c.hidden_size;
-    let positions = g.rope_table(c.rope_theta, frames, c.head_dim, None)?;
+    let place = Place::of(g, past, batch, frames)?;
+    let first = place.passed.map_or(Rows::From(0), Rows::At);
+    let positions = g.rope_table(c.rope_theta, frames, c.head_dim, first)?;
     let mut x = w.linear(g, x, "input_proj", [c.latent_dim, width])?;
     for i in 0..c.num_hidden_layers {
         let w = w.at(&format!("layers.{i}"));
         let y = g.rms_norm(x, w.get("input_layernorm.weight", [width]), c.rms_norm_eps)?;
-        let y = attention(g, &w, c, y, positions)?;
+        let y = attention(g, &w, c, place, y, positions)?;
         x = g.add(x, y)?;
         let y = g.rms_norm(x, w.get("post_attention_layernorm.weight", [width]), c.rms_norm_eps)?;
         let y = gated_mlp(g, &w, c, y)?;
@@ -119,8 +127,35 @@ fn transformer(g: &mut Graph, w: &Scope, c: &CodecDecoderConfig, x: Value) -> Re
     w.linear(g, x, "output_proj", [width, c.latent_dim])
 }
 
+/// Where a sequence stands.
+#[derive(Clone, Copy)]
+struct Place {
+    past: Past,
+    /// In a stream, the frames that came before, i32 `[B]`.
+    passed: Option<Value>,
+}
+
+impl Place {
+    fn of(g: &mut Graph, past: Past, batch: usize, frames: usize) -> Result<Place> {
+        if past == Past::Silence {
+            return Ok(Place { past, passed: None });
+        }
+        let passed = g.state("position", DType::I32, [batch])?;
+        let next = g.increment(passed, frames as i32)?;
+        g.update("position", next)?;
+        Ok(Place { past, passed: Some(passed) })
+    }
+}
+
 /// Attention and its layer scale, which is folded into the last product.
-fn attention(g: &mut Graph, w: &Scope, c: &CodecDecoderConfig, x: Value, positions: Value) -> Result<Value> {
+fn attention(
+    g: &mut Graph,
+    w: &Scope,
+    c: &CodecDecoderConfig,
+    Place { past, passed }: Place,
+    x: Value,
+    positions: Value,
+) -> Result<Value> {
     let (heads, inner) = (c.num_attention_heads, c.num_attention_heads * c.head_dim);
     let a = w.at("self_attn");
     let q = g.matmul(x, a.matrix("q_proj", c.hidden_size, inner))?;
@@ -128,13 +163,15 @@ fn attention(g: &mut Graph, w: &Scope, c: &CodecDecoderConfig, x: Value, positio
     let v = g.matmul(x, a.matrix("v_proj", c.hidden_size, inner))?;
     let q = g.rotary(q, positions, heads)?;
     let k = g.rotary(k, positions, heads)?;
-    let op = Op::Attention {
-        heads,
-        scale: 1.0 / (c.head_dim as f32).sqrt(),
-        mask: AttentionMask::Window(c.sliding_window),
-        relative: None,
+    let seen_before = c.sliding_window - 1;
+    let k = past.joined_with(g, &a.name("keys"), k, seen_before)?;
+    let v = past.joined_with(g, &a.name("values"), v, seen_before)?;
+    let mask = match past {
+        Past::Silence => AttentionMask::Window(c.sliding_window),
+        Past::Stream => AttentionMask::Stream(c.sliding_window),
     };
-    let y = g.attention(op, q, k, v, None)?;
+    let op = Op::Attention { heads, scale: 1.0 / (c.head_dim as f32).sqrt(), mask, relative: None };
+    let y = g.attention(op, q, k, v, passed)?;
     g.matmul(y, w.scaled_matrix("self_attn.o_proj", "self_attn_layer_scale", [inner, c.hidden_size]))
 }
 

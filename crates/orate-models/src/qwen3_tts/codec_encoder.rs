@@ -17,7 +17,7 @@ use super::config::{CodecConfig, CodecEncoderConfig};
 use super::conv::{Conv, Past, fill_up, fold_time, tap_channels_first, tap_major};
 use super::weights::Scope;
 use orate_graph::{
-    Activation, AttentionMask, ConvGeometry, DType, Graph, GraphError, Norm, Op, Padding, Value, Weight,
+    Activation, AttentionMask, ConvGeometry, DType, Graph, GraphError, Norm, Op, Padding, Rows, Value, Weight,
 };
 
 type Result<T> = std::result::Result<T, GraphError>;
@@ -68,7 +68,7 @@ fn residual(g: &mut Graph, w: &Scope, c: &CodecEncoderConfig, past: Past, x: Val
 }
 
 /// Builds the rest for `batch` sequences of `time` rows of features. Reads `features` `[B, T, D]`; writes `codes`
-/// `[B, ⌈T / 2⌉, Q]`, whole numbers.
+/// i32 `[B, ⌈T / 2⌉, Q]`.
 ///
 /// # Errors
 /// The configuration contradicts itself.
@@ -86,7 +86,7 @@ pub fn codes(g: &mut Graph, c: &CodecConfig, batch: usize, time: usize) -> Resul
 /// `[B, T, D]` → `[B, T, D]`. There is no norm at the end.
 fn transformer(g: &mut Graph, w: &Scope, c: &CodecEncoderConfig, x: Value) -> Result<Value> {
     let (time, width, inner) = (g.shape(x).dims()[1], c.hidden_size, c.intermediate_size);
-    let positions = g.rope_table(c.rope_theta, time, c.head_dim, None)?;
+    let positions = g.rope_table(c.rope_theta, time, c.head_dim, Rows::From(0))?;
     let mut x = x;
     for i in 0..c.num_hidden_layers {
         let w = w.at(&format!("layers.{i}"));

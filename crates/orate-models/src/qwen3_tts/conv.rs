@@ -34,6 +34,19 @@ impl Past {
         g.update(name, next)?;
         Ok(past)
     }
+
+    /// x `[B, T, C]` behind the `rows` rows in front of it, `[B, rows + T, C]`; x alone where the sequence is whole.
+    pub fn joined_with(self, g: &mut Graph, name: &str, x: Value, rows: usize) -> Result<Value> {
+        let &[batch, time, channels] = g.shape(x).dims() else { unreachable!("sequences are [B, T, C]") };
+        if self == Past::Silence {
+            return Ok(x);
+        }
+        let past = g.state(name, DType::F32, [batch, rows, channels])?;
+        let joined = g.concat(&[past, x], 1)?;
+        let next = g.slice(joined, 1, time, rows)?;
+        g.update(name, next)?;
+        Ok(joined)
+    }
 }
 
 /// A convolution's weight `[out, in, taps]` and bias `[out]`.

@@ -17,6 +17,7 @@
 
 pub mod codec_decoder;
 pub mod codec_encoder;
+mod codec_stream;
 mod config;
 mod conv;
 mod error;
@@ -25,8 +26,10 @@ pub mod layout;
 pub mod speaker_encoder;
 pub mod talker;
 mod transformer;
+mod voice_encoder;
 mod weights;
 
+pub use codec_stream::{CodecDecoder, CodecStream};
 pub use config::{
     CODEC_TYPE, CONTROL_IDS, CodecConfig, CodecDecoderConfig, CodecEncoderConfig, Config, Dialect,
     GenerationConfig, MODEL_TYPE, PredictorConfig, SpeakerEncoderConfig, TalkerConfig, TransformerConfig,
@@ -36,3 +39,4 @@ pub use conv::Past;
 pub use error::{Differences, QwenError};
 pub use files::{Files, Talking, check};
 pub use layout::Network;
+pub use voice_encoder::VoiceEncoder;

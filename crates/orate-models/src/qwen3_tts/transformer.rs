@@ -10,7 +10,7 @@
 
 use super::config::TransformerConfig;
 use super::weights::Scope;
-use orate_graph::{Activation, AttentionMask, Graph, GraphError, Op, Value};
+use orate_graph::{Activation, AttentionMask, Graph, GraphError, Op, Rows, Value};
 
 type Result<T> = std::result::Result<T, GraphError>;
 
@@ -21,7 +21,7 @@ type Result<T> = std::result::Result<T, GraphError>;
 /// The configuration contradicts itself.
 pub fn layers(g: &mut Graph, w: &Scope, c: &TransformerConfig, tap: &str, x: Value) -> Result<Value> {
     let time = g.shape(x).dims()[1];
-    let positions = g.rope_table(c.rope_theta, time, c.head_dim, None)?;
+    let positions = g.rope_table(c.rope_theta, time, c.head_dim, Rows::From(0))?;
     let mut x = x;
     for i in 0..c.num_hidden_layers {
         let w = w.at(&format!("layers.{i}"));

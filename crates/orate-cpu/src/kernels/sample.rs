@@ -1,0 +1,243 @@
+//! Drawing an id from logits, as `Op::Sample` of `orate-graph` has it.
+//!
+//! ```text
+//! x = logits, penalised where seen; −∞ for control ids
+//! temperature 0:  argmax x
+//! x = x / temperature; −∞ below the k-th largest; −∞ behind the ids whose probabilities sum up to p
+//! argmax (x − ln(−ln u)), u from Philox                           one draw from softmax(x)
+//! ```
+//!
+//! All f32, by the same operations on every instruction set, so that all CPUs draw the same; probabilities of step p are
+//! summed in f64. A few thousand ids take some microseconds, next to milliseconds for the weights that made them, so a row is
+//! done by one thread. Nothing is allocated: sorting works in scratch memory.
+
+use crate::kernels::random::{gumbel, philox};
+use orate_graph::ControlIds;
+
+/// One row and what is drawn from it.
+#[derive(Clone, Copy, Debug)]
+pub struct Draw<'a> {
+    /// `[V]`
+    pub logits: &'a [f32],
+    /// Temperature, k, p and penalty.
+    pub settings: [f32; 4],
+    /// Key of the random numbers.
+    pub seed: [u32; 2],
+    /// Number of the draw.
+    pub number: i32,
+    /// Which codebook.
+    pub codebook: u32,
+    /// `[V]`, not 0 where an id was drawn before.
+    pub seen: Option<&'a [f32]>,
+    /// Ids that are not drawn.
+    pub controls: Option<ControlIds>,
+}
+
+/// Why nothing was drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SampleError {
+    /// The network that made the logits overflowed, or its weights are damaged.
+    #[error("the logit of id {0} is not a number; check the weights")]
+    NotANumber(usize),
+    /// All ids are left out.
+    #[error("no id can be drawn: all are left out or have a logit of −∞")]
+    Nothing,
+}
+
+/// Floats of scratch that drawing from `ids` logits needs.
+pub fn scratch_len(ids: usize) -> usize {
+    2 * ids
+}
+
+/// The id that is drawn.
+///
+/// # Errors
+/// A logit is not a number, or all are −∞.
+///
+/// # Panics
+/// Less scratch than [`scratch_len`].
+pub fn sample(draw: &Draw<'_>, scratch: &mut [f32]) -> Result<i32, SampleError> {
+    let x = filter(draw, scratch)?;
+    let mut best = (f32::NEG_INFINITY, None);
+    let mut words = [0; 4];
+    let greedy = draw.settings[0] == 0.0;
+    let mut block = u32::MAX;
+    for (id, &x) in x.iter().enumerate() {
+        if x == f32::NEG_INFINITY {
+            continue;
+        }
+        let mut score = x;
+        if !greedy {
+            let id = id as u32;
+            if block != id / 4 {
+                block = id / 4;
+                words = philox([block, draw.codebook, draw.number as u32, 1], draw.seed);
+            }
+            score += gumbel(words[id as usize % 4]);
+        }
+        if best.1.is_none() || score > best.0 {
+            best = (score, Some(id));
+        }
+    }
+    best.1.map(|id| id as i32).ok_or(SampleError::Nothing)
+}
+
+/// What is left of the logits, −∞ in place of what is left out, in the front of `scratch`.
+///
+/// # Errors
+/// A logit is not a number.
+///
+/// # Panics
+/// Less scratch than [`scratch_len`].
+pub fn filter<'s>(draw: &Draw<'_>, scratch: &'s mut [f32]) -> Result<&'s [f32], SampleError> {
+    let n = draw.logits.len();
+    let [temperature, k, p, penalty] = draw.settings;
+    let (x, rest) = scratch[..scratch_len(n)].split_at_mut(n);
+    if let Some(id) = draw.logits.iter().position(|x| x.is_nan()) {
+        return Err(SampleError::NotANumber(id));
+    }
+    x.copy_from_slice(draw.logits);
+    if let Some(seen) = draw.seen {
+        for (x, _) in x.iter_mut().zip(seen).filter(|(_, seen)| **seen != 0.0) {
+            *x = if *x < 0.0 { *x * penalty } else { *x / penalty };
+        }
+    }
+    if let Some(c) = draw.controls {
+        let end = x[c.end];
+        x[c.first..].fill(f32::NEG_INFINITY);
+        let may_end = i64::from(draw.number) >= c.min_draws as i64;
+        x[c.end] = if may_end { end } else { f32::NEG_INFINITY };
+    }
+    if temperature == 0.0 {
+        return Ok(x);
+    }
+    x.iter_mut().for_each(|x| *x /= temperature);
+    let k = k as usize;
+    if k > 0 && k < n {
+        rest.copy_from_slice(x);
+        let (_, least, _) = rest.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a));
+        let least = *least;
+        x.iter_mut().filter(|x| **x < least).for_each(|x| *x = f32::NEG_INFINITY);
+    }
+    if p < 1.0 {
+        nucleus(x, f64::from(p), rest);
+    }
+    Ok(x)
+}
+
+/// Leaves out what comes behind the ids whose probabilities sum up to `p`, in the order of logits, largest first.
+fn nucleus(x: &mut [f32], p: f64, scratch: &mut [f32]) {
+    // Ids, as floats' bits.
+    let mut kept = 0;
+    for id in (0..x.len()).filter(|id| x[*id] > f32::NEG_INFINITY) {
+        scratch[kept] = f32::from_bits(id as u32);
+        kept += 1;
+    }
+    let order = &mut scratch[..kept];
+    let at = |word: &f32| word.to_bits() as usize;
+    order.sort_unstable_by(|a, b| x[at(b)].total_cmp(&x[at(a)]).then(at(a).cmp(&at(b))));
+    let Some(largest) = order.first().map(|first| f64::from(x[at(first)])) else { return };
+    let weight = |word: &f32| (f64::from(x[at(word)]) - largest).exp();
+    let total: f64 = order.iter().map(weight).sum();
+    let mut sum = 0.0;
+    let mut stay = order.len();
+    for (rank, word) in order.iter().enumerate() {
+        if rank > 0 && sum >= p * total {
+            stay = rank;
+            break;
+        }
+        sum += weight(word);
+    }
+    order[stay..].iter().for_each(|word| x[at(word)] = f32::NEG_INFINITY);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draw(logits: &[f32], settings: [f32; 4]) -> Draw<'_> {
+        Draw { logits, settings, seed: [1, 2], number: 0, codebook: 0, seen: None, controls: None }
+    }
+
+    fn kept(d: &Draw<'_>) -> Vec<usize> {
+        let mut scratch = vec![f32::NAN; scratch_len(d.logits.len())];
+        let x = filter(d, &mut scratch).expect("numbers");
+        (0..x.len()).filter(|id| x[*id] > f32::NEG_INFINITY).collect()
+    }
+
+    #[test]
+    fn equals_of_the_kth_stay() {
+        let x = [1.0, 3.0, 2.0, 2.0, 0.0, 2.0];
+        assert_eq!(kept(&draw(&x, [1.0, 2.0, 1.0, 1.0])), [1, 2, 3, 5]);
+        assert_eq!(kept(&draw(&x, [1.0, 1.0, 1.0, 1.0])), [1]);
+        assert_eq!(kept(&draw(&x, [1.0, 0.0, 1.0, 1.0])), [0, 1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn the_largest_stays_whatever_p() {
+        let x = [0.0, 0.0, 1.0, 0.0];
+        assert_eq!(kept(&draw(&x, [1.0, 0.0, 0.0, 1.0])), [2]);
+        assert_eq!(kept(&draw(&x, [1.0, 0.0, 0.6, 1.0])), [0, 2], "of equal ones, the lowest id");
+    }
+
+    #[test]
+    fn what_cannot_be_drawn_is_said() {
+        let mut scratch = [0.0; 4];
+        let e = sample(&draw(&[1.0, f32::NAN], [1.0, 0.0, 1.0, 1.0]), &mut scratch).expect_err("NaN");
+        assert!(e.to_string().contains("id 1 is not a number"), "{e}");
+        let none = [f32::NEG_INFINITY; 2];
+        let e = sample(&draw(&none, [0.0, 0.0, 1.0, 1.0]), &mut scratch).expect_err("nothing");
+        assert_eq!(e, SampleError::Nothing);
+    }
+
+    /// How often an id comes is its probability, within four standard deviations.
+    #[test]
+    fn frequencies_are_probabilities() {
+        let logits = [2.0, 1.0, 0.0, -1.0, 1.5, -40.0, 0.5];
+        let settings = [0.8, 6.0, 0.97, 1.0];
+        let base = draw(&logits, settings);
+        let mut scratch = [0.0; 14];
+        let x: Vec<f64> =
+            filter(&base, &mut scratch).expect("numbers").iter().map(|x| f64::from(*x).exp()).collect();
+        let total: f64 = x.iter().sum();
+        const DRAWS: usize = 40_000;
+        let mut counts = [0usize; 7];
+        for number in 0..DRAWS {
+            let d = Draw { number: number as i32, codebook: 5, ..base };
+            counts[sample(&d, &mut scratch).expect("draws") as usize] += 1;
+        }
+        for (id, count) in counts.into_iter().enumerate() {
+            let p = x[id] / total;
+            let deviation = (DRAWS as f64 * p * (1.0 - p)).sqrt();
+            let off = (count as f64 - DRAWS as f64 * p).abs();
+            assert!(off <= 4.0 * deviation, "id {id}: {count} of {DRAWS}, probability {p}");
+        }
+    }
+
+    /// Frames, codebooks and seeds have numbers of their own.
+    #[test]
+    fn draws_differ() {
+        let logits = [0.0; 64];
+        let mut scratch = [0.0; 128];
+        // Number, codebook and seed of the i-th draw.
+        let mut sequence = |change: &dyn Fn(i32) -> (i32, u32, [u32; 2])| -> Vec<i32> {
+            let one = |i| {
+                let (number, codebook, seed) = change(i);
+                let d = Draw { number, codebook, seed, ..draw(&logits, [1.0, 0.0, 1.0, 1.0]) };
+                sample(&d, &mut scratch).expect("draws")
+            };
+            (0..32).map(one).collect()
+        };
+        let sequences = [
+            sequence(&|i| (i, 0, [1, 2])),
+            sequence(&|i| (7, i as u32, [1, 2])),
+            sequence(&|i| (i, 0, [3, 2])),
+            sequence(&|i| (i, 0, [1, 3])),
+        ];
+        for (i, a) in sequences.iter().enumerate() {
+            let distinct: std::collections::HashSet<_> = a.iter().collect();
+            assert!(distinct.len() > 16, "{a:?}");
+            assert!(sequences[..i].iter().all(|b| a != b));
+        }
+    }
+}

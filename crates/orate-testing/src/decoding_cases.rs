@@ -1,0 +1,321 @@
+//! Cases for what decoding needs: positions in device memory, caches written in place, integers made by steps, sampling.
+
+use crate::cases::Case;
+use crate::interpreter::Data;
+use crate::random::Random;
+use orate_graph::{
+    AttentionMask, ControlIds, DType, Draw, Factor, First, Graph, Op, Result, Rows, Value, Weight,
+};
+use std::collections::BTreeSet;
+
+/// Sizes of an attention over a cache: batch, queries, keys, heads of queries, heads of them that share one of keys, width of a
+/// head.
+type Sizes = [usize; 6];
+
+fn cached_attention(
+    name: &str,
+    [b, tq, tk, heads, group, d]: Sizes,
+    mask: AttentionMask,
+    shared_keys: bool,
+) -> Result<Graph> {
+    let mut g = Graph::new(name);
+    let kv_batch = if shared_keys { 1 } else { b };
+    let q = g.input("q", DType::F32, [b, tq, heads * d])?;
+    let k = g.input("k", DType::F32, [kv_batch, tk, heads / group * d])?;
+    let v = g.input("v", DType::F32, [kv_batch, tk, heads / group * d])?;
+    let first = if mask.has_positions() { Some(g.input("first", DType::I32, [b])?) } else { None };
+    let op = Op::Attention { heads, scale: 1.0 / (d as f32).sqrt(), mask, relative: None };
+    let y = g.attention(op, q, k, v, first)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+/// Makes keys and values that no query may see something else than numbers.
+fn spoil(case: &mut Case, batch: usize, keys: usize, unseen: impl Fn(usize, usize) -> bool) {
+    for name in ["k", "v"] {
+        let Some(Data::F32(x)) = case.buffers.get_mut(name) else { unreachable!("a float input") };
+        let width = x.len() / (batch * keys);
+        for row in 0..batch * keys {
+            if unseen(row / keys, row % keys) {
+                x[row * width..][..width].fill([f32::NAN, f32::INFINITY, 1e30][row % 3]);
+            }
+        }
+    }
+}
+
+/// Attention over a cache: every place where queries may stand, and anything behind them.
+pub(crate) fn cached(cases: &mut Vec<Case>) -> Result<()> {
+    let sizes = [
+        [1, 1, 1, 1, 1, 1],
+        [1, 1, 7, 2, 1, 6],
+        [1, 1, 16, 16, 2, 128], // the code predictor
+        [1, 2, 16, 4, 2, 32],
+        [1, 1, 300, 16, 2, 128], // a frame of the talker
+        [2, 1, 129, 4, 2, 32],
+        [3, 1, 70, 6, 3, 20],
+        [3, 2, 33, 3, 1, 17],
+        [2, 5, 40, 4, 4, 16],
+        [1, 30, 64, 4, 2, 64], // a prompt behind a cached prefix
+        [2, 25, 25, 2, 1, 33],
+    ];
+    for s in sizes {
+        let [b, tq, tk, ..] = s;
+        let room = tk - tq;
+        let name = |what: &str| format!("Attention over a cache, {what}, {s:?}");
+        for at in BTreeSet::from([0, room / 2, room]) {
+            let mask = AttentionMask::Cached(First::Const(at));
+            let mut case =
+                Case::new(name(&format!("from {at} on")), cached_attention("cached", s, mask, false)?);
+            spoil(&mut case, b, tk, |_, j| j >= at + tq);
+            cases.push(case);
+        }
+        let mask = AttentionMask::Cached(First::Operand);
+        let places: [(&str, Vec<usize>); 3] = [
+            ("at the start", vec![0; b]),
+            ("at the end", vec![room; b]),
+            ("here and there", (0..b).map(|i| room * (2 * i + 1) / (2 * b)).collect()),
+        ];
+        for (what, at) in places {
+            let first: Vec<i32> = at.iter().map(|x| *x as i32).collect();
+            let mut case =
+                Case::new(name(what), cached_attention("cached", s, mask, false)?).with("first", first);
+            spoil(&mut case, b, tk, |row, j| j >= at[row] + tq);
+            cases.push(case);
+        }
+    }
+    let mask = AttentionMask::Cached(First::Operand);
+    let g = cached_attention("cached", [3, 2, 21, 4, 2, 8], mask, true)?;
+    cases.push(Case::new("Attention over a cache that batch rows share", g));
+    Ok(())
+}
+
+/// Attention of a stream over a window of keys, from before its start on.
+pub(crate) fn stream(cases: &mut Vec<Case>) -> Result<()> {
+    for s in [
+        [1, 1, 1, 1, 1, 1],
+        [1, 1, 72, 16, 1, 64], // the codec, a frame at a time
+        [1, 4, 75, 16, 1, 64],
+        [1, 25, 96, 4, 1, 32],
+        [2, 3, 9, 4, 2, 12],
+        [3, 7, 27, 2, 1, 17],
+    ] {
+        let [b, tq, tk, ..] = s;
+        let history = tk - tq;
+        for window in BTreeSet::from([1, history + 1, 20]) {
+            let mask = AttentionMask::Stream(window);
+            for (what, passed) in [
+                ("at its start", vec![0; b]),
+                ("inside the window", (0..b).map(|i| (history * (i + 1) / (b + 1)) as i32).collect()),
+                ("far on", vec![1000; b]),
+            ] {
+                let name = format!("Attention of a stream {what}, window {window}, {s:?}");
+                let mut case = Case::new(name, cached_attention("stream", s, mask, false)?);
+                case = case.with("first", passed.clone());
+                spoil(&mut case, b, tk, |row, j| j + (passed[row] as usize) < history);
+                cases.push(case);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Integers that are moved, counted on and read.
+pub(crate) fn integers(cases: &mut Vec<Case>) -> Result<()> {
+    let mut case = |name: &str, build: &dyn Fn(&mut Graph, Value) -> Result<Value>| -> Result<()> {
+        let mut g = Graph::new(name);
+        let x = g.input("x", DType::I32, [2, 3, 5])?;
+        let y = build(&mut g, x)?;
+        g.output("y", y)?;
+        let mut random = Random::named(7, name);
+        let x: Vec<i32> = (0..30).map(|_| random.bits() as i32).collect();
+        cases.push(Case::new(name, g).with("x", x));
+        Ok(())
+    };
+    case("Increment by 1", &|g, x| g.increment(x, 1))?;
+    case("Increment by −7", &|g, x| g.increment(x, -7))?;
+    case("Increment past the end", &|g, x| g.increment(x, i32::MAX))?;
+    for axis in 0..3 {
+        case(&format!("Concat of integers, axis {axis}"), &|g, x| g.concat(&[x, x, x], axis))?;
+        case(&format!("Slice of integers, axis {axis}"), &|g, x| g.slice(x, axis, 1, 1))?;
+    }
+    case("Reshape of integers between steps", &|g, x| {
+        let y = g.increment(x, 3)?;
+        let y = g.reshape(y, [5, 6])?;
+        let y = g.slice(y, 0, 1, 2)?;
+        g.increment(y, -1)
+    })?;
+    // Temporaries of both types in one arena.
+    let mut g = Graph::new("integers");
+    let ids = g.input("ids", DType::I32, [1, 4])?;
+    let table = Weight::named("table", [9, 17]);
+    let mut sum = g.embedding(ids, table.clone())?;
+    for _ in 0..3 {
+        let next = g.increment(ids, 1)?;
+        let row = g.embedding(next, table.clone())?;
+        sum = g.add(sum, row)?;
+    }
+    g.output("y", sum)?;
+    cases.push(Case::new("Embedding of ids that a step made", g).with("ids", vec![0, 3, 7, -3]));
+    let mut g = Graph::new("integers");
+    let x = g.input("x", DType::F32, [1, 2])?;
+    let old = g.state("position", DType::I32, [2])?;
+    let new = g.increment(old, 1)?;
+    g.update("position", new)?;
+    g.output("before", old)?;
+    let y = g.scale(x, Factor::Const(2.0))?;
+    g.output("y", y)?;
+    cases.push(Case::new("Increment of a state, and its old content stored", g));
+    Ok(())
+}
+
+/// Rows by number, and tables at positions.
+pub(crate) fn rows(cases: &mut Vec<Case>) -> Result<()> {
+    for (b, n, c) in [(1, 1, 1), (1, 9, 64), (2, 5, 17), (3, 40, 1024)] {
+        let mut g = Graph::new("rows");
+        let x = g.input("x", DType::F32, [b, n, c])?;
+        let index = g.input("index", DType::I32, [b])?;
+        let y = g.row_at(x, index)?;
+        g.output("y", y)?;
+        let name = |what: &str| format!("RowAt {what} of [{b}, {n}, {c}]");
+        cases.push(Case::new(name("somewhere"), g.clone()));
+        cases.push(Case::new(name("the start"), g.clone()).with("index", vec![0; b]));
+        cases.push(Case::new(name("past the end"), g.clone()).with("index", vec![n as i32; b]));
+        cases.push(Case::new(name("far past the end"), g).with("index", vec![i32::MAX; b]));
+    }
+    for (base, b, time, d) in [(1e4, 1, 1, 2), (1e6, 1, 1, 128), (1e6, 3, 1, 128), (1e4, 2, 33, 34)] {
+        let mut g = Graph::new("rope");
+        let first = g.input("first", DType::I32, [b])?;
+        let y = g.rope_table(base, time, d, Rows::At(first))?;
+        g.output("y", y)?;
+        let name = format!("RopeTable [{b}, {time}, {d}] to base {base}, from operands on");
+        cases.push(Case::new(name, g));
+    }
+    Ok(())
+}
+
+/// States that are written in place.
+pub(crate) fn in_place(cases: &mut Vec<Case>) -> Result<()> {
+    // Batch, capacity, rows, width.
+    let sizes = [(1, 1, 1, 1), (1, 16, 1, 1024), (1, 40, 13, 64), (2, 9, 1, 17), (3, 33, 5, 8), (2, 4, 4, 3)];
+    for (b, n, t, c) in sizes {
+        let build = |operand: bool, at: usize| -> Result<Graph> {
+            let mut g = Graph::new("cache");
+            let cache = g.state("cache", DType::F32, [b, n, c])?;
+            let rows = g.input("rows", DType::F32, [b, t, c])?;
+            let first = if operand { Rows::At(g.input("first", DType::I32, [b])?) } else { Rows::From(at) };
+            let y = g.write_rows(cache, rows, first)?;
+            g.output("y", y)?;
+            Ok(g)
+        };
+        for at in BTreeSet::from([0, (n - t) / 2, n - t]) {
+            let name = format!("WriteRows [{b}, {t}, {c}] from {at} on, of {n}");
+            cases.push(Case::new(name, build(false, at)?));
+        }
+        let name = |what: &str| format!("WriteRows [{b}, {t}, {c}] {what}, of {n}");
+        cases.push(Case::new(name("at the end"), build(true, 0)?).with("first", vec![(n - t) as i32; b]));
+        let first = (0..b).map(|i| ((n - t) * i / b) as i32).collect::<Vec<_>>();
+        let case = Case::new(name("here and there"), build(true, 0)?).with("first", first);
+        // What is not replaced may be anything.
+        cases.push(case.with("cache", vec![1e30; b * n * c]));
+    }
+    for (b, v) in [(1, 1), (1, 3072), (3, 17)] {
+        let mut g = Graph::new("mark");
+        let seen = g.state("seen", DType::F32, [b, v])?;
+        let ids = g.input("ids", DType::I32, [b, 1])?;
+        let y = g.mark(seen, ids)?;
+        g.output("y", y)?;
+        let name = format!("Mark of [{b}, {v}]");
+        cases.push(Case::new(&*name, g.clone()));
+        cases.push(Case::new(format!("{name}, the last"), g).with("ids", vec![v as i32 - 1; b]));
+    }
+    // Two writes and reads between them, with temporaries around.
+    let mut g = Graph::new("cache");
+    let x = g.input("x", DType::F32, [1, 2, 8])?;
+    let cache = g.state("cache", DType::F32, [1, 6, 8])?;
+    let twice = g.scale(x, Factor::Const(2.0))?;
+    let cache = g.write_rows(cache, twice, Rows::From(1))?;
+    let middle = g.slice(cache, 1, 0, 4)?;
+    let again = g.scale(middle, Factor::Const(3.0))?;
+    let cache = g.write_rows(cache, again, Rows::From(2))?;
+    let flat = g.reshape(cache, [48])?;
+    let y = g.scale(flat, Factor::Const(-1.0))?;
+    g.output("y", y)?;
+    cases.push(Case::new("WriteRows twice, with reads between", g));
+    // A write that nothing reads in this run.
+    let mut g = Graph::new("cache");
+    let x = g.input("x", DType::F32, [2, 3, 8])?;
+    let cache = g.state("cache", DType::F32, [2, 6, 8])?;
+    let rows = g.scale(x, Factor::Const(0.5))?;
+    g.write_rows(cache, rows, Rows::From(3))?;
+    g.output("y", x)?;
+    cases.push(Case::new("WriteRows for the next run", g));
+    // A product that reads a state before it is written, and its bias after.
+    let mut g = Graph::new("cache");
+    let x = g.input("x", DType::F32, [1, 1, 8])?;
+    let cache = g.state("cache", DType::F32, [1, 3, 8])?;
+    let y = g.matmul(cache, Weight::named("w", [8, 5]))?;
+    g.write_rows(cache, x, Rows::From(1))?;
+    let y = g.add_bias(y, Weight::named("bias", [5]))?;
+    g.output("y", y)?;
+    cases.push(Case::new("WriteRows between a product and its bias", g));
+    Ok(())
+}
+
+/// The settings of the released models, and others: temperature, k, p, penalty.
+const SETTINGS: [[f32; 4]; 8] = [
+    [0.9, 50.0, 1.0, 1.05],
+    [0.0, 50.0, 1.0, 1.05],
+    [1.0, 0.0, 1.0, 1.0],
+    [0.7, 20.0, 0.8, 1.05],
+    [1.0, 0.0, 0.5, 1.3],
+    [0.9, 1.0, 1.0, 1.0],
+    [0.6, 0.0, 1e-9, 1.0],
+    [2.0, 1e6, 0.99, 0.8],
+];
+
+/// Values for row `b` of the settings of a draw.
+pub(crate) fn settings(b: usize) -> [f32; 4] {
+    SETTINGS[b % SETTINGS.len()]
+}
+
+pub(crate) fn sample(cases: &mut Vec<Case>) -> Result<()> {
+    let talker = |v: usize| ControlIds { first: v - v / 3, end: v - v / 3 + 2, min_draws: 2 };
+    for (b, v, codebook, controls, seen) in [
+        (1, 1, 0, None, false),
+        (1, 3072, 0, Some(ControlIds { first: 2048, end: 2150, min_draws: 2 }), true),
+        (1, 2048, 7, None, false),
+        (3, 1152, 0, Some(talker(1152)), true),
+        (2, 33, 3, None, true),
+        (8, 100, 15, Some(talker(100)), false),
+    ] {
+        let mut g = Graph::new("sample");
+        let logits = g.input("logits", DType::F32, [b, v])?;
+        let from = Draw {
+            settings: g.input("settings", DType::F32, [b, 4])?,
+            seed: g.input("seed", DType::I32, [b, 2])?,
+            number: g.input("number", DType::I32, [b])?,
+        };
+        let marks = if seen { Some(g.state("seen", DType::F32, [b, v])?) } else { None };
+        let y = g.sample(Op::Sample { codebook, controls }, logits, from, marks)?;
+        g.output("y", y)?;
+        for (i, first) in SETTINGS.iter().enumerate() {
+            for number in [0, 1, 2, 250] {
+                let name = format!("Sample [{b}, {v}], codebook {codebook}, {first:?}, draw {number}");
+                let mut random = Random::named(5, &name);
+                let logits: Vec<f32> = (0..b * v).map(|_| random.uniform(-9.0, 9.0)).collect();
+                let settings: Vec<f32> = (0..b).flat_map(|row| settings(i + row)).collect();
+                let case = Case::new(name, g.clone()).with("logits", logits).with("settings", settings);
+                cases.push(case.with("number", (0..b).map(|row| number + row as i32).collect::<Vec<_>>()));
+            }
+        }
+        // Few values, so that many ids are equal, and at the limits too.
+        for (i, first) in SETTINGS.iter().enumerate() {
+            let name = format!("Sample of equal logits [{b}, {v}], {first:?}");
+            let mut random = Random::named(6, &name);
+            let logits: Vec<f32> = (0..b * v).map(|_| random.below(5) as f32 - 3.0).collect();
+            let settings: Vec<f32> = (0..b).flat_map(|row| settings(i + row)).collect();
+            cases.push(Case::new(name, g.clone()).with("logits", logits).with("settings", settings));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! How an id is drawn from logits, step by step as [`orate_graph::Op::Sample`] has it.
+
+use crate::formulas::philox;
+use orate_graph::ControlIds;
+
+/// What one draw depends on besides the logits.
+#[derive(Clone, Copy, Debug)]
+pub struct Draw<'a> {
+    /// Temperature, k, p and penalty.
+    pub settings: [f32; 4],
+    /// The key of the random numbers.
+    pub seed: [i32; 2],
+    /// Number of the draw.
+    pub number: i32,
+    /// Codebook.
+    pub codebook: u32,
+    /// Not 0 where an id was drawn before.
+    pub seen: Option<&'a [f32]>,
+    /// Ids that are not drawn.
+    pub controls: Option<ControlIds>,
+}
+
+/// Steps 1 to 6: what is left of the logits, and −∞ in place of what is left out. At temperature 0 these are steps 1 and 2.
+pub fn filtered(logits: &[f32], draw: &Draw<'_>) -> Vec<f32> {
+    let [temperature, k, p, penalty] = draw.settings;
+    let mut x = logits.to_vec();
+    for (id, x) in x.iter_mut().enumerate() {
+        if draw.seen.is_some_and(|seen| seen[id] != 0.0) {
+            *x = if *x < 0.0 { *x * penalty } else { *x / penalty };
+        }
+        let left_out = draw.controls.is_some_and(|c| {
+            let early = id == c.end && (draw.number as i64) < c.min_draws as i64;
+            early || (id >= c.first && id != c.end)
+        });
+        if left_out {
+            *x = f32::NEG_INFINITY;
+        }
+    }
+    if temperature == 0.0 {
+        return x;
+    }
+    x.iter_mut().for_each(|x| *x /= temperature);
+    // Ids, largest logit first, equal ones by id.
+    let mut order: Vec<usize> = (0..x.len()).collect();
+    order.sort_by(|a, b| x[*b].total_cmp(&x[*a]));
+    let k = k as usize;
+    if k > 0 && k < x.len() {
+        let least = x[order[k - 1]];
+        x.iter_mut().filter(|x| **x < least).for_each(|x| *x = f32::NEG_INFINITY);
+    }
+    if p < 1.0 {
+        let probabilities = softmax(&x);
+        let mut sum = 0.0;
+        for (rank, id) in order.into_iter().enumerate() {
+            if rank > 0 && sum >= f64::from(p) {
+                x[id] = f32::NEG_INFINITY;
+            }
+            sum += probabilities[id];
+        }
+    }
+    x
+}
+
+/// The probability of each id, where −∞ has none.
+pub fn softmax(x: &[f32]) -> Vec<f64> {
+    let largest = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let e: Vec<f64> = x.iter().map(|x| (f64::from(*x) - f64::from(largest)).exp()).collect();
+    let sum: f64 = e.iter().sum();
+    e.into_iter().map(|e| e / sum).collect()
+}
+
+/// The id that is drawn; `None` if none is left.
+pub fn draw(logits: &[f32], draw: &Draw<'_>) -> Option<usize> {
+    let x = filtered(logits, draw);
+    let greedy = draw.settings[0] == 0.0;
+    let score = |id: usize| {
+        let noise = if greedy { 0.0 } else { gumbel(id as u32, draw) };
+        f64::from(x[id]) + noise
+    };
+    let mut best = None;
+    for id in (0..x.len()).filter(|id| x[*id] > f32::NEG_INFINITY) {
+        if best.is_none_or(|b| score(id) > score(b)) {
+            best = Some(id);
+        }
+    }
+    best
+}
+
+/// `−ln(−ln u)` of an id.
+fn gumbel(id: u32, draw: &Draw<'_>) -> f64 {
+    let key = draw.seed.map(|word| word as u32);
+    let words = philox([id / 4, draw.codebook, draw.number as u32, 1], key);
+    let u = (f64::from(words[(id % 4) as usize] >> 9) + 0.5) / 8_388_608.0;
+    -(-u.ln()).ln()
+}
