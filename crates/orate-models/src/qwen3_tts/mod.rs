@@ -10,25 +10,33 @@
 //!          reference audio ─ codec encoder ─ codes
 //! ```
 //!
-//! Here so far: [`Files`] opens and checks a model of any variant, [`codec_decoder`] turns codes into samples, and
-//! [`talker`] reads a prompt.
+//! Here so far: [`Files`] opens and checks a model of any variant, [`codec_decoder`] turns codes into samples, [`talker`]
+//! reads a prompt, and [`speaker_encoder`] and [`codec_encoder`] listen to a voice.
 //!
 //! Official code: the Python package `qwen-tts`.
 
 pub mod codec_decoder;
+pub mod codec_encoder;
+mod codec_stream;
 mod config;
+mod conv;
 mod error;
 mod files;
 pub mod layout;
+pub mod speaker_encoder;
 pub mod talker;
 mod transformer;
+mod voice_encoder;
 mod weights;
 
+pub use codec_stream::{CodecDecoder, CodecStream};
 pub use config::{
     CODEC_TYPE, CONTROL_IDS, CodecConfig, CodecDecoderConfig, CodecEncoderConfig, Config, Dialect,
     GenerationConfig, MODEL_TYPE, PredictorConfig, SpeakerEncoderConfig, TalkerConfig, TransformerConfig,
     Variant,
 };
+pub use conv::Past;
 pub use error::{Differences, QwenError};
 pub use files::{Files, Talking, check};
 pub use layout::Network;
+pub use voice_encoder::VoiceEncoder;
