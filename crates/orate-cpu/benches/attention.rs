@@ -91,9 +91,9 @@ fn main() {
             head_dim: c.dim,
             scale: 0.1,
             mask: c.mask,
+            first_query: c.keys.saturating_sub(c.queries),
             first_queries: None,
             passed: None,
-            first_query: c.keys.saturating_sub(c.queries),
             kv_lens: None,
             relative: c.relative.then_some(Relative { window: 4, keys: &tables, values: &tables }),
         };

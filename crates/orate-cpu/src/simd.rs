@@ -84,6 +84,11 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn reduce_add(self, a: Self::V) -> f32;
     /// Largest lane.
     fn reduce_max(self, a: Self::V) -> f32;
+    /// Copies a square of `LANES` rows and columns with rows and columns exchanged. Strides are in floats.
+    ///
+    /// # Safety
+    /// `from` must be valid for reading `LANES` rows of `LANES` floats, `to` for writing them.
+    unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize);
     /// Asks for the cache line at `p` to come into the second-level cache. Never faults.
     fn prefetch(self, p: *const f32);
 }
@@ -247,6 +252,13 @@ impl Simd for Portable {
     #[inline(always)]
     fn reduce_max(self, a: Self::V) -> f32 {
         a.iter().fold(f32::NEG_INFINITY, |m, &x| if x > m { x } else { m })
+    }
+    #[inline(always)]
+    unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+        for (i, j) in (0..8).flat_map(|i| (0..8).map(move |j| (i, j))) {
+            // SAFETY: the caller vouches for eight rows of eight floats.
+            unsafe { *to.add(j * to_stride + i) = *from.add(i * from_stride + j) };
+        }
     }
     #[inline(always)]
     fn prefetch(self, _: *const f32) {}

@@ -182,6 +182,10 @@ pub(crate) fn kernel_name(
         | Op::Snake { .. }
         | Op::Mul
         | Op::RopeTable { .. }
+        | Op::MulRow
+        | Op::Pad { .. }
+        | Op::Statistics { .. }
+        | Op::ResidualCodes { .. }
         | Op::RowAt
         | Op::Increment { .. }
         | Op::WriteRows { .. }
@@ -200,7 +204,9 @@ fn not_built(op: &Op, inputs: &[&ValueInfo]) -> Option<String> {
         _ => None,
     };
     match (op, activation) {
-        (_, Some(a @ (Activation::Silu | Activation::Clip))) => Some(format!("activation {}", a.name())),
+        (_, Some(a @ (Activation::Silu | Activation::Clip | Activation::Sigmoid | Activation::Elu))) => {
+            Some(format!("activation {}", a.name()))
+        }
         (Op::Conv1d { geometry: g, .. } | Op::DepthwiseConv1d { geometry: g, .. }, _) if g.history => {
             Some("a convolution behind a history".to_owned())
         }
@@ -220,6 +226,10 @@ fn not_built(op: &Op, inputs: &[&ValueInfo]) -> Option<String> {
             | Op::Snake { .. }
             | Op::Mul
             | Op::RopeTable { .. }
+            | Op::MulRow
+            | Op::Pad { .. }
+            | Op::Statistics { .. }
+            | Op::ResidualCodes { .. }
             | Op::RowAt
             | Op::Increment { .. }
             | Op::WriteRows { .. }
@@ -308,7 +318,9 @@ fn activation_number(a: Option<&Activation>) -> u32 {
         Some(Activation::Mish) => 4,
         Some(Activation::Tanh) => 5,
         Some(Activation::Exp) => 6,
-        Some(Activation::Silu | Activation::Clip) => unreachable!("refused when the plan was made"),
+        Some(Activation::Silu | Activation::Clip | Activation::Sigmoid | Activation::Elu) => {
+            unreachable!("refused when the plan was made")
+        }
     }
 }
 
@@ -449,6 +461,10 @@ impl Lowering<'_> {
             | Op::Snake { .. }
             | Op::Mul
             | Op::RopeTable { .. }
+            | Op::MulRow
+            | Op::Pad { .. }
+            | Op::Statistics { .. }
+            | Op::ResidualCodes { .. }
             | Op::RowAt
             | Op::Increment { .. }
             | Op::WriteRows { .. }

@@ -126,6 +126,32 @@ impl Simd for Avx2 {
         unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
     }
     #[inline(always)]
+    unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+        // SAFETY: the token proves the feature, the caller vouches for eight rows of eight floats.
+        unsafe {
+            // Four rows at a time: number j has their columns j and 4 + j, one in each half.
+            let four = |first: usize| {
+                let row = |i: usize| _mm256_loadu_ps(from.add((first + i) * from_stride));
+                let (a, b, c, d) = (row(0), row(1), row(2), row(3));
+                let (low, high) = (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+                let (low2, high2) = (_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
+                [
+                    _mm256_shuffle_ps::<0x44>(low, low2),
+                    _mm256_shuffle_ps::<0xee>(low, low2),
+                    _mm256_shuffle_ps::<0x44>(high, high2),
+                    _mm256_shuffle_ps::<0xee>(high, high2),
+                ]
+            };
+            let (top, bottom) = (four(0), four(4));
+            for j in 0..4 {
+                let first = _mm256_permute2f128_ps::<0x20>(top[j], bottom[j]);
+                let second = _mm256_permute2f128_ps::<0x31>(top[j], bottom[j]);
+                _mm256_storeu_ps(to.add(j * to_stride), first);
+                _mm256_storeu_ps(to.add((4 + j) * to_stride), second);
+            }
+        }
+    }
+    #[inline(always)]
     unsafe fn load_partial(self, p: *const f32, n: usize) -> Self::V {
         // SAFETY: the token proves the feature, the caller vouches for the memory.
         unsafe { _mm256_maskload_ps(p, tail_mask(n)) }
@@ -269,6 +295,37 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     fn prefetch(self, p: *const f32) {
         // SAFETY: the token proves that the feature is there.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+        // SAFETY: the token proves the feature, the caller vouches for sixteen rows of sixteen floats.
+        unsafe {
+            // Four rows at a time: number j has their columns j, 4 + j, 8 + j and 12 + j, one in each quarter.
+            let four = |first: usize| {
+                let row = |i: usize| _mm512_loadu_ps(from.add((first + i) * from_stride));
+                let (a, b, c, d) = (row(0), row(1), row(2), row(3));
+                let (low, high) = (_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+                let (low2, high2) = (_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+                [
+                    _mm512_shuffle_ps::<0x44>(low, low2),
+                    _mm512_shuffle_ps::<0xee>(low, low2),
+                    _mm512_shuffle_ps::<0x44>(high, high2),
+                    _mm512_shuffle_ps::<0xee>(high, high2),
+                ]
+            };
+            let (a, b, c, d) = (four(0), four(4), four(8), four(12));
+            for j in 0..4 {
+                let even = _mm512_shuffle_f32x4::<0x88>(a[j], b[j]);
+                let even2 = _mm512_shuffle_f32x4::<0x88>(c[j], d[j]);
+                let odd = _mm512_shuffle_f32x4::<0xdd>(a[j], b[j]);
+                let odd2 = _mm512_shuffle_f32x4::<0xdd>(c[j], d[j]);
+                let to = to.add(j * to_stride);
+                _mm512_storeu_ps(to, _mm512_shuffle_f32x4::<0x88>(even, even2));
+                _mm512_storeu_ps(to.add(4 * to_stride), _mm512_shuffle_f32x4::<0x88>(odd, odd2));
+                _mm512_storeu_ps(to.add(8 * to_stride), _mm512_shuffle_f32x4::<0xdd>(even, even2));
+                _mm512_storeu_ps(to.add(12 * to_stride), _mm512_shuffle_f32x4::<0xdd>(odd, odd2));
+            }
+        }
     }
     #[inline(always)]
     unsafe fn load_partial(self, p: *const f32, n: usize) -> Self::V {

@@ -143,6 +143,10 @@ pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result
         | Op::Snake { .. }
         | Op::Mul
         | Op::RopeTable { .. }
+        | Op::MulRow
+        | Op::Pad { .. }
+        | Op::Statistics { .. }
+        | Op::ResidualCodes { .. }
         | Op::RowAt
         | Op::Increment { .. }
         | Op::WriteRows { .. }
@@ -161,7 +165,9 @@ fn not_built(op: &Op, inputs: &[&ValueInfo]) -> Option<String> {
         _ => None,
     };
     match (op, activation) {
-        (_, Some(a @ (Activation::Silu | Activation::Clip))) => Some(format!("activation {}", a.name())),
+        (_, Some(a @ (Activation::Silu | Activation::Clip | Activation::Sigmoid | Activation::Elu))) => {
+            Some(format!("activation {}", a.name()))
+        }
         (Op::Conv1d { geometry: g, .. } | Op::DepthwiseConv1d { geometry: g, .. }, _) if g.history => {
             Some("a convolution behind a history".to_owned())
         }
@@ -181,6 +187,10 @@ fn not_built(op: &Op, inputs: &[&ValueInfo]) -> Option<String> {
             | Op::Snake { .. }
             | Op::Mul
             | Op::RopeTable { .. }
+            | Op::MulRow
+            | Op::Pad { .. }
+            | Op::Statistics { .. }
+            | Op::ResidualCodes { .. }
             | Op::RowAt
             | Op::Increment { .. }
             | Op::WriteRows { .. }
@@ -235,6 +245,10 @@ pub(crate) fn calls(o: &Operands<'_>) -> Vec<Call> {
         | Op::Snake { .. }
         | Op::Mul
         | Op::RopeTable { .. }
+        | Op::MulRow
+        | Op::Pad { .. }
+        | Op::Statistics { .. }
+        | Op::ResidualCodes { .. }
         | Op::RowAt
         | Op::Increment { .. }
         | Op::WriteRows { .. }

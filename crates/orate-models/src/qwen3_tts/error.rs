@@ -64,6 +64,27 @@ pub enum QwenError {
         /// What is wrong.
         source: Box<TextError>,
     },
+    /// Codes are no whole frames.
+    #[error(
+        "{got} codes are not whole frames of {quantizers}; give one code of each codebook for every frame"
+    )]
+    Frames {
+        /// Codes that were given.
+        got: usize,
+        /// Codes of a frame.
+        quantizers: usize,
+    },
+    /// A recording is too short for a network.
+    #[error("a recording of {got} samples is too short to tell a voice from; at least {least} are needed")]
+    TooShort {
+        /// Samples that were given.
+        got: usize,
+        /// Samples that are needed.
+        least: usize,
+    },
+    /// Audio could not be prepared.
+    #[error(transparent)]
+    Audio(#[from] orate_audio::AudioError),
     /// An op got operands it cannot take.
     #[error(transparent)]
     Graph(#[from] GraphError),

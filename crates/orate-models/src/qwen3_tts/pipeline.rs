@@ -7,7 +7,7 @@ use super::prompt::{Prompt, Request};
 use super::prompt_rows::{self, PromptSizes};
 use super::session::Session;
 use super::talker::{self, Sizes};
-use super::{codec_decoder, frame};
+use super::{CodecDecoder, frame};
 use orate_graph::{Device, Executable, Graph, Memory, ModelOnDevice, Plan};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,8 +26,6 @@ pub(super) enum Network {
     Prefill { sizes: Sizes, time: usize },
     /// A frame.
     Frame { sizes: Sizes, text_rows: usize },
-    /// Codes to samples.
-    Decode { frames: usize },
 }
 
 /// A runnable plan, and whether it records taps.
@@ -42,6 +40,7 @@ pub struct Qwen3Tts {
     files: Files,
     device: Arc<dyn Device>,
     on_device: Box<dyn ModelOnDevice>,
+    codec: Arc<CodecDecoder>,
     plans: Mutex<Vec<KeptPlan>>,
     memories: Mutex<Vec<Box<dyn Memory>>>,
 }
@@ -49,8 +48,11 @@ pub struct Qwen3Tts {
 impl Qwen3Tts {
     /// Puts a model on a device. Weights are read when they are first needed.
     pub fn new(files: Files, device: Arc<dyn Device>) -> Qwen3Tts {
-        let on_device = device.open(Arc::new(crate::Loader(files.weights.clone())));
-        Qwen3Tts { files, device, on_device, plans: Mutex::default(), memories: Mutex::default() }
+        let weights = Arc::new(crate::Loader(files.weights.clone()));
+        let on_device = device.open(weights.clone());
+        let codec = CodecDecoder::new(files.codec.decoder_config.clone(), device.clone(), weights);
+        let (plans, memories) = (Mutex::default(), Mutex::default());
+        Qwen3Tts { files, device, on_device, codec: Arc::new(codec), plans, memories }
     }
 
     /// The model's files.
@@ -65,7 +67,7 @@ impl Qwen3Tts {
 
     /// Bytes of weights on the device so far.
     pub fn weight_bytes(&self) -> u64 {
-        self.on_device.weight_bytes()
+        self.on_device.weight_bytes() + self.codec.weight_bytes()
     }
 
     /// Samples per second of the output.
@@ -98,9 +100,9 @@ impl Qwen3Tts {
         Ok(Session::new(self, self.talking()?, self.memory()))
     }
 
-    /// Turns codes into samples, all of an utterance in one pass.
-    pub fn decoder(&self) -> CodecDecoder<'_> {
-        CodecDecoder { model: self, memory: Some(self.memory()) }
+    /// What turns codes into samples. It has memories of its own, so that it can run beside the talker.
+    pub fn codec(&self) -> &Arc<CodecDecoder> {
+        &self.codec
     }
 
     fn memory(&self) -> Box<dyn Memory> {
@@ -138,15 +140,10 @@ impl Qwen3Tts {
             let g = Graph::new(name);
             if taps { g.with_taps() } else { g }
         };
-        if let Network::Decode { frames } = network {
-            let mut g = new("codec_decoder");
-            codec_decoder::build(&mut g, &self.files.codec.decoder_config, 1, frames)?;
-            return Ok(g);
-        }
         talking_graph(&self.talking()?.config.talker_config, network, new)
     }
 
-    /// The plans of an utterance, for `explain`: `rows` rows of prompt, all text in it, and `frames` frames.
+    /// The talker's plans for an utterance, for `explain`: `rows` rows of prompt, all text in it, and `frames` frames.
     ///
     /// # Errors
     /// A device that cannot run them.
@@ -158,7 +155,6 @@ impl Qwen3Tts {
             Network::Prompt(prompt),
             Network::Prefill { sizes, time: prompt.rows() },
             Network::Frame { sizes, text_rows: super::session::text_capacity(1) },
-            Network::Decode { frames },
         ]
         .into_iter()
         .map(|network| self.plan(network, false))
@@ -188,41 +184,5 @@ fn talking_graph(
             frame::build(&mut g, c, sizes, text_rows)?;
             g
         }
-        Network::Decode { .. } => unreachable!("is of the codec"),
     })
-}
-
-/// Turns codes into samples in a memory of its own, so that it can run beside the talker.
-pub struct CodecDecoder<'m> {
-    model: &'m Qwen3Tts,
-    memory: Option<Box<dyn Memory>>,
-}
-
-impl CodecDecoder<'_> {
-    /// The samples of `codes` `[F, Q]`, 1920 for each frame.
-    ///
-    /// # Errors
-    /// A code that no codebook has, or the device failed.
-    pub fn decode(&mut self, codes: &[i32], samples: &mut Vec<f32>) -> Result<(), QwenError> {
-        let q = self.model.files.codec.decoder_config.num_quantizers;
-        let frames = codes.len() / q;
-        if frames == 0 {
-            samples.clear();
-            return Ok(());
-        }
-        let plan = self.model.plan(Network::Decode { frames }, false)?;
-        let memory = self.memory.as_mut().expect("memory is only taken when the decoder is dropped").as_mut();
-        memory.write_i32("codes", &[1, frames, q].into(), &codes[..frames * q])?;
-        plan.run(memory)?;
-        memory.read_f32("samples", samples)?;
-        Ok(())
-    }
-}
-
-impl Drop for CodecDecoder<'_> {
-    fn drop(&mut self) {
-        if let Some(m) = self.memory.take() {
-            self.model.give_back(m);
-        }
-    }
 }
