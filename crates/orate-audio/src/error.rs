@@ -94,6 +94,75 @@ pub enum AudioError {
         source: Cause,
     },
 
+    /// An audio file could not be read.
+    #[error(
+        "{path}: cannot read this as audio. Use a file that is complete and holds WAV, FLAC, MP3, Ogg Vorbis or \
+         AAC in MP4; other kinds have to be converted first."
+    )]
+    ReadAudio {
+        /// The input file.
+        path: PathBuf,
+        /// What the decoder said.
+        #[source]
+        source: Cause,
+    },
+
+    /// A recording has no samples.
+    #[error("{what}: there are no samples in this recording. Record some seconds of speech.")]
+    NoSamples {
+        /// The recording.
+        what: String,
+    },
+
+    /// A recording has a sample that is no number.
+    #[error(
+        "{what}: sample {position} is {value}, which is no sound. Convert the recording to 16-bit samples, \
+         or repair the program that wrote it."
+    )]
+    NotFinite {
+        /// The recording.
+        what: String,
+        /// Index of the first such sample.
+        position: usize,
+        /// NaN or infinite.
+        value: f32,
+    },
+
+    /// A recording is longer than it may be.
+    #[error("{what}: this recording is longer than {limit_s} s. Cut it to the best few seconds of speech.")]
+    TooLong {
+        /// The recording.
+        what: String,
+        /// The greatest length, in seconds.
+        limit_s: f64,
+    },
+
+    /// A recording holds too little that can be heard.
+    #[error(
+        "{what}: only {seconds:.2} s of this recording are not silent, and at least {least_s} s are needed. \
+         Record a longer sentence."
+    )]
+    TooShort {
+        /// The recording.
+        what: String,
+        /// How much there is, in seconds.
+        seconds: f64,
+        /// How much is needed, in seconds.
+        least_s: f64,
+    },
+
+    /// A recording is silent all through.
+    #[error(
+        "{what}: this recording is silent; its loudest part is at {dbfs:.0} dB of full scale. \
+         Check the microphone, and that the right file was chosen."
+    )]
+    Silent {
+        /// The recording.
+        what: String,
+        /// Level of the loudest part, in dB of full scale.
+        dbfs: f64,
+    },
+
     /// A sample rate is zero or not a rate that audio has.
     #[error("a sample rate of {got} Hz is not usable; expected 1 to {max} Hz.")]
     SampleRate {

@@ -8,9 +8,10 @@
 //! | --- | --- |
 //! | write a file | [`write_audio`], or [`AudioWriter`] piece by piece |
 //! | write to a pipe | [`PcmStream`] |
-//! | read a WAV file | [`read_wav`] |
+//! | read a file | [`read_audio`]; [`read_wav`] knows WAV alone |
+//! | read a recording of a voice | [`read_reference`], or [`prepare_reference`] for samples |
 //! | change the sample rate | [`resample`] |
-//! | make features | [`Stft`], [`MelFilterBank`], [`log_compress`] |
+//! | make features | [`LogMel`], or [`Stft`], [`MelFilterBank`], [`log_compress`] |
 //! | measure | [`peak_dbfs`], [`rms_dbfs`], [`integrated_loudness`] |
 //! | compare | [`snr_db`], [`log_spectral_distance_db`] |
 //! | look at it | [`plot_png`] |
@@ -29,25 +30,31 @@
 //! ```
 
 mod compare;
+mod decode;
 mod error;
 mod format;
+mod log_mel;
 mod loudness;
 mod mel;
 mod output;
 mod plot;
 mod read;
+mod reference;
 mod resample;
 mod stft;
 mod stream;
 mod writer;
 
 pub use compare::{log_spectral_distance_db, snr_db};
+pub use decode::read_audio;
 pub use error::{AudioError, Cause, MAX_SAMPLE_RATE, Result};
 pub use format::{AudioFormat, WavFormat, to_pcm16};
+pub use log_mel::{LogMel, LogMelConfig};
 pub use loudness::{integrated_loudness, peak, peak_dbfs, rms_dbfs};
 pub use mel::{MelConfig, MelFilterBank, MelScale, log_compress};
 pub use plot::plot_png;
 pub use read::{Waveform, read_wav};
+pub use reference::{ReferenceOptions, Trim, prepare_reference, read_reference};
 pub use resample::resample;
 pub use stft::{Spectrogram, Stft, StftConfig, hann, reflect_pad};
 pub use stream::{PcmStream, wav_stream_header};

@@ -235,7 +235,7 @@ fn mel_picture(samples: &[f32], sample_rate: u32) -> Result<Vec<f32>> {
     let window = ((WINDOW_S * f64::from(sample_rate)).round() as usize).max(4);
     // Padding with zeros gives the lowest bands bins of their own.
     let n_fft = (3 * window).next_power_of_two();
-    let stft = Stft::new(StftConfig { n_fft, hop_length: window, win_length: window, center: true })?;
+    let stft = Stft::new(StftConfig { win_length: window, ..StftConfig::new(n_fft, window) })?;
     let bank = MelFilterBank::new(&MelConfig {
         scale: MelScale::Htk,
         equal_area: false,

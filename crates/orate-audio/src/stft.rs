@@ -16,7 +16,7 @@ use realfft::{RealFftPlanner, RealToComplex};
 use crate::error::{AudioError, Result};
 
 /// Settings of an [`Stft`], in samples.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct StftConfig {
     /// Length of the transform, at least 2.
     pub n_fft: usize,
@@ -26,12 +26,14 @@ pub struct StftConfig {
     pub win_length: usize,
     /// Whether frame `t` is centred on sample `t * hop_length`. If not, it starts there.
     pub center: bool,
+    /// Added to the squared magnitude before the root is taken; usually 0.
+    pub power_offset: f32,
 }
 
 impl StftConfig {
     /// A window as long as the transform, centred frames.
     pub fn new(n_fft: usize, hop_length: usize) -> Self {
-        Self { n_fft, hop_length, win_length: n_fft, center: true }
+        Self { n_fft, hop_length, win_length: n_fft, center: true, power_offset: 0.0 }
     }
 }
 
@@ -173,7 +175,10 @@ impl Stft {
         }
         self.fft.process_with_scratch(frame, spectrum, work).expect("the plan made its own buffers");
         for (magnitude, value) in magnitudes.iter_mut().zip(spectrum.iter()) {
-            *magnitude = value.norm();
+            *magnitude = match self.config.power_offset {
+                0.0 => value.norm(),
+                offset => (value.norm_sqr() + offset).sqrt(),
+            };
         }
     }
 }
@@ -254,7 +259,8 @@ mod tests {
             (15, 5, 8, false),
             (2, 1, 1, true),
         ] {
-            let stft = Stft::new(StftConfig { n_fft, hop_length, win_length, center }).unwrap();
+            let config = StftConfig { n_fft, hop_length, win_length, center, power_offset: 0.0 };
+            let stft = Stft::new(config).unwrap();
             for length in [0, 1, 2, 7, 15, 16, 17, 100] {
                 let samples = noise(length);
                 let got = stft.magnitude(&samples);

@@ -79,11 +79,13 @@ impl Target for CpuDevice {
             Op::AddBias { .. } | Op::Affine { .. } | Op::Activate(_) | Op::Add | Op::Mul | Op::AddRow => {
                 format!("{isa}-pointwise")
             }
-            Op::Combine { .. } | Op::Scale { .. } => format!("{isa}-pointwise"),
+            Op::MulRow | Op::Combine { .. } | Op::Scale { .. } => format!("{isa}-pointwise"),
+            Op::Statistics { .. } => format!("{isa}-statistics"),
+            Op::ResidualCodes { .. } => format!("{isa}-residual-codes"),
             Op::Embedding { .. } | Op::EmbeddingSum { .. } | Op::SelectRow { .. } | Op::RowAt => {
                 "gather".to_owned()
             }
-            Op::Constant { .. } | Op::Concat { .. } | Op::Slice { .. } => "copy".to_owned(),
+            Op::Constant { .. } | Op::Concat { .. } | Op::Slice { .. } | Op::Pad { .. } => "copy".to_owned(),
             Op::WriteRows { .. } | Op::Mark => "write".to_owned(),
             Op::Increment { .. } => "integers".to_owned(),
             Op::Sample { .. } => "sample".to_owned(),

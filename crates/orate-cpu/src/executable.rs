@@ -5,7 +5,10 @@ use crate::kernels::attention::{Attention, Mask, Relative, Sequence};
 use crate::kernels::depthwise_conv1d::{DepthwiseConv, Frames};
 use crate::kernels::layer_norm::LayerNorm;
 use crate::kernels::matmul::{Epilogue, Rows, blocks, matmul, scratch_len};
-use crate::kernels::{copy, elementwise, gather, permute, random, rms_norm, rotary, sample, snake};
+use crate::kernels::residual_codes::{Codebooks, residual_codes};
+use crate::kernels::{
+    copy, elementwise, gather, pad, permute, random, rms_norm, rotary, sample, snake, statistics,
+};
 use crate::memory::CpuMemory;
 use crate::weights::{self, Core, WeightBank};
 use orate_graph::{
@@ -48,6 +51,10 @@ enum Call {
     EmbeddingSum {
         tables: Dense,
         rows: usize,
+    },
+    ResidualCodes {
+        codebooks: Dense,
+        entries: usize,
     },
     AddBias {
         bias: Dense,
@@ -110,6 +117,8 @@ fn activation(a: &GraphActivation, bank: &WeightBank) -> Activation {
         GraphActivation::Exp => Activation::Exp,
         GraphActivation::Silu => Activation::Silu,
         GraphActivation::Clip => Activation::Clip,
+        GraphActivation::Sigmoid => Activation::Sigmoid,
+        GraphActivation::Elu => Activation::Elu,
     }
 }
 
@@ -319,6 +328,10 @@ impl CpuExecutable {
                 let channels = out_shape.last();
                 elementwise::add_row_in_place(isa, team, out, x(1), 1, channels);
             }
+            (Op::MulRow, _) => {
+                out.copy_from_slice(x(0));
+                elementwise::mul_row_in_place(isa, team, out, x(1), 1, out_shape.last());
+            }
             (Op::Combine { a, b }, _) => {
                 elementwise::weighted_sum(isa, team, (factor(a)?, x(0)), (factor(b)?, x(1)), out);
             }
@@ -413,6 +426,21 @@ impl CpuExecutable {
             }
             (Op::Slice { axis, start, .. }, _) => {
                 copy::take(words(0), shape(0).dims(), *axis, *start, out_shape.dims(), out);
+            }
+            (Op::Pad { padding, before, .. }, _) => {
+                let &[batch, time, channels] = shape(0).dims() else {
+                    unreachable!("three axes by shape inference")
+                };
+                pad::pad(x(0), [batch, time, channels], *padding, *before, out);
+            }
+            (Op::Statistics { floor }, _) => {
+                let (batch, channels) = (shape(0).dims()[0], shape(0).last());
+                let scores = (node.inputs.len() > 1).then(|| x(1));
+                statistics::statistics(isa, team, x(0), scores, (batch, channels), *floor, out);
+            }
+            (Op::ResidualCodes { .. }, Call::ResidualCodes { codebooks, entries }) => {
+                let books = Codebooks { data: codebooks, entries: *entries, width: shape(0).last() };
+                residual_codes(isa, team, x(0), books, scratch, out);
             }
             (Op::Reshape, _) => {}
             (Op::Permute { perm }, _) => permute::permute(x(0), shape(0).dims(), perm, out),
@@ -539,6 +567,9 @@ fn bind(core: &Core, op: &Op, out: &Shape, bank: &WeightBank) -> Call {
         Op::EmbeddingSum { tables, .. } => {
             Call::EmbeddingSum { tables: bank.dense(tables), rows: tables.shape().dims()[1] }
         }
+        Op::ResidualCodes { codebooks } => {
+            Call::ResidualCodes { codebooks: bank.dense(codebooks), entries: codebooks.shape().dims()[1] }
+        }
         Op::RopeTable { base, .. } => {
             let half = out.last();
             let frequency = |j: usize| base.powf(-(j as f64) / half as f64);
@@ -589,6 +620,7 @@ fn scratch_of(core: &Core, plan: &Plan, step: &Step, call: &Call) -> usize {
             };
             a.scratch_len(threads, k[0], k[1])
         }
+        (Op::ResidualCodes { .. }, _) => shape(0).iter().product(),
         (Op::Sample { .. }, _) => sample::scratch_len(shape(0)[1]),
         _ => 0,
     }

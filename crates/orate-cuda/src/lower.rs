@@ -169,9 +169,13 @@ pub(crate) fn kernel_name(
         Op::Permute { perm } if perm.len() > 4 => return Err(format!("{} axes are more than 4", perm.len())),
         Op::Permute { .. } => "permute".to_owned(),
         Op::Rotary { .. } => "rotary".to_owned(),
-        Op::AddBias { .. } | Op::Affine { .. } | Op::Activate(_) | Op::Add | Op::Mul | Op::AddRow => {
-            "pointwise".to_owned()
-        }
+        Op::AddBias { .. }
+        | Op::Affine { .. }
+        | Op::Activate(_)
+        | Op::Add
+        | Op::Mul
+        | Op::AddRow
+        | Op::MulRow => "pointwise".to_owned(),
         Op::Combine { .. } | Op::Scale { .. } => "pointwise".to_owned(),
         Op::Embedding { .. } | Op::EmbeddingSum { .. } | Op::SelectRow { .. } | Op::RowAt => {
             "gather".to_owned()
@@ -192,6 +196,9 @@ pub(crate) fn kernel_name(
             "sample".to_owned()
         }
         Op::Reshape => "none".to_owned(),
+        Op::Pad { .. } | Op::Statistics { .. } | Op::ResidualCodes { .. } => {
+            return Err(format!("op {} is not built for CUDA yet", op.name()));
+        }
         Op::RotaryTable { .. } | Op::RopeTable { .. } | Op::TimeEmbedding { .. } => "table".to_owned(),
         Op::RandomNormal { .. } => "philox".to_owned(),
     })
@@ -276,6 +283,8 @@ fn activation_number(a: Option<&Activation>) -> u32 {
         Some(Activation::Exp) => 6,
         Some(Activation::Silu) => 7,
         Some(Activation::Clip) => 8,
+        Some(Activation::Sigmoid) => 9,
+        Some(Activation::Elu) => 10,
     }
 }
 
@@ -417,6 +426,9 @@ impl Lowering<'_> {
         }
         match self.op(node) {
             Op::Reshape => vec![],
+            Op::Pad { .. } | Op::Statistics { .. } | Op::ResidualCodes { .. } => {
+                unreachable!("refused when the plan was made")
+            }
             Op::Embedding { table } => {
                 let (rows, c) = (table.shape().dims()[0], table.shape().dims()[1]);
                 vec![gather([self.dense(table), x(0), Pointer::Null, out], len, c, rows)]
@@ -514,6 +526,7 @@ impl Lowering<'_> {
                 vec![work]
             }
             Op::Add => vec![self.combine([x(0), x(1), out], shape, [Factor::Const(1.0); 2])],
+            Op::MulRow => vec![pointwise(6, [x(0), x(1), Pointer::Null, out], shape, shape.last())],
             Op::Mul => vec![pointwise(5, [x(0), x(1), Pointer::Null, out], shape, 1)],
             Op::Combine { a, b } => vec![self.combine([x(0), x(1), out], shape, [*a, *b])],
             Op::Scale { factor } => {

@@ -462,6 +462,11 @@ impl Graph {
         self.push(Op::AddRow, &[x, row], None)
     }
 
+    /// Multiplies every row of x by the row `[1, C]`.
+    pub fn mul_row(&mut self, x: Value, row: Value) -> Result<Value> {
+        self.push(Op::MulRow, &[x, row], None)
+    }
+
     /// `a · x + b · y`
     pub fn combine(&mut self, a: Factor, x: Value, b: Factor, y: Value) -> Result<Value> {
         self.push(Op::Combine { a, b }, &[x, y], None)
@@ -525,6 +530,23 @@ impl Graph {
     /// The same elements in another shape.
     pub fn reshape(&mut self, x: Value, shape: impl Into<Shape>) -> Result<Value> {
         self.push(Op::Reshape, &[x], Some(shape.into()))
+    }
+
+    /// `before` rows in front of each sequence and `after` behind: `[B, T, C]` → `[B, before + T + after, C]`.
+    pub fn pad(&mut self, x: Value, padding: Padding, before: usize, after: usize) -> Result<Value> {
+        self.push(Op::Pad { padding, before, after }, &[x], None)
+    }
+
+    /// Mean and deviation over time, `[B, T, C]` → `[B, 2C]`; see [`Op::Statistics`].
+    pub fn statistics(&mut self, x: Value, scores: Option<Value>, floor: f32) -> Result<Value> {
+        let mut inputs = vec![x];
+        inputs.extend(scores);
+        self.push(Op::Statistics { floor }, &inputs, None)
+    }
+
+    /// Nearest entries of codebooks `[Q, V, E]`, `[B, T, E]` → `[B, T, Q]`; see [`Op::ResidualCodes`].
+    pub fn residual_codes(&mut self, x: Value, codebooks: Weight) -> Result<Value> {
+        self.push(Op::ResidualCodes { codebooks }, &[x], None)
     }
 
     /// Output axis `i` is input axis `perm[i]`.
@@ -626,7 +648,7 @@ pub struct Draw {
 /// Element type of a result; operands fit.
 fn result_type(op: &Op, inputs: &[&ValueInfo]) -> DType {
     match op {
-        Op::Sample { .. } | Op::Increment { .. } => DType::I32,
+        Op::Sample { .. } | Op::Increment { .. } | Op::ResidualCodes { .. } => DType::I32,
         Op::Concat { .. } | Op::Slice { .. } | Op::Reshape => inputs[0].dtype,
         _ => DType::F32,
     }
@@ -805,7 +827,7 @@ fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Result<Shape, St
                 Err("two values of one shape".to_owned())
             }
         }
-        Op::AddRow => {
+        Op::AddRow | Op::MulRow => {
             count(2)?;
             let (x, row) = (float(0)?, float(1)?);
             if row.len() == x.last() && x.rank() > 0 {
@@ -945,6 +967,35 @@ fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Result<Shape, St
                 Ok(out)
             } else {
                 Err(format!("{} elements for {out}", out.len()))
+            }
+        }
+        Op::Pad { padding, before, after } => {
+            count(1)?;
+            let least = match padding {
+                Padding::Zero => 0,
+                Padding::Repeat => usize::from(before + after > 0),
+                Padding::Reflect => before.max(after) + 1,
+            };
+            match float(0)?.dims() {
+                [b, t, c] if *t >= least => Ok([*b, before + t + after, *c].into()),
+                _ => Err(format!("[B, T, C] of at least {least} rows to pad by {}", padding.name())),
+            }
+        }
+        Op::Statistics { .. } => {
+            let x = float(0)?;
+            if inputs.len() > 2 || (inputs.len() == 2 && float(1)? != x) {
+                return Err(format!("a value, and perhaps scores of {x}"));
+            }
+            match x.dims() {
+                [b, t, c] if *t > 0 => Ok([*b, 2 * c].into()),
+                _ => Err("[B, T, C] with at least one row".to_owned()),
+            }
+        }
+        Op::ResidualCodes { codebooks } => {
+            count(1)?;
+            match (float(0)?.dims(), codebooks.shape().dims()) {
+                ([b, t, e], [q, v, width]) if e == width && *v > 0 => Ok([*b, *t, *q].into()),
+                _ => Err("[B, T, E] for codebooks [Q, V, E]".to_owned()),
             }
         }
         Op::Permute { perm } => {

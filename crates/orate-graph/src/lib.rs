@@ -36,7 +36,7 @@ pub use error::{GraphError, Result};
 pub use graph::{Buffer, BufferKind, Draw, Graph, Node, Rows, TAP_PREFIX, Value, ValueInfo};
 pub use memory::{ALIGNMENT, Place};
 pub use op::{
-    Activation, AttentionMask, ControlIds, ConvGeometry, Cost, Epilogue, Factor, First, Norm, Op,
+    Activation, AttentionMask, ControlIds, ConvGeometry, Cost, Epilogue, Factor, First, Norm, Op, Padding,
     RelativePositions, Scalar,
 };
 pub use plan::{Plan, Roofline, Step, Target};

@@ -64,6 +64,10 @@ pub enum Activation {
     Silu,
     /// `x` cut to −1 … 1
     Clip,
+    /// `1 / (1 + e⁻ˣ)`
+    Sigmoid,
+    /// `x` where positive, else `eˣ − 1`
+    Elu,
 }
 
 impl Activation {
@@ -78,6 +82,8 @@ impl Activation {
             Activation::Exp => "exp",
             Activation::Silu => "silu",
             Activation::Clip => "clip",
+            Activation::Sigmoid => "sigmoid",
+            Activation::Elu => "elu",
         }
     }
 
@@ -85,7 +91,13 @@ impl Activation {
     fn flops(&self) -> u64 {
         match self {
             Activation::Relu | Activation::PRelu(_) | Activation::Clip => 2,
-            Activation::Gelu | Activation::Mish | Activation::Tanh | Activation::Exp | Activation::Silu => 20,
+            Activation::Gelu
+            | Activation::Mish
+            | Activation::Tanh
+            | Activation::Exp
+            | Activation::Silu
+            | Activation::Sigmoid
+            | Activation::Elu => 20,
         }
     }
 }
@@ -130,6 +142,28 @@ impl ConvGeometry {
     /// Causal behind a history of `left` rows.
     pub fn streaming(taps: usize, dilation: usize) -> Self {
         ConvGeometry { history: true, ..Self::causal(taps, dilation) }
+    }
+}
+
+/// What [`Op::Pad`] puts beyond the ends of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Padding {
+    /// Zeros.
+    Zero,
+    /// The row at the end, again and again.
+    Repeat,
+    /// The sequence mirrored at the row at the end, which is not repeated.
+    Reflect,
+}
+
+impl Padding {
+    /// Name in plans.
+    pub fn name(self) -> &'static str {
+        match self {
+            Padding::Zero => "zero",
+            Padding::Repeat => "repeat",
+            Padding::Reflect => "reflect",
+        }
     }
 }
 
@@ -263,6 +297,8 @@ pub enum Op {
     Mul,
     /// x `[…, C]` + row `[C]` or `[1, C]`
     AddRow,
+    /// x `[…, C]` · row `[C]` or `[1, C]`
+    MulRow,
     /// `a · x + b · y` for two values of one shape.
     Combine {
         /// Factor of the first value.
@@ -323,6 +359,28 @@ pub enum Op {
     },
     /// The same elements in another shape, floats or integers; costs nothing.
     Reshape,
+    /// `[B, T, C]` → `[B, before + T + after, C]`: rows beyond the ends of each sequence.
+    Pad {
+        /// What they are.
+        padding: Padding,
+        /// Rows in front.
+        before: usize,
+        /// Rows behind.
+        after: usize,
+    },
+    /// x `[B, T, C]`, scores `[B, T, C]` (optional) → `[B, 2C]`: mean, then standard deviation, of each channel over time,
+    /// where row t counts with weight `softmax(scores)` over time, or 1 / T. With weights p that add up to 1 the deviation is
+    /// `√max(Σ p · (x − mean)², floor)`.
+    Statistics {
+        /// Least variance.
+        floor: f32,
+    },
+    /// x `[B, T, E]` → i32 `[B, T, Q]`: the entry of each of Q codebooks that is nearest, by Euclidean distance, to what
+    /// the entries before it leave of a row. Of equally near ones the first counts.
+    ResidualCodes {
+        /// `[Q, V, E]`
+        codebooks: Weight,
+    },
     /// Output axis `i` is input axis `perm[i]`.
     Permute {
         /// Input axis of each output axis.
@@ -403,6 +461,7 @@ impl Op {
             Op::Add => "Add",
             Op::Mul => "Mul",
             Op::AddRow => "AddRow",
+            Op::MulRow => "MulRow",
             Op::Combine { .. } => "Combine",
             Op::Scale { .. } => "Scale",
             Op::Attention { .. } => "Attention",
@@ -413,6 +472,9 @@ impl Op {
             Op::Concat { .. } => "Concat",
             Op::Slice { .. } => "Slice",
             Op::Reshape => "Reshape",
+            Op::Pad { .. } => "Pad",
+            Op::Statistics { .. } => "Statistics",
+            Op::ResidualCodes { .. } => "ResidualCodes",
             Op::Permute { .. } => "Permute",
             Op::TimeEmbedding { .. } => "TimeEmbedding",
             Op::SelectRow { .. } => "SelectRow",
@@ -447,6 +509,7 @@ impl Op {
             }
             Op::DepthwiseConv1d { norm: Some(_), .. } => s += "+norm",
             Op::Activate(a) => s = format!("Activate {}", a.name()),
+            Op::Pad { padding, .. } => s = format!("Pad {}", padding.name()),
             Op::Attention { relative: Some(_), .. } => s += "+relative",
             _ => {}
         }
@@ -475,6 +538,7 @@ impl Op {
             Op::RmsNorm { weight, .. } => vec![weight],
             Op::Snake { frequency, gain } => vec![frequency, gain],
             Op::EmbeddingSum { tables, .. } => vec![tables],
+            Op::ResidualCodes { codebooks } => vec![codebooks],
             Op::Affine { scale, shift } => vec![scale, shift],
             Op::Activate(Activation::PRelu(w)) => vec![w],
             Op::Attention { relative: Some(r), .. } => vec![&r.key, &r.value],
@@ -527,7 +591,9 @@ impl Op {
             | Op::RandomNormal { .. } => 20 * out,
             Op::Rotary { .. } | Op::Combine { .. } => 3 * out,
             Op::Affine { .. } => 2 * out,
-            Op::Add | Op::Mul | Op::AddRow | Op::AddBias { .. } | Op::Scale { .. } => out,
+            Op::Statistics { .. } => inputs.iter().map(|s| 10 * s.len() as u64).sum(),
+            Op::ResidualCodes { .. } => 3 * output.rows() as u64 * weights,
+            Op::Add | Op::Mul | Op::AddRow | Op::MulRow | Op::AddBias { .. } | Op::Scale { .. } => out,
             Op::Increment { .. } => out,
             Op::Sample { .. } => 20 * inputs[0].len() as u64,
             Op::Reshape => return Cost::default(),

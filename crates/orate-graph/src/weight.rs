@@ -35,6 +35,7 @@ enum Kind {
     Permute(Weight, Vec<usize>),
     /// First axis in reverse.
     Flip(Weight),
+    Rows(Weight, usize),
     /// Along the first axis.
     Concat(Vec<Weight>),
     SumTail(Weight),
@@ -135,6 +136,14 @@ impl Weight {
         Weight::new(self.shape().clone(), Kind::Flip(self.clone()))
     }
 
+    /// `count` indices of the first axis, from `first` on.
+    pub fn rows(&self, first: usize, count: usize) -> Weight {
+        let mut dims = self.shape().dims().to_vec();
+        assert!(!dims.is_empty() && first + count <= dims[0], "rows {first} + {count} of {}", self.shape());
+        dims[0] = count;
+        Weight::new(dims, Kind::Rows(self.clone(), first))
+    }
+
     /// Joins tensors along their first axis.
     pub fn concat(all: &[Weight]) -> Weight {
         let mut dims = all.first().expect("something to join").shape().dims().to_vec();
@@ -189,6 +198,7 @@ impl Weight {
             | Kind::AtLeast(a, _)
             | Kind::Permute(a, _)
             | Kind::Flip(a)
+            | Kind::Rows(a, _)
             | Kind::SumTail(a) => a.first_name(),
             Kind::Mul(a, b) | Kind::Add(a, b) | Kind::MatMul(a, b) => {
                 a.first_name().or_else(|| b.first_name())
@@ -211,6 +221,7 @@ impl Weight {
             | Kind::AtLeast(a, _)
             | Kind::Permute(a, _)
             | Kind::Flip(a)
+            | Kind::Rows(a, _)
             | Kind::SumTail(a) => a.collect_names(names),
             Kind::Mul(a, b) | Kind::Add(a, b) | Kind::MatMul(a, b) => {
                 a.collect_names(names);
@@ -234,6 +245,7 @@ impl Weight {
             | Kind::AtLeast(a, _)
             | Kind::Permute(a, _)
             | Kind::Flip(a)
+            | Kind::Rows(a, _)
             | Kind::SumTail(a) => a.visit_named(f),
             Kind::Mul(a, b) | Kind::Add(a, b) | Kind::MatMul(a, b) => {
                 a.visit_named(f);
@@ -285,6 +297,11 @@ impl Weight {
                 let row = t.data.len() / shape.dims()[0].max(1);
                 Tensor::new(shape.clone(), t.data.chunks_exact(row.max(1)).rev().flatten().copied().collect())
             }
+            Kind::Rows(a, first) => {
+                let t = a.evaluate(source)?.contiguous();
+                let row = t.data.len() / a.shape().dims()[0].max(1);
+                Tensor::new(shape.clone(), t.data[first * row..][..shape.len()].to_vec())
+            }
             Kind::Concat(all) => {
                 let mut data = Vec::with_capacity(shape.len());
                 for w in all {
@@ -334,6 +351,7 @@ impl fmt::Display for Weight {
             Kind::AtLeast(a, x) => write!(f, "max({a}, {x})"),
             Kind::Permute(a, perm) => write!(f, "{a}⟨{perm:?}⟩"),
             Kind::Flip(a) => write!(f, "flip({a})"),
+            Kind::Rows(a, first) => write!(f, "{a}[{first} … {}]", first + self.shape().dims()[0]),
             Kind::Concat(all) => {
                 let all: Vec<String> = all.iter().map(Weight::to_string).collect();
                 write!(f, "[{}]", all.join("; "))
@@ -514,6 +532,9 @@ mod tests {
         assert_eq!(value(&s.scale(0.0).exp()), [1.0; 3]);
         assert_eq!(value(&s.at_least(15.0)), [15., 20., 30.]);
         assert_eq!(value(&a.flip()), [4., 5., 6., 1., 2., 3.]);
+        assert_eq!(value(&a.rows(1, 1)), [4., 5., 6.]);
+        assert_eq!(value(&a.transpose().rows(1, 2)), [2., 5., 3., 6.]);
+        assert_eq!(a.rows(0, 1).key(), "a[0 … 1]");
         assert_eq!(value(&a.transpose().flip()), [3., 6., 2., 5., 1., 4.]);
         assert_eq!(value(&a.reshape([1, 2, 3]).permute(&[2, 0, 1])), [1., 4., 2., 5., 3., 6.]);
         let joined = Weight::concat(&[a.clone(), s.reshape([1, 3])]);

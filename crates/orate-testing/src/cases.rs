@@ -8,7 +8,7 @@ use crate::interpreter::{Buffers, Data, ScalarValue, Scalars};
 use crate::random::{Random, RandomWeights};
 use crate::tolerance;
 use orate_graph::{
-    Activation, AttentionMask, BufferKind, ConvGeometry, DType, Factor, Graph, Norm, Op, Plan,
+    Activation, AttentionMask, BufferKind, ConvGeometry, DType, Factor, Graph, Norm, Op, Padding, Plan,
     RelativePositions, Result, Rows, Shape, Target, Value, ValueInfo, Weight, passes,
 };
 use std::collections::BTreeSet;
@@ -236,7 +236,7 @@ fn single(
 const WIDTHS: [usize; 14] = [1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 100];
 
 /// Activations with a name for their slope.
-fn activations() -> [Activation; 8] {
+fn activations() -> [Activation; 10] {
     [
         Activation::Relu,
         Activation::PRelu(Weight::named("slope", [1])),
@@ -246,13 +246,15 @@ fn activations() -> [Activation; 8] {
         Activation::Exp,
         Activation::Silu,
         Activation::Clip,
+        Activation::Sigmoid,
+        Activation::Elu,
     ]
 }
 
 /// Cases for every op, and for what surrounds them: states, shared values, reshapes.
 pub fn op_cases() -> Vec<Case> {
     type Family = fn(&mut Vec<Case>) -> Result<()>;
-    let families: [Family; 27] = [
+    let families: [Family; 30] = [
         embedding,
         embedding_sum,
         constant,
@@ -272,6 +274,9 @@ pub fn op_cases() -> Vec<Case> {
         rope_table,
         mask_rows,
         movement,
+        pad,
+        statistics,
+        residual_codes,
         generators,
         buffers,
         decoding::cached,
@@ -311,7 +316,8 @@ pub fn op_cases_built(target: &dyn Target, lacking: &[&str]) -> Vec<Case> {
 }
 
 /// What GPUs do not run yet, in words of their reasons.
-pub const NOT_BUILT_ON_GPUS: [&str; 0] = [];
+pub const NOT_BUILT_ON_GPUS: [&str; 3] =
+    ["op Pad is not built", "op Statistics is not built", "op ResidualCodes is not built"];
 
 /// A graph with input `x`, whose `build` makes output `y`.
 fn unary(
@@ -656,9 +662,14 @@ fn rows(cases: &mut Vec<Case>) -> Result<()> {
         unary(cases, format!("AddBias [2, 3, {c}]"), [2, 3, c], |g, x| g.add_bias(x, a.clone()))?;
         unary(cases, format!("Affine [2, 3, {c}]"), [2, 3, c], |g, x| g.affine(x, a, b))?;
         for row in [vec![1, c], vec![c]] {
-            unary(cases, format!("AddRow [2, 3, {c}] + {}", Shape::from(row.clone())), [2, 3, c], |g, x| {
-                let row = g.input("row", DType::F32, row)?;
+            let text = Shape::from(row.clone());
+            unary(cases, format!("AddRow [2, 3, {c}] + {text}"), [2, 3, c], |g, x| {
+                let row = g.input("row", DType::F32, row.clone())?;
                 g.add_row(x, row)
+            })?;
+            unary(cases, format!("MulRow [2, 3, {c}] · {text}"), [2, 3, c], |g, x| {
+                let row = g.input("row", DType::F32, row)?;
+                g.mul_row(x, row)
             })?;
         }
     }
@@ -992,6 +1003,81 @@ fn movement(cases: &mut Vec<Case>) -> Result<()> {
     Ok(())
 }
 
+fn pad(cases: &mut Vec<Case>) -> Result<()> {
+    for padding in [Padding::Zero, Padding::Repeat, Padding::Reflect] {
+        for (shape, before, after) in [
+            ([1, 1, 1], 0, 0),
+            ([1, 5, 17], 4, 4),
+            ([2, 7, 8], 0, 3),
+            ([3, 2, 33], 1, 0),
+            ([1, 39, 512], 2, 1),
+            ([2, 1, 5], 3, 2),
+        ] {
+            if padding == Padding::Reflect && before.max(after) >= shape[1] {
+                continue; // refused by shape inference
+            }
+            let name = format!("Pad {} {} by {before} and {after}", padding.name(), Shape::from(shape));
+            unary(cases, name, shape, |g, x| g.pad(x, padding, before, after))?;
+        }
+    }
+    // A convolution with as many rows as it reads, whose edges are mirrored.
+    unary(cases, "Pad that mirrors the edges of a convolution".into(), [1, 9, 16], |g, x| {
+        let padded = g.pad(x, Padding::Reflect, 3, 3)?;
+        let history = g.slice(padded, 1, 0, 6)?;
+        let x = g.slice(padded, 1, 6, 9)?;
+        g.conv1d_after(history, x, Weight::named("w", [48, 7]), ConvGeometry::streaming(3, 3))
+    })
+}
+
+fn statistics(cases: &mut Vec<Case>) -> Result<()> {
+    for scores in [false, true] {
+        for (b, t, c) in
+            [(1, 1, 1), (1, 2, 7), (2, 9, 16), (1, 143, 48), (3, 64, 17), (1, 700, 33), (1, 94, 1536)]
+        {
+            let name = format!("Statistics [{b}, {t}, {c}]{}", if scores { " by scores" } else { "" });
+            unary(cases, name, [b, t, c], |g, x| {
+                let scores = if scores { Some(g.input("scores", DType::F32, [b, t, c])?) } else { None };
+                g.statistics(x, scores, 1e-12)
+            })?;
+        }
+    }
+    let mut g = Graph::new("Statistics");
+    let x = g.input("x", DType::F32, [1, 5, 9])?;
+    let y = g.statistics(x, None, 1e-2)?;
+    g.output("y", y)?;
+    cases.push(
+        Case::new("Statistics of equal numbers, whose variance is the floor", g).with("x", vec![0.5; 45]),
+    );
+    // One row takes all, and exponentials must not overflow.
+    let mut g = Graph::new("Statistics");
+    let x = g.input("x", DType::F32, [1, 19, 8])?;
+    let scores = g.input("scores", DType::F32, [1, 19, 8])?;
+    let y = g.statistics(x, Some(scores), 1e-12)?;
+    g.output("y", y)?;
+    let far: Vec<f32> = (0..152).map(|i| ((i * 37) % 152) as f32 * 4.0 - 300.0).collect();
+    cases.push(Case::new("Statistics by scores in the hundreds", g).with("scores", far));
+    Ok(())
+}
+
+fn residual_codes(cases: &mut Vec<Case>) -> Result<()> {
+    for (b, t, e, q, v) in
+        [(1, 1, 1, 1, 1), (1, 20, 16, 1, 128), (2, 3, 17, 4, 9), (1, 7, 256, 3, 100), (3, 5, 33, 15, 40)]
+    {
+        let name = format!("ResidualCodes [{b}, {t}, {e}] by [{q}, {v}, {e}]");
+        unary(cases, name, [b, t, e], |g, x| g.residual_codes(x, Weight::named("books", [q, v, e])))?;
+    }
+    // All entries are equally far: the first counts, also of the second book.
+    unary(cases, "ResidualCodes among equal entries".into(), [1, 3, 8], |g, x| {
+        g.residual_codes(x, Weight::fill(0.25, [2, 33, 8]))
+    })?;
+    // Sums of what was assigned to an entry, divided by how often; an entry that never was is far away.
+    let sums = Weight::named("sums", [11, 8]);
+    let usage = Weight::named("usage", [11, 1]).at_least(1e-5).reciprocal();
+    unary(cases, "ResidualCodes by a codebook".into(), [1, 7, 8], |g, x| {
+        g.residual_codes(x, sums.mul(&usage).reshape([1, 11, 8]))
+    })
+}
+
 /// All orders of `0 … n`.
 fn permutations(n: usize) -> Vec<Vec<usize>> {
     if n == 0 {
@@ -1089,7 +1175,7 @@ mod tests {
     use super::*;
 
     /// Every op, by name. [`tolerance::of_op`] stops compiling when an op is added; then add it here too.
-    const OPS: [&str; 34] = [
+    const OPS: [&str; 38] = [
         "Embedding",
         "EmbeddingSum",
         "Constant",
@@ -1105,6 +1191,7 @@ mod tests {
         "Add",
         "Mul",
         "AddRow",
+        "MulRow",
         "Combine",
         "Scale",
         "Attention",
@@ -1115,6 +1202,9 @@ mod tests {
         "Concat",
         "Slice",
         "Reshape",
+        "Pad",
+        "Statistics",
+        "ResidualCodes",
         "Permute",
         "TimeEmbedding",
         "SelectRow",

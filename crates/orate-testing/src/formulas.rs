@@ -3,7 +3,7 @@
 //! Nothing here is fast on purpose. The one liberty is the loop order of products, which walks weights row by
 //! row so that tests of whole networks end the same day.
 
-use orate_graph::{AttentionMask, ConvGeometry, First};
+use orate_graph::{AttentionMask, ConvGeometry, First, Padding};
 
 /// `max(x, 0)` and friends take one number; see [`orate_graph::Activation`].
 pub(crate) fn gelu(x: f64) -> f64 {
@@ -18,6 +18,11 @@ pub(crate) fn mish(x: f64) -> f64 {
 /// `x / (1 + e⁻ˣ)`
 pub(crate) fn silu(x: f64) -> f64 {
     x / (1.0 + (-x).exp())
+}
+
+/// `x` where positive, else `eˣ − 1`
+pub(crate) fn elu(x: f64) -> f64 {
+    if x > 0.0 { x } else { x.exp_m1() }
 }
 
 /// `2/√π · e^(−x²) · Σ 2ⁿ x^(2n+1) / (2n+1)!!`: all terms have one sign, so nothing cancels
@@ -323,6 +328,81 @@ pub(crate) fn gather(
     source: impl Fn(&[usize]) -> Vec<usize>,
 ) -> Vec<f64> {
     (0..dims.iter().product()).map(|flat| x[flat_index(&source(&index_of(flat, dims)), x_dims)]).collect()
+}
+
+/// `[B, T, C]` with rows beyond both ends; `dims` are the extents of the result.
+pub(crate) fn pad(x: &[f32], x_dims: &[usize], dims: &[usize], padding: Padding, before: usize) -> Vec<f64> {
+    let (time, c) = (x_dims[1] as i64, x_dims[2]);
+    let mut y = vec![];
+    for b in 0..dims[0] {
+        for t in 0..dims[1] {
+            let t = t as i64 - before as i64;
+            let last = time - 1;
+            let row = match padding {
+                Padding::Zero => (0..time).contains(&t).then_some(t),
+                Padding::Repeat => Some(t.clamp(0, last)),
+                Padding::Reflect if t < 0 => Some(-t),
+                Padding::Reflect if t > last => Some(2 * last - t),
+                Padding::Reflect => Some(t),
+            };
+            match row {
+                Some(row) => {
+                    let row = &x[(b * x_dims[1] + row as usize) * c..][..c];
+                    y.extend(row.iter().map(|x| f64::from(*x)));
+                }
+                None => y.extend(vec![0.0; c]),
+            }
+        }
+    }
+    y
+}
+
+/// x and scores `[B, T, C]` → `[B, 2C]`: mean and deviation of each channel, its rows weighted by `softmax(scores)`.
+pub(crate) fn statistics(
+    x: &[f32],
+    scores: Option<&[f32]>,
+    [batch, time, c]: [usize; 3],
+    floor: f32,
+) -> Vec<f64> {
+    let mut y = vec![0.0; batch * 2 * c];
+    for b in 0..batch {
+        for i in 0..c {
+            let channel =
+                |x: &[f32]| -> Vec<f64> { (0..time).map(|t| f64::from(x[(b * time + t) * c + i])).collect() };
+            let values = channel(x);
+            let scores = scores.map_or(vec![0.0; time], channel);
+            let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let powers: Vec<f64> = scores.iter().map(|s| (s - largest).exp()).collect();
+            let total: f64 = powers.iter().sum();
+            let weighted = |f: &dyn Fn(f64) -> f64| -> f64 {
+                values.iter().zip(&powers).map(|(x, p)| p / total * f(*x)).sum()
+            };
+            let mean = weighted(&|x| x);
+            y[b * 2 * c + i] = mean;
+            y[b * 2 * c + c + i] = weighted(&|x| (x - mean) * (x - mean)).max(f64::from(floor)).sqrt();
+        }
+    }
+    y
+}
+
+/// x `[rows, E]`, books `[Q, V, E]` → `[rows, Q]`: the nearest entry of each book to what those before leave of a row.
+pub(crate) fn residual_codes(x: &[f32], books: &[f32], q: usize, v: usize, e: usize) -> Vec<f64> {
+    let mut y = vec![];
+    for row in x.chunks_exact(e) {
+        let mut rest: Vec<f64> = row.iter().map(|x| f64::from(*x)).collect();
+        for book in books.chunks_exact(v * e).take(q) {
+            let distance = |entry: &[f32]| -> f64 {
+                entry.iter().zip(&rest).map(|(c, r)| (r - f64::from(*c)) * (r - f64::from(*c))).sum()
+            };
+            let distances: Vec<f64> = book.chunks_exact(e).map(distance).collect();
+            let least = distances.iter().copied().fold(f64::INFINITY, f64::min);
+            let nearest = distances.iter().position(|d| *d == least).unwrap_or(0);
+            y.push(nearest as f64);
+            let entry = &book[nearest * e..][..e];
+            rest.iter_mut().zip(entry).for_each(|(r, c)| *r -= f64::from(*c));
+        }
+    }
+    y
 }
 
 /// Position of each axis, slowest first.

@@ -337,6 +337,8 @@ impl Run<'_> {
                 Activation::Exp => x.exp(),
                 Activation::Silu => f::silu(*x),
                 Activation::Clip => x.clamp(-1.0, 1.0),
+                Activation::Sigmoid => 1.0 / (1.0 + (-*x).exp()),
+                Activation::Elu => f::elu(*x),
             };
         }
         Ok(x)
@@ -433,6 +435,10 @@ impl Run<'_> {
                 let row = x(1)?;
                 wide(x(0)?).iter().enumerate().map(|(i, x)| x + f64::from(row[i % row.len()])).collect()
             }
+            Op::MulRow => {
+                let row = x(1)?;
+                wide(x(0)?).iter().enumerate().map(|(i, x)| x * f64::from(row[i % row.len()])).collect()
+            }
             Op::Combine { a, b } => {
                 let (a, b) = (self.factor(*a)?, self.factor(*b)?);
                 wide(x(0)?).iter().zip(x(1)?).map(|(x, y)| a * x + b * f64::from(*y)).collect()
@@ -512,6 +518,17 @@ impl Run<'_> {
                     at[*axis] += start;
                     at
                 })
+            }
+            Op::Pad { padding, before, .. } => f::pad(x(0)?, dims(0), out.dims(), *padding, *before),
+            Op::Statistics { floor } => {
+                let scores = node.inputs.get(1).map(|v| self.floats(*v)).transpose()?;
+                f::statistics(x(0)?, scores, [dims(0)[0], dims(0)[1], dims(0)[2]], *floor)
+            }
+            Op::ResidualCodes { codebooks } => {
+                let [q, v, _] = codebooks.shape().dims() else {
+                    unreachable!("three axes by shape inference")
+                };
+                f::residual_codes(x(0)?, &self.weight(codebooks)?, *q, *v, dims(0)[2])
             }
             Op::Reshape => self.numbers(node.inputs[0])?,
             Op::Permute { perm } => f::gather(&wide(x(0)?), dims(0), out.dims(), |at| {

@@ -57,6 +57,7 @@ pub fn of_op(op: &Op, inputs: &[&[usize]]) -> f64 {
         | Op::MaskRows
         | Op::Concat { .. }
         | Op::Slice { .. }
+        | Op::Pad { .. }
         | Op::Reshape
         | Op::Permute { .. }
         | Op::SelectRow { .. }
@@ -70,6 +71,7 @@ pub fn of_op(op: &Op, inputs: &[&[usize]]) -> f64 {
         | Op::Add
         | Op::Mul
         | Op::AddRow
+        | Op::MulRow
         | Op::Combine { .. }
         | Op::Scale { .. }
         | Op::Rotary { .. } => ELEMENTWISE,
@@ -89,6 +91,11 @@ pub fn of_op(op: &Op, inputs: &[&[usize]]) -> f64 {
         Op::Attention { heads, .. } => {
             2.0 * product(inputs[0][2] / heads) + product(inputs[1][1]) + TRANSCENDENTAL
         }
+        // Weights of about 1 / T that each carry an exponential's error, and a sum over time; a deviation is the root of such a
+        // sum of squares, in which the mean's own error counts twice.
+        Op::Statistics { .. } => 2.0 * product(inputs[0][1]) + 2.0 * TRANSCENDENTAL,
+        // Cases have no entries so near to each other that rounding could confuse them.
+        Op::ResidualCodes { .. } => MOVED,
         Op::RotaryTable { .. } | Op::RopeTable { .. } | Op::TimeEmbedding { .. } => ANGLE,
         Op::RandomNormal { .. } => RANDOM,
     }

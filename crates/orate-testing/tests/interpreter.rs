@@ -90,7 +90,11 @@ impl Reference {
             let (shape, want) = self.get("out", "y");
             assert_eq!(g.shape(g.stores()[0].1), shape, "{}", self.case);
             let want: Vec<f32> = want.iter().map(|x| *x as f32).collect();
-            assert_close(self.case, after["y"].as_f32().expect("floats"), &want, tolerance);
+            let got = match &after["y"] {
+                Data::F32(x) => x.clone(),
+                Data::I32(x) => x.iter().map(|x| *x as f32).collect(),
+            };
+            assert_close(self.case, &got, &want, tolerance);
         }
     }
 }
@@ -215,6 +219,46 @@ fn rows() {
         let x = r.input(g, "x");
         g.affine(x, r.weight("a"), r.weight("b"))
     });
+}
+
+#[test]
+fn edges_and_statistics() {
+    for (name, padding) in
+        [("pad_zero", Padding::Zero), ("pad_repeat", Padding::Repeat), ("pad_reflect", Padding::Reflect)]
+    {
+        let r = reference(name);
+        r.check(ONE_ROUNDING, |g| {
+            let x = r.input(g, "x");
+            g.pad(x, padding, 1, 2)
+        });
+    }
+    let r = reference("mul_row");
+    r.check(ONE_ROUNDING, |g| {
+        let (x, row) = (r.input(g, "x"), r.input(g, "row"));
+        g.mul_row(x, row)
+    });
+    let r = reference("statistics");
+    r.check(ONE_ROUNDING, |g| {
+        let x = r.input(g, "x");
+        g.statistics(x, None, 1e-12)
+    });
+    let r = reference("statistics_weighted");
+    r.check(ONE_ROUNDING, |g| {
+        let (x, scores) = (r.input(g, "x"), r.input(g, "scores"));
+        g.statistics(x, Some(scores), 1e-12)
+    });
+    let r = reference("residual_codes");
+    r.check(0.0, |g| {
+        let x = r.input(g, "x");
+        g.residual_codes(x, r.weight("books"))
+    });
+    for (name, f) in [("sigmoid", Activation::Sigmoid), ("elu", Activation::Elu)] {
+        let r = reference(name);
+        r.check(ONE_ROUNDING, |g| {
+            let x = r.input(g, "x");
+            g.activate(x, f.clone())
+        });
+    }
 }
 
 #[test]

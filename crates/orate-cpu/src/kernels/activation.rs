@@ -11,6 +11,8 @@
 //! | `Exp` | eˣ |
 //! | `Silu` | x / (1 + e⁻ˣ) |
 //! | `Clip` | x cut to −1 … 1 |
+//! | `Sigmoid` | 1 / (1 + e⁻ˣ) |
+//! | `Elu` | x for x ≥ 0, eˣ − 1 below |
 //!
 //! f32 in and out, element by element, so in place is fine. NaN stays NaN. Accuracy: see [`super::vecmath`].
 
@@ -38,6 +40,10 @@ pub enum Activation {
     Silu,
     /// x cut to −1 … 1
     Clip,
+    /// 1 / (1 + e⁻ˣ)
+    Sigmoid,
+    /// x for x ≥ 0; eˣ − 1 below.
+    Elu,
 }
 
 impl Activation {
@@ -55,6 +61,8 @@ impl Activation {
             Activation::Exp => vecmath::exp(s, v),
             Activation::Silu => vecmath::silu(s, v),
             Activation::Clip => s.max(s.splat(-1.0), s.min(s.splat(1.0), v)),
+            Activation::Sigmoid => vecmath::sigmoid(s, v),
+            Activation::Elu => vecmath::elu(s, v),
         }
     }
 
@@ -71,6 +79,9 @@ impl Activation {
             Activation::Exp => x.exp(),
             Activation::Silu => x / (1.0 + (-x).exp()),
             Activation::Clip => x.clamp(-1.0, 1.0),
+            Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+            Activation::Elu if x < 0.0 => x.exp_m1(),
+            Activation::Elu => x,
         }
     }
 }
@@ -100,7 +111,7 @@ mod tests {
         }
     }
 
-    const ALL: [Activation; 10] = [
+    const ALL: [Activation; 12] = [
         Activation::None,
         Activation::Relu,
         Activation::PRelu(0.25),
@@ -111,6 +122,8 @@ mod tests {
         Activation::Exp,
         Activation::Silu,
         Activation::Clip,
+        Activation::Sigmoid,
+        Activation::Elu,
     ];
 
     #[test]
@@ -139,6 +152,8 @@ mod tests {
                 Activation::Tanh,
                 Activation::Silu,
                 Activation::Clip,
+                Activation::Sigmoid,
+                Activation::Elu,
             ] {
                 let mut y = [-1e4, 1e4, f32::NAN];
                 isa.run(Apply(activation, &mut y));

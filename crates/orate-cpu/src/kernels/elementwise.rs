@@ -130,6 +130,8 @@ impl Kernel for Pointwise {
             Op::Activate(Activation::Exp) => self.each(s, Op::Activate(Activation::Exp)),
             Op::Activate(Activation::Silu) => self.each(s, Op::Activate(Activation::Silu)),
             Op::Activate(Activation::Clip) => self.each(s, Op::Activate(Activation::Clip)),
+            Op::Activate(Activation::Sigmoid) => self.each(s, Op::Activate(Activation::Sigmoid)),
+            Op::Activate(Activation::Elu) => self.each(s, Op::Activate(Activation::Elu)),
         }
     }
 }
@@ -207,6 +209,22 @@ pub fn activate(isa: Isa, team: &Team, f: Activation, x: &mut [f32]) {
 ///
 /// `x` is `[B, T, C]` with C = `channels`; `batch` is B.
 pub fn add_row_in_place(isa: Isa, team: &Team, x: &mut [f32], row: &[f32], batch: usize, channels: usize) {
+    row_in_place(isa, team, Op::Add, x, row, (batch, channels));
+}
+
+/// As [`add_row_in_place`], but multiplied.
+pub fn mul_row_in_place(isa: Isa, team: &Team, x: &mut [f32], row: &[f32], batch: usize, channels: usize) {
+    row_in_place(isa, team, Op::Mul, x, row, (batch, channels));
+}
+
+fn row_in_place(
+    isa: Isa,
+    team: &Team,
+    op: Op,
+    x: &mut [f32],
+    row: &[f32],
+    (batch, channels): (usize, usize),
+) {
     let shared = row.len() == channels;
     assert!(shared || row.len() == batch * channels, "a row vector per batch row, or one for all");
     if x.is_empty() {
@@ -218,7 +236,7 @@ pub fn add_row_in_place(isa: Isa, team: &Team, x: &mut [f32], row: &[f32], batch
         for (r, x) in rows.zip(x.chunks_exact_mut(channels)) {
             let start = if shared { 0 } else { r / steps * channels };
             let y = row[start..start + channels].as_ptr();
-            isa.run(Pointwise { op: Op::Add, x: x.as_ptr(), y, out: x.as_mut_ptr(), len: channels });
+            isa.run(Pointwise { op, x: x.as_ptr(), y, out: x.as_mut_ptr(), len: channels });
         }
     });
 }

@@ -125,9 +125,13 @@ pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result
         Op::Attention { heads, .. } => attention::name(inputs[0].shape.last() / heads, can)?,
         Op::Rotary { .. } => "rotary".to_owned(),
         Op::RotaryTable { .. } | Op::RopeTable { .. } | Op::TimeEmbedding { .. } => "table".to_owned(),
-        Op::AddBias { .. } | Op::Affine { .. } | Op::Activate(_) | Op::Add | Op::Mul | Op::AddRow => {
-            "pointwise".to_owned()
-        }
+        Op::AddBias { .. }
+        | Op::Affine { .. }
+        | Op::Activate(_)
+        | Op::Add
+        | Op::Mul
+        | Op::AddRow
+        | Op::MulRow => "pointwise".to_owned(),
         Op::Combine { .. } | Op::Scale { .. } => "pointwise".to_owned(),
         Op::MaskRows => "mask".to_owned(),
         Op::Increment { .. } => "increment".to_owned(),
@@ -143,6 +147,9 @@ pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result
         }
         Op::Permute { .. } => "permute".to_owned(),
         Op::Reshape => "none".to_owned(),
+        Op::Pad { .. } | Op::Statistics { .. } | Op::ResidualCodes { .. } => {
+            return Err(format!("op {} is not built for wgpu yet", op.name()));
+        }
         Op::RandomNormal { .. } => "philox".to_owned(),
     })
 }
@@ -173,6 +180,7 @@ pub(crate) fn calls(o: &Operands<'_>) -> Vec<Call> {
         | Op::Activate(_)
         | Op::Add
         | Op::Mul
+        | Op::MulRow
         | Op::Snake { .. }
         | Op::AddRow
         | Op::Combine { .. }
@@ -196,6 +204,9 @@ pub(crate) fn calls(o: &Operands<'_>) -> Vec<Call> {
         | Op::Permute { .. }
         | Op::SelectRow { .. } => movement::calls(o),
         Op::Reshape => vec![],
+        Op::Pad { .. } | Op::Statistics { .. } | Op::ResidualCodes { .. } => {
+            unreachable!("refused when the plan was made")
+        }
     }
 }
 
@@ -213,6 +224,8 @@ fn activation(v: crate::pipelines::Variant, a: Option<&Activation>) -> crate::pi
         .flag("EXP", matches!(a, Some(Activation::Exp)))
         .flag("SILU", matches!(a, Some(Activation::Silu)))
         .flag("CLIP", matches!(a, Some(Activation::Clip)))
+        .flag("SIGMOID", matches!(a, Some(Activation::Sigmoid)))
+        .flag("ELU", matches!(a, Some(Activation::Elu)))
 }
 
 #[cfg(test)]

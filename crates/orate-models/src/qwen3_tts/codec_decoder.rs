@@ -12,11 +12,12 @@
 //! A transposed convolution of stride s whose right end is dropped is an ordinary one with s times the outputs: row t
 //! gives the s samples that row t, and with 2s taps also row t − 1, reach. So it needs no op of its own.
 //!
-//! In front of a sequence stands silence, a history of zeros; see [`orate_graph::ConvGeometry::streaming`].
+//! In front of a sequence stands silence, a history of zeros, or what came before it in a stream; see [`Past`].
 //!
 //! Official class: `Qwen3TTSTokenizerV2Decoder`. Weights below `decoder`.
 
 use super::config::CodecDecoderConfig;
+use super::conv::{Conv, Past, tap_channels_first};
 use super::weights::Scope;
 use orate_graph::{
     Activation, AttentionMask, ConvGeometry, DType, Graph, GraphError, Norm, Op, Rows, Value, Weight,
@@ -34,44 +35,51 @@ const SNAKE_EPS: f32 = 1e-9;
 const DILATIONS: [usize; 3] = [1, 3, 9];
 
 /// Builds the network for `batch` sequences of `frames` frames. Reads `codes` `[B, F, Q]`; writes `samples`
-/// `[B, 1920F]`.
+/// `[B, 1920F]`. In a stream, it goes on where the run before it ended, whatever the number of frames was: every
+/// convolution's history, the keys and values that are still seen and the `position` are states, which begin as zeros.
 ///
 /// # Errors
 /// The configuration contradicts itself.
-pub fn build(g: &mut Graph, c: &CodecDecoderConfig, batch: usize, frames: usize) -> Result<()> {
+pub fn build(g: &mut Graph, c: &CodecDecoderConfig, past: Past, batch: usize, frames: usize) -> Result<()> {
     let w = Scope::new("decoder");
     let codes = g.input("codes", DType::I32, [batch, frames, c.num_quantizers])?;
     let x = dequantise(g, &w.at("quantizer"), c, codes)?; // [B, F, E]
     tap_channels_first(g, "quantized", x)?;
-    let x = Conv::new(&w, "pre_conv.conv", c.codebook_dim, c.latent_dim, 3).build(g, x, 1)?; // [B, F, D]
+    let x = Conv::new(&w, "pre_conv.conv", c.codebook_dim, c.latent_dim, 3).causal(g, past, x, 1)?; // [B, F, D]
     tap_channels_first(g, "pre_conv", x)?;
-    let mut x = transformer(g, &w.at("pre_transformer"), c, x)?; // [B, F, D]
+    let mut x = transformer(g, &w.at("pre_transformer"), c, past, x)?; // [B, F, D]
     g.tap("pre_transformer", x)?;
     for (i, stride) in c.upsampling_ratios.iter().enumerate() {
         let w = w.at(&format!("upsample.{i}"));
-        x = transposed_conv(g, &w, "0.conv", x, [c.latent_dim; 2], *stride, *stride)?;
+        x = transposed_conv(g, past, &w, "0.conv", x, [c.latent_dim; 2], *stride, *stride)?;
         tap_channels_first(g, &format!("upsample{i}_conv"), x)?;
-        x = convnext(g, &w.at("1"), x)?; // [B, 2F, D], [B, 4F, D]
+        x = convnext(g, past, &w.at("1"), x)?; // [B, 2F, D], [B, 4F, D]
         tap_channels_first(g, &format!("upsample{i}"), x)?;
     }
     let mut channels = c.decoder_dim;
     let w = w.at("decoder");
-    x = Conv::new(&w, "0.conv", c.latent_dim, channels, 7).build(g, x, 1)?; // [B, 4F, C]
+    x = Conv::new(&w, "0.conv", c.latent_dim, channels, 7).causal(g, past, x, 1)?; // [B, 4F, C]
     tap_channels_first(g, "decoder0", x)?;
     for (i, stride) in c.upsample_rates.iter().enumerate() {
-        x = block(g, &w.at(&format!("{}.block", i + 1)), x, channels, *stride)?; // [B, sT, C/2]
+        x = block(g, past, &w.at(&format!("{}.block", i + 1)), x, channels, *stride)?; // [B, sT, C/2]
         channels /= 2;
         tap_channels_first(g, &format!("decoder{}", i + 1), x)?;
     }
     let last = c.upsample_rates.len() + 1;
     x = snake(g, &w.at(&last.to_string()), x, channels)?;
     tap_channels_first(g, &format!("decoder{last}"), x)?;
-    x = Conv::new(&w, &format!("{}.conv", last + 1), channels, 1, 7).build(g, x, 1)?; // [B, 1920F, 1]
+    x = Conv::new(&w, &format!("{}.conv", last + 1), channels, 1, 7).causal(g, past, x, 1)?; // [B, 1920F, 1]
     tap_channels_first(g, &format!("decoder{}", last + 1), x)?;
     x = g.activate(x, Activation::Clip)?;
     let samples = g.shape(x).len() / batch.max(1);
     x = g.reshape(x, [batch, samples])?;
     g.output("samples", x)
+}
+
+/// How many of the `samples` of `total` frames belong to the first `reference` of them, which are cut off after a decoding in context.
+/// As the official package computes it, which may be one off `1920 · reference`.
+pub fn reference_samples(reference: usize, total: usize, samples: usize) -> usize {
+    (reference as f64 / total.max(1) as f64 * samples as f64) as usize
 }
 
 /// `[B, F, Q]` → `[B, F, E]`: the first codebook and the others are two quantisers with a projection each.
@@ -99,15 +107,17 @@ fn centroids(w: &Scope, k: usize, c: &CodecDecoderConfig) -> Weight {
 }
 
 /// `[B, F, D]` → `[B, F, D]`
-fn transformer(g: &mut Graph, w: &Scope, c: &CodecDecoderConfig, x: Value) -> Result<Value> {
-    let frames = g.shape(x).dims()[1];
+fn transformer(g: &mut Graph, w: &Scope, c: &CodecDecoderConfig, past: Past, x: Value) -> Result<Value> {
+    let (batch, frames) = (g.shape(x).dims()[0], g.shape(x).dims()[1]);
     let width = c.hidden_size;
-    let positions = g.rope_table(c.rope_theta, frames, c.head_dim, Rows::From(0))?;
+    let place = Place::of(g, past, batch, frames)?;
+    let first = place.passed.map_or(Rows::From(0), Rows::At);
+    let positions = g.rope_table(c.rope_theta, frames, c.head_dim, first)?;
     let mut x = w.linear(g, x, "input_proj", [c.latent_dim, width])?;
     for i in 0..c.num_hidden_layers {
         let w = w.at(&format!("layers.{i}"));
         let y = g.rms_norm(x, w.get("input_layernorm.weight", [width]), c.rms_norm_eps)?;
-        let y = attention(g, &w, c, y, positions)?;
+        let y = attention(g, &w, c, place, y, positions)?;
         x = g.add(x, y)?;
         let y = g.rms_norm(x, w.get("post_attention_layernorm.weight", [width]), c.rms_norm_eps)?;
         let y = gated_mlp(g, &w, c, y)?;
@@ -117,8 +127,35 @@ fn transformer(g: &mut Graph, w: &Scope, c: &CodecDecoderConfig, x: Value) -> Re
     w.linear(g, x, "output_proj", [width, c.latent_dim])
 }
 
+/// Where a sequence stands.
+#[derive(Clone, Copy)]
+struct Place {
+    past: Past,
+    /// In a stream, the frames that came before, i32 `[B]`.
+    passed: Option<Value>,
+}
+
+impl Place {
+    fn of(g: &mut Graph, past: Past, batch: usize, frames: usize) -> Result<Place> {
+        if past == Past::Silence {
+            return Ok(Place { past, passed: None });
+        }
+        let passed = g.state("position", DType::I32, [batch])?;
+        let next = g.increment(passed, frames as i32)?;
+        g.update("position", next)?;
+        Ok(Place { past, passed: Some(passed) })
+    }
+}
+
 /// Attention and its layer scale, which is folded into the last product.
-fn attention(g: &mut Graph, w: &Scope, c: &CodecDecoderConfig, x: Value, positions: Value) -> Result<Value> {
+fn attention(
+    g: &mut Graph,
+    w: &Scope,
+    c: &CodecDecoderConfig,
+    Place { past, passed }: Place,
+    x: Value,
+    positions: Value,
+) -> Result<Value> {
     let (heads, inner) = (c.num_attention_heads, c.num_attention_heads * c.head_dim);
     let a = w.at("self_attn");
     let q = g.matmul(x, a.matrix("q_proj", c.hidden_size, inner))?;
@@ -126,15 +163,16 @@ fn attention(g: &mut Graph, w: &Scope, c: &CodecDecoderConfig, x: Value, positio
     let v = g.matmul(x, a.matrix("v_proj", c.hidden_size, inner))?;
     let q = g.rotary(q, positions, heads)?;
     let k = g.rotary(k, positions, heads)?;
-    let op = Op::Attention {
-        heads,
-        scale: 1.0 / (c.head_dim as f32).sqrt(),
-        mask: AttentionMask::Window(c.sliding_window),
-        relative: None,
+    let seen_before = c.sliding_window - 1;
+    let k = past.joined_with(g, &a.name("keys"), k, seen_before)?;
+    let v = past.joined_with(g, &a.name("values"), v, seen_before)?;
+    let mask = match past {
+        Past::Silence => AttentionMask::Window(c.sliding_window),
+        Past::Stream => AttentionMask::Stream(c.sliding_window),
     };
-    let y = g.attention(op, q, k, v, None)?;
-    let out = a.get("o_proj.weight", [c.hidden_size, inner]);
-    g.matmul(y, layer_scaled(w, "self_attn_layer_scale", &out))
+    let op = Op::Attention { heads, scale: 1.0 / (c.head_dim as f32).sqrt(), mask, relative: None };
+    let y = g.attention(op, q, k, v, passed)?;
+    g.matmul(y, w.scaled_matrix("self_attn.o_proj", "self_attn_layer_scale", [inner, c.hidden_size]))
 }
 
 /// `down(silu(gate(x)) · up(x))` and its layer scale.
@@ -145,26 +183,19 @@ fn gated_mlp(g: &mut Graph, w: &Scope, c: &CodecDecoderConfig, x: Value) -> Resu
     let gate = g.activate(gate, Activation::Silu)?;
     let up = g.matmul(x, m.matrix("up_proj", width, inner))?;
     let y = g.mul(gate, up)?;
-    g.matmul(y, layer_scaled(w, "mlp_layer_scale", &m.get("down_proj.weight", [width, inner])))
-}
-
-/// A matrix `[out, in]` as `[in, out]`, with each output scaled.
-fn layer_scaled(w: &Scope, name: &str, matrix: &Weight) -> Weight {
-    let outputs = matrix.shape().dims()[0];
-    let scale = w.get(&format!("{name}.scale"), [outputs]);
-    matrix.mul(&scale.reshape([outputs, 1])).transpose()
+    g.matmul(y, w.scaled_matrix("mlp.down_proj", "mlp_layer_scale", [inner, width]))
 }
 
 /// `x + gamma · pointwise2(gelu(pointwise1(norm(depthwise(x)))))`; gamma is folded into pointwise2.
-fn convnext(g: &mut Graph, w: &Scope, x: Value) -> Result<Value> {
+fn convnext(g: &mut Graph, past: Past, w: &Scope, x: Value) -> Result<Value> {
     const TAPS: usize = 7;
     let width = g.shape(x).last();
     let inner = 4 * width;
     let geometry = ConvGeometry::streaming(TAPS, 1);
-    let silence = silence(g, x, geometry.left)?;
+    let history = past.in_front_of(g, &w.name("dwconv"), x, geometry.left)?;
     let depthwise = w.get("dwconv.conv.weight", [width, 1, TAPS]).reshape([width, TAPS]).transpose();
     let bias = w.get("dwconv.conv.bias", [width]);
-    let y = g.depthwise_conv1d_after(silence, x, depthwise, bias, geometry)?;
+    let y = g.depthwise_conv1d_after(history, x, depthwise, bias, geometry)?;
     let norm = Norm {
         weight: w.get("norm.weight", [width]),
         bias: w.get("norm.bias", [width]),
@@ -180,16 +211,16 @@ fn convnext(g: &mut Graph, w: &Scope, x: Value) -> Result<Value> {
 }
 
 /// `[B, T, C]` → `[B, sT, C/2]`
-fn block(g: &mut Graph, w: &Scope, x: Value, channels: usize, stride: usize) -> Result<Value> {
+fn block(g: &mut Graph, past: Past, w: &Scope, x: Value, channels: usize, stride: usize) -> Result<Value> {
     let half = channels / 2;
     let x = snake(g, &w.at("0"), x, channels)?;
-    let mut x = transposed_conv(g, w, "1.conv", x, [channels, half], stride, 2 * stride)?;
+    let mut x = transposed_conv(g, past, w, "1.conv", x, [channels, half], stride, 2 * stride)?;
     for (i, dilation) in DILATIONS.into_iter().enumerate() {
         let w = w.at(&(i + 2).to_string());
         let y = snake(g, &w.at("act1"), x, half)?;
-        let y = Conv::new(&w, "conv1.conv", half, half, 7).build(g, y, dilation)?;
+        let y = Conv::new(&w, "conv1.conv", half, half, 7).causal(g, past, y, dilation)?;
         let y = snake(g, &w.at("act2"), y, half)?;
-        let y = Conv::new(&w, "conv2.conv", half, half, 1).build(g, y, 1)?;
+        let y = Conv::new(&w, "conv2.conv", half, half, 1).causal(g, past, y, 1)?;
         x = g.add(x, y)?;
     }
     Ok(x)
@@ -201,46 +232,11 @@ fn snake(g: &mut Graph, w: &Scope, x: Value, channels: usize) -> Result<Value> {
     g.snake(x, w.get("alpha", [channels]).exp(), divisor.reciprocal())
 }
 
-/// What stands in front of `x`: `rows` rows of zeros, `[B, rows, C]`.
-fn silence(g: &mut Graph, x: Value, rows: usize) -> Result<Value> {
-    let (batch, channels) = (g.shape(x).dims()[0], g.shape(x).last());
-    g.constant(Weight::fill(0.0, [1, rows, channels]), batch)
-}
-
-/// A causal convolution with a bias. `weight` is `[out, in, taps]` as in the checkpoint.
-struct Conv {
-    weight: Weight,
-    bias: Weight,
-}
-
-impl Conv {
-    fn new(w: &Scope, name: &str, inputs: usize, outputs: usize, taps: usize) -> Conv {
-        Conv {
-            weight: w.get(&format!("{name}.weight"), [outputs, inputs, taps]),
-            bias: w.get(&format!("{name}.bias"), [outputs]),
-        }
-    }
-
-    fn build(&self, g: &mut Graph, x: Value, dilation: usize) -> Result<Value> {
-        let &[outputs, inputs, taps] = self.weight.shape().dims() else {
-            unreachable!("made with three axes");
-        };
-        let weight = self.weight.transpose().reshape([outputs, taps * inputs]).transpose(); // [taps · in, out]
-        let y = if taps == 1 {
-            g.matmul(x, weight)?
-        } else {
-            let geometry = ConvGeometry::streaming(taps, dilation);
-            let silence = silence(g, x, geometry.left)?;
-            g.conv1d_after(silence, x, weight, geometry)?
-        };
-        g.add_bias(y, self.bias.clone())
-    }
-}
-
 /// A transposed convolution with a bias, `[B, T, in]` → `[B, sT, out]`, without the last `taps − s` samples. The weight
 /// is `[in, out, taps]` with s or 2s taps: sample s·t + r is `W[:, :, r] · x[t] + W[:, :, r + s] · x[t − 1]`.
 fn transposed_conv(
     g: &mut Graph,
+    past: Past,
     w: &Scope,
     name: &str,
     x: Value,
@@ -259,18 +255,9 @@ fn transposed_conv(
         g.matmul(x, weight)?
     } else {
         let geometry = ConvGeometry::streaming(reach, 1);
-        let silence = silence(g, x, geometry.left)?;
-        g.conv1d_after(silence, x, weight, geometry)?
+        let history = past.in_front_of(g, &w.name(name), x, geometry.left)?;
+        g.conv1d_after(history, x, weight, geometry)?
     };
     let y = g.add_bias(y, bias)?;
     g.reshape(y, [batch, stride * time, outputs])
-}
-
-/// Records `[B, T, C]` as `[B, C, T]`, the layout of the reference.
-fn tap_channels_first(g: &mut Graph, name: &str, x: Value) -> Result<()> {
-    if g.has_taps() {
-        let y = g.permute(x, &[0, 2, 1])?;
-        g.tap(name, y)?;
-    }
-    Ok(())
 }

@@ -10,25 +10,46 @@
 //!          reference audio ─ codec encoder ─ codes
 //! ```
 //!
-//! Here so far: [`Files`] opens and checks a model of any variant, [`codec_decoder`] turns codes into samples, and
-//! [`talker`] reads a prompt.
+//! [`Files`] opens and checks a model of any variant. [`speaker_encoder`] and [`codec_encoder`] listen to a voice. [`prompt`] is
+//! a request as ids, [`prompt_rows`] makes rows of them, [`talker`] reads these, [`frame`] is the plan that is replayed for
+//! each frame, and [`codec_decoder`] turns codes into samples. [`Qwen3Tts`] is the model on a device, and a [`Session`] an
+//! utterance on its way.
 //!
 //! Official code: the Python package `qwen-tts`.
 
+pub mod code_predictor;
 pub mod codec_decoder;
+pub mod codec_encoder;
+mod codec_stream;
 mod config;
+mod conv;
 mod error;
 mod files;
+pub mod frame;
 pub mod layout;
+mod pipeline;
+pub mod prompt;
+pub mod prompt_rows;
+mod session;
+mod settings;
+pub mod speaker_encoder;
 pub mod talker;
 mod transformer;
+mod voice_encoder;
 mod weights;
 
+pub use codec_stream::{CodecDecoder, CodecStream};
 pub use config::{
     CODEC_TYPE, CONTROL_IDS, CodecConfig, CodecDecoderConfig, CodecEncoderConfig, Config, Dialect,
     GenerationConfig, MODEL_TYPE, PredictorConfig, SpeakerEncoderConfig, TalkerConfig, TransformerConfig,
     Variant,
 };
+pub use conv::Past;
 pub use error::{Differences, QwenError};
 pub use files::{Files, Talking, check};
 pub use layout::Network;
+pub use pipeline::Qwen3Tts;
+pub use prompt::{Prompt, Request, Speaker, TextFeeding};
+pub use session::{FinishReason, Session, Step};
+pub use settings::{Sampling, Settings};
+pub use voice_encoder::VoiceEncoder;

@@ -22,6 +22,11 @@ impl Scope {
         Scope { prefix: format!("{}.{name}", self.prefix) }
     }
 
+    /// The full name of `name`.
+    pub fn name(&self, name: &str) -> String {
+        format!("{}.{name}", self.prefix)
+    }
+
     /// One tensor.
     pub fn get<const N: usize>(&self, name: &str, shape: [usize; N]) -> Weight {
         Weight::named(format!("{}.{name}", self.prefix), shape)
@@ -30,6 +35,12 @@ impl Scope {
     /// `name.weight`, a matrix stored `[out, in]`, as `[in, out]`.
     pub fn matrix(&self, name: &str, inputs: usize, outputs: usize) -> Weight {
         self.get(&format!("{name}.weight"), [outputs, inputs]).transpose()
+    }
+
+    /// As [`Scope::matrix`], with each output scaled by the layer scale `scale.scale` `[out]`.
+    pub fn scaled_matrix(&self, name: &str, scale: &str, [inputs, outputs]: [usize; 2]) -> Weight {
+        let scale = self.get(&format!("{scale}.scale"), [outputs]).reshape([outputs, 1]);
+        self.get(&format!("{name}.weight"), [outputs, inputs]).mul(&scale).transpose()
     }
 
     /// `x · weight + bias`, from `name.weight` `[out, in]` and `name.bias`.

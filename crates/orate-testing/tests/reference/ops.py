@@ -288,3 +288,63 @@ q, k, v = tensor(1, 3, 8), tensor(1, 4, 4), tensor(1, 4, 4)
 repeated = lambda x: [[r[0:2] + r[0:2] + r[2:4] + r[2:4] for r in b] for b in x]
 write("attention_grouped", "in", q=q, k=k, v=v)
 write("attention_grouped", "out", y=attend(q, repeated(k), repeated(v), 4, 0.5, lambda b, i, j: j <= i + 1))
+
+# Beyond the ends: zeros, the last row again, and numpy's "reflect".
+x = tensor(2, 3, 2)
+zero = [0.0, 0.0]
+for name, y in [
+    ("pad_zero", [[zero] + b + [zero, zero] for b in x]),
+    ("pad_repeat", [[b[0]] + b + [b[2], b[2]] for b in x]),
+    ("pad_reflect", [[b[1]] + b + [b[1], b[0]] for b in x]),
+]:
+    write(name, "in", x=x)
+    write(name, "out", y=y)
+
+# Rows times a row.
+x, row = tensor(2, 3, 4), tensor(4)
+write("mul_row", "in", x=x, row=row)
+write("mul_row", "out", y=[[[a * b for a, b in zip(r, row)] for r in s] for s in x])
+
+# Weighted statistics over time, E[x] and sqrt(E[x²] − E[x]²).
+x, scores = tensor(2, 5, 3), tensor(2, 5, 3)
+
+
+def moments(x, scores):
+    out = []
+    for s, score in zip(x, scores):
+        means, deviations = [], []
+        for c in range(3):
+            e = [math.exp(r[c]) for r in score]
+            p = [v / sum(e) for v in e]
+            mean = sum(a * r[c] for a, r in zip(p, s))
+            means.append(mean)
+            deviations.append(math.sqrt(sum(a * r[c] ** 2 for a, r in zip(p, s)) - mean**2))
+        out.append(means + deviations)
+    return out
+
+
+write("statistics", "in", x=x)
+write("statistics", "out", y=moments(x, [[[0.0] * 3] * 5] * 2))
+write("statistics_weighted", "in", x=x, scores=scores)
+write("statistics_weighted", "out", y=moments(x, scores))
+
+# Two codebooks: the second gets what the first leaves. Entry 3 of the first is there twice.
+x, books = tensor(1, 6, 3), tensor(2, 5, 3)
+books[0][4] = books[0][3]
+codes = []
+for row in x[0]:
+    left, ids = row, []
+    for book in books:
+        near = min(range(5), key=lambda i: sum((a - b) ** 2 for a, b in zip(left, book[i])))
+        left = [a - b for a, b in zip(left, book[near])]
+        ids.append(float(near))
+    codes.append(ids)
+write("residual_codes", "in", x=x)
+write("residual_codes", "w", books=books)
+write("residual_codes", "out", y=[codes])
+
+# Functions of one number.
+x = tensor(16, scale=512)
+for name, f in [("sigmoid", lambda v: 1 / (1 + math.exp(-v))), ("elu", lambda v: v if v > 0 else math.exp(v) - 1)]:
+    write(name, "in", x=x)
+    write(name, "out", y=[f(v) for v in x])

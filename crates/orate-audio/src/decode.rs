@@ -1,0 +1,76 @@
+//! Reading audio of any common kind: WAV, FLAC, MP3, Ogg Vorbis, and AAC in MP4.
+//!
+//! What a file is follows from its content; its ending is only a hint. Several channels are averaged to one.
+
+use std::fs::File;
+use std::path::Path;
+
+use symphonia::core::codecs::audio::AudioDecoderOptions;
+use symphonia::core::errors::Error;
+use symphonia::core::formats::probe::Hint;
+use symphonia::core::formats::{FormatOptions, TrackType};
+use symphonia::core::io::MediaSourceStream;
+use symphonia::core::meta::MetadataOptions;
+
+use crate::error::{AudioError, Cause, Result, check_sample_rate};
+use crate::read::Waveform;
+
+/// Reads an audio file, at most `max_seconds` of it.
+///
+/// # Errors
+///
+/// [`AudioError::ReadAudio`] if the file is missing, damaged or of a kind that is not known,
+/// [`AudioError::TooLong`] as soon as more than `max_seconds` have been decoded.
+pub fn read_audio(path: impl AsRef<Path>, max_seconds: f64) -> Result<Waveform> {
+    let path = path.as_ref();
+    let failed = |source: Cause| AudioError::ReadAudio { path: path.to_owned(), source };
+    let file = File::open(path).map_err(|error| failed(error.into()))?;
+    let mut hint = Hint::new();
+    if let Some(ending) = path.extension().and_then(|e| e.to_str()) {
+        hint.with_extension(ending);
+    }
+    let stream = MediaSourceStream::new(Box::new(file), Default::default());
+    let mut format = symphonia::default::get_probe()
+        .probe(&hint, stream, FormatOptions::default(), MetadataOptions::default())
+        .map_err(|error| failed(error.into()))?;
+    let track = format.default_track(TrackType::Audio);
+    let (id, params) = track
+        .and_then(|track| Some((track.id, track.codec_params.as_ref()?.audio()?.clone())))
+        .ok_or_else(|| failed("there is no audio in it".into()))?;
+    let mut decoder = symphonia::default::get_codecs()
+        .make_audio_decoder(&params, &AudioDecoderOptions::default())
+        .map_err(|error| failed(error.into()))?;
+
+    let mut waveform = Waveform::default();
+    let mut interleaved = Vec::new();
+    loop {
+        let packet = match format.next_packet() {
+            Ok(Some(packet)) if packet.track_id == id => packet,
+            Ok(Some(_)) => continue,
+            // Another stream follows in the same file; the recording is over.
+            Ok(None) | Err(Error::ResetRequired) => break,
+            Err(error) => return Err(failed(error.into())),
+        };
+        let decoded = decoder.decode(&packet).map_err(|error| failed(error.into()))?;
+        let (rate, channels) = (decoded.spec().rate(), decoded.spec().channels().count());
+        check_sample_rate(rate)?;
+        if waveform.sample_rate != 0 && waveform.sample_rate != rate {
+            let problem = format!("its sample rate changes from {} to {rate} Hz", waveform.sample_rate);
+            return Err(failed(problem.into()));
+        }
+        waveform.sample_rate = rate;
+        decoded.copy_to_vec_interleaved(&mut interleaved);
+        match channels {
+            0 => return Err(failed("it has no channels".into())),
+            1 => waveform.samples.extend_from_slice(&interleaved),
+            n => {
+                let mean = |frame: &[f32]| frame.iter().sum::<f32>() / n as f32;
+                waveform.samples.extend(interleaved.chunks_exact(n).map(mean));
+            }
+        }
+        if waveform.duration_s() > max_seconds {
+            return Err(AudioError::TooLong { what: path.display().to_string(), limit_s: max_seconds });
+        }
+    }
+    Ok(waveform)
+}

@@ -1,0 +1,200 @@
+//! A recording of a voice, made ready for the networks that listen to it: checked, brought to their sample rate, and
+//! without the silence around it.
+
+use std::ops::Range;
+use std::path::Path;
+
+use crate::decode::read_audio;
+use crate::error::{AudioError, Result};
+use crate::read::Waveform;
+use crate::resample::resample;
+
+/// What a reference recording has to be, and what becomes of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReferenceOptions {
+    /// Samples per second of the result.
+    pub sample_rate: u32,
+    /// Longer recordings are refused.
+    pub max_seconds: f64,
+    /// Recordings that hold less speech are refused.
+    pub min_seconds: f64,
+    /// How the silence around the speech is cut; `None` leaves the recording as it is.
+    pub trim: Option<Trim>,
+}
+
+impl ReferenceOptions {
+    /// Half a second to a minute, trimmed.
+    pub fn new(sample_rate: u32) -> Self {
+        Self { sample_rate, max_seconds: 60.0, min_seconds: 0.5, trim: Some(Trim::default()) }
+    }
+}
+
+/// Silence around speech.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Trim {
+    /// Parts are silent that are this much quieter than the loudest one, in dB.
+    pub below_loudest_db: f64,
+    /// Seconds that stay before the first sound.
+    pub before_s: f64,
+    /// Seconds that follow the last sound. Where the recording stops earlier, silence is added, so that
+    /// its last sound is over before something new begins.
+    pub after_s: f64,
+}
+
+impl Default for Trim {
+    fn default() -> Self {
+        Trim { below_loudest_db: 45.0, before_s: 0.05, after_s: 0.2 }
+    }
+}
+
+/// The level below which a whole recording counts as silent, in dB of full scale.
+const SILENT_DBFS: f64 = -65.0;
+
+/// Length of the parts whose level is measured, in seconds.
+const PART_S: f64 = 0.01;
+
+/// Reads and prepares a file of any kind that [`read_audio`] knows.
+///
+/// # Errors
+///
+/// Those of [`read_audio`] and [`prepare_reference`]. They name the file and say what to do.
+pub fn read_reference(path: impl AsRef<Path>, options: &ReferenceOptions) -> Result<Vec<f32>> {
+    let path = path.as_ref();
+    let waveform = read_audio(path, options.max_seconds)?;
+    prepare_reference(&path.display().to_string(), &waveform, options)
+}
+
+/// Checks, trims and resamples a recording. `what` names it in errors, for example by its file name.
+///
+/// # Errors
+///
+/// [`AudioError::NoSamples`], [`AudioError::NotFinite`], [`AudioError::TooLong`],
+/// [`AudioError::Silent`] and [`AudioError::TooShort`].
+pub fn prepare_reference(what: &str, waveform: &Waveform, options: &ReferenceOptions) -> Result<Vec<f32>> {
+    let what = || what.to_owned();
+    let samples = &waveform.samples;
+    if samples.is_empty() {
+        return Err(AudioError::NoSamples { what: what() });
+    }
+    if let Some(position) = samples.iter().position(|x| !x.is_finite()) {
+        return Err(AudioError::NotFinite { what: what(), position, value: samples[position] });
+    }
+    if waveform.duration_s() > options.max_seconds {
+        return Err(AudioError::TooLong { what: what(), limit_s: options.max_seconds });
+    }
+    let levels = part_levels(waveform);
+    let loudest = levels.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    if loudest < SILENT_DBFS {
+        return Err(AudioError::Silent { what: what(), dbfs: loudest });
+    }
+    let (sounding, after) = match &options.trim {
+        None => (0..samples.len(), 0),
+        Some(trim) => trimmed(waveform, &levels, loudest, trim),
+    };
+    let seconds = sounding.len() as f64 / f64::from(waveform.sample_rate);
+    if seconds < options.min_seconds {
+        return Err(AudioError::TooShort { what: what(), seconds, least_s: options.min_seconds });
+    }
+    let mut kept = samples[sounding].to_vec();
+    kept.resize(kept.len() + after, 0.0);
+    resample(&kept, waveform.sample_rate, options.sample_rate)
+}
+
+/// Samples of a part.
+fn part_length(waveform: &Waveform) -> usize {
+    ((PART_S * f64::from(waveform.sample_rate)) as usize).max(1)
+}
+
+/// The level of each part, in dB of full scale; −∞ for zeros.
+fn part_levels(waveform: &Waveform) -> Vec<f64> {
+    let level = |part: &[f32]| {
+        let power = part.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>() / part.len() as f64;
+        10.0 * power.log10()
+    };
+    waveform.samples.chunks(part_length(waveform)).map(level).collect()
+}
+
+/// What stays of the recording, and how many zeros follow it.
+fn trimmed(waveform: &Waveform, levels: &[f64], loudest: f64, trim: &Trim) -> (Range<usize>, usize) {
+    let sounds = |level: &f64| *level >= loudest - trim.below_loudest_db;
+    let first = levels.iter().position(sounds).unwrap_or(0);
+    let last = levels.iter().rposition(sounds).unwrap_or(0);
+    let (part, all) = (part_length(waveform), waveform.samples.len());
+    let seconds = |s: f64| (s * f64::from(waveform.sample_rate)) as usize;
+    let end = (last + 1) * part + seconds(trim.after_s);
+    let start = (first * part).saturating_sub(seconds(trim.before_s));
+    (start..end.min(all), end.saturating_sub(all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATE: u32 = 16_000;
+
+    fn options() -> ReferenceOptions {
+        ReferenceOptions::new(24_000)
+    }
+
+    /// A second of tone with silence around it.
+    fn tone(before: f64, after: f64) -> Waveform {
+        let seconds = |s: f64| (s * f64::from(RATE)) as usize;
+        let mut samples = vec![0.0; seconds(before)];
+        samples.extend((0..RATE).map(|i| 0.3 * (i as f32 * 0.2).sin()));
+        samples.resize(samples.len() + seconds(after), 0.0);
+        Waveform { samples, sample_rate: RATE }
+    }
+
+    fn problem(waveform: &Waveform, options: &ReferenceOptions) -> String {
+        prepare_reference("me.wav", waveform, options).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn silence_around_speech_is_cut_and_the_end_filled_up() {
+        for (before, after) in [(0.0, 0.0), (0.02, 0.1), (2.0, 3.0)] {
+            let got = prepare_reference("me", &tone(before, after), &options()).unwrap();
+            let kept_before = f64::min(before, 0.05);
+            let want = (1.0 + kept_before + 0.2) * 24_000.0;
+            assert!((got.len() as f64 - want).abs() < 500.0, "{before} {after}: {} for {want}", got.len());
+            assert!(got[got.len() - 2400..].iter().all(|x| x.abs() < 1e-3), "the end is silent");
+        }
+    }
+
+    #[test]
+    fn nothing_is_cut_where_trimming_is_off() {
+        let exact = ReferenceOptions { sample_rate: RATE, trim: None, ..options() };
+        let wave = tone(1.0, 0.5);
+        assert_eq!(prepare_reference("me", &wave, &exact).unwrap(), wave.samples);
+    }
+
+    #[test]
+    fn quiet_noise_in_front_is_silence_too() {
+        let mut wave = tone(1.0, 0.0);
+        wave.samples[..RATE as usize].iter_mut().enumerate().for_each(|(i, x)| {
+            *x = if i % 2 == 0 { 2e-4 } else { -2e-4 };
+        });
+        let got = prepare_reference("me", &wave, &options()).unwrap();
+        assert!(got.len() < 31_000, "{}", got.len());
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_refused_with_reason_and_remedy() {
+        let wave = |samples: Vec<f32>| Waveform { samples, sample_rate: RATE };
+        let minute = |n: usize| wave(tone(0.0, 0.0).samples.repeat(60 * n));
+        let mut broken = tone(0.0, 0.0);
+        broken.samples[77] = f32::NAN;
+        for (waveform, words) in [
+            (wave(vec![]), vec!["me.wav", "no samples", "Record"]),
+            (broken, vec!["me.wav", "sample 77 is NaN", "Convert"]),
+            (minute(10), vec!["me.wav", "longer than 60 s", "Cut"]),
+            (wave(vec![0.0; 48_000]), vec!["me.wav", "silent", "microphone"]),
+            (wave(vec![1e-4; 48_000]), vec!["me.wav", "silent", "-80 dB"]),
+            (wave(tone(0.0, 0.0).samples[..3200].to_vec()), vec!["me.wav", "0.20 s", "at least 0.5 s"]),
+        ] {
+            let message = problem(&waveform, &options());
+            for word in words {
+                assert!(message.contains(word), "no `{word}` in: {message}");
+            }
+        }
+    }
+}

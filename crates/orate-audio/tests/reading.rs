@@ -1,0 +1,172 @@
+//! Files of every kind, made by other programs: what they hold, and how bad ones are refused.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use orate_audio::{
+    AudioFormat, ReferenceOptions, Waveform, read_audio, read_reference, read_wav, resample, snr_db,
+    write_audio,
+};
+
+fn data(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(file)
+}
+
+/// What `tone.*` were made from: 0.8 s, of which 0.1 s at each end are silent.
+fn tone(rate: u32) -> Vec<f32> {
+    let one = |i: u32| {
+        let t = f64::from(i) / f64::from(rate);
+        let envelope = ((t - 0.1) / 0.05).min((0.7 - t) / 0.05).clamp(0.0, 1.0);
+        let turn = std::f64::consts::TAU * t;
+        (envelope * (0.3 * (330.0 * turn).sin() + 0.15 * (1234.0 * turn + 1.0).sin())) as f32
+    };
+    (0..rate * 4 / 5).map(one).collect()
+}
+
+/// The signal-to-noise ratio where the two line up best, up to `most` samples apart.
+fn best_snr(want: &[f32], got: &[f32], most: usize) -> (f64, usize) {
+    let at = |shift: usize| {
+        let n = want.len().min(got.len() - shift);
+        snr_db(&want[..n], &got[shift..shift + n]).expect("one length")
+    };
+    (0..=most.min(got.len() - 1)).map(|s| (at(s), s)).max_by(|a, b| a.0.total_cmp(&b.0)).expect("one shift")
+}
+
+#[test]
+fn compressed_files_hold_what_was_put_in() {
+    // The MP4 does not say how many samples its encoder put in front.
+    for (file, rate, factor, most) in
+        [("tone.mp3", 22_050, 1.0, 0), ("tone.ogg", 44_100, 0.75, 0), ("tone.m4a", 32_000, 1.0, 2200)]
+    {
+        let got = read_audio(data(file), 60.0).expect(file);
+        assert_eq!(got.sample_rate, rate, "{file}");
+        let want: Vec<f32> = tone(rate).iter().map(|x| factor * x).collect();
+        let (snr, shift) = best_snr(&want, &got.samples, most);
+        println!("{file}: {} of {} samples, SNR {snr:.1} dB at {shift}", got.samples.len(), want.len());
+        assert!(snr > 20.0, "{file}: SNR {snr:.1} dB");
+    }
+}
+
+#[test]
+fn what_we_write_we_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (file, limit) in [("a.wav", 4e-5), ("a.flac", 4e-5)] {
+        let path = folder.path().join(file);
+        write_audio(&path, &tone(24_000), 24_000, AudioFormat::from_extension(&path).expect("known"))
+            .expect("writes");
+        let got = read_audio(&path, 60.0).expect(file);
+        assert_eq!(got.samples.len(), 19_200, "{file}");
+        let worst = tone(24_000).iter().zip(&got.samples).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(worst < limit, "{file}: {worst}");
+        // The ending is only a hint.
+        let renamed = folder.path().join("renamed.mp3");
+        fs::rename(&path, &renamed).expect("renames");
+        assert_eq!(read_audio(&renamed, 60.0).expect("as it is"), got, "{file} with another ending");
+    }
+}
+
+#[test]
+fn wav_files_are_read_as_by_the_reader_of_wav_files() {
+    for file in ["resample-16k.wav", "resample-24k-middle.wav"] {
+        assert_eq!(read_audio(data(file), 60.0).expect(file), read_wav(data(file)).expect(file), "{file}");
+    }
+}
+
+/// Without what is above `hz`: a windowed sinc of 401 taps, and only where all of them are inside.
+fn below(hz: f64, rate: f64, x: &[f32]) -> Vec<f32> {
+    const REACH: i32 = 200;
+    let tap = |i: i32| {
+        let (t, cut) = (f64::from(i), 2.0 * hz / rate);
+        let sinc =
+            if i == 0 { cut } else { (std::f64::consts::PI * cut * t).sin() / (std::f64::consts::PI * t) };
+        sinc * (0.5 + 0.5 * (std::f64::consts::PI * t / f64::from(REACH + 1)).cos())
+    };
+    let taps: Vec<f64> = (-REACH..=REACH).map(tap).collect();
+    x.windows(taps.len())
+        .map(|w| w.iter().zip(&taps).map(|(x, t)| f64::from(*x) * t).sum::<f64>() as f32)
+        .collect()
+}
+
+/// librosa's `soxr_hq`, which Qwen3-TTS's package uses. Its filter begins at 7.3 kHz, ours just below 8, and the signal has
+/// noise up to there.
+#[test]
+fn resampling_is_close_to_that_of_the_official_package() {
+    let read = |file| read_wav(data(file)).expect("committed").samples;
+    let got = resample(&read("resample-16k.wav"), 16_000, 24_000).expect("resamples");
+    assert_eq!(got.len(), 12_000);
+    let want = read("resample-24k-middle.wav");
+    let whole = snr_db(&want, &got[4000..8000]).expect("one length");
+    let shared = |x: &[f32]| below(6500.0, 24_000.0, x);
+    let snr = snr_db(&shared(&want), &shared(&got[4000..8000])).expect("one length");
+    println!("SNR {whole:.1} dB, below 6.5 kHz {snr:.1} dB");
+    assert!(whole > 25.0 && snr > 70.0, "SNR {whole:.1} dB, below 6.5 kHz {snr:.1} dB");
+}
+
+#[test]
+fn a_reference_is_brought_to_the_rate_that_is_asked_for() {
+    for file in ["tone.mp3", "tone.ogg", "tone.m4a"] {
+        let got = read_reference(data(file), &ReferenceOptions::new(24_000)).expect(file);
+        let seconds = got.len() as f64 / 24_000.0;
+        // 0.6 s of tone, 0.05 s before it, 0.2 s after it.
+        assert!((0.75..0.9).contains(&seconds), "{file}: {seconds} s");
+    }
+}
+
+#[test]
+fn what_is_not_audio_is_refused_by_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        fs::write(&path, bytes).expect("writes");
+        path
+    };
+    let options = ReferenceOptions::new(24_000);
+    let refused = |path: &Path| read_reference(path, &options).expect_err("refused").to_string();
+    for path in [
+        folder.path().join("missing.wav"),
+        write("empty.wav", &[]),
+        write(
+            "text.mp3",
+            b"It was a bright cold day in April, and the clocks were striking thirteen. "
+                .repeat(50)
+                .as_slice(),
+        ),
+        write(
+            "noise.flac",
+            &(0..5000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect::<Vec<_>>(),
+        ),
+    ] {
+        let message = refused(&path);
+        let name = path.file_name().and_then(|n| n.to_str()).expect("a name");
+        assert!(message.contains(name), "{message}");
+        assert!(message.contains("WAV, FLAC, MP3, Ogg Vorbis or AAC"), "{message}");
+    }
+    let long = Waveform { samples: vec![0.1; 8000 * 600], sample_rate: 8000 };
+    let path = folder.path().join("long.flac");
+    write_audio(&path, &long.samples, 8000, AudioFormat::from_extension(&path).expect("known"))
+        .expect("writes");
+    let message = refused(&path);
+    assert!(message.contains("long.flac") && message.contains("longer than 60 s"), "{message}");
+}
+
+#[test]
+fn damaged_files_never_panic() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for file in ["tone.mp3", "tone.ogg", "tone.m4a"] {
+        let good = fs::read(data(file)).expect("committed");
+        let path = folder.path().join(file);
+        let mut tries = 0;
+        for at in (0..good.len()).step_by(good.len() / 60) {
+            fs::write(&path, &good[..at]).expect("writes");
+            let _ = read_reference(&path, &ReferenceOptions::new(24_000));
+            let mut bytes = good.clone();
+            for value in [0, 0x7f, 0xff] {
+                bytes[at] = value;
+                fs::write(&path, &bytes).expect("writes");
+                let _ = read_reference(&path, &ReferenceOptions::new(24_000));
+                tries += 1;
+            }
+        }
+        assert!(tries > 100);
+    }
+}

@@ -1,0 +1,146 @@
+//! Mean and standard deviation of each channel over time, its rows weighted by a softmax over time.
+//!
+//! ```text
+//! p[t,c]  = softmax over t of scores[t,c], or 1 / T
+//! m[c]    = Σ p[t,c] · x[t,c]
+//! d[c]    = √max(Σ p[t,c] · (x[t,c] − m[c])², floor)
+//! ```
+//!
+//! `x`, `scores` [B, T, C], `out` [B, 2C], means first; f32. A task is some channels of a sequence, one vector wide at a
+//! time, that go through all rows two or three times. Sums are taken over blocks of rows and those added up, so that
+//! their error grows with the number of blocks, not of rows.
+
+use crate::kernels::elementwise::SharedMut;
+use crate::kernels::vecmath::exp_nonpositive;
+use crate::simd::{Kernel, Simd};
+use crate::{Isa, Team};
+
+/// Rows whose sum is taken before it is added to the others.
+const BLOCK: usize = 64;
+
+/// Channels of a task: a few cache lines of each row.
+const TASK: usize = 64;
+
+/// Fills `out` from `x`, `batch` sequences of rows of `channels`.
+///
+/// # Panics
+/// `x`, `scores` and `out` do not fit each other, or there are no rows.
+pub fn statistics(
+    isa: Isa,
+    team: &Team,
+    x: &[f32],
+    scores: Option<&[f32]>,
+    (batch, channels): (usize, usize),
+    floor: f32,
+    out: &mut [f32],
+) {
+    assert_eq!(out.len(), batch * 2 * channels, "out is [B, 2C]");
+    if out.is_empty() {
+        return;
+    }
+    let time = x.len() / (batch * channels);
+    assert!(time > 0 && x.len() == batch * time * channels, "x is [B, T, C]");
+    assert!(scores.is_none_or(|s| s.len() == x.len()), "a score for each element");
+    let tasks = channels.div_ceil(TASK);
+    let out = SharedMut::new(out);
+    team.run(batch * tasks, &|_, task| {
+        let (b, first) = (task / tasks, task % tasks * TASK);
+        let sequence = b * time * channels..(b + 1) * time * channels;
+        // SAFETY: these channels of this sequence are ours alone.
+        let (mean, deviation) = unsafe {
+            let count = TASK.min(channels - first);
+            let at = b * 2 * channels + first;
+            (out.part(at..at + count), out.part(at + channels..at + channels + count))
+        };
+        let (x, scores) = (&x[sequence.clone()], scores.map(|s| &s[sequence]));
+        isa.run(Channels { x, scores, channels, first, floor, mean, deviation });
+    });
+}
+
+/// Some channels of one sequence.
+struct Channels<'a> {
+    x: &'a [f32],
+    scores: Option<&'a [f32]>,
+    channels: usize,
+    first: usize,
+    floor: f32,
+    mean: &'a mut [f32],
+    deviation: &'a mut [f32],
+}
+
+impl Kernel for Channels<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        let mut at = 0;
+        while at < self.mean.len() {
+            let n = S::LANES.min(self.mean.len() - at);
+            self.vector(s, at, n);
+            at += n;
+        }
+    }
+}
+
+impl Channels<'_> {
+    /// `n` channels from `at` on.
+    #[inline(always)]
+    fn vector<S: Simd>(&mut self, s: S, at: usize, n: usize) {
+        let largest = self.largest(s, at, n);
+        let zero = s.splat(0.0);
+        // Weights as they are, not yet divided by their sum.
+        let (mut total, mut sum) = (zero, zero);
+        let rows = self.x.len() / self.channels;
+        for block in (0..rows).step_by(BLOCK) {
+            let (mut weights, mut products) = (zero, zero);
+            for t in block..rows.min(block + BLOCK) {
+                let p = self.weight(s, t, at, n, largest);
+                weights = s.add(weights, p);
+                products = s.fma(p, self.load(s, self.x, t, at, n), products);
+            }
+            total = s.add(total, weights);
+            sum = s.add(sum, products);
+        }
+        let mean = s.div(sum, total);
+        let mut squares = zero;
+        for block in (0..rows).step_by(BLOCK) {
+            let mut part = zero;
+            for t in block..rows.min(block + BLOCK) {
+                let d = s.sub(self.load(s, self.x, t, at, n), mean);
+                part = s.fma(s.mul(d, d), self.weight(s, t, at, n, largest), part);
+            }
+            squares = s.add(squares, part);
+        }
+        let variance = s.max(s.splat(self.floor), s.div(squares, total));
+        // SAFETY: `n` channels follow at `at`.
+        unsafe {
+            s.store_partial(self.mean.as_mut_ptr().add(at), mean, n);
+            s.store_partial(self.deviation.as_mut_ptr().add(at), s.sqrt(variance), n);
+        }
+    }
+
+    /// The largest score of each channel.
+    #[inline(always)]
+    fn largest<S: Simd>(&self, s: S, at: usize, n: usize) -> S::V {
+        let mut largest = s.splat(f32::NEG_INFINITY);
+        if let Some(scores) = self.scores {
+            for t in 0..scores.len() / self.channels {
+                largest = s.max(self.load(s, scores, t, at, n), largest);
+            }
+        }
+        largest
+    }
+
+    #[inline(always)]
+    fn weight<S: Simd>(&self, s: S, t: usize, at: usize, n: usize, largest: S::V) -> S::V {
+        match self.scores {
+            Some(scores) => exp_nonpositive(s, s.sub(self.load(s, scores, t, at, n), largest)),
+            None => s.splat(1.0),
+        }
+    }
+
+    #[inline(always)]
+    fn load<S: Simd>(&self, s: S, x: &[f32], t: usize, at: usize, n: usize) -> S::V {
+        // SAFETY: row `t` exists, and so do `n` of our channels from `at` on.
+        unsafe { s.load_partial(x.as_ptr().add(t * self.channels + self.first + at), n) }
+    }
+}

@@ -1,0 +1,162 @@
+//! Codec encoder: reference audio to codes, for cloning in context.
+//!
+//!   samples                   `[B, n]`           24 kHz
+//!   causal conv, k 7          `[B, n, C]`        the widths double at every stride
+//!   residual, ELU, conv × 4   `[B, ⌈n / 960⌉, 16C]`  strides 4, 5, 6, 8
+//!   ELU, causal conv, k 3     `[B, T, D]`        `features`, 25 Hz
+//!   transformer               `[B, T, D]`        each position sees all before it
+//!   downsample                `[B, F, D]`        stride 2, edges repeated; F = ⌈n / 1920⌉
+//!   quantisers                `[B, F, Q]`        the nearest entries of Q codebooks
+//!
+//! This is Mimi's encoder. Two networks, because the first half holds long sequences and is causal: it can take a long
+//! recording in pieces, whose features joined are what the whole would give.
+//!
+//! Official class: `Qwen3TTSTokenizerV2Encoder`, of `MimiModel`. Weights below `encoder`.
+
+use super::config::{CodecConfig, CodecEncoderConfig};
+use super::conv::{Conv, Past, fill_up, fold_time, tap_channels_first, tap_major};
+use super::weights::Scope;
+use orate_graph::{
+    Activation, AttentionMask, ConvGeometry, DType, Graph, GraphError, Norm, Op, Padding, Rows, Value, Weight,
+};
+
+type Result<T> = std::result::Result<T, GraphError>;
+
+/// Least number of uses that a codebook's sums are divided by.
+const LEAST_USAGE: f32 = 1e-5;
+
+/// Samples of a row of features. Pieces of a recording, but for the last, have a multiple of it.
+pub fn samples_per_feature(c: &CodecEncoderConfig) -> usize {
+    c.upsampling_ratios.iter().product()
+}
+
+/// Builds the convolutions for `batch` sequences of `n` samples. Reads `samples` `[B, n]`; writes `features`
+/// `[B, ⌈n / 960⌉, D]`. In a stream, `n` is a multiple of [`samples_per_feature`] but for the last piece.
+///
+/// # Errors
+/// The configuration contradicts itself.
+pub fn features(g: &mut Graph, c: &CodecEncoderConfig, past: Past, batch: usize, n: usize) -> Result<()> {
+    let w = Scope::new("encoder.encoder.layers");
+    let samples = g.input("samples", DType::F32, [batch, n])?;
+    let x = g.reshape(samples, [batch, n, 1])?;
+    let mut channels = c.num_filters;
+    let mut x = Conv::new(&w, "0.conv", 1, channels, c.kernel_size).causal(g, past, x, 1)?; // [B, n, C]
+    for (i, stride) in c.upsampling_ratios.iter().rev().enumerate() {
+        x = residual(g, &w.at(&(3 * i + 1).to_string()), c, past, x)?;
+        let y = g.activate(x, Activation::Elu)?;
+        let down = Conv::new(&w, &format!("{}.conv", 3 * i + 3), channels, 2 * channels, 2 * stride);
+        x = down.strided(g, past, y)?; // [B, ⌈T / s⌉, 2C]
+        channels *= 2;
+    }
+    let y = g.activate(x, Activation::Elu)?;
+    let last = 3 * c.upsampling_ratios.len() + 2;
+    let last = Conv::new(&w, &format!("{last}.conv"), channels, c.hidden_size, c.last_kernel_size);
+    let x = last.causal(g, past, y, 1)?; // [B, T, D]
+    tap_channels_first(g, "seanet", x)?;
+    g.output("features", x)
+}
+
+/// `x + pointwise(elu(conv(elu(x))))`
+fn residual(g: &mut Graph, w: &Scope, c: &CodecEncoderConfig, past: Past, x: Value) -> Result<Value> {
+    let channels = g.shape(x).last();
+    let inner = channels / c.compress;
+    let y = g.activate(x, Activation::Elu)?;
+    let y = Conv::new(w, "block.1.conv", channels, inner, c.residual_kernel_size).causal(g, past, y, 1)?;
+    let y = g.activate(y, Activation::Elu)?;
+    let y = Conv::new(w, "block.3.conv", inner, channels, 1).causal(g, past, y, 1)?;
+    g.add(x, y)
+}
+
+/// Builds the rest for `batch` sequences of `time` rows of features. Reads `features` `[B, T, D]`; writes `codes`
+/// i32 `[B, ⌈T / 2⌉, Q]`.
+///
+/// # Errors
+/// The configuration contradicts itself.
+pub fn codes(g: &mut Graph, c: &CodecConfig, batch: usize, time: usize) -> Result<()> {
+    let (w, e) = (Scope::new("encoder"), &c.encoder_config);
+    let x = g.input("features", DType::F32, [batch, time, e.hidden_size])?;
+    let x = transformer(g, &w.at("encoder_transformer"), e, x)?; // [B, T, D]
+    g.tap("transformer", x)?;
+    let x = downsample(g, &w, e, x)?; // [B, F, D]
+    tap_channels_first(g, "downsample", x)?;
+    let codes = quantise(g, &w.at("quantizer"), c, x)?;
+    g.output("codes", codes)
+}
+
+/// `[B, T, D]` → `[B, T, D]`. There is no norm at the end.
+fn transformer(g: &mut Graph, w: &Scope, c: &CodecEncoderConfig, x: Value) -> Result<Value> {
+    let (time, width, inner) = (g.shape(x).dims()[1], c.hidden_size, c.intermediate_size);
+    let positions = g.rope_table(c.rope_theta, time, c.head_dim, Rows::From(0))?;
+    let mut x = x;
+    for i in 0..c.num_hidden_layers {
+        let w = w.at(&format!("layers.{i}"));
+        let y = norm(g, &w, "input_layernorm", c, x)?;
+        let y = attention(g, &w, c, y, positions)?;
+        x = g.add(x, y)?;
+        let y = norm(g, &w, "post_attention_layernorm", c, x)?;
+        let y = g.matmul(y, w.matrix("mlp.fc1", width, inner))?;
+        let y = g.activate(y, Activation::Gelu)?;
+        let y = g.matmul(y, w.scaled_matrix("mlp.fc2", "mlp_layer_scale", [inner, width]))?;
+        x = g.add(x, y)?;
+    }
+    Ok(x)
+}
+
+fn norm(g: &mut Graph, w: &Scope, name: &str, c: &CodecEncoderConfig, x: Value) -> Result<Value> {
+    let get = |part: &str| w.get(&format!("{name}.{part}"), [c.hidden_size]);
+    g.layer_norm(x, Norm { weight: get("weight"), bias: get("bias"), eps: c.norm_eps })
+}
+
+/// Causal attention and its layer scale, which is folded into the last product.
+fn attention(g: &mut Graph, w: &Scope, c: &CodecEncoderConfig, x: Value, positions: Value) -> Result<Value> {
+    let (d, dh) = (c.hidden_size, c.head_dim);
+    let (heads, kv_heads) = (c.num_attention_heads, c.num_key_value_heads);
+    let q = g.matmul(x, w.matrix("self_attn.q_proj", d, heads * dh))?;
+    let k = g.matmul(x, w.matrix("self_attn.k_proj", d, kv_heads * dh))?;
+    let v = g.matmul(x, w.matrix("self_attn.v_proj", d, kv_heads * dh))?;
+    let q = g.rotary(q, positions, heads)?;
+    let k = g.rotary(k, positions, kv_heads)?;
+    let scale = 1.0 / (dh as f32).sqrt();
+    let op = Op::Attention { heads, scale, mask: AttentionMask::Causal, relative: None };
+    let y = g.attention(op, q, k, v, None)?;
+    g.matmul(y, w.scaled_matrix("self_attn.o_proj", "self_attn_layer_scale", [heads * dh, d]))
+}
+
+/// `[B, T, D]` → `[B, ⌈T / 2⌉, D]`: four taps, stride 2, two rows repeated in front and one behind where T is odd.
+fn downsample(g: &mut Graph, w: &Scope, c: &CodecEncoderConfig, x: Value) -> Result<Value> {
+    const STRIDE: usize = 2;
+    let x = fill_up(g, x, STRIDE, Padding::Repeat)?;
+    let x = g.pad(x, Padding::Repeat, STRIDE, 0)?;
+    let x = fold_time(g, x, STRIDE)?; // [B, 1 + F, 2D]
+    let frames = g.shape(x).dims()[1] - 1;
+    let history = g.slice(x, 1, 0, 1)?;
+    let x = g.slice(x, 1, 1, frames)?;
+    let weight = w.get("downsample.conv.weight", [c.hidden_size, c.hidden_size, 2 * STRIDE]);
+    g.conv1d_after(history, x, tap_major(&weight), ConvGeometry::streaming(2, 1))
+}
+
+/// `[B, F, D]` → `[B, F, Q]`: two quantisers side by side. The second does not begin with what the first leaves.
+fn quantise(g: &mut Graph, w: &Scope, c: &CodecConfig, x: Value) -> Result<Value> {
+    let e = &c.encoder_config;
+    let semantic = e.num_semantic_quantizers;
+    let mut side = |name: &str, count: usize| -> Result<Value> {
+        let w = w.at(&format!("{name}_residual_vector_quantizer"));
+        let width = e.vector_quantization_hidden_dimension;
+        let projection = w.get("input_proj.weight", [width, e.hidden_size, 1]);
+        let x = g.matmul(x, tap_major(&projection))?;
+        let books: Vec<Weight> = (0..count).map(|k| centroids(&w, k, e)).collect();
+        let shape = [count, e.codebook_size, e.codebook_dim];
+        g.residual_codes(x, Weight::concat(&books).reshape(shape))
+    };
+    let first = side("semantic", semantic)?;
+    let rest = side("acoustic", c.encoder_valid_num_quantizers - semantic)?;
+    g.concat(&[first, rest], 2)
+}
+
+/// `[V, E]`: what was summed up for each entry, divided by how often.
+fn centroids(w: &Scope, k: usize, c: &CodecEncoderConfig) -> Weight {
+    let (rows, width) = (c.codebook_size, c.codebook_dim);
+    let w = w.at(&format!("layers.{k}.codebook"));
+    let usage = w.get("cluster_usage", [rows]).at_least(LEAST_USAGE).reshape([rows, 1]);
+    w.get("embed_sum", [rows, width]).mul(&usage.reciprocal())
+}

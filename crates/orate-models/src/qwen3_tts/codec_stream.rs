@@ -1,0 +1,155 @@
+//! Codes to samples, some frames at a time.
+//!
+//! A [`CodecDecoder`] has the plans, a [`CodecStream`] the memory of one utterance. Frames are decoded in pieces of a few
+//! sizes, so plans are few and memory does not grow with the utterance; pieces joined are what one pass would give, but for
+//! rounding.
+
+use super::codec_decoder;
+use super::config::CodecDecoderConfig;
+use super::{Past, QwenError};
+use orate_graph::{BufferKind, Device, Executable, Graph, Memory, ModelOnDevice, Plan, WeightLoader};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// Frames of a piece, from large to small. Larger pieces take less time for a frame and more memory.
+const PIECES: [usize; 6] = [25, 16, 8, 4, 2, 1];
+
+/// Utterances' memories kept for reuse.
+const MEMORIES_KEPT: usize = 8;
+
+/// The codec decoder on a device. Shared by any number of streams.
+pub struct CodecDecoder {
+    config: CodecDecoderConfig,
+    device: Arc<dyn Device>,
+    model: Box<dyn ModelOnDevice>,
+    plans: [OnceLock<Arc<dyn Executable>>; PIECES.len()],
+    memories: Mutex<Vec<Box<dyn Memory>>>,
+}
+
+impl CodecDecoder {
+    /// Puts the decoder on a device. Its weights are loaded with the first frames.
+    pub fn new(
+        config: CodecDecoderConfig,
+        device: Arc<dyn Device>,
+        weights: Arc<dyn WeightLoader + Send + Sync>,
+    ) -> CodecDecoder {
+        let model = device.open(weights);
+        CodecDecoder { config, device, model, plans: Default::default(), memories: Mutex::default() }
+    }
+
+    /// Codes of a frame.
+    pub fn quantizers(&self) -> usize {
+        self.config.num_quantizers
+    }
+
+    /// Bytes of weights on the device so far.
+    pub fn weight_bytes(&self) -> u64 {
+        self.model.weight_bytes()
+    }
+
+    /// Begins an utterance.
+    ///
+    /// # Errors
+    /// The device has no room.
+    pub fn stream(self: &Arc<Self>) -> Result<CodecStream, QwenError> {
+        let kept = self.memories.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let memory = kept.unwrap_or_else(|| self.device.memory());
+        let mut stream = CodecStream { decoder: self.clone(), memory: Some(memory), frames: 0 };
+        stream.restart()?;
+        Ok(stream)
+    }
+
+    /// The samples of a whole utterance, `[F, Q]` codes → `[1920F]`.
+    ///
+    /// # Errors
+    /// As [`CodecStream::push`].
+    pub fn decode(self: &Arc<Self>, codes: &[i32]) -> Result<Vec<f32>, QwenError> {
+        let mut samples = vec![];
+        self.stream()?.push(codes, &mut samples)?;
+        Ok(samples)
+    }
+
+    /// Loads the weights and makes all plans, so that the first frames take no longer than others.
+    ///
+    /// # Errors
+    /// A weight is missing, or the device lacks an op or room.
+    pub fn warm_up(&self) -> Result<(), QwenError> {
+        (0..PIECES.len()).try_for_each(|i| self.plan(i).map(drop))
+    }
+
+    /// The plan for pieces of `PIECES[i]` frames.
+    fn plan(&self, i: usize) -> Result<Arc<dyn Executable>, QwenError> {
+        if let Some(plan) = self.plans[i].get() {
+            return Ok(plan.clone());
+        }
+        let mut g = Graph::new(format!("codec_decoder of {} frames", PIECES[i]));
+        codec_decoder::build(&mut g, &self.config, Past::Stream, 1, PIECES[i])?;
+        let plan = self.model.load(Plan::compile(g, &*self.device)?)?;
+        Ok(self.plans[i].get_or_init(|| plan).clone())
+    }
+}
+
+/// An utterance that is being decoded.
+pub struct CodecStream {
+    decoder: Arc<CodecDecoder>,
+    memory: Option<Box<dyn Memory>>,
+    frames: u64,
+}
+
+impl CodecStream {
+    /// Decodes the next frames, `[F, Q]`, and appends their samples, `[1920F]`. After an error the stream has to be
+    /// restarted.
+    ///
+    /// # Errors
+    /// Codes that are not whole frames or that no codebook has; or the device failed.
+    pub fn push(&mut self, codes: &[i32], samples: &mut Vec<f32>) -> Result<(), QwenError> {
+        let quantizers = self.decoder.quantizers();
+        if !codes.len().is_multiple_of(quantizers) {
+            return Err(QwenError::Frames { got: codes.len(), quantizers });
+        }
+        let memory = self.memory.as_mut().expect("memory is only taken when the stream is dropped").as_mut();
+        let mut piece_samples = vec![];
+        let mut rest = codes;
+        while !rest.is_empty() {
+            let fits = |frames: &usize| frames * quantizers <= rest.len();
+            let i = PIECES.iter().position(fits).expect("a piece of one frame always fits");
+            let (piece, behind) = rest.split_at(PIECES[i] * quantizers);
+            memory.write_i32("codes", &[1, PIECES[i], quantizers].into(), piece)?;
+            self.decoder.plan(i)?.run(memory)?;
+            memory.read_f32("samples", &mut piece_samples)?;
+            samples.extend_from_slice(&piece_samples);
+            self.frames += PIECES[i] as u64;
+            rest = behind;
+        }
+        Ok(())
+    }
+
+    /// Frames that were decoded so far.
+    pub fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// Begins a new utterance in the same memory.
+    ///
+    /// # Errors
+    /// The device has no room.
+    pub fn restart(&mut self) -> Result<(), QwenError> {
+        let plan = self.decoder.plan(PIECES.len() - 1)?;
+        let memory = self.memory.as_mut().expect("memory is only taken when the stream is dropped");
+        for state in plan.plan().buffers().iter().filter(|b| b.kind == BufferKind::State) {
+            memory.clear(&state.name, state.dtype, &state.shape)?;
+        }
+        self.frames = 0;
+        Ok(())
+    }
+}
+
+impl Drop for CodecStream {
+    fn drop(&mut self) {
+        let Some(mut memory) = self.memory.take() else { return };
+        memory.shrink_to(self.decoder.device.memory_kept());
+        let mut kept = self.decoder.memories.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < MEMORIES_KEPT {
+            kept.push(memory);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! A recording to what the talker needs for cloning its voice: an x-vector, and codes.
+//!
+//! Recordings differ in length, so their plans are made when they are needed and not kept; only long recordings go through
+//! the codec encoder in pieces, whose plan is.
+
+use super::config::{CodecConfig, SpeakerEncoderConfig};
+use super::{Past, QwenError, codec_encoder, speaker_encoder};
+use orate_audio::LogMel;
+use orate_graph::{BufferKind, Device, Executable, Graph, Memory, ModelOnDevice, Plan, WeightLoader};
+use std::sync::{Arc, OnceLock};
+
+/// Rows of features of a piece: two seconds, which bounds the memory for a recording of any length.
+const PIECE: usize = 50;
+
+/// Where weights come from.
+type Weights = Arc<dyn WeightLoader + Send + Sync>;
+
+/// The networks that listen, on a device. Shared by threads.
+pub struct VoiceEncoder {
+    speaker: Option<(SpeakerEncoderConfig, Box<dyn ModelOnDevice>)>,
+    codec: CodecConfig,
+    codec_model: Box<dyn ModelOnDevice>,
+    device: Arc<dyn Device>,
+    piece: OnceLock<Arc<dyn Executable>>,
+}
+
+impl VoiceEncoder {
+    /// Puts the networks on a device. Their weights are loaded with the first recording. Variants other than Base have no
+    /// speaker encoder.
+    pub fn new(
+        device: Arc<dyn Device>,
+        speaker: Option<(SpeakerEncoderConfig, Weights)>,
+        (codec, codec_weights): (CodecConfig, Weights),
+    ) -> VoiceEncoder {
+        let speaker = speaker.map(|(config, weights)| (config, device.open(weights)));
+        let codec_model = device.open(codec_weights);
+        VoiceEncoder { speaker, codec, codec_model, device, piece: OnceLock::new() }
+    }
+
+    /// The x-vector of a recording at the encoder's sample rate, `[D]`; `None` where the model has no speaker encoder.
+    ///
+    /// # Errors
+    /// The recording is shorter than a few frames, or the device failed.
+    pub fn x_vector(&self, samples: &[f32]) -> Result<Option<Vec<f32>>, QwenError> {
+        let Some((config, model)) = &self.speaker else { return Ok(None) };
+        let features = speaker_encoder::mel(config);
+        let least = (speaker_encoder::least_frames(config) * features.hop_length).max(features.n_fft);
+        if samples.len() < least {
+            return Err(QwenError::TooShort { got: samples.len(), least });
+        }
+        let mel = LogMel::new(&features)?.apply(samples);
+        let mut g = Graph::new("speaker_encoder");
+        speaker_encoder::build(&mut g, config, mel.frames)?;
+        let mut memory = self.device.memory();
+        memory.write_f32("log_mel", &[1, mel.frames, mel.bins].into(), &mel.data)?;
+        model.load(Plan::compile(g, &*self.device)?)?.run(&mut *memory)?;
+        let mut x_vector = vec![];
+        memory.read_f32("x_vector", &mut x_vector)?;
+        Ok(Some(x_vector))
+    }
+
+    /// The codes of a recording at 24 kHz, `[⌈n / 1920⌉, Q]`.
+    ///
+    /// # Errors
+    /// There are no samples, or the device failed.
+    pub fn codes(&self, samples: &[f32]) -> Result<Vec<i32>, QwenError> {
+        let c = &self.codec.encoder_config;
+        if samples.is_empty() {
+            return Err(QwenError::TooShort { got: 0, least: 1 });
+        }
+        let features = self.features(samples)?;
+        let rows = features.len() / c.hidden_size;
+        let mut g = Graph::new("codec_encoder.codes");
+        codec_encoder::codes(&mut g, &self.codec, 1, rows)?;
+        let mut memory = self.device.memory();
+        memory.write_f32("features", &[1, rows, c.hidden_size].into(), &features)?;
+        self.load(g)?.run(&mut *memory)?;
+        let mut codes = vec![];
+        memory.read_i32("codes", &mut codes)?;
+        Ok(codes)
+    }
+
+    /// Features of a recording, `[⌈n / 960⌉, D]`, piece by piece.
+    fn features(&self, samples: &[f32]) -> Result<Vec<f32>, QwenError> {
+        let length = PIECE * codec_encoder::samples_per_feature(&self.codec.encoder_config);
+        let mut memory = self.device.memory();
+        let (mut all, mut features) = (vec![], vec![]);
+        for (i, piece) in samples.chunks(length).enumerate() {
+            let plan = match self.piece.get() {
+                Some(plan) if piece.len() == length => plan.clone(),
+                _ => self.features_plan(piece.len())?,
+            };
+            if piece.len() == length {
+                self.piece.get_or_init(|| plan.clone());
+            }
+            if i == 0 {
+                clear_states(&*plan, &mut *memory)?;
+            }
+            memory.write_f32("samples", &[1, piece.len()].into(), piece)?;
+            plan.run(&mut *memory)?;
+            memory.read_f32("features", &mut features)?;
+            all.extend_from_slice(&features);
+        }
+        Ok(all)
+    }
+
+    fn features_plan(&self, samples: usize) -> Result<Arc<dyn Executable>, QwenError> {
+        let mut g = Graph::new("codec_encoder.features");
+        codec_encoder::features(&mut g, &self.codec.encoder_config, Past::Stream, 1, samples)?;
+        self.load(g)
+    }
+
+    fn load(&self, graph: Graph) -> Result<Arc<dyn Executable>, QwenError> {
+        Ok(self.codec_model.load(Plan::compile(graph, &*self.device)?)?)
+    }
+}
+
+/// Makes the states of a plan zeros.
+fn clear_states(plan: &dyn Executable, memory: &mut dyn Memory) -> Result<(), QwenError> {
+    for state in plan.plan().buffers().iter().filter(|b| b.kind == BufferKind::State) {
+        memory.clear(&state.name, state.dtype, &state.shape)?;
+    }
+    Ok(())
+}
