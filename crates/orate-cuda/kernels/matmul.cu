@@ -37,6 +37,7 @@ struct Args {
     int rows, k, n, k_blocks;
     int time, channels, dilation, left;
     int activation, row_count, next_bytes;
+    int active;  // channels from here on get no activation
 };
 
 #if PRECISION < 2
@@ -318,7 +319,7 @@ struct Addends {
 DEVICE void store(const Args& a, float4 sum, const Addends& add, int r, int n, float slope) {
     float y[4] = {sum.x + add.bias.x, sum.y + add.bias.y, sum.z + add.bias.z, sum.w + add.bias.w};
 #pragma unroll
-    for (int i = 0; i < 4; i++) y[i] = activate(a.activation, y[i], slope);
+    for (int i = 0; i < 4; i++) y[i] = activate(n + i < a.active ? a.activation : NONE, y[i], slope);
     y[0] += add.residual.x, y[1] += add.residual.y, y[2] += add.residual.z, y[3] += add.residual.w;
     if (a.row) {
         float4 row = four(a.row + (size_t)min((u64)a.row_count - 1, *a.row_index) * a.n, n, a.n);

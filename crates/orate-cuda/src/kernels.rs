@@ -42,7 +42,7 @@ macro_rules! source {
 }
 
 /// Everything but products.
-const SOURCES: [Source; 12] = [
+const SOURCES: [Source; 13] = [
     source!(
         "attention",
         "attention.cu",
@@ -66,6 +66,7 @@ const SOURCES: [Source; 12] = [
     ),
     source!("elementwise", "elementwise.cu", [], ["pointwise"]),
     source!("gather", "gather.cu", [], ["gather", "row_at", "embedding_sum"]),
+    source!("heads", "heads.cu", [], ["heads"]),
     source!("layer_norm", "layer_norm.cu", [], ["layer_norm_1", "layer_norm_4", "layer_norm_row"]),
     source!("permute", "permute.cu", [], ["permute"]),
     source!(

@@ -4,7 +4,7 @@
 //! arguments name places, which [`Work::arguments`] turns into addresses.
 
 use crate::driver::{DevicePointer, Facts};
-use crate::fuse::{At, Joined, Layout, layout};
+use crate::fuse::{At, Joined, Layout, TURNS, Turn, layout};
 use crate::kernels::{CLUSTER_ARCH, TENSOR_ARCH, product_program};
 use crate::weights::{Form, WeightBank, packed_bytes};
 use orate_graph::{
@@ -214,7 +214,8 @@ pub(crate) struct Lowered {
 
 /// Lowers a plan whose weights are in `bank`.
 pub(crate) fn lower(plan: &Plan, bank: &WeightBank, policy: &PrecisionPolicy, facts: &Facts) -> Lowered {
-    let l = Lowering { plan, bank, policy, facts, layout: layout(plan) };
+    let layout = layout(plan, &|a, b| bank.follows(a, b, policy));
+    let l = Lowering { plan, bank, policy, facts, layout };
     let mut works = vec![];
     for joined in &l.layout.steps {
         works.extend(l.step(joined).into_iter().map(|w| (joined.step, w)));
@@ -423,6 +424,9 @@ impl Lowering<'_> {
         let len = shape.len();
         if len == 0 {
             return vec![];
+        }
+        if !node.turns.is_empty() {
+            return vec![self.heads(node)];
         }
         match self.op(node) {
             Op::Reshape => vec![],
@@ -662,7 +666,9 @@ impl Lowering<'_> {
 
     fn product(&self, node: &Joined, weight: &Weight, e: &Epilogue, conv: Option<&ConvGeometry>) -> Work {
         let (input, out) = (self.shape(node.inputs[0]), self.shape(node.output));
-        let (rows, k, n) = (out.rows(), weight.shape().dims()[0], out.last());
+        let (rows, k, own) = (out.rows(), weight.shape().dims()[0], out.last());
+        let width = |step: &usize| self.shape(self.plan.steps()[*step].node.output).last();
+        let n = own + node.parts.iter().map(width).sum::<usize>();
         let (time, channels, g) = match conv {
             Some(g) => (input.dims()[1], input.dims()[2], *g),
             None => (rows, k, ConvGeometry::symmetric(1, 1)),
@@ -704,7 +710,7 @@ impl Lowering<'_> {
             t,
             pointers,
             sizes,
-            [activation_number(e.activation.as_ref()), table_rows as u32],
+            [activation_number(e.activation.as_ref()), table_rows as u32, own as u32],
         )
     }
 
@@ -737,6 +743,56 @@ impl Lowering<'_> {
             ],
             words: vec![shape.last() as u32, bits(n.eps)],
             weight_bytes: 0,
+        }
+    }
+
+    fn heads(&self, node: &Joined) -> Work {
+        let turn = |i: usize| node.turns.get(i);
+        let pointers = |of: &dyn Fn(&Turn) -> Pointer| -> Vec<Pointer> {
+            (0..TURNS).map(|i| turn(i).map_or(Pointer::Null, of)).collect()
+        };
+        let words =
+            |of: &dyn Fn(&Turn) -> u32| -> Vec<u32> { (0..TURNS).map(|i| turn(i).map_or(0, of)).collect() };
+        let norm = |t: &Turn| match t.norm.map(|step| &self.plan.steps()[step].node.op) {
+            Some(Op::RmsNorm { weight, eps }) => Some((self.dense(weight), *eps)),
+            _ => None,
+        };
+        // Where rows are written: the operand with their number, or the number; and the rows of the state.
+        let write = |t: &Turn| match t.write.map(|step| &self.plan.steps()[step].node) {
+            Some(step) => {
+                let (first, from) = match step.op {
+                    Op::WriteRows { first: First::Const(at) } => (Pointer::Null, at),
+                    _ => (step.inputs.last().map_or(Pointer::Null, |v| self.at(*v)), 0),
+                };
+                (first, from, self.shape(t.out).dims()[1])
+            }
+            None => (Pointer::Null, 0, 0),
+        };
+        let first = &node.turns[0];
+        let rows = first.write.map_or(first.out, |step| self.plan.steps()[step].node.inputs[1]);
+        let (rows, d) = (self.shape(rows), first.heads.1);
+        let most = node.turns.iter().map(|t| t.heads.0).max().unwrap_or(1);
+        let all = [
+            pointers(&|t| self.at(t.x)),
+            pointers(&|t| norm(t).map_or(Pointer::Null, |n| n.0)),
+            pointers(&|t| t.table.map_or(Pointer::Null, |v| self.at(v))),
+            pointers(&|t| write(t).0),
+            pointers(&|t| self.at(t.out)),
+        ];
+        let mut numbers = [
+            words(&|t| t.heads.0 as u32),
+            words(&|t| write(t).2 as u32),
+            words(&|t| write(t).1 as u32),
+            words(&|t| t.table.map_or(1, |v| self.shape(v).dims()[0] as u32)),
+            words(&|t| norm(t).map_or(0, |n| bits(n.1))),
+        ]
+        .concat();
+        numbers.extend([rows.rows() as u32, rows.dims()[1] as u32, d as u32]);
+        Work {
+            grid: [(rows.rows() * most).div_ceil(8) as u32, node.turns.len() as u32, 1],
+            pointers: all.concat(),
+            words: numbers,
+            ..Work::each("heads", "heads", 1)
         }
     }
 
@@ -846,7 +902,7 @@ fn product(
     t: Tiling,
     pointers: [Pointer; 10],
     sizes: [usize; 7],
-    [activation, table_rows]: [u32; 2],
+    [activation, table_rows, active]: [u32; 3],
 ) -> Work {
     let [rows, k, n, time, channels, dilation, left] = sizes;
     let function = match (source, t.tiles) {
@@ -869,7 +925,7 @@ fn product(
         shared: product_shared(t) as u32,
         cluster: t.split as u32,
         pointers: pointers.to_vec(),
-        words: sizes.into_iter().chain([activation, table_rows, 0]).collect(),
+        words: sizes.into_iter().chain([activation, table_rows, 0, active]).collect(),
         weight_bytes: packed_bytes(k, n, precision) as u32,
     }
 }
@@ -1033,7 +1089,7 @@ mod tests {
                         Pointer::Null,
                     ];
                     let sizes = [rows, k, n, rows, k, 1, 0];
-                    let work = product(Precision::F32, Source::Dense, t, pointers, sizes, [0, 0]);
+                    let work = product(Precision::F32, Source::Dense, t, pointers, sizes, [0, 0, n as u32]);
                     core.kernels.load(context, work.program, work.function).expect("loads");
                     let launch = Launch {
                         function: core.kernels.get(work.program, work.function),
