@@ -24,6 +24,11 @@ const FAST_WIDTH: usize = 1024;
 /// Widest rows of which a warp takes one.
 const SHORT_WIDTH: usize = 512;
 
+/// Widest head of `kernels/attention_decode.cu`, and blocks that share the keys of a head there.
+const DECODED_WIDTH: usize = 128;
+/// See [`DECODED_WIDTH`].
+const DECODING_BLOCKS: usize = 8;
+
 /// Widest head.
 const HEAD_WIDTH: usize = 256;
 
@@ -547,6 +552,11 @@ impl Lowering<'_> {
                 work.words[3] = shape.dims()[1] as u32;
                 vec![work]
             }
+            Op::Attention { heads, scale, mask: AttentionMask::Cached(first), .. }
+                if self.is_decoding(node, *heads) =>
+            {
+                vec![self.decode(node, *heads, *scale, *first)]
+            }
             Op::Attention { heads, scale, mask, relative } => {
                 let (q, k) = (self.shape(node.inputs[0]).dims(), self.shape(node.inputs[1]).dims());
                 let (d, window) = (q[2] / heads, relative.as_ref().map_or(0, |r| r.window));
@@ -746,6 +756,48 @@ impl Lowering<'_> {
         }
     }
 
+    /// Whether attention has one query, and heads that `kernels/attention_decode.cu` takes.
+    fn is_decoding(&self, node: &Joined, heads: usize) -> bool {
+        let (q, k) = (self.shape(node.inputs[0]).dims(), self.shape(node.inputs[1]).dims());
+        let d = q[2] / heads;
+        let group = q[2] / k[2];
+        q[1] == 1
+            && d.is_multiple_of(4)
+            && d <= DECODED_WIDTH
+            && [1, 2, 4].contains(&group)
+            && node.table.is_none()
+    }
+
+    fn decode(&self, node: &Joined, heads: usize, scale: f32, first: First) -> Work {
+        let (q, k) = (self.shape(node.inputs[0]).dims(), self.shape(node.inputs[1]).dims());
+        let group = q[2] / k[2];
+        let blocks = if self.facts.arch >= CLUSTER_ARCH { DECODING_BLOCKS } else { 1 };
+        let (first, at) = self.first(node, first);
+        let mut words = [heads, q[2] / heads, k[1], k[0], at].map(|x| x as u32).to_vec();
+        words.push(bits(scale));
+        Work {
+            program: "attention_decode",
+            function: match group {
+                1 => "decode_1",
+                2 => "decode_2",
+                _ => "decode_4",
+            },
+            grid: [(q[0] * heads / group) as u32, 1, blocks as u32],
+            threads: 256,
+            shared: (4 * 132 * group * (WARPS + blocks)) as u32,
+            cluster: blocks as u32,
+            pointers: vec![
+                self.at(node.inputs[0]),
+                self.at(node.inputs[1]),
+                self.at(node.inputs[2]),
+                first,
+                self.at(node.output),
+            ],
+            words,
+            weight_bytes: 0,
+        }
+    }
+
     fn heads(&self, node: &Joined) -> Work {
         let turn = |i: usize| node.turns.get(i);
         let pointers = |of: &dyn Fn(&Turn) -> Pointer| -> Vec<Pointer> {
@@ -802,6 +854,8 @@ impl Lowering<'_> {
         let (function, per_block) = match (c <= SHORT_WIDTH, c.is_multiple_of(4)) {
             (true, true) => ("rms_norm_warps_4", 8),
             (true, false) => ("rms_norm_warps_1", 8),
+            (false, true) if c <= FAST_WIDTH => ("rms_norm_row_1", 1),
+            (false, true) if c <= NORM_WIDTH.0 => ("rms_norm_row_4", 1),
             (false, true) => ("rms_norm_4", 1),
             (false, false) => ("rms_norm_1", 1),
         };
