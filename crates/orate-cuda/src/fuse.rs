@@ -329,7 +329,7 @@ impl<'p> Joining<'p> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use orate_graph::{DType, Graph, Target, ValueInfo, Weight};
+    use orate_graph::{DType, Graph, Rows, Target, ValueInfo, Weight};
 
     /// A target that runs everything.
     struct Any;
@@ -496,5 +496,76 @@ mod tests {
             }
         }
         assert!(l.steps.len() > 50 && l.arena_bytes <= p.arena_bytes() + 4096);
+    }
+
+    /// Queries, keys and values of one row, as a transformer that decodes has them.
+    fn decoding(rows: usize) -> Plan {
+        let mut g = Graph::new("decode");
+        let x = g.input("x", DType::F32, [1, rows, 64]).expect("declares");
+        let at = g.input("at", DType::I32, [1]).expect("declares");
+        let [keys, values] =
+            ["keys", "values"].map(|n| g.state(n, DType::F32, [1, 9, 32]).expect("declares"));
+        let table = g.rope_table(1e4, rows, 16, Rows::At(at)).expect("builds");
+        let w = |name: &str, n: usize| Weight::named(name, [64, n]);
+        let v = g.matmul(x, w("v", 32)).expect("builds");
+        let mut turned = |name: &str, heads: usize| {
+            let y = g.matmul(x, w(name, 16 * heads)).expect("builds");
+            let y = g.reshape(y, [1, rows, heads, 16]).expect("builds");
+            let y = g.rms_norm(y, Weight::named("norm", [16]), 1e-6).expect("builds");
+            let y = g.reshape(y, [1, rows, 16 * heads]).expect("builds");
+            g.rotary(y, table, heads).expect("builds")
+        };
+        let (q, k) = (turned("q", 4), turned("k", 2));
+        let keys = g.write_rows(keys, k, Rows::At(at)).expect("builds");
+        let values = g.write_rows(values, v, Rows::At(at)).expect("builds");
+        let mask = orate_graph::AttentionMask::Cached(orate_graph::First::Operand);
+        let op = Op::Attention { heads: 4, scale: 1.0, mask, relative: None };
+        let y = g.attention(op, q, keys, values, Some(at)).expect("builds");
+        g.output("y", y).expect("declares");
+        Plan::compile(g, &Any).expect("everything runs")
+    }
+
+    #[test]
+    fn a_row_takes_few_launches_to_its_attention() {
+        let p = decoding(1);
+        let l = layout(&p, &|_, _| true);
+        assert_eq!(names(&p, &l), ["RopeTable", "MatMul", "WriteRows", "Attention"]);
+        assert_eq!(l.steps[1].parts.len(), 2, "queries and keys are parts of the product that makes values");
+        let turns = &l.steps[2].turns;
+        let what: Vec<_> = turns
+            .iter()
+            .map(|t| (t.heads.0, t.norm.is_some(), t.table.is_some(), t.write.is_some()))
+            .collect();
+        assert_eq!(what, [(4, true, true, false), (2, true, true, true), (2, false, false, true)]);
+        // Values, queries, keys: one after the other, where the product writes them.
+        let places: Vec<_> = [2, 0, 1].map(|i| l.at(turns[i].x)).to_vec();
+        let At::Arena(first) = places[0] else { panic!("{places:?}") };
+        assert_eq!(places[1..], [At::Arena(first + 4 * 32), At::Arena(first + 4 * 96)]);
+        assert!(matches!(l.at(turns[1].out), At::Buffer(..)), "keys go to their state");
+        assert_ne!(l.at(turns[0].out), places[1], "queries are not turned where others read them");
+    }
+
+    #[test]
+    fn several_rows_or_scattered_weights_are_products_of_their_own() {
+        let together = |p: &Plan, follows: bool| {
+            let l = layout(p, &|_, _| follows);
+            names(p, &l).into_iter().filter(|n| *n == "MatMul").count()
+        };
+        assert_eq!(together(&decoding(1), true), 1);
+        assert_eq!(together(&decoding(1), false), 3);
+        assert_eq!(together(&decoding(2), true), 3);
+    }
+
+    #[test]
+    fn a_state_is_read_where_the_plan_reads_it() {
+        let p = plan(|g, x| {
+            let cache = g.state("cache", DType::F32, [1, 9, 8]).expect("declares");
+            let before = g.slice(cache, 1, 0, 6).expect("builds");
+            g.write_rows(cache, x, Rows::From(0)).expect("builds");
+            let y = g.add(before, x).expect("builds");
+            g.output("y", y).expect("declares");
+        });
+        let l = layout(&p, &|_, _| false);
+        assert_eq!(names(&p, &l), ["Slice", "WriteRows", "Add"], "the old rows are copied before they go");
     }
 }
