@@ -309,7 +309,9 @@ fn bench() {
     let c = released();
     let isa = Isa::detect().expect("a supported processor");
     let detailed = std::env::var("STEPS").is_ok();
-    for (frames, threads) in [(1, 2), (4, 1), (4, 2), (8, 1), (8, 2), (25, 1), (25, 2)] {
+    let one = |name: &str| std::env::var(name).ok().and_then(|n| n.parse().ok());
+    let chosen = one("FRAMES").zip(one("THREADS")).map(|chosen| vec![chosen]);
+    for (frames, threads) in chosen.unwrap_or(vec![(1, 2), (4, 1), (4, 2), (8, 1), (8, 2), (25, 1), (25, 2)]) {
         let device = CpuDevice::new(threads, isa).expect("threads start");
         let mut g = Graph::new("codec_decoder");
         codec_decoder::build(&mut g, &c, Past::Stream, 1, frames).expect("consistent");
@@ -325,7 +327,7 @@ fn bench() {
         // The least of several runs of each step: others use this machine, too.
         let mut times = vec![f64::INFINITY; plan.plan().steps().len()];
         let mut whole = f64::INFINITY;
-        for _ in 0..100usize.div_ceil(4 * frames).max(5) {
+        for _ in 0..200usize.div_ceil(4 * frames).max(8) {
             let run = plan.profile(memory.as_mut()).expect("runs");
             whole = whole.min(run.iter().sum());
             times.iter_mut().zip(run).for_each(|(least, t)| *least = least.min(t));

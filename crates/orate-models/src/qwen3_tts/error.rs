@@ -84,13 +84,25 @@ pub enum QwenError {
     },
     /// Audio could not be prepared.
     #[error(transparent)]
-    Audio(#[from] orate_audio::AudioError),
+    Audio(Box<orate_audio::AudioError>),
     /// A device failed, or was asked for something impossible.
     #[error(transparent)]
-    Device(#[from] orate_graph::DeviceError),
+    Device(Box<orate_graph::DeviceError>),
     /// An op got operands it cannot take.
     #[error(transparent)]
     Graph(#[from] GraphError),
+}
+
+impl From<orate_audio::AudioError> for QwenError {
+    fn from(error: orate_audio::AudioError) -> Self {
+        QwenError::Audio(Box::new(error))
+    }
+}
+
+impl From<orate_graph::DeviceError> for QwenError {
+    fn from(error: orate_graph::DeviceError) -> Self {
+        QwenError::Device(Box::new(error))
+    }
 }
 
 /// How a file's tensors differ from those that the networks need.
