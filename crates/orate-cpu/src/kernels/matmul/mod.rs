@@ -21,6 +21,7 @@
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+mod narrow;
 mod pack;
 #[cfg(target_arch = "x86_64")]
 mod planes;
@@ -108,7 +109,10 @@ pub fn scratch_len(isa: Isa, threads: usize, [m, k, n]: [usize; 3], taps: Option
     if isa.has_tiles() && amx::pays(m, k, n) {
         return amx::scratch_len(threads, m, k, n, taps);
     }
-    let _ = (m, k, n, taps);
+    let _ = (m, k, taps);
+    if n <= narrow::COLUMNS {
+        return threads * GATHER_STRIDE;
+    }
     let shape = Shape::of(isa);
     threads * scratch_of_worker(shape) + ALIGN
 }
@@ -165,6 +169,9 @@ pub fn matmul(
     }
     let needed = scratch_len(isa, team.threads(), [m, k, n], rows.taps());
     assert!(scratch.len() >= needed, "scratch has {} floats, {needed} are needed", scratch.len());
+    if !w.narrow().is_empty() {
+        return narrow::matmul(isa, team, rows, w, epilogue, y, scratch);
+    }
     #[cfg(target_arch = "x86_64")]
     if isa.has_tiles() && amx::pays(m, k, n) {
         return amx::matmul(isa, team, rows, w, epilogue, y, scratch);
