@@ -4,7 +4,7 @@ use crate::kernels::activation::Activation;
 use crate::kernels::attention::{Attention, Mask, Relative, Sequence};
 use crate::kernels::depthwise_conv1d::{DepthwiseConv, Frames};
 use crate::kernels::layer_norm::LayerNorm;
-use crate::kernels::matmul::{Epilogue, Rows, blocks, matmul, scratch_len};
+use crate::kernels::matmul::{Epilogue, Rows, Taps, blocks, matmul, scratch_len};
 use crate::kernels::residual_codes::{Codebooks, residual_codes};
 use crate::kernels::{
     copy, elementwise, gather, pad, permute, random, rms_norm, rotary, sample, snake, statistics,
@@ -612,7 +612,13 @@ fn scratch_of(core: &Core, plan: &Plan, step: &Step, call: &Call) -> usize {
         (_, Call::MatMul { .. }) => {
             let out = &plan.info(step.node.output).shape;
             let k = step.node.op.weights()[0].shape().dims()[0];
-            scratch_len(core.isa, threads, out.rows(), k, out.last())
+            let taps = match call {
+                Call::MatMul { conv: Some(g), .. } if shape(0)[0] == 1 => {
+                    Some(Taps { count: g.taps, dilation: g.dilation })
+                }
+                _ => None,
+            };
+            scratch_len(core.isa, threads, [out.rows(), k, out.last()], taps)
         }
         (Op::Attention { heads, scale, .. }, _) => {
             let (q, k) = (shape(0), shape(1));
