@@ -42,7 +42,7 @@ macro_rules! source {
 }
 
 /// Everything but products.
-const SOURCES: [Source; 14] = [
+const SOURCES: [Source; 17] = [
     source!(
         "attention",
         "attention.cu",
@@ -69,6 +69,7 @@ const SOURCES: [Source; 14] = [
     source!("gather", "gather.cu", [], ["gather", "row_at", "embedding_sum"]),
     source!("heads", "heads.cu", [], ["heads"]),
     source!("layer_norm", "layer_norm.cu", [], ["layer_norm_1", "layer_norm_4", "layer_norm_row"]),
+    source!("pad", "pad.cu", [], ["pad"]),
     source!("permute", "permute.cu", [], ["permute"]),
     source!(
         "rms_norm",
@@ -83,7 +84,9 @@ const SOURCES: [Source; 14] = [
             "rms_norm_warps_4"
         ]
     ),
+    source!("residual_codes", "residual_codes.cu", [], ["residual_codes"]),
     source!("snake", "snake.cu", [], ["snake_1", "snake_4"]),
+    source!("statistics", "statistics.cu", [], ["statistics"]),
     // The same bits as on the CPU, which fuses nothing there.
     source!("random", "philox.cuh" | "random.cu", ["--fmad=false"], ["random_normal"]),
     source!("sample", "philox.cuh" | "sample.cu", ["--fmad=false"], ["sample"]),

@@ -8,7 +8,7 @@ use crate::fuse::{At, Joined, Layout, TURNS, Turn, layout};
 use crate::kernels::{CLUSTER_ARCH, TENSOR_ARCH, product_program};
 use crate::weights::{Form, WeightBank, packed_bytes};
 use orate_graph::{
-    Activation, AttentionMask, ConvGeometry, Epilogue, Factor, First, Norm, Op, Plan, Precision,
+    Activation, AttentionMask, ConvGeometry, Epilogue, Factor, First, Norm, Op, Padding, Plan, Precision,
     PrecisionPolicy, Scalar, Shape, Value, ValueInfo, Weight,
 };
 
@@ -201,8 +201,14 @@ pub(crate) fn kernel_name(
             "sample".to_owned()
         }
         Op::Reshape => "none".to_owned(),
-        Op::Pad { .. } | Op::Statistics { .. } | Op::ResidualCodes { .. } => {
-            return Err(format!("op {} is not built for CUDA yet", op.name()));
+        Op::Pad { .. } => "pad".to_owned(),
+        Op::Statistics { .. } => "statistics".to_owned(),
+        Op::ResidualCodes { codebooks } => {
+            let (width, most) = (codebooks.shape().last(), (facts.shared as usize).saturating_sub(2048) / 4);
+            if width > most {
+                return Err(format!("entries of {width} are wider than {most}"));
+            }
+            "residual-codes".to_owned()
         }
         Op::RotaryTable { .. } | Op::RopeTable { .. } | Op::TimeEmbedding { .. } => "table".to_owned(),
         Op::RandomNormal { .. } => "philox".to_owned(),
@@ -443,8 +449,37 @@ impl Lowering<'_> {
         }
         match self.op(node) {
             Op::Reshape => vec![],
-            Op::Pad { .. } | Op::Statistics { .. } | Op::ResidualCodes { .. } => {
-                unreachable!("refused when the plan was made")
+            Op::Pad { padding, before, .. } => {
+                let kind = match padding {
+                    Padding::Zero => 0,
+                    Padding::Repeat => 1,
+                    Padding::Reflect => 2,
+                };
+                let (time, padded) = (self.shape(node.inputs[0]).dims()[1], shape.dims()[1]);
+                vec![Work {
+                    pointers: vec![x(0), out],
+                    words: [len, shape.last(), time, padded, *before, kind].map(|x| x as u32).to_vec(),
+                    ..Work::each("pad", "pad", len)
+                }]
+            }
+            Op::Statistics { floor } => {
+                let d = self.shape(node.inputs[0]).dims();
+                vec![Work {
+                    grid: [d[2].div_ceil(32) as u32, d[0] as u32, 1],
+                    pointers: vec![x(0), node.inputs.get(1).map_or(Pointer::Null, |v| self.at(*v)), out],
+                    words: vec![d[2] as u32, d[1] as u32, bits(*floor)],
+                    ..Work::each("statistics", "statistics", 1)
+                }]
+            }
+            Op::ResidualCodes { codebooks } => {
+                let d = codebooks.shape().dims();
+                vec![Work {
+                    grid: [shape.rows() as u32, 1, 1],
+                    shared: 4 * d[2] as u32,
+                    pointers: vec![x(0), self.dense(codebooks), out],
+                    words: d.iter().map(|x| *x as u32).collect(),
+                    ..Work::each("residual_codes", "residual_codes", 1)
+                }]
             }
             Op::Embedding { table } => {
                 let (rows, c) = (table.shape().dims()[0], table.shape().dims()[1]);

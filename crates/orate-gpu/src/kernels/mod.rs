@@ -3,6 +3,7 @@
 mod attention;
 #[cfg(test)]
 mod bench;
+mod encoders;
 mod matmul;
 mod movement;
 mod pointwise;
@@ -16,7 +17,7 @@ use crate::gpu::Gpu;
 use crate::weights::{Placed, Wanted};
 use orate_graph::{Activation, DeviceClass, Op, Place, Plan, PrecisionPolicy, Shape, Step, Value, ValueInfo};
 
-const SOURCES: [(&str, &str); 22] = [
+const SOURCES: [(&str, &str); 25] = [
     ("activation", include_str!("../../kernels/activation.wgsl")),
     ("angles", include_str!("../../kernels/angles.wgsl")),
     ("attention", include_str!("../../kernels/attention.wgsl")),
@@ -31,12 +32,15 @@ const SOURCES: [(&str, &str); 22] = [
     ("matmul", include_str!("../../kernels/matmul.wgsl")),
     ("matvec", include_str!("../../kernels/matvec.wgsl")),
     ("norm_kept", include_str!("../../kernels/norm_kept.wgsl")),
+    ("pad", include_str!("../../kernels/pad.wgsl")),
     ("philox", include_str!("../../kernels/philox.wgsl")),
     ("random", include_str!("../../kernels/random.wgsl")),
     ("reduce", include_str!("../../kernels/reduce.wgsl")),
+    ("residual_codes", include_str!("../../kernels/residual_codes.wgsl")),
     ("rms_norm", include_str!("../../kernels/rms_norm.wgsl")),
     ("rotary", include_str!("../../kernels/rotary.wgsl")),
     ("sample", include_str!("../../kernels/sample.wgsl")),
+    ("statistics", include_str!("../../kernels/statistics.wgsl")),
     ("time_embedding", include_str!("../../kernels/time_embedding.wgsl")),
     ("write_rows", include_str!("../../kernels/write_rows.wgsl")),
 ];
@@ -148,9 +152,9 @@ pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result
         }
         Op::Permute { .. } => "permute".to_owned(),
         Op::Reshape => "none".to_owned(),
-        Op::Pad { .. } | Op::Statistics { .. } | Op::ResidualCodes { .. } => {
-            return Err(format!("op {} is not built for wgpu yet", op.name()));
-        }
+        Op::Pad { .. } => "pad".to_owned(),
+        Op::Statistics { .. } => "statistics".to_owned(),
+        Op::ResidualCodes { codebooks } => encoders::codes_name(codebooks.shape().last(), can)?,
         Op::RandomNormal { .. } => "philox".to_owned(),
     })
 }
@@ -159,7 +163,9 @@ pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result
 pub(crate) fn weights(op: &Op, out: &Shape, can: Abilities<'_>) -> Wanted {
     match op {
         Op::MatMul { .. } | Op::Conv1d { .. } => matmul::weights(op, can),
-        Op::Embedding { table } | Op::EmbeddingSum { tables: table, .. } => Wanted::matrix(table),
+        Op::Embedding { table }
+        | Op::EmbeddingSum { tables: table, .. }
+        | Op::ResidualCodes { codebooks: table } => Wanted::matrix(table),
         Op::Constant { weight } => Wanted::matrix(weight),
         Op::RotaryTable { theta } => tables::rotary_weights(theta),
         Op::RopeTable { base, .. } => tables::rope_weights(*base, out.last()),
@@ -205,9 +211,9 @@ pub(crate) fn calls(o: &Operands<'_>) -> Vec<Call> {
         | Op::Permute { .. }
         | Op::SelectRow { .. } => movement::calls(o),
         Op::Reshape => vec![],
-        Op::Pad { .. } | Op::Statistics { .. } | Op::ResidualCodes { .. } => {
-            unreachable!("refused when the plan was made")
-        }
+        Op::Pad { .. } => vec![encoders::pad(o)],
+        Op::Statistics { .. } => vec![encoders::statistics(o)],
+        Op::ResidualCodes { .. } => vec![encoders::residual_codes(o)],
     }
 }
 

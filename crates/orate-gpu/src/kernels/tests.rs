@@ -4,7 +4,7 @@ use super::matmul::{DEEP, TILES};
 use super::*;
 use crate::pipelines::Variant;
 use naga::valid::{Capabilities, ValidationFlags, Validator};
-use orate_graph::{AttentionMask, Epilogue, First, Weight};
+use orate_graph::{AttentionMask, Epilogue, First, Padding, Weight};
 
 fn activations() -> Vec<Option<Activation>> {
     vec![
@@ -37,6 +37,12 @@ fn variants() -> Vec<Variant> {
         movement::write_variant(false, true),
         movement::write_variant(false, false),
         sample::variant(17, true),
+        encoders::pad_variant(Padding::Zero),
+        encoders::pad_variant(Padding::Repeat),
+        encoders::pad_variant(Padding::Reflect),
+        encoders::statistics_variant(false),
+        encoders::statistics_variant(true),
+        encoders::codes_variant(256),
         sample::variant(3072, false),
         movement::embedding_sum_variant(),
     ];

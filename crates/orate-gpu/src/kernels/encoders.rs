@@ -1,0 +1,80 @@
+//! What encoders of voices need: padding, statistics over time, and codes.
+
+use super::{Abilities, Operands};
+use crate::dispatch::{Call, Params, flat};
+use crate::pipelines::Variant;
+use orate_graph::{Op, Padding};
+
+/// The kernel that puts rows beyond the ends of sequences.
+pub(super) fn pad_variant(padding: Padding) -> Variant {
+    Variant::new("pad").flag("ZERO", padding == Padding::Zero).flag("REFLECT", padding == Padding::Reflect)
+}
+
+pub(super) fn pad(o: &Operands<'_>) -> Call {
+    let Op::Pad { padding, before, .. } = o.step.node.op else { unreachable!("called for padding alone") };
+    let out = o.out_shape();
+    let params = Params::default()
+        .place(o.place(0))
+        .place(o.out())
+        .number(out.len())
+        .number(out.last())
+        .number(o.shape(0).dims()[1])
+        .number(out.dims()[1])
+        .number(before);
+    Call { variant: pad_variant(padding), params, groups: flat(out.len(), 256), weights: [None, None] }
+}
+
+/// Channels of a workgroup.
+const CHANNELS: usize = 16;
+
+/// The kernel of means and deviations.
+pub(super) fn statistics_variant(scores: bool) -> Variant {
+    Variant::new("statistics").flag("SCORES", scores)
+}
+
+pub(super) fn statistics(o: &Operands<'_>) -> Call {
+    let Op::Statistics { floor } = o.step.node.op else { unreachable!("called for statistics alone") };
+    let x = o.shape(0).dims();
+    let params = Params::default()
+        .place(o.place(0))
+        .place(o.last())
+        .place(o.out())
+        .number(x[2])
+        .number(x[1])
+        .float(floor);
+    Call {
+        variant: statistics_variant(o.step.node.inputs.len() == 2),
+        params,
+        groups: [x[2].div_ceil(CHANNELS) as u32, x[0] as u32, 1],
+        weights: [None, None],
+    }
+}
+
+/// The kernel of codes for entries of this width.
+pub(super) fn codes_variant(width: usize) -> Variant {
+    Variant::new("residual_codes").number("WIDTH", width)
+}
+
+pub(super) fn codes_name(width: usize, can: Abilities<'_>) -> Result<String, String> {
+    let (needed, limit) = (4 * (width + 256), can.workgroup_bytes as usize);
+    if needed > limit {
+        return Err(format!(
+            "entries of {width} need {needed} bytes of workgroup memory, and there are {limit}"
+        ));
+    }
+    Ok("residual-codes".to_owned())
+}
+
+pub(super) fn residual_codes(o: &Operands<'_>) -> Call {
+    let Op::ResidualCodes { codebooks } = &o.step.node.op else { unreachable!("called for codes alone") };
+    let d = codebooks.shape().dims();
+    let rows = o.out_shape().rows();
+    let params = Params::default()
+        .place(o.place(0))
+        .place(o.out())
+        .number(rows)
+        .number(o.weights.matrix())
+        .number(d[0])
+        .number(d[1]);
+    Call { variant: codes_variant(d[2]), params, groups: flat(rows, 1), weights: o.weights.buffers() }
+}
