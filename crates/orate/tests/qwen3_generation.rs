@@ -47,7 +47,7 @@ impl Utterance {
         Some(all[row * len..][..len].to_vec())
     }
 
-    fn prompt(&self, model: &Qwen3Tts) -> Prompt {
+    fn prompt(&self, model: &Arc<Qwen3Tts>) -> Prompt {
         let speaker = self.text("speaker");
         let x_vector = self.tensors.contains("speaker_embedding").then(|| self.floats("speaker_embedding"));
         let codes = self.tensors.contains("ref_codes").then(|| self.integers("ref_codes"));
@@ -83,7 +83,7 @@ impl Utterance {
     }
 
     /// Speaks, and compares everything on the way.
-    fn check(&self, model: &Qwen3Tts, what: &str) {
+    fn check(&self, model: &Arc<Qwen3Tts>, what: &str) {
         let name = format!("{what}, {}", self.name);
         let prompt = self.prompt(model);
         let mut session = model.session().expect("talks");
@@ -137,7 +137,7 @@ impl Utterance {
     }
 
     /// The reference is decoded in front of what follows it, and its share of the samples is cut.
-    fn check_samples(&self, model: &Qwen3Tts, name: &str, codes: &[i32]) {
+    fn check_samples(&self, model: &Arc<Qwen3Tts>, name: &str, codes: &[i32]) {
         if !self.tensors.contains("waveform") {
             return;
         }
@@ -298,7 +298,7 @@ fn cpu(threads: usize) -> Arc<dyn Device> {
     Arc::new(CpuDevice::new(threads, Isa::detect().expect("a supported processor")).expect("threads start"))
 }
 
-fn speak(model: &Qwen3Tts, prompt: &Prompt, settings: &Settings) -> (Vec<i32>, FinishReason) {
+fn speak(model: &Arc<Qwen3Tts>, prompt: &Prompt, settings: &Settings) -> (Vec<i32>, FinishReason) {
     let mut session = model.session().expect("talks");
     session.start(prompt, settings).expect("starts");
     let (mut all, mut codes) = (vec![], vec![]);
