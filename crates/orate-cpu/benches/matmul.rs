@@ -145,7 +145,7 @@ fn run(case: &Case, isa: Isa, teams: &[Team; 2]) {
     };
     let epilogue = Epilogue { bias: Some(&bias), activation, residual: residual.then_some(&added) };
     let mut y = vec![0.0; m * n];
-    let mut scratch = vec![0.0; scratch_len(isa, 2, m, k, n)];
+    let mut scratch = vec![0.0; scratch_len(isa, 2, [m, k, n], rows.taps())];
     // About a millisecond per measurement.
     let calls = (2e8 / flops).ceil().max(1.0) as usize;
     let mut next = 0;

@@ -4,7 +4,7 @@ use crate::kernels::activation::Activation;
 use crate::kernels::attention::{Attention, Mask, Relative, Sequence};
 use crate::kernels::depthwise_conv1d::{DepthwiseConv, Frames};
 use crate::kernels::layer_norm::LayerNorm;
-use crate::kernels::matmul::{Epilogue, Rows, blocks, matmul, scratch_len};
+use crate::kernels::matmul::{Epilogue, Rows, Taps, blocks, matmul, scratch_len};
 use crate::kernels::residual_codes::{Codebooks, residual_codes};
 use crate::kernels::{
     copy, elementwise, gather, pad, permute, random, rms_norm, rotary, sample, snake, statistics,
@@ -23,7 +23,7 @@ type Dense = Arc<Vec<f32>>;
 /// A step with its weights at hand.
 enum Call {
     Embedding {
-        table: Dense,
+        table: weights::Table,
         channels: usize,
     },
     Constant {
@@ -253,8 +253,18 @@ impl CpuExecutable {
             (Op::Embedding { .. }, Call::Embedding { table, channels }) => {
                 // SAFETY: as above.
                 let ids = unsafe { view.integers(node.inputs[0]) };
-                gather::gather_rows(table, *channels, ids, out)
-                    .map_err(|e| self.operand(index, e.to_string()))?;
+                match table {
+                    weights::Table::Memory(table) => gather::gather_rows(table, *channels, ids, out)
+                        .map_err(|e| self.operand(index, e.to_string()))?,
+                    weights::Table::File { source, name, rows } => {
+                        let read = |row: usize, out: &mut [f32]| match source.read_row(name, row, out) {
+                            Ok(_) => Ok(()),
+                            Err(e) => Err(e.to_string()),
+                        };
+                        gather::gather_rows_by(read, (*rows, *channels), ids, out)
+                            .map_err(|e: String| self.operand(index, e))?;
+                    }
+                }
             }
             (Op::Constant { .. }, Call::Constant { weight }) => {
                 out.chunks_exact_mut(weight.len()).for_each(|o| o.copy_from_slice(weight));
@@ -542,7 +552,7 @@ fn bind(core: &Core, op: &Op, out: &Shape, bank: &WeightBank) -> Call {
     let packed = |weight| bank.packed(weight, core.format(op).expect("a product has a format"));
     match op {
         Op::Embedding { table } => {
-            Call::Embedding { channels: table.shape().last(), table: bank.dense(table) }
+            Call::Embedding { channels: table.shape().last(), table: bank.table(table) }
         }
         Op::Constant { weight } => Call::Constant { weight: bank.dense(weight) },
         Op::MatMul { weight, epilogue } => {
@@ -602,7 +612,13 @@ fn scratch_of(core: &Core, plan: &Plan, step: &Step, call: &Call) -> usize {
         (_, Call::MatMul { .. }) => {
             let out = &plan.info(step.node.output).shape;
             let k = step.node.op.weights()[0].shape().dims()[0];
-            scratch_len(core.isa, threads, out.rows(), k, out.last())
+            let taps = match call {
+                Call::MatMul { conv: Some(g), .. } if shape(0)[0] == 1 => {
+                    Some(Taps { count: g.taps, dilation: g.dilation })
+                }
+                _ => None,
+            };
+            scratch_len(core.isa, threads, [out.rows(), k, out.last()], taps)
         }
         (Op::Attention { heads, scale, .. }, _) => {
             let (q, k) = (shape(0), shape(1));

@@ -51,7 +51,7 @@ pub fn build(g: &mut Graph, c: &CodecDecoderConfig, past: Past, batch: usize, fr
     g.tap("pre_transformer", x)?;
     for (i, stride) in c.upsampling_ratios.iter().enumerate() {
         let w = w.at(&format!("upsample.{i}"));
-        x = transposed_conv(g, past, &w, "0.conv", x, [c.latent_dim; 2], *stride, *stride)?;
+        x = transposed_conv(g, past, &w, "0.conv", x, [c.latent_dim; 2], [*stride; 2])?;
         tap_channels_first(g, &format!("upsample{i}_conv"), x)?;
         x = convnext(g, past, &w.at("1"), x)?; // [B, 2F, D], [B, 4F, D]
         tap_channels_first(g, &format!("upsample{i}"), x)?;
@@ -214,7 +214,7 @@ fn convnext(g: &mut Graph, past: Past, w: &Scope, x: Value) -> Result<Value> {
 fn block(g: &mut Graph, past: Past, w: &Scope, x: Value, channels: usize, stride: usize) -> Result<Value> {
     let half = channels / 2;
     let x = snake(g, &w.at("0"), x, channels)?;
-    let mut x = transposed_conv(g, past, w, "1.conv", x, [channels, half], stride, 2 * stride)?;
+    let mut x = transposed_conv(g, past, w, "1.conv", x, [channels, half], [stride, 2 * stride])?;
     for (i, dilation) in DILATIONS.into_iter().enumerate() {
         let w = w.at(&(i + 2).to_string());
         let y = snake(g, &w.at("act1"), x, half)?;
@@ -241,8 +241,7 @@ fn transposed_conv(
     name: &str,
     x: Value,
     [inputs, outputs]: [usize; 2],
-    stride: usize,
-    taps: usize,
+    [stride, taps]: [usize; 2],
 ) -> Result<Value> {
     let reach = taps / stride;
     let weight = w.get(&format!("{name}.weight"), [inputs, outputs, taps]);

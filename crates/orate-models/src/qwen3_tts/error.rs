@@ -84,7 +84,7 @@ pub enum QwenError {
     },
     /// Audio could not be prepared.
     #[error(transparent)]
-    Audio(#[from] orate_audio::AudioError),
+    Audio(Box<orate_audio::AudioError>),
     /// An op got operands it cannot take.
     #[error(transparent)]
     Graph(#[from] GraphError),
@@ -161,6 +161,12 @@ pub enum QwenError {
 impl From<DeviceError> for QwenError {
     fn from(e: DeviceError) -> Self {
         QwenError::Device(Box::new(e))
+    }
+}
+
+impl From<orate_audio::AudioError> for QwenError {
+    fn from(error: orate_audio::AudioError) -> Self {
+        QwenError::Audio(Box::new(error))
     }
 }
 

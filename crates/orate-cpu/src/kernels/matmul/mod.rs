@@ -22,7 +22,10 @@
 #[cfg(target_arch = "x86_64")]
 mod amx;
 pub mod blocks;
+mod narrow;
 mod pack;
+#[cfg(target_arch = "x86_64")]
+mod planes;
 #[cfg(test)]
 mod tests;
 mod tile;
@@ -67,6 +70,15 @@ pub enum Rows<'a> {
     },
 }
 
+/// The taps of a convolution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taps {
+    /// Kernel size.
+    pub count: usize,
+    /// Distance between taps.
+    pub dilation: usize,
+}
+
 /// What happens to the product before it is stored: `residual + activation(product + bias)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Epilogue<'a> {
@@ -101,11 +113,15 @@ const BLOCK_BYTES: usize = 768 * 1024;
 /// Rows of a block, at most: bounds the scratch memory.
 const BLOCK_ROWS: usize = 192;
 
-/// Floats of scratch memory that [`matmul`] needs on `threads` threads.
-pub fn scratch_len(isa: Isa, threads: usize, m: usize, k: usize, n: usize) -> usize {
+/// Floats of scratch memory that [`matmul`] needs on `threads` threads. `taps` are those of [`Rows::taps`].
+pub fn scratch_len(isa: Isa, threads: usize, [m, k, n]: [usize; 3], taps: Option<Taps>) -> usize {
     #[cfg(target_arch = "x86_64")]
     if isa.has_tiles() && amx::pays(m, k, n) {
-        return amx::scratch_len(threads, m, k, n).max(plain_scratch_len(isa, threads));
+        return amx::scratch_len(threads, m, k, n, taps).max(plain_scratch_len(isa, threads));
+    }
+    let _ = (m, k, taps);
+    if n <= narrow::COLUMNS {
+        return threads * GATHER_STRIDE;
     }
     plain_scratch_len(isa, threads)
 }
@@ -164,8 +180,11 @@ pub fn matmul(
     }
     rows.check(m, k);
     epilogue.check(y.len(), n);
-    let needed = scratch_len(isa, team.threads(), m, k, n);
+    let needed = scratch_len(isa, team.threads(), [m, k, n], rows.taps());
     assert!(scratch.len() >= needed, "scratch has {} floats, {needed} are needed", scratch.len());
+    if !w.narrow().is_empty() {
+        return narrow::matmul(isa, team, rows, w, epilogue, y, scratch);
+    }
     #[cfg(target_arch = "x86_64")]
     if isa.has_tiles() && amx::pays(m, k, n) && w.element() == Element::F32 {
         return amx::matmul(isa, team, rows, w, epilogue, y, scratch);
@@ -186,7 +205,30 @@ pub fn matmul(
     });
 }
 
-impl Rows<'_> {
+impl<'a> Rows<'a> {
+    /// The taps, if this is a convolution of a single sequence.
+    pub fn taps(&self) -> Option<Taps> {
+        match *self {
+            Rows::Conv { batch: 1, taps, dilation, .. } => Some(Taps { count: taps, dilation }),
+            _ => None,
+        }
+    }
+
+    /// Row `at` of what a convolution of a single sequence reads, counted from the first in front of it; `None` behind the
+    /// last.
+    #[cfg(target_arch = "x86_64")]
+    fn row_of_sequence(&self, at: usize) -> Option<&'a [f32]> {
+        let Rows::Conv { x, time, channels, taps, dilation, left, history, .. } = *self else { return None };
+        if at >= time + (taps - 1) * dilation {
+            return None;
+        }
+        let (x, row) = match history {
+            Some(history) if at < left => (history, at),
+            _ => (x, at.saturating_sub(left).min(time - 1)),
+        };
+        Some(&x[row * channels..][..channels])
+    }
+
     fn check(&self, m: usize, k: usize) {
         match *self {
             Rows::Dense { x } => {

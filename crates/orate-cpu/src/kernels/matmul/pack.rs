@@ -1,6 +1,6 @@
 //! Weights in the order in which the product reads them.
 
-use super::tile;
+use super::{narrow, tile};
 use crate::simd::{Kernel, Simd};
 use crate::{Isa, Team};
 use half::slice::HalfFloatSliceExt;
@@ -105,6 +105,8 @@ pub struct PackedWeights {
     k: usize,
     n: usize,
     data: Aligned,
+    /// [N, K] instead, where columns are few.
+    narrow: Vec<f32>,
 }
 
 impl std::fmt::Debug for PackedWeights {
@@ -136,9 +138,14 @@ impl PackedWeights {
     ) -> PackedWeights {
         w.check(k, n);
         let shape = Shape::of(isa);
+        if (1..=narrow::COLUMNS).contains(&n) && k > 0 {
+            let column = |j: usize| (0..k).map(move |i| w.data[i * w.k_stride + j * w.n_stride]);
+            let narrow = (0..n).flat_map(column).collect();
+            return PackedWeights { isa, shape, element: Element::F32, k, n, data: Aligned::new(0), narrow };
+        }
         let vectors = n.div_ceil(shape.lanes);
         let data = Aligned::new((vectors * shape.lanes * k * element.bytes()).div_ceil(size_of::<f32>()));
-        let packed = PackedWeights { isa, shape, element, k, n, data };
+        let packed = PackedWeights { isa, shape, element, k, n, data, narrow: vec![] };
         // A vector of columns, all along K, is the smallest piece; some megabytes per chunk are enough.
         team.run(shape.panels(n), &|_, panel| {
             let target = packed.panel(panel).data.cast_mut();
@@ -224,7 +231,12 @@ impl PackedWeights {
 
     /// Size in memory.
     pub fn bytes(&self) -> usize {
-        self.data.len * size_of::<f32>()
+        (self.data.len + self.narrow.len()) * size_of::<f32>()
+    }
+
+    /// [N, K] where there are few columns, else empty.
+    pub(super) fn narrow(&self) -> &[f32] {
+        &self.narrow
     }
 
     pub(super) fn shape(&self) -> Shape {

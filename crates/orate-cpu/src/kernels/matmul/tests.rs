@@ -80,7 +80,7 @@ fn check(teams: &[Team], name: &str, rows: Rows<'_>, case: &Case) {
         for team in teams {
             let packed = PackedWeights::pack(isa, team, element, (k, n), w);
             let mut y = vec![f32::NAN; m * n];
-            let mut scratch = vec![f32::NAN; scratch_len(isa, team.threads(), m, k, n)];
+            let mut scratch = vec![f32::NAN; scratch_len(isa, team.threads(), [m, k, n], rows.taps())];
             matmul(isa, team, rows, &packed, &epilogue, &mut y, &mut scratch);
             for (i, (&got, &want)) in y.iter().zip(&expected).enumerate() {
                 let error = (got as f64 - want as f64).abs();
@@ -164,7 +164,7 @@ fn lengths_around_every_edge() {
 fn nothing_to_do() {
     let team = Team::new(2).unwrap();
     for isa in Isa::available() {
-        let mut scratch = vec![0.0; scratch_len(isa, 2, 4, 4, 4)];
+        let mut scratch = vec![0.0; scratch_len(isa, 2, [4, 4, 4], None)];
         for (m, k, n) in [(0, 4, 4), (4, 4, 0)] {
             let data = numbers(k * n, 1);
             let w = PackedWeights::pack(
@@ -209,12 +209,23 @@ fn convolutions() {
         (1, 40, 7, 3, 4, 8, 17),
         (4, 9, 3, 1, 1, 0, 17),
         (1, 64, 5, 4, 1, 1, 6),
+        // Whole steps of channels, whose rows are cut once for all taps: a few rows, and more than a group of them.
+        (1, 48, 32, 2, 1, 1, 64),
+        (1, 61, 64, 7, 9, 54, 96),
+        (1, 130, 96, 7, 3, 9, 70),
+        (1, 1100, 32, 3, 1, 2, 64),
+        (1, 320, 768, 3, 5, 10, 65),
+        (2, 60, 64, 3, 1, 2, 64),
     ];
     for (batch, time, channels, taps, dilation, left, n) in cases {
         let x = numbers(batch * time * channels, 1);
         let rows = Rows::Conv { x: &x, batch, time, channels, taps, dilation, left, history: None };
         let name = format!("{taps} taps {dilation} apart, {left} left, {batch} x {time}");
         check(&teams, &name, rows, &Case::new(batch * time, taps * channels, n));
+        let before = numbers(batch * left * channels, 5);
+        let history = Some(&before[..]);
+        let rows = Rows::Conv { x: &x, batch, time, channels, taps, dilation, left, history };
+        check(&teams, &format!("{name}, with a history"), rows, &Case::new(batch * time, taps * channels, n));
     }
 }
 
@@ -273,7 +284,7 @@ fn errors(isa: Isa, x: &[f32], w: &[f32], m: usize, k: usize, n: usize) -> (f64,
     let team = Team::new(1).unwrap();
     let w = Strided { data: w, k_stride: n, n_stride: 1 };
     let packed = PackedWeights::pack(isa, &team, Element::F32, (k, n), w);
-    let (mut y, mut scratch) = (vec![0.0; m * n], vec![0.0; scratch_len(isa, 1, m, k, n)]);
+    let (mut y, mut scratch) = (vec![0.0; m * n], vec![0.0; scratch_len(isa, 1, [m, k, n], None)]);
     matmul(isa, &team, Rows::Dense { x }, &packed, &Epilogue::NONE, &mut y, &mut scratch);
     let (mut ours, mut plain, mut largest) = (0f64, 0f64, 0f64);
     for (i, &got) in y.iter().enumerate() {
