@@ -91,7 +91,7 @@ impl Engine {
     /// The model cannot be opened, or the device is not to be had.
     pub fn with_options(options: EngineOptions) -> Result<Engine> {
         let files = match &options.model {
-            Model::BuiltIn => FamilyFiles::Supertonic(crate::default_voice::open()?),
+            Model::BuiltIn => FamilyFiles::Supertonic(Box::new(crate::default_voice::open()?)),
             Model::Path(path) => FamilyFiles::open(path)?,
         };
         let mut fallbacks = vec![];

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// A model's files.
 pub(crate) enum FamilyFiles {
-    Supertonic(supertonic::Files),
+    Supertonic(Box<supertonic::Files>),
     Qwen3Tts(Box<qwen3_tts::Files>),
 }
 
@@ -19,7 +19,7 @@ impl FamilyFiles {
         if qwen3_tts::Files::detect(path) {
             return Ok(FamilyFiles::Qwen3Tts(Box::new(qwen3_tts::Files::open(path)?)));
         }
-        Ok(FamilyFiles::Supertonic(supertonic::Files::open(path)?))
+        Ok(FamilyFiles::Supertonic(Box::new(supertonic::Files::open(path)?)))
     }
 
     /// Steps of the model that a device cannot run.
@@ -33,7 +33,7 @@ impl FamilyFiles {
     /// Puts the model on a device.
     pub fn place(self, device: Arc<dyn Device>) -> Result<Family> {
         Ok(match self {
-            FamilyFiles::Supertonic(files) => Family::Supertonic(Supertonic::new(files, device)?),
+            FamilyFiles::Supertonic(files) => Family::Supertonic(Box::new(Supertonic::new(*files, device)?)),
             FamilyFiles::Qwen3Tts(files) => {
                 if files.talking.is_none() {
                     return Err(qwen3_tts::QwenError::NoTalker { path: files.origin }.into());
@@ -46,7 +46,7 @@ impl FamilyFiles {
 
 /// A model on a device.
 pub(crate) enum Family {
-    Supertonic(Supertonic),
+    Supertonic(Box<Supertonic>),
     Qwen3Tts(Arc<Qwen3Tts>),
 }
 

@@ -117,8 +117,8 @@ fn precision_policies_are_shown_by_weight() {
     assert!(!of("f32").is_empty() && of("f32").iter().all(|n| n.contains(".head.")), "{:?}", of("f32"));
     folder.orate(&["inspect", "--precision", "int8"]).fails(2, &["int8", "f32, tf32, f16, bf16"]);
     folder
-        .orate(&["say", "Hm.", "--device", "cpu", "--precision", "f16"])
-        .fails(2, &["precision is f16", "the CPU computes in f32"]);
+        .orate(&["say", "Hm.", "--device", "cpu", "--precision", "tf32"])
+        .fails(1, &["the CPU computes in f32, f16, bf16, q8_0 and q4_0", "tf32 is for CUDA"]);
 }
 
 #[test]
