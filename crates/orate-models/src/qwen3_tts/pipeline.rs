@@ -7,8 +7,8 @@ use super::prompt::{Prompt, Request};
 use super::prompt_rows::{self, PromptSizes};
 use super::session::Session;
 use super::talker::{self, Sizes};
-use super::{CodecDecoder, frame};
-use orate_graph::{Device, Executable, Graph, Memory, ModelOnDevice, Plan};
+use super::{CodecDecoder, Past, codec_decoder, frame};
+use orate_graph::{Device, Executable, Graph, GraphError, Memory, ModelOnDevice, Plan, Target};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Plans kept for reuse. An utterance needs four; that of a frame has two thousand steps and takes some megabytes.
@@ -47,12 +47,12 @@ pub struct Qwen3Tts {
 
 impl Qwen3Tts {
     /// Puts a model on a device. Weights are read when they are first needed.
-    pub fn new(files: Files, device: Arc<dyn Device>) -> Qwen3Tts {
+    pub fn new(files: Files, device: Arc<dyn Device>) -> Arc<Qwen3Tts> {
         let weights = Arc::new(crate::Loader(files.weights.clone()));
         let on_device = device.open(weights.clone());
         let codec = CodecDecoder::new(files.codec.decoder_config.clone(), device.clone(), weights);
         let (plans, memories) = (Mutex::default(), Mutex::default());
-        Qwen3Tts { files, device, on_device, codec: Arc::new(codec), plans, memories }
+        Arc::new(Qwen3Tts { files, device, on_device, codec: Arc::new(codec), plans, memories })
     }
 
     /// The model's files.
@@ -96,8 +96,9 @@ impl Qwen3Tts {
     ///
     /// # Errors
     /// The files are those of a codec alone.
-    pub fn session(&self) -> Result<Session<'_>, QwenError> {
-        Ok(Session::new(self, self.talking()?, self.memory()))
+    pub fn session(self: &Arc<Self>) -> Result<Session, QwenError> {
+        self.talking()?;
+        Ok(Session::new(self.clone(), self.memory()))
     }
 
     /// What turns codes into samples. It has memories of its own, so that it can run beside the talker.
@@ -159,6 +160,33 @@ impl Qwen3Tts {
         .into_iter()
         .map(|network| self.plan(network, false))
         .collect()
+    }
+}
+
+impl Files {
+    /// Steps of the model that a device cannot run.
+    ///
+    /// # Errors
+    /// The configuration contradicts itself.
+    pub fn unsupported(&self, target: &dyn Target) -> Result<Vec<GraphError>, QwenError> {
+        let mut g = Graph::new("codec_decoder");
+        codec_decoder::build(&mut g, &self.codec.decoder_config, Past::Stream, 1, 1)?;
+        let mut all = Plan::unsupported(g, target);
+        if let Some(talking) = &self.talking {
+            let sizes = Sizes { batch: 1, capacity: 8 };
+            let prompt =
+                PromptSizes { plain: 3, before: 3, x_vector: true, after: 1, frames: 0, trailing: 1 };
+            let networks = [
+                Network::Prompt(prompt),
+                Network::Prefill { sizes, time: 4 },
+                Network::Frame { sizes, text_rows: 1 },
+            ];
+            for network in networks {
+                let graph = talking_graph(&talking.config.talker_config, network, |name| Graph::new(name))?;
+                all.extend(Plan::unsupported(graph, target));
+            }
+        }
+        Ok(all)
     }
 }
 
