@@ -38,8 +38,8 @@ pub struct Cli {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Precision")]
 pub struct PrecisionArgs {
-    /// Format in which a GPU multiplies: f32, tf32, f16 or bf16; sums are always f32
-    #[arg(long, value_name = "FORMAT", default_value = "auto", value_parser = precision)]
+    /// Format of the weights in products: f32, f16, bf16; q8_0 and q4_0 on the CPU; tf32 on CUDA; sums are always f32
+    #[arg(long, visible_alias = "weights", value_name = "FORMAT", default_value = "auto", value_parser = precision)]
     pub precision: Precision,
 
     /// Use --precision only for weights whose names are like this; * stands for any characters; may be repeated
@@ -86,7 +86,7 @@ pub struct EngineArgs {
     #[arg(long, short = 'j', value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
 
-    /// CPU instruction set: amx, avx512, avx2 or portable; without it, the best this machine has
+    /// CPU instruction set: amx, vnni, avx512, avx2 or portable; without it, the best this machine has
     #[arg(long, value_name = "SET")]
     pub isa: Option<String>,
 }

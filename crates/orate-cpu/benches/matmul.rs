@@ -5,7 +5,9 @@
 //! multiply-adds (the peak), and the product on one thread and on two. Shown are the 90th percentiles of the
 //! speeds. "cold" takes other weights each time, 64 MB in turn, as networks do.
 
-use orate_cpu::kernels::matmul::{Activation, Epilogue, PackedWeights, Rows, Strided, matmul, scratch_len};
+use orate_cpu::kernels::matmul::{
+    Activation, Element, Epilogue, PackedWeights, Rows, Strided, matmul, scratch_len,
+};
 use orate_cpu::simd::{Kernel, Simd};
 use orate_cpu::{Isa, Team};
 use std::time::Instant;
@@ -125,7 +127,8 @@ fn run(case: &Case, isa: Isa, teams: &[Team; 2]) {
     let copies = (64_000_000 / (4 * k * n)).clamp(1, 400);
     let w = numbers(k * n);
     let strided = Strided { data: &w, k_stride: n, n_stride: 1 };
-    let packed: Vec<_> = (0..copies).map(|_| PackedWeights::pack(isa, &teams[0], k, n, strided)).collect();
+    let packed: Vec<_> =
+        (0..copies).map(|_| PackedWeights::pack(isa, &teams[0], Element::F32, (k, n), strided)).collect();
     let (x, bias, added) = (numbers(m * k), numbers(n), numbers(m * n));
     let rows = match taps {
         0 => Rows::Dense { x: &x },

@@ -1,12 +1,13 @@
 //! The CPU as a device: which kernel runs which op, and models whose weights are loaded once.
 
 use crate::executable::CpuExecutable;
+use crate::kernels::matmul::Element;
 use crate::memory::CpuMemory;
-use crate::weights::{Core, WeightBank};
+use crate::weights::{Core, Format, WeightBank};
 use crate::{Isa, Team};
 use orate_graph::{
     Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, Executable, Memory, ModelOnDevice, Op, Plan,
-    Target, ValueInfo, WeightLoader,
+    Precision, PrecisionPolicy, Target, ValueInfo, WeightLoader,
 };
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,7 +27,21 @@ impl CpuDevice {
             return Err(setup(format!("{threads} threads; choose 1 to 1024")));
         }
         let team = Team::new(threads).map_err(|e| setup(format!("cannot start {threads} threads: {e}")))?;
-        Ok(CpuDevice { core: Core { isa, team: Arc::new(team), name: "cpu".into() } })
+        Ok(CpuDevice { core: Core { isa, team: Arc::new(team), policy: Arc::default(), name: "cpu".into() } })
+    }
+
+    /// The same device, with weights of products kept as `policy` says. Those of `f16` and `bf16` are widened and those
+    /// in blocks multiplied as integers with a left operand that is rounded to 8 bits; all sums are f32.
+    ///
+    /// # Errors
+    /// The policy's format means nothing to a CPU.
+    pub fn with_precision(mut self, policy: PrecisionPolicy) -> Result<CpuDevice, DeviceError> {
+        if policy.precision == Precision::Tf32 {
+            let problem = "the CPU computes in f32, f16, bf16, q8_0 and q4_0; tf32 is for CUDA".to_owned();
+            return Err(DeviceError::Setup { device: "cpu".to_owned(), problem });
+        }
+        self.core.policy = Arc::new(policy);
+        Ok(self)
     }
 
     /// The instruction set in use.
@@ -48,7 +63,12 @@ impl Target for CpuDevice {
     fn kernel(&self, op: &Op, _: &[&ValueInfo]) -> Result<String, String> {
         let isa = self.core.isa.vectors();
         Ok(match op {
-            Op::MatMul { .. } | Op::Conv1d { .. } => format!("{}-gemm", self.core.isa.name()),
+            Op::MatMul { .. } | Op::Conv1d { .. } => match self.core.format(op) {
+                Some(Format::Blocks(f)) => format!("{}-{}", self.core.isa.bytes(), f.name()),
+                Some(Format::Elements(Element::F16)) => format!("{isa}-f16-gemm"),
+                Some(Format::Elements(Element::Bf16)) => format!("{isa}-bf16-gemm"),
+                _ => format!("{}-gemm", self.core.isa.name()),
+            },
             Op::DepthwiseConv1d { norm: Some(_), .. } => format!("{isa}-depthwise-norm"),
             Op::DepthwiseConv1d { .. } => format!("{isa}-depthwise"),
             Op::LayerNorm(_) => format!("{isa}-layer-norm"),

@@ -4,13 +4,13 @@ use crate::kernels::activation::Activation;
 use crate::kernels::attention::{Attention, Mask, Relative, Sequence};
 use crate::kernels::depthwise_conv1d::{DepthwiseConv, Frames};
 use crate::kernels::layer_norm::LayerNorm;
-use crate::kernels::matmul::{Epilogue, PackedWeights, Rows, Taps, matmul, scratch_len};
+use crate::kernels::matmul::{Epilogue, Rows, Taps, blocks, matmul, scratch_len};
 use crate::kernels::residual_codes::{Codebooks, residual_codes};
 use crate::kernels::{
     copy, elementwise, gather, pad, permute, random, rms_norm, rotary, sample, snake, statistics,
 };
 use crate::memory::CpuMemory;
-use crate::weights::{Core, WeightBank};
+use crate::weights::{self, Core, WeightBank};
 use orate_graph::{
     Activation as GraphActivation, AttentionMask, BufferKind, ConvGeometry, DType, DeviceError,
     Epilogue as GraphEpilogue, Executable, Factor, First, Memory, Norm, Op, Place, Plan, Shape, Step,
@@ -30,7 +30,7 @@ enum Call {
         weight: Dense,
     },
     MatMul {
-        weight: Arc<PackedWeights>,
+        weight: weights::Factor,
         epilogue: OwnedEpilogue,
         conv: Option<ConvGeometry>,
     },
@@ -135,7 +135,7 @@ impl CpuExecutable {
         let mut calls = Vec::with_capacity(plan.steps().len());
         let mut scratch = 0;
         for step in plan.steps() {
-            let call = bind(&step.node.op, &plan.info(step.node.output).shape, bank);
+            let call = bind(&core, &step.node.op, &plan.info(step.node.output).shape, bank);
             scratch = scratch.max(scratch_of(&core, &plan, step, &call));
             calls.push(call);
         }
@@ -281,7 +281,10 @@ impl CpuExecutable {
                     activation: e.activation,
                     residual: epilogue.residual.then(|| x(node.inputs.len() - 1)),
                 };
-                matmul(isa, team, rows, weight, &e, out, scratch);
+                match weight {
+                    weights::Factor::Elements(w) => matmul(isa, team, rows, w, &e, out, scratch),
+                    weights::Factor::Blocks(w) => blocks::matmul(isa, team, rows, w, &e, out, scratch),
+                }
             }
             (Op::DepthwiseConv1d { .. }, Call::Depthwise { weight, bias, geometry, norm }) => {
                 let conv = DepthwiseConv {
@@ -535,19 +538,18 @@ impl CpuExecutable {
 }
 
 /// Fetches the weights of a step.
-fn bind(op: &Op, out: &Shape, bank: &WeightBank) -> Call {
+fn bind(core: &Core, op: &Op, out: &Shape, bank: &WeightBank) -> Call {
+    let packed = |weight| bank.packed(weight, core.format(op).expect("a product has a format"));
     match op {
         Op::Embedding { table } => {
             Call::Embedding { channels: table.shape().last(), table: bank.dense(table) }
         }
         Op::Constant { weight } => Call::Constant { weight: bank.dense(weight) },
-        Op::MatMul { weight, epilogue } => Call::MatMul {
-            weight: bank.packed(weight),
-            epilogue: OwnedEpilogue::new(epilogue, bank),
-            conv: None,
-        },
+        Op::MatMul { weight, epilogue } => {
+            Call::MatMul { weight: packed(weight), epilogue: OwnedEpilogue::new(epilogue, bank), conv: None }
+        }
         Op::Conv1d { weight, geometry, epilogue } => Call::MatMul {
-            weight: bank.packed(weight),
+            weight: packed(weight),
             epilogue: OwnedEpilogue::new(epilogue, bank),
             conv: Some(*geometry),
         },
@@ -591,6 +593,12 @@ fn scratch_of(core: &Core, plan: &Plan, step: &Step, call: &Call) -> usize {
     let threads = core.team.threads();
     let shape = |i: usize| plan.info(step.node.inputs[i]).shape.dims();
     match (&step.node.op, call) {
+        (_, Call::MatMul { weight: weights::Factor::Blocks(_), .. }) => {
+            let (x, history) = (shape(0), step.node.inputs.get(1).map(|_| shape(1)));
+            let channels = x.last().copied().unwrap_or(1).max(1);
+            let rows = |dims: &[usize]| dims.iter().product::<usize>().div_ceil(channels);
+            blocks::scratch_len(rows(x) + history.map_or(0, rows), channels)
+        }
         (_, Call::MatMul { .. }) => {
             let out = &plan.info(step.node.output).shape;
             let k = step.node.op.weights()[0].shape().dims()[0];

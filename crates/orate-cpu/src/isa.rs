@@ -1,6 +1,6 @@
 //! Which instruction set the kernels use: found at run time, or forced by option or environment.
 
-use crate::simd::{Kernel, Portable};
+use crate::simd::{ByteKernel, Kernel, Portable};
 
 /// An instruction set that this machine has. Values exist only for sets that were detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,10 +14,15 @@ enum Level {
     #[cfg(target_arch = "x86_64")]
     Avx512,
     #[cfg(target_arch = "x86_64")]
+    Vnni,
+    #[cfg(target_arch = "x86_64")]
     Amx,
 }
 
-/// Environment variable that forces an instruction set: `amx`, `avx512`, `avx2` or `portable`.
+/// Names of all sets, best first.
+const NAMES: [&str; 5] = ["amx", "vnni", "avx512", "avx2", "portable"];
+
+/// Environment variable that forces an instruction set: `amx`, `vnni`, `avx512`, `avx2` or `portable`.
 pub const ISA_VARIABLE: &str = "ORATE_CPU_ISA";
 
 /// An instruction set was asked for that cannot be used.
@@ -43,12 +48,18 @@ impl Isa {
                 && is_x86_feature_detected!("avx512vl")
                 && is_x86_feature_detected!("avx512dq")
             {
-                if crate::arch::amx::available() {
-                    found.push(Isa(Level::Amx));
+                if is_x86_feature_detected!("avx512vnni") {
+                    if crate::arch::amx::available() {
+                        found.push(Isa(Level::Amx));
+                    }
+                    found.push(Isa(Level::Vnni));
                 }
                 found.push(Isa(Level::Avx512));
             }
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            if is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("fma")
+                && is_x86_feature_detected!("f16c")
+            {
                 found.push(Isa(Level::Avx2));
             }
         }
@@ -76,7 +87,7 @@ impl Isa {
         if let Some(isa) = available.iter().find(|i| i.name() == name) {
             return Ok(*isa);
         }
-        let known = ["amx", "avx512", "avx2", "portable"].contains(&name);
+        let known = NAMES.contains(&name);
         Err(IsaError {
             asked: name.to_owned(),
             problem: if known { "is not supported by this processor" } else { "is unknown" },
@@ -94,10 +105,23 @@ impl Isa {
 
     /// The set that everything but matrix products uses.
     pub(crate) fn vectors(self) -> &'static str {
-        if self.has_tiles() { "avx512" } else { self.name() }
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Level::Amx | Level::Vnni => "avx512",
+            _ => self.name(),
+        }
     }
 
-    /// `amx` (AVX-512 with matrix tiles), `avx512`, `avx2` or `portable`.
+    /// The set that products of bytes use.
+    pub(crate) fn bytes(self) -> &'static str {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Level::Amx => "vnni",
+            _ => self.name(),
+        }
+    }
+
+    /// `amx` (AVX-512 with VNNI and matrix tiles), `vnni` (AVX-512 with products of bytes), `avx512`, `avx2` or `portable`.
     pub fn name(self) -> &'static str {
         match self.0 {
             Level::Portable => "portable",
@@ -105,6 +129,8 @@ impl Isa {
             Level::Avx2 => "avx2",
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Level::Vnni => "vnni",
             #[cfg(target_arch = "x86_64")]
             Level::Amx => "amx",
         }
@@ -120,7 +146,24 @@ impl Isa {
             Level::Avx2 => unsafe { crate::arch::x86::run_avx2(kernel) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 | Level::Amx => unsafe { crate::arch::x86::run_avx512(kernel) },
+            Level::Avx512 | Level::Vnni | Level::Amx => unsafe { crate::arch::x86::run_avx512(kernel) },
+        }
+    }
+
+    /// Runs `kernel` compiled for what this instruction set has for bytes.
+    #[inline]
+    pub fn run_bytes<K: ByteKernel>(self, kernel: K) -> K::Output {
+        match self.0 {
+            Level::Portable => kernel.run(Portable(())),
+            // SAFETY: these levels are only made after the features were detected.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => unsafe { crate::arch::x86::run_bytes_avx2(kernel) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => unsafe { crate::arch::x86::run_bytes_avx512(kernel) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Level::Vnni | Level::Amx => unsafe { crate::arch::x86::run_bytes_vnni(kernel) },
         }
     }
 }

@@ -42,6 +42,16 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` must be valid for writing `n` floats.
     unsafe fn store_partial(self, p: *mut f32, v: Self::V, n: usize);
+    /// Reads `LANES` half-precision numbers.
+    ///
+    /// # Safety
+    /// `p` must be valid for reading them; no alignment is needed.
+    unsafe fn load_f16(self, p: *const u16) -> Self::V;
+    /// Reads `LANES` numbers that are the upper halves of floats.
+    ///
+    /// # Safety
+    /// `p` must be valid for reading them; no alignment is needed.
+    unsafe fn load_bf16(self, p: *const u16) -> Self::V;
     /// `a + b`
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a - b`
@@ -74,6 +84,11 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn reduce_add(self, a: Self::V) -> f32;
     /// Largest lane.
     fn reduce_max(self, a: Self::V) -> f32;
+    /// Copies a square of `LANES` rows and columns with rows and columns exchanged. Strides are in floats.
+    ///
+    /// # Safety
+    /// `from` must be valid for reading `LANES` rows of `LANES` floats, `to` for writing them.
+    unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize);
     /// Asks for the cache line at `p` to come into the second-level cache. Never faults.
     fn prefetch(self, p: *const f32);
 }
@@ -84,6 +99,37 @@ pub trait Kernel {
     type Output;
     /// Does the work. Mark the implementation `#[inline(always)]`.
     fn run<S: Simd>(self, s: S) -> Self::Output;
+}
+
+/// Exact products of bytes, for weights in blocks of 8 or 4 bits.
+pub trait ByteSimd: Simd {
+    /// `LANES` integers of 32 bits, or `4 · LANES` bytes.
+    type I: Copy;
+
+    /// All lanes `x`.
+    fn splat_i32(self, x: i32) -> Self::I;
+    /// Reads `4 · LANES` bytes.
+    ///
+    /// # Safety
+    /// `p` must be valid for reading them; no alignment is needed.
+    unsafe fn load_bytes(self, p: *const u8) -> Self::I;
+    /// The lower four bits of each byte.
+    fn low_nibbles(self, a: Self::I) -> Self::I;
+    /// The upper four bits of each byte.
+    fn high_nibbles(self, a: Self::I) -> Self::I;
+    /// `sum + Σ w[i] · x[i]` in each lane, for its four bytes `w`, which count from 0 to 255, and the four bytes of `x`,
+    /// which count from −128 to 127, lowest first.
+    fn dot4(self, sum: Self::I, w: Self::I, x: i32) -> Self::I;
+    /// The nearest floats.
+    fn to_floats(self, a: Self::I) -> Self::V;
+}
+
+/// Work on bytes, written once for every instruction set. Entered by [`crate::Isa::run_bytes`].
+pub trait ByteKernel {
+    /// What the work returns.
+    type Output;
+    /// Does the work. Mark the implementation `#[inline(always)]`.
+    fn run<S: ByteSimd>(self, s: S) -> Self::Output;
 }
 
 /// The portable token: plain Rust, which the compiler turns into whatever the target guarantees.
@@ -130,6 +176,16 @@ impl Simd for Portable {
             // SAFETY: only indices below `n` are written.
             unsafe { *p.add(i) = *x }
         }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, p: *const u16) -> Self::V {
+        // SAFETY: the caller vouches for eight numbers at `p`.
+        std::array::from_fn(|i| half::f16::from_bits(unsafe { p.add(i).read_unaligned() }).to_f32())
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(self, p: *const u16) -> Self::V {
+        // SAFETY: the caller vouches for eight numbers at `p`.
+        std::array::from_fn(|i| f32::from_bits(u32::from(unsafe { p.add(i).read_unaligned() }) << 16))
     }
     #[inline(always)]
     fn add(self, a: Self::V, b: Self::V) -> Self::V {
@@ -198,5 +254,46 @@ impl Simd for Portable {
         a.iter().fold(f32::NEG_INFINITY, |m, &x| if x > m { x } else { m })
     }
     #[inline(always)]
+    unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+        for (i, j) in (0..8).flat_map(|i| (0..8).map(move |j| (i, j))) {
+            // SAFETY: the caller vouches for eight rows of eight floats.
+            unsafe { *to.add(j * to_stride + i) = *from.add(i * from_stride + j) };
+        }
+    }
+    #[inline(always)]
     fn prefetch(self, _: *const f32) {}
+}
+
+impl ByteSimd for Portable {
+    type I = [i32; 8];
+
+    #[inline(always)]
+    fn splat_i32(self, x: i32) -> Self::I {
+        [x; 8]
+    }
+    #[inline(always)]
+    unsafe fn load_bytes(self, p: *const u8) -> Self::I {
+        // SAFETY: the caller vouches for 32 bytes at `p`.
+        unsafe { p.cast::<[i32; 8]>().read_unaligned() }
+    }
+    #[inline(always)]
+    fn low_nibbles(self, a: Self::I) -> Self::I {
+        a.map(|x| x & 0x0f0f_0f0f)
+    }
+    #[inline(always)]
+    fn high_nibbles(self, a: Self::I) -> Self::I {
+        a.map(|x| x >> 4 & 0x0f0f_0f0f)
+    }
+    #[inline(always)]
+    fn dot4(self, sum: Self::I, w: Self::I, x: i32) -> Self::I {
+        let x = x.to_le_bytes().map(|x| i32::from(x as i8));
+        std::array::from_fn(|i| {
+            let w = w[i].to_le_bytes().map(i32::from);
+            sum[i] + (w[0] * x[0] + w[1] * x[1]) + (w[2] * x[2] + w[3] * x[3])
+        })
+    }
+    #[inline(always)]
+    fn to_floats(self, a: Self::I) -> Self::V {
+        a.map(|x| x as f32)
+    }
 }

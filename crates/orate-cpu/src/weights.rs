@@ -1,8 +1,9 @@
 //! Weights of a model in the forms that kernels want, each made once.
 
-use crate::kernels::matmul::{PackedWeights, Strided};
+use crate::kernels::matmul::blocks::{BLOCK, BlockFormat, PackedBlocks};
+use crate::kernels::matmul::{Element, PackedWeights, Strided};
 use crate::{Isa, Team};
-use orate_graph::{GraphError, Op, Plan, Tensor, Weight, WeightLoader};
+use orate_graph::{GraphError, Op, Plan, Precision, PrecisionPolicy, Tensor, Weight, WeightLoader};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
@@ -11,21 +12,66 @@ use std::sync::{Arc, OnceLock};
 pub(crate) struct Core {
     pub isa: Isa,
     pub team: Arc<Team>,
+    pub policy: Arc<PrecisionPolicy>,
     /// Name; the allocation itself tells one device from another.
     pub name: Arc<str>,
 }
 
-/// Weights by the text of their expression.
+impl Core {
+    /// How the weights of a product are kept; `None` for other ops.
+    pub fn format(&self, op: &Op) -> Option<Format> {
+        let (weight, blocks) = match op {
+            Op::MatMul { weight, .. } => (weight, true),
+            // A block may not straddle two taps.
+            Op::Conv1d { weight, geometry, .. } => {
+                (weight, (weight.shape().dims()[0] / geometry.taps).is_multiple_of(BLOCK))
+            }
+            _ => return None,
+        };
+        Some(match self.policy.of(weight) {
+            Precision::Q8_0 if blocks => Format::Blocks(BlockFormat::Q8_0),
+            Precision::Q4_0 if blocks => Format::Blocks(BlockFormat::Q4_0),
+            Precision::F16 => Format::Elements(Element::F16),
+            Precision::Bf16 => Format::Elements(Element::Bf16),
+            _ => Format::Elements(Element::F32),
+        })
+    }
+}
+
+/// How the weights of a product are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Format {
+    Elements(Element),
+    Blocks(BlockFormat),
+}
+
+/// The second operand of a product.
+#[derive(Clone)]
+pub(crate) enum Factor {
+    Elements(Arc<PackedWeights>),
+    Blocks(Arc<PackedBlocks>),
+}
+
+impl Factor {
+    fn bytes(&self) -> usize {
+        match self {
+            Factor::Elements(w) => w.bytes(),
+            Factor::Blocks(w) => w.bytes(),
+        }
+    }
+}
+
+/// Weights by the text of their expression, factors of products by their format too.
 #[derive(Default)]
 pub(crate) struct WeightBank {
     dense: HashMap<String, Arc<Vec<f32>>>,
-    packed: HashMap<String, Arc<PackedWeights>>,
+    packed: HashMap<(String, Format), Factor>,
 }
 
 /// A weight on its way into the bank.
 enum Made {
     Dense(Arc<Vec<f32>>),
-    Packed(Arc<PackedWeights>),
+    Packed(Factor),
 }
 
 impl WeightBank {
@@ -42,20 +88,23 @@ impl WeightBank {
     }
 
     /// `[K, N]` packed for the matrix product.
-    pub fn packed(&self, w: &Weight) -> Arc<PackedWeights> {
-        self.packed.get(&w.key()).expect("`fill` made the weights of every step").clone()
+    pub fn packed(&self, w: &Weight, format: Format) -> Factor {
+        self.packed.get(&(w.key(), format)).expect("`fill` made the weights of every step").clone()
     }
 
     /// Makes all weights of a plan that are not kept yet, one thread each: reading, expanding and packing a model
     /// is most of the time to the first sentence.
     pub fn fill(&mut self, plan: &Plan, core: &Core, source: &dyn WeightLoader) -> Result<(), GraphError> {
-        let mut wanted: Vec<(String, &Weight, bool)> = vec![];
+        let mut wanted: Vec<(String, &Weight, Option<Format>)> = vec![];
         let mut seen = HashSet::new();
         for step in plan.steps() {
-            let product = matches!(step.node.op, Op::MatMul { .. } | Op::Conv1d { .. });
+            let format = core.format(&step.node.op);
             for (i, w) in step.node.op.weights().into_iter().enumerate() {
-                let (key, pack) = (w.key(), product && i == 0);
-                let kept = if pack { self.packed.contains_key(&key) } else { self.dense.contains_key(&key) };
+                let (key, pack) = (w.key(), format.filter(|_| i == 0));
+                let kept = match pack {
+                    Some(format) => self.packed.contains_key(&(key.clone(), format)),
+                    None => self.dense.contains_key(&key),
+                };
                 if !kept && seen.insert((key.clone(), pack)) {
                     wanted.push((key, w, pack));
                 }
@@ -66,15 +115,17 @@ impl WeightBank {
         let made: Vec<OnceLock<Result<Made, GraphError>>> = wanted.iter().map(|_| OnceLock::new()).collect();
         core.team.run(wanted.len(), &|_, i| {
             let (_, w, pack) = &wanted[i];
-            let one = w
-                .evaluate(source)
-                .map(|t| if *pack { pack_matrix(core, &t) } else { Made::Dense(into_dense(t)) });
+            let one = w.evaluate(source).map(|t| match pack {
+                Some(format) => Made::Packed(pack_matrix(core, &t, *format)),
+                None => Made::Dense(into_dense(t)),
+            });
             made[i].get_or_init(|| one);
         });
-        for ((key, ..), made) in wanted.into_iter().zip(made) {
-            match made.into_inner().expect("every chunk ran")? {
-                Made::Dense(w) => drop(self.dense.insert(key, w)),
-                Made::Packed(w) => drop(self.packed.insert(key, w)),
+        for ((key, _, format), made) in wanted.into_iter().zip(made) {
+            match (made.into_inner().expect("every chunk ran")?, format) {
+                (Made::Packed(w), Some(format)) => drop(self.packed.insert((key, format), w)),
+                (Made::Dense(w), _) => drop(self.dense.insert(key, w)),
+                (Made::Packed(_), None) => unreachable!("packed for its format"),
             }
         }
         Ok(())
@@ -85,8 +136,13 @@ fn into_dense(t: Tensor<'_>) -> Arc<Vec<f32>> {
     Arc::new(t.contiguous().data.into_owned())
 }
 
-fn pack_matrix(core: &Core, t: &Tensor<'_>) -> Made {
+fn pack_matrix(core: &Core, t: &Tensor<'_>, format: Format) -> Factor {
     let (k, n) = (t.shape.dims()[0], t.shape.dims()[1]);
-    let strided = Strided { data: &t.data, k_stride: t.strides[0], n_stride: t.strides[1] };
-    Made::Packed(Arc::new(PackedWeights::pack(core.isa, &core.team, k, n, strided)))
+    let w = Strided { data: &t.data, k_stride: t.strides[0], n_stride: t.strides[1] };
+    match format {
+        Format::Elements(e) => {
+            Factor::Elements(Arc::new(PackedWeights::pack(core.isa, &core.team, e, (k, n), w)))
+        }
+        Format::Blocks(f) => Factor::Blocks(Arc::new(PackedBlocks::pack(f, &core.team, k, n, w))),
+    }
 }

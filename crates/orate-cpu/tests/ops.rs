@@ -1,6 +1,7 @@
 //! Every op, in every case, on every instruction set of this machine, against the reference interpreter.
 
 use orate_cpu::{CpuDevice, Isa};
+use orate_graph::{Op, Precision, PrecisionPolicy};
 use orate_testing::{OnDevice, check_all, op_cases};
 
 #[test]
@@ -11,4 +12,37 @@ fn op_cases_on_every_instruction_set() {
             check_all(&OnDevice(&device), &op_cases()).assert();
         }
     }
+}
+
+/// Weights of fewer bits are as wrong as their format says, and not more.
+#[test]
+fn other_precisions() {
+    for (precision, roundings) in [
+        (Precision::F16, 1 << 13),
+        (Precision::Bf16, 1 << 16),
+        (Precision::Q8_0, 1 << 17),
+        (Precision::Q4_0, 1 << 20),
+    ] {
+        let mut products = op_cases();
+        products.retain(|c| {
+            c.graph.nodes().iter().any(|n| matches!(n.op, Op::MatMul { .. } | Op::Conv1d { .. }))
+        });
+        assert!(products.len() > 50, "products are among the cases");
+        for case in &mut products {
+            case.tolerance += 3.0 * f64::from(roundings) * orate_testing::tolerance::ROUNDING;
+        }
+        for isa in Isa::available() {
+            let device = CpuDevice::new(2, isa).expect("threads start");
+            let device =
+                device.with_precision(PrecisionPolicy::uniform(precision)).expect("a format of CPUs");
+            check_all(&OnDevice(&device), &products).assert();
+        }
+    }
+}
+
+#[test]
+fn a_format_of_gpus_is_refused() {
+    let device = CpuDevice::new(1, Isa::PORTABLE).expect("starts");
+    let e = device.with_precision(PrecisionPolicy::uniform(Precision::Tf32)).err().expect("refused");
+    assert!(e.to_string().contains("q8_0"), "{e}");
 }

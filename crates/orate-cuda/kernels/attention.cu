@@ -3,8 +3,10 @@
 //   s[i, j] = scale · q_i · k_j + (|j − p_i| ≤ window ? scale · q_i · rel_key[j − p_i + window] : 0)
 //   o_i     = Σ_j softmax(s)[i, j] · (v_j + (|j − p_i| ≤ window ? rel_value[j − p_i + window] : 0))
 //
-// q and out [B, Tq, H·D], k and v [B or 1, Tk, H·D], lens [B or 1], rel_* [2·window + 1, D]. Query i stands at p_i = i, or
-// with a causal mask at i + Tk − Tq, where it sees the keys up to its own. Keys behind the length are never read. A
+// q and out [B, Tq, H·D], k and v [B or 1, Tk, H/group·D], lens [B or 1], rel_* [2·window + 1, D]. Query i stands at p_i = i, or
+// with a causal mask at i + shift, where it sees the keys up to its own, or the last `seen` of them. shift is Tk − Tq, or for a
+// cache what `first` [B] or the plan says. In a stream, `first` says how many rows came before the queries, and keys in
+// front of the first of these are not seen either. Keys behind the length are never read. A
 // query that sees no key gets zeros.
 //
 // A block has 4 queries of one head, one for each warp, and walks over the keys in blocks of KEYS with the running maximum
@@ -18,9 +20,12 @@ struct Args {
     const float* rel_key;
     const float* rel_value;
     const float* table;  // [B or 1, 2, Tq, D/2]: cosines and sines that turn q first
+    const int* first;    // none: `shift`
     float* out;
     int heads, d, tq, tk, kv_batch, window, causal, tables;
     float scale;
+    int seen, group;    // seen 0: all; `group` heads of q share one of k and v
+    int shift, stream;  // stream: `first` counts rows before the queries
 };
 
 #define WARPS 4
@@ -66,7 +71,7 @@ DEVICE void attention(const Args& a) {
     extern __shared__ float4 shared4[];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int head = blockIdx.y, b = blockIdx.z, kv = a.kv_batch == 1 ? 0 : b;
-    int stride = key_stride(a.d), width = a.heads * a.d, terms = 2 * a.window + 1;
+    int stride = key_stride(a.d), width = a.heads * a.d, kv_width = width / a.group, terms = 2 * a.window + 1;
     float* keys = (float*)shared4;                          // [KEYS, stride]
     float* values = keys + KEYS * stride;                   // [KEYS, stride]
     float* query = values + KEYS * stride + warp * stride;  // [WARPS, stride]
@@ -82,13 +87,17 @@ DEVICE void attention(const Args& a) {
     let_next_start();
 
     int len = a.lens ? min(max(a.lens[kv], 0), a.tk) : a.tk;
-    int shift = a.causal ? a.tk - a.tq : 0;
+    int shift = a.shift, start_of_stream = 0;
+    if (a.first && a.stream) start_of_stream = max(shift - a.first[b], 0);
+    else if (a.first) shift = min(max(a.first[b], 0), a.tk - a.tq);
     // The last key that a query of this block sees.
     int end = a.causal ? min(len, min((int)(blockIdx.x + 1) * WARPS, a.tq) + shift) : len;
-    const float* k = a.k + (size_t)kv * a.tk * width + head * a.d;
-    const float* v = a.v + (size_t)kv * a.tk * width + head * a.d;
-    copy_rows(keys, stride, k, width, a.d, KEYS, end);
-    copy_rows(values, stride, v, width, a.d, KEYS, end);
+    // The first.
+    int begin = max(a.seen ? (int)blockIdx.x * WARPS + shift + 1 - a.seen : 0, start_of_stream);
+    const float* k = a.k + (size_t)kv * a.tk * kv_width + head / a.group * a.d;
+    const float* v = a.v + (size_t)kv * a.tk * kv_width + head / a.group * a.d;
+    copy_rows(keys, stride, k + (size_t)begin * kv_width, kv_width, a.d, KEYS, end - begin);
+    copy_rows(values, stride, v + (size_t)begin * kv_width, kv_width, a.d, KEYS, end - begin);
 
     // This warp's query, turned and scaled.
     int i = blockIdx.x * WARPS + warp, position = i + shift, t = min(i, a.tq - 1);
@@ -115,15 +124,15 @@ DEVICE void attention(const Args& a) {
     float largest = -INFINITY, total = 0.0f, acc[PER];
 #pragma unroll
     for (int e = 0; e < PER; e++) acc[e] = 0.0f;
-    for (int start = 0; start < end; start += KEYS) {
-        if (start > 0) {
+    for (int start = begin; start < end; start += KEYS) {
+        if (start > begin) {
             __syncthreads();
-            copy_rows(keys, stride, k + (size_t)start * width, width, a.d, KEYS, end - start);
-            copy_rows(values, stride, v + (size_t)start * width, width, a.d, KEYS, end - start);
+            copy_rows(keys, stride, k + (size_t)start * kv_width, kv_width, a.d, KEYS, end - start);
+            copy_rows(values, stride, v + (size_t)start * kv_width, kv_width, a.d, KEYS, end - start);
         }
         finish_copies();
         __syncthreads();
-        if (start == 0 && a.rel_key) {
+        if (start == begin && a.rel_key) {
             for (int o = lane; o < terms; o += 32) {
                 float sum = 0.0f;
 #pragma unroll 4
@@ -148,13 +157,13 @@ DEVICE void attention(const Args& a) {
                 score[j] += x.x * y.x + x.y * y.y + x.z * y.z + x.w * y.w;
             }
         }
-        int last = a.causal ? min(end, position + 1) : end;
+        int last = a.causal ? min(end, position + 1) : end, first = a.seen ? position + 1 - a.seen : 0;
         float now = largest;
 #pragma unroll
         for (int j = 0; j < KEYS / 32; j++) {
             int key = start + lane + 32 * j, o = key - position + a.window;
             if (a.rel_key && o >= 0 && o < terms) score[j] += relative[o];
-            if (key >= last) score[j] = -INFINITY;
+            if (key >= last || key < first) score[j] = -INFINITY;
             now = fmaxf(now, score[j]);
         }
         now = warp_max(now);

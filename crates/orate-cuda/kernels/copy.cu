@@ -1,4 +1,5 @@
-// Moving blocks along an axis: slices, concatenation, constants, whole buffers; and setting a scalar.
+// Moving blocks along an axis: slices, concatenation, constants, whole buffers; rows and marks written in place; counting on;
+// and setting a scalar.
 //
 // An array is seen as [outer, axis, inner]; `len` = axis · inner elements of each of `outer` blocks are moved. A source
 // stride of 0 repeats one block.
@@ -27,4 +28,51 @@ extern "C" __global__ void set_scalar(const SetArgs a) {
     wait_for_previous();
     let_next_start();
     *a.scalar = a.value;
+}
+
+// state [B, N, C] with rows [B, T, C] in place of those from first[b] on. Rows that would be past the end become the last ones:
+// whoever counts checks, and here nothing is written that is not there.
+struct WriteArgs {
+    float* state;
+    const float* rows;
+    const int* first;  // none: `from`
+    int len, n, t, c, from;
+};
+
+extern "C" __global__ void write_rows(const WriteArgs a) {
+    wait_for_previous();
+    let_next_start();
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= a.len) return;
+    int b = i / (a.t * a.c), at = i - b * a.t * a.c;
+    int first = min(max(a.first ? a.first[b] : a.from, 0), a.n - a.t);
+    a.state[((size_t)b * a.n + first) * a.c + at] = a.rows[i];
+}
+
+// seen [B, V] with a 1 at ids [B].
+struct MarkArgs {
+    float* seen;
+    const int* ids;
+    int batch, v;
+};
+
+extern "C" __global__ void mark(const MarkArgs a) {
+    wait_for_previous();
+    let_next_start();
+    int b = blockIdx.x * blockDim.x + threadIdx.x;
+    if (b < a.batch && a.ids[b] >= 0 && a.ids[b] < a.v) a.seen[(size_t)b * a.v + a.ids[b]] = 1.0f;
+}
+
+struct IncrementArgs {
+    const u32* x;
+    u32* out;
+    int len;
+    u32 by;
+};
+
+extern "C" __global__ void increment(const IncrementArgs a) {
+    wait_for_previous();
+    let_next_start();
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < a.len) a.out[i] = a.x[i] + a.by;
 }

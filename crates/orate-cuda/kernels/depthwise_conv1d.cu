@@ -2,6 +2,8 @@
 //
 //   y[b, t, c] = bias[c] + Σ_j w[j, c] · x[b, clamp(t + j · dilation − left), c]
 //
+// Where there is a history [B, left, C], rows in front of x come from it.
+//
 // x and out [B, T, C], w [taps, C]. C as for layer_norm.cu; a block has one row, held in registers.
 
 struct Args {
@@ -10,12 +12,20 @@ struct Args {
     const float* bias;
     const float* norm_weight;  // none: no norm
     const float* norm_bias;
+    const float* history;
     float* out;
     int time, c, taps, dilation, left;
     float eps;
 };
 
 #define CHUNKS 4
+
+// The row that row `t` of the batch whose first row is `first` reads through a tap.
+DEVICE const float* tapped(const Args& a, int first, int t, int tap) {
+    int at = t + tap * a.dilation - a.left;
+    if (at < 0 && a.history) return a.history + ((size_t)(first / a.time) * a.left + at + a.left) * a.c;
+    return a.x + (size_t)(first + min(max(at, 0), a.time - 1)) * a.c;
+}
 
 template <typename T, int N>
 DEVICE void depthwise(const Args& a) {
@@ -33,10 +43,9 @@ DEVICE void depthwise(const Args& a) {
         T b = ((const T*)a.bias)[at];
 #pragma unroll
         for (int j = 0; j < N; j++) v[i][j] = ((const float*)&b)[j];
-#pragma unroll 7
+#pragma unroll 4
         for (int tap = 0; tap < a.taps; tap++) {
-            int row = first + min(max(t + tap * a.dilation - a.left, 0), a.time - 1);
-            T x = ((const T*)(a.x + (size_t)row * a.c))[at], w = ((const T*)(a.w + tap * a.c))[at];
+            T x = ((const T*)tapped(a, first, t, tap))[at], w = ((const T*)(a.w + tap * a.c))[at];
 #pragma unroll
             for (int j = 0; j < N; j++) v[i][j] += ((const float*)&w)[j] * ((const float*)&x)[j];
         }
@@ -97,8 +106,7 @@ DEVICE void depthwise_norm(const Args& a) {
     int t = blockIdx.x % a.time, first = blockIdx.x - t;
 #pragma unroll
     for (int tap = 0; tap < TAPS; tap++) {
-        int row = first + min(max(t + tap * a.dilation - a.left, 0), a.time - 1);
-        if (is) x[tap] = *(const float4*)(a.x + (size_t)row * a.c + at);
+        if (is) x[tap] = *(const float4*)(tapped(a, first, t, tap) + at);
     }
     if (is) {
 #pragma unroll

@@ -5,8 +5,9 @@
 //   COMBINE    a · x + b · y                      y may be missing; factors fixed, or read from a scalar
 //   ROW        x[r, c] + row[index, c]            index 0, or read from a scalar
 //   MASK       x[b, t, c] where t < lens[b], else 0
+//   MUL        x · y
 
-enum Kind { AFFINE = 0, ACTIVATE = 1, COMBINE = 2, ROW = 3, MASK = 4 };
+enum Kind { AFFINE = 0, ACTIVATE = 1, COMBINE = 2, ROW = 3, MASK = 4, MUL = 5 };
 
 struct Args {
     const float* x;
@@ -55,5 +56,6 @@ extern "C" __global__ void pointwise(const Args a) {
             a.out[i] = t < a.lens[b] ? a.x[i] : 0.0f;
             break;
         }
+        case MUL: a.out[i] = a.x[i] * a.y[i]; break;
     }
 }

@@ -1,6 +1,10 @@
-// Rows of a table, by ids or by a scalar.
+// Rows of a table, by ids or by a scalar, and sums of rows of several tables.
 //
-// embedding: ids [rows], table [V, C] → out [rows, C]; id −1 is the last row. Ids beyond the table take its first or
+//   gather          ids [rows], table [V, C] → out [rows, C]; id −1 is the last row
+//   row_at          x [B, N, C], index [B] → out [B, 1, C], past the end the last row
+//   embedding_sum   ids [rows, N], tables [Q, V, C] → out [rows, C]: Σ tables[q, ids[first + q]]
+//
+// Ids beyond the table take its first or
 // last row: whoever writes ids checks them, and here nothing is read that is not there.
 
 struct Args {
@@ -25,4 +29,43 @@ extern "C" __global__ void gather(const Args a) {
         id = min(max(id, 0ll), (long long)a.table_rows - 1);
     }
     a.out[i] = a.table[(size_t)id * a.c + i % a.c];
+}
+
+struct SumArgs {
+    const float* tables;
+    const int* ids;
+    float* out;
+    int len, c, table_rows, count, ids_per_row, first;
+};
+
+extern "C" __global__ void embedding_sum(const SumArgs a) {
+    wait_for_previous();
+    let_next_start();
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= a.len) return;
+    const int* ids = a.ids + (size_t)(i / a.c) * a.ids_per_row + a.first;
+    const float* table = a.tables + i % a.c;
+    float sum = 0.0f;
+#pragma unroll 4
+    for (int q = 0; q < a.count; q++) {
+        int id = min(max(ids[q], 0), a.table_rows - 1);
+        sum += table[((size_t)q * a.table_rows + id) * a.c];
+    }
+    a.out[i] = sum;
+}
+
+struct RowArgs {
+    const float* x;
+    const int* index;
+    float* out;
+    int len, c, rows;
+};
+
+extern "C" __global__ void row_at(const RowArgs a) {
+    wait_for_previous();
+    let_next_start();
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= a.len) return;
+    int b = i / a.c, row = min(max(a.index[b], 0), a.rows - 1);
+    a.out[i] = a.x[((size_t)b * a.rows + row) * a.c + i % a.c];
 }

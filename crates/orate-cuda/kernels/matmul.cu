@@ -3,7 +3,8 @@
 //   out[r, n] = residual[r, n] + f( Σ_k x[r, k] · w[k, n] + bias[n] ) + row[n]
 //
 // x [rows, K], or for a convolution [B, T, C] with K = taps · C, where tap j of row t reads row
-// t + j · dilation − left of the same batch, held within 0 … T − 1. w is packed at load, bias, residual and row may
+// t + j · dilation − left of the same batch, held within 0 … T − 1, or where there is a history [B, left, C], in front of
+// x that. w is packed at load, bias, residual and row may
 // be missing. Sums are f32; operands are those of PRECISION:
 //
 //   0  f32    each operand is split in two TF32 numbers of 11 bits; of the four products the smallest is left out
@@ -32,6 +33,7 @@ struct Args {
     const u64* row_index;  // which row
     float* out;
     const char* next;      // weights of a product to come
+    const float* history;  // rows in front of x
     int rows, k, n, k_blocks;
     int time, channels, dilation, left;
     int activation, row_count, next_bytes;
@@ -47,6 +49,7 @@ struct Args {
 enum Source {
     DENSE,  // rows of K, a multiple of 4
     CONV,   // C a multiple of 4
+    PAST,   // the same behind a history
     ODD     // anything, element by element
 };
 
@@ -204,8 +207,10 @@ struct Rows {
 
     // The row that row `j` reads through a tap.
     __device__ __forceinline__ const float* tapped(const Args& a, int j, int tap) const {
-        int at = min(max(t[j] + tap * a.dilation - a.left, 0), a.time - 1);
-        return a.x + (first[j] + at) * a.channels;
+        int at = t[j] + tap * a.dilation - a.left;
+        if ((SOURCE == PAST || (SOURCE == ODD && a.history)) && at < 0)
+            return a.history + (first[j] / a.time * a.left + at + a.left) * a.channels;
+        return a.x + (first[j] + min(max(at, 0), a.time - 1)) * a.channels;
     }
 
     __device__ __forceinline__ void load(const Args& a, int k, float4 (&x)[TILES]) const {
@@ -213,7 +218,7 @@ struct Rows {
         if (SOURCE == DENSE) {
 #pragma unroll
             for (int j = 0; j < TILES; j++) x[j] = k < a.k ? *(const float4*)(a.x + (base + min(8 * j, more) * a.k + k)) : zero;
-        } else if (SOURCE == CONV) {
+        } else if (SOURCE == CONV || SOURCE == PAST) {
             int tap = k / a.channels, c = k - tap * a.channels;
 #pragma unroll
             for (int j = 0; j < TILES; j++) x[j] = k < a.k ? *(const float4*)(tapped(a, j, tap) + c) : zero;
@@ -471,9 +476,11 @@ KERNEL(matmul_1_dense, 1, DENSE)
 KERNEL(matmul_3_dense, 3, DENSE)
 KERNEL(matmul_5_dense, 5, DENSE)
 KERNEL(matmul_5_conv, 5, CONV)
+KERNEL(matmul_5_past, 5, PAST)
 KERNEL(matmul_5_odd, 5, ODD)
 // Their partial sums do not fit in the shared memory of older devices.
 #if __CUDA_ARCH__ >= 800
 KERNEL(matmul_9_dense, 9, DENSE)
 KERNEL(matmul_9_conv, 9, CONV)
+KERNEL(matmul_7_past, 7, PAST)
 #endif

@@ -1,6 +1,7 @@
 // Rotary positions with split halves, their tables, and the time embedding. Angles are double precision: they are few.
 //
 //   rotary_table    out [B, 2, T, D/2]: cosines, then sines, of t / length · theta[j]; a length of 0 counts as 1
+//   rope_table      out [B, 2, T, D/2]: cosines, then sines, of (first[b] + t) · base^(−2j / D)
 //   rotary          x [B, T, H·D], table [B or 1, 2, T, D/2] → (a·cos − b·sin, a·sin + b·cos) of each head's halves
 //   time_embedding  x [N] → [N, dim]: sines, then cosines, of 1000 · x · 10000^(−j / (dim/2 − 1))
 
@@ -20,6 +21,28 @@ extern "C" __global__ void rotary_table(const TableArgs a) {
     double length = a.lens ? max(a.lens[b], 1) : a.time;
     double sine, cosine;
     sincos(t / length * (double)a.theta[j], &sine, &cosine);
+    float* out = a.out + ((size_t)b * 2 * a.time + t) * a.half + j;
+    out[0] = (float)cosine;
+    out[(size_t)a.time * a.half] = (float)sine;
+}
+
+struct RopeArgs {
+    const int* first;  // [B]; none: `from`
+    float* out;
+    int batch, time, half, from;
+    u32 base_low, base_high;  // the halves of a double
+};
+
+extern "C" __global__ void rope_table(const RopeArgs a) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x, j = i % a.half;
+    double base = __hiloint2double((int)a.base_high, (int)a.base_low);
+    double frequency = pow(base, -(double)j / a.half);
+    wait_for_previous();
+    let_next_start();
+    if (i >= a.batch * a.time * a.half) return;
+    int t = i / a.half % a.time, b = i / a.half / a.time;
+    double sine, cosine;
+    sincos(((double)(a.first ? a.first[b] : a.from) + t) * frequency, &sine, &cosine);
     float* out = a.out + ((size_t)b * 2 * a.time + t) * a.half + j;
     out[0] = (float)cosine;
     out[(size_t)a.time * a.half] = (float)sine;

@@ -2,7 +2,7 @@
 
 use crate::cache::Cache;
 use crate::discover::info;
-use crate::driver::{Context, Driver};
+use crate::driver::{Context, Driver, facts};
 use crate::executable::CudaExecutable;
 use crate::kernels::{Kernels, OLDEST_ARCH, TENSOR_ARCH};
 use crate::lower::kernel_name;
@@ -60,8 +60,12 @@ impl CudaDevice {
                 n => format!("there are only {n} CUDA devices, cuda:0 to cuda:{}", n - 1),
             }));
         }
-        let context = Arc::new(Context::new(driver, index)?);
-        let (name, arch) = (&context.facts.name, context.facts.arch);
+        if !Precision::FLOATS.contains(&policy.precision) {
+            let known = Precision::FLOATS.map(Precision::name).join(", ");
+            return Err(setup(format!("CUDA computes in {known}; {} is for the CPU", policy.precision)));
+        }
+        let facts = facts(driver, index)?.1;
+        let (name, arch) = (&facts.name, facts.arch);
         if arch < OLDEST_ARCH {
             let problem = format!(
                 "{name} is of architecture sm_{arch}; sm_{OLDEST_ARCH} is the oldest that is supported"
@@ -76,7 +80,14 @@ impl CudaDevice {
             );
             return Err(setup(problem));
         }
-        let kernels = Kernels::load(&context, policy.precision, cache.map(Cache::new).as_ref())?;
+        let (label, cache) = (format!("cuda:{index}"), cache.map(Cache::new));
+        // Both take long, the context most of the time to the first sentence.
+        let (context, kernels) = std::thread::scope(|scope| {
+            let kernels = scope.spawn(|| Kernels::read(&label, arch, policy.precision, cache.as_ref()));
+            let context = Context::new(driver, index);
+            (context, kernels.join().unwrap_or_else(|e| std::panic::resume_unwind(e)))
+        });
+        let (context, kernels) = (Arc::new(context?), kernels?);
         let core = Core { kernels, context, policy, driver, ids: AtomicU64::new(0) };
         Ok(CudaDevice { core: Arc::new(core), index })
     }
@@ -145,7 +156,7 @@ impl ModelOnDevice for CudaModel {
         }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.fill(&plan, &core.context, &core.policy, &*self.weights)?;
-        Ok(Arc::new(CudaExecutable::new(core.clone(), plan, &kept)))
+        Ok(Arc::new(CudaExecutable::new(core.clone(), plan, &kept)?))
     }
 
     fn weight_bytes(&self) -> u64 {

@@ -4,6 +4,7 @@ use cudarc::driver::sys;
 use orate_graph::DeviceError;
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Address in device memory.
 pub(crate) type DevicePointer = sys::CUdeviceptr;
@@ -80,6 +81,7 @@ fn describe(code: sys::CUresult) -> String {
 impl Driver {
     /// Loads the driver, once per process.
     pub fn open() -> Result<Driver, DeviceError> {
+        let start = Instant::now();
         // SAFETY: looks for a library of the system and runs its initialisers, as any program that uses CUDA does.
         if !unsafe { sys::is_culib_present() } {
             return Err(no_driver(
@@ -106,6 +108,7 @@ impl Driver {
                 code => code,
             }
         };
+        tracing::debug!(version, elapsed = ?start.elapsed(), "the driver is there");
         match code {
             sys::CUresult::CUDA_SUCCESS if version >= OLDEST => Ok(Driver { version }),
             sys::CUresult::CUDA_SUCCESS => Err(no_driver(format!(
@@ -212,10 +215,12 @@ unsafe impl Sync for Context {}
 impl Context {
     /// The context of device `index`, which exists, that all of the process shares.
     pub fn new(driver: Driver, index: usize) -> Result<Context, DeviceError> {
+        let start = Instant::now();
         let (device, facts) = facts(driver, index)?;
         let (name, mut raw) = (format!("cuda:{index}"), std::ptr::null_mut());
         // SAFETY: the device exists; given back when the context is dropped.
         check(&name, unsafe { sys::cuDevicePrimaryCtxRetain(&mut raw, device) })?;
+        tracing::debug!(device = name, elapsed = ?start.elapsed(), "the context is there");
         Ok(Context { device, raw, name, facts })
     }
 

@@ -9,6 +9,7 @@ use crate::weights::WeightBank;
 use orate_graph::{BufferKind, DeviceError, Executable, Memory, Op, Plan};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The first driver that records kernels which start early.
 const EARLY_DRIVER: i32 = 12030;
@@ -34,8 +35,15 @@ pub(crate) struct CudaExecutable {
 }
 
 impl CudaExecutable {
-    pub fn new(core: Arc<Core>, plan: Plan, bank: &WeightBank) -> Self {
+    /// Binds a plan to the weights of `bank`, and brings its kernels to the device.
+    pub fn new(core: Arc<Core>, plan: Plan, bank: &WeightBank) -> Result<Self, DeviceError> {
+        let start = Instant::now();
         let Lowered { works, arena_bytes } = lower(&plan, bank, &core.policy, &core.context.facts);
+        let counter = Work::set_scalar(0, 0);
+        for work in works.iter().map(|(_, w)| w).chain([&counter]) {
+            core.kernels.load(&core.context, work.program, work.function)?;
+        }
+        tracing::debug!(plan = plan.name(), elapsed = ?start.elapsed(), "kernels are on the device");
         let pointers = works.iter().flat_map(|(_, w)| &w.pointers);
         let scalars =
             pointers.filter_map(|p| if let Pointer::Scalar(i) = p { Some(*i) } else { None }).collect();
@@ -46,7 +54,7 @@ impl CudaExecutable {
             _ => None,
         });
         let rows = rows.collect();
-        CudaExecutable {
+        Ok(CudaExecutable {
             id: core.next_id(),
             works,
             arena_bytes,
@@ -55,7 +63,7 @@ impl CudaExecutable {
             _slabs: bank.slabs(),
             plan,
             core,
-        }
+        })
     }
 
     /// The memory, if it is of this device.
@@ -139,7 +147,8 @@ impl CudaExecutable {
         addresses: &Addresses,
         counter: Option<(usize, usize)>,
     ) -> Result<ExecutableGraph, DeviceError> {
-        stream.capture(|| {
+        let start = Instant::now();
+        let graph = stream.capture(|| {
             for i in 0..counter.map_or(1, |(_, times)| times) {
                 if let Some((scalar, _)) = counter {
                     self.start(stream, &Work::set_scalar(scalar, i as u32), addresses)?;
@@ -147,7 +156,9 @@ impl CudaExecutable {
                 self.works.iter().try_for_each(|(_, w)| self.start(stream, w, addresses))?;
             }
             Ok(())
-        })
+        })?;
+        tracing::debug!(plan = self.plan.name(), elapsed = ?start.elapsed(), "a graph is recorded");
+        Ok(graph)
     }
 
     fn submit(&self, m: &mut CudaMemory, counter: Option<(&str, usize)>) -> Result<(), DeviceError> {

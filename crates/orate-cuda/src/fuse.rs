@@ -123,6 +123,14 @@ impl<'p> Joining<'p> {
         matches!(self.plan.place(v), Place::Arena(_))
     }
 
+    /// Whether the memory of `v` is a state's that some step writes in place, so that it must be read where the plan reads it.
+    fn is_rewritten(&self, v: Value) -> bool {
+        let place = self.plan.place(self.whole(v).0);
+        let steps = self.plan.steps().iter().map(|s| &s.node);
+        matches!(place, Place::Buffer(_))
+            && steps.into_iter().any(|n| n.op.in_place() && self.plan.place(n.output) == place)
+    }
+
     /// Rows that a scalar names, into the product in front.
     fn rows(&mut self) {
         for i in 0..self.steps.len() {
@@ -141,7 +149,7 @@ impl<'p> Joining<'p> {
             let table = self.plan.steps()[select].node.inputs[0];
             // The product comes first now, so the table has to be there already.
             let there = self.plan.info(table).buffer.is_some();
-            if !there || !self.is_temporary(output) {
+            if !there || !self.is_temporary(output) || self.is_rewritten(table) {
                 continue;
             }
             if let Some(p) = &mut self.steps[product] {
@@ -165,6 +173,9 @@ impl<'p> Joining<'p> {
                 let node = &self.plan.steps()[rotary].node;
                 (node.inputs[0], node.inputs[1])
             };
+            if self.is_rewritten(x) || self.is_rewritten(table) {
+                continue;
+            }
             if let Some(s) = &mut self.steps[i] {
                 (s.inputs[0], s.table) = (x, Some(table));
             }
@@ -185,6 +196,7 @@ impl<'p> Joining<'p> {
                         && (start * inner).is_multiple_of(WHOLE)
                         && self.is_temporary(output)
                         && !copied
+                        && !self.is_rewritten(inputs[0])
                     {
                         self.inside.insert(output, (inputs[0], start * inner));
                         self.steps[i] = None;

@@ -7,6 +7,7 @@ use orate_graph::{DeviceError, Precision};
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 /// What every file begins with.
 const COMMON: &str = include_str!("../kernels/common.cuh");
@@ -30,10 +31,10 @@ struct Source {
 }
 
 macro_rules! source {
-    ($name:literal, $file:literal, $options:expr, $functions:expr) => {
+    ($name:literal, $($file:literal)|+, $options:expr, $functions:expr) => {
         Source {
             name: $name,
-            text: include_str!(concat!("../kernels/", $file)),
+            text: concat!($(include_str!(concat!("../kernels/", $file))),+),
             options: &$options,
             functions: &$functions,
         }
@@ -41,7 +42,7 @@ macro_rules! source {
 }
 
 /// Everything but products.
-const SOURCES: [Source; 9] = [
+const SOURCES: [Source; 12] = [
     source!(
         "attention",
         "attention.cu",
@@ -56,7 +57,7 @@ const SOURCES: [Source; 9] = [
             "attention_256_32"
         ]
     ),
-    source!("copy", "copy.cu", [], ["copy", "set_scalar"]),
+    source!("copy", "copy.cu", [], ["copy", "write_rows", "mark", "increment", "set_scalar"]),
     source!(
         "depthwise_conv1d",
         "depthwise_conv1d.cu",
@@ -64,28 +65,38 @@ const SOURCES: [Source; 9] = [
         ["depthwise_1", "depthwise_4", "depthwise_norm_5", "depthwise_norm_7"]
     ),
     source!("elementwise", "elementwise.cu", [], ["pointwise"]),
-    source!("gather", "gather.cu", [], ["gather"]),
+    source!("gather", "gather.cu", [], ["gather", "row_at", "embedding_sum"]),
     source!("layer_norm", "layer_norm.cu", [], ["layer_norm_1", "layer_norm_4", "layer_norm_row"]),
     source!("permute", "permute.cu", [], ["permute"]),
+    source!(
+        "rms_norm",
+        "rms_norm.cu",
+        [],
+        ["rms_norm_1", "rms_norm_4", "rms_norm_warps_1", "rms_norm_warps_4"]
+    ),
+    source!("snake", "snake.cu", [], ["snake_1", "snake_4"]),
     // The same bits as on the CPU, which fuses nothing there.
-    source!("random", "random.cu", ["--fmad=false"], ["random_normal"]),
-    source!("rotary", "rotary.cu", [], ["rotary_table", "rotary", "time_embedding"]),
+    source!("random", "philox.cuh" | "random.cu", ["--fmad=false"], ["random_normal"]),
+    source!("sample", "philox.cuh" | "sample.cu", ["--fmad=false"], ["sample"]),
+    source!("rotary", "rotary.cu", [], ["rotary_table", "rope_table", "rotary", "time_embedding"]),
 ];
 
 /// Kernels of every product.
-const PRODUCTS: [&str; 7] = [
+const PRODUCTS: [&str; 9] = [
     "matmul_1_dense",
     "matmul_3_dense",
     "matmul_5_dense",
     "matmul_9_dense",
     "matmul_5_conv",
+    "matmul_5_past",
     "matmul_9_conv",
+    "matmul_7_past",
     "matmul_5_odd",
 ];
 
 /// Whether a kernel is compiled for an architecture: the largest tiles need more shared memory than old ones have.
 fn is_there(function: &str, arch: u32) -> bool {
-    arch >= TENSOR_ARCH || !function.starts_with("matmul_9")
+    arch >= TENSOR_ARCH || !["matmul_7", "matmul_9"].iter().any(|large| function.starts_with(large))
 }
 
 /// Name of the program with products of this precision.
@@ -95,6 +106,7 @@ pub(crate) fn product_program(precision: Precision) -> &'static str {
         Precision::Tf32 => "matmul-tf32",
         Precision::F16 => "matmul-f16",
         Precision::Bf16 => "matmul-bf16",
+        Precision::Q8_0 | Precision::Q4_0 => unreachable!("refused when the device is opened"),
     }
 }
 
@@ -104,6 +116,7 @@ fn product_source(precision: Precision) -> Source {
         Precision::Tf32 => &["-DPRECISION=1"],
         Precision::F16 => &["-DPRECISION=2"],
         Precision::Bf16 => &["-DPRECISION=3"],
+        Precision::Q8_0 | Precision::Q4_0 => unreachable!("refused when the device is opened"),
     };
     let text = include_str!("../kernels/matmul.cu");
     Source { name: product_program(precision), text, options, functions: &PRODUCTS }
@@ -201,46 +214,97 @@ pub(crate) fn in_parallel<T: Send>(n: usize, work: impl Fn(usize) -> T + Sync) -
     results.into_iter().map(|r| r.1).collect()
 }
 
-/// The kernels of one device.
+/// The kernels of one device. Their machine code is there from the start; the driver gets what plans ask for, as it takes
+/// about a millisecond for each.
 pub(crate) struct Kernels {
-    functions: HashMap<(&'static str, &'static str), Function>,
-    _modules: Vec<Module>,
+    units: Vec<Code>,
+    /// Where a kernel of a program is: unit, and place in it.
+    places: HashMap<(&'static str, &'static str), (usize, usize)>,
+}
+
+/// Machine code of a unit, and its kernels once they are on the device.
+struct Code {
+    functions: Vec<&'static str>,
+    cubin: Vec<u8>,
+    loaded: OnceLock<Loaded>,
+}
+
+struct Loaded {
+    functions: Vec<Function>,
+    _module: Module,
 }
 
 impl Kernels {
-    /// Compiles what is not kept in `cache`, and loads it. Products in f32 are always there.
-    pub fn load(
-        context: &Arc<Context>,
+    /// Reads what is kept in `cache` and compiles the rest. Products in f32 are always there. This needs no context, so
+    /// that one can be made meanwhile.
+    pub fn read(
+        device: &str,
+        arch: u32,
         precision: Precision,
         cache: Option<&Cache>,
     ) -> Result<Kernels, DeviceError> {
-        let setup = |problem: String| DeviceError::Setup { device: context.name.clone(), problem };
+        let setup = |problem: String| DeviceError::Setup { device: device.to_owned(), problem };
+        let start = Instant::now();
         let nvrtc = LateNvrtc::new();
         let mut sources: Vec<Source> = vec![product_source(Precision::F32)];
         if precision != Precision::F32 {
             sources.push(product_source(precision));
         }
         sources.extend(SOURCES);
-        let units: Vec<Unit<'_>> = sources.iter().flat_map(|s| s.units(context.facts.arch)).collect();
+        let units: Vec<Unit<'_>> = sources.iter().flat_map(|s| s.units(arch)).collect();
         let codes = in_parallel(units.len(), |i| units[i].code(&nvrtc, cache));
-        if let Some(cache) = cache {
+        // What was kept is within bounds already.
+        if let Some(cache) = cache.filter(|_| nvrtc.get().is_some()) {
             cache.trim();
         }
-        let (mut functions, mut modules) = (HashMap::new(), vec![]);
-        for (unit, code) in units.iter().zip(codes) {
-            let module = Module::load(context, &code.map_err(setup)?)?;
-            for function in &unit.functions {
-                let name = CString::new(*function).map_err(|e| setup(e.to_string()))?;
-                functions.insert((unit.source.name, *function), module.function(&name)?);
+        let mut kernels = Kernels { units: vec![], places: HashMap::new() };
+        for (unit, cubin) in units.into_iter().zip(codes) {
+            for (i, function) in unit.functions.iter().enumerate() {
+                kernels.places.insert((unit.source.name, *function), (kernels.units.len(), i));
             }
-            modules.push(module);
+            let cubin = cubin.map_err(setup)?;
+            kernels.units.push(Code { functions: unit.functions, cubin, loaded: OnceLock::new() });
         }
-        Ok(Kernels { functions, _modules: modules })
+        let compiled = nvrtc.get().is_some();
+        tracing::debug!(device, compiled, elapsed = ?start.elapsed(), "kernels are there");
+        Ok(kernels)
     }
 
-    /// A kernel of a program.
+    fn place(&self, program: &'static str, function: &'static str) -> (&Code, usize) {
+        let (unit, i) = *self.places.get(&(program, function)).expect("lowering names kernels of the table");
+        (&self.units[unit], i)
+    }
+
+    /// Loads a kernel's unit into the device, if it is not there yet.
+    ///
+    /// # Errors
+    /// The driver refuses it.
+    pub fn load(
+        &self,
+        context: &Arc<Context>,
+        program: &'static str,
+        function: &'static str,
+    ) -> Result<(), DeviceError> {
+        let (code, _) = self.place(program, function);
+        if code.loaded.get().is_some() {
+            return Ok(());
+        }
+        let module = Module::load(context, &code.cubin)?;
+        let one = |name: &&str| {
+            let name = CString::new(*name)
+                .map_err(|e| DeviceError::Setup { device: context.name.clone(), problem: e.to_string() })?;
+            module.function(&name)
+        };
+        let functions = code.functions.iter().map(one).collect::<Result<_, _>>()?;
+        // Another thread may have been faster; its module is as good.
+        let _ = code.loaded.set(Loaded { functions, _module: module });
+        Ok(())
+    }
+
+    /// A kernel that was loaded.
     pub fn get(&self, program: &'static str, function: &'static str) -> &Function {
-        self.functions.get(&(program, function)).expect("lowering names kernels of the table")
+        let (code, i) = self.place(program, function);
+        &code.loaded.get().expect("executables load their kernels").functions[i]
     }
 }
 
@@ -263,7 +327,7 @@ pub fn compile_kernels(arch: u32) -> Result<Vec<Compiled>, DeviceError> {
     let setup = |problem: String| DeviceError::Setup { device: format!("sm_{arch}"), problem };
     let nvrtc = Nvrtc::open().map_err(setup)?;
     let mut sources: Vec<Source> = vec![];
-    for precision in Precision::ALL {
+    for precision in Precision::FLOATS {
         if arch >= TENSOR_ARCH || precision == Precision::F32 {
             sources.push(product_source(precision));
         }
@@ -288,7 +352,7 @@ mod tests {
     /// A table that names a kernel which its file lacks would fail on the first GPU only.
     #[test]
     fn every_kernel_of_the_table_is_in_its_file() {
-        for source in SOURCES.iter().chain(&Precision::ALL.map(product_source)) {
+        for source in SOURCES.iter().chain(&Precision::FLOATS.map(product_source)) {
             for function in source.functions {
                 let names = [format!(" {function}("), format!("KERNEL({function},")];
                 assert!(names.iter().any(|n| source.text.contains(n)), "{}: {function}", source.name);
@@ -299,7 +363,7 @@ mod tests {
     #[test]
     fn units_hold_each_kernel_once() {
         for arch in [OLDEST_ARCH, CLUSTER_ARCH] {
-            for source in SOURCES.iter().chain(&Precision::ALL.map(product_source)) {
+            for source in SOURCES.iter().chain(&Precision::FLOATS.map(product_source)) {
                 let units = source.units(arch);
                 let all: Vec<_> = units.iter().flat_map(|u| u.functions.clone()).collect();
                 let wanted: Vec<_> = source.functions.iter().copied().filter(|f| is_there(f, arch)).collect();

@@ -5,10 +5,10 @@
 
 use crate::driver::{DevicePointer, Facts};
 use crate::fuse::{At, Joined, Layout, layout};
-use crate::kernels::{CLUSTER_ARCH, product_program};
+use crate::kernels::{CLUSTER_ARCH, TENSOR_ARCH, product_program};
 use crate::weights::{Form, WeightBank, packed_bytes};
 use orate_graph::{
-    Activation, AttentionMask, ConvGeometry, DType, Epilogue, Factor, Norm, Op, Plan, Precision,
+    Activation, AttentionMask, ConvGeometry, Epilogue, Factor, First, Norm, Op, Plan, Precision,
     PrecisionPolicy, Scalar, Shape, Value, ValueInfo, Weight,
 };
 
@@ -20,6 +20,9 @@ const NORM_WIDTH: (usize, usize) = (4096, 1024);
 
 /// Widest rows for which a thread has four channels.
 const FAST_WIDTH: usize = 1024;
+
+/// Widest rows of which a warp takes one.
+const SHORT_WIDTH: usize = 512;
 
 /// Widest head.
 const HEAD_WIDTH: usize = 256;
@@ -129,13 +132,13 @@ pub(crate) fn kernel_name(
     if let Some(large) = inputs.iter().find(|i| i.shape.len() > i32::MAX as usize / 2) {
         return Err(format!("operand {} has more than 2³⁰ elements", large.shape));
     }
+    if let Some(what) = not_built(op) {
+        return Err(format!("{what} is not built"));
+    }
     let norm = |c: usize| {
         let widest = if c.is_multiple_of(4) { NORM_WIDTH.0 } else { NORM_WIDTH.1 };
         if c <= widest { Ok(()) } else { Err(format!("rows of {c} are wider than {widest}")) }
     };
-    if let Some(what) = not_built(op, inputs) {
-        return Err(format!("{what} is not built for CUDA yet"));
-    }
     Ok(match op {
         Op::MatMul { weight, .. } | Op::Conv1d { weight, .. } => format!("{}-gemm", policy.of(weight)),
         Op::DepthwiseConv1d { norm: n, .. } => {
@@ -146,6 +149,8 @@ pub(crate) fn kernel_name(
             norm(inputs[0].shape.last())?;
             "layer-norm".to_owned()
         }
+        Op::RmsNorm { .. } => "rms-norm".to_owned(),
+        Op::Snake { .. } => "snake".to_owned(),
         Op::Attention { heads, relative, .. } => {
             let d = inputs[0].shape.last() / heads;
             if d > HEAD_WIDTH {
@@ -167,76 +172,49 @@ pub(crate) fn kernel_name(
         Op::Permute { perm } if perm.len() > 4 => return Err(format!("{} axes are more than 4", perm.len())),
         Op::Permute { .. } => "permute".to_owned(),
         Op::Rotary { .. } => "rotary".to_owned(),
-        Op::AddBias { .. } | Op::Affine { .. } | Op::Activate(_) | Op::Add | Op::AddRow => {
+        Op::AddBias { .. } | Op::Affine { .. } | Op::Activate(_) | Op::Add | Op::Mul | Op::AddRow => {
             "pointwise".to_owned()
         }
         Op::Combine { .. } | Op::Scale { .. } => "pointwise".to_owned(),
-        Op::Embedding { .. } | Op::SelectRow { .. } => "gather".to_owned(),
+        Op::Embedding { .. } | Op::EmbeddingSum { .. } | Op::SelectRow { .. } | Op::RowAt => {
+            "gather".to_owned()
+        }
         Op::Constant { .. } | Op::Concat { .. } | Op::Slice { .. } => "copy".to_owned(),
         Op::MaskRows => "mask".to_owned(),
+        Op::Increment { .. } => "increment".to_owned(),
+        Op::WriteRows { .. } => "write".to_owned(),
+        Op::Mark => "mark".to_owned(),
+        Op::Sample { .. } => {
+            let (ids, shared) = (inputs[0].shape.last(), sample_shared(inputs[0].shape.last()));
+            if shared + 1024 > facts.shared as usize {
+                return Err(format!(
+                    "{ids} ids need {shared} bytes of shared memory, {} are there",
+                    facts.shared
+                ));
+            }
+            "sample".to_owned()
+        }
         Op::Reshape => "none".to_owned(),
-        Op::RotaryTable { .. } | Op::TimeEmbedding { .. } => "table".to_owned(),
+        Op::RotaryTable { .. } | Op::RopeTable { .. } | Op::TimeEmbedding { .. } => "table".to_owned(),
         Op::RandomNormal { .. } => "philox".to_owned(),
-        Op::EmbeddingSum { .. }
-        | Op::RmsNorm { .. }
-        | Op::Snake { .. }
-        | Op::Mul
-        | Op::RopeTable { .. }
-        | Op::MulRow
-        | Op::Pad { .. }
-        | Op::Statistics { .. }
-        | Op::ResidualCodes { .. }
-        | Op::RowAt
-        | Op::Increment { .. }
-        | Op::WriteRows { .. }
-        | Op::Mark
-        | Op::Sample { .. } => {
+        Op::MulRow | Op::Pad { .. } | Op::Statistics { .. } | Op::ResidualCodes { .. } => {
             unreachable!("refused above")
         }
     })
 }
 
 /// What this backend lacks of `op`.
-fn not_built(op: &Op, inputs: &[&ValueInfo]) -> Option<String> {
+fn not_built(op: &Op) -> Option<String> {
     let activation = match op {
         Op::MatMul { epilogue, .. } | Op::Conv1d { epilogue, .. } => epilogue.activation.as_ref(),
         Op::Activate(a) => Some(a),
         _ => None,
     };
     match (op, activation) {
-        (_, Some(a @ (Activation::Silu | Activation::Clip | Activation::Sigmoid | Activation::Elu))) => {
-            Some(format!("activation {}", a.name()))
+        (_, Some(a @ (Activation::Sigmoid | Activation::Elu))) => Some(format!("activation {}", a.name())),
+        (Op::MulRow | Op::Pad { .. } | Op::Statistics { .. } | Op::ResidualCodes { .. }, _) => {
+            Some(format!("op {}", op.name()))
         }
-        (Op::Conv1d { geometry: g, .. } | Op::DepthwiseConv1d { geometry: g, .. }, _) if g.history => {
-            Some("a convolution behind a history".to_owned())
-        }
-        (Op::Attention { mask: AttentionMask::Window(_), .. }, _) => Some("a window of keys".to_owned()),
-        (Op::Attention { mask: AttentionMask::Cached(_) | AttentionMask::Stream(_), .. }, _) => {
-            Some("attention with positions".to_owned())
-        }
-        (Op::Concat { .. } | Op::Slice { .. }, _) if inputs[0].dtype == DType::I32 => {
-            Some("moving integers".to_owned())
-        }
-        (Op::Attention { .. }, _) if inputs[0].shape.last() != inputs[1].shape.last() => {
-            Some("attention whose heads share keys".to_owned())
-        }
-        (
-            Op::EmbeddingSum { .. }
-            | Op::RmsNorm { .. }
-            | Op::Snake { .. }
-            | Op::Mul
-            | Op::RopeTable { .. }
-            | Op::MulRow
-            | Op::Pad { .. }
-            | Op::Statistics { .. }
-            | Op::ResidualCodes { .. }
-            | Op::RowAt
-            | Op::Increment { .. }
-            | Op::WriteRows { .. }
-            | Op::Mark
-            | Op::Sample { .. },
-            _,
-        ) => Some(format!("op {}", op.name())),
         _ => None,
     }
 }
@@ -318,9 +296,9 @@ fn activation_number(a: Option<&Activation>) -> u32 {
         Some(Activation::Mish) => 4,
         Some(Activation::Tanh) => 5,
         Some(Activation::Exp) => 6,
-        Some(Activation::Silu | Activation::Clip | Activation::Sigmoid | Activation::Elu) => {
-            unreachable!("refused when the plan was made")
-        }
+        Some(Activation::Silu) => 7,
+        Some(Activation::Clip) => 8,
+        Some(Activation::Sigmoid | Activation::Elu) => unreachable!("refused when the plan was made"),
     }
 }
 
@@ -350,6 +328,11 @@ fn attention_shared(d: usize, keys: usize, window: Option<usize>) -> usize {
     }
     let relative = window.map_or(0, |w| (2 * w + 1) * 2 * stride + QUERIES * (2 * w + 4));
     4 * ((2 * keys + QUERIES) * stride + QUERIES * keys + relative)
+}
+
+/// Bytes of shared memory that drawing from `ids` logits takes: them, and room to sort.
+fn sample_shared(ids: usize) -> usize {
+    8 * ids.next_power_of_two() + 4 * ids
 }
 
 /// How a product is cut.
@@ -386,6 +369,7 @@ fn estimate(t: Tiling, rows: usize, depth: usize, n: usize, facts: &Facts) -> f6
         1 => (0.6, 0.29, 2),
         3 => (0.8, 0.60, 2),
         5 => (1.4, 0.85, 1),
+        7 => (1.9, 1.05, 1),
         _ => (2.4, 1.25, 1),
     };
     let blocks = rows.div_ceil(8 * t.tiles) * n.div_ceil(CHANNELS) * t.split;
@@ -456,23 +440,67 @@ impl Lowering<'_> {
         }
         match self.op(node) {
             Op::Reshape => vec![],
-            Op::EmbeddingSum { .. }
-            | Op::RmsNorm { .. }
-            | Op::Snake { .. }
-            | Op::Mul
-            | Op::RopeTable { .. }
-            | Op::MulRow
-            | Op::Pad { .. }
-            | Op::Statistics { .. }
-            | Op::ResidualCodes { .. }
-            | Op::RowAt
-            | Op::Increment { .. }
-            | Op::WriteRows { .. }
-            | Op::Mark
-            | Op::Sample { .. } => unreachable!("refused when the plan was made"),
+            Op::MulRow | Op::Pad { .. } | Op::Statistics { .. } | Op::ResidualCodes { .. } => {
+                unreachable!("refused when the plan was made")
+            }
             Op::Embedding { table } => {
                 let (rows, c) = (table.shape().dims()[0], table.shape().dims()[1]);
                 vec![gather([self.dense(table), x(0), Pointer::Null, out], len, c, rows)]
+            }
+            Op::EmbeddingSum { tables, first } => {
+                let (&[count, rows, c], ids) = (tables.shape().dims(), self.shape(node.inputs[0]).last())
+                else {
+                    unreachable!("three axes by shape inference")
+                };
+                vec![Work {
+                    pointers: vec![self.dense(tables), x(0), out],
+                    words: [len, c, rows, count, ids, *first].map(|x| x as u32).to_vec(),
+                    ..Work::each("gather", "embedding_sum", len)
+                }]
+            }
+            Op::RowAt => {
+                let (rows, c) = (self.shape(node.inputs[0]).dims()[1], shape.last());
+                vec![Work {
+                    pointers: vec![x(0), x(1), out],
+                    words: [len, c, rows].map(|x| x as u32).to_vec(),
+                    ..Work::each("gather", "row_at", len)
+                }]
+            }
+            Op::Increment { by } => vec![Work {
+                pointers: vec![x(0), out],
+                words: vec![len as u32, *by as u32],
+                ..Work::each("copy", "increment", len)
+            }],
+            Op::WriteRows { first } => {
+                let (n, rows) = (shape.dims()[1], self.shape(node.inputs[1]));
+                let (first, from) = self.first(node, *first);
+                vec![Work {
+                    pointers: vec![out, x(1), first],
+                    words: [rows.len(), n, rows.dims()[1], shape.last(), from].map(|x| x as u32).to_vec(),
+                    ..Work::each("copy", "write_rows", rows.len())
+                }]
+            }
+            Op::Mark => {
+                let d = shape.dims();
+                vec![Work {
+                    pointers: vec![out, x(1)],
+                    words: [d[0], d[1]].map(|x| x as u32).to_vec(),
+                    ..Work::each("copy", "mark", d[0])
+                }]
+            }
+            Op::Sample { codebook, controls } => {
+                let (batch, ids) = (len, self.shape(node.inputs[0]).last());
+                let [first, end, least] = controls.map_or([ids; 3], |c| [c.first, c.end, c.min_draws]);
+                let seen = if node.inputs.len() == 5 { x(4) } else { Pointer::Null };
+                vec![Work {
+                    grid: [batch as u32, 1, 1],
+                    shared: sample_shared(ids) as u32,
+                    pointers: vec![x(0), x(1), x(2), x(3), seen, out],
+                    words: [ids, first, end, least, *codebook as usize, ids.next_power_of_two()]
+                        .map(|x| x as u32)
+                        .to_vec(),
+                    ..Work::each("sample", "sample", 1)
+                }]
             }
             Op::SelectRow { index } => {
                 let rows = self.shape(node.inputs[0]).dims()[0];
@@ -490,6 +518,16 @@ impl Lowering<'_> {
                 vec![self.depthwise(node, weight, bias, geometry, norm.as_ref())]
             }
             Op::LayerNorm(n) => vec![self.layer_norm(node, n)],
+            Op::RmsNorm { weight, eps } => vec![self.rms_norm(node, weight, *eps)],
+            Op::Snake { frequency, gain } => {
+                let (function, each) =
+                    if shape.last().is_multiple_of(4) { ("snake_4", 4) } else { ("snake_1", 1) };
+                vec![Work {
+                    pointers: vec![x(0), self.dense(frequency), self.dense(gain), out],
+                    words: vec![len as u32, shape.last() as u32],
+                    ..Work::each("snake", function, len / each)
+                }]
+            }
             Op::AddBias { bias } => {
                 vec![pointwise(0, [x(0), self.dense(bias), Pointer::Null, out], shape, shape.last())]
             }
@@ -502,6 +540,7 @@ impl Lowering<'_> {
                 vec![work]
             }
             Op::Add => vec![self.combine([x(0), x(1), out], shape, [Factor::Const(1.0); 2])],
+            Op::Mul => vec![pointwise(5, [x(0), x(1), Pointer::Null, out], shape, 1)],
             Op::Combine { a, b } => vec![self.combine([x(0), x(1), out], shape, [*a, *b])],
             Op::Scale { factor } => {
                 vec![self.combine([x(0), Pointer::Null, out], shape, [*factor, Factor::Const(0.0)])]
@@ -523,19 +562,23 @@ impl Lowering<'_> {
                 let (function, keys) = attention_kernel(d, k[1], self.facts.shared);
                 let table = |w: Option<&Weight>| w.map_or(Pointer::Null, |w| self.dense(w));
                 let tables = node.table.map_or(1, |t| self.shape(t).dims()[0]);
-                let mut words = [
-                    *heads,
-                    d,
-                    q[1],
-                    k[1],
-                    k[0],
-                    window,
-                    usize::from(*mask == AttentionMask::Causal),
-                    tables,
-                ]
-                .map(|x| x as u32)
-                .to_vec();
+                let mut words =
+                    [*heads, d, q[1], k[1], k[0], window, usize::from(*mask != AttentionMask::None), tables]
+                        .map(|x| x as u32)
+                        .to_vec();
                 words.push(bits(*scale));
+                let (seen, shift) = match *mask {
+                    AttentionMask::None => (0, 0),
+                    AttentionMask::Causal => (0, k[1] - q[1]),
+                    AttentionMask::Window(seen) | AttentionMask::Stream(seen) => (seen, k[1] - q[1]),
+                    AttentionMask::Cached(First::Const(first)) => (0, first),
+                    AttentionMask::Cached(First::Operand) => (0, 0),
+                };
+                let stream = usize::from(matches!(mask, AttentionMask::Stream(_)));
+                words.extend([seen, q[2] / k[2], shift, stream].map(|x| x as u32));
+                let last = node.inputs.get(3).map_or(Pointer::Null, |v| self.at(*v));
+                let (lens, first) =
+                    if mask.has_positions() { (Pointer::Null, last) } else { (last, Pointer::Null) };
                 vec![Work {
                     program: "attention",
                     function,
@@ -547,10 +590,11 @@ impl Lowering<'_> {
                         x(0),
                         x(1),
                         x(2),
-                        node.inputs.get(3).map_or(Pointer::Null, |v| self.at(*v)),
+                        lens,
                         table(relative.as_ref().map(|r| &r.key)),
                         table(relative.as_ref().map(|r| &r.value)),
                         node.table.map_or(Pointer::Null, |t| self.at(t)),
+                        first,
                         out,
                     ],
                     words,
@@ -567,6 +611,16 @@ impl Lowering<'_> {
                     ],
                     words: [d[0], d[2], d[3]].map(|x| x as u32).to_vec(),
                     ..Work::each("rotary", "rotary_table", len / 2)
+                }]
+            }
+            Op::RopeTable { base, first } => {
+                let (d, base, (first, from)) = (shape.dims(), base.to_bits(), self.first(node, *first));
+                let mut words: Vec<u32> = [d[0], d[2], d[3], from].map(|x| x as u32).to_vec();
+                words.extend([base as u32, (base >> 32) as u32]);
+                vec![Work {
+                    pointers: vec![first, out],
+                    words,
+                    ..Work::each("rotary", "rope_table", len / 2)
                 }]
             }
             Op::Rotary { .. } => {
@@ -600,6 +654,14 @@ impl Lowering<'_> {
         }
     }
 
+    /// Where rows begin: a place on the device, or a number.
+    fn first(&self, node: &Joined, first: First) -> (Pointer, usize) {
+        match first {
+            First::Const(at) => (Pointer::Null, at),
+            First::Operand => (node.inputs.last().map_or(Pointer::Null, |v| self.at(*v)), 0),
+        }
+    }
+
     fn combine(&self, [x, y, out]: [Pointer; 3], shape: &Shape, factors: [Factor; 2]) -> Work {
         let mut work = pointwise(2, [x, y, Pointer::Null, out], shape, 1);
         for (i, f) in factors.into_iter().enumerate() {
@@ -622,11 +684,14 @@ impl Lowering<'_> {
         let choices: &[usize] = match (whole, conv) {
             (false, _) => &[5],
             (true, None) => &[1, 3, 5, 9],
+            (true, Some(g)) if g.history && self.facts.arch < TENSOR_ARCH => &[5],
+            (true, Some(g)) if g.history => &[5, 7],
             (true, Some(_)) => &[5, 9],
         };
         let t = tiling(rows, k, n, choices, self.facts);
         let source = match (whole, conv) {
             (false, _) => Source::Odd,
+            (true, Some(g)) if g.history => Source::Past,
             (true, Some(_)) => Source::Conv,
             (true, None) => Source::Dense,
         };
@@ -642,6 +707,7 @@ impl Lowering<'_> {
             node.row.map_or(Pointer::Null, |(_, index)| self.scalar(index)),
             self.at(node.output),
             Pointer::Null,
+            if g.history { self.at(node.inputs[1]) } else { Pointer::Null },
         ];
         let sizes = [rows, k, n, time, channels, g.dilation, g.left];
         let table_rows = node.row.map_or(0, |(table, _)| self.shape(table).dims()[0]);
@@ -687,6 +753,23 @@ impl Lowering<'_> {
         }
     }
 
+    fn rms_norm(&self, node: &Joined, weight: &Weight, eps: f32) -> Work {
+        let shape = self.shape(node.output);
+        let (rows, c) = (shape.rows(), shape.last());
+        let (function, per_block) = match (c <= SHORT_WIDTH, c.is_multiple_of(4)) {
+            (true, true) => ("rms_norm_warps_4", 8),
+            (true, false) => ("rms_norm_warps_1", 8),
+            (false, true) => ("rms_norm_4", 1),
+            (false, false) => ("rms_norm_1", 1),
+        };
+        Work {
+            grid: [rows.div_ceil(per_block) as u32, 1, 1],
+            pointers: vec![self.at(node.inputs[0]), self.dense(weight), self.at(node.output)],
+            words: vec![rows as u32, c as u32, bits(eps)],
+            ..Work::each("rms_norm", function, 1)
+        }
+    }
+
     fn depthwise(
         &self,
         node: &Joined,
@@ -719,6 +802,7 @@ impl Lowering<'_> {
                 self.dense(bias),
                 table(norm.map(|n| &n.weight)),
                 table(norm.map(|n| &n.bias)),
+                if g.history { self.at(node.inputs[1]) } else { Pointer::Null },
                 self.at(node.output),
             ],
             words,
@@ -764,6 +848,7 @@ impl Lowering<'_> {
 enum Source {
     Dense,
     Conv,
+    Past,
     Odd,
 }
 
@@ -772,13 +857,15 @@ fn product(
     precision: Precision,
     source: Source,
     t: Tiling,
-    pointers: [Pointer; 9],
+    pointers: [Pointer; 10],
     sizes: [usize; 7],
     [activation, table_rows]: [u32; 2],
 ) -> Work {
     let [rows, k, n, time, channels, dilation, left] = sizes;
     let function = match (source, t.tiles) {
         (Source::Odd, _) => "matmul_5_odd",
+        (Source::Past, 5) => "matmul_5_past",
+        (Source::Past, _) => "matmul_7_past",
         (Source::Conv, 5) => "matmul_5_conv",
         (Source::Conv, _) => "matmul_9_conv",
         (Source::Dense, 1) => "matmul_1_dense",
@@ -956,9 +1043,11 @@ mod tests {
                         Pointer::Null,
                         at(3),
                         Pointer::Null,
+                        Pointer::Null,
                     ];
                     let sizes = [rows, k, n, rows, k, 1, 0];
                     let work = product(Precision::F32, Source::Dense, t, pointers, sizes, [0, 0]);
+                    core.kernels.load(context, work.program, work.function).expect("loads");
                     let launch = Launch {
                         function: core.kernels.get(work.program, work.function),
                         grid: work.grid,

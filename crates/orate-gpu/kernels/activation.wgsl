@@ -19,5 +19,11 @@ fn activate(x: f32, slope: f32) -> f32 {
 //@ if EXP
     return exp_f32(x);
 //@ end
+//@ if SILU
+    return x / (1.0 + exp_f32(-x));
+//@ end
+//@ if CLIP
+    return clamp(x, -1.0, 1.0);
+//@ end
     return x;
 }

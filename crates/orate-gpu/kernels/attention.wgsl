@@ -1,6 +1,6 @@
 // softmax(scale · q·k + relative) · (v + relative) over the visible keys of each head; zeros where none is visible.
 //
-//   q [B, Tq, H·D], k and v [Bk, Tk, H·D] with Bk = B or 1, lens [Bk] → out [B, Tq, H·D];  D is a multiple of 4
+//   q [B, Tq, H·D], k and v [Bk, Tk, H/group·D] with Bk = B or 1, lens [Bk] → out [B, Tq, H·D];  D is a multiple of 4
 //
 // A workgroup of 128 threads takes QUERIES queries of one head and walks over the keys in blocks of KEYS, with a running
 // maximum and sum (online softmax). For the sum over values, a thread has one vector of four channels of a query (or
@@ -12,20 +12,24 @@ struct Params {
     k: u32,
     v: u32,
     out: u32,
-    // LENS
+    // LENS, or positions for CACHED and STREAM: [B]
     lens: u32,
     tq: u32,
     tk: u32,
     heads: u32,
     // 1 where each row of the batch has keys of its own, else 0.
     own: u32,
-    // CAUSAL: position of the first query among the keys.
+    // CAUSAL: position of the first query among the keys; for CACHED it is read from the operand.
     first: u32,
     scale: f32,
     // RELATIVE: tables [2·window + 1, D] for keys and values.
     window: u32,
     relative_key: u32,
     relative_value: u32,
+    // Heads of q that share one of k and v.
+    group: u32,
+    // WINDOW: keys that a query sees, up to its own.
+    seen: u32,
 }
 
 var<immediate> p: Params;
@@ -49,12 +53,17 @@ var<workgroup> query: array<vec4<f32>, ${QUERY_TILE}>;
 var<workgroup> block: array<vec4<f32>, ${KEY_TILE}>;
 var<workgroup> score: array<f32, ${SCORE_TILE}>;
 var<workgroup> partial: array<f32, 128>;
+//@ if POSITIONS
+var<workgroup> position: i32;
+//@ end
 var<workgroup> factor: array<f32, ${QUERIES}>;
 
 @compute @workgroup_size(128)
 fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let width = p.heads * D4;
     let head = workgroup.y * D4;
+    let kv_width = p.heads / p.group * D4;
+    let kv_head = workgroup.y / p.group * D4;
     let batch = workgroup.z;
     let kv = batch * p.own;
     let first_query = workgroup.x * QUERIES;
@@ -64,10 +73,25 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let len = bitcast<vec4<i32>>(memory[(p.lens + kv) >> 2u])[(p.lens + kv) & 3u];
     keys = u32(clamp(len, 0, i32(p.tk)));
 //@ end
+    var first = p.first;
+    // The first key that any query sees.
+    var begin = 0u;
+//@ if POSITIONS
+    // Threads meet in the loop below, so all must agree on where it ends.
+    if lane == 0u {
+        position = bitcast<vec4<i32>>(memory[(p.lens + batch) >> 2u])[(p.lens + batch) & 3u];
+    }
+    let given = max(workgroupUniformLoad(&position), 0);
+//@ if STREAM
+    begin = u32(max(i32(p.first) - given, 0));
+//@ else
+    first = min(u32(given), p.tk - p.tq);
+//@ end
+//@ end
     // Threads meet in the loop, so its end must not depend on what is in memory.
     var end = p.tk;
 //@ if CAUSAL
-    end = min(end, p.first + first_query + queries);
+    end = min(end, first + first_query + queries);
 //@ end
     for (var i = lane; i < QUERIES * D4; i += 128u) {
         let row = min(first_query + i / D4, p.tq - 1u);
@@ -83,13 +107,17 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     var out_${o} = vec4<f32>();
 //@ end
 
-    for (var start = 0u; start < end; start += KEYS) {
+    var start = begin;
+//@ if WINDOW
+    start = max(start, max(first + first_query + 1u, p.seen) - p.seen);
+//@ end
+    for (; start < end; start += KEYS) {
         let here = min(KEYS, max(min(keys, end), start) - start);
-        let k_from = p.k / 4u + (kv * p.tk + start) * width + head;
-        let v_from = p.v / 4u + (kv * p.tk + start) * width + head;
+        let k_from = p.k / 4u + (kv * p.tk + start) * kv_width + kv_head;
+        let v_from = p.v / 4u + (kv * p.tk + start) * kv_width + kv_head;
         workgroupBarrier();
         for (var i = lane; i < here * D4; i += 128u) {
-            block[i / D4 * STRIDE + i % D4] = memory[k_from + i / D4 * width + i % D4];
+            block[i / D4 * STRIDE + i % D4] = memory[k_from + i / D4 * kv_width + i % D4];
         }
         workgroupBarrier();
         for (var i = lane; i < QUERIES * KEYS; i += 128u) {
@@ -98,7 +126,10 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             var s = NOTHING;
             var seen = key < here;
 //@ if CAUSAL
-            seen = seen && start + key <= p.first + first_query + row;
+            seen = seen && start + key <= first + first_query + row;
+//@ end
+//@ if WINDOW
+            seen = seen && start + key + p.seen > first + first_query + row;
 //@ end
             if seen {
                 var four = vec4<f32>();
@@ -106,7 +137,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
                     four = fma(query[row * D4 + d], block[key * STRIDE + d], four);
                 }
 //@ if RELATIVE
-                let offset = i32(start + key) - i32(p.first + first_query + row) + i32(p.window);
+                let offset = i32(start + key) - i32(first + first_query + row) + i32(p.window);
                 if offset >= 0 && offset <= i32(2u * p.window) {
                     for (var d = 0u; d < D4; d++) {
                         four = fma(query[row * D4 + d], vectors[p.relative_key / 4u + u32(offset) * D4 + d], four);
@@ -119,7 +150,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         }
         workgroupBarrier();
         for (var i = lane; i < here * D4; i += 128u) {
-            block[i / D4 * STRIDE + i % D4] = memory[v_from + i / D4 * width + i % D4];
+            block[i / D4 * STRIDE + i % D4] = memory[v_from + i / D4 * kv_width + i % D4];
         }
         var most = NOTHING;
         for (var key = seat; key < KEYS; key += TEAM) {
@@ -164,7 +195,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 //@ if RELATIVE
                 if part == 0u {
                     for (var o = 0u; o <= 2u * p.window; o++) {
-                        let key = i32(p.first + first_query + row + o) - i32(p.window) - i32(start);
+                        let key = i32(first + first_query + row + o) - i32(p.window) - i32(start);
                         if key >= 0 && key < i32(here) {
                             let e = vec4<f32>(score[row * KEYS + u32(key)]);
                             y = fma(e, vectors[p.relative_value / 4u + o * D4 + d], y);

@@ -1,6 +1,6 @@
 // softmax(scale · q·k + relative) · (v + relative) over the visible keys of each head; zeros where none is visible.
 //
-//   q [B, Tq, H·D], k and v [Bk, Tk, H·D] with Bk = B or 1, lens [Bk] → out [B, Tq, H·D]
+//   q [B, Tq, H·D], k and v [Bk, Tk, H/group·D] with Bk = B or 1, lens [Bk] → out [B, Tq, H·D]
 //
 // A workgroup of 128 threads takes QUERIES queries of one head and walks over the keys in blocks of KEYS, with a running
 // maximum and sum (online softmax). Keys past a row's length are never read. Masks are conditions, so that
@@ -11,20 +11,24 @@ struct Params {
     k: u32,
     v: u32,
     out: u32,
-    // LENS
+    // LENS, or positions for CACHED and STREAM: [B]
     lens: u32,
     tq: u32,
     tk: u32,
     heads: u32,
     // 1 where each row of the batch has keys of its own, else 0.
     own: u32,
-    // CAUSAL: position of the first query among the keys.
+    // CAUSAL: position of the first query among the keys; for CACHED it is read from the operand.
     first: u32,
     scale: f32,
     // RELATIVE: tables [2·window + 1, D] for keys and values.
     window: u32,
     relative_key: u32,
     relative_value: u32,
+    // Heads of q that share one of k and v.
+    group: u32,
+    // WINDOW: keys that a query sees, up to its own.
+    seen: u32,
 }
 
 var<immediate> p: Params;
@@ -45,12 +49,17 @@ var<workgroup> query: array<f32, ${QUERY_TILE}>;
 var<workgroup> block: array<f32, ${KEY_TILE}>;
 var<workgroup> score: array<f32, ${SCORE_TILE}>;
 var<workgroup> partial: array<f32, 128>;
+//@ if POSITIONS
+var<workgroup> position: i32;
+//@ end
 var<workgroup> factor: array<f32, ${QUERIES}>;
 
 @compute @workgroup_size(128)
 fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let width = p.heads * D;
     let head = workgroup.y * D;
+    let kv_width = p.heads / p.group * D;
+    let kv_head = workgroup.y / p.group * D;
     let batch = workgroup.z;
     let kv = batch * p.own;
     let first_query = workgroup.x * QUERIES;
@@ -59,10 +68,25 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 //@ if LENS
     keys = u32(clamp(bitcast<i32>(memory[p.lens + kv]), 0, i32(p.tk)));
 //@ end
+    var first = p.first;
+    // The first key that any query sees.
+    var begin = 0u;
+//@ if POSITIONS
+    // Threads meet in the loop below, so all must agree on where it ends.
+    if lane == 0u {
+        position = bitcast<i32>(memory[p.lens + batch]);
+    }
+    let given = max(workgroupUniformLoad(&position), 0);
+//@ if STREAM
+    begin = u32(max(i32(p.first) - given, 0));
+//@ else
+    first = min(u32(given), p.tk - p.tq);
+//@ end
+//@ end
     // Threads meet in the loop, so its end must not depend on what is in memory.
     var end = p.tk;
 //@ if CAUSAL
-    end = min(end, p.first + first_query + queries);
+    end = min(end, first + first_query + queries);
 //@ end
     for (var i = lane; i < QUERIES * D; i += 128u) {
         let row = min(first_query + i / D, p.tq - 1u);
@@ -76,11 +100,15 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     var out_${o} = 0.0;
 //@ end
 
-    for (var start = 0u; start < end; start += KEYS) {
+    var start = begin;
+//@ if WINDOW
+    start = max(start, max(first + first_query + 1u, p.seen) - p.seen);
+//@ end
+    for (; start < end; start += KEYS) {
         let here = min(KEYS, max(min(keys, end), start) - start);
         workgroupBarrier();
         for (var i = lane; i < here * D; i += 128u) {
-            block[i / D * (D + 1u) + i % D] = memory[p.k + (kv * p.tk + start + i / D) * width + head + i % D];
+            block[i / D * (D + 1u) + i % D] = memory[p.k + (kv * p.tk + start + i / D) * kv_width + kv_head + i % D];
         }
         workgroupBarrier();
         for (var i = lane; i < QUERIES * KEYS; i += 128u) {
@@ -89,7 +117,10 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             var s = NOTHING;
             var seen = key < here;
 //@ if CAUSAL
-            seen = seen && start + key <= p.first + first_query + row;
+            seen = seen && start + key <= first + first_query + row;
+//@ end
+//@ if WINDOW
+            seen = seen && start + key + p.seen > first + first_query + row;
 //@ end
             if seen {
                 s = 0.0;
@@ -97,7 +128,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
                     s = fma(query[row * D + d], block[key * (D + 1u) + d], s);
                 }
 //@ if RELATIVE
-                let offset = i32(start + key) - i32(p.first + first_query + row) + i32(p.window);
+                let offset = i32(start + key) - i32(first + first_query + row) + i32(p.window);
                 if offset >= 0 && offset <= i32(2u * p.window) {
                     for (var d = 0u; d < D; d++) {
                         s = fma(query[row * D + d], vectors[p.relative_key + u32(offset) * D + d], s);
@@ -115,7 +146,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         }
         partial[lane] = most;
         for (var i = lane; i < here * D; i += 128u) {
-            block[i / D * (D + 1u) + i % D] = memory[p.v + (kv * p.tk + start + i / D) * width + head + i % D];
+            block[i / D * (D + 1u) + i % D] = memory[p.v + (kv * p.tk + start + i / D) * kv_width + kv_head + i % D];
         }
         workgroupBarrier();
         let before = largest;
@@ -154,7 +185,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
                 }
 //@ if RELATIVE
                 for (var o = 0u; o <= 2u * p.window; o++) {
-                    let key = i32(p.first + first_query + row + o) - i32(p.window) - i32(start);
+                    let key = i32(first + first_query + row + o) - i32(p.window) - i32(start);
                     if key >= 0 && key < i32(here) {
                         y = fma(score[row * KEYS + u32(key)], vectors[p.relative_value + o * D + d], y);
                     }

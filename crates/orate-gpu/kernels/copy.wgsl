@@ -1,7 +1,7 @@
 // Moves n elements of 4 bytes between arrays with up to four axes: permutation, concatenation, slices, constants.
 //
 // Element i stands at index (i0, i1, i2, i3) of extents (…, e1, e2, e3), and goes from
-// source + Σ i·s to out + Σ i·d. A stride of 0 repeats. Bits are moved, not numbers.
+// source + Σ i·s to out + Σ i·d. A stride of 0 repeats. Bits are moved, not numbers; `add` is 0, or counts integers on.
 
 struct Params {
     source: u32,
@@ -18,6 +18,7 @@ struct Params {
     d1: u32,
     d2: u32,
     d3: u32,
+    add: u32,
 }
 
 var<immediate> p: Params;
@@ -45,6 +46,6 @@ fn main(
 //@ if FROM_WEIGHT
     memory[out] = matrix[source];
 //@ else
-    memory[out] = memory[source];
+    memory[out] = memory[source] + p.add;
 //@ end
 }

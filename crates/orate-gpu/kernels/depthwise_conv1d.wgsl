@@ -2,6 +2,8 @@
 //
 //   x [B, T, C] → out [B, T, C],  out[t, c] = bias[c] + Σ w[tap, c] · x[clamp(t + tap·dilation − left), c]
 //
+// HISTORY: rows in front of x are those of a history [B, left, C].
+//
 // NORM: one workgroup of 128 threads per row, of which a thread keeps KEPT vectors of four in registers: C is a multiple of 4,
 // up to 512 · KEPT. Otherwise one thread per element.
 
@@ -19,6 +21,8 @@ struct Params {
     norm_weight: u32,
     norm_bias: u32,
     eps: f32,
+    // HISTORY
+    history: u32,
 }
 
 var<immediate> p: Params;
@@ -28,6 +32,11 @@ var<immediate> p: Params;
 // First element of the row that a tap of row `row` reads.
 fn source(row: u32, tap: u32) -> u32 {
     let t = row % p.time;
+//@ if HISTORY
+    if t + tap * p.dilation < p.left {
+        return p.history + (row / p.time * p.left + t + tap * p.dilation) * p.c;
+    }
+//@ end
     let at = clamp(i32(t + tap * p.dilation) - i32(p.left), 0, i32(p.time) - 1);
     return p.x + (row - t + u32(at)) * p.c;
 }

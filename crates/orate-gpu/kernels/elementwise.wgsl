@@ -3,6 +3,7 @@
 //   ADD      x + other             ADD_ROW  x + other[i mod c]
 //   BIAS     x + bias[i mod c]     AFFINE   x · scale[i mod c] + shift[i mod c]
 //   COMBINE  a · x + b · other     SCALE    a · x
+//   MUL      x · other             SNAKE    x + gain[i mod c] · sin²(frequency[i mod c] · x)
 //   MASK     x where the row's time is below its length, else 0
 //   otherwise the activation
 //
@@ -16,7 +17,7 @@ struct Params {
     c: u32,
     // Rows of time, for MASK.
     time: u32,
-    // Of a's or shift's weights.
+    // Of the first and the second vector.
     weight: u32,
     second: u32,
     a: f32,
@@ -51,6 +52,12 @@ fn main(
 //@ end
 //@ if AFFINE
     memory[p.out + i] = x * vectors[p.weight + i % p.c] + vectors[p.second + i % p.c];
+//@ end
+//@ if MUL
+    memory[p.out + i] = x * memory[p.other + i];
+//@ end
+//@ if SNAKE
+    memory[p.out + i] = fma(vectors[p.second + i % p.c], squared_sine(vectors[p.weight + i % p.c] * x), x);
 //@ end
 //@ if COMBINE
     memory[p.out + i] = p.a * x + p.b * memory[p.other + i];

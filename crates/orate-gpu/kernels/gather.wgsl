@@ -1,5 +1,6 @@
 // Rows of an embedding table: out[i, :] = table[ids[i], :]. Negative ids count from the end; ids that are out of range
-// take the nearest row, so that no foreign memory is read.
+// take the nearest row, so that no foreign memory is read. ROW_AT: the table is a value with `rows` rows for each id, and ids
+// count from 0.
 
 struct Params {
     ids: u32,
@@ -27,6 +28,11 @@ fn main(
     }
     let rows = i32(p.rows);
     let id = bitcast<i32>(memory[p.ids + i / p.c]);
+//@ if ROW_AT
+    let at = i / p.c * p.rows + u32(clamp(id, 0, rows - 1));
+    memory[p.out + i] = memory[p.table + at * p.c + i % p.c];
+//@ else
     let row = clamp(select(id, max(id, -rows) + rows, id < 0), 0, rows - 1);
     memory[p.out + i] = matrix[p.table + u32(row) * p.c + i % p.c];
+//@ end
 }

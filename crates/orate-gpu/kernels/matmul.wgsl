@@ -1,5 +1,6 @@
 // out [M, N] = residual + activation(x [M, K] · weight [K, N] + bias), and with CONV a convolution along time whose
-// row m of x is gathered from its taps: k = tap · channels + channel.
+// row m of x is gathered from its taps: k = tap · channels + channel. HISTORY: rows in front of x are those of a history
+// [batch, left, channels].
 //
 // The weight is padded with zeros to whole tiles, [⌈K⌉, stride]. A workgroup makes BM × BN results; its threads are SPLIT
 // groups, each of which sums every SPLIT-th slice of BK terms, and the groups' sums are added in a fixed order at the
@@ -28,6 +29,8 @@ struct Params {
     channels: u32,
     dilation: u32,
     left: u32,
+    // HISTORY
+    history: u32,
 }
 
 var<immediate> p: Params;
@@ -62,6 +65,11 @@ var<workgroup> b_tile: array<vec4<f32>, ${B_TILE}>;
 // First element of the source row of a tap.
 fn source(row: u32, tap: u32) -> u32 {
     let t = row % p.time;
+//@ if HISTORY
+    if t + tap * p.dilation < p.left {
+        return p.history + (row / p.time * p.left + t + tap * p.dilation) * p.channels;
+    }
+//@ end
     let at = clamp(i32(t + tap * p.dilation) - i32(p.left), 0, i32(p.time) - 1);
     return p.x + (row - t + u32(at)) * p.channels;
 }

@@ -2,6 +2,9 @@
 //
 // TABLE: out [B, 2, T, D/2], cosines then sines of t / length · θ. θ comes as turns per unit in 32.32 fixed point
 //   (pairs low, high), the position is divided out to 32 bits behind the point: exact range reduction.
+// ROPE: out [B, 2, T, D/2], cosines then sines of (first + t) · θ, with `first` in place of x, or where each row of the batch has
+//   its own, these at x. θ comes as turns per
+//   position in 64 bits behind the point.
 // Otherwise: x [B, T, H·D], table [B or 1, 2, T, D/2] → out, (a, b) → (a·cos − b·sin, a·sin + b·cos) for the halves
 //   a, b of each head.
 //
@@ -37,6 +40,19 @@ fn main(
         return;
     }
     let j = i % p.half;
+//@ if ROPE
+    let w = p.table + 2u * j;
+    let t = i / p.half % p.time;
+    let batch = i / p.half / p.time;
+    var first = p.x;
+    if p.own == 1u {
+        first = bitcast<u32>(memory[p.x + batch]);
+    }
+    let both = cos_sin(turns(0u, first + t, vectors[w + 1u], vectors[w]));
+    let out = p.out + (2u * batch * p.time + t) * p.half + j;
+    memory[out] = both.x;
+    memory[out + p.time * p.half] = both.y;
+//@ else
 //@ if TABLE
     let t = i / p.half % p.time;
     let batch = i / p.half / p.time;
@@ -72,5 +88,6 @@ fn main(
     let b = memory[p.x + at + p.half];
     memory[p.out + at] = a * cos - b * sin;
     memory[p.out + at + p.half] = a * sin + b * cos;
+//@ end
 //@ end
 }

@@ -68,8 +68,14 @@ impl GpuExecutable {
         if needed > gpu.largest_buffer {
             return Err(gpu.out_of_memory(needed));
         }
-        let wanted: Vec<Wanted> =
-            plan.steps().iter().map(|s| kernels::weights(&s.node.op, Abilities::of(&gpu))).collect();
+        let wanted: Vec<Wanted> = plan
+            .steps()
+            .iter()
+            .map(|s| {
+                let out = &plan.info(s.node.output).shape;
+                kernels::weights(&s.node.op, out, Abilities::of(&gpu))
+            })
+            .collect();
         bank.fill(&gpu, &wanted, source)?;
         let mut calls: Vec<(usize, Call)> = vec![];
         let mut steps = vec![];

@@ -209,7 +209,8 @@ impl GpuMemory {
         take: &mut dyn FnMut(&[u8]),
     ) -> Result<(), DeviceError> {
         if bytes == 0 {
-            take(&[]);
+            // Aligned for whatever elements are taken.
+            take(bytemuck::cast_slice::<u64, u8>(&[]));
             return Ok(());
         }
         let to = match staging.take().filter(|b| b.size() >= bytes) {

@@ -1,7 +1,7 @@
 //! Weights of a model on the device, each in the form that its kernels read, uploaded once.
 
 use crate::gpu::Gpu;
-use crate::kernels::{fixed_turns, time_frequencies};
+use crate::kernels::{fixed_turns, rope_frequencies, time_frequencies};
 use crate::parallel;
 use half::f16;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
@@ -32,6 +32,8 @@ pub(crate) enum Form {
     Turns,
     /// Frequencies of a time embedding, for as many as the weight has elements.
     TimeFrequencies,
+    /// Frequencies of rotary positions to a base, by its bits, for as many as the weight has elements.
+    RopeFrequencies(u64),
 }
 
 impl Form {
@@ -44,13 +46,16 @@ impl Form {
                 d[0].next_multiple_of(to[0]) * d[1].next_multiple_of(to[1])
             }
             Form::PaddedHalves(to) => Form::Padded(to).len(w) / 2,
-            Form::Turns | Form::TimeFrequencies => 2 * w.shape().len(),
+            Form::Turns | Form::TimeFrequencies | Form::RopeFrequencies(_) => 2 * w.shape().len(),
         }
     }
 
     fn make(self, w: &Weight, source: &dyn WeightLoader) -> Result<Vec<u32>, GraphError> {
         if self == Form::TimeFrequencies {
             return Ok(time_frequencies(w.shape().len()).into_iter().flat_map(fixed_turns).collect());
+        }
+        if let Form::RopeFrequencies(base) = self {
+            return Ok(rope_frequencies(f64::from_bits(base), w.shape().len()).concat());
         }
         let t = w.evaluate(source)?.contiguous();
         Ok(match self {

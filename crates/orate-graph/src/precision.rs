@@ -16,11 +16,21 @@ pub enum Precision {
     F16,
     /// Weights stored and operands multiplied with 8 significant bits (bfloat16).
     Bf16,
+    /// Weights stored in blocks of 32 along K with 8 bits each and a scale; the other operand is rounded likewise when
+    /// it is multiplied.
+    Q8_0,
+    /// Weights stored in blocks of 32 along K with 4 bits each and a scale; the other operand is rounded to blocks of 8
+    /// bits when it is multiplied.
+    Q4_0,
 }
 
 impl Precision {
     /// All of them, the most exact first.
-    pub const ALL: [Precision; 4] = [Precision::F32, Precision::Tf32, Precision::F16, Precision::Bf16];
+    pub const ALL: [Precision; 6] =
+        [Precision::F32, Precision::Tf32, Precision::F16, Precision::Bf16, Precision::Q8_0, Precision::Q4_0];
+
+    /// Those that are numbers of their own, not blocks.
+    pub const FLOATS: [Precision; 4] = [Precision::F32, Precision::Tf32, Precision::F16, Precision::Bf16];
 
     /// Name in options.
     pub fn name(self) -> &'static str {
@@ -29,6 +39,8 @@ impl Precision {
             Precision::Tf32 => "tf32",
             Precision::F16 => "f16",
             Precision::Bf16 => "bf16",
+            Precision::Q8_0 => "q8_0",
+            Precision::Q4_0 => "q4_0",
         }
     }
 }

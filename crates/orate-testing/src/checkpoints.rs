@@ -32,9 +32,11 @@ pub fn blank_safetensors(listing: &str) -> Vec<u8> {
     file
 }
 
-/// Where the repository keeps the small files of Qwen3-TTS checkpoints.
+/// Where the repository keeps the small files of Qwen3-TTS checkpoints. `ORATE_ROOT` says where the repository is when a test
+/// program runs on another machine than it was built on.
 pub fn qwen3_tts_goldens() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracle/qwen3_tts/golden")
+    let here = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    std::env::var_os("ORATE_ROOT").map_or_else(here, PathBuf::from).join("oracle/qwen3_tts/golden")
 }
 
 /// Fills `folder` with a Qwen3-TTS model: the configuration of `variant` (`base`, `custom_voice` or `voice_design`)

@@ -2,7 +2,7 @@
 
 use crate::{EngineOptions, Error, Result};
 use orate_cpu::{CpuDevice, Isa};
-use orate_graph::{Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, Precision, PrecisionPolicy};
+use orate_graph::{Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -207,18 +207,10 @@ pub(crate) fn open_cpu(options: &EngineOptions) -> Result<CpuDevice> {
         None => Isa::detect(),
     };
     let isa = isa.map_err(|e| DeviceError::Setup { device: "cpu".to_owned(), problem: e.to_string() })?;
-    let PrecisionPolicy { precision, .. } = &options.precision;
-    if *precision != Precision::F32 {
-        return Err(Error::Option {
-            option: "precision",
-            got: precision.to_string(),
-            allowed: "the CPU computes in f32; choose f32, or a GPU with --device".to_owned(),
-        });
-    }
     let threads = options.threads.unwrap_or_else(|| {
         std::thread::available_parallelism().map_or(1, usize::from).min(MOST_DEFAULT_THREADS)
     });
-    Ok(CpuDevice::new(threads, isa)?)
+    Ok(CpuDevice::new(threads, isa)?.with_precision(options.precision.clone())?)
 }
 
 /// Environment variable that names the folder for compiled kernels.

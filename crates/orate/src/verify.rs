@@ -36,6 +36,9 @@ impl Limit {
             Precision::F32 => Limit::Error(GPU_TOLERANCE),
             Precision::Tf32 | Precision::F16 => Limit::WaveformSnr(50.0),
             Precision::Bf16 => Limit::WaveformSnr(40.0),
+            // Rounding to 8 and 4 bits is for models that were trained to bear it: shown, and only noise is refused.
+            Precision::Q8_0 => Limit::WaveformSnr(20.0),
+            Precision::Q4_0 => Limit::WaveformSnr(0.0),
         }
     }
 }

@@ -1,20 +1,27 @@
 //! AVX2+FMA and AVX-512 as [`Simd`] tokens.
 
-use crate::simd::{Kernel, Simd};
+use crate::simd::{ByteKernel, ByteSimd, Kernel, Simd};
 use std::arch::x86_64::*;
 
-/// Proof that AVX2 and FMA were detected.
+/// Proof that AVX2, FMA and F16C were detected.
 #[derive(Clone, Copy, Debug)]
 pub struct Avx2(());
 
-/// Proof that AVX-512 F, BW, VL and DQ were detected.
+/// Proof that AVX-512 F, BW, VL and DQ were detected, and VNNI where the parameter says so.
 #[derive(Clone, Copy, Debug)]
-pub struct Avx512(());
+pub struct Avx512<const VNNI: bool>(());
 
 /// # Safety
-/// The machine must have AVX2 and FMA.
-#[target_feature(enable = "avx2,fma")]
+/// The machine must have AVX2, FMA and F16C.
+#[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) unsafe fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run(Avx2(()))
+}
+
+/// # Safety
+/// The machine must have AVX2, FMA and F16C.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) unsafe fn run_bytes_avx2<K: ByteKernel>(kernel: K) -> K::Output {
     kernel.run(Avx2(()))
 }
 
@@ -22,7 +29,21 @@ pub(crate) unsafe fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
 /// The machine must have AVX-512 F, BW, VL and DQ.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma")]
 pub(crate) unsafe fn run_avx512<K: Kernel>(kernel: K) -> K::Output {
-    kernel.run(Avx512(()))
+    kernel.run(Avx512::<false>(()))
+}
+
+/// # Safety
+/// The machine must have AVX-512 F, BW, VL and DQ.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma")]
+pub(crate) unsafe fn run_bytes_avx512<K: ByteKernel>(kernel: K) -> K::Output {
+    kernel.run(Avx512::<false>(()))
+}
+
+/// # Safety
+/// The machine must have AVX-512 F, BW, VL, DQ and VNNI.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma")]
+pub(crate) unsafe fn run_bytes_vnni<K: ByteKernel>(kernel: K) -> K::Output {
+    kernel.run(Avx512::<true>(()))
 }
 
 impl Simd for Avx2 {
@@ -45,6 +66,19 @@ impl Simd for Avx2 {
     unsafe fn store(self, p: *mut f32, v: Self::V) {
         // SAFETY: the token proves the feature, the caller vouches for the memory.
         unsafe { _mm256_storeu_ps(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, p: *const u16) -> Self::V {
+        // SAFETY: the token proves the feature, the caller vouches for the memory.
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(self, p: *const u16) -> Self::V {
+        // SAFETY: the token proves the feature, the caller vouches for the memory.
+        unsafe {
+            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+        }
     }
     #[inline(always)]
     fn add(self, a: Self::V, b: Self::V) -> Self::V {
@@ -90,6 +124,32 @@ impl Simd for Avx2 {
     fn prefetch(self, p: *const f32) {
         // SAFETY: the token proves that the feature is there.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+        // SAFETY: the token proves the feature, the caller vouches for eight rows of eight floats.
+        unsafe {
+            // Four rows at a time: number j has their columns j and 4 + j, one in each half.
+            let four = |first: usize| {
+                let row = |i: usize| _mm256_loadu_ps(from.add((first + i) * from_stride));
+                let (a, b, c, d) = (row(0), row(1), row(2), row(3));
+                let (low, high) = (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+                let (low2, high2) = (_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
+                [
+                    _mm256_shuffle_ps::<0x44>(low, low2),
+                    _mm256_shuffle_ps::<0xee>(low, low2),
+                    _mm256_shuffle_ps::<0x44>(high, high2),
+                    _mm256_shuffle_ps::<0xee>(high, high2),
+                ]
+            };
+            let (top, bottom) = (four(0), four(4));
+            for j in 0..4 {
+                let first = _mm256_permute2f128_ps::<0x20>(top[j], bottom[j]);
+                let second = _mm256_permute2f128_ps::<0x31>(top[j], bottom[j]);
+                _mm256_storeu_ps(to.add(j * to_stride), first);
+                _mm256_storeu_ps(to.add((4 + j) * to_stride), second);
+            }
+        }
     }
     #[inline(always)]
     unsafe fn load_partial(self, p: *const f32, n: usize) -> Self::V {
@@ -157,7 +217,7 @@ impl Simd for Avx2 {
     }
 }
 
-impl Simd for Avx512 {
+impl<const VNNI: bool> Simd for Avx512<VNNI> {
     const LANES: usize = 16;
     const REGISTERS: usize = 32;
     type V = __m512;
@@ -177,6 +237,19 @@ impl Simd for Avx512 {
     unsafe fn store(self, p: *mut f32, v: Self::V) {
         // SAFETY: the token proves the feature, the caller vouches for the memory.
         unsafe { _mm512_storeu_ps(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, p: *const u16) -> Self::V {
+        // SAFETY: the token proves the feature, the caller vouches for the memory.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(self, p: *const u16) -> Self::V {
+        // SAFETY: the token proves the feature, the caller vouches for the memory.
+        unsafe {
+            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+        }
     }
     #[inline(always)]
     fn add(self, a: Self::V, b: Self::V) -> Self::V {
@@ -222,6 +295,37 @@ impl Simd for Avx512 {
     fn prefetch(self, p: *const f32) {
         // SAFETY: the token proves that the feature is there.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+        // SAFETY: the token proves the feature, the caller vouches for sixteen rows of sixteen floats.
+        unsafe {
+            // Four rows at a time: number j has their columns j, 4 + j, 8 + j and 12 + j, one in each quarter.
+            let four = |first: usize| {
+                let row = |i: usize| _mm512_loadu_ps(from.add((first + i) * from_stride));
+                let (a, b, c, d) = (row(0), row(1), row(2), row(3));
+                let (low, high) = (_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+                let (low2, high2) = (_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+                [
+                    _mm512_shuffle_ps::<0x44>(low, low2),
+                    _mm512_shuffle_ps::<0xee>(low, low2),
+                    _mm512_shuffle_ps::<0x44>(high, high2),
+                    _mm512_shuffle_ps::<0xee>(high, high2),
+                ]
+            };
+            let (a, b, c, d) = (four(0), four(4), four(8), four(12));
+            for j in 0..4 {
+                let even = _mm512_shuffle_f32x4::<0x88>(a[j], b[j]);
+                let even2 = _mm512_shuffle_f32x4::<0x88>(c[j], d[j]);
+                let odd = _mm512_shuffle_f32x4::<0xdd>(a[j], b[j]);
+                let odd2 = _mm512_shuffle_f32x4::<0xdd>(c[j], d[j]);
+                let to = to.add(j * to_stride);
+                _mm512_storeu_ps(to, _mm512_shuffle_f32x4::<0x88>(even, even2));
+                _mm512_storeu_ps(to.add(4 * to_stride), _mm512_shuffle_f32x4::<0x88>(odd, odd2));
+                _mm512_storeu_ps(to.add(8 * to_stride), _mm512_shuffle_f32x4::<0xdd>(even, even2));
+                _mm512_storeu_ps(to.add(12 * to_stride), _mm512_shuffle_f32x4::<0xdd>(odd, odd2));
+            }
+        }
     }
     #[inline(always)]
     unsafe fn load_partial(self, p: *const f32, n: usize) -> Self::V {
@@ -292,4 +396,94 @@ unsafe fn tail_mask(n: usize) -> __m256i {
     static MASKS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
     // SAFETY: `n <= 8`, so eight entries follow index `8 - n`.
     unsafe { _mm256_loadu_si256(MASKS.as_ptr().add(8 - n).cast()) }
+}
+
+impl ByteSimd for Avx2 {
+    type I = __m256i;
+
+    #[inline(always)]
+    fn splat_i32(self, x: i32) -> Self::I {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm256_set1_epi32(x) }
+    }
+    #[inline(always)]
+    unsafe fn load_bytes(self, p: *const u8) -> Self::I {
+        // SAFETY: the token proves the feature, the caller vouches for the memory.
+        unsafe { _mm256_loadu_si256(p.cast()) }
+    }
+    #[inline(always)]
+    fn low_nibbles(self, a: Self::I) -> Self::I {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm256_and_si256(a, _mm256_set1_epi8(0x0f)) }
+    }
+    #[inline(always)]
+    fn high_nibbles(self, a: Self::I) -> Self::I {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm256_and_si256(_mm256_srli_epi16::<4>(a), _mm256_set1_epi8(0x0f)) }
+    }
+    #[inline(always)]
+    fn dot4(self, sum: Self::I, w: Self::I, x: i32) -> Self::I {
+        // As pairs of 16 bits, since the instruction for bytes cuts large sums off.
+        // SAFETY: the token proves that the feature is there.
+        unsafe {
+            let x = _mm256_set1_epi32(x);
+            let even = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(x));
+            let odd = _mm256_srai_epi16::<8>(x);
+            let w_even = _mm256_and_si256(w, _mm256_set1_epi16(0xff));
+            let w_odd = _mm256_srli_epi16::<8>(w);
+            let sums = _mm256_add_epi32(_mm256_madd_epi16(w_even, even), _mm256_madd_epi16(w_odd, odd));
+            _mm256_add_epi32(sum, sums)
+        }
+    }
+    #[inline(always)]
+    fn to_floats(self, a: Self::I) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm256_cvtepi32_ps(a) }
+    }
+}
+
+impl<const VNNI: bool> ByteSimd for Avx512<VNNI> {
+    type I = __m512i;
+
+    #[inline(always)]
+    fn splat_i32(self, x: i32) -> Self::I {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm512_set1_epi32(x) }
+    }
+    #[inline(always)]
+    unsafe fn load_bytes(self, p: *const u8) -> Self::I {
+        // SAFETY: the token proves the feature, the caller vouches for the memory.
+        unsafe { _mm512_loadu_si512(p.cast()) }
+    }
+    #[inline(always)]
+    fn low_nibbles(self, a: Self::I) -> Self::I {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm512_and_si512(a, _mm512_set1_epi8(0x0f)) }
+    }
+    #[inline(always)]
+    fn high_nibbles(self, a: Self::I) -> Self::I {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm512_and_si512(_mm512_srli_epi16::<4>(a), _mm512_set1_epi8(0x0f)) }
+    }
+    #[inline(always)]
+    fn dot4(self, sum: Self::I, w: Self::I, x: i32) -> Self::I {
+        // SAFETY: the token proves that the feature is there; VNNI only where the parameter says so.
+        unsafe {
+            let x = _mm512_set1_epi32(x);
+            if VNNI {
+                return _mm512_dpbusd_epi32(sum, w, x);
+            }
+            let even = _mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(x));
+            let odd = _mm512_srai_epi16::<8>(x);
+            let w_even = _mm512_and_si512(w, _mm512_set1_epi16(0xff));
+            let w_odd = _mm512_srli_epi16::<8>(w);
+            let sums = _mm512_add_epi32(_mm512_madd_epi16(w_even, even), _mm512_madd_epi16(w_odd, odd));
+            _mm512_add_epi32(sum, sums)
+        }
+    }
+    #[inline(always)]
+    fn to_floats(self, a: Self::I) -> Self::V {
+        // SAFETY: the token proves that the feature is there.
+        unsafe { _mm512_cvtepi32_ps(a) }
+    }
 }

@@ -186,15 +186,19 @@ impl Attention<'_> {
             // SAFETY: each chunk has its own head's panels.
             let panels = unsafe { shared.part(chunk * panel_len..(chunk + 1) * panel_len) };
             let (b, h) = (chunk / self.kv_heads, chunk % self.kv_heads);
-            pack_keys(k, b, h * self.head_dim, self.head_dim, panels);
+            isa.run(Pack { k, b, channel: h * self.head_dim, dim: self.head_dim, panels });
         });
 
         let packed = &*packed;
         let own_len = self.worker_scratch(keys);
         let (out, rest) = (SharedMut::new(out), SharedMut::new(rest));
         let blocks = queries.div_ceil(BLOCK);
-        team.run(batch * self.heads * blocks, &|worker, chunk| {
-            let (b, h, block) = (chunk / blocks / self.heads, chunk / blocks % self.heads, chunk % blocks);
+        // A lone query's heads that share keys are rows of one block: keys and values are read once.
+        let together = if queries == 1 && group <= BLOCK { group } else { 1 };
+        let parts = self.heads / together;
+        team.run(batch * parts * blocks, &|worker, chunk| {
+            let (b, part, block) = (chunk / blocks / parts, chunk / blocks % parts, chunk % blocks);
+            let h = part * together;
             let (kb, kh) = (if k.batch == 1 { 0 } else { b }, h / group);
             let first = block * BLOCK;
             let (position, seen) = self.row(b, keys);
@@ -205,11 +209,12 @@ impl Attention<'_> {
             isa.run(Block {
                 attention: self,
                 position: position + first,
-                rows: BLOCK.min(queries - first),
+                rows: if together > 1 { together } else { BLOCK.min(queries - first) },
+                one_position: together > 1,
                 seen,
                 pitch: padded(keys),
                 q: &q.data[(b * queries + first) * q.stride + h * self.head_dim..],
-                q_stride: q.stride,
+                q_stride: if together > 1 { self.head_dim } else { q.stride },
                 k: if pack {
                     Keys::Packed(&packed[(kb * self.kv_heads + kh) * panel_len..][..panel_len])
                 } else {
@@ -225,23 +230,47 @@ impl Attention<'_> {
                 factors,
                 // SAFETY: in bounds by the size of `out`; the block writes this head's channels of its rows only.
                 out: unsafe { out.as_ptr().add((b * queries + first) * width + h * self.head_dim) },
+                out_stride: if together > 1 { self.head_dim } else { width },
             });
         });
     }
 }
 
 /// Copies one head's keys into panels: `panels[p][d][j]` = key 32p + j, channel d; zero behind the last key.
-fn pack_keys(k: Sequence<'_>, b: usize, channel: usize, dim: usize, panels: &mut [f32]) {
-    for (p, panel) in panels.chunks_exact_mut(PANEL * dim).enumerate() {
-        for j in 0..PANEL {
-            let t = p * PANEL + j;
-            if t < k.steps {
-                let key = &k.data[(b * k.steps + t) * k.stride + channel..][..dim];
-                for (row, &x) in panel.chunks_exact_mut(PANEL).zip(key) {
-                    row[j] = x;
+struct Pack<'a> {
+    k: Sequence<'a>,
+    /// Batch row.
+    b: usize,
+    /// First channel of the head.
+    channel: usize,
+    dim: usize,
+    panels: &'a mut [f32],
+}
+
+impl Kernel for Pack<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Pack { k, b, channel, dim, panels } = self;
+        for (p, panel) in panels.chunks_exact_mut(PANEL * dim).enumerate() {
+            for j in (0..PANEL).step_by(S::LANES) {
+                let t = p * PANEL + j;
+                let keys = k.steps.saturating_sub(t).min(S::LANES);
+                let at = (b * k.steps + t) * k.stride + channel;
+                // Whole squares first, then what is left of the channels, or of the keys.
+                let squares = if keys == S::LANES { dim / S::LANES * S::LANES } else { 0 };
+                for d in (0..squares).step_by(S::LANES) {
+                    let (from, to) = (&k.data[at + d..], &mut panel[d * PANEL + j..]);
+                    assert!(from.len() >= (S::LANES - 1) * k.stride + S::LANES, "whole keys");
+                    assert!(to.len() >= (S::LANES - 1) * PANEL + S::LANES, "whole panels");
+                    // SAFETY: both squares lie within their slices, as just checked.
+                    unsafe { s.transpose(from.as_ptr(), k.stride, to.as_mut_ptr(), PANEL) };
                 }
-            } else {
-                panel.chunks_exact_mut(PANEL).for_each(|row| row[j] = 0.0);
+                for (d, row) in panel.chunks_exact_mut(PANEL).enumerate().skip(squares) {
+                    for (i, to) in row[j..j + S::LANES].iter_mut().enumerate() {
+                        *to = if i < keys { k.data[at + i * k.stride + d] } else { 0.0 };
+                    }
+                }
             }
         }
     }
@@ -261,6 +290,8 @@ struct Block<'a> {
     /// Of the first query.
     position: usize,
     rows: usize,
+    /// Whether rows are heads of one query, not queries of one head.
+    one_position: bool,
     /// Valid keys, start..end.
     seen: (usize, usize),
     /// Floats from one row of scores to the next.
@@ -274,15 +305,18 @@ struct Block<'a> {
     scaled: &'a mut [f32],
     factors: &'a mut [f32],
     out: *mut f32,
+    /// Floats from one row of the result to the next.
+    out_stride: usize,
 }
 
 impl Kernel for Block<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Attention { heads, head_dim: dim, scale, relative, .. } = *self.attention;
-        let (rows, width) = (self.rows, heads * dim);
-        let visible = |i: usize| self.attention.visible(self.position + i, self.seen);
+        let Attention { head_dim: dim, scale, relative, .. } = *self.attention;
+        let (rows, width) = (self.rows, self.out_stride);
+        let position = |i: usize| self.position + if self.one_position { 0 } else { i };
+        let visible = |i: usize| self.attention.visible(position(i), self.seen);
         // Keys that some query of the block sees, in whole panels. Values in front of the first may be anything.
         let first = (0..rows).map(|i| visible(i).0).min().unwrap_or(0);
         let start = first / PANEL * PANEL;
@@ -294,7 +328,7 @@ impl Kernel for Block<'_> {
             }
             return;
         }
-        let columns = padded(end) - start;
+        let columns = (end - start).next_multiple_of(S::LANES);
 
         for i in 0..rows {
             let q = &self.q[i * self.q_stride..][..dim];
@@ -313,7 +347,7 @@ impl Kernel for Block<'_> {
                     b_panel: PANEL * dim,
                     depth: dim,
                     rows,
-                    columns: (end - start).next_multiple_of(S::LANES),
+                    columns,
                     factors: None,
                     out: self.scores.as_mut_ptr(),
                     out_stride: self.pitch,
@@ -322,10 +356,10 @@ impl Kernel for Block<'_> {
                 unsafe { product.run(s) };
             }
             Keys::Rows(k, stride) => {
-                for i in 0..rows {
-                    let q = &self.scaled[i * dim..][..dim];
-                    for (j, score) in self.scores[i * self.pitch..][..end - start].iter_mut().enumerate() {
-                        *score = dot(s, q, &k[(start + j) * stride..][..dim]);
+                for j in 0..end - start {
+                    let key = &k[(start + j) * stride..][..dim];
+                    for i in 0..rows {
+                        self.scores[i * self.pitch + j] = dot(s, &self.scaled[i * dim..][..dim], key);
                     }
                 }
             }
@@ -336,19 +370,29 @@ impl Kernel for Block<'_> {
             let scores = &mut self.scores[i * self.pitch..][..columns];
             if from >= to {
                 scores.fill(0.0);
-                self.factors[i] = 0.0;
                 continue;
             }
             let (from, to) = (from - start, to - start);
             if let Some(r) = relative {
                 let q = &self.scaled[i * dim..][..dim];
-                for (j, offset) in near(self.position + i, start, (from, to), r.window) {
+                for (j, offset) in near(position(i), start, (from, to), r.window) {
                     scores[j] += dot(s, q, &r.keys[offset * dim..][..dim]);
                 }
             }
             scores[..from].fill(f32::NEG_INFINITY);
             scores[to..].fill(f32::NEG_INFINITY);
-            self.factors[i] = 1.0 / softmax_numerators(s, scores);
+        }
+        let mut i = 0;
+        while i < rows {
+            let (scores, factors) = (&mut self.scores[i * self.pitch..], &mut self.factors[i..]);
+            i += match rows - i {
+                4.. => softmax_numerators::<S, 4>(s, scores, (self.pitch, columns), factors),
+                _ => softmax_numerators::<S, 1>(s, scores, (self.pitch, columns), factors),
+            };
+        }
+        for i in (0..rows).filter(|&i| visible(i).0 >= visible(i).1) {
+            self.scores[i * self.pitch..][..columns].fill(0.0);
+            self.factors[i] = 0.0;
         }
 
         let product = Product {
@@ -376,7 +420,7 @@ impl Kernel for Block<'_> {
                 // SAFETY: this head's channels of row i, which belong to this block.
                 let out = unsafe { std::slice::from_raw_parts_mut(self.out.add(i * width), dim) };
                 let span = (from - start, to - start);
-                for (j, offset) in near(self.position + i, start, span, r.window) {
+                for (j, offset) in near(position(i), start, span, r.window) {
                     let p = self.scores[i * self.pitch + j] * self.factors[i];
                     for (o, v) in out.iter_mut().zip(&r.values[offset * dim..][..dim]) {
                         *o += p * v;
@@ -403,38 +447,51 @@ fn near(
 #[inline(always)]
 fn dot<S: Simd>(s: S, a: &[f32], b: &[f32]) -> f32 {
     let mut sum = s.splat(0.0);
-    for (a, b) in a.chunks(S::LANES).zip(b.chunks(S::LANES)) {
-        // SAFETY: both chunks have this length.
-        unsafe { sum = s.fma(s.load_partial(a.as_ptr(), a.len()), s.load_partial(b.as_ptr(), b.len()), sum) };
+    let (whole_a, whole_b) = (a.chunks_exact(S::LANES), b.chunks_exact(S::LANES));
+    let (a, b) = (whole_a.remainder(), whole_b.remainder());
+    for (a, b) in whole_a.zip(whole_b) {
+        // SAFETY: both chunks are whole vectors.
+        sum = unsafe { s.fma(s.load(a.as_ptr()), s.load(b.as_ptr()), sum) };
+    }
+    if !a.is_empty() && a.len() == b.len() {
+        // SAFETY: both have this length.
+        sum = unsafe { s.fma(s.load_partial(a.as_ptr(), a.len()), s.load_partial(b.as_ptr(), b.len()), sum) };
     }
     s.reduce_add(sum)
 }
 
-/// Turns scores into exp(score − max) and returns the sum. The length is a multiple of [`PANEL`].
+/// Turns `R` rows of scores into exp(score − max), and gives the inverse of each sum. Several rows at once, since each
+/// waits for its own maximum and its own sum. Rows stand `pitch` apart and have whole vectors. Returns `R`.
 #[inline(always)]
-fn softmax_numerators<S: Simd>(s: S, scores: &mut [f32]) -> f32 {
-    debug_assert!(scores.len().is_multiple_of(PANEL), "whole panels");
+fn softmax_numerators<S: Simd, const R: usize>(
+    s: S,
+    scores: &mut [f32],
+    (pitch, columns): (usize, usize),
+    factors: &mut [f32],
+) -> usize {
+    assert!(columns.is_multiple_of(S::LANES) && scores.len() >= (R - 1) * pitch + columns, "whole rows");
     let p = scores.as_mut_ptr();
-    let mut max = [s.splat(f32::NEG_INFINITY); 2];
-    let mut sum = [s.splat(0.0); 2];
-    // SAFETY: two vectors fit in a panel, and the length is whole panels.
+    let mut max = [s.splat(f32::NEG_INFINITY); R];
+    let mut sum = [s.splat(0.0); R];
+    // SAFETY: all rows and columns exist, as just checked.
     unsafe {
-        for i in (0..scores.len()).step_by(2 * S::LANES) {
-            for (k, max) in max.iter_mut().enumerate() {
-                *max = s.max(*max, s.load(p.add(i + k * S::LANES)));
+        for j in (0..columns).step_by(S::LANES) {
+            for (i, max) in max.iter_mut().enumerate() {
+                *max = s.max(*max, s.load(p.add(i * pitch + j)));
             }
         }
-        let max = s.splat(s.reduce_max(s.max(max[0], max[1])));
-        for i in (0..scores.len()).step_by(2 * S::LANES) {
-            for (k, sum) in sum.iter_mut().enumerate() {
-                let p = p.add(i + k * S::LANES);
-                let e = vecmath::exp_nonpositive(s, s.sub(s.load(p), max));
+        let max = max.map(|m| s.splat(s.reduce_max(m)));
+        for j in (0..columns).step_by(S::LANES) {
+            for (i, sum) in sum.iter_mut().enumerate() {
+                let p = p.add(i * pitch + j);
+                let e = vecmath::exp_nonpositive(s, s.sub(s.load(p), max[i]));
                 s.store(p, e);
                 *sum = s.add(*sum, e);
             }
         }
     }
-    s.reduce_add(s.add(sum[0], sum[1]))
+    factors.iter_mut().zip(sum).for_each(|(f, sum)| *f = 1.0 / s.reduce_add(sum));
+    R
 }
 
 /// out[i,c] = factor[i] · Σ_d a[i,d] · b[d,c], each sum in order of d, in runs of [`RUN`].
@@ -472,6 +529,10 @@ impl Product {
             while row + 4 <= self.rows {
                 self.strip::<S, 4>(s, row);
                 row += 4;
+            }
+            while row + 2 <= self.rows {
+                self.strip::<S, 2>(s, row);
+                row += 2;
             }
             while row < self.rows {
                 self.strip::<S, 1>(s, row);

@@ -3,7 +3,7 @@
 use super::{Abilities, Operands};
 use crate::dispatch::{Call, Params};
 use crate::pipelines::Variant;
-use orate_graph::{AttentionMask, Op};
+use orate_graph::{AttentionMask, First, Op};
 
 const THREADS: usize = 128;
 
@@ -49,7 +49,7 @@ pub(super) fn name(d: usize, can: Abilities<'_>) -> Result<String, String> {
 }
 
 /// The kernel for a head width and what is seen.
-pub(super) fn variant(d: usize, causal: bool, lens: bool, relative: bool) -> Variant {
+pub(super) fn variant(d: usize, mask: AttentionMask, lens: bool, relative: bool) -> Variant {
     let s = Shape::new(d);
     let v = match s.odd {
         true => Variant::new("attention_odd")
@@ -71,7 +71,10 @@ pub(super) fn variant(d: usize, causal: bool, lens: bool, relative: bool) -> Var
         .number("QUERIES", s.queries)
         .number("KEYS", s.keys)
         .number("SCORE_TILE", s.queries * s.keys)
-        .flag("CAUSAL", causal)
+        .flag("CAUSAL", mask != AttentionMask::None)
+        .flag("WINDOW", matches!(mask, AttentionMask::Window(_) | AttentionMask::Stream(_)))
+        .flag("STREAM", matches!(mask, AttentionMask::Stream(_)))
+        .flag("POSITIONS", mask.has_positions())
         .flag("LENS", lens)
         .flag("RELATIVE", relative)
 }
@@ -81,7 +84,14 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         unreachable!("called for attention alone")
     };
     let (q, k) = (o.shape(0).dims(), o.shape(1).dims());
-    let (d, causal, lens) = (q[2] / heads, *mask == AttentionMask::Causal, o.step.node.inputs.len() == 4);
+    let (d, lens) = (q[2] / heads, o.step.node.inputs.len() == 4 && !mask.has_positions());
+    let behind = k[1].saturating_sub(q[1]);
+    let (seen, first) = match *mask {
+        AttentionMask::None | AttentionMask::Cached(First::Operand) => (0, 0),
+        AttentionMask::Causal => (0, behind),
+        AttentionMask::Window(seen) | AttentionMask::Stream(seen) => (seen, behind),
+        AttentionMask::Cached(First::Const(first)) => (0, first),
+    };
     let tables = if relative.is_some() { [o.weights.vector(0), o.weights.vector(1)] } else { [0, 0] };
     let params = Params::default()
         .place(o.place(0))
@@ -93,13 +103,15 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         .number(k[1])
         .number(*heads)
         .number(usize::from(k[0] > 1))
-        .number(if causal { k[1].saturating_sub(q[1]) } else { 0 })
+        .number(first)
         .float(*scale)
         .number(relative.as_ref().map_or(0, |r| r.window))
         .number(tables[0])
-        .number(tables[1]);
+        .number(tables[1])
+        .number(q[2] / k[2])
+        .number(seen);
     Call {
-        variant: variant(d, causal, lens, relative.is_some()),
+        variant: variant(d, *mask, lens, relative.is_some()),
         params,
         groups: [q[1].div_ceil(Shape::new(d).queries) as u32, *heads as u32, q[0] as u32],
         weights: o.weights.buffers(),

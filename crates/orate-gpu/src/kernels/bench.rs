@@ -71,7 +71,7 @@ fn tiles() {
             if t.shared() > gpu.workgroup_bytes as usize {
                 continue;
             }
-            let v = variant(t, precision == Precision::F16, true, false, false, &Epilogue::default());
+            let v = variant(t, precision == Precision::F16, true, false, None, &Epilogue::default());
             let pipeline = match gpu.pipelines.get(&gpu.device, &[v]) {
                 Ok(mut p) => p.remove(0),
                 Err(e) => {

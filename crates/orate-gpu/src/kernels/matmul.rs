@@ -4,7 +4,7 @@ use super::{Abilities, Operands, activation};
 use crate::dispatch::{Call, Params};
 use crate::pipelines::Variant;
 use crate::weights::{Form, Wanted};
-use orate_graph::{Activation, Epilogue, Op, Precision, ValueInfo};
+use orate_graph::{Activation, Epilogue, Op, Place, Precision, ValueInfo};
 
 /// Rows and columns to which weights are padded with zeros; every tile divides both.
 pub(super) const PADDING: [usize; 2] = [128, 64];
@@ -106,8 +106,15 @@ fn epilogue(op: &Op) -> &Epilogue {
 }
 
 /// The kernel for a tile, a weight in f32 or f16, and what is fused into it; with `unroll` a slice is multiplied without a
-/// loop.
-pub(super) fn variant(t: Tile, half: bool, unroll: bool, odd: bool, conv: bool, e: &Epilogue) -> Variant {
+/// loop. `conv` says of a convolution whether it has a history.
+pub(super) fn variant(
+    t: Tile,
+    half: bool,
+    unroll: bool,
+    odd: bool,
+    conv: Option<bool>,
+    e: &Epilogue,
+) -> Variant {
     let v = Variant::new("matmul")
         .number("BM", t.bm)
         .number("BN", t.bn)
@@ -129,7 +136,8 @@ pub(super) fn variant(t: Tile, half: bool, unroll: bool, odd: bool, conv: bool, 
         .number("AHEAD", t.ahead)
         .flag("AHEAD_SEVERAL", t.ahead > 1)
         .number("UNROLL", if unroll { t.bk / 4 } else { 1 })
-        .flag("CONV", conv)
+        .flag("CONV", conv.is_some())
+        .flag("HISTORY", conv == Some(true))
         .flag("BIAS", e.bias.is_some())
         .flag("RESIDUAL", e.residual);
     activation(v, e.activation.as_ref())
@@ -169,11 +177,14 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         .number(s.k)
         .number(s.n.next_multiple_of(PADDING[1]));
     let params = match geometry {
-        Some(g) => params.number(x[1]).number(x[2]).number(g.dilation).number(g.left),
-        None => params.number(1).number(1).number(1).number(0),
+        Some(g) => {
+            let params = params.number(x[1]).number(x[2]).number(g.dilation).number(g.left);
+            params.place(if g.history { o.place(1) } else { Place::Nowhere })
+        }
+        None => params.number(1).number(1).number(1).number(0).number(0),
     };
     Call {
-        variant: variant(t, half, !o.can.software, s.odd, geometry.is_some(), e),
+        variant: variant(t, half, !o.can.software, s.odd, geometry.map(|g| g.history), e),
         params,
         groups: [s.n.div_ceil(t.bn) as u32, s.m.div_ceil(t.bm) as u32, 1],
         weights: o.weights.buffers(),

@@ -7,18 +7,16 @@ mod matmul;
 mod movement;
 mod pointwise;
 mod rows;
+mod sample;
 mod tables;
 
 use crate::cache_file;
 use crate::dispatch::Call;
 use crate::gpu::Gpu;
 use crate::weights::{Placed, Wanted};
-use orate_graph::{
-    Activation, AttentionMask, DType, DeviceClass, Op, Place, Plan, PrecisionPolicy, Shape, Step, Value,
-    ValueInfo,
-};
+use orate_graph::{Activation, DeviceClass, Op, Place, Plan, PrecisionPolicy, Shape, Step, Value, ValueInfo};
 
-const SOURCES: [(&str, &str); 16] = [
+const SOURCES: [(&str, &str); 21] = [
     ("activation", include_str!("../../kernels/activation.wgsl")),
     ("angles", include_str!("../../kernels/angles.wgsl")),
     ("attention", include_str!("../../kernels/attention.wgsl")),
@@ -26,15 +24,20 @@ const SOURCES: [(&str, &str); 16] = [
     ("copy", include_str!("../../kernels/copy.wgsl")),
     ("depthwise_conv1d", include_str!("../../kernels/depthwise_conv1d.wgsl")),
     ("elementwise", include_str!("../../kernels/elementwise.wgsl")),
+    ("embedding_sum", include_str!("../../kernels/embedding_sum.wgsl")),
     ("gather", include_str!("../../kernels/gather.wgsl")),
     ("layer_norm", include_str!("../../kernels/layer_norm.wgsl")),
     ("math", include_str!("../../kernels/math.wgsl")),
     ("matmul", include_str!("../../kernels/matmul.wgsl")),
     ("norm_kept", include_str!("../../kernels/norm_kept.wgsl")),
+    ("philox", include_str!("../../kernels/philox.wgsl")),
     ("random", include_str!("../../kernels/random.wgsl")),
     ("reduce", include_str!("../../kernels/reduce.wgsl")),
+    ("rms_norm", include_str!("../../kernels/rms_norm.wgsl")),
     ("rotary", include_str!("../../kernels/rotary.wgsl")),
+    ("sample", include_str!("../../kernels/sample.wgsl")),
     ("time_embedding", include_str!("../../kernels/time_embedding.wgsl")),
+    ("write_rows", include_str!("../../kernels/write_rows.wgsl")),
 ];
 
 /// The text of a kernel or of what kernels include.
@@ -112,23 +115,29 @@ impl Operands<'_> {
 /// # Errors
 /// Why there is none.
 pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result<String, String> {
-    if let Some(what) = not_built(op, inputs) {
-        return Err(format!("{what} is not built for wgpu yet"));
+    if let Some(what) = not_built(op) {
+        return Err(format!("{what} is not built"));
     }
     Ok(match op {
         Op::MatMul { .. } | Op::Conv1d { .. } => matmul::name(op, inputs, can),
         Op::DepthwiseConv1d { norm: Some(_), .. } => "depthwise-norm".to_owned(),
         Op::DepthwiseConv1d { .. } => "depthwise".to_owned(),
         Op::LayerNorm(_) => "layer-norm".to_owned(),
+        Op::RmsNorm { .. } => "rms-norm".to_owned(),
+        Op::Snake { .. } => "snake".to_owned(),
         Op::Attention { heads, .. } => attention::name(inputs[0].shape.last() / heads, can)?,
         Op::Rotary { .. } => "rotary".to_owned(),
-        Op::RotaryTable { .. } | Op::TimeEmbedding { .. } => "table".to_owned(),
-        Op::AddBias { .. } | Op::Affine { .. } | Op::Activate(_) | Op::Add | Op::AddRow => {
+        Op::RotaryTable { .. } | Op::RopeTable { .. } | Op::TimeEmbedding { .. } => "table".to_owned(),
+        Op::AddBias { .. } | Op::Affine { .. } | Op::Activate(_) | Op::Add | Op::Mul | Op::AddRow => {
             "pointwise".to_owned()
         }
         Op::Combine { .. } | Op::Scale { .. } => "pointwise".to_owned(),
         Op::MaskRows => "mask".to_owned(),
-        Op::Embedding { .. } => "gather".to_owned(),
+        Op::Increment { .. } => "increment".to_owned(),
+        Op::WriteRows { .. } => "write".to_owned(),
+        Op::Mark => "mark".to_owned(),
+        Op::Sample { .. } => sample::name(inputs[0].shape.last(), can)?,
+        Op::Embedding { .. } | Op::EmbeddingSum { .. } | Op::RowAt => "gather".to_owned(),
         Op::Constant { .. } | Op::Concat { .. } | Op::Slice { .. } | Op::SelectRow { .. } => {
             "copy".to_owned()
         }
@@ -138,77 +147,36 @@ pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result
         Op::Permute { .. } => "permute".to_owned(),
         Op::Reshape => "none".to_owned(),
         Op::RandomNormal { .. } => "philox".to_owned(),
-        Op::EmbeddingSum { .. }
-        | Op::RmsNorm { .. }
-        | Op::Snake { .. }
-        | Op::Mul
-        | Op::RopeTable { .. }
-        | Op::MulRow
-        | Op::Pad { .. }
-        | Op::Statistics { .. }
-        | Op::ResidualCodes { .. }
-        | Op::RowAt
-        | Op::Increment { .. }
-        | Op::WriteRows { .. }
-        | Op::Mark
-        | Op::Sample { .. } => {
+        Op::MulRow | Op::Pad { .. } | Op::Statistics { .. } | Op::ResidualCodes { .. } => {
             unreachable!("refused above")
         }
     })
 }
 
 /// What this backend lacks of `op`.
-fn not_built(op: &Op, inputs: &[&ValueInfo]) -> Option<String> {
+fn not_built(op: &Op) -> Option<String> {
     let activation = match op {
         Op::MatMul { epilogue, .. } | Op::Conv1d { epilogue, .. } => epilogue.activation.as_ref(),
         Op::Activate(a) => Some(a),
         _ => None,
     };
     match (op, activation) {
-        (_, Some(a @ (Activation::Silu | Activation::Clip | Activation::Sigmoid | Activation::Elu))) => {
-            Some(format!("activation {}", a.name()))
+        (_, Some(a @ (Activation::Sigmoid | Activation::Elu))) => Some(format!("activation {}", a.name())),
+        (Op::MulRow | Op::Pad { .. } | Op::Statistics { .. } | Op::ResidualCodes { .. }, _) => {
+            Some(format!("op {}", op.name()))
         }
-        (Op::Conv1d { geometry: g, .. } | Op::DepthwiseConv1d { geometry: g, .. }, _) if g.history => {
-            Some("a convolution behind a history".to_owned())
-        }
-        (Op::Attention { mask: AttentionMask::Window(_), .. }, _) => Some("a window of keys".to_owned()),
-        (Op::Attention { mask: AttentionMask::Cached(_) | AttentionMask::Stream(_), .. }, _) => {
-            Some("attention with positions".to_owned())
-        }
-        (Op::Concat { .. } | Op::Slice { .. }, _) if inputs[0].dtype == DType::I32 => {
-            Some("moving integers".to_owned())
-        }
-        (Op::Attention { .. }, _) if inputs[0].shape.last() != inputs[1].shape.last() => {
-            Some("attention whose heads share keys".to_owned())
-        }
-        (
-            Op::EmbeddingSum { .. }
-            | Op::RmsNorm { .. }
-            | Op::Snake { .. }
-            | Op::Mul
-            | Op::RopeTable { .. }
-            | Op::MulRow
-            | Op::Pad { .. }
-            | Op::Statistics { .. }
-            | Op::ResidualCodes { .. }
-            | Op::RowAt
-            | Op::Increment { .. }
-            | Op::WriteRows { .. }
-            | Op::Mark
-            | Op::Sample { .. },
-            _,
-        ) => Some(format!("op {}", op.name())),
         _ => None,
     }
 }
 
-/// The weights of an op, in the forms that its kernel reads.
-pub(crate) fn weights(op: &Op, can: Abilities<'_>) -> Wanted {
+/// The weights of an op with a result of this shape, in the forms that its kernel reads.
+pub(crate) fn weights(op: &Op, out: &Shape, can: Abilities<'_>) -> Wanted {
     match op {
         Op::MatMul { .. } | Op::Conv1d { .. } => matmul::weights(op, can),
-        Op::Embedding { table } => Wanted::matrix(table),
+        Op::Embedding { table } | Op::EmbeddingSum { tables: table, .. } => Wanted::matrix(table),
         Op::Constant { weight } => Wanted::matrix(weight),
         Op::RotaryTable { theta } => tables::rotary_weights(theta),
+        Op::RopeTable { base, .. } => tables::rope_weights(*base, out.last()),
         Op::TimeEmbedding { dim } => tables::time_weights(*dim),
         _ => Wanted::vectors(op.weights()),
     }
@@ -220,47 +188,44 @@ pub(crate) fn calls(o: &Operands<'_>) -> Vec<Call> {
         Op::MatMul { .. } | Op::Conv1d { .. } => vec![matmul::call(o)],
         Op::DepthwiseConv1d { .. } => rows::depthwise(o),
         Op::LayerNorm(_) => vec![rows::layer_norm(o)],
+        Op::RmsNorm { .. } => vec![rows::rms_norm(o)],
         Op::Attention { .. } => vec![attention::call(o)],
         Op::AddBias { .. }
         | Op::Affine { .. }
         | Op::Activate(_)
         | Op::Add
+        | Op::Mul
+        | Op::Snake { .. }
         | Op::AddRow
         | Op::Combine { .. }
         | Op::Scale { .. }
         | Op::MaskRows => vec![pointwise::call(o)],
         Op::Rotary { .. } => vec![tables::rotary(o)],
         Op::RotaryTable { .. } => vec![tables::rotary_table(o)],
+        Op::RopeTable { .. } => vec![tables::rope_table(o)],
         Op::TimeEmbedding { .. } => vec![tables::time_embedding(o)],
         Op::RandomNormal { .. } => vec![tables::random_normal(o)],
+        Op::Sample { .. } => vec![sample::call(o)],
         Op::Embedding { .. }
+        | Op::EmbeddingSum { .. }
+        | Op::RowAt
+        | Op::Increment { .. }
+        | Op::WriteRows { .. }
+        | Op::Mark
         | Op::Constant { .. }
         | Op::Concat { .. }
         | Op::Slice { .. }
         | Op::Permute { .. }
         | Op::SelectRow { .. } => movement::calls(o),
         Op::Reshape => vec![],
-        Op::EmbeddingSum { .. }
-        | Op::RmsNorm { .. }
-        | Op::Snake { .. }
-        | Op::Mul
-        | Op::RopeTable { .. }
-        | Op::MulRow
-        | Op::Pad { .. }
-        | Op::Statistics { .. }
-        | Op::ResidualCodes { .. }
-        | Op::RowAt
-        | Op::Increment { .. }
-        | Op::WriteRows { .. }
-        | Op::Mark
-        | Op::Sample { .. } => {
+        Op::MulRow | Op::Pad { .. } | Op::Statistics { .. } | Op::ResidualCodes { .. } => {
             unreachable!("refused when the plan was made")
         }
     }
 }
 
 pub(crate) use movement::store;
-pub(crate) use tables::{fixed_turns, time_frequencies};
+pub(crate) use tables::{fixed_turns, rope_frequencies, time_frequencies};
 
 /// The defines that choose an activation, and whether there is one.
 fn activation(v: crate::pipelines::Variant, a: Option<&Activation>) -> crate::pipelines::Variant {
@@ -271,6 +236,8 @@ fn activation(v: crate::pipelines::Variant, a: Option<&Activation>) -> crate::pi
         .flag("MISH", matches!(a, Some(Activation::Mish)))
         .flag("TANH", matches!(a, Some(Activation::Tanh)))
         .flag("EXP", matches!(a, Some(Activation::Exp)))
+        .flag("SILU", matches!(a, Some(Activation::Silu)))
+        .flag("CLIP", matches!(a, Some(Activation::Clip)))
 }
 
 #[cfg(test)]

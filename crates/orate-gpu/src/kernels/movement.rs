@@ -3,16 +3,47 @@
 use super::Operands;
 use crate::dispatch::{Call, Late, Params, flat};
 use crate::pipelines::Variant;
-use orate_graph::{Op, Place};
+use orate_graph::{First, Op, Place};
 
 /// The kernel that copies, from the session's buffer or from weights.
 pub(super) fn copy_variant(from_weight: bool) -> Variant {
     Variant::new("copy").flag("FROM_WEIGHT", from_weight)
 }
 
-/// The kernel of embeddings.
-pub(super) fn gather_variant() -> Variant {
-    Variant::new("gather")
+/// The kernel of embeddings, or of rows of values.
+pub(super) fn gather_variant(row_at: bool) -> Variant {
+    Variant::new("gather").flag("ROW_AT", row_at)
+}
+
+/// The kernel that writes rows or marks in place.
+pub(super) fn write_variant(mark: bool, operand: bool) -> Variant {
+    Variant::new("write_rows").flag("MARK", mark).flag("OPERAND", operand)
+}
+
+fn write(o: &Operands<'_>, first: Option<First>) -> Call {
+    let (rows, state) = (o.shape(1), o.out_shape().dims());
+    let (capacity, time) = if first.is_some() { (state[1], rows.dims()[1]) } else { (1, 1) };
+    let operand = first == Some(First::Operand);
+    let params = Params::default()
+        .place(o.out())
+        .place(o.place(1))
+        .place(if operand { o.last() } else { Place::Nowhere })
+        .number(rows.len())
+        .number(capacity)
+        .number(time)
+        .number(o.out_shape().last())
+        .number(if let Some(First::Const(at)) = first { at } else { 0 });
+    Call {
+        variant: write_variant(first.is_none(), operand),
+        params,
+        groups: flat(rows.len(), 256),
+        weights: [None, None],
+    }
+}
+
+/// The kernel of sums of table rows.
+pub(super) fn embedding_sum_variant() -> Variant {
+    Variant::new("embedding_sum")
 }
 
 /// Where a copy begins on one side, and its step for each of four axes.
@@ -35,6 +66,7 @@ fn copy(extents: [usize; 4], from: Side, to: Side) -> Call {
     for x in extents[1..].iter().chain(&from.strides).chain(&to.strides) {
         params = params.number(*x);
     }
+    let params = params.number(0);
     Call { variant: copy_variant(false), params, groups: flat(n, 256), weights: [None, None] }
 }
 
@@ -62,7 +94,49 @@ pub(super) fn calls(o: &Operands<'_>) -> Vec<Call> {
                 .number(t[1])
                 .number(t[0]);
             vec![Call {
-                variant: gather_variant(),
+                variant: gather_variant(false),
+                params,
+                groups: flat(n, 256),
+                weights: o.weights.buffers(),
+            }]
+        }
+        Op::RowAt => {
+            let (n, x) = (o.out_shape().len(), o.shape(0).dims());
+            let params = Params::default()
+                .place(o.place(1))
+                .place(o.place(0))
+                .place(o.out())
+                .number(n)
+                .number(x[2])
+                .number(x[1]);
+            vec![Call { variant: gather_variant(true), params, groups: flat(n, 256), weights: [None, None] }]
+        }
+        Op::Increment { by } => {
+            let mut call = store(o.place(0), o.out(), o.out_shape().len());
+            if let Some(add) = call.params.words.last_mut() {
+                *add = *by as u32;
+            }
+            vec![call]
+        }
+        Op::WriteRows { first } => vec![write(o, Some(*first))],
+        Op::Mark => vec![write(o, None)],
+        Op::EmbeddingSum { tables, first } => {
+            let &[count, rows, c] = tables.shape().dims() else {
+                unreachable!("three axes by shape inference")
+            };
+            let n = o.out_shape().len();
+            let params = Params::default()
+                .place(o.place(0))
+                .number(o.weights.matrix())
+                .place(o.out())
+                .number(n)
+                .number(c)
+                .number(rows)
+                .number(count)
+                .number(o.shape(0).last())
+                .number(*first);
+            vec![Call {
+                variant: embedding_sum_variant(),
                 params,
                 groups: flat(n, 256),
                 weights: o.weights.buffers(),

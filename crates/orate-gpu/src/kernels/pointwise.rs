@@ -6,7 +6,8 @@ use crate::pipelines::Variant;
 use orate_graph::{Activation, Factor, Op};
 
 /// What the kernel can do besides activations.
-pub(super) const FUNCTIONS: [&str; 7] = ["ADD", "ADD_ROW", "BIAS", "AFFINE", "COMBINE", "SCALE", "MASK"];
+pub(super) const FUNCTIONS: [&str; 9] =
+    ["ADD", "MUL", "ADD_ROW", "BIAS", "AFFINE", "SNAKE", "COMBINE", "SCALE", "MASK"];
 
 /// The kernel of one function, or of an activation.
 pub(super) fn variant(function: &str, a: Option<&Activation>) -> Variant {
@@ -26,6 +27,8 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
     let one = Factor::Const(1.0);
     let (function, a, b) = match op {
         Op::Add => ("ADD", one, one),
+        Op::Mul => ("MUL", one, one),
+        Op::Snake { .. } => ("SNAKE", one, one),
         Op::AddRow => ("ADD_ROW", one, one),
         Op::AddBias { .. } => ("BIAS", one, one),
         Op::Affine { .. } => ("AFFINE", one, one),

@@ -1,4 +1,4 @@
-//! Layer norm, and depthwise convolutions with or without one.
+//! Layer norm, RMS norm, and depthwise convolutions with or without one.
 
 use super::Operands;
 use crate::dispatch::{Call, Params, flat};
@@ -32,9 +32,10 @@ pub(super) fn norm_variant(kept: usize, subgroups: bool) -> Variant {
 }
 
 /// The kernel of a depthwise convolution, with a norm if rows are kept.
-pub(super) fn depthwise_variant(taps: usize, kept: usize, subgroups: bool) -> Variant {
+pub(super) fn depthwise_variant(taps: usize, kept: usize, history: bool, subgroups: bool) -> Variant {
     reduced("depthwise_conv1d", kept, subgroups)
         .number("TAPS", taps)
+        .flag("HISTORY", history)
         .text("NORM_WEIGHT", "norm_weight")
         .text("NORM_BIAS", "norm_bias")
 }
@@ -62,6 +63,30 @@ pub(super) fn layer_norm(o: &Operands<'_>) -> Call {
     norm(o, o.place(0), n, 0)
 }
 
+/// The kernel of an RMS norm.
+pub(super) fn rms_variant(fours: bool, subgroups: bool) -> Variant {
+    let width = if fours { 4 } else { 1 };
+    reduced("rms_norm", usize::from(fours), subgroups).flag("FOURS", fours).number("WIDTH", width)
+}
+
+pub(super) fn rms_norm(o: &Operands<'_>) -> Call {
+    let Op::RmsNorm { eps, .. } = o.step.node.op else { unreachable!("called for RMS norms alone") };
+    let (rows, c) = (o.out_shape().rows(), o.out_shape().last());
+    let params = Params::default()
+        .place(o.place(0))
+        .place(o.out())
+        .number(rows)
+        .number(c)
+        .number(o.weights.vector(0))
+        .float(eps);
+    Call {
+        variant: rms_variant(c.is_multiple_of(4), o.can.subgroups),
+        params,
+        groups: flat(rows, 1),
+        weights: o.weights.buffers(),
+    }
+}
+
 /// One dispatch; two where a row is too wide or odd for its norm to follow at once.
 pub(super) fn depthwise(o: &Operands<'_>) -> Vec<Call> {
     let Op::DepthwiseConv1d { geometry: g, norm: n, .. } = &o.step.node.op else {
@@ -83,10 +108,11 @@ pub(super) fn depthwise(o: &Operands<'_>) -> Vec<Call> {
         .number(o.weights.vector(1))
         .number(v(2))
         .number(v(3))
-        .float(fused.map_or(0.0, |n| n.eps));
+        .float(fused.map_or(0.0, |n| n.eps))
+        .place(if g.history { o.place(1) } else { Place::Nowhere });
     let kept = if fused.is_some() { kept(c) } else { 0 };
     let convolution = Call {
-        variant: depthwise_variant(g.taps, kept, o.can.subgroups),
+        variant: depthwise_variant(g.taps, kept, g.history, o.can.subgroups),
         params,
         groups: if fused.is_some() { flat(rows, 1) } else { flat(rows * c, 256) },
         weights: o.weights.buffers(),

@@ -4,11 +4,22 @@ use super::Operands;
 use crate::dispatch::{Call, Late, Params, flat};
 use crate::pipelines::Variant;
 use crate::weights::{Form, Wanted};
-use orate_graph::{Op, Weight};
+use orate_graph::{First, Op, Weight};
+
+/// What the kernel of rotary positions does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rotary {
+    /// Makes a table of angles at parts of a length.
+    Table,
+    /// Makes a table of angles at whole positions.
+    Rope,
+    /// Turns by a table.
+    Turn,
+}
 
 /// The kernel that makes tables of angles, or turns by them.
-pub(super) fn rotary_variant(table: bool) -> Variant {
-    Variant::new("rotary").flag("TABLE", table)
+pub(super) fn rotary_variant(what: Rotary) -> Variant {
+    Variant::new("rotary").flag("TABLE", what == Rotary::Table).flag("ROPE", what == Rotary::Rope)
 }
 
 /// The kernel of time embeddings.
@@ -28,6 +39,19 @@ pub(super) fn rotary_weights(theta: &Weight) -> Wanted {
 /// Frequencies are no weights of a model; a filled weight of their number stands for them.
 pub(super) fn time_weights(dim: usize) -> Wanted {
     Wanted { matrix: None, vectors: vec![(Weight::fill(0.0, [dim / 2]), Form::TimeFrequencies)] }
+}
+
+/// As for [`time_weights`].
+pub(super) fn rope_weights(base: f64, half: usize) -> Wanted {
+    Wanted { matrix: None, vectors: vec![(Weight::fill(0.0, [half]), Form::RopeFrequencies(base.to_bits()))] }
+}
+
+/// Turns per position of rotary positions of width `2 · half`, with 64 bits behind the point: low words, then high
+/// ones. No frequency is above one radian.
+pub(crate) fn rope_frequencies(base: f64, half: usize) -> Vec<[u32; 2]> {
+    let turns = |j: usize| base.powf(-(j as f64) / half as f64) / std::f64::consts::TAU;
+    let fixed = |j: usize| (turns(j) * 2f64.powi(64)).round() as u64;
+    (0..half).map(|j| [fixed(j) as u32, (fixed(j) >> 32) as u32]).collect()
 }
 
 /// Frequencies of a time embedding of width `2 · half`, in radians per unit of time.
@@ -55,7 +79,7 @@ pub(super) fn rotary(o: &Operands<'_>) -> Call {
         .number(t[3])
         .number(heads)
         .number(usize::from(t[0] > 1));
-    Call { variant: rotary_variant(false), params, groups: flat(n, 256), weights: [None, None] }
+    Call { variant: rotary_variant(Rotary::Turn), params, groups: flat(n, 256), weights: [None, None] }
 }
 
 pub(super) fn rotary_table(o: &Operands<'_>) -> Call {
@@ -71,7 +95,32 @@ pub(super) fn rotary_table(o: &Operands<'_>) -> Call {
         .number(t[3])
         .number(1)
         .number(usize::from(!o.step.node.inputs.is_empty()));
-    Call { variant: rotary_variant(true), params, groups: flat(n, 256), weights: o.weights.buffers() }
+    Call {
+        variant: rotary_variant(Rotary::Table),
+        params,
+        groups: flat(n, 256),
+        weights: o.weights.buffers(),
+    }
+}
+
+pub(super) fn rope_table(o: &Operands<'_>) -> Call {
+    let Op::RopeTable { first, .. } = o.step.node.op else { unreachable!("called for rope tables alone") };
+    let t = o.out_shape().dims();
+    let n = o.out_shape().len() / 2;
+    let params = match first {
+        First::Operand => Params::default().place(o.last()),
+        First::Const(at) => Params::default().number(at),
+    };
+    let params = params
+        .number(o.weights.vector(0))
+        .place(o.out())
+        .number(n)
+        .number(t[2])
+        .number(t[3])
+        .number(1)
+        .number(usize::from(first == First::Operand));
+    let variant = rotary_variant(Rotary::Rope);
+    Call { variant, params, groups: flat(n, 256), weights: o.weights.buffers() }
 }
 
 pub(super) fn time_embedding(o: &Operands<'_>) -> Call {

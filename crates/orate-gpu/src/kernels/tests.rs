@@ -4,7 +4,7 @@ use super::matmul::{DEEP, TILES};
 use super::*;
 use crate::pipelines::Variant;
 use naga::valid::{Capabilities, ValidationFlags, Validator};
-use orate_graph::{Epilogue, Weight};
+use orate_graph::{AttentionMask, Epilogue, First, Weight};
 
 fn activations() -> Vec<Option<Activation>> {
     vec![
@@ -15,6 +15,8 @@ fn activations() -> Vec<Option<Activation>> {
         Some(Activation::Mish),
         Some(Activation::Tanh),
         Some(Activation::Exp),
+        Some(Activation::Silu),
+        Some(Activation::Clip),
     ]
 }
 
@@ -22,28 +24,49 @@ fn variants() -> Vec<Variant> {
     let mut all = vec![
         tables::time_variant(),
         tables::random_variant(),
-        tables::rotary_variant(false),
-        tables::rotary_variant(true),
+        tables::rotary_variant(tables::Rotary::Turn),
+        tables::rotary_variant(tables::Rotary::Table),
+        tables::rotary_variant(tables::Rotary::Rope),
         movement::copy_variant(false),
         movement::copy_variant(true),
-        movement::gather_variant(),
+        movement::gather_variant(false),
+        movement::gather_variant(true),
+        movement::write_variant(true, false),
+        movement::write_variant(false, true),
+        movement::write_variant(false, false),
+        sample::variant(17, true),
+        sample::variant(3072, false),
+        movement::embedding_sum_variant(),
     ];
     for subgroups in [false, true] {
         for kept in 0..=4 {
             all.push(rows::norm_variant(kept, subgroups));
-            all.extend([1, 5, 16].map(|taps| rows::depthwise_variant(taps, kept, subgroups)));
+            for history in [false, true] {
+                all.extend([1, 5, 16].map(|taps| rows::depthwise_variant(taps, kept, history, subgroups)));
+            }
         }
+        all.extend([false, true].map(|fours| rows::rms_variant(fours, subgroups)));
     }
     all.extend(pointwise::FUNCTIONS.map(|f| pointwise::variant(f, None)));
     all.extend(activations().iter().skip(1).map(|a| pointwise::variant("", a.as_ref())));
     for d in [1, 2, 33, 64, 128, 256] {
-        for bits in 0..8 {
-            all.push(attention::variant(d, bits & 1 > 0, bits & 2 > 0, bits & 4 > 0));
+        for mask in [
+            AttentionMask::None,
+            AttentionMask::Causal,
+            AttentionMask::Window(3),
+            AttentionMask::Cached(First::Operand),
+            AttentionMask::Stream(3),
+        ] {
+            for bits in 0..4 {
+                all.push(attention::variant(d, mask, bits & 1 > 0, bits & 2 > 0));
+            }
         }
     }
     for tile in TILES.into_iter().map(|(_, t)| t).chain([DEEP]) {
         assert!(tile.shared() <= 32 << 10, "Metal and DX12 share no more: {tile:?}");
-        for (activation, conv) in activations().into_iter().zip([false, true].into_iter().cycle()) {
+        for (activation, conv) in
+            activations().into_iter().zip([None, Some(false), Some(true)].into_iter().cycle())
+        {
             for odd in [false, true] {
                 for fused in [false, true] {
                     let bias = fused.then(|| Weight::fill(0.0, [4]));

@@ -299,7 +299,10 @@ impl Stretch<'_> {
     fn weights(&self, panel: Panel, slice: usize) -> (*const f32, usize) {
         let steps = self.slice(slice);
         let first = steps.start * TILE_K;
-        (panel.data.wrapping_add(first * panel.vectors * 16), (steps.end * TILE_K).min(self.cut.k) - first)
+        (
+            panel.data.cast::<f32>().wrapping_add(first * panel.vectors * 16),
+            (steps.end * TILE_K).min(self.cut.k) - first,
+        )
     }
 }
 

@@ -3,7 +3,7 @@
 //! | operand | shape | |
 //! | --- | --- | --- |
 //! | x | `[M, K]`, or `[B, T, C]` read as a convolution | f32, row-major, contiguous |
-//! | w | `[K, N]` | [`PackedWeights`]: f32, packed once at load |
+//! | w | `[K, N]` | [`PackedWeights`]: f32, f16 or bf16, packed once at load |
 //! | bias | `[N]` | optional |
 //! | residual | `[M, N]` | optional |
 //! | y | `[M, N]` | f32, row-major, contiguous |
@@ -21,6 +21,7 @@
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+pub mod blocks;
 mod narrow;
 mod pack;
 #[cfg(target_arch = "x86_64")]
@@ -30,7 +31,7 @@ mod tests;
 mod tile;
 
 pub use crate::kernels::activation::Activation;
-pub use pack::{PackedWeights, Strided};
+pub use pack::{Element, PackedWeights, Strided};
 
 use crate::simd::{Kernel, Simd};
 use crate::team::Worker;
@@ -90,6 +91,15 @@ pub struct Epilogue<'a> {
 }
 
 impl Epilogue<'_> {
+    fn check(&self, y: usize, n: usize) {
+        if let Some(bias) = self.bias {
+            assert_eq!(bias.len(), n, "bias of a product with {n} columns");
+        }
+        if let Some(residual) = self.residual {
+            assert_eq!(residual.len(), y, "residual and y have one shape");
+        }
+    }
+
     /// The bare product.
     pub const NONE: Epilogue<'static> = Epilogue { bias: None, activation: Activation::None, residual: None };
 }
@@ -107,22 +117,27 @@ const BLOCK_ROWS: usize = 192;
 pub fn scratch_len(isa: Isa, threads: usize, [m, k, n]: [usize; 3], taps: Option<Taps>) -> usize {
     #[cfg(target_arch = "x86_64")]
     if isa.has_tiles() && amx::pays(m, k, n) {
-        return amx::scratch_len(threads, m, k, n, taps);
+        return amx::scratch_len(threads, m, k, n, taps).max(plain_scratch_len(isa, threads));
     }
-    let _ = (m, k, taps);
-    if n <= narrow::COLUMNS {
-        return threads * GATHER_STRIDE;
-    }
-    let shape = Shape::of(isa);
-    threads * scratch_of_worker(shape) + ALIGN
+    let _ = (m, k, n, taps);
+    plain_scratch_len(isa, threads)
+}
+
+/// Without matrix tiles.
+fn plain_scratch_len(isa: Isa, threads: usize) -> usize {
+    threads * scratch_of_worker(Shape::of(isa)) + ALIGN
 }
 
 /// Floats in a cache line.
 const ALIGN: usize = 16;
 
-/// Sums of a block times a panel, and rows of x gathered for one tile.
+/// Sums of a block times a panel, rows of x gathered for one tile, and a slice of a panel as f32.
 fn scratch_of_worker(shape: Shape) -> usize {
-    sums_len(shape) + (shape.rows * GATHER_STRIDE).next_multiple_of(ALIGN)
+    sums_len(shape) + gather_len(shape) + SLICE * shape.vectors * shape.lanes
+}
+
+fn gather_len(shape: Shape) -> usize {
+    (shape.rows * GATHER_STRIDE).next_multiple_of(ALIGN)
 }
 
 fn sums_len(shape: Shape) -> usize {
@@ -161,19 +176,14 @@ pub fn matmul(
         return;
     }
     rows.check(m, k);
-    if let Some(bias) = epilogue.bias {
-        assert_eq!(bias.len(), n, "bias of a product with {n} columns");
-    }
-    if let Some(residual) = epilogue.residual {
-        assert_eq!(residual.len(), y.len(), "residual and y have one shape");
-    }
+    epilogue.check(y.len(), n);
     let needed = scratch_len(isa, team.threads(), [m, k, n], rows.taps());
     assert!(scratch.len() >= needed, "scratch has {} floats, {needed} are needed", scratch.len());
     if !w.narrow().is_empty() {
         return narrow::matmul(isa, team, rows, w, epilogue, y, scratch);
     }
     #[cfg(target_arch = "x86_64")]
-    if isa.has_tiles() && amx::pays(m, k, n) {
+    if isa.has_tiles() && amx::pays(m, k, n) && w.element() == Element::F32 {
         return amx::matmul(isa, team, rows, w, epilogue, y, scratch);
     }
 
@@ -424,6 +434,8 @@ impl Chunk<'_> {
         let first_row = work.row(tiles.start);
         let sums = self.scratch;
         let gathered = self.scratch.wrapping_add(sums_len(*shape));
+        let wide = gathered.wrapping_add(gather_len(*shape));
+        let row_bytes = width * w.element().bytes();
 
         // Equal slices, but for rounding to whole rounds of the loop.
         let length = k.div_ceil(k.div_ceil(SLICE).max(1)).next_multiple_of(tile::UNROLL).min(SLICE);
@@ -431,8 +443,11 @@ impl Chunk<'_> {
         loop {
             let last = ks.end == k;
             // The next slice follows in memory; behind the last one comes another panel.
-            let ahead = if last { next } else { data.wrapping_add(ks.end * width) };
-            let ahead_bytes = ks.len() * width * 4 / tiles.len();
+            let ahead = if last { next } else { data.wrapping_add(ks.end * row_bytes) };
+            let ahead_bytes = ks.len() * row_bytes / tiles.len();
+            let slice = data.wrapping_add(ks.start * row_bytes);
+            // SAFETY: the slice exists, and there is room for it.
+            let slice = unsafe { widen(s, w.element(), slice, ks.len() * width, wide) };
             for tile in tiles.clone() {
                 let (row, end) = (work.row(tile), work.row(tile + 1));
                 let sums = sums.wrapping_add((row - first_row) * width);
@@ -442,10 +457,10 @@ impl Chunk<'_> {
                     k: ks.len(),
                     a,
                     a_stride,
-                    b: data.wrapping_add(ks.start * width),
+                    b: slice,
                     sums,
                     first: ks.start == 0,
-                    ahead: ahead.wrapping_byte_add((tile - tiles.start) * ahead_bytes),
+                    ahead: ahead.wrapping_add((tile - tiles.start) * ahead_bytes).cast(),
                     ahead_bytes,
                 };
                 if last {
@@ -464,6 +479,26 @@ impl Chunk<'_> {
             ks = ks.end..(ks.end + length).min(k);
         }
     }
+}
+
+/// `len` elements of packed weights as f32: where they are, or widened into `wide`.
+///
+/// # Safety
+/// The elements exist, a whole number of vectors; where they are not f32, `wide` has room for them.
+#[inline(always)]
+unsafe fn widen<S: Simd>(s: S, element: Element, from: *const u8, len: usize, wide: *mut f32) -> *const f32 {
+    if element == Element::F32 {
+        return from.cast();
+    }
+    let from = from.cast::<u16>();
+    for i in (0..len).step_by(S::LANES) {
+        // SAFETY: as promised by the caller.
+        unsafe {
+            let v = if element == Element::F16 { s.load_f16(from.add(i)) } else { s.load_bf16(from.add(i)) };
+            s.store(wide.add(i), v);
+        }
+    }
+    wide
 }
 
 /// The formula, accumulated in f64: the reference for tests. `w` is [k, n] as for [`PackedWeights::pack`].

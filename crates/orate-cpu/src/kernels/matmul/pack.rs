@@ -3,6 +3,8 @@
 use super::{narrow, tile};
 use crate::simd::{Kernel, Simd};
 use crate::{Isa, Team};
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
@@ -15,6 +17,35 @@ pub struct Strided<'a> {
     pub k_stride: usize,
     /// From one output to the next.
     pub n_stride: usize,
+}
+
+impl Strided<'_> {
+    pub(super) fn check(&self, k: usize, n: usize) {
+        if k > 0 && n > 0 {
+            let last = (k - 1) * self.k_stride + (n - 1) * self.n_stride;
+            assert!(last < self.data.len(), "[{k}, {n}] weights end behind {} elements", self.data.len());
+        }
+    }
+}
+
+/// How packed weights are stored. Those of two bytes are widened to f32 slice by slice when the product reads them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Element {
+    /// Four bytes.
+    F32,
+    /// IEEE half.
+    F16,
+    /// The upper half of an f32.
+    Bf16,
+}
+
+impl Element {
+    pub(super) fn bytes(self) -> usize {
+        match self {
+            Element::F32 => 4,
+            Element::F16 | Element::Bf16 => 2,
+        }
+    }
 }
 
 /// How an instruction set cuts a product.
@@ -70,6 +101,7 @@ impl Shape {
 pub struct PackedWeights {
     isa: Isa,
     shape: Shape,
+    element: Element,
     k: usize,
     n: usize,
     data: Aligned,
@@ -86,8 +118,8 @@ impl std::fmt::Debug for PackedWeights {
 /// A piece of packed weights.
 #[derive(Clone, Copy)]
 pub(super) struct Panel {
-    /// [K, vectors · lanes]
-    pub data: *const f32,
+    /// [K, vectors · lanes] of the weights' elements.
+    pub data: *const u8,
     pub first_column: usize,
     pub vectors: usize,
 }
@@ -97,31 +129,50 @@ impl PackedWeights {
     ///
     /// # Panics
     /// `w` has too few elements.
-    pub fn pack(isa: Isa, team: &Team, k: usize, n: usize, w: Strided<'_>) -> PackedWeights {
-        if k > 0 && n > 0 {
-            let last = (k - 1) * w.k_stride + (n - 1) * w.n_stride;
-            assert!(last < w.data.len(), "[{k}, {n}] weights end behind {} elements", w.data.len());
-        }
+    pub fn pack(
+        isa: Isa,
+        team: &Team,
+        element: Element,
+        (k, n): (usize, usize),
+        w: Strided<'_>,
+    ) -> PackedWeights {
+        w.check(k, n);
         let shape = Shape::of(isa);
-        if (1..=narrow::COLUMNS).contains(&n) && k > 0 {
+        if element == Element::F32 && (1..=narrow::COLUMNS).contains(&n) && k > 0 {
             let column = |j: usize| (0..k).map(move |i| w.data[i * w.k_stride + j * w.n_stride]);
             let narrow = (0..n).flat_map(column).collect();
-            return PackedWeights { isa, shape, k, n, data: Aligned::new(0), narrow };
+            return PackedWeights { isa, shape, element, k, n, data: Aligned::new(0), narrow };
         }
         let vectors = n.div_ceil(shape.lanes);
-        let data = Aligned::new(vectors * shape.lanes * k);
-        let packed = PackedWeights { isa, shape, k, n, data, narrow: vec![] };
+        let data = Aligned::new((vectors * shape.lanes * k * element.bytes()).div_ceil(size_of::<f32>()));
+        let packed = PackedWeights { isa, shape, element, k, n, data, narrow: vec![] };
         // A vector of columns, all along K, is the smallest piece; some megabytes per chunk are enough.
-        team.run(shape.panels(n), &|_, panel| packed.fill(panel, w));
+        team.run(shape.panels(n), &|_, panel| {
+            let target = packed.panel(panel).data.cast_mut();
+            let len = packed.panel(panel).vectors * shape.lanes * k;
+            if element == Element::F32 {
+                return packed.fill(panel, w, target.cast());
+            }
+            let mut wide = vec![0.0; len];
+            packed.fill(panel, w, wide.as_mut_ptr());
+            // SAFETY: the panel has `len` elements of two bytes, which only this call writes.
+            unsafe {
+                match element {
+                    Element::Bf16 => std::slice::from_raw_parts_mut(target.cast::<bf16>(), len)
+                        .convert_from_f32_slice(&wide),
+                    _ => std::slice::from_raw_parts_mut(target.cast::<f16>(), len)
+                        .convert_from_f32_slice(&wide),
+                }
+            }
+        });
         packed
     }
 
     /// Copies a panel's columns.
-    fn fill(&self, panel: usize, w: Strided<'_>) {
+    fn fill(&self, panel: usize, w: Strided<'_>, target: *mut f32) {
         let lanes = self.shape.lanes;
-        let Panel { data, first_column, vectors } = self.panel(panel);
+        let Panel { first_column, vectors, .. } = self.panel(panel);
         let width = vectors * lanes;
-        let target = data.cast_mut();
         if w.n_stride == 1 {
             let columns = width.min(self.n - first_column);
             for k in 0..self.k {
@@ -173,6 +224,11 @@ impl PackedWeights {
         self.n
     }
 
+    /// How they are stored.
+    pub fn element(&self) -> Element {
+        self.element
+    }
+
     /// Size in memory.
     pub fn bytes(&self) -> usize {
         (self.data.len + self.narrow.len()) * size_of::<f32>()
@@ -191,12 +247,14 @@ impl PackedWeights {
     pub(super) fn panel(&self, panel: usize) -> Panel {
         let (first, vectors) = self.shape.panel(self.n, panel);
         let first_column = first * self.shape.lanes;
-        Panel { data: self.data.start.as_ptr().wrapping_add(first_column * self.k), first_column, vectors }
+        let start = self.data.pointer().cast::<u8>();
+        let data = start.wrapping_add(first_column * self.k * self.element.bytes());
+        Panel { data, first_column, vectors }
     }
 }
 
 /// Memory that starts at a cache line. Not initialised; freed when dropped.
-struct Aligned {
+pub(super) struct Aligned {
     start: NonNull<f32>,
     len: usize,
 }
@@ -213,7 +271,11 @@ impl Aligned {
         layout.align_to(align).expect("a power of two").pad_to_align()
     }
 
-    fn new(len: usize) -> Aligned {
+    pub fn pointer(&self) -> *const f32 {
+        self.start.as_ptr()
+    }
+
+    pub fn new(len: usize) -> Aligned {
         if len == 0 {
             return Aligned { start: NonNull::dangling(), len };
         }

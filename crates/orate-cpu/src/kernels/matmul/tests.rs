@@ -3,7 +3,7 @@
 use super::*;
 
 /// Numbers between -1 and 1 that look random.
-fn numbers(len: usize, seed: u32) -> Vec<f32> {
+pub(super) fn numbers(len: usize, seed: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(12345);
     let mut next = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -54,7 +54,8 @@ impl Case {
 /// same bits for any number of threads.
 fn check(teams: &[Team], name: &str, rows: Rows<'_>, case: &Case) {
     let Case { m, k, n, .. } = *case;
-    let weights = numbers(k * n, 2);
+    // Few digits, so that formats of two bytes have them too.
+    let weights: Vec<f32> = numbers(k * n, 2).iter().map(|w| (w * 64.0).round() / 64.0).collect();
     let w = match case.transposed {
         true => Strided { data: &weights, k_stride: 1, n_stride: k },
         false => Strided { data: &weights, k_stride: n, n_stride: 1 },
@@ -73,10 +74,11 @@ fn check(teams: &[Team], name: &str, rows: Rows<'_>, case: &Case) {
     // half down, add up to about sqrt(K) times EPS of that. The activations have slopes up to 1.1 and errors of
     // their own of about 3e-7.
     let tolerance = 2.0 * EPS * k as f64 + 1e-6;
-    for isa in Isa::available() {
+    let elements = [Element::F32, Element::F16, Element::Bf16];
+    for (isa, element) in Isa::available().into_iter().flat_map(|isa| elements.map(|e| (isa, e))) {
         let mut first: Option<Vec<f32>> = None;
         for team in teams {
-            let packed = PackedWeights::pack(isa, team, k, n, w);
+            let packed = PackedWeights::pack(isa, team, element, (k, n), w);
             let mut y = vec![f32::NAN; m * n];
             let mut scratch = vec![f32::NAN; scratch_len(isa, team.threads(), [m, k, n], rows.taps())];
             matmul(isa, team, rows, &packed, &epilogue, &mut y, &mut scratch);
@@ -84,7 +86,7 @@ fn check(teams: &[Team], name: &str, rows: Rows<'_>, case: &Case) {
                 let error = (got as f64 - want as f64).abs();
                 assert!(
                     error <= tolerance,
-                    "{name} [{m}, {k}] x [{k}, {n}] on {isa}, {} threads, {:?}: \
+                    "{name} [{m}, {k}] x [{k}, {n}] in {element:?} on {isa}, {} threads, {:?}: \
                      element ({}, {}) is {got}, not {want}",
                     team.threads(),
                     case.activation,
@@ -165,12 +167,24 @@ fn nothing_to_do() {
         let mut scratch = vec![0.0; scratch_len(isa, 2, [4, 4, 4], None)];
         for (m, k, n) in [(0, 4, 4), (4, 4, 0)] {
             let data = numbers(k * n, 1);
-            let w = PackedWeights::pack(isa, &team, k, n, Strided { data: &data, k_stride: n, n_stride: 1 });
+            let w = PackedWeights::pack(
+                isa,
+                &team,
+                Element::F32,
+                (k, n),
+                Strided { data: &data, k_stride: n, n_stride: 1 },
+            );
             let x = numbers(m * k, 2);
             matmul(isa, &team, Rows::Dense { x: &x }, &w, &Epilogue::NONE, &mut [], &mut scratch);
         }
         // An empty sum is zero.
-        let w = PackedWeights::pack(isa, &team, 0, 3, Strided { data: &[], k_stride: 3, n_stride: 1 });
+        let w = PackedWeights::pack(
+            isa,
+            &team,
+            Element::F32,
+            (0, 3),
+            Strided { data: &[], k_stride: 3, n_stride: 1 },
+        );
         let (mut y, bias) = ([9.0; 6], [1.0, 2.0, 3.0]);
         let epilogue = Epilogue { bias: Some(&bias), ..Epilogue::NONE };
         matmul(isa, &team, Rows::Dense { x: &[] }, &w, &epilogue, &mut y, &mut scratch);
@@ -269,7 +283,7 @@ fn every_tile_is_in_one_piece() {
 fn errors(isa: Isa, x: &[f32], w: &[f32], m: usize, k: usize, n: usize) -> (f64, f64) {
     let team = Team::new(1).unwrap();
     let w = Strided { data: w, k_stride: n, n_stride: 1 };
-    let packed = PackedWeights::pack(isa, &team, k, n, w);
+    let packed = PackedWeights::pack(isa, &team, Element::F32, (k, n), w);
     let (mut y, mut scratch) = (vec![0.0; m * n], vec![0.0; scratch_len(isa, 1, [m, k, n], None)]);
     matmul(isa, &team, Rows::Dense { x }, &packed, &Epilogue::NONE, &mut y, &mut scratch);
     let (mut ours, mut plain, mut largest) = (0f64, 0f64, 0f64);

@@ -1,0 +1,98 @@
+//! The left operand, rounded to blocks of 8 bits.
+
+use super::super::{ALIGN, Rows};
+use super::BLOCK;
+use crate::kernels::elementwise::SharedMut;
+use crate::simd::{Kernel, Simd};
+use crate::{Isa, Team};
+
+/// 32 numbers of a row: `scale · numbers`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Block {
+    /// Largest magnitude / 127.
+    pub scale: f32,
+    /// Of the numbers.
+    pub sum: i32,
+    pub numbers: [i8; BLOCK],
+}
+
+const FLOATS: usize = size_of::<Block>() / size_of::<f32>();
+
+/// Rounds the rows of x, and behind them those of the history, each filled up to whole blocks with zeros.
+///
+/// # Panics
+/// `scratch` is too short.
+pub(super) fn round<'s>(
+    isa: Isa,
+    team: &Team,
+    threads: usize,
+    rows: &Rows<'_>,
+    k: usize,
+    scratch: &'s mut [f32],
+) -> &'s [Block] {
+    let (x, channels, history) = match *rows {
+        Rows::Dense { x } => (x, k, None),
+        Rows::Conv { x, channels, history, .. } => (x, channels, history),
+    };
+    let per_row = channels.div_ceil(BLOCK);
+    let parts = [x, history.unwrap_or(&[])];
+    let count: usize = parts.iter().map(|p| p.len() / channels.max(1)).sum();
+    let needed = super::scratch_len(count, channels);
+    assert!(scratch.len() >= needed, "scratch has {} floats, {needed} are needed", scratch.len());
+    let skip = scratch.as_ptr().align_offset(64).min(ALIGN);
+    let blocks = &mut scratch[skip..][..count * per_row * FLOATS];
+    let out = SharedMut::new(blocks);
+    // Some rows at a time.
+    let step = (16_384 / channels.max(1)).clamp(1, count.max(1));
+    let chunks = count.div_ceil(step);
+    let chunk = |chunk: usize| {
+        for row in chunk * step..((chunk + 1) * step).min(count) {
+            let first = x.len() / channels;
+            let (part, at) = if row < first { (parts[0], row) } else { (parts[1], row - first) };
+            // SAFETY: each row has its own blocks.
+            let out = unsafe { out.part(row * per_row * FLOATS..(row + 1) * per_row * FLOATS) };
+            isa.run(Row { x: &part[at * channels..][..channels], out });
+        }
+    };
+    if threads == 1 {
+        (0..chunks).for_each(chunk);
+    } else {
+        team.run(chunks, &|_, i| chunk(i));
+    }
+    // SAFETY: a block is `FLOATS` floats of any content, and all of them have been written.
+    unsafe { std::slice::from_raw_parts(blocks.as_ptr().cast(), count * per_row) }
+}
+
+struct Row<'a> {
+    x: &'a [f32],
+    /// Memory of the blocks.
+    out: &'a mut [f32],
+}
+
+impl Kernel for Row<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for (x, out) in self.x.chunks(BLOCK).zip(self.out.chunks_exact_mut(FLOATS)) {
+            let mut whole = [0.0; BLOCK];
+            whole[..x.len()].copy_from_slice(x);
+            let mut largest = s.splat(0.0);
+            for x in whole.chunks_exact(S::LANES) {
+                // SAFETY: `x` has LANES floats.
+                largest = s.max(largest, s.abs(unsafe { s.load(x.as_ptr()) }));
+            }
+            let largest = s.reduce_max(largest);
+            let inverse = s.splat(if largest > 0.0 { 127.0 / largest } else { 0.0 });
+            for x in whole.chunks_exact_mut(S::LANES) {
+                // SAFETY: `x` has LANES floats.
+                unsafe { s.store(x.as_mut_ptr(), s.round(s.mul(s.load(x.as_ptr()), inverse))) };
+            }
+            let numbers = whole.map(|x| x as i8);
+            let sum = numbers.iter().map(|&p| i32::from(p)).sum();
+            // SAFETY: `out` is as large as a block, and floats are aligned as it is.
+            unsafe { out.as_mut_ptr().cast::<Block>().write(Block { scale: largest / 127.0, sum, numbers }) };
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Weights rounded to blocks, in the order in which the product reads them.
+
+use super::super::pack::{Aligned, Strided};
+use super::BLOCK;
+use crate::Team;
+use half::f16;
+
+/// Columns of a panel.
+pub(super) const PANEL: usize = 32;
+
+/// Groups of four k in a block.
+pub(super) const GROUPS: usize = BLOCK / 4;
+
+/// How weights are rounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BlockFormat {
+    /// 32 numbers of 8 bits and a scale.
+    Q8_0,
+    /// 32 numbers of 4 bits and a scale.
+    Q4_0,
+}
+
+impl BlockFormat {
+    /// Name in plans.
+    pub fn name(self) -> &'static str {
+        match self {
+            BlockFormat::Q8_0 => "q8_0",
+            BlockFormat::Q4_0 => "q4_0",
+        }
+    }
+
+    /// Scale, and numbers with the offset that makes them unsigned.
+    fn round(self, weights: &[f32; BLOCK]) -> (f16, [u8; BLOCK]) {
+        match self {
+            BlockFormat::Q8_0 => {
+                let largest = weights.iter().fold(0.0_f32, |m, w| m.max(w.abs()));
+                let d = largest / 127.0;
+                let inverse = if d > 0.0 { 1.0 / d } else { 0.0 };
+                (f16::from_f32(d), weights.map(|w| ((w * inverse).round() as i8 as u8) ^ 0x80))
+            }
+            BlockFormat::Q4_0 => {
+                let largest = weights.iter().fold(0.0_f32, |m, &w| if w.abs() > m.abs() { w } else { m });
+                let d = largest / -8.0;
+                let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
+                (f16::from_f32(d), weights.map(|w| (w * inverse + 8.5).clamp(0.0, 15.0) as u8))
+            }
+        }
+    }
+}
+
+/// Weights [K, N] of a product in blocks; the same bytes for every instruction set.
+///
+/// Panel after panel of 32 columns, block after block along K. A block is 32 scales (f16) and then bytes: group g
+/// has those of k = 4g … 4g + 3, column by column. With 4 bits, the lower half of a byte is group g and the upper half
+/// group g + 4. What is missing in the last block and panel is zero.
+pub struct PackedBlocks {
+    format: BlockFormat,
+    k: usize,
+    n: usize,
+    data: Aligned,
+}
+
+impl std::fmt::Debug for PackedBlocks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PackedBlocks([{}, {}] in {})", self.k, self.n, self.format.name())
+    }
+}
+
+impl PackedBlocks {
+    /// Rounds and packs the matrix `w` [k, n].
+    ///
+    /// # Panics
+    /// `w` has too few elements.
+    pub fn pack(format: BlockFormat, team: &Team, k: usize, n: usize, w: Strided<'_>) -> PackedBlocks {
+        w.check(k, n);
+        let mut packed = PackedBlocks { format, k, n, data: Aligned::new(0) };
+        packed.data = Aligned::new(packed.panels() * packed.panel_bytes() / size_of::<f32>());
+        team.run(packed.panels(), &|_, panel| packed.fill(panel, w));
+        packed
+    }
+
+    fn fill(&self, panel: usize, w: Strided<'_>) {
+        // SAFETY: the panel's memory, which only this call writes.
+        let out = unsafe { std::slice::from_raw_parts_mut(self.panel(panel).cast_mut(), self.panel_bytes()) };
+        out.fill(0);
+        for (b, out) in out.chunks_exact_mut(self.block_bytes()).enumerate() {
+            let (scales, bytes) = out.split_at_mut(PANEL * 2);
+            for column in 0..PANEL {
+                let mut weights = [0.0; BLOCK];
+                let n = panel * PANEL + column;
+                if n < self.n {
+                    for (i, to) in weights.iter_mut().enumerate().take(self.k - b * BLOCK) {
+                        *to = w.data[(b * BLOCK + i) * w.k_stride + n * w.n_stride];
+                    }
+                }
+                let (d, numbers) = self.format.round(&weights);
+                scales[2 * column..][..2].copy_from_slice(&d.to_bits().to_ne_bytes());
+                for (i, q) in numbers.into_iter().enumerate() {
+                    let (group, byte) = (i / 4, i % 4);
+                    match self.format {
+                        BlockFormat::Q8_0 => bytes[(group * PANEL + column) * 4 + byte] = q,
+                        BlockFormat::Q4_0 => {
+                            let at = (group % (GROUPS / 2) * PANEL + column) * 4 + byte;
+                            bytes[at] |= if group < GROUPS / 2 { q } else { q << 4 };
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// How the weights are rounded.
+    pub fn format(&self) -> BlockFormat {
+        self.format
+    }
+
+    /// Inputs.
+    pub fn k(&self) -> usize {
+        self.k
+    }
+
+    /// Outputs.
+    pub fn n(&self) -> usize {
+        self.n
+    }
+
+    /// Size in memory.
+    pub fn bytes(&self) -> usize {
+        self.panels() * self.panel_bytes()
+    }
+
+    /// Blocks of a column.
+    pub(super) fn blocks(&self) -> usize {
+        self.k.div_ceil(BLOCK)
+    }
+
+    pub(super) fn panels(&self) -> usize {
+        self.n.div_ceil(PANEL)
+    }
+
+    /// Bytes of a block of a panel; a multiple of a cache line.
+    #[inline(always)]
+    pub(super) fn block_bytes(&self) -> usize {
+        match self.format {
+            BlockFormat::Q8_0 => PANEL * (2 + BLOCK),
+            BlockFormat::Q4_0 => PANEL * (2 + BLOCK / 2),
+        }
+    }
+
+    fn panel_bytes(&self) -> usize {
+        self.blocks() * self.block_bytes()
+    }
+
+    #[inline(always)]
+    pub(super) fn panel(&self, panel: usize) -> *const u8 {
+        self.data.pointer().cast::<u8>().wrapping_add(panel * self.panel_bytes())
+    }
+}
+
+#[cfg(test)]
+impl PackedBlocks {
+    /// The weight that the product uses in place of the one at (k, n).
+    pub(super) fn weight(&self, k: usize, n: usize) -> f64 {
+        let (panel, column, block, i) = (n / PANEL, n % PANEL, k / BLOCK, k % BLOCK);
+        // SAFETY: the panel's memory.
+        let bytes = unsafe { std::slice::from_raw_parts(self.panel(panel), self.panel_bytes()) };
+        let bytes = &bytes[block * self.block_bytes()..][..self.block_bytes()];
+        let d = f16::from_bits(u16::from_ne_bytes([bytes[2 * column], bytes[2 * column + 1]]));
+        let bytes = &bytes[2 * PANEL..];
+        let (group, byte) = (i / 4, i % 4);
+        let q = match self.format {
+            BlockFormat::Q8_0 => i32::from(bytes[(group * PANEL + column) * 4 + byte]) - 128,
+            BlockFormat::Q4_0 => {
+                let both = bytes[(group % (GROUPS / 2) * PANEL + column) * 4 + byte];
+                i32::from(if group < GROUPS / 2 { both & 15 } else { both >> 4 }) - 8
+            }
+        };
+        f64::from(d.to_f32()) * f64::from(q)
+    }
+}

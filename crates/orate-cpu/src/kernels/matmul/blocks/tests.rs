@@ -1,0 +1,176 @@
+//! Products in blocks against the formula, on every instruction set of this machine.
+
+use super::*;
+use crate::kernels::activation::Activation;
+use crate::kernels::matmul::pack::Strided;
+use crate::kernels::matmul::tests::numbers;
+
+/// x as the product sees it, `[M, K]`: gathered, then rounded by the definition.
+fn rounded(rows: Rows<'_>, m: usize, k: usize) -> Vec<f64> {
+    // A product with the unit matrix gathers a convolution's rows.
+    let mut unit = vec![0.0; k * k];
+    (0..k).for_each(|i| unit[i * k + i] = 1.0);
+    let mut x = vec![0.0; m * k];
+    let w = Strided { data: &unit, k_stride: k, n_stride: 1 };
+    super::super::plain(rows, k, k, w, &Epilogue::NONE, &mut x);
+    let channels = if let Rows::Conv { channels, .. } = rows { channels } else { k };
+    let mut out = vec![];
+    for row in x.chunks_exact(channels) {
+        for block in row.chunks(BLOCK) {
+            let largest = block.iter().fold(0.0_f32, |m, x| m.max(x.abs()));
+            let scale = f64::from(largest / 127.0);
+            let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
+            out.extend(block.iter().map(|x| scale * f64::from((x * inverse).round_ties_even())));
+        }
+    }
+    out
+}
+
+struct Case<'a> {
+    name: &'a str,
+    rows: Rows<'a>,
+    m: usize,
+    k: usize,
+    n: usize,
+}
+
+fn check(format: BlockFormat, case: &Case<'_>) {
+    let &Case { name, rows, m, k, n } = case;
+    let weights = numbers(k * n, 2);
+    let (bias, residual) = (numbers(n, 3), numbers(m * n, 4));
+    let full = (m + n).is_multiple_of(2);
+    let epilogue = match full {
+        true => Epilogue { bias: Some(&bias), activation: Activation::Silu, residual: Some(&residual) },
+        false => Epilogue::NONE,
+    };
+    let x = rounded(rows, m, k);
+    let one = Team::new(1).unwrap();
+    let w = Strided { data: &weights, k_stride: 1, n_stride: k };
+    let packed = PackedBlocks::pack(format, &one, k, n, w);
+    let mut expected = vec![];
+    for row in x.chunks_exact(k) {
+        for col in 0..n {
+            let sum: f64 = row.iter().enumerate().map(|(i, x)| x * packed.weight(i, col)).sum();
+            expected.push(sum);
+        }
+    }
+    if full {
+        for (i, e) in expected.iter_mut().enumerate() {
+            let sum = *e + f64::from(bias[i % n]);
+            *e = sum / (1.0 + (-sum).exp()) + f64::from(residual[i]);
+        }
+    }
+    // One rounding for each of the K/32 partial sums, which stay below 2 √K.
+    let tolerance = 1e-6 + 6e-8 * 2.0 * (k as f64).sqrt() * (k as f64 / 32.0 + 4.0);
+    let (source, channels) = match rows {
+        Rows::Dense { .. } => (m, k),
+        Rows::Conv { x, channels, history, .. } => {
+            ((x.len() + history.map_or(0, <[f32]>::len)) / channels, channels)
+        }
+    };
+    for isa in Isa::available() {
+        let mut first: Option<Vec<f32>> = None;
+        for threads in [1, 2, 3] {
+            let team = Team::new(threads).unwrap();
+            let mut y = vec![f32::NAN; m * n];
+            let mut scratch = vec![f32::NAN; scratch_len(source, channels)];
+            matmul(isa, &team, rows, &packed, &epilogue, &mut y, &mut scratch);
+            for (i, (&got, want)) in y.iter().zip(&expected).enumerate() {
+                assert!(
+                    (f64::from(got) - want).abs() <= tolerance,
+                    "{name} [{m}, {k}] x [{k}, {n}] in {} on {isa}, {threads} threads: ({}, {}) is {got}, not {want}",
+                    format.name(),
+                    i / n,
+                    i % n,
+                );
+            }
+            let first = first.get_or_insert_with(|| y.clone());
+            assert!(first.iter().zip(&y).all(|(a, b)| a.to_bits() == b.to_bits()), "{name}: threads differ");
+        }
+    }
+}
+
+#[test]
+fn products() {
+    for format in [BlockFormat::Q8_0, BlockFormat::Q4_0] {
+        for (m, k, n) in [
+            (1, 1, 1),
+            (1, 32, 32),
+            (1, 33, 31),
+            (2, 64, 33),
+            (3, 31, 17),
+            (5, 1024, 96),
+            (1, 1024, 3072),
+            (1, 3072, 1024),
+            (7, 100, 65),
+            (13, 256, 40),
+            (200, 96, 70),
+            (97, 512, 64),
+        ] {
+            let x = numbers(m * k, 1);
+            check(format, &Case { name: "dense", rows: Rows::Dense { x: &x }, m, k, n });
+        }
+    }
+}
+
+#[test]
+fn convolutions() {
+    for (batch, time, channels, taps, dilation, left, with_history) in [
+        (1, 1, 32, 3, 1, 2, true),
+        (2, 9, 64, 7, 3, 18, true),
+        (2, 9, 32, 7, 1, 3, false),
+        (1, 40, 96, 3, 9, 18, true),
+        (3, 5, 32, 1, 1, 0, false),
+    ] {
+        let (m, k, n) = (batch * time, taps * channels, 48);
+        let x = numbers(m * channels, 1);
+        let before = numbers(batch * left * channels, 5);
+        let history = with_history.then_some(&*before);
+        let rows = Rows::Conv { x: &x, batch, time, channels, taps, dilation, left, history };
+        check(BlockFormat::Q8_0, &Case { name: "convolution", rows, m, k, n });
+    }
+}
+
+/// Zeros, one large number among small ones, and numbers too small for a half-precision scale do no harm.
+#[test]
+fn odd_numbers() {
+    let team = Team::new(1).unwrap();
+    let (k, n) = (96, 3);
+    let mut weights = vec![0.0; k * n];
+    weights[0] = 1e-9;
+    weights[k] = 5.0;
+    weights[2 * k..].copy_from_slice(&numbers(k, 1));
+    let w = Strided { data: &weights, k_stride: 1, n_stride: k };
+    for format in [BlockFormat::Q8_0, BlockFormat::Q4_0] {
+        let packed = PackedBlocks::pack(format, &team, k, n, w);
+        for isa in Isa::available() {
+            for x in [vec![0.0; k], vec![1e-30; k], vec![1e30; k]] {
+                let (mut y, mut scratch) = (vec![f32::NAN; n], vec![0.0; scratch_len(1, k)]);
+                matmul(isa, &team, Rows::Dense { x: &x }, &packed, &Epilogue::NONE, &mut y, &mut scratch);
+                assert!(y.iter().all(|y| y.is_finite()), "{isa} {}: {y:?} of {}", format.name(), x[0]);
+                assert!((y[1] - 5.0 * x[0]).abs() <= 0.01 * x[0], "{isa} {}: {y:?}", format.name());
+            }
+        }
+    }
+}
+
+/// What rounding costs: noise below the product in dB, for numbers without structure.
+#[test]
+fn rounding_is_as_fine_as_the_format() {
+    let (m, k, n) = (4, 1024, 64);
+    let (x, weights) = (numbers(m * k, 1), numbers(k * n, 2));
+    let team = Team::new(1).unwrap();
+    let w = Strided { data: &weights, k_stride: n, n_stride: 1 };
+    let mut exact = vec![0.0; m * n];
+    super::super::plain(Rows::Dense { x: &x }, k, n, w, &Epilogue::NONE, &mut exact);
+    for (format, least) in [(BlockFormat::Q8_0, 42.0), (BlockFormat::Q4_0, 20.0)] {
+        let packed = PackedBlocks::pack(format, &team, k, n, w);
+        let (mut y, mut scratch) = (vec![0.0; m * n], vec![0.0; scratch_len(m, k)]);
+        let rows = Rows::Dense { x: &x };
+        matmul(Isa::PORTABLE, &team, rows, &packed, &Epilogue::NONE, &mut y, &mut scratch);
+        let power: f32 = exact.iter().map(|e| e * e).sum();
+        let noise: f32 = exact.iter().zip(&y).map(|(e, y)| (e - y) * (e - y)).sum();
+        let snr = 10.0 * (power / noise).log10();
+        assert!(snr > least, "{}: {snr} dB", format.name());
+    }
+}

@@ -1,0 +1,61 @@
+// RMS norm of each row: x / √(mean(x²) + eps) · weight.
+//
+// x and out [rows, C], any C. A block has one row, or 8 rows of one warp each where rows are short: those of the heads of
+// attention. The row is read twice, the second time from a cache.
+
+struct Args {
+    const float* x;
+    const float* weight;
+    float* out;
+    int rows, c;
+    float eps;
+};
+
+// Sum of squares that a thread has of a row: every STEP-th group of N elements.
+template <typename T, int N, int STEP>
+DEVICE float squares(const float* x, int c, int first) {
+    float sum = 0.0f;
+    for (int i = first; i < c / N; i += STEP) {
+        T v = ((const T*)x)[i];
+#pragma unroll
+        for (int j = 0; j < N; j++) sum += ((const float*)&v)[j] * ((const float*)&v)[j];
+    }
+    return sum;
+}
+
+template <typename T, int N, int STEP>
+DEVICE void scale(const Args& a, const float* x, float* out, float sum, int first) {
+    float factor = 1.0f / sqrtf(sum / a.c + a.eps);
+    for (int i = first; i < a.c / N; i += STEP) {
+        T v = ((const T*)x)[i], w = ((const T*)a.weight)[i];
+#pragma unroll
+        for (int j = 0; j < N; j++) ((float*)&v)[j] = ((const float*)&v)[j] * factor * ((const float*)&w)[j];
+        ((T*)out)[i] = v;
+    }
+}
+
+template <typename T, int N>
+DEVICE void row_of_a_block(const Args& a) {
+    __shared__ float scratch[32];
+    wait_for_previous();
+    let_next_start();
+    size_t at = (size_t)blockIdx.x * a.c;
+    float sum = block_sum(squares<T, N, 256>(a.x + at, a.c, threadIdx.x), scratch);
+    scale<T, N, 256>(a, a.x + at, a.out + at, sum, threadIdx.x);
+}
+
+template <typename T, int N>
+DEVICE void rows_of_warps(const Args& a) {
+    wait_for_previous();
+    let_next_start();
+    int row = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (row >= a.rows) return;
+    size_t at = (size_t)row * a.c;
+    float sum = warp_sum(squares<T, N, 32>(a.x + at, a.c, lane));
+    scale<T, N, 32>(a, a.x + at, a.out + at, sum, lane);
+}
+
+extern "C" __global__ void __launch_bounds__(256) rms_norm_4(const Args a) { row_of_a_block<float4, 4>(a); }
+extern "C" __global__ void __launch_bounds__(256) rms_norm_1(const Args a) { row_of_a_block<float, 1>(a); }
+extern "C" __global__ void __launch_bounds__(256) rms_norm_warps_4(const Args a) { rows_of_warps<float4, 4>(a); }
+extern "C" __global__ void __launch_bounds__(256) rms_norm_warps_1(const Args a) { rows_of_warps<float, 1>(a); }

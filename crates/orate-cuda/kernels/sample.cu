@@ -1,0 +1,184 @@
+// Drawing an id from logits [B, V], as `Op::Sample` has it; a block for each row.
+//
+//   x = logits, penalised where seen; −∞ for control ids
+//   temperature 0:  argmax x
+//   x = x / temperature; −∞ below the k-th largest; −∞ behind the ids whose probabilities sum up to p
+//   argmax (x − ln(−ln u)), u from Philox
+//
+// f32 by the operations of the CPU, in the same order for each id; the sums of step p are double precision. A logit that is
+// not a number, or nothing to draw, gives −1.
+
+struct Args {
+    const float* logits;
+    const float* settings;  // [B, 4]: temperature, k, p, penalty
+    const int* seed;        // [B, 2]
+    const int* draw;        // [B]
+    const float* seen;      // [B, V], or none
+    int* out;
+    int ids, control_first, control_end, min_draws;
+    u32 codebook;
+    int places;  // a power of two, not less than `ids`
+};
+
+#define THREADS 256
+#define WARPS 8
+
+// Larger for larger numbers, and 0 for none.
+DEVICE u32 ordered(float x) {
+    u32 bits = __float_as_uint(x + 0.0f);
+    return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
+// Of equal numbers the lowest id is the largest.
+DEVICE u64 ranked(float x, u32 id) { return (u64)ordered(x) << 32 | (0xffffffffu - id); }
+
+DEVICE u32 id_of(u64 rank) { return 0xffffffffu - (u32)rank; }
+
+DEVICE int block_count(int x, int* scratch) {
+#pragma unroll
+    for (int lane = 16; lane > 0; lane /= 2) x += __shfl_xor_sync(0xffffffffu, x, lane);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = x;
+    __syncthreads();
+    int sum = 0;
+#pragma unroll
+    for (int i = 0; i < WARPS; i++) sum += scratch[i];
+    return sum;
+}
+
+// In all threads.
+DEVICE u64 block_max(u64 x, u64* scratch) {
+#pragma unroll
+    for (int lane = 16; lane > 0; lane /= 2) x = max(x, __shfl_xor_sync(0xffffffffu, x, lane));
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = x;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < WARPS; i++) x = max(x, scratch[i]);
+    return x;
+}
+
+// Sum in the order of threads, the same in all.
+DEVICE double block_total(double x, double* scratch) {
+#pragma unroll
+    for (int lane = 16; lane > 0; lane /= 2) x += __shfl_xor_sync(0xffffffffu, x, lane);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = 0.0;
+#pragma unroll
+    for (int i = 0; i < WARPS; i++) x += scratch[i];
+    return x;
+}
+
+// Ids in descending order: a bitonic sort of `places` ranks.
+DEVICE void sort(u64* order, int places) {
+    for (int size = 2; size <= places; size *= 2)
+        for (int step = size / 2; step > 0; step /= 2) {
+            __syncthreads();
+            for (int i = threadIdx.x; i < places; i += THREADS) {
+                int other = i ^ step;
+                if (other <= i) continue;
+                u64 a = order[i], b = order[other];
+                if ((a < b) == ((i & size) == 0)) order[i] = b, order[other] = a;
+            }
+        }
+    __syncthreads();
+}
+
+// Leaves out what comes behind the ids whose probabilities sum up to p, in descending order.
+DEVICE void nucleus(float* x, u64* order, const Args& a, double p, double* scratch, int* count) {
+    __syncthreads();
+    if (threadIdx.x == 0) *count = 0;
+    __syncthreads();
+    for (int i = threadIdx.x; i < a.ids; i += THREADS)
+        if (x[i] > -INFINITY) order[atomicAdd(count, 1)] = ranked(x[i], i);
+    __syncthreads();
+    int kept = *count, places = 1;
+    while (places < kept) places *= 2;
+    for (int i = kept + threadIdx.x; i < places; i += THREADS) order[i] = 0;
+    sort(order, places);
+    if (kept == 0) return;
+    double largest = x[id_of(order[0])], sum = 0.0;
+    for (int i = threadIdx.x; i < kept; i += THREADS) sum += exp((double)x[id_of(order[i])] - largest);
+    double limit = p * block_total(sum, scratch);
+    // One warp walks through the order: 32 ids at a time, of which each knows the sum in front of it.
+    int lane = threadIdx.x;
+    if (lane < 32) {
+        double before = 0.0;
+        for (int start = 0; start < kept; start += 32) {
+            int i = start + lane;
+            double own = i < kept ? exp((double)x[id_of(order[i])] - largest) : 0.0, upto = own;
+#pragma unroll
+            for (int d = 1; d < 32; d *= 2) {
+                double y = __shfl_up_sync(0xffffffffu, upto, d);
+                if (lane >= d) upto += y;
+            }
+            if (i > 0 && i < kept && before + (upto - own) >= limit) x[id_of(order[i])] = -INFINITY;
+            before += __shfl_sync(0xffffffffu, upto, 31);
+        }
+    }
+    __syncthreads();
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) sample(const Args a) {
+    extern __shared__ u64 order[];     // [places]
+    float* x = (float*)(order + a.places);  // [ids]
+    __shared__ u64 scratch[WARPS];
+    __shared__ int counts[WARPS + 1];
+    wait_for_previous();
+    let_next_start();
+    int b = blockIdx.x, draw = a.draw[b];
+    const float* logits = a.logits + (size_t)b * a.ids;
+    const float* seen = a.seen ? a.seen + (size_t)b * a.ids : 0;
+    float temperature = a.settings[4 * b], p = a.settings[4 * b + 2], penalty = a.settings[4 * b + 3];
+    int k = (int)fminf(fmaxf(a.settings[4 * b + 1], 0.0f), 1e9f);
+    bool broken = false;
+    for (int i = threadIdx.x; i < a.ids; i += THREADS) {
+        float v = logits[i];
+        broken |= v != v;
+        if (seen && seen[i] != 0.0f) v = v < 0.0f ? v * penalty : v / penalty;
+        bool early = i == a.control_end && draw < a.min_draws;
+        if (early || (i >= a.control_first && i != a.control_end)) v = -INFINITY;
+        x[i] = temperature == 0.0f ? v : v / temperature;
+    }
+    broken = __syncthreads_or(broken);
+    if (temperature != 0.0f) {
+        if (k > 0 && k < a.ids) {
+            // The k-th largest: the largest number, bit by bit, that k ids reach.
+            u32 least = 0;
+            for (u32 bit = 0x80000000u; bit > 0; bit /= 2) {
+                int reach = 0;
+                for (int i = threadIdx.x; i < a.ids; i += THREADS) reach += ordered(x[i]) >= (least | bit);
+                if (block_count(reach, counts) >= k) least |= bit;
+            }
+            for (int i = threadIdx.x; i < a.ids; i += THREADS)
+                if (ordered(x[i]) < least) x[i] = -INFINITY;
+        }
+        if (p < 1.0f) nucleus(x, order, a, p, (double*)scratch, counts + WARPS);
+        __syncthreads();
+    }
+    u64 best = 0;
+    u32 k0 = a.seed[2 * b], k1 = a.seed[2 * b + 1];
+    for (int block = threadIdx.x; 4 * block < a.ids; block += THREADS) {
+        float left[4];
+        bool some = false;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            left[i] = 4 * block + i < a.ids ? x[4 * block + i] : -INFINITY;
+            some |= left[i] > -INFINITY;
+        }
+        if (!some) continue;
+        Words words = {{0, 0, 0, 0}};
+        if (temperature != 0.0f) words = philox(block, a.codebook, draw, 1, k0, k1);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (left[i] == -INFINITY) continue;
+            float score = left[i];
+            if (temperature != 0.0f) score += -ln_of_scaled(-ln_of_24_bits(2 * (words.w[i] >> 9) + 1), 0);
+            best = max(best, ranked(score, 4 * block + i));
+        }
+    }
+    best = block_max(best, scratch);
+    if (threadIdx.x == 0) a.out[b] = broken || best == 0 ? -1 : (int)id_of(best);
+}

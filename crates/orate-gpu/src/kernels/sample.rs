@@ -1,0 +1,56 @@
+//! Drawing ids.
+
+use super::{Abilities, Operands};
+use crate::dispatch::{Call, Params};
+use crate::pipelines::Variant;
+use orate_graph::{Op, Place};
+
+/// Threads of a workgroup.
+const THREADS: usize = 256;
+
+/// Places of the network that sorts `ids` ids.
+fn places(ids: usize) -> usize {
+    ids.next_power_of_two().max(THREADS)
+}
+
+/// Bytes that a workgroup shares.
+fn shared(ids: usize) -> usize {
+    4 * (ids + places(ids) + 2 * THREADS) + 32
+}
+
+pub(super) fn name(ids: usize, can: Abilities<'_>) -> Result<String, String> {
+    let (needed, limit) = (shared(ids), can.workgroup_bytes as usize);
+    if needed > limit {
+        return Err(format!("{ids} ids need {needed} bytes of workgroup memory, and there are {limit}"));
+    }
+    Ok("sample".to_owned())
+}
+
+/// The kernel for so many ids.
+pub(super) fn variant(ids: usize, seen: bool) -> Variant {
+    Variant::new("sample").number("IDS", ids).number("PLACES", places(ids)).flag("SEEN", seen)
+}
+
+pub(super) fn call(o: &Operands<'_>) -> Call {
+    let Op::Sample { codebook, controls } = o.step.node.op else { unreachable!("called for draws alone") };
+    let ids = o.shape(0).last();
+    let seen = o.step.node.inputs.len() == 5;
+    let [first, end, least] = controls.map_or([ids, ids, 0], |c| [c.first, c.end, c.min_draws]);
+    let params = Params::default()
+        .place(o.place(0))
+        .place(o.place(1))
+        .place(o.place(2))
+        .place(o.place(3))
+        .place(if seen { o.place(4) } else { Place::Nowhere })
+        .place(o.out())
+        .number(first)
+        .number(end)
+        .number(least)
+        .number(codebook as usize);
+    Call {
+        variant: variant(ids, seen),
+        params,
+        groups: [o.out_shape().len() as u32, 1, 1],
+        weights: [None, None],
+    }
+}

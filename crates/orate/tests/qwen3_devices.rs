@@ -1,0 +1,273 @@
+//! Networks of Qwen3-TTS on GPUs: goldens of the official package, ops at released widths, and how long they take.
+//!
+//! `ORATE_TEST_DEVICES` names the devices, such as `cuda:0,vulkan:0`. Without it the first Vulkan device is used, which may be
+//! one that the processor imitates (Mesa's lavapipe); if there is none, these tests fail and say so.
+#![cfg(any(feature = "cuda", feature = "gpu"))]
+
+use orate::verify::GPU_TOLERANCE;
+use orate::{DeviceChoice, Precision, PrecisionPolicy};
+use orate_graph::{Device, DeviceKind, Executable, Graph, Memory, Op, Plan, Shape};
+use orate_models::Loader;
+use orate_models::qwen3_tts::{CodecConfig, CodecDecoderConfig, Config, Past, codec_decoder, talker};
+use orate_testing::checkpoints::qwen3_tts_goldens;
+use orate_testing::{OnDevice, RandomWeights, assert_close, check_all, harvest};
+use orate_weights::{SafeTensors, WeightSource};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+fn choices() -> Vec<DeviceChoice> {
+    let names = std::env::var("ORATE_TEST_DEVICES").unwrap_or_else(|_| "vulkan:0".to_owned());
+    let named = names.split(',').map(|name| name.trim().parse());
+    named.map(|d| d.unwrap_or_else(|e| panic!("ORATE_TEST_DEVICES: {e}"))).collect()
+}
+
+fn devices(precision: Precision) -> Vec<Box<dyn Device>> {
+    choices().into_iter().map(|d| open(d, precision)).collect()
+}
+
+/// Executors other than CUDA's refuse bf16.
+fn devices_that_compute_in(precision: Precision) -> Vec<Box<dyn Device>> {
+    let able = |d: &DeviceChoice| {
+        precision != Precision::Bf16 || matches!(d, DeviceChoice::Kind(DeviceKind::Cuda, _))
+    };
+    choices().into_iter().filter(able).map(|d| open(d, precision)).collect()
+}
+
+/// A device as engines open it, without a cache.
+fn open(device: DeviceChoice, precision: Precision) -> Box<dyn Device> {
+    let DeviceChoice::Kind(kind, index) = device else { panic!("{device}: name a driver and a number") };
+    let policy = PrecisionPolicy::uniform(precision);
+    let opened: Result<Box<dyn Device>, _> = match kind {
+        #[cfg(feature = "cuda")]
+        DeviceKind::Cuda => orate_cuda::CudaDevice::new(index, policy, None).map(|d| Box::new(d) as _),
+        #[cfg(feature = "gpu")]
+        DeviceKind::Vulkan | DeviceKind::Metal | DeviceKind::Dx12 => {
+            orate_gpu::GpuDevice::new(Some(kind), index, policy, None).map(|d| Box::new(d) as _)
+        }
+        kind => panic!("these tests were built without an executor for {}: {policy}, {index}", kind.name()),
+    };
+    opened.unwrap_or_else(|e| {
+        panic!("{e}\nthese tests need a GPU or Mesa's software Vulkan (Debian: apt-get install mesa-vulkan-drivers)")
+    })
+}
+
+fn file(name: &str) -> SafeTensors {
+    SafeTensors::open(qwen3_tts_goldens().join(name)).expect("committed")
+}
+
+fn json(name: &str) -> serde_json::Value {
+    let text =
+        std::fs::read(qwen3_tts_goldens().join("checkpoints/tiny-base").join(name)).expect("committed");
+    serde_json::from_slice(&text).expect("JSON")
+}
+
+fn codec_config() -> CodecDecoderConfig {
+    let text = json("speech_tokenizer/config.json").to_string();
+    CodecConfig::from_json(text.as_bytes()).expect("as the oracle writes it").decoder_config
+}
+
+fn codec_graph(c: &CodecDecoderConfig, frames: usize) -> Graph {
+    let mut g = Graph::new("codec_decoder");
+    codec_decoder::build(&mut g, c, Past::Silence, 1, frames).expect("the configuration is consistent");
+    g
+}
+
+/// A plan of `graph` with the weights of a committed file.
+fn load(device: &dyn Device, graph: Graph, weights: &str) -> Arc<dyn Executable> {
+    let plan = Plan::compile(graph, device).expect("all ops have kernels");
+    device.open(Arc::new(Loader(Arc::new(file(weights))))).load(plan).expect("all weights are there")
+}
+
+fn read(memory: &mut dyn Memory, buffer: &str) -> Vec<f32> {
+    let mut out = vec![];
+    memory.read_f32(buffer, &mut out).expect("an output");
+    out
+}
+
+/// The samples of `[F, 16]` codes.
+fn decode(device: &dyn Device, codes: &SafeTensors) -> Vec<f32> {
+    let codes = codes.get("codes").expect("every case has codes");
+    let ids: Vec<i32> = codes.to_f32().iter().map(|x| *x as i32).collect();
+    let frames = codes.shape[0];
+    let weights = "checkpoints/tiny-base/speech_tokenizer/decoder.safetensors";
+    let plan = load(device, codec_graph(&codec_config(), frames), weights);
+    let mut memory = device.memory();
+    memory.write_i32("codes", &Shape::from([1, frames, 16]), &ids).expect("the shape");
+    plan.run(memory.as_mut()).expect("runs");
+    let first = read(memory.as_mut(), "samples");
+    plan.run(memory.as_mut()).expect("runs");
+    assert!(read(memory.as_mut(), "samples") == first, "{}: another run gives other samples", device.name());
+    first
+}
+
+#[test]
+fn codes_become_the_official_waveform() {
+    let case = file("cases/codec_decode.safetensors");
+    let want = case.get("waveform").expect("is there").to_f32();
+    for device in devices(Precision::F32) {
+        let got = decode(&*device, &case);
+        let c = assert_close(&device.describe(), &got, &want, GPU_TOLERANCE);
+        println!("{}: waveform {:.1e}", device.describe(), c.max_error);
+    }
+}
+
+#[test]
+#[ignore = "310 frames: for real GPUs (scripts/gpu-check)"]
+fn long_sequences_in_one_pass() {
+    let case = file("cases/codec_decode_long.safetensors");
+    for device in devices(Precision::F32) {
+        let got = decode(&*device, &case);
+        let want = |name: &str| case.get(name).expect("is there").to_f32();
+        assert_close("head", &got[..1920], &want("head"), GPU_TOLERANCE);
+        assert_close("around frame 300", &got[299 * 1920..303 * 1920], &want("whole"), GPU_TOLERANCE);
+    }
+}
+
+#[test]
+fn a_prompt_is_read_as_by_the_official_package() {
+    let config =
+        Config::from_json(json("config.json").to_string().as_bytes()).expect("as the oracle writes it");
+    let case = file("cases/tiny-base/xvector_streaming.safetensors");
+    let want = |name: &str| case.get(name).expect("is there").to_f32();
+    let time = case.info("prompt_embeds").expect("is there").shape[0];
+    let mut graph = Graph::new("talker_prefill");
+    talker::prefill(&mut graph, &config.talker_config, 1, time).expect("the configuration is consistent");
+    for device in devices(Precision::F32) {
+        let plan = load(&*device, graph.clone(), "checkpoints/tiny-base/talker.safetensors");
+        let mut memory = device.memory();
+        memory.write_f32("rows", &graph.buffers()[0].shape, &want("prompt_embeds")).expect("the shape");
+        plan.run(memory.as_mut()).expect("runs");
+        for (buffer, golden) in [("hidden", "talker_hidden"), ("logits", "talker_logits")] {
+            let c = assert_close(
+                &device.describe(),
+                &read(memory.as_mut(), buffer),
+                &want(golden),
+                GPU_TOLERANCE,
+            );
+            println!("{}: {golden} {:.1e}", device.describe(), c.max_error);
+        }
+    }
+}
+
+/// The sizes of the released codec.
+fn released_codec() -> CodecDecoderConfig {
+    let mut json = json("speech_tokenizer/config.json");
+    let sizes = serde_json::json!({
+        "latent_dim": 1024, "codebook_dim": 512, "codebook_size": 2048, "decoder_dim": 1536, "hidden_size": 512,
+        "intermediate_size": 1024, "head_dim": 64, "num_attention_heads": 16, "num_key_value_heads": 16,
+        "num_hidden_layers": 8, "sliding_window": 72,
+    });
+    for (key, value) in sizes.as_object().expect("an object") {
+        json["decoder_config"][key] = value.clone();
+    }
+    json["encoder_config"]["codebook_size"] = 2048.into();
+    CodecConfig::from_json(json.to_string().as_bytes()).expect("as released").decoder_config
+}
+
+#[test]
+#[ignore = "large: for real GPUs (scripts/gpu-check)"]
+fn ops_at_the_released_widths() {
+    let c = released_codec();
+    let heavy = |op: &Op| matches!(op, Op::MatMul { .. } | Op::Conv1d { .. });
+    let mut cases = harvest(&codec_graph(&c, 1));
+    let long = harvest(&codec_graph(&c, 100)).into_iter();
+    cases.extend(long.filter(|c| {
+        let small = c.graph.buffers().iter().all(|b| b.shape.len() <= 102_400);
+        small && c.graph.nodes().iter().all(|n| !heavy(&n.op))
+    }));
+    for device in devices(Precision::F32) {
+        let report = check_all(&OnDevice(&*device), &cases);
+        println!("{report}");
+        report.assert();
+    }
+}
+
+/// How long the talker of the 0.6B model takes for one row, as at each frame, and for a prompt.
+#[test]
+#[ignore = "timing; run with --ignored --nocapture"]
+fn bench_of_the_talker() {
+    let mut json = json("config.json");
+    let sizes = serde_json::json!({
+        "hidden_size": 1024, "intermediate_size": 3072, "num_attention_heads": 16, "num_key_value_heads": 8,
+        "head_dim": 128, "num_hidden_layers": 28, "vocab_size": 3072,
+    });
+    for (key, value) in sizes.as_object().expect("an object") {
+        json["talker_config"][key] = value.clone();
+    }
+    json["speaker_encoder_config"]["enc_dim"] = 1024.into();
+    let config = Config::from_json(json.to_string().as_bytes()).expect("as released");
+    for precision in [Precision::F32, Precision::F16, Precision::Bf16] {
+        for device in devices_that_compute_in(precision) {
+            for time in [1, 16, 200] {
+                let mut graph = Graph::new("talker_prefill");
+                talker::prefill(&mut graph, &config.talker_config, 1, time).expect("consistent");
+                let what = format!("{} {precision}: {time} rows", device.describe());
+                let rows = vec![0.1; 1024 * time];
+                bench(&what, &*device, graph, |memory, shape| memory.write_f32("rows", shape, &rows));
+            }
+        }
+    }
+}
+
+/// Prints the best of some runs of `graph` with random weights, and the ops that take longest.
+fn bench(
+    what: &str,
+    device: &dyn Device,
+    graph: Graph,
+    write: impl Fn(&mut dyn Memory, &Shape) -> Result<(), orate_graph::DeviceError>,
+) -> f64 {
+    let weights = Arc::new(RandomWeights::of_graph(&graph, 1));
+    let plan = match Plan::compile(graph, device) {
+        Ok(plan) => plan,
+        Err(e) => panic!("{what}: {e}"),
+    };
+    let plan = device.open(weights).load(plan).expect("weights are random");
+    let mut memory = device.memory();
+    write(memory.as_mut(), &plan.plan().buffers()[0].shape).expect("fits");
+    let mut best = f64::INFINITY;
+    for _ in 0..10 {
+        let start = Instant::now();
+        plan.run(memory.as_mut()).expect("runs");
+        memory.wait().expect("done");
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    let cost = plan.plan().cost();
+    println!(
+        "{what} in {:.3} ms, {:.1} TFLOP/s, {} steps",
+        best * 1e3,
+        cost.flops as f64 / best / 1e12,
+        plan.plan().steps().len()
+    );
+    let times = plan.profile(memory.as_mut()).expect("runs");
+    let mut ops = BTreeMap::<String, (f64, usize)>::new();
+    for (step, time) in plan.plan().steps().iter().zip(&times) {
+        let op = ops.entry(step.node.op.describe()).or_default();
+        *op = (op.0 + time, op.1 + 1);
+    }
+    let mut ops: Vec<_> = ops.into_iter().collect();
+    ops.sort_by(|a, b| b.1.0.total_cmp(&a.1.0));
+    let parts: Vec<_> =
+        ops.iter().take(9).map(|(name, (t, n))| format!("{name} {:.3} ({n})", t * 1e3)).collect();
+    println!("  ms by op: {}", parts.join(", "));
+    best
+}
+
+/// How long a second of audio takes at the released widths.
+#[test]
+#[ignore = "timing; run with --ignored --nocapture"]
+fn bench_of_the_codec() {
+    let c = released_codec();
+    for precision in [Precision::F32, Precision::F16, Precision::Bf16] {
+        for device in devices_that_compute_in(precision) {
+            for frames in [4, 25, 100] {
+                let what = format!("{} {precision}: {frames} frames", device.describe());
+                let codes = vec![7; 16 * frames];
+                let time = bench(&what, &*device, codec_graph(&c, frames), |memory, shape| {
+                    memory.write_i32("codes", shape, &codes)
+                });
+                println!("  {:.0} x real time", frames as f64 * 0.08 / time);
+            }
+        }
+    }
+}
