@@ -40,6 +40,16 @@ pub enum Element {
 }
 
 impl Element {
+    /// bf16 numbers that an element is the sum of.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn planes(self) -> usize {
+        match self {
+            Element::F32 => 3,
+            Element::F16 => 2,
+            Element::Bf16 => 1,
+        }
+    }
+
     pub(super) fn bytes(self) -> usize {
         match self {
             Element::F32 => 4,
