@@ -165,7 +165,7 @@ impl ModelOnDevice for CpuModel {
             });
         }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.fill(&plan, &self.core, &*self.weights)?;
+        kept.fill(&plan, &self.core, &self.weights)?;
         Ok(Arc::new(CpuExecutable::new(self.core.clone(), plan, &kept)))
     }
 

@@ -23,7 +23,7 @@ type Dense = Arc<Vec<f32>>;
 /// A step with its weights at hand.
 enum Call {
     Embedding {
-        table: Dense,
+        table: weights::Table,
         channels: usize,
     },
     Constant {
@@ -253,8 +253,18 @@ impl CpuExecutable {
             (Op::Embedding { .. }, Call::Embedding { table, channels }) => {
                 // SAFETY: as above.
                 let ids = unsafe { view.integers(node.inputs[0]) };
-                gather::gather_rows(table, *channels, ids, out)
-                    .map_err(|e| self.operand(index, e.to_string()))?;
+                match table {
+                    weights::Table::Memory(table) => gather::gather_rows(table, *channels, ids, out)
+                        .map_err(|e| self.operand(index, e.to_string()))?,
+                    weights::Table::File { source, name, rows } => {
+                        let read = |row: usize, out: &mut [f32]| match source.read_row(name, row, out) {
+                            Ok(_) => Ok(()),
+                            Err(e) => Err(e.to_string()),
+                        };
+                        gather::gather_rows_by(read, (*rows, *channels), ids, out)
+                            .map_err(|e: String| self.operand(index, e))?;
+                    }
+                }
             }
             (Op::Constant { .. }, Call::Constant { weight }) => {
                 out.chunks_exact_mut(weight.len()).for_each(|o| o.copy_from_slice(weight));
@@ -542,7 +552,7 @@ fn bind(core: &Core, op: &Op, out: &Shape, bank: &WeightBank) -> Call {
     let packed = |weight| bank.packed(weight, core.format(op).expect("a product has a format"));
     match op {
         Op::Embedding { table } => {
-            Call::Embedding { channels: table.shape().last(), table: bank.dense(table) }
+            Call::Embedding { channels: table.shape().last(), table: bank.table(table) }
         }
         Op::Constant { weight } => Call::Constant { weight: bank.dense(weight) },
         Op::MatMul { weight, epilogue } => {

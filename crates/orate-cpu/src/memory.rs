@@ -69,6 +69,11 @@ impl Block {
         (self.len, self.capacity) = (0, 0);
     }
 
+    /// Whether the system gave the memory for this block alone.
+    pub fn is_mapped(&self) -> bool {
+        self.mapping.is_some()
+    }
+
     pub fn len(&self) -> usize {
         self.len
     }
@@ -204,11 +209,15 @@ impl Memory for CpuMemory {
     }
 
     fn clear(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
-        if self.buffers.contains_key(name) {
-            self.ensure(name, dtype, shape).block.floats_mut().fill(0.0);
-        } else {
-            // Fresh memory is zero, and mapped when it is first touched.
-            self.ensure(name, dtype, shape);
+        // Fresh memory is zero, and takes nothing until it is touched: a cache may be much larger than what it will hold.
+        if let Some(b) = self.buffers.get_mut(name)
+            && b.block.is_mapped()
+        {
+            b.block.release();
+        }
+        let block = &mut self.ensure(name, dtype, shape).block;
+        if !block.is_mapped() {
+            block.floats_mut().fill(0.0);
         }
         Ok(())
     }

@@ -61,11 +61,27 @@ impl Factor {
     }
 }
 
+/// An embedding table.
+#[derive(Clone)]
+pub(crate) enum Table {
+    Memory(Arc<Vec<f32>>),
+    /// Rows are read where the model file is mapped. A text needs a few of the 150,000 rows of a large vocabulary.
+    File {
+        source: Arc<dyn WeightLoader + Send + Sync>,
+        name: String,
+        rows: usize,
+    },
+}
+
+/// Tables of at least this many numbers are left in their file.
+const LARGE_TABLE: usize = 16 << 20;
+
 /// Weights by the text of their expression, factors of products by their format too.
 #[derive(Default)]
 pub(crate) struct WeightBank {
     dense: HashMap<String, Arc<Vec<f32>>>,
     packed: HashMap<(String, Format), Factor>,
+    tables: HashMap<String, Table>,
 }
 
 /// A weight on its way into the bank.
@@ -87,6 +103,11 @@ impl WeightBank {
         self.dense.get(&w.key()).expect("`fill` made the weights of every step").clone()
     }
 
+    /// The rows of an embedding.
+    pub fn table(&self, w: &Weight) -> Table {
+        self.tables.get(&w.key()).cloned().unwrap_or_else(|| Table::Memory(self.dense(w)))
+    }
+
     /// `[K, N]` packed for the matrix product.
     pub fn packed(&self, w: &Weight, format: Format) -> Factor {
         self.packed.get(&(w.key(), format)).expect("`fill` made the weights of every step").clone()
@@ -94,7 +115,24 @@ impl WeightBank {
 
     /// Makes all weights of a plan that are not kept yet, one thread each: reading, expanding and packing a model
     /// is most of the time to the first sentence.
-    pub fn fill(&mut self, plan: &Plan, core: &Core, source: &dyn WeightLoader) -> Result<(), GraphError> {
+    pub fn fill(
+        &mut self,
+        plan: &Plan,
+        core: &Core,
+        loader: &Arc<dyn WeightLoader + Send + Sync>,
+    ) -> Result<(), GraphError> {
+        let source = &**loader;
+        for step in plan.steps() {
+            if let Op::Embedding { table } = &step.node.op
+                && table.shape().len() >= LARGE_TABLE
+                && let Some(name) = table.name()
+                && source.read_row(name, 0, &mut vec![0.0; table.shape().last()])?
+            {
+                let rows = table.shape().dims()[0];
+                let table_in_file = Table::File { source: loader.clone(), name: name.to_owned(), rows };
+                self.tables.insert(table.key(), table_in_file);
+            }
+        }
         let mut wanted: Vec<(String, &Weight, Option<Format>)> = vec![];
         let mut seen = HashSet::new();
         for step in plan.steps() {
@@ -103,6 +141,9 @@ impl WeightBank {
                 let (key, pack) = (w.key(), format.filter(|_| i == 0));
                 let kept = match pack {
                     Some(format) => self.packed.contains_key(&(key.clone(), format)),
+                    None if matches!(step.node.op, Op::Embedding { .. }) => {
+                        self.dense.contains_key(&key) || self.tables.contains_key(&key)
+                    }
                     None => self.dense.contains_key(&key),
                 };
                 if !kept && seen.insert((key.clone(), pack)) {

@@ -25,7 +25,7 @@ DEVICE void let_next_start() {
 }
 
 // Order as in `Pointwise` on the host.
-enum Activation { NONE = 0, RELU = 1, PRELU = 2, GELU = 3, MISH = 4, TANH = 5, EXP = 6, SILU = 7, CLIP = 8 };
+enum Activation { NONE = 0, RELU = 1, PRELU = 2, GELU = 3, MISH = 4, TANH = 5, EXP = 6, SILU = 7, CLIP = 8, SIGMOID = 9, ELU = 10 };
 
 // x/2 · (1 + erf(x/√2)), as max(x, 0) − |x|/2 · erfc(|x|/√2): nothing cancels on either side. The tail is a power of two
 // with the polynomial of orate-cpu's kernels/vecmath.rs.
@@ -57,6 +57,8 @@ DEVICE float activate(int activation, float x, float slope) {
         case TANH: return tanhf(x);
         case EXP: return expf(x);
         case SILU: return x / (1.0f + expf(-x));
+        case SIGMOID: return 1.0f / (1.0f + expf(-x));
+        case ELU: return x > 0.0f ? x : expm1f(x);
         case CLIP: return fminf(fmaxf(x, -1.0f), 1.0f);
         default: return x;
     }

@@ -6,8 +6,9 @@
 //   ROW        x[r, c] + row[index, c]            index 0, or read from a scalar
 //   MASK       x[b, t, c] where t < lens[b], else 0
 //   MUL        x · y
+//   MUL_ROW    x[r, c] · row[c]
 
-enum Kind { AFFINE = 0, ACTIVATE = 1, COMBINE = 2, ROW = 3, MASK = 4, MUL = 5 };
+enum Kind { AFFINE = 0, ACTIVATE = 1, COMBINE = 2, ROW = 3, MASK = 4, MUL = 5, MUL_ROW = 6 };
 
 struct Args {
     const float* x;
@@ -56,6 +57,7 @@ extern "C" __global__ void pointwise(const Args a) {
             a.out[i] = t < a.lens[b] ? a.x[i] : 0.0f;
             break;
         }
+        case MUL_ROW: a.out[i] = a.x[i] * a.y[i % a.c]; break;
         case MUL: a.out[i] = a.x[i] * a.y[i]; break;
     }
 }

@@ -121,7 +121,7 @@ DEVICE void nucleus(float* x, u64* order, const Args& a, double p, double* scrat
     __syncthreads();
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) sample(const Args a) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a) {
     extern __shared__ u64 order[];     // [places]
     float* x = (float*)(order + a.places);  // [ids]
     __shared__ u64 scratch[WARPS];

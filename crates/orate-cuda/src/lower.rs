@@ -132,9 +132,6 @@ pub(crate) fn kernel_name(
     if let Some(large) = inputs.iter().find(|i| i.shape.len() > i32::MAX as usize / 2) {
         return Err(format!("operand {} has more than 2³⁰ elements", large.shape));
     }
-    if let Some(what) = not_built(op) {
-        return Err(format!("{what} is not built"));
-    }
     let norm = |c: usize| {
         let widest = if c.is_multiple_of(4) { NORM_WIDTH.0 } else { NORM_WIDTH.1 };
         if c <= widest { Ok(()) } else { Err(format!("rows of {c} are wider than {widest}")) }
@@ -172,9 +169,13 @@ pub(crate) fn kernel_name(
         Op::Permute { perm } if perm.len() > 4 => return Err(format!("{} axes are more than 4", perm.len())),
         Op::Permute { .. } => "permute".to_owned(),
         Op::Rotary { .. } => "rotary".to_owned(),
-        Op::AddBias { .. } | Op::Affine { .. } | Op::Activate(_) | Op::Add | Op::Mul | Op::AddRow => {
-            "pointwise".to_owned()
-        }
+        Op::AddBias { .. }
+        | Op::Affine { .. }
+        | Op::Activate(_)
+        | Op::Add
+        | Op::Mul
+        | Op::AddRow
+        | Op::MulRow => "pointwise".to_owned(),
         Op::Combine { .. } | Op::Scale { .. } => "pointwise".to_owned(),
         Op::Embedding { .. } | Op::EmbeddingSum { .. } | Op::SelectRow { .. } | Op::RowAt => {
             "gather".to_owned()
@@ -195,28 +196,12 @@ pub(crate) fn kernel_name(
             "sample".to_owned()
         }
         Op::Reshape => "none".to_owned(),
+        Op::Pad { .. } | Op::Statistics { .. } | Op::ResidualCodes { .. } => {
+            return Err(format!("op {} is not built for CUDA yet", op.name()));
+        }
         Op::RotaryTable { .. } | Op::RopeTable { .. } | Op::TimeEmbedding { .. } => "table".to_owned(),
         Op::RandomNormal { .. } => "philox".to_owned(),
-        Op::MulRow | Op::Pad { .. } | Op::Statistics { .. } | Op::ResidualCodes { .. } => {
-            unreachable!("refused above")
-        }
     })
-}
-
-/// What this backend lacks of `op`.
-fn not_built(op: &Op) -> Option<String> {
-    let activation = match op {
-        Op::MatMul { epilogue, .. } | Op::Conv1d { epilogue, .. } => epilogue.activation.as_ref(),
-        Op::Activate(a) => Some(a),
-        _ => None,
-    };
-    match (op, activation) {
-        (_, Some(a @ (Activation::Sigmoid | Activation::Elu))) => Some(format!("activation {}", a.name())),
-        (Op::MulRow | Op::Pad { .. } | Op::Statistics { .. } | Op::ResidualCodes { .. }, _) => {
-            Some(format!("op {}", op.name()))
-        }
-        _ => None,
-    }
 }
 
 /// A plan's launches.
@@ -298,7 +283,8 @@ fn activation_number(a: Option<&Activation>) -> u32 {
         Some(Activation::Exp) => 6,
         Some(Activation::Silu) => 7,
         Some(Activation::Clip) => 8,
-        Some(Activation::Sigmoid | Activation::Elu) => unreachable!("refused when the plan was made"),
+        Some(Activation::Sigmoid) => 9,
+        Some(Activation::Elu) => 10,
     }
 }
 
@@ -440,7 +426,7 @@ impl Lowering<'_> {
         }
         match self.op(node) {
             Op::Reshape => vec![],
-            Op::MulRow | Op::Pad { .. } | Op::Statistics { .. } | Op::ResidualCodes { .. } => {
+            Op::Pad { .. } | Op::Statistics { .. } | Op::ResidualCodes { .. } => {
                 unreachable!("refused when the plan was made")
             }
             Op::Embedding { table } => {
@@ -540,6 +526,7 @@ impl Lowering<'_> {
                 vec![work]
             }
             Op::Add => vec![self.combine([x(0), x(1), out], shape, [Factor::Const(1.0); 2])],
+            Op::MulRow => vec![pointwise(6, [x(0), x(1), Pointer::Null, out], shape, shape.last())],
             Op::Mul => vec![pointwise(5, [x(0), x(1), Pointer::Null, out], shape, 1)],
             Op::Combine { a, b } => vec![self.combine([x(0), x(1), out], shape, [*a, *b])],
             Op::Scale { factor } => {

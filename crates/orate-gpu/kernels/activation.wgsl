@@ -22,6 +22,12 @@ fn activate(x: f32, slope: f32) -> f32 {
 //@ if SILU
     return x / (1.0 + exp_f32(-x));
 //@ end
+//@ if SIGMOID
+    return 1.0 / (1.0 + exp_f32(-x));
+//@ end
+//@ if ELU
+    return select(exp_f32(min(x, 0.0)) - 1.0, x, x > 0.0);
+//@ end
 //@ if CLIP
     return clamp(x, -1.0, 1.0);
 //@ end

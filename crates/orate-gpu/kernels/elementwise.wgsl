@@ -1,6 +1,7 @@
 // Pointwise ops on n elements, rows of c: y = f(x), with one of the conditions below set.
 //
 //   ADD      x + other             ADD_ROW  x + other[i mod c]
+//   MUL_ROW  x · other[i mod c]
 //   BIAS     x + bias[i mod c]     AFFINE   x · scale[i mod c] + shift[i mod c]
 //   COMBINE  a · x + b · other     SCALE    a · x
 //   MUL      x · other             SNAKE    x + gain[i mod c] · sin²(frequency[i mod c] · x)
@@ -55,6 +56,9 @@ fn main(
 //@ end
 //@ if MUL
     memory[p.out + i] = x * memory[p.other + i];
+//@ end
+//@ if MUL_ROW
+    memory[p.out + i] = x * memory[p.other + i % p.c];
 //@ end
 //@ if SNAKE
     memory[p.out + i] = fma(vectors[p.second + i % p.c], squared_sine(vectors[p.weight + i % p.c] * x), x);

@@ -184,6 +184,14 @@ impl Weight {
         self.to_string()
     }
 
+    /// The name of the tensor, where the expression is nothing else.
+    pub fn name(&self) -> Option<&str> {
+        match &self.0.kind {
+            Kind::Named(n) => Some(n),
+            _ => None,
+        }
+    }
+
     /// The first tensor name in the expression, for labels.
     pub fn first_name(&self) -> Option<&str> {
         match &self.0.kind {
@@ -375,6 +383,15 @@ pub trait WeightLoader: Sync {
     /// # Errors
     /// There is no such tensor, or it cannot be decoded.
     fn load(&self, name: &str) -> Result<Tensor<'_>>;
+
+    /// Reads row `index` of the matrix `name`, where rows can be read one by one; returns whether they can.
+    ///
+    /// # Errors
+    /// There is no such tensor or row, or its rows are not as long as `out`.
+    fn read_row(&self, name: &str, index: usize, out: &mut [f32]) -> Result<bool> {
+        let _ = (name, index, out);
+        Ok(false)
+    }
 }
 
 /// A host tensor of floats, possibly a transposed view.

@@ -25,4 +25,18 @@ impl WeightLoader for Loader {
         }
         Ok(Tensor::new(shape, t.to_f32()))
     }
+
+    fn read_row(&self, name: &str, index: usize, out: &mut [f32]) -> Result<bool, GraphError> {
+        let wrong = |problem: String| GraphError::Weight { name: name.to_owned(), problem };
+        let t = self.0.get(name).map_err(|e| wrong(e.to_string()))?;
+        if index >= t.shape.first().copied().unwrap_or(0) {
+            return Err(wrong(format!("has no row {index}")));
+        }
+        let Some(row) = t.at(index) else { return Ok(false) };
+        if row.len() != out.len() {
+            return Err(wrong(format!("rows of {} numbers, {} are needed", row.len(), out.len())));
+        }
+        row.read_into(out);
+        Ok(true)
+    }
 }

@@ -108,6 +108,19 @@ impl<'a> TensorRef<'a> {
         self
     }
 
+    /// What stands at `index` of the first axis. `None` if there is no such place, the tensor is not contiguous, or a
+    /// block of numbers straddles its ends.
+    pub fn at(&self, index: usize) -> Option<TensorRef<'a>> {
+        let (first, rest) = self.shape.split_first()?;
+        let len = element_count(rest)?;
+        let bytes = self.dtype.bytes_for(len)?;
+        let whole = self.is_contiguous() && bytes.checked_mul(*first)? == self.bytes.len();
+        if index >= *first || !whole {
+            return None;
+        }
+        TensorRef::new(self.dtype, rest.to_vec(), &self.bytes[index * bytes..][..bytes])
+    }
+
     /// All elements in logical order as `f32`, dequantised where needed.
     pub fn to_f32(&self) -> Vec<f32> {
         let mut out = vec![0.0; self.len()];

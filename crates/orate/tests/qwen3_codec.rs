@@ -314,6 +314,12 @@ fn ops_at_the_released_widths() {
         |g: &Graph| g.buffers().iter().filter(|b| b.dtype == DType::F32).all(|b| b.shape.len() <= 102_400);
     let long = harvest(&graph(&c, 100, false)).into_iter();
     cases.extend(long.filter(|c| c.graph.nodes().iter().all(|n| cheap(&n.op)) && small(&c.graph)));
+    // In a stream: what keeps histories, keys and the position.
+    for frames in [1, 4] {
+        let mut g = Graph::new("codec_stream");
+        codec_decoder::build(&mut g, &c, Past::Stream, 1, frames).expect("consistent");
+        cases.extend(harvest(&g).into_iter().filter(|c| c.graph.nodes().iter().all(|n| cheap(&n.op))));
+    }
     assert!(cases.len() > 60, "only {} cases were harvested", cases.len());
     for isa in Isa::available() {
         let report = check_all(&OnDevice(&CpuDevice::new(2, isa).expect("threads start")), &cases);

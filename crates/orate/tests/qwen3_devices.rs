@@ -6,10 +6,13 @@
 
 use orate::verify::GPU_TOLERANCE;
 use orate::{DeviceChoice, Precision, PrecisionPolicy};
-use orate_graph::{Device, DeviceKind, Executable, Graph, Memory, Op, Plan, Shape};
+use orate_cpu::{CpuDevice, Isa};
+use orate_graph::{BufferKind, Device, DeviceKind, Executable, Graph, Memory, Op, Plan, Shape};
 use orate_models::Loader;
-use orate_models::qwen3_tts::{CodecConfig, CodecDecoderConfig, Config, Past, codec_decoder, talker};
+use orate_models::qwen3_tts::talker::Sizes;
+use orate_models::qwen3_tts::{CodecConfig, CodecDecoderConfig, Config, Past, codec_decoder, frame, talker};
 use orate_testing::checkpoints::qwen3_tts_goldens;
+use orate_testing::random::Random;
 use orate_testing::{OnDevice, RandomWeights, assert_close, check_all, harvest};
 use orate_weights::{SafeTensors, WeightSource};
 use std::collections::BTreeMap;
@@ -124,28 +127,96 @@ fn long_sequences_in_one_pass() {
     }
 }
 
+fn tiny() -> Config {
+    Config::from_json(json("config.json").to_string().as_bytes()).expect("as the oracle writes it")
+}
+
+fn prefill_graph(c: &Config, capacity: usize, time: usize) -> Graph {
+    let mut graph = Graph::new("prefill");
+    talker::prefill(&mut graph, &c.talker_config, Sizes { batch: 1, capacity }, time).expect("consistent");
+    graph
+}
+
+/// Makes all inputs and states of a plan, of zeros.
+fn clear(memory: &mut dyn Memory, plan: &Plan) {
+    for b in plan.buffers().iter().filter(|b| b.kind != BufferKind::Output) {
+        memory.clear(&b.name, b.dtype, &b.shape).expect("has room");
+    }
+}
+
 #[test]
 fn a_prompt_is_read_as_by_the_official_package() {
-    let config =
-        Config::from_json(json("config.json").to_string().as_bytes()).expect("as the oracle writes it");
     let case = file("cases/tiny-base/xvector_streaming.safetensors");
     let want = |name: &str| case.get(name).expect("is there").to_f32();
     let time = case.info("prompt_embeds").expect("is there").shape[0];
-    let mut graph = Graph::new("talker_prefill");
-    talker::prefill(&mut graph, &config.talker_config, 1, time).expect("the configuration is consistent");
+    let graph = prefill_graph(&tiny(), 21, time);
     for device in devices(Precision::F32) {
         let plan = load(&*device, graph.clone(), "checkpoints/tiny-base/talker.safetensors");
         let mut memory = device.memory();
+        clear(memory.as_mut(), plan.plan());
         memory.write_f32("rows", &graph.buffers()[0].shape, &want("prompt_embeds")).expect("the shape");
         plan.run(memory.as_mut()).expect("runs");
         for (buffer, golden) in [("hidden", "talker_hidden"), ("logits", "talker_logits")] {
-            let c = assert_close(
-                &device.describe(),
-                &read(memory.as_mut(), buffer),
-                &want(golden),
-                GPU_TOLERANCE,
-            );
+            let got = read(memory.as_mut(), buffer);
+            let c = assert_close(&device.describe(), &got, &want(golden), GPU_TOLERANCE);
             println!("{}: {golden} {:.1e}", device.describe(), c.max_error);
+        }
+    }
+}
+
+/// Writes what the frame plan reads: drawing as the released models do, and a state in front of the first frame.
+fn write_frame_inputs(memory: &mut dyn Memory, plan: &Plan, temperature: f32) {
+    clear(memory, plan);
+    for (i, b) in plan.buffers().iter().enumerate().filter(|(_, b)| b.kind != BufferKind::Output) {
+        let n = b.shape.len();
+        match b.name.as_str() {
+            "sampling" | "predictor_sampling" => {
+                let one = [temperature, 50.0, 1.0, 1.05];
+                memory.write_f32(&b.name, &b.shape, &one.repeat(n / 4)).expect("fits");
+            }
+            "seed" => memory.write_i32(&b.name, &b.shape, &(1..=n as i32).collect::<Vec<_>>()).expect("fits"),
+            "trailing" | "hidden" | "logits" => {
+                let floats = Random::new(i as u64).floats(n, -1.0, 1.0);
+                memory.write_f32(&b.name, &b.shape, &floats).expect("fits");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Some frames of a batch of two: their codes, and the talker's state behind them.
+fn speak_frames(device: &dyn Device, graph: &Graph, temperature: f32) -> (Vec<i32>, Vec<f32>) {
+    let plan = Plan::compile(graph.clone(), device).expect("all ops have kernels");
+    let plan = device.open(Arc::new(RandomWeights::of_graph(graph, 5))).load(plan).expect("random weights");
+    let mut memory = device.memory();
+    write_frame_inputs(memory.as_mut(), plan.plan(), temperature);
+    let (mut all, mut codes) = (vec![], vec![]);
+    let before = memory.counters();
+    const FRAMES: u64 = 4;
+    for _ in 0..FRAMES {
+        plan.run(memory.as_mut()).expect("runs");
+        memory.read_i32("codes", &mut codes).expect("an output");
+        all.extend(&codes);
+    }
+    let used = memory.counters() - before;
+    assert_eq!((used.submissions, used.read_backs), (FRAMES, FRAMES), "{}", device.name());
+    assert!(used.bytes_up < 64, "{}: {used:?}", device.name());
+    (all, read(memory.as_mut(), "hidden"))
+}
+
+/// A frame is one submission, and draws what the CPU draws.
+#[test]
+fn frames_are_as_on_the_cpu() {
+    let mut graph = Graph::new("frame");
+    let sizes = Sizes { batch: 2, capacity: 7 };
+    frame::build(&mut graph, &tiny().talker_config, sizes, 3).expect("consistent");
+    let cpu = CpuDevice::new(2, Isa::detect().expect("a supported processor")).expect("threads start");
+    for temperature in [0.0, 0.9] {
+        let (codes, hidden) = speak_frames(&cpu, &graph, temperature);
+        for device in devices(Precision::F32) {
+            let (ours, state) = speak_frames(&*device, &graph, temperature);
+            assert_eq!(ours, codes, "{}, temperature {temperature}", device.describe());
+            assert_close(&device.describe(), &state, &hidden, GPU_TOLERANCE);
         }
     }
 }
@@ -183,40 +254,54 @@ fn ops_at_the_released_widths() {
     }
 }
 
-/// How long the talker of the 0.6B model takes for one row, as at each frame, and for a prompt.
-#[test]
-#[ignore = "timing; run with --ignored --nocapture"]
-fn bench_of_the_talker() {
+/// The sizes of the released 0.6B model.
+fn released_talker() -> Config {
     let mut json = json("config.json");
-    let sizes = serde_json::json!({
+    let talker = serde_json::json!({
         "hidden_size": 1024, "intermediate_size": 3072, "num_attention_heads": 16, "num_key_value_heads": 8,
         "head_dim": 128, "num_hidden_layers": 28, "vocab_size": 3072,
     });
-    for (key, value) in sizes.as_object().expect("an object") {
+    let predictor = serde_json::json!({
+        "hidden_size": 1024, "intermediate_size": 3072, "num_attention_heads": 16, "num_key_value_heads": 8,
+        "head_dim": 128, "num_hidden_layers": 5, "vocab_size": 2048,
+    });
+    for (key, value) in talker.as_object().expect("an object") {
         json["talker_config"][key] = value.clone();
     }
+    for (key, value) in predictor.as_object().expect("an object") {
+        json["talker_config"]["code_predictor_config"][key] = value.clone();
+    }
     json["speaker_encoder_config"]["enc_dim"] = 1024.into();
-    let config = Config::from_json(json.to_string().as_bytes()).expect("as released");
-    for precision in [Precision::F32, Precision::F16, Precision::Bf16] {
+    Config::from_json(json.to_string().as_bytes()).expect("as released")
+}
+
+/// How long a frame of the 0.6B model takes, and a prompt.
+#[test]
+#[ignore = "timing; run with --ignored --nocapture"]
+fn bench_of_the_talker() {
+    let config = released_talker();
+    for precision in [Precision::Bf16, Precision::F16, Precision::F32] {
         for device in devices_that_compute_in(precision) {
-            for time in [1, 16, 200] {
-                let mut graph = Graph::new("talker_prefill");
-                talker::prefill(&mut graph, &config.talker_config, 1, time).expect("consistent");
-                let what = format!("{} {precision}: {time} rows", device.describe());
-                let rows = vec![0.1; 1024 * time];
-                bench(&what, &*device, graph, |memory, shape| memory.write_f32("rows", shape, &rows));
-            }
+            let what = |what: &str| format!("{} {precision}: {what}", device.describe());
+            let mut graph = Graph::new("frame");
+            let sizes = Sizes { batch: 1, capacity: 512 };
+            frame::build(&mut graph, &config.talker_config, sizes, 64).expect("consistent");
+            let start = |at: i32| {
+                move |memory: &mut dyn Memory, plan: &Plan| {
+                    write_frame_inputs(memory, plan, 0.9);
+                    memory.write_i32("position", &[1].into(), &[at]).expect("fits");
+                }
+            };
+            bench(&what("a frame behind 20 rows"), &*device, graph.clone(), start(20));
+            bench(&what("a frame behind 400 rows"), &*device, graph, start(400));
+            let prompt = prefill_graph(&config, 512, 100);
+            bench(&what("a prompt of 100 rows"), &*device, prompt, clear);
         }
     }
 }
 
 /// Prints the best of some runs of `graph` with random weights, and the ops that take longest.
-fn bench(
-    what: &str,
-    device: &dyn Device,
-    graph: Graph,
-    write: impl Fn(&mut dyn Memory, &Shape) -> Result<(), orate_graph::DeviceError>,
-) -> f64 {
+fn bench(what: &str, device: &dyn Device, graph: Graph, prepare: impl Fn(&mut dyn Memory, &Plan)) -> f64 {
     let weights = Arc::new(RandomWeights::of_graph(&graph, 1));
     let plan = match Plan::compile(graph, device) {
         Ok(plan) => plan,
@@ -224,7 +309,7 @@ fn bench(
     };
     let plan = device.open(weights).load(plan).expect("weights are random");
     let mut memory = device.memory();
-    write(memory.as_mut(), &plan.plan().buffers()[0].shape).expect("fits");
+    prepare(memory.as_mut(), plan.plan());
     let mut best = f64::INFINITY;
     for _ in 0..10 {
         let start = Instant::now();
@@ -262,10 +347,7 @@ fn bench_of_the_codec() {
         for device in devices_that_compute_in(precision) {
             for frames in [4, 25, 100] {
                 let what = format!("{} {precision}: {frames} frames", device.describe());
-                let codes = vec![7; 16 * frames];
-                let time = bench(&what, &*device, codec_graph(&c, frames), |memory, shape| {
-                    memory.write_i32("codes", shape, &codes)
-                });
+                let time = bench(&what, &*device, codec_graph(&c, frames), clear);
                 println!("  {:.0} x real time", frames as f64 * 0.08 / time);
             }
         }

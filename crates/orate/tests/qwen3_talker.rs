@@ -1,9 +1,9 @@
-//! Qwen3-TTS's talker against the official package: a prompt in one pass, layer by layer.
+//! Qwen3-TTS's talker against the official package: a prompt layer by layer, in one pass and in several.
 
 use orate_cpu::{CpuDevice, Isa};
-use orate_graph::{Device, Graph, Memory, Plan};
+use orate_graph::{BufferKind, Device, Graph, Memory, ModelOnDevice, Plan};
 use orate_models::Loader;
-use orate_models::qwen3_tts::{Config, talker};
+use orate_models::qwen3_tts::{Config, frame, talker};
 use orate_testing::checkpoints::qwen3_tts_goldens;
 use orate_testing::{OnDevice, ReferenceDevice, assert_close, check_all, harvest};
 use orate_weights::{SafeTensors, WeightSource};
@@ -26,24 +26,40 @@ fn open(file: &str) -> SafeTensors {
     SafeTensors::open(qwen3_tts_goldens().join(file)).expect("committed")
 }
 
+/// Rows that the caches hold; fewer than a bucket.
+const CAPACITY: usize = 21;
+
 fn graph(c: &Config, time: usize, taps: bool) -> Graph {
     let mut g = Graph::new("talker_prefill");
     if taps {
         g = g.with_taps();
     }
-    talker::prefill(&mut g, &c.talker_config, 1, time).expect("the configuration is consistent");
+    let sizes = talker::Sizes { batch: 1, capacity: CAPACITY };
+    talker::prefill(&mut g, &c.talker_config, sizes, time).expect("the configuration is consistent");
     g
 }
 
+fn model(device: &dyn Device) -> Box<dyn ModelOnDevice> {
+    device.open(Arc::new(Loader(Arc::new(open("checkpoints/tiny-base/talker.safetensors")))))
+}
+
+/// Reads a prompt, beginning with empty states.
 fn prefill(device: &dyn Device, graph: Graph, rows: &[f32]) -> Box<dyn Memory> {
-    let weights = Arc::new(open("checkpoints/tiny-base/talker.safetensors"));
+    let mut memory = device.memory();
+    for b in graph.buffers().iter().filter(|b| b.kind == BufferKind::State) {
+        memory.clear(&b.name, b.dtype, &b.shape).expect("has room");
+    }
+    go_on(device, graph, rows, &mut *memory);
+    memory
+}
+
+/// Reads more of a prompt.
+fn go_on(device: &dyn Device, graph: Graph, rows: &[f32], memory: &mut dyn Memory) {
     let shape = graph.buffers()[0].shape.clone();
     let plan = Plan::compile(graph, device).expect("all ops have kernels");
-    let plan = device.open(Arc::new(Loader(weights))).load(plan).expect("all weights are there");
-    let mut memory = device.memory();
+    let plan = model(device).load(plan).expect("all weights are there");
     memory.write_f32("rows", &shape, rows).expect("the declared shape");
-    plan.run(memory.as_mut()).expect("runs");
-    memory
+    plan.run(memory).expect("runs");
 }
 
 #[test]
@@ -98,6 +114,45 @@ fn a_prompt_can_be_cut_short() {
     }
 }
 
+/// A prompt behind one that was read before ends like the whole, whatever the pieces.
+#[test]
+fn a_prompt_can_be_read_in_pieces() {
+    let (config, case) = (config(), open("cases/tiny-base/xvector_streaming.safetensors"));
+    let rows = case.get("prompt_embeds").expect("is there").to_f32();
+    let want = case.get("talker_logits").expect("is there").to_f32();
+    let device = CpuDevice::new(2, Isa::detect().expect("a supported processor")).expect("threads start");
+    for pieces in [vec![1, 9], vec![9, 1], vec![4, 4, 2], vec![1; 10]] {
+        let mut memory = prefill(&device, graph(&config, pieces[0], false), &rows[..64 * pieces[0]]);
+        let mut at = pieces[0];
+        for piece in &pieces[1..] {
+            let part = &rows[64 * at..64 * (at + piece)];
+            go_on(&device, graph(&config, *piece, false), part, &mut *memory);
+            at += piece;
+        }
+        let mut position = vec![];
+        memory.read_i32("position", &mut position).expect("a state");
+        assert_eq!(position, [10]);
+        let mut got = vec![];
+        memory.read_f32("logits", &mut got).expect("an output");
+        assert_close(&format!("{pieces:?}"), &got, &want, TOLERANCE);
+    }
+}
+
+/// More rows than the caches have are refused, and nothing is written beyond them.
+#[test]
+fn a_full_cache_is_an_error() {
+    let (config, case) = (config(), open("cases/tiny-base/xvector_streaming.safetensors"));
+    let rows = case.get("prompt_embeds").expect("is there").to_f32();
+    let device = CpuDevice::new(1, Isa::detect().expect("a supported processor")).expect("threads start");
+    let mut memory = prefill(&device, graph(&config, 10, false), &rows);
+    go_on(&device, graph(&config, 10, false), &rows, &mut *memory);
+    let plan = Plan::compile(graph(&config, 2, false), &device).expect("compiles");
+    let plan = model(&device).load(plan).expect("loads");
+    memory.write_f32("rows", &[1, 2, 64].into(), &rows[..128]).expect("fits");
+    let e = plan.run(&mut *memory).expect_err("20 + 2 > 21").to_string();
+    assert!(e.contains("2 rows from 20 on do not fit into 21"), "{e}");
+}
+
 #[test]
 fn the_network_names_the_tensors_of_the_checkpoint() {
     let mut used = BTreeSet::new();
@@ -130,10 +185,27 @@ fn ops_at_the_released_widths() {
         ] {
             t[key] = value.into();
         }
+        let p = &mut json["talker_config"]["code_predictor_config"];
+        for (key, value) in [
+            ("hidden_size", 1024),
+            ("intermediate_size", 3072),
+            ("num_attention_heads", 16),
+            ("num_key_value_heads", 8),
+            ("head_dim", 128),
+            ("num_hidden_layers", 1),
+            ("vocab_size", 2048),
+        ] {
+            p[key] = value.into();
+        }
+        json["talker_config"]["vocab_size"] = 3072.into();
         json["speaker_encoder_config"]["enc_dim"] = width.into();
         let config = Config::from_json(json.to_string().as_bytes()).expect("as released");
-        let cases = harvest(&graph(&config, 13, false));
-        assert!(cases.len() > 15, "only {} cases were harvested", cases.len());
+        let mut frame = Graph::new("frame");
+        let sizes = talker::Sizes { batch: 2, capacity: 40 };
+        frame::build(&mut frame, &config.talker_config, sizes, 5).expect("the configuration is consistent");
+        let mut cases = harvest(&graph(&config, 13, false));
+        cases.extend(harvest(&frame));
+        assert!(cases.len() > 60, "only {} cases were harvested", cases.len());
         for isa in Isa::available() {
             let report = check_all(&OnDevice(&CpuDevice::new(2, isa).expect("threads start")), &cases);
             println!("{width}, {isa}: {report}");

@@ -18,6 +18,12 @@ pub struct GatherError {
     pub rows: usize,
 }
 
+impl From<GatherError> for String {
+    fn from(e: GatherError) -> String {
+        e.to_string()
+    }
+}
+
 /// Copies the row of each id.
 ///
 /// # Errors
@@ -27,13 +33,32 @@ pub struct GatherError {
 /// `table` is not whole rows of `channels`, or `out` not as many rows as ids.
 pub fn gather_rows(table: &[f32], channels: usize, ids: &[i32], out: &mut [f32]) -> Result<(), GatherError> {
     assert!(table.len().is_multiple_of(channels), "the table is [R, C]");
+    let copy = |row: usize, out: &mut [f32]| {
+        out.copy_from_slice(&table[row * channels..][..channels]);
+        Ok(())
+    };
+    gather_rows_by(copy, (table.len() / channels, channels), ids, out)
+}
+
+/// As [`gather_rows`] of a table with these rows and channels, of which `read` copies a row.
+///
+/// # Errors
+/// As [`gather_rows`], and those of `read`.
+///
+/// # Panics
+/// `out` has not as many rows as ids.
+pub fn gather_rows_by<E: From<GatherError>>(
+    read: impl Fn(usize, &mut [f32]) -> Result<(), E>,
+    (rows, channels): (usize, usize),
+    ids: &[i32],
+    out: &mut [f32],
+) -> Result<(), E> {
     assert_eq!(out.len(), ids.len() * channels, "a row of output per id");
-    let rows = table.len() / channels;
     for (position, (&id, out)) in ids.iter().zip(out.chunks_exact_mut(channels)).enumerate() {
         let index = if id < 0 { id as i64 + rows as i64 } else { id as i64 };
         let row = usize::try_from(index).ok().filter(|&i| i < rows);
         let row = row.ok_or(GatherError { id, position, rows })?;
-        out.copy_from_slice(&table[row * channels..][..channels]);
+        read(row, out)?;
     }
     Ok(())
 }

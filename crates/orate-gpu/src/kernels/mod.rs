@@ -115,9 +115,6 @@ impl Operands<'_> {
 /// # Errors
 /// Why there is none.
 pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result<String, String> {
-    if let Some(what) = not_built(op) {
-        return Err(format!("{what} is not built"));
-    }
     Ok(match op {
         Op::MatMul { .. } | Op::Conv1d { .. } => matmul::name(op, inputs, can),
         Op::DepthwiseConv1d { norm: Some(_), .. } => "depthwise-norm".to_owned(),
@@ -128,9 +125,13 @@ pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result
         Op::Attention { heads, .. } => attention::name(inputs[0].shape.last() / heads, can)?,
         Op::Rotary { .. } => "rotary".to_owned(),
         Op::RotaryTable { .. } | Op::RopeTable { .. } | Op::TimeEmbedding { .. } => "table".to_owned(),
-        Op::AddBias { .. } | Op::Affine { .. } | Op::Activate(_) | Op::Add | Op::Mul | Op::AddRow => {
-            "pointwise".to_owned()
-        }
+        Op::AddBias { .. }
+        | Op::Affine { .. }
+        | Op::Activate(_)
+        | Op::Add
+        | Op::Mul
+        | Op::AddRow
+        | Op::MulRow => "pointwise".to_owned(),
         Op::Combine { .. } | Op::Scale { .. } => "pointwise".to_owned(),
         Op::MaskRows => "mask".to_owned(),
         Op::Increment { .. } => "increment".to_owned(),
@@ -146,27 +147,11 @@ pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result
         }
         Op::Permute { .. } => "permute".to_owned(),
         Op::Reshape => "none".to_owned(),
+        Op::Pad { .. } | Op::Statistics { .. } | Op::ResidualCodes { .. } => {
+            return Err(format!("op {} is not built for wgpu yet", op.name()));
+        }
         Op::RandomNormal { .. } => "philox".to_owned(),
-        Op::MulRow | Op::Pad { .. } | Op::Statistics { .. } | Op::ResidualCodes { .. } => {
-            unreachable!("refused above")
-        }
     })
-}
-
-/// What this backend lacks of `op`.
-fn not_built(op: &Op) -> Option<String> {
-    let activation = match op {
-        Op::MatMul { epilogue, .. } | Op::Conv1d { epilogue, .. } => epilogue.activation.as_ref(),
-        Op::Activate(a) => Some(a),
-        _ => None,
-    };
-    match (op, activation) {
-        (_, Some(a @ (Activation::Sigmoid | Activation::Elu))) => Some(format!("activation {}", a.name())),
-        (Op::MulRow | Op::Pad { .. } | Op::Statistics { .. } | Op::ResidualCodes { .. }, _) => {
-            Some(format!("op {}", op.name()))
-        }
-        _ => None,
-    }
 }
 
 /// The weights of an op with a result of this shape, in the forms that its kernel reads.
@@ -195,6 +180,7 @@ pub(crate) fn calls(o: &Operands<'_>) -> Vec<Call> {
         | Op::Activate(_)
         | Op::Add
         | Op::Mul
+        | Op::MulRow
         | Op::Snake { .. }
         | Op::AddRow
         | Op::Combine { .. }
@@ -218,7 +204,7 @@ pub(crate) fn calls(o: &Operands<'_>) -> Vec<Call> {
         | Op::Permute { .. }
         | Op::SelectRow { .. } => movement::calls(o),
         Op::Reshape => vec![],
-        Op::MulRow | Op::Pad { .. } | Op::Statistics { .. } | Op::ResidualCodes { .. } => {
+        Op::Pad { .. } | Op::Statistics { .. } | Op::ResidualCodes { .. } => {
             unreachable!("refused when the plan was made")
         }
     }
@@ -238,6 +224,8 @@ fn activation(v: crate::pipelines::Variant, a: Option<&Activation>) -> crate::pi
         .flag("EXP", matches!(a, Some(Activation::Exp)))
         .flag("SILU", matches!(a, Some(Activation::Silu)))
         .flag("CLIP", matches!(a, Some(Activation::Clip)))
+        .flag("SIGMOID", matches!(a, Some(Activation::Sigmoid)))
+        .flag("ELU", matches!(a, Some(Activation::Elu)))
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use crate::pipelines::Variant;
 use orate_graph::{Activation, Factor, Op};
 
 /// What the kernel can do besides activations.
-pub(super) const FUNCTIONS: [&str; 9] =
-    ["ADD", "MUL", "ADD_ROW", "BIAS", "AFFINE", "SNAKE", "COMBINE", "SCALE", "MASK"];
+pub(super) const FUNCTIONS: [&str; 10] =
+    ["ADD", "MUL", "MUL_ROW", "ADD_ROW", "BIAS", "AFFINE", "SNAKE", "COMBINE", "SCALE", "MASK"];
 
 /// The kernel of one function, or of an activation.
 pub(super) fn variant(function: &str, a: Option<&Activation>) -> Variant {
@@ -28,6 +28,7 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
     let (function, a, b) = match op {
         Op::Add => ("ADD", one, one),
         Op::Mul => ("MUL", one, one),
+        Op::MulRow => ("MUL_ROW", one, one),
         Op::Snake { .. } => ("SNAKE", one, one),
         Op::AddRow => ("ADD_ROW", one, one),
         Op::AddBias { .. } => ("BIAS", one, one),

@@ -17,6 +17,8 @@ fn activations() -> Vec<Option<Activation>> {
         Some(Activation::Exp),
         Some(Activation::Silu),
         Some(Activation::Clip),
+        Some(Activation::Sigmoid),
+        Some(Activation::Elu),
     ]
 }
 

@@ -119,6 +119,8 @@ pub struct TalkerConfig {
     pub text_hidden_size: usize,
     /// Codes Q of a frame.
     pub num_code_groups: usize,
+    /// Rows that a prompt and its frames may have together.
+    pub max_position_embeddings: usize,
     /// Control id of each language, and of each dialect.
     pub codec_language_id: BTreeMap<String, u32>,
     /// Control id of each speaker.

@@ -1,6 +1,6 @@
 //! What can go wrong with a Qwen3-TTS model.
 
-use orate_graph::GraphError;
+use orate_graph::{DeviceError, GraphError};
 use orate_text::TextError;
 use orate_weights::WeightError;
 use std::fmt;
@@ -85,23 +85,88 @@ pub enum QwenError {
     /// Audio could not be prepared.
     #[error(transparent)]
     Audio(Box<orate_audio::AudioError>),
-    /// A device failed, or was asked for something impossible.
-    #[error(transparent)]
-    Device(Box<orate_graph::DeviceError>),
     /// An op got operands it cannot take.
     #[error(transparent)]
     Graph(#[from] GraphError),
+    /// The device.
+    #[error(transparent)]
+    Device(Box<DeviceError>),
+    /// There is nothing to say.
+    #[error("the {what} is empty")]
+    EmptyText {
+        /// `text` or `transcript`
+        what: &'static str,
+    },
+    /// The model has no such speaker.
+    #[error("no speaker is called `{name}`; this model has {}", known.join(", "))]
+    UnknownSpeaker {
+        /// What was asked for.
+        name: String,
+        /// Those it has.
+        known: Vec<String>,
+    },
+    /// The model does not speak the language.
+    #[error("`{name}` is no language of this model; choose auto, {}", known.join(", "))]
+    UnknownLanguage {
+        /// What was asked for.
+        name: String,
+        /// Those it speaks.
+        known: Vec<String>,
+    },
+    /// The model is made for another kind of speaker.
+    #[error("this is a {variant} model: {problem}")]
+    Mode {
+        /// `Base`, `CustomVoice` or `VoiceDesign`
+        variant: &'static str,
+        /// What it needs.
+        problem: String,
+    },
+    /// A voice made from reference audio does not fit the model.
+    #[error("the voice does not fit this model: {problem}")]
+    BadVoice {
+        /// Why.
+        problem: String,
+    },
+    /// A folder that only has a codec cannot talk.
+    #[error("{}: a codec without a talker; give the folder of a whole model", path)]
+    NoTalker {
+        /// The folder.
+        path: String,
+    },
+    /// Prompt and frames together are more than the model can attend to.
+    #[error(
+        "the prompt has {rows} rows and up to {frames} frames follow, but this model has room for {most} together; \
+         shorten the text or the reference, or allow fewer frames"
+    )]
+    TooLong {
+        /// Rows of the prompt.
+        rows: usize,
+        /// Frames that may follow.
+        frames: usize,
+        /// `max_position_embeddings`
+        most: usize,
+    },
+    /// A setting out of range.
+    #[error("{option} is {got}; {allowed}")]
+    Option {
+        /// Which.
+        option: &'static str,
+        /// What was passed.
+        got: String,
+        /// What is allowed.
+        allowed: String,
+    },
+}
+
+impl From<DeviceError> for QwenError {
+    fn from(e: DeviceError) -> Self {
+        QwenError::Device(Box::new(e))
+    }
 }
 
 impl From<orate_audio::AudioError> for QwenError {
     fn from(error: orate_audio::AudioError) -> Self {
         QwenError::Audio(Box::new(error))
-    }
-}
-
-impl From<orate_graph::DeviceError> for QwenError {
-    fn from(error: orate_graph::DeviceError) -> Self {
-        QwenError::Device(Box::new(error))
     }
 }
 

@@ -10,11 +10,14 @@
 //!          reference audio ─ codec encoder ─ codes
 //! ```
 //!
-//! Here so far: [`Files`] opens and checks a model of any variant, [`codec_decoder`] turns codes into samples, [`talker`]
-//! reads a prompt, and [`speaker_encoder`] and [`codec_encoder`] listen to a voice.
+//! [`Files`] opens and checks a model of any variant. [`speaker_encoder`] and [`codec_encoder`] listen to a voice. [`prompt`] is
+//! a request as ids, [`prompt_rows`] makes rows of them, [`talker`] reads these, [`frame`] is the plan that is replayed for
+//! each frame, and [`codec_decoder`] turns codes into samples. [`Qwen3Tts`] is the model on a device, and a [`Session`] an
+//! utterance on its way.
 //!
 //! Official code: the Python package `qwen-tts`.
 
+pub mod code_predictor;
 pub mod codec_decoder;
 pub mod codec_encoder;
 mod codec_stream;
@@ -22,7 +25,13 @@ mod config;
 mod conv;
 mod error;
 mod files;
+pub mod frame;
 pub mod layout;
+mod pipeline;
+pub mod prompt;
+pub mod prompt_rows;
+mod session;
+mod settings;
 pub mod speaker_encoder;
 pub mod talker;
 mod transformer;
@@ -39,4 +48,8 @@ pub use conv::Past;
 pub use error::{Differences, QwenError};
 pub use files::{Files, Talking, check};
 pub use layout::Network;
+pub use pipeline::Qwen3Tts;
+pub use prompt::{Prompt, Request, Speaker, TextFeeding};
+pub use session::{FinishReason, Session, Step};
+pub use settings::{Sampling, Settings};
 pub use voice_encoder::VoiceEncoder;

@@ -3,30 +3,64 @@
 //!   x += o(attention(rms(x)))          RMS norm of each head of q and k, then rotary positions
 //!   x += down(silu(gate(rms(x))) · up(rms(x)))
 //!
-//! A rotary position turns the two halves of a head against each other. (The configuration's `interleaved` is about which
-//! of three position axes a frequency reads, and all three hold one number here.)
+//! Keys and values go to a [`Cache`] and are read from it, so a prompt in one pass, its continuation and a single row are
+//! one network of several sizes. A rotary position turns the two halves of a head against each other. (The configuration's
+//! `interleaved` is about which of three position axes a frequency reads, and all three hold one number here.)
 //!
 //! Official class: `Qwen3TTSTalkerDecoderLayer`, of Qwen3. Weights below `model`.
 
 use super::config::TransformerConfig;
 use super::weights::Scope;
-use orate_graph::{Activation, AttentionMask, Graph, GraphError, Op, Rows, Value};
+use orate_graph::{Activation, AttentionMask, DType, Graph, GraphError, Op, Rows, Value};
 
 type Result<T> = std::result::Result<T, GraphError>;
 
-/// All layers and the norm behind them: `[B, T, D]` → `[B, T, D]`, each position seeing those up to its own. Row 0 stands at
-/// position 0. With taps on, layer i is recorded as `<tap>{i}`.
+/// Keys and values of all layers, `[B, capacity, Hkv·Dh]` each.
+pub struct Cache {
+    layers: Vec<[Value; 2]>,
+}
+
+impl Cache {
+    /// Declares the states `<name>.keys.<layer>` and `<name>.values.<layer>`.
+    ///
+    /// # Errors
+    /// A name is taken.
+    pub fn declare(
+        g: &mut Graph,
+        name: &str,
+        c: &TransformerConfig,
+        batch: usize,
+        capacity: usize,
+    ) -> Result<Cache> {
+        let shape = [batch, capacity, c.num_key_value_heads * c.head_dim];
+        let layer = |i: usize| {
+            let keys = g.state(&format!("{name}.keys.{i}"), DType::F32, shape)?;
+            Ok([keys, g.state(&format!("{name}.values.{i}"), DType::F32, shape)?])
+        };
+        Ok(Cache { layers: (0..c.num_hidden_layers).map(layer).collect::<Result<_>>()? })
+    }
+}
+
+/// All layers and the norm behind them: `[B, T, D]` → `[B, T, D]`. Row 0 stands at `first`, and each row sees those of the cache
+/// up to its own. With taps on, layer i is recorded as `<tap>{i}`.
 ///
 /// # Errors
-/// The configuration contradicts itself.
-pub fn layers(g: &mut Graph, w: &Scope, c: &TransformerConfig, tap: &str, x: Value) -> Result<Value> {
+/// The configuration contradicts itself, or the cache is too small.
+pub fn layers(
+    g: &mut Graph,
+    w: &Scope,
+    c: &TransformerConfig,
+    x: Value,
+    (cache, first): (&mut Cache, Rows),
+    tap: &str,
+) -> Result<Value> {
     let time = g.shape(x).dims()[1];
-    let positions = g.rope_table(c.rope_theta, time, c.head_dim, Rows::From(0))?;
+    let positions = g.rope_table(c.rope_theta, time, c.head_dim, first)?;
     let mut x = x;
-    for i in 0..c.num_hidden_layers {
+    for (i, kept) in cache.layers.iter_mut().enumerate() {
         let w = w.at(&format!("layers.{i}"));
         let y = norm(g, &w, "input_layernorm", c, x)?;
-        let y = attention(g, &w.at("self_attn"), c, y, positions)?;
+        let y = attention(g, &w.at("self_attn"), c, y, positions, (kept, first))?;
         x = g.add(x, y)?;
         let y = norm(g, &w, "post_attention_layernorm", c, x)?;
         let y = gated_mlp(g, &w.at("mlp"), c, y)?;
@@ -41,8 +75,15 @@ fn norm(g: &mut Graph, w: &Scope, name: &str, c: &TransformerConfig, x: Value) -
     g.rms_norm(x, w.get(&format!("{name}.weight"), [width]), c.rms_norm_eps)
 }
 
-/// `[B, T, D]` → `[B, T, D]`: H heads of queries, Hkv of keys and values.
-fn attention(g: &mut Graph, w: &Scope, c: &TransformerConfig, x: Value, positions: Value) -> Result<Value> {
+/// `[B, T, D]` → `[B, T, D]`: H heads of queries, Hkv of keys and values, which become what `kept` holds from `first` on.
+fn attention(
+    g: &mut Graph,
+    w: &Scope,
+    c: &TransformerConfig,
+    x: Value,
+    positions: Value,
+    (kept, first): (&mut [Value; 2], Rows),
+) -> Result<Value> {
     let (d, dh) = (c.hidden_size, c.head_dim);
     let (heads, kv_heads) = (c.num_attention_heads, c.num_key_value_heads);
     let v = g.matmul(x, w.matrix("v_proj", d, kv_heads * dh))?;
@@ -55,9 +96,16 @@ fn attention(g: &mut Graph, w: &Scope, c: &TransformerConfig, x: Value, position
         g.rotary(y, positions, heads)
     };
     let (q, k) = (turned("q", heads)?, turned("k", kv_heads)?);
-    let scale = 1.0 / (dh as f32).sqrt();
-    let op = Op::Attention { heads, scale, mask: AttentionMask::Causal, relative: None };
-    let y = g.attention(op, q, k, v, None)?;
+    let [keys, values] = kept;
+    *keys = g.write_rows(*keys, k, first)?;
+    *values = g.write_rows(*values, v, first)?;
+    let op = Op::Attention {
+        heads,
+        scale: 1.0 / (dh as f32).sqrt(),
+        mask: AttentionMask::Cached(first.kind()),
+        relative: None,
+    };
+    let y = g.attention(op, q, *keys, *values, first.operand())?;
     g.matmul(y, w.matrix("o_proj", heads * dh, d))
 }
 

@@ -121,7 +121,10 @@ pub fn scratch_len(isa: Isa, threads: usize, [m, k, n]: [usize; 3], taps: Option
     if isa.has_tiles() && amx::pays(m, k, n) {
         return amx::scratch_len(threads, m, k, n, taps).max(plain_scratch_len(isa, threads));
     }
-    let _ = (m, k, n, taps);
+    let _ = (m, k, taps);
+    if n <= narrow::COLUMNS {
+        return threads * GATHER_STRIDE;
+    }
     plain_scratch_len(isa, threads)
 }
 

@@ -115,7 +115,7 @@ pub struct PackedWeights {
     k: usize,
     n: usize,
     data: Aligned,
-    /// [N, K] instead, where columns are few.
+    /// [N, K] instead, as floats whatever the format, where columns are few.
     narrow: Vec<f32>,
 }
 
@@ -148,10 +148,10 @@ impl PackedWeights {
     ) -> PackedWeights {
         w.check(k, n);
         let shape = Shape::of(isa);
-        if element == Element::F32 && (1..=narrow::COLUMNS).contains(&n) && k > 0 {
+        if (1..=narrow::COLUMNS).contains(&n) && k > 0 {
             let column = |j: usize| (0..k).map(move |i| w.data[i * w.k_stride + j * w.n_stride]);
             let narrow = (0..n).flat_map(column).collect();
-            return PackedWeights { isa, shape, element, k, n, data: Aligned::new(0), narrow };
+            return PackedWeights { isa, shape, element: Element::F32, k, n, data: Aligned::new(0), narrow };
         }
         let vectors = n.div_ceil(shape.lanes);
         let data = Aligned::new((vectors * shape.lanes * k * element.bytes()).div_ceil(size_of::<f32>()));

@@ -1,0 +1,71 @@
+//! Code predictor: the first code of a frame and the talker's state to the other fifteen.
+//!
+//!   position 0        hidden            state of the talker, normed
+//!   position 1        E(c0)             a row of the talker's table
+//!   position g + 1    table g−1 (c_g)   g = 1 … 14
+//!   each              projected to the predictor's width if that is another one; Qwen3 layers; norm
+//!   head g            `[B, V]`          at position g + 1: c_{g+1} is drawn from it
+//!
+//! So fifteen passes, the first over two rows. The cache lives as long as a frame. Tables are as wide as the talker, whose next
+//! input is the sum of a frame's rows.
+//!
+//! Official class: `Qwen3TTSTalkerCodePredictorModelForConditionalGeneration`. Weights below `talker.code_predictor`.
+
+use super::config::TalkerConfig;
+use super::transformer::{self, Cache};
+use super::weights::Scope;
+use orate_graph::{Draw, Graph, GraphError, Op, Rows, Value};
+
+type Result<T> = std::result::Result<T, GraphError>;
+
+/// What the predictor makes of a frame.
+pub struct Predicted {
+    /// Codes 1 …, i32 `[B, 1]` each.
+    pub codes: Vec<Value>,
+    /// The sum of the rows of all codes, `[B, 1, D]`.
+    pub sum: Value,
+}
+
+/// Builds all passes. `hidden` and `first`, the row of code 0, are `[B, 1, D]`. With taps on, the logits of pass g are recorded as
+/// `predictor_logits{g}` `[B, V]`.
+///
+/// # Errors
+/// The configuration contradicts itself.
+pub fn build(g: &mut Graph, c: &TalkerConfig, hidden: Value, first: Value, draw: Draw) -> Result<Predicted> {
+    let w = Scope::new("talker.code_predictor");
+    let p = &c.code_predictor_config;
+    let (d, own) = (c.transformer.hidden_size, p.transformer.hidden_size);
+    let batch = g.shape(hidden).dims()[0];
+    let mut cache = Cache::declare(g, "predictor", &p.transformer, batch, p.num_code_groups)?;
+    let mut rows = g.concat(&[hidden, first], 1)?;
+    let mut at = 0;
+    let mut sum = first;
+    let mut codes = vec![];
+    for book in 0..p.num_code_groups - 1 {
+        let time = g.shape(rows).dims()[1];
+        let x = if d == own { rows } else { w.linear(g, rows, "small_to_mtp_projection", [d, own])? };
+        let tap = format!("predictor_pass{book}_layer");
+        let x =
+            transformer::layers(g, &w.at("model"), &p.transformer, x, (&mut cache, Rows::From(at)), &tap)?;
+        at += time;
+        let x = if time == 1 { x } else { g.slice(x, 1, time - 1, 1)? };
+        let logits = g.matmul(x, w.matrix(&format!("lm_head.{book}"), own, p.vocab_size))?;
+        let logits = g.reshape(logits, [batch, p.vocab_size])?;
+        g.tap(&format!("predictor_logits{book}"), logits)?;
+        let code = g.sample(Op::Sample { codebook: book as u32 + 1, controls: None }, logits, draw, None)?;
+        rows = embed(g, c, book, code)?;
+        sum = g.add(sum, rows)?;
+        codes.push(code);
+    }
+    Ok(Predicted { codes, sum })
+}
+
+/// Rows of the table of code `book` + 1: ids `[B, T]` → `[B, T, D]`.
+///
+/// # Errors
+/// Ids are no integers.
+pub(super) fn embed(g: &mut Graph, c: &TalkerConfig, book: usize, ids: Value) -> Result<Value> {
+    let name = format!("codec_embedding.{book}.weight");
+    let shape = [c.code_predictor_config.vocab_size, c.transformer.hidden_size];
+    g.embedding(ids, Scope::new("talker.code_predictor.model").get(&name, shape))
+}

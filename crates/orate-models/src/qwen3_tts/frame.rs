@@ -1,0 +1,81 @@
+//! One frame as one plan: draw code 0, predict the others, read them back in.
+//!
+//!   logits, seen ─ sample ─ c0                          state `logits` is that of the row before
+//!   hidden, E(c0) ─ code predictor ─ c1 … c15           `codes` i32 `[B, 16]`
+//!   Σ rows of the codes + text row ─ talker ─ hidden, logits
+//!
+//! What changes from frame to frame are states of each batch row, so the plan is replayed for all frames, and the host only
+//! sees the codes. It stops when code 0 is the end of speech; the rest of that frame means nothing.
+//!
+//! | buffer | | |
+//! | --- | --- | --- |
+//! | `codes` | i32 `[B, 16]` | the frame |
+//! | `trailing` | `[B, N, D]` | text rows, one for each frame; the last one for all that follow |
+//! | `sampling`, `predictor_sampling` | `[B, 4]` | temperature, k, p, penalty ([`Op::Sample`]) of code 0 and of the others |
+//! | `seed` | i32 `[B, 2]` | key of the random numbers |
+//! | `frame` | state, i32 `[B]` | number of the frame, from 0 |
+//! | `seen` | state, `[B, V]` | 1 where a code 0 was drawn before |
+//! | `position`, `hidden`, `logits`, cache | states | as [`super::talker`] leaves them |
+
+use super::code_predictor;
+use super::config::{CONTROL_IDS, TalkerConfig};
+use super::talker::{self, HIDDEN, LOGITS, POSITION, Sizes};
+use orate_graph::{ControlIds, DType, Draw, Graph, GraphError, Op};
+
+/// Number of each batch row's frame, i32 `[B]`.
+pub const FRAME: &str = "frame";
+/// Where a code 0 was drawn before, `[B, V]`.
+pub const SEEN: &str = "seen";
+/// The codes of the frame, i32 `[B, 16]`.
+pub const CODES: &str = "codes";
+
+/// Draws that cannot end the utterance.
+pub const MIN_CODES: usize = 2;
+
+/// Builds the plan for `text_rows` rows of trailing text.
+///
+/// # Errors
+/// The configuration contradicts itself.
+pub fn build(g: &mut Graph, c: &TalkerConfig, s: Sizes, text_rows: usize) -> Result<(), GraphError> {
+    let (batch, d, v) = (s.batch, c.transformer.hidden_size, c.vocab_size);
+    let trailing = g.input("trailing", DType::F32, [batch, text_rows, d])?;
+    let seed = g.input("seed", DType::I32, [batch, 2])?;
+    let mut settings = |name: &str| g.input(name, DType::F32, [batch, 4]);
+    let (own, others) = (settings("sampling")?, settings("predictor_sampling")?);
+    let number = g.state(FRAME, DType::I32, [batch])?;
+    let draw = Draw { settings: own, seed, number };
+
+    let logits = g.state(LOGITS, DType::F32, [batch, 1, v])?;
+    let seen = g.state(SEEN, DType::F32, [batch, v])?;
+    let flat = g.reshape(logits, [batch, v])?;
+    let code = g.sample(Op::Sample { codebook: 0, controls: Some(controls(c)) }, flat, draw, Some(seen))?;
+    g.mark(seen, code)?;
+
+    let hidden = g.state(HIDDEN, DType::F32, [batch, 1, d])?;
+    let first = talker::codec_rows(g, c, code)?; // [B, 1, D]
+    let predicted = code_predictor::build(g, c, hidden, first, Draw { settings: others, ..draw })?;
+    let codes: Vec<_> = [code].into_iter().chain(predicted.codes).collect();
+    let codes = g.concat(&codes, 1)?;
+    g.output(CODES, codes)?;
+
+    let text = g.row_at(trailing, number)?;
+    let row = g.add(predicted.sum, text)?;
+    g.tap("row", row)?;
+    let position = g.state(POSITION, DType::I32, [batch])?;
+    let mut cache = talker::cache(g, c, s)?;
+    let (hidden, logits) = talker::read(g, c, row, (&mut cache, position), "layer")?;
+    g.update(HIDDEN, hidden)?;
+    g.update(LOGITS, logits)?;
+    let (position, number) = (g.increment(position, 1)?, g.increment(number, 1)?);
+    g.update(POSITION, position)?;
+    g.update(FRAME, number)
+}
+
+/// The ids of the talker's vocabulary that are no codes.
+pub fn controls(c: &TalkerConfig) -> ControlIds {
+    ControlIds {
+        first: c.vocab_size.saturating_sub(CONTROL_IDS),
+        end: c.codec_eos_token_id as usize,
+        min_draws: MIN_CODES,
+    }
+}

@@ -1,0 +1,327 @@
+//! What is said and how, as ids: the rows of a prompt, and the text that follows it.
+//!
+//! ```text
+//! instruction          text alone                                              plain
+//! role                 text alone, 3 rows                                      plain
+//! language             pad under think, think_bos, language, think_eos         before
+//!                      … or under nothink, think_bos, think_eos
+//! speaker              pad under the speaker's id, or under an x-vector        (none for a described voice)
+//! codec pad            bos under it                                            after
+//! then one of
+//!   streaming text     first token under codec_bos; the others and eos follow, one with each frame
+//!   whole text         tokens and eos under codec_pad, then pad under codec_bos
+//!   in context         reference and own text beside codec_bos and the reference's frames, row by row, the longer one
+//!                      going on: text with the frames to come, frames with pad; or, as whole text, one after the other
+//! ```
+//!
+//! Texts are tokenised with the strings around them and cut by position, so that a line break at the start of a text
+//! joins the one in front of it, as in the official package.
+
+use super::config::{Config, Dialect, TalkerConfig, Variant};
+use super::error::QwenError;
+use super::prompt_rows::PromptSizes;
+use orate_text::qwen::{Part, QwenTokenizer};
+
+/// Who speaks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Speaker<'a> {
+    /// One of the model's own speakers, by name (CustomVoice).
+    Named(&'a str),
+    /// Whom the instruction describes (VoiceDesign).
+    Described,
+    /// The voice of an x-vector `[D]` (Base).
+    XVector(&'a [f32]),
+    /// The voice and manner of a reference (Base).
+    InContext {
+        /// `[D]`
+        x_vector: &'a [f32],
+        /// What the reference says.
+        transcript: &'a str,
+        /// Codes of the reference, `[F, Q]`.
+        codes: &'a [i32],
+    },
+}
+
+/// How the text reaches the talker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextFeeding {
+    /// A token with each frame.
+    Streaming,
+    /// All of it in the prompt.
+    Whole,
+}
+
+/// What to say.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Request<'a> {
+    /// The text.
+    pub text: &'a str,
+    /// Who speaks.
+    pub speaker: Speaker<'a>,
+    /// A language of the model, in any case; `None` or `auto`: the model decides.
+    pub language: Option<&'a str>,
+    /// How to speak, or who, in words.
+    pub instruct: Option<&'a str>,
+    /// `None`: what the official package does, which is [`TextFeeding::Streaming`] for Base.
+    pub feeding: Option<TextFeeding>,
+}
+
+/// A prompt as ids; [`super::prompt_rows`] makes rows of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prompt {
+    /// Rows of each kind.
+    pub sizes: PromptSizes,
+    /// A text id for each row.
+    pub text_ids: Vec<i32>,
+    /// Codec ids of the rows before and after the x-vector.
+    pub codec_ids: Vec<i32>,
+    /// The x-vector, if there is one.
+    pub x_vector: Vec<f32>,
+    /// Frames of the reference.
+    pub reference_codes: Vec<i32>,
+    /// Text ids that follow, one with each frame; the last one is the padding for all frames behind.
+    pub trailing_ids: Vec<i32>,
+    /// What was asked for and has no effect, in words.
+    pub warnings: Vec<String>,
+}
+
+/// Rows that every prompt has in front of the text.
+const ROLE: usize = 3;
+/// Tokens behind the text: `<|im_end|>`, line break, `<|im_start|>`, `assistant`, line break.
+const BEHIND_TEXT: usize = 5;
+/// Tokens behind the transcript: `<|im_end|>`, line break.
+const BEHIND_TRANSCRIPT: usize = 2;
+/// No language.
+const AUTO: &str = "auto";
+/// The language that a dialect belongs to.
+const CHINESE: &str = "chinese";
+
+impl Prompt {
+    /// The prompt of a request.
+    ///
+    /// # Errors
+    /// The text is empty, speaker or language are unknown, or the model is made for another kind of speaker.
+    pub fn new(c: &Config, tokenizer: &QwenTokenizer, r: &Request<'_>) -> Result<Prompt, QwenError> {
+        check_variant(c, r)?;
+        let t = &c.talker_config;
+        let mut warnings = vec![];
+        let speaker = match r.speaker {
+            Speaker::Named(name) => Some(named(c, name)?),
+            _ => None,
+        };
+        let language = language(c, r.language, speaker.and_then(|(_, dialect)| dialect))?;
+
+        let [pad, bos, eos] =
+            [c.tts_pad_token_id, c.tts_bos_token_id, c.tts_eos_token_id].map(|id| id as i32);
+        let own = spoken(tokenizer, r.text, BEHIND_TEXT);
+        let Some((role, text)) = own else { return Err(QwenError::EmptyText { what: "text" }) };
+
+        let mut p = Rows::default();
+        if let Some(words) = instruction(c, r, &mut warnings) {
+            p.plain(tokenizer.encode(&[
+                Part::Control("<|im_start|>user\n"),
+                Part::Text(words),
+                Part::Control("<|im_end|>\n"),
+            ]));
+        }
+        p.plain(role);
+
+        match language {
+            Some(id) => p.codec(pad, [t.codec_think_id, t.codec_think_bos_id, id, t.codec_think_eos_id]),
+            None => p.codec(pad, [t.codec_nothink_id, t.codec_think_bos_id, t.codec_think_eos_id]),
+        }
+        match r.speaker {
+            Speaker::Named(_) => p.codec(pad, speaker.map(|(id, _)| id)),
+            Speaker::Described => {}
+            Speaker::XVector(x) | Speaker::InContext { x_vector: x, .. } => p.x_vector(pad, t, x)?,
+        }
+        p.codec(bos, [t.codec_pad_id]);
+
+        let whole = match r.feeding {
+            None => c.tts_model_type != Variant::Base,
+            Some(feeding) => feeding == TextFeeding::Whole,
+        };
+        if let Speaker::InContext { transcript, codes, .. } = r.speaker {
+            let reference = spoken_before(tokenizer, transcript);
+            let Some(reference) = reference else { return Err(QwenError::EmptyText { what: "transcript" }) };
+            let frames = frames(t, codes)?;
+            let said: Vec<i32> = reference.into_iter().chain(text).chain([eos]).collect();
+            p.codes = codes.to_vec();
+            p.sizes.frames = frames;
+            if whole {
+                said.into_iter().for_each(|id| p.codec(id, [t.codec_pad_id]));
+                p.codec(pad, [t.codec_bos_id]);
+                p.text.extend(std::iter::repeat_n(pad, frames));
+            } else {
+                let mut said = said.into_iter();
+                p.codec(said.next().unwrap_or(pad), [t.codec_bos_id]);
+                p.text.extend((0..frames).map(|_| said.next().unwrap_or(pad)));
+                p.trailing.extend(said);
+            }
+        } else if whole {
+            text.into_iter().chain([eos]).for_each(|id| p.codec(id, [t.codec_pad_id]));
+            p.codec(pad, [t.codec_bos_id]);
+        } else {
+            let mut text = text.into_iter();
+            p.codec(text.next().unwrap_or(pad), [t.codec_bos_id]);
+            p.trailing.extend(text.chain([eos]));
+        }
+        p.trailing.push(pad);
+        Ok(p.finish(warnings))
+    }
+}
+
+/// Rows as they are put one below the other.
+#[derive(Default)]
+struct Rows {
+    sizes: PromptSizes,
+    text: Vec<i32>,
+    codec: Vec<i32>,
+    x_vector: Vec<f32>,
+    codes: Vec<i32>,
+    trailing: Vec<i32>,
+}
+
+impl Rows {
+    fn plain(&mut self, ids: impl IntoIterator<Item = impl Into<i64>>) {
+        self.text.extend(ids.into_iter().map(|id| id.into() as i32));
+        self.sizes.plain = self.text.len();
+    }
+
+    /// The same text id beside each codec id.
+    fn codec(&mut self, text: i32, ids: impl IntoIterator<Item = u32>) {
+        for id in ids {
+            self.text.push(text);
+            self.codec.push(id as i32);
+            let count = if self.sizes.x_vector { &mut self.sizes.after } else { &mut self.sizes.before };
+            *count += 1;
+        }
+    }
+
+    fn x_vector(&mut self, text: i32, t: &TalkerConfig, x: &[f32]) -> Result<(), QwenError> {
+        let d = t.transformer.hidden_size;
+        if x.len() != d || x.iter().any(|x| !x.is_finite()) {
+            let problem = format!("it has {} values; this model needs {d} finite numbers", x.len());
+            return Err(QwenError::BadVoice { problem });
+        }
+        self.text.push(text);
+        self.x_vector = x.to_vec();
+        self.sizes.x_vector = true;
+        Ok(())
+    }
+
+    fn finish(mut self, warnings: Vec<String>) -> Prompt {
+        self.sizes.trailing = self.trailing.len();
+        debug_assert_eq!(self.sizes.rows(), self.text.len(), "every row has a text");
+        Prompt {
+            sizes: self.sizes,
+            text_ids: self.text,
+            codec_ids: self.codec,
+            x_vector: self.x_vector,
+            reference_codes: self.codes,
+            trailing_ids: self.trailing,
+            warnings,
+        }
+    }
+}
+
+/// Refuses speakers that a model is not made for.
+fn check_variant(c: &Config, r: &Request<'_>) -> Result<(), QwenError> {
+    let (variant, problem) = (c.tts_model_type, |problem: &str| {
+        Err(QwenError::Mode { variant: c.tts_model_type.name(), problem: problem.to_owned() })
+    });
+    match (variant, r.speaker) {
+        (Variant::Base, Speaker::XVector(_) | Speaker::InContext { .. })
+        | (Variant::CustomVoice, Speaker::Named(_))
+        | (Variant::VoiceDesign, Speaker::Described) => Ok(()),
+        (Variant::Base, _) => problem("it has no speakers of its own; give it reference audio"),
+        (Variant::CustomVoice, _) => problem("name one of its speakers"),
+        (Variant::VoiceDesign, _) => problem("it has no speakers; describe the voice in an instruction"),
+    }
+}
+
+/// The instruction, if it has an effect.
+fn instruction<'a>(c: &Config, r: &Request<'a>, warnings: &mut Vec<String>) -> Option<&'a str> {
+    let words = r.instruct.filter(|words| !words.is_empty())?;
+    let ignored = match c.tts_model_type {
+        Variant::Base => true,
+        Variant::CustomVoice => c.tts_model_size == "0b6",
+        Variant::VoiceDesign => false,
+    };
+    if ignored {
+        let model = format!("{} {}", c.size(), c.tts_model_type.name());
+        warnings.push(format!("the instruction has no effect: {model} models do not follow any"));
+        return None;
+    }
+    Some(words)
+}
+
+/// Id of a speaker, and of the dialect that it speaks.
+fn named(c: &Config, name: &str) -> Result<(u32, Option<u32>), QwenError> {
+    let t = &c.talker_config;
+    let key = name.to_lowercase();
+    let found = t.spk_id.iter().find(|(known, _)| known.to_lowercase() == key);
+    let Some((known, id)) = found else {
+        let known = c.speakers().into_iter().map(str::to_owned).collect();
+        return Err(QwenError::UnknownSpeaker { name: name.to_owned(), known });
+    };
+    let dialect = match t.spk_is_dialect.get(known) {
+        Some(Dialect::Named(dialect)) => t.codec_language_id.get(dialect).copied(),
+        _ => None,
+    };
+    Ok((*id, dialect))
+}
+
+/// Id of the language to speak. A speaker's dialect takes the place of Chinese, and of no language.
+fn language(c: &Config, asked: Option<&str>, dialect: Option<u32>) -> Result<Option<u32>, QwenError> {
+    let asked = asked.unwrap_or(AUTO).to_lowercase();
+    if let Some(dialect) = dialect.filter(|_| asked == AUTO || asked == CHINESE) {
+        return Ok(Some(dialect));
+    }
+    if asked == AUTO {
+        return Ok(None);
+    }
+    if !c.languages().iter().any(|known| known.to_lowercase() == asked) {
+        let known = c.languages().into_iter().map(str::to_owned).collect();
+        return Err(QwenError::UnknownLanguage { name: asked, known });
+    }
+    let ids = &c.talker_config.codec_language_id;
+    Ok(ids.iter().find(|(known, _)| known.to_lowercase() == asked).map(|(_, id)| *id))
+}
+
+/// The role's tokens and the text's; `None` if there is no text.
+fn spoken(tokenizer: &QwenTokenizer, text: &str, behind: usize) -> Option<(Vec<u32>, Vec<i32>)> {
+    let ids = tokenizer.encode(&[
+        Part::Control("<|im_start|>assistant\n"),
+        Part::Text(text),
+        Part::Control("<|im_end|>\n<|im_start|>assistant\n"),
+    ]);
+    cut(&ids, text, behind)
+}
+
+/// The transcript's tokens; `None` if there is none.
+fn spoken_before(tokenizer: &QwenTokenizer, transcript: &str) -> Option<Vec<i32>> {
+    let ids = tokenizer.encode(&[
+        Part::Control("<|im_start|>assistant\n"),
+        Part::Text(transcript),
+        Part::Control("<|im_end|>\n"),
+    ]);
+    cut(&ids, transcript, BEHIND_TRANSCRIPT).map(|(_, ids)| ids)
+}
+
+fn cut(ids: &[u32], text: &str, behind: usize) -> Option<(Vec<u32>, Vec<i32>)> {
+    let inside = ids.get(ROLE..ids.len().saturating_sub(behind))?;
+    let empty = inside.is_empty() || text.trim().is_empty();
+    (!empty).then(|| (ids[..ROLE].to_vec(), inside.iter().map(|id| *id as i32).collect()))
+}
+
+/// Frames of a reference, all of whose codes exist.
+fn frames(t: &TalkerConfig, codes: &[i32]) -> Result<usize, QwenError> {
+    let (q, most) = (t.num_code_groups, t.code_predictor_config.vocab_size as i32);
+    let whole = codes.len().is_multiple_of(q) && !codes.is_empty();
+    if whole && codes.iter().all(|c| (0..most).contains(c)) {
+        return Ok(codes.len() / q);
+    }
+    let problem = format!("its reference has {} codes; needed are frames of {q} below {most}", codes.len());
+    Err(QwenError::BadVoice { problem })
+}

@@ -1,0 +1,228 @@
+//! One utterance: prompt, then frame after frame.
+
+use super::error::QwenError;
+use super::files::Talking;
+use super::frame::CODES;
+use super::pipeline::{Network, Qwen3Tts};
+use super::prompt::Prompt;
+use super::settings::Settings;
+use super::talker::Sizes;
+use orate_graph::{BufferKind, Counters, Executable, Memory, Shape, TAP_PREFIX};
+use std::sync::Arc;
+
+/// Rows of a cache are rounded up to a multiple of this, so that plans are shared.
+const CACHE_STEP: usize = 256;
+/// Rows of trailing text are rounded up to a multiple of this.
+const TEXT_STEP: usize = 64;
+
+/// Rows of a cache for as many rows as this.
+pub(super) fn capacity(rows: usize) -> usize {
+    rows.next_multiple_of(CACHE_STEP)
+}
+
+/// Rows of trailing text for as many as this.
+pub(super) fn text_capacity(rows: usize) -> usize {
+    rows.next_multiple_of(TEXT_STEP)
+}
+
+/// Why an utterance ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FinishReason {
+    /// The model said so.
+    Stop,
+    /// As many frames as were allowed.
+    Length,
+}
+
+impl FinishReason {
+    /// Name in results: `stop` or `length`.
+    pub fn name(self) -> &'static str {
+        match self {
+            FinishReason::Stop => "stop",
+            FinishReason::Length => "length",
+        }
+    }
+}
+
+/// What [`Session::next_frame`] made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A frame.
+    Frame,
+    /// None: the utterance has ended.
+    End(FinishReason),
+}
+
+/// Buffers and plans of one utterance. What it computes stays on the device; the host reads a frame's codes.
+pub struct Session<'m> {
+    model: &'m Qwen3Tts,
+    talking: &'m Talking,
+    memory: Option<Box<dyn Memory>>,
+    frame_plan: Option<Arc<dyn Executable>>,
+    frames: usize,
+    max_frames: usize,
+    finished: Option<FinishReason>,
+    taps: bool,
+    before: Counters,
+}
+
+impl<'m> Session<'m> {
+    pub(super) fn new(model: &'m Qwen3Tts, talking: &'m Talking, memory: Box<dyn Memory>) -> Self {
+        let before = memory.counters();
+        Session {
+            model,
+            talking,
+            memory: Some(memory),
+            frame_plan: None,
+            frames: 0,
+            max_frames: 0,
+            finished: None,
+            taps: false,
+            before,
+        }
+    }
+
+    /// Records intermediate values in buffers `tap/<name>` from the next [`Session::start`] on.
+    pub fn record_taps(&mut self, on: bool) {
+        self.taps = on;
+        self.memory().forget(TAP_PREFIX);
+    }
+
+    /// What was asked of the device for this utterance.
+    pub fn counters(&self) -> Counters {
+        self.memory.as_ref().map(|m| m.counters() - self.before).unwrap_or_default()
+    }
+
+    /// Frames so far.
+    pub fn frames(&self) -> usize {
+        self.frames
+    }
+
+    fn memory(&mut self) -> &mut dyn Memory {
+        self.memory.as_mut().expect("memory is only taken when the session is dropped").as_mut()
+    }
+
+    /// Reads a prompt, up to the state in front of the first frame.
+    ///
+    /// # Errors
+    /// Settings out of range, a prompt that leaves no room for frames, or the device failed.
+    pub fn start(&mut self, prompt: &Prompt, settings: &Settings) -> Result<(), QwenError> {
+        settings.check()?;
+        let c = &self.talking.config.talker_config;
+        let (rows, most) = (prompt.sizes.rows(), c.max_position_embeddings);
+        if rows + settings.max_frames > most {
+            return Err(QwenError::TooLong { rows, frames: settings.max_frames, most });
+        }
+        let sizes = Sizes { batch: 1, capacity: capacity(rows + settings.max_frames) };
+        // Rows behind the text are padding, of which there is at least one.
+        let text_rows = text_capacity(prompt.sizes.trailing);
+        let mut padded = prompt.clone();
+        let pad = self.talking.config.tts_pad_token_id as i32;
+        padded.trailing_ids.resize(text_rows, pad);
+        padded.sizes.trailing = text_rows;
+
+        self.write_prompt(&padded)?;
+        let taps = self.taps;
+        self.model.plan(Network::Prompt(padded.sizes), taps)?.run(self.memory())?;
+        let prefill = self.model.plan(Network::Prefill { sizes, time: rows }, taps)?;
+        let frame = self.model.plan(Network::Frame { sizes, text_rows }, taps)?;
+        for b in [&prefill, &frame].into_iter().flat_map(|p| p.plan().buffers()) {
+            if b.kind == BufferKind::State {
+                self.memory().clear(&b.name, b.dtype, &b.shape)?;
+            }
+        }
+        self.write_settings(settings)?;
+        prefill.run(self.memory())?;
+        self.frame_plan = Some(frame);
+        (self.frames, self.max_frames, self.finished) = (0, settings.max_frames, None);
+        Ok(())
+    }
+
+    fn write_prompt(&mut self, p: &Prompt) -> Result<(), QwenError> {
+        let c = &self.talking.config.talker_config;
+        let (d, q) = (c.transformer.hidden_size, c.num_code_groups);
+        let m = self.memory();
+        m.write_i32("text_ids", &[1, p.text_ids.len()].into(), &p.text_ids)?;
+        m.write_i32("trailing_ids", &[1, p.trailing_ids.len()].into(), &p.trailing_ids)?;
+        if !p.codec_ids.is_empty() {
+            m.write_i32("codec_ids", &[1, p.codec_ids.len()].into(), &p.codec_ids)?;
+        }
+        if p.sizes.x_vector {
+            m.write_f32("x_vector", &[1, 1, d].into(), &p.x_vector)?;
+        }
+        if p.sizes.frames > 0 {
+            m.write_i32("reference_codes", &[1, p.sizes.frames, q].into(), &p.reference_codes)?;
+        }
+        Ok(())
+    }
+
+    fn write_settings(&mut self, s: &Settings) -> Result<(), QwenError> {
+        let m = self.memory();
+        m.write_f32("sampling", &[1, 4].into(), &s.first.row())?;
+        m.write_f32("predictor_sampling", &[1, 4].into(), &s.others.row())?;
+        m.write_i32("seed", &[1, 2].into(), &[s.seed as u32 as i32, (s.seed >> 32) as u32 as i32])?;
+        Ok(())
+    }
+
+    /// Makes the next frame, and replaces the content of `codes` by its codes. Nothing is in `codes` when the utterance ends.
+    ///
+    /// # Errors
+    /// Nothing was started, or the device failed.
+    pub fn next_frame(&mut self, codes: &mut Vec<i32>) -> Result<Step, QwenError> {
+        codes.clear();
+        if let Some(reason) = self.finished {
+            return Ok(Step::End(reason));
+        }
+        let Some(plan) = self.frame_plan.clone() else {
+            return Err(QwenError::Option {
+                option: "session",
+                got: "asked for a frame before a prompt".to_owned(),
+                allowed: "call `start` first".to_owned(),
+            });
+        };
+        if self.frames == self.max_frames {
+            return Ok(self.end(FinishReason::Length));
+        }
+        let end = self.talking.config.talker_config.codec_eos_token_id as i32;
+        plan.run(self.memory())?;
+        self.memory().read_i32(CODES, codes)?;
+        if codes.first() == Some(&end) {
+            codes.clear();
+            return Ok(self.end(FinishReason::Stop));
+        }
+        self.frames += 1;
+        Ok(Step::Frame)
+    }
+
+    fn end(&mut self, reason: FinishReason) -> Step {
+        self.finished = Some(reason);
+        Step::End(reason)
+    }
+
+    /// Reads a buffer of floats, such as `hidden`, `rows` or a tap.
+    ///
+    /// # Errors
+    /// There is no such buffer.
+    pub fn read(&mut self, name: &str, out: &mut Vec<f32>) -> Result<Shape, QwenError> {
+        Ok(self.memory().read_f32(name, out)?)
+    }
+
+    /// Time of each step of a frame's plan, in seconds, with the plan. The frame counts as made.
+    ///
+    /// # Errors
+    /// Nothing was started, or the device failed.
+    pub fn profile_frame(&mut self) -> Result<(Arc<dyn Executable>, Vec<f64>), QwenError> {
+        let plan = self.frame_plan.clone().ok_or(QwenError::EmptyText { what: "prompt" })?;
+        let times = plan.profile(self.memory())?;
+        self.frames += 1;
+        Ok((plan, times))
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        if let Some(m) = self.memory.take() {
+            self.model.give_back(m);
+        }
+    }
+}

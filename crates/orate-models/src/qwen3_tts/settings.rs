@@ -1,0 +1,110 @@
+//! How codes are drawn.
+
+use super::config::GenerationConfig;
+use super::error::QwenError;
+
+/// How an id is drawn from a distribution.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    /// Divides the logits; 0 takes the likeliest id.
+    pub temperature: f32,
+    /// Ids kept, the likeliest ones; 0 keeps all.
+    pub top_k: usize,
+    /// Probability kept, 0 to 1.
+    pub top_p: f32,
+    /// Divides the logits of codes drawn before, or multiplies them if they are negative. Only for code 0.
+    pub repetition_penalty: f32,
+}
+
+impl Sampling {
+    /// Always the likeliest id.
+    pub const GREEDY: Sampling = Sampling { temperature: 0.0, top_k: 0, top_p: 1.0, repetition_penalty: 1.0 };
+
+    /// As the op reads it.
+    pub(super) fn row(self) -> [f32; 4] {
+        [self.temperature, self.top_k as f32, self.top_p, self.repetition_penalty]
+    }
+
+    fn check(self) -> Result<(), QwenError> {
+        let refused = |option, got: f32, allowed: &str| {
+            Err(QwenError::Option { option, got: got.to_string(), allowed: allowed.to_owned() })
+        };
+        if !(0.0..=100.0).contains(&self.temperature) {
+            return refused("temperature", self.temperature, "choose 0 to 100");
+        }
+        if !(0.0..=1.0).contains(&self.top_p) {
+            return refused("top_p", self.top_p, "choose 0 to 1");
+        }
+        if !(self.repetition_penalty > 0.0 && self.repetition_penalty <= 100.0) {
+            return refused(
+                "repetition penalty",
+                self.repetition_penalty,
+                "choose more than 0, and at most 100",
+            );
+        }
+        // The op reads it as a float.
+        if self.top_k > 1 << 24 {
+            return refused("top_k", self.top_k as f32, "choose at most 16777216");
+        }
+        Ok(())
+    }
+}
+
+/// How the frames of an utterance are made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// For code 0.
+    pub first: Sampling,
+    /// For the other codes.
+    pub others: Sampling,
+    /// Seed of the random numbers.
+    pub seed: u64,
+    /// Frames at most.
+    pub max_frames: usize,
+}
+
+impl Settings {
+    /// What `generation_config.json` says. Its limit counts codes, the last of which makes no frame.
+    pub fn new(c: &GenerationConfig, seed: u64) -> Settings {
+        let greedy = |draw: bool, s: Sampling| if draw { s } else { Sampling { temperature: 0.0, ..s } };
+        Settings {
+            first: greedy(
+                c.do_sample,
+                Sampling {
+                    temperature: c.temperature,
+                    top_k: c.top_k,
+                    top_p: c.top_p,
+                    repetition_penalty: c.repetition_penalty,
+                },
+            ),
+            others: greedy(
+                c.subtalker_dosample,
+                Sampling {
+                    temperature: c.subtalker_temperature,
+                    top_k: c.subtalker_top_k,
+                    top_p: c.subtalker_top_p,
+                    repetition_penalty: 1.0,
+                },
+            ),
+            seed,
+            max_frames: c.max_new_tokens.saturating_sub(1),
+        }
+    }
+
+    /// Refuses what makes no sense.
+    ///
+    /// # Errors
+    /// The option, and what it may be.
+    pub fn check(&self) -> Result<(), QwenError> {
+        self.first.check()?;
+        self.others.check()?;
+        if self.max_frames == 0 {
+            return Err(QwenError::Option {
+                option: "number of frames",
+                got: "0".to_owned(),
+                allowed: "choose at least 1".to_owned(),
+            });
+        }
+        Ok(())
+    }
+}

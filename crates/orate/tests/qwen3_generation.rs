@@ -1,0 +1,434 @@
+//! Qwen3-TTS from prompt to codes against the official package.
+
+use orate_cpu::{CpuDevice, Isa};
+use orate_graph::{Device, Graph};
+use orate_models::qwen3_tts::*;
+use orate_testing::checkpoints::qwen3_tts_goldens;
+use orate_testing::{Case, OnDevice, ReferenceDevice, assert_close, check_all};
+use orate_text::qwen::QwenTokenizer;
+use orate_weights::{DType, Joined, SafeTensors, TensorInfo, TensorRef, WeightError, WeightSource};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Of each tensor's largest magnitude, as for the other networks.
+const TOLERANCE: f64 = 2e-5;
+
+/// An utterance of the official package.
+struct Utterance {
+    name: String,
+    inputs: serde_json::Value,
+    tensors: SafeTensors,
+}
+
+impl Utterance {
+    fn text(&self, key: &str) -> Option<&str> {
+        self.inputs.get(key)?.as_str()
+    }
+
+    fn floats(&self, name: &str) -> Vec<f32> {
+        self.tensors.get(name).expect("is there").to_f32()
+    }
+
+    fn integers(&self, name: &str) -> Vec<i32> {
+        self.floats(name).into_iter().map(|x| x as i32).collect()
+    }
+
+    /// One step of a tensor whose first axis is steps, of which the committed files keep some.
+    fn step(&self, name: &str, step: usize) -> Option<Vec<f32>> {
+        let kept =
+            self.tensors.contains(&format!("{name}.steps")).then(|| self.integers(&format!("{name}.steps")));
+        let row = match kept {
+            Some(kept) => kept.iter().position(|k| *k == step as i32)?,
+            None => step,
+        };
+        let all = self.floats(name);
+        let len = all.len() / self.tensors.info(name).expect("is there").shape[0];
+        Some(all[row * len..][..len].to_vec())
+    }
+
+    fn prompt(&self, model: &Qwen3Tts) -> Prompt {
+        let speaker = self.text("speaker");
+        let x_vector = self.tensors.contains("speaker_embedding").then(|| self.floats("speaker_embedding"));
+        let codes = self.tensors.contains("ref_codes").then(|| self.integers("ref_codes"));
+        let speaker = match (speaker, &x_vector, &codes) {
+            (Some(name), ..) => Speaker::Named(name),
+            (_, Some(x_vector), Some(codes)) => {
+                let transcript = self.text("ref_text").expect("with codes");
+                Speaker::InContext { x_vector, transcript, codes }
+            }
+            (_, Some(x_vector), None) => Speaker::XVector(x_vector),
+            _ => Speaker::Described,
+        };
+        let whole = self.inputs.get("non_streaming_mode").and_then(serde_json::Value::as_bool);
+        let request = Request {
+            text: self.text("text").expect("is there"),
+            speaker,
+            language: self.text("language"),
+            instruct: self.text("instruct"),
+            feeding: whole.map(|whole| if whole { TextFeeding::Whole } else { TextFeeding::Streaming }),
+        };
+        model.prompt(&request).expect("as the official package takes it")
+    }
+
+    /// Greedy, with the package's penalty.
+    fn settings(&self) -> Settings {
+        let codes = self.inputs["max_new_tokens"].as_u64().expect("is there") as usize;
+        Settings {
+            first: Sampling { repetition_penalty: 1.05, ..Sampling::GREEDY },
+            others: Sampling::GREEDY,
+            seed: 0,
+            max_frames: codes - 1,
+        }
+    }
+
+    /// Speaks, and compares everything on the way.
+    fn check(&self, model: &Qwen3Tts, what: &str) {
+        let name = format!("{what}, {}", self.name);
+        let prompt = self.prompt(model);
+        let mut session = model.session().expect("talks");
+        session.record_taps(true);
+        session.start(&prompt, &self.settings()).expect("starts");
+        let close = |what: &str, got: &[f32], want: &[f32]| {
+            assert_close(&format!("{name}: {what}"), got, want, TOLERANCE).max_error
+        };
+        let mut got = vec![];
+        session.read("rows", &mut got).expect("rows");
+        close("prompt", &got, &self.floats("prompt_embeds"));
+        session.read("trailing", &mut got).expect("rows");
+        let (trailing, pad) = (self.floats("trailing_text"), self.floats("tts_pad_embed"));
+        close("trailing text", &got[..trailing.len()], &trailing);
+        assert_eq!(got.len() % pad.len(), 0);
+        for row in got[trailing.len()..].chunks_exact(pad.len()) {
+            close("padding", row, &pad);
+        }
+
+        let tokens = self.integers("talker_tokens");
+        let want: Vec<i32> = self.integers("codes");
+        let mut codes = vec![];
+        let mut all: Vec<i32> = vec![];
+        let mut worst = 0f64;
+        let reason = loop {
+            let j = session.frames();
+            for (buffer, golden) in [("hidden", "talker_hidden"), ("logits", "talker_logits")] {
+                let Some(want) = self.step(golden, j) else { continue };
+                session.read(buffer, &mut got).expect("state");
+                worst = worst.max(close(&format!("{golden} {j}"), &got, &want));
+            }
+            match session.next_frame(&mut codes).expect("runs") {
+                Step::End(reason) => break reason,
+                Step::Frame => all.extend(&codes),
+            }
+            if let Some(want) = self.step("predictor_logits", j) {
+                for (head, want) in want.chunks_exact(want.len() / 15).enumerate() {
+                    session.read(&format!("tap/predictor_logits{head}"), &mut got).expect("tap");
+                    worst = worst.max(close(&format!("frame {j}, head {head}"), &got, want));
+                }
+            }
+            let want = &want[16 * j..][..16];
+            assert_eq!(codes, want, "{name}: codes of frame {j}");
+        };
+        assert_eq!(all, want, "{name}");
+        let ended = tokens.last()
+            == Some(&(model.talking().expect("talks").config.talker_config.codec_eos_token_id as i32));
+        assert_eq!(reason, if ended { FinishReason::Stop } else { FinishReason::Length }, "{name}");
+        self.check_samples(model, &name, &want);
+        println!("{name}: {} frames as the package has them, worst {worst:.1e}", want.len() / 16);
+    }
+
+    /// The reference is decoded in front of what follows it, and its share of the samples is cut.
+    fn check_samples(&self, model: &Qwen3Tts, name: &str, codes: &[i32]) {
+        if !self.tensors.contains("waveform") {
+            return;
+        }
+        let reference = if self.tensors.contains("ref_codes") { self.integers("ref_codes") } else { vec![] };
+        let all = [&reference[..], codes].concat();
+        let samples = model.codec().decode(&all).expect("codes of the model");
+        let cut = (reference.len() as f64 / all.len() as f64 * samples.len() as f64) as usize;
+        assert_close(&format!("{name}: samples"), &samples[cut..], &self.floats("waveform"), TOLERANCE);
+    }
+}
+
+/// Weights of tables of which a file only keeps some rows, `<name>.rows`; the others are zero.
+struct Scattered {
+    file: SafeTensors,
+    tables: HashMap<String, (Vec<usize>, Vec<u8>)>,
+}
+
+impl Scattered {
+    fn open(path: &Path, expected: &[layout::Expected]) -> Scattered {
+        let file = SafeTensors::open(path).expect("committed");
+        let mut tables = HashMap::new();
+        for e in expected {
+            let Ok(rows) = file.get(&format!("{}.rows", e.name)) else { continue };
+            let kept = file.get(&e.name).expect("with its rows");
+            let row = kept.bytes.len() / kept.shape[0];
+            let mut bytes = vec![0; e.shape[0] * row];
+            for (at, from) in rows.to_f32().iter().zip(kept.bytes.chunks_exact(row)) {
+                bytes[*at as usize * row..][..row].copy_from_slice(from);
+            }
+            tables.insert(e.name.clone(), (e.shape.clone(), bytes));
+        }
+        Scattered { file, tables }
+    }
+}
+
+impl WeightSource for Scattered {
+    fn get(&self, name: &str) -> Result<TensorRef<'_>, WeightError> {
+        match self.tables.get(name) {
+            Some((shape, bytes)) => {
+                Ok(TensorRef::new(DType::BF16, shape.clone(), bytes).expect("whole rows"))
+            }
+            None => self.file.get(name),
+        }
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.file.names().into_iter().filter(|n| !n.ends_with(".rows")).collect()
+    }
+
+    fn info(&self, name: &str) -> Option<TensorInfo> {
+        let shape = self.tables.get(name).map(|(shape, _)| shape.clone());
+        self.file.info(name).map(|i| TensorInfo { shape: shape.unwrap_or(i.shape), ..i })
+    }
+
+    fn describe(&self) -> String {
+        self.file.describe()
+    }
+}
+
+/// The tiny Base model, as far as it is committed: what the committed utterances read.
+fn committed() -> Files {
+    let folder = qwen3_tts_goldens().join("checkpoints/tiny-base");
+    let read = |file: &str| std::fs::read(folder.join(file)).expect("committed");
+    let config = Config::from_json(&read("config.json")).expect("as the oracle writes it");
+    let [vocab, merges, added] = ["vocab.json", "merges.txt", "tokenizer_config.json"].map(read);
+    let talking = Talking {
+        generation: GenerationConfig::from_json(&read("generation_config.json")).expect("as written"),
+        tokenizer: QwenTokenizer::from_files(&vocab, &merges, &added).expect("a tokenizer"),
+        config: config.clone(),
+    };
+    let open = |file: &str| Box::new(SafeTensors::open(folder.join(file)).expect("committed"));
+    let scattered = Scattered::open(&folder.join("generation.safetensors"), &layout::model(&config));
+    let sources: Vec<Box<dyn WeightSource>> =
+        vec![open("talker.safetensors"), Box::new(scattered), open("speech_tokenizer/decoder.safetensors")];
+    Files {
+        origin: "tiny-base".to_owned(),
+        talking: Some(talking),
+        codec: CodecConfig::from_json(&read("speech_tokenizer/config.json")).expect("as written"),
+        weights: Arc::new(Joined::new("tiny-base", sources).expect("names are distinct")),
+    }
+}
+
+#[test]
+fn committed_utterances() {
+    let folder = qwen3_tts_goldens().join("cases/tiny-base/generation");
+    let utterance = |name: &str| Utterance {
+        name: name.to_owned(),
+        inputs: serde_json::from_slice(
+            &std::fs::read(folder.join(format!("{name}.json"))).expect("committed"),
+        )
+        .expect("JSON"),
+        tensors: SafeTensors::open(folder.join(format!("{name}.safetensors"))).expect("committed"),
+    };
+    let all = ["xvector_streaming", "icl_streaming_text_longer"].map(utterance);
+    for (name, device) in devices() {
+        let model = Qwen3Tts::new(committed(), device);
+        all.iter().for_each(|u| u.check(&model, &name));
+    }
+}
+
+fn utterances(goldens: &Path, variant: &str) -> Vec<Utterance> {
+    let manifest = std::fs::read(goldens.join("cases/manifest.json")).expect("is there");
+    let manifest: serde_json::Value = serde_json::from_slice(&manifest).expect("JSON");
+    let cases = manifest.as_object().expect("an object").iter();
+    let own = cases.filter(|(name, _)| name.starts_with(&format!("{variant}/")));
+    own.map(|(name, case)| Utterance {
+        name: name.clone(),
+        inputs: case["inputs"].clone(),
+        tensors: SafeTensors::open(goldens.join(format!("cases/{name}.safetensors"))).expect("is there"),
+    })
+    .collect()
+}
+
+fn devices() -> Vec<(String, Arc<dyn Device>)> {
+    let mut all: Vec<(String, Arc<dyn Device>)> = vec![("reference".to_owned(), Arc::new(ReferenceDevice))];
+    for isa in Isa::available() {
+        let device = CpuDevice::new(2, isa).expect("threads start");
+        all.push((format!("{isa}, 2 threads"), Arc::new(device)));
+    }
+    all
+}
+
+/// Folder of the complete goldens, which `oracle/qwen3_tts` makes.
+const GOLDENS: &str = "ORATE_QWEN3_GOLDENS";
+
+#[test]
+#[ignore = "needs the complete goldens of oracle/qwen3_tts in the folder that ORATE_QWEN3_GOLDENS names"]
+fn every_utterance_of_the_complete_goldens() {
+    let goldens = PathBuf::from(std::env::var(GOLDENS).expect("set ORATE_QWEN3_GOLDENS"));
+    for variant in ["tiny-base", "tiny-custom_voice", "tiny-voice_design"] {
+        let all = utterances(&goldens, variant);
+        assert!(!all.is_empty(), "{variant}");
+        for (name, device) in devices() {
+            let files = Files::open(&goldens.join("checkpoints").join(variant)).expect("a whole model");
+            let model = Qwen3Tts::new(files, device);
+            all.iter().for_each(|u| u.check(&model, &name));
+        }
+    }
+}
+
+/// A prompt for the committed model, and how it draws.
+fn drawn(seed: u64, max_frames: usize) -> (Prompt, Settings) {
+    let model = Qwen3Tts::new(committed(), cpu(1));
+    let x_vector: Vec<f32> = (0..64).map(|i| (i as f32).sin()).collect();
+    let request = Request {
+        text: "hello world, this is a test",
+        speaker: Speaker::XVector(&x_vector),
+        language: Some("English"),
+        instruct: None,
+        feeding: None,
+    };
+    let prompt = model.prompt(&request).expect("a prompt");
+    let generation = &model.talking().expect("talks").generation;
+    (prompt, Settings { max_frames, ..Settings::new(generation, seed) })
+}
+
+fn cpu(threads: usize) -> Arc<dyn Device> {
+    Arc::new(CpuDevice::new(threads, Isa::detect().expect("a supported processor")).expect("threads start"))
+}
+
+fn speak(model: &Qwen3Tts, prompt: &Prompt, settings: &Settings) -> (Vec<i32>, FinishReason) {
+    let mut session = model.session().expect("talks");
+    session.start(prompt, settings).expect("starts");
+    let (mut all, mut codes) = (vec![], vec![]);
+    loop {
+        match session.next_frame(&mut codes).expect("runs") {
+            Step::Frame => all.extend_from_slice(&codes),
+            Step::End(reason) => return (all, reason),
+        }
+    }
+}
+
+/// Seeds decide, and nothing else: not the threads, not the room in the cache, not what was spoken before.
+#[test]
+fn a_seed_decides_what_is_drawn() {
+    let model = Qwen3Tts::new(committed(), cpu(1));
+    let (prompt, settings) = drawn(7, 6);
+    let (want, reason) = speak(&model, &prompt, &settings);
+    assert_eq!((want.len(), reason), (96, FinishReason::Length));
+    assert_eq!(speak(&model, &prompt, &settings).0, want, "again");
+    let roomy = Settings { max_frames: 600, ..settings };
+    let mut session = model.session().expect("talks");
+    session.start(&prompt, &roomy).expect("starts");
+    let (mut all, mut codes) = (vec![], vec![]);
+    for _ in 0..6 {
+        assert_eq!(session.next_frame(&mut codes).expect("runs"), Step::Frame);
+        all.extend_from_slice(&codes);
+    }
+    assert_eq!(all, want, "more room");
+    assert_eq!(speak(&Qwen3Tts::new(committed(), cpu(3)), &prompt, &settings).0, want, "three threads");
+    let reference = Qwen3Tts::new(committed(), Arc::new(ReferenceDevice));
+    assert_eq!(speak(&reference, &prompt, &settings).0, want, "the reference device");
+    for seed in [8, 7 + (1 << 32)] {
+        assert_ne!(speak(&model, &prompt, &Settings { seed, ..settings }).0, want, "seed {seed}");
+    }
+}
+
+/// A frame is one submission and one read of its sixteen codes.
+#[test]
+fn the_host_only_sees_codes() {
+    let model = Qwen3Tts::new(committed(), cpu(1));
+    let (prompt, settings) = drawn(7, 5);
+    let mut session = model.session().expect("talks");
+    session.start(&prompt, &settings).expect("starts");
+    let started = session.counters();
+    assert_eq!((started.submissions, started.read_backs), (2, 0), "prompt and prefill");
+    let mut codes = vec![];
+    for _ in 0..5 {
+        let before = session.counters();
+        assert_eq!(session.next_frame(&mut codes).expect("runs"), Step::Frame);
+        let after = session.counters() - before;
+        assert_eq!((after.submissions, after.read_backs, after.bytes_up, after.bytes_down), (1, 1, 0, 64));
+    }
+    let before = session.counters();
+    assert_eq!(session.next_frame(&mut codes).expect("ends"), Step::End(FinishReason::Length));
+    assert_eq!(session.next_frame(&mut codes).expect("stays ended"), Step::End(FinishReason::Length));
+    assert_eq!((session.counters(), codes.len()), (before, 0));
+}
+
+#[test]
+fn what_cannot_be_spoken_is_refused() {
+    let model = Qwen3Tts::new(committed(), cpu(1));
+    let x_vector = vec![0.5; 64];
+    let base = Request {
+        text: "hello",
+        speaker: Speaker::XVector(&x_vector),
+        language: None,
+        instruct: None,
+        feeding: None,
+    };
+    let refused = |r: Request<'_>, words: &str| {
+        let e = model.prompt(&r).expect_err(words).to_string();
+        assert!(e.contains(words), "{e}");
+    };
+    refused(Request { text: " \n", ..base }, "the text is empty");
+    refused(Request { speaker: Speaker::Named("ryan"), ..base }, "this is a Base model");
+    refused(Request { speaker: Speaker::Described, ..base }, "this is a Base model");
+    refused(
+        Request { language: Some("klingon"), ..base },
+        "`klingon` is no language of this model; choose auto,",
+    );
+    refused(Request { speaker: Speaker::XVector(&x_vector[1..]), ..base }, "it has 63 values");
+    let silent = [f32::NAN; 64];
+    refused(Request { speaker: Speaker::XVector(&silent), ..base }, "finite numbers");
+    for (transcript, codes, words) in [
+        ("", vec![0; 16], "the transcript is empty"),
+        ("hi", vec![0; 17], "17 codes"),
+        ("hi", vec![], "0 codes"),
+        ("hi", vec![128; 16], "below 128"),
+    ] {
+        let speaker = Speaker::InContext { x_vector: &x_vector, transcript, codes: &codes };
+        refused(Request { speaker, ..base }, words);
+    }
+    let prompt = model.prompt(&Request { instruct: Some("whisper"), ..base }).expect("a warning only");
+    assert!(prompt.warnings[0].contains("has no effect"), "{:?}", prompt.warnings);
+
+    let (prompt, settings) = drawn(1, 3);
+    let mut session = model.session().expect("talks");
+    assert!(session.next_frame(&mut vec![]).expect_err("no prompt").to_string().contains("before a prompt"));
+    let mut start = |s: Settings, words: &str| {
+        let e = session.start(&prompt, &s).expect_err(words).to_string();
+        assert!(e.contains(words), "{e}");
+    };
+    start(Settings { max_frames: 0, ..settings }, "choose at least 1");
+    start(Settings { max_frames: 40_000, ..settings }, "room for 32768 together");
+    let first = |first: Sampling| Settings { first, ..settings };
+    start(first(Sampling { temperature: -1.0, ..settings.first }), "temperature is -1");
+    start(first(Sampling { temperature: f32::NAN, ..settings.first }), "temperature is NaN");
+    start(first(Sampling { top_p: 1.5, ..settings.first }), "top_p is 1.5");
+    start(first(Sampling { repetition_penalty: 0.0, ..settings.first }), "repetition penalty is 0");
+}
+
+/// A frame of a model whose predictor is narrower than its talker, on random weights.
+#[test]
+fn a_projected_predictor() {
+    let path = qwen3_tts_goldens().join("checkpoints/tiny-custom_voice/config.json");
+    let config = Config::from_json(&std::fs::read(path).expect("committed")).expect("as written");
+    let graph = || {
+        let mut g = Graph::new("frame").with_taps();
+        let sizes = talker::Sizes { batch: 3, capacity: 7 };
+        frame::build(&mut g, &config.talker_config, sizes, 4).expect("the configuration is consistent");
+        g
+    };
+    let mut case = Case::new("a frame of a narrow predictor", graph());
+    let (numbers, seeds) = (vec![0, 2, 9], vec![1, 2, 3, 4, 5, 6]);
+    case = case.with("frame", numbers).with("position", vec![0, 5, 6]).with("seed", seeds);
+    case.tolerance = TOLERANCE;
+    for isa in Isa::available() {
+        let device = CpuDevice::new(2, isa).expect("threads start");
+        let report = check_all(&OnDevice(&device), [&case]);
+        println!("{isa}: {report}");
+        report.assert();
+    }
+}
