@@ -86,3 +86,43 @@ DEVICE float block_sum(float x, float* scratch) {
     x = threadIdx.x % 32 < blockDim.x / 32 ? scratch[threadIdx.x % 32] : 0.0f;
     return warp_sum(x);
 }
+
+// Blocks of a cluster; one where there are none.
+DEVICE u32 cluster_blocks() {
+    u32 n = 1;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(n));
+#endif
+    return n;
+}
+
+DEVICE u32 cluster_rank() {
+    u32 n = 0;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(n));
+#endif
+    return n;
+}
+
+// All blocks of the cluster arrive, and then wait for each other; what they wrote to shared memory is then there.
+DEVICE void cluster_arrive() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+}
+
+DEVICE void cluster_wait() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+// Writes 16 bytes of shared memory of another block of the cluster.
+DEVICE void give(float* shared, u32 block, float4 v) {
+#if __CUDA_ARCH__ >= 900
+    u32 here = (u32)__cvta_generic_to_shared(shared), there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(block));
+    asm volatile("st.shared::cluster.v4.f32 [%0], {%1,%2,%3,%4};"
+                 :: "r"(there), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
+#endif
+}

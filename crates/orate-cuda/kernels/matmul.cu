@@ -37,6 +37,7 @@ struct Args {
     int rows, k, n, k_blocks;
     int time, channels, dilation, left;
     int activation, row_count, next_bytes;
+    int active;  // channels from here on get no activation
 };
 
 #if PRECISION < 2
@@ -239,45 +240,6 @@ struct Rows {
     }
 };
 
-DEVICE u32 cluster_blocks() {
-    u32 n = 1;
-#if __CUDA_ARCH__ >= 900
-    asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(n));
-#endif
-    return n;
-}
-
-DEVICE u32 cluster_rank() {
-    u32 n = 0;
-#if __CUDA_ARCH__ >= 900
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(n));
-#endif
-    return n;
-}
-
-// All blocks of the cluster arrive, and then wait for each other; what they wrote to shared memory is then there.
-DEVICE void cluster_arrive() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-#endif
-}
-
-DEVICE void cluster_wait() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-#endif
-}
-
-// Writes 16 bytes of shared memory of another block of the cluster.
-DEVICE void give(float* shared, u32 block, float4 v) {
-#if __CUDA_ARCH__ >= 900
-    u32 here = (u32)__cvta_generic_to_shared(shared), there;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(block));
-    asm volatile("st.shared::cluster.v4.f32 [%0], {%1,%2,%3,%4};"
-                 :: "r"(there), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
-#endif
-}
-
 DEVICE void add(float4& sum, float4 v) { sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w; }
 
 // One cell of all warps' partial sums.
@@ -318,7 +280,7 @@ struct Addends {
 DEVICE void store(const Args& a, float4 sum, const Addends& add, int r, int n, float slope) {
     float y[4] = {sum.x + add.bias.x, sum.y + add.bias.y, sum.z + add.bias.z, sum.w + add.bias.w};
 #pragma unroll
-    for (int i = 0; i < 4; i++) y[i] = activate(a.activation, y[i], slope);
+    for (int i = 0; i < 4; i++) y[i] = activate(n + i < a.active ? a.activation : NONE, y[i], slope);
     y[0] += add.residual.x, y[1] += add.residual.y, y[2] += add.residual.z, y[3] += add.residual.w;
     if (a.row) {
         float4 row = four(a.row + (size_t)min((u64)a.row_count - 1, *a.row_index) * a.n, n, a.n);

@@ -34,16 +34,50 @@ DEVICE u64 ranked(float x, u32 id) { return (u64)ordered(x) << 32 | (0xffffffffu
 
 DEVICE u32 id_of(u64 rank) { return 0xffffffffu - (u32)rank; }
 
-DEVICE int block_count(int x, int* scratch) {
+// Sums of two numbers over the block, of which neither reaches 2¹⁶ in a warp. Every other call has the same scratch.
+DEVICE uint2 block_counts(u32 x, u32 y, uint2* scratch) {
+    u32 both = x | y << 16;
+#if __CUDA_ARCH__ >= 800
+    both = __reduce_add_sync(0xffffffffu, both);
+#else
 #pragma unroll
-    for (int lane = 16; lane > 0; lane /= 2) x += __shfl_xor_sync(0xffffffffu, x, lane);
+    for (int lane = 16; lane > 0; lane /= 2) both += __shfl_xor_sync(0xffffffffu, both, lane);
+#endif
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = make_uint2(both & 0xffff, both >> 16);
     __syncthreads();
-    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = x;
-    __syncthreads();
-    int sum = 0;
+    uint2 sum = make_uint2(0, 0);
 #pragma unroll
-    for (int i = 0; i < WARPS; i++) sum += scratch[i];
+    for (int i = 0; i < WARPS; i++) sum.x += scratch[i].x, sum.y += scratch[i].y;
     return sum;
+}
+
+// How many numbers of a thread are kept in registers.
+#define KEPT 12
+
+// The k-th largest of x, as `ordered` has it: the largest number that k ids reach, two bits at a time.
+DEVICE u32 kth(const float* x, int ids, u32 k, uint2 (*scratch)[WARPS]) {
+    u32 kept[KEPT], least = 0;
+#pragma unroll
+    for (int i = 0; i < KEPT; i++) {
+        int id = threadIdx.x + i * THREADS;
+        kept[i] = id < ids ? ordered(x[id]) : 0;
+    }
+    for (u32 bit = 0x80000000u, turn = 0; bit > 0; bit /= 4, turn ^= 1) {
+        u32 limits[3] = {least | bit / 2, least | bit, least | bit | bit / 2}, reach[3] = {0, 0, 0};
+#pragma unroll
+        for (int i = 0; i < KEPT; i++)
+#pragma unroll
+            for (int j = 0; j < 3; j++) reach[j] += kept[i] >= limits[j];
+        for (int id = threadIdx.x + KEPT * THREADS; id < ids; id += THREADS) {
+            u32 other = ordered(x[id]);
+#pragma unroll
+            for (int j = 0; j < 3; j++) reach[j] += other >= limits[j];
+        }
+        uint2 outer = block_counts(reach[0], reach[2], scratch[2 * turn]);
+        uint2 middle = block_counts(reach[1], 0, scratch[2 * turn + 1]);
+        least = outer.y >= k ? limits[2] : middle.x >= k ? limits[1] : outer.x >= k ? limits[0] : least;
+    }
+    return least;
 }
 
 // In all threads.
@@ -125,7 +159,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a) {
     extern __shared__ u64 order[];     // [places]
     float* x = (float*)(order + a.places);  // [ids]
     __shared__ u64 scratch[WARPS];
-    __shared__ int counts[WARPS + 1];
+    __shared__ uint2 pairs[4][WARPS];
+    __shared__ int count;
     wait_for_previous();
     let_next_start();
     int b = blockIdx.x, draw = a.draw[b];
@@ -134,6 +169,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a) {
     float temperature = a.settings[4 * b], p = a.settings[4 * b + 2], penalty = a.settings[4 * b + 3];
     int k = (int)fminf(fmaxf(a.settings[4 * b + 1], 0.0f), 1e9f);
     bool broken = false;
+#pragma unroll 4
     for (int i = threadIdx.x; i < a.ids; i += THREADS) {
         float v = logits[i];
         broken |= v != v;
@@ -145,17 +181,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a) {
     broken = __syncthreads_or(broken);
     if (temperature != 0.0f) {
         if (k > 0 && k < a.ids) {
-            // The k-th largest: the largest number, bit by bit, that k ids reach.
-            u32 least = 0;
-            for (u32 bit = 0x80000000u; bit > 0; bit /= 2) {
-                int reach = 0;
-                for (int i = threadIdx.x; i < a.ids; i += THREADS) reach += ordered(x[i]) >= (least | bit);
-                if (block_count(reach, counts) >= k) least |= bit;
-            }
+            u32 least = kth(x, a.ids, k, pairs);
             for (int i = threadIdx.x; i < a.ids; i += THREADS)
                 if (ordered(x[i]) < least) x[i] = -INFINITY;
         }
-        if (p < 1.0f) nucleus(x, order, a, p, (double*)scratch, counts + WARPS);
+        if (p < 1.0f) nucleus(x, order, a, p, (double*)scratch, &count);
         __syncthreads();
     }
     u64 best = 0;

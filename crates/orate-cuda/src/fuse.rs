@@ -5,12 +5,18 @@
 //!
 //! | steps | become |
 //! | --- | --- |
+//! | products of one row by weights that stand together | one product ([`products`]) |
+//! | norms of heads, rotary positions, rows that are written | one launch ([`heads`]) |
 //! | product, then `AddRow` of a `SelectRow` | the product, which adds the row that the scalar names |
 //! | `Rotary`, then attention of it as queries | attention, which turns its queries |
 //! | `Slice` of one block | a place inside its operand |
 //! | `Concat` of whole blocks | places inside the result, where the operands are made |
 
-use orate_graph::{ALIGNMENT, Op, Place, Plan, Scalar, Value};
+mod heads;
+mod products;
+
+pub(crate) use heads::{TURNS, Turn};
+use orate_graph::{ALIGNMENT, Op, Place, Plan, Scalar, Value, Weight};
 use std::collections::{HashMap, HashSet};
 
 /// Where a value is, in bytes.
@@ -37,6 +43,18 @@ pub(crate) struct Joined {
     pub row: Option<(Value, Scalar)>,
     /// Of attention: the table that turns the queries.
     pub table: Option<Value>,
+    /// Of a product: steps of the products that are parts of it, and come behind.
+    pub parts: Vec<usize>,
+    /// If there are any, the launch is these.
+    pub turns: Vec<Turn>,
+}
+
+impl Joined {
+    /// All values that it reads and makes.
+    fn values(&self) -> impl Iterator<Item = &Value> {
+        let made = self.turns.iter().map(|t| &t.out).chain([&self.output]);
+        self.inputs.iter().chain(self.row.iter().map(|(v, _)| v)).chain(&self.table).chain(made)
+    }
 }
 
 /// Steps and places.
@@ -61,11 +79,13 @@ fn around(dims: &[usize], axis: usize) -> (usize, usize) {
     (dims[..axis].iter().product(), dims[axis + 1..].iter().product())
 }
 
-/// Joins steps and lays out the arena.
-pub(crate) fn layout(plan: &Plan) -> Layout {
+/// Joins steps and lays out the arena. `follows` says whether the second product's weight stands behind the first one's.
+pub(crate) fn layout(plan: &Plan, follows: &dyn Fn(&Weight, &Weight) -> bool) -> Layout {
     let mut joining = Joining::new(plan);
     joining.rows();
+    joining.heads();
     joining.queries();
+    joining.products(follows);
     joining.moves();
     joining.finish()
 }
@@ -80,6 +100,8 @@ struct Joining<'p> {
     readers: HashMap<Value, Vec<usize>>,
     /// Values that are a part of another, from this element on.
     inside: HashMap<Value, (Value, usize)>,
+    /// Elements of values behind whose own there are others.
+    extended: HashMap<Value, usize>,
 }
 
 impl<'p> Joining<'p> {
@@ -90,13 +112,21 @@ impl<'p> Joining<'p> {
             made_by: HashMap::new(),
             readers: HashMap::new(),
             inside: HashMap::new(),
+            extended: HashMap::new(),
         };
         for (i, step) in plan.steps().iter().enumerate() {
             let node = &step.node;
             j.made_by.insert(node.output, i);
             node.inputs.iter().for_each(|v| j.readers.entry(*v).or_default().push(i));
-            let joined =
-                Joined { step: i, inputs: node.inputs.clone(), output: node.output, row: None, table: None };
+            let joined = Joined {
+                step: i,
+                inputs: node.inputs.clone(),
+                output: node.output,
+                row: None,
+                table: None,
+                parts: vec![],
+                turns: vec![],
+            };
             if node.op == Op::Reshape {
                 j.inside.insert(node.output, (node.inputs[0], 0));
                 j.steps.push(None);
@@ -210,7 +240,7 @@ impl<'p> Joining<'p> {
                     for v in &inputs {
                         // Made by a step of its own, and not yet a part of something else.
                         let own = self.made_by.get(v).is_some_and(|s| self.steps[*s].is_some());
-                        let free = own && self.is_temporary(*v) && !self.inside.contains_key(v);
+                        let free = own && self.is_free(*v);
                         if free && offset % WHOLE == 0 {
                             places.push((*v, offset));
                         }
@@ -242,8 +272,7 @@ impl<'p> Joining<'p> {
         let end = self.steps.len();
         let mut lives: HashMap<Value, (usize, usize)> = HashMap::new();
         for s in self.steps.iter().flatten() {
-            let others = s.row.iter().map(|(v, _)| v).chain(&s.table);
-            for v in s.inputs.iter().chain(others).chain([&s.output]) {
+            for v in s.values() {
                 let life = lives.entry(self.whole(*v).0).or_insert((s.step, s.step));
                 life.1 = s.step;
             }
@@ -262,7 +291,8 @@ impl<'p> Joining<'p> {
         for (first, last, v) in temporaries {
             live.retain(|l| l.2 >= first);
             let info = self.plan.info(v);
-            let size = (info.shape.len() * info.dtype.size()).next_multiple_of(ALIGNMENT);
+            let elements = self.extended.get(&v).copied().unwrap_or(info.shape.len());
+            let size = (elements * info.dtype.size()).next_multiple_of(ALIGNMENT);
             let (mut offset, mut index) = (0, live.len());
             for (i, l) in live.iter().enumerate() {
                 if offset + size <= l.0 {
@@ -299,7 +329,7 @@ impl<'p> Joining<'p> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use orate_graph::{DType, Graph, Target, ValueInfo, Weight};
+    use orate_graph::{DType, Graph, Rows, Target, ValueInfo, Weight};
 
     /// A target that runs everything.
     struct Any;
@@ -341,7 +371,7 @@ mod tests {
                 let z = if shared { g.add(z, y).expect("builds") } else { product(g, z, "v") };
                 g.output("z", z).expect("declares");
             });
-            let l = layout(&p);
+            let l = layout(&p, &|_, _| false);
             match shared {
                 false => assert_eq!(names(&p, &l), ["MatMul", "MatMul"]),
                 true => assert_eq!(names(&p, &l), ["MatMul", "SelectRow", "AddRow", "Add"]),
@@ -369,7 +399,7 @@ mod tests {
             let y = g.attention(op, q, k, x, None).expect("builds");
             g.output("y", y).expect("declares");
         });
-        let l = layout(&p);
+        let l = layout(&p, &|_, _| false);
         assert_eq!(
             names(&p, &l),
             ["MatMul", "MatMul", "Rotary", "Attention"],
@@ -391,7 +421,7 @@ mod tests {
             let y = product(g, second, "d");
             g.output("y", y).expect("declares");
         });
-        let l = layout(&p);
+        let l = layout(&p, &|_, _| false);
         assert_eq!(names(&p, &l), ["MatMul"; 4]);
         let (At::Arena(a), At::Arena(b)) = (l.at(l.steps[0].output), l.at(l.steps[1].output)) else {
             panic!("arena")
@@ -416,7 +446,7 @@ mod tests {
             let inputs = g.concat(&[x, x], 1).expect("builds");
             g.output("inputs", inputs).expect("declares");
         });
-        assert_eq!(names(&p, &layout(&p)), ["MatMul", "Concat", "Concat", "Slice", "Concat"]);
+        assert_eq!(names(&p, &layout(&p, &|_, _| false)), ["MatMul", "Concat", "Concat", "Slice", "Concat"]);
     }
 
     /// Lifetimes in a long random graph: nothing is overwritten before its last reader.
@@ -444,7 +474,7 @@ mod tests {
             }
             g.output("y", all[200]).expect("declares");
         });
-        let l = layout(&p);
+        let l = layout(&p, &|_, _| false);
         let range = |v: Value| match l.at(v) {
             At::Arena(start) => Some((start, start + 4 * p.info(v).shape.len())),
             _ => None,
@@ -466,5 +496,76 @@ mod tests {
             }
         }
         assert!(l.steps.len() > 50 && l.arena_bytes <= p.arena_bytes() + 4096);
+    }
+
+    /// Queries, keys and values of one row, as a transformer that decodes has them.
+    fn decoding(rows: usize) -> Plan {
+        let mut g = Graph::new("decode");
+        let x = g.input("x", DType::F32, [1, rows, 64]).expect("declares");
+        let at = g.input("at", DType::I32, [1]).expect("declares");
+        let [keys, values] =
+            ["keys", "values"].map(|n| g.state(n, DType::F32, [1, 9, 32]).expect("declares"));
+        let table = g.rope_table(1e4, rows, 16, Rows::At(at)).expect("builds");
+        let w = |name: &str, n: usize| Weight::named(name, [64, n]);
+        let v = g.matmul(x, w("v", 32)).expect("builds");
+        let mut turned = |name: &str, heads: usize| {
+            let y = g.matmul(x, w(name, 16 * heads)).expect("builds");
+            let y = g.reshape(y, [1, rows, heads, 16]).expect("builds");
+            let y = g.rms_norm(y, Weight::named("norm", [16]), 1e-6).expect("builds");
+            let y = g.reshape(y, [1, rows, 16 * heads]).expect("builds");
+            g.rotary(y, table, heads).expect("builds")
+        };
+        let (q, k) = (turned("q", 4), turned("k", 2));
+        let keys = g.write_rows(keys, k, Rows::At(at)).expect("builds");
+        let values = g.write_rows(values, v, Rows::At(at)).expect("builds");
+        let mask = orate_graph::AttentionMask::Cached(orate_graph::First::Operand);
+        let op = Op::Attention { heads: 4, scale: 1.0, mask, relative: None };
+        let y = g.attention(op, q, keys, values, Some(at)).expect("builds");
+        g.output("y", y).expect("declares");
+        Plan::compile(g, &Any).expect("everything runs")
+    }
+
+    #[test]
+    fn a_row_takes_few_launches_to_its_attention() {
+        let p = decoding(1);
+        let l = layout(&p, &|_, _| true);
+        assert_eq!(names(&p, &l), ["RopeTable", "MatMul", "WriteRows", "Attention"]);
+        assert_eq!(l.steps[1].parts.len(), 2, "queries and keys are parts of the product that makes values");
+        let turns = &l.steps[2].turns;
+        let what: Vec<_> = turns
+            .iter()
+            .map(|t| (t.heads.0, t.norm.is_some(), t.table.is_some(), t.write.is_some()))
+            .collect();
+        assert_eq!(what, [(4, true, true, false), (2, true, true, true), (2, false, false, true)]);
+        // Values, queries, keys: one after the other, where the product writes them.
+        let places: Vec<_> = [2, 0, 1].map(|i| l.at(turns[i].x)).to_vec();
+        let At::Arena(first) = places[0] else { panic!("{places:?}") };
+        assert_eq!(places[1..], [At::Arena(first + 4 * 32), At::Arena(first + 4 * 96)]);
+        assert!(matches!(l.at(turns[1].out), At::Buffer(..)), "keys go to their state");
+        assert_ne!(l.at(turns[0].out), places[1], "queries are not turned where others read them");
+    }
+
+    #[test]
+    fn several_rows_or_scattered_weights_are_products_of_their_own() {
+        let together = |p: &Plan, follows: bool| {
+            let l = layout(p, &|_, _| follows);
+            names(p, &l).into_iter().filter(|n| *n == "MatMul").count()
+        };
+        assert_eq!(together(&decoding(1), true), 1);
+        assert_eq!(together(&decoding(1), false), 3);
+        assert_eq!(together(&decoding(2), true), 3);
+    }
+
+    #[test]
+    fn a_state_is_read_where_the_plan_reads_it() {
+        let p = plan(|g, x| {
+            let cache = g.state("cache", DType::F32, [1, 9, 8]).expect("declares");
+            let before = g.slice(cache, 1, 0, 6).expect("builds");
+            g.write_rows(cache, x, Rows::From(0)).expect("builds");
+            let y = g.add(before, x).expect("builds");
+            g.output("y", y).expect("declares");
+        });
+        let l = layout(&p, &|_, _| false);
+        assert_eq!(names(&p, &l), ["Slice", "WriteRows", "Add"], "the old rows are copied before they go");
     }
 }

@@ -42,7 +42,7 @@ macro_rules! source {
 }
 
 /// Everything but products.
-const SOURCES: [Source; 12] = [
+const SOURCES: [Source; 14] = [
     source!(
         "attention",
         "attention.cu",
@@ -57,6 +57,7 @@ const SOURCES: [Source; 12] = [
             "attention_256_32"
         ]
     ),
+    source!("attention_decode", "attention_decode.cu", [], ["decode_1", "decode_2", "decode_4"]),
     source!("copy", "copy.cu", [], ["copy", "write_rows", "mark", "increment", "set_scalar"]),
     source!(
         "depthwise_conv1d",
@@ -66,13 +67,21 @@ const SOURCES: [Source; 12] = [
     ),
     source!("elementwise", "elementwise.cu", [], ["pointwise"]),
     source!("gather", "gather.cu", [], ["gather", "row_at", "embedding_sum"]),
+    source!("heads", "heads.cu", [], ["heads"]),
     source!("layer_norm", "layer_norm.cu", [], ["layer_norm_1", "layer_norm_4", "layer_norm_row"]),
     source!("permute", "permute.cu", [], ["permute"]),
     source!(
         "rms_norm",
         "rms_norm.cu",
         [],
-        ["rms_norm_1", "rms_norm_4", "rms_norm_warps_1", "rms_norm_warps_4"]
+        [
+            "rms_norm_1",
+            "rms_norm_4",
+            "rms_norm_row_1",
+            "rms_norm_row_4",
+            "rms_norm_warps_1",
+            "rms_norm_warps_4"
+        ]
     ),
     source!("snake", "snake.cu", [], ["snake_1", "snake_4"]),
     // The same bits as on the CPU, which fuses nothing there.

@@ -2,7 +2,7 @@
 
 use crate::driver::{Context, DeviceBuffer, DevicePointer, Stream};
 use crate::kernels::in_parallel;
-use orate_graph::{DeviceError, Op, Plan, Precision, PrecisionPolicy, Tensor, Weight, WeightLoader};
+use orate_graph::{DeviceError, Op, Plan, Precision, PrecisionPolicy, Tensor, Value, Weight, WeightLoader};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -39,6 +39,27 @@ fn forms<'p>(op: &'p Op, policy: &PrecisionPolicy) -> Vec<(&'p Weight, Form)> {
     op.weights().into_iter().enumerate().map(|(i, w)| (w, form(i, w))).collect()
 }
 
+/// The ops of a plan in order, but for products of one input, which follow the first of them: their weights then stand one after
+/// the other, and for one row they are one product (see [`crate::fuse`]).
+fn steps_by_input(plan: &Plan) -> Vec<&Op> {
+    let steps = plan.steps();
+    let products = |i: usize| match steps[i].node.op {
+        Op::MatMul { .. } => Some(steps[i].node.inputs[0]),
+        _ => None,
+    };
+    let mut by_input: HashMap<Value, Vec<usize>> = HashMap::new();
+    (0..steps.len()).for_each(|i| {
+        if let Some(x) = products(i) {
+            by_input.entry(x).or_default().push(i);
+        }
+    });
+    let all = (0..steps.len()).flat_map(|i| match products(i) {
+        Some(x) => by_input.remove(&x).unwrap_or_default(),
+        None => vec![i],
+    });
+    all.map(|i| &steps[i].node.op).collect()
+}
+
 impl WeightBank {
     /// Memory that the weights take on the device.
     pub fn bytes(&self) -> u64 {
@@ -55,6 +76,17 @@ impl WeightBank {
         *self.places.get(&(w.key(), form)).expect("`fill` made the weights of every step")
     }
 
+    /// Whether a product by weight `b` can be part of one by weight `a`: same depth and format, whole blocks of channels,
+    /// and it begins where `a` ends.
+    pub fn follows(&self, a: &Weight, b: &Weight, policy: &PrecisionPolicy) -> bool {
+        let (&[k, n], &[depth, channels]) = (a.shape().dims(), b.shape().dims()) else { return false };
+        let precision = policy.of(a);
+        let form = Form::Packed(precision);
+        let whole = n.is_multiple_of(CHANNELS) && channels.is_multiple_of(CHANNELS);
+        let end = self.get(a, form) + packed_bytes(k, n, precision) as u64;
+        whole && k == depth && precision == policy.of(b) && self.get(b, form) == end
+    }
+
     /// Evaluates, packs and uploads all weights of a plan that are not there yet, on several threads: reading and
     /// packing a model is most of the time to the first sentence.
     pub fn fill(
@@ -67,7 +99,7 @@ impl WeightBank {
         let start = Instant::now();
         let mut wanted: Vec<(String, Form, &Weight)> = vec![];
         let mut seen = HashSet::new();
-        for (w, form) in plan.steps().iter().flat_map(|s| forms(&s.node.op, policy)) {
+        for (w, form) in steps_by_input(plan).into_iter().flat_map(|op| forms(op, policy)) {
             let key = (w.key(), form);
             if !self.places.contains_key(&key) && seen.insert(key.clone()) {
                 wanted.push((key.0, form, w));
@@ -76,16 +108,18 @@ impl WeightBank {
         if wanted.is_empty() {
             return Ok(());
         }
-        // The largest first, so that no thread is left with one at the end.
-        wanted.sort_by_key(|(_, _, w)| std::cmp::Reverse(w.shape().len()));
         let mut offsets = vec![];
         let mut total = 0;
         for (_, form, w) in &wanted {
             offsets.push(total);
             total += bytes_of(w, *form).next_multiple_of(ALIGNMENT);
         }
+        // The largest first, so that no thread is left with one at the end.
+        let mut order: Vec<usize> = (0..wanted.len()).collect();
+        order.sort_by_key(|i| std::cmp::Reverse(wanted[*i].2.shape().len()));
         let slab = Arc::new(DeviceBuffer::new(context, total.max(ALIGNMENT))?);
         let uploaded = in_parallel(wanted.len(), |i| {
+            let i = order[i];
             let (_, form, w) = &wanted[i];
             let tensor = w.evaluate(source)?;
             let (packed, dense);

@@ -26,7 +26,7 @@ fn activate(x: f32, slope: f32) -> f32 {
     return 1.0 / (1.0 + exp_f32(-x));
 //@ end
 //@ if ELU
-    return select(exp_f32(min(x, 0.0)) - 1.0, x, x > 0.0);
+    return select(expm1_f32(min(x, 0.0)), x, x > 0.0);
 //@ end
 //@ if CLIP
     return clamp(x, -1.0, 1.0);

@@ -27,6 +27,15 @@ fn exp_f32(x0: f32) -> f32 {
     return select(y, 0.0, x0 < -87.3);
 }
 
+// eˣ − 1, also where it is near 0.
+fn expm1_f32(x: f32) -> f32 {
+    var q = fma(x, 0.001381461, 0.008368711);
+    q = fma(q, x, 0.04166839);
+    q = fma(q, x, 0.16666521);
+    q = fma(q, x, 0.49999994);
+    return select(exp_f32(x) - 1.0, fma(x * x, q, x), abs(x) < 0.34);
+}
+
 // erfc(x/√2) for x in 0 to 6, as a power of two.
 fn normal_tail(x: f32) -> f32 {
     var t = fma(x, 2.8349127e-6, -3.937769e-5);

@@ -20,7 +20,10 @@ use wgpu::{
 /// Most steps that one set of timestamps holds.
 const TIMED: usize = 2048;
 
-/// Most threads that encode a loop.
+/// Most dispatches that one thread encodes. A frame of a talker has two thousand, and the device would wait for all of them.
+const CHUNK: usize = 256;
+
+/// Most threads that encode a plan or a loop.
 const MOST_ENCODERS: usize = 8;
 
 /// A dispatch, ready but for the places of a session.
@@ -222,12 +225,17 @@ impl GpuExecutable {
         })
     }
 
-    /// Encodes the plan as a command buffer.
-    fn commands(&self, bind_group: &BindGroup, session: &Session) -> Result<CommandBuffer, DeviceError> {
+    /// Encodes dispatches as a command buffer.
+    fn commands(
+        &self,
+        bind_group: &BindGroup,
+        session: &Session,
+        which: Range<usize>,
+    ) -> Result<CommandBuffer, DeviceError> {
         let mut encoder = self.encoder();
         let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor::default());
         pass.set_bind_group(0, bind_group, &[]);
-        self.encode(&mut pass, session, 0..self.ready.len())?;
+        self.encode(&mut pass, session, which)?;
         drop(pass);
         Ok(encoder.finish())
     }
@@ -237,13 +245,21 @@ impl GpuExecutable {
         let session = self.bind(m)?;
         let Some(bind_group) = m.bind_group() else { return Ok(()) };
         let commands = match counter {
-            None => vec![self.commands(bind_group, &session)?],
+            None => {
+                let count = self.ready.len().div_ceil(CHUNK).max(1);
+                let each = self.ready.len().div_ceil(count);
+                let one = |i: usize| {
+                    let end = self.ready.len().min((i + 1) * each);
+                    self.commands(bind_group, &session, end.min(i * each)..end)
+                };
+                parallel::map(count, MOST_ENCODERS, one).into_iter().collect::<Result<Vec<_>, _>>()?
+            }
             // Encoding a step takes as long as a fifth of running it, and the device would wait for all of them.
             Some((scalar, times)) => {
                 let one = |i: usize| {
                     let mut session = session.clone();
                     session.scalars[scalar] = i as u64;
-                    self.commands(bind_group, &session)
+                    self.commands(bind_group, &session, 0..self.ready.len())
                 };
                 parallel::map(times, MOST_ENCODERS, one).into_iter().collect::<Result<Vec<_>, _>>()?
             }

@@ -407,7 +407,7 @@ fn constants_of_one_number(cases: &mut Vec<Case>) -> Result<()> {
 fn matmul(cases: &mut Vec<Case>) -> Result<()> {
     let w = |k: usize, n: usize| Weight::named("w", [k, n]);
     for n in WIDTHS {
-        for (rows, k) in [(1, 7), (3, 16), (9, 33)] {
+        for (rows, k) in [(1, 7), (1, 96), (3, 16), (9, 33)] {
             unary(cases, format!("MatMul [1, {rows}, {k}] · [{k}, {n}]"), [1, rows, k], |g, x| {
                 g.matmul(x, w(k, n))
             })?;

@@ -71,6 +71,23 @@ struct Sizes {
     odd: bool,
 }
 
+impl Sizes {
+    /// Whether `kernels/matvec.wgsl` takes it.
+    fn is_one_row(&self, op: &Op) -> bool {
+        self.m == 1 && !self.odd && matches!(op, Op::MatMul { .. })
+    }
+}
+
+/// Groups of four results of a workgroup that multiplies one row: as many workgroups as a large GPU has processors, of which
+/// each reads whole sectors of memory.
+fn quads(n: usize) -> usize {
+    match n {
+        4096.. => 8,
+        2048.. => 4,
+        _ => 2,
+    }
+}
+
 fn sizes(op: &Op, x: &[usize]) -> Sizes {
     let last = x[x.len() - 1];
     let m = x.iter().product::<usize>() / last;
@@ -87,6 +104,9 @@ pub(super) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> String
     let s = sizes(op, inputs[0].shape.dims());
     let t = tile(s.m, s.n, s.k);
     let format = if half(op, can) { "f16-" } else { "" };
+    if s.is_one_row(op) {
+        return format!("{format}gemv-{}", 4 * quads(s.n));
+    }
     format!("{format}gemm-{}x{}{}", t.bm, t.bn, if s.odd { "-odd" } else { "" })
 }
 
@@ -143,10 +163,49 @@ pub(super) fn variant(
     activation(v, e.activation.as_ref())
 }
 
+/// The kernel for one row.
+pub(super) fn vector_variant(quads: usize, half: bool, e: &Epilogue) -> Variant {
+    let v = Variant::new("matvec")
+        .number("QUADS", quads)
+        .flag("HALF", half)
+        .flag("BIAS", e.bias.is_some())
+        .flag("RESIDUAL", e.residual);
+    activation(v, e.activation.as_ref())
+}
+
+fn vector_call(o: &Operands<'_>, s: &Sizes) -> Call {
+    let op = &o.step.node.op;
+    let (e, half) = (epilogue(op), half(op, o.can));
+    let bias = if e.bias.is_some() { o.weights.vector(0) } else { 0 };
+    let slope = match e.activation {
+        Some(Activation::PRelu(_)) => o.weights.vector(usize::from(e.bias.is_some())),
+        _ => 0,
+    };
+    let params = Params::default()
+        .place(o.place(0))
+        .place(o.out())
+        .place(if e.residual { o.last() } else { o.out() })
+        .number(o.weights.matrix() * if half { 2 } else { 1 })
+        .number(bias)
+        .number(slope)
+        .number(s.n)
+        .number(s.k)
+        .number(s.n.next_multiple_of(PADDING[1]));
+    Call {
+        variant: vector_variant(quads(s.n), half, e),
+        params,
+        groups: [s.n.div_ceil(4 * quads(s.n)) as u32, 1, 1],
+        weights: o.weights.buffers(),
+    }
+}
+
 pub(super) fn call(o: &Operands<'_>) -> Call {
     let op = &o.step.node.op;
     let x = o.shape(0).dims();
     let s = sizes(op, x);
+    if s.is_one_row(op) {
+        return vector_call(o, &s);
+    }
     let mut t = tile(s.m, s.n, s.k);
     if o.can.software {
         // It gains nothing, and takes several times as long to compile the kernel. Sums stay as they are.

@@ -16,7 +16,7 @@ use crate::gpu::Gpu;
 use crate::weights::{Placed, Wanted};
 use orate_graph::{Activation, DeviceClass, Op, Place, Plan, PrecisionPolicy, Shape, Step, Value, ValueInfo};
 
-const SOURCES: [(&str, &str); 21] = [
+const SOURCES: [(&str, &str); 22] = [
     ("activation", include_str!("../../kernels/activation.wgsl")),
     ("angles", include_str!("../../kernels/angles.wgsl")),
     ("attention", include_str!("../../kernels/attention.wgsl")),
@@ -29,6 +29,7 @@ const SOURCES: [(&str, &str); 21] = [
     ("layer_norm", include_str!("../../kernels/layer_norm.wgsl")),
     ("math", include_str!("../../kernels/math.wgsl")),
     ("matmul", include_str!("../../kernels/matmul.wgsl")),
+    ("matvec", include_str!("../../kernels/matvec.wgsl")),
     ("norm_kept", include_str!("../../kernels/norm_kept.wgsl")),
     ("philox", include_str!("../../kernels/philox.wgsl")),
     ("random", include_str!("../../kernels/random.wgsl")),

@@ -64,6 +64,13 @@ fn variants() -> Vec<Variant> {
             }
         }
     }
+    for (activation, half) in activations().into_iter().zip([false, true].into_iter().cycle()) {
+        for fused in [false, true] {
+            let bias = fused.then(|| Weight::fill(0.0, [4]));
+            let e = Epilogue { bias, activation: activation.clone(), residual: fused };
+            all.extend([2, 4, 8].map(|quads| matmul::vector_variant(quads, half, &e)));
+        }
+    }
     for tile in TILES.into_iter().map(|(_, t)| t).chain([DEEP]) {
         assert!(tile.shared() <= 32 << 10, "Metal and DX12 share no more: {tile:?}");
         for (activation, conv) in

@@ -1,0 +1,133 @@
+// Attention of one query for each batch row over a cache: softmax(scale · q·k) · v for each head.
+//
+// q and out [B, 1, H·D], k and v [B or 1, N, H/GROUP·D], first [B]: the query stands there and sees the keys up to its place.
+// D is a multiple of 4, up to 128; GROUP heads of q share one of k and v, which is read once for them.
+//
+// A cluster of blocks has one head of keys, each warp of it every so many-th key, and a thread four channels. Each warp
+// keeps maximum, sum and weighted values; these add up in the order of warps, then of blocks. Which key goes where depends
+// on its number alone.
+
+struct Args {
+    const float* q;
+    const float* k;
+    const float* v;
+    const int* first;  // none: `at`
+    float* out;
+    int heads, d, keys, kv_batch, at;
+    float scale;
+};
+
+#define WARPS 8
+// Keys that are on their way to a thread.
+#define AHEAD 4
+// Floats of what is kept of one head of q: values, maximum, sum.
+#define KEPT 132
+
+// What is kept of several parts, as one. Thread `lane` has four channels.
+DEVICE float4 joined(const float* parts, int count, int stride, int lane, bool is, float& largest, float& total) {
+    largest = -INFINITY;
+    for (int i = 0; i < count; i++) largest = fmaxf(largest, parts[i * stride + 128]);
+    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    total = 0.0f;
+    for (int i = 0; i < count; i++) {
+        const float* part = parts + i * stride;
+        float m = part[128], e = m == -INFINITY ? 0.0f : expf(m - largest);
+        total += e * part[129];
+        if (is) {
+            float4 v = ((const float4*)part)[lane];
+            sum.x += e * v.x, sum.y += e * v.y, sum.z += e * v.z, sum.w += e * v.w;
+        }
+    }
+    return sum;
+}
+
+template <int GROUP>
+DEVICE void decode(const Args& a) {
+    extern __shared__ float4 shared4[];
+    float* own = (float*)shared4;              // [WARPS, GROUP, KEPT]
+    float* inbox = own + WARPS * GROUP * KEPT;  // [blocks, GROUP, KEPT]
+    u32 blocks = cluster_blocks(), rank = cluster_rank();
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int kv_heads = a.heads / GROUP, head = blockIdx.x % kv_heads, b = blockIdx.x / kv_heads;
+    bool is = lane < a.d / 4;
+    const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (blocks > 1) cluster_arrive();
+    wait_for_previous();
+    let_next_start();
+    int end = min(max(a.first ? a.first[b] : a.at, 0), a.keys - 1) + 1;
+    float4 q[GROUP], acc[GROUP];
+    float largest[GROUP], total[GROUP];
+#pragma unroll
+    for (int g = 0; g < GROUP; g++) {
+        q[g] = is ? ((const float4*)(a.q + ((size_t)b * a.heads + head * GROUP + g) * a.d))[lane] : zero;
+        q[g].x *= a.scale, q[g].y *= a.scale, q[g].z *= a.scale, q[g].w *= a.scale;
+        acc[g] = zero, largest[g] = -INFINITY, total[g] = 0.0f;
+    }
+    size_t width = (size_t)kv_heads * a.d, base = (size_t)(a.kv_batch == 1 ? 0 : b) * a.keys * width + head * a.d;
+    int parts = blocks * WARPS;
+    for (int start = rank * WARPS + warp; start < end; start += AHEAD * parts) {
+        float4 k[AHEAD], v[AHEAD];
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            int key = start + i * parts;
+            bool there = is && key < end;
+            k[i] = there ? ((const float4*)(a.k + base + key * width))[lane] : zero;
+            v[i] = there ? ((const float4*)(a.v + base + key * width))[lane] : zero;
+        }
+#pragma unroll
+        for (int g = 0; g < GROUP; g++) {
+            float score[AHEAD], now = largest[g];
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++)
+                score[i] = q[g].x * k[i].x + q[g].y * k[i].y + q[g].z * k[i].z + q[g].w * k[i].w;
+#pragma unroll
+            for (int step = 16; step > 0; step /= 2)
+#pragma unroll
+                for (int i = 0; i < AHEAD; i++) score[i] += __shfl_xor_sync(0xffffffffu, score[i], step);
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++)
+                if (start + i * parts < end) now = fmaxf(now, score[i]);
+            float old = expf(largest[g] - now);
+            total[g] *= old, largest[g] = now;
+            acc[g].x *= old, acc[g].y *= old, acc[g].z *= old, acc[g].w *= old;
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++) {
+                if (start + i * parts >= end) continue;
+                float p = expf(score[i] - now);
+                total[g] += p;
+                acc[g].x += p * v[i].x, acc[g].y += p * v[i].y, acc[g].z += p * v[i].z, acc[g].w += p * v[i].w;
+            }
+        }
+    }
+#pragma unroll
+    for (int g = 0; g < GROUP; g++) {
+        float* to = own + (warp * GROUP + g) * KEPT;
+        if (is) ((float4*)to)[lane] = acc[g];
+        if (lane == 0) to[128] = largest[g], to[129] = total[g];
+    }
+    __syncthreads();
+    // A warp for each head of q joins the parts of this block, and gives them to the first block.
+    float m, sum;
+    if (blocks > 1) {
+        cluster_wait();
+        if (warp < GROUP) {
+            float4 y = joined(own + warp * KEPT, WARPS, GROUP * KEPT, lane, is, m, sum);
+            float* to = inbox + (rank * GROUP + warp) * KEPT;
+            if (is) give(to + 4 * lane, 0, y);
+            if (lane == 31) give(to + 128, 0, make_float4(m, sum, 0.0f, 0.0f));
+        }
+        cluster_arrive();
+        cluster_wait();
+    }
+    if (rank > 0 || warp >= GROUP) return;
+    const float* from = blocks > 1 ? inbox : own;
+    float4 y = joined(from + warp * KEPT, blocks > 1 ? blocks : WARPS, GROUP * KEPT, lane, is, m, sum);
+    if (!is) return;
+    float factor = 1.0f / sum;
+    y.x *= factor, y.y *= factor, y.z *= factor, y.w *= factor;
+    ((float4*)(a.out + ((size_t)b * a.heads + head * GROUP + warp) * a.d))[lane] = y;
+}
+
+extern "C" __global__ void __launch_bounds__(256, 1) decode_1(const Args a) { decode<1>(a); }
+extern "C" __global__ void __launch_bounds__(256, 1) decode_2(const Args a) { decode<2>(a); }
+extern "C" __global__ void __launch_bounds__(256, 1) decode_4(const Args a) { decode<4>(a); }

@@ -1,0 +1,63 @@
+// Heads on their way from a product to attention: normed, turned, put in their place, for up to three values at a time.
+//
+//   x [B·T, H·D] → RMS norm of each head, weight [D] → rotary positions, table [B or 1, 2, T, D/2]
+//                → out [B·T, H·D], or rows first[b] … of a state [B, N, H·D]
+//
+// Norm and table may be missing. D is a multiple of 8, up to 128. A warp has one head of one row, a thread four channels.
+
+struct Args {
+    const float* x[3];
+    const float* weight[3];
+    const float* table[3];
+    const int* first[3];  // none: `from`
+    float* out[3];
+    int heads[3], capacity[3], from[3], tables[3];  // capacity 0: no state
+    float eps[3];
+    int rows, time, d;
+};
+
+#define PICK(FIELD) (part == 0 ? a.FIELD[0] : part == 1 ? a.FIELD[1] : a.FIELD[2])
+
+extern "C" __global__ void __launch_bounds__(256) heads(const Args a) {
+    int part = blockIdx.y, lane = threadIdx.x % 32;
+    int heads = PICK(heads), item = blockIdx.x * 8 + threadIdx.x / 32, row = item / heads, head = item - row * heads;
+    const float* weight = PICK(weight);
+    bool is = lane < a.d / 4;
+    const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    float4 w = weight && is ? ((const float4*)weight)[lane] : zero;
+    wait_for_previous();
+    let_next_start();
+    if (row >= a.rows) return;
+    const float4* x = (const float4*)(PICK(x) + ((size_t)row * heads + head) * a.d);
+    float4 v = is ? x[lane] : zero;
+    const float* table = PICK(table);
+    int t = row % a.time, b = row / a.time, half = a.d / 2, quads = a.d / 8;
+    bool low = lane < quads;
+    float4 cosine = zero, sine = zero;
+    if (table && is) {
+        const float* at = table + ((size_t)(b % PICK(tables)) * 2 * a.time + t) * half + 4 * (low ? lane : lane - quads);
+        cosine = *(const float4*)at, sine = *(const float4*)(at + (size_t)a.time * half);
+    }
+    if (weight) {
+        float sum = warp_sum(v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w);
+        float factor = 1.0f / sqrtf(sum / a.d + PICK(eps));
+        v.x *= factor * w.x, v.y *= factor * w.y, v.z *= factor * w.z, v.w *= factor * w.w;
+    }
+    if (table) {
+        int other = low ? lane + quads : lane - quads;
+        float4 y;
+        y.x = __shfl_sync(0xffffffffu, v.x, other), y.y = __shfl_sync(0xffffffffu, v.y, other);
+        y.z = __shfl_sync(0xffffffffu, v.z, other), y.w = __shfl_sync(0xffffffffu, v.w, other);
+        float sign = low ? -1.0f : 1.0f;
+        v.x = v.x * cosine.x + sign * y.x * sine.x, v.y = v.y * cosine.y + sign * y.y * sine.y;
+        v.z = v.z * cosine.z + sign * y.z * sine.z, v.w = v.w * cosine.w + sign * y.w * sine.w;
+    }
+    if (!is) return;
+    size_t to = row;
+    int capacity = PICK(capacity);
+    if (capacity) {
+        const int* first = PICK(first);
+        to = (size_t)b * capacity + min(max(first ? first[b] : PICK(from), 0), capacity - a.time) + t;
+    }
+    ((float4*)(PICK(out) + (to * heads + head) * a.d))[lane] = v;
+}
