@@ -3,7 +3,7 @@
 use crate::family::{Family, FamilyFiles};
 use crate::{Audio, DeviceChoice, Error, Options, Result, Stream, devices};
 use orate_graph::{Device, DeviceInfo, DeviceKind, PrecisionPolicy};
-use orate_models::qwen3_tts::Qwen3Tts;
+use orate_models::qwen3_tts::{ClonedVoice, Qwen3Tts};
 use orate_models::supertonic::{ModelError, SpeakOptions, Supertonic, Voice, parse_mix};
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -208,6 +208,22 @@ impl Engine {
         let voice = Arc::new(voice);
         kept.insert(spec.to_owned(), voice.clone());
         Ok(voice)
+    }
+
+    /// The voice of a recording in a file of any common kind, for [`Options::cloned`]. Silence around the speech is cut. With the
+    /// words that are spoken there, the model goes on in their manner; without, it only takes the voice.
+    ///
+    /// # Errors
+    /// The model cannot clone, the file cannot be read, or the recording is silent, too short or too long.
+    pub fn clone_voice(
+        &self,
+        recording: impl AsRef<std::path::Path>,
+        transcript: Option<&str>,
+    ) -> Result<Arc<ClonedVoice>> {
+        let model = self.qwen3_tts()?;
+        let options = orate_audio::ReferenceOptions::new(self.sample_rate());
+        let samples = orate_audio::read_reference(recording, &options)?;
+        Ok(Arc::new(model.clone_voice(&samples, transcript)?))
     }
 
     /// Samples per second of all audio from this engine.

@@ -107,6 +107,9 @@ impl Family {
                 if let Some(words) = &o.instruct {
                     return refused("instruction", format!("`{words}`"), "follow none; leave it out");
                 }
+                if o.cloned.is_some() {
+                    return refused("voice", "one made from a recording".to_owned(), "cannot clone");
+                }
                 let sampling = [
                     ("temperature", o.temperature.map(|x| x.to_string())),
                     ("top-k", o.top_k.map(|x| x.to_string())),
@@ -121,6 +124,13 @@ impl Family {
                 }
             }
             Family::Qwen3Tts(_) => {
+                if let (Some(voice), Some(_)) = (&o.voice, &o.cloned) {
+                    return refused(
+                        "voice",
+                        format!("`{voice}` and a recording"),
+                        "speak with one or the other",
+                    );
+                }
                 if let Some(speed) = o.speed {
                     return refused(
                         "speed",

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use orate_models::qwen3_tts::ClonedVoice;
 pub use orate_text::supertonic::Unknown;
 
 /// How a text is spoken. Everything has a default.
@@ -35,6 +36,8 @@ pub struct Options {
     /// Whether each piece ends at its predicted duration. Without, it ends at the next whole latent frame, as in
     /// the official Python package.
     pub trim: bool,
+    /// A voice made from a recording, for Qwen3-TTS Base models; see [`crate::Engine::clone_voice`].
+    pub cloned: Option<Arc<ClonedVoice>>,
     /// How to speak, or who, in words. For Qwen3-TTS models that follow instructions.
     pub instruct: Option<String>,
     /// Divides the logits that codes are drawn from; 0 takes the likeliest. For Qwen3-TTS, as all that follow; `None`: what
@@ -64,6 +67,7 @@ impl Default for Options {
             read_numbers: None,
             unknown: Unknown::Refuse,
             trim: true,
+            cloned: None,
             instruct: None,
             temperature: None,
             top_k: None,

@@ -37,6 +37,8 @@ pub(crate) struct Pieces {
     silence: usize,
     cancel: Cancel,
     index: usize,
+    /// Codes of a reference, which the codec reads in front of each piece.
+    before: Vec<i32>,
     current: Option<Speaking>,
     warnings: Vec<String>,
 }
@@ -67,12 +69,16 @@ impl Pieces {
         let talking = model.talking()?;
         let config = &talking.config;
         let default = config.speakers().first().copied();
-        let speaker = match (config.tts_model_type, o.voice.as_deref()) {
-            (Variant::VoiceDesign, None) => Speaker::Described,
-            (_, Some(name)) => Speaker::Named(name),
+        let speaker = match (config.tts_model_type, o.voice.as_deref(), &o.cloned) {
+            (_, _, Some(voice)) => voice.speaker(),
+            (Variant::VoiceDesign, None, None) => Speaker::Described,
+            (_, Some(name), None) => Speaker::Named(name),
             // Models that have no speakers say what they need instead.
-            (_, None) => default.map_or(Speaker::Described, Speaker::Named),
+            (_, None, None) => default.map_or(Speaker::Described, Speaker::Named),
         };
+        // The codec goes on where the recording ended.
+        let reference = o.cloned.as_ref().and_then(|v| v.reference.as_ref());
+        let before = reference.map(|r| r.codes.clone()).unwrap_or_default();
         let prompt = |text: &str| {
             let (language, instruct) = (o.language.as_deref(), o.instruct.as_deref());
             model.prompt(&Request { text, speaker, language, instruct, feeding: None })
@@ -99,6 +105,7 @@ impl Pieces {
             silence,
             cancel,
             index: 0,
+            before,
             current: None,
             warnings,
         })
@@ -109,7 +116,8 @@ impl Pieces {
         let seed = piece_seed(self.settings.seed, self.index);
         let mut session = self.model.session()?;
         session.start(prompt, &Settings { seed, max_frames: budget, ..self.settings })?;
-        let codec = self.model.codec().stream()?;
+        let mut codec = self.model.codec().stream()?;
+        codec.push(&self.before, &mut vec![])?;
         Ok(Speaking { text, session, codec, frames: FIRST_FRAMES, counted: Counters::default() })
     }
 

@@ -1,7 +1,7 @@
 //! The engine with Qwen3-TTS models: from text to samples.
 
 use orate::{Cancel, DeviceChoice, Engine, EngineOptions, Error, ErrorKind, FinishReason, Model, Options};
-use orate_testing::checkpoints::write_random_qwen3_tts;
+use orate_testing::checkpoints::{qwen3_tts_goldens, write_random_qwen3_tts};
 
 /// Samples of a frame.
 const FRAME: usize = 1920;
@@ -118,6 +118,34 @@ fn voices_and_what_is_refused() {
     let built_in = Engine::new().expect("the built-in voice");
     refused(&built_in, "Hi.", Options { instruct: Some("sing".into()), ..Options::default() }, "follow none");
     refused(&built_in, "Hi.", Options { top_k: Some(5), ..Options::default() }, "draw no codes");
+}
+
+/// The recording of the oracle, cloned with and without its words.
+#[test]
+fn a_recording_becomes_a_voice() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let base = engine("base", &folder);
+    let recording = qwen3_tts_goldens().join("cases/ref.wav");
+    let voice = base.clone_voice(&recording, None).expect("a voice");
+    let known = base.clone_voice(&recording, Some("once upon a time")).expect("a voice");
+    assert_eq!(voice.x_vector, known.x_vector);
+    let codes = &known.reference.as_ref().expect("with its words").codes;
+    assert!(voice.reference.is_none() && codes.len() >= 160 && codes.len().is_multiple_of(16));
+    let speak = |cloned| {
+        let audio =
+            base.speak("Hello there.", &Options { cloned: Some(cloned), ..options(6) }).expect("speaks");
+        assert_eq!(audio.samples.len(), 6 * FRAME, "without the recording");
+        audio.samples
+    };
+    assert!(speak(voice) != speak(known.clone()), "the manner is heard");
+    let e = base.clone_voice(&recording, Some(" ")).expect_err("no words").to_string();
+    assert!(e.contains("the transcript is empty"), "{e}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let custom = engine("custom_voice", &folder);
+    let e = custom.clone_voice(&recording, None).expect_err("cannot").to_string();
+    assert!(e.contains("only Base models can"), "{e}");
+    let e = custom.speak("Hi.", &Options { cloned: Some(known), ..options(3) }).expect_err("cannot");
+    assert!(e.to_string().contains("name one of its speakers"), "{e}");
 }
 
 #[test]

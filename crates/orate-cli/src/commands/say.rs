@@ -84,6 +84,14 @@ pub struct SpeechArgs {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub steps: Option<usize>,
 
+    /// Speak with the voice of this recording: wav, flac, mp3, ogg or m4a (Qwen3-TTS Base models)
+    #[arg(long, value_name = "FILE", conflicts_with = "voice")]
+    pub reference: Option<PathBuf>,
+
+    /// What the recording says, word for word: the model then speaks in its manner too
+    #[arg(long, value_name = "TEXT", requires = "reference")]
+    pub transcript: Option<String>,
+
     /// How to speak, or who, in words (Qwen3-TTS models that follow instructions)
     #[arg(long, value_name = "WORDS")]
     pub instruct: Option<String>,
@@ -172,7 +180,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let load_ms = opening.elapsed().as_secs_f64() * 1e3;
     // Not earlier: while text is typed, Ctrl-C should simply end the program.
     let cancel = interrupt::cancel_on_interrupt();
-    let options = Options { cancel: Some(cancel.clone()), ..args.speech.options() };
+    let mut options = Options { cancel: Some(cancel.clone()), ..args.speech.options() };
+    if let Some(recording) = &args.speech.reference {
+        options.cloned = Some(engine.clone_voice(recording, args.speech.transcript.as_deref())?);
+    }
 
     let speaking = Instant::now();
     let mut stream = engine.stream(&text, &options)?;
