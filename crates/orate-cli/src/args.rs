@@ -147,7 +147,10 @@ impl SizeArgs {
     /// Steps asked for, or the model's own number.
     pub fn steps(&self, engine: &Engine) -> anyhow::Result<usize> {
         let steps = self.steps.map(|n| n as usize);
+        if let (Ok(_), None) = (engine.qwen3_tts(), steps) {
+            return Ok(0);
+        }
         let options = orate_models::supertonic::SpeakOptions { steps, ..Default::default() };
-        Ok(options.check(&engine.model().files().config).map_err(orate::Error::from)?)
+        Ok(options.check(&engine.supertonic()?.files().config).map_err(orate::Error::from)?)
     }
 }

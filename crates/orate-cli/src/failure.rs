@@ -86,6 +86,7 @@ fn exit_status(error: &anyhow::Error) -> u8 {
         }
         if let Some(error) = cause.downcast_ref::<orate::Error>() {
             return match error {
+                orate::Error::Qwen3(e) if matches!(**e, orate::QwenError::EmptyText { .. }) => FAILED,
                 // The text is not an option: what is wrong with it is not a mistake in the command.
                 orate::Error::Model(ModelError::Text(e))
                     if !matches!(e, TextError::UnknownLanguage { .. }) =>

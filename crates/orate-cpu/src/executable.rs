@@ -620,7 +620,7 @@ fn scratch_of(core: &Core, plan: &Plan, step: &Step, call: &Call) -> usize {
             };
             scratch_len(core.isa, threads, [out.rows(), k, out.last()], taps)
         }
-        (Op::Attention { heads, scale, .. }, _) => {
+        (Op::Attention { heads, scale, relative, .. }, _) => {
             let (q, k) = (shape(0), shape(1));
             let a = Attention {
                 heads: *heads,
@@ -632,7 +632,7 @@ fn scratch_of(core: &Core, plan: &Plan, step: &Step, call: &Call) -> usize {
                 first_queries: None,
                 passed: None,
                 kv_lens: None,
-                relative: None,
+                relative: relative.as_ref().map(|r| Relative { window: r.window, keys: &[], values: &[] }),
             };
             a.scratch_len(threads, k[0], k[1])
         }

@@ -3,6 +3,7 @@
 //! Repositories keep a listing of a checkpoint's tensors, a line each: `name dtype shape`, as in
 //! `talker.model.norm.weight BF16 64` or `decoder.decoder.0.conv.weight F32 96x48x7`.
 
+use crate::random::Random;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -32,6 +33,36 @@ pub fn blank_safetensors(listing: &str) -> Vec<u8> {
     file
 }
 
+/// As [`blank_safetensors`], with random numbers of −0.1 to 0.1; weights of norms are about 1, and `…usage` tensors, which are
+/// divided by, positive.
+///
+/// # Panics
+/// As [`blank_safetensors`].
+pub fn random_safetensors(listing: &str, seed: u64) -> Vec<u8> {
+    let mut file = blank_safetensors(listing);
+    let elements = |shape: &str| shape.split('x').map(|n| n.parse::<usize>().expect("a number")).product();
+    let header = u64::from_le_bytes(file[..8].try_into().expect("eight bytes")) as usize;
+    let mut at = 8 + header;
+    for line in listing.lines() {
+        let [name, dtype, shape] = line.split(' ').collect::<Vec<_>>()[..] else {
+            unreachable!("checked above")
+        };
+        let mut random = Random::named(seed, name);
+        let (least, most) = match name {
+            _ if name.ends_with("usage") => (0.01, 0.1),
+            _ if name.contains("norm") && name.ends_with("weight") => (0.5, 1.5),
+            _ => (-0.1, 0.1),
+        };
+        for x in random.floats(elements(shape), least, most) {
+            // bf16 is the upper half of an f32.
+            let bytes = &x.to_le_bytes()[if dtype == "F32" { 0 } else { 2 }..];
+            file[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        }
+    }
+    file
+}
+
 /// Where the repository keeps the small files of Qwen3-TTS checkpoints. `ORATE_ROOT` says where the repository is when a test
 /// program runs on another machine than it was built on.
 pub fn qwen3_tts_goldens() -> PathBuf {
@@ -45,6 +76,18 @@ pub fn qwen3_tts_goldens() -> PathBuf {
 /// # Errors
 /// A file cannot be read or written.
 pub fn write_qwen3_tts(variant: &str, folder: &Path) -> io::Result<()> {
+    write(variant, folder, &blank_safetensors)
+}
+
+/// As [`write_qwen3_tts`], with random weights: such a model makes noise.
+///
+/// # Errors
+/// A file cannot be read or written.
+pub fn write_random_qwen3_tts(variant: &str, folder: &Path, seed: u64) -> io::Result<()> {
+    write(variant, folder, &|listing| random_safetensors(listing, seed))
+}
+
+fn write(variant: &str, folder: &Path, safetensors: &dyn Fn(&str) -> Vec<u8>) -> io::Result<()> {
     let checkpoints = qwen3_tts_goldens().join("checkpoints");
     let (own, shared) = (checkpoints.join(format!("tiny-{variant}")), checkpoints.join("tiny-base"));
     std::fs::create_dir_all(folder.join("speech_tokenizer"))?;
@@ -56,7 +99,7 @@ pub fn write_qwen3_tts(variant: &str, folder: &Path) -> io::Result<()> {
         copy(&shared, file)?;
     }
     let weights = |listing: PathBuf, file: &str| {
-        std::fs::write(folder.join(file), blank_safetensors(&std::fs::read_to_string(listing)?))
+        std::fs::write(folder.join(file), safetensors(&std::fs::read_to_string(listing)?))
     };
     weights(own.join("tensors.txt"), "model.safetensors")?;
     weights(shared.join("speech_tokenizer/tensors.txt"), "speech_tokenizer/model.safetensors")

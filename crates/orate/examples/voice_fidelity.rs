@@ -51,7 +51,7 @@ impl Reference {
 
 /// Speaks the reference's ids with its noise and length; also the predicted duration in seconds.
 fn speak(engine: &Engine, r: &Reference) -> Result<(Vec<f32>, f32), Box<dyn Error>> {
-    let model = engine.model();
+    let model = engine.supertonic()?;
     let voice = engine.voice(model.files().default_voice())?;
     let mut s = model.session();
     s.set_text(&[(&r.ids, &voice)])?;

@@ -36,7 +36,7 @@ pub struct StageTimes {
 /// # Errors
 /// A size is 0, or the device failed.
 pub fn run_once(engine: &Engine, sizes: Sizes, apart: bool) -> Result<StageTimes> {
-    let model = engine.model();
+    let model = engine.supertonic()?;
     let mut s = model.session();
     let mut wav = Vec::new();
     s.set_forced(sizes.tokens)?;
@@ -110,7 +110,7 @@ impl StepTime {
 /// # Errors
 /// As [`run_once`].
 pub fn profile(engine: &Engine, sizes: Sizes, runs: usize) -> Result<Vec<StepTime>> {
-    let model = engine.model();
+    let model = engine.supertonic()?;
     let mut s = model.session();
     s.set_forced(sizes.tokens)?;
     s.durations()?;
@@ -159,7 +159,7 @@ const MOST_ADDED: usize = 1 << 26;
 /// # Errors
 /// The device failed.
 pub fn measure_peak(engine: &Engine) -> Result<Roofline> {
-    let device = &**engine.model().device();
+    let device = &**engine.device_object();
     let mut peak = Roofline { gflops: 0.0, gbps: 0.0 };
     let mut n = 256;
     loop {

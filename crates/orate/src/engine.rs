@@ -1,9 +1,10 @@
 //! The engine: one model on one device.
 
-use crate::{Audio, DeviceChoice, Options, Result, Stream, devices};
+use crate::family::{Family, FamilyFiles};
+use crate::{Audio, DeviceChoice, Error, Options, Result, Stream, devices};
 use orate_graph::{Device, DeviceInfo, DeviceKind, PrecisionPolicy};
-use orate_models::qwen3_tts;
-use orate_models::supertonic::{Files, ModelError, SpeakOptions, Supertonic, Voice, parse_mix};
+use orate_models::qwen3_tts::{ClonedVoice, Qwen3Tts};
+use orate_models::supertonic::{ModelError, SpeakOptions, Supertonic, Voice, parse_mix};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -60,7 +61,7 @@ pub struct Engine {
 }
 
 struct Inner {
-    model: Supertonic,
+    model: Family,
     device: Arc<dyn Device>,
     precision: PrecisionPolicy,
     fallbacks: Vec<String>,
@@ -90,13 +91,8 @@ impl Engine {
     /// The model cannot be opened, or the device is not to be had.
     pub fn with_options(options: EngineOptions) -> Result<Engine> {
         let files = match &options.model {
-            Model::BuiltIn => crate::default_voice::open()?,
-            Model::Path(path) if qwen3_tts::Files::detect(path) => {
-                let problem =
-                    "a Qwen3-TTS model, which this version cannot speak with yet; `orate inspect` shows it";
-                return Err(ModelError::NotAModel { path: path.clone(), problem: problem.to_owned() }.into());
-            }
-            Model::Path(path) => Files::open(path)?,
+            Model::BuiltIn => FamilyFiles::Supertonic(Box::new(crate::default_voice::open()?)),
+            Model::Path(path) => FamilyFiles::open(path)?,
         };
         let mut fallbacks = vec![];
         let mut precision = options.precision.clone();
@@ -119,8 +115,8 @@ impl Engine {
         for why in &fallbacks {
             tracing::warn!(%why, used = device.describe(), "a device was passed over");
         }
-        let model = Supertonic::new(files, device.clone())?;
-        tracing::debug!(model = %model.files().origin, device = device.describe(), %precision, "engine ready");
+        let model = files.place(device.clone())?;
+        tracing::debug!(model = model.origin(), device = device.describe(), %precision, "engine ready");
         let inner = Inner { model, device, precision, fallbacks, voices: Mutex::default() };
         Ok(Engine { inner: Arc::new(inner) })
     }
@@ -169,6 +165,7 @@ impl Engine {
     /// # Errors
     /// What can be checked before speaking: text, options and voice.
     pub fn stream(&self, text: &str, options: &Options) -> Result<Stream> {
+        self.inner.model.check(options)?;
         Stream::new(self.clone(), text, options)
     }
 
@@ -182,21 +179,19 @@ impl Engine {
 
     /// Names of the voices.
     pub fn voices(&self) -> Vec<VoiceInfo> {
-        let files = self.inner.model.files();
-        let info = |name: String| VoiceInfo { is_default: name == files.default_voice(), name };
-        files.voice_names().into_iter().map(info).collect()
+        self.inner.model.voices()
     }
 
     /// A voice by name, file, or mix such as `F1:0.7+M2:0.3`.
     ///
     /// # Errors
-    /// A voice is unknown or does not fit the model.
+    /// A voice is unknown or does not fit the model, or the model is none of Supertonic.
     pub fn voice(&self, spec: &str) -> Result<Arc<Voice>> {
         let mut kept = self.inner.voices.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(v) = kept.get(spec) {
             return Ok(v.clone());
         }
-        let files = self.inner.model.files();
+        let files = self.supertonic()?.files();
         let voice = if files.voice_names().iter().any(|n| n == spec) {
             files.voice(spec)?
         } else {
@@ -215,6 +210,22 @@ impl Engine {
         Ok(voice)
     }
 
+    /// The voice of a recording in a file of any common kind, for [`Options::cloned`]. Silence around the speech is cut. With the
+    /// words that are spoken there, the model goes on in their manner; without, it only takes the voice.
+    ///
+    /// # Errors
+    /// The model cannot clone, the file cannot be read, or the recording is silent, too short or too long.
+    pub fn clone_voice(
+        &self,
+        recording: impl AsRef<std::path::Path>,
+        transcript: Option<&str>,
+    ) -> Result<Arc<ClonedVoice>> {
+        let model = self.qwen3_tts()?;
+        let options = orate_audio::ReferenceOptions::new(self.sample_rate());
+        let samples = orate_audio::read_reference(recording, &options)?;
+        Ok(Arc::new(model.clone_voice(&samples, transcript)?))
+    }
+
     /// Samples per second of all audio from this engine.
     pub fn sample_rate(&self) -> u32 {
         self.inner.model.sample_rate()
@@ -227,6 +238,11 @@ impl Engine {
             DeviceKind::Cpu => device,
             _ => format!("{}, {})", device.strip_suffix(')').unwrap_or(&device), self.inner.precision),
         }
+    }
+
+    /// The device itself, for tools.
+    pub(crate) fn device_object(&self) -> &Arc<dyn Device> {
+        &self.inner.device
     }
 
     /// Facts about the device.
@@ -252,12 +268,57 @@ impl Engine {
 
     /// Path of the model, or `built-in voice`.
     pub fn model_name(&self) -> &str {
-        &self.inner.model.files().origin
+        self.inner.model.origin()
+    }
+
+    /// The family of the model: `Supertonic` or `Qwen3-TTS`.
+    pub fn family_name(&self) -> &'static str {
+        self.inner.model.name()
+    }
+
+    pub(crate) fn family(&self) -> &Family {
+        &self.inner.model
     }
 
     /// The model itself, for tools.
-    pub fn model(&self) -> &Supertonic {
-        &self.inner.model
+    ///
+    /// # Errors
+    /// It is of another family.
+    pub fn supertonic(&self) -> Result<&Supertonic> {
+        match &self.inner.model {
+            Family::Supertonic(model) => Ok(model),
+            Family::Qwen3Tts(_) => Err(self.other_family("this command", "Supertonic")),
+        }
+    }
+
+    /// The model itself, for tools.
+    ///
+    /// # Errors
+    /// It is of another family.
+    pub fn qwen3_tts(&self) -> Result<&Arc<Qwen3Tts>> {
+        match &self.inner.model {
+            Family::Qwen3Tts(model) => Ok(model),
+            Family::Supertonic(_) => Err(self.other_family("this command", "Qwen3-TTS")),
+        }
+    }
+
+    fn other_family(&self, what: &'static str, needed: &'static str) -> Error {
+        let model = self.model_name().to_owned();
+        Error::OtherFamily { what, needed, model, family: self.family_name() }
+    }
+
+    /// The plans that speak `tokens` characters in `frames` frames: latent ones, with `steps` denoising steps, or those of a
+    /// codec, behind a prompt of `tokens` rows.
+    ///
+    /// # Errors
+    /// As [`Engine::speak`].
+    pub fn plans(
+        &self,
+        tokens: usize,
+        frames: usize,
+        steps: usize,
+    ) -> Result<Vec<Arc<dyn orate_graph::Executable>>> {
+        self.inner.model.plans(tokens, frames, steps)
     }
 
     /// Prints the plans that speak `tokens` characters in `frames` latent frames, with the least time each step
@@ -271,14 +332,17 @@ impl Engine {
         frames: usize,
         roofline: Option<orate_graph::Roofline>,
     ) -> Result<String> {
-        let steps = self.speak_options(&Options::default())?.1;
-        let plans = self.inner.model.plans(tokens, frames, steps)?;
+        let steps = match &self.inner.model {
+            Family::Supertonic(_) => self.speak_options(&Options::default())?.1,
+            Family::Qwen3Tts(_) => 0,
+        };
+        let plans = self.plans(tokens, frames, steps)?;
         Ok(plans.iter().map(|p| p.plan().explain(roofline)).collect::<Vec<_>>().join("\n"))
     }
 
     /// Options as the model sees them, and the number of steps.
     pub(crate) fn speak_options(&self, o: &Options) -> Result<(SpeakOptions, usize)> {
-        let files = self.inner.model.files();
+        let files = self.supertonic()?.files();
         let options = SpeakOptions {
             language: o.language.clone(),
             speed: o.speed.unwrap_or(files.default_speed()),

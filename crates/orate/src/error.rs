@@ -2,6 +2,7 @@
 
 use orate_audio::AudioError;
 use orate_graph::DeviceError;
+use orate_models::qwen3_tts::QwenError;
 use orate_models::supertonic::ModelError;
 use orate_weights::WeightError;
 
@@ -15,6 +16,21 @@ pub enum Error {
     /// The model, a voice, an option or the text.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// A Qwen3-TTS model, an option or the text.
+    #[error(transparent)]
+    Qwen3(Box<QwenError>),
+    /// What was asked for is there for other families of models only.
+    #[error("{what} is there for {needed} models only; {model} is a {family} model")]
+    OtherFamily {
+        /// What was asked for.
+        what: &'static str,
+        /// Family that has it.
+        needed: &'static str,
+        /// Where the model comes from.
+        model: String,
+        /// Its family.
+        family: &'static str,
+    },
     /// The device.
     #[error(transparent)]
     Device(Box<DeviceError>),
@@ -70,6 +86,12 @@ impl From<DeviceError> for Error {
     }
 }
 
+impl From<QwenError> for Error {
+    fn from(e: QwenError) -> Self {
+        Error::Qwen3(Box::new(e))
+    }
+}
+
 impl Error {
     /// What the error is about.
     pub fn kind(&self) -> ErrorKind {
@@ -82,7 +104,19 @@ impl Error {
                 ModelError::Device(_) => ErrorKind::System,
                 _ => ErrorKind::InvalidModel,
             },
-            Error::Option { .. } => ErrorKind::InvalidInput,
+            Error::Qwen3(e) => match **e {
+                QwenError::EmptyText { .. }
+                | QwenError::UnknownSpeaker { .. }
+                | QwenError::UnknownLanguage { .. }
+                | QwenError::Mode { .. }
+                | QwenError::BadVoice { .. }
+                | QwenError::TooLong { .. }
+                | QwenError::TooShort { .. }
+                | QwenError::Option { .. } => ErrorKind::InvalidInput,
+                QwenError::Device(_) => ErrorKind::System,
+                _ => ErrorKind::InvalidModel,
+            },
+            Error::Option { .. } | Error::OtherFamily { .. } => ErrorKind::InvalidInput,
             Error::Weights(_) | Error::Goldens { .. } | Error::NoVoice(_) => ErrorKind::InvalidModel,
             Error::Device(_) | Error::Audio(_) => ErrorKind::System,
             Error::Cancelled => ErrorKind::Cancelled,

@@ -19,7 +19,10 @@ mod default_voice;
 mod devices;
 mod engine;
 mod error;
+mod family;
 mod options;
+mod speak_qwen3;
+mod speak_supertonic;
 mod stream;
 pub mod verify;
 
@@ -31,5 +34,6 @@ pub use options::{Cancel, Options, Unknown};
 pub use orate_audio::{AudioFormat, AudioWriter, PcmStream, WavFormat, plot_png};
 pub use orate_cpu::ISA_VARIABLE;
 pub use orate_graph::{Counters, DeviceClass, DeviceInfo, DeviceKind, Precision, PrecisionPolicy, Roofline};
+pub use orate_models::qwen3_tts::{ClonedVoice, FinishReason, QwenError};
 pub use orate_models::supertonic::{ModelError, Voice};
 pub use stream::{Chunk, Stream};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use orate_models::qwen3_tts::ClonedVoice;
 pub use orate_text::supertonic::Unknown;
 
 /// How a text is spoken. Everything has a default.
@@ -15,7 +16,7 @@ pub use orate_text::supertonic::Unknown;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// A voice of the model, a voice file, or a mix such as `F1:0.7+M2:0.3`. `None`: the model's first voice.
+    /// A voice of the model; for Supertonic also a voice file, or a mix such as `F1:0.7+M2:0.3`. `None`: the model's first voice.
     pub voice: Option<String>,
     /// Language code such as `en`. `None`: the model's default.
     pub language: Option<String>,
@@ -35,6 +36,21 @@ pub struct Options {
     /// Whether each piece ends at its predicted duration. Without, it ends at the next whole latent frame, as in
     /// the official Python package.
     pub trim: bool,
+    /// A voice made from a recording, for Qwen3-TTS Base models; see [`crate::Engine::clone_voice`].
+    pub cloned: Option<Arc<ClonedVoice>>,
+    /// How to speak, or who, in words. For Qwen3-TTS models that follow instructions.
+    pub instruct: Option<String>,
+    /// Divides the logits that codes are drawn from; 0 takes the likeliest. For Qwen3-TTS, as all that follow; `None`: what
+    /// the model's `generation_config.json` says.
+    pub temperature: Option<f32>,
+    /// Codes to draw from, the likeliest ones; 0 is all.
+    pub top_k: Option<usize>,
+    /// Probability to draw from, 0 to 1.
+    pub top_p: Option<f32>,
+    /// Makes codes that were drawn before less likely.
+    pub repetition_penalty: Option<f32>,
+    /// Frames of 80 ms that a piece of the text may have. `None`: what its length suggests.
+    pub max_frames: Option<usize>,
     /// Stops work from another thread.
     pub cancel: Option<Cancel>,
 }
@@ -51,13 +67,20 @@ impl Default for Options {
             read_numbers: None,
             unknown: Unknown::Refuse,
             trim: true,
+            cloned: None,
+            instruct: None,
+            temperature: None,
+            top_k: None,
+            top_p: None,
+            repetition_penalty: None,
+            max_frames: None,
             cancel: None,
         }
     }
 }
 
 /// A switch that stops speaking: clone it into [`Options::cancel`] and flip it from any thread. Work ends before
-/// the next denoising step or network runs, within some tens of milliseconds.
+/// the next denoising step, frame or network runs, within some tens of milliseconds.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 

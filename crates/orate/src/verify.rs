@@ -4,7 +4,7 @@
 //! `golden.safetensors`), and that of `training/infer.py --golden` (one safetensors file per sentence).
 
 use crate::{DeviceKind, Engine, Error, Precision, Result};
-use orate_models::supertonic::{Family, Noise, Session, Stage, Voice};
+use orate_models::supertonic::{Family, Noise, Session, Stage, Supertonic, Voice};
 use orate_weights::{SafeTensors, WeightSource};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -122,7 +122,8 @@ impl Report {
 /// The directory is not a golden directory, a case does not exist, or the engine fails.
 pub fn run(engine: &Engine, goldens: &Path, options: &VerifyOptions) -> Result<Report> {
     let limit = options.limit.unwrap_or_else(|| Limit::of(engine));
-    let mut v = Verify { engine, options, report: Report { rows: vec![], skipped: vec![], limit } };
+    let model = engine.supertonic()?;
+    let mut v = Verify { engine, model, options, report: Report { rows: vec![], skipped: vec![], limit } };
     if goldens.join("golden.json").is_file() {
         v.oracle(goldens)?;
     } else {
@@ -197,6 +198,7 @@ impl Reference {
 
 struct Verify<'a> {
     engine: &'a Engine,
+    model: &'a Supertonic,
     options: &'a VerifyOptions,
     report: Report,
 }
@@ -231,7 +233,7 @@ impl Verify<'_> {
         let text = std::fs::read(&path).map_err(|e| bad(&path, e.to_string()))?;
         let manifest: Manifest = serde_json::from_slice(&text).map_err(|e| bad(&path, e.to_string()))?;
         let file = SafeTensors::open(dir.join("golden.safetensors"))?;
-        let expected = match self.engine.model().files().family {
+        let expected = match self.model.files().family {
             Family::Official(v) => v.to_string(),
             Family::Own => "own".to_owned(),
         };
@@ -309,7 +311,7 @@ impl Verify<'_> {
             .collect();
         let inputs = Inputs { ids: rows, voices, frames, steps, noise: get("latent.0")? };
 
-        let model = self.engine.model();
+        let model = self.model;
         let mut s = model.session();
         self.set(&mut s, &inputs)?;
         let durations = s.durations()?;
@@ -336,7 +338,7 @@ impl Verify<'_> {
     fn compare_text(&mut self, version: u32, name: &str, case: &Case, ids: &[Vec<i32>]) {
         use orate_text::supertonic::{Version, prepare};
         let version = [Version::V1, Version::V2, Version::V3][(version as usize).clamp(1, 3) - 1];
-        let indexer = &self.engine.model().files().indexer;
+        let indexer = &self.model.files().indexer;
         for (row, want) in case.rows.iter().flatten().zip(ids) {
             let Some(row) = row else { continue };
             let got = prepare(&row.text, version, Some(&row.lang)).ok();
@@ -367,7 +369,7 @@ impl Verify<'_> {
             None => vec![1.0; raw.len()],
         };
         let got: Vec<(usize, usize)> =
-            raw.iter().zip(&speeds).map(|(r, s)| self.engine.model().frames_for(*r, *s)).collect();
+            raw.iter().zip(&speeds).map(|(r, s)| self.model.frames_for(*r, *s)).collect();
         let frames = case.latent_length.as_deref().unwrap_or(&[]);
         let samples = case.samples_from_duration.as_deref().unwrap_or(&[]);
         let same = got.iter().map(|g| g.0).eq(frames.iter().copied())
@@ -419,7 +421,7 @@ impl Verify<'_> {
         if wanted.is_empty() {
             return Ok(());
         }
-        let model = self.engine.model();
+        let model = self.model;
         let mut s = model.session();
         s.record_taps(true);
         self.set(&mut s, inputs)?;
@@ -468,7 +470,7 @@ impl Verify<'_> {
             let problem = "neither golden.json (oracle/supertonic/dump_golden.py) nor *.safetensors (training/infer.py --golden)";
             return Err(bad(dir, problem.to_owned()));
         }
-        let voice = self.engine.voice(self.engine.model().files().default_voice())?;
+        let voice = self.engine.voice(self.model.files().default_voice())?;
         for path in files {
             let name = path.file_stem().and_then(|s| s.to_str()).unwrap_or("?").to_owned();
             if !self.wanted(&name) {
@@ -481,7 +483,7 @@ impl Verify<'_> {
             let (ids, frames) = (integers(&file, "text_ids")?, noise.shape.last().copied().unwrap_or(0));
             let inputs =
                 Inputs { ids: vec![ids], voices: vec![(*voice).clone()], frames: vec![frames], steps, noise };
-            let model = self.engine.model();
+            let model = self.model;
             let mut s = model.session();
             self.set(&mut s, &inputs)?;
             let durations = s.durations()?;

@@ -1,7 +1,8 @@
 //! Qwen3-TTS from prompt to codes against the official package.
 
 use orate_cpu::{CpuDevice, Isa};
-use orate_graph::{Device, Graph};
+use orate_graph::{BufferKind, DType as GraphDType, Device, Graph, Plan};
+use orate_models::Loader;
 use orate_models::qwen3_tts::*;
 use orate_testing::checkpoints::qwen3_tts_goldens;
 use orate_testing::{Case, OnDevice, ReferenceDevice, assert_close, check_all};
@@ -47,7 +48,7 @@ impl Utterance {
         Some(all[row * len..][..len].to_vec())
     }
 
-    fn prompt(&self, model: &Qwen3Tts) -> Prompt {
+    fn prompt(&self, model: &Arc<Qwen3Tts>) -> Prompt {
         let speaker = self.text("speaker");
         let x_vector = self.tensors.contains("speaker_embedding").then(|| self.floats("speaker_embedding"));
         let codes = self.tensors.contains("ref_codes").then(|| self.integers("ref_codes"));
@@ -83,7 +84,7 @@ impl Utterance {
     }
 
     /// Speaks, and compares everything on the way.
-    fn check(&self, model: &Qwen3Tts, what: &str) {
+    fn check(&self, model: &Arc<Qwen3Tts>, what: &str) {
         let name = format!("{what}, {}", self.name);
         let prompt = self.prompt(model);
         let mut session = model.session().expect("talks");
@@ -137,7 +138,7 @@ impl Utterance {
     }
 
     /// The reference is decoded in front of what follows it, and its share of the samples is cut.
-    fn check_samples(&self, model: &Qwen3Tts, name: &str, codes: &[i32]) {
+    fn check_samples(&self, model: &Arc<Qwen3Tts>, name: &str, codes: &[i32]) {
         if !self.tensors.contains("waveform") {
             return;
         }
@@ -298,7 +299,7 @@ fn cpu(threads: usize) -> Arc<dyn Device> {
     Arc::new(CpuDevice::new(threads, Isa::detect().expect("a supported processor")).expect("threads start"))
 }
 
-fn speak(model: &Qwen3Tts, prompt: &Prompt, settings: &Settings) -> (Vec<i32>, FinishReason) {
+fn speak(model: &Arc<Qwen3Tts>, prompt: &Prompt, settings: &Settings) -> (Vec<i32>, FinishReason) {
     let mut session = model.session().expect("talks");
     session.start(prompt, settings).expect("starts");
     let (mut all, mut codes) = (vec![], vec![]);
@@ -430,5 +431,79 @@ fn a_projected_predictor() {
         let report = check_all(&OnDevice(&device), [&case]);
         println!("{isa}: {report}");
         report.assert();
+    }
+}
+
+/// Two utterances decoded as one batch, each at its own position and with its own text, say what they say alone.
+#[test]
+fn utterances_side_by_side() {
+    let folder = qwen3_tts_goldens().join("cases/tiny-base/generation");
+    let files = committed();
+    let config = files.talking.as_ref().expect("talks").config.talker_config.clone();
+    let (d, capacity, text_rows) = (64, 40, 20);
+    let device = CpuDevice::new(2, Isa::detect().expect("a supported processor")).expect("threads start");
+    let model = device.open(Arc::new(Loader(files.weights.clone())));
+    let load = |graph| {
+        let plan = Plan::compile(graph, &device).expect("all ops have kernels");
+        model.load(plan).expect("all weights are there")
+    };
+    let cases = ["xvector_streaming", "icl_streaming_text_longer"]
+        .map(|name| SafeTensors::open(folder.join(format!("{name}.safetensors"))).expect("committed"));
+    let floats = |case: &SafeTensors, name: &str| case.get(name).expect("is there").to_f32();
+
+    // Each prompt alone, then the states of both one behind the other.
+    let mut states: HashMap<String, Vec<f32>> = HashMap::new();
+    let (mut positions, mut trailing, mut wanted) = (vec![], vec![], vec![]);
+    for case in &cases {
+        let rows = floats(case, "prompt_embeds");
+        let time = rows.len() / d;
+        let mut g = Graph::new("prefill");
+        let sizes = talker::Sizes { batch: 1, capacity };
+        talker::prefill(&mut g, &config, sizes, time).expect("the configuration is consistent");
+        let plan = load(g);
+        let mut memory = device.memory();
+        memory.write_f32("rows", &[1, time, d].into(), &rows).expect("has room");
+        for b in plan.plan().buffers().iter().filter(|b| b.kind == BufferKind::State) {
+            memory.clear(&b.name, b.dtype, &b.shape).expect("has room");
+        }
+        plan.run(&mut *memory).expect("runs");
+        for b in plan.plan().buffers().iter().filter(|b| b.dtype == GraphDType::F32 && b.name != "rows") {
+            let mut data = vec![];
+            memory.read_f32(&b.name, &mut data).expect("a state");
+            states.entry(b.name.clone()).or_default().extend(data);
+        }
+        positions.push(time as i32);
+        let text = floats(case, "trailing_text");
+        let pad = floats(case, "tts_pad_embed");
+        trailing.extend(text.iter().chain(pad.iter().cycle()).take(text_rows * d));
+        let codes: Vec<i32> = floats(case, "codes").into_iter().map(|x| x as i32).collect();
+        wanted.push(codes);
+    }
+
+    let mut g = Graph::new("frames");
+    let sizes = talker::Sizes { batch: 2, capacity };
+    frame::build(&mut g, &config, sizes, text_rows).expect("the configuration is consistent");
+    let plan = load(g);
+    let mut memory = device.memory();
+    for b in plan.plan().buffers().iter().filter(|b| b.kind != BufferKind::Output) {
+        match (&*b.name, states.get(&b.name)) {
+            (name, Some(data)) => memory.write_f32(name, &b.shape, data),
+            ("position", _) => memory.write_i32("position", &b.shape, &positions),
+            ("trailing", _) => memory.write_f32("trailing", &b.shape, &trailing),
+            ("sampling", _) => memory.write_f32("sampling", &b.shape, &[0.0, 0.0, 1.0, 1.05].repeat(2)),
+            ("predictor_sampling", _) => {
+                memory.write_f32("predictor_sampling", &b.shape, &[0.0, 0.0, 1.0, 1.0].repeat(2))
+            }
+            (name, None) => memory.clear(name, b.dtype, &b.shape),
+        }
+        .expect("has room");
+    }
+    let mut codes = vec![];
+    for frame in 0..12 {
+        plan.run(&mut *memory).expect("runs");
+        memory.read_i32("codes", &mut codes).expect("an output");
+        for (row, want) in codes.chunks_exact(16).zip(&wanted) {
+            assert_eq!(row, &want[16 * frame..][..16], "frame {frame}");
+        }
     }
 }

@@ -170,7 +170,7 @@ fn trimming_drops_the_rest_of_the_last_frame() {
     let options = |trim| Options { trim, ..Default::default() };
     let trimmed = engine.speak("Trim me.", &options(true)).expect("spoken").samples;
     let whole = engine.speak("Trim me.", &options(false)).expect("spoken").samples;
-    let frame = engine.model().files().config.samples_per_latent();
+    let frame = engine.supertonic().expect("Supertonic").files().config.samples_per_latent();
     assert_eq!(whole.len() % frame, 0);
     assert!(whole.len() - trimmed.len() < frame && whole[..trimmed.len()] == trimmed[..]);
 }

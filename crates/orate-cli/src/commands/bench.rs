@@ -170,14 +170,14 @@ fn ms_since(start: Instant) -> f64 {
 fn forced(engine: &Engine, tokens: Option<u32>, latents: Option<u32>, steps: usize) -> anyhow::Result<Work> {
     let size = |a: Option<u32>, b: Option<u32>| a.or(b).map_or(1, |n| n as usize);
     let sizes = Sizes { tokens: size(tokens, latents), latents: size(latents, tokens), steps };
-    let samples = sizes.latents * engine.model().files().config.samples_per_latent();
+    let samples = sizes.latents * engine.supertonic()?.files().config.samples_per_latent();
     let duration = samples as f64 / f64::from(engine.sample_rate());
     Ok(Work { pieces: vec![sizes], duration, text: None })
 }
 
 /// The sizes that a text has.
 fn spoken(engine: &Engine, text: &str, steps: usize) -> anyhow::Result<Work> {
-    let model = engine.model();
+    let model = engine.supertonic()?;
     let files = model.files();
     let options = SpeakOptions { speed: files.default_speed(), steps: Some(steps), ..Default::default() };
     let voice = engine.voice(files.default_voice())?;

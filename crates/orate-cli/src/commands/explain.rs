@@ -79,12 +79,12 @@ fn measure(engine: &Engine, sizes: bench::Sizes) -> anyhow::Result<Roofline> {
 
 fn describe(engine: &Engine, sizes: bench::Sizes, roofline: Option<Roofline>) -> anyhow::Result<String> {
     let bench::Sizes { tokens, latents, steps } = sizes;
-    let plans = engine.model().plans(tokens, latents, steps).map_err(orate::Error::from)?;
-    let mut text = format!(
-        "{} on {}: {tokens} tokens, {latents} latent frames, {steps} steps\n",
-        engine.model_name(),
-        engine.device()
-    );
+    let plans = engine.plans(tokens, latents, steps)?;
+    let sizes = match engine.qwen3_tts() {
+        Ok(_) => format!("{tokens} rows of prompt, up to {latents} frames"),
+        Err(_) => format!("{tokens} tokens, {latents} latent frames, {steps} steps"),
+    };
+    let mut text = format!("{} on {}: {sizes}\n", engine.model_name(), engine.device());
     let (mut total, mut bound_us) = (Cost::default(), 0.0);
     for executable in &plans {
         let plan = executable.plan();
@@ -100,7 +100,8 @@ fn describe(engine: &Engine, sizes: bench::Sizes, roofline: Option<Roofline>) ->
     }
     let _ = write!(
         text,
-        "\nall, with {steps} denoising steps: {:.3} GFLOP, {:.1} MB moved",
+        "\nall{}: {:.3} GFLOP, {:.1} MB moved",
+        if steps > 0 { format!(", with {steps} denoising steps") } else { ", with one frame".to_owned() },
         total.flops as f64 / 1e9,
         total.bytes as f64 / 1e6
     );

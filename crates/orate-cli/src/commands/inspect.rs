@@ -237,7 +237,7 @@ fn model(path: Option<&Path>, policy: &PrecisionPolicy) -> anyhow::Result<Found>
         return Ok(describe_qwen3(&qwen3_tts::Files::open(path)?));
     }
     let engine = open_to_look(path)?;
-    describe(engine.model(), engine.voices(), policy)
+    describe(engine.supertonic()?, engine.voices(), policy)
 }
 
 /// In which format a policy has each factor of a product, by the name of the weight.

@@ -24,6 +24,7 @@ Examples:
   fortune | orate say -o - | aplay                 plays while it speaks
   orate say -o - --format raw < text.txt | ffmpeg -f s16le -ar 24000 -i - out.ogg
   orate say \"Hello.\" --model DIR --voice F1:0.7+M2:0.3 --lang en --steps 8 --seed 7
+  orate say \"Hello.\" --model Qwen3-TTS-12Hz-1.7B-VoiceDesign --instruct \"an old man, very calm\"
 
 The same text, options and seed give the same samples. A file that was there before is replaced when \
 the new one is complete; an incomplete file never remains.")]
@@ -67,12 +68,12 @@ pub struct Args {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Speech")]
 pub struct SpeechArgs {
-    /// A voice of the model, a voice file (.json), or a mix such as F1:0.7+M2:0.3
+    /// A voice of the model; for Supertonic also a voice file (.json), or a mix such as F1:0.7+M2:0.3
     #[arg(long, short, value_name = "VOICE")]
     pub voice: Option<String>,
 
-    /// Language code, such as en; without it, the model's default
-    #[arg(long, short, value_name = "CODE")]
+    /// Language, such as en or english; without it, the model's default
+    #[arg(long, short, value_name = "LANGUAGE")]
     pub lang: Option<String>,
 
     /// Speaking rate, 0.7 to 2; without it, the model's usual rate
@@ -82,6 +83,38 @@ pub struct SpeechArgs {
     /// Denoising steps, 1 to 100: more is slower and a little cleaner; without it, the model's own number
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub steps: Option<usize>,
+
+    /// Speak with the voice of this recording: wav, flac, mp3, ogg or m4a (Qwen3-TTS Base models)
+    #[arg(long, value_name = "FILE", conflicts_with = "voice")]
+    pub reference: Option<PathBuf>,
+
+    /// What the recording says, word for word: the model then speaks in its manner too
+    #[arg(long, value_name = "TEXT", requires = "reference")]
+    pub transcript: Option<String>,
+
+    /// How to speak, or who, in words (Qwen3-TTS models that follow instructions)
+    #[arg(long, value_name = "WORDS")]
+    pub instruct: Option<String>,
+
+    /// Divides the logits that codes are drawn from; 0 takes the likeliest (Qwen3-TTS)
+    #[arg(long, value_name = "T", allow_negative_numbers = true)]
+    pub temperature: Option<f32>,
+
+    /// Codes to draw from, the likeliest ones; 0 is all (Qwen3-TTS)
+    #[arg(long, value_name = "K", allow_negative_numbers = true)]
+    pub top_k: Option<usize>,
+
+    /// Probability to draw from, 0 to 1 (Qwen3-TTS)
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub top_p: Option<f32>,
+
+    /// Makes codes that were drawn before less likely (Qwen3-TTS)
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub repetition_penalty: Option<f32>,
+
+    /// Frames of 80 ms that a piece of the text may have; without it, what its length suggests (Qwen3-TTS)
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub max_frames: Option<usize>,
 
     /// Seed of the noise: another seed gives another reading
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
@@ -124,6 +157,12 @@ impl SpeechArgs {
             },
             unknown: if self.skip_unknown { Unknown::Skip } else { Unknown::Refuse },
             trim: !self.no_trim,
+            instruct: self.instruct.clone(),
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            repetition_penalty: self.repetition_penalty,
+            max_frames: self.max_frames,
             ..Options::default()
         }
     }
@@ -141,10 +180,16 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let load_ms = opening.elapsed().as_secs_f64() * 1e3;
     // Not earlier: while text is typed, Ctrl-C should simply end the program.
     let cancel = interrupt::cancel_on_interrupt();
-    let options = Options { cancel: Some(cancel.clone()), ..args.speech.options() };
+    let mut options = Options { cancel: Some(cancel.clone()), ..args.speech.options() };
+    if let Some(recording) = &args.speech.reference {
+        options.cloned = Some(engine.clone_voice(recording, args.speech.transcript.as_deref())?);
+    }
 
     let speaking = Instant::now();
     let mut stream = engine.stream(&text, &options)?;
+    if !args.quiet {
+        stream.warnings().iter().for_each(|warning| print::note(&format!("warning: {warning}")));
+    }
     let beginning: String =
         text.split_whitespace().flat_map(|w| [w, " "]).flat_map(str::chars).take(60).collect();
     drop(text); // it may be a book
@@ -157,14 +202,17 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut samples = 0;
     let mut to_plot = Vec::new();
     let mut counters = orate::Counters::default();
+    // Of several pieces, the worst.
+    let mut finish: Option<orate::FinishReason> = None;
     while let Some(chunk) = stream.next() {
         let chunk = chunk?;
         sink.write(&chunk.samples)?;
-        if chunk.index == 0 {
+        if samples == 0 {
             first_audio_ms = speaking.elapsed().as_secs_f64() * 1e3;
         }
         samples += chunk.samples.len() as u64;
         counters += chunk.counters;
+        finish = finish.max(chunk.finish);
         if args.plot.is_some() {
             to_plot.extend_from_slice(&chunk.samples);
         }
@@ -192,6 +240,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "first_audio_ms": first_audio_ms,
             "load_ms": load_ms,
             "pieces": pieces,
+            "finish_reason": finish.map(orate::FinishReason::name),
             "submissions": counters.submissions,
             "read_backs": counters.read_backs,
             "bytes_up": counters.bytes_up,

@@ -1,7 +1,7 @@
 //! Every command but `say`.
 
 use crate::util::{Folder, repository, tiny};
-use orate_testing::checkpoints::write_qwen3_tts;
+use orate_testing::checkpoints::{write_qwen3_tts, write_random_qwen3_tts};
 use orate_weights::{GgufFile, WeightSource, voice_pack};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -117,8 +117,8 @@ fn precision_policies_are_shown_by_weight() {
     assert!(!of("f32").is_empty() && of("f32").iter().all(|n| n.contains(".head.")), "{:?}", of("f32"));
     folder.orate(&["inspect", "--precision", "int8"]).fails(2, &["int8", "f32, tf32, f16, bf16"]);
     folder
-        .orate(&["say", "Hm.", "--device", "cpu", "--precision", "f16"])
-        .fails(2, &["precision is f16", "the CPU computes in f32"]);
+        .orate(&["say", "Hm.", "--device", "cpu", "--precision", "tf32"])
+        .fails(1, &["the CPU computes in f32, f16, bf16, q8_0 and q4_0", "tf32 is for CUDA"]);
 }
 
 #[test]
@@ -184,11 +184,33 @@ fn qwen3_models_are_inspected() {
     let json = folder.orate(&["inspect", "base/speech_tokenizer", "--json"]).ok().json();
     assert_eq!((&json["kind"], &json["total"]["tensors"]), (&json!("Qwen3-TTS codec (12 Hz)"), &json!(322)));
 
+    folder.orate(&["say", "Hello.", "--model", "base"]).fails(2, &["a Base model", "reference audio"]);
     folder
-        .orate(&["say", "Hello.", "--model", "base"])
-        .fails(1, &["base", "Qwen3-TTS", "cannot speak", "orate inspect"]);
+        .orate(&["say", "Hello.", "--model", "base/speech_tokenizer"])
+        .fails(1, &["a codec without a talker"]);
+    folder.orate(&["bench", "--model", "base"]).fails(2, &["Supertonic models only", "a Qwen3-TTS model"]);
     std::fs::remove_file(folder.path("base/vocab.json")).unwrap();
     folder.orate(&["inspect", "base"]).fails(1, &["base", "it lacks vocab.json"]);
+}
+
+#[test]
+fn qwen3_models_speak() {
+    let folder = Folder::new();
+    write_random_qwen3_tts("custom_voice", &folder.path("custom"), 1).unwrap();
+    let voices = folder.orate(&["voices", "--model", "custom", "--json"]).ok().json();
+    assert_eq!(voices["voices"].as_array().unwrap().len(), 9);
+    let say =
+        ["say", "Hello.", "--model", "custom", "--voice", "vivian", "--lang", "en", "--max-frames", "2"];
+    let json =
+        folder.orate(&[&say[..], &["-o", "a.wav", "--json", "--instruct", "calm"]].concat()).ok().json();
+    assert_eq!((&json["finish_reason"], &json["voice"]), (&json!("length"), &json!("vivian")));
+    assert_eq!((&json["duration_s"], &json["sample_rate"]), (&json!(0.16), &json!(24_000)));
+    assert_eq!(orate_audio::read_wav(folder.path("a.wav")).unwrap().samples.len(), 3840);
+    folder.orate(&[&say[..], &["--speed", "2"]].concat()).fails(2, &["speed is 2", "have no rate"]);
+    let explained = folder.orate(&["explain", "--model", "custom", "--tokens", "20"]).ok();
+    for part in ["plan `prompt`", "plan `prefill`", "plan `frame`", "Sample", "WriteRows"] {
+        assert!(explained.text().contains(part), "{part}");
+    }
 }
 
 #[test]

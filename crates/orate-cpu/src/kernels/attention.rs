@@ -126,12 +126,18 @@ impl Attention<'_> {
 
     /// Floats of scratch that [`Attention::run`] needs for keys of this batch and length.
     pub fn scratch_len(&self, threads: usize, kv_batch: usize, keys: usize) -> usize {
-        kv_batch * self.kv_heads * self.head_dim * padded(keys) + threads * self.worker_scratch(keys)
+        self.head_dim * (self.offsets() + kv_batch * self.kv_heads * padded(keys))
+            + threads * self.worker_scratch(keys)
     }
 
-    /// Scores, scaled queries, and one factor for each query.
+    /// Scores, scaled queries, one factor for each query, and its scores with relative keys.
     fn worker_scratch(&self, keys: usize) -> usize {
-        BLOCK * (padded(keys) + self.head_dim + 1)
+        BLOCK * (padded(keys) + self.head_dim + 1 + self.offsets())
+    }
+
+    /// Offsets with relative terms, in whole panels.
+    fn offsets(&self) -> usize {
+        self.relative.map_or(0, |r| padded(2 * r.window + 1))
     }
 
     /// `out` [B, Tq, H·D] = attention of `q` over `k` and `v`.
@@ -179,6 +185,12 @@ impl Attention<'_> {
         }
 
         let panel_len = self.head_dim * padded(keys);
+        let (near_keys, scratch) = scratch.split_at_mut(self.head_dim * self.offsets());
+        if let Some(r) = self.relative {
+            let table = Sequence { data: r.keys, batch: 1, steps: 2 * r.window + 1, stride: self.head_dim };
+            isa.run(Pack { k: table, b: 0, channel: 0, dim: self.head_dim, panels: near_keys });
+        }
+        let near_keys = &*near_keys;
         let (packed, rest) = scratch.split_at_mut(k.batch * self.kv_heads * panel_len);
         let shared = SharedMut::new(packed);
         let pack = queries > FEW;
@@ -205,7 +217,8 @@ impl Attention<'_> {
             // SAFETY: a worker number belongs to one thread at a time.
             let own = unsafe { rest.part(worker.index() * own_len..(worker.index() + 1) * own_len) };
             let (scores, own) = own.split_at_mut(BLOCK * padded(keys));
-            let (scaled, factors) = own.split_at_mut(BLOCK * self.head_dim);
+            let (scaled, own) = own.split_at_mut(BLOCK * self.head_dim);
+            let (near, factors) = own.split_at_mut(BLOCK * self.offsets());
             isa.run(Block {
                 attention: self,
                 position: position + first,
@@ -225,8 +238,10 @@ impl Attention<'_> {
                 },
                 v: v.data.get(kb * keys * v.stride + kh * self.head_dim..).unwrap_or(&[]),
                 v_stride: v.stride,
+                near_keys,
                 scores,
                 scaled,
+                near,
                 factors,
                 // SAFETY: in bounds by the size of `out`; the block writes this head's channels of its rows only.
                 out: unsafe { out.as_ptr().add((b * queries + first) * width + h * self.head_dim) },
@@ -301,8 +316,12 @@ struct Block<'a> {
     k: Keys<'a>,
     v: &'a [f32],
     v_stride: usize,
+    /// Relative keys in panels.
+    near_keys: &'a [f32],
     scores: &'a mut [f32],
     scaled: &'a mut [f32],
+    /// A number for each query and offset.
+    near: &'a mut [f32],
     factors: &'a mut [f32],
     out: *mut f32,
     /// Floats from one row of the result to the next.
@@ -365,6 +384,24 @@ impl Kernel for Block<'_> {
             }
         }
 
+        let offsets = self.attention.offsets();
+        if relative.is_some() {
+            let product = Product {
+                a: self.scaled.as_ptr(),
+                a_stride: dim,
+                b: self.near_keys.as_ptr(),
+                b_stride: PANEL,
+                b_panel: PANEL * dim,
+                depth: dim,
+                rows,
+                columns: offsets,
+                factors: None,
+                out: self.near.as_mut_ptr(),
+                out_stride: offsets,
+            };
+            // SAFETY: `scaled` has `rows` rows of `dim`, the panels and `near` as many columns as there are offsets.
+            unsafe { product.run(s) };
+        }
         for i in 0..rows {
             let (from, to) = visible(i);
             let scores = &mut self.scores[i * self.pitch..][..columns];
@@ -374,9 +411,8 @@ impl Kernel for Block<'_> {
             }
             let (from, to) = (from - start, to - start);
             if let Some(r) = relative {
-                let q = &self.scaled[i * dim..][..dim];
                 for (j, offset) in near(position(i), start, (from, to), r.window) {
-                    scores[j] += dot(s, q, &r.keys[offset * dim..][..dim]);
+                    scores[j] += self.near[i * offsets + offset];
                 }
             }
             scores[..from].fill(f32::NEG_INFINITY);
@@ -412,20 +448,32 @@ impl Kernel for Block<'_> {
         unsafe { product.run(s) };
 
         if let Some(r) = relative {
-            for i in 0..rows {
+            self.near[..rows * offsets].fill(0.0);
+            for i in (0..rows).filter(|&i| visible(i).0 < visible(i).1) {
                 let (from, to) = visible(i);
-                if from >= to {
-                    continue;
+                for (j, offset) in near(position(i), start, (from - start, to - start), r.window) {
+                    self.near[i * offsets + offset] = self.scores[i * self.pitch + j];
                 }
+            }
+            let product = Product {
+                a: self.near.as_ptr(),
+                a_stride: offsets,
+                b: r.values.as_ptr(),
+                b_stride: dim,
+                b_panel: PANEL,
+                depth: 2 * r.window + 1,
+                rows,
+                columns: dim,
+                factors: Some(self.factors.as_ptr()),
+                out: self.scaled.as_mut_ptr(),
+                out_stride: dim,
+            };
+            // SAFETY: `near` has `rows` rows of all offsets, and so has the table; `scaled` has room for the rows.
+            unsafe { product.run(s) };
+            for i in 0..rows {
                 // SAFETY: this head's channels of row i, which belong to this block.
                 let out = unsafe { std::slice::from_raw_parts_mut(self.out.add(i * width), dim) };
-                let span = (from - start, to - start);
-                for (j, offset) in near(position(i), start, span, r.window) {
-                    let p = self.scores[i * self.pitch + j] * self.factors[i];
-                    for (o, v) in out.iter_mut().zip(&r.values[offset * dim..][..dim]) {
-                        *o += p * v;
-                    }
-                }
+                out.iter_mut().zip(&self.scaled[i * dim..]).for_each(|(o, x)| *o += x);
             }
         }
     }

@@ -7,7 +7,9 @@
 use super::codec_decoder;
 use super::config::CodecDecoderConfig;
 use super::{Past, QwenError};
-use orate_graph::{BufferKind, Device, Executable, Graph, Memory, ModelOnDevice, Plan, WeightLoader};
+use orate_graph::{
+    BufferKind, Counters, Device, Executable, Graph, Memory, ModelOnDevice, Plan, WeightLoader,
+};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Frames of a piece, from large to small. Larger pieces take less time for a frame and more memory.
@@ -53,7 +55,8 @@ impl CodecDecoder {
     pub fn stream(self: &Arc<Self>) -> Result<CodecStream, QwenError> {
         let kept = self.memories.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let memory = kept.unwrap_or_else(|| self.device.memory());
-        let mut stream = CodecStream { decoder: self.clone(), memory: Some(memory), frames: 0 };
+        let before = memory.counters();
+        let mut stream = CodecStream { decoder: self.clone(), memory: Some(memory), frames: 0, before };
         stream.restart()?;
         Ok(stream)
     }
@@ -93,6 +96,7 @@ pub struct CodecStream {
     decoder: Arc<CodecDecoder>,
     memory: Option<Box<dyn Memory>>,
     frames: u64,
+    before: Counters,
 }
 
 impl CodecStream {
@@ -126,6 +130,11 @@ impl CodecStream {
     /// Frames that were decoded so far.
     pub fn frames(&self) -> u64 {
         self.frames
+    }
+
+    /// What was asked of the device so far.
+    pub fn counters(&self) -> Counters {
+        self.memory.as_ref().map(|m| m.counters() - self.before).unwrap_or_default()
     }
 
     /// Begins a new utterance in the same memory.

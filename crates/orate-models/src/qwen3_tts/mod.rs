@@ -48,7 +48,7 @@ pub use conv::Past;
 pub use error::{Differences, QwenError};
 pub use files::{Files, Talking, check};
 pub use layout::Network;
-pub use pipeline::Qwen3Tts;
+pub use pipeline::{ClonedVoice, Qwen3Tts, Reference};
 pub use prompt::{Prompt, Request, Speaker, TextFeeding};
 pub use session::{FinishReason, Session, Step};
 pub use settings::{Sampling, Settings};

@@ -1,15 +1,15 @@
 //! The model on a device: its plans, and the memories that utterances run in.
 
-use super::config::TalkerConfig;
+use super::config::{TalkerConfig, Variant};
 use super::error::QwenError;
 use super::files::{Files, Talking};
-use super::prompt::{Prompt, Request};
+use super::prompt::{Prompt, Request, Speaker};
 use super::prompt_rows::{self, PromptSizes};
 use super::session::Session;
 use super::talker::{self, Sizes};
-use super::{CodecDecoder, frame};
-use orate_graph::{Device, Executable, Graph, Memory, ModelOnDevice, Plan};
-use std::sync::{Arc, Mutex, PoisonError};
+use super::{CodecDecoder, Past, VoiceEncoder, codec_decoder, frame};
+use orate_graph::{Device, Executable, Graph, GraphError, Memory, ModelOnDevice, Plan, Target};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Plans kept for reuse. An utterance needs four; that of a frame has two thousand steps and takes some megabytes.
 const PLANS_KEPT: usize = 32;
@@ -41,18 +41,20 @@ pub struct Qwen3Tts {
     device: Arc<dyn Device>,
     on_device: Box<dyn ModelOnDevice>,
     codec: Arc<CodecDecoder>,
+    voices: OnceLock<VoiceEncoder>,
     plans: Mutex<Vec<KeptPlan>>,
     memories: Mutex<Vec<Box<dyn Memory>>>,
 }
 
 impl Qwen3Tts {
     /// Puts a model on a device. Weights are read when they are first needed.
-    pub fn new(files: Files, device: Arc<dyn Device>) -> Qwen3Tts {
+    pub fn new(files: Files, device: Arc<dyn Device>) -> Arc<Qwen3Tts> {
         let weights = Arc::new(crate::Loader(files.weights.clone()));
         let on_device = device.open(weights.clone());
         let codec = CodecDecoder::new(files.codec.decoder_config.clone(), device.clone(), weights);
         let (plans, memories) = (Mutex::default(), Mutex::default());
-        Qwen3Tts { files, device, on_device, codec: Arc::new(codec), plans, memories }
+        let (codec, voices) = (Arc::new(codec), OnceLock::new());
+        Arc::new(Qwen3Tts { files, device, on_device, codec, voices, plans, memories })
     }
 
     /// The model's files.
@@ -96,13 +98,43 @@ impl Qwen3Tts {
     ///
     /// # Errors
     /// The files are those of a codec alone.
-    pub fn session(&self) -> Result<Session<'_>, QwenError> {
-        Ok(Session::new(self, self.talking()?, self.memory()))
+    pub fn session(self: &Arc<Self>) -> Result<Session, QwenError> {
+        self.talking()?;
+        Ok(Session::new(self.clone(), self.memory()))
     }
 
     /// What turns codes into samples. It has memories of its own, so that it can run beside the talker.
     pub fn codec(&self) -> &Arc<CodecDecoder> {
         &self.codec
+    }
+
+    /// The voice of a recording at [`Qwen3Tts::sample_rate`], mono and trimmed. With a transcript of it, its manner too.
+    ///
+    /// # Errors
+    /// The model is made for another kind of speaker, the transcript is empty, the recording is too short, or the device failed.
+    pub fn clone_voice(&self, samples: &[f32], transcript: Option<&str>) -> Result<ClonedVoice, QwenError> {
+        let config = &self.talking()?.config;
+        if config.tts_model_type != Variant::Base {
+            let problem = "it cannot clone a voice; only Base models can".to_owned();
+            return Err(QwenError::Mode { variant: config.tts_model_type.name(), problem });
+        }
+        if transcript.is_some_and(|t| t.trim().is_empty()) {
+            return Err(QwenError::EmptyText { what: "transcript" });
+        }
+        let encoder = self.voices.get_or_init(|| {
+            let weights = || Arc::new(crate::Loader(self.files.weights.clone()));
+            let speaker = config.speaker_encoder_config.clone().map(|c| (c, weights() as _));
+            VoiceEncoder::new(self.device.clone(), speaker, (self.files.codec.clone(), weights()))
+        });
+        let x_vector = encoder.x_vector(samples)?.ok_or_else(|| QwenError::Mode {
+            variant: config.tts_model_type.name(),
+            problem: "it has no speaker encoder".to_owned(),
+        })?;
+        let reference = match transcript {
+            Some(text) => Some(Reference { transcript: text.to_owned(), codes: encoder.codes(samples)? }),
+            None => None,
+        };
+        Ok(ClonedVoice { x_vector, reference })
     }
 
     fn memory(&self) -> Box<dyn Memory> {
@@ -159,6 +191,63 @@ impl Qwen3Tts {
         .into_iter()
         .map(|network| self.plan(network, false))
         .collect()
+    }
+}
+
+/// A voice made from a recording.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClonedVoice {
+    /// `[D]`
+    pub x_vector: Vec<f32>,
+    /// The recording itself, if its words are known: the model then goes on in its manner.
+    pub reference: Option<Reference>,
+}
+
+/// What a recording says, and its codes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reference {
+    /// The words.
+    pub transcript: String,
+    /// `[F, Q]`
+    pub codes: Vec<i32>,
+}
+
+impl ClonedVoice {
+    /// For a request.
+    pub fn speaker(&self) -> Speaker<'_> {
+        match &self.reference {
+            Some(r) => {
+                Speaker::InContext { x_vector: &self.x_vector, transcript: &r.transcript, codes: &r.codes }
+            }
+            None => Speaker::XVector(&self.x_vector),
+        }
+    }
+}
+
+impl Files {
+    /// Steps of the model that a device cannot run.
+    ///
+    /// # Errors
+    /// The configuration contradicts itself.
+    pub fn unsupported(&self, target: &dyn Target) -> Result<Vec<GraphError>, QwenError> {
+        let mut g = Graph::new("codec_decoder");
+        codec_decoder::build(&mut g, &self.codec.decoder_config, Past::Stream, 1, 1)?;
+        let mut all = Plan::unsupported(g, target);
+        if let Some(talking) = &self.talking {
+            let sizes = Sizes { batch: 1, capacity: 8 };
+            let prompt =
+                PromptSizes { plain: 3, before: 3, x_vector: true, after: 1, frames: 0, trailing: 1 };
+            let networks = [
+                Network::Prompt(prompt),
+                Network::Prefill { sizes, time: 4 },
+                Network::Frame { sizes, text_rows: 1 },
+            ];
+            for network in networks {
+                let graph = talking_graph(&talking.config.talker_config, network, |name| Graph::new(name))?;
+                all.extend(Plan::unsupported(graph, target));
+            }
+        }
+        Ok(all)
     }
 }
 

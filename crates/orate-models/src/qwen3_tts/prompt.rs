@@ -58,7 +58,7 @@ pub struct Request<'a> {
     pub text: &'a str,
     /// Who speaks.
     pub speaker: Speaker<'a>,
-    /// A language of the model, in any case; `None` or `auto`: the model decides.
+    /// A language of the model, such as `english`, or its code, such as `en`, in any case; `None` or `auto`: the model decides.
     pub language: Option<&'a str>,
     /// How to speak, or who, in words.
     pub instruct: Option<&'a str>,
@@ -81,9 +81,16 @@ pub struct Prompt {
     pub reference_codes: Vec<i32>,
     /// Text ids that follow, one with each frame; the last one is the padding for all frames behind.
     pub trailing_ids: Vec<i32>,
+    /// Tokens of the text.
+    pub tokens: usize,
     /// What was asked for and has no effect, in words.
     pub warnings: Vec<String>,
 }
+
+/// Frames that a token of text takes at most; speech has about four.
+const FRAMES_PER_TOKEN: usize = 12;
+/// Frames for what is not in the text: silence at both ends, slow speech of a single word.
+const FRAMES_BESIDES: usize = 75;
 
 /// Rows that every prompt has in front of the text.
 const ROLE: usize = 3;
@@ -93,10 +100,28 @@ const BEHIND_TEXT: usize = 5;
 const BEHIND_TRANSCRIPT: usize = 2;
 /// No language.
 const AUTO: &str = "auto";
+/// Codes of languages, ISO 639-1, and what models call them.
+const CODES: [(&str, &str); 10] = [
+    ("de", "german"),
+    ("en", "english"),
+    ("es", "spanish"),
+    ("fr", "french"),
+    ("it", "italian"),
+    ("ja", "japanese"),
+    ("ko", "korean"),
+    ("pt", "portuguese"),
+    ("ru", "russian"),
+    ("zh", "chinese"),
+];
 /// The language that a dialect belongs to.
 const CHINESE: &str = "chinese";
 
 impl Prompt {
+    /// Frames after which speech of this text has gone astray.
+    pub fn frame_budget(&self) -> usize {
+        FRAMES_BESIDES + FRAMES_PER_TOKEN * self.tokens
+    }
+
     /// The prompt of a request.
     ///
     /// # Errors
@@ -116,6 +141,7 @@ impl Prompt {
         let own = spoken(tokenizer, r.text, BEHIND_TEXT);
         let Some((role, text)) = own else { return Err(QwenError::EmptyText { what: "text" }) };
 
+        let tokens = text.len();
         let mut p = Rows::default();
         if let Some(words) = instruction(c, r, &mut warnings) {
             p.plain(tokenizer.encode(&[
@@ -167,7 +193,7 @@ impl Prompt {
             p.trailing.extend(text.chain([eos]));
         }
         p.trailing.push(pad);
-        Ok(p.finish(warnings))
+        Ok(p.finish(tokens, warnings))
     }
 }
 
@@ -210,7 +236,7 @@ impl Rows {
         Ok(())
     }
 
-    fn finish(mut self, warnings: Vec<String>) -> Prompt {
+    fn finish(mut self, tokens: usize, warnings: Vec<String>) -> Prompt {
         self.sizes.trailing = self.trailing.len();
         debug_assert_eq!(self.sizes.rows(), self.text.len(), "every row has a text");
         Prompt {
@@ -220,6 +246,7 @@ impl Rows {
             x_vector: self.x_vector,
             reference_codes: self.codes,
             trailing_ids: self.trailing,
+            tokens,
             warnings,
         }
     }
@@ -275,6 +302,7 @@ fn named(c: &Config, name: &str) -> Result<(u32, Option<u32>), QwenError> {
 /// Id of the language to speak. A speaker's dialect takes the place of Chinese, and of no language.
 fn language(c: &Config, asked: Option<&str>, dialect: Option<u32>) -> Result<Option<u32>, QwenError> {
     let asked = asked.unwrap_or(AUTO).to_lowercase();
+    let asked = CODES.iter().find(|(code, _)| *code == asked).map_or(asked, |(_, name)| (*name).to_owned());
     if let Some(dialect) = dialect.filter(|_| asked == AUTO || asked == CHINESE) {
         return Ok(Some(dialect));
     }

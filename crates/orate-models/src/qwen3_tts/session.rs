@@ -1,7 +1,7 @@
 //! One utterance: prompt, then frame after frame.
 
+use super::config::Config;
 use super::error::QwenError;
-use super::files::Talking;
 use super::frame::CODES;
 use super::pipeline::{Network, Qwen3Tts};
 use super::prompt::Prompt;
@@ -25,8 +25,8 @@ pub(super) fn text_capacity(rows: usize) -> usize {
     rows.next_multiple_of(TEXT_STEP)
 }
 
-/// Why an utterance ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why an utterance ended, the worst last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FinishReason {
     /// The model said so.
     Stop,
@@ -54,9 +54,8 @@ pub enum Step {
 }
 
 /// Buffers and plans of one utterance. What it computes stays on the device; the host reads a frame's codes.
-pub struct Session<'m> {
-    model: &'m Qwen3Tts,
-    talking: &'m Talking,
+pub struct Session {
+    model: Arc<Qwen3Tts>,
     memory: Option<Box<dyn Memory>>,
     frame_plan: Option<Arc<dyn Executable>>,
     frames: usize,
@@ -66,12 +65,11 @@ pub struct Session<'m> {
     before: Counters,
 }
 
-impl<'m> Session<'m> {
-    pub(super) fn new(model: &'m Qwen3Tts, talking: &'m Talking, memory: Box<dyn Memory>) -> Self {
+impl Session {
+    pub(super) fn new(model: Arc<Qwen3Tts>, memory: Box<dyn Memory>) -> Self {
         let before = memory.counters();
         Session {
             model,
-            talking,
             memory: Some(memory),
             frame_plan: None,
             frames: 0,
@@ -98,6 +96,10 @@ impl<'m> Session<'m> {
         self.frames
     }
 
+    fn config(&self) -> Result<&Config, QwenError> {
+        Ok(&self.model.talking()?.config)
+    }
+
     fn memory(&mut self) -> &mut dyn Memory {
         self.memory.as_mut().expect("memory is only taken when the session is dropped").as_mut()
     }
@@ -108,7 +110,7 @@ impl<'m> Session<'m> {
     /// Settings out of range, a prompt that leaves no room for frames, or the device failed.
     pub fn start(&mut self, prompt: &Prompt, settings: &Settings) -> Result<(), QwenError> {
         settings.check()?;
-        let c = &self.talking.config.talker_config;
+        let c = &self.config()?.talker_config;
         let (rows, most) = (prompt.sizes.rows(), c.max_position_embeddings);
         if rows + settings.max_frames > most {
             return Err(QwenError::TooLong { rows, frames: settings.max_frames, most });
@@ -117,7 +119,7 @@ impl<'m> Session<'m> {
         // Rows behind the text are padding, of which there is at least one.
         let text_rows = text_capacity(prompt.sizes.trailing);
         let mut padded = prompt.clone();
-        let pad = self.talking.config.tts_pad_token_id as i32;
+        let pad = self.config()?.tts_pad_token_id as i32;
         padded.trailing_ids.resize(text_rows, pad);
         padded.sizes.trailing = text_rows;
 
@@ -139,7 +141,7 @@ impl<'m> Session<'m> {
     }
 
     fn write_prompt(&mut self, p: &Prompt) -> Result<(), QwenError> {
-        let c = &self.talking.config.talker_config;
+        let c = &self.config()?.talker_config;
         let (d, q) = (c.transformer.hidden_size, c.num_code_groups);
         let m = self.memory();
         m.write_i32("text_ids", &[1, p.text_ids.len()].into(), &p.text_ids)?;
@@ -183,7 +185,7 @@ impl<'m> Session<'m> {
         if self.frames == self.max_frames {
             return Ok(self.end(FinishReason::Length));
         }
-        let end = self.talking.config.talker_config.codec_eos_token_id as i32;
+        let end = self.config()?.talker_config.codec_eos_token_id as i32;
         plan.run(self.memory())?;
         self.memory().read_i32(CODES, codes)?;
         if codes.first() == Some(&end) {
@@ -219,7 +221,7 @@ impl<'m> Session<'m> {
     }
 }
 
-impl Drop for Session<'_> {
+impl Drop for Session {
     fn drop(&mut self) {
         if let Some(m) = self.memory.take() {
             self.model.give_back(m);

@@ -2,7 +2,8 @@
 //!
 //! Each float is cut into three bf16 numbers of eight bits, x = x0 + x1 + x2 exactly, and likewise each weight.
 //! Of the nine products the six largest are summed in f32: x0w0, x0w1, x1w0, x1w1, x0w2, x2w0. What is left out is
-//! below 2⁻²³ of a term. (Pieces below 2⁻¹²⁶ count as zero, and what is not finite becomes NaN.)
+//! below 2⁻²³ of a term. (Pieces below 2⁻¹²⁶ count as zero, and what is not finite becomes NaN.) Weights that are kept as bf16
+//! are one plane and as f16 two, and three or five products are exact.
 //!
 //! Of x, all threads first cut as much of K as stays in the second-level cache ([`Stretch`]); of a convolution, each row once
 //! for all taps that read it (`planes.rs`). Then each thread takes
@@ -11,6 +12,7 @@
 //! come next, which at the same time fetches them from memory, and apply the epilogue to the sums that are complete.
 //! The order of summation depends on K and M alone, never on threads.
 
+use super::cut::{Cutter, WeightRows, cut_row};
 use super::pack::Panel;
 use super::planes::{Layout, PlaneShape};
 use super::{Epilogue, PackedWeights, Rows, Taps, tile};
@@ -18,7 +20,6 @@ use crate::arch::amx::{TILE_BYTES, TILE_K, TILE_ROWS, Tiles};
 use crate::arch::x86::run_avx512;
 use crate::simd::{Kernel, Simd};
 use crate::{Isa, Team};
-use std::arch::x86_64::*;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -48,7 +49,7 @@ pub(super) const PLANES: usize = 3;
 
 /// Bytes of the planes of one step: of a tile of rows, and of a panel.
 pub(super) const ROW_STEP: usize = PLANES * TILE_BYTES;
-const COLUMN_STEP: usize = 2 * PLANES * TILE_BYTES;
+pub(super) const COLUMN_STEP: usize = 2 * PLANES * TILE_BYTES;
 
 /// Work below this many multiply-adds is done by the caller alone: it takes a few microseconds.
 const SMALL: usize = 1_000_000;
@@ -295,58 +296,17 @@ impl Stretch<'_> {
         })
     }
 
-    /// The weights of a slice of a panel, and how many rows of them there are.
-    fn weights(&self, panel: Panel, slice: usize) -> (*const f32, usize) {
+    /// The weights of a slice of a panel.
+    fn weights(&self, panel: Panel, slice: usize) -> WeightRows {
         let steps = self.slice(slice);
-        let first = steps.start * TILE_K;
-        (
-            panel.data.cast::<f32>().wrapping_add(first * panel.vectors * 16),
-            (steps.end * TILE_K).min(self.cut.k) - first,
-        )
-    }
-}
-
-/// Cuts `len` floats into planes of bf16: 32 of them, a step, are 64 bytes in each plane. Planes are `plane` bytes apart and
-/// steps `step_bytes`. Fills the last step up with zeros.
-///
-/// # Safety
-/// The machine has AVX-512 F and BW; `x` has `len` floats, `out` room for all steps.
-#[target_feature(enable = "avx512f,avx512bw")]
-unsafe fn cut_row(x: *const f32, len: usize, out: *mut u8, plane_bytes: usize, step_bytes: usize) {
-    const ODD: [i16; 32] = {
-        let mut odd = [0; 32];
-        let mut i = 0;
-        while i < 32 {
-            odd[i] = 2 * i as i16 + 1;
-            i += 1;
-        }
-        odd
-    };
-    // SAFETY: the constant has 64 bytes.
-    let odd = unsafe { _mm512_loadu_si512(ODD.as_ptr().cast()) };
-    let high = _mm512_set1_epi32(0xFFFF_0000u32 as i32);
-    for step in 0..len.div_ceil(TILE_K) {
-        let left = len - step * TILE_K;
-        // SAFETY: only floats below `len` are read; `out` has this step.
-        unsafe {
-            let x = x.add(step * TILE_K);
-            let out = out.add(step * step_bytes);
-            let mut a = _mm512_maskz_loadu_ps(first_lanes(left), x);
-            let mut b = _mm512_maskz_loadu_ps(first_lanes(left.saturating_sub(16)), x.wrapping_add(16));
-            for plane in 0..PLANES {
-                let (bits_a, bits_b) = (_mm512_castps_si512(a), _mm512_castps_si512(b));
-                // The high halves of all floats, in order.
-                let both = _mm512_permutex2var_epi16(bits_a, odd, bits_b);
-                _mm512_storeu_si512(out.add(plane * plane_bytes).cast(), both);
-                a = _mm512_sub_ps(a, _mm512_castsi512_ps(_mm512_and_si512(bits_a, high)));
-                b = _mm512_sub_ps(b, _mm512_castsi512_ps(_mm512_and_si512(bits_b, high)));
-            }
+        let (first, element) = (steps.start * TILE_K, self.w.element());
+        WeightRows {
+            data: panel.data.wrapping_add(first * panel.vectors * 16 * element.bytes()),
+            element,
+            vectors: panel.vectors,
+            rows: (steps.end * TILE_K).min(self.cut.k) - first,
         }
     }
-}
-
-fn first_lanes(n: usize) -> u16 {
-    if n >= 16 { !0 } else { (1 << n) - 1 }
 }
 
 /// What a thread does with a stretch: units, until none is left.
@@ -362,6 +322,8 @@ impl Kernel for Work<'_> {
     fn run<S: Simd>(self, s: S) {
         let stretch = self.stretch;
         let Some(mut unit) = stretch.claim() else { return };
+        let kept = stretch.w.element().planes();
+        let products = [3, 5, 6][kept - 1];
         let planes_bytes = SLICE * COLUMN_STEP;
         let (mut planes, mut next_planes) = (self.own, self.own.wrapping_add(planes_bytes));
         let mut sums = self.own.wrapping_add(2 * planes_bytes).cast::<f32>();
@@ -369,7 +331,7 @@ impl Kernel for Work<'_> {
         // SAFETY: `matmul` has asserted that there are tiles, and nobody else on this thread uses them.
         let tiles = unsafe { Tiles::configure() };
         let mut aside = Aside { cutter: Cutter::NONE, rate: 1, finisher: Finisher::new(stretch) };
-        aside.cutter = Cutter::new(stretch.weights(unit.panel, 0), unit.panel.vectors, planes);
+        aside.cutter = Cutter::new(stretch.weights(unit.panel, 0), planes);
         // SAFETY: weights and planes are there, here and below.
         unsafe { aside.cutter.rest() };
         loop {
@@ -385,13 +347,11 @@ impl Kernel for Work<'_> {
                 let shape = stretch.plane_shape(slice);
                 let last = slice + 1 == slices;
                 aside.cutter = match (last, next) {
-                    (false, _) => {
-                        Cutter::new(stretch.weights(unit.panel, slice + 1), unit.panel.vectors, next_planes)
-                    }
-                    (true, Some(n)) => Cutter::new(stretch.weights(n.panel, 0), n.panel.vectors, next_planes),
+                    (false, _) => Cutter::new(stretch.weights(unit.panel, slice + 1), next_planes),
+                    (true, Some(n)) => Cutter::new(stretch.weights(n.panel, 0), next_planes),
                     (true, None) => Cutter::NONE,
                 };
-                aside.rate = aside.cutter.left.div_ceil(PRODUCTS * steps * unit.tiles.div_ceil(2));
+                aside.rate = aside.cutter.left().div_ceil(products * steps * unit.tiles.div_ceil(2));
                 for tile in (0..unit.tiles).step_by(2) {
                     let tall = tile + 1 < unit.tiles;
                     let block = Block {
@@ -406,10 +366,10 @@ impl Kernel for Work<'_> {
                     // SAFETY: planes and sums are there.
                     unsafe {
                         match (tall, unit.panel.vectors) {
-                            (true, 2) => block.multiply::<S, 2, 2>(s, &mut aside),
-                            (true, _) => block.multiply::<S, 2, 1>(s, &mut aside),
-                            (false, 2) => block.multiply::<S, 1, 2>(s, &mut aside),
-                            (false, _) => block.multiply::<S, 1, 1>(s, &mut aside),
+                            (true, 2) => block.any::<S, 2, 2>(s, kept, &mut aside),
+                            (true, _) => block.any::<S, 2, 1>(s, kept, &mut aside),
+                            (false, 2) => block.any::<S, 1, 2>(s, kept, &mut aside),
+                            (false, _) => block.any::<S, 1, 1>(s, kept, &mut aside),
                         }
                     }
                     if last {
@@ -443,16 +403,38 @@ struct Block<'a> {
     first: bool,
 }
 
-/// Products of planes.
-const PRODUCTS: usize = 6;
-
 impl Block<'_> {
-    /// sums += x · w
+    /// sums += x · w, where w has `kept` planes.
     ///
     /// # Safety
     /// All operands must be there.
     #[inline(always)]
-    unsafe fn multiply<S: Simd, const TALL: usize, const WIDE: usize>(&self, s: S, aside: &mut Aside<'_>) {
+    unsafe fn any<S: Simd, const TALL: usize, const WIDE: usize>(
+        &self,
+        s: S,
+        kept: usize,
+        aside: &mut Aside<'_>,
+    ) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            match kept {
+                1 => self.multiply::<S, TALL, WIDE, 1>(s, aside),
+                2 => self.multiply::<S, TALL, WIDE, 2>(s, aside),
+                _ => self.multiply::<S, TALL, WIDE, 3>(s, aside),
+            }
+        }
+    }
+
+    /// sums += x · w, where w has `KEPT` planes.
+    ///
+    /// # Safety
+    /// All operands must be there.
+    #[inline(always)]
+    unsafe fn multiply<S: Simd, const TALL: usize, const WIDE: usize, const KEPT: usize>(
+        &self,
+        s: S,
+        aside: &mut Aside<'_>,
+    ) {
         let t = self.tiles;
         let sums = self.sums.cast::<u8>();
         let below = sums.wrapping_add(TILE_ROWS * COLUMNS * 4);
@@ -476,14 +458,23 @@ impl Block<'_> {
                 }
             }
             for step in 0..self.steps {
-                // An order in which most products share a plane with the one before.
-                self.load_w::<WIDE>(step, 2);
-                self.load_x::<TALL>(step, 0);
-                self.product::<S, TALL, WIDE>(s, aside);
-                self.load_w::<WIDE>(step, 1);
-                self.product::<S, TALL, WIDE>(s, aside);
+                // An order in which most products share a plane with the one before, and small ones come first.
+                if KEPT == 3 {
+                    self.load_w::<WIDE>(step, 2);
+                    self.load_x::<TALL>(step, 0);
+                    self.product::<S, TALL, WIDE>(s, aside);
+                }
+                if KEPT >= 2 {
+                    self.load_w::<WIDE>(step, 1);
+                    if KEPT == 2 {
+                        self.load_x::<TALL>(step, 0);
+                    }
+                    self.product::<S, TALL, WIDE>(s, aside);
+                }
                 self.load_x::<TALL>(step, 1);
-                self.product::<S, TALL, WIDE>(s, aside);
+                if KEPT >= 2 {
+                    self.product::<S, TALL, WIDE>(s, aside);
+                }
                 self.load_w::<WIDE>(step, 0);
                 self.product::<S, TALL, WIDE>(s, aside);
                 self.load_x::<TALL>(step, 2);
@@ -560,81 +551,14 @@ impl Aside<'_> {
     /// The operands of cutter and finisher must be there.
     #[inline(always)]
     unsafe fn work<S: Simd>(&mut self, s: S) {
-        if self.cutter.left > 0 {
-            for _ in 0..self.rate.min(self.cutter.left) {
+        if self.cutter.left() > 0 {
+            for _ in 0..self.rate.min(self.cutter.left()) {
                 // SAFETY: a pair is left.
                 unsafe { self.cutter.pair() };
             }
         }
         if !self.finisher.rows.is_empty() {
             self.finisher.row(s);
-        }
-    }
-}
-
-/// Cuts a slice of a panel into planes, two rows at a time.
-struct Cutter {
-    /// The next two rows, of 16 · `vectors` floats.
-    w: *const f32,
-    vectors: usize,
-    /// Rows that exist; those behind them count as zero.
-    rows: usize,
-    /// Pairs to go, a multiple of 16 at the start.
-    left: usize,
-    /// Place of the next pair in the first plane.
-    planes: *mut u8,
-}
-
-impl Cutter {
-    const NONE: Cutter =
-        Cutter { w: std::ptr::null(), vectors: 0, rows: 0, left: 0, planes: std::ptr::null_mut() };
-
-    fn new((w, rows): (*const f32, usize), vectors: usize, planes: *mut u8) -> Cutter {
-        Cutter { w, vectors, rows, left: rows.div_ceil(TILE_K) * TILE_ROWS, planes }
-    }
-
-    /// # Safety
-    /// A pair is left; the machine has AVX-512; weights and planes are there.
-    #[inline(always)]
-    unsafe fn pair(&mut self) {
-        let width = 16 * self.vectors;
-        // SAFETY: rows below `rows` are read, and pairs have their place in the planes. Prefetching is safe anywhere.
-        unsafe {
-            let high = _mm512_set1_epi32(0xFFFF_0000u32 as i32);
-            for v in 0..self.vectors {
-                let w = self.w.wrapping_add(16 * v);
-                // Far enough ahead for memory to answer.
-                _mm_prefetch::<_MM_HINT_T1>(w.wrapping_add(2048).cast());
-                _mm_prefetch::<_MM_HINT_T1>(w.wrapping_add(2048 + width).cast());
-                let mut a = if self.rows > 0 { _mm512_loadu_ps(w) } else { _mm512_setzero_ps() };
-                let mut b = if self.rows > 1 { _mm512_loadu_ps(w.add(width)) } else { _mm512_setzero_ps() };
-                for plane in 0..PLANES {
-                    let (bits_a, bits_b) = (_mm512_castps_si512(a), _mm512_castps_si512(b));
-                    let (top_a, top_b) = (_mm512_and_si512(bits_a, high), _mm512_and_si512(bits_b, high));
-                    let both = _mm512_or_si512(_mm512_srli_epi32::<16>(bits_a), top_b);
-                    _mm512_store_si512(self.planes.add((2 * plane + v) * TILE_BYTES).cast(), both);
-                    a = _mm512_sub_ps(a, _mm512_castsi512_ps(top_a));
-                    b = _mm512_sub_ps(b, _mm512_castsi512_ps(top_b));
-                }
-            }
-        }
-        self.w = self.w.wrapping_add(2 * width);
-        self.rows = self.rows.saturating_sub(2);
-        self.left -= 1;
-        // The next row of these tiles, or of the next step's.
-        let next = if self.left.is_multiple_of(TILE_ROWS) { COLUMN_STEP - TILE_BYTES + 64 } else { 64 };
-        self.planes = self.planes.wrapping_add(next);
-    }
-
-    /// Does what is left.
-    ///
-    /// # Safety
-    /// As for [`pair`](Cutter::pair).
-    #[inline(always)]
-    unsafe fn rest(&mut self) {
-        while self.left > 0 {
-            // SAFETY: a pair is left.
-            unsafe { self.pair() };
         }
     }
 }

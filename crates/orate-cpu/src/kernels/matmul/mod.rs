@@ -22,6 +22,8 @@
 #[cfg(target_arch = "x86_64")]
 mod amx;
 pub mod blocks;
+#[cfg(target_arch = "x86_64")]
+mod cut;
 mod narrow;
 mod pack;
 #[cfg(target_arch = "x86_64")]
@@ -186,7 +188,7 @@ pub fn matmul(
         return narrow::matmul(isa, team, rows, w, epilogue, y, scratch);
     }
     #[cfg(target_arch = "x86_64")]
-    if isa.has_tiles() && amx::pays(m, k, n) && w.element() == Element::F32 {
+    if isa.has_tiles() && amx::pays(m, k, n) {
         return amx::matmul(isa, team, rows, w, epilogue, y, scratch);
     }
 

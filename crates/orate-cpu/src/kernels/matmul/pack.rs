@@ -40,6 +40,16 @@ pub enum Element {
 }
 
 impl Element {
+    /// bf16 numbers that an element is the sum of.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn planes(self) -> usize {
+        match self {
+            Element::F32 => 3,
+            Element::F16 => 2,
+            Element::Bf16 => 1,
+        }
+    }
+
     pub(super) fn bytes(self) -> usize {
         match self {
             Element::F32 => 4,
@@ -105,7 +115,7 @@ pub struct PackedWeights {
     k: usize,
     n: usize,
     data: Aligned,
-    /// [N, K] instead, where columns are few.
+    /// [N, K] instead, as floats whatever the format, where columns are few.
     narrow: Vec<f32>,
 }
 

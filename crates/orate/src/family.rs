@@ -1,0 +1,151 @@
+//! Families of models, and what an engine can say of each.
+
+use crate::{Error, Options, Result, VoiceInfo};
+use orate_graph::{Device, Executable, GraphError, Target};
+use orate_models::qwen3_tts::{self, Qwen3Tts};
+use orate_models::supertonic::{self, Supertonic};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A model's files.
+pub(crate) enum FamilyFiles {
+    Supertonic(Box<supertonic::Files>),
+    Qwen3Tts(Box<qwen3_tts::Files>),
+}
+
+impl FamilyFiles {
+    /// Opens a folder or packed voice of any family.
+    pub fn open(path: &Path) -> Result<FamilyFiles> {
+        if qwen3_tts::Files::detect(path) {
+            return Ok(FamilyFiles::Qwen3Tts(Box::new(qwen3_tts::Files::open(path)?)));
+        }
+        Ok(FamilyFiles::Supertonic(Box::new(supertonic::Files::open(path)?)))
+    }
+
+    /// Steps of the model that a device cannot run.
+    pub fn unsupported(&self, target: &dyn Target) -> Result<Vec<GraphError>> {
+        Ok(match self {
+            FamilyFiles::Supertonic(files) => files.unsupported(target)?,
+            FamilyFiles::Qwen3Tts(files) => files.unsupported(target)?,
+        })
+    }
+
+    /// Puts the model on a device.
+    pub fn place(self, device: Arc<dyn Device>) -> Result<Family> {
+        Ok(match self {
+            FamilyFiles::Supertonic(files) => Family::Supertonic(Box::new(Supertonic::new(*files, device)?)),
+            FamilyFiles::Qwen3Tts(files) => {
+                if files.talking.is_none() {
+                    return Err(qwen3_tts::QwenError::NoTalker { path: files.origin }.into());
+                }
+                Family::Qwen3Tts(Qwen3Tts::new(*files, device))
+            }
+        })
+    }
+}
+
+/// A model on a device.
+pub(crate) enum Family {
+    Supertonic(Box<Supertonic>),
+    Qwen3Tts(Arc<Qwen3Tts>),
+}
+
+impl Family {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Family::Supertonic(_) => "Supertonic",
+            Family::Qwen3Tts(_) => "Qwen3-TTS",
+        }
+    }
+
+    /// Path, or `built-in voice`.
+    pub fn origin(&self) -> &str {
+        match self {
+            Family::Supertonic(m) => &m.files().origin,
+            Family::Qwen3Tts(m) => &m.files().origin,
+        }
+    }
+
+    pub fn sample_rate(&self) -> u32 {
+        match self {
+            Family::Supertonic(m) => m.sample_rate(),
+            Family::Qwen3Tts(m) => m.sample_rate(),
+        }
+    }
+
+    pub fn voices(&self) -> Vec<VoiceInfo> {
+        let (names, default) = match self {
+            Family::Supertonic(m) => (m.files().voice_names(), Some(m.files().default_voice().to_owned())),
+            Family::Qwen3Tts(m) => {
+                let talking = m.files().talking.as_ref();
+                let names = talking.map(|t| t.config.speakers()).unwrap_or_default();
+                let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+                let default = names.first().cloned();
+                (names, default)
+            }
+        };
+        let info = |name: String| VoiceInfo { is_default: default.as_ref() == Some(&name), name };
+        names.into_iter().map(info).collect()
+    }
+
+    /// The plans that speak `tokens` characters or rows of prompt in `frames` frames.
+    pub fn plans(&self, tokens: usize, frames: usize, steps: usize) -> Result<Vec<Arc<dyn Executable>>> {
+        Ok(match self {
+            Family::Supertonic(m) => m.plans(tokens, frames, steps)?,
+            Family::Qwen3Tts(m) => m.plans(tokens, frames)?,
+        })
+    }
+
+    /// Refuses what only other families have: an option that has no effect is not silently passed over.
+    pub fn check(&self, o: &Options) -> Result<()> {
+        let refused = |option: &'static str, got: String, allowed: &str| {
+            let allowed = format!("{} models {allowed}", self.name());
+            Err(Error::Option { option, got, allowed })
+        };
+        match self {
+            Family::Supertonic(_) => {
+                if let Some(words) = &o.instruct {
+                    return refused("instruction", format!("`{words}`"), "follow none; leave it out");
+                }
+                if o.cloned.is_some() {
+                    return refused("voice", "one made from a recording".to_owned(), "cannot clone");
+                }
+                let sampling = [
+                    ("temperature", o.temperature.map(|x| x.to_string())),
+                    ("top-k", o.top_k.map(|x| x.to_string())),
+                    ("top-p", o.top_p.map(|x| x.to_string())),
+                    ("repetition penalty", o.repetition_penalty.map(|x| x.to_string())),
+                    ("number of frames", o.max_frames.map(|x| x.to_string())),
+                ];
+                for (option, got) in sampling {
+                    if let Some(got) = got {
+                        return refused(option, got, "draw no codes; leave it out");
+                    }
+                }
+            }
+            Family::Qwen3Tts(_) => {
+                if let (Some(voice), Some(_)) = (&o.voice, &o.cloned) {
+                    return refused(
+                        "voice",
+                        format!("`{voice}` and a recording"),
+                        "speak with one or the other",
+                    );
+                }
+                if let Some(speed) = o.speed {
+                    return refused(
+                        "speed",
+                        speed.to_string(),
+                        "have no rate; leave it out, or ask for one in an instruction",
+                    );
+                }
+                if let Some(steps) = o.steps {
+                    return refused("steps", steps.to_string(), "take none; leave it out");
+                }
+                if o.read_numbers == Some(true) {
+                    return refused("reading of numbers", "asked for".to_owned(), "read them by themselves");
+                }
+            }
+        }
+        Ok(())
+    }
+}

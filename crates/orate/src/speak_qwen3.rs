@@ -1,0 +1,210 @@
+//! Speaking with Qwen3-TTS: frame by frame.
+//!
+//! A text is cut into pieces of whole sentences. Frames of a piece are drawn one after the other, and their samples handed
+//! out after a few frames at first, so that sound comes early, and then in larger chunks.
+
+use crate::speak_supertonic::piece_seed;
+use crate::stream::{Chunk, Chunks};
+use crate::{Cancel, Error, Options, Result};
+use orate_graph::Counters;
+use orate_models::qwen3_tts::{
+    CodecStream, Prompt, Qwen3Tts, Request, Sampling, Session, Settings, Speaker, Step, Variant,
+};
+use orate_text::supertonic::{ChunkOptions, chunk_with};
+use std::sync::Arc;
+
+/// Characters of a piece. Longer pieces sound no better, and one that goes astray costs more.
+const MOST_CHARS: usize = 300;
+
+/// Characters of a piece where each stands for a syllable or a word.
+const MOST_IDEOGRAPHS: usize = 100;
+
+/// The first character of East Asian scripts.
+const FIRST_IDEOGRAPH: char = '\u{2E80}';
+
+/// Frames of the first chunk, 80 ms each.
+const FIRST_FRAMES: usize = 4;
+
+/// Frames of a chunk at most; each is twice the one before.
+const MOST_FRAMES: usize = 25;
+
+/// What is left of a text.
+pub(crate) struct Pieces {
+    model: Arc<Qwen3Tts>,
+    pieces: std::vec::IntoIter<(String, Prompt)>,
+    settings: Settings,
+    max_frames: Option<usize>,
+    silence: usize,
+    cancel: Cancel,
+    index: usize,
+    /// Codes of a reference, which the codec reads in front of each piece.
+    before: Vec<i32>,
+    current: Option<Speaking>,
+    warnings: Vec<String>,
+}
+
+/// A piece that is being spoken.
+struct Speaking {
+    text: String,
+    session: Session,
+    codec: CodecStream,
+    /// Frames of the next chunk.
+    frames: usize,
+    counted: Counters,
+}
+
+impl Speaking {
+    /// What was asked of the device since the last chunk.
+    fn count(&mut self) -> Counters {
+        let mut all = self.session.counters();
+        all += self.codec.counters();
+        let new = all - self.counted;
+        self.counted = all;
+        new
+    }
+}
+
+impl Pieces {
+    pub fn new(model: Arc<Qwen3Tts>, text: &str, o: &Options) -> Result<Pieces> {
+        let talking = model.talking()?;
+        let config = &talking.config;
+        let default = config.speakers().first().copied();
+        let speaker = match (config.tts_model_type, o.voice.as_deref(), &o.cloned) {
+            (_, _, Some(voice)) => voice.speaker(),
+            (Variant::VoiceDesign, None, None) => Speaker::Described,
+            (_, Some(name), None) => Speaker::Named(name),
+            // Models that have no speakers say what they need instead.
+            (_, None, None) => default.map_or(Speaker::Described, Speaker::Named),
+        };
+        // The codec goes on where the recording ended.
+        let reference = o.cloned.as_ref().and_then(|v| v.reference.as_ref());
+        let before = reference.map(|r| r.codes.clone()).unwrap_or_default();
+        let prompt = |text: &str| {
+            let (language, instruct) = (o.language.as_deref(), o.instruct.as_deref());
+            model.prompt(&Request { text, speaker, language, instruct, feeding: None })
+        };
+        // A piece without a letter or digit has no sound.
+        let speakable = |piece: &String| piece.chars().any(char::is_alphanumeric);
+        let pieces: Vec<String> = cut(text).into_iter().filter(speakable).collect();
+        if pieces.is_empty() {
+            prompt("")?; // says so
+        }
+        let pieces = pieces.into_iter().map(|piece| Ok((prompt(&piece)?, piece)));
+        let pieces: Vec<(Prompt, String)> = pieces.collect::<Result<_>>()?;
+        let warnings = pieces.first().map(|(prompt, _)| prompt.warnings.clone()).unwrap_or_default();
+        let settings = settings(Settings::new(&talking.generation, o.seed), o);
+        settings.check()?;
+        let pieces: Vec<_> = pieces.into_iter().map(|(prompt, text)| (text, prompt)).collect();
+        let silence = (f64::from(o.silence) * f64::from(model.sample_rate())) as usize;
+        let cancel = o.cancel.clone().unwrap_or_default();
+        Ok(Pieces {
+            model,
+            pieces: pieces.into_iter(),
+            settings,
+            max_frames: o.max_frames,
+            silence,
+            cancel,
+            index: 0,
+            before,
+            current: None,
+            warnings,
+        })
+    }
+
+    fn start(&mut self, text: String, prompt: &Prompt) -> Result<Speaking> {
+        let budget = self.max_frames.unwrap_or(prompt.frame_budget()).min(self.settings.max_frames);
+        let seed = piece_seed(self.settings.seed, self.index);
+        let mut session = self.model.session()?;
+        session.start(prompt, &Settings { seed, max_frames: budget, ..self.settings })?;
+        let mut codec = self.model.codec().stream()?;
+        codec.push(&self.before, &mut vec![])?;
+        Ok(Speaking { text, session, codec, frames: FIRST_FRAMES, counted: Counters::default() })
+    }
+
+    /// The next chunk of a piece, and whether it is the last.
+    fn chunk(&mut self, speaking: &mut Speaking) -> Result<Chunk> {
+        let first = speaking.session.frames() == 0;
+        let (mut codes, mut frame, mut finish) = (vec![], vec![], None);
+        for _ in 0..speaking.frames {
+            if self.cancel.is_cancelled() {
+                return Err(Error::Cancelled);
+            }
+            match speaking.session.next_frame(&mut frame)? {
+                Step::Frame => codes.extend_from_slice(&frame),
+                Step::End(reason) => {
+                    finish = Some(reason);
+                    break;
+                }
+            }
+        }
+        speaking.frames = (2 * speaking.frames).min(MOST_FRAMES);
+        let silence = if first && self.index > 0 { self.silence } else { 0 };
+        let mut samples = vec![0.0; silence];
+        speaking.codec.push(&codes, &mut samples)?;
+        let counters = speaking.count();
+        Ok(Chunk { samples, text: speaking.text.clone(), index: self.index, counters, finish })
+    }
+
+    fn advance(&mut self) -> Option<Result<Chunk>> {
+        let mut speaking = match self.current.take() {
+            Some(speaking) => speaking,
+            None => {
+                let (text, prompt) = self.pieces.next()?;
+                match self.start(text, &prompt) {
+                    Ok(speaking) => speaking,
+                    Err(e) => return Some(Err(e)),
+                }
+            }
+        };
+        let chunk = self.chunk(&mut speaking);
+        match &chunk {
+            Ok(chunk) if chunk.finish.is_none() => self.current = Some(speaking),
+            _ => self.index += 1,
+        }
+        Some(chunk)
+    }
+}
+
+impl Chunks for Pieces {
+    fn next(&mut self) -> Option<Result<Chunk>> {
+        let chunk = self.advance();
+        if let Some(Err(_)) = &chunk {
+            self.pieces = vec![].into_iter();
+        }
+        chunk
+    }
+
+    fn remaining(&self) -> usize {
+        self.pieces.len() + usize::from(self.current.is_some())
+    }
+
+    fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    fn remaining_chars(&self) -> usize {
+        let current = self.current.as_ref().map_or(0, |s| s.text.chars().count());
+        self.pieces.as_slice().iter().map(|(text, _)| text.chars().count()).sum::<usize>() + current
+    }
+}
+
+/// Pieces of whole sentences.
+fn cut(text: &str) -> Vec<String> {
+    let dense = text.chars().filter(|c| *c >= FIRST_IDEOGRAPH).count();
+    let max_chars = if 2 * dense > text.chars().count() { MOST_IDEOGRAPHS } else { MOST_CHARS };
+    chunk_with(text, &ChunkOptions { max_chars, split_long: true })
+}
+
+/// Settings of the model, but for what the options say. They hold for all codes of a frame.
+fn settings(own: Settings, o: &Options) -> Settings {
+    let change = |s: Sampling| Sampling {
+        temperature: o.temperature.unwrap_or(s.temperature),
+        top_k: o.top_k.unwrap_or(s.top_k),
+        top_p: o.top_p.unwrap_or(s.top_p),
+        ..s
+    };
+    let mut first = change(own.first);
+    first.repetition_penalty = o.repetition_penalty.unwrap_or(first.repetition_penalty);
+    let max_frames = o.max_frames.unwrap_or(own.max_frames);
+    Settings { first, others: change(own.others), max_frames, ..own }
+}

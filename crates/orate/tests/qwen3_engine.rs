@@ -1,0 +1,163 @@
+//! The engine with Qwen3-TTS models: from text to samples.
+
+use orate::{Cancel, DeviceChoice, Engine, EngineOptions, Error, ErrorKind, FinishReason, Model, Options};
+use orate_testing::checkpoints::{qwen3_tts_goldens, write_random_qwen3_tts};
+
+/// Samples of a frame.
+const FRAME: usize = 1920;
+
+fn engine(variant: &str, folder: &tempfile::TempDir) -> Engine {
+    write_random_qwen3_tts(variant, folder.path(), 3).expect("the folder is writable");
+    let options = EngineOptions {
+        model: Model::Path(folder.path().to_owned()),
+        device: DeviceChoice::Cpu,
+        threads: Some(2),
+        ..Default::default()
+    };
+    Engine::with_options(options).expect("a whole model")
+}
+
+fn options(frames: usize) -> Options {
+    Options { max_frames: Some(frames), seed: 5, ..Default::default() }
+}
+
+#[test]
+fn speech_is_the_same_whole_and_bit_by_bit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine("custom_voice", &folder);
+    assert_eq!(engine.family_name(), "Qwen3-TTS");
+    let options = Options { voice: Some("Ryan".into()), language: Some("en".into()), ..options(33) };
+    let whole = engine.speak("Hello there.", &options).expect("speaks");
+    assert_eq!(whole.sample_rate, 24_000);
+    assert!(whole.samples.iter().all(|x| x.is_finite() && x.abs() <= 1.0));
+    assert!(whole.samples.iter().any(|x| *x != 0.0));
+    let mut stream = engine.stream("Hello there.", &options).expect("speaks");
+    assert_eq!((stream.remaining(), stream.remaining_chars()), (1, 12));
+    let chunks: Vec<_> = stream.by_ref().map(|c| c.expect("speaks")).collect();
+    assert_eq!(stream.remaining(), 0);
+    let lengths: Vec<usize> = chunks.iter().map(|c| c.samples.len() / FRAME).collect();
+    assert_eq!(lengths, [4, 8, 16, 5], "early sound, then larger chunks");
+    let finish: Vec<_> = chunks.iter().map(|c| c.finish).collect();
+    assert_eq!(finish, [None, None, None, Some(FinishReason::Length)]);
+    let joined: Vec<f32> = chunks.into_iter().flat_map(|c| c.samples).collect();
+    assert!(joined == whole.samples, "the same bits");
+    let other = engine.speak("Hello there.", &Options { seed: 6, ..options.clone() }).expect("speaks");
+    assert!(other.samples != whole.samples, "another seed");
+    let calm = Options { instruct: Some("very calm".into()), ..options };
+    let calm = engine.speak("Hello there.", &calm).expect("speaks");
+    assert!(calm.samples != whole.samples, "an instruction");
+}
+
+#[test]
+fn what_has_no_effect_is_said() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write_random_qwen3_tts("custom_voice", folder.path(), 3).expect("the folder is writable");
+    let config = folder.path().join("config.json");
+    let json = std::fs::read_to_string(&config).expect("written").replace("\"1b7\"", "\"0b6\"");
+    std::fs::write(&config, json).expect("the folder is writable");
+    let engine = Engine::open(folder.path()).expect("a whole model");
+    let calm = Options { instruct: Some("very calm".into()), ..options(3) };
+    let stream = engine.stream("Hello there.", &calm).expect("speaks");
+    assert_eq!(
+        stream.warnings(),
+        ["the instruction has no effect: 0.6B CustomVoice models do not follow any"]
+    );
+    assert!(engine.stream("Hello there.", &options(3)).expect("speaks").warnings().is_empty());
+}
+
+#[test]
+fn long_texts_are_cut_at_sentences() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine("voice_design", &folder);
+    let sentence = "This is one of many sentences that say nothing new. ".repeat(9);
+    let chunks: Vec<_> =
+        engine.stream(&sentence, &options(6)).expect("speaks").map(|c| c.expect("speaks")).collect();
+    let pieces = chunks.last().expect("some").index + 1;
+    assert_eq!(pieces, 2);
+    for chunk in &chunks {
+        assert!(chunk.text.ends_with('.') && chunk.text.chars().count() <= 300, "{}", chunk.text);
+        assert!(chunk.counters.submissions > 0 && chunk.counters.read_backs > 0);
+    }
+    let silence = (0.3f32 as f64 * 24_000.0) as usize;
+    let lengths: Vec<usize> = chunks.iter().map(|c| c.samples.len()).collect();
+    assert_eq!(lengths, [4 * FRAME, 2 * FRAME, silence + 4 * FRAME, 2 * FRAME]);
+}
+
+#[test]
+fn voices_and_what_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let custom = engine("custom_voice", &folder);
+    let voices = custom.voices();
+    assert_eq!(voices.len(), 9);
+    assert_eq!(voices.iter().filter(|v| v.is_default).map(|v| &*v.name).collect::<Vec<_>>(), ["aiden"]);
+    let refused = |engine: &Engine, text: &str, o: Options, words: &str| {
+        let e = engine.speak(text, &o).expect_err(words);
+        assert!(e.to_string().contains(words), "{e}");
+        assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
+    };
+    refused(
+        &custom,
+        "Hi.",
+        Options { voice: Some("bob".into()), ..options(3) },
+        "this model has aiden, dylan,",
+    );
+    refused(&custom, "Hi.", Options { language: Some("xx".into()), ..options(3) }, "`xx` is no language");
+    refused(&custom, " … ", options(3), "the text is empty");
+    refused(&custom, "Hi.", Options { speed: Some(1.2), ..options(3) }, "Qwen3-TTS models have no rate");
+    refused(&custom, "Hi.", Options { steps: Some(4), ..options(3) }, "Qwen3-TTS models take none");
+    refused(&custom, "Hi.", Options { temperature: Some(-1.0), ..options(3) }, "temperature is -1");
+    refused(&custom, "Hi.", options(0), "choose at least 1");
+    let e = custom.supertonic().err().expect("another family").to_string();
+    assert!(e.contains("is a Qwen3-TTS model"), "{e}");
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let base = engine("base", &folder);
+    assert!(base.voices().is_empty());
+    refused(&base, "Hi.", options(3), "give it reference audio");
+
+    let built_in = Engine::new().expect("the built-in voice");
+    refused(&built_in, "Hi.", Options { instruct: Some("sing".into()), ..Options::default() }, "follow none");
+    refused(&built_in, "Hi.", Options { top_k: Some(5), ..Options::default() }, "draw no codes");
+}
+
+/// The recording of the oracle, cloned with and without its words.
+#[test]
+fn a_recording_becomes_a_voice() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let base = engine("base", &folder);
+    let recording = qwen3_tts_goldens().join("cases/ref.wav");
+    let voice = base.clone_voice(&recording, None).expect("a voice");
+    let known = base.clone_voice(&recording, Some("once upon a time")).expect("a voice");
+    assert_eq!(voice.x_vector, known.x_vector);
+    let codes = &known.reference.as_ref().expect("with its words").codes;
+    assert!(voice.reference.is_none() && codes.len() >= 160 && codes.len().is_multiple_of(16));
+    let speak = |cloned| {
+        let audio =
+            base.speak("Hello there.", &Options { cloned: Some(cloned), ..options(6) }).expect("speaks");
+        assert_eq!(audio.samples.len(), 6 * FRAME, "without the recording");
+        audio.samples
+    };
+    assert!(speak(voice) != speak(known.clone()), "the manner is heard");
+    let e = base.clone_voice(&recording, Some(" ")).expect_err("no words").to_string();
+    assert!(e.contains("the transcript is empty"), "{e}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let custom = engine("custom_voice", &folder);
+    let e = custom.clone_voice(&recording, None).expect_err("cannot").to_string();
+    assert!(e.contains("only Base models can"), "{e}");
+    let e = custom.speak("Hi.", &Options { cloned: Some(known), ..options(3) }).expect_err("cannot");
+    assert!(e.to_string().contains("name one of its speakers"), "{e}");
+}
+
+#[test]
+fn speaking_can_be_cancelled_between_frames() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine("custom_voice", &folder);
+    let cancel = Cancel::new();
+    let options = Options { cancel: Some(cancel.clone()), ..options(100) };
+    let mut stream = engine.stream("Hello there.", &options).expect("speaks");
+    assert!(stream.next().expect("a chunk").is_ok());
+    cancel.cancel();
+    assert!(matches!(stream.next(), Some(Err(Error::Cancelled))));
+    assert!(stream.next().is_none());
+    assert_eq!(stream.remaining(), 0);
+}

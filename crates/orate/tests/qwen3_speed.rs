@@ -1,0 +1,149 @@
+//! How long a frame of Qwen3-TTS takes on the CPU, at the released widths and on random weights.
+
+use orate_cpu::{CpuDevice, Isa};
+use orate_graph::{
+    BufferKind, Device, Executable, Graph, GraphError, Plan, PrecisionPolicy, Shape, Tensor, WeightLoader,
+};
+use orate_models::qwen3_tts::talker::Sizes;
+use orate_models::qwen3_tts::{Config, frame};
+use orate_testing::checkpoints::qwen3_tts_goldens;
+use orate_testing::random::Random;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Any tensor, as a stretch of one list of random numbers: a gigabyte of weights would take longer to make than to time.
+struct AnyWeights {
+    shapes: BTreeMap<String, Shape>,
+    numbers: Vec<f32>,
+}
+
+impl AnyWeights {
+    fn of(graph: &Graph) -> AnyWeights {
+        let mut shapes = BTreeMap::new();
+        for w in graph.nodes().iter().flat_map(|n| n.op.weights()) {
+            w.visit_named(&mut |name, shape| drop(shapes.insert(name.to_owned(), shape.clone())));
+        }
+        let largest = shapes.values().map(Shape::len).max().unwrap_or(0);
+        AnyWeights { shapes, numbers: Random::new(3).floats(largest, -0.03, 0.03) }
+    }
+}
+
+impl WeightLoader for AnyWeights {
+    fn load(&self, name: &str) -> Result<Tensor<'_>, GraphError> {
+        let shape = self.shapes.get(name).expect("named by the graph").clone();
+        let mut strides = vec![1; shape.rank()];
+        for axis in (1..shape.rank()).rev() {
+            strides[axis - 1] = strides[axis] * shape.dims()[axis];
+        }
+        Ok(Tensor { data: Cow::Borrowed(&self.numbers[..shape.len()]), shape, strides })
+    }
+}
+
+fn released(width: usize, inner: usize) -> Config {
+    let path = qwen3_tts_goldens().join("checkpoints/tiny-base/config.json");
+    let mut json: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(path).expect("committed")).expect("JSON");
+    let sizes = |layers: usize, width: usize, inner: usize, vocabulary: usize| {
+        [
+            ("num_hidden_layers", layers),
+            ("hidden_size", width),
+            ("intermediate_size", inner),
+            ("vocab_size", vocabulary),
+            ("num_attention_heads", 16),
+            ("num_key_value_heads", 8),
+            ("head_dim", 128),
+        ]
+    };
+    let t = &mut json["talker_config"];
+    sizes(28, width, inner, 3072).into_iter().for_each(|(key, value)| t[key] = value.into());
+    let p = &mut t["code_predictor_config"];
+    sizes(5, 1024, 3072, 2048).into_iter().for_each(|(key, value)| p[key] = value.into());
+    json["speaker_encoder_config"]["enc_dim"] = width.into();
+    Config::from_json(json.to_string().as_bytes()).expect("as released")
+}
+
+/// `ORATE_SPEED` names formats of weights, such as `f32,q8_0`; `ORATE_THREADS` a number of threads.
+#[test]
+#[ignore = "timing, and gigabytes of weights; run with --ignored --nocapture"]
+fn a_frame() {
+    let formats = std::env::var("ORATE_SPEED").unwrap_or_else(|_| "q8_0".to_owned());
+    let threads = std::env::var("ORATE_THREADS").map_or(2, |n| n.parse().expect("a number"));
+    let config = released(1024, 3072);
+    let capacity = 512;
+    let graph = || {
+        let mut g = Graph::new("frame");
+        frame::build(&mut g, &config.talker_config, Sizes { batch: 1, capacity }, 64).expect("consistent");
+        g
+    };
+    let weights = Arc::new(AnyWeights::of(&graph()));
+    for format in formats.split(',') {
+        let policy = PrecisionPolicy::uniform(format.parse().expect("a format"));
+        let isa = Isa::detect().expect("a supported processor");
+        let device =
+            CpuDevice::new(threads, isa).expect("threads start").with_precision(policy).expect("able");
+        let compiling = Instant::now();
+        let plan = Plan::compile(graph(), &device).expect("all ops have kernels");
+        let compiling = compiling.elapsed().as_secs_f64();
+        let model = device.open(weights.clone());
+        let loading = Instant::now();
+        let plan = model.load(plan).expect("all weights are there");
+        println!(
+            "{format}, {isa}, {threads} threads: {} steps, compiled in {:.1} ms, loaded in {:.1} s, {:.2} GB",
+            plan.plan().steps().len(),
+            compiling * 1e3,
+            loading.elapsed().as_secs_f64(),
+            model.weight_bytes() as f64 / 1e9
+        );
+        for position in [50, 450] {
+            time(&device, &*plan, position);
+        }
+    }
+}
+
+fn time(device: &CpuDevice, plan: &dyn Executable, position: i32) {
+    let mut memory = device.memory();
+    for b in plan.plan().buffers() {
+        match b.kind {
+            BufferKind::State => memory.clear(&b.name, b.dtype, &b.shape).expect("has room"),
+            BufferKind::Input if b.name == "seed" => {
+                memory.write_i32("seed", &b.shape, &[1, 2]).expect("has room")
+            }
+            BufferKind::Input if b.name.ends_with("sampling") => {
+                memory.write_f32(&b.name, &b.shape, &[0.9, 50.0, 1.0, 1.05]).expect("has room");
+            }
+            BufferKind::Input => {
+                memory.write_f32(&b.name, &b.shape, &vec![0.1; b.shape.len()]).expect("has room")
+            }
+            BufferKind::Output => {}
+        }
+    }
+    memory.write_i32("position", &[1].into(), &[position]).expect("has room");
+    plan.run(&mut *memory).expect("runs");
+    let mut times: Vec<f64> = (0..10)
+        .map(|_| {
+            let start = Instant::now();
+            plan.run(&mut *memory).expect("runs");
+            start.elapsed().as_secs_f64()
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    println!("position {position}: {:.1} ms a frame, best {:.1} ms", times[5] * 1e3, times[0] * 1e3);
+    // The least of several runs, as neighbours take the processor away now and then.
+    let mut least = vec![f64::INFINITY; plan.plan().steps().len()];
+    for _ in 0..7 {
+        let profile = plan.profile(&mut *memory).expect("runs");
+        least.iter_mut().zip(profile).for_each(|(least, seconds)| *least = least.min(seconds));
+    }
+    println!("  sum of each step's least: {:.1} ms", least.iter().sum::<f64>() * 1e3);
+    let mut by_op: BTreeMap<String, (usize, f64)> = BTreeMap::new();
+    for (step, seconds) in plan.plan().steps().iter().zip(least) {
+        let entry = by_op.entry(step.node.op.describe()).or_default();
+        entry.0 += 1;
+        entry.1 += seconds;
+    }
+    for (op, (count, seconds)) in by_op {
+        println!("  {op:<16} {count:>5} steps {:>8.3} ms", seconds * 1e3);
+    }
+}
