@@ -82,6 +82,60 @@ fn load(device: &CudaDevice, graph: &Graph) -> Arc<dyn Executable> {
     device.open(Arc::new(weights)).load(plan).expect("weights are random, and there")
 }
 
+/// A kernel that stops the device, as a driver reset or a fault in any program's kernel does: the context is lost for the
+/// whole process.
+fn break_the_context() {
+    use cudarc::driver::sys;
+    use std::ptr::null_mut;
+    const TRAP: &std::ffi::CStr =
+        c".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry stop() { trap; }\n";
+    let (mut context, mut module, mut kernel) = (null_mut(), null_mut(), null_mut());
+    // SAFETY: handles are written before they are used, the text and the name end in a zero, and the kernel has no
+    // parameters.
+    let launched = unsafe {
+        assert_eq!(sys::cuDevicePrimaryCtxRetain(&mut context, 0), sys::CUresult::CUDA_SUCCESS);
+        assert_eq!(sys::cuCtxSetCurrent(context), sys::CUresult::CUDA_SUCCESS);
+        assert_eq!(sys::cuModuleLoadData(&mut module, TRAP.as_ptr().cast()), sys::CUresult::CUDA_SUCCESS);
+        let name = c"stop".as_ptr();
+        assert_eq!(sys::cuModuleGetFunction(&mut kernel, module, name), sys::CUresult::CUDA_SUCCESS);
+        sys::cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, null_mut(), null_mut(), null_mut())
+    };
+    assert_eq!(launched, sys::CUresult::CUDA_SUCCESS, "the fault comes later");
+}
+
+/// In a process of its own, since nothing on this GPU works in this process afterwards.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn a_lost_device_is_an_error() {
+    const CHILD: &str = "ORATE_TEST_LOST_DEVICE";
+    if std::env::var_os(CHILD).is_none() {
+        let me = std::env::current_exe().expect("this program");
+        let args = ["a_lost_device_is_an_error", "--exact", "--include-ignored", "--nocapture"];
+        let child = std::process::Command::new(me).args(args).env(CHILD, "1").output().expect("starts");
+        let said = String::from_utf8_lossy(&child.stdout);
+        assert!(child.status.success() && said.contains("lost as it should be"), "{child:?}");
+        return;
+    }
+    let device = device();
+    let plan = load(&device, &scaled(10.0));
+    let mut m = device.memory();
+    m.write_f32("x", &[2, 3].into(), &[1.0; 6]).expect("room");
+    m.write_f32("rows", &[4, 3].into(), &[0.0; 12]).expect("room");
+    plan.run_times(m.as_mut(), "step", 4, &|| true).expect("runs");
+    break_the_context();
+    // Whoever waits first learns of it, and so does everybody after that.
+    let mut out = vec![];
+    let ran =
+        plan.run_times(m.as_mut(), "step", 4, &|| true).and_then(|()| m.read_f32("x", &mut out).map(|_| ()));
+    let e = ran.expect_err("the context is gone");
+    assert!(matches!(&e, DeviceError::Failed { .. }), "{e}");
+    let e = m.read_f32("x", &mut out).expect_err("still gone");
+    assert!(e.to_string().contains("open the model anew or choose another device"), "{e}");
+    assert!(device.memory().write_f32("y", &[1].into(), &[0.0]).is_err(), "new memory is none either");
+    drop((plan, m, device));
+    println!("lost as it should be");
+}
+
 fn scaled(times: f32) -> Graph {
     let mut g = Graph::new("counting");
     let x = g.state("x", orate_graph::DType::F32, [2, 3]).expect("declares");

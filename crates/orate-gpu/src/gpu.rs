@@ -79,11 +79,7 @@ impl Gpu {
         let seen = failure.clone();
         device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| seen.set(e.to_string())));
         let seen = failure.clone();
-        device.set_device_lost_callback(move |reason, text| {
-            if reason != wgpu::DeviceLostReason::Destroyed {
-                seen.set(format!("the device was lost: {text}"));
-            }
-        });
+        device.set_device_lost_callback(move |_, text| seen.set(format!("the device was lost: {text}")));
         let entry = |binding: u32, read_only: bool| BindGroupLayoutEntry {
             binding,
             visibility: ShaderStages::COMPUTE,
