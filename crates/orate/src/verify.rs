@@ -1,8 +1,15 @@
 //! Comparing a model with goldens: the same inputs through the engine, tensor by tensor.
 //!
-//! Two forms of golden directory are read: that of `oracle/supertonic/dump_golden.py` (`golden.json` and
-//! `golden.safetensors`), and that of `training/infer.py --golden` (one safetensors file per sentence).
+//! For Supertonic, two forms of golden directory are read: that of `oracle/supertonic/dump_golden.py` (`golden.json` and
+//! `golden.safetensors`), and that of `training/infer.py --golden` (one safetensors file per sentence). For Qwen3-TTS, those of
+//! `oracle/qwen3_tts/dump_golden.py`; see [`qwen3_tts`].
 
+mod qwen3_goldens;
+mod qwen3_networks;
+pub mod qwen3_tts;
+mod qwen3_utterance;
+
+use crate::family;
 use crate::{DeviceKind, Engine, Error, Precision, Result};
 use orate_models::supertonic::{Family, Noise, Session, Stage, Supertonic, Voice};
 use orate_weights::{SafeTensors, WeightSource};
@@ -26,11 +33,16 @@ pub enum Limit {
     Error(f64),
     /// Least signal-to-noise ratio of waveforms, in dB; other tensors are shown only.
     WaveformSnr(f64),
+    /// Least signal-to-noise ratio of every tensor, in dB.
+    Snr(f64),
 }
 
 impl Limit {
     /// What an engine must reach in the format in which it computes.
     pub fn of(engine: &Engine) -> Limit {
+        if let family::Family::Qwen3Tts(_) = engine.family() {
+            return qwen3_tts::limit(engine.precision().precision, engine.device_info().kind);
+        }
         match engine.precision().precision {
             Precision::F32 if engine.device_info().kind == DeviceKind::Cpu => Limit::Error(F32_TOLERANCE),
             Precision::F32 => Limit::Error(GPU_TOLERANCE),
@@ -43,11 +55,23 @@ impl Limit {
     }
 }
 
+impl Limit {
+    /// Whether a tensor passes; a limit on noise is none where no noise is told.
+    fn allows(self, error: f64, snr: Option<f64>) -> bool {
+        match (self, snr) {
+            (Limit::Error(limit), _) => error <= limit,
+            (Limit::WaveformSnr(least) | Limit::Snr(least), Some(snr)) => snr >= least,
+            (Limit::WaveformSnr(_) | Limit::Snr(_), None) => error.is_finite(),
+        }
+    }
+}
+
 impl std::fmt::Display for Limit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Limit::Error(x) => write!(f, "{x:e}"),
             Limit::WaveformSnr(db) => write!(f, "{db} dB of noise in waveforms"),
+            Limit::Snr(db) => write!(f, "{db} dB of noise"),
         }
     }
 }
@@ -81,7 +105,7 @@ pub struct Row {
     /// Largest difference as a part of the reference's largest magnitude; infinite where shapes differ or a
     /// number is not finite.
     pub error: f64,
-    /// Signal-to-noise ratio of a waveform, in dB.
+    /// Signal-to-noise ratio in dB: of a waveform, or of any tensor under [`Limit::Snr`].
     pub snr: Option<f64>,
     /// Whether it is within the limit.
     pub passed: bool,
@@ -104,8 +128,8 @@ impl Report {
         !self.rows.is_empty() && self.rows.iter().all(|r| r.passed)
     }
 
-    /// The noisiest waveform.
-    pub fn worst_waveform(&self) -> Option<&Row> {
+    /// The noisiest tensor of those whose noise is told.
+    pub fn noisiest(&self) -> Option<&Row> {
         let noisier = |a: &&Row, b: &&Row| a.snr.unwrap_or(0.0).total_cmp(&b.snr.unwrap_or(0.0));
         self.rows.iter().filter(|r| r.snr.is_some()).min_by(noisier)
     }
@@ -122,6 +146,10 @@ impl Report {
 /// The directory is not a golden directory, a case does not exist, or the engine fails.
 pub fn run(engine: &Engine, goldens: &Path, options: &VerifyOptions) -> Result<Report> {
     let limit = options.limit.unwrap_or_else(|| Limit::of(engine));
+    if let family::Family::Qwen3Tts(model) = engine.family() {
+        let exact = engine.precision().precision == Precision::F32;
+        return qwen3_tts::run(model, goldens, options, (limit, exact));
+    }
     let model = engine.supertonic()?;
     let mut v = Verify { engine, model, options, report: Report { rows: vec![], skipped: vec![], limit } };
     if goldens.join("golden.json").is_file() {
@@ -207,11 +235,7 @@ impl Verify<'_> {
     fn add(&mut self, case: &str, stage: &'static str, tensor: &str, got: &[f32], want: &[f32]) {
         let error = relative_error(got, want);
         let snr = (tensor == "wav" && error.is_finite()).then(|| snr_db(got, want));
-        let passed = match (self.report.limit, snr) {
-            (Limit::Error(limit), _) => error <= limit,
-            (Limit::WaveformSnr(least), Some(snr)) => snr >= least,
-            (Limit::WaveformSnr(_), None) => error.is_finite(),
-        };
+        let passed = self.report.limit.allows(error, snr);
         self.report.rows.push(Row {
             case: case.to_owned(),
             stage,

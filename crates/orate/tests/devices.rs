@@ -77,7 +77,7 @@ fn goldens_in_f16() {
         let report = verify::run(&engine, &golden("tiny"), &options)
             .unwrap_or_else(|e| panic!("{}: {e}", engine.device()));
         assert_eq!(report.limit, Limit::WaveformSnr(50.0));
-        let worst = report.worst_waveform();
+        let worst = report.noisiest();
         assert!(report.passed(), "{}: {worst:#?}", engine.device());
         println!("{}: noisiest {worst:?}", engine.device());
     }

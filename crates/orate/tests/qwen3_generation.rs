@@ -1,11 +1,12 @@
 //! Qwen3-TTS from prompt to codes against the official package.
 
+use orate::verify::{self, Limit};
 use orate_cpu::{CpuDevice, Isa};
 use orate_graph::{BufferKind, DType as GraphDType, Device, Graph, Plan};
 use orate_models::Loader;
 use orate_models::qwen3_tts::*;
 use orate_testing::checkpoints::qwen3_tts_goldens;
-use orate_testing::{Case, OnDevice, ReferenceDevice, assert_close, check_all};
+use orate_testing::{Case, OnDevice, ReferenceDevice, check_all};
 use orate_text::qwen::QwenTokenizer;
 use orate_weights::{DType, Joined, SafeTensors, TensorInfo, TensorRef, WeightError, WeightSource};
 use std::collections::HashMap;
@@ -19,134 +20,20 @@ const TOLERANCE: f64 = 2e-5;
 struct Utterance {
     name: String,
     inputs: serde_json::Value,
-    tensors: SafeTensors,
+    file: PathBuf,
 }
 
 impl Utterance {
-    fn text(&self, key: &str) -> Option<&str> {
-        self.inputs.get(key)?.as_str()
-    }
-
-    fn floats(&self, name: &str) -> Vec<f32> {
-        self.tensors.get(name).expect("is there").to_f32()
-    }
-
-    fn integers(&self, name: &str) -> Vec<i32> {
-        self.floats(name).into_iter().map(|x| x as i32).collect()
-    }
-
-    /// One step of a tensor whose first axis is steps, of which the committed files keep some.
-    fn step(&self, name: &str, step: usize) -> Option<Vec<f32>> {
-        let kept =
-            self.tensors.contains(&format!("{name}.steps")).then(|| self.integers(&format!("{name}.steps")));
-        let row = match kept {
-            Some(kept) => kept.iter().position(|k| *k == step as i32)?,
-            None => step,
-        };
-        let all = self.floats(name);
-        let len = all.len() / self.tensors.info(name).expect("is there").shape[0];
-        Some(all[row * len..][..len].to_vec())
-    }
-
-    fn prompt(&self, model: &Arc<Qwen3Tts>) -> Prompt {
-        let speaker = self.text("speaker");
-        let x_vector = self.tensors.contains("speaker_embedding").then(|| self.floats("speaker_embedding"));
-        let codes = self.tensors.contains("ref_codes").then(|| self.integers("ref_codes"));
-        let speaker = match (speaker, &x_vector, &codes) {
-            (Some(name), ..) => Speaker::Named(name),
-            (_, Some(x_vector), Some(codes)) => {
-                let transcript = self.text("ref_text").expect("with codes");
-                Speaker::InContext { x_vector, transcript, codes }
-            }
-            (_, Some(x_vector), None) => Speaker::XVector(x_vector),
-            _ => Speaker::Described,
-        };
-        let whole = self.inputs.get("non_streaming_mode").and_then(serde_json::Value::as_bool);
-        let request = Request {
-            text: self.text("text").expect("is there"),
-            speaker,
-            language: self.text("language"),
-            instruct: self.text("instruct"),
-            feeding: whole.map(|whole| if whole { TextFeeding::Whole } else { TextFeeding::Streaming }),
-        };
-        model.prompt(&request).expect("as the official package takes it")
-    }
-
-    /// Greedy, with the package's penalty.
-    fn settings(&self) -> Settings {
-        let codes = self.inputs["max_new_tokens"].as_u64().expect("is there") as usize;
-        Settings {
-            first: Sampling { repetition_penalty: 1.05, ..Sampling::GREEDY },
-            others: Sampling::GREEDY,
-            seed: 0,
-            max_frames: codes - 1,
-        }
-    }
-
     /// Speaks, and compares everything on the way.
     fn check(&self, model: &Arc<Qwen3Tts>, what: &str) {
         let name = format!("{what}, {}", self.name);
-        let prompt = self.prompt(model);
-        let mut session = model.session().expect("talks");
-        session.record_taps(true);
-        session.start(&prompt, &self.settings()).expect("starts");
-        let close = |what: &str, got: &[f32], want: &[f32]| {
-            assert_close(&format!("{name}: {what}"), got, want, TOLERANCE).max_error
-        };
-        let mut got = vec![];
-        session.read("rows", &mut got).expect("rows");
-        close("prompt", &got, &self.floats("prompt_embeds"));
-        session.read("trailing", &mut got).expect("rows");
-        let (trailing, pad) = (self.floats("trailing_text"), self.floats("tts_pad_embed"));
-        close("trailing text", &got[..trailing.len()], &trailing);
-        assert_eq!(got.len() % pad.len(), 0);
-        for row in got[trailing.len()..].chunks_exact(pad.len()) {
-            close("padding", row, &pad);
-        }
-
-        let tokens = self.integers("talker_tokens");
-        let want: Vec<i32> = self.integers("codes");
-        let mut codes = vec![];
-        let mut all: Vec<i32> = vec![];
-        let mut worst = 0f64;
-        let reason = loop {
-            let j = session.frames();
-            for (buffer, golden) in [("hidden", "talker_hidden"), ("logits", "talker_logits")] {
-                let Some(want) = self.step(golden, j) else { continue };
-                session.read(buffer, &mut got).expect("state");
-                worst = worst.max(close(&format!("{golden} {j}"), &got, &want));
-            }
-            match session.next_frame(&mut codes).expect("runs") {
-                Step::End(reason) => break reason,
-                Step::Frame => all.extend(&codes),
-            }
-            if let Some(want) = self.step("predictor_logits", j) {
-                for (head, want) in want.chunks_exact(want.len() / 15).enumerate() {
-                    session.read(&format!("tap/predictor_logits{head}"), &mut got).expect("tap");
-                    worst = worst.max(close(&format!("frame {j}, head {head}"), &got, want));
-                }
-            }
-            let want = &want[16 * j..][..16];
-            assert_eq!(codes, want, "{name}: codes of frame {j}");
-        };
-        assert_eq!(all, want, "{name}");
-        let ended = tokens.last()
-            == Some(&(model.talking().expect("talks").config.talker_config.codec_eos_token_id as i32));
-        assert_eq!(reason, if ended { FinishReason::Stop } else { FinishReason::Length }, "{name}");
-        self.check_samples(model, &name, &want);
-        println!("{name}: {} frames as the package has them, worst {worst:.1e}", want.len() / 16);
-    }
-
-    /// The reference is decoded in front of what follows it, and its share of the samples is cut.
-    fn check_samples(&self, model: &Arc<Qwen3Tts>, name: &str, codes: &[i32]) {
-        if !self.tensors.contains("waveform") {
-            return;
-        }
-        let reference = if self.tensors.contains("ref_codes") { self.integers("ref_codes") } else { vec![] };
-        let all = [&reference[..], codes].concat();
-        let samples = model.codec().decode(&all).expect("codes of the model");
-        let cut = (reference.len() as f64 / all.len() as f64 * samples.len() as f64) as usize;
-        assert_close(&format!("{name}: samples"), &samples[cut..], &self.floats("waveform"), TOLERANCE);
+        let limit = (Limit::Error(TOLERANCE), true);
+        let report = verify::qwen3_tts::utterance(model, &name, (&self.inputs, &self.file), limit);
+        let report = report.expect("runs");
+        let failed: Vec<_> = report.rows.iter().filter(|r| !r.passed).collect();
+        assert!(failed.is_empty() && report.rows.len() >= 8, "{failed:#?}");
+        let worst = report.worst().expect("rows").error;
+        println!("{name}: {} tensors as the package has them, worst {worst:.1e}", report.rows.len());
     }
 }
 
@@ -230,7 +117,7 @@ fn committed_utterances() {
             &std::fs::read(folder.join(format!("{name}.json"))).expect("committed"),
         )
         .expect("JSON"),
-        tensors: SafeTensors::open(folder.join(format!("{name}.safetensors"))).expect("committed"),
+        file: folder.join(format!("{name}.safetensors")),
     };
     let all = ["xvector_streaming", "icl_streaming_text_longer"].map(utterance);
     for (name, device) in devices() {
@@ -247,7 +134,7 @@ fn utterances(goldens: &Path, variant: &str) -> Vec<Utterance> {
     own.map(|(name, case)| Utterance {
         name: name.clone(),
         inputs: case["inputs"].clone(),
-        tensors: SafeTensors::open(goldens.join(format!("cases/{name}.safetensors"))).expect("is there"),
+        file: goldens.join(format!("cases/{name}.safetensors")),
     })
     .collect()
 }
@@ -334,6 +221,32 @@ fn a_seed_decides_what_is_drawn() {
     for seed in [8, 7 + (1 << 32)] {
         assert_ne!(speak(&model, &prompt, &Settings { seed, ..settings }).0, want, "seed {seed}");
     }
+}
+
+/// Codes that are given leave what they leave when they are drawn, whatever would have been drawn in their place.
+#[test]
+fn given_codes_are_read_as_drawn_ones() {
+    let model = Qwen3Tts::new(committed(), cpu(1));
+    let (prompt, settings) = drawn(7, 4);
+    let (mut draws, mut given) = (model.session().expect("talks"), model.session().expect("talks"));
+    draws.record_taps(true);
+    given.record_taps(true);
+    draws.start(&prompt, &settings).expect("starts");
+    given.start(&prompt, &Settings { seed: 8, ..settings }).expect("starts");
+    let mut codes = vec![];
+    for _ in 0..4 {
+        assert_eq!(draws.next_frame(&mut codes).expect("runs"), Step::Frame);
+        given.give_frame(&codes).expect("runs");
+        for buffer in ["hidden", "logits", "tap/predictor_logits0", "tap/predictor_logits14"] {
+            let (mut want, mut got) = (vec![], vec![]);
+            draws.read(buffer, &mut want).expect("is there");
+            given.read(buffer, &mut got).expect("is there");
+            assert_eq!(got, want, "{buffer}");
+        }
+    }
+    assert!(given.give_frame(&codes[1..]).expect_err("15 codes").to_string().contains("15 codes"));
+    let e = model.session().expect("talks").give_frame(&codes).expect_err("no prompt").to_string();
+    assert!(e.contains("before a prompt"), "{e}");
 }
 
 /// A frame is one submission and one read of its sixteen codes.

@@ -188,7 +188,10 @@ fn qwen3_models_are_inspected() {
     folder
         .orate(&["say", "Hello.", "--model", "base/speech_tokenizer"])
         .fails(1, &["a codec without a talker"]);
-    folder.orate(&["bench", "--model", "base"]).fails(2, &["Supertonic models only", "a Qwen3-TTS model"]);
+    folder.orate(&["verify", "--model", "base", "--goldens", "none"]).fails(1, &["none"]);
+    folder
+        .orate(&["verify", "--model", "base", "--goldens", "base"])
+        .fails(1, &["neither cases/manifest.json"]);
     std::fs::remove_file(folder.path("base/vocab.json")).unwrap();
     folder.orate(&["inspect", "base"]).fails(1, &["base", "it lacks vocab.json"]);
 }

@@ -18,6 +18,15 @@ use orate_graph::{Draw, Graph, GraphError, Op, Rows, Value};
 
 type Result<T> = std::result::Result<T, GraphError>;
 
+/// Where the codes of a frame come from.
+#[derive(Clone, Copy, Debug)]
+pub enum Codes {
+    /// From the logits.
+    Drawn(Draw),
+    /// They are known, i32 `[B, Q]`: what the networks make of them is asked for.
+    Given(Value),
+}
+
 /// What the predictor makes of a frame.
 pub struct Predicted {
     /// Codes 1 …, i32 `[B, 1]` each.
@@ -31,7 +40,7 @@ pub struct Predicted {
 ///
 /// # Errors
 /// The configuration contradicts itself.
-pub fn build(g: &mut Graph, c: &TalkerConfig, hidden: Value, first: Value, draw: Draw) -> Result<Predicted> {
+pub fn build(g: &mut Graph, c: &TalkerConfig, hidden: Value, first: Value, from: Codes) -> Result<Predicted> {
     let w = Scope::new("talker.code_predictor");
     let p = &c.code_predictor_config;
     let (d, own) = (c.transformer.hidden_size, p.transformer.hidden_size);
@@ -52,7 +61,12 @@ pub fn build(g: &mut Graph, c: &TalkerConfig, hidden: Value, first: Value, draw:
         let logits = g.matmul(x, w.matrix(&format!("lm_head.{book}"), own, p.vocab_size))?;
         let logits = g.reshape(logits, [batch, p.vocab_size])?;
         g.tap(&format!("predictor_logits{book}"), logits)?;
-        let code = g.sample(Op::Sample { codebook: book as u32 + 1, controls: None }, logits, draw, None)?;
+        let code = match from {
+            Codes::Drawn(draw) => {
+                g.sample(Op::Sample { codebook: book as u32 + 1, controls: None }, logits, draw, None)?
+            }
+            Codes::Given(codes) => g.slice(codes, 1, book + 1, 1)?,
+        };
         rows = embed(g, c, book, code)?;
         sum = g.add(sum, rows)?;
         codes.push(code);

@@ -17,10 +17,10 @@
 //! | `seen` | state, `[B, V]` | 1 where a code 0 was drawn before |
 //! | `position`, `hidden`, `logits`, cache | states | as [`super::talker`] leaves them |
 
-use super::code_predictor;
+use super::code_predictor::{self, Codes};
 use super::config::{CONTROL_IDS, TalkerConfig};
 use super::talker::{self, HIDDEN, LOGITS, POSITION, Sizes};
-use orate_graph::{ControlIds, DType, Draw, Graph, GraphError, Op};
+use orate_graph::{ControlIds, DType, Draw, Graph, GraphError, Op, Value};
 
 /// Number of each batch row's frame, i32 `[B]`.
 pub const FRAME: &str = "frame";
@@ -28,6 +28,8 @@ pub const FRAME: &str = "frame";
 pub const SEEN: &str = "seen";
 /// The codes of the frame, i32 `[B, 16]`.
 pub const CODES: &str = "codes";
+/// Codes that are known, for [`of_given_codes`], i32 `[B, 16]`.
+pub const GIVEN: &str = "given_codes";
 
 /// Draws that cannot end the utterance.
 pub const MIN_CODES: usize = 2;
@@ -37,8 +39,8 @@ pub const MIN_CODES: usize = 2;
 /// # Errors
 /// The configuration contradicts itself.
 pub fn build(g: &mut Graph, c: &TalkerConfig, s: Sizes, text_rows: usize) -> Result<(), GraphError> {
-    let (batch, d, v) = (s.batch, c.transformer.hidden_size, c.vocab_size);
-    let trailing = g.input("trailing", DType::F32, [batch, text_rows, d])?;
+    let (batch, v) = (s.batch, c.vocab_size);
+    let trailing = trailing(g, c, s, text_rows)?;
     let seed = g.input("seed", DType::I32, [batch, 2])?;
     let mut settings = |name: &str| g.input(name, DType::F32, [batch, 4]);
     let (own, others) = (settings("sampling")?, settings("predictor_sampling")?);
@@ -51,24 +53,58 @@ pub fn build(g: &mut Graph, c: &TalkerConfig, s: Sizes, text_rows: usize) -> Res
     let code = g.sample(Op::Sample { codebook: 0, controls: Some(controls(c)) }, flat, draw, Some(seen))?;
     g.mark(seen, code)?;
 
+    let others = Codes::Drawn(Draw { settings: others, ..draw });
+    let logits = go_on(g, c, s, Frame { trailing, number, code, others })?;
+    g.update(LOGITS, logits)
+}
+
+/// Builds the plan of a frame whose codes are read from [`GIVEN`]: nothing is drawn, and [`SEEN`] stays as it is. For comparing
+/// what the networks make of the same codes.
+///
+/// # Errors
+/// The configuration contradicts itself.
+pub fn of_given_codes(g: &mut Graph, c: &TalkerConfig, s: Sizes, text_rows: usize) -> Result<(), GraphError> {
+    let trailing = trailing(g, c, s, text_rows)?;
+    let given = g.input(GIVEN, DType::I32, [s.batch, c.num_code_groups])?;
+    let number = g.state(FRAME, DType::I32, [s.batch])?;
+    let code = g.slice(given, 1, 0, 1)?;
+    let logits = go_on(g, c, s, Frame { trailing, number, code, others: Codes::Given(given) })?;
+    g.output(LOGITS, logits)
+}
+
+fn trailing(g: &mut Graph, c: &TalkerConfig, s: Sizes, text_rows: usize) -> Result<Value, GraphError> {
+    g.input("trailing", DType::F32, [s.batch, text_rows, c.transformer.hidden_size])
+}
+
+/// A frame whose code 0 is there.
+struct Frame {
+    trailing: Value,
+    number: Value,
+    code: Value,
+    others: Codes,
+}
+
+/// From code 0 to the logits of the next frame, which are for the caller to keep.
+fn go_on(g: &mut Graph, c: &TalkerConfig, s: Sizes, f: Frame) -> Result<Value, GraphError> {
+    let (batch, d) = (s.batch, c.transformer.hidden_size);
     let hidden = g.state(HIDDEN, DType::F32, [batch, 1, d])?;
-    let first = talker::codec_rows(g, c, code)?; // [B, 1, D]
-    let predicted = code_predictor::build(g, c, hidden, first, Draw { settings: others, ..draw })?;
-    let codes: Vec<_> = [code].into_iter().chain(predicted.codes).collect();
+    let first = talker::codec_rows(g, c, f.code)?; // [B, 1, D]
+    let predicted = code_predictor::build(g, c, hidden, first, f.others)?;
+    let codes: Vec<_> = [f.code].into_iter().chain(predicted.codes).collect();
     let codes = g.concat(&codes, 1)?;
     g.output(CODES, codes)?;
 
-    let text = g.row_at(trailing, number)?;
+    let text = g.row_at(f.trailing, f.number)?;
     let row = g.add(predicted.sum, text)?;
     g.tap("row", row)?;
     let position = g.state(POSITION, DType::I32, [batch])?;
     let mut cache = talker::cache(g, c, s)?;
     let (hidden, logits) = talker::read(g, c, row, (&mut cache, position), "layer")?;
     g.update(HIDDEN, hidden)?;
-    g.update(LOGITS, logits)?;
-    let (position, number) = (g.increment(position, 1)?, g.increment(number, 1)?);
+    let (position, number) = (g.increment(position, 1)?, g.increment(f.number, 1)?);
     g.update(POSITION, position)?;
-    g.update(FRAME, number)
+    g.update(FRAME, number)?;
+    Ok(logits)
 }
 
 /// The ids of the talker's vocabulary that are no codes.

@@ -26,6 +26,8 @@ pub(super) enum Network {
     Prefill { sizes: Sizes, time: usize },
     /// A frame.
     Frame { sizes: Sizes, text_rows: usize },
+    /// A frame whose codes are known.
+    GivenFrame { sizes: Sizes, text_rows: usize },
 }
 
 /// A runnable plan, and whether it records taps.
@@ -271,6 +273,11 @@ fn talking_graph(
         Network::Frame { sizes, text_rows } => {
             let mut g = new("frame");
             frame::build(&mut g, c, sizes, text_rows)?;
+            g
+        }
+        Network::GivenFrame { sizes, text_rows } => {
+            let mut g = new("frame of given codes");
+            frame::of_given_codes(&mut g, c, sizes, text_rows)?;
             g
         }
     })

@@ -2,7 +2,7 @@
 
 use super::config::Config;
 use super::error::QwenError;
-use super::frame::CODES;
+use super::frame::{CODES, GIVEN};
 use super::pipeline::{Network, Qwen3Tts};
 use super::prompt::Prompt;
 use super::settings::Settings;
@@ -58,6 +58,8 @@ pub struct Session {
     model: Arc<Qwen3Tts>,
     memory: Option<Box<dyn Memory>>,
     frame_plan: Option<Arc<dyn Executable>>,
+    sizes: Sizes,
+    text_rows: usize,
     frames: usize,
     max_frames: usize,
     finished: Option<FinishReason>,
@@ -72,6 +74,8 @@ impl Session {
             model,
             memory: Some(memory),
             frame_plan: None,
+            sizes: Sizes { batch: 1, capacity: 0 },
+            text_rows: 0,
             frames: 0,
             max_frames: 0,
             finished: None,
@@ -136,6 +140,7 @@ impl Session {
         self.write_settings(settings)?;
         prefill.run(self.memory())?;
         self.frame_plan = Some(frame);
+        (self.sizes, self.text_rows) = (sizes, text_rows);
         (self.frames, self.max_frames, self.finished) = (0, settings.max_frames, None);
         Ok(())
     }
@@ -175,13 +180,7 @@ impl Session {
         if let Some(reason) = self.finished {
             return Ok(Step::End(reason));
         }
-        let Some(plan) = self.frame_plan.clone() else {
-            return Err(QwenError::Option {
-                option: "session",
-                got: "asked for a frame before a prompt".to_owned(),
-                allowed: "call `start` first".to_owned(),
-            });
-        };
+        let plan = self.started()?;
         if self.frames == self.max_frames {
             return Ok(self.end(FinishReason::Length));
         }
@@ -194,6 +193,34 @@ impl Session {
         }
         self.frames += 1;
         Ok(Step::Frame)
+    }
+
+    /// Makes the next frame of codes `[Q]` that are known, and draws none: what the networks make of them is in the buffers and
+    /// taps. Those drawn later do not see them as drawn before.
+    ///
+    /// # Errors
+    /// Nothing was started, the codes are no frame, there is no room for more, or the device failed.
+    pub fn give_frame(&mut self, codes: &[i32]) -> Result<(), QwenError> {
+        self.started()?;
+        let quantizers = self.config()?.talker_config.num_code_groups;
+        if codes.len() != quantizers {
+            return Err(QwenError::Frames { got: codes.len(), quantizers });
+        }
+        let network = Network::GivenFrame { sizes: self.sizes, text_rows: self.text_rows };
+        let plan = self.model.plan(network, self.taps)?;
+        self.memory().write_i32(GIVEN, &[1, quantizers].into(), codes)?;
+        plan.run(self.memory())?;
+        self.frames += 1;
+        Ok(())
+    }
+
+    /// The plan of a frame.
+    fn started(&self) -> Result<Arc<dyn Executable>, QwenError> {
+        self.frame_plan.clone().ok_or_else(|| QwenError::Option {
+            option: "session",
+            got: "asked for a frame before a prompt".to_owned(),
+            allowed: "call `start` first".to_owned(),
+        })
     }
 
     fn end(&mut self, reason: FinishReason) -> Step {
@@ -214,7 +241,7 @@ impl Session {
     /// # Errors
     /// Nothing was started, or the device failed.
     pub fn profile_frame(&mut self) -> Result<(Arc<dyn Executable>, Vec<f64>), QwenError> {
-        let plan = self.frame_plan.clone().ok_or(QwenError::EmptyText { what: "prompt" })?;
+        let plan = self.started()?;
         let times = plan.profile(self.memory())?;
         self.frames += 1;
         Ok((plan, times))

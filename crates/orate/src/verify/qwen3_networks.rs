@@ -1,0 +1,357 @@
+//! Single parts of Qwen3-TTS: tokenizer, drawing, speaker encoder and codec.
+
+use super::qwen3_goldens::Case;
+use super::qwen3_tts::{Comparison, LOG_MEL_TOLERANCE, lacks};
+use super::{Limit, bad, integers, relative_error};
+use crate::Result;
+use orate_audio::LogMel;
+use orate_graph::{DType, Graph, GraphError, Memory, Op, Plan, Shape};
+use orate_models::Loader;
+use orate_models::qwen3_tts::{
+    Past, QwenError, SpeakerEncoderConfig, codec_decoder, codec_encoder, frame, speaker_encoder,
+};
+use orate_text::qwen::Part;
+use orate_weights::{SafeTensors, WeightSource};
+use serde::Deserialize;
+use std::sync::Arc;
+
+/// A text of `tokenizer.json` with its ids, bare and in the strings around it.
+#[derive(Deserialize)]
+struct TextRow {
+    text: String,
+    ids: Vec<u32>,
+    assistant: Vec<u32>,
+    reference: Vec<u32>,
+    instruct: Vec<u32>,
+}
+
+/// Settings of a distribution of `sampling_chain`.
+#[derive(Deserialize)]
+struct Chain {
+    history: Vec<usize>,
+    top_k: f32,
+    top_p: f32,
+    temperature: f32,
+}
+
+/// Draws from each distribution.
+const DRAWS: usize = 4096;
+/// Draws of a run.
+const DRAWS_AT_ONCE: usize = 512;
+/// How many standard deviations a frequency may be off.
+const DEVIATIONS: f64 = 5.0;
+/// Penalty of the goldens' distributions.
+const REPETITION_PENALTY: f32 = 1.05;
+
+impl Comparison<'_> {
+    /// Compares a case that is no utterance.
+    pub fn network(&mut self, name: &str, case: &Case) -> Result<()> {
+        match name {
+            "tokenizer" => self.tokenizer(name, case),
+            "sampling_chain" => self.sampling(name, case),
+            "speaker_encoder" => self.speaker_encoder(name, case),
+            "codec_encode" => self.codec_encode(name, case),
+            "codec_decode" => self.codec_decode(name, case),
+            "codec_decode_long" => self.codec_decode_long(name, case),
+            "resample" => {
+                self.skip(name, "for judging resamplers; the model has none");
+                Ok(())
+            }
+            _ => {
+                self.skip(name, "a case that this program does not know");
+                Ok(())
+            }
+        }
+    }
+
+    fn tokenizer(&mut self, name: &str, case: &Case) -> Result<()> {
+        let text = std::fs::read(&case.file).map_err(|e| bad(&case.file, e.to_string()))?;
+        let rows: Vec<TextRow> = serde_json::from_slice(&text).map_err(|e| bad(&case.file, e.to_string()))?;
+        let tokenizer = &self.model.talking()?.tokenizer;
+        // The official tokenizer gets a single string, so added tokens in texts are recognised there.
+        let same_ids = |parts: [&str; 4], want: &[u32]| tokenizer.encode(&parts.map(Part::Control)) == want;
+        let (assistant, user, end) = ("<|im_start|>assistant\n", "<|im_start|>user\n", "<|im_end|>\n");
+        let same = [
+            ("ids", rows.iter().all(|r| same_ids([&r.text, "", "", ""], &r.ids))),
+            ("assistant", rows.iter().all(|r| same_ids([assistant, &r.text, end, assistant], &r.assistant))),
+            ("reference", rows.iter().all(|r| same_ids([assistant, &r.text, end, ""], &r.reference))),
+            ("instruct", rows.iter().all(|r| same_ids([user, &r.text, end, ""], &r.instruct))),
+        ];
+        same.into_iter().for_each(|(tensor, same)| self.equal(name, "text", tensor, same));
+        Ok(())
+    }
+
+    /// What is drawn has to be what the goldens leave to draw from, as often as they say within chance. Numbers are those of a
+    /// fixed seed, so the verdict is the same each time.
+    fn sampling(&mut self, name: &str, case: &Case) -> Result<()> {
+        let file = SafeTensors::open(&case.file)?;
+        let config = &self.model.talking()?.config.talker_config;
+        let v = config.vocab_size;
+        let chains: std::collections::BTreeMap<String, Chain> =
+            serde_json::from_value(case.inputs.clone()).map_err(|e| bad(&case.file, e.to_string()))?;
+        let op = Op::Sample { codebook: 0, controls: Some(frame::controls(config)) };
+        let build = |g: &mut Graph| -> Result<(), GraphError> {
+            let logits = g.input("logits", DType::F32, [DRAWS_AT_ONCE, v])?;
+            let settings = g.input("settings", DType::F32, [DRAWS_AT_ONCE, 4])?;
+            let seed = g.input("seed", DType::I32, [DRAWS_AT_ONCE, 2])?;
+            let number = g.input("number", DType::I32, [DRAWS_AT_ONCE])?;
+            let seen = g.input("seen", DType::F32, [DRAWS_AT_ONCE, v])?;
+            let draw = orate_graph::Draw { settings, seed, number };
+            let code = g.sample(op.clone(), logits, draw, Some(seen))?;
+            g.output("codes", code)
+        };
+        if let Some(why) = self.lacking(&build) {
+            self.skip(name, why);
+            return Ok(());
+        }
+        let model = self.model.clone();
+        let mut memory = model.device().memory();
+        for (i, chain) in chains {
+            let logits = file.get(&format!("logits{i}"))?.to_f32();
+            let want = file.get(&format!("probs{i}"))?.to_f32();
+            if logits.len() != v || want.len() != v || chain.history.iter().any(|id| *id >= v) {
+                self.skip(format!("{name}/probs{i}"), format!("it has {} ids, the model {v}", logits.len()));
+                continue;
+            }
+            let mut seen = vec![0.0; v];
+            chain.history.iter().for_each(|id| seen[*id] = 1.0);
+            let settings = [chain.temperature, chain.top_k, chain.top_p, REPETITION_PENALTY];
+            let m = &mut *memory;
+            let write = |m: &mut dyn Memory, name: &str, row: &[f32]| {
+                m.write_f32(name, &[DRAWS_AT_ONCE, row.len()].into(), &row.repeat(DRAWS_AT_ONCE))
+            };
+            write(m, "logits", &logits)?;
+            write(m, "settings", &settings)?;
+            write(m, "seen", &seen)?;
+            let number = vec![chain.history.len() as i32; DRAWS_AT_ONCE];
+            m.write_i32("number", &[DRAWS_AT_ONCE].into(), &number)?;
+            let mut counts = vec![0usize; v];
+            for round in 0..DRAWS / DRAWS_AT_ONCE {
+                let seeds: Vec<i32> = (0..DRAWS_AT_ONCE).flat_map(|row| [row as i32, round as i32]).collect();
+                m.write_i32("seed", &[DRAWS_AT_ONCE, 2].into(), &seeds)?;
+                self.run(m, &build)?;
+                let mut codes = vec![];
+                m.read_i32("codes", &mut codes)?;
+                for code in codes {
+                    if let Some(count) = usize::try_from(code).ok().and_then(|c| counts.get_mut(c)) {
+                        *count += 1;
+                    }
+                }
+            }
+            let got: Vec<f32> = counts.iter().map(|n| *n as f32 / DRAWS as f32).collect();
+            let likely = got.iter().zip(&want).all(|(got, want)| {
+                let (got, p, n) = (f64::from(*got), f64::from(*want), DRAWS as f64);
+                // What is drawn must be among what is kept, and the rest is chance.
+                (got == 0.0 || p > 0.0)
+                    && (got - p).abs() <= DEVIATIONS * (p * (1.0 - p) / n).sqrt() + 1.0 / n
+            });
+            let error = relative_error(&got, &want);
+            self.row(name, "sampling", &format!("frequencies{i}"), (error, None, likely));
+        }
+        Ok(())
+    }
+
+    fn speaker_encoder(&mut self, name: &str, case: &Case) -> Result<()> {
+        let Some(c) = self.model.talking()?.config.speaker_encoder_config.clone() else {
+            self.skip(name, "the model has no speaker encoder");
+            return Ok(());
+        };
+        let file = SafeTensors::open(&case.file)?;
+        if file.get("embedding")?.to_f32().len() != c.enc_dim {
+            self.skip(name, "it was made with a speaker encoder of another width");
+            return Ok(());
+        }
+        let (mel, shape) = self.log_mel(name, &c, &file)?;
+        let frames = shape.dims()[1];
+        let build = |g: &mut Graph| speaker_encoder::build(g, &c, frames);
+        if let Some(why) = self.lacking(&build) {
+            self.skip(name, why);
+            return Ok(());
+        }
+        let model = self.model.clone();
+        let mut memory = model.device().memory();
+        memory.write_f32("log_mel", &shape, &mel)?;
+        self.run(&mut *memory, &build)?;
+        let stages = ["block0", "block1", "block2", "block3", "mfa", "pooled"];
+        self.stages(name, "speaker_encoder", &mut *memory, &file, &stages)?;
+        let mut got = vec![];
+        memory.read_f32("x_vector", &mut got)?;
+        self.add(name, "speaker_encoder", "embedding", &got, &file.get("embedding")?.to_f32());
+        Ok(())
+    }
+
+    /// The features of the case's recording, `[1, T, 128]`, which the host computes.
+    fn log_mel(
+        &mut self,
+        name: &str,
+        c: &SpeakerEncoderConfig,
+        file: &SafeTensors,
+    ) -> Result<(Vec<f32>, Shape)> {
+        let mel = LogMel::new(&speaker_encoder::mel(c))?.apply(&file.get("wav")?.to_f32());
+        let want = file.get("log_mel")?;
+        let by_band: Vec<f32> = (0..mel.bins)
+            .flat_map(|band| (0..mel.frames).map(move |t| (t, band)))
+            .map(|(t, b)| mel.frame(t)[b])
+            .collect();
+        let error = relative_error(&ends_of(&by_band, &want.shape), &want.to_f32());
+        let least = match self.report.limit {
+            Limit::Error(limit) => limit.max(LOG_MEL_TOLERANCE),
+            Limit::WaveformSnr(_) | Limit::Snr(_) => LOG_MEL_TOLERANCE,
+        };
+        self.row(name, "features", "log_mel", (error, None, error <= least));
+        Ok((mel.data, Shape::from([1, mel.frames, mel.bins])))
+    }
+
+    fn codec_encode(&mut self, name: &str, case: &Case) -> Result<()> {
+        let (file, codec) = (SafeTensors::open(&case.file)?, self.model.files().codec.clone());
+        let (samples, c) = (file.get("wav")?.to_f32(), &codec.encoder_config);
+        if file.get("downsample")?.shape.first() != Some(&c.hidden_size) {
+            self.skip(name, "it was made with a codec of another width");
+            return Ok(());
+        }
+        let rows = samples.len().div_ceil(codec_encoder::samples_per_feature(c));
+        let features = |g: &mut Graph| codec_encoder::features(g, c, Past::Silence, 1, samples.len());
+        let codes = |g: &mut Graph| codec_encoder::codes(g, &codec, 1, rows);
+        if let Some(why) = self.lacking(&features).or_else(|| self.lacking(&codes)) {
+            self.skip(name, why);
+            return Ok(());
+        }
+        let model = self.model.clone();
+        let mut memory = model.device().memory();
+        memory.write_f32("samples", &[1, samples.len()].into(), &samples)?;
+        self.run(&mut *memory, &features)?;
+        self.stages(name, "codec_encoder", &mut *memory, &file, &["seanet"])?;
+        // The second network reads what the first one left.
+        self.run(&mut *memory, &codes)?;
+        self.stages(name, "codec_encoder", &mut *memory, &file, &["transformer", "downsample"])?;
+        if self.exact {
+            let mut got = vec![];
+            memory.read_i32("codes", &mut got)?;
+            self.equal(name, "codec_encoder", "codes", got == integers(&file, "codes")?);
+        } else {
+            self.skip(format!("{name}/codes"), "weights of fewer bits turn near ties");
+        }
+        Ok(())
+    }
+
+    fn codec_decode(&mut self, name: &str, case: &Case) -> Result<()> {
+        let file = SafeTensors::open(&case.file)?;
+        let c = self.model.files().codec.decoder_config.clone();
+        if file.get("quantized")?.shape.first() != Some(&c.codebook_dim) {
+            self.skip(name, "it was made with a codec of another width");
+            return Ok(());
+        }
+        let codes = integers(&file, "codes")?;
+        let frames = codes.len() / c.num_quantizers;
+        let build = |g: &mut Graph| codec_decoder::build(g, &c, Past::Silence, 1, frames);
+        if let Some(why) = self.lacking(&build) {
+            self.skip(name, why);
+            return Ok(());
+        }
+        let mut stages = vec!["quantized".to_owned(), "pre_conv".to_owned(), "pre_transformer".to_owned()];
+        for i in 0..c.upsampling_ratios.len() {
+            stages.extend([format!("upsample{i}_conv"), format!("upsample{i}")]);
+        }
+        stages.extend((0..c.upsample_rates.len() + 3).map(|i| format!("decoder{i}")));
+        let stages: Vec<&str> = stages.iter().map(String::as_str).collect();
+        let model = self.model.clone();
+        let mut memory = model.device().memory();
+        memory.write_i32("codes", &[1, frames, c.num_quantizers].into(), &codes)?;
+        if self.taps {
+            self.run(&mut *memory, &build)?;
+            self.stages(name, "codec_decoder", &mut *memory, &file, &stages)?;
+        }
+        let samples = model.codec().decode(&codes)?;
+        self.add(name, "codec_decoder", "waveform", &samples, &file.get("waveform")?.to_f32());
+        Ok(())
+    }
+
+    /// The official package begins anew after 300 frames, and keeps beside that its own single pass around the seam.
+    fn codec_decode_long(&mut self, name: &str, case: &Case) -> Result<()> {
+        let file = SafeTensors::open(&case.file)?;
+        let c = &self.model.files().codec.decoder_config;
+        let codes = integers(&file, "codes")?;
+        let build = |g: &mut Graph| codec_decoder::build(g, c, Past::Stream, 1, 1);
+        if let Some(why) = self.lacking(&build) {
+            self.skip(name, why);
+            return Ok(());
+        }
+        if codes.iter().any(|code| *code as usize >= c.codebook_size) {
+            self.skip(name, "it was made with larger codebooks");
+            return Ok(());
+        }
+        let samples = self.model.codec().decode(&codes)?;
+        let window = case.inputs.get("window").cloned();
+        let window: Option<(usize, usize)> = window.and_then(|w| serde_json::from_value(w).ok());
+        let window = window.ok_or_else(|| bad(&case.file, "its inputs have no `window`".to_owned()))?;
+        for (tensor, (from, to)) in [("head", (0, file.get("head")?.to_f32().len())), ("whole", window)] {
+            let got = samples.get(from..to).unwrap_or(&[]);
+            self.add(name, "codec_decoder", tensor, got, &file.get(tensor)?.to_f32());
+        }
+        for tensor in ["chunked", "tail"] {
+            let why =
+                "the official package decodes anew behind frame 300; here it is one pass, as in `whole`";
+            self.skip(format!("{name}/{tensor}"), why);
+        }
+        Ok(())
+    }
+
+    /// Compares taps `[…, columns]`; of long ones the goldens keep the first and last columns.
+    fn stages(
+        &mut self,
+        name: &str,
+        stage: &'static str,
+        memory: &mut dyn Memory,
+        file: &SafeTensors,
+        taps: &[&str],
+    ) -> Result<()> {
+        let recorded = if self.taps { taps } else { &[] };
+        for tap in recorded {
+            let want = file.get(tap)?;
+            let mut got = vec![];
+            memory.read_f32(&format!("tap/{tap}"), &mut got)?;
+            self.add(name, stage, tap, &ends_of(&got, &want.shape), &want.to_f32());
+        }
+        Ok(())
+    }
+
+    /// Why the device cannot run a network.
+    fn lacking(&self, build: &dyn Fn(&mut Graph) -> Result<(), GraphError>) -> Option<String> {
+        let mut g = self.graph();
+        match build(&mut g) {
+            Ok(()) => lacks(&Plan::unsupported(g, &**self.model.device())),
+            Err(e) => Some(e.to_string()),
+        }
+    }
+
+    fn graph(&self) -> Graph {
+        let g = Graph::new("verify");
+        if self.taps { g.with_taps() } else { g }
+    }
+
+    /// Runs a network on what is in memory.
+    fn run(
+        &self,
+        memory: &mut dyn Memory,
+        build: &dyn Fn(&mut Graph) -> Result<(), GraphError>,
+    ) -> Result<()> {
+        let mut g = self.graph();
+        build(&mut g).map_err(QwenError::from)?;
+        let device = self.model.device();
+        let plan = Plan::compile(g, &**device).map_err(QwenError::from)?;
+        let weights = Arc::new(Loader(self.model.files().weights.clone()));
+        device.open(weights).load(plan)?.run(memory)?;
+        Ok(())
+    }
+}
+
+/// The first and last of each row's columns, as many as the goldens keep: `shape` is `[rows, kept]`.
+fn ends_of(x: &[f32], shape: &[usize]) -> Vec<f32> {
+    let &[rows, kept] = shape else { return x.to_vec() };
+    let columns = x.len() / rows.max(1);
+    if columns <= kept {
+        return x.to_vec();
+    }
+    let ends = |row: &[f32]| [&row[..kept / 2], &row[columns - kept / 2..]].concat();
+    x.chunks_exact(columns).flat_map(ends).collect()
+}

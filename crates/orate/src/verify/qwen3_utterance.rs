@@ -1,0 +1,260 @@
+//! A whole utterance of Qwen3-TTS, from its prompt to its samples.
+
+use super::qwen3_goldens::Case;
+use super::qwen3_tts::{Comparison, Steps};
+use super::{bad, integers};
+use crate::Result;
+use orate_models::qwen3_tts::{
+    FinishReason, Prompt, Request, Sampling, Session, Settings, Speaker, Step, TextFeeding, codec_decoder,
+};
+use orate_weights::{SafeTensors, WeightSource};
+
+/// Penalty of the official package's default settings, which the goldens keep.
+const REPETITION_PENALTY: f32 = 1.05;
+
+/// The tensors and arguments of a golden utterance.
+struct Utterance<'a> {
+    case: &'a Case,
+    tensors: SafeTensors,
+}
+
+impl Utterance<'_> {
+    fn text(&self, key: &str) -> Option<&str> {
+        self.case.inputs.get(key)?.as_str()
+    }
+
+    fn needed(&self, key: &str) -> Result<&str> {
+        self.text(key).ok_or_else(|| bad(&self.case.file, format!("its inputs have no `{key}`")))
+    }
+
+    fn floats(&self, name: &str) -> Result<Vec<f32>> {
+        Ok(self.tensors.get(name)?.to_f32())
+    }
+
+    fn integers(&self, name: &str) -> Result<Vec<i32>> {
+        integers(&self.tensors, name)
+    }
+
+    /// One step of a tensor whose first axis is steps. A file that keeps some of them says which, `<name>.steps`.
+    fn step(&self, name: &str, step: usize) -> Result<Option<Vec<f32>>> {
+        let kept = format!("{name}.steps");
+        let row = if self.tensors.contains(&kept) {
+            self.integers(&kept)?.iter().position(|k| *k == step as i32)
+        } else {
+            Some(step)
+        };
+        let tensor = self.tensors.get(name)?;
+        let (all, rows) = (tensor.to_f32(), tensor.shape.first().copied().unwrap_or(0).max(1));
+        Ok(row.and_then(|row| all.chunks_exact(all.len() / rows).nth(row).map(<[f32]>::to_vec)))
+    }
+
+    fn prompt(&self, c: &Comparison<'_>) -> Result<Prompt> {
+        let has = |name: &str| self.tensors.contains(name);
+        let x_vector = if has("speaker_embedding") { self.floats("speaker_embedding")? } else { vec![] };
+        let codes = if has("ref_codes") { self.integers("ref_codes")? } else { vec![] };
+        let speaker = match self.text("speaker") {
+            Some(name) => Speaker::Named(name),
+            None if !codes.is_empty() => {
+                let transcript = self.needed("ref_text")?;
+                Speaker::InContext { x_vector: &x_vector, transcript, codes: &codes }
+            }
+            None if !x_vector.is_empty() => Speaker::XVector(&x_vector),
+            None => Speaker::Described,
+        };
+        let whole = self.case.inputs.get("non_streaming_mode").and_then(serde_json::Value::as_bool);
+        Ok(c.model.prompt(&Request {
+            text: self.needed("text")?,
+            speaker,
+            language: self.text("language"),
+            instruct: self.text("instruct"),
+            feeding: whole.map(|whole| if whole { TextFeeding::Whole } else { TextFeeding::Streaming }),
+        })?)
+    }
+
+    /// Greedy, with the package's penalty.
+    fn settings(&self) -> Result<Settings> {
+        let codes = self.case.inputs.get("max_new_tokens").and_then(serde_json::Value::as_u64);
+        let codes = codes.ok_or_else(|| bad(&self.case.file, "no `max_new_tokens`".to_owned()))?;
+        Ok(Settings {
+            first: Sampling { repetition_penalty: REPETITION_PENALTY, ..Sampling::GREEDY },
+            others: Sampling::GREEDY,
+            seed: 0,
+            // The last code makes no frame.
+            max_frames: (codes as usize).saturating_sub(1),
+        })
+    }
+}
+
+/// What is collected frame by frame.
+#[derive(Default)]
+struct Frames {
+    hidden: Steps,
+    logits: Steps,
+    predicted: Steps,
+    codes: Vec<i32>,
+}
+
+impl Comparison<'_> {
+    /// Speaks, and compares everything on the way.
+    pub fn utterance(&mut self, name: &str, case: &Case) -> Result<()> {
+        let u = Utterance { case, tensors: SafeTensors::open(&case.file)? };
+        let prompt = u.prompt(self)?;
+        let mut session = self.model.session()?;
+        session.record_taps(true);
+        session.start(&prompt, &u.settings()?)?;
+        self.prompt(name, &u, &mut session)?;
+
+        let want = u.integers("codes")?;
+        let quantizers = self.model.codec().quantizers();
+        let mut all = Frames::default();
+        let finish = if self.exact {
+            self.free(&u, &mut session, &want, &mut all)?
+        } else {
+            for codes in want.chunks_exact(quantizers) {
+                all.before(&u, &mut session)?;
+                session.give_frame(codes)?;
+                all.after(&u, &mut session)?;
+                if self.taps && session.frames() == 1 {
+                    self.first_frame(name, &u, &mut session)?;
+                }
+            }
+            all.before(&u, &mut session)?;
+            None
+        };
+        if self.exact && self.taps && !all.codes.is_empty() {
+            // The taps are those of the last frame, so the first one is made again.
+            session.start(&prompt, &u.settings()?)?;
+            session.next_frame(&mut vec![])?;
+            self.first_frame(name, &u, &mut session)?;
+        }
+        self.add_steps(name, "talker", "talker_hidden", &all.hidden);
+        self.add_steps(name, "talker", "talker_logits", &all.logits);
+        self.add_steps(name, "code_predictor", "predictor_logits", &all.predicted);
+        if self.exact {
+            let (got, frames) = (&all.codes, want.len() / quantizers);
+            let equal = got.chunks(quantizers).zip(want.chunks(quantizers)).take_while(|(a, b)| a == b);
+            let equal = equal.count();
+            let tensor =
+                if *got == want { "codes".to_owned() } else { format!("codes from frame {equal} on") };
+            self.equal(name, "sampling", &tensor, *got == want);
+            if *got != want {
+                let why = format!("codes differ from frame {equal} of {frames} on");
+                self.skip(format!("{name}/frames behind"), why);
+            }
+            let tokens = u.integers("talker_tokens")?;
+            let end = self.model.talking()?.config.talker_config.codec_eos_token_id as i32;
+            let ended = if tokens.last() == Some(&end) { FinishReason::Stop } else { FinishReason::Length };
+            self.equal(name, "sampling", "end", finish == Some(ended));
+        } else {
+            let why = "weights of fewer bits turn near ties; the golden codes were fed back in";
+            self.skip(format!("{name}/codes"), why);
+        }
+        drop(session);
+        self.samples(name, &u, &want)
+    }
+
+    /// Draws the codes itself, up to the first frame that differs.
+    fn free(
+        &mut self,
+        u: &Utterance<'_>,
+        session: &mut Session,
+        want: &[i32],
+        all: &mut Frames,
+    ) -> Result<Option<FinishReason>> {
+        let mut codes = vec![];
+        loop {
+            all.before(u, session)?;
+            match session.next_frame(&mut codes)? {
+                Step::End(reason) => return Ok(Some(reason)),
+                Step::Frame => all.codes.extend(&codes),
+            }
+            all.after(u, session)?;
+            if !want.starts_with(&all.codes) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Rows of the prompt, the text that follows, and the layers that read the prompt.
+    fn prompt(&mut self, name: &str, u: &Utterance<'_>, session: &mut Session) -> Result<()> {
+        let mut got = vec![];
+        session.read("rows", &mut got)?;
+        self.add(name, "prompt", "prompt_embeds", &got, &u.floats("prompt_embeds")?);
+        session.read("trailing", &mut got)?;
+        let (trailing, pad) = (u.floats("trailing_text")?, u.floats("tts_pad_embed")?);
+        let text = trailing.len().min(got.len());
+        self.add(name, "prompt", "trailing_text", &got[..text], &trailing);
+        let mut padding = Steps::default();
+        got[text..].chunks(pad.len().max(1)).for_each(|row| padding.push(row, &pad));
+        self.add_steps(name, "prompt", "tts_pad_embed", &padding);
+        for i in 0.. {
+            let tensor = format!("prefill_layer{i}");
+            if !self.taps || !u.tensors.contains(&tensor) {
+                break;
+            }
+            session.read(&format!("tap/{tensor}"), &mut got)?;
+            self.add(name, "talker", &tensor, &got, &u.floats(&tensor)?);
+        }
+        Ok(())
+    }
+
+    /// The layers of the predictor in the first frame, each pass a row behind the last; the first pass has two.
+    fn first_frame(&mut self, name: &str, u: &Utterance<'_>, session: &mut Session) -> Result<()> {
+        let passes = self.model.codec().quantizers() - 1;
+        for i in 0.. {
+            let tensor = format!("frame0_predictor_layer{i}");
+            if !u.tensors.contains(&tensor) {
+                break;
+            }
+            let (mut rows, mut all) = (vec![], vec![]);
+            for pass in 0..passes {
+                session.read(&format!("tap/predictor_pass{pass}_layer{i}"), &mut rows)?;
+                all.extend_from_slice(&rows);
+            }
+            self.add(name, "code_predictor", &tensor, &all, &u.floats(&tensor)?);
+        }
+        Ok(())
+    }
+
+    /// The reference is decoded in front of what follows it, and its share of the samples is cut.
+    fn samples(&mut self, name: &str, u: &Utterance<'_>, codes: &[i32]) -> Result<()> {
+        if !u.tensors.contains("waveform") {
+            self.skip(format!("{name}/waveform"), "the file has none");
+            return Ok(());
+        }
+        let before = if u.tensors.contains("ref_codes") { u.integers("ref_codes")? } else { vec![] };
+        let all = [&before[..], codes].concat();
+        let samples = self.model.codec().decode(&all)?;
+        let cut = codec_decoder::reference_samples(before.len(), all.len(), samples.len());
+        self.add(name, "codec_decoder", "waveform", &samples[cut..], &u.floats("waveform")?);
+        Ok(())
+    }
+}
+
+impl Frames {
+    /// The state that the next frame is drawn from.
+    fn before(&mut self, u: &Utterance<'_>, session: &mut Session) -> Result<()> {
+        let j = session.frames();
+        let mut got = vec![];
+        for (buffer, golden, steps) in
+            [("hidden", "talker_hidden", &mut self.hidden), ("logits", "talker_logits", &mut self.logits)]
+        {
+            let Some(want) = u.step(golden, j)? else { continue };
+            session.read(buffer, &mut got)?;
+            steps.push(&got, &want);
+        }
+        Ok(())
+    }
+
+    /// The logits of the predictor's passes.
+    fn after(&mut self, u: &Utterance<'_>, session: &mut Session) -> Result<()> {
+        let Some(want) = u.step("predictor_logits", session.frames() - 1)? else { return Ok(()) };
+        let heads = u.tensors.get("predictor_logits")?.shape.get(1).copied().unwrap_or(1).max(1);
+        let mut got = vec![];
+        for (head, want) in want.chunks_exact((want.len() / heads).max(1)).enumerate() {
+            session.read(&format!("tap/predictor_logits{head}"), &mut got)?;
+            self.predicted.push(&got, want);
+        }
+        Ok(())
+    }
+}
