@@ -36,6 +36,7 @@ pub mod speaker_encoder;
 pub mod talker;
 mod transformer;
 mod voice_encoder;
+mod voice_file;
 mod weights;
 
 pub use codec_stream::{CodecDecoder, CodecStream};
