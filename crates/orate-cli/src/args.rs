@@ -25,9 +25,10 @@ Exit status:
   130  interrupted
 
 Environment:
-  ORATE_VOICE    a packed voice (.gguf) to use in place of the built-in one
-  ORATE_CPU_ISA  the instruction set, as with --isa
-  ORATE_CACHE    folder for compiled GPU kernels (`orate cache` shows it)")]
+  ORATE_VOICE         a packed voice (.gguf) to use in place of the built-in one
+  ORATE_VOICE_FOLDER  folder of kept voices (`orate voices`)
+  ORATE_CPU_ISA       the instruction set, as with --isa
+  ORATE_CACHE         folder for compiled GPU kernels (`orate cache` shows it)")]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]

@@ -75,6 +75,7 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
         orate::Error::Model(ModelError::Text(TextError::Unsupported { .. })) => {
             Some("; or leave them out with --skip-unknown")
         }
+        orate::Error::VoiceExists { .. } => Some(" with --force"),
         _ => None,
     }
 }

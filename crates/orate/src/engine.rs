@@ -3,7 +3,7 @@
 use crate::family::{Family, FamilyFiles};
 use crate::{Audio, DeviceChoice, Error, Options, Result, Stream, devices};
 use orate_graph::{Device, DeviceInfo, DeviceKind, PrecisionPolicy};
-use orate_models::qwen3_tts::{ClonedVoice, Qwen3Tts};
+use orate_models::qwen3_tts::{ClonedVoice, Qwen3Tts, Variant};
 use orate_models::supertonic::{ModelError, SpeakOptions, Supertonic, Voice, parse_mix};
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -135,7 +135,8 @@ impl Engine {
     /// There is nothing to say, an option is out of range, a character or voice is unknown, or the device failed.
     pub fn speak(&self, text: &str, options: &Options) -> Result<Audio> {
         let mut samples = Vec::new();
-        for chunk in self.stream(text, options)? {
+        let whole = Options { whole_pieces: true, ..options.clone() };
+        for chunk in self.stream(text, &whole)? {
             samples.extend_from_slice(&chunk?.samples);
         }
         Ok(Audio { samples, sample_rate: self.sample_rate() })
@@ -224,6 +225,13 @@ impl Engine {
         let options = orate_audio::ReferenceOptions::new(self.sample_rate());
         let samples = orate_audio::read_reference(recording, &options)?;
         Ok(Arc::new(model.clone_voice(&samples, transcript)?))
+    }
+
+    /// Width of voices made from recordings ([`ClonedVoice::width`]) that fit the model; `None` where it has other voices.
+    pub fn cloned_voice_width(&self) -> Option<usize> {
+        let Family::Qwen3Tts(model) = &self.inner.model else { return None };
+        let config = &model.files().talking.as_ref()?.config;
+        (config.tts_model_type == Variant::Base).then_some(config.talker_config.transformer.hidden_size)
     }
 
     /// Samples per second of all audio from this engine.

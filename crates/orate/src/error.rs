@@ -5,6 +5,7 @@ use orate_graph::DeviceError;
 use orate_models::qwen3_tts::QwenError;
 use orate_models::supertonic::ModelError;
 use orate_weights::WeightError;
+use std::path::PathBuf;
 
 /// Result of library calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -49,6 +50,35 @@ pub enum Error {
         got: String,
         /// What is allowed.
         allowed: String,
+    },
+    /// No kept voice has the name.
+    #[error(
+        "no voice `{name}` is kept in {}; there {}", folder.display(),
+        if known.is_empty() { "is none yet (`orate voices add` makes one)".to_owned() } else { format!("are: {}", known.join(", ")) }
+    )]
+    UnknownKeptVoice {
+        /// What was asked for.
+        name: String,
+        /// Where it was looked for.
+        folder: PathBuf,
+        /// Those that are there.
+        known: Vec<String>,
+    },
+    /// A voice of this name is kept already.
+    #[error("a voice `{name}` is kept already, in {}; remove it first, or replace it", path.display())]
+    VoiceExists {
+        /// Its name.
+        name: String,
+        /// Its file.
+        path: PathBuf,
+    },
+    /// The folder of kept voices cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    VoiceFolder {
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
     },
     /// No model was given and this build has none inside.
     #[error("{0}")]
@@ -116,9 +146,12 @@ impl Error {
                 QwenError::Device(_) => ErrorKind::System,
                 _ => ErrorKind::InvalidModel,
             },
-            Error::Option { .. } | Error::OtherFamily { .. } => ErrorKind::InvalidInput,
+            Error::Option { .. }
+            | Error::OtherFamily { .. }
+            | Error::UnknownKeptVoice { .. }
+            | Error::VoiceExists { .. } => ErrorKind::InvalidInput,
             Error::Weights(_) | Error::Goldens { .. } | Error::NoVoice(_) => ErrorKind::InvalidModel,
-            Error::Device(_) | Error::Audio(_) => ErrorKind::System,
+            Error::Device(_) | Error::Audio(_) | Error::VoiceFolder { .. } => ErrorKind::System,
             Error::Cancelled => ErrorKind::Cancelled,
         }
     }

@@ -25,6 +25,7 @@ mod speak_qwen3;
 mod speak_supertonic;
 mod stream;
 pub mod verify;
+mod voice_store;
 
 pub use audio::Audio;
 pub use devices::{CACHE_VARIABLE, DeviceChoice, Devices, cache_folder, devices};
@@ -37,3 +38,4 @@ pub use orate_graph::{Counters, DeviceClass, DeviceInfo, DeviceKind, Precision, 
 pub use orate_models::qwen3_tts::{ClonedVoice, FinishReason, QwenError};
 pub use orate_models::supertonic::{ModelError, Voice};
 pub use stream::{Chunk, Stream};
+pub use voice_store::{VOICE_FOLDER_VARIABLE, VoiceStore};

@@ -51,6 +51,12 @@ pub struct Options {
     pub repetition_penalty: Option<f32>,
     /// Frames of 80 ms that a piece of the text may have. `None`: what its length suggests.
     pub max_frames: Option<usize>,
+    /// How often a piece that has gone astray ([`crate::FinishReason::Runaway`]) is spoken again, with another seed made from
+    /// `seed`. Only a piece of which nothing was handed out is: see `whole_pieces`.
+    pub retries: usize,
+    /// Whether nothing of a piece is handed out before all of it is made, so that it can be spoken again.
+    /// [`crate::Engine::speak`] always does so.
+    pub whole_pieces: bool,
     /// Stops work from another thread.
     pub cancel: Option<Cancel>,
 }
@@ -74,6 +80,8 @@ impl Default for Options {
             top_p: None,
             repetition_penalty: None,
             max_frames: None,
+            retries: 1,
+            whole_pieces: false,
             cancel: None,
         }
     }

@@ -1,16 +1,19 @@
 //! Speaking with Qwen3-TTS: frame by frame.
 //!
 //! A text is cut into pieces of whole sentences. Frames of a piece are drawn one after the other, and their samples handed
-//! out after a few frames at first, so that sound comes early, and then in larger chunks.
+//! out after a few frames at first, so that sound comes early, and then in larger chunks. A piece that goes astray is ended, and
+//! spoken again where nothing of it was handed out.
 
 use crate::speak_supertonic::piece_seed;
 use crate::stream::{Chunk, Chunks};
 use crate::{Cancel, Error, Options, Result};
 use orate_graph::Counters;
 use orate_models::qwen3_tts::{
-    CodecStream, Prompt, Qwen3Tts, Request, Sampling, Session, Settings, Speaker, Step, Variant,
+    CodecStream, FinishReason, Prompt, Qwen3Tts, Request, Sampling, Session, Settings, Speaker, Step,
+    Variant, is_runaway,
 };
 use orate_text::supertonic::{ChunkOptions, chunk_with};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Characters of a piece. Longer pieces sound no better, and one that goes astray costs more.
@@ -34,22 +37,32 @@ pub(crate) struct Pieces {
     pieces: std::vec::IntoIter<(String, Prompt)>,
     settings: Settings,
     max_frames: Option<usize>,
+    retries: usize,
+    whole_pieces: bool,
     silence: usize,
     cancel: Cancel,
     index: usize,
     /// Codes of a reference, which the codec reads in front of each piece.
     before: Vec<i32>,
     current: Option<Speaking>,
+    /// Chunks of a whole piece that are still to be handed out.
+    made: VecDeque<Chunk>,
     warnings: Vec<String>,
 }
 
 /// A piece that is being spoken.
 struct Speaking {
     text: String,
+    prompt: Prompt,
+    attempts: usize,
     session: Session,
     codec: CodecStream,
     /// Frames of the next chunk.
     frames: usize,
+    /// Code 0 of each frame so far.
+    first_codes: Vec<i32>,
+    /// What it means to have made as many frames as were allowed.
+    at_most: FinishReason,
     counted: Counters,
 }
 
@@ -102,23 +115,31 @@ impl Pieces {
             pieces: pieces.into_iter(),
             settings,
             max_frames: o.max_frames,
+            retries: o.retries,
+            whole_pieces: o.whole_pieces,
             silence,
             cancel,
             index: 0,
             before,
             current: None,
+            made: VecDeque::new(),
             warnings,
         })
     }
 
-    fn start(&mut self, text: String, prompt: &Prompt) -> Result<Speaking> {
-        let budget = self.max_frames.unwrap_or(prompt.frame_budget()).min(self.settings.max_frames);
-        let seed = piece_seed(self.settings.seed, self.index);
+    fn start(&mut self, text: String, prompt: Prompt, attempts: usize) -> Result<Speaking> {
+        let needed = prompt.frame_budget();
+        let budget = self.max_frames.unwrap_or(needed).min(self.settings.max_frames);
+        // Who asks for a number of frames expects them; what is known of the text alone is more than it needs.
+        let astray = self.max_frames.is_none() && budget == needed;
+        let at_most = if astray { FinishReason::Runaway } else { FinishReason::Length };
+        let seed = attempt_seed(piece_seed(self.settings.seed, self.index), attempts);
         let mut session = self.model.session()?;
-        session.start(prompt, &Settings { seed, max_frames: budget, ..self.settings })?;
+        session.start(&prompt, &Settings { seed, max_frames: budget, ..self.settings })?;
         let mut codec = self.model.codec().stream()?;
         codec.push(&self.before, &mut vec![])?;
-        Ok(Speaking { text, session, codec, frames: FIRST_FRAMES, counted: Counters::default() })
+        let (frames, first_codes, counted) = (FIRST_FRAMES, vec![], Counters::default());
+        Ok(Speaking { text, prompt, attempts, session, codec, frames, first_codes, at_most, counted })
     }
 
     /// The next chunk of a piece, and whether it is the last.
@@ -130,9 +151,16 @@ impl Pieces {
                 return Err(Error::Cancelled);
             }
             match speaking.session.next_frame(&mut frame)? {
-                Step::Frame => codes.extend_from_slice(&frame),
+                Step::Frame => {
+                    codes.extend_from_slice(&frame);
+                    speaking.first_codes.extend(frame.first());
+                    if is_runaway(&speaking.first_codes) {
+                        finish = Some(FinishReason::Runaway);
+                        break;
+                    }
+                }
                 Step::End(reason) => {
-                    finish = Some(reason);
+                    finish = Some(if reason == FinishReason::Length { speaking.at_most } else { reason });
                     break;
                 }
             }
@@ -142,20 +170,64 @@ impl Pieces {
         let mut samples = vec![0.0; silence];
         speaking.codec.push(&codes, &mut samples)?;
         let counters = speaking.count();
-        Ok(Chunk { samples, text: speaking.text.clone(), index: self.index, counters, finish })
+        let (text, attempts) = (speaking.text.clone(), speaking.attempts);
+        Ok(Chunk { samples, text, index: self.index, counters, finish, attempts })
+    }
+
+    /// All chunks of a piece, spoken again while it goes astray and may be.
+    fn whole(&mut self, mut speaking: Speaking) -> Result<VecDeque<Chunk>> {
+        let mut failed = Counters::default();
+        loop {
+            let mut chunks = VecDeque::new();
+            let finish = loop {
+                let chunk = self.chunk(&mut speaking)?;
+                let finish = chunk.finish;
+                chunks.push_back(chunk);
+                if let Some(finish) = finish {
+                    break finish;
+                }
+            };
+            if finish == FinishReason::Runaway && speaking.attempts <= self.retries && self.is_random() {
+                tracing::debug!(piece = self.index, attempt = speaking.attempts, "gone astray, spoken again");
+                chunks.iter().for_each(|chunk| failed += chunk.counters);
+                let Speaking { text, prompt, attempts, .. } = speaking;
+                speaking = self.start(text, prompt, attempts + 1)?;
+                continue;
+            }
+            if let Some(first) = chunks.front_mut() {
+                first.counters += failed;
+            }
+            return Ok(chunks);
+        }
+    }
+
+    /// Whether another seed gives other codes.
+    fn is_random(&self) -> bool {
+        self.settings.first.temperature > 0.0 || self.settings.others.temperature > 0.0
     }
 
     fn advance(&mut self) -> Option<Result<Chunk>> {
+        if let Some(chunk) = self.made.pop_front() {
+            return Some(if self.cancel.is_cancelled() { Err(Error::Cancelled) } else { Ok(chunk) });
+        }
         let mut speaking = match self.current.take() {
             Some(speaking) => speaking,
             None => {
                 let (text, prompt) = self.pieces.next()?;
-                match self.start(text, &prompt) {
+                match self.start(text, prompt, 1) {
                     Ok(speaking) => speaking,
                     Err(e) => return Some(Err(e)),
                 }
             }
         };
+        if self.whole_pieces {
+            match self.whole(speaking) {
+                Ok(chunks) => self.made = chunks,
+                Err(e) => return Some(Err(e)),
+            }
+            self.index += 1;
+            return self.made.pop_front().map(Ok);
+        }
         let chunk = self.chunk(&mut speaking);
         match &chunk {
             Ok(chunk) if chunk.finish.is_none() => self.current = Some(speaking),
@@ -170,12 +242,13 @@ impl Chunks for Pieces {
         let chunk = self.advance();
         if let Some(Err(_)) = &chunk {
             self.pieces = vec![].into_iter();
+            self.made.clear();
         }
         chunk
     }
 
     fn remaining(&self) -> usize {
-        self.pieces.len() + usize::from(self.current.is_some())
+        self.pieces.len() + usize::from(self.current.is_some() || !self.made.is_empty())
     }
 
     fn warnings(&self) -> &[String] {
@@ -183,7 +256,8 @@ impl Chunks for Pieces {
     }
 
     fn remaining_chars(&self) -> usize {
-        let current = self.current.as_ref().map_or(0, |s| s.text.chars().count());
+        let current = self.current.as_ref().map(|s| &s.text).or(self.made.front().map(|c| &c.text));
+        let current = current.map_or(0, |text| text.chars().count());
         self.pieces.as_slice().iter().map(|(text, _)| text.chars().count()).sum::<usize>() + current
     }
 }
@@ -193,6 +267,11 @@ fn cut(text: &str) -> Vec<String> {
     let dense = text.chars().filter(|c| *c >= FIRST_IDEOGRAPH).count();
     let max_chars = if 2 * dense > text.chars().count() { MOST_IDEOGRAPHS } else { MOST_CHARS };
     chunk_with(text, &ChunkOptions { max_chars, split_long: true })
+}
+
+/// Seed of an attempt at a piece, counted from 1: the piece's own for the first, another stream for each further one.
+fn attempt_seed(seed: u64, attempt: usize) -> u64 {
+    seed ^ (attempt as u64 - 1).wrapping_mul(0xD1B5_4A32_D192_ED03)
 }
 
 /// Settings of the model, but for what the options say. They hold for all codes of a frame.

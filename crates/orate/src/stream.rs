@@ -18,6 +18,8 @@ pub struct Chunk {
     pub counters: Counters,
     /// Why the piece ended, with its last chunk.
     pub finish: Option<FinishReason>,
+    /// How often the piece was spoken so far, this time included: more than once if it went astray.
+    pub attempts: usize,
 }
 
 /// The audio of a family of models, chunk by chunk.

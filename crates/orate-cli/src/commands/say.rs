@@ -5,10 +5,11 @@ use crate::audio_sink::{Format, Output};
 use crate::progress::Progress;
 use crate::{input, interrupt, print};
 use anyhow::Context;
-use orate::{Options, Unknown};
+use orate::{ClonedVoice, Options, Unknown, VoiceStore};
 use serde_json::json;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Where audio goes when nothing is said.
@@ -68,7 +69,8 @@ pub struct Args {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Speech")]
 pub struct SpeechArgs {
-    /// A voice of the model; for Supertonic also a voice file (.json), or a mix such as F1:0.7+M2:0.3
+    /// A voice of the model; for Supertonic also a voice file (.json), or a mix such as F1:0.7+M2:0.3; for Qwen3-TTS Base a
+    /// kept voice (`orate voices add`), or its file (.safetensors)
     #[arg(long, short, value_name = "VOICE")]
     pub voice: Option<String>,
 
@@ -115,6 +117,11 @@ pub struct SpeechArgs {
     /// Frames of 80 ms that a piece of the text may have; without it, what its length suggests (Qwen3-TTS)
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub max_frames: Option<usize>,
+
+    /// How often a piece of the text that goes astray is spoken again, with another seed; not while it is piped (Qwen3-TTS).
+    /// With 0, sound is handed on as it comes
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(u8).range(0..=10))]
+    pub retries: u8,
 
     /// Seed of the noise: another seed gives another reading
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
@@ -163,6 +170,7 @@ impl SpeechArgs {
             top_p: self.top_p,
             repetition_penalty: self.repetition_penalty,
             max_frames: self.max_frames,
+            retries: self.retries.into(),
             ..Options::default()
         }
     }
@@ -183,7 +191,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut options = Options { cancel: Some(cancel.clone()), ..args.speech.options() };
     if let Some(recording) = &args.speech.reference {
         options.cloned = Some(engine.clone_voice(recording, args.speech.transcript.as_deref())?);
+    } else if engine.cloned_voice_width().is_some()
+        && let Some(voice) = options.voice.take()
+    {
+        options.cloned = Some(kept_voice(&voice)?);
     }
+    // What is in a pipe cannot be taken back.
+    options.whole_pieces = options.retries > 0 && output.path.is_some();
 
     let speaking = Instant::now();
     let mut stream = engine.stream(&text, &options)?;
@@ -204,6 +218,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut counters = orate::Counters::default();
     // Of several pieces, the worst.
     let mut finish: Option<orate::FinishReason> = None;
+    let mut attempts = 0;
     while let Some(chunk) = stream.next() {
         let chunk = chunk?;
         sink.write(&chunk.samples)?;
@@ -213,12 +228,16 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         samples += chunk.samples.len() as u64;
         counters += chunk.counters;
         finish = finish.max(chunk.finish);
+        attempts = attempts.max(chunk.attempts);
         if args.plot.is_some() {
             to_plot.extend_from_slice(&chunk.samples);
         }
         progress.update(characters - stream.remaining_chars(), seconds(samples));
     }
     drop(progress);
+    if finish == Some(orate::FinishReason::Runaway) && !args.quiet {
+        print::note("warning: the speech went astray and was cut; another --seed may do better");
+    }
     if cancel.is_cancelled() {
         return Err(orate::Error::Cancelled.into());
     }
@@ -241,6 +260,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "load_ms": load_ms,
             "pieces": pieces,
             "finish_reason": finish.map(orate::FinishReason::name),
+            "attempts": attempts,
             "submissions": counters.submissions,
             "read_backs": counters.read_backs,
             "bytes_up": counters.bytes_up,
@@ -248,7 +268,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "characters": characters,
             "sample_rate": sample_rate,
             "seed": options.seed,
-            "voice": options.voice.clone().or_else(default_voice),
+            "voice": args.speech.voice.clone().or_else(default_voice),
             "model": engine.model_name(),
             "device": engine.device(),
             "output": output.name(),
@@ -267,4 +287,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         ));
     }
     Ok(())
+}
+
+/// A voice that is kept under this name, or in this file.
+fn kept_voice(voice: &str) -> anyhow::Result<Arc<ClonedVoice>> {
+    if Path::new(voice).extension() == Some("safetensors".as_ref()) {
+        return Ok(Arc::new(ClonedVoice::load(voice).map_err(orate::Error::from)?));
+    }
+    Ok(VoiceStore::user()?.load(voice)?)
 }

@@ -1,14 +1,27 @@
-//! `orate voices`: the voices of a model.
+//! `orate voices`: the voices of a model, and those made from recordings and kept.
 
-use crate::{args::open_to_look, print};
+use crate::args::{EngineArgs, open_to_look};
+use crate::print;
+use orate::{ClonedVoice, VoiceStore};
 use serde_json::json;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-/// Of which model.
+/// Of which model, or what to do with kept voices.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Use a voice by its name, or a mix of several: orate say \"Hello.\" --model DIR --voice F1:0.7+M2:0.3")]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Use a voice by its name, or a mix of several: orate say \"Hello.\" --model DIR --voice F1:0.7+M2:0.3
+
+Kept voices (Qwen3-TTS Base models):
+  orate voices add ada --model DIR --reference ada.wav --transcript \"What she says in it.\"
+  orate say \"Hello.\" --model DIR --voice ada
+  orate voices remove ada"
+)]
 pub struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -17,21 +30,111 @@ pub struct Args {
     model: Option<PathBuf>,
 }
 
-/// Prints the list.
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Make a voice from a recording and keep it
+    Add(Box<AddArgs>),
+    /// Delete a kept voice
+    Remove {
+        /// Its name
+        name: String,
+    },
+}
+
+/// Whose voice, under which name.
+#[derive(Debug, clap::Args)]
+struct AddArgs {
+    /// Name to keep it under: letters, digits, `-` and `_`
+    name: String,
+
+    /// The recording: wav, flac, mp3, ogg or m4a
+    #[arg(long, value_name = "FILE")]
+    reference: PathBuf,
+
+    /// What the recording says, word for word: the model then speaks in its manner too
+    #[arg(long, value_name = "TEXT")]
+    transcript: Option<String>,
+
+    /// Replace a voice that is kept under this name
+    #[arg(long)]
+    force: bool,
+
+    #[command(flatten)]
+    engine: EngineArgs,
+}
+
+/// Lists voices, or adds or removes one.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    match &args.action {
+        None => list(args),
+        Some(Action::Add(args)) => add(args),
+        Some(Action::Remove { name }) => Ok(VoiceStore::user()?.remove(name)?),
+    }
+}
+
+fn add(args: &AddArgs) -> anyhow::Result<()> {
+    let store = VoiceStore::user()?;
+    // Before the work, not after.
+    store.check(&args.name, args.force)?;
+    let engine = args.engine.open()?;
+    let voice = engine.clone_voice(&args.reference, args.transcript.as_deref())?;
+    let path = store.save(&args.name, &voice, args.force)?;
+    print::note(&format!("kept `{}` in {}: {}", args.name, path.display(), fits(&voice)));
+    Ok(())
+}
+
+fn list(args: &Args) -> anyhow::Result<()> {
     let engine = open_to_look(args.model.as_deref())?;
     let voices = engine.voices();
+    let kept = kept(&VoiceStore::user()?, args.model.as_ref().map(|_| engine.cloned_voice_width()))?;
     if args.json {
         let voices: Vec<_> =
             voices.iter().map(|v| json!({ "name": v.name, "default": v.is_default })).collect();
-        return print::json(&json!({ "model": engine.model_name(), "voices": voices }));
+        let kept = kept.iter().map(|(name, voice)| {
+            let transcript = voice.reference.as_ref().map(|r| &r.transcript);
+            json!({ "name": name, "family": "Qwen3-TTS", "width": voice.width(), "transcript": transcript })
+        });
+        let kept: Vec<_> = kept.collect();
+        return print::json(&json!({ "model": engine.model_name(), "voices": voices, "kept": kept }));
     }
-    if voices.is_empty() {
-        print::note(&format!(
-            "{} has no voices; name a voice file with --voice FILE.json when speaking",
-            engine.model_name()
-        ));
+    if voices.is_empty() && kept.is_empty() {
+        print::note(&match engine.cloned_voice_width() {
+            Some(_) => format!(
+                "{} has no voices of its own, and none that fits it is kept; `orate voices add` makes one",
+                engine.model_name()
+            ),
+            None => format!(
+                "{} has no voices; name a voice file with --voice FILE.json when speaking",
+                engine.model_name()
+            ),
+        });
     }
-    let line = |v: &orate::VoiceInfo| format!("{}{}\n", v.name, if v.is_default { " (default)" } else { "" });
-    print::out(&voices.iter().map(line).collect::<String>())
+    let own = |v: &orate::VoiceInfo| format!("{}{}\n", v.name, if v.is_default { " (default)" } else { "" });
+    let own: String = voices.iter().map(own).collect();
+    let kept: String = kept.iter().map(|(name, voice)| format!("{name} (kept; {})\n", fits(voice))).collect();
+    print::out(&(own + &kept))
+}
+
+/// Kept voices: all, or those that fit a model of this width. One that cannot be read is noted and passed over.
+fn kept(store: &VoiceStore, model: Option<Option<usize>>) -> anyhow::Result<Vec<(String, Arc<ClonedVoice>)>> {
+    let mut voices = vec![];
+    for name in store.names()? {
+        match store.load(&name) {
+            Ok(voice) if model.is_none_or(|width| width == Some(voice.width())) => voices.push((name, voice)),
+            Ok(_) => {}
+            Err(e) => print::note(&format!("warning: {e}")),
+        }
+    }
+    Ok(voices)
+}
+
+/// Which models speak with it, and how.
+fn fits(voice: &ClonedVoice) -> String {
+    let manner = if voice.reference.is_some() { "voice and manner" } else { "voice" };
+    let size = match voice.width() {
+        1024 => " (0.6B)",
+        2048 => " (1.7B)",
+        _ => "",
+    };
+    format!("{manner}, for Qwen3-TTS Base models of width {}{size}", voice.width())
 }

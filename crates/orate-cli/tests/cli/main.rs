@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod interrupt;
+mod kept_voices;
 mod say;
 mod tools;
 mod util;

@@ -54,7 +54,7 @@ fn voices_are_listed() {
     assert_eq!(folder.orate(&["voices", "--model", model]).ok().text(), "F1 (default)\nM1\n");
     let json = folder.orate(&["voices", "--model", model, "--json"]).ok().json();
     let voices = json!([{ "name": "F1", "default": true }, { "name": "M1", "default": false }]);
-    assert_eq!(json, json!({ "model": model, "voices": voices }));
+    assert_eq!(json, json!({ "model": model, "voices": voices, "kept": [] }));
 }
 
 #[test]

@@ -62,6 +62,7 @@ impl Folder {
         command
             .args(args)
             .current_dir(self.0.path())
+            .env("ORATE_VOICE_FOLDER", self.path("voices"))
             .env_remove("ORATE_CPU_ISA")
             .env_remove("RUST_BACKTRACE");
         if cfg!(feature = "default-voice") {

@@ -32,14 +32,18 @@ pub enum FinishReason {
     Stop,
     /// As many frames as were allowed.
     Length,
+    /// It went astray: it went round in circles, stayed silent, or took far more frames than its text needs. Whoever speaks a text
+    /// finds this out, see [`super::is_runaway`]; a [`Session`] makes as many frames as it is asked for.
+    Runaway,
 }
 
 impl FinishReason {
-    /// Name in results: `stop` or `length`.
+    /// Name in results: `stop`, `length` or `runaway`.
     pub fn name(self) -> &'static str {
         match self {
             FinishReason::Stop => "stop",
             FinishReason::Length => "length",
+            FinishReason::Runaway => "runaway",
         }
     }
 }

@@ -1,0 +1,220 @@
+//! Voices kept in a folder, one file each.
+
+use crate::{Error, Result};
+use orate_models::qwen3_tts::{ClonedVoice, QwenError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Environment variable that names the folder of [`VoiceStore::user`].
+pub const VOICE_FOLDER_VARIABLE: &str = "ORATE_VOICE_FOLDER";
+
+/// What the names of files end with.
+const EXTENSION: &str = "safetensors";
+
+/// Characters of a name at most: some file systems have room for 255 bytes.
+const MOST_CHARS: usize = 48;
+
+/// Cloned voices by name, kept as files in a folder. Nothing is held in memory: what another process adds is there at once.
+///
+/// ```
+/// let folder = std::env::temp_dir().join("orate-doc-voices");
+/// let store = orate::VoiceStore::new(&folder);
+/// let voice = orate::ClonedVoice { x_vector: vec![0.5; 1024], reference: None };
+/// store.save("ada", &voice, true)?;
+/// assert_eq!(store.names()?, ["ada"]);
+/// assert_eq!(*store.load("ada")?, voice);     // for `Options::cloned`
+/// store.remove("ada")?;
+/// # Ok::<(), orate::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VoiceStore {
+    folder: PathBuf,
+}
+
+impl VoiceStore {
+    /// The voices in `folder`, which need not be there yet.
+    pub fn new(folder: impl Into<PathBuf>) -> VoiceStore {
+        VoiceStore { folder: folder.into() }
+    }
+
+    /// The user's voices: the folder in [`VOICE_FOLDER_VARIABLE`], or `orate/voices` in the folder for the user's data.
+    ///
+    /// # Errors
+    /// The system has no such folder.
+    pub fn user() -> Result<VoiceStore> {
+        match std::env::var_os(VOICE_FOLDER_VARIABLE) {
+            Some(folder) if !folder.is_empty() => Ok(VoiceStore::new(folder)),
+            _ => match dirs::data_dir() {
+                Some(data) => Ok(VoiceStore::new(data.join("orate").join("voices"))),
+                None => Err(Error::NoVoice(format!(
+                    "this system has no folder for a user's data; set {VOICE_FOLDER_VARIABLE} to one for voices"
+                ))),
+            },
+        }
+    }
+
+    /// Where the voices are.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Names of the voices, in order. Files of other kinds are passed over.
+    ///
+    /// # Errors
+    /// The folder cannot be read. One that does not exist has no voices.
+    pub fn names(&self) -> Result<Vec<String>> {
+        let entries = match std::fs::read_dir(&self.folder) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
+            entries => entries.map_err(|e| failed(&self.folder, e))?,
+        };
+        let mut names = vec![];
+        for entry in entries {
+            let path = entry.map_err(|e| failed(&self.folder, e))?.path();
+            let name = path.file_stem().and_then(|name| name.to_str());
+            if let Some(name) =
+                name.filter(|name| path.extension() == Some(EXTENSION.as_ref()) && is_name(name))
+            {
+                names.push(name.to_owned());
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// A voice, for [`crate::Options::cloned`].
+    ///
+    /// # Errors
+    /// There is none of this name, or its file is damaged.
+    pub fn load(&self, name: &str) -> Result<Arc<ClonedVoice>> {
+        let path = self.path(name)?;
+        match ClonedVoice::load(&path) {
+            Err(QwenError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Err(self.unknown(name))
+            }
+            voice => Ok(Arc::new(voice?)),
+        }
+    }
+
+    /// Checks that a voice could be saved under this name, before time is spent on making it.
+    ///
+    /// # Errors
+    /// The name is none for a file, or, without `replace`, taken.
+    pub fn check(&self, name: &str, replace: bool) -> Result<()> {
+        let path = self.path(name)?;
+        if !replace && path.symlink_metadata().is_ok() {
+            return Err(Error::VoiceExists { name: name.to_owned(), path });
+        }
+        Ok(())
+    }
+
+    /// Keeps a voice. Readers see the old file or the new one, never a part. Returns the file's path.
+    ///
+    /// # Errors
+    /// As [`VoiceStore::check`]; the voice cannot be kept, or the file cannot be written.
+    pub fn save(&self, name: &str, voice: &ClonedVoice, replace: bool) -> Result<PathBuf> {
+        self.check(name, replace)?;
+        let path = self.path(name)?;
+        let bytes = voice.to_bytes()?;
+        let write = || {
+            std::fs::create_dir_all(&self.folder)?;
+            let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(&self.folder)?;
+            file.write_all(&bytes)?;
+            file.as_file().sync_all()?;
+            // Someone else may have taken the name since it was checked.
+            let kept = if replace { file.persist(&path) } else { file.persist_noclobber(&path) };
+            kept.map(|_| ()).map_err(|e| e.error)
+        };
+        match write() {
+            Ok(()) => Ok(path),
+            Err(e) if !replace && e.kind() == io::ErrorKind::AlreadyExists && path.exists() => {
+                Err(Error::VoiceExists { name: name.to_owned(), path })
+            }
+            Err(e) => Err(failed(&path, e)),
+        }
+    }
+
+    /// Deletes a voice, damaged or not.
+    ///
+    /// # Errors
+    /// There is none of this name, or its file cannot be deleted.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        let path = self.path(name)?;
+        std::fs::remove_file(&path).map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => self.unknown(name),
+            _ => failed(&path, e),
+        })
+    }
+
+    fn path(&self, name: &str) -> Result<PathBuf> {
+        if !is_name(name) {
+            return Err(Error::Option {
+                option: "name of the voice",
+                got: format!("{name:?}"),
+                allowed: format!(
+                    "choose 1 to {MOST_CHARS} letters, digits, `-` or `_`, of which `-` is not the first"
+                ),
+            });
+        }
+        Ok(self.folder.join(format!("{name}.{EXTENSION}")))
+    }
+
+    fn unknown(&self, name: &str) -> Error {
+        // What cannot be listed is reported by whoever lists it.
+        let known = self.names().unwrap_or_default();
+        Error::UnknownKeptVoice { name: name.to_owned(), folder: self.folder.clone(), known }
+    }
+}
+
+/// Whether a name can be a file's, everywhere and without leaving the folder, and cannot be taken for an option or a mix.
+fn is_name(name: &str) -> bool {
+    let allowed = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
+    (1..=MOST_CHARS).contains(&name.chars().count()) && name.chars().all(allowed) && !name.starts_with('-')
+}
+
+fn failed(path: &Path, source: io::Error) -> Error {
+    Error::VoiceFolder { path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn voice(x: f32) -> ClonedVoice {
+        ClonedVoice { x_vector: vec![x; 4], reference: None }
+    }
+
+    #[test]
+    fn voices_come_and_go() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = VoiceStore::new(folder.path().join("not/there/yet"));
+        assert_eq!(store.names().expect("none"), Vec::<String>::new());
+        let e = store.load("ada").expect_err("none").to_string();
+        assert!(e.contains("`ada`") && e.contains("none yet"), "{e}");
+        store.save("ada", &voice(1.0), false).expect("kept");
+        store.save("Björk_2", &voice(2.0), false).expect("kept");
+        std::fs::write(store.folder().join("notes.txt"), "").expect("writable");
+        assert_eq!(store.names().expect("two"), ["Björk_2", "ada"]);
+        let e = store.save("ada", &voice(3.0), false).expect_err("taken");
+        assert!(matches!(e, Error::VoiceExists { .. }), "{e}");
+        assert_eq!(*store.load("ada").expect("kept"), voice(1.0));
+        store.save("ada", &voice(3.0), true).expect("replaced");
+        assert_eq!(*store.load("ada").expect("kept"), voice(3.0));
+        store.remove("ada").expect("there");
+        let e = store.remove("ada").expect_err("gone").to_string();
+        assert!(e.contains("`ada`") && e.contains("Björk_2"), "{e}");
+        assert_eq!(std::fs::read_dir(store.folder()).expect("there").count(), 2, "no temporary file is left");
+    }
+
+    #[test]
+    fn names_stay_in_the_folder() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = VoiceStore::new(folder.path());
+        let long = "a".repeat(MOST_CHARS + 1);
+        for name in ["", "..", "a/b", "../a", "/a", "a\\b", "a.b", "-a", "a b", "a\0", "a+b", "a:1", &long] {
+            let e = store.save(name, &voice(1.0), false).expect_err(name).to_string();
+            assert!(e.contains("letters, digits"), "{name}: {e}");
+            assert!(store.load(name).is_err() && store.remove(name).is_err(), "{name}");
+        }
+    }
+}
