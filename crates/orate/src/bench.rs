@@ -1,8 +1,11 @@
 //! Timing the stages of a model at given sizes.
 
+pub mod qwen3_tts;
+
 use crate::{Engine, Result};
 use orate_graph::{
-    Cost, DType, Device, DeviceError, Graph, GraphError, Plan, Roofline, Tensor, Weight, WeightLoader,
+    Cost, DType, Device, DeviceError, Executable, Graph, GraphError, Plan, Roofline, Tensor, Weight,
+    WeightLoader,
 };
 use orate_models::supertonic::{Noise, Stage};
 use std::sync::Arc;
@@ -119,31 +122,34 @@ pub fn profile(engine: &Engine, sizes: Sizes, runs: usize) -> Result<Vec<StepTim
     s.step(0)?;
     let mut all = Vec::new();
     for stage in Stage::ALL {
-        let mut best: Vec<f64> = Vec::new();
-        let mut plan = None;
-        for _ in 0..runs.max(1) {
-            let (p, times) = s.profile(stage)?;
-            if best.is_empty() {
-                best = times;
-            } else {
-                best.iter_mut().zip(times).for_each(|(b, t)| *b = b.min(t));
-            }
-            plan = Some(p);
+        let (plan, mut best) = s.profile(stage)?;
+        for _ in 1..runs {
+            keep_least(&mut best, &s.profile(stage)?.1);
         }
-        let Some(plan) = plan else { continue };
-        let plan = plan.plan();
-        all.extend(plan.steps().iter().zip(best).map(|(step, time)| StepTime {
-            stage: stage.name(),
-            op: step.node.op.describe(),
-            kernel: step.kernel.clone(),
-            shape: plan.info(step.node.output).shape.to_string(),
-            label: step.node.op.label().unwrap_or("-").to_owned(),
-            us: time * 1e6,
-            flops: step.cost.flops,
-            bytes: step.cost.bytes,
-        }));
+        all.extend(step_times(stage.name(), &*plan, &best));
     }
     Ok(all)
+}
+
+/// The lesser of two times of each step.
+fn keep_least(best: &mut [f64], times: &[f64]) {
+    best.iter_mut().zip(times).for_each(|(b, t)| *b = b.min(*t));
+}
+
+/// A plan's steps with their times in seconds.
+fn step_times(stage: &'static str, plan: &dyn Executable, seconds: &[f64]) -> Vec<StepTime> {
+    let plan = plan.plan();
+    let time = |(step, seconds): (&orate_graph::Step, &f64)| StepTime {
+        stage,
+        op: step.node.op.describe(),
+        kernel: step.kernel.clone(),
+        shape: plan.info(step.node.output).shape.to_string(),
+        label: step.node.op.label().unwrap_or("-").to_owned(),
+        us: seconds * 1e6,
+        flops: step.cost.flops,
+        bytes: step.cost.bytes,
+    };
+    plan.steps().iter().zip(seconds).map(time).collect()
 }
 
 /// Long enough for a clock, short enough to wait for.

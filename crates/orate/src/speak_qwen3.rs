@@ -15,6 +15,7 @@ use orate_models::qwen3_tts::{
 use orate_text::supertonic::{ChunkOptions, chunk_with};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Characters of a piece. Longer pieces sound no better, and one that goes astray costs more.
 const MOST_CHARS: usize = 300;
@@ -30,6 +31,19 @@ const FIRST_FRAMES: usize = 4;
 
 /// Frames of a chunk at most; each is twice the one before.
 const MOST_FRAMES: usize = 25;
+
+/// Where the time of speaking went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Laps {
+    /// Reading prompts, up to the state in front of the first frame.
+    pub prompt: Duration,
+    /// Talker and code predictor, whose steps are one plan for each frame, up to codes on the host.
+    pub talker: Duration,
+    /// The codec, up to samples on the host.
+    pub codec: Duration,
+    /// Frames that were made.
+    pub frames: usize,
+}
 
 /// What is left of a text.
 pub(crate) struct Pieces {
@@ -48,6 +62,7 @@ pub(crate) struct Pieces {
     /// Chunks of a whole piece that are still to be handed out.
     made: VecDeque<Chunk>,
     warnings: Vec<String>,
+    laps: Laps,
 }
 
 /// A piece that is being spoken.
@@ -124,7 +139,13 @@ impl Pieces {
             current: None,
             made: VecDeque::new(),
             warnings,
+            laps: Laps::default(),
         })
+    }
+
+    /// Where the time went so far.
+    pub fn laps(&self) -> Laps {
+        self.laps
     }
 
     fn start(&mut self, text: String, prompt: Prompt, attempts: usize) -> Result<Speaking> {
@@ -134,10 +155,14 @@ impl Pieces {
         let astray = self.max_frames.is_none() && budget == needed;
         let at_most = if astray { FinishReason::Runaway } else { FinishReason::Length };
         let seed = attempt_seed(piece_seed(self.settings.seed, self.index), attempts);
+        let begun = Instant::now();
         let mut session = self.model.session()?;
         session.start(&prompt, &Settings { seed, max_frames: budget, ..self.settings })?;
+        self.laps.prompt += begun.elapsed();
+        let begun = Instant::now();
         let mut codec = self.model.codec().stream()?;
         codec.push(&self.before, &mut vec![])?;
+        self.laps.codec += begun.elapsed();
         let (frames, first_codes, counted) = (FIRST_FRAMES, vec![], Counters::default());
         Ok(Speaking { text, prompt, attempts, session, codec, frames, first_codes, at_most, counted })
     }
@@ -146,6 +171,7 @@ impl Pieces {
     fn chunk(&mut self, speaking: &mut Speaking) -> Result<Chunk> {
         let first = speaking.session.frames() == 0;
         let (mut codes, mut frame, mut finish) = (vec![], vec![], None);
+        let (begun, before) = (Instant::now(), speaking.session.frames());
         for _ in 0..speaking.frames {
             if self.cancel.is_cancelled() {
                 return Err(Error::Cancelled);
@@ -165,10 +191,14 @@ impl Pieces {
                 }
             }
         }
+        self.laps.talker += begun.elapsed();
+        self.laps.frames += speaking.session.frames() - before;
         speaking.frames = (2 * speaking.frames).min(MOST_FRAMES);
         let silence = if first && self.index > 0 { self.silence } else { 0 };
         let mut samples = vec![0.0; silence];
+        let begun = Instant::now();
         speaking.codec.push(&codes, &mut samples)?;
+        self.laps.codec += begun.elapsed();
         let counters = speaking.count();
         let (text, attempts) = (speaking.text.clone(), speaking.attempts);
         Ok(Chunk { samples, text, index: self.index, counters, finish, attempts })

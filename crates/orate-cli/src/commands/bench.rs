@@ -1,6 +1,9 @@
 //! `orate bench`: how long a model takes.
 
+mod qwen3_tts;
+
 use crate::args::{EngineArgs, SizeArgs};
+use crate::failure::UsageError;
 use crate::measure::{median, peak_rss_mb};
 use crate::print;
 use anyhow::Context;
@@ -25,10 +28,12 @@ Examples:
   orate bench --runs 10
   orate bench --text \"Any text you like.\" --threads 2 --profile
   orate bench --model DIR --tokens 80 --latents 72 --steps 5 --json
+  orate bench --model Qwen3-TTS-12Hz-0.6B-CustomVoice --weights q8_0 --max-frames 100
 
 A warm-up run comes first and is not counted. Times are medians in milliseconds. A GPU's stages are timed apart, the host waiting for \
 each, which takes longer than the whole without waiting. RTF is computing time \
-divided by playing time: below 1 is faster than it plays.")]
+divided by playing time: below 1 is faster than it plays. Qwen3-TTS speaks with its first speaker, a description, or the voice of a \
+tone; its times are also those of a frame, 80 ms of sound.")]
 pub struct Args {
     /// Time this text, cut into pieces as for speaking
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["tokens", "latents"])]
@@ -36,6 +41,10 @@ pub struct Args {
 
     #[command(flatten)]
     sizes: SizeArgs,
+
+    /// Frames of 80 ms that each piece of the text has at most, for Qwen3-TTS; without it and --text, 50
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    max_frames: Option<u32>,
 
     /// Runs that count
     #[arg(long, short, value_name = "N", default_value_t = 5, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -72,6 +81,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let opening = Instant::now();
     let engine = args.engine.open()?;
     let load_ms = ms_since(opening);
+    if engine.qwen3_tts().is_ok() {
+        return qwen3_tts::run(args, &engine, load_ms);
+    }
+    if args.max_frames.is_some() {
+        return Err(UsageError("--max-frames is for Qwen3-TTS models; use --latents".to_owned()).into());
+    }
     let steps = args.sizes.steps(&engine)?;
     let work = match (args.sizes.tokens, args.sizes.latents) {
         (None, None) => spoken(&engine, args.text.as_deref().unwrap_or(TEXT), steps)?,
@@ -224,9 +239,14 @@ struct Line<'a> {
     share: f64,
 }
 
-/// All steps, the slowest first. Those of the vector estimator run once in each denoising step.
+/// Stages that run several times while the others run once: denoising steps, and frames.
+fn is_repeated(stage: &str) -> bool {
+    ["vector_estimator", "frame"].contains(&stage)
+}
+
+/// All steps, the slowest first. Those of repeated stages run `steps` times.
 fn profile_lines(profile: &[bench::StepTime], steps: usize) -> Vec<Line<'_>> {
-    let calls = |s: &bench::StepTime| if s.stage == "vector_estimator" { steps } else { 1 };
+    let calls = |s: &bench::StepTime| if is_repeated(s.stage) { steps } else { 1 };
     let total: f64 = profile.iter().map(|s| s.us * calls(s) as f64).sum();
     let mut lines: Vec<Line<'_>> = profile
         .iter()
@@ -354,7 +374,7 @@ fn trace(profile: &[bench::StepTime], steps: usize, device: &str) -> Value {
         events.push(
             json!({ "ph": "M", "name": "thread_name", "pid": 1, "tid": row, "args": { "name": name } }),
         );
-        for _ in 0..if name == "vector_estimator" { steps } else { 1 } {
+        for _ in 0..if is_repeated(name) { steps } else { 1 } {
             for s in stage {
                 events.push(json!({
                     "ph": "X", "name": s.op, "cat": s.kernel, "pid": 1, "tid": row, "ts": at, "dur": s.us,

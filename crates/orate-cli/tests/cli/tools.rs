@@ -313,6 +313,32 @@ fn bench_prints_what_comparisons_read() {
 }
 
 #[test]
+fn bench_times_frames() {
+    let folder = Folder::new();
+    for variant in ["base", "custom_voice", "voice_design"] {
+        write_random_qwen3_tts(variant, &folder.path(variant), 1).unwrap();
+        let args = ["bench", "--model", variant, "--device", "cpu", "--runs", "2", "--max-frames", "5"];
+        let json = folder.orate(&[&args[..], &["--json"]].concat()).ok().json();
+        let timed =
+            ["total_ms", "prompt_ms", "frame_ms", "codec_frame_ms", "first_audio_ms", "load_ms", "rtf"];
+        for positive in timed {
+            assert!(json[positive].as_f64().unwrap() > 0.0, "{variant}: {positive}: {json}");
+        }
+        let (frames, seconds) = (json["frames"].as_u64().unwrap(), json["duration_s"].as_f64().unwrap());
+        assert!((1..=5).contains(&frames) && (seconds - 0.08 * frames as f64).abs() < 1e-9, "{json}");
+        let run = folder.orate(&[&args[..], &["--text", "Hm.", "--profile"]].concat()).ok();
+        for part in
+            ["talker + predictor", "codec", "ms per frame", "RTF", "codec_decoder", "The slowest 20 of"]
+        {
+            assert!(run.text().contains(part), "{variant}: {part}: {}", run.text());
+        }
+    }
+    folder.orate(&["bench", "--model", "base", "--tokens", "3"]).fails(2, &["--max-frames"]);
+    folder.orate(&["bench", "--model", "base", "--max-frames", "0"]).fails(2, &["--max-frames"]);
+    folder.orate(&["bench", "--max-frames", "3"]).fails(2, &["for Qwen3-TTS models"]);
+}
+
+#[test]
 fn bench_times_a_text_and_finds_the_slowest_steps() {
     let folder = Folder::new();
     let model = tiny(3);

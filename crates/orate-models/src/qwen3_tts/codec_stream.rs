@@ -8,7 +8,7 @@ use super::codec_decoder;
 use super::config::CodecDecoderConfig;
 use super::{Past, QwenError};
 use orate_graph::{
-    BufferKind, Counters, Device, Executable, Graph, Memory, ModelOnDevice, Plan, WeightLoader,
+    BufferKind, Counters, Device, Executable, Graph, Memory, ModelOnDevice, Plan, Shape, WeightLoader,
 };
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -28,6 +28,9 @@ pub struct CodecDecoder {
 }
 
 impl CodecDecoder {
+    /// Frames that are decoded in one run at most.
+    pub const PIECE: usize = PIECES[0];
+
     /// Puts the decoder on a device. Its weights are loaded with the first frames.
     pub fn new(
         config: CodecDecoderConfig,
@@ -125,6 +128,22 @@ impl CodecStream {
             rest = behind;
         }
         Ok(())
+    }
+
+    /// Time of each step of the plan that decodes [`CodecDecoder::PIECE`] frames, in seconds, with the plan. The stream begins
+    /// anew.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn profile(&mut self) -> Result<(Arc<dyn Executable>, Vec<f64>), QwenError> {
+        let (plan, frames) = (self.decoder.plan(0)?, CodecDecoder::PIECE);
+        self.restart()?;
+        let shape = Shape::from([1, frames, self.decoder.quantizers()]);
+        let memory = self.memory.as_mut().expect("memory is only taken when the stream is dropped").as_mut();
+        memory.write_i32("codes", &shape, &vec![0; shape.len()])?;
+        let times = plan.profile(memory)?;
+        self.restart()?;
+        Ok((plan, times))
     }
 
     /// Frames that were decoded so far.

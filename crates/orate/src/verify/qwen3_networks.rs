@@ -139,14 +139,8 @@ impl Comparison<'_> {
                 }
             }
             let got: Vec<f32> = counts.iter().map(|n| *n as f32 / DRAWS as f32).collect();
-            let likely = got.iter().zip(&want).all(|(got, want)| {
-                let (got, p, n) = (f64::from(*got), f64::from(*want), DRAWS as f64);
-                // What is drawn must be among what is kept, and the rest is chance.
-                (got == 0.0 || p > 0.0)
-                    && (got - p).abs() <= DEVIATIONS * (p * (1.0 - p) / n).sqrt() + 1.0 / n
-            });
-            let error = relative_error(&got, &want);
-            self.row(name, "sampling", &format!("frequencies{i}"), (error, None, likely));
+            let error = past_chance(&got, &want);
+            self.row(name, "sampling", &format!("frequencies{i}"), (error, None, error == 0.0));
         }
         Ok(())
     }
@@ -345,6 +339,24 @@ impl Comparison<'_> {
     }
 }
 
+/// How much further frequencies are from probabilities than chance allows, as a part of the largest probability; 0 if none is.
+/// Infinite if something was drawn that has no probability, or something is not a number.
+fn past_chance(got: &[f32], want: &[f32]) -> f64 {
+    let draws = DRAWS as f64;
+    let largest = want.iter().fold(0f64, |m, p| m.max(f64::from(*p)));
+    let excess = got.iter().zip(want).map(|(got, p)| {
+        let (got, p) = (f64::from(*got), f64::from(*p));
+        let allowed = DEVIATIONS * (p * (1.0 - p) / draws).sqrt() + 1.0 / draws;
+        match got {
+            _ if !p.is_finite() || (got > 0.0 && p == 0.0) => f64::INFINITY,
+            _ => ((got - p).abs() - allowed).max(0.0) / largest,
+        }
+    });
+    let sum: f32 = got.iter().sum();
+    // What is no id of the vocabulary was not counted.
+    if (sum - 1.0).abs() > 0.5 / DRAWS as f32 { f64::INFINITY } else { excess.fold(0.0, f64::max) }
+}
+
 /// The first and last of each row's columns, as many as the goldens keep: `shape` is `[rows, kept]`.
 fn ends_of(x: &[f32], shape: &[usize]) -> Vec<f32> {
     let &[rows, kept] = shape else { return x.to_vec() };
@@ -354,4 +366,26 @@ fn ends_of(x: &[f32], shape: &[usize]) -> Vec<f32> {
     }
     let ends = |row: &[f32]| [&row[..kept / 2], &row[columns - kept / 2..]].concat();
     x.chunks_exact(columns).flat_map(ends).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chance_has_limits() {
+        assert_eq!(past_chance(&[0.5, 0.5, 0.0], &[0.5, 0.5, 0.0]), 0.0);
+        assert_eq!(past_chance(&[0.51, 0.49], &[0.5, 0.5]), 0.0);
+        assert!((past_chance(&[0.6, 0.4], &[0.5, 0.5]) - 0.121).abs() < 1e-3);
+        assert_eq!(past_chance(&[0.5, 0.4, 0.1], &[0.5, 0.5, 0.0]), f64::INFINITY);
+        assert_eq!(past_chance(&[0.5, 0.25], &[0.5, 0.5]), f64::INFINITY, "a quarter was no id");
+        assert_eq!(past_chance(&[1.0, 0.0], &[f32::NAN, 0.5]), f64::INFINITY);
+    }
+
+    #[test]
+    fn long_rows_keep_their_ends() {
+        let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+        assert_eq!(ends_of(&x, &[2, 2]), [1.0, 4.0, 5.0, 8.0]);
+        assert_eq!(ends_of(&x, &[2, 4]), x);
+    }
 }

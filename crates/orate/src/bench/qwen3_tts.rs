@@ -1,0 +1,123 @@
+//! Timing Qwen3-TTS: a text is spoken as [`Engine::stream`] speaks it, and the clock read on the way.
+
+use super::{StepTime, keep_least, step_times};
+use crate::speak_qwen3::Pieces;
+use crate::stream::Chunks;
+use crate::{Engine, Options, Result};
+use orate_models::qwen3_tts::{CodecDecoder, FinishReason, Request, Settings, Speaker, Variant};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub use crate::speak_qwen3::Laps;
+
+/// Whom VoiceDesign models speak as where nothing is said.
+const DESCRIPTION: &str = "A calm and clear voice.";
+
+/// Seconds of the tone that Base models clone, its frequency in Hz, and how often a second it swells.
+const TONE: (f32, f32, f32) = (2.0, 180.0, 3.0);
+
+/// Frames that are made in front of those that are profiled.
+const FRAMES_BEFORE_PROFILE: usize = 4;
+
+/// Names of the stages that [`profile`] tells apart: a frame of talker and predictor, and a piece of the codec.
+pub const STAGES: [&str; 2] = ["frame", "codec_decoder"];
+
+/// What a run took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SpeechTimes {
+    /// From the text to the last sample.
+    pub total: Duration,
+    /// From the text to the first samples.
+    pub first_audio: Duration,
+    /// What of it was spent on what.
+    pub laps: Laps,
+    /// Samples of all pieces, silence between them included.
+    pub samples: usize,
+    /// Why the text ended, the worst reason of its pieces.
+    pub finish: Option<FinishReason>,
+}
+
+/// Options that any model can speak with: the first speaker, a description, or the voice of a tone.
+///
+/// # Errors
+/// The model is none of Qwen3-TTS, or a tone cannot be cloned.
+pub fn any_voice(engine: &Engine) -> Result<Options> {
+    let model = engine.qwen3_tts()?;
+    let mut options = Options::default();
+    match model.talking()?.config.tts_model_type {
+        Variant::CustomVoice => {}
+        Variant::VoiceDesign => options.instruct = Some(DESCRIPTION.to_owned()),
+        Variant::Base => {
+            options.cloned = Some(Arc::new(model.clone_voice(&tone(model.sample_rate()), None)?))
+        }
+    }
+    Ok(options)
+}
+
+/// A tone with overtones that swells and fades, as a voice does.
+fn tone(sample_rate: u32) -> Vec<f32> {
+    let (seconds, pitch, swell) = TONE;
+    let samples = (seconds * sample_rate as f32) as usize;
+    let turn = |hz: f32, i: usize| (std::f32::consts::TAU * hz * i as f32 / sample_rate as f32).sin();
+    let voiced = |i: usize| (1..=8).map(|k| turn(pitch * k as f32, i) / k as f32).sum::<f32>();
+    (0..samples).map(|i| 0.2 * voiced(i) * (0.6 + 0.4 * turn(swell, i))).collect()
+}
+
+/// Speaks a text once.
+///
+/// # Errors
+/// As [`Engine::speak`].
+pub fn run_once(engine: &Engine, text: &str, options: &Options) -> Result<SpeechTimes> {
+    let start = Instant::now();
+    engine.family().check(options)?;
+    let mut pieces = Pieces::new(engine.qwen3_tts()?.clone(), text, options)?;
+    let (mut first_audio, mut samples, mut finish) = (None, 0, None);
+    while let Some(chunk) = pieces.next() {
+        let chunk = chunk?;
+        if !chunk.samples.is_empty() {
+            first_audio.get_or_insert_with(|| start.elapsed());
+        }
+        samples += chunk.samples.len();
+        finish = finish.max(chunk.finish);
+    }
+    let total = start.elapsed();
+    let first_audio = first_audio.unwrap_or(total);
+    Ok(SpeechTimes { total, first_audio, laps: pieces.laps(), samples, finish })
+}
+
+/// Times every step of a frame, and of the codec for a piece: the least of `runs` runs. Also returns the frames of that
+/// piece: so often does the frame's plan run for one run of the codec's.
+///
+/// # Errors
+/// As [`run_once`].
+pub fn profile(engine: &Engine, options: &Options, runs: usize) -> Result<(Vec<StepTime>, usize)> {
+    let model = engine.qwen3_tts()?;
+    let talking = model.talking()?;
+    let speaker = match (&options.cloned, talking.config.speakers().first()) {
+        (Some(voice), _) => voice.speaker(),
+        (None, Some(name)) => Speaker::Named(name),
+        (None, None) => Speaker::Described,
+    };
+    let (language, instruct) = (options.language.as_deref(), options.instruct.as_deref());
+    let prompt =
+        model.prompt(&Request { text: "One, two, three.", speaker, language, instruct, feeding: None })?;
+    let max_frames = FRAMES_BEFORE_PROFILE + runs.max(1);
+    let settings = Settings { max_frames, ..Settings::new(&talking.generation, options.seed) };
+    let mut session = model.session()?;
+    session.start(&prompt, &settings)?;
+    for _ in 0..FRAMES_BEFORE_PROFILE {
+        session.next_frame(&mut vec![])?;
+    }
+    let (frame, mut least) = session.profile_frame()?;
+    for _ in 1..runs {
+        keep_least(&mut least, &session.profile_frame()?.1);
+    }
+    let mut all = step_times(STAGES[0], &*frame, &least);
+    let mut codec = model.codec().stream()?;
+    let (piece, mut least) = codec.profile()?;
+    for _ in 1..runs {
+        keep_least(&mut least, &codec.profile()?.1);
+    }
+    all.extend(step_times(STAGES[1], &*piece, &least));
+    Ok((all, CodecDecoder::PIECE))
+}
