@@ -53,6 +53,7 @@ fn variants() -> Vec<Variant> {
                 all.extend([1, 5, 16].map(|taps| rows::depthwise_variant(taps, kept, history, subgroups)));
             }
         }
+        all.extend([1, 2, 3].map(|values| heads::variant(values, 128, subgroups)));
         all.extend([false, true].map(|fours| rows::rms_variant(fours, subgroups)));
     }
     all.extend(pointwise::FUNCTIONS.map(|f| pointwise::variant(f, None)));
@@ -74,7 +75,12 @@ fn variants() -> Vec<Variant> {
         for fused in [false, true] {
             let bias = fused.then(|| Weight::fill(0.0, [4]));
             let e = Epilogue { bias, activation: activation.clone(), residual: fused };
-            all.extend([2, 4, 8].map(|quads| matmul::vector_variant(quads, half, &e)));
+            for (parts, gated, norm) in
+                [(1, false, false), (1, false, true), (2, false, true), (3, false, false), (2, true, true)]
+            {
+                let what = |quads| matmul::Vector { quads, half, parts, gated, norm: norm && !fused };
+                all.extend([2, 4, 8].map(|quads| matmul::vector_variant(what(quads), &e)));
+            }
         }
     }
     for tile in TILES.into_iter().map(|(_, t)| t).chain([DEEP]) {
