@@ -19,11 +19,12 @@ use crate::weights::{Placed, Wanted};
 use orate_graph::joining::{At, Joined, Layout};
 use orate_graph::{Activation, DeviceClass, Op, Plan, PrecisionPolicy, Shape, Step, Value, ValueInfo};
 
-const SOURCES: [(&str, &str); 26] = [
+const SOURCES: [(&str, &str); 27] = [
     ("activation", include_str!("../../kernels/activation.wgsl")),
     ("angles", include_str!("../../kernels/angles.wgsl")),
     ("attention", include_str!("../../kernels/attention.wgsl")),
     ("attention_odd", include_str!("../../kernels/attention_odd.wgsl")),
+    ("attention_row", include_str!("../../kernels/attention_row.wgsl")),
     ("copy", include_str!("../../kernels/copy.wgsl")),
     ("depthwise_conv1d", include_str!("../../kernels/depthwise_conv1d.wgsl")),
     ("elementwise", include_str!("../../kernels/elementwise.wgsl")),
@@ -144,7 +145,7 @@ pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result
         Op::LayerNorm(_) => "layer-norm".to_owned(),
         Op::RmsNorm { .. } => "rms-norm".to_owned(),
         Op::Snake { .. } => "snake".to_owned(),
-        Op::Attention { heads, .. } => attention::name(inputs[0].shape.last() / heads, can)?,
+        Op::Attention { heads, .. } => attention::name(op, &inputs[0].shape, *heads, can)?,
         Op::Rotary { .. } => "rotary".to_owned(),
         Op::RotaryTable { .. } | Op::RopeTable { .. } | Op::TimeEmbedding { .. } => "table".to_owned(),
         Op::AddBias { .. }

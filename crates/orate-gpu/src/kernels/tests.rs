@@ -46,6 +46,9 @@ fn variants() -> Vec<Variant> {
         sample::variant(3072, false),
         movement::embedding_sum_variant(),
     ];
+    for d in [4, 16, 128, 256] {
+        all.extend([false, true].map(|positions| attention::row_variant(d, positions)));
+    }
     for subgroups in [false, true] {
         for kept in 0..=4 {
             all.push(rows::norm_variant(kept, subgroups));
