@@ -63,6 +63,39 @@ fn widen(w: Stored) -> vec4<f32> {
 //@ end
 }
 
+// Four terms of four results.
+struct Terms {
+    x: vec4<f32>,
+//@ for c 4
+    w_${c}: vec4<f32>,
+//@ end
+//@ if NORM
+    square: f32,
+//@ end
+}
+
+fn load(group: u32, weight: u32, stride: u32) -> Terms {
+    var t: Terms;
+    t.x = memory[p.x / 4u + group];
+//@ if NORM
+    t.square = dot(t.x, t.x);
+    t.x *= vectors[p.norm / 4u + group];
+//@ end
+    let at = weight / 4u + group * stride;
+//@ for c 4
+    t.w_${c} = widen(matrix[at + ${c}u * (stride / 4u)]);
+//@ end
+    return t;
+}
+
+fn add(t: Terms, sum: vec4<f32>) -> vec4<f32> {
+    var y = sum;
+//@ for c 4
+    y = fma(vec4<f32>(t.x[${c}]), t.w_${c}, y);
+//@ end
+    return y;
+}
+
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let place = lane / QUADS;
@@ -86,7 +119,6 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 //@ end
     // Behind the last column the weight is zeros.
     let col = (tile * QUADS + lane % QUADS) * 4u;
-    let row = stride / 4u;
     var sum = vec4<f32>();
 //@ if GATED
     var other = vec4<f32>();
@@ -94,31 +126,34 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 //@ if NORM
     var squares = 0.0;
 //@ end
-    for (var group = place; group < p.k / 4u; group += LANES) {
+    let groups = p.k / 4u;
+    var group = place;
+    // A thread has many loads in flight: to wait for each would take longer than to read all.
+    for (; group + ${BEHIND}u * LANES < groups; group += ${UNROLL}u * LANES) {
+//@ for u UNROLL
+        let terms_${u} = load(group + ${u}u * LANES, weight + col, stride);
+//@ if GATED
+        let others_${u} = load(group + ${u}u * LANES, p.weight_0 + col, stride);
+//@ end
+//@ end
+//@ for u UNROLL
+        sum = add(terms_${u}, sum);
+//@ if GATED
+        other = add(others_${u}, other);
+//@ end
 //@ if NORM
-        let raw = memory[p.x / 4u + group];
-        let x = raw * vectors[p.norm / 4u + group];
-        squares += dot(raw, raw);
-//@ else
-        let x = memory[p.x / 4u + group];
+        squares += terms_${u}.square;
 //@ end
-        let at = (weight + col) / 4u + group * stride;
+//@ end
+    }
+    for (; group < groups; group += LANES) {
+        let terms = load(group, weight + col, stride);
+        sum = add(terms, sum);
 //@ if GATED
-        let at_other = (p.weight_0 + col) / 4u + group * stride;
-        let v_0 = matrix[at_other];
-        let v_1 = matrix[at_other + row];
-        let v_2 = matrix[at_other + 2u * row];
-        let v_3 = matrix[at_other + 3u * row];
+        other = add(load(group, p.weight_0 + col, stride), other);
 //@ end
-        let w_0 = matrix[at];
-        let w_1 = matrix[at + row];
-        let w_2 = matrix[at + 2u * row];
-        let w_3 = matrix[at + 3u * row];
-//@ for c 4
-        sum = fma(vec4<f32>(x[${c}]), widen(w_${c}), sum);
-//@ if GATED
-        other = fma(vec4<f32>(x[${c}]), widen(v_${c}), other);
-//@ end
+//@ if NORM
+        squares += terms.square;
 //@ end
     }
     partial[lane] = sum;

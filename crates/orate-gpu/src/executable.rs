@@ -8,7 +8,7 @@ use crate::parallel;
 use crate::pipelines::Variant;
 use crate::weights::{Placed, Wanted, WeightBank};
 use orate_graph::joining::{At, layout};
-use orate_graph::{BufferKind, DeviceError, Executable, Memory, Op, Plan, WeightLoader};
+use orate_graph::{BufferKind, DeviceError, Executable, Memory, Plan, WeightLoader};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -284,18 +284,23 @@ impl GpuExecutable {
         self.gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: Some(self.plan.name()) })
     }
 
-    /// The dispatches of each step, with the copies at the end of the last.
-    fn ranges(&self) -> Vec<Range<usize>> {
-        let mut ranges = self.steps.clone();
-        if let Some(last) = ranges.last_mut() {
+    /// The steps that have dispatches, and these; with the copies at the end of the last step.
+    fn ranges(&self) -> Vec<(usize, Range<usize>)> {
+        let mut ranges: Vec<_> = self.steps.iter().cloned().enumerate().collect();
+        if let Some((_, last)) = ranges.last_mut() {
             last.end = self.ready.len();
         }
+        ranges.retain(|(_, range)| !range.is_empty());
         ranges
     }
 
     /// Each step in a pass of its own, between two timestamps.
-    fn profile_on_device(&self, m: &mut GpuMemory, session: &Session) -> Result<Vec<f64>, DeviceError> {
-        let ranges = self.ranges();
+    fn profile_on_device(
+        &self,
+        m: &mut GpuMemory,
+        session: &Session,
+        ranges: &[(usize, Range<usize>)],
+    ) -> Result<Vec<f64>, DeviceError> {
         let count = 2 * ranges.len() as u32;
         let device = &self.gpu.device;
         let queries =
@@ -308,7 +313,7 @@ impl GpuExecutable {
             mapped_at_creation: false,
         });
         let mut encoder = self.encoder();
-        for (i, range) in ranges.iter().enumerate() {
+        for (i, (_, range)) in ranges.iter().enumerate() {
             let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor {
                 label: None,
                 timestamp_writes: Some(ComputePassTimestampWrites {
@@ -331,26 +336,25 @@ impl GpuExecutable {
             let words: &[u64] = bytemuck::cast_slice(data);
             times = words.chunks_exact(2).map(|p| p[1].saturating_sub(p[0]) as f64 * period).collect();
         })?;
-        // Reshapes do nothing, whatever the clock says about an empty pass.
-        for (time, step) in times.iter_mut().zip(self.plan.steps()) {
-            if step.node.op == Op::Reshape {
-                *time = 0.0;
-            }
-        }
         Ok(times)
     }
 
     /// Each step in a submission of its own, by the host's clock.
-    fn profile_on_host(&self, m: &mut GpuMemory, session: &Session) -> Result<Vec<f64>, DeviceError> {
+    fn profile_on_host(
+        &self,
+        m: &mut GpuMemory,
+        session: &Session,
+        ranges: &[(usize, Range<usize>)],
+    ) -> Result<Vec<f64>, DeviceError> {
         self.gpu.wait()?;
         let mut times = vec![];
-        for range in self.ranges() {
+        for (_, range) in ranges {
             let start = Instant::now();
             let mut encoder = self.encoder();
             if let Some(bind_group) = m.bind_group() {
                 let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor::default());
                 pass.set_bind_group(0, bind_group, &[]);
-                self.encode(&mut pass, session, range)?;
+                self.encode(&mut pass, session, range.clone())?;
             }
             self.gpu.queue.submit([encoder.finish()]);
             m.counters.submissions += 1;
@@ -396,10 +400,15 @@ impl Executable for GpuExecutable {
     fn profile(&self, memory: &mut dyn Memory) -> Result<Vec<f64>, DeviceError> {
         let m = self.own(memory)?;
         let session = self.bind(m)?;
-        if self.gpu.timestamps && (1..TIMED).contains(&self.steps.len()) {
-            self.profile_on_device(m, &session)
+        let ranges = self.ranges();
+        let each = if self.gpu.timestamps && (1..TIMED).contains(&ranges.len()) {
+            self.profile_on_device(m, &session, &ranges)?
         } else {
-            self.profile_on_host(m, &session)
-        }
+            self.profile_on_host(m, &session, &ranges)?
+        };
+        // Steps that joined others take no time of their own.
+        let mut times = vec![0.0; self.plan.steps().len()];
+        ranges.iter().zip(each).for_each(|((step, _), time)| times[*step] = time);
+        Ok(times)
     }
 }

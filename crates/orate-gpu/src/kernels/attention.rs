@@ -40,7 +40,12 @@ impl Shape {
     }
 }
 
-pub(super) fn name(op: &Op, q: &orate_graph::Shape, heads: usize, can: Abilities<'_>) -> Result<String, String> {
+pub(super) fn name(
+    op: &Op,
+    q: &orate_graph::Shape,
+    heads: usize,
+    can: Abilities<'_>,
+) -> Result<String, String> {
     let d = q.last() / heads;
     if is_row(op, q.dims()[1], d) {
         return Ok(format!("attention-row-{d}"));

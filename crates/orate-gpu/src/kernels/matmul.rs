@@ -83,7 +83,7 @@ impl Sizes {
 /// each reads whole sectors of memory.
 fn quads(n: usize) -> usize {
     match n {
-        4096.. => 8,
+        8192.. => 8,
         2048.. => 4,
         _ => 2,
     }
@@ -190,8 +190,12 @@ pub(super) struct Vector {
 
 /// The kernel for one row.
 pub(super) fn vector_variant(what: Vector, e: &Epilogue) -> Variant {
+    // As many bytes in flight whatever their format.
+    let unroll = if what.half && !what.gated { 4 } else { 2 };
     let v = Variant::new("matvec")
         .number("QUADS", what.quads)
+        .number("UNROLL", unroll)
+        .number("BEHIND", unroll - 1)
         .flag("HALF", what.half)
         .number("MORE", what.parts - 1)
         .flag("SEVERAL", what.parts > 1 && !what.gated)
