@@ -28,7 +28,6 @@ mod device;
 mod discover;
 mod driver;
 mod executable;
-mod fuse;
 mod kernels;
 mod lower;
 mod memory;

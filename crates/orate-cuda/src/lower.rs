@@ -4,9 +4,9 @@
 //! arguments name places, which [`Work::arguments`] turns into addresses.
 
 use crate::driver::{DevicePointer, Facts};
-use crate::fuse::{At, Joined, Layout, TURNS, Turn, layout};
 use crate::kernels::{CLUSTER_ARCH, TENSOR_ARCH, product_program};
 use crate::weights::{Form, WeightBank, packed_bytes};
+use orate_graph::joining::{At, Joined, Joins, Layout, TURNS, Turn, layout};
 use orate_graph::{
     Activation, AttentionMask, ConvGeometry, Epilogue, Factor, First, Norm, Op, Padding, Plan, Precision,
     PrecisionPolicy, Scalar, Shape, Value, ValueInfo, Weight,
@@ -225,7 +225,9 @@ pub(crate) struct Lowered {
 
 /// Lowers a plan whose weights are in `bank`.
 pub(crate) fn lower(plan: &Plan, bank: &WeightBank, policy: &PrecisionPolicy, facts: &Facts) -> Lowered {
-    let layout = layout(plan, &|a, b| bank.follows(a, b, policy));
+    let follows = |a: &Weight, b: &Weight| bank.follows(a, b, policy);
+    let joins = Joins { products: &follows, rows: true, queries: true, norms: &|_| false, gates: false };
+    let layout = layout(plan, &joins);
     let l = Lowering { plan, bank, policy, facts, layout };
     let mut works = vec![];
     for joined in &l.layout.steps {

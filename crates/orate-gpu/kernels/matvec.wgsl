@@ -1,6 +1,12 @@
 // out [1, N] = residual + activation(x [1, K] · weight [K, N] + bias): products of one row, which are over when the weight is
 // read.
 //
+//   SEVERAL   products by several weights, one after the other in `out`; workgroups know which is theirs. The activation is
+//             that of the first.
+//   GATED     out = activation(x · first weight) · (x · second weight)
+//   NORM      x is the row's RMS norm, x / √(mean(x²) + eps) · norm. As the root is a factor of all terms, it is multiplied at
+//             the end, and squares are added with the terms.
+//
 // The weight is that of matmul.wgsl. A workgroup makes 4 · QUADS results; a thread has four of them and every LANES-th group of
 // four terms. Sums of threads are added in a fixed order. K and N are multiples of 4. HALF as in matmul.wgsl.
 
@@ -8,12 +14,19 @@ struct Params {
     x: u32,
     out: u32,
     residual: u32,
-    weight: u32,
     bias: u32,
     slope: u32,
-    n: u32,
     k: u32,
+    norm: u32,
+    eps: f32,
+    weight: u32,
+    n: u32,
     stride: u32,
+//@ for i MORE
+    weight_${i}: u32,
+    n_${i}: u32,
+    stride_${i}: u32,
+//@ end
 }
 
 var<immediate> p: Params;
@@ -31,7 +44,15 @@ alias Stored = vec4<f32>;
 const QUADS = ${QUADS}u;
 const LANES = 256u / QUADS;
 
+const WIDE = 4u * QUADS;
+
 var<workgroup> partial: array<vec4<f32>, 256>;
+//@ if GATED
+var<workgroup> partial_other: array<vec4<f32>, 256>;
+//@ end
+//@ if NORM
+var<workgroup> partial_squares: array<f32, 256>;
+//@ end
 
 // Four elements of the weight.
 fn widen(w: Stored) -> vec4<f32> {
@@ -42,47 +63,151 @@ fn widen(w: Stored) -> vec4<f32> {
 //@ end
 }
 
+// Four terms of four results.
+struct Terms {
+    x: vec4<f32>,
+//@ for c 4
+    w_${c}: vec4<f32>,
+//@ end
+//@ if NORM
+    square: f32,
+//@ end
+}
+
+fn load(group: u32, weight: u32, stride: u32) -> Terms {
+    var t: Terms;
+    t.x = memory[p.x / 4u + group];
+//@ if NORM
+    t.square = dot(t.x, t.x);
+    t.x *= vectors[p.norm / 4u + group];
+//@ end
+    let at = weight / 4u + group * stride;
+//@ for c 4
+    t.w_${c} = widen(matrix[at + ${c}u * (stride / 4u)]);
+//@ end
+    return t;
+}
+
+fn add(t: Terms, sum: vec4<f32>) -> vec4<f32> {
+    var y = sum;
+//@ for c 4
+    y = fma(vec4<f32>(t.x[${c}]), t.w_${c}, y);
+//@ end
+    return y;
+}
+
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let place = lane / QUADS;
+    var tile = workgroup.x;
+    var weight = p.weight;
+    var n = p.n;
+    var stride = p.stride;
+    var out = p.out;
+//@ if SEVERAL
+    var part = 0u;
+//@ for i MORE
+    if part == ${i}u && tile >= (n + WIDE - 1u) / WIDE {
+        tile -= (n + WIDE - 1u) / WIDE;
+        out += n;
+        weight = p.weight_${i};
+        n = p.n_${i};
+        stride = p.stride_${i};
+        part = ${i}u + 1u;
+    }
+//@ end
+//@ end
     // Behind the last column the weight is zeros.
-    let col = (workgroup.x * QUADS + lane % QUADS) * 4u;
-    let row = p.stride / 4u;
+    let col = (tile * QUADS + lane % QUADS) * 4u;
     var sum = vec4<f32>();
-    for (var group = place; group < p.k / 4u; group += LANES) {
-        let x = memory[p.x / 4u + group];
-        let at = (p.weight + col) / 4u + group * p.stride;
-        let w_0 = matrix[at];
-        let w_1 = matrix[at + row];
-        let w_2 = matrix[at + 2u * row];
-        let w_3 = matrix[at + 3u * row];
-//@ for c 4
-        sum = fma(vec4<f32>(x[${c}]), widen(w_${c}), sum);
+//@ if GATED
+    var other = vec4<f32>();
+//@ end
+//@ if NORM
+    var squares = 0.0;
+//@ end
+    let groups = p.k / 4u;
+    var group = place;
+    // A thread has many loads in flight: to wait for each would take longer than to read all.
+    for (; group + ${BEHIND}u * LANES < groups; group += ${UNROLL}u * LANES) {
+//@ for u UNROLL
+        let terms_${u} = load(group + ${u}u * LANES, weight + col, stride);
+//@ if GATED
+        let others_${u} = load(group + ${u}u * LANES, p.weight_0 + col, stride);
+//@ end
+//@ end
+//@ for u UNROLL
+        sum = add(terms_${u}, sum);
+//@ if GATED
+        other = add(others_${u}, other);
+//@ end
+//@ if NORM
+        squares += terms_${u}.square;
+//@ end
+//@ end
+    }
+    for (; group < groups; group += LANES) {
+        let terms = load(group, weight + col, stride);
+        sum = add(terms, sum);
+//@ if GATED
+        other = add(load(group, p.weight_0 + col, stride), other);
+//@ end
+//@ if NORM
+        squares += terms.square;
 //@ end
     }
     partial[lane] = sum;
+//@ if GATED
+    partial_other[lane] = other;
+//@ end
+//@ if NORM
+    partial_squares[lane] = squares;
+//@ end
     for (var step = LANES / 2u; step > 0u; step >>= 1u) {
         workgroupBarrier();
         if place < step {
             partial[lane] += partial[lane + step * QUADS];
+//@ if GATED
+            partial_other[lane] += partial_other[lane + step * QUADS];
+//@ end
+//@ if NORM
+            partial_squares[lane] += partial_squares[lane + step * QUADS];
+//@ end
         }
     }
-    if place > 0u || col >= p.n {
+    if place > 0u || col >= n {
         return;
     }
     var y = partial[lane];
+//@ if NORM
+    let factor = 1.0 / sqrt(partial_squares[lane] / f32(p.k) + p.eps);
+    y *= factor;
+//@ end
 //@ if BIAS
     y += vectors[(p.bias + col) >> 2u];
 //@ end
 //@ if ACTIVATE
+//@ if SEVERAL
+    if part == 0u {
+//@ end
     var slope = 0.0;
 //@ if PRELU
     slope = vectors[p.slope >> 2u].x;
 //@ end
     y = vec4<f32>(activate(y.x, slope), activate(y.y, slope), activate(y.z, slope), activate(y.w, slope));
+//@ if SEVERAL
+    }
+//@ end
+//@ end
+//@ if GATED
+//@ if NORM
+    y *= partial_other[lane] * factor;
+//@ else
+    y *= partial_other[lane];
+//@ end
 //@ end
 //@ if RESIDUAL
     y += memory[(p.residual + col) >> 2u];
 //@ end
-    memory[(p.out + col) >> 2u] = y;
+    memory[(out + col) >> 2u] = y;
 }

@@ -6,8 +6,9 @@ use crate::kernels::{self, Abilities, Operands};
 use crate::memory::GpuMemory;
 use crate::parallel;
 use crate::pipelines::Variant;
-use crate::weights::{Wanted, WeightBank};
-use orate_graph::{BufferKind, DeviceError, Executable, Memory, Op, Place, Plan, WeightLoader};
+use crate::weights::{Placed, Wanted, WeightBank};
+use orate_graph::joining::{At, layout};
+use orate_graph::{BufferKind, DeviceError, Executable, Memory, Plan, WeightLoader};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -47,6 +48,8 @@ pub(crate) struct GpuExecutable {
     nothing: BindGroup,
     /// The dispatches of each step; those behind the last are copies.
     steps: Vec<Range<usize>>,
+    /// What the joined steps need for temporaries.
+    arena_bytes: usize,
 }
 
 /// Where a session keeps what the plan names.
@@ -67,9 +70,8 @@ impl GpuExecutable {
         // Whatever does not fit into one buffer cannot be counted by kernels either.
         let values = plan.steps().iter().flat_map(|s| s.node.inputs.iter().chain([&s.node.output]));
         let largest = values.map(|v| 4 * plan.info(*v).shape.len() as u64).max().unwrap_or(0);
-        let needed = largest.max(plan.arena_bytes() as u64);
-        if needed > gpu.largest_buffer {
-            return Err(gpu.out_of_memory(needed));
+        if largest > gpu.largest_buffer {
+            return Err(gpu.out_of_memory(largest));
         }
         let wanted: Vec<Wanted> = plan
             .steps()
@@ -80,17 +82,26 @@ impl GpuExecutable {
             })
             .collect();
         bank.fill(&gpu, &wanted, source)?;
+        let placed: Vec<Placed> = wanted.iter().map(|w| bank.placed(w)).collect();
+        let can = Abilities::of(&gpu);
+        let layout = kernels::joins(can, bank, |joins| layout(&plan, joins));
+        if layout.arena_bytes as u64 > gpu.largest_buffer {
+            return Err(gpu.out_of_memory(layout.arena_bytes as u64));
+        }
         let mut calls: Vec<(usize, Call)> = vec![];
-        let mut steps = vec![];
-        for (i, (step, wanted)) in plan.steps().iter().zip(&wanted).enumerate() {
-            let first = calls.len();
-            let weights = bank.placed(wanted);
-            let o = Operands { plan: &plan, step, weights: &weights, can: Abilities::of(&gpu) };
+        // Steps that joined others have no dispatches.
+        let mut steps: Vec<Range<usize>> = vec![];
+        for joined in &layout.steps {
+            let (i, first) = (joined.step, calls.len());
+            steps.resize(i, first..first);
+            let (step, weights) = (&plan.steps()[i], &placed[i]);
+            let o = Operands { plan: &plan, layout: &layout, step, joined, weights, placed: &placed, can };
             calls.extend(kernels::calls(&o).into_iter().map(|c| (i, c)));
             steps.push(first..calls.len());
         }
+        steps.resize(plan.steps().len(), calls.len()..calls.len());
         for &(buffer, v) in plan.copies() {
-            let (from, to) = (plan.place(v), Place::Buffer(buffer));
+            let (from, to) = (layout.at(v), At::Buffer(buffer, 0));
             if from != to {
                 calls.push((plan.steps().len(), kernels::store(from, to, plan.info(v).shape.len())));
             }
@@ -117,7 +128,7 @@ impl GpuExecutable {
         let ready = ready.collect::<Result<Vec<_>, DeviceError>>()?;
         let nothing = bank.bind_group(&gpu, [None, None])?;
         gpu.check()?;
-        Ok(GpuExecutable { gpu, plan, ready, nothing, steps })
+        Ok(GpuExecutable { gpu, plan, ready, nothing, steps, arena_bytes: layout.arena_bytes })
     }
 
     /// Makes room for what the plan writes, and checks what it reads.
@@ -126,7 +137,7 @@ impl GpuExecutable {
         for b in plan.buffers().iter().filter(|b| b.kind == BufferKind::Output) {
             m.ensure(&b.name, b.dtype, &b.shape)?;
         }
-        m.ensure_arena(plan.arena_bytes())?;
+        m.ensure_arena(self.arena_bytes)?;
         let mut buffers = Vec::with_capacity(plan.buffers().len());
         for b in plan.buffers() {
             match (m.stored(&b.name), m.element_of(&b.name)) {
@@ -206,9 +217,9 @@ impl GpuExecutable {
 
     fn late(&self, r: &Ready, session: &Session, late: Late) -> Result<u32, DeviceError> {
         Ok(match late {
-            Late::Place(Place::Arena(offset)) => session.arena + (offset / 4) as u32,
-            Late::Place(Place::Buffer(i)) => session.buffers[i],
-            Late::Place(Place::Nowhere) => 0,
+            Late::Place(At::Arena(offset)) => session.arena + (offset / 4) as u32,
+            Late::Place(At::Buffer(i, offset)) => session.buffers[i] + (offset / 4) as u32,
+            Late::Place(At::Nowhere) => 0,
             Late::Float(i) | Late::Half { scalar: i, high: false } => session.scalars[i] as u32,
             Late::Half { scalar: i, high: true } => (session.scalars[i] >> 32) as u32,
             Late::Row { scalar, rows, stride } => {
@@ -273,18 +284,23 @@ impl GpuExecutable {
         self.gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: Some(self.plan.name()) })
     }
 
-    /// The dispatches of each step, with the copies at the end of the last.
-    fn ranges(&self) -> Vec<Range<usize>> {
-        let mut ranges = self.steps.clone();
-        if let Some(last) = ranges.last_mut() {
+    /// The steps that have dispatches, and these; with the copies at the end of the last step.
+    fn ranges(&self) -> Vec<(usize, Range<usize>)> {
+        let mut ranges: Vec<_> = self.steps.iter().cloned().enumerate().collect();
+        if let Some((_, last)) = ranges.last_mut() {
             last.end = self.ready.len();
         }
+        ranges.retain(|(_, range)| !range.is_empty());
         ranges
     }
 
     /// Each step in a pass of its own, between two timestamps.
-    fn profile_on_device(&self, m: &mut GpuMemory, session: &Session) -> Result<Vec<f64>, DeviceError> {
-        let ranges = self.ranges();
+    fn profile_on_device(
+        &self,
+        m: &mut GpuMemory,
+        session: &Session,
+        ranges: &[(usize, Range<usize>)],
+    ) -> Result<Vec<f64>, DeviceError> {
         let count = 2 * ranges.len() as u32;
         let device = &self.gpu.device;
         let queries =
@@ -297,7 +313,7 @@ impl GpuExecutable {
             mapped_at_creation: false,
         });
         let mut encoder = self.encoder();
-        for (i, range) in ranges.iter().enumerate() {
+        for (i, (_, range)) in ranges.iter().enumerate() {
             let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor {
                 label: None,
                 timestamp_writes: Some(ComputePassTimestampWrites {
@@ -320,26 +336,25 @@ impl GpuExecutable {
             let words: &[u64] = bytemuck::cast_slice(data);
             times = words.chunks_exact(2).map(|p| p[1].saturating_sub(p[0]) as f64 * period).collect();
         })?;
-        // Reshapes do nothing, whatever the clock says about an empty pass.
-        for (time, step) in times.iter_mut().zip(self.plan.steps()) {
-            if step.node.op == Op::Reshape {
-                *time = 0.0;
-            }
-        }
         Ok(times)
     }
 
     /// Each step in a submission of its own, by the host's clock.
-    fn profile_on_host(&self, m: &mut GpuMemory, session: &Session) -> Result<Vec<f64>, DeviceError> {
+    fn profile_on_host(
+        &self,
+        m: &mut GpuMemory,
+        session: &Session,
+        ranges: &[(usize, Range<usize>)],
+    ) -> Result<Vec<f64>, DeviceError> {
         self.gpu.wait()?;
         let mut times = vec![];
-        for range in self.ranges() {
+        for (_, range) in ranges {
             let start = Instant::now();
             let mut encoder = self.encoder();
             if let Some(bind_group) = m.bind_group() {
                 let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor::default());
                 pass.set_bind_group(0, bind_group, &[]);
-                self.encode(&mut pass, session, range)?;
+                self.encode(&mut pass, session, range.clone())?;
             }
             self.gpu.queue.submit([encoder.finish()]);
             m.counters.submissions += 1;
@@ -385,10 +400,15 @@ impl Executable for GpuExecutable {
     fn profile(&self, memory: &mut dyn Memory) -> Result<Vec<f64>, DeviceError> {
         let m = self.own(memory)?;
         let session = self.bind(m)?;
-        if self.gpu.timestamps && (1..TIMED).contains(&self.steps.len()) {
-            self.profile_on_device(m, &session)
+        let ranges = self.ranges();
+        let each = if self.gpu.timestamps && (1..TIMED).contains(&ranges.len()) {
+            self.profile_on_device(m, &session, &ranges)?
         } else {
-            self.profile_on_host(m, &session)
-        }
+            self.profile_on_host(m, &session, &ranges)?
+        };
+        // Steps that joined others take no time of their own.
+        let mut times = vec![0.0; self.plan.steps().len()];
+        ranges.iter().zip(each).for_each(|((step, _), time)| times[*step] = time);
+        Ok(times)
     }
 }

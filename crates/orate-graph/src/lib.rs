@@ -21,6 +21,7 @@
 pub mod device;
 mod error;
 mod graph;
+pub mod joining;
 mod memory;
 mod op;
 pub mod passes;

@@ -184,7 +184,7 @@ fn write_frame_inputs(memory: &mut dyn Memory, plan: &Plan, temperature: f32) {
     }
 }
 
-/// Some frames of a batch of two: their codes, and the talker's state behind them.
+/// Some frames: their codes, and the talker's state behind them.
 fn speak_frames(device: &dyn Device, graph: &Graph, temperature: f32) -> (Vec<i32>, Vec<f32>) {
     let plan = Plan::compile(graph.clone(), device).expect("all ops have kernels");
     let plan = device.open(Arc::new(RandomWeights::of_graph(graph, 5))).load(plan).expect("random weights");
@@ -207,16 +207,19 @@ fn speak_frames(device: &dyn Device, graph: &Graph, temperature: f32) -> (Vec<i3
 /// A frame is one submission, and draws what the CPU draws.
 #[test]
 fn frames_are_as_on_the_cpu() {
-    let mut graph = Graph::new("frame");
-    let sizes = Sizes { batch: 2, capacity: 7 };
-    frame::build(&mut graph, &tiny().talker_config, sizes, 3).expect("consistent");
     let cpu = CpuDevice::new(2, Isa::detect().expect("a supported processor")).expect("threads start");
-    for temperature in [0.0, 0.9] {
+    // Executors join steps of a single row.
+    for (batch, temperature) in [(1, 0.0), (1, 0.9), (2, 0.0), (2, 0.9)] {
+        let mut graph = Graph::new("frame");
+        let sizes = Sizes { batch, capacity: 7 };
+        frame::build(&mut graph, &tiny().talker_config, sizes, 3).expect("consistent");
         let (codes, hidden) = speak_frames(&cpu, &graph, temperature);
         for device in devices(Precision::F32) {
             let (ours, state) = speak_frames(&*device, &graph, temperature);
-            assert_eq!(ours, codes, "{}, temperature {temperature}", device.describe());
+            assert_eq!(ours, codes, "{}, batch {batch}, temperature {temperature}", device.describe());
             assert_close(&device.describe(), &state, &hidden, GPU_TOLERANCE);
+            let again = speak_frames(&*device, &graph, temperature);
+            assert!(again == (ours, state), "{}: another run gives other frames", device.describe());
         }
     }
 }

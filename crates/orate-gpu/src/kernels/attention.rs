@@ -1,4 +1,4 @@
-//! Attention: by fours where the heads' width allows, element by element otherwise.
+//! Attention: by fours where the heads' width allows, element by element otherwise. One query in a cache has a kernel of its own.
 
 use super::{Abilities, Operands};
 use crate::dispatch::{Call, Params};
@@ -40,7 +40,16 @@ impl Shape {
     }
 }
 
-pub(super) fn name(d: usize, can: Abilities<'_>) -> Result<String, String> {
+pub(super) fn name(
+    op: &Op,
+    q: &orate_graph::Shape,
+    heads: usize,
+    can: Abilities<'_>,
+) -> Result<String, String> {
+    let d = q.last() / heads;
+    if is_row(op, q.dims()[1], d) {
+        return Ok(format!("attention-row-{d}"));
+    }
     let (needed, limit) = (Shape::new(d).shared(d), can.workgroup_bytes as usize);
     if needed > limit {
         return Err(format!("heads of {d} need {needed} bytes of workgroup memory, and there are {limit}"));
@@ -79,11 +88,50 @@ pub(super) fn variant(d: usize, mask: AttentionMask, lens: bool, relative: bool)
         .flag("RELATIVE", relative)
 }
 
+/// The kernel for one query in a cache, which reads where it stands or knows it.
+pub(super) fn row_variant(d: usize, positions: bool) -> Variant {
+    Variant::new("attention_row").number("D", d).number("D4", d / 4).flag("POSITIONS", positions)
+}
+
+/// Whether there is one query, in a cache, of such a width.
+fn is_row(op: &Op, queries: usize, d: usize) -> bool {
+    let Op::Attention { mask: AttentionMask::Cached(_), relative: None, .. } = op else { return false };
+    queries == 1 && d.is_multiple_of(4) && (d / 4).is_power_of_two() && d / 4 <= 64
+}
+
+fn row_call(o: &Operands<'_>, heads: usize, scale: f32, first: Option<usize>) -> Call {
+    let (q, k) = (o.shape(0).dims(), o.shape(1).dims());
+    let params = Params::default()
+        .place(o.place(0))
+        .place(o.place(1))
+        .place(o.place(2))
+        .place(o.out())
+        .place(o.last())
+        .number(k[1])
+        .number(heads)
+        .number(usize::from(k[0] > 1))
+        .number(first.unwrap_or(0))
+        .float(scale)
+        .number(q[2] / k[2]);
+    Call {
+        variant: row_variant(q[2] / heads, first.is_none()),
+        params,
+        groups: [heads as u32, q[0] as u32, 1],
+        weights: [None, None],
+    }
+}
+
 pub(super) fn call(o: &Operands<'_>) -> Call {
     let Op::Attention { heads, scale, mask, relative } = &o.step.node.op else {
         unreachable!("called for attention alone")
     };
     let (q, k) = (o.shape(0).dims(), o.shape(1).dims());
+    if let AttentionMask::Cached(first) = *mask
+        && is_row(&o.step.node.op, q[1], q[2] / heads)
+    {
+        let first = if let First::Const(at) = first { Some(at) } else { None };
+        return row_call(o, *heads, *scale, first);
+    }
     let (d, lens) = (q[2] / heads, o.step.node.inputs.len() == 4 && !mask.has_positions());
     let behind = k[1].saturating_sub(q[1]);
     let (seen, first) = match *mask {

@@ -1,10 +1,11 @@
 //! Matrix products and convolutions: which tile for which sizes.
 
 use super::{Abilities, Operands, activation};
-use crate::dispatch::{Call, Params};
+use crate::dispatch::{Call, Late, Params};
 use crate::pipelines::Variant;
-use crate::weights::{Form, Wanted};
-use orate_graph::{Activation, Epilogue, Op, Place, Precision, ValueInfo};
+use crate::weights::{Form, Wanted, WeightBank};
+use orate_graph::joining::{At, Joins};
+use orate_graph::{Activation, Epilogue, Op, Precision, ValueInfo, Weight};
 
 /// Rows and columns to which weights are padded with zeros; every tile divides both.
 pub(super) const PADDING: [usize; 2] = [128, 64];
@@ -82,7 +83,7 @@ impl Sizes {
 /// each reads whole sectors of memory.
 fn quads(n: usize) -> usize {
     match n {
-        4096.. => 8,
+        8192.. => 8,
         2048.. => 4,
         _ => 2,
     }
@@ -100,6 +101,14 @@ fn half(op: &Op, can: Abilities<'_>) -> bool {
     can.policy.of(op.weights()[0]) == Precision::F16
 }
 
+/// How a product's weight is stored.
+fn form(weight: &Weight, can: Abilities<'_>) -> Form {
+    match can.policy.of(weight) {
+        Precision::F16 => Form::PaddedHalves(PADDING),
+        _ => Form::Padded(PADDING),
+    }
+}
+
 pub(super) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> String {
     let s = sizes(op, inputs[0].shape.dims());
     let t = tile(s.m, s.n, s.k);
@@ -113,8 +122,7 @@ pub(super) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> String
 pub(super) fn weights(op: &Op, can: Abilities<'_>) -> Wanted {
     let all = op.weights();
     let mut wanted = Wanted::vectors(all[1..].to_vec());
-    let form = if half(op, can) { Form::PaddedHalves(PADDING) } else { Form::Padded(PADDING) };
-    wanted.matrix = Some((all[0].clone(), form));
+    wanted.matrix = Some((all[0].clone(), form(all[0], can)));
     wanted
 }
 
@@ -163,49 +171,113 @@ pub(super) fn variant(
     activation(v, e.activation.as_ref())
 }
 
+/// Most products of a dispatch.
+const PARTS: usize = 3;
+
+/// What the kernel for one row does besides the product and its epilogue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Vector {
+    /// See [`quads`].
+    pub quads: usize,
+    /// Weights are f16.
+    pub half: bool,
+    /// Products of the same row; with `gated` two, whose results are multiplied.
+    pub parts: usize,
+    pub gated: bool,
+    /// The row is normed.
+    pub norm: bool,
+}
+
 /// The kernel for one row.
-pub(super) fn vector_variant(quads: usize, half: bool, e: &Epilogue) -> Variant {
+pub(super) fn vector_variant(what: Vector, e: &Epilogue) -> Variant {
+    // As many bytes in flight whatever their format.
+    let unroll = if what.half && !what.gated { 4 } else { 2 };
     let v = Variant::new("matvec")
-        .number("QUADS", quads)
-        .flag("HALF", half)
+        .number("QUADS", what.quads)
+        .number("UNROLL", unroll)
+        .number("BEHIND", unroll - 1)
+        .flag("HALF", what.half)
+        .number("MORE", what.parts - 1)
+        .flag("SEVERAL", what.parts > 1 && !what.gated)
+        .flag("GATED", what.gated)
+        .flag("NORM", what.norm)
         .flag("BIAS", e.bias.is_some())
         .flag("RESIDUAL", e.residual);
     activation(v, e.activation.as_ref())
 }
 
-fn vector_call(o: &Operands<'_>, s: &Sizes) -> Call {
-    let op = &o.step.node.op;
-    let (e, half) = (epilogue(op), half(op, o.can));
-    let bias = if e.bias.is_some() { o.weights.vector(0) } else { 0 };
-    let slope = match e.activation {
-        Some(Activation::PRelu(_)) => o.weights.vector(usize::from(e.bias.is_some())),
-        _ => 0,
+/// What can be joined: products by weights of one buffer and format, and norms of the row in front.
+pub(crate) fn joins<T>(can: Abilities<'_>, bank: &WeightBank, use_them: impl FnOnce(&Joins<'_>) -> T) -> T {
+    let even = |w: &Weight| w.shape().dims().iter().all(|d| d.is_multiple_of(4));
+    let buffer = |w: &Weight| {
+        let wanted = Wanted { matrix: Some((w.clone(), form(w, can))), vectors: vec![] };
+        bank.placed(&wanted).buffers()[0]
     };
-    let params = Params::default()
-        .place(o.place(0))
-        .place(o.out())
-        .place(if e.residual { o.last() } else { o.out() })
-        .number(o.weights.matrix() * if half { 2 } else { 1 })
-        .number(bias)
-        .number(slope)
-        .number(s.n)
-        .number(s.k)
-        .number(s.n.next_multiple_of(PADDING[1]));
-    Call {
-        variant: vector_variant(quads(s.n), half, e),
-        params,
-        groups: [s.n.div_ceil(4 * quads(s.n)) as u32, 1, 1],
-        weights: o.weights.buffers(),
-    }
+    let products =
+        |a: &Weight, b: &Weight| even(a) && even(b) && form(a, can) == form(b, can) && buffer(a) == buffer(b);
+    use_them(&Joins { products: &products, rows: false, queries: false, norms: &even, gates: true })
 }
 
-pub(super) fn call(o: &Operands<'_>) -> Call {
+/// Products of one row: of the step and of its parts, whose results follow each other.
+fn vector_calls(o: &Operands<'_>, k: usize) -> Vec<Call> {
+    let (e, half) = (epilogue(&o.step.node.op), half(&o.step.node.op, o.can));
+    let steps: Vec<usize> = [&[o.joined.step], &o.joined.parts[..]].concat();
+    let width = |step: &usize| o.op(*step).weights()[0].shape().dims()[1];
+    let mut first = 0;
+    let one = |steps: &[usize]| {
+        let n: usize = steps.iter().map(width).sum();
+        let quads = quads(if o.joined.gated { n / 2 } else { n });
+        // Epilogues are those of the first.
+        let e = if first == 0 { e.clone() } else { Epilogue::default() };
+        let bias = if e.bias.is_some() { o.weights.vector(0) } else { 0 };
+        let slope = match e.activation {
+            Some(Activation::PRelu(_)) => o.weights.vector(usize::from(e.bias.is_some())),
+            _ => 0,
+        };
+        let mut params = Params::default()
+            .place(o.place(0))
+            .late_after(Late::Place(o.out()), first)
+            .place(if e.residual { o.last() } else { o.out() })
+            .number(bias)
+            .number(slope)
+            .number(k);
+        let mut buffers = o.weights.buffers();
+        params = match o.joined.norm.map(|step| (step, o.op(step))) {
+            Some((step, Op::RmsNorm { eps, .. })) => {
+                buffers[1] = o.placed[step].buffers()[1];
+                params.number(o.placed[step].vector(0)).float(*eps)
+            }
+            _ => params.number(0).float(0.0),
+        };
+        let mut groups = 0;
+        for step in steps {
+            let n = width(step);
+            params = params
+                .number(o.placed[*step].matrix() * if half { 2 } else { 1 })
+                .number(n)
+                .number(n.next_multiple_of(PADDING[1]));
+            groups += n.div_ceil(4 * quads);
+        }
+        first += n;
+        let gated = o.joined.gated;
+        let what = Vector { quads, half, parts: steps.len(), gated, norm: o.joined.norm.is_some() };
+        let groups = if gated { groups / 2 } else { groups };
+        Call { variant: vector_variant(what, &e), params, groups: [groups as u32, 1, 1], weights: buffers }
+    };
+    steps.chunks(PARTS).map(one).collect()
+}
+
+/// Mostly one dispatch.
+pub(super) fn calls(o: &Operands<'_>) -> Vec<Call> {
+    let op = &o.step.node.op;
+    let s = sizes(op, o.shape(0).dims());
+    if s.is_one_row(op) { vector_calls(o, s.k) } else { vec![call(o)] }
+}
+
+fn call(o: &Operands<'_>) -> Call {
     let op = &o.step.node.op;
     let x = o.shape(0).dims();
     let s = sizes(op, x);
-    if s.is_one_row(op) {
-        return vector_call(o, &s);
-    }
     let mut t = tile(s.m, s.n, s.k);
     if o.can.software {
         // It gains nothing, and takes several times as long to compile the kernel. Sums stay as they are.
@@ -238,7 +310,7 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
     let params = match geometry {
         Some(g) => {
             let params = params.number(x[1]).number(x[2]).number(g.dilation).number(g.left);
-            params.place(if g.history { o.place(1) } else { Place::Nowhere })
+            params.place(if g.history { o.place(1) } else { At::Nowhere })
         }
         None => params.number(1).number(1).number(1).number(0).number(0),
     };

@@ -4,6 +4,7 @@ mod attention;
 #[cfg(test)]
 mod bench;
 mod encoders;
+mod heads;
 mod matmul;
 mod movement;
 mod pointwise;
@@ -15,18 +16,21 @@ use crate::cache_file;
 use crate::dispatch::Call;
 use crate::gpu::Gpu;
 use crate::weights::{Placed, Wanted};
-use orate_graph::{Activation, DeviceClass, Op, Place, Plan, PrecisionPolicy, Shape, Step, Value, ValueInfo};
+use orate_graph::joining::{At, Joined, Layout};
+use orate_graph::{Activation, DeviceClass, Op, Plan, PrecisionPolicy, Shape, Step, Value, ValueInfo};
 
-const SOURCES: [(&str, &str); 25] = [
+const SOURCES: [(&str, &str); 27] = [
     ("activation", include_str!("../../kernels/activation.wgsl")),
     ("angles", include_str!("../../kernels/angles.wgsl")),
     ("attention", include_str!("../../kernels/attention.wgsl")),
     ("attention_odd", include_str!("../../kernels/attention_odd.wgsl")),
+    ("attention_row", include_str!("../../kernels/attention_row.wgsl")),
     ("copy", include_str!("../../kernels/copy.wgsl")),
     ("depthwise_conv1d", include_str!("../../kernels/depthwise_conv1d.wgsl")),
     ("elementwise", include_str!("../../kernels/elementwise.wgsl")),
     ("embedding_sum", include_str!("../../kernels/embedding_sum.wgsl")),
     ("gather", include_str!("../../kernels/gather.wgsl")),
+    ("heads", include_str!("../../kernels/heads.wgsl")),
     ("layer_norm", include_str!("../../kernels/layer_norm.wgsl")),
     ("math", include_str!("../../kernels/math.wgsl")),
     ("matmul", include_str!("../../kernels/matmul.wgsl")),
@@ -80,9 +84,14 @@ impl<'a> Abilities<'a> {
 /// A step with the places of its operands.
 pub(crate) struct Operands<'a> {
     pub plan: &'a Plan,
+    pub layout: &'a Layout,
     pub step: &'a Step,
+    /// What joined it.
+    pub joined: &'a Joined,
     /// Where its weights are.
     pub weights: &'a Placed,
+    /// Where those of all steps are.
+    pub placed: &'a [Placed],
     pub can: Abilities<'a>,
 }
 
@@ -93,25 +102,34 @@ impl Operands<'_> {
 
     /// Shape of operand `i`.
     fn shape(&self, i: usize) -> &Shape {
-        self.shape_of(self.step.node.inputs[i])
+        self.shape_of(self.joined.inputs[i])
     }
 
     /// Place of operand `i`.
-    fn place(&self, i: usize) -> Place {
-        self.plan.place(self.step.node.inputs[i])
+    fn place(&self, i: usize) -> At {
+        self.at(self.joined.inputs[i])
+    }
+
+    fn at(&self, v: Value) -> At {
+        self.layout.at(v)
+    }
+
+    /// Op of another step of the plan.
+    fn op(&self, step: usize) -> &Op {
+        &self.plan.steps()[step].node.op
     }
 
     /// Place of the last operand.
-    fn last(&self) -> Place {
-        self.place(self.step.node.inputs.len() - 1)
+    fn last(&self) -> At {
+        self.place(self.joined.inputs.len() - 1)
     }
 
     fn out_shape(&self) -> &Shape {
-        self.shape_of(self.step.node.output)
+        self.shape_of(self.joined.output)
     }
 
-    fn out(&self) -> Place {
-        self.plan.place(self.step.node.output)
+    fn out(&self) -> At {
+        self.at(self.joined.output)
     }
 }
 
@@ -127,7 +145,7 @@ pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result
         Op::LayerNorm(_) => "layer-norm".to_owned(),
         Op::RmsNorm { .. } => "rms-norm".to_owned(),
         Op::Snake { .. } => "snake".to_owned(),
-        Op::Attention { heads, .. } => attention::name(inputs[0].shape.last() / heads, can)?,
+        Op::Attention { heads, .. } => attention::name(op, &inputs[0].shape, *heads, can)?,
         Op::Rotary { .. } => "rotary".to_owned(),
         Op::RotaryTable { .. } | Op::RopeTable { .. } | Op::TimeEmbedding { .. } => "table".to_owned(),
         Op::AddBias { .. }
@@ -176,8 +194,11 @@ pub(crate) fn weights(op: &Op, out: &Shape, can: Abilities<'_>) -> Wanted {
 
 /// The dispatches of a step.
 pub(crate) fn calls(o: &Operands<'_>) -> Vec<Call> {
+    if !o.joined.turns.is_empty() {
+        return heads::calls(o);
+    }
     match &o.step.node.op {
-        Op::MatMul { .. } | Op::Conv1d { .. } => vec![matmul::call(o)],
+        Op::MatMul { .. } | Op::Conv1d { .. } => matmul::calls(o),
         Op::DepthwiseConv1d { .. } => rows::depthwise(o),
         Op::LayerNorm(_) => vec![rows::layer_norm(o)],
         Op::RmsNorm { .. } => vec![rows::rms_norm(o)],
@@ -217,6 +238,7 @@ pub(crate) fn calls(o: &Operands<'_>) -> Vec<Call> {
     }
 }
 
+pub(crate) use matmul::joins;
 pub(crate) use movement::store;
 pub(crate) use tables::{fixed_turns, rope_frequencies, time_frequencies};
 

@@ -85,7 +85,7 @@ pub(super) fn rotary(o: &Operands<'_>) -> Call {
 pub(super) fn rotary_table(o: &Operands<'_>) -> Call {
     let t = o.out_shape().dims();
     let n = o.out_shape().len() / 2;
-    let lens = o.step.node.inputs.first().map_or(o.out(), |v| o.plan.place(*v));
+    let lens = o.joined.inputs.first().map_or(o.out(), |v| o.at(*v));
     let params = Params::default()
         .place(lens)
         .number(o.weights.vector(0))

@@ -46,6 +46,9 @@ fn variants() -> Vec<Variant> {
         sample::variant(3072, false),
         movement::embedding_sum_variant(),
     ];
+    for d in [4, 16, 128, 256] {
+        all.extend([false, true].map(|positions| attention::row_variant(d, positions)));
+    }
     for subgroups in [false, true] {
         for kept in 0..=4 {
             all.push(rows::norm_variant(kept, subgroups));
@@ -53,6 +56,7 @@ fn variants() -> Vec<Variant> {
                 all.extend([1, 5, 16].map(|taps| rows::depthwise_variant(taps, kept, history, subgroups)));
             }
         }
+        all.extend([1, 2, 3].map(|values| heads::variant(values, 128, subgroups)));
         all.extend([false, true].map(|fours| rows::rms_variant(fours, subgroups)));
     }
     all.extend(pointwise::FUNCTIONS.map(|f| pointwise::variant(f, None)));
@@ -74,7 +78,12 @@ fn variants() -> Vec<Variant> {
         for fused in [false, true] {
             let bias = fused.then(|| Weight::fill(0.0, [4]));
             let e = Epilogue { bias, activation: activation.clone(), residual: fused };
-            all.extend([2, 4, 8].map(|quads| matmul::vector_variant(quads, half, &e)));
+            for (parts, gated, norm) in
+                [(1, false, false), (1, false, true), (2, false, true), (3, false, false), (2, true, true)]
+            {
+                let what = |quads| matmul::Vector { quads, half, parts, gated, norm: norm && !fused };
+                all.extend([2, 4, 8].map(|quads| matmul::vector_variant(what(quads), &e)));
+            }
         }
     }
     for tile in TILES.into_iter().map(|(_, t)| t).chain([DEEP]) {

@@ -1,11 +1,14 @@
 //! What a plan can do with fewer kernels, and where its values then live.
 //!
-//! Kernels here can do more than one step of a plan, and a launch costs about a microsecond. So steps join their
-//! neighbours, moves of whole blocks become other addresses, and the arena is laid out anew for what is left:
+//! Kernels of a GPU can do more than one step of a plan, and to launch one takes microseconds. So steps join their
+//! neighbours, moves of whole blocks become other addresses, and the arena is laid out anew for what is left. An
+//! executor says with [`Joins`] what its kernels can do:
 //!
 //! | steps | become |
 //! | --- | --- |
 //! | products of one row by weights that stand together | one product ([`products`]) |
+//! | RMS norm of one row, then products that alone read it | the products, which norm the row |
+//! | gate, up, and `Mul` of both | one product, which multiplies what it stores |
 //! | norms of heads, rotary positions, rows that are written | one launch ([`heads`]) |
 //! | product, then `AddRow` of a `SelectRow` | the product, which adds the row that the scalar names |
 //! | `Rotary`, then attention of it as queries | attention, which turns its queries |
@@ -15,13 +18,13 @@
 mod heads;
 mod products;
 
-pub(crate) use heads::{TURNS, Turn};
-use orate_graph::{ALIGNMENT, Op, Place, Plan, Scalar, Value, Weight};
+use crate::{ALIGNMENT, Op, Place, Plan, Scalar, Value, Weight};
+pub use heads::{TURNS, Turn};
 use std::collections::{HashMap, HashSet};
 
 /// Where a value is, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum At {
+pub enum At {
     /// The plan never needs it.
     Nowhere,
     /// At an offset of the arena.
@@ -30,9 +33,23 @@ pub(crate) enum At {
     Buffer(usize, usize),
 }
 
+/// What kernels of a device can do besides one step alone. Heads and moves are joined on all of them.
+pub struct Joins<'a> {
+    /// Whether products by two weights can be one: the second is that of a part behind the first.
+    pub products: &'a dyn Fn(&Weight, &Weight) -> bool,
+    /// Products add a row that a scalar names.
+    pub rows: bool,
+    /// Attention turns its queries.
+    pub queries: bool,
+    /// Whether products of one row by this weight norm it; see [`Joined::norm`].
+    pub norms: &'a dyn Fn(&Weight) -> bool,
+    /// A product with one part multiplies both; see [`Joined::gated`].
+    pub gates: bool,
+}
+
 /// A step that is left, with what joined it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Joined {
+pub struct Joined {
     /// Its number in the plan.
     pub step: usize,
     /// Operands; those of a `Concat` that are made in place are left out.
@@ -45,6 +62,10 @@ pub(crate) struct Joined {
     pub table: Option<Value>,
     /// Of a product: steps of the products that are parts of it, and come behind.
     pub parts: Vec<usize>,
+    /// Of a product of one row: the step of the RMS norm of its first operand, which is not yet normed.
+    pub norm: Option<usize>,
+    /// Of a product with one part: the result is what both make, multiplied.
+    pub gated: bool,
     /// If there are any, the launch is these.
     pub turns: Vec<Turn>,
 }
@@ -58,8 +79,10 @@ impl Joined {
 }
 
 /// Steps and places.
-pub(crate) struct Layout {
+pub struct Layout {
+    /// What is left, in order.
     pub steps: Vec<Joined>,
+    /// Size of the memory for temporaries.
     pub arena_bytes: usize,
     places: HashMap<Value, At>,
 }
@@ -79,13 +102,21 @@ fn around(dims: &[usize], axis: usize) -> (usize, usize) {
     (dims[..axis].iter().product(), dims[axis + 1..].iter().product())
 }
 
-/// Joins steps and lays out the arena. `follows` says whether the second product's weight stands behind the first one's.
-pub(crate) fn layout(plan: &Plan, follows: &dyn Fn(&Weight, &Weight) -> bool) -> Layout {
+/// Joins steps and lays out the arena.
+pub fn layout(plan: &Plan, joins: &Joins<'_>) -> Layout {
     let mut joining = Joining::new(plan);
-    joining.rows();
+    if joins.rows {
+        joining.rows();
+    }
     joining.heads();
-    joining.queries();
-    joining.products(follows);
+    if joins.queries {
+        joining.queries();
+    }
+    joining.products(joins.products);
+    if joins.gates {
+        joining.gates();
+    }
+    joining.norms(joins.norms);
     joining.moves();
     joining.finish()
 }
@@ -125,6 +156,8 @@ impl<'p> Joining<'p> {
                 row: None,
                 table: None,
                 parts: vec![],
+                norm: None,
+                gated: false,
                 turns: vec![],
             };
             if node.op == Op::Reshape {
@@ -329,7 +362,7 @@ impl<'p> Joining<'p> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use orate_graph::{DType, Graph, Rows, Target, ValueInfo, Weight};
+    use crate::{DType, Graph, Rows, Target, ValueInfo, Weight};
 
     /// A target that runs everything.
     struct Any;
@@ -342,6 +375,11 @@ mod tests {
         fn kernel(&self, _: &Op, _: &[&ValueInfo]) -> Result<String, String> {
             Ok(String::new())
         }
+    }
+
+    /// Joins that CUDA's kernels can do.
+    fn layout(p: &Plan, products: &dyn Fn(&Weight, &Weight) -> bool) -> Layout {
+        super::layout(p, &Joins { products, rows: true, queries: true, norms: &|_| false, gates: false })
     }
 
     fn plan(build: impl FnOnce(&mut Graph, Value)) -> Plan {
@@ -390,12 +428,7 @@ mod tests {
             let q = g.rotary(q, table, 2).expect("builds");
             let k = product(g, x, "k");
             let k = g.rotary(k, table, 2).expect("builds");
-            let op = Op::Attention {
-                heads: 2,
-                scale: 1.0,
-                mask: orate_graph::AttentionMask::None,
-                relative: None,
-            };
+            let op = Op::Attention { heads: 2, scale: 1.0, mask: crate::AttentionMask::None, relative: None };
             let y = g.attention(op, q, k, x, None).expect("builds");
             g.output("y", y).expect("declares");
         });
@@ -518,7 +551,7 @@ mod tests {
         let (q, k) = (turned("q", 4), turned("k", 2));
         let keys = g.write_rows(keys, k, Rows::At(at)).expect("builds");
         let values = g.write_rows(values, v, Rows::At(at)).expect("builds");
-        let mask = orate_graph::AttentionMask::Cached(orate_graph::First::Operand);
+        let mask = crate::AttentionMask::Cached(crate::First::Operand);
         let op = Op::Attention { heads: 4, scale: 1.0, mask, relative: None };
         let y = g.attention(op, q, keys, values, Some(at)).expect("builds");
         g.output("y", y).expect("declares");
@@ -567,5 +600,43 @@ mod tests {
         });
         let l = layout(&p, &|_, _| false);
         assert_eq!(names(&p, &l), ["Slice", "WriteRows", "Add"], "the old rows are copied before they go");
+    }
+
+    /// Norm, gate and up of one row, and what else reads the normed row.
+    fn gated(rows: usize, shared: bool) -> Plan {
+        let mut g = Graph::new("gated");
+        let x = g.input("x", DType::F32, [1, rows, 8]).expect("declares");
+        let y = g.rms_norm(x, Weight::named("norm", [8]), 1e-6).expect("builds");
+        let gate = product(&mut g, y, "gate");
+        let gate = g.activate(gate, crate::Activation::Silu).expect("builds");
+        let up = product(&mut g, y, "up");
+        let z = g.mul(gate, up).expect("builds");
+        let z = if shared { g.add(z, y).expect("builds") } else { z };
+        let z = product(&mut g, z, "down");
+        let z = g.add(z, x).expect("builds");
+        g.output("z", z).expect("declares");
+        Plan::compile(g, &Any).expect("everything runs")
+    }
+
+    #[test]
+    fn products_norm_their_row_and_multiply_what_they_make() {
+        let all = |p: &Plan, able: bool| {
+            let joins =
+                Joins { products: &|_, _| true, rows: false, queries: false, norms: &|_| able, gates: true };
+            super::layout(p, &joins)
+        };
+        let p = gated(1, false);
+        let l = all(&p, true);
+        assert_eq!(names(&p, &l), ["MatMul", "MatMul"]);
+        let first = &l.steps[0];
+        assert_eq!((first.norm, first.gated, first.parts.len()), (Some(0), true, 1));
+        assert_eq!(first.inputs, p.steps()[0].node.inputs, "the row is read in front of its norm");
+        assert_eq!(l.at(first.output), l.at(l.steps[1].inputs[0]));
+        assert_eq!(l.arena_bytes, ALIGNMENT, "only the product of both is kept");
+        assert_eq!(names(&p, &all(&p, false)), ["RmsNorm", "MatMul", "MatMul"]);
+        let p = gated(1, true);
+        assert_eq!(names(&p, &all(&p, true)), ["RmsNorm", "MatMul", "Add", "MatMul"]);
+        let p = gated(2, false);
+        assert_eq!(names(&p, &all(&p, true)), ["RmsNorm", "MatMul", "MatMul", "Mul", "MatMul"]);
     }
 }

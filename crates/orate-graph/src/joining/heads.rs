@@ -7,17 +7,17 @@
 //! | turns, and `WriteRows` of other values, with nothing between that needs them | one launch |
 
 use super::Joining;
-use orate_graph::{Op, Value};
+use crate::{Op, Value};
 
 /// Most values that one launch turns.
-pub(crate) const TURNS: usize = 3;
+pub const TURNS: usize = 3;
 
 /// Widest heads, and what their width is a multiple of.
 const WIDTH: (usize, usize) = (128, 8);
 
 /// Heads that are normed, turned, and put in their place.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Turn {
+pub struct Turn {
     /// Rows of heads.
     pub x: Value,
     /// Heads of a row, and their width.
