@@ -126,6 +126,30 @@ fn committed_utterances() {
     }
 }
 
+/// The comparison itself: another text is found out, and below single precision the golden codes are fed back in.
+#[test]
+fn what_differs_is_found() {
+    let file = qwen3_tts_goldens().join("cases/tiny-base/generation/xvector_streaming.safetensors");
+    let inputs = std::fs::read(file.with_extension("json")).expect("committed");
+    let mut inputs: serde_json::Value = serde_json::from_slice(&inputs).expect("JSON");
+    let model = Qwen3Tts::new(committed(), cpu(1));
+    let compare = |inputs: &serde_json::Value, limit| {
+        verify::qwen3_tts::utterance(&model, "case", (inputs, &file), limit).expect("runs")
+    };
+    let forced = compare(&inputs, (Limit::Snr(90.0), false));
+    assert!(forced.passed() && forced.rows.iter().all(|r| r.snr.is_some()), "{:#?}", forced.rows);
+    assert!(forced.rows.iter().all(|r| r.tensor != "codes"));
+    assert!(forced.skipped.iter().any(|(what, _)| what == "case/codes"), "{:?}", forced.skipped);
+
+    inputs["text"] = "hello world, this is a text".into();
+    for limit in [(Limit::Error(TOLERANCE), true), (Limit::Snr(90.0), false)] {
+        let report = compare(&inputs, limit);
+        let failed: Vec<&str> = report.rows.iter().filter(|r| !r.passed).map(|r| r.tensor.as_str()).collect();
+        assert!(failed.contains(&"trailing_text") && failed.contains(&"talker_hidden"), "{failed:?}");
+        assert_eq!(failed.iter().any(|t| t.starts_with("codes from frame")), limit.1, "{failed:?}");
+    }
+}
+
 fn utterances(goldens: &Path, variant: &str) -> Vec<Utterance> {
     let manifest = std::fs::read(goldens.join("cases/manifest.json")).expect("is there");
     let manifest: serde_json::Value = serde_json::from_slice(&manifest).expect("JSON");
