@@ -6,10 +6,10 @@
 //!
 //! | steps | become |
 //! | --- | --- |
-//! | products of one row by weights that stand together | one product ([`products`]) |
+//! | products of one row by weights that stand together | one product |
 //! | RMS norm of one row, then products that alone read it | the products, which norm the row |
 //! | gate, up, and `Mul` of both | one product, which multiplies what it stores |
-//! | norms of heads, rotary positions, rows that are written | one launch ([`heads`]) |
+//! | norms of heads, rotary positions, rows that are written | one launch |
 //! | product, then `AddRow` of a `SelectRow` | the product, which adds the row that the scalar names |
 //! | `Rotary`, then attention of it as queries | attention, which turns its queries |
 //! | `Slice` of one block | a place inside its operand |
