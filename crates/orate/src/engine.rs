@@ -89,11 +89,12 @@ impl Engine {
     ///
     /// # Errors
     /// The model cannot be opened, or the device is not to be had.
-    pub fn with_options(options: EngineOptions) -> Result<Engine> {
+    pub fn with_options(mut options: EngineOptions) -> Result<Engine> {
         let files = match &options.model {
             Model::BuiltIn => FamilyFiles::Supertonic(Box::new(crate::default_voice::open()?)),
             Model::Path(path) => FamilyFiles::open(path)?,
         };
+        options.precision = files.precision(options.precision);
         let mut fallbacks = vec![];
         let mut precision = options.precision.clone();
         let on_cpu =

@@ -1,7 +1,7 @@
 //! Families of models, and what an engine can say of each.
 
 use crate::{Error, Options, Result, VoiceInfo};
-use orate_graph::{Device, Executable, GraphError, Target};
+use orate_graph::{Device, Executable, GraphError, Precision, PrecisionPolicy, Target};
 use orate_models::qwen3_tts::{self, Qwen3Tts};
 use orate_models::supertonic::{self, Supertonic};
 use std::path::Path;
@@ -14,6 +14,18 @@ pub(crate) enum FamilyFiles {
 }
 
 impl FamilyFiles {
+    /// What is meant by a policy that names no weights. In blocks of 8 or 4 bits the transformers of Qwen3-TTS are, which read all their
+    /// weights for every frame; the codec, which makes the samples, stays exact, and hardly gains by them.
+    pub fn precision(&self, asked: PrecisionPolicy) -> PrecisionPolicy {
+        let blocks = !Precision::FLOATS.contains(&asked.precision);
+        match self {
+            FamilyFiles::Qwen3Tts(_) if blocks && asked.allow.is_empty() => {
+                PrecisionPolicy { allow: vec!["talker.*".to_owned()], ..asked }
+            }
+            _ => asked,
+        }
+    }
+
     /// Opens a folder or packed voice of any family.
     pub fn open(path: &Path) -> Result<FamilyFiles> {
         if qwen3_tts::Files::detect(path) {

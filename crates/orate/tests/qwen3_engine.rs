@@ -1,20 +1,44 @@
 //! The engine with Qwen3-TTS models: from text to samples.
 
-use orate::{Cancel, DeviceChoice, Engine, EngineOptions, Error, ErrorKind, FinishReason, Model, Options};
+use orate::{
+    Cancel, DeviceChoice, Engine, EngineOptions, Error, ErrorKind, FinishReason, Model, Options, Precision,
+    PrecisionPolicy,
+};
 use orate_testing::checkpoints::{qwen3_tts_goldens, write_random_qwen3_tts};
 
 /// Samples of a frame.
 const FRAME: usize = 1920;
 
 fn engine(variant: &str, folder: &tempfile::TempDir) -> Engine {
+    engine_in(PrecisionPolicy::default(), variant, folder)
+}
+
+fn engine_in(precision: PrecisionPolicy, variant: &str, folder: &tempfile::TempDir) -> Engine {
     write_random_qwen3_tts(variant, folder.path(), 3).expect("the folder is writable");
     let options = EngineOptions {
         model: Model::Path(folder.path().to_owned()),
         device: DeviceChoice::Cpu,
         threads: Some(2),
+        precision,
         ..Default::default()
     };
     Engine::with_options(options).expect("a whole model")
+}
+
+/// Blocks of few bits are for the weights that every frame reads, unless somebody names others.
+#[test]
+fn blocks_are_for_the_talker() {
+    for precision in [Precision::Q8_0, Precision::Q4_0] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let engine = engine_in(PrecisionPolicy::uniform(precision), "custom_voice", &folder);
+        assert_eq!(engine.precision().to_string(), format!("{precision} for talker.*"));
+        let audio = engine.speak("Hello there.", &options(5)).expect("speaks");
+        assert_eq!(audio.samples.len(), 5 * FRAME);
+        assert!(audio.samples.iter().all(|x| x.is_finite()) && audio.samples.iter().any(|x| *x != 0.0));
+    }
+    let all = PrecisionPolicy { precision: Precision::Q8_0, allow: vec!["*".into()], ..Default::default() };
+    let folder = tempfile::tempdir().expect("a folder");
+    assert_eq!(*engine_in(all.clone(), "custom_voice", &folder).precision(), all);
 }
 
 fn options(frames: usize) -> Options {
