@@ -4,8 +4,10 @@
 //! Time is that of the thread, so neighbours hardly count. Shown are the two products' GFLOP/s beside those of a loop of
 //! multiply-adds, and GB/s of keys and values.
 
+mod common;
+
+use common::{Peak, thread_seconds};
 use orate_cpu::kernels::attention::{Attention, Mask, Relative, Sequence};
-use orate_cpu::simd::{Kernel, Simd};
 use orate_cpu::{Isa, Team};
 
 struct Case {
@@ -34,43 +36,6 @@ const CASES: &[Case] = &[
     Case { kv_heads: 8, ..case("talker, frame", 1, 500, 16, 128) },
     Case { kv_heads: 8, ..case("predictor", 1, 10, 16, 128) },
 ];
-
-/// Multiply-adds on registers only.
-struct Peak(usize);
-
-impl Kernel for Peak {
-    type Output = f64;
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) -> f64 {
-        let (x, y) = (s.splat(std::hint::black_box(0.5)), s.splat(std::hint::black_box(0.25)));
-        let mut sums = [s.splat(0.0); 12];
-        let start = thread_seconds();
-        for _ in 0..self.0 {
-            for sum in &mut sums {
-                *sum = s.fma(x, y, *sum);
-            }
-        }
-        let seconds = thread_seconds() - start;
-        std::hint::black_box(sums.iter().fold(0.0, |a, &v| a + s.reduce_add(v)));
-        (self.0 * sums.len() * S::LANES * 2) as f64 / seconds / 1e9
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn thread_seconds() -> f64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` may be written.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
-}
-
-#[cfg(not(target_os = "linux"))]
-fn thread_seconds() -> f64 {
-    use std::sync::OnceLock;
-    use std::time::Instant;
-    static START: OnceLock<Instant> = OnceLock::new();
-    START.get_or_init(Instant::now).elapsed().as_secs_f64()
-}
 
 fn numbers(len: usize) -> Vec<f32> {
     (0..len).map(|i| (i * 7919 % 1009) as f32 / 504.5 - 1.0).collect()

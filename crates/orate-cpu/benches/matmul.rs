@@ -5,10 +5,12 @@
 //! multiply-adds (the peak), and the product on one thread and on two. Shown are the 90th percentiles of the
 //! speeds. "cold" takes other weights each time, 64 MB in turn, as networks do.
 
+mod common;
+
+use common::{Peak, thread_seconds};
 use orate_cpu::kernels::matmul::{
     Activation, Element, Epilogue, PackedWeights, Rows, Strided, matmul, scratch_len,
 };
-use orate_cpu::simd::{Kernel, Simd};
 use orate_cpu::{Isa, Team};
 use std::time::Instant;
 
@@ -52,42 +54,6 @@ const CASES: &[Case] = &[
 ];
 
 const ROUNDS: usize = 200;
-
-/// Multiply-adds on registers only.
-struct Peak(usize);
-
-impl Kernel for Peak {
-    type Output = f64;
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) -> f64 {
-        let (x, y) = (s.splat(std::hint::black_box(0.5)), s.splat(std::hint::black_box(0.25)));
-        let mut sums = [s.splat(0.0); 12];
-        let start = thread_seconds();
-        for _ in 0..self.0 {
-            for sum in &mut sums {
-                *sum = s.fma(x, y, *sum);
-            }
-        }
-        let seconds = thread_seconds() - start;
-        std::hint::black_box(sums.iter().fold(0.0, |a, &v| a + s.reduce_add(v)));
-        (self.0 * sums.len() * S::LANES * 2) as f64 / seconds / 1e9
-    }
-}
-
-/// Seconds that this thread has run: on one thread, time taken by neighbours does not count.
-#[cfg(target_os = "linux")]
-fn thread_seconds() -> f64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` may be written.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
-}
-
-#[cfg(not(target_os = "linux"))]
-fn thread_seconds() -> f64 {
-    static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
-    START.elapsed().as_secs_f64()
-}
 
 fn fast(mut speeds: Vec<f64>) -> f64 {
     speeds.sort_by(f64::total_cmp);

@@ -108,7 +108,7 @@ impl Engine {
             if !cannot.is_empty() {
                 fallbacks.extend(cannot);
                 device = Ok(Arc::new(on_cpu()?));
-                // The CPU computes in f32, whatever the other device was asked for.
+                // What was asked for was meant for the other device; the CPU takes over exactly.
                 precision = PrecisionPolicy::default();
             }
         }
