@@ -6,6 +6,7 @@
 
 use crate::{DType, GraphError, Plan, Shape, Target, WeightLoader};
 use std::any::Any;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A run failed, or was asked for something impossible.
@@ -267,6 +268,47 @@ pub trait Executable: Send + Sync {
     fn profile(&self, memory: &mut dyn Memory) -> Result<Vec<f64>, DeviceError>;
 }
 
+/// Elements of a buffer that [`Memory::copy_from`] copies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part<'a> {
+    /// The buffer's name, in both memories.
+    pub name: &'a str,
+    /// Which elements.
+    pub from: Range<usize>,
+    /// Where the first of them goes.
+    pub to: usize,
+}
+
+impl Part<'_> {
+    /// Checks the part against the buffers that both memories have.
+    ///
+    /// # Errors
+    /// A buffer is missing, they differ in type, or the part is not inside of both.
+    pub fn check(
+        &self,
+        from: Option<(DType, &Shape)>,
+        to: Option<(DType, &Shape)>,
+    ) -> Result<(), DeviceError> {
+        let fits = |(dtype, shape): (DType, &Shape), end: usize| {
+            from.is_some_and(|(other, _)| dtype == other) && end <= shape.len()
+        };
+        let ends = [(from, self.from.end), (to, self.to + self.from.len())];
+        if ends.into_iter().all(|(buffer, end)| buffer.is_some_and(|b| fits(b, end))) {
+            return Ok(());
+        }
+        let say = |buffer: Option<(DType, &Shape)>| match buffer {
+            Some((dtype, shape)) => format!("{dtype} {shape}"),
+            None => "no buffer".to_owned(),
+        };
+        Err(DeviceError::Buffer {
+            name: self.name.to_owned(),
+            plan: "a copy on the device".to_owned(),
+            got: format!("{} and {}", say(from), say(to)),
+            needed: format!("elements {:?} for {}", self.from, self.to),
+        })
+    }
+}
+
 /// Named buffers and scalars of one session, on the device.
 pub trait Memory: Send + Any {
     /// Device name.
@@ -301,6 +343,12 @@ pub trait Memory: Send + Any {
     /// # Errors
     /// The device has no room, or failed.
     fn clear(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError>;
+
+    /// Replaces parts of buffers by parts of the buffers of these names in another memory of the same device, without the host.
+    ///
+    /// # Errors
+    /// A part does not [fit](Part::check), the other memory is of another device, or the device failed.
+    fn copy_from(&mut self, from: &mut dyn Memory, parts: &[Part<'_>]) -> Result<(), DeviceError>;
 
     /// Waits until everything that was submitted for this session is done. Reading waits by itself.
     ///
