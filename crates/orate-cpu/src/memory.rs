@@ -222,25 +222,25 @@ impl Memory for CpuMemory {
         Ok(())
     }
 
-    fn copy_from(&mut self, from: &mut dyn Memory, parts: &[Part<'_>]) -> Result<(), DeviceError> {
+    fn copy_from(&mut self, source: &mut dyn Memory, parts: &[Part<'_>]) -> Result<(), DeviceError> {
         let mixed = |got: &str| DeviceError::Mixed {
             plan: "a copy on the device".to_owned(),
             made_for: self.device.to_string(),
             got: got.to_owned(),
         };
-        if !from.as_any().is::<CpuMemory>() {
-            return Err(mixed(from.device()));
+        if !source.as_any().is::<CpuMemory>() {
+            return Err(mixed(source.device()));
         }
-        let from = from.as_any().downcast_ref::<CpuMemory>().expect("checked above");
+        let from = source.as_any().downcast_ref::<CpuMemory>().expect("checked above");
         if !Arc::ptr_eq(&self.device, &from.device) {
             return Err(mixed("another CPU device"));
         }
         for part in parts {
-            let (source, target) = (from.buffers.get(part.name), self.buffers.get_mut(part.name));
+            let (source, target) = (from.buffers.get(part.from.0), self.buffers.get_mut(part.to.0));
             part.check(source.map(|b| (b.dtype, &b.shape)), target.as_deref().map(|b| (b.dtype, &b.shape)))?;
             if let (Some(source), Some(target)) = (source, target) {
-                let to = &mut target.block.floats_mut()[part.to..part.to + part.from.len()];
-                to.copy_from_slice(&source.block.floats()[part.from.clone()]);
+                let to = &mut target.block.floats_mut()[part.to.1..part.to.1 + part.len];
+                to.copy_from_slice(&source.block.floats()[part.from.1..part.from.1 + part.len]);
             }
         }
         Ok(())

@@ -270,22 +270,22 @@ impl Memory for CudaMemory {
         unsafe { self.stream()?.clear(to, shape.len() * dtype.size()) }
     }
 
-    fn copy_from(&mut self, from: &mut dyn Memory, parts: &[Part<'_>]) -> Result<(), DeviceError> {
+    fn copy_from(&mut self, source: &mut dyn Memory, parts: &[Part<'_>]) -> Result<(), DeviceError> {
         let mixed = |got: &str| DeviceError::Mixed {
             plan: "a copy on the device".to_owned(),
             made_for: self.context.name.clone(),
             got: got.to_owned(),
         };
-        if !from.as_any().is::<CudaMemory>() {
-            return Err(mixed(from.device()));
+        if !source.as_any().is::<CudaMemory>() {
+            return Err(mixed(source.device()));
         }
-        let from = from.as_any().downcast_mut::<CudaMemory>().expect("checked above");
+        let from = source.as_any().downcast_mut::<CudaMemory>().expect("checked above");
         if !Arc::ptr_eq(&self.context, &from.context) {
             return Err(mixed("another CUDA device"));
         }
         for part in parts {
             let info = |b: Option<&Stored>| b.map(|b| (b.dtype, b.shape.clone()));
-            let (a, b) = (info(from.buffers.get(part.name)), info(self.buffers.get(part.name)));
+            let (a, b) = (info(from.buffers.get(part.from.0)), info(self.buffers.get(part.to.0)));
             part.check(a.as_ref().map(|(d, s)| (*d, s)), b.as_ref().map(|(d, s)| (*d, s)))?;
         }
         // Each queue waits for the other: this one for what is copied, that one before it writes there again.
@@ -293,14 +293,14 @@ impl Memory for CudaMemory {
         ready.record(from.stream()?)?;
         self.stream()?.wait_for(&ready)?;
         for part in parts {
-            let (Some(source), Some(target)) = (from.buffers.get(part.name), self.buffers.get(part.name))
+            let (Some(source), Some(target)) = (from.buffers.get(part.from.0), self.buffers.get(part.to.0))
             else {
                 continue;
             };
-            let at = source.buffer.pointer() + 4 * part.from.start as u64;
-            let to = target.buffer.pointer() + 4 * part.to as u64;
+            let at = source.buffer.pointer() + 4 * part.from.1 as u64;
+            let to = target.buffer.pointer() + 4 * part.to.1 as u64;
             // SAFETY: both buffers hold these elements, and are of different memories.
-            unsafe { self.stream()?.copy(at, to, 4 * part.from.len())? };
+            unsafe { self.stream()?.copy(at, to, 4 * part.len)? };
         }
         done.record(self.stream()?)?;
         from.stream()?.wait_for(&done)

@@ -6,7 +6,6 @@
 
 use crate::{DType, GraphError, Plan, Shape, Target, WeightLoader};
 use std::any::Any;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// A run failed, or was asked for something impossible.
@@ -268,19 +267,19 @@ pub trait Executable: Send + Sync {
     fn profile(&self, memory: &mut dyn Memory) -> Result<Vec<f64>, DeviceError>;
 }
 
-/// Elements of a buffer that [`Memory::copy_from`] copies.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What [`Memory::copy_from`] copies: elements of one buffer to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part<'a> {
-    /// The buffer's name, in both memories.
-    pub name: &'a str,
-    /// Which elements.
-    pub from: Range<usize>,
-    /// Where the first of them goes.
-    pub to: usize,
+    /// A buffer of the other memory, and the first element.
+    pub from: (&'a str, usize),
+    /// A buffer of this memory of the same type, and where the first element goes.
+    pub to: (&'a str, usize),
+    /// Number of elements.
+    pub len: usize,
 }
 
 impl Part<'_> {
-    /// Checks the part against the buffers that both memories have.
+    /// Checks the part against the two buffers.
     ///
     /// # Errors
     /// A buffer is missing, they differ in type, or the part is not inside of both.
@@ -289,11 +288,11 @@ impl Part<'_> {
         from: Option<(DType, &Shape)>,
         to: Option<(DType, &Shape)>,
     ) -> Result<(), DeviceError> {
-        let fits = |(dtype, shape): (DType, &Shape), end: usize| {
-            from.is_some_and(|(other, _)| dtype == other) && end <= shape.len()
-        };
-        let ends = [(from, self.from.end), (to, self.to + self.from.len())];
-        if ends.into_iter().all(|(buffer, end)| buffer.is_some_and(|b| fits(b, end))) {
+        if let (Some((a, source)), Some((b, target))) = (from, to)
+            && a == b
+            && self.from.1 + self.len <= source.len()
+            && self.to.1 + self.len <= target.len()
+        {
             return Ok(());
         }
         let say = |buffer: Option<(DType, &Shape)>| match buffer {
@@ -301,10 +300,10 @@ impl Part<'_> {
             None => "no buffer".to_owned(),
         };
         Err(DeviceError::Buffer {
-            name: self.name.to_owned(),
-            plan: "a copy on the device".to_owned(),
+            name: self.from.0.to_owned(),
+            plan: format!("copied to `{}`", self.to.0),
             got: format!("{} and {}", say(from), say(to)),
-            needed: format!("elements {:?} for {}", self.from, self.to),
+            needed: format!("{} elements from {} to {}", self.len, self.from.1, self.to.1),
         })
     }
 }
@@ -344,11 +343,12 @@ pub trait Memory: Send + Any {
     /// The device has no room, or failed.
     fn clear(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError>;
 
-    /// Replaces parts of buffers by parts of the buffers of these names in another memory of the same device, without the host.
+    /// Copies elements of buffers of another memory of this device to buffers that are there, without the host: behind what
+    /// was submitted for either memory, and in front of what will be.
     ///
     /// # Errors
-    /// A part does not [fit](Part::check), the other memory is of another device, or the device failed.
-    fn copy_from(&mut self, from: &mut dyn Memory, parts: &[Part<'_>]) -> Result<(), DeviceError>;
+    /// A memory of another device, a buffer that is not there or too small, or the device failed.
+    fn copy_from(&mut self, source: &mut dyn Memory, parts: &[Part<'_>]) -> Result<(), DeviceError>;
 
     /// Waits until everything that was submitted for this session is done. Reading waits by itself.
     ///

@@ -280,20 +280,24 @@ impl Memory for HostMemory {
         Ok(())
     }
 
-    fn copy_from(&mut self, from: &mut dyn Memory, parts: &[Part<'_>]) -> Result<(), DeviceError> {
-        let (made_for, got) = (NAME.to_owned(), from.device().to_owned());
-        let Some(from) = from.as_any().downcast_ref::<HostMemory>() else {
+    fn copy_from(&mut self, source: &mut dyn Memory, parts: &[Part<'_>]) -> Result<(), DeviceError> {
+        let (made_for, got) = (NAME.to_owned(), source.device().to_owned());
+        let Some(from) = source.as_any().downcast_ref::<HostMemory>() else {
             return Err(DeviceError::Mixed { plan: "a copy on the device".to_owned(), made_for, got });
         };
         for part in parts {
-            let (source, target) = (from.buffers.get(part.name), self.buffers.get_mut(part.name));
+            let (source, target) = (from.buffers.get(part.from.0), self.buffers.get_mut(part.to.0));
             let info = |(shape, data): &(Shape, Data)| (data.dtype(), shape.clone());
             let (a, b) = (source.map(info), target.as_deref().map(info));
             part.check(a.as_ref().map(|(d, s)| (*d, s)), b.as_ref().map(|(d, s)| (*d, s)))?;
-            let to = part.to..part.to + part.from.len();
+            let to = part.to.1..part.to.1 + part.len;
             match (source.map(|s| &s.1), target.map(|t| &mut t.1)) {
-                (Some(Data::F32(x)), Some(Data::F32(y))) => y[to].copy_from_slice(&x[part.from.clone()]),
-                (Some(Data::I32(x)), Some(Data::I32(y))) => y[to].copy_from_slice(&x[part.from.clone()]),
+                (Some(Data::F32(x)), Some(Data::F32(y))) => {
+                    y[to].copy_from_slice(&x[part.from.1..part.from.1 + part.len])
+                }
+                (Some(Data::I32(x)), Some(Data::I32(y))) => {
+                    y[to].copy_from_slice(&x[part.from.1..part.from.1 + part.len])
+                }
                 _ => unreachable!("checked above"),
             }
         }
