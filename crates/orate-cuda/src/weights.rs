@@ -137,7 +137,9 @@ impl WeightBank {
             let stream = Stream::new(context)?;
             // SAFETY: the slab has room for every weight at its offset.
             unsafe { stream.upload(slab.pointer() + offsets[i] as u64, bytes)? };
-            stream.synchronize()
+            stream.synchronize()?;
+            w.release(source);
+            Ok(())
         });
         tracing::debug!(plan = plan.name(), bytes = total, elapsed = ?start.elapsed(), "weights are on the device");
         uploaded.into_iter().collect::<Result<Vec<()>, DeviceError>>()?;

@@ -284,6 +284,7 @@ fn upload(
         let words = form.make(w, source)?;
         let bytes: &[u8] = bytemuck::cast_slice(&words);
         gpu.write(&buffers[slot.buffer - first], 4 * slot.element as u64, bytes)?;
+        w.release(source);
         let n = bytes.len() as u64;
         if waiting.fetch_add(n, Ordering::Relaxed) + n > IN_FLIGHT {
             waiting.store(0, Ordering::Relaxed);
