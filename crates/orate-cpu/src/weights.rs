@@ -87,6 +87,28 @@ pub(crate) struct WeightBank {
     tables: HashMap<String, Table>,
 }
 
+/// What [`WeightBank::bytes`] will be when these plans are loaded, where large tables can stay in their file.
+pub(crate) fn bytes_of(plans: &[Plan], core: &Core) -> u64 {
+    let mut seen = HashSet::new();
+    let mut bytes = 0;
+    for op in plans.iter().flat_map(|p| p.steps()).map(|step| &step.node.op) {
+        let format = core.format(op);
+        for (i, w) in op.weights().into_iter().enumerate() {
+            let pack = format.filter(|_| i == 0);
+            let in_file = matches!(op, Op::Embedding { .. }) && w.shape().len() >= LARGE_TABLE;
+            if in_file || !seen.insert((w.key(), pack)) {
+                continue;
+            }
+            bytes += match (pack, w.shape().dims()) {
+                (Some(Format::Elements(e)), &[k, n]) => PackedWeights::bytes_for(core.isa, e, (k, n)),
+                (Some(Format::Blocks(f)), &[k, n]) => PackedBlocks::bytes_for(f, (k, n)),
+                _ => 4 * w.shape().len(),
+            } as u64;
+        }
+    }
+    bytes
+}
+
 /// A weight on its way into the bank.
 enum Made {
     Dense(Arc<Vec<f32>>),

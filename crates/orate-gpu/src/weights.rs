@@ -121,6 +121,13 @@ impl Wanted {
     }
 }
 
+/// What weights take on a device, each counted once.
+pub(crate) fn bytes_of(wanted: &[Wanted]) -> u64 {
+    let mut seen = HashSet::new();
+    let blocks = wanted.iter().flat_map(Wanted::blocks).filter(|b| !b.0.is_empty() && seen.insert(b.key()));
+    blocks.map(|b| 4 * b.layout().1 as u64).sum()
+}
+
 /// Weights that are stored one after the other.
 #[derive(Clone, Copy)]
 struct Block<'a>(&'a [(Weight, Form)]);

@@ -289,6 +289,15 @@ impl PackedWeights {
         self.element
     }
 
+    /// What [`PackedWeights::bytes`] will be for a matrix [k, n].
+    pub fn bytes_for(isa: Isa, element: Element, (k, n): (usize, usize)) -> usize {
+        if (1..=narrow::COLUMNS).contains(&n) && k > 0 {
+            return k * n * size_of::<f32>();
+        }
+        let lanes = Shape::of(isa).lanes;
+        (n.next_multiple_of(lanes) * k * element.bytes()).next_multiple_of(size_of::<f32>())
+    }
+
     /// Size in memory.
     pub fn bytes(&self) -> usize {
         (self.data.len + self.narrow.len()) * size_of::<f32>()

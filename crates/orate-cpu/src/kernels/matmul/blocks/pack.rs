@@ -122,9 +122,14 @@ impl PackedBlocks {
         self.n
     }
 
+    /// What [`PackedBlocks::bytes`] will be for a matrix [k, n].
+    pub fn bytes_for(format: BlockFormat, (k, n): (usize, usize)) -> usize {
+        n.div_ceil(PANEL) * k.div_ceil(BLOCK) * block_bytes(format)
+    }
+
     /// Size in memory.
     pub fn bytes(&self) -> usize {
-        self.panels() * self.panel_bytes()
+        Self::bytes_for(self.format, (self.k, self.n))
     }
 
     /// Blocks of a column.
@@ -139,10 +144,7 @@ impl PackedBlocks {
     /// Bytes of a block of a panel; a multiple of a cache line.
     #[inline(always)]
     pub(super) fn block_bytes(&self) -> usize {
-        match self.format {
-            BlockFormat::Q8_0 => PANEL * (2 + BLOCK),
-            BlockFormat::Q4_0 => PANEL * (2 + BLOCK / 2),
-        }
+        block_bytes(self.format)
     }
 
     fn panel_bytes(&self) -> usize {
@@ -152,6 +154,14 @@ impl PackedBlocks {
     #[inline(always)]
     pub(super) fn panel(&self, panel: usize) -> *const u8 {
         self.data.pointer().cast::<u8>().wrapping_add(panel * self.panel_bytes())
+    }
+}
+
+#[inline(always)]
+fn block_bytes(format: BlockFormat) -> usize {
+    match format {
+        BlockFormat::Q8_0 => PANEL * (2 + BLOCK),
+        BlockFormat::Q4_0 => PANEL * (2 + BLOCK / 2),
     }
 }
 
