@@ -75,7 +75,7 @@ fn main() {
             let weights: Vec<f32> = (0..k * n).map(|i| (i * 7919 % 1009) as f32 / 1009.0 - 0.5).collect();
             let w = Strided { data: &weights, k_stride: 1, n_stride: k };
             let first = PackedBlocks::pack(isa, format, &teams[1], (k, n), w);
-            let bytes = first.bytes();
+            let bytes = first.bytes_read();
             let mut copies = vec![first];
             while copies.len() * bytes < 512 << 20 {
                 copies.push(PackedBlocks::pack(isa, format, &teams[1], (k, n), w));

@@ -295,12 +295,12 @@ impl PackedWeights {
             return k * n * size_of::<f32>();
         }
         let lanes = Shape::of(isa).lanes;
-        (n.next_multiple_of(lanes) * k * element.bytes()).next_multiple_of(size_of::<f32>())
+        Aligned::bytes_for((n.next_multiple_of(lanes) * k * element.bytes()).div_ceil(size_of::<f32>()))
     }
 
     /// Size in memory.
     pub fn bytes(&self) -> usize {
-        (self.data.len + self.narrow.len()) * size_of::<f32>()
+        Aligned::bytes_for(self.data.len) + self.narrow.len() * size_of::<f32>()
     }
 
     /// [N, K] where there are few columns, else empty.
@@ -338,6 +338,11 @@ impl Aligned {
         let layout = Layout::array::<f32>(len).expect("weights fit the address space");
         let align = if layout.size() >= HUGE_PAGE { HUGE_PAGE } else { 64 };
         layout.align_to(align).expect("a power of two").pad_to_align()
+    }
+
+    /// Memory that so many floats take: whole cache lines, or whole huge pages.
+    pub fn bytes_for(len: usize) -> usize {
+        if len == 0 { 0 } else { Aligned::layout(len).size() }
     }
 
     pub fn pointer(&self) -> *const f32 {

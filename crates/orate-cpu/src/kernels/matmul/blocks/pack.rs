@@ -124,12 +124,17 @@ impl PackedBlocks {
 
     /// What [`PackedBlocks::bytes`] will be for a matrix [k, n].
     pub fn bytes_for(format: BlockFormat, (k, n): (usize, usize)) -> usize {
-        n.div_ceil(PANEL) * k.div_ceil(BLOCK) * block_bytes(format)
+        Aligned::bytes_for(n.div_ceil(PANEL) * k.div_ceil(BLOCK) * block_bytes(format) / size_of::<f32>())
     }
 
     /// Size in memory.
     pub fn bytes(&self) -> usize {
         Self::bytes_for(self.format, (self.k, self.n))
+    }
+
+    /// Bytes that a product of one row reads.
+    pub fn bytes_read(&self) -> usize {
+        self.panels() * self.panel_bytes()
     }
 
     /// Blocks of a column.
@@ -221,7 +226,7 @@ impl PackedBlocks {
     /// All bytes.
     pub(super) fn all(&self) -> &[u8] {
         // SAFETY: the panels follow each other.
-        unsafe { std::slice::from_raw_parts(self.panel(0), self.bytes()) }
+        unsafe { std::slice::from_raw_parts(self.panel(0), self.bytes_read()) }
     }
 
     /// The weight that the product uses in place of the one at (k, n).
