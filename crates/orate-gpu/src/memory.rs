@@ -2,7 +2,7 @@
 
 use crate::allocator::{Allocator, Range, UNIT};
 use crate::gpu::Gpu;
-use orate_graph::{Counters, DType, DeviceError, Memory, Part, Shape};
+use orate_graph::{AtHome, Counters, DType, DeviceError, Memory, Part, Shape};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,11 +33,11 @@ struct Session {
 /// See [`Memory`].
 pub struct GpuMemory {
     pub(crate) gpu: Arc<Gpu>,
-    session: Option<Session>,
+    session: Option<AtHome<Session>>,
     stored: HashMap<String, Stored>,
     pub(crate) scalars: HashMap<String, u64>,
     arena: Option<Range>,
-    staging: Option<Buffer>,
+    staging: Option<AtHome<Buffer>>,
     pub(crate) counters: Counters,
 }
 
@@ -120,6 +120,7 @@ impl GpuMemory {
 
     /// A buffer with room for `bytes` more. Values move over, the arena's content does not.
     fn grow(&mut self, bytes: u64) -> Result<(), DeviceError> {
+        self.gpu.check()?;
         let used = self.session.as_ref().map_or(0, |s| s.places.used());
         let needed = used + bytes.next_multiple_of(UNIT);
         let largest = self.gpu.largest_buffer;
@@ -151,7 +152,7 @@ impl GpuMemory {
         }
         self.gpu.queue.submit([encoder.finish()]);
         let bind_group = self.gpu.bind("session", &self.gpu.session_layout, &[&buffer]);
-        self.session = Some(Session { buffer, bind_group, places });
+        self.session = Some(AtHome::new(Session { buffer, bind_group, places }));
         self.gpu.check()
     }
 
@@ -164,6 +165,7 @@ impl GpuMemory {
                 needed: format!("{} elements for {shape}", shape.len()),
             });
         }
+        self.gpu.check()?;
         self.ensure(name, dtype, shape)?;
         if let (Some(session), Some(s)) = (&self.session, self.stored.get(name))
             && !data.is_empty()
@@ -181,6 +183,7 @@ impl GpuMemory {
         dtype: DType,
         take: &mut dyn FnMut(&[u8]),
     ) -> Result<Shape, DeviceError> {
+        self.gpu.check()?;
         let (session, s) = match (&self.session, self.stored.get(name)) {
             (Some(session), Some(s)) if s.dtype == dtype => (session, s),
             (_, other) => {
@@ -202,7 +205,7 @@ impl GpuMemory {
     /// Copies bytes of a buffer to the host.
     pub(crate) fn read_bytes(
         gpu: &Gpu,
-        staging: &mut Option<Buffer>,
+        staging: &mut Option<AtHome<Buffer>>,
         from: &Buffer,
         offset: u64,
         bytes: u64,
@@ -217,7 +220,7 @@ impl GpuMemory {
             Some(b) => b,
             None => {
                 let size = bytes.next_power_of_two().max(4096);
-                gpu.buffer("read back", size, BufferUsages::MAP_READ | BufferUsages::COPY_DST)?
+                AtHome::new(gpu.buffer("read back", size, BufferUsages::MAP_READ | BufferUsages::COPY_DST)?)
             }
         };
         let mut encoder = gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: None });
@@ -243,7 +246,7 @@ impl GpuMemory {
 
     /// Bytes on the device.
     fn bytes(&self) -> u64 {
-        self.session.as_ref().map_or(0, |s| s.buffer.size()) + self.staging.as_ref().map_or(0, Buffer::size)
+        self.session.as_ref().map_or(0, |s| s.buffer.size()) + self.staging.as_ref().map_or(0, |b| b.size())
     }
 }
 
@@ -275,6 +278,7 @@ impl Memory for GpuMemory {
     }
 
     fn clear(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
+        self.gpu.check()?;
         self.ensure(name, dtype, shape)?;
         if let (Some(session), Some(s)) = (&self.session, self.stored.get(name)) {
             let mut encoder =
@@ -298,6 +302,7 @@ impl Memory for GpuMemory {
         if !Arc::ptr_eq(&self.gpu, &from.gpu) {
             return Err(mixed("another GPU device"));
         }
+        self.gpu.check()?;
         let mut encoder = self.gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: None });
         for part in parts {
             let (source, target) = (from.stored.get(part.from.0), self.stored.get(part.to.0));
