@@ -661,8 +661,14 @@ mod tests {
     #[test]
     fn products_norm_their_row_and_multiply_what_they_make() {
         let all = |p: &Plan, able: bool| {
-            let joins =
-                Joins { products: &|_, _| true, rows: false, queries: false, norms: &|_| able, gates: true };
+            let joins = Joins {
+                products: &|_, _| true,
+                rows_of_products: 1,
+                rows: false,
+                queries: false,
+                norms: &|_| able,
+                gates: true,
+            };
             super::layout(p, &joins)
         };
         let p = gated(1, false);

@@ -35,7 +35,7 @@ fn utterance(model: &Qwen3Tts, i: usize) -> (Prompt, Settings) {
     let request = Request {
         text: &text,
         speaker: Speaker::Named(names[i % 3]),
-        language: if i % 2 == 0 { Some("en") } else { None },
+        language: if i.is_multiple_of(2) { Some("en") } else { None },
         instruct: None,
         feeding: None,
     };
@@ -257,4 +257,19 @@ fn a_slow_caller_is_parked() {
     assert!(fast == other);
     heard.extend(slow.flat_map(|c| c.expect("speaks").samples));
     assert!(heard == alone);
+}
+
+#[test]
+fn a_batch_of_texts_is_its_parts() {
+    let engine = engine(Precision::Q8_0, None);
+    let texts: Vec<String> = (0..20).map(|i| format!("Text number {i}.")).collect();
+    let mut texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let all = engine.speak_batch(&texts, &options(1)).expect("speaks");
+    assert_eq!(all.len(), texts.len());
+    for (text, audio) in texts.iter().zip(&all) {
+        assert!(*audio == engine.speak(text, &options(1)).expect("speaks"), "{text}");
+    }
+    (texts[7], texts[11]) = (" ", "…");
+    let e = engine.speak_batch(&texts, &options(1)).expect_err("nothing to say");
+    assert!(e.to_string().contains("the text is empty"), "{e}");
 }

@@ -254,7 +254,7 @@ fn rows_of_a_batch_are_what_they_would_be_alone() {
             session
         };
         let rest_of = |session: &mut Session| {
-            let (mut all, mut codes) = (vec![], vec![]);
+            let (mut all, mut codes): (Vec<i32>, _) = (vec![], vec![]);
             while session.next_frame(&mut codes).expect("goes on") == Step::Frame {
                 all.extend(&codes);
             }
