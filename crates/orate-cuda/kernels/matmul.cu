@@ -279,6 +279,7 @@ struct Addends {
     }
 };
 
+template <bool PARTS>
 DEVICE void store(const Args& a, float4 sum, const Addends& add, int r, int n, float slope) {
     float y[4] = {sum.x + add.bias.x, sum.y + add.bias.y, sum.z + add.bias.z, sum.w + add.bias.w};
 #pragma unroll
@@ -288,8 +289,11 @@ DEVICE void store(const Args& a, float4 sum, const Addends& add, int r, int n, f
         float4 row = four(a.row + (size_t)min((u64)a.row_count - 1, *a.row_index) * a.n, n, a.n);
         y[0] += row.x, y[1] += row.y, y[2] += row.z, y[3] += row.w;
     }
-    int start = n < a.first ? 0 : n < a.first + a.second ? a.first : a.first + a.second;
-    int width = (n < a.first ? a.first : n < a.first + a.second ? a.first + a.second : a.n) - start;
+    int start = 0, width = a.n;
+    if (PARTS) {
+        start = n < a.first ? 0 : n < a.first + a.second ? a.first : a.first + a.second;
+        width = (n < a.first ? a.first : n < a.first + a.second ? a.first + a.second : a.n) - start;
+    }
     float* out = a.out + (size_t)start * a.rows + (size_t)r * width + (n - start);
     if (a.n % 4 == 0) {
         *(float4*)out = make_float4(y[0], y[1], y[2], y[3]);
@@ -423,7 +427,7 @@ DEVICE void product(const Args& a) {
         } else {
             sum = warp_sums<ROWS>(shared + row * STRIDE + cell % 8 * 4);
         }
-        store(a, sum, addends, r, n, slope);
+        store<SOURCE == DENSE>(a, sum, addends, r, n, slope);
     }
 }
 

@@ -11,8 +11,8 @@ use orate_graph::{BufferKind, Device, DeviceKind, Executable, Graph, Memory, Op,
 use orate_models::Loader;
 use orate_models::qwen3_tts::talker::Sizes;
 use orate_models::qwen3_tts::{
-    Batch, CodecConfig, CodecDecoderConfig, Config, Past, Request, Sampling, Session, Settings, Speaker,
-    Step, codec_decoder, frame, talker,
+    Batch, CodecConfig, CodecDecoderConfig, Config, Past, Request, Session, Settings, Speaker, Step,
+    codec_decoder, frame, talker,
 };
 use orate_testing::checkpoints::qwen3_tts_goldens;
 use orate_testing::random::Random;
@@ -227,7 +227,7 @@ fn frames_are_as_on_the_cpu() {
     }
 }
 
-/// Utterances that join and leave a batch are what the device makes of each alone, where nothing is drawn at random.
+/// Utterances that join and leave a batch are what the device makes of each alone.
 #[test]
 fn rows_of_a_batch_are_what_they_would_be_alone() {
     const ALL: usize = 5;
@@ -244,12 +244,8 @@ fn rows_of_a_batch_are_what_they_would_be_alone() {
             let (speaker, language) = (Speaker::Named("ryan"), None);
             let request = Request { text: &text, speaker, language, instruct: None, feeding: None };
             let mut session = model.session().expect("talks");
-            let settings = Settings {
-                first: Sampling::GREEDY,
-                others: Sampling::GREEDY,
-                seed: 0,
-                max_frames: 6 + 3 * i,
-            };
+            let drawn = Settings::new(&model.talking().expect("talks").generation, i as u64);
+            let settings = Settings { max_frames: 6 + 3 * i, ..drawn };
             session.start(&model.prompt(&request).expect("speakable"), &settings).expect("starts");
             session
         };
@@ -276,7 +272,7 @@ fn rows_of_a_batch_are_what_they_would_be_alone() {
             let used = used.expect("goes on");
             assert!(used.submissions <= 1 && used.read_backs <= 1, "{}: {used:?}", engine.device());
             if frame == 6 {
-                batch.take(rows[4], &mut sessions[4]).expect("is there");
+                assert!(batch.take(rows[4], &mut sessions[4]).expect("goes on"), "has not ended");
                 together[4].extend(rest_of(&mut sessions[4]));
             }
         }

@@ -152,13 +152,14 @@ impl Batch {
         Ok(id)
     }
 
-    /// Gives an utterance back to the session that it came from, which goes on where the row is, if both are still there.
+    /// Gives an utterance back to the session that it came from, which goes on where the row is. Whether it was there: one that
+    /// has ended is not.
     ///
     /// # Errors
     /// The device failed, or the session was started anew.
-    pub fn take(&mut self, id: RowId, session: &mut Session) -> Result<(), QwenError> {
-        let Some(home) = self.home_mut() else { return Ok(()) };
-        let Some(row) = home.rows.iter().position(|r| r.id == Some(id)) else { return Ok(()) };
+    pub fn take(&mut self, id: RowId, session: &mut Session) -> Result<bool, QwenError> {
+        let Some(home) = self.home_mut() else { return Ok(false) };
+        let Some(row) = home.rows.iter().position(|r| r.id == Some(id)) else { return Ok(false) };
         let s = session.row()?;
         let (to, from) = (
             Place { sizes: s.sizes, text_rows: s.text_rows, row: 0 },
@@ -171,7 +172,7 @@ impl Batch {
         s.memory.write_i32(FRAME, &[1].into(), &[frame as i32])?;
         *s.frames = frame;
         self.leave(id);
-        Ok(())
+        Ok(true)
     }
 
     /// Frees the row of an utterance, if it is there.
