@@ -8,8 +8,9 @@
 // The next slices are read from memory while the present one is multiplied.
 //
 // HALF: the weight is stored in f16, and becomes f32 on its way into workgroup memory by an instruction that nearly every
-// device has. All else is as in f32, bit for bit if f16 holds the weight exactly. On an H200 it was no faster to keep
-// slices in f16 until they are in registers.
+// device has; with BF16 it is stored as the upper halves of f32, and becomes one by a shift, which every device has. All
+// else is as in f32, bit for bit if the format holds the weight exactly. On an H200 it was no faster to keep slices in f16
+// until they are in registers.
 //
 // ODD: K, N or the channels are no multiple of 4, so elements are read and written one by one.
 
@@ -104,10 +105,15 @@ fn load_a(row: u32, k: u32) -> vec4<f32> {
 
 // Four elements of the weight.
 fn widen(w: Stored) -> vec4<f32> {
+//@ if BF16
+    let words = vec4<u32>(w.x << 16u, w.x & 0xffff0000u, w.y << 16u, w.y & 0xffff0000u);
+    return bitcast<vec4<f32>>(words);
+//@ else
 //@ if HALF
     return vec4<f32>(unpack2x16float(w.x), unpack2x16float(w.y));
 //@ else
     return w;
+//@ end
 //@ end
 }
 

@@ -8,7 +8,8 @@
 //             the end, and squares are added with the terms.
 //
 // The weight is that of matmul.wgsl. A workgroup makes 4 · QUADS results; a thread has four of them and every LANES-th group of
-// four terms. Sums of threads are added in a fixed order. K and N are multiples of 4. HALF as in matmul.wgsl.
+// four terms. Sums of threads are added in a fixed order. K and N are multiples of 4. HALF and BF16 as in
+// matmul.wgsl.
 
 struct Params {
     x: u32,
@@ -56,10 +57,15 @@ var<workgroup> partial_squares: array<f32, 256>;
 
 // Four elements of the weight.
 fn widen(w: Stored) -> vec4<f32> {
+//@ if BF16
+    let words = vec4<u32>(w.x << 16u, w.x & 0xffff0000u, w.y << 16u, w.y & 0xffff0000u);
+    return bitcast<vec4<f32>>(words);
+//@ else
 //@ if HALF
     return vec4<f32>(unpack2x16float(w.x), unpack2x16float(w.y));
 //@ else
     return w;
+//@ end
 //@ end
 }
 

@@ -39,15 +39,18 @@ fn padded(tokens: usize, frames: usize) -> Sizes {
 /// largest of few; twice as much leaves room for where terms cancel even there, or an exponential follows.
 const F16_WEIGHTS: f64 = 2.0 / 2048.0;
 
+/// The same for the 8 significant bits of bf16.
+const BF16_WEIGHTS: f64 = 2.0 / 256.0;
+
 fn is_product(op: &Op) -> bool {
     matches!(op, Op::MatMul { .. } | Op::Conv1d { .. })
 }
 
-/// Cases of products, with the tolerance of f16.
-fn in_f16(cases: Vec<Case>) -> Vec<Case> {
+/// Cases of products, with the tolerance of weights that are rounded.
+fn rounded(cases: Vec<Case>, error: f64) -> Vec<Case> {
     let mut products: Vec<Case> =
         cases.into_iter().filter(|c| c.graph.nodes().iter().any(|n| is_product(&n.op))).collect();
-    products.iter_mut().for_each(|c| c.tolerance += F16_WEIGHTS);
+    products.iter_mut().for_each(|c| c.tolerance += error);
     products
 }
 
@@ -97,8 +100,19 @@ fn products_of_all_tiles() {
 #[test]
 fn products_in_f16() {
     let device = common::device_with(Precision::F16, None);
-    check(&device, "op cases in f16", &in_f16(op_cases_built(&device, &NOT_BUILT_ON_GPUS)), 200);
-    check(&device, "tiles in f16", &in_f16(large_products()), 15);
+    let cases = op_cases_built(&device, &NOT_BUILT_ON_GPUS);
+    check(&device, "op cases in f16", &rounded(cases, F16_WEIGHTS), 200);
+    check(&device, "tiles in f16", &rounded(large_products(), F16_WEIGHTS), 15);
+}
+
+#[test]
+fn products_in_bf16() {
+    // Kernels differ from those for f16 in one function, so some of the cases are enough.
+    let device = common::device_with(Precision::Bf16, None);
+    let cases = op_cases_built(&device, &NOT_BUILT_ON_GPUS);
+    let some = rounded(cases, BF16_WEIGHTS).into_iter().step_by(4).collect::<Vec<_>>();
+    check(&device, "op cases in bf16", &some, 50);
+    check(&device, "tiles in bf16", &rounded(large_products(), BF16_WEIGHTS), 15);
 }
 
 #[test]

@@ -178,24 +178,53 @@ fn mistakes_are_errors() {
     assert!(matches!(missing.load(plan), Err(DeviceError::Graph(_))), "a weight is missing");
 }
 
-/// Halves of whole numbers, which f16 holds, are multiplied and summed as in f32, in the same order.
+/// Halves of whole numbers, which both formats hold, are multiplied and summed as in f32, in the same order.
 #[test]
-fn weights_that_f16_holds_give_the_bits_of_f32() {
+fn weights_that_two_bytes_hold_give_the_bits_of_f32() {
     let mut weights = RandomWeights::of_graph(&euler(1), 1);
     weights.set("w", [24, 24], (0..576).map(|i| (i % 37) as f32 / 2.0 - 9.0).collect());
     let weights = Arc::new(weights);
-    let run = |precision| {
+    let run = |precision, rows| {
         let device = common::device_with(precision, None);
         let model = device.open(weights.clone());
-        let plan = model.load(Plan::compile(euler(40), &device).expect("compiles")).expect("loads");
-        let mut m = started(&device, 40);
+        let plan = model.load(Plan::compile(euler(rows), &device).expect("compiles")).expect("loads");
+        let mut m = started(&device, rows);
         plan.run_times(m.as_mut(), "step", 3, &|| true).expect("runs");
         (read(m.as_mut(), "state"), model.weight_bytes(), plan.plan().steps()[0].kernel.clone())
     };
-    let (single, half) = (run(Precision::F32), run(Precision::F16));
-    assert_eq!(single.0, half.0);
-    assert_eq!(single.1, 2 * half.1, "half the bytes");
-    assert_eq!(half.2, format!("f16-{}", single.2));
+    for rows in [1, 40] {
+        let single = run(Precision::F32, rows);
+        for precision in [Precision::F16, Precision::Bf16] {
+            let half = run(precision, rows);
+            assert_eq!(half.2, format!("{precision}-{}", single.2));
+            assert_eq!(single.1, 2 * half.1, "half the bytes");
+            if rows > 1 {
+                assert_eq!(single.0, half.0, "{precision}");
+            } else {
+                // Products of one row read more terms at a time, and so sum in another order.
+                orate_testing::assert_close("one row", &half.0, &single.0, 1e-6);
+            }
+        }
+    }
+}
+
+/// Weights keep the range of f32, and what a checkpoint in bf16 holds stays as it is.
+#[test]
+fn weights_in_bf16_have_the_range_of_f32() {
+    let device = common::device_with(Precision::Bf16, None);
+    let mut g = Graph::new("one");
+    let x = g.input("x", DType::F32, [1, 1, 4]).expect("declares");
+    let y = g.matmul(x, Weight::named("w", [4, 4])).expect("builds");
+    g.output("y", y).expect("declares");
+    let diagonal = [1e38f32, -65_536.0, 1.25e-30, -1.5e-4].map(|x| f32::from_bits(x.to_bits() & 0xffff_0000));
+    let mut weights = RandomWeights::of_graph(&g, 1);
+    weights.set("w", [4, 4], (0..16).map(|i| if i % 5 == 0 { diagonal[i / 5] } else { 0.0 }).collect());
+    let plan =
+        device.open(Arc::new(weights)).load(Plan::compile(g, &device).expect("compiles")).expect("loads");
+    let mut m = device.memory();
+    m.write_f32("x", &[1, 1, 4].into(), &[1.0; 4]).expect("writes");
+    plan.run(m.as_mut()).expect("runs");
+    assert_eq!(read(m.as_mut(), "y"), diagonal);
 }
 
 #[test]
@@ -284,9 +313,9 @@ fn wishes_are_obeyed_or_refused() {
     };
     let e = open(Some(kind), count, Precision::F32).expect("there are fewer");
     assert!(e.contains(&format!("there are {count}")) || e.contains("there is 1"), "{e}");
-    for precision in [Precision::Tf32, Precision::Bf16] {
+    for (precision, why) in [(Precision::Tf32, "tf32, which is for CUDA"), (Precision::Q8_0, "q8_0")] {
         let e = open(Some(kind), index, precision).expect("not there");
-        assert!(e.contains(&format!("f32 or f16 and not in {precision}")), "{e}");
+        assert!(e.contains("f32 or ") && e.contains(&format!("bf16 and not in {why}")), "{e}");
     }
     assert!(open(Some(DeviceKind::Cuda), 0, Precision::F32).expect("no GPU of this crate").contains("cuda"));
     let best = GpuDevice::new(None, 0, PrecisionPolicy::default(), None).expect("any will do").info();

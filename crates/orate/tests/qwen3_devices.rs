@@ -29,14 +29,6 @@ fn devices(precision: Precision) -> Vec<Box<dyn Device>> {
     choices().into_iter().map(|d| open(d, precision)).collect()
 }
 
-/// Executors other than CUDA's refuse bf16.
-fn devices_that_compute_in(precision: Precision) -> Vec<Box<dyn Device>> {
-    let able = |d: &DeviceChoice| {
-        precision != Precision::Bf16 || matches!(d, DeviceChoice::Kind(DeviceKind::Cuda, _))
-    };
-    choices().into_iter().filter(able).map(|d| open(d, precision)).collect()
-}
-
 /// A device as engines open it, without a cache.
 fn open(device: DeviceChoice, precision: Precision) -> Box<dyn Device> {
     let DeviceChoice::Kind(kind, index) = device else { panic!("{device}: name a driver and a number") };
@@ -284,7 +276,7 @@ fn released_talker() -> Config {
 fn bench_of_the_talker() {
     let config = released_talker();
     for precision in [Precision::Bf16, Precision::F16, Precision::F32] {
-        for device in devices_that_compute_in(precision) {
+        for device in devices(precision) {
             let what = |what: &str| format!("{} {precision}: {what}", device.describe());
             let mut graph = Graph::new("frame");
             let sizes = Sizes { batch: 1, capacity: 512 };
@@ -347,7 +339,7 @@ fn bench(what: &str, device: &dyn Device, graph: Graph, prepare: impl Fn(&mut dy
 fn bench_of_the_codec() {
     let c = released_codec();
     for precision in [Precision::F32, Precision::F16, Precision::Bf16] {
-        for device in devices_that_compute_in(precision) {
+        for device in devices(precision) {
             for frames in [4, 25, 100] {
                 let what = format!("{} {precision}: {frames} frames", device.describe());
                 let time = bench(&what, &*device, codec_graph(&c, frames), clear);

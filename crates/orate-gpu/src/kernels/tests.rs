@@ -3,6 +3,7 @@
 use super::matmul::{DEEP, TILES};
 use super::*;
 use crate::pipelines::Variant;
+use crate::weights::Element;
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use orate_graph::{AttentionMask, Epilogue, First, Padding, Weight};
 
@@ -74,14 +75,15 @@ fn variants() -> Vec<Variant> {
             }
         }
     }
-    for (activation, half) in activations().into_iter().zip([false, true].into_iter().cycle()) {
+    let elements = [Element::F32, Element::F16, Element::Bf16];
+    for (activation, element) in activations().into_iter().zip(elements.into_iter().cycle()) {
         for fused in [false, true] {
             let bias = fused.then(|| Weight::fill(0.0, [4]));
             let e = Epilogue { bias, activation: activation.clone(), residual: fused };
             for (parts, gated, norm) in
                 [(1, false, false), (1, false, true), (2, false, true), (3, false, false), (2, true, true)]
             {
-                let what = |quads| matmul::Vector { quads, half, parts, gated, norm: norm && !fused };
+                let what = |quads| matmul::Vector { quads, element, parts, gated, norm: norm && !fused };
                 all.extend([2, 4, 8].map(|quads| matmul::vector_variant(what(quads), &e)));
             }
         }
@@ -95,7 +97,7 @@ fn variants() -> Vec<Variant> {
                 for fused in [false, true] {
                     let bias = fused.then(|| Weight::fill(0.0, [4]));
                     let e = Epilogue { bias, activation: activation.clone(), residual: fused };
-                    all.extend([false, true].map(|half| matmul::variant(tile, half, fused, odd, conv, &e)));
+                    all.extend(elements.map(|element| matmul::variant(tile, element, fused, odd, conv, &e)));
                 }
             }
         }
