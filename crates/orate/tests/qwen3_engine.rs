@@ -19,7 +19,7 @@ fn engine_in(precision: PrecisionPolicy, variant: &str, folder: &tempfile::TempD
         model: Model::Path(folder.path().to_owned()),
         device: DeviceChoice::Cpu,
         threads: Some(2),
-        precision,
+        precision: precision.into(),
         ..Default::default()
     };
     Engine::with_options(options).expect("a whole model")

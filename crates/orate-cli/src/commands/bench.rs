@@ -6,6 +6,7 @@ use crate::args::{EngineArgs, SizeArgs};
 use crate::failure::UsageError;
 use crate::measure::{median, peak_rss_mb};
 use crate::print;
+use crate::probes::{precision_text, probes_json};
 use anyhow::Context;
 use orate::bench::{self, Sizes, StageTimes};
 use orate::{DeviceKind, Engine, Options};
@@ -134,6 +135,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "runs": args.runs,
             "device": engine.device(),
             "precision": engine.precision().to_string(),
+            "precision_probes": probes_json(engine.probes()),
             "threads": engine.threads(),
             "model": engine.model_name(),
             "pieces": work.pieces.iter().map(|s| json!({ "tokens": s.tokens, "latents": s.latents, "steps": s.steps })).collect::<Vec<_>>(),
@@ -159,11 +161,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         .collect();
     let memory = peak_rss_mb.map_or_else(|| "unknown".to_owned(), |mb| format!("{mb:.1} MB"));
     let text = format!(
-        "{}\n{}\n{}\n\n{}\nfastest run     {fastest:.2} ms\nfirst run       {:.2} ms\n\
+        "{}\n{}\n{}{}\n\n{}\nfastest run     {fastest:.2} ms\nfirst run       {:.2} ms\n\
          first audio     {first_audio_ms:.2} ms\nRTF             {rtf:.4} ({:.1} times as fast as it plays, {:.2} s of audio)\n\
          load            {load_ms:.2} ms\npeak memory     {memory}\n",
         engine.model_name(),
         engine.device(),
+        engine.probes().map_or_else(String::new, |_| format!("{}\n", precision_text(&engine))),
         sizes.join("\n"),
         print::table(&rows, &[]),
         warm_up.0.total,

@@ -2,8 +2,11 @@
 
 use crate::args::{PrecisionArgs, open_to_look};
 use crate::print;
+use crate::probes::probes_json;
 use anyhow::{Context, bail};
-use orate::{Precision, PrecisionPolicy};
+use orate::{
+    DeviceChoice, Engine, EngineOptions, Model, Precision, PrecisionChoice, PrecisionPolicy, Probes,
+};
 use orate_graph::Op;
 use orate_models::qwen3_tts::{self, Network, Variant};
 use orate_models::supertonic::{Family, Files, Sizes, Supertonic, graphs};
@@ -46,9 +49,9 @@ pub struct Args {
 /// Looks and prints.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let found = match &args.path {
-        None => model(None, &args.precision.policy())?,
-        Some(path) if path.is_file() => file(path, &args.precision.policy())?,
-        Some(path) => model(Some(path), &args.precision.policy())?,
+        None => model(None, &args.precision.choice())?,
+        Some(path) if path.is_file() => file(path, &args.precision.choice())?,
+        Some(path) => model(Some(path), &args.precision.choice())?,
     };
     if args.json {
         print::json(&found.as_json(args.tensors))
@@ -63,6 +66,8 @@ struct Found {
     kind: String,
     /// Name and value, in the order to print.
     facts: Vec<(&'static str, Value)>,
+    /// What a precision was chosen by.
+    probes: Option<Probes>,
     tensors: Vec<Tensor>,
 }
 
@@ -106,6 +111,12 @@ impl Sum {
 }
 
 impl Found {
+    /// The device that a precision was chosen on, and by what.
+    fn add(&mut self, probed: Engine) {
+        self.facts.push(("device", json!(probed.device())));
+        self.probes = probed.probes().cloned();
+    }
+
     fn total(&self) -> Sum {
         let mut sum = Sum::default();
         self.tensors.iter().for_each(|t| sum.add(t));
@@ -130,6 +141,9 @@ impl Found {
         for (name, value) in &self.facts {
             object.insert(name.replace(' ', "_"), value.clone());
         }
+        if self.probes.is_some() {
+            object.insert("precision_probes".to_owned(), probes_json(self.probes.as_ref()));
+        }
         let sums = |of: fn(&Tensor) -> Option<&'static str>| -> Value {
             self.sums(of).into_iter().map(|(key, sum)| (key.to_owned(), sum.json())).collect()
         };
@@ -152,6 +166,7 @@ impl Found {
         let mut text = format!("{}\n", self.path);
         let mut rows = vec![vec!["  kind".to_owned(), self.kind.clone()]];
         rows.extend(self.facts.iter().map(|(name, value)| vec![format!("  {name}"), for_people(value)]));
+        rows.extend(self.probes.iter().map(|p| vec!["  precision probes".to_owned(), p.to_string()]));
         text.push_str(&print::table(&rows, &[1]));
         if !self.tensors.is_empty() {
             let head = |name: &str| [name, "tensors", "parameters", "size"].map(str::to_owned).to_vec();
@@ -230,14 +245,41 @@ fn tensors(source: &dyn WeightSource) -> Vec<Tensor> {
 
 // ---- models ----------------------------------------------------------------------------------------------------
 
-fn model(path: Option<&Path>, policy: &PrecisionPolicy) -> anyhow::Result<Found> {
+fn model(path: Option<&Path>, choice: &PrecisionChoice) -> anyhow::Result<Found> {
     if let Some(path) = path
         && qwen3_tts::Files::detect(path)
     {
-        return Ok(describe_qwen3(&qwen3_tts::Files::open(path)?));
+        let files = qwen3_tts::Files::open(path)?;
+        let mut found = describe_qwen3(&files);
+        if files.talking.is_some()
+            && let (policy, Some(probed)) = resolve(Some(path), choice)?
+        {
+            found.facts.push(("precision", json!(policy.to_string())));
+            found.add(probed);
+        }
+        return Ok(found);
     }
     let engine = open_to_look(path)?;
-    describe(engine.supertonic()?, engine.voices(), policy)
+    let (policy, probed) = resolve(path, choice)?;
+    let mut found = describe(engine.supertonic()?, engine.voices(), &policy)?;
+    probed.into_iter().for_each(|engine| found.add(engine));
+    Ok(found)
+}
+
+/// The policy that a choice comes to, and for one by probes the engine that they tried: on the device that would be
+/// chosen to speak.
+fn resolve(
+    path: Option<&Path>,
+    choice: &PrecisionChoice,
+) -> anyhow::Result<(PrecisionPolicy, Option<Engine>)> {
+    if let PrecisionChoice::Exactly(policy) = choice {
+        return Ok((policy.clone(), None));
+    }
+    let model = path.map_or(Model::BuiltIn, |p| Model::Path(p.to_owned()));
+    let options =
+        EngineOptions { model, device: DeviceChoice::Auto, precision: choice.clone(), ..Default::default() };
+    let engine = Engine::with_options(options)?;
+    Ok((engine.precision().clone(), Some(engine)))
 }
 
 /// In which format a policy has each factor of a product, by the name of the weight.
@@ -300,7 +342,7 @@ fn describe(
     facts.push(("products", json!(formats)));
     let mut tensors = tensors(&*files.weights);
     tensors.iter_mut().for_each(|t| t.product = products.get(&t.name).copied());
-    Ok(Found { path: files.origin.clone(), kind, facts, tensors })
+    Ok(Found { path: files.origin.clone(), kind, facts, probes: None, tensors })
 }
 
 fn describe_qwen3(files: &qwen3_tts::Files) -> Found {
@@ -337,12 +379,12 @@ fn describe_qwen3(files: &qwen3_tts::Files) -> Found {
         }
     };
     facts.extend(frames);
-    Found { path: files.origin.clone(), kind, facts, tensors: tensors(&*files.weights) }
+    Found { path: files.origin.clone(), kind, facts, probes: None, tensors: tensors(&*files.weights) }
 }
 
 // ---- single files ----------------------------------------------------------------------------------------------
 
-fn file(path: &Path, policy: &PrecisionPolicy) -> anyhow::Result<Found> {
+fn file(path: &Path, choice: &PrecisionChoice) -> anyhow::Result<Found> {
     let name = path.display().to_string();
     let mut start = [0; 9];
     let cannot = || format!("{name}: cannot read this file");
@@ -360,7 +402,7 @@ fn file(path: &Path, policy: &PrecisionPolicy) -> anyhow::Result<Found> {
             let file = GgufFile::open(path).map_err(orate::Error::from)?;
             if file.string("general.architecture").is_ok_and(|a| a == voice_pack::ARCHITECTURE) {
                 drop(file);
-                return model(Some(path), policy);
+                return model(Some(path), choice);
             }
             Ok(gguf(name, &file))
         }
@@ -380,7 +422,7 @@ fn gguf(path: String, file: &GgufFile) -> Found {
     let metadata: Map<String, Value> =
         file.metadata().map(|(key, value)| (key.to_owned(), gguf_value(value))).collect();
     let facts = vec![("metadata", Value::Object(metadata))];
-    Found { path, kind: "GGUF".to_owned(), facts, tensors: tensors(file) }
+    Found { path, kind: "GGUF".to_owned(), facts, probes: None, tensors: tensors(file) }
 }
 
 /// A value as JSON; long texts and lists only as their size.
@@ -401,7 +443,7 @@ fn safetensors(path: String, file: &SafeTensors) -> Found {
         m if m.is_empty() => vec![],
         m => vec![("metadata", json!(m))],
     };
-    Found { path, kind: "safetensors".to_owned(), facts, tensors: tensors(file) }
+    Found { path, kind: "safetensors".to_owned(), facts, probes: None, tensors: tensors(file) }
 }
 
 fn onnx(path: String, model: &OnnxModel) -> Found {
@@ -416,7 +458,7 @@ fn onnx(path: String, model: &OnnxModel) -> Found {
         ("nodes", json!(model.nodes().len())),
         ("operations", json!(operations)),
     ];
-    Found { path, kind: "ONNX".to_owned(), facts, tensors: tensors(model) }
+    Found { path, kind: "ONNX".to_owned(), facts, probes: None, tensors: tensors(model) }
 }
 
 fn voice_file(name: String, path: &Path) -> anyhow::Result<Found> {
@@ -430,7 +472,7 @@ fn voice_file(name: String, path: &Path) -> anyhow::Result<Found> {
     if let Some(metadata) = json.get("metadata").filter(|m| m.is_object()) {
         facts.push(("metadata", metadata.clone()));
     }
-    Ok(Found { path: name, kind: "voice file".to_owned(), facts, tensors: vec![] })
+    Ok(Found { path: name, kind: "voice file".to_owned(), facts, probes: None, tensors: vec![] })
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use crate::args::EngineArgs;
 use crate::audio_sink::{Format, Output};
+use crate::probes::probes_json;
 use crate::progress::Progress;
 use crate::{input, interrupt, print};
 use anyhow::Context;
@@ -271,6 +272,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "voice": args.speech.voice.clone().or_else(default_voice),
             "model": engine.model_name(),
             "device": engine.device(),
+            "precision": engine.precision().to_string(),
+            "precision_probes": probes_json(engine.probes()),
             "output": output.name(),
             "format": output.format.name(),
             "plot": args.plot.as_ref().map(|p| p.display().to_string()),

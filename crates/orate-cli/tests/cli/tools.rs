@@ -121,6 +121,30 @@ fn precision_policies_are_shown_by_weight() {
         .fails(1, &["the CPU computes in f32, f16, bf16, q8_0 and q4_0", "tf32 is for CUDA"]);
 }
 
+/// What is chosen depends on the machine; that it is said, and why, does not.
+#[test]
+fn precision_by_probes_is_explained() {
+    let folder = Folder::new();
+    let json = folder.orate(&["inspect", "--json", "--precision", "auto"]).ok().json();
+    let bench =
+        ["bench", "--device", "cpu", "--precision", "auto", "--runs", "1", "--tokens", "4", "--steps", "1"];
+    let mut as_json = bench.to_vec();
+    as_json.push("--json");
+    for json in [json, folder.orate(&as_json).ok().json()] {
+        let probes = &json["precision_probes"];
+        assert_eq!(json["precision"], probes["chosen"]);
+        let measured = probes["measured"].as_array().unwrap();
+        assert_eq!(measured[0]["precision"], "f32");
+        let chosen = measured.iter().find(|p| p["precision"] == probes["chosen"]).unwrap();
+        assert!(chosen["error"].as_f64() <= probes["most_error"].as_f64(), "{probes}");
+    }
+    for text in [folder.orate(&["inspect", "--precision", "auto"]).ok(), folder.orate(&bench).ok()] {
+        assert!(text.text().contains("by probes of 72 x 1024 x 1024: f32"), "{}", text.text());
+    }
+    let asked = folder.orate(&["inspect", "--json", "--precision", "f32"]).ok().json();
+    assert!(asked.get("precision_probes").is_none());
+}
+
 #[test]
 fn devices_and_caches_are_listed() {
     let folder = Folder::new();

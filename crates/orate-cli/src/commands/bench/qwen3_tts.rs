@@ -4,6 +4,7 @@ use super::{Args, TEXT, peak_json, profile_json, profile_text, trace};
 use crate::failure::UsageError;
 use crate::measure::{median, peak_rss_mb};
 use crate::print;
+use crate::probes::{precision_text, probes_json};
 use anyhow::Context;
 use orate::bench::qwen3_tts::{SpeechTimes, any_voice, profile, run_once};
 use orate::{Engine, ErrorKind, Options, bench};
@@ -75,6 +76,7 @@ pub fn run(args: &Args, engine: &Engine, load_ms: f64) -> anyhow::Result<()> {
             "runs": args.runs,
             "device": engine.device(),
             "precision": engine.precision().to_string(),
+            "precision_probes": probes_json(engine.probes()),
             "threads": engine.threads(),
             "model": engine.model_name(),
         });
@@ -104,7 +106,7 @@ pub fn run(args: &Args, engine: &Engine, load_ms: f64) -> anyhow::Result<()> {
          load            {load_ms:.2} ms\npeak memory     {memory}\n",
         engine.model_name(),
         engine.device(),
-        engine.precision(),
+        precision_text(engine),
         engine.threads(),
         finish.unwrap_or("nothing"),
         print::table(&rows, &[]),
