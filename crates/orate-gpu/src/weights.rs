@@ -25,12 +25,27 @@ pub(crate) enum Element {
     F32,
     F16,
     Bf16,
+    /// Bytes in blocks of [`BLOCK`] rows of a column that share a scale in f16: all bytes, then all scales.
+    Q8_0,
 }
 
+/// Rows of a column that share a scale.
+const BLOCK: usize = 32;
+
 impl Element {
-    /// Numbers in 4 bytes. The first of two neighbouring columns is the low half.
+    /// Numbers in 4 bytes: neighbouring columns, the first of them lowest.
     pub fn per_word(self) -> usize {
-        if self == Element::F32 { 1 } else { 2 }
+        match self {
+            Element::F32 => 1,
+            Element::F16 | Element::Bf16 => 2,
+            Element::Q8_0 => 4,
+        }
+    }
+
+    /// Words of 4 bytes for so many rows and columns, which are whole blocks.
+    fn words(self, [rows, columns]: [usize; 2]) -> usize {
+        let scales = if self == Element::Q8_0 { rows / BLOCK * columns / 2 } else { 0 };
+        rows * columns / self.per_word() + scales
     }
 }
 
@@ -56,7 +71,7 @@ impl Form {
             Form::Plain => w.shape().len(),
             Form::Padded(element, to) => {
                 let d = w.shape().dims();
-                d[0].next_multiple_of(to[0]) * d[1].next_multiple_of(to[1]) / element.per_word()
+                element.words([d[0].next_multiple_of(to[0]), d[1].next_multiple_of(to[1])])
             }
             Form::Turns | Form::TimeFrequencies | Form::RopeFrequencies(_) => 2 * w.shape().len(),
         }
@@ -71,9 +86,11 @@ impl Form {
         }
         let t = w.evaluate(source)?.contiguous();
         Ok(match self {
-            Form::Padded(element, to) => packed(&padded(&t, to), element).map_err(|problem| {
-                GraphError::Weight { name: w.first_name().unwrap_or("-").to_owned(), problem }
-            })?,
+            Form::Padded(element, to) => {
+                packed(&padded(&t, to), t.shape.dims()[1].next_multiple_of(to[1]), element).map_err(
+                    |problem| GraphError::Weight { name: w.first_name().unwrap_or("-").to_owned(), problem },
+                )?
+            }
             Form::Turns => t.data.iter().flat_map(|x| fixed_turns(f64::from(*x))).collect(),
             _ => t.data.iter().map(|x| x.to_bits()).collect(),
         })
@@ -91,15 +108,16 @@ fn padded(t: &Tensor<'_>, to: [usize; 2]) -> Vec<f32> {
     padded
 }
 
-/// An even number of floats, each rounded to the nearest element.
+/// Whole rows of so many columns, each number rounded to the nearest element.
 ///
 /// # Errors
 /// One of them is a number beyond the elements' range.
-fn packed(floats: &[f32], element: Element) -> Result<Vec<u32>, String> {
+fn packed(floats: &[f32], columns: usize, element: Element) -> Result<Vec<u32>, String> {
     let mut words = vec![0; floats.len() / element.per_word()];
     let halves: &mut [u16] = bytemuck::cast_slice_mut(&mut words);
     let (beyond, name, end) = match element {
         Element::F32 => return Ok(floats.iter().map(|x| x.to_bits()).collect()),
+        Element::Q8_0 => return Ok(blocks(floats, columns)),
         Element::F16 => {
             let halves: &mut [f16] = halves.reinterpret_cast_mut();
             halves.convert_from_f32_slice(floats);
@@ -126,6 +144,31 @@ fn packed(floats: &[f32], element: Element) -> Result<Vec<u32>, String> {
              (--precision-deny), and it stays f32"
         )),
     }
+}
+
+/// Whole blocks of rows, rounded as in GGUF files: a scale is the largest of a block over 127, and bytes are numbers over the
+/// scale as it is stored.
+fn blocks(floats: &[f32], columns: usize) -> Vec<u32> {
+    let (mut words, mut scales) = (Vec::with_capacity(floats.len() / 4), vec![]);
+    for block in floats.chunks_exact(BLOCK * columns) {
+        let mut largest = vec![0f32; columns];
+        for row in block.chunks_exact(columns) {
+            largest.iter_mut().zip(row).for_each(|(m, x)| *m = m.max(x.abs()));
+        }
+        let scale = |m: &f32| f16::from_f32((m / 127.0).min(f16::MAX.to_f32()));
+        let own: Vec<f16> = largest.iter().map(scale).collect();
+        let inverse = |scale: &f16| if scale.to_bits() == 0 { 0.0 } else { 1.0 / scale.to_f32() };
+        let inverses: Vec<f32> = own.iter().map(inverse).collect();
+        for row in block.chunks_exact(columns) {
+            let byte = |(x, inverse): (&f32, &f32)| (x * inverse).round().clamp(-127.0, 127.0) as i8 as u8;
+            let bytes: Vec<u8> = row.iter().zip(&inverses).map(byte).collect();
+            words.extend(bytes.as_chunks().0.iter().map(|four| u32::from_le_bytes(*four)));
+        }
+        scales.extend(own);
+    }
+    let pair = |two: &[f16; 2]| u32::from(two[0].to_bits()) | u32::from(two[1].to_bits()) << 16;
+    words.extend(scales.as_chunks().0.iter().map(pair));
+    words
 }
 
 /// The weights that a step reads: one matrix, and vectors that are stored together.

@@ -42,6 +42,10 @@ const F16_WEIGHTS: f64 = 2.0 / 2048.0;
 /// The same for the 8 significant bits of bf16.
 const BF16_WEIGHTS: f64 = 2.0 / 256.0;
 
+/// The same for blocks of bytes, whose step is a 127th of the largest weight: half a step is a 254th of it, and the other
+/// weights of a block are smaller.
+const Q8_0_WEIGHTS: f64 = 2.0 / 127.0;
+
 fn is_product(op: &Op) -> bool {
     matches!(op, Op::MatMul { .. } | Op::Conv1d { .. })
 }
@@ -105,14 +109,23 @@ fn products_in_f16() {
     check(&device, "tiles in f16", &rounded(large_products(), F16_WEIGHTS), 15);
 }
 
+/// Kernels differ from those for f16 in how they read the weight, so some of the cases are enough.
+fn check_some(precision: Precision, error: f64) {
+    let device = common::device_with(precision, None);
+    let cases = op_cases_built(&device, &NOT_BUILT_ON_GPUS);
+    let some = rounded(cases, error).into_iter().step_by(4).collect::<Vec<_>>();
+    check(&device, &format!("op cases in {precision}"), &some, 50);
+    check(&device, &format!("tiles in {precision}"), &rounded(large_products(), error), 15);
+}
+
 #[test]
 fn products_in_bf16() {
-    // Kernels differ from those for f16 in one function, so some of the cases are enough.
-    let device = common::device_with(Precision::Bf16, None);
-    let cases = op_cases_built(&device, &NOT_BUILT_ON_GPUS);
-    let some = rounded(cases, BF16_WEIGHTS).into_iter().step_by(4).collect::<Vec<_>>();
-    check(&device, "op cases in bf16", &some, 50);
-    check(&device, "tiles in bf16", &rounded(large_products(), BF16_WEIGHTS), 15);
+    check_some(Precision::Bf16, BF16_WEIGHTS);
+}
+
+#[test]
+fn products_in_q8_0() {
+    check_some(Precision::Q8_0, Q8_0_WEIGHTS);
 }
 
 #[test]

@@ -101,6 +101,7 @@ fn element(weight: &Weight, can: Abilities<'_>) -> Element {
     match can.policy.of(weight) {
         Precision::F16 => Element::F16,
         Precision::Bf16 => Element::Bf16,
+        Precision::Q8_0 => Element::Q8_0,
         _ => Element::F32,
     }
 }
@@ -117,6 +118,7 @@ pub(super) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> String
         Element::F32 => "",
         Element::F16 => "f16-",
         Element::Bf16 => "bf16-",
+        Element::Q8_0 => "q8_0-",
     };
     if s.is_one_row(op) {
         return format!("{format}gemv-{}", 4 * quads(s.n));
@@ -166,6 +168,7 @@ pub(super) fn variant(
         .number("B_LOADS", t.bk * t.bn / 4 / t.group())
         .flag("HALF", element.per_word() == 2)
         .flag("BF16", element == Element::Bf16)
+        .flag("BLOCKS", element == Element::Q8_0)
         .flag("ODD", odd)
         .number("AHEAD", t.ahead)
         .flag("AHEAD_SEVERAL", t.ahead > 1)
@@ -197,13 +200,14 @@ pub(super) struct Vector {
 /// The kernel for one row.
 pub(super) fn vector_variant(what: Vector, e: &Epilogue) -> Variant {
     // As many bytes in flight whatever their format.
-    let unroll = if what.element.per_word() == 2 && !what.gated { 4 } else { 2 };
+    let unroll = if what.element != Element::F32 && !what.gated { 4 } else { 2 };
     let v = Variant::new("matvec")
         .number("QUADS", what.quads)
         .number("UNROLL", unroll)
         .number("BEHIND", unroll - 1)
         .flag("HALF", what.element.per_word() == 2)
         .flag("BF16", what.element == Element::Bf16)
+        .flag("BLOCKS", what.element == Element::Q8_0)
         .number("MORE", what.parts - 1)
         .flag("SEVERAL", what.parts > 1 && !what.gated)
         .flag("GATED", what.gated)

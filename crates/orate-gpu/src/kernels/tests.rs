@@ -75,7 +75,7 @@ fn variants() -> Vec<Variant> {
             }
         }
     }
-    let elements = [Element::F32, Element::F16, Element::Bf16];
+    let elements = [Element::F32, Element::F16, Element::Bf16, Element::Q8_0];
     for (activation, element) in activations().into_iter().zip(elements.into_iter().cycle()) {
         for fused in [false, true] {
             let bias = fused.then(|| Weight::fill(0.0, [4]));
