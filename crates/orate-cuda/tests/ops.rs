@@ -60,9 +60,12 @@ fn networks_at_their_real_widths() {
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn other_precisions() {
-    for (precision, roundings) in
-        [(Precision::Tf32, 1 << 13), (Precision::F16, 1 << 13), (Precision::Bf16, 1 << 16)]
-    {
+    for (precision, roundings) in [
+        (Precision::Tf32, 1 << 13),
+        (Precision::F16, 1 << 13),
+        (Precision::Bf16, 1 << 16),
+        (Precision::Q8_0, 1 << 17),
+    ] {
         let device = CudaDevice::new(0, PrecisionPolicy::uniform(precision), None).expect("as above");
         let mut products = op_cases_built(&device, &NOT_BUILT_ON_GPUS);
         products.retain(|c| {
