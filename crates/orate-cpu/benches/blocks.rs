@@ -74,11 +74,11 @@ fn main() {
         for format in [BlockFormat::Q8_0, BlockFormat::Q4_0] {
             let weights: Vec<f32> = (0..k * n).map(|i| (i * 7919 % 1009) as f32 / 1009.0 - 0.5).collect();
             let w = Strided { data: &weights, k_stride: 1, n_stride: k };
-            let first = PackedBlocks::pack(format, &teams[1], k, n, w);
-            let bytes = first.bytes();
+            let first = PackedBlocks::pack(isa, format, &teams[1], (k, n), w);
+            let bytes = first.bytes_read();
             let mut copies = vec![first];
             while copies.len() * bytes < 512 << 20 {
-                copies.push(PackedBlocks::pack(format, &teams[1], k, n, w));
+                copies.push(PackedBlocks::pack(isa, format, &teams[1], (k, n), w));
             }
             let x: Vec<f32> = (0..m * k).map(|i| (i * 31 % 97) as f32 / 97.0 - 0.5).collect();
             let (mut y, mut scratch) = (vec![0.0; m * n], vec![0.0; scratch_len(m, k)]);
@@ -86,7 +86,15 @@ fn main() {
                 let times = (0..ROUNDS).map(|_| {
                     let start = Instant::now();
                     for w in &copies {
-                        matmul(isa, team, Rows::Dense { x: &x }, w, &Epilogue::NONE, &mut y, &mut scratch);
+                        matmul(
+                            isa,
+                            team,
+                            Rows::Dense { x: &x, time: m },
+                            w,
+                            &Epilogue::NONE,
+                            &mut y,
+                            &mut scratch,
+                        );
                     }
                     start.elapsed().as_secs_f64() / copies.len() as f64
                 });

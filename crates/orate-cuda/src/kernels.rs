@@ -98,8 +98,9 @@ pub(crate) const PRECISIONS: [Precision; 5] =
     [Precision::F32, Precision::Tf32, Precision::F16, Precision::Bf16, Precision::Q8_0];
 
 /// Kernels of every product.
-const PRODUCTS: [&str; 9] = [
+const PRODUCTS: [&str; 10] = [
     "matmul_1_dense",
+    "matmul_2_dense",
     "matmul_3_dense",
     "matmul_5_dense",
     "matmul_9_dense",

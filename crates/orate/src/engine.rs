@@ -4,10 +4,12 @@ use crate::family::{Family, FamilyFiles};
 use crate::precision::{self, PrecisionChoice, Probes};
 use crate::{Audio, DeviceChoice, Error, Options, Result, Stream, devices};
 use orate_graph::{Device, DeviceInfo, DeviceKind, HomeProcess, PrecisionPolicy};
-use orate_models::qwen3_tts::{ClonedVoice, Qwen3Tts, Variant};
+use orate_models::qwen3_tts::{ClonedVoice, Footprint, Qwen3Tts, Variant};
 use orate_models::supertonic::{ModelError, SpeakOptions, Supertonic, Voice, parse_mix};
 use std::collections::HashMap;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Where the model comes from.
@@ -159,12 +161,36 @@ impl Engine {
         Ok(Audio { samples, sample_rate: self.sample_rate() })
     }
 
-    /// Speaks several texts with the same options. Each result is what the text would have been alone.
+    /// Speaks several texts with the same options, side by side where the model makes frames of several at once. Each result is
+    /// what the text would have been alone.
     ///
     /// # Errors
     /// As [`Engine::speak`], for the first text that fails.
     pub fn speak_batch(&self, texts: &[&str], options: &Options) -> Result<Vec<Audio>> {
-        texts.iter().map(|t| self.speak(t, options)).collect()
+        let at_once = self.inner.model.at_once().min(texts.len());
+        if at_once < 2 {
+            return texts.iter().map(|t| self.speak(t, options)).collect();
+        }
+        let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let speak = || {
+            let mut spoken = vec![];
+            while !failed.load(Ordering::Relaxed) {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                let Some(text) = texts.get(i) else { break };
+                let audio = self.speak(text, options);
+                failed.fetch_or(audio.is_err(), Ordering::Relaxed);
+                spoken.push((i, audio));
+            }
+            spoken
+        };
+        let mut all: Vec<(usize, Result<Audio>)> = std::thread::scope(|threads| {
+            let callers: Vec<_> = (0..at_once).map(|_| threads.spawn(speak)).collect();
+            let spoken = callers.into_iter().map(|c| c.join().unwrap_or_else(|p| resume_unwind(p)));
+            spoken.flatten().collect()
+        });
+        // Texts are taken in order, so none is missing in front of one that failed.
+        all.sort_by_key(|(i, _)| *i);
+        all.into_iter().map(|(_, audio)| audio).collect()
     }
 
     /// Speaks piece by piece: the iterator computes a piece when asked for it, so memory does not grow with the
@@ -333,6 +359,16 @@ impl Engine {
             Family::Qwen3Tts(model) => Ok(model),
             Family::Supertonic(_) => Err(self.other_family("this command", "Qwen3-TTS")),
         }
+    }
+
+    /// Memory that the model takes on its device, with one utterance of at most so many seconds. Nothing is loaded for it.
+    ///
+    /// # Errors
+    /// The model is none of Qwen3-TTS, or the device cannot run it.
+    pub fn footprint(&self, seconds: f64) -> Result<Footprint> {
+        let model = self.qwen3_tts()?;
+        let frames = (seconds * model.files().codec.frame_rate()).ceil() as usize;
+        Ok(model.files().footprint(&*self.inner.device, frames)?)
     }
 
     fn other_family(&self, what: &'static str, needed: &'static str) -> Error {

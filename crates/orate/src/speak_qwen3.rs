@@ -9,7 +9,7 @@ use crate::stream::{Chunk, Chunks};
 use crate::{Cancel, Error, Options, Result};
 use orate_graph::Counters;
 use orate_models::qwen3_tts::{
-    CodecStream, FinishReason, Prompt, Qwen3Tts, Request, Sampling, Session, Settings, Speaker, Step,
+    CodecStream, FinishReason, Prompt, Qwen3Tts, Request, Sampling, Settings, Speaker, Step, Utterance,
     Variant, is_runaway,
 };
 use orate_text::supertonic::{ChunkOptions, chunk_with};
@@ -70,7 +70,7 @@ struct Speaking {
     text: String,
     prompt: Prompt,
     attempts: usize,
-    session: Session,
+    session: Utterance,
     codec: CodecStream,
     /// Frames of the next chunk.
     frames: usize,
@@ -156,7 +156,7 @@ impl Pieces {
         let at_most = if astray { FinishReason::Runaway } else { FinishReason::Length };
         let seed = attempt_seed(piece_seed(self.settings.seed, self.index), attempts);
         let begun = Instant::now();
-        let mut session = self.model.session()?;
+        let mut session = self.model.utterance()?;
         session.start(&prompt, &Settings { seed, max_frames: budget, ..self.settings })?;
         self.laps.prompt += begun.elapsed();
         let begun = Instant::now();

@@ -5,7 +5,8 @@ use crate::print;
 use crate::probes::probes_json;
 use anyhow::{Context, bail};
 use orate::{
-    DeviceChoice, Engine, EngineOptions, Model, Precision, PrecisionChoice, PrecisionPolicy, Probes,
+    DeviceChoice, DeviceKind, Engine, EngineOptions, Model, Precision, PrecisionChoice, PrecisionPolicy,
+    Probes,
 };
 use orate_graph::Op;
 use orate_models::qwen3_tts::{self, Network, Variant};
@@ -111,10 +112,12 @@ impl Sum {
 }
 
 impl Found {
-    /// The device that a precision was chosen on, and by what.
-    fn add(&mut self, probed: Engine) {
-        self.facts.push(("device", json!(probed.device())));
-        self.probes = probed.probes().cloned();
+    /// The device that a precision was chosen on, and by what, if it was chosen.
+    fn add_probes(&mut self, engine: &Engine) {
+        if let Some(probes) = engine.probes() {
+            self.facts.push(("device", json!(engine.device())));
+            self.probes = Some(probes.clone());
+        }
     }
 
     fn total(&self) -> Sum {
@@ -249,37 +252,30 @@ fn model(path: Option<&Path>, choice: &PrecisionChoice) -> anyhow::Result<Found>
     if let Some(path) = path
         && qwen3_tts::Files::detect(path)
     {
-        let files = qwen3_tts::Files::open(path)?;
-        let mut found = describe_qwen3(&files);
-        if files.talking.is_some()
-            && let (policy, Some(probed)) = resolve(Some(path), choice)?
-        {
-            found.facts.push(("precision", json!(policy.to_string())));
-            found.add(probed);
-        }
+        let engine = match choice {
+            PrecisionChoice::Exactly(policy) => open_to_look(Some(path), policy)?,
+            _ => probed(Some(path), choice)?,
+        };
+        let mut found = describe_qwen3(&engine)?;
+        found.add_probes(&engine);
         return Ok(found);
     }
-    let engine = open_to_look(path)?;
-    let (policy, probed) = resolve(path, choice)?;
-    let mut found = describe(engine.supertonic()?, engine.voices(), &policy)?;
-    probed.into_iter().for_each(|engine| found.add(engine));
+    let engine = open_to_look(path, &PrecisionPolicy::default())?;
+    if let PrecisionChoice::Exactly(policy) = choice {
+        return describe(engine.supertonic()?, engine.voices(), policy);
+    }
+    let probed = probed(path, choice)?;
+    let mut found = describe(engine.supertonic()?, engine.voices(), probed.precision())?;
+    found.add_probes(&probed);
     Ok(found)
 }
 
-/// The policy that a choice comes to, and for one by probes the engine that they tried: on the device that would be
-/// chosen to speak.
-fn resolve(
-    path: Option<&Path>,
-    choice: &PrecisionChoice,
-) -> anyhow::Result<(PrecisionPolicy, Option<Engine>)> {
-    if let PrecisionChoice::Exactly(policy) = choice {
-        return Ok((policy.clone(), None));
-    }
+/// The model on the device that would be chosen to speak, with the precision that probes chose there.
+fn probed(path: Option<&Path>, choice: &PrecisionChoice) -> anyhow::Result<Engine> {
     let model = path.map_or(Model::BuiltIn, |p| Model::Path(p.to_owned()));
     let options =
         EngineOptions { model, device: DeviceChoice::Auto, precision: choice.clone(), ..Default::default() };
-    let engine = Engine::with_options(options)?;
-    Ok((engine.precision().clone(), Some(engine)))
+    Ok(Engine::with_options(options)?)
 }
 
 /// In which format a policy has each factor of a product, by the name of the weight.
@@ -345,7 +341,11 @@ fn describe(
     Ok(Found { path: files.origin.clone(), kind, facts, probes: None, tensors })
 }
 
-fn describe_qwen3(files: &qwen3_tts::Files) -> Found {
+/// Seconds of speech whose memory is told.
+const SECONDS: f64 = 20.0;
+
+fn describe_qwen3(engine: &orate::Engine) -> anyhow::Result<Found> {
+    let files = engine.qwen3_tts()?.files();
     let codec = &files.codec;
     let sample_rate = ("sample rate", json!(codec.output_sample_rate));
     let frames = [
@@ -379,7 +379,16 @@ fn describe_qwen3(files: &qwen3_tts::Files) -> Found {
         }
     };
     facts.extend(frames);
-    Found { path: files.origin.clone(), kind, facts, probes: None, tensors: tensors(&*files.weights) }
+    facts.push(("precision", json!(engine.precision().to_string())));
+    let footprint = engine.footprint(SECONDS)?;
+    let weights = match engine.device_info().kind {
+        DeviceKind::Cpu => "bytes of weights on the CPU",
+        _ => "bytes of weights on the GPU",
+    };
+    facts.push((weights, json!(footprint.weights)));
+    facts.push(("bytes of 20 seconds of speech", json!(footprint.utterance)));
+    let tensors = tensors(&*files.weights);
+    Ok(Found { path: files.origin.clone(), kind, facts, probes: None, tensors })
 }
 
 // ---- single files ----------------------------------------------------------------------------------------------

@@ -64,8 +64,11 @@ pub struct Session {
     frame_plan: Option<Arc<dyn Executable>>,
     sizes: Sizes,
     text_rows: usize,
+    /// Rows of the prompt.
+    rows: usize,
     frames: usize,
     max_frames: usize,
+    settings: Option<Settings>,
     finished: Option<FinishReason>,
     taps: bool,
     before: Counters,
@@ -80,8 +83,10 @@ impl Session {
             frame_plan: None,
             sizes: Sizes { batch: 1, capacity: 0 },
             text_rows: 0,
+            rows: 0,
             frames: 0,
             max_frames: 0,
+            settings: None,
             finished: None,
             taps: false,
             before,
@@ -144,7 +149,8 @@ impl Session {
         self.write_settings(settings)?;
         prefill.run(self.memory())?;
         self.frame_plan = Some(frame);
-        (self.sizes, self.text_rows) = (sizes, text_rows);
+        (self.sizes, self.text_rows, self.rows) = (sizes, text_rows, rows);
+        self.settings = Some(*settings);
         (self.frames, self.max_frames, self.finished) = (0, settings.max_frames, None);
         Ok(())
     }
@@ -171,7 +177,7 @@ impl Session {
         let m = self.memory();
         m.write_f32("sampling", &[1, 4].into(), &s.first.row())?;
         m.write_f32("predictor_sampling", &[1, 4].into(), &s.others.row())?;
-        m.write_i32("seed", &[1, 2].into(), &[s.seed as u32 as i32, (s.seed >> 32) as u32 as i32])?;
+        m.write_i32("seed", &[1, 2].into(), &s.seed_words())?;
         Ok(())
     }
 
@@ -218,6 +224,15 @@ impl Session {
         Ok(())
     }
 
+    /// What [`super::Batch`] takes over, and gives back.
+    pub(super) fn row(&mut self) -> Result<SessionRow<'_>, QwenError> {
+        self.started()?;
+        let settings = self.settings.expect("is set by `start`, as the plan is");
+        let (sizes, text_rows, rows) = (self.sizes, self.text_rows, self.rows);
+        let memory = self.memory.as_mut().expect("memory is only taken when the session is dropped").as_mut();
+        Ok(SessionRow { memory, sizes, text_rows, rows, settings, frames: &mut self.frames })
+    }
+
     /// The plan of a frame.
     fn started(&self) -> Result<Arc<dyn Executable>, QwenError> {
         self.frame_plan.clone().ok_or_else(|| QwenError::Option {
@@ -250,6 +265,17 @@ impl Session {
         self.frames += 1;
         Ok((plan, times))
     }
+}
+
+/// A started utterance, as a row of a batch needs it.
+pub(super) struct SessionRow<'a> {
+    pub memory: &'a mut dyn Memory,
+    pub sizes: Sizes,
+    pub text_rows: usize,
+    /// Rows of the prompt.
+    pub rows: usize,
+    pub settings: Settings,
+    pub frames: &'a mut usize,
 }
 
 impl Drop for Session {
