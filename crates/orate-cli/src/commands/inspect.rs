@@ -344,7 +344,7 @@ fn describe(
 /// Seconds of speech whose memory is told.
 const SECONDS: f64 = 20.0;
 
-fn describe_qwen3(engine: &orate::Engine) -> anyhow::Result<Found> {
+fn describe_qwen3(engine: &Engine) -> anyhow::Result<Found> {
     let files = engine.qwen3_tts()?.files();
     let codec = &files.codec;
     let sample_rate = ("sample rate", json!(codec.output_sample_rate));
