@@ -29,7 +29,8 @@ pub fn run(args: &Args, engine: &Engine, load_ms: f64) -> anyhow::Result<()> {
         _ => anyhow::Error::from(e)
             .context("a voice for timing cannot be made from a tone on this device; try --device cpu"),
     })?;
-    let options = Options { max_frames: frames.map(|n| n as usize), ..voice };
+    let options =
+        Options { max_frames: frames.map(|n| n as usize), codec_beside: args.codec_beside, ..voice };
     let warm_up = run_once(engine, text, &options)?;
     let runs = (0..args.runs).map(|_| run_once(engine, text, &options)).collect::<orate::Result<Vec<_>>>()?;
     let peak_rss_mb = peak_rss_mb();

@@ -1,0 +1,223 @@
+//! The codec of one text: codes go in, samples come out in the same order.
+//!
+//! Where each memory of a device has a queue of its own, the codec runs on a thread of its own while the talker makes the next
+//! frames. The thread belongs to [`CodecBeside`] and ends with it: what waits is left undone, what runs is a piece of two
+//! seconds at most. Elsewhere the codec runs when codes are given. Samples are the same either way.
+
+use crate::{Error, Result};
+use orate_graph::Counters;
+use orate_models::qwen3_tts::{CodecDecoder, CodecStream};
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Codes that became samples.
+#[derive(Debug)]
+pub(crate) struct Decoded {
+    /// `[1920 F]`
+    pub samples: Vec<f32>,
+    /// What was asked of the device, also to begin the utterance if these are its first.
+    pub counters: Counters,
+    /// What that took.
+    pub time: Duration,
+}
+
+/// What is to be done, one after the other.
+enum Order {
+    /// Begins an utterance that goes on where these codes end; their samples are left out.
+    Begin(Arc<[i32]>),
+    /// Codes `[F, Q]`, answered by their samples.
+    Decode(Vec<i32>),
+}
+
+/// Does what is ordered.
+struct Codec {
+    decoder: Arc<CodecDecoder>,
+    stream: Option<CodecStream>,
+    /// Why no utterance could be begun; told when samples are asked for.
+    failed: Option<Error>,
+    /// What the counters were, and what the time was spent on, before the samples to come.
+    counted: Counters,
+    spent: Duration,
+    /// Nobody wants any more.
+    stop: Arc<AtomicBool>,
+}
+
+impl Codec {
+    /// The answer to an order, if it has one.
+    fn follow(&mut self, order: Order) -> Option<Result<Decoded>> {
+        let start = Instant::now();
+        match order {
+            Order::Begin(before) => {
+                // The memory of the utterance before goes back first.
+                self.stream = None;
+                self.counted = Counters::default();
+                self.failed = self.begin(&before).err();
+                self.spent = start.elapsed();
+                None
+            }
+            Order::Decode(codes) => Some(self.decode(&codes).map(|samples| {
+                let all = self.stream.as_ref().map(CodecStream::counters).unwrap_or_default();
+                let counters = all - std::mem::replace(&mut self.counted, all);
+                let time = std::mem::take(&mut self.spent) + start.elapsed();
+                Decoded { samples, counters, time }
+            })),
+        }
+    }
+
+    fn begin(&mut self, before: &[i32]) -> Result<()> {
+        self.stream = Some(self.decoder.stream()?);
+        self.decode(before).map(drop)
+    }
+
+    fn decode(&mut self, codes: &[i32]) -> Result<Vec<f32>> {
+        if let Some(e) = self.failed.take() {
+            return Err(e);
+        }
+        let stream = self.stream.as_mut().expect("an utterance is begun before codes are given");
+        let mut samples = vec![];
+        for piece in codes.chunks(CodecDecoder::PIECE * self.decoder.quantizers()) {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Error::Cancelled);
+            }
+            stream.push(piece, &mut samples)?;
+        }
+        Ok(samples)
+    }
+}
+
+/// The thread of a codec.
+struct Worker {
+    orders: Option<Sender<Order>>,
+    answers: Receiver<Result<Decoded>>,
+    thread: Option<JoinHandle<()>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Worker {
+    fn start(mut codec: Codec) -> Result<Worker> {
+        let (orders, inbox) = channel();
+        let (outbox, answers) = channel();
+        let stop = codec.stop.clone();
+        let work = move || {
+            for order in inbox {
+                if codec.stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                if let Some(answer) = codec.follow(order)
+                    && outbox.send(answer).is_err()
+                {
+                    break;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("orate-codec".to_owned()).spawn(work);
+        let thread =
+            thread.map_err(|e| Error::Thread { problem: format!("it could not be started: {e}") })?;
+        Ok(Worker { orders: Some(orders), answers, thread: Some(thread), stop })
+    }
+
+    /// Why the thread answers no more.
+    fn ended(&mut self) -> Error {
+        let panic = self.thread.take().and_then(|thread| thread.join().err());
+        let words = panic.as_deref().and_then(message).unwrap_or("it gives no reason");
+        Error::Thread { problem: format!("it ended: {words}") }
+    }
+}
+
+/// The words of a panic.
+fn message(panic: &(dyn Any + Send)) -> Option<&str> {
+    panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied())
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic was for those who waited for samples.
+            let _ = thread.join();
+        }
+    }
+}
+
+enum Place {
+    Here(Box<Codec>, VecDeque<Result<Decoded>>),
+    Beside(Worker),
+}
+
+/// See the module.
+pub(crate) struct CodecBeside(Place);
+
+impl CodecBeside {
+    /// A codec on a thread of its own, or on that of the caller.
+    ///
+    /// # Errors
+    /// The system starts no thread.
+    pub fn new(decoder: Arc<CodecDecoder>, beside: bool) -> Result<CodecBeside> {
+        let stop = Arc::default();
+        let codec = Codec {
+            decoder,
+            stream: None,
+            failed: None,
+            counted: Counters::default(),
+            spent: Duration::ZERO,
+            stop,
+        };
+        Ok(CodecBeside(match beside {
+            true => Place::Beside(Worker::start(codec)?),
+            false => Place::Here(Box::new(codec), VecDeque::new()),
+        }))
+    }
+
+    /// Begins an utterance behind codes whose samples are left out. If that fails, the first [`CodecBeside::next`] says so.
+    pub fn begin(&mut self, before: Arc<[i32]>) {
+        self.order(Order::Begin(before));
+    }
+
+    /// Codes `[F, Q]` to decode. Their samples, or an error, come in the same order.
+    pub fn give(&mut self, codes: Vec<i32>) {
+        self.order(Order::Decode(codes));
+    }
+
+    fn order(&mut self, order: Order) {
+        match &mut self.0 {
+            Place::Here(codec, done) => done.extend(codec.follow(order)),
+            // A thread that has ended is an error when its answer is missing.
+            Place::Beside(worker) => drop(worker.orders.as_ref().map(|to| to.send(order))),
+        }
+    }
+
+    /// The samples of the codes that were given first of those without an answer. Waits for them.
+    ///
+    /// # Errors
+    /// The device failed, or the thread panicked.
+    pub fn next(&mut self) -> Result<Decoded> {
+        match &mut self.0 {
+            Place::Here(_, done) => done.pop_front().expect("asked for as often as codes are given"),
+            Place::Beside(worker) => match worker.answers.recv() {
+                Ok(answer) => answer,
+                Err(_) => Err(worker.ended()),
+            },
+        }
+    }
+
+    /// As [`CodecBeside::next`]; `None` if they are not there yet.
+    ///
+    /// # Errors
+    /// As [`CodecBeside::next`].
+    pub fn ready(&mut self) -> Result<Option<Decoded>> {
+        match &mut self.0 {
+            Place::Here(_, done) => done.pop_front().transpose(),
+            Place::Beside(worker) => match worker.answers.try_recv() {
+                Ok(answer) => answer.map(Some),
+                Err(TryRecvError::Empty) => Ok(None),
+                Err(TryRecvError::Disconnected) => Err(worker.ended()),
+            },
+        }
+    }
+}
