@@ -1,7 +1,7 @@
 //! Memory of a session on the CPU: named buffers, scalars, and the arena of temporaries.
 
 use memmap2::MmapMut;
-use orate_graph::{Counters, DType, DeviceError, Memory, Shape, extended};
+use orate_graph::{Counters, DType, DeviceError, Memory, Part, Shape, extended};
 use std::alloc::Layout;
 use std::any::Any;
 use std::collections::HashMap;
@@ -233,6 +233,30 @@ impl Memory for CpuMemory {
             rows.zip(b.block.floats().chunks_exact(old.max(1)))
                 .for_each(|(to, x)| to[..old].copy_from_slice(x));
             (b.block, b.shape) = (block, shape.clone());
+        }
+        Ok(())
+    }
+
+    fn copy_from(&mut self, source: &mut dyn Memory, parts: &[Part<'_>]) -> Result<(), DeviceError> {
+        let mixed = |got: &str| DeviceError::Mixed {
+            plan: "a copy on the device".to_owned(),
+            made_for: self.device.to_string(),
+            got: got.to_owned(),
+        };
+        if !source.as_any().is::<CpuMemory>() {
+            return Err(mixed(source.device()));
+        }
+        let from = source.as_any().downcast_ref::<CpuMemory>().expect("checked above");
+        if !Arc::ptr_eq(&self.device, &from.device) {
+            return Err(mixed("another CPU device"));
+        }
+        for part in parts {
+            let (source, target) = (from.buffers.get(part.from.0), self.buffers.get_mut(part.to.0));
+            part.check(source.map(|b| (b.dtype, &b.shape)), target.as_deref().map(|b| (b.dtype, &b.shape)))?;
+            if let (Some(source), Some(target)) = (source, target) {
+                let to = &mut target.block.floats_mut()[part.to.1..part.to.1 + part.len];
+                to.copy_from_slice(&source.block.floats()[part.from.1..part.from.1 + part.len]);
+            }
         }
         Ok(())
     }

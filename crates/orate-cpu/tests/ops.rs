@@ -1,8 +1,10 @@
 //! Every op, in every case, on every instruction set of this machine, against the reference interpreter.
 
 use orate_cpu::{CpuDevice, Isa};
-use orate_graph::{Op, Precision, PrecisionPolicy};
-use orate_testing::{OnDevice, check_all, op_cases};
+use orate_graph::{Device, Op, Precision, PrecisionPolicy};
+use orate_testing::{
+    OnDevice, ReferenceDevice, check_all, check_copies, check_extensions, check_foreign_copy, op_cases,
+};
 
 #[test]
 fn op_cases_on_every_instruction_set() {
@@ -45,4 +47,14 @@ fn a_format_of_gpus_is_refused() {
     let device = CpuDevice::new(1, Isa::PORTABLE).expect("starts");
     let e = device.with_precision(PrecisionPolicy::uniform(Precision::Tf32)).err().expect("refused");
     assert!(e.to_string().contains("q8_0"), "{e}");
+}
+
+#[test]
+fn memory_is_copied() {
+    let device = CpuDevice::new(1, Isa::PORTABLE).expect("starts");
+    check_copies(&device);
+    check_extensions(&device);
+    let other = CpuDevice::new(1, Isa::PORTABLE).expect("starts");
+    check_foreign_copy(device.memory().as_mut(), other.memory().as_mut());
+    check_foreign_copy(device.memory().as_mut(), ReferenceDevice.memory().as_mut());
 }

@@ -440,6 +440,31 @@ impl Stream {
         self.context.check(unsafe { sys::cuMemsetD8Async(at, 0, bytes, self.raw) })
     }
 
+    /// Copies bytes on the device.
+    ///
+    /// # Safety
+    /// There are so many at both places, which do not overlap.
+    pub unsafe fn copy(
+        &self,
+        from: DevicePointer,
+        to: DevicePointer,
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        self.context.bind()?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: by the caller's promise.
+        self.context.check(unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.raw) })
+    }
+
+    /// Lets what follows on this stream wait for an event of another one.
+    pub fn wait_for(&self, event: &Event) -> Result<(), DeviceError> {
+        self.context.bind()?;
+        // SAFETY: both live, and belong to one context.
+        self.context.check(unsafe { sys::cuStreamWaitEvent(self.raw, event.raw, 0) })
+    }
+
     /// Records what `work` launches on this stream as a graph.
     pub fn capture(
         &self,

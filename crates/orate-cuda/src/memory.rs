@@ -1,7 +1,7 @@
 //! Memory of a session on the device: named buffers, scalars, the arena of temporaries, and recorded plans.
 
-use crate::driver::{Context, DeviceBuffer, DevicePointer, ExecutableGraph, Pinned, Stream};
-use orate_graph::{Counters, DType, DeviceError, Memory, Shape, extended};
+use crate::driver::{Context, DeviceBuffer, DevicePointer, Event, ExecutableGraph, Pinned, Stream};
+use orate_graph::{Counters, DType, DeviceError, Memory, Part, Shape, extended};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -290,6 +290,42 @@ impl Memory for CudaMemory {
             b.shape = shape.clone();
         }
         Ok(())
+    }
+
+    fn copy_from(&mut self, source: &mut dyn Memory, parts: &[Part<'_>]) -> Result<(), DeviceError> {
+        let mixed = |got: &str| DeviceError::Mixed {
+            plan: "a copy on the device".to_owned(),
+            made_for: self.context.name.clone(),
+            got: got.to_owned(),
+        };
+        if !source.as_any().is::<CudaMemory>() {
+            return Err(mixed(source.device()));
+        }
+        let from = source.as_any().downcast_mut::<CudaMemory>().expect("checked above");
+        if !Arc::ptr_eq(&self.context, &from.context) {
+            return Err(mixed("another CUDA device"));
+        }
+        for part in parts {
+            let info = |b: Option<&Stored>| b.map(|b| (b.dtype, b.shape.clone()));
+            let (a, b) = (info(from.buffers.get(part.from.0)), info(self.buffers.get(part.to.0)));
+            part.check(a.as_ref().map(|(d, s)| (*d, s)), b.as_ref().map(|(d, s)| (*d, s)))?;
+        }
+        // Each queue waits for the other: this one for what is copied, that one before it writes there again.
+        let (ready, done) = (Event::new(&self.context)?, Event::new(&self.context)?);
+        ready.record(from.stream()?)?;
+        self.stream()?.wait_for(&ready)?;
+        for part in parts {
+            let (Some(source), Some(target)) = (from.buffers.get(part.from.0), self.buffers.get(part.to.0))
+            else {
+                continue;
+            };
+            let at = source.buffer.pointer() + 4 * part.from.1 as u64;
+            let to = target.buffer.pointer() + 4 * part.to.1 as u64;
+            // SAFETY: both buffers hold these elements, and are of different memories.
+            unsafe { self.stream()?.copy(at, to, 4 * part.len)? };
+        }
+        done.record(self.stream()?)?;
+        from.stream()?.wait_for(&done)
     }
 
     fn wait(&mut self) -> Result<(), DeviceError> {

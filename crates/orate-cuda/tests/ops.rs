@@ -10,7 +10,8 @@ use orate_cuda::{CudaDevice, devices};
 use orate_graph::{Device, DeviceError, Executable, Graph, Op, Plan, Precision, PrecisionPolicy};
 use orate_models::supertonic::Sizes;
 use orate_testing::{
-    Case, NOT_BUILT_ON_GPUS, OnDevice, RandomWeights, ReferenceDevice, check_all, harvest, op_cases_built,
+    Case, NOT_BUILT_ON_GPUS, OnDevice, RandomWeights, ReferenceDevice, check_all, check_copies,
+    check_extensions, check_foreign_copy, harvest, op_cases_built,
 };
 use std::sync::Arc;
 
@@ -227,4 +228,15 @@ fn sessions_run_side_by_side_and_repeat_exactly() {
         threads.into_iter().flat_map(|t| t.join().expect("no panic")).collect()
     });
     assert!(all.iter().all(|x| *x == all[0]), "all runs have the same bits");
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn memory_is_copied() {
+    let device = device();
+    check_copies(&device);
+    check_extensions(&device);
+    let other = CudaDevice::new(0, PrecisionPolicy::default(), None).expect("as above");
+    check_foreign_copy(device.memory().as_mut(), other.memory().as_mut());
+    check_foreign_copy(device.memory().as_mut(), ReferenceDevice.memory().as_mut());
 }

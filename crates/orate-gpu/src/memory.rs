@@ -2,7 +2,7 @@
 
 use crate::allocator::{Allocator, Range, UNIT};
 use crate::gpu::Gpu;
-use orate_graph::{Counters, DType, DeviceError, Memory, Shape, extended};
+use orate_graph::{Counters, DType, DeviceError, Memory, Part, Shape, extended};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -318,6 +318,36 @@ impl Memory for GpuMemory {
             }
         }
         Ok(())
+    }
+
+    fn copy_from(&mut self, source: &mut dyn Memory, parts: &[Part<'_>]) -> Result<(), DeviceError> {
+        let mixed = |got: &str| DeviceError::Mixed {
+            plan: "a copy on the device".to_owned(),
+            made_for: self.gpu.name.clone(),
+            got: got.to_owned(),
+        };
+        if !source.as_any().is::<GpuMemory>() {
+            return Err(mixed(source.device()));
+        }
+        let from = source.as_any().downcast_ref::<GpuMemory>().expect("checked above");
+        if !Arc::ptr_eq(&self.gpu, &from.gpu) {
+            return Err(mixed("another GPU device"));
+        }
+        let mut encoder = self.gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: None });
+        for part in parts {
+            let (source, target) = (from.stored.get(part.from.0), self.stored.get(part.to.0));
+            let info = |s: Option<&Stored>| s.map(|s| (s.dtype, s.shape.clone()));
+            let (a, b) = (info(source), info(target));
+            part.check(a.as_ref().map(|(d, s)| (*d, s)), b.as_ref().map(|(d, s)| (*d, s)))?;
+            let (Some(source), Some(target)) = (source, target) else { continue };
+            let (Some(there), Some(here)) = (&from.session, &self.session) else { continue };
+            let (at, to) = (4 * part.from.1 as u64, 4 * part.to.1 as u64);
+            let (at, to) = (source.range.offset + at, target.range.offset + to);
+            encoder.copy_buffer_to_buffer(&there.buffer, at, &here.buffer, to, 4 * part.len as u64);
+        }
+        // What was submitted before is done before, and what comes after waits.
+        self.gpu.queue.submit([encoder.finish()]);
+        self.gpu.check()
     }
 
     fn wait(&mut self) -> Result<(), DeviceError> {

@@ -8,7 +8,7 @@ use orate_graph::{
     Activation, DType, Device, DeviceError, DeviceKind, Executable, Factor, Graph, Memory, Plan, Precision,
     PrecisionPolicy, Target, Weight,
 };
-use orate_testing::{RandomWeights, ReferenceDevice};
+use orate_testing::{RandomWeights, ReferenceDevice, check_copies, check_extensions, check_foreign_copy};
 use std::sync::Arc;
 
 fn load(device: &dyn Device, graph: Graph) -> Arc<dyn Executable> {
@@ -291,4 +291,13 @@ fn wishes_are_obeyed_or_refused() {
     assert!(open(Some(DeviceKind::Cuda), 0, Precision::F32).expect("no GPU of this crate").contains("cuda"));
     let best = GpuDevice::new(None, 0, PrecisionPolicy::default(), None).expect("any will do").info();
     assert!(all.iter().all(|d| d.class >= best.class), "{best:?} is not the best of {all:?}");
+}
+
+#[test]
+fn memory_is_copied() {
+    let device = common::device();
+    check_copies(&device);
+    check_extensions(&device);
+    check_foreign_copy(device.memory().as_mut(), common::device().memory().as_mut());
+    check_foreign_copy(device.memory().as_mut(), ReferenceDevice.memory().as_mut());
 }

@@ -300,6 +300,47 @@ pub fn extended(name: &str, found: Option<&Shape>, wanted: &Shape) -> Result<(us
     }
 }
 
+/// What [`Memory::copy_from`] copies: elements of one buffer to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part<'a> {
+    /// A buffer of the other memory, and the first element.
+    pub from: (&'a str, usize),
+    /// A buffer of this memory of the same type, and where the first element goes.
+    pub to: (&'a str, usize),
+    /// Number of elements.
+    pub len: usize,
+}
+
+impl Part<'_> {
+    /// Checks the part against the two buffers.
+    ///
+    /// # Errors
+    /// A buffer is missing, they differ in type, or the part is not inside of both.
+    pub fn check(
+        &self,
+        from: Option<(DType, &Shape)>,
+        to: Option<(DType, &Shape)>,
+    ) -> Result<(), DeviceError> {
+        if let (Some((a, source)), Some((b, target))) = (from, to)
+            && a == b
+            && self.from.1 + self.len <= source.len()
+            && self.to.1 + self.len <= target.len()
+        {
+            return Ok(());
+        }
+        let say = |buffer: Option<(DType, &Shape)>| match buffer {
+            Some((dtype, shape)) => format!("{dtype} {shape}"),
+            None => "no buffer".to_owned(),
+        };
+        Err(DeviceError::Buffer {
+            name: self.from.0.to_owned(),
+            plan: format!("copied to `{}`", self.to.0),
+            got: format!("{} and {}", say(from), say(to)),
+            needed: format!("{} elements from {} to {}", self.len, self.from.1, self.to.1),
+        })
+    }
+}
+
 /// Named buffers and scalars of one session, on the device.
 pub trait Memory: Send + Any {
     /// Device name.
@@ -341,6 +382,13 @@ pub trait Memory: Send + Any {
     /// # Errors
     /// There is no such buffer, its other extents differ, or the device has no room.
     fn extend(&mut self, buffers: &[(&str, &Shape)]) -> Result<(), DeviceError>;
+
+    /// Copies elements of buffers of another memory of this device to buffers that are there, without the host: behind what
+    /// was submitted for either memory, and in front of what will be.
+    ///
+    /// # Errors
+    /// A memory of another device, a buffer that is not there or too small, or the device failed.
+    fn copy_from(&mut self, source: &mut dyn Memory, parts: &[Part<'_>]) -> Result<(), DeviceError>;
 
     /// Waits until everything that was submitted for this session is done. Reading waits by itself.
     ///

@@ -9,7 +9,7 @@ use crate::cases::single_op;
 use crate::interpreter::{Buffers, Data, ScalarValue, Scalars, interpret};
 use orate_graph::{
     BufferKind, Counters, DType, Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, Executable,
-    Memory, ModelOnDevice, Op, Place, Plan, Shape, Target, Value, ValueInfo, WeightLoader, extended,
+    Memory, ModelOnDevice, Op, Part, Place, Plan, Shape, Target, Value, ValueInfo, WeightLoader, extended,
 };
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -299,6 +299,30 @@ impl Memory for HostMemory {
                 copy(data, b * old, &mut larger, b * new, old);
             }
             (*old_shape, *data) = (shape.clone(), larger);
+        }
+        Ok(())
+    }
+
+    fn copy_from(&mut self, source: &mut dyn Memory, parts: &[Part<'_>]) -> Result<(), DeviceError> {
+        let (made_for, got) = (NAME.to_owned(), source.device().to_owned());
+        let Some(from) = source.as_any().downcast_ref::<HostMemory>() else {
+            return Err(DeviceError::Mixed { plan: "a copy on the device".to_owned(), made_for, got });
+        };
+        for part in parts {
+            let (source, target) = (from.buffers.get(part.from.0), self.buffers.get_mut(part.to.0));
+            let info = |(shape, data): &(Shape, Data)| (data.dtype(), shape.clone());
+            let (a, b) = (source.map(info), target.as_deref().map(info));
+            part.check(a.as_ref().map(|(d, s)| (*d, s)), b.as_ref().map(|(d, s)| (*d, s)))?;
+            let to = part.to.1..part.to.1 + part.len;
+            match (source.map(|s| &s.1), target.map(|t| &mut t.1)) {
+                (Some(Data::F32(x)), Some(Data::F32(y))) => {
+                    y[to].copy_from_slice(&x[part.from.1..part.from.1 + part.len])
+                }
+                (Some(Data::I32(x)), Some(Data::I32(y))) => {
+                    y[to].copy_from_slice(&x[part.from.1..part.from.1 + part.len])
+                }
+                _ => unreachable!("checked above"),
+            }
         }
         Ok(())
     }

@@ -117,3 +117,9 @@ fn a_changed_input_is_a_failure() {
 fn no_cases_is_no_success() {
     check_all(&Fused, []).assert();
 }
+
+#[test]
+fn memory_is_copied_on_the_reference_device() {
+    check_copies(&ReferenceDevice);
+    check_extensions(&ReferenceDevice);
+}

@@ -20,7 +20,6 @@ mod file;
 pub mod gguf;
 mod joined;
 pub mod onnx;
-mod protobuf;
 pub mod q8_0;
 pub mod safetensors;
 mod source;

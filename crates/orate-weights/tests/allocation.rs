@@ -12,6 +12,9 @@ const MAX_GROWTH: usize = 12;
 /// And this much for anything of fixed size.
 const FIXED: usize = 64 << 10;
 
+/// What as many empty messages as are allowed may take.
+const MAX_EMPTY: usize = 100 << 20;
+
 /// The system's allocator, with a count of bytes in use.
 struct Counting;
 
@@ -67,6 +70,19 @@ fn onnx() -> Vec<u8> {
     std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(golden)).unwrap()
 }
 
+/// An ONNX file of nothing but `count` empty messages: fields number `field` of the graph.
+fn empty_messages(field: u8, count: usize) -> Vec<u8> {
+    let mut file = vec![7 << 3 | 2];
+    let mut len = 2 * count;
+    while len >= 0x80 {
+        file.push(len as u8 | 0x80);
+        len >>= 7;
+    }
+    file.push(len as u8);
+    file.extend([field << 3 | 2, 0].repeat(count));
+    file
+}
+
 // One test, so that nothing else allocates meanwhile.
 #[test]
 fn damage_does_not_cost_memory() {
@@ -103,5 +119,14 @@ fn damage_does_not_cost_memory() {
             }
             check(damaged, &format!("round {round}"));
         }
+    }
+    // Nodes, initialisers, inputs: two bytes each in the file, hundreds in memory.
+    for field in [1, 5, 11] {
+        let file = empty_messages(field, 4_000_000);
+        let used = peak(|| assert!(OnnxModel::from_bytes("test", file).is_err()));
+        assert!(used <= FIXED, "too many empty fields {field}: {used} bytes");
+        let file = empty_messages(field, 200_000);
+        let used = peak(|| assert!(OnnxModel::from_bytes("test", file).is_err()));
+        assert!(used <= MAX_EMPTY, "empty fields {field}: {used} bytes");
     }
 }

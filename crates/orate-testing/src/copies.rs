@@ -1,0 +1,100 @@
+//! What [`Memory::copy_from`] and [`Memory::extend`] promise, for every device.
+
+use orate_graph::{DType, Device, DeviceError, Memory, Part};
+
+fn part(name: &str, from: std::ops::Range<usize>, to: usize) -> Part<'_> {
+    Part { from: (name, from.start), to: (name, to), len: from.len() }
+}
+
+/// Copies parts of buffers between two memories of `device`, again and again, and asks for what cannot be copied.
+///
+/// # Panics
+/// Something is not as promised.
+pub fn check_copies(device: &dyn Device) {
+    let name = device.name();
+    let (mut here, mut there) = (device.memory(), device.memory());
+    let rows: Vec<f32> = (0..24).map(|i| i as f32).collect();
+    there.write_f32("rows", &[2, 3, 4].into(), &rows).expect("room");
+    there.write_i32("ids", &[3].into(), &[7, 8, 9]).expect("room");
+    here.clear("rows", DType::F32, &[3, 5, 4].into()).expect("room");
+    here.clear("other", DType::F32, &[2].into()).expect("room");
+    here.write_i32("ids", &[2].into(), &[1, 2]).expect("room");
+    let before = here.counters();
+    let parts =
+        [part("rows", 12..20, 40), part("ids", 2..3, 0), part("rows", 0..4, 0), part("rows", 5..5, 60)];
+    let other = Part { from: ("rows", 23), to: ("other", 1), len: 1 };
+    here.copy_from(there.as_mut(), &parts).expect("fits");
+    here.copy_from(there.as_mut(), &[other]).expect("fits");
+    let used = here.counters() - before;
+    assert_eq!(
+        (used.read_backs, used.bytes_up, used.bytes_down),
+        (0, 0, 0),
+        "{name}: the host moves nothing"
+    );
+    // What is there now was copied before.
+    there.write_f32("rows", &[2, 3, 4].into(), &[-1.0; 24]).expect("room");
+    let mut wanted = vec![0.0; 60];
+    wanted[40..48].copy_from_slice(&rows[12..20]);
+    wanted[..4].copy_from_slice(&rows[..4]);
+    let (mut floats, mut ids) = (vec![], vec![]);
+    here.read_f32("rows", &mut floats).expect("is there");
+    here.read_i32("ids", &mut ids).expect("is there");
+    assert_eq!((&floats, ids), (&wanted, vec![9, 2]), "{name}");
+    here.read_f32("other", &mut floats).expect("is there");
+    assert_eq!(floats, [0.0, 23.0], "{name}: under another name");
+
+    let mut refused = |part: Part<'_>, words: &str| {
+        let e = here.copy_from(there.as_mut(), &[part]).expect_err("cannot be copied");
+        assert!(matches!(&e, DeviceError::Buffer { .. }) && e.to_string().contains(words), "{name}: {e}");
+    };
+    refused(part("rows", 0..25, 0), "got f32 [2, 3, 4] and f32 [3, 5, 4]");
+    refused(part("rows", 0..4, 57), "needs 4 elements from 0 to 57");
+    refused(part("none", 0..0, 0), "got no buffer and no buffer");
+    there.write_i32("rows", &[2, 3, 4].into(), &[0; 24]).expect("room");
+    let mixed = here.copy_from(there.as_mut(), &[part("rows", 0..4, 0)]);
+    assert!(matches!(mixed, Err(DeviceError::Buffer { .. })), "{name}: other elements");
+}
+
+/// Copies to `here` from memory that `here` must refuse, because it is another device's.
+///
+/// # Panics
+/// It does not.
+pub fn check_foreign_copy(here: &mut dyn Memory, foreign: &mut dyn Memory) {
+    assert!(matches!(here.copy_from(foreign, &[]), Err(DeviceError::Mixed { .. })), "{}", here.device());
+}
+
+/// Gives buffers of `device` more rows, and asks for what cannot be.
+///
+/// # Panics
+/// Rows do not stay what they were.
+pub fn check_extensions(device: &dyn Device) {
+    let name = device.name();
+    let mut m = device.memory();
+    let rows: Vec<f32> = (0..24).map(|i| i as f32).collect();
+    m.write_f32("two", &[2, 3, 4].into(), &rows).expect("room");
+    m.write_f32("one", &[1, 6, 4].into(), &rows).expect("room");
+    m.write_i32("ids", &[1, 2].into(), &[7, 8]).expect("room");
+    m.write_f32("stays", &[24].into(), &rows).expect("room");
+    let before = m.counters();
+    let shapes = [[2, 5, 4].into(), [1, 700, 4].into(), [1, 3].into()];
+    m.extend(&[("two", &shapes[0]), ("one", &shapes[1]), ("ids", &shapes[2])]).expect("room");
+    m.extend(&[("one", &shapes[1])]).expect("as large as it is");
+    let used = m.counters() - before;
+    assert_eq!((used.read_backs, used.bytes_up, used.bytes_down), (0, 0, 0), "{name}");
+    let (mut floats, mut ids) = (vec![], vec![]);
+    assert_eq!(m.read_f32("two", &mut floats).expect("is there"), shapes[0], "{name}");
+    assert_eq!((&floats[..12], &floats[20..32]), (&rows[..12], &rows[12..]), "{name}");
+    assert_eq!(m.read_f32("one", &mut floats).expect("is there"), shapes[1], "{name}");
+    assert_eq!(floats[..24], rows, "{name}");
+    m.read_i32("ids", &mut ids).expect("is there");
+    assert_eq!((ids.len(), &ids[..2]), (3, &[7, 8][..]), "{name}");
+    m.read_f32("stays", &mut floats).expect("is there");
+    assert_eq!(floats, rows, "{name}");
+    for (buffer, shape) in [("two", [2, 4, 4].into()), ("one", [1, 700, 5].into()), ("none", [1, 1].into())] {
+        let e = m.extend(&[(buffer, &shape)]).expect_err("cannot be extended");
+        assert!(
+            matches!(&e, DeviceError::Buffer { .. }) && e.to_string().contains("extended"),
+            "{name}: {e}"
+        );
+    }
+}
