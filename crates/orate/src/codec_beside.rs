@@ -70,15 +70,16 @@ impl Codec {
     }
 
     fn begin(&mut self, before: &[i32]) -> Result<()> {
-        self.stream = Some(self.decoder.stream()?);
-        self.decode(before).map(drop)
+        let go_on = || !self.stop.load(Ordering::Relaxed);
+        self.stream = self.decoder.stream_behind(before, &go_on)?;
+        Ok(())
     }
 
     fn decode(&mut self, codes: &[i32]) -> Result<Vec<f32>> {
         if let Some(e) = self.failed.take() {
             return Err(e);
         }
-        let stream = self.stream.as_mut().expect("an utterance is begun before codes are given");
+        let Some(stream) = &mut self.stream else { return Err(Error::Cancelled) };
         let mut samples = vec![];
         for piece in codes.chunks(CodecDecoder::PIECE * self.decoder.quantizers()) {
             if self.stop.load(Ordering::Relaxed) {
@@ -99,16 +100,19 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(mut codec: Codec) -> Result<Worker> {
+    fn start(
+        stop: Arc<AtomicBool>,
+        mut follow: impl FnMut(Order) -> Option<Result<Decoded>> + Send + 'static,
+    ) -> Result<Worker> {
         let (orders, inbox) = channel();
         let (outbox, answers) = channel();
-        let stop = codec.stop.clone();
+        let stopped = stop.clone();
         let work = move || {
             for order in inbox {
-                if codec.stop.load(Ordering::Relaxed) {
+                if stopped.load(Ordering::Relaxed) {
                     break;
                 }
-                if let Some(answer) = codec.follow(order)
+                if let Some(answer) = follow(order)
                     && outbox.send(answer).is_err()
                 {
                     break;
@@ -160,7 +164,7 @@ impl CodecBeside {
     /// The system starts no thread.
     pub fn new(decoder: Arc<CodecDecoder>, beside: bool) -> Result<CodecBeside> {
         let stop = Arc::default();
-        let codec = Codec {
+        let mut codec = Codec {
             decoder,
             stream: None,
             failed: None,
@@ -169,7 +173,7 @@ impl CodecBeside {
             stop,
         };
         Ok(CodecBeside(match beside {
-            true => Place::Beside(Worker::start(codec)?),
+            true => Place::Beside(Worker::start(codec.stop.clone(), move |order| codec.follow(order))?),
             false => Place::Here(Box::new(codec), VecDeque::new()),
         }))
     }
@@ -219,5 +223,65 @@ impl CodecBeside {
                 Err(TryRecvError::Disconnected) => Err(worker.ended()),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    /// A worker that answers codes by as many samples, and panics at some.
+    fn worker() -> Worker {
+        Worker::start(Arc::default(), |order| match order {
+            Order::Begin(_) => None,
+            Order::Decode(codes) if codes == [13] => panic!("code {}", codes[0]),
+            Order::Decode(codes) => {
+                std::thread::sleep(Duration::from_millis(20));
+                let samples = codes.iter().map(|c| *c as f32).collect();
+                Some(Ok(Decoded { samples, counters: Counters::default(), time: Duration::ZERO }))
+            }
+        })
+        .expect("starts")
+    }
+
+    #[test]
+    fn answers_come_in_order() {
+        let mut codec = CodecBeside(Place::Beside(worker()));
+        codec.begin(Arc::default());
+        assert!(codec.ready().expect("is at work").is_none());
+        for i in 0..3 {
+            codec.give(vec![i]);
+        }
+        for i in 0..3 {
+            assert_eq!(codec.next().expect("answers").samples, [i as f32]);
+        }
+        assert!(codec.ready().expect("has nothing to do").is_none());
+    }
+
+    #[test]
+    fn a_panic_is_an_error() {
+        for wait in [true, false] {
+            let mut codec = CodecBeside(Place::Beside(worker()));
+            codec.give(vec![13]);
+            let e = loop {
+                match if wait { codec.next().map(Some) } else { codec.ready() } {
+                    Ok(None) => std::thread::yield_now(),
+                    Ok(Some(_)) => panic!("no answer was made"),
+                    Err(e) => break e,
+                }
+            };
+            assert!(e.to_string().contains("it ended: code 13"), "{e}");
+            assert!(codec.next().is_err(), "still");
+        }
+    }
+
+    #[test]
+    fn what_waits_is_left_undone() {
+        let mut codec = CodecBeside(Place::Beside(worker()));
+        (0..500).for_each(|i| codec.give(vec![i]));
+        let start = Instant::now();
+        drop(codec);
+        assert!(start.elapsed() < Duration::from_secs(2), "ten seconds of work");
     }
 }

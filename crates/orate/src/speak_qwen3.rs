@@ -217,6 +217,7 @@ impl Pieces {
                 let silence = if !speaking.heard && self.index > 0 { self.silence } else { 0 };
                 let mut samples = decoded.samples;
                 samples.splice(0..0, std::iter::repeat_n(0.0, silence));
+                let prefix_rows = if speaking.heard { 0 } else { speaking.session.reused_rows() };
                 speaking.heard = true;
                 let mut counters = made.counters;
                 counters += decoded.counters;
@@ -226,6 +227,7 @@ impl Pieces {
                     text,
                     index: self.index,
                     counters,
+                    prefix_rows,
                     finish: made.finish,
                     attempts,
                 });
