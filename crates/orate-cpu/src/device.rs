@@ -164,6 +164,7 @@ impl ModelOnDevice for CpuModel {
                 got: self.core.name.to_string(),
             });
         }
+        self.core.team.home().check(plan.device())?;
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.fill(&plan, &self.core, &self.weights)?;
         Ok(Arc::new(CpuExecutable::new(self.core.clone(), plan, &kept)))

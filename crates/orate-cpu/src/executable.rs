@@ -183,6 +183,7 @@ impl CpuExecutable {
         if !Arc::ptr_eq(&m.device, &self.core.name) {
             return Err(mixed("another CPU device"));
         }
+        self.core.team.home().check(self.plan.device())?;
         self.bind_buffers(m)?;
         m.counters.submissions += 1;
         let view = View { plan: &self.plan, memory: m };

@@ -8,6 +8,7 @@
 //! Idle workers spin for a moment, because the next operator usually follows within microseconds, and then
 //! sleep until a run has chunks for them.
 
+use orate_graph::HomeProcess;
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -59,6 +60,8 @@ pub struct Team {
     threads: usize,
     /// Held by the one run that may use the workers.
     busy: AtomicBool,
+    /// Where the workers are.
+    home: HomeProcess,
 }
 
 impl Team {
@@ -82,7 +85,8 @@ impl Team {
             panic: Mutex::new(None),
             beds,
         });
-        let mut team = Team { shared, workers: Vec::new(), threads, busy: AtomicBool::new(false) };
+        let (busy, home) = (AtomicBool::new(false), HomeProcess::current());
+        let mut team = Team { shared, workers: Vec::new(), threads, busy, home };
         for index in 1..threads {
             let shared = Arc::clone(&team.shared);
             // On an error `team` is dropped, which ends the workers that already run.
@@ -99,10 +103,16 @@ impl Team {
         self.threads
     }
 
+    /// The process that has the workers.
+    pub(crate) fn home(&self) -> HomeProcess {
+        self.home
+    }
+
     /// Calls `f(worker, chunk)` once for each `chunk` below `chunks` and returns when all calls are done.
     ///
     /// Chunks are handed out in ascending order to whoever is free. A run that starts while another one is
-    /// under way, from a second thread or from inside a chunk, does all its chunks itself. Allocates nothing.
+    /// under way, from a second thread or from inside a chunk, does all its chunks itself, as does one in a process
+    /// that was forked from the one where the team was made. Allocates nothing.
     ///
     /// # Panics
     /// If a chunk panics, the others still run; then the first panic goes on in the caller. The team stays
@@ -149,6 +159,10 @@ impl Team {
 
 impl Drop for Team {
     fn drop(&mut self) {
+        if !self.home.is_here() {
+            // The workers stayed in the process that was forked: waiting for them would never end.
+            return std::mem::forget(std::mem::take(&mut self.workers));
+        }
         self.shared.left.swap(STOP, Ordering::SeqCst);
         self.shared.wake_all();
         for worker in self.workers.drain(..) {

@@ -154,6 +154,7 @@ impl ModelOnDevice for CudaModel {
                 got: core.context.name.clone(),
             });
         }
+        core.context.bind()?;
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.fill(&plan, &core.context, &core.policy, &*self.weights)?;
         Ok(Arc::new(CudaExecutable::new(core.clone(), plan, &kept)?))

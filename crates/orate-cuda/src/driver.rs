@@ -1,7 +1,7 @@
 //! The CUDA driver, with owners for everything that must be given back, and errors instead of codes.
 
 use cudarc::driver::sys;
-use orate_graph::DeviceError;
+use orate_graph::{DeviceError, HomeProcess};
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
 use std::time::Instant;
@@ -205,6 +205,7 @@ pub(crate) struct Context {
     /// Name in plans and errors, such as `cuda:0`.
     pub name: String,
     pub facts: Facts,
+    home: HomeProcess,
 }
 
 // SAFETY: contexts may be used by any thread that makes them current, as every function here does.
@@ -221,15 +222,17 @@ impl Context {
         // SAFETY: the device exists; given back when the context is dropped.
         check(&name, unsafe { sys::cuDevicePrimaryCtxRetain(&mut raw, device) })?;
         tracing::debug!(device = name, elapsed = ?start.elapsed(), "the context is there");
-        Ok(Context { device, raw, name, facts })
+        Ok(Context { device, raw, name, facts, home: HomeProcess::current() })
     }
 
     pub fn check(&self, code: sys::CUresult) -> Result<(), DeviceError> {
         check(&self.name, code)
     }
 
-    /// Makes it the context of this thread; the first thing that every function does which calls the driver.
+    /// Makes it the context of this thread; the first thing that every function does which calls the driver. In a
+    /// process that was forked from this one it is an error, so nothing is run there and nothing given back.
     pub fn bind(&self) -> Result<(), DeviceError> {
+        self.home.check(&self.name)?;
         // SAFETY: the context lives as long as `self`.
         self.check(unsafe { sys::cuCtxSetCurrent(self.raw) })
     }
@@ -257,6 +260,9 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        if !self.home.is_here() {
+            return;
+        }
         // SAFETY: retained in `new`. An error, as at process exit, leaves nothing to do.
         unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
     }

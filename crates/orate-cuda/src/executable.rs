@@ -77,6 +77,7 @@ impl CudaExecutable {
             return Err(mixed(memory.device()));
         }
         let m = memory.as_any().downcast_mut::<CudaMemory>().expect("checked above");
+        self.core.context.bind()?;
         if Arc::ptr_eq(&m.context, &self.core.context) { Ok(m) } else { Err(mixed("another CUDA device")) }
     }
 

@@ -7,7 +7,7 @@ use crate::kernels::{self, Abilities};
 use crate::memory::GpuMemory;
 use crate::weights::WeightBank;
 use orate_graph::{
-    Device, DeviceError, DeviceInfo, DeviceKind, Executable, Memory, ModelOnDevice, Op, Plan,
+    AtHome, Device, DeviceError, DeviceInfo, DeviceKind, Executable, Memory, ModelOnDevice, Op, Plan,
     PrecisionPolicy, Target, ValueInfo, WeightLoader,
 };
 use std::path::PathBuf;
@@ -68,7 +68,7 @@ impl Target for GpuDevice {
 
 impl Device for GpuDevice {
     fn open(&self, weights: Arc<dyn WeightLoader + Send + Sync>) -> Box<dyn ModelOnDevice> {
-        Box::new(GpuModel { gpu: self.gpu.clone(), weights, kept: Mutex::default() })
+        Box::new(GpuModel { gpu: self.gpu.clone(), weights, kept: AtHome::new(Mutex::default()) })
     }
 
     fn memory(&self) -> Box<dyn Memory> {
@@ -93,7 +93,7 @@ impl Device for GpuDevice {
 struct GpuModel {
     gpu: Arc<Gpu>,
     weights: Arc<dyn WeightLoader + Send + Sync>,
-    kept: Mutex<WeightBank>,
+    kept: AtHome<Mutex<WeightBank>>,
 }
 
 impl ModelOnDevice for GpuModel {

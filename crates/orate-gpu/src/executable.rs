@@ -8,7 +8,7 @@ use crate::parallel;
 use crate::pipelines::Variant;
 use crate::weights::{Placed, Wanted, WeightBank};
 use orate_graph::joining::{At, layout};
-use orate_graph::{BufferKind, DeviceError, Executable, Memory, Plan, WeightLoader};
+use orate_graph::{AtHome, BufferKind, DeviceError, Executable, Memory, Plan, WeightLoader};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -43,9 +43,9 @@ struct Ready {
 pub(crate) struct GpuExecutable {
     gpu: Arc<Gpu>,
     plan: Plan,
-    ready: Vec<Ready>,
+    ready: AtHome<Vec<Ready>>,
     /// The bind group of no weights.
-    nothing: BindGroup,
+    nothing: AtHome<BindGroup>,
     /// The dispatches of each step; those behind the last are copies.
     steps: Vec<Range<usize>>,
     /// What the joined steps need for temporaries.
@@ -128,6 +128,7 @@ impl GpuExecutable {
         let ready = ready.collect::<Result<Vec<_>, DeviceError>>()?;
         let nothing = bank.bind_group(&gpu, [None, None])?;
         gpu.check()?;
+        let (ready, nothing) = (AtHome::new(ready), AtHome::new(nothing));
         Ok(GpuExecutable { gpu, plan, ready, nothing, steps, arena_bytes: layout.arena_bytes })
     }
 
@@ -190,7 +191,7 @@ impl GpuExecutable {
         let mut pipeline: Option<&ComputePipeline> = None;
         // Kernels without weights take those that are set.
         let mut weights: Option<&BindGroup> = None;
-        pass.set_bind_group(1, &self.nothing, &[]);
+        pass.set_bind_group(1, &*self.nothing, &[]);
         let mut words = [0u32; WORDS];
         for r in &self.ready[which] {
             if pipeline != Some(&r.pipeline) {

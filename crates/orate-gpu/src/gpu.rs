@@ -2,7 +2,7 @@
 
 use crate::adapters;
 use crate::pipelines::Pipelines;
-use orate_graph::{DeviceError, DeviceInfo, PrecisionPolicy};
+use orate_graph::{AtHome, DeviceError, DeviceInfo, PrecisionPolicy};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use wgpu::{
@@ -25,10 +25,10 @@ impl Failure {
     }
 }
 
-/// An open device.
+/// An open device. What belongs to the driver is left alone in a process that was forked from this one.
 pub(crate) struct Gpu {
-    pub device: wgpu::Device,
-    pub queue: wgpu::Queue,
+    pub device: AtHome<wgpu::Device>,
+    pub queue: AtHome<wgpu::Queue>,
     /// Name in plans and messages, such as `vulkan:0`.
     pub name: String,
     pub info: DeviceInfo,
@@ -41,10 +41,10 @@ pub(crate) struct Gpu {
     /// Bytes that the threads of a workgroup can share.
     pub workgroup_bytes: u32,
     /// Layout of a session's bind group: its one buffer.
-    pub session_layout: BindGroupLayout,
+    pub session_layout: AtHome<BindGroupLayout>,
     /// Layout of a step's weights: matrices, vectors.
-    pub weights_layout: BindGroupLayout,
-    pub pipelines: Pipelines,
+    pub weights_layout: AtHome<BindGroupLayout>,
+    pub pipelines: AtHome<Pipelines>,
     failure: Arc<Failure>,
 }
 
@@ -112,21 +112,22 @@ impl Gpu {
                 / 256
                 * 256,
             workgroup_bytes: limits.max_compute_workgroup_storage_size,
-            device,
-            queue,
+            device: AtHome::new(device),
+            queue: AtHome::new(queue),
             name,
             info,
-            session_layout,
-            weights_layout,
-            pipelines,
+            session_layout: AtHome::new(session_layout),
+            weights_layout: AtHome::new(weights_layout),
+            pipelines: AtHome::new(pipelines),
             failure,
         };
         gpu.check()?;
         Ok(gpu)
     }
 
-    /// What went wrong so far.
+    /// What went wrong so far, be it that this is another process.
     pub fn check(&self) -> Result<(), DeviceError> {
+        AtHome::home(&self.device).check(&self.name)?;
         match &*self.failure.0.lock().unwrap_or_else(PoisonError::into_inner) {
             None => Ok(()),
             Some(problem) => Err(self.failed(problem.clone())),
@@ -143,6 +144,7 @@ impl Gpu {
 
     /// Waits until the device has done all that was submitted.
     pub fn wait(&self) -> Result<(), DeviceError> {
+        AtHome::home(&self.device).check(&self.name)?;
         let done = self.device.poll(PollType::wait_indefinitely());
         self.check()?;
         done.map(drop).map_err(|e| self.failed(e.to_string()))
@@ -185,6 +187,9 @@ impl Gpu {
 /// Lets work in flight end before what it uses goes away.
 impl Drop for Gpu {
     fn drop(&mut self) {
+        if !AtHome::home(&self.device).is_here() {
+            return;
+        }
         let _ = self.device.poll(PollType::wait_indefinitely());
     }
 }

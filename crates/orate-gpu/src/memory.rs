@@ -2,7 +2,7 @@
 
 use crate::allocator::{Allocator, Range, UNIT};
 use crate::gpu::Gpu;
-use orate_graph::{Counters, DType, DeviceError, Memory, Part, Shape, extended};
+use orate_graph::{AtHome, Counters, DType, DeviceError, Memory, Part, Shape, extended};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,11 +43,11 @@ struct Extension<'a> {
 /// See [`Memory`].
 pub struct GpuMemory {
     pub(crate) gpu: Arc<Gpu>,
-    session: Option<Session>,
+    session: Option<AtHome<Session>>,
     stored: HashMap<String, Stored>,
     pub(crate) scalars: HashMap<String, u64>,
     arena: Option<Range>,
-    staging: Option<Buffer>,
+    staging: Option<AtHome<Buffer>>,
     pub(crate) counters: Counters,
 }
 
@@ -130,6 +130,7 @@ impl GpuMemory {
 
     /// A buffer with room for `bytes` more, in which some values are extended. Values move over, the arena's content does not.
     fn rebuild(&mut self, bytes: u64, extended: &[Extension<'_>]) -> Result<(), DeviceError> {
+        self.gpu.check()?;
         let used = self.session.as_ref().map_or(0, |s| s.places.used());
         let more = |e: &Extension<'_>| e.size.next_multiple_of(UNIT).saturating_sub(e.old_size);
         let needed = used + bytes.next_multiple_of(UNIT) + extended.iter().map(more).sum::<u64>();
@@ -165,7 +166,7 @@ impl GpuMemory {
         }
         self.gpu.queue.submit([encoder.finish()]);
         let bind_group = self.gpu.bind("session", &self.gpu.session_layout, &[&buffer]);
-        self.session = Some(Session { buffer, bind_group, places });
+        self.session = Some(AtHome::new(Session { buffer, bind_group, places }));
         self.gpu.check()
     }
 
@@ -178,6 +179,7 @@ impl GpuMemory {
                 needed: format!("{} elements for {shape}", shape.len()),
             });
         }
+        self.gpu.check()?;
         self.ensure(name, dtype, shape)?;
         if let (Some(session), Some(s)) = (&self.session, self.stored.get(name))
             && !data.is_empty()
@@ -195,6 +197,7 @@ impl GpuMemory {
         dtype: DType,
         take: &mut dyn FnMut(&[u8]),
     ) -> Result<Shape, DeviceError> {
+        self.gpu.check()?;
         let (session, s) = match (&self.session, self.stored.get(name)) {
             (Some(session), Some(s)) if s.dtype == dtype => (session, s),
             (_, other) => {
@@ -216,7 +219,7 @@ impl GpuMemory {
     /// Copies bytes of a buffer to the host.
     pub(crate) fn read_bytes(
         gpu: &Gpu,
-        staging: &mut Option<Buffer>,
+        staging: &mut Option<AtHome<Buffer>>,
         from: &Buffer,
         offset: u64,
         bytes: u64,
@@ -231,7 +234,7 @@ impl GpuMemory {
             Some(b) => b,
             None => {
                 let size = bytes.next_power_of_two().max(4096);
-                gpu.buffer("read back", size, BufferUsages::MAP_READ | BufferUsages::COPY_DST)?
+                AtHome::new(gpu.buffer("read back", size, BufferUsages::MAP_READ | BufferUsages::COPY_DST)?)
             }
         };
         let mut encoder = gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: None });
@@ -257,7 +260,7 @@ impl GpuMemory {
 
     /// Bytes on the device.
     fn bytes(&self) -> u64 {
-        self.session.as_ref().map_or(0, |s| s.buffer.size()) + self.staging.as_ref().map_or(0, Buffer::size)
+        self.session.as_ref().map_or(0, |s| s.buffer.size()) + self.staging.as_ref().map_or(0, |b| b.size())
     }
 }
 
@@ -289,6 +292,7 @@ impl Memory for GpuMemory {
     }
 
     fn clear(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
+        self.gpu.check()?;
         self.ensure(name, dtype, shape)?;
         if let (Some(session), Some(s)) = (&self.session, self.stored.get(name)) {
             let mut encoder =
@@ -333,6 +337,7 @@ impl Memory for GpuMemory {
         if !Arc::ptr_eq(&self.gpu, &from.gpu) {
             return Err(mixed("another GPU device"));
         }
+        self.gpu.check()?;
         let mut encoder = self.gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: None });
         for part in parts {
             let (source, target) = (from.stored.get(part.from.0), self.stored.get(part.to.0));

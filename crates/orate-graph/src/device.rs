@@ -73,6 +73,17 @@ pub enum DeviceError {
         /// What did not fit.
         what: String,
     },
+    /// The device was opened before the process forked, and this is the child.
+    #[error(
+        "device `{device}` was opened in process {opened_in} and does not work in this one, which was forked from it: \
+         threads and drivers do not survive a fork; open the model anew in this process"
+    )]
+    Forked {
+        /// Device name.
+        device: String,
+        /// Number of the process that opened it.
+        opened_in: u32,
+    },
     /// The device was lost or its driver reported a failure. Nothing that lives on it can be used any more.
     #[error("device `{device}` failed: {problem}; open the model anew or choose another device")]
     Failed {

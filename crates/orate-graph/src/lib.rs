@@ -27,6 +27,7 @@ mod op;
 pub mod passes;
 mod plan;
 mod precision;
+mod process;
 mod shape;
 mod weight;
 
@@ -43,5 +44,6 @@ pub use op::{
 };
 pub use plan::{Plan, Roofline, Step, Target};
 pub use precision::{Precision, PrecisionPolicy};
+pub use process::{AtHome, HomeProcess};
 pub use shape::{DType, Shape};
 pub use weight::{Tensor, Weight, WeightLoader};

@@ -2,10 +2,10 @@
 
 pub mod qwen3_tts;
 
-use crate::{Engine, Result};
+use crate::{Engine, EngineOptions, Result, devices};
 use orate_graph::{
-    Cost, DType, Device, DeviceError, Executable, Graph, GraphError, Plan, Roofline, Tensor, Weight,
-    WeightLoader,
+    Cost, DType, Device, DeviceError, DeviceKind, Executable, Graph, GraphError, Plan, Roofline, Tensor,
+    Weight, WeightLoader,
 };
 use orate_models::supertonic::{Noise, Stage};
 use std::sync::Arc;
@@ -96,13 +96,13 @@ pub struct StepTime {
 
 impl StepTime {
     /// The least time of the step at the device's limits, in microseconds.
-    pub fn bound_us(&self, peak: Roofline) -> f64 {
-        peak.bound_us(Cost { flops: self.flops, bytes: self.bytes })
+    pub fn bound_us(&self, peak: Peak) -> f64 {
+        peak.of(&self.kernel).bound_us(Cost { flops: self.flops, bytes: self.bytes })
     }
 
     /// How near the step is to the device's limits: its bound over its time, 1 at best. 0 for a step that takes no
     /// time of its own, because another one does its work.
-    pub fn share_of_peak(&self, peak: Roofline) -> f64 {
+    pub fn share_of_peak(&self, peak: Peak) -> f64 {
         if self.us > 0.0 { self.bound_us(peak) / self.us } else { 0.0 }
     }
 }
@@ -159,37 +159,80 @@ const PEAK_SECONDS: f64 = 4e-3;
 const MOST_ROWS: usize = 4096;
 const MOST_ADDED: usize = 1 << 26;
 
+/// Speeds that a device reaches, by the unit that computes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Peak {
+    /// The device's own limits: those of its matrix units where it has any.
+    pub device: Roofline,
+    /// Arithmetic of the vector units in GFLOP/s, where kernels that do not use the matrix units are told apart.
+    pub vector_gflops: Option<f64>,
+}
+
+/// How names of kernels begin that compute in matrix tiles of the CPU.
+const TILES: &str = "amx";
+
+impl Peak {
+    /// What bounds a kernel of this name.
+    fn of(&self, kernel: &str) -> Roofline {
+        let gflops = match self.vector_gflops {
+            Some(vectors) if !kernel.starts_with(TILES) => vectors,
+            _ => self.device.gflops,
+        };
+        Roofline { gflops, ..self.device }
+    }
+}
+
 /// Speeds that this device reaches with these executors, at sizes that suit it: a large square product, and the sum of
 /// two large tensors. Sizes grow until a run takes some milliseconds; the best of five runs counts.
 ///
+/// A CPU that multiplies in tiles is measured without them too.
+///
 /// # Errors
 /// The device failed.
-pub fn measure_peak(engine: &Engine) -> Result<Roofline> {
-    let device = &**engine.device_object();
-    let mut peak = Roofline { gflops: 0.0, gbps: 0.0 };
-    let mut n = 256;
+pub fn measure_peak(engine: &Engine) -> Result<Peak> {
+    peak_of(&**engine.device_object())
+}
+
+fn peak_of(device: &dyn Device) -> Result<Peak> {
+    let info = device.info();
+    let vector_gflops = if info.kind == DeviceKind::Cpu && info.driver.starts_with(TILES) {
+        let options = EngineOptions {
+            isa: Some("avx512".to_owned()),
+            threads: Some(device.threads()),
+            ..Default::default()
+        };
+        Some(measure_gflops(&devices::open_cpu(&options)?)?)
+    } else {
+        None
+    };
+    let device = Roofline { gflops: measure_gflops(device)?, gbps: measure_gbps(device)? };
+    Ok(Peak { device, vector_gflops })
+}
+
+fn measure_gflops(device: &dyn Device) -> Result<f64> {
+    let (mut best, mut n) = (0f64, 256);
     loop {
         let seconds =
             time_graph(device, &[("x", [n, n])], |g, x| g.matmul(x[0], Weight::fill(0.37, [n, n])))?;
-        peak.gflops = peak.gflops.max(2.0 * (n as f64).powi(3) / seconds / 1e9);
+        best = best.max(2.0 * (n as f64).powi(3) / seconds / 1e9);
         if seconds > PEAK_SECONDS || n >= MOST_ROWS {
-            break;
+            return Ok(best);
         }
         n *= 2;
     }
+}
+
+fn measure_gbps(device: &dyn Device) -> Result<f64> {
     let mut rows = 1 << 10;
     loop {
         let seconds =
             time_graph(device, &[("x", [rows, 1024]), ("y", [rows, 1024])], |g, x| g.add(x[0], x[1]))?;
-        let gbps = (3 * 4 * 1024 * rows) as f64 / seconds / 1e9;
         // What fits into a cache is faster than memory, so the last size counts.
-        peak.gbps = gbps;
         if seconds > PEAK_SECONDS || rows * 1024 >= MOST_ADDED {
-            break;
+            return Ok((3 * 4 * 1024 * rows) as f64 / seconds / 1e9);
         }
         rows *= 4;
     }
-    Ok(peak)
 }
 
 /// Seconds of the only step of a graph, the least of five runs.
@@ -229,5 +272,46 @@ struct NoWeights;
 impl WeightLoader for NoWeights {
     fn load(&self, name: &str) -> std::result::Result<Tensor<'_>, GraphError> {
         Err(GraphError::Weight { name: name.to_owned(), problem: "there is no such tensor".to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(kernel: &str) -> StepTime {
+        let (op, shape, label) = ("MatMul".to_owned(), "[1]".to_owned(), "-".to_owned());
+        StepTime {
+            stage: "vocoder",
+            op,
+            kernel: kernel.to_owned(),
+            shape,
+            label,
+            us: 10.0,
+            flops: 1_000_000,
+            bytes: 8,
+        }
+    }
+
+    #[test]
+    fn a_kernel_is_held_to_the_unit_that_it_computes_with() {
+        let device = Roofline { gflops: 400.0, gbps: 10.0 };
+        let peak = Peak { device, vector_gflops: Some(200.0) };
+        assert_eq!(step("amx-gemm").bound_us(peak), 2.5);
+        assert_eq!(step("avx512-attention").bound_us(peak), 5.0);
+        assert_eq!(step("avx512-attention").share_of_peak(peak), 0.5);
+        assert_eq!(step("avx512-attention").bound_us(Peak { vector_gflops: None, ..peak }), 2.5);
+    }
+
+    #[test]
+    fn a_cpu_is_measured_without_its_tiles_only_if_it_has_any() {
+        for isa in orate_cpu::Isa::available() {
+            let options =
+                EngineOptions { threads: Some(1), isa: Some(isa.to_string()), ..Default::default() };
+            let peak =
+                peak_of(&devices::open_cpu(&options).expect("it is available")).expect("the CPU computes");
+            assert_eq!(peak.vector_gflops.is_some(), isa.to_string() == "amx", "{isa}");
+            assert!(peak.device.gflops > 0.0 && peak.device.gbps > 0.0, "{peak:?}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::family::{Family, FamilyFiles};
 use crate::{Audio, DeviceChoice, Error, Options, Result, Stream, devices};
-use orate_graph::{Device, DeviceInfo, DeviceKind, PrecisionPolicy};
+use orate_graph::{Device, DeviceInfo, DeviceKind, HomeProcess, PrecisionPolicy};
 use orate_models::qwen3_tts::{ClonedVoice, Qwen3Tts, Variant};
 use orate_models::supertonic::{ModelError, SpeakOptions, Supertonic, Voice, parse_mix};
 use std::collections::HashMap;
@@ -54,7 +54,9 @@ const VOICES_KEPT: usize = 64;
 
 /// A model on a device, ready to speak. Clones share everything.
 ///
-/// A process that forks opens engines in the child: GPU drivers do not survive a fork, and report an error there.
+/// An engine belongs to the process that opened it, as threads and GPU drivers do not survive a fork. In a forked child
+/// everything that computes is an error at once, whatever other threads were doing; dropping the engine there is safe
+/// and leaves the parent's alone. Open engines after forking.
 #[derive(Clone)]
 pub struct Engine {
     inner: Arc<Inner>,
@@ -66,6 +68,7 @@ struct Inner {
     precision: PrecisionPolicy,
     fallbacks: Vec<String>,
     voices: Mutex<HashMap<String, Arc<Voice>>>,
+    home: HomeProcess,
 }
 
 impl Engine {
@@ -118,7 +121,8 @@ impl Engine {
         }
         let model = files.place(device.clone())?;
         tracing::debug!(model = model.origin(), device = device.describe(), %precision, "engine ready");
-        let inner = Inner { model, device, precision, fallbacks, voices: Mutex::default() };
+        let home = HomeProcess::current();
+        let inner = Inner { model, device, precision, fallbacks, voices: Mutex::default(), home };
         Ok(Engine { inner: Arc::new(inner) })
     }
 
@@ -167,6 +171,7 @@ impl Engine {
     /// # Errors
     /// What can be checked before speaking: text, options and voice.
     pub fn stream(&self, text: &str, options: &Options) -> Result<Stream> {
+        self.check_home()?;
         self.inner.model.check(options)?;
         Stream::new(self.clone(), text, options)
     }
@@ -201,6 +206,7 @@ impl Engine {
     /// # Errors
     /// A voice is unknown or does not fit the model, or the model is none of Supertonic.
     pub fn voice(&self, spec: &str) -> Result<Arc<Voice>> {
+        self.check_home()?;
         let mut kept = self.inner.voices.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(v) = kept.get(spec) {
             return Ok(v.clone());
@@ -234,6 +240,7 @@ impl Engine {
         recording: impl AsRef<std::path::Path>,
         transcript: Option<&str>,
     ) -> Result<Arc<ClonedVoice>> {
+        self.check_home()?;
         let model = self.qwen3_tts()?;
         let options = orate_audio::ReferenceOptions::new(self.sample_rate());
         let samples = orate_audio::read_reference(recording, &options)?;
@@ -339,6 +346,7 @@ impl Engine {
         frames: usize,
         steps: usize,
     ) -> Result<Vec<Arc<dyn orate_graph::Executable>>> {
+        self.check_home()?;
         self.inner.model.plans(tokens, frames, steps)
     }
 
@@ -359,6 +367,11 @@ impl Engine {
         };
         let plans = self.plans(tokens, frames, steps)?;
         Ok(plans.iter().map(|p| p.plan().explain(roofline)).collect::<Vec<_>>().join("\n"))
+    }
+
+    /// An error in a forked process, before any lock that may be held for ever there.
+    fn check_home(&self) -> Result<()> {
+        Ok(self.inner.home.check(&self.inner.device.name())?)
     }
 
     /// Options as the model sees them, and the number of steps.

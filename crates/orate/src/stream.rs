@@ -2,7 +2,7 @@
 
 use crate::family::Family;
 use crate::{Engine, Error, Options, Result, speak_qwen3, speak_supertonic};
-use orate_graph::Counters;
+use orate_graph::{AtHome, Counters};
 use orate_models::qwen3_tts::FinishReason;
 
 /// Some of a text's audio.
@@ -43,7 +43,11 @@ pub(crate) trait Chunks: Send {
 
 /// An iterator over the audio of a text; see [`Engine::stream`].
 pub struct Stream {
-    chunks: Box<dyn Chunks>,
+    /// A forked process has none of its threads, and its locks may be held for ever.
+    chunks: AtHome<Box<dyn Chunks>>,
+    device: String,
+    /// That the process forked was told.
+    ended: bool,
 }
 
 /// Longest silence between pieces, in seconds.
@@ -58,11 +62,12 @@ impl Stream {
                 allowed: format!("choose 0 to {MOST_SILENCE} seconds"),
             });
         }
+        let device = engine.device_object().name();
         let chunks: Box<dyn Chunks> = match engine.family() {
             Family::Supertonic(_) => Box::new(speak_supertonic::Pieces::new(engine, text, o)?),
             Family::Qwen3Tts(model) => Box::new(speak_qwen3::Pieces::new(model.clone(), text, o)?),
         };
-        Ok(Stream { chunks })
+        Ok(Stream { chunks: AtHome::new(chunks), device, ended: false })
     }
 
     /// Pieces that are still to come.
@@ -85,6 +90,9 @@ impl Iterator for Stream {
     type Item = Result<Chunk>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Err(e) = AtHome::home(&self.chunks).check(&self.device) {
+            return (!std::mem::replace(&mut self.ended, true)).then_some(Err(e.into()));
+        }
         self.chunks.next()
     }
 }

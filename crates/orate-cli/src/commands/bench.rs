@@ -8,7 +8,7 @@ use crate::measure::{median, peak_rss_mb};
 use crate::print;
 use anyhow::Context;
 use orate::bench::{self, Sizes, StageTimes};
-use orate::{DeviceKind, Engine, Options, Roofline};
+use orate::{DeviceKind, Engine, Options};
 use orate_models::supertonic::SpeakOptions;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -146,7 +146,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "pieces": work.pieces.iter().map(|s| json!({ "tokens": s.tokens, "latents": s.latents, "steps": s.steps })).collect::<Vec<_>>(),
         });
         if let Some(peak) = peak {
-            report["peak"] = json!({ "gflops": peak.gflops, "gbps": peak.gbps });
+            report["peak"] = peak_json(peak);
             report["profile"] = profile_json(&profile, largest(&work).steps, peak);
         }
         return print::json(&report);
@@ -280,7 +280,7 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", 100.0 * share)
 }
 
-fn profile_text(profile: &[bench::StepTime], steps: usize, peak: Roofline) -> String {
+fn profile_text(profile: &[bench::StepTime], steps: usize, peak: bench::Peak) -> String {
     let lines = profile_lines(profile, steps);
     let head = [
         "stage", "op", "kernel", "shape", "calls", "µs each", "share", "GFLOP/s", "GB/s", "of peak", "weight",
@@ -303,11 +303,12 @@ fn profile_text(profile: &[bench::StepTime], steps: usize, peak: Roofline) -> St
         ]
     }));
     let shown: f64 = lines.iter().take(SLOWEST).map(|l| l.share).sum();
+    let vectors = peak.vector_gflops.map_or_else(String::new, |g| format!(" ({g:.0} without tiles)"));
     format!(
-        "\npeak            {:.0} GFLOP/s in a large product, {:.1} GB/s in a large sum\n\n{}\n\
+        "\npeak            {:.0} GFLOP/s in a large product{vectors}, {:.1} GB/s in a large sum\n\n{}\n\
          The slowest {} of {} steps, {:.0} % of the time:\n{}",
-        peak.gflops,
-        peak.gbps,
+        peak.device.gflops,
+        peak.device.gbps,
         kernels_text(&lines, peak),
         lines.len().min(SLOWEST),
         lines.len(),
@@ -328,7 +329,7 @@ struct KernelSum {
 }
 
 /// One row for each kernel of each stage: where time goes, and how much of it must be.
-fn kernels_text(lines: &[Line<'_>], peak: Roofline) -> String {
+fn kernels_text(lines: &[Line<'_>], peak: bench::Peak) -> String {
     let mut sums: BTreeMap<(&str, &str), KernelSum> = BTreeMap::new();
     for l in lines {
         let (s, n) = (l.step, l.calls as f64);
@@ -359,7 +360,11 @@ fn kernels_text(lines: &[Line<'_>], peak: Roofline) -> String {
     print::table(&rows, &[1])
 }
 
-fn profile_json(profile: &[bench::StepTime], steps: usize, peak: Roofline) -> Value {
+fn peak_json(peak: bench::Peak) -> Value {
+    json!({ "gflops": peak.device.gflops, "vector_gflops": peak.vector_gflops, "gbps": peak.device.gbps })
+}
+
+fn profile_json(profile: &[bench::StepTime], steps: usize, peak: bench::Peak) -> Value {
     let line = |l: &Line<'_>| {
         let s = l.step;
         json!({

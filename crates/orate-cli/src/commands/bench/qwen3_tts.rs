@@ -1,6 +1,6 @@
 //! `orate bench` for models that speak frame by frame.
 
-use super::{Args, TEXT, profile_json, profile_text, trace};
+use super::{Args, TEXT, peak_json, profile_json, profile_text, trace};
 use crate::failure::UsageError;
 use crate::measure::{median, peak_rss_mb};
 use crate::print;
@@ -81,7 +81,7 @@ pub fn run(args: &Args, engine: &Engine, load_ms: f64) -> anyhow::Result<()> {
             "model": engine.model_name(),
         });
         if let Some(peak) = peak {
-            report["peak"] = json!({ "gflops": peak.gflops, "gbps": peak.gbps });
+            report["peak"] = peak_json(peak);
             report["profile_frames"] = json!(piece);
             report["profile"] = profile_json(&steps, piece, peak);
         }

@@ -1,0 +1,183 @@
+//! A process that forks after an engine was made: the child is told so, whatever it asks for, and nothing that it does
+//! hangs, crashes or reaches the parent's device. A program of its own, since it forks.
+//!
+//! `ORATE_TEST_DEVICES` names GPUs, as in the tests of devices; without it, and with the feature `gpu`, `vulkan:0`.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use orate::{DeviceChoice, Engine, EngineOptions, Model, Options};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// A child that takes longer hangs.
+const LONGEST: Duration = Duration::from_secs(60);
+
+fn devices() -> Vec<DeviceChoice> {
+    let gpus = match std::env::var("ORATE_TEST_DEVICES") {
+        Ok(names) => names,
+        Err(_) if cfg!(feature = "gpu") => "vulkan:0".to_owned(),
+        Err(_) => String::new(),
+    };
+    let gpus = gpus.split(',').filter(|name| !name.is_empty());
+    ["cpu"].into_iter().chain(gpus).map(|name| name.parse().unwrap_or_else(|e| panic!("{e}"))).collect()
+}
+
+fn open(device: DeviceChoice) -> Engine {
+    let model = Model::Path(common::root().join("voices/orate-default/orate-default.gguf"));
+    let options = EngineOptions { device, model, threads: Some(3), ..Default::default() };
+    Engine::with_options(options).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn speak(engine: &Engine) -> Vec<f32> {
+    engine.speak("Hm.", &Options::default()).expect("speaks").samples
+}
+
+/// What became of a child.
+#[derive(Debug, PartialEq)]
+enum End {
+    /// Everything was as it should be.
+    Well,
+    /// It panicked or was killed by a signal, by the status that the system gives.
+    Badly(i32),
+    /// It had to be killed.
+    Hung,
+}
+
+/// Runs `child` in a forked process, to its end there.
+fn in_a_child(child: impl FnOnce()) -> End {
+    // SAFETY: the child runs what it is given and ends without returning to the test program. That it was forked from a
+    // process with threads is what is tested here.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
+    if pid == 0 {
+        let ok = catch_unwind(AssertUnwindSafe(child)).is_ok();
+        // SAFETY: ends the process without running what the parent registered for its own end.
+        unsafe { libc::_exit(i32::from(!ok)) };
+    }
+    let start = Instant::now();
+    let mut status = 0;
+    // SAFETY: `pid` is our child, and nobody else waits for it.
+    while unsafe { libc::waitpid(pid, &mut status, libc::WNOHANG) } == 0 {
+        if start.elapsed() > LONGEST {
+            // SAFETY: as above.
+            unsafe {
+                libc::kill(pid, libc::SIGKILL);
+                libc::waitpid(pid, &mut status, 0);
+            }
+            return End::Hung;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    if status == 0 { End::Well } else { End::Badly(status) }
+}
+
+/// The message says what to do.
+#[track_caller]
+fn is_told<T>(result: orate::Result<T>) {
+    match result {
+        Ok(_) => panic!("it worked"),
+        Err(e) => {
+            assert!(e.to_string().contains("forked") && e.to_string().contains("open the model anew"), "{e}")
+        }
+    }
+}
+
+#[test]
+fn a_child_is_told_and_leaves_the_parent_alone() {
+    for device in devices() {
+        let engine = open(device);
+        let before = speak(&engine);
+        let text = "Hm.\n\nHm.";
+        let mut stream = engine.stream(text, &Options::default()).expect("can be spoken");
+        stream.next().expect("two pieces").expect("spoken");
+        let (mut childs_stream, childs_engine) = (stream, engine.clone());
+        let end = in_a_child(|| {
+            is_told(childs_engine.say("Hm."));
+            is_told(childs_engine.warm_up());
+            is_told(childs_engine.stream(text, &Options::default()).map(drop));
+            is_told(childs_engine.plans(10, 20, 2).map(drop));
+            is_told(childs_stream.next().expect("the second piece is not spoken"));
+            assert!(childs_stream.next().is_none());
+            assert_eq!(childs_engine.device(), engine.device());
+        });
+        assert_eq!(end, End::Well, "{device}: what is asked for in a child");
+        childs_stream.next().expect("two pieces").expect("the parent's stream goes on");
+
+        let mut stream = engine.stream(text, &Options::default()).expect("can be spoken");
+        stream.next().expect("two pieces").expect("spoken");
+        // What the child drops is its own copy.
+        let mut all = Some((stream, engine));
+        let end = in_a_child(|| drop(all.take()));
+        assert_eq!(end, End::Well, "{device}: dropping in a child");
+        let (mut stream, engine) = all.take().expect("the child took a copy");
+        stream.next().expect("two pieces").expect("spoken");
+        drop(stream);
+        assert!(speak(&engine) == before, "{device}: the parent speaks as before");
+        drop(engine);
+        assert!(speak(&open(device)) == before, "{device}: so does a new engine");
+    }
+}
+
+#[test]
+fn a_child_opens_an_engine_of_its_own() {
+    let engine = open(DeviceChoice::Cpu);
+    let before = speak(&engine);
+    let end = in_a_child(|| {
+        let own = open(DeviceChoice::Cpu);
+        drop(engine.clone());
+        assert!(speak(&own) == before);
+    });
+    assert_eq!(end, End::Well);
+    assert!(speak(&engine) == before);
+}
+
+/// A team by itself works in a child, on the thread that there is.
+#[test]
+fn a_team_runs_in_a_child() {
+    let team = orate_cpu::Team::new(3).expect("starts threads");
+    let sum = || {
+        let sum = AtomicUsize::new(0);
+        team.run(1000, &|_, chunk| drop(sum.fetch_add(chunk, Ordering::Relaxed)));
+        sum.into_inner()
+    };
+    assert_eq!(sum(), 499_500);
+    assert_eq!(in_a_child(|| assert_eq!(sum(), 499_500)), End::Well);
+    assert_eq!(sum(), 499_500);
+}
+
+/// The fork finds locks held and workers busy.
+#[test]
+fn another_thread_speaks_meanwhile() {
+    for device in devices() {
+        let engine = open(device);
+        let before = speak(&engine);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let speaker = scope.spawn(|| {
+                let mut times = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    assert!(speak(&engine) == before, "{device}: the parent speaks on");
+                    times += 1;
+                }
+                times
+            });
+            let mut childs = Some(engine.clone());
+            for i in 0..20 {
+                let end = in_a_child(|| {
+                    let engine = childs.take().expect("every child has a copy");
+                    is_told(engine.say("Hm."));
+                    is_told(engine.voice("default").map(drop));
+                });
+                if end != End::Well {
+                    stop.store(true, Ordering::Relaxed);
+                    panic!("{device}: child {i}: {end:?}");
+                }
+                std::thread::sleep(Duration::from_millis(3));
+            }
+            stop.store(true, Ordering::Relaxed);
+            assert!(speaker.join().expect("does not panic") > 0);
+        });
+    }
+}
