@@ -86,7 +86,15 @@ fn main() {
                 let times = (0..ROUNDS).map(|_| {
                     let start = Instant::now();
                     for w in &copies {
-                        matmul(isa, team, Rows::Dense { x: &x }, w, &Epilogue::NONE, &mut y, &mut scratch);
+                        matmul(
+                            isa,
+                            team,
+                            Rows::Dense { x: &x, time: m },
+                            w,
+                            &Epilogue::NONE,
+                            &mut y,
+                            &mut scratch,
+                        );
                     }
                     start.elapsed().as_secs_f64() / copies.len() as f64
                 });

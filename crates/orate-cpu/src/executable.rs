@@ -275,7 +275,7 @@ impl CpuExecutable {
                 Call::MatMul { weight, epilogue: e, conv },
             ) => {
                 let rows = match conv {
-                    None => Rows::Dense { x: x(0) },
+                    None => Rows::Dense { x: x(0), time: rows_of_sequence(shape(0)) },
                     Some(g) => Rows::Conv {
                         x: x(0),
                         batch: shape(0).dims()[0],
@@ -548,6 +548,14 @@ impl CpuExecutable {
     }
 }
 
+/// Rows of each sequence of a value: T of `[B, T, C]`, and all of one without batch.
+fn rows_of_sequence(shape: &Shape) -> usize {
+    match shape.dims() {
+        [_, time, _] => *time,
+        _ => shape.rows(),
+    }
+}
+
 /// Fetches the weights of a step.
 fn bind(core: &Core, op: &Op, out: &Shape, bank: &WeightBank) -> Call {
     let packed = |weight| bank.packed(weight, core.format(op).expect("a product has a format"));
@@ -619,7 +627,8 @@ fn scratch_of(core: &Core, plan: &Plan, step: &Step, call: &Call) -> usize {
                 }
                 _ => None,
             };
-            scratch_len(core.isa, threads, [out.rows(), k, out.last()], taps)
+            let time = rows_of_sequence(&plan.info(step.node.inputs[0]).shape);
+            scratch_len(core.isa, threads, [out.rows(), k, out.last()], time, taps)
         }
         (Op::Attention { heads, scale, relative, .. }, _) => {
             let (q, k) = (shape(0), shape(1));

@@ -37,7 +37,9 @@ struct Args {
     int rows, k, n, k_blocks;
     int time, channels, dilation, left;
     int activation, row_count, next_bytes;
-    int active;  // channels from here on get no activation
+    // Channels of the first part, which alone gets the activation, and of the second; the rest is the third. Parts are matrices
+    // one after the other.
+    int first, second;
 };
 
 #if PRECISION < 2
@@ -277,16 +279,22 @@ struct Addends {
     }
 };
 
+template <bool PARTS>
 DEVICE void store(const Args& a, float4 sum, const Addends& add, int r, int n, float slope) {
     float y[4] = {sum.x + add.bias.x, sum.y + add.bias.y, sum.z + add.bias.z, sum.w + add.bias.w};
 #pragma unroll
-    for (int i = 0; i < 4; i++) y[i] = activate(n + i < a.active ? a.activation : NONE, y[i], slope);
+    for (int i = 0; i < 4; i++) y[i] = activate(n + i < a.first ? a.activation : NONE, y[i], slope);
     y[0] += add.residual.x, y[1] += add.residual.y, y[2] += add.residual.z, y[3] += add.residual.w;
     if (a.row) {
         float4 row = four(a.row + (size_t)min((u64)a.row_count - 1, *a.row_index) * a.n, n, a.n);
         y[0] += row.x, y[1] += row.y, y[2] += row.z, y[3] += row.w;
     }
-    float* out = a.out + (size_t)r * a.n + n;
+    int start = 0, width = a.n;
+    if (PARTS) {
+        start = n < a.first ? 0 : n < a.first + a.second ? a.first : a.first + a.second;
+        width = (n < a.first ? a.first : n < a.first + a.second ? a.first + a.second : a.n) - start;
+    }
+    float* out = a.out + (size_t)start * a.rows + (size_t)r * width + (n - start);
     if (a.n % 4 == 0) {
         *(float4*)out = make_float4(y[0], y[1], y[2], y[3]);
     } else {
@@ -310,7 +318,7 @@ DEVICE void bring_near(const char* from, u32 bytes) {
 template <int TILES, int SOURCE>
 struct Tuning {
     // Blocks of K that are on their way to registers.
-    static constexpr int DEPTH = TILES == 1 || (TILES == 3 && PRECISION >= 2) ? 3 : 2;
+    static constexpr int DEPTH = TILES == 1 || (TILES <= 3 && PRECISION >= 2) ? 3 : 2;
     // Whether registers are left to fetch what is added to the first results while products are computed.
     static constexpr bool EARLY = PRECISION >= 2 || TILES == 1 || (TILES == 5 && SOURCE == DENSE);
 };
@@ -419,7 +427,7 @@ DEVICE void product(const Args& a) {
         } else {
             sum = warp_sums<ROWS>(shared + row * STRIDE + cell % 8 * 4);
         }
-        store(a, sum, addends, r, n, slope);
+        store<SOURCE == DENSE>(a, sum, addends, r, n, slope);
     }
 }
 
@@ -435,6 +443,7 @@ DEVICE void product(const Args& a) {
     }
 
 KERNEL(matmul_1_dense, 1, DENSE)
+KERNEL(matmul_2_dense, 2, DENSE)
 KERNEL(matmul_3_dense, 3, DENSE)
 KERNEL(matmul_5_dense, 5, DENSE)
 KERNEL(matmul_5_conv, 5, CONV)

@@ -94,8 +94,9 @@ const SOURCES: [Source; 17] = [
 ];
 
 /// Kernels of every product.
-const PRODUCTS: [&str; 9] = [
+const PRODUCTS: [&str; 10] = [
     "matmul_1_dense",
+    "matmul_2_dense",
     "matmul_3_dense",
     "matmul_5_dense",
     "matmul_9_dense",

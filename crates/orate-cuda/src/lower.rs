@@ -42,6 +42,12 @@ const WARPS: usize = 8;
 /// Floats from one row of partial sums to the next.
 const STRIDE: usize = 36;
 
+/// Rows of products that are joined, at most: two of each utterance of a batch.
+const MOST_JOINED: usize = 32;
+
+/// Rows of products that are over when their weights are read, at most.
+const FEW_ROWS: usize = 16;
+
 /// What a pointer of a kernel points to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Pointer {
@@ -226,7 +232,14 @@ pub(crate) struct Lowered {
 /// Lowers a plan whose weights are in `bank`.
 pub(crate) fn lower(plan: &Plan, bank: &WeightBank, policy: &PrecisionPolicy, facts: &Facts) -> Lowered {
     let follows = |a: &Weight, b: &Weight| bank.follows(a, b, policy);
-    let joins = Joins { products: &follows, rows: true, queries: true, norms: &|_| false, gates: false };
+    let joins = Joins {
+        products: &follows,
+        rows_of_products: MOST_JOINED,
+        rows: true,
+        queries: true,
+        norms: &|_| false,
+        gates: false,
+    };
     let layout = layout(plan, &joins);
     let l = Lowering { plan, bank, policy, facts, layout };
     let mut works = vec![];
@@ -344,17 +357,20 @@ struct Tiling {
     split: usize,
 }
 
-/// The cut with the least estimated time. A product of one row is over when its weights are read, which a block for each
-/// multiprocessor does best: `tests::cuts_of_products` prints 4.2 µs for 1024 × 6144 in bf16 with 192 blocks, 6.7 with 384.
+/// The cut with the least estimated time. A product of few rows is over when its weights are read, once for all rows, which a
+/// block for each multiprocessor does best: `tests::cuts_of_products` prints 4.2 µs for 1024 × 6144 in bf16 with 192 blocks, 6.7 with 384.
 fn tiling(rows: usize, k: usize, n: usize, choices: &[usize], facts: &Facts) -> Tiling {
     let depth = k.div_ceil(16);
     let splits: &[usize] = if facts.arch >= CLUSTER_ARCH { &[1, 2, 4] } else { &[1] };
-    if rows == 1 && choices.contains(&1) {
+    if rows <= FEW_ROWS && choices.contains(&1) {
         let blocks = n.div_ceil(CHANNELS);
         let fits = |split: &&usize| {
             **split == 1 || (blocks * **split <= facts.multiprocessors as usize && **split * WARPS <= depth)
         };
-        return Tiling { tiles: 1, split: splits.iter().rev().find(fits).copied().unwrap_or(1) };
+        return Tiling {
+            tiles: rows.div_ceil(8),
+            split: splits.iter().rev().find(fits).copied().unwrap_or(1),
+        };
     }
     let mut best = (f64::INFINITY, Tiling { tiles: choices[0], split: 1 });
     for (&tiles, &split) in choices.iter().flat_map(|t| splits.iter().map(move |s| (t, s))) {
@@ -375,6 +391,7 @@ fn tiling(rows: usize, k: usize, n: usize, choices: &[usize], facts: &Facts) -> 
 fn estimate(t: Tiling, rows: usize, depth: usize, n: usize, facts: &Facts) -> f64 {
     let (fixed, step, together) = match t.tiles {
         1 => (0.6, 0.29, 2),
+        2 => (0.7, 0.45, 2),
         3 => (0.8, 0.60, 2),
         5 => (1.4, 0.85, 1),
         7 => (1.9, 1.05, 1),
@@ -724,6 +741,7 @@ impl Lowering<'_> {
         let (rows, k, own) = (out.rows(), weight.shape().dims()[0], out.last());
         let width = |step: &usize| self.shape(self.plan.steps()[*step].node.output).last();
         let n = own + node.parts.iter().map(width).sum::<usize>();
+        let second = node.parts.first().map_or(0, width);
         let (time, channels, g) = match conv {
             Some(g) => (input.dims()[1], input.dims()[2], *g),
             None => (rows, k, ConvGeometry::symmetric(1, 1)),
@@ -765,7 +783,7 @@ impl Lowering<'_> {
             t,
             pointers,
             sizes,
-            [activation_number(e.activation.as_ref()), table_rows as u32, own as u32],
+            [activation_number(e.activation.as_ref()), table_rows as u32, own as u32, second as u32],
         )
     }
 
@@ -816,7 +834,14 @@ impl Lowering<'_> {
     fn decode(&self, node: &Joined, heads: usize, scale: f32, first: First) -> Work {
         let (q, k) = (self.shape(node.inputs[0]).dims(), self.shape(node.inputs[1]).dims());
         let group = q[2] / k[2];
-        let blocks = if self.facts.arch >= CLUSTER_ARCH { DECODING_BLOCKS } else { 1 };
+        let clusters = q[0] * heads / group;
+        let places = 2 * self.facts.multiprocessors as usize;
+        let fits = |blocks: &usize| clusters * blocks <= places;
+        let blocks = match self.facts.arch {
+            // Of many heads each has fewer blocks, so that all run at once.
+            CLUSTER_ARCH.. => [DECODING_BLOCKS, 4, 2].into_iter().find(fits).unwrap_or(1),
+            _ => 1,
+        };
         let (first, at) = self.first(node, first);
         let mut words = [heads, q[2] / heads, k[1], k[0], at].map(|x| x as u32).to_vec();
         words.push(bits(scale));
@@ -827,7 +852,7 @@ impl Lowering<'_> {
                 2 => "decode_2",
                 _ => "decode_4",
             },
-            grid: [(q[0] * heads / group) as u32, 1, blocks as u32],
+            grid: [clusters as u32, 1, blocks as u32],
             threads: 256,
             shared: (4 * 132 * group * (WARPS + blocks)) as u32,
             cluster: blocks as u32,
@@ -994,14 +1019,15 @@ enum Source {
     Odd,
 }
 
-/// A product cut as `t` says. `sizes` are rows, K, N, time, channels, dilation and left.
+/// A product cut as `t` says. `sizes` are rows, K, N, time, channels, dilation and left; `first` and `second` the widths of
+/// the first two parts.
 fn product(
     precision: Precision,
     source: Source,
     t: Tiling,
     pointers: [Pointer; 10],
     sizes: [usize; 7],
-    [activation, table_rows, active]: [u32; 3],
+    [activation, table_rows, first, second]: [u32; 4],
 ) -> Work {
     let [rows, k, n, time, channels, dilation, left] = sizes;
     let function = match (source, t.tiles) {
@@ -1011,6 +1037,7 @@ fn product(
         (Source::Conv, 5) => "matmul_5_conv",
         (Source::Conv, _) => "matmul_9_conv",
         (Source::Dense, 1) => "matmul_1_dense",
+        (Source::Dense, 2) => "matmul_2_dense",
         (Source::Dense, 3) => "matmul_3_dense",
         (Source::Dense, 5) => "matmul_5_dense",
         (Source::Dense, _) => "matmul_9_dense",
@@ -1024,7 +1051,7 @@ fn product(
         shared: product_shared(t) as u32,
         cluster: t.split as u32,
         pointers: pointers.to_vec(),
-        words: sizes.into_iter().chain([activation, table_rows, 0, active]).collect(),
+        words: sizes.into_iter().chain([activation, table_rows, 0, first, second]).collect(),
         weight_bytes: packed_bytes(k, n, precision) as u32,
     }
 }
@@ -1156,6 +1183,13 @@ mod tests {
             (Precision::Bf16, 1, 1024, 6144),
             (Precision::Bf16, 1, 2048, 1024),
             (Precision::Bf16, 1, 3072, 1024),
+            (Precision::Bf16, 4, 1024, 6144),
+            (Precision::Bf16, 16, 1024, 2048),
+            (Precision::Bf16, 16, 1024, 4096),
+            (Precision::Bf16, 16, 1024, 6144),
+            (Precision::Bf16, 16, 2048, 1024),
+            (Precision::Bf16, 16, 3072, 1024),
+            (Precision::Bf16, 32, 1024, 6144),
             (Precision::F32, 72, 512, 1024),
             (Precision::F32, 72, 1024, 512),
             (Precision::F32, 72, 512, 2048),
@@ -1173,7 +1207,7 @@ mod tests {
             (Precision::F32, 432, 2048, 512),
         ] {
             let mut all = vec![];
-            for tiles in [1, 3, 5, 9] {
+            for tiles in [1, 2, 3, 5, 9] {
                 for split in [1, 2, 4] {
                     let t = Tiling { tiles, split };
                     if product_shared(t) + 1024 > context.facts.shared as usize
@@ -1194,7 +1228,7 @@ mod tests {
                         Pointer::Null,
                     ];
                     let sizes = [rows, k, n, rows, k, 1, 0];
-                    let work = product(precision, Source::Dense, t, pointers, sizes, [0, 0, n as u32]);
+                    let work = product(precision, Source::Dense, t, pointers, sizes, [0, 0, n as u32, 0]);
                     core.kernels.load(context, work.program, work.function).expect("loads");
                     let launch = Launch {
                         function: core.kernels.get(work.program, work.function),

@@ -6,7 +6,7 @@
 //!
 //! | steps | become |
 //! | --- | --- |
-//! | products of one row by weights that stand together | one product |
+//! | products of few rows by weights that stand together | one product |
 //! | RMS norm of one row, then products that alone read it | the products, which norm the row |
 //! | gate, up, and `Mul` of both | one product, which multiplies what it stores |
 //! | norms of heads, rotary positions, rows that are written | one launch |
@@ -37,6 +37,8 @@ pub enum At {
 pub struct Joins<'a> {
     /// Whether products by two weights can be one: the second is that of a part behind the first.
     pub products: &'a dyn Fn(&Weight, &Weight) -> bool,
+    /// Rows of such products, at most. Parts of one with several rows are matrices one after the other, and at most [`PARTS`].
+    pub rows_of_products: usize,
     /// Products add a row that a scalar names.
     pub rows: bool,
     /// Attention turns its queries.
@@ -94,6 +96,9 @@ impl Layout {
     }
 }
 
+/// Parts behind a product of several rows, at most.
+pub const PARTS: usize = 2;
+
 /// Kernels read 16 bytes at a time.
 const WHOLE: usize = 4;
 
@@ -112,7 +117,7 @@ pub fn layout(plan: &Plan, joins: &Joins<'_>) -> Layout {
     if joins.queries {
         joining.queries();
     }
-    joining.products(joins.products);
+    joining.products(joins.products, joins.rows_of_products);
     if joins.gates {
         joining.gates();
     }
@@ -379,7 +384,17 @@ mod tests {
 
     /// Joins that CUDA's kernels can do.
     fn layout(p: &Plan, products: &dyn Fn(&Weight, &Weight) -> bool) -> Layout {
-        super::layout(p, &Joins { products, rows: true, queries: true, norms: &|_| false, gates: false })
+        super::layout(
+            p,
+            &Joins {
+                products,
+                rows_of_products: 1,
+                rows: true,
+                queries: true,
+                norms: &|_| false,
+                gates: false,
+            },
+        )
     }
 
     fn plan(build: impl FnOnce(&mut Graph, Value)) -> Plan {
@@ -579,6 +594,31 @@ mod tests {
     }
 
     #[test]
+    fn parts_of_several_rows_are_matrices_one_after_the_other() {
+        let p = decoding(3);
+        let joins = Joins {
+            products: &|_, _| true,
+            rows_of_products: 3,
+            rows: true,
+            queries: true,
+            norms: &|_| false,
+            gates: false,
+        };
+        let l = super::layout(&p, &joins);
+        assert_eq!(names(&p, &l), ["RopeTable", "MatMul", "WriteRows", "Attention"]);
+        let turns = &l.steps[2].turns;
+        let places: Vec<_> = [2, 0, 1].map(|i| l.at(turns[i].x)).to_vec();
+        let At::Arena(first) = places[0] else { panic!("{places:?}") };
+        assert_eq!(places[1..], [At::Arena(first + 4 * 3 * 32), At::Arena(first + 4 * 3 * 96)]);
+        let apart = super::layout(&p, &Joins { rows_of_products: 2, ..joins });
+        assert_eq!(
+            names(&p, &apart).into_iter().filter(|n| *n == "MatMul").count(),
+            3,
+            "of two rows at most"
+        );
+    }
+
+    #[test]
     fn several_rows_or_scattered_weights_are_products_of_their_own() {
         let together = |p: &Plan, follows: bool| {
             let l = layout(p, &|_, _| follows);
@@ -621,8 +661,14 @@ mod tests {
     #[test]
     fn products_norm_their_row_and_multiply_what_they_make() {
         let all = |p: &Plan, able: bool| {
-            let joins =
-                Joins { products: &|_, _| true, rows: false, queries: false, norms: &|_| able, gates: true };
+            let joins = Joins {
+                products: &|_, _| true,
+                rows_of_products: 1,
+                rows: false,
+                queries: false,
+                norms: &|_| able,
+                gates: true,
+            };
             super::layout(p, &joins)
         };
         let p = gated(1, false);

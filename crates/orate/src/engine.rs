@@ -6,7 +6,9 @@ use orate_graph::{Device, DeviceInfo, DeviceKind, HomeProcess, PrecisionPolicy};
 use orate_models::qwen3_tts::{ClonedVoice, Qwen3Tts, Variant};
 use orate_models::supertonic::{ModelError, SpeakOptions, Supertonic, Voice, parse_mix};
 use std::collections::HashMap;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Where the model comes from.
@@ -147,12 +149,36 @@ impl Engine {
         Ok(Audio { samples, sample_rate: self.sample_rate() })
     }
 
-    /// Speaks several texts with the same options. Each result is what the text would have been alone.
+    /// Speaks several texts with the same options, side by side where the model makes frames of several at once. Each result is
+    /// what the text would have been alone.
     ///
     /// # Errors
     /// As [`Engine::speak`], for the first text that fails.
     pub fn speak_batch(&self, texts: &[&str], options: &Options) -> Result<Vec<Audio>> {
-        texts.iter().map(|t| self.speak(t, options)).collect()
+        let at_once = self.inner.model.at_once().min(texts.len());
+        if at_once < 2 {
+            return texts.iter().map(|t| self.speak(t, options)).collect();
+        }
+        let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let speak = || {
+            let mut spoken = vec![];
+            while !failed.load(Ordering::Relaxed) {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                let Some(text) = texts.get(i) else { break };
+                let audio = self.speak(text, options);
+                failed.fetch_or(audio.is_err(), Ordering::Relaxed);
+                spoken.push((i, audio));
+            }
+            spoken
+        };
+        let mut all: Vec<(usize, Result<Audio>)> = std::thread::scope(|threads| {
+            let callers: Vec<_> = (0..at_once).map(|_| threads.spawn(speak)).collect();
+            let spoken = callers.into_iter().map(|c| c.join().unwrap_or_else(|p| resume_unwind(p)));
+            spoken.flatten().collect()
+        });
+        // Texts are taken in order, so none is missing in front of one that failed.
+        all.sort_by_key(|(i, _)| *i);
+        all.into_iter().map(|(_, audio)| audio).collect()
     }
 
     /// Speaks piece by piece: the iterator computes a piece when asked for it, so memory does not grow with the

@@ -2,7 +2,7 @@
 
 use crate::{Error, Options, Result, VoiceInfo};
 use orate_graph::{Device, Executable, GraphError, Precision, PrecisionPolicy, Target};
-use orate_models::qwen3_tts::{self, Qwen3Tts};
+use orate_models::qwen3_tts::{self, Batch, Qwen3Tts};
 use orate_models::supertonic::{self, Supertonic};
 use std::path::Path;
 use std::sync::Arc;
@@ -63,6 +63,14 @@ pub(crate) enum Family {
 }
 
 impl Family {
+    /// Texts that are best spoken at once.
+    pub fn at_once(&self) -> usize {
+        match self {
+            Family::Supertonic(_) => 1,
+            Family::Qwen3Tts(_) => Batch::MOST,
+        }
+    }
+
     pub fn name(&self) -> &'static str {
         match self {
             Family::Supertonic(_) => "Supertonic",

@@ -11,7 +11,8 @@ use crate::stream::{Chunk, Chunks};
 use crate::{Cancel, Error, Options, Result};
 use orate_graph::Counters;
 use orate_models::qwen3_tts::{
-    FinishReason, Prompt, Qwen3Tts, Request, Sampling, Session, Settings, Speaker, Step, Variant, is_runaway,
+    FinishReason, Prompt, Qwen3Tts, Request, Sampling, Settings, Speaker, Step, Utterance, Variant,
+    is_runaway,
 };
 use orate_text::supertonic::{ChunkOptions, chunk_with};
 use std::collections::VecDeque;
@@ -77,7 +78,7 @@ struct Speaking {
     text: String,
     prompt: Prompt,
     attempts: usize,
-    session: Session,
+    session: Utterance,
     /// Frames of the chunk that is being made.
     frames: usize,
     /// Its codes so far.
@@ -179,7 +180,7 @@ impl Pieces {
         let before = self.before.clone();
         self.codec()?.begin(before);
         let begun = Instant::now();
-        let mut session = self.model.session()?;
+        let mut session = self.model.utterance()?;
         session.start(&prompt, &Settings { seed, max_frames: budget, ..self.settings })?;
         self.laps.prompt += begun.elapsed();
         Ok(Speaking {

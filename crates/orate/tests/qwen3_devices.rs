@@ -15,7 +15,10 @@ use orate_cpu::{CpuDevice, Isa};
 use orate_graph::{BufferKind, Device, DeviceKind, Executable, Graph, Memory, Op, Plan, Shape};
 use orate_models::Loader;
 use orate_models::qwen3_tts::talker::Sizes;
-use orate_models::qwen3_tts::{CodecConfig, CodecDecoderConfig, Config, Past, codec_decoder, frame, talker};
+use orate_models::qwen3_tts::{
+    Batch, CodecConfig, CodecDecoderConfig, Config, Past, Request, Session, Settings, Speaker, Step,
+    codec_decoder, frame, talker,
+};
 use orate_testing::checkpoints::qwen3_tts_goldens;
 use orate_testing::random::Random;
 use orate_testing::{OnDevice, RandomWeights, assert_close, check_all, harvest};
@@ -215,7 +218,7 @@ fn speak_frames(device: &dyn Device, graph: &Graph, temperature: f32) -> (Vec<i3
 fn frames_are_as_on_the_cpu() {
     let cpu = CpuDevice::new(2, Isa::detect().expect("a supported processor")).expect("threads start");
     // Executors join steps of a single row.
-    for (batch, temperature) in [(1, 0.0), (1, 0.9), (2, 0.0), (2, 0.9)] {
+    for (batch, temperature) in [(1, 0.0), (1, 0.9), (2, 0.0), (2, 0.9), (16, 0.9)] {
         let mut graph = Graph::new("frame");
         let sizes = Sizes { batch, capacity: 7 };
         frame::build(&mut graph, &tiny().talker_config, sizes, 3).expect("consistent");
@@ -227,6 +230,60 @@ fn frames_are_as_on_the_cpu() {
             let again = speak_frames(&*device, &graph, temperature);
             assert!(again == (ours, state), "{}: another run gives other frames", device.describe());
         }
+    }
+}
+
+/// Utterances that join and leave a batch are what the device makes of each alone.
+#[test]
+fn rows_of_a_batch_are_what_they_would_be_alone() {
+    const ALL: usize = 5;
+    let folder = tempfile::tempdir().expect("a folder");
+    orate_testing::checkpoints::write_random_qwen3_tts("custom_voice", folder.path(), 3)
+        .expect("is writable");
+    for device in choices() {
+        let model = orate::Model::Path(folder.path().to_owned());
+        let options = orate::EngineOptions { model, device, ..Default::default() };
+        let engine = orate::Engine::with_options(options).expect("a whole model");
+        let model = engine.qwen3_tts().expect("is one");
+        let started = |i: usize| {
+            let text = format!("Number {i}{}.", " and so on".repeat(7 * (i % 3)));
+            let (speaker, language) = (Speaker::Named("ryan"), None);
+            let request = Request { text: &text, speaker, language, instruct: None, feeding: None };
+            let mut session = model.session().expect("talks");
+            let drawn = Settings::new(&model.talking().expect("talks").generation, i as u64);
+            let settings = Settings { max_frames: 6 + 3 * i, ..drawn };
+            session.start(&model.prompt(&request).expect("speakable"), &settings).expect("starts");
+            session
+        };
+        let rest_of = |session: &mut Session| {
+            let (mut all, mut codes): (Vec<i32>, _) = (vec![], vec![]);
+            while session.next_frame(&mut codes).expect("goes on") == Step::Frame {
+                all.extend(&codes);
+            }
+            all
+        };
+        let alone: Vec<_> = (0..ALL).map(|i| rest_of(&mut started(i))).collect();
+        let mut batch = Batch::new(model.clone()).expect("talks");
+        let mut sessions: Vec<_> = (0..ALL).map(started).collect();
+        let (mut rows, mut together) = (vec![], vec![vec![]; ALL]);
+        for frame in 0..30 {
+            if let Some(session) = sessions.get_mut(frame) {
+                rows.push(batch.join(session).expect("room"));
+            }
+            let used = batch.frame(|row, step, codes| {
+                let i = rows.iter().position(|r| *r == row).expect("joined");
+                assert!(step == Step::Frame || codes.is_empty());
+                together[i].extend(codes);
+            });
+            let used = used.expect("goes on");
+            assert!(used.submissions <= 1 && used.read_backs <= 1, "{}: {used:?}", engine.device());
+            if frame == 6 {
+                assert!(batch.take(rows[4], &mut sessions[4]).expect("goes on"), "has not ended");
+                together[4].extend(rest_of(&mut sessions[4]));
+            }
+        }
+        assert!(batch.is_empty());
+        assert_eq!(together, alone, "{}", engine.device());
     }
 }
 
@@ -292,17 +349,25 @@ fn bench_of_the_talker() {
     for precision in [Precision::Bf16, Precision::F16, Precision::F32] {
         for device in devices_that_compute_in(precision) {
             let what = |what: &str| format!("{} {precision}: {what}", device.describe());
-            let mut graph = Graph::new("frame");
-            let sizes = Sizes { batch: 1, capacity: 512 };
-            frame::build(&mut graph, &config.talker_config, sizes, 64).expect("consistent");
-            let start = |at: i32| {
+            let frame = |batch: usize| {
+                let mut graph = Graph::new("frame");
+                let sizes = Sizes { batch, capacity: 512 };
+                frame::build(&mut graph, &config.talker_config, sizes, 64).expect("consistent");
+                graph
+            };
+            let start = |batch: usize, at: i32| {
                 move |memory: &mut dyn Memory, plan: &Plan| {
                     write_frame_inputs(memory, plan, 0.9);
-                    memory.write_i32("position", &[1].into(), &[at]).expect("fits");
+                    memory.write_i32("position", &[batch].into(), &vec![at; batch]).expect("fits");
                 }
             };
-            bench(&what("a frame behind 20 rows"), &*device, graph.clone(), start(20));
-            bench(&what("a frame behind 400 rows"), &*device, graph, start(400));
+            bench(&what("a frame behind 20 rows"), &*device, frame(1), start(1, 20));
+            let one = bench(&what("a frame behind 400 rows"), &*device, frame(1), start(1, 400));
+            for batch in [2, 4, 8, Batch::MOST] {
+                let words = what(&format!("a frame of {batch} streams behind 400 rows"));
+                let all = bench(&words, &*device, frame(batch), start(batch, 400));
+                println!("  {:.2} times the throughput of one stream", batch as f64 * one / all);
+            }
             let prompt = prefill_graph(&config, 512, 100);
             bench(&what("a prompt of 100 rows"), &*device, prompt, clear);
         }

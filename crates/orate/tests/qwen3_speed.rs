@@ -64,54 +64,60 @@ fn released(width: usize, inner: usize) -> Config {
     Config::from_json(json.to_string().as_bytes()).expect("as released")
 }
 
-/// `ORATE_SPEED` names formats of weights, such as `f32,q8_0`; `ORATE_THREADS` a number of threads.
+/// `ORATE_SPEED` names formats of weights, such as `f32,q8_0`; `ORATE_THREADS` a number of threads, and `ORATE_STREAMS` how many
+/// utterances a frame is made of, such as `1,16`.
 #[test]
 #[ignore = "timing, and gigabytes of weights; run with --ignored --nocapture"]
 fn a_frame() {
     let formats = std::env::var("ORATE_SPEED").unwrap_or_else(|_| "q8_0".to_owned());
     let threads = std::env::var("ORATE_THREADS").map_or(2, |n| n.parse().expect("a number"));
+    let streams = std::env::var("ORATE_STREAMS").unwrap_or_else(|_| "1".to_owned());
     let config = released(1024, 3072);
     let capacity = 512;
-    let graph = || {
+    let graph = |batch: usize| {
         let mut g = Graph::new("frame");
-        frame::build(&mut g, &config.talker_config, Sizes { batch: 1, capacity }, 64).expect("consistent");
+        frame::build(&mut g, &config.talker_config, Sizes { batch, capacity }, 64).expect("consistent");
         g
     };
-    let weights = Arc::new(AnyWeights::of(&graph()));
+    let weights = Arc::new(AnyWeights::of(&graph(1)));
     for format in formats.split(',') {
         let policy = PrecisionPolicy::uniform(format.parse().expect("a format"));
         let isa = Isa::detect().expect("a supported processor");
         let device =
             CpuDevice::new(threads, isa).expect("threads start").with_precision(policy).expect("able");
-        let compiling = Instant::now();
-        let plan = Plan::compile(graph(), &device).expect("all ops have kernels");
-        let compiling = compiling.elapsed().as_secs_f64();
         let model = device.open(weights.clone());
-        let loading = Instant::now();
-        let plan = model.load(plan).expect("all weights are there");
-        println!(
-            "{format}, {isa}, {threads} threads: {} steps, compiled in {:.1} ms, loaded in {:.1} s, {:.2} GB",
-            plan.plan().steps().len(),
-            compiling * 1e3,
-            loading.elapsed().as_secs_f64(),
-            model.weight_bytes() as f64 / 1e9
-        );
-        for position in [50, 450] {
-            time(&device, &*plan, position);
+        for batch in streams.split(',').map(|n| n.parse().expect("a number")) {
+            let compiling = Instant::now();
+            let plan = Plan::compile(graph(batch), &device).expect("all ops have kernels");
+            let compiling = compiling.elapsed().as_secs_f64();
+            let loading = Instant::now();
+            let plan = model.load(plan).expect("all weights are there");
+            println!(
+                "{format}, {isa}, {threads} threads, {batch} streams: {} steps, compiled in {:.1} ms, loaded in {:.1} s, \
+                 {:.2} GB",
+                plan.plan().steps().len(),
+                compiling * 1e3,
+                loading.elapsed().as_secs_f64(),
+                model.weight_bytes() as f64 / 1e9
+            );
+            for position in [50, 450] {
+                time(&device, &*plan, position, batch);
+            }
         }
     }
 }
 
-fn time(device: &CpuDevice, plan: &dyn Executable, position: i32) {
+fn time(device: &CpuDevice, plan: &dyn Executable, position: i32, batch: usize) {
     let mut memory = device.memory();
     for b in plan.plan().buffers() {
         match b.kind {
             BufferKind::State => memory.clear(&b.name, b.dtype, &b.shape).expect("has room"),
             BufferKind::Input if b.name == "seed" => {
-                memory.write_i32("seed", &b.shape, &[1, 2]).expect("has room")
+                memory.write_i32("seed", &b.shape, &[1, 2].repeat(batch)).expect("has room")
             }
             BufferKind::Input if b.name.ends_with("sampling") => {
-                memory.write_f32(&b.name, &b.shape, &[0.9, 50.0, 1.0, 1.05]).expect("has room");
+                let one = [0.9, 50.0, 1.0, 1.05];
+                memory.write_f32(&b.name, &b.shape, &one.repeat(batch)).expect("has room");
             }
             BufferKind::Input => {
                 memory.write_f32(&b.name, &b.shape, &vec![0.1; b.shape.len()]).expect("has room")
@@ -119,7 +125,7 @@ fn time(device: &CpuDevice, plan: &dyn Executable, position: i32) {
             BufferKind::Output => {}
         }
     }
-    memory.write_i32("position", &[1].into(), &[position]).expect("has room");
+    memory.write_i32("position", &[batch].into(), &vec![position; batch]).expect("has room");
     plan.run(&mut *memory).expect("runs");
     let mut times: Vec<f64> = (0..10)
         .map(|_| {

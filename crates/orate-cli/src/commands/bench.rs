@@ -1,6 +1,7 @@
 //! `orate bench`: how long a model takes.
 
 mod qwen3_tts;
+mod streams;
 
 use crate::args::{EngineArgs, SizeArgs};
 use crate::failure::UsageError;
@@ -29,6 +30,7 @@ Examples:
   orate bench --text \"Any text you like.\" --threads 2 --profile
   orate bench --model DIR --tokens 80 --latents 72 --steps 5 --json
   orate bench --model Qwen3-TTS-12Hz-0.6B-CustomVoice --weights q8_0 --max-frames 100
+  orate bench --model Qwen3-TTS-12Hz-0.6B-CustomVoice --device cuda --streams 16
 
 A warm-up run comes first and is not counted. Times are medians in milliseconds. A GPU's stages are timed apart, the host waiting for \
 each, which takes longer than the whole without waiting. RTF is computing time \
@@ -49,6 +51,10 @@ pub struct Args {
     /// Whether the codec of Qwen3-TTS runs on a thread of its own, beside the talker; without this option where that is faster
     #[arg(long, value_name = "BOOL")]
     codec_beside: Option<bool>,
+
+    /// Speak the text in N streams at once, for Qwen3-TTS, and compare with one
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=256), conflicts_with_all = ["profile", "trace"])]
+    streams: Option<u32>,
 
     /// Runs that count
     #[arg(long, short, value_name = "N", default_value_t = 5, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -93,6 +99,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     if args.codec_beside.is_some() {
         return Err(UsageError("--codec-beside is for Qwen3-TTS models".to_owned()).into());
+    }
+    if args.streams.is_some() {
+        return Err(UsageError("--streams is for Qwen3-TTS models".to_owned()).into());
     }
     let steps = args.sizes.steps(&engine)?;
     let work = match (args.sizes.tokens, args.sizes.latents) {

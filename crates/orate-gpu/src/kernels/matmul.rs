@@ -215,7 +215,14 @@ pub(crate) fn joins<T>(can: Abilities<'_>, bank: &WeightBank, use_them: impl FnO
     };
     let products =
         |a: &Weight, b: &Weight| even(a) && even(b) && form(a, can) == form(b, can) && buffer(a) == buffer(b);
-    use_them(&Joins { products: &products, rows: false, queries: false, norms: &even, gates: true })
+    use_them(&Joins {
+        products: &products,
+        rows_of_products: 1,
+        rows: false,
+        queries: false,
+        norms: &even,
+        gates: true,
+    })
 }
 
 /// Products of one row: of the step and of its parts, whose results follow each other.

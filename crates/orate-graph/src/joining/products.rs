@@ -1,10 +1,10 @@
-//! Products of one row by weights that stand one after the other: one product, whose parts they are.
+//! Products of few rows by weights that stand one after the other: one product, whose parts they are.
 //!
-//! Queries, keys and values, or gate and up, read the same row. A product by all their weights together takes as long as their
+//! Queries, keys and values, or gate and up, read the same rows. A product by all their weights together takes as long as their
 //! bytes; each of its own would wait for the one before. What norms the row in front and what multiplies gate and up behind
 //! can be done there as well.
 
-use super::{Joined, Joining};
+use super::{Joined, Joining, PARTS};
 use crate::{Epilogue, Op, Value, Weight};
 
 /// The weight of a product that can be a part, and whether it has an activation.
@@ -18,15 +18,19 @@ fn part(op: &Op) -> Option<(&Weight, bool)> {
 }
 
 impl<'p> Joining<'p> {
-    /// `follows` says whether the second weight stands behind the first.
-    pub(super) fn products(&mut self, follows: &dyn Fn(&Weight, &Weight) -> bool) {
+    /// `follows` says whether the second weight stands behind the first, and `most` of how many rows products are joined.
+    pub(super) fn products(&mut self, follows: &dyn Fn(&Weight, &Weight) -> bool, most: usize) {
         for i in 0..self.steps.len() {
-            let Some((mut last, _)) = self.part_at(i) else { continue };
+            let Some((mut last, _)) = self.part_at(i, most) else { continue };
             let Some((x, first)) = self.steps[i].as_ref().map(|s| (s.inputs[0], s.output)) else { continue };
             let mut width = self.plan.info(first).shape.len();
+            let several = self.plan.info(first).shape.rows() > 1;
             let mut parts = vec![];
             for j in i + 1..self.steps.len() {
-                let Some((weight, active)) = self.part_at(j) else { continue };
+                if several && parts.len() == PARTS {
+                    break;
+                }
+                let Some((weight, active)) = self.part_at(j, most) else { continue };
                 let Some((y, out)) = self.steps[j].as_ref().map(|s| (s.inputs[0], s.output)) else {
                     continue;
                 };
@@ -118,10 +122,10 @@ impl<'p> Joining<'p> {
         }
     }
 
-    fn part_at(&self, i: usize) -> Option<(&'p Weight, bool)> {
+    fn part_at(&self, i: usize, most: usize) -> Option<(&'p Weight, bool)> {
         let step = self.steps[i].as_ref()?;
-        let one_row = self.plan.info(step.output).shape.rows() == 1;
-        part(self.op(i)).filter(|_| one_row && step.row.is_none() && self.is_free(step.output))
+        let few = self.plan.info(step.output).shape.rows() <= most;
+        part(self.op(i)).filter(|_| few && step.row.is_none() && self.is_free(step.output))
     }
 
     /// Whether a value may lie wherever we want, and holds nothing else.

@@ -12,11 +12,12 @@
 //!
 //! [`Files`] opens and checks a model of any variant. [`speaker_encoder`] and [`codec_encoder`] listen to a voice. [`prompt`] is
 //! a request as ids, [`prompt_rows`] makes rows of them, [`talker`] reads these, [`frame`] is the plan that is replayed for
-//! each frame, and [`codec_decoder`] turns codes into samples. [`Qwen3Tts`] is the model on a device, and a [`Session`] an
-//! utterance on its way.
+//! each frame, and [`codec_decoder`] turns codes into samples. [`Qwen3Tts`] is the model on a device, a [`Session`] an
+//! utterance on its way, and a [`Batch`] several of them side by side, which [`Utterance`]s share by themselves.
 //!
 //! Official code: the Python package `qwen-tts`.
 
+mod batch;
 pub mod code_predictor;
 pub mod codec_decoder;
 pub mod codec_encoder;
@@ -35,6 +36,7 @@ pub mod prompt_rows;
 mod runaway;
 mod session;
 mod settings;
+mod shared_batch;
 pub mod speaker_encoder;
 pub mod talker;
 mod transformer;
@@ -42,6 +44,7 @@ mod voice_encoder;
 mod voice_file;
 mod weights;
 
+pub use batch::{Batch, RowId};
 pub use codec_stream::{CodecDecoder, CodecStream};
 pub use config::{
     CODEC_TYPE, CONTROL_IDS, CodecConfig, CodecDecoderConfig, CodecEncoderConfig, Config, Dialect,
@@ -57,4 +60,5 @@ pub use prompt::{Prompt, Request, Speaker, TextFeeding};
 pub use runaway::is_runaway;
 pub use session::{FinishReason, Session, Step};
 pub use settings::{Sampling, Settings};
+pub use shared_batch::{SharedBatch, Utterance};
 pub use voice_encoder::VoiceEncoder;

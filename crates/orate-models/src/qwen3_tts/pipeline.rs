@@ -8,9 +8,11 @@ use super::prompt::{Prompt, Request, Speaker};
 use super::prompt_part::PromptPart;
 use super::prompt_rows::{self, PromptSizes};
 use super::session::Session;
+use super::shared_batch::{SharedBatch, Utterance};
 use super::talker::{self, PromptEnd, Sizes};
 use super::{CodecDecoder, Past, VoiceEncoder, codec_decoder, frame};
 use orate_graph::{Device, Executable, Graph, GraphError, Memory, ModelOnDevice, Plan, Target};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Plans kept for reuse. An utterance needs four; that of a frame has two thousand steps and takes some megabytes.
@@ -50,9 +52,11 @@ pub struct Qwen3Tts {
     codec: Arc<CodecDecoder>,
     voices: OnceLock<VoiceEncoder>,
     plans: Mutex<Vec<KeptPlan>>,
+    plans_made: AtomicUsize,
     memories: Mutex<Vec<Box<dyn Memory>>>,
     /// Keys and values of the fixed rows of prompts.
     pub(super) prefixes: KeptStates<PromptPart>,
+    together: SharedBatch,
 }
 
 impl Qwen3Tts {
@@ -64,7 +68,20 @@ impl Qwen3Tts {
         let (plans, memories) = (Mutex::default(), Mutex::default());
         let (codec, voices) = (Arc::new(codec), OnceLock::new());
         let prefixes = KeptStates::new(PREFIX_BYTES);
-        Arc::new(Qwen3Tts { files, device, on_device, codec, voices, plans, memories, prefixes })
+        let together = SharedBatch::default();
+        let plans_made = AtomicUsize::new(0);
+        Arc::new(Qwen3Tts {
+            files,
+            device,
+            on_device,
+            codec,
+            voices,
+            plans,
+            plans_made,
+            memories,
+            prefixes,
+            together,
+        })
     }
 
     /// The model's files.
@@ -80,6 +97,11 @@ impl Qwen3Tts {
     /// Bytes of weights on the device so far.
     pub fn weight_bytes(&self) -> u64 {
         self.on_device.weight_bytes() + self.codec.weight_bytes()
+    }
+
+    /// Plans of the talker that were made so far, those that are not kept any more included.
+    pub fn plans_made(&self) -> usize {
+        self.plans_made.load(Ordering::Relaxed)
     }
 
     /// Samples per second of the output.
@@ -119,6 +141,18 @@ impl Qwen3Tts {
         self.codec.forget_references();
     }
 
+    /// Starts an utterance whose frames are made together with those of others that are under way.
+    ///
+    /// # Errors
+    /// The files are those of a codec alone.
+    pub fn utterance(self: &Arc<Self>) -> Result<Utterance, QwenError> {
+        Ok(Utterance::new(self.clone(), self.session()?))
+    }
+
+    pub(super) fn together(&self) -> &SharedBatch {
+        &self.together
+    }
+
     /// What turns codes into samples. It has memories of its own, so that it can run beside the talker.
     pub fn codec(&self) -> &Arc<CodecDecoder> {
         &self.codec
@@ -153,7 +187,7 @@ impl Qwen3Tts {
         Ok(ClonedVoice { x_vector, reference })
     }
 
-    fn memory(&self) -> Box<dyn Memory> {
+    pub(super) fn memory(&self) -> Box<dyn Memory> {
         let kept = self.memories.lock().unwrap_or_else(PoisonError::into_inner).pop();
         kept.unwrap_or_else(|| self.device.memory())
     }
@@ -173,6 +207,7 @@ impl Qwen3Tts {
             let hit = plans.remove(i);
             plans.push(hit);
         } else {
+            self.plans_made.fetch_add(1, Ordering::Relaxed);
             let plan = Plan::compile(self.graph(network, taps)?, &*self.device)?;
             let executable = self.on_device.load(plan)?;
             if plans.len() >= PLANS_KEPT {

@@ -77,6 +77,7 @@ pub struct Session {
     reused: usize,
     frames: usize,
     max_frames: usize,
+    settings: Option<Settings>,
     finished: Option<FinishReason>,
     taps: bool,
     /// Frames that there is room for at first.
@@ -97,6 +98,7 @@ impl Session {
             reused: 0,
             frames: 0,
             max_frames: 0,
+            settings: None,
             finished: None,
             taps: false,
             reserved: FIRST_FRAMES,
@@ -184,6 +186,7 @@ impl Session {
         self.write_settings(settings)?;
         self.frame_plan = Some(frame);
         (self.sizes, self.text_rows, self.rows) = (sizes, text_rows, rows);
+        self.settings = Some(*settings);
         (self.frames, self.max_frames, self.finished) = (0, settings.max_frames, None);
         Ok(())
     }
@@ -244,13 +247,17 @@ impl Session {
         Ok(())
     }
 
-    /// Makes room in the cache for the next frame: twice as much, or as much as the utterance may need.
-    fn make_room(&mut self) -> Result<(), QwenError> {
+    /// Makes room in the cache for the frame behind so many: twice as much as there is, as often as need be, or as much as the
+    /// utterance may need.
+    pub(super) fn make_room(&mut self, frames: usize) -> Result<(), QwenError> {
         let most = capacity(self.rows + self.max_frames);
-        if self.rows + self.frames < self.sizes.capacity || self.sizes.capacity >= most {
+        let mut larger = self.sizes;
+        while self.rows + frames >= larger.capacity && larger.capacity < most {
+            larger.capacity = (2 * larger.capacity).min(most);
+        }
+        if larger == self.sizes || self.frame_plan.is_none() {
             return Ok(());
         }
-        let larger = Sizes { capacity: (2 * self.sizes.capacity).min(most), ..self.sizes };
         let network = Network::Frame { sizes: larger, text_rows: self.text_rows };
         let frame = self.model.plan(network, self.taps)?;
         let caches: Vec<_> = states(&*frame).filter(|b| talker::is_cache(&b.name)).collect();
@@ -264,7 +271,7 @@ impl Session {
         let m = self.memory();
         m.write_f32("sampling", &[1, 4].into(), &s.first.row())?;
         m.write_f32("predictor_sampling", &[1, 4].into(), &s.others.row())?;
-        m.write_i32("seed", &[1, 2].into(), &[s.seed as u32 as i32, (s.seed >> 32) as u32 as i32])?;
+        m.write_i32("seed", &[1, 2].into(), &s.seed_words())?;
         Ok(())
     }
 
@@ -281,7 +288,7 @@ impl Session {
         if self.frames == self.max_frames {
             return Ok(self.end(FinishReason::Length));
         }
-        self.make_room()?;
+        self.make_room(self.frames)?;
         let plan = self.started()?;
         let end = self.config()?.talker_config.codec_eos_token_id as i32;
         plan.run(self.memory())?;
@@ -305,13 +312,22 @@ impl Session {
         if codes.len() != quantizers {
             return Err(QwenError::Frames { got: codes.len(), quantizers });
         }
-        self.make_room()?;
+        self.make_room(self.frames)?;
         let network = Network::GivenFrame { sizes: self.sizes, text_rows: self.text_rows };
         let plan = self.model.plan(network, self.taps)?;
         self.memory().write_i32(GIVEN, &[1, quantizers].into(), codes)?;
         plan.run(self.memory())?;
         self.frames += 1;
         Ok(())
+    }
+
+    /// What [`super::Batch`] takes over, and gives back.
+    pub(super) fn row(&mut self) -> Result<SessionRow<'_>, QwenError> {
+        self.started()?;
+        let settings = self.settings.expect("is set by `start`, as the plan is");
+        let (sizes, text_rows, rows) = (self.sizes, self.text_rows, self.rows);
+        let memory = self.memory.as_mut().expect("memory is only taken when the session is dropped").as_mut();
+        Ok(SessionRow { memory, sizes, text_rows, rows, settings, frames: &mut self.frames })
     }
 
     /// The plan of a frame.
@@ -342,7 +358,7 @@ impl Session {
     /// Nothing was started, or the device failed.
     pub fn profile_frame(&mut self) -> Result<(Arc<dyn Executable>, Vec<f64>), QwenError> {
         self.started()?;
-        self.make_room()?;
+        self.make_room(self.frames)?;
         let plan = self.started()?;
         let times = plan.profile(self.memory())?;
         self.frames += 1;
@@ -353,6 +369,17 @@ impl Session {
 /// States of a plan.
 fn states(plan: &dyn Executable) -> impl Iterator<Item = &Buffer> {
     plan.plan().buffers().iter().filter(|b| b.kind == BufferKind::State)
+}
+
+/// A started utterance, as a row of a batch needs it.
+pub(super) struct SessionRow<'a> {
+    pub memory: &'a mut dyn Memory,
+    pub sizes: Sizes,
+    pub text_rows: usize,
+    /// Rows of the prompt.
+    pub rows: usize,
+    pub settings: Settings,
+    pub frames: &'a mut usize,
 }
 
 impl Drop for Session {

@@ -91,6 +91,11 @@ impl Settings {
         }
     }
 
+    /// The seed as the op reads it.
+    pub(super) fn seed_words(&self) -> [i32; 2] {
+        [self.seed as u32 as i32, (self.seed >> 32) as u32 as i32]
+    }
+
     /// Refuses what makes no sense.
     ///
     /// # Errors

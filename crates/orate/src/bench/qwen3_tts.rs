@@ -88,6 +88,44 @@ pub fn run_once(engine: &Engine, text: &str, options: &Options) -> Result<Speech
     Ok(SpeechTimes { total, first_audio, laps: pieces.laps(), prefix_rows, samples, finish })
 }
 
+/// What several streams at once took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StreamsTimes {
+    /// From the texts to the last sample of all.
+    pub total: Duration,
+    /// From the texts to the first samples of the stream that waited longest.
+    pub first_audio: Duration,
+    /// Frames that were made, of all streams.
+    pub frames: usize,
+    /// Samples of all streams.
+    pub samples: usize,
+}
+
+/// Speaks a text in `streams` threads at once, each with a seed of its own, as that many callers of one engine would.
+///
+/// # Errors
+/// As [`Engine::speak`], for the first stream that fails.
+pub fn run_streams(engine: &Engine, text: &str, options: &Options, streams: usize) -> Result<StreamsTimes> {
+    let start = Instant::now();
+    let all: Vec<SpeechTimes> = std::thread::scope(|threads| {
+        let speak = |i: usize| {
+            let options = Options { seed: options.seed.wrapping_add(i as u64), ..options.clone() };
+            threads.spawn(move || run_once(engine, text, &options))
+        };
+        let started: Vec<_> = (0..streams).map(speak).collect();
+        let join = |t: std::thread::ScopedJoinHandle<'_, Result<SpeechTimes>>| {
+            t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        started.into_iter().map(join).collect::<Result<_>>()
+    })?;
+    Ok(StreamsTimes {
+        total: start.elapsed(),
+        first_audio: all.iter().map(|t| t.first_audio).max().unwrap_or_default(),
+        frames: all.iter().map(|t| t.laps.frames).sum(),
+        samples: all.iter().map(|t| t.samples).sum(),
+    })
+}
+
 /// Times every step of a frame, and of the codec for a piece: the least of `runs` runs. Also returns the frames of that
 /// piece: so often does the frame's plan run for one run of the codec's.
 ///

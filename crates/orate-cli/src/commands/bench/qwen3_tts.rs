@@ -31,6 +31,9 @@ pub fn run(args: &Args, engine: &Engine, load_ms: f64) -> anyhow::Result<()> {
     })?;
     let options =
         Options { max_frames: frames.map(|n| n as usize), codec_beside: args.codec_beside, ..voice };
+    if let Some(streams) = args.streams {
+        return super::streams::run(args, engine, text, &options, streams as usize);
+    }
     let warm_up = run_once(engine, text, &options)?;
     let runs = (0..args.runs).map(|_| run_once(engine, text, &options)).collect::<orate::Result<Vec<_>>>()?;
     let peak_rss_mb = peak_rss_mb();
@@ -120,6 +123,6 @@ pub fn run(args: &Args, engine: &Engine, load_ms: f64) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn ms(time: Duration) -> f64 {
+pub(super) fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }

@@ -10,7 +10,8 @@
 //!
 //! Accumulates in f32, in slices along K whose sums are added up in order: which slices depends on K alone, so
 //! neither M, nor the number of threads, nor who did which part changes a bit of the result. (On AMX tiles, see
-//! `amx.rs`, products of few rows are done as on AVX-512, so there M decides between two roundings.)
+//! `amx.rs`, products of few rows are done as on AVX-512, so there the rows of a sequence decide between two roundings, but
+//! not how many sequences there are.)
 //!
 //! How it works: w lies in panels, each as many columns wide as `vectors` vector registers. A tile of some rows
 //! times one panel is kept in registers while K goes by (`tile.rs`); x is read in place, one broadcast per
@@ -44,10 +45,12 @@ use std::ops::Range;
 /// The left operand.
 #[derive(Clone, Copy, Debug)]
 pub enum Rows<'a> {
-    /// A matrix.
+    /// A matrix: M rows of sequences side by side.
     Dense {
         /// [M, K]
         x: &'a [f32],
+        /// Rows of each sequence. A row is computed as it would be if its sequence were the only one.
+        time: usize,
     },
     /// A convolution along time with stride 1 and repeated edges or a history in front: M = batch · time, K = taps · channels. Row
     /// (b, t) is made of the rows `clamp(t + j · dilation - left, 0, time - 1)` of batch b for tap j, so w has the
@@ -115,13 +118,20 @@ const BLOCK_BYTES: usize = 768 * 1024;
 /// Rows of a block, at most: bounds the scratch memory.
 const BLOCK_ROWS: usize = 192;
 
-/// Floats of scratch memory that [`matmul`] needs on `threads` threads. `taps` are those of [`Rows::taps`].
-pub fn scratch_len(isa: Isa, threads: usize, [m, k, n]: [usize; 3], taps: Option<Taps>) -> usize {
+/// Floats of scratch memory that [`matmul`] needs on `threads` threads for M rows, `time` of each sequence. `taps` are those of
+/// [`Rows::taps`].
+pub fn scratch_len(
+    isa: Isa,
+    threads: usize,
+    [m, k, n]: [usize; 3],
+    time: usize,
+    taps: Option<Taps>,
+) -> usize {
     #[cfg(target_arch = "x86_64")]
-    if isa.has_tiles() && amx::pays(m, k, n) {
+    if isa.has_tiles() && amx::pays(time, k, n) {
         return amx::scratch_len(threads, m, k, n, taps).max(plain_scratch_len(isa, threads));
     }
-    let _ = (m, k, taps);
+    let _ = (m, k, time, taps);
     if n <= narrow::COLUMNS {
         return threads * GATHER_STRIDE;
     }
@@ -182,13 +192,13 @@ pub fn matmul(
     }
     rows.check(m, k);
     epilogue.check(y.len(), n);
-    let needed = scratch_len(isa, team.threads(), [m, k, n], rows.taps());
+    let needed = scratch_len(isa, team.threads(), [m, k, n], rows.time(), rows.taps());
     assert!(scratch.len() >= needed, "scratch has {} floats, {needed} are needed", scratch.len());
     if !w.narrow().is_empty() {
         return narrow::matmul(isa, team, rows, w, epilogue, y, scratch);
     }
     #[cfg(target_arch = "x86_64")]
-    if isa.has_tiles() && amx::pays(m, k, n) {
+    if isa.has_tiles() && amx::pays(rows.time(), k, n) {
         return amx::matmul(isa, team, rows, w, epilogue, y, scratch);
     }
 
@@ -208,6 +218,13 @@ pub fn matmul(
 }
 
 impl<'a> Rows<'a> {
+    /// Rows of each sequence.
+    pub fn time(&self) -> usize {
+        match *self {
+            Rows::Dense { time, .. } | Rows::Conv { time, .. } => time,
+        }
+    }
+
     /// The taps, if this is a convolution of a single sequence.
     pub fn taps(&self) -> Option<Taps> {
         match *self {
@@ -233,7 +250,7 @@ impl<'a> Rows<'a> {
 
     fn check(&self, m: usize, k: usize) {
         match *self {
-            Rows::Dense { x } => {
+            Rows::Dense { x, .. } => {
                 assert_eq!(x.len(), m * k, "x has {} elements, [{m}, {k}] are needed", x.len());
             }
             Rows::Conv { x, batch, time, channels, taps, dilation, left, history } => {
@@ -267,7 +284,7 @@ impl<'a> Rows<'a> {
     ) -> (*const f32, usize) {
         match *self {
             // SAFETY: row `first` and column `ks.start` exist.
-            Rows::Dense { x } => (unsafe { x.as_ptr().add(first * k + ks.start) }, k),
+            Rows::Dense { x, .. } => (unsafe { x.as_ptr().add(first * k + ks.start) }, k),
             Rows::Conv { x, time, channels, taps, dilation, left, .. } => {
                 let (batch, t) = (first / time, first % time);
                 let (tap, last_tap) = (ks.start / channels, (ks.end - 1) / channels);
@@ -513,7 +530,7 @@ pub fn plain(rows: Rows<'_>, k: usize, n: usize, w: Strided<'_>, epilogue: &Epil
         sums.fill(0.0);
         for i in 0..k {
             let x = match rows {
-                Rows::Dense { x } => x[row * k + i],
+                Rows::Dense { x, .. } => x[row * k + i],
                 Rows::Conv { x, time, channels, dilation, left, history, .. } => {
                     let (batch, from) = (row / time, row % time + i / channels * dilation);
                     let (x, from) = match history {

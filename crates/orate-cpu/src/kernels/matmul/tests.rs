@@ -80,7 +80,8 @@ fn check(teams: &[Team], name: &str, rows: Rows<'_>, case: &Case) {
         for team in teams {
             let packed = PackedWeights::pack(isa, team, element, (k, n), w);
             let mut y = vec![f32::NAN; m * n];
-            let mut scratch = vec![f32::NAN; scratch_len(isa, team.threads(), [m, k, n], rows.taps())];
+            let mut scratch =
+                vec![f32::NAN; scratch_len(isa, team.threads(), [m, k, n], rows.time(), rows.taps())];
             matmul(isa, team, rows, &packed, &epilogue, &mut y, &mut scratch);
             for (i, (&got, &want)) in y.iter().zip(&expected).enumerate() {
                 let error = (got as f64 - want as f64).abs();
@@ -110,7 +111,7 @@ fn teams() -> Vec<Team> {
 
 fn check_dense(teams: &[Team], name: &str, m: usize, k: usize, n: usize) {
     let x = numbers(m * k, 1);
-    check(teams, name, Rows::Dense { x: &x }, &Case::new(m, k, n));
+    check(teams, name, Rows::Dense { x: &x, time: m }, &Case::new(m, k, n));
 }
 
 #[test]
@@ -164,7 +165,7 @@ fn lengths_around_every_edge() {
 fn nothing_to_do() {
     let team = Team::new(2).unwrap();
     for isa in Isa::available() {
-        let mut scratch = vec![0.0; scratch_len(isa, 2, [4, 4, 4], None)];
+        let mut scratch = vec![0.0; scratch_len(isa, 2, [4, 4, 4], 4, None)];
         for (m, k, n) in [(0, 4, 4), (4, 4, 0)] {
             let data = numbers(k * n, 1);
             let w = PackedWeights::pack(
@@ -175,7 +176,7 @@ fn nothing_to_do() {
                 Strided { data: &data, k_stride: n, n_stride: 1 },
             );
             let x = numbers(m * k, 2);
-            matmul(isa, &team, Rows::Dense { x: &x }, &w, &Epilogue::NONE, &mut [], &mut scratch);
+            matmul(isa, &team, Rows::Dense { x: &x, time: m }, &w, &Epilogue::NONE, &mut [], &mut scratch);
         }
         // An empty sum is zero.
         let w = PackedWeights::pack(
@@ -187,7 +188,7 @@ fn nothing_to_do() {
         );
         let (mut y, bias) = ([9.0; 6], [1.0, 2.0, 3.0]);
         let epilogue = Epilogue { bias: Some(&bias), ..Epilogue::NONE };
-        matmul(isa, &team, Rows::Dense { x: &[] }, &w, &epilogue, &mut y, &mut scratch);
+        matmul(isa, &team, Rows::Dense { x: &[], time: 0 }, &w, &epilogue, &mut y, &mut scratch);
         assert_eq!(y, [1.0, 2.0, 3.0, 1.0, 2.0, 3.0]);
     }
 }
@@ -284,8 +285,8 @@ fn errors(isa: Isa, x: &[f32], w: &[f32], m: usize, k: usize, n: usize) -> (f64,
     let team = Team::new(1).unwrap();
     let w = Strided { data: w, k_stride: n, n_stride: 1 };
     let packed = PackedWeights::pack(isa, &team, Element::F32, (k, n), w);
-    let (mut y, mut scratch) = (vec![0.0; m * n], vec![0.0; scratch_len(isa, 1, [m, k, n], None)]);
-    matmul(isa, &team, Rows::Dense { x }, &packed, &Epilogue::NONE, &mut y, &mut scratch);
+    let (mut y, mut scratch) = (vec![0.0; m * n], vec![0.0; scratch_len(isa, 1, [m, k, n], m, None)]);
+    matmul(isa, &team, Rows::Dense { x, time: m }, &packed, &Epilogue::NONE, &mut y, &mut scratch);
     let (mut ours, mut plain, mut largest) = (0f64, 0f64, 0f64);
     for (i, &got) in y.iter().enumerate() {
         let terms = || x[i / n * k..][..k].iter().zip(w.data[i % n..].iter().step_by(n));

@@ -32,7 +32,7 @@ pub(super) fn round<'s>(
     scratch: &'s mut [f32],
 ) -> &'s [Block] {
     let (x, channels, history) = match *rows {
-        Rows::Dense { x } => (x, k, None),
+        Rows::Dense { x, .. } => (x, k, None),
         Rows::Conv { x, channels, history, .. } => (x, channels, history),
     };
     let per_row = channels.div_ceil(BLOCK);

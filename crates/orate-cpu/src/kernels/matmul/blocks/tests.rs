@@ -108,7 +108,7 @@ fn products() {
             (97, 512, 64),
         ] {
             let x = numbers(m * k, 1);
-            check(format, &Case { name: "dense", rows: Rows::Dense { x: &x }, m, k, n });
+            check(format, &Case { name: "dense", rows: Rows::Dense { x: &x, time: m }, m, k, n });
         }
     }
 }
@@ -146,7 +146,15 @@ fn odd_numbers() {
         for isa in Isa::available() {
             for x in [vec![0.0; k], vec![1e-30; k], vec![1e30; k]] {
                 let (mut y, mut scratch) = (vec![f32::NAN; n], vec![0.0; scratch_len(1, k)]);
-                matmul(isa, &team, Rows::Dense { x: &x }, &packed, &Epilogue::NONE, &mut y, &mut scratch);
+                matmul(
+                    isa,
+                    &team,
+                    Rows::Dense { x: &x, time: 1 },
+                    &packed,
+                    &Epilogue::NONE,
+                    &mut y,
+                    &mut scratch,
+                );
                 assert!(y.iter().all(|y| y.is_finite()), "{isa} {}: {y:?} of {}", format.name(), x[0]);
                 assert!((y[1] - 5.0 * x[0]).abs() <= 0.01 * x[0], "{isa} {}: {y:?}", format.name());
             }
@@ -162,11 +170,11 @@ fn rounding_is_as_fine_as_the_format() {
     let team = Team::new(1).unwrap();
     let w = Strided { data: &weights, k_stride: n, n_stride: 1 };
     let mut exact = vec![0.0; m * n];
-    super::super::plain(Rows::Dense { x: &x }, k, n, w, &Epilogue::NONE, &mut exact);
+    super::super::plain(Rows::Dense { x: &x, time: m }, k, n, w, &Epilogue::NONE, &mut exact);
     for (format, least) in [(BlockFormat::Q8_0, 42.0), (BlockFormat::Q4_0, 20.0)] {
         let packed = PackedBlocks::pack(format, &team, k, n, w);
         let (mut y, mut scratch) = (vec![0.0; m * n], vec![0.0; scratch_len(m, k)]);
-        let rows = Rows::Dense { x: &x };
+        let rows = Rows::Dense { x: &x, time: m };
         matmul(Isa::PORTABLE, &team, rows, &packed, &Epilogue::NONE, &mut y, &mut scratch);
         let power: f32 = exact.iter().map(|e| e * e).sum();
         let noise: f32 = exact.iter().zip(&y).map(|(e, y)| (e - y) * (e - y)).sum();

@@ -1,0 +1,109 @@
+//! `orate bench --streams`: many callers of one engine at once, beside one alone.
+
+use super::Args;
+use super::qwen3_tts::ms;
+use crate::measure::{median, peak_rss_mb};
+use crate::print;
+use orate::bench::qwen3_tts::{StreamsTimes, run_streams};
+use orate::{Engine, Options};
+use serde_json::{Value, json};
+
+/// Medians of some runs with as many streams.
+struct Speed {
+    streams: usize,
+    frames: f64,
+    total_ms: f64,
+    first_audio_ms: f64,
+    /// Seconds of audio.
+    duration: f64,
+}
+
+impl Speed {
+    fn new(streams: usize, runs: &[StreamsTimes], sample_rate: u32) -> Speed {
+        Speed {
+            streams,
+            frames: median(runs.iter().map(|r| r.frames as f64)),
+            total_ms: median(runs.iter().map(|r| ms(r.total))),
+            first_audio_ms: median(runs.iter().map(|r| ms(r.first_audio))),
+            duration: median(runs.iter().map(|r| r.samples as f64 / f64::from(sample_rate))),
+        }
+    }
+
+    fn frames_per_second(&self) -> f64 {
+        self.frames / self.total_ms * 1e3
+    }
+
+    /// Computing time over playing time, of one stream while all are at it.
+    fn rtf(&self) -> f64 {
+        self.total_ms / 1e3 / (self.duration / self.streams as f64)
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "streams": self.streams,
+            "frames": self.frames,
+            "total_ms": self.total_ms,
+            "frames_per_second": self.frames_per_second(),
+            "frames_per_second_of_a_stream": self.frames_per_second() / self.streams as f64,
+            "first_audio_ms": self.first_audio_ms,
+            "rtf": self.rtf(),
+        })
+    }
+
+    fn row(&self) -> Vec<String> {
+        let speed = self.frames_per_second();
+        let numbers =
+            [self.frames, self.total_ms, speed, speed / self.streams as f64, self.first_audio_ms, self.rtf()];
+        let digits = [0, 1, 1, 1, 1, 4];
+        let cells = numbers.iter().zip(digits).map(|(x, digits)| format!("{x:.digits$}"));
+        [self.streams.to_string()].into_iter().chain(cells).collect()
+    }
+}
+
+/// Times and prints. Runs of one stream and of all take turns.
+pub fn run(
+    args: &Args,
+    engine: &Engine,
+    text: &str,
+    options: &Options,
+    streams: usize,
+) -> anyhow::Result<()> {
+    let counts = [1, streams];
+    for count in counts {
+        run_streams(engine, text, options, count)?;
+    }
+    let mut runs = [vec![], vec![]];
+    for _ in 0..args.runs {
+        for (runs, count) in runs.iter_mut().zip(counts) {
+            runs.push(run_streams(engine, text, options, count)?);
+        }
+    }
+    let speed = |i: usize| Speed::new(counts[i], &runs[i], engine.sample_rate());
+    let (one, all) = (speed(0), speed(1));
+    let ratio = all.frames_per_second() / one.frames_per_second();
+    let peak_rss_mb = peak_rss_mb();
+    if args.json {
+        return print::json(&json!({
+            "one": one.json(),
+            "all": all.json(),
+            "throughput_ratio": ratio,
+            "peak_rss_mb": peak_rss_mb,
+            "runs": args.runs,
+            "device": engine.device(),
+            "precision": engine.precision().to_string(),
+            "threads": engine.threads(),
+            "model": engine.model_name(),
+        }));
+    }
+    let head = ["streams", "frames", "ms", "frames/s", "of a stream", "first audio ms", "RTF"];
+    let rows = [head.map(str::to_owned).to_vec(), one.row(), all.row()];
+    let memory = peak_rss_mb.map_or_else(|| "unknown".to_owned(), |mb| format!("{mb:.1} MB"));
+    print::out(&format!(
+        "{}\n{}\n{}, {} threads\n\n{}\nthroughput      {ratio:.2} times that of one stream\npeak memory     {memory}\n",
+        engine.model_name(),
+        engine.device(),
+        engine.precision(),
+        engine.threads(),
+        print::table(&rows, &[]),
+    ))
+}

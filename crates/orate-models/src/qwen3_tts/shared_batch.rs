@@ -1,0 +1,356 @@
+//! Utterances of many threads that make their frames together.
+//!
+//! There is no thread for this. Whoever needs a frame and finds nobody at it makes one for all: it leads. The others wait for
+//! what comes, and one of them leads next. An utterance that is alone makes its frames in its own [`Session`], as if nothing of
+//! this were here; with a second one both join a [`Batch`], between two frames, and the last one that is left goes back to its
+//! session.
+//!
+//! Frames that nobody has asked for yet wait in a queue. An utterance whose caller lets [`AHEAD`] of them wait is parked in its
+//! session until they are nearly used up, so that a slow caller costs the others nothing, and one that goes away leaves little
+//! behind. A dropped utterance frees its row at once, or when the frame is done that somebody is at.
+
+use super::batch::{Batch, RowId};
+use super::error::QwenError;
+use super::pipeline::Qwen3Tts;
+use super::prompt::Prompt;
+use super::session::{FinishReason, Session, Step};
+use super::settings::Settings;
+use orate_graph::{Counters, DeviceError};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Frames that may wait for their utterance: some seconds.
+const AHEAD: usize = 50;
+
+/// The utterances of a model that make frames.
+#[derive(Default)]
+pub struct SharedBatch {
+    state: Mutex<State>,
+    /// A frame is done, or somebody else may lead.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    slots: BTreeMap<u64, Slot>,
+    next_id: u64,
+    /// With the leader while it makes a frame.
+    batch: Option<Batch>,
+    /// Whether somebody leads.
+    led: bool,
+    /// Rows whose utterance was dropped meanwhile.
+    dropped: Vec<RowId>,
+}
+
+/// An utterance that has asked for a frame.
+struct Slot {
+    /// With the leader while that makes a frame of it alone.
+    session: Option<Session>,
+    row: Option<RowId>,
+    /// Codes of frames that were not asked for yet.
+    made: VecDeque<i32>,
+    /// Whether it gets no more until they are used.
+    parked: bool,
+    end: Option<FinishReason>,
+    failed: Option<QwenError>,
+    /// What frames made in a batch asked of the device.
+    counters: Counters,
+}
+
+impl Slot {
+    fn goes_on(&self) -> bool {
+        self.end.is_none() && self.failed.is_none() && !self.parked
+    }
+
+    fn fail(&mut self, e: &QwenError) {
+        let e = match e {
+            QwenError::Device(e) => (**e).clone(),
+            e => DeviceError::Failed { device: "batch".to_owned(), problem: e.to_string() },
+        };
+        (self.row, self.failed) = (None, Some(e.into()));
+    }
+}
+
+impl SharedBatch {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a frame of all utterances that go on. What goes wrong is noted for those that it concerns.
+    fn lead<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        me: u64,
+        model: &Arc<Qwen3Tts>,
+    ) -> MutexGuard<'a, State> {
+        let alone = state.gather(me, model);
+        state.led = true;
+        if alone {
+            let slot = state.slot(me);
+            let able = slot.failed.is_none();
+            let Some(mut session) = slot.session.take_if(|_| able) else { return self.done(state) };
+            drop(state);
+            let leading = Leading { shared: self, me };
+            let mut codes = vec![];
+            let step = session.next_frame(&mut codes);
+            std::mem::forget(leading);
+            state = self.lock();
+            let slot = state.slot(me);
+            slot.session = Some(session);
+            match step {
+                Ok(Step::Frame) => slot.made.extend(codes),
+                Ok(Step::End(reason)) => slot.end = Some(reason),
+                Err(e) => slot.failed = Some(e),
+            }
+        } else if let Some(mut batch) = state.batch.take() {
+            drop(state);
+            let leading = Leading { shared: self, me };
+            let mut steps = vec![];
+            let used = batch.frame(|row, step, codes| steps.push((row, step, codes.to_vec())));
+            std::mem::forget(leading);
+            state = self.lock();
+            state.hand_out(batch, used, steps);
+        }
+        self.done(state)
+    }
+
+    fn done<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.led = false;
+        self.changed.notify_all();
+        state
+    }
+}
+
+impl State {
+    fn slot(&mut self, id: u64) -> &mut Slot {
+        self.slots.get_mut(&id).expect("a slot lives as long as its utterance")
+    }
+
+    /// Brings the utterances that go on together. Whether there is only this one, which then is in its session.
+    fn gather(&mut self, me: u64, model: &Arc<Qwen3Tts>) -> bool {
+        if let Some(batch) = &mut self.batch {
+            self.dropped.drain(..).for_each(|row| batch.leave(row));
+        }
+        if self.slots.values().filter(|s| s.goes_on()).count() == 1 && self.slot(me).goes_on() {
+            self.park(me);
+            return true;
+        }
+        for slot in self.slots.values_mut().filter(|s| s.goes_on() && s.row.is_none()) {
+            if self.batch.is_none() {
+                match Batch::new(model.clone()) {
+                    Ok(batch) => self.batch = Some(batch),
+                    Err(e) => slot.fail(&e),
+                }
+            }
+            let (Some(batch), Some(session)) = (&mut self.batch, &mut slot.session) else { continue };
+            // Others wait for a row.
+            if batch.len() == Batch::MOST {
+                break;
+            }
+            match batch.join(session) {
+                Ok(row) => slot.row = Some(row),
+                Err(e) => slot.fail(&e),
+            }
+        }
+        false
+    }
+
+    /// Brings an utterance back to its session, if it is in the batch.
+    fn park(&mut self, id: u64) {
+        let slot = self.slots.get_mut(&id).expect("a slot lives as long as its utterance");
+        if let (Some(row), Some(batch), Some(session)) = (slot.row.take(), &mut self.batch, &mut slot.session)
+            && let Err(e) = batch.take(row, session)
+        {
+            batch.leave(row);
+            slot.fail(&e);
+        }
+    }
+
+    /// Gives each utterance its part of a frame.
+    fn hand_out(
+        &mut self,
+        batch: Batch,
+        used: Result<Counters, QwenError>,
+        steps: Vec<(RowId, Step, Vec<i32>)>,
+    ) {
+        match used {
+            Ok(used) => {
+                self.batch = Some(batch);
+                let in_batch = self.slots.values_mut().filter(|s| s.row.is_some());
+                in_batch.for_each(|slot| slot.counters += used);
+            }
+            Err(e) => self.fail_rows(&e),
+        }
+        let mut full = vec![];
+        for (row, step, codes) in steps {
+            let Some((id, slot)) = self.slots.iter_mut().find(|(_, s)| s.row == Some(row)) else { continue };
+            match step {
+                Step::Frame => slot.made.extend(&codes),
+                Step::End(reason) => (slot.end, slot.row) = (Some(reason), None),
+            }
+            if slot.row.is_some() && slot.made.len() >= AHEAD * codes.len() {
+                slot.parked = true;
+                full.push(*id);
+            }
+        }
+        full.into_iter().for_each(|id| self.park(id));
+    }
+
+    /// The batch is lost, and with it all that are in it.
+    fn fail_rows(&mut self, e: &QwenError) {
+        self.slots.values_mut().filter(|s| s.row.is_some()).for_each(|slot| slot.fail(e));
+        (self.batch, self.dropped) = (None, vec![]);
+    }
+}
+
+/// Tells the others when whoever leads is lost to a panic.
+struct Leading<'a> {
+    shared: &'a SharedBatch,
+    me: u64,
+}
+
+impl Drop for Leading<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        let problem = "the thread that made the frame has panicked".to_owned();
+        let lost = DeviceError::Failed { device: "batch".to_owned(), problem }.into();
+        if state.batch.is_none() {
+            state.fail_rows(&lost);
+        }
+        state.slot(self.me).fail(&lost);
+        drop(self.shared.done(state));
+    }
+}
+
+/// An utterance that makes its frames together with others. For a single thread at a time; each of several has its own.
+pub struct Utterance {
+    model: Arc<Qwen3Tts>,
+    /// Until the first frame is asked for.
+    session: Option<Session>,
+    id: u64,
+    frames: usize,
+    reused: usize,
+}
+
+impl Utterance {
+    pub(super) fn new(model: Arc<Qwen3Tts>, session: Session) -> Utterance {
+        Utterance { model, session: Some(session), id: 0, frames: 0, reused: 0 }
+    }
+
+    /// Reads a prompt, up to the state in front of the first frame, while others may make frames.
+    ///
+    /// # Errors
+    /// As [`Session::start`]; or frames were made already.
+    pub fn start(&mut self, prompt: &Prompt, settings: &Settings) -> Result<(), QwenError> {
+        match &mut self.session {
+            Some(session) => {
+                session.start(prompt, settings)?;
+                self.reused = session.reused_rows();
+                Ok(())
+            }
+            None => Err(QwenError::Option {
+                option: "utterance",
+                got: "started twice".to_owned(),
+                allowed: "ask the model for another one".to_owned(),
+            }),
+        }
+    }
+
+    /// As [`Session::reused_rows`].
+    pub fn reused_rows(&self) -> usize {
+        self.reused
+    }
+
+    /// Frames that were handed out.
+    pub fn frames(&self) -> usize {
+        self.frames
+    }
+
+    /// What was asked of the device for this utterance. What was asked for a frame of several counts for each.
+    pub fn counters(&self) -> Counters {
+        if let Some(session) = &self.session {
+            return session.counters();
+        }
+        let mut state = self.model.together().lock();
+        let slot = state.slot(self.id);
+        let mut all = slot.counters;
+        all += slot.session.as_ref().map(Session::counters).unwrap_or_default();
+        all
+    }
+
+    /// Waits for the next frame or makes it, and replaces the content of `codes` by its codes. Nothing is in `codes` when the
+    /// utterance ends.
+    ///
+    /// # Errors
+    /// Nothing was started, or the device failed; an error that concerns all of a batch is told to each.
+    pub fn next_frame(&mut self, codes: &mut Vec<i32>) -> Result<Step, QwenError> {
+        codes.clear();
+        let quantizers = self.model.talking()?.config.talker_config.num_code_groups;
+        let shared = self.model.together();
+        let mut state = shared.lock();
+        if let Some(mut session) = self.session.take() {
+            // An error of its own concerns nobody else.
+            if let Err(e) = session.row() {
+                self.session = Some(session);
+                return Err(e);
+            }
+            self.id = state.next_id;
+            state.next_id += 1;
+            let slot = Slot {
+                session: Some(session),
+                row: None,
+                made: VecDeque::new(),
+                parked: false,
+                end: None,
+                failed: None,
+                counters: Counters::default(),
+            };
+            state.slots.insert(self.id, slot);
+        }
+        loop {
+            let slot = state.slot(self.id);
+            if slot.made.len() < AHEAD / 2 * quantizers {
+                slot.parked = false;
+            }
+            if !slot.made.is_empty() {
+                codes.extend(slot.made.drain(..quantizers));
+                self.frames += 1;
+                return Ok(Step::Frame);
+            }
+            if let Some(e) = slot.failed.take() {
+                slot.end = Some(FinishReason::Stop);
+                return Err(e);
+            }
+            if let Some(reason) = slot.end {
+                return Ok(Step::End(reason));
+            }
+            state = if state.led {
+                shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+            } else {
+                shared.lead(state, self.id, &self.model)
+            };
+        }
+    }
+}
+
+impl Drop for Utterance {
+    fn drop(&mut self) {
+        if self.session.is_some() {
+            return;
+        }
+        let shared = self.model.together();
+        let mut state = shared.lock();
+        let slot = state.slots.remove(&self.id);
+        match (slot.as_ref().and_then(|s| s.row), &mut state.batch) {
+            (Some(row), Some(batch)) => batch.leave(row),
+            // The leader has the batch.
+            (Some(row), None) => state.dropped.push(row),
+            (None, _) => {}
+        }
+        // Memory of the model is not kept by the model's own batch.
+        let rest = if state.slots.is_empty() { state.batch.take() } else { None };
+        drop(state);
+        drop((slot, rest));
+        shared.changed.notify_all();
+    }
+}

@@ -1,0 +1,279 @@
+//! Utterances of Qwen3-TTS side by side: each is what it would be alone.
+
+use orate::{
+    Cancel, DeviceChoice, Engine, EngineOptions, Error, FinishReason, Model, Options, Precision,
+    PrecisionPolicy,
+};
+use orate_models::qwen3_tts::{
+    Batch, Prompt, Qwen3Tts, Request, RowId, Sampling, Session, Settings, Speaker, Step,
+};
+use orate_testing::checkpoints::write_random_qwen3_tts;
+use std::collections::HashMap;
+use std::sync::{Arc, Barrier};
+
+fn engine(precision: Precision, isa: Option<&str>) -> Engine {
+    let folder = tempfile::tempdir().expect("a folder");
+    write_random_qwen3_tts("custom_voice", folder.path(), 3).expect("the folder is writable");
+    let options = EngineOptions {
+        model: Model::Path(folder.path().to_owned()),
+        device: DeviceChoice::Cpu,
+        threads: Some(2),
+        isa: isa.map(str::to_owned),
+        precision: PrecisionPolicy::uniform(precision),
+        ..Default::default()
+    };
+    // Weights are read when they are needed.
+    let engine = Engine::with_options(options).expect("a whole model");
+    std::mem::forget(folder);
+    engine
+}
+
+/// Utterance `i`: prompts of several lengths, budgets and ways to draw.
+fn utterance(model: &Qwen3Tts, i: usize) -> (Prompt, Settings) {
+    let text = format!("Number {i}{}.", " and so on, and on, and on".repeat(i % 4 * 3));
+    let names = ["aiden", "dylan", "ryan"];
+    let request = Request {
+        text: &text,
+        speaker: Speaker::Named(names[i % 3]),
+        language: if i.is_multiple_of(2) { Some("en") } else { None },
+        instruct: None,
+        feeding: None,
+    };
+    let mut settings = Settings::new(&model.talking().expect("talks").generation, 7 * i as u64);
+    settings.max_frames = 9 + 5 * i % 17;
+    if i % 5 == 3 {
+        settings.first = Sampling { repetition_penalty: 1.1, ..Sampling::GREEDY };
+        settings.others = Sampling::GREEDY;
+    }
+    (model.prompt(&request).expect("speakable"), settings)
+}
+
+fn started(model: &Arc<Qwen3Tts>, i: usize) -> Session {
+    let (prompt, settings) = utterance(model, i);
+    let mut session = model.session().expect("talks");
+    session.start(&prompt, &settings).expect("starts");
+    session
+}
+
+/// Codes up to the end of a session, and why it ended.
+fn rest_of(session: &mut Session) -> (Vec<i32>, FinishReason) {
+    let (mut all, mut codes) = (vec![], vec![]);
+    loop {
+        match session.next_frame(&mut codes).expect("goes on") {
+            Step::Frame => all.extend(&codes),
+            Step::End(reason) => return (all, reason),
+        }
+    }
+}
+
+/// A batch whose utterances come and go.
+struct Company {
+    batch: Batch,
+    of_row: HashMap<RowId, usize>,
+    codes: Vec<Vec<i32>>,
+    ends: Vec<Option<FinishReason>>,
+}
+
+impl Company {
+    fn join(&mut self, i: usize, session: &mut Session) -> RowId {
+        let row = self.batch.join(session).expect("room");
+        self.of_row.insert(row, i);
+        row
+    }
+
+    fn frame(&mut self) {
+        let Company { batch, of_row, codes, ends } = self;
+        let used = batch.frame(|row, step, frame| match step {
+            Step::Frame => codes[of_row[&row]].extend(frame),
+            Step::End(reason) => ends[of_row[&row]] = Some(reason),
+        });
+        let used = used.expect("goes on");
+        assert!(used.submissions <= 1 && used.read_backs <= 1, "{used:?}");
+        assert!(used.bytes_down <= 64 * 16 && used.bytes_up <= 16 * 48, "{used:?}");
+    }
+}
+
+/// Rows join one after the other, two a frame; one is dropped, and one goes back to its session.
+fn check(engine: &Engine) {
+    const ALL: usize = Batch::MOST;
+    const DROPPED: usize = 4;
+    const TAKEN: usize = 6;
+    let model = engine.qwen3_tts().expect("is one");
+    let alone: Vec<_> = (0..ALL).map(|i| rest_of(&mut started(model, i))).collect();
+    let batch = Batch::new(model.clone()).expect("talks");
+    let mut all = Company { batch, of_row: HashMap::new(), codes: vec![vec![]; ALL], ends: vec![None; ALL] };
+    let mut sessions: Vec<Session> = (0..ALL).map(|i| started(model, i)).collect();
+    // One was on its way before it came.
+    let mut codes = vec![];
+    assert_eq!(sessions[1].next_frame(&mut codes).expect("goes on"), Step::Frame);
+    all.codes[1].extend(&codes);
+    let (mut rows, mut most) = (vec![], 0);
+    for frame in 0..100 {
+        for (i, session) in sessions.iter_mut().enumerate().skip(2 * frame).take(2) {
+            rows.push(all.join(i, session));
+        }
+        all.frame();
+        most = most.max(all.batch.rows());
+        match frame {
+            6 => all.batch.leave(rows[DROPPED]),
+            7 => {
+                let there = all.batch.take(rows[TAKEN], &mut sessions[TAKEN]).expect("goes on");
+                if !there {
+                    // It has ended, by chance.
+                    continue;
+                }
+                let (codes, reason) = rest_of(&mut sessions[TAKEN]);
+                all.codes[TAKEN].extend(codes);
+                all.ends[TAKEN] = Some(reason);
+            }
+            _ => {}
+        }
+        if frame > 8 && all.batch.is_empty() {
+            break;
+        }
+    }
+    assert!(most > 4 && all.batch.is_empty(), "{most} rows at most");
+    for (i, (codes, reason)) in alone.iter().enumerate() {
+        if i == DROPPED {
+            assert!(codes.starts_with(&all.codes[i]), "{}: utterance {i}", engine.device());
+            continue;
+        }
+        assert_eq!(all.codes[i], *codes, "{} {}: utterance {i}", engine.device(), engine.precision());
+        assert_eq!(all.ends[i], Some(*reason), "{}: utterance {i}", engine.device());
+    }
+    // Another round makes no plans.
+    let before = model.plans_made();
+    let mut session = started(model, 0);
+    let mut other = started(model, 1);
+    all.codes = vec![vec![]; ALL];
+    all.join(0, &mut session);
+    all.join(1, &mut other);
+    (0..40).for_each(|_| all.frame());
+    assert_eq!((&all.codes[0], &all.codes[1]), (&alone[0].0, &alone[1].0));
+    assert_eq!(model.plans_made(), before, "all plans were there");
+    all.batch.rest();
+}
+
+#[test]
+fn rows_are_what_they_would_be_alone() {
+    for precision in [Precision::F32, Precision::Bf16, Precision::Q8_0, Precision::Q4_0] {
+        check(&engine(precision, None));
+    }
+}
+
+#[test]
+fn rows_are_the_same_on_every_instruction_set() {
+    for isa in orate_cpu::Isa::available() {
+        check(&engine(Precision::F32, Some(isa.name())));
+        check(&engine(Precision::Q8_0, Some(isa.name())));
+    }
+}
+
+#[test]
+fn a_full_batch_refuses_more() {
+    let engine = engine(Precision::F32, None);
+    let model = engine.qwen3_tts().expect("is one");
+    let mut batch = Batch::new(model.clone()).expect("talks");
+    let mut sessions: Vec<_> = (0..=Batch::MOST).map(|i| started(model, i)).collect();
+    let rows: Vec<_> = sessions[..Batch::MOST].iter_mut().map(|s| batch.join(s).expect("room")).collect();
+    let e = batch.join(&mut sessions[Batch::MOST]).expect_err("is full").to_string();
+    assert!(e.contains("more than 16 utterances"), "{e}");
+    batch.leave(rows[3]);
+    batch.join(&mut sessions[Batch::MOST]).expect("a row is free");
+    let e = batch.join(&mut model.session().expect("talks")).expect_err("was not started").to_string();
+    assert!(e.contains("full") || e.contains("16") || e.contains("call `start` first"), "{e}");
+}
+
+fn options(i: usize) -> Options {
+    let voice = ["aiden", "dylan", "ryan"][i % 3];
+    Options {
+        seed: i as u64,
+        max_frames: Some(20 + 3 * i),
+        voice: Some(voice.to_owned()),
+        ..Default::default()
+    }
+}
+
+/// Threads that speak with one engine share its frames, whoever comes and goes.
+#[test]
+fn concurrent_calls_sound_as_they_would_alone() {
+    const ALL: usize = 6;
+    for precision in [Precision::F32, Precision::Q8_0] {
+        let engine = engine(precision, None);
+        let text = |i: usize| format!("This is the text of caller {i}. ").repeat(1 + i % 2);
+        let alone: Vec<_> =
+            (0..ALL).map(|i| engine.speak(&text(i), &options(i)).expect("speaks").samples).collect();
+        for round in 0..3 {
+            let barrier = Barrier::new(ALL + 2);
+            std::thread::scope(|threads| {
+                let callers: Vec<_> = (0..ALL)
+                    .map(|i| {
+                        let (engine, barrier) = (&engine, &barrier);
+                        threads.spawn(move || {
+                            barrier.wait();
+                            let stream = engine.stream(&text(i), &options(i)).expect("speaks");
+                            stream.flat_map(|c| c.expect("speaks").samples).collect::<Vec<f32>>()
+                        })
+                    })
+                    .collect();
+                // One is cancelled, and one goes away.
+                threads.spawn(|| {
+                    barrier.wait();
+                    let cancel = Cancel::new();
+                    let options = Options { cancel: Some(cancel.clone()), ..options(9) };
+                    let mut stream =
+                        engine.stream("Never to be heard to its end.", &options).expect("speaks");
+                    assert!(stream.next().expect("a chunk").is_ok());
+                    cancel.cancel();
+                    assert!(matches!(stream.next(), Some(Err(Error::Cancelled))));
+                });
+                threads.spawn(|| {
+                    barrier.wait();
+                    drop(engine.stream("Nobody listens.", &options(8)).expect("speaks").next());
+                });
+                for (i, caller) in callers.into_iter().enumerate() {
+                    let samples = caller.join().expect("no panic");
+                    assert!(
+                        samples == alone[i],
+                        "{precision}, round {round}: caller {i} hears other samples"
+                    );
+                }
+            });
+        }
+        let model = engine.qwen3_tts().expect("is one");
+        assert_eq!(Arc::strong_count(model), 1, "nothing of a batch is left");
+    }
+}
+
+/// A caller that does not listen any more neither holds up the others nor is worked for without end.
+#[test]
+fn a_slow_caller_is_parked() {
+    let engine = engine(Precision::F32, None);
+    let long = |i: usize| Options { max_frames: Some(150), ..options(i) };
+    let alone: Vec<f32> =
+        engine.stream("Slow.", &long(1)).expect("speaks").flat_map(|c| c.expect("speaks").samples).collect();
+    let other: Vec<f32> =
+        engine.stream("Fast.", &long(2)).expect("speaks").flat_map(|c| c.expect("speaks").samples).collect();
+    let mut slow = engine.stream("Slow.", &long(1)).expect("speaks");
+    let mut heard = slow.next().expect("a chunk").expect("speaks").samples;
+    let fast: Vec<f32> =
+        engine.stream("Fast.", &long(2)).expect("speaks").flat_map(|c| c.expect("speaks").samples).collect();
+    assert!(fast == other);
+    heard.extend(slow.flat_map(|c| c.expect("speaks").samples));
+    assert!(heard == alone);
+}
+
+#[test]
+fn a_batch_of_texts_is_its_parts() {
+    let engine = engine(Precision::Q8_0, None);
+    let texts: Vec<String> = (0..20).map(|i| format!("Text number {i}.")).collect();
+    let mut texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let all = engine.speak_batch(&texts, &options(1)).expect("speaks");
+    assert_eq!(all.len(), texts.len());
+    for (text, audio) in texts.iter().zip(&all) {
+        assert!(*audio == engine.speak(text, &options(1)).expect("speaks"), "{text}");
+    }
+    (texts[7], texts[11]) = (" ", "…");
+    let e = engine.speak_batch(&texts, &options(1)).expect_err("nothing to say");
+    assert!(e.to_string().contains("the text is empty"), "{e}");
+}
