@@ -239,11 +239,11 @@ impl GpuMemory {
         };
         let mut encoder = gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: None });
         encoder.copy_buffer_to_buffer(from, offset, &to, 0, bytes);
-        gpu.queue.submit([encoder.finish()]);
+        let copied = gpu.queue.submit([encoder.finish()]);
         let (done, mapped) = mpsc::channel();
         let slice = to.slice(0..bytes);
         slice.map_async(MapMode::Read, move |result| drop(done.send(result)));
-        gpu.wait()?;
+        gpu.wait_for(copied)?;
         // Where several threads wait, another one may be about to tell.
         match mapped.recv_timeout(LONGEST_CALL) {
             Ok(Ok(())) => {}
