@@ -117,9 +117,10 @@ impl EngineArgs {
 }
 
 /// Opens a model to look at it; nothing is computed.
-pub fn open_to_look(model: Option<&Path>) -> anyhow::Result<Engine> {
+pub fn open_to_look(model: Option<&Path>, precision: &PrecisionPolicy) -> anyhow::Result<Engine> {
     let model = model.map_or(Model::BuiltIn, |p| Model::Path(p.to_owned()));
-    let options = EngineOptions { model, device: DeviceChoice::Cpu, threads: Some(1), ..Default::default() };
+    let (device, precision) = (DeviceChoice::Cpu, precision.clone());
+    let options = EngineOptions { model, device, threads: Some(1), precision, ..Default::default() };
     Ok(Engine::with_options(options)?)
 }
 

@@ -74,11 +74,11 @@ fn main() {
         for format in [BlockFormat::Q8_0, BlockFormat::Q4_0] {
             let weights: Vec<f32> = (0..k * n).map(|i| (i * 7919 % 1009) as f32 / 1009.0 - 0.5).collect();
             let w = Strided { data: &weights, k_stride: 1, n_stride: k };
-            let first = PackedBlocks::pack(format, &teams[1], k, n, w);
-            let bytes = first.bytes();
+            let first = PackedBlocks::pack(isa, format, &teams[1], (k, n), w);
+            let bytes = first.bytes_read();
             let mut copies = vec![first];
             while copies.len() * bytes < 512 << 20 {
-                copies.push(PackedBlocks::pack(format, &teams[1], k, n, w));
+                copies.push(PackedBlocks::pack(isa, format, &teams[1], (k, n), w));
             }
             let x: Vec<f32> = (0..m * k).map(|i| (i * 31 % 97) as f32 / 97.0 - 0.5).collect();
             let (mut y, mut scratch) = (vec![0.0; m * n], vec![0.0; scratch_len(m, k)]);

@@ -3,7 +3,7 @@
 use crate::executable::CpuExecutable;
 use crate::kernels::matmul::Element;
 use crate::memory::CpuMemory;
-use crate::weights::{Core, Format, WeightBank};
+use crate::weights::{self, Core, Format, WeightBank};
 use crate::{Isa, Team};
 use orate_graph::{
     Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, Executable, Memory, ModelOnDevice, Op, Plan,
@@ -115,6 +115,10 @@ impl Device for CpuDevice {
     /// So memory does not depend on what was spoken before.
     fn memory_kept(&self) -> usize {
         1 << 20
+    }
+
+    fn weight_bytes(&self, plans: &[Plan]) -> u64 {
+        weights::bytes_of(plans, &self.core)
     }
 
     fn info(&self) -> DeviceInfo {

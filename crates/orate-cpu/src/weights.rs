@@ -1,11 +1,11 @@
 //! Weights of a model in the forms that kernels want, each made once.
 
 use crate::kernels::matmul::blocks::{BLOCK, BlockFormat, PackedBlocks};
-use crate::kernels::matmul::{Element, PackedWeights, Strided};
+use crate::kernels::matmul::{Columns, Element, PackedWeights, Strided};
 use crate::{Isa, Team};
-use orate_graph::{GraphError, Op, Plan, Precision, PrecisionPolicy, Tensor, Weight, WeightLoader};
+use orate_graph::{GraphError, Op, Plan, Precision, PrecisionPolicy, Shape, Tensor, Weight, WeightLoader};
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// What models and executables hold of their device.
 #[derive(Clone)]
@@ -76,12 +76,37 @@ pub(crate) enum Table {
 /// Tables of at least this many numbers are left in their file.
 const LARGE_TABLE: usize = 16 << 20;
 
+/// Matrices of at least this many numbers are read row by row, where their file allows it.
+const READ_BY_ROW: usize = 64 << 10;
+
 /// Weights by the text of their expression, factors of products by their format too.
 #[derive(Default)]
 pub(crate) struct WeightBank {
     dense: HashMap<String, Arc<Vec<f32>>>,
     packed: HashMap<(String, Format), Factor>,
     tables: HashMap<String, Table>,
+}
+
+/// What [`WeightBank::bytes`] will be when these plans are loaded, where large tables can stay in their file.
+pub(crate) fn bytes_of(plans: &[Plan], core: &Core) -> u64 {
+    let mut seen = HashSet::new();
+    let mut bytes = 0;
+    for op in plans.iter().flat_map(|p| p.steps()).map(|step| &step.node.op) {
+        let format = core.format(op);
+        for (i, w) in op.weights().into_iter().enumerate() {
+            let pack = format.filter(|_| i == 0);
+            let in_file = matches!(op, Op::Embedding { .. }) && w.shape().len() >= LARGE_TABLE;
+            if in_file || !seen.insert((w.key(), pack)) {
+                continue;
+            }
+            bytes += match (pack, w.shape().dims()) {
+                (Some(Format::Elements(e)), &[k, n]) => PackedWeights::bytes_for(core.isa, e, (k, n)),
+                (Some(Format::Blocks(f)), &[k, n]) => PackedBlocks::bytes_for(f, (k, n)),
+                _ => 4 * w.shape().len(),
+            } as u64;
+        }
+    }
+    bytes
 }
 
 /// A weight on its way into the bank.
@@ -156,11 +181,8 @@ impl WeightBank {
         let made: Vec<OnceLock<Result<Made, GraphError>>> = wanted.iter().map(|_| OnceLock::new()).collect();
         core.team.run(wanted.len(), &|_, i| {
             let (_, w, pack) = &wanted[i];
-            let one = w.evaluate(source).map(|t| match pack {
-                Some(format) => Made::Packed(pack_matrix(core, &t, *format)),
-                None => Made::Dense(into_dense(t)),
-            });
-            made[i].get_or_init(|| one);
+            made[i].get_or_init(|| make(core, source, w, *pack));
+            w.release(source);
         });
         for ((key, _, format), made) in wanted.into_iter().zip(made) {
             match (made.into_inner().expect("every chunk ran")?, format) {
@@ -177,13 +199,44 @@ fn into_dense(t: Tensor<'_>) -> Arc<Vec<f32>> {
     Arc::new(t.contiguous().data.into_owned())
 }
 
-fn pack_matrix(core: &Core, t: &Tensor<'_>, format: Format) -> Factor {
-    let (k, n) = (t.shape.dims()[0], t.shape.dims()[1]);
-    let w = Strided { data: &t.data, k_stride: t.strides[0], n_stride: t.strides[1] };
+fn make(
+    core: &Core,
+    source: &dyn WeightLoader,
+    w: &Weight,
+    pack: Option<Format>,
+) -> Result<Made, GraphError> {
+    let Some(format) = pack else { return Ok(Made::Dense(into_dense(w.evaluate(source)?))) };
+    let &[k, n] = w.shape().dims() else { unreachable!("factors of products are matrices") };
+    // The columns of a large matrix are the rows of its file: read where they are packed, they never are in memory as a whole.
+    if k * n >= READ_BY_ROW
+        && let Some(name) = w.transposed_name()
+        && source.shape(name).is_some_and(|shape| shape == Shape::from([n, k]))
+        && source.read_row(name, n - 1, &mut vec![0.0; k])?
+    {
+        let failed = Mutex::new(None);
+        let read = |row: usize, out: &mut [f32]| {
+            if let Err(e) = source.read_row(name, row, out) {
+                failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+            }
+        };
+        let factor = pack_columns(core, format, (k, n), Columns::Each(&read));
+        return match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(e) => Err(e),
+            None => Ok(Made::Packed(factor)),
+        };
+    }
+    let t = w.evaluate(source)?;
+    let matrix = Strided { data: &t.data, k_stride: t.strides[0], n_stride: t.strides[1] };
+    matrix.check(k, n);
+    Ok(Made::Packed(pack_columns(core, format, (k, n), Columns::Matrix(matrix))))
+}
+
+fn pack_columns(core: &Core, format: Format, size: (usize, usize), w: Columns<'_>) -> Factor {
+    let Core { isa, team, .. } = core;
     match format {
         Format::Elements(e) => {
-            Factor::Elements(Arc::new(PackedWeights::pack(core.isa, &core.team, e, (k, n), w)))
+            Factor::Elements(Arc::new(PackedWeights::pack_columns(*isa, team, e, size, w)))
         }
-        Format::Blocks(f) => Factor::Blocks(Arc::new(PackedBlocks::pack(f, &core.team, k, n, w))),
+        Format::Blocks(f) => Factor::Blocks(Arc::new(PackedBlocks::pack_columns(*isa, f, team, size, w))),
     }
 }

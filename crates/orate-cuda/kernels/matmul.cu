@@ -35,11 +35,13 @@ struct Args {
     const char* next;      // weights of a product to come
     const float* history;  // rows in front of x
     int rows, k, n, k_blocks;
-    int time, channels, dilation, left;
+    int time, channels, dilation;
+    // Rows of a history; of a product of rows the channels of its second part.
+    int left;
     int activation, row_count, next_bytes;
-    // Channels of the first part, which alone gets the activation, and of the second; the rest is the third. Parts are matrices
-    // one after the other.
-    int first, second;
+    // Channels of the first part, which alone gets the activation. What is behind the second is the third. Parts are matrices one
+    // after the other.
+    int first;
 };
 
 #if PRECISION < 2
@@ -289,12 +291,12 @@ DEVICE void store(const Args& a, float4 sum, const Addends& add, int r, int n, f
         float4 row = four(a.row + (size_t)min((u64)a.row_count - 1, *a.row_index) * a.n, n, a.n);
         y[0] += row.x, y[1] += row.y, y[2] += row.z, y[3] += row.w;
     }
-    int start = 0, width = a.n;
+    float* out = a.out + (size_t)r * a.n + n;
     if (PARTS) {
-        start = n < a.first ? 0 : n < a.first + a.second ? a.first : a.first + a.second;
-        width = (n < a.first ? a.first : n < a.first + a.second ? a.first + a.second : a.n) - start;
+        int second = a.first + a.left, start = n < a.first ? 0 : n < second ? a.first : second;
+        int end = n < a.first ? a.first : n < second ? second : a.n;
+        out = a.out + (size_t)start * a.rows + (size_t)r * (end - start) + (n - start);
     }
-    float* out = a.out + (size_t)start * a.rows + (size_t)r * width + (n - start);
     if (a.n % 4 == 0) {
         *(float4*)out = make_float4(y[0], y[1], y[2], y[3]);
     } else {

@@ -131,6 +131,10 @@ impl Device for CudaDevice {
         256 << 20
     }
 
+    fn weight_bytes(&self, plans: &[Plan]) -> u64 {
+        crate::weights::bytes_of_plans(plans, &self.core.policy)
+    }
+
     fn info(&self) -> DeviceInfo {
         let free = self.core.context.memory().ok().map(|(free, _)| free);
         info(self.core.driver, self.index, &self.core.context.facts, free)

@@ -741,11 +741,11 @@ impl Lowering<'_> {
         let (rows, k, own) = (out.rows(), weight.shape().dims()[0], out.last());
         let width = |step: &usize| self.shape(self.plan.steps()[*step].node.output).last();
         let n = own + node.parts.iter().map(width).sum::<usize>();
-        let second = node.parts.first().map_or(0, width);
         let (time, channels, g) = match conv {
             Some(g) => (input.dims()[1], input.dims()[2], *g),
             None => (rows, k, ConvGeometry::symmetric(1, 1)),
         };
+        let left = if conv.is_some() { g.left } else { node.parts.first().map_or(0, width) };
         let whole = channels.is_multiple_of(4);
         let choices: &[usize] = match (whole, conv) {
             (false, _) => &[5],
@@ -775,7 +775,7 @@ impl Lowering<'_> {
             Pointer::Null,
             if g.history { self.at(node.inputs[1]) } else { Pointer::Null },
         ];
-        let sizes = [rows, k, n, time, channels, g.dilation, g.left];
+        let sizes = [rows, k, n, time, channels, g.dilation, left];
         let table_rows = node.row.map_or(0, |(table, _)| self.shape(table).dims()[0]);
         product(
             precision,
@@ -783,7 +783,7 @@ impl Lowering<'_> {
             t,
             pointers,
             sizes,
-            [activation_number(e.activation.as_ref()), table_rows as u32, own as u32, second as u32],
+            [activation_number(e.activation.as_ref()), table_rows as u32, own as u32],
         )
     }
 
@@ -1019,15 +1019,15 @@ enum Source {
     Odd,
 }
 
-/// A product cut as `t` says. `sizes` are rows, K, N, time, channels, dilation and left; `first` and `second` the widths of
-/// the first two parts.
+/// A product cut as `t` says. `sizes` are rows, K, N, time, channels, dilation and left, or for rows the
+/// channels of the second part; `first` are those of the first.
 fn product(
     precision: Precision,
     source: Source,
     t: Tiling,
     pointers: [Pointer; 10],
     sizes: [usize; 7],
-    [activation, table_rows, first, second]: [u32; 4],
+    [activation, table_rows, first]: [u32; 3],
 ) -> Work {
     let [rows, k, n, time, channels, dilation, left] = sizes;
     let function = match (source, t.tiles) {
@@ -1051,7 +1051,7 @@ fn product(
         shared: product_shared(t) as u32,
         cluster: t.split as u32,
         pointers: pointers.to_vec(),
-        words: sizes.into_iter().chain([activation, table_rows, 0, first, second]).collect(),
+        words: sizes.into_iter().chain([activation, table_rows, 0, first]).collect(),
         weight_bytes: packed_bytes(k, n, precision) as u32,
     }
 }
@@ -1228,7 +1228,7 @@ mod tests {
                         Pointer::Null,
                     ];
                     let sizes = [rows, k, n, rows, k, 1, 0];
-                    let work = product(precision, Source::Dense, t, pointers, sizes, [0, 0, n as u32, 0]);
+                    let work = product(precision, Source::Dense, t, pointers, sizes, [0, 0, n as u32]);
                     core.kernels.load(context, work.program, work.function).expect("loads");
                     let launch = Launch {
                         function: core.kernels.get(work.program, work.function),

@@ -137,7 +137,9 @@ impl WeightBank {
             let stream = Stream::new(context)?;
             // SAFETY: the slab has room for every weight at its offset.
             unsafe { stream.upload(slab.pointer() + offsets[i] as u64, bytes)? };
-            stream.synchronize()
+            stream.synchronize()?;
+            w.release(source);
+            Ok(())
         });
         tracing::debug!(plan = plan.name(), bytes = total, elapsed = ?start.elapsed(), "weights are on the device");
         uploaded.into_iter().collect::<Result<Vec<()>, DeviceError>>()?;
@@ -150,6 +152,14 @@ impl WeightBank {
 }
 
 /// Size of a weight on the device.
+/// What the weights of plans take on a device, each counted once.
+pub(crate) fn bytes_of_plans(plans: &[Plan], policy: &PrecisionPolicy) -> u64 {
+    let mut seen = HashSet::new();
+    let all = plans.iter().flat_map(|p| p.steps()).flat_map(|step| forms(&step.node.op, policy));
+    let new = all.filter(|(w, form)| seen.insert((w.key(), *form)));
+    new.map(|(w, form)| bytes_of(w, form).next_multiple_of(ALIGNMENT) as u64).sum()
+}
+
 fn bytes_of(w: &Weight, form: Form) -> usize {
     match (form, w.shape().dims()) {
         (Form::Packed(precision), &[k, n]) => packed_bytes(k, n, precision),

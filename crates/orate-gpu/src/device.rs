@@ -84,6 +84,11 @@ impl Device for GpuDevice {
         256 << 20
     }
 
+    fn weight_bytes(&self, plans: &[Plan]) -> u64 {
+        let wanted: Vec<_> = plans.iter().flat_map(|p| crate::executable::wanted(&self.gpu, p)).collect();
+        crate::weights::bytes_of(&wanted)
+    }
+
     fn info(&self) -> DeviceInfo {
         self.gpu.info.clone()
     }

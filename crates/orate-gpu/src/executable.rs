@@ -60,6 +60,12 @@ struct Session {
     scalars: Vec<u64>,
 }
 
+/// The weights of each step.
+pub(crate) fn wanted(gpu: &Gpu, plan: &Plan) -> Vec<Wanted> {
+    let of = |s: &Step| kernels::weights(&s.node.op, &plan.info(s.node.output).shape, Abilities::of(gpu));
+    plan.steps().iter().map(of).collect()
+}
+
 impl GpuExecutable {
     pub fn new(
         gpu: Arc<Gpu>,
@@ -73,14 +79,7 @@ impl GpuExecutable {
         if largest > gpu.largest_buffer {
             return Err(gpu.out_of_memory(largest));
         }
-        let wanted: Vec<Wanted> = plan
-            .steps()
-            .iter()
-            .map(|s| {
-                let out = &plan.info(s.node.output).shape;
-                kernels::weights(&s.node.op, out, Abilities::of(&gpu))
-            })
-            .collect();
+        let wanted = wanted(&gpu, &plan);
         bank.fill(&gpu, &wanted, source)?;
         let placed: Vec<Placed> = wanted.iter().map(|w| bank.placed(w)).collect();
         let can = Abilities::of(&gpu);

@@ -121,6 +121,13 @@ impl Wanted {
     }
 }
 
+/// What weights take on a device, each counted once.
+pub(crate) fn bytes_of(wanted: &[Wanted]) -> u64 {
+    let mut seen = HashSet::new();
+    let blocks = wanted.iter().flat_map(Wanted::blocks).filter(|b| !b.0.is_empty() && seen.insert(b.key()));
+    blocks.map(|b| 4 * b.layout().1 as u64).sum()
+}
+
 /// Weights that are stored one after the other.
 #[derive(Clone, Copy)]
 struct Block<'a>(&'a [(Weight, Form)]);
@@ -284,6 +291,7 @@ fn upload(
         let words = form.make(w, source)?;
         let bytes: &[u8] = bytemuck::cast_slice(&words);
         gpu.write(&buffers[slot.buffer - first], 4 * slot.element as u64, bytes)?;
+        w.release(source);
         let n = bytes.len() as u64;
         if waiting.fetch_add(n, Ordering::Relaxed) + n > IN_FLIGHT {
             waiting.store(0, Ordering::Relaxed);

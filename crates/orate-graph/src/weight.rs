@@ -192,6 +192,14 @@ impl Weight {
         }
     }
 
+    /// The name of the matrix whose columns are this one's rows, where the expression is nothing but its transpose.
+    pub fn transposed_name(&self) -> Option<&str> {
+        match &self.0.kind {
+            Kind::Transpose(a) if a.shape().dims().len() == 2 => a.name(),
+            _ => None,
+        }
+    }
+
     /// The first tensor name in the expression, for labels.
     pub fn first_name(&self) -> Option<&str> {
         match &self.0.kind {
@@ -213,6 +221,13 @@ impl Weight {
             }
             Kind::Concat(all) => all.iter().find_map(Weight::first_name),
         }
+    }
+
+    /// Tells the source that the expression was evaluated.
+    pub fn release(&self, source: &dyn WeightLoader) {
+        let mut names = vec![];
+        self.collect_names(&mut names);
+        names.into_iter().for_each(|name| source.release(name));
     }
 
     /// Adds every tensor name in the expression to `names`.
@@ -391,6 +406,17 @@ pub trait WeightLoader: Sync {
     fn read_row(&self, name: &str, index: usize, out: &mut [f32]) -> Result<bool> {
         let _ = (name, index, out);
         Ok(false)
+    }
+
+    /// Shape of the tensor called `name`, where it is known without reading it.
+    fn shape(&self, name: &str) -> Option<Shape> {
+        let _ = name;
+        None
+    }
+
+    /// Says that the tensor called `name` was read and is not needed for now, so that what was read of its file may leave memory.
+    fn release(&self, name: &str) {
+        let _ = name;
     }
 }
 

@@ -39,4 +39,12 @@ impl WeightLoader for Loader {
         row.read_into(out);
         Ok(true)
     }
+
+    fn shape(&self, name: &str) -> Option<Shape> {
+        Some(self.0.info(name)?.shape.into())
+    }
+
+    fn release(&self, name: &str) {
+        self.0.release(name);
+    }
 }

@@ -111,6 +111,12 @@ impl WeightSource for Joined {
     fn describe(&self) -> String {
         self.origin.clone()
     }
+
+    fn release(&self, name: &str) {
+        if let Some(source) = self.source(name) {
+            source.release(name);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -24,6 +24,8 @@ const FORMAT: &str = "safetensors";
 #[derive(Debug)]
 pub struct SafeTensors {
     origin: String,
+    /// Where the bytes are those of a mapped file.
+    mapping: Option<file::Mapping>,
     data: Bytes,
     tensors: Named<Entry>,
     metadata: BTreeMap<String, String>,
@@ -40,7 +42,9 @@ impl SafeTensors {
     /// Maps the file and reads its header.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, WeightError> {
         let path = path.as_ref();
-        Self::from_bytes(&path.display().to_string(), file::map(path)?)
+        let mapping = file::Mapping::open(path)?;
+        let file = Self::from_bytes(&path.display().to_string(), mapping.bytes())?;
+        Ok(Self { mapping: Some(mapping), ..file })
     }
 
     /// Reads a file that is in memory already. `origin` names it in error messages.
@@ -90,7 +94,7 @@ impl SafeTensors {
         if end != data.len() {
             return malformed!("{} bytes after the last tensor", data.len() - end);
         }
-        Ok(Self { origin: origin.to_owned(), data, tensors, metadata: header.metadata })
+        Ok(Self { origin: origin.to_owned(), mapping: None, data, tensors, metadata: header.metadata })
     }
 }
 
@@ -111,6 +115,13 @@ impl WeightSource for SafeTensors {
 
     fn describe(&self) -> String {
         self.origin.clone()
+    }
+
+    fn release(&self, name: &str) {
+        if let (Some(mapping), Some(entry)) = (&self.mapping, self.tensors.get(name)) {
+            let header = mapping.len() - self.data.len();
+            mapping.release(header + entry.start..header + entry.end);
+        }
     }
 }
 
@@ -302,5 +313,36 @@ mod tests {
             }
             Ok(())
         });
+    }
+
+    /// Kilobytes of files that this process has in memory.
+    #[cfg(target_os = "linux")]
+    fn resident_files() -> usize {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|l| l.strip_prefix("RssFile:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    #[test]
+    fn a_released_tensor_is_read_again() {
+        let numbers: Vec<u8> = (0..8 << 20).map(|i: u32| (i / 4 % 251) as u8).collect();
+        let view = |bytes| TensorView::new(Dtype::U8, vec![8 << 20], bytes).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.safetensors");
+        safetensors::serialize_to_file([("a", view(&numbers)), ("b", view(&numbers))], None, &path).unwrap();
+        let file = SafeTensors::open(&path).unwrap();
+        let sum = |name: &str| file.get(name).unwrap().to_f32().iter().sum::<f32>();
+        let first = (sum("a"), sum("b"));
+        #[cfg(target_os = "linux")]
+        let before = resident_files();
+        file.release("a");
+        file.release("not there");
+        #[cfg(target_os = "linux")]
+        assert!(before - resident_files() > 7 << 10, "{before} kB became {}", resident_files());
+        assert_eq!((sum("a"), sum("b")), first);
+        // What was never a mapping stays as it is.
+        let bytes = SafeTensors::from_bytes("memory", std::fs::read(&path).unwrap()).unwrap();
+        bytes.release("a");
+        assert_eq!(bytes.get("a").unwrap().to_f32().iter().sum::<f32>(), first.0);
     }
 }

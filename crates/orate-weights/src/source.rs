@@ -21,6 +21,11 @@ pub trait WeightSource: Send + Sync {
     /// Where the weights come from, for error messages: usually the path.
     fn describe(&self) -> String;
 
+    /// Says that nobody needs the tensor for now: pages of a mapped file may leave memory. It can be read again as before.
+    fn release(&self, name: &str) {
+        let _ = name;
+    }
+
     /// Whether there is a tensor called `name`.
     fn contains(&self, name: &str) -> bool {
         self.info(name).is_some()

@@ -3,7 +3,7 @@
 use crate::family::{Family, FamilyFiles};
 use crate::{Audio, DeviceChoice, Error, Options, Result, Stream, devices};
 use orate_graph::{Device, DeviceInfo, DeviceKind, HomeProcess, PrecisionPolicy};
-use orate_models::qwen3_tts::{ClonedVoice, Qwen3Tts, Variant};
+use orate_models::qwen3_tts::{ClonedVoice, Footprint, Qwen3Tts, Variant};
 use orate_models::supertonic::{ModelError, SpeakOptions, Supertonic, Voice, parse_mix};
 use std::collections::HashMap;
 use std::panic::resume_unwind;
@@ -354,6 +354,16 @@ impl Engine {
             Family::Qwen3Tts(model) => Ok(model),
             Family::Supertonic(_) => Err(self.other_family("this command", "Qwen3-TTS")),
         }
+    }
+
+    /// Memory that the model takes on its device, with one utterance of at most so many seconds. Nothing is loaded for it.
+    ///
+    /// # Errors
+    /// The model is none of Qwen3-TTS, or the device cannot run it.
+    pub fn footprint(&self, seconds: f64) -> Result<Footprint> {
+        let model = self.qwen3_tts()?;
+        let frames = (seconds * model.files().codec.frame_rate()).ceil() as usize;
+        Ok(model.files().footprint(&*self.inner.device, frames)?)
     }
 
     fn other_family(&self, what: &'static str, needed: &'static str) -> Error {

@@ -139,7 +139,9 @@ fn a_team_runs_in_a_child() {
     let team = orate_cpu::Team::new(3).expect("starts threads");
     let sum = || {
         let sum = AtomicUsize::new(0);
-        team.run(1000, &|_, chunk| drop(sum.fetch_add(chunk, Ordering::Relaxed)));
+        team.run(1000, &|_, chunk| {
+            sum.fetch_add(chunk, Ordering::Relaxed);
+        });
         sum.into_inner()
     };
     assert_eq!(sum(), 499_500);

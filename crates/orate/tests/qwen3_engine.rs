@@ -41,6 +41,29 @@ fn blocks_are_for_the_talker() {
     assert_eq!(*engine_in(all.clone(), "custom_voice", &folder).precision(), all);
 }
 
+/// What the model will take is known before anything of it is read.
+#[test]
+fn memory_is_as_predicted() {
+    for precision in [Precision::F32, Precision::Bf16, Precision::Q8_0, Precision::Q4_0] {
+        for variant in ["base", "voice_design"] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let engine = engine_in(PrecisionPolicy::uniform(precision), variant, &folder);
+            let model = engine.qwen3_tts().expect("of this family");
+            assert_eq!(model.weight_bytes(), 0, "nothing is read yet");
+            let (short, long) = (engine.footprint(2.0).unwrap(), engine.footprint(60.0).unwrap());
+            assert!(
+                short.weights > 0 && short.utterance > 0 && long.utterance > short.utterance,
+                "{short:?}"
+            );
+            let voice = orate::bench::qwen3_tts::any_voice(&engine).expect("any model has one");
+            let audio =
+                engine.speak("Hello there.", &Options { max_frames: Some(5), ..voice }).expect("speaks");
+            assert_eq!(audio.samples.len(), 5 * FRAME);
+            assert_eq!(model.weight_bytes(), short.weights, "{variant} in {precision}");
+        }
+    }
+}
+
 fn options(frames: usize) -> Options {
     Options { max_frames: Some(frames), seed: 5, ..Default::default() }
 }

@@ -234,9 +234,9 @@ fn model(path: Option<&Path>, policy: &PrecisionPolicy) -> anyhow::Result<Found>
     if let Some(path) = path
         && qwen3_tts::Files::detect(path)
     {
-        return Ok(describe_qwen3(&qwen3_tts::Files::open(path)?));
+        return describe_qwen3(&open_to_look(Some(path), policy)?);
     }
-    let engine = open_to_look(path)?;
+    let engine = open_to_look(path, &PrecisionPolicy::default())?;
     describe(engine.supertonic()?, engine.voices(), policy)
 }
 
@@ -303,7 +303,11 @@ fn describe(
     Ok(Found { path: files.origin.clone(), kind, facts, tensors })
 }
 
-fn describe_qwen3(files: &qwen3_tts::Files) -> Found {
+/// Seconds of speech whose memory is told.
+const SECONDS: f64 = 20.0;
+
+fn describe_qwen3(engine: &orate::Engine) -> anyhow::Result<Found> {
+    let files = engine.qwen3_tts()?.files();
     let codec = &files.codec;
     let sample_rate = ("sample rate", json!(codec.output_sample_rate));
     let frames = [
@@ -337,7 +341,11 @@ fn describe_qwen3(files: &qwen3_tts::Files) -> Found {
         }
     };
     facts.extend(frames);
-    Found { path: files.origin.clone(), kind, facts, tensors: tensors(&*files.weights) }
+    facts.push(("precision", json!(engine.precision().to_string())));
+    let footprint = engine.footprint(SECONDS)?;
+    facts.push(("bytes of weights on the CPU", json!(footprint.weights)));
+    facts.push(("bytes of 20 seconds of speech", json!(footprint.utterance)));
+    Ok(Found { path: files.origin.clone(), kind, facts, tensors: tensors(&*files.weights) })
 }
 
 // ---- single files ----------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 use crate::args::{EngineArgs, open_to_look};
 use crate::print;
+use orate::PrecisionPolicy;
 use orate::{ClonedVoice, VoiceStore};
 use serde_json::json;
 use std::path::PathBuf;
@@ -84,7 +85,7 @@ fn add(args: &AddArgs) -> anyhow::Result<()> {
 }
 
 fn list(args: &Args) -> anyhow::Result<()> {
-    let engine = open_to_look(args.model.as_deref())?;
+    let engine = open_to_look(args.model.as_deref(), &PrecisionPolicy::default())?;
     let voices = engine.voices();
     let kept = kept(&VoiceStore::user()?, args.model.as_ref().map(|_| engine.cloned_voice_width()))?;
     if args.json {

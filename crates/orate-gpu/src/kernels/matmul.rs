@@ -73,9 +73,10 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// Whether `kernels/matvec.wgsl` takes it.
-    fn is_one_row(&self, op: &Op) -> bool {
-        self.m == 1 && !self.odd && matches!(op, Op::MatMul { .. })
+    /// Whether `kernels/matvec.wgsl` takes it, or `kernels/matvec_rows.wgsl`.
+    fn is_few_rows(&self, op: &Op) -> bool {
+        let few = self.m == 1 || ((2..=FEW_ROWS).contains(&self.m) && self.k > 0);
+        few && !self.odd && matches!(op, Op::MatMul { .. })
     }
 }
 
@@ -113,8 +114,9 @@ pub(super) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> String
     let s = sizes(op, inputs[0].shape.dims());
     let t = tile(s.m, s.n, s.k);
     let format = if half(op, can) { "f16-" } else { "" };
-    if s.is_one_row(op) {
-        return format!("{format}gemv-{}", 4 * quads(s.n));
+    if s.is_few_rows(op) {
+        let rows = if s.m == 1 { String::new() } else { format!("x{}", 2 * pairs(s.m)) };
+        return format!("{format}gemv-{}{rows}", 4 * quads(s.n));
     }
     format!("{format}gemm-{}x{}{}", t.bm, t.bn, if s.odd { "-odd" } else { "" })
 }
@@ -174,9 +176,19 @@ pub(super) fn variant(
 /// Most products of a dispatch.
 const PARTS: usize = 3;
 
-/// What the kernel for one row does besides the product and its epilogue.
+/// Most rows of a product whose weight is read once for all of them, in registers.
+const FEW_ROWS: usize = 16;
+
+/// Pairs of rows that the kernel for few rows is made for.
+fn pairs(rows: usize) -> usize {
+    rows.div_ceil(2).next_power_of_two()
+}
+
+/// What the kernels for one row and for few do besides the product and its epilogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Vector {
+    /// Rows; more than one have the kernel for few rows, which norms none.
+    pub rows: usize,
     /// See [`quads`].
     pub quads: usize,
     /// Weights are f16.
@@ -188,19 +200,23 @@ pub(super) struct Vector {
     pub norm: bool,
 }
 
-/// The kernel for one row.
+/// The kernel for one row, or for few.
 pub(super) fn vector_variant(what: Vector, e: &Epilogue) -> Variant {
     // As many bytes in flight whatever their format.
     let unroll = if what.half && !what.gated { 4 } else { 2 };
-    let v = Variant::new("matvec")
+    let v = match what.rows {
+        1 => Variant::new("matvec")
+            .number("UNROLL", unroll)
+            .number("BEHIND", unroll - 1)
+            .flag("NORM", what.norm),
+        rows => Variant::new("matvec_rows").number("PAIRS", pairs(rows)),
+    };
+    let v = v
         .number("QUADS", what.quads)
-        .number("UNROLL", unroll)
-        .number("BEHIND", unroll - 1)
         .flag("HALF", what.half)
         .number("MORE", what.parts - 1)
         .flag("SEVERAL", what.parts > 1 && !what.gated)
         .flag("GATED", what.gated)
-        .flag("NORM", what.norm)
         .flag("BIAS", e.bias.is_some())
         .flag("RESIDUAL", e.residual);
     activation(v, e.activation.as_ref())
@@ -217,7 +233,7 @@ pub(crate) fn joins<T>(can: Abilities<'_>, bank: &WeightBank, use_them: impl FnO
         |a: &Weight, b: &Weight| even(a) && even(b) && form(a, can) == form(b, can) && buffer(a) == buffer(b);
     use_them(&Joins {
         products: &products,
-        rows_of_products: 1,
+        rows_of_products: FEW_ROWS,
         rows: false,
         queries: false,
         norms: &even,
@@ -225,8 +241,8 @@ pub(crate) fn joins<T>(can: Abilities<'_>, bank: &WeightBank, use_them: impl FnO
     })
 }
 
-/// Products of one row: of the step and of its parts, whose results follow each other.
-fn vector_calls(o: &Operands<'_>, k: usize) -> Vec<Call> {
+/// Products of few rows: of the step and of its parts, whose results follow each other.
+fn vector_calls(o: &Operands<'_>, rows: usize, k: usize) -> Vec<Call> {
     let (e, half) = (epilogue(&o.step.node.op), half(&o.step.node.op, o.can));
     let steps: Vec<usize> = [&[o.joined.step], &o.joined.parts[..]].concat();
     let width = |step: &usize| o.op(*step).weights()[0].shape().dims()[1];
@@ -250,6 +266,7 @@ fn vector_calls(o: &Operands<'_>, k: usize) -> Vec<Call> {
             .number(k);
         let mut buffers = o.weights.buffers();
         params = match o.joined.norm.map(|step| (step, o.op(step))) {
+            _ if rows > 1 => params.number(rows),
             Some((step, Op::RmsNorm { eps, .. })) => {
                 buffers[1] = o.placed[step].buffers()[1];
                 params.number(o.placed[step].vector(0)).float(*eps)
@@ -265,9 +282,9 @@ fn vector_calls(o: &Operands<'_>, k: usize) -> Vec<Call> {
                 .number(n.next_multiple_of(PADDING[1]));
             groups += n.div_ceil(4 * quads);
         }
-        first += n;
+        first += rows * n;
         let gated = o.joined.gated;
-        let what = Vector { quads, half, parts: steps.len(), gated, norm: o.joined.norm.is_some() };
+        let what = Vector { rows, quads, half, parts: steps.len(), gated, norm: o.joined.norm.is_some() };
         let groups = if gated { groups / 2 } else { groups };
         Call { variant: vector_variant(what, &e), params, groups: [groups as u32, 1, 1], weights: buffers }
     };
@@ -278,7 +295,7 @@ fn vector_calls(o: &Operands<'_>, k: usize) -> Vec<Call> {
 pub(super) fn calls(o: &Operands<'_>) -> Vec<Call> {
     let op = &o.step.node.op;
     let s = sizes(op, o.shape(0).dims());
-    if s.is_one_row(op) { vector_calls(o, s.k) } else { vec![call(o)] }
+    if s.is_few_rows(op) { vector_calls(o, s.m, s.k) } else { vec![call(o)] }
 }
 
 fn call(o: &Operands<'_>) -> Call {

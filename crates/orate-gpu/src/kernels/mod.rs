@@ -19,7 +19,7 @@ use crate::weights::{Placed, Wanted};
 use orate_graph::joining::{At, Joined, Layout};
 use orate_graph::{Activation, DeviceClass, Op, Plan, PrecisionPolicy, Shape, Step, Value, ValueInfo};
 
-const SOURCES: [(&str, &str); 27] = [
+const SOURCES: [(&str, &str); 28] = [
     ("activation", include_str!("../../kernels/activation.wgsl")),
     ("angles", include_str!("../../kernels/angles.wgsl")),
     ("attention", include_str!("../../kernels/attention.wgsl")),
@@ -35,6 +35,7 @@ const SOURCES: [(&str, &str); 27] = [
     ("math", include_str!("../../kernels/math.wgsl")),
     ("matmul", include_str!("../../kernels/matmul.wgsl")),
     ("matvec", include_str!("../../kernels/matvec.wgsl")),
+    ("matvec_rows", include_str!("../../kernels/matvec_rows.wgsl")),
     ("norm_kept", include_str!("../../kernels/norm_kept.wgsl")),
     ("pad", include_str!("../../kernels/pad.wgsl")),
     ("philox", include_str!("../../kernels/philox.wgsl")),

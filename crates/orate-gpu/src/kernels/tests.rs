@@ -81,8 +81,11 @@ fn variants() -> Vec<Variant> {
             for (parts, gated, norm) in
                 [(1, false, false), (1, false, true), (2, false, true), (3, false, false), (2, true, true)]
             {
-                let what = |quads| matmul::Vector { quads, half, parts, gated, norm: norm && !fused };
-                all.extend([2, 4, 8].map(|quads| matmul::vector_variant(what(quads), &e)));
+                for rows in [1, 2, 7, 16] {
+                    let norm = norm && !fused && rows == 1;
+                    let what = |quads| matmul::Vector { rows, quads, half, parts, gated, norm };
+                    all.extend([2, 4, 8].map(|quads| matmul::vector_variant(what(quads), &e)));
+                }
             }
         }
     }

@@ -185,14 +185,6 @@ impl Batch {
         }
     }
 
-    /// Gives all memory back that no utterance needs.
-    pub fn rest(&mut self) {
-        if self.is_empty() {
-            self.homes.drain(..).for_each(|h| self.model.give_back(h.memory));
-            self.active = 0;
-        }
-    }
-
     /// Makes the next frame of each utterance, hands out what it is, and returns what was asked of the device. An utterance
     /// that ends has left.
     ///

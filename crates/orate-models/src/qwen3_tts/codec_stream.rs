@@ -135,16 +135,26 @@ impl CodecDecoder {
         (0..PIECES.len()).try_for_each(|i| self.plan(i).map(drop))
     }
 
+    /// The graphs of pieces of all sizes.
+    pub(super) fn graphs(config: &CodecDecoderConfig) -> Result<Vec<Graph>, QwenError> {
+        PIECES.into_iter().map(|frames| graph(config, frames)).collect()
+    }
+
     /// The plan for pieces of `PIECES[i]` frames.
     fn plan(&self, i: usize) -> Result<Arc<dyn Executable>, QwenError> {
         if let Some(plan) = self.plans[i].get() {
             return Ok(plan.clone());
         }
-        let mut g = Graph::new(format!("codec_decoder of {} frames", PIECES[i]));
-        codec_decoder::build(&mut g, &self.config, Past::Stream, 1, PIECES[i])?;
-        let plan = self.model.load(Plan::compile(g, &*self.device)?)?;
+        let plan = self.model.load(Plan::compile(graph(&self.config, PIECES[i])?, &*self.device)?)?;
         Ok(self.plans[i].get_or_init(|| plan).clone())
     }
+}
+
+/// The graph of a piece of so many frames.
+fn graph(config: &CodecDecoderConfig, frames: usize) -> Result<Graph, QwenError> {
+    let mut g = Graph::new(format!("codec_decoder of {frames} frames"));
+    codec_decoder::build(&mut g, config, Past::Stream, 1, frames)?;
+    Ok(g)
 }
 
 /// An utterance that is being decoded.

@@ -26,6 +26,7 @@ mod config;
 mod conv;
 mod error;
 mod files;
+mod footprint;
 pub mod frame;
 mod kept_states;
 pub mod layout;
@@ -54,6 +55,7 @@ pub use config::{
 pub use conv::Past;
 pub use error::{Differences, QwenError};
 pub use files::{Files, Talking, check};
+pub use footprint::Footprint;
 pub use layout::Network;
 pub use pipeline::{ClonedVoice, Qwen3Tts, Reference};
 pub use prompt::{Prompt, Request, Speaker, TextFeeding};

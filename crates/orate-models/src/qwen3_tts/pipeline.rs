@@ -303,7 +303,7 @@ impl Files {
 }
 
 /// The graph of a network of the talking part.
-fn talking_graph(
+pub(super) fn talking_graph(
     c: &TalkerConfig,
     network: Network,
     new: impl Fn(&str) -> Graph,

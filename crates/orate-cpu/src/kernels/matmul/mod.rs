@@ -34,7 +34,7 @@ mod tests;
 mod tile;
 
 pub use crate::kernels::activation::Activation;
-pub use pack::{Element, PackedWeights, Strided};
+pub use pack::{Columns, Element, PackedWeights, Strided};
 
 use crate::simd::{Kernel, Simd};
 use crate::team::Worker;

@@ -20,7 +20,7 @@ pub struct Strided<'a> {
 }
 
 impl Strided<'_> {
-    pub(super) fn check(&self, k: usize, n: usize) {
+    pub(crate) fn check(&self, k: usize, n: usize) {
         if k > 0 && n > 0 {
             let last = (k - 1) * self.k_stride + (n - 1) * self.n_stride;
             assert!(last < self.data.len(), "[{k}, {n}] weights end behind {} elements", self.data.len());
@@ -54,6 +54,43 @@ impl Element {
         match self {
             Element::F32 => 4,
             Element::F16 | Element::Bf16 => 2,
+        }
+    }
+}
+
+/// Where the columns of a matrix [k, n] that is packed come from.
+#[derive(Clone, Copy)]
+pub enum Columns<'a> {
+    /// A matrix in memory.
+    Matrix(Strided<'a>),
+    /// Reads a column, of k numbers.
+    Each(&'a (dyn Fn(usize, &mut [f32]) + Sync)),
+}
+
+impl<'a> Columns<'a> {
+    /// Copies column `j`.
+    fn read(self, j: usize, out: &mut [f32]) {
+        match self {
+            Columns::Matrix(w) => {
+                let column = w.data[j * w.n_stride..].iter().step_by(w.k_stride.max(1));
+                out.iter_mut().zip(column).for_each(|(to, x)| *to = *x);
+            }
+            Columns::Each(read) => read(j, out),
+        }
+    }
+
+    /// The matrix of `n` columns from `first` on, read into `memory` if it is not in memory.
+    pub(super) fn from<'m>(self, first: usize, k: usize, n: usize, memory: &'m mut Vec<f32>) -> Strided<'m>
+    where
+        'a: 'm,
+    {
+        match self {
+            Columns::Matrix(w) => Strided { data: w.data.get(first * w.n_stride..).unwrap_or(&[]), ..w },
+            Columns::Each(read) => {
+                memory.resize(n * k, 0.0);
+                memory.chunks_exact_mut(k.max(1)).enumerate().for_each(|(j, column)| read(first + j, column));
+                Strided { data: memory, k_stride: 1, n_stride: k }
+            }
         }
     }
 }
@@ -147,10 +184,21 @@ impl PackedWeights {
         w: Strided<'_>,
     ) -> PackedWeights {
         w.check(k, n);
+        Self::pack_columns(isa, team, element, (k, n), Columns::Matrix(w))
+    }
+
+    /// The same from columns that are at hand one by one.
+    pub fn pack_columns(
+        isa: Isa,
+        team: &Team,
+        element: Element,
+        (k, n): (usize, usize),
+        w: Columns<'_>,
+    ) -> PackedWeights {
         let shape = Shape::of(isa);
         if (1..=narrow::COLUMNS).contains(&n) && k > 0 {
-            let column = |j: usize| (0..k).map(move |i| w.data[i * w.k_stride + j * w.n_stride]);
-            let narrow = (0..n).flat_map(column).collect();
+            let mut narrow = vec![0.0; n * k];
+            narrow.chunks_exact_mut(k).enumerate().for_each(|(j, column)| w.read(j, column));
             return PackedWeights { isa, shape, element: Element::F32, k, n, data: Aligned::new(0), narrow };
         }
         let vectors = n.div_ceil(shape.lanes);
@@ -158,8 +206,10 @@ impl PackedWeights {
         let packed = PackedWeights { isa, shape, element, k, n, data, narrow: vec![] };
         // A vector of columns, all along K, is the smallest piece; some megabytes per chunk are enough.
         team.run(shape.panels(n), &|_, panel| {
-            let target = packed.panel(panel).data.cast_mut();
-            let len = packed.panel(panel).vectors * shape.lanes * k;
+            let Panel { data, first_column, vectors } = packed.panel(panel);
+            let (target, len) = (data.cast_mut(), vectors * shape.lanes * k);
+            let mut read = vec![];
+            let w = w.from(first_column, k, (vectors * shape.lanes).min(n - first_column), &mut read);
             if element == Element::F32 {
                 return packed.fill(panel, w, target.cast());
             }
@@ -178,7 +228,7 @@ impl PackedWeights {
         packed
     }
 
-    /// Copies a panel's columns.
+    /// Copies a panel's columns, the first of which is column 0 of `w`.
     fn fill(&self, panel: usize, w: Strided<'_>, target: *mut f32) {
         let lanes = self.shape.lanes;
         let Panel { first_column, vectors, .. } = self.panel(panel);
@@ -186,7 +236,7 @@ impl PackedWeights {
         if w.n_stride == 1 {
             let columns = width.min(self.n - first_column);
             for k in 0..self.k {
-                let row = &w.data[k * w.k_stride + first_column..][..columns];
+                let row = &w.data[k * w.k_stride..][..columns];
                 // SAFETY: the panel has `k` rows of `width` floats, and only this call writes it.
                 unsafe {
                     let target = target.add(k * width);
@@ -200,8 +250,8 @@ impl PackedWeights {
         // cache.
         const STEP: usize = 16;
         for vector in 0..vectors {
-            let column = first_column + vector * lanes;
-            let columns = lanes.min(self.n - column);
+            let column = vector * lanes;
+            let columns = lanes.min(self.n - first_column - column);
             for k in (0..self.k).step_by(STEP) {
                 for k in k..(k + STEP).min(self.k) {
                     // SAFETY: row `k` of the panel has room for this vector, and `pack` has checked that the
@@ -239,9 +289,18 @@ impl PackedWeights {
         self.element
     }
 
+    /// What [`PackedWeights::bytes`] will be for a matrix [k, n].
+    pub fn bytes_for(isa: Isa, element: Element, (k, n): (usize, usize)) -> usize {
+        if (1..=narrow::COLUMNS).contains(&n) && k > 0 {
+            return k * n * size_of::<f32>();
+        }
+        let lanes = Shape::of(isa).lanes;
+        Aligned::bytes_for((n.next_multiple_of(lanes) * k * element.bytes()).div_ceil(size_of::<f32>()))
+    }
+
     /// Size in memory.
     pub fn bytes(&self) -> usize {
-        (self.data.len + self.narrow.len()) * size_of::<f32>()
+        Aligned::bytes_for(self.data.len) + self.narrow.len() * size_of::<f32>()
     }
 
     /// [N, K] where there are few columns, else empty.
@@ -279,6 +338,11 @@ impl Aligned {
         let layout = Layout::array::<f32>(len).expect("weights fit the address space");
         let align = if layout.size() >= HUGE_PAGE { HUGE_PAGE } else { 64 };
         layout.align_to(align).expect("a power of two").pad_to_align()
+    }
+
+    /// Memory that so many floats take: whole cache lines, or whole huge pages.
+    pub fn bytes_for(len: usize) -> usize {
+        if len == 0 { 0 } else { Aligned::layout(len).size() }
     }
 
     pub fn pointer(&self) -> *const f32 {

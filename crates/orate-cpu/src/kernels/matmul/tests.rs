@@ -325,3 +325,30 @@ fn as_exact_as_a_loop_over_floats() {
         }
     }
 }
+
+/// Column by column as from a matrix.
+#[test]
+fn columns_are_packed_as_a_matrix_is() {
+    let team = Team::new(2).unwrap();
+    for (k, n) in [(3, 2), (40, 9), (64, 100), (33, 257)] {
+        let weights = numbers(k * n, 6);
+        let w = Strided { data: &weights, k_stride: 1, n_stride: k };
+        let read = |j: usize, out: &mut [f32]| out.copy_from_slice(&weights[j * k..][..k]);
+        let x = numbers(2 * k, 7);
+        for isa in Isa::available() {
+            for element in [Element::F32, Element::F16, Element::Bf16] {
+                let product = |packed: &PackedWeights| {
+                    let (mut y, mut scratch) =
+                        (vec![0.0; 2 * n], vec![0.0; scratch_len(isa, 2, [2, k, n], None)]);
+                    matmul(isa, &team, Rows::Dense { x: &x }, packed, &Epilogue::NONE, &mut y, &mut scratch);
+                    y
+                };
+                let whole = product(&PackedWeights::pack(isa, &team, element, (k, n), w));
+                let each =
+                    product(&PackedWeights::pack_columns(isa, &team, element, (k, n), Columns::Each(&read)));
+                assert!(whole.iter().any(|y| *y != 0.0));
+                assert_eq!(whole, each, "[{k}, {n}] in {element:?} on {isa}");
+            }
+        }
+    }
+}

@@ -1,8 +1,9 @@
 //! Weights rounded to blocks, in the order in which the product reads them.
 
-use super::super::pack::{Aligned, Strided};
+use super::super::pack::{Aligned, Columns, Strided};
 use super::BLOCK;
-use crate::Team;
+use crate::simd::{Kernel, Simd};
+use crate::{Isa, Team};
 use half::f16;
 
 /// Columns of a panel.
@@ -30,6 +31,7 @@ impl BlockFormat {
     }
 
     /// Scale, and numbers with the offset that makes them unsigned.
+    #[inline(always)]
     fn round(self, weights: &[f32; BLOCK]) -> (f16, [u8; BLOCK]) {
         match self {
             BlockFormat::Q8_0 => {
@@ -71,42 +73,38 @@ impl PackedBlocks {
     ///
     /// # Panics
     /// `w` has too few elements.
-    pub fn pack(format: BlockFormat, team: &Team, k: usize, n: usize, w: Strided<'_>) -> PackedBlocks {
+    pub fn pack(
+        isa: Isa,
+        format: BlockFormat,
+        team: &Team,
+        (k, n): (usize, usize),
+        w: Strided<'_>,
+    ) -> PackedBlocks {
         w.check(k, n);
-        let mut packed = PackedBlocks { format, k, n, data: Aligned::new(0) };
-        packed.data = Aligned::new(packed.panels() * packed.panel_bytes() / size_of::<f32>());
-        team.run(packed.panels(), &|_, panel| packed.fill(panel, w));
-        packed
+        Self::pack_columns(isa, format, team, (k, n), Columns::Matrix(w))
     }
 
-    fn fill(&self, panel: usize, w: Strided<'_>) {
-        // SAFETY: the panel's memory, which only this call writes.
-        let out = unsafe { std::slice::from_raw_parts_mut(self.panel(panel).cast_mut(), self.panel_bytes()) };
-        out.fill(0);
-        for (b, out) in out.chunks_exact_mut(self.block_bytes()).enumerate() {
-            let (scales, bytes) = out.split_at_mut(PANEL * 2);
-            for column in 0..PANEL {
-                let mut weights = [0.0; BLOCK];
-                let n = panel * PANEL + column;
-                if n < self.n {
-                    for (i, to) in weights.iter_mut().enumerate().take(self.k - b * BLOCK) {
-                        *to = w.data[(b * BLOCK + i) * w.k_stride + n * w.n_stride];
-                    }
-                }
-                let (d, numbers) = self.format.round(&weights);
-                scales[2 * column..][..2].copy_from_slice(&d.to_bits().to_ne_bytes());
-                for (i, q) in numbers.into_iter().enumerate() {
-                    let (group, byte) = (i / 4, i % 4);
-                    match self.format {
-                        BlockFormat::Q8_0 => bytes[(group * PANEL + column) * 4 + byte] = q,
-                        BlockFormat::Q4_0 => {
-                            let at = (group % (GROUPS / 2) * PANEL + column) * 4 + byte;
-                            bytes[at] |= if group < GROUPS / 2 { q } else { q << 4 };
-                        }
-                    }
-                }
-            }
-        }
+    /// The same from columns that are at hand one by one.
+    pub fn pack_columns(
+        isa: Isa,
+        format: BlockFormat,
+        team: &Team,
+        (k, n): (usize, usize),
+        w: Columns<'_>,
+    ) -> PackedBlocks {
+        let mut packed = PackedBlocks { format, k, n, data: Aligned::new(0) };
+        packed.data = Aligned::new(packed.panels() * packed.panel_bytes() / size_of::<f32>());
+        team.run(packed.panels(), &|_, panel| {
+            let mut read = vec![];
+            let columns = PANEL.min(n - panel * PANEL);
+            let w = w.from(panel * PANEL, k, columns, &mut read);
+            // SAFETY: the panel's memory, which only this call writes.
+            let out = unsafe {
+                std::slice::from_raw_parts_mut(packed.panel(panel).cast_mut(), packed.panel_bytes())
+            };
+            isa.run(Fill { packed: &packed, columns, w, out });
+        });
+        packed
     }
 
     /// How the weights are rounded.
@@ -124,8 +122,18 @@ impl PackedBlocks {
         self.n
     }
 
+    /// What [`PackedBlocks::bytes`] will be for a matrix [k, n].
+    pub fn bytes_for(format: BlockFormat, (k, n): (usize, usize)) -> usize {
+        Aligned::bytes_for(n.div_ceil(PANEL) * k.div_ceil(BLOCK) * block_bytes(format) / size_of::<f32>())
+    }
+
     /// Size in memory.
     pub fn bytes(&self) -> usize {
+        Self::bytes_for(self.format, (self.k, self.n))
+    }
+
+    /// Bytes that a product of one row reads.
+    pub fn bytes_read(&self) -> usize {
         self.panels() * self.panel_bytes()
     }
 
@@ -141,10 +149,7 @@ impl PackedBlocks {
     /// Bytes of a block of a panel; a multiple of a cache line.
     #[inline(always)]
     pub(super) fn block_bytes(&self) -> usize {
-        match self.format {
-            BlockFormat::Q8_0 => PANEL * (2 + BLOCK),
-            BlockFormat::Q4_0 => PANEL * (2 + BLOCK / 2),
-        }
+        block_bytes(self.format)
     }
 
     fn panel_bytes(&self) -> usize {
@@ -157,8 +162,73 @@ impl PackedBlocks {
     }
 }
 
+#[inline(always)]
+fn block_bytes(format: BlockFormat) -> usize {
+    match format {
+        BlockFormat::Q8_0 => PANEL * (2 + BLOCK),
+        BlockFormat::Q4_0 => PANEL * (2 + BLOCK / 2),
+    }
+}
+
+/// Rounds the columns of a panel.
+struct Fill<'a> {
+    packed: &'a PackedBlocks,
+    columns: usize,
+    w: Strided<'a>,
+    /// Memory of the panel.
+    out: &'a mut [u8],
+}
+
+impl Kernel for Fill<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Fill { packed, columns, w, out } = self;
+        out.fill(0);
+        for (b, out) in out.chunks_exact_mut(packed.block_bytes()).enumerate() {
+            let (scales, bytes) = out.split_at_mut(PANEL * 2);
+            // What is missing in the last block or panel is zero: the byte of a zero is not.
+            for column in 0..PANEL {
+                let mut weights = [0.0; BLOCK];
+                if column < columns {
+                    let first = b * BLOCK;
+                    let len = BLOCK.min(packed.k - first);
+                    if w.k_stride == 1 {
+                        weights[..len].copy_from_slice(&w.data[column * w.n_stride + first..][..len]);
+                    } else {
+                        for (i, to) in weights.iter_mut().enumerate().take(len) {
+                            *to = w.data[(first + i) * w.k_stride + column * w.n_stride];
+                        }
+                    }
+                }
+                let (d, numbers) = packed.format.round(&weights);
+                scales[2 * column..][..2].copy_from_slice(&d.to_bits().to_ne_bytes());
+                for (group, four) in numbers.as_chunks::<4>().0.iter().enumerate() {
+                    match packed.format {
+                        BlockFormat::Q8_0 => {
+                            bytes[(group * PANEL + column) * 4..][..4].copy_from_slice(four);
+                        }
+                        BlockFormat::Q4_0 => {
+                            let at = (group % (GROUPS / 2) * PANEL + column) * 4;
+                            let shift = if group < GROUPS / 2 { 0 } else { 4 };
+                            bytes[at..][..4].iter_mut().zip(four).for_each(|(to, q)| *to |= q << shift);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 impl PackedBlocks {
+    /// All bytes.
+    pub(super) fn all(&self) -> &[u8] {
+        // SAFETY: the panels follow each other.
+        unsafe { std::slice::from_raw_parts(self.panel(0), self.bytes_read()) }
+    }
+
     /// The weight that the product uses in place of the one at (k, n).
     pub(super) fn weight(&self, k: usize, n: usize) -> f64 {
         let (panel, column, block, i) = (n / PANEL, n % PANEL, k / BLOCK, k % BLOCK);

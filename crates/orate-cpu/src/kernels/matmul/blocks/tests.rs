@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::kernels::activation::Activation;
+use crate::kernels::matmul::Columns;
 use crate::kernels::matmul::pack::Strided;
 use crate::kernels::matmul::tests::numbers;
 
@@ -46,7 +47,7 @@ fn check(format: BlockFormat, case: &Case<'_>) {
     let x = rounded(rows, m, k);
     let one = Team::new(1).unwrap();
     let w = Strided { data: &weights, k_stride: 1, n_stride: k };
-    let packed = PackedBlocks::pack(format, &one, k, n, w);
+    let packed = PackedBlocks::pack(Isa::PORTABLE, format, &one, (k, n), w);
     let mut expected = vec![];
     for row in x.chunks_exact(k) {
         for col in 0..n {
@@ -142,7 +143,7 @@ fn odd_numbers() {
     weights[2 * k..].copy_from_slice(&numbers(k, 1));
     let w = Strided { data: &weights, k_stride: 1, n_stride: k };
     for format in [BlockFormat::Q8_0, BlockFormat::Q4_0] {
-        let packed = PackedBlocks::pack(format, &team, k, n, w);
+        let packed = PackedBlocks::pack(Isa::PORTABLE, format, &team, (k, n), w);
         for isa in Isa::available() {
             for x in [vec![0.0; k], vec![1e-30; k], vec![1e30; k]] {
                 let (mut y, mut scratch) = (vec![f32::NAN; n], vec![0.0; scratch_len(1, k)]);
@@ -172,7 +173,7 @@ fn rounding_is_as_fine_as_the_format() {
     let mut exact = vec![0.0; m * n];
     super::super::plain(Rows::Dense { x: &x, time: m }, k, n, w, &Epilogue::NONE, &mut exact);
     for (format, least) in [(BlockFormat::Q8_0, 42.0), (BlockFormat::Q4_0, 20.0)] {
-        let packed = PackedBlocks::pack(format, &team, k, n, w);
+        let packed = PackedBlocks::pack(Isa::PORTABLE, format, &team, (k, n), w);
         let (mut y, mut scratch) = (vec![0.0; m * n], vec![0.0; scratch_len(m, k)]);
         let rows = Rows::Dense { x: &x, time: m };
         matmul(Isa::PORTABLE, &team, rows, &packed, &Epilogue::NONE, &mut y, &mut scratch);
@@ -180,5 +181,27 @@ fn rounding_is_as_fine_as_the_format() {
         let noise: f32 = exact.iter().zip(&y).map(|(e, y)| (e - y) * (e - y)).sum();
         let snr = 10.0 * (power / noise).log10();
         assert!(snr > least, "{}: {snr} dB", format.name());
+    }
+}
+
+/// Packed by any instruction set, from a matrix of either order or column by column: the bytes are the same.
+#[test]
+fn packing_gives_the_same_bytes_everywhere() {
+    let team = Team::new(2).unwrap();
+    for (k, n) in [(1, 1), (31, 33), (64, 32), (100, 70)] {
+        let by_column = numbers(k * n, 5);
+        let by_row: Vec<f32> = (0..k * n).map(|i| by_column[i % n * k + i / n]).collect();
+        for format in [BlockFormat::Q8_0, BlockFormat::Q4_0] {
+            let columns = Strided { data: &by_column, k_stride: 1, n_stride: k };
+            let rows = Strided { data: &by_row, k_stride: n, n_stride: 1 };
+            let expected = PackedBlocks::pack(Isa::PORTABLE, format, &team, (k, n), columns);
+            let read = |j: usize, out: &mut [f32]| out.copy_from_slice(&by_column[j * k..][..k]);
+            for isa in Isa::available() {
+                for w in [Columns::Matrix(columns), Columns::Matrix(rows), Columns::Each(&read)] {
+                    let packed = PackedBlocks::pack_columns(isa, format, &team, (k, n), w);
+                    assert_eq!(packed.all(), expected.all(), "[{k}, {n}] in {} by {isa}", format.name());
+                }
+            }
+        }
     }
 }

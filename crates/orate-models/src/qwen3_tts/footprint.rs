@@ -1,0 +1,68 @@
+//! How much memory a model will take on a device, before anything of it is read.
+
+use super::codec_stream::CodecDecoder;
+use super::error::QwenError;
+use super::files::Files;
+use super::pipeline::{Network, talking_graph};
+use super::prompt_rows::PromptSizes;
+use super::session::{capacity, text_capacity};
+use super::talker::Sizes;
+use orate_graph::{Device, Graph, Plan};
+
+/// Rows of a prompt of medium length, with a reference of some seconds.
+const PROMPT_ROWS: usize = 100;
+
+/// Bytes that a model takes on its device. The program itself, and plans, come on top: some tens of megabytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Footprint {
+    /// Weights in the formats of the device.
+    pub weights: u64,
+    /// Buffers and temporaries of an utterance: keys and values, history of the codec.
+    pub utterance: u64,
+}
+
+impl Files {
+    /// Memory that the model will take with one utterance of at most `frames` frames.
+    ///
+    /// # Errors
+    /// The device lacks an op, or the configuration contradicts itself.
+    pub fn footprint(&self, device: &dyn Device, frames: usize) -> Result<Footprint, QwenError> {
+        let codec = CodecDecoder::graphs(&self.codec.decoder_config)?;
+        let codec = codec.into_iter().map(|g| Plan::compile(g, device)).collect::<Result<Vec<_>, _>>()?;
+        let mut all = Footprint { weights: device.weight_bytes(&codec), utterance: memory(&codec) };
+        if let Some(talking) = &self.talking {
+            let sizes = Sizes { batch: 1, capacity: capacity(PROMPT_ROWS + frames) };
+            let prompt = PromptSizes {
+                plain: 3,
+                before: PROMPT_ROWS - 3,
+                x_vector: false,
+                after: 0,
+                frames: 0,
+                trailing: 1,
+            };
+            let networks = [
+                Network::Prompt(prompt),
+                Network::Prefill { sizes, time: prompt.rows() },
+                Network::Frame { sizes, text_rows: text_capacity(1) },
+            ];
+            let graph =
+                |network| talking_graph(&talking.config.talker_config, network, |name| Graph::new(name));
+            let plans = networks.into_iter().map(|n| Ok(Plan::compile(graph(n)?, device)?));
+            let plans = plans.collect::<Result<Vec<_>, QwenError>>()?;
+            all.weights += device.weight_bytes(&plans);
+            all.utterance += memory(&plans);
+        }
+        Ok(all)
+    }
+}
+
+/// Bytes of a memory in which all of these plans run: buffers of a name are shared, and so are temporaries.
+fn memory(plans: &[Plan]) -> u64 {
+    let mut buffers = std::collections::HashMap::new();
+    for b in plans.iter().flat_map(Plan::buffers) {
+        let largest = buffers.entry(&b.name).or_insert(0);
+        *largest = b.shape.len().max(*largest);
+    }
+    let temporaries = plans.iter().map(Plan::arena_bytes).max().unwrap_or(0);
+    (4 * buffers.values().sum::<usize>() + temporaries) as u64
+}
