@@ -62,7 +62,9 @@ struct Session {
 
 /// The weights of each step.
 pub(crate) fn wanted(gpu: &Gpu, plan: &Plan) -> Vec<Wanted> {
-    let of = |s: &Step| kernels::weights(&s.node.op, &plan.info(s.node.output).shape, Abilities::of(gpu));
+    let of = |s: &orate_graph::Step| {
+        kernels::weights(&s.node.op, &plan.info(s.node.output).shape, Abilities::of(gpu))
+    };
     plan.steps().iter().map(of).collect()
 }
 
