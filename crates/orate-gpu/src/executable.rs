@@ -8,7 +8,7 @@ use crate::parallel;
 use crate::pipelines::Variant;
 use crate::weights::{Placed, Wanted, WeightBank};
 use orate_graph::joining::{At, layout};
-use orate_graph::{AtHome, BufferKind, DeviceError, Executable, Memory, Plan, Step, WeightLoader};
+use orate_graph::{AtHome, BufferKind, DeviceError, Executable, Memory, Plan, WeightLoader};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
