@@ -339,6 +339,41 @@ fn bench_times_frames() {
 }
 
 #[test]
+fn bench_compares_streams_with_one() {
+    let folder = Folder::new();
+    write_random_qwen3_tts("custom_voice", &folder.path("custom"), 1).unwrap();
+    let args = [
+        "bench",
+        "--model",
+        "custom",
+        "--device",
+        "cpu",
+        "--runs",
+        "1",
+        "--max-frames",
+        "5",
+        "--streams",
+        "3",
+    ];
+    let json = folder.orate(&[&args[..], &["--json"]].concat()).ok().json();
+    for (part, streams) in [("one", 1), ("all", 3)] {
+        let part = &json[part];
+        assert_eq!(part["streams"].as_u64(), Some(streams), "{json}");
+        let frames = part["frames"].as_f64().unwrap();
+        assert!((1.0..=5.0 * streams as f64).contains(&frames), "{json}");
+        for positive in ["total_ms", "frames_per_second", "first_audio_ms", "rtf"] {
+            assert!(part[positive].as_f64().unwrap() > 0.0, "{positive}: {json}");
+        }
+    }
+    assert!(json["throughput_ratio"].as_f64().unwrap() > 0.0, "{json}");
+    let text = folder.orate(&args).ok().text().to_owned();
+    assert!(text.contains("times that of one stream") && text.contains("frames/s"), "{text}");
+    folder.orate(&["bench", "--streams", "2"]).fails(2, &["--streams is for Qwen3-TTS models"]);
+    folder.orate(&["bench", "--model", "custom", "--streams", "0"]).fails(2, &["--streams"]);
+    folder.orate(&["bench", "--model", "custom", "--streams", "2", "--profile"]).fails(2, &["--profile"]);
+}
+
+#[test]
 fn bench_times_a_text_and_finds_the_slowest_steps() {
     let folder = Folder::new();
     let model = tiny(3);
