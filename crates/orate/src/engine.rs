@@ -219,7 +219,19 @@ impl Engine {
     /// # Errors
     /// As [`Engine::speak`].
     pub fn warm_up(&self) -> Result<()> {
-        self.say("Warm up.").map(|_| ())
+        self.warm_up_for(&Options::default())
+    }
+
+    /// As [`Engine::warm_up`], for a voice: a Qwen3-TTS model reads what all texts with these options have in front (voice, language,
+    /// instruction, reference), and keeps the state behind it.
+    ///
+    /// # Errors
+    /// As [`Engine::speak`].
+    pub fn warm_up_for(&self, options: &Options) -> Result<()> {
+        if let Family::Qwen3Tts(model) = &self.inner.model {
+            model.codec().warm_up()?;
+        }
+        self.speak("Warm up.", options).map(|_| ())
     }
 
     /// Names of the voices.

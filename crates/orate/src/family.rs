@@ -161,6 +161,13 @@ impl Family {
                 if o.cloned.is_some() {
                     return refused("voice", "one made from a recording".to_owned(), "cannot clone");
                 }
+                if o.codec_beside.is_some() {
+                    return refused(
+                        "codec beside the talker",
+                        "asked for".to_owned(),
+                        "have no talker; leave it out",
+                    );
+                }
                 let sampling = [
                     ("temperature", o.temperature.map(|x| x.to_string())),
                     ("top-k", o.top_k.map(|x| x.to_string())),

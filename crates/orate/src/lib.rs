@@ -15,6 +15,7 @@
 
 mod audio;
 pub mod bench;
+mod codec_beside;
 mod default_voice;
 mod devices;
 mod engine;

@@ -4,6 +4,11 @@
 //! one that the processor imitates (Mesa's lavapipe); if there is none, these tests fail and say so.
 #![cfg(any(feature = "cuda", feature = "gpu"))]
 
+#[path = "qwen3_devices/first_audio.rs"]
+mod first_audio;
+#[path = "qwen3_devices/speech.rs"]
+mod speech;
+
 use orate::verify::GPU_TOLERANCE;
 use orate::{DeviceChoice, Precision, PrecisionPolicy};
 use orate_cpu::{CpuDevice, Isa};
@@ -128,7 +133,8 @@ fn tiny() -> Config {
 
 fn prefill_graph(c: &Config, capacity: usize, time: usize) -> Graph {
     let mut graph = Graph::new("prefill");
-    talker::prefill(&mut graph, &c.talker_config, Sizes { batch: 1, capacity }, time).expect("consistent");
+    let sizes = Sizes { batch: 1, capacity };
+    talker::prefill(&mut graph, &c.talker_config, sizes, time, talker::PromptEnd::Last).expect("consistent");
     graph
 }
 

@@ -49,6 +49,10 @@ pub struct Args {
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     max_frames: Option<u32>,
 
+    /// Whether the codec of Qwen3-TTS runs on a thread of its own, beside the talker; without this option where that is faster
+    #[arg(long, value_name = "BOOL")]
+    codec_beside: Option<bool>,
+
     /// Speak the text in N streams at once, for Qwen3-TTS, and compare with one
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=256), conflicts_with_all = ["profile", "trace"])]
     streams: Option<u32>,
@@ -93,6 +97,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     if args.max_frames.is_some() {
         return Err(UsageError("--max-frames is for Qwen3-TTS models; use --latents".to_owned()).into());
+    }
+    if args.codec_beside.is_some() {
+        return Err(UsageError("--codec-beside is for Qwen3-TTS models".to_owned()).into());
     }
     if args.streams.is_some() {
         return Err(UsageError("--streams is for Qwen3-TTS models".to_owned()).into());

@@ -30,7 +30,8 @@ pub fn run(args: &Args, engine: &Engine, load_ms: f64) -> anyhow::Result<()> {
         _ => anyhow::Error::from(e)
             .context("a voice for timing cannot be made from a tone on this device; try --device cpu"),
     })?;
-    let options = Options { max_frames: frames.map(|n| n as usize), ..voice };
+    let options =
+        Options { max_frames: frames.map(|n| n as usize), codec_beside: args.codec_beside, ..voice };
     if let Some(streams) = args.streams {
         return super::streams::run(args, engine, text, &options, streams as usize);
     }
@@ -74,6 +75,7 @@ pub fn run(args: &Args, engine: &Engine, load_ms: f64) -> anyhow::Result<()> {
             "rtf": rtf,
             "duration_s": duration,
             "frames": made,
+            "prefix_rows": runs.last().map(|r| r.prefix_rows),
             "finish": finish,
             "peak_rss_mb": peak_rss_mb,
             "runs": args.runs,
