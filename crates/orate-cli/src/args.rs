@@ -4,7 +4,7 @@ use crate::commands::Command;
 use crate::failure::UsageError;
 use crate::print;
 use clap::Parser;
-use orate::{DeviceChoice, Engine, EngineOptions, Model, Precision, PrecisionPolicy};
+use orate::{DeviceChoice, Engine, EngineOptions, Model, Precision, PrecisionChoice, PrecisionPolicy};
 use std::path::{Path, PathBuf};
 
 /// Text-to-speech that speaks on whatever machine you have.
@@ -39,9 +39,10 @@ pub struct Cli {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Precision")]
 pub struct PrecisionArgs {
-    /// Format of the weights in products: f32, f16, bf16; q8_0 and q4_0 on the CPU; tf32 on CUDA; sums are always f32
-    #[arg(long, visible_alias = "weights", value_name = "FORMAT", default_value = "auto", value_parser = precision)]
-    pub precision: Precision,
+    /// Format of the weights in products: f32, f16, bf16, q8_0; q4_0 on the CPU; tf32 on CUDA; auto tries what the device
+    /// has and takes the fastest that is nearly as exact as f32; sums are always f32
+    #[arg(long, visible_alias = "weights", value_name = "FORMAT", default_value = "f32", value_parser = precision)]
+    pub precision: Wish,
 
     /// Use --precision only for weights whose names are like this; * stands for any characters; may be repeated
     #[arg(long, value_name = "PATTERN")]
@@ -52,13 +53,22 @@ pub struct PrecisionArgs {
     pub precision_deny: Vec<String>,
 }
 
+/// What `--precision` may be.
+#[derive(Clone, Copy, Debug)]
+pub enum Wish {
+    /// A format.
+    Format(Precision),
+    /// The one that probes choose.
+    Auto,
+}
+
 impl PrecisionArgs {
     /// What was asked for.
-    pub fn policy(&self) -> PrecisionPolicy {
-        PrecisionPolicy {
-            precision: self.precision,
-            allow: self.precision_allow.clone(),
-            deny: self.precision_deny.clone(),
+    pub fn choice(&self) -> PrecisionChoice {
+        let (allow, deny) = (self.precision_allow.clone(), self.precision_deny.clone());
+        match self.precision {
+            Wish::Format(precision) => PrecisionPolicy { precision, allow, deny }.into(),
+            Wish::Auto => PrecisionChoice::Auto { allow, deny },
         }
     }
 }
@@ -100,7 +110,7 @@ impl EngineArgs {
             device: self.device,
             threads: self.threads.map(usize::from),
             isa: self.isa.clone(),
-            precision: self.precision.policy(),
+            precision: self.precision.choice(),
             cache: None,
             allow_fallback: self.allow_fallback,
         };
@@ -119,14 +129,14 @@ impl EngineArgs {
 /// Opens a model to look at it; nothing is computed.
 pub fn open_to_look(model: Option<&Path>, precision: &PrecisionPolicy) -> anyhow::Result<Engine> {
     let model = model.map_or(Model::BuiltIn, |p| Model::Path(p.to_owned()));
-    let (device, precision) = (DeviceChoice::Cpu, precision.clone());
+    let (device, precision) = (DeviceChoice::Cpu, precision.clone().into());
     let options = EngineOptions { model, device, threads: Some(1), precision, ..Default::default() };
     Ok(Engine::with_options(options)?)
 }
 
-/// Parses `--precision`; `auto` is the format that every device has.
-fn precision(text: &str) -> Result<Precision, String> {
-    if text == "auto" { Ok(Precision::F32) } else { text.parse() }
+/// Parses `--precision`.
+fn precision(text: &str) -> Result<Wish, String> {
+    if text == "auto" { Ok(Wish::Auto) } else { text.parse().map(Wish::Format) }
 }
 
 /// Sizes at which a model is timed or explained.

@@ -8,6 +8,7 @@ mod input;
 mod interrupt;
 mod measure;
 mod print;
+mod probes;
 mod progress;
 
 use clap::Parser;

@@ -1,7 +1,7 @@
 //! Memory of a session on the CPU: named buffers, scalars, and the arena of temporaries.
 
 use memmap2::MmapMut;
-use orate_graph::{Counters, DType, DeviceError, Memory, Part, Shape};
+use orate_graph::{Counters, DType, DeviceError, Memory, Part, Shape, extended};
 use std::alloc::Layout;
 use std::any::Any;
 use std::collections::HashMap;
@@ -218,6 +218,21 @@ impl Memory for CpuMemory {
         let block = &mut self.ensure(name, dtype, shape).block;
         if !block.is_mapped() {
             block.floats_mut().fill(0.0);
+        }
+        Ok(())
+    }
+
+    fn extend(&mut self, buffers: &[(&str, &Shape)]) -> Result<(), DeviceError> {
+        for &(name, shape) in buffers {
+            let found = self.buffers.get_mut(name);
+            let (old, new) = extended(name, found.as_ref().map(|b| &b.shape), shape)?;
+            let Some(b) = found else { continue };
+            let mut block = Block::new();
+            block.resize(shape.len());
+            let rows = block.floats_mut().chunks_exact_mut(new.max(1));
+            rows.zip(b.block.floats().chunks_exact(old.max(1)))
+                .for_each(|(to, x)| to[..old].copy_from_slice(x));
+            (b.block, b.shape) = (block, shape.clone());
         }
         Ok(())
     }

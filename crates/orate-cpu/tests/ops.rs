@@ -2,7 +2,9 @@
 
 use orate_cpu::{CpuDevice, Isa};
 use orate_graph::{Device, Op, Precision, PrecisionPolicy};
-use orate_testing::{OnDevice, ReferenceDevice, check_all, check_copies, check_foreign_copy, op_cases};
+use orate_testing::{
+    OnDevice, ReferenceDevice, check_all, check_copies, check_extensions, check_foreign_copy, op_cases,
+};
 
 #[test]
 fn op_cases_on_every_instruction_set() {
@@ -51,6 +53,7 @@ fn a_format_of_gpus_is_refused() {
 fn memory_is_copied() {
     let device = CpuDevice::new(1, Isa::PORTABLE).expect("starts");
     check_copies(&device);
+    check_extensions(&device);
     let other = CpuDevice::new(1, Isa::PORTABLE).expect("starts");
     check_foreign_copy(device.memory().as_mut(), other.memory().as_mut());
     check_foreign_copy(device.memory().as_mut(), ReferenceDevice.memory().as_mut());

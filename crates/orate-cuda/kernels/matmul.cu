@@ -11,6 +11,7 @@
 //   1  tf32   operands rounded to TF32
 //   2  f16    weights stored in half, x rounded to it
 //   3  bf16   the same with bfloat16
+//   4  q8_0   weights stored as bytes, 32 of K with a scale in half, and widened to half in registers; x rounded to half
 //
 // Tensor cores compute the transposed product, 16 channels by 8 rows of x at a time: so few rows waste little.
 // A warp makes 32 channels by ROWS rows from its own part of K. The parts of a block's 8 warps, and of the blocks of a
@@ -44,10 +45,16 @@ struct Args {
     int first;
 };
 
+// Sixteen bytes that a thread reads of 32 channels by 16 of K, and those that it multiplies.
 #if PRECISION < 2
 #define WEIGHT_LOADS 4
-#else
+#define FACTORS 4
+#elif PRECISION < 4
 #define WEIGHT_LOADS 2
+#define FACTORS 2
+#else
+#define WEIGHT_LOADS 1
+#define FACTORS 2
 #endif
 
 // How x is read.
@@ -72,7 +79,7 @@ DEVICE u32 tf32(float x) {
 
 #if PRECISION >= 2
 DEVICE void mma_half(float (&c)[4], const uint4& a, u32 b0, u32 b1) {
-#if PRECISION == 2
+#if PRECISION != 3
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
 #else
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -84,12 +91,33 @@ DEVICE void mma_half(float (&c)[4], const uint4& a, u32 b0, u32 b1) {
 // `first` in the low half.
 DEVICE u32 halves(float first, float second) {
     u32 y;
-#if PRECISION == 2
+#if PRECISION != 3
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(second), "f"(first));
 #else
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(second), "f"(first));
 #endif
     return y;
+}
+#endif
+
+#if PRECISION == 4
+// Two bytes of `word` with a sign, times a scale that is in both halves. As halves, 0x6400 + b is 1024 + b: all is exact
+// until the product, which is rounded.
+template <int FIRST>
+DEVICE u32 scaled(u32 word, u32 scale) {
+    u32 y = __byte_perm(word ^ 0x80808080u, 0x64646464u, FIRST ? 0x4342 : 0x4140);
+    const u32 zero = 0x64806480u;  // 1024 + 128
+    asm("sub.f16x2 %0, %0, %1;" : "+r"(y) : "r"(zero));
+    asm("mul.f16x2 %0, %0, %1;" : "+r"(y) : "r"(scale));
+    return y;
+}
+
+// Bytes of 32 channels by 16 of K, with the scales of this thread's four channels.
+DEVICE void widen(const uint4& bytes, uint2 scales, uint4 (&w)[2]) {
+    u32 a = __byte_perm(scales.x, 0, 0x1010), b = __byte_perm(scales.x, 0, 0x3232);
+    u32 c = __byte_perm(scales.y, 0, 0x1010), d = __byte_perm(scales.y, 0, 0x3232);
+    w[0] = make_uint4(scaled<0>(bytes.x, a), scaled<1>(bytes.x, b), scaled<0>(bytes.y, a), scaled<1>(bytes.y, b));
+    w[1] = make_uint4(scaled<0>(bytes.z, c), scaled<1>(bytes.z, d), scaled<0>(bytes.w, c), scaled<1>(bytes.w, d));
 }
 #endif
 
@@ -115,7 +143,7 @@ DEVICE void mma_f32(float (&c)[4], const u32 (&a)[4], float b0, float b1) {
 
 // 16 channels twice, by 8 rows TILES times, by 16 of K.
 template <int TILES>
-DEVICE void multiply(float (&acc)[2][TILES][4], const uint4 (&w)[WEIGHT_LOADS], const float4 (&x)[TILES]) {
+DEVICE void multiply(float (&acc)[2][TILES][4], const uint4 (&w)[FACTORS], const float4 (&x)[TILES]) {
 #if PRECISION >= 2 && __CUDA_ARCH__ >= 800
 #pragma unroll
     for (int j = 0; j < TILES; j++) {
@@ -339,7 +367,18 @@ DEVICE void product(const Args& a) {
     int begin = (u32)a.k_blocks * part >> shift, end = (u32)a.k_blocks * (part + 1) >> shift;
 
     // Weights do not depend on the kernel before.
+#if PRECISION == 4
+    // The scales of a block of channels follow its bytes: 8 threads of a warp by four channels, for every second block of K.
+    const uint4* channels = a.w + (size_t)blockIdx.x * (a.k_blocks * 32 + (a.k_blocks + 1) / 2 * 4);
+    const uint4* weights = channels + begin * 32 + lane;
+    const uint2* scales = (const uint2*)(channels + a.k_blocks * 32) + lane / 4;
+    uint2 scale[DEPTH];
+#pragma unroll
+    for (int s = 0; s < DEPTH; s++)
+        if (begin + s < end) scale[s] = scales[(begin + s) / 2 * 8];
+#else
     const uint4* weights = a.w + ((size_t)blockIdx.x * a.k_blocks + begin) * WEIGHT_LOADS * 32 + lane;
+#endif
     uint4 w[DEPTH][WEIGHT_LOADS];
     float4 x[DEPTH][TILES];
 #pragma unroll
@@ -371,7 +410,14 @@ DEVICE void product(const Args& a) {
 #pragma unroll
         for (int s = 0; s < DEPTH; s++) {
             if (block + s >= end) break;
+#if PRECISION == 4 && __CUDA_ARCH__ >= 800
+            uint4 wide[FACTORS];
+            widen(w[s][0], scale[s], wide);
+            multiply<TILES>(acc, wide, x[s]);
+            if (block + s + DEPTH < end) scale[s] = scales[(block + s + DEPTH) / 2 * 8];
+#elif PRECISION < 4
             multiply<TILES>(acc, w[s], x[s]);
+#endif
             if (block + s + DEPTH < end) {
 #pragma unroll
                 for (int i = 0; i < WEIGHT_LOADS; i++) w[s][i] = weights[(DEPTH * WEIGHT_LOADS + i) * 32];

@@ -4,7 +4,7 @@ use crate::cache::Cache;
 use crate::discover::info;
 use crate::driver::{Context, Driver, facts};
 use crate::executable::CudaExecutable;
-use crate::kernels::{Kernels, OLDEST_ARCH, TENSOR_ARCH};
+use crate::kernels::{Kernels, OLDEST_ARCH, PRECISIONS, TENSOR_ARCH};
 use crate::lower::kernel_name;
 use crate::memory::CudaMemory;
 use crate::weights::WeightBank;
@@ -60,8 +60,8 @@ impl CudaDevice {
                 n => format!("there are only {n} CUDA devices, cuda:0 to cuda:{}", n - 1),
             }));
         }
-        if !Precision::FLOATS.contains(&policy.precision) {
-            let known = Precision::FLOATS.map(Precision::name).join(", ");
+        if !PRECISIONS.contains(&policy.precision) {
+            let known = PRECISIONS.map(Precision::name).join(", ");
             return Err(setup(format!("CUDA computes in {known}; {} is for the CPU", policy.precision)));
         }
         let facts = facts(driver, index)?.1;

@@ -93,6 +93,10 @@ const SOURCES: [Source; 17] = [
     source!("rotary", "rotary.cu", [], ["rotary_table", "rope_table", "rotary", "time_embedding"]),
 ];
 
+/// The formats that products are computed in.
+pub(crate) const PRECISIONS: [Precision; 5] =
+    [Precision::F32, Precision::Tf32, Precision::F16, Precision::Bf16, Precision::Q8_0];
+
 /// Kernels of every product.
 const PRODUCTS: [&str; 10] = [
     "matmul_1_dense",
@@ -119,7 +123,8 @@ pub(crate) fn product_program(precision: Precision) -> &'static str {
         Precision::Tf32 => "matmul-tf32",
         Precision::F16 => "matmul-f16",
         Precision::Bf16 => "matmul-bf16",
-        Precision::Q8_0 | Precision::Q4_0 => unreachable!("refused when the device is opened"),
+        Precision::Q8_0 => "matmul-q8_0",
+        Precision::Q4_0 => unreachable!("refused when the device is opened"),
     }
 }
 
@@ -129,7 +134,8 @@ fn product_source(precision: Precision) -> Source {
         Precision::Tf32 => &["-DPRECISION=1"],
         Precision::F16 => &["-DPRECISION=2"],
         Precision::Bf16 => &["-DPRECISION=3"],
-        Precision::Q8_0 | Precision::Q4_0 => unreachable!("refused when the device is opened"),
+        Precision::Q8_0 => &["-DPRECISION=4"],
+        Precision::Q4_0 => unreachable!("refused when the device is opened"),
     };
     let text = include_str!("../kernels/matmul.cu");
     Source { name: product_program(precision), text, options, functions: &PRODUCTS }
@@ -340,7 +346,7 @@ pub fn compile_kernels(arch: u32) -> Result<Vec<Compiled>, DeviceError> {
     let setup = |problem: String| DeviceError::Setup { device: format!("sm_{arch}"), problem };
     let nvrtc = Nvrtc::open().map_err(setup)?;
     let mut sources: Vec<Source> = vec![];
-    for precision in Precision::FLOATS {
+    for precision in PRECISIONS {
         if arch >= TENSOR_ARCH || precision == Precision::F32 {
             sources.push(product_source(precision));
         }
@@ -365,7 +371,7 @@ mod tests {
     /// A table that names a kernel which its file lacks would fail on the first GPU only.
     #[test]
     fn every_kernel_of_the_table_is_in_its_file() {
-        for source in SOURCES.iter().chain(&Precision::FLOATS.map(product_source)) {
+        for source in SOURCES.iter().chain(&PRECISIONS.map(product_source)) {
             for function in source.functions {
                 let names = [format!(" {function}("), format!("KERNEL({function},")];
                 assert!(names.iter().any(|n| source.text.contains(n)), "{}: {function}", source.name);
@@ -376,7 +382,7 @@ mod tests {
     #[test]
     fn units_hold_each_kernel_once() {
         for arch in [OLDEST_ARCH, CLUSTER_ARCH] {
-            for source in SOURCES.iter().chain(&Precision::FLOATS.map(product_source)) {
+            for source in SOURCES.iter().chain(&PRECISIONS.map(product_source)) {
                 let units = source.units(arch);
                 let all: Vec<_> = units.iter().flat_map(|u| u.functions.clone()).collect();
                 let wanted: Vec<_> = source.functions.iter().copied().filter(|f| is_there(f, arch)).collect();

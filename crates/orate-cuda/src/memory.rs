@@ -1,7 +1,7 @@
 //! Memory of a session on the device: named buffers, scalars, the arena of temporaries, and recorded plans.
 
 use crate::driver::{Context, DeviceBuffer, DevicePointer, Event, ExecutableGraph, Pinned, Stream};
-use orate_graph::{Counters, DType, DeviceError, Memory, Part, Shape};
+use orate_graph::{Counters, DType, DeviceError, Memory, Part, Shape, extended};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -268,6 +268,28 @@ impl Memory for CudaMemory {
         let to = self.ensure(name, dtype, shape)?;
         // SAFETY: the buffer was made for this shape.
         unsafe { self.stream()?.clear(to, shape.len() * dtype.size()) }
+    }
+
+    fn extend(&mut self, buffers: &[(&str, &Shape)]) -> Result<(), DeviceError> {
+        for &(name, shape) in buffers {
+            let (old, new) = extended(name, self.buffers.get(name).map(|b| &b.shape), shape)?;
+            self.stream()?;
+            let (Some(stream), Some(b)) = (&self.stream, self.buffers.get_mut(name)) else { continue };
+            let (batch, size) = (shape.dims()[0], b.dtype.size());
+            // A single row stays where it is if there is room behind it.
+            if batch != 1 || b.buffer.bytes() < shape.len() * size {
+                let bytes = (shape.len() * size).next_multiple_of(1024);
+                let buffer = DeviceBuffer::new(&self.context, bytes)?;
+                for i in 0..batch {
+                    let (from, to) = ((i * old * size) as u64, (i * new * size) as u64);
+                    // SAFETY: both buffers hold `batch` rows of their size.
+                    unsafe { stream.copy(b.buffer.pointer() + from, buffer.pointer() + to, old * size)? };
+                }
+                b.buffer = buffer;
+            }
+            b.shape = shape.clone();
+        }
+        Ok(())
     }
 
     fn copy_from(&mut self, source: &mut dyn Memory, parts: &[Part<'_>]) -> Result<(), DeviceError> {

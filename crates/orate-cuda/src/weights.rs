@@ -15,6 +15,9 @@ const CHANNELS: usize = 32;
 /// See [`CHANNELS`].
 const DEPTH: usize = 16;
 
+/// Elements of K that share a scale in `q8_0`.
+const BLOCK: usize = 32;
+
 /// How a weight lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Form {
@@ -129,7 +132,10 @@ impl WeightBank {
                     bytemuck::cast_slice(&dense.data)
                 }
                 Form::Packed(precision) => {
-                    packed = pack(&tensor, *precision);
+                    packed = match precision {
+                        Precision::Q8_0 => pack_blocks(&tensor),
+                        _ => pack(&tensor, *precision),
+                    };
                     bytemuck::cast_slice(&packed)
                 }
             };
@@ -169,6 +175,10 @@ fn bytes_of(w: &Weight, form: Form) -> usize {
 
 /// Size of a packed `[K, N]`.
 pub(crate) fn packed_bytes(k: usize, n: usize, precision: Precision) -> usize {
+    if precision == Precision::Q8_0 {
+        let scales = k.div_ceil(BLOCK) * CHANNELS * 2;
+        return n.div_ceil(CHANNELS) * (k.next_multiple_of(DEPTH) * CHANNELS + scales);
+    }
     k.next_multiple_of(DEPTH) * n.next_multiple_of(CHANNELS) * if is_half(precision) { 2 } else { 4 }
 }
 
@@ -223,6 +233,51 @@ fn pack(w: &Tensor<'_>, precision: Precision) -> Vec<u32> {
     out
 }
 
+/// `[K, N]` in blocks of 32 channels: first bytes, in blocks of 16 of K and in them 16 for each of 32 threads, then scales in f16.
+/// Threads have the channels and elements that they have in [`pack`]. A scale is the largest of 32 elements of K over 127, as in
+/// GGUF files, and there are four for each eighth thread: of channels `g`, `g + 8`, `g + 16` and `g + 24`.
+fn pack_blocks(w: &Tensor<'_>) -> Vec<u32> {
+    let (k, n) = (w.shape.dims()[0], w.shape.dims()[1]);
+    let (k_stride, n_stride) = (w.strides[0], w.strides[1]);
+    let at = |depth: usize, channel: usize| {
+        if depth < k && channel < n { w.data[depth * k_stride + channel * n_stride] } else { 0.0 }
+    };
+    let mut out = Vec::with_capacity(packed_bytes(k, n, Precision::Q8_0) / 4);
+    for channels in (0..n).step_by(CHANNELS) {
+        let scale = |block: usize, c: usize| {
+            let depths = block * BLOCK..(block + 1) * BLOCK;
+            let largest = depths.fold(0f32, |m, d| m.max(at(d, channels + c).abs()));
+            half::f16::from_f32((largest / 127.0).min(half::f16::MAX.to_f32()))
+        };
+        let scales: Vec<[half::f16; CHANNELS]> =
+            (0..k.div_ceil(BLOCK)).map(|block| std::array::from_fn(|c| scale(block, c))).collect();
+        for depth in (0..k).step_by(DEPTH) {
+            let byte = |d: usize, c: usize| match scales[depth / BLOCK][c].to_f32() {
+                0.0 => 0,
+                scale => (at(d, channels + c) / scale).round().clamp(-127.0, 127.0) as i8 as u8,
+            };
+            for (g, t) in (0..8).flat_map(|g| (0..4).map(move |t| (g, t))) {
+                for (m, d) in [(0, 0), (0, 2), (16, 0), (16, 2)] {
+                    let (c, d) = (m + g, depth + 4 * t + d);
+                    out.push(u32::from_le_bytes([
+                        byte(d, c),
+                        byte(d + 1, c),
+                        byte(d, c + 8),
+                        byte(d + 1, c + 8),
+                    ]));
+                }
+            }
+        }
+        for of in scales {
+            for g in 0..8 {
+                let pair = |a: usize, b: usize| u32::from(of[a].to_bits()) | u32::from(of[b].to_bits()) << 16;
+                out.extend([pair(g, g + 8), pair(g + 16, g + 24)]);
+            }
+        }
+    }
+    out
+}
+
 /// To the nearest number with 11 significant bits; ties away from zero, as the device rounds.
 fn round_to_tf32(x: f32) -> u32 {
     let bits = x.to_bits();
@@ -259,6 +314,36 @@ mod tests {
     }
 
     #[test]
+    fn blocks_have_bytes_and_scales_where_threads_read_them() {
+        let (k, n) = (40, 35);
+        // 127 in every block, times a power of two for each column.
+        let whole = |d: usize, c: usize| if d % 32 == 0 { 127 } else { (d * 7 + c * 3) as i32 % 255 - 127 };
+        let power = |c: usize| 2f32.powi(c as i32 % 7 - 4);
+        let data: Vec<f32> = (0..k * n).map(|i| whole(i / n, i % n) as f32 * power(i % n)).collect();
+        let packed = pack_blocks(&Tensor::borrowed([k, n], &data));
+        // Three blocks of 16 of K and two of 32 for each block of channels.
+        let words = 3 * 128 + 2 * 16;
+        assert_eq!((packed.len(), packed_bytes(k, n, Precision::Q8_0)), (2 * words, 8 * words));
+        let bytes = |channels: usize, depth: usize, lane: usize, word: usize| {
+            packed[channels * words + depth * 128 + lane * 4 + word].to_le_bytes().map(|b| i32::from(b as i8))
+        };
+        // Thread 6: channel 1, elements 8 to 11 of K.
+        assert_eq!(bytes(0, 0, 6, 0), [whole(8, 1), whole(9, 1), whole(8, 9), whole(9, 9)]);
+        assert_eq!(bytes(0, 1, 6, 1), [whole(26, 1), whole(27, 1), whole(26, 9), whole(27, 9)]);
+        assert_eq!(bytes(0, 2, 4, 2), [whole(32, 17), whole(33, 17), whole(32, 25), whole(33, 25)]);
+        assert_eq!(bytes(0, 2, 6, 0), [0; 4], "element 40 of K");
+        assert_eq!(bytes(1, 0, 8, 0), [whole(0, 34), whole(1, 34), 0, 0], "channel 42");
+        let scale = |channels: usize, block: usize, g: usize, i: usize| {
+            let word = packed[channels * words + 3 * 128 + block * 16 + g * 2 + i / 2];
+            half::f16::from_bits((word >> (16 * (i % 2))) as u16).to_f32()
+        };
+        for (i, c) in [5, 13, 21, 29].into_iter().enumerate() {
+            assert_eq!((scale(0, 0, 5, i), scale(0, 1, 5, i)), (power(c), power(c)));
+        }
+        assert_eq!((scale(1, 1, 2, 0), scale(1, 1, 2, 1)), (power(34), 0.0));
+    }
+
+    #[test]
     fn transposed_views_pack_to_the_same() {
         let data: Vec<f32> = (0..6 * 4).map(|i| i as f32).collect();
         let view = Tensor::borrowed([4, 6], &data).transpose();
@@ -268,6 +353,7 @@ mod tests {
             let w = Weight::named("w", [6, 4]);
             assert_eq!(4 * pack(&view, precision).len(), bytes_of(&w, Form::Packed(precision)));
         }
+        assert_eq!(pack_blocks(&view), pack_blocks(&plain));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use orate_graph::{Device, DeviceError, Executable, Graph, Op, Plan, Precision, P
 use orate_models::supertonic::Sizes;
 use orate_testing::{
     Case, NOT_BUILT_ON_GPUS, OnDevice, RandomWeights, ReferenceDevice, check_all, check_copies,
-    check_foreign_copy, harvest, op_cases_built,
+    check_extensions, check_foreign_copy, harvest, op_cases_built,
 };
 use std::sync::Arc;
 
@@ -60,9 +60,12 @@ fn networks_at_their_real_widths() {
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn other_precisions() {
-    for (precision, roundings) in
-        [(Precision::Tf32, 1 << 13), (Precision::F16, 1 << 13), (Precision::Bf16, 1 << 16)]
-    {
+    for (precision, roundings) in [
+        (Precision::Tf32, 1 << 13),
+        (Precision::F16, 1 << 13),
+        (Precision::Bf16, 1 << 16),
+        (Precision::Q8_0, 1 << 17),
+    ] {
         let device = CudaDevice::new(0, PrecisionPolicy::uniform(precision), None).expect("as above");
         let mut products = op_cases_built(&device, &NOT_BUILT_ON_GPUS);
         products.retain(|c| {
@@ -235,6 +238,7 @@ fn sessions_run_side_by_side_and_repeat_exactly() {
 fn memory_is_copied() {
     let device = device();
     check_copies(&device);
+    check_extensions(&device);
     let other = CudaDevice::new(0, PrecisionPolicy::default(), None).expect("as above");
     check_foreign_copy(device.memory().as_mut(), other.memory().as_mut());
     check_foreign_copy(device.memory().as_mut(), ReferenceDevice.memory().as_mut());

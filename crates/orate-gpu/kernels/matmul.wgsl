@@ -8,8 +8,12 @@
 // The next slices are read from memory while the present one is multiplied.
 //
 // HALF: the weight is stored in f16, and becomes f32 on its way into workgroup memory by an instruction that nearly every
-// device has. All else is as in f32, bit for bit if f16 holds the weight exactly. On an H200 it was no faster to keep
-// slices in f16 until they are in registers.
+// device has; with BF16 it is stored as the upper halves of f32, and becomes one by a shift, which every device has. All
+// else is as in f32, bit for bit if the format holds the weight exactly. On an H200 it was no faster to keep slices in f16
+// until they are in registers.
+//
+// BLOCKS: the weight is bytes with a sign, four columns in a word, and behind all of them the scales in f16 that 32 rows of a
+// column share, [⌈K⌉ / 32, stride]. A weight is its byte times its scale; all else is as in f32.
 //
 // ODD: K, N or the channels are no multiple of 4, so elements are read and written one by one.
 
@@ -39,12 +43,17 @@ var<immediate> p: Params;
 //@ else
 @group(0) @binding(0) var<storage, read_write> memory: array<vec4<f32>>;
 //@ end
+//@ if BLOCKS
+alias Stored = vec3<u32>;
+@group(1) @binding(0) var<storage, read> matrix: array<u32>;
+//@ else
 //@ if HALF
 alias Stored = vec2<u32>;
 //@ else
 alias Stored = vec4<f32>;
 //@ end
 @group(1) @binding(0) var<storage, read> matrix: array<Stored>;
+//@ end
 @group(1) @binding(1) var<storage, read> vectors: array<vec4<f32>>;
 
 //@ include activation
@@ -102,12 +111,30 @@ fn load_a(row: u32, k: u32) -> vec4<f32> {
 //@ end
 }
 
+//@ if BLOCKS
+// Four columns of a row, and their scales.
+fn load_b(k: u32, quad: u32) -> Stored {
+    let scales = (p.weight + (p.k + 127u) / 128u * 128u * p.stride) / 4u + k / 32u * (p.stride / 2u) + 2u * quad;
+    return vec3<u32>(matrix[(p.weight + k * p.stride) / 4u + quad], matrix[scales], matrix[scales + 1u]);
+}
+//@ end
+
 // Four elements of the weight.
 fn widen(w: Stored) -> vec4<f32> {
+//@ if BLOCKS
+    let bytes = bitcast<vec4<i32>>(vec4<u32>(w.x << 24u, w.x << 16u, w.x << 8u, w.x)) >> vec4<u32>(24u);
+    return vec4<f32>(bytes) * vec4<f32>(unpack2x16float(w.y), unpack2x16float(w.z));
+//@ else
+//@ if BF16
+    let words = vec4<u32>(w.x << 16u, w.x & 0xffff0000u, w.y << 16u, w.y & 0xffff0000u);
+    return bitcast<vec4<f32>>(words);
+//@ else
 //@ if HALF
     return vec4<f32>(unpack2x16float(w.x), unpack2x16float(w.y));
 //@ else
     return w;
+//@ end
+//@ end
 //@ end
 }
 
@@ -191,7 +218,12 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 //@ end
 //@ for i B_LOADS
     let b_at_${i} = t + ${i}u * GROUP;
+//@ if BLOCKS
+    let b_row_${i} = b_at_${i} / B_STRIDE;
+    let b_quad_${i} = first_col / 4u + b_at_${i} % B_STRIDE;
+//@ else
     let b_from_${i} = (p.weight + b_at_${i} / B_STRIDE * p.stride + first_col) / 4u + b_at_${i} % B_STRIDE;
+//@ end
 //@ end
 
 //@ if SPLITS
@@ -216,7 +248,11 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     var a_next_${u}_${i} = load_a(a_row_${i}, k_${u} + a_k_${i});
 //@ end
 //@ for i B_LOADS
+//@ if BLOCKS
+    var b_next_${u}_${i} = load_b(k_${u} + b_row_${i}, b_quad_${i});
+//@ else
     var b_next_${u}_${i} = matrix[b_from_${i} + k_${u} * p.stride / 4u];
+//@ end
 //@ end
 //@ end
     for (var slice = 0u; slice < slices; slice += ${AHEAD}u) {
@@ -239,7 +275,11 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             a_next_${u}_${i} = load_a(a_row_${i}, k + a_k_${i});
 //@ end
 //@ for i B_LOADS
+//@ if BLOCKS
+            b_next_${u}_${i} = load_b(k + b_row_${i}, b_quad_${i});
+//@ else
             b_next_${u}_${i} = matrix[b_from_${i} + k * p.stride / 4u];
+//@ end
 //@ end
             for (var k4 = 0u; k4 < ${BK}u / 4u; k4 += ${UNROLL}u) {
 //@ for kk UNROLL

@@ -8,7 +8,8 @@
 //             the end, and squares are added with the terms.
 //
 // The weight is that of matmul.wgsl. A workgroup makes 4 · QUADS results; a thread has four of them and every LANES-th group of
-// four terms. Sums of threads are added in a fixed order. K and N are multiples of 4. HALF as in matmul.wgsl.
+// four terms. Sums of threads are added in a fixed order. K and N are multiples of 4. HALF, BF16 and
+// BLOCKS as in matmul.wgsl.
 
 struct Params {
     x: u32,
@@ -31,12 +32,17 @@ struct Params {
 
 var<immediate> p: Params;
 @group(0) @binding(0) var<storage, read_write> memory: array<vec4<f32>>;
+//@ if BLOCKS
+alias Stored = vec3<u32>;
+@group(1) @binding(0) var<storage, read> matrix: array<u32>;
+//@ else
 //@ if HALF
 alias Stored = vec2<u32>;
 //@ else
 alias Stored = vec4<f32>;
 //@ end
 @group(1) @binding(0) var<storage, read> matrix: array<Stored>;
+//@ end
 @group(1) @binding(1) var<storage, read> vectors: array<vec4<f32>>;
 
 //@ include activation
@@ -56,10 +62,20 @@ var<workgroup> partial_squares: array<f32, 256>;
 
 // Four elements of the weight.
 fn widen(w: Stored) -> vec4<f32> {
+//@ if BLOCKS
+    let bytes = bitcast<vec4<i32>>(vec4<u32>(w.x << 24u, w.x << 16u, w.x << 8u, w.x)) >> vec4<u32>(24u);
+    return vec4<f32>(bytes) * vec4<f32>(unpack2x16float(w.y), unpack2x16float(w.z));
+//@ else
+//@ if BF16
+    let words = vec4<u32>(w.x << 16u, w.x & 0xffff0000u, w.y << 16u, w.y & 0xffff0000u);
+    return bitcast<vec4<f32>>(words);
+//@ else
 //@ if HALF
     return vec4<f32>(unpack2x16float(w.x), unpack2x16float(w.y));
 //@ else
     return w;
+//@ end
+//@ end
 //@ end
 }
 
@@ -74,16 +90,26 @@ struct Terms {
 //@ end
 }
 
-fn load(group: u32, weight: u32, stride: u32) -> Terms {
+fn load(group: u32, weight: u32, col: u32, stride: u32) -> Terms {
     var t: Terms;
     t.x = memory[p.x / 4u + group];
 //@ if NORM
     t.square = dot(t.x, t.x);
     t.x *= vectors[p.norm / 4u + group];
 //@ end
-    let at = weight / 4u + group * stride;
+    let at = (weight + col) / 4u + group * stride;
+//@ if BLOCKS
+    // Four rows share their scales.
+    let scales = (weight + (p.k + 127u) / 128u * 128u * stride) / 4u + group / 8u * (stride / 2u) + col / 2u;
+    let low = matrix[scales];
+    let high = matrix[scales + 1u];
+//@ for c 4
+    t.w_${c} = widen(vec3<u32>(matrix[at + ${c}u * (stride / 4u)], low, high));
+//@ end
+//@ else
 //@ for c 4
     t.w_${c} = widen(matrix[at + ${c}u * (stride / 4u)]);
+//@ end
 //@ end
     return t;
 }
@@ -131,9 +157,9 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     // A thread has many loads in flight: to wait for each would take longer than to read all.
     for (; group + ${BEHIND}u * LANES < groups; group += ${UNROLL}u * LANES) {
 //@ for u UNROLL
-        let terms_${u} = load(group + ${u}u * LANES, weight + col, stride);
+        let terms_${u} = load(group + ${u}u * LANES, weight, col, stride);
 //@ if GATED
-        let others_${u} = load(group + ${u}u * LANES, p.weight_0 + col, stride);
+        let others_${u} = load(group + ${u}u * LANES, p.weight_0, col, stride);
 //@ end
 //@ end
 //@ for u UNROLL
@@ -147,10 +173,10 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 //@ end
     }
     for (; group < groups; group += LANES) {
-        let terms = load(group, weight + col, stride);
+        let terms = load(group, weight, col, stride);
         sum = add(terms, sum);
 //@ if GATED
-        other = add(load(group, p.weight_0 + col, stride), other);
+        other = add(load(group, p.weight_0, col, stride), other);
 //@ end
 //@ if NORM
         squares += terms.square;

@@ -11,11 +11,12 @@ pub(crate) fn wanted() -> Features {
     Features::SUBGROUP | Features::TIMESTAMP_QUERY | Features::PIPELINE_CACHE
 }
 
-/// The formats in which a device keeps the weights of products. Nearly all can unpack f16, whether they compute in it or not.
+/// The formats in which a device keeps the weights of products. Nearly all can unpack f16, whether they compute in it or not;
+/// bf16 needs a shift. Scales of blocks are f16.
 pub(crate) fn precisions(adapter: &Adapter) -> &'static [Precision] {
     match adapter.get_downlevel_capabilities().flags.contains(DownlevelFlags::SHADER_F16_IN_F32) {
-        true => &[Precision::F32, Precision::F16],
-        false => &[Precision::F32],
+        true => &[Precision::F32, Precision::F16, Precision::Bf16, Precision::Q8_0],
+        false => &[Precision::F32, Precision::Bf16],
     }
 }
 

@@ -8,7 +8,7 @@ use crate::memory::GpuMemory;
 use crate::weights::WeightBank;
 use orate_graph::{
     AtHome, Device, DeviceError, DeviceInfo, DeviceKind, Executable, Memory, ModelOnDevice, Op, Plan,
-    PrecisionPolicy, Target, ValueInfo, WeightLoader,
+    Precision, PrecisionPolicy, Target, ValueInfo, WeightLoader,
 };
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -48,8 +48,11 @@ impl GpuDevice {
         let formats = adapters::precisions(&adapter);
         if !formats.contains(&policy.precision) {
             let formats: Vec<_> = formats.iter().map(|p| p.name()).collect();
-            let problem =
+            let mut problem =
                 format!("it computes products in {} and not in {}", formats.join(" or "), policy.precision);
+            if policy.precision == Precision::Tf32 {
+                problem += ", which is for CUDA's tensor cores";
+            }
             return Err(DeviceError::Setup { device: info.id(), problem });
         }
         Ok(GpuDevice { gpu: Arc::new(Gpu::open(&adapter, info, policy, cache.as_deref())?) })

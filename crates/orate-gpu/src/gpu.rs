@@ -9,7 +9,7 @@ use wgpu::{
     Adapter, BindGroup, BindGroupDescriptor, BindGroupEntry, BindGroupLayout, BindGroupLayoutDescriptor,
     BindGroupLayoutEntry, BindingType, Buffer, BufferBindingType, BufferDescriptor, BufferUsages,
     DeviceDescriptor, ErrorFilter, ExperimentalFeatures, Features, MemoryHints, PipelineLayout,
-    PipelineLayoutDescriptor, PollType, ShaderStages, Trace,
+    PipelineLayoutDescriptor, PollType, ShaderStages, SubmissionIndex, Trace,
 };
 
 /// Bytes of parameters of a dispatch; every Vulkan driver has room for them.
@@ -144,8 +144,17 @@ impl Gpu {
 
     /// Waits until the device has done all that was submitted.
     pub fn wait(&self) -> Result<(), DeviceError> {
+        self.poll(PollType::wait_indefinitely())
+    }
+
+    /// Waits for a submission and those in front of it, and for nothing that another thread submits behind it.
+    pub fn wait_for(&self, submission: SubmissionIndex) -> Result<(), DeviceError> {
+        self.poll(PollType::Wait { submission_index: Some(submission), timeout: None })
+    }
+
+    fn poll(&self, wait: PollType) -> Result<(), DeviceError> {
         AtHome::home(&self.device).check(&self.name)?;
-        let done = self.device.poll(PollType::wait_indefinitely());
+        let done = self.device.poll(wait);
         self.check()?;
         done.map(drop).map_err(|e| self.failed(e.to_string()))
     }

@@ -2,7 +2,7 @@
 
 use crate::allocator::{Allocator, Range, UNIT};
 use crate::gpu::Gpu;
-use orate_graph::{AtHome, Counters, DType, DeviceError, Memory, Part, Shape};
+use orate_graph::{AtHome, Counters, DType, DeviceError, Memory, Part, Shape, extended};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,6 +28,16 @@ struct Session {
     buffer: Buffer,
     bind_group: BindGroup,
     places: Allocator,
+}
+
+/// A value that gets more rows.
+struct Extension<'a> {
+    name: &'a str,
+    /// Bytes of its place, and of what it needs.
+    old_size: u64,
+    size: u64,
+    /// Batch rows, and bytes of one before and after.
+    rows: (u64, u64, u64),
 }
 
 /// See [`Memory`].
@@ -113,19 +123,20 @@ impl GpuMemory {
         if let Some(range) = self.session.as_mut().and_then(|s| s.places.take(bytes)) {
             return Ok(range);
         }
-        self.grow(bytes)?;
+        self.rebuild(bytes, &[])?;
         let taken = self.session.as_mut().and_then(|s| s.places.take(bytes));
         taken.ok_or_else(|| self.gpu.out_of_memory(bytes))
     }
 
-    /// A buffer with room for `bytes` more. Values move over, the arena's content does not.
-    fn grow(&mut self, bytes: u64) -> Result<(), DeviceError> {
+    /// A buffer with room for `bytes` more, in which some values are extended. Values move over, the arena's content does not.
+    fn rebuild(&mut self, bytes: u64, extended: &[Extension<'_>]) -> Result<(), DeviceError> {
         self.gpu.check()?;
         let used = self.session.as_ref().map_or(0, |s| s.places.used());
-        let needed = used + bytes.next_multiple_of(UNIT);
+        let more = |e: &Extension<'_>| e.size.next_multiple_of(UNIT).saturating_sub(e.old_size);
+        let needed = used + bytes.next_multiple_of(UNIT) + extended.iter().map(more).sum::<u64>();
         let largest = self.gpu.largest_buffer;
         if needed > largest {
-            return Err(self.gpu.out_of_memory(bytes));
+            return Err(self.gpu.out_of_memory(needed - used));
         }
         let size = needed.next_power_of_two().max(SMALLEST).min(largest);
         let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
@@ -133,12 +144,15 @@ impl GpuMemory {
         let mut places = Allocator::new(size);
         let mut encoder = self.gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: None });
         // Nothing changes before all have found a place.
-        let full = || self.gpu.out_of_memory(bytes);
+        let full = || self.gpu.out_of_memory(needed - used);
         let mut moved = Vec::with_capacity(self.stored.len());
         for (name, s) in &self.stored {
-            let to = places.take(s.range.size).ok_or_else(full)?;
-            if let Some(old) = &self.session {
-                encoder.copy_buffer_to_buffer(&old.buffer, s.range.offset, &buffer, to.offset, to.size);
+            let extension = extended.iter().find(|e| e.name == name);
+            let to = places.take(extension.map_or(s.range.size, |e| e.size)).ok_or_else(full)?;
+            let (rows, from_row, to_row) = extension.map_or((1, to.size, to.size), |e| e.rows);
+            for (old, i) in self.session.iter().flat_map(|old| (0..rows).map(move |i| (old, i))) {
+                let (from, to) = (s.range.offset + i * from_row, to.offset + i * to_row);
+                encoder.copy_buffer_to_buffer(&old.buffer, from, &buffer, to, from_row);
             }
             moved.push((name.clone(), to));
         }
@@ -225,11 +239,11 @@ impl GpuMemory {
         };
         let mut encoder = gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: None });
         encoder.copy_buffer_to_buffer(from, offset, &to, 0, bytes);
-        gpu.queue.submit([encoder.finish()]);
+        let copied = gpu.queue.submit([encoder.finish()]);
         let (done, mapped) = mpsc::channel();
         let slice = to.slice(0..bytes);
         slice.map_async(MapMode::Read, move |result| drop(done.send(result)));
-        gpu.wait()?;
+        gpu.wait_for(copied)?;
         // Where several threads wait, another one may be about to tell.
         match mapped.recv_timeout(LONGEST_CALL) {
             Ok(Ok(())) => {}
@@ -287,6 +301,27 @@ impl Memory for GpuMemory {
             self.gpu.queue.submit([encoder.finish()]);
         }
         self.gpu.check()
+    }
+
+    fn extend(&mut self, buffers: &[(&str, &Shape)]) -> Result<(), DeviceError> {
+        let mut extensions = Vec::with_capacity(buffers.len());
+        for &(name, shape) in buffers {
+            let found = self.stored.get(name);
+            let (old, new) = extended(name, found.map(|s| &s.shape), shape)?;
+            extensions.push(Extension {
+                name,
+                old_size: found.map_or(0, |s| s.range.size),
+                size: 4 * shape.len() as u64,
+                rows: (shape.dims()[0] as u64, 4 * old as u64, 4 * new as u64),
+            });
+        }
+        self.rebuild(0, &extensions)?;
+        for &(name, shape) in buffers {
+            if let Some(s) = self.stored.get_mut(name) {
+                s.shape = shape.clone();
+            }
+        }
+        Ok(())
     }
 
     fn copy_from(&mut self, source: &mut dyn Memory, parts: &[Part<'_>]) -> Result<(), DeviceError> {

@@ -3,8 +3,8 @@
 use crate::gpu::Gpu;
 use crate::kernels::{fixed_turns, rope_frequencies, time_frequencies};
 use crate::parallel;
-use half::f16;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
+use half::{bf16, f16};
 use orate_graph::{DeviceError, GraphError, Tensor, Weight, WeightLoader};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,15 +19,43 @@ const IN_FLIGHT: u64 = 64 << 20;
 /// Largest buffer of weights, unless a single weight is larger.
 const CHUNK: u64 = 1 << 30;
 
+/// The numbers that a matrix is stored in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Element {
+    F32,
+    F16,
+    Bf16,
+    /// Bytes in blocks of [`BLOCK`] rows of a column that share a scale in f16: all bytes, then all scales.
+    Q8_0,
+}
+
+/// Rows of a column that share a scale.
+const BLOCK: usize = 32;
+
+impl Element {
+    /// Numbers in 4 bytes: neighbouring columns, the first of them lowest.
+    pub fn per_word(self) -> usize {
+        match self {
+            Element::F32 => 1,
+            Element::F16 | Element::Bf16 => 2,
+            Element::Q8_0 => 4,
+        }
+    }
+
+    /// Words of 4 bytes for so many rows and columns, which are whole blocks.
+    fn words(self, [rows, columns]: [usize; 2]) -> usize {
+        let scales = if self == Element::Q8_0 { rows / BLOCK * columns / 2 } else { 0 };
+        rows * columns / self.per_word() + scales
+    }
+}
+
 /// How a weight is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Form {
     /// Elements in logical order.
     Plain,
     /// `[K, N]` with zeros up to multiples of so many rows and columns.
-    Padded([usize; 2]),
-    /// The same in f16, two columns in 4 bytes.
-    PaddedHalves([usize; 2]),
+    Padded(Element, [usize; 2]),
     /// Angles as fixed-point turns.
     Turns,
     /// Frequencies of a time embedding, for as many as the weight has elements.
@@ -41,11 +69,10 @@ impl Form {
     fn len(self, w: &Weight) -> usize {
         match self {
             Form::Plain => w.shape().len(),
-            Form::Padded(to) => {
+            Form::Padded(element, to) => {
                 let d = w.shape().dims();
-                d[0].next_multiple_of(to[0]) * d[1].next_multiple_of(to[1])
+                element.words([d[0].next_multiple_of(to[0]), d[1].next_multiple_of(to[1])])
             }
-            Form::PaddedHalves(to) => Form::Padded(to).len(w) / 2,
             Form::Turns | Form::TimeFrequencies | Form::RopeFrequencies(_) => 2 * w.shape().len(),
         }
     }
@@ -59,11 +86,11 @@ impl Form {
         }
         let t = w.evaluate(source)?.contiguous();
         Ok(match self {
-            Form::Padded(to) => padded(&t, to).into_iter().map(f32::to_bits).collect(),
-            Form::PaddedHalves(to) => halves(&padded(&t, to)).map_err(|problem| GraphError::Weight {
-                name: w.first_name().unwrap_or("-").to_owned(),
-                problem,
-            })?,
+            Form::Padded(element, to) => {
+                packed(&padded(&t, to), t.shape.dims()[1].next_multiple_of(to[1]), element).map_err(
+                    |problem| GraphError::Weight { name: w.first_name().unwrap_or("-").to_owned(), problem },
+                )?
+            }
             Form::Turns => t.data.iter().flat_map(|x| fixed_turns(f64::from(*x))).collect(),
             _ => t.data.iter().map(|x| x.to_bits()).collect(),
         })
@@ -81,22 +108,67 @@ fn padded(t: &Tensor<'_>, to: [usize; 2]) -> Vec<f32> {
     padded
 }
 
-/// An even number of floats, each rounded to the nearest f16; the first of two is the low half.
+/// Whole rows of so many columns, each number rounded to the nearest element.
 ///
 /// # Errors
-/// One of them is a number that f16 cannot hold.
-fn halves(floats: &[f32]) -> Result<Vec<u32>, String> {
-    let mut words = vec![0; floats.len() / 2];
-    let halves: &mut [f16] = bytemuck::cast_slice_mut::<u32, u16>(&mut words).reinterpret_cast_mut();
-    halves.convert_from_f32_slice(floats);
-    match floats.iter().zip(halves).find(|(x, h)| x.is_finite() && !h.is_finite()) {
+/// One of them is a number beyond the elements' range.
+fn packed(floats: &[f32], columns: usize, element: Element) -> Result<Vec<u32>, String> {
+    let mut words = vec![0; floats.len() / element.per_word()];
+    let halves: &mut [u16] = bytemuck::cast_slice_mut(&mut words);
+    let (beyond, name, end) = match element {
+        Element::F32 => return Ok(floats.iter().map(|x| x.to_bits()).collect()),
+        Element::Q8_0 => return Ok(blocks(floats, columns)),
+        Element::F16 => {
+            let halves: &mut [f16] = halves.reinterpret_cast_mut();
+            halves.convert_from_f32_slice(floats);
+            (
+                halves.iter().zip(floats).position(|(h, x)| x.is_finite() && !h.is_finite()),
+                "f16",
+                f16::MAX.to_f32(),
+            )
+        }
+        Element::Bf16 => {
+            let halves: &mut [bf16] = halves.reinterpret_cast_mut();
+            halves.convert_from_f32_slice(floats);
+            (
+                halves.iter().zip(floats).position(|(h, x)| x.is_finite() && !h.is_finite()),
+                "bf16",
+                bf16::MAX.to_f32(),
+            )
+        }
+    };
+    match beyond.map(|i| floats[i]) {
         None => Ok(words),
-        Some((x, _)) => Err(format!(
-            "{x} is beyond the range of f16, which ends at {}; deny this weight in the precision policy \
-             (--precision-deny), and it stays f32",
-            f16::MAX
+        Some(x) => Err(format!(
+            "{x} is beyond the range of {name}, which ends at {end}; deny this weight in the precision policy \
+             (--precision-deny), and it stays f32"
         )),
     }
+}
+
+/// Whole blocks of rows, rounded as in GGUF files: a scale is the largest of a block over 127, and bytes are numbers over the
+/// scale as it is stored.
+fn blocks(floats: &[f32], columns: usize) -> Vec<u32> {
+    let (mut words, mut scales) = (Vec::with_capacity(floats.len() / 4), vec![]);
+    for block in floats.chunks_exact(BLOCK * columns) {
+        let mut largest = vec![0f32; columns];
+        for row in block.chunks_exact(columns) {
+            largest.iter_mut().zip(row).for_each(|(m, x)| *m = m.max(x.abs()));
+        }
+        let scale = |m: &f32| f16::from_f32((m / 127.0).min(f16::MAX.to_f32()));
+        let own: Vec<f16> = largest.iter().map(scale).collect();
+        let inverse = |scale: &f16| if scale.to_bits() == 0 { 0.0 } else { 1.0 / scale.to_f32() };
+        let inverses: Vec<f32> = own.iter().map(inverse).collect();
+        for row in block.chunks_exact(columns) {
+            let byte = |(x, inverse): (&f32, &f32)| (x * inverse).round().clamp(-127.0, 127.0) as i8 as u8;
+            let bytes: Vec<u8> = row.iter().zip(&inverses).map(byte).collect();
+            words.extend(bytes.as_chunks().0.iter().map(|four| u32::from_le_bytes(*four)));
+        }
+        scales.extend(own);
+    }
+    let pair = |two: &[f16; 2]| u32::from(two[0].to_bits()) | u32::from(two[1].to_bits()) << 16;
+    words.extend(scales.as_chunks().0.iter().map(pair));
+    words
 }
 
 /// The weights that a step reads: one matrix, and vectors that are stored together.

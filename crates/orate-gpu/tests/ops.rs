@@ -39,15 +39,22 @@ fn padded(tokens: usize, frames: usize) -> Sizes {
 /// largest of few; twice as much leaves room for where terms cancel even there, or an exponential follows.
 const F16_WEIGHTS: f64 = 2.0 / 2048.0;
 
+/// The same for the 8 significant bits of bf16.
+const BF16_WEIGHTS: f64 = 2.0 / 256.0;
+
+/// The same for blocks of bytes, whose step is a 127th of the largest weight: half a step is a 254th of it, and the other
+/// weights of a block are smaller.
+const Q8_0_WEIGHTS: f64 = 2.0 / 127.0;
+
 fn is_product(op: &Op) -> bool {
     matches!(op, Op::MatMul { .. } | Op::Conv1d { .. })
 }
 
-/// Cases of products, with the tolerance of f16.
-fn in_f16(cases: Vec<Case>) -> Vec<Case> {
+/// Cases of products, with the tolerance of weights that are rounded.
+fn rounded(cases: Vec<Case>, error: f64) -> Vec<Case> {
     let mut products: Vec<Case> =
         cases.into_iter().filter(|c| c.graph.nodes().iter().any(|n| is_product(&n.op))).collect();
-    products.iter_mut().for_each(|c| c.tolerance += F16_WEIGHTS);
+    products.iter_mut().for_each(|c| c.tolerance += error);
     products
 }
 
@@ -97,8 +104,28 @@ fn products_of_all_tiles() {
 #[test]
 fn products_in_f16() {
     let device = common::device_with(Precision::F16, None);
-    check(&device, "op cases in f16", &in_f16(op_cases_built(&device, &NOT_BUILT_ON_GPUS)), 200);
-    check(&device, "tiles in f16", &in_f16(large_products()), 15);
+    let cases = op_cases_built(&device, &NOT_BUILT_ON_GPUS);
+    check(&device, "op cases in f16", &rounded(cases, F16_WEIGHTS), 200);
+    check(&device, "tiles in f16", &rounded(large_products(), F16_WEIGHTS), 15);
+}
+
+/// Kernels differ from those for f16 in how they read the weight, so some of the cases are enough.
+fn check_some(precision: Precision, error: f64) {
+    let device = common::device_with(precision, None);
+    let cases = op_cases_built(&device, &NOT_BUILT_ON_GPUS);
+    let some = rounded(cases, error).into_iter().step_by(4).collect::<Vec<_>>();
+    check(&device, &format!("op cases in {precision}"), &some, 50);
+    check(&device, &format!("tiles in {precision}"), &rounded(large_products(), error), 15);
+}
+
+#[test]
+fn products_in_bf16() {
+    check_some(Precision::Bf16, BF16_WEIGHTS);
+}
+
+#[test]
+fn products_in_q8_0() {
+    check_some(Precision::Q8_0, Q8_0_WEIGHTS);
 }
 
 #[test]

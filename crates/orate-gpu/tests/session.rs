@@ -8,7 +8,7 @@ use orate_graph::{
     Activation, DType, Device, DeviceError, DeviceKind, Executable, Factor, Graph, Memory, Plan, Precision,
     PrecisionPolicy, Target, Weight,
 };
-use orate_testing::{RandomWeights, ReferenceDevice, check_copies, check_foreign_copy};
+use orate_testing::{RandomWeights, ReferenceDevice, check_copies, check_extensions, check_foreign_copy};
 use std::sync::Arc;
 
 fn load(device: &dyn Device, graph: Graph) -> Arc<dyn Executable> {
@@ -178,24 +178,136 @@ fn mistakes_are_errors() {
     assert!(matches!(missing.load(plan), Err(DeviceError::Graph(_))), "a weight is missing");
 }
 
-/// Halves of whole numbers, which f16 holds, are multiplied and summed as in f32, in the same order.
+/// Halves of whole numbers, which both formats hold, are multiplied and summed as in f32, in the same order.
 #[test]
-fn weights_that_f16_holds_give_the_bits_of_f32() {
+fn weights_that_two_bytes_hold_give_the_bits_of_f32() {
     let mut weights = RandomWeights::of_graph(&euler(1), 1);
     weights.set("w", [24, 24], (0..576).map(|i| (i % 37) as f32 / 2.0 - 9.0).collect());
     let weights = Arc::new(weights);
-    let run = |precision| {
+    let run = |precision, rows| {
         let device = common::device_with(precision, None);
         let model = device.open(weights.clone());
-        let plan = model.load(Plan::compile(euler(40), &device).expect("compiles")).expect("loads");
-        let mut m = started(&device, 40);
+        let plan = model.load(Plan::compile(euler(rows), &device).expect("compiles")).expect("loads");
+        let mut m = started(&device, rows);
         plan.run_times(m.as_mut(), "step", 3, &|| true).expect("runs");
         (read(m.as_mut(), "state"), model.weight_bytes(), plan.plan().steps()[0].kernel.clone())
     };
-    let (single, half) = (run(Precision::F32), run(Precision::F16));
-    assert_eq!(single.0, half.0);
-    assert_eq!(single.1, 2 * half.1, "half the bytes");
-    assert_eq!(half.2, format!("f16-{}", single.2));
+    for rows in [1, 40] {
+        let single = run(Precision::F32, rows);
+        for precision in [Precision::F16, Precision::Bf16] {
+            let half = run(precision, rows);
+            assert_eq!(half.2, format!("{precision}-{}", single.2));
+            assert_eq!(single.1, 2 * half.1, "half the bytes");
+            if rows > 1 {
+                assert_eq!(single.0, half.0, "{precision}");
+            } else {
+                // Products of one row read more terms at a time, and so sum in another order.
+                orate_testing::assert_close("one row", &half.0, &single.0, 1e-6);
+            }
+        }
+    }
+}
+
+/// Whole numbers up to 127 times a power of two for each column of a block: every format holds them.
+fn whole_numbers(k: usize, n: usize) -> Vec<f32> {
+    let number = |i: usize| {
+        let (row, col) = (i / n, i % n);
+        let whole = if row % 32 == 0 { 127 } else { (7 * row + 3 * col) as i32 % 255 - 127 };
+        whole as f32 * 2f32.powi((row / 32 + col) as i32 % 5 - 10)
+    };
+    (0..k * n).map(number).collect()
+}
+
+/// One row on which products join each other, the norm in front and the gate behind, in every format.
+#[test]
+fn joined_products_are_those_of_f32() {
+    let (d, wide) = (64, 96);
+    let mut g = Graph::new("block");
+    let norm = |g: &mut Graph, x| g.rms_norm(x, Weight::named("norm", [d]), 1e-6).expect("builds");
+    let x = g.input("x", DType::F32, [1, 1, d]).expect("declares");
+    let n = norm(&mut g, x);
+    let gate = g.matmul(n, Weight::named("gate", [d, wide])).expect("builds");
+    let up = g.matmul(n, Weight::named("up", [d, wide])).expect("builds");
+    let gate = g.activate(gate, Activation::Silu).expect("builds");
+    let y = g.mul(gate, up).expect("builds");
+    let y = g.matmul(y, Weight::named("down", [wide, d])).expect("builds");
+    let y = g.add(x, y).expect("builds");
+    let n = norm(&mut g, y);
+    for (name, width) in [("q", 48), ("k", 16), ("v", 32)] {
+        let y = g.matmul(n, Weight::named(name, [d, width])).expect("builds");
+        g.output(name, y).expect("declares");
+    }
+    let mut weights = RandomWeights::of_graph(&g, 1);
+    for (name, k, n) in
+        [("gate", d, wide), ("up", d, wide), ("down", wide, d), ("q", d, 48), ("k", d, 16), ("v", d, 32)]
+    {
+        weights.set(name, [k, n], whole_numbers(k, n));
+    }
+    let weights = Arc::new(weights);
+    let run = |precision| {
+        let device = common::device_with(precision, None);
+        let plan = device.open(weights.clone()).load(Plan::compile(g.clone(), &device).expect("compiles"));
+        let mut m = device.memory();
+        let x: Vec<f32> = (0..d).map(|i| (i % 29) as f32 / 29.0 - 0.5).collect();
+        m.write_f32("x", &[1, 1, d].into(), &x).expect("writes");
+        plan.expect("loads").run(m.as_mut()).expect("runs");
+        ["q", "k", "v"].map(|name| read(m.as_mut(), name))
+    };
+    let single = run(Precision::F32);
+    for precision in [Precision::F16, Precision::Bf16, Precision::Q8_0] {
+        for (got, want) in run(precision).iter().zip(&single) {
+            orate_testing::assert_close(precision.name(), got, want, 1e-5);
+        }
+    }
+}
+
+/// A block of whole numbers up to 127 is what its bytes say, in products of one row and of many, by weights whose blocks are
+/// not full.
+#[test]
+fn weights_that_blocks_hold_give_the_numbers_of_f32() {
+    for (rows, k, n) in [(1, 100, 12), (1, 256, 68), (20, 100, 12), (70, 256, 68), (3, 33, 5)] {
+        let mut g = Graph::new("one");
+        let x = g.input("x", DType::F32, [1, rows, k]).expect("declares");
+        let y = g.matmul(x, Weight::named("w", [k, n])).expect("builds");
+        g.output("y", y).expect("declares");
+        let mut weights = RandomWeights::of_graph(&g, 1);
+        weights.set("w", [k, n], whole_numbers(k, n));
+        let weights = Arc::new(weights);
+        let run = |precision| {
+            let device = common::device_with(precision, None);
+            let model = device.open(weights.clone());
+            let plan = model.load(Plan::compile(g.clone(), &device).expect("compiles")).expect("loads");
+            let mut m = device.memory();
+            let x: Vec<f32> = (0..rows * k).map(|i| (i % 29) as f32 / 29.0 - 0.5).collect();
+            m.write_f32("x", &[1, rows, k].into(), &x).expect("writes");
+            plan.run(m.as_mut()).expect("runs");
+            (read(m.as_mut(), "y"), model.weight_bytes(), plan.plan().steps()[0].kernel.clone())
+        };
+        let (single, blocks) = (run(Precision::F32), run(Precision::Q8_0));
+        assert_eq!(blocks.2, format!("q8_0-{}", single.2));
+        // 34 bytes instead of 128.
+        assert_eq!(blocks.1 * 128, single.1 * 34);
+        orate_testing::assert_close(&blocks.2, &blocks.0, &single.0, 1e-6);
+    }
+}
+
+/// Weights keep the range of f32, and what a checkpoint in bf16 holds stays as it is.
+#[test]
+fn weights_in_bf16_have_the_range_of_f32() {
+    let device = common::device_with(Precision::Bf16, None);
+    let mut g = Graph::new("one");
+    let x = g.input("x", DType::F32, [1, 1, 4]).expect("declares");
+    let y = g.matmul(x, Weight::named("w", [4, 4])).expect("builds");
+    g.output("y", y).expect("declares");
+    let diagonal = [1e38f32, -65_536.0, 1.25e-30, -1.5e-4].map(|x| f32::from_bits(x.to_bits() & 0xffff_0000));
+    let mut weights = RandomWeights::of_graph(&g, 1);
+    weights.set("w", [4, 4], (0..16).map(|i| if i % 5 == 0 { diagonal[i / 5] } else { 0.0 }).collect());
+    let plan =
+        device.open(Arc::new(weights)).load(Plan::compile(g, &device).expect("compiles")).expect("loads");
+    let mut m = device.memory();
+    m.write_f32("x", &[1, 1, 4].into(), &[1.0; 4]).expect("writes");
+    plan.run(m.as_mut()).expect("runs");
+    assert_eq!(read(m.as_mut(), "y"), diagonal);
 }
 
 #[test]
@@ -284,9 +396,9 @@ fn wishes_are_obeyed_or_refused() {
     };
     let e = open(Some(kind), count, Precision::F32).expect("there are fewer");
     assert!(e.contains(&format!("there are {count}")) || e.contains("there is 1"), "{e}");
-    for precision in [Precision::Tf32, Precision::Bf16] {
+    for (precision, why) in [(Precision::Tf32, "tf32, which is for CUDA"), (Precision::Q4_0, "q4_0")] {
         let e = open(Some(kind), index, precision).expect("not there");
-        assert!(e.contains(&format!("f32 or f16 and not in {precision}")), "{e}");
+        assert!(e.contains("f32 or ") && e.contains(&format!("q8_0 and not in {why}")), "{e}");
     }
     assert!(open(Some(DeviceKind::Cuda), 0, Precision::F32).expect("no GPU of this crate").contains("cuda"));
     let best = GpuDevice::new(None, 0, PrecisionPolicy::default(), None).expect("any will do").info();
@@ -297,6 +409,7 @@ fn wishes_are_obeyed_or_refused() {
 fn memory_is_copied() {
     let device = common::device();
     check_copies(&device);
+    check_extensions(&device);
     check_foreign_copy(device.memory().as_mut(), common::device().memory().as_mut());
     check_foreign_copy(device.memory().as_mut(), ReferenceDevice.memory().as_mut());
 }

@@ -214,6 +214,12 @@ pub trait Device: Target + Send + Sync {
     /// Threads that take part in a run; 0 where that means nothing.
     fn threads(&self) -> usize;
 
+    /// Whether each memory has a queue of its own, so that runs in two of them go on side by side, and a thread that waits for
+    /// one costs the other nothing. On a CPU all runs share the same threads.
+    fn has_queues(&self) -> bool {
+        self.threads() == 0
+    }
+
     /// Bytes of a session's memory that are worth keeping for the next session.
     fn memory_kept(&self) -> usize;
 
@@ -279,6 +285,33 @@ pub trait Executable: Send + Sync {
     /// # Errors
     /// As [`Executable::run`].
     fn profile(&self, memory: &mut dyn Memory) -> Result<Vec<f64>, DeviceError>;
+}
+
+/// Checks that a buffer of some shape can become one of `wanted`, and returns the elements of a batch row of either.
+///
+/// # Errors
+/// There is no buffer, or more than the number of rows differs, or there are more than wanted.
+pub fn extended(name: &str, found: Option<&Shape>, wanted: &Shape) -> Result<(usize, usize), DeviceError> {
+    let fits = |s: &&Shape| {
+        let (old, new) = (s.dims(), wanted.dims());
+        s.rank() >= 2
+            && old.len() == new.len()
+            && old[0] == new[0]
+            && old[1] <= new[1]
+            && old[2..] == new[2..]
+    };
+    match found.filter(fits) {
+        Some(shape) => {
+            let batch = shape.dims()[0].max(1);
+            Ok((shape.len() / batch, wanted.len() / batch))
+        }
+        None => Err(DeviceError::Buffer {
+            name: name.to_owned(),
+            plan: "extended".to_owned(),
+            got: found.map_or("no such buffer".to_owned(), Shape::to_string),
+            needed: format!("{wanted}, or fewer rows"),
+        }),
+    }
 }
 
 /// What [`Memory::copy_from`] copies: elements of one buffer to another.
@@ -356,6 +389,13 @@ pub trait Memory: Send + Any {
     /// # Errors
     /// The device has no room, or failed.
     fn clear(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError>;
+
+    /// Makes each buffer `[B, N, …]` one of `[B, M, …]`, M not below N, on the device: each batch row keeps its N rows, and what
+    /// stands behind them may be anything.
+    ///
+    /// # Errors
+    /// There is no such buffer, its other extents differ, or the device has no room.
+    fn extend(&mut self, buffers: &[(&str, &Shape)]) -> Result<(), DeviceError>;
 
     /// Copies elements of buffers of another memory of this device to buffers that are there, without the host: behind what
     /// was submitted for either memory, and in front of what will be.

@@ -33,7 +33,7 @@ mod weight;
 
 pub use device::{
     Counters, Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, Executable, Memory, ModelOnDevice,
-    Part,
+    Part, extended,
 };
 pub use error::{GraphError, Result};
 pub use graph::{Buffer, BufferKind, Draw, Graph, Node, Rows, TAP_PREFIX, Value, ValueInfo};

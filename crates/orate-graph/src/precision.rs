@@ -16,8 +16,8 @@ pub enum Precision {
     F16,
     /// Weights stored and operands multiplied with 8 significant bits (bfloat16).
     Bf16,
-    /// Weights stored in blocks of 32 along K with 8 bits each and a scale; the other operand is rounded likewise when
-    /// it is multiplied.
+    /// Weights stored in blocks of 32 along K with 8 bits each and a scale; on a CPU the other operand is rounded
+    /// likewise when it is multiplied.
     Q8_0,
     /// Weights stored in blocks of 32 along K with 4 bits each and a scale; the other operand is rounded to blocks of 8
     /// bits when it is multiplied.

@@ -1,4 +1,4 @@
-//! What [`Memory::copy_from`] promises, for every device.
+//! What [`Memory::copy_from`] and [`Memory::extend`] promise, for every device.
 
 use orate_graph::{DType, Device, DeviceError, Memory, Part};
 
@@ -61,4 +61,40 @@ pub fn check_copies(device: &dyn Device) {
 /// It does not.
 pub fn check_foreign_copy(here: &mut dyn Memory, foreign: &mut dyn Memory) {
     assert!(matches!(here.copy_from(foreign, &[]), Err(DeviceError::Mixed { .. })), "{}", here.device());
+}
+
+/// Gives buffers of `device` more rows, and asks for what cannot be.
+///
+/// # Panics
+/// Rows do not stay what they were.
+pub fn check_extensions(device: &dyn Device) {
+    let name = device.name();
+    let mut m = device.memory();
+    let rows: Vec<f32> = (0..24).map(|i| i as f32).collect();
+    m.write_f32("two", &[2, 3, 4].into(), &rows).expect("room");
+    m.write_f32("one", &[1, 6, 4].into(), &rows).expect("room");
+    m.write_i32("ids", &[1, 2].into(), &[7, 8]).expect("room");
+    m.write_f32("stays", &[24].into(), &rows).expect("room");
+    let before = m.counters();
+    let shapes = [[2, 5, 4].into(), [1, 700, 4].into(), [1, 3].into()];
+    m.extend(&[("two", &shapes[0]), ("one", &shapes[1]), ("ids", &shapes[2])]).expect("room");
+    m.extend(&[("one", &shapes[1])]).expect("as large as it is");
+    let used = m.counters() - before;
+    assert_eq!((used.read_backs, used.bytes_up, used.bytes_down), (0, 0, 0), "{name}");
+    let (mut floats, mut ids) = (vec![], vec![]);
+    assert_eq!(m.read_f32("two", &mut floats).expect("is there"), shapes[0], "{name}");
+    assert_eq!((&floats[..12], &floats[20..32]), (&rows[..12], &rows[12..]), "{name}");
+    assert_eq!(m.read_f32("one", &mut floats).expect("is there"), shapes[1], "{name}");
+    assert_eq!(floats[..24], rows, "{name}");
+    m.read_i32("ids", &mut ids).expect("is there");
+    assert_eq!((ids.len(), &ids[..2]), (3, &[7, 8][..]), "{name}");
+    m.read_f32("stays", &mut floats).expect("is there");
+    assert_eq!(floats, rows, "{name}");
+    for (buffer, shape) in [("two", [2, 4, 4].into()), ("one", [1, 700, 5].into()), ("none", [1, 1].into())] {
+        let e = m.extend(&[(buffer, &shape)]).expect_err("cannot be extended");
+        assert!(
+            matches!(&e, DeviceError::Buffer { .. }) && e.to_string().contains("extended"),
+            "{name}: {e}"
+        );
+    }
 }

@@ -9,7 +9,7 @@ use crate::cases::single_op;
 use crate::interpreter::{Buffers, Data, ScalarValue, Scalars, interpret};
 use orate_graph::{
     BufferKind, Counters, DType, Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, Executable,
-    Memory, ModelOnDevice, Op, Part, Place, Plan, Shape, Target, Value, ValueInfo, WeightLoader,
+    Memory, ModelOnDevice, Op, Part, Place, Plan, Shape, Target, Value, ValueInfo, WeightLoader, extended,
 };
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -157,6 +157,15 @@ impl Loaded {
     }
 }
 
+/// Copies elements of one type.
+fn copy(from: &Data, at: usize, to: &mut Data, to_at: usize, len: usize) {
+    match (from, to) {
+        (Data::F32(x), Data::F32(y)) => y[to_at..][..len].copy_from_slice(&x[at..][..len]),
+        (Data::I32(x), Data::I32(y)) => y[to_at..][..len].copy_from_slice(&x[at..][..len]),
+        _ => panic!("elements of two types"),
+    }
+}
+
 /// What a place holds before something is written there.
 fn unwritten(dtype: DType, shape: &Shape) -> Data {
     match dtype {
@@ -282,6 +291,20 @@ impl Memory for HostMemory {
             DType::I32 => Data::I32(vec![0; shape.len()]),
         };
         self.buffers.insert(name.to_owned(), (shape.clone(), zeros));
+        Ok(())
+    }
+
+    fn extend(&mut self, buffers: &[(&str, &Shape)]) -> Result<(), DeviceError> {
+        for &(name, shape) in buffers {
+            let found = self.buffers.get_mut(name);
+            let (old, new) = extended(name, found.as_ref().map(|(s, _)| s), shape)?;
+            let Some((old_shape, data)) = found else { continue };
+            let mut larger = unwritten(data.dtype(), shape);
+            for b in 0..shape.dims()[0] {
+                copy(data, b * old, &mut larger, b * new, old);
+            }
+            (*old_shape, *data) = (shape.clone(), larger);
+        }
         Ok(())
     }
 

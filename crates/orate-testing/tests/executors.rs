@@ -121,4 +121,5 @@ fn no_cases_is_no_success() {
 #[test]
 fn memory_is_copied_on_the_reference_device() {
     check_copies(&ReferenceDevice);
+    check_extensions(&ReferenceDevice);
 }

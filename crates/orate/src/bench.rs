@@ -4,8 +4,8 @@ pub mod qwen3_tts;
 
 use crate::{Engine, EngineOptions, Result, devices};
 use orate_graph::{
-    Cost, DType, Device, DeviceError, DeviceKind, Executable, Graph, GraphError, Plan, Roofline, Tensor,
-    Weight, WeightLoader,
+    Cost, DType, Device, DeviceError, DeviceKind, Executable, Graph, GraphError, Plan, PrecisionPolicy,
+    Roofline, Tensor, Weight, WeightLoader,
 };
 use orate_models::supertonic::{Noise, Stage};
 use std::sync::Arc;
@@ -201,7 +201,7 @@ fn peak_of(device: &dyn Device) -> Result<Peak> {
             threads: Some(device.threads()),
             ..Default::default()
         };
-        Some(measure_gflops(&devices::open_cpu(&options)?)?)
+        Some(measure_gflops(&devices::open_cpu(&options, &PrecisionPolicy::default())?)?)
     } else {
         None
     };
@@ -309,7 +309,8 @@ mod tests {
             let options =
                 EngineOptions { threads: Some(1), isa: Some(isa.to_string()), ..Default::default() };
             let peak =
-                peak_of(&devices::open_cpu(&options).expect("it is available")).expect("the CPU computes");
+                peak_of(&devices::open_cpu(&options, &PrecisionPolicy::default()).expect("it is available"))
+                    .expect("the CPU computes");
             assert_eq!(peak.vector_gflops.is_some(), isa.to_string() == "amx", "{isa}");
             assert!(peak.device.gflops > 0.0 && peak.device.gbps > 0.0, "{peak:?}");
         }

@@ -2,7 +2,7 @@
 
 use crate::{EngineOptions, Error, Result};
 use orate_cpu::{CpuDevice, Isa};
-use orate_graph::{Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind};
+use orate_graph::{Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, PrecisionPolicy};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -80,7 +80,7 @@ pub struct Devices {
 /// ```
 pub fn devices() -> Devices {
     let mut all = gpus();
-    if let Ok(cpu) = open_cpu(&EngineOptions::default()) {
+    if let Ok(cpu) = open_cpu(&EngineOptions::default(), &PrecisionPolicy::default()) {
         all.found.insert(0, cpu.info());
     }
     all
@@ -149,9 +149,13 @@ impl Devices {
     }
 }
 
-/// Opens the device that `options` ask for. A named device is obeyed or refused; an automatic choice passes over devices
+/// Opens the device that `options` ask for, to compute products as `policy` says. A named device is obeyed or refused; an automatic choice passes over devices
 /// that cannot be opened, and adds to `passed_over` why.
-pub(crate) fn open(options: &EngineOptions, passed_over: &mut Vec<String>) -> Result<Arc<dyn Device>> {
+pub(crate) fn open(
+    options: &EngineOptions,
+    policy: &PrecisionPolicy,
+    passed_over: &mut Vec<String>,
+) -> Result<Arc<dyn Device>> {
     let choice = options.device;
     let choices = match choice {
         DeviceChoice::Auto | DeviceChoice::Gpu(_) => gpus().resolve(choice)?,
@@ -159,8 +163,8 @@ pub(crate) fn open(options: &EngineOptions, passed_over: &mut Vec<String>) -> Re
     };
     for (kind, index) in choices {
         let opened = match kind {
-            DeviceKind::Cpu => open_cpu(options).map(|d| Arc::new(d) as Arc<dyn Device>),
-            kind => open_gpu(kind, index, options),
+            DeviceKind::Cpu => open_cpu(options, policy).map(|d| Arc::new(d) as Arc<dyn Device>),
+            kind => open_gpu(kind, index, options, policy),
         };
         match opened {
             Err(e) if choice == DeviceChoice::Auto && kind != DeviceKind::Cpu => {
@@ -176,18 +180,23 @@ pub(crate) fn open(options: &EngineOptions, passed_over: &mut Vec<String>) -> Re
     not(any(feature = "cuda", feature = "gpu")),
     expect(unused_variables, reason = "no executor in this build")
 )]
-fn open_gpu(kind: DeviceKind, index: usize, options: &EngineOptions) -> Result<Arc<dyn Device>> {
+fn open_gpu(
+    kind: DeviceKind,
+    index: usize,
+    options: &EngineOptions,
+    policy: &PrecisionPolicy,
+) -> Result<Arc<dyn Device>> {
     let cache = options.cache.clone().or_else(cache_folder);
     match kind {
         #[cfg(feature = "cuda")]
         DeviceKind::Cuda => {
             let cache = cache.map(|c| c.join("cuda"));
-            Ok(Arc::new(orate_cuda::CudaDevice::new(index, options.precision.clone(), cache)?))
+            Ok(Arc::new(orate_cuda::CudaDevice::new(index, policy.clone(), cache)?))
         }
         #[cfg(feature = "gpu")]
         DeviceKind::Vulkan | DeviceKind::Metal | DeviceKind::Dx12 => {
             let cache = cache.map(|c| c.join("gpu"));
-            Ok(Arc::new(orate_gpu::GpuDevice::new(Some(kind), index, options.precision.clone(), cache)?))
+            Ok(Arc::new(orate_gpu::GpuDevice::new(Some(kind), index, policy.clone(), cache)?))
         }
         kind => {
             let feature = if kind == DeviceKind::Cuda { "cuda" } else { "gpu" };
@@ -201,7 +210,7 @@ fn open_gpu(kind: DeviceKind, index: usize, options: &EngineOptions) -> Result<A
 const MOST_DEFAULT_THREADS: usize = 8;
 
 /// The CPU as `options` want it.
-pub(crate) fn open_cpu(options: &EngineOptions) -> Result<CpuDevice> {
+pub(crate) fn open_cpu(options: &EngineOptions, policy: &PrecisionPolicy) -> Result<CpuDevice> {
     let isa = match &options.isa {
         Some(name) => Isa::named(name),
         None => Isa::detect(),
@@ -210,7 +219,7 @@ pub(crate) fn open_cpu(options: &EngineOptions) -> Result<CpuDevice> {
     let threads = options.threads.unwrap_or_else(|| {
         std::thread::available_parallelism().map_or(1, usize::from).min(MOST_DEFAULT_THREADS)
     });
-    Ok(CpuDevice::new(threads, isa)?.with_precision(options.precision.clone())?)
+    Ok(CpuDevice::new(threads, isa)?.with_precision(policy.clone())?)
 }
 
 /// Environment variable that names the folder for compiled kernels.

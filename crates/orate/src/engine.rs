@@ -1,6 +1,7 @@
 //! The engine: one model on one device.
 
 use crate::family::{Family, FamilyFiles};
+use crate::precision::{self, PrecisionChoice, Probes};
 use crate::{Audio, DeviceChoice, Error, Options, Result, Stream, devices};
 use orate_graph::{Device, DeviceInfo, DeviceKind, HomeProcess, PrecisionPolicy};
 use orate_models::qwen3_tts::{ClonedVoice, Footprint, Qwen3Tts, Variant};
@@ -34,7 +35,7 @@ pub struct EngineOptions {
     /// [`crate::ISA_VARIABLE`], or else the best this machine has.
     pub isa: Option<String>,
     /// In which format products are computed, and for which weights. What the device cannot do is refused.
-    pub precision: PrecisionPolicy,
+    pub precision: PrecisionChoice,
     /// Folder for compiled kernels. `None`: [`crate::cache_folder`].
     pub cache: Option<PathBuf>,
     /// Whether the CPU may take the place of a device that cannot be opened or cannot run the model;
@@ -68,6 +69,7 @@ struct Inner {
     model: Family,
     device: Arc<dyn Device>,
     precision: PrecisionPolicy,
+    probes: Option<Probes>,
     fallbacks: Vec<String>,
     voices: Mutex<HashMap<String, Arc<Voice>>>,
     home: HomeProcess,
@@ -94,17 +96,27 @@ impl Engine {
     ///
     /// # Errors
     /// The model cannot be opened, or the device is not to be had.
-    pub fn with_options(mut options: EngineOptions) -> Result<Engine> {
+    pub fn with_options(options: EngineOptions) -> Result<Engine> {
         let files = match &options.model {
             Model::BuiltIn => FamilyFiles::Supertonic(Box::new(crate::default_voice::open()?)),
             Model::Path(path) => FamilyFiles::open(path)?,
         };
-        options.precision = files.precision(options.precision);
         let mut fallbacks = vec![];
-        let mut precision = options.precision.clone();
-        let on_cpu =
-            || devices::open_cpu(&EngineOptions { precision: PrecisionPolicy::default(), ..options.clone() });
-        let mut device = devices::open(&options, &mut fallbacks);
+        let opened = match &options.precision {
+            PrecisionChoice::Exactly(policy) => {
+                let policy = files.precision(policy.clone());
+                devices::open(&options, &policy, &mut fallbacks).map(|device| (device, policy, None))
+            }
+            PrecisionChoice::Auto { allow, deny } => {
+                let product = files.product();
+                let opened = precision::open_by_probes(&options, (allow, deny), product, &mut fallbacks);
+                opened.map(|(device, policy, probes)| (device, policy, Some(probes)))
+            }
+        };
+        let (mut device, mut precision, mut probes) = match opened {
+            Ok((device, policy, probes)) => (Ok(device), policy, probes),
+            Err(e) => (Err(e), PrecisionPolicy::default(), None),
+        };
         if options.allow_fallback {
             let cannot = match &device {
                 Ok(device) => files.unsupported(&**device)?.iter().map(ToString::to_string).collect(),
@@ -112,9 +124,9 @@ impl Engine {
             };
             if !cannot.is_empty() {
                 fallbacks.extend(cannot);
-                device = Ok(Arc::new(on_cpu()?));
                 // What was asked for was meant for the other device; the CPU takes over exactly.
-                precision = PrecisionPolicy::default();
+                (precision, probes) = (PrecisionPolicy::default(), None);
+                device = Ok(Arc::new(devices::open_cpu(&options, &precision)?));
             }
         }
         let device = device?;
@@ -124,7 +136,7 @@ impl Engine {
         let model = files.place(device.clone())?;
         tracing::debug!(model = model.origin(), device = device.describe(), %precision, "engine ready");
         let home = HomeProcess::current();
-        let inner = Inner { model, device, precision, fallbacks, voices: Mutex::default(), home };
+        let inner = Inner { model, device, precision, probes, fallbacks, voices: Mutex::default(), home };
         Ok(Engine { inner: Arc::new(inner) })
     }
 
@@ -207,7 +219,19 @@ impl Engine {
     /// # Errors
     /// As [`Engine::speak`].
     pub fn warm_up(&self) -> Result<()> {
-        self.say("Warm up.").map(|_| ())
+        self.warm_up_for(&Options::default())
+    }
+
+    /// As [`Engine::warm_up`], for a voice: a Qwen3-TTS model reads what all texts with these options have in front (voice, language,
+    /// instruction, reference), and keeps the state behind it.
+    ///
+    /// # Errors
+    /// As [`Engine::speak`].
+    pub fn warm_up_for(&self, options: &Options) -> Result<()> {
+        if let Family::Qwen3Tts(model) = &self.inner.model {
+            model.codec().warm_up()?;
+        }
+        self.speak("Warm up.", options).map(|_| ())
     }
 
     /// Names of the voices.
@@ -295,6 +319,11 @@ impl Engine {
     /// In which format products are computed.
     pub fn precision(&self) -> &PrecisionPolicy {
         &self.inner.precision
+    }
+
+    /// What was measured to choose the format, where [`PrecisionChoice::Auto`] was asked for.
+    pub fn probes(&self) -> Option<&Probes> {
+        self.inner.probes.as_ref()
     }
 
     /// Why another device was passed over: one that an automatic choice would have preferred, or, with

@@ -83,6 +83,12 @@ pub enum Error {
     /// No model was given and this build has none inside.
     #[error("{0}")]
     NoVoice(String),
+    /// The thread that runs the codec beside the talker could not be started, or panicked.
+    #[error("the codec's thread: {problem}; with `Options::codec_beside` set to `Some(false)` there is none")]
+    Thread {
+        /// What happened to it.
+        problem: String,
+    },
     /// [`crate::Cancel::cancel`] was called.
     #[error("cancelled")]
     Cancelled,
@@ -151,7 +157,9 @@ impl Error {
             | Error::UnknownKeptVoice { .. }
             | Error::VoiceExists { .. } => ErrorKind::InvalidInput,
             Error::Weights(_) | Error::Goldens { .. } | Error::NoVoice(_) => ErrorKind::InvalidModel,
-            Error::Device(_) | Error::Audio(_) | Error::VoiceFolder { .. } => ErrorKind::System,
+            Error::Device(_) | Error::Audio(_) | Error::VoiceFolder { .. } | Error::Thread { .. } => {
+                ErrorKind::System
+            }
             Error::Cancelled => ErrorKind::Cancelled,
         }
     }

@@ -1,9 +1,11 @@
 //! Families of models, and what an engine can say of each.
 
+use crate::precision::{Product, Stored};
 use crate::{Error, Options, Result, VoiceInfo};
 use orate_graph::{Device, Executable, GraphError, Precision, PrecisionPolicy, Target};
 use orate_models::qwen3_tts::{self, Batch, Qwen3Tts};
 use orate_models::supertonic::{self, Supertonic};
+use orate_weights::{DType, WeightSource};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -24,6 +26,16 @@ impl FamilyFiles {
             }
             _ => asked,
         }
+    }
+
+    /// A product like those that take the model's time: of one row with Qwen3-TTS, which speaks frame by frame, and of as many as
+    /// a sentence has frames with Supertonic.
+    pub fn product(&self) -> Product {
+        let (weights, rows, width) = match self {
+            FamilyFiles::Supertonic(files) => (&files.weights, 72, 1024),
+            FamilyFiles::Qwen3Tts(files) => (&files.weights, 1, 2048),
+        };
+        Product { rows, width, stored: stored(&**weights) }
     }
 
     /// Opens a folder or packed voice of any family.
@@ -53,6 +65,25 @@ impl FamilyFiles {
                 Family::Qwen3Tts(Qwen3Tts::new(*files, device))
             }
         })
+    }
+}
+
+/// What most of a checkpoint's numbers are.
+fn stored(weights: &dyn WeightSource) -> Stored {
+    let (mut all, mut f16, mut bf16) = (0, 0, 0);
+    for info in weights.names().into_iter().filter_map(|name| weights.info(name)) {
+        let count = info.shape.iter().product::<usize>();
+        all += count;
+        match info.dtype {
+            DType::F16 => f16 += count,
+            DType::BF16 => bf16 += count,
+            _ => {}
+        }
+    }
+    match () {
+        () if 2 * bf16 > all => Stored::Bf16,
+        () if 2 * f16 > all => Stored::F16,
+        () => Stored::F32,
     }
 }
 
@@ -129,6 +160,13 @@ impl Family {
                 }
                 if o.cloned.is_some() {
                     return refused("voice", "one made from a recording".to_owned(), "cannot clone");
+                }
+                if o.codec_beside.is_some() {
+                    return refused(
+                        "codec beside the talker",
+                        "asked for".to_owned(),
+                        "have no talker; leave it out",
+                    );
                 }
                 let sampling = [
                     ("temperature", o.temperature.map(|x| x.to_string())),

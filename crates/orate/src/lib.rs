@@ -15,12 +15,14 @@
 
 mod audio;
 pub mod bench;
+mod codec_beside;
 mod default_voice;
 mod devices;
 mod engine;
 mod error;
 mod family;
 mod options;
+mod precision;
 mod speak_qwen3;
 mod speak_supertonic;
 mod stream;
@@ -37,5 +39,6 @@ pub use orate_cpu::ISA_VARIABLE;
 pub use orate_graph::{Counters, DeviceClass, DeviceInfo, DeviceKind, Precision, PrecisionPolicy, Roofline};
 pub use orate_models::qwen3_tts::{ClonedVoice, FinishReason, Footprint, QwenError};
 pub use orate_models::supertonic::{ModelError, Voice};
+pub use precision::{MOST_PROBED_ERROR, PrecisionChoice, Probe, Probes};
 pub use stream::{Chunk, Stream};
 pub use voice_store::{VOICE_FOLDER_VARIABLE, VoiceStore};

@@ -57,6 +57,9 @@ pub struct Options {
     /// Whether nothing of a piece is handed out before all of it is made, so that it can be spoken again.
     /// [`crate::Engine::speak`] always does so.
     pub whole_pieces: bool,
+    /// Whether the codec of a Qwen3-TTS model runs on a thread of its own while the next frames are made. `None`: on GPUs, whose
+    /// queues take nothing from each other; on a CPU both share the same threads. Samples are the same either way.
+    pub codec_beside: Option<bool>,
     /// Stops work from another thread.
     pub cancel: Option<Cancel>,
 }
@@ -82,6 +85,7 @@ impl Default for Options {
             max_frames: None,
             retries: 1,
             whole_pieces: false,
+            codec_beside: None,
             cancel: None,
         }
     }

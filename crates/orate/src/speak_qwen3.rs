@@ -1,16 +1,18 @@
 //! Speaking with Qwen3-TTS: frame by frame.
 //!
 //! A text is cut into pieces of whole sentences. Frames of a piece are drawn one after the other, and their samples handed
-//! out after a few frames at first, so that sound comes early, and then in larger chunks. A piece that goes astray is ended, and
-//! spoken again where nothing of it was handed out.
+//! out after a few frames at first, so that sound comes early, and then in larger chunks. Where the codec runs beside the
+//! talker ([`crate::codec_beside`]), the frames of a chunk are made while the one before is decoded. A piece that goes astray is
+//! ended, and spoken again where nothing of it was handed out.
 
+use crate::codec_beside::CodecBeside;
 use crate::speak_supertonic::piece_seed;
 use crate::stream::{Chunk, Chunks};
 use crate::{Cancel, Error, Options, Result};
 use orate_graph::Counters;
 use orate_models::qwen3_tts::{
-    CodecStream, FinishReason, Prompt, Qwen3Tts, Request, Sampling, Settings, Speaker, Step, Utterance,
-    Variant, is_runaway,
+    FinishReason, Prompt, Qwen3Tts, Request, Sampling, Settings, Speaker, Step, Utterance, Variant,
+    is_runaway,
 };
 use orate_text::supertonic::{ChunkOptions, chunk_with};
 use std::collections::VecDeque;
@@ -32,7 +34,10 @@ const FIRST_FRAMES: usize = 4;
 /// Frames of a chunk at most; each is twice the one before.
 const MOST_FRAMES: usize = 25;
 
-/// Where the time of speaking went.
+/// Chunks whose frames are made while the samples of an earlier one are not handed out yet, at most.
+const MOST_AHEAD: usize = 2;
+
+/// Where the time of speaking went. Where the codec runs beside the talker, the sum is more than the whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Laps {
     /// Reading prompts, up to the state in front of the first frame.
@@ -57,7 +62,10 @@ pub(crate) struct Pieces {
     cancel: Cancel,
     index: usize,
     /// Codes of a reference, which the codec reads in front of each piece.
-    before: Vec<i32>,
+    before: Arc<[i32]>,
+    /// While there is something to decode.
+    codec: Option<CodecBeside>,
+    codec_beside: bool,
     current: Option<Speaking>,
     /// Chunks of a whole piece that are still to be handed out.
     made: VecDeque<Chunk>,
@@ -71,25 +79,28 @@ struct Speaking {
     prompt: Prompt,
     attempts: usize,
     session: Utterance,
-    codec: CodecStream,
-    /// Frames of the next chunk.
+    /// Frames of the chunk that is being made.
     frames: usize,
+    /// Its codes so far.
+    codes: Vec<i32>,
+    /// Chunks that the codec has.
+    decoding: VecDeque<Made>,
+    /// Whether a chunk was handed out.
+    heard: bool,
     /// Code 0 of each frame so far.
     first_codes: Vec<i32>,
     /// What it means to have made as many frames as were allowed.
     at_most: FinishReason,
+    /// Why it ended.
+    finish: Option<FinishReason>,
     counted: Counters,
 }
 
-impl Speaking {
-    /// What was asked of the device since the last chunk.
-    fn count(&mut self) -> Counters {
-        let mut all = self.session.counters();
-        all += self.codec.counters();
-        let new = all - self.counted;
-        self.counted = all;
-        new
-    }
+/// A chunk without its samples.
+struct Made {
+    /// What the talker asked of the device.
+    counters: Counters,
+    finish: Option<FinishReason>,
 }
 
 impl Pieces {
@@ -125,6 +136,7 @@ impl Pieces {
         let pieces: Vec<_> = pieces.into_iter().map(|(prompt, text)| (text, prompt)).collect();
         let silence = (f64::from(o.silence) * f64::from(model.sample_rate())) as usize;
         let cancel = o.cancel.clone().unwrap_or_default();
+        let codec_beside = o.codec_beside.unwrap_or(model.device().has_queues());
         Ok(Pieces {
             model,
             pieces: pieces.into_iter(),
@@ -135,7 +147,9 @@ impl Pieces {
             silence,
             cancel,
             index: 0,
-            before,
+            before: before.into(),
+            codec: None,
+            codec_beside,
             current: None,
             made: VecDeque::new(),
             warnings,
@@ -148,6 +162,14 @@ impl Pieces {
         self.laps
     }
 
+    /// The codec, which is made for the first piece.
+    fn codec(&mut self) -> Result<&mut CodecBeside> {
+        if self.codec.is_none() {
+            self.codec = Some(CodecBeside::new(self.model.codec().clone(), self.codec_beside)?);
+        }
+        Ok(self.codec.as_mut().expect("made above"))
+    }
+
     fn start(&mut self, text: String, prompt: Prompt, attempts: usize) -> Result<Speaking> {
         let needed = prompt.frame_budget();
         let budget = self.max_frames.unwrap_or(needed).min(self.settings.max_frames);
@@ -155,53 +177,95 @@ impl Pieces {
         let astray = self.max_frames.is_none() && budget == needed;
         let at_most = if astray { FinishReason::Runaway } else { FinishReason::Length };
         let seed = attempt_seed(piece_seed(self.settings.seed, self.index), attempts);
+        let before = self.before.clone();
+        self.codec()?.begin(before);
         let begun = Instant::now();
         let mut session = self.model.utterance()?;
         session.start(&prompt, &Settings { seed, max_frames: budget, ..self.settings })?;
         self.laps.prompt += begun.elapsed();
-        let begun = Instant::now();
-        let mut codec = self.model.codec().stream()?;
-        codec.push(&self.before, &mut vec![])?;
-        self.laps.codec += begun.elapsed();
-        let (frames, first_codes, counted) = (FIRST_FRAMES, vec![], Counters::default());
-        Ok(Speaking { text, prompt, attempts, session, codec, frames, first_codes, at_most, counted })
+        Ok(Speaking {
+            text,
+            prompt,
+            attempts,
+            session,
+            frames: FIRST_FRAMES,
+            codes: vec![],
+            decoding: VecDeque::new(),
+            heard: false,
+            first_codes: vec![],
+            at_most,
+            finish: None,
+            counted: Counters::default(),
+        })
     }
 
-    /// The next chunk of a piece, and whether it is the last.
+    /// The next chunk of a piece. Frames of those behind it are made as long as its samples are not there.
     fn chunk(&mut self, speaking: &mut Speaking) -> Result<Chunk> {
-        let first = speaking.session.frames() == 0;
-        let (mut codes, mut frame, mut finish) = (vec![], vec![], None);
-        let (begun, before) = (Instant::now(), speaking.session.frames());
-        for _ in 0..speaking.frames {
+        loop {
             if self.cancel.is_cancelled() {
                 return Err(Error::Cancelled);
             }
-            match speaking.session.next_frame(&mut frame)? {
-                Step::Frame => {
-                    codes.extend_from_slice(&frame);
-                    speaking.first_codes.extend(frame.first());
-                    if is_runaway(&speaking.first_codes) {
-                        finish = Some(FinishReason::Runaway);
-                        break;
-                    }
-                }
-                Step::End(reason) => {
-                    finish = Some(if reason == FinishReason::Length { speaking.at_most } else { reason });
-                    break;
+            // The first sound of a piece is waited for: whoever listens is waiting too.
+            let first = !speaking.heard && !self.whole_pieces && !speaking.decoding.is_empty();
+            let decoded = if first || speaking.finish.is_some() || speaking.decoding.len() > MOST_AHEAD {
+                Some(self.codec()?.next()?)
+            } else {
+                self.codec()?.ready()?
+            };
+            if let Some(decoded) = decoded {
+                let made = speaking.decoding.pop_front().expect("the codec answers what it was given");
+                self.laps.codec += decoded.time;
+                let silence = if !speaking.heard && self.index > 0 { self.silence } else { 0 };
+                let mut samples = decoded.samples;
+                samples.splice(0..0, std::iter::repeat_n(0.0, silence));
+                let prefix_rows = if speaking.heard { 0 } else { speaking.session.reused_rows() };
+                speaking.heard = true;
+                let mut counters = made.counters;
+                counters += decoded.counters;
+                let (text, attempts) = (speaking.text.clone(), speaking.attempts);
+                return Ok(Chunk {
+                    samples,
+                    text,
+                    index: self.index,
+                    counters,
+                    prefix_rows,
+                    finish: made.finish,
+                    attempts,
+                });
+            }
+            self.frame(speaking)?;
+        }
+    }
+
+    /// Makes a frame. The codec gets the codes of a chunk when they are all made.
+    fn frame(&mut self, speaking: &mut Speaking) -> Result<()> {
+        let mut codes = vec![];
+        let begun = Instant::now();
+        let step = speaking.session.next_frame(&mut codes)?;
+        self.laps.talker += begun.elapsed();
+        match step {
+            Step::Frame => {
+                self.laps.frames += 1;
+                speaking.codes.extend_from_slice(&codes);
+                speaking.first_codes.extend(codes.first());
+                if is_runaway(&speaking.first_codes) {
+                    speaking.finish = Some(FinishReason::Runaway);
                 }
             }
+            Step::End(FinishReason::Length) => speaking.finish = Some(speaking.at_most),
+            Step::End(reason) => speaking.finish = Some(reason),
         }
-        self.laps.talker += begun.elapsed();
-        self.laps.frames += speaking.session.frames() - before;
+        if speaking.codes.len() < speaking.frames * self.model.codec().quantizers()
+            && speaking.finish.is_none()
+        {
+            return Ok(());
+        }
+        let all = speaking.session.counters();
+        let counters = all - std::mem::replace(&mut speaking.counted, all);
+        speaking.decoding.push_back(Made { counters, finish: speaking.finish });
         speaking.frames = (2 * speaking.frames).min(MOST_FRAMES);
-        let silence = if first && self.index > 0 { self.silence } else { 0 };
-        let mut samples = vec![0.0; silence];
-        let begun = Instant::now();
-        speaking.codec.push(&codes, &mut samples)?;
-        self.laps.codec += begun.elapsed();
-        let counters = speaking.count();
-        let (text, attempts) = (speaking.text.clone(), speaking.attempts);
-        Ok(Chunk { samples, text, index: self.index, counters, finish, attempts })
+        self.codec()?.give(std::mem::take(&mut speaking.codes));
+        Ok(())
     }
 
     /// All chunks of a piece, spoken again while it goes astray and may be.
@@ -273,6 +337,10 @@ impl Chunks for Pieces {
         if let Some(Err(_)) = &chunk {
             self.pieces = vec![].into_iter();
             self.made.clear();
+        }
+        if self.remaining() == 0 {
+            // Its thread ends with the last piece, not with the stream.
+            self.codec = None;
         }
         chunk
     }

@@ -52,7 +52,7 @@ impl Pieces {
         samples.append(&mut speech);
         let (index, counters) = (self.index, s.counters());
         self.index += 1;
-        Ok(Chunk { samples, text: piece.text, index, counters, finish: None, attempts: 1 })
+        Ok(Chunk { samples, text: piece.text, index, counters, prefix_rows: 0, finish: None, attempts: 1 })
     }
 }
 

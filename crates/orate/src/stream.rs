@@ -16,6 +16,8 @@ pub struct Chunk {
     pub index: usize,
     /// What was asked of the device: plans submitted, values read back, bytes copied.
     pub counters: Counters,
+    /// Rows of the piece's prompt whose state was kept from an earlier one, with its first chunk. They cost no time.
+    pub prefix_rows: usize,
     /// Why the piece ended, with its last chunk.
     pub finish: Option<FinishReason>,
     /// How often the piece was spoken so far, this time included: more than once if it went astray.

@@ -33,7 +33,7 @@ fn open(device: DeviceChoice, model: Model) -> Engine {
 }
 
 fn open_in(precision: Precision, device: DeviceChoice, model: Model) -> Engine {
-    let precision = PrecisionPolicy::uniform(precision);
+    let precision = PrecisionPolicy::uniform(precision).into();
     let options = EngineOptions { device, model, precision, threads: Some(2), ..Default::default() };
     Engine::with_options(options).unwrap_or_else(|e| {
         panic!("{e}\nthese tests need a GPU or Mesa's software Vulkan (Debian: apt-get install mesa-vulkan-drivers)")
@@ -153,7 +153,7 @@ fn a_device_that_is_not_there_is_an_error() {
             Engine::with_options(EngineOptions { device, ..Default::default() }).expect_err("no such device");
         assert!(error.to_string().contains(&format!("{}:1000", kind.name())), "{error}");
         // Allowed to, the CPU takes over, and says why.
-        let precision = PrecisionPolicy::uniform(Precision::F16);
+        let precision = PrecisionPolicy::uniform(Precision::F16).into();
         let options = EngineOptions { device, precision, allow_fallback: true, ..Default::default() };
         let engine = Engine::with_options(options).expect("the CPU is there");
         assert_eq!(engine.precision().precision, Precision::F32, "what the CPU computes in");

@@ -19,7 +19,7 @@ fn engine(precision: Precision, isa: Option<&str>) -> Engine {
         device: DeviceChoice::Cpu,
         threads: Some(2),
         isa: isa.map(str::to_owned),
-        precision: PrecisionPolicy::uniform(precision),
+        precision: PrecisionPolicy::uniform(precision).into(),
         ..Default::default()
     };
     // Weights are read when they are needed.

@@ -4,6 +4,11 @@
 //! one that the processor imitates (Mesa's lavapipe); if there is none, these tests fail and say so.
 #![cfg(any(feature = "cuda", feature = "gpu"))]
 
+#[path = "qwen3_devices/first_audio.rs"]
+mod first_audio;
+#[path = "qwen3_devices/speech.rs"]
+mod speech;
+
 use orate::verify::GPU_TOLERANCE;
 use orate::{DeviceChoice, Precision, PrecisionPolicy};
 use orate_cpu::{CpuDevice, Isa};
@@ -30,14 +35,6 @@ fn choices() -> Vec<DeviceChoice> {
 
 fn devices(precision: Precision) -> Vec<Box<dyn Device>> {
     choices().into_iter().map(|d| open(d, precision)).collect()
-}
-
-/// Executors other than CUDA's refuse bf16.
-fn devices_that_compute_in(precision: Precision) -> Vec<Box<dyn Device>> {
-    let able = |d: &DeviceChoice| {
-        precision != Precision::Bf16 || matches!(d, DeviceChoice::Kind(DeviceKind::Cuda, _))
-    };
-    choices().into_iter().filter(able).map(|d| open(d, precision)).collect()
 }
 
 /// A device as engines open it, without a cache.
@@ -136,7 +133,8 @@ fn tiny() -> Config {
 
 fn prefill_graph(c: &Config, capacity: usize, time: usize) -> Graph {
     let mut graph = Graph::new("prefill");
-    talker::prefill(&mut graph, &c.talker_config, Sizes { batch: 1, capacity }, time).expect("consistent");
+    let sizes = Sizes { batch: 1, capacity };
+    talker::prefill(&mut graph, &c.talker_config, sizes, time, talker::PromptEnd::Last).expect("consistent");
     graph
 }
 
@@ -341,7 +339,7 @@ fn released_talker() -> Config {
 fn bench_of_the_talker() {
     let config = released_talker();
     for precision in [Precision::Bf16, Precision::F16, Precision::F32] {
-        for device in devices_that_compute_in(precision) {
+        for device in devices(precision) {
             let what = |what: &str| format!("{} {precision}: {what}", device.describe());
             let frame = |batch: usize| {
                 let mut graph = Graph::new("frame");
@@ -412,7 +410,7 @@ fn bench(what: &str, device: &dyn Device, graph: Graph, prepare: impl Fn(&mut dy
 fn bench_of_the_codec() {
     let c = released_codec();
     for precision in [Precision::F32, Precision::F16, Precision::Bf16] {
-        for device in devices_that_compute_in(precision) {
+        for device in devices(precision) {
             for frames in [4, 25, 100] {
                 let what = format!("{} {precision}: {frames} frames", device.describe());
                 let time = bench(&what, &*device, codec_graph(&c, frames), clear);

@@ -19,7 +19,7 @@ fn engine_in(precision: PrecisionPolicy, variant: &str, folder: &tempfile::TempD
         model: Model::Path(folder.path().to_owned()),
         device: DeviceChoice::Cpu,
         threads: Some(2),
-        precision,
+        precision: precision.into(),
         ..Default::default()
     };
     Engine::with_options(options).expect("a whole model")
@@ -250,4 +250,86 @@ fn speech_that_goes_astray_is_ended_and_spoken_again() {
     let asked = Options { max_frames: Some(20), ..patient };
     let (reason, most, attempts) = ending(&engine, &asked);
     assert_eq!((reason, most, attempts), (FinishReason::Length, 20, 1), "as many as were asked for");
+}
+
+/// Threads of this program that run a codec.
+#[cfg(target_os = "linux")]
+fn codec_threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("Linux").flatten();
+    let names = tasks.filter_map(|t| std::fs::read_to_string(t.path().join("comm")).ok());
+    names.filter(|name| name.trim() == "orate-codec").count()
+}
+
+/// On a thread of its own the codec makes the same chunks, and the thread ends with the text, an error, or the stream.
+#[test]
+#[cfg(target_os = "linux")]
+fn the_codec_runs_beside_the_talker() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine("custom_voice", &folder);
+    let long = "This is one of many sentences that say nothing new. ".repeat(9);
+    for whole_pieces in [false, true] {
+        let o = |beside| Options { whole_pieces, codec_beside: Some(beside), ..options(70) };
+        // The first text makes what is kept of the prompt.
+        engine.speak(&long, &o(false)).expect("speaks");
+        let chunks = |beside| engine.stream(&long, &o(beside)).expect("speaks").collect::<Vec<_>>();
+        let (after, beside) = (chunks(false), chunks(true));
+        assert!(after.len() >= 6);
+        for (a, b) in after.into_iter().zip(beside) {
+            assert!(a.expect("speaks") == b.expect("speaks"), "samples, counters and all");
+        }
+        assert_eq!(codec_threads(), 0, "both streams are gone");
+    }
+
+    let cancel = Cancel::new();
+    let o = Options { codec_beside: Some(true), cancel: Some(cancel.clone()), ..options(200) };
+    let mut stream = engine.stream(&long, &o).expect("speaks");
+    assert_eq!(codec_threads(), 0, "nothing is made before it is asked for");
+    for _ in 0..3 {
+        assert!(stream.next().expect("a chunk").is_ok());
+    }
+    assert_eq!(codec_threads(), 1);
+    cancel.cancel();
+    assert!(matches!(stream.next(), Some(Err(Error::Cancelled))));
+    assert_eq!(codec_threads(), 0, "it ends with the error, not with the stream");
+    assert!(stream.next().is_none());
+
+    let mut stream = engine.stream(&long, &Options { cancel: None, ..o.clone() }).expect("speaks");
+    assert!(stream.next().expect("a chunk").is_ok());
+    drop(stream);
+    assert_eq!(codec_threads(), 0, "or with the stream");
+    let mut stream = engine.stream("Hello.", &Options { cancel: None, ..o }).expect("speaks");
+    assert!(stream.by_ref().all(|c| c.is_ok()));
+    assert_eq!(codec_threads(), 0, "or with the text");
+}
+
+/// What texts have in common is read once, and what they become is the same.
+#[test]
+fn prompts_that_begin_alike_are_read_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let recording = qwen3_tts_goldens().join("cases/ref.wav");
+    for variant in ["custom_voice", "voice_design", "base"] {
+        let engine = engine(variant, &folder);
+        let (warm, cold) = (&engine, || Engine::open(folder.path()).expect("a whole model"));
+        let base = variant == "base";
+        let words = [None, Some("once upon a time")];
+        let cloned = |words| base.then(|| engine.clone_voice(&recording, words).expect("a voice"));
+        for words in &words[..1 + usize::from(base)] {
+            let instruct = (!base).then(|| "a calm voice".to_owned());
+            let o = Options { instruct, cloned: cloned(*words), ..options(9) };
+            let mut rows = vec![];
+            for text in ["Hello there.", "Another text, which is longer.", "Hello there."] {
+                let chunks = |e: &Engine| -> Vec<orate::Chunk> {
+                    e.stream(text, &o).expect("speaks").map(|c| c.expect("speaks")).collect()
+                };
+                let (kept, fresh) = (chunks(warm), chunks(&cold()));
+                assert!(kept.iter().map(|c| &c.samples).eq(fresh.iter().map(|c| &c.samples)), "{variant}");
+                rows.push(kept.iter().map(|c| c.prefix_rows).collect::<Vec<_>>());
+                assert!(fresh.iter().all(|c| c.prefix_rows == 0));
+            }
+            assert!(
+                rows[0].iter().all(|n| *n == 0) && rows[1][0] >= 8 && rows[1][1..].iter().all(|n| *n == 0)
+            );
+            assert_eq!(rows[1], rows[2], "{variant}");
+        }
+    }
 }

@@ -247,6 +247,161 @@ fn a_seed_decides_what_is_drawn() {
     }
 }
 
+/// What a prompt's fixed rows leave behind is kept, and changes nothing: codes are those of a model that kept nothing.
+#[test]
+fn a_kept_prefix_changes_nothing() {
+    let x_vector: Vec<f32> = (0..64).map(|i| (i as f32 * 0.7).sin()).collect();
+    let codes: Vec<i32> = (0..20 * 16).map(|i| i * 37 % 128).collect();
+    let (x_vector, codes) = (&x_vector[..], &codes[..]);
+    // A reference whose words end before its frames, and one whose words go on.
+    let reference = |transcript, codes| Speaker::InContext { x_vector, transcript, codes };
+    let (short, long) = (reference("once", codes), reference("once upon a time there was", &codes[..48]));
+    for (speaker, feeding, fixed) in [
+        (Speaker::XVector(x_vector), TextFeeding::Streaming, 9),
+        (Speaker::XVector(x_vector), TextFeeding::Whole, 9),
+        (short, TextFeeding::Streaming, 10),
+        (short, TextFeeding::Whole, 10),
+        (long, TextFeeding::Streaming, 12),
+        (long, TextFeeding::Whole, 10),
+    ] {
+        let model = Qwen3Tts::new(committed(), cpu(1));
+        let generation = &model.talking().expect("talks").generation;
+        let settings = Settings { max_frames: 5, ..Settings::new(generation, 3) };
+        let mut reused = vec![];
+        for text in ["hello there", "hello there", "another text, which is longer", "hello there"] {
+            let request =
+                Request { text, speaker, language: Some("english"), instruct: None, feeding: Some(feeding) };
+            let prompt = model.prompt(&request).expect("a prompt");
+            assert!(prompt.fixed >= fixed && prompt.fixed < prompt.sizes.rows(), "{} rows", prompt.fixed);
+            let mut session = model.session().expect("talks");
+            session.start(&prompt, &settings).expect("starts");
+            reused.push(session.reused_rows());
+            assert!([0, prompt.fixed].contains(&session.reused_rows()));
+            if session.reused_rows() > 0 {
+                assert_eq!(session.counters().submissions, 2, "prompt and prefill of the other rows");
+            }
+            drop(session);
+            let fresh = Qwen3Tts::new(committed(), cpu(1));
+            assert_eq!(speak(&model, &prompt, &settings), speak(&fresh, &prompt, &settings), "{speaker:?}");
+            // In one pass, numbers are rounded differently.
+            let greedy = Settings { first: Sampling::GREEDY, others: Sampling::GREEDY, ..settings };
+            let mut whole = model.session().expect("talks");
+            whole.record_taps(true);
+            whole.start(&prompt, &greedy).expect("starts");
+            let (mut all, mut codes) = (vec![], vec![]);
+            while whole.next_frame(&mut codes).expect("runs") == Step::Frame {
+                all.extend_from_slice(&codes);
+            }
+            assert_eq!(speak(&model, &prompt, &greedy).0, all, "{speaker:?}");
+        }
+        assert!(reused[0] == 0 && reused[1..].iter().all(|rows| *rows >= fixed), "{reused:?}");
+        model.forget_prefixes();
+        let prompt = drawn(1, 1).0;
+        let mut session = model.session().expect("talks");
+        session.start(&prompt, &settings).expect("starts");
+        assert_eq!(session.reused_rows(), 0);
+    }
+}
+
+/// Rows of padding behind a prompt change nothing in front of them.
+#[test]
+fn padding_is_not_seen() {
+    use talker::PromptEnd;
+    let files = committed();
+    let config = &files.talking.as_ref().expect("talks").config.talker_config;
+    let weights = Arc::new(Loader(files.weights.clone()));
+    for device in [cpu(2), Arc::new(ReferenceDevice) as Arc<dyn Device>] {
+        let on_device = device.open(weights.clone());
+        let read = |rows: &[f32], count: usize, end: PromptEnd| {
+            let mut g = Graph::new("prefill");
+            let (time, d) = (rows.len() / 64, config.transformer.hidden_size);
+            talker::prefill(&mut g, config, talker::Sizes { batch: 1, capacity: 16 }, time, end)
+                .expect("fits");
+            let plan = Plan::compile(g, &*device).expect("has kernels");
+            let plan = on_device.load(plan).expect("has weights");
+            let mut memory = device.memory();
+            for b in plan.plan().buffers().iter().filter(|b| b.kind == BufferKind::State) {
+                memory.clear(&b.name, b.dtype, &b.shape).expect("has room");
+            }
+            memory.write_f32("rows", &[1, time, d].into(), rows).expect("has room");
+            memory.write_i32(talker::LAST, &[1].into(), &[count as i32 - 1]).expect("has room");
+            plan.run(&mut *memory).expect("runs");
+            let (mut hidden, mut logits, mut keys) = (vec![], vec![], vec![]);
+            memory.read_f32("hidden", &mut hidden).expect("is there");
+            memory.read_f32("logits", &mut logits).expect("is there");
+            memory.read_f32("talker.keys.1", &mut keys).expect("is there");
+            let width = keys.len() / 16;
+            [hidden, logits, keys[..width * count].to_vec()].concat()
+        };
+        let rows: Vec<f32> = (0..12 * 64).map(|i| (i as f32 * 0.37).sin()).collect();
+        for count in [1, 5, 12] {
+            let want = read(&rows[..count * 64], count, PromptEnd::Last);
+            let got = read(&rows, count, PromptEnd::Named);
+            let largest = want.iter().fold(0f32, |m, x| m.max(x.abs()));
+            let error = got.iter().zip(&want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(f64::from(error / largest) < TOLERANCE, "{}: {error} of {largest}", device.name());
+        }
+    }
+}
+
+/// A cache that grows on the way holds what one of that size from the start does.
+#[test]
+fn a_cache_grows_and_loses_nothing() {
+    for device in [cpu(2), Arc::new(ReferenceDevice) as Arc<dyn Device>] {
+        let model = Qwen3Tts::new(committed(), device);
+        // On the reference device only a few frames around the growth are made: a prompt of many rows stands in for the others.
+        let slow = model.device().name() == "reference";
+        let (mut prompt, settings) = drawn(7, 600);
+        if slow {
+            prompt = long_prompt(&model, 250);
+        }
+        let frames = if slow { 9 } else { 300 };
+        let settings = Settings { max_frames: settings.max_frames, ..settings };
+        let (mut grows, mut large) = (model.session().expect("talks"), model.session().expect("talks"));
+        grows.reserve(1);
+        large.reserve(600);
+        grows.start(&prompt, &settings).expect("starts");
+        large.start(&prompt, &settings).expect("starts");
+        let (mut got, mut want) = (vec![], vec![]);
+        for i in 0..frames {
+            let codes: Vec<i32> = (0..16).map(|q| (i * 31 + q * 7) % 128).collect();
+            grows.give_frame(&codes).expect("runs");
+            large.give_frame(&codes).expect("runs");
+        }
+        grows.read("hidden", &mut got).expect("is there");
+        large.read("hidden", &mut want).expect("is there");
+        assert_eq!(got, want);
+        let rows = |s: &mut Session| s.read("talker.keys.0", &mut vec![]).expect("is there").dims()[1];
+        assert_eq!((rows(&mut grows), rows(&mut large)), (512, 1024 - 256 * usize::from(!slow)));
+        let (mut one, mut other) = (vec![], vec![]);
+        for _ in 0..2 {
+            assert_eq!(
+                grows.next_frame(&mut one).expect("runs"),
+                large.next_frame(&mut other).expect("runs")
+            );
+            assert_eq!(one, other);
+        }
+    }
+}
+
+/// A prompt of so many rows.
+fn long_prompt(model: &Qwen3Tts, rows: usize) -> Prompt {
+    let x_vector = vec![0.5; 64];
+    let codes: Vec<i32> = (0..16 * rows as i32).map(|i| i % 128).collect();
+    let speaker = |frames: usize| Speaker::InContext {
+        x_vector: &x_vector,
+        transcript: "hello",
+        codes: &codes[..16 * frames],
+    };
+    let prompt = |frames| {
+        let speaker = speaker(frames);
+        let request = Request { text: "hello", speaker, language: None, instruct: None, feeding: None };
+        model.prompt(&request).expect("a prompt")
+    };
+    let besides = prompt(10).sizes.rows() - 10;
+    prompt(rows - besides)
+}
+
 /// Codes that are given leave what they leave when they are drawn, whatever would have been drawn in their place.
 #[test]
 fn given_codes_are_read_as_drawn_ones() {
@@ -281,7 +436,7 @@ fn the_host_only_sees_codes() {
     let mut session = model.session().expect("talks");
     session.start(&prompt, &settings).expect("starts");
     let started = session.counters();
-    assert_eq!((started.submissions, started.read_backs), (2, 0), "prompt and prefill");
+    assert_eq!((started.submissions, started.read_backs), (4, 0), "prompt and prefill, twice");
     let mut codes = vec![];
     for _ in 0..5 {
         let before = session.counters();
@@ -396,7 +551,8 @@ fn utterances_side_by_side() {
         let time = rows.len() / d;
         let mut g = Graph::new("prefill");
         let sizes = talker::Sizes { batch: 1, capacity };
-        talker::prefill(&mut g, &config, sizes, time).expect("the configuration is consistent");
+        talker::prefill(&mut g, &config, sizes, time, talker::PromptEnd::Last)
+            .expect("the configuration is consistent");
         let plan = load(g);
         let mut memory = device.memory();
         memory.write_f32("rows", &[1, time, d].into(), &rows).expect("has room");

@@ -35,7 +35,8 @@ fn graph(c: &Config, time: usize, taps: bool) -> Graph {
         g = g.with_taps();
     }
     let sizes = talker::Sizes { batch: 1, capacity: CAPACITY };
-    talker::prefill(&mut g, &c.talker_config, sizes, time).expect("the configuration is consistent");
+    talker::prefill(&mut g, &c.talker_config, sizes, time, talker::PromptEnd::Last)
+        .expect("the configuration is consistent");
     g
 }
 

@@ -7,6 +7,7 @@ use crate::args::{EngineArgs, SizeArgs};
 use crate::failure::UsageError;
 use crate::measure::{median, peak_rss_mb};
 use crate::print;
+use crate::probes::{precision_text, probes_json};
 use anyhow::Context;
 use orate::bench::{self, Sizes, StageTimes};
 use orate::{DeviceKind, Engine, Options};
@@ -47,6 +48,10 @@ pub struct Args {
     /// Frames of 80 ms that each piece of the text has at most, for Qwen3-TTS; without it and --text, 50
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     max_frames: Option<u32>,
+
+    /// Whether the codec of Qwen3-TTS runs on a thread of its own, beside the talker; without this option where that is faster
+    #[arg(long, value_name = "BOOL")]
+    codec_beside: Option<bool>,
 
     /// Speak the text in N streams at once, for Qwen3-TTS, and compare with one
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=256), conflicts_with_all = ["profile", "trace"])]
@@ -92,6 +97,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     if args.max_frames.is_some() {
         return Err(UsageError("--max-frames is for Qwen3-TTS models; use --latents".to_owned()).into());
+    }
+    if args.codec_beside.is_some() {
+        return Err(UsageError("--codec-beside is for Qwen3-TTS models".to_owned()).into());
     }
     if args.streams.is_some() {
         return Err(UsageError("--streams is for Qwen3-TTS models".to_owned()).into());
@@ -143,6 +151,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "runs": args.runs,
             "device": engine.device(),
             "precision": engine.precision().to_string(),
+            "precision_probes": probes_json(engine.probes()),
             "threads": engine.threads(),
             "model": engine.model_name(),
             "pieces": work.pieces.iter().map(|s| json!({ "tokens": s.tokens, "latents": s.latents, "steps": s.steps })).collect::<Vec<_>>(),
@@ -168,11 +177,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         .collect();
     let memory = peak_rss_mb.map_or_else(|| "unknown".to_owned(), |mb| format!("{mb:.1} MB"));
     let text = format!(
-        "{}\n{}\n{}\n\n{}\nfastest run     {fastest:.2} ms\nfirst run       {:.2} ms\n\
+        "{}\n{}\n{}{}\n\n{}\nfastest run     {fastest:.2} ms\nfirst run       {:.2} ms\n\
          first audio     {first_audio_ms:.2} ms\nRTF             {rtf:.4} ({:.1} times as fast as it plays, {:.2} s of audio)\n\
          load            {load_ms:.2} ms\npeak memory     {memory}\n",
         engine.model_name(),
         engine.device(),
+        engine.probes().map_or_else(String::new, |_| format!("{}\n", precision_text(&engine))),
         sizes.join("\n"),
         print::table(&rows, &[]),
         warm_up.0.total,

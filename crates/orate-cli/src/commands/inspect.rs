@@ -2,8 +2,12 @@
 
 use crate::args::{PrecisionArgs, open_to_look};
 use crate::print;
+use crate::probes::probes_json;
 use anyhow::{Context, bail};
-use orate::{Precision, PrecisionPolicy};
+use orate::{
+    DeviceChoice, DeviceKind, Engine, EngineOptions, Model, Precision, PrecisionChoice, PrecisionPolicy,
+    Probes,
+};
 use orate_graph::Op;
 use orate_models::qwen3_tts::{self, Network, Variant};
 use orate_models::supertonic::{Family, Files, Sizes, Supertonic, graphs};
@@ -46,9 +50,9 @@ pub struct Args {
 /// Looks and prints.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let found = match &args.path {
-        None => model(None, &args.precision.policy())?,
-        Some(path) if path.is_file() => file(path, &args.precision.policy())?,
-        Some(path) => model(Some(path), &args.precision.policy())?,
+        None => model(None, &args.precision.choice())?,
+        Some(path) if path.is_file() => file(path, &args.precision.choice())?,
+        Some(path) => model(Some(path), &args.precision.choice())?,
     };
     if args.json {
         print::json(&found.as_json(args.tensors))
@@ -63,6 +67,8 @@ struct Found {
     kind: String,
     /// Name and value, in the order to print.
     facts: Vec<(&'static str, Value)>,
+    /// What a precision was chosen by.
+    probes: Option<Probes>,
     tensors: Vec<Tensor>,
 }
 
@@ -106,6 +112,14 @@ impl Sum {
 }
 
 impl Found {
+    /// The device that a precision was chosen on, and by what, if it was chosen.
+    fn add_probes(&mut self, engine: &Engine) {
+        if let Some(probes) = engine.probes() {
+            self.facts.push(("device", json!(engine.device())));
+            self.probes = Some(probes.clone());
+        }
+    }
+
     fn total(&self) -> Sum {
         let mut sum = Sum::default();
         self.tensors.iter().for_each(|t| sum.add(t));
@@ -130,6 +144,9 @@ impl Found {
         for (name, value) in &self.facts {
             object.insert(name.replace(' ', "_"), value.clone());
         }
+        if self.probes.is_some() {
+            object.insert("precision_probes".to_owned(), probes_json(self.probes.as_ref()));
+        }
         let sums = |of: fn(&Tensor) -> Option<&'static str>| -> Value {
             self.sums(of).into_iter().map(|(key, sum)| (key.to_owned(), sum.json())).collect()
         };
@@ -152,6 +169,7 @@ impl Found {
         let mut text = format!("{}\n", self.path);
         let mut rows = vec![vec!["  kind".to_owned(), self.kind.clone()]];
         rows.extend(self.facts.iter().map(|(name, value)| vec![format!("  {name}"), for_people(value)]));
+        rows.extend(self.probes.iter().map(|p| vec!["  precision probes".to_owned(), p.to_string()]));
         text.push_str(&print::table(&rows, &[1]));
         if !self.tensors.is_empty() {
             let head = |name: &str| [name, "tensors", "parameters", "size"].map(str::to_owned).to_vec();
@@ -230,14 +248,34 @@ fn tensors(source: &dyn WeightSource) -> Vec<Tensor> {
 
 // ---- models ----------------------------------------------------------------------------------------------------
 
-fn model(path: Option<&Path>, policy: &PrecisionPolicy) -> anyhow::Result<Found> {
+fn model(path: Option<&Path>, choice: &PrecisionChoice) -> anyhow::Result<Found> {
     if let Some(path) = path
         && qwen3_tts::Files::detect(path)
     {
-        return describe_qwen3(&open_to_look(Some(path), policy)?);
+        let engine = match choice {
+            PrecisionChoice::Exactly(policy) => open_to_look(Some(path), policy)?,
+            _ => probed(Some(path), choice)?,
+        };
+        let mut found = describe_qwen3(&engine)?;
+        found.add_probes(&engine);
+        return Ok(found);
     }
     let engine = open_to_look(path, &PrecisionPolicy::default())?;
-    describe(engine.supertonic()?, engine.voices(), policy)
+    if let PrecisionChoice::Exactly(policy) = choice {
+        return describe(engine.supertonic()?, engine.voices(), policy);
+    }
+    let probed = probed(path, choice)?;
+    let mut found = describe(engine.supertonic()?, engine.voices(), probed.precision())?;
+    found.add_probes(&probed);
+    Ok(found)
+}
+
+/// The model on the device that would be chosen to speak, with the precision that probes chose there.
+fn probed(path: Option<&Path>, choice: &PrecisionChoice) -> anyhow::Result<Engine> {
+    let model = path.map_or(Model::BuiltIn, |p| Model::Path(p.to_owned()));
+    let options =
+        EngineOptions { model, device: DeviceChoice::Auto, precision: choice.clone(), ..Default::default() };
+    Ok(Engine::with_options(options)?)
 }
 
 /// In which format a policy has each factor of a product, by the name of the weight.
@@ -300,13 +338,13 @@ fn describe(
     facts.push(("products", json!(formats)));
     let mut tensors = tensors(&*files.weights);
     tensors.iter_mut().for_each(|t| t.product = products.get(&t.name).copied());
-    Ok(Found { path: files.origin.clone(), kind, facts, tensors })
+    Ok(Found { path: files.origin.clone(), kind, facts, probes: None, tensors })
 }
 
 /// Seconds of speech whose memory is told.
 const SECONDS: f64 = 20.0;
 
-fn describe_qwen3(engine: &orate::Engine) -> anyhow::Result<Found> {
+fn describe_qwen3(engine: &Engine) -> anyhow::Result<Found> {
     let files = engine.qwen3_tts()?.files();
     let codec = &files.codec;
     let sample_rate = ("sample rate", json!(codec.output_sample_rate));
@@ -343,14 +381,19 @@ fn describe_qwen3(engine: &orate::Engine) -> anyhow::Result<Found> {
     facts.extend(frames);
     facts.push(("precision", json!(engine.precision().to_string())));
     let footprint = engine.footprint(SECONDS)?;
-    facts.push(("bytes of weights on the CPU", json!(footprint.weights)));
+    let weights = match engine.device_info().kind {
+        DeviceKind::Cpu => "bytes of weights on the CPU",
+        _ => "bytes of weights on the GPU",
+    };
+    facts.push((weights, json!(footprint.weights)));
     facts.push(("bytes of 20 seconds of speech", json!(footprint.utterance)));
-    Ok(Found { path: files.origin.clone(), kind, facts, tensors: tensors(&*files.weights) })
+    let tensors = tensors(&*files.weights);
+    Ok(Found { path: files.origin.clone(), kind, facts, probes: None, tensors })
 }
 
 // ---- single files ----------------------------------------------------------------------------------------------
 
-fn file(path: &Path, policy: &PrecisionPolicy) -> anyhow::Result<Found> {
+fn file(path: &Path, choice: &PrecisionChoice) -> anyhow::Result<Found> {
     let name = path.display().to_string();
     let mut start = [0; 9];
     let cannot = || format!("{name}: cannot read this file");
@@ -368,7 +411,7 @@ fn file(path: &Path, policy: &PrecisionPolicy) -> anyhow::Result<Found> {
             let file = GgufFile::open(path).map_err(orate::Error::from)?;
             if file.string("general.architecture").is_ok_and(|a| a == voice_pack::ARCHITECTURE) {
                 drop(file);
-                return model(Some(path), policy);
+                return model(Some(path), choice);
             }
             Ok(gguf(name, &file))
         }
@@ -388,7 +431,7 @@ fn gguf(path: String, file: &GgufFile) -> Found {
     let metadata: Map<String, Value> =
         file.metadata().map(|(key, value)| (key.to_owned(), gguf_value(value))).collect();
     let facts = vec![("metadata", Value::Object(metadata))];
-    Found { path, kind: "GGUF".to_owned(), facts, tensors: tensors(file) }
+    Found { path, kind: "GGUF".to_owned(), facts, probes: None, tensors: tensors(file) }
 }
 
 /// A value as JSON; long texts and lists only as their size.
@@ -409,7 +452,7 @@ fn safetensors(path: String, file: &SafeTensors) -> Found {
         m if m.is_empty() => vec![],
         m => vec![("metadata", json!(m))],
     };
-    Found { path, kind: "safetensors".to_owned(), facts, tensors: tensors(file) }
+    Found { path, kind: "safetensors".to_owned(), facts, probes: None, tensors: tensors(file) }
 }
 
 fn onnx(path: String, model: &OnnxModel) -> Found {
@@ -424,7 +467,7 @@ fn onnx(path: String, model: &OnnxModel) -> Found {
         ("nodes", json!(model.nodes().len())),
         ("operations", json!(operations)),
     ];
-    Found { path, kind: "ONNX".to_owned(), facts, tensors: tensors(model) }
+    Found { path, kind: "ONNX".to_owned(), facts, probes: None, tensors: tensors(model) }
 }
 
 fn voice_file(name: String, path: &Path) -> anyhow::Result<Found> {
@@ -438,7 +481,7 @@ fn voice_file(name: String, path: &Path) -> anyhow::Result<Found> {
     if let Some(metadata) = json.get("metadata").filter(|m| m.is_object()) {
         facts.push(("metadata", metadata.clone()));
     }
-    Ok(Found { path: name, kind: "voice file".to_owned(), facts, tensors: vec![] })
+    Ok(Found { path: name, kind: "voice file".to_owned(), facts, probes: None, tensors: vec![] })
 }
 
 #[cfg(test)]

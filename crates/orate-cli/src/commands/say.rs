@@ -2,6 +2,7 @@
 
 use crate::args::EngineArgs;
 use crate::audio_sink::{Format, Output};
+use crate::probes::probes_json;
 use crate::progress::Progress;
 use crate::{input, interrupt, print};
 use anyhow::Context;
@@ -219,6 +220,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     // Of several pieces, the worst.
     let mut finish: Option<orate::FinishReason> = None;
     let mut attempts = 0;
+    let mut prefix_rows = 0;
     while let Some(chunk) = stream.next() {
         let chunk = chunk?;
         sink.write(&chunk.samples)?;
@@ -229,6 +231,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         counters += chunk.counters;
         finish = finish.max(chunk.finish);
         attempts = attempts.max(chunk.attempts);
+        prefix_rows += chunk.prefix_rows;
         if args.plot.is_some() {
             to_plot.extend_from_slice(&chunk.samples);
         }
@@ -261,6 +264,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "pieces": pieces,
             "finish_reason": finish.map(orate::FinishReason::name),
             "attempts": attempts,
+            "prefix_rows": prefix_rows,
             "submissions": counters.submissions,
             "read_backs": counters.read_backs,
             "bytes_up": counters.bytes_up,
@@ -271,6 +275,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "voice": args.speech.voice.clone().or_else(default_voice),
             "model": engine.model_name(),
             "device": engine.device(),
+            "precision": engine.precision().to_string(),
+            "precision_probes": probes_json(engine.probes()),
             "output": output.name(),
             "format": output.format.name(),
             "plot": args.plot.as_ref().map(|p| p.display().to_string()),

@@ -3,6 +3,7 @@
 use crate::args::EngineArgs;
 use crate::failure::{Rejected, UsageError};
 use crate::print;
+use crate::probes::probes_json;
 use orate::verify::{self, Limit, Report, VerifyOptions};
 use serde_json::json;
 use std::path::PathBuf;
@@ -109,6 +110,7 @@ fn as_json(report: &Report, engine: &orate::Engine) -> serde_json::Value {
         "model": engine.model_name(),
         "device": engine.device(),
         "precision": engine.precision().to_string(),
+        "precision_probes": probes_json(engine.probes()),
         "rows": rows,
         "skipped": skipped,
     })

@@ -121,6 +121,30 @@ fn precision_policies_are_shown_by_weight() {
         .fails(1, &["the CPU computes in f32, f16, bf16, q8_0 and q4_0", "tf32 is for CUDA"]);
 }
 
+/// What is chosen depends on the machine; that it is said, and why, does not.
+#[test]
+fn precision_by_probes_is_explained() {
+    let folder = Folder::new();
+    let json = folder.orate(&["inspect", "--json", "--precision", "auto"]).ok().json();
+    let bench =
+        ["bench", "--device", "cpu", "--precision", "auto", "--runs", "1", "--tokens", "4", "--steps", "1"];
+    let mut as_json = bench.to_vec();
+    as_json.push("--json");
+    for json in [json, folder.orate(&as_json).ok().json()] {
+        let probes = &json["precision_probes"];
+        assert_eq!(json["precision"], probes["chosen"]);
+        let measured = probes["measured"].as_array().unwrap();
+        assert_eq!(measured[0]["precision"], "f32");
+        let chosen = measured.iter().find(|p| p["precision"] == probes["chosen"]).unwrap();
+        assert!(chosen["error"].as_f64() <= probes["most_error"].as_f64(), "{probes}");
+    }
+    for text in [folder.orate(&["inspect", "--precision", "auto"]).ok(), folder.orate(&bench).ok()] {
+        assert!(text.text().contains("by probes of 72 x 1024 x 1024: f32"), "{}", text.text());
+    }
+    let asked = folder.orate(&["inspect", "--json", "--precision", "f32"]).ok().json();
+    assert!(asked.get("precision_probes").is_none());
+}
+
 #[test]
 fn devices_and_caches_are_listed() {
     let folder = Folder::new();
@@ -336,6 +360,41 @@ fn bench_times_frames() {
     folder.orate(&["bench", "--model", "base", "--tokens", "3"]).fails(2, &["--max-frames"]);
     folder.orate(&["bench", "--model", "base", "--max-frames", "0"]).fails(2, &["--max-frames"]);
     folder.orate(&["bench", "--max-frames", "3"]).fails(2, &["for Qwen3-TTS models"]);
+}
+
+#[test]
+fn bench_compares_streams_with_one() {
+    let folder = Folder::new();
+    write_random_qwen3_tts("custom_voice", &folder.path("custom"), 1).unwrap();
+    let args = [
+        "bench",
+        "--model",
+        "custom",
+        "--device",
+        "cpu",
+        "--runs",
+        "1",
+        "--max-frames",
+        "5",
+        "--streams",
+        "3",
+    ];
+    let json = folder.orate(&[&args[..], &["--json"]].concat()).ok().json();
+    for (part, streams) in [("one", 1), ("all", 3)] {
+        let part = &json[part];
+        assert_eq!(part["streams"].as_u64(), Some(streams), "{json}");
+        let frames = part["frames"].as_f64().unwrap();
+        assert!((1.0..=5.0 * streams as f64).contains(&frames), "{json}");
+        for positive in ["total_ms", "frames_per_second", "first_audio_ms", "rtf"] {
+            assert!(part[positive].as_f64().unwrap() > 0.0, "{positive}: {json}");
+        }
+    }
+    assert!(json["throughput_ratio"].as_f64().unwrap() > 0.0, "{json}");
+    let text = folder.orate(&args).ok().text().to_owned();
+    assert!(text.contains("times that of one stream") && text.contains("frames/s"), "{text}");
+    folder.orate(&["bench", "--streams", "2"]).fails(2, &["--streams is for Qwen3-TTS models"]);
+    folder.orate(&["bench", "--model", "custom", "--streams", "0"]).fails(2, &["--streams"]);
+    folder.orate(&["bench", "--model", "custom", "--streams", "2", "--profile"]).fails(2, &["--profile"]);
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use super::matmul::{PADDING, Tile, variant};
 use crate::adapters;
 use crate::gpu::Gpu;
-use orate_graph::{DeviceKind, Epilogue, Precision, PrecisionPolicy};
+use crate::weights::Element;
+use orate_graph::{DeviceKind, Epilogue, PrecisionPolicy};
 use std::time::Instant;
 use wgpu::{BufferUsages, CommandEncoderDescriptor, ComputePassDescriptor};
 
@@ -62,8 +63,9 @@ fn tiles() {
         (432, 512, 2048),
         (432, 2048, 512),
     ];
-    for (m, k, n, precision) in
-        shapes.into_iter().flat_map(|(m, k, n)| [Precision::F32, Precision::F16].map(|p| (m, k, n, p)))
+    for (m, k, n, element) in shapes
+        .into_iter()
+        .flat_map(|(m, k, n)| [Element::F32, Element::F16, Element::Bf16].map(|e| (m, k, n, e)))
     {
         let mut rows = vec![];
         for t in [1, 2].into_iter().flat_map(|ahead| CANDIDATES.map(|t| Tile { ahead, ..t })) {
@@ -71,7 +73,7 @@ fn tiles() {
             if t.shared() > gpu.workgroup_bytes as usize {
                 continue;
             }
-            let v = variant(t, precision == Precision::F16, true, false, None, &Epilogue::default());
+            let v = variant(t, element, true, false, None, &Epilogue::default());
             let pipeline = match gpu.pipelines.get(&gpu.device, &[v]) {
                 Ok(mut p) => p.remove(0),
                 Err(e) => {
@@ -106,7 +108,7 @@ fn tiles() {
             rows.push((best / f64::from(TIMES) * 1e6, t));
         }
         rows.sort_by(|a, b| a.0.total_cmp(&b.0));
-        println!("{m} × {k} × {n}, {precision}:");
+        println!("{m} × {k} × {n}, {element:?}:");
         for (us, t) in rows.iter().take(7) {
             let flops = (2 * m * k * n) as f64 / us / 1e3;
             let Tile { bm, bn, bk, tm, tn, split, ahead } = t;

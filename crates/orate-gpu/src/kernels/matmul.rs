@@ -3,7 +3,7 @@
 use super::{Abilities, Operands, activation};
 use crate::dispatch::{Call, Late, Params};
 use crate::pipelines::Variant;
-use crate::weights::{Form, Wanted, WeightBank};
+use crate::weights::{Element, Form, Wanted, WeightBank};
 use orate_graph::joining::{At, Joins};
 use orate_graph::{Activation, Epilogue, Op, Precision, ValueInfo, Weight};
 
@@ -97,23 +97,30 @@ fn sizes(op: &Op, x: &[usize]) -> Sizes {
     Sizes { m, n: w[1], k: w[0], odd: !last.is_multiple_of(4) || !w[1].is_multiple_of(4) }
 }
 
-/// Whether the policy asks for a weight in f16.
-fn half(op: &Op, can: Abilities<'_>) -> bool {
-    can.policy.of(op.weights()[0]) == Precision::F16
+/// The numbers in which a product's weight is stored.
+fn element(weight: &Weight, can: Abilities<'_>) -> Element {
+    match can.policy.of(weight) {
+        Precision::F16 => Element::F16,
+        Precision::Bf16 => Element::Bf16,
+        Precision::Q8_0 => Element::Q8_0,
+        _ => Element::F32,
+    }
 }
 
 /// How a product's weight is stored.
 fn form(weight: &Weight, can: Abilities<'_>) -> Form {
-    match can.policy.of(weight) {
-        Precision::F16 => Form::PaddedHalves(PADDING),
-        _ => Form::Padded(PADDING),
-    }
+    Form::Padded(element(weight, can), PADDING)
 }
 
 pub(super) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> String {
     let s = sizes(op, inputs[0].shape.dims());
     let t = tile(s.m, s.n, s.k);
-    let format = if half(op, can) { "f16-" } else { "" };
+    let format = match element(op.weights()[0], can) {
+        Element::F32 => "",
+        Element::F16 => "f16-",
+        Element::Bf16 => "bf16-",
+        Element::Q8_0 => "q8_0-",
+    };
     if s.is_few_rows(op) {
         let rows = if s.m == 1 { String::new() } else { format!("x{}", 2 * pairs(s.m)) };
         return format!("{format}gemv-{}{rows}", 4 * quads(s.n));
@@ -135,11 +142,11 @@ fn epilogue(op: &Op) -> &Epilogue {
     }
 }
 
-/// The kernel for a tile, a weight in f32 or f16, and what is fused into it; with `unroll` a slice is multiplied without a
+/// The kernel for a tile, a weight of such elements, and what is fused into it; with `unroll` a slice is multiplied without a
 /// loop. `conv` says of a convolution whether it has a history.
 pub(super) fn variant(
     t: Tile,
-    half: bool,
+    element: Element,
     unroll: bool,
     odd: bool,
     conv: Option<bool>,
@@ -161,7 +168,9 @@ pub(super) fn variant(
         .number("SHARE", (t.bm * t.bn / 4).div_ceil(t.group() * t.split))
         .number("A_LOADS", t.bm * t.bk / 4 / t.group())
         .number("B_LOADS", t.bk * t.bn / 4 / t.group())
-        .flag("HALF", half)
+        .flag("HALF", element.per_word() == 2)
+        .flag("BF16", element == Element::Bf16)
+        .flag("BLOCKS", element == Element::Q8_0)
         .flag("ODD", odd)
         .number("AHEAD", t.ahead)
         .flag("AHEAD_SEVERAL", t.ahead > 1)
@@ -191,8 +200,8 @@ pub(super) struct Vector {
     pub rows: usize,
     /// See [`quads`].
     pub quads: usize,
-    /// Weights are f16.
-    pub half: bool,
+    /// Of the weights.
+    pub element: Element,
     /// Products of the same row; with `gated` two, whose results are multiplied.
     pub parts: usize,
     pub gated: bool,
@@ -203,7 +212,7 @@ pub(super) struct Vector {
 /// The kernel for one row, or for few.
 pub(super) fn vector_variant(what: Vector, e: &Epilogue) -> Variant {
     // As many bytes in flight whatever their format.
-    let unroll = if what.half && !what.gated { 4 } else { 2 };
+    let unroll = if what.element != Element::F32 && !what.gated { 4 } else { 2 };
     let v = match what.rows {
         1 => Variant::new("matvec")
             .number("UNROLL", unroll)
@@ -213,7 +222,9 @@ pub(super) fn vector_variant(what: Vector, e: &Epilogue) -> Variant {
     };
     let v = v
         .number("QUADS", what.quads)
-        .flag("HALF", what.half)
+        .flag("HALF", what.element.per_word() == 2)
+        .flag("BF16", what.element == Element::Bf16)
+        .flag("BLOCKS", what.element == Element::Q8_0)
         .number("MORE", what.parts - 1)
         .flag("SEVERAL", what.parts > 1 && !what.gated)
         .flag("GATED", what.gated)
@@ -243,7 +254,7 @@ pub(crate) fn joins<T>(can: Abilities<'_>, bank: &WeightBank, use_them: impl FnO
 
 /// Products of few rows: of the step and of its parts, whose results follow each other.
 fn vector_calls(o: &Operands<'_>, rows: usize, k: usize) -> Vec<Call> {
-    let (e, half) = (epilogue(&o.step.node.op), half(&o.step.node.op, o.can));
+    let (e, element) = (epilogue(&o.step.node.op), element(o.step.node.op.weights()[0], o.can));
     let steps: Vec<usize> = [&[o.joined.step], &o.joined.parts[..]].concat();
     let width = |step: &usize| o.op(*step).weights()[0].shape().dims()[1];
     let mut first = 0;
@@ -277,14 +288,14 @@ fn vector_calls(o: &Operands<'_>, rows: usize, k: usize) -> Vec<Call> {
         for step in steps {
             let n = width(step);
             params = params
-                .number(o.placed[*step].matrix() * if half { 2 } else { 1 })
+                .number(o.placed[*step].matrix() * element.per_word())
                 .number(n)
                 .number(n.next_multiple_of(PADDING[1]));
             groups += n.div_ceil(4 * quads);
         }
         first += rows * n;
         let gated = o.joined.gated;
-        let what = Vector { rows, quads, half, parts: steps.len(), gated, norm: o.joined.norm.is_some() };
+        let what = Vector { rows, quads, element, parts: steps.len(), gated, norm: o.joined.norm.is_some() };
         let groups = if gated { groups / 2 } else { groups };
         Call { variant: vector_variant(what, &e), params, groups: [groups as u32, 1, 1], weights: buffers }
     };
@@ -309,8 +320,8 @@ fn call(o: &Operands<'_>) -> Call {
     }
     let e = epilogue(op);
     // Places are counted in words of 4 bytes, and weights in elements by the kernel.
-    let half = half(op, o.can);
-    let weight = o.weights.matrix() * if half { 2 } else { 1 };
+    let element = element(op.weights()[0], o.can);
+    let weight = o.weights.matrix() * element.per_word();
     let geometry = match op {
         Op::Conv1d { geometry, .. } => Some(geometry),
         _ => None,
@@ -339,7 +350,7 @@ fn call(o: &Operands<'_>) -> Call {
         None => params.number(1).number(1).number(1).number(0).number(0),
     };
     Call {
-        variant: variant(t, half, !o.can.software, s.odd, geometry.map(|g| g.history), e),
+        variant: variant(t, element, !o.can.software, s.odd, geometry.map(|g| g.history), e),
         params,
         groups: [s.n.div_ceil(t.bn) as u32, s.m.div_ceil(t.bm) as u32, 1],
         weights: o.weights.buffers(),

@@ -3,6 +3,7 @@
 use super::matmul::{DEEP, TILES};
 use super::*;
 use crate::pipelines::Variant;
+use crate::weights::Element;
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use orate_graph::{AttentionMask, Epilogue, First, Padding, Weight};
 
@@ -74,7 +75,8 @@ fn variants() -> Vec<Variant> {
             }
         }
     }
-    for (activation, half) in activations().into_iter().zip([false, true].into_iter().cycle()) {
+    let elements = [Element::F32, Element::F16, Element::Bf16, Element::Q8_0];
+    for (activation, element) in activations().into_iter().zip(elements.into_iter().cycle()) {
         for fused in [false, true] {
             let bias = fused.then(|| Weight::fill(0.0, [4]));
             let e = Epilogue { bias, activation: activation.clone(), residual: fused };
@@ -83,7 +85,7 @@ fn variants() -> Vec<Variant> {
             {
                 for rows in [1, 2, 7, 16] {
                     let norm = norm && !fused && rows == 1;
-                    let what = |quads| matmul::Vector { rows, quads, half, parts, gated, norm };
+                    let what = |quads| matmul::Vector { rows, quads, element, parts, gated, norm };
                     all.extend([2, 4, 8].map(|quads| matmul::vector_variant(what(quads), &e)));
                 }
             }
@@ -98,7 +100,7 @@ fn variants() -> Vec<Variant> {
                 for fused in [false, true] {
                     let bias = fused.then(|| Weight::fill(0.0, [4]));
                     let e = Epilogue { bias, activation: activation.clone(), residual: fused };
-                    all.extend([false, true].map(|half| matmul::variant(tile, half, fused, odd, conv, &e)));
+                    all.extend(elements.map(|element| matmul::variant(tile, element, fused, odd, conv, &e)));
                 }
             }
         }

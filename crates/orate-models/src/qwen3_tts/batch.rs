@@ -160,6 +160,7 @@ impl Batch {
     pub fn take(&mut self, id: RowId, session: &mut Session) -> Result<bool, QwenError> {
         let Some(home) = self.home_mut() else { return Ok(false) };
         let Some(row) = home.rows.iter().position(|r| r.id == Some(id)) else { return Ok(false) };
+        session.make_room(home.rows[row].frame)?;
         let s = session.row()?;
         let (to, from) = (
             Place { sizes: s.sizes, text_rows: s.text_rows, row: 0 },

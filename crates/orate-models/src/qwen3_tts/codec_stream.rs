@@ -6,6 +6,7 @@
 
 use super::codec_decoder;
 use super::config::CodecDecoderConfig;
+use super::kept_states::{KeptState, KeptStates};
 use super::{Past, QwenError};
 use orate_graph::{
     BufferKind, Counters, Device, Executable, Graph, Memory, ModelOnDevice, Plan, Shape, WeightLoader,
@@ -18,6 +19,9 @@ const PIECES: [usize; 6] = [25, 16, 8, 4, 2, 1];
 /// Utterances' memories kept for reuse.
 const MEMORIES_KEPT: usize = 8;
 
+/// Bytes of states behind references that are kept; one of the released codec takes 5 MB.
+const REFERENCE_BYTES: usize = 64 << 20;
+
 /// The codec decoder on a device. Shared by any number of streams.
 pub struct CodecDecoder {
     config: CodecDecoderConfig,
@@ -25,6 +29,8 @@ pub struct CodecDecoder {
     model: Box<dyn ModelOnDevice>,
     plans: [OnceLock<Arc<dyn Executable>>; PIECES.len()],
     memories: Mutex<Vec<Box<dyn Memory>>>,
+    /// States behind the codes of references.
+    references: KeptStates<Vec<i32>>,
 }
 
 impl CodecDecoder {
@@ -38,7 +44,15 @@ impl CodecDecoder {
         weights: Arc<dyn WeightLoader + Send + Sync>,
     ) -> CodecDecoder {
         let model = device.open(weights);
-        CodecDecoder { config, device, model, plans: Default::default(), memories: Mutex::default() }
+        let references = KeptStates::new(REFERENCE_BYTES);
+        CodecDecoder {
+            config,
+            device,
+            model,
+            plans: Default::default(),
+            memories: Mutex::default(),
+            references,
+        }
     }
 
     /// Codes of a frame.
@@ -62,6 +76,45 @@ impl CodecDecoder {
         let mut stream = CodecStream { decoder: self.clone(), memory: Some(memory), frames: 0, before };
         stream.restart()?;
         Ok(stream)
+    }
+
+    /// Begins an utterance that goes on where `codes`, `[F, Q]`, end; their samples are not handed out. The state behind them is kept for
+    /// the next utterance. Between two pieces `go_on` is asked, and `None` is returned when the answer is no.
+    ///
+    /// # Errors
+    /// As [`CodecStream::push`].
+    pub fn stream_behind(
+        self: &Arc<Self>,
+        codes: &[i32],
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Option<CodecStream>, QwenError> {
+        let mut stream = self.stream()?;
+        if codes.is_empty() {
+            return Ok(Some(stream));
+        }
+        let key = codes.to_vec();
+        if let Some(kept) = self.references.get(&key) {
+            kept.restore(stream.memory())?;
+            stream.frames = (codes.len() / self.quantizers()) as u64;
+            return Ok(Some(stream));
+        }
+        let mut samples = vec![];
+        for piece in codes.chunks(Self::PIECE * self.quantizers()) {
+            if !go_on() {
+                return Ok(None);
+            }
+            samples.clear();
+            stream.push(piece, &mut samples)?;
+        }
+        let plan = self.plan(PIECES.len() - 1)?;
+        let states = plan.plan().buffers().iter().filter(|b| b.kind == BufferKind::State);
+        let states: Vec<_> = states.map(|b| (&*b.name, b.dtype, b.shape.clone())).collect();
+        self.references.keep(key, KeptState::copy_of(stream.memory(), &*self.device, &states)?);
+        Ok(Some(stream))
+    }
+
+    pub(super) fn forget_references(&self) {
+        self.references.clear();
     }
 
     /// The samples of a whole utterance, `[F, Q]` codes → `[1920F]`.
@@ -113,6 +166,10 @@ pub struct CodecStream {
 }
 
 impl CodecStream {
+    fn memory(&mut self) -> &mut dyn Memory {
+        self.memory.as_mut().expect("memory is only taken when the stream is dropped").as_mut()
+    }
+
     /// Decodes the next frames, `[F, Q]`, and appends their samples, `[1920F]`. After an error the stream has to be
     /// restarted.
     ///

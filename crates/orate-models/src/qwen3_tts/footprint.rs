@@ -6,7 +6,7 @@ use super::files::Files;
 use super::pipeline::{Network, talking_graph};
 use super::prompt_rows::PromptSizes;
 use super::session::{capacity, text_capacity};
-use super::talker::Sizes;
+use super::talker::{PromptEnd, Sizes};
 use orate_graph::{Device, Graph, Plan};
 
 /// Rows of a prompt of medium length, with a reference of some seconds.
@@ -42,7 +42,7 @@ impl Files {
             };
             let networks = [
                 Network::Prompt(prompt),
-                Network::Prefill { sizes, time: prompt.rows() },
+                Network::Prefill { sizes, time: prompt.rows(), end: PromptEnd::Last },
                 Network::Frame { sizes, text_rows: text_capacity(1) },
             ];
             let graph =

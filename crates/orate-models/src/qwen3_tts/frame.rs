@@ -99,7 +99,7 @@ fn go_on(g: &mut Graph, c: &TalkerConfig, s: Sizes, f: Frame) -> Result<Value, G
     g.tap("row", row)?;
     let position = g.state(POSITION, DType::I32, [batch])?;
     let mut cache = talker::cache(g, c, s)?;
-    let (hidden, logits) = talker::read(g, c, row, (&mut cache, position), "layer")?;
+    let (hidden, logits) = talker::read(g, c, row, (&mut cache, position), None, "layer")?;
     g.update(HIDDEN, hidden)?;
     let (position, number) = (g.increment(position, 1)?, g.increment(f.number, 1)?);
     g.update(POSITION, position)?;

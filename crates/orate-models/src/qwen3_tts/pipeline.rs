@@ -3,11 +3,13 @@
 use super::config::{TalkerConfig, Variant};
 use super::error::QwenError;
 use super::files::{Files, Talking};
+use super::kept_states::KeptStates;
 use super::prompt::{Prompt, Request, Speaker};
+use super::prompt_part::PromptPart;
 use super::prompt_rows::{self, PromptSizes};
 use super::session::Session;
 use super::shared_batch::{SharedBatch, Utterance};
-use super::talker::{self, Sizes};
+use super::talker::{self, PromptEnd, Sizes};
 use super::{CodecDecoder, Past, VoiceEncoder, codec_decoder, frame};
 use orate_graph::{Device, Executable, Graph, GraphError, Memory, ModelOnDevice, Plan, Target};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,13 +21,16 @@ const PLANS_KEPT: usize = 32;
 /// Memories of finished utterances kept for reuse.
 const MEMORIES_KEPT: usize = 8;
 
+/// Bytes of states of prompts that are kept. A row of the released models takes 229 kB, and most prompts begin with ten to sixty.
+const PREFIX_BYTES: usize = 128 << 20;
+
 /// What a plan computes, and everything its graph depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Network {
     /// Ids to rows.
     Prompt(PromptSizes),
     /// Rows to the state in front of a frame.
-    Prefill { sizes: Sizes, time: usize },
+    Prefill { sizes: Sizes, time: usize, end: PromptEnd },
     /// A frame.
     Frame { sizes: Sizes, text_rows: usize },
     /// A frame whose codes are known.
@@ -49,6 +54,8 @@ pub struct Qwen3Tts {
     plans: Mutex<Vec<KeptPlan>>,
     plans_made: AtomicUsize,
     memories: Mutex<Vec<Box<dyn Memory>>>,
+    /// Keys and values of the fixed rows of prompts.
+    pub(super) prefixes: KeptStates<PromptPart>,
     together: SharedBatch,
 }
 
@@ -60,9 +67,21 @@ impl Qwen3Tts {
         let codec = CodecDecoder::new(files.codec.decoder_config.clone(), device.clone(), weights);
         let (plans, memories) = (Mutex::default(), Mutex::default());
         let (codec, voices) = (Arc::new(codec), OnceLock::new());
+        let prefixes = KeptStates::new(PREFIX_BYTES);
         let together = SharedBatch::default();
         let plans_made = AtomicUsize::new(0);
-        Arc::new(Qwen3Tts { files, device, on_device, codec, voices, plans, plans_made, memories, together })
+        Arc::new(Qwen3Tts {
+            files,
+            device,
+            on_device,
+            codec,
+            voices,
+            plans,
+            plans_made,
+            memories,
+            prefixes,
+            together,
+        })
     }
 
     /// The model's files.
@@ -114,6 +133,12 @@ impl Qwen3Tts {
     pub fn session(self: &Arc<Self>) -> Result<Session, QwenError> {
         self.talking()?;
         Ok(Session::new(self.clone(), self.memory()))
+    }
+
+    /// Forgets the states that are kept of prompts and references. What is spoken next is the same, and begins later.
+    pub fn forget_prefixes(&self) {
+        self.prefixes.clear();
+        self.codec.forget_references();
     }
 
     /// Starts an utterance whose frames are made together with those of others that are under way.
@@ -211,7 +236,7 @@ impl Qwen3Tts {
             PromptSizes { plain: 3, before: rows.saturating_sub(3), trailing: 1, ..Default::default() };
         [
             Network::Prompt(prompt),
-            Network::Prefill { sizes, time: prompt.rows() },
+            Network::Prefill { sizes, time: prompt.rows(), end: PromptEnd::Last },
             Network::Frame { sizes, text_rows: super::session::text_capacity(1) },
         ]
         .into_iter()
@@ -265,7 +290,7 @@ impl Files {
                 PromptSizes { plain: 3, before: 3, x_vector: true, after: 1, frames: 0, trailing: 1 };
             let networks = [
                 Network::Prompt(prompt),
-                Network::Prefill { sizes, time: 4 },
+                Network::Prefill { sizes, time: 4, end: PromptEnd::Named },
                 Network::Frame { sizes, text_rows: 1 },
             ];
             for network in networks {
@@ -289,9 +314,9 @@ pub(super) fn talking_graph(
             prompt_rows::build(&mut g, c, sizes)?;
             g
         }
-        Network::Prefill { sizes, time } => {
+        Network::Prefill { sizes, time, end } => {
             let mut g = new("prefill");
-            talker::prefill(&mut g, c, sizes, time)?;
+            talker::prefill(&mut g, c, sizes, time, end)?;
             g
         }
         Network::Frame { sizes, text_rows } => {

@@ -71,6 +71,9 @@ pub struct Request<'a> {
 pub struct Prompt {
     /// Rows of each kind.
     pub sizes: PromptSizes,
+    /// Rows in front that are the same for every text: instruction, role, language and speaker, and of a reference what comes
+    /// before the text. At least one row is not.
+    pub fixed: usize,
     /// A text id for each row.
     pub text_ids: Vec<i32>,
     /// Codec ids of the rows before and after the x-vector.
@@ -162,6 +165,7 @@ impl Prompt {
             Speaker::XVector(x) | Speaker::InContext { x_vector: x, .. } => p.x_vector(pad, t, x)?,
         }
         p.codec(bos, [t.codec_pad_id]);
+        let mut fixed = p.text.len();
 
         let whole = match r.feeding {
             None => c.tts_model_type != Variant::Base,
@@ -171,6 +175,7 @@ impl Prompt {
             let reference = spoken_before(tokenizer, transcript);
             let Some(reference) = reference else { return Err(QwenError::EmptyText { what: "transcript" }) };
             let frames = frames(t, codes)?;
+            fixed += if whole { reference.len() } else { reference.len().min(frames) };
             let said: Vec<i32> = reference.into_iter().chain(text).chain([eos]).collect();
             p.codes = codes.to_vec();
             p.sizes.frames = frames;
@@ -193,7 +198,7 @@ impl Prompt {
             p.trailing.extend(text.chain([eos]));
         }
         p.trailing.push(pad);
-        Ok(p.finish(tokens, warnings))
+        Ok(p.finish(fixed, tokens, warnings))
     }
 }
 
@@ -236,11 +241,12 @@ impl Rows {
         Ok(())
     }
 
-    fn finish(mut self, tokens: usize, warnings: Vec<String>) -> Prompt {
+    fn finish(mut self, fixed: usize, tokens: usize, warnings: Vec<String>) -> Prompt {
         self.sizes.trailing = self.trailing.len();
         debug_assert_eq!(self.sizes.rows(), self.text.len(), "every row has a text");
         Prompt {
             sizes: self.sizes,
+            fixed,
             text_ids: self.text,
             codec_ids: self.codec,
             x_vector: self.x_vector,

@@ -40,7 +40,7 @@ impl PromptSizes {
 }
 
 /// Builds the network. Reads `text_ids` i32 `[1, T]`, `codec_ids` i32 `[1, before + after]`, `x_vector` `[1, 1, D]` and `reference_codes`
-/// i32 `[1, frames, Q]` where there are any, and `trailing_ids` i32 `[1, N]`. Writes `rows` `[1, T, D]` and `trailing` `[1, N, D]`.
+/// i32 `[1, frames, Q]` where there are any, and `trailing_ids` i32 `[1, N]` if N is not 0. Writes `rows` `[1, T, D]` and `trailing` `[1, N, D]`.
 ///
 /// # Errors
 /// The configuration contradicts itself.
@@ -82,6 +82,9 @@ pub fn build(g: &mut Graph, c: &TalkerConfig, s: PromptSizes) -> Result<(), Grap
         }
     };
     g.output("rows", rows)?;
+    if s.trailing == 0 {
+        return Ok(());
+    }
     let ids = g.input("trailing_ids", DType::I32, [1, s.trailing])?;
     let trailing = text_rows(g, c, ids)?;
     g.output("trailing", trailing)

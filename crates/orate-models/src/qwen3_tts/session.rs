@@ -3,17 +3,25 @@
 use super::config::Config;
 use super::error::QwenError;
 use super::frame::{CODES, GIVEN};
+use super::kept_states::KeptState;
 use super::pipeline::{Network, Qwen3Tts};
 use super::prompt::Prompt;
+use super::prompt_part::PromptPart;
+use super::prompt_rows::PromptSizes;
 use super::settings::Settings;
-use super::talker::Sizes;
-use orate_graph::{BufferKind, Counters, Executable, Memory, Shape, TAP_PREFIX};
+use super::talker::{self, LAST, POSITION, PromptEnd, Sizes};
+use orate_graph::{Buffer, BufferKind, Counters, Executable, Memory, Shape, TAP_PREFIX};
 use std::sync::Arc;
 
 /// Rows of a cache are rounded up to a multiple of this, so that plans are shared.
 const CACHE_STEP: usize = 256;
+/// Frames that a cache has room for at first: ten seconds. It is doubled when it is full.
+const FIRST_FRAMES: usize = 128;
 /// Rows of trailing text are rounded up to a multiple of this.
 const TEXT_STEP: usize = 64;
+
+/// Rows of a prompt behind its fixed ones are rounded up to a multiple of this where making plans costs more than reading padding.
+const PROMPT_STEP: usize = 32;
 
 /// Rows of a cache for as many rows as this.
 pub(super) fn capacity(rows: usize) -> usize {
@@ -64,13 +72,16 @@ pub struct Session {
     frame_plan: Option<Arc<dyn Executable>>,
     sizes: Sizes,
     text_rows: usize,
-    /// Rows of the prompt.
+    /// Rows of the prompt, and those of them that were read before.
     rows: usize,
+    reused: usize,
     frames: usize,
     max_frames: usize,
     settings: Option<Settings>,
     finished: Option<FinishReason>,
     taps: bool,
+    /// Frames that there is room for at first.
+    reserved: usize,
     before: Counters,
 }
 
@@ -84,11 +95,13 @@ impl Session {
             sizes: Sizes { batch: 1, capacity: 0 },
             text_rows: 0,
             rows: 0,
+            reused: 0,
             frames: 0,
             max_frames: 0,
             settings: None,
             finished: None,
             taps: false,
+            reserved: FIRST_FRAMES,
             before,
         }
     }
@@ -97,6 +110,11 @@ impl Session {
     pub fn record_taps(&mut self, on: bool) {
         self.taps = on;
         self.memory().forget(TAP_PREFIX);
+    }
+
+    /// Makes room for so many frames from the next [`Session::start`] on, instead of ten seconds. More is made when it is needed.
+    pub fn reserve(&mut self, frames: usize) {
+        self.reserved = frames;
     }
 
     /// What was asked of the device for this utterance.
@@ -109,6 +127,11 @@ impl Session {
         self.frames
     }
 
+    /// Rows of the prompt whose state was kept from an earlier one that began alike.
+    pub fn reused_rows(&self) -> usize {
+        self.reused
+    }
+
     fn config(&self) -> Result<&Config, QwenError> {
         Ok(&self.model.talking()?.config)
     }
@@ -117,7 +140,9 @@ impl Session {
         self.memory.as_mut().expect("memory is only taken when the session is dropped").as_mut()
     }
 
-    /// Reads a prompt, up to the state in front of the first frame.
+    /// Reads a prompt, up to the state in front of the first frame. The rows that every text has in front are read on their own,
+    /// and their state is kept for the next prompt that begins with them: so what follows does not depend on what was kept.
+    /// While taps are recorded all rows are read in one pass.
     ///
     /// # Errors
     /// Settings out of range, a prompt that leaves no room for frames, or the device failed.
@@ -128,26 +153,37 @@ impl Session {
         if rows + settings.max_frames > most {
             return Err(QwenError::TooLong { rows, frames: settings.max_frames, most });
         }
-        let sizes = Sizes { batch: 1, capacity: capacity(rows + settings.max_frames) };
+        let taps = self.taps;
+        let fixed = if taps { 0 } else { prompt.fixed.min(rows - 1) };
+        let (mut part, mut end) = (PromptPart::new(prompt, fixed..rows), PromptEnd::Last);
+        // On a CPU a plan of another size costs less than a row.
+        if self.model.device().has_queues() && !taps {
+            let pad = [self.config()?.tts_pad_token_id as i32, c.codec_pad_id as i32];
+            (part, end) = (part.padded(PROMPT_STEP, pad[0], pad[1]), PromptEnd::Named);
+        }
+        let needed = (rows + settings.max_frames.min(self.reserved)).max(fixed + part.sizes.rows());
+        let sizes = Sizes { batch: 1, capacity: capacity(needed) };
         // Rows behind the text are padding, of which there is at least one.
         let text_rows = text_capacity(prompt.sizes.trailing);
-        let mut padded = prompt.clone();
-        let pad = self.config()?.tts_pad_token_id as i32;
-        padded.trailing_ids.resize(text_rows, pad);
-        padded.sizes.trailing = text_rows;
+        let mut trailing = prompt.trailing_ids.clone();
+        trailing.resize(text_rows, self.config()?.tts_pad_token_id as i32);
 
-        self.write_prompt(&padded)?;
-        let taps = self.taps;
-        self.model.plan(Network::Prompt(padded.sizes), taps)?.run(self.memory())?;
-        let prefill = self.model.plan(Network::Prefill { sizes, time: rows }, taps)?;
         let frame = self.model.plan(Network::Frame { sizes, text_rows }, taps)?;
-        for b in [&prefill, &frame].into_iter().flat_map(|p| p.plan().buffers()) {
-            if b.kind == BufferKind::State {
-                self.memory().clear(&b.name, b.dtype, &b.shape)?;
-            }
+        for b in states(&*frame) {
+            self.memory().clear(&b.name, b.dtype, &b.shape)?;
+        }
+        self.reused = 0;
+        if fixed > 0 {
+            self.read_fixed(PromptPart::new(prompt, 0..fixed), &*frame, sizes)?;
+        }
+        if end == PromptEnd::Named {
+            self.memory().write_i32(LAST, &[1].into(), &[(rows - fixed - 1) as i32])?;
+        }
+        self.read_part(&part, &trailing, sizes, end)?;
+        if end == PromptEnd::Named {
+            self.memory().write_i32(POSITION, &[1].into(), &[rows as i32])?;
         }
         self.write_settings(settings)?;
-        prefill.run(self.memory())?;
         self.frame_plan = Some(frame);
         (self.sizes, self.text_rows, self.rows) = (sizes, text_rows, rows);
         self.settings = Some(*settings);
@@ -155,21 +191,79 @@ impl Session {
         Ok(())
     }
 
-    fn write_prompt(&mut self, p: &Prompt) -> Result<(), QwenError> {
+    /// The state behind rows that other prompts begin with too: kept, or made and kept.
+    fn read_fixed(
+        &mut self,
+        part: PromptPart,
+        frame: &dyn Executable,
+        sizes: Sizes,
+    ) -> Result<(), QwenError> {
+        let rows = part.sizes.rows();
+        if let Some(kept) = self.model.prefixes.get(&part) {
+            kept.restore(self.memory())?;
+            self.memory().write_i32(POSITION, &[1].into(), &[rows as i32])?;
+            self.reused = rows;
+            return Ok(());
+        }
+        self.read_part(&part, &[], sizes, PromptEnd::Last)?;
+        let caches: Vec<_> = states(frame).filter(|b| talker::is_cache(&b.name)).collect();
+        let of_rows = |b: &&Buffer| Shape::from([1, rows, b.shape.last()]);
+        let caches: Vec<_> = caches.iter().map(|b| (&*b.name, b.dtype, of_rows(b))).collect();
+        let model = self.model.clone();
+        let kept = KeptState::copy_of(self.memory(), &**model.device(), &caches)?;
+        model.prefixes.keep(part, kept);
+        Ok(())
+    }
+
+    /// Reads rows behind those that were read, and text that follows the last of them.
+    fn read_part(
+        &mut self,
+        p: &PromptPart,
+        trailing: &[i32],
+        sizes: Sizes,
+        end: PromptEnd,
+    ) -> Result<(), QwenError> {
         let c = &self.config()?.talker_config;
         let (d, q) = (c.transformer.hidden_size, c.num_code_groups);
         let m = self.memory();
         m.write_i32("text_ids", &[1, p.text_ids.len()].into(), &p.text_ids)?;
-        m.write_i32("trailing_ids", &[1, p.trailing_ids.len()].into(), &p.trailing_ids)?;
+        if !trailing.is_empty() {
+            m.write_i32("trailing_ids", &[1, trailing.len()].into(), trailing)?;
+        }
         if !p.codec_ids.is_empty() {
             m.write_i32("codec_ids", &[1, p.codec_ids.len()].into(), &p.codec_ids)?;
         }
         if p.sizes.x_vector {
-            m.write_f32("x_vector", &[1, 1, d].into(), &p.x_vector)?;
+            let floats: Vec<f32> = p.x_vector.iter().map(|x| f32::from_bits(*x)).collect();
+            m.write_f32("x_vector", &[1, 1, d].into(), &floats)?;
         }
         if p.sizes.frames > 0 {
             m.write_i32("reference_codes", &[1, p.sizes.frames, q].into(), &p.reference_codes)?;
         }
+        let taps = self.taps;
+        let part = PromptSizes { trailing: trailing.len(), ..p.sizes };
+        self.model.plan(Network::Prompt(part), taps)?.run(self.memory())?;
+        self.model.plan(Network::Prefill { sizes, time: part.rows(), end }, taps)?.run(self.memory())?;
+        Ok(())
+    }
+
+    /// Makes room in the cache for the frame behind so many: twice as much as there is, as often as need be, or as much as the
+    /// utterance may need.
+    pub(super) fn make_room(&mut self, frames: usize) -> Result<(), QwenError> {
+        let most = capacity(self.rows + self.max_frames);
+        let mut larger = self.sizes;
+        while self.rows + frames >= larger.capacity && larger.capacity < most {
+            larger.capacity = (2 * larger.capacity).min(most);
+        }
+        if larger == self.sizes || self.frame_plan.is_none() {
+            return Ok(());
+        }
+        let network = Network::Frame { sizes: larger, text_rows: self.text_rows };
+        let frame = self.model.plan(network, self.taps)?;
+        let caches: Vec<_> = states(&*frame).filter(|b| talker::is_cache(&b.name)).collect();
+        let caches: Vec<_> = caches.iter().map(|b| (&*b.name, &b.shape)).collect();
+        self.memory().extend(&caches)?;
+        (self.sizes, self.frame_plan) = (larger, Some(frame));
         Ok(())
     }
 
@@ -190,10 +284,12 @@ impl Session {
         if let Some(reason) = self.finished {
             return Ok(Step::End(reason));
         }
-        let plan = self.started()?;
+        self.started()?;
         if self.frames == self.max_frames {
             return Ok(self.end(FinishReason::Length));
         }
+        self.make_room(self.frames)?;
+        let plan = self.started()?;
         let end = self.config()?.talker_config.codec_eos_token_id as i32;
         plan.run(self.memory())?;
         self.memory().read_i32(CODES, codes)?;
@@ -216,6 +312,7 @@ impl Session {
         if codes.len() != quantizers {
             return Err(QwenError::Frames { got: codes.len(), quantizers });
         }
+        self.make_room(self.frames)?;
         let network = Network::GivenFrame { sizes: self.sizes, text_rows: self.text_rows };
         let plan = self.model.plan(network, self.taps)?;
         self.memory().write_i32(GIVEN, &[1, quantizers].into(), codes)?;
@@ -260,11 +357,18 @@ impl Session {
     /// # Errors
     /// Nothing was started, or the device failed.
     pub fn profile_frame(&mut self) -> Result<(Arc<dyn Executable>, Vec<f64>), QwenError> {
+        self.started()?;
+        self.make_room(self.frames)?;
         let plan = self.started()?;
         let times = plan.profile(self.memory())?;
         self.frames += 1;
         Ok((plan, times))
     }
+}
+
+/// States of a plan.
+fn states(plan: &dyn Executable) -> impl Iterator<Item = &Buffer> {
+    plan.plan().buffers().iter().filter(|b| b.kind == BufferKind::State)
 }
 
 /// A started utterance, as a row of a batch needs it.

@@ -229,11 +229,12 @@ pub struct Utterance {
     session: Option<Session>,
     id: u64,
     frames: usize,
+    reused: usize,
 }
 
 impl Utterance {
     pub(super) fn new(model: Arc<Qwen3Tts>, session: Session) -> Utterance {
-        Utterance { model, session: Some(session), id: 0, frames: 0 }
+        Utterance { model, session: Some(session), id: 0, frames: 0, reused: 0 }
     }
 
     /// Reads a prompt, up to the state in front of the first frame, while others may make frames.
@@ -242,13 +243,22 @@ impl Utterance {
     /// As [`Session::start`]; or frames were made already.
     pub fn start(&mut self, prompt: &Prompt, settings: &Settings) -> Result<(), QwenError> {
         match &mut self.session {
-            Some(session) => session.start(prompt, settings),
+            Some(session) => {
+                session.start(prompt, settings)?;
+                self.reused = session.reused_rows();
+                Ok(())
+            }
             None => Err(QwenError::Option {
                 option: "utterance",
                 got: "started twice".to_owned(),
                 allowed: "ask the model for another one".to_owned(),
             }),
         }
+    }
+
+    /// As [`Session::reused_rows`].
+    pub fn reused_rows(&self) -> usize {
+        self.reused
     }
 
     /// Frames that were handed out.

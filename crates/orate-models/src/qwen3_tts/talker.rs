@@ -23,6 +23,9 @@ pub const HIDDEN: &str = "hidden";
 /// What code 0 of the next frame is drawn from, `[B, 1, V]`.
 pub const LOGITS: &str = "logits";
 
+/// What the names of the cache's states begin with.
+const CACHE: &str = "talker";
+
 /// Sizes that a talker's states have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sizes {
@@ -32,20 +35,46 @@ pub struct Sizes {
     pub capacity: usize,
 }
 
-/// Builds the network for prompts of `time` rows. Reads `rows` `[B, T, D]`, which begin at state `position`; moves `position` on, fills
-/// the cache, and writes `hidden` and `logits` of the last row.
+/// Number of the last row of a prompt that is no padding, i32 `[B]`.
+pub const LAST: &str = "last";
+
+/// Which row of a prompt is the last one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PromptEnd {
+    /// The last of all.
+    Last,
+    /// The one that input [`LAST`] names; those behind are padding. Whoever runs the plan sets `position` to what is behind it: the
+    /// rows that padding leaves in the cache are never seen, and written over.
+    Named,
+}
+
+/// Builds the network for prompts of `time` rows. Reads `rows` `[B, T, D]`, which begin at state `position`; moves `position` on
+/// (but see [`PromptEnd::Named`]), fills the cache, and writes `hidden` and `logits` of the last row.
 ///
 /// # Errors
 /// The configuration contradicts itself, or the capacity is below `time`.
-pub fn prefill(g: &mut Graph, c: &TalkerConfig, s: Sizes, time: usize) -> Result<(), GraphError> {
+pub fn prefill(
+    g: &mut Graph,
+    c: &TalkerConfig,
+    s: Sizes,
+    time: usize,
+    end: PromptEnd,
+) -> Result<(), GraphError> {
     let rows = g.input("rows", DType::F32, [s.batch, time, c.transformer.hidden_size])?;
     let position = g.state(POSITION, DType::I32, [s.batch])?;
     let mut cache = cache(g, c, s)?;
-    let (hidden, logits) = read(g, c, rows, (&mut cache, position), "prefill_layer")?;
+    let last = match end {
+        PromptEnd::Last => None,
+        PromptEnd::Named => Some(g.input(LAST, DType::I32, [s.batch])?),
+    };
+    let (hidden, logits) = read(g, c, rows, (&mut cache, position), last, "prefill_layer")?;
     g.output(HIDDEN, hidden)?;
     g.output(LOGITS, logits)?;
-    let position = g.increment(position, time as i32)?;
-    g.update(POSITION, position)
+    if end == PromptEnd::Last {
+        let position = g.increment(position, time as i32)?;
+        g.update(POSITION, position)?;
+    }
+    Ok(())
 }
 
 /// Declares the cache.
@@ -53,10 +82,15 @@ pub fn prefill(g: &mut Graph, c: &TalkerConfig, s: Sizes, time: usize) -> Result
 /// # Errors
 /// It was declared before.
 pub(super) fn cache(g: &mut Graph, c: &TalkerConfig, s: Sizes) -> Result<Cache, GraphError> {
-    Cache::declare(g, "talker", &c.transformer, s.batch, s.capacity)
+    Cache::declare(g, CACHE, &c.transformer, s.batch, s.capacity)
 }
 
-/// Rows `[B, T, D]` from `position` on → hidden state `[B, 1, D]` and logits `[B, 1, V]` of the last.
+/// Whether a state is one of the cache's.
+pub(super) fn is_cache(state: &str) -> bool {
+    state.strip_prefix(CACHE).is_some_and(|rest| rest.starts_with('.'))
+}
+
+/// Rows `[B, T, D]` from `position` on → hidden state `[B, 1, D]` and logits `[B, 1, V]` of the last, or of row `last`, i32 `[B]`.
 ///
 /// # Errors
 /// The configuration contradicts itself.
@@ -65,13 +99,18 @@ pub(super) fn read(
     c: &TalkerConfig,
     rows: Value,
     (cache, position): (&mut Cache, Value),
+    last: Option<Value>,
     tap: &str,
 ) -> Result<(Value, Value), GraphError> {
     let w = Scope::new("talker");
     let (time, d) = (g.shape(rows).dims()[1], c.transformer.hidden_size);
     let at = (cache, Rows::At(position));
     let x = transformer::layers(g, &w.at("model"), &c.transformer, rows, at, tap)?; // [B, T, D]
-    let hidden = if time == 1 { x } else { g.slice(x, 1, time.saturating_sub(1), 1)? }; // [B, 1, D]
+    let hidden = match last {
+        Some(last) => g.row_at(x, last)?,
+        None if time == 1 => x,
+        None => g.slice(x, 1, time.saturating_sub(1), 1)?,
+    }; // [B, 1, D]
     let logits = g.matmul(hidden, w.matrix("codec_head", d, c.vocab_size))?; // [B, 1, V]
     Ok((hidden, logits))
 }

@@ -31,6 +31,8 @@ pub struct SpeechTimes {
     pub first_audio: Duration,
     /// What of it was spent on what.
     pub laps: Laps,
+    /// Rows of prompts whose state was kept.
+    pub prefix_rows: usize,
     /// Samples of all pieces, silence between them included.
     pub samples: usize,
     /// Why the text ended, the worst reason of its pieces.
@@ -71,7 +73,7 @@ pub fn run_once(engine: &Engine, text: &str, options: &Options) -> Result<Speech
     let start = Instant::now();
     engine.family().check(options)?;
     let mut pieces = Pieces::new(engine.qwen3_tts()?.clone(), text, options)?;
-    let (mut first_audio, mut samples, mut finish) = (None, 0, None);
+    let (mut first_audio, mut samples, mut finish, mut prefix_rows) = (None, 0, None, 0);
     while let Some(chunk) = pieces.next() {
         let chunk = chunk?;
         if !chunk.samples.is_empty() {
@@ -79,10 +81,11 @@ pub fn run_once(engine: &Engine, text: &str, options: &Options) -> Result<Speech
         }
         samples += chunk.samples.len();
         finish = finish.max(chunk.finish);
+        prefix_rows += chunk.prefix_rows;
     }
     let total = start.elapsed();
     let first_audio = first_audio.unwrap_or(total);
-    Ok(SpeechTimes { total, first_audio, laps: pieces.laps(), samples, finish })
+    Ok(SpeechTimes { total, first_audio, laps: pieces.laps(), prefix_rows, samples, finish })
 }
 
 /// What several streams at once took.

@@ -4,6 +4,7 @@ use super::{Args, TEXT, peak_json, profile_json, profile_text, trace};
 use crate::failure::UsageError;
 use crate::measure::{median, peak_rss_mb};
 use crate::print;
+use crate::probes::{precision_text, probes_json};
 use anyhow::Context;
 use orate::bench::qwen3_tts::{SpeechTimes, any_voice, profile, run_once};
 use orate::{Engine, ErrorKind, Options, bench};
@@ -29,7 +30,8 @@ pub fn run(args: &Args, engine: &Engine, load_ms: f64) -> anyhow::Result<()> {
         _ => anyhow::Error::from(e)
             .context("a voice for timing cannot be made from a tone on this device; try --device cpu"),
     })?;
-    let options = Options { max_frames: frames.map(|n| n as usize), ..voice };
+    let options =
+        Options { max_frames: frames.map(|n| n as usize), codec_beside: args.codec_beside, ..voice };
     if let Some(streams) = args.streams {
         return super::streams::run(args, engine, text, &options, streams as usize);
     }
@@ -73,11 +75,13 @@ pub fn run(args: &Args, engine: &Engine, load_ms: f64) -> anyhow::Result<()> {
             "rtf": rtf,
             "duration_s": duration,
             "frames": made,
+            "prefix_rows": runs.last().map(|r| r.prefix_rows),
             "finish": finish,
             "peak_rss_mb": peak_rss_mb,
             "runs": args.runs,
             "device": engine.device(),
             "precision": engine.precision().to_string(),
+            "precision_probes": probes_json(engine.probes()),
             "threads": engine.threads(),
             "model": engine.model_name(),
         });
@@ -107,7 +111,7 @@ pub fn run(args: &Args, engine: &Engine, load_ms: f64) -> anyhow::Result<()> {
          load            {load_ms:.2} ms\npeak memory     {memory}\n",
         engine.model_name(),
         engine.device(),
-        engine.precision(),
+        precision_text(engine),
         engine.threads(),
         finish.unwrap_or("nothing"),
         print::table(&rows, &[]),

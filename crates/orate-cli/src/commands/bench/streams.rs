@@ -4,6 +4,7 @@ use super::Args;
 use super::qwen3_tts::ms;
 use crate::measure::{median, peak_rss_mb};
 use crate::print;
+use crate::probes::{precision_text, probes_json};
 use orate::bench::qwen3_tts::{StreamsTimes, run_streams};
 use orate::{Engine, Options};
 use serde_json::{Value, json};
@@ -91,6 +92,7 @@ pub fn run(
             "runs": args.runs,
             "device": engine.device(),
             "precision": engine.precision().to_string(),
+            "precision_probes": probes_json(engine.probes()),
             "threads": engine.threads(),
             "model": engine.model_name(),
         }));
@@ -102,7 +104,7 @@ pub fn run(
         "{}\n{}\n{}, {} threads\n\n{}\nthroughput      {ratio:.2} times that of one stream\npeak memory     {memory}\n",
         engine.model_name(),
         engine.device(),
-        engine.precision(),
+        precision_text(engine),
         engine.threads(),
         print::table(&rows, &[]),
     ))

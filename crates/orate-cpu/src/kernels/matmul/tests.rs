@@ -339,8 +339,16 @@ fn columns_are_packed_as_a_matrix_is() {
             for element in [Element::F32, Element::F16, Element::Bf16] {
                 let product = |packed: &PackedWeights| {
                     let (mut y, mut scratch) =
-                        (vec![0.0; 2 * n], vec![0.0; scratch_len(isa, 2, [2, k, n], None)]);
-                    matmul(isa, &team, Rows::Dense { x: &x }, packed, &Epilogue::NONE, &mut y, &mut scratch);
+                        (vec![0.0; 2 * n], vec![0.0; scratch_len(isa, 2, [2, k, n], 2, None)]);
+                    matmul(
+                        isa,
+                        &team,
+                        Rows::Dense { x: &x, time: 2 },
+                        packed,
+                        &Epilogue::NONE,
+                        &mut y,
+                        &mut scratch,
+                    );
                     y
                 };
                 let whole = product(&PackedWeights::pack(isa, &team, element, (k, n), w));

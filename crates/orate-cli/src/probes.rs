@@ -1,0 +1,29 @@
+//! How a precision was chosen, for people and programs.
+
+use orate::{Engine, MOST_PROBED_ERROR, Precision, Probes};
+use serde_json::{Value, json};
+
+/// What was measured, or null where the precision was asked for.
+pub fn probes_json(probes: Option<&Probes>) -> Value {
+    let Some(probes) = probes else { return Value::Null };
+    let measured = probes.measured.iter();
+    let measured =
+        measured.map(|p| json!({ "precision": p.precision.name(), "us": p.microseconds, "error": p.error }));
+    let refused = probes.refused.iter().map(|(p, why)| json!({ "precision": p.name(), "why": why }));
+    json!({
+        "chosen": probes.chosen.name(),
+        "product": probes.product,
+        "most_error": MOST_PROBED_ERROR,
+        "measured": measured.collect::<Vec<_>>(),
+        "refused": refused.collect::<Vec<_>>(),
+    })
+}
+
+/// The engine's precision in words, with what it was chosen by.
+pub fn precision_text(engine: &Engine) -> String {
+    match engine.probes() {
+        None => engine.precision().to_string(),
+        Some(probes) if probes.chosen == Precision::F32 => probes.to_string(),
+        Some(probes) => format!("{} ({probes})", engine.precision()),
+    }
+}

@@ -1,0 +1,341 @@
+//! The format of products: as asked for, or found by trying what the device offers.
+
+use crate::{Result, devices};
+use orate_graph::{
+    DType, Device, DeviceError, DeviceKind, Graph, GraphError, Plan, Precision, PrecisionPolicy, Tensor,
+    Weight, WeightLoader,
+};
+use std::fmt;
+use std::sync::Arc;
+
+/// How the format of products is chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PrecisionChoice {
+    /// As this policy says. What the device cannot do is refused.
+    Exactly(PrecisionPolicy),
+    /// The fastest of the formats that the device offers whose products are within [`MOST_PROBED_ERROR`] of those in
+    /// `f32`, found by trying them when the engine is made; `f32` if none is faster. [`crate::Engine::probes`] has what
+    /// was measured. The patterns are those of a policy.
+    Auto {
+        /// Patterns of weight names that get the format; without any, all weights do.
+        allow: Vec<String>,
+        /// Patterns of weight names that stay in `f32`.
+        deny: Vec<String>,
+    },
+}
+
+impl Default for PrecisionChoice {
+    /// `f32` for everything.
+    fn default() -> Self {
+        PrecisionPolicy::default().into()
+    }
+}
+
+impl From<PrecisionPolicy> for PrecisionChoice {
+    fn from(policy: PrecisionPolicy) -> Self {
+        PrecisionChoice::Exactly(policy)
+    }
+}
+
+/// Most that a format may change a product, as the root mean square of the difference over that of the result.
+///
+/// Rounding to the 11 bits of `f16` and `tf32` changes random numbers by 2e-4 to 3e-4, which models of all families
+/// bear with more than 50 dB between speech and error; the 8 bits of `bf16` change them by 2e-3, except where a
+/// checkpoint has nothing but `bf16` to begin with.
+pub const MOST_PROBED_ERROR: f64 = 1e-3;
+
+/// A less exact format must be so many times as fast: less is not worth it, and could be chance.
+const LEAST_GAIN: f64 = 1.15;
+
+/// Runs of a probe, of which the fastest counts.
+const RUNS: usize = 5;
+
+/// A product like those of a model: how many rows at a time, and by which weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Product {
+    pub rows: usize,
+    /// Inner and outer width.
+    pub width: usize,
+    /// In which format the model's weights are stored.
+    pub stored: Stored,
+}
+
+/// Which numbers the weights of a checkpoint are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stored {
+    /// Any.
+    F32,
+    /// Only those that are `f16`.
+    F16,
+    /// Only those that are `bf16`.
+    Bf16,
+}
+
+impl Stored {
+    fn precision(self) -> Precision {
+        match self {
+            Stored::F32 => Precision::F32,
+            Stored::F16 => Precision::F16,
+            Stored::Bf16 => Precision::Bf16,
+        }
+    }
+}
+
+/// A format that was tried.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Probe {
+    /// The format.
+    pub precision: Precision,
+    /// Time of the product, in microseconds.
+    pub microseconds: f64,
+    /// Its distance from the product in `f32`; see [`MOST_PROBED_ERROR`].
+    pub error: f64,
+}
+
+/// What led to a precision; see [`PrecisionChoice::Auto`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Probes {
+    /// Rows and widths of the product, such as `1 x 2048 x 2048`.
+    pub product: String,
+    /// Formats that the device has, `f32` first.
+    pub measured: Vec<Probe>,
+    /// Formats that it refused, and why.
+    pub refused: Vec<(Precision, String)>,
+    /// The format that was chosen.
+    pub chosen: Precision,
+}
+
+impl fmt::Display for Probes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} by probes of {}", self.chosen, self.product)?;
+        for (i, p) in self.measured.iter().enumerate() {
+            write!(f, "{} {} {:.1} µs", if i == 0 { ":" } else { "," }, p.precision, p.microseconds)?;
+            if p.precision != Precision::F32 {
+                write!(f, " error {:.0e}", p.error)?;
+            }
+        }
+        write!(f, "; at most {MOST_PROBED_ERROR:.0e} and {LEAST_GAIN} times as fast")
+    }
+}
+
+/// The least exact format that is worth it: each must be faster than all that are more exact. Of equally exact ones the
+/// stored one comes first.
+fn choose(measured: &[Probe], stored: Stored) -> Precision {
+    let mut good: Vec<&Probe> = measured.iter().filter(|p| p.error <= MOST_PROBED_ERROR).collect();
+    let key = |p: &Probe| (p.precision != stored.precision(), p.precision);
+    good.sort_by(|a, b| a.error.total_cmp(&b.error).then(key(a).cmp(&key(b))));
+    let exact = good.iter().position(|p| p.precision == Precision::F32);
+    let Some(mut best) = exact.map(|i| good.remove(i)) else { return Precision::F32 };
+    for p in good {
+        if p.microseconds * LEAST_GAIN <= best.microseconds {
+            best = p;
+        }
+    }
+    best.precision
+}
+
+/// Tries the formats of a device. `in_f32` is the device as it is; `open` opens it in another format.
+pub(crate) fn probe(
+    product: Product,
+    in_f32: &dyn Device,
+    mut open: impl FnMut(PrecisionPolicy) -> Result<Arc<dyn Device>>,
+) -> Result<Probes> {
+    let weights = Arc::new(ProbeWeights::new(product));
+    let (exact, microseconds) = run(product, in_f32, &weights)?;
+    let mut measured = vec![Probe { precision: Precision::F32, microseconds, error: 0.0 }];
+    let mut refused = vec![];
+    for precision in Precision::FLOATS.into_iter().filter(|p| *p != Precision::F32) {
+        let tried = open(PrecisionPolicy::uniform(precision))
+            .and_then(|device| Ok(run(product, &*device, &weights)?));
+        match tried {
+            Ok((y, microseconds)) => {
+                measured.push(Probe { precision, microseconds, error: distance(&y, &exact) })
+            }
+            Err(e) => refused.push((precision, e.to_string())),
+        }
+    }
+    let chosen = choose(&measured, product.stored);
+    let product = format!("{} x {1} x {1}", product.rows, product.width);
+    Ok(Probes { product, chosen, measured, refused })
+}
+
+/// The device that `options` ask for, with the format that probes choose on it.
+pub(crate) fn open_by_probes(
+    options: &crate::EngineOptions,
+    (allow, deny): (&[String], &[String]),
+    product: Product,
+    passed_over: &mut Vec<String>,
+) -> Result<(Arc<dyn Device>, PrecisionPolicy, Probes)> {
+    let device = devices::open(options, &PrecisionPolicy::default(), passed_over)?;
+    let info = device.info();
+    let choice = match info.kind {
+        DeviceKind::Cpu => crate::DeviceChoice::Cpu,
+        kind => crate::DeviceChoice::Kind(kind, info.index),
+    };
+    let same = crate::EngineOptions { device: choice, ..options.clone() };
+    // What is opened stays open until the end: drivers take long to start anew.
+    let mut opened = vec![];
+    let probes = probe(product, &*device, |policy| {
+        let device = devices::open(&same, &policy, &mut vec![])?;
+        opened.push(device.clone());
+        Ok(device)
+    })?;
+    let policy = PrecisionPolicy { precision: probes.chosen, allow: allow.to_vec(), deny: deny.to_vec() };
+    if probes.chosen == Precision::F32 {
+        return Ok((device, PrecisionPolicy::default(), probes));
+    }
+    Ok((devices::open(&same, &policy, &mut vec![])?, policy, probes))
+}
+
+/// Root of the mean square of a difference, relative to `want`. Infinite where something is no number.
+fn distance(got: &[f32], want: &[f32]) -> f64 {
+    let square = |x: f64| x * x;
+    let (mut difference, mut whole) = (0.0, f64::MIN_POSITIVE);
+    for (a, b) in got.iter().zip(want) {
+        difference += square(f64::from(*a) - f64::from(*b));
+        whole += square(f64::from(*b));
+    }
+    let distance = (difference / whole).sqrt();
+    if distance.is_finite() { distance } else { f64::INFINITY }
+}
+
+const NAME: &str = "probe";
+
+/// The product on a device, and its time in microseconds.
+fn run(
+    product: Product,
+    device: &dyn Device,
+    weights: &Arc<ProbeWeights>,
+) -> std::result::Result<(Vec<f32>, f64), DeviceError> {
+    let Product { rows, width, .. } = product;
+    let mut g = Graph::new(NAME);
+    let x = g.input("x", DType::F32, [rows, width])?;
+    let y = g.matmul(x, Weight::named(NAME, [width, width]))?;
+    g.output("y", y)?;
+    let plan = device.open(weights.clone()).load(Plan::compile(g, device)?)?;
+    let mut memory = device.memory();
+    memory.write_f32("x", &[rows, width].into(), &weights.0[..rows * width])?;
+    let mut out = vec![];
+    plan.run(memory.as_mut())?;
+    memory.read_f32("y", &mut out)?;
+    let mut best = f64::INFINITY;
+    for _ in 0..RUNS {
+        best = best.min(plan.profile(memory.as_mut())?.iter().sum());
+    }
+    Ok((out, best * 1e6))
+}
+
+/// Numbers from −1 to 1 that look random, as a checkpoint could hold them.
+struct ProbeWeights(Vec<f32>);
+
+impl ProbeWeights {
+    fn new(product: Product) -> ProbeWeights {
+        // Bits of the fraction that the format lacks.
+        let lost: u32 = match product.stored {
+            Stored::F32 => 0,
+            Stored::F16 => 13,
+            Stored::Bf16 => 16,
+        };
+        let number = |i: usize| {
+            let mixed = (i as u32).wrapping_mul(0x9E37_79B9).rotate_left(15).wrapping_mul(0x85EB_CA6B);
+            let x = (mixed >> 8) as f32 / (1 << 23) as f32 - 1.0;
+            f32::from_bits(x.to_bits() >> lost << lost)
+        };
+        ProbeWeights((0..product.width * product.width).map(number).collect())
+    }
+}
+
+impl WeightLoader for ProbeWeights {
+    fn load(&self, name: &str) -> std::result::Result<Tensor<'_>, GraphError> {
+        let width = self.0.len().isqrt();
+        match name {
+            NAME => Ok(Tensor::borrowed([width, width], &self.0)),
+            _ => Err(GraphError::Weight {
+                name: name.to_owned(),
+                problem: "there is no such tensor".to_owned(),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{EngineOptions, Error};
+    use orate_testing::ReferenceDevice;
+
+    fn p(precision: Precision, microseconds: f64, error: f64) -> Probe {
+        Probe { precision, microseconds, error }
+    }
+
+    #[test]
+    fn the_fastest_that_is_exact_enough() {
+        use Precision::{Bf16, F16, F32, Tf32};
+        let f32 = p(F32, 100.0, 0.0);
+        let cases: [(&str, Vec<Probe>, Precision); 6] = [
+            ("nothing else", vec![f32], F32),
+            ("faster", vec![f32, p(F16, 50.0, 3e-4)], F16),
+            ("hardly faster", vec![f32, p(F16, 95.0, 3e-4)], F32),
+            ("too far off", vec![f32, p(Bf16, 50.0, 2e-3)], F32),
+            ("no number", vec![f32, p(F16, 50.0, f64::INFINITY)], F32),
+            ("hardly faster than a more exact one", vec![f32, p(Tf32, 50.0, 2e-4), p(F16, 48.0, 3e-4)], Tf32),
+        ];
+        for (case, measured, want) in cases {
+            assert_eq!(choose(&measured, Stored::F32), want, "{case}");
+        }
+        for error in [0.0, 1e-7] {
+            let as_exact = [f32, p(F16, 50.0, error), p(Bf16, 51.0, 0.0)];
+            assert_eq!(choose(&as_exact, Stored::Bf16), Bf16, "as it is stored");
+        }
+    }
+
+    #[test]
+    fn formats_that_a_device_refuses_are_told() {
+        let product = Product { rows: 3, width: 64, stored: Stored::F32 };
+        let refuse = |policy: PrecisionPolicy| -> Result<Arc<dyn Device>> {
+            match policy.precision {
+                Precision::F16 => Ok(Arc::new(ReferenceDevice)),
+                other => {
+                    Err(Error::Option { option: "precision", got: other.to_string(), allowed: "f16".into() })
+                }
+            }
+        };
+        let probes = probe(product, &ReferenceDevice, refuse).expect("f32 is enough");
+        let precisions = |all: &[Probe]| all.iter().map(|p| p.precision).collect::<Vec<_>>();
+        assert_eq!(precisions(&probes.measured), [Precision::F32, Precision::F16]);
+        assert_eq!(probes.measured[1].error, 0.0, "the same device");
+        assert_eq!(
+            probes.refused.iter().map(|r| r.0).collect::<Vec<_>>(),
+            [Precision::Tf32, Precision::Bf16]
+        );
+        assert!(probes.refused[0].1.contains("tf32"), "{:?}", probes.refused);
+        assert!(probes.to_string().contains("probes of 3 x 64 x 64: f32 "), "{probes}");
+    }
+
+    /// On the CPU weights are widened to f32, so they are as exact as they are stored.
+    #[test]
+    fn errors_are_those_of_the_stored_weights() {
+        let options =
+            EngineOptions { threads: Some(1), device: crate::DeviceChoice::Cpu, ..Default::default() };
+        for (stored, exact) in [(Stored::Bf16, Precision::Bf16), (Stored::F16, Precision::F16)] {
+            let product = Product { rows: 2, width: 256, stored };
+            let none: &[String] = &[];
+            let (device, policy, probes) =
+                open_by_probes(&options, (none, none), product, &mut vec![]).expect("a CPU");
+            let of = |precision| {
+                probes.measured.iter().find(|p| p.precision == precision).expect("measured").error
+            };
+            assert!(of(exact) < 1e-5, "{stored:?}: {probes}");
+            assert_eq!(probes.refused.iter().map(|r| r.0).collect::<Vec<_>>(), [Precision::Tf32]);
+            assert_eq!(policy.precision, probes.chosen);
+            assert_eq!(device.info().kind, DeviceKind::Cpu);
+        }
+        let product = Product { rows: 2, width: 256, stored: Stored::F32 };
+        let (.., probes) = open_by_probes(&options, (&[], &[]), product, &mut vec![]).expect("a CPU");
+        let error = |precision| probes.measured.iter().find(|p| p.precision == precision).map(|p| p.error);
+        let (f16, bf16) = (error(Precision::F16).expect("has"), error(Precision::Bf16).expect("has"));
+        assert!((5e-5..MOST_PROBED_ERROR).contains(&f16), "{f16}");
+        assert!((MOST_PROBED_ERROR..1e-2).contains(&bf16), "{bf16}");
+    }
+}
