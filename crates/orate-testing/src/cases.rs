@@ -438,6 +438,23 @@ fn matmul(cases: &mut Vec<Case>) -> Result<()> {
     for (what, weight) in layouts {
         unary(cases, format!("MatMul, weight {what}"), [2, 9, 24], |g, x| g.matmul(x, weight))?;
     }
+    // A row of each of several sequences, which devices may multiply together.
+    for batch in [2, 3, 4, 5, 8, 9, 13, 16, 17, 32, 33] {
+        let name = format!("MatMul [{batch}, 1, 64] · [64, 96]");
+        unary(cases, name, [batch, 1, 64], |g, x| g.matmul(x, w(64, 96)))?;
+        let name = format!("MatMul, gate and up, and three that read them, of {batch} rows");
+        unary(cases, name, [batch, 1, 32], |g, x| {
+            let part = |name: &str, n: usize| Weight::named(name, [32, n]);
+            let gate = g.matmul(x, part("gate", 32))?;
+            let gate = g.activate(gate, Activation::Silu)?;
+            let up = g.matmul(x, part("up", 32))?;
+            let y = g.mul(gate, up)?;
+            let parts =
+                [g.matmul(y, part("v", 64))?, g.matmul(y, part("q", 32))?, g.matmul(y, part("k", 96))?];
+            g.concat(&parts, 2)
+        })?;
+    }
+    epilogues(cases, "MatMul [6, 1, 64] · [64, 36]", [6, 1, 64], 36, |g, x| g.matmul(x, w(64, 36)))?;
     epilogues(cases, "MatMul [2, 7, 20] · [20, 37]", [2, 7, 20], 37, |g, x| g.matmul(x, w(20, 37)))?;
     epilogues(cases, "MatMul [1, 1, 65] · [65, 16]", [1, 1, 65], 16, |g, x| g.matmul(x, w(65, 16)))?;
     unary(cases, "MatMul that adds its own operand".into(), [1, 9, 33], |g, x| {
