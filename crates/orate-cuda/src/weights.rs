@@ -317,7 +317,8 @@ mod tests {
     fn blocks_have_bytes_and_scales_where_threads_read_them() {
         let (k, n) = (40, 35);
         // 127 in every block, times a power of two for each column.
-        let whole = |d: usize, c: usize| if d % 32 == 0 { 127 } else { (d * 7 + c * 3) as i32 % 255 - 127 };
+        let whole =
+            |d: usize, c: usize| if d.is_multiple_of(32) { 127 } else { (d * 7 + c * 3) as i32 % 255 - 127 };
         let power = |c: usize| 2f32.powi(c as i32 % 7 - 4);
         let data: Vec<f32> = (0..k * n).map(|i| whole(i / n, i % n) as f32 * power(i % n)).collect();
         let packed = pack_blocks(&Tensor::borrowed([k, n], &data));

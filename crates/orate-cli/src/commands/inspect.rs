@@ -252,11 +252,25 @@ fn model(path: Option<&Path>, choice: &PrecisionChoice) -> anyhow::Result<Found>
     if let Some(path) = path
         && qwen3_tts::Files::detect(path)
     {
+        let files = qwen3_tts::Files::open(path)?;
+        if files.talking.is_none() {
+            return Ok(describe_qwen3(&files)); // a codec alone, which no engine speaks with
+        }
         let engine = match choice {
             PrecisionChoice::Exactly(policy) => open_to_look(Some(path), policy)?,
             _ => probed(Some(path), choice)?,
         };
-        let mut found = describe_qwen3(&engine)?;
+        let mut found = describe_qwen3(&files);
+        let footprint = engine.footprint(SECONDS)?;
+        let weights = match engine.device_info().kind {
+            DeviceKind::Cpu => "bytes of weights on the CPU",
+            _ => "bytes of weights on the GPU",
+        };
+        found.facts.extend([
+            ("precision", json!(engine.precision().to_string())),
+            (weights, json!(footprint.weights)),
+            ("bytes of 20 seconds of speech", json!(footprint.utterance)),
+        ]);
         found.add_probes(&engine);
         return Ok(found);
     }
@@ -344,8 +358,7 @@ fn describe(
 /// Seconds of speech whose memory is told.
 const SECONDS: f64 = 20.0;
 
-fn describe_qwen3(engine: &Engine) -> anyhow::Result<Found> {
-    let files = engine.qwen3_tts()?.files();
+fn describe_qwen3(files: &qwen3_tts::Files) -> Found {
     let codec = &files.codec;
     let sample_rate = ("sample rate", json!(codec.output_sample_rate));
     let frames = [
@@ -379,16 +392,7 @@ fn describe_qwen3(engine: &Engine) -> anyhow::Result<Found> {
         }
     };
     facts.extend(frames);
-    facts.push(("precision", json!(engine.precision().to_string())));
-    let footprint = engine.footprint(SECONDS)?;
-    let weights = match engine.device_info().kind {
-        DeviceKind::Cpu => "bytes of weights on the CPU",
-        _ => "bytes of weights on the GPU",
-    };
-    facts.push((weights, json!(footprint.weights)));
-    facts.push(("bytes of 20 seconds of speech", json!(footprint.utterance)));
-    let tensors = tensors(&*files.weights);
-    Ok(Found { path: files.origin.clone(), kind, facts, probes: None, tensors })
+    Found { path: files.origin.clone(), kind, facts, probes: None, tensors: tensors(&*files.weights) }
 }
 
 // ---- single files ----------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 //! How long it takes from a text to the first samples, at the sizes of the 0.6B model and on random weights.
 
-use super::{devices_that_compute_in, json, released_codec, released_talker};
+use super::{devices, json, released_codec, released_talker};
 use orate::Precision;
 use orate_graph::Device;
 use orate_models::qwen3_tts::{
@@ -115,7 +115,7 @@ fn once(model: &Arc<Qwen3Tts>, text: &str) -> [f64; 3] {
 #[ignore = "timing; run with --ignored --nocapture"]
 fn bench_of_first_audio() {
     for precision in [Precision::Bf16, Precision::F16, Precision::F32] {
-        for device in devices_that_compute_in(precision) {
+        for device in devices(precision) {
             let what = format!("{} {precision}", device.describe());
             let model = model(device);
             let first = once(&model, TEXT)[2];
