@@ -29,7 +29,11 @@ const MOST_IDEOGRAPHS: usize = 100;
 const FIRST_IDEOGRAPH: char = '\u{2E80}';
 
 /// Frames of the first chunk, 80 ms each.
+///
+/// A device with queues of its own makes frames in a small part of the time they play, so the second chunk is there in time.
 const FIRST_FRAMES: usize = 4;
+/// See [`FIRST_FRAMES`].
+const FIRST_FRAMES_OF_GPUS: usize = 2;
 
 /// Frames of a chunk at most; each is twice the one before.
 const MOST_FRAMES: usize = 25;
@@ -188,7 +192,7 @@ impl Pieces {
             prompt,
             attempts,
             session,
-            frames: FIRST_FRAMES,
+            frames: if self.model.device().has_queues() { FIRST_FRAMES_OF_GPUS } else { FIRST_FRAMES },
             codes: vec![],
             decoding: VecDeque::new(),
             heard: false,

@@ -19,8 +19,8 @@ use std::time::Instant;
 const TEXT: &str =
     "this is a sentence of twenty words that says nothing new but takes as long as such sentences usually do";
 
-/// Frames of the first chunk.
-const FRAMES: usize = 4;
+/// Frames of the first chunk on a GPU.
+const FRAMES: usize = 2;
 
 /// Any tensor, as a stretch of one list of numbers: a gigabyte of weights takes longer to make than to upload.
 struct AnyWeights {
