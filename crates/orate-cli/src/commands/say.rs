@@ -43,6 +43,10 @@ pub struct Args {
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
+    /// Hand sound on as it is made, as a pipe always does; a piece of the text that goes astray is then not spoken again
+    #[arg(long)]
+    pub stream: bool,
+
     /// How to store samples; without it, as the name of the output ends
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<Format>,
@@ -198,7 +202,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         options.cloned = Some(kept_voice(&voice)?);
     }
     // What is in a pipe cannot be taken back.
-    options.whole_pieces = options.retries > 0 && output.path.is_some();
+    options.whole_pieces = options.retries > 0 && output.path.is_some() && !args.stream;
 
     let speaking = Instant::now();
     let mut stream = engine.stream(&text, &options)?;

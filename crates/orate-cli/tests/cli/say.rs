@@ -106,6 +106,8 @@ fn formats_hold_the_same_samples() {
     let run = folder.orate(&["say", SENTENCE, "-o", "-"]).ok();
     assert!(run.stdout.starts_with(b"RIFF") && run.stdout[44..] == pcm);
 
+    let streamed = folder.orate(&["say", SENTENCE, "--stream", "-o", "-"]).ok();
+    assert!(streamed.stdout == run.stdout, "a pipe is a stream anyway");
     let run = folder.orate(&["say", SENTENCE, "-o", "-", "--format", "raw"]).ok();
     assert!(run.stdout == pcm);
     assert_eq!(run.stderr, "");
