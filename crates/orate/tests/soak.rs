@@ -4,20 +4,13 @@
 
 mod common;
 
-use common::{built_in, tiny};
+use common::{built_in, resident, tiny};
 use orate::{Audio, Engine, Options};
 use orate_testing::Random;
 use std::time::Instant;
 
 /// What may be resident more after the last utterance than after warming up.
 const MOST_GROWTH: f64 = 4.0;
-
-/// Resident memory in MB.
-fn resident() -> f64 {
-    let text = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
-    let pages: f64 = text.split(' ').nth(1).and_then(|s| s.parse().ok()).expect("the second number");
-    pages * 4096.0 / 1e6
-}
 
 /// Texts of 1 to `most` words, in an order that mixes short and long ones.
 fn texts(n: usize, most: usize) -> Vec<String> {

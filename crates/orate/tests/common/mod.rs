@@ -53,3 +53,11 @@ pub fn relative_error(got: &[f32], want: &[f32]) -> f64 {
 pub fn rms(x: &[f32]) -> f64 {
     (x.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>() / x.len().max(1) as f64).sqrt()
 }
+
+/// Resident memory in MB.
+#[cfg(target_os = "linux")]
+pub fn resident() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
+    let pages: f64 = text.split(' ').nth(1).and_then(|s| s.parse().ok()).expect("the second number");
+    pages * 4096.0 / 1e6
+}
