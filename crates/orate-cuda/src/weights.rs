@@ -347,7 +347,8 @@ mod tests {
     #[test]
     fn blocks_of_four_bits_have_pairs_where_threads_read_them() {
         let (k, n) = (40, 35);
-        let whole = |d: usize, c: usize| if d.is_multiple_of(32) { -8 } else { (d * 7 + c * 3) as i32 % 16 - 8 };
+        let whole =
+            |d: usize, c: usize| if d.is_multiple_of(32) { -8 } else { (d * 7 + c * 3) as i32 % 16 - 8 };
         let data: Vec<f32> = (0..k * n).map(|i| whole(i / n, i % n) as f32).collect();
         let packed = pack_blocks(&Tensor::borrowed([k, n], &data), BlockFormat::Q4_0);
         let words = 3 * 64 + 2 * 16;
