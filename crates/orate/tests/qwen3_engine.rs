@@ -4,6 +4,7 @@ use orate::{
     Cancel, DeviceChoice, Engine, EngineOptions, Error, ErrorKind, FinishReason, Model, Options, Precision,
     PrecisionPolicy,
 };
+use orate_models::qwen3_tts::{Request, Settings, Speaker, Utterance};
 use orate_testing::checkpoints::{qwen3_tts_goldens, write_random_qwen3_tts};
 
 /// Samples of a frame.
@@ -63,6 +64,58 @@ fn memory_is_as_predicted() {
             assert_eq!(audio.samples.len(), 5 * FRAME);
             assert_eq!(model.weight_bytes(), short.weights, "{variant} in {precision}");
         }
+    }
+}
+
+/// A cache that grows finds its plan, and so does a second utterance that joins the first. On a CPU prompts of new lengths have plans of their own.
+#[test]
+fn no_plan_is_made_between_frames() {
+    for variant in ["base", "custom_voice"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let engine = engine(variant, &folder);
+        let voice = orate::bench::qwen3_tts::any_voice(&engine).expect("any model has one");
+        engine.warm_up_for(&voice).expect("speaks");
+        let o = Options { max_frames: Some(300), ..voice };
+        let mut grown = 0;
+        for seed in 0..8 {
+            let mut stream = engine.stream("Hello there.", &Options { seed, ..o.clone() }).expect("speaks");
+            stream.next().expect("a chunk").expect("speaks");
+            let (before, mut samples) = (engine.plans_made(), 0);
+            stream.for_each(|chunk| samples += chunk.expect("speaks").samples.len());
+            assert_eq!(engine.plans_made(), before, "{variant}, seed {seed}");
+            grown += usize::from(samples > 256 * FRAME);
+        }
+        assert!(grown > 0, "{variant}: a cache that was full");
+    }
+}
+
+/// By the time that an utterance joins another one, the plan of both is there.
+#[test]
+fn no_plan_is_made_when_utterances_meet() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine("custom_voice", &folder);
+    let model = engine.qwen3_tts().expect("of this family");
+    let request = Request {
+        text: "Hello there.",
+        speaker: Speaker::Named("ryan"),
+        language: None,
+        instruct: None,
+        feeding: None,
+    };
+    let prompt = model.prompt(&request).expect("a prompt");
+    let settings =
+        Settings { max_frames: 40, ..Settings::new(&model.talking().expect("talks").generation, 1) };
+    let mut codes = vec![];
+    let mut utterances: Vec<Utterance> = vec![];
+    for _ in 0..5 {
+        let mut next = model.utterance().expect("talks");
+        next.start(&prompt, &settings).expect("starts");
+        let before = model.plans_made();
+        utterances.push(next);
+        for u in &mut utterances {
+            u.next_frame(&mut codes).expect("goes on");
+        }
+        assert_eq!(model.plans_made(), before, "{} utterances", utterances.len());
     }
 }
 

@@ -102,6 +102,34 @@ impl Batch {
         Ok(Batch { model, homes: vec![], active: 0, next_id: 0, codes: vec![] })
     }
 
+    /// Makes the plans of a batch of so many utterances, which may need so many rows of cache and of text.
+    ///
+    /// # Errors
+    /// As [`Batch::join`].
+    pub(super) fn prepare(
+        model: &Qwen3Tts,
+        utterances: usize,
+        need: (usize, usize),
+    ) -> Result<(), QwenError> {
+        let rows = std::iter::successors(Some(2), |rows| Some(2 * rows));
+        for batch in rows.take_while(|rows| *rows <= Self::MOST && *rows < 2 * utterances) {
+            let (sizes, text_rows) = Self::sizes(model, batch, need)?;
+            model.plan(Network::Frame { sizes, text_rows }, false)?;
+        }
+        Ok(())
+    }
+
+    /// Of a memory of `batch` rows, where utterances may need so many rows of cache and of text.
+    fn sizes(
+        model: &Qwen3Tts,
+        batch: usize,
+        (capacity, text_rows): (usize, usize),
+    ) -> Result<(Sizes, usize), QwenError> {
+        let most = model.talking()?.config.talker_config.max_position_embeddings;
+        let capacity = capacity.next_power_of_two().max(LEAST_CAPACITY).min(most.max(capacity));
+        Ok((Sizes { batch, capacity }, text_rows.next_power_of_two().max(LEAST_TEXT)))
+    }
+
     /// Utterances in it.
     pub fn len(&self) -> usize {
         self.home().map_or(0, Home::live)
@@ -138,9 +166,10 @@ impl Batch {
                 allowed: "wait for one to end".to_owned(),
             });
         }
-        let SessionRow { memory, sizes, text_rows, rows, settings, frames } = session.row()?;
-        let capacity = rows + settings.max_frames;
-        self.make_room(self.len() + 1, (capacity, text_rows))?;
+        let row = session.row()?;
+        let need @ (capacity, _) = row.need();
+        let SessionRow { memory, sizes, text_rows, rows, settings, frames } = row;
+        self.make_room(self.len() + 1, need)?;
         let id = RowId(self.next_id);
         self.next_id += 1;
         let home = &mut self.homes[self.active];
@@ -279,10 +308,7 @@ impl Batch {
         if let Some(i) = self.homes.iter().position(fits) {
             return Ok(i);
         }
-        let most = self.model.talking()?.config.talker_config.max_position_embeddings;
-        let capacity = capacity.next_power_of_two().max(LEAST_CAPACITY).min(most.max(capacity));
-        let sizes = Sizes { batch, capacity };
-        let text_rows = text_rows.next_power_of_two().max(LEAST_TEXT);
+        let (sizes, text_rows) = Self::sizes(&self.model, batch, (capacity, text_rows))?;
         let plan = self.model.plan(Network::Frame { sizes, text_rows }, false)?;
         let mut memory = self.model.memory();
         for b in plan.plan().buffers() {
