@@ -355,7 +355,7 @@ impl Memory for GpuMemory {
         let place = self.later.end(ticket)?;
         out.clear();
         let shape = place.shape.clone();
-        if shape.len() > 0 {
+        if !shape.is_empty() {
             let bytes = 4 * shape.len() as u64;
             let mut take = |data: &[u8]| out.extend_from_slice(bytemuck::cast_slice(data));
             read_staging(&self.gpu, &place.staging, bytes, place.copied.clone(), &mut take)?;

@@ -83,6 +83,8 @@ pub struct Session {
     frames: usize,
     ahead: Ahead,
     makes_ahead: bool,
+    /// Frames behind which none is made ahead.
+    pause_at: Option<usize>,
     max_frames: usize,
     settings: Option<Settings>,
     finished: Option<FinishReason>,
@@ -106,6 +108,7 @@ impl Session {
             frames: 0,
             ahead: Ahead::Nothing,
             makes_ahead,
+            pause_at: None,
             max_frames: 0,
             settings: None,
             finished: None,
@@ -131,6 +134,12 @@ impl Session {
     /// frames turns this off.
     pub fn make_ahead(&mut self, on: bool) {
         self.makes_ahead = on;
+    }
+
+    /// Makes no frame ahead when so many of an utterance are handed out: whoever waits for what becomes of them, as for the first
+    /// sound, has the device to himself.
+    pub fn pause_ahead_at(&mut self, frames: usize) {
+        self.pause_at = Some(frames);
     }
 
     /// Makes room for so many frames from the next [`Session::start`] on, instead of ten seconds. More is made when it is needed.
@@ -316,8 +325,10 @@ impl Session {
             Ahead::Nothing => self.submit(self.frames),
             next => next,
         };
-        if self.makes_ahead && !self.taps && self.frames + 1 < self.max_frames && !next.is_last(end) {
-            self.ahead = self.submit(self.frames + 1);
+        let behind = self.frames + 1;
+        let pauses = self.taps || self.pause_at == Some(behind);
+        if self.makes_ahead && !pauses && behind < self.max_frames && !next.is_last(end) {
+            self.ahead = self.submit(behind);
         }
         if let Err(e) = next.finish(self.memory(), codes) {
             self.throw_away();
