@@ -65,6 +65,7 @@ fn other_precisions() {
         (Precision::F16, 1 << 13),
         (Precision::Bf16, 1 << 16),
         (Precision::Q8_0, 1 << 17),
+        (Precision::Q4_0, 1 << 20),
     ] {
         let device = CudaDevice::new(0, PrecisionPolicy::uniform(precision), None).expect("as above");
         let mut products = op_cases_built(&device, &NOT_BUILT_ON_GPUS);

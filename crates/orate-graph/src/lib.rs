@@ -18,6 +18,7 @@
 //! # Ok::<(), orate_graph::GraphError>(())
 //! ```
 
+pub mod blocks;
 pub mod device;
 mod error;
 mod graph;
