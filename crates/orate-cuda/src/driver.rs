@@ -10,7 +10,7 @@ use std::time::Instant;
 pub(crate) type DevicePointer = sys::CUdeviceptr;
 
 /// Everything that this crate calls. Asked for at the start: calling one that an old driver lacks would panic.
-const NEEDED: [&str; 40] = [
+const NEEDED: [&str; 42] = [
     "cuInit",
     "cuDriverGetVersion",
     "cuGetErrorString",
@@ -31,10 +31,12 @@ const NEEDED: [&str; 40] = [
     "cuMemFreeHost",
     "cuMemcpyHtoDAsync_v2",
     "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyDtoDAsync_v2",
     "cuMemsetD8Async",
     "cuStreamCreate",
     "cuStreamDestroy_v2",
     "cuStreamSynchronize",
+    "cuStreamWaitEvent",
     "cuStreamBeginCapture_v2",
     "cuStreamEndCapture",
     "cuGraphInstantiateWithFlags",
@@ -425,12 +427,28 @@ impl Stream {
         bytes: usize,
     ) -> Result<(), DeviceError> {
         to.reserve(bytes)?;
-        self.context.bind()?;
-        if bytes > 0 {
-            // SAFETY: both sides have the room, and the copy is waited for.
-            self.context.check(unsafe { sys::cuMemcpyDtoHAsync_v2(to.pointer, from, bytes, self.raw) })?;
-        }
+        // SAFETY: `to` has the room, and the copy is waited for; the rest is the caller's promise.
+        unsafe { self.copy_to_host(from, to, bytes)? };
         self.synchronize()
+    }
+
+    /// Queues a copy of `bytes` to the host.
+    ///
+    /// # Safety
+    /// There are so many at `from`, and `to` has room for them, which is neither read nor given back before they are there.
+    pub unsafe fn copy_to_host(
+        &self,
+        from: DevicePointer,
+        to: &mut Pinned,
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        assert!(bytes <= to.bytes, "as many bytes as were reserved");
+        self.context.bind()?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: by the caller's promise.
+        self.context.check(unsafe { sys::cuMemcpyDtoHAsync_v2(to.pointer, from, bytes, self.raw) })
     }
 
     /// Clears memory.
@@ -562,19 +580,42 @@ pub(crate) struct Event {
     raw: sys::CUevent,
 }
 
+// SAFETY: an event may be used by one thread after another.
+unsafe impl Send for Event {}
+
 impl Event {
+    /// One that tells its time.
     pub fn new(context: &Arc<Context>) -> Result<Event, DeviceError> {
+        Self::with_flags(context, 0)
+    }
+
+    /// One that a thread sleeps for, which costs some microseconds when it wakes up and leaves the processor to others until then.
+    pub fn to_sleep_for(context: &Arc<Context>) -> Result<Event, DeviceError> {
+        use sys::CUevent_flags as F;
+        let flags = F::CU_EVENT_BLOCKING_SYNC as u32 | F::CU_EVENT_DISABLE_TIMING as u32;
+        Self::with_flags(context, flags)
+    }
+
+    fn with_flags(context: &Arc<Context>, flags: u32) -> Result<Event, DeviceError> {
         context.bind()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: writes the handle; destroyed when dropped.
-        context.check(unsafe { sys::cuEventCreate(&mut raw, 0) })?;
+        context.check(unsafe { sys::cuEventCreate(&mut raw, flags) })?;
         Ok(Event { context: context.clone(), raw })
     }
 
     /// Notes when the stream gets here.
     pub fn record(&self, stream: &Stream) -> Result<(), DeviceError> {
+        self.context.bind()?;
         // SAFETY: both live, and belong to one context.
         self.context.check(unsafe { sys::cuEventRecord(self.raw, stream.raw) })
+    }
+
+    /// Waits until the stream got where this event was recorded last; not at all if it never was.
+    pub fn wait(&self) -> Result<(), DeviceError> {
+        self.context.bind()?;
+        // SAFETY: the event lives.
+        self.context.check(unsafe { sys::cuEventSynchronize(self.raw) })
     }
 
     /// Waits for this event, and returns the seconds since an earlier one.

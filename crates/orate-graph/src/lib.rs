@@ -26,6 +26,7 @@ pub mod joining;
 mod memory;
 mod op;
 pub mod passes;
+mod pending;
 mod plan;
 mod precision;
 mod process;
@@ -43,6 +44,7 @@ pub use op::{
     Activation, AttentionMask, ControlIds, ConvGeometry, Cost, Epilogue, Factor, First, Norm, Op, Padding,
     RelativePositions, Scalar,
 };
+pub use pending::{Pending, Ticket};
 pub use plan::{Plan, Roofline, Step, Target};
 pub use precision::{Precision, PrecisionPolicy};
 pub use process::{AtHome, HomeProcess};

@@ -269,6 +269,13 @@ impl Utterance {
         }
     }
 
+    /// As [`Session::pause_ahead_at`], for as long as the utterance is alone.
+    pub fn pause_ahead_at(&mut self, frames: usize) {
+        if let Some(session) = &mut self.session {
+            session.pause_ahead_at(frames);
+        }
+    }
+
     /// As [`Session::reused_rows`].
     pub fn reused_rows(&self) -> usize {
         self.reused

@@ -97,6 +97,7 @@ fn once(model: &Arc<Qwen3Tts>, text: &str) -> [f64; 3] {
     let request = Request { text, speaker, language: Some("english"), instruct: None, feeding };
     let prompt = model.prompt(&request).expect("a prompt");
     let mut session = model.session().expect("talks");
+    session.pause_ahead_at(FRAMES);
     let settings = Settings { max_frames: prompt.frame_budget(), ..Settings::new(generation, 5) };
     session.start(&prompt, &settings).expect("starts");
     let started = start.elapsed();
