@@ -41,8 +41,9 @@ const MOST_FRAMES: usize = 25;
 /// Chunks whose frames are made while the samples of an earlier one are not handed out yet, at most.
 const MOST_AHEAD: usize = 2;
 
-/// Tokens from one text to the next that plans are made for: fewer than prompts are padded to.
-const WARM_UP_STEP: usize = 16;
+/// Words from one text to the next that plans are made for: even of a token for each character they are fewer tokens than prompts are
+/// padded to.
+const WARM_UP_STEP: usize = 8;
 
 /// Where the time of speaking went. Where the codec runs beside the talker, the sum is more than the whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -379,7 +380,7 @@ impl Chunks for Pieces {
 pub(crate) fn make_plans(model: &Arc<Qwen3Tts>, o: &Options) -> Result<()> {
     model.codec().warm_up()?;
     let session = model.session()?;
-    // A word of three characters is one token.
+    // Words of three characters: few for a token, so that the last of these texts has as many tokens as a piece may have.
     for words in (1..=MOST_CHARS / 3).step_by(WARM_UP_STEP) {
         let text = "so ".repeat(words);
         let pieces = Pieces::new(model.clone(), &text, o)?;

@@ -187,7 +187,7 @@ impl Session {
         if rows + settings.max_frames > most {
             return Err(QwenError::TooLong { rows, frames: settings.max_frames, most });
         }
-        let Arrangement { fixed, part, end, sizes, text_rows } = self.arrange(prompt, settings.max_frames)?;
+        let Arrangement { fixed, part, end, sizes, text_rows } = self.arrange(prompt)?;
         let mut trailing = prompt.trailing_ids.clone();
         trailing.resize(text_rows, self.config()?.tts_pad_token_id as i32);
 
@@ -221,7 +221,7 @@ impl Session {
     /// # Errors
     /// The device lacks an op, or room for the weights.
     pub fn prepare(&self, prompt: &Prompt, max_frames: usize) -> Result<(), QwenError> {
-        let Arrangement { fixed, part, end, sizes, text_rows } = self.arrange(prompt, max_frames)?;
+        let Arrangement { fixed, part, end, sizes, text_rows } = self.arrange(prompt)?;
         self.frame_plans(sizes, text_rows, prompt.sizes.rows() + max_frames)?;
         if self.model.device().has_queues() {
             if fixed > 0 {
@@ -233,7 +233,7 @@ impl Session {
     }
 
     /// How a prompt is read, and what room it and the first frames need.
-    fn arrange(&self, prompt: &Prompt, max_frames: usize) -> Result<Arrangement, QwenError> {
+    fn arrange(&self, prompt: &Prompt) -> Result<Arrangement, QwenError> {
         let (rows, taps) = (prompt.sizes.rows(), self.taps);
         let fixed = if taps { 0 } else { prompt.fixed.min(rows - 1) };
         let (mut part, mut end) = (PromptPart::new(prompt, fixed..rows), PromptEnd::Last);
@@ -243,7 +243,8 @@ impl Session {
             let pad = [c.tts_pad_token_id as i32, c.talker_config.codec_pad_id as i32];
             (part, end) = (part.padded(PROMPT_STEP, pad[0], pad[1]), PromptEnd::Named);
         }
-        let needed = (rows + max_frames.min(self.reserved)).max(fixed + part.sizes.rows());
+        // However few frames are allowed, so that plans are few.
+        let needed = fixed + part.sizes.rows() + self.reserved;
         let sizes = Sizes { batch: 1, capacity: capacity(needed) };
         // Rows behind the text are padding, of which there is at least one.
         let text_rows = text_capacity(prompt.sizes.trailing);
