@@ -6,6 +6,8 @@
 
 #[path = "qwen3_devices/first_audio.rs"]
 mod first_audio;
+#[path = "qwen3_devices/frames.rs"]
+mod frames;
 #[path = "qwen3_devices/speech.rs"]
 mod speech;
 

@@ -28,6 +28,9 @@ const LEAST_CAPACITY: usize = 512;
 /// Least rows of trailing text, likewise.
 const LEAST_TEXT: usize = 128;
 
+/// A batch that was left keeps memories of at most so many sessions' bytes ([`orate_graph::Device::memory_kept`]): on a GPU 2 GiB.
+const SESSIONS_KEPT: usize = 8;
+
 /// Name of the states that hold rows of the talker's cache begins so.
 const CACHE: &str = "talker.";
 /// The code predictor's cache lives as long as a frame.
@@ -52,7 +55,13 @@ pub struct Batch {
     makes_ahead: bool,
     /// Codes that utterances had made when they joined.
     brought: Vec<(RowId, Vec<i32>)>,
+    /// Utterances that there shall be room for when the next one joins.
+    expected: usize,
 }
+
+/// Memories that a batch has left, for the next one: what takes longest about a batch is to make them.
+#[derive(Default)]
+pub(super) struct IdleHomes(Vec<Home>);
 
 /// A frame of all rows that is not handed out.
 struct Flight {
@@ -135,7 +144,43 @@ impl Batch {
             flight: None,
             makes_ahead,
             brought: vec![],
+            expected: 0,
         })
+    }
+
+    /// An empty batch that uses memories of one that was left.
+    ///
+    /// # Errors
+    /// As [`Batch::new`].
+    pub(super) fn with_homes(model: Arc<Qwen3Tts>, idle: &mut IdleHomes) -> Result<Batch, QwenError> {
+        let mut batch = Batch::new(model)?;
+        batch.homes = std::mem::take(&mut idle.0);
+        Ok(batch)
+    }
+
+    /// The memories, those for many rows first, as far as they take no more than so many sessions' that are kept.
+    pub(super) fn into_homes(mut self) -> IdleHomes {
+        self.throw_away();
+        let mut homes = std::mem::take(&mut self.homes);
+        homes.sort_by_key(|h| std::cmp::Reverse(h.sizes.batch));
+        let (most, mut bytes) = (SESSIONS_KEPT * self.model.device().memory_kept(), 0);
+        let mut kept = vec![];
+        for mut home in homes {
+            bytes += home.bytes();
+            if bytes > most {
+                self.model.give_back(home.memory);
+                continue;
+            }
+            home.rows.fill(Row::free());
+            home.changed = true;
+            kept.push(home);
+        }
+        IdleHomes(kept)
+    }
+
+    /// So many more will join, one after the other: the first of them makes room for all.
+    pub(super) fn expect(&mut self, more: usize) {
+        self.expected = (self.len() + more).min(Self::MOST);
     }
 
     /// As [`Session::make_ahead`].
@@ -344,6 +389,7 @@ impl Batch {
 
     /// A free row for an utterance that may need so many rows of cache and of text.
     fn make_room(&mut self, live: usize, need: (usize, usize)) -> Result<(), QwenError> {
+        let live = live.max(std::mem::take(&mut self.expected));
         let fits = |h: &Home| live <= h.sizes.batch && need.0 <= h.sizes.capacity && need.1 <= h.text_rows;
         if self.home().is_some_and(|h| h.live() > 0 && fits(h)) {
             return Ok(());
@@ -424,6 +470,11 @@ impl Drop for Batch {
 impl Home {
     fn live(&self) -> usize {
         self.rows.iter().filter(|r| r.id.is_some()).count()
+    }
+
+    /// Bytes of its buffers.
+    fn bytes(&self) -> usize {
+        self.plan.plan().buffers().iter().map(|b| b.dtype.size() * b.shape.len()).sum()
     }
 
     /// Submits a frame of the rows that go on. The others compute what nobody wants.

@@ -14,6 +14,7 @@ use super::prompt_part::PromptPart;
 use super::prompt_rows::PromptSizes;
 use super::settings::Settings;
 use super::talker::{self, LAST, POSITION, PromptEnd, Sizes};
+use super::transformer::Cache;
 use orate_graph::{Buffer, BufferKind, Counters, Executable, Memory, Shape, TAP_PREFIX};
 use std::sync::Arc;
 
@@ -200,9 +201,13 @@ impl Session {
         trailing.resize(text_rows, self.config()?.tts_pad_token_id as i32);
 
         let frame = self.model.plan(Network::Frame { sizes, text_rows }, taps)?;
-        for b in states(&*frame) {
-            self.memory().clear(&b.name, b.dtype, &b.shape)?;
+        // Rows of a cache are written before they are seen.
+        let (caches, others): (Vec<_>, Vec<_>) = states(&*frame).partition(|b| Cache::is_named(&b.name));
+        for b in caches {
+            self.memory().reserve(&b.name, b.dtype, &b.shape)?;
         }
+        let others: Vec<_> = others.iter().map(|b| (&*b.name, b.dtype, &b.shape)).collect();
+        self.memory().clear_all(&others)?;
         self.reused = 0;
         if fixed > 0 {
             self.read_fixed(PromptPart::new(prompt, 0..fixed), &*frame, sizes)?;
