@@ -116,7 +116,11 @@ impl Device for CudaDevice {
     }
 
     fn memory(&self) -> Box<dyn Memory> {
-        Box::new(CudaMemory::new(&self.core.context))
+        Box::new(CudaMemory::new(&self.core.context, true))
+    }
+
+    fn background_memory(&self) -> Box<dyn Memory> {
+        Box::new(CudaMemory::new(&self.core.context, false))
     }
 
     fn threads(&self) -> usize {

@@ -10,7 +10,7 @@ use std::time::Instant;
 pub(crate) type DevicePointer = sys::CUdeviceptr;
 
 /// Everything that this crate calls. Asked for at the start: calling one that an old driver lacks would panic.
-const NEEDED: [&str; 42] = [
+const NEEDED: [&str; 44] = [
     "cuInit",
     "cuDriverGetVersion",
     "cuGetErrorString",
@@ -24,6 +24,7 @@ const NEEDED: [&str; 42] = [
     "cuDevicePrimaryCtxRelease_v2",
     "cuCtxSetCurrent",
     "cuCtxSynchronize",
+    "cuCtxGetStreamPriorityRange",
     "cuMemGetInfo_v2",
     "cuMemAlloc_v2",
     "cuMemFree_v2",
@@ -34,6 +35,7 @@ const NEEDED: [&str; 42] = [
     "cuMemcpyDtoDAsync_v2",
     "cuMemsetD8Async",
     "cuStreamCreate",
+    "cuStreamCreateWithPriority",
     "cuStreamDestroy_v2",
     "cuStreamSynchronize",
     "cuStreamWaitEvent",
@@ -395,6 +397,19 @@ impl Stream {
         Ok(Stream { context: context.clone(), raw })
     }
 
+    /// One whose kernels go first where others wait for a place too, and so do graphs that are started on it.
+    pub fn urgent(context: &Arc<Context>) -> Result<Self, DeviceError> {
+        context.bind()?;
+        let (mut least, mut greatest, mut raw) = (0, 0, std::ptr::null_mut());
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: writes two integers, both 0 where there are no priorities, and the handle; destroyed when dropped.
+        unsafe {
+            context.check(sys::cuCtxGetStreamPriorityRange(&mut least, &mut greatest))?;
+            context.check(sys::cuStreamCreateWithPriority(&mut raw, flags, greatest))?;
+        }
+        Ok(Stream { context: context.clone(), raw })
+    }
+
     /// Waits for all work, and reports its errors.
     pub fn synchronize(&self) -> Result<(), DeviceError> {
         self.context.bind()?;
@@ -416,7 +431,7 @@ impl Stream {
             .check(unsafe { sys::cuMemcpyHtoDAsync_v2(to, data.as_ptr().cast(), data.len(), self.raw) })
     }
 
-    /// Copies `bytes` to the host and waits.
+    /// Copies `bytes` to the host and waits: for `done`, recorded behind the copy, or for the stream.
     ///
     /// # Safety
     /// There are so many at `from`.
@@ -425,11 +440,17 @@ impl Stream {
         from: DevicePointer,
         to: &mut Pinned,
         bytes: usize,
+        done: Option<&Event>,
     ) -> Result<(), DeviceError> {
         to.reserve(bytes)?;
         // SAFETY: `to` has the room, and the copy is waited for; the rest is the caller's promise.
         unsafe { self.copy_to_host(from, to, bytes)? };
-        self.synchronize()
+        match done.map(|done| done.record(self).and_then(|()| done.wait())) {
+            Some(Ok(())) => Ok(()),
+            // An event that fails leaves the copy to the stream.
+            Some(Err(e)) => self.synchronize().and(Err(e)),
+            None => self.synchronize(),
+        }
     }
 
     /// Queues a copy of `bytes` to the host.

@@ -49,6 +49,8 @@ struct Later {
 /// See [`Memory`].
 pub(crate) struct CudaMemory {
     pub context: Arc<Context>,
+    /// Whether its work goes in front of that of others.
+    urgent: bool,
     /// Made when first needed, as making a memory cannot fail.
     stream: Option<Stream>,
     buffers: HashMap<String, Stored>,
@@ -56,14 +58,17 @@ pub(crate) struct CudaMemory {
     scalars: Scalars,
     graphs: Vec<(GraphKey, ExecutableGraph)>,
     pinned: Pinned,
+    /// What a thread sleeps for when it reads, if the work is not urgent: many wait beside the few whose work is.
+    done: Option<Event>,
     later: Pending<Later>,
     pub counters: Counters,
 }
 
 impl CudaMemory {
-    pub fn new(context: &Arc<Context>) -> Self {
+    pub fn new(context: &Arc<Context>, urgent: bool) -> Self {
         CudaMemory {
             context: context.clone(),
+            urgent,
             stream: None,
             buffers: HashMap::new(),
             arena: DeviceBuffer::empty(context),
@@ -75,6 +80,7 @@ impl CudaMemory {
             },
             graphs: vec![],
             pinned: Pinned::empty(context),
+            done: None,
             later: Pending::default(),
             counters: Counters::default(),
         }
@@ -83,7 +89,12 @@ impl CudaMemory {
     /// The queue of this session.
     pub fn stream(&mut self) -> Result<&Stream, DeviceError> {
         if self.stream.is_none() {
-            self.stream = Some(Stream::new(&self.context)?);
+            self.stream = Some(if self.urgent {
+                Stream::urgent(&self.context)?
+            } else {
+                self.done = Some(Event::to_sleep_for(&self.context)?);
+                Stream::new(&self.context)?
+            });
         }
         Ok(self.stream.as_ref().expect("made above"))
     }
@@ -230,7 +241,7 @@ impl CudaMemory {
         let stream = self.stream.as_ref().expect("made above");
         // SAFETY: the buffer holds its shape's elements; the copy is waited for, so they can be read.
         let words = unsafe {
-            stream.download(from, &mut self.pinned, 4 * n)?;
+            stream.download(from, &mut self.pinned, 4 * n, self.done.as_ref())?;
             self.pinned.floats(n)
         };
         self.counters.read_backs += 1;
@@ -334,6 +345,10 @@ impl Memory for CudaMemory {
         let to = self.ensure(name, dtype, shape)?;
         // SAFETY: the buffer was made for this shape.
         unsafe { self.stream()?.clear(to, shape.len() * dtype.size()) }
+    }
+
+    fn reserve(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
+        self.ensure(name, dtype, shape).map(drop)
     }
 
     fn extend(&mut self, buffers: &[(&str, &Shape)]) -> Result<(), DeviceError> {

@@ -373,15 +373,27 @@ impl Memory for GpuMemory {
     }
 
     fn clear(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
+        self.clear_all(&[(name, dtype, shape)])
+    }
+
+    /// One submission.
+    fn clear_all(&mut self, buffers: &[(&str, DType, &Shape)]) -> Result<(), DeviceError> {
         self.gpu.check()?;
-        self.ensure(name, dtype, shape)?;
-        if let (Some(session), Some(s)) = (&self.session, self.stored.get(name)) {
-            let mut encoder =
-                self.gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: None });
-            encoder.clear_buffer(&session.buffer, s.range.offset, Some(s.range.size));
-            self.gpu.queue.submit([encoder.finish()]);
+        // All have their places before any is cleared: the buffer may grow on the way.
+        buffers.iter().try_for_each(|(name, dtype, shape)| self.ensure(name, *dtype, shape))?;
+        let mut encoder = self.gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: None });
+        for (name, ..) in buffers {
+            if let (Some(session), Some(s)) = (&self.session, self.stored.get(*name)) {
+                encoder.clear_buffer(&session.buffer, s.range.offset, Some(s.range.size));
+            }
         }
+        self.gpu.queue.submit([encoder.finish()]);
         self.gpu.check()
+    }
+
+    fn reserve(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
+        self.gpu.check()?;
+        self.ensure(name, dtype, shape)
     }
 
     fn extend(&mut self, buffers: &[(&str, &Shape)]) -> Result<(), DeviceError> {

@@ -9,7 +9,8 @@ use orate_graph::{
     PrecisionPolicy, Target, Weight,
 };
 use orate_testing::{
-    RandomWeights, ReferenceDevice, check_copies, check_extensions, check_foreign_copy, check_later_reads,
+    RandomWeights, ReferenceDevice, check_clearing, check_copies, check_extensions, check_foreign_copy,
+    check_later_reads,
 };
 use std::sync::Arc;
 
@@ -416,6 +417,7 @@ fn memory_is_copied() {
     check_copies(&device);
     check_extensions(&device);
     check_later_reads(&device);
+    check_clearing(&device);
     check_foreign_copy(device.memory().as_mut(), common::device().memory().as_mut());
     check_foreign_copy(device.memory().as_mut(), ReferenceDevice.memory().as_mut());
 }

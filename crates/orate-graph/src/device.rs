@@ -211,6 +211,12 @@ pub trait Device: Target + Send + Sync {
     /// Memory for one session: its buffers, scalars and temporaries.
     fn memory(&self) -> Box<dyn Memory>;
 
+    /// Memory whose runs give way to those of other memories, where the device can tell them apart: for work that others
+    /// go on beside and nobody waits for.
+    fn background_memory(&self) -> Box<dyn Memory> {
+        self.memory()
+    }
+
     /// Threads that take part in a run; 0 where that means nothing.
     fn threads(&self) -> usize;
 
@@ -406,6 +412,22 @@ pub trait Memory: Send + Any {
     /// # Errors
     /// The device has no room, or failed.
     fn clear(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError>;
+
+    /// As [`Memory::clear`] for several buffers, in one go where the device can.
+    ///
+    /// # Errors
+    /// As [`Memory::clear`].
+    fn clear_all(&mut self, buffers: &[(&str, DType, &Shape)]) -> Result<(), DeviceError> {
+        buffers.iter().try_for_each(|(name, dtype, shape)| self.clear(name, *dtype, shape))
+    }
+
+    /// Makes a buffer of this shape, whose content may be anything: for what is written before it is read.
+    ///
+    /// # Errors
+    /// The device has no room, or failed.
+    fn reserve(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
+        self.clear(name, dtype, shape)
+    }
 
     /// Makes each buffer `[B, N, …]` one of `[B, M, …]`, M not below N, on the device: each batch row keeps its N rows, and what
     /// stands behind them may be anything.

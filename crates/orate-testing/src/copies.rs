@@ -1,4 +1,4 @@
-//! What [`Memory::copy_from`], [`Memory::extend`] and [`Memory::read_later`] promise, for every device.
+//! What [`Memory::copy_from`], [`Memory::extend`], [`Memory::clear_all`] and [`Memory::read_later`] promise, for every device.
 
 use orate_graph::{DType, Device, DeviceError, Memory, Part, Pending, Ticket};
 
@@ -104,8 +104,11 @@ pub fn check_extensions(device: &dyn Device) {
 /// # Panics
 /// Something is not as promised.
 pub fn check_later_reads(device: &dyn Device) {
+    [device.memory(), device.background_memory()].into_iter().for_each(|m| later_reads(device, m));
+}
+
+fn later_reads(device: &dyn Device, mut m: Box<dyn Memory>) {
     let name = device.name();
-    let mut m = device.memory();
     let (mut ids, mut words): (Vec<i32>, _) = (vec![3; 5], vec![]);
     let refused = |r: Result<Ticket, DeviceError>, words: &str| {
         let e = r.expect_err("cannot be read");
@@ -155,4 +158,29 @@ pub fn check_later_reads(device: &dyn Device) {
     m.write_i32("none", &[0].into(), &[]).expect("room");
     let ticket = m.read_later("none").expect("room");
     assert_eq!((m.finish(ticket, &mut ids).expect("is under way"), ids.len()), ([0].into(), 0), "{name}");
+}
+
+/// Clears buffers that are there and others, and reserves some, in both kinds of memory.
+///
+/// # Panics
+/// Something is not as promised.
+pub fn check_clearing(device: &dyn Device) {
+    for mut m in [device.memory(), device.background_memory()] {
+        let (name, mut floats, mut ids) = (device.name(), vec![], vec![]);
+        m.write_f32("stays", &[3].into(), &[1.0, 2.0, 3.0]).expect("room");
+        for rows in [2, 700, 2] {
+            let shape = [rows, 300].into();
+            m.clear_all(&[("floats", DType::F32, &shape), ("ids", DType::I32, &[rows].into())])
+                .expect("room");
+            assert_eq!(m.read_f32("floats", &mut floats).expect("is there"), shape, "{name}");
+            m.read_i32("ids", &mut ids).expect("is there");
+            assert!(floats.iter().all(|x| *x == 0.0) && ids == vec![0; rows], "{name}: {rows} rows");
+            m.write_f32("floats", &shape, &vec![7.0; 300 * rows]).expect("room");
+            m.write_i32("ids", &[rows].into(), &vec![7; rows]).expect("room");
+            m.reserve("anything", DType::F32, &shape).expect("room");
+            assert_eq!(m.read_f32("anything", &mut floats).expect("is there"), shape, "{name}");
+        }
+        m.read_f32("stays", &mut floats).expect("is there");
+        assert_eq!(floats, [1.0, 2.0, 3.0], "{name}");
+    }
 }

@@ -315,6 +315,11 @@ impl Memory for HostMemory {
         Ok(())
     }
 
+    fn reserve(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
+        self.buffers.insert(name.to_owned(), (shape.clone(), unwritten(dtype, shape)));
+        Ok(())
+    }
+
     fn extend(&mut self, buffers: &[(&str, &Shape)]) -> Result<(), DeviceError> {
         for &(name, shape) in buffers {
             let found = self.buffers.get_mut(name);

@@ -1,12 +1,15 @@
 //! Utterances of Qwen3-TTS side by side: each is what it would be alone.
 
+#[path = "qwen3_devices/broken_row.rs"]
+mod broken_row;
+
 use orate::{
     Cancel, DeviceChoice, Engine, EngineOptions, Error, FinishReason, Model, Options, Precision,
     PrecisionPolicy,
 };
 use orate_graph::Counters;
 use orate_models::qwen3_tts::{
-    Batch, Prompt, Qwen3Tts, Request, RowId, Sampling, Session, Settings, Speaker, Step,
+    Batch, Prompt, Qwen3Tts, QwenError, Request, RowId, Sampling, Session, Settings, Speaker, Step,
 };
 use orate_testing::checkpoints::write_random_qwen3_tts;
 use std::collections::HashMap;
@@ -87,7 +90,7 @@ impl Company {
 
     fn frame(&mut self) {
         let Company { batch, calls, used: all, of_row, codes, ends } = self;
-        let used = batch.frame(|row, step, frame| match step {
+        let used = batch.frame(|row, step, frame| match step.expect("goes on") {
             Step::Frame => codes[of_row[&row]].extend(frame),
             Step::End(reason) => ends[of_row[&row]] = Some(reason),
         });
@@ -197,8 +200,8 @@ fn what_is_under_way_moves_with_its_row() {
         let [mine, other] = &mut sessions;
         let rows = [batch.join(mine).expect("room"), batch.join(other).expect("room")];
         for _ in 0..together {
-            let mut each = |row, step, frame: &[i32]| {
-                assert_eq!(step, Step::Frame);
+            let mut each = |row, step: Result<Step, QwenError>, frame: &[i32]| {
+                assert_eq!(step.expect("goes on"), Step::Frame);
                 heard[usize::from(row == rows[1])].extend(frame);
             };
             batch.frame(&mut each).expect("goes on");
@@ -262,6 +265,12 @@ fn rows_are_the_same_on_every_instruction_set() {
         check(&engine(Precision::F32, Some(isa.name())), false);
         check(&engine(Precision::Q8_0, Some(isa.name())), false);
     }
+}
+
+#[test]
+fn a_row_without_numbers_fails_alone() {
+    let device = DeviceChoice::Cpu;
+    broken_row::fails_alone(EngineOptions { device, threads: Some(2), ..Default::default() });
 }
 
 #[test]

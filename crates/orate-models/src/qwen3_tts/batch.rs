@@ -15,7 +15,7 @@
 
 use super::ahead::Ahead;
 use super::error::QwenError;
-use super::frame::{CODES, FRAME};
+use super::frame::{self, CODES, FRAME};
 use super::pipeline::{Network, Qwen3Tts};
 use super::session::{FinishReason, Session, SessionRow, Step};
 use super::settings::Settings;
@@ -27,6 +27,9 @@ use std::sync::Arc;
 const LEAST_CAPACITY: usize = 512;
 /// Least rows of trailing text, likewise.
 const LEAST_TEXT: usize = 128;
+
+/// A batch that was left keeps memories of at most so many sessions' bytes ([`orate_graph::Device::memory_kept`]): on a GPU 2 GiB.
+const SESSIONS_KEPT: usize = 8;
 
 /// Name of the states that hold rows of the talker's cache begins so.
 const CACHE: &str = "talker.";
@@ -52,7 +55,13 @@ pub struct Batch {
     makes_ahead: bool,
     /// Codes that utterances had made when they joined.
     brought: Vec<(RowId, Vec<i32>)>,
+    /// Utterances that there shall be room for when the next one joins.
+    expected: usize,
 }
+
+/// Memories that a batch has left, for the next one: what takes longest about a batch is to make them.
+#[derive(Default)]
+pub(super) struct IdleHomes(Vec<Home>);
 
 /// A frame of all rows that is not handed out.
 struct Flight {
@@ -135,7 +144,43 @@ impl Batch {
             flight: None,
             makes_ahead,
             brought: vec![],
+            expected: 0,
         })
+    }
+
+    /// An empty batch that uses memories of one that was left.
+    ///
+    /// # Errors
+    /// As [`Batch::new`].
+    pub(super) fn with_homes(model: Arc<Qwen3Tts>, idle: &mut IdleHomes) -> Result<Batch, QwenError> {
+        let mut batch = Batch::new(model)?;
+        batch.homes = std::mem::take(&mut idle.0);
+        Ok(batch)
+    }
+
+    /// The memories, those for many rows first, as far as they take no more than so many sessions' that are kept.
+    pub(super) fn into_homes(mut self) -> IdleHomes {
+        self.throw_away();
+        let mut homes = std::mem::take(&mut self.homes);
+        homes.sort_by_key(|h| std::cmp::Reverse(h.sizes.batch));
+        let (most, mut bytes) = (SESSIONS_KEPT * self.model.device().memory_kept(), 0);
+        let mut kept = vec![];
+        for mut home in homes {
+            bytes += home.bytes();
+            if bytes > most {
+                self.model.give_back(home.memory);
+                continue;
+            }
+            home.rows.fill(Row::free());
+            home.changed = true;
+            kept.push(home);
+        }
+        IdleHomes(kept)
+    }
+
+    /// So many more will join, one after the other: the first of them makes room for all.
+    pub(super) fn expect(&mut self, more: usize) {
+        self.expected = (self.len() + more).min(Self::MOST);
     }
 
     /// As [`Session::make_ahead`].
@@ -297,12 +342,15 @@ impl Batch {
     }
 
     /// Makes the next frame of each utterance, hands out what it is, and returns what was asked of the device. An utterance
-    /// that ends has left. Where frames are made ahead, one that has just joined gets its first frame with the next call, and
+    /// that ends has left, and so has one that fails because its logits are not numbers. Where frames are made ahead, one that has just joined gets its first frame with the next call, and
     /// one that it had made ahead itself now.
     ///
     /// # Errors
-    /// The device failed, or a row's logits are not numbers. All utterances are lost then.
-    pub fn frame(&mut self, mut each: impl FnMut(RowId, Step, &[i32])) -> Result<Counters, QwenError> {
+    /// The device failed. All utterances are lost then.
+    pub fn frame(
+        &mut self,
+        mut each: impl FnMut(RowId, Result<Step, QwenError>, &[i32]),
+    ) -> Result<Counters, QwenError> {
         let c = &self.model.talking()?.config.talker_config;
         let (end, quantizers) = (c.codec_eos_token_id as i32, c.num_code_groups);
         for (id, codes) in std::mem::take(&mut self.brought) {
@@ -341,25 +389,34 @@ impl Batch {
     }
 
     /// Hands out a frame of an utterance, which leaves if it is its end.
-    fn hand_out(&mut self, id: RowId, codes: &[i32], end: i32, each: &mut impl FnMut(RowId, Step, &[i32])) {
+    fn hand_out(
+        &mut self,
+        id: RowId,
+        codes: &[i32],
+        end: i32,
+        each: &mut impl FnMut(RowId, Result<Step, QwenError>, &[i32]),
+    ) {
         if codes.first() == Some(&end) {
-            each(id, Step::End(FinishReason::Stop), &[]);
+            each(id, Ok(Step::End(FinishReason::Stop)), &[]);
             return self.leave(id);
         }
         let row = self.home_mut().and_then(|h| h.rows.iter_mut().find(|r| r.id == Some(id)));
-        if let Some(row) = row {
-            row.handed += 1;
+        let Some(row) = row else { return };
+        if let Err(e) = frame::check(codes, row.handed) {
+            each(id, Err(e), &[]);
+            return self.leave(id);
         }
-        each(id, Step::Frame, codes);
+        row.handed += 1;
+        each(id, Ok(Step::Frame), codes);
     }
 
     /// Those that have as many frames as were allowed.
-    fn end_long_ones(&mut self, each: &mut impl FnMut(RowId, Step, &[i32])) {
+    fn end_long_ones(&mut self, each: &mut impl FnMut(RowId, Result<Step, QwenError>, &[i32])) {
         let Some(home) = self.home() else { return };
         let long = |r: &&Row| r.handed >= r.settings.max_frames;
         let ended: Vec<RowId> = home.rows.iter().filter(long).filter_map(|r| r.id).collect();
         for id in ended {
-            each(id, Step::End(FinishReason::Length), &[]);
+            each(id, Ok(Step::End(FinishReason::Length)), &[]);
             self.leave(id);
         }
     }
@@ -372,6 +429,7 @@ impl Batch {
 
     /// A free row for an utterance that may need so many rows of cache and of text.
     fn make_room(&mut self, live: usize, need: (usize, usize)) -> Result<(), QwenError> {
+        let live = live.max(std::mem::take(&mut self.expected));
         let fits = |h: &Home| live <= h.sizes.batch && need.0 <= h.sizes.capacity && need.1 <= h.text_rows;
         if self.home().is_some_and(|h| h.live() > 0 && fits(h)) {
             return Ok(());
@@ -449,6 +507,11 @@ impl Drop for Batch {
 impl Home {
     fn live(&self) -> usize {
         self.rows.iter().filter(|r| r.id.is_some()).count()
+    }
+
+    /// Bytes of its buffers.
+    fn bytes(&self) -> usize {
+        self.plan.plan().buffers().iter().map(|b| b.dtype.size() * b.shape.len()).sum()
     }
 
     /// Submits a frame of the rows that go on. The others compute what nobody wants.

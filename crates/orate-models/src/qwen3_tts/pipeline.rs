@@ -1,5 +1,6 @@
 //! The model on a device: its plans, and the memories that utterances run in.
 
+use super::batch::Batch;
 use super::config::{SpeakerEncoderConfig, TalkerConfig, Variant};
 use super::error::QwenError;
 use super::files::{Files, Talking};
@@ -18,8 +19,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 /// Plans kept for reuse. An utterance needs four; that of a frame has two thousand steps and takes some megabytes.
 const PLANS_KEPT: usize = 32;
 
-/// Memories of finished utterances kept for reuse.
-const MEMORIES_KEPT: usize = 8;
+/// Memories of finished utterances kept for reuse: of as many as may speak at once.
+const MEMORIES_KEPT: usize = Batch::MOST;
 
 /// Bytes of states of prompts that are kept. A row of the released models takes 229 kB, and most prompts begin with ten to sixty.
 const PREFIX_BYTES: usize = 128 << 20;

@@ -6,7 +6,7 @@
 use super::ahead::Ahead;
 use super::config::Config;
 use super::error::QwenError;
-use super::frame::GIVEN;
+use super::frame::{self, GIVEN};
 use super::kept_states::KeptState;
 use super::pipeline::{Network, Qwen3Tts};
 use super::prompt::Prompt;
@@ -14,6 +14,7 @@ use super::prompt_part::PromptPart;
 use super::prompt_rows::PromptSizes;
 use super::settings::Settings;
 use super::talker::{self, LAST, POSITION, PromptEnd, Sizes};
+use super::transformer::Cache;
 use orate_graph::{Buffer, BufferKind, Counters, Executable, Memory, Shape, TAP_PREFIX};
 use std::sync::Arc;
 
@@ -192,9 +193,13 @@ impl Session {
         trailing.resize(text_rows, self.config()?.tts_pad_token_id as i32);
 
         let (frame, larger) = self.frame_plans(sizes, text_rows, rows + settings.max_frames)?;
-        for b in states(&*frame) {
-            self.memory().clear(&b.name, b.dtype, &b.shape)?;
+        // Rows of a cache are written before they are seen.
+        let (caches, others): (Vec<_>, Vec<_>) = states(&*frame).partition(|b| Cache::is_named(&b.name));
+        for b in caches {
+            self.memory().reserve(&b.name, b.dtype, &b.shape)?;
         }
+        let others: Vec<_> = others.iter().map(|b| (&*b.name, b.dtype, &b.shape)).collect();
+        self.memory().clear_all(&others)?;
         self.reused = 0;
         if fixed > 0 {
             self.read_fixed(PromptPart::new(prompt, 0..fixed), &*frame, sizes)?;
@@ -358,7 +363,7 @@ impl Session {
     /// Makes the next frame, and replaces the content of `codes` by its codes. Nothing is in `codes` when the utterance ends.
     ///
     /// # Errors
-    /// Nothing was started, or the device failed.
+    /// Nothing was started, the model's numbers are none, or the device failed.
     pub fn next_frame(&mut self, codes: &mut Vec<i32>) -> Result<Step, QwenError> {
         codes.clear();
         if let Some(reason) = self.finished {
@@ -386,6 +391,11 @@ impl Session {
             codes.clear();
             self.throw_away();
             return Ok(self.end(FinishReason::Stop));
+        }
+        if let Err(e) = frame::check(codes, self.frames) {
+            codes.clear();
+            self.throw_away();
+            return Err(e);
         }
         self.frames += 1;
         Ok(Step::Frame)

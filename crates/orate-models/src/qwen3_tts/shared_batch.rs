@@ -9,7 +9,7 @@
 //! session until they are nearly used up, so that a slow caller costs the others nothing, and one that goes away leaves little
 //! behind. A dropped utterance frees its row at once, or when the frame is done that somebody is at.
 
-use super::batch::{Batch, RowId};
+use super::batch::{Batch, IdleHomes, RowId};
 use super::error::QwenError;
 use super::pipeline::Qwen3Tts;
 use super::prompt::Prompt;
@@ -36,6 +36,8 @@ struct State {
     next_id: u64,
     /// With the leader while it makes a frame.
     batch: Option<Batch>,
+    /// What the batch before has left.
+    idle: IdleHomes,
     /// Whether somebody leads.
     led: bool,
     /// Rows whose utterance was dropped meanwhile.
@@ -147,10 +149,18 @@ impl State {
             self.park(me);
             return true;
         }
-        for slot in self.slots.values_mut().filter(|s| s.goes_on() && s.row.is_none()) {
+        let joins = |s: &&mut Slot| s.goes_on() && s.row.is_none();
+        let more = self.slots.values_mut().filter(joins).count();
+        if let Some(batch) = self.batch.as_mut().filter(|_| more > 0) {
+            batch.expect(more);
+        }
+        for slot in self.slots.values_mut().filter(joins) {
             if self.batch.is_none() {
-                match Batch::new(model.clone()) {
-                    Ok(batch) => self.batch = Some(batch),
+                match Batch::with_homes(model.clone(), &mut self.idle) {
+                    Ok(mut batch) => {
+                        batch.expect(more);
+                        self.batch = Some(batch);
+                    }
                     Err(e) => slot.fail(&e),
                 }
             }
@@ -183,7 +193,7 @@ impl State {
         &mut self,
         batch: Batch,
         used: Result<Counters, QwenError>,
-        steps: Vec<(RowId, Step, Vec<i32>)>,
+        steps: Vec<(RowId, Result<Step, QwenError>, Vec<i32>)>,
     ) {
         match used {
             Ok(used) => {
@@ -197,8 +207,9 @@ impl State {
         for (row, step, codes) in steps {
             let Some((id, slot)) = self.slots.iter_mut().find(|(_, s)| s.row == Some(row)) else { continue };
             match step {
-                Step::Frame => slot.made.extend(&codes),
-                Step::End(reason) => (slot.end, slot.row) = (Some(reason), None),
+                Ok(Step::Frame) => slot.made.extend(&codes),
+                Ok(Step::End(reason)) => (slot.end, slot.row) = (Some(reason), None),
+                Err(e) => (slot.failed, slot.row) = (Some(e), None),
             }
             if slot.row.is_some() && slot.made.len() >= AHEAD * codes.len() {
                 slot.parked = true;
@@ -371,10 +382,14 @@ impl Drop for Utterance {
             (Some(row), None) => state.dropped.push(row),
             (None, _) => {}
         }
-        // Memory of the model is not kept by the model's own batch.
-        let rest = if state.slots.is_empty() { state.batch.take() } else { None };
+        // A batch holds its model, which must not hold it for ever.
+        if state.slots.is_empty()
+            && let Some(batch) = state.batch.take()
+        {
+            state.idle = batch.into_homes();
+        }
         drop(state);
-        drop((slot, rest));
+        drop(slot);
         shared.changed.notify_all();
     }
 }
