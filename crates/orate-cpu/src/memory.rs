@@ -1,7 +1,7 @@
 //! Memory of a session on the CPU: named buffers, scalars, and the arena of temporaries.
 
 use memmap2::MmapMut;
-use orate_graph::{Counters, DType, DeviceError, Memory, Part, Shape, extended};
+use orate_graph::{Counters, DType, DeviceError, Memory, Part, Pending, Shape, Ticket, extended};
 use std::alloc::Layout;
 use std::any::Any;
 use std::collections::HashMap;
@@ -119,6 +119,8 @@ pub struct CpuMemory {
     pub(crate) arena: Block,
     pub(crate) scratch: Block,
     pub(crate) bases: Vec<*mut f32>,
+    /// Nothing is under way here: a copy is made when it is asked for.
+    later: Pending<(Shape, Vec<i32>)>,
     pub(crate) counters: Counters,
 }
 
@@ -134,6 +136,7 @@ impl CpuMemory {
             arena: Block::new(),
             scratch: Block::new(),
             bases: vec![],
+            later: Pending::default(),
             counters: Counters::default(),
         }
     }
@@ -205,6 +208,25 @@ impl Memory for CpuMemory {
                 got: other.map_or("no such buffer".to_owned(), |b| format!("{} {}", b.dtype, b.shape)),
                 needed: "an integer buffer".to_owned(),
             }),
+        }
+    }
+
+    fn read_later(&mut self, name: &str) -> Result<Ticket, DeviceError> {
+        let (_, mut words) = self.later.free_place(name)?.unwrap_or_default();
+        let shape = self.read_i32(name, &mut words)?;
+        Ok(self.later.begin((shape, words)))
+    }
+
+    fn finish(&mut self, ticket: Ticket, out: &mut Vec<i32>) -> Result<Shape, DeviceError> {
+        let (shape, words) = self.later.end(ticket)?;
+        out.clone_from(&words);
+        self.later.keep((shape.clone(), words));
+        Ok(shape)
+    }
+
+    fn discard(&mut self, ticket: Ticket) {
+        if let Ok(place) = self.later.end(ticket) {
+            self.later.keep(place);
         }
     }
 
@@ -288,6 +310,7 @@ impl Memory for CpuMemory {
             self.arena.release();
             self.scratch.release();
             self.buffers.clear();
+            self.later.clear();
         }
     }
 

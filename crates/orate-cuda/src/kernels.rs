@@ -93,10 +93,6 @@ const SOURCES: [Source; 17] = [
     source!("rotary", "rotary.cu", [], ["rotary_table", "rope_table", "rotary", "time_embedding"]),
 ];
 
-/// The formats that products are computed in.
-pub(crate) const PRECISIONS: [Precision; 5] =
-    [Precision::F32, Precision::Tf32, Precision::F16, Precision::Bf16, Precision::Q8_0];
-
 /// Kernels of every product.
 const PRODUCTS: [&str; 10] = [
     "matmul_1_dense",
@@ -127,7 +123,7 @@ pub(crate) fn product_program(precision: Precision) -> &'static str {
         Precision::F16 => "matmul-f16",
         Precision::Bf16 => "matmul-bf16",
         Precision::Q8_0 => "matmul-q8_0",
-        Precision::Q4_0 => unreachable!("refused when the device is opened"),
+        Precision::Q4_0 => "matmul-q4_0",
     }
 }
 
@@ -138,7 +134,7 @@ fn product_source(precision: Precision) -> Source {
         Precision::F16 => &["-DPRECISION=2"],
         Precision::Bf16 => &["-DPRECISION=3"],
         Precision::Q8_0 => &["-DPRECISION=4"],
-        Precision::Q4_0 => unreachable!("refused when the device is opened"),
+        Precision::Q4_0 => &["-DPRECISION=5"],
     };
     let text = include_str!("../kernels/matmul.cu");
     Source { name: product_program(precision), text, options, functions: &PRODUCTS }
@@ -373,7 +369,7 @@ pub fn compile_kernels(arch: u32) -> Result<Vec<Compiled>, DeviceError> {
     let setup = |problem: String| DeviceError::Setup { device: format!("sm_{arch}"), problem };
     let nvrtc = Nvrtc::open().map_err(setup)?;
     let mut sources: Vec<Source> = vec![];
-    for precision in PRECISIONS {
+    for precision in Precision::ALL {
         if arch >= TENSOR_ARCH || precision == Precision::F32 {
             sources.extend(product_sources(precision));
         }
@@ -398,7 +394,7 @@ mod tests {
     /// A table that names a kernel which its file lacks would fail on the first GPU only.
     #[test]
     fn every_kernel_of_the_table_is_in_its_file() {
-        for source in SOURCES.into_iter().chain(PRECISIONS.into_iter().flat_map(product_sources)) {
+        for source in SOURCES.into_iter().chain(Precision::ALL.into_iter().flat_map(product_sources)) {
             for function in source.functions {
                 let names = [format!(" {function}("), format!("KERNEL({function},")];
                 assert!(names.iter().any(|n| source.text.contains(n)), "{}: {function}", source.name);
@@ -409,7 +405,7 @@ mod tests {
     #[test]
     fn units_hold_each_kernel_once() {
         for arch in [OLDEST_ARCH, CLUSTER_ARCH] {
-            for source in SOURCES.into_iter().chain(PRECISIONS.into_iter().flat_map(product_sources)) {
+            for source in SOURCES.into_iter().chain(Precision::ALL.into_iter().flat_map(product_sources)) {
                 let units = source.units(arch);
                 let all: Vec<_> = units.iter().flat_map(|u| u.functions.clone()).collect();
                 let wanted: Vec<_> = source.functions.iter().copied().filter(|f| is_there(f, arch)).collect();

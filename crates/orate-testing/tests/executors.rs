@@ -122,4 +122,6 @@ fn no_cases_is_no_success() {
 fn memory_is_copied_on_the_reference_device() {
     check_copies(&ReferenceDevice);
     check_extensions(&ReferenceDevice);
+    check_later_reads(&ReferenceDevice);
+    check_clearing(&ReferenceDevice);
 }

@@ -271,6 +271,9 @@ fn model(path: Option<&Path>, choice: &PrecisionChoice) -> anyhow::Result<Found>
             (weights, json!(footprint.weights)),
             ("bytes of 20 seconds of speech", json!(footprint.utterance)),
         ]);
+        if footprint.cloning > 0 {
+            found.facts.push(("bytes while a voice is cloned", json!(footprint.cloning)));
+        }
         found.add_probes(&engine);
         return Ok(found);
     }

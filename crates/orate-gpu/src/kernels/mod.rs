@@ -19,7 +19,7 @@ use crate::weights::{Placed, Wanted};
 use orate_graph::joining::{At, Joined, Layout};
 use orate_graph::{Activation, DeviceClass, Op, Plan, PrecisionPolicy, Shape, Step, Value, ValueInfo};
 
-const SOURCES: [(&str, &str); 28] = [
+const SOURCES: [(&str, &str); 30] = [
     ("activation", include_str!("../../kernels/activation.wgsl")),
     ("angles", include_str!("../../kernels/angles.wgsl")),
     ("attention", include_str!("../../kernels/attention.wgsl")),
@@ -47,6 +47,8 @@ const SOURCES: [(&str, &str); 28] = [
     ("sample", include_str!("../../kernels/sample.wgsl")),
     ("statistics", include_str!("../../kernels/statistics.wgsl")),
     ("time_embedding", include_str!("../../kernels/time_embedding.wgsl")),
+    ("weight", include_str!("../../kernels/weight.wgsl")),
+    ("weight_rows", include_str!("../../kernels/weight_rows.wgsl")),
     ("write_rows", include_str!("../../kernels/write_rows.wgsl")),
 ];
 
