@@ -364,13 +364,19 @@ impl Batch {
         let Some(before) = self.home().filter(|h| h.live() > 0).map(|h| h.memory.counters()) else {
             return Ok(Counters::default());
         };
-        let flight = match self.flight.take() {
-            Some(flight) => flight,
-            None => self.homes[self.active].submit()?,
-        };
         let home = &mut self.homes[self.active];
+        let mut flight = match self.flight.take() {
+            Some(flight) => flight,
+            None => home.submit()?,
+        };
         if self.makes_ahead && home.rows.iter().any(Row::goes_on) {
-            self.flight = Some(home.submit()?);
+            match home.submit() {
+                Ok(next) => self.flight = Some(next),
+                Err(e) => {
+                    flight.codes.throw_away(home.memory.as_mut());
+                    return Err(e);
+                }
+            }
         }
         let mut codes = std::mem::take(&mut self.codes);
         flight.codes.finish(home.memory.as_mut(), &mut codes)?;

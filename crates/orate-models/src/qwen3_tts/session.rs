@@ -384,7 +384,9 @@ impl Session {
             self.ahead = self.submit(behind);
         }
         if let Err(e) = next.finish(self.memory(), codes) {
+            // Nobody knows how far the device came.
             self.throw_away();
+            self.ahead = Ahead::ThrownAway;
             return Err(e);
         }
         if codes.first() == Some(&end) {
