@@ -36,6 +36,7 @@ struct Args {
     float* out;
     const char* next;      // weights of a product to come
     const float* history;  // rows in front of x
+    const float* norm;     // [K], weight of the RMS norm of x; of a single row alone
     int rows, k, n, k_blocks;
     int time, channels, dilation;
     // Rows of a history; of a product of rows the channels of its second part.
@@ -44,6 +45,9 @@ struct Args {
     // Channels of the first part, which alone gets the activation. What is behind the second is the third. Parts are matrices one
     // after the other.
     int first;
+    // Whether the first part, with its activation, is multiplied by the second, and only the product is stored. Of 16 rows at most.
+    int gated;
+    float eps;
 };
 
 // How often a thread reads of 32 channels by 16 of K, and how many times 16 bytes it multiplies.
@@ -383,6 +387,7 @@ DEVICE void product(const Args& a) {
     extern __shared__ float4 shared4[];
     float* shared = (float*)shared4;
     constexpr int ROWS = 8 * TILES, DEPTH = Tuning<TILES, SOURCE>::DEPTH;
+    constexpr bool FEW = TILES <= 2 && SOURCE == DENSE, NORMS = TILES == 1 && SOURCE == DENSE;
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     // Both are powers of two.
     u32 blocks = cluster_blocks(), rank = cluster_rank();
@@ -402,16 +407,30 @@ DEVICE void product(const Args& a) {
 #pragma unroll
     for (int s = 0; s < DEPTH; s++)
         if (begin + s < end) scale[s] = scales[(begin + s) / 2 * 8];
+    constexpr int HALF = WEIGHT_LOADS, apart = 0;
 #else
-    const Stored* weights = a.w + ((size_t)blockIdx.x * a.k_blocks + begin) * WEIGHT_LOADS * 32 + lane;
+    // A block with a gate has 16 channels of the first part and the same of the second: halves of two blocks of weights.
+    constexpr int HALF = WEIGHT_LOADS / 2;
+    u32 channels = FEW && a.gated ? blockIdx.x / 2 : blockIdx.x;
+    const Stored* weights = a.w + ((size_t)channels * a.k_blocks + begin) * WEIGHT_LOADS * 32 + lane;
+    if (FEW && a.gated) weights += blockIdx.x % 2 * HALF * 32;
+    int apart = FEW && a.gated ? (a.first / CHANNELS * a.k_blocks * WEIGHT_LOADS - HALF) * 32 : 0;
 #endif
     Stored w[DEPTH][WEIGHT_LOADS];
     float4 x[DEPTH][TILES];
-#pragma unroll
-    for (int s = 0; s < DEPTH; s++)
+    auto load_weights = [&](int to, int ahead) {
 #pragma unroll
         for (int i = 0; i < WEIGHT_LOADS; i++)
-            if (begin + s < end) w[s][i] = weights[(s * WEIGHT_LOADS + i) * 32];
+            w[to][i] = weights[(ahead * WEIGHT_LOADS + i) * 32 + (i < HALF ? 0 : apart)];
+    };
+    int k = begin * 16 + lane % 4 * 4;
+    float4 factor[NORMS ? DEPTH : 1];
+#pragma unroll
+    for (int s = 0; s < DEPTH; s++) {
+        if (begin + s >= end) continue;
+        load_weights(s, s);
+        if (NORMS && a.norm) factor[s] = *(const float4*)(a.norm + k + 16 * s);
+    }
     if (threadIdx.x == 0) bring_near(a.next, a.next_bytes);
     float acc[2][TILES][4];
 #pragma unroll
@@ -424,10 +443,20 @@ DEVICE void product(const Args& a) {
     wait_for_previous();
 
     Rows<TILES, SOURCE> rows(a, blockIdx.y * ROWS + lane / 4);
-    int k = begin * 16 + lane % 4 * 4;
 #pragma unroll
     for (int s = 0; s < DEPTH; s++)
         if (begin + s < end) rows.load(a, k + 16 * s, x[s]);
+    // Each warp reads the whole row for its norm, which is done sooner than asking the others.
+    float inverse = 1.0f;
+    if (NORMS && a.norm) {
+        float squares = 0.0f;
+#pragma unroll 8
+        for (int i = lane * 4; i < a.k; i += 128) {
+            float4 v = *(const float4*)(a.x + i);
+            squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+        }
+        inverse = rsqrtf(warp_sum(squares) / a.k + a.eps);
+    }
 
     Addends addends;
     if (Tuning<TILES, SOURCE>::EARLY) addends.template load_first<ROWS>(a, blocks, rank);
@@ -436,6 +465,10 @@ DEVICE void product(const Args& a) {
 #pragma unroll
         for (int s = 0; s < DEPTH; s++) {
             if (block + s >= end) break;
+            if (NORMS && a.norm) {
+                float4 f = factor[s], &v = x[s][0];
+                v.x *= f.x * inverse, v.y *= f.y * inverse, v.z *= f.z * inverse, v.w *= f.w * inverse;
+            }
 #if PRECISION >= 4 && __CUDA_ARCH__ >= 800
             uint4 wide[FACTORS];
             widen(w[s][0], scale[s], wide);
@@ -445,9 +478,9 @@ DEVICE void product(const Args& a) {
             multiply<TILES>(acc, w[s], x[s]);
 #endif
             if (block + s + DEPTH < end) {
-#pragma unroll
-                for (int i = 0; i < WEIGHT_LOADS; i++) w[s][i] = weights[(DEPTH * WEIGHT_LOADS + i) * 32];
+                load_weights(s, DEPTH);
                 rows.load(a, k + 16 * DEPTH, x[s]);
+                if (NORMS && a.norm) factor[s] = *(const float4*)(a.norm + k + 16 * DEPTH);
             }
             weights += WEIGHT_LOADS * 32;
             k += 16;
@@ -488,20 +521,30 @@ DEVICE void product(const Args& a) {
         cluster_wait();
     }
     float slope = a.activation == PRELU ? *a.slope : 0.0f;
+    auto sum_of = [&](u32 cell, u32 row) {
+        if (blocks == 1) return warp_sums<ROWS>(shared + row * STRIDE + cell % 8 * 4);
+        float4 sum = inbox[cell];
+        for (u32 i = 1; i < blocks; i++) add(sum, inbox[i * mine + cell]);
+        return sum;
+    };
+    if (FEW && a.gated) {
+        for (u32 cell = threadIdx.x; cell < mine; cell += 32 * WARPS) {
+            u32 row = (cell / 8 << cluster_shift) + rank, n = blockIdx.x * (CHANNELS / 2) + cell % 8 * 4;
+            if (cell % 8 >= 4 || row >= a.rows) continue;
+            float4 y = sum_of(cell, row), by = sum_of(cell + 4, row);
+            y.x = activate(a.activation, y.x, slope) * by.x, y.y = activate(a.activation, y.y, slope) * by.y;
+            y.z = activate(a.activation, y.z, slope) * by.z, y.w = activate(a.activation, y.w, slope) * by.w;
+            *(float4*)(a.out + (size_t)row * a.first + n) = y;
+        }
+        return;
+    }
     bool first = true;
     u32 n = blockIdx.x * CHANNELS + threadIdx.x % 8 * 4;
     for (u32 cell = threadIdx.x; cell < mine; cell += 32 * WARPS, first = false) {
         u32 row = (cell / 8 << cluster_shift) + rank, r = blockIdx.y * ROWS + row;
         if (r >= a.rows || n >= a.n) break;
         if (!first) addends.load(a, r, n);
-        float4 sum;
-        if (blocks > 1) {
-            sum = inbox[cell];
-            for (u32 i = 1; i < blocks; i++) add(sum, inbox[i * mine + cell]);
-        } else {
-            sum = warp_sums<ROWS>(shared + row * STRIDE + cell % 8 * 4);
-        }
-        store<SOURCE == DENSE>(a, sum, addends, r, n, slope);
+        store<SOURCE == DENSE>(a, sum_of(cell, row), addends, r, n, slope);
     }
 }
 

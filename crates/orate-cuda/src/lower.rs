@@ -42,6 +42,9 @@ const WARPS: usize = 8;
 /// Floats from one row of partial sums to the next.
 const STRIDE: usize = 36;
 
+/// Numbers of K that `kernels/matmul.cu` multiplies together.
+const DEPTH_OF_BLOCKS: usize = 16;
+
 /// Channels and rows of a block in `kernels/matmul_tall.cu`, channels of x that are near together, and how often there is room for them.
 const TALL_CHANNELS: usize = 96;
 /// See [`TALL_CHANNELS`].
@@ -241,13 +244,15 @@ pub(crate) struct Lowered {
 /// Lowers a plan whose weights are in `bank`.
 pub(crate) fn lower(plan: &Plan, bank: &WeightBank, policy: &PrecisionPolicy, facts: &Facts) -> Lowered {
     let follows = |a: &Weight, b: &Weight| bank.follows(a, b, policy);
+    // Numbers with a scale for many of them are not taken apart.
+    let is_in_blocks = matches!(policy.precision, Precision::Q8_0 | Precision::Q4_0);
     let joins = Joins {
         products: &follows,
         rows_of_products: MOST_JOINED,
         rows: true,
         queries: true,
-        norms: &|_| false,
-        gates: false,
+        norms: &|w| w.shape().dims()[0].is_multiple_of(DEPTH_OF_BLOCKS),
+        rows_of_gates: if is_in_blocks { 0 } else { FEW_ROWS },
     };
     let layout = layout(plan, &joins);
     let l = Lowering { plan, bank, policy, facts, layout };
@@ -798,6 +803,10 @@ impl Lowering<'_> {
         };
         let precision: Precision = self.policy.of(weight);
         let residual = if e.residual { node.inputs.last() } else { None };
+        let norm = node.norm.and_then(|step| match &self.plan.steps()[step].node.op {
+            Op::RmsNorm { weight, eps } => Some((weight, *eps)),
+            _ => None,
+        });
         let pointers = [
             self.at(node.inputs[0]),
             Pointer::Weight(self.bank.get(weight, Form::Packed(precision))),
@@ -809,10 +818,13 @@ impl Lowering<'_> {
             self.at(node.output),
             Pointer::Null,
             if g.history { self.at(node.inputs[1]) } else { Pointer::Null },
+            norm.map_or(Pointer::Null, |(weight, _)| self.dense(weight)),
         ];
         let sizes = [rows, k, n, time, channels, g.dilation, left];
         let table_rows = node.row.map_or(0, |(table, _)| self.shape(table).dims()[0]);
-        let numbers = [activation_number(e.activation.as_ref()), table_rows as u32, own as u32];
+        let eps = norm.map_or(0.0, |(_, eps)| eps);
+        let activation = activation_number(e.activation.as_ref());
+        let numbers = [activation, table_rows as u32, own as u32, u32::from(node.gated), bits(eps)];
         let work = product(precision, source, t, pointers, sizes, numbers);
         if node.parts.is_empty() { tall(work, precision, t, sizes, self.facts) } else { work }
     }
@@ -1055,9 +1067,9 @@ fn product(
     precision: Precision,
     source: Source,
     t: Tiling,
-    pointers: [Pointer; 10],
+    pointers: [Pointer; 11],
     sizes: [usize; 7],
-    [activation, table_rows, first]: [u32; 3],
+    [activation, table_rows, first, gated, eps]: [u32; 5],
 ) -> Work {
     let [rows, k, n, time, channels, dilation, left] = sizes;
     let function = match (source, t.tiles) {
@@ -1081,7 +1093,7 @@ fn product(
         shared: product_shared(t) as u32,
         cluster: t.split as u32,
         pointers: pointers.to_vec(),
-        words: sizes.into_iter().chain([activation, table_rows, 0, first]).collect(),
+        words: sizes.into_iter().chain([activation, table_rows, 0, first, gated, eps]).collect(),
         weight_bytes: packed_bytes(k, n, precision) as u32,
     }
 }
@@ -1221,7 +1233,7 @@ mod tests {
             let facts = facts(arch);
             let [rows, k, n, ..] = sizes;
             let t = tiling(rows, k, n, &[5, 9], &facts);
-            let work = product(precision, Source::Conv, t, [Pointer::Null; 10], sizes, [0; 3]);
+            let work = product(precision, Source::Conv, t, [Pointer::Null; 11], sizes, [0; 5]);
             tall(work, precision, t, sizes, &facts)
         };
         // Two sequences of 6000 rows of 32 channels, seven taps; as in tests/ops.rs.
@@ -1303,9 +1315,10 @@ mod tests {
                         at(3),
                         Pointer::Null,
                         Pointer::Null,
+                        Pointer::Null,
                     ];
                     let sizes = [rows, k, n, rows, k, 1, 0];
-                    let work = product(precision, Source::Dense, t, pointers, sizes, [0, 0, n as u32]);
+                    let work = product(precision, Source::Dense, t, pointers, sizes, [0, 0, n as u32, 0, 0]);
                     core.kernels.load(context, work.program, work.function).expect("loads");
                     let launch = Launch {
                         function: core.kernels.get(work.program, work.function),

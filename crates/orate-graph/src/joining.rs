@@ -45,8 +45,8 @@ pub struct Joins<'a> {
     pub queries: bool,
     /// Whether products of one row by this weight norm it; see [`Joined::norm`].
     pub norms: &'a dyn Fn(&Weight) -> bool,
-    /// A product with one part multiplies both; see [`Joined::gated`].
-    pub gates: bool,
+    /// Rows of products with one part that multiply both, at most; see [`Joined::gated`].
+    pub rows_of_gates: usize,
 }
 
 /// A step that is left, with what joined it.
@@ -118,9 +118,7 @@ pub fn layout(plan: &Plan, joins: &Joins<'_>) -> Layout {
         joining.queries();
     }
     joining.products(joins.products, joins.rows_of_products);
-    if joins.gates {
-        joining.gates();
-    }
+    joining.gates(joins.rows_of_gates);
     joining.norms(joins.norms);
     joining.moves();
     joining.finish()
@@ -392,7 +390,7 @@ mod tests {
                 rows: true,
                 queries: true,
                 norms: &|_| false,
-                gates: false,
+                rows_of_gates: 0,
             },
         )
     }
@@ -602,7 +600,7 @@ mod tests {
             rows: true,
             queries: true,
             norms: &|_| false,
-            gates: false,
+            rows_of_gates: 0,
         };
         let l = super::layout(&p, &joins);
         assert_eq!(names(&p, &l), ["RopeTable", "MatMul", "WriteRows", "Attention"]);
@@ -667,7 +665,7 @@ mod tests {
                 rows: false,
                 queries: false,
                 norms: &|_| able,
-                gates: true,
+                rows_of_gates: 16,
             };
             super::layout(p, &joins)
         };

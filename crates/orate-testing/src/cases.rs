@@ -254,7 +254,7 @@ fn activations() -> [Activation; 10] {
 /// Cases for every op, and for what surrounds them: states, shared values, reshapes.
 pub fn op_cases() -> Vec<Case> {
     type Family = fn(&mut Vec<Case>) -> Result<()>;
-    let families: [Family; 30] = [
+    let families: [Family; 31] = [
         embedding,
         embedding_sum,
         constant,
@@ -279,6 +279,7 @@ pub fn op_cases() -> Vec<Case> {
         residual_codes,
         generators,
         buffers,
+        decoding::feed_forward,
         decoding::cached,
         decoding::stream,
         decoding::integers,

@@ -4,7 +4,8 @@ use crate::cases::Case;
 use crate::interpreter::Data;
 use crate::random::Random;
 use orate_graph::{
-    AttentionMask, ControlIds, DType, Draw, Factor, First, Graph, NO_ID, Op, Result, Rows, Value, Weight,
+    Activation, AttentionMask, ControlIds, DType, Draw, Factor, First, Graph, NO_ID, Op, Result, Rows, Value,
+    Weight,
 };
 use std::collections::BTreeSet;
 
@@ -41,6 +42,28 @@ fn spoil(case: &mut Case, batch: usize, keys: usize, unseen: impl Fn(usize, usiz
             }
         }
     }
+}
+
+/// The second half of a transformer's layer, which devices make fewer steps of: one row and several, as many as are a batch, and one
+/// more.
+pub(crate) fn feed_forward(cases: &mut Vec<Case>) -> Result<()> {
+    let sizes =
+        [(1, 64, 96), (1, 48, 32), (1, 20, 12), (3, 64, 96), (8, 64, 32), (16, 128, 64), (17, 64, 96)];
+    for (rows, d, inner) in sizes.into_iter().chain([(1, 1024, 3072), (1, 2048, 6144)]) {
+        let name = format!("Norm, gate and up, down [1, {rows}, {d}] → {inner}");
+        let mut g = Graph::new(&*name);
+        let x = g.input("x", DType::F32, [1, rows, d])?;
+        let y = g.rms_norm(x, Weight::named("norm", [d]), 1e-6)?;
+        let gate = g.matmul(y, Weight::named("gate", [d, inner]))?;
+        let gate = g.activate(gate, Activation::Silu)?;
+        let up = g.matmul(y, Weight::named("up", [d, inner]))?;
+        let y = g.mul(gate, up)?;
+        let y = g.matmul(y, Weight::named("down", [inner, d]))?;
+        let y = g.add(x, y)?;
+        g.output("y", y)?;
+        cases.push(Case::new(name, g));
+    }
+    Ok(())
 }
 
 /// Attention over a cache: every place where queries may stand, and anything behind them.

@@ -256,7 +256,7 @@ pub(crate) fn joins<T>(can: Abilities<'_>, bank: &WeightBank, use_them: impl FnO
         rows: false,
         queries: false,
         norms: &even,
-        gates: true,
+        rows_of_gates: FEW_ROWS,
     })
 }
 

@@ -52,11 +52,12 @@ impl<'p> Joining<'p> {
         }
     }
 
-    /// Results of two products that are only multiplied, into one product.
-    pub(super) fn gates(&mut self) {
+    /// Results of two products of at most so many rows that are only multiplied, into one product.
+    pub(super) fn gates(&mut self, most: usize) {
         for i in 0..self.steps.len() {
             let Some(Joined { inputs, output, .. }) = self.steps[i].clone() else { continue };
-            if *self.op(i) != Op::Mul || inputs[0] == inputs[1] {
+            let few = self.plan.info(output).shape.rows() <= most;
+            if *self.op(i) != Op::Mul || inputs[0] == inputs[1] || !few {
                 continue;
             }
             let made = |v: &Value| self.made_by.get(v).copied();
