@@ -143,6 +143,9 @@ pub(crate) fn kernel_name(
     if let Some(large) = inputs.iter().find(|i| i.shape.len() > i32::MAX as usize / 2) {
         return Err(format!("operand {} has more than 2³⁰ elements", large.shape));
     }
+    if let Some(compact) = inputs.iter().find(|i| i.dtype.is_compact()) {
+        return Err(format!("keys and values in {} are not built for GPUs yet", compact.dtype));
+    }
     let norm = |c: usize| {
         let widest = if c.is_multiple_of(4) { NORM_WIDTH.0 } else { NORM_WIDTH.1 };
         if c <= widest { Ok(()) } else { Err(format!("rows of {c} are wider than {widest}")) }
@@ -239,6 +242,7 @@ pub(crate) fn lower(plan: &Plan, bank: &WeightBank, policy: &PrecisionPolicy, fa
         queries: true,
         norms: &|_| false,
         gates: false,
+        caches: &|_, _| false,
     };
     let layout = layout(plan, &joins);
     let l = Lowering { plan, bank, policy, facts, layout };
@@ -250,7 +254,7 @@ pub(crate) fn lower(plan: &Plan, bank: &WeightBank, policy: &PrecisionPolicy, fa
     for &(buffer, v) in plan.copies() {
         let (from, to) = (l.layout.at(v), At::Buffer(buffer, 0));
         if from != to {
-            let n = plan.info(v).shape.len();
+            let n = plan.info(v).dtype.bytes_of(&plan.info(v).shape) / 4;
             works.push((plan.steps().len(), copy(Pointer::Place(from), Pointer::Place(to), [1, n, 0, 0])));
         }
     }

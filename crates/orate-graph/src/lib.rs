@@ -18,6 +18,7 @@
 //! # Ok::<(), orate_graph::GraphError>(())
 //! ```
 
+mod cache_format;
 pub mod device;
 mod error;
 mod graph;
@@ -31,9 +32,10 @@ mod process;
 mod shape;
 mod weight;
 
+pub use cache_format::CacheFormat;
 pub use device::{
     Counters, Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, Executable, Memory, ModelOnDevice,
-    Part, extended,
+    Part, extended, fitting,
 };
 pub use error::{GraphError, Result};
 pub use graph::{Buffer, BufferKind, Draw, Graph, Node, Rows, TAP_PREFIX, Value, ValueInfo};

@@ -2,7 +2,7 @@
 
 use orate::verify::{self, Limit};
 use orate_cpu::{CpuDevice, Isa};
-use orate_graph::{BufferKind, DType as GraphDType, Device, Graph, Plan};
+use orate_graph::{BufferKind, CacheFormat, DType as GraphDType, Device, Graph, Plan};
 use orate_models::Loader;
 use orate_models::qwen3_tts::*;
 use orate_testing::checkpoints::qwen3_tts_goldens;
@@ -315,8 +315,14 @@ fn padding_is_not_seen() {
         let read = |rows: &[f32], count: usize, end: PromptEnd| {
             let mut g = Graph::new("prefill");
             let (time, d) = (rows.len() / 64, config.transformer.hidden_size);
-            talker::prefill(&mut g, config, talker::Sizes { batch: 1, capacity: 16 }, time, end)
-                .expect("fits");
+            talker::prefill(
+                &mut g,
+                config,
+                talker::Sizes { batch: 1, capacity: 16, kv: CacheFormat::F32 },
+                time,
+                end,
+            )
+            .expect("fits");
             let plan = Plan::compile(g, &*device).expect("has kernels");
             let plan = on_device.load(plan).expect("has weights");
             let mut memory = device.memory();
@@ -510,7 +516,7 @@ fn a_projected_predictor() {
     let config = Config::from_json(&std::fs::read(path).expect("committed")).expect("as written");
     let graph = || {
         let mut g = Graph::new("frame").with_taps();
-        let sizes = talker::Sizes { batch: 3, capacity: 7 };
+        let sizes = talker::Sizes { batch: 3, capacity: 7, kv: CacheFormat::F32 };
         frame::build(&mut g, &config.talker_config, sizes, 4).expect("the configuration is consistent");
         g
     };
@@ -550,7 +556,7 @@ fn utterances_side_by_side() {
         let rows = floats(case, "prompt_embeds");
         let time = rows.len() / d;
         let mut g = Graph::new("prefill");
-        let sizes = talker::Sizes { batch: 1, capacity };
+        let sizes = talker::Sizes { batch: 1, capacity, kv: CacheFormat::F32 };
         talker::prefill(&mut g, &config, sizes, time, talker::PromptEnd::Last)
             .expect("the configuration is consistent");
         let plan = load(g);
@@ -574,7 +580,7 @@ fn utterances_side_by_side() {
     }
 
     let mut g = Graph::new("frames");
-    let sizes = talker::Sizes { batch: 2, capacity };
+    let sizes = talker::Sizes { batch: 2, capacity, kv: CacheFormat::F32 };
     frame::build(&mut g, &config, sizes, text_rows).expect("the configuration is consistent");
     let plan = load(g);
     let mut memory = device.memory();

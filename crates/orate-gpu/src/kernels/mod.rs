@@ -139,6 +139,9 @@ impl Operands<'_> {
 /// # Errors
 /// Why there is none.
 pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result<String, String> {
+    if let Some(compact) = inputs.iter().find(|i| i.dtype.is_compact()) {
+        return Err(format!("keys and values in {} are not built for GPUs yet", compact.dtype));
+    }
     Ok(match op {
         Op::MatMul { .. } | Op::Conv1d { .. } => matmul::name(op, inputs, can),
         Op::DepthwiseConv1d { norm: Some(_), .. } => "depthwise-norm".to_owned(),

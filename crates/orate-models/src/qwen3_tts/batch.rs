@@ -281,7 +281,7 @@ impl Batch {
         }
         let most = self.model.talking()?.config.talker_config.max_position_embeddings;
         let capacity = capacity.next_power_of_two().max(LEAST_CAPACITY).min(most.max(capacity));
-        let sizes = Sizes { batch, capacity };
+        let sizes = Sizes { batch, capacity, kv: self.model.kv() };
         let text_rows = text_rows.next_power_of_two().max(LEAST_TEXT);
         let plan = self.model.plan(Network::Frame { sizes, text_rows }, false)?;
         let mut memory = self.model.memory();

@@ -87,12 +87,12 @@ pub struct Session {
 
 impl Session {
     pub(super) fn new(model: Arc<Qwen3Tts>, memory: Box<dyn Memory>) -> Self {
-        let before = memory.counters();
+        let (before, kv) = (memory.counters(), model.kv());
         Session {
             model,
             memory: Some(memory),
             frame_plan: None,
-            sizes: Sizes { batch: 1, capacity: 0 },
+            sizes: Sizes { batch: 1, capacity: 0, kv },
             text_rows: 0,
             rows: 0,
             reused: 0,
@@ -162,7 +162,7 @@ impl Session {
             (part, end) = (part.padded(PROMPT_STEP, pad[0], pad[1]), PromptEnd::Named);
         }
         let needed = (rows + settings.max_frames.min(self.reserved)).max(fixed + part.sizes.rows());
-        let sizes = Sizes { batch: 1, capacity: capacity(needed) };
+        let sizes = Sizes { batch: 1, capacity: capacity(needed), kv: self.model.kv() };
         // Rows behind the text are padding, of which there is at least one.
         let text_rows = text_capacity(prompt.sizes.trailing);
         let mut trailing = prompt.trailing_ids.clone();
