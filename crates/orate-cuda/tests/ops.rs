@@ -10,8 +10,8 @@ use orate_cuda::{CudaDevice, devices};
 use orate_graph::{Device, DeviceError, Executable, Graph, Op, Plan, Precision, PrecisionPolicy};
 use orate_models::supertonic::Sizes;
 use orate_testing::{
-    Case, NOT_BUILT_ON_GPUS, OnDevice, RandomWeights, ReferenceDevice, check_all, check_copies,
-    check_extensions, check_foreign_copy, harvest, op_cases_built,
+    Case, NOT_BUILT_ON_GPUS, OnDevice, RandomWeights, ReferenceDevice, check_all, check_compact_rows,
+    check_copies, check_extensions, check_foreign_copy, harvest, op_cases_built,
 };
 use std::sync::Arc;
 
@@ -239,6 +239,7 @@ fn memory_is_copied() {
     let device = device();
     check_copies(&device);
     check_extensions(&device);
+    check_compact_rows(&device);
     let other = CudaDevice::new(0, PrecisionPolicy::default(), None).expect("as above");
     check_foreign_copy(device.memory().as_mut(), other.memory().as_mut());
     check_foreign_copy(device.memory().as_mut(), ReferenceDevice.memory().as_mut());

@@ -8,7 +8,9 @@ use orate_graph::{
     Activation, DType, Device, DeviceError, DeviceKind, Executable, Factor, Graph, Memory, Plan, Precision,
     PrecisionPolicy, Target, Weight,
 };
-use orate_testing::{RandomWeights, ReferenceDevice, check_copies, check_extensions, check_foreign_copy};
+use orate_testing::{
+    RandomWeights, ReferenceDevice, check_compact_rows, check_copies, check_extensions, check_foreign_copy,
+};
 use std::sync::Arc;
 
 fn load(device: &dyn Device, graph: Graph) -> Arc<dyn Executable> {
@@ -410,6 +412,7 @@ fn memory_is_copied() {
     let device = common::device();
     check_copies(&device);
     check_extensions(&device);
+    check_compact_rows(&device);
     check_foreign_copy(device.memory().as_mut(), common::device().memory().as_mut());
     check_foreign_copy(device.memory().as_mut(), ReferenceDevice.memory().as_mut());
 }

@@ -249,7 +249,7 @@ pub(crate) fn joins<T>(can: Abilities<'_>, bank: &WeightBank, use_them: impl FnO
         queries: false,
         norms: &even,
         gates: true,
-        caches: &|_, _| false,
+        caches: &super::heads::are_kept,
     })
 }
 
