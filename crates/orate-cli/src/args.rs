@@ -41,8 +41,8 @@ pub struct Cli {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Precision")]
 pub struct PrecisionArgs {
-    /// Format of the weights in products: f32, f16, bf16, q8_0; q4_0 on the CPU; tf32 on CUDA; auto tries what the device
-    /// has and takes the fastest that is nearly as exact as f32; sums are always f32
+    /// Format of the weights in products: f32, f16, bf16, q8_0, q4_0; tf32 on CUDA; auto tries what the device has
+    /// and takes the fastest that is nearly as exact as f32; sums are always f32
     #[arg(long, visible_alias = "weights", value_name = "FORMAT", default_value = "f32", value_parser = precision)]
     pub precision: Wish,
 

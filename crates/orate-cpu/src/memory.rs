@@ -1,7 +1,7 @@
 //! Memory of a session on the CPU: named buffers, scalars, and the arena of temporaries.
 
 use memmap2::MmapMut;
-use orate_graph::{Counters, DType, DeviceError, Memory, Part, Shape, extended, fitting};
+use orate_graph::{Counters, DType, DeviceError, Memory, Part, Pending, Shape, Ticket, extended, fitting};
 use std::alloc::Layout;
 use std::any::Any;
 use std::collections::HashMap;
@@ -129,6 +129,8 @@ pub struct CpuMemory {
     pub(crate) arena: Block,
     pub(crate) scratch: Block,
     pub(crate) bases: Vec<*mut f32>,
+    /// Nothing is under way here: a copy is made when it is asked for.
+    later: Pending<(Shape, Vec<i32>)>,
     pub(crate) counters: Counters,
 }
 
@@ -144,6 +146,7 @@ impl CpuMemory {
             arena: Block::new(),
             scratch: Block::new(),
             bases: vec![],
+            later: Pending::default(),
             counters: Counters::default(),
         }
     }
@@ -246,6 +249,25 @@ impl Memory for CpuMemory {
         }
     }
 
+    fn read_later(&mut self, name: &str) -> Result<Ticket, DeviceError> {
+        let (_, mut words) = self.later.free_place(name)?.unwrap_or_default();
+        let shape = self.read_i32(name, &mut words)?;
+        Ok(self.later.begin((shape, words)))
+    }
+
+    fn finish(&mut self, ticket: Ticket, out: &mut Vec<i32>) -> Result<Shape, DeviceError> {
+        let (shape, words) = self.later.end(ticket)?;
+        out.clone_from(&words);
+        self.later.keep((shape.clone(), words));
+        Ok(shape)
+    }
+
+    fn discard(&mut self, ticket: Ticket) {
+        if let Ok(place) = self.later.end(ticket) {
+            self.later.keep(place);
+        }
+    }
+
     fn clear(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
         // Fresh memory is zero, and takes nothing until it is touched: a cache may be much larger than what it will hold.
         if let Some(b) = self.buffers.get_mut(name)
@@ -327,6 +349,7 @@ impl Memory for CpuMemory {
             self.arena.release();
             self.scratch.release();
             self.buffers.clear();
+            self.later.clear();
         }
     }
 

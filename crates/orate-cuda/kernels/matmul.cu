@@ -12,6 +12,7 @@
 //   2  f16    weights stored in half, x rounded to it
 //   3  bf16   the same with bfloat16
 //   4  q8_0   weights stored as bytes, 32 of K with a scale in half, and widened to half in registers; x rounded to half
+//   5  q4_0   the same with half a byte each
 //
 // Tensor cores compute the transposed product, 16 channels by 8 rows of x at a time: so few rows waste little.
 // A warp makes 32 channels by ROWS rows from its own part of K. The parts of a block's 8 warps, and of the blocks of a
@@ -45,7 +46,7 @@ struct Args {
     int first;
 };
 
-// Sixteen bytes that a thread reads of 32 channels by 16 of K, and those that it multiplies.
+// How often a thread reads of 32 channels by 16 of K, and how many times 16 bytes it multiplies.
 #if PRECISION < 2
 #define WEIGHT_LOADS 4
 #define FACTORS 4
@@ -55,6 +56,13 @@ struct Args {
 #else
 #define WEIGHT_LOADS 1
 #define FACTORS 2
+#endif
+
+// What a thread reads of the weights at a time.
+#if PRECISION == 5
+typedef uint2 Stored;
+#else
+typedef uint4 Stored;
 #endif
 
 // How x is read.
@@ -100,24 +108,41 @@ DEVICE u32 halves(float first, float second) {
 }
 #endif
 
+#if PRECISION >= 4
+// Two of the whole numbers in `word`, plus what makes them positive, as halves: 0x6400 + b is 1024 + b.
 #if PRECISION == 4
-// Two bytes of `word` with a sign, times a scale that is in both halves. As halves, 0x6400 + b is 1024 + b: all is exact
-// until the product, which is rounded.
-template <int FIRST>
-DEVICE u32 scaled(u32 word, u32 scale) {
-    u32 y = __byte_perm(word ^ 0x80808080u, 0x64646464u, FIRST ? 0x4342 : 0x4140);
-    const u32 zero = 0x64806480u;  // 1024 + 128
-    asm("sub.f16x2 %0, %0, %1;" : "+r"(y) : "r"(zero));
-    asm("mul.f16x2 %0, %0, %1;" : "+r"(y) : "r"(scale));
-    return y;
+DEVICE u32 pair(u32 word, int i) {
+    return __byte_perm(word ^ 0x80808080u, 0x64646464u, i ? 0x4342 : 0x4140);
+}
+#define ZERO 0x64806480u  // 1024 + 128
+#define PAIRS 2
+#else
+DEVICE u32 pair(u32 word, int i) { return ((word >> (4 * i)) & 0x000f000fu) | 0x64006400u; }
+#define ZERO 0x64086408u  // 1024 + 8
+#define PAIRS 4
+#endif
+
+// A pair times a scale that is in both halves. All is exact until the product, which is rounded.
+DEVICE u32 scaled(u32 pair, u32 scale) {
+    asm("sub.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(ZERO));
+    asm("mul.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(scale));
+    return pair;
 }
 
-// Bytes of 32 channels by 16 of K, with the scales of this thread's four channels.
-DEVICE void widen(const uint4& bytes, uint2 scales, uint4 (&w)[2]) {
+// Blocks of 32 channels by 16 of K, with the scales of this thread's four channels.
+DEVICE void widen(const Stored& stored, uint2 scales, uint4 (&w)[2]) {
     u32 a = __byte_perm(scales.x, 0, 0x1010), b = __byte_perm(scales.x, 0, 0x3232);
     u32 c = __byte_perm(scales.y, 0, 0x1010), d = __byte_perm(scales.y, 0, 0x3232);
-    w[0] = make_uint4(scaled<0>(bytes.x, a), scaled<1>(bytes.x, b), scaled<0>(bytes.y, a), scaled<1>(bytes.y, b));
-    w[1] = make_uint4(scaled<0>(bytes.z, c), scaled<1>(bytes.z, d), scaled<0>(bytes.w, c), scaled<1>(bytes.w, d));
+#if PRECISION == 4
+    const u32 words[4] = {stored.x, stored.y, stored.z, stored.w};
+#else
+    const u32 words[2] = {stored.x, stored.y};
+#endif
+    u32 p[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++) p[i] = pair(words[i / PAIRS], i % PAIRS);
+    w[0] = make_uint4(scaled(p[0], a), scaled(p[1], b), scaled(p[2], a), scaled(p[3], b));
+    w[1] = make_uint4(scaled(p[4], c), scaled(p[5], d), scaled(p[6], c), scaled(p[7], d));
 }
 #endif
 
@@ -367,19 +392,20 @@ DEVICE void product(const Args& a) {
     int begin = (u32)a.k_blocks * part >> shift, end = (u32)a.k_blocks * (part + 1) >> shift;
 
     // Weights do not depend on the kernel before.
-#if PRECISION == 4
-    // The scales of a block of channels follow its bytes: 8 threads of a warp by four channels, for every second block of K.
-    const uint4* channels = a.w + (size_t)blockIdx.x * (a.k_blocks * 32 + (a.k_blocks + 1) / 2 * 4);
-    const uint4* weights = channels + begin * 32 + lane;
-    const uint2* scales = (const uint2*)(channels + a.k_blocks * 32) + lane / 4;
+#if PRECISION >= 4
+    // The scales of a block of channels follow its numbers: 8 threads of a warp by four channels, for every second block of K.
+    int numbers = a.k_blocks * 2 * sizeof(Stored);
+    const uint4* channels = a.w + (size_t)blockIdx.x * (numbers + (a.k_blocks + 1) / 2 * 4);
+    const Stored* weights = (const Stored*)channels + begin * 32 + lane;
+    const uint2* scales = (const uint2*)(channels + numbers) + lane / 4;
     uint2 scale[DEPTH];
 #pragma unroll
     for (int s = 0; s < DEPTH; s++)
         if (begin + s < end) scale[s] = scales[(begin + s) / 2 * 8];
 #else
-    const uint4* weights = a.w + ((size_t)blockIdx.x * a.k_blocks + begin) * WEIGHT_LOADS * 32 + lane;
+    const Stored* weights = a.w + ((size_t)blockIdx.x * a.k_blocks + begin) * WEIGHT_LOADS * 32 + lane;
 #endif
-    uint4 w[DEPTH][WEIGHT_LOADS];
+    Stored w[DEPTH][WEIGHT_LOADS];
     float4 x[DEPTH][TILES];
 #pragma unroll
     for (int s = 0; s < DEPTH; s++)
@@ -410,7 +436,7 @@ DEVICE void product(const Args& a) {
 #pragma unroll
         for (int s = 0; s < DEPTH; s++) {
             if (block + s >= end) break;
-#if PRECISION == 4 && __CUDA_ARCH__ >= 800
+#if PRECISION >= 4 && __CUDA_ARCH__ >= 800
             uint4 wide[FACTORS];
             widen(w[s][0], scale[s], wide);
             multiply<TILES>(acc, wide, x[s]);

@@ -4,7 +4,7 @@ use crate::cache::Cache;
 use crate::discover::info;
 use crate::driver::{Context, Driver, facts};
 use crate::executable::CudaExecutable;
-use crate::kernels::{Kernels, OLDEST_ARCH, PRECISIONS, TENSOR_ARCH};
+use crate::kernels::{Kernels, OLDEST_ARCH, TENSOR_ARCH};
 use crate::lower::kernel_name;
 use crate::memory::CudaMemory;
 use crate::weights::WeightBank;
@@ -59,10 +59,6 @@ impl CudaDevice {
                 1 => "there is only one CUDA device, cuda:0".to_owned(),
                 n => format!("there are only {n} CUDA devices, cuda:0 to cuda:{}", n - 1),
             }));
-        }
-        if !PRECISIONS.contains(&policy.precision) {
-            let known = PRECISIONS.map(Precision::name).join(", ");
-            return Err(setup(format!("CUDA computes in {known}; {} is for the CPU", policy.precision)));
         }
         let facts = facts(driver, index)?.1;
         let (name, arch) = (&facts.name, facts.arch);
@@ -120,7 +116,11 @@ impl Device for CudaDevice {
     }
 
     fn memory(&self) -> Box<dyn Memory> {
-        Box::new(CudaMemory::new(&self.core.context))
+        Box::new(CudaMemory::new(&self.core.context, true))
+    }
+
+    fn background_memory(&self) -> Box<dyn Memory> {
+        Box::new(CudaMemory::new(&self.core.context, false))
     }
 
     fn threads(&self) -> usize {

@@ -10,7 +10,7 @@ use std::time::Instant;
 pub(crate) type DevicePointer = sys::CUdeviceptr;
 
 /// Everything that this crate calls. Asked for at the start: calling one that an old driver lacks would panic.
-const NEEDED: [&str; 40] = [
+const NEEDED: [&str; 44] = [
     "cuInit",
     "cuDriverGetVersion",
     "cuGetErrorString",
@@ -24,6 +24,7 @@ const NEEDED: [&str; 40] = [
     "cuDevicePrimaryCtxRelease_v2",
     "cuCtxSetCurrent",
     "cuCtxSynchronize",
+    "cuCtxGetStreamPriorityRange",
     "cuMemGetInfo_v2",
     "cuMemAlloc_v2",
     "cuMemFree_v2",
@@ -31,10 +32,13 @@ const NEEDED: [&str; 40] = [
     "cuMemFreeHost",
     "cuMemcpyHtoDAsync_v2",
     "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyDtoDAsync_v2",
     "cuMemsetD8Async",
     "cuStreamCreate",
+    "cuStreamCreateWithPriority",
     "cuStreamDestroy_v2",
     "cuStreamSynchronize",
+    "cuStreamWaitEvent",
     "cuStreamBeginCapture_v2",
     "cuStreamEndCapture",
     "cuGraphInstantiateWithFlags",
@@ -393,6 +397,19 @@ impl Stream {
         Ok(Stream { context: context.clone(), raw })
     }
 
+    /// One whose kernels go first where others wait for a place too, and so do graphs that are started on it.
+    pub fn urgent(context: &Arc<Context>) -> Result<Self, DeviceError> {
+        context.bind()?;
+        let (mut least, mut greatest, mut raw) = (0, 0, std::ptr::null_mut());
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: writes two integers, both 0 where there are no priorities, and the handle; destroyed when dropped.
+        unsafe {
+            context.check(sys::cuCtxGetStreamPriorityRange(&mut least, &mut greatest))?;
+            context.check(sys::cuStreamCreateWithPriority(&mut raw, flags, greatest))?;
+        }
+        Ok(Stream { context: context.clone(), raw })
+    }
+
     /// Waits for all work, and reports its errors.
     pub fn synchronize(&self) -> Result<(), DeviceError> {
         self.context.bind()?;
@@ -414,7 +431,7 @@ impl Stream {
             .check(unsafe { sys::cuMemcpyHtoDAsync_v2(to, data.as_ptr().cast(), data.len(), self.raw) })
     }
 
-    /// Copies `bytes` to the host and waits.
+    /// Copies `bytes` to the host and waits: for `done`, recorded behind the copy, or for the stream.
     ///
     /// # Safety
     /// There are so many at `from`.
@@ -423,14 +440,36 @@ impl Stream {
         from: DevicePointer,
         to: &mut Pinned,
         bytes: usize,
+        done: Option<&Event>,
     ) -> Result<(), DeviceError> {
         to.reserve(bytes)?;
-        self.context.bind()?;
-        if bytes > 0 {
-            // SAFETY: both sides have the room, and the copy is waited for.
-            self.context.check(unsafe { sys::cuMemcpyDtoHAsync_v2(to.pointer, from, bytes, self.raw) })?;
+        // SAFETY: `to` has the room, and the copy is waited for; the rest is the caller's promise.
+        unsafe { self.copy_to_host(from, to, bytes)? };
+        match done.map(|done| done.record(self).and_then(|()| done.wait())) {
+            Some(Ok(())) => Ok(()),
+            // An event that fails leaves the copy to the stream.
+            Some(Err(e)) => self.synchronize().and(Err(e)),
+            None => self.synchronize(),
         }
-        self.synchronize()
+    }
+
+    /// Queues a copy of `bytes` to the host.
+    ///
+    /// # Safety
+    /// There are so many at `from`, and `to` has room for them, which is neither read nor given back before they are there.
+    pub unsafe fn copy_to_host(
+        &self,
+        from: DevicePointer,
+        to: &mut Pinned,
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        assert!(bytes <= to.bytes, "as many bytes as were reserved");
+        self.context.bind()?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: by the caller's promise.
+        self.context.check(unsafe { sys::cuMemcpyDtoHAsync_v2(to.pointer, from, bytes, self.raw) })
     }
 
     /// Clears memory.
@@ -562,19 +601,42 @@ pub(crate) struct Event {
     raw: sys::CUevent,
 }
 
+// SAFETY: an event may be used by one thread after another.
+unsafe impl Send for Event {}
+
 impl Event {
+    /// One that tells its time.
     pub fn new(context: &Arc<Context>) -> Result<Event, DeviceError> {
+        Self::with_flags(context, 0)
+    }
+
+    /// One that a thread sleeps for, which costs some microseconds when it wakes up and leaves the processor to others until then.
+    pub fn to_sleep_for(context: &Arc<Context>) -> Result<Event, DeviceError> {
+        use sys::CUevent_flags as F;
+        let flags = F::CU_EVENT_BLOCKING_SYNC as u32 | F::CU_EVENT_DISABLE_TIMING as u32;
+        Self::with_flags(context, flags)
+    }
+
+    fn with_flags(context: &Arc<Context>, flags: u32) -> Result<Event, DeviceError> {
         context.bind()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: writes the handle; destroyed when dropped.
-        context.check(unsafe { sys::cuEventCreate(&mut raw, 0) })?;
+        context.check(unsafe { sys::cuEventCreate(&mut raw, flags) })?;
         Ok(Event { context: context.clone(), raw })
     }
 
     /// Notes when the stream gets here.
     pub fn record(&self, stream: &Stream) -> Result<(), DeviceError> {
+        self.context.bind()?;
         // SAFETY: both live, and belong to one context.
         self.context.check(unsafe { sys::cuEventRecord(self.raw, stream.raw) })
+    }
+
+    /// Waits until the stream got where this event was recorded last; not at all if it never was.
+    pub fn wait(&self) -> Result<(), DeviceError> {
+        self.context.bind()?;
+        // SAFETY: the event lives.
+        self.context.check(unsafe { sys::cuEventSynchronize(self.raw) })
     }
 
     /// Waits for this event, and returns the seconds since an earlier one.

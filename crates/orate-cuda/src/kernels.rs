@@ -106,10 +106,6 @@ const SOURCES: [Source; 24] = [
     source!("rotary", "rotary.cu", [], ["rotary_table", "rope_table", "rotary", "time_embedding"]),
 ];
 
-/// The formats that products are computed in.
-pub(crate) const PRECISIONS: [Precision; 5] =
-    [Precision::F32, Precision::Tf32, Precision::F16, Precision::Bf16, Precision::Q8_0];
-
 /// Kernels of every product.
 const PRODUCTS: [&str; 10] = [
     "matmul_1_dense",
@@ -137,7 +133,7 @@ pub(crate) fn product_program(precision: Precision) -> &'static str {
         Precision::F16 => "matmul-f16",
         Precision::Bf16 => "matmul-bf16",
         Precision::Q8_0 => "matmul-q8_0",
-        Precision::Q4_0 => unreachable!("refused when the device is opened"),
+        Precision::Q4_0 => "matmul-q4_0",
     }
 }
 
@@ -148,7 +144,7 @@ fn product_source(precision: Precision) -> Source {
         Precision::F16 => &["-DPRECISION=2"],
         Precision::Bf16 => &["-DPRECISION=3"],
         Precision::Q8_0 => &["-DPRECISION=4"],
-        Precision::Q4_0 => unreachable!("refused when the device is opened"),
+        Precision::Q4_0 => &["-DPRECISION=5"],
     };
     let text = include_str!("../kernels/matmul.cu");
     Source { name: product_program(precision), text, options, functions: &PRODUCTS }
@@ -359,7 +355,7 @@ pub fn compile_kernels(arch: u32) -> Result<Vec<Compiled>, DeviceError> {
     let setup = |problem: String| DeviceError::Setup { device: format!("sm_{arch}"), problem };
     let nvrtc = Nvrtc::open().map_err(setup)?;
     let mut sources: Vec<Source> = vec![];
-    for precision in PRECISIONS {
+    for precision in Precision::ALL {
         if arch >= TENSOR_ARCH || precision == Precision::F32 {
             sources.push(product_source(precision));
         }
@@ -384,7 +380,7 @@ mod tests {
     /// A table that names a kernel which its file lacks would fail on the first GPU only.
     #[test]
     fn every_kernel_of_the_table_is_in_its_file() {
-        for source in SOURCES.iter().chain(&PRECISIONS.map(product_source)) {
+        for source in SOURCES.iter().chain(&Precision::ALL.map(product_source)) {
             for function in source.functions {
                 let names = [format!(" {function}("), format!("KERNEL({function},")];
                 assert!(names.iter().any(|n| source.text.contains(n)), "{}: {function}", source.name);
@@ -395,7 +391,7 @@ mod tests {
     #[test]
     fn units_hold_each_kernel_once() {
         for arch in [OLDEST_ARCH, CLUSTER_ARCH] {
-            for source in SOURCES.iter().chain(&PRECISIONS.map(product_source)) {
+            for source in SOURCES.iter().chain(&Precision::ALL.map(product_source)) {
                 let units = source.units(arch);
                 let all: Vec<_> = units.iter().flat_map(|u| u.functions.clone()).collect();
                 let wanted: Vec<_> = source.functions.iter().copied().filter(|f| is_there(f, arch)).collect();

@@ -1,7 +1,7 @@
 //! Memory of a session on the device: named buffers, scalars, the arena of temporaries, and recorded plans.
 
 use crate::driver::{Context, DeviceBuffer, DevicePointer, Event, ExecutableGraph, Pinned, Stream};
-use orate_graph::{Counters, DType, DeviceError, Memory, Part, Shape, extended, fitting};
+use orate_graph::{Counters, DType, DeviceError, Memory, Part, Pending, Shape, Ticket, extended, fitting};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,9 +38,19 @@ struct Scalars {
     device: DeviceBuffer,
 }
 
+/// Where a copy to the host goes, and when it is there.
+struct Later {
+    pinned: Pinned,
+    /// Recorded behind the copy.
+    there: Event,
+    shape: Shape,
+}
+
 /// See [`Memory`].
 pub(crate) struct CudaMemory {
     pub context: Arc<Context>,
+    /// Whether its work goes in front of that of others.
+    urgent: bool,
     /// Made when first needed, as making a memory cannot fail.
     stream: Option<Stream>,
     buffers: HashMap<String, Stored>,
@@ -48,13 +58,17 @@ pub(crate) struct CudaMemory {
     scalars: Scalars,
     graphs: Vec<(GraphKey, ExecutableGraph)>,
     pinned: Pinned,
+    /// What a thread sleeps for when it reads, if the work is not urgent: many wait beside the few whose work is.
+    done: Option<Event>,
+    later: Pending<Later>,
     pub counters: Counters,
 }
 
 impl CudaMemory {
-    pub fn new(context: &Arc<Context>) -> Self {
+    pub fn new(context: &Arc<Context>, urgent: bool) -> Self {
         CudaMemory {
             context: context.clone(),
+            urgent,
             stream: None,
             buffers: HashMap::new(),
             arena: DeviceBuffer::empty(context),
@@ -66,6 +80,8 @@ impl CudaMemory {
             },
             graphs: vec![],
             pinned: Pinned::empty(context),
+            done: None,
+            later: Pending::default(),
             counters: Counters::default(),
         }
     }
@@ -73,7 +89,12 @@ impl CudaMemory {
     /// The queue of this session.
     pub fn stream(&mut self) -> Result<&Stream, DeviceError> {
         if self.stream.is_none() {
-            self.stream = Some(Stream::new(&self.context)?);
+            self.stream = Some(if self.urgent {
+                Stream::urgent(&self.context)?
+            } else {
+                self.done = Some(Event::to_sleep_for(&self.context)?);
+                Stream::new(&self.context)?
+            });
         }
         Ok(self.stream.as_ref().expect("made above"))
     }
@@ -199,27 +220,34 @@ impl CudaMemory {
         Ok(())
     }
 
+    /// Where a buffer is that the host shall read, of a type if that matters.
+    fn readable(
+        &self,
+        name: &str,
+        wanted: Option<DType>,
+    ) -> Result<(DevicePointer, DType, Shape), DeviceError> {
+        match self.buffers.get(name) {
+            Some(b) if wanted.is_none_or(|dtype| b.dtype == dtype) => {
+                Ok((b.buffer.pointer(), b.dtype, b.shape.clone()))
+            }
+            other => Err(DeviceError::Buffer {
+                name: name.to_owned(),
+                plan: "read by the host".to_owned(),
+                got: other.map_or("no such buffer".to_owned(), |b| format!("{} {}", b.dtype, b.shape)),
+                needed: wanted.map_or("a buffer".to_owned(), |dtype| format!("a buffer of {dtype}")),
+            }),
+        }
+    }
+
     /// Copies a buffer, of a type if that matters, to the host: its words of four bytes.
     fn download(&mut self, name: &str, wanted: Option<DType>) -> Result<(DType, Shape, &[f32]), DeviceError> {
-        let (from, dtype, shape) = match self.buffers.get(name) {
-            Some(b) if wanted.is_none_or(|dtype| b.dtype == dtype) => {
-                (b.buffer.pointer(), b.dtype, b.shape.clone())
-            }
-            other => {
-                return Err(DeviceError::Buffer {
-                    name: name.to_owned(),
-                    plan: "read by the host".to_owned(),
-                    got: other.map_or("no such buffer".to_owned(), |b| format!("{} {}", b.dtype, b.shape)),
-                    needed: wanted.map_or("a buffer".to_owned(), |dtype| format!("a buffer of {dtype}")),
-                });
-            }
-        };
+        let (from, dtype, shape) = self.readable(name, wanted)?;
         let n = dtype.bytes_of(&shape) / 4;
         self.stream()?;
         let stream = self.stream.as_ref().expect("made above");
         // SAFETY: the buffer holds its shape's words; the copy is waited for, so they can be read.
         let words = unsafe {
-            stream.download(from, &mut self.pinned, 4 * n)?;
+            stream.download(from, &mut self.pinned, 4 * n, self.done.as_ref())?;
             self.pinned.floats(n)
         };
         self.counters.read_backs += 1;
@@ -283,10 +311,67 @@ impl Memory for CudaMemory {
         Ok(shape)
     }
 
+    fn read_later(&mut self, name: &str) -> Result<Ticket, DeviceError> {
+        let (from, _, shape) = self.readable(name, Some(DType::I32))?;
+        let bytes = 4 * shape.len();
+        let mut to = match self.later.free_place(name)? {
+            Some(place) => Later { shape, ..place },
+            None => Later {
+                pinned: Pinned::empty(&self.context),
+                there: Event::to_sleep_for(&self.context)?,
+                shape,
+            },
+        };
+        if to.pinned.bytes() < bytes {
+            // A copy that was discarded may still go there.
+            to.there.wait()?;
+            to.pinned.reserve(bytes)?;
+        }
+        let stream = self.stream()?;
+        // SAFETY: the buffer holds its shape's elements, and the place was made for them. It is read behind the event, and given
+        // back behind the event or, with the memory, behind all of the stream.
+        let queued = unsafe { stream.copy_to_host(from, &mut to.pinned, bytes) };
+        if let Err(e) = queued.and_then(|()| to.there.record(stream)) {
+            // Nothing tells when this place is free again.
+            let _ = stream.synchronize();
+            return Err(e);
+        }
+        self.counters.read_backs += 1;
+        self.counters.bytes_down += bytes as u64;
+        Ok(self.later.begin(to))
+    }
+
+    fn finish(&mut self, ticket: Ticket, out: &mut Vec<i32>) -> Result<Shape, DeviceError> {
+        let place = self.later.end(ticket)?;
+        if let Err(e) = place.there.wait() {
+            // The device is lost, and nothing writes there any more once the driver says so.
+            let _ = self.wait();
+            return Err(e);
+        }
+        // SAFETY: the copy is done, as just waited for.
+        let words = unsafe { place.pinned.floats(place.shape.len()) };
+        out.clear();
+        out.extend(words.iter().map(|x| x.to_bits() as i32));
+        let shape = place.shape.clone();
+        self.later.keep(place);
+        Ok(shape)
+    }
+
+    fn discard(&mut self, ticket: Ticket) {
+        // The copy may be under way still; what is copied to the same place next is copied behind it.
+        if let Ok(place) = self.later.end(ticket) {
+            self.later.keep(place);
+        }
+    }
+
     fn clear(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
         let to = self.ensure(name, dtype, shape)?;
         // SAFETY: the buffer was made for this shape.
         unsafe { self.stream()?.clear(to, dtype.bytes_of(shape)) }
+    }
+
+    fn reserve(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
+        self.ensure(name, dtype, shape).map(drop)
     }
 
     fn extend(&mut self, buffers: &[(&str, &Shape)]) -> Result<(), DeviceError> {
@@ -380,6 +465,7 @@ impl Memory for CudaMemory {
             self.buffers.clear();
             self.arena = DeviceBuffer::empty(&self.context);
             self.pinned.release();
+            self.later.clear();
         }
     }
 

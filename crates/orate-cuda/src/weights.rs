@@ -2,6 +2,7 @@
 
 use crate::driver::{Context, DeviceBuffer, DevicePointer, Stream};
 use crate::kernels::in_parallel;
+use orate_graph::blocks::{BLOCK, BlockFormat, larger};
 use orate_graph::{DeviceError, Op, Plan, Precision, PrecisionPolicy, Tensor, Value, Weight, WeightLoader};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,9 +15,6 @@ const ALIGNMENT: usize = 256;
 const CHANNELS: usize = 32;
 /// See [`CHANNELS`].
 const DEPTH: usize = 16;
-
-/// Elements of K that share a scale in `q8_0`.
-const BLOCK: usize = 32;
 
 /// How a weight lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -132,9 +130,9 @@ impl WeightBank {
                     bytemuck::cast_slice(&dense.data)
                 }
                 Form::Packed(precision) => {
-                    packed = match precision {
-                        Precision::Q8_0 => pack_blocks(&tensor),
-                        _ => pack(&tensor, *precision),
+                    packed = match BlockFormat::of(*precision) {
+                        Some(format) => pack_blocks(&tensor, format),
+                        None => pack(&tensor, *precision),
                     };
                     bytemuck::cast_slice(&packed)
                 }
@@ -175,9 +173,9 @@ fn bytes_of(w: &Weight, form: Form) -> usize {
 
 /// Size of a packed `[K, N]`.
 pub(crate) fn packed_bytes(k: usize, n: usize, precision: Precision) -> usize {
-    if precision == Precision::Q8_0 {
-        let scales = k.div_ceil(BLOCK) * CHANNELS * 2;
-        return n.div_ceil(CHANNELS) * (k.next_multiple_of(DEPTH) * CHANNELS + scales);
+    if let Some(format) = BlockFormat::of(precision) {
+        let numbers = k.next_multiple_of(DEPTH) * CHANNELS / format.per_word() * 4;
+        return n.div_ceil(CHANNELS) * (numbers + k.div_ceil(BLOCK) * CHANNELS * 2);
     }
     k.next_multiple_of(DEPTH) * n.next_multiple_of(CHANNELS) * if is_half(precision) { 2 } else { 4 }
 }
@@ -233,39 +231,41 @@ fn pack(w: &Tensor<'_>, precision: Precision) -> Vec<u32> {
     out
 }
 
-/// `[K, N]` in blocks of 32 channels: first bytes, in blocks of 16 of K and in them 16 for each of 32 threads, then scales in f16.
-/// Threads have the channels and elements that they have in [`pack`]. A scale is the largest of 32 elements of K over 127, as in
-/// GGUF files, and there are four for each eighth thread: of channels `g`, `g + 8`, `g + 16` and `g + 24`.
-fn pack_blocks(w: &Tensor<'_>) -> Vec<u32> {
+/// `[K, N]` in blocks of 32 channels: first numbers, in blocks of 16 of K and in them 16 for each of 32 threads, then scales in f16.
+/// Threads have the channels and elements that they have in [`pack`], and there are four scales for each eighth thread: of
+/// channels `g`, `g + 8`, `g + 16` and `g + 24`.
+///
+/// A thread multiplies pairs of neighbours along K, of channels `g` and `g + 8` by turns. A word is two pairs of bytes with a sign, or
+/// four pairs of numbers from 0 to 15 that are 8 too large: the first of pair `i` in bits `4i … 4i + 3`, the second 16 bits above.
+fn pack_blocks(w: &Tensor<'_>, format: BlockFormat) -> Vec<u32> {
     let (k, n) = (w.shape.dims()[0], w.shape.dims()[1]);
     let (k_stride, n_stride) = (w.strides[0], w.strides[1]);
     let at = |depth: usize, channel: usize| {
         if depth < k && channel < n { w.data[depth * k_stride + channel * n_stride] } else { 0.0 }
     };
-    let mut out = Vec::with_capacity(packed_bytes(k, n, Precision::Q8_0) / 4);
+    let word = |pairs: &[[i8; 2]]| match format {
+        BlockFormat::Q8_0 => u32::from_le_bytes(std::array::from_fn(|i| pairs[i / 2][i % 2] as u8)),
+        BlockFormat::Q4_0 => pairs.iter().enumerate().fold(0, |word, (i, pair)| {
+            let [first, second] = pair.map(|q| (q + 8) as u32);
+            word | (first | second << 16) << (4 * i)
+        }),
+    };
+    let mut out = vec![];
     for channels in (0..n).step_by(CHANNELS) {
         let scale = |block: usize, c: usize| {
             let depths = block * BLOCK..(block + 1) * BLOCK;
-            let largest = depths.fold(0f32, |m, d| m.max(at(d, channels + c).abs()));
-            half::f16::from_f32((largest / 127.0).min(half::f16::MAX.to_f32()))
+            format.scale(depths.fold(0.0, |largest, d| larger(largest, at(d, channels + c))))
         };
         let scales: Vec<[half::f16; CHANNELS]> =
             (0..k.div_ceil(BLOCK)).map(|block| std::array::from_fn(|c| scale(block, c))).collect();
         for depth in (0..k).step_by(DEPTH) {
-            let byte = |d: usize, c: usize| match scales[depth / BLOCK][c].to_f32() {
-                0.0 => 0,
-                scale => (at(d, channels + c) / scale).round().clamp(-127.0, 127.0) as i8 as u8,
-            };
+            let number = |d: usize, c: usize| format.number(at(d, channels + c), scales[depth / BLOCK][c]);
             for (g, t) in (0..8).flat_map(|g| (0..4).map(move |t| (g, t))) {
-                for (m, d) in [(0, 0), (0, 2), (16, 0), (16, 2)] {
-                    let (c, d) = (m + g, depth + 4 * t + d);
-                    out.push(u32::from_le_bytes([
-                        byte(d, c),
-                        byte(d + 1, c),
-                        byte(d, c + 8),
-                        byte(d + 1, c + 8),
-                    ]));
-                }
+                let pairs: [[i8; 2]; 8] = std::array::from_fn(|i| {
+                    let (c, d) = (g + i % 2 * 8 + i / 4 * 16, depth + 4 * t + i / 2 % 2 * 2);
+                    [number(d, c), number(d + 1, c)]
+                });
+                out.extend(pairs.chunks(format.per_word() / 2).map(word));
             }
         }
         for of in scales {
@@ -321,7 +321,7 @@ mod tests {
             |d: usize, c: usize| if d.is_multiple_of(32) { 127 } else { (d * 7 + c * 3) as i32 % 255 - 127 };
         let power = |c: usize| 2f32.powi(c as i32 % 7 - 4);
         let data: Vec<f32> = (0..k * n).map(|i| whole(i / n, i % n) as f32 * power(i % n)).collect();
-        let packed = pack_blocks(&Tensor::borrowed([k, n], &data));
+        let packed = pack_blocks(&Tensor::borrowed([k, n], &data), BlockFormat::Q8_0);
         // Three blocks of 16 of K and two of 32 for each block of channels.
         let words = 3 * 128 + 2 * 16;
         assert_eq!((packed.len(), packed_bytes(k, n, Precision::Q8_0)), (2 * words, 8 * words));
@@ -345,6 +345,29 @@ mod tests {
     }
 
     #[test]
+    fn blocks_of_four_bits_have_pairs_where_threads_read_them() {
+        let (k, n) = (40, 35);
+        let whole =
+            |d: usize, c: usize| if d.is_multiple_of(32) { -8 } else { (d * 7 + c * 3) as i32 % 16 - 8 };
+        let data: Vec<f32> = (0..k * n).map(|i| whole(i / n, i % n) as f32).collect();
+        let packed = pack_blocks(&Tensor::borrowed([k, n], &data), BlockFormat::Q4_0);
+        let words = 3 * 64 + 2 * 16;
+        assert_eq!((packed.len(), packed_bytes(k, n, Precision::Q4_0)), (2 * words, 8 * words));
+        let pairs = |channels: usize, depth: usize, lane: usize, word: usize| {
+            let word = packed[channels * words + depth * 64 + lane * 2 + word];
+            [0, 4, 8, 12].map(|i| [(word >> i) & 15, (word >> (16 + i)) & 15].map(|q| q as i32 - 8))
+        };
+        // Thread 6: channels 1 and 9, elements 8 to 11 of K.
+        let of = |d: usize, c: usize| [whole(d, c), whole(d + 1, c)];
+        assert_eq!(pairs(0, 0, 6, 0), [of(8, 1), of(8, 9), of(10, 1), of(10, 9)]);
+        assert_eq!(pairs(0, 1, 6, 1), [of(24, 17), of(24, 25), of(26, 17), of(26, 25)]);
+        assert_eq!(pairs(0, 2, 6, 0), [[0; 2]; 4], "element 40 of K");
+        assert_eq!(pairs(1, 0, 8, 0), [of(0, 34), [0; 2], of(2, 34), [0; 2]], "channel 42");
+        let scales = packed[3 * 64];
+        assert_eq!(half::f16::from_bits(scales as u16).to_f32(), 1.0);
+    }
+
+    #[test]
     fn transposed_views_pack_to_the_same() {
         let data: Vec<f32> = (0..6 * 4).map(|i| i as f32).collect();
         let view = Tensor::borrowed([4, 6], &data).transpose();
@@ -354,7 +377,9 @@ mod tests {
             let w = Weight::named("w", [6, 4]);
             assert_eq!(4 * pack(&view, precision).len(), bytes_of(&w, Form::Packed(precision)));
         }
-        assert_eq!(pack_blocks(&view), pack_blocks(&plain));
+        for format in [BlockFormat::Q8_0, BlockFormat::Q4_0] {
+            assert_eq!(pack_blocks(&view, format), pack_blocks(&plain, format));
+        }
     }
 
     #[test]

@@ -10,8 +10,9 @@ use orate_cuda::{CudaDevice, devices};
 use orate_graph::{Device, DeviceError, Executable, Graph, Op, Plan, Precision, PrecisionPolicy};
 use orate_models::supertonic::Sizes;
 use orate_testing::{
-    Case, NOT_BUILT_ON_GPUS, OnDevice, RandomWeights, ReferenceDevice, check_all, check_compact_rows,
-    check_copies, check_extensions, check_foreign_copy, harvest, op_cases_built,
+    Case, NOT_BUILT_ON_GPUS, OnDevice, RandomWeights, ReferenceDevice, check_all, check_clearing,
+    check_compact_rows, check_copies, check_extensions, check_foreign_copy, check_later_reads, harvest,
+    op_cases_built,
 };
 use std::sync::Arc;
 
@@ -65,6 +66,7 @@ fn other_precisions() {
         (Precision::F16, 1 << 13),
         (Precision::Bf16, 1 << 16),
         (Precision::Q8_0, 1 << 17),
+        (Precision::Q4_0, 1 << 20),
     ] {
         let device = CudaDevice::new(0, PrecisionPolicy::uniform(precision), None).expect("as above");
         let mut products = op_cases_built(&device, &NOT_BUILT_ON_GPUS);
@@ -240,6 +242,8 @@ fn memory_is_copied() {
     check_copies(&device);
     check_extensions(&device);
     check_compact_rows(&device);
+    check_later_reads(&device);
+    check_clearing(&device);
     let other = CudaDevice::new(0, PrecisionPolicy::default(), None).expect("as above");
     check_foreign_copy(device.memory().as_mut(), other.memory().as_mut());
     check_foreign_copy(device.memory().as_mut(), ReferenceDevice.memory().as_mut());

@@ -42,7 +42,7 @@ var<immediate> p: Params;
 @group(0) @binding(0) var<storage, read_write> memory: array<u32>;
 var<workgroup> turned: array<f32, ${D}>;
 
-fn read(i: u32) -> f32 {
+fn float_at(i: u32) -> f32 {
     return bitcast<f32>(memory[i]);
 }
 
@@ -88,7 +88,7 @@ fn scale_of(block: u32) -> u32 {
 //@ else
 @group(0) @binding(0) var<storage, read_write> memory: array<f32>;
 
-fn read(i: u32) -> f32 {
+fn float_at(i: u32) -> f32 {
     return memory[i];
 }
 //@ end
@@ -145,8 +145,8 @@ fn main(
     var a = 0.0;
     var b = 0.0;
     if is {
-        a = read(begin);
-        b = read(begin + HALF);
+        a = float_at(begin);
+        b = float_at(begin + HALF);
     }
     let sum = total(fma(a, a, b * b), ${REDUCE_ARGUMENTS});
 //@ if COMPACT
@@ -168,8 +168,8 @@ fn main(
     if (flags & TURN) != 0u {
         let own = select(0u, batch, (flags & OWN) != 0u);
         let at = table + (2u * own * p.time + t) * HALF + weight_lane;
-        let cosine = read(at);
-        let sine = read(at + p.time * HALF);
+        let cosine = float_at(at);
+        let sine = float_at(at + p.time * HALF);
         let turned = a * cosine - b * sine;
         b = a * sine + b * cosine;
         a = turned;
@@ -177,7 +177,7 @@ fn main(
     var to = row;
     if capacity != 0u {
         if (flags & OPERAND) != 0u {
-            first = u32(clamp(bitcast<i32>(read(first + batch)), 0, i32(capacity - p.time)));
+            first = u32(clamp(bitcast<i32>(float_at(first + batch)), 0, i32(capacity - p.time)));
         }
         to = batch * capacity + first + t;
     }

@@ -7,13 +7,8 @@
 // end. A thread makes TM × TN results in registers: TM rows that are BM/TM apart, and TN/4 times 4 neighbouring columns.
 // The next slices are read from memory while the present one is multiplied.
 //
-// HALF: the weight is stored in f16, and becomes f32 on its way into workgroup memory by an instruction that nearly every
-// device has; with BF16 it is stored as the upper halves of f32, and becomes one by a shift, which every device has. All
-// else is as in f32, bit for bit if the format holds the weight exactly. On an H200 it was no faster to keep slices in f16
-// until they are in registers.
-//
-// BLOCKS: the weight is bytes with a sign, four columns in a word, and behind all of them the scales in f16 that 32 rows of a
-// column share, [⌈K⌉ / 32, stride]. A weight is its byte times its scale; all else is as in f32.
+// The weight is as weight.wgsl says, and becomes f32 on its way into workgroup memory. All else is as in f32, bit for bit if the format
+// holds the weight exactly. On an H200 it was no faster to keep slices in f16 until they are in registers.
 //
 // ODD: K, N or the channels are no multiple of 4, so elements are read and written one by one.
 
@@ -43,20 +38,10 @@ var<immediate> p: Params;
 //@ else
 @group(0) @binding(0) var<storage, read_write> memory: array<vec4<f32>>;
 //@ end
-//@ if BLOCKS
-alias Stored = vec3<u32>;
-@group(1) @binding(0) var<storage, read> matrix: array<u32>;
-//@ else
-//@ if HALF
-alias Stored = vec2<u32>;
-//@ else
-alias Stored = vec4<f32>;
-//@ end
-@group(1) @binding(0) var<storage, read> matrix: array<Stored>;
-//@ end
 @group(1) @binding(1) var<storage, read> vectors: array<vec4<f32>>;
 
 //@ include activation
+//@ include weight
 
 const TX = ${BN}u / ${TN}u;
 const TY = ${BM}u / ${TM}u;
@@ -114,29 +99,10 @@ fn load_a(row: u32, k: u32) -> vec4<f32> {
 //@ if BLOCKS
 // Four columns of a row, and their scales.
 fn load_b(k: u32, quad: u32) -> Stored {
-    let scales = (p.weight + (p.k + 127u) / 128u * 128u * p.stride) / 4u + k / 32u * (p.stride / 2u) + 2u * quad;
-    return vec3<u32>(matrix[(p.weight + k * p.stride) / 4u + quad], matrix[scales], matrix[scales + 1u]);
+    let scales = scales_at(p.weight, k, p.k, p.stride) + 2u * quad;
+    return vec3<u32>(numbers_at(p.weight, k, quad, p.stride), matrix[scales], matrix[scales + 1u]);
 }
 //@ end
-
-// Four elements of the weight.
-fn widen(w: Stored) -> vec4<f32> {
-//@ if BLOCKS
-    let bytes = bitcast<vec4<i32>>(vec4<u32>(w.x << 24u, w.x << 16u, w.x << 8u, w.x)) >> vec4<u32>(24u);
-    return vec4<f32>(bytes) * vec4<f32>(unpack2x16float(w.y), unpack2x16float(w.z));
-//@ else
-//@ if BF16
-    let words = vec4<u32>(w.x << 16u, w.x & 0xffff0000u, w.y << 16u, w.y & 0xffff0000u);
-    return bitcast<vec4<f32>>(words);
-//@ else
-//@ if HALF
-    return vec4<f32>(unpack2x16float(w.x), unpack2x16float(w.y));
-//@ else
-    return w;
-//@ end
-//@ end
-//@ end
-}
 
 // What is added before the activation, to four results from (row, col) on.
 fn load_bias(col: u32) -> vec4<f32> {

@@ -7,9 +7,8 @@
 //   NORM      x is the row's RMS norm, x / √(mean(x²) + eps) · norm. As the root is a factor of all terms, it is multiplied at
 //             the end, and squares are added with the terms.
 //
-// The weight is that of matmul.wgsl. A workgroup makes 4 · QUADS results; a thread has four of them and every LANES-th group of
-// four terms. Sums of threads are added in a fixed order. K and N are multiples of 4. HALF, BF16 and
-// BLOCKS as in matmul.wgsl.
+// The weight is as weight.wgsl says. A workgroup makes 4 · QUADS results; a thread has four of them and every LANES-th group of
+// four terms. Sums of threads are added in a fixed order. K and N are multiples of 4.
 
 struct Params {
     x: u32,
@@ -32,20 +31,10 @@ struct Params {
 
 var<immediate> p: Params;
 @group(0) @binding(0) var<storage, read_write> memory: array<vec4<f32>>;
-//@ if BLOCKS
-alias Stored = vec3<u32>;
-@group(1) @binding(0) var<storage, read> matrix: array<u32>;
-//@ else
-//@ if HALF
-alias Stored = vec2<u32>;
-//@ else
-alias Stored = vec4<f32>;
-//@ end
-@group(1) @binding(0) var<storage, read> matrix: array<Stored>;
-//@ end
 @group(1) @binding(1) var<storage, read> vectors: array<vec4<f32>>;
 
 //@ include activation
+//@ include weight_rows
 
 const QUADS = ${QUADS}u;
 const LANES = 256u / QUADS;
@@ -60,31 +49,10 @@ var<workgroup> partial_other: array<vec4<f32>, 256>;
 var<workgroup> partial_squares: array<f32, 256>;
 //@ end
 
-// Four elements of the weight.
-fn widen(w: Stored) -> vec4<f32> {
-//@ if BLOCKS
-    let bytes = bitcast<vec4<i32>>(vec4<u32>(w.x << 24u, w.x << 16u, w.x << 8u, w.x)) >> vec4<u32>(24u);
-    return vec4<f32>(bytes) * vec4<f32>(unpack2x16float(w.y), unpack2x16float(w.z));
-//@ else
-//@ if BF16
-    let words = vec4<u32>(w.x << 16u, w.x & 0xffff0000u, w.y << 16u, w.y & 0xffff0000u);
-    return bitcast<vec4<f32>>(words);
-//@ else
-//@ if HALF
-    return vec4<f32>(unpack2x16float(w.x), unpack2x16float(w.y));
-//@ else
-    return w;
-//@ end
-//@ end
-//@ end
-}
-
 // Four terms of four results.
 struct Terms {
     x: vec4<f32>,
-//@ for c 4
-    w_${c}: vec4<f32>,
-//@ end
+    w: Weights,
 //@ if NORM
     square: f32,
 //@ end
@@ -97,29 +65,8 @@ fn load(group: u32, weight: u32, col: u32, stride: u32) -> Terms {
     t.square = dot(t.x, t.x);
     t.x *= vectors[p.norm / 4u + group];
 //@ end
-    let at = (weight + col) / 4u + group * stride;
-//@ if BLOCKS
-    // Four rows share their scales.
-    let scales = (weight + (p.k + 127u) / 128u * 128u * stride) / 4u + group / 8u * (stride / 2u) + col / 2u;
-    let low = matrix[scales];
-    let high = matrix[scales + 1u];
-//@ for c 4
-    t.w_${c} = widen(vec3<u32>(matrix[at + ${c}u * (stride / 4u)], low, high));
-//@ end
-//@ else
-//@ for c 4
-    t.w_${c} = widen(matrix[at + ${c}u * (stride / 4u)]);
-//@ end
-//@ end
+    t.w = load_weights(group, weight, col, p.k, stride);
     return t;
-}
-
-fn add(t: Terms, sum: vec4<f32>) -> vec4<f32> {
-    var y = sum;
-//@ for c 4
-    y = fma(vec4<f32>(t.x[${c}]), t.w_${c}, y);
-//@ end
-    return y;
 }
 
 @compute @workgroup_size(256)
@@ -163,9 +110,9 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 //@ end
 //@ end
 //@ for u UNROLL
-        sum = add(terms_${u}, sum);
+        sum = add(terms_${u}.x, terms_${u}.w, sum);
 //@ if GATED
-        other = add(others_${u}, other);
+        other = add(others_${u}.x, others_${u}.w, other);
 //@ end
 //@ if NORM
         squares += terms_${u}.square;
@@ -174,9 +121,10 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     }
     for (; group < groups; group += LANES) {
         let terms = load(group, weight, col, stride);
-        sum = add(terms, sum);
+        sum = add(terms.x, terms.w, sum);
 //@ if GATED
-        other = add(load(group, p.weight_0, col, stride), other);
+        let others = load(group, p.weight_0, col, stride);
+        other = add(others.x, others.w, other);
 //@ end
 //@ if NORM
         squares += terms.square;

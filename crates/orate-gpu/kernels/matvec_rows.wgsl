@@ -5,7 +5,7 @@
 //             is theirs. The activation is that of the first.
 //   GATED     out = activation(x · first weight) · (x · second weight)
 //
-// The weight is that of matmul.wgsl, with HALF, BF16 and BLOCKS. A workgroup makes 4 · QUADS results of each row; a thread has four of them and every
+// The weight is as weight.wgsl says. A workgroup makes 4 · QUADS results of each row; a thread has four of them and every
 // LANES-th group of four terms. Sums of threads are added in a fixed order, two rows at a time. K and N are multiples of 4.
 
 struct Params {
@@ -28,20 +28,10 @@ struct Params {
 
 var<immediate> p: Params;
 @group(0) @binding(0) var<storage, read_write> memory: array<vec4<f32>>;
-//@ if BLOCKS
-alias Stored = vec3<u32>;
-@group(1) @binding(0) var<storage, read> matrix: array<u32>;
-//@ else
-//@ if HALF
-alias Stored = vec2<u32>;
-//@ else
-alias Stored = vec4<f32>;
-//@ end
-@group(1) @binding(0) var<storage, read> matrix: array<Stored>;
-//@ end
 @group(1) @binding(1) var<storage, read> vectors: array<vec4<f32>>;
 
 //@ include activation
+//@ include weight_rows
 
 const QUADS = ${QUADS}u;
 const LANES = 256u / QUADS;
@@ -52,59 +42,6 @@ var<workgroup> partial: array<vec4<f32>, 512>;
 //@ if GATED
 var<workgroup> partial_other: array<vec4<f32>, 512>;
 //@ end
-
-// Four elements of the weight.
-fn widen(w: Stored) -> vec4<f32> {
-//@ if BLOCKS
-    let bytes = bitcast<vec4<i32>>(vec4<u32>(w.x << 24u, w.x << 16u, w.x << 8u, w.x)) >> vec4<u32>(24u);
-    return vec4<f32>(bytes) * vec4<f32>(unpack2x16float(w.y), unpack2x16float(w.z));
-//@ else
-//@ if BF16
-    let words = vec4<u32>(w.x << 16u, w.x & 0xffff0000u, w.y << 16u, w.y & 0xffff0000u);
-    return bitcast<vec4<f32>>(words);
-//@ else
-//@ if HALF
-    return vec4<f32>(unpack2x16float(w.x), unpack2x16float(w.y));
-//@ else
-    return w;
-//@ end
-//@ end
-//@ end
-}
-
-// Four terms of four results.
-struct Weights {
-//@ for c 4
-    w_${c}: vec4<f32>,
-//@ end
-}
-
-fn load(group: u32, weight: u32, col: u32, stride: u32) -> Weights {
-    var w: Weights;
-    let at = (weight + col) / 4u + group * stride;
-//@ if BLOCKS
-    // Four rows share their scales.
-    let scales = (weight + (p.k + 127u) / 128u * 128u * stride) / 4u + group / 8u * (stride / 2u) + col / 2u;
-    let low = matrix[scales];
-    let high = matrix[scales + 1u];
-//@ for c 4
-    w.w_${c} = widen(vec3<u32>(matrix[at + ${c}u * (stride / 4u)], low, high));
-//@ end
-//@ else
-//@ for c 4
-    w.w_${c} = widen(matrix[at + ${c}u * (stride / 4u)]);
-//@ end
-//@ end
-    return w;
-}
-
-fn add(x: vec4<f32>, w: Weights, sum: vec4<f32>) -> vec4<f32> {
-    var y = sum;
-//@ for c 4
-    y = fma(vec4<f32>(x[${c}]), w.w_${c}, y);
-//@ end
-    return y;
-}
 
 // Where the results of this thread go, and which they are.
 struct Place {
@@ -192,15 +129,15 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 //@ end
 //@ end
     // The next terms of the weight are on their way while those before are multiplied. Behind the last they are asked for again.
-    var w = load(min(place, groups - 1u), weight, col, stride);
+    var w = load_weights(min(place, groups - 1u), weight, col, p.k, stride);
 //@ if GATED
-    var v = load(min(place, groups - 1u), p.weight_0, col, stride);
+    var v = load_weights(min(place, groups - 1u), p.weight_0, col, p.k, stride);
 //@ end
     for (var group = place; group < groups; group += LANES) {
         let next = min(group + LANES, groups - 1u);
-        let next_w = load(next, weight, col, stride);
+        let next_w = load_weights(next, weight, col, p.k, stride);
 //@ if GATED
-        let next_v = load(next, p.weight_0, col, stride);
+        let next_v = load_weights(next, p.weight_0, col, p.k, stride);
 //@ end
 //@ for h PAIRS
 //@ for i 2

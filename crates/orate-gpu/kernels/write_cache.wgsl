@@ -50,7 +50,7 @@ fn main(
 //@ if OPERAND
     first = u32(clamp(bitcast<i32>(memory[p.first + b]), 0, i32(p.capacity - p.time)));
 //@ end
-    let from = p.rows + row * p.c + part * EACH;
+    let source = p.rows + row * p.c + part * EACH;
     let to = b * p.capacity + first + row % p.time;
 //@ if Q8_0
     let begin = p.state + to * (p.c / 4u + p.c / 64u);
@@ -58,14 +58,14 @@ fn main(
     for (var block = 0u; block < 2u; block++) {
         var largest = 0.0;
         for (var e = 0u; e < 32u; e++) {
-            largest = max(largest, abs(bitcast<f32>(memory[from + block * 32u + e])));
+            largest = max(largest, abs(bitcast<f32>(memory[source + block * 32u + e])));
         }
         let scale = scale_bits(largest);
         let inverse = inverse_of(scale);
         for (var word = 0u; word < 8u; word++) {
             var bytes = 0u;
             for (var e = 0u; e < 4u; e++) {
-                bytes |= byte_bits(bitcast<f32>(memory[from + block * 32u + word * 4u + e]), inverse, e);
+                bytes |= byte_bits(bitcast<f32>(memory[source + block * 32u + word * 4u + e]), inverse, e);
             }
             memory[begin + part * 16u + block * 8u + word] = bytes;
         }
@@ -75,9 +75,9 @@ fn main(
 //@ else
     let begin = p.state + to * (p.c / 2u);
 //@ if F16
-    memory[begin + part] = f16_bits(memory[from]) | (f16_bits(memory[from + 1u]) << 16u);
+    memory[begin + part] = f16_bits(memory[source]) | (f16_bits(memory[source + 1u]) << 16u);
 //@ else
-    memory[begin + part] = bf16_bits(memory[from]) | (bf16_bits(memory[from + 1u]) << 16u);
+    memory[begin + part] = bf16_bits(memory[source]) | (bf16_bits(memory[source + 1u]) << 16u);
 //@ end
 //@ end
 }

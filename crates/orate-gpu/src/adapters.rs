@@ -15,7 +15,7 @@ pub(crate) fn wanted() -> Features {
 /// bf16 needs a shift. Scales of blocks are f16.
 pub(crate) fn precisions(adapter: &Adapter) -> &'static [Precision] {
     match adapter.get_downlevel_capabilities().flags.contains(DownlevelFlags::SHADER_F16_IN_F32) {
-        true => &[Precision::F32, Precision::F16, Precision::Bf16, Precision::Q8_0],
+        true => &[Precision::F32, Precision::F16, Precision::Bf16, Precision::Q8_0, Precision::Q4_0],
         false => &[Precision::F32, Precision::Bf16],
     }
 }

@@ -77,7 +77,8 @@ impl GpuExecutable {
     ) -> Result<Self, DeviceError> {
         // Whatever does not fit into one buffer cannot be counted by kernels either.
         let values = plan.steps().iter().flat_map(|s| s.node.inputs.iter().chain([&s.node.output]));
-        let largest = values.map(|v| 4 * plan.info(*v).shape.len() as u64).max().unwrap_or(0);
+        let infos = values.map(|v| plan.info(*v));
+        let largest = infos.map(|i| i.dtype.bytes_of(&i.shape) as u64).max().unwrap_or(0);
         if largest > gpu.largest_buffer {
             return Err(gpu.out_of_memory(largest));
         }

@@ -8,7 +8,7 @@
 //!   weights, and a plan for new lengths needs neither new pipelines nor new bind groups.
 //! * **Kernels** are WGSL files in `kernels/`, one op or family each, named as in the other executors. Tile shapes
 //!   and fused functions are filled in as text (`template`), extents are parameters.
-//! * **Precision** is f32, or by weight f16, bf16 or q8_0: such weights take half or a quarter of the bytes and become f32 when a product reads them.
+//! * **Precision** is f32, or by weight f16, bf16, q8_0 or q4_0: such weights take half, a quarter or an eighth of the bytes and become f32 when a product reads them.
 //!   Values and sums are f32 either way. Devices need not compute in f16 for it.
 //! * **Scalars** are parameters as well. Command buffers are used once in wgpu, so a run encodes the values
 //!   of its own scalars, and a loop over steps is one command buffer with the counter filled in.

@@ -2,16 +2,21 @@
 
 use crate::allocator::{Allocator, Range, UNIT};
 use crate::gpu::Gpu;
-use orate_graph::{AtHome, Counters, DType, DeviceError, Memory, Part, Shape, extended, fitting};
+use orate_graph::{
+    AtHome, Counters, DType, DeviceError, Memory, Part, Pending, Shape, Ticket, extended, fitting,
+};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
-use wgpu::{BindGroup, Buffer, BufferUsages, CommandEncoderDescriptor, MapMode};
+use wgpu::{BindGroup, Buffer, BufferUsages, CommandEncoderDescriptor, MapMode, SubmissionIndex};
 
 /// Smallest buffer of a session.
 const SMALLEST: u64 = 1 << 20;
+
+/// Bytes that a staging buffer has at least.
+const SMALLEST_STAGING: u64 = 4096;
 
 /// How long another thread may take to pass on that memory is mapped.
 const LONGEST_CALL: Duration = Duration::from_secs(10);
@@ -40,6 +45,13 @@ struct Extension<'a> {
     rows: (u64, u64, u64),
 }
 
+/// Where a copy to the host goes, and the submission that it is part of. Mapped only while it is read.
+struct Later {
+    staging: AtHome<Buffer>,
+    copied: SubmissionIndex,
+    shape: Shape,
+}
+
 /// See [`Memory`].
 pub struct GpuMemory {
     pub(crate) gpu: Arc<Gpu>,
@@ -48,6 +60,7 @@ pub struct GpuMemory {
     pub(crate) scalars: HashMap<String, u64>,
     arena: Option<Range>,
     staging: Option<AtHome<Buffer>>,
+    later: Pending<Later>,
     pub(crate) counters: Counters,
 }
 
@@ -60,6 +73,7 @@ impl GpuMemory {
             scalars: HashMap::new(),
             arena: None,
             staging: None,
+            later: Pending::default(),
             counters: Counters::default(),
         }
     }
@@ -191,17 +205,7 @@ impl GpuMemory {
         take: &mut dyn FnMut(&[u8]),
     ) -> Result<(DType, Shape), DeviceError> {
         self.gpu.check()?;
-        let (session, s) = match (&self.session, self.stored.get(name)) {
-            (Some(session), Some(s)) if dtype.is_none_or(|dtype| s.dtype == dtype) => (session, s),
-            (_, other) => {
-                return Err(DeviceError::Buffer {
-                    name: name.to_owned(),
-                    plan: "read by the host".to_owned(),
-                    got: other.map_or("no such buffer".to_owned(), |b| format!("{} {}", b.dtype, b.shape)),
-                    needed: dtype.map_or("a buffer".to_owned(), |dtype| format!("a buffer of {dtype}")),
-                });
-            }
-        };
+        let (session, s) = readable(&self.session, &self.stored, name, dtype)?;
         let bytes = s.dtype.bytes_of(&s.shape) as u64;
         Self::read_back(&self.gpu, &mut self.staging, &session.buffer, s.range.offset, bytes, take)?;
         self.counters.read_backs += 1;
@@ -226,35 +230,67 @@ impl GpuMemory {
         let to = match staging.take().filter(|b| b.size() >= bytes) {
             Some(b) => b,
             None => {
-                let size = bytes.next_power_of_two().max(4096);
+                let size = bytes.next_power_of_two().max(SMALLEST_STAGING);
                 AtHome::new(gpu.buffer("read back", size, BufferUsages::MAP_READ | BufferUsages::COPY_DST)?)
             }
         };
         let mut encoder = gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: None });
         encoder.copy_buffer_to_buffer(from, offset, &to, 0, bytes);
         let copied = gpu.queue.submit([encoder.finish()]);
-        let (done, mapped) = mpsc::channel();
-        let slice = to.slice(0..bytes);
-        slice.map_async(MapMode::Read, move |result| drop(done.send(result)));
-        gpu.wait_for(copied)?;
-        // Where several threads wait, another one may be about to tell.
-        match mapped.recv_timeout(LONGEST_CALL) {
-            Ok(Ok(())) => {}
-            Ok(Err(e)) => return Err(gpu.failed(e.to_string())),
-            Err(_) => return Err(gpu.failed("memory was not mapped".to_owned())),
-        }
-        let view = slice.get_mapped_range().map_err(|e| gpu.failed(e.to_string()))?;
-        take(&view);
-        drop(view);
-        to.unmap();
+        read_staging(gpu, &to, bytes, copied, take)?;
         *staging = Some(to);
         gpu.check()
     }
 
     /// Bytes on the device.
     fn bytes(&self) -> u64 {
-        self.session.as_ref().map_or(0, |s| s.buffer.size()) + self.staging.as_ref().map_or(0, |b| b.size())
+        let later: u64 = self.later.places().map(|l| l.staging.size()).sum();
+        let staging = self.staging.as_ref().map_or(0, |b| b.size());
+        self.session.as_ref().map_or(0, |s| s.buffer.size()) + staging + later
     }
+}
+
+/// A value that the host shall read, and the buffer that it is in.
+fn readable<'a>(
+    session: &'a Option<AtHome<Session>>,
+    stored: &'a HashMap<String, Stored>,
+    name: &str,
+    wanted: Option<DType>,
+) -> Result<(&'a Session, &'a Stored), DeviceError> {
+    match (session, stored.get(name)) {
+        (Some(session), Some(s)) if wanted.is_none_or(|dtype| s.dtype == dtype) => Ok((session, s)),
+        (_, other) => Err(DeviceError::Buffer {
+            name: name.to_owned(),
+            plan: "read by the host".to_owned(),
+            got: other.map_or("no such buffer".to_owned(), |b| format!("{} {}", b.dtype, b.shape)),
+            needed: wanted.map_or("a buffer".to_owned(), |dtype| format!("a buffer of {dtype}")),
+        }),
+    }
+}
+
+/// Waits for the submission that copies to `staging`, and for none behind it, and hands out the first bytes.
+fn read_staging(
+    gpu: &Gpu,
+    staging: &Buffer,
+    bytes: u64,
+    copied: SubmissionIndex,
+    take: &mut dyn FnMut(&[u8]),
+) -> Result<(), DeviceError> {
+    let (done, mapped) = mpsc::channel();
+    let slice = staging.slice(0..bytes);
+    slice.map_async(MapMode::Read, move |result| drop(done.send(result)));
+    gpu.wait_for(copied)?;
+    // Where several threads wait, another one may be about to tell.
+    match mapped.recv_timeout(LONGEST_CALL) {
+        Ok(Ok(())) => {}
+        Ok(Err(e)) => return Err(gpu.failed(e.to_string())),
+        Err(_) => return Err(gpu.failed("memory was not mapped".to_owned())),
+    }
+    let view = slice.get_mapped_range().map_err(|e| gpu.failed(e.to_string()))?;
+    take(&view);
+    drop(view);
+    staging.unmap();
+    Ok(())
 }
 
 impl Memory for GpuMemory {
@@ -303,16 +339,75 @@ impl Memory for GpuMemory {
         read.map(|(_, shape)| shape)
     }
 
-    fn clear(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
+    fn read_later(&mut self, name: &str) -> Result<Ticket, DeviceError> {
         self.gpu.check()?;
-        self.ensure(name, dtype, shape)?;
-        if let (Some(session), Some(s)) = (&self.session, self.stored.get(name)) {
-            let mut encoder =
-                self.gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: None });
-            encoder.clear_buffer(&session.buffer, s.range.offset, Some(s.range.size));
-            self.gpu.queue.submit([encoder.finish()]);
+        let (session, s) = readable(&self.session, &self.stored, name, Some(DType::I32))?;
+        let shape = s.shape.clone();
+        let bytes = 4 * shape.len() as u64;
+        let free = self.later.free_place(name)?.map(|place| place.staging);
+        let staging = match free.filter(|b| b.size() >= bytes) {
+            Some(b) => b,
+            None => {
+                let size = bytes.next_power_of_two().max(SMALLEST_STAGING);
+                let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
+                AtHome::new(self.gpu.buffer("read later", size, usage)?)
+            }
+        };
+        let mut encoder = self.gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: None });
+        if bytes > 0 {
+            encoder.copy_buffer_to_buffer(&session.buffer, s.range.offset, &staging, 0, bytes);
         }
+        let copied = self.gpu.queue.submit([encoder.finish()]);
+        self.gpu.check()?;
+        self.counters.read_backs += 1;
+        self.counters.bytes_down += bytes;
+        Ok(self.later.begin(Later { staging, copied, shape }))
+    }
+
+    fn finish(&mut self, ticket: Ticket, out: &mut Vec<i32>) -> Result<Shape, DeviceError> {
+        self.gpu.check()?;
+        let place = self.later.end(ticket)?;
+        out.clear();
+        let shape = place.shape.clone();
+        if !shape.is_empty() {
+            let bytes = 4 * shape.len() as u64;
+            let mut take = |data: &[u8]| out.extend_from_slice(bytemuck::cast_slice(data));
+            read_staging(&self.gpu, &place.staging, bytes, place.copied.clone(), &mut take)?;
+        }
+        self.later.keep(place);
+        self.gpu.check()?;
+        Ok(shape)
+    }
+
+    fn discard(&mut self, ticket: Ticket) {
+        // The copy may be under way still; what is copied to the same place next is copied behind it.
+        if let Ok(place) = self.later.end(ticket) {
+            self.later.keep(place);
+        }
+    }
+
+    fn clear(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
+        self.clear_all(&[(name, dtype, shape)])
+    }
+
+    /// One submission.
+    fn clear_all(&mut self, buffers: &[(&str, DType, &Shape)]) -> Result<(), DeviceError> {
+        self.gpu.check()?;
+        // All have their places before any is cleared: the buffer may grow on the way.
+        buffers.iter().try_for_each(|(name, dtype, shape)| self.ensure(name, *dtype, shape))?;
+        let mut encoder = self.gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: None });
+        for (name, ..) in buffers {
+            if let (Some(session), Some(s)) = (&self.session, self.stored.get(*name)) {
+                encoder.clear_buffer(&session.buffer, s.range.offset, Some(s.range.size));
+            }
+        }
+        self.gpu.queue.submit([encoder.finish()]);
         self.gpu.check()
+    }
+
+    fn reserve(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
+        self.gpu.check()?;
+        self.ensure(name, dtype, shape)
     }
 
     fn extend(&mut self, buffers: &[(&str, &Shape)]) -> Result<(), DeviceError> {
@@ -402,6 +497,7 @@ impl Memory for GpuMemory {
         if self.bytes() > bytes as u64 {
             self.session = None;
             self.staging = None;
+            self.later.clear();
             self.arena = None;
             self.stored.clear();
         }

@@ -5,6 +5,7 @@ use crate::kernels::{fixed_turns, rope_frequencies, time_frequencies};
 use crate::parallel;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use half::{bf16, f16};
+use orate_graph::blocks::{BLOCK, BlockFormat, larger};
 use orate_graph::{DeviceError, GraphError, Tensor, Weight, WeightLoader};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,26 +26,28 @@ pub(crate) enum Element {
     F32,
     F16,
     Bf16,
-    /// Bytes in blocks of [`BLOCK`] rows of a column that share a scale in f16: all bytes, then all scales.
-    Q8_0,
+    /// Whole numbers in blocks of [`BLOCK`] rows of a column that share a scale in f16: all numbers, then all scales.
+    Blocks(BlockFormat),
 }
 
-/// Rows of a column that share a scale.
-const BLOCK: usize = 32;
-
 impl Element {
-    /// Numbers in 4 bytes: neighbouring columns, the first of them lowest.
+    /// Numbers in 4 bytes: neighbouring columns, the first of them lowest; with 4 bits, four columns of two rows.
     pub fn per_word(self) -> usize {
         match self {
             Element::F32 => 1,
             Element::F16 | Element::Bf16 => 2,
-            Element::Q8_0 => 4,
+            Element::Blocks(format) => format.per_word(),
         }
+    }
+
+    /// In what kernels count places, for each word; see `kernels/weight.wgsl`.
+    pub fn places_per_word(self) -> usize {
+        self.per_word().min(4)
     }
 
     /// Words of 4 bytes for so many rows and columns, which are whole blocks.
     fn words(self, [rows, columns]: [usize; 2]) -> usize {
-        let scales = if self == Element::Q8_0 { rows / BLOCK * columns / 2 } else { 0 };
+        let scales = if let Element::Blocks(_) = self { rows / BLOCK * columns / 2 } else { 0 };
         rows * columns / self.per_word() + scales
     }
 }
@@ -117,7 +120,7 @@ fn packed(floats: &[f32], columns: usize, element: Element) -> Result<Vec<u32>, 
     let halves: &mut [u16] = bytemuck::cast_slice_mut(&mut words);
     let (beyond, name, end) = match element {
         Element::F32 => return Ok(floats.iter().map(|x| x.to_bits()).collect()),
-        Element::Q8_0 => return Ok(blocks(floats, columns)),
+        Element::Blocks(format) => return Ok(blocks(floats, columns, format)),
         Element::F16 => {
             let halves: &mut [f16] = halves.reinterpret_cast_mut();
             halves.convert_from_f32_slice(floats);
@@ -146,22 +149,26 @@ fn packed(floats: &[f32], columns: usize, element: Element) -> Result<Vec<u32>, 
     }
 }
 
-/// Whole blocks of rows, rounded as in GGUF files: a scale is the largest of a block over 127, and bytes are numbers over the
-/// scale as it is stored.
-fn blocks(floats: &[f32], columns: usize) -> Vec<u32> {
-    let (mut words, mut scales) = (Vec::with_capacity(floats.len() / 4), vec![]);
+/// Whole blocks of rows, rounded: all numbers, then all scales.
+fn blocks(floats: &[f32], columns: usize, format: BlockFormat) -> Vec<u32> {
+    let (mut words, mut scales) = (Vec::with_capacity(floats.len() / format.per_word()), vec![]);
     for block in floats.chunks_exact(BLOCK * columns) {
         let mut largest = vec![0f32; columns];
         for row in block.chunks_exact(columns) {
-            largest.iter_mut().zip(row).for_each(|(m, x)| *m = m.max(x.abs()));
+            largest.iter_mut().zip(row).for_each(|(m, x)| *m = larger(*m, *x));
         }
-        let scale = |m: &f32| f16::from_f32((m / 127.0).min(f16::MAX.to_f32()));
-        let own: Vec<f16> = largest.iter().map(scale).collect();
-        let inverse = |scale: &f16| if scale.to_bits() == 0 { 0.0 } else { 1.0 / scale.to_f32() };
-        let inverses: Vec<f32> = own.iter().map(inverse).collect();
-        for row in block.chunks_exact(columns) {
-            let byte = |(x, inverse): (&f32, &f32)| (x * inverse).round().clamp(-127.0, 127.0) as i8 as u8;
-            let bytes: Vec<u8> = row.iter().zip(&inverses).map(byte).collect();
+        let own: Vec<f16> = largest.iter().map(|x| format.scale(*x)).collect();
+        let round = |row: &[f32]| -> Vec<u8> {
+            row.iter().zip(&own).map(|(x, scale)| format.number(*x, *scale) as u8).collect()
+        };
+        for rows in block.chunks_exact(columns * format.per_word() / 4) {
+            let bytes = match format {
+                BlockFormat::Q8_0 => round(rows),
+                BlockFormat::Q4_0 => {
+                    let (first, second) = rows.split_at(columns);
+                    round(first).iter().zip(round(second)).map(|(a, b)| a & 15 | b << 4).collect()
+                }
+            };
             words.extend(bytes.as_chunks().0.iter().map(|four| u32::from_le_bytes(*four)));
         }
         scales.extend(own);

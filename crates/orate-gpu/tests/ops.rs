@@ -46,6 +46,9 @@ const BF16_WEIGHTS: f64 = 2.0 / 256.0;
 /// weights of a block are smaller.
 const Q8_0_WEIGHTS: f64 = 2.0 / 127.0;
 
+/// The same for half bytes: half a step is a 16th of the largest weight, and one as large with the other sign is off by twice that.
+const Q4_0_WEIGHTS: f64 = 2.0 / 8.0;
+
 fn is_product(op: &Op) -> bool {
     matches!(op, Op::MatMul { .. } | Op::Conv1d { .. })
 }
@@ -126,6 +129,11 @@ fn products_in_bf16() {
 #[test]
 fn products_in_q8_0() {
     check_some(Precision::Q8_0, Q8_0_WEIGHTS);
+}
+
+#[test]
+fn products_in_q4_0() {
+    check_some(Precision::Q4_0, Q4_0_WEIGHTS);
 }
 
 #[test]

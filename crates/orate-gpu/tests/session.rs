@@ -9,7 +9,8 @@ use orate_graph::{
     PrecisionPolicy, Target, Weight,
 };
 use orate_testing::{
-    RandomWeights, ReferenceDevice, check_compact_rows, check_copies, check_extensions, check_foreign_copy,
+    RandomWeights, ReferenceDevice, check_clearing, check_compact_rows, check_copies, check_extensions,
+    check_foreign_copy, check_later_reads,
 };
 use std::sync::Arc;
 
@@ -211,10 +212,11 @@ fn weights_that_two_bytes_hold_give_the_bits_of_f32() {
 }
 
 /// Whole numbers up to 127 times a power of two for each column of a block: every format holds them.
-fn whole_numbers(k: usize, n: usize) -> Vec<f32> {
+fn whole_numbers(k: usize, n: usize, largest: i32) -> Vec<f32> {
+    let most = if largest > 0 { largest } else { -largest - 1 };
     let number = |i: usize| {
         let (row, col) = (i / n, i % n);
-        let whole = if row % 32 == 0 { 127 } else { (7 * row + 3 * col) as i32 % 255 - 127 };
+        let whole = if row % 32 == 0 { largest } else { (7 * row + 3 * col) as i32 % (2 * most + 1) - most };
         whole as f32 * 2f32.powi((row / 32 + col) as i32 % 5 - 10)
     };
     (0..k * n).map(number).collect()
@@ -239,41 +241,46 @@ fn joined_products_are_those_of_f32() {
         let y = g.matmul(n, Weight::named(name, [d, width])).expect("builds");
         g.output(name, y).expect("declares");
     }
-    let mut weights = RandomWeights::of_graph(&g, 1);
-    for (name, k, n) in
-        [("gate", d, wide), ("up", d, wide), ("down", wide, d), ("q", d, 48), ("k", d, 16), ("v", d, 32)]
-    {
-        weights.set(name, [k, n], whole_numbers(k, n));
-    }
-    let weights = Arc::new(weights);
-    let run = |precision| {
+    let run = |precision, largest| {
+        let mut weights = RandomWeights::of_graph(&g, 1);
+        for (name, k, n) in
+            [("gate", d, wide), ("up", d, wide), ("down", wide, d), ("q", d, 48), ("k", d, 16), ("v", d, 32)]
+        {
+            weights.set(name, [k, n], whole_numbers(k, n, largest));
+        }
+        let weights = Arc::new(weights);
         let device = common::device_with(precision, None);
-        let plan = device.open(weights.clone()).load(Plan::compile(g.clone(), &device).expect("compiles"));
+        let plan = device.open(weights).load(Plan::compile(g.clone(), &device).expect("compiles"));
         let mut m = device.memory();
         let x: Vec<f32> = (0..d).map(|i| (i % 29) as f32 / 29.0 - 0.5).collect();
         m.write_f32("x", &[1, 1, d].into(), &x).expect("writes");
         plan.expect("loads").run(m.as_mut()).expect("runs");
         ["q", "k", "v"].map(|name| read(m.as_mut(), name))
     };
-    let single = run(Precision::F32);
-    for precision in [Precision::F16, Precision::Bf16, Precision::Q8_0] {
-        for (got, want) in run(precision).iter().zip(&single) {
+    let formats =
+        [(Precision::F16, 127), (Precision::Bf16, 127), (Precision::Q8_0, 127), (Precision::Q4_0, -8)];
+    for (precision, largest) in formats {
+        let single = run(Precision::F32, largest);
+        for (got, want) in run(precision, largest).iter().zip(&single) {
             orate_testing::assert_close(precision.name(), got, want, 1e-5);
         }
     }
 }
 
-/// A block of whole numbers up to 127 is what its bytes say, in products of one row and of many, by weights whose blocks are
+/// A block of whole numbers up to 127 or −8 is what its bits say, in products of one row and of many, by weights whose blocks are
 /// not full.
 #[test]
 fn weights_that_blocks_hold_give_the_numbers_of_f32() {
-    for (rows, k, n) in [(1, 100, 12), (1, 256, 68), (20, 100, 12), (70, 256, 68), (3, 33, 5)] {
+    let shapes = [(1, 100, 12), (1, 256, 68), (20, 100, 12), (70, 256, 68), (3, 33, 5), (5, 100, 12)];
+    // Bytes of 32 weights, of which f32 takes 128.
+    let formats = [(Precision::Q8_0, 127, 34), (Precision::Q4_0, -8, 18)];
+    for ((precision, largest, bytes), (rows, k, n)) in formats.iter().flat_map(|f| shapes.map(|s| (*f, s))) {
         let mut g = Graph::new("one");
         let x = g.input("x", DType::F32, [1, rows, k]).expect("declares");
         let y = g.matmul(x, Weight::named("w", [k, n])).expect("builds");
         g.output("y", y).expect("declares");
         let mut weights = RandomWeights::of_graph(&g, 1);
-        weights.set("w", [k, n], whole_numbers(k, n));
+        weights.set("w", [k, n], whole_numbers(k, n, largest));
         let weights = Arc::new(weights);
         let run = |precision| {
             let device = common::device_with(precision, None);
@@ -285,10 +292,9 @@ fn weights_that_blocks_hold_give_the_numbers_of_f32() {
             plan.run(m.as_mut()).expect("runs");
             (read(m.as_mut(), "y"), model.weight_bytes(), plan.plan().steps()[0].kernel.clone())
         };
-        let (single, blocks) = (run(Precision::F32), run(Precision::Q8_0));
-        assert_eq!(blocks.2, format!("q8_0-{}", single.2));
-        // 34 bytes instead of 128.
-        assert_eq!(blocks.1 * 128, single.1 * 34);
+        let (single, blocks) = (run(Precision::F32), run(precision));
+        assert_eq!(blocks.2, format!("{precision}-{}", single.2));
+        assert_eq!(blocks.1 * 128, single.1 * bytes);
         orate_testing::assert_close(&blocks.2, &blocks.0, &single.0, 1e-6);
     }
 }
@@ -398,10 +404,8 @@ fn wishes_are_obeyed_or_refused() {
     };
     let e = open(Some(kind), count, Precision::F32).expect("there are fewer");
     assert!(e.contains(&format!("there are {count}")) || e.contains("there is 1"), "{e}");
-    for (precision, why) in [(Precision::Tf32, "tf32, which is for CUDA"), (Precision::Q4_0, "q4_0")] {
-        let e = open(Some(kind), index, precision).expect("not there");
-        assert!(e.contains("f32 or ") && e.contains(&format!("q8_0 and not in {why}")), "{e}");
-    }
+    let e = open(Some(kind), index, Precision::Tf32).expect("not there");
+    assert!(e.contains("f32 or ") && e.contains("q4_0 and not in tf32, which is for CUDA"), "{e}");
     assert!(open(Some(DeviceKind::Cuda), 0, Precision::F32).expect("no GPU of this crate").contains("cuda"));
     let best = GpuDevice::new(None, 0, PrecisionPolicy::default(), None).expect("any will do").info();
     assert!(all.iter().all(|d| d.class >= best.class), "{best:?} is not the best of {all:?}");
@@ -413,6 +417,8 @@ fn memory_is_copied() {
     check_copies(&device);
     check_extensions(&device);
     check_compact_rows(&device);
+    check_later_reads(&device);
+    check_clearing(&device);
     check_foreign_copy(device.memory().as_mut(), common::device().memory().as_mut());
     check_foreign_copy(device.memory().as_mut(), ReferenceDevice.memory().as_mut());
 }

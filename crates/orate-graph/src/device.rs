@@ -4,7 +4,7 @@
 //! [`Plan`] into an [`Executable`], uploading each weight once however many plans use it. Everything carries
 //! its device, and mixing devices is an error.
 
-use crate::{DType, GraphError, Plan, Shape, Target, WeightLoader};
+use crate::{DType, GraphError, Plan, Shape, Target, Ticket, WeightLoader};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -173,7 +173,7 @@ impl DeviceInfo {
 pub struct Counters {
     /// Plans submitted.
     pub submissions: u64,
-    /// Times the host waited for data.
+    /// Times that data were copied to the host, which may wait for them later.
     pub read_backs: u64,
     /// Bytes copied to the device.
     pub bytes_up: u64,
@@ -210,6 +210,12 @@ pub trait Device: Target + Send + Sync {
 
     /// Memory for one session: its buffers, scalars and temporaries.
     fn memory(&self) -> Box<dyn Memory>;
+
+    /// Memory whose runs give way to those of other memories, where the device can tell them apart: for work that others
+    /// go on beside and nobody waits for.
+    fn background_memory(&self) -> Box<dyn Memory> {
+        self.memory()
+    }
 
     /// Threads that take part in a run; 0 where that means nothing.
     fn threads(&self) -> usize;
@@ -441,11 +447,44 @@ pub trait Memory: Send + Any {
     /// There is no such integer buffer.
     fn read_i32(&mut self, name: &str, out: &mut Vec<i32>) -> Result<Shape, DeviceError>;
 
+    /// Queues a copy of an integer buffer to the host, behind what was submitted and in front of what will be, and does not wait
+    /// for it. So the host can submit a run before it reads what the one in front of it has made. It counts as a read-back
+    /// now, whatever becomes of it.
+    ///
+    /// # Errors
+    /// There is no such integer buffer, [`crate::Pending::MOST`] copies are under way, or the device failed.
+    fn read_later(&mut self, name: &str) -> Result<Ticket, DeviceError>;
+
+    /// Waits for a copy, and for nothing behind it, and replaces the content of `out` by it.
+    ///
+    /// # Errors
+    /// The ticket is not of this memory, or the device failed.
+    fn finish(&mut self, ticket: Ticket, out: &mut Vec<i32>) -> Result<Shape, DeviceError>;
+
+    /// Gives up a copy that nobody wants any more, without waiting for it.
+    fn discard(&mut self, ticket: Ticket);
+
     /// Makes a buffer of zeros, or makes one of this shape all zeros, without sending them.
     ///
     /// # Errors
     /// The device has no room, or failed.
     fn clear(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError>;
+
+    /// As [`Memory::clear`] for several buffers, in one go where the device can.
+    ///
+    /// # Errors
+    /// As [`Memory::clear`].
+    fn clear_all(&mut self, buffers: &[(&str, DType, &Shape)]) -> Result<(), DeviceError> {
+        buffers.iter().try_for_each(|(name, dtype, shape)| self.clear(name, *dtype, shape))
+    }
+
+    /// Makes a buffer of this shape, whose content may be anything: for what is written before it is read.
+    ///
+    /// # Errors
+    /// The device has no room, or failed.
+    fn reserve(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
+        self.clear(name, dtype, shape)
+    }
 
     /// Makes each buffer `[B, N, …]` one of `[B, M, …]`, M not below N, on the device: each batch row keeps its N rows, and what
     /// stands behind them may be anything.

@@ -18,6 +18,7 @@
 //! # Ok::<(), orate_graph::GraphError>(())
 //! ```
 
+pub mod blocks;
 mod cache_format;
 pub mod device;
 mod error;
@@ -26,6 +27,7 @@ pub mod joining;
 mod memory;
 mod op;
 pub mod passes;
+mod pending;
 mod plan;
 mod precision;
 mod process;
@@ -44,6 +46,7 @@ pub use op::{
     Activation, AttentionMask, ControlIds, ConvGeometry, Cost, Epilogue, Factor, First, Norm, Op, Padding,
     RelativePositions, Scalar,
 };
+pub use pending::{Pending, Ticket};
 pub use plan::{Plan, Roofline, Step, Target};
 pub use precision::{Precision, PrecisionPolicy};
 pub use process::{AtHome, HomeProcess};

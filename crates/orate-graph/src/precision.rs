@@ -19,8 +19,8 @@ pub enum Precision {
     /// Weights stored in blocks of 32 along K with 8 bits each and a scale; on a CPU the other operand is rounded
     /// likewise when it is multiplied.
     Q8_0,
-    /// Weights stored in blocks of 32 along K with 4 bits each and a scale; the other operand is rounded to blocks of 8
-    /// bits when it is multiplied.
+    /// Weights stored in blocks of 32 along K with 4 bits each and a scale; on a CPU the other operand is rounded to
+    /// blocks of 8 bits when it is multiplied.
     Q4_0,
 }
 

@@ -188,7 +188,7 @@ fn layer(dtype: DType, s: Sizes) -> Result<Case> {
     let turned = |g: &mut Graph, name: &str, heads: usize| -> Result<Value> {
         let y = product(g, name, heads)?;
         let y = g.reshape(y, [b, t, heads, d])?;
-        let y = g.rms_norm(y, Weight::named(&format!("{name}.norm"), [d]), 1e-6)?;
+        let y = g.rms_norm(y, Weight::named(format!("{name}.norm"), [d]), 1e-6)?;
         let y = g.reshape(y, [b, t, heads * d])?;
         g.rotary(y, table, heads)
     };

@@ -1,6 +1,6 @@
-//! What [`Memory::copy_from`] and [`Memory::extend`] promise, for every device.
+//! What [`Memory::copy_from`], [`Memory::extend`], [`Memory::clear_all`] and [`Memory::read_later`] promise, for every device.
 
-use orate_graph::{DType, Device, DeviceError, Memory, Part};
+use orate_graph::{DType, Device, DeviceError, Memory, Part, Pending, Ticket};
 
 fn part(name: &str, from: std::ops::Range<usize>, to: usize) -> Part<'_> {
     Part { from: (name, from.start), to: (name, to), len: from.len() }
@@ -134,5 +134,91 @@ pub fn check_extensions(device: &dyn Device) {
             matches!(&e, DeviceError::Buffer { .. }) && e.to_string().contains("extended"),
             "{name}: {e}"
         );
+    }
+}
+
+/// Asks for copies to the host that are handed out later, in any order, while buffers change, grow and are read at once.
+///
+/// # Panics
+/// Something is not as promised.
+pub fn check_later_reads(device: &dyn Device) {
+    [device.memory(), device.background_memory()].into_iter().for_each(|m| later_reads(device, m));
+}
+
+fn later_reads(device: &dyn Device, mut m: Box<dyn Memory>) {
+    let name = device.name();
+    let (mut ids, mut words): (Vec<i32>, _) = (vec![3; 5], vec![]);
+    let refused = |r: Result<Ticket, DeviceError>, words: &str| {
+        let e = r.expect_err("cannot be read");
+        assert!(matches!(&e, DeviceError::Buffer { .. }) && e.to_string().contains(words), "{name}: {e}");
+    };
+    refused(m.read_later("ids"), "`ids`");
+    m.write_f32("floats", &[2].into(), &[1.0, 2.0]).expect("room");
+    refused(m.read_later("floats"), "`floats`");
+    for round in 0..3 {
+        let before = m.counters();
+        let mut tickets = vec![];
+        for i in 0..4 {
+            m.write_i32("ids", &[1, 2].into(), &[10 * round + i, -i]).expect("room");
+            tickets.push(m.read_later("ids").expect("room"));
+        }
+        // What is queued behind changes nothing.
+        m.extend(&[("ids", &[1, 3000].into())]).expect("room");
+        m.write_i32("ids", &[1, 3000].into(), &[-1; 3000]).expect("room");
+        let large = m.read_later("ids").expect("room");
+        m.read_i32("ids", &mut words).expect("is there");
+        let [first, second, third, fourth] = tickets.try_into().expect("four");
+        for (i, ticket) in [(1, second), (3, fourth), (0, first)] {
+            assert_eq!(m.finish(ticket, &mut ids).expect("is under way"), [1, 2].into(), "{name}");
+            assert_eq!(ids, [10 * round + i, -i], "{name}");
+        }
+        m.discard(third);
+        assert_eq!(m.finish(large, &mut ids).expect("is under way"), [1, 3000].into(), "{name}");
+        assert_eq!((&ids, ids.len()), (&words, 3000), "{name}");
+        let used = m.counters() - before;
+        assert_eq!(
+            (used.read_backs, used.bytes_down),
+            (6, 4 * 8 + 2 * 12_000),
+            "{name}: each when it is asked for"
+        );
+        // Places of copies that were discarded under way are used again.
+        for _ in 0..20 {
+            let ticket = m.read_later("ids").expect("room");
+            m.discard(ticket);
+        }
+    }
+    let mut tickets: Vec<_> = (0..Pending::<()>::MOST).map(|_| m.read_later("ids").expect("room")).collect();
+    refused(m.read_later("ids"), "copies are under way");
+    let mut other = device.memory();
+    let e = other.finish(tickets.pop().expect("some"), &mut ids).expect_err("another memory's");
+    assert!(e.to_string().contains("no such copy is under way"), "{name}: {e}");
+    tickets.into_iter().for_each(|t| m.discard(t));
+    m.write_i32("none", &[0].into(), &[]).expect("room");
+    let ticket = m.read_later("none").expect("room");
+    assert_eq!((m.finish(ticket, &mut ids).expect("is under way"), ids.len()), ([0].into(), 0), "{name}");
+}
+
+/// Clears buffers that are there and others, and reserves some, in both kinds of memory.
+///
+/// # Panics
+/// Something is not as promised.
+pub fn check_clearing(device: &dyn Device) {
+    for mut m in [device.memory(), device.background_memory()] {
+        let (name, mut floats, mut ids) = (device.name(), vec![], vec![]);
+        m.write_f32("stays", &[3].into(), &[1.0, 2.0, 3.0]).expect("room");
+        for rows in [2, 700, 2] {
+            let shape = [rows, 300].into();
+            m.clear_all(&[("floats", DType::F32, &shape), ("ids", DType::I32, &[rows].into())])
+                .expect("room");
+            assert_eq!(m.read_f32("floats", &mut floats).expect("is there"), shape, "{name}");
+            m.read_i32("ids", &mut ids).expect("is there");
+            assert!(floats.iter().all(|x| *x == 0.0) && ids == vec![0; rows], "{name}: {rows} rows");
+            m.write_f32("floats", &shape, &vec![7.0; 300 * rows]).expect("room");
+            m.write_i32("ids", &[rows].into(), &vec![7; rows]).expect("room");
+            m.reserve("anything", DType::F32, &shape).expect("room");
+            assert_eq!(m.read_f32("anything", &mut floats).expect("is there"), shape, "{name}");
+        }
+        m.read_f32("stays", &mut floats).expect("is there");
+        assert_eq!(floats, [1.0, 2.0, 3.0], "{name}");
     }
 }

@@ -9,8 +9,8 @@ use crate::cases::single_op;
 use crate::interpreter::{Buffers, Data, ScalarValue, Scalars, interpret};
 use orate_graph::{
     BufferKind, Counters, DType, Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, Executable,
-    Memory, ModelOnDevice, Op, Part, Place, Plan, Shape, Target, Value, ValueInfo, WeightLoader, extended,
-    fitting,
+    Memory, ModelOnDevice, Op, Part, Pending, Place, Plan, Shape, Target, Ticket, Value, ValueInfo,
+    WeightLoader, extended, fitting,
 };
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -201,6 +201,7 @@ struct HostMemory {
     buffers: BTreeMap<String, (Shape, Data)>,
     scalars: Scalars,
     arena: Vec<f32>,
+    later: Pending<(Shape, Vec<i32>)>,
     counters: Counters,
 }
 
@@ -333,6 +334,25 @@ impl Memory for HostMemory {
         }
     }
 
+    fn read_later(&mut self, name: &str) -> Result<Ticket, DeviceError> {
+        let (_, mut words) = self.later.free_place(name)?.unwrap_or_default();
+        let shape = self.read_i32(name, &mut words)?;
+        Ok(self.later.begin((shape, words)))
+    }
+
+    fn finish(&mut self, ticket: Ticket, out: &mut Vec<i32>) -> Result<Shape, DeviceError> {
+        let (shape, words) = self.later.end(ticket)?;
+        out.clone_from(&words);
+        self.later.keep((shape.clone(), words));
+        Ok(shape)
+    }
+
+    fn discard(&mut self, ticket: Ticket) {
+        if let Ok(place) = self.later.end(ticket) {
+            self.later.keep(place);
+        }
+    }
+
     fn clear(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
         let zeros = match dtype {
             DType::F32 => Data::F32(vec![0.0; shape.len()]),
@@ -340,6 +360,11 @@ impl Memory for HostMemory {
             _ => Data::Compact(dtype, vec![0; dtype.bytes_of(shape)]),
         };
         self.buffers.insert(name.to_owned(), (shape.clone(), zeros));
+        Ok(())
+    }
+
+    fn reserve(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
+        self.buffers.insert(name.to_owned(), (shape.clone(), unwritten(dtype, shape)));
         Ok(())
     }
 

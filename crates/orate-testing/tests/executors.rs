@@ -130,4 +130,6 @@ fn memory_is_copied_on_the_reference_device() {
     check_copies(&ReferenceDevice);
     check_extensions(&ReferenceDevice);
     check_compact_rows(&ReferenceDevice);
+    check_later_reads(&ReferenceDevice);
+    check_clearing(&ReferenceDevice);
 }

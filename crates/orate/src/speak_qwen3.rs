@@ -185,6 +185,10 @@ impl Pieces {
         self.codec()?.begin(before);
         let begun = Instant::now();
         let mut session = self.model.utterance()?;
+        let frames = if self.model.device().has_queues() { FIRST_FRAMES_OF_GPUS } else { FIRST_FRAMES };
+        if !self.whole_pieces {
+            session.pause_ahead_at(frames);
+        }
         session.start(&prompt, &Settings { seed, max_frames: budget, ..self.settings })?;
         self.laps.prompt += begun.elapsed();
         Ok(Speaking {
@@ -192,7 +196,7 @@ impl Pieces {
             prompt,
             attempts,
             session,
-            frames: if self.model.device().has_queues() { FIRST_FRAMES_OF_GPUS } else { FIRST_FRAMES },
+            frames,
             codes: vec![],
             decoding: VecDeque::new(),
             heard: false,

@@ -4,6 +4,7 @@ use orate::{
     Cancel, DeviceChoice, Engine, EngineOptions, Error, FinishReason, Model, Options, Precision,
     PrecisionPolicy,
 };
+use orate_graph::Counters;
 use orate_models::qwen3_tts::{
     Batch, Prompt, Qwen3Tts, Request, RowId, Sampling, Session, Settings, Speaker, Step,
 };
@@ -69,6 +70,9 @@ fn rest_of(session: &mut Session) -> (Vec<i32>, FinishReason) {
 /// A batch whose utterances come and go.
 struct Company {
     batch: Batch,
+    /// Calls that made frames, and what was asked of the device for all of them.
+    calls: u64,
+    used: Counters,
     of_row: HashMap<RowId, usize>,
     codes: Vec<Vec<i32>>,
     ends: Vec<Option<FinishReason>>,
@@ -82,27 +86,34 @@ impl Company {
     }
 
     fn frame(&mut self) {
-        let Company { batch, of_row, codes, ends } = self;
+        let Company { batch, calls, used: all, of_row, codes, ends } = self;
         let used = batch.frame(|row, step, frame| match step {
             Step::Frame => codes[of_row[&row]].extend(frame),
             Step::End(reason) => ends[of_row[&row]] = Some(reason),
         });
         let used = used.expect("goes on");
-        assert!(used.submissions <= 1 && used.read_backs <= 1, "{used:?}");
-        assert!(used.bytes_down <= 64 * 16 && used.bytes_up <= 16 * 48, "{used:?}");
+        // The first call makes its own frame too where frames are made ahead.
+        assert!(used.submissions <= 2 && used.submissions == used.read_backs, "{used:?}");
+        assert!(used.bytes_down <= 2 * 64 * 16 && used.bytes_up <= 2 * 16 * 48, "{used:?}");
+        *calls += u64::from(used != Counters::default());
+        *all += used;
     }
 }
 
-/// Rows join one after the other, two a frame; one is dropped, and one goes back to its session.
-fn check(engine: &Engine) {
+/// Rows join one after the other, two a frame; one is dropped, and one goes back to its session. With frames made `ahead`, or not.
+fn check(engine: &Engine, ahead: bool) {
     const ALL: usize = Batch::MOST;
     const DROPPED: usize = 4;
     const TAKEN: usize = 6;
     let model = engine.qwen3_tts().expect("is one");
     let alone: Vec<_> = (0..ALL).map(|i| rest_of(&mut started(model, i))).collect();
-    let batch = Batch::new(model.clone()).expect("talks");
-    let mut all = Company { batch, of_row: HashMap::new(), codes: vec![vec![]; ALL], ends: vec![None; ALL] };
+    let mut batch = Batch::new(model.clone()).expect("talks");
+    batch.make_ahead(ahead);
+    let (codes, ends) = (vec![vec![]; ALL], vec![None; ALL]);
+    let (calls, used) = (0, Counters::default());
+    let mut all = Company { batch, calls, used, of_row: HashMap::new(), codes, ends };
     let mut sessions: Vec<Session> = (0..ALL).map(|i| started(model, i)).collect();
+    sessions.iter_mut().for_each(|s| s.make_ahead(ahead));
     // One was on its way before it came.
     let mut codes = vec![];
     assert_eq!(sessions[1].next_frame(&mut codes).expect("goes on"), Step::Frame);
@@ -133,6 +144,7 @@ fn check(engine: &Engine) {
         }
     }
     assert!(most > 4 && all.batch.is_empty(), "{most} rows at most");
+    assert!((all.calls..=all.calls + u64::from(ahead)).contains(&all.used.submissions), "{:?}", all.used);
     for (i, (codes, reason)) in alone.iter().enumerate() {
         if i == DROPPED {
             assert!(codes.starts_with(&all.codes[i]), "{}: utterance {i}", engine.device());
@@ -156,15 +168,99 @@ fn check(engine: &Engine) {
 #[test]
 fn rows_are_what_they_would_be_alone() {
     for precision in [Precision::F32, Precision::Bf16, Precision::Q8_0, Precision::Q4_0] {
-        check(&engine(precision, None));
+        check(&engine(precision, None), false);
+        check(&engine(precision, None), true);
     }
+}
+
+/// A frame that is made ahead goes where its utterance goes: to the batch, from there to the session, and to its caller.
+#[test]
+fn what_is_under_way_moves_with_its_row() {
+    let engine = engine(Precision::F32, None);
+    let model = engine.qwen3_tts().expect("is one");
+    let ahead = |i: usize| {
+        let mut session = started(model, i);
+        session.make_ahead(true);
+        session
+    };
+    let alone: Vec<_> = (0..2).map(|i| rest_of(&mut started(model, i))).collect();
+    // Frames made alone, in the batch, and alone again.
+    for (first, together) in [(0, 0), (1, 0), (0, 1), (2, 2), (3, 1)] {
+        let mut batch = Batch::new(model.clone()).expect("talks");
+        batch.make_ahead(true);
+        let mut sessions = [ahead(0), ahead(1)];
+        let (mut heard, mut codes) = ([vec![], vec![]], vec![]);
+        for _ in 0..first {
+            assert_eq!(sessions[0].next_frame(&mut codes).expect("goes on"), Step::Frame);
+            heard[0].extend(&codes);
+        }
+        let [mine, other] = &mut sessions;
+        let rows = [batch.join(mine).expect("room"), batch.join(other).expect("room")];
+        for _ in 0..together {
+            let mut each = |row, step, frame: &[i32]| {
+                assert_eq!(step, Step::Frame);
+                heard[usize::from(row == rows[1])].extend(frame);
+            };
+            batch.frame(&mut each).expect("goes on");
+        }
+        for i in 0..2 {
+            assert!(batch.take(rows[i], &mut sessions[i]).expect("goes on"), "has not ended");
+            assert_eq!(sessions[i].frames(), heard[i].len() / 16);
+            heard[i].extend(rest_of(&mut sessions[i]).0);
+        }
+        assert_eq!(heard, [alone[0].0.clone(), alone[1].0.clone()], "{first} frames, then {together}");
+    }
+}
+
+/// A session that makes frames ahead hands out the same frames, makes one too many only where speech ends by itself, and lets
+/// nobody see what is between two frames.
+#[test]
+fn a_session_makes_frames_ahead() {
+    let engine = engine(Precision::F32, None);
+    let model = engine.qwen3_tts().expect("is one");
+    let (mut session, mut stops) = (model.session().expect("talks"), 0);
+    session.make_ahead(true);
+    // The cache grows on the way, and the device has a rest behind two frames.
+    session.reserve(1);
+    session.pause_ahead_at(2);
+    for i in 0..20 {
+        let (want, reason) = rest_of(&mut started(model, i));
+        let (prompt, settings) = utterance(model, i);
+        session.start(&prompt, &settings).expect("starts anew, whatever is under way");
+        let before = session.counters();
+        let used = |s: &Session| s.counters() - before;
+        let mut codes = vec![];
+        if i % 3 == 0 && session.next_frame(&mut codes).expect("goes on") == Step::Frame {
+            let under_way = u64::from(settings.max_frames > 1);
+            assert_eq!(used(&session).submissions, 1 + under_way, "one is under way");
+            let e = session.give_frame(&codes).expect_err("cannot be taken back").to_string();
+            assert!(e.contains("the next frame was made already"), "{e}");
+            assert!(session.read("hidden", &mut vec![]).is_err());
+            session.start(&prompt, &settings).expect("starts anew");
+            assert!(session.read("hidden", &mut vec![]).is_ok());
+        }
+        let before = session.counters();
+        assert_eq!(rest_of(&mut session), (want.clone(), reason), "utterance {i}");
+        let frames = want.len() as u64 / 16;
+        let more = match reason {
+            FinishReason::Stop => 1 + u64::from(frames + 1 < settings.max_frames as u64 && frames != 1),
+            _ => 0,
+        };
+        stops += u64::from(more > 0);
+        let used = session.counters() - before;
+        assert_eq!((used.submissions, used.read_backs), (frames + more, frames + more), "utterance {i}");
+        assert_eq!((used.bytes_up, used.bytes_down), (0, 64 * (frames + more)));
+        let e = Batch::new(model.clone()).expect("talks").join(&mut session).expect_err("has ended");
+        assert!(e.to_string().contains("behind the end"), "{e}");
+    }
+    assert!(stops > 0, "all were ended by their length");
 }
 
 #[test]
 fn rows_are_the_same_on_every_instruction_set() {
     for isa in orate_cpu::Isa::available() {
-        check(&engine(Precision::F32, Some(isa.name())));
-        check(&engine(Precision::Q8_0, Some(isa.name())));
+        check(&engine(Precision::F32, Some(isa.name())), false);
+        check(&engine(Precision::Q8_0, Some(isa.name())), false);
     }
 }
 

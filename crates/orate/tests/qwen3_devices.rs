@@ -6,6 +6,8 @@
 
 #[path = "qwen3_devices/first_audio.rs"]
 mod first_audio;
+#[path = "qwen3_devices/frames.rs"]
+mod frames;
 #[path = "qwen3_devices/speech.rs"]
 mod speech;
 
@@ -255,9 +257,31 @@ fn rows_of_a_batch_are_what_they_would_be_alone() {
             all
         };
         let alone: Vec<_> = (0..ALL).map(|i| rest_of(&mut started(i))).collect();
+        // One by one, and without a wait between two frames.
+        for ahead in [false, true] {
+            let before = started(3);
+            let mut session = started(3);
+            session.make_ahead(ahead);
+            let (start, mut codes) = (session.counters(), vec![]);
+            assert_eq!(start, before.counters(), "the same prompt");
+            let mut frames = 0;
+            while session.next_frame(&mut codes).expect("goes on") == Step::Frame {
+                assert_eq!(codes, alone[3][frames * 16..][..16], "{}", engine.device());
+                frames += 1;
+                let used = session.counters() - start;
+                let made = (frames + usize::from(ahead)).min(15) as u64;
+                assert_eq!((used.submissions, used.read_backs), (made, made), "{}", engine.device());
+                assert_eq!((used.bytes_up, used.bytes_down), (0, 64 * made), "{}", engine.device());
+            }
+        }
         let mut batch = Batch::new(model.clone()).expect("talks");
         let mut sessions: Vec<_> = (0..ALL).map(started).collect();
         let (mut rows, mut together) = (vec![], vec![vec![]; ALL]);
+        let (mut calls, mut submissions) = (0, 0);
+        // One was on its way before it came, with a frame made ahead.
+        let mut codes = vec![];
+        assert_eq!(sessions[1].next_frame(&mut codes).expect("goes on"), Step::Frame);
+        together[1].extend(&codes);
         for frame in 0..30 {
             if let Some(session) = sessions.get_mut(frame) {
                 rows.push(batch.join(session).expect("room"));
@@ -268,7 +292,13 @@ fn rows_of_a_batch_are_what_they_would_be_alone() {
                 together[i].extend(codes);
             });
             let used = used.expect("goes on");
-            assert!(used.submissions <= 1 && used.read_backs <= 1, "{}: {used:?}", engine.device());
+            assert!(
+                used.submissions <= 2 && used.read_backs == used.submissions,
+                "{}: {used:?}",
+                engine.device()
+            );
+            calls += u64::from(used.submissions > 0 || used.read_backs > 0);
+            submissions += used.submissions;
             if frame == 6 {
                 assert!(batch.take(rows[4], &mut sessions[4]).expect("goes on"), "has not ended");
                 together[4].extend(rest_of(&mut sessions[4]));
@@ -276,6 +306,7 @@ fn rows_of_a_batch_are_what_they_would_be_alone() {
         }
         assert!(batch.is_empty());
         assert_eq!(together, alone, "{}", engine.device());
+        assert!(submissions <= calls + 1, "{}: {submissions} frames in {calls} calls", engine.device());
     }
 }
 

@@ -55,7 +55,9 @@ fn memory_is_as_predicted() {
                 short.weights > 0 && short.utterance > 0 && long.utterance > short.utterance,
                 "{short:?}"
             );
+            assert_eq!(short.cloning > 0, variant == "base");
             let voice = orate::bench::qwen3_tts::any_voice(&engine).expect("any model has one");
+            assert_eq!(model.weight_bytes(), 0, "what listened is gone");
             let audio =
                 engine.speak("Hello there.", &Options { max_frames: Some(5), ..voice }).expect("speaks");
             assert_eq!(audio.samples.len(), 5 * FRAME);

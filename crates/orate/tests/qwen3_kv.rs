@@ -23,7 +23,7 @@ fn devices() -> Vec<DeviceChoice> {
     let mut all = vec![DeviceChoice::Cpu];
     if cfg!(any(feature = "gpu", feature = "cuda")) {
         let names = std::env::var("ORATE_TEST_DEVICES").unwrap_or_else(|_| "vulkan:0".to_owned());
-        let named = names.split(',').map(|name| name.trim().parse());
+        let named = names.split(',').map(|name| name.trim().parse::<DeviceChoice>());
         all.extend(named.map(|d| d.unwrap_or_else(|e| panic!("ORATE_TEST_DEVICES: {e}"))));
     }
     all

@@ -273,6 +273,9 @@ fn model(path: Option<&Path>, args: &PrecisionArgs) -> anyhow::Result<Found> {
             (weights, json!(footprint.weights)),
             ("bytes of 20 seconds of speech", json!(footprint.utterance)),
         ]);
+        if footprint.cloning > 0 {
+            found.facts.push(("bytes while a voice is cloned", json!(footprint.cloning)));
+        }
         found.add_probes(&engine);
         return Ok(found);
     }

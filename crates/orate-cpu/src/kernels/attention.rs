@@ -553,7 +553,8 @@ impl<F: RowFormat> Kernel for Block<'_, F> {
         }
 
         let offsets = self.attention.offsets();
-        if relative.is_some() {
+        // Compact keys have no relative terms, and so no code for them.
+        if F::FLOATS && relative.is_some() {
             let product = Product {
                 a: self.scaled.as_ptr(),
                 a_stride: dim,
@@ -576,7 +577,9 @@ impl<F: RowFormat> Kernel for Block<'_, F> {
                 continue;
             }
             let (from, to) = (from - start, to - start);
-            if let Some(r) = relative {
+            if F::FLOATS
+                && let Some(r) = relative
+            {
                 for (j, offset) in near(position(i), start, (from, to), r.window) {
                     scores[j] += self.near[i * offsets + offset];
                 }
@@ -611,7 +614,9 @@ impl<F: RowFormat> Kernel for Block<'_, F> {
         // SAFETY: `v` has `end` rows, the last one at least `dim` long; `out` is this block's.
         unsafe { product.run(s) };
 
-        if let Some(r) = relative {
+        if F::FLOATS
+            && let Some(r) = relative
+        {
             self.near[..rows * offsets].fill(0.0);
             for i in (0..rows).filter(|&i| visible(i).0 < visible(i).1) {
                 let (from, to) = visible(i);

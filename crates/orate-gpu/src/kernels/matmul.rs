@@ -4,6 +4,7 @@ use super::{Abilities, Operands, activation};
 use crate::dispatch::{Call, Late, Params};
 use crate::pipelines::Variant;
 use crate::weights::{Element, Form, Wanted, WeightBank};
+use orate_graph::blocks::BlockFormat;
 use orate_graph::joining::{At, Joins};
 use orate_graph::{Activation, Epilogue, Op, Precision, ValueInfo, Weight};
 
@@ -102,8 +103,9 @@ fn element(weight: &Weight, can: Abilities<'_>) -> Element {
     match can.policy.of(weight) {
         Precision::F16 => Element::F16,
         Precision::Bf16 => Element::Bf16,
-        Precision::Q8_0 => Element::Q8_0,
-        _ => Element::F32,
+        Precision::F32 | Precision::Tf32 => Element::F32,
+        Precision::Q8_0 => Element::Blocks(BlockFormat::Q8_0),
+        Precision::Q4_0 => Element::Blocks(BlockFormat::Q4_0),
     }
 }
 
@@ -119,7 +121,8 @@ pub(super) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> String
         Element::F32 => "",
         Element::F16 => "f16-",
         Element::Bf16 => "bf16-",
-        Element::Q8_0 => "q8_0-",
+        Element::Blocks(BlockFormat::Q8_0) => "q8_0-",
+        Element::Blocks(BlockFormat::Q4_0) => "q4_0-",
     };
     if s.is_few_rows(op) {
         let rows = if s.m == 1 { String::new() } else { format!("x{}", 2 * pairs(s.m)) };
@@ -140,6 +143,17 @@ fn epilogue(op: &Op) -> &Epilogue {
         Op::MatMul { epilogue, .. } | Op::Conv1d { epilogue, .. } => epilogue,
         _ => unreachable!("called for products alone"),
     }
+}
+
+/// How `kernels/weight.wgsl` reads such elements.
+fn stored(v: Variant, element: Element) -> Variant {
+    let nibbles = element == Element::Blocks(BlockFormat::Q4_0);
+    v.flag("HALF", element.per_word() == 2)
+        .flag("BF16", element == Element::Bf16)
+        .flag("BLOCKS", matches!(element, Element::Blocks(_)))
+        .flag("NIBBLES", nibbles)
+        .number("ROWS_PER_WORD", if nibbles { 2 } else { 1 })
+        .number("DROPPED_BITS", if nibbles { 28 } else { 24 })
 }
 
 /// The kernel for a tile, a weight of such elements, and what is fused into it; with `unroll` a slice is multiplied without a
@@ -168,9 +182,6 @@ pub(super) fn variant(
         .number("SHARE", (t.bm * t.bn / 4).div_ceil(t.group() * t.split))
         .number("A_LOADS", t.bm * t.bk / 4 / t.group())
         .number("B_LOADS", t.bk * t.bn / 4 / t.group())
-        .flag("HALF", element.per_word() == 2)
-        .flag("BF16", element == Element::Bf16)
-        .flag("BLOCKS", element == Element::Q8_0)
         .flag("ODD", odd)
         .number("AHEAD", t.ahead)
         .flag("AHEAD_SEVERAL", t.ahead > 1)
@@ -179,7 +190,7 @@ pub(super) fn variant(
         .flag("HISTORY", conv == Some(true))
         .flag("BIAS", e.bias.is_some())
         .flag("RESIDUAL", e.residual);
-    activation(v, e.activation.as_ref())
+    activation(stored(v, element), e.activation.as_ref())
 }
 
 /// Most products of a dispatch.
@@ -222,15 +233,12 @@ pub(super) fn vector_variant(what: Vector, e: &Epilogue) -> Variant {
     };
     let v = v
         .number("QUADS", what.quads)
-        .flag("HALF", what.element.per_word() == 2)
-        .flag("BF16", what.element == Element::Bf16)
-        .flag("BLOCKS", what.element == Element::Q8_0)
         .number("MORE", what.parts - 1)
         .flag("SEVERAL", what.parts > 1 && !what.gated)
         .flag("GATED", what.gated)
         .flag("BIAS", e.bias.is_some())
         .flag("RESIDUAL", e.residual);
-    activation(v, e.activation.as_ref())
+    activation(stored(v, what.element), e.activation.as_ref())
 }
 
 /// What can be joined: products by weights of one buffer and format, and norms of the row in front.
@@ -289,7 +297,7 @@ fn vector_calls(o: &Operands<'_>, rows: usize, k: usize) -> Vec<Call> {
         for step in steps {
             let n = width(step);
             params = params
-                .number(o.placed[*step].matrix() * element.per_word())
+                .number(o.placed[*step].matrix() * element.places_per_word())
                 .number(n)
                 .number(n.next_multiple_of(PADDING[1]));
             groups += n.div_ceil(4 * quads);
@@ -320,9 +328,8 @@ fn call(o: &Operands<'_>) -> Call {
         t.ahead = 1;
     }
     let e = epilogue(op);
-    // Places are counted in words of 4 bytes, and weights in elements by the kernel.
     let element = element(op.weights()[0], o.can);
-    let weight = o.weights.matrix() * element.per_word();
+    let weight = o.weights.matrix() * element.places_per_word();
     let geometry = match op {
         Op::Conv1d { geometry, .. } => Some(geometry),
         _ => None,

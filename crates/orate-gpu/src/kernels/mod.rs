@@ -19,7 +19,7 @@ use crate::weights::{Placed, Wanted};
 use orate_graph::joining::{At, Joined, Layout};
 use orate_graph::{Activation, DType, DeviceClass, Op, Plan, PrecisionPolicy, Shape, Step, Value, ValueInfo};
 
-const SOURCES: [(&str, &str); 31] = [
+const SOURCES: [(&str, &str); 33] = [
     ("activation", include_str!("../../kernels/activation.wgsl")),
     ("angles", include_str!("../../kernels/angles.wgsl")),
     ("attention", include_str!("../../kernels/attention.wgsl")),
@@ -49,6 +49,8 @@ const SOURCES: [(&str, &str); 31] = [
     ("sample", include_str!("../../kernels/sample.wgsl")),
     ("statistics", include_str!("../../kernels/statistics.wgsl")),
     ("time_embedding", include_str!("../../kernels/time_embedding.wgsl")),
+    ("weight", include_str!("../../kernels/weight.wgsl")),
+    ("weight_rows", include_str!("../../kernels/weight_rows.wgsl")),
     ("write_cache", include_str!("../../kernels/write_cache.wgsl")),
     ("write_rows", include_str!("../../kernels/write_rows.wgsl")),
 ];

@@ -5,6 +5,7 @@ use super::*;
 use crate::pipelines::Variant;
 use crate::weights::Element;
 use naga::valid::{Capabilities, ValidationFlags, Validator};
+use orate_graph::blocks::BlockFormat;
 use orate_graph::{AttentionMask, DType, Epilogue, First, Padding, Weight};
 
 fn activations() -> Vec<Option<Activation>> {
@@ -86,7 +87,8 @@ fn variants() -> Vec<Variant> {
             }
         }
     }
-    let elements = [Element::F32, Element::F16, Element::Bf16, Element::Q8_0];
+    let blocks = [BlockFormat::Q8_0, BlockFormat::Q4_0].map(Element::Blocks);
+    let elements = [Element::F32, Element::F16, Element::Bf16, blocks[0], blocks[1]];
     for (activation, element) in activations().into_iter().zip(elements.into_iter().cycle()) {
         for fused in [false, true] {
             let bias = fused.then(|| Weight::fill(0.0, [4]));

@@ -5,10 +5,15 @@
 //! its position, frame number, seed and settings, and no op lets a row see another one, so that a row is what the session alone
 //! would have been: on the CPU byte by byte, elsewhere but for the rounding of other kernels.
 //!
+//! Where memories have queues of their own a frame is submitted before the codes of the one in front of it are waited for. It is one of
+//! the rows that were there when it was submitted: whoever joins is in the next one, and what it makes of one that has left goes
+//! to nobody. When rows move to another memory, it is waited for.
+//!
 //! Rows are 2, 4, 8 … [`Batch::MOST`]. When more join, all rows move to a larger memory, when many have left to a smaller one.
 //! A memory stays for the next time it fits. What a row without an utterance computes means nothing; it begins at
 //! position 0 again before it would run over the end of the cache.
 
+use super::ahead::Ahead;
 use super::error::QwenError;
 use super::frame::{CODES, FRAME};
 use super::pipeline::{Network, Qwen3Tts};
@@ -22,6 +27,9 @@ use std::sync::Arc;
 const LEAST_CAPACITY: usize = 512;
 /// Least rows of trailing text, likewise.
 const LEAST_TEXT: usize = 128;
+
+/// A batch that was left keeps memories of at most so many sessions' bytes ([`orate_graph::Device::memory_kept`]): on a GPU 2 GiB.
+const SESSIONS_KEPT: usize = 8;
 
 /// Name of the states that hold rows of the talker's cache begins so.
 const CACHE: &str = "talker.";
@@ -42,6 +50,24 @@ pub struct Batch {
     active: usize,
     next_id: u64,
     codes: Vec<i32>,
+    /// The frame that was submitted, and is not handed out.
+    flight: Option<Flight>,
+    makes_ahead: bool,
+    /// Codes that utterances had made when they joined.
+    brought: Vec<(RowId, Vec<i32>)>,
+    /// Utterances that there shall be room for when the next one joins.
+    expected: usize,
+}
+
+/// Memories that a batch has left, for the next one: what takes longest about a batch is to make them.
+#[derive(Default)]
+pub(super) struct IdleHomes(Vec<Home>);
+
+/// A frame of all rows that is not handed out.
+struct Flight {
+    codes: Ahead,
+    /// Whose frame each row's codes are.
+    rows: Vec<Option<RowId>>,
 }
 
 /// A memory, its plan, and what is in its rows.
@@ -60,9 +86,11 @@ struct Home {
 struct Row {
     /// `None`: nobody's.
     id: Option<RowId>,
-    /// As the device counts them.
+    /// As the device counts them, the frame that is under way included.
     position: usize,
     frame: usize,
+    /// Frames that were handed out.
+    handed: usize,
     /// Rows of cache and of text that its utterance may need.
     capacity: usize,
     text_rows: usize,
@@ -78,7 +106,14 @@ impl Row {
             seed: 0,
             max_frames: 0,
         };
-        Row { id: None, position: 0, frame: 0, capacity: 0, text_rows: 0, settings }
+        Row { id: None, position: 0, frame: 0, handed: 0, capacity: 0, text_rows: 0, settings }
+    }
+}
+
+impl Row {
+    /// Whether it is an utterance's that may make another frame.
+    fn goes_on(&self) -> bool {
+        self.id.is_some() && self.frame < self.settings.max_frames
     }
 }
 
@@ -99,7 +134,58 @@ impl Batch {
     /// The files are those of a codec alone.
     pub fn new(model: Arc<Qwen3Tts>) -> Result<Batch, QwenError> {
         model.talking()?;
-        Ok(Batch { model, homes: vec![], active: 0, next_id: 0, codes: vec![] })
+        let makes_ahead = model.device().has_queues();
+        Ok(Batch {
+            model,
+            homes: vec![],
+            active: 0,
+            next_id: 0,
+            codes: vec![],
+            flight: None,
+            makes_ahead,
+            brought: vec![],
+            expected: 0,
+        })
+    }
+
+    /// An empty batch that uses memories of one that was left.
+    ///
+    /// # Errors
+    /// As [`Batch::new`].
+    pub(super) fn with_homes(model: Arc<Qwen3Tts>, idle: &mut IdleHomes) -> Result<Batch, QwenError> {
+        let mut batch = Batch::new(model)?;
+        batch.homes = std::mem::take(&mut idle.0);
+        Ok(batch)
+    }
+
+    /// The memories, those for many rows first, as far as they take no more than so many sessions' that are kept.
+    pub(super) fn into_homes(mut self) -> IdleHomes {
+        self.throw_away();
+        let mut homes = std::mem::take(&mut self.homes);
+        homes.sort_by_key(|h| std::cmp::Reverse(h.sizes.batch));
+        let (most, mut bytes) = (SESSIONS_KEPT * self.model.device().memory_kept(), 0);
+        let mut kept = vec![];
+        for mut home in homes {
+            bytes += home.bytes();
+            if bytes > most {
+                self.model.give_back(home.memory);
+                continue;
+            }
+            home.rows.fill(Row::free());
+            home.changed = true;
+            kept.push(home);
+        }
+        IdleHomes(kept)
+    }
+
+    /// So many more will join, one after the other: the first of them makes room for all.
+    pub(super) fn expect(&mut self, more: usize) {
+        self.expected = (self.len() + more).min(Self::MOST);
+    }
+
+    /// As [`Session::make_ahead`].
+    pub fn make_ahead(&mut self, on: bool) {
+        self.makes_ahead = on;
     }
 
     /// Utterances in it.
@@ -126,7 +212,7 @@ impl Batch {
     }
 
     /// Takes over an utterance, which was started and has not ended. The session keeps its own memory for [`Batch::take`]; until
-    /// then it must not make frames.
+    /// then it must not make frames. One that it has made ahead is waited for, and handed out by the batch.
     ///
     /// # Errors
     /// The batch is full, the session was not started, or the device has no room. The batch is what it was.
@@ -138,46 +224,88 @@ impl Batch {
                 allowed: "wait for one to end".to_owned(),
             });
         }
-        let SessionRow { memory, sizes, text_rows, rows, settings, frames } = session.row()?;
-        let capacity = rows + settings.max_frames;
+        let SessionRow { memory, sizes, text_rows, rows, settings, frames, ahead } = session.row()?;
+        ahead.settle(memory)?;
+        // A row whose last frame is under way makes one more if others do.
+        let capacity = rows + settings.max_frames + 1;
         self.make_room(self.len() + 1, (capacity, text_rows))?;
         let id = RowId(self.next_id);
         self.next_id += 1;
         let home = &mut self.homes[self.active];
         let row = home.rows.iter().position(|r| r.id.is_none()).expect("room was made");
-        let position = rows + *frames;
+        let (handed, frame) = (*frames, *frames + usize::from(!ahead.is_nothing()));
+        let position = rows + frame;
         home.take_in(memory, &Place { sizes, text_rows, row: 0 }, row, position)?;
-        home.rows[row] = Row { id: Some(id), position, frame: *frames, capacity, text_rows, settings };
+        home.rows[row] = Row { id: Some(id), position, frame, handed, capacity, text_rows, settings };
         home.changed = true;
+        if let Ahead::Made(codes) = std::mem::take(ahead) {
+            self.brought.push((id, codes));
+        }
         Ok(id)
     }
 
-    /// Gives an utterance back to the session that it came from, which goes on where the row is. Whether it was there: one that
-    /// has ended is not.
+    /// Gives an utterance back to the session that it came from, which goes on where the row is. A frame that is under way is waited
+    /// for, and handed out by the session. Whether it was there: one that has ended is not.
     ///
     /// # Errors
     /// The device failed, or the session was started anew.
     pub fn take(&mut self, id: RowId, session: &mut Session) -> Result<bool, QwenError> {
-        let Some(home) = self.home_mut() else { return Ok(false) };
-        let Some(row) = home.rows.iter().position(|r| r.id == Some(id)) else { return Ok(false) };
+        let Some(row) = self.home().and_then(|h| h.rows.iter().position(|r| r.id == Some(id))) else {
+            return Ok(false);
+        };
+        self.settle()?;
+        let made = self.codes_of(id)?;
+        let home = &mut self.homes[self.active];
         session.make_room(home.rows[row].frame)?;
         let s = session.row()?;
         let (to, from) = (
             Place { sizes: s.sizes, text_rows: s.text_rows, row: 0 },
             Place { sizes: home.sizes, text_rows: home.text_rows, row },
         );
-        let Row { position, frame, .. } = home.rows[row];
+        let Row { position, frame, handed, .. } = home.rows[row];
         // The session's trailing text is there.
         copy_row(&*home.plan, (s.memory, &to), (home.memory.as_mut(), &from), position)?;
         s.memory.write_i32(POSITION, &[1].into(), &[position as i32])?;
         s.memory.write_i32(FRAME, &[1].into(), &[frame as i32])?;
-        *s.frames = frame;
+        *s.frames = handed;
+        *s.ahead = made.map_or(Ahead::Nothing, Ahead::Made);
         self.leave(id);
         Ok(true)
     }
 
+    /// Codes of an utterance that were made and not handed out. Nothing is under way.
+    fn codes_of(&self, id: RowId) -> Result<Option<Vec<i32>>, QwenError> {
+        if let Some((_, codes)) = self.brought.iter().find(|(row, _)| *row == id) {
+            return Ok(Some(codes.clone()));
+        }
+        let Some(Flight { codes: Ahead::Made(codes), rows }) = &self.flight else { return Ok(None) };
+        let quantizers = self.quantizers()?;
+        let row = rows.iter().position(|r| *r == Some(id));
+        Ok(row.map(|row| codes[row * quantizers..][..quantizers].to_vec()))
+    }
+
+    fn quantizers(&self) -> Result<usize, QwenError> {
+        Ok(self.model.talking()?.config.talker_config.num_code_groups)
+    }
+
+    /// Waits for the frame that is under way.
+    fn settle(&mut self) -> Result<(), QwenError> {
+        match (&mut self.flight, self.homes.get_mut(self.active)) {
+            (Some(flight), Some(home)) => flight.codes.settle(home.memory.as_mut()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Throws away the frame that is under way.
+    fn throw_away(&mut self) {
+        if let (Some(mut flight), Some(home)) = (self.flight.take(), self.homes.get_mut(self.active)) {
+            flight.codes.throw_away(home.memory.as_mut());
+        }
+    }
+
     /// Frees the row of an utterance, if it is there.
     pub fn leave(&mut self, id: RowId) {
+        self.brought.retain(|(row, _)| *row != id);
         let Some(home) = self.home_mut() else { return };
         if let Some(row) = home.rows.iter_mut().find(|r| r.id == Some(id)) {
             *row = Row::free();
@@ -186,43 +314,66 @@ impl Batch {
     }
 
     /// Makes the next frame of each utterance, hands out what it is, and returns what was asked of the device. An utterance
-    /// that ends has left.
+    /// that ends has left. Where frames are made ahead, one that has just joined gets its first frame with the next call, and
+    /// one that it had made ahead itself now.
     ///
     /// # Errors
     /// The device failed, or a row's logits are not numbers. All utterances are lost then.
     pub fn frame(&mut self, mut each: impl FnMut(RowId, Step, &[i32])) -> Result<Counters, QwenError> {
-        self.end_long_ones(&mut each);
         let c = &self.model.talking()?.config.talker_config;
         let (end, quantizers) = (c.codec_eos_token_id as i32, c.num_code_groups);
+        for (id, codes) in std::mem::take(&mut self.brought) {
+            self.hand_out(id, &codes, end, &mut each);
+        }
+        self.end_long_ones(&mut each);
         self.leave_some_room()?;
-        let Some(home) = self.homes.get_mut(self.active).filter(|h| h.live() > 0) else {
+        if !self.flight.as_ref().is_some_and(|f| f.rows.iter().flatten().any(|id| self.has(*id))) {
+            self.throw_away();
+        }
+        let Some(before) = self.home().filter(|h| h.live() > 0).map(|h| h.memory.counters()) else {
             return Ok(Counters::default());
         };
-        let before = home.memory.counters();
-        home.write_rows()?;
-        home.plan.run(home.memory.as_mut())?;
-        home.memory.read_i32(CODES, &mut self.codes)?;
-        let mut ended = vec![];
-        for (row, codes) in home.rows.iter_mut().zip(self.codes.chunks_exact(quantizers)) {
-            row.position += 1;
-            row.frame += 1;
-            let Some(id) = row.id else { continue };
-            if codes.first() == Some(&end) {
-                each(id, Step::End(FinishReason::Stop), &[]);
-                ended.push(id);
-            } else {
-                each(id, Step::Frame, codes);
+        let flight = match self.flight.take() {
+            Some(flight) => flight,
+            None => self.homes[self.active].submit()?,
+        };
+        let home = &mut self.homes[self.active];
+        if self.makes_ahead && home.rows.iter().any(Row::goes_on) {
+            self.flight = Some(home.submit()?);
+        }
+        let mut codes = std::mem::take(&mut self.codes);
+        flight.codes.finish(home.memory.as_mut(), &mut codes)?;
+        let used = home.memory.counters() - before;
+        for (id, codes) in flight.rows.iter().zip(codes.chunks_exact(quantizers)) {
+            if let Some(id) = id.filter(|id| self.has(*id)) {
+                self.hand_out(id, codes, end, &mut each);
             }
         }
-        let used = home.memory.counters() - before;
-        ended.into_iter().for_each(|id| self.leave(id));
+        self.codes = codes;
         Ok(used)
+    }
+
+    fn has(&self, id: RowId) -> bool {
+        self.home().is_some_and(|h| h.rows.iter().any(|r| r.id == Some(id)))
+    }
+
+    /// Hands out a frame of an utterance, which leaves if it is its end.
+    fn hand_out(&mut self, id: RowId, codes: &[i32], end: i32, each: &mut impl FnMut(RowId, Step, &[i32])) {
+        if codes.first() == Some(&end) {
+            each(id, Step::End(FinishReason::Stop), &[]);
+            return self.leave(id);
+        }
+        let row = self.home_mut().and_then(|h| h.rows.iter_mut().find(|r| r.id == Some(id)));
+        if let Some(row) = row {
+            row.handed += 1;
+        }
+        each(id, Step::Frame, codes);
     }
 
     /// Those that have as many frames as were allowed.
     fn end_long_ones(&mut self, each: &mut impl FnMut(RowId, Step, &[i32])) {
         let Some(home) = self.home() else { return };
-        let long = |r: &&Row| r.frame >= r.settings.max_frames;
+        let long = |r: &&Row| r.handed >= r.settings.max_frames;
         let ended: Vec<RowId> = home.rows.iter().filter(long).filter_map(|r| r.id).collect();
         for id in ended {
             each(id, Step::End(FinishReason::Length), &[]);
@@ -238,6 +389,7 @@ impl Batch {
 
     /// A free row for an utterance that may need so many rows of cache and of text.
     fn make_room(&mut self, live: usize, need: (usize, usize)) -> Result<(), QwenError> {
+        let live = live.max(std::mem::take(&mut self.expected));
         let fits = |h: &Home| live <= h.sizes.batch && need.0 <= h.sizes.capacity && need.1 <= h.text_rows;
         if self.home().is_some_and(|h| h.live() > 0 && fits(h)) {
             return Ok(());
@@ -257,6 +409,7 @@ impl Batch {
         if target == self.active {
             return Ok(());
         }
+        self.settle()?;
         let [old, new] = self.homes.get_disjoint_mut([self.active, target]).expect("two homes");
         new.rows.fill(Row::free());
         let full = old.rows.iter().enumerate().filter(|(_, r)| r.id.is_some());
@@ -309,6 +462,7 @@ impl Batch {
 
 impl Drop for Batch {
     fn drop(&mut self) {
+        self.throw_away();
         self.homes.drain(..).for_each(|h| self.model.give_back(h.memory));
     }
 }
@@ -316,6 +470,24 @@ impl Drop for Batch {
 impl Home {
     fn live(&self) -> usize {
         self.rows.iter().filter(|r| r.id.is_some()).count()
+    }
+
+    /// Bytes of its buffers.
+    fn bytes(&self) -> usize {
+        self.plan.plan().buffers().iter().map(|b| b.dtype.bytes_of(&b.shape)).sum()
+    }
+
+    /// Submits a frame of the rows that go on. The others compute what nobody wants.
+    fn submit(&mut self) -> Result<Flight, QwenError> {
+        self.write_rows()?;
+        self.plan.run(self.memory.as_mut())?;
+        let codes = Ahead::UnderWay(self.memory.read_later(CODES)?);
+        let rows = self.rows.iter().map(|r| r.id.filter(|_| r.goes_on())).collect();
+        for row in self.rows.iter_mut().filter(|r| r.id.is_none() || r.goes_on()) {
+            row.position += 1;
+            row.frame += 1;
+        }
+        Ok(Flight { codes, rows })
     }
 
     /// Copies an utterance to `row`, from another memory.

@@ -7,7 +7,7 @@
 use super::codec_decoder;
 use super::config::CodecDecoderConfig;
 use super::kept_states::{KeptState, KeptStates};
-use super::{Past, QwenError};
+use super::{Batch, Past, QwenError};
 use orate_graph::{
     BufferKind, Counters, Device, Executable, Graph, Memory, ModelOnDevice, Plan, Shape, WeightLoader,
 };
@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 /// Frames of a piece, from large to small. Larger pieces take less time for a frame and more memory.
 const PIECES: [usize; 6] = [25, 16, 8, 4, 2, 1];
 
-/// Utterances' memories kept for reuse.
-const MEMORIES_KEPT: usize = 8;
+/// Utterances' memories kept for reuse: of as many as may speak at once.
+const MEMORIES_KEPT: usize = Batch::MOST;
 
 /// Bytes of states behind references that are kept; one of the released codec takes 5 MB.
 const REFERENCE_BYTES: usize = 64 << 20;
@@ -71,7 +71,7 @@ impl CodecDecoder {
     /// The device has no room.
     pub fn stream(self: &Arc<Self>) -> Result<CodecStream, QwenError> {
         let kept = self.memories.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let memory = kept.unwrap_or_else(|| self.device.memory());
+        let memory = kept.unwrap_or_else(|| self.device.background_memory());
         let before = memory.counters();
         let mut stream = CodecStream { decoder: self.clone(), memory: Some(memory), frames: 0, before };
         stream.restart()?;
@@ -230,9 +230,9 @@ impl CodecStream {
     pub fn restart(&mut self) -> Result<(), QwenError> {
         let plan = self.decoder.plan(PIECES.len() - 1)?;
         let memory = self.memory.as_mut().expect("memory is only taken when the stream is dropped");
-        for state in plan.plan().buffers().iter().filter(|b| b.kind == BufferKind::State) {
-            memory.clear(&state.name, state.dtype, &state.shape)?;
-        }
+        let states = plan.plan().buffers().iter().filter(|b| b.kind == BufferKind::State);
+        let states: Vec<_> = states.map(|b| (&*b.name, b.dtype, &b.shape)).collect();
+        memory.clear_all(&states)?;
         self.frames = 0;
         Ok(())
     }

@@ -1,6 +1,8 @@
 //! How much memory a model will take on a device, before anything of it is read.
 
+use super::VoiceEncoder;
 use super::codec_stream::CodecDecoder;
+use super::config::Variant;
 use super::error::QwenError;
 use super::files::Files;
 use super::pipeline::{Network, talking_graph};
@@ -12,6 +14,9 @@ use orate_graph::{CacheFormat, Device, Graph, Plan};
 /// Rows of a prompt of medium length, with a reference of some seconds.
 const PROMPT_ROWS: usize = 100;
 
+/// Seconds of a recording of medium length.
+const RECORDING_SECONDS: usize = 10;
+
 /// Bytes that a model takes on its device. The program itself, and plans, come on top: some tens of megabytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footprint {
@@ -19,6 +24,8 @@ pub struct Footprint {
     pub weights: u64,
     /// Buffers and temporaries of an utterance: keys and values, history of the codec.
     pub utterance: u64,
+    /// What comes on top while a recording of ten seconds becomes a voice: networks that listen, and their temporaries. Nothing of it stays.
+    pub cloning: u64,
 }
 
 impl Files {
@@ -34,7 +41,11 @@ impl Files {
     ) -> Result<Footprint, QwenError> {
         let codec = CodecDecoder::graphs(&self.codec.decoder_config)?;
         let codec = codec.into_iter().map(|g| Plan::compile(g, device)).collect::<Result<Vec<_>, _>>()?;
-        let mut all = Footprint { weights: device.weight_bytes(&codec), utterance: memory(&codec) };
+        let mut all = Footprint {
+            weights: device.weight_bytes(&codec),
+            utterance: memory(&codec),
+            cloning: self.cloning(device)?,
+        };
         if let Some(talking) = &self.talking {
             let sizes = Sizes { batch: 1, capacity: capacity(PROMPT_ROWS + frames), kv };
             let prompt = PromptSizes {
@@ -58,6 +69,18 @@ impl Files {
             all.utterance += memory(&plans);
         }
         Ok(all)
+    }
+
+    /// See [`Footprint::cloning`].
+    fn cloning(&self, device: &dyn Device) -> Result<u64, QwenError> {
+        let base = self.talking.as_ref().filter(|t| t.config.tts_model_type == Variant::Base);
+        let Some(talking) = base else { return Ok(0) };
+        let samples = RECORDING_SECONDS * self.codec.output_sample_rate as usize;
+        let speaker = talking.config.speaker_encoder_config.as_ref();
+        let graphs = VoiceEncoder::graphs(speaker, &self.codec, samples)?;
+        let plans = graphs.into_iter().map(|g| Plan::compile(g, device)).collect::<Result<Vec<_>, _>>()?;
+        let largest = plans.iter().map(|p| memory(std::slice::from_ref(p))).max().unwrap_or(0);
+        Ok(device.weight_bytes(&plans) + largest)
     }
 }
 

@@ -17,6 +17,7 @@
 //!
 //! Official code: the Python package `qwen-tts`.
 
+mod ahead;
 mod batch;
 pub mod code_predictor;
 pub mod codec_decoder;

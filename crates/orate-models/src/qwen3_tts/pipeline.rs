@@ -1,6 +1,7 @@
 //! The model on a device: its plans, and the memories that utterances run in.
 
-use super::config::{TalkerConfig, Variant};
+use super::batch::Batch;
+use super::config::{SpeakerEncoderConfig, TalkerConfig, Variant};
 use super::error::QwenError;
 use super::files::{Files, Talking};
 use super::kept_states::KeptStates;
@@ -13,13 +14,13 @@ use super::talker::{self, PromptEnd, Sizes};
 use super::{CodecDecoder, Past, VoiceEncoder, codec_decoder, frame};
 use orate_graph::{CacheFormat, Device, Executable, Graph, GraphError, Memory, ModelOnDevice, Plan, Target};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Plans kept for reuse. An utterance needs four; that of a frame has two thousand steps and takes some megabytes.
 const PLANS_KEPT: usize = 32;
 
-/// Memories of finished utterances kept for reuse.
-const MEMORIES_KEPT: usize = 8;
+/// Memories of finished utterances kept for reuse: of as many as may speak at once.
+const MEMORIES_KEPT: usize = Batch::MOST;
 
 /// Bytes of states of prompts that are kept. A row of the released models takes 229 kB, and most prompts begin with ten to sixty.
 const PREFIX_BYTES: usize = 128 << 20;
@@ -52,7 +53,8 @@ pub struct Qwen3Tts {
     kv: CacheFormat,
     on_device: Box<dyn ModelOnDevice>,
     codec: Arc<CodecDecoder>,
-    voices: OnceLock<VoiceEncoder>,
+    /// While somebody clones a voice.
+    voices: Mutex<Weak<VoiceEncoder>>,
     plans: Mutex<Vec<KeptPlan>>,
     plans_made: AtomicUsize,
     memories: Mutex<Vec<Box<dyn Memory>>>,
@@ -74,7 +76,7 @@ impl Qwen3Tts {
         let on_device = device.open(weights.clone());
         let codec = CodecDecoder::new(files.codec.decoder_config.clone(), device.clone(), weights);
         let (plans, memories) = (Mutex::default(), Mutex::default());
-        let (codec, voices) = (Arc::new(codec), OnceLock::new());
+        let (codec, voices) = (Arc::new(codec), Mutex::default());
         let prefixes = KeptStates::new(PREFIX_BYTES);
         let together = SharedBatch::default();
         let plans_made = AtomicUsize::new(0);
@@ -108,9 +110,11 @@ impl Qwen3Tts {
         self.kv
     }
 
-    /// Bytes of weights on the device so far.
+    /// Bytes of weights on the device at this moment.
     pub fn weight_bytes(&self) -> u64 {
-        self.on_device.weight_bytes() + self.codec.weight_bytes()
+        let listening = self.voices.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        let listening = listening.map_or(0, |v| v.weight_bytes());
+        self.on_device.weight_bytes() + self.codec.weight_bytes() + listening
     }
 
     /// Plans of the talker that were made so far, those that are not kept any more included.
@@ -185,11 +189,7 @@ impl Qwen3Tts {
         if transcript.is_some_and(|t| t.trim().is_empty()) {
             return Err(QwenError::EmptyText { what: "transcript" });
         }
-        let encoder = self.voices.get_or_init(|| {
-            let weights = || Arc::new(crate::Loader(self.files.weights.clone()));
-            let speaker = config.speaker_encoder_config.clone().map(|c| (c, weights() as _));
-            VoiceEncoder::new(self.device.clone(), speaker, (self.files.codec.clone(), weights()))
-        });
+        let encoder = self.voice_encoder(config.speaker_encoder_config.clone());
         let x_vector = encoder.x_vector(samples)?.ok_or_else(|| QwenError::Mode {
             variant: config.tts_model_type.name(),
             problem: "it has no speaker encoder".to_owned(),
@@ -199,6 +199,19 @@ impl Qwen3Tts {
             None => None,
         };
         Ok(ClonedVoice { x_vector, reference })
+    }
+
+    /// The networks that listen, shared by all who clone a voice at this moment.
+    fn voice_encoder(&self, speaker: Option<SpeakerEncoderConfig>) -> Arc<VoiceEncoder> {
+        let mut shared = self.voices.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.upgrade().unwrap_or_else(|| {
+            let weights = || Arc::new(crate::Loader(self.files.weights.clone()));
+            let speaker = speaker.map(|c| (c, weights() as _));
+            let codec = (self.files.codec.clone(), weights() as _);
+            let encoder = Arc::new(VoiceEncoder::new(self.device.clone(), speaker, codec));
+            *shared = Arc::downgrade(&encoder);
+            encoder
+        })
     }
 
     pub(super) fn memory(&self) -> Box<dyn Memory> {

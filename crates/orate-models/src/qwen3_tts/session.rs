@@ -1,8 +1,12 @@
 //! One utterance: prompt, then frame after frame.
+//!
+//! Where memories have queues of their own ([`orate_graph::Device::has_queues`]) the next frame is submitted before the codes of
+//! one are waited for, see [`Session::make_ahead`].
 
+use super::ahead::Ahead;
 use super::config::Config;
 use super::error::QwenError;
-use super::frame::{CODES, GIVEN};
+use super::frame::GIVEN;
 use super::kept_states::KeptState;
 use super::pipeline::{Network, Qwen3Tts};
 use super::prompt::Prompt;
@@ -10,6 +14,7 @@ use super::prompt_part::PromptPart;
 use super::prompt_rows::PromptSizes;
 use super::settings::Settings;
 use super::talker::{self, LAST, POSITION, PromptEnd, Sizes};
+use super::transformer::Cache;
 use orate_graph::{Buffer, BufferKind, Counters, Executable, Memory, Shape, TAP_PREFIX};
 use std::sync::Arc;
 
@@ -75,7 +80,12 @@ pub struct Session {
     /// Rows of the prompt, and those of them that were read before.
     rows: usize,
     reused: usize,
+    /// Frames that were handed out, and what became of the next one.
     frames: usize,
+    ahead: Ahead,
+    makes_ahead: bool,
+    /// Frames behind which none is made ahead.
+    pause_at: Option<usize>,
     max_frames: usize,
     settings: Option<Settings>,
     finished: Option<FinishReason>,
@@ -87,7 +97,7 @@ pub struct Session {
 
 impl Session {
     pub(super) fn new(model: Arc<Qwen3Tts>, memory: Box<dyn Memory>) -> Self {
-        let (before, kv) = (memory.counters(), model.kv());
+        let (before, kv, makes_ahead) = (memory.counters(), model.kv(), model.device().has_queues());
         Session {
             model,
             memory: Some(memory),
@@ -97,6 +107,9 @@ impl Session {
             rows: 0,
             reused: 0,
             frames: 0,
+            ahead: Ahead::Nothing,
+            makes_ahead,
+            pause_at: None,
             max_frames: 0,
             settings: None,
             finished: None,
@@ -106,10 +119,28 @@ impl Session {
         }
     }
 
-    /// Records intermediate values in buffers `tap/<name>` from the next [`Session::start`] on.
+    /// Records intermediate values in buffers `tap/<name>` from the next [`Session::start`] on. While they are recorded no frame is
+    /// made ahead.
     pub fn record_taps(&mut self, on: bool) {
         self.taps = on;
         self.memory().forget(TAP_PREFIX);
+    }
+
+    /// Whether [`Session::next_frame`] submits the frame behind the one that it hands out. So the device does not wait for the
+    /// host between two frames, and an utterance that ends by itself costs a frame that is thrown away. It is so from the
+    /// beginning where memories have queues of their own; elsewhere it gains nothing.
+    ///
+    /// A frame that was made ahead cannot be taken back: [`Session::give_frame`] and [`Session::read`] refuse then, because
+    /// the state on the device is not that of the frames handed out. Whoever wants to see or replace what is between two
+    /// frames turns this off.
+    pub fn make_ahead(&mut self, on: bool) {
+        self.makes_ahead = on;
+    }
+
+    /// Makes no frame ahead when so many of an utterance are handed out: whoever waits for what becomes of them, as for the first
+    /// sound, has the device to himself.
+    pub fn pause_ahead_at(&mut self, frames: usize) {
+        self.pause_at = Some(frames);
     }
 
     /// Makes room for so many frames from the next [`Session::start`] on, instead of ten seconds. More is made when it is needed.
@@ -122,7 +153,7 @@ impl Session {
         self.memory.as_ref().map(|m| m.counters() - self.before).unwrap_or_default()
     }
 
-    /// Frames so far.
+    /// Frames that were handed out so far.
     pub fn frames(&self) -> usize {
         self.frames
     }
@@ -148,6 +179,7 @@ impl Session {
     /// Settings out of range, a prompt that leaves no room for frames, or the device failed.
     pub fn start(&mut self, prompt: &Prompt, settings: &Settings) -> Result<(), QwenError> {
         settings.check()?;
+        self.throw_away();
         let c = &self.config()?.talker_config;
         let (rows, most) = (prompt.sizes.rows(), c.max_position_embeddings);
         if rows + settings.max_frames > most {
@@ -169,9 +201,13 @@ impl Session {
         trailing.resize(text_rows, self.config()?.tts_pad_token_id as i32);
 
         let frame = self.model.plan(Network::Frame { sizes, text_rows }, taps)?;
-        for b in states(&*frame) {
-            self.memory().clear(&b.name, b.dtype, &b.shape)?;
+        // Rows of a cache are written before they are seen.
+        let (caches, others): (Vec<_>, Vec<_>) = states(&*frame).partition(|b| Cache::is_named(&b.name));
+        for b in caches {
+            self.memory().reserve(&b.name, b.dtype, &b.shape)?;
         }
+        let others: Vec<_> = others.iter().map(|b| (&*b.name, b.dtype, &b.shape)).collect();
+        self.memory().clear_all(&others)?;
         self.reused = 0;
         if fixed > 0 {
             self.read_fixed(PromptPart::new(prompt, 0..fixed), &*frame, sizes)?;
@@ -188,6 +224,7 @@ impl Session {
         (self.sizes, self.text_rows, self.rows) = (sizes, text_rows, rows);
         self.settings = Some(*settings);
         (self.frames, self.max_frames, self.finished) = (0, settings.max_frames, None);
+        self.ahead = Ahead::Nothing;
         Ok(())
     }
 
@@ -288,26 +325,63 @@ impl Session {
         if self.frames == self.max_frames {
             return Ok(self.end(FinishReason::Length));
         }
-        self.make_room(self.frames)?;
-        let plan = self.started()?;
         let end = self.config()?.talker_config.codec_eos_token_id as i32;
-        plan.run(self.memory())?;
-        self.memory().read_i32(CODES, codes)?;
+        let next = match std::mem::take(&mut self.ahead) {
+            Ahead::Nothing => self.submit(self.frames),
+            next => next,
+        };
+        let behind = self.frames + 1;
+        let pauses = self.taps || self.pause_at == Some(behind);
+        if self.makes_ahead && !pauses && behind < self.max_frames && !next.is_last(end) {
+            self.ahead = self.submit(behind);
+        }
+        if let Err(e) = next.finish(self.memory(), codes) {
+            self.throw_away();
+            return Err(e);
+        }
         if codes.first() == Some(&end) {
             codes.clear();
+            self.throw_away();
             return Ok(self.end(FinishReason::Stop));
         }
         self.frames += 1;
         Ok(Step::Frame)
     }
 
+    /// Submits a frame, behind so many.
+    fn submit(&mut self, frames: usize) -> Ahead {
+        match self.make_room(frames).and_then(|()| self.started()) {
+            Ok(plan) => Ahead::submit(&*plan, self.memory()),
+            Err(e) => Ahead::Failed(e),
+        }
+    }
+
+    /// Throws away the frame that was made ahead.
+    fn throw_away(&mut self) {
+        let Session { memory: Some(memory), ahead, .. } = self else { return };
+        ahead.throw_away(memory.as_mut());
+    }
+
+    /// That the state on the device is that of the frames which were handed out.
+    fn nothing_ahead(&self, got: &str) -> Result<(), QwenError> {
+        if self.ahead.is_nothing() {
+            return Ok(());
+        }
+        Err(QwenError::Option {
+            option: "session",
+            got: format!("{got} when the next frame was made already"),
+            allowed: "call `make_ahead(false)` before the first frame".to_owned(),
+        })
+    }
+
     /// Makes the next frame of codes `[Q]` that are known, and draws none: what the networks make of them is in the buffers and
     /// taps. Those drawn later do not see them as drawn before.
     ///
     /// # Errors
-    /// Nothing was started, the codes are no frame, there is no room for more, or the device failed.
+    /// Nothing was started, a frame was made ahead, the codes are no frame, there is no room for more, or the device failed.
     pub fn give_frame(&mut self, codes: &[i32]) -> Result<(), QwenError> {
         self.started()?;
+        self.nothing_ahead("given a frame")?;
         let quantizers = self.config()?.talker_config.num_code_groups;
         if codes.len() != quantizers {
             return Err(QwenError::Frames { got: codes.len(), quantizers });
@@ -321,13 +395,22 @@ impl Session {
         Ok(())
     }
 
-    /// What [`super::Batch`] takes over, and gives back.
+    /// What [`super::Batch`] takes over, and gives back. A frame that was made ahead counts as made on the device, and not as handed
+    /// out.
     pub(super) fn row(&mut self) -> Result<SessionRow<'_>, QwenError> {
         self.started()?;
+        if let Some(reason) = self.finished {
+            return Err(QwenError::Option {
+                option: "session",
+                got: format!("asked to go on behind the end ({})", reason.name()),
+                allowed: "call `start` again".to_owned(),
+            });
+        }
         let settings = self.settings.expect("is set by `start`, as the plan is");
         let (sizes, text_rows, rows) = (self.sizes, self.text_rows, self.rows);
         let memory = self.memory.as_mut().expect("memory is only taken when the session is dropped").as_mut();
-        Ok(SessionRow { memory, sizes, text_rows, rows, settings, frames: &mut self.frames })
+        let (frames, ahead) = (&mut self.frames, &mut self.ahead);
+        Ok(SessionRow { memory, sizes, text_rows, rows, settings, frames, ahead })
     }
 
     /// The plan of a frame.
@@ -347,17 +430,23 @@ impl Session {
     /// Reads a buffer of floats, such as `hidden`, `rows` or a tap.
     ///
     /// # Errors
-    /// There is no such buffer.
+    /// There is no such buffer, or a frame was made ahead and has replaced it.
     pub fn read(&mut self, name: &str, out: &mut Vec<f32>) -> Result<Shape, QwenError> {
+        self.nothing_ahead("asked for a buffer")?;
         Ok(self.memory().read_f32(name, out)?)
     }
 
-    /// Time of each step of a frame's plan, in seconds, with the plan. The frame counts as made.
+    /// Time of each step of a frame's plan, in seconds, with the plan. The frame counts as made, and so does one that was made ahead.
     ///
     /// # Errors
     /// Nothing was started, or the device failed.
     pub fn profile_frame(&mut self) -> Result<(Arc<dyn Executable>, Vec<f64>), QwenError> {
         self.started()?;
+        if !self.ahead.is_nothing() {
+            self.throw_away();
+            self.frames += 1;
+            self.ahead = Ahead::Nothing;
+        }
         self.make_room(self.frames)?;
         let plan = self.started()?;
         let times = plan.profile(self.memory())?;
@@ -379,11 +468,14 @@ pub(super) struct SessionRow<'a> {
     /// Rows of the prompt.
     pub rows: usize,
     pub settings: Settings,
+    /// Frames that were handed out.
     pub frames: &'a mut usize,
+    pub ahead: &'a mut Ahead,
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
+        self.throw_away();
         if let Some(m) = self.memory.take() {
             self.model.give_back(m);
         }

@@ -9,7 +9,7 @@
 //! session until they are nearly used up, so that a slow caller costs the others nothing, and one that goes away leaves little
 //! behind. A dropped utterance frees its row at once, or when the frame is done that somebody is at.
 
-use super::batch::{Batch, RowId};
+use super::batch::{Batch, IdleHomes, RowId};
 use super::error::QwenError;
 use super::pipeline::Qwen3Tts;
 use super::prompt::Prompt;
@@ -36,6 +36,8 @@ struct State {
     next_id: u64,
     /// With the leader while it makes a frame.
     batch: Option<Batch>,
+    /// What the batch before has left.
+    idle: IdleHomes,
     /// Whether somebody leads.
     led: bool,
     /// Rows whose utterance was dropped meanwhile.
@@ -135,10 +137,18 @@ impl State {
             self.park(me);
             return true;
         }
-        for slot in self.slots.values_mut().filter(|s| s.goes_on() && s.row.is_none()) {
+        let joins = |s: &&mut Slot| s.goes_on() && s.row.is_none();
+        let more = self.slots.values_mut().filter(joins).count();
+        if let Some(batch) = self.batch.as_mut().filter(|_| more > 0) {
+            batch.expect(more);
+        }
+        for slot in self.slots.values_mut().filter(joins) {
             if self.batch.is_none() {
-                match Batch::new(model.clone()) {
-                    Ok(batch) => self.batch = Some(batch),
+                match Batch::with_homes(model.clone(), &mut self.idle) {
+                    Ok(mut batch) => {
+                        batch.expect(more);
+                        self.batch = Some(batch);
+                    }
                     Err(e) => slot.fail(&e),
                 }
             }
@@ -256,6 +266,13 @@ impl Utterance {
         }
     }
 
+    /// As [`Session::pause_ahead_at`], for as long as the utterance is alone.
+    pub fn pause_ahead_at(&mut self, frames: usize) {
+        if let Some(session) = &mut self.session {
+            session.pause_ahead_at(frames);
+        }
+    }
+
     /// As [`Session::reused_rows`].
     pub fn reused_rows(&self) -> usize {
         self.reused
@@ -347,10 +364,14 @@ impl Drop for Utterance {
             (Some(row), None) => state.dropped.push(row),
             (None, _) => {}
         }
-        // Memory of the model is not kept by the model's own batch.
-        let rest = if state.slots.is_empty() { state.batch.take() } else { None };
+        // A batch holds its model, which must not hold it for ever.
+        if state.slots.is_empty()
+            && let Some(batch) = state.batch.take()
+        {
+            state.idle = batch.into_homes();
+        }
         drop(state);
-        drop((slot, rest));
+        drop(slot);
         shared.changed.notify_all();
     }
 }

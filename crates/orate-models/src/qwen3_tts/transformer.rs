@@ -39,6 +39,11 @@ impl Cache {
         };
         Ok(Cache { layers: (0..c.num_hidden_layers).map(layer).collect::<Result<_>>()? })
     }
+
+    /// Whether a state is declared by a cache. Its rows are written before they are seen.
+    pub fn is_named(state: &str) -> bool {
+        state.contains(".keys.") || state.contains(".values.")
+    }
 }
 
 /// All layers and the norm behind them: `[B, T, D]` → `[B, T, D]`. Row 0 stands at `first`, and each row sees those of the cache

@@ -2,6 +2,8 @@
 //!
 //! Recordings differ in length, so their plans are made when they are needed and not kept; only long recordings go through
 //! the codec encoder in pieces, whose plan is.
+//!
+//! A voice is made once and used often, so the networks are not kept: their weights are on the device while somebody listens.
 
 use super::config::{CodecConfig, SpeakerEncoderConfig};
 use super::{Past, QwenError, codec_encoder, speaker_encoder};
@@ -37,6 +39,30 @@ impl VoiceEncoder {
         VoiceEncoder { speaker, codec, codec_model, device, piece: OnceLock::new() }
     }
 
+    /// Bytes of weights on the device so far.
+    pub fn weight_bytes(&self) -> u64 {
+        self.codec_model.weight_bytes() + self.speaker.as_ref().map_or(0, |(_, model)| model.weight_bytes())
+    }
+
+    /// The networks for a recording of so many samples at 24 kHz, each of which runs in a memory of its own.
+    ///
+    /// # Errors
+    /// A configuration contradicts itself.
+    pub fn graphs(
+        speaker: Option<&SpeakerEncoderConfig>,
+        codec: &CodecConfig,
+        samples: usize,
+    ) -> Result<Vec<Graph>, QwenError> {
+        let feature = codec_encoder::samples_per_feature(&codec.encoder_config);
+        let mut all =
+            vec![features_graph(codec, PIECE * feature)?, codes_graph(codec, samples.div_ceil(feature))?];
+        if let Some(config) = speaker {
+            let frames = samples / speaker_encoder::mel(config).hop_length;
+            all.push(speaker_graph(config, frames.max(speaker_encoder::least_frames(config)))?);
+        }
+        Ok(all)
+    }
+
     /// The x-vector of a recording at the encoder's sample rate, `[D]`; `None` where the model has no speaker encoder.
     ///
     /// # Errors
@@ -49,8 +75,7 @@ impl VoiceEncoder {
             return Err(QwenError::TooShort { got: samples.len(), least });
         }
         let mel = LogMel::new(&features)?.apply(samples);
-        let mut g = Graph::new("speaker_encoder");
-        speaker_encoder::build(&mut g, config, mel.frames)?;
+        let g = speaker_graph(config, mel.frames)?;
         let mut memory = self.device.memory();
         memory.write_f32("log_mel", &[1, mel.frames, mel.bins].into(), &mel.data)?;
         model.load(Plan::compile(g, &*self.device)?)?.run(&mut *memory)?;
@@ -70,8 +95,7 @@ impl VoiceEncoder {
         }
         let features = self.features(samples)?;
         let rows = features.len() / c.hidden_size;
-        let mut g = Graph::new("codec_encoder.codes");
-        codec_encoder::codes(&mut g, &self.codec, 1, rows)?;
+        let g = codes_graph(&self.codec, rows)?;
         let mut memory = self.device.memory();
         memory.write_f32("features", &[1, rows, c.hidden_size].into(), &features)?;
         self.load(g)?.run(&mut *memory)?;
@@ -88,7 +112,7 @@ impl VoiceEncoder {
         for (i, piece) in samples.chunks(length).enumerate() {
             let plan = match self.piece.get() {
                 Some(plan) if piece.len() == length => plan.clone(),
-                _ => self.features_plan(piece.len())?,
+                _ => self.load(features_graph(&self.codec, piece.len())?)?,
             };
             if piece.len() == length {
                 self.piece.get_or_init(|| plan.clone());
@@ -104,15 +128,27 @@ impl VoiceEncoder {
         Ok(all)
     }
 
-    fn features_plan(&self, samples: usize) -> Result<Arc<dyn Executable>, QwenError> {
-        let mut g = Graph::new("codec_encoder.features");
-        codec_encoder::features(&mut g, &self.codec.encoder_config, Past::Stream, 1, samples)?;
-        self.load(g)
-    }
-
     fn load(&self, graph: Graph) -> Result<Arc<dyn Executable>, QwenError> {
         Ok(self.codec_model.load(Plan::compile(graph, &*self.device)?)?)
     }
+}
+
+fn speaker_graph(c: &SpeakerEncoderConfig, frames: usize) -> Result<Graph, QwenError> {
+    let mut g = Graph::new("speaker_encoder");
+    speaker_encoder::build(&mut g, c, frames)?;
+    Ok(g)
+}
+
+fn features_graph(c: &CodecConfig, samples: usize) -> Result<Graph, QwenError> {
+    let mut g = Graph::new("codec_encoder.features");
+    codec_encoder::features(&mut g, &c.encoder_config, Past::Stream, 1, samples)?;
+    Ok(g)
+}
+
+fn codes_graph(c: &CodecConfig, rows: usize) -> Result<Graph, QwenError> {
+    let mut g = Graph::new("codec_encoder.codes");
+    codec_encoder::codes(&mut g, c, 1, rows)?;
+    Ok(g)
 }
 
 /// Makes the states of a plan zeros.

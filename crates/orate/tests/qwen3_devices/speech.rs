@@ -74,3 +74,41 @@ fn speaking_is_cancelled() {
         assert!(engine.speak("Hello there.", &o).is_ok(), "the engine goes on");
     }
 }
+
+/// Threads that speak with one engine share its frames, whoever comes and goes; another round finds the memories of the one before.
+#[test]
+fn callers_at_once_hear_what_they_would_alone() {
+    const ALL: usize = 3;
+    for device in choices() {
+        let folder = tempfile::tempdir().expect("a folder");
+        write_random_qwen3_tts("custom_voice", folder.path(), 3).expect("the folder is writable");
+        let engine = engine(device, &folder);
+        let speak = |i: usize| {
+            let o = Options { seed: i as u64, max_frames: Some(4 + 2 * i), ..Default::default() };
+            let chunks = engine.stream(&format!("This is caller {i}."), &o).expect("speaks");
+            chunks.flat_map(|c| c.expect("speaks").samples).collect::<Vec<f32>>()
+        };
+        let speak = &speak;
+        let alone: Vec<_> = (0..ALL).map(speak).collect();
+        for round in 0..2 {
+            std::thread::scope(|threads| {
+                let callers: Vec<_> = (0..ALL).map(|i| threads.spawn(move || speak(i))).collect();
+                // One goes away behind its first chunk, with a frame under way.
+                let o = Options { seed: 9, max_frames: Some(50), ..Default::default() };
+                drop(engine.stream("Nobody listens.", &o).expect("speaks").next());
+                for (i, caller) in callers.into_iter().enumerate() {
+                    let heard = caller.join().expect("no panic");
+                    assert_eq!(heard.len(), alone[i].len(), "{}, round {round}: caller {i}", engine.device());
+                    let error = heard.iter().zip(&alone[i]).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                    assert!(
+                        error < TOLERANCE,
+                        "{}, round {round}: caller {i} differs by {error}",
+                        engine.device()
+                    );
+                }
+            });
+        }
+        let model = engine.qwen3_tts().expect("is one");
+        assert_eq!(std::sync::Arc::strong_count(model), 1, "nothing of a batch holds the model");
+    }
+}

@@ -1,0 +1,83 @@
+//! Copies to the host that are under way: what every memory keeps of them.
+
+use crate::DeviceError;
+
+/// A copy that [`crate::Memory::read_later`] has queued. It stays under way until its memory finishes or discards it.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a copy stays under way until it is finished or discarded"]
+pub struct Ticket(u64);
+
+/// Where copies under way go, by ticket, and places that are free for the next ones.
+#[derive(Debug)]
+pub struct Pending<T> {
+    next: u64,
+    under_way: Vec<(u64, T)>,
+    free: Vec<T>,
+}
+
+impl<T> Default for Pending<T> {
+    fn default() -> Self {
+        Pending { next: 0, under_way: vec![], free: vec![] }
+    }
+}
+
+impl<T> Pending<T> {
+    /// Copies that may be under way at once. Two are enough for a host that is one behind; more is a caller that loses tickets.
+    pub const MOST: usize = 8;
+
+    /// A free place, if there is one.
+    ///
+    /// # Errors
+    /// As many copies of this memory are under way as may be; `name` is the buffer of one more.
+    pub fn free_place(&mut self, name: &str) -> Result<Option<T>, DeviceError> {
+        if self.under_way.len() < Self::MOST {
+            return Ok(self.free.pop());
+        }
+        Err(DeviceError::Buffer {
+            name: name.to_owned(),
+            plan: "read later by the host".to_owned(),
+            got: format!("{} copies are under way", Self::MOST),
+            needed: "one of them finished or discarded".to_owned(),
+        })
+    }
+
+    /// Notes a copy to `place`.
+    pub fn begin(&mut self, place: T) -> Ticket {
+        let ticket = Ticket(self.next);
+        self.next += 1;
+        self.under_way.push((ticket.0, place));
+        ticket
+    }
+
+    /// The place of a copy, which is under way no more.
+    ///
+    /// # Errors
+    /// It is not under way: another memory gave the ticket, or buffers were given back since.
+    pub fn end(&mut self, ticket: Ticket) -> Result<T, DeviceError> {
+        match self.under_way.iter().position(|(number, _)| *number == ticket.0) {
+            Some(i) => Ok(self.under_way.remove(i).1),
+            None => Err(DeviceError::Buffer {
+                name: format!("copy {}", ticket.0),
+                plan: "read later by the host".to_owned(),
+                got: "no such copy is under way".to_owned(),
+                needed: "a ticket of this memory".to_owned(),
+            }),
+        }
+    }
+
+    /// Keeps a place for the next copy.
+    pub fn keep(&mut self, place: T) {
+        self.free.push(place);
+    }
+
+    /// All places, of copies under way and free.
+    pub fn places(&self) -> impl Iterator<Item = &T> {
+        self.under_way.iter().map(|(_, place)| place).chain(&self.free)
+    }
+
+    /// Gives up all places.
+    pub fn clear(&mut self) {
+        self.under_way.clear();
+        self.free.clear();
+    }
+}
