@@ -150,6 +150,32 @@ fn what_differs_is_found() {
     }
 }
 
+/// Keys and values of fewer bits keep the golden codes' numbers as near as the limits of `orate verify` say.
+#[test]
+fn caches_of_fewer_bits_are_near_the_goldens() {
+    let folder = qwen3_tts_goldens().join("cases/tiny-base/generation");
+    for (kv, least) in [
+        (CacheFormat::F16, verify::qwen3_tts::KV_F16_SNR),
+        (CacheFormat::Bf16, verify::qwen3_tts::KV_BF16_SNR),
+        (CacheFormat::Q8_0, verify::qwen3_tts::KV_Q8_0_SNR),
+    ] {
+        for (name, device) in devices() {
+            let model = Qwen3Tts::with_cache(committed(), device, kv);
+            for case in ["xvector_streaming", "icl_streaming_text_longer"] {
+                let inputs = std::fs::read(folder.join(format!("{case}.json"))).expect("committed");
+                let inputs: serde_json::Value = serde_json::from_slice(&inputs).expect("JSON");
+                let file = folder.join(format!("{case}.safetensors"));
+                let limit = (Limit::Snr(least), false);
+                let report =
+                    verify::qwen3_tts::utterance(&model, case, (&inputs, &file), limit).expect("runs");
+                let noisiest = report.noisiest().expect("noise is told");
+                println!("{name}, {kv}, {case}: {:?} dB in {}", noisiest.snr, noisiest.tensor);
+                assert!(report.passed(), "{name}, {kv}: {:#?}", report.rows);
+            }
+        }
+    }
+}
+
 fn utterances(goldens: &Path, variant: &str) -> Vec<Utterance> {
     let manifest = std::fs::read(goldens.join("cases/manifest.json")).expect("is there");
     let manifest: serde_json::Value = serde_json::from_slice(&manifest).expect("JSON");

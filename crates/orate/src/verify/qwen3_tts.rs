@@ -38,12 +38,13 @@ pub const Q8_0_SNR: f64 = 12.0;
 /// As [`TF32_SNR`]: shown, and only noise is refused.
 pub const Q4_0_SNR: f64 = 0.0;
 
-/// The same with keys and values kept in so many bits, and weights in f32. Measured on the CPU: TODO.
-pub const KV_F16_SNR: f64 = 40.0;
+/// The same with keys and values kept in so many bits, and weights in f32. Measured on the CPU: 77 dB in f16, 60 dB in bf16 and 51 dB
+/// in q8_0, in hidden states and logits.
+pub const KV_F16_SNR: f64 = 60.0;
 /// As [`KV_F16_SNR`].
-pub const KV_BF16_SNR: f64 = 20.0;
+pub const KV_BF16_SNR: f64 = 45.0;
 /// As [`KV_F16_SNR`].
-pub const KV_Q8_0_SNR: f64 = 20.0;
+pub const KV_Q8_0_SNR: f64 = 40.0;
 
 /// What an engine must reach.
 pub(super) fn limit(precision: Precision, kv: CacheFormat, kind: DeviceKind) -> Limit {
