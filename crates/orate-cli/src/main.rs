@@ -14,20 +14,26 @@ mod progress;
 use clap::Parser;
 use std::process::ExitCode;
 
+/// Hardware queues that CUDA can set up.
+const MOST_QUEUES: u32 = 32;
+
 /// CUDA sets up hardware queues for eight streams at a time when a context is made, and takes them down at the end: 80 ms
-/// of a start on an H200. This program's streams wait for each other anyway, but for that of weights; so two are enough.
+/// of a start on an H200. Whoever speaks alone has two streams, one for frames and one for the codec beside them, so two are
+/// enough. Of many who speak at once each has a codec of its own, and streams that share a queue wait for each other.
 /// Who sets the variable gets what it says.
-fn ask_for_few_queues() {
+fn ask_for_queues(utterances: u32) {
     const VARIABLE: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
     if std::env::var_os(VARIABLE).is_none() {
-        // SAFETY: called first in `main`, when no other thread is there to read the environment.
-        unsafe { std::env::set_var(VARIABLE, "2") };
+        let queues = utterances.saturating_mul(2).clamp(2, MOST_QUEUES);
+        // SAFETY: called by `main` before anything starts a thread, so that none is there to read the environment.
+        unsafe { std::env::set_var(VARIABLE, queues.to_string()) };
     }
 }
 
 fn main() -> ExitCode {
-    ask_for_few_queues();
-    match commands::run(args::Cli::parse().command) {
+    let command = args::Cli::parse().command;
+    ask_for_queues(command.utterances());
+    match commands::run(command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failure::report(&error),
     }

@@ -13,7 +13,7 @@ use crate::memory::CpuMemory;
 use crate::weights::{self, Core, WeightBank};
 use orate_graph::{
     Activation as GraphActivation, AttentionMask, BufferKind, ConvGeometry, DType, DeviceError,
-    Epilogue as GraphEpilogue, Executable, Factor, First, Memory, Norm, Op, Place, Plan, Shape, Step,
+    Epilogue as GraphEpilogue, Executable, Factor, First, Memory, NO_ID, Norm, Op, Place, Plan, Shape, Step,
     ValueInfo,
 };
 use std::sync::Arc;
@@ -519,8 +519,10 @@ impl CpuExecutable {
             }
             (Op::Mark, _) => {
                 let rows = out_shape.last();
-                for (seen, id) in out.chunks_exact_mut(rows).zip(lens(1)?) {
-                    let Some(seen) = seen.get_mut(*id as usize) else {
+                // SAFETY: as above.
+                let ids = unsafe { view.integers(node.inputs[1]) };
+                for (seen, id) in out.chunks_exact_mut(rows).zip(ids).filter(|(_, id)| **id != NO_ID) {
+                    let Some(seen) = usize::try_from(*id).ok().and_then(|id| seen.get_mut(id)) else {
                         return Err(self.operand(index, format!("id {id} of {rows}")));
                     };
                     *seen = 1.0;
@@ -542,8 +544,7 @@ impl CpuExecutable {
                         seen: seen.map(|seen| &seen[b * width..][..width]),
                         controls: *controls,
                     };
-                    let id =
-                        sample::sample(&draw, scratch).map_err(|e| self.operand(index, e.to_string()))?;
+                    let id = sample::sample(&draw, scratch).unwrap_or(NO_ID);
                     *out = f32::from_bits(id as u32);
                 }
             }

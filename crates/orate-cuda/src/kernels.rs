@@ -120,9 +120,12 @@ const PRODUCTS: [&str; 10] = [
     "matmul_5_odd",
 ];
 
+/// The kernel of products of many rows, in a program of its own.
+pub(crate) const TALL: &str = "matmul_tall";
+
 /// Whether a kernel is compiled for an architecture: the largest tiles need more shared memory than old ones have.
 fn is_there(function: &str, arch: u32) -> bool {
-    arch >= TENSOR_ARCH || !["matmul_7", "matmul_9"].iter().any(|large| function.starts_with(large))
+    arch >= TENSOR_ARCH || !["matmul_7", "matmul_9", TALL].iter().any(|large| function.starts_with(large))
 }
 
 /// Name of the program with products of this precision.
@@ -148,6 +151,30 @@ fn product_source(precision: Precision) -> Source {
     };
     let text = include_str!("../kernels/matmul.cu");
     Source { name: product_program(precision), text, options, functions: &PRODUCTS }
+}
+
+/// Name of the program with [`TALL`] in this precision; weights with a scale for each block have none.
+pub(crate) fn tall_program(precision: Precision) -> Option<&'static str> {
+    match precision {
+        Precision::F32 => Some("matmul_tall-f32"),
+        Precision::Tf32 => Some("matmul_tall-tf32"),
+        Precision::F16 => Some("matmul_tall-f16"),
+        Precision::Bf16 => Some("matmul_tall-bf16"),
+        Precision::Q8_0 | Precision::Q4_0 => None,
+    }
+}
+
+/// All programs with products of this precision.
+fn product_sources(precision: Precision) -> impl Iterator<Item = Source> {
+    let source = product_source(precision);
+    let text = concat!(include_str!("../kernels/matmul.cu"), include_str!("../kernels/matmul_tall.cu"));
+    let tall = tall_program(precision).map(|name| Source {
+        name,
+        text,
+        options: source.options,
+        functions: &[TALL],
+    });
+    [source].into_iter().chain(tall)
 }
 
 /// The compiler, once something needs it.
@@ -274,9 +301,9 @@ impl Kernels {
         let setup = |problem: String| DeviceError::Setup { device: device.to_owned(), problem };
         let start = Instant::now();
         let nvrtc = LateNvrtc::new();
-        let mut sources: Vec<Source> = vec![product_source(Precision::F32)];
+        let mut sources: Vec<Source> = product_sources(Precision::F32).collect();
         if precision != Precision::F32 {
-            sources.push(product_source(precision));
+            sources.extend(product_sources(precision));
         }
         sources.extend(SOURCES);
         let units: Vec<Unit<'_>> = sources.iter().flat_map(|s| s.units(arch)).collect();
@@ -357,7 +384,7 @@ pub fn compile_kernels(arch: u32) -> Result<Vec<Compiled>, DeviceError> {
     let mut sources: Vec<Source> = vec![];
     for precision in Precision::ALL {
         if arch >= TENSOR_ARCH || precision == Precision::F32 {
-            sources.push(product_source(precision));
+            sources.extend(product_sources(precision));
         }
     }
     sources.extend(SOURCES);
@@ -380,7 +407,7 @@ mod tests {
     /// A table that names a kernel which its file lacks would fail on the first GPU only.
     #[test]
     fn every_kernel_of_the_table_is_in_its_file() {
-        for source in SOURCES.iter().chain(&Precision::ALL.map(product_source)) {
+        for source in SOURCES.into_iter().chain(Precision::ALL.into_iter().flat_map(product_sources)) {
             for function in source.functions {
                 let names = [format!(" {function}("), format!("KERNEL({function},")];
                 assert!(names.iter().any(|n| source.text.contains(n)), "{}: {function}", source.name);
@@ -391,7 +418,7 @@ mod tests {
     #[test]
     fn units_hold_each_kernel_once() {
         for arch in [OLDEST_ARCH, CLUSTER_ARCH] {
-            for source in SOURCES.iter().chain(&Precision::ALL.map(product_source)) {
+            for source in SOURCES.into_iter().chain(Precision::ALL.into_iter().flat_map(product_sources)) {
                 let units = source.units(arch);
                 let all: Vec<_> = units.iter().flat_map(|u| u.functions.clone()).collect();
                 let wanted: Vec<_> = source.functions.iter().copied().filter(|f| is_there(f, arch)).collect();

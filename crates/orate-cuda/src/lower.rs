@@ -4,7 +4,7 @@
 //! arguments name places, which [`Work::arguments`] turns into addresses.
 
 use crate::driver::{DevicePointer, Facts};
-use crate::kernels::{CLUSTER_ARCH, TENSOR_ARCH, product_program};
+use crate::kernels::{CLUSTER_ARCH, TALL, TENSOR_ARCH, product_program, tall_program};
 use crate::weights::{Form, WeightBank, packed_bytes};
 use orate_graph::joining::{At, Joined, Joins, Layout, TURNS, Turn, layout};
 use orate_graph::{
@@ -41,6 +41,15 @@ const CHANNELS: usize = 32;
 const WARPS: usize = 8;
 /// Floats from one row of partial sums to the next.
 const STRIDE: usize = 36;
+
+/// Channels and rows of a block in `kernels/matmul_tall.cu`, channels of x that are near together, and how often there is room for them.
+const TALL_CHANNELS: usize = 96;
+/// See [`TALL_CHANNELS`].
+const TALL_ROWS: usize = 64;
+/// See [`TALL_CHANNELS`].
+const TALL_PIECE: usize = 32;
+/// See [`TALL_CHANNELS`].
+const TALL_STAGES: usize = 3;
 
 /// Rows of products that are joined, at most: two of each utterance of a batch.
 const MOST_JOINED: usize = 32;
@@ -435,6 +444,32 @@ fn estimate(t: Tiling, rows: usize, depth: usize, n: usize, facts: &Facts) -> f6
         + if each < together { join } else { 0.0 }
 }
 
+/// The same for `kernels/matmul_tall.cu`. A multiprocessor that has several blocks does a little more with each of its cycles.
+fn estimate_tall(
+    precision: Precision,
+    sequences: usize,
+    time: usize,
+    k: usize,
+    n: usize,
+    facts: &Facts,
+) -> f64 {
+    // Of 16 of K, in a block alone and in one of several.
+    let (alone, among) = match precision {
+        Precision::F32 => (0.50, 0.46),
+        Precision::Tf32 => (0.26, 0.155),
+        _ => (0.19, 0.105),
+    };
+    let blocks = sequences * time.div_ceil(TALL_ROWS) * n.div_ceil(TALL_CHANNELS);
+    let each = blocks as f64 / f64::from(facts.multiprocessors.max(1));
+    6.0 + each + (k / 16) as f64 * f64::max(alone, each * among)
+}
+
+/// Bytes of shared memory of a tall product: rows of x with what its taps reach, then sums.
+fn tall_shared(reach: usize) -> usize {
+    let x = (TALL_ROWS + reach) * TALL_PIECE * TALL_STAGES;
+    4 * x.max(TALL_ROWS * STRIDE * (TALL_CHANNELS / CHANNELS))
+}
+
 /// Bytes of shared memory of a product: partial sums of all warps, and what the blocks of a cluster give each other.
 fn product_shared(t: Tiling) -> usize {
     let rows = 8 * t.tiles;
@@ -808,14 +843,9 @@ impl Lowering<'_> {
         ];
         let sizes = [rows, k, n, time, channels, g.dilation, left];
         let table_rows = node.row.map_or(0, |(table, _)| self.shape(table).dims()[0]);
-        product(
-            precision,
-            source,
-            t,
-            pointers,
-            sizes,
-            [activation_number(e.activation.as_ref()), table_rows as u32, own as u32],
-        )
+        let numbers = [activation_number(e.activation.as_ref()), table_rows as u32, own as u32];
+        let work = product(precision, source, t, pointers, sizes, numbers);
+        if node.parts.is_empty() { tall(work, precision, t, sizes, self.facts) } else { work }
     }
 
     /// Threads for a row of `c`, by fours if that is whole.
@@ -1095,6 +1125,31 @@ fn product(
     }
 }
 
+/// A product of `sizes`, as for [`product`], by `kernels/matmul_tall.cu` where that is there and faster than the cut `t`.
+fn tall(work: Work, precision: Precision, t: Tiling, sizes: [usize; 7], facts: &Facts) -> Work {
+    let [rows, k, n, time, channels, dilation, _] = sizes;
+    let Some(program) = tall_program(precision) else { return work };
+    let (taps, sequences) = (k / channels.max(1), rows / time.max(1));
+    let shared = tall_shared(taps.saturating_sub(1) * dilation);
+    let fits = channels.is_multiple_of(TALL_PIECE)
+        && facts.arch >= TENSOR_ARCH
+        && shared + 1024 <= facts.shared as usize;
+    let (own, others) =
+        (estimate_tall(precision, sequences, time, k, n, facts), estimate(t, rows, k.div_ceil(16), n, facts));
+    if !fits || own >= others {
+        return work;
+    }
+    Work {
+        program,
+        function: TALL,
+        grid: [n.div_ceil(TALL_CHANNELS) as u32, (sequences * time.div_ceil(TALL_ROWS)) as u32, 1],
+        threads: 32 * (TALL_CHANNELS / CHANNELS) as u32,
+        shared: shared as u32,
+        cluster: 1,
+        ..work
+    }
+}
+
 /// Rows by ids or a scalar: table, ids, scalar and output.
 fn gather(pointers: [Pointer; 4], len: usize, c: usize, rows: usize) -> Work {
     Work {
@@ -1197,6 +1252,28 @@ mod tests {
                 assert!(t.split == 1 || t.split * WARPS <= k.div_ceil(16), "{t:?} leaves warps idle");
             }
         }
+    }
+
+    #[test]
+    fn many_rows_share_operands() {
+        let chosen = |precision, arch, sizes: [usize; 7]| {
+            let facts = facts(arch);
+            let [rows, k, n, ..] = sizes;
+            let t = tiling(rows, k, n, &[5, 9], &facts);
+            let work = product(precision, Source::Conv, t, [Pointer::Null; 10], sizes, [0; 3]);
+            tall(work, precision, t, sizes, &facts)
+        };
+        // Two sequences of 6000 rows of 32 channels, seven taps; as in tests/ops.rs.
+        let long = [12_000, 7 * 32, 200, 6000, 32, 3, 18];
+        let work = chosen(Precision::F32, 90, long);
+        assert_eq!((work.function, work.grid, work.threads), (TALL, [3, 2 * 94, 1], 96));
+        assert_eq!(work.shared, 4 * (64 + 18) * 32 * 3);
+        let is_tall = |precision, arch, sizes| chosen(precision, arch, sizes).function == TALL;
+        assert!(is_tall(Precision::Bf16, 80, long));
+        assert!(!is_tall(Precision::F32, 75, long), "no copies to shared memory there");
+        assert!(!is_tall(Precision::Q8_0, 90, long), "scales are not read");
+        assert!(!is_tall(Precision::F32, 90, [12_000, 7 * 36, 200, 6000, 36, 3, 18]), "not by 32");
+        assert!(!is_tall(Precision::F32, 90, [72, 512, 2048, 72, 512, 1, 0]), "too few rows");
     }
 
     /// Times every cut of the products that matter, to see how good the estimate is.

@@ -7,7 +7,10 @@
 mod common;
 
 use orate_cuda::{CudaDevice, devices};
-use orate_graph::{Device, DeviceError, Executable, Graph, Op, Plan, Precision, PrecisionPolicy};
+use orate_graph::{
+    Activation, ConvGeometry, DType, Device, DeviceError, Executable, Graph, Op, Plan, Precision,
+    PrecisionPolicy, Result, Value, Weight,
+};
 use orate_models::supertonic::Sizes;
 use orate_testing::{
     Case, NOT_BUILT_ON_GPUS, OnDevice, RandomWeights, ReferenceDevice, check_all, check_clearing,
@@ -54,6 +57,57 @@ fn networks_at_their_real_widths() {
             println!("{version} {s:?}: {report}");
             report.assert();
         }
+    }
+}
+
+/// Products whose rows share operands, which takes more of them than op cases have: the unit tests of the lowering say that these
+/// are.
+fn products_of_many_rows() -> Vec<Case> {
+    let case = |name: &str, shape: [usize; 3], build: &dyn Fn(&mut Graph, Value) -> Result<Value>| {
+        let mut g = Graph::new(name);
+        let x = g.input("x", DType::F32, shape).expect("declares");
+        let y = build(&mut g, x).expect("builds");
+        g.output("y", y).expect("declares");
+        Case::new(name, g)
+    };
+    let w = |k: usize, n: usize| Weight::named("w", [k, n]);
+    let bias = |n: usize| Weight::named("bias", [n]);
+    vec![
+        case("rows", [1, 6000, 64], &|g, x| g.matmul(x, w(64, 1000))),
+        case("rows with bias and residual", [1, 6000, 64], &|g, x| {
+            let y = g.linear(x, w(64, 1000), bias(1000))?;
+            let residual = g.input("residual", DType::F32, [1, 6000, 1000])?;
+            g.add(residual, y)
+        }),
+        case("convolution of an odd number of channels", [2, 6000, 32], &|g, x| {
+            let y = g.conv1d(x, w(7 * 32, 201), ConvGeometry::symmetric(7, 3))?;
+            let y = g.add_bias(y, bias(201))?;
+            g.activate(y, Activation::Gelu)
+        }),
+        case("convolution behind a history", [2, 6000, 32], &|g, x| {
+            let history = g.input("history", DType::F32, [2, 18, 32])?;
+            g.conv1d_after(history, x, w(7 * 32, 200), ConvGeometry::streaming(7, 3))
+        }),
+    ]
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn many_rows() {
+    for (precision, roundings) in [
+        (Precision::F32, 0),
+        (Precision::Tf32, 1 << 13),
+        (Precision::F16, 1 << 13),
+        (Precision::Bf16, 1 << 16),
+    ] {
+        let device = CudaDevice::new(0, PrecisionPolicy::uniform(precision), None).expect("as above");
+        let mut products = products_of_many_rows();
+        for case in &mut products {
+            case.tolerance += 3.0 * f64::from(roundings) * orate_testing::tolerance::ROUNDING;
+        }
+        let report = check_all(&OnDevice(&device), &products);
+        println!("{precision}, many rows: {report}");
+        report.assert();
     }
 }
 
@@ -144,8 +198,8 @@ fn a_lost_device_is_an_error() {
 
 fn scaled(times: f32) -> Graph {
     let mut g = Graph::new("counting");
-    let x = g.state("x", orate_graph::DType::F32, [2, 3]).expect("declares");
-    let rows = g.input("rows", orate_graph::DType::F32, [4, 3]).expect("declares");
+    let x = g.state("x", DType::F32, [2, 3]).expect("declares");
+    let rows = g.input("rows", DType::F32, [4, 3]).expect("declares");
     let step = g.scalar("step");
     let row = g.select_row(rows, step).expect("builds");
     let y = g.scale(x, orate_graph::Factor::Const(times)).expect("builds");

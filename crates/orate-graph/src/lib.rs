@@ -43,8 +43,8 @@ pub use error::{GraphError, Result};
 pub use graph::{Buffer, BufferKind, Draw, Graph, Node, Rows, TAP_PREFIX, Value, ValueInfo};
 pub use memory::{ALIGNMENT, Place};
 pub use op::{
-    Activation, AttentionMask, ControlIds, ConvGeometry, Cost, Epilogue, Factor, First, Norm, Op, Padding,
-    RelativePositions, Scalar,
+    Activation, AttentionMask, ControlIds, ConvGeometry, Cost, Epilogue, Factor, First, NO_ID, Norm, Op,
+    Padding, RelativePositions, Scalar,
 };
 pub use pending::{Pending, Ticket};
 pub use plan::{Plan, Roofline, Step, Target};

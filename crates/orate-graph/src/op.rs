@@ -422,7 +422,8 @@ pub enum Op {
         /// Where the first row goes; `first + T ≤ N`.
         first: First,
     },
-    /// seen `[B, V]`, a state, and ids i32 `[B, 1]` → the state with a 1 at each batch row's id. In place, as `WriteRows`.
+    /// seen `[B, V]`, a state, and ids i32 `[B, 1]` → the state with a 1 at each batch row's id, and none for [`NO_ID`]. In place, as
+    /// `WriteRows`.
     Mark,
     /// logits `[B, V]`, settings `[B, 4]`, seed i32 `[B, 2]`, draw i32 `[B]`, seen `[B, V]` (optional) → ids i32 `[B, 1]`.
     ///
@@ -438,6 +439,8 @@ pub enum Op {
     /// 7. The result is the id with the largest `logit − ln(−ln u)`, the lowest of several. So it is drawn from the softmax of what
     ///    is left. `u = (⌊w / 2⁹⌋ + ½) · 2⁻²³`, where w is word `id mod 4` of Philox4x32-10 with key = seed and
     ///    counter = (⌊id / 4⌋, codebook, draw, 1).
+    ///
+    /// A row of which a logit is not a number gives [`NO_ID`]: other rows go on, and whoever reads ids checks them.
     Sample {
         /// Tells the random numbers of several draws of one number apart.
         codebook: u32,
@@ -445,6 +448,9 @@ pub enum Op {
         controls: Option<ControlIds>,
     },
 }
+
+/// The id of a draw that has none. As an id of a table it is the last row.
+pub const NO_ID: i32 = -1;
 
 impl Op {
     /// Name in plans and errors.

@@ -5,7 +5,7 @@ use crate::compact_cases::spoil_bytes;
 use crate::interpreter::Data;
 use crate::random::Random;
 use orate_graph::{
-    AttentionMask, ControlIds, DType, Draw, Factor, First, Graph, Op, Result, Rows, Value, Weight,
+    AttentionMask, ControlIds, DType, Draw, Factor, First, Graph, NO_ID, Op, Result, Rows, Value, Weight,
 };
 use std::collections::BTreeSet;
 
@@ -238,7 +238,8 @@ pub(crate) fn in_place(cases: &mut Vec<Case>) -> Result<()> {
         g.output("y", y)?;
         let name = format!("Mark of [{b}, {v}]");
         cases.push(Case::new(&*name, g.clone()));
-        cases.push(Case::new(format!("{name}, the last"), g).with("ids", vec![v as i32 - 1; b]));
+        cases.push(Case::new(format!("{name}, the last"), g.clone()).with("ids", vec![v as i32 - 1; b]));
+        cases.push(Case::new(format!("{name}, none"), g).with("ids", vec![NO_ID; b]));
     }
     // Two writes and reads between them, with temporaries around.
     let mut g = Graph::new("cache");
@@ -319,6 +320,14 @@ pub(crate) fn sample(cases: &mut Vec<Case>) -> Result<()> {
                 let case = Case::new(name, g.clone()).with("logits", logits).with("settings", settings);
                 cases.push(case.with("number", (0..b).map(|row| number + row as i32).collect::<Vec<_>>()));
             }
+        }
+        // A row that is no numbers, among others and at the limits of threads.
+        for (which, at, first) in [("first", 0, &SETTINGS[0]), ("last", v - 1, &SETTINGS[1])] {
+            let name = format!("Sample [{b}, {v}] whose {which} logit is not a number, {first:?}");
+            let mut random = Random::named(7, &name);
+            let mut logits: Vec<f32> = (0..b * v).map(|_| random.uniform(-9.0, 9.0)).collect();
+            logits[(b - 1) * v + at] = f32::NAN;
+            cases.push(Case::new(name, g.clone()).with("logits", logits).with("settings", first.repeat(b)));
         }
         // Few values, so that many ids are equal, and at the limits too.
         for (i, first) in SETTINGS.iter().enumerate() {

@@ -10,7 +10,7 @@ use crate::formulas::{self as f, Attention};
 use crate::sampling;
 use orate_graph::{
     Activation, AttentionMask, BufferKind, ConvGeometry, DType, Epilogue, Factor, First, Graph, GraphError,
-    Node, Op, Scalar, Shape, Value, Weight, WeightLoader,
+    NO_ID, Node, Op, Scalar, Shape, Value, Weight, WeightLoader,
 };
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -135,20 +135,6 @@ pub enum InterpretError {
         index: i64,
         /// Rows there are.
         rows: usize,
-    },
-    /// Of all ids none can be drawn, because a logit is not a number or all are −∞.
-    #[error("graph `{graph}`, node #{node} {op}: {problem} in batch row {row}")]
-    Draw {
-        /// Graph name.
-        graph: String,
-        /// Node number.
-        node: usize,
-        /// Op name.
-        op: &'static str,
-        /// What is wrong.
-        problem: &'static str,
-        /// Batch row.
-        row: usize,
     },
     /// A node reads a value that nothing made, or of the wrong type: the graph is broken.
     #[error("graph `{graph}`: value {value} is read as {dtype} but is not there in this type")]
@@ -615,6 +601,9 @@ impl Run<'_> {
             Op::Mark => {
                 let (mut seen, rows) = (wide(x(0)?), dims(0)[1]);
                 for (b, id) in self.integers(node.inputs[1])?.iter().enumerate() {
+                    if *id == NO_ID {
+                        continue;
+                    }
                     let at = usize::try_from(*id).ok().filter(|id| *id < rows);
                     let at = at.ok_or_else(|| self.out_of_range(i, &node.op, i64::from(*id), rows))?;
                     seen[b * rows + at] = 1.0;
@@ -628,16 +617,6 @@ impl Run<'_> {
                 let seen = if node.inputs.len() == 5 { Some(x(4)?) } else { None };
                 let mut ids = vec![];
                 for (b, logits) in logits.chunks_exact(width).enumerate() {
-                    let failed = |problem| InterpretError::Draw {
-                        graph: self.graph.name().to_owned(),
-                        node: i,
-                        op: node.op.name(),
-                        problem,
-                        row: b,
-                    };
-                    if logits.iter().any(|x| x.is_nan()) {
-                        return Err(failed("a logit is not a number"));
-                    }
                     let draw = sampling::Draw {
                         settings: std::array::from_fn(|i| settings[4 * b + i]),
                         seed: [seed[2 * b], seed[2 * b + 1]],
@@ -646,8 +625,9 @@ impl Run<'_> {
                         seen: seen.map(|seen| &seen[b * width..][..width]),
                         controls: *controls,
                     };
-                    let id = sampling::draw(logits, &draw).ok_or_else(|| failed("no id can be drawn"))?;
-                    ids.push(id as f64);
+                    let broken = logits.iter().any(|x| x.is_nan());
+                    let id = if broken { None } else { sampling::draw(logits, &draw) };
+                    ids.push(id.map_or(f64::from(NO_ID), |id| id as f64));
                 }
                 ids
             }

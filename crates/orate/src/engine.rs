@@ -233,10 +233,21 @@ impl Engine {
     /// # Errors
     /// As [`Engine::speak`].
     pub fn warm_up_for(&self, options: &Options) -> Result<()> {
-        if let Family::Qwen3Tts(model) = &self.inner.model {
-            model.codec().warm_up()?;
+        self.speak("Warm up.", options)?;
+        match &self.inner.model {
+            Family::Qwen3Tts(model) => crate::speak_qwen3::make_plans(model, options),
+            Family::Supertonic(_) => Ok(()),
         }
-        self.speak("Warm up.", options).map(|_| ())
+    }
+
+    /// Plans that were made so far. Making one takes some milliseconds, and at first kernels may have to be compiled. A Qwen3-TTS model makes
+    /// none between the frames of an utterance, and on GPUs, after [`Engine::warm_up`], none for a text of usual length either, unless several
+    /// are spoken at once. Supertonic makes five for each length of text that it has not spoken lately.
+    pub fn plans_made(&self) -> usize {
+        match &self.inner.model {
+            Family::Supertonic(model) => model.plans_made(),
+            Family::Qwen3Tts(model) => model.plans_made(),
+        }
     }
 
     /// Names of the voices.

@@ -41,6 +41,10 @@ const MOST_FRAMES: usize = 25;
 /// Chunks whose frames are made while the samples of an earlier one are not handed out yet, at most.
 const MOST_AHEAD: usize = 2;
 
+/// Words from one text to the next that plans are made for: even of a token for each character they are fewer tokens than prompts are
+/// padded to.
+const WARM_UP_STEP: usize = 8;
+
 /// Where the time of speaking went. Where the codec runs beside the talker, the sum is more than the whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Laps {
@@ -174,9 +178,13 @@ impl Pieces {
         Ok(self.codec.as_mut().expect("made above"))
     }
 
+    /// Frames that a piece may have.
+    fn budget(&self, prompt: &Prompt) -> usize {
+        self.max_frames.unwrap_or(prompt.frame_budget()).min(self.settings.max_frames)
+    }
+
     fn start(&mut self, text: String, prompt: Prompt, attempts: usize) -> Result<Speaking> {
-        let needed = prompt.frame_budget();
-        let budget = self.max_frames.unwrap_or(needed).min(self.settings.max_frames);
+        let (needed, budget) = (prompt.frame_budget(), self.budget(&prompt));
         // Who asks for a number of frames expects them; what is known of the text alone is more than it needs.
         let astray = self.max_frames.is_none() && budget == needed;
         let at_most = if astray { FinishReason::Runaway } else { FinishReason::Length };
@@ -366,6 +374,21 @@ impl Chunks for Pieces {
         let current = current.map_or(0, |text| text.chars().count());
         self.pieces.as_slice().iter().map(|(text, _)| text.chars().count()).sum::<usize>() + current
     }
+}
+
+/// Makes the plans of pieces of all lengths, and those of the codec.
+pub(crate) fn make_plans(model: &Arc<Qwen3Tts>, o: &Options) -> Result<()> {
+    model.codec().warm_up()?;
+    let session = model.session()?;
+    // Words of three characters: few for a token, so that the last of these texts has as many tokens as a piece may have.
+    for words in (1..=MOST_CHARS / 3).step_by(WARM_UP_STEP) {
+        let text = "so ".repeat(words);
+        let pieces = Pieces::new(model.clone(), &text, o)?;
+        for (_, prompt) in pieces.pieces.as_slice() {
+            session.prepare(prompt, pieces.budget(prompt))?;
+        }
+    }
+    Ok(())
 }
 
 /// Pieces of whole sentences.

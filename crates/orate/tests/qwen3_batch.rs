@@ -1,14 +1,21 @@
 //! Utterances of Qwen3-TTS side by side: each is what it would be alone.
 
+#[path = "qwen3_devices/broken_row.rs"]
+mod broken_row;
+#[path = "qwen3_batch/queues.rs"]
+mod queues;
+
 use orate::{
     Cancel, DeviceChoice, Engine, EngineOptions, Error, FinishReason, Model, Options, Precision,
     PrecisionPolicy,
 };
+use orate_cpu::{CpuDevice, Isa};
 use orate_graph::Counters;
 use orate_models::qwen3_tts::{
-    Batch, Prompt, Qwen3Tts, Request, RowId, Sampling, Session, Settings, Speaker, Step,
+    Batch, Files, Prompt, Qwen3Tts, QwenError, Request, RowId, Sampling, Session, Settings, Speaker, Step,
 };
 use orate_testing::checkpoints::write_random_qwen3_tts;
+use queues::{Waits, WithQueues};
 use std::collections::HashMap;
 use std::sync::{Arc, Barrier};
 
@@ -87,7 +94,7 @@ impl Company {
 
     fn frame(&mut self) {
         let Company { batch, calls, used: all, of_row, codes, ends } = self;
-        let used = batch.frame(|row, step, frame| match step {
+        let used = batch.frame(|row, step, frame| match step.expect("goes on") {
             Step::Frame => codes[of_row[&row]].extend(frame),
             Step::End(reason) => ends[of_row[&row]] = Some(reason),
         });
@@ -197,8 +204,8 @@ fn what_is_under_way_moves_with_its_row() {
         let [mine, other] = &mut sessions;
         let rows = [batch.join(mine).expect("room"), batch.join(other).expect("room")];
         for _ in 0..together {
-            let mut each = |row, step, frame: &[i32]| {
-                assert_eq!(step, Step::Frame);
+            let mut each = |row, step: Result<Step, QwenError>, frame: &[i32]| {
+                assert_eq!(step.expect("goes on"), Step::Frame);
                 heard[usize::from(row == rows[1])].extend(frame);
             };
             batch.frame(&mut each).expect("goes on");
@@ -258,10 +265,16 @@ fn a_session_makes_frames_ahead() {
 
 #[test]
 fn rows_are_the_same_on_every_instruction_set() {
-    for isa in orate_cpu::Isa::available() {
+    for isa in Isa::available() {
         check(&engine(Precision::F32, Some(isa.name())), false);
         check(&engine(Precision::Q8_0, Some(isa.name())), false);
     }
+}
+
+#[test]
+fn a_row_without_numbers_fails_alone() {
+    let device = DeviceChoice::Cpu;
+    broken_row::fails_alone(EngineOptions { device, threads: Some(2), ..Default::default() });
 }
 
 #[test]
@@ -277,6 +290,92 @@ fn a_full_batch_refuses_more() {
     batch.join(&mut sessions[Batch::MOST]).expect("a row is free");
     let e = batch.join(&mut model.session().expect("talks")).expect_err("was not started").to_string();
     assert!(e.contains("full") || e.contains("16") || e.contains("call `start` first"), "{e}");
+}
+
+fn with_queues() -> (Arc<Qwen3Tts>, Arc<Waits>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    write_random_qwen3_tts("custom_voice", folder.path(), 3).expect("the folder is writable");
+    let cpu = CpuDevice::new(1, Isa::detect().expect("a supported processor")).expect("threads start");
+    let files = Files::open(folder.path()).expect("a whole model");
+    let waits = Arc::<Waits>::default();
+    (Qwen3Tts::new(files, Arc::new(WithQueues { cpu, waits: waits.clone() })), waits)
+}
+
+/// Callers that share frames made ahead get those that each would get alone, while others go away; the next ones find the memories of
+/// those before.
+#[test]
+fn callers_share_frames_made_ahead() {
+    const ALL: usize = 9;
+    const GOES_AWAY: usize = 4;
+    let (model, _) = with_queues();
+    let alone: Vec<_> = (0..ALL)
+        .map(|i| {
+            let mut session = started(&model, i);
+            session.make_ahead(false);
+            rest_of(&mut session)
+        })
+        .collect();
+    for round in 0..4 {
+        std::thread::scope(|threads| {
+            for (i, (want, reason)) in alone.iter().enumerate() {
+                let model = &model;
+                threads.spawn(move || {
+                    let (prompt, settings) = utterance(model, i);
+                    let mut utterance = model.utterance().expect("talks");
+                    utterance.pause_ahead_at(1 + i % 3);
+                    utterance.start(&prompt, &settings).expect("starts");
+                    let (mut heard, mut codes) = (vec![], vec![]);
+                    loop {
+                        match utterance.next_frame(&mut codes).expect("goes on") {
+                            Step::Frame => heard.extend(&codes),
+                            Step::End(end) => {
+                                assert_eq!((&heard, end), (want, *reason), "round {round}, caller {i}");
+                                break;
+                            }
+                        }
+                        if i == GOES_AWAY && heard.len() >= 16 * (1 + round) {
+                            assert!(want.starts_with(&heard), "round {round}");
+                            break;
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(Arc::strong_count(&model), 1, "nothing of a batch holds the model");
+    }
+}
+
+/// While the host waits for a frame the next one is queued: but for the last of each utterance alone, and where rows move.
+#[test]
+fn the_device_always_has_a_frame_to_make() {
+    const FRAMES: usize = 60;
+    let (model, waits) = with_queues();
+    let speak = |seed: u64| {
+        let (prompt, settings) = utterance(&model, 1);
+        let mut utterance = model.utterance().expect("talks");
+        utterance.start(&prompt, &Settings { seed, max_frames: FRAMES, ..settings }).expect("starts");
+        let (mut frames, mut codes) = (0, vec![]);
+        while utterance.next_frame(&mut codes).expect("goes on") == Step::Frame {
+            frames += 1;
+        }
+        frames
+    };
+    // Random weights soon draw the end.
+    let goes_on = |seed: &u64| {
+        waits.take();
+        speak(*seed) == FRAMES
+    };
+    let seed = (0..1000).find(goes_on).expect("one does not end by itself");
+    assert_eq!(waits.take(), (FRAMES, 1), "nothing is queued behind the last");
+    for callers in [2, 5, Batch::MOST] {
+        std::thread::scope(|threads| {
+            let call = || assert_eq!(speak(seed), FRAMES);
+            (0..callers).for_each(|_| drop(threads.spawn(call)));
+        });
+        let (all, idle) = waits.take();
+        // Each joins once and leaves once, and rows move to memories of 2, 4, 8 and 16 and back.
+        assert!(idle <= callers + 8, "{callers} callers: idle in {idle} of {all} waits");
+    }
 }
 
 fn options(i: usize) -> Options {

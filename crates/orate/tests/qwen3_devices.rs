@@ -4,6 +4,8 @@
 //! one that the processor imitates (Mesa's lavapipe); if there is none, these tests fail and say so.
 #![cfg(any(feature = "cuda", feature = "gpu"))]
 
+#[path = "qwen3_devices/broken_row.rs"]
+mod broken_row;
 #[path = "qwen3_devices/first_audio.rs"]
 mod first_audio;
 #[path = "qwen3_devices/frames.rs"]
@@ -287,7 +289,8 @@ fn rows_of_a_batch_are_what_they_would_be_alone() {
                 rows.push(batch.join(session).expect("room"));
             }
             let used = batch.frame(|row, step, codes| {
-                let i = rows.iter().position(|r| *r == row).expect("joined");
+                let (i, step) =
+                    (rows.iter().position(|r| *r == row).expect("joined"), step.expect("goes on"));
                 assert!(step == Step::Frame || codes.is_empty());
                 together[i].extend(codes);
             });
@@ -448,5 +451,12 @@ fn bench_of_the_codec() {
                 println!("  {:.0} x real time", frames as f64 * 0.08 / time);
             }
         }
+    }
+}
+
+#[test]
+fn a_row_without_numbers_fails_alone() {
+    for device in choices() {
+        broken_row::fails_alone(orate::EngineOptions { device, ..Default::default() });
     }
 }

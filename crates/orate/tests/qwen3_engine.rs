@@ -4,6 +4,7 @@ use orate::{
     Cancel, DeviceChoice, Engine, EngineOptions, Error, ErrorKind, FinishReason, Model, Options, Precision,
     PrecisionPolicy,
 };
+use orate_models::qwen3_tts::{Prompt, Qwen3Tts, Request, Settings, Speaker, Step, Utterance};
 use orate_testing::checkpoints::{qwen3_tts_goldens, write_random_qwen3_tts};
 
 /// Samples of a frame.
@@ -63,6 +64,59 @@ fn memory_is_as_predicted() {
             assert_eq!(audio.samples.len(), 5 * FRAME);
             assert_eq!(model.weight_bytes(), short.weights, "{variant} in {precision}");
         }
+    }
+}
+
+/// A cache that grows finds its plan.
+#[test]
+fn no_plan_is_made_between_frames() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine("custom_voice", &folder);
+    let model = engine.qwen3_tts().expect("of this family");
+    let (mut codes, mut most) = (vec![], 0);
+    for seed in 0..8 {
+        let mut session = model.session().expect("talks");
+        // Long enough for a cache that is nearly full when speech begins.
+        let (prompt, settings) = greeting(model, &"somebody happy ".repeat(24), seed, 300);
+        let rows = prompt.sizes.rows();
+        assert!((180..250).contains(&rows), "{rows}");
+        session.reserve(1);
+        session.start(&prompt, &settings).expect("starts");
+        let before = model.plans_made();
+        while session.next_frame(&mut codes).expect("goes on") == Step::Frame {}
+        assert_eq!(model.plans_made(), before, "seed {seed}");
+        most = most.max(rows + session.frames());
+    }
+    assert!(most > 256, "no cache was full: {most} rows");
+}
+
+/// A prompt, and settings for so many frames.
+fn greeting(model: &Qwen3Tts, instruct: &str, seed: u64, max_frames: usize) -> (Prompt, Settings) {
+    let speaker = Speaker::Named("ryan");
+    let request =
+        Request { text: "Hello there.", speaker, language: None, instruct: Some(instruct), feeding: None };
+    let settings = Settings::new(&model.talking().expect("talks").generation, seed);
+    (model.prompt(&request).expect("a prompt"), Settings { max_frames, ..settings })
+}
+
+/// By the time that an utterance joins another one, the plan of both is there.
+#[test]
+fn no_plan_is_made_when_utterances_meet() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine("custom_voice", &folder);
+    let model = engine.qwen3_tts().expect("of this family");
+    let (prompt, settings) = greeting(model, "happy", 1, 40);
+    let mut codes = vec![];
+    let mut utterances: Vec<Utterance> = vec![];
+    for _ in 0..5 {
+        let mut next = model.utterance().expect("talks");
+        next.start(&prompt, &settings).expect("starts");
+        let before = model.plans_made();
+        utterances.push(next);
+        for u in &mut utterances {
+            u.next_frame(&mut codes).expect("goes on");
+        }
+        assert_eq!(model.plans_made(), before, "{} utterances", utterances.len());
     }
 }
 

@@ -128,11 +128,11 @@ fn rows_prefixes_and_growth_change_nothing() {
             if let Some(session) = sessions.get_mut(frame) {
                 rows.insert(batch.join(session).expect("room"), frame);
             }
-            let each = |row, step, frame: &[i32]| match step {
+            let made = batch.frame(|row, step, frame| match step.expect("goes on") {
                 Step::Frame => codes[rows[&row]].extend_from_slice(frame),
                 Step::End(reason) => ends[rows[&row]] = Some(reason),
-            };
-            batch.frame(each).expect("goes on");
+            });
+            made.expect("goes on");
         }
         for (i, (want, end)) in alone.iter().enumerate() {
             assert_eq!((&codes[i], ends[i]), (want, Some(*end)), "{kv}: utterance {i} in a batch");

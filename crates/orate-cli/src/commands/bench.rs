@@ -77,6 +77,13 @@ pub struct Args {
     engine: EngineArgs,
 }
 
+impl Args {
+    /// Utterances at once.
+    pub fn utterances(&self) -> u32 {
+        self.streams.unwrap_or(1)
+    }
+}
+
 /// The work of one run.
 struct Work {
     /// Sizes of each piece.

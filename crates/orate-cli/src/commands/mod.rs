@@ -36,6 +36,16 @@ pub enum Command {
     Completions(completions::Args),
 }
 
+impl Command {
+    /// Utterances that it may speak at once.
+    pub fn utterances(&self) -> u32 {
+        match self {
+            Command::Bench(args) => args.utterances(),
+            _ => 1,
+        }
+    }
+}
+
 /// Does it.
 pub fn run(command: Command) -> anyhow::Result<()> {
     match command {

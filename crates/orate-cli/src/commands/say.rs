@@ -269,6 +269,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "finish_reason": finish.map(orate::FinishReason::name),
             "attempts": attempts,
             "prefix_rows": prefix_rows,
+            "plans": engine.plans_made(),
             "submissions": counters.submissions,
             "read_backs": counters.read_backs,
             "bytes_up": counters.bytes_up,

@@ -19,7 +19,7 @@ pub(super) enum Ahead {
     Made(Vec<i32>),
     /// It could not be submitted.
     Failed(QwenError),
-    /// The utterance had ended before it: the state on the device is one frame beyond the end.
+    /// The utterance had ended or failed before it: the state on the device is one frame beyond the end, or unknown.
     ThrownAway,
 }
 
@@ -75,7 +75,8 @@ impl Ahead {
     pub fn settle(&mut self, memory: &mut dyn Memory) -> Result<(), QwenError> {
         if let Ahead::UnderWay(_) | Ahead::Failed(_) = self {
             let mut codes = vec![];
-            std::mem::take(self).finish(memory, &mut codes)?;
+            let made = std::mem::replace(self, Ahead::ThrownAway);
+            made.finish(memory, &mut codes)?;
             *self = Ahead::Made(codes);
         }
         Ok(())

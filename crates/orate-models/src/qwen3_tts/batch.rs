@@ -15,7 +15,7 @@
 
 use super::ahead::Ahead;
 use super::error::QwenError;
-use super::frame::{CODES, FRAME};
+use super::frame::{self, CODES, FRAME};
 use super::pipeline::{Network, Qwen3Tts};
 use super::session::{FinishReason, Session, SessionRow, Step};
 use super::settings::Settings;
@@ -188,6 +188,34 @@ impl Batch {
         self.makes_ahead = on;
     }
 
+    /// Makes the plans of a batch of so many utterances, which may need so many rows of cache and of text.
+    ///
+    /// # Errors
+    /// As [`Batch::join`].
+    pub(super) fn prepare(
+        model: &Qwen3Tts,
+        utterances: usize,
+        need: (usize, usize),
+    ) -> Result<(), QwenError> {
+        let rows = std::iter::successors(Some(2), |rows| Some(2 * rows));
+        for batch in rows.take_while(|rows| *rows <= Self::MOST && *rows < 2 * utterances) {
+            let (sizes, text_rows) = Self::sizes(model, batch, need)?;
+            model.plan(Network::Frame { sizes, text_rows }, false)?;
+        }
+        Ok(())
+    }
+
+    /// Of a memory of `batch` rows, where utterances may need so many rows of cache and of text.
+    fn sizes(
+        model: &Qwen3Tts,
+        batch: usize,
+        (capacity, text_rows): (usize, usize),
+    ) -> Result<(Sizes, usize), QwenError> {
+        let most = model.talking()?.config.talker_config.max_position_embeddings;
+        let capacity = capacity.next_power_of_two().max(LEAST_CAPACITY).min(most.max(capacity));
+        Ok((Sizes { batch, capacity, kv: model.kv() }, text_rows.next_power_of_two().max(LEAST_TEXT)))
+    }
+
     /// Utterances in it.
     pub fn len(&self) -> usize {
         self.home().map_or(0, Home::live)
@@ -224,11 +252,11 @@ impl Batch {
                 allowed: "wait for one to end".to_owned(),
             });
         }
-        let SessionRow { memory, sizes, text_rows, rows, settings, frames, ahead } = session.row()?;
+        let row = session.row()?;
+        let need @ (capacity, _) = row.need();
+        let SessionRow { memory, sizes, text_rows, rows, settings, frames, ahead } = row;
         ahead.settle(memory)?;
-        // A row whose last frame is under way makes one more if others do.
-        let capacity = rows + settings.max_frames + 1;
-        self.make_room(self.len() + 1, (capacity, text_rows))?;
+        self.make_room(self.len() + 1, need)?;
         let id = RowId(self.next_id);
         self.next_id += 1;
         let home = &mut self.homes[self.active];
@@ -314,12 +342,15 @@ impl Batch {
     }
 
     /// Makes the next frame of each utterance, hands out what it is, and returns what was asked of the device. An utterance
-    /// that ends has left. Where frames are made ahead, one that has just joined gets its first frame with the next call, and
+    /// that ends has left, and so has one that fails because its logits are not numbers. Where frames are made ahead, one that has just joined gets its first frame with the next call, and
     /// one that it had made ahead itself now.
     ///
     /// # Errors
-    /// The device failed, or a row's logits are not numbers. All utterances are lost then.
-    pub fn frame(&mut self, mut each: impl FnMut(RowId, Step, &[i32])) -> Result<Counters, QwenError> {
+    /// The device failed. All utterances are lost then.
+    pub fn frame(
+        &mut self,
+        mut each: impl FnMut(RowId, Result<Step, QwenError>, &[i32]),
+    ) -> Result<Counters, QwenError> {
         let c = &self.model.talking()?.config.talker_config;
         let (end, quantizers) = (c.codec_eos_token_id as i32, c.num_code_groups);
         for (id, codes) in std::mem::take(&mut self.brought) {
@@ -333,13 +364,19 @@ impl Batch {
         let Some(before) = self.home().filter(|h| h.live() > 0).map(|h| h.memory.counters()) else {
             return Ok(Counters::default());
         };
-        let flight = match self.flight.take() {
-            Some(flight) => flight,
-            None => self.homes[self.active].submit()?,
-        };
         let home = &mut self.homes[self.active];
+        let mut flight = match self.flight.take() {
+            Some(flight) => flight,
+            None => home.submit()?,
+        };
         if self.makes_ahead && home.rows.iter().any(Row::goes_on) {
-            self.flight = Some(home.submit()?);
+            match home.submit() {
+                Ok(next) => self.flight = Some(next),
+                Err(e) => {
+                    flight.codes.throw_away(home.memory.as_mut());
+                    return Err(e);
+                }
+            }
         }
         let mut codes = std::mem::take(&mut self.codes);
         flight.codes.finish(home.memory.as_mut(), &mut codes)?;
@@ -358,25 +395,34 @@ impl Batch {
     }
 
     /// Hands out a frame of an utterance, which leaves if it is its end.
-    fn hand_out(&mut self, id: RowId, codes: &[i32], end: i32, each: &mut impl FnMut(RowId, Step, &[i32])) {
+    fn hand_out(
+        &mut self,
+        id: RowId,
+        codes: &[i32],
+        end: i32,
+        each: &mut impl FnMut(RowId, Result<Step, QwenError>, &[i32]),
+    ) {
         if codes.first() == Some(&end) {
-            each(id, Step::End(FinishReason::Stop), &[]);
+            each(id, Ok(Step::End(FinishReason::Stop)), &[]);
             return self.leave(id);
         }
         let row = self.home_mut().and_then(|h| h.rows.iter_mut().find(|r| r.id == Some(id)));
-        if let Some(row) = row {
-            row.handed += 1;
+        let Some(row) = row else { return };
+        if let Err(e) = frame::check(codes, row.handed) {
+            each(id, Err(e), &[]);
+            return self.leave(id);
         }
-        each(id, Step::Frame, codes);
+        row.handed += 1;
+        each(id, Ok(Step::Frame), codes);
     }
 
     /// Those that have as many frames as were allowed.
-    fn end_long_ones(&mut self, each: &mut impl FnMut(RowId, Step, &[i32])) {
+    fn end_long_ones(&mut self, each: &mut impl FnMut(RowId, Result<Step, QwenError>, &[i32])) {
         let Some(home) = self.home() else { return };
         let long = |r: &&Row| r.handed >= r.settings.max_frames;
         let ended: Vec<RowId> = home.rows.iter().filter(long).filter_map(|r| r.id).collect();
         for id in ended {
-            each(id, Step::End(FinishReason::Length), &[]);
+            each(id, Ok(Step::End(FinishReason::Length)), &[]);
             self.leave(id);
         }
     }
@@ -432,10 +478,7 @@ impl Batch {
         if let Some(i) = self.homes.iter().position(fits) {
             return Ok(i);
         }
-        let most = self.model.talking()?.config.talker_config.max_position_embeddings;
-        let capacity = capacity.next_power_of_two().max(LEAST_CAPACITY).min(most.max(capacity));
-        let sizes = Sizes { batch, capacity, kv: self.model.kv() };
-        let text_rows = text_rows.next_power_of_two().max(LEAST_TEXT);
+        let (sizes, text_rows) = Self::sizes(&self.model, batch, (capacity, text_rows))?;
         let plan = self.model.plan(Network::Frame { sizes, text_rows }, false)?;
         let mut memory = self.model.memory();
         for b in plan.plan().buffers() {

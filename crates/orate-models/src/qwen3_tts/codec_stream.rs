@@ -11,6 +11,7 @@ use super::{Batch, Past, QwenError};
 use orate_graph::{
     BufferKind, Counters, Device, Executable, Graph, Memory, ModelOnDevice, Plan, Shape, WeightLoader,
 };
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Frames of a piece, from large to small. Larger pieces take less time for a frame and more memory.
@@ -28,6 +29,7 @@ pub struct CodecDecoder {
     device: Arc<dyn Device>,
     model: Box<dyn ModelOnDevice>,
     plans: [OnceLock<Arc<dyn Executable>>; PIECES.len()],
+    plans_made: AtomicUsize,
     memories: Mutex<Vec<Box<dyn Memory>>>,
     /// States behind the codes of references.
     references: KeptStates<Vec<i32>>,
@@ -50,6 +52,7 @@ impl CodecDecoder {
             device,
             model,
             plans: Default::default(),
+            plans_made: AtomicUsize::new(0),
             memories: Mutex::default(),
             references,
         }
@@ -63,6 +66,11 @@ impl CodecDecoder {
     /// Bytes of weights on the device so far.
     pub fn weight_bytes(&self) -> u64 {
         self.model.weight_bytes()
+    }
+
+    /// Plans that were made so far.
+    pub fn plans_made(&self) -> usize {
+        self.plans_made.load(Ordering::Relaxed)
     }
 
     /// Begins an utterance.
@@ -145,6 +153,7 @@ impl CodecDecoder {
         if let Some(plan) = self.plans[i].get() {
             return Ok(plan.clone());
         }
+        self.plans_made.fetch_add(1, Ordering::Relaxed);
         let plan = self.model.load(Plan::compile(graph(&self.config, PIECES[i])?, &*self.device)?)?;
         Ok(self.plans[i].get_or_init(|| plan).clone())
     }

@@ -85,6 +85,15 @@ pub enum QwenError {
     /// Audio could not be prepared.
     #[error(transparent)]
     Audio(Box<orate_audio::AudioError>),
+    /// Logits are not numbers, so that no code could be drawn.
+    #[error(
+        "no code can be drawn for frame {frame}: the model's numbers are none; are its weights and the voice undamaged, and does \
+         their format have the range that they need (bf16 or f32)?"
+    )]
+    NoCode {
+        /// The frame, from 0.
+        frame: usize,
+    },
     /// An op got operands it cannot take.
     #[error(transparent)]
     Graph(#[from] GraphError),

@@ -19,8 +19,9 @@
 
 use super::code_predictor::{self, Codes};
 use super::config::{CONTROL_IDS, TalkerConfig};
+use super::error::QwenError;
 use super::talker::{self, HIDDEN, LOGITS, POSITION, Sizes};
-use orate_graph::{ControlIds, DType, Draw, Graph, GraphError, Op, Value};
+use orate_graph::{ControlIds, DType, Draw, Graph, GraphError, NO_ID, Op, Value};
 
 /// Number of each batch row's frame, i32 `[B]`.
 pub const FRAME: &str = "frame";
@@ -114,4 +115,12 @@ pub fn controls(c: &TalkerConfig) -> ControlIds {
         end: c.codec_eos_token_id as usize,
         min_draws: MIN_CODES,
     }
+}
+
+/// Checks that the codes of frame `frame` were drawn.
+///
+/// # Errors
+/// One was not, because a logit is not a number.
+pub(super) fn check(codes: &[i32], frame: usize) -> Result<(), QwenError> {
+    if codes.contains(&NO_ID) { Err(QwenError::NoCode { frame }) } else { Ok(()) }
 }

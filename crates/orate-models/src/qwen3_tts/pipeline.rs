@@ -117,9 +117,9 @@ impl Qwen3Tts {
         self.on_device.weight_bytes() + self.codec.weight_bytes() + listening
     }
 
-    /// Plans of the talker that were made so far, those that are not kept any more included.
+    /// Plans of talker and codec that were made so far, those that are not kept any more included.
     pub fn plans_made(&self) -> usize {
-        self.plans_made.load(Ordering::Relaxed)
+        self.plans_made.load(Ordering::Relaxed) + self.codec.plans_made()
     }
 
     /// Samples per second of the output.

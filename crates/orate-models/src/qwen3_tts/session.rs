@@ -6,7 +6,7 @@
 use super::ahead::Ahead;
 use super::config::Config;
 use super::error::QwenError;
-use super::frame::GIVEN;
+use super::frame::{self, GIVEN};
 use super::kept_states::KeptState;
 use super::pipeline::{Network, Qwen3Tts};
 use super::prompt::Prompt;
@@ -18,8 +18,8 @@ use super::transformer::Cache;
 use orate_graph::{Buffer, BufferKind, Counters, Executable, Memory, Shape, TAP_PREFIX};
 use std::sync::Arc;
 
-/// Rows of a cache are rounded up to a multiple of this, so that plans are shared.
-const CACHE_STEP: usize = 256;
+/// Least rows of a cache; more are a power of two, so that plans are few.
+const LEAST_CAPACITY: usize = 256;
 /// Frames that a cache has room for at first: ten seconds. It is doubled when it is full.
 const FIRST_FRAMES: usize = 128;
 /// Rows of trailing text are rounded up to a multiple of this.
@@ -30,7 +30,7 @@ const PROMPT_STEP: usize = 32;
 
 /// Rows of a cache for as many rows as this.
 pub(super) fn capacity(rows: usize) -> usize {
-    rows.next_multiple_of(CACHE_STEP)
+    rows.next_power_of_two().max(LEAST_CAPACITY)
 }
 
 /// Rows of trailing text for as many as this.
@@ -75,6 +75,8 @@ pub struct Session {
     model: Arc<Qwen3Tts>,
     memory: Option<Box<dyn Memory>>,
     frame_plan: Option<Arc<dyn Executable>>,
+    /// Plans for when the cache is full, by the rows of a larger one.
+    larger: Vec<(usize, Arc<dyn Executable>)>,
     sizes: Sizes,
     text_rows: usize,
     /// Rows of the prompt, and those of them that were read before.
@@ -102,6 +104,7 @@ impl Session {
             model,
             memory: Some(memory),
             frame_plan: None,
+            larger: vec![],
             sizes: Sizes { batch: 1, capacity: 0, kv },
             text_rows: 0,
             rows: 0,
@@ -185,22 +188,11 @@ impl Session {
         if rows + settings.max_frames > most {
             return Err(QwenError::TooLong { rows, frames: settings.max_frames, most });
         }
-        let taps = self.taps;
-        let fixed = if taps { 0 } else { prompt.fixed.min(rows - 1) };
-        let (mut part, mut end) = (PromptPart::new(prompt, fixed..rows), PromptEnd::Last);
-        // On a CPU a plan of another size costs less than a row.
-        if self.model.device().has_queues() && !taps {
-            let pad = [self.config()?.tts_pad_token_id as i32, c.codec_pad_id as i32];
-            (part, end) = (part.padded(PROMPT_STEP, pad[0], pad[1]), PromptEnd::Named);
-        }
-        let needed = (rows + settings.max_frames.min(self.reserved)).max(fixed + part.sizes.rows());
-        let sizes = Sizes { batch: 1, capacity: capacity(needed), kv: self.model.kv() };
-        // Rows behind the text are padding, of which there is at least one.
-        let text_rows = text_capacity(prompt.sizes.trailing);
+        let Arrangement { fixed, part, end, sizes, text_rows } = self.arrange(prompt)?;
         let mut trailing = prompt.trailing_ids.clone();
         trailing.resize(text_rows, self.config()?.tts_pad_token_id as i32);
 
-        let frame = self.model.plan(Network::Frame { sizes, text_rows }, taps)?;
+        let (frame, larger) = self.frame_plans(sizes, text_rows, rows + settings.max_frames)?;
         // Rows of a cache are written before they are seen.
         let (caches, others): (Vec<_>, Vec<_>) = states(&*frame).partition(|b| Cache::is_named(&b.name));
         for b in caches {
@@ -220,12 +212,71 @@ impl Session {
             self.memory().write_i32(POSITION, &[1].into(), &[rows as i32])?;
         }
         self.write_settings(settings)?;
-        self.frame_plan = Some(frame);
+        (self.frame_plan, self.larger) = (Some(frame), larger);
         (self.sizes, self.text_rows, self.rows) = (sizes, text_rows, rows);
         self.settings = Some(*settings);
         (self.frames, self.max_frames, self.finished) = (0, settings.max_frames, None);
         self.ahead = Ahead::Nothing;
         Ok(())
+    }
+
+    /// Makes the plans of an utterance that [`Session::start`] would begin, and runs nothing. On a CPU those of the prompt are left out:
+    /// there they cost less than a row.
+    ///
+    /// # Errors
+    /// The device lacks an op, or room for the weights.
+    pub fn prepare(&self, prompt: &Prompt, max_frames: usize) -> Result<(), QwenError> {
+        let Arrangement { fixed, part, end, sizes, text_rows } = self.arrange(prompt)?;
+        self.frame_plans(sizes, text_rows, prompt.sizes.rows() + max_frames)?;
+        if self.model.device().has_queues() {
+            if fixed > 0 {
+                self.part_plans(PromptPart::new(prompt, 0..fixed).sizes, sizes, PromptEnd::Last)?;
+            }
+            self.part_plans(PromptSizes { trailing: text_rows, ..part.sizes }, sizes, end)?;
+        }
+        Ok(())
+    }
+
+    /// How a prompt is read, and what room it and the first frames need.
+    fn arrange(&self, prompt: &Prompt) -> Result<Arrangement, QwenError> {
+        let (rows, taps) = (prompt.sizes.rows(), self.taps);
+        let fixed = if taps { 0 } else { prompt.fixed.min(rows - 1) };
+        let (mut part, mut end) = (PromptPart::new(prompt, fixed..rows), PromptEnd::Last);
+        // On a CPU a plan of another size costs less than a row.
+        if self.model.device().has_queues() && !taps {
+            let c = self.config()?;
+            let pad = [c.tts_pad_token_id as i32, c.talker_config.codec_pad_id as i32];
+            (part, end) = (part.padded(PROMPT_STEP, pad[0], pad[1]), PromptEnd::Named);
+        }
+        // However few frames are allowed, so that plans are few.
+        let needed = fixed + part.sizes.rows() + self.reserved;
+        let sizes = Sizes { batch: 1, capacity: capacity(needed), kv: self.model.kv() };
+        // Rows behind the text are padding, of which there is at least one.
+        let text_rows = text_capacity(prompt.sizes.trailing);
+        Ok(Arrangement { fixed, part, end, sizes, text_rows })
+    }
+
+    /// The plan of a frame, and those for when the cache is full, up to as many rows as an utterance may need. All are made before it
+    /// begins: making one takes long enough to be heard.
+    fn frame_plans(&self, sizes: Sizes, text_rows: usize, most: usize) -> Result<FramePlans, QwenError> {
+        let plan = |capacity| {
+            let sizes = Sizes { capacity, ..sizes };
+            self.model.plan(Network::Frame { sizes, text_rows }, self.taps)
+        };
+        let doubled = std::iter::successors(Some(2 * sizes.capacity), |c| Some(2 * c));
+        let larger = doubled.take_while(|c| *c <= capacity(most)).map(|c| Ok((c, plan(c)?)));
+        Ok((plan(sizes.capacity)?, larger.collect::<Result<_, QwenError>>()?))
+    }
+
+    /// The plans that read some rows of a prompt.
+    fn part_plans(
+        &self,
+        part: PromptSizes,
+        sizes: Sizes,
+        end: PromptEnd,
+    ) -> Result<[Arc<dyn Executable>; 2], QwenError> {
+        let prefill = Network::Prefill { sizes, time: part.rows(), end };
+        Ok([self.model.plan(Network::Prompt(part), self.taps)?, self.model.plan(prefill, self.taps)?])
     }
 
     /// The state behind rows that other prompts begin with too: kept, or made and kept.
@@ -277,30 +328,27 @@ impl Session {
         if p.sizes.frames > 0 {
             m.write_i32("reference_codes", &[1, p.sizes.frames, q].into(), &p.reference_codes)?;
         }
-        let taps = self.taps;
         let part = PromptSizes { trailing: trailing.len(), ..p.sizes };
-        self.model.plan(Network::Prompt(part), taps)?.run(self.memory())?;
-        self.model.plan(Network::Prefill { sizes, time: part.rows(), end }, taps)?.run(self.memory())?;
+        for plan in self.part_plans(part, sizes, end)? {
+            plan.run(self.memory())?;
+        }
         Ok(())
     }
 
-    /// Makes room in the cache for the frame behind so many: twice as much as there is, as often as need be, or as much as the
-    /// utterance may need.
+    /// Makes room in the cache for the frame behind so many: twice as much as there is, as often as need be.
     pub(super) fn make_room(&mut self, frames: usize) -> Result<(), QwenError> {
-        let most = capacity(self.rows + self.max_frames);
-        let mut larger = self.sizes;
-        while self.rows + frames >= larger.capacity && larger.capacity < most {
-            larger.capacity = (2 * larger.capacity).min(most);
-        }
-        if larger == self.sizes || self.frame_plan.is_none() {
+        let row = self.rows + frames;
+        if row < self.sizes.capacity || self.larger.is_empty() {
             return Ok(());
         }
-        let network = Network::Frame { sizes: larger, text_rows: self.text_rows };
-        let frame = self.model.plan(network, self.taps)?;
+        // The last one has room for all that the utterance may need.
+        let fits = self.larger.iter().position(|(capacity, _)| row < *capacity);
+        let smaller = fits.unwrap_or(self.larger.len() - 1);
+        let (capacity, frame) = self.larger.drain(..=smaller).next_back().expect("one at least");
         let caches: Vec<_> = states(&*frame).filter(|b| talker::is_cache(&b.name)).collect();
         let caches: Vec<_> = caches.iter().map(|b| (&*b.name, &b.shape)).collect();
         self.memory().extend(&caches)?;
-        (self.sizes, self.frame_plan) = (larger, Some(frame));
+        (self.sizes.capacity, self.frame_plan) = (capacity, Some(frame));
         Ok(())
     }
 
@@ -315,7 +363,7 @@ impl Session {
     /// Makes the next frame, and replaces the content of `codes` by its codes. Nothing is in `codes` when the utterance ends.
     ///
     /// # Errors
-    /// Nothing was started, or the device failed.
+    /// Nothing was started, the model's numbers are none, or the device failed.
     pub fn next_frame(&mut self, codes: &mut Vec<i32>) -> Result<Step, QwenError> {
         codes.clear();
         if let Some(reason) = self.finished {
@@ -336,13 +384,20 @@ impl Session {
             self.ahead = self.submit(behind);
         }
         if let Err(e) = next.finish(self.memory(), codes) {
+            // Nobody knows how far the device came.
             self.throw_away();
+            self.ahead = Ahead::ThrownAway;
             return Err(e);
         }
         if codes.first() == Some(&end) {
             codes.clear();
             self.throw_away();
             return Ok(self.end(FinishReason::Stop));
+        }
+        if let Err(e) = frame::check(codes, self.frames) {
+            codes.clear();
+            self.throw_away();
+            return Err(e);
         }
         self.frames += 1;
         Ok(Step::Frame)
@@ -455,6 +510,21 @@ impl Session {
     }
 }
 
+/// How [`Session::start`] reads a prompt.
+struct Arrangement {
+    /// Rows that are read on their own, because other prompts begin with them too.
+    fixed: usize,
+    /// The others.
+    part: PromptPart,
+    end: PromptEnd,
+    /// Of the cache at first.
+    sizes: Sizes,
+    text_rows: usize,
+}
+
+/// The plan of a frame, and those of larger caches with their rows.
+type FramePlans = (Arc<dyn Executable>, Vec<(usize, Arc<dyn Executable>)>);
+
 /// States of a plan.
 fn states(plan: &dyn Executable) -> impl Iterator<Item = &Buffer> {
     plan.plan().buffers().iter().filter(|b| b.kind == BufferKind::State)
@@ -471,6 +541,14 @@ pub(super) struct SessionRow<'a> {
     /// Frames that were handed out.
     pub frames: &'a mut usize,
     pub ahead: &'a mut Ahead,
+}
+
+impl SessionRow<'_> {
+    /// Rows of cache and of text that the utterance may need in a batch, where it makes one frame more if others go on while its last one is
+    /// under way.
+    pub fn need(&self) -> (usize, usize) {
+        (self.rows + self.settings.max_frames + 1, self.text_rows)
+    }
 }
 
 impl Drop for Session {

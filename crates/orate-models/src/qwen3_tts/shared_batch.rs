@@ -48,6 +48,8 @@ struct State {
 struct Slot {
     /// With the leader while that makes a frame of it alone.
     session: Option<Session>,
+    /// Rows of cache and of text that it may need.
+    need: (usize, usize),
     row: Option<RowId>,
     /// Codes of frames that were not asked for yet.
     made: VecDeque<i32>,
@@ -76,6 +78,16 @@ impl Slot {
 impl SharedBatch {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the plans of the batch that an utterance is about to join, so that those in it do not wait for them.
+    fn prepare(&self, model: &Qwen3Tts, need: (usize, usize)) -> Result<(), QwenError> {
+        let others: Vec<_> = self.lock().slots.values().filter(|s| s.end.is_none()).map(|s| s.need).collect();
+        if others.is_empty() {
+            return Ok(());
+        }
+        let most = others.iter().fold(need, |a, b| (a.0.max(b.0), a.1.max(b.1)));
+        Batch::prepare(model, others.len() + 1, most)
     }
 
     /// Makes a frame of all utterances that go on. What goes wrong is noted for those that it concerns.
@@ -181,7 +193,7 @@ impl State {
         &mut self,
         batch: Batch,
         used: Result<Counters, QwenError>,
-        steps: Vec<(RowId, Step, Vec<i32>)>,
+        steps: Vec<(RowId, Result<Step, QwenError>, Vec<i32>)>,
     ) {
         match used {
             Ok(used) => {
@@ -195,8 +207,9 @@ impl State {
         for (row, step, codes) in steps {
             let Some((id, slot)) = self.slots.iter_mut().find(|(_, s)| s.row == Some(row)) else { continue };
             match step {
-                Step::Frame => slot.made.extend(&codes),
-                Step::End(reason) => (slot.end, slot.row) = (Some(reason), None),
+                Ok(Step::Frame) => slot.made.extend(&codes),
+                Ok(Step::End(reason)) => (slot.end, slot.row) = (Some(reason), None),
+                Err(e) => (slot.failed, slot.row) = (Some(e), None),
             }
             if slot.row.is_some() && slot.made.len() >= AHEAD * codes.len() {
                 slot.parked = true;
@@ -256,7 +269,8 @@ impl Utterance {
             Some(session) => {
                 session.start(prompt, settings)?;
                 self.reused = session.reused_rows();
-                Ok(())
+                let need = session.row()?.need();
+                self.model.together().prepare(&self.model, need)
             }
             None => Err(QwenError::Option {
                 option: "utterance",
@@ -307,14 +321,18 @@ impl Utterance {
         let mut state = shared.lock();
         if let Some(mut session) = self.session.take() {
             // An error of its own concerns nobody else.
-            if let Err(e) = session.row() {
-                self.session = Some(session);
-                return Err(e);
-            }
+            let need = match session.row() {
+                Ok(row) => row.need(),
+                Err(e) => {
+                    self.session = Some(session);
+                    return Err(e);
+                }
+            };
             self.id = state.next_id;
             state.next_id += 1;
             let slot = Slot {
                 session: Some(session),
+                need,
                 row: None,
                 made: VecDeque::new(),
                 parked: false,

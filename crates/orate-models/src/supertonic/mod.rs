@@ -37,6 +37,7 @@ use orate_graph::{Device, Executable, Graph, GraphError, Memory, ModelOnDevice, 
 use orate_weights::WeightSource;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Canonical name of the learned style keys. The official text encoder of version 3 and our voices call them so.
@@ -76,6 +77,7 @@ pub struct Supertonic {
     device: Arc<dyn Device>,
     on_device: Box<dyn ModelOnDevice>,
     plans: Mutex<Vec<(PlanKey, Arc<dyn Executable>)>>,
+    plans_made: AtomicUsize,
     memories: Mutex<Vec<Box<dyn Memory>>>,
 }
 
@@ -87,7 +89,8 @@ impl Supertonic {
     pub fn new(files: Files, device: Arc<dyn Device>) -> Result<Supertonic, ModelError> {
         files.check()?;
         let on_device = device.open(Arc::new(crate::Loader(files.weights.clone())));
-        Ok(Supertonic { files, device, on_device, plans: Mutex::default(), memories: Mutex::default() })
+        let (plans, plans_made, memories) = (Mutex::default(), AtomicUsize::new(0), Mutex::default());
+        Ok(Supertonic { files, device, on_device, plans, plans_made, memories })
     }
 
     /// The model's files.
@@ -124,6 +127,11 @@ impl Supertonic {
         }
     }
 
+    /// Plans that were made so far, those that are not kept any more included.
+    pub fn plans_made(&self) -> usize {
+        self.plans_made.load(Ordering::Relaxed)
+    }
+
     /// The runnable plan for `key`, made now if it is not kept.
     fn plan(&self, key: PlanKey) -> Result<Arc<dyn Executable>, ModelError> {
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,6 +139,7 @@ impl Supertonic {
             let hit = plans.remove(i);
             plans.push(hit);
         } else {
+            self.plans_made.fetch_add(1, Ordering::Relaxed);
             let plan = Plan::compile(self.files.graph(key)?, &*self.device)?;
             let executable = self.on_device.load(plan)?;
             if plans.len() >= PLANS_KEPT {

@@ -145,6 +145,7 @@ pub fn profile(engine: &Engine, options: &Options, runs: usize) -> Result<(Vec<S
     let max_frames = FRAMES_BEFORE_PROFILE + runs.max(1);
     let settings = Settings { max_frames, ..Settings::new(&talking.generation, options.seed) };
     let mut session = model.session()?;
+    session.make_ahead(false);
     session.start(&prompt, &settings)?;
     for _ in 0..FRAMES_BEFORE_PROFILE {
         session.next_frame(&mut vec![])?;

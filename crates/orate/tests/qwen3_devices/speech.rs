@@ -55,6 +55,25 @@ fn speech_is_as_on_the_cpu() {
     }
 }
 
+/// After warming up texts of any usual length find their plans, and so do caches that may grow.
+#[test]
+fn no_plan_is_made_after_warming_up() {
+    for device in choices() {
+        let folder = tempfile::tempdir().expect("a folder");
+        write_random_qwen3_tts("custom_voice", folder.path(), 3).expect("the folder is writable");
+        let engine = engine(device, &folder);
+        engine.warm_up().expect("speaks");
+        let before = engine.plans_made();
+        let long = "These words are many more than those before. ".repeat(4);
+        for (text, frames) in [("Hm.", 3), ("A text of some words.", 270), (&*long, 5), (&*long.repeat(3), 3)]
+        {
+            let o = Options { max_frames: Some(frames), ..Default::default() };
+            engine.speak(text, &o).expect("speaks");
+            assert_eq!(engine.plans_made(), before, "{device}: {text}");
+        }
+    }
+}
+
 #[test]
 fn speaking_is_cancelled() {
     for device in choices() {

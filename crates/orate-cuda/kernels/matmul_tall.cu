@@ -1,0 +1,140 @@
+// Products of many rows, as `matmul.cu` defines them: operands are worth sharing where a warp's own would be read again and again.
+//
+// A block makes 96 channels by 64 rows of one sequence from all of K: three warps side by side, each with 32 channels. Rows
+// of x lie in shared memory, 32 channels of them at a time and with all that the taps reach, so that a convolution reads
+// them from memory once for all of its taps. Weights go straight to registers, in the order in which `matmul.cu` reads them
+// too. Channels of x are a multiple of 32, and results are not cut in parts.
+
+#if __CUDA_ARCH__ >= 800 && PRECISION < 4
+
+#define SIDE 3
+// Rows, in eights.
+#define TALL 8
+// Channels of x that are in shared memory together, how many such pieces, and blocks of K in a tap of one.
+#define PIECE 32
+#define STAGES 3
+#define HALVES 2
+// Blocks that share a multiprocessor: as many as registers suffice for.
+#define TOGETHER_TALL (PRECISION == 0 ? 2 : 3)
+
+DEVICE void copy_16(float4* to, const float* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"((u32)__cvta_generic_to_shared(to)), "l"(from) : "memory");
+}
+
+DEVICE void end_of_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Waits for all copies but those of the last STAGES − 2 groups.
+DEVICE void wait_for_copies() { asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2) : "memory"); }
+
+extern "C" __global__ void __launch_bounds__(32 * SIDE, TOGETHER_TALL) matmul_tall(const Args a) {
+    extern __shared__ float4 shared4[];
+    constexpr int ROWS = 8 * TALL, THREADS = 32 * SIDE, LOADS = WEIGHT_LOADS * 32;
+    u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int taps = a.k / a.channels, pieces = a.channels / PIECE, height = ROWS + (taps - 1) * a.dilation;
+    int tiles = (a.time + ROWS - 1) / ROWS, sequence = blockIdx.y / tiles, start = blockIdx.y % tiles * ROWS;
+    int channels = blockIdx.x * SIDE + warp;
+
+    // Weights do not depend on the kernel before. Warps without channels only help to bring rows.
+    bool idle = channels * CHANNELS >= a.n;
+    int weights = (idle ? 0 : channels) * a.k_blocks * LOADS + lane;
+    uint4 w[HALVES][WEIGHT_LOADS];
+    auto load = [&](int from, int half) {
+#pragma unroll
+        for (int i = 0; i < WEIGHT_LOADS; i++) w[half][i] = a.w[from + half * LOADS + i * 32];
+    };
+#pragma unroll
+    for (int half = 0; half < HALVES; half++) load(weights, half);
+    if (threadIdx.x == 0) bring_near(a.next, a.next_bytes);
+    wait_for_previous();
+
+    // Sixteen floats of all rows, and then sixteen more: eight threads that read four floats of two rows meet in no bank.
+    int at = start - a.left + (int)threadIdx.x / 8, quad = threadIdx.x % 8;
+    bool inside = start >= a.left && start - a.left + height <= a.time;
+    auto bring = [&](int piece) {
+        float4* to = shared4 + (piece % STAGES * HALVES + quad / 4) * height * 4 + threadIdx.x / 8 * 4 + quad % 4;
+        if (piece >= pieces) {
+        } else if (inside) {
+            const float* from = a.x + (sequence * a.time + at) * a.channels + piece * PIECE + quad * 4;
+            for (int row = threadIdx.x / 8; row < height; row += THREADS / 8, to += THREADS / 2) {
+                copy_16(to, from);
+                from += THREADS / 8 * a.channels;
+            }
+        } else {
+            for (int row = threadIdx.x / 8, t = at; row < height; row += THREADS / 8, t += THREADS / 8, to += THREADS / 2) {
+                bool past = a.history && t < 0;
+                const float* from = past ? a.history : a.x;
+                int first = past ? (sequence + 1) * a.left + t : sequence * a.time + min(max(t, 0), a.time - 1);
+                copy_16(to, from + first * a.channels + piece * PIECE + quad * 4);
+            }
+        }
+        end_of_copies();
+    };
+#pragma unroll
+    for (int piece = 0; piece < STAGES - 1; piece++) bring(piece);
+
+    float acc[2][TALL][4] = {};
+
+    const float4* own = shared4 + lane;
+    for (int piece = 0; piece < pieces; piece++) {
+        wait_for_copies();
+        __syncthreads();
+        bring(piece + STAGES - 1);
+        const float4* rows = own + piece % STAGES * height * 8;
+        int now = weights + piece * HALVES * LOADS;
+        for (int tap = 0; tap < taps; tap++) {
+            int next = now + a.channels / 16 * LOADS;
+            if (tap == taps - 1) next = weights + (piece + 1 < pieces ? (piece + 1) * HALVES * LOADS : 0);
+#pragma unroll
+            for (int half = 0; half < HALVES; half++) {
+                float4 v[TALL];
+#pragma unroll
+                for (int j = 0; j < TALL; j++) v[j] = rows[half * height * 4 + 32 * j];
+                multiply<TALL>(acc, w[half], v);
+                load(next, half);
+            }
+            now = next;
+            rows += a.dilation * 4;
+        }
+    }
+    let_next_start();
+
+    // Sums change hands within the warp, so that each thread stores four channels.
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    __syncthreads();
+    float* sums = (float*)shared4 + warp * ROWS * STRIDE;
+#pragma unroll
+    for (int j = 0; j < TALL; j++)
+#pragma unroll
+        for (int m = 0; m < 2; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                sums[(8 * j + lane % 4 * 2 + i % 2) * STRIDE + 16 * m + lane / 4 + i / 2 * 8] = acc[m][j][i];
+    __syncwarp();
+    int n = channels * CHANNELS + lane % 8 * 4, t = start + lane / 8, end = min(start + ROWS, a.time);
+    if (n >= a.n) return;
+    const float* from = sums + lane / 8 * STRIDE + lane % 8 * 4;
+    if (a.activation == NONE && !a.row && a.n % 4 == 0) {
+        float4 bias = four(a.bias, n, a.n);
+        size_t first = (size_t)(sequence * a.time + t) * a.n + n;
+        const float* residual = a.residual ? a.residual + first : 0;
+        float* out = a.out + first;
+#pragma unroll 4
+        for (; t < end; t += 4, from += 4 * STRIDE, out += 4 * a.n) {
+            float4 sum = *(const float4*)from;
+            add(sum, bias);
+            if (residual) add(sum, *(const float4*)residual), residual += 4 * a.n;
+            *(float4*)out = sum;
+        }
+        return;
+    }
+    float slope = a.activation == PRELU ? *a.slope : 0.0f;
+    // What is computed of each sum is long; unrolled it would not fit the cache of instructions.
+#pragma unroll 1
+    for (; t < end; t += 4, from += 4 * STRIDE) {
+        Addends addends;
+        addends.load(a, sequence * a.time + t, n);
+        store<false>(a, *(const float4*)from, addends, sequence * a.time + t, n, slope);
+    }
+}
+
+#endif

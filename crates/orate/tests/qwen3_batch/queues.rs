@@ -1,0 +1,170 @@
+//! The CPU as a device whose memories have queues, so that frames are made ahead, and which knows how often the host waits for a frame while
+//! the next one is queued already.
+
+use orate_cpu::CpuDevice;
+use orate_graph::{
+    Counters, DType, Device, DeviceError, DeviceInfo, Memory, ModelOnDevice, Op, Part, Plan, Shape, Target,
+    Ticket, ValueInfo, WeightLoader,
+};
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Waits of the host for copies that it has asked for before.
+#[derive(Default)]
+pub struct Waits {
+    /// All of them.
+    pub all: AtomicUsize,
+    /// Those during which a device would have nothing to do.
+    pub idle: AtomicUsize,
+}
+
+impl Waits {
+    /// Both, from now on 0.
+    pub fn take(&self) -> (usize, usize) {
+        (self.all.swap(0, Ordering::Relaxed), self.idle.swap(0, Ordering::Relaxed))
+    }
+}
+
+pub struct WithQueues {
+    pub cpu: CpuDevice,
+    pub waits: Arc<Waits>,
+}
+
+impl Target for WithQueues {
+    fn name(&self) -> String {
+        self.cpu.name()
+    }
+
+    fn kernel(&self, op: &Op, inputs: &[&ValueInfo]) -> Result<String, String> {
+        self.cpu.kernel(op, inputs)
+    }
+}
+
+impl Device for WithQueues {
+    fn open(&self, weights: Arc<dyn WeightLoader + Send + Sync>) -> Box<dyn ModelOnDevice> {
+        self.cpu.open(weights)
+    }
+
+    fn memory(&self) -> Box<dyn Memory> {
+        Box::new(Queue { memory: self.cpu.memory(), under_way: 0, waits: self.waits.clone() })
+    }
+
+    fn threads(&self) -> usize {
+        self.cpu.threads()
+    }
+
+    fn has_queues(&self) -> bool {
+        true
+    }
+
+    fn memory_kept(&self) -> usize {
+        256 << 20
+    }
+
+    fn weight_bytes(&self, plans: &[Plan]) -> u64 {
+        self.cpu.weight_bytes(plans)
+    }
+
+    fn info(&self) -> DeviceInfo {
+        self.cpu.info()
+    }
+}
+
+/// A memory that counts copies under way.
+struct Queue {
+    memory: Box<dyn Memory>,
+    under_way: usize,
+    waits: Arc<Waits>,
+}
+
+impl Memory for Queue {
+    fn device(&self) -> &str {
+        self.memory.device()
+    }
+
+    fn write_f32(&mut self, name: &str, shape: &Shape, data: &[f32]) -> Result<(), DeviceError> {
+        self.memory.write_f32(name, shape, data)
+    }
+
+    fn write_i32(&mut self, name: &str, shape: &Shape, data: &[i32]) -> Result<(), DeviceError> {
+        self.memory.write_i32(name, shape, data)
+    }
+
+    fn write_bytes(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        shape: &Shape,
+        bytes: &[u8],
+    ) -> Result<(), DeviceError> {
+        self.memory.write_bytes(name, dtype, shape, bytes)
+    }
+
+    fn read_bytes(&mut self, name: &str, out: &mut Vec<u8>) -> Result<(DType, Shape), DeviceError> {
+        self.memory.read_bytes(name, out)
+    }
+
+    fn read_f32(&mut self, name: &str, out: &mut Vec<f32>) -> Result<Shape, DeviceError> {
+        self.memory.read_f32(name, out)
+    }
+
+    fn read_i32(&mut self, name: &str, out: &mut Vec<i32>) -> Result<Shape, DeviceError> {
+        self.memory.read_i32(name, out)
+    }
+
+    fn read_later(&mut self, name: &str) -> Result<Ticket, DeviceError> {
+        self.under_way += 1;
+        self.memory.read_later(name)
+    }
+
+    fn finish(&mut self, ticket: Ticket, out: &mut Vec<i32>) -> Result<Shape, DeviceError> {
+        self.under_way -= 1;
+        self.waits.all.fetch_add(1, Ordering::Relaxed);
+        self.waits.idle.fetch_add(usize::from(self.under_way == 0), Ordering::Relaxed);
+        self.memory.finish(ticket, out)
+    }
+
+    fn discard(&mut self, ticket: Ticket) {
+        self.under_way -= 1;
+        self.memory.discard(ticket);
+    }
+
+    fn clear(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
+        self.memory.clear(name, dtype, shape)
+    }
+
+    fn extend(&mut self, buffers: &[(&str, &Shape)]) -> Result<(), DeviceError> {
+        self.memory.extend(buffers)
+    }
+
+    fn copy_from(&mut self, source: &mut dyn Memory, parts: &[Part<'_>]) -> Result<(), DeviceError> {
+        self.memory.copy_from(source, parts)
+    }
+
+    fn forget(&mut self, prefix: &str) {
+        self.memory.forget(prefix);
+    }
+
+    fn set_scalar(&mut self, name: &str, value: f32) {
+        self.memory.set_scalar(name, value);
+    }
+
+    fn set_index(&mut self, name: &str, value: u64) {
+        self.memory.set_index(name, value);
+    }
+
+    fn counters(&self) -> Counters {
+        self.memory.counters()
+    }
+
+    fn shrink_to(&mut self, bytes: usize) {
+        assert_eq!(self.under_way, 0, "a memory is given back when nothing of it is under way");
+        self.memory.shrink_to(bytes);
+    }
+
+    /// Executors look for their own memory.
+    fn as_any(&mut self) -> &mut dyn Any {
+        self.memory.as_any()
+    }
+}
