@@ -4,7 +4,9 @@ use crate::commands::Command;
 use crate::failure::UsageError;
 use crate::print;
 use clap::Parser;
-use orate::{DeviceChoice, Engine, EngineOptions, Model, Precision, PrecisionChoice, PrecisionPolicy};
+use orate::{
+    CacheFormat, DeviceChoice, Engine, EngineOptions, Model, Precision, PrecisionChoice, PrecisionPolicy,
+};
 use std::path::{Path, PathBuf};
 
 /// Text-to-speech that speaks on whatever machine you have.
@@ -51,6 +53,10 @@ pub struct PrecisionArgs {
     /// Keep weights whose names are like this in f32, whatever --precision says; may be repeated
     #[arg(long, value_name = "PATTERN")]
     pub precision_deny: Vec<String>,
+
+    /// Format of the keys and values that a Qwen3-TTS model keeps while it speaks: f32, f16, bf16 or q8_0; sums are always f32
+    #[arg(long, value_name = "FORMAT", default_value = "f32")]
+    pub kv: CacheFormat,
 }
 
 /// What `--precision` may be.
@@ -111,6 +117,7 @@ impl EngineArgs {
             threads: self.threads.map(usize::from),
             isa: self.isa.clone(),
             precision: self.precision.choice(),
+            kv: self.precision.kv,
             cache: None,
             allow_fallback: self.allow_fallback,
         };
@@ -127,10 +134,14 @@ impl EngineArgs {
 }
 
 /// Opens a model to look at it; nothing is computed.
-pub fn open_to_look(model: Option<&Path>, precision: &PrecisionPolicy) -> anyhow::Result<Engine> {
+pub fn open_to_look(
+    model: Option<&Path>,
+    precision: &PrecisionPolicy,
+    kv: CacheFormat,
+) -> anyhow::Result<Engine> {
     let model = model.map_or(Model::BuiltIn, |p| Model::Path(p.to_owned()));
     let (device, precision) = (DeviceChoice::Cpu, precision.clone().into());
-    let options = EngineOptions { model, device, threads: Some(1), precision, ..Default::default() };
+    let options = EngineOptions { model, device, threads: Some(1), precision, kv, ..Default::default() };
     Ok(Engine::with_options(options)?)
 }
 

@@ -60,8 +60,9 @@ impl Target for CpuDevice {
         self.core.name.to_string()
     }
 
-    fn kernel(&self, op: &Op, _: &[&ValueInfo]) -> Result<String, String> {
+    fn kernel(&self, op: &Op, inputs: &[&ValueInfo]) -> Result<String, String> {
         let isa = self.core.isa.vectors();
+        let compact = inputs.iter().find(|i| i.dtype.is_compact()).map(|i| i.dtype);
         Ok(match op {
             Op::MatMul { .. } | Op::Conv1d { .. } => match self.core.format(op) {
                 Some(Format::Blocks(f)) => format!("{}-{}", self.core.isa.bytes(), f.name()),
@@ -74,7 +75,10 @@ impl Target for CpuDevice {
             Op::LayerNorm(_) => format!("{isa}-layer-norm"),
             Op::RmsNorm { .. } => format!("{isa}-rms-norm"),
             Op::Snake { .. } => format!("{isa}-snake"),
-            Op::Attention { .. } => format!("{isa}-attention"),
+            Op::Attention { .. } => match compact {
+                Some(dtype) => format!("{isa}-{dtype}-attention"),
+                None => format!("{isa}-attention"),
+            },
             Op::Rotary { .. } => format!("{isa}-rotary"),
             Op::AddBias { .. } | Op::Affine { .. } | Op::Activate(_) | Op::Add | Op::Mul | Op::AddRow => {
                 format!("{isa}-pointwise")
@@ -86,7 +90,10 @@ impl Target for CpuDevice {
                 "gather".to_owned()
             }
             Op::Constant { .. } | Op::Concat { .. } | Op::Slice { .. } | Op::Pad { .. } => "copy".to_owned(),
-            Op::WriteRows { .. } | Op::Mark => "write".to_owned(),
+            Op::WriteRows { .. } | Op::Mark => match compact {
+                Some(dtype) => format!("write-{dtype}"),
+                None => "write".to_owned(),
+            },
             Op::Increment { .. } => "integers".to_owned(),
             Op::Sample { .. } => "sample".to_owned(),
             Op::MaskRows => "mask".to_owned(),

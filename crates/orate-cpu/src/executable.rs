@@ -1,19 +1,20 @@
 //! A plan bound to weights: a list of calls for the thread team.
 
 use crate::kernels::activation::Activation;
-use crate::kernels::attention::{Attention, Mask, Relative, Sequence};
+use crate::kernels::attention::{Attention, Cached, Mask, Relative, Sequence};
 use crate::kernels::depthwise_conv1d::{DepthwiseConv, Frames};
 use crate::kernels::layer_norm::LayerNorm;
 use crate::kernels::matmul::{Epilogue, Rows, Taps, blocks, matmul, scratch_len};
 use crate::kernels::residual_codes::{Codebooks, residual_codes};
 use crate::kernels::{
-    copy, elementwise, gather, pad, permute, random, rms_norm, rotary, sample, snake, statistics,
+    cache_rows, copy, elementwise, gather, pad, permute, random, rms_norm, rotary, sample, snake, statistics,
 };
 use crate::memory::CpuMemory;
 use crate::weights::{self, Core, WeightBank};
 use orate_graph::{
     Activation as GraphActivation, AttentionMask, BufferKind, ConvGeometry, DType, DeviceError,
     Epilogue as GraphEpilogue, Executable, Factor, First, Memory, NO_ID, Norm, Op, Place, Plan, Shape, Step,
+    ValueInfo,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -195,9 +196,9 @@ impl CpuExecutable {
         }
         for &(buffer, v) in self.plan.copies() {
             let (from, to) = (view.pointer(self.plan.place(v)), view.memory.bases[buffer]);
-            let n = self.plan.info(v).shape.len();
+            let n = words_of(self.plan.info(v));
             if from.cast_const() != to.cast_const() {
-                // SAFETY: both hold `n` elements; buffers and arena are separate blocks, and a buffer is only
+                // SAFETY: both hold `n` words; buffers and arena are separate blocks, and a buffer is only
                 // copied onto another one.
                 unsafe { std::ptr::copy_nonoverlapping(from, to, n) };
             }
@@ -390,7 +391,19 @@ impl CpuExecutable {
                     let d = shape(i).dims();
                     Sequence { data: x(i), batch: d[0], steps: d[1], stride: d[2] }
                 };
-                attention.run((isa, team), sequence(0), (sequence(1), sequence(2)), out, scratch);
+                let dtype = self.plan.info(node.inputs[1]).dtype;
+                if dtype.is_compact() {
+                    let cached = |i: usize| Cached {
+                        // SAFETY: as above.
+                        bytes: unsafe { view.bytes(node.inputs[i]) },
+                        batch: shape(i).dims()[0],
+                        steps: shape(i).dims()[1],
+                    };
+                    let kept = (cached(1), cached(2));
+                    attention.run_cached((isa, team), sequence(0), dtype, kept, out, scratch);
+                } else {
+                    attention.run((isa, team), sequence(0), (sequence(1), sequence(2)), out, scratch);
+                }
             }
             (Op::RotaryTable { .. }, Call::RotaryTable { theta }) => {
                 let &[batch, _, time, half] = out_shape.dims() else {
@@ -489,14 +502,19 @@ impl CpuExecutable {
                 let (&[batch, n, c], t) = (out_shape.dims(), shape(1).dims()[1]) else {
                     unreachable!("three axes by shape inference")
                 };
-                match first {
-                    First::Const(first) => {
-                        copy::write_rows(out, x(1), std::iter::repeat_n(*first, batch), (n, t), c)
-                    }
-                    First::Operand => {
-                        let first = firsts(2, t, n)?.iter().map(|first| *first as usize);
-                        copy::write_rows(out, x(1), first, (n, t), c);
-                    }
+                let given = if *first == First::Operand { firsts(2, t, n)? } else { &[] };
+                let first = (0..batch).map(|b| match first {
+                    First::Const(first) => *first,
+                    First::Operand => given[b] as usize,
+                });
+                let dtype = self.plan.info(node.output).dtype;
+                if dtype.is_compact() {
+                    let len = size_of_val(out);
+                    // SAFETY: these are the same bytes, and `out` is not used beside them.
+                    let bytes = unsafe { std::slice::from_raw_parts_mut(out.as_mut_ptr().cast(), len) };
+                    cache_rows::write_rows((dtype, bytes), x(1), first, (n, t), c);
+                } else {
+                    copy::write_rows(out, x(1), first, (n, t), c);
                 }
             }
             (Op::Mark, _) => {
@@ -653,6 +671,11 @@ fn scratch_of(core: &Core, plan: &Plan, step: &Step, call: &Call) -> usize {
     }
 }
 
+/// Words of four bytes that a value takes.
+fn words_of(info: &ValueInfo) -> usize {
+    info.dtype.bytes_of(&info.shape) / 4
+}
+
 /// Places of a plan as slices of a memory.
 struct View<'a> {
     plan: &'a Plan,
@@ -684,7 +707,18 @@ impl View<'_> {
     /// The value's place exists, and is not written while the slice lives.
     unsafe fn words(&self, v: orate_graph::Value) -> &[f32] {
         // SAFETY: the caller vouches for the place.
-        unsafe { std::slice::from_raw_parts(self.pointer(self.plan.place(v)), self.plan.info(v).shape.len()) }
+        unsafe { std::slice::from_raw_parts(self.pointer(self.plan.place(v)), words_of(self.plan.info(v))) }
+    }
+
+    /// Bytes of any type.
+    ///
+    /// # Safety
+    /// The value's place exists, and is not written while the slice lives.
+    unsafe fn bytes(&self, v: orate_graph::Value) -> &[u8] {
+        let info = self.plan.info(v);
+        let len = info.dtype.bytes_of(&info.shape);
+        // SAFETY: the caller vouches for the place.
+        unsafe { std::slice::from_raw_parts(self.pointer(self.plan.place(v)).cast(), len) }
     }
 
     /// # Safety
@@ -696,12 +730,13 @@ impl View<'_> {
     }
 
     /// # Safety
-    /// The value's place exists, and nothing else uses it while the slice lives. Integers are floats of their bits.
+    /// The value's place exists, and nothing else uses it while the slice lives. Integers are floats of their bits, and so are
+    /// words of compact rows.
     #[expect(clippy::mut_from_ref, reason = "places are disjoint; the memory plan guarantees it")]
     unsafe fn floats_mut(&self, v: orate_graph::Value) -> &mut [f32] {
         // SAFETY: the caller vouches for the place.
         unsafe {
-            std::slice::from_raw_parts_mut(self.pointer(self.plan.place(v)), self.plan.info(v).shape.len())
+            std::slice::from_raw_parts_mut(self.pointer(self.plan.place(v)), words_of(self.plan.info(v)))
         }
     }
 }

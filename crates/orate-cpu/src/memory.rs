@@ -1,7 +1,7 @@
 //! Memory of a session on the CPU: named buffers, scalars, and the arena of temporaries.
 
 use memmap2::MmapMut;
-use orate_graph::{Counters, DType, DeviceError, Memory, Part, Pending, Shape, Ticket, extended};
+use orate_graph::{Counters, DType, DeviceError, Memory, Part, Pending, Shape, Ticket, extended, fitting};
 use std::alloc::Layout;
 use std::any::Any;
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ const ALIGNMENT: usize = orate_graph::ALIGNMENT;
 /// temporaries of changing sizes leave holes in the heap of every thread.
 const MAPPED_BYTES: usize = 64 * 1024;
 
-/// A block of 4-byte elements that starts on a cache line. Grows, and only shrinks when told.
+/// A block of words of four bytes that starts on a cache line. Grows, and only shrinks when told.
 pub(crate) struct Block {
     pointer: NonNull<f32>,
     len: usize,
@@ -91,6 +91,16 @@ impl Block {
         unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.len) }
     }
 
+    pub fn content(&self) -> &[u8] {
+        // SAFETY: as above; a word is four bytes.
+        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr().cast(), 4 * self.len) }
+    }
+
+    pub fn content_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr().cast(), 4 * self.len) }
+    }
+
     pub fn floats_mut(&mut self) -> &mut [f32] {
         // SAFETY: as above, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.len) }
@@ -147,10 +157,11 @@ impl CpuMemory {
             self.buffers.insert(name.to_owned(), Stored { dtype, shape: shape.clone(), block: Block::new() });
         }
         let b = self.buffers.get_mut(name).expect("inserted above");
-        if b.shape != *shape || b.dtype != dtype || b.block.len() != shape.len() {
+        let words = dtype.bytes_of(shape) / 4;
+        if b.shape != *shape || b.dtype != dtype || b.block.len() != words {
             b.shape = shape.clone();
             b.dtype = dtype;
-            b.block.resize(shape.len());
+            b.block.resize(words);
         }
         b
     }
@@ -173,6 +184,33 @@ impl Memory for CpuMemory {
         to.iter_mut().zip(data).for_each(|(t, x)| *t = f32::from_bits(*x as u32));
         self.counters.bytes_up += 4 * data.len() as u64;
         Ok(())
+    }
+
+    fn write_bytes(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        shape: &Shape,
+        bytes: &[u8],
+    ) -> Result<(), DeviceError> {
+        fitting(name, dtype, shape, bytes)?;
+        self.ensure(name, dtype, shape).block.content_mut().copy_from_slice(bytes);
+        self.counters.bytes_up += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn read_bytes(&mut self, name: &str, out: &mut Vec<u8>) -> Result<(DType, Shape), DeviceError> {
+        let b = self.buffers.get(name).ok_or_else(|| DeviceError::Buffer {
+            name: name.to_owned(),
+            plan: "read by the host".to_owned(),
+            got: "no such buffer".to_owned(),
+            needed: "a buffer".to_owned(),
+        })?;
+        out.clear();
+        out.extend_from_slice(b.block.content());
+        self.counters.read_backs += 1;
+        self.counters.bytes_down += out.len() as u64;
+        Ok((b.dtype, b.shape.clone()))
     }
 
     fn read_f32(&mut self, name: &str, out: &mut Vec<f32>) -> Result<Shape, DeviceError> {
@@ -247,12 +285,12 @@ impl Memory for CpuMemory {
     fn extend(&mut self, buffers: &[(&str, &Shape)]) -> Result<(), DeviceError> {
         for &(name, shape) in buffers {
             let found = self.buffers.get_mut(name);
-            let (old, new) = extended(name, found.as_ref().map(|b| &b.shape), shape)?;
+            let (old, new) = extended(name, found.as_ref().map(|b| (b.dtype, &b.shape)), shape)?;
             let Some(b) = found else { continue };
             let mut block = Block::new();
-            block.resize(shape.len());
-            let rows = block.floats_mut().chunks_exact_mut(new.max(1));
-            rows.zip(b.block.floats().chunks_exact(old.max(1)))
+            block.resize(b.dtype.bytes_of(shape) / 4);
+            let rows = block.content_mut().chunks_exact_mut(new.max(1));
+            rows.zip(b.block.content().chunks_exact(old.max(1)))
                 .for_each(|(to, x)| to[..old].copy_from_slice(x));
             (b.block, b.shape) = (block, shape.clone());
         }
@@ -276,8 +314,9 @@ impl Memory for CpuMemory {
             let (source, target) = (from.buffers.get(part.from.0), self.buffers.get_mut(part.to.0));
             part.check(source.map(|b| (b.dtype, &b.shape)), target.as_deref().map(|b| (b.dtype, &b.shape)))?;
             if let (Some(source), Some(target)) = (source, target) {
-                let to = &mut target.block.floats_mut()[part.to.1..part.to.1 + part.len];
-                to.copy_from_slice(&source.block.floats()[part.from.1..part.from.1 + part.len]);
+                let [at, to, len] = part.bytes(source.dtype, &source.shape);
+                let to = &mut target.block.content_mut()[to..to + len];
+                to.copy_from_slice(&source.block.content()[at..at + len]);
             }
         }
         Ok(())

@@ -52,6 +52,16 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` must be valid for reading them; no alignment is needed.
     unsafe fn load_bf16(self, p: *const u16) -> Self::V;
+    /// Reads `LANES` signed bytes.
+    ///
+    /// # Safety
+    /// `p` must be valid for reading them.
+    unsafe fn load_i8(self, p: *const i8) -> Self::V;
+    /// All lanes the half-precision number at `p`.
+    ///
+    /// # Safety
+    /// `p` must be valid for reading it; no alignment is needed.
+    unsafe fn splat_f16(self, p: *const u16) -> Self::V;
     /// `a + b`
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a - b`
@@ -186,6 +196,16 @@ impl Simd for Portable {
     unsafe fn load_bf16(self, p: *const u16) -> Self::V {
         // SAFETY: the caller vouches for eight numbers at `p`.
         std::array::from_fn(|i| f32::from_bits(u32::from(unsafe { p.add(i).read_unaligned() }) << 16))
+    }
+    #[inline(always)]
+    unsafe fn load_i8(self, p: *const i8) -> Self::V {
+        // SAFETY: the caller vouches for eight bytes at `p`.
+        std::array::from_fn(|i| f32::from(unsafe { *p.add(i) }))
+    }
+    #[inline(always)]
+    unsafe fn splat_f16(self, p: *const u16) -> Self::V {
+        // SAFETY: the caller vouches for the number at `p`.
+        [half::f16::from_bits(unsafe { p.read_unaligned() }).to_f32(); 8]
     }
     #[inline(always)]
     fn add(self, a: Self::V, b: Self::V) -> Self::V {

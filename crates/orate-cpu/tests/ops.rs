@@ -3,8 +3,8 @@
 use orate_cpu::{CpuDevice, Isa};
 use orate_graph::{Device, Op, Precision, PrecisionPolicy};
 use orate_testing::{
-    OnDevice, ReferenceDevice, check_all, check_clearing, check_copies, check_extensions, check_foreign_copy,
-    check_later_reads, op_cases,
+    OnDevice, ReferenceDevice, check_all, check_clearing, check_compact_rows, check_copies, check_extensions,
+    check_foreign_copy, check_later_reads, op_cases,
 };
 
 #[test]
@@ -55,6 +55,7 @@ fn memory_is_copied() {
     let device = CpuDevice::new(1, Isa::PORTABLE).expect("starts");
     check_copies(&device);
     check_extensions(&device);
+    check_compact_rows(&device);
     check_later_reads(&device);
     check_clearing(&device);
     let other = CpuDevice::new(1, Isa::PORTABLE).expect("starts");

@@ -9,6 +9,8 @@
 // front of the first of these are not seen either. Keys behind the length are never read. A
 // query that sees no key gets zeros.
 //
+// CACHE is the type of k and v (see `cache_rows.cuh`); compact ones become floats on their way to shared memory.
+//
 // A block has 4 queries of one head, one for each warp, and walks over the keys in blocks of KEYS with the running maximum
 // and sum of its query. For scores a thread has every 32nd key, for values every 32nd channel.
 
@@ -27,6 +29,10 @@ struct Args {
     int seen, group;    // seen 0: all; `group` heads of q share one of k and v
     int shift, stream;  // stream: `first` counts rows before the queries
 };
+
+#ifndef CACHE
+#define CACHE 0
+#endif
 
 #define WARPS 4
 
@@ -66,12 +72,39 @@ DEVICE void copy_rows(float* to, int to_stride, const float* from, size_t stride
             to[j * to_stride + e] = j < valid && e < d ? from[j * stride + e] : 0.0f;
 }
 
+// Copies `rows` keys or values of a head from `start` on, of which those in front of `end` are there; zeros come behind.
+DEVICE void copy_keys(float* to, int to_stride, const float* x, const Args& a, int kv, int channel, int start, int rows, int end) {
+    int width = a.heads * a.d / a.group;
+    size_t first = (size_t)kv * a.tk + start;
+#if CACHE
+    size_t bytes = kept_bytes(CACHE, width);
+    const char* from = (const char*)x + first * bytes;
+    int valid = end - start;
+    if (a.d % 4 == 0) {
+        int quads = a.d / 4;
+        const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        for (int i = threadIdx.x; i < rows * quads; i += 32 * WARPS) {
+            int j = i / quads, e = 4 * (i - j * quads);
+            *(float4*)(to + j * to_stride + e) =
+                j < valid ? kept_four<CACHE>(from + j * bytes, width, channel + e) : zero;
+        }
+        return;
+    }
+    for (int i = threadIdx.x; i < rows * to_stride; i += 32 * WARPS) {
+        int j = i / to_stride, e = i - j * to_stride;
+        to[i] = j < valid && e < a.d ? kept_one<CACHE>(from + j * bytes, width, channel + e) : 0.0f;
+    }
+#else
+    copy_rows(to, to_stride, x + first * width + channel, width, a.d, rows, end - start);
+#endif
+}
+
 template <int PER, int KEYS>
 DEVICE void attention(const Args& a) {
     extern __shared__ float4 shared4[];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int head = blockIdx.y, b = blockIdx.z, kv = a.kv_batch == 1 ? 0 : b;
-    int stride = key_stride(a.d), width = a.heads * a.d, kv_width = width / a.group, terms = 2 * a.window + 1;
+    int stride = key_stride(a.d), width = a.heads * a.d, terms = 2 * a.window + 1;
     float* keys = (float*)shared4;                          // [KEYS, stride]
     float* values = keys + KEYS * stride;                   // [KEYS, stride]
     float* query = values + KEYS * stride + warp * stride;  // [WARPS, stride]
@@ -94,10 +127,9 @@ DEVICE void attention(const Args& a) {
     int end = a.causal ? min(len, min((int)(blockIdx.x + 1) * WARPS, a.tq) + shift) : len;
     // The first.
     int begin = max(a.seen ? (int)blockIdx.x * WARPS + shift + 1 - a.seen : 0, start_of_stream);
-    const float* k = a.k + (size_t)kv * a.tk * kv_width + head / a.group * a.d;
-    const float* v = a.v + (size_t)kv * a.tk * kv_width + head / a.group * a.d;
-    copy_rows(keys, stride, k + (size_t)begin * kv_width, kv_width, a.d, KEYS, end - begin);
-    copy_rows(values, stride, v + (size_t)begin * kv_width, kv_width, a.d, KEYS, end - begin);
+    int channel = head / a.group * a.d;
+    copy_keys(keys, stride, a.k, a, kv, channel, begin, KEYS, end);
+    copy_keys(values, stride, a.v, a, kv, channel, begin, KEYS, end);
 
     // This warp's query, turned and scaled.
     int i = blockIdx.x * WARPS + warp, position = i + shift, t = min(i, a.tq - 1);
@@ -127,8 +159,8 @@ DEVICE void attention(const Args& a) {
     for (int start = begin; start < end; start += KEYS) {
         if (start > begin) {
             __syncthreads();
-            copy_rows(keys, stride, k + (size_t)start * kv_width, kv_width, a.d, KEYS, end - start);
-            copy_rows(values, stride, v + (size_t)start * kv_width, kv_width, a.d, KEYS, end - start);
+            copy_keys(keys, stride, a.k, a, kv, channel, start, KEYS, end);
+            copy_keys(values, stride, a.v, a, kv, channel, start, KEYS, end);
         }
         finish_copies();
         __syncthreads();

@@ -1,7 +1,8 @@
 // Attention of one query for each batch row over a cache: softmax(scale · q·k) · v for each head.
 //
 // q and out [B, 1, H·D], k and v [B or 1, N, H/GROUP·D], first [B]: the query stands there and sees the keys up to its place.
-// D is a multiple of 4, up to 128; GROUP heads of q share one of k and v, which is read once for them.
+// D is a multiple of 4, up to 128; GROUP heads of q share one of k and v, which is read once for them. CACHE is the type of k
+// and v (see `cache_rows.cuh`), and becomes floats in registers.
 //
 // A cluster of blocks has one head of keys, each warp of it every so many-th key, and a thread four channels. Each warp
 // keeps maximum, sum and weighted values; these add up in the order of warps, then of blocks. Which key goes where depends
@@ -16,6 +17,10 @@ struct Args {
     int heads, d, keys, kv_batch, at;
     float scale;
 };
+
+#ifndef CACHE
+#define CACHE 0
+#endif
 
 #define WARPS 8
 // Keys that are on their way to a thread.
@@ -63,7 +68,13 @@ DEVICE void decode(const Args& a) {
         q[g].x *= a.scale, q[g].y *= a.scale, q[g].z *= a.scale, q[g].w *= a.scale;
         acc[g] = zero, largest[g] = -INFINITY, total[g] = 0.0f;
     }
+#if CACHE
+    int width = kv_heads * a.d, at = head * a.d + 4 * lane;
+    size_t bytes = kept_bytes(CACHE, width), base = (size_t)(a.kv_batch == 1 ? 0 : b) * a.keys * bytes;
+    const char *keys = (const char*)a.k + base, *values = (const char*)a.v + base;
+#else
     size_t width = (size_t)kv_heads * a.d, base = (size_t)(a.kv_batch == 1 ? 0 : b) * a.keys * width + head * a.d;
+#endif
     int parts = blocks * WARPS;
     for (int start = rank * WARPS + warp; start < end; start += AHEAD * parts) {
         float4 k[AHEAD], v[AHEAD];
@@ -71,8 +82,13 @@ DEVICE void decode(const Args& a) {
         for (int i = 0; i < AHEAD; i++) {
             int key = start + i * parts;
             bool there = is && key < end;
+#if CACHE
+            k[i] = there ? kept_four<CACHE>(keys + key * bytes, width, at) : zero;
+            v[i] = there ? kept_four<CACHE>(values + key * bytes, width, at) : zero;
+#else
             k[i] = there ? ((const float4*)(a.k + base + key * width))[lane] : zero;
             v[i] = there ? ((const float4*)(a.v + base + key * width))[lane] : zero;
+#endif
         }
 #pragma unroll
         for (int g = 0; g < GROUP; g++) {

@@ -3,7 +3,8 @@
 //   x [B·T, H·D] → RMS norm of each head, weight [D] → rotary positions, table [B or 1, 2, T, D/2]
 //                → out [B·T, H·D], or rows first[b] … of a state [B, N, H·D]
 //
-// Norm and table may be missing. D is a multiple of 8, up to 128. A warp has one head of one row, a thread four channels.
+// Norm and table may be missing. D is a multiple of 8, up to 128, and of 32 for states in blocks. A warp has one head of one row, a
+// thread four channels. States may be of a compact type (see `cache_rows.cuh`).
 
 struct Args {
     const float* x[3];
@@ -13,7 +14,7 @@ struct Args {
     float* out[3];
     int heads[3], capacity[3], from[3], tables[3];  // capacity 0: no state
     float eps[3];
-    int rows, time, d;
+    int rows, time, d, cache;
 };
 
 #define PICK(FIELD) (part == 0 ? a.FIELD[0] : part == 1 ? a.FIELD[1] : a.FIELD[2])
@@ -52,12 +53,25 @@ extern "C" __global__ void __launch_bounds__(256) heads(const Args a) {
         v.x = v.x * cosine.x + sign * y.x * sine.x, v.y = v.y * cosine.y + sign * y.y * sine.y;
         v.z = v.z * cosine.z + sign * y.z * sine.z, v.w = v.w * cosine.w + sign * y.w * sine.w;
     }
+    int capacity = PICK(capacity);
+    float inverse = 0.0f;
+    u16 scale = capacity && a.cache == BLOCKS ? kept_scale(v, inverse) : 0;
     if (!is) return;
     size_t to = row;
-    int capacity = PICK(capacity);
     if (capacity) {
         const int* first = PICK(first);
         to = (size_t)b * capacity + min(max(first ? first[b] : PICK(from), 0), capacity - a.time) + t;
     }
-    ((float4*)(PICK(out) + (to * heads + head) * a.d))[lane] = v;
+    if (!capacity || a.cache == FLOATS) {
+        ((float4*)(PICK(out) + (to * heads + head) * a.d))[lane] = v;
+        return;
+    }
+    int width = heads * a.d, at = head * a.d + 4 * lane;
+    char* state = (char*)PICK(out) + to * kept_bytes(a.cache, width);
+    if (a.cache == BLOCKS) {
+        *(u32*)(state + at) = kept_bytes_of(v, inverse);
+        if (lane % 8 == 0) *(u16*)(state + width + at / 32 * 2) = scale;
+    } else {
+        *(uint2*)(state + 2 * at) = make_uint2(kept_pair(a.cache, v.x, v.y), kept_pair(a.cache, v.z, v.w));
+    }
 }

@@ -41,8 +41,14 @@ macro_rules! source {
     };
 }
 
+/// Attention of one query.
+const DECODING: [&str; 3] = ["decode_1", "decode_2", "decode_4"];
+
+/// Attention of several queries over keys of a compact type.
+const CACHED: [&str; 2] = ["attention_128_32", "attention_256_32"];
+
 /// Everything but products.
-const SOURCES: [Source; 17] = [
+const SOURCES: [Source; 24] = [
     source!(
         "attention",
         "attention.cu",
@@ -57,7 +63,13 @@ const SOURCES: [Source; 17] = [
             "attention_256_32"
         ]
     ),
-    source!("attention_decode", "attention_decode.cu", [], ["decode_1", "decode_2", "decode_4"]),
+    source!("attention-f16", "cache_rows.cuh" | "attention.cu", ["-DCACHE=1"], CACHED),
+    source!("attention-bf16", "cache_rows.cuh" | "attention.cu", ["-DCACHE=2"], CACHED),
+    source!("attention-q8_0", "cache_rows.cuh" | "attention.cu", ["-DCACHE=3"], CACHED),
+    source!("attention_decode", "attention_decode.cu", [], DECODING),
+    source!("attention_decode-f16", "cache_rows.cuh" | "attention_decode.cu", ["-DCACHE=1"], DECODING),
+    source!("attention_decode-bf16", "cache_rows.cuh" | "attention_decode.cu", ["-DCACHE=2"], DECODING),
+    source!("attention_decode-q8_0", "cache_rows.cuh" | "attention_decode.cu", ["-DCACHE=3"], DECODING),
     source!("copy", "copy.cu", [], ["copy", "write_rows", "mark", "increment", "set_scalar"]),
     source!(
         "depthwise_conv1d",
@@ -67,7 +79,7 @@ const SOURCES: [Source; 17] = [
     ),
     source!("elementwise", "elementwise.cu", [], ["pointwise"]),
     source!("gather", "gather.cu", [], ["gather", "row_at", "embedding_sum"]),
-    source!("heads", "heads.cu", [], ["heads"]),
+    source!("heads", "cache_rows.cuh" | "heads.cu", [], ["heads"]),
     source!("layer_norm", "layer_norm.cu", [], ["layer_norm_1", "layer_norm_4", "layer_norm_row"]),
     source!("pad", "pad.cu", [], ["pad"]),
     source!("permute", "permute.cu", [], ["permute"]),
@@ -90,6 +102,7 @@ const SOURCES: [Source; 17] = [
     // The same bits as on the CPU, which fuses nothing there.
     source!("random", "philox.cuh" | "random.cu", ["--fmad=false"], ["random_normal"]),
     source!("sample", "philox.cuh" | "sample.cu", ["--fmad=false"], ["sample"]),
+    source!("write_cache", "cache_rows.cuh" | "write_cache.cu", [], ["write_cache"]),
     source!("rotary", "rotary.cu", [], ["rotary_table", "rope_table", "rotary", "time_embedding"]),
 ];
 

@@ -8,8 +8,8 @@ use crate::kernels::{CLUSTER_ARCH, TALL, TENSOR_ARCH, product_program, tall_prog
 use crate::weights::{Form, WeightBank, packed_bytes};
 use orate_graph::joining::{At, Joined, Joins, Layout, TURNS, Turn, layout};
 use orate_graph::{
-    Activation, AttentionMask, ConvGeometry, Epilogue, Factor, First, Norm, Op, Padding, Plan, Precision,
-    PrecisionPolicy, Scalar, Shape, Value, ValueInfo, Weight,
+    Activation, AttentionMask, ConvGeometry, DType, Epilogue, Factor, First, Norm, Op, Padding, Plan,
+    Precision, PrecisionPolicy, Scalar, Shape, Value, ValueInfo, Weight,
 };
 
 /// Threads of a block of kernels without neighbours.
@@ -179,7 +179,8 @@ pub(crate) fn kernel_name(
             if let Some(r) = relative.as_ref().filter(|r| r.window > WINDOW) {
                 return Err(format!("a window of {} is wider than {WINDOW}", r.window));
             }
-            let (_, keys) = attention_kernel(d, inputs[1].shape.dims()[1], facts.shared);
+            let dtype = inputs[1].dtype;
+            let (_, keys) = attention_kernel(d, inputs[1].shape.dims()[1], dtype, facts.shared);
             let shared = attention_shared(d, keys, relative.as_ref().map(|r| r.window));
             if shared + 1024 > facts.shared as usize {
                 return Err(format!(
@@ -187,7 +188,7 @@ pub(crate) fn kernel_name(
                     facts.shared
                 ));
             }
-            "attention".to_owned()
+            if dtype.is_compact() { format!("attention-{dtype}") } else { "attention".to_owned() }
         }
         Op::Permute { perm } if perm.len() > 4 => return Err(format!("{} axes are more than 4", perm.len())),
         Op::Permute { .. } => "permute".to_owned(),
@@ -206,6 +207,7 @@ pub(crate) fn kernel_name(
         Op::Constant { .. } | Op::Concat { .. } | Op::Slice { .. } => "copy".to_owned(),
         Op::MaskRows => "mask".to_owned(),
         Op::Increment { .. } => "increment".to_owned(),
+        Op::WriteRows { .. } if inputs[0].dtype.is_compact() => format!("write-{}", inputs[0].dtype),
         Op::WriteRows { .. } => "write".to_owned(),
         Op::Mark => "mark".to_owned(),
         Op::Sample { .. } => {
@@ -253,6 +255,7 @@ pub(crate) fn lower(plan: &Plan, bank: &WeightBank, policy: &PrecisionPolicy, fa
         queries: true,
         norms: &|w| w.shape().dims()[0].is_multiple_of(DEPTH_OF_BLOCKS),
         rows_of_gates: if is_in_blocks { 0 } else { FEW_ROWS },
+        caches: &|dtype, d| dtype != DType::Q8_0 || d.is_multiple_of(32),
     };
     let layout = layout(plan, &joins);
     let l = Lowering { plan, bank, policy, facts, layout };
@@ -264,7 +267,7 @@ pub(crate) fn lower(plan: &Plan, bank: &WeightBank, policy: &PrecisionPolicy, fa
     for &(buffer, v) in plan.copies() {
         let (from, to) = (l.layout.at(v), At::Buffer(buffer, 0));
         if from != to {
-            let n = plan.info(v).shape.len();
+            let n = plan.info(v).dtype.bytes_of(&plan.info(v).shape) / 4;
             works.push((plan.steps().len(), copy(Pointer::Place(from), Pointer::Place(to), [1, n, 0, 0])));
         }
     }
@@ -329,13 +332,24 @@ fn activation_number(a: Option<&Activation>) -> u32 {
     }
 }
 
+/// Number of a type of keys and values, as `kernels/cache_rows.cuh` has it.
+fn cache_type(dtype: DType) -> u32 {
+    match dtype {
+        DType::F32 | DType::I32 => 0,
+        DType::F16 => 1,
+        DType::BF16 => 2,
+        DType::Q8_0 => 3,
+    }
+}
+
 /// Queries of a block of the attention kernel.
 const QUERIES: usize = 4;
 
 /// The attention kernel for heads of `d` and `keys` keys with so much shared memory, and how many keys it looks at
 /// together.
-fn attention_kernel(d: usize, keys: usize, shared: u32) -> (&'static str, usize) {
+fn attention_kernel(d: usize, keys: usize, dtype: DType, shared: u32) -> (&'static str, usize) {
     match (d, keys) {
+        (0..=128, _) if dtype.is_compact() => ("attention_128_32", 32),
         (0..=32, 0..=64) => ("attention_32_64", 64),
         (0..=32, _) => ("attention_32_128", 128),
         (33..=64, 0..=64) => ("attention_64_64", 64),
@@ -571,10 +585,21 @@ impl Lowering<'_> {
             Op::WriteRows { first } => {
                 let (n, rows) = (shape.dims()[1], self.shape(node.inputs[1]));
                 let (first, from) = self.first(node, *first);
+                let dtype = self.plan.info(node.output).dtype;
+                let mut words =
+                    [rows.len(), n, rows.dims()[1], shape.last(), from].map(|x| x as u32).to_vec();
+                let (program, function, threads) = match dtype {
+                    DType::F32 | DType::I32 => ("copy", "write_rows", rows.len()),
+                    DType::F16 | DType::BF16 => ("write_cache", "write_cache", rows.len() / 2),
+                    DType::Q8_0 => ("write_cache", "write_cache", rows.len() / 4),
+                };
+                if dtype.is_compact() {
+                    words.push(cache_type(dtype));
+                }
                 vec![Work {
                     pointers: vec![out, x(1), first],
-                    words: [rows.len(), n, rows.dims()[1], shape.last(), from].map(|x| x as u32).to_vec(),
-                    ..Work::each("copy", "write_rows", rows.len())
+                    words,
+                    ..Work::each(program, function, threads)
                 }]
             }
             Op::Mark => {
@@ -662,7 +687,8 @@ impl Lowering<'_> {
             Op::Attention { heads, scale, mask, relative } => {
                 let (q, k) = (self.shape(node.inputs[0]).dims(), self.shape(node.inputs[1]).dims());
                 let (d, window) = (q[2] / heads, relative.as_ref().map_or(0, |r| r.window));
-                let (function, keys) = attention_kernel(d, k[1], self.facts.shared);
+                let dtype = self.plan.info(node.inputs[1]).dtype;
+                let (function, keys) = attention_kernel(d, k[1], dtype, self.facts.shared);
                 let table = |w: Option<&Weight>| w.map_or(Pointer::Null, |w| self.dense(w));
                 let tables = node.table.map_or(1, |t| self.shape(t).dims()[0]);
                 let mut words =
@@ -683,7 +709,12 @@ impl Lowering<'_> {
                 let (lens, first) =
                     if mask.has_positions() { (Pointer::Null, last) } else { (last, Pointer::Null) };
                 vec![Work {
-                    program: "attention",
+                    program: match dtype {
+                        DType::F16 => "attention-f16",
+                        DType::BF16 => "attention-bf16",
+                        DType::Q8_0 => "attention-q8_0",
+                        DType::F32 | DType::I32 => "attention",
+                    },
                     function,
                     grid: [q[1].div_ceil(QUERIES) as u32, *heads as u32, q[0] as u32],
                     threads: 128,
@@ -888,7 +919,12 @@ impl Lowering<'_> {
         let mut words = [heads, q[2] / heads, k[1], k[0], at].map(|x| x as u32).to_vec();
         words.push(bits(scale));
         Work {
-            program: "attention_decode",
+            program: match self.plan.info(node.inputs[1]).dtype {
+                DType::F16 => "attention_decode-f16",
+                DType::BF16 => "attention_decode-bf16",
+                DType::Q8_0 => "attention_decode-q8_0",
+                DType::F32 | DType::I32 => "attention_decode",
+            },
             function: match group {
                 1 => "decode_1",
                 2 => "decode_2",
@@ -951,7 +987,10 @@ impl Lowering<'_> {
             words(&|t| norm(t).map_or(0, |n| bits(n.1))),
         ]
         .concat();
-        numbers.extend([rows.rows() as u32, rows.dims()[1] as u32, d as u32]);
+        // What writes to several states writes to them alike.
+        let state = node.turns.iter().find(|t| t.write.is_some());
+        let cache = state.map_or(0, |t| cache_type(self.plan.info(t.out).dtype));
+        numbers.extend([rows.rows() as u32, rows.dims()[1] as u32, d as u32, cache]);
         Work {
             grid: [(rows.rows() * most).div_ceil(8) as u32, node.turns.len() as u32, 1],
             pointers: all.concat(),

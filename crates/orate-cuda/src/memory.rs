@@ -1,7 +1,7 @@
 //! Memory of a session on the device: named buffers, scalars, the arena of temporaries, and recorded plans.
 
 use crate::driver::{Context, DeviceBuffer, DevicePointer, Event, ExecutableGraph, Pinned, Stream};
-use orate_graph::{Counters, DType, DeviceError, Memory, Part, Pending, Shape, Ticket, extended};
+use orate_graph::{Counters, DType, DeviceError, Memory, Part, Pending, Shape, Ticket, extended, fitting};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -101,7 +101,7 @@ impl CudaMemory {
 
     /// The buffer, made or enlarged to fit. New memory is zero; old content is lost if the size changed.
     pub fn ensure(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<DevicePointer, DeviceError> {
-        let bytes = shape.len() * dtype.size();
+        let bytes = dtype.bytes_of(shape);
         if let Some(b) = self.buffers.get_mut(name)
             && b.buffer.bytes() >= bytes
         {
@@ -212,7 +212,7 @@ impl CudaMemory {
     }
 
     fn write(&mut self, name: &str, dtype: DType, shape: &Shape, bytes: &[u8]) -> Result<(), DeviceError> {
-        assert_eq!(shape.len() * dtype.size(), bytes.len(), "as many elements as the shape says");
+        fitting(name, dtype, shape, bytes)?;
         let to = self.ensure(name, dtype, shape)?;
         // SAFETY: the buffer was made for this shape.
         unsafe { self.stream()?.upload(to, bytes)? };
@@ -220,33 +220,39 @@ impl CudaMemory {
         Ok(())
     }
 
-    /// Where a buffer is that the host shall read.
-    fn readable(&self, name: &str, dtype: DType) -> Result<(DevicePointer, Shape), DeviceError> {
+    /// Where a buffer is that the host shall read, of a type if that matters.
+    fn readable(
+        &self,
+        name: &str,
+        wanted: Option<DType>,
+    ) -> Result<(DevicePointer, DType, Shape), DeviceError> {
         match self.buffers.get(name) {
-            Some(b) if b.dtype == dtype => Ok((b.buffer.pointer(), b.shape.clone())),
+            Some(b) if wanted.is_none_or(|dtype| b.dtype == dtype) => {
+                Ok((b.buffer.pointer(), b.dtype, b.shape.clone()))
+            }
             other => Err(DeviceError::Buffer {
                 name: name.to_owned(),
                 plan: "read by the host".to_owned(),
                 got: other.map_or("no such buffer".to_owned(), |b| format!("{} {}", b.dtype, b.shape)),
-                needed: format!("a buffer of {dtype}"),
+                needed: wanted.map_or("a buffer".to_owned(), |dtype| format!("a buffer of {dtype}")),
             }),
         }
     }
 
-    /// Copies a buffer of 4-byte elements to the host.
-    fn download(&mut self, name: &str, dtype: DType) -> Result<(Shape, &[f32]), DeviceError> {
-        let (from, shape) = self.readable(name, dtype)?;
-        let n = shape.len();
+    /// Copies a buffer, of a type if that matters, to the host: its words of four bytes.
+    fn download(&mut self, name: &str, wanted: Option<DType>) -> Result<(DType, Shape, &[f32]), DeviceError> {
+        let (from, dtype, shape) = self.readable(name, wanted)?;
+        let n = dtype.bytes_of(&shape) / 4;
         self.stream()?;
         let stream = self.stream.as_ref().expect("made above");
-        // SAFETY: the buffer holds its shape's elements; the copy is waited for, so they can be read.
+        // SAFETY: the buffer holds its shape's words; the copy is waited for, so they can be read.
         let words = unsafe {
             stream.download(from, &mut self.pinned, 4 * n, self.done.as_ref())?;
             self.pinned.floats(n)
         };
         self.counters.read_backs += 1;
         self.counters.bytes_down += 4 * n as u64;
-        Ok((shape, words))
+        Ok((dtype, shape, words))
     }
 }
 
@@ -274,22 +280,39 @@ impl Memory for CudaMemory {
         self.write(name, DType::I32, shape, &bytes)
     }
 
+    fn write_bytes(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        shape: &Shape,
+        bytes: &[u8],
+    ) -> Result<(), DeviceError> {
+        self.write(name, dtype, shape, bytes)
+    }
+
+    fn read_bytes(&mut self, name: &str, out: &mut Vec<u8>) -> Result<(DType, Shape), DeviceError> {
+        let (dtype, shape, words) = self.download(name, None)?;
+        out.clear();
+        out.extend_from_slice(bytemuck::cast_slice(words));
+        Ok((dtype, shape))
+    }
+
     fn read_f32(&mut self, name: &str, out: &mut Vec<f32>) -> Result<Shape, DeviceError> {
-        let (shape, floats) = self.download(name, DType::F32)?;
+        let (_, shape, floats) = self.download(name, Some(DType::F32))?;
         out.clear();
         out.extend_from_slice(floats);
         Ok(shape)
     }
 
     fn read_i32(&mut self, name: &str, out: &mut Vec<i32>) -> Result<Shape, DeviceError> {
-        let (shape, words) = self.download(name, DType::I32)?;
+        let (_, shape, words) = self.download(name, Some(DType::I32))?;
         out.clear();
         out.extend(words.iter().map(|x| x.to_bits() as i32));
         Ok(shape)
     }
 
     fn read_later(&mut self, name: &str) -> Result<Ticket, DeviceError> {
-        let (from, shape) = self.readable(name, DType::I32)?;
+        let (from, _, shape) = self.readable(name, Some(DType::I32))?;
         let bytes = 4 * shape.len();
         let mut to = match self.later.free_place(name)? {
             Some(place) => Later { shape, ..place },
@@ -344,7 +367,7 @@ impl Memory for CudaMemory {
     fn clear(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
         let to = self.ensure(name, dtype, shape)?;
         // SAFETY: the buffer was made for this shape.
-        unsafe { self.stream()?.clear(to, shape.len() * dtype.size()) }
+        unsafe { self.stream()?.clear(to, dtype.bytes_of(shape)) }
     }
 
     fn reserve(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
@@ -353,18 +376,17 @@ impl Memory for CudaMemory {
 
     fn extend(&mut self, buffers: &[(&str, &Shape)]) -> Result<(), DeviceError> {
         for &(name, shape) in buffers {
-            let (old, new) = extended(name, self.buffers.get(name).map(|b| &b.shape), shape)?;
+            let (old, new) = extended(name, self.buffers.get(name).map(|b| (b.dtype, &b.shape)), shape)?;
             self.stream()?;
             let (Some(stream), Some(b)) = (&self.stream, self.buffers.get_mut(name)) else { continue };
-            let (batch, size) = (shape.dims()[0], b.dtype.size());
+            let (batch, bytes) = (shape.dims()[0], b.dtype.bytes_of(shape));
             // A single row stays where it is if there is room behind it.
-            if batch != 1 || b.buffer.bytes() < shape.len() * size {
-                let bytes = (shape.len() * size).next_multiple_of(1024);
-                let buffer = DeviceBuffer::new(&self.context, bytes)?;
+            if batch != 1 || b.buffer.bytes() < bytes {
+                let buffer = DeviceBuffer::new(&self.context, bytes.next_multiple_of(1024))?;
                 for i in 0..batch {
-                    let (from, to) = ((i * old * size) as u64, (i * new * size) as u64);
+                    let (from, to) = ((i * old) as u64, (i * new) as u64);
                     // SAFETY: both buffers hold `batch` rows of their size.
-                    unsafe { stream.copy(b.buffer.pointer() + from, buffer.pointer() + to, old * size)? };
+                    unsafe { stream.copy(b.buffer.pointer() + from, buffer.pointer() + to, old)? };
                 }
                 b.buffer = buffer;
             }
@@ -400,10 +422,10 @@ impl Memory for CudaMemory {
             else {
                 continue;
             };
-            let at = source.buffer.pointer() + 4 * part.from.1 as u64;
-            let to = target.buffer.pointer() + 4 * part.to.1 as u64;
+            let [at, to, len] = part.bytes(source.dtype, &source.shape);
+            let (at, to) = (source.buffer.pointer() + at as u64, target.buffer.pointer() + to as u64);
             // SAFETY: both buffers hold these elements, and are of different memories.
-            unsafe { self.stream()?.copy(at, to, 4 * part.len)? };
+            unsafe { self.stream()?.copy(at, to, len)? };
         }
         done.record(self.stream()?)?;
         from.stream()?.wait_for(&done)

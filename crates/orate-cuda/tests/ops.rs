@@ -14,7 +14,8 @@ use orate_graph::{
 use orate_models::supertonic::Sizes;
 use orate_testing::{
     Case, NOT_BUILT_ON_GPUS, OnDevice, RandomWeights, ReferenceDevice, check_all, check_clearing,
-    check_copies, check_extensions, check_foreign_copy, check_later_reads, harvest, op_cases_built,
+    check_compact_rows, check_copies, check_extensions, check_foreign_copy, check_later_reads, harvest,
+    op_cases_built,
 };
 use std::sync::Arc;
 
@@ -294,6 +295,7 @@ fn memory_is_copied() {
     let device = device();
     check_copies(&device);
     check_extensions(&device);
+    check_compact_rows(&device);
     check_later_reads(&device);
     check_clearing(&device);
     let other = CudaDevice::new(0, PrecisionPolicy::default(), None).expect("as above");

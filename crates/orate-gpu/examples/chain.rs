@@ -64,7 +64,7 @@ fn time(model: &str, device: &dyn Device, profile: bool) -> Result<(), Failure> 
                 let n = b.shape.len();
                 match b.dtype {
                     DType::I32 => memory.write_i32(&b.name, &b.shape, &vec![1; n])?,
-                    DType::F32 => {
+                    _ => {
                         let data = Random::named(1, &b.name).floats(n, 0.0, 1.0);
                         memory.write_f32(&b.name, &b.shape, &data)?;
                     }

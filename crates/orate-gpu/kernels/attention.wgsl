@@ -1,6 +1,7 @@
 // softmax(scale · q·k + relative) · (v + relative) over the visible keys of each head; zeros where none is visible.
 //
-//   q [B, Tq, H·D], k and v [Bk, Tk, H/group·D] with Bk = B or 1, lens [Bk] → out [B, Tq, H·D];  D is a multiple of 4
+//   q [B, Tq, H·D], k and v [Bk, Tk, H/group·D] with Bk = B or 1, lens [Bk] → out [B, Tq, H·D];  D is a multiple of 4;
+//   COMPACT: k and v in a compact type
 //
 // A workgroup of 128 threads takes QUERIES queries of one head and walks over the keys in blocks of KEYS, with a running
 // maximum and sum (online softmax). For the sum over values, a thread has one vector of four channels of a query (or
@@ -37,6 +38,9 @@ var<immediate> p: Params;
 @group(1) @binding(1) var<storage, read> vectors: array<vec4<f32>>;
 
 //@ include math
+//@ if COMPACT
+//@ include cache_rows
+//@ end
 
 // In vectors of four; keys have one more, which spreads them over the banks.
 const D4 = ${D}u / 4u;
@@ -117,7 +121,12 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         let v_from = p.v / 4u + (kv * p.tk + start) * kv_width + kv_head;
         workgroupBarrier();
         for (var i = lane; i < here * D4; i += 128u) {
+//@ if COMPACT
+            let row = p.k + (kv * p.tk + start + i / D4) * kept_words(4u * kv_width);
+            block[i / D4 * STRIDE + i % D4] = kept_four(row, 4u * kv_width, 4u * (kv_head + i % D4));
+//@ else
             block[i / D4 * STRIDE + i % D4] = memory[k_from + i / D4 * kv_width + i % D4];
+//@ end
         }
         workgroupBarrier();
         for (var i = lane; i < QUERIES * KEYS; i += 128u) {
@@ -150,7 +159,12 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         }
         workgroupBarrier();
         for (var i = lane; i < here * D4; i += 128u) {
+//@ if COMPACT
+            let row = p.v + (kv * p.tk + start + i / D4) * kept_words(4u * kv_width);
+            block[i / D4 * STRIDE + i % D4] = kept_four(row, 4u * kv_width, 4u * (kv_head + i % D4));
+//@ else
             block[i / D4 * STRIDE + i % D4] = memory[v_from + i / D4 * kv_width + i % D4];
+//@ end
         }
         var most = NOTHING;
         for (var key = seat; key < KEYS; key += TEAM) {

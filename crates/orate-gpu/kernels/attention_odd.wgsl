@@ -1,6 +1,7 @@
 // softmax(scale · q·k + relative) · (v + relative) over the visible keys of each head; zeros where none is visible.
 //
-//   q [B, Tq, H·D], k and v [Bk, Tk, H/group·D] with Bk = B or 1, lens [Bk] → out [B, Tq, H·D]
+//   q [B, Tq, H·D], k and v [Bk, Tk, H/group·D] with Bk = B or 1, lens [Bk] → out [B, Tq, H·D];
+//   COMPACT: k and v in a compact type
 //
 // A workgroup of 128 threads takes QUERIES queries of one head and walks over the keys in blocks of KEYS, with a running
 // maximum and sum (online softmax). Keys past a row's length are never read. Masks are conditions, so that
@@ -36,6 +37,9 @@ var<immediate> p: Params;
 @group(1) @binding(1) var<storage, read> vectors: array<f32>;
 
 //@ include math
+//@ if COMPACT
+//@ include cache_rows
+//@ end
 
 const D = ${D}u;
 const QUERIES = ${QUERIES}u;
@@ -108,7 +112,12 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         let here = min(KEYS, max(min(keys, end), start) - start);
         workgroupBarrier();
         for (var i = lane; i < here * D; i += 128u) {
+//@ if COMPACT
+            let row = p.k + (kv * p.tk + start + i / D) * kept_words(kv_width);
+            block[i / D * (D + 1u) + i % D] = kept_one(row, kv_width, kv_head + i % D);
+//@ else
             block[i / D * (D + 1u) + i % D] = memory[p.k + (kv * p.tk + start + i / D) * kv_width + kv_head + i % D];
+//@ end
         }
         workgroupBarrier();
         for (var i = lane; i < QUERIES * KEYS; i += 128u) {
@@ -146,7 +155,12 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         }
         partial[lane] = most;
         for (var i = lane; i < here * D; i += 128u) {
+//@ if COMPACT
+            let row = p.v + (kv * p.tk + start + i / D) * kept_words(kv_width);
+            block[i / D * (D + 1u) + i % D] = kept_one(row, kv_width, kv_head + i % D);
+//@ else
             block[i / D * (D + 1u) + i % D] = memory[p.v + (kv * p.tk + start + i / D) * kv_width + kv_head + i % D];
+//@ end
         }
         workgroupBarrier();
         let before = largest;

@@ -1,6 +1,7 @@
 // softmax(scale · q·k) · v over the visible keys of each head, for one query that stands in a cache.
 //
-//   q [B, 1, H·D], k and v [Bk, N, H/group·D] with Bk = B or 1 → out [B, 1, H·D];  D / 4 is a power of two, up to 64
+//   q [B, 1, H·D], k and v [Bk, N, H/group·D] with Bk = B or 1 → out [B, 1, H·D];  D / 4 is a power of two, up to 64;
+//   COMPACT: k and v in a compact type
 //
 // A workgroup of 256 threads has one head and walks over the keys in blocks of 256, with a running maximum and sum (online
 // softmax). A thread makes the score of one key; then it has four channels and every PARTS-th key. Keys behind the query
@@ -28,6 +29,9 @@ var<immediate> p: Params;
 @group(0) @binding(0) var<storage, read_write> memory: array<vec4<f32>>;
 
 //@ include math
+//@ if COMPACT
+//@ include cache_rows
+//@ end
 
 // In vectors of four.
 const D4 = ${D}u / 4u;
@@ -47,7 +51,12 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let batch = workgroup.y;
     let head = batch * p.heads * D4 + workgroup.x * D4;
     let kv_width = p.heads / p.group * D4;
+//@ if COMPACT
+    let own_head = workgroup.x / p.group * D4;
+    let own_row = batch * p.own * p.tk;
+//@ else
     let kv_head = batch * p.own * p.tk * kv_width + workgroup.x / p.group * D4;
+//@ end
     var first = p.first;
 //@ if POSITIONS
     // Threads meet in the loop below, so all must agree on where it ends.
@@ -70,11 +79,18 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         workgroupBarrier();
         var s = NOTHING;
         if lane < here {
-            let at = p.k / 4u + kv_head + (start + lane) * kv_width;
             var four = vec4<f32>();
+//@ if COMPACT
+            let row = p.k + (own_row + start + lane) * kept_words(4u * kv_width);
+            for (var i = 0u; i < D4; i++) {
+                four = fma(query[i], kept_four(row, 4u * kv_width, 4u * (own_head + i)), four);
+            }
+//@ else
+            let at = p.k / 4u + kv_head + (start + lane) * kv_width;
             for (var i = 0u; i < D4; i++) {
                 four = fma(query[i], memory[at + i], four);
             }
+//@ end
             s = p.scale * ((four.x + four.y) + (four.z + four.w));
         }
         partial[lane] = s;
@@ -109,7 +125,12 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         sum = fma(sum, rescale, partial[0]);
         out *= rescale;
         for (var key = part; key < here; key += PARTS) {
+//@ if COMPACT
+            let row = p.v + (own_row + start + key) * kept_words(4u * kv_width);
+            let value = kept_four(row, 4u * kv_width, 4u * (own_head + d));
+//@ else
             let value = memory[p.v / 4u + kv_head + (start + key) * kv_width + d];
+//@ end
             out = fma(vec4<f32>(score[key]), value, out);
         }
     }

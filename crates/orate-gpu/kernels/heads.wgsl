@@ -3,8 +3,8 @@
 //   x [B·T, H·D] → RMS norm of each head, weight [D] → rotary positions, table [B or 1, 2, T, D/2]
 //                → out [B·T, H·D], or rows first[b] … of a state [B, N, H·D]
 //
-// Norm and table may be missing. D is a multiple of 8, up to 128. A workgroup has one head of one row, a thread one pair of
-// the halves.
+// Norm and table may be missing. D is a multiple of 8, up to 128, and of 64 in Q8_0. A workgroup has one head of one row, a thread
+// one pair of the halves. COMPACT: states are of a compact type, and rows that go there are rounded.
 
 struct Params {
     // Heads of a row, of all values; rows; and how many of them follow each other in time.
@@ -37,8 +37,61 @@ const D = ${D}u;
 const HALF = D / 2u;
 
 var<immediate> p: Params;
-@group(0) @binding(0) var<storage, read_write> memory: array<f32>;
 @group(1) @binding(1) var<storage, read> vectors: array<f32>;
+//@ if COMPACT
+@group(0) @binding(0) var<storage, read_write> memory: array<u32>;
+var<workgroup> turned: array<f32, ${D}>;
+
+fn float_at(i: u32) -> f32 {
+    return bitcast<f32>(memory[i]);
+}
+
+//@ include round_rows
+
+// This head, rounded, in the row of so many elements that begins at a word.
+fn keep(row: u32, width: u32, head: u32, lane: u32) {
+//@ if Q8_0
+    if lane < D / 4u {
+        var word = 0u;
+        let inverse = inverse_of(scale_of(lane / 8u));
+        for (var e = 0u; e < 4u; e++) {
+            word |= byte_bits(turned[4u * lane + e], inverse, e);
+        }
+        memory[row + head * (D / 4u) + lane] = word;
+    }
+    if lane < D / 64u {
+        memory[row + width / 4u + head * (D / 64u) + lane] = scale_of(2u * lane) | (scale_of(2u * lane + 1u) << 16u);
+    }
+//@ else
+    if lane < HALF {
+        let a = bitcast<u32>(turned[2u * lane]);
+        let b = bitcast<u32>(turned[2u * lane + 1u]);
+//@ if F16
+        memory[row + head * HALF + lane] = f16_bits(a) | (f16_bits(b) << 16u);
+//@ else
+        memory[row + head * HALF + lane] = bf16_bits(a) | (bf16_bits(b) << 16u);
+//@ end
+    }
+//@ end
+}
+//@ if Q8_0
+
+// The scale of the head's block of this number, as it is stored.
+fn scale_of(block: u32) -> u32 {
+    var largest = 0.0;
+    for (var e = 0u; e < 32u; e++) {
+        largest = max(largest, abs(turned[32u * block + e]));
+    }
+    return scale_bits(largest);
+}
+//@ end
+//@ else
+@group(0) @binding(0) var<storage, read_write> memory: array<f32>;
+
+fn float_at(i: u32) -> f32 {
+    return memory[i];
+}
+//@ end
 
 //@ include reduce
 
@@ -92,25 +145,31 @@ fn main(
     var a = 0.0;
     var b = 0.0;
     if is {
-        a = memory[begin];
-        b = memory[begin + HALF];
+        a = float_at(begin);
+        b = float_at(begin + HALF);
     }
     let sum = total(fma(a, a, b * b), ${REDUCE_ARGUMENTS});
+//@ if COMPACT
+    // All threads meet again below.
+    let weight_lane = min(lane, HALF - 1u);
+//@ else
     if !is {
         return;
     }
+    let weight_lane = lane;
+//@ end
     if (flags & NORM) != 0u {
         let factor = 1.0 / sqrt(sum / f32(D) + eps);
-        a = a * factor * vectors[weight + lane];
-        b = b * factor * vectors[weight + lane + HALF];
+        a = a * factor * vectors[weight + weight_lane];
+        b = b * factor * vectors[weight + weight_lane + HALF];
     }
     let t = row % p.time;
     let batch = row / p.time;
     if (flags & TURN) != 0u {
         let own = select(0u, batch, (flags & OWN) != 0u);
-        let at = table + (2u * own * p.time + t) * HALF + lane;
-        let cosine = memory[at];
-        let sine = memory[at + p.time * HALF];
+        let at = table + (2u * own * p.time + t) * HALF + weight_lane;
+        let cosine = float_at(at);
+        let sine = float_at(at + p.time * HALF);
         let turned = a * cosine - b * sine;
         b = a * sine + b * cosine;
         a = turned;
@@ -118,11 +177,31 @@ fn main(
     var to = row;
     if capacity != 0u {
         if (flags & OPERAND) != 0u {
-            first = u32(clamp(bitcast<i32>(memory[first + batch]), 0, i32(capacity - p.time)));
+            first = u32(clamp(bitcast<i32>(float_at(first + batch)), 0, i32(capacity - p.time)));
         }
         to = batch * capacity + first + t;
     }
     let result = out + (to * heads + head) * D + lane;
+//@ if COMPACT
+    if is {
+        turned[lane] = a;
+        turned[lane + HALF] = b;
+    }
+    workgroupBarrier();
+    let width = heads * D;
+//@ if Q8_0
+    let row_words = width / 4u + width / 64u;
+//@ else
+    let row_words = width / 2u;
+//@ end
+    if capacity != 0u {
+        keep(out + to * row_words, width, head, lane);
+    } else if is {
+        memory[result] = bitcast<u32>(a);
+        memory[result + HALF] = bitcast<u32>(b);
+    }
+//@ else
     memory[result] = a;
     memory[result + HALF] = b;
+//@ end
 }

@@ -77,7 +77,8 @@ impl GpuExecutable {
     ) -> Result<Self, DeviceError> {
         // Whatever does not fit into one buffer cannot be counted by kernels either.
         let values = plan.steps().iter().flat_map(|s| s.node.inputs.iter().chain([&s.node.output]));
-        let largest = values.map(|v| 4 * plan.info(*v).shape.len() as u64).max().unwrap_or(0);
+        let infos = values.map(|v| plan.info(*v));
+        let largest = infos.map(|i| i.dtype.bytes_of(&i.shape) as u64).max().unwrap_or(0);
         if largest > gpu.largest_buffer {
             return Err(gpu.out_of_memory(largest));
         }
@@ -102,9 +103,12 @@ impl GpuExecutable {
         }
         steps.resize(plan.steps().len(), calls.len()..calls.len());
         for &(buffer, v) in plan.copies() {
-            let (from, to) = (layout.at(v), At::Buffer(buffer, 0));
+            let (from, to, info) = (layout.at(v), At::Buffer(buffer, 0), plan.info(v));
             if from != to {
-                calls.push((plan.steps().len(), kernels::store(from, to, plan.info(v).shape.len())));
+                calls.push((
+                    plan.steps().len(),
+                    kernels::store(from, to, info.dtype.bytes_of(&info.shape) / 4),
+                ));
             }
         }
         let variants: Vec<Variant> = calls.iter().map(|(_, c)| c.variant.clone()).collect();
@@ -334,7 +338,7 @@ impl GpuExecutable {
         m.counters.submissions += 1;
         let period = f64::from(self.gpu.queue.get_timestamp_period()) * 1e-9;
         let mut times = vec![];
-        GpuMemory::read_bytes(&self.gpu, &mut None, &resolved, 0, bytes, &mut |data| {
+        GpuMemory::read_back(&self.gpu, &mut None, &resolved, 0, bytes, &mut |data| {
             let words: &[u64] = bytemuck::cast_slice(data);
             times = words.chunks_exact(2).map(|p| p[1].saturating_sub(p[0]) as f64 * period).collect();
         })?;

@@ -2,7 +2,9 @@
 
 use crate::allocator::{Allocator, Range, UNIT};
 use crate::gpu::Gpu;
-use orate_graph::{AtHome, Counters, DType, DeviceError, Memory, Part, Pending, Shape, Ticket, extended};
+use orate_graph::{
+    AtHome, Counters, DType, DeviceError, Memory, Part, Pending, Shape, Ticket, extended, fitting,
+};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -110,7 +112,7 @@ impl GpuMemory {
 
     /// The named value, made or resized to fit. Its old content is lost if it had another size.
     pub(crate) fn ensure(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
-        let bytes = 4 * shape.len() as u64;
+        let bytes = dtype.bytes_of(shape) as u64;
         if let Some(s) = self.stored.get_mut(name) {
             if s.range.size >= bytes && bytes.max(1).next_multiple_of(UNIT) == s.range.size {
                 s.dtype = dtype;
@@ -183,14 +185,7 @@ impl GpuMemory {
     }
 
     fn write(&mut self, name: &str, dtype: DType, shape: &Shape, data: &[u8]) -> Result<(), DeviceError> {
-        if data.len() != 4 * shape.len() {
-            return Err(DeviceError::Buffer {
-                name: name.to_owned(),
-                plan: "written by the host".to_owned(),
-                got: format!("{} elements", data.len() / 4),
-                needed: format!("{} elements for {shape}", shape.len()),
-            });
-        }
+        fitting(name, dtype, shape, data)?;
         self.gpu.check()?;
         self.ensure(name, dtype, shape)?;
         if let (Some(session), Some(s)) = (&self.session, self.stored.get(name))
@@ -202,24 +197,24 @@ impl GpuMemory {
         Ok(())
     }
 
-    /// Copies a named buffer to the host.
+    /// Copies a named buffer to the host, of a type if that matters.
     fn download(
         &mut self,
         name: &str,
-        dtype: DType,
+        dtype: Option<DType>,
         take: &mut dyn FnMut(&[u8]),
-    ) -> Result<Shape, DeviceError> {
+    ) -> Result<(DType, Shape), DeviceError> {
         self.gpu.check()?;
         let (session, s) = readable(&self.session, &self.stored, name, dtype)?;
-        let bytes = 4 * s.shape.len() as u64;
-        Self::read_bytes(&self.gpu, &mut self.staging, &session.buffer, s.range.offset, bytes, take)?;
+        let bytes = s.dtype.bytes_of(&s.shape) as u64;
+        Self::read_back(&self.gpu, &mut self.staging, &session.buffer, s.range.offset, bytes, take)?;
         self.counters.read_backs += 1;
         self.counters.bytes_down += bytes;
-        Ok(s.shape.clone())
+        Ok((s.dtype, s.shape.clone()))
     }
 
     /// Copies bytes of a buffer to the host.
-    pub(crate) fn read_bytes(
+    pub(crate) fn read_back(
         gpu: &Gpu,
         staging: &mut Option<AtHome<Buffer>>,
         from: &Buffer,
@@ -260,15 +255,15 @@ fn readable<'a>(
     session: &'a Option<AtHome<Session>>,
     stored: &'a HashMap<String, Stored>,
     name: &str,
-    dtype: DType,
+    wanted: Option<DType>,
 ) -> Result<(&'a Session, &'a Stored), DeviceError> {
     match (session, stored.get(name)) {
-        (Some(session), Some(s)) if s.dtype == dtype => Ok((session, s)),
+        (Some(session), Some(s)) if wanted.is_none_or(|dtype| s.dtype == dtype) => Ok((session, s)),
         (_, other) => Err(DeviceError::Buffer {
             name: name.to_owned(),
             plan: "read by the host".to_owned(),
             got: other.map_or("no such buffer".to_owned(), |b| format!("{} {}", b.dtype, b.shape)),
-            needed: format!("a buffer of {dtype}"),
+            needed: wanted.map_or("a buffer".to_owned(), |dtype| format!("a buffer of {dtype}")),
         }),
     }
 }
@@ -311,23 +306,42 @@ impl Memory for GpuMemory {
         self.write(name, DType::I32, shape, bytemuck::cast_slice(data))
     }
 
-    fn read_f32(&mut self, name: &str, out: &mut Vec<f32>) -> Result<Shape, DeviceError> {
-        self.download(name, DType::F32, &mut |data| {
+    fn write_bytes(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        shape: &Shape,
+        bytes: &[u8],
+    ) -> Result<(), DeviceError> {
+        self.write(name, dtype, shape, bytes)
+    }
+
+    fn read_bytes(&mut self, name: &str, out: &mut Vec<u8>) -> Result<(DType, Shape), DeviceError> {
+        self.download(name, None, &mut |data| {
             out.clear();
-            out.extend_from_slice(bytemuck::cast_slice(data));
+            out.extend_from_slice(data);
         })
     }
 
-    fn read_i32(&mut self, name: &str, out: &mut Vec<i32>) -> Result<Shape, DeviceError> {
-        self.download(name, DType::I32, &mut |data| {
+    fn read_f32(&mut self, name: &str, out: &mut Vec<f32>) -> Result<Shape, DeviceError> {
+        let read = self.download(name, Some(DType::F32), &mut |data| {
             out.clear();
             out.extend_from_slice(bytemuck::cast_slice(data));
-        })
+        });
+        read.map(|(_, shape)| shape)
+    }
+
+    fn read_i32(&mut self, name: &str, out: &mut Vec<i32>) -> Result<Shape, DeviceError> {
+        let read = self.download(name, Some(DType::I32), &mut |data| {
+            out.clear();
+            out.extend_from_slice(bytemuck::cast_slice(data));
+        });
+        read.map(|(_, shape)| shape)
     }
 
     fn read_later(&mut self, name: &str) -> Result<Ticket, DeviceError> {
         self.gpu.check()?;
-        let (session, s) = readable(&self.session, &self.stored, name, DType::I32)?;
+        let (session, s) = readable(&self.session, &self.stored, name, Some(DType::I32))?;
         let shape = s.shape.clone();
         let bytes = 4 * shape.len() as u64;
         let free = self.later.free_place(name)?.map(|place| place.staging);
@@ -400,12 +414,12 @@ impl Memory for GpuMemory {
         let mut extensions = Vec::with_capacity(buffers.len());
         for &(name, shape) in buffers {
             let found = self.stored.get(name);
-            let (old, new) = extended(name, found.map(|s| &s.shape), shape)?;
+            let (old, new) = extended(name, found.map(|s| (s.dtype, &s.shape)), shape)?;
             extensions.push(Extension {
                 name,
                 old_size: found.map_or(0, |s| s.range.size),
-                size: 4 * shape.len() as u64,
-                rows: (shape.dims()[0] as u64, 4 * old as u64, 4 * new as u64),
+                size: found.map_or(0, |s| s.dtype.bytes_of(shape) as u64),
+                rows: (shape.dims()[0] as u64, old as u64, new as u64),
             });
         }
         self.rebuild(0, &extensions)?;
@@ -439,9 +453,9 @@ impl Memory for GpuMemory {
             part.check(a.as_ref().map(|(d, s)| (*d, s)), b.as_ref().map(|(d, s)| (*d, s)))?;
             let (Some(source), Some(target)) = (source, target) else { continue };
             let (Some(there), Some(here)) = (&from.session, &self.session) else { continue };
-            let (at, to) = (4 * part.from.1 as u64, 4 * part.to.1 as u64);
+            let [at, to, len] = part.bytes(source.dtype, &source.shape).map(|bytes| bytes as u64);
             let (at, to) = (source.range.offset + at, target.range.offset + to);
-            encoder.copy_buffer_to_buffer(&there.buffer, at, &here.buffer, to, 4 * part.len as u64);
+            encoder.copy_buffer_to_buffer(&there.buffer, at, &here.buffer, to, len);
         }
         // What was submitted before is done before, and what comes after waits.
         self.gpu.queue.submit([encoder.finish()]);

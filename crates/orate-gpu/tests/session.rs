@@ -9,8 +9,8 @@ use orate_graph::{
     PrecisionPolicy, Target, Weight,
 };
 use orate_testing::{
-    RandomWeights, ReferenceDevice, check_clearing, check_copies, check_extensions, check_foreign_copy,
-    check_later_reads,
+    RandomWeights, ReferenceDevice, check_clearing, check_compact_rows, check_copies, check_extensions,
+    check_foreign_copy, check_later_reads,
 };
 use std::sync::Arc;
 
@@ -416,6 +416,7 @@ fn memory_is_copied() {
     let device = common::device();
     check_copies(&device);
     check_extensions(&device);
+    check_compact_rows(&device);
     check_later_reads(&device);
     check_clearing(&device);
     check_foreign_copy(device.memory().as_mut(), common::device().memory().as_mut());

@@ -293,12 +293,16 @@ pub trait Executable: Send + Sync {
     fn profile(&self, memory: &mut dyn Memory) -> Result<Vec<f64>, DeviceError>;
 }
 
-/// Checks that a buffer of some shape can become one of `wanted`, and returns the elements of a batch row of either.
+/// Checks that a buffer of some shape can become one of `wanted`, and returns the bytes of a batch row of either.
 ///
 /// # Errors
 /// There is no buffer, or more than the number of rows differs, or there are more than wanted.
-pub fn extended(name: &str, found: Option<&Shape>, wanted: &Shape) -> Result<(usize, usize), DeviceError> {
-    let fits = |s: &&Shape| {
+pub fn extended(
+    name: &str,
+    found: Option<(DType, &Shape)>,
+    wanted: &Shape,
+) -> Result<(usize, usize), DeviceError> {
+    let fits = |(_, s): &(DType, &Shape)| {
         let (old, new) = (s.dims(), wanted.dims());
         s.rank() >= 2
             && old.len() == new.len()
@@ -307,20 +311,37 @@ pub fn extended(name: &str, found: Option<&Shape>, wanted: &Shape) -> Result<(us
             && old[2..] == new[2..]
     };
     match found.filter(fits) {
-        Some(shape) => {
+        Some((dtype, shape)) => {
             let batch = shape.dims()[0].max(1);
-            Ok((shape.len() / batch, wanted.len() / batch))
+            Ok((dtype.bytes_of(shape) / batch, dtype.bytes_of(wanted) / batch))
         }
         None => Err(DeviceError::Buffer {
             name: name.to_owned(),
             plan: "extended".to_owned(),
-            got: found.map_or("no such buffer".to_owned(), Shape::to_string),
+            got: found.map_or("no such buffer".to_owned(), |(_, shape)| shape.to_string()),
             needed: format!("{wanted}, or fewer rows"),
         }),
     }
 }
 
-/// What [`Memory::copy_from`] copies: elements of one buffer to another.
+/// Checks that there are as many bytes as a buffer takes.
+///
+/// # Errors
+/// There are not.
+pub fn fitting(name: &str, dtype: DType, shape: &Shape, bytes: &[u8]) -> Result<(), DeviceError> {
+    let needed = dtype.bytes_of(shape);
+    if bytes.len() == needed {
+        return Ok(());
+    }
+    Err(DeviceError::Buffer {
+        name: name.to_owned(),
+        plan: "written by the host".to_owned(),
+        got: format!("{} bytes", bytes.len()),
+        needed: format!("{needed} bytes for {dtype} {shape}"),
+    })
+}
+
+/// What [`Memory::copy_from`] copies: elements of one buffer to another, whole rows of those of compact types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part<'a> {
     /// A buffer of the other memory, and the first element.
@@ -335,7 +356,7 @@ impl Part<'_> {
     /// Checks the part against the two buffers.
     ///
     /// # Errors
-    /// A buffer is missing, they differ in type, or the part is not inside of both.
+    /// A buffer is missing, they differ in type, the part is not inside of both, or it is not whole rows of compact elements.
     pub fn check(
         &self,
         from: Option<(DType, &Shape)>,
@@ -345,6 +366,7 @@ impl Part<'_> {
             && a == b
             && self.from.1 + self.len <= source.len()
             && self.to.1 + self.len <= target.len()
+            && (!a.is_compact() || self.is_whole_rows(source, target))
         {
             return Ok(());
         }
@@ -356,8 +378,25 @@ impl Part<'_> {
             name: self.from.0.to_owned(),
             plan: format!("copied to `{}`", self.to.0),
             got: format!("{} and {}", say(from), say(to)),
-            needed: format!("{} elements from {} to {}", self.len, self.from.1, self.to.1),
+            needed: match from {
+                Some((dtype, _)) if dtype.is_compact() => {
+                    format!("{} elements from {} to {}, whole rows", self.len, self.from.1, self.to.1)
+                }
+                _ => format!("{} elements from {} to {}", self.len, self.from.1, self.to.1),
+            },
         })
+    }
+
+    fn is_whole_rows(&self, source: &Shape, target: &Shape) -> bool {
+        let width = source.last();
+        let whole = |elements: &usize| elements.is_multiple_of(width);
+        width == target.last() && [self.from.1, self.to.1, self.len].iter().all(whole)
+    }
+
+    /// Where a part that was checked begins in either buffer, and its length, in bytes. `shape` is that of one of them.
+    pub fn bytes(&self, dtype: DType, shape: &Shape) -> [usize; 3] {
+        let width = if dtype.is_compact() { shape.last().max(1) } else { 1 };
+        [self.from.1, self.to.1, self.len].map(|elements| elements / width * dtype.row_bytes(width))
     }
 }
 
@@ -377,6 +416,24 @@ pub trait Memory: Send + Any {
     /// # Errors
     /// The device has no room, or failed.
     fn write_i32(&mut self, name: &str, shape: &Shape, data: &[i32]) -> Result<(), DeviceError>;
+
+    /// Sets a buffer of any type, making it if need be. `bytes` are those of the elements, [`DType::bytes_of`] the shape.
+    ///
+    /// # Errors
+    /// There are more or fewer bytes, the device has no room, or failed.
+    fn write_bytes(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        shape: &Shape,
+        bytes: &[u8],
+    ) -> Result<(), DeviceError>;
+
+    /// Copies the bytes of a buffer of any type to the host, replacing the content of `out`.
+    ///
+    /// # Errors
+    /// There is no such buffer.
+    fn read_bytes(&mut self, name: &str, out: &mut Vec<u8>) -> Result<(DType, Shape), DeviceError>;
 
     /// Copies a float buffer to the host, replacing the content of `out`.
     ///

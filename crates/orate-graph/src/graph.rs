@@ -156,6 +156,14 @@ impl Graph {
                 second: format!("{kind:?} {dtype} {shape}"),
             });
         }
+        if !shape.last().is_multiple_of(dtype.width_step()) {
+            return Err(GraphError::Shape {
+                graph: self.name.clone(),
+                node: format!("buffer `{name}`"),
+                got: format!("{dtype} {shape}"),
+                needed: format!("rows of a multiple of {} elements for {dtype}", dtype.width_step()),
+            });
+        }
         self.buffers.push(Buffer { name: name.to_owned(), dtype, shape, kind });
         Ok(self.buffers.len() - 1)
     }
@@ -221,7 +229,7 @@ impl Graph {
     pub fn update(&mut self, name: &str, v: Value) -> Result<()> {
         self.still_there(v, || format!("update of state `{name}`"))?;
         let found = self.buffers.iter().position(|b| b.name == name && b.kind == BufferKind::State);
-        if found.is_some_and(|b| self.is_written_in_place(b)) {
+        if found.is_some_and(|b| self.is_written_in_place(b) || self.buffers[b].dtype.is_compact()) {
             return Err(GraphError::Shape {
                 graph: self.name.clone(),
                 node: format!("update of state `{name}`"),
@@ -649,7 +657,7 @@ pub struct Draw {
 fn result_type(op: &Op, inputs: &[&ValueInfo]) -> DType {
     match op {
         Op::Sample { .. } | Op::Increment { .. } | Op::ResidualCodes { .. } => DType::I32,
-        Op::Concat { .. } | Op::Slice { .. } | Op::Reshape => inputs[0].dtype,
+        Op::Concat { .. } | Op::Slice { .. } | Op::Reshape | Op::WriteRows { .. } => inputs[0].dtype,
         _ => DType::F32,
     }
 }
@@ -671,8 +679,14 @@ fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Result<Shape, St
         Some(v) if v.dtype == DType::F32 => Ok(&v.shape),
         _ => Err(format!("f32 as operand {i}")),
     };
+    // Floats of any number of bits.
+    let kept = |i: usize| match inputs.get(i) {
+        Some(v) if v.dtype != DType::I32 => Ok(&v.shape),
+        _ => Err(format!("floats as operand {i}")),
+    };
     // Ops that only move elements take integers too.
     let any = |i: usize| match inputs.get(i) {
+        Some(v) if v.dtype.is_compact() => Err(format!("f32 or i32 as operand {i}")),
         Some(v) if v.dtype == inputs[0].dtype => Ok(&v.shape),
         Some(_) => Err(format!("{} as operand {i}", inputs[0].dtype)),
         None => Err("an operand".to_owned()),
@@ -844,7 +858,17 @@ fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Result<Shape, St
             if inputs.len() != 3 && inputs.len() != 4 {
                 return Err("q, k, v and perhaps lengths".to_owned());
             }
-            let (q, k, v) = (float(0)?, float(1)?, float(2)?);
+            let (q, k, v) = (float(0)?, kept(1)?, kept(2)?);
+            let dtype = inputs[1].dtype;
+            if inputs[2].dtype != dtype {
+                return Err("keys and values of one type".to_owned());
+            }
+            if dtype.is_compact() && (!matches!(mask, AttentionMask::Cached(_)) || relative.is_some()) {
+                return Err(format!("the mask of a cache and no relative terms for keys in {dtype}"));
+            }
+            if dtype == DType::Q8_0 && !(q.last() / (*heads).max(1)).is_multiple_of(32) {
+                return Err("heads of a multiple of 32 for keys in q8_0".to_owned());
+            }
             match (q.dims(), k.dims()) {
                 ([b, _, c], [bk, _, ck])
                     if (bk == b || *bk == 1)
@@ -1038,17 +1062,17 @@ fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Result<Shape, St
             count(1)?;
             match inputs[0].dtype {
                 DType::I32 => Ok(inputs[0].shape.clone()),
-                DType::F32 => Err("i32 as operand 0".to_owned()),
+                _ => Err("i32 as operand 0".to_owned()),
             }
         }
-        Op::WriteRows { first: from } => match (float(0)?.dims(), float(1)?.dims()) {
+        Op::WriteRows { first: from } => match (kept(0)?.dims(), float(1)?.dims()) {
             ([b, n, c], [br, t, cr]) if b == br && c == cr && t <= n => {
                 match from {
                     First::Operand => first(2, *b)?,
                     First::Const(at) if at + t <= *n => count(2)?,
                     First::Const(at) => return Err(format!("a state of at least {} rows", at + t)),
                 }
-                Ok(float(0)?.clone())
+                Ok(kept(0)?.clone())
             }
             _ => Err("a state [B, N, C] and rows [B, T, C] with T ≤ N".to_owned()),
         },
@@ -1196,6 +1220,40 @@ mod tests {
         g.write_rows(b, x, Rows::From(0)).expect("fits");
         let e = g.update("b", twice).expect_err("is written").to_string();
         assert!(e.contains("a state that is written in place"), "{e}");
+    }
+
+    #[test]
+    fn compact_states_take_rows_and_give_them_to_attention_alone() {
+        for dtype in DType::COMPACT {
+            let mut g = Graph::new("demo");
+            let x = g.input("x", DType::F32, [2, 3, 64]).expect("declares");
+            let cache = g.state("cache", dtype, [2, 5, 64]).expect("whole rows");
+            let other = g.state("other", DType::F32, [2, 5, 64]).expect("declares");
+            let written = g.write_rows(cache, x, Rows::From(1)).expect("fits");
+            assert_eq!(g.info(written).dtype, dtype);
+            let op = |mask| Op::Attention { heads: 2, scale: 1.0, mask, relative: None };
+            let cached = AttentionMask::Cached(First::Const(1));
+            let y = g.attention(op(cached), x, written, written, None).expect("reads it");
+            assert_eq!(g.info(y).dtype, DType::F32);
+            for (mask, values) in [(AttentionMask::Causal, written), (cached, other)] {
+                assert!(g.attention(op(mask), x, written, values, None).is_err(), "{mask:?}");
+            }
+            let e = g.scale(written, Factor::Const(2.0)).expect_err("is not f32").to_string();
+            assert!(e.contains(&format!("got {dtype} [2, 5, 64]")), "{e}");
+            assert!(g.slice(written, 1, 0, 2).is_err() && g.reshape(written, [10, 64]).is_err());
+            assert!(g.concat(&[written, written], 1).is_err() && g.update("cache", written).is_err());
+            assert!(g.write_rows(other, written, Rows::From(0)).is_err(), "rows are f32");
+            g.output("kept", written).expect("is copied as it is");
+            let e = g.state("narrow", dtype, [2, 5, 33]).expect_err("not whole words").to_string();
+            assert!(e.contains("buffer `narrow`") && e.contains("rows of a multiple of"), "{e}");
+        }
+        let mut g = Graph::new("demo");
+        let x = g.input("x", DType::F32, [1, 1, 64]).expect("declares");
+        let cache = g.state("cache", DType::Q8_0, [1, 5, 64]).expect("whole rows");
+        let mask = AttentionMask::Cached(First::Const(1));
+        let op = Op::Attention { heads: 4, scale: 1.0, mask, relative: None };
+        let e = g.attention(op, x, cache, cache, None).expect_err("heads of 16").to_string();
+        assert!(e.contains("needs heads of a multiple of 32 for keys in q8_0"), "{e}");
     }
 
     #[test]

@@ -18,7 +18,7 @@
 mod heads;
 mod products;
 
-use crate::{ALIGNMENT, Op, Place, Plan, Scalar, Value, Weight};
+use crate::{ALIGNMENT, DType, Op, Place, Plan, Scalar, Value, Weight};
 pub use heads::{TURNS, Turn};
 use std::collections::{HashMap, HashSet};
 
@@ -47,6 +47,8 @@ pub struct Joins<'a> {
     pub norms: &'a dyn Fn(&Weight) -> bool,
     /// Rows of products with one part that multiply both, at most; see [`Joined::gated`].
     pub rows_of_gates: usize,
+    /// Whether the launch that turns heads of this width also writes them to states of these elements. It does to floats.
+    pub caches: &'a dyn Fn(DType, usize) -> bool,
 }
 
 /// A step that is left, with what joined it.
@@ -113,7 +115,7 @@ pub fn layout(plan: &Plan, joins: &Joins<'_>) -> Layout {
     if joins.rows {
         joining.rows();
     }
-    joining.heads();
+    joining.heads(joins.caches);
     if joins.queries {
         joining.queries();
     }
@@ -328,7 +330,8 @@ impl<'p> Joining<'p> {
             live.retain(|l| l.2 >= first);
             let info = self.plan.info(v);
             let elements = self.extended.get(&v).copied().unwrap_or(info.shape.len());
-            let size = (elements * info.dtype.size()).next_multiple_of(ALIGNMENT);
+            // Temporaries are of four bytes: compact ones lie in their states.
+            let size = (4 * elements).next_multiple_of(ALIGNMENT);
             let (mut offset, mut index) = (0, live.len());
             for (i, l) in live.iter().enumerate() {
                 if offset + size <= l.0 {
@@ -365,7 +368,7 @@ impl<'p> Joining<'p> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DType, Graph, Rows, Target, ValueInfo, Weight};
+    use crate::{Graph, Rows, Target, ValueInfo};
 
     /// A target that runs everything.
     struct Any;
@@ -391,6 +394,7 @@ mod tests {
                 queries: true,
                 norms: &|_| false,
                 rows_of_gates: 0,
+                caches: &|_, _| false,
             },
         )
     }
@@ -601,6 +605,7 @@ mod tests {
             queries: true,
             norms: &|_| false,
             rows_of_gates: 0,
+            caches: &|_, _| false,
         };
         let l = super::layout(&p, &joins);
         assert_eq!(names(&p, &l), ["RopeTable", "MatMul", "WriteRows", "Attention"]);
@@ -666,6 +671,7 @@ mod tests {
                 queries: false,
                 norms: &|_| able,
                 rows_of_gates: 16,
+                caches: &|_, _| false,
             };
             super::layout(p, &joins)
         };

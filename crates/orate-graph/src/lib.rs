@@ -19,6 +19,7 @@
 //! ```
 
 pub mod blocks;
+mod cache_format;
 pub mod device;
 mod error;
 mod graph;
@@ -33,9 +34,10 @@ mod process;
 mod shape;
 mod weight;
 
+pub use cache_format::CacheFormat;
 pub use device::{
     Counters, Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, Executable, Memory, ModelOnDevice,
-    Part, extended,
+    Part, extended, fitting,
 };
 pub use error::{GraphError, Result};
 pub use graph::{Buffer, BufferKind, Draw, Graph, Node, Rows, TAP_PREFIX, Value, ValueInfo};

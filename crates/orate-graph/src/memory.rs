@@ -86,7 +86,7 @@ pub(crate) fn plan(g: &Graph) -> MemoryPlan {
         if root[v] != v || places[v] != Place::Nowhere {
             continue;
         }
-        let size = (g.values[v].shape.len() * g.values[v].dtype.size()).next_multiple_of(ALIGNMENT);
+        let size = (g.values[v].dtype.bytes_of(&g.values[v].shape)).next_multiple_of(ALIGNMENT);
         let mut offset = 0;
         let mut at = live.len();
         for (i, l) in live.iter().enumerate() {

@@ -3,7 +3,8 @@
 //! Ops come out of the builder in their plain form; passes fold bias, activation, residual and norm into the
 //! op that makes the value, so that it is written once.
 
-use crate::{Shape, Weight};
+use crate::Weight;
+use crate::graph::ValueInfo;
 
 /// A number read at run time: position, time step, seed. It lives in device memory, never in the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -312,7 +313,8 @@ pub enum Op {
         factor: Factor,
     },
     /// q `[B, Tq, H·D]`, k and v `[B or 1, Tk, Hkv·D]`, lens (optional), one per row of k → `[B, Tq, H·D]`:
-    /// `softmax(scale · q·k) · v` for each head, where H / Hkv heads of q after each other share one of k and v. Keys at or
+    /// `softmax(scale · q·k) · v` for each head, where H / Hkv heads of q after each other share one of k and v. Behind a mask of
+    /// a cache, k and v may both be of a compact type; with [`crate::DType::Q8_0`] D is a multiple of 32. Keys at or
     /// past their row's length are not seen. Masks with positions read these, i32 `[B]`, in place of lengths.
     Attention {
         /// Heads.
@@ -410,7 +412,9 @@ pub enum Op {
         /// What is added.
         by: i32,
     },
-    /// state `[B, N, C]`, rows `[B, T, C]`, first `[B]` (if an operand) → the state with rows `first … first + T` replaced.
+    /// state `[B, N, C]`, rows `[B, T, C]`, first `[B]` (if an operand) → the state with rows `first … first + T` replaced. A state
+    /// of a compact type gets them rounded; in [`crate::DType::Q8_0`] a scale is `f16(min(largest / 127, 65504))` and a byte
+    /// `round(x · (1 / scale))`, cut to −127 … 127, or 0 where the scale is 0.
     ///
     /// In place: the result is the state's own memory, nothing is copied, and what the state held before cannot be read
     /// any more.
@@ -558,7 +562,8 @@ impl Op {
     }
 
     /// Arithmetic and memory traffic of one run.
-    pub fn cost(&self, inputs: &[&Shape], output: &Shape) -> Cost {
+    pub fn cost(&self, operands: &[&ValueInfo], result: &ValueInfo) -> Cost {
+        let (inputs, output): (Vec<_>, _) = (operands.iter().map(|i| &i.shape).collect(), &result.shape);
         let out = output.len() as u64;
         let weights: u64 = self.weights().iter().map(|w| w.shape().len() as u64).sum();
         let epilogue = |e: &Epilogue| {
@@ -609,13 +614,21 @@ impl Op {
             Op::Embedding { .. } | Op::SelectRow { .. } | Op::RowAt | Op::Slice { .. } => out,
             // What is written is as much as what is read.
             Op::WriteRows { .. } | Op::Mark => {
-                return Cost { flops: 0, bytes: 8 * inputs[1].len() as u64 };
+                let written = result.dtype.row_bytes(output.last()) * inputs[1].rows();
+                let read = 4 * inputs[1].len();
+                return Cost {
+                    flops: 0,
+                    bytes: (read + if *self == Op::Mark { read } else { written }) as u64,
+                };
             }
             Op::EmbeddingSum { tables, .. } => out * tables.shape().dims()[0] as u64,
             Op::Constant { weight } => weight.shape().len() as u64,
             _ => inputs.iter().map(|s| s.len() as u64).sum::<u64>() + weights,
         };
-        Cost { flops, bytes: 4 * (read + out) }
+        // Operands of compact elements are read as they are.
+        let compact = operands.iter().filter(|i| i.dtype.is_compact());
+        let saved: usize = compact.map(|i| 4 * i.shape.len() - i.dtype.bytes_of(&i.shape)).sum();
+        Cost { flops, bytes: 4 * (read + out) - saved as u64 }
     }
 }
 

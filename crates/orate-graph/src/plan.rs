@@ -91,8 +91,7 @@ impl Plan {
         let steps = nodes.into_iter().enumerate().map(|(i, node)| {
             let inputs: Vec<&ValueInfo> = node.inputs.iter().map(|v| &values[v.index()]).collect();
             let kernel = choose(target, &name, i, &node, &inputs)?;
-            let shapes: Vec<_> = inputs.iter().map(|i| &i.shape).collect();
-            let cost = node.op.cost(&shapes, &values[node.output.index()].shape);
+            let cost = node.op.cost(&inputs, &values[node.output.index()]);
             Ok(Step { node, kernel, cost })
         });
         let steps = steps.collect::<Result<Vec<_>>>()?;

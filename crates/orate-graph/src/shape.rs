@@ -3,18 +3,58 @@
 use std::fmt;
 
 /// Element type of a value. Weights may be stored in other types; they are expanded when they are loaded.
+///
+/// The compact types are for keys and values that are kept: [`crate::Op::WriteRows`] rounds rows to them, to the nearest and of
+/// two equally near to the even one, [`crate::Op::Attention`] reads them, and no other op takes them. Rows, which are the
+/// last axis, are contiguous and whole words of four bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DType {
     /// 32-bit float: all activations.
     F32,
     /// 32-bit integer: token ids and lengths.
     I32,
+    /// Compact: half-precision floats. Beyond 65504 they are infinite.
+    F16,
+    /// Compact: the upper halves of floats.
+    BF16,
+    /// Compact: a row of C elements is C signed bytes, and behind them C / 32 scales in half precision, one for 32 elements
+    /// each. An element is `byte · scale`; the scale is the largest magnitude of the 32 over 127.
+    Q8_0,
 }
 
+/// Elements that share a scale in [`DType::Q8_0`].
+const BLOCK: usize = 32;
+
 impl DType {
-    /// Bytes of one element.
-    pub fn size(self) -> usize {
-        4
+    /// The compact types.
+    pub const COMPACT: [DType; 3] = [DType::F16, DType::BF16, DType::Q8_0];
+
+    /// Whether rows take less than four bytes for each element.
+    pub fn is_compact(self) -> bool {
+        Self::COMPACT.contains(&self)
+    }
+
+    /// Bytes of a row of `width` elements.
+    pub fn row_bytes(self, width: usize) -> usize {
+        match self {
+            DType::F32 | DType::I32 => 4 * width,
+            DType::F16 | DType::BF16 => 2 * width,
+            DType::Q8_0 => width + width / BLOCK * 2,
+        }
+    }
+
+    /// Bytes of a value.
+    pub fn bytes_of(self, shape: &Shape) -> usize {
+        shape.rows() * self.row_bytes(shape.last())
+    }
+
+    /// What the width of rows is a multiple of, so that they are whole words.
+    pub fn width_step(self) -> usize {
+        match self {
+            DType::F32 | DType::I32 => 1,
+            DType::F16 | DType::BF16 => 2,
+            DType::Q8_0 => 2 * BLOCK,
+        }
     }
 }
 
@@ -23,6 +63,9 @@ impl fmt::Display for DType {
         f.write_str(match self {
             DType::F32 => "f32",
             DType::I32 => "i32",
+            DType::F16 => "f16",
+            DType::BF16 => "bf16",
+            DType::Q8_0 => "q8_0",
         })
     }
 }
@@ -104,5 +147,30 @@ impl fmt::Display for Shape {
 impl fmt::Debug for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_every_type_are_whole_words() {
+        for (dtype, width, bytes) in [
+            (DType::F32, 3usize, 12),
+            (DType::I32, 1, 4),
+            (DType::F16, 6, 12),
+            (DType::BF16, 1024, 2048),
+            (DType::Q8_0, 64, 68),
+            (DType::Q8_0, 1024, 1088),
+        ] {
+            assert!(width.is_multiple_of(dtype.width_step()));
+            assert_eq!(dtype.row_bytes(width), bytes);
+            assert_eq!(dtype.bytes_of(&[2, 5, width].into()), 10 * bytes);
+        }
+        for dtype in DType::COMPACT {
+            assert!(dtype.row_bytes(dtype.width_step()).is_multiple_of(4), "{dtype}");
+        }
+        assert_eq!(DType::F32.bytes_of(&Shape::default()), 4, "a single number");
     }
 }

@@ -3,6 +3,7 @@
 //! A case is a small graph with everything it reads. Cases hold graphs as the builder makes them; executors
 //! compile them, so a case with an epilogue becomes one fused step.
 
+use crate::compact_cases;
 use crate::decoding_cases as decoding;
 use crate::interpreter::{Buffers, Data, ScalarValue, Scalars};
 use crate::random::{Random, RandomWeights};
@@ -49,7 +50,7 @@ impl Case {
     pub fn with(mut self, buffer: &str, data: impl Into<Data>) -> Case {
         let data = data.into();
         let old = self.buffers.get(buffer).unwrap_or_else(|| panic!("{}: no buffer `{buffer}`", self.name));
-        assert_eq!((old.len(), old.dtype()), (data.len(), data.dtype()), "{}: `{buffer}`", self.name);
+        assert_eq!((old.bytes(), old.dtype()), (data.bytes(), data.dtype()), "{}: `{buffer}`", self.name);
         self.buffers.insert(buffer.to_owned(), data);
         self
     }
@@ -84,6 +85,7 @@ fn random_buffers(graph: &Graph, case: &str) -> Buffers {
                 let span = (high - low + 1) as usize;
                 Data::I32((0..n).map(|_| low + random.below(span) as i32).collect())
             }
+            dtype => compact_cases::random(dtype, b.shape.last(), &random.floats(n, -1.0, 1.0)),
         };
         buffers.insert(b.name.clone(), data);
     }
@@ -254,7 +256,7 @@ fn activations() -> [Activation; 10] {
 /// Cases for every op, and for what surrounds them: states, shared values, reshapes.
 pub fn op_cases() -> Vec<Case> {
     type Family = fn(&mut Vec<Case>) -> Result<()>;
-    let families: [Family; 31] = [
+    let families: [Family; 33] = [
         embedding,
         embedding_sum,
         constant,
@@ -286,6 +288,8 @@ pub fn op_cases() -> Vec<Case> {
         decoding::rows,
         decoding::in_place,
         decoding::sample,
+        compact_cases::attention,
+        compact_cases::writes,
     ];
     let mut cases = vec![];
     for family in families {

@@ -1,6 +1,7 @@
 //! Running cases on an executor and comparing with the interpreter.
 
 use crate::cases::Case;
+use crate::compact;
 use crate::compare::{Mismatch, compare};
 use crate::interpreter::{Buffers, Data, ScalarValue, Scalars, interpret};
 use crate::random::RandomWeights;
@@ -55,6 +56,9 @@ impl Executor for OnDevice<'_> {
             match buffers.get(&b.name) {
                 Some(Data::F32(x)) => memory.write_f32(&b.name, &b.shape, x).map_err(|e| text(&e))?,
                 Some(Data::I32(x)) => memory.write_i32(&b.name, &b.shape, x).map_err(|e| text(&e))?,
+                Some(Data::Compact(dtype, x)) => {
+                    memory.write_bytes(&b.name, *dtype, &b.shape, x).map_err(|e| text(&e))?
+                }
                 None => return Err(format!("buffer `{}` was not given", b.name)),
             }
         }
@@ -75,6 +79,11 @@ impl Executor for OnDevice<'_> {
                 DType::I32 => {
                     let mut data = vec![];
                     (memory.read_i32(&b.name, &mut data), Data::I32(data))
+                }
+                dtype => {
+                    let mut data = vec![];
+                    let read = memory.read_bytes(&b.name, &mut data);
+                    (read.map(|(_, shape)| shape), Data::Compact(dtype, data))
                 }
             };
             let shape = shape.map_err(|e| text(&e))?;
@@ -176,6 +185,17 @@ fn check(executor: &dyn Executor, case: &Case) -> Result<f64, String> {
                 closest = closest.max(c.max_error / case.tolerance);
             }
             (Some(got), expected) if got == expected => {}
+            (Some(Data::Compact(_, got)), Data::Compact(dtype, expected))
+                if !moved && case.tolerance > 0.0 =>
+            {
+                let numbers = |bytes: &[u8]| compact::decode(*dtype, b.shape.last(), bytes);
+                let (got, expected) = (numbers(got), numbers(expected));
+                let c = compare(&got, &expected, case.tolerance).map_err(|e| format!("`{name}`: {e}"))?;
+                closest = closest.max(c.max_error / case.tolerance);
+            }
+            (Some(Data::Compact(..)), Data::Compact(..)) => {
+                return Err(format!("`{name}`: not the same bytes"));
+            }
             (Some(_), _) => return Err(format!("`{name}`: integers differ")),
         }
     }

@@ -55,6 +55,44 @@ pub fn check_copies(device: &dyn Device) {
     assert!(matches!(mixed, Err(DeviceError::Buffer { .. })), "{name}: other elements");
 }
 
+/// Sets and reads, copies and extends rows of compact elements.
+///
+/// # Panics
+/// Something is not as promised.
+pub fn check_compact_rows(device: &dyn Device) {
+    let name = device.name();
+    for dtype in DType::COMPACT {
+        let (mut here, mut there) = (device.memory(), device.memory());
+        let row = dtype.row_bytes(64);
+        let bytes: Vec<u8> = (0..6 * row).map(|i| (i * 7) as u8).collect();
+        there.write_bytes("rows", dtype, &[2, 3, 64].into(), &bytes).expect("room");
+        let mut got = vec![];
+        assert_eq!(there.read_bytes("rows", &mut got).expect("is there"), (dtype, [2, 3, 64].into()));
+        assert_eq!(got, bytes, "{name} in {dtype}");
+        let e = there.read_f32("rows", &mut vec![]).expect_err("is no float buffer").to_string();
+        assert!(e.contains(&format!("got {dtype} [2, 3, 64]")), "{name}: {e}");
+        let e = there.write_bytes("rows", dtype, &[2, 3, 64].into(), &bytes[1..]).expect_err("too few");
+        assert!(e.to_string().contains(&format!("{} bytes", bytes.len() - 1)), "{name}: {e}");
+
+        here.clear("rows", dtype, &[3, 5, 64].into()).expect("room");
+        here.copy_from(there.as_mut(), &[part("rows", 3 * 64..5 * 64, 5 * 64)]).expect("fits");
+        let mut wanted = vec![0; 15 * row];
+        wanted[5 * row..7 * row].copy_from_slice(&bytes[3 * row..5 * row]);
+        here.read_bytes("rows", &mut got).expect("is there");
+        assert_eq!(got, wanted, "{name} in {dtype}");
+        for wrong in [part("rows", 0..32, 0), part("rows", 0..64, 32), part("rows", 32..96, 0)] {
+            let e = here.copy_from(there.as_mut(), &[wrong]).expect_err("not whole rows").to_string();
+            assert!(e.contains("whole rows"), "{name}: {e}");
+        }
+        there.extend(&[("rows", &[2, 900, 64].into())]).expect("room");
+        there.read_bytes("rows", &mut got).expect("is there");
+        assert_eq!((&got[..3 * row], &got[900 * row..903 * row]), (&bytes[..3 * row], &bytes[3 * row..]));
+        here.clear("rows", DType::F32, &[3, 5, 64].into()).expect("room");
+        let mixed = here.copy_from(there.as_mut(), &[part("rows", 0..64, 0)]);
+        assert!(matches!(mixed, Err(DeviceError::Buffer { .. })), "{name}: other elements");
+    }
+}
+
 /// Copies to `here` from memory that `here` must refuse, because it is another device's.
 ///
 /// # Panics

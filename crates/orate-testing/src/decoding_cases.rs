@@ -1,6 +1,7 @@
 //! Cases for what decoding needs: positions in device memory, caches written in place, integers made by steps, sampling.
 
 use crate::cases::Case;
+use crate::compact_cases::spoil_bytes;
 use crate::interpreter::Data;
 use crate::random::Random;
 use orate_graph::{
@@ -11,19 +12,19 @@ use std::collections::BTreeSet;
 
 /// Sizes of an attention over a cache: batch, queries, keys, heads of queries, heads of them that share one of keys, width of a
 /// head.
-type Sizes = [usize; 6];
+pub(crate) type Sizes = [usize; 6];
 
-fn cached_attention(
+pub(crate) fn cached_attention(
     name: &str,
     [b, tq, tk, heads, group, d]: Sizes,
-    mask: AttentionMask,
+    (mask, dtype): (AttentionMask, DType),
     shared_keys: bool,
 ) -> Result<Graph> {
     let mut g = Graph::new(name);
     let kv_batch = if shared_keys { 1 } else { b };
     let q = g.input("q", DType::F32, [b, tq, heads * d])?;
-    let k = g.input("k", DType::F32, [kv_batch, tk, heads / group * d])?;
-    let v = g.input("v", DType::F32, [kv_batch, tk, heads / group * d])?;
+    let k = g.input("k", dtype, [kv_batch, tk, heads / group * d])?;
+    let v = g.input("v", dtype, [kv_batch, tk, heads / group * d])?;
     let first = if mask.has_positions() { Some(g.input("first", DType::I32, [b])?) } else { None };
     let op = Op::Attention { heads, scale: 1.0 / (d as f32).sqrt(), mask, relative: None };
     let y = g.attention(op, q, k, v, first)?;
@@ -32,13 +33,20 @@ fn cached_attention(
 }
 
 /// Makes keys and values that no query may see something else than numbers.
-fn spoil(case: &mut Case, batch: usize, keys: usize, unseen: impl Fn(usize, usize) -> bool) {
+pub(crate) fn spoil(case: &mut Case, batch: usize, keys: usize, unseen: impl Fn(usize, usize) -> bool) {
+    let rows = batch * keys;
     for name in ["k", "v"] {
-        let Some(Data::F32(x)) = case.buffers.get_mut(name) else { unreachable!("a float input") };
-        let width = x.len() / (batch * keys);
-        for row in 0..batch * keys {
-            if unseen(row / keys, row % keys) {
-                x[row * width..][..width].fill([f32::NAN, f32::INFINITY, 1e30][row % 3]);
+        for row in (0..rows).filter(|row| unseen(row / keys, row % keys)) {
+            match case.buffers.get_mut(name) {
+                Some(Data::F32(x)) => {
+                    let width = x.len() / rows;
+                    x[row * width..][..width].fill([f32::NAN, f32::INFINITY, 1e30][row % 3]);
+                }
+                Some(Data::Compact(_, x)) => {
+                    let width = x.len() / rows;
+                    spoil_bytes(&mut x[row * width..][..width], row);
+                }
+                _ => unreachable!("keys and values are inputs"),
             }
         }
     }
@@ -89,8 +97,10 @@ pub(crate) fn cached(cases: &mut Vec<Case>) -> Result<()> {
         let name = |what: &str| format!("Attention over a cache, {what}, {s:?}");
         for at in BTreeSet::from([0, room / 2, room]) {
             let mask = AttentionMask::Cached(First::Const(at));
-            let mut case =
-                Case::new(name(&format!("from {at} on")), cached_attention("cached", s, mask, false)?);
+            let mut case = Case::new(
+                name(&format!("from {at} on")),
+                cached_attention("cached", s, (mask, DType::F32), false)?,
+            );
             spoil(&mut case, b, tk, |_, j| j >= at + tq);
             cases.push(case);
         }
@@ -102,14 +112,14 @@ pub(crate) fn cached(cases: &mut Vec<Case>) -> Result<()> {
         ];
         for (what, at) in places {
             let first: Vec<i32> = at.iter().map(|x| *x as i32).collect();
-            let mut case =
-                Case::new(name(what), cached_attention("cached", s, mask, false)?).with("first", first);
+            let mut case = Case::new(name(what), cached_attention("cached", s, (mask, DType::F32), false)?)
+                .with("first", first);
             spoil(&mut case, b, tk, |row, j| j >= at[row] + tq);
             cases.push(case);
         }
     }
     let mask = AttentionMask::Cached(First::Operand);
-    let g = cached_attention("cached", [3, 2, 21, 4, 2, 8], mask, true)?;
+    let g = cached_attention("cached", [3, 2, 21, 4, 2, 8], (mask, DType::F32), true)?;
     cases.push(Case::new("Attention over a cache that batch rows share", g));
     Ok(())
 }
@@ -134,7 +144,7 @@ pub(crate) fn stream(cases: &mut Vec<Case>) -> Result<()> {
                 ("far on", vec![1000; b]),
             ] {
                 let name = format!("Attention of a stream {what}, window {window}, {s:?}");
-                let mut case = Case::new(name, cached_attention("stream", s, mask, false)?);
+                let mut case = Case::new(name, cached_attention("stream", s, (mask, DType::F32), false)?);
                 case = case.with("first", passed.clone());
                 spoil(&mut case, b, tk, |row, j| j + (passed[row] as usize) < history);
                 cases.push(case);

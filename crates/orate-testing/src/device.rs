@@ -10,7 +10,7 @@ use crate::interpreter::{Buffers, Data, ScalarValue, Scalars, interpret};
 use orate_graph::{
     BufferKind, Counters, DType, Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, Executable,
     Memory, ModelOnDevice, Op, Part, Pending, Place, Plan, Shape, Target, Ticket, Value, ValueInfo,
-    WeightLoader, extended,
+    WeightLoader, extended, fitting,
 };
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -158,11 +158,14 @@ impl Loaded {
     }
 }
 
-/// Copies elements of one type.
+/// Copies bytes of elements of one type.
 fn copy(from: &Data, at: usize, to: &mut Data, to_at: usize, len: usize) {
     match (from, to) {
-        (Data::F32(x), Data::F32(y)) => y[to_at..][..len].copy_from_slice(&x[at..][..len]),
-        (Data::I32(x), Data::I32(y)) => y[to_at..][..len].copy_from_slice(&x[at..][..len]),
+        (Data::F32(x), Data::F32(y)) => y[to_at / 4..][..len / 4].copy_from_slice(&x[at / 4..][..len / 4]),
+        (Data::I32(x), Data::I32(y)) => y[to_at / 4..][..len / 4].copy_from_slice(&x[at / 4..][..len / 4]),
+        (Data::Compact(a, x), Data::Compact(b, y)) if a == b => {
+            y[to_at..][..len].copy_from_slice(&x[at..][..len])
+        }
         _ => panic!("elements of two types"),
     }
 }
@@ -172,6 +175,8 @@ fn unwritten(dtype: DType, shape: &Shape) -> Data {
     match dtype {
         DType::F32 => Data::F32(vec![f32::NAN; shape.len()]),
         DType::I32 => Data::I32(vec![i32::MIN; shape.len()]),
+        // No numbers, as floats of 16 bits and as scales.
+        _ => Data::Compact(dtype, vec![0xff; dtype.bytes_of(shape)]),
     }
 }
 
@@ -210,6 +215,7 @@ impl HostMemory {
                 match info.dtype {
                     DType::F32 => Data::F32(words.to_vec()),
                     DType::I32 => Data::I32(words.iter().map(|x| x.to_bits() as i32).collect()),
+                    dtype => panic!("plan `{}` has a temporary in {dtype}", plan.name()),
                 }
             }
             Place::Nowhere => panic!("plan `{}` reads value {} that has no place", plan.name(), v.index()),
@@ -227,13 +233,16 @@ impl HostMemory {
                 let words = self.arena[offset / 4..].iter_mut();
                 words.zip(x).for_each(|(word, x)| *word = f32::from_bits(x as u32));
             }
+            (Place::Arena(_), Data::Compact(dtype, _)) => {
+                panic!("plan `{}` has a temporary in {dtype}", plan.name())
+            }
             (Place::Nowhere, _) => panic!("plan `{}` writes to a value that has no place", plan.name()),
         }
     }
 
     fn host_write(&mut self, name: &str, shape: &Shape, data: Data) {
-        assert_eq!(shape.len(), data.len(), "buffer `{name}` {shape}");
-        self.counters.bytes_up += 4 * data.len() as u64;
+        assert!(data.fills(data.dtype(), shape), "buffer `{name}` {shape}");
+        self.counters.bytes_up += data.bytes() as u64;
         self.buffers.insert(name.to_owned(), (shape.clone(), data));
     }
 }
@@ -251,6 +260,44 @@ impl Memory for HostMemory {
     fn write_i32(&mut self, name: &str, shape: &Shape, data: &[i32]) -> Result<(), DeviceError> {
         self.host_write(name, shape, data.to_vec().into());
         Ok(())
+    }
+
+    fn write_bytes(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        shape: &Shape,
+        bytes: &[u8],
+    ) -> Result<(), DeviceError> {
+        fitting(name, dtype, shape, bytes)?;
+        let words = bytes.as_chunks::<4>().0;
+        let data = match dtype {
+            DType::F32 => Data::F32(words.iter().map(|b| f32::from_le_bytes(*b)).collect()),
+            DType::I32 => Data::I32(words.iter().map(|b| i32::from_le_bytes(*b)).collect()),
+            _ => Data::Compact(dtype, bytes.to_vec()),
+        };
+        self.host_write(name, shape, data);
+        Ok(())
+    }
+
+    fn read_bytes(&mut self, name: &str, out: &mut Vec<u8>) -> Result<(DType, Shape), DeviceError> {
+        let Some((shape, data)) = self.buffers.get(name) else {
+            return Err(DeviceError::Buffer {
+                name: name.to_owned(),
+                plan: "read by the host".to_owned(),
+                got: "nothing".to_owned(),
+                needed: "a buffer".to_owned(),
+            });
+        };
+        out.clear();
+        match data {
+            Data::F32(x) => out.extend(x.iter().flat_map(|x| x.to_le_bytes())),
+            Data::I32(x) => out.extend(x.iter().flat_map(|x| x.to_le_bytes())),
+            Data::Compact(_, bytes) => out.extend_from_slice(bytes),
+        }
+        self.counters.read_backs += 1;
+        self.counters.bytes_down += out.len() as u64;
+        Ok((data.dtype(), shape.clone()))
     }
 
     fn read_f32(&mut self, name: &str, out: &mut Vec<f32>) -> Result<Shape, DeviceError> {
@@ -310,6 +357,7 @@ impl Memory for HostMemory {
         let zeros = match dtype {
             DType::F32 => Data::F32(vec![0.0; shape.len()]),
             DType::I32 => Data::I32(vec![0; shape.len()]),
+            _ => Data::Compact(dtype, vec![0; dtype.bytes_of(shape)]),
         };
         self.buffers.insert(name.to_owned(), (shape.clone(), zeros));
         Ok(())
@@ -323,7 +371,7 @@ impl Memory for HostMemory {
     fn extend(&mut self, buffers: &[(&str, &Shape)]) -> Result<(), DeviceError> {
         for &(name, shape) in buffers {
             let found = self.buffers.get_mut(name);
-            let (old, new) = extended(name, found.as_ref().map(|(s, _)| s), shape)?;
+            let (old, new) = extended(name, found.as_ref().map(|(s, d)| (d.dtype(), s)), shape)?;
             let Some((old_shape, data)) = found else { continue };
             let mut larger = unwritten(data.dtype(), shape);
             for b in 0..shape.dims()[0] {
@@ -344,15 +392,9 @@ impl Memory for HostMemory {
             let info = |(shape, data): &(Shape, Data)| (data.dtype(), shape.clone());
             let (a, b) = (source.map(info), target.as_deref().map(info));
             part.check(a.as_ref().map(|(d, s)| (*d, s)), b.as_ref().map(|(d, s)| (*d, s)))?;
-            let to = part.to.1..part.to.1 + part.len;
-            match (source.map(|s| &s.1), target.map(|t| &mut t.1)) {
-                (Some(Data::F32(x)), Some(Data::F32(y))) => {
-                    y[to].copy_from_slice(&x[part.from.1..part.from.1 + part.len])
-                }
-                (Some(Data::I32(x)), Some(Data::I32(y))) => {
-                    y[to].copy_from_slice(&x[part.from.1..part.from.1 + part.len])
-                }
-                _ => unreachable!("checked above"),
+            if let (Some((shape, x)), Some((_, y))) = (source, target) {
+                let [at, to, len] = part.bytes(x.dtype(), shape);
+                copy(x, at, y, to, len);
             }
         }
         Ok(())

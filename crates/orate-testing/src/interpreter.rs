@@ -5,12 +5,14 @@
 //! output that stores a state's value gets the old content, whatever the state becomes. What is written to a state in place
 //! is a new value like any other here, and the state's content when the run has ended.
 
+use crate::compact;
 use crate::formulas::{self as f, Attention};
 use crate::sampling;
 use orate_graph::{
     Activation, AttentionMask, BufferKind, ConvGeometry, DType, Epilogue, Factor, First, Graph, GraphError,
-    NO_ID, Node, Op, Scalar, Value, Weight, WeightLoader,
+    NO_ID, Node, Op, Scalar, Shape, Value, Weight, WeightLoader,
 };
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 /// Elements of a buffer or value.
@@ -20,20 +22,18 @@ pub enum Data {
     F32(Vec<f32>),
     /// Integers.
     I32(Vec<i32>),
+    /// Rows of a compact type, as their bytes.
+    Compact(DType, Vec<u8>),
 }
 
 impl Data {
-    /// Number of elements.
-    pub fn len(&self) -> usize {
+    /// Number of bytes.
+    pub fn bytes(&self) -> usize {
         match self {
-            Data::F32(x) => x.len(),
-            Data::I32(x) => x.len(),
+            Data::F32(x) => 4 * x.len(),
+            Data::I32(x) => 4 * x.len(),
+            Data::Compact(_, bytes) => bytes.len(),
         }
-    }
-
-    /// Whether there are no elements.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Element type.
@@ -41,14 +41,20 @@ impl Data {
         match self {
             Data::F32(_) => DType::F32,
             Data::I32(_) => DType::I32,
+            Data::Compact(dtype, _) => *dtype,
         }
+    }
+
+    /// Whether these are all elements of such a value.
+    pub fn fills(&self, dtype: DType, shape: &Shape) -> bool {
+        self.dtype() == dtype && self.bytes() == dtype.bytes_of(shape)
     }
 
     /// The floats, if these are floats.
     pub fn as_f32(&self) -> Option<&[f32]> {
         match self {
             Data::F32(x) => Some(x),
-            Data::I32(_) => None,
+            Data::I32(_) | Data::Compact(..) => None,
         }
     }
 
@@ -56,7 +62,7 @@ impl Data {
     pub fn as_i32(&self) -> Option<&[i32]> {
         match self {
             Data::I32(x) => Some(x),
-            Data::F32(_) => None,
+            Data::F32(_) | Data::Compact(..) => None,
         }
     }
 }
@@ -158,22 +164,31 @@ pub fn interpret(
 ) -> Result<Buffers, InterpretError> {
     for b in graph.buffers().iter().filter(|b| b.kind != BufferKind::Output) {
         let given = buffers.get(&b.name);
-        if !given.is_some_and(|d| d.dtype() == b.dtype && d.len() == b.shape.len()) {
+        if !given.is_some_and(|d| d.fills(b.dtype, &b.shape)) {
             return Err(InterpretError::Buffer {
                 graph: graph.name().to_owned(),
                 name: b.name.clone(),
                 needed: format!("{} {}", b.dtype, b.shape),
-                got: given.map_or("nothing".to_owned(), |d| format!("{} elements of {}", d.len(), d.dtype())),
+                got: given.map_or("nothing".to_owned(), |d| match d {
+                    Data::Compact(dtype, bytes) => format!("{} bytes of {dtype}", bytes.len()),
+                    _ => format!("{} elements of {}", d.bytes() / 4, d.dtype()),
+                }),
             });
         }
     }
     let mut run = Run { graph, weights, buffers, scalars, values: HashMap::new() };
     for (i, node) in graph.nodes().iter().enumerate() {
+        let dtype = graph.info(node.output).dtype;
+        if dtype.is_compact() {
+            let y = run.compact_rows(i, node)?;
+            run.values.insert(node.output, y);
+            continue;
+        }
         let y = run.node(i, node)?;
         debug_assert_eq!(y.len(), graph.shape(node.output).len(), "node #{i} {}", node.op.name());
-        let y = match graph.info(node.output).dtype {
-            DType::F32 => Data::F32(y.into_iter().map(|x| x as f32).collect()),
+        let y = match dtype {
             DType::I32 => Data::I32(y.into_iter().map(|x| x as i32).collect()),
+            _ => Data::F32(y.into_iter().map(|x| x as f32).collect()),
         };
         run.values.insert(node.output, y);
     }
@@ -183,10 +198,7 @@ pub fn interpret(
         after.insert(graph.buffers()[state].name.clone(), run.values[&node.output].clone());
     }
     for &(b, v) in graph.stores() {
-        let data = match graph.info(v).dtype {
-            DType::F32 => Data::F32(run.floats(v)?.to_vec()),
-            DType::I32 => Data::I32(run.integers(v)?.to_vec()),
-        };
+        let data = run.data(v).cloned().ok_or_else(|| run.broken(v, graph.info(v).dtype))?;
         after.insert(graph.buffers()[b].name.clone(), data);
     }
     Ok(after)
@@ -224,8 +236,37 @@ impl Run<'_> {
         match self.data(v) {
             Some(Data::F32(x)) => Ok(x.iter().map(|x| f64::from(*x)).collect()),
             Some(Data::I32(x)) => Ok(x.iter().map(|x| f64::from(*x)).collect()),
-            None => Err(self.broken(v, self.graph.info(v).dtype)),
+            Some(Data::Compact(..)) | None => Err(self.broken(v, self.graph.info(v).dtype)),
         }
+    }
+
+    /// Floats of any number of bits, as floats.
+    fn kept(&self, v: Value) -> Result<Cow<'_, [f32]>, InterpretError> {
+        match self.data(v) {
+            Some(Data::Compact(dtype, bytes)) => {
+                Ok(compact::decode(*dtype, self.graph.shape(v).last(), bytes).into())
+            }
+            _ => Ok(self.floats(v)?.into()),
+        }
+    }
+
+    /// `WriteRows` to a state of a compact type: rows that are not replaced stay bit for bit.
+    fn compact_rows(&self, i: usize, node: &Node) -> Result<Data, InterpretError> {
+        let (state, rows) = (node.inputs[0], node.inputs[1]);
+        let Op::WriteRows { first } = &node.op else { return Err(self.broken(state, DType::F32)) };
+        let Some(Data::Compact(dtype, bytes)) = self.data(state) else {
+            return Err(self.broken(state, self.graph.info(state).dtype));
+        };
+        let (&[batch, n, c], time) = (self.graph.shape(state).dims(), self.graph.shape(rows).dims()[1])
+        else {
+            unreachable!("three axes by shape inference")
+        };
+        let (mut bytes, row) = (bytes.clone(), dtype.row_bytes(c));
+        for (b, first) in self.firsts((i, node), (batch, time, n), *first)?.into_iter().enumerate() {
+            let rows = compact::encode(*dtype, c, &self.floats(rows)?[b * time * c..][..time * c]);
+            bytes[(b * n + first) * row..][..time * row].copy_from_slice(&rows);
+        }
+        Ok(Data::Compact(*dtype, bytes))
     }
 
     /// Where the first of `rows` rows of each batch row stands among `most`: positions from the last operand.
@@ -440,8 +481,8 @@ impl Run<'_> {
                 };
                 f::attention(&Attention {
                     q: x(0)?,
-                    k: x(1)?,
-                    v: x(2)?,
+                    k: &self.kept(node.inputs[1])?,
+                    v: &self.kept(node.inputs[2])?,
                     lens: match node.inputs.get(3) {
                         Some(v) if !mask.has_positions() => Some(self.integers(*v)?),
                         _ => None,

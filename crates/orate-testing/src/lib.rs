@@ -7,6 +7,8 @@
 pub mod cases;
 pub mod check;
 pub mod checkpoints;
+pub mod compact;
+mod compact_cases;
 pub mod compare;
 mod copies;
 mod decoding_cases;
@@ -21,7 +23,9 @@ pub mod tolerance;
 pub use cases::{Case, NOT_BUILT_ON_GPUS, harvest, op_cases, op_cases_built};
 pub use check::{Executor, Failure, OnDevice, Report, check_all};
 pub use compare::{Comparison, Mismatch, assert_close, compare, snr_db};
-pub use copies::{check_clearing, check_copies, check_extensions, check_foreign_copy, check_later_reads};
+pub use copies::{
+    check_clearing, check_compact_rows, check_copies, check_extensions, check_foreign_copy, check_later_reads,
+};
 pub use device::ReferenceDevice;
 pub use interpreter::{Buffers, Data, InterpretError, ScalarValue, Scalars, interpret};
 pub use random::{Random, RandomWeights};

@@ -4,7 +4,7 @@
 //! measures them: a small element among large ones cannot be better than its neighbours' rounding. Loosening a
 //! limit is its own commit, with the measurement that asked for it.
 
-use orate_graph::{Epilogue, Graph, Op};
+use orate_graph::{DType, Epilogue, Graph, Op};
 
 /// Half an f32 unit in the last place at 1: what storing a correct result may cost.
 pub const ROUNDING: f64 = 1.0 / 16_777_216.0;
@@ -42,6 +42,18 @@ pub const END_TO_END: f64 = 2e-5;
 /// covers the largest of many results.
 pub fn product(k: usize) -> f64 {
     (4.0 + 3.0 * (k as f64).sqrt()) * ROUNDING
+}
+
+/// The largest distance between two neighbours that a compact type holds, of numbers up to 1: where a device's own rounding says
+/// which of two is the nearer, the result is one of them.
+pub fn compact_step(dtype: DType) -> f64 {
+    match dtype {
+        DType::F32 | DType::I32 => 0.0,
+        DType::F16 => 1.0 / 1024.0,
+        DType::BF16 => 1.0 / 128.0,
+        // The scale itself is a float of 16 bits.
+        DType::Q8_0 => 1.0 / 127.0 + 1.0 / 1024.0,
+    }
 }
 
 /// Limit for one op on its own. `inputs` are the shapes' extents.

@@ -1,6 +1,6 @@
 //! The comparison itself: a right executor passes, wrong ones are caught and named.
 
-use orate_graph::{Graph, WeightLoader, passes};
+use orate_graph::{DType, Graph, WeightLoader, passes};
 use orate_testing::*;
 
 /// The interpreter on the graph that is left after all passes.
@@ -68,11 +68,18 @@ fn plans_in_their_own_memory_agree_on_every_case() {
 
 #[test]
 fn a_small_error_in_one_element_is_found_in_every_case() {
-    let cases = op_cases();
+    let mut cases = op_cases();
+    // Where numbers that are a rounding apart go to a compact type, its neighbours may be right too.
+    let all = cases.len();
+    cases.retain(|c| c.tolerance < tolerance::compact_step(DType::F16));
+    assert!(all - cases.len() < 40, "{} cases of {all}", all - cases.len());
     // The largest element, as limits are relative to it.
     let report = check_all(
         &Broken(|b| {
             if let Some(Data::I32(y)) = b.get_mut("y") {
+                return y[0] = y[0].wrapping_add(1);
+            }
+            if let Some(Data::Compact(_, y)) = b.get_mut("y") {
                 return y[0] = y[0].wrapping_add(1);
             }
             let y = first_output(b);
@@ -122,6 +129,7 @@ fn no_cases_is_no_success() {
 fn memory_is_copied_on_the_reference_device() {
     check_copies(&ReferenceDevice);
     check_extensions(&ReferenceDevice);
+    check_compact_rows(&ReferenceDevice);
     check_later_reads(&ReferenceDevice);
     check_clearing(&ReferenceDevice);
 }

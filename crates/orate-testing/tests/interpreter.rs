@@ -93,6 +93,7 @@ impl Reference {
             let got = match &after["y"] {
                 Data::F32(x) => x.clone(),
                 Data::I32(x) => x.iter().map(|x| *x as f32).collect(),
+                Data::Compact(dtype, _) => panic!("{}: a result in {dtype}", self.case),
             };
             assert_close(self.case, &got, &want, tolerance);
         }

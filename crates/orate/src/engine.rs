@@ -3,7 +3,7 @@
 use crate::family::{Family, FamilyFiles};
 use crate::precision::{self, PrecisionChoice, Probes};
 use crate::{Audio, DeviceChoice, Error, Options, Result, Stream, devices};
-use orate_graph::{Device, DeviceInfo, DeviceKind, HomeProcess, PrecisionPolicy};
+use orate_graph::{CacheFormat, Device, DeviceInfo, DeviceKind, HomeProcess, PrecisionPolicy};
 use orate_models::qwen3_tts::{ClonedVoice, Footprint, Qwen3Tts, Variant};
 use orate_models::supertonic::{ModelError, SpeakOptions, Supertonic, Voice, parse_mix};
 use std::collections::HashMap;
@@ -36,6 +36,9 @@ pub struct EngineOptions {
     pub isa: Option<String>,
     /// In which format products are computed, and for which weights. What the device cannot do is refused.
     pub precision: PrecisionChoice,
+    /// In which format a Qwen3-TTS model keeps keys and values while it speaks. Other models keep none, and refuse everything but
+    /// [`CacheFormat::F32`].
+    pub kv: CacheFormat,
     /// Folder for compiled kernels. `None`: [`crate::cache_folder`].
     pub cache: Option<PathBuf>,
     /// Whether the CPU may take the place of a device that cannot be opened or cannot run the model;
@@ -119,7 +122,9 @@ impl Engine {
         };
         if options.allow_fallback {
             let cannot = match &device {
-                Ok(device) => files.unsupported(&**device)?.iter().map(ToString::to_string).collect(),
+                Ok(device) => {
+                    files.unsupported(&**device, options.kv)?.iter().map(ToString::to_string).collect()
+                }
                 Err(e) => vec![e.to_string()],
             };
             if !cannot.is_empty() {
@@ -133,7 +138,7 @@ impl Engine {
         for why in &fallbacks {
             tracing::warn!(%why, used = device.describe(), "a device was passed over");
         }
-        let model = files.place(device.clone())?;
+        let model = files.place(device.clone(), options.kv)?;
         tracing::debug!(model = model.origin(), device = device.describe(), %precision, "engine ready");
         let home = HomeProcess::current();
         let inner = Inner { model, device, precision, probes, fallbacks, voices: Mutex::default(), home };
@@ -332,6 +337,14 @@ impl Engine {
         &self.inner.precision
     }
 
+    /// In which format keys and values are kept; `None` for models that keep none.
+    pub fn kv(&self) -> Option<CacheFormat> {
+        match &self.inner.model {
+            Family::Qwen3Tts(model) => Some(model.kv()),
+            Family::Supertonic(_) => None,
+        }
+    }
+
     /// What was measured to choose the format, where [`PrecisionChoice::Auto`] was asked for.
     pub fn probes(&self) -> Option<&Probes> {
         self.inner.probes.as_ref()
@@ -391,7 +404,7 @@ impl Engine {
     pub fn footprint(&self, seconds: f64) -> Result<Footprint> {
         let model = self.qwen3_tts()?;
         let frames = (seconds * model.files().codec.frame_rate()).ceil() as usize;
-        Ok(model.files().footprint(&*self.inner.device, frames)?)
+        Ok(model.files().footprint(&*self.inner.device, model.kv(), frames)?)
     }
 
     fn other_family(&self, what: &'static str, needed: &'static str) -> Error {

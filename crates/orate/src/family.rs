@@ -2,7 +2,7 @@
 
 use crate::precision::{Product, Stored};
 use crate::{Error, Options, Result, VoiceInfo};
-use orate_graph::{Device, Executable, GraphError, Precision, PrecisionPolicy, Target};
+use orate_graph::{CacheFormat, Device, Executable, GraphError, Precision, PrecisionPolicy, Target};
 use orate_models::qwen3_tts::{self, Batch, Qwen3Tts};
 use orate_models::supertonic::{self, Supertonic};
 use orate_weights::{DType, WeightSource};
@@ -47,22 +47,30 @@ impl FamilyFiles {
     }
 
     /// Steps of the model that a device cannot run.
-    pub fn unsupported(&self, target: &dyn Target) -> Result<Vec<GraphError>> {
+    pub fn unsupported(&self, target: &dyn Target, kv: CacheFormat) -> Result<Vec<GraphError>> {
         Ok(match self {
             FamilyFiles::Supertonic(files) => files.unsupported(target)?,
-            FamilyFiles::Qwen3Tts(files) => files.unsupported(target)?,
+            FamilyFiles::Qwen3Tts(files) => files.unsupported(target, kv)?,
         })
     }
 
     /// Puts the model on a device.
-    pub fn place(self, device: Arc<dyn Device>) -> Result<Family> {
+    ///
+    /// # Errors
+    /// The model keeps no keys and values, and a format for them was asked for.
+    pub fn place(self, device: Arc<dyn Device>, kv: CacheFormat) -> Result<Family> {
         Ok(match self {
+            FamilyFiles::Supertonic(files) if kv != CacheFormat::F32 => {
+                let (model, family) = (files.origin, "Supertonic");
+                let what = "a format of keys and values (`kv`)";
+                return Err(Error::OtherFamily { what, needed: "Qwen3-TTS", model, family });
+            }
             FamilyFiles::Supertonic(files) => Family::Supertonic(Box::new(Supertonic::new(*files, device)?)),
             FamilyFiles::Qwen3Tts(files) => {
                 if files.talking.is_none() {
                     return Err(qwen3_tts::QwenError::NoTalker { path: files.origin }.into());
                 }
-                Family::Qwen3Tts(Qwen3Tts::new(*files, device))
+                Family::Qwen3Tts(Qwen3Tts::with_cache(*files, device, kv))
             }
         })
     }

@@ -36,7 +36,9 @@ pub use error::{Error, ErrorKind, Result};
 pub use options::{Cancel, Options, Unknown};
 pub use orate_audio::{AudioFormat, AudioWriter, PcmStream, WavFormat, plot_png};
 pub use orate_cpu::ISA_VARIABLE;
-pub use orate_graph::{Counters, DeviceClass, DeviceInfo, DeviceKind, Precision, PrecisionPolicy, Roofline};
+pub use orate_graph::{
+    CacheFormat, Counters, DeviceClass, DeviceInfo, DeviceKind, Precision, PrecisionPolicy, Roofline,
+};
 pub use orate_models::qwen3_tts::{ClonedVoice, FinishReason, Footprint, QwenError};
 pub use orate_models::supertonic::{ModelError, Voice};
 pub use precision::{MOST_PROBED_ERROR, PrecisionChoice, Probe, Probes};

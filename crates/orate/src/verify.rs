@@ -10,7 +10,7 @@ pub mod qwen3_tts;
 mod qwen3_utterance;
 
 use crate::family;
-use crate::{DeviceKind, Engine, Error, Precision, Result};
+use crate::{CacheFormat, DeviceKind, Engine, Error, Precision, Result};
 use orate_models::supertonic::{Family, Noise, Session, Stage, Supertonic, Voice};
 use orate_weights::{SafeTensors, WeightSource};
 use serde::Deserialize;
@@ -40,8 +40,8 @@ pub enum Limit {
 impl Limit {
     /// What an engine must reach in the format in which it computes.
     pub fn of(engine: &Engine) -> Limit {
-        if let family::Family::Qwen3Tts(_) = engine.family() {
-            return qwen3_tts::limit(engine.precision().precision, engine.device_info().kind);
+        if let family::Family::Qwen3Tts(model) = engine.family() {
+            return qwen3_tts::limit(engine.precision().precision, model.kv(), engine.device_info().kind);
         }
         match engine.precision().precision {
             Precision::F32 if engine.device_info().kind == DeviceKind::Cpu => Limit::Error(F32_TOLERANCE),
@@ -147,7 +147,7 @@ impl Report {
 pub fn run(engine: &Engine, goldens: &Path, options: &VerifyOptions) -> Result<Report> {
     let limit = options.limit.unwrap_or_else(|| Limit::of(engine));
     if let family::Family::Qwen3Tts(model) = engine.family() {
-        let exact = engine.precision().precision == Precision::F32;
+        let exact = engine.precision().precision == Precision::F32 && model.kv() == CacheFormat::F32;
         return qwen3_tts::run(model, goldens, options, (limit, exact));
     }
     let model = engine.supertonic()?;

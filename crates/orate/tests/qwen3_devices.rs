@@ -16,7 +16,7 @@ mod speech;
 use orate::verify::GPU_TOLERANCE;
 use orate::{DeviceChoice, Precision, PrecisionPolicy};
 use orate_cpu::{CpuDevice, Isa};
-use orate_graph::{BufferKind, Device, DeviceKind, Executable, Graph, Memory, Op, Plan, Shape};
+use orate_graph::{BufferKind, CacheFormat, Device, DeviceKind, Executable, Graph, Memory, Op, Plan, Shape};
 use orate_models::Loader;
 use orate_models::qwen3_tts::talker::Sizes;
 use orate_models::qwen3_tts::{
@@ -137,7 +137,7 @@ fn tiny() -> Config {
 
 fn prefill_graph(c: &Config, capacity: usize, time: usize) -> Graph {
     let mut graph = Graph::new("prefill");
-    let sizes = Sizes { batch: 1, capacity };
+    let sizes = Sizes { batch: 1, capacity, kv: CacheFormat::F32 };
     talker::prefill(&mut graph, &c.talker_config, sizes, time, talker::PromptEnd::Last).expect("consistent");
     graph
 }
@@ -216,7 +216,7 @@ fn frames_are_as_on_the_cpu() {
     // Executors join steps of a single row.
     for (batch, temperature) in [(1, 0.0), (1, 0.9), (2, 0.0), (2, 0.9), (16, 0.9)] {
         let mut graph = Graph::new("frame");
-        let sizes = Sizes { batch, capacity: 7 };
+        let sizes = Sizes { batch, capacity: 7, kv: CacheFormat::F32 };
         frame::build(&mut graph, &tiny().talker_config, sizes, 3).expect("consistent");
         let (codes, hidden) = speak_frames(&cpu, &graph, temperature);
         for device in devices(Precision::F32) {
@@ -377,7 +377,7 @@ fn bench_of_the_talker() {
             let what = |what: &str| format!("{} {precision}: {what}", device.describe());
             let frame = |batch: usize| {
                 let mut graph = Graph::new("frame");
-                let sizes = Sizes { batch, capacity: 512 };
+                let sizes = Sizes { batch, capacity: 512, kv: CacheFormat::F32 };
                 frame::build(&mut graph, &config.talker_config, sizes, 64).expect("consistent");
                 graph
             };

@@ -2,7 +2,7 @@
 
 use orate::verify::{self, Limit};
 use orate_cpu::{CpuDevice, Isa};
-use orate_graph::{BufferKind, DType as GraphDType, Device, Graph, Plan};
+use orate_graph::{BufferKind, CacheFormat, DType as GraphDType, Device, Graph, Plan};
 use orate_models::Loader;
 use orate_models::qwen3_tts::*;
 use orate_testing::checkpoints::qwen3_tts_goldens;
@@ -147,6 +147,32 @@ fn what_differs_is_found() {
         let failed: Vec<&str> = report.rows.iter().filter(|r| !r.passed).map(|r| r.tensor.as_str()).collect();
         assert!(failed.contains(&"trailing_text") && failed.contains(&"talker_hidden"), "{failed:?}");
         assert_eq!(failed.iter().any(|t| t.starts_with("codes from frame")), limit.1, "{failed:?}");
+    }
+}
+
+/// Keys and values of fewer bits keep the golden codes' numbers as near as the limits of `orate verify` say.
+#[test]
+fn caches_of_fewer_bits_are_near_the_goldens() {
+    let folder = qwen3_tts_goldens().join("cases/tiny-base/generation");
+    for (kv, least) in [
+        (CacheFormat::F16, verify::qwen3_tts::KV_F16_SNR),
+        (CacheFormat::Bf16, verify::qwen3_tts::KV_BF16_SNR),
+        (CacheFormat::Q8_0, verify::qwen3_tts::KV_Q8_0_SNR),
+    ] {
+        for (name, device) in devices() {
+            let model = Qwen3Tts::with_cache(committed(), device, kv);
+            for case in ["xvector_streaming", "icl_streaming_text_longer"] {
+                let inputs = std::fs::read(folder.join(format!("{case}.json"))).expect("committed");
+                let inputs: serde_json::Value = serde_json::from_slice(&inputs).expect("JSON");
+                let file = folder.join(format!("{case}.safetensors"));
+                let limit = (Limit::Snr(least), false);
+                let report =
+                    verify::qwen3_tts::utterance(&model, case, (&inputs, &file), limit).expect("runs");
+                let noisiest = report.noisiest().expect("noise is told");
+                println!("{name}, {kv}, {case}: {:?} dB in {}", noisiest.snr, noisiest.tensor);
+                assert!(report.passed(), "{name}, {kv}: {:#?}", report.rows);
+            }
+        }
     }
 }
 
@@ -315,8 +341,14 @@ fn padding_is_not_seen() {
         let read = |rows: &[f32], count: usize, end: PromptEnd| {
             let mut g = Graph::new("prefill");
             let (time, d) = (rows.len() / 64, config.transformer.hidden_size);
-            talker::prefill(&mut g, config, talker::Sizes { batch: 1, capacity: 16 }, time, end)
-                .expect("fits");
+            talker::prefill(
+                &mut g,
+                config,
+                talker::Sizes { batch: 1, capacity: 16, kv: CacheFormat::F32 },
+                time,
+                end,
+            )
+            .expect("fits");
             let plan = Plan::compile(g, &*device).expect("has kernels");
             let plan = on_device.load(plan).expect("has weights");
             let mut memory = device.memory();
@@ -510,7 +542,7 @@ fn a_projected_predictor() {
     let config = Config::from_json(&std::fs::read(path).expect("committed")).expect("as written");
     let graph = || {
         let mut g = Graph::new("frame").with_taps();
-        let sizes = talker::Sizes { batch: 3, capacity: 7 };
+        let sizes = talker::Sizes { batch: 3, capacity: 7, kv: CacheFormat::F32 };
         frame::build(&mut g, &config.talker_config, sizes, 4).expect("the configuration is consistent");
         g
     };
@@ -550,7 +582,7 @@ fn utterances_side_by_side() {
         let rows = floats(case, "prompt_embeds");
         let time = rows.len() / d;
         let mut g = Graph::new("prefill");
-        let sizes = talker::Sizes { batch: 1, capacity };
+        let sizes = talker::Sizes { batch: 1, capacity, kv: CacheFormat::F32 };
         talker::prefill(&mut g, &config, sizes, time, talker::PromptEnd::Last)
             .expect("the configuration is consistent");
         let plan = load(g);
@@ -574,7 +606,7 @@ fn utterances_side_by_side() {
     }
 
     let mut g = Graph::new("frames");
-    let sizes = talker::Sizes { batch: 2, capacity };
+    let sizes = talker::Sizes { batch: 2, capacity, kv: CacheFormat::F32 };
     frame::build(&mut g, &config, sizes, text_rows).expect("the configuration is consistent");
     let plan = load(g);
     let mut memory = device.memory();

@@ -2,7 +2,8 @@
 
 use orate_cpu::{CpuDevice, Isa};
 use orate_graph::{
-    BufferKind, Device, Executable, Graph, GraphError, Plan, PrecisionPolicy, Shape, Tensor, WeightLoader,
+    BufferKind, CacheFormat, Device, Executable, Graph, GraphError, Plan, PrecisionPolicy, Shape, Tensor,
+    WeightLoader,
 };
 use orate_models::qwen3_tts::talker::Sizes;
 use orate_models::qwen3_tts::{Config, frame};
@@ -76,7 +77,8 @@ fn a_frame() {
     let capacity = 512;
     let graph = |batch: usize| {
         let mut g = Graph::new("frame");
-        frame::build(&mut g, &config.talker_config, Sizes { batch, capacity }, 64).expect("consistent");
+        frame::build(&mut g, &config.talker_config, Sizes { batch, capacity, kv: CacheFormat::F32 }, 64)
+            .expect("consistent");
         g
     };
     let weights = Arc::new(AnyWeights::of(&graph(1)));

@@ -5,8 +5,8 @@ use crate::print;
 use crate::probes::probes_json;
 use anyhow::{Context, bail};
 use orate::{
-    DeviceChoice, DeviceKind, Engine, EngineOptions, Model, Precision, PrecisionChoice, PrecisionPolicy,
-    Probes,
+    CacheFormat, DeviceChoice, DeviceKind, Engine, EngineOptions, Model, Precision, PrecisionChoice,
+    PrecisionPolicy, Probes,
 };
 use orate_graph::Op;
 use orate_models::qwen3_tts::{self, Network, Variant};
@@ -50,9 +50,9 @@ pub struct Args {
 /// Looks and prints.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let found = match &args.path {
-        None => model(None, &args.precision.choice())?,
-        Some(path) if path.is_file() => file(path, &args.precision.choice())?,
-        Some(path) => model(Some(path), &args.precision.choice())?,
+        None => model(None, &args.precision)?,
+        Some(path) if path.is_file() => file(path, &args.precision)?,
+        Some(path) => model(Some(path), &args.precision)?,
     };
     if args.json {
         print::json(&found.as_json(args.tensors))
@@ -248,7 +248,8 @@ fn tensors(source: &dyn WeightSource) -> Vec<Tensor> {
 
 // ---- models ----------------------------------------------------------------------------------------------------
 
-fn model(path: Option<&Path>, choice: &PrecisionChoice) -> anyhow::Result<Found> {
+fn model(path: Option<&Path>, args: &PrecisionArgs) -> anyhow::Result<Found> {
+    let (choice, kv) = (&args.choice(), args.kv);
     if let Some(path) = path
         && qwen3_tts::Files::detect(path)
     {
@@ -257,8 +258,8 @@ fn model(path: Option<&Path>, choice: &PrecisionChoice) -> anyhow::Result<Found>
             return Ok(describe_qwen3(&files)); // a codec alone, which no engine speaks with
         }
         let engine = match choice {
-            PrecisionChoice::Exactly(policy) => open_to_look(Some(path), policy)?,
-            _ => probed(Some(path), choice)?,
+            PrecisionChoice::Exactly(policy) => open_to_look(Some(path), policy, kv)?,
+            _ => probed(Some(path), choice, kv)?,
         };
         let mut found = describe_qwen3(&files);
         let footprint = engine.footprint(SECONDS)?;
@@ -268,6 +269,7 @@ fn model(path: Option<&Path>, choice: &PrecisionChoice) -> anyhow::Result<Found>
         };
         found.facts.extend([
             ("precision", json!(engine.precision().to_string())),
+            ("keys and values", json!(kv.name())),
             (weights, json!(footprint.weights)),
             ("bytes of 20 seconds of speech", json!(footprint.utterance)),
         ]);
@@ -277,21 +279,21 @@ fn model(path: Option<&Path>, choice: &PrecisionChoice) -> anyhow::Result<Found>
         found.add_probes(&engine);
         return Ok(found);
     }
-    let engine = open_to_look(path, &PrecisionPolicy::default())?;
+    let engine = open_to_look(path, &PrecisionPolicy::default(), kv)?;
     if let PrecisionChoice::Exactly(policy) = choice {
         return describe(engine.supertonic()?, engine.voices(), policy);
     }
-    let probed = probed(path, choice)?;
+    let probed = probed(path, choice, kv)?;
     let mut found = describe(engine.supertonic()?, engine.voices(), probed.precision())?;
     found.add_probes(&probed);
     Ok(found)
 }
 
 /// The model on the device that would be chosen to speak, with the precision that probes chose there.
-fn probed(path: Option<&Path>, choice: &PrecisionChoice) -> anyhow::Result<Engine> {
+fn probed(path: Option<&Path>, choice: &PrecisionChoice, kv: CacheFormat) -> anyhow::Result<Engine> {
     let model = path.map_or(Model::BuiltIn, |p| Model::Path(p.to_owned()));
-    let options =
-        EngineOptions { model, device: DeviceChoice::Auto, precision: choice.clone(), ..Default::default() };
+    let (device, precision) = (DeviceChoice::Auto, choice.clone());
+    let options = EngineOptions { model, device, precision, kv, ..Default::default() };
     Ok(Engine::with_options(options)?)
 }
 
@@ -400,7 +402,7 @@ fn describe_qwen3(files: &qwen3_tts::Files) -> Found {
 
 // ---- single files ----------------------------------------------------------------------------------------------
 
-fn file(path: &Path, choice: &PrecisionChoice) -> anyhow::Result<Found> {
+fn file(path: &Path, args: &PrecisionArgs) -> anyhow::Result<Found> {
     let name = path.display().to_string();
     let mut start = [0; 9];
     let cannot = || format!("{name}: cannot read this file");
@@ -418,7 +420,7 @@ fn file(path: &Path, choice: &PrecisionChoice) -> anyhow::Result<Found> {
             let file = GgufFile::open(path).map_err(orate::Error::from)?;
             if file.string("general.architecture").is_ok_and(|a| a == voice_pack::ARCHITECTURE) {
                 drop(file);
-                return model(Some(path), choice);
+                return model(Some(path), args);
             }
             Ok(gguf(name, &file))
         }

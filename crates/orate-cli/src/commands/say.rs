@@ -282,6 +282,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "device": engine.device(),
             "precision": engine.precision().to_string(),
             "precision_probes": probes_json(engine.probes()),
+            "kv": engine.kv().map(orate::CacheFormat::name),
             "output": output.name(),
             "format": output.format.name(),
             "plot": args.plot.as_ref().map(|p| p.display().to_string()),

@@ -111,6 +111,7 @@ fn as_json(report: &Report, engine: &orate::Engine) -> serde_json::Value {
         "device": engine.device(),
         "precision": engine.precision().to_string(),
         "precision_probes": probes_json(engine.probes()),
+        "kv": engine.kv().map(orate::CacheFormat::name),
         "rows": rows,
         "skipped": skipped,
     })

@@ -2,7 +2,7 @@
 
 use crate::args::{EngineArgs, open_to_look};
 use crate::print;
-use orate::PrecisionPolicy;
+use orate::{CacheFormat, PrecisionPolicy};
 use orate::{ClonedVoice, VoiceStore};
 use serde_json::json;
 use std::path::PathBuf;
@@ -85,7 +85,7 @@ fn add(args: &AddArgs) -> anyhow::Result<()> {
 }
 
 fn list(args: &Args) -> anyhow::Result<()> {
-    let engine = open_to_look(args.model.as_deref(), &PrecisionPolicy::default())?;
+    let engine = open_to_look(args.model.as_deref(), &PrecisionPolicy::default(), CacheFormat::F32)?;
     let voices = engine.voices();
     let kept = kept(&VoiceStore::user()?, args.model.as_ref().map(|_| engine.cloned_voice_width()))?;
     if args.json {

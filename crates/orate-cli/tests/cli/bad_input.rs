@@ -51,7 +51,7 @@ fn text_files_that_cannot_be_read() {
 #[test]
 fn options_out_of_range() {
     let folder = Folder::new();
-    let cases: [(&[&str], &[&str]); 19] = [
+    let cases: [(&[&str], &[&str]); 21] = [
         (&["--steps", "0"], &["steps is 0", "1 to 100"]),
         (&["--steps", "101"], &["steps is 101", "1 to 100"]),
         (&["--steps", "-3"], &["-3", "--steps"]),
@@ -71,6 +71,8 @@ fn options_out_of_range() {
         (&["--device", "abacus"], &["--device", "`abacus`", "auto, cpu"]),
         (&["--isa", "mmx"], &["--isa", "`mmx`", "portable"]),
         (&["--format", "mp3"], &["--format", "wav16"]),
+        (&["--kv", "q4_0"], &["--kv", "`q4_0`", "f32, f16, bf16 and q8_0"]),
+        (&["--kv", "f16"], &["keys and values", "Qwen3-TTS models only"]),
     ];
     for (options, parts) in cases {
         folder.orate(&[&["say", "Hello.", "-o", "a.wav"], options].concat()).fails(2, parts);

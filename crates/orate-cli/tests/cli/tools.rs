@@ -233,6 +233,12 @@ fn qwen3_models_speak() {
     assert_eq!((&json["finish_reason"], &json["voice"]), (&json!("length"), &json!("vivian")));
     assert_eq!((&json["duration_s"], &json["sample_rate"]), (&json!(0.16), &json!(24_000)));
     assert_eq!(orate_audio::read_wav(folder.path("a.wav")).unwrap().samples.len(), 3840);
+    assert_eq!(json["kv"], "f32");
+    let json = folder.orate(&[&say[..], &["-o", "b.wav", "--json", "--kv", "q8_0"]].concat()).ok().json();
+    assert_eq!((&json["kv"], &json["duration_s"]), (&json!("q8_0"), &json!(0.16)));
+    let inspect = |kv: &str| folder.orate(&["inspect", "custom", "--json", "--kv", kv]).ok().json();
+    let bytes = |kv: &str| inspect(kv)["bytes_of_20_seconds_of_speech"].as_u64().unwrap();
+    assert!(inspect("f16")["keys_and_values"] == "f16" && bytes("q8_0") < bytes("f16"), "{}", inspect("f16"));
     folder.orate(&[&say[..], &["--speed", "2"]].concat()).fails(2, &["speed is 2", "have no rate"]);
     let explained = folder.orate(&["explain", "--model", "custom", "--tokens", "20"]).ok();
     for part in ["plan `prompt`", "plan `prefill`", "plan `frame`", "Sample", "WriteRows"] {

@@ -81,6 +81,16 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn load_i8(self, p: *const i8) -> Self::V {
+        // SAFETY: the token proves the feature, the caller vouches for the memory.
+        unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))) }
+    }
+    #[inline(always)]
+    unsafe fn splat_f16(self, p: *const u16) -> Self::V {
+        // SAFETY: the token proves the feature, the caller vouches for the memory.
+        unsafe { _mm256_cvtph_ps(_mm_set1_epi16(p.read_unaligned() as i16)) }
+    }
+    #[inline(always)]
     fn add(self, a: Self::V, b: Self::V) -> Self::V {
         // SAFETY: the token proves that the feature is there.
         unsafe { _mm256_add_ps(a, b) }
@@ -250,6 +260,16 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
             let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()));
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
         }
+    }
+    #[inline(always)]
+    unsafe fn load_i8(self, p: *const i8) -> Self::V {
+        // SAFETY: the token proves the feature, the caller vouches for the memory.
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()))) }
+    }
+    #[inline(always)]
+    unsafe fn splat_f16(self, p: *const u16) -> Self::V {
+        // SAFETY: the token proves the feature, the caller vouches for the memory.
+        unsafe { _mm512_cvtph_ps(_mm256_set1_epi16(p.read_unaligned() as i16)) }
     }
     #[inline(always)]
     fn add(self, a: Self::V, b: Self::V) -> Self::V {

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! `q` [B, Tq, H·D], `k` and `v` [B or 1, Tk, Hkv·D] with any distance between rows, `out` [B, Tq, H·D] contiguous;
-//! `rel_k`, `rel_v` [2w+1, D], shared by heads; all f32, accumulated in f32. Head h owns channels h·D to (h+1)·D
+//! `rel_k`, `rel_v` [2w+1, D], shared by heads; all f32, but for k and v, which may be compact rows ([`RowFormat`]); accumulated
+//! in f32. Head h owns channels h·D to (h+1)·D
 //! of q, and head h / (H / Hkv) of k and v is its own.
 //! A query that sees no key gets zeros. Keys behind the length are never used, whatever their memory holds.
 //!
@@ -17,10 +18,12 @@
 //! two vectors (four by two where there are 16 registers). A block's scores stay in the second-level cache up to
 //! about 4000 keys. What a block computes does not depend on who runs it.
 
+use crate::kernels::cache_rows::{Blocks, Floats, Halves, RowFormat, UpperHalves};
 use crate::kernels::elementwise::SharedMut;
 use crate::kernels::vecmath;
 use crate::simd::{Kernel, Simd};
 use crate::{Isa, Team};
+use orate_graph::DType;
 
 /// Queries that one call works on.
 const BLOCK: usize = 24;
@@ -71,6 +74,87 @@ pub struct Sequence<'a> {
     pub steps: usize,
     /// Floats from one row to the next, at least H·D.
     pub stride: usize,
+}
+
+impl<'a> Sequence<'a> {
+    fn rows(self) -> KeptRows<'a, Floats> {
+        // SAFETY: any float is four bytes, which are borrowed as long.
+        let bytes = unsafe { std::slice::from_raw_parts(self.data.as_ptr().cast(), size_of_val(self.data)) };
+        KeptRows { format: Floats, bytes, batch: self.batch, steps: self.steps, row_bytes: 4 * self.stride }
+    }
+}
+
+/// Keys or values as a cache keeps them: the bytes of [batch, steps, Hkv·D] in one of its types.
+#[derive(Clone, Copy, Debug)]
+pub struct Cached<'a> {
+    /// All rows.
+    pub bytes: &'a [u8],
+    /// Batch rows; 1 for those that all batch rows share.
+    pub batch: usize,
+    /// Time steps.
+    pub steps: usize,
+}
+
+impl<'a> Cached<'a> {
+    fn rows<F>(self, format: F, row_bytes: usize) -> KeptRows<'a, F> {
+        assert_eq!(self.bytes.len(), self.batch * self.steps * row_bytes, "whole rows");
+        KeptRows { format, bytes: self.bytes, batch: self.batch, steps: self.steps, row_bytes }
+    }
+}
+
+/// The same in a known format: row (b, t) starts at byte (b·steps + t)·row_bytes.
+#[derive(Clone, Copy)]
+struct KeptRows<'a, F> {
+    format: F,
+    bytes: &'a [u8],
+    batch: usize,
+    steps: usize,
+    row_bytes: usize,
+}
+
+impl<F: RowFormat> KeptRows<'_, F> {
+    /// The elements of a head, from the first row of a batch row on.
+    fn head(&self, b: usize, channel: usize) -> HeadRows<F> {
+        // Nothing is read of a batch row without steps.
+        let first = self.bytes.as_ptr().wrapping_add(b * self.steps * self.row_bytes);
+        HeadRows { format: self.format, first, row_bytes: self.row_bytes, channel }
+    }
+}
+
+/// A head's elements of rows that follow each other.
+#[derive(Clone, Copy)]
+struct HeadRows<F> {
+    format: F,
+    first: *const u8,
+    row_bytes: usize,
+    channel: usize,
+}
+
+// SAFETY: only read, and only while the rows are borrowed by whoever runs the attention.
+unsafe impl<F: Send> Send for HeadRows<F> {}
+// SAFETY: as above.
+unsafe impl<F: Sync> Sync for HeadRows<F> {}
+
+impl<F: RowFormat> HeadRows<F> {
+    #[inline(always)]
+    fn row(&self, t: usize) -> *const u8 {
+        self.first.wrapping_add(t * self.row_bytes)
+    }
+
+    /// Elements `d … d + n` of the head in row `t`, n at most `LANES`, and zeros.
+    ///
+    /// # Safety
+    /// Row and elements exist.
+    #[inline(always)]
+    unsafe fn load<S: Simd>(&self, s: S, t: usize, d: usize, n: usize) -> S::V {
+        // SAFETY: the caller vouches for row and elements.
+        unsafe {
+            match n == S::LANES {
+                true => self.format.load(s, self.row(t), self.channel + d),
+                false => self.format.load_partial(s, self.row(t), self.channel + d, n),
+            }
+        }
+    }
 }
 
 /// What attention to compute.
@@ -146,9 +230,60 @@ impl Attention<'_> {
     /// Sizes that do not fit each other, or less scratch than [`Attention::scratch_len`].
     pub fn run(
         &self,
-        (isa, team): (Isa, &Team),
+        on: (Isa, &Team),
         q: Sequence<'_>,
         (k, v): (Sequence<'_>, Sequence<'_>),
+        out: &mut [f32],
+        scratch: &mut [f32],
+    ) {
+        self.run_rows(on, q, (k.rows(), v.rows()), out, scratch);
+    }
+
+    /// As [`Attention::run`], of keys and values in a type of caches.
+    ///
+    /// # Panics
+    /// As for [`Attention::run`], or there are no such caches.
+    pub fn run_cached(
+        &self,
+        on: (Isa, &Team),
+        q: Sequence<'_>,
+        dtype: DType,
+        (k, v): (Cached<'_>, Cached<'_>),
+        out: &mut [f32],
+        scratch: &mut [f32],
+    ) {
+        match dtype {
+            DType::F32 => self.run_format(on, q, (dtype, Floats), (k, v), out, scratch),
+            DType::F16 => self.run_format(on, q, (dtype, Halves), (k, v), out, scratch),
+            DType::BF16 => self.run_format(on, q, (dtype, UpperHalves), (k, v), out, scratch),
+            DType::Q8_0 => {
+                assert!(self.head_dim.is_multiple_of(32), "heads of whole blocks");
+                let blocks = Blocks(self.kv_heads * self.head_dim);
+                self.run_format(on, q, (dtype, blocks), (k, v), out, scratch);
+            }
+            DType::I32 => panic!("keys are no integers"),
+        }
+    }
+
+    fn run_format<F: RowFormat>(
+        &self,
+        on: (Isa, &Team),
+        q: Sequence<'_>,
+        (dtype, format): (DType, F),
+        (k, v): (Cached<'_>, Cached<'_>),
+        out: &mut [f32],
+        scratch: &mut [f32],
+    ) {
+        let row_bytes = dtype.row_bytes(self.kv_heads * self.head_dim);
+        let (k, v) = (k.rows(format, row_bytes), v.rows(format, row_bytes));
+        self.run_rows(on, q, (k, v), out, scratch);
+    }
+
+    fn run_rows<F: RowFormat>(
+        &self,
+        (isa, team): (Isa, &Team),
+        q: Sequence<'_>,
+        (k, v): (KeptRows<'_, F>, KeptRows<'_, F>),
         out: &mut [f32],
         scratch: &mut [f32],
     ) {
@@ -157,10 +292,18 @@ impl Attention<'_> {
         assert!(self.heads.is_multiple_of(self.kv_heads.max(1)), "whole groups of heads share keys");
         let group = self.heads / self.kv_heads;
         let (batch, queries, keys) = (q.batch, q.steps, k.steps);
-        for (name, x, width) in [("q", q, width), ("k", k, kv_width), ("v", v, kv_width)] {
-            assert!(x.stride >= width, "{name}: rows of {width} floats, {} apart", x.stride);
+        assert!(q.stride >= width, "q: rows of {width} floats, {} apart", q.stride);
+        let rows = batch * queries;
+        assert!(rows == 0 || q.data.len() >= (rows - 1) * q.stride + width, "q: {rows} whole rows");
+        for (name, x) in [("k", k), ("v", v)] {
+            // The last of rows that stand apart may end where its elements do; compact ones are whole.
+            let least = if F::FLOATS { 4 * kv_width } else { x.row_bytes };
+            assert!(x.row_bytes >= least, "{name}: rows of {least} bytes, {} apart", x.row_bytes);
             let rows = x.batch * x.steps;
-            assert!(rows == 0 || x.data.len() >= (rows - 1) * x.stride + width, "{name}: {rows} whole rows");
+            assert!(
+                rows == 0 || x.bytes.len() >= (rows - 1) * x.row_bytes + least,
+                "{name}: {rows} whole rows"
+            );
         }
         assert!(k.batch == v.batch && k.steps == v.steps, "as many keys as values");
         assert!(k.batch == batch || k.batch == 1, "keys for each batch row, or shared ones");
@@ -188,7 +331,12 @@ impl Attention<'_> {
         let (near_keys, scratch) = scratch.split_at_mut(self.head_dim * self.offsets());
         if let Some(r) = self.relative {
             let table = Sequence { data: r.keys, batch: 1, steps: 2 * r.window + 1, stride: self.head_dim };
-            isa.run(Pack { k: table, b: 0, channel: 0, dim: self.head_dim, panels: near_keys });
+            isa.run(Pack {
+                keys: table.rows().head(0, 0),
+                steps: table.steps,
+                dim: self.head_dim,
+                panels: near_keys,
+            });
         }
         let near_keys = &*near_keys;
         let (packed, rest) = scratch.split_at_mut(k.batch * self.kv_heads * panel_len);
@@ -198,7 +346,7 @@ impl Attention<'_> {
             // SAFETY: each chunk has its own head's panels.
             let panels = unsafe { shared.part(chunk * panel_len..(chunk + 1) * panel_len) };
             let (b, h) = (chunk / self.kv_heads, chunk % self.kv_heads);
-            isa.run(Pack { k, b, channel: h * self.head_dim, dim: self.head_dim, panels });
+            isa.run(Pack { keys: k.head(b, h * self.head_dim), steps: k.steps, dim: self.head_dim, panels });
         });
 
         let packed = &*packed;
@@ -231,13 +379,9 @@ impl Attention<'_> {
                 k: if pack {
                     Keys::Packed(&packed[(kb * self.kv_heads + kh) * panel_len..][..panel_len])
                 } else {
-                    Keys::Rows(
-                        k.data.get(kb * keys * k.stride + kh * self.head_dim..).unwrap_or(&[]),
-                        k.stride,
-                    )
+                    Keys::Rows(k.head(kb, kh * self.head_dim))
                 },
-                v: v.data.get(kb * keys * v.stride + kh * self.head_dim..).unwrap_or(&[]),
-                v_stride: v.stride,
+                v: v.head(kb, kh * self.head_dim),
                 near_keys,
                 scores,
                 scaled,
@@ -252,38 +396,58 @@ impl Attention<'_> {
 }
 
 /// Copies one head's keys into panels: `panels[p][d][j]` = key 32p + j, channel d; zero behind the last key.
-struct Pack<'a> {
-    k: Sequence<'a>,
-    /// Batch row.
-    b: usize,
-    /// First channel of the head.
-    channel: usize,
+struct Pack<'a, F> {
+    /// `steps` rows of `dim` elements.
+    keys: HeadRows<F>,
+    steps: usize,
     dim: usize,
     panels: &'a mut [f32],
 }
 
-impl Kernel for Pack<'_> {
+/// Floats of the largest square that is transposed.
+const SQUARE: usize = 16 * 16;
+
+impl<F: RowFormat> Kernel for Pack<'_, F> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Pack { k, b, channel, dim, panels } = self;
+        let Pack { keys: k, steps, dim, panels } = self;
+        let mut square = [0.0; SQUARE];
         for (p, panel) in panels.chunks_exact_mut(PANEL * dim).enumerate() {
             for j in (0..PANEL).step_by(S::LANES) {
                 let t = p * PANEL + j;
-                let keys = k.steps.saturating_sub(t).min(S::LANES);
-                let at = (b * k.steps + t) * k.stride + channel;
+                let keys = steps.saturating_sub(t).min(S::LANES);
                 // Whole squares first, then what is left of the channels, or of the keys.
                 let squares = if keys == S::LANES { dim / S::LANES * S::LANES } else { 0 };
                 for d in (0..squares).step_by(S::LANES) {
-                    let (from, to) = (&k.data[at + d..], &mut panel[d * PANEL + j..]);
-                    assert!(from.len() >= (S::LANES - 1) * k.stride + S::LANES, "whole keys");
+                    let to = &mut panel[d * PANEL + j..];
                     assert!(to.len() >= (S::LANES - 1) * PANEL + S::LANES, "whole panels");
-                    // SAFETY: both squares lie within their slices, as just checked.
-                    unsafe { s.transpose(from.as_ptr(), k.stride, to.as_mut_ptr(), PANEL) };
+                    let (from, stride) = if F::FLOATS {
+                        (k.row(t).cast::<f32>().wrapping_add(k.channel + d), k.row_bytes / 4)
+                    } else {
+                        for i in 0..S::LANES {
+                            // SAFETY: a square has at most `SQUARE` floats.
+                            unsafe {
+                                s.store(square.as_mut_ptr().add(i * S::LANES), k.load(s, t + i, d, S::LANES))
+                            };
+                        }
+                        (square.as_ptr(), S::LANES)
+                    };
+                    // SAFETY: `LANES` keys follow at `t`, each with `LANES` elements at `d`; the panel was checked.
+                    unsafe { s.transpose(from, stride, to.as_mut_ptr(), PANEL) };
                 }
-                for (d, row) in panel.chunks_exact_mut(PANEL).enumerate().skip(squares) {
-                    for (i, to) in row[j..j + S::LANES].iter_mut().enumerate() {
-                        *to = if i < keys { k.data[at + i * k.stride + d] } else { 0.0 };
+                for d in (squares..dim).step_by(S::LANES) {
+                    let n = S::LANES.min(dim - d);
+                    for i in 0..S::LANES {
+                        if i < keys {
+                            // SAFETY: as above.
+                            unsafe { s.store(square.as_mut_ptr(), k.load(s, t + i, d, n)) };
+                        } else {
+                            square[..n].fill(0.0);
+                        }
+                        for (e, x) in square[..n].iter().enumerate() {
+                            panel[(d + e) * PANEL + j + i] = *x;
+                        }
                     }
                 }
             }
@@ -292,15 +456,15 @@ impl Kernel for Pack<'_> {
 }
 
 /// One head's keys.
-enum Keys<'a> {
+enum Keys<'a, F> {
     /// In panels.
     Packed(&'a [f32]),
-    /// In rows, this many floats apart.
-    Rows(&'a [f32], usize),
+    /// As they are kept.
+    Rows(HeadRows<F>),
 }
 
 /// One head, up to [`BLOCK`] queries.
-struct Block<'a> {
+struct Block<'a, F> {
     attention: &'a Attention<'a>,
     /// Of the first query.
     position: usize,
@@ -313,9 +477,8 @@ struct Block<'a> {
     pitch: usize,
     q: &'a [f32],
     q_stride: usize,
-    k: Keys<'a>,
-    v: &'a [f32],
-    v_stride: usize,
+    k: Keys<'a, F>,
+    v: HeadRows<F>,
     /// Relative keys in panels.
     near_keys: &'a [f32],
     scores: &'a mut [f32],
@@ -328,7 +491,7 @@ struct Block<'a> {
     out_stride: usize,
 }
 
-impl Kernel for Block<'_> {
+impl<F: RowFormat> Kernel for Block<'_, F> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -361,9 +524,7 @@ impl Kernel for Block<'_> {
                 let product = Product {
                     a: self.scaled.as_ptr(),
                     a_stride: dim,
-                    b: k.as_ptr(),
-                    b_stride: PANEL,
-                    b_panel: PANEL * dim,
+                    b: Panels { first: k.as_ptr(), stride: PANEL, panel: PANEL * dim },
                     depth: dim,
                     rows,
                     columns,
@@ -374,24 +535,30 @@ impl Kernel for Block<'_> {
                 // SAFETY: `scaled` has `rows` rows of `dim`, the panels hold `columns` keys, scores are `pitch` apart.
                 unsafe { product.run(s) };
             }
-            Keys::Rows(k, stride) => {
+            Keys::Rows(k) => {
                 for j in 0..end - start {
-                    let key = &k[(start + j) * stride..][..dim];
-                    for i in 0..rows {
-                        self.scores[i * self.pitch + j] = dot(s, &self.scaled[i * dim..][..dim], key);
+                    let mut i = 0;
+                    while i < rows {
+                        let (q, scores) = (&self.scaled[i * dim..], &mut self.scores[i * self.pitch + j..]);
+                        // SAFETY: the key is one of those that are seen.
+                        i += unsafe {
+                            match rows - i {
+                                2.. => dots::<S, F, 2>(s, q, (k, start + j, dim), scores, self.pitch),
+                                _ => dots::<S, F, 1>(s, q, (k, start + j, dim), scores, self.pitch),
+                            }
+                        };
                     }
                 }
             }
         }
 
         let offsets = self.attention.offsets();
-        if relative.is_some() {
+        // Compact keys have no relative terms, and so no code for them.
+        if F::FLOATS && relative.is_some() {
             let product = Product {
                 a: self.scaled.as_ptr(),
                 a_stride: dim,
-                b: self.near_keys.as_ptr(),
-                b_stride: PANEL,
-                b_panel: PANEL * dim,
+                b: Panels { first: self.near_keys.as_ptr(), stride: PANEL, panel: PANEL * dim },
                 depth: dim,
                 rows,
                 columns: offsets,
@@ -410,7 +577,9 @@ impl Kernel for Block<'_> {
                 continue;
             }
             let (from, to) = (from - start, to - start);
-            if let Some(r) = relative {
+            if F::FLOATS
+                && let Some(r) = relative
+            {
                 for (j, offset) in near(position(i), start, (from, to), r.window) {
                     scores[j] += self.near[i * offsets + offset];
                 }
@@ -434,9 +603,7 @@ impl Kernel for Block<'_> {
         let product = Product {
             a: self.scores[first - start..].as_ptr(),
             a_stride: self.pitch,
-            b: self.v[first * self.v_stride..].as_ptr(),
-            b_stride: self.v_stride,
-            b_panel: PANEL,
+            b: HeadRows { first: self.v.row(first), ..self.v },
             depth: end - first,
             rows,
             columns: dim,
@@ -447,7 +614,9 @@ impl Kernel for Block<'_> {
         // SAFETY: `v` has `end` rows, the last one at least `dim` long; `out` is this block's.
         unsafe { product.run(s) };
 
-        if let Some(r) = relative {
+        if F::FLOATS
+            && let Some(r) = relative
+        {
             self.near[..rows * offsets].fill(0.0);
             for i in (0..rows).filter(|&i| visible(i).0 < visible(i).1) {
                 let (from, to) = visible(i);
@@ -458,9 +627,7 @@ impl Kernel for Block<'_> {
             let product = Product {
                 a: self.near.as_ptr(),
                 a_stride: offsets,
-                b: r.values.as_ptr(),
-                b_stride: dim,
-                b_panel: PANEL,
+                b: Panels { first: r.values.as_ptr(), stride: dim, panel: PANEL },
                 depth: 2 * r.window + 1,
                 rows,
                 columns: dim,
@@ -492,20 +659,43 @@ fn near(
     (first..last.max(first)).map(move |j| (j - start, j + window - p))
 }
 
+/// Products of a key with `R` rows of queries, which stand `dim` apart; results stand `pitch` apart. Each is summed in the same order,
+/// however many there are. Returns `R`.
+///
+/// # Safety
+/// Row `t` of `dim` elements exists.
 #[inline(always)]
-fn dot<S: Simd>(s: S, a: &[f32], b: &[f32]) -> f32 {
-    let mut sum = s.splat(0.0);
-    let (whole_a, whole_b) = (a.chunks_exact(S::LANES), b.chunks_exact(S::LANES));
-    let (a, b) = (whole_a.remainder(), whole_b.remainder());
-    for (a, b) in whole_a.zip(whole_b) {
-        // SAFETY: both chunks are whole vectors.
-        sum = unsafe { s.fma(s.load(a.as_ptr()), s.load(b.as_ptr()), sum) };
+unsafe fn dots<S: Simd, F: RowFormat, const R: usize>(
+    s: S,
+    q: &[f32],
+    (k, t, dim): (HeadRows<F>, usize, usize),
+    out: &mut [f32],
+    pitch: usize,
+) -> usize {
+    assert!(q.len() >= R * dim && out.len() > (R - 1) * pitch, "`R` rows");
+    let (row, q) = (k.row(t), q.as_ptr());
+    let mut sums = [s.splat(0.0); R];
+    let whole = dim / S::LANES * S::LANES;
+    // SAFETY: `R` rows of `dim` queries were checked, and the caller vouches for the key.
+    unsafe {
+        for d in (0..whole).step_by(S::LANES) {
+            let key = k.format.load(s, row, k.channel + d);
+            for (r, sum) in sums.iter_mut().enumerate() {
+                *sum = s.fma(s.load(q.add(r * dim + d)), key, *sum);
+            }
+        }
+        if whole < dim {
+            let n = dim - whole;
+            let key = k.format.load_partial(s, row, k.channel + whole, n);
+            for (r, sum) in sums.iter_mut().enumerate() {
+                *sum = s.fma(s.load_partial(q.add(r * dim + whole), n), key, *sum);
+            }
+        }
     }
-    if !a.is_empty() && a.len() == b.len() {
-        // SAFETY: both have this length.
-        sum = unsafe { s.fma(s.load_partial(a.as_ptr(), a.len()), s.load_partial(b.as_ptr(), b.len()), sum) };
+    for (r, sum) in sums.into_iter().enumerate() {
+        out[r * pitch] = s.reduce_add(sum);
     }
-    s.reduce_add(sum)
+    R
 }
 
 /// Turns `R` rows of scores into exp(score − max), and gives the inverse of each sum. Several rows at once, since each
@@ -542,16 +732,74 @@ fn softmax_numerators<S: Simd, const R: usize>(
     R
 }
 
-/// out[i,c] = factor[i] · Σ_d a[i,d] · b[d,c], each sum in order of d, in runs of [`RUN`].
-///
-/// Column c of row d of `b` stands at `b + c/32 · b_panel + d · b_stride + c%32`.
+/// The right operand of a [`Product`]: rows of columns.
+trait Columns: Copy {
+    /// Where a column is.
+    type At: Copy;
+    /// The place of column `c`, the first of its panel or a multiple of a vector behind it.
+    fn at(&self, c: usize) -> Self::At;
+    /// A vector of row `d`, `k` vectors behind a column.
+    ///
+    /// # Safety
+    /// Row and columns exist.
+    unsafe fn load<S: Simd>(&self, s: S, at: Self::At, d: usize, k: usize) -> S::V;
+    /// The first `n` columns of it, n below `LANES`.
+    ///
+    /// # Safety
+    /// Row and columns exist.
+    unsafe fn load_partial<S: Simd>(&self, s: S, at: Self::At, d: usize, n: usize) -> S::V;
+}
+
+/// Column c of row d stands at `first + c/32 · panel + d · stride + c%32`.
 #[derive(Clone, Copy)]
-struct Product {
+struct Panels {
+    first: *const f32,
+    stride: usize,
+    panel: usize,
+}
+
+impl Columns for Panels {
+    type At = *const f32;
+    #[inline(always)]
+    fn at(&self, c: usize) -> *const f32 {
+        self.first.wrapping_add(c / PANEL * self.panel + c % PANEL)
+    }
+    #[inline(always)]
+    unsafe fn load<S: Simd>(&self, s: S, at: *const f32, d: usize, k: usize) -> S::V {
+        // SAFETY: the caller vouches for row and columns.
+        unsafe { s.load(at.add(d * self.stride + k * S::LANES)) }
+    }
+    #[inline(always)]
+    unsafe fn load_partial<S: Simd>(&self, s: S, at: *const f32, d: usize, n: usize) -> S::V {
+        // SAFETY: the caller vouches for row and columns.
+        unsafe { s.load_partial(at.add(d * self.stride), n) }
+    }
+}
+
+impl<F: RowFormat> Columns for HeadRows<F> {
+    type At = usize;
+    #[inline(always)]
+    fn at(&self, c: usize) -> usize {
+        self.channel + c
+    }
+    #[inline(always)]
+    unsafe fn load<S: Simd>(&self, s: S, at: usize, d: usize, k: usize) -> S::V {
+        // SAFETY: the caller vouches for row and columns.
+        unsafe { self.format.load(s, self.row(d), at + k * S::LANES) }
+    }
+    #[inline(always)]
+    unsafe fn load_partial<S: Simd>(&self, s: S, at: usize, d: usize, n: usize) -> S::V {
+        // SAFETY: the caller vouches for row and columns.
+        unsafe { self.format.load_partial(s, self.row(d), at, n) }
+    }
+}
+
+/// out[i,c] = factor[i] · Σ_d a[i,d] · b[d,c], each sum in order of d, in runs of [`RUN`].
+#[derive(Clone, Copy)]
+struct Product<B> {
     a: *const f32,
     a_stride: usize,
-    b: *const f32,
-    b_stride: usize,
-    b_panel: usize,
+    b: B,
     depth: usize,
     rows: usize,
     columns: usize,
@@ -560,7 +808,7 @@ struct Product {
     out_stride: usize,
 }
 
-impl Product {
+impl<B: Columns> Product<B> {
     /// # Safety
     /// All pointers are valid for the sizes and strides given.
     #[inline(always)]
@@ -619,16 +867,14 @@ impl Product {
         // SAFETY: the caller vouches for `R` rows of `a` and `out` and for the columns of `b`.
         unsafe {
             let a = self.a.add(row * self.a_stride);
-            let b = self.b.add(c / PANEL * self.b_panel + c % PANEL);
+            let at = self.b.at(c);
             let full = n == S::LANES;
             for first in (0..self.depth).step_by(RUN) {
                 let mut sums = [[s.splat(0.0); N]; R];
                 for d in first..self.depth.min(first + RUN) {
-                    let b = b.add(d * self.b_stride);
                     let mut v = [s.splat(0.0); N];
                     for (k, v) in v.iter_mut().enumerate() {
-                        let b = b.add(k * S::LANES);
-                        *v = if full { s.load(b) } else { s.load_partial(b, n) };
+                        *v = if full { self.b.load(s, at, d, k) } else { self.b.load_partial(s, at, d, n) };
                     }
                     for (r, sums) in sums.iter_mut().enumerate() {
                         let a = s.splat(*a.add(r * self.a_stride + d));

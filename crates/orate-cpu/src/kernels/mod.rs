@@ -1,6 +1,7 @@
 //! One op per file: formula, plain version, fast version, tests.
 pub mod activation;
 pub mod attention;
+pub mod cache_rows;
 pub mod copy;
 pub mod depthwise_conv1d;
 pub mod elementwise;

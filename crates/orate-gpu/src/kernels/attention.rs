@@ -1,9 +1,9 @@
 //! Attention: by fours where the heads' width allows, element by element otherwise. One query in a cache has a kernel of its own.
 
-use super::{Abilities, Operands};
+use super::{Abilities, Operands, cache_rows};
 use crate::dispatch::{Call, Params};
 use crate::pipelines::Variant;
-use orate_graph::{AttentionMask, First, Op};
+use orate_graph::{AttentionMask, DType, First, Op};
 
 const THREADS: usize = 128;
 
@@ -57,8 +57,8 @@ pub(super) fn name(
     Ok(format!("attention-{d}"))
 }
 
-/// The kernel for a head width and what is seen.
-pub(super) fn variant(d: usize, mask: AttentionMask, lens: bool, relative: bool) -> Variant {
+/// The kernel for a head width, what is seen, and the type of keys and values.
+pub(super) fn variant(d: usize, mask: AttentionMask, lens: bool, relative: bool, dtype: DType) -> Variant {
     let s = Shape::new(d);
     let v = match s.odd {
         true => Variant::new("attention_odd")
@@ -76,7 +76,8 @@ pub(super) fn variant(d: usize, mask: AttentionMask, lens: bool, relative: bool)
                 .number("KEY_TILE", (s.keys * s.row / 4).max(THREADS))
         }
     };
-    v.number("D", d)
+    cache_rows(v, dtype, !s.odd)
+        .number("D", d)
         .number("QUERIES", s.queries)
         .number("KEYS", s.keys)
         .number("SCORE_TILE", s.queries * s.keys)
@@ -89,8 +90,9 @@ pub(super) fn variant(d: usize, mask: AttentionMask, lens: bool, relative: bool)
 }
 
 /// The kernel for one query in a cache, which reads where it stands or knows it.
-pub(super) fn row_variant(d: usize, positions: bool) -> Variant {
-    Variant::new("attention_row").number("D", d).number("D4", d / 4).flag("POSITIONS", positions)
+pub(super) fn row_variant(d: usize, positions: bool, dtype: DType) -> Variant {
+    let v = Variant::new("attention_row").number("D", d).number("D4", d / 4).flag("POSITIONS", positions);
+    cache_rows(v, dtype, true)
 }
 
 /// Whether there is one query, in a cache, of such a width.
@@ -114,7 +116,7 @@ fn row_call(o: &Operands<'_>, heads: usize, scale: f32, first: Option<usize>) ->
         .float(scale)
         .number(q[2] / k[2]);
     Call {
-        variant: row_variant(q[2] / heads, first.is_none()),
+        variant: row_variant(q[2] / heads, first.is_none(), o.dtype(1)),
         params,
         groups: [heads as u32, q[0] as u32, 1],
         weights: [None, None],
@@ -159,7 +161,7 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         .number(q[2] / k[2])
         .number(seen);
     Call {
-        variant: variant(d, *mask, lens, relative.is_some()),
+        variant: variant(d, *mask, lens, relative.is_some(), o.dtype(1)),
         params,
         groups: [q[1].div_ceil(Shape::new(d).queries) as u32, *heads as u32, q[0] as u32],
         weights: o.weights.buffers(),

@@ -1,10 +1,10 @@
 //! Heads of queries, keys and values on their way to attention, in one dispatch.
 
-use super::{Operands, rows};
+use super::{Operands, cache_rows, rows};
 use crate::dispatch::{Call, Params, flat};
 use crate::pipelines::Variant;
 use orate_graph::joining::Turn;
-use orate_graph::{First, Op};
+use orate_graph::{DType, First, Op};
 
 /// Bits of a value's flags, as the kernel names them.
 const NORM: usize = 1;
@@ -12,9 +12,15 @@ const TURN: usize = 2;
 const OWN: usize = 4;
 const OPERAND: usize = 8;
 
-/// The kernel for so many values with heads of this width.
-pub(super) fn variant(values: usize, d: usize, subgroups: bool) -> Variant {
-    rows::reduced("heads", 0, subgroups).number("VALUES", values).number("D", d)
+/// Whether the kernel writes heads of this width to states of a type: those of a workgroup are whole words.
+pub(super) fn are_kept(dtype: DType, d: usize) -> bool {
+    dtype != DType::Q8_0 || d.is_multiple_of(dtype.width_step())
+}
+
+/// The kernel for so many values with heads of this width, and states of a type.
+pub(super) fn variant(values: usize, d: usize, dtype: DType, subgroups: bool) -> Variant {
+    let v = rows::reduced("heads", 0, subgroups).number("VALUES", values).number("D", d);
+    cache_rows(v, dtype, false)
 }
 
 /// Mostly one; one for each value if their norms' weights lie in several buffers.
@@ -68,6 +74,8 @@ fn call(o: &Operands<'_>, turns: &[Turn], weights: [Option<usize>; 2]) -> Call {
         };
         params = params.number(flags).float(epsilon);
     }
-    let variant = variant(turns.len(), turns[0].heads.1, o.can.subgroups);
+    let state = turns.iter().find(|t| t.write.is_some());
+    let dtype = state.map_or(DType::F32, |t| o.plan.info(t.out).dtype);
+    let variant = variant(turns.len(), turns[0].heads.1, dtype, o.can.subgroups);
     Call { variant, params, groups: flat(shape.rows() * all, 1), weights }
 }

@@ -257,6 +257,7 @@ pub(crate) fn joins<T>(can: Abilities<'_>, bank: &WeightBank, use_them: impl FnO
         queries: false,
         norms: &even,
         rows_of_gates: FEW_ROWS,
+        caches: &super::heads::are_kept,
     })
 }
 

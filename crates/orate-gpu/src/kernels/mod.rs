@@ -17,14 +17,15 @@ use crate::dispatch::Call;
 use crate::gpu::Gpu;
 use crate::weights::{Placed, Wanted};
 use orate_graph::joining::{At, Joined, Layout};
-use orate_graph::{Activation, DeviceClass, Op, Plan, PrecisionPolicy, Shape, Step, Value, ValueInfo};
+use orate_graph::{Activation, DType, DeviceClass, Op, Plan, PrecisionPolicy, Shape, Step, Value, ValueInfo};
 
-const SOURCES: [(&str, &str); 30] = [
+const SOURCES: [(&str, &str); 33] = [
     ("activation", include_str!("../../kernels/activation.wgsl")),
     ("angles", include_str!("../../kernels/angles.wgsl")),
     ("attention", include_str!("../../kernels/attention.wgsl")),
     ("attention_odd", include_str!("../../kernels/attention_odd.wgsl")),
     ("attention_row", include_str!("../../kernels/attention_row.wgsl")),
+    ("cache_rows", include_str!("../../kernels/cache_rows.wgsl")),
     ("copy", include_str!("../../kernels/copy.wgsl")),
     ("depthwise_conv1d", include_str!("../../kernels/depthwise_conv1d.wgsl")),
     ("elementwise", include_str!("../../kernels/elementwise.wgsl")),
@@ -44,11 +45,13 @@ const SOURCES: [(&str, &str); 30] = [
     ("residual_codes", include_str!("../../kernels/residual_codes.wgsl")),
     ("rms_norm", include_str!("../../kernels/rms_norm.wgsl")),
     ("rotary", include_str!("../../kernels/rotary.wgsl")),
+    ("round_rows", include_str!("../../kernels/round_rows.wgsl")),
     ("sample", include_str!("../../kernels/sample.wgsl")),
     ("statistics", include_str!("../../kernels/statistics.wgsl")),
     ("time_embedding", include_str!("../../kernels/time_embedding.wgsl")),
     ("weight", include_str!("../../kernels/weight.wgsl")),
     ("weight_rows", include_str!("../../kernels/weight_rows.wgsl")),
+    ("write_cache", include_str!("../../kernels/write_cache.wgsl")),
     ("write_rows", include_str!("../../kernels/write_rows.wgsl")),
 ];
 
@@ -108,6 +111,11 @@ impl Operands<'_> {
         self.shape_of(self.joined.inputs[i])
     }
 
+    /// Element type of operand `i`.
+    fn dtype(&self, i: usize) -> DType {
+        self.plan.info(self.joined.inputs[i]).dtype
+    }
+
     /// Place of operand `i`.
     fn place(&self, i: usize) -> At {
         self.at(self.joined.inputs[i])
@@ -148,7 +156,10 @@ pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result
         Op::LayerNorm(_) => "layer-norm".to_owned(),
         Op::RmsNorm { .. } => "rms-norm".to_owned(),
         Op::Snake { .. } => "snake".to_owned(),
-        Op::Attention { heads, .. } => attention::name(op, &inputs[0].shape, *heads, can)?,
+        Op::Attention { heads, .. } => {
+            let name = attention::name(op, &inputs[0].shape, *heads, can)?;
+            if inputs[1].dtype.is_compact() { format!("{name}-{}", inputs[1].dtype) } else { name }
+        }
         Op::Rotary { .. } => "rotary".to_owned(),
         Op::RotaryTable { .. } | Op::RopeTable { .. } | Op::TimeEmbedding { .. } => "table".to_owned(),
         Op::AddBias { .. }
@@ -161,6 +172,7 @@ pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result
         Op::Combine { .. } | Op::Scale { .. } => "pointwise".to_owned(),
         Op::MaskRows => "mask".to_owned(),
         Op::Increment { .. } => "increment".to_owned(),
+        Op::WriteRows { .. } if inputs[0].dtype.is_compact() => format!("write-{}", inputs[0].dtype),
         Op::WriteRows { .. } => "write".to_owned(),
         Op::Mark => "mark".to_owned(),
         Op::Sample { .. } => sample::name(inputs[0].shape.last(), can)?,
@@ -244,6 +256,14 @@ pub(crate) fn calls(o: &Operands<'_>) -> Vec<Call> {
 pub(crate) use matmul::joins;
 pub(crate) use movement::store;
 pub(crate) use tables::{fixed_turns, rope_frequencies, time_frequencies};
+
+/// The defines that say how rows of a cache are kept.
+fn cache_rows(v: crate::pipelines::Variant, dtype: DType, fours: bool) -> crate::pipelines::Variant {
+    v.flag("COMPACT", dtype.is_compact())
+        .flag("F16", dtype == DType::F16)
+        .flag("Q8_0", dtype == DType::Q8_0)
+        .flag("FOURS", fours)
+}
 
 /// The defines that choose an activation, and whether there is one.
 fn activation(v: crate::pipelines::Variant, a: Option<&Activation>) -> crate::pipelines::Variant {

@@ -1,10 +1,10 @@
 //! Ops that move elements.
 
-use super::Operands;
+use super::{Operands, cache_rows};
 use crate::dispatch::{Call, Late, Params, flat};
 use crate::pipelines::Variant;
 use orate_graph::joining::At;
-use orate_graph::{First, Op};
+use orate_graph::{DType, First, Op};
 
 /// The kernel that copies, from the session's buffer or from weights.
 pub(super) fn copy_variant(from_weight: bool) -> Variant {
@@ -21,23 +21,34 @@ pub(super) fn write_variant(mark: bool, operand: bool) -> Variant {
     Variant::new("write_rows").flag("MARK", mark).flag("OPERAND", operand)
 }
 
+/// The kernel that rounds rows to a compact type and writes them in place.
+pub(super) fn write_cache_variant(dtype: DType, operand: bool) -> Variant {
+    cache_rows(Variant::new("write_cache"), dtype, false).flag("OPERAND", operand)
+}
+
 fn write(o: &Operands<'_>, first: Option<First>) -> Call {
     let (rows, state) = (o.shape(1), o.out_shape().dims());
     let (capacity, time) = if first.is_some() { (state[1], rows.dims()[1]) } else { (1, 1) };
     let operand = first == Some(First::Operand);
+    let dtype = o.dtype(0);
+    // Elements of a thread.
+    let each = if dtype.is_compact() { dtype.width_step() } else { 1 };
     let params = Params::default()
         .place(o.out())
         .place(o.place(1))
         .place(if operand { o.last() } else { At::Nowhere })
-        .number(rows.len())
+        .number(rows.len() / each)
         .number(capacity)
         .number(time)
         .number(o.out_shape().last())
         .number(if let Some(First::Const(at)) = first { at } else { 0 });
     Call {
-        variant: write_variant(first.is_none(), operand),
+        variant: match dtype.is_compact() {
+            true => write_cache_variant(dtype, operand),
+            false => write_variant(first.is_none(), operand),
+        },
         params,
-        groups: flat(rows.len(), 256),
+        groups: flat(rows.len() / each, 256),
         weights: [None, None],
     }
 }

@@ -6,7 +6,7 @@ use crate::pipelines::Variant;
 use crate::weights::Element;
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use orate_graph::blocks::BlockFormat;
-use orate_graph::{AttentionMask, Epilogue, First, Padding, Weight};
+use orate_graph::{AttentionMask, DType, Epilogue, First, Padding, Weight};
 
 fn activations() -> Vec<Option<Activation>> {
     vec![
@@ -35,6 +35,10 @@ fn variants() -> Vec<Variant> {
         movement::copy_variant(true),
         movement::gather_variant(false),
         movement::gather_variant(true),
+        movement::write_cache_variant(DType::F16, true),
+        movement::write_cache_variant(DType::BF16, false),
+        movement::write_cache_variant(DType::Q8_0, true),
+        movement::write_cache_variant(DType::Q8_0, false),
         movement::write_variant(true, false),
         movement::write_variant(false, true),
         movement::write_variant(false, false),
@@ -49,7 +53,9 @@ fn variants() -> Vec<Variant> {
         movement::embedding_sum_variant(),
     ];
     for d in [4, 16, 128, 256] {
-        all.extend([false, true].map(|positions| attention::row_variant(d, positions)));
+        for dtype in [DType::F32, DType::F16, DType::BF16, DType::Q8_0] {
+            all.extend([false, true].map(|positions| attention::row_variant(d, positions, dtype)));
+        }
     }
     for subgroups in [false, true] {
         for kept in 0..=4 {
@@ -58,7 +64,9 @@ fn variants() -> Vec<Variant> {
                 all.extend([1, 5, 16].map(|taps| rows::depthwise_variant(taps, kept, history, subgroups)));
             }
         }
-        all.extend([1, 2, 3].map(|values| heads::variant(values, 128, subgroups)));
+        for dtype in [DType::F32, DType::F16, DType::BF16, DType::Q8_0] {
+            all.extend([1, 2, 3].map(|values| heads::variant(values, 128, dtype, subgroups)));
+        }
         all.extend([false, true].map(|fours| rows::rms_variant(fours, subgroups)));
     }
     all.extend(pointwise::FUNCTIONS.map(|f| pointwise::variant(f, None)));
@@ -72,7 +80,10 @@ fn variants() -> Vec<Variant> {
             AttentionMask::Stream(3),
         ] {
             for bits in 0..4 {
-                all.push(attention::variant(d, mask, bits & 1 > 0, bits & 2 > 0));
+                all.push(attention::variant(d, mask, bits & 1 > 0, bits & 2 > 0, DType::F32));
+            }
+            if let AttentionMask::Cached(_) = mask {
+                all.extend(DType::COMPACT.map(|dtype| attention::variant(d, mask, false, false, dtype)));
             }
         }
     }

@@ -7,7 +7,7 @@
 //! | turns, and `WriteRows` of other values, with nothing between that needs them | one launch |
 
 use super::Joining;
-use crate::{Op, Value};
+use crate::{DType, Op, Value};
 
 /// Most values that one launch turns.
 pub const TURNS: usize = 3;
@@ -33,15 +33,21 @@ pub struct Turn {
 }
 
 impl Joining<'_> {
-    pub(super) fn heads(&mut self) {
+    pub(super) fn heads(&mut self, caches: &dyn Fn(DType, usize) -> bool) {
         for i in 0..self.steps.len() {
             match *self.op(i) {
                 Op::Rotary { heads } => self.norm_and_rotary(i, heads),
-                Op::WriteRows { .. } => self.turn_and_write(i),
+                Op::WriteRows { .. } => self.turn_and_write(i, caches),
                 _ => {}
             }
         }
-        self.gather_turns();
+        self.gather_turns(caches);
+    }
+
+    /// Whether heads of width `d` are written to the state `v` by what turns them.
+    fn takes_heads(&self, v: Value, d: usize, caches: &dyn Fn(DType, usize) -> bool) -> bool {
+        let dtype = self.plan.info(v).dtype;
+        dtype == DType::F32 || caches(dtype, d)
     }
 
     /// What `v` is another shape of, if nobody else reads any of these.
@@ -78,12 +84,15 @@ impl Joining<'_> {
         }
     }
 
-    fn turn_and_write(&mut self, i: usize) {
+    fn turn_and_write(&mut self, i: usize, caches: &dyn Fn(DType, usize) -> bool) {
         let Some(step) = self.steps[i].clone() else { return };
         let turn = self.unshaped(step.inputs[1]).and_then(|v| self.made_by.get(&v).copied());
         let Some(turned) = turn.and_then(|s| self.steps[s].clone()).filter(|s| s.turns.len() == 1) else {
             return;
         };
+        if !self.takes_heads(step.output, turned.turns[0].heads.1, caches) {
+            return;
+        }
         let turn = Turn { out: step.output, write: Some(i), ..turned.turns[0].clone() };
         self.steps[turned.step] = None;
         if let Some(s) = &mut self.steps[i] {
@@ -100,7 +109,7 @@ impl Joining<'_> {
     }
 
     /// Puts neighbours together, at the place of the last.
-    fn gather_turns(&mut self) {
+    fn gather_turns(&mut self, caches: &dyn Fn(DType, usize) -> bool) {
         let mut group: Option<usize> = None;
         for i in 0..self.steps.len() {
             let Some(step) = self.steps[i].clone() else { continue };
@@ -110,7 +119,8 @@ impl Joining<'_> {
             if let (Op::WriteRows { .. }, true, Some(before)) = (self.op(i), turns.is_empty(), &before) {
                 let (x, d) = (step.inputs[1], before.turns[0].heads.1);
                 let width = self.plan.info(x).shape.last();
-                if width.is_multiple_of(d) && self.is_temporary(self.whole(x).0) {
+                let takes = self.takes_heads(step.output, d, caches);
+                if takes && width.is_multiple_of(d) && self.is_temporary(self.whole(x).0) {
                     let heads = (width / d, d);
                     turns =
                         vec![Turn { x, heads, norm: None, table: None, out: step.output, write: Some(i) }];
@@ -132,7 +142,12 @@ impl Joining<'_> {
                 continue;
             }
             let alike = |b: &super::Joined| {
-                b.turns.len() + turns.len() <= TURNS
+                // What writes to two states writes to them alike.
+                let types = b.turns.iter().chain(&turns).filter(|t| t.write.is_some());
+                let mut types = types.map(|t| self.plan.info(t.out).dtype);
+                let first = types.next();
+                types.all(|dtype| Some(dtype) == first)
+                    && b.turns.len() + turns.len() <= TURNS
                     && b.turns[0].heads.1 == turns[0].heads.1
                     && self.extent(&b.turns[0]) == self.extent(&turns[0])
             };

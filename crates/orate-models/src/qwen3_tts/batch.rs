@@ -213,7 +213,7 @@ impl Batch {
     ) -> Result<(Sizes, usize), QwenError> {
         let most = model.talking()?.config.talker_config.max_position_embeddings;
         let capacity = capacity.next_power_of_two().max(LEAST_CAPACITY).min(most.max(capacity));
-        Ok((Sizes { batch, capacity }, text_rows.next_power_of_two().max(LEAST_TEXT)))
+        Ok((Sizes { batch, capacity, kv: model.kv() }, text_rows.next_power_of_two().max(LEAST_TEXT)))
     }
 
     /// Utterances in it.
@@ -517,7 +517,7 @@ impl Home {
 
     /// Bytes of its buffers.
     fn bytes(&self) -> usize {
-        self.plan.plan().buffers().iter().map(|b| b.dtype.size() * b.shape.len()).sum()
+        self.plan.plan().buffers().iter().map(|b| b.dtype.bytes_of(&b.shape)).sum()
     }
 
     /// Submits a frame of the rows that go on. The others compute what nobody wants.

@@ -9,7 +9,7 @@ use super::pipeline::{Network, talking_graph};
 use super::prompt_rows::PromptSizes;
 use super::session::{capacity, text_capacity};
 use super::talker::{PromptEnd, Sizes};
-use orate_graph::{Device, Graph, Plan};
+use orate_graph::{CacheFormat, Device, Graph, Plan};
 
 /// Rows of a prompt of medium length, with a reference of some seconds.
 const PROMPT_ROWS: usize = 100;
@@ -29,11 +29,16 @@ pub struct Footprint {
 }
 
 impl Files {
-    /// Memory that the model will take with one utterance of at most `frames` frames.
+    /// Memory that the model will take with one utterance of at most `frames` frames, whose keys and values are kept in a format.
     ///
     /// # Errors
     /// The device lacks an op, or the configuration contradicts itself.
-    pub fn footprint(&self, device: &dyn Device, frames: usize) -> Result<Footprint, QwenError> {
+    pub fn footprint(
+        &self,
+        device: &dyn Device,
+        kv: CacheFormat,
+        frames: usize,
+    ) -> Result<Footprint, QwenError> {
         let codec = CodecDecoder::graphs(&self.codec.decoder_config)?;
         let codec = codec.into_iter().map(|g| Plan::compile(g, device)).collect::<Result<Vec<_>, _>>()?;
         let mut all = Footprint {
@@ -42,7 +47,7 @@ impl Files {
             cloning: self.cloning(device)?,
         };
         if let Some(talking) = &self.talking {
-            let sizes = Sizes { batch: 1, capacity: capacity(PROMPT_ROWS + frames) };
+            let sizes = Sizes { batch: 1, capacity: capacity(PROMPT_ROWS + frames), kv };
             let prompt = PromptSizes {
                 plain: 3,
                 before: PROMPT_ROWS - 3,
@@ -84,8 +89,8 @@ fn memory(plans: &[Plan]) -> u64 {
     let mut buffers = std::collections::HashMap::new();
     for b in plans.iter().flat_map(Plan::buffers) {
         let largest = buffers.entry(&b.name).or_insert(0);
-        *largest = b.shape.len().max(*largest);
+        *largest = b.dtype.bytes_of(&b.shape).max(*largest);
     }
     let temporaries = plans.iter().map(Plan::arena_bytes).max().unwrap_or(0);
-    (4 * buffers.values().sum::<usize>() + temporaries) as u64
+    (buffers.values().sum::<usize>() + temporaries) as u64
 }

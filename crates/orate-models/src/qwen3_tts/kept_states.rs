@@ -29,7 +29,7 @@ impl KeptState {
         for (name, dtype, shape) in states {
             memory.clear(name, *dtype, shape)?;
         }
-        let bytes = states.iter().map(|(_, dtype, shape)| dtype.size() * shape.len()).sum();
+        let bytes = states.iter().map(|(_, dtype, shape)| dtype.bytes_of(shape)).sum();
         let states: Vec<_> =
             states.iter().map(|(name, _, shape)| ((*name).to_owned(), shape.len())).collect();
         memory.copy_from(source, &parts(&states))?;

@@ -12,7 +12,7 @@ use super::session::Session;
 use super::shared_batch::{SharedBatch, Utterance};
 use super::talker::{self, PromptEnd, Sizes};
 use super::{CodecDecoder, Past, VoiceEncoder, codec_decoder, frame};
-use orate_graph::{Device, Executable, Graph, GraphError, Memory, ModelOnDevice, Plan, Target};
+use orate_graph::{CacheFormat, Device, Executable, Graph, GraphError, Memory, ModelOnDevice, Plan, Target};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -49,6 +49,8 @@ struct KeptPlan {
 pub struct Qwen3Tts {
     files: Files,
     device: Arc<dyn Device>,
+    /// Of the talker's cache.
+    kv: CacheFormat,
     on_device: Box<dyn ModelOnDevice>,
     codec: Arc<CodecDecoder>,
     /// While somebody clones a voice.
@@ -62,8 +64,14 @@ pub struct Qwen3Tts {
 }
 
 impl Qwen3Tts {
-    /// Puts a model on a device. Weights are read when they are first needed.
+    /// Puts a model on a device, with keys and values in f32. Weights are read when they are first needed.
     pub fn new(files: Files, device: Arc<dyn Device>) -> Arc<Qwen3Tts> {
+        Self::with_cache(files, device, CacheFormat::F32)
+    }
+
+    /// As [`Qwen3Tts::new`], with the talker's keys and values kept in a format. Those of the code predictor live as long as a frame,
+    /// and stay f32.
+    pub fn with_cache(files: Files, device: Arc<dyn Device>, kv: CacheFormat) -> Arc<Qwen3Tts> {
         let weights = Arc::new(crate::Loader(files.weights.clone()));
         let on_device = device.open(weights.clone());
         let codec = CodecDecoder::new(files.codec.decoder_config.clone(), device.clone(), weights);
@@ -75,6 +83,7 @@ impl Qwen3Tts {
         Arc::new(Qwen3Tts {
             files,
             device,
+            kv,
             on_device,
             codec,
             voices,
@@ -94,6 +103,11 @@ impl Qwen3Tts {
     /// The device that runs it.
     pub fn device(&self) -> &Arc<dyn Device> {
         &self.device
+    }
+
+    /// In which format keys and values are kept.
+    pub fn kv(&self) -> CacheFormat {
+        self.kv
     }
 
     /// Bytes of weights on the device at this moment.
@@ -244,7 +258,8 @@ impl Qwen3Tts {
     /// # Errors
     /// A device that cannot run them.
     pub fn plans(&self, rows: usize, frames: usize) -> Result<Vec<Arc<dyn Executable>>, QwenError> {
-        let sizes = Sizes { batch: 1, capacity: super::session::capacity(rows + frames) };
+        let capacity = super::session::capacity(rows + frames);
+        let sizes = Sizes { batch: 1, capacity, kv: self.kv };
         let prompt =
             PromptSizes { plain: 3, before: rows.saturating_sub(3), trailing: 1, ..Default::default() };
         [
@@ -289,16 +304,16 @@ impl ClonedVoice {
 }
 
 impl Files {
-    /// Steps of the model that a device cannot run.
+    /// Steps of the model that a device cannot run, with keys and values in a format.
     ///
     /// # Errors
-    /// The configuration contradicts itself.
-    pub fn unsupported(&self, target: &dyn Target) -> Result<Vec<GraphError>, QwenError> {
+    /// The configuration contradicts itself, or the format does not take keys as wide as the model's.
+    pub fn unsupported(&self, target: &dyn Target, kv: CacheFormat) -> Result<Vec<GraphError>, QwenError> {
         let mut g = Graph::new("codec_decoder");
         codec_decoder::build(&mut g, &self.codec.decoder_config, Past::Stream, 1, 1)?;
         let mut all = Plan::unsupported(g, target);
         if let Some(talking) = &self.talking {
-            let sizes = Sizes { batch: 1, capacity: 8 };
+            let sizes = Sizes { batch: 1, capacity: 8, kv };
             let prompt =
                 PromptSizes { plain: 3, before: 3, x_vector: true, after: 1, frames: 0, trailing: 1 };
             let networks = [

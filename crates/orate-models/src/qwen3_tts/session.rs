@@ -99,13 +99,13 @@ pub struct Session {
 
 impl Session {
     pub(super) fn new(model: Arc<Qwen3Tts>, memory: Box<dyn Memory>) -> Self {
-        let (before, makes_ahead) = (memory.counters(), model.device().has_queues());
+        let (before, kv, makes_ahead) = (memory.counters(), model.kv(), model.device().has_queues());
         Session {
             model,
             memory: Some(memory),
             frame_plan: None,
             larger: vec![],
-            sizes: Sizes { batch: 1, capacity: 0 },
+            sizes: Sizes { batch: 1, capacity: 0, kv },
             text_rows: 0,
             rows: 0,
             reused: 0,
@@ -250,7 +250,7 @@ impl Session {
         }
         // However few frames are allowed, so that plans are few.
         let needed = fixed + part.sizes.rows() + self.reserved;
-        let sizes = Sizes { batch: 1, capacity: capacity(needed) };
+        let sizes = Sizes { batch: 1, capacity: capacity(needed), kv: self.model.kv() };
         // Rows behind the text are padding, of which there is at least one.
         let text_rows = text_capacity(prompt.sizes.trailing);
         Ok(Arrangement { fixed, part, end, sizes, text_rows })

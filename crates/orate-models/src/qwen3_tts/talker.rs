@@ -14,7 +14,7 @@
 use super::config::TalkerConfig;
 use super::transformer::{self, Cache};
 use super::weights::Scope;
-use orate_graph::{DType, Graph, GraphError, Rows, Value};
+use orate_graph::{CacheFormat, DType, Graph, GraphError, Rows, Value};
 
 /// Number of rows behind each batch row, i32 `[B]`.
 pub const POSITION: &str = "position";
@@ -33,6 +33,8 @@ pub struct Sizes {
     pub batch: usize,
     /// Rows that the cache can hold: prompt and frames.
     pub capacity: usize,
+    /// In which format the cache keeps them.
+    pub kv: CacheFormat,
 }
 
 /// Number of the last row of a prompt that is no padding, i32 `[B]`.
@@ -82,7 +84,7 @@ pub fn prefill(
 /// # Errors
 /// It was declared before.
 pub(super) fn cache(g: &mut Graph, c: &TalkerConfig, s: Sizes) -> Result<Cache, GraphError> {
-    Cache::declare(g, CACHE, &c.transformer, s.batch, s.capacity)
+    Cache::declare(g, CACHE, &c.transformer, [s.batch, s.capacity], s.kv)
 }
 
 /// Whether a state is one of the cache's.

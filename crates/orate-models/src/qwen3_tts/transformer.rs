@@ -11,7 +11,7 @@
 
 use super::config::TransformerConfig;
 use super::weights::Scope;
-use orate_graph::{Activation, AttentionMask, DType, Graph, GraphError, Op, Rows, Value};
+use orate_graph::{Activation, AttentionMask, CacheFormat, Graph, GraphError, Op, Rows, Value};
 
 type Result<T> = std::result::Result<T, GraphError>;
 
@@ -24,18 +24,18 @@ impl Cache {
     /// Declares the states `<name>.keys.<layer>` and `<name>.values.<layer>`.
     ///
     /// # Errors
-    /// A name is taken.
+    /// A name is taken, or the format does not take rows of this width.
     pub fn declare(
         g: &mut Graph,
         name: &str,
         c: &TransformerConfig,
-        batch: usize,
-        capacity: usize,
+        [batch, capacity]: [usize; 2],
+        format: CacheFormat,
     ) -> Result<Cache> {
         let shape = [batch, capacity, c.num_key_value_heads * c.head_dim];
         let layer = |i: usize| {
-            let keys = g.state(&format!("{name}.keys.{i}"), DType::F32, shape)?;
-            Ok([keys, g.state(&format!("{name}.values.{i}"), DType::F32, shape)?])
+            let keys = g.state(&format!("{name}.keys.{i}"), format.dtype(), shape)?;
+            Ok([keys, g.state(&format!("{name}.values.{i}"), format.dtype(), shape)?])
         };
         Ok(Cache { layers: (0..c.num_hidden_layers).map(layer).collect::<Result<_>>()? })
     }

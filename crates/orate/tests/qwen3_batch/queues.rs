@@ -91,6 +91,20 @@ impl Memory for Queue {
         self.memory.write_i32(name, shape, data)
     }
 
+    fn write_bytes(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        shape: &Shape,
+        bytes: &[u8],
+    ) -> Result<(), DeviceError> {
+        self.memory.write_bytes(name, dtype, shape, bytes)
+    }
+
+    fn read_bytes(&mut self, name: &str, out: &mut Vec<u8>) -> Result<(DType, Shape), DeviceError> {
+        self.memory.read_bytes(name, out)
+    }
+
     fn read_f32(&mut self, name: &str, out: &mut Vec<f32>) -> Result<Shape, DeviceError> {
         self.memory.read_f32(name, out)
     }

@@ -1,0 +1,51 @@
+// Rows of keys and values in a compact type: F16 or BF16, or Q8_0, whose rows are signed bytes and behind all of them a scale in
+// half precision for 32 bytes each. A row is whole words and begins at any of them. `FOURS` says that memory is bound by fours.
+
+fn kept_word(i: u32) -> u32 {
+//@ if FOURS
+    return bitcast<vec4<u32>>(memory[i >> 2u])[i & 3u];
+//@ else
+    return bitcast<u32>(memory[i]);
+//@ end
+}
+
+// Words of a row of so many elements.
+fn kept_words(width: u32) -> u32 {
+//@ if Q8_0
+    return width / 4u + width / 64u;
+//@ else
+    return width / 2u;
+//@ end
+}
+
+// Elements at … at + 3 of the row at this word; `at` is a multiple of 4.
+fn kept_four(row: u32, width: u32, at: u32) -> vec4<f32> {
+//@ if Q8_0
+    let word = bitcast<i32>(kept_word(row + at / 4u));
+    let bytes = (vec4<i32>(word) << vec4<u32>(24u, 16u, 8u, 0u)) >> vec4<u32>(24u);
+    let scales = unpack2x16float(kept_word(row + width / 4u + at / 64u));
+    return vec4<f32>(bytes) * select(scales.x, scales.y, (at & 32u) != 0u);
+//@ else
+    let low = kept_word(row + at / 2u);
+    let high = kept_word(row + at / 2u + 1u);
+//@ if F16
+    return vec4<f32>(unpack2x16float(low), unpack2x16float(high));
+//@ else
+    return bitcast<vec4<f32>>(vec4<u32>(low << 16u, low & 0xffff0000u, high << 16u, high & 0xffff0000u));
+//@ end
+//@ end
+}
+
+// Element `at` of the row at this word.
+fn kept_one(row: u32, width: u32, at: u32) -> f32 {
+//@ if Q8_0
+    return kept_four(row, width, at & ~3u)[at & 3u];
+//@ else
+    let word = kept_word(row + at / 2u);
+//@ if F16
+    return unpack2x16float(word)[at & 1u];
+//@ else
+    return bitcast<f32>(select(word << 16u, word & 0xffff0000u, (at & 1u) != 0u));
+//@ end
+//@ end
+}

@@ -1,0 +1,83 @@
+// Rows of keys and values rounded to a compact type (see `cache_rows`), in place.
+//
+//   state [B, N, C] in F16, BF16 or Q8_0, rows [B, T, C]: rows from first[b] on are replaced
+//
+// A thread has a word of two elements, in Q8_0 the 64 elements whose scales share a word. Places that are out of range move to
+// the nearest that is there: whoever counts checks, and no foreign memory is written.
+
+struct Params {
+    state: u32,
+    rows: u32,
+    // OPERAND: where they begin, [B]
+    first: u32,
+    // Threads that have something to do.
+    n: u32,
+    // Rows of the state and of what is written, and their width.
+    capacity: u32,
+    time: u32,
+    c: u32,
+    // Otherwise they begin here.
+    at: u32,
+}
+
+var<immediate> p: Params;
+@group(0) @binding(0) var<storage, read_write> memory: array<u32>;
+
+//@ include round_rows
+
+// Elements of a thread.
+//@ if Q8_0
+const EACH = 64u;
+//@ else
+const EACH = 2u;
+//@ end
+
+@compute @workgroup_size(256)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let i = (group.y * groups.x + group.x) * 256u + lane;
+    if i >= p.n {
+        return;
+    }
+    let threads = p.c / EACH;
+    let row = i / threads;
+    let part = i % threads;
+    let b = row / p.time;
+    var first = p.at;
+//@ if OPERAND
+    first = u32(clamp(bitcast<i32>(memory[p.first + b]), 0, i32(p.capacity - p.time)));
+//@ end
+    let source = p.rows + row * p.c + part * EACH;
+    let to = b * p.capacity + first + row % p.time;
+//@ if Q8_0
+    let begin = p.state + to * (p.c / 4u + p.c / 64u);
+    var scales = 0u;
+    for (var block = 0u; block < 2u; block++) {
+        var largest = 0.0;
+        for (var e = 0u; e < 32u; e++) {
+            largest = max(largest, abs(bitcast<f32>(memory[source + block * 32u + e])));
+        }
+        let scale = scale_bits(largest);
+        let inverse = inverse_of(scale);
+        for (var word = 0u; word < 8u; word++) {
+            var bytes = 0u;
+            for (var e = 0u; e < 4u; e++) {
+                bytes |= byte_bits(bitcast<f32>(memory[source + block * 32u + word * 4u + e]), inverse, e);
+            }
+            memory[begin + part * 16u + block * 8u + word] = bytes;
+        }
+        scales |= scale << (16u * block);
+    }
+    memory[begin + p.c / 4u + part] = scales;
+//@ else
+    let begin = p.state + to * (p.c / 2u);
+//@ if F16
+    memory[begin + part] = f16_bits(memory[source]) | (f16_bits(memory[source + 1u]) << 16u);
+//@ else
+    memory[begin + part] = bf16_bits(memory[source]) | (bf16_bits(memory[source + 1u]) << 16u);
+//@ end
+//@ end
+}
