@@ -35,8 +35,14 @@ const FIRST_FRAMES: usize = 4;
 /// See [`FIRST_FRAMES`].
 const FIRST_FRAMES_OF_GPUS: usize = 2;
 
-/// Frames of a chunk at most; each is twice the one before.
+/// Frames of a chunk at most.
 const MOST_FRAMES: usize = 25;
+
+/// How many times the frames of a chunk the next one has. Larger ones cost the codec less, and have to be there when the one in front
+/// has been played; where there are queues, frames take a small part of that.
+const GROWTH: usize = 2;
+/// See [`GROWTH`].
+const GROWTH_OF_GPUS: usize = 4;
 
 /// Chunks whose frames are made while the samples of an earlier one are not handed out yet, at most.
 const MOST_AHEAD: usize = 2;
@@ -279,7 +285,8 @@ impl Pieces {
         let all = speaking.session.counters();
         let counters = all - std::mem::replace(&mut speaking.counted, all);
         speaking.decoding.push_back(Made { counters, finish: speaking.finish });
-        speaking.frames = (2 * speaking.frames).min(MOST_FRAMES);
+        let growth = if self.model.device().has_queues() { GROWTH_OF_GPUS } else { GROWTH };
+        speaking.frames = (growth * speaking.frames).min(MOST_FRAMES);
         self.codec()?.give(std::mem::take(&mut speaking.codes));
         Ok(())
     }

@@ -14,12 +14,16 @@
 //! is another utterance; so there the golden codes are fed back in, and only numbers are compared, by their noise.
 
 use super::qwen3_goldens::{Case, Goldens};
-use super::{F32_TOLERANCE, GPU_TOLERANCE, Limit, Report, Row, VerifyOptions, bad, relative_error, snr_db};
+use super::{GPU_TOLERANCE, Limit, Report, Row, VerifyOptions, bad, relative_error, snr_db};
 use crate::{CacheFormat, DeviceKind, Precision, Result};
 use orate_graph::GraphError;
 use orate_models::qwen3_tts::{Qwen3Tts, Variant};
 use std::path::Path;
 use std::sync::Arc;
+
+/// Limit of `f32` on the CPU. The goldens are known to 3e-5: so much the official package differs from itself with another number of
+/// threads (`oracle/qwen3_tts/README.md`).
+pub const CPU_TOLERANCE: f64 = 5e-5;
 
 /// Error of the speaker encoder's features on every device: logarithms of what a transform in single precision made, of
 /// size 11.
@@ -64,7 +68,7 @@ pub(super) fn limit(precision: Precision, kv: CacheFormat, kind: DeviceKind) -> 
 
 fn limit_of_weights(precision: Precision, kind: DeviceKind) -> Limit {
     match precision {
-        Precision::F32 if kind == DeviceKind::Cpu => Limit::Error(F32_TOLERANCE),
+        Precision::F32 if kind == DeviceKind::Cpu => Limit::Error(CPU_TOLERANCE),
         Precision::F32 => Limit::Error(GPU_TOLERANCE),
         Precision::Tf32 => Limit::Snr(TF32_SNR),
         Precision::F16 => Limit::Snr(F16_SNR),
