@@ -36,7 +36,7 @@ struct Args {
     float* out;
     const char* next;      // weights of a product to come
     const float* history;  // rows in front of x
-    const float* norm;     // [K], weight of the RMS norm of x; of 16 rows at most
+    const float* norm;     // [K], weight of the RMS norm of x; of a single row alone
     int rows, k, n, k_blocks;
     int time, channels, dilation;
     // Rows of a history; of a product of rows the channels of its second part.
@@ -374,37 +374,6 @@ DEVICE void bring_near(const char* from, u32 bytes) {
 #endif
 }
 
-// What divides a row by the root of its mean square.
-DEVICE float norm_factor(const Args& a, const float* row) {
-    float squares = 0.0f;
-#pragma unroll 8
-    for (int i = threadIdx.x % 32 * 4; i < a.k; i += 128) {
-        float4 v = *(const float4*)(row + i);
-        squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
-    }
-    return rsqrtf(warp_sum(squares) / a.k + a.eps);
-}
-
-// The same of this thread's rows. A single row is read by each warp, which is done sooner than asking the others.
-template <int TILES>
-DEVICE void norm_factors(const Args& a, float (&inverse)[TILES]) {
-    __shared__ float of_rows[8 * TILES];
-    if (a.rows == 1) {
-        inverse[0] = norm_factor(a, a.x);
-#pragma unroll
-        for (int j = 1; j < TILES; j++) inverse[j] = inverse[0];
-        return;
-    }
-    u32 lane = threadIdx.x % 32;
-    for (int row = threadIdx.x / 32; row < a.rows; row += WARPS) {
-        float factor = norm_factor(a, a.x + row * a.k);
-        if (lane == 0) of_rows[row] = factor;
-    }
-    __syncthreads();
-#pragma unroll
-    for (int j = 0; j < TILES; j++) inverse[j] = of_rows[min(lane / 4 + 8 * j, (u32)a.rows - 1)];
-}
-
 template <int TILES, int SOURCE>
 struct Tuning {
     // Blocks of K that are on their way to registers.
@@ -418,7 +387,7 @@ DEVICE void product(const Args& a) {
     extern __shared__ float4 shared4[];
     float* shared = (float*)shared4;
     constexpr int ROWS = 8 * TILES, DEPTH = Tuning<TILES, SOURCE>::DEPTH;
-    constexpr bool FEW = TILES <= 2 && SOURCE == DENSE;
+    constexpr bool FEW = TILES <= 2 && SOURCE == DENSE, NORMS = TILES == 1 && SOURCE == DENSE;
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     // Both are powers of two.
     u32 blocks = cluster_blocks(), rank = cluster_rank();
@@ -455,12 +424,12 @@ DEVICE void product(const Args& a) {
             w[to][i] = weights[(ahead * WEIGHT_LOADS + i) * 32 + (i < HALF ? 0 : apart)];
     };
     int k = begin * 16 + lane % 4 * 4;
-    float4 factor[FEW ? DEPTH : 1];
+    float4 factor[NORMS ? DEPTH : 1];
 #pragma unroll
     for (int s = 0; s < DEPTH; s++) {
         if (begin + s >= end) continue;
         load_weights(s, s);
-        if (FEW && a.norm) factor[s] = *(const float4*)(a.norm + k + 16 * s);
+        if (NORMS && a.norm) factor[s] = *(const float4*)(a.norm + k + 16 * s);
     }
     if (threadIdx.x == 0) bring_near(a.next, a.next_bytes);
     float acc[2][TILES][4];
@@ -477,9 +446,16 @@ DEVICE void product(const Args& a) {
 #pragma unroll
     for (int s = 0; s < DEPTH; s++)
         if (begin + s < end) rows.load(a, k + 16 * s, x[s]);
-    float inverse[TILES];
-    if constexpr (FEW) {
-        if (a.norm) norm_factors<TILES>(a, inverse);
+    // Each warp reads the whole row for its norm, which is done sooner than asking the others.
+    float inverse = 1.0f;
+    if (NORMS && a.norm) {
+        float squares = 0.0f;
+#pragma unroll 8
+        for (int i = lane * 4; i < a.k; i += 128) {
+            float4 v = *(const float4*)(a.x + i);
+            squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+        }
+        inverse = rsqrtf(warp_sum(squares) / a.k + a.eps);
     }
 
     Addends addends;
@@ -489,13 +465,9 @@ DEVICE void product(const Args& a) {
 #pragma unroll
         for (int s = 0; s < DEPTH; s++) {
             if (block + s >= end) break;
-            if (FEW && a.norm) {
-                float4 f = factor[s];
-#pragma unroll
-                for (int j = 0; j < TILES; j++) {
-                    float4& v = x[s][j];
-                    v.x *= f.x * inverse[j], v.y *= f.y * inverse[j], v.z *= f.z * inverse[j], v.w *= f.w * inverse[j];
-                }
+            if (NORMS && a.norm) {
+                float4 f = factor[s], &v = x[s][0];
+                v.x *= f.x * inverse, v.y *= f.y * inverse, v.z *= f.z * inverse, v.w *= f.w * inverse;
             }
 #if PRECISION >= 4 && __CUDA_ARCH__ >= 800
             uint4 wide[FACTORS];
@@ -508,7 +480,7 @@ DEVICE void product(const Args& a) {
             if (block + s + DEPTH < end) {
                 load_weights(s, DEPTH);
                 rows.load(a, k + 16 * DEPTH, x[s]);
-                if (FEW && a.norm) factor[s] = *(const float4*)(a.norm + k + 16 * DEPTH);
+                if (NORMS && a.norm) factor[s] = *(const float4*)(a.norm + k + 16 * DEPTH);
             }
             weights += WEIGHT_LOADS * 32;
             k += 16;

@@ -254,7 +254,6 @@ pub(crate) fn lower(plan: &Plan, bank: &WeightBank, policy: &PrecisionPolicy, fa
         rows: true,
         queries: true,
         norms: &|w| w.shape().dims()[0].is_multiple_of(DEPTH_OF_BLOCKS),
-        rows_of_norms: FEW_ROWS,
         rows_of_gates: if is_in_blocks { 0 } else { FEW_ROWS },
         caches: &|dtype, d| dtype != DType::Q8_0 || d.is_multiple_of(32),
     };

@@ -7,7 +7,7 @@
 //! | steps | become |
 //! | --- | --- |
 //! | products of few rows by weights that stand together | one product |
-//! | RMS norm of few rows, then products that alone read it | the products, which norm their rows |
+//! | RMS norm of one row, then products that alone read it | the products, which norm the row |
 //! | gate, up, and `Mul` of both | one product, which multiplies what it stores |
 //! | norms of heads, rotary positions, rows that are written | one launch |
 //! | product, then `AddRow` of a `SelectRow` | the product, which adds the row that the scalar names |
@@ -43,10 +43,8 @@ pub struct Joins<'a> {
     pub rows: bool,
     /// Attention turns its queries.
     pub queries: bool,
-    /// Whether products by this weight norm their rows; see [`Joined::norm`].
+    /// Whether products of one row by this weight norm it; see [`Joined::norm`].
     pub norms: &'a dyn Fn(&Weight) -> bool,
-    /// Rows of such products, at most.
-    pub rows_of_norms: usize,
     /// Rows of products with one part that multiply both, at most; see [`Joined::gated`].
     pub rows_of_gates: usize,
     /// Whether the launch that turns heads of this width also writes them to states of these elements. It does to floats.
@@ -68,7 +66,7 @@ pub struct Joined {
     pub table: Option<Value>,
     /// Of a product: steps of the products that are parts of it, and come behind.
     pub parts: Vec<usize>,
-    /// Of a product of few rows: the step of the RMS norm of its first operand, which is not yet normed.
+    /// Of a product of one row: the step of the RMS norm of its first operand, which is not yet normed.
     pub norm: Option<usize>,
     /// Of a product with one part: the result is what both make, multiplied.
     pub gated: bool,
@@ -123,7 +121,7 @@ pub fn layout(plan: &Plan, joins: &Joins<'_>) -> Layout {
     }
     joining.products(joins.products, joins.rows_of_products);
     joining.gates(joins.rows_of_gates);
-    joining.norms(joins.norms, joins.rows_of_norms);
+    joining.norms(joins.norms);
     joining.moves();
     joining.finish()
 }
@@ -395,7 +393,6 @@ mod tests {
                 rows: true,
                 queries: true,
                 norms: &|_| false,
-                rows_of_norms: 1,
                 rows_of_gates: 0,
                 caches: &|_, _| false,
             },
@@ -607,7 +604,6 @@ mod tests {
             rows: true,
             queries: true,
             norms: &|_| false,
-            rows_of_norms: 1,
             rows_of_gates: 0,
             caches: &|_, _| false,
         };
@@ -674,7 +670,6 @@ mod tests {
                 rows: false,
                 queries: false,
                 norms: &|_| able,
-                rows_of_norms: 1,
                 rows_of_gates: 16,
                 caches: &|_, _| false,
             };

@@ -256,7 +256,6 @@ pub(crate) fn joins<T>(can: Abilities<'_>, bank: &WeightBank, use_them: impl FnO
         rows: false,
         queries: false,
         norms: &even,
-        rows_of_norms: 1,
         rows_of_gates: FEW_ROWS,
         caches: &super::heads::are_kept,
     })

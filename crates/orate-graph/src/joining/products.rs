@@ -82,13 +82,13 @@ impl<'p> Joining<'p> {
         }
     }
 
-    /// RMS norms of at most so many rows, into the products that read them, if nobody else does.
-    pub(super) fn norms(&mut self, able: &dyn Fn(&Weight) -> bool, most: usize) {
+    /// RMS norms of one row, into the products that read it, if nobody else does.
+    pub(super) fn norms(&mut self, able: &dyn Fn(&Weight) -> bool) {
         for i in 0..self.steps.len() {
             let Some(Joined { inputs, output, .. }) = self.steps[i].clone() else { continue };
-            let few = self.plan.info(output).shape.rows() <= most;
+            let one_row = self.plan.info(output).shape.rows() == 1;
             let Op::RmsNorm { .. } = self.op(i) else { continue };
-            if !few || !self.is_free(output) || self.is_rewritten(inputs[0]) {
+            if !one_row || !self.is_free(output) || self.is_rewritten(inputs[0]) {
                 continue;
             }
             let readers = self.readers.get(&output).cloned().unwrap_or_default();
