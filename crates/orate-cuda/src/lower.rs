@@ -460,12 +460,12 @@ fn estimate_tall(
 ) -> f64 {
     // Of 16 of K, in a block alone and in one of several.
     let (alone, among) = match precision {
-        Precision::F32 => (0.50, 0.46),
+        Precision::F32 => (0.55, 0.46),
         Precision::Tf32 => (0.26, 0.155),
         _ => (0.19, 0.105),
     };
     let blocks = sequences * time.div_ceil(TALL_ROWS) * n.div_ceil(TALL_CHANNELS);
-    let each = blocks as f64 / f64::from(facts.multiprocessors.max(1));
+    let each = blocks.div_ceil(facts.multiprocessors.max(1) as usize) as f64;
     6.0 + each + (k / 16) as f64 * f64::max(alone, each * among)
 }
 
