@@ -262,7 +262,7 @@ struct Rows {
 #pragma unroll
         for (int j = 0; j < TILES; j++) {
             int r = min(row + 8 * j, last);
-            t[j] = r % a.time;
+            t[j] = (u32)r % (u32)a.time;
             first[j] = r - t[j];
         }
     }
@@ -281,7 +281,7 @@ struct Rows {
 #pragma unroll
             for (int j = 0; j < TILES; j++) x[j] = k < a.k ? *(const float4*)(a.x + (base + min(8 * j, more) * a.k + k)) : zero;
         } else if (SOURCE == CONV || SOURCE == PAST) {
-            int tap = k / a.channels, c = k - tap * a.channels;
+            int tap = (u32)k / (u32)a.channels, c = k - tap * a.channels;
 #pragma unroll
             for (int j = 0; j < TILES; j++) x[j] = k < a.k ? *(const float4*)(tapped(a, j, tap) + c) : zero;
         } else {
