@@ -234,7 +234,9 @@ impl<'p> Joining<'p> {
             let Op::Attention { heads, .. } = self.op(i) else { continue };
             let Some(query) = self.steps[i].as_ref().map(|s| s.inputs[0]) else { continue };
             let Some(rotary) = self.private(query) else { continue };
-            if *self.op(rotary) != (Op::Rotary { heads: *heads }) {
+            // One that norms its heads, too, is a launch of its own.
+            let alone = self.steps[rotary].as_ref().is_some_and(|s| s.turns.is_empty());
+            if *self.op(rotary) != (Op::Rotary { heads: *heads }) || !alone {
                 continue;
             }
             let (x, table) = {
@@ -458,6 +460,24 @@ mod tests {
         assert!(l.steps[3].table.is_some());
         let places: HashSet<String> = l.steps[3].inputs.iter().map(|v| format!("{:?}", l.at(*v))).collect();
         assert_eq!(places.len(), 3, "no operand lies on another");
+    }
+
+    #[test]
+    fn queries_that_are_normed_are_turned_with_their_norm() {
+        let p = plan(|g, x| {
+            let table = g.rope_table(1e4, 6, 8, Rows::From(0)).expect("builds");
+            let q = product(g, x, "q");
+            let q = g.reshape(q, [1, 6, 1, 8]).expect("builds");
+            let q = g.rms_norm(q, Weight::named("norm", [8]), 1e-6).expect("builds");
+            let q = g.reshape(q, [1, 6, 8]).expect("builds");
+            let q = g.rotary(q, table, 1).expect("builds");
+            let op = Op::Attention { heads: 1, scale: 1.0, mask: crate::AttentionMask::None, relative: None };
+            let y = g.attention(op, q, x, x, None).expect("builds");
+            g.output("y", y).expect("declares");
+        });
+        let l = layout(&p, &|_, _| false);
+        assert_eq!(names(&p, &l), ["RopeTable", "MatMul", "Rotary", "Attention"]);
+        assert!(l.steps[2].turns[0].norm.is_some() && l.steps[3].table.is_none());
     }
 
     #[test]

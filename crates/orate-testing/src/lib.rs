@@ -15,6 +15,7 @@ mod decoding_cases;
 pub mod device;
 mod formulas;
 pub mod interpreter;
+pub mod layouts;
 pub mod random;
 pub mod sampling;
 pub mod shapes;

@@ -129,10 +129,11 @@ impl Joining<'_> {
             if turns.is_empty() {
                 let needs = |g: &super::Joined| {
                     g.turns.iter().any(|t| {
-                        let same = |v: &Value| {
-                            self.whole(*v).0 == self.whole(t.out).0
-                                || self.plan.place(*v) == self.plan.place(t.out)
+                        // Temporaries get other places, and states are written in place.
+                        let state = |v: &Value| {
+                            !self.is_temporary(*v) && self.plan.place(*v) == self.plan.place(t.out)
                         };
+                        let same = |v: &Value| self.whole(*v).0 == self.whole(t.out).0 || state(v);
                         step.inputs.iter().chain(&step.table).any(same)
                     })
                 };

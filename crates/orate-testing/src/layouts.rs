@@ -1,0 +1,148 @@
+//! That a [`Layout`] is sound: every step finds what it reads where it looks for it.
+
+use orate_graph::joining::{At, Joined, Layout};
+use orate_graph::{Op, Place, Plan, Value};
+use std::collections::HashMap;
+
+/// Who writes a word of four bytes: a step of the layout, or nobody before the plan runs.
+type Writer = Option<usize>;
+
+struct Walk<'a> {
+    plan: &'a Plan,
+    layout: &'a Layout,
+    /// The step of the layout that makes a value.
+    made_by: HashMap<Value, usize>,
+    /// The step of the plan that makes a value.
+    node_of: HashMap<Value, usize>,
+    /// Who wrote each word last, of the arena (`None`) and of buffers.
+    written: HashMap<Option<usize>, Vec<Writer>>,
+}
+
+/// Checks that what each step of `layout` reads, and what is copied at the end, was made by the step that makes it, and that
+/// nothing was written over it since.
+///
+/// # Panics
+/// It was not; the message names plan, step and operand.
+pub fn assert_sound(plan: &Plan, layout: &Layout) {
+    let nodes = plan.steps().iter().map(|s| &s.node);
+    let mut walk = Walk {
+        plan,
+        layout,
+        made_by: HashMap::new(),
+        node_of: nodes.enumerate().map(|(i, n)| (n.output, i)).collect(),
+        written: HashMap::new(),
+    };
+    for (i, step) in layout.steps.iter().enumerate() {
+        for v in made(plan, step) {
+            walk.made_by.insert(v, i);
+        }
+    }
+    for (i, step) in layout.steps.iter().enumerate() {
+        for v in read(step) {
+            walk.check(v, &format!("step {i}, {}", plan.steps()[step.step].node.op.name()));
+        }
+        for v in made(plan, step) {
+            walk.write(v, i);
+        }
+    }
+    for (_, v) in plan.copies() {
+        walk.check(*v, "the copies at the end");
+    }
+}
+
+/// What a step reads.
+fn read(step: &Joined) -> impl Iterator<Item = Value> {
+    let turned = step.turns.iter().flat_map(|t| [Some(t.x), t.table]).flatten();
+    let row = step.row.iter().map(|(table, _)| *table);
+    step.inputs.iter().copied().chain(row).chain(step.table).chain(turned)
+}
+
+/// What it makes.
+fn made(plan: &Plan, step: &Joined) -> Vec<Value> {
+    if !step.turns.is_empty() {
+        return step.turns.iter().map(|t| t.out).collect();
+    }
+    // Gate and up are multiplied before they are stored.
+    let parts = step.parts.iter().filter(|_| !step.gated).map(|part| plan.steps()[*part].node.output);
+    [step.output].into_iter().chain(parts).collect()
+}
+
+impl Walk<'_> {
+    fn words(&self, v: Value) -> usize {
+        let info = self.plan.info(v);
+        info.dtype.bytes_of(&info.shape).div_ceil(4)
+    }
+
+    /// Memory and first word of a value.
+    fn place(&self, v: Value) -> Option<(Option<usize>, usize)> {
+        match self.layout.at(v) {
+            At::Arena(at) => Some((None, at / 4)),
+            At::Buffer(i, at) => Some((Some(i), at / 4)),
+            At::Nowhere => None,
+        }
+    }
+
+    fn write(&mut self, v: Value, step: usize) {
+        let Some((memory, first)) = self.place(v) else { return };
+        let end = first + self.words(v);
+        let words = self.written.entry(memory).or_default();
+        words.resize(words.len().max(end), None);
+        words[first..end].fill(Some(step));
+    }
+
+    /// Who wrote word `k` of `v`.
+    fn found(&self, v: Value, k: usize) -> Result<Writer, String> {
+        let (memory, first) = self.place(v).ok_or("it is nowhere")?;
+        Ok(self.written.get(&memory).and_then(|words| words.get(first + k).copied()).flatten())
+    }
+
+    /// Who should have written word `k` of `v`.
+    fn writer(&self, v: Value, k: usize) -> Result<Writer, String> {
+        if let Some(step) = self.made_by.get(&v) {
+            return Ok(Some(*step));
+        }
+        let Some(node) = self.node_of.get(&v).map(|i| &self.plan.steps()[*i].node) else {
+            let given = matches!(self.plan.place(v), Place::Buffer(_));
+            return if given { Ok(None) } else { Err("nobody makes it".to_owned()) };
+        };
+        let inner = |axis: usize| self.plan.info(v).shape.dims()[axis + 1..].iter().product::<usize>();
+        match node.op {
+            Op::Reshape => self.writer(node.inputs[0], k),
+            Op::Slice { axis, start, .. } => self.writer(node.inputs[0], k + start * inner(axis)),
+            Op::Concat { .. } => {
+                let mut at = k;
+                for input in &node.inputs {
+                    if at < self.words(*input) {
+                        return self.writer(*input, at);
+                    }
+                    at -= self.words(*input);
+                }
+                Err("it ends in front of this".to_owned())
+            }
+            ref op => Err(format!("{} was dropped", op.name())),
+        }
+    }
+
+    fn check(&self, v: Value, by: &str) {
+        if self.is_whole(v) {
+            return;
+        }
+        for k in 0..self.words(v) {
+            let (found, wanted) = (self.found(v, k), self.writer(v, k));
+            assert!(
+                matches!((&found, &wanted), (Ok(found), Ok(wanted)) if found == wanted),
+                "{}: {by}: word {k} of operand {} at {:?} should be of {wanted:?}, and is of {found:?}",
+                self.plan.name(),
+                v.index(),
+                self.layout.at(v),
+            );
+        }
+    }
+
+    /// Whether the step that makes `v` has written all of its words last. What several steps make is looked at word by word.
+    fn is_whole(&self, v: Value) -> bool {
+        let (Some(step), Some((memory, first))) = (self.made_by.get(&v), self.place(v)) else { return false };
+        let words = self.written.get(&memory).and_then(|words| words.get(first..first + self.words(v)));
+        words.is_some_and(|words| words.iter().all(|by| *by == Some(*step)))
+    }
+}
