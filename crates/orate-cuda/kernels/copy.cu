@@ -1,5 +1,5 @@
-// Moving blocks along an axis: slices, concatenation, constants, whole buffers; rows and marks written in place; counting on;
-// and setting a scalar.
+// Moving blocks along an axis: slices, concatenation, constants, whole buffers; many blocks from place to place; rows and marks
+// written in place; counting on; and setting a scalar.
 //
 // An array is seen as [outer, axis, inner]; `len` = axis · inner elements of each of `outer` blocks are moved. A source
 // stride of 0 repeats one block.
@@ -17,6 +17,28 @@ extern "C" __global__ void copy(const Args a) {
     if (i >= a.total) return;
     int block = i / a.len, at = i - block * a.len;
     a.out[(size_t)block * a.out_stride + a.out_first + at] = a.x[(size_t)block * a.x_stride + a.x_first + at];
+}
+
+// Many blocks at once. A column of the grid has one of them.
+#define BLOCKS_OF_COPY 96
+
+struct BlocksArgs {
+    const u32* from[BLOCKS_OF_COPY];
+    u32* to[BLOCKS_OF_COPY];
+    u32 words[BLOCKS_OF_COPY];
+};
+
+extern "C" __global__ void __launch_bounds__(256) copy_blocks(const __grid_constant__ BlocksArgs a) {
+    wait_for_previous();
+    let_next_start();
+    const u32* from = a.from[blockIdx.x];
+    u32* to = a.to[blockIdx.x];
+    u32 words = a.words[blockIdx.x], first = blockIdx.y * 256 + threadIdx.x, step = gridDim.y * 256, done = 0;
+    if ((((size_t)from | (size_t)to) & 15) == 0) {
+        for (u32 i = first; i < words / 4; i += step) ((uint4*)to)[i] = ((const uint4*)from)[i];
+        done = words / 4 * 4;
+    }
+    for (u32 i = done + first; i < words; i += step) to[i] = from[i];
 }
 
 struct SetArgs {

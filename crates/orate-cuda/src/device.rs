@@ -116,11 +116,11 @@ impl Device for CudaDevice {
     }
 
     fn memory(&self) -> Box<dyn Memory> {
-        Box::new(CudaMemory::new(&self.core.context, true))
+        Box::new(CudaMemory::new(&self.core, true))
     }
 
     fn background_memory(&self) -> Box<dyn Memory> {
-        Box::new(CudaMemory::new(&self.core.context, false))
+        Box::new(CudaMemory::new(&self.core, false))
     }
 
     fn threads(&self) -> usize {

@@ -78,7 +78,11 @@ impl CudaExecutable {
         }
         let m = memory.as_any().downcast_mut::<CudaMemory>().expect("checked above");
         self.core.context.bind()?;
-        if Arc::ptr_eq(&m.context, &self.core.context) { Ok(m) } else { Err(mixed("another CUDA device")) }
+        if Arc::ptr_eq(&m.core.context, &self.core.context) {
+            Ok(m)
+        } else {
+            Err(mixed("another CUDA device"))
+        }
     }
 
     /// Makes what the plan writes, checks what it reads, and returns where everything is. `counter` is a scalar that the

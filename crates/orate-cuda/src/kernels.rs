@@ -70,7 +70,7 @@ const SOURCES: [Source; 24] = [
     source!("attention_decode-f16", "cache_rows.cuh" | "attention_decode.cu", ["-DCACHE=1"], DECODING),
     source!("attention_decode-bf16", "cache_rows.cuh" | "attention_decode.cu", ["-DCACHE=2"], DECODING),
     source!("attention_decode-q8_0", "cache_rows.cuh" | "attention_decode.cu", ["-DCACHE=3"], DECODING),
-    source!("copy", "copy.cu", [], ["copy", "write_rows", "mark", "increment", "set_scalar"]),
+    source!("copy", "copy.cu", [], ["copy", "copy_blocks", "write_rows", "mark", "increment", "set_scalar"]),
     source!(
         "depthwise_conv1d",
         "depthwise_conv1d.cu",

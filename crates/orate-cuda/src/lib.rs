@@ -24,6 +24,7 @@
 //! ```
 
 mod cache;
+mod copies;
 mod device;
 mod discover;
 mod driver;

@@ -1,6 +1,8 @@
 //! Memory of a session on the device: named buffers, scalars, the arena of temporaries, and recorded plans.
 
-use crate::driver::{Context, DeviceBuffer, DevicePointer, Event, ExecutableGraph, Pinned, Stream};
+use crate::copies::{self, Move};
+use crate::device::Core;
+use crate::driver::{DeviceBuffer, DevicePointer, Event, ExecutableGraph, Pinned, Stream};
 use orate_graph::{Counters, DType, DeviceError, Memory, Part, Pending, Shape, Ticket, extended, fitting};
 use std::any::Any;
 use std::collections::HashMap;
@@ -48,7 +50,7 @@ struct Later {
 
 /// See [`Memory`].
 pub(crate) struct CudaMemory {
-    pub context: Arc<Context>,
+    pub core: Arc<Core>,
     /// Whether its work goes in front of that of others.
     urgent: bool,
     /// Made when first needed, as making a memory cannot fail.
@@ -65,9 +67,10 @@ pub(crate) struct CudaMemory {
 }
 
 impl CudaMemory {
-    pub fn new(context: &Arc<Context>, urgent: bool) -> Self {
+    pub fn new(core: &Arc<Core>, urgent: bool) -> Self {
+        let context = &core.context;
         CudaMemory {
-            context: context.clone(),
+            core: core.clone(),
             urgent,
             stream: None,
             buffers: HashMap::new(),
@@ -90,10 +93,10 @@ impl CudaMemory {
     pub fn stream(&mut self) -> Result<&Stream, DeviceError> {
         if self.stream.is_none() {
             self.stream = Some(if self.urgent {
-                Stream::urgent(&self.context)?
+                Stream::urgent(&self.core.context)?
             } else {
-                self.done = Some(Event::to_sleep_for(&self.context)?);
-                Stream::new(&self.context)?
+                self.done = Some(Event::to_sleep_for(&self.core.context)?);
+                Stream::new(&self.core.context)?
             });
         }
         Ok(self.stream.as_ref().expect("made above"))
@@ -111,7 +114,7 @@ impl CudaMemory {
             return Ok(b.buffer.pointer());
         }
         self.buffers.remove(name);
-        let buffer = DeviceBuffer::new(&self.context, bytes.next_multiple_of(1024))?;
+        let buffer = DeviceBuffer::new(&self.core.context, bytes.next_multiple_of(1024))?;
         let (pointer, size) = (buffer.pointer(), buffer.bytes());
         // SAFETY: just allocated with this size.
         unsafe { self.stream()?.clear(pointer, size)? };
@@ -127,10 +130,10 @@ impl CudaMemory {
     /// An arena of at least `bytes`.
     pub fn ensure_arena(&mut self, bytes: usize) -> Result<DevicePointer, DeviceError> {
         if self.arena.bytes() < bytes {
-            self.arena = DeviceBuffer::empty(&self.context);
+            self.arena = DeviceBuffer::empty(&self.core.context);
             // What was recorded with the old arena can never run again.
             self.graphs.clear();
-            self.arena = DeviceBuffer::new(&self.context, bytes.next_multiple_of(1 << 20))?;
+            self.arena = DeviceBuffer::new(&self.core.context, bytes.next_multiple_of(1 << 20))?;
         }
         Ok(self.arena.pointer())
     }
@@ -143,12 +146,12 @@ impl CudaMemory {
     /// Where a scalar is on the device. It must have been set, or be set by the plan itself.
     pub fn scalar_pointer(&mut self, name: &str) -> Result<DevicePointer, DeviceError> {
         if self.scalars.device.bytes() == 0 {
-            self.scalars.device = DeviceBuffer::new(&self.context, 8 * SCALARS)?;
+            self.scalars.device = DeviceBuffer::new(&self.core.context, 8 * SCALARS)?;
         }
         let slot = self.slot(name);
         if slot >= SCALARS {
             let problem = format!("a session has more than {SCALARS} scalars");
-            return Err(DeviceError::Setup { device: self.context.name.clone(), problem });
+            return Err(DeviceError::Setup { device: self.core.context.name.clone(), problem });
         }
         Ok(self.scalars.device.pointer() + 8 * slot as u64)
     }
@@ -267,7 +270,7 @@ impl Drop for CudaMemory {
 
 impl Memory for CudaMemory {
     fn device(&self) -> &str {
-        &self.context.name
+        &self.core.context.name
     }
 
     fn write_f32(&mut self, name: &str, shape: &Shape, data: &[f32]) -> Result<(), DeviceError> {
@@ -317,8 +320,8 @@ impl Memory for CudaMemory {
         let mut to = match self.later.free_place(name)? {
             Some(place) => Later { shape, ..place },
             None => Later {
-                pinned: Pinned::empty(&self.context),
-                there: Event::to_sleep_for(&self.context)?,
+                pinned: Pinned::empty(&self.core.context),
+                there: Event::to_sleep_for(&self.core.context)?,
                 shape,
             },
         };
@@ -382,7 +385,7 @@ impl Memory for CudaMemory {
             let (batch, bytes) = (shape.dims()[0], b.dtype.bytes_of(shape));
             // A single row stays where it is if there is room behind it.
             if batch != 1 || b.buffer.bytes() < bytes {
-                let buffer = DeviceBuffer::new(&self.context, bytes.next_multiple_of(1024))?;
+                let buffer = DeviceBuffer::new(&self.core.context, bytes.next_multiple_of(1024))?;
                 for i in 0..batch {
                     let (from, to) = ((i * old) as u64, (i * new) as u64);
                     // SAFETY: both buffers hold `batch` rows of their size.
@@ -398,14 +401,14 @@ impl Memory for CudaMemory {
     fn copy_from(&mut self, source: &mut dyn Memory, parts: &[Part<'_>]) -> Result<(), DeviceError> {
         let mixed = |got: &str| DeviceError::Mixed {
             plan: "a copy on the device".to_owned(),
-            made_for: self.context.name.clone(),
+            made_for: self.core.context.name.clone(),
             got: got.to_owned(),
         };
         if !source.as_any().is::<CudaMemory>() {
             return Err(mixed(source.device()));
         }
         let from = source.as_any().downcast_mut::<CudaMemory>().expect("checked above");
-        if !Arc::ptr_eq(&self.context, &from.context) {
+        if !Arc::ptr_eq(&self.core.context, &from.core.context) {
             return Err(mixed("another CUDA device"));
         }
         for part in parts {
@@ -414,19 +417,21 @@ impl Memory for CudaMemory {
             part.check(a.as_ref().map(|(d, s)| (*d, s)), b.as_ref().map(|(d, s)| (*d, s)))?;
         }
         // Each queue waits for the other: this one for what is copied, that one before it writes there again.
-        let (ready, done) = (Event::new(&self.context)?, Event::new(&self.context)?);
+        let (ready, done) = (Event::new(&self.core.context)?, Event::new(&self.core.context)?);
         ready.record(from.stream()?)?;
         self.stream()?.wait_for(&ready)?;
-        for part in parts {
-            let (Some(source), Some(target)) = (from.buffers.get(part.from.0), self.buffers.get(part.to.0))
-            else {
-                continue;
-            };
-            let [at, to, len] = part.bytes(source.dtype, &source.shape);
-            let (at, to) = (source.buffer.pointer() + at as u64, target.buffer.pointer() + to as u64);
-            // SAFETY: both buffers hold these elements, and are of different memories.
-            unsafe { self.stream()?.copy(at, to, len)? };
-        }
+        let moves: Vec<Move> = parts
+            .iter()
+            .filter_map(|part| {
+                let (source, target) = (from.buffers.get(part.from.0)?, self.buffers.get(part.to.0)?);
+                let [at, to, bytes] = part.bytes(source.dtype, &source.shape);
+                let (from, to) = (source.buffer.pointer() + at as u64, target.buffer.pointer() + to as u64);
+                Some(Move { from, to, bytes })
+            })
+            .collect();
+        let core = self.core.clone();
+        // SAFETY: both buffers hold these elements, and are of different memories.
+        unsafe { copies::copy(&core, self.stream()?, &moves)? };
         done.record(self.stream()?)?;
         from.stream()?.wait_for(&done)
     }
@@ -463,7 +468,7 @@ impl Memory for CudaMemory {
             }
             self.graphs.clear();
             self.buffers.clear();
-            self.arena = DeviceBuffer::empty(&self.context);
+            self.arena = DeviceBuffer::empty(&self.core.context);
             self.pinned.release();
             self.later.clear();
         }

@@ -494,7 +494,8 @@ pub trait Memory: Send + Any {
     fn extend(&mut self, buffers: &[(&str, &Shape)]) -> Result<(), DeviceError>;
 
     /// Copies elements of buffers of another memory of this device to buffers that are there, without the host: behind what
-    /// was submitted for either memory, and in front of what will be.
+    /// was submitted for either memory, and in front of what will be. Parts are copied in any order, so what they write must not
+    /// overlap.
     ///
     /// # Errors
     /// A memory of another device, a buffer that is not there or too small, or the device failed.

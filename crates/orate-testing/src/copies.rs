@@ -43,6 +43,8 @@ pub fn check_copies(device: &dyn Device) {
     here.read_f32("other", &mut floats).expect("is there");
     assert_eq!(floats, [0.0, 23.0], "{name}: under another name");
 
+    check_many_parts(device);
+
     let mut refused = |part: Part<'_>, words: &str| {
         let e = here.copy_from(there.as_mut(), &[part]).expect_err("cannot be copied");
         assert!(matches!(&e, DeviceError::Buffer { .. }) && e.to_string().contains(words), "{name}: {e}");
@@ -53,6 +55,27 @@ pub fn check_copies(device: &dyn Device) {
     there.write_i32("rows", &[2, 3, 4].into(), &[0; 24]).expect("room");
     let mixed = here.copy_from(there.as_mut(), &[part("rows", 0..4, 0)]);
     assert!(matches!(mixed, Err(DeviceError::Buffer { .. })), "{name}: other elements");
+}
+
+/// More parts than a device may copy in one go, of all lengths, beginning anywhere.
+fn check_many_parts(device: &dyn Device) {
+    const PARTS: usize = 250;
+    let (mut here, mut there) = (device.memory(), device.memory());
+    let numbers: Vec<f32> = (0..40_000).map(|i| i as f32).collect();
+    there.write_f32("x", &[40_000].into(), &numbers).expect("room");
+    here.clear("x", DType::F32, &[40_000].into()).expect("room");
+    let (mut wanted, mut parts, mut to) = (vec![0.0; 40_000], vec![], 0);
+    for i in 0..PARTS {
+        // The last one is long, some are empty, and most begin between multiples of 16 bytes.
+        let (len, from) = (if i + 1 == PARTS { 20_001 } else { i % 37 }, i * 61);
+        parts.push(part("x", from..from + len, to));
+        wanted[to..to + len].copy_from_slice(&numbers[from..from + len]);
+        to += len + i % 5;
+    }
+    here.copy_from(there.as_mut(), &parts).expect("fits");
+    let mut got = vec![];
+    here.read_f32("x", &mut got).expect("is there");
+    assert!(got == wanted, "{}: {PARTS} parts", device.name());
 }
 
 /// Sets and reads, copies and extends rows of compact elements.

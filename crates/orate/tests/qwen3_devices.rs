@@ -12,6 +12,8 @@ mod first_audio;
 mod frames;
 #[path = "qwen3_devices/speech.rs"]
 mod speech;
+#[path = "qwen3_devices/starting.rs"]
+mod starting;
 
 use orate::verify::GPU_TOLERANCE;
 use orate::{DeviceChoice, Precision, PrecisionPolicy};
@@ -451,6 +453,13 @@ fn bench_of_the_codec() {
                 println!("  {:.0} x real time", frames as f64 * 0.08 / time);
             }
         }
+    }
+}
+
+#[test]
+fn utterances_that_begin_together_are_what_they_would_be_alone() {
+    for device in choices() {
+        starting::together(orate::EngineOptions { device, ..Default::default() });
     }
 }
 

@@ -3,7 +3,8 @@
 //! There is no thread for this. Whoever needs a frame and finds nobody at it makes one for all: it leads. The others wait for
 //! what comes, and one of them leads next. An utterance that is alone makes its frames in its own [`Session`], as if nothing of
 //! this were here; with a second one both join a [`Batch`], between two frames, and the last one that is left goes back to its
-//! session.
+//! session. One that would begin alone while others read their prompts waits for them a moment: reading them is about as long as a
+//! frame, and would be in the way of frames made meanwhile.
 //!
 //! Frames that nobody has asked for yet wait in a queue. An utterance whose caller lets [`AHEAD`] of them wait is parked in its
 //! session until they are nearly used up, so that a slow caller costs the others nothing, and one that goes away leaves little
@@ -18,9 +19,13 @@ use super::settings::Settings;
 use orate_graph::{Counters, DeviceError};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Frames that may wait for their utterance: some seconds.
 const AHEAD: usize = 50;
+
+/// How long the first frame of an utterance waits for others whose prompts are being read.
+const MOST_WAIT: Duration = Duration::from_millis(5);
 
 /// The utterances of a model that make frames.
 #[derive(Default)]
@@ -38,6 +43,8 @@ struct State {
     batch: Option<Batch>,
     /// What the batch before has left.
     idle: IdleHomes,
+    /// Utterances that have begun to read a prompt, and have not asked for a frame.
+    starting: usize,
     /// Whether somebody leads.
     led: bool,
     /// Rows whose utterance was dropped meanwhile.
@@ -62,6 +69,11 @@ struct Slot {
 }
 
 impl Slot {
+    /// Whether it has not got a frame yet.
+    fn is_new(&self) -> bool {
+        self.row.is_none() && self.session.as_ref().is_some_and(|s| s.frames() == 0)
+    }
+
     fn goes_on(&self) -> bool {
         self.end.is_none() && self.failed.is_none() && !self.parked
     }
@@ -126,6 +138,19 @@ impl SharedBatch {
             state.hand_out(batch, used, steps);
         }
         self.done(state)
+    }
+
+    /// Where nobody has a frame yet: waits a moment for those whose prompts are being read.
+    fn wait_for_others<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let end = Instant::now() + MOST_WAIT;
+        while state.starting > 0 && !state.led && state.slots.values().all(Slot::is_new) {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state
     }
 
     fn done<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
@@ -253,11 +278,13 @@ pub struct Utterance {
     id: u64,
     frames: usize,
     reused: usize,
+    /// Whether it is one of those that are starting.
+    starting: bool,
 }
 
 impl Utterance {
     pub(super) fn new(model: Arc<Qwen3Tts>, session: Session) -> Utterance {
-        Utterance { model, session: Some(session), id: 0, frames: 0, reused: 0 }
+        Utterance { model, session: Some(session), id: 0, frames: 0, reused: 0, starting: false }
     }
 
     /// Reads a prompt, up to the state in front of the first frame, while others may make frames.
@@ -265,6 +292,9 @@ impl Utterance {
     /// # Errors
     /// As [`Session::start`]; or frames were made already.
     pub fn start(&mut self, prompt: &Prompt, settings: &Settings) -> Result<(), QwenError> {
+        if !std::mem::replace(&mut self.starting, true) {
+            self.model.together().lock().starting += 1;
+        }
         match &mut self.session {
             Some(session) => {
                 session.start(prompt, settings)?;
@@ -328,6 +358,7 @@ impl Utterance {
                     return Err(e);
                 }
             };
+            state.starting -= usize::from(std::mem::take(&mut self.starting));
             self.id = state.next_id;
             state.next_id += 1;
             let slot = Slot {
@@ -341,6 +372,12 @@ impl Utterance {
                 counters: Counters::default(),
             };
             state.slots.insert(self.id, slot);
+            if state.starting == 0 {
+                shared.changed.notify_all();
+            }
+            if self.model.device().has_queues() {
+                state = shared.wait_for_others(state);
+            }
         }
         loop {
             let slot = state.slot(self.id);
@@ -370,11 +407,14 @@ impl Utterance {
 
 impl Drop for Utterance {
     fn drop(&mut self) {
-        if self.session.is_some() {
-            return;
-        }
         let shared = self.model.together();
         let mut state = shared.lock();
+        state.starting -= usize::from(self.starting);
+        if self.session.is_some() {
+            drop(state);
+            shared.changed.notify_all();
+            return;
+        }
         let slot = state.slots.remove(&self.id);
         match (slot.as_ref().and_then(|s| s.row), &mut state.batch) {
             (Some(row), Some(batch)) => batch.leave(row),
