@@ -57,6 +57,10 @@ pub struct Args {
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=256), conflicts_with_all = ["profile", "trace"])]
     streams: Option<u32>,
 
+    /// Texts that each stream speaks in a run, one after the other: with 1 all begin at once, with more they begin and end among others
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "streams", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    texts: u32,
+
     /// Runs that count
     #[arg(long, short, value_name = "N", default_value_t = 5, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     runs: u32,

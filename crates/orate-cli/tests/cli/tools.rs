@@ -398,6 +398,12 @@ fn bench_compares_streams_with_one() {
     assert!(json["throughput_ratio"].as_f64().unwrap() > 0.0, "{json}");
     let text = folder.orate(&args).ok().text().to_owned();
     assert!(text.contains("times that of one stream") && text.contains("frames/s"), "{text}");
+    let twice = folder.orate(&[&args[..], &["--texts", "2", "--json"]].concat()).ok().json();
+    for part in ["one", "all"] {
+        let frames = |json: &Value| json[part]["frames"].as_f64().unwrap();
+        assert!(frames(&twice) > frames(&json), "{twice}");
+    }
+    folder.orate(&["bench", "--model", "custom", "--texts", "2"]).fails(2, &["--streams"]);
     folder.orate(&["bench", "--streams", "2"]).fails(2, &["--streams is for Qwen3-TTS models"]);
     folder.orate(&["bench", "--model", "custom", "--streams", "0"]).fails(2, &["--streams"]);
     folder.orate(&["bench", "--model", "custom", "--streams", "2", "--profile"]).fails(2, &["--profile"]);

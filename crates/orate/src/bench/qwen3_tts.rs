@@ -93,7 +93,7 @@ pub fn run_once(engine: &Engine, text: &str, options: &Options) -> Result<Speech
 pub struct StreamsTimes {
     /// From the texts to the last sample of all.
     pub total: Duration,
-    /// From the texts to the first samples of the stream that waited longest.
+    /// From a text to its first samples, where that took longest.
     pub first_audio: Duration,
     /// Frames that were made, of all streams.
     pub frames: usize,
@@ -101,28 +101,40 @@ pub struct StreamsTimes {
     pub samples: usize,
 }
 
-/// Speaks a text in `streams` threads at once, each with a seed of its own, as that many callers of one engine would.
+/// Speaks a text in `streams` threads at once, each `texts` times one after the other with a seed of its own, as that many callers of one
+/// engine would. With one text all begin at once and most end together; with more, callers begin and end among others that
+/// are in the middle, as those of a server do.
 ///
 /// # Errors
 /// As [`Engine::speak`], for the first stream that fails.
-pub fn run_streams(engine: &Engine, text: &str, options: &Options, streams: usize) -> Result<StreamsTimes> {
+pub fn run_streams(
+    engine: &Engine,
+    text: &str,
+    options: &Options,
+    (streams, texts): (usize, usize),
+) -> Result<StreamsTimes> {
     let start = Instant::now();
-    let all: Vec<SpeechTimes> = std::thread::scope(|threads| {
-        let speak = |i: usize| {
-            let options = Options { seed: options.seed.wrapping_add(i as u64), ..options.clone() };
-            threads.spawn(move || run_once(engine, text, &options))
+    let all: Vec<Vec<SpeechTimes>> = std::thread::scope(|threads| {
+        let speak = |stream: usize| {
+            let speak = move |i: usize| {
+                let seed = options.seed.wrapping_add((stream + i * streams) as u64);
+                run_once(engine, text, &Options { seed, ..options.clone() })
+            };
+            threads.spawn(move || (0..texts).map(speak).collect())
         };
         let started: Vec<_> = (0..streams).map(speak).collect();
-        let join = |t: std::thread::ScopedJoinHandle<'_, Result<SpeechTimes>>| {
+        let join = |t: std::thread::ScopedJoinHandle<'_, Result<Vec<SpeechTimes>>>| {
             t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
         started.into_iter().map(join).collect::<Result<_>>()
     })?;
+    let total = start.elapsed();
+    let all = || all.iter().flatten();
     Ok(StreamsTimes {
-        total: start.elapsed(),
-        first_audio: all.iter().map(|t| t.first_audio).max().unwrap_or_default(),
-        frames: all.iter().map(|t| t.laps.frames).sum(),
-        samples: all.iter().map(|t| t.samples).sum(),
+        total,
+        first_audio: all().map(|t| t.first_audio).max().unwrap_or_default(),
+        frames: all().map(|t| t.laps.frames).sum(),
+        samples: all().map(|t| t.samples).sum(),
     })
 }
 

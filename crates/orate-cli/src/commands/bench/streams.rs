@@ -69,14 +69,14 @@ pub fn run(
     options: &Options,
     streams: usize,
 ) -> anyhow::Result<()> {
-    let counts = [1, streams];
+    let (counts, texts) = ([1, streams], args.texts as usize);
     for count in counts {
-        run_streams(engine, text, options, count)?;
+        run_streams(engine, text, options, (count, 1))?;
     }
     let mut runs = [vec![], vec![]];
     for _ in 0..args.runs {
         for (runs, count) in runs.iter_mut().zip(counts) {
-            runs.push(run_streams(engine, text, options, count)?);
+            runs.push(run_streams(engine, text, options, (count, texts))?);
         }
     }
     let speed = |i: usize| Speed::new(counts[i], &runs[i], engine.sample_rate());
@@ -90,6 +90,7 @@ pub fn run(
             "throughput_ratio": ratio,
             "peak_rss_mb": peak_rss_mb,
             "runs": args.runs,
+            "texts": texts,
             "device": engine.device(),
             "precision": engine.precision().to_string(),
             "precision_probes": probes_json(engine.probes()),
