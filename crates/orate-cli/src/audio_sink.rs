@@ -197,9 +197,7 @@ impl RawFile {
 
     fn failed(&self) -> String {
         let path = self.path.display();
-        format!(
-            "{path}: writing failed and the incomplete file was removed. Check the free space on that disk."
-        )
+        format!("{path}: writing failed, and no incomplete file remains. Check the free space on that disk.")
     }
 
     fn finish(self) -> anyhow::Result<()> {

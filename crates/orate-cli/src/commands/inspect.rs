@@ -279,7 +279,12 @@ fn model(path: Option<&Path>, args: &PrecisionArgs) -> anyhow::Result<Found> {
         found.add_probes(&engine);
         return Ok(found);
     }
-    let engine = open_to_look(path, &PrecisionPolicy::default(), kv)?;
+    // Its patterns are checked; in which format products would be is told without a device that has it.
+    let patterns = match choice {
+        PrecisionChoice::Exactly(policy) => PrecisionPolicy { precision: Precision::F32, ..policy.clone() },
+        _ => PrecisionPolicy::default(),
+    };
+    let engine = open_to_look(path, &patterns, kv)?;
     if let PrecisionChoice::Exactly(policy) = choice {
         return describe(engine.supertonic()?, engine.voices(), policy);
     }

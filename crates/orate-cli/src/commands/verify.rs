@@ -13,7 +13,7 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   orate verify --model oracle/supertonic/golden/tiny --goldens oracle/supertonic/golden/tiny
-  orate verify --model checkpoints/tiny-base --goldens oracle/qwen3_tts/golden
+  orate verify --model checkpoints/tiny-base --goldens cases
 
 Errors are the largest difference, as a part of the tensor's largest magnitude; waveforms also show the \
 signal-to-noise ratio. The limits: an error of 2e-5 in f32 on the CPU (Qwen3-TTS 5e-5), 1e-4 in f32 on a GPU, and for waveforms 50 dB in \

@@ -107,14 +107,13 @@ pub fn run(args: &Args, engine: &Engine, load_ms: f64) -> anyhow::Result<()> {
     ];
     let memory = peak_rss_mb.map_or_else(|| "unknown".to_owned(), |mb| format!("{mb:.1} MB"));
     let text = format!(
-        "{}\n{}\n{}, keys and values in {}, {} threads\n{made} frames, ended by {}\n\n{}\nfastest run     {fastest:.2} ms\nfirst run       {:.2} ms\n\
+        "{}\n{}\n{}, keys and values in {}\n{made} frames, ended by {}\n\n{}\nfastest run     {fastest:.2} ms\nfirst run       {:.2} ms\n\
          first audio     {first_audio_ms:.2} ms\nRTF             {rtf:.4} ({:.1} times as fast as it plays, {duration:.2} s of audio)\n\
          load            {load_ms:.2} ms\npeak memory     {memory}\n",
         engine.model_name(),
         engine.device(),
         precision_text(engine),
         engine.kv().unwrap_or_default(),
-        engine.threads(),
         finish.unwrap_or("nothing"),
         print::table(&rows, &[]),
         ms(warm_up.total),

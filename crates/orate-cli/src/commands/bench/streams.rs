@@ -102,12 +102,11 @@ pub fn run(
     let rows = [head.map(str::to_owned).to_vec(), one.row(), all.row()];
     let memory = peak_rss_mb.map_or_else(|| "unknown".to_owned(), |mb| format!("{mb:.1} MB"));
     print::out(&format!(
-        "{}\n{}\n{}, keys and values in {}, {} threads\n\n{}\nthroughput      {ratio:.2} times that of one stream\npeak memory     {memory}\n",
+        "{}\n{}\n{}, keys and values in {}\n\n{}\nthroughput      {ratio:.2} times that of one stream\npeak memory     {memory}\n",
         engine.model_name(),
         engine.device(),
         precision_text(engine),
         engine.kv().unwrap_or_default(),
-        engine.threads(),
         print::table(&rows, &[]),
     ))
 }
