@@ -137,6 +137,15 @@ pub enum Sink {
 }
 
 impl Sink {
+    /// The name that a file has until it is complete.
+    pub fn temporary_path(&self) -> Option<&Path> {
+        match self {
+            Sink::File(writer) => writer.temporary_path(),
+            Sink::Stream(_) => None,
+            Sink::RawFile(raw) => raw.temporary.as_deref(),
+        }
+    }
+
     /// Appends samples.
     pub fn write(&mut self, samples: &[f32]) -> anyhow::Result<()> {
         match self {

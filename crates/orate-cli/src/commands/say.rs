@@ -2,9 +2,10 @@
 
 use crate::args::EngineArgs;
 use crate::audio_sink::{Format, Output};
+use crate::interrupt::Interrupt;
 use crate::probes::probes_json;
 use crate::progress::Progress;
-use crate::{input, interrupt, print};
+use crate::{input, print};
 use anyhow::Context;
 use orate::{ClonedVoice, Options, Unknown, VoiceStore};
 use serde_json::json;
@@ -192,7 +193,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let engine = args.engine.open()?;
     let load_ms = opening.elapsed().as_secs_f64() * 1e3;
     // Not earlier: while text is typed, Ctrl-C should simply end the program.
-    let cancel = interrupt::cancel_on_interrupt();
+    let interrupt = Interrupt::new();
+    let cancel = interrupt.cancel();
     let mut options = Options { cancel: Some(cancel.clone()), ..args.speech.options() };
     if let Some(recording) = &args.speech.reference {
         options.cloned = Some(engine.clone_voice(recording, args.speech.transcript.as_deref())?);
@@ -216,6 +218,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let sample_rate = engine.sample_rate();
     let seconds = |samples: u64| samples as f64 / f64::from(sample_rate);
     let mut sink = output.open(sample_rate)?;
+    interrupt.remove_at_once(sink.temporary_path());
     let progress = Progress::new(characters, pieces, args.quiet || args.json);
     let mut first_audio_ms = 0.0;
     let mut samples = 0;
