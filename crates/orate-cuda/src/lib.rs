@@ -10,7 +10,7 @@
 //! | `discover` | which devices there are |
 //! | `nvrtc`, `cache`, `kernels` | source to machine code, kept on disk |
 //! | `weights` | weights in the form that kernels want, each once |
-//! | `fuse`, `lower` | a plan as a list of launches |
+//! | `lower` | a plan as a list of launches |
 //! | `executable`, `memory` | running it |
 //!
 //! ```no_run

@@ -41,7 +41,7 @@ fn forms<'p>(op: &'p Op, policy: &PrecisionPolicy) -> Vec<(&'p Weight, Form)> {
 }
 
 /// The ops of a plan in order, but for products of one input, which follow the first of them: their weights then stand one after
-/// the other, and for one row they are one product (see [`crate::fuse`]).
+/// the other, and for one row they are one product (see [`orate_graph::joining`]).
 fn steps_by_input(plan: &Plan) -> Vec<&Op> {
     let steps = plan.steps();
     let products = |i: usize| match steps[i].node.op {

@@ -1,8 +1,8 @@
 //! Cases for caches of compact elements: rows that are written there, and attention that reads them.
 
-use crate::cases::Case;
+use super::Case;
+use super::decoding::{Sizes, cached_attention, spoil};
 use crate::compact;
-use crate::decoding_cases::{Sizes, cached_attention, spoil};
 use crate::interpreter::Data;
 use crate::random::Random;
 use crate::tolerance::{ROUNDING, compact_step};
@@ -15,7 +15,7 @@ fn fits(dtype: DType, kv_heads: usize, d: usize) -> bool {
 }
 
 /// Attention over a cache, whose keys behind the queries may be anything.
-pub(crate) fn attention(cases: &mut Vec<Case>) -> Result<()> {
+pub(super) fn attention(cases: &mut Vec<Case>) -> Result<()> {
     let sizes: [Sizes; 16] = [
         [1, 1, 1, 1, 1, 2],
         [1, 1, 1, 2, 1, 32],
@@ -115,7 +115,7 @@ fn sure_numbers(dtype: DType, n: usize, random: &mut Random) -> Vec<f32> {
 }
 
 /// Rows of every width, rounded.
-pub(crate) fn writes(cases: &mut Vec<Case>) -> Result<()> {
+pub(super) fn writes(cases: &mut Vec<Case>) -> Result<()> {
     // Batch, capacity, rows, width.
     let sizes = [
         (1usize, 1usize, 1usize, 2usize),
@@ -208,11 +208,11 @@ fn layer(dtype: DType, s: Sizes) -> Result<Case> {
 }
 
 /// Makes rows of a cache what no number is.
-pub(crate) fn spoil_bytes(bytes: &mut [u8], row: usize) {
+pub(super) fn spoil_bytes(bytes: &mut [u8], row: usize) {
     bytes.fill([0xff, 0x7c, 0x7f][row % 3]);
 }
 
 /// Random rows of a state.
-pub(crate) fn random(dtype: DType, width: usize, x: &[f32]) -> Data {
+pub(super) fn random(dtype: DType, width: usize, x: &[f32]) -> Data {
     Data::Compact(dtype, compact::encode(dtype, width, x))
 }

@@ -1,7 +1,7 @@
 //! Cases for what decoding needs: positions in device memory, caches written in place, integers made by steps, sampling.
 
-use crate::cases::Case;
-use crate::compact_cases::spoil_bytes;
+use super::Case;
+use super::compact::spoil_bytes;
 use crate::interpreter::Data;
 use crate::random::Random;
 use orate_graph::{
@@ -12,9 +12,9 @@ use std::collections::BTreeSet;
 
 /// Sizes of an attention over a cache: batch, queries, keys, heads of queries, heads of them that share one of keys, width of a
 /// head.
-pub(crate) type Sizes = [usize; 6];
+pub(super) type Sizes = [usize; 6];
 
-pub(crate) fn cached_attention(
+pub(super) fn cached_attention(
     name: &str,
     [b, tq, tk, heads, group, d]: Sizes,
     (mask, dtype): (AttentionMask, DType),
@@ -33,7 +33,7 @@ pub(crate) fn cached_attention(
 }
 
 /// Makes keys and values that no query may see something else than numbers.
-pub(crate) fn spoil(case: &mut Case, batch: usize, keys: usize, unseen: impl Fn(usize, usize) -> bool) {
+pub(super) fn spoil(case: &mut Case, batch: usize, keys: usize, unseen: impl Fn(usize, usize) -> bool) {
     let rows = batch * keys;
     for name in ["k", "v"] {
         for row in (0..rows).filter(|row| unseen(row / keys, row % keys)) {
@@ -54,7 +54,7 @@ pub(crate) fn spoil(case: &mut Case, batch: usize, keys: usize, unseen: impl Fn(
 
 /// The second half of a transformer's layer, which devices make fewer steps of: one row and several, as many as are a batch, and one
 /// more.
-pub(crate) fn feed_forward(cases: &mut Vec<Case>) -> Result<()> {
+pub(super) fn feed_forward(cases: &mut Vec<Case>) -> Result<()> {
     let sizes =
         [(1, 64, 96), (1, 48, 32), (1, 20, 12), (3, 64, 96), (8, 64, 32), (16, 128, 64), (17, 64, 96)];
     for (rows, d, inner) in sizes.into_iter().chain([(1, 1024, 3072), (1, 2048, 6144)]) {
@@ -75,7 +75,7 @@ pub(crate) fn feed_forward(cases: &mut Vec<Case>) -> Result<()> {
 }
 
 /// Attention over a cache: every place where queries may stand, and anything behind them.
-pub(crate) fn cached(cases: &mut Vec<Case>) -> Result<()> {
+pub(super) fn cached(cases: &mut Vec<Case>) -> Result<()> {
     let sizes = [
         [1, 1, 1, 1, 1, 1],
         [1, 1, 7, 2, 1, 6],
@@ -125,7 +125,7 @@ pub(crate) fn cached(cases: &mut Vec<Case>) -> Result<()> {
 }
 
 /// Attention of a stream over a window of keys, from before its start on.
-pub(crate) fn stream(cases: &mut Vec<Case>) -> Result<()> {
+pub(super) fn stream(cases: &mut Vec<Case>) -> Result<()> {
     for s in [
         [1, 1, 1, 1, 1, 1],
         [1, 1, 72, 16, 1, 64], // the codec, a frame at a time
@@ -155,7 +155,7 @@ pub(crate) fn stream(cases: &mut Vec<Case>) -> Result<()> {
 }
 
 /// Integers that are moved, counted on and read.
-pub(crate) fn integers(cases: &mut Vec<Case>) -> Result<()> {
+pub(super) fn integers(cases: &mut Vec<Case>) -> Result<()> {
     let mut case = |name: &str, build: &dyn Fn(&mut Graph, Value) -> Result<Value>| -> Result<()> {
         let mut g = Graph::new(name);
         let x = g.input("x", DType::I32, [2, 3, 5])?;
@@ -204,7 +204,7 @@ pub(crate) fn integers(cases: &mut Vec<Case>) -> Result<()> {
 }
 
 /// Rows by number, and tables at positions.
-pub(crate) fn rows(cases: &mut Vec<Case>) -> Result<()> {
+pub(super) fn rows(cases: &mut Vec<Case>) -> Result<()> {
     for (b, n, c) in [(1, 1, 1), (1, 9, 64), (2, 5, 17), (3, 40, 1024)] {
         let mut g = Graph::new("rows");
         let x = g.input("x", DType::F32, [b, n, c])?;
@@ -229,7 +229,7 @@ pub(crate) fn rows(cases: &mut Vec<Case>) -> Result<()> {
 }
 
 /// States that are written in place.
-pub(crate) fn in_place(cases: &mut Vec<Case>) -> Result<()> {
+pub(super) fn in_place(cases: &mut Vec<Case>) -> Result<()> {
     // Batch, capacity, rows, width.
     let sizes = [(1, 1, 1, 1), (1, 16, 1, 1024), (1, 40, 13, 64), (2, 9, 1, 17), (3, 33, 5, 8), (2, 4, 4, 3)];
     for (b, n, t, c) in sizes {
@@ -310,11 +310,11 @@ const SETTINGS: [[f32; 4]; 8] = [
 ];
 
 /// Values for row `b` of the settings of a draw.
-pub(crate) fn settings(b: usize) -> [f32; 4] {
+pub(super) fn settings(b: usize) -> [f32; 4] {
     SETTINGS[b % SETTINGS.len()]
 }
 
-pub(crate) fn sample(cases: &mut Vec<Case>) -> Result<()> {
+pub(super) fn sample(cases: &mut Vec<Case>) -> Result<()> {
     let talker = |v: usize| ControlIds { first: v - v / 3, end: v - v / 3 + 2, min_draws: 2 };
     for (b, v, codebook, controls, seen) in [
         (1, 1, 0, None, false),

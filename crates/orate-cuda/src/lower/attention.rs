@@ -1,0 +1,188 @@
+//! Attention. One query in a cache has a kernel of its own, in which blocks share the keys.
+
+use super::Operands;
+use super::work::{Pointer, Work, bits};
+use crate::driver::Facts;
+use crate::kernels::CLUSTER_ARCH;
+use orate_graph::{AttentionMask, DType, First, RelativePositions, ValueInfo, Weight};
+
+/// Widest head.
+const HEAD_WIDTH: usize = 256;
+
+/// Widest reach of relative positions.
+const WINDOW: usize = 64;
+
+/// Queries of a block of `kernels/attention.cu`.
+const QUERIES: usize = 4;
+
+/// Widest head of `kernels/attention_decode.cu`, blocks that share the keys of a head there, and warps of a block.
+const DECODED_WIDTH: usize = 128;
+/// See [`DECODED_WIDTH`].
+const DECODING_BLOCKS: usize = 8;
+/// See [`DECODED_WIDTH`].
+const DECODING_WARPS: usize = 8;
+
+/// The name in plans of the kernel for these operands, or why there is none.
+pub(super) fn name(
+    inputs: &[&ValueInfo],
+    heads: usize,
+    relative: Option<&RelativePositions>,
+    facts: &Facts,
+) -> Result<String, String> {
+    let d = inputs[0].shape.last() / heads;
+    if d > HEAD_WIDTH {
+        return Err(format!("heads of {d} are wider than {HEAD_WIDTH}"));
+    }
+    if let Some(r) = relative.filter(|r| r.window > WINDOW) {
+        return Err(format!("a window of {} is wider than {WINDOW}", r.window));
+    }
+    let dtype = inputs[1].dtype;
+    let (_, keys) = function(d, inputs[1].shape.dims()[1], dtype, facts.shared);
+    let shared = shared(d, keys, relative.map(|r| r.window));
+    if shared + 1024 > facts.shared as usize {
+        return Err(format!("heads of {d} need {shared} bytes of shared memory, {} are there", facts.shared));
+    }
+    Ok(if dtype.is_compact() { format!("attention-{dtype}") } else { "attention".to_owned() })
+}
+
+/// The kernel for heads of `d` and `keys` keys with so much shared memory, and how many keys it looks at together.
+fn function(d: usize, keys: usize, dtype: DType, shared: u32) -> (&'static str, usize) {
+    match (d, keys) {
+        (0..=128, _) if dtype.is_compact() => ("attention_128_32", 32),
+        (0..=32, 0..=64) => ("attention_32_64", 64),
+        (0..=32, _) => ("attention_32_128", 128),
+        (33..=64, 0..=64) => ("attention_64_64", 64),
+        (33..=64, _) => ("attention_64_96", 96),
+        (65..=128, 33..) if shared > 80 << 10 => ("attention_128_64", 64),
+        (65..=128, _) => ("attention_128_32", 32),
+        _ => ("attention_256_32", 32),
+    }
+}
+
+/// Bytes of shared memory of `kernels/attention.cu`.
+fn shared(d: usize, keys: usize, window: Option<usize>) -> usize {
+    // As `key_stride` there.
+    let mut stride = (d + 3) / 8 * 8 + 4;
+    if stride < d {
+        stride += 8;
+    }
+    let relative = window.map_or(0, |w| (2 * w + 1) * 2 * stride + QUERIES * (2 * w + 4));
+    4 * ((2 * keys + QUERIES) * stride + QUERIES * keys + relative)
+}
+
+/// Attention of all queries, by the kernel that suits them.
+pub(super) fn work(
+    o: &Operands<'_>,
+    heads: usize,
+    scale: f32,
+    mask: AttentionMask,
+    relative: Option<&RelativePositions>,
+) -> Work {
+    match mask {
+        AttentionMask::Cached(first) if is_decoding(o, heads) => decode(o, heads, scale, first),
+        _ => attend(o, heads, scale, mask, relative),
+    }
+}
+
+fn attend(
+    o: &Operands<'_>,
+    heads: usize,
+    scale: f32,
+    mask: AttentionMask,
+    relative: Option<&RelativePositions>,
+) -> Work {
+    let (q, k) = (o.shape(0).dims(), o.shape(1).dims());
+    let (d, window) = (q[2] / heads, relative.map_or(0, |r| r.window));
+    let dtype = o.dtype(1);
+    let (function, keys) = function(d, k[1], dtype, o.facts.shared);
+    let table = |w: Option<&Weight>| w.map_or(Pointer::Null, |w| o.dense(w));
+    let tables = o.node.table.map_or(1, |t| o.shape_of(t).dims()[0]);
+    let is_masked = usize::from(mask != AttentionMask::None);
+    let mut words = [heads, d, q[1], k[1], k[0], window, is_masked, tables].map(|x| x as u32).to_vec();
+    words.push(bits(scale));
+    let (seen, shift) = match mask {
+        AttentionMask::None => (0, 0),
+        AttentionMask::Causal => (0, k[1] - q[1]),
+        AttentionMask::Window(seen) | AttentionMask::Stream(seen) => (seen, k[1] - q[1]),
+        AttentionMask::Cached(First::Const(first)) => (0, first),
+        AttentionMask::Cached(First::Operand) => (0, 0),
+    };
+    let stream = usize::from(matches!(mask, AttentionMask::Stream(_)));
+    words.extend([seen, q[2] / k[2], shift, stream].map(|x| x as u32));
+    let last = o.optional(3);
+    let (lens, first) = if mask.has_positions() { (Pointer::Null, last) } else { (last, Pointer::Null) };
+    Work {
+        program: match dtype {
+            DType::F16 => "attention-f16",
+            DType::BF16 => "attention-bf16",
+            DType::Q8_0 => "attention-q8_0",
+            DType::F32 | DType::I32 => "attention",
+        },
+        function,
+        grid: [q[1].div_ceil(QUERIES) as u32, heads as u32, q[0] as u32],
+        threads: 128,
+        shared: shared(d, keys, relative.map(|r| r.window)) as u32,
+        cluster: 1,
+        pointers: vec![
+            o.x(0),
+            o.x(1),
+            o.x(2),
+            lens,
+            table(relative.map(|r| &r.key)),
+            table(relative.map(|r| &r.value)),
+            o.node.table.map_or(Pointer::Null, |t| o.at(t)),
+            first,
+            o.out(),
+        ],
+        words,
+        weight_bytes: 0,
+    }
+}
+
+/// Whether there is one query, and heads that `kernels/attention_decode.cu` takes.
+fn is_decoding(o: &Operands<'_>, heads: usize) -> bool {
+    let (q, k) = (o.shape(0).dims(), o.shape(1).dims());
+    let d = q[2] / heads;
+    let group = q[2] / k[2];
+    q[1] == 1
+        && d.is_multiple_of(4)
+        && d <= DECODED_WIDTH
+        && [1, 2, 4].contains(&group)
+        && o.node.table.is_none()
+}
+
+fn decode(o: &Operands<'_>, heads: usize, scale: f32, first: First) -> Work {
+    let (q, k) = (o.shape(0).dims(), o.shape(1).dims());
+    let group = q[2] / k[2];
+    let clusters = q[0] * heads / group;
+    let places = 2 * o.facts.multiprocessors as usize;
+    let fits = |blocks: &usize| clusters * blocks <= places;
+    let blocks = match o.facts.arch {
+        // Of many heads each has fewer blocks, so that all run at once.
+        CLUSTER_ARCH.. => [DECODING_BLOCKS, 4, 2].into_iter().find(fits).unwrap_or(1),
+        _ => 1,
+    };
+    let (first, at) = o.first(first);
+    let mut words = [heads, q[2] / heads, k[1], k[0], at].map(|x| x as u32).to_vec();
+    words.push(bits(scale));
+    Work {
+        program: match o.dtype(1) {
+            DType::F16 => "attention_decode-f16",
+            DType::BF16 => "attention_decode-bf16",
+            DType::Q8_0 => "attention_decode-q8_0",
+            DType::F32 | DType::I32 => "attention_decode",
+        },
+        function: match group {
+            1 => "decode_1",
+            2 => "decode_2",
+            _ => "decode_4",
+        },
+        grid: [clusters as u32, 1, blocks as u32],
+        threads: 32 * DECODING_WARPS as u32,
+        shared: (4 * 132 * group * (DECODING_WARPS + blocks)) as u32,
+        cluster: blocks as u32,
+        pointers: vec![o.x(0), o.x(1), o.x(2), first, o.out()],
+        words,
+        weight_bytes: 0,
+    }
+}

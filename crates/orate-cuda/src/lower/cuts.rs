@@ -1,0 +1,193 @@
+//! How products are cut into blocks, and by which kernel: what their estimated times say.
+//!
+//! Times are those of an H200, which `bench::cuts_of_products` prints; whoever tunes changes this file alone.
+
+use crate::driver::Facts;
+use crate::kernels::{CLUSTER_ARCH, TENSOR_ARCH, tall_program};
+use orate_graph::Precision;
+
+/// Channels of a block, and warps that share its sums, in `kernels/matmul.cu`.
+pub(super) const CHANNELS: usize = 32;
+/// See [`CHANNELS`].
+pub(super) const WARPS: usize = 8;
+/// Floats from one row of partial sums to the next.
+const STRIDE: usize = 36;
+
+/// Channels and rows of a block in `kernels/matmul_tall.cu`, channels of x that are near together, and how often there is room for them.
+pub(super) const TALL_CHANNELS: usize = 96;
+/// See [`TALL_CHANNELS`].
+pub(super) const TALL_ROWS: usize = 64;
+/// See [`TALL_CHANNELS`].
+const TALL_PIECE: usize = 32;
+/// See [`TALL_CHANNELS`].
+const TALL_STAGES: usize = 3;
+
+/// Numbers of K that `kernels/matmul.cu` multiplies together.
+pub(super) const DEPTH_OF_BLOCKS: usize = 16;
+
+/// Rows of products that are over when their weights are read, at most.
+pub(super) const FEW_ROWS: usize = 16;
+
+/// What a product computes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    /// Rows of the result.
+    pub rows: usize,
+    pub k: usize,
+    pub n: usize,
+    /// Rows of a sequence of x.
+    pub time: usize,
+    pub channels: usize,
+    pub dilation: usize,
+    /// Of a convolution: rows that its first row reads in front of a sequence. Of joined products: channels of the second.
+    pub left: usize,
+}
+
+/// How a product is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tiling {
+    /// Rows of a block, in eights.
+    pub tiles: usize,
+    /// Blocks that share K.
+    pub split: usize,
+}
+
+/// The cut with the least estimated time. A product of few rows is over when its weights are read, once for all rows, which a
+/// block for each multiprocessor does best: `bench::cuts_of_products` prints 4.2 µs for 1024 × 6144 in bf16 with 192 blocks, 6.7 with 384.
+pub(super) fn tiling(rows: usize, k: usize, n: usize, choices: &[usize], facts: &Facts) -> Tiling {
+    let depth = k.div_ceil(16);
+    let splits: &[usize] = if facts.arch >= CLUSTER_ARCH { &[1, 2, 4] } else { &[1] };
+    if rows <= FEW_ROWS && choices.contains(&1) {
+        let blocks = n.div_ceil(CHANNELS);
+        let fits = |split: &&usize| {
+            **split == 1 || (blocks * **split <= facts.multiprocessors as usize && **split * WARPS <= depth)
+        };
+        return Tiling {
+            tiles: rows.div_ceil(8),
+            split: splits.iter().rev().find(fits).copied().unwrap_or(1),
+        };
+    }
+    let mut best = (f64::INFINITY, Tiling { tiles: choices[0], split: 1 });
+    for (&tiles, &split) in choices.iter().flat_map(|t| splits.iter().map(move |s| (t, s))) {
+        let t = Tiling { tiles, split };
+        let fits = product_shared(t) + 1024 <= facts.shared as usize;
+        if fits && (split * WARPS <= depth || split == 1) {
+            let time = estimate(t, rows, depth, n, facts);
+            if time < best.0 {
+                best = (time, t);
+            }
+        }
+    }
+    best.1
+}
+
+/// Microseconds of a product on an H200, from times that `bench::cuts_of_products` prints. Waves of blocks run over the
+/// multiprocessors, each with its part of K and what adding up costs. Two blocks of a multiprocessor slow each other down.
+pub(super) fn estimate(t: Tiling, rows: usize, depth: usize, n: usize, facts: &Facts) -> f64 {
+    let (fixed, step, together) = match t.tiles {
+        1 => (0.6, 0.29, 2),
+        2 => (0.7, 0.45, 2),
+        3 => (0.8, 0.60, 2),
+        5 => (1.4, 0.85, 1),
+        7 => (1.9, 1.05, 1),
+        _ => (2.4, 1.25, 1),
+    };
+    let blocks = rows.div_ceil(8 * t.tiles) * n.div_ceil(CHANNELS) * t.split;
+    // Clusters of four do not fill the groups of multiprocessors that they must stay in.
+    let places = facts.multiprocessors.max(4) as usize * if t.split > 2 { 3 } else { 4 } / 4;
+    let each = blocks.div_ceil(places);
+    let steps = depth.div_ceil(t.split * WARPS) as f64;
+    let wave = |blocks: usize| match blocks {
+        0 => 0.0,
+        1 => fixed + steps * step,
+        _ => fixed + steps * step * 1.75,
+    };
+    // Clusters wait for room for all of their blocks, and then for each other.
+    let join = match t.split {
+        1 => 0.0,
+        2 => 0.6,
+        _ => 0.9,
+    };
+    // In a network weights come from memory: what is not fetched at the start is waited for.
+    let cold = 0.2 * (steps - 2.0).max(0.0);
+    cold + 1.1
+        + (each / together) as f64 * (wave(together) + join)
+        + wave(each % together)
+        + if each < together { join } else { 0.0 }
+}
+
+/// The same for `kernels/matmul_tall.cu`. A multiprocessor that has several blocks does a little more with each of its cycles.
+fn estimate_tall(
+    precision: Precision,
+    sequences: usize,
+    time: usize,
+    k: usize,
+    n: usize,
+    facts: &Facts,
+) -> f64 {
+    // Of 16 of K, in a block alone and in one of several.
+    let (alone, among) = match precision {
+        Precision::F32 => (0.55, 0.46),
+        Precision::Tf32 => (0.26, 0.155),
+        _ => (0.19, 0.105),
+    };
+    let blocks = sequences * time.div_ceil(TALL_ROWS) * n.div_ceil(TALL_CHANNELS);
+    let each = blocks.div_ceil(facts.multiprocessors.max(1) as usize) as f64;
+    6.0 + each + (k / 16) as f64 * f64::max(alone, each * among)
+}
+
+/// The program of `kernels/matmul_tall.cu` and its bytes of shared memory, where it is there and faster than the cut `t`.
+pub(super) fn tall_instead(
+    t: Tiling,
+    precision: Precision,
+    sizes: Sizes,
+    facts: &Facts,
+) -> Option<(&'static str, usize)> {
+    let Sizes { rows, k, n, time, channels, dilation, .. } = sizes;
+    let program = tall_program(precision)?;
+    let (taps, sequences) = (k / channels.max(1), rows / time.max(1));
+    let shared = tall_shared(taps.saturating_sub(1) * dilation);
+    let fits = channels.is_multiple_of(TALL_PIECE)
+        && facts.arch >= TENSOR_ARCH
+        && shared + 1024 <= facts.shared as usize;
+    // Those estimates are of f32.
+    let part = match precision {
+        Precision::F32 => 1.0,
+        Precision::Tf32 => 0.8,
+        _ => 0.62,
+    };
+    let others = part * estimate(t, rows, k.div_ceil(16), n, facts);
+    (fits && estimate_tall(precision, sequences, time, k, n, facts) < others).then_some((program, shared))
+}
+
+/// Bytes of shared memory of a tall product: rows of x with what its taps reach, then sums.
+fn tall_shared(reach: usize) -> usize {
+    let x = (TALL_ROWS + reach) * TALL_PIECE * TALL_STAGES;
+    4 * x.max(TALL_ROWS * STRIDE * (TALL_CHANNELS / CHANNELS))
+}
+
+/// Bytes of shared memory of a product: partial sums of all warps, and what the blocks of a cluster give each other.
+pub(super) fn product_shared(t: Tiling) -> usize {
+    let rows = 8 * t.tiles;
+    let inbox = if t.split > 1 { rows * 8 } else { 0 };
+    WARPS * rows * STRIDE * 4 + inbox * 16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lower::tests::facts;
+
+    #[test]
+    fn cuts_fit_the_device() {
+        for arch in [75, 80, 86, 90, 120] {
+            let facts = facts(arch);
+            for (rows, k, n) in [(1, 64, 1), (72, 512, 2048), (432, 2048, 512), (100_000, 16, 8), (7, 3, 5)] {
+                let t = tiling(rows, k, n, &[1, 3, 5, 9], &facts);
+                assert!(product_shared(t) + 1024 <= facts.shared as usize, "{t:?} on sm_{arch}");
+                assert!(t.split == 1 || arch >= CLUSTER_ARCH, "{t:?} on sm_{arch}");
+                assert!(t.split == 1 || t.split * WARPS <= k.div_ceil(16), "{t:?} leaves warps idle");
+            }
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! What encoders of voices need: padding, statistics over time, and codes.
+
+use super::Operands;
+use super::work::{Work, bits};
+use crate::driver::Facts;
+use orate_graph::{Padding, Weight};
+
+/// Channels of a block of `kernels/statistics.cu`.
+const CHANNELS: usize = 32;
+
+pub(super) fn pad(o: &Operands<'_>, padding: Padding, before: usize) -> Work {
+    let kind = match padding {
+        Padding::Zero => 0,
+        Padding::Repeat => 1,
+        Padding::Reflect => 2,
+    };
+    let shape = o.out_shape();
+    let (time, padded) = (o.shape(0).dims()[1], shape.dims()[1]);
+    Work {
+        pointers: vec![o.x(0), o.out()],
+        words: [shape.len(), shape.last(), time, padded, before, kind].map(|x| x as u32).to_vec(),
+        ..Work::each("pad", "pad", shape.len())
+    }
+}
+
+pub(super) fn statistics(o: &Operands<'_>, floor: f32) -> Work {
+    let d = o.shape(0).dims();
+    Work {
+        grid: [d[2].div_ceil(CHANNELS) as u32, d[0] as u32, 1],
+        pointers: vec![o.x(0), o.optional(1), o.out()],
+        words: vec![d[2] as u32, d[1] as u32, bits(floor)],
+        ..Work::each("statistics", "statistics", 1)
+    }
+}
+
+/// The name in plans of the kernel for entries of this width, which a block holds, or why there is none.
+pub(super) fn codes_name(width: usize, facts: &Facts) -> Result<String, String> {
+    let most = (facts.shared as usize).saturating_sub(2048) / 4;
+    if width > most {
+        return Err(format!("entries of {width} are wider than {most}"));
+    }
+    Ok("residual-codes".to_owned())
+}
+
+pub(super) fn residual_codes(o: &Operands<'_>, codebooks: &Weight) -> Work {
+    let d = codebooks.shape().dims();
+    Work {
+        grid: [o.out_shape().rows() as u32, 1, 1],
+        shared: 4 * d[2] as u32,
+        pointers: vec![o.x(0), o.dense(codebooks), o.out()],
+        words: d.iter().map(|x| *x as u32).collect(),
+        ..Work::each("residual_codes", "residual_codes", 1)
+    }
+}

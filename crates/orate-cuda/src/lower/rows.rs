@@ -1,0 +1,105 @@
+//! Layer norm, RMS norm, and depthwise convolutions with or without one: a block or a warp for each row.
+
+use super::Operands;
+use super::work::{Pointer, Work, bits};
+use orate_graph::{ConvGeometry, Norm, Weight};
+
+/// Widest rows of norms: what a block of 256 threads holds in registers, by fours and one by one.
+const NORM_WIDTH: (usize, usize) = (4096, 1024);
+
+/// Widest rows for which a thread has four channels.
+const FAST_WIDTH: usize = 1024;
+
+/// Widest rows of which a warp takes one.
+const SHORT_WIDTH: usize = 512;
+
+/// Why layer norms and depthwise convolutions do not take rows of `c`, if so.
+pub(super) fn check_width(c: usize) -> Result<(), String> {
+    let widest = if c.is_multiple_of(4) { NORM_WIDTH.0 } else { NORM_WIDTH.1 };
+    if c <= widest { Ok(()) } else { Err(format!("rows of {c} are wider than {widest}")) }
+}
+
+/// Threads for a row of `c`, by fours if that is whole.
+fn row_threads(c: usize) -> (bool, u32) {
+    let fours = c.is_multiple_of(4);
+    let n = if fours { c / 4 } else { c };
+    (fours, (n as u32).next_multiple_of(32).min(256))
+}
+
+pub(super) fn layer_norm(o: &Operands<'_>, n: &Norm) -> Work {
+    let shape = o.out_shape();
+    let (fours, threads) = row_threads(shape.last());
+    Work {
+        program: "layer_norm",
+        function: match fours {
+            true if shape.last() <= FAST_WIDTH => "layer_norm_row",
+            true => "layer_norm_4",
+            false => "layer_norm_1",
+        },
+        grid: [shape.rows() as u32, 1, 1],
+        threads,
+        shared: 0,
+        cluster: 1,
+        pointers: vec![o.x(0), o.dense(&n.weight), o.dense(&n.bias), o.out()],
+        words: vec![shape.last() as u32, bits(n.eps)],
+        weight_bytes: 0,
+    }
+}
+
+pub(super) fn rms_norm(o: &Operands<'_>, weight: &Weight, eps: f32) -> Work {
+    let shape = o.out_shape();
+    let (rows, c) = (shape.rows(), shape.last());
+    let (function, per_block) = match (c <= SHORT_WIDTH, c.is_multiple_of(4)) {
+        (true, true) => ("rms_norm_warps_4", 8),
+        (true, false) => ("rms_norm_warps_1", 8),
+        (false, true) if c <= FAST_WIDTH => ("rms_norm_row_1", 1),
+        (false, true) if c <= NORM_WIDTH.0 => ("rms_norm_row_4", 1),
+        (false, true) => ("rms_norm_4", 1),
+        (false, false) => ("rms_norm_1", 1),
+    };
+    Work {
+        grid: [rows.div_ceil(per_block) as u32, 1, 1],
+        pointers: vec![o.x(0), o.dense(weight), o.out()],
+        words: vec![rows as u32, c as u32, bits(eps)],
+        ..Work::each("rms_norm", function, 1)
+    }
+}
+
+pub(super) fn depthwise(
+    o: &Operands<'_>,
+    weight: &Weight,
+    bias: &Weight,
+    g: &ConvGeometry,
+    norm: Option<&Norm>,
+) -> Work {
+    let shape = o.out_shape();
+    let (fours, threads) = row_threads(shape.last());
+    let table = |w: Option<&Weight>| w.map_or(Pointer::Null, |w| o.dense(w));
+    let sizes = [shape.dims()[1], shape.last(), g.taps, g.dilation, g.left];
+    let mut words: Vec<u32> = sizes.map(|x| x as u32).to_vec();
+    words.push(bits(norm.map_or(0.0, |n| n.eps)));
+    Work {
+        program: "depthwise_conv1d",
+        function: match (fours, g.taps) {
+            (true, 5) if norm.is_some() && shape.last() <= FAST_WIDTH => "depthwise_norm_5",
+            (true, 7) if norm.is_some() && shape.last() <= FAST_WIDTH => "depthwise_norm_7",
+            (true, _) => "depthwise_4",
+            (false, _) => "depthwise_1",
+        },
+        grid: [shape.rows() as u32, 1, 1],
+        threads,
+        shared: 0,
+        cluster: 1,
+        pointers: vec![
+            o.x(0),
+            o.dense(weight),
+            o.dense(bias),
+            table(norm.map(|n| &n.weight)),
+            table(norm.map(|n| &n.bias)),
+            if g.history { o.x(1) } else { Pointer::Null },
+            o.out(),
+        ],
+        words,
+        weight_bytes: 0,
+    }
+}

@@ -1,0 +1,97 @@
+//! One launch of a kernel, with arguments that name places until a session knows where these are.
+
+use crate::driver::DevicePointer;
+use orate_graph::joining::At;
+
+/// Threads of a block of kernels without neighbours.
+const THREADS: u32 = 256;
+
+/// What a pointer of a kernel points to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Pointer {
+    /// Nothing: an operand that is left out.
+    Null,
+    /// A value of the plan.
+    Place(At),
+    /// A weight, at an address that never changes.
+    Weight(DevicePointer),
+    /// A run-time scalar, by its number in the plan.
+    Scalar(usize),
+}
+
+/// Addresses of one session.
+pub(crate) struct Addresses {
+    pub arena: DevicePointer,
+    pub buffers: Vec<DevicePointer>,
+    /// Those that the plan does not read are 0.
+    pub scalars: Vec<DevicePointer>,
+}
+
+impl Addresses {
+    fn of(&self, pointer: Pointer) -> DevicePointer {
+        match pointer {
+            Pointer::Null | Pointer::Place(At::Nowhere) => 0,
+            Pointer::Place(At::Arena(offset)) => self.arena + offset as u64,
+            Pointer::Place(At::Buffer(i, offset)) => self.buffers[i] + offset as u64,
+            Pointer::Weight(at) => at,
+            Pointer::Scalar(i) => self.scalars[i],
+        }
+    }
+}
+
+/// One launch of a kernel. The kernel takes a struct: pointers, then 32-bit words.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Work {
+    pub program: &'static str,
+    pub function: &'static str,
+    pub grid: [u32; 3],
+    pub threads: u32,
+    pub shared: u32,
+    pub cluster: u32,
+    pub pointers: Vec<Pointer>,
+    pub words: Vec<u32>,
+    /// Of a product: bytes of its weights.
+    pub weight_bytes: u32,
+}
+
+impl Work {
+    /// The struct that the kernel takes.
+    pub fn arguments(&self, addresses: &Addresses) -> Vec<u64> {
+        let mut all: Vec<u64> = self.pointers.iter().map(|p| addresses.of(*p)).collect();
+        all.extend(
+            self.words.chunks(2).map(|w| u64::from(w[0]) | u64::from(w.get(1).copied().unwrap_or(0)) << 32),
+        );
+        all
+    }
+
+    /// `grid` blocks without neighbours for `len` elements.
+    pub(super) fn each(program: &'static str, function: &'static str, len: usize) -> Work {
+        Work {
+            program,
+            function,
+            grid: [(len as u32).div_ceil(THREADS).max(1), 1, 1],
+            threads: THREADS,
+            shared: 0,
+            cluster: 1,
+            pointers: vec![],
+            words: vec![],
+            weight_bytes: 0,
+        }
+    }
+
+    /// Sets a scalar on the device.
+    pub fn set_scalar(scalar: usize, value: u32) -> Work {
+        Work {
+            grid: [1, 1, 1],
+            threads: 1,
+            pointers: vec![Pointer::Scalar(scalar)],
+            words: vec![value, 0],
+            ..Work::each("copy", "set_scalar", 1)
+        }
+    }
+}
+
+/// A number as one of a kernel's words.
+pub(super) fn bits(x: f32) -> u32 {
+    x.to_bits()
+}

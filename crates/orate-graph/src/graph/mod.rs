@@ -1,0 +1,444 @@
+//! The graph and its builder.
+//!
+//! A graph is a list of nodes in the order they run, each making one value (SSA). Its edges to the outside are
+//! named *buffers*: inputs, outputs and states. A buffer of one name is the same memory in every plan that uses
+//! it, so values pass from network to network without leaving the device.
+//!
+//! Here are values, buffers and what may be done with states. `ops` has the methods that add each op, `shapes` what
+//! an op makes of its operands, `operands` the checks that these have in common.
+
+mod operands;
+mod ops;
+mod shapes;
+
+pub use ops::{Draw, Rows};
+
+use crate::op::{Op, Scalar};
+use crate::{DType, GraphError, Result, Shape};
+use shapes::{infer, result_type};
+use std::collections::HashMap;
+
+/// A value of one graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Value(pub(crate) u32);
+
+impl Value {
+    /// Index into the graph's values.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// One op applied to values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// What is computed.
+    pub op: Op,
+    /// Operands.
+    pub inputs: Vec<Value>,
+    /// Result.
+    pub output: Value,
+}
+
+/// Type and shape of a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValueInfo {
+    /// Element type.
+    pub dtype: DType,
+    /// Extents.
+    pub shape: Shape,
+    /// The buffer whose content this is, for inputs and states.
+    pub buffer: Option<usize>,
+}
+
+/// How a graph uses a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BufferKind {
+    /// Only read: written by the host or by another plan.
+    Input,
+    /// Only written.
+    Output,
+    /// Read, and replaced when the run ends.
+    State,
+}
+
+/// A named piece of device memory that outlives a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// Name, shared by all plans of a session.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Extents.
+    pub shape: Shape,
+    /// Use in this graph.
+    pub kind: BufferKind,
+}
+
+/// A network for fixed sizes, as data.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Graph {
+    pub(crate) name: String,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) values: Vec<ValueInfo>,
+    pub(crate) buffers: Vec<Buffer>,
+    pub(crate) stores: Vec<(usize, Value)>,
+    pub(crate) scalars: Vec<String>,
+    /// For each value that lies in a state: the state, and how often it had been written in place before.
+    versions: HashMap<Value, (usize, usize)>,
+    /// How often each buffer is written in place.
+    writes: HashMap<usize, usize>,
+    taps: bool,
+}
+
+/// Prefix of the output buffers that [`Graph::tap`] makes.
+pub const TAP_PREFIX: &str = "tap/";
+
+impl Graph {
+    /// An empty graph.
+    pub fn new(name: impl Into<String>) -> Self {
+        Graph {
+            name: name.into(),
+            nodes: vec![],
+            values: vec![],
+            buffers: vec![],
+            stores: vec![],
+            scalars: vec![],
+            versions: HashMap::new(),
+            writes: HashMap::new(),
+            taps: false,
+        }
+    }
+
+    /// Makes [`Graph::tap`] record values, for comparisons with a reference.
+    pub fn with_taps(mut self) -> Self {
+        self.taps = true;
+        self
+    }
+
+    /// Name, for messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Nodes in the order they run.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Buffers, in order of declaration.
+    pub fn buffers(&self) -> &[Buffer] {
+        &self.buffers
+    }
+
+    /// Which value each written buffer holds after a run.
+    pub fn stores(&self) -> &[(usize, Value)] {
+        &self.stores
+    }
+
+    /// Names of the run-time scalars.
+    pub fn scalars(&self) -> &[String] {
+        &self.scalars
+    }
+
+    /// Type and shape of a value.
+    pub fn info(&self, v: Value) -> &ValueInfo {
+        &self.values[v.index()]
+    }
+
+    /// Shape of a value.
+    pub fn shape(&self, v: Value) -> &Shape {
+        &self.info(v).shape
+    }
+
+    fn value(&mut self, dtype: DType, shape: Shape, buffer: Option<usize>) -> Value {
+        self.values.push(ValueInfo { dtype, shape, buffer });
+        Value((self.values.len() - 1) as u32)
+    }
+
+    fn declare(&mut self, name: &str, dtype: DType, shape: Shape, kind: BufferKind) -> Result<usize> {
+        if let Some(i) = self.buffers.iter().position(|b| b.name == name) {
+            let b = &self.buffers[i];
+            return Err(GraphError::Redeclared {
+                graph: self.name.clone(),
+                name: name.to_owned(),
+                first: format!("{:?} {} {}", b.kind, b.dtype, b.shape),
+                second: format!("{kind:?} {dtype} {shape}"),
+            });
+        }
+        if !shape.last().is_multiple_of(dtype.width_step()) {
+            return Err(GraphError::Shape {
+                graph: self.name.clone(),
+                node: format!("buffer `{name}`"),
+                got: format!("{dtype} {shape}"),
+                needed: format!("rows of a multiple of {} elements for {dtype}", dtype.width_step()),
+            });
+        }
+        self.buffers.push(Buffer { name: name.to_owned(), dtype, shape, kind });
+        Ok(self.buffers.len() - 1)
+    }
+
+    /// A buffer that the run reads.
+    ///
+    /// # Errors
+    /// The name is taken.
+    pub fn input(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Result<Value> {
+        let shape = shape.into();
+        let b = self.declare(name, dtype, shape.clone(), BufferKind::Input)?;
+        Ok(self.value(dtype, shape, Some(b)))
+    }
+
+    /// A buffer that lives across runs; give it its next content with [`Graph::update`].
+    ///
+    /// # Errors
+    /// The name is taken.
+    pub fn state(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Result<Value> {
+        let shape = shape.into();
+        let b = self.declare(name, dtype, shape.clone(), BufferKind::State)?;
+        let v = self.value(dtype, shape, Some(b));
+        self.versions.insert(v, (b, 0));
+        Ok(v)
+    }
+
+    /// The state in which a value lies, if it does and if the value is still there.
+    fn state_of(&self, v: Value) -> Option<usize> {
+        let (state, version) = *self.versions.get(&v)?;
+        (self.writes.get(&state).copied().unwrap_or(0) == version).then_some(state)
+    }
+
+    /// Refuses a value that was in a state before the state was written in place.
+    fn still_there(&self, v: Value, node: impl FnOnce() -> String) -> Result<()> {
+        match self.versions.get(&v) {
+            Some((state, _)) if self.state_of(v).is_none() => Err(GraphError::Shape {
+                graph: self.name.clone(),
+                node: node(),
+                got: format!(
+                    "what state `{}` held before it was written in place",
+                    self.buffers[*state].name
+                ),
+                needed: "what it holds now, the result of the last write".to_owned(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a state is written in place.
+    pub(crate) fn is_written_in_place(&self, buffer: usize) -> bool {
+        self.writes.contains_key(&buffer)
+    }
+
+    /// The state in which a value lies or lay.
+    pub(crate) fn lies_in(&self, v: Value) -> Option<usize> {
+        self.versions.get(&v).map(|(state, _)| *state)
+    }
+
+    /// Stores `v` in a state when the run ends.
+    ///
+    /// # Errors
+    /// There is no such state, or its shape differs.
+    pub fn update(&mut self, name: &str, v: Value) -> Result<()> {
+        self.still_there(v, || format!("update of state `{name}`"))?;
+        let found = self.buffers.iter().position(|b| b.name == name && b.kind == BufferKind::State);
+        if found.is_some_and(|b| self.is_written_in_place(b) || self.buffers[b].dtype.is_compact()) {
+            return Err(GraphError::Shape {
+                graph: self.name.clone(),
+                node: format!("update of state `{name}`"),
+                got: "a state that is written in place".to_owned(),
+                needed: "one or the other".to_owned(),
+            });
+        }
+        let info = self.info(v);
+        let got = format!("{} {}", info.dtype, info.shape);
+        let needed = match found.map(|i| &self.buffers[i]) {
+            Some(b) if (b.dtype, &b.shape) == (info.dtype, &info.shape) => None,
+            Some(b) => Some(format!("{} {}", b.dtype, b.shape)),
+            None => Some("a state declared under this name".to_owned()),
+        };
+        match (needed, found) {
+            (None, Some(i)) => {
+                self.stores.push((i, v));
+                Ok(())
+            }
+            (needed, _) => Err(GraphError::Shape {
+                graph: self.name.clone(),
+                node: format!("update of state `{name}`"),
+                got,
+                needed: needed.unwrap_or_default(),
+            }),
+        }
+    }
+
+    /// Stores `v` in a new buffer that others can read.
+    ///
+    /// # Errors
+    /// The name is taken.
+    pub fn output(&mut self, name: &str, v: Value) -> Result<()> {
+        self.still_there(v, || format!("output `{name}`"))?;
+        let ValueInfo { dtype, shape, .. } = self.info(v).clone();
+        let b = self.declare(name, dtype, shape, BufferKind::Output)?;
+        self.stores.push((b, v));
+        Ok(())
+    }
+
+    /// Whether [`Graph::tap`] records.
+    pub fn has_taps(&self) -> bool {
+        self.taps
+    }
+
+    /// Records an intermediate value as output `tap/<name>` when taps are on; otherwise does nothing.
+    ///
+    /// # Errors
+    /// The name is taken.
+    pub fn tap(&mut self, name: &str, v: Value) -> Result<()> {
+        if self.taps { self.output(&format!("{TAP_PREFIX}{name}"), v) } else { Ok(()) }
+    }
+
+    /// A number read at run time. Asking twice for a name gives the same scalar.
+    pub fn scalar(&mut self, name: &str) -> Scalar {
+        let i = self.scalars.iter().position(|s| s == name).unwrap_or_else(|| {
+            self.scalars.push(name.to_owned());
+            self.scalars.len() - 1
+        });
+        Scalar(i as u32)
+    }
+
+    /// Adds a node after checking its operands.
+    ///
+    /// # Errors
+    /// The operands do not fit the op.
+    pub fn push(&mut self, op: Op, inputs: &[Value], out: Option<Shape>) -> Result<Value> {
+        let name = || node_name(self.nodes.len(), &op);
+        for v in inputs {
+            self.still_there(*v, name)?;
+        }
+        let infos: Vec<&ValueInfo> = inputs.iter().map(|v| self.info(*v)).collect();
+        let shape = infer(&op, &infos, out).map_err(|needed| GraphError::Shape {
+            graph: self.name.clone(),
+            node: name(),
+            got: if infos.is_empty() {
+                "no operands".to_owned()
+            } else {
+                infos.iter().map(|i| format!("{} {}", i.dtype, i.shape)).collect::<Vec<_>>().join(", ")
+            },
+            needed,
+        })?;
+        let dtype = result_type(&op, &infos);
+        let state = if op.in_place() { Some(self.written(&op, inputs)?) } else { None };
+        let output = self.value(dtype, shape, state);
+        if let Some(state) = state {
+            let writes = self.writes.entry(state).or_insert(0);
+            *writes += 1;
+            self.versions.insert(output, (state, *writes));
+        } else if op == Op::Reshape
+            && let Some(version) = self.versions.get(&inputs[0])
+        {
+            self.versions.insert(output, *version);
+        }
+        self.nodes.push(Node { op, inputs: inputs.to_vec(), output });
+        Ok(output)
+    }
+
+    /// The state that an op writes in place, if it may.
+    fn written(&self, op: &Op, inputs: &[Value]) -> Result<usize> {
+        let refused = |got: String, needed: &str| GraphError::Shape {
+            graph: self.name.clone(),
+            node: node_name(self.nodes.len(), op),
+            got,
+            needed: needed.to_owned(),
+        };
+        let state = self.info(inputs[0]).buffer.and(self.state_of(inputs[0])).ok_or_else(|| {
+            refused("a temporary or an input as operand 0".to_owned(), "a state to write in")
+        })?;
+        let name = &self.buffers[state].name;
+        if inputs[1..].iter().any(|v| self.lies_in(*v) == Some(state)) {
+            return Err(refused(format!("state `{name}` twice"), "other operands than what is written"));
+        }
+        // Stores happen when the run ends, and would then find the new content.
+        if self.stores.iter().any(|(b, v)| *b == state || self.lies_in(*v) == Some(state)) {
+            return Err(refused(
+                format!("state `{name}`, which is stored or updated"),
+                "a state that is not stored before it is written, and not updated as well",
+            ));
+        }
+        Ok(state)
+    }
+}
+
+/// `#12 MatMul (weight name)`
+pub(crate) fn node_name(index: usize, op: &Op) -> String {
+    match op.label() {
+        Some(label) => format!("#{index} {} ({label})", op.describe()),
+        None => format!("#{index} {}", op.describe()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Factor, Weight};
+
+    #[test]
+    fn an_error_names_the_node_what_it_got_and_what_it_needed() {
+        let mut g = Graph::new("demo");
+        let x = g.input("x", DType::F32, [1, 7, 12]).expect("first use of the name");
+        let e = g.matmul(x, Weight::named("w.weight", [16, 4])).expect_err("12 is not 16");
+        assert_eq!(
+            e.to_string(),
+            "graph `demo`, node #0 MatMul (w.weight): got f32 [1, 7, 12], \
+             needs a last axis equal to the first of weight w.weight: [16, 4]"
+        );
+    }
+
+    #[test]
+    fn names_are_declared_once() {
+        let mut g = Graph::new("demo");
+        let x = g.input("x", DType::F32, [1]).expect("first");
+        assert!(matches!(g.output("x", x), Err(GraphError::Redeclared { .. })));
+        assert!(g.update("missing", x).is_err());
+        assert_eq!(g.scalar("t"), g.scalar("t"));
+    }
+
+    #[test]
+    fn what_a_state_held_before_a_write_cannot_be_read() {
+        let mut g = Graph::new("demo");
+        let x = g.input("x", DType::F32, [1, 2, 4]).expect("declares");
+        let old = g.state("cache", DType::F32, [1, 6, 4]).expect("declares");
+        let flat = g.reshape(old, [6, 4]).expect("builds");
+        let new = g.write_rows(old, x, Rows::From(0)).expect("fits");
+        assert_eq!(g.info(new).buffer, g.info(old).buffer);
+        for stale in [old, flat] {
+            let e = g.scale(stale, Factor::Const(1.0)).expect_err("is gone").to_string();
+            assert!(e.contains("what state `cache` held before it was written in place"), "{e}");
+        }
+        assert!(g.write_rows(old, x, Rows::From(0)).is_err());
+        assert!(g.output("y", old).is_err());
+        g.state("other", DType::F32, [1, 6, 4]).expect("declares");
+        assert!(g.update("other", old).is_err());
+        let newer = g.write_rows(new, x, Rows::From(4)).expect("fits");
+        assert!(g.scale(new, Factor::Const(1.0)).is_err());
+        g.scale(newer, Factor::Const(1.0)).expect("is what the state holds");
+        g.output("y", newer).expect("is what the state holds");
+        assert!(g.write_rows(newer, x, Rows::From(0)).is_err(), "is stored when the run ends");
+    }
+
+    #[test]
+    fn a_write_needs_a_state_that_is_not_updated() {
+        let mut g = Graph::new("demo");
+        let x = g.input("x", DType::F32, [1, 2, 4]).expect("declares");
+        let twice = g.scale(x, Factor::Const(2.0)).expect("builds");
+        for no_state in [x, twice] {
+            let e = g.write_rows(no_state, x, Rows::From(0)).expect_err("no state").to_string();
+            assert!(e.contains("needs a state to write in"), "{e}");
+        }
+        let a = g.state("a", DType::F32, [1, 2, 4]).expect("declares");
+        g.update("a", twice).expect("fits");
+        assert!(g.write_rows(a, x, Rows::From(0)).is_err(), "is updated");
+        let b = g.state("b", DType::F32, [1, 2, 4]).expect("declares");
+        assert!(g.write_rows(b, b, Rows::From(0)).is_err(), "from itself");
+        let flat = g.reshape(b, [1, 1, 8]).expect("builds");
+        assert!(g.write_rows(flat, x, Rows::From(0)).is_err(), "another shape than the state's");
+        g.write_rows(b, x, Rows::From(0)).expect("fits");
+        let e = g.update("b", twice).expect_err("is written").to_string();
+        assert!(e.contains("a state that is written in place"), "{e}");
+    }
+}

@@ -1,0 +1,304 @@
+//! Building a graph: one method for each op, in the order of [`Op`].
+
+use super::{Graph, Value};
+use crate::op::*;
+use crate::{Result, Shape, Weight};
+
+impl Graph {
+    /// Rows of a table: ids `[B, T]` → `[B, T, C]`.
+    pub fn embedding(&mut self, ids: Value, table: Weight) -> Result<Value> {
+        self.push(Op::Embedding { table }, &[ids], None)
+    }
+
+    /// The sum of a row of each of several tables; see [`Op::EmbeddingSum`].
+    pub fn embedding_sum(&mut self, ids: Value, tables: Weight, first: usize) -> Result<Value> {
+        self.push(Op::EmbeddingSum { tables, first }, &[ids], None)
+    }
+
+    /// A weight `[1, …]` as a value, repeated `batch` times along its first axis.
+    pub fn constant(&mut self, weight: Weight, batch: usize) -> Result<Value> {
+        let mut dims = weight.shape().dims().to_vec();
+        if let Some(first) = dims.first_mut() {
+            *first *= batch;
+        }
+        self.push(Op::Constant { weight }, &[], Some(dims.into()))
+    }
+
+    /// `[…, K]` · `[K, N]` → `[…, N]`
+    pub fn matmul(&mut self, x: Value, weight: Weight) -> Result<Value> {
+        self.push(Op::MatMul { weight, epilogue: Epilogue::default() }, &[x], None)
+    }
+
+    /// `x · weight + bias`
+    pub fn linear(&mut self, x: Value, weight: Weight, bias: Weight) -> Result<Value> {
+        let y = self.matmul(x, weight)?;
+        self.add_bias(y, bias)
+    }
+
+    /// Convolution along time, weight `[taps · C, N]`: `[B, T, C]` → `[B, T, N]`.
+    pub fn conv1d(&mut self, x: Value, weight: Weight, geometry: ConvGeometry) -> Result<Value> {
+        self.push(Op::Conv1d { weight, geometry, epilogue: Epilogue::default() }, &[x], None)
+    }
+
+    /// Convolution along time behind the rows of `history`, `[B, left, C]`; `geometry` is
+    /// [`ConvGeometry::streaming`].
+    pub fn conv1d_after(
+        &mut self,
+        history: Value,
+        x: Value,
+        weight: Weight,
+        geometry: ConvGeometry,
+    ) -> Result<Value> {
+        self.push(Op::Conv1d { weight, geometry, epilogue: Epilogue::default() }, &[x, history], None)
+    }
+
+    /// Convolution of each channel with its own taps, weight `[taps, C]`.
+    pub fn depthwise_conv1d(
+        &mut self,
+        x: Value,
+        weight: Weight,
+        bias: Weight,
+        geometry: ConvGeometry,
+    ) -> Result<Value> {
+        self.push(Op::DepthwiseConv1d { weight, bias, geometry, norm: None }, &[x], None)
+    }
+
+    /// As [`Graph::depthwise_conv1d`], behind the rows of `history`; `geometry` is [`ConvGeometry::streaming`].
+    pub fn depthwise_conv1d_after(
+        &mut self,
+        history: Value,
+        x: Value,
+        weight: Weight,
+        bias: Weight,
+        geometry: ConvGeometry,
+    ) -> Result<Value> {
+        self.push(Op::DepthwiseConv1d { weight, bias, geometry, norm: None }, &[x, history], None)
+    }
+
+    /// Layer norm over the last axis.
+    pub fn layer_norm(&mut self, x: Value, norm: Norm) -> Result<Value> {
+        self.push(Op::LayerNorm(norm), &[x], None)
+    }
+
+    /// `x / √(mean(x²) + eps) · weight` over the last axis.
+    pub fn rms_norm(&mut self, x: Value, weight: Weight, eps: f32) -> Result<Value> {
+        self.push(Op::RmsNorm { weight, eps }, &[x], None)
+    }
+
+    /// `x + gain · sin²(frequency · x)`, both `[C]`.
+    pub fn snake(&mut self, x: Value, frequency: Weight, gain: Weight) -> Result<Value> {
+        self.push(Op::Snake { frequency, gain }, &[x], None)
+    }
+
+    /// Adds `[C]` to every row.
+    pub fn add_bias(&mut self, x: Value, bias: Weight) -> Result<Value> {
+        self.push(Op::AddBias { bias }, &[x], None)
+    }
+
+    /// `x · scale + shift`, both `[C]`.
+    pub fn affine(&mut self, x: Value, scale: Weight, shift: Weight) -> Result<Value> {
+        self.push(Op::Affine { scale, shift }, &[x], None)
+    }
+
+    /// Applies a function to every element.
+    pub fn activate(&mut self, x: Value, f: Activation) -> Result<Value> {
+        self.push(Op::Activate(f), &[x], None)
+    }
+
+    /// Sum of two values of one shape.
+    pub fn add(&mut self, a: Value, b: Value) -> Result<Value> {
+        self.push(Op::Add, &[a, b], None)
+    }
+
+    /// The product of two values, element by element.
+    pub fn mul(&mut self, a: Value, b: Value) -> Result<Value> {
+        self.push(Op::Mul, &[a, b], None)
+    }
+
+    /// Adds the row `[1, C]` to every row of x.
+    pub fn add_row(&mut self, x: Value, row: Value) -> Result<Value> {
+        self.push(Op::AddRow, &[x, row], None)
+    }
+
+    /// Multiplies every row of x by the row `[1, C]`.
+    pub fn mul_row(&mut self, x: Value, row: Value) -> Result<Value> {
+        self.push(Op::MulRow, &[x, row], None)
+    }
+
+    /// `a · x + b · y`
+    pub fn combine(&mut self, a: Factor, x: Value, b: Factor, y: Value) -> Result<Value> {
+        self.push(Op::Combine { a, b }, &[x, y], None)
+    }
+
+    /// `factor · x`
+    pub fn scale(&mut self, x: Value, factor: Factor) -> Result<Value> {
+        self.push(Op::Scale { factor }, &[x], None)
+    }
+
+    /// Attention; see [`Op::Attention`]. `lens` hides keys past each row's length, or is what a mask with positions reads.
+    pub fn attention(&mut self, op: Op, q: Value, k: Value, v: Value, lens: Option<Value>) -> Result<Value> {
+        let mut inputs = vec![q, k, v];
+        inputs.extend(lens);
+        self.push(op, &inputs, None)
+    }
+
+    /// Cosines and sines for [`Graph::rotary`] over `time` positions.
+    pub fn rotary_table(
+        &mut self,
+        theta: Weight,
+        batch: usize,
+        time: usize,
+        lens: Option<Value>,
+    ) -> Result<Value> {
+        let inputs: Vec<Value> = lens.into_iter().collect();
+        let half = theta.shape().len();
+        self.push(Op::RotaryTable { theta }, &inputs, Some([batch, 2, time, half].into()))
+    }
+
+    /// Cosines and sines for [`Graph::rotary`] at whole positions; see [`Op::RopeTable`].
+    pub fn rope_table(&mut self, base: f64, time: usize, head_dim: usize, first: Rows) -> Result<Value> {
+        let batch = first.operand().map_or(1, |v| self.shape(v).len());
+        let op = Op::RopeTable { base, first: first.kind() };
+        self.push(op, &first.operands(&[]), Some([batch, 2, time, head_dim / 2].into()))
+    }
+
+    /// Turns the halves of each head by the angles of `table`.
+    pub fn rotary(&mut self, x: Value, table: Value, heads: usize) -> Result<Value> {
+        self.push(Op::Rotary { heads }, &[x, table], None)
+    }
+
+    /// Zeroes rows at or past each row's length; does nothing without lengths.
+    pub fn mask_rows(&mut self, x: Value, lens: Option<Value>) -> Result<Value> {
+        match lens {
+            Some(lens) => self.push(Op::MaskRows, &[x, lens], None),
+            None => Ok(x),
+        }
+    }
+
+    /// Joins values along `axis`.
+    pub fn concat(&mut self, values: &[Value], axis: usize) -> Result<Value> {
+        self.push(Op::Concat { axis }, values, None)
+    }
+
+    /// `start … start + len` of `axis`.
+    pub fn slice(&mut self, x: Value, axis: usize, start: usize, len: usize) -> Result<Value> {
+        self.push(Op::Slice { axis, start, len }, &[x], None)
+    }
+
+    /// The same elements in another shape.
+    pub fn reshape(&mut self, x: Value, shape: impl Into<Shape>) -> Result<Value> {
+        self.push(Op::Reshape, &[x], Some(shape.into()))
+    }
+
+    /// `before` rows in front of each sequence and `after` behind: `[B, T, C]` → `[B, before + T + after, C]`.
+    pub fn pad(&mut self, x: Value, padding: Padding, before: usize, after: usize) -> Result<Value> {
+        self.push(Op::Pad { padding, before, after }, &[x], None)
+    }
+
+    /// Mean and deviation over time, `[B, T, C]` → `[B, 2C]`; see [`Op::Statistics`].
+    pub fn statistics(&mut self, x: Value, scores: Option<Value>, floor: f32) -> Result<Value> {
+        let mut inputs = vec![x];
+        inputs.extend(scores);
+        self.push(Op::Statistics { floor }, &inputs, None)
+    }
+
+    /// Nearest entries of codebooks `[Q, V, E]`, `[B, T, E]` → `[B, T, Q]`; see [`Op::ResidualCodes`].
+    pub fn residual_codes(&mut self, x: Value, codebooks: Weight) -> Result<Value> {
+        self.push(Op::ResidualCodes { codebooks }, &[x], None)
+    }
+
+    /// Output axis `i` is input axis `perm[i]`.
+    pub fn permute(&mut self, x: Value, perm: &[usize]) -> Result<Value> {
+        self.push(Op::Permute { perm: perm.to_vec() }, &[x], None)
+    }
+
+    /// Sines and cosines of times `[N]`.
+    pub fn time_embedding(&mut self, times: Value, dim: usize) -> Result<Value> {
+        self.push(Op::TimeEmbedding { dim }, &[times], None)
+    }
+
+    /// The row of `[N, C]` that a scalar names.
+    pub fn select_row(&mut self, x: Value, index: Scalar) -> Result<Value> {
+        self.push(Op::SelectRow { index }, &[x], None)
+    }
+
+    /// Normal numbers.
+    pub fn random_normal(&mut self, shape: impl Into<Shape>, seed: Scalar, scale: f32) -> Result<Value> {
+        self.push(Op::RandomNormal { seed, scale }, &[], Some(shape.into()))
+    }
+
+    /// Row `index` of each batch row of x, past the end the last one: `[B, N, C]`, i32 `[B]` → `[B, 1, C]`.
+    pub fn row_at(&mut self, x: Value, index: Value) -> Result<Value> {
+        self.push(Op::RowAt, &[x, index], None)
+    }
+
+    /// `x + by` of integers.
+    pub fn increment(&mut self, x: Value, by: i32) -> Result<Value> {
+        self.push(Op::Increment { by }, &[x], None)
+    }
+
+    /// Replaces rows of a state in place; see [`Op::WriteRows`]. What the state held before cannot be read any more.
+    ///
+    /// # Errors
+    /// `state` is none, or not what it holds now; it is updated or stored as well; or the rows do not fit.
+    pub fn write_rows(&mut self, state: Value, rows: Value, first: Rows) -> Result<Value> {
+        self.push(Op::WriteRows { first: first.kind() }, &first.operands(&[state, rows]), None)
+    }
+
+    /// Sets `seen[b, ids[b]]` to 1 in place; see [`Op::Mark`].
+    ///
+    /// # Errors
+    /// As [`Graph::write_rows`].
+    pub fn mark(&mut self, seen: Value, ids: Value) -> Result<Value> {
+        self.push(Op::Mark, &[seen, ids], None)
+    }
+
+    /// Draws an id for each batch row; see [`Op::Sample`].
+    pub fn sample(&mut self, op: Op, logits: Value, from: Draw, seen: Option<Value>) -> Result<Value> {
+        let mut inputs = vec![logits, from.settings, from.seed, from.number];
+        inputs.extend(seen);
+        self.push(op, &inputs, None)
+    }
+}
+
+/// Where the first of several rows stands: a [`First`] with its operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    /// Here, in every batch row.
+    From(usize),
+    /// Where these say, i32 `[B]`.
+    At(Value),
+}
+
+impl Rows {
+    /// The same without the operand.
+    pub fn kind(self) -> First {
+        match self {
+            Rows::From(first) => First::Const(first),
+            Rows::At(_) => First::Operand,
+        }
+    }
+
+    /// The operand, if there is one.
+    pub fn operand(self) -> Option<Value> {
+        match self {
+            Rows::From(_) => None,
+            Rows::At(v) => Some(v),
+        }
+    }
+
+    fn operands(self, others: &[Value]) -> Vec<Value> {
+        others.iter().copied().chain(self.operand()).collect()
+    }
+}
+
+/// How ids are drawn: operands of [`Op::Sample`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Draw {
+    /// `[B, 4]`: temperature, k, p, penalty.
+    pub settings: Value,
+    /// i32 `[B, 2]`
+    pub seed: Value,
+    /// i32 `[B]`
+    pub number: Value,
+}

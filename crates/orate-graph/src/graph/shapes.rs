@@ -1,0 +1,554 @@
+//! Shape rules: what each op makes of its operands, or what it needs.
+
+use super::ValueInfo;
+use super::operands::{Operands, vector};
+use crate::op::*;
+use crate::{DType, Shape, Weight};
+
+/// Element type of a result; operands fit.
+pub(super) fn result_type(op: &Op, inputs: &[&ValueInfo]) -> DType {
+    match op {
+        Op::Sample { .. } | Op::Increment { .. } | Op::ResidualCodes { .. } => DType::I32,
+        Op::Concat { .. } | Op::Slice { .. } | Op::Reshape | Op::WriteRows { .. } => inputs[0].dtype,
+        _ => DType::F32,
+    }
+}
+
+/// Output shape, or what the op needs.
+pub(super) fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Result<Shape, String> {
+    let o = Operands { inputs };
+    match op {
+        Op::Embedding { table } => {
+            o.count(1)?;
+            match (o.inputs[0].dtype, o.inputs[0].shape.dims(), table.shape().dims()) {
+                (DType::I32, [b, t], [_, c]) => Ok([*b, *t, *c].into()),
+                _ => Err("ids i32 [B, T] and a table [V, C]".to_owned()),
+            }
+        }
+        Op::EmbeddingSum { tables, first } => {
+            o.count(1)?;
+            match (o.inputs[0].dtype, o.inputs[0].shape.dims(), tables.shape().dims()) {
+                (DType::I32, [b, t, n], [q, _, c]) if first + q <= *n => Ok([*b, *t, *c].into()),
+                _ => Err(format!("ids i32 [B, T, N] and tables [Q, V, C] with {first} + Q ≤ N")),
+            }
+        }
+        Op::Constant { weight } => {
+            o.count(0)?;
+            let out = out.ok_or("an output shape")?;
+            let (w, y) = (weight.shape().dims(), out.dims());
+            let fits = !w.is_empty() && w.len() == y.len() && y[0] % w[0].max(1) == 0 && w[1..] == y[1..];
+            if fits { Ok(out) } else { Err(format!("an output that repeats {}", weight.shape())) }
+        }
+        Op::MatMul { weight, epilogue } => {
+            o.count(1 + usize::from(epilogue.residual))?;
+            let x = o.float(0)?;
+            match weight.shape().dims() {
+                [k, n] if x.rank() > 0 && x.last() == *k => {
+                    let y = x.with_last(*n);
+                    o.epilogue_fits(epilogue, *n, &y, 1)?;
+                    Ok(y)
+                }
+                _ => Err(format!("a last axis equal to the first of weight {weight:?}")),
+            }
+        }
+        Op::Conv1d { weight, geometry, epilogue } => conv1d(&o, weight, geometry, epilogue),
+        Op::DepthwiseConv1d { weight, bias, geometry, norm } => {
+            depthwise_conv1d(&o, weight, bias, geometry, norm.as_ref())
+        }
+        Op::LayerNorm(n) => {
+            o.count(1)?;
+            let x = o.float(0)?;
+            vector(&n.weight, x.last())?;
+            vector(&n.bias, x.last())?;
+            Ok(x.clone())
+        }
+        Op::RmsNorm { weight, .. } => {
+            o.count(1)?;
+            let x = o.float(0)?;
+            vector(weight, x.last())?;
+            Ok(x.clone())
+        }
+        Op::Snake { frequency, gain } => {
+            o.count(1)?;
+            let x = o.float(0)?;
+            vector(frequency, x.last())?;
+            vector(gain, x.last())?;
+            Ok(x.clone())
+        }
+        Op::AddBias { bias } => {
+            o.count(1)?;
+            let x = o.float(0)?;
+            vector(bias, x.last())?;
+            Ok(x.clone())
+        }
+        Op::Affine { scale, shift } => {
+            o.count(1)?;
+            let x = o.float(0)?;
+            vector(scale, x.last())?;
+            vector(shift, x.last())?;
+            Ok(x.clone())
+        }
+        Op::Activate(a) => {
+            o.count(1)?;
+            if let Activation::PRelu(w) = a
+                && w.shape().len() != 1
+            {
+                return Err("one slope".to_owned());
+            }
+            Ok(o.float(0)?.clone())
+        }
+        Op::Add | Op::Mul | Op::Combine { .. } => {
+            o.count(2)?;
+            if o.float(0)? == o.float(1)? {
+                Ok(o.float(0)?.clone())
+            } else {
+                Err("two values of one shape".to_owned())
+            }
+        }
+        Op::AddRow | Op::MulRow => {
+            o.count(2)?;
+            let (x, row) = (o.float(0)?, o.float(1)?);
+            if row.len() == x.last() && x.rank() > 0 {
+                Ok(x.clone())
+            } else {
+                Err(format!("a row of {} elements", x.last()))
+            }
+        }
+        Op::Scale { .. } => {
+            o.count(1)?;
+            Ok(o.float(0)?.clone())
+        }
+        Op::Attention { heads, relative, mask, .. } => attention(&o, *heads, *mask, relative.as_ref()),
+        Op::RotaryTable { theta } => {
+            let out = out.ok_or("an output shape")?;
+            match out.dims() {
+                [b, 2, _, half] if *half == theta.shape().len() && o.inputs.len() <= 1 => {
+                    if o.inputs.len() == 1 {
+                        o.lens(0, *b)?;
+                    }
+                    Ok(out)
+                }
+                _ => Err(format!("an output [B, 2, T, {}]", theta.shape().len())),
+            }
+        }
+        Op::RopeTable { first: from, .. } => {
+            let out = out.ok_or("an output shape")?;
+            match (out.dims(), from) {
+                ([1, 2, _, half], First::Const(_)) if *half > 0 => o.count(0)?,
+                ([b, 2, _, half], First::Operand) if *half > 0 => o.first(0, *b)?,
+                _ => return Err("an output [B or 1, 2, T, D / 2]".to_owned()),
+            }
+            Ok(out)
+        }
+        Op::Rotary { heads } => {
+            o.count(2)?;
+            match (o.float(0)?.dims(), o.float(1)?.dims()) {
+                ([b, t, c], [bt, 2, tt, half])
+                    if (bt == b || *bt == 1) && tt == t && *c == heads * 2 * half =>
+                {
+                    Ok([*b, *t, *c].into())
+                }
+                _ => Err(format!("x [B, T, {heads} · D] and a table [B or 1, 2, T, D / 2]")),
+            }
+        }
+        Op::MaskRows => {
+            o.count(2)?;
+            let x = o.float(0)?;
+            if x.rank() != 3 {
+                return Err("[B, T, C]".to_owned());
+            }
+            o.lens(1, x.dims()[0])?;
+            Ok(x.clone())
+        }
+        Op::Concat { axis } => concat(&o, *axis),
+        Op::Slice { axis, start, len } => {
+            o.count(1)?;
+            let mut dims = o.any(0)?.dims().to_vec();
+            match dims.get_mut(*axis) {
+                Some(d) if start + len <= *d => {
+                    *d = *len;
+                    Ok(dims.into())
+                }
+                _ => Err(format!("at least {} indices in axis {axis}", start + len)),
+            }
+        }
+        Op::Reshape => {
+            o.count(1)?;
+            let out = out.ok_or("an output shape")?;
+            if out.len() == o.any(0)?.len() {
+                Ok(out)
+            } else {
+                Err(format!("{} elements for {out}", out.len()))
+            }
+        }
+        Op::Pad { padding, before, after } => {
+            o.count(1)?;
+            let least = match padding {
+                Padding::Zero => 0,
+                Padding::Repeat => usize::from(before + after > 0),
+                Padding::Reflect => before.max(after) + 1,
+            };
+            match o.float(0)?.dims() {
+                [b, t, c] if *t >= least => Ok([*b, before + t + after, *c].into()),
+                _ => Err(format!("[B, T, C] of at least {least} rows to pad by {}", padding.name())),
+            }
+        }
+        Op::Statistics { .. } => {
+            let x = o.float(0)?;
+            if o.inputs.len() > 2 || (o.inputs.len() == 2 && o.float(1)? != x) {
+                return Err(format!("a value, and perhaps scores of {x}"));
+            }
+            match x.dims() {
+                [b, t, c] if *t > 0 => Ok([*b, 2 * c].into()),
+                _ => Err("[B, T, C] with at least one row".to_owned()),
+            }
+        }
+        Op::ResidualCodes { codebooks } => {
+            o.count(1)?;
+            match (o.float(0)?.dims(), codebooks.shape().dims()) {
+                ([b, t, e], [q, v, width]) if e == width && *v > 0 => Ok([*b, *t, *q].into()),
+                _ => Err("[B, T, E] for codebooks [Q, V, E]".to_owned()),
+            }
+        }
+        Op::Permute { perm } => {
+            o.count(1)?;
+            let x = o.float(0)?.dims();
+            let mut sorted = perm.clone();
+            sorted.sort_unstable();
+            if sorted.iter().copied().eq(0..x.len()) {
+                Ok(perm.iter().map(|&p| x[p]).collect::<Vec<_>>().into())
+            } else {
+                Err(format!("as many axes as the permutation {perm:?}"))
+            }
+        }
+        Op::TimeEmbedding { dim } => {
+            o.count(1)?;
+            match o.float(0)?.dims() {
+                [n] if *dim >= 4 && dim % 2 == 0 => Ok([*n, *dim].into()),
+                _ => Err("times [N] and an even width of at least 4".to_owned()),
+            }
+        }
+        Op::SelectRow { .. } => {
+            o.count(1)?;
+            match o.float(0)?.dims() {
+                [_, c] => Ok([1, *c].into()),
+                _ => Err("[N, C]".to_owned()),
+            }
+        }
+        Op::RandomNormal { .. } => {
+            o.count(0)?;
+            out.ok_or_else(|| "an output shape".to_owned())
+        }
+        Op::RowAt => match o.float(0)?.dims() {
+            [b, n, c] if *n > 0 => {
+                o.first(1, *b)?;
+                Ok([*b, 1, *c].into())
+            }
+            _ => Err("[B, N, C] with at least one row".to_owned()),
+        },
+        Op::Increment { .. } => {
+            o.count(1)?;
+            match o.inputs[0].dtype {
+                DType::I32 => Ok(o.inputs[0].shape.clone()),
+                _ => Err("i32 as operand 0".to_owned()),
+            }
+        }
+        Op::WriteRows { first: from } => match (o.kept(0)?.dims(), o.float(1)?.dims()) {
+            ([b, n, c], [br, t, cr]) if b == br && c == cr && t <= n => {
+                match from {
+                    First::Operand => o.first(2, *b)?,
+                    First::Const(at) if at + t <= *n => o.count(2)?,
+                    First::Const(at) => return Err(format!("a state of at least {} rows", at + t)),
+                }
+                Ok(o.kept(0)?.clone())
+            }
+            _ => Err("a state [B, N, C] and rows [B, T, C] with T ≤ N".to_owned()),
+        },
+        Op::Mark => {
+            o.count(2)?;
+            match (o.float(0)?.dims(), o.inputs[1].dtype, o.inputs[1].shape.dims()) {
+                ([b, _], DType::I32, [bi, 1]) if b == bi => Ok(o.float(0)?.clone()),
+                _ => Err("a state [B, V] and ids i32 [B, 1]".to_owned()),
+            }
+        }
+        Op::Sample { controls, .. } => sample(&o, controls.as_ref()),
+    }
+}
+
+fn conv1d(
+    o: &Operands<'_>,
+    weight: &Weight,
+    geometry: &ConvGeometry,
+    epilogue: &Epilogue,
+) -> Result<Shape, String> {
+    let before = o.sequence(geometry)?;
+    o.count(before + usize::from(epilogue.residual))?;
+    match (o.float(0)?.dims(), weight.shape().dims()) {
+        ([b, t, c], [k, n])
+            if *k == c * geometry.taps && geometry.left <= (geometry.taps - 1) * geometry.dilation =>
+        {
+            let y = Shape::from([*b, *t, *n]);
+            o.epilogue_fits(epilogue, *n, &y, before)?;
+            Ok(y)
+        }
+        _ => Err(format!("[B, T, C] with {} taps times C rows in weight {weight:?}", geometry.taps)),
+    }
+}
+
+fn depthwise_conv1d(
+    o: &Operands<'_>,
+    weight: &Weight,
+    bias: &Weight,
+    geometry: &ConvGeometry,
+    norm: Option<&Norm>,
+) -> Result<Shape, String> {
+    o.count(o.sequence(geometry)?)?;
+    let x = o.float(0)?;
+    let ok = x.rank() == 3
+        && weight.shape().dims() == [geometry.taps, x.last()]
+        && geometry.left <= (geometry.taps - 1) * geometry.dilation;
+    if !ok {
+        return Err(format!("[B, T, C] for {} taps of weight {weight:?}", geometry.taps));
+    }
+    vector(bias, x.last())?;
+    if let Some(n) = norm {
+        vector(&n.weight, x.last())?;
+        vector(&n.bias, x.last())?;
+    }
+    Ok(x.clone())
+}
+
+fn attention(
+    o: &Operands<'_>,
+    heads: usize,
+    mask: AttentionMask,
+    relative: Option<&RelativePositions>,
+) -> Result<Shape, String> {
+    if o.inputs.len() != 3 && o.inputs.len() != 4 {
+        return Err("q, k, v and perhaps lengths".to_owned());
+    }
+    let (q, k, v) = (o.float(0)?, o.kept(1)?, o.kept(2)?);
+    let dtype = o.inputs[1].dtype;
+    if o.inputs[2].dtype != dtype {
+        return Err("keys and values of one type".to_owned());
+    }
+    if dtype.is_compact() && (!matches!(mask, AttentionMask::Cached(_)) || relative.is_some()) {
+        return Err(format!("the mask of a cache and no relative terms for keys in {dtype}"));
+    }
+    if dtype == DType::Q8_0 && !(q.last() / heads.max(1)).is_multiple_of(32) {
+        return Err("heads of a multiple of 32 for keys in q8_0".to_owned());
+    }
+    match (q.dims(), k.dims()) {
+        ([b, _, c], [bk, _, ck])
+            if (bk == b || *bk == 1)
+                && k == v
+                && heads > 0
+                && c % heads == 0
+                && *ck > 0
+                && ck.is_multiple_of((c / heads).max(1))
+                && c.is_multiple_of(*ck) =>
+        {
+            if mask.has_positions() {
+                o.first(3, *b)?;
+            } else if o.inputs.len() == 4 {
+                o.lens(3, *bk)?;
+            }
+            let (tq, tk) = (q.dims()[1], k.dims()[1]);
+            if mask != AttentionMask::None && tq > tk {
+                return Err("at least as many keys as queries for a causal mask".to_owned());
+            }
+            match mask {
+                AttentionMask::Window(0) | AttentionMask::Stream(0) => {
+                    return Err("a window of at least one key".to_owned());
+                }
+                AttentionMask::Cached(First::Const(at)) if at + tq > tk => {
+                    return Err(format!("a cache of at least {} keys", at + tq));
+                }
+                AttentionMask::Cached(First::Const(_)) => o.count(3)?,
+                _ => {}
+            }
+            if mask.has_positions() && relative.is_some() {
+                return Err("no relative terms with positions".to_owned());
+            }
+            if let Some(r) = relative {
+                let want = [2 * r.window + 1, c / heads];
+                if r.key.shape().dims() != want || r.value.shape().dims() != want {
+                    return Err(format!("relative tables [{}, {}]", want[0], want[1]));
+                }
+            }
+            Ok(q.clone())
+        }
+        _ => Err(format!(
+            "q [B, Tq, {heads} · D], k and v [B or 1, Tk, Hkv · D] with Hkv a divisor of {heads}"
+        )),
+    }
+}
+
+fn concat(o: &Operands<'_>, axis: usize) -> Result<Shape, String> {
+    let first = o.any(0)?.dims().to_vec();
+    if axis >= first.len() {
+        return Err(format!("more than {axis} axes"));
+    }
+    let mut total = 0;
+    for i in 0..o.inputs.len() {
+        let d = o.any(i)?.dims();
+        let fits = d.len() == first.len() && (0..d.len()).all(|a| a == axis || d[a] == first[a]);
+        if !fits {
+            return Err(format!("operands that differ only in axis {axis}"));
+        }
+        total += d[axis];
+    }
+    let mut dims = first;
+    dims[axis] = total;
+    Ok(dims.into())
+}
+
+fn sample(o: &Operands<'_>, controls: Option<&ControlIds>) -> Result<Shape, String> {
+    let logits = o.float(0)?.dims();
+    let integers = |i: usize| match o.inputs.get(i) {
+        Some(v) if v.dtype == DType::I32 => Ok(v.shape.dims()),
+        _ => Err(format!("i32 as operand {i}")),
+    };
+    let seen = o.inputs.len() < 5 || o.float(4)?.dims() == logits;
+    let inside = |c: &ControlIds| logits.last().is_some_and(|v| c.first <= *v && c.end < *v);
+    match logits {
+        [b, v]
+            if *v > 0
+                && o.float(1)?.dims() == [*b, 4]
+                && integers(2)? == [*b, 2]
+                && integers(3)? == [*b]
+                && o.inputs.len() <= 5
+                && seen
+                && controls.is_none_or(inside) =>
+        {
+            Ok([*b, 1].into())
+        }
+        _ => Err("logits [B, V], settings [B, 4], seed i32 [B, 2], draw i32 [B] and perhaps seen [B, V], \
+                  with control ids below V"
+            .to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Graph, Rows, Value};
+
+    #[test]
+    fn a_history_has_as_many_rows_as_the_taps_reach_back() {
+        let mut g = Graph::new("demo");
+        let x = g.input("x", DType::F32, [2, 5, 8]).expect("declares");
+        let history = g.input("history", DType::F32, [2, 6, 8]).expect("declares");
+        let w = Weight::named("w", [24, 4]);
+        let y = g.conv1d_after(history, x, w.clone(), ConvGeometry::streaming(3, 3)).expect("6 rows");
+        assert_eq!(g.shape(y).dims(), [2, 5, 4]);
+        let e = g.conv1d_after(history, x, w.clone(), ConvGeometry::streaming(3, 1)).expect_err("2 rows");
+        assert!(e.to_string().contains("needs a history [2, 2, 8] as operand 1"), "{e}");
+        assert!(g.conv1d(x, w.clone(), ConvGeometry::streaming(3, 3)).is_err(), "no history");
+        assert!(g.conv1d_after(history, x, w, ConvGeometry::causal(3, 3)).is_err(), "one too many");
+    }
+
+    #[test]
+    fn heads_of_keys_divide_those_of_queries() {
+        let mut g = Graph::new("demo");
+        let q = g.input("q", DType::F32, [1, 5, 24]).expect("declares");
+        let mut with = |name: &str, keys: usize, heads: usize, mask| {
+            let k = g.input(name, DType::F32, [1, 7, keys]).expect("declares");
+            g.attention(Op::Attention { heads, scale: 1.0, mask, relative: None }, q, k, k, None).is_ok()
+        };
+        assert!(with("a", 24, 6, AttentionMask::None));
+        assert!(with("b", 8, 6, AttentionMask::Causal));
+        assert!(with("c", 4, 6, AttentionMask::Window(3)));
+        assert!(!with("d", 4, 6, AttentionMask::Window(0)), "an empty window");
+        assert!(!with("e", 16, 6, AttentionMask::None), "6 heads on 4");
+        assert!(!with("f", 6, 6, AttentionMask::None), "a head and a half");
+    }
+
+    #[test]
+    fn sums_of_table_rows_need_an_id_for_each_table() {
+        let mut g = Graph::new("demo");
+        let ids = g.input("ids", DType::I32, [1, 5, 16]).expect("declares");
+        let tables = Weight::named("w", [15, 9, 8]);
+        let y = g.embedding_sum(ids, tables.clone(), 1).expect("ids 1 to 15");
+        assert_eq!(g.shape(y).dims(), [1, 5, 8]);
+        assert!(g.embedding_sum(ids, tables, 2).is_err());
+    }
+
+    #[test]
+    fn compact_states_take_rows_and_give_them_to_attention_alone() {
+        for dtype in DType::COMPACT {
+            let mut g = Graph::new("demo");
+            let x = g.input("x", DType::F32, [2, 3, 64]).expect("declares");
+            let cache = g.state("cache", dtype, [2, 5, 64]).expect("whole rows");
+            let other = g.state("other", DType::F32, [2, 5, 64]).expect("declares");
+            let written = g.write_rows(cache, x, Rows::From(1)).expect("fits");
+            assert_eq!(g.info(written).dtype, dtype);
+            let op = |mask| Op::Attention { heads: 2, scale: 1.0, mask, relative: None };
+            let cached = AttentionMask::Cached(First::Const(1));
+            let y = g.attention(op(cached), x, written, written, None).expect("reads it");
+            assert_eq!(g.info(y).dtype, DType::F32);
+            for (mask, values) in [(AttentionMask::Causal, written), (cached, other)] {
+                assert!(g.attention(op(mask), x, written, values, None).is_err(), "{mask:?}");
+            }
+            let e = g.scale(written, Factor::Const(2.0)).expect_err("is not f32").to_string();
+            assert!(e.contains(&format!("got {dtype} [2, 5, 64]")), "{e}");
+            assert!(g.slice(written, 1, 0, 2).is_err() && g.reshape(written, [10, 64]).is_err());
+            assert!(g.concat(&[written, written], 1).is_err() && g.update("cache", written).is_err());
+            assert!(g.write_rows(other, written, Rows::From(0)).is_err(), "rows are f32");
+            g.output("kept", written).expect("is copied as it is");
+            let e = g.state("narrow", dtype, [2, 5, 33]).expect_err("not whole words").to_string();
+            assert!(e.contains("buffer `narrow`") && e.contains("rows of a multiple of"), "{e}");
+        }
+        let mut g = Graph::new("demo");
+        let x = g.input("x", DType::F32, [1, 1, 64]).expect("declares");
+        let cache = g.state("cache", DType::Q8_0, [1, 5, 64]).expect("whole rows");
+        let mask = AttentionMask::Cached(First::Const(1));
+        let op = Op::Attention { heads: 4, scale: 1.0, mask, relative: None };
+        let e = g.attention(op, x, cache, cache, None).expect_err("heads of 16").to_string();
+        assert!(e.contains("needs heads of a multiple of 32 for keys in q8_0"), "{e}");
+    }
+
+    #[test]
+    fn rows_and_positions_fit() {
+        let mut g = Graph::new("demo");
+        let x = g.input("x", DType::F32, [2, 3, 8]).expect("declares");
+        let cache = g.state("cache", DType::F32, [2, 5, 8]).expect("declares");
+        let first = g.input("first", DType::I32, [2]).expect("declares");
+        let one = g.input("one", DType::I32, [1]).expect("declares");
+        assert!(g.write_rows(cache, x, Rows::From(3)).is_err(), "3 + 3 > 5");
+        assert!(g.write_rows(cache, x, Rows::At(one)).is_err(), "two batch rows");
+        let mut attention = |mask, first: Option<Value>| {
+            let op = Op::Attention { heads: 2, scale: 1.0, mask, relative: None };
+            g.attention(op, x, cache, cache, first).is_ok()
+        };
+        assert!(attention(AttentionMask::Cached(First::Const(2)), None));
+        assert!(!attention(AttentionMask::Cached(First::Const(3)), None));
+        assert!(!attention(AttentionMask::Cached(First::Const(2)), Some(first)));
+        assert!(attention(AttentionMask::Cached(First::Operand), Some(first)));
+        assert!(!attention(AttentionMask::Cached(First::Operand), None));
+        assert!(attention(AttentionMask::Stream(3), Some(first)));
+        assert!(!attention(AttentionMask::Stream(0), Some(first)));
+        let next = g.increment(first, 1).expect("integers");
+        assert_eq!(g.info(next).dtype, DType::I32);
+        let both = g.concat(&[next, one], 0).expect("integers");
+        assert_eq!((g.info(both).dtype, g.shape(both).len()), (DType::I32, 3));
+        assert!(g.increment(x, 1).is_err() && g.push(Op::Concat { axis: 0 }, &[first, x], None).is_err());
+    }
+
+    #[test]
+    fn shapes_of_every_family() {
+        let mut g = Graph::new("demo");
+        let x = g.input("x", DType::F32, [2, 5, 8]).expect("declares");
+        let lens = g.input("lens", DType::I32, [2]).expect("declares");
+        let one =
+            |g: &mut Graph, op, inputs: &[Value]| g.push(op, inputs, None).map(|v| g.shape(v).to_string());
+        assert_eq!(one(&mut g, Op::Concat { axis: 1 }, &[x, x]).as_deref(), Ok("[2, 10, 8]"));
+        assert_eq!(one(&mut g, Op::Slice { axis: 1, start: 1, len: 3 }, &[x]).as_deref(), Ok("[2, 3, 8]"));
+        assert_eq!(one(&mut g, Op::Permute { perm: vec![2, 0, 1] }, &[x]).as_deref(), Ok("[8, 2, 5]"));
+        assert_eq!(one(&mut g, Op::MaskRows, &[x, lens]).as_deref(), Ok("[2, 5, 8]"));
+        assert!(one(&mut g, Op::MaskRows, &[x, x]).is_err());
+        assert!(one(&mut g, Op::Slice { axis: 1, start: 3, len: 3 }, &[x]).is_err());
+        assert!(one(&mut g, Op::Permute { perm: vec![0, 0, 1] }, &[x]).is_err());
+        assert!(one(&mut g, Op::Add, &[x, lens]).is_err());
+    }
+}

@@ -1,0 +1,131 @@
+//! Attention over whole sequences: masks, lengths, relative positions, and numbers that no key may bring in.
+
+use super::Case;
+use crate::interpreter::Data;
+use crate::random::Random;
+use crate::tolerance;
+use orate_graph::{AttentionMask, DType, Graph, Op, RelativePositions, Result, Weight};
+
+/// Sizes of an attention case.
+struct Heads {
+    batch: usize,
+    kv_batch: usize,
+    tq: usize,
+    tk: usize,
+    heads: usize,
+    /// Heads of q that share one of k and v.
+    group: usize,
+    d: usize,
+}
+
+fn attention_graph(
+    name: &str,
+    s: &Heads,
+    mask: AttentionMask,
+    window: Option<usize>,
+    lens: bool,
+) -> Result<Graph> {
+    let (c, kv) = (s.heads * s.d, s.heads / s.group * s.d);
+    let mut g = Graph::new(name);
+    let q = g.input("q", DType::F32, [s.batch, s.tq, c])?;
+    let k = g.input("k", DType::F32, [s.kv_batch, s.tk, kv])?;
+    let v = g.input("v", DType::F32, [s.kv_batch, s.tk, kv])?;
+    let lens = if lens { Some(g.input("lens", DType::I32, [s.kv_batch])?) } else { None };
+    let relative = window.map(|window| RelativePositions {
+        key: Weight::named("emb_rel_k", [2 * window + 1, s.d]),
+        value: Weight::named("emb_rel_v", [2 * window + 1, s.d]),
+        window,
+    });
+    let op = Op::Attention { heads: s.heads, scale: 1.0 / (s.d as f32).sqrt(), mask, relative };
+    let y = g.attention(op, q, k, v, lens)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+pub(super) fn attention(cases: &mut Vec<Case>) -> Result<()> {
+    let masks = [
+        AttentionMask::None,
+        AttentionMask::Causal,
+        AttentionMask::Window(1),
+        AttentionMask::Window(20),
+        AttentionMask::Window(72),
+    ];
+    let size = |batch, kv_batch, tq, tk, heads, d| Heads { batch, kv_batch, tq, tk, heads, group: 1, d };
+    let grouped = |group, size: Heads| Heads { group, ..size };
+    let sizes = [
+        size(1, 1, 1, 1, 1, 1),
+        size(1, 1, 1, 1, 2, 4),
+        size(1, 1, 3, 3, 2, 32),
+        size(1, 1, 5, 7, 1, 6),
+        size(1, 1, 1, 33, 2, 16),
+        size(1, 1, 17, 17, 4, 64),
+        size(1, 1, 9, 50, 2, 128),
+        size(1, 1, 65, 129, 2, 33),
+        size(2, 2, 8, 8, 3, 8),
+        size(3, 3, 7, 15, 2, 20),
+        size(2, 1, 16, 31, 2, 32),
+        size(3, 1, 4, 50, 2, 24),
+        size(2, 2, 33, 33, 8, 64),
+        size(1, 1, 12, 5, 2, 8),
+        grouped(2, size(1, 1, 10, 10, 4, 32)),
+        grouped(2, size(2, 2, 1, 40, 4, 16)),
+        grouped(3, size(2, 1, 33, 70, 6, 24)),
+        grouped(4, size(1, 1, 2, 9, 4, 128)),
+    ];
+    for s in &sizes {
+        for mask in masks {
+            if mask != AttentionMask::None && s.tq > s.tk {
+                continue; // refused by shape inference
+            }
+            let name = |what: &str| {
+                format!(
+                    "Attention {mask:?}{what} B {} kv {} Tq {} Tk {} H {} of {} D {}",
+                    s.batch, s.kv_batch, s.tq, s.tk, s.heads, s.group, s.d
+                )
+            };
+            cases.push(Case::new(name(""), attention_graph("attention", s, mask, None, false)?));
+            // Random lengths, full ones, and rows that see nothing.
+            let g = attention_graph("attention", s, mask, None, true)?;
+            let last = s.kv_batch - 1;
+            cases.push(Case::new(name(" lens"), g.clone()));
+            cases.push(Case::new(name(" full lens"), g.clone()).with("lens", vec![s.tk as i32; s.kv_batch]));
+            let mut lens = vec![s.tk as i32; s.kv_batch];
+            lens[last] = 0;
+            cases.push(Case::new(name(" a length of 0"), g.clone()).with("lens", lens));
+            for window in [1, 4] {
+                let g = attention_graph("attention", s, mask, Some(window), false)?;
+                cases.push(Case::new(name(&format!(" window {window}")), g));
+                let g = attention_graph("attention", s, mask, Some(window), true)?;
+                cases.push(Case::new(name(&format!(" window {window} lens")), g));
+            }
+        }
+    }
+    // Keys and values past the length may hold anything.
+    let s = size(2, 2, 6, 21, 2, 16);
+    for (what, stale) in [("not a number", f32::NAN), ("infinite", f32::INFINITY), ("huge", 1e30)] {
+        let lens = [13usize, 4];
+        let mut case = Case::new(
+            format!("Attention with stale keys that are {what}"),
+            attention_graph("attention", &s, AttentionMask::None, Some(4), true)?,
+        )
+        .with("lens", lens.map(|l| l as i32).to_vec());
+        for name in ["k", "v"] {
+            let Some(Data::F32(x)) = case.buffers.get_mut(name) else { unreachable!("a float input") };
+            for (b, len) in lens.into_iter().enumerate() {
+                x[(b * s.tk + len) * 32..(b + 1) * s.tk * 32].fill(stale);
+            }
+        }
+        cases.push(case);
+    }
+    // Scores far apart: one key takes all, and exponentials must not overflow.
+    let s = size(1, 1, 5, 19, 1, 8);
+    let g = attention_graph("attention", &s, AttentionMask::None, None, false)?;
+    let mut random = Random::new(3);
+    let mut case = Case::new("Attention with scores in the hundreds", g);
+    case.buffers.insert("q".into(), random.floats(5 * 8, -20.0, 20.0).into());
+    case.buffers.insert("k".into(), random.floats(19 * 8, -20.0, 20.0).into());
+    // A score of 400 carries a rounding of 400 in its exponential.
+    case.tolerance += 1000.0 * tolerance::ROUNDING;
+    cases.push(case);
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! Convolutions: all geometries that ship, dense and depthwise, in one pass and behind a history.
+
+use super::matmul::epilogues;
+use super::rows::norm;
+use super::{Case, WIDTHS, unary};
+use orate_graph::{ConvGeometry, DType, Result, Weight};
+
+/// Geometries that ship, and one with padding of its own.
+fn geometries() -> Vec<(String, ConvGeometry)> {
+    let mut all = vec![];
+    for taps in [1, 3, 5, 7] {
+        for dilation in [1, 2, 4, 8] {
+            all.push((format!("k{taps} d{dilation} symmetric"), ConvGeometry::symmetric(taps, dilation)));
+            all.push((format!("k{taps} d{dilation} causal"), ConvGeometry::causal(taps, dilation)));
+        }
+    }
+    all.push(("k4 d1 left 1".into(), ConvGeometry { taps: 4, dilation: 1, left: 1, history: false }));
+    all.push(("k3 d2 left 0".into(), ConvGeometry { taps: 3, dilation: 2, left: 0, history: false }));
+    all
+}
+
+pub(super) fn conv1d(cases: &mut Vec<Case>) -> Result<()> {
+    let mut one = |b: usize, t: usize, c: usize, n: usize, name: &str, geometry: ConvGeometry| {
+        let weight = Weight::named("w", [geometry.taps * c, n]);
+        unary(cases, format!("Conv1d {name} [{b}, {t}, {c}] → {n}"), [b, t, c], |g, x| {
+            g.conv1d(x, weight, geometry)
+        })
+    };
+    for (i, (name, geometry)) in geometries().into_iter().enumerate() {
+        // A length shorter than the padding, and one longer.
+        one(1 + i % 3, 1 + i % 4, 5, 9, &name, geometry)?;
+        one(1 + i % 2, 23, 8, 17, &name, geometry)?;
+    }
+    for width in WIDTHS {
+        one(2, 6, width, 12, "k3 d1 causal", ConvGeometry::causal(3, 1))?;
+        one(1, 13, 6, width, "k7 d1 causal", ConvGeometry::causal(7, 1))?;
+    }
+    epilogues(cases, "Conv1d k3 d2 causal [2, 7, 6] → 19", [2, 7, 6], 19, |g, x| {
+        g.conv1d(x, Weight::named("w", [18, 19]), ConvGeometry::causal(3, 2))
+    })
+}
+
+pub(super) fn depthwise_conv1d(cases: &mut Vec<Case>) -> Result<()> {
+    let mut one = |b: usize, t: usize, c: usize, name: &str, geometry: ConvGeometry, normed: bool| {
+        let (w, bias) = (Weight::named("w", [geometry.taps, c]), Weight::named("bias", [c]));
+        let suffix = if normed { " + norm" } else { "" };
+        unary(cases, format!("DepthwiseConv1d {name} [{b}, {t}, {c}]{suffix}"), [b, t, c], |g, x| {
+            let y = g.depthwise_conv1d(x, w, bias, geometry)?;
+            if normed { g.layer_norm(y, norm(c)) } else { Ok(y) }
+        })
+    };
+    for (i, (name, geometry)) in geometries().into_iter().enumerate() {
+        for normed in [false, true] {
+            one(1 + i % 3, 1 + i % 4, 9, &name, geometry, normed)?;
+            one(1 + i % 2, 37, 16, &name, geometry, normed)?;
+        }
+    }
+    for c in WIDTHS {
+        one(2, 11, c, "k5 d2 symmetric", ConvGeometry::symmetric(5, 2), false)?;
+        one(1, 11, c, "k7 d1 causal", ConvGeometry::causal(7, 1), false)?;
+        // The norm of one or two channels is all sign and no size: rounding could turn it over.
+        if c > 2 {
+            one(2, 11, c, "k5 d2 symmetric", ConvGeometry::symmetric(5, 2), true)?;
+            one(1, 11, c, "k7 d1 causal", ConvGeometry::causal(7, 1), true)?;
+        }
+    }
+    // Stored [C, 1, taps], as networks have it.
+    unary(cases, "DepthwiseConv1d, weight transposed".into(), [1, 9, 24], |g, x| {
+        let w = Weight::named("w", [24, 1, 5]).reshape([24, 5]).transpose();
+        g.depthwise_conv1d(x, w, Weight::named("bias", [24]), ConvGeometry::symmetric(5, 1))
+    })
+}
+
+/// Convolutions behind a history: shorter and longer than it, alone and with everything that is fused into them.
+pub(super) fn streaming(cases: &mut Vec<Case>) -> Result<()> {
+    for (taps, dilation) in [(2, 1), (3, 1), (7, 1), (7, 3), (7, 9), (4, 2), (1, 1)] {
+        let geometry = ConvGeometry::streaming(taps, dilation);
+        for (b, t, c, n) in [(1, 1, 5, 9), (2, 3, 8, 17), (1, 61, 16, 12), (2, 33, 33, 6)] {
+            let mut name = format!("Conv1d k{taps} d{dilation} behind a history [{b}, {t}, {c}] → {n}");
+            unary(cases, name, [b, t, c], |g, x| {
+                let h = g.input("history", DType::F32, [b, geometry.left, c])?;
+                g.conv1d_after(h, x, Weight::named("w", [taps * c, n]), geometry)
+            })?;
+            name = format!("DepthwiseConv1d k{taps} d{dilation} behind a history [{b}, {t}, {c}]");
+            unary(cases, name, [b, t, c], |g, x| {
+                let h = g.input("history", DType::F32, [b, geometry.left, c])?;
+                let (w, bias) = (Weight::named("w", [taps, c]), Weight::named("bias", [c]));
+                let y = g.depthwise_conv1d_after(h, x, w, bias, geometry)?;
+                if t == 61 { g.layer_norm(y, norm(c)) } else { Ok(y) }
+            })?;
+        }
+    }
+    let geometry = ConvGeometry::streaming(7, 3);
+    epilogues(cases, "Conv1d k7 d3 behind a history [2, 9, 6] → 19", [2, 9, 6], 19, |g, x| {
+        let h = g.input("history", DType::F32, [2, 18, 6])?;
+        g.conv1d_after(h, x, Weight::named("w", [42, 19]), geometry)
+    })?;
+    // A transposed convolution of stride 3 and 6 taps, stored `[in, out, taps]`: 3 results a row from it and the row
+    // before it, the beginning of a stream.
+    unary(cases, "Conv1d that is a transposed convolution".into(), [1, 7, 10], |g, x| {
+        let w = Weight::named("w", [10, 4, 6]).reshape([10, 4, 2, 3]).permute(&[2, 0, 3, 1]).flip();
+        let zeros = g.constant(Weight::fill(0.0, [1, 1, 10]), 1)?;
+        let y = g.conv1d_after(zeros, x, w.reshape([20, 12]), ConvGeometry::streaming(2, 1))?;
+        g.reshape(y, [1, 21, 4])
+    })?;
+    // A stream: the history is a state that becomes the end of what was seen.
+    unary(cases, "Conv1d that keeps its history".into(), [1, 5, 8], |g, x| {
+        let h = g.state("history", DType::F32, [1, 2, 8])?;
+        let y = g.conv1d_after(h, x, Weight::named("w", [24, 7]), ConvGeometry::streaming(3, 1))?;
+        let end = g.slice(x, 1, 3, 2)?;
+        g.update("history", end)?;
+        Ok(y)
+    })
+}

@@ -1,0 +1,79 @@
+//! What encoders of voices need: padding, statistics over time, and codes.
+
+use super::{Case, unary};
+use orate_graph::{ConvGeometry, DType, Graph, Padding, Result, Shape, Weight};
+
+pub(super) fn pad(cases: &mut Vec<Case>) -> Result<()> {
+    for padding in [Padding::Zero, Padding::Repeat, Padding::Reflect] {
+        for (shape, before, after) in [
+            ([1, 1, 1], 0, 0),
+            ([1, 5, 17], 4, 4),
+            ([2, 7, 8], 0, 3),
+            ([3, 2, 33], 1, 0),
+            ([1, 39, 512], 2, 1),
+            ([2, 1, 5], 3, 2),
+        ] {
+            if padding == Padding::Reflect && before.max(after) >= shape[1] {
+                continue; // refused by shape inference
+            }
+            let name = format!("Pad {} {} by {before} and {after}", padding.name(), Shape::from(shape));
+            unary(cases, name, shape, |g, x| g.pad(x, padding, before, after))?;
+        }
+    }
+    // A convolution with as many rows as it reads, whose edges are mirrored.
+    unary(cases, "Pad that mirrors the edges of a convolution".into(), [1, 9, 16], |g, x| {
+        let padded = g.pad(x, Padding::Reflect, 3, 3)?;
+        let history = g.slice(padded, 1, 0, 6)?;
+        let x = g.slice(padded, 1, 6, 9)?;
+        g.conv1d_after(history, x, Weight::named("w", [48, 7]), ConvGeometry::streaming(3, 3))
+    })
+}
+
+pub(super) fn statistics(cases: &mut Vec<Case>) -> Result<()> {
+    for scores in [false, true] {
+        for (b, t, c) in
+            [(1, 1, 1), (1, 2, 7), (2, 9, 16), (1, 143, 48), (3, 64, 17), (1, 700, 33), (1, 94, 1536)]
+        {
+            let name = format!("Statistics [{b}, {t}, {c}]{}", if scores { " by scores" } else { "" });
+            unary(cases, name, [b, t, c], |g, x| {
+                let scores = if scores { Some(g.input("scores", DType::F32, [b, t, c])?) } else { None };
+                g.statistics(x, scores, 1e-12)
+            })?;
+        }
+    }
+    let mut g = Graph::new("Statistics");
+    let x = g.input("x", DType::F32, [1, 5, 9])?;
+    let y = g.statistics(x, None, 1e-2)?;
+    g.output("y", y)?;
+    cases.push(
+        Case::new("Statistics of equal numbers, whose variance is the floor", g).with("x", vec![0.5; 45]),
+    );
+    // One row takes all, and exponentials must not overflow.
+    let mut g = Graph::new("Statistics");
+    let x = g.input("x", DType::F32, [1, 19, 8])?;
+    let scores = g.input("scores", DType::F32, [1, 19, 8])?;
+    let y = g.statistics(x, Some(scores), 1e-12)?;
+    g.output("y", y)?;
+    let far: Vec<f32> = (0..152).map(|i| ((i * 37) % 152) as f32 * 4.0 - 300.0).collect();
+    cases.push(Case::new("Statistics by scores in the hundreds", g).with("scores", far));
+    Ok(())
+}
+
+pub(super) fn residual_codes(cases: &mut Vec<Case>) -> Result<()> {
+    for (b, t, e, q, v) in
+        [(1, 1, 1, 1, 1), (1, 20, 16, 1, 128), (2, 3, 17, 4, 9), (1, 7, 256, 3, 100), (3, 5, 33, 15, 40)]
+    {
+        let name = format!("ResidualCodes [{b}, {t}, {e}] by [{q}, {v}, {e}]");
+        unary(cases, name, [b, t, e], |g, x| g.residual_codes(x, Weight::named("books", [q, v, e])))?;
+    }
+    // All entries are equally far: the first counts, also of the second book.
+    unary(cases, "ResidualCodes among equal entries".into(), [1, 3, 8], |g, x| {
+        g.residual_codes(x, Weight::fill(0.25, [2, 33, 8]))
+    })?;
+    // Sums of what was assigned to an entry, divided by how often; an entry that never was is far away.
+    let sums = Weight::named("sums", [11, 8]);
+    let usage = Weight::named("usage", [11, 1]).at_least(1e-5).reciprocal();
+    unary(cases, "ResidualCodes by a codebook".into(), [1, 7, 8], |g, x| {
+        g.residual_codes(x, sums.mul(&usage).reshape([1, 11, 8]))
+    })
+}

@@ -1,0 +1,192 @@
+//! Cases for every op: hand-written edges, and whatever shapes the networks have.
+//!
+//! A case is a small graph with everything it reads. Cases hold graphs as the builder makes them; executors
+//! compile them, so a case with an epilogue becomes one fused step. Hand-written cases have a file for each family of ops,
+//! mostly named as the executors' own.
+
+mod attention;
+mod buffers;
+mod case;
+mod compact;
+mod convolutions;
+mod decoding;
+mod encoders;
+mod harvest;
+mod matmul;
+mod movement;
+mod pointwise;
+mod rows;
+mod tables;
+
+pub use case::Case;
+pub use harvest::{harvest, single_op};
+
+use orate_graph::{Activation, DType, Graph, Plan, Result, Shape, Target, Value, Weight};
+use std::collections::BTreeSet;
+
+/// Cases for every op, and for what surrounds them: states, shared values, reshapes.
+pub fn op_cases() -> Vec<Case> {
+    type Family = fn(&mut Vec<Case>) -> Result<()>;
+    let families: [Family; 33] = [
+        movement::embedding,
+        movement::embedding_sum,
+        movement::constant,
+        movement::constants_of_one_number,
+        matmul::matmul,
+        convolutions::conv1d,
+        convolutions::depthwise_conv1d,
+        convolutions::streaming,
+        rows::layer_norm,
+        rows::rms_norm,
+        pointwise::snake,
+        pointwise::spread,
+        pointwise::activate,
+        pointwise::sums,
+        attention::attention,
+        tables::rotary,
+        tables::rope_table,
+        pointwise::mask_rows,
+        movement::movement,
+        encoders::pad,
+        encoders::statistics,
+        encoders::residual_codes,
+        tables::generators,
+        buffers::buffers,
+        decoding::feed_forward,
+        decoding::cached,
+        decoding::stream,
+        decoding::integers,
+        decoding::rows,
+        decoding::in_place,
+        decoding::sample,
+        compact::attention,
+        compact::writes,
+    ];
+    let mut cases = vec![];
+    for family in families {
+        family(&mut cases).expect("hand-written cases fit the ops' shape rules");
+    }
+    cases
+}
+
+/// The [`op_cases`] that a device can run. `lacking` are words from the reasons of the others: a device that refuses a
+/// case for another reason keeps it, and so fails it.
+///
+/// # Panics
+/// No case is refused for one of the reasons, which means that it is built by now and has to go from the list.
+pub fn op_cases_built(target: &dyn Target, lacking: &[&str]) -> Vec<Case> {
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    let mut cases = op_cases();
+    cases.retain(|case| match Plan::compile(case.graph.clone(), target) {
+        Ok(_) => true,
+        Err(e) => {
+            let reason = e.to_string();
+            let known = lacking.iter().find(|l| reason.contains(**l));
+            seen.extend(known);
+            known.is_none()
+        }
+    });
+    let built: Vec<&&str> = lacking.iter().filter(|l| !seen.contains(*l)).collect();
+    assert!(built.is_empty(), "{} runs {built:?} now: take them off the list", target.name());
+    cases
+}
+
+/// What GPUs do not run yet, in words of their reasons.
+pub const NOT_BUILT_ON_GPUS: [&str; 0] = [];
+
+/// Widths around those of vectors: 1, odd, and one less and more than 8, 16 and 32.
+const WIDTHS: [usize; 14] = [1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 100];
+
+/// Activations with a name for their slope.
+fn activations() -> [Activation; 10] {
+    [
+        Activation::Relu,
+        Activation::PRelu(Weight::named("slope", [1])),
+        Activation::Gelu,
+        Activation::Mish,
+        Activation::Tanh,
+        Activation::Exp,
+        Activation::Silu,
+        Activation::Clip,
+        Activation::Sigmoid,
+        Activation::Elu,
+    ]
+}
+
+/// A graph with input `x`, whose `build` makes output `y`.
+fn unary(
+    cases: &mut Vec<Case>,
+    name: String,
+    shape: impl Into<Shape>,
+    build: impl FnOnce(&mut Graph, Value) -> Result<Value>,
+) -> Result<()> {
+    let mut g = Graph::new(&*name);
+    let x = g.input("x", DType::F32, shape)?;
+    let y = build(&mut g, x)?;
+    g.output("y", y)?;
+    cases.push(Case::new(name, g));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every op, by name. [`crate::tolerance::of_op`] stops compiling when an op is added; then add it here too.
+    const OPS: [&str; 38] = [
+        "Embedding",
+        "EmbeddingSum",
+        "Constant",
+        "MatMul",
+        "Conv1d",
+        "DepthwiseConv1d",
+        "LayerNorm",
+        "RmsNorm",
+        "Snake",
+        "AddBias",
+        "Affine",
+        "Activate",
+        "Add",
+        "Mul",
+        "AddRow",
+        "MulRow",
+        "Combine",
+        "Scale",
+        "Attention",
+        "RotaryTable",
+        "RopeTable",
+        "Rotary",
+        "MaskRows",
+        "Concat",
+        "Slice",
+        "Reshape",
+        "Pad",
+        "Statistics",
+        "ResidualCodes",
+        "Permute",
+        "TimeEmbedding",
+        "SelectRow",
+        "RandomNormal",
+        "RowAt",
+        "Increment",
+        "WriteRows",
+        "Mark",
+        "Sample",
+    ];
+
+    #[test]
+    fn every_op_has_cases() {
+        let cases = op_cases();
+        let used: BTreeSet<&str> = cases.iter().flat_map(|c| c.graph.nodes()).map(|n| n.op.name()).collect();
+        assert_eq!(used, OPS.into_iter().collect());
+        assert!(cases.len() > 500, "{} cases", cases.len());
+    }
+
+    #[test]
+    fn names_are_distinct() {
+        let mut names = BTreeSet::new();
+        for c in op_cases() {
+            assert!(names.insert(c.name.clone()), "two cases are called `{}`", c.name);
+        }
+    }
+}
