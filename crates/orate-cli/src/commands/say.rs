@@ -208,8 +208,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 
     let speaking = Instant::now();
     let mut stream = engine.stream(&text, &options)?;
+    let mut warnings = stream.warnings().to_vec();
     if !args.quiet {
-        stream.warnings().iter().for_each(|warning| print::note(&format!("warning: {warning}")));
+        warnings.iter().for_each(|warning| print::note(&format!("warning: {warning}")));
     }
     let beginning: String =
         text.split_whitespace().flat_map(|w| [w, " "]).flat_map(str::chars).take(60).collect();
@@ -245,8 +246,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         progress.update(characters - stream.remaining_chars(), seconds(samples));
     }
     drop(progress);
-    if finish == Some(orate::FinishReason::Runaway) && !args.quiet {
-        print::note("warning: the speech went astray and was cut; another --seed may do better");
+    if finish == Some(orate::FinishReason::Runaway) {
+        let warning = "the speech went astray and was cut; another --seed may do better";
+        if !args.quiet {
+            print::note(&format!("warning: {warning}"));
+        }
+        warnings.push(warning.to_owned());
     }
     if cancel.is_cancelled() {
         return Err(orate::Error::Cancelled.into());
@@ -283,6 +288,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "voice": args.speech.voice.clone().or_else(default_voice),
             "model": engine.model_name(),
             "device": engine.device(),
+            "fallbacks": engine.fallbacks(),
+            "warnings": warnings,
             "precision": engine.precision().to_string(),
             "precision_probes": probes_json(engine.probes()),
             "kv": engine.kv().map(orate::CacheFormat::name),

@@ -157,6 +157,9 @@ fn devices_and_caches_are_listed() {
     let json = folder.orate(&["devices", "--json"]).ok().json();
     assert_eq!(json["devices"][0]["device"], "cpu");
     assert!(folder.orate(&["devices"]).ok().text().contains("cpu"));
+    let mut command = folder.command(&["devices"]);
+    let run = finish(command.env("ORATE_CPU_ISA", "abacus")).ok();
+    assert!(run.text().contains("no cpu: ") && run.text().contains("`abacus`"), "{}", run.text());
 
     let cache = |args: &[&str]| {
         let mut command = folder.command(&[&["cache"], args].concat());
