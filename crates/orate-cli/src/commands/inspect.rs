@@ -1,8 +1,8 @@
 //! `orate inspect`: what a model, a weight file or a voice file holds.
 
 use crate::args::{PrecisionArgs, open_to_look};
+use crate::engine_report::probes_json;
 use crate::print;
-use crate::probes::probes_json;
 use anyhow::{Context, bail};
 use orate::{
     CacheFormat, DeviceChoice, DeviceKind, Engine, EngineOptions, Model, Precision, PrecisionChoice,

@@ -2,8 +2,8 @@
 
 use crate::args::EngineArgs;
 use crate::audio_sink::{Format, Output};
+use crate::engine_report::{engine_json, with};
 use crate::interrupt::Interrupt;
-use crate::probes::probes_json;
 use crate::progress::Progress;
 use crate::{input, print};
 use anyhow::Context;
@@ -286,17 +286,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "sample_rate": sample_rate,
             "seed": options.seed,
             "voice": args.speech.voice.clone().or_else(default_voice),
-            "model": engine.model_name(),
-            "device": engine.device(),
             "fallbacks": engine.fallbacks(),
             "warnings": warnings,
-            "precision": engine.precision().to_string(),
-            "precision_probes": probes_json(engine.probes()),
             "kv": engine.kv().map(orate::CacheFormat::name),
             "output": output.name(),
             "format": output.format.name(),
             "plot": args.plot.as_ref().map(|p| p.display().to_string()),
         });
+        let report = with(report, engine_json(&engine));
         if output.path.is_some() {
             return print::json(&report);
         }

@@ -1,10 +1,9 @@
 //! `orate bench --streams`: many callers of one engine at once, beside one alone.
 
-use super::Args;
-use super::qwen3_tts::ms;
+use super::{Args, ms};
+use crate::engine_report::{engine_json, precision_text, with};
 use crate::measure::{median, peak_rss_mb};
 use crate::print;
-use crate::probes::{precision_text, probes_json};
 use orate::bench::qwen3_tts::{StreamsTimes, run_streams};
 use orate::{Engine, Options};
 use serde_json::{Value, json};
@@ -84,19 +83,16 @@ pub fn run(
     let ratio = all.frames_per_second() / one.frames_per_second();
     let peak_rss_mb = peak_rss_mb();
     if args.json {
-        return print::json(&json!({
+        let report = json!({
             "one": one.json(),
             "all": all.json(),
             "throughput_ratio": ratio,
             "peak_rss_mb": peak_rss_mb,
             "runs": args.runs,
-            "device": engine.device(),
-            "precision": engine.precision().to_string(),
-            "precision_probes": probes_json(engine.probes()),
             "kv": engine.kv().map(orate::CacheFormat::name),
             "threads": engine.threads(),
-            "model": engine.model_name(),
-        }));
+        });
+        return print::json(&with(report, engine_json(engine)));
     }
     let head = ["streams", "frames", "ms", "frames/s", "of a stream", "first audio ms", "RTF"];
     let rows = [head.map(str::to_owned).to_vec(), one.row(), all.row()];
