@@ -3,6 +3,7 @@
 //! What a file is follows from its content; its ending is only a hint. Several channels are averaged to one.
 
 use std::fs::File;
+use std::io;
 use std::path::Path;
 
 use symphonia::core::codecs::audio::AudioDecoderOptions;
@@ -19,12 +20,18 @@ use crate::read::Waveform;
 ///
 /// # Errors
 ///
-/// [`AudioError::ReadAudio`] if the file is missing, damaged or of a kind that is not known,
+/// [`AudioError::OpenAudio`] if the file is missing, [`AudioError::ReadAudio`] if it is damaged or of a kind that is not known,
 /// [`AudioError::TooLong`] as soon as more than `max_seconds` have been decoded.
 pub fn read_audio(path: impl AsRef<Path>, max_seconds: f64) -> Result<Waveform> {
     let path = path.as_ref();
     let failed = |source: Cause| AudioError::ReadAudio { path: path.to_owned(), source };
-    let file = File::open(path).map_err(|error| failed(error.into()))?;
+    let open = || match File::open(path)? {
+        file if file.metadata()?.is_dir() => {
+            Err(io::Error::new(io::ErrorKind::IsADirectory, "this is a folder"))
+        }
+        file => Ok(file),
+    };
+    let file = open().map_err(|source| AudioError::OpenAudio { path: path.to_owned(), source })?;
     let mut hint = Hint::new();
     if let Some(ending) = path.extension().and_then(|e| e.to_str()) {
         hint.with_extension(ending);
@@ -53,7 +60,7 @@ pub fn read_audio(path: impl AsRef<Path>, max_seconds: f64) -> Result<Waveform> 
         };
         let decoded = decoder.decode(&packet).map_err(|error| failed(error.into()))?;
         let (rate, channels) = (decoded.spec().rate(), decoded.spec().channels().count());
-        check_sample_rate(rate)?;
+        check_sample_rate(rate).map_err(|error| failed(error.into()))?;
         if waveform.sample_rate != 0 && waveform.sample_rate != rate {
             let problem = format!("its sample rate changes from {} to {rate} Hz", waveform.sample_rate);
             return Err(failed(problem.into()));

@@ -35,7 +35,7 @@ pub enum AudioError {
     },
 
     /// Writing failed part-way. Nothing is left behind.
-    #[error("{path}: writing failed and the incomplete file was removed. Check the free space on that disk.")]
+    #[error("{path}: writing failed, and no incomplete file remains. Check the free space on that disk.")]
     Write {
         /// The output file.
         path: PathBuf,
@@ -92,6 +92,16 @@ pub enum AudioError {
         /// What the decoder said.
         #[source]
         source: Cause,
+    },
+
+    /// An audio file is not there, or may not be read.
+    #[error("{path}: cannot open this recording. Check its name, and that it may be read.")]
+    OpenAudio {
+        /// The input file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
     },
 
     /// An audio file could not be read.

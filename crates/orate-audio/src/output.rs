@@ -90,6 +90,11 @@ impl OutputFile {
         &self.path
     }
 
+    /// The name that it has until it is complete; `None` for special files.
+    pub(crate) fn temporary_path(&self) -> Option<&Path> {
+        self.temp.as_ref().map(|temp| &*temp.path)
+    }
+
     /// Whether parts already written can be changed. If not, [`Sink`] drops such changes.
     pub(crate) fn is_seekable(&self) -> bool {
         self.temp.is_some()

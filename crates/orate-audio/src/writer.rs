@@ -87,6 +87,12 @@ impl AudioWriter {
         })
     }
 
+    /// The name that the file has until it is complete, for programs that may end without dropping the writer; `None` for devices and
+    /// pipes, and after an error.
+    pub fn temporary_path(&self) -> Option<&Path> {
+        self.open.as_ref()?.output.temporary_path()
+    }
+
     /// The sample rate in Hz, as given to [`create`](Self::create).
     pub fn sample_rate(&self) -> u32 {
         self.sample_rate

@@ -112,6 +112,12 @@ fn a_reference_is_brought_to_the_rate_that_is_asked_for() {
     }
 }
 
+/// A second of tone, at its path.
+fn write_wav(path: &Path) -> &Path {
+    write_audio(path, &tone(8000), 8000, AudioFormat::Wav16).expect("writes");
+    path
+}
+
 #[test]
 fn what_is_not_audio_is_refused_by_name() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -122,9 +128,21 @@ fn what_is_not_audio_is_refused_by_name() {
     };
     let options = ReferenceOptions::new(24_000);
     let refused = |path: &Path| read_reference(path, &options).expect_err("refused").to_string();
+    for path in [folder.path().join("missing.wav"), folder.path().to_owned()] {
+        let message = refused(&path);
+        assert_eq!(
+            message,
+            format!(
+                "{}: cannot open this recording. Check its name, and that it may be read.",
+                path.display()
+            )
+        );
+    }
+    let mut no_rate = fs::read(write_wav(&folder.path().join("tone.wav"))).expect("reads");
+    no_rate[24..28].fill(0);
     for path in [
-        folder.path().join("missing.wav"),
         write("empty.wav", &[]),
+        write("no_rate.wav", &no_rate),
         write(
             "text.mp3",
             b"It was a bright cold day in April, and the clocks were striking thirteen. "

@@ -137,6 +137,15 @@ pub enum Sink {
 }
 
 impl Sink {
+    /// The name that a file has until it is complete.
+    pub fn temporary_path(&self) -> Option<&Path> {
+        match self {
+            Sink::File(writer) => writer.temporary_path(),
+            Sink::Stream(_) => None,
+            Sink::RawFile(raw) => raw.temporary.as_deref(),
+        }
+    }
+
     /// Appends samples.
     pub fn write(&mut self, samples: &[f32]) -> anyhow::Result<()> {
         match self {
@@ -197,9 +206,7 @@ impl RawFile {
 
     fn failed(&self) -> String {
         let path = self.path.display();
-        format!(
-            "{path}: writing failed and the incomplete file was removed. Check the free space on that disk."
-        )
+        format!("{path}: writing failed, and no incomplete file remains. Check the free space on that disk.")
     }
 
     fn finish(self) -> anyhow::Result<()> {

@@ -3,12 +3,12 @@
 mod args;
 mod audio_sink;
 mod commands;
+mod engine_report;
 mod failure;
 mod input;
 mod interrupt;
 mod measure;
 mod print;
-mod probes;
 mod progress;
 
 use clap::Parser;

@@ -165,6 +165,23 @@ impl CpuMemory {
         }
         b
     }
+
+    /// A buffer that the host reads, of words of this type; `needed` is what an error calls it.
+    fn host_read(&mut self, name: &str, dtype: DType, needed: &str) -> Result<&Stored, DeviceError> {
+        match self.buffers.get(name) {
+            Some(b) if b.dtype == dtype => {
+                self.counters.read_backs += 1;
+                self.counters.bytes_down += b.block.content().len() as u64;
+                Ok(b)
+            }
+            other => Err(DeviceError::Buffer {
+                name: name.to_owned(),
+                plan: "read by the host".to_owned(),
+                got: other.map_or("no such buffer".to_owned(), |b| format!("{} {}", b.dtype, b.shape)),
+                needed: needed.to_owned(),
+            }),
+        }
+    }
 }
 
 impl Memory for CpuMemory {
@@ -214,39 +231,17 @@ impl Memory for CpuMemory {
     }
 
     fn read_f32(&mut self, name: &str, out: &mut Vec<f32>) -> Result<Shape, DeviceError> {
-        match self.buffers.get(name) {
-            Some(b) if b.dtype == DType::F32 => {
-                out.clear();
-                out.extend_from_slice(b.block.floats());
-                self.counters.read_backs += 1;
-                self.counters.bytes_down += 4 * out.len() as u64;
-                Ok(b.shape.clone())
-            }
-            other => Err(DeviceError::Buffer {
-                name: name.to_owned(),
-                plan: "read by the host".to_owned(),
-                got: other.map_or("no such buffer".to_owned(), |b| format!("{} {}", b.dtype, b.shape)),
-                needed: "a float buffer".to_owned(),
-            }),
-        }
+        let b = self.host_read(name, DType::F32, "a float buffer")?;
+        out.clear();
+        out.extend_from_slice(b.block.floats());
+        Ok(b.shape.clone())
     }
 
     fn read_i32(&mut self, name: &str, out: &mut Vec<i32>) -> Result<Shape, DeviceError> {
-        match self.buffers.get(name) {
-            Some(b) if b.dtype == DType::I32 => {
-                out.clear();
-                out.extend(b.block.floats().iter().map(|x| x.to_bits() as i32));
-                self.counters.read_backs += 1;
-                self.counters.bytes_down += 4 * out.len() as u64;
-                Ok(b.shape.clone())
-            }
-            other => Err(DeviceError::Buffer {
-                name: name.to_owned(),
-                plan: "read by the host".to_owned(),
-                got: other.map_or("no such buffer".to_owned(), |b| format!("{} {}", b.dtype, b.shape)),
-                needed: "an integer buffer".to_owned(),
-            }),
-        }
+        let b = self.host_read(name, DType::I32, "an integer buffer")?;
+        out.clear();
+        out.extend(b.block.floats().iter().map(|x| x.to_bits() as i32));
+        Ok(b.shape.clone())
     }
 
     fn read_later(&mut self, name: &str) -> Result<Ticket, DeviceError> {
@@ -256,16 +251,11 @@ impl Memory for CpuMemory {
     }
 
     fn finish(&mut self, ticket: Ticket, out: &mut Vec<i32>) -> Result<Shape, DeviceError> {
-        let (shape, words) = self.later.end(ticket)?;
-        out.clone_from(&words);
-        self.later.keep((shape.clone(), words));
-        Ok(shape)
+        self.later.finish(ticket, out)
     }
 
     fn discard(&mut self, ticket: Ticket) {
-        if let Ok(place) = self.later.end(ticket) {
-            self.later.keep(place);
-        }
+        self.later.discard(ticket);
     }
 
     fn clear(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {

@@ -97,14 +97,7 @@ fn float_at(i: u32) -> f32 {
 
 @compute @workgroup_size(128)
 fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-//@ if SUBGROUPS
-    @builtin(subgroup_id) subgroup: u32,
-    @builtin(num_subgroups) subgroups: u32,
-    @builtin(subgroup_invocation_id) place: u32,
-//@ end
+//@ include reduce_inputs
 ) {
     let item = group.y * groups.x + group.x;
     let row = item / p.all;

@@ -2,27 +2,9 @@
 //
 //   state [B, N, C] in F16, BF16 or Q8_0, rows [B, T, C]: rows from first[b] on are replaced
 //
-// A thread has a word of two elements, in Q8_0 the 64 elements whose scales share a word. Places that are out of range move to
-// the nearest that is there: whoever counts checks, and no foreign memory is written.
+// A thread has a word of two elements, in Q8_0 the 64 elements whose scales share a word.
 
-struct Params {
-    state: u32,
-    rows: u32,
-    // OPERAND: where they begin, [B]
-    first: u32,
-    // Threads that have something to do.
-    n: u32,
-    // Rows of the state and of what is written, and their width.
-    capacity: u32,
-    time: u32,
-    c: u32,
-    // Otherwise they begin here.
-    at: u32,
-}
-
-var<immediate> p: Params;
-@group(0) @binding(0) var<storage, read_write> memory: array<u32>;
-
+//@ include write_first
 //@ include round_rows
 
 // Elements of a thread.
@@ -46,12 +28,8 @@ fn main(
     let row = i / threads;
     let part = i % threads;
     let b = row / p.time;
-    var first = p.at;
-//@ if OPERAND
-    first = u32(clamp(bitcast<i32>(memory[p.first + b]), 0, i32(p.capacity - p.time)));
-//@ end
     let source = p.rows + row * p.c + part * EACH;
-    let to = b * p.capacity + first + row % p.time;
+    let to = b * p.capacity + first_of(b) + row % p.time;
 //@ if Q8_0
     let begin = p.state + to * (p.c / 4u + p.c / 64u);
     var scales = 0u;

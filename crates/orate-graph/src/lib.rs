@@ -48,7 +48,7 @@ pub use op::{
 };
 pub use pending::{Pending, Ticket};
 pub use plan::{Plan, Roofline, Step, Target};
-pub use precision::{Precision, PrecisionPolicy};
+pub use precision::{Precision, PrecisionPolicy, name_matches};
 pub use process::{AtHome, HomeProcess};
 pub use shape::{DType, Shape};
 pub use weight::{Tensor, Weight, WeightLoader};

@@ -1,6 +1,6 @@
 //! Copies to the host that are under way: what every memory keeps of them.
 
-use crate::DeviceError;
+use crate::{DeviceError, Shape};
 
 /// A copy that [`crate::Memory::read_later`] has queued. It stays under way until its memory finishes or discards it.
 #[derive(Debug, PartialEq, Eq)]
@@ -79,5 +79,26 @@ impl<T> Pending<T> {
     pub fn clear(&mut self) {
         self.under_way.clear();
         self.free.clear();
+    }
+}
+
+/// Of memories that lie on the host, where a copy is done when it begins: places hold the shape and the numbers.
+impl Pending<(Shape, Vec<i32>)> {
+    /// Ends a copy; `out` becomes its numbers.
+    ///
+    /// # Errors
+    /// It is not under way.
+    pub fn finish(&mut self, ticket: Ticket, out: &mut Vec<i32>) -> Result<Shape, DeviceError> {
+        let (shape, numbers) = self.end(ticket)?;
+        out.clone_from(&numbers);
+        self.keep((shape.clone(), numbers));
+        Ok(shape)
+    }
+
+    /// Ends a copy that nobody wants, if it is under way.
+    pub fn discard(&mut self, ticket: Ticket) {
+        if let Ok(place) = self.end(ticket) {
+            self.keep(place);
+        }
     }
 }

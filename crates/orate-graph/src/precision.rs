@@ -81,7 +81,7 @@ impl PrecisionPolicy {
     /// The format in which a product by `weight` is computed.
     pub fn of(&self, weight: &Weight) -> Precision {
         let name = weight.first_name().unwrap_or_default();
-        let any = |patterns: &[String]| patterns.iter().any(|p| matches(p, name));
+        let any = |patterns: &[String]| patterns.iter().any(|p| name_matches(p, name));
         if (self.allow.is_empty() || any(&self.allow)) && !any(&self.deny) {
             self.precision
         } else {
@@ -107,10 +107,10 @@ impl fmt::Display for PrecisionPolicy {
 }
 
 /// Whether `name` is as `pattern` says, where `*` stands for any characters.
-fn matches(pattern: &str, name: &str) -> bool {
+pub fn name_matches(pattern: &str, name: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(name) = name.strip_prefix(start) else { return false };
-    (0..=name.len()).any(|i| name.is_char_boundary(i) && matches(rest, &name[i..]))
+    (0..=name.len()).any(|i| name.is_char_boundary(i) && name_matches(rest, &name[i..]))
 }
 
 #[cfg(test)]
@@ -129,7 +129,7 @@ mod tests {
             ("a*c*e", "abcde", true),
             ("a*c*e", "abcd", false),
         ] {
-            assert_eq!(matches(pattern, name), want, "{pattern} and {name}");
+            assert_eq!(name_matches(pattern, name), want, "{pattern} and {name}");
         }
     }
 

@@ -232,30 +232,11 @@ impl Weight {
 
     /// Adds every tensor name in the expression to `names`.
     pub fn collect_names<'a>(&'a self, names: &mut Vec<&'a str>) {
-        match &self.0.kind {
-            Kind::Named(n) => names.push(n),
-            Kind::Fill(_) => {}
-            Kind::Transpose(a)
-            | Kind::Reshape(a)
-            | Kind::Reciprocal(a)
-            | Kind::Sqrt(a)
-            | Kind::Tanh(a)
-            | Kind::Exp(a)
-            | Kind::AtLeast(a, _)
-            | Kind::Permute(a, _)
-            | Kind::Flip(a)
-            | Kind::Rows(a, _)
-            | Kind::SumTail(a) => a.collect_names(names),
-            Kind::Mul(a, b) | Kind::Add(a, b) | Kind::MatMul(a, b) => {
-                a.collect_names(names);
-                b.collect_names(names);
-            }
-            Kind::Concat(all) => all.iter().for_each(|w| w.collect_names(names)),
-        }
+        self.visit_named(&mut |name, _| names.push(name));
     }
 
     /// Calls `f` with the name and shape of every tensor in the expression.
-    pub fn visit_named(&self, f: &mut dyn FnMut(&str, &Shape)) {
+    pub fn visit_named<'a>(&'a self, f: &mut dyn FnMut(&'a str, &'a Shape)) {
         match &self.0.kind {
             Kind::Named(n) => f(n, self.shape()),
             Kind::Fill(_) => {}

@@ -245,6 +245,29 @@ impl HostMemory {
         self.counters.bytes_up += data.bytes() as u64;
         self.buffers.insert(name.to_owned(), (shape.clone(), data));
     }
+
+    /// What the host reads, of words of one type.
+    fn host_read<T: Clone>(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        words: impl FnOnce(&Data) -> Option<&[T]>,
+        out: &mut Vec<T>,
+    ) -> Result<Shape, DeviceError> {
+        let found = self.buffers.get(name);
+        let Some((shape, x)) = found.and_then(|(shape, data)| Some((shape, words(data)?))) else {
+            return Err(DeviceError::Buffer {
+                name: name.to_owned(),
+                plan: "read by the host".to_owned(),
+                got: found.map_or("nothing".to_owned(), |(s, d)| format!("{} {s}", d.dtype())),
+                needed: format!("a buffer of {dtype}"),
+            });
+        };
+        x.clone_into(out);
+        self.counters.read_backs += 1;
+        self.counters.bytes_down += 4 * x.len() as u64;
+        Ok(shape.clone())
+    }
 }
 
 impl Memory for HostMemory {
@@ -301,37 +324,11 @@ impl Memory for HostMemory {
     }
 
     fn read_f32(&mut self, name: &str, out: &mut Vec<f32>) -> Result<Shape, DeviceError> {
-        match self.buffers.get(name) {
-            Some((shape, Data::F32(x))) => {
-                out.clone_from(x);
-                self.counters.read_backs += 1;
-                self.counters.bytes_down += 4 * x.len() as u64;
-                Ok(shape.clone())
-            }
-            found => Err(DeviceError::Buffer {
-                name: name.to_owned(),
-                plan: "read by the host".to_owned(),
-                got: found.map_or("nothing".to_owned(), |(s, d)| format!("{} {s}", d.dtype())),
-                needed: format!("a buffer of {}", DType::F32),
-            }),
-        }
+        self.host_read(name, DType::F32, Data::as_f32, out)
     }
 
     fn read_i32(&mut self, name: &str, out: &mut Vec<i32>) -> Result<Shape, DeviceError> {
-        match self.buffers.get(name) {
-            Some((shape, Data::I32(x))) => {
-                out.clone_from(x);
-                self.counters.read_backs += 1;
-                self.counters.bytes_down += 4 * x.len() as u64;
-                Ok(shape.clone())
-            }
-            found => Err(DeviceError::Buffer {
-                name: name.to_owned(),
-                plan: "read by the host".to_owned(),
-                got: found.map_or("nothing".to_owned(), |(s, d)| format!("{} {s}", d.dtype())),
-                needed: format!("a buffer of {}", DType::I32),
-            }),
-        }
+        self.host_read(name, DType::I32, Data::as_i32, out)
     }
 
     fn read_later(&mut self, name: &str) -> Result<Ticket, DeviceError> {
@@ -341,16 +338,11 @@ impl Memory for HostMemory {
     }
 
     fn finish(&mut self, ticket: Ticket, out: &mut Vec<i32>) -> Result<Shape, DeviceError> {
-        let (shape, words) = self.later.end(ticket)?;
-        out.clone_from(&words);
-        self.later.keep((shape.clone(), words));
-        Ok(shape)
+        self.later.finish(ticket, out)
     }
 
     fn discard(&mut self, ticket: Ticket) {
-        if let Ok(place) = self.later.end(ticket) {
-            self.later.keep(place);
-        }
+        self.later.discard(ticket);
     }
 
     fn clear(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {

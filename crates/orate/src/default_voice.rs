@@ -1,6 +1,6 @@
 //! The built-in voice: embedded by the feature `default-voice`, otherwise read from a file.
 
-use crate::Result;
+use crate::{Error, Result};
 use orate_models::supertonic::Files;
 
 /// Environment variable with the path of a packed voice to use in place of the built-in one.
@@ -9,7 +9,8 @@ pub const VOICE_VARIABLE: &str = "ORATE_VOICE";
 /// Opens the built-in voice.
 pub(crate) fn open() -> Result<Files> {
     match std::env::var_os(VOICE_VARIABLE).filter(|p| !p.is_empty()) {
-        Some(path) => Ok(Files::open(path.as_ref())?),
+        Some(path) => Files::open(path.as_ref())
+            .map_err(|e| Error::NoVoice(format!("{VOICE_VARIABLE} does not name a voice: {e}"))),
         None => built_in(),
     }
 }
@@ -31,7 +32,7 @@ fn built_in() -> Result<Files> {
     let here = std::path::Path::new("voices/orate-default").join(FILE_NAME);
     match beside.into_iter().chain([here]).find(|p| p.is_file()) {
         Some(path) => Ok(Files::open(&path)?),
-        None => Err(crate::Error::NoVoice(format!(
+        None => Err(Error::NoVoice(format!(
             "this build has no voice inside and {FILE_NAME} is not beside the program; \
              name a model with --model, or set {VOICE_VARIABLE} to the path of a packed voice"
         ))),

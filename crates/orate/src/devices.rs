@@ -67,7 +67,7 @@ impl fmt::Display for DeviceChoice {
 /// What was found on this machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Devices {
-    /// All devices, the CPU first.
+    /// All devices, the CPU first, unless it is among the problems.
     pub found: Vec<DeviceInfo>,
     /// Drivers that could not be asked, and why.
     pub problems: Vec<(DeviceKind, String)>,
@@ -80,8 +80,9 @@ pub struct Devices {
 /// ```
 pub fn devices() -> Devices {
     let mut all = gpus();
-    if let Ok(cpu) = open_cpu(&EngineOptions::default(), &PrecisionPolicy::default()) {
-        all.found.insert(0, cpu.info());
+    match open_cpu(&EngineOptions::default(), &PrecisionPolicy::default()) {
+        Ok(cpu) => all.found.insert(0, cpu.info()),
+        Err(e) => all.problems.push((DeviceKind::Cpu, e.to_string())),
     }
     all
 }

@@ -42,7 +42,7 @@ pub struct EngineOptions {
     /// Folder for compiled kernels. `None`: [`crate::cache_folder`].
     pub cache: Option<PathBuf>,
     /// Whether the CPU may take the place of a device that cannot be opened or cannot run the model;
-    /// [`Engine::fallbacks`] then says why.
+    /// [`Engine::fallbacks`] then says why. It computes in the format that was asked for, or says there that it cannot.
     pub allow_fallback: bool,
 }
 
@@ -107,10 +107,11 @@ impl Engine {
         let mut fallbacks = vec![];
         let opened = match &options.precision {
             PrecisionChoice::Exactly(policy) => {
-                let policy = files.precision(policy.clone());
+                let policy = files.precision(policy.clone())?;
                 devices::open(&options, &policy, &mut fallbacks).map(|device| (device, policy, None))
             }
             PrecisionChoice::Auto { allow, deny } => {
+                files.check_patterns(allow, deny)?;
                 let product = files.product();
                 let opened = precision::open_by_probes(&options, (allow, deny), product, &mut fallbacks);
                 opened.map(|(device, policy, probes)| (device, policy, Some(probes)))
@@ -129,9 +130,21 @@ impl Engine {
             };
             if !cannot.is_empty() {
                 fallbacks.extend(cannot);
-                // What was asked for was meant for the other device; the CPU takes over exactly.
-                (precision, probes) = (PrecisionPolicy::default(), None);
-                device = Ok(Arc::new(devices::open_cpu(&options, &precision)?));
+                // In the format that was asked for, if the CPU has it. What probes found holds for the other device.
+                precision = match &options.precision {
+                    PrecisionChoice::Exactly(policy) => files.precision(policy.clone())?,
+                    PrecisionChoice::Auto { .. } => PrecisionPolicy::default(),
+                };
+                probes = None;
+                let cpu = match devices::open_cpu(&options, &precision) {
+                    Err(e) if precision != PrecisionPolicy::default() => {
+                        fallbacks.push(e.to_string());
+                        precision = PrecisionPolicy::default();
+                        devices::open_cpu(&options, &precision)
+                    }
+                    opened => opened,
+                };
+                device = Ok(Arc::new(cpu?));
             }
         }
         let device = device?;
@@ -295,7 +308,9 @@ impl Engine {
         transcript: Option<&str>,
     ) -> Result<Arc<ClonedVoice>> {
         self.check_home()?;
-        let model = self.qwen3_tts()?;
+        let Family::Qwen3Tts(model) = &self.inner.model else {
+            return Err(self.other_family("making a voice of a recording", "Qwen3-TTS"));
+        };
         let options = orate_audio::ReferenceOptions::new(self.sample_rate());
         let samples = orate_audio::read_reference(recording, &options)?;
         Ok(Arc::new(model.clone_voice(&samples, transcript)?))
@@ -382,7 +397,7 @@ impl Engine {
     pub fn supertonic(&self) -> Result<&Supertonic> {
         match &self.inner.model {
             Family::Supertonic(model) => Ok(model),
-            Family::Qwen3Tts(_) => Err(self.other_family("this command", "Supertonic")),
+            Family::Qwen3Tts(_) => Err(self.other_family("what you ask for", "Supertonic")),
         }
     }
 
@@ -393,7 +408,7 @@ impl Engine {
     pub fn qwen3_tts(&self) -> Result<&Arc<Qwen3Tts>> {
         match &self.inner.model {
             Family::Qwen3Tts(model) => Ok(model),
-            Family::Supertonic(_) => Err(self.other_family("this command", "Qwen3-TTS")),
+            Family::Supertonic(_) => Err(self.other_family("what you ask for", "Qwen3-TTS")),
         }
     }
 

@@ -16,16 +16,29 @@ pub(crate) enum FamilyFiles {
 }
 
 impl FamilyFiles {
-    /// What is meant by a policy that names no weights. In blocks of 8 or 4 bits the transformers of Qwen3-TTS are, which read all their
+    /// What is meant by a policy, which may name no weights. In blocks of 8 or 4 bits the transformers of Qwen3-TTS are, which read all their
     /// weights for every frame; the codec, which makes the samples, stays exact, and hardly gains by them.
-    pub fn precision(&self, asked: PrecisionPolicy) -> PrecisionPolicy {
+    ///
+    /// # Errors
+    /// As [`Self::check_patterns`].
+    pub fn precision(&self, asked: PrecisionPolicy) -> Result<PrecisionPolicy> {
+        self.check_patterns(&asked.allow, &asked.deny)?;
         let blocks = !Precision::FLOATS.contains(&asked.precision);
-        match self {
+        Ok(match self {
             FamilyFiles::Qwen3Tts(_) if blocks && asked.allow.is_empty() => {
                 PrecisionPolicy { allow: vec!["talker.*".to_owned()], ..asked }
             }
             _ => asked,
-        }
+        })
+    }
+
+    /// Refuses patterns that are like no weight's name: nothing would come of them, and nobody would be told.
+    pub fn check_patterns(&self, allow: &[String], deny: &[String]) -> Result<()> {
+        let weights = match self {
+            FamilyFiles::Supertonic(files) => &files.weights,
+            FamilyFiles::Qwen3Tts(files) => &files.weights,
+        };
+        crate::precision::check_patterns(allow.iter().chain(deny), &weights.names())
     }
 
     /// A product like those that take the model's time: of one row with Qwen3-TTS, which speaks frame by frame, and of as many as

@@ -1,6 +1,6 @@
 //! The format of products: as asked for, or found by trying what the device offers.
 
-use crate::{Result, devices};
+use crate::{Error, Result, devices};
 use orate_graph::{
     DType, Device, DeviceError, DeviceKind, Graph, GraphError, Plan, Precision, PrecisionPolicy, Tensor,
     Weight, WeightLoader,
@@ -79,6 +79,26 @@ impl Stored {
             Stored::F16 => Precision::F16,
             Stored::Bf16 => Precision::Bf16,
         }
+    }
+}
+
+/// Refuses patterns that are like none of the names of a model's weights.
+///
+/// # Errors
+/// The first such pattern.
+pub(crate) fn check_patterns<'p, N: AsRef<str>>(
+    patterns: impl IntoIterator<Item = &'p String>,
+    names: &[N],
+) -> Result<()> {
+    let in_vain = |p: &&String| !names.iter().any(|name| orate_graph::name_matches(p, name.as_ref()));
+    match patterns.into_iter().find(in_vain) {
+        None => Ok(()),
+        Some(pattern) => Err(Error::Option {
+            option: "pattern of weights",
+            got: format!("`{pattern}`"),
+            allowed: "no weight of this model has such a name; `orate inspect --tensors` lists them"
+                .to_owned(),
+        }),
     }
 }
 
@@ -262,7 +282,7 @@ impl WeightLoader for ProbeWeights {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{EngineOptions, Error};
+    use crate::EngineOptions;
     use orate_testing::ReferenceDevice;
 
     fn p(precision: Precision, microseconds: f64, error: f64) -> Probe {

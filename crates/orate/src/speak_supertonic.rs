@@ -2,7 +2,7 @@
 
 use crate::stream::{Chunk, Chunks};
 use crate::{Cancel, Engine, Error, Options, Result};
-use orate_models::supertonic::{Noise, Piece, SpeakOptions, Voice};
+use orate_models::supertonic::{ModelError, Noise, Piece, SpeakOptions, Voice};
 use std::sync::Arc;
 
 /// What is left of a text.
@@ -36,6 +36,7 @@ impl Pieces {
         let mut s = model.session();
         s.set_piece(&piece, &self.voice)?;
         let seconds = s.durations()?[0];
+        model.check_duration(seconds, piece.ids.len())?;
         let (frames, wanted) = model.frames_for(seconds, self.options.speed);
         s.encode_text()?;
         check(&self.cancel)?;
@@ -44,6 +45,9 @@ impl Pieces {
         check(&self.cancel)?;
         let mut speech = Vec::new();
         s.vocode(&mut speech)?;
+        if !speech.iter().all(|x| x.is_finite()) {
+            return Err(ModelError::NoSound.into());
+        }
         if self.trim {
             speech.truncate(wanted.max(1));
         }

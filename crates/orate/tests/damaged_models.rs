@@ -90,3 +90,31 @@ fn other_numbers_of_heads() {
         }
     }
 }
+
+/// Voices are files from anywhere. A number beyond all others makes durations of hours, or none that are numbers: nobody computes these.
+#[test]
+fn voices_of_extreme_numbers() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    copy("tiny", folder.path());
+    let path = folder.path().join("voice_styles/F1.json");
+    let original: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&path).expect("copied")).expect("JSON");
+    let mut predicted = 0;
+    for entry in 0..4 {
+        for number in [1e9, -1e9, 1e38, -1e38] {
+            let mut voice = original.clone();
+            voice["style_dp"]["data"][0][1][entry] = number.into();
+            std::fs::write(&path, voice.to_string()).expect("writable");
+            match try_to_speak(folder.path()) {
+                Ok(audio) => assert!(audio.samples.iter().all(|x| x.is_finite())),
+                Err(e) => {
+                    let text = e.to_string();
+                    assert!(text.contains("s of speech were predicted for"), "{text}");
+                    assert!(text.contains("are the voice and the model's weights undamaged"), "{text}");
+                    predicted += 1;
+                }
+            }
+        }
+    }
+    assert!(predicted > 0, "no number made the duration absurd: adapt this test");
+}

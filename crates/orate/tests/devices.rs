@@ -152,16 +152,17 @@ fn a_device_that_is_not_there_is_an_error() {
         let error =
             Engine::with_options(EngineOptions { device, ..Default::default() }).expect_err("no such device");
         assert!(error.to_string().contains(&format!("{}:1000", kind.name())), "{error}");
-        // Allowed to, the CPU takes over, and says why.
-        let precision = PrecisionPolicy::uniform(Precision::F16).into();
-        let options = EngineOptions { device, precision, allow_fallback: true, ..Default::default() };
-        let engine = Engine::with_options(options).expect("the CPU is there");
-        assert_eq!(engine.precision().precision, Precision::F32, "what the CPU computes in");
-        assert!(
-            engine.device().starts_with("cpu") && engine.fallbacks().len() == 1,
-            "{:?}",
-            engine.fallbacks()
-        );
+        // Allowed to, the CPU takes over, and says why: in the format that was asked for, or it says that too.
+        for (asked, computed, reasons) in
+            [(Precision::F16, Precision::F16, 1), (Precision::Tf32, Precision::F32, 2)]
+        {
+            let precision = PrecisionPolicy::uniform(asked).into();
+            let options = EngineOptions { device, precision, allow_fallback: true, ..Default::default() };
+            let engine = Engine::with_options(options).expect("the CPU is there");
+            assert_eq!(engine.precision().precision, computed, "{asked}");
+            assert!(engine.device().starts_with("cpu"), "{}", engine.device());
+            assert_eq!(engine.fallbacks().len(), reasons, "{:?}", engine.fallbacks());
+        }
     }
 }
 

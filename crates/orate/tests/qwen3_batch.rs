@@ -469,5 +469,5 @@ fn a_batch_of_texts_is_its_parts() {
     }
     (texts[7], texts[11]) = (" ", "…");
     let e = engine.speak_batch(&texts, &options(1)).expect_err("nothing to say");
-    assert!(e.to_string().contains("the text is empty"), "{e}");
+    assert!(e.to_string().contains("the text holds nothing to say"), "{e}");
 }

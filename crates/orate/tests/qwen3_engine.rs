@@ -205,11 +205,12 @@ fn voices_and_what_is_refused() {
         "this model has aiden, dylan,",
     );
     refused(&custom, "Hi.", Options { language: Some("xx".into()), ..options(3) }, "`xx` is no language");
-    refused(&custom, " … ", options(3), "the text is empty");
+    refused(&custom, " … ", options(3), "the text holds nothing to say; give it");
     refused(&custom, "Hi.", Options { speed: Some(1.2), ..options(3) }, "Qwen3-TTS models have no rate");
     refused(&custom, "Hi.", Options { steps: Some(4), ..options(3) }, "Qwen3-TTS models take none");
     refused(&custom, "Hi.", Options { temperature: Some(-1.0), ..options(3) }, "temperature is -1");
-    refused(&custom, "Hi.", options(0), "choose at least 1");
+    refused(&custom, "Hi.", options(0), "choose 1 to 16777216");
+    refused(&custom, "Hi.", options(usize::MAX), "choose 1 to 16777216");
     let e = custom.supertonic().err().expect("another family").to_string();
     assert!(e.contains("is a Qwen3-TTS model"), "{e}");
 
@@ -242,7 +243,7 @@ fn a_recording_becomes_a_voice() {
     };
     assert!(speak(voice) != speak(known.clone()), "the manner is heard");
     let e = base.clone_voice(&recording, Some(" ")).expect_err("no words").to_string();
-    assert!(e.contains("the transcript is empty"), "{e}");
+    assert!(e.contains("the transcript holds nothing to say"), "{e}");
     let folder = tempfile::tempdir().expect("a folder");
     let custom = engine("custom_voice", &folder);
     let e = custom.clone_voice(&recording, None).expect_err("cannot").to_string();

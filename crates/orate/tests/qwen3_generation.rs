@@ -497,7 +497,7 @@ fn what_cannot_be_spoken_is_refused() {
         let e = model.prompt(&r).expect_err(words).to_string();
         assert!(e.contains(words), "{e}");
     };
-    refused(Request { text: " \n", ..base }, "the text is empty");
+    refused(Request { text: " \n", ..base }, "the text holds nothing to say");
     refused(Request { speaker: Speaker::Named("ryan"), ..base }, "this is a Base model");
     refused(Request { speaker: Speaker::Described, ..base }, "this is a Base model");
     refused(
@@ -508,7 +508,7 @@ fn what_cannot_be_spoken_is_refused() {
     let silent = [f32::NAN; 64];
     refused(Request { speaker: Speaker::XVector(&silent), ..base }, "finite numbers");
     for (transcript, codes, words) in [
-        ("", vec![0; 16], "the transcript is empty"),
+        ("", vec![0; 16], "the transcript holds nothing to say; write down"),
         ("hi", vec![0; 17], "17 codes"),
         ("hi", vec![], "0 codes"),
         ("hi", vec![128; 16], "below 128"),
@@ -526,7 +526,8 @@ fn what_cannot_be_spoken_is_refused() {
         let e = session.start(&prompt, &s).expect_err(words).to_string();
         assert!(e.contains(words), "{e}");
     };
-    start(Settings { max_frames: 0, ..settings }, "choose at least 1");
+    start(Settings { max_frames: 0, ..settings }, "choose 1 to 16777216");
+    start(Settings { max_frames: usize::MAX, ..settings }, "choose 1 to 16777216");
     start(Settings { max_frames: 40_000, ..settings }, "room for 32768 together");
     let first = |first: Sampling| Settings { first, ..settings };
     start(first(Sampling { temperature: -1.0, ..settings.first }), "temperature is -1");

@@ -4,7 +4,10 @@
 mod common;
 
 use common::{built_in, engine, relative_error, rms, tiny};
-use orate::{Audio, Cancel, Engine, Error, ErrorKind, Model, Options, Unknown};
+use orate::{
+    Audio, Cancel, DeviceChoice, Engine, EngineOptions, Error, ErrorKind, Model, Options, Precision,
+    PrecisionChoice, PrecisionPolicy, Unknown,
+};
 use orate_cpu::Isa;
 use std::time::{Duration, Instant};
 
@@ -317,4 +320,27 @@ fn instruction_sets_agree() {
         println!("{isa}: {error:.2e}");
         assert!(error < BETWEEN_INSTRUCTION_SETS, "{isa} differs by {error:.2e}");
     }
+}
+
+#[test]
+fn patterns_that_are_like_no_weight_are_refused() {
+    let pattern = || vec!["vocoder.*".to_owned()];
+    let policy = PrecisionPolicy::uniform(Precision::F16);
+    let choices: [PrecisionChoice; 4] = [
+        PrecisionPolicy { allow: pattern(), ..policy.clone() }.into(),
+        PrecisionPolicy { deny: pattern(), ..policy.clone() }.into(),
+        PrecisionChoice::Auto { allow: pattern(), deny: vec![] },
+        PrecisionChoice::Auto { allow: vec![], deny: pattern() },
+    ];
+    let open = |precision| {
+        Engine::with_options(EngineOptions { device: DeviceChoice::Cpu, precision, ..Default::default() })
+    };
+    for precision in choices {
+        let e = open(precision).expect_err("no such weight");
+        assert!(e.to_string().contains("`vocoder.*`; no weight of this model"), "{e}");
+        assert_eq!(e.kind(), ErrorKind::InvalidInput);
+    }
+    let some =
+        PrecisionPolicy { allow: vec!["tts.ae.*".to_owned()], deny: vec!["*.bias".to_owned()], ..policy };
+    assert_eq!(open(some.clone().into()).expect("names of weights").precision(), &some);
 }

@@ -1,7 +1,7 @@
 //! `orate cache`: compiled GPU kernels on disk.
 
 use crate::print;
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde_json::json;
 use std::fs;
 use std::path::Path;
@@ -27,6 +27,9 @@ pub struct Args {
 /// Prints where the cache is and how large.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let folder = orate::cache_folder().context("this system has no cache folder; set ORATE_CACHE to one")?;
+    if folder.exists() && !folder.is_dir() {
+        bail!("{}: not a folder, so no kernels are kept; set ORATE_CACHE to one", folder.display());
+    }
     let (bytes, files) = size(&folder);
     if args.clear && folder.exists() {
         // Only what the executors write: a folder named by mistake keeps its other content.

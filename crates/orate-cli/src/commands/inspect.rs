@@ -1,8 +1,8 @@
 //! `orate inspect`: what a model, a weight file or a voice file holds.
 
 use crate::args::{PrecisionArgs, open_to_look};
+use crate::engine_report::probes_json;
 use crate::print;
-use crate::probes::probes_json;
 use anyhow::{Context, bail};
 use orate::{
     CacheFormat, DeviceChoice, DeviceKind, Engine, EngineOptions, Model, Precision, PrecisionChoice,
@@ -279,7 +279,12 @@ fn model(path: Option<&Path>, args: &PrecisionArgs) -> anyhow::Result<Found> {
         found.add_probes(&engine);
         return Ok(found);
     }
-    let engine = open_to_look(path, &PrecisionPolicy::default(), kv)?;
+    // Its patterns are checked; in which format products would be is told without a device that has it.
+    let patterns = match choice {
+        PrecisionChoice::Exactly(policy) => PrecisionPolicy { precision: Precision::F32, ..policy.clone() },
+        _ => PrecisionPolicy::default(),
+    };
+    let engine = open_to_look(path, &patterns, kv)?;
     if let PrecisionChoice::Exactly(policy) = choice {
         return describe(engine.supertonic()?, engine.voices(), policy);
     }

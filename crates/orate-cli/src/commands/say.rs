@@ -2,9 +2,10 @@
 
 use crate::args::EngineArgs;
 use crate::audio_sink::{Format, Output};
-use crate::probes::probes_json;
+use crate::engine_report::{engine_json, with};
+use crate::interrupt::Interrupt;
 use crate::progress::Progress;
-use crate::{input, interrupt, print};
+use crate::{input, print};
 use anyhow::Context;
 use orate::{ClonedVoice, Options, Unknown, VoiceStore};
 use serde_json::json;
@@ -192,7 +193,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let engine = args.engine.open()?;
     let load_ms = opening.elapsed().as_secs_f64() * 1e3;
     // Not earlier: while text is typed, Ctrl-C should simply end the program.
-    let cancel = interrupt::cancel_on_interrupt();
+    let interrupt = Interrupt::new();
+    let cancel = interrupt.cancel();
     let mut options = Options { cancel: Some(cancel.clone()), ..args.speech.options() };
     if let Some(recording) = &args.speech.reference {
         options.cloned = Some(engine.clone_voice(recording, args.speech.transcript.as_deref())?);
@@ -206,8 +208,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 
     let speaking = Instant::now();
     let mut stream = engine.stream(&text, &options)?;
+    let mut warnings = stream.warnings().to_vec();
     if !args.quiet {
-        stream.warnings().iter().for_each(|warning| print::note(&format!("warning: {warning}")));
+        warnings.iter().for_each(|warning| print::note(&format!("warning: {warning}")));
     }
     let beginning: String =
         text.split_whitespace().flat_map(|w| [w, " "]).flat_map(str::chars).take(60).collect();
@@ -216,6 +219,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let sample_rate = engine.sample_rate();
     let seconds = |samples: u64| samples as f64 / f64::from(sample_rate);
     let mut sink = output.open(sample_rate)?;
+    interrupt.remove_at_once(sink.temporary_path());
     let progress = Progress::new(characters, pieces, args.quiet || args.json);
     let mut first_audio_ms = 0.0;
     let mut samples = 0;
@@ -242,8 +246,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         progress.update(characters - stream.remaining_chars(), seconds(samples));
     }
     drop(progress);
-    if finish == Some(orate::FinishReason::Runaway) && !args.quiet {
-        print::note("warning: the speech went astray and was cut; another --seed may do better");
+    if finish == Some(orate::FinishReason::Runaway) {
+        let warning = "the speech went astray and was cut; another --seed may do better";
+        if !args.quiet {
+            print::note(&format!("warning: {warning}"));
+        }
+        warnings.push(warning.to_owned());
     }
     if cancel.is_cancelled() {
         return Err(orate::Error::Cancelled.into());
@@ -278,15 +286,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "sample_rate": sample_rate,
             "seed": options.seed,
             "voice": args.speech.voice.clone().or_else(default_voice),
-            "model": engine.model_name(),
-            "device": engine.device(),
-            "precision": engine.precision().to_string(),
-            "precision_probes": probes_json(engine.probes()),
+            "fallbacks": engine.fallbacks(),
+            "warnings": warnings,
             "kv": engine.kv().map(orate::CacheFormat::name),
             "output": output.name(),
             "format": output.format.name(),
             "plot": args.plot.as_ref().map(|p| p.display().to_string()),
         });
+        let report = with(report, engine_json(&engine));
         if output.path.is_some() {
             return print::json(&report);
         }

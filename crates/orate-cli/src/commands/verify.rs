@@ -1,9 +1,9 @@
 //! `orate verify`: the model beside recorded reference values.
 
 use crate::args::EngineArgs;
+use crate::engine_report::{engine_json, with};
 use crate::failure::{Rejected, UsageError};
 use crate::print;
-use crate::probes::probes_json;
 use orate::verify::{self, Limit, Report, VerifyOptions};
 use serde_json::json;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   orate verify --model oracle/supertonic/golden/tiny --goldens oracle/supertonic/golden/tiny
-  orate verify --model checkpoints/tiny-base --goldens oracle/qwen3_tts/golden
+  orate verify --model checkpoints/tiny-base --goldens cases
 
 Errors are the largest difference, as a part of the tensor's largest magnitude; waveforms also show the \
 signal-to-noise ratio. The limits: an error of 2e-5 in f32 on the CPU (Qwen3-TTS 5e-5), 1e-4 in f32 on a GPU, and for waveforms 50 dB in \
@@ -103,16 +103,13 @@ fn as_json(report: &Report, engine: &orate::Engine) -> serde_json::Value {
         .collect();
     let skipped: Vec<_> =
         report.skipped.iter().map(|(tensor, why)| json!({ "tensor": tensor, "why": why })).collect();
-    json!({
+    let report = json!({
         "passed": report.passed(),
         "limit": report.limit.to_string(),
         "worst": report.worst().map(|r| r.error),
-        "model": engine.model_name(),
-        "device": engine.device(),
-        "precision": engine.precision().to_string(),
-        "precision_probes": probes_json(engine.probes()),
         "kv": engine.kv().map(orate::CacheFormat::name),
         "rows": rows,
         "skipped": skipped,
-    })
+    });
+    with(report, engine_json(engine))
 }

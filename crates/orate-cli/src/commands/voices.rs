@@ -99,16 +99,14 @@ fn list(args: &Args) -> anyhow::Result<()> {
         return print::json(&json!({ "model": engine.model_name(), "voices": voices, "kept": kept }));
     }
     if voices.is_empty() && kept.is_empty() {
-        print::note(&match engine.cloned_voice_width() {
-            Some(_) => format!(
-                "{} has no voices of its own, and none that fits it is kept; `orate voices add` makes one",
-                engine.model_name()
-            ),
-            None => format!(
-                "{} has no voices; name a voice file with --voice FILE.json when speaking",
-                engine.model_name()
-            ),
-        });
+        let how = match (engine.cloned_voice_width(), engine.qwen3_tts()) {
+            (Some(_), _) => {
+                "has no voices of its own, and none that fits it is kept; `orate voices add` makes one"
+            }
+            (None, Ok(_)) => "has no voices; describe one with --instruct when speaking",
+            (None, Err(_)) => "has no voices; name a voice file with --voice FILE.json when speaking",
+        };
+        print::note(&format!("{} {how}", engine.model_name()));
     }
     let own = |v: &orate::VoiceInfo| format!("{}{}\n", v.name, if v.is_default { " (default)" } else { "" });
     let own: String = voices.iter().map(own).collect();

@@ -51,7 +51,7 @@ fn text_files_that_cannot_be_read() {
 #[test]
 fn options_out_of_range() {
     let folder = Folder::new();
-    let cases: [(&[&str], &[&str]); 21] = [
+    let cases: [(&[&str], &[&str]); 24] = [
         (&["--steps", "0"], &["steps is 0", "1 to 100"]),
         (&["--steps", "101"], &["steps is 101", "1 to 100"]),
         (&["--steps", "-3"], &["-3", "--steps"]),
@@ -73,6 +73,9 @@ fn options_out_of_range() {
         (&["--format", "mp3"], &["--format", "wav16"]),
         (&["--kv", "q4_0"], &["--kv", "`q4_0`", "f32, f16, bf16 and q8_0"]),
         (&["--kv", "f16"], &["keys and values", "Qwen3-TTS models only"]),
+        (&["--precision-allow", "vocoder.*"], &["`vocoder.*`", "no weight of this model", "--tensors"]),
+        (&["--precision", "f16", "--precision-deny", "talker.*"], &["`talker.*`", "no weight of this model"]),
+        (&["--reference", "a.wav"], &["a voice of a recording", "Qwen3-TTS models only"]),
     ];
     for (options, parts) in cases {
         folder.orate(&[&["say", "Hello.", "-o", "a.wav"], options].concat()).fails(2, parts);
@@ -107,7 +110,7 @@ fn models_that_are_not_there_or_damaged() {
     let say = |model: &str| folder.orate(&["say", "Hello.", "-o", "a.wav", "--model", model]);
     say("none").fails(1, &["none: no such file or folder", "--model"]);
     std::fs::create_dir(folder.path("empty")).unwrap();
-    say("empty").fails(1, &["empty: not a model folder"]);
+    say("empty").fails(1, &["empty: not a model folder", "Supertonic", "Qwen3-TTS"]);
     folder.write("text.gguf", "not a voice");
     say("text.gguf").fails(1, &["text.gguf", "GGUF"]);
 

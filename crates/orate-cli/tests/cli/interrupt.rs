@@ -141,3 +141,25 @@ fn ctrl_c_while_text_is_awaited_ends_at_once() {
     wait_until("the end", || child.try_wait().unwrap().is_some());
     assert!(folder.files().is_empty());
 }
+
+/// While something is under way that looks at no switch, people press Ctrl-C again.
+#[test]
+fn a_second_signal_ends_at_once_and_leaves_nothing() {
+    let folder = Folder::new();
+    folder.write("book.txt", "The kettle is on, and the rain has stopped. ".repeat(2000));
+    for (output, format) in [("book.wav", "wav16"), ("book.raw", "raw")] {
+        let mut command =
+            at_a_terminal(&folder, &["say", "--file", "book.txt", "-o", output, "--format", format]);
+        let mut child = Kept(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("run orate"));
+        wait_until("a file", || folder.files().len() > 1);
+        let id = i32::try_from(child.id()).expect("a process");
+        // SAFETY: the child has not been waited for, so the number is its.
+        unsafe {
+            libc::kill(id, libc::SIGINT);
+            libc::kill(id, libc::SIGTERM);
+        }
+        wait_until("the end", || child.try_wait().unwrap().is_some());
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+        assert_eq!(folder.files(), ["book.txt"], "nothing half-written remains");
+    }
+}

@@ -67,7 +67,8 @@ fn what_is_no_voice_is_refused() {
     say("ada").fails(2, &["no voice `ada`", "none yet", "orate voices add"]);
     say("../ada").fails(2, &["name of the voice", "letters, digits"]);
     folder.orate(&add("a/b", "none.wav", &[])).fails(2, &["name of the voice"]);
-    folder.orate(&add("ada", "none.wav", &[])).fails(1, &["none.wav"]);
+    folder.orate(&add("ada", "none.wav", &[])).fails(1, &["none.wav: cannot open", "No such file"]);
+    folder.orate(&add("ada", "base", &[])).fails(1, &["base: cannot open", "this is a folder"]);
     folder.orate(&["voices", "add", "ada", "--reference", "none.wav"]).fails(2, &["Qwen3-TTS models only"]);
     assert_eq!(folder.files(), ["base"], "nothing is kept");
 

@@ -203,5 +203,26 @@ fn another_packed_voice_can_take_the_place_of_the_built_in_one() {
     folder.orate(&["say", "Hello.", "-o", "b.wav", "--model", voice.to_str().unwrap()]).ok();
     assert!(folder.read("a.wav") == folder.read("b.wav"));
     let mut command = folder.command(&["voices"]);
-    crate::util::finish(command.env("ORATE_VOICE", folder.path("none.gguf"))).fails(1, &["none.gguf"]);
+    crate::util::finish(command.env("ORATE_VOICE", folder.path("none.gguf")))
+        .fails(1, &["ORATE_VOICE", "none.gguf"]);
+}
+
+/// What is said to people is in the JSON as well: who reads that does not read standard error.
+#[test]
+fn warnings_and_fallbacks_are_in_the_json() {
+    use orate_testing::checkpoints::write_random_qwen3_tts;
+    let folder = Folder::new();
+    let args = ["say", "Hello.", "-o", "a.wav", "--json"];
+    let json = |more: &[&str]| folder.orate(&[&args, more].concat()).ok().json();
+    let plain = json(&[]);
+    assert_eq!((&plain["warnings"], &plain["fallbacks"]), (&serde_json::json!([]), &serde_json::json!([])));
+    let fallen = json(&["--device", "cuda:1000", "--allow-fallback", "--quiet"]);
+    assert_eq!(fallen["fallbacks"].as_array().map(Vec::len), Some(1), "{fallen}");
+    assert!(fallen["device"].as_str().unwrap().starts_with("cpu ("), "{fallen}");
+
+    write_random_qwen3_tts("base", &folder.path("base"), 1).unwrap();
+    let recording = repository("oracle/qwen3_tts/golden/cases/ref.wav");
+    let cloned = ["--model", "base", "--reference", recording.to_str().unwrap(), "--max-frames", "2"];
+    let warned = json(&[&cloned[..], &["--instruct", "angry", "--quiet"]].concat());
+    assert!(warned["warnings"][0].as_str().unwrap().contains("has no effect"), "{warned}");
 }

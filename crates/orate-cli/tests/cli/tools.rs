@@ -1,6 +1,6 @@
 //! Every command but `say`.
 
-use crate::util::{Folder, repository, tiny};
+use crate::util::{Folder, finish, repository, tiny};
 use orate_testing::checkpoints::{write_qwen3_tts, write_random_qwen3_tts};
 use orate_weights::{GgufFile, WeightSource, voice_pack};
 use serde_json::{Value, json};
@@ -55,6 +55,12 @@ fn voices_are_listed() {
     let json = folder.orate(&["voices", "--model", model, "--json"]).ok().json();
     let voices = json!([{ "name": "F1", "default": true }, { "name": "M1", "default": false }]);
     assert_eq!(json, json!({ "model": model, "voices": voices, "kept": [] }));
+    // Models that have none say how to speak with them.
+    for (kind, how) in [("base", "`orate voices add` makes one"), ("voice_design", "with --instruct")] {
+        write_random_qwen3_tts(kind, &folder.path(kind), 1).unwrap();
+        let run = folder.orate(&["voices", "--model", kind]).ok();
+        assert!(run.stderr.contains(how) && run.text().is_empty(), "{}", run.stderr);
+    }
 }
 
 #[test]
@@ -151,6 +157,9 @@ fn devices_and_caches_are_listed() {
     let json = folder.orate(&["devices", "--json"]).ok().json();
     assert_eq!(json["devices"][0]["device"], "cpu");
     assert!(folder.orate(&["devices"]).ok().text().contains("cpu"));
+    let mut command = folder.command(&["devices"]);
+    let run = finish(command.env("ORATE_CPU_ISA", "abacus")).ok();
+    assert!(run.text().contains("no cpu: ") && run.text().contains("`abacus`"), "{}", run.text());
 
     let cache = |args: &[&str]| {
         let mut command = folder.command(&[&["cache"], args].concat());
@@ -163,6 +172,9 @@ fn devices_and_caches_are_listed() {
     assert_eq!((&shown["bytes"], &shown["files"]), (&json!(5), &json!(1)));
     assert!(cache(&["--clear"]).status.success());
     assert!(!folder.path("kernels/cuda").exists() && folder.path("kernels/mine.txt").exists());
+
+    let mut command = folder.command(&["cache"]);
+    finish(command.env("ORATE_CACHE", folder.path("kernels/mine.txt"))).fails(1, &["mine.txt: not a folder"]);
 }
 
 #[test]

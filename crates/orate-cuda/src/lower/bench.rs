@@ -1,7 +1,7 @@
 //! Which cut is fastest for which product: `cargo test --release -p orate-cuda cuts_of_products -- --ignored --nocapture`.
 
 use super::cuts::{Sizes, Tiling, WARPS, estimate, product_shared, tiling};
-use super::matmul::{Source, product};
+use super::matmul::{NEXT_BYTES, NEXT_WEIGHTS, Source, product};
 use super::{Addresses, Pointer};
 use crate::device::CudaDevice;
 use crate::driver::{DeviceBuffer, Event, Launch, Stream};
@@ -91,8 +91,8 @@ fn cuts_of_products() {
                 let arguments: Vec<Vec<u64>> = (0..128)
                     .map(|i| {
                         let mut work = work.clone();
-                        (work.pointers[1], work.pointers[8]) = (weights(i), weights(i + 2));
-                        work.words[10] = work.weight_bytes;
+                        (work.pointers[1], work.pointers[NEXT_WEIGHTS]) = (weights(i), weights(i + 2));
+                        work.words[NEXT_BYTES] = work.weight_bytes;
                         work.arguments(&addresses)
                     })
                     .collect();

@@ -10,6 +10,11 @@ use crate::kernels::{TALL, TENSOR_ARCH, product_program};
 use crate::weights::{Form, packed_bytes};
 use orate_graph::{ConvGeometry, Epilogue, Op, Precision, Weight};
 
+/// Where a product's pointers and words say which weights it brings near, and how many bytes of them; see [`announce`].
+pub(super) const NEXT_WEIGHTS: usize = 8;
+/// See [`NEXT_WEIGHTS`].
+pub(super) const NEXT_BYTES: usize = 10;
+
 /// How `kernels/matmul.cu` reads x.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
@@ -126,6 +131,21 @@ fn tall(work: Work, precision: Precision, t: Tiling, sizes: Sizes, facts: &Facts
         shared: shared as u32,
         cluster: 1,
         ..work
+    }
+}
+
+/// Tells each product where the weights of the second product behind it are, for it to bring them near: a network's
+/// weights are more than the cache holds, and each product alone would wait for its own. Behind the last comes the first,
+/// as plans are repeated.
+pub(super) fn announce(works: &mut [(usize, Work)]) {
+    let products: Vec<usize> =
+        (0..works.len()).filter(|i| works[*i].1.program.starts_with("matmul")).collect();
+    for (i, product) in products.iter().enumerate() {
+        let next = &works[products[(i + 2) % products.len()]].1;
+        let (weights, bytes) = (next.pointers[1], next.weight_bytes);
+        let work = &mut works[*product].1;
+        work.pointers[NEXT_WEIGHTS] = weights;
+        work.words[NEXT_BYTES] = bytes;
     }
 }
 

@@ -114,7 +114,7 @@ pub(crate) fn lower(plan: &Plan, bank: &WeightBank, policy: &PrecisionPolicy, fa
         let operands = Operands { plan, bank, policy, facts, layout: &layout, node };
         works.extend(step(&operands).into_iter().map(|w| (node.step, w)));
     }
-    announce(&mut works);
+    matmul::announce(&mut works);
     for &(buffer, v) in plan.copies() {
         let (from, to) = (layout.at(v), At::Buffer(buffer, 0));
         if from != to {
@@ -124,21 +124,6 @@ pub(crate) fn lower(plan: &Plan, bank: &WeightBank, policy: &PrecisionPolicy, fa
         }
     }
     Lowered { works, arena_bytes: layout.arena_bytes }
-}
-
-/// Tells each product where the weights of the second product behind it are, for it to bring them near: a network's
-/// weights are more than the cache holds, and each product alone would wait for its own. Behind the last comes the first,
-/// as plans are repeated.
-fn announce(works: &mut [(usize, Work)]) {
-    let products: Vec<usize> =
-        (0..works.len()).filter(|i| works[*i].1.program.starts_with("matmul")).collect();
-    for (i, product) in products.iter().enumerate() {
-        let next = &works[products[(i + 2) % products.len()]].1;
-        let (weights, bytes) = (next.pointers[1], next.weight_bytes);
-        let work = &mut works[*product].1;
-        work.pointers[8] = weights;
-        work.words[10] = bytes;
-    }
 }
 
 /// The launches of a step.

@@ -19,7 +19,7 @@ use crate::weights::{Placed, Wanted};
 use orate_graph::joining::{At, Joined, Layout};
 use orate_graph::{Activation, DType, DeviceClass, Op, Plan, PrecisionPolicy, Shape, Step, Value, ValueInfo};
 
-const SOURCES: [(&str, &str); 33] = [
+const SOURCES: [(&str, &str); 35] = [
     ("activation", include_str!("../../kernels/activation.wgsl")),
     ("angles", include_str!("../../kernels/angles.wgsl")),
     ("attention", include_str!("../../kernels/attention.wgsl")),
@@ -42,6 +42,7 @@ const SOURCES: [(&str, &str); 33] = [
     ("philox", include_str!("../../kernels/philox.wgsl")),
     ("random", include_str!("../../kernels/random.wgsl")),
     ("reduce", include_str!("../../kernels/reduce.wgsl")),
+    ("reduce_inputs", include_str!("../../kernels/reduce_inputs.wgsl")),
     ("residual_codes", include_str!("../../kernels/residual_codes.wgsl")),
     ("rms_norm", include_str!("../../kernels/rms_norm.wgsl")),
     ("rotary", include_str!("../../kernels/rotary.wgsl")),
@@ -52,6 +53,7 @@ const SOURCES: [(&str, &str); 33] = [
     ("weight", include_str!("../../kernels/weight.wgsl")),
     ("weight_rows", include_str!("../../kernels/weight_rows.wgsl")),
     ("write_cache", include_str!("../../kernels/write_cache.wgsl")),
+    ("write_first", include_str!("../../kernels/write_first.wgsl")),
     ("write_rows", include_str!("../../kernels/write_rows.wgsl")),
 ];
 

@@ -101,7 +101,13 @@ pub enum QwenError {
     #[error(transparent)]
     Device(Box<DeviceError>),
     /// There is nothing to say.
-    #[error("the {what} is empty")]
+    #[error(
+        "the {what} holds nothing to say; {}",
+        match *what {
+            "transcript" => "write down what the recording says, or leave it out to take the voice alone",
+            _ => "give it at least one letter or digit",
+        }
+    )]
     EmptyText {
         /// `text` or `transcript`
         what: &'static str,

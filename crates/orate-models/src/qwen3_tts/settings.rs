@@ -26,9 +26,7 @@ impl Sampling {
     }
 
     fn check(self) -> Result<(), QwenError> {
-        let refused = |option, got: f32, allowed: &str| {
-            Err(QwenError::Option { option, got: got.to_string(), allowed: allowed.to_owned() })
-        };
+        let refused = |option, got: f32, allowed| Err(refusal(option, got.to_string(), allowed));
         if !(0.0..=100.0).contains(&self.temperature) {
             return refused("temperature", self.temperature, "choose 0 to 100");
         }
@@ -44,7 +42,7 @@ impl Sampling {
         }
         // The op reads it as a float.
         if self.top_k > 1 << 24 {
-            return refused("top_k", self.top_k as f32, "choose at most 16777216");
+            return Err(refusal("top_k", self.top_k.to_string(), "choose at most 16777216"));
         }
         Ok(())
     }
@@ -103,13 +101,48 @@ impl Settings {
     pub fn check(&self) -> Result<(), QwenError> {
         self.first.check()?;
         self.others.check()?;
-        if self.max_frames == 0 {
-            return Err(QwenError::Option {
-                option: "number of frames",
-                got: "0".to_owned(),
-                allowed: "choose at least 1".to_owned(),
-            });
+        // More would be years of speech, and room for them could not be counted.
+        if !(1..=MOST_FRAMES).contains(&self.max_frames) {
+            return Err(refusal("number of frames", self.max_frames.to_string(), "choose 1 to 16777216"));
         }
         Ok(())
+    }
+}
+
+/// More frames than any model has room for.
+const MOST_FRAMES: usize = 1 << 24;
+
+fn refusal(option: &'static str, got: String, allowed: &str) -> QwenError {
+    QwenError::Option { option, got, allowed: allowed.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_makes_no_sense_is_refused_by_its_name() {
+        let good = Settings { first: Sampling::GREEDY, others: Sampling::GREEDY, seed: 0, max_frames: 1 };
+        good.check().expect("as small as can be");
+        let first = |first| Settings { first, ..good };
+        let cases = [
+            (Settings { max_frames: 0, ..good }, "number of frames is 0; choose 1 to 16777216"),
+            (
+                Settings { max_frames: usize::MAX, ..good },
+                "number of frames is 18446744073709551615; choose 1 to 16777216",
+            ),
+            (
+                first(Sampling { top_k: 99_999_999, ..Sampling::GREEDY }),
+                "top_k is 99999999; choose at most 16777216",
+            ),
+            (
+                first(Sampling { temperature: f32::NAN, ..Sampling::GREEDY }),
+                "temperature is NaN; choose 0 to 100",
+            ),
+            (first(Sampling { top_p: 1.5, ..Sampling::GREEDY }), "top_p is 1.5; choose 0 to 1"),
+        ];
+        for (settings, expected) in cases {
+            assert_eq!(settings.check().expect_err(expected).to_string(), expected);
+        }
     }
 }

@@ -101,6 +101,23 @@ pub enum ModelError {
         /// What is allowed.
         allowed: String,
     },
+    /// A duration was predicted that no text has.
+    #[error(
+        "{seconds} s of speech were predicted for {characters} characters; are the voice and the model's weights undamaged, \
+         and does their format have the range that they need (bf16 or f32)?"
+    )]
+    Duration {
+        /// What was predicted.
+        seconds: f32,
+        /// Length of the text, with what the model adds to it.
+        characters: usize,
+    },
+    /// The samples are no numbers.
+    #[error(
+        "the model's samples are no numbers; are its weights and the voice undamaged, and does their format have the range \
+         that they need (bf16 or f32)?"
+    )]
+    NoSound,
     /// The text cannot be spoken.
     #[error(transparent)]
     Text(#[from] TextError),

@@ -72,7 +72,8 @@ impl Files {
             return Self::folder(path);
         }
         Err(not(
-            "not a model folder: it has neither onnx/vector_estimator.onnx (Supertonic) nor model.safetensors with tts.json",
+            "not a model folder: it has neither onnx/vector_estimator.onnx (Supertonic) nor config.json (Qwen3-TTS) nor \
+             model.safetensors with tts.json (voices of this project)",
         ))
     }
 

@@ -285,7 +285,23 @@ impl Drop for Session<'_> {
     }
 }
 
+/// Seconds that a text may take at speed 1: so many, and so many more for each character. Slow speech has five characters in a second.
+const MOST_SECONDS: (f32, f32) = (30.0, 2.0);
+
 impl Supertonic {
+    /// Refuses a predicted duration that no text of so many characters has, before memory is made for it.
+    ///
+    /// # Errors
+    /// It is no number, negative, or too long: the voice or the weights are damaged.
+    pub fn check_duration(&self, seconds: f32, characters: usize) -> Result<(), ModelError> {
+        let most = MOST_SECONDS.0 + MOST_SECONDS.1 * characters as f32;
+        if (0.0..=most).contains(&seconds) {
+            Ok(())
+        } else {
+            Err(ModelError::Duration { seconds, characters })
+        }
+    }
+
     /// Latent frames and whole samples for a predicted duration, as the official code rounds them: single
     /// precision, truncated; at least one frame.
     pub fn frames_for(&self, seconds: f32, speed: f32) -> (usize, usize) {

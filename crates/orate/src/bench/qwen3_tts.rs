@@ -102,8 +102,9 @@ pub struct StreamsTimes {
 }
 
 /// Speaks a text in `streams` threads at once, each `texts` times one after the other with a seed of its own, as that many callers of one
-/// engine would. With one text all begin at once and most end together; with more, callers begin and end among others that
-/// are in the middle, as those of a server do.
+/// engine would. With one text all begin at once and end together. With more, and a number of frames in the options, the
+/// first text of each stream is shorter than that of the next one, and its last one makes up for it: so callers begin and end
+/// among others that are in the middle, as those of a server do.
 ///
 /// # Errors
 /// As [`Engine::speak`], for the first stream that fails.
@@ -116,11 +117,12 @@ pub fn run_streams(
     let start = Instant::now();
     let all: Vec<Vec<SpeechTimes>> = std::thread::scope(|threads| {
         let speak = |stream: usize| {
-            let speak = move |i: usize| {
+            let speak = move |(i, max_frames): (usize, Option<usize>)| {
                 let seed = options.seed.wrapping_add((stream + i * streams) as u64);
-                run_once(engine, text, &Options { seed, ..options.clone() })
+                run_once(engine, text, &Options { seed, max_frames, ..options.clone() })
             };
-            threads.spawn(move || (0..texts).map(speak).collect())
+            let lengths = lengths(options.max_frames, (stream, streams), texts);
+            threads.spawn(move || lengths.into_iter().enumerate().map(speak).collect())
         };
         let started: Vec<_> = (0..streams).map(speak).collect();
         let join = |t: std::thread::ScopedJoinHandle<'_, Result<Vec<SpeechTimes>>>| {
@@ -136,6 +138,17 @@ pub fn run_streams(
         frames: all().map(|t| t.laps.frames).sum(),
         samples: all().map(|t| t.samples).sum(),
     })
+}
+
+/// Frames at most of each text of a stream, see [`run_streams`]: of as many in all as `texts` have.
+fn lengths(max_frames: Option<usize>, (stream, streams): (usize, usize), texts: usize) -> Vec<Option<usize>> {
+    let mut all = vec![max_frames; texts];
+    if let (Some(most), true) = (max_frames, texts > 1) {
+        let first = (most * (stream + 1)).div_ceil(streams);
+        all[0] = Some(first);
+        all.extend((first < most).then(|| Some(most - first)));
+    }
+    all
 }
 
 /// Times every step of a frame, and of the codec for a piece: the least of `runs` runs. Also returns the frames of that
@@ -174,4 +187,24 @@ pub fn profile(engine: &Engine, options: &Options, runs: usize) -> Result<(Vec<S
     }
     all.extend(step_times(STAGES[1], &*piece, &least));
     Ok((all, CodecDecoder::PIECE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_speak_as_much_but_begin_and_end_apart() {
+        for streams in [1, 3, 16] {
+            let all: Vec<_> = (0..streams).map(|i| lengths(Some(100), (i, streams), 4)).collect();
+            for lengths in &all {
+                let frames = lengths.iter().map(|n| n.expect("is limited"));
+                assert!(frames.clone().all(|n| (1..=100).contains(&n)));
+                assert_eq!(frames.sum::<usize>(), 400);
+            }
+            assert!(all.windows(2).all(|w| w[0][0] < w[1][0]), "{all:?}");
+        }
+        assert_eq!(lengths(Some(100), (0, 16), 1), [Some(100)], "all at once");
+        assert_eq!(lengths(None, (0, 16), 2), [None, None], "whole texts");
+    }
 }

@@ -1,10 +1,11 @@
 //! `orate bench` for models that speak frame by frame.
 
-use super::{Args, TEXT, peak_json, profile_json, profile_text, trace};
+use super::profile::{peak_json, profile_json, profile_text, trace};
+use super::{Args, TEXT, ms};
+use crate::engine_report::{engine_json, precision_text, with};
 use crate::failure::UsageError;
 use crate::measure::{median, peak_rss_mb};
 use crate::print;
-use crate::probes::{precision_text, probes_json};
 use anyhow::Context;
 use orate::bench::qwen3_tts::{SpeechTimes, any_voice, profile, run_once};
 use orate::{Engine, ErrorKind, Options, bench};
@@ -63,7 +64,7 @@ pub fn run(args: &Args, engine: &Engine, load_ms: f64) -> anyhow::Result<()> {
     let peak = if args.profile { Some(bench::measure_peak(engine)?) } else { None };
 
     if args.json {
-        let mut report = json!({
+        let report = json!({
             "total_ms": total_ms,
             "total_ms_min": fastest,
             "prompt_ms": prompt_ms,
@@ -79,13 +80,10 @@ pub fn run(args: &Args, engine: &Engine, load_ms: f64) -> anyhow::Result<()> {
             "finish": finish,
             "peak_rss_mb": peak_rss_mb,
             "runs": args.runs,
-            "device": engine.device(),
-            "precision": engine.precision().to_string(),
-            "precision_probes": probes_json(engine.probes()),
             "kv": engine.kv().map(orate::CacheFormat::name),
             "threads": engine.threads(),
-            "model": engine.model_name(),
         });
+        let mut report = with(report, engine_json(engine));
         if let Some(peak) = peak {
             report["peak"] = peak_json(peak);
             report["profile_frames"] = json!(piece);
@@ -107,14 +105,13 @@ pub fn run(args: &Args, engine: &Engine, load_ms: f64) -> anyhow::Result<()> {
     ];
     let memory = peak_rss_mb.map_or_else(|| "unknown".to_owned(), |mb| format!("{mb:.1} MB"));
     let text = format!(
-        "{}\n{}\n{}, keys and values in {}, {} threads\n{made} frames, ended by {}\n\n{}\nfastest run     {fastest:.2} ms\nfirst run       {:.2} ms\n\
+        "{}\n{}\n{}, keys and values in {}\n{made} frames, ended by {}\n\n{}\nfastest run     {fastest:.2} ms\nfirst run       {:.2} ms\n\
          first audio     {first_audio_ms:.2} ms\nRTF             {rtf:.4} ({:.1} times as fast as it plays, {duration:.2} s of audio)\n\
          load            {load_ms:.2} ms\npeak memory     {memory}\n",
         engine.model_name(),
         engine.device(),
         precision_text(engine),
         engine.kv().unwrap_or_default(),
-        engine.threads(),
         finish.unwrap_or("nothing"),
         print::table(&rows, &[]),
         ms(warm_up.total),
@@ -125,8 +122,4 @@ pub fn run(args: &Args, engine: &Engine, load_ms: f64) -> anyhow::Result<()> {
         print::out(&profile_text(&steps, piece, peak))?;
     }
     Ok(())
-}
-
-pub(super) fn ms(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
 }

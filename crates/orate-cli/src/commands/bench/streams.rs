@@ -1,10 +1,9 @@
 //! `orate bench --streams`: many callers of one engine at once, beside one alone.
 
-use super::Args;
-use super::qwen3_tts::ms;
+use super::{Args, ms};
+use crate::engine_report::{engine_json, precision_text, with};
 use crate::measure::{median, peak_rss_mb};
 use crate::print;
-use crate::probes::{precision_text, probes_json};
 use orate::bench::qwen3_tts::{StreamsTimes, run_streams};
 use orate::{Engine, Options};
 use serde_json::{Value, json};
@@ -84,31 +83,27 @@ pub fn run(
     let ratio = all.frames_per_second() / one.frames_per_second();
     let peak_rss_mb = peak_rss_mb();
     if args.json {
-        return print::json(&json!({
-            "one": one.json(),
-            "all": all.json(),
-            "throughput_ratio": ratio,
-            "peak_rss_mb": peak_rss_mb,
-            "runs": args.runs,
-            "texts": texts,
-            "device": engine.device(),
-            "precision": engine.precision().to_string(),
-            "precision_probes": probes_json(engine.probes()),
-            "kv": engine.kv().map(orate::CacheFormat::name),
-            "threads": engine.threads(),
-            "model": engine.model_name(),
-        }));
+        let report = json!({
+                "one": one.json(),
+                "all": all.json(),
+                "throughput_ratio": ratio,
+                "peak_rss_mb": peak_rss_mb,
+                "runs": args.runs,
+        "texts": texts,
+                "kv": engine.kv().map(orate::CacheFormat::name),
+                "threads": engine.threads(),
+            });
+        return print::json(&with(report, engine_json(engine)));
     }
     let head = ["streams", "frames", "ms", "frames/s", "of a stream", "first audio ms", "RTF"];
     let rows = [head.map(str::to_owned).to_vec(), one.row(), all.row()];
     let memory = peak_rss_mb.map_or_else(|| "unknown".to_owned(), |mb| format!("{mb:.1} MB"));
     print::out(&format!(
-        "{}\n{}\n{}, keys and values in {}, {} threads\n\n{}\nthroughput      {ratio:.2} times that of one stream\npeak memory     {memory}\n",
+        "{}\n{}\n{}, keys and values in {}\n\n{}\nthroughput      {ratio:.2} times that of one stream\npeak memory     {memory}\n",
         engine.model_name(),
         engine.device(),
         precision_text(engine),
         engine.kv().unwrap_or_default(),
-        engine.threads(),
         print::table(&rows, &[]),
     ))
 }

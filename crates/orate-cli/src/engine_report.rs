@@ -1,7 +1,25 @@
-//! How a precision was chosen, for people and programs.
+//! What reports say of an engine, and how its precision was chosen: for people and programs.
 
 use orate::{Engine, MOST_PROBED_ERROR, Precision, Probes};
 use serde_json::{Value, json};
+
+/// Model, device, precision and what it was chosen by: what every report says.
+pub fn engine_json(engine: &Engine) -> Value {
+    json!({
+        "model": engine.model_name(),
+        "device": engine.device(),
+        "precision": engine.precision().to_string(),
+        "precision_probes": probes_json(engine.probes()),
+    })
+}
+
+/// A report with the entries of another behind its own.
+pub fn with(mut report: Value, other: Value) -> Value {
+    if let (Value::Object(all), Value::Object(more)) = (&mut report, other) {
+        all.extend(more);
+    }
+    report
+}
 
 /// What was measured, or null where the precision was asked for.
 pub fn probes_json(probes: Option<&Probes>) -> Value {

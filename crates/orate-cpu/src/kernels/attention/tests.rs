@@ -1,0 +1,191 @@
+//! Against the formula in double precision.
+
+use super::*;
+use crate::kernels::elementwise::testing::*;
+
+/// Scores reach about 5 and sum up to 128 products: they are off by a few 1e-6, and so are, relatively, their
+/// exponentials.
+const ERROR: f64 = 1e-5;
+
+struct Case {
+    batch: usize,
+    kv_batch: usize,
+    queries: usize,
+    keys: usize,
+    heads: usize,
+    dim: usize,
+}
+
+fn plain(a: &Attention<'_>, q: Sequence<'_>, k: Sequence<'_>, v: Sequence<'_>) -> Vec<f64> {
+    let (dim, width) = (a.head_dim, a.heads * a.head_dim);
+    let mut out = vec![0.0; q.batch * q.steps * width];
+    for (b, i, h) in
+        (0..q.batch).flat_map(|b| (0..q.steps).flat_map(move |i| (0..a.heads).map(move |h| (b, i, h))))
+    {
+        let kb = if k.batch == 1 { 0 } else { b };
+        let len = a.kv_lens.map_or(k.steps, |l| l[b] as usize);
+        let p = (a.first_query + i) as isize;
+        let at = |x: Sequence<'_>, b: usize, t: usize, d: usize| {
+            x.data[(b * x.steps + t) * x.stride + h * dim + d] as f64
+        };
+        let offset = |j: usize| {
+            let w = a.relative?.window as isize;
+            let o = j as isize - p;
+            (o.abs() <= w).then(|| (o + w) as usize * dim)
+        };
+        let seen: Vec<usize> = (0..len)
+            .filter(|&j| match a.mask {
+                Mask::None => true,
+                Mask::Causal => j as isize <= p,
+                Mask::Window { left, right } => {
+                    j as isize >= p - left as isize && j as isize <= p + right as isize
+                }
+            })
+            .collect();
+        let scores: Vec<f64> = seen
+            .iter()
+            .map(|&j| {
+                let s = (0..dim).map(|d| {
+                    let r = offset(j).map_or(0.0, |o| a.relative.expect("offset").keys[o + d] as f64);
+                    at(q, b, i, d) * (at(k, kb, j, d) + r)
+                });
+                s.sum::<f64>() * a.scale as f64
+            })
+            .collect();
+        let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = scores.iter().map(|s| (s - max).exp()).sum();
+        for (&j, s) in seen.iter().zip(&scores) {
+            for d in 0..dim {
+                let r = offset(j).map_or(0.0, |o| a.relative.expect("offset").values[o + d] as f64);
+                out[(b * q.steps + i) * width + h * dim + d] += (s - max).exp() / sum * (at(v, kb, j, d) + r);
+            }
+        }
+    }
+    out
+}
+
+/// Runs one case with every mask, lengths, relative positions and rows that stand apart.
+fn check(case: Case) {
+    let Case { batch, kv_batch, queries, keys, heads, dim } = case;
+    let width = heads * dim;
+    let gap = 5;
+    let mut q = noise(batch * queries * (width + gap), 1);
+    q.iter_mut().for_each(|x| *x *= 3.0);
+    let mut kv = noise(kv_batch * keys * 2 * width, 2);
+    let tables = (noise(9 * dim, 4), noise(9 * dim, 5));
+    let lens: Vec<u32> = (0..batch).map(|b| (keys * b / batch.max(2)) as u32).collect();
+    let (masks, offset) = (
+        [Mask::None, Mask::Causal, Mask::Window { left: 3, right: 2 }, Mask::Window { left: 40, right: 0 }],
+        keys.saturating_sub(queries),
+    );
+    for (mask, relative, lens) in masks.into_iter().flat_map(|m| {
+        let relative = Relative { window: 4, keys: &tables.0, values: &tables.1 };
+        let lens = &lens[..];
+        [(m, None, None), (m, Some(relative), None), (m, None, Some(lens)), (m, Some(relative), Some(lens))]
+    }) {
+        if kv_batch == batch && lens.is_some() {
+            // Stale bytes behind the length must not matter.
+            for (b, &len) in lens.into_iter().flatten().enumerate() {
+                kv[(b * keys + len as usize) * 2 * width..(b + 1) * keys * 2 * width].fill(f32::NAN);
+            }
+        } else {
+            kv.iter_mut().filter(|x| x.is_nan()).for_each(|x| *x = 0.5);
+        }
+        let attention = Attention {
+            heads,
+            kv_heads: heads,
+            head_dim: dim,
+            scale: 1.0 / (dim as f32).sqrt(),
+            mask,
+            first_query: if mask == Mask::None { 0 } else { offset },
+            first_queries: None,
+            passed: None,
+            kv_lens: lens,
+            relative,
+        };
+        let q = Sequence { data: &q, batch, steps: queries, stride: width + gap };
+        let k = Sequence { data: &kv, batch: kv_batch, steps: keys, stride: 2 * width };
+        let v = Sequence { data: kv.get(width..).unwrap_or(&[]), ..k };
+        let want = plain(&attention, q, k, v);
+        everywhere(
+            |isa, team| {
+                let mut out = vec![9.0; batch * queries * width];
+                let mut scratch = vec![f32::NAN; attention.scratch_len(team.threads(), kv_batch, keys)];
+                attention.run((isa, team), q, (k, v), &mut out, &mut scratch);
+                out
+            },
+            |isa, got| {
+                let what =
+                    format!("{isa} {batch}/{kv_batch} {queries}x{keys} {heads}x{dim} {mask:?} {lens:?}");
+                assert_close(got, &want, ERROR, &what);
+            },
+        );
+    }
+}
+
+#[test]
+fn matches_the_formula_on_real_shapes() {
+    check(Case { batch: 2, kv_batch: 2, queries: 72, keys: 80, heads: 8, dim: 64 });
+    check(Case { batch: 2, kv_batch: 1, queries: 72, keys: 50, heads: 2, dim: 128 });
+    check(Case { batch: 1, kv_batch: 1, queries: 81, keys: 81, heads: 2, dim: 32 });
+    check(Case { batch: 1, kv_batch: 1, queries: 80, keys: 80, heads: 4, dim: 64 });
+}
+
+#[test]
+fn matches_the_formula_at_edges() {
+    for (queries, keys) in [(1, 1), (1, 33), (3, 3), (5, 7), (25, 31), (24, 32), (9, 65), (4, 0), (1, 200)] {
+        for dim in [16, 20, 33, 96] {
+            check(Case { batch: 2, kv_batch: 2, queries, keys, heads: 2, dim });
+        }
+    }
+}
+
+#[test]
+fn matches_the_formula_when_long() {
+    check(Case { batch: 1, kv_batch: 1, queries: 300, keys: 1000, heads: 1, dim: 128 });
+    check(Case { batch: 1, kv_batch: 1, queries: 20, keys: 4096, heads: 1, dim: 64 });
+}
+
+#[test]
+#[ignore = "timing; run with --ignored --nocapture"]
+fn bench() {
+    let team = Team::new(1).expect("a thread");
+    for isa in Isa::available() {
+        for (queries, keys, heads, dim) in [
+            (72, 80, 8, 64),
+            (72, 50, 2, 128),
+            (81, 81, 2, 32),
+            (80, 80, 4, 64),
+            (1000, 1000, 2, 64),
+            (1, 1000, 8, 64),
+        ] {
+            let width = heads * dim;
+            let (q, k) = (noise(queries * width, 1), noise(keys * width, 2));
+            let attention = Attention {
+                heads,
+                kv_heads: heads,
+                head_dim: dim,
+                scale: 0.1,
+                mask: Mask::None,
+                first_query: 0,
+                first_queries: None,
+                passed: None,
+                kv_lens: None,
+                relative: None,
+            };
+            let mut out = q.clone();
+            let mut scratch = vec![0.0; attention.scratch_len(1, 1, keys)];
+            let q = Sequence { data: &q, batch: 1, steps: queries, stride: width };
+            let k = Sequence { data: &k, batch: 1, steps: keys, stride: width };
+            let t = best_of(100, || {
+                attention.run((isa, &team), q, (k, k), std::hint::black_box(&mut out), &mut scratch);
+            });
+            let flops = 4.0 * (queries * keys * width) as f64;
+            println!(
+                "{isa} {queries}x{keys} {heads}x{dim}: {:.1} µs, {:.1} GFLOP/s",
+                t * 1e6,
+                flops / t / 1e9
+            );
+        }
+    }
+}
