@@ -84,15 +84,15 @@ pub fn run(
     let peak_rss_mb = peak_rss_mb();
     if args.json {
         let report = json!({
-                "one": one.json(),
-                "all": all.json(),
-                "throughput_ratio": ratio,
-                "peak_rss_mb": peak_rss_mb,
-                "runs": args.runs,
-        "texts": texts,
-                "kv": engine.kv().map(orate::CacheFormat::name),
-                "threads": engine.threads(),
-            });
+            "one": one.json(),
+            "all": all.json(),
+            "throughput_ratio": ratio,
+            "peak_rss_mb": peak_rss_mb,
+            "runs": args.runs,
+            "texts": texts,
+            "kv": engine.kv().map(orate::CacheFormat::name),
+            "threads": engine.threads(),
+        });
         return print::json(&with(report, engine_json(engine)));
     }
     let head = ["streams", "frames", "ms", "frames/s", "of a stream", "first audio ms", "RTF"];
