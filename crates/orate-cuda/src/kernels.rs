@@ -48,7 +48,7 @@ const DECODING: [&str; 3] = ["decode_1", "decode_2", "decode_4"];
 const CACHED: [&str; 2] = ["attention_128_32", "attention_256_32"];
 
 /// Everything but products.
-const SOURCES: [Source; 24] = [
+const SOURCES: [Source; 25] = [
     source!(
         "attention",
         "attention.cu",
@@ -70,6 +70,7 @@ const SOURCES: [Source; 24] = [
     source!("attention_decode-f16", "cache_rows.cuh" | "attention_decode.cu", ["-DCACHE=1"], DECODING),
     source!("attention_decode-bf16", "cache_rows.cuh" | "attention_decode.cu", ["-DCACHE=2"], DECODING),
     source!("attention_decode-q8_0", "cache_rows.cuh" | "attention_decode.cu", ["-DCACHE=3"], DECODING),
+    source!("conv_narrow", "conv_narrow.cu", [], ["narrow_32", "narrow_64", "narrow_96", "narrow_128"]),
     source!("copy", "copy.cu", [], ["copy", "copy_blocks", "write_rows", "mark", "increment", "set_scalar"]),
     source!(
         "depthwise_conv1d",

@@ -2,6 +2,7 @@
 
 use crate::driver::{Context, DeviceBuffer, DevicePointer, Stream};
 use crate::kernels::in_parallel;
+use crate::lower::is_narrow;
 use orate_graph::blocks::{BLOCK, BlockFormat, larger};
 use orate_graph::{DeviceError, Op, Plan, Precision, PrecisionPolicy, Tensor, Value, Weight, WeightLoader};
 use std::collections::{HashMap, HashSet};
@@ -34,7 +35,7 @@ pub(crate) struct WeightBank {
 
 /// The forms of an op's weights, in the order of [`Op::weights`].
 fn forms<'p>(op: &'p Op, policy: &PrecisionPolicy) -> Vec<(&'p Weight, Form)> {
-    let product = matches!(op, Op::MatMul { .. } | Op::Conv1d { .. });
+    let product = matches!(op, Op::MatMul { .. } | Op::Conv1d { .. }) && !is_narrow(op);
     let form =
         |i: usize, w: &Weight| if product && i == 0 { Form::Packed(policy.of(w)) } else { Form::Dense };
     op.weights().into_iter().enumerate().map(|(i, w)| (w, form(i, w))).collect()

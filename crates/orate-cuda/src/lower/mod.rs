@@ -14,6 +14,7 @@ mod encoders;
 mod heads;
 mod matmul;
 mod movement;
+mod narrow;
 mod pointwise;
 mod rows;
 mod sample;
@@ -25,6 +26,7 @@ pub(crate) use work::{Addresses, Pointer, Work};
 use crate::driver::Facts;
 use crate::weights::{Form, WeightBank};
 use cuts::{DEPTH_OF_BLOCKS, FEW_ROWS};
+pub(crate) use narrow::is_narrow;
 use orate_graph::joining::{At, Joined, Joins, Layout, layout};
 use orate_graph::{
     Activation, DType, First, Op, Plan, Precision, PrecisionPolicy, Scalar, Shape, Value, ValueInfo, Weight,
@@ -44,6 +46,7 @@ pub(crate) fn kernel_name(
         return Err(format!("operand {} has more than 2³⁰ elements", large.shape));
     }
     Ok(match op {
+        op if is_narrow(op) => "conv-narrow".to_owned(),
         Op::MatMul { weight, .. } | Op::Conv1d { weight, .. } => format!("{}-gemm", policy.of(weight)),
         Op::DepthwiseConv1d { norm, .. } => {
             rows::check_width(inputs[0].shape.last())?;
@@ -137,6 +140,9 @@ fn step(o: &Operands<'_>) -> Vec<Work> {
     let op = o.op(o.node.step);
     vec![match op {
         Op::MatMul { weight, epilogue } => matmul::work(o, weight, epilogue, None),
+        Op::Conv1d { weight, epilogue, geometry } if is_narrow(op) => {
+            narrow::work(o, weight, epilogue, geometry)
+        }
         Op::Conv1d { weight, epilogue, geometry } => matmul::work(o, weight, epilogue, Some(geometry)),
         Op::DepthwiseConv1d { weight, bias, geometry, norm } => {
             rows::depthwise(o, weight, bias, geometry, norm.as_ref())

@@ -35,6 +35,14 @@ pub(super) fn conv1d(cases: &mut Vec<Case>) -> Result<()> {
         one(2, 6, width, 12, "k3 d1 causal", ConvGeometry::causal(3, 1))?;
         one(1, 13, 6, width, "k7 d1 causal", ConvGeometry::causal(7, 1))?;
     }
+    // To one channel, as at the end of a vocoder.
+    for (t, c) in [(1, 32), (32, 64), (70, 96), (33, 128), (1000, 96), (40, 160)] {
+        one(2, t, c, 1, "k7 d1 causal", ConvGeometry::causal(7, 1))?;
+        one(1, t, c, 1, "k7 d1 symmetric", ConvGeometry::symmetric(7, 1))?;
+    }
+    epilogues(cases, "Conv1d k7 d1 causal [2, 37, 32] → 1", [2, 37, 32], 1, |g, x| {
+        g.conv1d(x, Weight::named("w", [224, 1]), ConvGeometry::causal(7, 1))
+    })?;
     epilogues(cases, "Conv1d k3 d2 causal [2, 7, 6] → 19", [2, 7, 6], 19, |g, x| {
         g.conv1d(x, Weight::named("w", [18, 19]), ConvGeometry::causal(3, 2))
     })
@@ -75,7 +83,7 @@ pub(super) fn depthwise_conv1d(cases: &mut Vec<Case>) -> Result<()> {
 pub(super) fn streaming(cases: &mut Vec<Case>) -> Result<()> {
     for (taps, dilation) in [(2, 1), (3, 1), (7, 1), (7, 3), (7, 9), (4, 2), (1, 1)] {
         let geometry = ConvGeometry::streaming(taps, dilation);
-        for (b, t, c, n) in [(1, 1, 5, 9), (2, 3, 8, 17), (1, 61, 16, 12), (2, 33, 33, 6)] {
+        for (b, t, c, n) in [(1, 1, 5, 9), (2, 3, 8, 17), (1, 61, 16, 12), (2, 33, 33, 6), (2, 45, 96, 1)] {
             let mut name = format!("Conv1d k{taps} d{dilation} behind a history [{b}, {t}, {c}] → {n}");
             unary(cases, name, [b, t, c], |g, x| {
                 let h = g.input("history", DType::F32, [b, geometry.left, c])?;

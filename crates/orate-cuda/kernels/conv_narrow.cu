@@ -1,0 +1,81 @@
+// Convolutions of seven neighbouring rows to one channel, as at the end of a vocoder. A product would read the rows as often as
+// there are taps, and compute channels that nobody wants.
+//
+//   x [B, T, C], past [B, left, C], weight [7, C] → out [B, T], with bias and activation; C is 32 · PER
+//
+// A warp has 32 results, a thread the same channels of every row. A row is read once and goes into the seven sums that it is part of;
+// a sum that is complete is added up over the warp. Rows in front of the first are `past`, or zeros; those behind the last are zeros.
+
+struct Args {
+    const float* x;
+    const float* past;
+    const float* weight;
+    const float* bias;   // or none
+    const float* slope;
+    const float* row;    // or none: [row_count], of which the one that `index` names is added at the end
+    const u64* index;
+    float* out;
+    int batch, time, left, activation, row_count, unused;
+};
+
+#define TAPS 7
+#define RUN 32
+// Rows on their way.
+#define AHEAD 8
+
+template <int PER>
+DEVICE void narrow(const Args& a) {
+    const int width = 32 * PER;
+    int lane = threadIdx.x % 32, item = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    int runs = (a.time + RUN - 1) / RUN, b = item / runs, start = (item - b * runs) * RUN;
+    float w[TAPS][PER];
+#pragma unroll
+    for (int k = 0; k < TAPS; k++)
+#pragma unroll
+        for (int p = 0; p < PER; p++) w[k][p] = a.weight[k * width + lane + 32 * p];
+    float bias = a.bias ? *a.bias : 0.0f, slope = a.activation == PRELU ? *a.slope : 0.0f;
+    wait_for_previous();
+    let_next_start();
+    if (b >= a.batch) return;
+    const float* x = a.x + (size_t)b * a.time * width + lane;
+    const float* past = a.past ? a.past + (size_t)b * a.left * width + lane : nullptr;
+    // sum[k] is of the result that row i is tap k of.
+    float sum[TAPS], mine = 0.0f;
+#pragma unroll
+    for (int k = 0; k < TAPS; k++) sum[k] = 0.0f;
+    for (int first = 0; first < RUN + TAPS - 1; first += AHEAD) {
+        float rows[AHEAD][PER];
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            int row = start - a.left + first + i;
+            const float* from = row < 0 ? past ? past + (ptrdiff_t)(row + a.left) * width : nullptr
+                                        : row < a.time ? x + (size_t)row * width : nullptr;
+#pragma unroll
+            for (int p = 0; p < PER; p++) rows[i][p] = from ? from[32 * p] : 0.0f;
+        }
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+#pragma unroll
+            for (int k = TAPS - 1; k > 0; k--) sum[k] = sum[k - 1];
+            sum[0] = 0.0f;
+#pragma unroll
+            for (int k = 0; k < TAPS; k++)
+#pragma unroll
+                for (int p = 0; p < PER; p++) sum[k] += w[k][p] * rows[i][p];
+            float y = warp_sum(sum[TAPS - 1]);
+            if (lane == first + i - (TAPS - 1)) mine = y;
+        }
+    }
+    if (start + lane >= a.time) return;
+    float y = activate(a.activation, mine + bias, slope);
+    if (a.row) y += a.row[min(*a.index, (u64)a.row_count - 1)];
+    a.out[(size_t)b * a.time + start + lane] = y;
+}
+
+#define KERNEL(NAME, PER) \
+    extern "C" __global__ void __launch_bounds__(256) NAME(const Args a) { narrow<PER>(a); }
+
+KERNEL(narrow_32, 1)
+KERNEL(narrow_64, 2)
+KERNEL(narrow_96, 3)
+KERNEL(narrow_128, 4)
