@@ -4,7 +4,7 @@
 //   x [B, T, C], past [B, left, C], weight [7, C] → out [B, T], with bias and activation; C is 32 · PER
 //
 // A warp has 32 results, a thread the same channels of every row. A row is read once and goes into the seven sums that it is part of;
-// a sum that is complete is added up over the warp. Rows in front of the first are `past`, or zeros; those behind the last are zeros.
+// a sum that is complete is added up over the warp. Rows in front of the first are `past`; without one, and behind the last, edges repeat.
 
 struct Args {
     const float* x;
@@ -48,10 +48,10 @@ DEVICE void narrow(const Args& a) {
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
             int row = start - a.left + first + i;
-            const float* from = row < 0 ? past ? past + (ptrdiff_t)(row + a.left) * width : nullptr
-                                        : row < a.time ? x + (size_t)row * width : nullptr;
+            const float* from = past && row < 0 ? past + (size_t)max(row + a.left, 0) * width
+                                                : x + (size_t)min(max(row, 0), a.time - 1) * width;
 #pragma unroll
-            for (int p = 0; p < PER; p++) rows[i][p] = from ? from[32 * p] : 0.0f;
+            for (int p = 0; p < PER; p++) rows[i][p] = from[32 * p];
         }
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {

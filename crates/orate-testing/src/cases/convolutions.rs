@@ -3,7 +3,7 @@
 use super::matmul::epilogues;
 use super::rows::norm;
 use super::{Case, WIDTHS, unary};
-use orate_graph::{ConvGeometry, DType, Result, Weight};
+use orate_graph::{Activation, ConvGeometry, DType, Result, Weight};
 
 /// Geometries that ship, and one with padding of its own.
 fn geometries() -> Vec<(String, ConvGeometry)> {
@@ -40,8 +40,10 @@ pub(super) fn conv1d(cases: &mut Vec<Case>) -> Result<()> {
         one(2, t, c, 1, "k7 d1 causal", ConvGeometry::causal(7, 1))?;
         one(1, t, c, 1, "k7 d1 symmetric", ConvGeometry::symmetric(7, 1))?;
     }
-    epilogues(cases, "Conv1d k7 d1 causal [2, 37, 32] → 1", [2, 37, 32], 1, |g, x| {
-        g.conv1d(x, Weight::named("w", [224, 1]), ConvGeometry::causal(7, 1))
+    unary(cases, "Conv1d k7 d1 causal [2, 37, 32] → 1 + bias PReLU".into(), [2, 37, 32], |g, x| {
+        let y = g.conv1d(x, Weight::named("w", [224, 1]), ConvGeometry::causal(7, 1))?;
+        let y = g.add_bias(y, Weight::named("bias", [1]))?;
+        g.activate(y, Activation::PRelu(Weight::named("slope", [1])))
     })?;
     epilogues(cases, "Conv1d k3 d2 causal [2, 7, 6] → 19", [2, 7, 6], 19, |g, x| {
         g.conv1d(x, Weight::named("w", [18, 19]), ConvGeometry::causal(3, 2))
