@@ -1,5 +1,6 @@
 //! Element types and static shapes of values.
 
+use smallvec::SmallVec;
 use std::fmt;
 
 /// Element type of a value. Weights may be stored in other types; they are expanded when they are loaded.
@@ -70,9 +71,9 @@ impl fmt::Display for DType {
     }
 }
 
-/// Extents of a value, slowest axis first, row-major and contiguous.
+/// Extents of a value, slowest axis first, row-major and contiguous. Copies of up to four allocate nothing.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
-pub struct Shape(Vec<usize>);
+pub struct Shape(SmallVec<[usize; 4]>);
 
 impl Shape {
     /// Extents, slowest first.
@@ -118,19 +119,19 @@ impl Shape {
 
 impl<const N: usize> From<[usize; N]> for Shape {
     fn from(dims: [usize; N]) -> Self {
-        Shape(dims.to_vec())
+        Shape(SmallVec::from_slice(&dims))
     }
 }
 
 impl From<Vec<usize>> for Shape {
     fn from(dims: Vec<usize>) -> Self {
-        Shape(dims)
+        Shape(dims.into())
     }
 }
 
 impl From<&[usize]> for Shape {
     fn from(dims: &[usize]) -> Self {
-        Shape(dims.to_vec())
+        Shape(SmallVec::from_slice(dims))
     }
 }
 
