@@ -9,6 +9,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+/// Seconds that work has to stop by itself.
+#[cfg(unix)]
+const GRACE: u32 = 1;
+
 /// What becomes of the signals to end.
 pub struct Interrupt {
     switch: Arc<AtomicBool>,
@@ -17,8 +21,8 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// From now on Ctrl-C and the signals to end flip a switch. Given again, while something is under way that cannot be stopped, they
-    /// end the program at once.
+    /// From now on Ctrl-C and the signals to end flip a switch. Where something is under way that looks at no switch, such as weights that are
+    /// read or a pipe that nobody empties, the program ends a second later, and at once when they are given again.
     pub fn new() -> Interrupt {
         let interrupt = Interrupt { switch: Arc::default(), unfinished: Arc::default() };
         for &signal in TERM_SIGNALS.iter().chain(hangup()).filter(|s| !is_ignored(**s)) {
@@ -26,6 +30,8 @@ impl Interrupt {
             interrupt.end_at_once_behind_another(signal);
             let _ = flag::register(signal, interrupt.switch.clone());
         }
+        #[cfg(unix)]
+        interrupt.end_at_once_behind_another(libc::SIGALRM);
         interrupt
     }
 
@@ -52,6 +58,8 @@ impl Interrupt {
         let (switch, unfinished) = (self.switch.clone(), self.unfinished.clone());
         let action = move || {
             if !switch.load(Ordering::SeqCst) {
+                // SAFETY: asks for a signal that this action handles.
+                unsafe { libc::alarm(GRACE) };
                 return;
             }
             if let Some(path) = unfinished.get() {
@@ -61,7 +69,7 @@ impl Interrupt {
             // SAFETY: ends the process.
             unsafe { libc::_exit(i32::from(INTERRUPTED)) }
         };
-        // SAFETY: atomic loads, `unlink` and `_exit` are all that the action does, and signal handlers may do these. It does not panic.
+        // SAFETY: atomic loads, `alarm`, `unlink` and `_exit` are all that the action does, and signal handlers may do these. It does not panic.
         let _ = unsafe { signal_hook::low_level::register(signal, action) };
     }
 

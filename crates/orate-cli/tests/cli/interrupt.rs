@@ -163,3 +163,18 @@ fn a_second_signal_ends_at_once_and_leaves_nothing() {
         assert_eq!(folder.files(), ["book.txt"], "nothing half-written remains");
     }
 }
+
+/// Whoever waits for a pipe that nobody empties looks at no switch.
+#[test]
+fn one_signal_is_enough_while_a_pipe_is_full() {
+    let folder = Folder::new();
+    folder.write("book.txt", "The kettle is on, and the rain has stopped. ".repeat(2000));
+    let mut command = at_a_terminal(&folder, &["say", "--file", "book.txt", "-o", "-", "--format", "raw"]);
+    let mut child = Kept(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("run orate"));
+    // Long enough for more than a pipe holds.
+    std::thread::sleep(Duration::from_secs(4));
+    assert!(child.try_wait().unwrap().is_none(), "it waits for a reader");
+    signal(&child, "-INT");
+    wait_until("the end", || child.try_wait().unwrap().is_some());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}
