@@ -2,8 +2,8 @@
 
 use orate_graph::{DeviceClass, DeviceInfo, DeviceKind, Precision};
 use wgpu::{
-    Adapter, Backend, Backends, DeviceType, DownlevelFlags, Features, Instance, InstanceDescriptor,
-    InstanceFlags,
+    Adapter, Backend, Backends, CooperativeScalarType, DeviceType, DownlevelFlags, Features, Instance,
+    InstanceDescriptor, InstanceFlags,
 };
 
 /// Features that kernels use where they are there.
@@ -17,6 +17,37 @@ pub(crate) fn precisions(adapter: &Adapter) -> &'static [Precision] {
     match adapter.get_downlevel_capabilities().flags.contains(DownlevelFlags::SHADER_F16_IN_F32) {
         true => &[Precision::F32, Precision::F16, Precision::Bf16, Precision::Q8_0, Precision::Q4_0],
         false => &[Precision::F32, Precision::Bf16],
+    }
+}
+
+/// Cooperative matrices as kernels use them: a subgroup multiplies numbers in f16 and adds in f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Matrices {
+    /// Rows and columns of each of the three matrices: 16, or 8.
+    pub fragment: usize,
+    /// Threads of a subgroup.
+    pub lanes: usize,
+}
+
+impl Matrices {
+    /// Features that a device needs for them.
+    pub const FEATURES: Features =
+        Features::EXPERIMENTAL_COOPERATIVE_MATRIX.union(Features::SHADER_F16).union(Features::SUBGROUP);
+
+    /// Those of an adapter, the larger ones if there are two sizes. Subgroups of various sizes are left alone, because a kernel has to know
+    /// how many there are in a workgroup, and so is Metal, on which nothing was measured.
+    pub fn of(adapter: &Adapter) -> Option<Self> {
+        let info = adapter.get_info();
+        let fits = info.backend == Backend::Vulkan && info.subgroup_min_size == info.subgroup_max_size;
+        if !fits || !adapter.features().contains(Self::FEATURES) {
+            return None;
+        }
+        let sizes = adapter.cooperative_matrix_properties().into_iter().filter_map(|m| {
+            let types = (m.ab_type, m.cr_type) == (CooperativeScalarType::F16, CooperativeScalarType::F32);
+            (types && m.m_size == m.n_size && m.n_size == m.k_size).then_some(m.m_size as usize)
+        });
+        let fragment = sizes.filter(|n| [8, 16].contains(n)).max()?;
+        Some(Matrices { fragment, lanes: info.subgroup_max_size as usize })
     }
 }
 
@@ -82,6 +113,9 @@ fn describe(adapter: &Adapter, kind: DeviceKind, index: usize) -> DeviceInfo {
     }
     if precisions(adapter).contains(&Precision::F16) {
         features.push("f16 weights".to_owned());
+    }
+    if let Some(Matrices { fragment: n, .. }) = Matrices::of(adapter) {
+        features.push(format!("cooperative matrices of {n} x {n} for f16"));
     }
     let driver = [info.driver, info.driver_info].into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>();
     DeviceInfo {

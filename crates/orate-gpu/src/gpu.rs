@@ -1,8 +1,8 @@
 //! What models, memories and executables hold of their device.
 
-use crate::adapters;
+use crate::adapters::{self, Matrices};
 use crate::pipelines::Pipelines;
-use orate_graph::{AtHome, DeviceError, DeviceInfo, PrecisionPolicy};
+use orate_graph::{AtHome, DeviceError, DeviceInfo, Precision, PrecisionPolicy};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use wgpu::{
@@ -35,6 +35,8 @@ pub(crate) struct Gpu {
     /// In which format products are computed.
     pub policy: PrecisionPolicy,
     pub subgroups: bool,
+    /// What products in f16 are made with, where the policy asks for such.
+    pub matrices: Option<Matrices>,
     pub timestamps: bool,
     /// Largest buffer that a kernel can see.
     pub largest_buffer: u64,
@@ -64,12 +66,20 @@ impl Gpu {
             ));
         }
         let limits = adapter.limits();
-        let features = (adapters::wanted() & has) | Features::IMMEDIATES;
+        let matrices = (policy.precision == Precision::F16).then(|| Matrices::of(adapter)).flatten();
+        let mut features = (adapters::wanted() & has) | Features::IMMEDIATES;
+        let mut experimental = ExperimentalFeatures::disabled();
+        if matrices.is_some() {
+            features |= Matrices::FEATURES;
+            // SAFETY: wgpu says by this that it checks experimental features less than others. Cooperative matrices are the only one
+            // that is asked for; kernels load and store them inside of arrays whose sizes follow from the same tile.
+            experimental = unsafe { ExperimentalFeatures::enabled() };
+        }
         let descriptor = DeviceDescriptor {
             label: Some("orate"),
             required_features: features,
             required_limits: limits.clone(),
-            experimental_features: ExperimentalFeatures::disabled(),
+            experimental_features: experimental,
             memory_hints: MemoryHints::MemoryUsage,
             trace: Trace::Off,
         };
@@ -105,6 +115,7 @@ impl Gpu {
             Pipelines::new(&device, pipeline_layout, &adapter.get_info(), cache.filter(|_| cached));
         let gpu = Gpu {
             policy,
+            matrices,
             subgroups: features.contains(Features::SUBGROUP),
             timestamps: features.contains(Features::TIMESTAMP_QUERY),
             // Kernels count elements of 4 bytes in 32 bits.

@@ -1,12 +1,14 @@
 //! Which tile is fastest for which product: `cargo test --release -p orate-gpu tiles -- --ignored --nocapture`.
 
+use super::cooperative;
 use super::matmul::{PADDING, Tile, variant};
-use crate::adapters;
+use crate::adapters::{self, Matrices};
 use crate::gpu::Gpu;
+use crate::pipelines::Variant;
 use crate::weights::Element;
-use orate_graph::{DeviceKind, Epilogue, PrecisionPolicy};
+use orate_graph::{DeviceKind, Epilogue, Precision, PrecisionPolicy, Weight};
 use std::time::Instant;
-use wgpu::{BufferUsages, CommandEncoderDescriptor, ComputePassDescriptor};
+use wgpu::{BindGroup, BufferUsages, CommandEncoderDescriptor, ComputePassDescriptor};
 
 /// Dispatches of one measurement; each reads other weights, as networks do.
 const TIMES: u32 = 120;
@@ -33,24 +35,118 @@ const CANDIDATES: [Tile; 15] = [
     tile(64, 64, 16, 8, 8, 2),
 ];
 
+const TOP: usize = 400;
+/// A product, or with taps a convolution along time.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    m: usize,
+    k: usize,
+    n: usize,
+    taps: usize,
+    dilation: usize,
+}
+
+const fn product(m: usize, k: usize, n: usize) -> Shape {
+    Shape { m, k, n, taps: 1, dilation: 1 }
+}
+
+const fn convolution(m: usize, channels: usize, dilation: usize) -> Shape {
+    Shape { m, k: 7 * channels, n: channels, taps: 7, dilation }
+}
+
+/// A device with noise in its memory.
+struct Bench {
+    gpu: Gpu,
+    session: BindGroup,
+    weights: BindGroup,
+    /// Elements of f32 that the weights' buffer holds.
+    room: usize,
+}
+
+/// Elements of the operand and of the result.
+const OPERAND: usize = 1 << 23;
+
+/// Bytes of weights.
+const WEIGHTS: u64 = 256 << 20;
+
+impl Bench {
+    fn open(precision: Precision) -> Bench {
+        let (adapter, info) = adapters::open(Some(DeviceKind::Vulkan)).into_iter().next().expect("a device");
+        let gpu = Gpu::open(&adapter, info, PrecisionPolicy::uniform(precision), None).expect("opens");
+        let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST;
+        let memory = gpu.buffer("memory", 8 * OPERAND as u64, usage).expect("fits");
+        let weights = gpu.buffer("weights", WEIGHTS.min(gpu.largest_buffer), usage).expect("fits");
+        let noise: Vec<u32> =
+            (0..1u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) >> 9) | 0x3f80_0000).collect();
+        for buffer in [&memory, &weights] {
+            for i in 0..buffer.size() >> 22 {
+                gpu.queue.write_buffer(buffer, i << 22, bytemuck::cast_slice(&noise));
+            }
+        }
+        let session = gpu.bind("session", &gpu.session_layout, &[&memory]);
+        let room = (weights.size() / 4) as usize;
+        let weights = gpu.bind("weights", &gpu.weights_layout, &[&weights, &weights]);
+        Bench { gpu, session, weights, room }
+    }
+
+    /// Microseconds of a dispatch among others that wait for each other; `tile` is rows and columns of a workgroup.
+    fn time(&self, v: Variant, s: Shape, tile: [usize; 2]) -> Option<f64> {
+        let Shape { m, k, n, .. } = s;
+        let pipeline = match self.gpu.pipelines.get(&self.gpu.device, &[v]) {
+            Ok(mut p) => p.remove(0),
+            Err(e) => {
+                println!("{e}");
+                return None;
+            }
+        };
+        let stride = n.next_multiple_of(PADDING[1]);
+        let slots = self.room / (k.next_multiple_of(PADDING[0]) * stride);
+        let times = if m * k * n > 1 << 30 { TIMES / 6 } else { TIMES };
+        let mut best = f64::MAX;
+        for _ in 0..3 {
+            self.gpu.wait().expect("runs");
+            let start = Instant::now();
+            let mut encoder = self.gpu.device.create_command_encoder(&CommandEncoderDescriptor::default());
+            let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor::default());
+            pass.set_bind_group(0, &self.session, &[]);
+            pass.set_bind_group(1, &self.weights, &[]);
+            pass.set_pipeline(&pipeline);
+            for i in 0..times as usize {
+                let (x, out) = if i % 2 == 0 { (0, OPERAND) } else { (OPERAND, 0) };
+                let w = i % slots * k.next_multiple_of(PADDING[0]) * stride;
+                let [time, channels, left] = match s.taps {
+                    1 => [1, 1, 0],
+                    taps => [m, k / taps, s.dilation * (taps - 1)],
+                };
+                let words = [x, out, out, w, 0, 0, m, n, k, stride, time, channels, s.dilation, left, 0];
+                pass.set_immediates(0, bytemuck::cast_slice(&words.map(|x| x as u32)));
+                pass.dispatch_workgroups(n.div_ceil(tile[1]) as u32, m.div_ceil(tile[0]) as u32, 1);
+            }
+            drop(pass);
+            let commands = encoder.finish();
+            let encoded = start.elapsed();
+            self.gpu.queue.submit([commands]);
+            self.gpu.wait().expect("runs");
+            best = best.min((start.elapsed() - encoded).as_secs_f64());
+        }
+        Some(best / f64::from(times) * 1e6)
+    }
+}
+
+fn print(s: Shape, what: &str, mut rows: Vec<(f64, String)>) {
+    let Shape { m, k, n, .. } = s;
+    rows.sort_by(|a, b| a.0.total_cmp(&b.0));
+    println!("{m} × {k} × {n}, {what}:");
+    for (us, tile) in rows.iter().take(TOP) {
+        println!("  {us:>6.1} µs {:>7.0} GFLOP/s  {tile}", (2 * m * k * n) as f64 / us / 1e3);
+    }
+    assert!(!rows.is_empty(), "every shape has a tile");
+}
+
 #[test]
 #[ignore = "needs a GPU"]
 fn tiles() {
-    let (adapter, info) = adapters::open(Some(DeviceKind::Vulkan)).into_iter().next().expect("a device");
-    let gpu = Gpu::open(&adapter, info, PrecisionPolicy::default(), None).expect("opens");
-    let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST;
-    let memory = gpu.buffer("memory", 64 << 20, usage).expect("fits");
-    let weights = gpu.buffer("weights", 256 << 20, usage).expect("fits");
-    let noise: Vec<u32> =
-        (0..1u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) >> 9) | 0x3f80_0000).collect();
-    for i in 0..64 {
-        gpu.queue.write_buffer(&weights, i << 22, bytemuck::cast_slice(&noise));
-    }
-    for i in 0..16 {
-        gpu.queue.write_buffer(&memory, i << 22, bytemuck::cast_slice(&noise));
-    }
-    let session = gpu.bind("session", &gpu.session_layout, &[&memory]);
-    let both = gpu.bind("weights", &gpu.weights_layout, &[&weights, &weights]);
+    let bench = Bench::open(Precision::F32);
     let shapes = [
         (72, 512, 1024),
         (72, 1024, 512),
@@ -63,59 +159,136 @@ fn tiles() {
         (432, 512, 2048),
         (432, 2048, 512),
     ];
-    for (m, k, n, element) in shapes
+    for (s, element) in shapes
         .into_iter()
-        .flat_map(|(m, k, n)| [Element::F32, Element::F16, Element::Bf16].map(|e| (m, k, n, e)))
+        .flat_map(|(m, k, n)| [Element::F32, Element::F16, Element::Bf16].map(|e| (product(m, k, n), e)))
     {
         let mut rows = vec![];
         for t in [1, 2].into_iter().flat_map(|ahead| CANDIDATES.map(|t| Tile { ahead, ..t })) {
             assert!(t.bk * t.split <= PADDING[0] && (t.bm * t.bk / 4).is_multiple_of(t.group()), "{t:?}");
-            if t.shared() > gpu.workgroup_bytes as usize {
+            if t.shared() > bench.gpu.workgroup_bytes as usize {
                 continue;
             }
-            let v = variant(t, element, true, false, None, &Epilogue::default());
-            let pipeline = match gpu.pipelines.get(&gpu.device, &[v]) {
-                Ok(mut p) => p.remove(0),
-                Err(e) => {
-                    println!("{t:?}: {e}");
-                    continue;
-                }
-            };
-            let mut best = f64::MAX;
-            for _ in 0..3 {
-                gpu.wait().expect("runs");
-                let start = Instant::now();
-                let mut encoder = gpu.device.create_command_encoder(&CommandEncoderDescriptor::default());
-                let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor::default());
-                pass.set_bind_group(0, &session, &[]);
-                pass.set_bind_group(1, &both, &[]);
-                pass.set_pipeline(&pipeline);
-                let slots = (1 << 26) / (k * n);
-                for i in 0..TIMES as usize {
-                    let (x, out) = if i % 2 == 0 { (0, 1 << 22) } else { (1 << 22, 0) };
-                    let w = i % slots * k * n;
-                    let words = [x, out, out, w, 0, 0, m, n, k, n, 1, 1, 1, 0].map(|x| x as u32);
-                    pass.set_immediates(0, bytemuck::cast_slice(&words));
-                    pass.dispatch_workgroups(n.div_ceil(t.bn) as u32, m.div_ceil(t.bm) as u32, 1);
-                }
-                drop(pass);
-                let commands = encoder.finish();
-                let encoded = start.elapsed();
-                gpu.queue.submit([commands]);
-                gpu.wait().expect("runs");
-                best = best.min((start.elapsed() - encoded).as_secs_f64());
-            }
-            rows.push((best / f64::from(TIMES) * 1e6, t));
-        }
-        rows.sort_by(|a, b| a.0.total_cmp(&b.0));
-        println!("{m} × {k} × {n}, {element:?}:");
-        for (us, t) in rows.iter().take(7) {
-            let flops = (2 * m * k * n) as f64 / us / 1e3;
             let Tile { bm, bn, bk, tm, tn, split, ahead } = t;
-            println!(
-                "  {us:>6.1} µs {flops:>6.0} GFLOP/s  {bm}x{bn}x{bk} {tm}x{tn} split {split} ahead {ahead}"
-            );
+            let v = variant(t, element, true, false, None, &Epilogue::default());
+            if let Some(us) = bench.time(v, s, [bm, bn]) {
+                rows.push((us, format!("{bm}x{bn}x{bk} {tm}x{tn} split {split} ahead {ahead}")));
+            }
         }
-        assert!(!rows.is_empty(), "every shape has a tile");
+        print(s, &format!("{element:?}"), rows);
     }
+}
+
+/// The tiles of cooperative matrices, beside the one that would be used without them.
+#[test]
+#[ignore = "needs a GPU"]
+fn cooperative_tiles() {
+    let bench = Bench::open(Precision::F16);
+    let has = bench.gpu.matrices.expect("cooperative matrices");
+    let shapes = [
+        product(72, 512, 1024),
+        product(72, 1024, 512),
+        product(72, 512, 256),
+        product(72, 256, 512),
+        product(144, 512, 2048),
+        product(144, 2048, 512),
+        product(144, 512, 512),
+        product(80, 256, 1024),
+        product(432, 512, 2048),
+        product(432, 2048, 512),
+        product(100, 1024, 2048),
+        product(100, 1024, 3072),
+        product(100, 3072, 1024),
+        product(100, 2048, 1024),
+        product(32, 1024, 2048),
+        product(32, 3072, 1024),
+        product(25, 1024, 512),
+        convolution(800, 768, 1),
+        convolution(4000, 384, 3),
+        convolution(16_000, 192, 9),
+        convolution(48_000, 96, 9),
+        convolution(200, 768, 1),
+        convolution(1000, 384, 3),
+    ];
+    let bias = Some(Weight::fill(0.0, [4]));
+    let e = Epilogue { bias, activation: None, residual: true };
+    for s in shapes {
+        let conv = (s.taps > 1).then_some(false);
+        let plain = super::matmul::tile(s.m, s.n, s.k);
+        let v = variant(plain, Element::F16, true, false, conv, &e);
+        let us = bench.time(v, s, [plain.bm, plain.bn]).expect("runs");
+        let mut rows = vec![(us, format!("plain {}x{}", plain.bm, plain.bn))];
+        let all = cooperative_candidates(has);
+        let fits: Vec<_> = all
+            .into_iter()
+            .filter(|t| t.shared(has) <= bench.gpu.workgroup_bytes as usize)
+            .map(|t| cooperative::variant(t, has, conv, &e))
+            .collect();
+        for some in fits.chunks(32) {
+            let _ = bench.gpu.pipelines.get(&bench.gpu.device, some);
+        }
+        let chosen = cooperative::tile_for([s.m, s.n, s.k], has);
+        for t in cooperative_candidates(has) {
+            let ([bm, bn], depth) = (t.results(has), t.depth(has));
+            if t.shared(has) > bench.gpu.workgroup_bytes as usize
+                || (depth > PADDING[0] && !s.k.is_multiple_of(depth))
+                || bm > s.m.next_multiple_of(64)
+            {
+                continue;
+            }
+            let v = cooperative::variant(t, has, conv, &e);
+            if let Some(us) = bench.time(v, s, [bm, bn]) {
+                let mark = if t == chosen { " <" } else { "" };
+                rows.push((us, format!("{bm}x{bn}x{depth} {t:?}{mark}")));
+            }
+        }
+        print(s, "f16", rows);
+    }
+}
+
+/// All cuts whose slices are shared by the threads without rest.
+pub fn cooperative_candidates(has: Matrices) -> Vec<cooperative::Tile> {
+    let mut all = vec![];
+    for [fm, fn_, gm, gn, split, steps, met] in [
+        [1, 1, 1, 1, 8, 1, 1],
+        [1, 1, 1, 1, 8, 2, 1],
+        [1, 2, 1, 1, 8, 1, 2],
+        [1, 2, 1, 1, 8, 2, 1],
+        [2, 1, 1, 1, 8, 1, 1],
+        [2, 1, 1, 1, 8, 2, 1],
+        [3, 1, 1, 1, 8, 2, 1],
+        [1, 4, 1, 1, 8, 1, 2],
+        [1, 2, 1, 2, 4, 2, 2],
+        [1, 2, 1, 2, 4, 2, 1],
+        [2, 2, 1, 1, 8, 1, 2],
+        [2, 2, 1, 1, 8, 2, 2],
+        [2, 2, 1, 1, 4, 2, 2],
+        [2, 2, 1, 1, 4, 4, 2],
+        [2, 2, 1, 2, 4, 2, 1],
+        [2, 2, 1, 2, 4, 2, 2],
+        [3, 2, 1, 1, 8, 1, 2],
+        [2, 2, 2, 2, 2, 4, 1],
+        [2, 2, 2, 2, 2, 2, 1],
+        [2, 2, 2, 2, 1, 4, 1],
+        [5, 2, 1, 2, 4, 1, 1],
+        [2, 4, 2, 2, 1, 4, 1],
+        [2, 3, 4, 2, 1, 4, 1],
+        [2, 3, 4, 2, 1, 2, 1],
+        [4, 3, 2, 2, 1, 1, 1],
+        [4, 2, 2, 4, 1, 2, 1],
+        [4, 2, 2, 4, 1, 4, 1],
+        [2, 2, 4, 4, 1, 2, 1],
+        [2, 4, 4, 2, 1, 2, 1],
+    ] {
+        for (ahead, double) in [1, 2, 3, 4].into_iter().flat_map(|a| [(a, false), (a, true)]) {
+            let of_subgroup = [fm, fn_];
+            let t = cooperative::Tile { of_subgroup, subgroups: [gm, gn], split, steps, met, double, ahead };
+            let ([bm, bn], depth, threads) = (t.results(has), t.depth(has), 4 * t.threads(has));
+            let even = |n: usize| (n * depth).is_multiple_of(threads);
+            if even(bm) && even(bn) && ahead * depth * (4 * bm + 2 * bn) / threads <= 160 {
+                all.push(t);
+            }
+        }
+    }
+    all
 }

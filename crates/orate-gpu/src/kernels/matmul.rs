@@ -1,6 +1,7 @@
 //! Matrix products and convolutions: which tile for which sizes.
 
-use super::{Abilities, Operands, activation};
+use super::{Abilities, Operands, activation, cooperative};
+use crate::adapters::Matrices;
 use crate::dispatch::{Call, Late, Params};
 use crate::pipelines::Variant;
 use crate::weights::{Element, Form, Wanted, WeightBank};
@@ -57,7 +58,7 @@ pub(super) const TILES: [(usize, Tile); 4] = [
 pub(super) const DEEP: Tile = Tile { bm: 32, bn: 64, bk: 8, tm: 8, tn: 8, split: 8, ahead: 1 };
 
 /// The tile for M × N results of K terms.
-fn tile(m: usize, n: usize, k: usize) -> Tile {
+pub(super) fn tile(m: usize, n: usize, k: usize) -> Tile {
     let results = m.div_ceil(32) * n.div_ceil(32);
     if (TILES[2].0..TILES[3].0).contains(&results) && k >= 1024 {
         return DEEP;
@@ -114,6 +115,16 @@ fn form(weight: &Weight, can: Abilities<'_>) -> Form {
     Form::Padded(element(weight, can), PADDING)
 }
 
+/// The tile on cooperative matrices, where they are used.
+fn cooperative_tile(op: &Op, s: &Sizes, can: Abilities<'_>) -> Option<(cooperative::Tile, Matrices)> {
+    let has = can.matrices?;
+    if s.odd || s.k == 0 || element(op.weights()[0], can) != Element::F16 {
+        return None;
+    }
+    let t = cooperative::tile_for([s.m, s.n, s.k], has);
+    (t.shared(has) <= can.workgroup_bytes as usize).then_some((t, has))
+}
+
 pub(super) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> String {
     let s = sizes(op, inputs[0].shape.dims());
     let t = tile(s.m, s.n, s.k);
@@ -127,6 +138,10 @@ pub(super) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> String
     if s.is_few_rows(op) {
         let rows = if s.m == 1 { String::new() } else { format!("x{}", 2 * pairs(s.m)) };
         return format!("{format}gemv-{}{rows}", 4 * quads(s.n));
+    }
+    if let Some((t, has)) = cooperative_tile(op, &s, can) {
+        let [bm, bn] = t.results(has);
+        return format!("{format}cooperative-{bm}x{bn}");
     }
     format!("{format}gemm-{}x{}{}", t.bm, t.bn, if s.odd { "-odd" } else { "" })
 }
@@ -357,10 +372,11 @@ fn call(o: &Operands<'_>) -> Call {
         }
         None => params.number(1).number(1).number(1).number(0).number(0),
     };
-    Call {
-        variant: variant(t, element, !o.can.software, s.odd, geometry.map(|g| g.history), e),
-        params,
-        groups: [s.n.div_ceil(t.bn) as u32, s.m.div_ceil(t.bm) as u32, 1],
-        weights: o.weights.buffers(),
-    }
+    let conv = geometry.map(|g| g.history);
+    let (variant, [bm, bn]) = match cooperative_tile(op, &s, o.can) {
+        Some((t, has)) => (cooperative::variant(t, has, conv, e), t.results(has)),
+        None => (variant(t, element, !o.can.software, s.odd, conv, e), [t.bm, t.bn]),
+    };
+    let groups = [s.n.div_ceil(bn) as u32, s.m.div_ceil(bm) as u32, 1];
+    Call { variant, params, groups, weights: o.weights.buffers() }
 }

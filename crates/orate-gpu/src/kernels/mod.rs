@@ -3,6 +3,7 @@
 mod attention;
 #[cfg(test)]
 mod bench;
+mod cooperative;
 mod encoders;
 mod heads;
 mod matmul;
@@ -12,6 +13,7 @@ mod rows;
 mod sample;
 mod tables;
 
+use crate::adapters::Matrices;
 use crate::cache_file;
 use crate::dispatch::Call;
 use crate::gpu::Gpu;
@@ -19,7 +21,7 @@ use crate::weights::{Placed, Wanted};
 use orate_graph::joining::{At, Joined, Layout};
 use orate_graph::{Activation, DType, DeviceClass, Op, Plan, PrecisionPolicy, Shape, Step, Value, ValueInfo};
 
-const SOURCES: [(&str, &str); 35] = [
+const SOURCES: [(&str, &str); 37] = [
     ("activation", include_str!("../../kernels/activation.wgsl")),
     ("angles", include_str!("../../kernels/angles.wgsl")),
     ("attention", include_str!("../../kernels/attention.wgsl")),
@@ -35,11 +37,13 @@ const SOURCES: [(&str, &str); 35] = [
     ("layer_norm", include_str!("../../kernels/layer_norm.wgsl")),
     ("math", include_str!("../../kernels/math.wgsl")),
     ("matmul", include_str!("../../kernels/matmul.wgsl")),
+    ("matmul_cooperative", include_str!("../../kernels/matmul_cooperative.wgsl")),
     ("matvec", include_str!("../../kernels/matvec.wgsl")),
     ("matvec_rows", include_str!("../../kernels/matvec_rows.wgsl")),
     ("norm_kept", include_str!("../../kernels/norm_kept.wgsl")),
     ("pad", include_str!("../../kernels/pad.wgsl")),
     ("philox", include_str!("../../kernels/philox.wgsl")),
+    ("product", include_str!("../../kernels/product.wgsl")),
     ("random", include_str!("../../kernels/random.wgsl")),
     ("reduce", include_str!("../../kernels/reduce.wgsl")),
     ("reduce_inputs", include_str!("../../kernels/reduce_inputs.wgsl")),
@@ -73,6 +77,8 @@ pub(crate) struct Abilities<'a> {
     /// In which format products are computed.
     pub policy: &'a PrecisionPolicy,
     pub subgroups: bool,
+    /// Where products in f16 may use them.
+    pub matrices: Option<Matrices>,
     pub workgroup_bytes: u32,
     /// The processor imitates a GPU.
     pub software: bool,
@@ -83,6 +89,7 @@ impl<'a> Abilities<'a> {
         Abilities {
             policy: &gpu.policy,
             subgroups: gpu.subgroups,
+            matrices: gpu.matrices,
             workgroup_bytes: gpu.workgroup_bytes,
             software: gpu.info.class == DeviceClass::Software,
         }

@@ -25,6 +25,15 @@ fn activations() -> Vec<Option<Activation>> {
 }
 
 fn variants() -> Vec<Variant> {
+    if std::env::var_os("CAND").is_some() {
+        let has = Matrices { fragment: 16, lanes: 32 };
+        let c = bench::cooperative_candidates(has);
+        println!("{}", c.len());
+        return c
+            .into_iter()
+            .map(|t| cooperative::variant(t, has, Some(false), &Epilogue::default()))
+            .collect();
+    }
     let mut all = vec![
         tables::time_variant(),
         tables::random_variant(),
@@ -118,6 +127,19 @@ fn variants() -> Vec<Variant> {
             }
         }
     }
+    for tile in cooperative::TILES {
+        for (activation, conv) in
+            activations().into_iter().zip([None, Some(false), Some(true)].into_iter().cycle())
+        {
+            for residual in [false, true] {
+                let bias = residual.then(|| Weight::fill(0.0, [4]));
+                let e = Epilogue { bias, activation: activation.clone(), residual };
+                for has in [Matrices { fragment: 16, lanes: 32 }, Matrices { fragment: 8, lanes: 8 }] {
+                    all.push(cooperative::variant(tile, has, conv, &e));
+                }
+            }
+        }
+    }
     all
 }
 
@@ -127,8 +149,11 @@ fn every_variant_is_valid_wgsl() {
         let text = v.wgsl().unwrap_or_else(|e| panic!("{e}"));
         let module = naga::front::wgsl::parse_str(&text)
             .unwrap_or_else(|e| panic!("{v:?}\n{}", e.emit_to_string(&text)));
-        let capabilities =
+        let mut capabilities =
             Capabilities::IMMEDIATES | Capabilities::SUBGROUP | Capabilities::SHADER_FLOAT16_IN_FLOAT32;
+        if v.file == "matmul_cooperative" {
+            capabilities |= Capabilities::COOPERATIVE_MATRIX | Capabilities::SHADER_FLOAT16;
+        }
         let stages = naga::valid::ShaderStages::COMPUTE;
         let mut validator = Validator::new(ValidationFlags::all(), capabilities);
         validator.subgroup_stages(stages).subgroup_operations(naga::valid::SubgroupOperationSet::all());

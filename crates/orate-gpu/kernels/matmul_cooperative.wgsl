@@ -1,0 +1,194 @@
+enable f16;
+enable wgpu_cooperative_matrix;
+
+// The product or convolution of matmul.wgsl with cooperative matrices: FRAGMENT × FRAGMENT numbers that the threads of a subgroup hold
+// together and multiply by one instruction, where a GPU has units for that. x and the weight are f16, sums are f32.
+//
+// The weight lies in memory as f16, [⌈K⌉, stride]; x is rounded to f16, to the nearest, on its way into workgroup memory. The
+// subgroups of a workgroup, of LANES threads, are SPLIT groups of GM × GN. Of each slice of DEPTH terms a group multiplies its BK, a
+// subgroup FM × FN fragments of results. The groups' sums meet in workgroup memory, CN columns of fragments of a subgroup at a
+// time, and are added in a fixed order.
+//
+// Rows have 8 more elements in workgroup memory, which spreads them over the banks. A slice has two places with DOUBLE, so
+// that threads that are ahead may write the next one.
+
+//@ include product
+@group(1) @binding(0) var<storage, read> matrix: array<vec4<f16>>;
+
+alias Left = coop_mat${FRAGMENT}x${FRAGMENT}<f16, A>;
+alias Right = coop_mat${FRAGMENT}x${FRAGMENT}<f16, B>;
+alias Sum = coop_mat${FRAGMENT}x${FRAGMENT}<f32, C>;
+
+// In vectors of four.
+const A_STRIDE = ${DEPTH}u / 4u + 2u;
+const B_STRIDE = ${BN}u / 4u + 2u;
+const A_TILE = ${BM}u * A_STRIDE;
+const B_TILE = ${DEPTH}u * B_STRIDE;
+const FRAGMENT4 = ${FRAGMENT}u / 4u;
+
+// What meets of the groups' sums at a time.
+const MET_ROWS = ${GM}u * ${FRAGMENT}u;
+const MET_COLS = ${GN}u * ${CN}u * FRAGMENT4;
+const MET_STRIDE = MET_COLS + 2u;
+
+var<workgroup> a_tile: array<vec4<f16>, ${PLACES} * A_TILE>;
+var<workgroup> b_tile: array<vec4<f16>, ${PLACES} * B_TILE>;
+var<workgroup> sums: array<vec4<f32>, ${SPLIT} * MET_ROWS * MET_STRIDE>;
+
+// Row and column, in the tile, of the four results that are number `share` of those that meet.
+fn result(share: u32, i: u32, c: u32) -> vec2<u32> {
+    let row = share / MET_COLS;
+    let block = share % MET_COLS / FRAGMENT4;
+    return vec2<u32>(
+        (row / ${FRAGMENT}u * ${FM}u + i) * ${FRAGMENT}u + row % ${FRAGMENT}u,
+        ((block / ${CN}u * ${MEETINGS}u + c) * ${CN}u + block % ${CN}u) * ${FRAGMENT}u + share % FRAGMENT4 * 4u,
+    );
+}
+
+@compute @workgroup_size(${THREADS})
+fn main(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+    @builtin(subgroup_id) subgroup: u32,
+) {
+    let group = subgroup / (${GM}u * ${GN}u);
+    let sm = subgroup / ${GN}u % ${GM}u;
+    let sn = subgroup % ${GN}u;
+    let first_row = workgroup.y * ${BM}u;
+    let first_col = workgroup.x * ${BN}u;
+
+//@ for i FM
+//@ for c MEETINGS
+//@ for j CN
+    var sum_${i}_${c}_${j} = Sum();
+//@ end
+//@ end
+//@ end
+
+    // What this thread reads of each slice, and where it puts it. Columns past the end are some of the others.
+//@ for i A_LOADS
+    let a_row_${i} = (lane + ${i}u * ${THREADS}u) / (${DEPTH}u / 4u);
+    let a_quad_${i} = (lane + ${i}u * ${THREADS}u) % (${DEPTH}u / 4u);
+    let a_from_${i} = min(first_row + a_row_${i}, p.m - 1u);
+    let a_to_${i} = a_row_${i} * A_STRIDE + a_quad_${i};
+//@ end
+//@ for i B_LOADS
+    let b_row_${i} = (lane + ${i}u * ${THREADS}u) / (${BN}u / 4u);
+    let b_quad_${i} = (lane + ${i}u * ${THREADS}u) % (${BN}u / 4u);
+    let b_from_${i} = (p.weight + b_row_${i} * p.stride + min(first_col + b_quad_${i} * 4u, p.stride - 4u)) / 4u;
+    let b_to_${i} = b_row_${i} * B_STRIDE + b_quad_${i};
+//@ end
+
+    // Slices are read AHEAD of the one that is multiplied, by turns into as many sets of registers. Reads past the end repeat
+    // the last slice: under a condition, the threads would wait for them at once.
+    let slices = (p.k + ${DEPTH}u - 1u) / ${DEPTH}u;
+//@ for u AHEAD
+    let k_${u} = min(${u}u, slices - 1u) * ${DEPTH}u;
+//@ for i B_LOADS
+    var b_next_${u}_${i} = matrix[b_from_${i} + k_${u} * (p.stride / 4u)];
+//@ end
+//@ for i A_LOADS
+    var a_next_${u}_${i} = load_a(a_from_${i}, k_${u} + a_quad_${i} * 4u);
+//@ end
+//@ end
+
+//@ if EARLY
+    // What this thread adds to its share of the results at the end.
+//@ for i FM
+//@ for c MEETINGS
+//@ for u SHARE
+    let bias_${i}_${c}_${u} = load_bias(result(lane + ${u}u * ${THREADS}u, ${i}u, ${c}u).y + first_col);
+    let residual_${i}_${c}_${u} = load_residual(
+        result(lane + ${u}u * ${THREADS}u, ${i}u, ${c}u).x + first_row, result(lane + ${u}u * ${THREADS}u, ${i}u, ${c}u).y + first_col);
+//@ end
+//@ end
+//@ end
+//@ end
+
+    for (var slice = 0u; slice < slices; slice += ${AHEAD}u) {
+//@ for u AHEAD
+//@ if AHEAD_SEVERAL
+        if slice + ${u}u >= slices {
+            break;
+        }
+//@ end
+        {
+//@ if DOUBLE
+            let a_base = (slice + ${u}u) % 2u * A_TILE;
+            let b_base = (slice + ${u}u) % 2u * B_TILE;
+//@ else
+            let a_base = 0u;
+            let b_base = 0u;
+            workgroupBarrier();
+//@ end
+//@ for i A_LOADS
+            a_tile[a_base + a_to_${i}] = vec4<f16>(a_next_${u}_${i});
+//@ end
+//@ for i B_LOADS
+            b_tile[b_base + b_to_${i}] = b_next_${u}_${i};
+//@ end
+            workgroupBarrier();
+            let k = min(slice + ${u}u + ${AHEAD}u, slices - 1u) * ${DEPTH}u;
+//@ for i B_LOADS
+            b_next_${u}_${i} = matrix[b_from_${i} + k * (p.stride / 4u)];
+//@ end
+//@ for i A_LOADS
+            a_next_${u}_${i} = load_a(a_from_${i}, k + a_quad_${i} * 4u);
+//@ end
+//@ for kk STEPS
+//@ for i FM
+            let a_${kk}_${i} = coopLoadT<Left>(
+                &a_tile[a_base + (sm * ${FM}u + ${i}u) * ${FRAGMENT}u * A_STRIDE + group * (${BK}u / 4u) + ${kk}u * FRAGMENT4], A_STRIDE);
+//@ end
+//@ for c MEETINGS
+//@ for j CN
+            let b_${kk}_${c}_${j} = coopLoadT<Right>(
+                &b_tile[b_base + (group * ${BK}u + ${kk}u * ${FRAGMENT}u) * B_STRIDE + (sn * ${FN}u + ${c}u * ${CN}u + ${j}u) * FRAGMENT4],
+                B_STRIDE);
+//@ end
+//@ end
+//@ for i FM
+//@ for c MEETINGS
+//@ for j CN
+            sum_${i}_${c}_${j} = coopMultiplyAdd(a_${kk}_${i}, b_${kk}_${c}_${j}, sum_${i}_${c}_${j});
+//@ end
+//@ end
+//@ end
+//@ end
+        }
+//@ end
+    }
+
+    // A column of fragments, or CN of them, of all subgroups at a time.
+//@ for i FM
+//@ for c MEETINGS
+    workgroupBarrier();
+//@ for j CN
+    coopStoreT(
+        sum_${i}_${c}_${j}, &sums[(group * MET_ROWS + sm * ${FRAGMENT}u) * MET_STRIDE + (sn * ${CN}u + ${j}u) * FRAGMENT4], MET_STRIDE);
+//@ end
+    workgroupBarrier();
+//@ for u SHARE
+    {
+        let share = lane + ${u}u * ${THREADS}u;
+        let at = result(share, ${i}u, ${c}u) + vec2<u32>(first_row, first_col);
+        if share < MET_ROWS * MET_COLS {
+//@ if EARLY
+            let bias = bias_${i}_${c}_${u};
+            let residual = residual_${i}_${c}_${u};
+//@ else
+            let bias = load_bias(at.y);
+            let residual = load_residual(at.x, at.y);
+//@ end
+            let first = share / MET_COLS * MET_STRIDE + share % MET_COLS;
+            var sum = sums[first];
+//@ for g SPLIT_MORE
+            sum += sums[first + (${g}u + 1u) * MET_ROWS * MET_STRIDE];
+//@ end
+            finish(sum, at.x, at.y, bias, residual);
+        }
+    }
+//@ end
+//@ end
+//@ end
+}

@@ -1,0 +1,127 @@
+// What products share: their parameters, the operand x in f32, a row of which may be gathered from the taps of a convolution, and
+// what becomes of sums. CONV, HISTORY and ODD are as matmul.wgsl says.
+
+struct Params {
+    x: u32,
+    out: u32,
+    residual: u32,
+    weight: u32,
+    bias: u32,
+    slope: u32,
+    m: u32,
+    n: u32,
+    k: u32,
+    stride: u32,
+    // CONV: x is [batch, time, channels].
+    time: u32,
+    channels: u32,
+    dilation: u32,
+    left: u32,
+    // HISTORY
+    history: u32,
+}
+
+var<immediate> p: Params;
+//@ if ODD
+@group(0) @binding(0) var<storage, read_write> memory: array<f32>;
+//@ else
+@group(0) @binding(0) var<storage, read_write> memory: array<vec4<f32>>;
+//@ end
+@group(1) @binding(1) var<storage, read> vectors: array<vec4<f32>>;
+
+//@ include activation
+
+//@ if CONV
+// First element of the source row of a tap.
+fn source(row: u32, tap: u32) -> u32 {
+    let t = row % p.time;
+//@ if HISTORY
+    if t + tap * p.dilation < p.left {
+        return p.history + (row / p.time * p.left + t + tap * p.dilation) * p.channels;
+    }
+//@ end
+    let at = clamp(i32(t + tap * p.dilation) - i32(p.left), 0, i32(p.time) - 1);
+    return p.x + (row - t + u32(at)) * p.channels;
+}
+//@ end
+
+//@ if ODD
+fn element(row: u32, k: u32) -> f32 {
+    if k >= p.k {
+        return 0.0;
+    }
+//@ if CONV
+    return memory[source(row, k / p.channels) + k % p.channels];
+//@ else
+    return memory[p.x + row * p.k + k];
+//@ end
+}
+//@ end
+
+// Four terms of a row of x from k on. Past the end they are some of the row's other terms: the weight is zero there.
+fn load_a(row: u32, k: u32) -> vec4<f32> {
+//@ if ODD
+    return vec4<f32>(element(row, k), element(row, k + 1u), element(row, k + 2u), element(row, k + 3u));
+//@ else
+    let at = min(k, p.k - 4u);
+//@ if CONV
+    return memory[(source(row, at / p.channels) + at % p.channels) >> 2u];
+//@ else
+    return memory[(p.x + row * p.k + at) >> 2u];
+//@ end
+//@ end
+}
+
+// What is added before the activation, to four results from (row, col) on.
+fn load_bias(col: u32) -> vec4<f32> {
+//@ if BIAS
+    return vectors[(p.bias + min(col, p.stride - 4u)) >> 2u];
+//@ else
+    return vec4<f32>();
+//@ end
+}
+
+// What is added after it; zeros outside of the results.
+fn load_residual(row: u32, col: u32) -> vec4<f32> {
+    var r = vec4<f32>();
+//@ if RESIDUAL
+    let at = p.residual + row * p.n + col;
+    if row < p.m && col < p.n {
+//@ if ODD
+//@ for i 4
+        if col + ${i}u < p.n {
+            r[${i}] = memory[at + ${i}u];
+        }
+//@ end
+//@ else
+        r = memory[at >> 2u];
+//@ end
+    }
+//@ end
+    return r;
+}
+
+fn finish(sum: vec4<f32>, row: u32, col: u32, bias: vec4<f32>, residual: vec4<f32>) {
+    if row >= p.m || col >= p.n {
+        return;
+    }
+    var y = sum + bias;
+//@ if ACTIVATE
+    var slope = 0.0;
+//@ if PRELU
+    slope = vectors[p.slope >> 2u].x;
+//@ end
+    y = vec4<f32>(activate(y.x, slope), activate(y.y, slope), activate(y.z, slope), activate(y.w, slope));
+//@ end
+    y += residual;
+    let at = p.out + row * p.n + col;
+//@ if ODD
+//@ for i 4
+    if col + ${i}u < p.n {
+        memory[at + ${i}u] = y[${i}];
+    }
+//@ end
+//@ else
+    memory[at >> 2u] = y;
+//@ end
+}

@@ -1,0 +1,139 @@
+//! Products on cooperative matrices: which tile for which sizes.
+
+use super::activation;
+use super::matmul::PADDING;
+use crate::adapters::Matrices;
+use crate::pipelines::Variant;
+use orate_graph::Epilogue;
+
+/// How a workgroup cuts its part of a product; see the kernel. Sizes of one device are other than those of another whose matrices
+/// are smaller, so they are counted in fragments: the rows, columns or terms of one matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tile {
+    /// Rows and columns of fragments of a subgroup.
+    pub of_subgroup: [usize; 2],
+    /// Rows and columns of subgroups of a group.
+    pub subgroups: [usize; 2],
+    /// Groups that share the terms.
+    pub split: usize,
+    /// Fragments along K that a subgroup multiplies of a slice.
+    pub steps: usize,
+    /// Columns of fragments of a subgroup whose sums meet at a time.
+    pub met: usize,
+    /// A slice has two places in workgroup memory.
+    pub double: bool,
+    /// Slices that are read ahead.
+    pub ahead: usize,
+}
+
+impl Tile {
+    /// Rows and columns of a workgroup's results.
+    pub fn results(&self, has: Matrices) -> [usize; 2] {
+        [0, 1].map(|i| self.of_subgroup[i] * self.subgroups[i] * has.fragment)
+    }
+
+    /// Terms of a slice.
+    pub fn depth(&self, has: Matrices) -> usize {
+        self.split * self.steps * has.fragment
+    }
+
+    pub fn threads(&self, has: Matrices) -> usize {
+        self.subgroups[0] * self.subgroups[1] * self.split * has.lanes
+    }
+
+    /// Rows and columns of sums that meet at a time.
+    fn meeting(&self, has: Matrices) -> [usize; 2] {
+        [self.subgroups[0] * has.fragment, self.subgroups[1] * self.met * has.fragment]
+    }
+
+    /// How often sums meet.
+    fn meetings(&self) -> usize {
+        self.of_subgroup[1] / self.met
+    }
+
+    /// Bytes that a workgroup shares.
+    pub fn shared(&self, has: Matrices) -> usize {
+        let ([bm, bn], depth, [rows, columns]) = (self.results(has), self.depth(has), self.meeting(has));
+        let slice = 2 * (bm * (depth + 8) + depth * (bn + 8));
+        slice * self.places() + 4 * self.split * rows * (columns + 8)
+    }
+
+    fn places(&self) -> usize {
+        1 + usize::from(self.double)
+    }
+}
+
+const fn tile(
+    of_subgroup: [usize; 2],
+    subgroups: [usize; 2],
+    split: usize,
+    steps: usize,
+    met: usize,
+) -> Tile {
+    Tile { of_subgroup, subgroups, split, steps, met, double: false, ahead: 1 }
+}
+
+/// Workgroups that a large GPU runs at the same time.
+const WAVE: usize = 132;
+
+/// From small to large. The smallest is used of which all run at the same time, and the last where there is none.
+pub(super) const TILES: [Tile; 8] = [
+    tile([1, 1], [1, 1], 8, 2, 1),
+    tile([1, 2], [1, 1], 8, 2, 1),
+    tile([2, 2], [1, 1], 4, 4, 2),
+    tile([2, 2], [1, 2], 4, 2, 1),
+    tile([2, 2], [2, 2], 2, 4, 1),
+    tile([5, 2], [1, 2], 4, 1, 1),
+    tile([2, 4], [2, 2], 1, 4, 1),
+    tile([2, 3], [4, 2], 1, 4, 1),
+];
+
+/// The tile for M × N results of K terms.
+pub(super) fn tile_for([m, n, k]: [usize; 3], has: Matrices) -> Tile {
+    let at_once = |t: &&Tile| {
+        let [bm, bn] = t.results(has);
+        m.div_ceil(bm) * n.div_ceil(bn) <= WAVE
+    };
+    let t = *TILES.iter().find(at_once).unwrap_or(&TILES[TILES.len() - 1]);
+    // Slices end where the weight's zeros do.
+    match k.next_multiple_of(PADDING[0]).is_multiple_of(t.depth(has)) {
+        true => t,
+        false => Tile { steps: t.steps / 2, ..t },
+    }
+}
+
+/// The kernel for a tile, and what is fused into it. `conv` says of a convolution whether it has a history.
+pub(super) fn variant(t: Tile, has: Matrices, conv: Option<bool>, e: &Epilogue) -> Variant {
+    let ([bm, bn], depth, threads) = (t.results(has), t.depth(has), t.threads(has));
+    let share = t.meeting(has).into_iter().product::<usize>().div_ceil(4 * threads);
+    let v = Variant::new("matmul_cooperative")
+        .number("FRAGMENT", has.fragment)
+        .number("BM", bm)
+        .number("BN", bn)
+        .number("BK", t.steps * has.fragment)
+        .number("DEPTH", depth)
+        .number("STEPS", t.steps)
+        .number("FM", t.of_subgroup[0])
+        .number("FN", t.of_subgroup[1])
+        .number("GM", t.subgroups[0])
+        .number("GN", t.subgroups[1])
+        .number("CN", t.met)
+        .number("MEETINGS", t.meetings())
+        .number("SPLIT", t.split)
+        .number("SPLIT_MORE", t.split - 1)
+        .flag("DOUBLE", t.double)
+        .number("PLACES", t.places())
+        .number("THREADS", threads)
+        .number("A_LOADS", bm * depth / 4 / threads)
+        .number("B_LOADS", bn * depth / 4 / threads)
+        .number("AHEAD", t.ahead)
+        .flag("AHEAD_SEVERAL", t.ahead > 1)
+        .flag("EARLY", t.of_subgroup[0] * t.meetings() * share <= 2)
+        .number("SHARE", share)
+        .flag("ODD", false)
+        .flag("CONV", conv.is_some())
+        .flag("HISTORY", conv == Some(true))
+        .flag("BIAS", e.bias.is_some())
+        .flag("RESIDUAL", e.residual);
+    activation(v, e.activation.as_ref())
+}
