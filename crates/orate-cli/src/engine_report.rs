@@ -3,11 +3,12 @@
 use orate::{Engine, MOST_PROBED_ERROR, Precision, Probes};
 use serde_json::{Value, json};
 
-/// Model, device, precision and what it was chosen by: what every report says.
+/// Model, device with what of it is used, precision and what it was chosen by: what every report says.
 pub fn engine_json(engine: &Engine) -> Value {
     json!({
         "model": engine.model_name(),
         "device": engine.device(),
+        "device_features": engine.device_info().features,
         "precision": engine.precision().to_string(),
         "precision_probes": probes_json(engine.probes()),
     })

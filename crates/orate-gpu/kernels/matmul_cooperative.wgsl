@@ -1,16 +1,17 @@
 enable f16;
 enable wgpu_cooperative_matrix;
 
-// The product or convolution of matmul.wgsl with cooperative matrices: FRAGMENT × FRAGMENT numbers that the threads of a subgroup hold
-// together and multiply by one instruction, where a GPU has units for that. x and the weight are f16, sums are f32.
+// The product or convolution of matmul.wgsl on cooperative matrices: FRAGMENT × FRAGMENT numbers that the threads of a subgroup hold
+// together and multiply by one instruction, where a GPU has units for that. Both operands are f16, sums are f32. Widths and
+// channels are multiples of 4.
 //
-// The weight lies in memory as f16, [⌈K⌉, stride]; x is rounded to f16, to the nearest, on its way into workgroup memory. The
-// subgroups of a workgroup, of LANES threads, are SPLIT groups of GM × GN. Of each slice of DEPTH terms a group multiplies its BK, a
-// subgroup FM × FN fragments of results. The groups' sums meet in workgroup memory, CN columns of fragments of a subgroup at a
-// time, and are added in a fixed order.
+// The weight lies in memory as f16, padded with zeros as there; x is rounded to the nearest f16 on its way into workgroup memory. A
+// workgroup has SPLIT groups of GM × GN subgroups. Of a slice of DEPTH terms each group multiplies BK, and each of its subgroups makes
+// FM × FN fragments of the BM × BN results. The groups' sums meet in workgroup memory, a row of a subgroup's fragments and CN columns
+// of them at a time, and are added in a fixed order.
 //
-// Rows have 8 more elements in workgroup memory, which spreads them over the banks. A slice has two places with DOUBLE, so
-// that threads that are ahead may write the next one.
+// Rows have 8 more elements in workgroup memory, which spreads them over the banks. With EARLY what is added at the end is read at
+// the beginning.
 
 //@ include product
 @group(1) @binding(0) var<storage, read> matrix: array<vec4<f16>>;
@@ -22,8 +23,6 @@ alias Sum = coop_mat${FRAGMENT}x${FRAGMENT}<f32, C>;
 // In vectors of four.
 const A_STRIDE = ${DEPTH}u / 4u + 2u;
 const B_STRIDE = ${BN}u / 4u + 2u;
-const A_TILE = ${BM}u * A_STRIDE;
-const B_TILE = ${DEPTH}u * B_STRIDE;
 const FRAGMENT4 = ${FRAGMENT}u / 4u;
 
 // What meets of the groups' sums at a time.
@@ -31,8 +30,8 @@ const MET_ROWS = ${GM}u * ${FRAGMENT}u;
 const MET_COLS = ${GN}u * ${CN}u * FRAGMENT4;
 const MET_STRIDE = MET_COLS + 2u;
 
-var<workgroup> a_tile: array<vec4<f16>, ${PLACES} * A_TILE>;
-var<workgroup> b_tile: array<vec4<f16>, ${PLACES} * B_TILE>;
+var<workgroup> a_tile: array<vec4<f16>, ${BM} * A_STRIDE>;
+var<workgroup> b_tile: array<vec4<f16>, ${DEPTH} * B_STRIDE>;
 var<workgroup> sums: array<vec4<f32>, ${SPLIT} * MET_ROWS * MET_STRIDE>;
 
 // Row and column, in the tile, of the four results that are number `share` of those that meet.
@@ -113,19 +112,12 @@ fn main(
         }
 //@ end
         {
-//@ if DOUBLE
-            let a_base = (slice + ${u}u) % 2u * A_TILE;
-            let b_base = (slice + ${u}u) % 2u * B_TILE;
-//@ else
-            let a_base = 0u;
-            let b_base = 0u;
             workgroupBarrier();
-//@ end
 //@ for i A_LOADS
-            a_tile[a_base + a_to_${i}] = vec4<f16>(a_next_${u}_${i});
+            a_tile[a_to_${i}] = vec4<f16>(a_next_${u}_${i});
 //@ end
 //@ for i B_LOADS
-            b_tile[b_base + b_to_${i}] = b_next_${u}_${i};
+            b_tile[b_to_${i}] = b_next_${u}_${i};
 //@ end
             workgroupBarrier();
             let k = min(slice + ${u}u + ${AHEAD}u, slices - 1u) * ${DEPTH}u;
@@ -138,12 +130,12 @@ fn main(
 //@ for kk STEPS
 //@ for i FM
             let a_${kk}_${i} = coopLoadT<Left>(
-                &a_tile[a_base + (sm * ${FM}u + ${i}u) * ${FRAGMENT}u * A_STRIDE + group * (${BK}u / 4u) + ${kk}u * FRAGMENT4], A_STRIDE);
+                &a_tile[(sm * ${FM}u + ${i}u) * ${FRAGMENT}u * A_STRIDE + group * (${BK}u / 4u) + ${kk}u * FRAGMENT4], A_STRIDE);
 //@ end
 //@ for c MEETINGS
 //@ for j CN
             let b_${kk}_${c}_${j} = coopLoadT<Right>(
-                &b_tile[b_base + (group * ${BK}u + ${kk}u * ${FRAGMENT}u) * B_STRIDE + (sn * ${FN}u + ${c}u * ${CN}u + ${j}u) * FRAGMENT4],
+                &b_tile[(group * ${BK}u + ${kk}u * ${FRAGMENT}u) * B_STRIDE + (sn * ${FN}u + ${c}u * ${CN}u + ${j}u) * FRAGMENT4],
                 B_STRIDE);
 //@ end
 //@ end

@@ -49,6 +49,11 @@ impl Matrices {
         let fragment = sizes.filter(|n| [8, 16].contains(n)).max()?;
         Some(Matrices { fragment, lanes: info.subgroup_max_size as usize })
     }
+
+    /// Among the features of a device.
+    pub fn feature(self) -> String {
+        format!("cooperative matrices of {0} x {0} for f16", self.fragment)
+    }
 }
 
 /// All GPUs that Vulkan, Metal or DX12 drivers offer, with software rasterisers. Drivers are loaded by this call.
@@ -114,9 +119,7 @@ fn describe(adapter: &Adapter, kind: DeviceKind, index: usize) -> DeviceInfo {
     if precisions(adapter).contains(&Precision::F16) {
         features.push("f16 weights".to_owned());
     }
-    if let Some(Matrices { fragment: n, .. }) = Matrices::of(adapter) {
-        features.push(format!("cooperative matrices of {n} x {n} for f16"));
-    }
+    features.extend(Matrices::of(adapter).map(Matrices::feature));
     let driver = [info.driver, info.driver_info].into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>();
     DeviceInfo {
         kind,

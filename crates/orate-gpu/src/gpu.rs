@@ -53,7 +53,7 @@ pub(crate) struct Gpu {
 impl Gpu {
     pub fn open(
         adapter: &Adapter,
-        info: DeviceInfo,
+        mut info: DeviceInfo,
         policy: PrecisionPolicy,
         cache: Option<&Path>,
     ) -> Result<Gpu, DeviceError> {
@@ -66,7 +66,11 @@ impl Gpu {
             ));
         }
         let limits = adapter.limits();
-        let matrices = (policy.precision == Precision::F16).then(|| Matrices::of(adapter)).flatten();
+        let found = Matrices::of(adapter);
+        let matrices = found.filter(|_| policy.precision == Precision::F16);
+        if let (Some(unused), None) = (found, matrices) {
+            info.features.retain(|f| *f != unused.feature());
+        }
         let mut features = (adapters::wanted() & has) | Features::IMMEDIATES;
         let mut experimental = ExperimentalFeatures::disabled();
         if matrices.is_some() {

@@ -6,9 +6,12 @@
 mod common;
 
 use orate_gpu::GpuDevice;
-use orate_graph::{Activation, ConvGeometry, DType, Graph, Op, Precision, Result, Value, Weight};
+use orate_graph::{
+    Activation, ConvGeometry, DType, Device, Graph, Op, Plan, Precision, Result, Target, Value, Weight,
+};
 use orate_models::supertonic::{Sizes, graphs};
-use orate_testing::{Case, NOT_BUILT_ON_GPUS, OnDevice, check_all, harvest, op_cases_built};
+use orate_testing::{Case, Executor, NOT_BUILT_ON_GPUS, OnDevice, check_all, harvest, op_cases_built};
+use std::collections::BTreeSet;
 
 /// All cases on one device, on two threads: a rasteriser spends most of the time compiling kernels.
 fn check(device: &GpuDevice, what: &str, cases: &[Case], least: usize) {
@@ -34,12 +37,13 @@ fn padded(tokens: usize, frames: usize) -> Sizes {
     Sizes { batch: 2, padded: true, ..sizes(tokens, frames) }
 }
 
-/// What weights in f16 add to the error of products. Of 11 significant bits rounding takes at most half the last one, 2⁻¹¹
-/// of each weight and so of each term, and the terms' errors add up no faster than the terms. Results are measured by the
-/// largest of few; twice as much leaves room for where terms cancel even there, or an exponential follows.
-const F16_WEIGHTS: f64 = 2.0 / 2048.0;
+/// What f16 adds to the error of products. Of 11 significant bits rounding takes at most half the last one, 2⁻¹¹
+/// of each weight and so of each term, and the terms' errors add up no faster than the terms. Cooperative matrices round x as well,
+/// which makes it twice as much at the most; where only weights are rounded, this leaves room for terms that cancel, or an exponential behind
+/// them.
+const F16: f64 = 2.0 / 2048.0;
 
-/// The same for the 8 significant bits of bf16.
+/// The same for the 8 significant bits of bf16, in which only weights are rounded.
 const BF16_WEIGHTS: f64 = 2.0 / 256.0;
 
 /// The same for blocks of bytes, whose step is a 127th of the largest weight: half a step is a 254th of it, and the other
@@ -72,10 +76,27 @@ fn op_cases_on_a_gpu() {
     check(&device, "op cases", &op_cases_built(&device, &NOT_BUILT_ON_GPUS), 1000);
 }
 
-/// Products large enough for each tile that kernels are made for; op cases are too small for most.
+/// Products large enough for each tile that plain kernels are made for; op cases are too small for most.
 fn large_products() -> Vec<Case> {
+    products(&[(17, 33, 24), (70, 720, 72), (100, 1632, 40), (99, 1640, 1024), (260, 2880, 48)])
+}
+
+/// The same for tiles of cooperative matrices of 16 × 16 that those leave out.
+fn cooperative_products() -> Vec<Case> {
+    products(&[
+        (72, 1024, 512),
+        (36, 512, 1000),
+        (99, 1000, 1100),
+        (72, 3072, 40),
+        (300, 1920, 36),
+        (1000, 1600, 20),
+    ])
+}
+
+/// Products of these rows, columns and terms, and convolutions of three times as many terms.
+fn products(sizes: &[(usize, usize, usize)]) -> Vec<Case> {
     let mut cases = vec![];
-    for (m, n, k) in [(17, 33, 24), (70, 720, 72), (100, 1632, 40), (99, 1640, 1024), (260, 2880, 48)] {
+    for &(m, n, k) in sizes {
         let bias = Weight::named("bias", [n]);
         let mut product =
             |what: &str, rows: usize, n: usize, build: &dyn Fn(&mut Graph, Value) -> Result<Value>| {
@@ -108,8 +129,9 @@ fn products_of_all_tiles() {
 fn products_in_f16() {
     let device = common::device_with(Precision::F16, None);
     let cases = op_cases_built(&device, &NOT_BUILT_ON_GPUS);
-    check(&device, "op cases in f16", &rounded(cases, F16_WEIGHTS), 200);
-    check(&device, "tiles in f16", &rounded(large_products(), F16_WEIGHTS), 15);
+    check(&device, "op cases in f16", &rounded(cases, F16), 200);
+    check(&device, "tiles in f16", &rounded(large_products(), F16), 15);
+    check(&device, "cooperative tiles in f16", &rounded(cooperative_products(), F16), 18);
 }
 
 /// Kernels differ from those for f16 in how they read the weight, so some of the cases are enough.
@@ -119,6 +141,41 @@ fn check_some(precision: Precision, error: f64) {
     let some = rounded(cases, error).into_iter().step_by(4).collect::<Vec<_>>();
     check(&device, &format!("op cases in {precision}"), &some, 50);
     check(&device, &format!("tiles in {precision}"), &rounded(large_products(), error), 15);
+}
+
+/// The plain kernels take over where a device has no such matrices, and always in f32; both are named in plans.
+#[test]
+fn cooperative_matrices_where_they_are() {
+    let kernels = |device: &GpuDevice| -> BTreeSet<String> {
+        let cases = large_products().into_iter().chain(cooperative_products());
+        let plans = cases.map(|c| Plan::compile(c.graph, device).expect("compiles"));
+        let steps: Vec<_> = plans.flat_map(|p| p.steps().to_vec()).collect();
+        steps.into_iter().filter(|s| is_product(&s.node.op)).map(|s| s.kernel).collect()
+    };
+    let cooperative = |name: &String| name.starts_with("f16-cooperative");
+    let device = common::device_with(Precision::F16, None);
+    let names = kernels(&device);
+    let features = device.info().features;
+    let has = features.iter().any(|f| f.starts_with("cooperative matrices"));
+    println!("{}: {}; products in f16: {names:?}", device.name(), features.join(", "));
+    // Widths that are no multiple of 4 keep the plain kernel.
+    assert!(names.iter().any(|n| n.starts_with("f16-gemm") && n.ends_with("-odd")), "{names:?}");
+    assert_eq!(names.iter().filter(|n| cooperative(n)).count() >= 2, has, "{names:?}");
+    let exact = common::device();
+    assert!(exact.info().features.iter().all(|f| !f.starts_with("cooperative")), "not used in f32");
+    assert!(!kernels(&exact).iter().any(cooperative));
+}
+
+/// Sums of groups and of matrices have one order.
+#[test]
+fn products_in_f16_are_the_same_every_time() {
+    let device = common::device_with(Precision::F16, None);
+    for case in large_products().into_iter().chain(cooperative_products()) {
+        let run = || OnDevice(&device).run(case.graph.clone(), &case.weights, &case.buffers, &case.scalars);
+        let first = run();
+        assert!(first.is_ok(), "{}: {first:?}", case.name);
+        assert!((0..3).all(|_| run() == first), "{}", case.name);
+    }
 }
 
 #[test]

@@ -25,15 +25,6 @@ fn activations() -> Vec<Option<Activation>> {
 }
 
 fn variants() -> Vec<Variant> {
-    if std::env::var_os("CAND").is_some() {
-        let has = Matrices { fragment: 16, lanes: 32 };
-        let c = bench::cooperative_candidates(has);
-        println!("{}", c.len());
-        return c
-            .into_iter()
-            .map(|t| cooperative::variant(t, has, Some(false), &Epilogue::default()))
-            .collect();
-    }
     let mut all = vec![
         tables::time_variant(),
         tables::random_variant(),
@@ -127,14 +118,18 @@ fn variants() -> Vec<Variant> {
             }
         }
     }
-    for tile in cooperative::TILES {
-        for (activation, conv) in
-            activations().into_iter().zip([None, Some(false), Some(true)].into_iter().cycle())
+    for has in [Matrices { fragment: 16, lanes: 32 }, Matrices { fragment: 8, lanes: 8 }] {
+        for (activation, k) in
+            activations().into_iter().zip([64, 100, 128, 384, 512, 1024, 4096].into_iter().cycle())
         {
-            for residual in [false, true] {
-                let bias = residual.then(|| Weight::fill(0.0, [4]));
-                let e = Epilogue { bias, activation: activation.clone(), residual };
-                for has in [Matrices { fragment: 16, lanes: 32 }, Matrices { fragment: 8, lanes: 8 }] {
+            for (m, n) in
+                [(17, 64), (72, 1024), (100, 2048), (200, 1024), (400, 1024), (800, 768), (4000, 384)]
+            {
+                let tile = cooperative::tile_for([m, n, k], has);
+                assert!(tile.divides(has) && tile.shared(has) <= 48 << 10, "{tile:?}");
+                for (conv, fused) in [(None, false), (None, true), (Some(false), true), (Some(true), true)] {
+                    let bias = fused.then(|| Weight::fill(0.0, [4]));
+                    let e = Epilogue { bias, activation: activation.clone(), residual: fused };
                     all.push(cooperative::variant(tile, has, conv, &e));
                 }
             }
