@@ -5,7 +5,7 @@ enable wgpu_cooperative_matrix;
 // together and multiply by one instruction, where a GPU has units for that. Both operands are f16, sums are f32. Widths and
 // channels are multiples of 4.
 //
-// The weight lies in memory as f16, padded with zeros as there; x is rounded to the nearest f16 on its way into workgroup memory. A
+// The weight lies in memory as f16, padded with zeros as there; x is rounded to f16 on its way into workgroup memory. A
 // workgroup has SPLIT groups of GM × GN subgroups. Of a slice of DEPTH terms each group multiplies BK, and each of its subgroups makes
 // FM × FN fragments of the BM × BN results. The groups' sums meet in workgroup memory, a row of a subgroup's fragments and CN columns
 // of them at a time, and are added in a fixed order.
