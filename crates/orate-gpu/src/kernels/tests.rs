@@ -119,20 +119,17 @@ fn variants() -> Vec<Variant> {
         }
     }
     for has in [Matrices { fragment: 16, lanes: 32 }, Matrices { fragment: 8, lanes: 8 }] {
-        for (activation, k) in
-            activations().into_iter().zip([64, 100, 128, 384, 512, 1024, 4096].into_iter().cycle())
+        let terms = [64, 100, 128, 384, 512, 1024, 4096];
+        let sizes = [(17, 64), (72, 1024), (100, 2048), (200, 1024), (400, 1024), (800, 768), (4000, 384)];
+        let tiles = terms.map(|k| sizes.map(|(m, n)| cooperative::tile_for([m, n, k], has)));
+        let kinds =
+            [(None, false), (None, true), (Some(false), true), (Some(true), true), (Some(false), false)];
+        for ((tile, activation), (conv, fused)) in
+            tiles.into_iter().flatten().zip(activations().into_iter().cycle()).zip(kinds.into_iter().cycle())
         {
-            for (m, n) in
-                [(17, 64), (72, 1024), (100, 2048), (200, 1024), (400, 1024), (800, 768), (4000, 384)]
-            {
-                let tile = cooperative::tile_for([m, n, k], has);
-                assert!(tile.divides(has) && tile.shared(has) <= 48 << 10, "{tile:?}");
-                for (conv, fused) in [(None, false), (None, true), (Some(false), true), (Some(true), true)] {
-                    let bias = fused.then(|| Weight::fill(0.0, [4]));
-                    let e = Epilogue { bias, activation: activation.clone(), residual: fused };
-                    all.push(cooperative::variant(tile, has, conv, &e));
-                }
-            }
+            assert!(tile.divides(has) && tile.shared(has) <= 48 << 10, "{tile:?}");
+            let bias = fused.then(|| Weight::fill(0.0, [4]));
+            all.push(cooperative::variant(tile, has, conv, &Epilogue { bias, activation, residual: fused }));
         }
     }
     all
