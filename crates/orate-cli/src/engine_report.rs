@@ -38,6 +38,11 @@ pub fn probes_json(probes: Option<&Probes>) -> Value {
     })
 }
 
+/// The device and what of it is used, in two lines.
+pub fn device_text(engine: &Engine) -> String {
+    format!("{}\n{}", engine.device(), engine.device_info().features.join(", "))
+}
+
 /// The engine's precision in words, with what it was chosen by.
 pub fn precision_text(engine: &Engine) -> String {
     match engine.probes() {

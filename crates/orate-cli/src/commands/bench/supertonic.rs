@@ -2,7 +2,7 @@
 
 use super::profile::{peak_json, profile_json, profile_text, trace};
 use super::{Args, TEXT, ms};
-use crate::engine_report::{engine_json, precision_text, with};
+use crate::engine_report::{device_text, engine_json, precision_text, with};
 use crate::measure::{median, peak_rss_mb};
 use crate::print;
 use anyhow::Context;
@@ -97,7 +97,7 @@ pub fn run(args: &Args, engine: &Engine, load_ms: f64) -> anyhow::Result<()> {
          first audio     {first_audio_ms:.2} ms\nRTF             {rtf:.4} ({:.1} times as fast as it plays, {:.2} s of audio)\n\
          load            {load_ms:.2} ms\npeak memory     {memory}\n",
         engine.model_name(),
-        engine.device(),
+        device_text(engine),
         engine.probes().map_or_else(String::new, |_| format!("{}\n", precision_text(engine))),
         sizes.join("\n"),
         print::table(&rows, &[]),
