@@ -134,8 +134,8 @@ impl Bpe {
     #[must_use]
     pub fn unmade(&self) -> Vec<u32> {
         let made: HashSet<u32> = self.merges.values().map(|(_, joined)| *joined).collect();
-        let unmade = |(id, bytes): (&u32, &Box<[u8]>)| (bytes.len() > 1 && !made.contains(id)).then_some(*id);
-        let mut ids: Vec<u32> = self.tokens.iter().filter_map(unmade).collect();
+        let long = self.tokens.iter().filter(|(_, bytes)| bytes.len() > 1);
+        let mut ids: Vec<u32> = long.map(|(id, _)| *id).filter(|id| !made.contains(id)).collect();
         ids.sort_unstable();
         ids
     }
@@ -234,7 +234,7 @@ mod tests {
         for (byte, c) in cases {
             assert_eq!(printable(byte), c, "{byte:#x}");
         }
-        let all: std::collections::HashSet<char> = (0..=255).map(printable).collect();
+        let all: HashSet<char> = (0..=255).map(printable).collect();
         assert_eq!(all.len(), 256);
     }
 
