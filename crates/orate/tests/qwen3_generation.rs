@@ -88,9 +88,9 @@ fn what_differs_is_found() {
 fn caches_of_fewer_bits_are_near_the_goldens() {
     let folder = qwen3_tts_goldens().join("cases/tiny-base/generation");
     for (kv, least) in [
-        (CacheFormat::F16, verify::qwen3_tts::KV_F16_SNR),
-        (CacheFormat::Bf16, verify::qwen3_tts::KV_BF16_SNR),
-        (CacheFormat::Q8_0, verify::qwen3_tts::KV_Q8_0_SNR),
+        (CacheFormat::F16, verify::qwen3_limits::KV_F16_SNR),
+        (CacheFormat::Bf16, verify::qwen3_limits::KV_BF16_SNR),
+        (CacheFormat::Q8_0, verify::qwen3_limits::KV_Q8_0_SNR),
     ] {
         for (name, device) in devices() {
             let model = Qwen3Tts::with_cache(committed(), device, kv);

@@ -192,7 +192,7 @@ impl Comparison<'_> {
         let error = relative_error(&ends_of(&by_band, &want.shape), &want.to_f32());
         let least = match self.report.limit {
             Limit::Error(limit) => limit.max(LOG_MEL_TOLERANCE),
-            Limit::WaveformSnr(_) | Limit::Snr(_) => LOG_MEL_TOLERANCE,
+            _ => LOG_MEL_TOLERANCE,
         };
         self.row(name, "features", "log_mel", (error, None, error <= least));
         Ok((mel.data, Shape::from([1, mel.frames, mel.bins])))
