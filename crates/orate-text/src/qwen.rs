@@ -123,12 +123,11 @@ impl QwenTokenizer {
         unmade.retain(|id| self.added.iter().all(|a| a.id != *id));
         let Some(first) = unmade.first() else { return Ok(()) };
         let problem = format!(
-            "its {} merges make {} of the tokens in {VOCAB} that are longer than a byte, {} are missing, the first of them `{}` \
-             (id {first}). Either the list was cut off, or it is another model's: copy it again from the model's repository",
-            self.bpe.merges(),
-            self.bpe.len() - 256 - unmade.len(),
+            "no merge makes {} of the tokens in {VOCAB}, the first of them `{}` (id {first}); the list has {} merges. Copy it again \
+             from the model's repository",
             unmade.len(),
             self.bpe.token(*first).unwrap_or_default().iter().map(|b| printable(*b)).collect::<String>(),
+            self.bpe.merges(),
         );
         Err(TextError::TokenizerFile { file: MERGES, problem })
     }
