@@ -1,6 +1,6 @@
 //! Which GPUs there are.
 
-use orate_graph::{DeviceClass, DeviceInfo, DeviceKind, Precision};
+use orate_graph::{COOPERATIVE_MATRICES, DeviceClass, DeviceInfo, DeviceKind, Precision};
 use wgpu::{
     Adapter, Backend, Backends, CooperativeScalarType, DeviceType, DownlevelFlags, Features, Instance,
     InstanceDescriptor, InstanceFlags,
@@ -52,7 +52,7 @@ impl Matrices {
 
     /// Among the features of a device.
     pub fn feature(self) -> String {
-        format!("cooperative matrices of {0} x {0} for f16", self.fragment)
+        format!("{COOPERATIVE_MATRICES} of {0} x {0} for f16", self.fragment)
     }
 }
 

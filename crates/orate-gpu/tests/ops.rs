@@ -155,14 +155,14 @@ fn cooperative_matrices_where_they_are() {
     let cooperative = |name: &String| name.starts_with("f16-cooperative");
     let device = common::device_with(Precision::F16, None);
     let names = kernels(&device);
-    let features = device.info().features;
-    let has = features.iter().any(|f| f.starts_with("cooperative matrices"));
-    println!("{}: {}; products in f16: {names:?}", device.name(), features.join(", "));
+    let info = device.info();
+    let has = info.has_cooperative_matrices();
+    println!("{}: {}; products in f16: {names:?}", device.name(), info.features.join(", "));
     // Widths that are no multiple of 4 keep the plain kernel.
     assert!(names.iter().any(|n| n.starts_with("f16-gemm") && n.ends_with("-odd")), "{names:?}");
     assert_eq!(names.iter().filter(|n| cooperative(n)).count() >= 2, has, "{names:?}");
     let exact = common::device();
-    assert!(exact.info().features.iter().all(|f| !f.starts_with("cooperative")), "not used in f32");
+    assert!(!exact.info().has_cooperative_matrices(), "not used in f32");
     assert!(!kernels(&exact).iter().any(cooperative));
 }
 

@@ -5,8 +5,8 @@ mod common;
 
 use orate_gpu::{GpuDevice, devices};
 use orate_graph::{
-    Activation, DType, Device, DeviceError, DeviceKind, Executable, Factor, Graph, Memory, Plan, Precision,
-    PrecisionPolicy, Target, Weight,
+    Activation, COOPERATIVE_MATRICES, DType, Device, DeviceError, DeviceKind, Executable, Factor, Graph,
+    Memory, Plan, Precision, PrecisionPolicy, Target, Weight,
 };
 use orate_testing::{
     RandomWeights, ReferenceDevice, check_clearing, check_compact_rows, check_copies, check_extensions,
@@ -196,8 +196,7 @@ fn weights_that_two_bytes_hold_give_the_bits_of_f32() {
         plan.run_times(m.as_mut(), "step", times, &|| true).expect("runs");
         (read(m.as_mut(), "state"), model.weight_bytes(), plan.plan().steps()[0].kernel.clone())
     };
-    let has_matrices =
-        common::device_with(Precision::F16, None).info().features.iter().any(|f| is_matrices(f));
+    let has_matrices = common::device_with(Precision::F16, None).info().has_cooperative_matrices();
     for rows in [1, 40] {
         for precision in [Precision::F16, Precision::Bf16] {
             let matrices = has_matrices && precision == Precision::F16 && rows > 1;
@@ -216,10 +215,6 @@ fn weights_that_two_bytes_hold_give_the_bits_of_f32() {
             }
         }
     }
-}
-
-fn is_matrices(feature: &str) -> bool {
-    feature.starts_with("cooperative matrices")
 }
 
 /// Whole numbers up to 127 times a power of two for each column of a block: every format holds them.
@@ -408,7 +403,7 @@ fn wishes_are_obeyed_or_refused() {
     // Cooperative matrices are for f16 alone.
     assert_eq!(common::device_with(Precision::F16, None).info(), *info);
     let mut exact = info.clone();
-    exact.features.retain(|f| !is_matrices(f));
+    exact.features.retain(|f| !f.starts_with(COOPERATIVE_MATRICES));
     assert_eq!(device.info(), exact);
     assert_eq!(device.name(), info.id());
     assert_eq!(device.threads(), 0);

@@ -4,7 +4,7 @@
 //! [`Plan`] into an [`Executable`], uploading each weight once however many plans use it. Everything carries
 //! its device, and mixing devices is an error.
 
-use crate::{DType, GraphError, Plan, Shape, Target, Ticket, WeightLoader};
+use crate::{DType, GraphError, Plan, Precision, Shape, Target, Ticket, WeightLoader};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -135,6 +135,9 @@ pub enum DeviceClass {
     Software,
 }
 
+/// How the feature of devices begins that multiply `f16` on matrices which a group of threads holds together.
+pub const COOPERATIVE_MATRICES: &str = "cooperative matrices";
+
 /// What there is to know about a device before it is opened.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceInfo {
@@ -164,6 +167,20 @@ impl DeviceInfo {
         match self.kind {
             DeviceKind::Cpu => "cpu".to_owned(),
             kind => format!("{}:{}", kind.name(), self.index),
+        }
+    }
+
+    /// Whether cooperative matrices are among the features; a device that was opened has them if its precision uses them.
+    pub fn has_cooperative_matrices(&self) -> bool {
+        self.features.iter().any(|f| f.starts_with(COOPERATIVE_MATRICES))
+    }
+
+    /// Whether products of many rows round both operands in this format, and not the weights alone.
+    pub fn rounds_operands(&self, precision: Precision) -> bool {
+        match precision {
+            Precision::F32 => false,
+            Precision::F16 if self.has_cooperative_matrices() => true,
+            _ => self.kind == DeviceKind::Cuda,
         }
     }
 }

@@ -36,8 +36,8 @@ mod weight;
 
 pub use cache_format::CacheFormat;
 pub use device::{
-    Counters, Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, Executable, Memory, ModelOnDevice,
-    Part, extended, fitting,
+    COOPERATIVE_MATRICES, Counters, Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, Executable,
+    Memory, ModelOnDevice, Part, extended, fitting,
 };
 pub use error::{GraphError, Result};
 pub use graph::{Buffer, BufferKind, Draw, Graph, Node, Pieces, Rows, TAP_PREFIX, Value, ValueInfo};

@@ -45,8 +45,7 @@ impl Limit {
     /// What an engine must reach in the format in which it computes.
     pub fn of(engine: &Engine) -> Limit {
         if let family::Family::Qwen3Tts(model) = engine.family() {
-            let kind = engine.device_info().kind;
-            return qwen3_limits::limit(model.files(), engine.precision(), model.kv(), kind);
+            return qwen3_limits::limit(model.files(), engine.precision(), model.kv(), &engine.device_info());
         }
         match engine.precision().precision {
             Precision::F32 if engine.device_info().kind == DeviceKind::Cpu => Limit::Error(F32_TOLERANCE),

@@ -13,7 +13,7 @@
 //! | `q4_0` | 9.4, limit 6 | 12.9, limit 9 | 5.0, limit 3 |
 //!
 //! Checkpoints keep the talking part in `bf16`, so it loses nothing in either half format; the limits are those of weights that do. On
-//! CUDA `f16`, `bf16` and `tf32` round the other operand too, and all parts have the limits of the codec decoder. A part whose weights all
+//! CUDA `f16`, `bf16` and `tf32` round the other operand too, and so does `f16` on cooperative matrices; then all parts have the limits of the codec decoder. A part whose weights all
 //! stay in `f32` by the policy, as the codec does in blocks, must stay above [`UNTOUCHED`].
 //!
 //! | keys and values | talker, predictor |
@@ -25,7 +25,7 @@
 use super::Limit;
 use super::qwen3_tts::CPU_TOLERANCE;
 use crate::verify::GPU_TOLERANCE;
-use crate::{CacheFormat, DeviceKind, Precision, PrecisionPolicy};
+use crate::{CacheFormat, DeviceInfo, DeviceKind, Precision, PrecisionPolicy};
 use orate_graph::Weight;
 use orate_models::qwen3_tts::{Files, Network};
 
@@ -60,9 +60,9 @@ impl PartSnr {
         }
     }
 
-    fn of_weights(precision: Precision, kind: DeviceKind) -> PartSnr {
+    fn of_weights(precision: Precision, device: &DeviceInfo) -> PartSnr {
         let part = |talking, listening, codec| PartSnr { talking, listening, codec };
-        let operand_is_rounded = kind == DeviceKind::Cuda;
+        let operand_is_rounded = device.rounds_operands(precision);
         match precision {
             Precision::F32 => part(UNTOUCHED, UNTOUCHED, UNTOUCHED),
             Precision::F16 | Precision::Tf32 if operand_is_rounded => part(40.0, 40.0, 40.0),
@@ -86,12 +86,12 @@ impl std::fmt::Display for PartSnr {
 }
 
 /// What an engine must reach.
-pub(super) fn limit(files: &Files, policy: &PrecisionPolicy, kv: CacheFormat, kind: DeviceKind) -> Limit {
+pub(super) fn limit(files: &Files, policy: &PrecisionPolicy, kv: CacheFormat, device: &DeviceInfo) -> Limit {
     if policy.precision == Precision::F32 && kv == CacheFormat::F32 {
-        return Limit::Error(if kind == DeviceKind::Cpu { CPU_TOLERANCE } else { GPU_TOLERANCE });
+        return Limit::Error(if device.kind == DeviceKind::Cpu { CPU_TOLERANCE } else { GPU_TOLERANCE });
     }
     let (asked, exact) =
-        (PartSnr::of_weights(policy.precision, kind), PartSnr::of_weights(Precision::F32, kind));
+        (PartSnr::of_weights(policy.precision, device), PartSnr::of_weights(Precision::F32, device));
     // Whether the policy reaches any weight of these networks.
     let touched = |networks: &[Network]| {
         files.weights.names().into_iter().any(|name| {
