@@ -11,6 +11,7 @@ use super::{Batch, Past, QwenError};
 use orate_graph::{
     BufferKind, Counters, Device, Executable, Graph, Memory, ModelOnDevice, Plan, Shape, WeightLoader,
 };
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -81,7 +82,8 @@ impl CodecDecoder {
         let kept = self.memories.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let memory = kept.unwrap_or_else(|| self.device.background_memory());
         let before = memory.counters();
-        let mut stream = CodecStream { decoder: self.clone(), memory: Some(memory), frames: 0, before };
+        let mut stream =
+            CodecStream { decoder: self.clone(), memory: Some(memory), frames: 0, ended: false, before };
         stream.restart()?;
         Ok(stream)
     }
@@ -131,7 +133,7 @@ impl CodecDecoder {
     /// As [`CodecStream::push`].
     pub fn decode(self: &Arc<Self>, codes: &[i32]) -> Result<Vec<f32>, QwenError> {
         let mut samples = vec![];
-        self.stream()?.push(codes, &mut samples)?;
+        self.stream()?.push_last(codes, &mut samples)?;
         Ok(samples)
     }
 
@@ -171,6 +173,8 @@ pub struct CodecStream {
     decoder: Arc<CodecDecoder>,
     memory: Option<Box<dyn Memory>>,
     frames: u64,
+    /// Whether the state is that behind padding.
+    ended: bool,
     before: Counters,
 }
 
@@ -183,24 +187,53 @@ impl CodecStream {
     /// restarted.
     ///
     /// # Errors
-    /// Codes that are not whole frames or that no codebook has; or the device failed.
+    /// Codes that are not whole frames or that no codebook has; frames behind the last ones; or the device failed.
     pub fn push(&mut self, codes: &[i32], samples: &mut Vec<f32>) -> Result<(), QwenError> {
+        self.decode(codes, samples, false)
+    }
+
+    /// As [`CodecStream::push`], for frames that none follow until the stream is restarted. No frame hears a later one, so
+    /// where a run costs more than some frames, the last ones are one run, filled up with frames that nobody hears.
+    ///
+    /// # Errors
+    /// As [`CodecStream::push`].
+    pub fn push_last(&mut self, codes: &[i32], samples: &mut Vec<f32>) -> Result<(), QwenError> {
+        self.decode(codes, samples, true)
+    }
+
+    fn decode(&mut self, codes: &[i32], samples: &mut Vec<f32>, last: bool) -> Result<(), QwenError> {
         let quantizers = self.decoder.quantizers();
         if !codes.len().is_multiple_of(quantizers) {
             return Err(QwenError::Frames { got: codes.len(), quantizers });
         }
+        if self.ended && !codes.is_empty() {
+            return Err(QwenError::Option {
+                option: "codec stream",
+                got: "given frames behind its last ones".to_owned(),
+                allowed: "restart it first".to_owned(),
+            });
+        }
+        self.ended |= last;
+        let pads = last && self.decoder.device.has_queues();
         let memory = self.memory.as_mut().expect("memory is only taken when the stream is dropped").as_mut();
         let mut piece_samples = vec![];
         let mut rest = codes;
         while !rest.is_empty() {
-            let fits = |frames: &usize| frames * quantizers <= rest.len();
-            let i = PIECES.iter().position(fits).expect("a piece of one frame always fits");
-            let (piece, behind) = rest.split_at(PIECES[i] * quantizers);
-            memory.write_i32("codes", &[1, PIECES[i], quantizers].into(), piece)?;
+            let left = rest.len() / quantizers;
+            let filled = || PIECES.iter().rposition(|frames| left <= *frames).filter(|_| pads);
+            let fits = || PIECES.iter().position(|frames| *frames <= left);
+            let i = filled().or_else(fits).expect("a piece of one frame always fits");
+            let frames = left.min(PIECES[i]);
+            let (piece, behind) = rest.split_at(frames * quantizers);
+            let mut piece = Cow::Borrowed(piece);
+            if frames < PIECES[i] {
+                piece.to_mut().resize(PIECES[i] * quantizers, 0);
+            }
+            memory.write_i32("codes", &[1, PIECES[i], quantizers].into(), &piece)?;
             self.decoder.plan(i)?.run(memory)?;
             memory.read_f32("samples", &mut piece_samples)?;
-            samples.extend_from_slice(&piece_samples);
-            self.frames += PIECES[i] as u64;
+            samples.extend_from_slice(&piece_samples[..piece_samples.len() / PIECES[i] * frames]);
+            self.frames += frames as u64;
             rest = behind;
         }
         Ok(())
@@ -242,7 +275,7 @@ impl CodecStream {
         let states = plan.plan().buffers().iter().filter(|b| b.kind == BufferKind::State);
         let states: Vec<_> = states.map(|b| (&*b.name, b.dtype, &b.shape)).collect();
         memory.clear_all(&states)?;
-        self.frames = 0;
+        (self.frames, self.ended) = (0, false);
         Ok(())
     }
 }

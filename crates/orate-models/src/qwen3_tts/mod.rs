@@ -39,6 +39,7 @@ mod runaway;
 mod session;
 mod settings;
 mod shared_batch;
+mod shared_prompts;
 pub mod speaker_encoder;
 pub mod talker;
 mod transformer;

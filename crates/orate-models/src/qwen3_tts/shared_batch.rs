@@ -297,7 +297,8 @@ impl Utterance {
         }
         match &mut self.session {
             Some(session) => {
-                session.start(prompt, settings)?;
+                let coming = self.model.shared_prompts().coming();
+                session.start_among(prompt, settings, Some(coming))?;
                 self.reused = session.reused_rows();
                 let need = session.row()?.need();
                 self.model.together().prepare(&self.model, need)
