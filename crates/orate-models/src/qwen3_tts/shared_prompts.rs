@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 /// How long whoever reads first waits for those that are on their way.
 const MOST_WAIT: Duration = Duration::from_millis(2);
 
-/// Rows of a batch at least. Fewer cost as much.
-const LEAST_ROWS: usize = 4;
+/// Rows of a batch of few; others have [`Batch::MOST`]. Two sizes, so that plans are few.
+const FEW: usize = 4;
 
-/// The memory of a batch is kept for the next one if it has no more bytes than so many sessions' that are kept.
+/// Memories of batches are kept for the next ones while they have no more bytes than so many sessions' that are kept.
 const SESSIONS_KEPT: usize = 2;
 
 /// The prompts of a model that are being read.
@@ -42,8 +42,8 @@ struct State {
     /// Whether somebody leads.
     led: bool,
     next_id: u64,
-    /// What the last batch has left.
-    idle: Option<Home>,
+    /// What batches have left, the last one at the end.
+    idle: Vec<Home>,
 }
 
 /// Rows that are to be read behind those of a cache, as the plan of the prompt has left them in [`ROWS`].
@@ -131,10 +131,10 @@ impl SharedPrompts {
             }
             state.led = true;
             state = self.wait_for_others(state);
-            let (group, idle) = (state.take_group(), state.idle.take());
+            let (group, mut idle) = (state.take_group(), std::mem::take(&mut state.idle));
             drop(state);
             let leading = Leading(self);
-            let (done, idle) = read_all(model, group, idle);
+            let done = read_all(model, group, &mut idle);
             state = self.lock();
             state.done.extend(done);
             state.idle = idle;
@@ -187,15 +187,12 @@ fn time(rows: usize) -> usize {
     rows.div_ceil(PROMPT_STEP).next_power_of_two() * PROMPT_STEP
 }
 
-/// Reads a group. Its answers, and the memory for the next one.
-fn read_all(model: &Qwen3Tts, mut group: Vec<Waiting>, mut idle: Option<Home>) -> (Vec<Done>, Option<Home>) {
+/// Reads a group. Memories of batches that were left are used again.
+fn read_all(model: &Qwen3Tts, mut group: Vec<Waiting>, idle: &mut Vec<Home>) -> Vec<Done> {
     let mut together = None;
     if group.len() > 1 {
-        match read_together(model, &mut group, idle.take()) {
-            Ok((home, used)) => {
-                idle = Some(home).filter(|h| h.bytes() <= SESSIONS_KEPT * model.device().memory_kept());
-                together = Some(used);
-            }
+        match read_together(model, &mut group, idle) {
+            Ok(used) => together = Some(used),
             // There may be room for each by itself; if not, that says why.
             Err(e) => tracing::warn!("{} prompts are read one by one: {e}", group.len()),
         }
@@ -205,7 +202,7 @@ fn read_all(model: &Qwen3Tts, mut group: Vec<Waiting>, mut idle: Option<Home>) -
         let result = together.map_or_else(|| read_alone(model, &mut unread), Ok);
         Done { id, memory: unread.memory, result }
     };
-    (group.into_iter().map(answer).collect(), idle)
+    group.into_iter().map(answer).collect()
 }
 
 /// What it asks of the device is counted by its own memory.
@@ -219,14 +216,14 @@ fn read_alone(model: &Qwen3Tts, u: &mut Unread) -> Result<Counters, QwenError> {
 fn read_together(
     model: &Qwen3Tts,
     group: &mut [Waiting],
-    idle: Option<Home>,
-) -> Result<(Home, Counters), QwenError> {
-    let batch = group.len().next_power_of_two().max(LEAST_ROWS);
+    idle: &mut Vec<Home>,
+) -> Result<Counters, QwenError> {
+    let batch = if group.len() <= FEW { FEW } else { Batch::MOST };
     let time = group.iter().map(|w| time(w.unread.padded)).max().unwrap_or_default();
     let behind = group.iter().map(|w| w.unread.behind).max().unwrap_or_default();
     let sizes = Sizes { batch, capacity: (behind + time).next_power_of_two(), kv: model.kv() };
-    let mut home = match idle.filter(|h| (h.sizes, h.time) == (sizes, time)) {
-        Some(home) => home,
+    let mut home = match idle.iter().position(|h| (h.sizes, h.time) == (sizes, time)) {
+        Some(i) => idle.remove(i),
         None => Home::new(model, sizes, time)?,
     };
     let before = home.memory.counters();
@@ -238,7 +235,11 @@ fn read_together(
         home.hand_out(&mut w.unread, row)?;
     }
     let used = home.memory.counters() - before;
-    Ok((home, used))
+    idle.push(home);
+    while idle.iter().map(Home::bytes).sum::<usize>() > SESSIONS_KEPT * model.device().memory_kept() {
+        idle.remove(0);
+    }
+    Ok(used)
 }
 
 impl Home {
