@@ -380,10 +380,49 @@ fn callers_read_their_prompts_together() {
                 })
             });
             let callers: Vec<_> = callers.collect();
-            callers.into_iter().fold(true, |all, caller| caller.join().expect("no panic") && all)
+            let all: Vec<bool> = callers.into_iter().map(|c| c.join().expect("no panic")).collect();
+            all.iter().all(|there| *there)
         })
     });
     assert!(together, "there is a plan of several prompts");
+}
+
+/// Pieces that are decoded in one run sound as each would alone, and leave its state behind.
+#[test]
+fn callers_decode_their_frames_together() {
+    const ALL: usize = 7;
+    const PIECE: usize = 4;
+    let (model, _) = with_queues();
+    let codec = model.codec();
+    codec.warm_up().expect("has room");
+    let codes = |i: usize| (0..40 * 16).map(|k| (k * 7 + i * k) % 32).map(|c| c as i32).collect::<Vec<_>>();
+    let alone: Vec<_> = (0..ALL)
+        .map(|i| {
+            let (mut stream, mut samples) = (codec.stream().expect("has room"), vec![]);
+            codes(i).chunks(16 * PIECE).for_each(|piece| stream.push(piece, &mut samples).expect("runs"));
+            samples
+        })
+        .collect();
+    // On a busy machine they may come one after the other.
+    let together = (0..100).any(|_| {
+        let (before, begin) = (model.plans_made(), Barrier::new(ALL));
+        std::thread::scope(|threads| {
+            for (i, want) in alone.iter().enumerate() {
+                let (codes, begin) = (&codes, &begin);
+                threads.spawn(move || {
+                    let (mut stream, mut samples) = (codec.stream().expect("has room"), vec![]);
+                    for piece in codes(i).chunks(16 * PIECE) {
+                        begin.wait();
+                        stream.push(piece, &mut samples).expect("runs");
+                    }
+                    assert_close(&format!("caller {i}"), &samples, want, 2e-5);
+                    assert_eq!(stream.frames(), 40);
+                });
+            }
+        });
+        model.plans_made() > before
+    });
+    assert!(together, "there is a plan for several pieces");
 }
 
 /// The last frames of an utterance are one run of the codec, however many, and sound as they would if more followed.
