@@ -153,6 +153,11 @@ impl CodecDecoder {
         (0..PIECES.len()).try_for_each(|i| self.plan(i).map(drop))
     }
 
+    /// Makes the plans of batches of pieces.
+    pub(super) fn prepare_batches(&self) -> Result<(), QwenError> {
+        (0..PIECES.len()).try_for_each(|i| self.batch_plan(i).map(drop))
+    }
+
     /// The graphs of pieces of all sizes.
     pub(super) fn graphs(config: &CodecDecoderConfig) -> Result<Vec<Graph>, QwenError> {
         PIECES.into_iter().map(|frames| graph(config, 1, frames)).collect()

@@ -7,7 +7,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long whoever leads waits for those that are on their way.
-const MOST_WAIT: Duration = Duration::from_millis(2);
+const MOST_WAIT: Duration = Duration::from_millis(5);
 
 /// Work `J` that waits, and answers `A`.
 pub(super) struct Gathering<J, A> {

@@ -83,6 +83,8 @@ pub struct Session {
     /// Rows of the prompt, and those of them that were read before.
     rows: usize,
     reused: usize,
+    /// Rows that are read on their own, and the others with their padding.
+    parts: (usize, usize),
     /// Frames that were handed out, and what became of the next one.
     frames: usize,
     ahead: Ahead,
@@ -112,6 +114,7 @@ impl Session {
             text_rows: 0,
             rows: 0,
             reused: 0,
+            parts: (0, 0),
             frames: 0,
             ahead: Ahead::Nothing,
             makes_ahead,
@@ -170,6 +173,11 @@ impl Session {
     /// Rows of the prompt whose state was kept from an earlier one that began alike.
     pub fn reused_rows(&self) -> usize {
         self.reused
+    }
+
+    /// Rows of the prompt that were read on their own, and the others with their padding.
+    pub(super) fn parts(&self) -> (usize, usize) {
+        self.parts
     }
 
     fn config(&self) -> Result<&Config, QwenError> {
@@ -231,6 +239,7 @@ impl Session {
         self.write_settings(settings)?;
         (self.frame_plan, self.larger) = (Some(frame), larger);
         (self.sizes, self.text_rows, self.rows) = (sizes, text_rows, rows);
+        self.parts = (fixed, part.sizes.rows());
         self.settings = Some(*settings);
         (self.frames, self.max_frames, self.finished) = (0, settings.max_frames, None);
         self.ahead = Ahead::Nothing;

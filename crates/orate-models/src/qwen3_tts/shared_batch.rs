@@ -16,6 +16,7 @@ use super::pipeline::Qwen3Tts;
 use super::prompt::Prompt;
 use super::session::{FinishReason, Session, Step};
 use super::settings::Settings;
+use super::shared_prompts::SharedPrompts;
 use orate_graph::{Counters, DeviceError};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -92,11 +93,21 @@ impl SharedBatch {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the plans of the batch that an utterance is about to join, so that those in it do not wait for them.
-    fn prepare(&self, model: &Qwen3Tts, need: (usize, usize)) -> Result<(), QwenError> {
+    /// Makes the plans of the batch that an utterance is about to join, and those of what is done together for it, so that those in it do
+    /// not wait for them.
+    fn prepare(
+        &self,
+        model: &Qwen3Tts,
+        need: (usize, usize),
+        (behind, padded): (usize, usize),
+    ) -> Result<(), QwenError> {
         let others: Vec<_> = self.lock().slots.values().filter(|s| s.end.is_none()).map(|s| s.need).collect();
         if others.is_empty() {
             return Ok(());
+        }
+        if model.device().has_queues() {
+            SharedPrompts::prepare(model, behind, padded)?;
+            model.codec().prepare_batches()?;
         }
         let most = others.iter().fold(need, |a, b| (a.0.max(b.0), a.1.max(b.1)));
         Batch::prepare(model, others.len() + 1, most)
@@ -301,7 +312,8 @@ impl Utterance {
                 session.start_among(prompt, settings, Some(coming))?;
                 self.reused = session.reused_rows();
                 let need = session.row()?.need();
-                self.model.together().prepare(&self.model, need)
+                let parts = session.parts();
+                self.model.together().prepare(&self.model, need, parts)
             }
             None => Err(QwenError::Option {
                 option: "utterance",

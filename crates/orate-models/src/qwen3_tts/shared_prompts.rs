@@ -74,6 +74,17 @@ impl SharedPrompts {
         })
     }
 
+    /// Makes the plans of batches of prompts like one with so many rows, with padding, behind so many: those who come while others speak
+    /// do not let them wait for a plan.
+    ///
+    /// # Errors
+    /// The device lacks an op, or room for the weights.
+    pub fn prepare(model: &Qwen3Tts, behind: usize, padded: usize) -> Result<(), QwenError> {
+        [FEW, Batch::MOST]
+            .into_iter()
+            .try_for_each(|batch| plan(model, sizes(model, batch, behind, padded), time(padded)).map(drop))
+    }
+
     fn run(&self, model: &Qwen3Tts, mut all: Vec<Unread>) -> Vec<Answer> {
         let mut together = None;
         if all.len() > 1 {
@@ -94,7 +105,7 @@ impl SharedPrompts {
         let batch = if all.len() <= FEW { FEW } else { Batch::MOST };
         let time = all.iter().map(|u| time(u.padded)).max().unwrap_or_default();
         let behind = all.iter().map(|u| u.behind).max().unwrap_or_default();
-        let sizes = Sizes { batch, capacity: (behind + time).next_power_of_two(), kv: model.kv() };
+        let sizes = sizes(model, batch, behind, time);
         let mut home = {
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
             idle.iter().position(|h| (h.sizes, h.time) == (sizes, time)).map(|i| idle.remove(i))
@@ -123,6 +134,15 @@ fn time(rows: usize) -> usize {
     rows.div_ceil(PROMPT_STEP).next_power_of_two() * PROMPT_STEP
 }
 
+/// Of the cache of a batch.
+fn sizes(model: &Qwen3Tts, batch: usize, behind: usize, padded: usize) -> Sizes {
+    Sizes { batch, capacity: (behind + time(padded)).next_power_of_two(), kv: model.kv() }
+}
+
+fn plan(model: &Qwen3Tts, sizes: Sizes, time: usize) -> Result<Arc<dyn Executable>, QwenError> {
+    model.plan(Network::Prefill { sizes, time, end: PromptEnd::Named }, false)
+}
+
 /// What it asks of the device is counted by its own memory.
 fn run_alone(model: &Qwen3Tts, u: &mut Unread) -> Result<Counters, QwenError> {
     u.memory.write_i32(LAST, &[1].into(), &[(u.rows - 1) as i32])?;
@@ -133,7 +153,7 @@ fn run_alone(model: &Qwen3Tts, u: &mut Unread) -> Result<Counters, QwenError> {
 
 impl Home {
     fn new(model: &Qwen3Tts, sizes: Sizes, time: usize) -> Result<Home, QwenError> {
-        let plan = model.plan(Network::Prefill { sizes, time, end: PromptEnd::Named }, false)?;
+        let plan = plan(model, sizes, time)?;
         let mut memory = model.device().memory();
         for b in plan.plan().buffers().iter().filter(|b| b.kind != BufferKind::Output) {
             memory.clear(&b.name, b.dtype, &b.shape)?;
