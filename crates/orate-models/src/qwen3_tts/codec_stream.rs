@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Frames of a piece, from large to small. Larger pieces take less time for a frame and more memory.
-const PIECES: [usize; 6] = [25, 16, 8, 4, 2, 1];
+pub(super) const PIECES: [usize; 6] = [25, 16, 8, 4, 2, 1];
 
 /// Utterances' memories kept for reuse: of as many as may speak at once.
 const MEMORIES_KEPT: usize = Batch::MOST;

@@ -5,7 +5,7 @@
 //! ([`super::gathering`]) are rows of one batch then, if that is less work than all alone. States go there and back by copies on the
 //! device.
 
-use super::codec_stream::CodecDecoder;
+use super::codec_stream::{CodecDecoder, PIECES};
 use super::error::QwenError;
 use super::gathering::Gathering;
 use orate_graph::{BufferKind, Counters, DeviceError, Executable, Memory, Part};
@@ -13,6 +13,9 @@ use std::sync::{Mutex, PoisonError};
 
 /// Rows of a batch. With pieces of 25 frames they are as fast as any number.
 pub(super) const ROWS: usize = 8;
+
+/// Memories that are kept for the next batches: of pieces of two sizes at the same moment.
+const MEMORIES_KEPT: usize = 2;
 
 /// Frames that take as long as a run takes in any case: on an H200 a run in bf16 is 0.7 ms and 0.03 for a frame.
 const FRAMES_OF_A_RUN: usize = 23;
@@ -43,17 +46,18 @@ enum Answer {
 /// The pieces of a decoder that wait to be decoded.
 #[derive(Default)]
 pub(super) struct SharedCodec {
-    gathering: Gathering<Piece, Answer>,
-    /// The memory of batches.
-    memory: Mutex<Option<Box<dyn Memory>>>,
+    /// For each of the decoder's plans: who wants his first frames does not wait for larger pieces of others.
+    gatherings: [Gathering<Piece, Answer>; PIECES.len()],
+    /// Memories of batches that are done.
+    memories: Mutex<Vec<Box<dyn Memory>>>,
 }
 
 impl SharedCodec {
     /// Decodes a piece, alone or with those of others. The memory comes back, a new one if it was lost. What the batch asked of the device
     /// counts for each in it.
     pub fn decode(&self, decoder: &CodecDecoder, piece: Piece) -> Decoded {
-        let alike = |a: &Piece, b: &Piece| a.plan == b.plan;
-        match self.gathering.call(None, piece, (ROWS, alike), |all| self.run(decoder, all)) {
+        let gathering = &self.gatherings[piece.plan];
+        match gathering.call(None, piece, (ROWS, |_, _| true), |all| self.run(decoder, all)) {
             Some(Answer::Decoded(decoded)) => decoded,
             Some(Answer::Alone(piece)) => piece.decode(decoder),
             None => {
@@ -93,7 +97,7 @@ impl SharedCodec {
         all: &mut [Piece],
     ) -> Result<Vec<Result<(Vec<f32>, Counters), QwenError>>, QwenError> {
         let plan = decoder.batch_plan(all[0].plan)?;
-        let kept = self.memory.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let kept = self.memories.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut memory = match kept {
             Some(memory) => memory,
             None => {
@@ -125,7 +129,10 @@ impl SharedCodec {
             Ok((samples.to_vec(), used))
         });
         let results = results.collect();
-        *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = Some(memory);
+        let mut kept = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < MEMORIES_KEPT {
+            kept.push(memory);
+        }
         Ok(results)
     }
 }
