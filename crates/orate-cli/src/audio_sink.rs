@@ -70,6 +70,12 @@ impl Output {
             (None, Ok(AudioFormat::Flac)) => Format::Flac,
             (None, Ok(_)) => Format::Wav16,
             (None, Err(_)) if is_special() => Format::Wav16,
+            (None, Err(_)) if path.is_dir() => {
+                let (folder, file) = (path.display(), path.join("speech.wav"));
+                let problem =
+                    format!("-o {folder}: this is a folder; name a file in it, such as {}", file.display());
+                return Err(UsageError(problem).into());
+            }
             (None, Err(_)) => {
                 let known = AudioFormat::EXTENSIONS.iter().map(|e| format!(".{e}")).collect::<Vec<_>>();
                 return Err(UsageError(format!(

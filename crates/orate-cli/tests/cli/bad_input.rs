@@ -171,6 +171,7 @@ fn outputs_that_cannot_be_written() {
     say("file/a.wav", &[]).fails(1, &["file/a.wav: cannot create"]);
     say("folder.wav", &[]).fails(1, &["folder.wav: cannot create", "this is a folder"]);
     say("folder.wav", &["--format", "raw"]).fails(1, &["folder.wav: cannot create", "this is a folder"]);
+    say(".", &[]).fails(2, &["-o .: this is a folder", "speech.wav"]);
     say("a.ogg", &[]).fails(2, &["a.ogg", ".wav or .flac", "--format"]);
     say("a", &[]).fails(2, &["-o a:", "--format"]);
     say("-", &["--format", "flac"]).fails(2, &["FLAC cannot be streamed", "wav16"]);
