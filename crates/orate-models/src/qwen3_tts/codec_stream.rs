@@ -35,6 +35,8 @@ pub struct CodecDecoder {
     plans: Plans,
     /// Of batches of pieces.
     batch_plans: Plans,
+    /// Held while a plan is made.
+    making: Mutex<()>,
     plans_made: AtomicUsize,
     memories: Mutex<Vec<Box<dyn Memory>>>,
     /// States behind the codes of references.
@@ -60,6 +62,7 @@ impl CodecDecoder {
             model,
             plans: Default::default(),
             batch_plans: Default::default(),
+            making: Mutex::default(),
             plans_made: AtomicUsize::new(0),
             memories: Mutex::default(),
             references,
@@ -174,6 +177,11 @@ impl CodecDecoder {
     }
 
     fn plan_of(&self, plans: &Plans, batch: usize, i: usize) -> Result<Arc<dyn Executable>, QwenError> {
+        if let Some(plan) = plans[i].get() {
+            return Ok(plan.clone());
+        }
+        // Others that want it wait, and do not make it as well.
+        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(plan) = plans[i].get() {
             return Ok(plan.clone());
         }

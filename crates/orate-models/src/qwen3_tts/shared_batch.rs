@@ -101,13 +101,17 @@ impl SharedBatch {
         need: (usize, usize),
         (behind, padded): (usize, usize),
     ) -> Result<(), QwenError> {
-        let others: Vec<_> = self.lock().slots.values().filter(|s| s.end.is_none()).map(|s| s.need).collect();
-        if others.is_empty() {
-            return Ok(());
-        }
-        if model.device().has_queues() {
+        let (others, starting) = {
+            let state = self.lock();
+            let others = state.slots.values().filter(|s| s.end.is_none()).map(|s| s.need);
+            (others.collect::<Vec<_>>(), state.starting)
+        };
+        if model.device().has_queues() && others.len() + starting > 1 {
             SharedPrompts::prepare(model, behind, padded)?;
             model.codec().prepare_batches()?;
+        }
+        if others.is_empty() {
+            return Ok(());
         }
         let most = others.iter().fold(need, |a, b| (a.0.max(b.0), a.1.max(b.1)));
         Batch::prepare(model, others.len() + 1, most)

@@ -8,7 +8,7 @@
 use super::codec_stream::{CodecDecoder, PIECES};
 use super::error::QwenError;
 use super::gathering::Gathering;
-use orate_graph::{BufferKind, Counters, DeviceError, Executable, Memory, Part};
+use orate_graph::{Buffer, BufferKind, Counters, DeviceError, Executable, Memory, Part};
 use std::sync::{Mutex, PoisonError};
 
 /// Rows of a batch. With pieces of 25 frames they are as fast as any number.
@@ -30,11 +30,13 @@ pub(super) struct Piece {
     pub codes: Vec<i32>,
 }
 
+/// Samples, and what was asked of the device in another memory than the piece's.
+type Samples = Result<(Vec<f32>, Counters), QwenError>;
+
 /// A piece that was decoded.
 pub(super) struct Decoded {
     pub memory: Box<dyn Memory>,
-    /// Samples, and what was asked of the device in another memory.
-    pub result: Result<(Vec<f32>, Counters), QwenError>,
+    pub result: Samples,
 }
 
 enum Answer {
@@ -77,7 +79,7 @@ impl SharedCodec {
                 _ => all.into_iter().map(Answer::Alone).collect(),
             };
         }
-        let results: Vec<_> = match self.run_together(decoder, &mut all) {
+        let results = match self.run_together(decoder, &mut all) {
             Ok(results) => results,
             // There may be room for each by itself; if not, that says why.
             Err(e) => {
@@ -90,12 +92,7 @@ impl SharedCodec {
     }
 
     /// An error leaves all states as they were.
-    #[expect(clippy::type_complexity, reason = "one result each")]
-    fn run_together(
-        &self,
-        decoder: &CodecDecoder,
-        all: &mut [Piece],
-    ) -> Result<Vec<Result<(Vec<f32>, Counters), QwenError>>, QwenError> {
+    fn run_together(&self, decoder: &CodecDecoder, all: &mut [Piece]) -> Result<Vec<Samples>, QwenError> {
         let plan = decoder.batch_plan(all[0].plan)?;
         let kept = self.memories.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut memory = match kept {
@@ -168,7 +165,7 @@ fn samples(
 /// All states of an utterance on their way from or to a row of a batch, which begin where `places` says of how long they are.
 fn states<'a>(plan: &'a dyn Executable, places: impl Fn(usize) -> (usize, usize)) -> Vec<Part<'a>> {
     let states = plan.plan().buffers().iter().filter(|b| b.kind == BufferKind::State);
-    let part = |b: &'a orate_graph::Buffer| {
+    let part = |b: &'a Buffer| {
         let len = b.shape.len() / ROWS;
         let (from, to) = places(len);
         Part { from: (&*b.name, from), to: (&*b.name, to), len }

@@ -15,6 +15,10 @@ use orate_graph::{Buffer, BufferKind, Counters, DeviceError, Executable, Memory,
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// Rows of a prompt, with padding, that is read with others at most: longer ones keep the device busy by themselves, and a batch of them takes
+/// much memory.
+const LONGEST: usize = 2 * PROMPT_STEP;
+
 /// Rows of a batch of few; others have [`Batch::MOST`]. Two sizes, so that plans are few.
 const FEW: usize = 4;
 
@@ -65,7 +69,7 @@ impl SharedPrompts {
     /// Reads rows, alone or with those of others, up to the state behind the last that is no padding; `position` is left as it is. The memory
     /// comes back, a new one if it was lost. What the batch asked of the device counts for each in it.
     pub fn read(&self, model: &Qwen3Tts, coming: Coming<'_>, unread: Unread) -> Answer {
-        let alike = |a: &Unread, b: &Unread| time(a.padded) == time(b.padded);
+        let alike = |a: &Unread, b: &Unread| a.padded <= LONGEST && time(a.padded) == time(b.padded);
         let answer =
             self.gathering.call(Some(coming), unread, (Batch::MOST, alike), |all| self.run(model, all));
         answer.unwrap_or_else(|| {
@@ -80,9 +84,9 @@ impl SharedPrompts {
     /// # Errors
     /// The device lacks an op, or room for the weights.
     pub fn prepare(model: &Qwen3Tts, behind: usize, padded: usize) -> Result<(), QwenError> {
-        [FEW, Batch::MOST]
-            .into_iter()
-            .try_for_each(|batch| plan(model, sizes(model, batch, behind, padded), time(padded)).map(drop))
+        let batches = [FEW, Batch::MOST].into_iter().filter(|_| padded <= LONGEST);
+        let mut batches = batches.map(|batch| (sizes(model, batch, behind, padded), time(padded)));
+        batches.try_for_each(|(sizes, time)| plan(model, sizes, time).map(drop))
     }
 
     fn run(&self, model: &Qwen3Tts, mut all: Vec<Unread>) -> Vec<Answer> {
