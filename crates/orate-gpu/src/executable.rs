@@ -3,9 +3,10 @@
 use crate::dispatch::{Call, Late, WORDS};
 use crate::gpu::Gpu;
 use crate::kernels::{self, Abilities, Operands};
-use crate::memory::GpuMemory;
+use crate::memory::{GpuMemory, read_back};
 use crate::parallel;
 use crate::pipelines::Variant;
+use crate::places::Places;
 use crate::weights::{Placed, Wanted, WeightBank};
 use orate_graph::joining::{At, layout};
 use orate_graph::{AtHome, BufferKind, DeviceError, Executable, Memory, Plan, WeightLoader};
@@ -13,9 +14,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 use wgpu::{
-    BindGroup, BufferDescriptor, BufferUsages, CommandBuffer, CommandEncoder, CommandEncoderDescriptor,
-    ComputePass, ComputePassDescriptor, ComputePassTimestampWrites, ComputePipeline, QuerySetDescriptor,
-    QueryType,
+    BindGroup, BufferUsages, CommandBuffer, CommandEncoder, CommandEncoderDescriptor, ComputePass,
+    ComputePassDescriptor, ComputePassTimestampWrites, ComputePipeline, QuerySetDescriptor, QueryType,
 };
 
 /// Most steps that one set of timestamps holds.
@@ -42,6 +42,8 @@ struct Ready {
 /// See [`Executable`].
 pub(crate) struct GpuExecutable {
     gpu: Arc<Gpu>,
+    /// Tells it apart from all others of the device.
+    id: u64,
     plan: Plan,
     ready: AtHome<Vec<Ready>>,
     /// The bind group of no weights.
@@ -52,20 +54,29 @@ pub(crate) struct GpuExecutable {
     arena_bytes: usize,
 }
 
-/// Where a session keeps what the plan names.
-#[derive(Clone)]
-struct Session {
-    arena: u32,
-    buffers: Vec<u32>,
-    scalars: Vec<u64>,
-}
-
 /// The weights of each step.
 pub(crate) fn wanted(gpu: &Gpu, plan: &Plan) -> Vec<Wanted> {
     let of = |s: &orate_graph::Step| {
         kernels::weights(&s.node.op, &plan.info(s.node.output).shape, Abilities::of(gpu))
     };
     plan.steps().iter().map(of).collect()
+}
+
+/// What dispatches are filled in with.
+#[derive(Clone, Copy)]
+struct Run<'a> {
+    places: &'a Places,
+    /// A scalar that the run sets itself, and to what.
+    counter: Option<(usize, u64)>,
+}
+
+impl Run<'_> {
+    fn scalar(self, i: usize) -> u64 {
+        match self.counter {
+            Some((counter, value)) if counter == i => value,
+            _ => self.places.scalars[i],
+        }
+    }
 }
 
 impl GpuExecutable {
@@ -112,10 +123,11 @@ impl GpuExecutable {
             }
         }
         let variants: Vec<Variant> = calls.iter().map(|(_, c)| c.variant.clone()).collect();
-        let pipelines = gpu
-            .pipelines
-            .get(&gpu.device, &variants)
-            .map_err(|problem| DeviceError::Setup { device: gpu.name.clone(), problem })?;
+        let pipelines = gpu.pipelines.get(&gpu.device, &variants).map_err(|problem| match gpu.wait() {
+            Ok(()) => DeviceError::Setup { device: gpu.name.clone(), problem },
+            // A lost device refuses all kernels.
+            Err(lost) => lost,
+        })?;
         let ready = calls.into_iter().zip(pipelines).map(|((step, c), pipeline)| {
             debug_assert!(c.params.words.len() <= WORDS, "parameters of {}", c.variant.file);
             Ok(Ready {
@@ -132,13 +144,24 @@ impl GpuExecutable {
         });
         let ready = ready.collect::<Result<Vec<_>, DeviceError>>()?;
         let nothing = bank.bind_group(&gpu, [None, None])?;
-        gpu.check()?;
+        gpu.look()?;
+        let id = gpu.next_executable();
         let (ready, nothing) = (AtHome::new(ready), AtHome::new(nothing));
-        Ok(GpuExecutable { gpu, plan, ready, nothing, steps, arena_bytes: layout.arena_bytes })
+        Ok(GpuExecutable { gpu, id, plan, ready, nothing, steps, arena_bytes: layout.arena_bytes })
     }
 
-    /// Makes room for what the plan writes, and checks what it reads.
-    fn bind(&self, m: &mut GpuMemory) -> Result<Session, DeviceError> {
+    /// Makes room for what the plan writes, checks what it reads, and takes the places of all from the memory, which gets them back
+    /// when they are used.
+    fn bind(&self, m: &mut GpuMemory) -> Result<Places, DeviceError> {
+        let mut places = match m.kept_places(self.id) {
+            Some(places) => places,
+            None => self.look_up(m)?,
+        };
+        places.refresh(&m.scalars);
+        Ok(places)
+    }
+
+    fn look_up(&self, m: &mut GpuMemory) -> Result<Places, DeviceError> {
         let plan = &self.plan;
         for b in plan.buffers().iter().filter(|b| b.kind == BufferKind::Output) {
             m.ensure(&b.name, b.dtype, &b.shape)?;
@@ -159,14 +182,13 @@ impl GpuExecutable {
                 }
             }
         }
-        let scalar = |name: &String| {
-            m.scalars
-                .get(name)
-                .copied()
-                .ok_or_else(|| DeviceError::Scalar { name: name.clone(), plan: plan.name().to_owned() })
+        let slot = |name: &String| {
+            let unset = || DeviceError::Scalar { name: name.clone(), plan: plan.name().to_owned() };
+            m.scalars.slot(name).ok_or_else(unset)
         };
-        let scalars = plan.scalars().iter().map(scalar).collect::<Result<Vec<_>, _>>()?;
-        Ok(Session { arena: m.arena_element(), buffers, scalars })
+        let slots = plan.scalars().iter().map(slot).collect::<Result<Vec<_>, _>>()?;
+        let scalars = Vec::with_capacity(slots.len());
+        Ok(Places { executable: self.id, arena: m.arena_element(), buffers, slots, scalars })
     }
 
     fn own<'m>(&self, memory: &'m mut dyn Memory) -> Result<&'m mut GpuMemory, DeviceError> {
@@ -190,7 +212,7 @@ impl GpuExecutable {
     fn encode(
         &self,
         pass: &mut ComputePass<'_>,
-        session: &Session,
+        run: Run<'_>,
         which: Range<usize>,
     ) -> Result<(), DeviceError> {
         let mut pipeline: Option<&ComputePipeline> = None;
@@ -212,7 +234,7 @@ impl GpuExecutable {
             let n = r.words.len();
             words[..n].copy_from_slice(&r.words);
             for &(at, late) in &r.late {
-                words[at] = words[at].wrapping_add(self.late(r, session, late)?);
+                words[at] = words[at].wrapping_add(self.late(r, run, late)?);
             }
             pass.set_immediates(0, bytemuck::cast_slice(&words[..n]));
             let [x, y, z] = r.groups;
@@ -221,15 +243,15 @@ impl GpuExecutable {
         Ok(())
     }
 
-    fn late(&self, r: &Ready, session: &Session, late: Late) -> Result<u32, DeviceError> {
+    fn late(&self, r: &Ready, run: Run<'_>, late: Late) -> Result<u32, DeviceError> {
         Ok(match late {
-            Late::Place(At::Arena(offset)) => session.arena + (offset / 4) as u32,
-            Late::Place(At::Buffer(i, offset)) => session.buffers[i] + (offset / 4) as u32,
+            Late::Place(At::Arena(offset)) => run.places.arena + (offset / 4) as u32,
+            Late::Place(At::Buffer(i, offset)) => run.places.buffers[i] + (offset / 4) as u32,
             Late::Place(At::Nowhere) => 0,
-            Late::Float(i) | Late::Half { scalar: i, high: false } => session.scalars[i] as u32,
-            Late::Half { scalar: i, high: true } => (session.scalars[i] >> 32) as u32,
+            Late::Float(i) | Late::Half { scalar: i, high: false } => run.scalar(i) as u32,
+            Late::Half { scalar: i, high: true } => (run.scalar(i) >> 32) as u32,
             Late::Row { scalar, rows, stride } => {
-                let row = session.scalars[scalar];
+                let row = run.scalar(scalar);
                 if row >= rows as u64 {
                     return Err(DeviceError::Operand {
                         plan: self.plan.name().to_owned(),
@@ -246,42 +268,57 @@ impl GpuExecutable {
     fn commands(
         &self,
         bind_group: &BindGroup,
-        session: &Session,
+        run: Run<'_>,
         which: Range<usize>,
     ) -> Result<CommandBuffer, DeviceError> {
         let mut encoder = self.encoder();
         let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor::default());
         pass.set_bind_group(0, bind_group, &[]);
-        self.encode(&mut pass, session, which)?;
+        self.encode(&mut pass, run, which)?;
         drop(pass);
         Ok(encoder.finish())
     }
 
     /// Submits the plan once for each number that `counter` shall have, or once as scalars are.
     fn submit(&self, m: &mut GpuMemory, counter: Option<(usize, usize)>) -> Result<(), DeviceError> {
-        let session = self.bind(m)?;
+        let places = self.bind(m)?;
+        let submitted = self.submit_at(m, &places, counter);
+        m.keep_places(places);
+        submitted
+    }
+
+    fn submit_at(
+        &self,
+        m: &mut GpuMemory,
+        places: &Places,
+        counter: Option<(usize, usize)>,
+    ) -> Result<(), DeviceError> {
         let Some(bind_group) = m.bind_group() else { return Ok(()) };
-        let commands = match counter {
+        let run = Run { places, counter: None };
+        match counter {
+            None if self.ready.len() <= CHUNK => {
+                self.gpu.queue.submit([self.commands(bind_group, run, 0..self.ready.len())?]);
+            }
             None => {
-                let count = self.ready.len().div_ceil(CHUNK).max(1);
+                let count = self.ready.len().div_ceil(CHUNK);
                 let each = self.ready.len().div_ceil(count);
                 let one = |i: usize| {
                     let end = self.ready.len().min((i + 1) * each);
-                    self.commands(bind_group, &session, end.min(i * each)..end)
+                    self.commands(bind_group, run, end.min(i * each)..end)
                 };
-                parallel::map(count, MOST_ENCODERS, one).into_iter().collect::<Result<Vec<_>, _>>()?
+                let all = parallel::map(count, MOST_ENCODERS, one).into_iter();
+                self.gpu.queue.submit(all.collect::<Result<Vec<_>, _>>()?);
             }
             // Encoding a step takes as long as a fifth of running it, and the device would wait for all of them.
             Some((scalar, times)) => {
                 let one = |i: usize| {
-                    let mut session = session.clone();
-                    session.scalars[scalar] = i as u64;
-                    self.commands(bind_group, &session, 0..self.ready.len())
+                    let run = Run { counter: Some((scalar, i as u64)), ..run };
+                    self.commands(bind_group, run, 0..self.ready.len())
                 };
-                parallel::map(times, MOST_ENCODERS, one).into_iter().collect::<Result<Vec<_>, _>>()?
+                let all = parallel::map(times, MOST_ENCODERS, one).into_iter();
+                self.gpu.queue.submit(all.collect::<Result<Vec<_>, _>>()?);
             }
-        };
-        self.gpu.queue.submit(commands);
+        }
         m.counters.submissions += 1;
         self.gpu.check()
     }
@@ -304,7 +341,7 @@ impl GpuExecutable {
     fn profile_on_device(
         &self,
         m: &mut GpuMemory,
-        session: &Session,
+        run: Run<'_>,
         ranges: &[(usize, Range<usize>)],
     ) -> Result<Vec<f64>, DeviceError> {
         let count = 2 * ranges.len() as u32;
@@ -312,12 +349,8 @@ impl GpuExecutable {
         let queries =
             device.create_query_set(&QuerySetDescriptor { label: None, ty: QueryType::Timestamp, count });
         let bytes = 8 * u64::from(count);
-        let resolved = device.create_buffer(&BufferDescriptor {
-            label: Some("timestamps"),
-            size: bytes,
-            usage: BufferUsages::QUERY_RESOLVE | BufferUsages::COPY_SRC,
-            mapped_at_creation: false,
-        });
+        let usage = BufferUsages::QUERY_RESOLVE | BufferUsages::COPY_SRC;
+        let resolved = self.gpu.buffer("timestamps", bytes, usage)?;
         let mut encoder = self.encoder();
         for (i, (_, range)) in ranges.iter().enumerate() {
             let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor {
@@ -330,7 +363,7 @@ impl GpuExecutable {
             });
             if let Some(bind_group) = m.bind_group() {
                 pass.set_bind_group(0, bind_group, &[]);
-                self.encode(&mut pass, session, range.clone())?;
+                self.encode(&mut pass, run, range.clone())?;
             }
         }
         encoder.resolve_query_set(&queries, 0..count, &resolved, 0);
@@ -338,10 +371,11 @@ impl GpuExecutable {
         m.counters.submissions += 1;
         let period = f64::from(self.gpu.queue.get_timestamp_period()) * 1e-9;
         let mut times = vec![];
-        GpuMemory::read_back(&self.gpu, &mut None, &resolved, 0, bytes, &mut |data| {
+        let made = read_back(&self.gpu, &mut None, (&resolved, 0, bytes), &mut |data| {
             let words: &[u64] = bytemuck::cast_slice(data);
             times = words.chunks_exact(2).map(|p| p[1].saturating_sub(p[0]) as f64 * period).collect();
         })?;
+        m.counters.allocations += 1 + made;
         Ok(times)
     }
 
@@ -349,7 +383,7 @@ impl GpuExecutable {
     fn profile_on_host(
         &self,
         m: &mut GpuMemory,
-        session: &Session,
+        run: Run<'_>,
         ranges: &[(usize, Range<usize>)],
     ) -> Result<Vec<f64>, DeviceError> {
         self.gpu.wait()?;
@@ -360,7 +394,7 @@ impl GpuExecutable {
             if let Some(bind_group) = m.bind_group() {
                 let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor::default());
                 pass.set_bind_group(0, bind_group, &[]);
-                self.encode(&mut pass, session, range.clone())?;
+                self.encode(&mut pass, run, range.clone())?;
             }
             self.gpu.queue.submit([encoder.finish()]);
             m.counters.submissions += 1;
@@ -405,12 +439,12 @@ impl Executable for GpuExecutable {
 
     fn profile(&self, memory: &mut dyn Memory) -> Result<Vec<f64>, DeviceError> {
         let m = self.own(memory)?;
-        let session = self.bind(m)?;
-        let ranges = self.ranges();
+        let places = self.bind(m)?;
+        let (run, ranges) = (Run { places: &places, counter: None }, self.ranges());
         let each = if self.gpu.timestamps && (1..TIMED).contains(&ranges.len()) {
-            self.profile_on_device(m, &session, &ranges)?
+            self.profile_on_device(m, run, &ranges)?
         } else {
-            self.profile_on_host(m, &session, &ranges)?
+            self.profile_on_host(m, run, &ranges)?
         };
         // Steps that joined others take no time of their own.
         let mut times = vec![0.0; self.plan.steps().len()];

@@ -3,7 +3,9 @@
 use crate::adapters;
 use crate::pipelines::Pipelines;
 use orate_graph::{AtHome, DeviceError, DeviceInfo, PrecisionPolicy};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use wgpu::{
     Adapter, BindGroup, BindGroupDescriptor, BindGroupEntry, BindGroupLayout, BindGroupLayoutDescriptor,
@@ -15,13 +17,56 @@ use wgpu::{
 /// Bytes of parameters of a dispatch; every Vulkan driver has room for them.
 pub(crate) const IMMEDIATE_BYTES: u32 = 128;
 
-/// The first thing that went wrong on a device, by whichever thread.
+/// What can go wrong on a device outside of the calls that ask for it.
+#[derive(Clone, Debug, PartialEq)]
+enum Problem {
+    /// There is no device any more.
+    Lost(String),
+    /// The driver had no room for something that has no size of its own, such as commands.
+    NoRoom,
+    /// Whatever else wgpu or the driver say.
+    Refused(String),
+}
+
+impl Problem {
+    fn of(error: &wgpu::Error) -> Problem {
+        match error {
+            wgpu::Error::OutOfMemory { .. } => Problem::NoRoom,
+            error => Problem::Refused(error.to_string()),
+        }
+    }
+}
+
+/// The first thing that went wrong on a device, by whichever thread; but that the device is lost is why other things go
+/// wrong, whichever is told first.
 #[derive(Default)]
-struct Failure(Mutex<Option<String>>);
+struct Failure(Mutex<Option<Problem>>);
 
 impl Failure {
-    fn set(&self, problem: String) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(problem);
+    fn set(&self, problem: Problem) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match (&*known, &problem) {
+            (None, _) | (Some(Problem::NoRoom | Problem::Refused(_)), Problem::Lost(_)) => {
+                *known = Some(problem);
+            }
+            _ => {}
+        }
+    }
+
+    fn get(&self) -> Option<Problem> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Lets wgpu look at what the device has done, and wait if it shall. A driver that reports a failure meanwhile makes wgpu
+/// panic, behind all of its locks: that is an error here.
+fn polled<T, E: std::fmt::Display>(poll: impl FnOnce() -> Result<T, E>) -> Result<(), String> {
+    match catch_unwind(AssertUnwindSafe(poll)) {
+        Ok(done) => done.map(drop).map_err(|e| e.to_string()),
+        Err(panic) => Err(match panic.downcast::<String>() {
+            Ok(text) => text.trim_end().to_owned(),
+            Err(panic) => panic.downcast::<&str>().map_or_else(|_| "unknown".to_owned(), |t| (*t).to_owned()),
+        }),
     }
 }
 
@@ -46,6 +91,7 @@ pub(crate) struct Gpu {
     pub weights_layout: AtHome<BindGroupLayout>,
     pub pipelines: AtHome<Pipelines>,
     failure: Arc<Failure>,
+    executables: AtomicU64,
 }
 
 impl Gpu {
@@ -77,9 +123,9 @@ impl Gpu {
             pollster::block_on(adapter.request_device(&descriptor)).map_err(|e| setup(e.to_string()))?;
         let failure = Arc::new(Failure::default());
         let seen = failure.clone();
-        device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| seen.set(e.to_string())));
+        device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| seen.set(Problem::of(&e))));
         let seen = failure.clone();
-        device.set_device_lost_callback(move |_, text| seen.set(format!("the device was lost: {text}")));
+        device.set_device_lost_callback(move |_, text| seen.set(Problem::Lost(text)));
         let entry = |binding: u32, read_only: bool| BindGroupLayoutEntry {
             binding,
             visibility: ShaderStages::COMPUTE,
@@ -120,17 +166,35 @@ impl Gpu {
             weights_layout: AtHome::new(weights_layout),
             pipelines: AtHome::new(pipelines),
             failure,
+            executables: AtomicU64::new(0),
         };
         gpu.check()?;
         Ok(gpu)
     }
 
+    /// A number that no other executable of this device has.
+    pub fn next_executable(&self) -> u64 {
+        self.executables.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// What went wrong so far, be it that this is another process.
     pub fn check(&self) -> Result<(), DeviceError> {
         AtHome::home(&self.device).check(&self.name)?;
-        match &*self.failure.0.lock().unwrap_or_else(PoisonError::into_inner) {
+        let mut problem = self.failure.get();
+        if let Some(Problem::NoRoom | Problem::Refused(_)) = problem {
+            // A lost device refuses everything, and tells that it is lost to those who poll.
+            let _ = polled(|| self.device.poll(PollType::wait_indefinitely()));
+            problem = self.failure.get();
+        }
+        match problem {
             None => Ok(()),
-            Some(problem) => Err(self.failed(problem.clone())),
+            Some(Problem::NoRoom) => Err(DeviceError::OutOfMemory {
+                device: self.name.clone(),
+                what: "the driver itself needs more".to_owned(),
+            }),
+            Some(Problem::Lost(text)) if text.is_empty() => Err(self.failed("it was lost".to_owned())),
+            Some(Problem::Lost(text)) => Err(self.failed(format!("it was lost ({text})"))),
+            Some(Problem::Refused(text)) => Err(self.failed(text)),
         }
     }
 
@@ -152,11 +216,22 @@ impl Gpu {
         self.poll(PollType::Wait { submission_index: Some(submission), timeout: None })
     }
 
+    /// Lets finished work be cleared away, without waiting for any.
+    pub fn look(&self) -> Result<(), DeviceError> {
+        self.poll(PollType::Poll)
+    }
+
     fn poll(&self, wait: PollType) -> Result<(), DeviceError> {
         AtHome::home(&self.device).check(&self.name)?;
-        let done = self.device.poll(wait);
+        let done = polled(|| self.device.poll(wait));
         self.check()?;
-        done.map(drop).map_err(|e| self.failed(e.to_string()))
+        done.map_err(|problem| self.refused(problem))
+    }
+
+    /// The error that something was refused, or that it was because there is no device any more.
+    pub fn refused(&self, problem: String) -> DeviceError {
+        self.failure.set(Problem::Refused(problem.clone()));
+        self.check().err().unwrap_or_else(|| self.failed(problem))
     }
 
     /// A buffer, or the error that there is no room.
@@ -199,6 +274,36 @@ impl Drop for Gpu {
         if !AtHome::home(&self.device).is_here() {
             return;
         }
-        let _ = self.device.poll(PollType::wait_indefinitely());
+        let _ = polled(|| self.device.poll(PollType::wait_indefinitely()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_is_the_reason_of_everything_else() {
+        let failure = Failure::default();
+        failure.set(Problem::NoRoom);
+        failure.set(Problem::Refused("second".to_owned()));
+        assert_eq!(failure.get(), Some(Problem::NoRoom), "the first counts");
+        failure.set(Problem::Lost("reset".to_owned()));
+        failure.set(Problem::Refused("late".to_owned()));
+        assert_eq!(failure.get(), Some(Problem::Lost("reset".to_owned())));
+    }
+
+    /// wgpu panics where a driver reports a reset to a thread that waits.
+    #[test]
+    fn a_panic_of_the_driver_is_an_error() {
+        let text = |f: fn() -> Result<(), String>| polled(f).expect_err("fails");
+        assert_eq!(
+            text(|| panic!("Error in Device::poll: {}", "Parent device is lost")),
+            "Error in Device::poll: Parent device is lost"
+        );
+        assert_eq!(text(|| panic!("words")), "words");
+        assert_eq!(text(|| std::panic::panic_any(7)), "unknown");
+        assert_eq!(text(|| Err("refused".to_owned())), "refused");
+        assert_eq!(polled(|| Ok::<_, String>(7)), Ok(()));
     }
 }

@@ -282,6 +282,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "read_backs": counters.read_backs,
             "bytes_up": counters.bytes_up,
             "bytes_down": counters.bytes_down,
+            "device_allocations": counters.allocations,
             "characters": characters,
             "sample_rate": sample_rate,
             "seed": options.seed,
