@@ -22,6 +22,7 @@ pub(crate) struct Core {
     pub context: Arc<Context>,
     pub policy: PrecisionPolicy,
     pub driver: Driver,
+    cache_problem: Option<String>,
     ids: AtomicU64,
 }
 
@@ -84,7 +85,8 @@ impl CudaDevice {
             (context, kernels.join().unwrap_or_else(|e| std::panic::resume_unwind(e)))
         });
         let (context, kernels) = (Arc::new(context?), kernels?);
-        let core = Core { kernels, context, policy, driver, ids: AtomicU64::new(0) };
+        let cache_problem = cache.as_ref().and_then(Cache::problem);
+        let core = Core { kernels, context, policy, driver, cache_problem, ids: AtomicU64::new(0) };
         Ok(CudaDevice { core: Arc::new(core), index })
     }
 
@@ -138,6 +140,10 @@ impl Device for CudaDevice {
     fn info(&self) -> DeviceInfo {
         let free = self.core.context.memory().ok().map(|(free, _)| free);
         info(self.core.driver, self.index, &self.core.context.facts, free)
+    }
+
+    fn cache_problem(&self) -> Option<String> {
+        self.core.cache_problem.clone()
     }
 }
 

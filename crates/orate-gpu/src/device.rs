@@ -101,6 +101,10 @@ impl Device for GpuDevice {
     fn info(&self) -> DeviceInfo {
         self.gpu.info.clone()
     }
+
+    fn cache_problem(&self) -> Option<String> {
+        self.gpu.pipelines.not_kept()
+    }
 }
 
 /// A model's weights on the device.

@@ -239,6 +239,12 @@ pub trait Device: Target + Send + Sync {
     /// What was resolved: which device this is.
     fn info(&self) -> DeviceInfo;
 
+    /// Why compiled kernels could not be kept for the next process, as far as that was tried: which folder, and what the system
+    /// says. The device works all the same.
+    fn cache_problem(&self) -> Option<String> {
+        None
+    }
+
     /// One line for logs and results, such as `cuda:0 (NVIDIA H200)`.
     fn describe(&self) -> String {
         let info = self.info();
