@@ -80,9 +80,15 @@ impl CudaDevice {
         let (label, cache) = (format!("cuda:{index}"), cache.map(Cache::new));
         // Both take long, the context most of the time to the first sentence.
         let (context, kernels) = std::thread::scope(|scope| {
-            let kernels = scope.spawn(|| Kernels::read(&label, arch, policy.precision, cache.as_ref()));
+            let read = || Kernels::read(&label, arch, policy.precision, cache.as_ref());
+            let kernels = std::thread::Builder::new().spawn_scoped(scope, read);
             let context = Context::new(driver, index);
-            (context, kernels.join().unwrap_or_else(|e| std::panic::resume_unwind(e)))
+            let kernels = match kernels {
+                Ok(kernels) => kernels.join().unwrap_or_else(|e| std::panic::resume_unwind(e)),
+                // The system has no more threads.
+                Err(_) => read(),
+            };
+            (context, kernels)
         });
         let (context, kernels) = (Arc::new(context?), kernels?);
         let cache_problem = cache.as_ref().and_then(Cache::problem);

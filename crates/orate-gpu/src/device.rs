@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// A GPU, shared by all models and sessions.
 pub struct GpuDevice {
-    gpu: Arc<Gpu>,
+    pub(crate) gpu: Arc<Gpu>,
 }
 
 impl GpuDevice {

@@ -452,3 +452,113 @@ impl Executable for GpuExecutable {
         Ok(times)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::GpuDevice;
+    use orate_graph::{DType, DeviceKind, Graph, PrecisionPolicy, Weight};
+    use orate_testing::RandomWeights;
+    use std::alloc::{GlobalAlloc, Layout, System};
+    use std::cell::Cell;
+
+    /// The system's allocator, which counts what this thread asks of it.
+    struct Counting;
+
+    thread_local! {
+        static ASKED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    fn asked() -> usize {
+        ASKED.with(Cell::get)
+    }
+
+    // SAFETY: all is left to the system's allocator.
+    unsafe impl GlobalAlloc for Counting {
+        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+            // A thread that ends has no counter any more.
+            let _ = ASKED.try_with(|n| n.set(n.get() + 1));
+            // SAFETY: by the caller's promise.
+            unsafe { System.alloc(layout) }
+        }
+
+        unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+            // SAFETY: by the caller's promise.
+            unsafe { System.dealloc(at, layout) }
+        }
+    }
+
+    #[global_allocator]
+    static ALLOCATOR: Counting = Counting;
+
+    fn model() -> (GpuDevice, GpuExecutable) {
+        let device = GpuDevice::new(Some(DeviceKind::Vulkan), 0, PrecisionPolicy::default(), None)
+            .expect("a GPU or a rasteriser; on Debian and Ubuntu: apt-get install mesa-vulkan-drivers");
+        let mut g = Graph::new("places");
+        let row = g.scalar("row");
+        let x = g.state("x", DType::F32, [4, 4]).expect("declares");
+        let y = g.matmul(x, Weight::named("w", [4, 4])).expect("builds");
+        g.update("x", y).expect("fits");
+        let y = g.select_row(y, row).expect("builds");
+        g.output("y", y).expect("declares");
+        let weights = RandomWeights::of_graph(&g, 1);
+        let plan = Plan::compile(g, &device).expect("compiles");
+        let gpu = device.gpu.clone();
+        let executable = GpuExecutable::new(gpu, plan, &mut WeightBank::default(), &weights).expect("loads");
+        (device, executable)
+    }
+
+    /// Whatever wgpu asks for in its calls, we do not.
+    #[test]
+    fn finding_the_places_of_values_allocates_nothing() {
+        let (device, executable) = model();
+        let mut m = GpuMemory::new(device.gpu.clone());
+        m.write_f32("x", &[4, 4].into(), &[1.0; 16]).expect("writes");
+        m.set_index("row", 1);
+        executable.run(&mut m).expect("runs");
+        let before = asked();
+        for row in 0..4 {
+            m.set_index("row", row);
+            let places = executable.bind(&mut m).expect("is there");
+            assert_eq!(places.scalars, [row]);
+            m.keep_places(places);
+        }
+        assert_eq!(asked() - before, 0);
+    }
+
+    /// Places that were kept are those that would be looked up now, whatever happened to the memory.
+    #[test]
+    fn kept_places_are_right() {
+        let (device, executable) = model();
+        let mut m = GpuMemory::new(device.gpu.clone());
+        let check = |m: &mut GpuMemory, what: &str| {
+            m.write_f32("x", &[4, 4].into(), &[1.0; 16]).expect("writes");
+            m.set_index("row", 2);
+            executable.run(m).expect(what);
+            let kept = executable.bind(m).expect(what);
+            let mut fresh = executable.look_up(m).expect(what);
+            fresh.refresh(&m.scalars);
+            assert_eq!(kept, fresh, "{what}");
+            m.keep_places(kept);
+        };
+        check(&mut m, "the first time");
+        check(&mut m, "as before");
+        m.write_f32("large", &[1 << 20].into(), &vec![0.0; 1 << 20]).expect("writes");
+        check(&mut m, "behind another buffer");
+        m.forget("large");
+        m.write_f32("small", &[64].into(), &[0.0; 64]).expect("writes");
+        check(&mut m, "others came and went");
+        m.forget("y");
+        check(&mut m, "an output was forgotten");
+        m.write_f32("x", &[2, 2].into(), &[1.0; 4]).expect("writes");
+        assert!(executable.run(&mut m).is_err(), "of another shape");
+        check(&mut m, "and back");
+        m.ensure_arena(1 << 16).expect("room");
+        check(&mut m, "another arena");
+        m.extend(&[("x", &[4, 4].into())]).expect("room");
+        check(&mut m, "moved");
+        m.shrink_to(0);
+        assert!(executable.run(&mut m).is_err(), "nothing is there");
+        check(&mut m, "a new beginning");
+    }
+}
