@@ -123,11 +123,12 @@ impl GpuExecutable {
             }
         }
         let variants: Vec<Variant> = calls.iter().map(|(_, c)| c.variant.clone()).collect();
-        let pipelines = gpu.pipelines.get(&gpu.device, &variants).map_err(|problem| match gpu.wait() {
-            Ok(()) => DeviceError::Setup { device: gpu.name.clone(), problem },
-            // A lost device refuses all kernels.
-            Err(lost) => lost,
-        })?;
+        let pipelines =
+            gpu.pipelines.get(&gpu.device, &variants).map_err(|problem| match gpu.check_alive() {
+                Ok(()) => DeviceError::Setup { device: gpu.name.clone(), problem },
+                // A lost device refuses all kernels.
+                Err(lost) => lost,
+            })?;
         let ready = calls.into_iter().zip(pipelines).map(|((step, c), pipeline)| {
             debug_assert!(c.params.words.len() <= WORDS, "parameters of {}", c.variant.file);
             Ok(Ready {
@@ -144,7 +145,7 @@ impl GpuExecutable {
         });
         let ready = ready.collect::<Result<Vec<_>, DeviceError>>()?;
         let nothing = bank.bind_group(&gpu, [None, None])?;
-        gpu.look()?;
+        gpu.check_alive()?;
         let id = gpu.next_executable();
         let (ready, nothing) = (AtHome::new(ready), AtHome::new(nothing));
         Ok(GpuExecutable { gpu, id, plan, ready, nothing, steps, arena_bytes: layout.arena_bytes })

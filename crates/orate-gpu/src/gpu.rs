@@ -45,11 +45,13 @@ struct Failure(Mutex<Option<Problem>>);
 impl Failure {
     fn set(&self, problem: Problem) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match (&*known, &problem) {
-            (None, _) | (Some(Problem::NoRoom | Problem::Refused(_)), Problem::Lost(_)) => {
-                *known = Some(problem);
-            }
-            _ => {}
+        let tells_more = match (&*known, &problem) {
+            (None, _) | (Some(Problem::NoRoom | Problem::Refused(_)), Problem::Lost(_)) => true,
+            (Some(Problem::Lost(old)), Problem::Lost(_)) => old.is_empty(),
+            _ => false,
+        };
+        if tells_more {
+            *known = Some(problem);
         }
     }
 
@@ -182,9 +184,11 @@ impl Gpu {
         AtHome::home(&self.device).check(&self.name)?;
         let mut problem = self.failure.get();
         if let Some(Problem::NoRoom | Problem::Refused(_)) = problem {
-            // A lost device refuses everything, and tells that it is lost to those who poll.
-            let _ = polled(|| self.device.poll(PollType::wait_indefinitely()));
-            problem = self.failure.get();
+            // A lost device refuses everything.
+            if self.is_lost() {
+                self.failure.set(Problem::Lost(String::new()));
+                problem = self.failure.get();
+            }
         }
         match problem {
             None => Ok(()),
@@ -196,6 +200,29 @@ impl Gpu {
             Some(Problem::Lost(text)) => Err(self.failed(format!("it was lost ({text})"))),
             Some(Problem::Refused(text)) => Err(self.failed(text)),
         }
+    }
+
+    /// As [`Self::check`], but also of a loss that nobody was told of yet.
+    pub fn check_alive(&self) -> Result<(), DeviceError> {
+        self.check()?;
+        if self.is_lost() {
+            self.failure.set(Problem::Lost(String::new()));
+        }
+        self.check()
+    }
+
+    /// Whether there is no device any more. wgpu tells that when the queue is empty, to one of those who poll; until then a lost
+    /// device just does nothing. But a buffer of no use is refused aloud by a device that is there, and in silence by one that is lost.
+    fn is_lost(&self) -> bool {
+        let scope = self.device.push_error_scope(ErrorFilter::Validation);
+        let nothing = BufferDescriptor {
+            label: None,
+            size: 4,
+            usage: BufferUsages::empty(),
+            mapped_at_creation: false,
+        };
+        drop(self.device.create_buffer(&nothing));
+        pollster::block_on(scope.pop()).is_none()
     }
 
     pub fn failed(&self, problem: String) -> DeviceError {
@@ -288,9 +315,29 @@ mod tests {
         failure.set(Problem::NoRoom);
         failure.set(Problem::Refused("second".to_owned()));
         assert_eq!(failure.get(), Some(Problem::NoRoom), "the first counts");
+        failure.set(Problem::Lost(String::new()));
         failure.set(Problem::Lost("reset".to_owned()));
+        failure.set(Problem::Lost("again".to_owned()));
         failure.set(Problem::Refused("late".to_owned()));
         assert_eq!(failure.get(), Some(Problem::Lost("reset".to_owned())));
+    }
+
+    /// What wgpu refuses outside of any call that asks is told by whatever is asked next.
+    #[test]
+    fn what_wgpu_refuses_is_an_error() {
+        let policy = PrecisionPolicy::default();
+        let device = crate::GpuDevice::new(Some(orate_graph::DeviceKind::Vulkan), 0, policy, None)
+            .expect("a GPU or a rasteriser; on Debian and Ubuntu: apt-get install mesa-vulkan-drivers");
+        let gpu = &device.gpu;
+        gpu.check().expect("all is well");
+        // A copy into a buffer that nothing may be copied to.
+        let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC;
+        let buffer = gpu.buffer("test", 256, usage).expect("room");
+        gpu.queue.write_buffer(&buffer, 0, &[0; 16]);
+        let e = gpu.check().expect_err("was refused");
+        assert!(matches!(&e, DeviceError::Failed { device, .. } if *device == gpu.name), "{e}");
+        assert!(e.to_string().contains("COPY_DST") && e.to_string().contains("open the model anew"), "{e}");
+        assert_eq!(gpu.wait(), Err(e), "and stays so");
     }
 
     /// wgpu panics where a driver reports a reset to a thread that waits.

@@ -227,9 +227,12 @@ impl Engine {
             spoken
         };
         let mut all: Vec<(usize, Result<Audio>)> = std::thread::scope(|threads| {
-            let callers: Vec<_> = (0..at_once).map(|_| threads.spawn(speak)).collect();
-            let spoken = callers.into_iter().map(|c| c.join().unwrap_or_else(|p| resume_unwind(p)));
-            spoken.flatten().collect()
+            // Where the system has no more threads, fewer texts are spoken at once.
+            let start = |_| std::thread::Builder::new().spawn_scoped(threads, speak).ok();
+            let callers: Vec<_> = (1..at_once).map_while(start).collect();
+            let own = speak();
+            let others = callers.into_iter().map(|c| c.join().unwrap_or_else(|p| resume_unwind(p)));
+            others.flatten().chain(own).collect()
         });
         // Texts are taken in order, so none is missing in front of one that failed.
         all.sort_by_key(|(i, _)| *i);
