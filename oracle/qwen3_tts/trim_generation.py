@@ -5,13 +5,17 @@
 Writes `checkpoints/tiny-base/generation.safetensors`: the code predictor, the text projection, and of each table of
 embeddings only the rows that the chosen utterances read (`<name>.rows` are their numbers), and
 `cases/tiny-base/generation/<case>.safetensors`: everything of an utterance but for logits, of which the first and the
-last step are kept (`steps`), and its arguments as `<case>.json`. Needs the standard library only.
+last step are kept (`steps`), and its arguments as `<case>.json`. Also writes what `orate verify` needs to find all of it:
+`checkpoints/tiny-base/trimmed.json` and `cases/manifest.json`. Needs the standard library only.
 """
 import json
 import struct
 import sys
 from pathlib import Path
 
+WEIGHTS = ["talker.safetensors", "generation.safetensors", "speaker_encoder.safetensors",
+           "speech_tokenizer/decoder.safetensors", "speech_tokenizer/encoder.safetensors"]
+NETWORKS = ["sampling_chain", "speaker_encoder", "codec_encode", "codec_decode", "codec_decode_long"]
 CASES = ["xvector_streaming", "icl_streaming_text_longer"]
 SIZES = {"F32": 4, "BF16": 2, "I64": 8, "I32": 4}
 
@@ -79,6 +83,13 @@ def main(complete, out):
         inputs = manifest[f"tiny-base/{name}"]["inputs"]
         (folder / f"{name}.json").write_text(json.dumps(inputs, ensure_ascii=False, indent=1) + "\n")
 
+    cases = {"tokenizer": {"file": "tokenizer.json"}}
+    cases |= {name: {"inputs": manifest[name]["inputs"]} for name in NETWORKS}
+    for name in CASES:
+        inputs = manifest[f"tiny-base/{name}"]["inputs"]
+        cases[f"tiny-base/{name}"] = {"file": f"tiny-base/generation/{name}.safetensors", "inputs": inputs}
+    (out / "cases/manifest.json").write_text(json.dumps(cases, ensure_ascii=False, indent=1) + "\n")
+
     kept = {name: t for name, t in model.items()
             if name.startswith("talker.code_predictor.") and "codec_embedding" not in name
             or name.startswith("talker.text_projection.")}
@@ -89,6 +100,8 @@ def main(complete, out):
         kept[name] = rows(model[name], used)
         kept[f"{name}.rows"] = ("I32", [len(used)], struct.pack(f"<{len(used)}i", *used))
     write(out / "checkpoints/tiny-base/generation.safetensors", kept)
+    weights = json.dumps({"weights": WEIGHTS}, indent=1) + "\n"
+    (out / "checkpoints/tiny-base/trimmed.json").write_text(weights)
 
 
 if __name__ == "__main__":

@@ -52,6 +52,7 @@ pub use format::{AudioFormat, WavFormat, to_pcm16};
 pub use log_mel::{LogMel, LogMelConfig};
 pub use loudness::{integrated_loudness, peak, peak_dbfs, rms_dbfs};
 pub use mel::{MelConfig, MelFilterBank, MelScale, log_compress};
+pub use output::{check_output, write_output};
 pub use plot::plot_png;
 pub use read::{Waveform, read_wav};
 pub use reference::{ReferenceOptions, Trim, prepare_reference, read_reference};

@@ -13,6 +13,31 @@ use tempfile::TempPath;
 
 use crate::error::{AudioError, Result};
 
+/// Checks that a file could be written, before time is spent on making what goes into it. Nothing remains of the attempt, and what is
+/// there stays as it is. Devices and pipes are not opened: a reader would take that for the end.
+///
+/// # Errors
+///
+/// [`AudioError::Create`] if this is a folder or write-protected, or its folder is missing or may not be written to.
+pub fn check_output(path: impl AsRef<Path>) -> Result<()> {
+    let path = path.as_ref();
+    match fs::metadata(path) {
+        Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Ok(()),
+        _ => OutputFile::create(path).map(drop),
+    }
+}
+
+/// Writes a file that appears whole or not at all.
+///
+/// # Errors
+///
+/// As for [`check_output`], and [`AudioError::Write`] if the disk is full.
+pub fn write_output(path: impl AsRef<Path>, bytes: &[u8]) -> Result<()> {
+    let output = OutputFile::create(path.as_ref())?;
+    output.sink().write_all(bytes).map_err(|error| output.write_error(error))?;
+    output.commit()
+}
+
 /// An output that becomes visible under its name only in [`OutputFile::commit`].
 ///
 /// Dropping it before that removes the temporary file.
@@ -179,6 +204,33 @@ impl Seek for Sink {
                 Ok(position)
             }
             _ => Err(io::ErrorKind::NotSeekable.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_leaves_nothing_and_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.json");
+        check_output(&path).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        write_output(&path, b"whole").unwrap();
+        check_output(&path).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"whole");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        for bad in [folder.path().to_owned(), folder.path().join("none/a.json")] {
+            let error = check_output(&bad).unwrap_err();
+            assert!(error.to_string().contains(bad.to_str().unwrap()), "{error}");
+            write_output(&bad, b"").unwrap_err();
+        }
+        #[cfg(unix)]
+        {
+            check_output("/dev/full").unwrap();
+            assert!(matches!(write_output("/dev/full", b"x"), Err(AudioError::Write { .. })));
         }
     }
 }

@@ -7,6 +7,7 @@ use clap::Parser;
 use orate::{
     CacheFormat, DeviceChoice, Engine, EngineOptions, Model, Precision, PrecisionChoice, PrecisionPolicy,
 };
+use orate_models::qwen3_tts::Files;
 use std::path::{Path, PathBuf};
 
 /// Text-to-speech that speaks on whatever machine you have.
@@ -111,8 +112,20 @@ pub struct EngineArgs {
 impl EngineArgs {
     /// Opens the model.
     pub fn open(&self) -> anyhow::Result<Engine> {
+        self.open_as(self.model.clone().map_or(Model::BuiltIn, Model::Path))
+    }
+
+    /// Opens the model to compare it with goldens, for which a part of its weights may do.
+    pub fn open_to_compare(&self) -> anyhow::Result<Engine> {
+        match &self.model {
+            Some(path) if Files::is_trimmed(path) => self.open_as(Model::Trimmed(path.clone())),
+            _ => self.open(),
+        }
+    }
+
+    fn open_as(&self, model: Model) -> anyhow::Result<Engine> {
         let options = EngineOptions {
-            model: self.model.clone().map_or(Model::BuiltIn, Model::Path),
+            model,
             device: self.device,
             threads: self.threads.map(usize::from),
             isa: self.isa.clone(),

@@ -89,7 +89,7 @@ fn main() {
                         matmul(
                             isa,
                             team,
-                            Rows::Dense { x: &x, time: m },
+                            Rows::Dense { x: &x, chosen_for: m },
                             w,
                             &Epilogue::NONE,
                             &mut y,

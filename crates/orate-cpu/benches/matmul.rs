@@ -97,11 +97,12 @@ fn run(case: &Case, isa: Isa, teams: &[Team; 2]) {
         (0..copies).map(|_| PackedWeights::pack(isa, &teams[0], Element::F32, (k, n), strided)).collect();
     let (x, bias, added) = (numbers(m * k), numbers(n), numbers(m * n));
     let rows = match taps {
-        0 => Rows::Dense { x: &x, time: m },
+        0 => Rows::Dense { x: &x, chosen_for: m },
         _ => Rows::Conv {
             x: &x[..m * k / taps],
             batch: 1,
             time: m,
+            chosen_for: m,
             channels: k / taps,
             taps,
             dilation: 1,
@@ -111,7 +112,7 @@ fn run(case: &Case, isa: Isa, teams: &[Team; 2]) {
     };
     let epilogue = Epilogue { bias: Some(&bias), activation, residual: residual.then_some(&added) };
     let mut y = vec![0.0; m * n];
-    let mut scratch = vec![0.0; scratch_len(isa, 2, [m, k, n], rows.time(), rows.taps())];
+    let mut scratch = vec![0.0; scratch_len(isa, 2, [m, k, n], rows.chosen_for(), rows.taps())];
     // About a millisecond per measurement.
     let calls = (2e8 / flops).ceil().max(1.0) as usize;
     let mut next = 0;

@@ -276,11 +276,12 @@ impl CpuExecutable {
                 Call::MatMul { weight, epilogue: e, conv },
             ) => {
                 let rows = match conv {
-                    None => Rows::Dense { x: x(0), time: rows_of_sequence(shape(0)) },
+                    None => Rows::Dense { x: x(0), chosen_for: self.rows_to_choose_for(shape(0)) },
                     Some(g) => Rows::Conv {
                         x: x(0),
                         batch: shape(0).dims()[0],
                         time: shape(0).dims()[1],
+                        chosen_for: self.rows_to_choose_for(shape(0)),
                         channels: shape(0).dims()[2],
                         taps: g.taps,
                         dilation: g.dilation,
@@ -562,6 +563,11 @@ impl CpuExecutable {
             .ok_or_else(|| DeviceError::Scalar { name: name.clone(), plan: self.plan.name().to_owned() })
     }
 
+    /// Rows of a product's left operand of this shape that its kernel is chosen for.
+    fn rows_to_choose_for(&self, shape: &Shape) -> usize {
+        self.plan.rows_to_choose_for(rows_of_sequence(shape))
+    }
+
     fn operand(&self, step: usize, problem: String) -> DeviceError {
         DeviceError::Operand { plan: self.plan.name().to_owned(), step, problem }
     }
@@ -646,8 +652,8 @@ fn scratch_of(core: &Core, plan: &Plan, step: &Step, call: &Call) -> usize {
                 }
                 _ => None,
             };
-            let time = rows_of_sequence(&plan.info(step.node.inputs[0]).shape);
-            scratch_len(core.isa, threads, [out.rows(), k, out.last()], time, taps)
+            let rows = plan.rows_to_choose_for(rows_of_sequence(&plan.info(step.node.inputs[0]).shape));
+            scratch_len(core.isa, threads, [out.rows(), k, out.last()], rows, taps)
         }
         (Op::Attention { heads, scale, relative, .. }, _) => {
             let (q, k) = (shape(0), shape(1));

@@ -40,7 +40,7 @@ pub use device::{
     Part, extended, fitting,
 };
 pub use error::{GraphError, Result};
-pub use graph::{Buffer, BufferKind, Draw, Graph, Node, Rows, TAP_PREFIX, Value, ValueInfo};
+pub use graph::{Buffer, BufferKind, Draw, Graph, Node, Pieces, Rows, TAP_PREFIX, Value, ValueInfo};
 pub use memory::{ALIGNMENT, Place};
 pub use op::{
     Activation, AttentionMask, ControlIds, ConvGeometry, Cost, Epilogue, Factor, First, NO_ID, Norm, Op,

@@ -1,6 +1,6 @@
 //! Compiling: passes, kernel choice, memory. A plan is what executors run, and it prints.
 
-use crate::graph::{Buffer, Graph, Node, ValueInfo, node_name};
+use crate::graph::{Buffer, Graph, Node, Pieces, ValueInfo, node_name};
 use crate::memory::{self, Place};
 use crate::op::{Cost, Op};
 use crate::{GraphError, Result, Value, passes};
@@ -41,6 +41,7 @@ pub struct Plan {
     arena_bytes: usize,
     buffers: Vec<Buffer>,
     scalars: Vec<String>,
+    pieces: Option<Pieces>,
 }
 
 /// Speeds that bound a step from below.
@@ -87,7 +88,7 @@ impl Plan {
         passes.iter().for_each(|(_, run)| run(&mut graph));
         memory::keep_old_states(&mut graph);
         let memory = memory::plan(&graph);
-        let Graph { name, nodes, values, buffers, scalars, .. } = graph;
+        let Graph { name, nodes, values, buffers, scalars, pieces, .. } = graph;
         let steps = nodes.into_iter().enumerate().map(|(i, node)| {
             let inputs: Vec<&ValueInfo> = node.inputs.iter().map(|v| &values[v.index()]).collect();
             let kernel = choose(target, &name, i, &node, &inputs)?;
@@ -105,7 +106,14 @@ impl Plan {
             arena_bytes: memory.arena_bytes,
             buffers,
             scalars,
+            pieces,
         })
+    }
+
+    /// How many rows a device should go by that chooses a kernel for a product of `rows` rows of each sequence: as many, or where this is
+    /// a piece of a sequence, those of the piece that [`Pieces::chosen_for`] names.
+    pub fn rows_to_choose_for(&self, rows: usize) -> usize {
+        self.pieces.map_or(rows, |p| p.rows_to_choose_for(rows))
     }
 
     /// Every step of `graph`, passes applied, that `target` cannot run.

@@ -7,15 +7,15 @@
 //! How text is cut into pieces is the model's business; see [`crate::qwen`].
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, HashSet};
 
 use crate::TextError;
 
 /// Greatest id accepted. The published vocabularies end at 151,675; an id in the millions is damage.
 pub const MAX_ID: u32 = 0xFF_FFFF;
 
-const VOCAB: &str = "vocab.json";
-const MERGES: &str = "merges.txt";
+pub(crate) const VOCAB: &str = "vocab.json";
+pub(crate) const MERGES: &str = "merges.txt";
 
 /// Rank and result by the ids of both sides.
 type Merges = HashMap<(u32, u32), (u32, u32)>;
@@ -130,6 +130,16 @@ impl Bpe {
         self.tokens.keys().copied()
     }
 
+    /// Ids of tokens of more than one byte that no merge makes, in order. A text never gets them.
+    #[must_use]
+    pub fn unmade(&self) -> Vec<u32> {
+        let made: HashSet<u32> = self.merges.values().map(|(_, joined)| *joined).collect();
+        let long = self.tokens.iter().filter(|(_, bytes)| bytes.len() > 1);
+        let mut ids: Vec<u32> = long.map(|(id, _)| *id).filter(|id| !made.contains(id)).collect();
+        ids.sort_unstable();
+        ids
+    }
+
     /// The bytes that a token stands for. They need not be UTF-8 on their own.
     #[must_use]
     pub fn token(&self, id: u32) -> Option<&[u8]> {
@@ -224,7 +234,7 @@ mod tests {
         for (byte, c) in cases {
             assert_eq!(printable(byte), c, "{byte:#x}");
         }
-        let all: std::collections::HashSet<char> = (0..=255).map(printable).collect();
+        let all: HashSet<char> = (0..=255).map(printable).collect();
         assert_eq!(all.len(), 256);
     }
 
@@ -237,6 +247,14 @@ mod tests {
         assert_eq!(ids(&b, "aaaa"), [258, 258]);
         assert_eq!(ids(&b, "bcabca"), [260, 260]);
         assert_eq!(ids(&b, ""), [] as [u32; 0]);
+    }
+
+    #[test]
+    fn tokens_that_no_merge_makes_are_known() {
+        let (vocab, merges) = files(&["a b", "c d", "ab cd"]);
+        let unmade = |merges: &str| Bpe::from_files(vocab.as_bytes(), merges.as_bytes()).unwrap().unmade();
+        assert_eq!(unmade(&merges), [] as [u32; 0]);
+        assert_eq!(unmade("c d\n"), [256, 258]);
     }
 
     /// Readers that take `#` for a comment lose these.

@@ -25,7 +25,7 @@ use unicode_normalization::UnicodeNormalization;
 use unicode_properties::{GeneralCategoryGroup, UnicodeGeneralCategory};
 
 use crate::TextError;
-use crate::bpe::{Bpe, MAX_ID};
+use crate::bpe::{Bpe, MAX_ID, MERGES, VOCAB, printable};
 
 const CONFIG: &str = "tokenizer_config.json";
 
@@ -79,7 +79,7 @@ impl QwenTokenizer {
     ///
     /// # Errors
     ///
-    /// [`TextError::TokenizerFile`] names the file and the entry.
+    /// [`TextError::TokenizerFile`] names the file and the entry, or what merges are missing.
     pub fn from_files(
         vocab_json: &[u8],
         merges_txt: &[u8],
@@ -111,7 +111,26 @@ impl QwenTokenizer {
             added.push(Added { content, id });
         }
         added.sort_by_key(|a| std::cmp::Reverse(a.content.len()));
-        Ok(Self { bpe, added })
+        let tokenizer = Self { bpe, added };
+        tokenizer.check_merges()?;
+        Ok(tokenizer)
+    }
+
+    /// Refuses a list of merges that ends early: every token of a published vocabulary is a byte, an added token, or made by a merge. With
+    /// fewer merges texts would get other ids than the model was trained with, and nothing else would show it.
+    fn check_merges(&self) -> Result<(), TextError> {
+        let mut unmade = self.bpe.unmade();
+        unmade.retain(|id| self.added.iter().all(|a| a.id != *id));
+        let Some(first) = unmade.first() else { return Ok(()) };
+        let problem = format!(
+            "its {} merges make {} of the tokens in {VOCAB} that are longer than a byte, {} are missing, the first of them `{}` \
+             (id {first}). Either the list was cut off, or it is another model's: copy it again from the model's repository",
+            self.bpe.merges(),
+            self.bpe.len() - 256 - unmade.len(),
+            unmade.len(),
+            self.bpe.token(*first).unwrap_or_default().iter().map(|b| printable(*b)).collect::<String>(),
+        );
+        Err(TextError::TokenizerFile { file: MERGES, problem })
     }
 
     /// The id of an added token such as `<|im_start|>`.

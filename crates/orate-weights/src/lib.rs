@@ -8,7 +8,7 @@
 //! | [`gguf`] | GGUF, also written | packed voices, made by [`voice_pack`] |
 //! | [`onnx`] | ONNX initialisers and graph | Supertonic as released |
 //!
-//! [`Joined`] makes one source of several, such as the shards of a large checkpoint.
+//! [`Joined`] makes one source of several, such as the shards of a large checkpoint; [`Scattered`] has tables of which a file keeps some rows.
 //!
 //! Tensors are [`TensorRef`]s: dtype, shape with the slowest axis first, and bytes that need not be aligned.
 //! [`q8_0`] holds the one quantised format. Every reader treats its file as hostile: it answers with a
@@ -22,6 +22,7 @@ mod joined;
 pub mod onnx;
 pub mod q8_0;
 pub mod safetensors;
+mod scattered;
 mod source;
 mod tensor;
 pub mod voice_pack;
@@ -35,5 +36,6 @@ pub use gguf::{GgufFile, GgufWriter};
 pub use joined::Joined;
 pub use onnx::OnnxModel;
 pub use safetensors::SafeTensors;
+pub use scattered::Scattered;
 pub use source::WeightSource;
 pub use tensor::{TensorInfo, TensorRef};

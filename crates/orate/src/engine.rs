@@ -4,7 +4,7 @@ use crate::family::{Family, FamilyFiles};
 use crate::precision::{self, PrecisionChoice, Probes};
 use crate::{Audio, CACHE_VARIABLE, DeviceChoice, Error, Options, Result, Stream, devices};
 use orate_graph::{CacheFormat, Device, DeviceInfo, DeviceKind, HomeProcess, PrecisionPolicy};
-use orate_models::qwen3_tts::{ClonedVoice, Footprint, Qwen3Tts, Variant};
+use orate_models::qwen3_tts::{ClonedVoice, Files, Footprint, Qwen3Tts, Variant};
 use orate_models::supertonic::{ModelError, SpeakOptions, Supertonic, Voice, parse_mix};
 use std::collections::HashMap;
 use std::panic::resume_unwind;
@@ -20,6 +20,8 @@ pub enum Model {
     BuiltIn,
     /// A model folder or a packed voice.
     Path(PathBuf),
+    /// A Qwen3-TTS checkpoint that was cut down to what its goldens read. It is for [`crate::verify`]; speaking is refused.
+    Trimmed(PathBuf),
 }
 
 /// How an engine is set up.
@@ -165,6 +167,7 @@ impl Engine {
         match model {
             Model::BuiltIn => Ok(FamilyFiles::Supertonic(Box::new(crate::default_voice::open()?))),
             Model::Path(path) => FamilyFiles::open(path),
+            Model::Trimmed(path) => Ok(FamilyFiles::Qwen3Tts(Box::new(Files::open_trimmed(path)?))),
         }
     }
 

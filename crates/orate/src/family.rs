@@ -202,7 +202,13 @@ impl Family {
                     }
                 }
             }
-            Family::Qwen3Tts(_) => {
+            Family::Qwen3Tts(m) => {
+                if m.files().trimmed {
+                    let path = m.files().origin.clone().into();
+                    let problem =
+                        "a checkpoint that was cut down to what its goldens read cannot speak".to_owned();
+                    return Err(qwen3_tts::QwenError::NotAModel { path, problem }.into());
+                }
                 if let (Some(voice), Some(_)) = (&o.voice, &o.cloned) {
                     return refused(
                         "voice",

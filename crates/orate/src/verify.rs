@@ -5,6 +5,7 @@
 //! `oracle/qwen3_tts/dump_golden.py`; see [`qwen3_tts`].
 
 mod qwen3_goldens;
+pub mod qwen3_limits;
 mod qwen3_networks;
 pub mod qwen3_tts;
 mod qwen3_utterance;
@@ -13,6 +14,7 @@ use crate::family;
 use crate::{CacheFormat, DeviceKind, Engine, Error, Precision, Result};
 use orate_models::supertonic::{Family, Noise, Session, Stage, Supertonic, Voice};
 use orate_weights::{SafeTensors, WeightSource};
+use qwen3_limits::PartSnr;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -35,13 +37,16 @@ pub enum Limit {
     WaveformSnr(f64),
     /// Least signal-to-noise ratio of every tensor, in dB.
     Snr(f64),
+    /// The same for each part of a Qwen3-TTS model.
+    PartSnr(PartSnr),
 }
 
 impl Limit {
     /// What an engine must reach in the format in which it computes.
     pub fn of(engine: &Engine) -> Limit {
         if let family::Family::Qwen3Tts(model) = engine.family() {
-            return qwen3_tts::limit(engine.precision().precision, model.kv(), engine.device_info().kind);
+            let kind = engine.device_info().kind;
+            return qwen3_limits::limit(model.files(), engine.precision(), model.kv(), kind);
         }
         match engine.precision().precision {
             Precision::F32 if engine.device_info().kind == DeviceKind::Cpu => Limit::Error(F32_TOLERANCE),
@@ -56,13 +61,19 @@ impl Limit {
 }
 
 impl Limit {
-    /// Whether a tensor passes; a limit on noise is none where no noise is told.
-    fn allows(self, error: f64, snr: Option<f64>) -> bool {
-        match (self, snr) {
-            (Limit::Error(limit), _) => error <= limit,
-            (Limit::WaveformSnr(least) | Limit::Snr(least), Some(snr)) => snr >= least,
-            (Limit::WaveformSnr(_) | Limit::Snr(_), None) => error.is_finite(),
-        }
+    /// Whether a tensor of a stage passes; a limit on noise is none where no noise is told.
+    fn allows(self, stage: &str, error: f64, snr: Option<f64>) -> bool {
+        let least = match self {
+            Limit::Error(limit) => return error <= limit,
+            Limit::WaveformSnr(least) | Limit::Snr(least) => least,
+            Limit::PartSnr(parts) => parts.of(stage),
+        };
+        snr.map_or(error.is_finite(), |snr| snr >= least)
+    }
+
+    /// Whether it is on the noise of every tensor.
+    fn is_of_every_tensor(self) -> bool {
+        matches!(self, Limit::Snr(_) | Limit::PartSnr(_))
     }
 }
 
@@ -72,6 +83,7 @@ impl std::fmt::Display for Limit {
             Limit::Error(x) => write!(f, "{x:e}"),
             Limit::WaveformSnr(db) => write!(f, "{db} dB of noise in waveforms"),
             Limit::Snr(db) => write!(f, "{db} dB of noise"),
+            Limit::PartSnr(parts) => parts.fmt(f),
         }
     }
 }
@@ -105,7 +117,7 @@ pub struct Row {
     /// Largest difference as a part of the reference's largest magnitude; infinite where shapes differ or a
     /// number is not finite.
     pub error: f64,
-    /// Signal-to-noise ratio in dB: of a waveform, or of any tensor under [`Limit::Snr`].
+    /// Signal-to-noise ratio in dB: of a waveform, or of any tensor under [`Limit::Snr`] and [`Limit::PartSnr`].
     pub snr: Option<f64>,
     /// Whether it is within the limit.
     pub passed: bool,
@@ -235,7 +247,7 @@ impl Verify<'_> {
     fn add(&mut self, case: &str, stage: &'static str, tensor: &str, got: &[f32], want: &[f32]) {
         let error = relative_error(got, want);
         let snr = (tensor == "wav" && error.is_finite()).then(|| snr_db(got, want));
-        let passed = self.report.limit.allows(error, snr);
+        let passed = self.report.limit.allows(stage, error, snr);
         self.report.rows.push(Row {
             case: case.to_owned(),
             stage,

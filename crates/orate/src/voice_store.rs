@@ -99,13 +99,17 @@ impl VoiceStore {
     /// Checks that a voice could be saved under this name, before time is spent on making it.
     ///
     /// # Errors
-    /// The name is none for a file, or, without `replace`, taken.
+    /// The name is none for a file, or, without `replace`, taken; or the folder, or where it would be made, may not be written to.
     pub fn check(&self, name: &str, replace: bool) -> Result<()> {
         let path = self.path(name)?;
         if !replace && path.symlink_metadata().is_ok() {
             return Err(Error::VoiceExists { name: name.to_owned(), path });
         }
-        Ok(())
+        let exists = |folder: &&Path| folder.as_os_str().is_empty() || folder.symlink_metadata().is_ok();
+        let folder = self.folder.ancestors().find(exists).unwrap_or(Path::new(""));
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        let attempt = tempfile::Builder::new().prefix(".new-").tempfile_in(folder);
+        attempt.map(drop).map_err(|e| failed(&path, e))
     }
 
     /// Keeps a voice. Readers see the old file or the new one, never a part. Returns the file's path.

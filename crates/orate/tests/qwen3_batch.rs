@@ -17,9 +17,24 @@ use orate_models::qwen3_tts::{
 use orate_testing::checkpoints::write_random_qwen3_tts;
 use queues::{Waits, WithQueues};
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::{Arc, Barrier};
+use tempfile::TempDir;
 
-fn engine(precision: Precision, isa: Option<&str>) -> Engine {
+/// An engine and its model's folder, which is needed as long: weights are read when they are used.
+struct Opened {
+    engine: Engine,
+    _folder: TempDir,
+}
+
+impl Deref for Opened {
+    type Target = Engine;
+    fn deref(&self) -> &Engine {
+        &self.engine
+    }
+}
+
+fn engine(precision: Precision, isa: Option<&str>) -> Opened {
     let folder = tempfile::tempdir().expect("a folder");
     write_random_qwen3_tts("custom_voice", folder.path(), 3).expect("the folder is writable");
     let options = EngineOptions {
@@ -30,10 +45,8 @@ fn engine(precision: Precision, isa: Option<&str>) -> Engine {
         precision: PrecisionPolicy::uniform(precision).into(),
         ..Default::default()
     };
-    // Weights are read when they are needed.
     let engine = Engine::with_options(options).expect("a whole model");
-    std::mem::forget(folder);
-    engine
+    Opened { engine, _folder: folder }
 }
 
 /// Utterance `i`: prompts of several lengths, budgets and ways to draw.

@@ -7,8 +7,7 @@ use orate_models::Loader;
 use orate_models::qwen3_tts::*;
 use orate_testing::checkpoints::qwen3_tts_goldens;
 use orate_testing::{Case, OnDevice, ReferenceDevice, check_all};
-use orate_text::qwen::QwenTokenizer;
-use orate_weights::{DType, Joined, SafeTensors, TensorInfo, TensorRef, WeightError, WeightSource};
+use orate_weights::{SafeTensors, WeightSource};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,75 +36,9 @@ impl Utterance {
     }
 }
 
-/// Weights of tables of which a file only keeps some rows, `<name>.rows`; the others are zero.
-struct Scattered {
-    file: SafeTensors,
-    tables: HashMap<String, (Vec<usize>, Vec<u8>)>,
-}
-
-impl Scattered {
-    fn open(path: &Path, expected: &[layout::Expected]) -> Scattered {
-        let file = SafeTensors::open(path).expect("committed");
-        let mut tables = HashMap::new();
-        for e in expected {
-            let Ok(rows) = file.get(&format!("{}.rows", e.name)) else { continue };
-            let kept = file.get(&e.name).expect("with its rows");
-            let row = kept.bytes.len() / kept.shape[0];
-            let mut bytes = vec![0; e.shape[0] * row];
-            for (at, from) in rows.to_f32().iter().zip(kept.bytes.chunks_exact(row)) {
-                bytes[*at as usize * row..][..row].copy_from_slice(from);
-            }
-            tables.insert(e.name.clone(), (e.shape.clone(), bytes));
-        }
-        Scattered { file, tables }
-    }
-}
-
-impl WeightSource for Scattered {
-    fn get(&self, name: &str) -> Result<TensorRef<'_>, WeightError> {
-        match self.tables.get(name) {
-            Some((shape, bytes)) => {
-                Ok(TensorRef::new(DType::BF16, shape.clone(), bytes).expect("whole rows"))
-            }
-            None => self.file.get(name),
-        }
-    }
-
-    fn names(&self) -> Vec<&str> {
-        self.file.names().into_iter().filter(|n| !n.ends_with(".rows")).collect()
-    }
-
-    fn info(&self, name: &str) -> Option<TensorInfo> {
-        let shape = self.tables.get(name).map(|(shape, _)| shape.clone());
-        self.file.info(name).map(|i| TensorInfo { shape: shape.unwrap_or(i.shape), ..i })
-    }
-
-    fn describe(&self) -> String {
-        self.file.describe()
-    }
-}
-
 /// The tiny Base model, as far as it is committed: what the committed utterances read.
 fn committed() -> Files {
-    let folder = qwen3_tts_goldens().join("checkpoints/tiny-base");
-    let read = |file: &str| std::fs::read(folder.join(file)).expect("committed");
-    let config = Config::from_json(&read("config.json")).expect("as the oracle writes it");
-    let [vocab, merges, added] = ["vocab.json", "merges.txt", "tokenizer_config.json"].map(read);
-    let talking = Talking {
-        generation: GenerationConfig::from_json(&read("generation_config.json")).expect("as written"),
-        tokenizer: QwenTokenizer::from_files(&vocab, &merges, &added).expect("a tokenizer"),
-        config: config.clone(),
-    };
-    let open = |file: &str| Box::new(SafeTensors::open(folder.join(file)).expect("committed"));
-    let scattered = Scattered::open(&folder.join("generation.safetensors"), &layout::model(&config));
-    let sources: Vec<Box<dyn WeightSource>> =
-        vec![open("talker.safetensors"), Box::new(scattered), open("speech_tokenizer/decoder.safetensors")];
-    Files {
-        origin: "tiny-base".to_owned(),
-        talking: Some(talking),
-        codec: CodecConfig::from_json(&read("speech_tokenizer/config.json")).expect("as written"),
-        weights: Arc::new(Joined::new("tiny-base", sources).expect("names are distinct")),
-    }
+    Files::open_trimmed(&qwen3_tts_goldens().join("checkpoints/tiny-base")).expect("committed")
 }
 
 #[test]
@@ -155,9 +88,9 @@ fn what_differs_is_found() {
 fn caches_of_fewer_bits_are_near_the_goldens() {
     let folder = qwen3_tts_goldens().join("cases/tiny-base/generation");
     for (kv, least) in [
-        (CacheFormat::F16, verify::qwen3_tts::KV_F16_SNR),
-        (CacheFormat::Bf16, verify::qwen3_tts::KV_BF16_SNR),
-        (CacheFormat::Q8_0, verify::qwen3_tts::KV_Q8_0_SNR),
+        (CacheFormat::F16, verify::qwen3_limits::KV_F16_SNR),
+        (CacheFormat::Bf16, verify::qwen3_limits::KV_BF16_SNR),
+        (CacheFormat::Q8_0, verify::qwen3_limits::KV_Q8_0_SNR),
     ] {
         for (name, device) in devices() {
             let model = Qwen3Tts::with_cache(committed(), device, kv);

@@ -5,17 +5,30 @@ use orate_models::qwen3_tts::{Batch, Prompt, Qwen3Tts, Request, Sampling, Sessio
 use orate_testing::checkpoints::write_random_qwen3_tts;
 use orate_testing::snr_db;
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::Arc;
+use tempfile::TempDir;
 
-fn engine(kv: CacheFormat, device: DeviceChoice) -> Engine {
+/// An engine and its model's folder, which is needed as long: weights are read when they are used.
+struct Opened {
+    engine: Engine,
+    _folder: TempDir,
+}
+
+impl Deref for Opened {
+    type Target = Engine;
+    fn deref(&self) -> &Engine {
+        &self.engine
+    }
+}
+
+fn engine(kv: CacheFormat, device: DeviceChoice) -> Opened {
     let folder = tempfile::tempdir().expect("a folder");
     write_random_qwen3_tts("custom_voice", folder.path(), 3).expect("the folder is writable");
     let model = Model::Path(folder.path().to_owned());
     let options = EngineOptions { model, device, kv, threads: Some(2), ..Default::default() };
     let engine = Engine::with_options(options).unwrap_or_else(|e| panic!("{e}"));
-    // Weights are read when they are needed.
-    std::mem::forget(folder);
-    engine
+    Opened { engine, _folder: folder }
 }
 
 /// The processor, and with GPU executors the devices that `ORATE_TEST_DEVICES` names, as in `qwen3_devices`.

@@ -82,6 +82,8 @@ impl Args {
 
 /// Times and prints.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    // Before the work, not after.
+    args.trace.iter().try_for_each(orate_audio::check_output)?;
     let opening = Instant::now();
     let engine = args.engine.open()?;
     let load_ms = ms(opening.elapsed());

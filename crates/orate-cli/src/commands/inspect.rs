@@ -8,9 +8,9 @@ use orate::{
     CacheFormat, DeviceChoice, DeviceKind, Engine, EngineOptions, Model, Precision, PrecisionChoice,
     PrecisionPolicy, Probes,
 };
-use orate_graph::Op;
+use orate_graph::{Graph, Op};
 use orate_models::qwen3_tts::{self, Network, Variant};
-use orate_models::supertonic::{Family, Files, Sizes, Supertonic, graphs};
+use orate_models::supertonic::{Family, Sizes, Supertonic, graphs};
 use orate_weights::gguf::{GgufArray, GgufFile, GgufValue};
 use orate_weights::{OnnxModel, SafeTensors, WeightSource, voice_pack};
 use serde_json::{Map, Value, json};
@@ -61,6 +61,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
+/// Weights of a product that share a scale in `q8_0` and `q4_0`.
+const BLOCK: usize = 32;
+
 /// What was found.
 struct Found {
     path: String,
@@ -78,7 +81,7 @@ struct Tensor {
     shape: Vec<usize>,
     /// `None` where the element type cannot be read.
     bytes: Option<usize>,
-    /// Format in which a GPU multiplies by it; `None` for what is no factor of a product.
+    /// Format in which it is kept and multiplied; `None` for what is no factor of a product.
     product: Option<Precision>,
 }
 
@@ -118,6 +121,31 @@ impl Found {
             self.facts.push(("device", json!(engine.device())));
             self.probes = Some(probes.clone());
         }
+    }
+
+    /// Says of each tensor in which format it is multiplied, and of how many.
+    fn add_products(&mut self, products: &BTreeMap<String, Precision>) {
+        let mut formats = BTreeMap::<&str, usize>::new();
+        products.values().for_each(|p| *formats.entry(p.name()).or_default() += 1);
+        self.facts.push(("products", json!(formats)));
+        self.tensors.iter_mut().for_each(|t| t.product = products.get(&t.name).copied());
+    }
+
+    /// Factors of products, equal ones of all layers together: name, how many, shape, type in the file and format on the device.
+    fn groups(&self) -> Vec<Vec<String>> {
+        let mut groups: Vec<(_, usize)> = vec![];
+        for t in &self.tensors {
+            let Some(product) = t.product else { continue };
+            let key = (pattern(&t.name), &t.shape, t.dtype, product.name());
+            match groups.iter_mut().find(|(other, _)| *other == key) {
+                Some((_, count)) => *count += 1,
+                None => groups.push((key, 1)),
+            }
+        }
+        let row = |((name, shape, dtype, product), count): ((String, &Vec<usize>, &str, &str), usize)| {
+            vec![name, count.to_string(), format!("{shape:?}"), dtype.to_owned(), product.to_owned()]
+        };
+        groups.into_iter().map(row).collect()
     }
 
     fn total(&self) -> Sum {
@@ -187,6 +215,13 @@ impl Found {
             rows.push(self.total().row("total"));
             text.push('\n');
             text.push_str(&print::table(&rows, &[]));
+        }
+        let groups = self.groups();
+        if !groups.is_empty() && !with_tensors {
+            let head = ["product with", "tensors", "shape", "dtype", "kept as"].map(str::to_owned);
+            let rows: Vec<_> = std::iter::once(head.to_vec()).chain(groups).collect();
+            text.push('\n');
+            text.push_str(&print::table(&rows, &[2, 3, 4]));
         }
         if with_tensors {
             let mut rows = vec![["tensor", "dtype", "shape", "bytes", "product"].map(str::to_owned).to_vec()];
@@ -262,6 +297,8 @@ fn model(path: Option<&Path>, args: &PrecisionArgs) -> anyhow::Result<Found> {
             _ => probed(Some(path), choice, kv)?,
         };
         let mut found = describe_qwen3(&files);
+        let networks = [files.graphs(kv)?, files.listening_graphs()?].concat();
+        found.add_products(&products(&networks, engine.precision()));
         let footprint = engine.footprint(SECONDS)?;
         let weights = match engine.device_info().kind {
             DeviceKind::Cpu => "bytes of weights on the CPU",
@@ -303,19 +340,30 @@ fn probed(path: Option<&Path>, choice: &PrecisionChoice, kv: CacheFormat) -> any
 }
 
 /// In which format a policy has each factor of a product, by the name of the weight.
-fn products(files: &Files, policy: &PrecisionPolicy) -> anyhow::Result<BTreeMap<String, Precision>> {
-    let sizes = Sizes { batch: 1, tokens: 4, frames: 2, steps: 1, padded: false };
+fn products(graphs: &[Graph], policy: &PrecisionPolicy) -> BTreeMap<String, Precision> {
     let mut all = BTreeMap::new();
-    for graph in graphs(&files.config, &*files.weights, sizes)? {
-        for node in graph.nodes() {
-            if let Op::MatMul { weight, .. } | Op::Conv1d { weight, .. } = &node.op
-                && let Some(name) = weight.first_name()
-            {
-                all.insert(name.to_owned(), policy.of(weight));
+    for op in graphs.iter().flat_map(Graph::nodes).map(|node| &node.op) {
+        let (weight, in_blocks) = match op {
+            Op::MatMul { weight, .. } => (weight, true),
+            // A block does not straddle two taps.
+            Op::Conv1d { weight, geometry, .. } => {
+                (weight, (weight.shape().dims()[0] / geometry.taps).is_multiple_of(BLOCK))
             }
+            _ => continue,
+        };
+        if let Some(name) = weight.first_name() {
+            let asked = policy.of(weight);
+            let fits = in_blocks || Precision::FLOATS.contains(&asked);
+            all.insert(name.to_owned(), if fits { asked } else { Precision::F32 });
         }
     }
-    Ok(all)
+    all
+}
+
+/// A name with `*` in place of each number: equal tensors of all layers have one.
+fn pattern(name: &str) -> String {
+    let number = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
+    name.split('.').map(|part| if number(part) { "*" } else { part }).collect::<Vec<_>>().join(".")
 }
 
 fn describe(
@@ -355,14 +403,13 @@ fn describe(
             ));
         }
     }
-    let products = products(files, policy)?;
+    let sizes = Sizes { batch: 1, tokens: 4, frames: 2, steps: 1, padded: false };
+    let products = products(&graphs(config, &*files.weights, sizes)?, policy);
     facts.push(("precision", json!(policy.to_string())));
-    let mut formats = BTreeMap::<&str, usize>::new();
-    products.values().for_each(|p| *formats.entry(p.name()).or_default() += 1);
-    facts.push(("products", json!(formats)));
-    let mut tensors = tensors(&*files.weights);
-    tensors.iter_mut().for_each(|t| t.product = products.get(&t.name).copied());
-    Ok(Found { path: files.origin.clone(), kind, facts, probes: None, tensors })
+    let (path, tensors) = (files.origin.clone(), tensors(&*files.weights));
+    let mut found = Found { path, kind, facts, probes: None, tensors };
+    found.add_products(&products);
+    Ok(found)
 }
 
 /// Seconds of speech whose memory is told.
@@ -517,6 +564,18 @@ mod tests {
         ];
         for (name, expected) in cases {
             assert_eq!(network(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn tensors_of_layers_are_one_group() {
+        let cases = [
+            ("talker.model.layers.12.mlp.up_proj.weight", "talker.model.layers.*.mlp.up_proj.weight"),
+            ("decoder.decoder.1.block.0.alpha", "decoder.decoder.*.block.*.alpha"),
+            ("linear_fc1.weight", "linear_fc1.weight"),
+        ];
+        for (name, expected) in cases {
+            assert_eq!(pattern(name), expected);
         }
     }
 

@@ -24,6 +24,8 @@ pub struct Args {
 
 /// Packs, then opens the result as a model, so that a folder that cannot speak is found now.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    // Before the work, not after.
+    orate_audio::check_output(&args.output)?;
     let report = voice_pack::pack_voice(&args.folder, &args.output)
         .map_err(orate::Error::from)
         .with_context(|| format!("{}: cannot pack this voice folder", args.folder.display()))?;

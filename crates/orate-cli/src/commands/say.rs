@@ -187,6 +187,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let started = Instant::now();
     let output = args.output.clone().unwrap_or_else(|| DEFAULT_OUTPUT.into());
     let output = Output::choose(&output, args.format)?;
+    // Before the work, not after.
+    for path in output.path.iter().chain(&args.plot) {
+        orate_audio::check_output(path)?;
+    }
     let text = input::read(&args.text, args.file.as_deref())?;
 
     let opening = Instant::now();

@@ -187,6 +187,14 @@ fn steps_are_traced() {
     let steps: Vec<_> = events.iter().filter(|e| e["ph"] == "X").collect();
     assert!(steps.len() > 500, "{}", steps.len());
     assert!(steps.windows(2).all(|w| w[0]["ts"].as_f64() <= w[1]["ts"].as_f64()), "in order");
+    assert_eq!(folder.files(), ["steps.json"]);
+
+    // A place that cannot be written is found out before anything is timed, and an old file is not touched by a run that fails.
+    let failing = |path| folder.orate(&["bench", "--text", "Hm.", "--model", "none", "--trace", path]);
+    failing("missing/steps.json").fails(1, &["missing/steps.json", "cannot create this file"]);
+    failing("steps.json").fails(1, &["none"]);
+    assert_eq!(serde_json::from_slice::<Value>(&folder.read("steps.json")).unwrap(), trace);
+    assert_eq!(folder.files(), ["steps.json"]);
 }
 
 #[test]
@@ -217,6 +225,27 @@ fn qwen3_models_are_inspected() {
     {
         assert!(run.text().contains(part), "{part}: {}", run.text());
     }
+    // What the policy makes of each weight: in groups for people, one by one in JSON.
+    let json = folder.orate(&["inspect", "base", "--weights", "q8_0", "--tensors", "--json"]).ok().json();
+    let product = |name: &str| {
+        let mut all = json["tensors"].as_array().unwrap().iter();
+        &all.find(|t| t["name"] == name).unwrap_or_else(|| panic!("{name}"))["product"]
+    };
+    assert_eq!(product("talker.model.layers.1.mlp.up_proj.weight"), "q8_0");
+    assert_eq!(product("talker.code_predictor.lm_head.3.weight"), "q8_0");
+    assert_eq!(product("decoder.pre_conv.conv.weight"), "f32", "the codec stays exact");
+    assert_eq!(product("encoder.downsample.conv.weight"), "f32");
+    assert_eq!(product("talker.model.norm.weight"), &Value::Null, "no factor of a product");
+    let args = ["inspect", "base", "--weights", "bf16", "--precision-deny", "talker.code_predictor.*"];
+    let run = folder.orate(&args).ok();
+    let line = |start: &str| {
+        let found = run.text().lines().find(|line| line.starts_with(start));
+        found.unwrap_or_else(|| panic!("{start}: {}", run.text())).split_whitespace().last().unwrap()
+    };
+    assert_eq!(line("talker.model.layers.*.mlp.up_proj.weight "), "bf16");
+    assert_eq!(line("talker.code_predictor.model.layers.*.mlp.up_proj.weight "), "f32");
+    assert_eq!(line("talker.code_predictor.lm_head.*.weight "), "f32");
+    assert_eq!(line("decoder.pre_conv.conv.weight "), "bf16");
     let json = folder.orate(&["inspect", "base/speech_tokenizer", "--json"]).ok().json();
     assert_eq!((&json["kind"], &json["total"]["tensors"]), (&json!("Qwen3-TTS codec (12 Hz)"), &json!(322)));
 
@@ -482,6 +511,48 @@ fn models_are_verified() {
     let other = tiny(3);
     folder.orate(&["verify", "--model", model, "--goldens", other.to_str().unwrap()]).fails(1, &["version"]);
     folder.orate(&["verify", "--model", model, "--goldens", "none"]).fails(1, &["none"]);
+}
+
+/// What is committed of the goldens of Qwen3-TTS, as it is: in single precision, and in each lower one.
+#[test]
+fn qwen3_models_are_verified() {
+    let folder = Folder::new();
+    let golden = repository("oracle/qwen3_tts/golden");
+    let model = golden.join("checkpoints/tiny-base");
+    let (golden, model) = (golden.to_str().unwrap(), model.to_str().unwrap());
+    let verify = |more: &[&str]| {
+        folder.orate(&[&["verify", "--model", model, "--goldens", golden, "--device", "cpu"], more].concat())
+    };
+    let run = verify(&[]).ok();
+    for part in [
+        "all within 5e-5",
+        "tiny-base/xvector_streaming",
+        "tiny-base/icl_streaming_text_longer",
+        "codes",
+        "log_mel",
+        "sampling_chain",
+        "tokenizer",
+        "codec_decode_long",
+    ] {
+        assert!(run.text().contains(part), "{part}: {}", run.text());
+    }
+    let lower =
+        ["--weights f16", "--weights bf16", "--weights q8_0", "--weights q4_0", "--kv f16", "--kv q8_0"];
+    for more in lower.into_iter().chain(["--precision bf16 --kv bf16", "--weights q4_0 --kv q8_0"]) {
+        let more: Vec<&str> = more.split(' ').collect();
+        let json = verify(&[&more[..], &["--json"]].concat()).ok().json();
+        assert_eq!(json["passed"], true, "{more:?}: {json}");
+        let rows = json["rows"].as_array().unwrap();
+        assert!(rows.iter().filter(|r| r["snr_db"].is_number()).count() > 20, "{more:?}: {json}");
+    }
+    assert_eq!(verify(&["--tolerance", "1e-12", "--json"]).status, Some(1));
+
+    // Most of its weights are there, but not all; nobody shall take it for a model.
+    folder
+        .orate(&["say", "Hello.", "--model", model])
+        .fails(1, &["trimmed.json", "only `orate verify` opens"]);
+    folder.orate(&["inspect", model]).fails(1, &["trimmed.json", "only `orate verify` opens"]);
+    assert!(folder.files().is_empty());
 }
 
 /// The built-in voice as a folder to pack, in single precision, every weight times `factor`.

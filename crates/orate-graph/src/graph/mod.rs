@@ -89,6 +89,26 @@ pub struct Graph {
     /// How often each buffer is written in place.
     writes: HashMap<usize, usize>,
     taps: bool,
+    pub(crate) pieces: Option<Pieces>,
+}
+
+/// A graph is for one of the lengths in which a sequence is computed piece by piece.
+///
+/// A device may choose kernels by the number of rows, and kernels may round differently. All pieces choose as those of one length
+/// do, so that pieces joined are the same whatever their lengths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pieces {
+    /// Frames of this piece; the rows of its products are multiples of them.
+    pub frames: usize,
+    /// Frames of the pieces that kernels are chosen for.
+    pub chosen_for: usize,
+}
+
+impl Pieces {
+    /// What `rows` rows of a sequence in this piece are in one that kernels are chosen for.
+    pub fn rows_to_choose_for(self, rows: usize) -> usize {
+        rows * self.chosen_for / self.frames.max(1)
+    }
 }
 
 /// Prefix of the output buffers that [`Graph::tap`] makes.
@@ -107,7 +127,13 @@ impl Graph {
             versions: HashMap::new(),
             writes: HashMap::new(),
             taps: false,
+            pieces: None,
         }
+    }
+
+    /// Says that this is a piece of a sequence; pieces of all lengths are to be computed alike.
+    pub fn in_pieces(&mut self, pieces: Pieces) {
+        self.pieces = Some(pieces);
     }
 
     /// Makes [`Graph::tap`] record values, for comparisons with a reference.

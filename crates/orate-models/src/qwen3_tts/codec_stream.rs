@@ -1,8 +1,8 @@
 //! Codes to samples, some frames at a time.
 //!
 //! A [`CodecDecoder`] has the plans, a [`CodecStream`] the memory of one utterance. Frames are decoded in pieces of a few
-//! sizes, so plans are few and memory does not grow with the utterance; pieces joined are what one pass would give, but for
-//! rounding.
+//! sizes, so plans are few and memory does not grow with the utterance; pieces joined are what one pass would give: on the CPU to the last
+//! bit, on GPUs but for rounding.
 
 use super::codec_decoder;
 use super::config::CodecDecoderConfig;

@@ -7,14 +7,18 @@
 //!             speech_tokenizer/    as below
 //! codec/      config.json  model.safetensors
 //! ```
+//!
+//! A checkpoint that was cut down to what recorded calls of it read has `trimmed.json` in place of `model.safetensors`; it is for
+//! comparing with what was recorded, and for nothing else.
 
 use super::config::{CODEC_TYPE, CodecConfig, Config, GenerationConfig, MODEL_TYPE};
 use super::error::{Differences, QwenError};
 use super::layout::{self, Expected};
 use orate_text::qwen::QwenTokenizer;
-use orate_weights::{DType, Joined, WeightSource};
-use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use orate_weights::{DType, Joined, SafeTensors, Scattered, WeightSource};
+use serde::Deserialize;
+use std::collections::{HashMap, HashSet};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 /// A model's files, opened and checked but not yet on a device.
@@ -27,6 +31,8 @@ pub struct Files {
     pub codec: CodecConfig,
     /// All weights, under the checkpoint's names.
     pub weights: Arc<dyn WeightSource>,
+    /// Whether only a part of the weights is there, see [`Files::open_trimmed`].
+    pub trimmed: bool,
 }
 
 /// What a model has beyond its codec.
@@ -45,6 +51,8 @@ const CONFIG: &str = "config.json";
 const GENERATION: &str = "generation_config.json";
 const TOKENIZER: [&str; 3] = ["vocab.json", "merges.txt", "tokenizer_config.json"];
 const WEIGHTS: &str = "model.safetensors";
+/// List of the files that hold the weights of a checkpoint that was cut down.
+const TRIMMED: &str = "trimmed.json";
 const INDEX: &str = "model.safetensors.index.json";
 
 /// Larger than any JSON or text file of a model by far.
@@ -76,6 +84,12 @@ impl Files {
             );
             return Err(QwenError::NotAModel { path: path.to_owned(), problem });
         }
+        if Self::is_trimmed(path) {
+            let problem = format!(
+                "it has {TRIMMED}: a checkpoint that was cut down to what its goldens read, which only `orate verify` opens"
+            );
+            return Err(QwenError::NotAModel { path: path.to_owned(), problem });
+        }
         if model_type(&path.join(CONFIG)).as_deref() == Some(CODEC_TYPE) {
             Self::codec(path)
         } else {
@@ -83,12 +97,60 @@ impl Files {
         }
     }
 
+    /// Whether a folder is a checkpoint that was cut down, for [`Files::open_trimmed`].
+    pub fn is_trimmed(path: &Path) -> bool {
+        path.join(TRIMMED).is_file()
+    }
+
+    /// Opens a checkpoint that was cut down to what recorded calls of it read: `trimmed.json` lists the files of its weights, relative to the
+    /// folder, as `{"weights": […]}`. Tensors may be missing, and tables may lack rows, which are zero ([`Scattered`]); a network
+    /// that needs a missing tensor says so.
+    ///
+    /// # Errors
+    /// As [`Files::open`], but for what may be missing.
+    pub fn open_trimmed(path: &Path) -> Result<Files, QwenError> {
+        let list: Trimmed =
+            parse(&path.join(TRIMMED), |json| serde_json::from_slice(json).map_err(|e| e.to_string()))?;
+        let (talking, codec) = Self::described(path, vec![])?;
+        let expected = [layout::model(&talking.config), layout::codec(&codec)].concat();
+        let shapes: HashMap<&str, &Vec<usize>> = expected.iter().map(|e| (&*e.name, &e.shape)).collect();
+        let mut sources: Vec<Box<dyn WeightSource>> = vec![];
+        for file in &list.weights {
+            let inside = Path::new(file).components().all(|c| matches!(c, Component::Normal(_)));
+            if !inside {
+                let problem = format!("`{file}` is no file in this folder");
+                return Err(QwenError::Content { path: path.join(TRIMMED), problem });
+            }
+            let file = SafeTensors::open(path.join(file))?;
+            sources.push(Box::new(Scattered::new(file, |name| shapes.get(name).map(|s| s.to_vec()))?));
+        }
+        let origin = path.display().to_string();
+        let weights = Arc::new(Joined::new(&*origin, sources)?);
+        let there: Vec<Expected> = expected.iter().filter(|e| weights.contains(&e.name)).cloned().collect();
+        check(&*weights, &there)?;
+        Ok(Files { origin, talking: Some(talking), codec, weights, trimmed: true })
+    }
+
     fn model(path: &Path) -> Result<Files, QwenError> {
-        let mut missing: Vec<String> = [CONFIG].into_iter().chain(TOKENIZER).map(str::to_owned).collect();
-        missing.retain(|f| !path.join(f).exists());
-        missing.extend(missing_weights(path, ""));
-        missing.extend(missing_codec(&path.join(CODEC), &format!("{CODEC}/")));
-        complete(path, missing)?;
+        let mut missing: Vec<String> = missing_weights(path, "").into_iter().collect();
+        missing.extend(missing_weights(&path.join(CODEC), &format!("{CODEC}/")));
+        let (talking, codec) = Self::described(path, missing)?;
+        let own = Joined::open_folder(path)?;
+        check(&*own, &layout::model(&talking.config))?;
+        let of_codec = Joined::open_folder(path.join(CODEC))?;
+        check(&*of_codec, &layout::codec(&codec))?;
+        let origin = path.display().to_string();
+        let weights = Arc::new(Joined::new(&*origin, vec![own, of_codec])?);
+        Ok(Files { origin, talking: Some(talking), codec, weights, trimmed: false })
+    }
+
+    /// Everything but the weights, of which `missing` are not there.
+    fn described(path: &Path, missing: Vec<String>) -> Result<(Talking, CodecConfig), QwenError> {
+        let of_codec = format!("{CODEC}/{CONFIG}");
+        let mut files: Vec<String> =
+            [CONFIG].into_iter().chain(TOKENIZER).chain([&*of_codec]).map(str::to_owned).collect();
+        files.retain(|f| !path.join(f).exists());
+        complete(path, [files, missing].concat())?;
 
         let config = parse(&path.join(CONFIG), Config::from_json)?;
         let generation = if path.join(GENERATION).exists() {
@@ -100,14 +162,7 @@ impl Files {
         agree(&config, &codec)
             .map_err(|problem| QwenError::Content { path: path.join(CODEC).join(CONFIG), problem })?;
         let tokenizer = open_tokenizer(path, &config)?;
-
-        let own = Joined::open_folder(path)?;
-        check(&*own, &layout::model(&config))?;
-        let of_codec = Joined::open_folder(path.join(CODEC))?;
-        check(&*of_codec, &layout::codec(&codec))?;
-        let origin = path.display().to_string();
-        let weights = Arc::new(Joined::new(&*origin, vec![own, of_codec])?);
-        Ok(Files { origin, talking: Some(Talking { config, generation, tokenizer }), codec, weights })
+        Ok((Talking { config, generation, tokenizer }, codec))
     }
 
     fn codec(path: &Path) -> Result<Files, QwenError> {
@@ -115,8 +170,15 @@ impl Files {
         let codec = parse(&path.join(CONFIG), CodecConfig::from_json)?;
         let weights = Joined::open_folder(path)?;
         check(&*weights, &layout::codec(&codec))?;
-        Ok(Files { origin: path.display().to_string(), talking: None, codec, weights: weights.into() })
+        let origin = path.display().to_string();
+        Ok(Files { origin, talking: None, codec, weights: weights.into(), trimmed: false })
     }
+}
+
+/// `trimmed.json`
+#[derive(Deserialize)]
+struct Trimmed {
+    weights: Vec<String>,
 }
 
 /// The `model_type` of a JSON file, if it is one.

@@ -309,9 +309,17 @@ impl Files {
     /// # Errors
     /// The configuration contradicts itself, or the format does not take keys as wide as the model's.
     pub fn unsupported(&self, target: &dyn Target, kv: CacheFormat) -> Result<Vec<GraphError>, QwenError> {
+        Ok(self.graphs(kv)?.into_iter().flat_map(|g| Plan::unsupported(g, target)).collect())
+    }
+
+    /// Every network that speaks, as small as it may be.
+    ///
+    /// # Errors
+    /// As [`Files::unsupported`].
+    pub fn graphs(&self, kv: CacheFormat) -> Result<Vec<Graph>, QwenError> {
         let mut g = Graph::new("codec_decoder");
         codec_decoder::build(&mut g, &self.codec.decoder_config, Past::Stream, 1, 1)?;
-        let mut all = Plan::unsupported(g, target);
+        let mut all = vec![g];
         if let Some(talking) = &self.talking {
             let sizes = Sizes { batch: 1, capacity: 8, kv };
             let prompt =
@@ -322,11 +330,21 @@ impl Files {
                 Network::Frame { sizes, text_rows: 1 },
             ];
             for network in networks {
-                let graph = talking_graph(&talking.config.talker_config, network, |name| Graph::new(name))?;
-                all.extend(Plan::unsupported(graph, target));
+                all.push(talking_graph(&talking.config.talker_config, network, |name| Graph::new(name))?);
             }
         }
         Ok(all)
+    }
+
+    /// Every network that listens to a recording, for one of a second. Only Base models have any.
+    ///
+    /// # Errors
+    /// The configuration contradicts itself.
+    pub fn listening_graphs(&self) -> Result<Vec<Graph>, QwenError> {
+        let base = self.talking.as_ref().filter(|t| t.config.tts_model_type == Variant::Base);
+        let Some(talking) = base else { return Ok(vec![]) };
+        let speaker = talking.config.speaker_encoder_config.as_ref();
+        VoiceEncoder::graphs(speaker, &self.codec, self.codec.input_sample_rate as usize)
     }
 }
 

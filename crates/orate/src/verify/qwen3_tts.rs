@@ -11,11 +11,11 @@
 //! | `speaker_encoder`, `codec_encode`, `codec_decode`, `codec_decode_long` | a network, stage by stage |
 //!
 //! In single precision, codes have to be equal. In lower precisions a near tie may fall to the other side, and everything behind it
-//! is another utterance; so there the golden codes are fed back in, and only numbers are compared, by their noise.
+//! is another utterance; so there the golden codes are fed back in, and only numbers are compared, by their noise: see [`super::qwen3_limits`].
 
 use super::qwen3_goldens::{Case, Goldens};
-use super::{GPU_TOLERANCE, Limit, Report, Row, VerifyOptions, bad, relative_error, snr_db};
-use crate::{CacheFormat, DeviceKind, Precision, Result};
+use super::{Limit, Report, Row, VerifyOptions, bad, relative_error, snr_db};
+use crate::Result;
 use orate_graph::GraphError;
 use orate_models::qwen3_tts::{Qwen3Tts, Variant};
 use std::path::Path;
@@ -28,55 +28,6 @@ pub const CPU_TOLERANCE: f64 = 5e-5;
 /// Error of the speaker encoder's features on every device: logarithms of what a transform in single precision made, of
 /// size 11.
 pub const LOG_MEL_TOLERANCE: f64 = 5e-5;
-
-/// Least signal-to-noise ratios in dB of every tensor with weights of so many bits. The goldens' random weights enlarge errors a
-/// hundredfold, so these say that a format is wired up rightly, not how it sounds. Measured on the CPU: 44 dB in f16, 27 dB in bf16,
-/// 16 dB in q8_0 and 5 dB in q4_0, in waveforms; everything before has less noise.
-pub const TF32_SNR: f64 = 40.0;
-/// As [`TF32_SNR`].
-pub const F16_SNR: f64 = 40.0;
-/// As [`TF32_SNR`].
-pub const BF16_SNR: f64 = 20.0;
-/// As [`TF32_SNR`].
-pub const Q8_0_SNR: f64 = 12.0;
-/// As [`TF32_SNR`]: shown, and only noise is refused.
-pub const Q4_0_SNR: f64 = 0.0;
-
-/// The same with keys and values kept in so many bits, and weights in f32. Measured on the CPU: 77 dB in f16, 60 dB in bf16 and 51 dB
-/// in q8_0, in hidden states and logits.
-pub const KV_F16_SNR: f64 = 60.0;
-/// As [`KV_F16_SNR`].
-pub const KV_BF16_SNR: f64 = 45.0;
-/// As [`KV_F16_SNR`].
-pub const KV_Q8_0_SNR: f64 = 40.0;
-
-/// What an engine must reach.
-pub(super) fn limit(precision: Precision, kv: CacheFormat, kind: DeviceKind) -> Limit {
-    let of_weights = limit_of_weights(precision, kind);
-    let of_cache = match kv {
-        CacheFormat::F32 => return of_weights,
-        CacheFormat::F16 => KV_F16_SNR,
-        CacheFormat::Bf16 => KV_BF16_SNR,
-        CacheFormat::Q8_0 => KV_Q8_0_SNR,
-    };
-    match of_weights {
-        // Two noises as loud as each other are 3 dB louder than one.
-        Limit::Snr(least) => Limit::Snr(least.min(of_cache) - 3.0),
-        _ => Limit::Snr(of_cache),
-    }
-}
-
-fn limit_of_weights(precision: Precision, kind: DeviceKind) -> Limit {
-    match precision {
-        Precision::F32 if kind == DeviceKind::Cpu => Limit::Error(CPU_TOLERANCE),
-        Precision::F32 => Limit::Error(GPU_TOLERANCE),
-        Precision::Tf32 => Limit::Snr(TF32_SNR),
-        Precision::F16 => Limit::Snr(F16_SNR),
-        Precision::Bf16 => Limit::Snr(BF16_SNR),
-        Precision::Q8_0 => Limit::Snr(Q8_0_SNR),
-        Precision::Q4_0 => Limit::Snr(Q4_0_SNR),
-    }
-}
 
 /// Compares a model with a folder of goldens. With `exact`, codes have to be those of the goldens; otherwise these are fed
 /// back in, see above.
@@ -191,9 +142,9 @@ impl Comparison<'_> {
 
     /// Adds a tensor that was compared step by step.
     pub fn add_steps(&mut self, case: &str, stage: &'static str, tensor: &str, steps: &Steps) {
-        let noise = matches!(self.report.limit, Limit::Snr(_)) || tensor == "waveform";
+        let noise = self.report.limit.is_of_every_tensor() || tensor == "waveform";
         let snr = (noise && steps.error.is_finite()).then(|| snr_db(&steps.got, &steps.want));
-        let passed = self.report.limit.allows(steps.error, snr);
+        let passed = self.report.limit.allows(stage, steps.error, snr);
         self.row(case, stage, tensor, (steps.error, snr, passed));
     }
 

@@ -84,7 +84,7 @@ pub fn model(device: Box<dyn Device>) -> Arc<Qwen3Tts> {
     };
     let weights = Arc::new(AnyWeights::of(expected));
     let origin = "random".to_owned();
-    Qwen3Tts::new(Files { origin, talking: Some(talking), codec, weights }, device.into())
+    Qwen3Tts::new(Files { origin, talking: Some(talking), codec, weights, trimmed: false }, device.into())
 }
 
 /// Milliseconds from the text to the state in front of the first frame, to the first frames, and to their samples.

@@ -6,7 +6,6 @@ use crate::engine_report::{engine_json, precision_text, with};
 use crate::failure::UsageError;
 use crate::measure::{median, peak_rss_mb};
 use crate::print;
-use anyhow::Context;
 use orate::bench::qwen3_tts::{SpeechTimes, any_voice, profile, run_once};
 use orate::{Engine, ErrorKind, Options, bench};
 use serde_json::json;
@@ -59,7 +58,7 @@ pub fn run(args: &Args, engine: &Engine, load_ms: f64) -> anyhow::Result<()> {
     };
     if let Some(path) = &args.trace {
         let trace = trace(&steps, piece, &engine.device()).to_string();
-        std::fs::write(path, trace).with_context(|| format!("cannot write {}", path.display()))?;
+        orate_audio::write_output(path, trace.as_bytes())?;
     }
     let peak = if args.profile { Some(bench::measure_peak(engine)?) } else { None };
 

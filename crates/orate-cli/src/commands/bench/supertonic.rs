@@ -5,7 +5,6 @@ use super::{Args, TEXT, ms};
 use crate::engine_report::{engine_json, precision_text, with};
 use crate::measure::{median, peak_rss_mb};
 use crate::print;
-use anyhow::Context;
 use orate::bench::{self, Sizes, StageTimes};
 use orate::{DeviceKind, Engine, Options};
 use orate_models::supertonic::SpeakOptions;
@@ -43,7 +42,7 @@ pub fn run(args: &Args, engine: &Engine, load_ms: f64) -> anyhow::Result<()> {
     };
     if let Some(path) = &args.trace {
         let trace = trace(&profile, largest(&work).steps, &engine.device()).to_string();
-        std::fs::write(path, trace).with_context(|| format!("cannot write {}", path.display()))?;
+        orate_audio::write_output(path, trace.as_bytes())?;
     }
     let peak = if args.profile { Some(bench::measure_peak(engine)?) } else { None };
 

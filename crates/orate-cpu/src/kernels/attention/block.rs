@@ -3,8 +3,8 @@
 use super::Attention;
 use super::operands::HeadRows;
 use super::pack::PANEL;
-use super::product::{Panels, Product};
-use super::scores::{dots, softmax_numerators};
+use super::product::{Panels, Product, RUN};
+use super::scores::{dots, softmax_numerators, sum_in_runs};
 use crate::kernels::cache_rows::RowFormat;
 use crate::simd::{Kernel, Simd};
 
@@ -29,6 +29,8 @@ pub(super) struct Block<'a, F> {
     pub one_position: bool,
     /// Valid keys, start..end.
     pub seen: (usize, usize),
+    /// Keys of a stream that came before key 0, but for whole runs; 0 where there is none.
+    pub begun: usize,
     /// Floats from one row of scores to the next.
     pub pitch: usize,
     pub q: &'a [f32],
@@ -82,6 +84,7 @@ impl<F: RowFormat> Kernel for Block<'_, F> {
                     a_stride: dim,
                     b: Panels { first: k.as_ptr(), stride: PANEL, panel: PANEL * dim },
                     depth: dim,
+                    begun: 0,
                     rows,
                     columns,
                     factors: None,
@@ -116,6 +119,7 @@ impl<F: RowFormat> Kernel for Block<'_, F> {
                 a_stride: dim,
                 b: Panels { first: self.near_keys.as_ptr(), stride: PANEL, panel: PANEL * dim },
                 depth: dim,
+                begun: 0,
                 rows,
                 columns: offsets,
                 factors: None,
@@ -151,6 +155,13 @@ impl<F: RowFormat> Kernel for Block<'_, F> {
                 _ => softmax_numerators::<S, 1>(s, scores, (self.pitch, columns), factors),
             };
         }
+        // Where the first key stands in its run.
+        let begun = (self.begun + first) % RUN;
+        if self.attention.mask.is_window() {
+            for (scores, factor) in self.scores.chunks(self.pitch).zip(&mut *self.factors).take(rows) {
+                *factor = 1.0 / sum_in_runs(&scores[first - start..end - start], begun);
+            }
+        }
         for i in (0..rows).filter(|&i| visible(i).0 >= visible(i).1) {
             self.scores[i * self.pitch..][..columns].fill(0.0);
             self.factors[i] = 0.0;
@@ -161,6 +172,7 @@ impl<F: RowFormat> Kernel for Block<'_, F> {
             a_stride: self.pitch,
             b: HeadRows { first: self.v.row(first), ..self.v },
             depth: end - first,
+            begun,
             rows,
             columns: dim,
             factors: Some(self.factors.as_ptr()),
@@ -185,6 +197,7 @@ impl<F: RowFormat> Kernel for Block<'_, F> {
                 a_stride: offsets,
                 b: Panels { first: r.values.as_ptr(), stride: dim, panel: PANEL },
                 depth: 2 * r.window + 1,
+                begun: 0,
                 rows,
                 columns: dim,
                 factors: Some(self.factors.as_ptr()),

@@ -18,6 +18,9 @@
 //! two vectors (four by two where there are 16 registers). A block's scores stay in the second-level cache up to
 //! about 4000 keys. What a block computes does not depend on who runs it.
 //!
+//! Behind [`Mask::Window`] a query's result does not depend on the piece of the stream that it comes in either, to the last bit: keys are
+//! always packed, and sums go over keys in order, in runs that begin at fixed places of the stream.
+//!
 //! | file | answers |
 //! | --- | --- |
 //! | `operands` | where rows of queries, keys and values stand |
@@ -42,6 +45,7 @@ use block::{BLOCK, Block, Keys};
 use operands::KeptRows;
 use orate_graph::DType;
 use pack::{Pack, padded};
+use product::RUN;
 
 /// Up to this many queries the keys are read where they are: packing them would cost more than it saves.
 const FEW: usize = 3;
@@ -60,6 +64,13 @@ pub enum Mask {
         /// Steps ahead; 0 is causal.
         right: usize,
     },
+}
+
+impl Mask {
+    /// Whether what a query sees begins somewhere, so that it is the same in whatever pieces a stream comes.
+    fn is_window(self) -> bool {
+        matches!(self, Mask::Window { .. })
+    }
 }
 
 /// Learned vectors for nearby offsets, as in VITS.
@@ -117,6 +128,12 @@ impl Attention<'_> {
         let first = self.first_queries.map_or(self.first_query, |f| f[b] as usize);
         let end = self.kv_lens.map_or(keys, |l| l[if l.len() == 1 { 0 } else { b }] as usize);
         (first, (self.passed.map_or(0, |p| first.saturating_sub(p[b] as usize)), end))
+    }
+
+    /// Keys of a stream that came before key 0 of a batch row, but for whole runs of a sum: where runs begin is a matter of the stream.
+    fn begun(&self, b: usize) -> usize {
+        let passed = self.passed.map_or(self.first_query, |p| p[b] as usize);
+        (passed % RUN + RUN - self.first_query % RUN) % RUN
     }
 
     /// Floats of scratch that [`Attention::run`] needs for keys of this batch and length.
@@ -252,7 +269,7 @@ impl Attention<'_> {
         let near_keys = &*near_keys;
         let (packed, rest) = scratch.split_at_mut(k.batch * self.kv_heads * panel_len);
         let shared = SharedMut::new(packed);
-        let pack = queries > FEW;
+        let pack = queries > FEW || self.mask.is_window();
         team.run(if pack { k.batch * self.kv_heads } else { 0 }, &|_, chunk| {
             // SAFETY: each chunk has its own head's panels.
             let panels = unsafe { shared.part(chunk * panel_len..(chunk + 1) * panel_len) };
@@ -284,6 +301,7 @@ impl Attention<'_> {
                 rows: if together > 1 { together } else { BLOCK.min(queries - first) },
                 one_position: together > 1,
                 seen,
+                begun: self.begun(b),
                 pitch: padded(keys),
                 q: &q.data[(b * queries + first) * q.stride + h * self.head_dim..],
                 q_stride: if together > 1 { self.head_dim } else { q.stride },

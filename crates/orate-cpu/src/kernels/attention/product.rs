@@ -5,7 +5,7 @@ use crate::simd::Simd;
 
 /// Products that are summed one after the other before they join the total. Thousands in one run lose five bits
 /// when, as here, many have the same sign.
-const RUN: usize = 256;
+pub(super) const RUN: usize = 256;
 
 /// The right operand of a [`Product`]: rows of columns.
 pub(super) trait Columns: Copy {
@@ -51,13 +51,14 @@ impl Columns for Panels {
     }
 }
 
-/// out[i,c] = factor[i] · Σ_d a[i,d] · b[d,c], each sum in order of d, in runs of [`RUN`].
+/// out[i,c] = factor[i] · Σ_d a[i,d] · b[d,c], each sum in order of d, in runs of [`RUN`] of which the first began `begun` earlier.
 #[derive(Clone, Copy)]
 pub(super) struct Product<B> {
     pub a: *const f32,
     pub a_stride: usize,
     pub b: B,
     pub depth: usize,
+    pub begun: usize,
     pub rows: usize,
     pub columns: usize,
     pub factors: Option<*const f32>,
@@ -126,9 +127,10 @@ impl<B: Columns> Product<B> {
             let a = self.a.add(row * self.a_stride);
             let at = self.b.at(c);
             let full = n == S::LANES;
-            for first in (0..self.depth).step_by(RUN) {
+            let (mut first, mut end) = (0, self.depth.min(RUN - self.begun));
+            while first < self.depth {
                 let mut sums = [[s.splat(0.0); N]; R];
-                for d in first..self.depth.min(first + RUN) {
+                for d in first..end {
                     let mut v = [s.splat(0.0); N];
                     for (k, v) in v.iter_mut().enumerate() {
                         *v = if full { self.b.load(s, at, d, k) } else { self.b.load_partial(s, at, d, n) };
@@ -145,6 +147,7 @@ impl<B: Columns> Product<B> {
                         totals[r][k] = s.add(totals[r][k], sums[r][k]);
                     }
                 }
+                (first, end) = (end, self.depth.min(end + RUN));
             }
             for (r, totals) in totals.iter().enumerate() {
                 let factor = match self.factors {

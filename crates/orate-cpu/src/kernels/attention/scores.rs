@@ -1,6 +1,7 @@
 //! Scores of few queries, and what a softmax makes of scores.
 
 use super::operands::HeadRows;
+use super::product::RUN;
 use crate::kernels::cache_rows::RowFormat;
 use crate::kernels::vecmath;
 use crate::simd::Simd;
@@ -76,4 +77,11 @@ pub(super) fn softmax_numerators<S: Simd, const R: usize>(
     }
     factors.iter_mut().zip(sum).for_each(|(f, sum)| *f = 1.0 / s.reduce_add(sum));
     R
+}
+
+/// Σ x, in order and in runs of [`RUN`] of which the first began `begun` earlier. Zeros at either end change nothing.
+pub(super) fn sum_in_runs(x: &[f32], begun: usize) -> f32 {
+    let (first, rest) = x.split_at(x.len().min(RUN - begun));
+    let sum = |run: &[f32]| run.iter().fold(0.0, |sum, x| sum + x);
+    rest.chunks(RUN).fold(sum(first), |total, run| total + sum(run))
 }

@@ -146,6 +146,65 @@ fn matches_the_formula_when_long() {
     check(Case { batch: 1, kv_batch: 1, queries: 20, keys: 4096, heads: 1, dim: 64 });
 }
 
+/// A window's queries are the same to the last bit in whatever pieces they come: some keys behind others, or a stream's last keys and new
+/// ones. The window is longer than what is summed in one run.
+#[test]
+fn pieces_of_a_window_are_the_whole_byte_for_byte() {
+    let (steps, left, heads, dim) = (620, 300_usize, 2, 24);
+    let width = heads * dim;
+    let [q, k, v] = [1, 2, 3].map(|seed| noise(steps * width, seed));
+    let run = |(isa, team): (Isa, &Team), from: usize, until: usize, passed: Option<u32>| {
+        // In front of the stream's start the memory of keys may hold anything.
+        let behind = |x: &[f32]| match passed {
+            Some(_) => {
+                let missing = left.saturating_sub(from) * width;
+                [&vec![7.0; missing][..], &x[from.saturating_sub(left) * width..until * width]].concat()
+            }
+            None => x[..until * width].to_vec(),
+        };
+        let (k, v) = (behind(&k), behind(&v));
+        let keys = k.len() / width;
+        let attention = Attention {
+            heads,
+            kv_heads: heads,
+            head_dim: dim,
+            scale: 0.7,
+            mask: Mask::Window { left, right: 0 },
+            first_query: keys - (until - from),
+            first_queries: None,
+            passed: passed.as_ref().map(std::slice::from_ref),
+            kv_lens: None,
+            relative: None,
+        };
+        let sequence = |data| Sequence { data, batch: 1, steps: keys, stride: width };
+        let q =
+            Sequence { data: &q[from * width..until * width], batch: 1, steps: until - from, stride: width };
+        let mut out = vec![9.0; (until - from) * width];
+        let mut scratch = vec![f32::NAN; attention.scratch_len(team.threads(), 1, keys)];
+        attention.run((isa, team), q, (sequence(&k), sequence(&v)), &mut out, &mut scratch);
+        out.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+    };
+    let team = Team::new(2).expect("threads start");
+    for isa in Isa::available() {
+        let whole = run((isa, &team), 0, steps, None);
+        for stream in [false, true] {
+            let mut from = 0;
+            for size in [1, 2, 3, 25, 1, 4, 60, 7, 24].into_iter().cycle() {
+                let until = steps.min(from + size);
+                let piece = run((isa, &team), from, until, stream.then_some(from as u32));
+                assert!(
+                    piece == whole[from * width..until * width],
+                    "{isa}, rows {from} to {until}, stream {stream}"
+                );
+                from = until;
+                if from == steps {
+                    break;
+                }
+            }
+        }
+    }
+}
+
 #[test]
 #[ignore = "timing; run with --ignored --nocapture"]
 fn bench() {

@@ -11,7 +11,7 @@
 //! Accumulates in f32, in slices along K whose sums are added up in order: which slices depends on K alone, so
 //! neither M, nor the number of threads, nor who did which part changes a bit of the result. (On AMX tiles, see
 //! `amx.rs`, products of few rows are done as on AVX-512, so there the rows of a sequence decide between two roundings, but
-//! not how many sequences there are.)
+//! not how many sequences there are; [`Rows`] say for how many rows to choose.)
 //!
 //! How it works: w lies in panels, each as many columns wide as `vectors` vector registers. A tile of some rows
 //! times one panel is kept in registers while K goes by (`tile.rs`); x is read in place, one broadcast per
@@ -49,8 +49,9 @@ pub enum Rows<'a> {
     Dense {
         /// [M, K]
         x: &'a [f32],
-        /// Rows of each sequence. A row is computed as it would be if its sequence were the only one.
-        time: usize,
+        /// Rows of a sequence that the kernel is chosen for: as many as each has, or for pieces of a sequence the same number
+        /// for all lengths. It does not matter how many sequences there are.
+        chosen_for: usize,
     },
     /// A convolution along time with stride 1 and repeated edges or a history in front: M = batch · time, K = taps · channels. Row
     /// (b, t) is made of the rows `clamp(t + j · dilation - left, 0, time - 1)` of batch b for tap j, so w has the
@@ -62,6 +63,8 @@ pub enum Rows<'a> {
         batch: usize,
         /// Rows of each sequence.
         time: usize,
+        /// As for a matrix.
+        chosen_for: usize,
         /// Input channels.
         channels: usize,
         /// Kernel size.
@@ -118,20 +121,20 @@ const BLOCK_BYTES: usize = 768 * 1024;
 /// Rows of a block, at most: bounds the scratch memory.
 const BLOCK_ROWS: usize = 192;
 
-/// Floats of scratch memory that [`matmul`] needs on `threads` threads for M rows, `time` of each sequence. `taps` are those of
-/// [`Rows::taps`].
+/// Floats of scratch memory that [`matmul`] needs on `threads` threads for M rows; `chosen_for` and `taps` are those of
+/// [`Rows`].
 pub fn scratch_len(
     isa: Isa,
     threads: usize,
     [m, k, n]: [usize; 3],
-    time: usize,
+    chosen_for: usize,
     taps: Option<Taps>,
 ) -> usize {
     #[cfg(target_arch = "x86_64")]
-    if isa.has_tiles() && amx::pays(time, k, n) {
+    if isa.has_tiles() && amx::pays(chosen_for, k, n) {
         return amx::scratch_len(threads, m, k, n, taps).max(plain_scratch_len(isa, threads));
     }
-    let _ = (m, k, time, taps);
+    let _ = (m, k, chosen_for, taps);
     if n <= narrow::COLUMNS {
         return threads * GATHER_STRIDE;
     }
@@ -192,13 +195,13 @@ pub fn matmul(
     }
     rows.check(m, k);
     epilogue.check(y.len(), n);
-    let needed = scratch_len(isa, team.threads(), [m, k, n], rows.time(), rows.taps());
+    let needed = scratch_len(isa, team.threads(), [m, k, n], rows.chosen_for(), rows.taps());
     assert!(scratch.len() >= needed, "scratch has {} floats, {needed} are needed", scratch.len());
     if !w.narrow().is_empty() {
         return narrow::matmul(isa, team, rows, w, epilogue, y, scratch);
     }
     #[cfg(target_arch = "x86_64")]
-    if isa.has_tiles() && amx::pays(rows.time(), k, n) {
+    if isa.has_tiles() && amx::pays(rows.chosen_for(), k, n) {
         return amx::matmul(isa, team, rows, w, epilogue, y, scratch);
     }
 
@@ -218,10 +221,10 @@ pub fn matmul(
 }
 
 impl<'a> Rows<'a> {
-    /// Rows of each sequence.
-    pub fn time(&self) -> usize {
+    /// Rows of a sequence that the kernel is chosen for.
+    pub fn chosen_for(&self) -> usize {
         match *self {
-            Rows::Dense { time, .. } | Rows::Conv { time, .. } => time,
+            Rows::Dense { chosen_for, .. } | Rows::Conv { chosen_for, .. } => chosen_for,
         }
     }
 
@@ -253,7 +256,7 @@ impl<'a> Rows<'a> {
             Rows::Dense { x, .. } => {
                 assert_eq!(x.len(), m * k, "x has {} elements, [{m}, {k}] are needed", x.len());
             }
-            Rows::Conv { x, batch, time, channels, taps, dilation, left, history } => {
+            Rows::Conv { x, batch, time, channels, taps, dilation, left, history, .. } => {
                 assert_eq!(batch * time, m, "a convolution of [{batch}, {time}] rows gives {m}");
                 assert_eq!(
                     taps * channels,

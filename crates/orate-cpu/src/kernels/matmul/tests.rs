@@ -81,7 +81,7 @@ fn check(teams: &[Team], name: &str, rows: Rows<'_>, case: &Case) {
             let packed = PackedWeights::pack(isa, team, element, (k, n), w);
             let mut y = vec![f32::NAN; m * n];
             let mut scratch =
-                vec![f32::NAN; scratch_len(isa, team.threads(), [m, k, n], rows.time(), rows.taps())];
+                vec![f32::NAN; scratch_len(isa, team.threads(), [m, k, n], rows.chosen_for(), rows.taps())];
             matmul(isa, team, rows, &packed, &epilogue, &mut y, &mut scratch);
             for (i, (&got, &want)) in y.iter().zip(&expected).enumerate() {
                 let error = (got as f64 - want as f64).abs();
@@ -111,7 +111,7 @@ fn teams() -> Vec<Team> {
 
 fn check_dense(teams: &[Team], name: &str, m: usize, k: usize, n: usize) {
     let x = numbers(m * k, 1);
-    check(teams, name, Rows::Dense { x: &x, time: m }, &Case::new(m, k, n));
+    check(teams, name, Rows::Dense { x: &x, chosen_for: m }, &Case::new(m, k, n));
 }
 
 #[test]
@@ -176,7 +176,15 @@ fn nothing_to_do() {
                 Strided { data: &data, k_stride: n, n_stride: 1 },
             );
             let x = numbers(m * k, 2);
-            matmul(isa, &team, Rows::Dense { x: &x, time: m }, &w, &Epilogue::NONE, &mut [], &mut scratch);
+            matmul(
+                isa,
+                &team,
+                Rows::Dense { x: &x, chosen_for: m },
+                &w,
+                &Epilogue::NONE,
+                &mut [],
+                &mut scratch,
+            );
         }
         // An empty sum is zero.
         let w = PackedWeights::pack(
@@ -188,7 +196,7 @@ fn nothing_to_do() {
         );
         let (mut y, bias) = ([9.0; 6], [1.0, 2.0, 3.0]);
         let epilogue = Epilogue { bias: Some(&bias), ..Epilogue::NONE };
-        matmul(isa, &team, Rows::Dense { x: &[], time: 0 }, &w, &epilogue, &mut y, &mut scratch);
+        matmul(isa, &team, Rows::Dense { x: &[], chosen_for: 0 }, &w, &epilogue, &mut y, &mut scratch);
         assert_eq!(y, [1.0, 2.0, 3.0, 1.0, 2.0, 3.0]);
     }
 }
@@ -220,12 +228,23 @@ fn convolutions() {
     ];
     for (batch, time, channels, taps, dilation, left, n) in cases {
         let x = numbers(batch * time * channels, 1);
-        let rows = Rows::Conv { x: &x, batch, time, channels, taps, dilation, left, history: None };
+        let rows = Rows::Conv {
+            x: &x,
+            batch,
+            time,
+            chosen_for: time,
+            channels,
+            taps,
+            dilation,
+            left,
+            history: None,
+        };
         let name = format!("{taps} taps {dilation} apart, {left} left, {batch} x {time}");
         check(&teams, &name, rows, &Case::new(batch * time, taps * channels, n));
         let before = numbers(batch * left * channels, 5);
         let history = Some(&before[..]);
-        let rows = Rows::Conv { x: &x, batch, time, channels, taps, dilation, left, history };
+        let rows =
+            Rows::Conv { x: &x, batch, time, chosen_for: time, channels, taps, dilation, left, history };
         check(&teams, &format!("{name}, with a history"), rows, &Case::new(batch * time, taps * channels, n));
     }
 }
@@ -234,8 +253,17 @@ fn convolutions() {
 fn the_reference_knows_a_convolution_by_hand() {
     // Two sequences of three rows with one channel, three taps, all padding in front.
     let x = [1.0, 2.0, 3.0, 10.0, 20.0, 30.0];
-    let rows =
-        Rows::Conv { x: &x, batch: 2, time: 3, channels: 1, taps: 3, dilation: 1, left: 2, history: None };
+    let rows = Rows::Conv {
+        x: &x,
+        batch: 2,
+        time: 3,
+        chosen_for: 3,
+        channels: 1,
+        taps: 3,
+        dilation: 1,
+        left: 2,
+        history: None,
+    };
     let w = Strided { data: &[100.0, 10.0, 1.0], k_stride: 1, n_stride: 1 };
     let mut y = [0.0; 6];
     plain(rows, 3, 1, w, &Epilogue::NONE, &mut y);
@@ -286,7 +314,7 @@ fn errors(isa: Isa, x: &[f32], w: &[f32], m: usize, k: usize, n: usize) -> (f64,
     let w = Strided { data: w, k_stride: n, n_stride: 1 };
     let packed = PackedWeights::pack(isa, &team, Element::F32, (k, n), w);
     let (mut y, mut scratch) = (vec![0.0; m * n], vec![0.0; scratch_len(isa, 1, [m, k, n], m, None)]);
-    matmul(isa, &team, Rows::Dense { x, time: m }, &packed, &Epilogue::NONE, &mut y, &mut scratch);
+    matmul(isa, &team, Rows::Dense { x, chosen_for: m }, &packed, &Epilogue::NONE, &mut y, &mut scratch);
     let (mut ours, mut plain, mut largest) = (0f64, 0f64, 0f64);
     for (i, &got) in y.iter().enumerate() {
         let terms = || x[i / n * k..][..k].iter().zip(w.data[i % n..].iter().step_by(n));
@@ -343,7 +371,7 @@ fn columns_are_packed_as_a_matrix_is() {
                     matmul(
                         isa,
                         &team,
-                        Rows::Dense { x: &x, time: 2 },
+                        Rows::Dense { x: &x, chosen_for: 2 },
                         packed,
                         &Epilogue::NONE,
                         &mut y,
@@ -356,6 +384,55 @@ fn columns_are_packed_as_a_matrix_is() {
                     product(&PackedWeights::pack_columns(isa, &team, element, (k, n), Columns::Each(&read)));
                 assert!(whole.iter().any(|y| *y != 0.0));
                 assert_eq!(whole, each, "[{k}, {n}] in {element:?} on {isa}");
+            }
+        }
+    }
+}
+
+/// Rows are the same to the last bit in whatever pieces they come, as long as the kernel is chosen for the same number.
+#[test]
+fn pieces_chosen_for_one_size_are_the_whole_byte_for_byte() {
+    let (m, n, channels, taps) = (61, 130, 96, 3);
+    let k = taps * channels;
+    let weights = numbers(k * n, 8);
+    let w = Strided { data: &weights, k_stride: n, n_stride: 1 };
+    let x = numbers((m + taps - 1) * channels, 9);
+    let team = Team::new(2).unwrap();
+    for isa in Isa::available() {
+        for element in [Element::F32, Element::F16, Element::Bf16] {
+            let packed = PackedWeights::pack(isa, &team, element, (k, n), w);
+            let run = |rows: Rows<'_>, m: usize| {
+                let mut y = vec![0.0; m * n];
+                let needed = scratch_len(isa, 2, [m, k, n], rows.chosen_for(), rows.taps());
+                matmul(isa, &team, rows, &packed, &Epilogue::NONE, &mut y, &mut vec![0.0; needed]);
+                y.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+            };
+            // As matrices, rows of all taps side by side; as convolutions with what stood before as history.
+            for (chosen_for, dense) in [(4, true), (4, false), (16, true), (16, false)] {
+                let piece = |from: usize, until: usize| {
+                    let time = until - from;
+                    let (history, own) =
+                        x[from * channels..(until + taps - 1) * channels].split_at((taps - 1) * channels);
+                    let gathered: Vec<f32> =
+                        (from..until).flat_map(|row| x[row * channels..][..k].to_vec()).collect();
+                    let (left, history) = (taps - 1, Some(history));
+                    let conv = Rows::Conv {
+                        x: own,
+                        batch: 1,
+                        time,
+                        chosen_for,
+                        channels,
+                        taps,
+                        dilation: 1,
+                        left,
+                        history,
+                    };
+                    run(if dense { Rows::Dense { x: &gathered, chosen_for } } else { conv }, time)
+                };
+                let whole = piece(0, m);
+                let pieces: Vec<u32> =
+                    [0, 1, 3, 6, 14, 30, m].windows(2).flat_map(|ends| piece(ends[0], ends[1])).collect();
+                assert!(pieces == whole, "{isa}, {element:?}, chosen for {chosen_for}, matrix {dense}");
             }
         }
     }

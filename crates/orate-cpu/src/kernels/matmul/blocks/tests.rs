@@ -109,7 +109,7 @@ fn products() {
             (97, 512, 64),
         ] {
             let x = numbers(m * k, 1);
-            check(format, &Case { name: "dense", rows: Rows::Dense { x: &x, time: m }, m, k, n });
+            check(format, &Case { name: "dense", rows: Rows::Dense { x: &x, chosen_for: m }, m, k, n });
         }
     }
 }
@@ -127,7 +127,8 @@ fn convolutions() {
         let x = numbers(m * channels, 1);
         let before = numbers(batch * left * channels, 5);
         let history = with_history.then_some(&*before);
-        let rows = Rows::Conv { x: &x, batch, time, channels, taps, dilation, left, history };
+        let rows =
+            Rows::Conv { x: &x, batch, time, chosen_for: time, channels, taps, dilation, left, history };
         check(BlockFormat::Q8_0, &Case { name: "convolution", rows, m, k, n });
     }
 }
@@ -150,7 +151,7 @@ fn odd_numbers() {
                 matmul(
                     isa,
                     &team,
-                    Rows::Dense { x: &x, time: 1 },
+                    Rows::Dense { x: &x, chosen_for: 1 },
                     &packed,
                     &Epilogue::NONE,
                     &mut y,
@@ -171,11 +172,11 @@ fn rounding_is_as_fine_as_the_format() {
     let team = Team::new(1).unwrap();
     let w = Strided { data: &weights, k_stride: n, n_stride: 1 };
     let mut exact = vec![0.0; m * n];
-    super::super::plain(Rows::Dense { x: &x, time: m }, k, n, w, &Epilogue::NONE, &mut exact);
+    super::super::plain(Rows::Dense { x: &x, chosen_for: m }, k, n, w, &Epilogue::NONE, &mut exact);
     for (format, least) in [(BlockFormat::Q8_0, 42.0), (BlockFormat::Q4_0, 20.0)] {
         let packed = PackedBlocks::pack(Isa::PORTABLE, format, &team, (k, n), w);
         let (mut y, mut scratch) = (vec![0.0; m * n], vec![0.0; scratch_len(m, k)]);
-        let rows = Rows::Dense { x: &x, time: m };
+        let rows = Rows::Dense { x: &x, chosen_for: m };
         matmul(Isa::PORTABLE, &team, rows, &packed, &Epilogue::NONE, &mut y, &mut scratch);
         let power: f32 = exact.iter().map(|e| e * e).sum();
         let noise: f32 = exact.iter().zip(&y).map(|(e, y)| (e - y) * (e - y)).sum();

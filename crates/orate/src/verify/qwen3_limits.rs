@@ -1,0 +1,117 @@
+//! How much noise each part of Qwen3-TTS may have in less than single precision.
+//!
+//! Least signal-to-noise ratios in dB of every tensor. They say that a format is wired up rightly, not how it sounds: the goldens' random
+//! weights enlarge errors, above all in the codec. The noisiest tensor of any part on the CPU, of the committed goldens and of those
+//! with seeds 5 and 29, and the limits, which are a third of the amplitude below; weights that are read in the wrong order, a wrong scale or silence have
+//! 0 dB and less:
+//!
+//! | weights | prompt, talker, predictor | speaker and codec encoder | codec decoder |
+//! | --- | --- | --- | --- |
+//! | `f16` | exact, limit 60 | 61.7, limit 55 | 44.3, limit 40 |
+//! | `bf16` | exact, limit 40 | 42.4, limit 37 | 25.4, limit 21 |
+//! | `q8_0` | 29.9, limit 26 | 33.0, limit 28 | 15.7, limit 12 |
+//! | `q4_0` | 9.4, limit 6 | 12.9, limit 9 | 5.0, limit 3 |
+//!
+//! Checkpoints keep the talking part in `bf16`, so it loses nothing in either half format; the limits are those of weights that do. On
+//! CUDA `f16`, `bf16` and `tf32` round the other operand too, and all parts have the limits of the codec decoder. A part whose weights all
+//! stay in `f32` by the policy, as the codec does in blocks, must stay above [`UNTOUCHED`].
+//!
+//! | keys and values | talker, predictor |
+//! | --- | --- |
+//! | `f16` | 74.2, limit 68 |
+//! | `bf16` | 56.9, limit 51 |
+//! | `q8_0` | 45.0, limit 40 |
+
+use super::Limit;
+use super::qwen3_tts::CPU_TOLERANCE;
+use crate::verify::GPU_TOLERANCE;
+use crate::{CacheFormat, DeviceKind, Precision, PrecisionPolicy};
+use orate_graph::Weight;
+use orate_models::qwen3_tts::{Files, Network};
+
+/// Least signal-to-noise ratio of a part that the policy leaves in `f32`. Measured on the CPU: 103 dB.
+pub const UNTOUCHED: f64 = 80.0;
+
+/// Keys and values in `f16`, see above.
+pub const KV_F16_SNR: f64 = 68.0;
+/// Keys and values in `bf16`, see above.
+pub const KV_BF16_SNR: f64 = 51.0;
+/// Keys and values in `q8_0`, see above.
+pub const KV_Q8_0_SNR: f64 = 40.0;
+
+/// Least signal-to-noise ratios of the parts of a model, in dB.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PartSnr {
+    /// Prompt, talker and code predictor.
+    pub talking: f64,
+    /// Speaker encoder and codec encoder.
+    pub listening: f64,
+    /// Codec decoder.
+    pub codec: f64,
+}
+
+impl PartSnr {
+    /// That of a stage, as rows of a report name it.
+    pub(super) fn of(self, stage: &str) -> f64 {
+        match stage {
+            "codec_decoder" => self.codec,
+            "speaker_encoder" | "codec_encoder" => self.listening,
+            _ => self.talking,
+        }
+    }
+
+    fn of_weights(precision: Precision, kind: DeviceKind) -> PartSnr {
+        let part = |talking, listening, codec| PartSnr { talking, listening, codec };
+        let operand_is_rounded = kind == DeviceKind::Cuda;
+        match precision {
+            Precision::F32 => part(UNTOUCHED, UNTOUCHED, UNTOUCHED),
+            Precision::F16 | Precision::Tf32 if operand_is_rounded => part(40.0, 40.0, 40.0),
+            Precision::Bf16 if operand_is_rounded => part(20.0, 20.0, 20.0),
+            Precision::F16 | Precision::Tf32 => part(60.0, 55.0, 40.0),
+            Precision::Bf16 => part(40.0, 37.0, 21.0),
+            Precision::Q8_0 => part(26.0, 28.0, 12.0),
+            Precision::Q4_0 => part(6.0, 9.0, 3.0),
+        }
+    }
+}
+
+impl std::fmt::Display for PartSnr {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let PartSnr { talking, listening, codec } = self;
+        write!(
+            f,
+            "{talking} dB of noise in prompt, talker and predictor, {listening} dB in what listens, {codec} dB in the codec"
+        )
+    }
+}
+
+/// What an engine must reach.
+pub(super) fn limit(files: &Files, policy: &PrecisionPolicy, kv: CacheFormat, kind: DeviceKind) -> Limit {
+    if policy.precision == Precision::F32 && kv == CacheFormat::F32 {
+        return Limit::Error(if kind == DeviceKind::Cpu { CPU_TOLERANCE } else { GPU_TOLERANCE });
+    }
+    let (asked, exact) =
+        (PartSnr::of_weights(policy.precision, kind), PartSnr::of_weights(Precision::F32, kind));
+    // Whether the policy reaches any weight of these networks.
+    let touched = |networks: &[Network]| {
+        files.weights.names().into_iter().any(|name| {
+            Network::of(name).is_some_and(|n| networks.contains(&n))
+                && policy.of(&Weight::named(name, [1])) != Precision::F32
+        })
+    };
+    let part = |networks: &[Network], asked, exact| if touched(networks) { asked } else { exact };
+    let of_cache = match kv {
+        CacheFormat::F32 => f64::INFINITY,
+        CacheFormat::F16 => KV_F16_SNR,
+        CacheFormat::Bf16 => KV_BF16_SNR,
+        CacheFormat::Q8_0 => KV_Q8_0_SNR,
+    };
+    let talking = part(&[Network::Talker, Network::CodePredictor], asked.talking, exact.talking);
+    // Two noises as loud as each other are 3 dB louder than one.
+    let both = if of_cache.is_finite() && talking != exact.talking { 3.0 } else { 0.0 };
+    Limit::PartSnr(PartSnr {
+        talking: talking.min(of_cache) - both,
+        listening: part(&[Network::SpeakerEncoder, Network::CodecEncoder], asked.listening, exact.listening),
+        codec: part(&[Network::CodecDecoder], asked.codec, exact.codec),
+    })
+}
