@@ -1,5 +1,6 @@
 //! What reports say of an engine, and how its precision was chosen: for people and programs.
 
+use crate::print;
 use orate::{Engine, MOST_PROBED_ERROR, Precision, Probes};
 use serde_json::{Value, json};
 
@@ -11,7 +12,13 @@ pub fn engine_json(engine: &Engine) -> Value {
         "device_features": engine.device_info().features,
         "precision": engine.precision().to_string(),
         "precision_probes": probes_json(engine.probes()),
+        "warnings": engine.warnings(),
     })
+}
+
+/// Prints what is not as it should be, once the work is done.
+pub fn note_warnings(engine: &Engine) {
+    engine.warnings().iter().for_each(|warning| print::note(&format!("warning: {warning}")));
 }
 
 /// A report with the entries of another behind its own.

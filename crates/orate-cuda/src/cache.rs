@@ -5,6 +5,7 @@
 //! written under another name and then renamed, so that nobody ever sees half of one.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Version of this file format.
@@ -49,6 +50,8 @@ impl Key {
 /// A folder of compiled kernels.
 pub(crate) struct Cache {
     folder: PathBuf,
+    /// Why a file could not be kept there, if so.
+    problem: OnceLock<String>,
 }
 
 /// Tells files of one process apart while they are written.
@@ -56,7 +59,7 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 
 impl Cache {
     pub fn new(folder: impl Into<PathBuf>) -> Self {
-        Cache { folder: folder.into() }
+        Cache { folder: folder.into(), problem: OnceLock::new() }
     }
 
     fn path(&self, name: &str, key: Key) -> PathBuf {
@@ -73,7 +76,7 @@ impl Cache {
         whole.then(|| data.split_off(HEADER))
     }
 
-    /// Keeps `code`. A folder that cannot be written only costs time at the next start, so that is no error.
+    /// Keeps `code`. A folder that cannot be written only costs time at the next start, so that is no error, but noted.
     pub fn put(&self, name: &str, key: Key, code: &[u8]) {
         let mut data = Vec::with_capacity(HEADER + code.len());
         data.extend(MARK);
@@ -86,9 +89,17 @@ impl Cache {
             .and_then(|()| std::fs::write(&aside, &data))
             .and_then(|()| std::fs::rename(&aside, self.path(name, key)));
         if let Err(e) = written {
-            tracing::warn!("compiled kernels cannot be kept in {}: {e}", self.folder.display());
+            self.problem.get_or_init(|| {
+                tracing::warn!("compiled kernels cannot be kept in {}: {e}", self.folder.display());
+                format!("{}: {e}", self.folder.display())
+            });
             let _ = std::fs::remove_file(&aside);
         }
+    }
+
+    /// Why something that was to be kept is not: the folder, and what the system says.
+    pub fn problem(&self) -> Option<String> {
+        self.problem.get().cloned()
     }
 
     /// Removes the oldest files until the rest is small enough.
@@ -193,8 +204,17 @@ mod tests {
 
     #[test]
     fn a_folder_that_cannot_be_written_is_no_error() {
-        let cache = Cache::new("/proc/orate-cannot-be-here");
-        cache.put("a", Key::of(&["x"]), b"code");
-        assert_eq!(cache.get("a", Key::of(&["x"])), None);
+        let folder = Folder::new("not-a-folder");
+        std::fs::write(&folder.0, "a file").expect("writable");
+        let below = folder.0.join("below");
+        let cache = Cache::new(&below);
+        assert_eq!(cache.problem(), None);
+        for name in ["a", "b"] {
+            cache.put(name, Key::of(&["x"]), b"code");
+            assert_eq!(cache.get(name, Key::of(&["x"])), None);
+        }
+        let problem = cache.problem().expect("is noted");
+        assert!(problem.starts_with(&format!("{}: ", below.display())), "{problem}");
+        std::fs::remove_file(&folder.0).expect("removable");
     }
 }

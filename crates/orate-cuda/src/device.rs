@@ -22,6 +22,7 @@ pub(crate) struct Core {
     pub context: Arc<Context>,
     pub policy: PrecisionPolicy,
     pub driver: Driver,
+    cache_problem: Option<String>,
     ids: AtomicU64,
 }
 
@@ -79,12 +80,19 @@ impl CudaDevice {
         let (label, cache) = (format!("cuda:{index}"), cache.map(Cache::new));
         // Both take long, the context most of the time to the first sentence.
         let (context, kernels) = std::thread::scope(|scope| {
-            let kernels = scope.spawn(|| Kernels::read(&label, arch, policy.precision, cache.as_ref()));
+            let read = || Kernels::read(&label, arch, policy.precision, cache.as_ref());
+            let kernels = std::thread::Builder::new().spawn_scoped(scope, read);
             let context = Context::new(driver, index);
-            (context, kernels.join().unwrap_or_else(|e| std::panic::resume_unwind(e)))
+            let kernels = match kernels {
+                Ok(kernels) => kernels.join().unwrap_or_else(|e| std::panic::resume_unwind(e)),
+                // The system has no more threads.
+                Err(_) => read(),
+            };
+            (context, kernels)
         });
         let (context, kernels) = (Arc::new(context?), kernels?);
-        let core = Core { kernels, context, policy, driver, ids: AtomicU64::new(0) };
+        let cache_problem = cache.as_ref().and_then(Cache::problem);
+        let core = Core { kernels, context, policy, driver, cache_problem, ids: AtomicU64::new(0) };
         Ok(CudaDevice { core: Arc::new(core), index })
     }
 
@@ -138,6 +146,10 @@ impl Device for CudaDevice {
     fn info(&self) -> DeviceInfo {
         let free = self.core.context.memory().ok().map(|(free, _)| free);
         info(self.core.driver, self.index, &self.core.context.facts, free)
+    }
+
+    fn cache_problem(&self) -> Option<String> {
+        self.core.cache_problem.clone()
     }
 }
 

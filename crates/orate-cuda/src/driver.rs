@@ -229,8 +229,16 @@ impl Context {
         Ok(Context { device, raw, name, facts, home: HomeProcess::current() })
     }
 
+    /// A code as a result. What fails in a context fails for ever, and whoever opens the device anew gets the same context as long as
+    /// somebody holds it.
     pub fn check(&self, code: sys::CUresult) -> Result<(), DeviceError> {
-        check(&self.name, code)
+        check(&self.name, code).map_err(|e| match e {
+            DeviceError::Failed { device, problem } => DeviceError::Failed {
+                device,
+                problem: format!("{problem}; drop all engines on it, which share its context"),
+            },
+            e => e,
+        })
     }
 
     /// Makes it the context of this thread; the first thing that every function does which calls the driver. In a

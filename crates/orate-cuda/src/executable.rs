@@ -4,7 +4,7 @@ use crate::device::Core;
 use crate::driver::{DeviceBuffer, Event, ExecutableGraph, Launch, Stream};
 use crate::kernels::CLUSTER_ARCH;
 use crate::lower::{Addresses, Lowered, Pointer, Work, lower};
-use crate::memory::{CudaMemory, GraphKey};
+use crate::memory::CudaMemory;
 use crate::weights::WeightBank;
 use orate_graph::{BufferKind, DeviceError, Executable, Memory, Op, Plan};
 use std::collections::BTreeSet;
@@ -85,17 +85,22 @@ impl CudaExecutable {
         }
     }
 
-    /// Makes what the plan writes, checks what it reads, and returns where everything is. `counter` is a scalar that the
+    /// Makes what the plan writes, checks what it reads, and says in `to` where everything is. `counter` is a scalar that the
     /// plan sets itself, to less than the number beside it.
-    fn bind(&self, m: &mut CudaMemory, counter: Option<(&str, usize)>) -> Result<Addresses, DeviceError> {
+    fn bind(
+        &self,
+        m: &mut CudaMemory,
+        counter: Option<(&str, usize)>,
+        to: &mut Addresses,
+    ) -> Result<(), DeviceError> {
         let plan = || self.plan.name().to_owned();
-        let mut buffers = vec![];
+        to.buffers.clear();
         for b in self.plan.buffers() {
             if b.kind == BufferKind::Output {
                 m.ensure(&b.name, b.dtype, &b.shape)?;
             }
             match m.buffer(&b.name) {
-                Some(s) if s.shape == b.shape && s.dtype == b.dtype => buffers.push(s.buffer.pointer()),
+                Some(s) if s.shape == b.shape && s.dtype == b.dtype => to.buffers.push(s.buffer.pointer()),
                 other => {
                     return Err(DeviceError::Buffer {
                         name: b.name.clone(),
@@ -107,7 +112,8 @@ impl CudaExecutable {
                 }
             }
         }
-        let mut scalars = vec![0; self.plan.scalars().len()];
+        to.scalars.clear();
+        to.scalars.resize(self.plan.scalars().len(), 0);
         for (i, name) in self.plan.scalars().iter().enumerate() {
             let counts = counter.is_some_and(|(c, _)| c == name);
             if !self.scalars.contains(&i) && !counts {
@@ -125,9 +131,10 @@ impl CudaExecutable {
                 let problem = format!("row {value} of {rows}");
                 return Err(DeviceError::Operand { plan: plan(), step: *step, problem });
             }
-            scalars[i] = m.scalar_pointer(name)?;
+            to.scalars[i] = m.scalar_pointer(name)?;
         }
-        Ok(Addresses { arena: m.ensure_arena(self.arena_bytes)?, buffers, scalars })
+        to.arena = m.ensure_arena(self.arena_bytes)?;
+        Ok(())
     }
 
     fn start(&self, stream: &Stream, work: &Work, addresses: &Addresses) -> Result<(), DeviceError> {
@@ -167,25 +174,33 @@ impl CudaExecutable {
     }
 
     fn submit(&self, m: &mut CudaMemory, counter: Option<(&str, usize)>) -> Result<(), DeviceError> {
-        let addresses = self.bind(m, counter)?;
+        let mut addresses = std::mem::take(&mut m.addresses);
+        let started = self.submit_at(m, counter, &mut addresses);
+        m.addresses = addresses;
+        started
+    }
+
+    fn submit_at(
+        &self,
+        m: &mut CudaMemory,
+        counter: Option<(&str, usize)>,
+        addresses: &mut Addresses,
+    ) -> Result<(), DeviceError> {
+        self.bind(m, counter, addresses)?;
         m.upload_scalars()?;
-        let mut pointers = vec![addresses.arena];
-        pointers.extend(addresses.buffers.iter().chain(&addresses.scalars));
+        let addresses = &*addresses;
         let times = counter.map_or(0, |(_, times)| times);
         let scalar = counter.and_then(|(c, times)| {
             // A plan that does not read the counter needs none.
             Some((self.plan.scalars().iter().position(|s| s == c)?, times))
         });
-        let key = GraphKey { executable: self.id, times, pointers };
         if scalar.is_none() && times > 0 {
             for _ in 0..times {
-                m.launch(GraphKey { times: 0, ..key.clone() }, |stream| {
-                    self.record(stream, &addresses, None)
-                })?;
+                m.launch((self.id, 0), addresses, |stream| self.record(stream, addresses, None))?;
             }
             return Ok(());
         }
-        m.launch(key, |stream| self.record(stream, &addresses, scalar))
+        m.launch((self.id, times), addresses, |stream| self.record(stream, addresses, scalar))
     }
 }
 
@@ -219,7 +234,8 @@ impl Executable for CudaExecutable {
     /// its weights come from the cache. Results are those of one run: steps do not write what they read.
     fn profile(&self, memory: &mut dyn Memory) -> Result<Vec<f64>, DeviceError> {
         let m = self.own(memory)?;
-        let addresses = self.bind(m, None)?;
+        let mut addresses = Addresses::default();
+        self.bind(m, None, &mut addresses)?;
         m.upload_scalars()?;
         let (begin, end) = (Event::new(&self.core.context)?, Event::new(&self.core.context)?);
         let stream = m.stream()?;

@@ -263,8 +263,13 @@ pub(crate) fn in_parallel<T: Send>(n: usize, work: impl Fn(usize) -> T + Sync) -
                 done.push((i, work(i)));
             }
         };
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
-        workers.into_iter().flat_map(|w| w.join().unwrap_or_else(|e| std::panic::resume_unwind(e))).collect()
+        // Where the system has no more threads, those that there are do all the work; this one is always there.
+        let start = |_| std::thread::Builder::new().spawn_scoped(scope, worker).ok();
+        let workers: Vec<_> = (1..threads).map_while(start).collect();
+        let own = worker();
+        let others =
+            workers.into_iter().flat_map(|w| w.join().unwrap_or_else(|e| std::panic::resume_unwind(e)));
+        own.into_iter().chain(others).collect()
     });
     results.sort_by_key(|r| r.0);
     results.into_iter().map(|r| r.1).collect()

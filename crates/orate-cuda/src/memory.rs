@@ -3,6 +3,7 @@
 use crate::copies::{self, Move};
 use crate::device::Core;
 use crate::driver::{DeviceBuffer, DevicePointer, Event, ExecutableGraph, Pinned, Stream};
+use crate::lower::Addresses;
 use orate_graph::{Counters, DType, DeviceError, Memory, Part, Pending, Shape, Ticket, extended, fitting};
 use std::any::Any;
 use std::collections::HashMap;
@@ -21,15 +22,16 @@ pub(crate) struct Stored {
     pub buffer: DeviceBuffer,
 }
 
-/// What a recorded plan depends on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct GraphKey {
-    /// The executable, by a number that is never used again on this device.
-    pub executable: u64,
-    /// 0 for one run, else how often the plan is repeated with a counter.
-    pub times: usize,
-    /// Everything that the kernels were given: buffers, arena, scalars.
-    pub pointers: Vec<DevicePointer>,
+/// What is recorded: which executable, by a number that is never used again on this device, and how often it is repeated with
+/// a counter; 0 for one run.
+pub(crate) type Recording = (u64, usize);
+
+/// A recorded plan.
+struct Recorded {
+    what: Recording,
+    /// What the kernels were given.
+    addresses: Addresses,
+    graph: ExecutableGraph,
 }
 
 /// Run-time scalars: 8 bytes each on the device, and what the host set them to.
@@ -58,7 +60,9 @@ pub(crate) struct CudaMemory {
     buffers: HashMap<String, Stored>,
     arena: DeviceBuffer,
     scalars: Scalars,
-    graphs: Vec<(GraphKey, ExecutableGraph)>,
+    graphs: Vec<Recorded>,
+    /// Addresses of the run that is being started; here, so that no run asks for memory.
+    pub addresses: Addresses,
     pinned: Pinned,
     /// What a thread sleeps for when it reads, if the work is not urgent: many wait beside the few whose work is.
     done: Option<Event>,
@@ -82,6 +86,7 @@ impl CudaMemory {
                 device: DeviceBuffer::empty(context),
             },
             graphs: vec![],
+            addresses: Addresses::default(),
             pinned: Pinned::empty(context),
             done: None,
             later: Pending::default(),
@@ -102,6 +107,13 @@ impl CudaMemory {
         Ok(self.stream.as_ref().expect("made above"))
     }
 
+    /// Memory on the device, which is counted.
+    fn device_buffer(&mut self, bytes: usize) -> Result<DeviceBuffer, DeviceError> {
+        let buffer = DeviceBuffer::new(&self.core.context, bytes)?;
+        self.counters.allocations += 1;
+        Ok(buffer)
+    }
+
     /// The buffer, made or enlarged to fit. New memory is zero; old content is lost if the size changed.
     pub fn ensure(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<DevicePointer, DeviceError> {
         let bytes = dtype.bytes_of(shape);
@@ -114,7 +126,7 @@ impl CudaMemory {
             return Ok(b.buffer.pointer());
         }
         self.buffers.remove(name);
-        let buffer = DeviceBuffer::new(&self.core.context, bytes.next_multiple_of(1024))?;
+        let buffer = self.device_buffer(bytes.next_multiple_of(1024))?;
         let (pointer, size) = (buffer.pointer(), buffer.bytes());
         // SAFETY: just allocated with this size.
         unsafe { self.stream()?.clear(pointer, size)? };
@@ -133,7 +145,7 @@ impl CudaMemory {
             self.arena = DeviceBuffer::empty(&self.core.context);
             // What was recorded with the old arena can never run again.
             self.graphs.clear();
-            self.arena = DeviceBuffer::new(&self.core.context, bytes.next_multiple_of(1 << 20))?;
+            self.arena = self.device_buffer(bytes.next_multiple_of(1 << 20))?;
         }
         Ok(self.arena.pointer())
     }
@@ -146,7 +158,7 @@ impl CudaMemory {
     /// Where a scalar is on the device. It must have been set, or be set by the plan itself.
     pub fn scalar_pointer(&mut self, name: &str) -> Result<DevicePointer, DeviceError> {
         if self.scalars.device.bytes() == 0 {
-            self.scalars.device = DeviceBuffer::new(&self.core.context, 8 * SCALARS)?;
+            self.scalars.device = self.device_buffer(8 * SCALARS)?;
         }
         let slot = self.slot(name);
         if slot >= SCALARS {
@@ -178,38 +190,42 @@ impl CudaMemory {
             return Ok(());
         }
         let count = self.scalars.host.len().min(SCALARS);
-        let bytes: Vec<u8> = self.scalars.host[..count].iter().flat_map(|x| x.to_le_bytes()).collect();
         let to = self.scalars.device.pointer();
         if to == 0 {
             return Ok(());
         }
+        self.stream()?;
+        let stream = self.stream.as_ref().expect("made above");
+        // CUDA's devices count bytes as its hosts do.
+        let bytes: &[u8] = bytemuck::cast_slice(&self.scalars.host[..count]);
         // SAFETY: the device has room for `SCALARS`.
-        unsafe { self.stream()?.upload(to, &bytes)? };
+        unsafe { stream.upload(to, bytes)? };
         self.scalars.changed = false;
         self.counters.bytes_up += bytes.len() as u64;
         Ok(())
     }
 
-    /// Starts the recorded plan for `key`; `record` records it if it is not kept.
+    /// Starts a recorded plan; `record` records it if it is not kept with these addresses.
     pub fn launch(
         &mut self,
-        key: GraphKey,
+        what: Recording,
+        addresses: &Addresses,
         record: impl FnOnce(&Stream) -> Result<ExecutableGraph, DeviceError>,
     ) -> Result<(), DeviceError> {
-        if let Some(i) = self.graphs.iter().position(|(k, _)| *k == key) {
+        if let Some(i) = self.graphs.iter().position(|g| g.what == what && g.addresses == *addresses) {
             let hit = self.graphs.remove(i);
             self.graphs.push(hit);
         } else {
             // The same plan with pointers of the past can never run again.
-            self.graphs.retain(|(k, _)| k.executable != key.executable || k.times != key.times);
+            self.graphs.retain(|g| g.what != what);
             let graph = record(self.stream()?)?;
             if self.graphs.len() >= GRAPHS_KEPT {
                 self.graphs.remove(0);
             }
-            self.graphs.push((key, graph));
+            self.graphs.push(Recorded { what, addresses: addresses.clone(), graph });
         }
         let stream = self.stream.as_ref().expect("asked for above, or when the graph was recorded");
-        stream.launch(&self.graphs[self.graphs.len() - 1].1)?;
+        stream.launch(&self.graphs[self.graphs.len() - 1].graph)?;
         self.counters.submissions += 1;
         Ok(())
     }
@@ -247,6 +263,7 @@ impl CudaMemory {
         let (from, dtype, shape) = self.readable(name, wanted)?;
         let n = dtype.bytes_of(&shape) / 4;
         self.stream()?;
+        self.counters.allocations += u64::from(self.pinned.bytes() < 4 * n);
         let stream = self.stream.as_ref().expect("made above");
         // SAFETY: the buffer holds its shape's words; the copy is waited for, so they can be read.
         let words = unsafe {
@@ -274,13 +291,11 @@ impl Memory for CudaMemory {
     }
 
     fn write_f32(&mut self, name: &str, shape: &Shape, data: &[f32]) -> Result<(), DeviceError> {
-        let bytes: Vec<u8> = data.iter().flat_map(|x| x.to_ne_bytes()).collect();
-        self.write(name, DType::F32, shape, &bytes)
+        self.write(name, DType::F32, shape, bytemuck::cast_slice(data))
     }
 
     fn write_i32(&mut self, name: &str, shape: &Shape, data: &[i32]) -> Result<(), DeviceError> {
-        let bytes: Vec<u8> = data.iter().flat_map(|x| x.to_ne_bytes()).collect();
-        self.write(name, DType::I32, shape, &bytes)
+        self.write(name, DType::I32, shape, bytemuck::cast_slice(data))
     }
 
     fn write_bytes(
@@ -329,6 +344,7 @@ impl Memory for CudaMemory {
             // A copy that was discarded may still go there.
             to.there.wait()?;
             to.pinned.reserve(bytes)?;
+            self.counters.allocations += 1;
         }
         let stream = self.stream()?;
         // SAFETY: the buffer holds its shape's elements, and the place was made for them. It is read behind the event, and given
@@ -386,6 +402,7 @@ impl Memory for CudaMemory {
             // A single row stays where it is if there is room behind it.
             if batch != 1 || b.buffer.bytes() < bytes {
                 let buffer = DeviceBuffer::new(&self.core.context, bytes.next_multiple_of(1024))?;
+                self.counters.allocations += 1;
                 for i in 0..batch {
                     let (from, to) = ((i * old) as u64, (i * new) as u64);
                     // SAFETY: both buffers hold `batch` rows of their size.

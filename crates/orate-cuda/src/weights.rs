@@ -156,7 +156,6 @@ impl WeightBank {
     }
 }
 
-/// Size of a weight on the device.
 /// What the weights of plans take on a device, each counted once.
 pub(crate) fn bytes_of_plans(plans: &[Plan], policy: &PrecisionPolicy) -> u64 {
     let mut seen = HashSet::new();
@@ -165,6 +164,7 @@ pub(crate) fn bytes_of_plans(plans: &[Plan], policy: &PrecisionPolicy) -> u64 {
     new.map(|(w, form)| bytes_of(w, form).next_multiple_of(ALIGNMENT) as u64).sum()
 }
 
+/// Size of a weight on the device.
 fn bytes_of(w: &Weight, form: Form) -> usize {
     match (form, w.shape().dims()) {
         (Form::Packed(precision), &[k, n]) => packed_bytes(k, n, precision),

@@ -13,6 +13,10 @@
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Tells files of one process apart while they are written.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 const MAGIC: &[u8; 8] = b"ORATEPC1";
 const HEADER: usize = 24;
@@ -50,9 +54,9 @@ pub(crate) fn write(path: &Path, key: u64, data: &[u8]) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
-    // Two processes may write at once.
+    // Two processes may write at once, and so may two devices of one.
     let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
+    name.push(format!(".{}-{}.tmp", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
     let temporary = PathBuf::from(name);
     let result = (|| {
         let mut file = fs::File::create(&temporary)?;
@@ -89,6 +93,28 @@ mod tests {
             assert_eq!(read(&path, 7).as_deref(), Some(data));
         }
         assert_eq!(fs::read_dir(folder.join("deep")).expect("is there").count(), 1, "no temporary files");
+        fs::remove_dir_all(folder).expect("removable");
+    }
+
+    /// Readers see whole files, whoever writes meanwhile, and nothing else is left in the folder.
+    #[test]
+    fn several_write_at_once() {
+        let folder = folder("at-once");
+        let path = folder.join("x.pipelines");
+        write(&path, 7, &[0; 50_000]).expect("writable");
+        std::thread::scope(|s| {
+            for byte in 1..5 {
+                let path = &path;
+                s.spawn(move || {
+                    for _ in 0..50 {
+                        write(path, 7, &vec![byte; 50_000 + 1000 * usize::from(byte)]).expect("writable");
+                        let data = read(path, 7).expect("whole");
+                        assert!(data.iter().all(|b| *b == data[0]));
+                    }
+                });
+            }
+        });
+        assert_eq!(fs::read_dir(&folder).expect("is there").count(), 1, "no temporary files");
         fs::remove_dir_all(folder).expect("removable");
     }
 

@@ -3,9 +3,10 @@
 use crate::dispatch::{Call, Late, WORDS};
 use crate::gpu::Gpu;
 use crate::kernels::{self, Abilities, Operands};
-use crate::memory::GpuMemory;
+use crate::memory::{GpuMemory, read_back};
 use crate::parallel;
 use crate::pipelines::Variant;
+use crate::places::Places;
 use crate::weights::{Placed, Wanted, WeightBank};
 use orate_graph::joining::{At, layout};
 use orate_graph::{AtHome, BufferKind, DeviceError, Executable, Memory, Plan, WeightLoader};
@@ -13,9 +14,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 use wgpu::{
-    BindGroup, BufferDescriptor, BufferUsages, CommandBuffer, CommandEncoder, CommandEncoderDescriptor,
-    ComputePass, ComputePassDescriptor, ComputePassTimestampWrites, ComputePipeline, QuerySetDescriptor,
-    QueryType,
+    BindGroup, BufferUsages, CommandBuffer, CommandEncoder, CommandEncoderDescriptor, ComputePass,
+    ComputePassDescriptor, ComputePassTimestampWrites, ComputePipeline, QuerySetDescriptor, QueryType,
 };
 
 /// Most steps that one set of timestamps holds.
@@ -42,6 +42,8 @@ struct Ready {
 /// See [`Executable`].
 pub(crate) struct GpuExecutable {
     gpu: Arc<Gpu>,
+    /// Tells it apart from all others of the device.
+    id: u64,
     plan: Plan,
     ready: AtHome<Vec<Ready>>,
     /// The bind group of no weights.
@@ -52,20 +54,29 @@ pub(crate) struct GpuExecutable {
     arena_bytes: usize,
 }
 
-/// Where a session keeps what the plan names.
-#[derive(Clone)]
-struct Session {
-    arena: u32,
-    buffers: Vec<u32>,
-    scalars: Vec<u64>,
-}
-
 /// The weights of each step.
 pub(crate) fn wanted(gpu: &Gpu, plan: &Plan) -> Vec<Wanted> {
     let of = |s: &orate_graph::Step| {
         kernels::weights(&s.node.op, &plan.info(s.node.output).shape, Abilities::of(gpu))
     };
     plan.steps().iter().map(of).collect()
+}
+
+/// What dispatches are filled in with.
+#[derive(Clone, Copy)]
+struct Run<'a> {
+    places: &'a Places,
+    /// A scalar that the run sets itself, and to what.
+    counter: Option<(usize, u64)>,
+}
+
+impl Run<'_> {
+    fn scalar(self, i: usize) -> u64 {
+        match self.counter {
+            Some((counter, value)) if counter == i => value,
+            _ => self.places.scalars[i],
+        }
+    }
 }
 
 impl GpuExecutable {
@@ -112,10 +123,12 @@ impl GpuExecutable {
             }
         }
         let variants: Vec<Variant> = calls.iter().map(|(_, c)| c.variant.clone()).collect();
-        let pipelines = gpu
-            .pipelines
-            .get(&gpu.device, &variants)
-            .map_err(|problem| DeviceError::Setup { device: gpu.name.clone(), problem })?;
+        let pipelines =
+            gpu.pipelines.get(&gpu.device, &variants).map_err(|problem| match gpu.check_alive() {
+                Ok(()) => DeviceError::Setup { device: gpu.name.clone(), problem },
+                // A lost device refuses all kernels.
+                Err(lost) => lost,
+            })?;
         let ready = calls.into_iter().zip(pipelines).map(|((step, c), pipeline)| {
             debug_assert!(c.params.words.len() <= WORDS, "parameters of {}", c.variant.file);
             Ok(Ready {
@@ -132,13 +145,24 @@ impl GpuExecutable {
         });
         let ready = ready.collect::<Result<Vec<_>, DeviceError>>()?;
         let nothing = bank.bind_group(&gpu, [None, None])?;
-        gpu.check()?;
+        gpu.check_alive()?;
+        let id = gpu.next_executable();
         let (ready, nothing) = (AtHome::new(ready), AtHome::new(nothing));
-        Ok(GpuExecutable { gpu, plan, ready, nothing, steps, arena_bytes: layout.arena_bytes })
+        Ok(GpuExecutable { gpu, id, plan, ready, nothing, steps, arena_bytes: layout.arena_bytes })
     }
 
-    /// Makes room for what the plan writes, and checks what it reads.
-    fn bind(&self, m: &mut GpuMemory) -> Result<Session, DeviceError> {
+    /// Makes room for what the plan writes, checks what it reads, and takes the places of all from the memory, which gets them back
+    /// when they are used.
+    fn bind(&self, m: &mut GpuMemory) -> Result<Places, DeviceError> {
+        let mut places = match m.kept_places(self.id) {
+            Some(places) => places,
+            None => self.look_up(m)?,
+        };
+        places.refresh(&m.scalars);
+        Ok(places)
+    }
+
+    fn look_up(&self, m: &mut GpuMemory) -> Result<Places, DeviceError> {
         let plan = &self.plan;
         for b in plan.buffers().iter().filter(|b| b.kind == BufferKind::Output) {
             m.ensure(&b.name, b.dtype, &b.shape)?;
@@ -159,14 +183,13 @@ impl GpuExecutable {
                 }
             }
         }
-        let scalar = |name: &String| {
-            m.scalars
-                .get(name)
-                .copied()
-                .ok_or_else(|| DeviceError::Scalar { name: name.clone(), plan: plan.name().to_owned() })
+        let slot = |name: &String| {
+            let unset = || DeviceError::Scalar { name: name.clone(), plan: plan.name().to_owned() };
+            m.scalars.slot(name).ok_or_else(unset)
         };
-        let scalars = plan.scalars().iter().map(scalar).collect::<Result<Vec<_>, _>>()?;
-        Ok(Session { arena: m.arena_element(), buffers, scalars })
+        let slots = plan.scalars().iter().map(slot).collect::<Result<Vec<_>, _>>()?;
+        let scalars = Vec::with_capacity(slots.len());
+        Ok(Places { executable: self.id, arena: m.arena_element(), buffers, slots, scalars })
     }
 
     fn own<'m>(&self, memory: &'m mut dyn Memory) -> Result<&'m mut GpuMemory, DeviceError> {
@@ -190,7 +213,7 @@ impl GpuExecutable {
     fn encode(
         &self,
         pass: &mut ComputePass<'_>,
-        session: &Session,
+        run: Run<'_>,
         which: Range<usize>,
     ) -> Result<(), DeviceError> {
         let mut pipeline: Option<&ComputePipeline> = None;
@@ -212,7 +235,7 @@ impl GpuExecutable {
             let n = r.words.len();
             words[..n].copy_from_slice(&r.words);
             for &(at, late) in &r.late {
-                words[at] = words[at].wrapping_add(self.late(r, session, late)?);
+                words[at] = words[at].wrapping_add(self.late(r, run, late)?);
             }
             pass.set_immediates(0, bytemuck::cast_slice(&words[..n]));
             let [x, y, z] = r.groups;
@@ -221,15 +244,15 @@ impl GpuExecutable {
         Ok(())
     }
 
-    fn late(&self, r: &Ready, session: &Session, late: Late) -> Result<u32, DeviceError> {
+    fn late(&self, r: &Ready, run: Run<'_>, late: Late) -> Result<u32, DeviceError> {
         Ok(match late {
-            Late::Place(At::Arena(offset)) => session.arena + (offset / 4) as u32,
-            Late::Place(At::Buffer(i, offset)) => session.buffers[i] + (offset / 4) as u32,
+            Late::Place(At::Arena(offset)) => run.places.arena + (offset / 4) as u32,
+            Late::Place(At::Buffer(i, offset)) => run.places.buffers[i] + (offset / 4) as u32,
             Late::Place(At::Nowhere) => 0,
-            Late::Float(i) | Late::Half { scalar: i, high: false } => session.scalars[i] as u32,
-            Late::Half { scalar: i, high: true } => (session.scalars[i] >> 32) as u32,
+            Late::Float(i) | Late::Half { scalar: i, high: false } => run.scalar(i) as u32,
+            Late::Half { scalar: i, high: true } => (run.scalar(i) >> 32) as u32,
             Late::Row { scalar, rows, stride } => {
-                let row = session.scalars[scalar];
+                let row = run.scalar(scalar);
                 if row >= rows as u64 {
                     return Err(DeviceError::Operand {
                         plan: self.plan.name().to_owned(),
@@ -246,42 +269,57 @@ impl GpuExecutable {
     fn commands(
         &self,
         bind_group: &BindGroup,
-        session: &Session,
+        run: Run<'_>,
         which: Range<usize>,
     ) -> Result<CommandBuffer, DeviceError> {
         let mut encoder = self.encoder();
         let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor::default());
         pass.set_bind_group(0, bind_group, &[]);
-        self.encode(&mut pass, session, which)?;
+        self.encode(&mut pass, run, which)?;
         drop(pass);
         Ok(encoder.finish())
     }
 
     /// Submits the plan once for each number that `counter` shall have, or once as scalars are.
     fn submit(&self, m: &mut GpuMemory, counter: Option<(usize, usize)>) -> Result<(), DeviceError> {
-        let session = self.bind(m)?;
+        let places = self.bind(m)?;
+        let submitted = self.submit_at(m, &places, counter);
+        m.keep_places(places);
+        submitted
+    }
+
+    fn submit_at(
+        &self,
+        m: &mut GpuMemory,
+        places: &Places,
+        counter: Option<(usize, usize)>,
+    ) -> Result<(), DeviceError> {
         let Some(bind_group) = m.bind_group() else { return Ok(()) };
-        let commands = match counter {
+        let run = Run { places, counter: None };
+        match counter {
+            None if self.ready.len() <= CHUNK => {
+                self.gpu.queue.submit([self.commands(bind_group, run, 0..self.ready.len())?]);
+            }
             None => {
-                let count = self.ready.len().div_ceil(CHUNK).max(1);
+                let count = self.ready.len().div_ceil(CHUNK);
                 let each = self.ready.len().div_ceil(count);
                 let one = |i: usize| {
                     let end = self.ready.len().min((i + 1) * each);
-                    self.commands(bind_group, &session, end.min(i * each)..end)
+                    self.commands(bind_group, run, end.min(i * each)..end)
                 };
-                parallel::map(count, MOST_ENCODERS, one).into_iter().collect::<Result<Vec<_>, _>>()?
+                let all = parallel::map(count, MOST_ENCODERS, one).into_iter();
+                self.gpu.queue.submit(all.collect::<Result<Vec<_>, _>>()?);
             }
             // Encoding a step takes as long as a fifth of running it, and the device would wait for all of them.
             Some((scalar, times)) => {
                 let one = |i: usize| {
-                    let mut session = session.clone();
-                    session.scalars[scalar] = i as u64;
-                    self.commands(bind_group, &session, 0..self.ready.len())
+                    let run = Run { counter: Some((scalar, i as u64)), ..run };
+                    self.commands(bind_group, run, 0..self.ready.len())
                 };
-                parallel::map(times, MOST_ENCODERS, one).into_iter().collect::<Result<Vec<_>, _>>()?
+                let all = parallel::map(times, MOST_ENCODERS, one).into_iter();
+                self.gpu.queue.submit(all.collect::<Result<Vec<_>, _>>()?);
             }
-        };
-        self.gpu.queue.submit(commands);
+        }
         m.counters.submissions += 1;
         self.gpu.check()
     }
@@ -304,7 +342,7 @@ impl GpuExecutable {
     fn profile_on_device(
         &self,
         m: &mut GpuMemory,
-        session: &Session,
+        run: Run<'_>,
         ranges: &[(usize, Range<usize>)],
     ) -> Result<Vec<f64>, DeviceError> {
         let count = 2 * ranges.len() as u32;
@@ -312,12 +350,8 @@ impl GpuExecutable {
         let queries =
             device.create_query_set(&QuerySetDescriptor { label: None, ty: QueryType::Timestamp, count });
         let bytes = 8 * u64::from(count);
-        let resolved = device.create_buffer(&BufferDescriptor {
-            label: Some("timestamps"),
-            size: bytes,
-            usage: BufferUsages::QUERY_RESOLVE | BufferUsages::COPY_SRC,
-            mapped_at_creation: false,
-        });
+        let usage = BufferUsages::QUERY_RESOLVE | BufferUsages::COPY_SRC;
+        let resolved = self.gpu.buffer("timestamps", bytes, usage)?;
         let mut encoder = self.encoder();
         for (i, (_, range)) in ranges.iter().enumerate() {
             let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor {
@@ -330,7 +364,7 @@ impl GpuExecutable {
             });
             if let Some(bind_group) = m.bind_group() {
                 pass.set_bind_group(0, bind_group, &[]);
-                self.encode(&mut pass, session, range.clone())?;
+                self.encode(&mut pass, run, range.clone())?;
             }
         }
         encoder.resolve_query_set(&queries, 0..count, &resolved, 0);
@@ -338,10 +372,11 @@ impl GpuExecutable {
         m.counters.submissions += 1;
         let period = f64::from(self.gpu.queue.get_timestamp_period()) * 1e-9;
         let mut times = vec![];
-        GpuMemory::read_back(&self.gpu, &mut None, &resolved, 0, bytes, &mut |data| {
+        let made = read_back(&self.gpu, &mut None, (&resolved, 0, bytes), &mut |data| {
             let words: &[u64] = bytemuck::cast_slice(data);
             times = words.chunks_exact(2).map(|p| p[1].saturating_sub(p[0]) as f64 * period).collect();
         })?;
+        m.counters.allocations += 1 + made;
         Ok(times)
     }
 
@@ -349,7 +384,7 @@ impl GpuExecutable {
     fn profile_on_host(
         &self,
         m: &mut GpuMemory,
-        session: &Session,
+        run: Run<'_>,
         ranges: &[(usize, Range<usize>)],
     ) -> Result<Vec<f64>, DeviceError> {
         self.gpu.wait()?;
@@ -360,7 +395,7 @@ impl GpuExecutable {
             if let Some(bind_group) = m.bind_group() {
                 let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor::default());
                 pass.set_bind_group(0, bind_group, &[]);
-                self.encode(&mut pass, session, range.clone())?;
+                self.encode(&mut pass, run, range.clone())?;
             }
             self.gpu.queue.submit([encoder.finish()]);
             m.counters.submissions += 1;
@@ -405,16 +440,126 @@ impl Executable for GpuExecutable {
 
     fn profile(&self, memory: &mut dyn Memory) -> Result<Vec<f64>, DeviceError> {
         let m = self.own(memory)?;
-        let session = self.bind(m)?;
-        let ranges = self.ranges();
+        let places = self.bind(m)?;
+        let (run, ranges) = (Run { places: &places, counter: None }, self.ranges());
         let each = if self.gpu.timestamps && (1..TIMED).contains(&ranges.len()) {
-            self.profile_on_device(m, &session, &ranges)?
+            self.profile_on_device(m, run, &ranges)?
         } else {
-            self.profile_on_host(m, &session, &ranges)?
+            self.profile_on_host(m, run, &ranges)?
         };
         // Steps that joined others take no time of their own.
         let mut times = vec![0.0; self.plan.steps().len()];
         ranges.iter().zip(each).for_each(|((step, _), time)| times[*step] = time);
         Ok(times)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::GpuDevice;
+    use orate_graph::{DType, DeviceKind, Graph, PrecisionPolicy, Weight};
+    use orate_testing::RandomWeights;
+    use std::alloc::{GlobalAlloc, Layout, System};
+    use std::cell::Cell;
+
+    /// The system's allocator, which counts what this thread asks of it.
+    struct Counting;
+
+    thread_local! {
+        static ASKED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    fn asked() -> usize {
+        ASKED.with(Cell::get)
+    }
+
+    // SAFETY: all is left to the system's allocator.
+    unsafe impl GlobalAlloc for Counting {
+        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+            // A thread that ends has no counter any more.
+            let _ = ASKED.try_with(|n| n.set(n.get() + 1));
+            // SAFETY: by the caller's promise.
+            unsafe { System.alloc(layout) }
+        }
+
+        unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+            // SAFETY: by the caller's promise.
+            unsafe { System.dealloc(at, layout) }
+        }
+    }
+
+    #[global_allocator]
+    static ALLOCATOR: Counting = Counting;
+
+    fn model() -> (GpuDevice, GpuExecutable) {
+        let device = GpuDevice::new(Some(DeviceKind::Vulkan), 0, PrecisionPolicy::default(), None)
+            .expect("a GPU or a rasteriser; on Debian and Ubuntu: apt-get install mesa-vulkan-drivers");
+        let mut g = Graph::new("places");
+        let row = g.scalar("row");
+        let x = g.state("x", DType::F32, [4, 4]).expect("declares");
+        let y = g.matmul(x, Weight::named("w", [4, 4])).expect("builds");
+        g.update("x", y).expect("fits");
+        let y = g.select_row(y, row).expect("builds");
+        g.output("y", y).expect("declares");
+        let weights = RandomWeights::of_graph(&g, 1);
+        let plan = Plan::compile(g, &device).expect("compiles");
+        let gpu = device.gpu.clone();
+        let executable = GpuExecutable::new(gpu, plan, &mut WeightBank::default(), &weights).expect("loads");
+        (device, executable)
+    }
+
+    /// Whatever wgpu asks for in its calls, we do not.
+    #[test]
+    fn finding_the_places_of_values_allocates_nothing() {
+        let (device, executable) = model();
+        let mut m = GpuMemory::new(device.gpu.clone());
+        m.write_f32("x", &[4, 4].into(), &[1.0; 16]).expect("writes");
+        m.set_index("row", 1);
+        executable.run(&mut m).expect("runs");
+        let before = asked();
+        for row in 0..4 {
+            m.set_index("row", row);
+            let places = executable.bind(&mut m).expect("is there");
+            assert_eq!(places.scalars, [row]);
+            m.keep_places(places);
+        }
+        assert_eq!(asked() - before, 0);
+    }
+
+    /// Places that were kept are those that would be looked up now, whatever happened to the memory.
+    #[test]
+    fn kept_places_are_right() {
+        let (device, executable) = model();
+        let mut m = GpuMemory::new(device.gpu.clone());
+        let check = |m: &mut GpuMemory, what: &str| {
+            m.write_f32("x", &[4, 4].into(), &[1.0; 16]).expect("writes");
+            m.set_index("row", 2);
+            executable.run(m).expect(what);
+            let kept = executable.bind(m).expect(what);
+            let mut fresh = executable.look_up(m).expect(what);
+            fresh.refresh(&m.scalars);
+            assert_eq!(kept, fresh, "{what}");
+            m.keep_places(kept);
+        };
+        check(&mut m, "the first time");
+        check(&mut m, "as before");
+        m.write_f32("large", &[1 << 20].into(), &vec![0.0; 1 << 20]).expect("writes");
+        check(&mut m, "behind another buffer");
+        m.forget("large");
+        m.write_f32("small", &[64].into(), &[0.0; 64]).expect("writes");
+        check(&mut m, "others came and went");
+        m.forget("y");
+        check(&mut m, "an output was forgotten");
+        m.write_f32("x", &[2, 2].into(), &[1.0; 4]).expect("writes");
+        assert!(executable.run(&mut m).is_err(), "of another shape");
+        check(&mut m, "and back");
+        m.ensure_arena(1 << 16).expect("room");
+        check(&mut m, "another arena");
+        m.extend(&[("x", &[4, 4].into())]).expect("room");
+        check(&mut m, "moved");
+        m.shrink_to(0);
+        assert!(executable.run(&mut m).is_err(), "nothing is there");
+        check(&mut m, "a new beginning");
     }
 }

@@ -3,7 +3,9 @@
 use crate::adapters::{self, Matrices};
 use crate::pipelines::Pipelines;
 use orate_graph::{AtHome, DeviceError, DeviceInfo, Precision, PrecisionPolicy};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use wgpu::{
     Adapter, BindGroup, BindGroupDescriptor, BindGroupEntry, BindGroupLayout, BindGroupLayoutDescriptor,
@@ -15,13 +17,58 @@ use wgpu::{
 /// Bytes of parameters of a dispatch; every Vulkan driver has room for them.
 pub(crate) const IMMEDIATE_BYTES: u32 = 128;
 
-/// The first thing that went wrong on a device, by whichever thread.
+/// What can go wrong on a device outside of the calls that ask for it.
+#[derive(Clone, Debug, PartialEq)]
+enum Problem {
+    /// There is no device any more.
+    Lost(String),
+    /// The driver had no room for something that has no size of its own, such as commands.
+    NoRoom,
+    /// Whatever else wgpu or the driver say.
+    Refused(String),
+}
+
+impl Problem {
+    fn of(error: &wgpu::Error) -> Problem {
+        match error {
+            wgpu::Error::OutOfMemory { .. } => Problem::NoRoom,
+            error => Problem::Refused(error.to_string()),
+        }
+    }
+}
+
+/// The first thing that went wrong on a device, by whichever thread; but that the device is lost is why other things go
+/// wrong, whichever is told first.
 #[derive(Default)]
-struct Failure(Mutex<Option<String>>);
+struct Failure(Mutex<Option<Problem>>);
 
 impl Failure {
-    fn set(&self, problem: String) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(problem);
+    fn set(&self, problem: Problem) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let tells_more = match (&*known, &problem) {
+            (None, _) | (Some(Problem::NoRoom | Problem::Refused(_)), Problem::Lost(_)) => true,
+            (Some(Problem::Lost(old)), Problem::Lost(_)) => old.is_empty(),
+            _ => false,
+        };
+        if tells_more {
+            *known = Some(problem);
+        }
+    }
+
+    fn get(&self) -> Option<Problem> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Lets wgpu look at what the device has done, and wait if it shall. A driver that reports a failure meanwhile makes wgpu
+/// panic, behind all of its locks: that is an error here.
+fn polled<T, E: std::fmt::Display>(poll: impl FnOnce() -> Result<T, E>) -> Result<(), String> {
+    match catch_unwind(AssertUnwindSafe(poll)) {
+        Ok(done) => done.map(drop).map_err(|e| e.to_string()),
+        Err(panic) => Err(match panic.downcast::<String>() {
+            Ok(text) => text.trim_end().to_owned(),
+            Err(panic) => panic.downcast::<&str>().map_or_else(|_| "unknown".to_owned(), |t| (*t).to_owned()),
+        }),
     }
 }
 
@@ -48,6 +95,7 @@ pub(crate) struct Gpu {
     pub weights_layout: AtHome<BindGroupLayout>,
     pub pipelines: AtHome<Pipelines>,
     failure: Arc<Failure>,
+    executables: AtomicU64,
 }
 
 impl Gpu {
@@ -91,9 +139,9 @@ impl Gpu {
             pollster::block_on(adapter.request_device(&descriptor)).map_err(|e| setup(e.to_string()))?;
         let failure = Arc::new(Failure::default());
         let seen = failure.clone();
-        device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| seen.set(e.to_string())));
+        device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| seen.set(Problem::of(&e))));
         let seen = failure.clone();
-        device.set_device_lost_callback(move |_, text| seen.set(format!("the device was lost: {text}")));
+        device.set_device_lost_callback(move |_, text| seen.set(Problem::Lost(text)));
         let entry = |binding: u32, read_only: bool| BindGroupLayoutEntry {
             binding,
             visibility: ShaderStages::COMPUTE,
@@ -135,18 +183,61 @@ impl Gpu {
             weights_layout: AtHome::new(weights_layout),
             pipelines: AtHome::new(pipelines),
             failure,
+            executables: AtomicU64::new(0),
         };
         gpu.check()?;
         Ok(gpu)
     }
 
+    /// A number that no other executable of this device has.
+    pub fn next_executable(&self) -> u64 {
+        self.executables.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// What went wrong so far, be it that this is another process.
     pub fn check(&self) -> Result<(), DeviceError> {
         AtHome::home(&self.device).check(&self.name)?;
-        match &*self.failure.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            None => Ok(()),
-            Some(problem) => Err(self.failed(problem.clone())),
+        let mut problem = self.failure.get();
+        if let Some(Problem::NoRoom | Problem::Refused(_)) = problem {
+            // A lost device refuses everything.
+            if self.is_lost() {
+                self.failure.set(Problem::Lost(String::new()));
+                problem = self.failure.get();
+            }
         }
+        match problem {
+            None => Ok(()),
+            Some(Problem::NoRoom) => Err(DeviceError::OutOfMemory {
+                device: self.name.clone(),
+                what: "the driver itself needs more".to_owned(),
+            }),
+            Some(Problem::Lost(text)) if text.is_empty() => Err(self.failed("it was lost".to_owned())),
+            Some(Problem::Lost(text)) => Err(self.failed(format!("it was lost ({text})"))),
+            Some(Problem::Refused(text)) => Err(self.failed(text)),
+        }
+    }
+
+    /// As [`Self::check`], but also of a loss that nobody was told of yet.
+    pub fn check_alive(&self) -> Result<(), DeviceError> {
+        self.check()?;
+        if self.is_lost() {
+            self.failure.set(Problem::Lost(String::new()));
+        }
+        self.check()
+    }
+
+    /// Whether there is no device any more. wgpu tells that when the queue is empty, to one of those who poll; until then a lost
+    /// device just does nothing. But a buffer of no use is refused aloud by a device that is there, and in silence by one that is lost.
+    fn is_lost(&self) -> bool {
+        let scope = self.device.push_error_scope(ErrorFilter::Validation);
+        let nothing = BufferDescriptor {
+            label: None,
+            size: 4,
+            usage: BufferUsages::empty(),
+            mapped_at_creation: false,
+        };
+        drop(self.device.create_buffer(&nothing));
+        pollster::block_on(scope.pop()).is_none()
     }
 
     pub fn failed(&self, problem: String) -> DeviceError {
@@ -167,11 +258,22 @@ impl Gpu {
         self.poll(PollType::Wait { submission_index: Some(submission), timeout: None })
     }
 
+    /// Lets finished work be cleared away, without waiting for any.
+    pub fn look(&self) -> Result<(), DeviceError> {
+        self.poll(PollType::Poll)
+    }
+
     fn poll(&self, wait: PollType) -> Result<(), DeviceError> {
         AtHome::home(&self.device).check(&self.name)?;
-        let done = self.device.poll(wait);
+        let done = polled(|| self.device.poll(wait));
         self.check()?;
-        done.map(drop).map_err(|e| self.failed(e.to_string()))
+        done.map_err(|problem| self.refused(problem))
+    }
+
+    /// The error that something was refused, or that it was because there is no device any more.
+    pub fn refused(&self, problem: String) -> DeviceError {
+        self.failure.set(Problem::Refused(problem.clone()));
+        self.check().err().unwrap_or_else(|| self.failed(problem))
     }
 
     /// A buffer, or the error that there is no room.
@@ -214,6 +316,56 @@ impl Drop for Gpu {
         if !AtHome::home(&self.device).is_here() {
             return;
         }
-        let _ = self.device.poll(PollType::wait_indefinitely());
+        let _ = polled(|| self.device.poll(PollType::wait_indefinitely()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_is_the_reason_of_everything_else() {
+        let failure = Failure::default();
+        failure.set(Problem::NoRoom);
+        failure.set(Problem::Refused("second".to_owned()));
+        assert_eq!(failure.get(), Some(Problem::NoRoom), "the first counts");
+        failure.set(Problem::Lost(String::new()));
+        failure.set(Problem::Lost("reset".to_owned()));
+        failure.set(Problem::Lost("again".to_owned()));
+        failure.set(Problem::Refused("late".to_owned()));
+        assert_eq!(failure.get(), Some(Problem::Lost("reset".to_owned())));
+    }
+
+    /// What wgpu refuses outside of any call that asks is told by whatever is asked next.
+    #[test]
+    fn what_wgpu_refuses_is_an_error() {
+        let policy = PrecisionPolicy::default();
+        let device = crate::GpuDevice::new(Some(orate_graph::DeviceKind::Vulkan), 0, policy, None)
+            .expect("a GPU or a rasteriser; on Debian and Ubuntu: apt-get install mesa-vulkan-drivers");
+        let gpu = &device.gpu;
+        gpu.check().expect("all is well");
+        // A copy into a buffer that nothing may be copied to.
+        let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC;
+        let buffer = gpu.buffer("test", 256, usage).expect("room");
+        gpu.queue.write_buffer(&buffer, 0, &[0; 16]);
+        let e = gpu.check().expect_err("was refused");
+        assert!(matches!(&e, DeviceError::Failed { device, .. } if *device == gpu.name), "{e}");
+        assert!(e.to_string().contains("COPY_DST") && e.to_string().contains("open the model anew"), "{e}");
+        assert_eq!(gpu.wait(), Err(e), "and stays so");
+    }
+
+    /// wgpu panics where a driver reports a reset to a thread that waits.
+    #[test]
+    fn a_panic_of_the_driver_is_an_error() {
+        let text = |f: fn() -> Result<(), String>| polled(f).expect_err("fails");
+        assert_eq!(
+            text(|| panic!("Error in Device::poll: {}", "Parent device is lost")),
+            "Error in Device::poll: Parent device is lost"
+        );
+        assert_eq!(text(|| panic!("words")), "words");
+        assert_eq!(text(|| std::panic::panic_any(7)), "unknown");
+        assert_eq!(text(|| Err("refused".to_owned())), "refused");
+        assert_eq!(polled(|| Ok::<_, String>(7)), Ok(()));
     }
 }

@@ -24,6 +24,8 @@ mod kernels;
 mod memory;
 mod parallel;
 mod pipelines;
+mod places;
+mod staging;
 mod template;
 mod weights;
 

@@ -2,24 +2,21 @@
 
 use crate::allocator::{Allocator, Range, UNIT};
 use crate::gpu::Gpu;
+use crate::places::{Places, Scalars};
+use crate::staging::Staging;
 use orate_graph::{
     AtHome, Counters, DType, DeviceError, Memory, Part, Pending, Shape, Ticket, extended, fitting,
 };
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::mpsc;
-use std::time::Duration;
-use wgpu::{BindGroup, Buffer, BufferUsages, CommandEncoderDescriptor, MapMode, SubmissionIndex};
+use wgpu::{BindGroup, Buffer, BufferUsages, CommandEncoderDescriptor, SubmissionIndex};
 
 /// Smallest buffer of a session.
 const SMALLEST: u64 = 1 << 20;
 
-/// Bytes that a staging buffer has at least.
-const SMALLEST_STAGING: u64 = 4096;
-
-/// How long another thread may take to pass on that memory is mapped.
-const LONGEST_CALL: Duration = Duration::from_secs(10);
+/// Plans whose places are kept; beyond, those of the least recently used are looked up anew.
+const PLACES_KEPT: usize = 64;
 
 /// A named value.
 pub(crate) struct Stored {
@@ -45,9 +42,9 @@ struct Extension<'a> {
     rows: (u64, u64, u64),
 }
 
-/// Where a copy to the host goes, and the submission that it is part of. Mapped only while it is read.
+/// Where a copy to the host goes, and the submission that it is part of.
 struct Later {
-    staging: AtHome<Buffer>,
+    staging: Staging,
     copied: SubmissionIndex,
     shape: Shape,
 }
@@ -57,9 +54,11 @@ pub struct GpuMemory {
     pub(crate) gpu: Arc<Gpu>,
     session: Option<AtHome<Session>>,
     stored: HashMap<String, Stored>,
-    pub(crate) scalars: HashMap<String, u64>,
+    pub(crate) scalars: Scalars,
     arena: Option<Range>,
-    staging: Option<AtHome<Buffer>>,
+    /// Where plans find their values. It holds while values stay where and what they are.
+    places: Vec<Places>,
+    staging: Option<Staging>,
     later: Pending<Later>,
     pub(crate) counters: Counters,
 }
@@ -70,8 +69,9 @@ impl GpuMemory {
             gpu,
             session: None,
             stored: HashMap::new(),
-            scalars: HashMap::new(),
+            scalars: Scalars::default(),
             arena: None,
+            places: vec![],
             staging: None,
             later: Pending::default(),
             counters: Counters::default(),
@@ -97,12 +97,27 @@ impl GpuMemory {
         self.arena.map_or(0, |r| (r.offset / 4) as u32)
     }
 
+    /// The places of an executable's values, to be given back by [`Self::keep_places`]. None if they were not kept, or hold no more.
+    pub(crate) fn kept_places(&mut self, executable: u64) -> Option<Places> {
+        let i = self.places.iter().position(|p| p.executable == executable)?;
+        Some(self.places.remove(i))
+    }
+
+    /// Keeps places for the next run of the same executable.
+    pub(crate) fn keep_places(&mut self, places: Places) {
+        if self.places.len() >= PLACES_KEPT {
+            self.places.remove(0);
+        }
+        self.places.push(places);
+    }
+
     /// Makes the arena at least so large. What it held may be lost.
     pub(crate) fn ensure_arena(&mut self, bytes: usize) -> Result<(), DeviceError> {
         let bytes = (bytes as u64).max(UNIT);
         if self.arena.is_some_and(|r| r.size >= bytes) {
             return Ok(());
         }
+        self.places.clear();
         if let (Some(old), Some(s)) = (self.arena.take(), &mut self.session) {
             s.places.free(old);
         }
@@ -115,12 +130,13 @@ impl GpuMemory {
         let bytes = dtype.bytes_of(shape) as u64;
         if let Some(s) = self.stored.get_mut(name) {
             if s.range.size >= bytes && bytes.max(1).next_multiple_of(UNIT) == s.range.size {
-                s.dtype = dtype;
-                if s.shape != *shape {
-                    s.shape = shape.clone();
+                if s.dtype != dtype || s.shape != *shape {
+                    (s.dtype, s.shape) = (dtype, shape.clone());
+                    self.places.clear();
                 }
                 return Ok(());
             }
+            self.places.clear();
             let old = s.range;
             self.stored.remove(name);
             if let Some(s) = &mut self.session {
@@ -155,6 +171,8 @@ impl GpuMemory {
         let size = needed.next_power_of_two().max(SMALLEST).min(largest);
         let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
         let buffer = self.gpu.buffer("session", size, usage)?;
+        self.counters.allocations += 1;
+        self.places.clear();
         let mut places = Allocator::new(size);
         let mut encoder = self.gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: None });
         // Nothing changes before all have found a place.
@@ -207,45 +225,17 @@ impl GpuMemory {
         self.gpu.check()?;
         let (session, s) = readable(&self.session, &self.stored, name, dtype)?;
         let bytes = s.dtype.bytes_of(&s.shape) as u64;
-        Self::read_back(&self.gpu, &mut self.staging, &session.buffer, s.range.offset, bytes, take)?;
+        let from = (&session.buffer, s.range.offset, bytes);
+        self.counters.allocations += read_back(&self.gpu, &mut self.staging, from, take)?;
         self.counters.read_backs += 1;
         self.counters.bytes_down += bytes;
         Ok((s.dtype, s.shape.clone()))
     }
 
-    /// Copies bytes of a buffer to the host.
-    pub(crate) fn read_back(
-        gpu: &Gpu,
-        staging: &mut Option<AtHome<Buffer>>,
-        from: &Buffer,
-        offset: u64,
-        bytes: u64,
-        take: &mut dyn FnMut(&[u8]),
-    ) -> Result<(), DeviceError> {
-        if bytes == 0 {
-            // Aligned for whatever elements are taken.
-            take(bytemuck::cast_slice::<u64, u8>(&[]));
-            return Ok(());
-        }
-        let to = match staging.take().filter(|b| b.size() >= bytes) {
-            Some(b) => b,
-            None => {
-                let size = bytes.next_power_of_two().max(SMALLEST_STAGING);
-                AtHome::new(gpu.buffer("read back", size, BufferUsages::MAP_READ | BufferUsages::COPY_DST)?)
-            }
-        };
-        let mut encoder = gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: None });
-        encoder.copy_buffer_to_buffer(from, offset, &to, 0, bytes);
-        let copied = gpu.queue.submit([encoder.finish()]);
-        read_staging(gpu, &to, bytes, copied, take)?;
-        *staging = Some(to);
-        gpu.check()
-    }
-
     /// Bytes on the device.
     fn bytes(&self) -> u64 {
-        let later: u64 = self.later.places().map(|l| l.staging.size()).sum();
-        let staging = self.staging.as_ref().map_or(0, |b| b.size());
+        let later: u64 = self.later.places().map(|l| l.staging.bytes()).sum();
+        let staging = self.staging.as_ref().map_or(0, Staging::bytes);
         self.session.as_ref().map_or(0, |s| s.buffer.size()) + staging + later
     }
 }
@@ -268,29 +258,25 @@ fn readable<'a>(
     }
 }
 
-/// Waits for the submission that copies to `staging`, and for none behind it, and hands out the first bytes.
-fn read_staging(
+/// Copies bytes of a buffer, from an offset on, to the host. Returns how many buffers were made for it.
+pub(crate) fn read_back(
     gpu: &Gpu,
-    staging: &Buffer,
-    bytes: u64,
-    copied: SubmissionIndex,
+    kept: &mut Option<Staging>,
+    (from, offset, bytes): (&Buffer, u64, u64),
     take: &mut dyn FnMut(&[u8]),
-) -> Result<(), DeviceError> {
-    let (done, mapped) = mpsc::channel();
-    let slice = staging.slice(0..bytes);
-    slice.map_async(MapMode::Read, move |result| drop(done.send(result)));
-    gpu.wait_for(copied)?;
-    // Where several threads wait, another one may be about to tell.
-    match mapped.recv_timeout(LONGEST_CALL) {
-        Ok(Ok(())) => {}
-        Ok(Err(e)) => return Err(gpu.failed(e.to_string())),
-        Err(_) => return Err(gpu.failed("memory was not mapped".to_owned())),
+) -> Result<u64, DeviceError> {
+    if bytes == 0 {
+        // Aligned for whatever elements are taken.
+        take(bytemuck::cast_slice::<u64, u8>(&[]));
+        return Ok(0);
     }
-    let view = slice.get_mapped_range().map_err(|e| gpu.failed(e.to_string()))?;
-    take(&view);
-    drop(view);
-    staging.unmap();
-    Ok(())
+    let (staging, made) = Staging::of(gpu, kept.take(), bytes)?;
+    let mut encoder = gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: None });
+    encoder.copy_buffer_to_buffer(from, offset, staging.buffer(), 0, bytes);
+    let copied = gpu.queue.submit([encoder.finish()]);
+    staging.read(gpu, bytes, copied, take)?;
+    *kept = Some(staging);
+    gpu.check().map(|()| made)
 }
 
 impl Memory for GpuMemory {
@@ -345,17 +331,11 @@ impl Memory for GpuMemory {
         let shape = s.shape.clone();
         let bytes = 4 * shape.len() as u64;
         let free = self.later.free_place(name)?.map(|place| place.staging);
-        let staging = match free.filter(|b| b.size() >= bytes) {
-            Some(b) => b,
-            None => {
-                let size = bytes.next_power_of_two().max(SMALLEST_STAGING);
-                let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
-                AtHome::new(self.gpu.buffer("read later", size, usage)?)
-            }
-        };
+        let (staging, made) = Staging::of(&self.gpu, free, bytes)?;
+        self.counters.allocations += made;
         let mut encoder = self.gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: None });
         if bytes > 0 {
-            encoder.copy_buffer_to_buffer(&session.buffer, s.range.offset, &staging, 0, bytes);
+            encoder.copy_buffer_to_buffer(&session.buffer, s.range.offset, staging.buffer(), 0, bytes);
         }
         let copied = self.gpu.queue.submit([encoder.finish()]);
         self.gpu.check()?;
@@ -372,7 +352,7 @@ impl Memory for GpuMemory {
         if !shape.is_empty() {
             let bytes = 4 * shape.len() as u64;
             let mut take = |data: &[u8]| out.extend_from_slice(bytemuck::cast_slice(data));
-            read_staging(&self.gpu, &place.staging, bytes, place.copied.clone(), &mut take)?;
+            place.staging.read(&self.gpu, bytes, place.copied.clone(), &mut take)?;
         }
         self.later.keep(place);
         self.gpu.check()?;
@@ -423,6 +403,7 @@ impl Memory for GpuMemory {
             });
         }
         self.rebuild(0, &extensions)?;
+        self.places.clear();
         for &(name, shape) in buffers {
             if let Some(s) = self.stored.get_mut(name) {
                 s.shape = shape.clone();
@@ -469,6 +450,7 @@ impl Memory for GpuMemory {
     fn forget(&mut self, prefix: &str) {
         let places = self.session.as_mut().map(|s| &mut s.places);
         let Some(places) = places else { return };
+        self.places.clear();
         self.stored.retain(|name, s| {
             let goes = name.starts_with(prefix);
             if goes {
@@ -483,10 +465,7 @@ impl Memory for GpuMemory {
     }
 
     fn set_index(&mut self, name: &str, value: u64) {
-        match self.scalars.get_mut(name) {
-            Some(v) => *v = value,
-            None => drop(self.scalars.insert(name.to_owned(), value)),
-        }
+        self.scalars.set(name, value);
     }
 
     fn counters(&self) -> Counters {
@@ -496,6 +475,7 @@ impl Memory for GpuMemory {
     fn shrink_to(&mut self, bytes: usize) {
         if self.bytes() > bytes as u64 {
             self.session = None;
+            self.places.clear();
             self.staging = None;
             self.later.clear();
             self.arena = None;

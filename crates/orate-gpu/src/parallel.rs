@@ -18,7 +18,10 @@ pub(crate) fn map<T: Send + Sync>(n: usize, most: usize, f: impl Fn(usize) -> T 
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(most).min(n);
     std::thread::scope(|s| {
         for _ in 1..threads {
-            s.spawn(work);
+            // Where the system has no more threads, those that there are do all the work.
+            if std::thread::Builder::new().spawn_scoped(s, work).is_err() {
+                break;
+            }
         }
         work();
     });

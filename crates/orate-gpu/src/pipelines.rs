@@ -6,7 +6,7 @@ use crate::parallel;
 use crate::template::{Defines, Value, expand};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use wgpu::{
     AdapterInfo, ComputePipeline, ComputePipelineDescriptor, ErrorFilter, PipelineCache,
     PipelineCacheDescriptor, PipelineCompilationOptions, PipelineLayout, ShaderModuleDescriptor,
@@ -59,6 +59,8 @@ struct Disk {
     cache: PipelineCache,
     /// Hash of what the file holds.
     written: Mutex<u64>,
+    /// Why it could not be written, if so.
+    problem: OnceLock<String>,
 }
 
 /// All pipelines of a device.
@@ -95,7 +97,7 @@ impl Pipelines {
             // SAFETY: the file's key and hash say that this device and driver made these bytes.
             let cache = unsafe { device.create_pipeline_cache(&descriptor) };
             let written = Mutex::new(data.as_deref().map_or(0, cache_file::hash));
-            Disk { path, key, cache, written }
+            Disk { path, key, cache, written, problem: OnceLock::new() }
         });
         Pipelines { layout, made: Mutex::default(), disk }
     }
@@ -162,6 +164,11 @@ impl Pipelines {
         }
     }
 
+    /// Why what was compiled is not kept, if that was tried in vain.
+    pub fn not_kept(&self) -> Option<String> {
+        self.disk.as_ref()?.problem.get().cloned()
+    }
+
     /// Keeps what was compiled for the next process. That it cannot be kept is no reason to stop.
     fn save(&self) {
         let Some(disk) = &self.disk else { return };
@@ -171,7 +178,10 @@ impl Pipelines {
         if *written != hash {
             match cache_file::write(&disk.path, disk.key, &data) {
                 Ok(()) => *written = hash,
-                Err(e) => tracing::warn!("compiled kernels are not kept in {}: {e}", disk.path.display()),
+                Err(e) => drop(disk.problem.get_or_init(|| {
+                    tracing::warn!("{}: {e}", disk.path.display());
+                    format!("{}: {e}", disk.path.display())
+                })),
             }
         }
     }

@@ -375,7 +375,7 @@ fn upload(
         if waiting.fetch_add(n, Ordering::Relaxed) + n > IN_FLIGHT {
             waiting.store(0, Ordering::Relaxed);
             gpu.queue.submit([]);
-            let _ = gpu.device.poll(wgpu::PollType::Poll);
+            gpu.look()?;
         }
         Ok(())
     };

@@ -196,6 +196,8 @@ pub struct Counters {
     pub bytes_up: u64,
     /// Bytes copied to the host.
     pub bytes_down: u64,
+    /// Buffers that a GPU made for the session, on the device or for copies to the host. None once it has warmed up.
+    pub allocations: u64,
 }
 
 impl std::ops::Sub for Counters {
@@ -207,6 +209,7 @@ impl std::ops::Sub for Counters {
             read_backs: self.read_backs - before.read_backs,
             bytes_up: self.bytes_up - before.bytes_up,
             bytes_down: self.bytes_down - before.bytes_down,
+            allocations: self.allocations - before.allocations,
         }
     }
 }
@@ -217,6 +220,7 @@ impl std::ops::AddAssign for Counters {
         self.read_backs += more.read_backs;
         self.bytes_up += more.bytes_up;
         self.bytes_down += more.bytes_down;
+        self.allocations += more.allocations;
     }
 }
 
@@ -251,6 +255,12 @@ pub trait Device: Target + Send + Sync {
 
     /// What was resolved: which device this is.
     fn info(&self) -> DeviceInfo;
+
+    /// Why compiled kernels could not be kept for the next process, as far as that was tried: which folder, and what the system
+    /// says. The device works all the same.
+    fn cache_problem(&self) -> Option<String> {
+        None
+    }
 
     /// One line for logs and results, such as `cuda:0 (NVIDIA H200)`.
     fn describe(&self) -> String {

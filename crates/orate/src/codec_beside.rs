@@ -30,8 +30,8 @@ pub(crate) struct Decoded {
 enum Order {
     /// Begins an utterance that goes on where these codes end; their samples are left out.
     Begin(Arc<[i32]>),
-    /// Codes `[F, Q]`, answered by their samples.
-    Decode(Vec<i32>),
+    /// Codes `[F, Q]`, answered by their samples. The last ones of an utterance are marked.
+    Decode { codes: Vec<i32>, last: bool },
 }
 
 /// Does what is ordered.
@@ -60,7 +60,7 @@ impl Codec {
                 self.spent = start.elapsed();
                 None
             }
-            Order::Decode(codes) => Some(self.decode(&codes).map(|samples| {
+            Order::Decode { codes, last } => Some(self.decode(&codes, last).map(|samples| {
                 let all = self.stream.as_ref().map(CodecStream::counters).unwrap_or_default();
                 let counters = all - std::mem::replace(&mut self.counted, all);
                 let time = std::mem::take(&mut self.spent) + start.elapsed();
@@ -75,17 +75,22 @@ impl Codec {
         Ok(())
     }
 
-    fn decode(&mut self, codes: &[i32]) -> Result<Vec<f32>> {
+    fn decode(&mut self, codes: &[i32], last: bool) -> Result<Vec<f32>> {
         if let Some(e) = self.failed.take() {
             return Err(e);
         }
         let Some(stream) = &mut self.stream else { return Err(Error::Cancelled) };
         let mut samples = vec![];
-        for piece in codes.chunks(CodecDecoder::PIECE * self.decoder.quantizers()) {
+        let mut pieces = codes.chunks(CodecDecoder::PIECE * self.decoder.quantizers()).peekable();
+        while let Some(piece) = pieces.next() {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(Error::Cancelled);
             }
-            stream.push(piece, &mut samples)?;
+            if last && pieces.peek().is_none() {
+                stream.push_last(piece, &mut samples)?;
+            } else {
+                stream.push(piece, &mut samples)?;
+            }
         }
         Ok(samples)
     }
@@ -183,9 +188,9 @@ impl CodecBeside {
         self.order(Order::Begin(before));
     }
 
-    /// Codes `[F, Q]` to decode. Their samples, or an error, come in the same order.
-    pub fn give(&mut self, codes: Vec<i32>) {
-        self.order(Order::Decode(codes));
+    /// Codes `[F, Q]` to decode, the last ones of an utterance or not. Their samples, or an error, come in the same order.
+    pub fn give(&mut self, codes: Vec<i32>, last: bool) {
+        self.order(Order::Decode { codes, last });
     }
 
     fn order(&mut self, order: Order) {
@@ -235,8 +240,8 @@ mod tests {
     fn worker() -> Worker {
         Worker::start(Arc::default(), |order| match order {
             Order::Begin(_) => None,
-            Order::Decode(codes) if codes == [13] => panic!("code {}", codes[0]),
-            Order::Decode(codes) => {
+            Order::Decode { codes, .. } if codes == [13] => panic!("code {}", codes[0]),
+            Order::Decode { codes, .. } => {
                 std::thread::sleep(Duration::from_millis(20));
                 let samples = codes.iter().map(|c| *c as f32).collect();
                 Some(Ok(Decoded { samples, counters: Counters::default(), time: Duration::ZERO }))
@@ -251,7 +256,7 @@ mod tests {
         codec.begin(Arc::default());
         assert!(codec.ready().expect("is at work").is_none());
         for i in 0..3 {
-            codec.give(vec![i]);
+            codec.give(vec![i], false);
         }
         for i in 0..3 {
             assert_eq!(codec.next().expect("answers").samples, [i as f32]);
@@ -263,7 +268,7 @@ mod tests {
     fn a_panic_is_an_error() {
         for wait in [true, false] {
             let mut codec = CodecBeside(Place::Beside(worker()));
-            codec.give(vec![13]);
+            codec.give(vec![13], false);
             let e = loop {
                 match if wait { codec.next().map(Some) } else { codec.ready() } {
                     Ok(None) => std::thread::yield_now(),
@@ -279,7 +284,7 @@ mod tests {
     #[test]
     fn what_waits_is_left_undone() {
         let mut codec = CodecBeside(Place::Beside(worker()));
-        (0..500).for_each(|i| codec.give(vec![i]));
+        (0..500).for_each(|i| codec.give(vec![i], false));
         let start = Instant::now();
         drop(codec);
         assert!(start.elapsed() < Duration::from_secs(2), "ten seconds of work");

@@ -2,7 +2,7 @@
 
 use crate::family::{Family, FamilyFiles};
 use crate::precision::{self, PrecisionChoice, Probes};
-use crate::{Audio, DeviceChoice, Error, Options, Result, Stream, devices};
+use crate::{Audio, CACHE_VARIABLE, DeviceChoice, Error, Options, Result, Stream, devices};
 use orate_graph::{CacheFormat, Device, DeviceInfo, DeviceKind, HomeProcess, PrecisionPolicy};
 use orate_models::qwen3_tts::{ClonedVoice, Files, Footprint, Qwen3Tts, Variant};
 use orate_models::supertonic::{ModelError, SpeakOptions, Supertonic, Voice, parse_mix};
@@ -102,11 +102,7 @@ impl Engine {
     /// # Errors
     /// The model cannot be opened, or the device is not to be had.
     pub fn with_options(options: EngineOptions) -> Result<Engine> {
-        let files = match &options.model {
-            Model::BuiltIn => FamilyFiles::Supertonic(Box::new(crate::default_voice::open()?)),
-            Model::Path(path) => FamilyFiles::open(path)?,
-            Model::Trimmed(path) => FamilyFiles::Qwen3Tts(Box::new(Files::open_trimmed(path)?)),
-        };
+        let files = Self::files(&options.model)?;
         let mut fallbacks = vec![];
         let opened = match &options.precision {
             PrecisionChoice::Exactly(policy) => {
@@ -154,7 +150,36 @@ impl Engine {
         for why in &fallbacks {
             tracing::warn!(%why, used = device.describe(), "a device was passed over");
         }
-        let model = files.place(device.clone(), options.kv)?;
+        Self::place(files, device, options.kv, precision, probes, fallbacks)
+    }
+
+    /// As [`Engine::with_options`], on a device that is open already: for tests that hold it too.
+    ///
+    /// # Errors
+    /// The model cannot be opened.
+    #[doc(hidden)]
+    pub fn on_device(options: &EngineOptions, device: Arc<dyn Device>) -> Result<Engine> {
+        let files = Self::files(&options.model)?;
+        Self::place(files, device, options.kv, PrecisionPolicy::default(), None, vec![])
+    }
+
+    fn files(model: &Model) -> Result<FamilyFiles> {
+        match model {
+            Model::BuiltIn => Ok(FamilyFiles::Supertonic(Box::new(crate::default_voice::open()?))),
+            Model::Path(path) => FamilyFiles::open(path),
+            Model::Trimmed(path) => Ok(FamilyFiles::Qwen3Tts(Box::new(Files::open_trimmed(path)?))),
+        }
+    }
+
+    fn place(
+        files: FamilyFiles,
+        device: Arc<dyn Device>,
+        kv: CacheFormat,
+        precision: PrecisionPolicy,
+        probes: Option<Probes>,
+        fallbacks: Vec<String>,
+    ) -> Result<Engine> {
+        let model = files.place(device.clone(), kv)?;
         tracing::debug!(model = model.origin(), device = device.describe(), %precision, "engine ready");
         let home = HomeProcess::current();
         let inner = Inner { model, device, precision, probes, fallbacks, voices: Mutex::default(), home };
@@ -205,9 +230,12 @@ impl Engine {
             spoken
         };
         let mut all: Vec<(usize, Result<Audio>)> = std::thread::scope(|threads| {
-            let callers: Vec<_> = (0..at_once).map(|_| threads.spawn(speak)).collect();
-            let spoken = callers.into_iter().map(|c| c.join().unwrap_or_else(|p| resume_unwind(p)));
-            spoken.flatten().collect()
+            // Where the system has no more threads, fewer texts are spoken at once.
+            let start = |_| std::thread::Builder::new().spawn_scoped(threads, speak).ok();
+            let callers: Vec<_> = (1..at_once).map_while(start).collect();
+            let own = speak();
+            let others = callers.into_iter().map(|c| c.join().unwrap_or_else(|p| resume_unwind(p)));
+            others.flatten().chain(own).collect()
         });
         // Texts are taken in order, so none is missing in front of one that failed.
         all.sort_by_key(|(i, _)| *i);
@@ -372,6 +400,18 @@ impl Engine {
     /// [`EngineOptions::allow_fallback`], the one that was asked for. Empty if none was.
     pub fn fallbacks(&self) -> &[String] {
         &self.inner.fallbacks
+    }
+
+    /// What is not as it should be though everything works, in words, so far: kernels that were compiled for a GPU and could not
+    /// be kept. Empty if all is well. A device learns of it when it compiles, so ask after speaking.
+    pub fn warnings(&self) -> Vec<String> {
+        let not_kept = |problem: String| {
+            format!(
+                "compiled kernels are not kept, so every start compiles them again: {problem}; let the folder be written and \
+                 have some room, or name another one with {CACHE_VARIABLE}"
+            )
+        };
+        self.inner.device.cache_problem().map(not_kept).into_iter().collect()
     }
 
     /// Threads that take part; 0 where that means nothing.

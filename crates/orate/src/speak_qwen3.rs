@@ -287,7 +287,7 @@ impl Pieces {
         speaking.decoding.push_back(Made { counters, finish: speaking.finish });
         let growth = if self.model.device().has_queues() { GROWTH_OF_GPUS } else { GROWTH };
         speaking.frames = (growth * speaking.frames).min(MOST_FRAMES);
-        self.codec()?.give(std::mem::take(&mut speaking.codes));
+        self.codec()?.give(std::mem::take(&mut speaking.codes), speaking.finish.is_some());
         Ok(())
     }
 

@@ -115,6 +115,10 @@ fn the_host_is_not_in_the_loop() {
             let audio = 4 * chunk.samples.len() as u64;
             assert!(chunk.counters.bytes_down < audio + 4 * 1800 + 8, "only seconds and samples come down");
             assert!(chunk.counters.bytes_up < 64 * 1024, "only ids, styles and times go up");
+            // What the first made is there for the second.
+            let again: Vec<_> = engine.stream("Hm.", &options).expect("can be spoken").collect();
+            let again = again[0].as_ref().expect("spoken");
+            assert_eq!(again.counters.allocations, 0, "{}: buffers were made", engine.device());
         }
     }
 }

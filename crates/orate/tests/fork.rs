@@ -4,25 +4,14 @@
 //! `ORATE_TEST_DEVICES` names GPUs, as in the tests of devices; without it, and with the feature `gpu`, `vulkan:0`.
 #![cfg(target_os = "linux")]
 
+#[path = "common/child.rs"]
+mod child;
 mod common;
 
+use child::{End, devices, in_a_child};
 use orate::{DeviceChoice, Engine, EngineOptions, Model, Options};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
-
-/// A child that takes longer hangs.
-const LONGEST: Duration = Duration::from_secs(60);
-
-fn devices() -> Vec<DeviceChoice> {
-    let gpus = match std::env::var("ORATE_TEST_DEVICES") {
-        Ok(names) => names,
-        Err(_) if cfg!(feature = "gpu") => "vulkan:0".to_owned(),
-        Err(_) => String::new(),
-    };
-    let gpus = gpus.split(',').filter(|name| !name.is_empty());
-    ["cpu"].into_iter().chain(gpus).map(|name| name.parse().unwrap_or_else(|e| panic!("{e}"))).collect()
-}
+use std::time::Duration;
 
 fn open(device: DeviceChoice) -> Engine {
     let model = Model::Path(common::root().join("voices/orate-default/orate-default.gguf"));
@@ -32,45 +21,6 @@ fn open(device: DeviceChoice) -> Engine {
 
 fn speak(engine: &Engine) -> Vec<f32> {
     engine.speak("Hm.", &Options::default()).expect("speaks").samples
-}
-
-/// What became of a child.
-#[derive(Debug, PartialEq)]
-enum End {
-    /// Everything was as it should be.
-    Well,
-    /// It panicked or was killed by a signal, by the status that the system gives.
-    Badly(i32),
-    /// It had to be killed.
-    Hung,
-}
-
-/// Runs `child` in a forked process, to its end there.
-fn in_a_child(child: impl FnOnce()) -> End {
-    // SAFETY: the child runs what it is given and ends without returning to the test program. That it was forked from a
-    // process with threads is what is tested here.
-    let pid = unsafe { libc::fork() };
-    assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
-    if pid == 0 {
-        let ok = catch_unwind(AssertUnwindSafe(child)).is_ok();
-        // SAFETY: ends the process without running what the parent registered for its own end.
-        unsafe { libc::_exit(i32::from(!ok)) };
-    }
-    let start = Instant::now();
-    let mut status = 0;
-    // SAFETY: `pid` is our child, and nobody else waits for it.
-    while unsafe { libc::waitpid(pid, &mut status, libc::WNOHANG) } == 0 {
-        if start.elapsed() > LONGEST {
-            // SAFETY: as above.
-            unsafe {
-                libc::kill(pid, libc::SIGKILL);
-                libc::waitpid(pid, &mut status, 0);
-            }
-            return End::Hung;
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    if status == 0 { End::Well } else { End::Badly(status) }
 }
 
 /// The message says what to do.

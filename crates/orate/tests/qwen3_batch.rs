@@ -12,8 +12,10 @@ use orate::{
 use orate_cpu::{CpuDevice, Isa};
 use orate_graph::Counters;
 use orate_models::qwen3_tts::{
-    Batch, Files, Prompt, Qwen3Tts, QwenError, Request, RowId, Sampling, Session, Settings, Speaker, Step,
+    Batch, CodecDecoder, Files, Prompt, Qwen3Tts, QwenError, Request, RowId, Sampling, Session, Settings,
+    Speaker, Step,
 };
+use orate_testing::assert_close;
 use orate_testing::checkpoints::write_random_qwen3_tts;
 use queues::{Waits, WithQueues};
 use std::collections::HashMap;
@@ -355,6 +357,109 @@ fn callers_share_frames_made_ahead() {
             }
         });
         assert_eq!(Arc::strong_count(&model), 1, "nothing of a batch holds the model");
+    }
+}
+
+/// Prompts that come at once are read in one pass, and each leaves behind what it would alone.
+#[test]
+fn callers_read_their_prompts_together() {
+    const ALL: usize = 6;
+    let (model, _) = with_queues();
+    let alone: Vec<_> = (0..ALL).map(|i| rest_of(&mut started(&model, i))).collect();
+    // On a busy machine they may come one after the other.
+    let together = (0..100).any(|_| {
+        let before = model.plans_made();
+        let (begin, begun) = (Barrier::new(ALL), Barrier::new(ALL));
+        std::thread::scope(|threads| {
+            let callers = alone.iter().enumerate().map(|(i, want)| {
+                let (model, begin, begun) = (&model, &begin, &begun);
+                threads.spawn(move || {
+                    let (prompt, settings) = utterance(model, i);
+                    let mut utterance = model.utterance().expect("talks");
+                    begin.wait();
+                    utterance.start(&prompt, &settings).expect("starts");
+                    begun.wait();
+                    let plans = model.plans_made();
+                    begun.wait();
+                    let (mut heard, mut codes) = (vec![], vec![]);
+                    let end = loop {
+                        match utterance.next_frame(&mut codes).expect("goes on") {
+                            Step::Frame => heard.extend(&codes),
+                            Step::End(end) => break end,
+                        }
+                    };
+                    assert_eq!((heard, end), *want, "caller {i}");
+                    plans > before
+                })
+            });
+            let callers: Vec<_> = callers.collect();
+            let all: Vec<bool> = callers.into_iter().map(|c| c.join().expect("no panic")).collect();
+            all.iter().all(|there| *there)
+        })
+    });
+    assert!(together, "there is a plan of several prompts");
+}
+
+/// Pieces that are decoded in one run sound as each would alone, and leave its state behind.
+#[test]
+fn callers_decode_their_frames_together() {
+    const ALL: usize = 7;
+    const PIECE: usize = 4;
+    let (model, _) = with_queues();
+    let codec = model.codec();
+    codec.warm_up().expect("has room");
+    let codes = |i: usize| (0..40 * 16).map(|k| (k * 7 + i * k) % 32).map(|c| c as i32).collect::<Vec<_>>();
+    let alone: Vec<_> = (0..ALL)
+        .map(|i| {
+            let (mut stream, mut samples) = (codec.stream().expect("has room"), vec![]);
+            codes(i).chunks(16 * PIECE).for_each(|piece| stream.push(piece, &mut samples).expect("runs"));
+            samples
+        })
+        .collect();
+    // On a busy machine they may come one after the other.
+    let together = (0..100).any(|_| {
+        let (before, begin) = (model.plans_made(), Barrier::new(ALL));
+        std::thread::scope(|threads| {
+            for (i, want) in alone.iter().enumerate() {
+                let (codes, begin) = (&codes, &begin);
+                threads.spawn(move || {
+                    let (mut stream, mut samples) = (codec.stream().expect("has room"), vec![]);
+                    for piece in codes(i).chunks(16 * PIECE) {
+                        begin.wait();
+                        stream.push(piece, &mut samples).expect("runs");
+                    }
+                    assert_close(&format!("caller {i}"), &samples, want, 2e-5);
+                    assert_eq!(stream.frames(), 40);
+                });
+            }
+        });
+        model.plans_made() > before
+    });
+    assert!(together, "there is a plan for several pieces");
+}
+
+/// The last frames of an utterance are one run of the codec, however many, and sound as they would if more followed.
+#[test]
+fn the_last_frames_of_the_codec_are_filled_up() {
+    let (model, _) = with_queues();
+    let codec = model.codec();
+    let codes: Vec<i32> = (0..60 * 16).map(|i| i * 7 % 32).collect();
+    let mut samples = vec![];
+    let mut stream = codec.stream().expect("has room");
+    stream.push(&codes, &mut samples).expect("runs");
+    for frames in [1, 2, 3, 9, 15, 17, 24, 25, 26, 51] {
+        let mut stream = codec.stream().expect("has room");
+        let (mut last, before) = (vec![], stream.counters());
+        stream.push_last(&codes[..16 * frames], &mut last).expect("runs");
+        let runs = (stream.counters() - before).submissions;
+        assert_eq!(runs, frames.div_ceil(CodecDecoder::PIECE) as u64, "{frames} frames");
+        assert_eq!(stream.frames(), frames as u64);
+        assert_close(&format!("{frames} frames"), &last, &samples[..last.len()], 2e-5);
+        assert_eq!(last.len() * 60, samples.len() * frames, "{frames} frames");
+        let e = stream.push(&codes[..16], &mut last).expect_err("has ended").to_string();
+        assert!(e.contains("restart it first"), "{e}");
+        stream.restart().expect("has room");
+        stream.push(&codes[..16], &mut last).expect("begins anew");
     }
 }
 

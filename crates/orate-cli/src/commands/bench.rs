@@ -6,7 +6,9 @@ mod streams;
 mod supertonic;
 
 use crate::args::{EngineArgs, SizeArgs};
+use crate::engine_report::note_warnings;
 use crate::failure::UsageError;
+use orate::Engine;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -85,8 +87,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let opening = Instant::now();
     let engine = args.engine.open()?;
     let load_ms = ms(opening.elapsed());
+    let done = bench(args, &engine, load_ms);
+    note_warnings(&engine);
+    done
+}
+
+fn bench(args: &Args, engine: &Engine, load_ms: f64) -> anyhow::Result<()> {
     if engine.qwen3_tts().is_ok() {
-        return qwen3_tts::run(args, &engine, load_ms);
+        return qwen3_tts::run(args, engine, load_ms);
     }
     if args.max_frames.is_some() {
         return Err(UsageError("--max-frames is for Qwen3-TTS models; use --latents".to_owned()).into());
@@ -97,7 +105,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.streams.is_some() {
         return Err(UsageError("--streams is for Qwen3-TTS models".to_owned()).into());
     }
-    supertonic::run(args, &engine, load_ms)
+    supertonic::run(args, engine, load_ms)
 }
 
 fn ms(time: Duration) -> f64 {

@@ -1,6 +1,7 @@
 //! `orate explain`: what runs, and how long it must take at least.
 
 use crate::args::{EngineArgs, SizeArgs};
+use crate::engine_report::note_warnings;
 use crate::failure::UsageError;
 use crate::print;
 use orate::{Engine, bench};
@@ -61,7 +62,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         _ if args.measure => Some(measure(&engine, sizes)?),
         _ => None,
     };
-    print::out(&describe(&engine, sizes, roofline)?)
+    print::out(&describe(&engine, sizes, roofline)?)?;
+    note_warnings(&engine);
+    Ok(())
 }
 
 /// The best rates of all steps.

@@ -2,7 +2,7 @@
 
 use crate::args::EngineArgs;
 use crate::audio_sink::{Format, Output};
-use crate::engine_report::{engine_json, with};
+use crate::engine_report::{engine_json, note_warnings, with};
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::{input, print};
@@ -257,6 +257,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         }
         warnings.push(warning.to_owned());
     }
+    if !args.quiet {
+        note_warnings(&engine);
+    }
+    warnings.extend(engine.warnings());
     if cancel.is_cancelled() {
         return Err(orate::Error::Cancelled.into());
     }
@@ -286,6 +290,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "read_backs": counters.read_backs,
             "bytes_up": counters.bytes_up,
             "bytes_down": counters.bytes_down,
+            "device_allocations": counters.allocations,
             "characters": characters,
             "sample_rate": sample_rate,
             "seed": options.seed,
@@ -297,7 +302,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "format": output.format.name(),
             "plot": args.plot.as_ref().map(|p| p.display().to_string()),
         });
-        let report = with(report, engine_json(&engine));
+        // What is the engine's stands among the warnings already.
+        let report = with(engine_json(&engine), report);
         if output.path.is_some() {
             return print::json(&report);
         }

@@ -1,7 +1,7 @@
 //! `orate verify`: the model beside recorded reference values.
 
 use crate::args::EngineArgs;
-use crate::engine_report::{engine_json, with};
+use crate::engine_report::{engine_json, note_warnings, with};
 use crate::failure::{Rejected, UsageError};
 use crate::print;
 use orate::verify::{self, Limit, Report, VerifyOptions};
@@ -63,6 +63,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     } else {
         print::out(&as_text(&report))?;
     }
+    note_warnings(&engine);
     if report.passed() { Ok(()) } else { Err(Rejected.into()) }
 }
 

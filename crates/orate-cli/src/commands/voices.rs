@@ -1,6 +1,7 @@
 //! `orate voices`: the voices of a model, and those made from recordings and kept.
 
 use crate::args::{EngineArgs, open_to_look};
+use crate::engine_report::note_warnings;
 use crate::print;
 use orate::{CacheFormat, PrecisionPolicy};
 use orate::{ClonedVoice, VoiceStore};
@@ -80,6 +81,7 @@ fn add(args: &AddArgs) -> anyhow::Result<()> {
     let engine = args.engine.open()?;
     let voice = engine.clone_voice(&args.reference, args.transcript.as_deref())?;
     let path = store.save(&args.name, &voice, args.force)?;
+    note_warnings(&engine);
     print::note(&format!("kept `{}` in {}: {}", args.name, path.display(), fits(&voice)));
     Ok(())
 }

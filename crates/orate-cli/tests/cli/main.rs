@@ -3,6 +3,8 @@
 mod bad_input;
 mod interrupt;
 mod kept_voices;
+#[cfg(feature = "gpu")]
+mod kernel_cache;
 mod say;
 mod tools;
 mod util;

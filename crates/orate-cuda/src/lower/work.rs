@@ -19,7 +19,8 @@ pub(crate) enum Pointer {
     Scalar(usize),
 }
 
-/// Addresses of one session.
+/// Addresses of one session: everything that kernels of a plan are given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Addresses {
     pub arena: DevicePointer,
     pub buffers: Vec<DevicePointer>,

@@ -7,6 +7,7 @@
 use super::codec_decoder;
 use super::config::CodecDecoderConfig;
 use super::kept_states::{KeptState, KeptStates};
+use super::shared_codec::{self, Decoded, Piece, SharedCodec};
 use super::{Batch, Past, QwenError};
 use orate_graph::{
     BufferKind, Counters, Device, Executable, Graph, Memory, ModelOnDevice, Plan, Shape, WeightLoader,
@@ -15,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Frames of a piece, from large to small. Larger pieces take less time for a frame and more memory.
-const PIECES: [usize; 6] = [25, 16, 8, 4, 2, 1];
+pub(super) const PIECES: [usize; 6] = [25, 16, 8, 4, 2, 1];
 
 /// Utterances' memories kept for reuse: of as many as may speak at once.
 const MEMORIES_KEPT: usize = Batch::MOST;
@@ -23,16 +24,24 @@ const MEMORIES_KEPT: usize = Batch::MOST;
 /// Bytes of states behind references that are kept; one of the released codec takes 5 MB.
 const REFERENCE_BYTES: usize = 64 << 20;
 
+/// A plan for each size of pieces.
+type Plans = [OnceLock<Arc<dyn Executable>>; PIECES.len()];
+
 /// The codec decoder on a device. Shared by any number of streams.
 pub struct CodecDecoder {
     config: CodecDecoderConfig,
     device: Arc<dyn Device>,
     model: Box<dyn ModelOnDevice>,
-    plans: [OnceLock<Arc<dyn Executable>>; PIECES.len()],
+    plans: Plans,
+    /// Of batches of pieces.
+    batch_plans: Plans,
+    /// Held while a plan is made.
+    making: Mutex<()>,
     plans_made: AtomicUsize,
     memories: Mutex<Vec<Box<dyn Memory>>>,
     /// States behind the codes of references.
     references: KeptStates<Vec<i32>>,
+    shared: SharedCodec,
 }
 
 impl CodecDecoder {
@@ -52,9 +61,12 @@ impl CodecDecoder {
             device,
             model,
             plans: Default::default(),
+            batch_plans: Default::default(),
+            making: Mutex::default(),
             plans_made: AtomicUsize::new(0),
             memories: Mutex::default(),
             references,
+            shared: SharedCodec::default(),
         }
     }
 
@@ -79,9 +91,10 @@ impl CodecDecoder {
     /// The device has no room.
     pub fn stream(self: &Arc<Self>) -> Result<CodecStream, QwenError> {
         let kept = self.memories.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let memory = kept.unwrap_or_else(|| self.device.background_memory());
+        let memory = kept.unwrap_or_else(|| self.memory());
         let before = memory.counters();
-        let mut stream = CodecStream { decoder: self.clone(), memory: Some(memory), frames: 0, before };
+        let (decoder, memory, elsewhere) = (self.clone(), Some(memory), Counters::default());
+        let mut stream = CodecStream { decoder, memory, frames: 0, ended: false, before, elsewhere };
         stream.restart()?;
         Ok(stream)
     }
@@ -131,7 +144,7 @@ impl CodecDecoder {
     /// As [`CodecStream::push`].
     pub fn decode(self: &Arc<Self>, codes: &[i32]) -> Result<Vec<f32>, QwenError> {
         let mut samples = vec![];
-        self.stream()?.push(codes, &mut samples)?;
+        self.stream()?.push_last(codes, &mut samples)?;
         Ok(samples)
     }
 
@@ -143,26 +156,51 @@ impl CodecDecoder {
         (0..PIECES.len()).try_for_each(|i| self.plan(i).map(drop))
     }
 
+    /// Makes the plans of batches of pieces.
+    pub(super) fn prepare_batches(&self) -> Result<(), QwenError> {
+        (0..PIECES.len()).try_for_each(|i| self.batch_plan(i).map(drop))
+    }
+
     /// The graphs of pieces of all sizes.
     pub(super) fn graphs(config: &CodecDecoderConfig) -> Result<Vec<Graph>, QwenError> {
-        PIECES.into_iter().map(|frames| graph(config, frames)).collect()
+        PIECES.into_iter().map(|frames| graph(config, 1, frames)).collect()
     }
 
     /// The plan for pieces of `PIECES[i]` frames.
-    fn plan(&self, i: usize) -> Result<Arc<dyn Executable>, QwenError> {
-        if let Some(plan) = self.plans[i].get() {
+    pub(super) fn plan(&self, i: usize) -> Result<Arc<dyn Executable>, QwenError> {
+        self.plan_of(&self.plans, 1, i)
+    }
+
+    /// The same for batches.
+    pub(super) fn batch_plan(&self, i: usize) -> Result<Arc<dyn Executable>, QwenError> {
+        self.plan_of(&self.batch_plans, shared_codec::ROWS, i)
+    }
+
+    fn plan_of(&self, plans: &Plans, batch: usize, i: usize) -> Result<Arc<dyn Executable>, QwenError> {
+        if let Some(plan) = plans[i].get() {
+            return Ok(plan.clone());
+        }
+        // Others that want it wait, and do not make it as well.
+        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(plan) = plans[i].get() {
             return Ok(plan.clone());
         }
         self.plans_made.fetch_add(1, Ordering::Relaxed);
-        let plan = self.model.load(Plan::compile(graph(&self.config, PIECES[i])?, &*self.device)?)?;
-        Ok(self.plans[i].get_or_init(|| plan).clone())
+        let graph = graph(&self.config, batch, PIECES[i])?;
+        let plan = self.model.load(Plan::compile(graph, &*self.device)?)?;
+        Ok(plans[i].get_or_init(|| plan).clone())
+    }
+
+    /// A memory that was not used yet.
+    pub(super) fn memory(&self) -> Box<dyn Memory> {
+        self.device.background_memory()
     }
 }
 
-/// The graph of a piece of so many frames.
-fn graph(config: &CodecDecoderConfig, frames: usize) -> Result<Graph, QwenError> {
+/// The graph of pieces of so many frames.
+fn graph(config: &CodecDecoderConfig, batch: usize, frames: usize) -> Result<Graph, QwenError> {
     let mut g = Graph::new(format!("codec_decoder of {frames} frames"));
-    codec_decoder::build(&mut g, config, Past::Stream, 1, frames)?;
+    codec_decoder::build(&mut g, config, Past::Stream, batch, frames)?;
     Ok(g)
 }
 
@@ -171,7 +209,11 @@ pub struct CodecStream {
     decoder: Arc<CodecDecoder>,
     memory: Option<Box<dyn Memory>>,
     frames: u64,
+    /// Whether the state is that behind padding.
+    ended: bool,
     before: Counters,
+    /// What was asked of the device in another memory.
+    elsewhere: Counters,
 }
 
 impl CodecStream {
@@ -183,27 +225,66 @@ impl CodecStream {
     /// restarted.
     ///
     /// # Errors
-    /// Codes that are not whole frames or that no codebook has; or the device failed.
+    /// Codes that are not whole frames or that no codebook has; frames behind the last ones; or the device failed.
     pub fn push(&mut self, codes: &[i32], samples: &mut Vec<f32>) -> Result<(), QwenError> {
+        self.decode(codes, samples, false)
+    }
+
+    /// As [`CodecStream::push`], for frames that none follow until the stream is restarted. No frame hears a later one, so
+    /// where a run costs more than some frames, the last ones are one run, filled up with frames that nobody hears.
+    ///
+    /// # Errors
+    /// As [`CodecStream::push`].
+    pub fn push_last(&mut self, codes: &[i32], samples: &mut Vec<f32>) -> Result<(), QwenError> {
+        self.decode(codes, samples, true)
+    }
+
+    fn decode(&mut self, codes: &[i32], samples: &mut Vec<f32>, last: bool) -> Result<(), QwenError> {
         let quantizers = self.decoder.quantizers();
         if !codes.len().is_multiple_of(quantizers) {
             return Err(QwenError::Frames { got: codes.len(), quantizers });
         }
-        let memory = self.memory.as_mut().expect("memory is only taken when the stream is dropped").as_mut();
-        let mut piece_samples = vec![];
+        if self.ended && !codes.is_empty() {
+            return Err(QwenError::Option {
+                option: "codec stream",
+                got: "given frames behind its last ones".to_owned(),
+                allowed: "restart it first".to_owned(),
+            });
+        }
+        self.ended |= last;
+        let pads = last && self.decoder.device.has_queues();
         let mut rest = codes;
         while !rest.is_empty() {
-            let fits = |frames: &usize| frames * quantizers <= rest.len();
-            let i = PIECES.iter().position(fits).expect("a piece of one frame always fits");
-            let (piece, behind) = rest.split_at(PIECES[i] * quantizers);
-            memory.write_i32("codes", &[1, PIECES[i], quantizers].into(), piece)?;
-            self.decoder.plan(i)?.run(memory)?;
-            memory.read_f32("samples", &mut piece_samples)?;
-            samples.extend_from_slice(&piece_samples);
-            self.frames += PIECES[i] as u64;
+            let left = rest.len() / quantizers;
+            let filled = || PIECES.iter().rposition(|frames| left <= *frames).filter(|_| pads);
+            let fits = || PIECES.iter().position(|frames| *frames <= left);
+            let i = filled().or_else(fits).expect("a piece of one frame always fits");
+            let frames = left.min(PIECES[i]);
+            let (piece, behind) = rest.split_at(frames * quantizers);
+            let mut codes = piece.to_vec();
+            codes.resize(PIECES[i] * quantizers, 0);
+            let all = self.decode_piece(i, codes)?;
+            samples.extend_from_slice(&all[..all.len() / PIECES[i] * frames]);
+            self.frames += frames as u64;
             rest = behind;
         }
         Ok(())
+    }
+
+    /// Codes of `PIECES[i]` frames to samples. Where runs are beside each other on the device, with pieces of others.
+    fn decode_piece(&mut self, i: usize, codes: Vec<i32>) -> Result<Vec<f32>, QwenError> {
+        let decoder = self.decoder.clone();
+        let memory = self.memory.take().expect("memory is only taken when the stream is dropped");
+        let piece = Piece { memory, plan: i, codes };
+        let Decoded { memory, result } = if decoder.device.has_queues() {
+            decoder.shared.decode(&decoder, piece)
+        } else {
+            piece.decode(&decoder)
+        };
+        self.memory = Some(memory);
+        let (samples, used) = result?;
+        self.elsewhere += used;
+        Ok(samples)
     }
 
     /// Time of each step of the plan that decodes [`CodecDecoder::PIECE`] frames, in seconds, with the plan. The stream begins
@@ -229,7 +310,9 @@ impl CodecStream {
 
     /// What was asked of the device so far.
     pub fn counters(&self) -> Counters {
-        self.memory.as_ref().map(|m| m.counters() - self.before).unwrap_or_default()
+        let mut all = self.memory.as_ref().map(|m| m.counters() - self.before).unwrap_or_default();
+        all += self.elsewhere;
+        all
     }
 
     /// Begins a new utterance in the same memory.
@@ -242,7 +325,7 @@ impl CodecStream {
         let states = plan.plan().buffers().iter().filter(|b| b.kind == BufferKind::State);
         let states: Vec<_> = states.map(|b| (&*b.name, b.dtype, &b.shape)).collect();
         memory.clear_all(&states)?;
-        self.frames = 0;
+        (self.frames, self.ended) = (0, false);
         Ok(())
     }
 }

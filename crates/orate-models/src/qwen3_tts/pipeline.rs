@@ -10,6 +10,7 @@ use super::prompt_part::PromptPart;
 use super::prompt_rows::{self, PromptSizes};
 use super::session::Session;
 use super::shared_batch::{SharedBatch, Utterance};
+use super::shared_prompts::SharedPrompts;
 use super::talker::{self, PromptEnd, Sizes};
 use super::{CodecDecoder, Past, VoiceEncoder, codec_decoder, frame};
 use orate_graph::{CacheFormat, Device, Executable, Graph, GraphError, Memory, ModelOnDevice, Plan, Target};
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Plans kept for reuse. An utterance needs four; that of a frame has two thousand steps and takes some megabytes.
-const PLANS_KEPT: usize = 32;
+const PLANS_KEPT: usize = 48;
 
 /// Memories of finished utterances kept for reuse: of as many as may speak at once.
 const MEMORIES_KEPT: usize = Batch::MOST;
@@ -61,6 +62,7 @@ pub struct Qwen3Tts {
     /// Keys and values of the fixed rows of prompts.
     pub(super) prefixes: KeptStates<PromptPart>,
     together: SharedBatch,
+    prompts: SharedPrompts,
 }
 
 impl Qwen3Tts {
@@ -78,7 +80,7 @@ impl Qwen3Tts {
         let (plans, memories) = (Mutex::default(), Mutex::default());
         let (codec, voices) = (Arc::new(codec), Mutex::default());
         let prefixes = KeptStates::new(PREFIX_BYTES);
-        let together = SharedBatch::default();
+        let (together, prompts) = (SharedBatch::default(), SharedPrompts::default());
         let plans_made = AtomicUsize::new(0);
         Arc::new(Qwen3Tts {
             files,
@@ -92,6 +94,7 @@ impl Qwen3Tts {
             memories,
             prefixes,
             together,
+            prompts,
         })
     }
 
@@ -169,6 +172,10 @@ impl Qwen3Tts {
 
     pub(super) fn together(&self) -> &SharedBatch {
         &self.together
+    }
+
+    pub(super) fn shared_prompts(&self) -> &SharedPrompts {
+        &self.prompts
     }
 
     /// What turns codes into samples. It has memories of its own, so that it can run beside the talker.

@@ -15,6 +15,9 @@ use super::talker::codec_rows;
 use super::weights::Scope;
 use orate_graph::{Activation, DType, Graph, GraphError, Value};
 
+/// The rows, `[1, T, D]`.
+pub const ROWS: &str = "rows";
+
 /// How many rows of each kind a prompt has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PromptSizes {
@@ -81,7 +84,7 @@ pub fn build(g: &mut Graph, c: &TalkerConfig, s: PromptSizes) -> Result<(), Grap
             g.concat(&[plain, both], 1)?
         }
     };
-    g.output("rows", rows)?;
+    g.output(ROWS, rows)?;
     if s.trailing == 0 {
         return Ok(());
     }

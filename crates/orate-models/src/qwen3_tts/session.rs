@@ -13,7 +13,8 @@ use super::prompt::Prompt;
 use super::prompt_part::PromptPart;
 use super::prompt_rows::PromptSizes;
 use super::settings::Settings;
-use super::talker::{self, LAST, POSITION, PromptEnd, Sizes};
+use super::shared_prompts::{Coming, Unread};
+use super::talker::{self, POSITION, PromptEnd, Sizes};
 use super::transformer::Cache;
 use orate_graph::{Buffer, BufferKind, Counters, Executable, Memory, Shape, TAP_PREFIX};
 use std::sync::Arc;
@@ -26,7 +27,7 @@ const FIRST_FRAMES: usize = 128;
 const TEXT_STEP: usize = 64;
 
 /// Rows of a prompt behind its fixed ones are rounded up to a multiple of this where making plans costs more than reading padding.
-const PROMPT_STEP: usize = 32;
+pub(super) const PROMPT_STEP: usize = 32;
 
 /// Rows of a cache for as many rows as this.
 pub(super) fn capacity(rows: usize) -> usize {
@@ -82,6 +83,8 @@ pub struct Session {
     /// Rows of the prompt, and those of them that were read before.
     rows: usize,
     reused: usize,
+    /// Rows that are read on their own, and the others with their padding.
+    parts: (usize, usize),
     /// Frames that were handed out, and what became of the next one.
     frames: usize,
     ahead: Ahead,
@@ -95,6 +98,8 @@ pub struct Session {
     /// Frames that there is room for at first.
     reserved: usize,
     before: Counters,
+    /// What was asked of the device in another memory.
+    elsewhere: Counters,
 }
 
 impl Session {
@@ -109,6 +114,7 @@ impl Session {
             text_rows: 0,
             rows: 0,
             reused: 0,
+            parts: (0, 0),
             frames: 0,
             ahead: Ahead::Nothing,
             makes_ahead,
@@ -119,6 +125,7 @@ impl Session {
             taps: false,
             reserved: FIRST_FRAMES,
             before,
+            elsewhere: Counters::default(),
         }
     }
 
@@ -153,7 +160,9 @@ impl Session {
 
     /// What was asked of the device for this utterance.
     pub fn counters(&self) -> Counters {
-        self.memory.as_ref().map(|m| m.counters() - self.before).unwrap_or_default()
+        let mut all = self.memory.as_ref().map(|m| m.counters() - self.before).unwrap_or_default();
+        all += self.elsewhere;
+        all
     }
 
     /// Frames that were handed out so far.
@@ -164,6 +173,11 @@ impl Session {
     /// Rows of the prompt whose state was kept from an earlier one that began alike.
     pub fn reused_rows(&self) -> usize {
         self.reused
+    }
+
+    /// Rows of the prompt that were read on their own, and the others with their padding.
+    pub(super) fn parts(&self) -> (usize, usize) {
+        self.parts
     }
 
     fn config(&self) -> Result<&Config, QwenError> {
@@ -181,6 +195,16 @@ impl Session {
     /// # Errors
     /// Settings out of range, a prompt that leaves no room for frames, or the device failed.
     pub fn start(&mut self, prompt: &Prompt, settings: &Settings) -> Result<(), QwenError> {
+        self.start_among(prompt, settings, None)
+    }
+
+    /// As [`Session::start`]. Where others are `coming` too, rows that they do not have in common are read together with theirs.
+    pub(super) fn start_among(
+        &mut self,
+        prompt: &Prompt,
+        settings: &Settings,
+        coming: Option<Coming<'_>>,
+    ) -> Result<(), QwenError> {
         settings.check()?;
         self.throw_away();
         let c = &self.config()?.talker_config;
@@ -204,16 +228,18 @@ impl Session {
         if fixed > 0 {
             self.read_fixed(PromptPart::new(prompt, 0..fixed), &*frame, sizes)?;
         }
-        if end == PromptEnd::Named {
-            self.memory().write_i32(LAST, &[1].into(), &[(rows - fixed - 1) as i32])?;
-        }
-        self.read_part(&part, &trailing, sizes, end)?;
-        if end == PromptEnd::Named {
-            self.memory().write_i32(POSITION, &[1].into(), &[rows as i32])?;
+        self.embed(&part, &trailing)?;
+        match end {
+            PromptEnd::Last => self.prefill(part.sizes, sizes)?,
+            PromptEnd::Named => {
+                self.prefill_named((fixed, rows), part.sizes.rows(), sizes, coming)?;
+                self.memory().write_i32(POSITION, &[1].into(), &[rows as i32])?;
+            }
         }
         self.write_settings(settings)?;
         (self.frame_plan, self.larger) = (Some(frame), larger);
         (self.sizes, self.text_rows, self.rows) = (sizes, text_rows, rows);
+        self.parts = (fixed, part.sizes.rows());
         self.settings = Some(*settings);
         (self.frames, self.max_frames, self.finished) = (0, settings.max_frames, None);
         self.ahead = Ahead::Nothing;
@@ -268,15 +294,11 @@ impl Session {
         Ok((plan(sizes.capacity)?, larger.collect::<Result<_, QwenError>>()?))
     }
 
-    /// The plans that read some rows of a prompt.
-    fn part_plans(
-        &self,
-        part: PromptSizes,
-        sizes: Sizes,
-        end: PromptEnd,
-    ) -> Result<[Arc<dyn Executable>; 2], QwenError> {
+    /// Makes the plans that read some rows of a prompt.
+    fn part_plans(&self, part: PromptSizes, sizes: Sizes, end: PromptEnd) -> Result<(), QwenError> {
         let prefill = Network::Prefill { sizes, time: part.rows(), end };
-        Ok([self.model.plan(Network::Prompt(part), self.taps)?, self.model.plan(prefill, self.taps)?])
+        self.model.plan(Network::Prompt(part), self.taps)?;
+        self.model.plan(prefill, self.taps).map(drop)
     }
 
     /// The state behind rows that other prompts begin with too: kept, or made and kept.
@@ -293,7 +315,8 @@ impl Session {
             self.reused = rows;
             return Ok(());
         }
-        self.read_part(&part, &[], sizes, PromptEnd::Last)?;
+        self.embed(&part, &[])?;
+        self.prefill(part.sizes, sizes)?;
         let caches: Vec<_> = states(frame).filter(|b| talker::is_cache(&b.name)).collect();
         let of_rows = |b: &&Buffer| Shape::from([1, rows, b.shape.last()]);
         let caches: Vec<_> = caches.iter().map(|b| (&*b.name, b.dtype, of_rows(b))).collect();
@@ -303,14 +326,8 @@ impl Session {
         Ok(())
     }
 
-    /// Reads rows behind those that were read, and text that follows the last of them.
-    fn read_part(
-        &mut self,
-        p: &PromptPart,
-        trailing: &[i32],
-        sizes: Sizes,
-        end: PromptEnd,
-    ) -> Result<(), QwenError> {
+    /// Brings ids to the device, and makes rows of them: those of a part, and text that follows the last.
+    fn embed(&mut self, p: &PromptPart, trailing: &[i32]) -> Result<(), QwenError> {
         let c = &self.config()?.talker_config;
         let (d, q) = (c.transformer.hidden_size, c.num_code_groups);
         let m = self.memory();
@@ -329,9 +346,32 @@ impl Session {
             m.write_i32("reference_codes", &[1, p.sizes.frames, q].into(), &p.reference_codes)?;
         }
         let part = PromptSizes { trailing: trailing.len(), ..p.sizes };
-        for plan in self.part_plans(part, sizes, end)? {
-            plan.run(self.memory())?;
-        }
+        let plan = self.model.plan(Network::Prompt(part), self.taps)?;
+        Ok(plan.run(self.memory())?)
+    }
+
+    /// Reads rows behind those that were read.
+    fn prefill(&mut self, part: PromptSizes, sizes: Sizes) -> Result<(), QwenError> {
+        let network = Network::Prefill { sizes, time: part.rows(), end: PromptEnd::Last };
+        let plan = self.model.plan(network, self.taps)?;
+        Ok(plan.run(self.memory())?)
+    }
+
+    /// Reads the rows of a prompt behind its fixed ones, which padding follows up to so many.
+    fn prefill_named(
+        &mut self,
+        (fixed, rows): (usize, usize),
+        padded: usize,
+        sizes: Sizes,
+        coming: Option<Coming<'_>>,
+    ) -> Result<(), QwenError> {
+        let model = self.model.clone();
+        let coming = coming.unwrap_or_else(|| model.shared_prompts().coming());
+        let memory = self.memory.take().expect("memory is only taken when the session is dropped");
+        let unread = Unread { memory, sizes, behind: fixed, rows: rows - fixed, padded };
+        let (memory, used) = model.shared_prompts().read(&model, coming, unread);
+        self.memory = Some(memory);
+        self.elsewhere += used?;
         Ok(())
     }
 

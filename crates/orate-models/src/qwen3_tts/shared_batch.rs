@@ -16,6 +16,7 @@ use super::pipeline::Qwen3Tts;
 use super::prompt::Prompt;
 use super::session::{FinishReason, Session, Step};
 use super::settings::Settings;
+use super::shared_prompts::SharedPrompts;
 use orate_graph::{Counters, DeviceError};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -92,9 +93,23 @@ impl SharedBatch {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the plans of the batch that an utterance is about to join, so that those in it do not wait for them.
-    fn prepare(&self, model: &Qwen3Tts, need: (usize, usize)) -> Result<(), QwenError> {
-        let others: Vec<_> = self.lock().slots.values().filter(|s| s.end.is_none()).map(|s| s.need).collect();
+    /// Makes the plans of the batch that an utterance is about to join, and those of what is done together for it, so that those in it do
+    /// not wait for them.
+    fn prepare(
+        &self,
+        model: &Qwen3Tts,
+        need: (usize, usize),
+        (behind, padded): (usize, usize),
+    ) -> Result<(), QwenError> {
+        let (others, starting) = {
+            let state = self.lock();
+            let others = state.slots.values().filter(|s| s.end.is_none()).map(|s| s.need);
+            (others.collect::<Vec<_>>(), state.starting)
+        };
+        if model.device().has_queues() && others.len() + starting > 1 {
+            SharedPrompts::prepare(model, behind, padded)?;
+            model.codec().prepare_batches()?;
+        }
         if others.is_empty() {
             return Ok(());
         }
@@ -297,10 +312,12 @@ impl Utterance {
         }
         match &mut self.session {
             Some(session) => {
-                session.start(prompt, settings)?;
+                let coming = self.model.shared_prompts().coming();
+                session.start_among(prompt, settings, Some(coming))?;
                 self.reused = session.reused_rows();
                 let need = session.row()?.need();
-                self.model.together().prepare(&self.model, need)
+                let parts = session.parts();
+                self.model.together().prepare(&self.model, need, parts)
             }
             None => Err(QwenError::Option {
                 option: "utterance",

@@ -12,6 +12,7 @@
 //! Official class: `Qwen3TTSTalkerForConditionalGeneration`. Weights below `talker`.
 
 use super::config::TalkerConfig;
+use super::prompt_rows::ROWS;
 use super::transformer::{self, Cache};
 use super::weights::Scope;
 use orate_graph::{CacheFormat, DType, Graph, GraphError, Rows, Value};
@@ -62,7 +63,7 @@ pub fn prefill(
     time: usize,
     end: PromptEnd,
 ) -> Result<(), GraphError> {
-    let rows = g.input("rows", DType::F32, [s.batch, time, c.transformer.hidden_size])?;
+    let rows = g.input(ROWS, DType::F32, [s.batch, time, c.transformer.hidden_size])?;
     let position = g.state(POSITION, DType::I32, [s.batch])?;
     let mut cache = cache(g, c, s)?;
     let last = match end {

@@ -85,6 +85,12 @@ impl std::fmt::Display for PartSnr {
     }
 }
 
+/// The ratio that is left where two noises add up, to a tenth of a dB.
+fn together(a: f64, b: f64) -> f64 {
+    let noise = |snr: f64| 10f64.powf(-snr / 10.0);
+    (-100.0 * (noise(a) + noise(b)).log10()).round() / 10.0
+}
+
 /// What an engine must reach.
 pub(super) fn limit(files: &Files, policy: &PrecisionPolicy, kv: CacheFormat, device: &DeviceInfo) -> Limit {
     if policy.precision == Precision::F32 && kv == CacheFormat::F32 {
@@ -107,11 +113,33 @@ pub(super) fn limit(files: &Files, policy: &PrecisionPolicy, kv: CacheFormat, de
         CacheFormat::Q8_0 => KV_Q8_0_SNR,
     };
     let talking = part(&[Network::Talker, Network::CodePredictor], asked.talking, exact.talking);
-    // Two noises as loud as each other are 3 dB louder than one.
-    let both = if of_cache.is_finite() && talking != exact.talking { 3.0 } else { 0.0 };
+    let talking = if talking == exact.talking { talking.min(of_cache) } else { together(talking, of_cache) };
     Limit::PartSnr(PartSnr {
-        talking: talking.min(of_cache) - both,
+        talking,
         listening: part(&[Network::SpeakerEncoder, Network::CodecEncoder], asked.listening, exact.listening),
         codec: part(&[Network::CodecDecoder], asked.codec, exact.codec),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn noises_add_up() {
+        assert_eq!(together(40.0, 40.0), 37.0);
+        assert_eq!(together(6.0, 40.0), 6.0);
+        assert_eq!(together(26.0, f64::INFINITY), 26.0);
+    }
+
+    /// Silence, which has 0 dB, passes nowhere.
+    #[test]
+    fn every_limit_can_be_missed() {
+        for kind in [DeviceKind::Cpu, DeviceKind::Cuda, DeviceKind::Vulkan] {
+            for precision in Precision::ALL {
+                let PartSnr { talking, listening, codec } = PartSnr::of_weights(precision, kind);
+                assert!(talking.min(listening).min(codec) >= 3.0, "{precision} on {kind:?}");
+            }
+        }
+    }
 }

@@ -70,7 +70,7 @@ pub fn run(
 ) -> anyhow::Result<()> {
     let (counts, texts) = ([1, streams], args.texts as usize);
     for count in counts {
-        run_streams(engine, text, options, (count, 1))?;
+        run_streams(engine, text, options, (count, texts.min(2)))?;
     }
     let mut runs = [vec![], vec![]];
     for _ in 0..args.runs {

@@ -1,0 +1,76 @@
+//! Buffers through which values come to the host.
+
+use crate::gpu::Gpu;
+use orate_graph::{AtHome, DeviceError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+use wgpu::{Buffer, BufferAsyncError, BufferUsages, MapMode, SubmissionIndex};
+
+/// Bytes that a buffer has at least.
+const SMALLEST: u64 = 4096;
+
+/// How long another thread may take to pass on that memory is mapped.
+const LONGEST_CALL: Duration = Duration::from_secs(10);
+
+/// What became of a wish to map memory.
+type Mapped = (Mutex<Option<Result<(), BufferAsyncError>>>, Condvar);
+
+/// A buffer that commands copy to. It is mapped only while the host reads it, and may be used again after that.
+pub(crate) struct Staging {
+    buffer: AtHome<Buffer>,
+    mapped: Arc<Mapped>,
+}
+
+impl Staging {
+    /// The one that is there, if it holds so many bytes, or a new one; and how many buffers were made for it.
+    pub fn of(gpu: &Gpu, there: Option<Staging>, bytes: u64) -> Result<(Staging, u64), DeviceError> {
+        if let Some(staging) = there.filter(|s| s.bytes() >= bytes) {
+            return Ok((staging, 0));
+        }
+        let size = bytes.next_power_of_two().max(SMALLEST).min(gpu.largest_buffer.max(bytes));
+        let buffer = gpu.buffer("read back", size, BufferUsages::MAP_READ | BufferUsages::COPY_DST)?;
+        Ok((Staging { buffer: AtHome::new(buffer), mapped: Arc::default() }, 1))
+    }
+
+    pub fn buffer(&self) -> &Buffer {
+        &self.buffer
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.buffer.size()
+    }
+
+    /// Waits for the submission that copies to this buffer, and for none behind it, and hands out the first bytes.
+    ///
+    /// # Errors
+    /// The device failed. The buffer must not be used again then.
+    pub fn read(
+        &self,
+        gpu: &Gpu,
+        bytes: u64,
+        copied: SubmissionIndex,
+        take: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), DeviceError> {
+        let slice = self.buffer.slice(0..bytes);
+        let told = self.mapped.clone();
+        slice.map_async(MapMode::Read, move |result| {
+            *told.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            told.1.notify_all();
+        });
+        gpu.wait_for(copied)?;
+        // Where several threads wait, another one may be about to tell.
+        let (result, told) = &*self.mapped;
+        let result = result.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = told.wait_timeout_while(result, LONGEST_CALL, |r| r.is_none());
+        match waited.unwrap_or_else(PoisonError::into_inner).0.take() {
+            Some(Ok(())) => {}
+            Some(Err(e)) => return Err(gpu.refused(e.to_string())),
+            None => return Err(gpu.refused("memory was not mapped".to_owned())),
+        }
+        let view = slice.get_mapped_range().map_err(|e| gpu.refused(e.to_string()))?;
+        take(&view);
+        drop(view);
+        self.buffer.unmap();
+        Ok(())
+    }
+}

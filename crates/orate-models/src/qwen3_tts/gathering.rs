@@ -1,0 +1,210 @@
+//! Work of several threads that is done in one pass.
+//!
+//! There is no thread for this. Whoever has work and finds nobody at it leads: takes what others wait for as well, does it all, and one of
+//! those who have come meanwhile leads next. So work that is alone waits for nobody, unless somebody has said that more is on its way.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long whoever leads waits for those that are on their way.
+const MOST_WAIT: Duration = Duration::from_millis(5);
+
+/// Work `J` that waits, and answers `A`.
+pub(super) struct Gathering<J, A> {
+    state: Mutex<State<J, A>>,
+    /// Somebody has come, or was answered.
+    changed: Condvar,
+}
+
+struct State<J, A> {
+    /// Work on its way here.
+    coming: usize,
+    /// In the order in which it came.
+    waiting: Vec<(u64, J)>,
+    answers: Vec<(u64, A)>,
+    /// Whether somebody leads.
+    led: bool,
+    next_id: u64,
+}
+
+impl<J, A> Default for Gathering<J, A> {
+    fn default() -> Self {
+        let state = State { coming: 0, waiting: vec![], answers: vec![], led: false, next_id: 0 };
+        Gathering { state: Mutex::new(state), changed: Condvar::new() }
+    }
+}
+
+/// Work that is on its way: others wait for it a moment.
+pub(super) struct Coming<'a, J, A>(&'a Gathering<J, A>);
+
+impl<J, A> Drop for Coming<'_, J, A> {
+    fn drop(&mut self) {
+        self.0.lock().coming -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
+/// Lets somebody else lead, also when whoever leads is lost to a panic.
+struct Leading<'a, J, A>(&'a Gathering<J, A>);
+
+impl<J, A> Drop for Leading<'_, J, A> {
+    fn drop(&mut self) {
+        self.0.lock().led = false;
+        self.0.changed.notify_all();
+    }
+}
+
+impl<J, A> Gathering<J, A> {
+    fn lock(&self) -> MutexGuard<'_, State<J, A>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says that somebody is about to call [`Gathering::call`].
+    pub fn coming(&self) -> Coming<'_, J, A> {
+        self.lock().coming += 1;
+        Coming(self)
+    }
+
+    /// Has work done: with `run`, or by somebody else with his. `run` gets what has waited longest and up to `most` in all that are
+    /// `alike`, and gives an answer for each in their order. `None` if it panicked in another thread.
+    pub fn call(
+        &self,
+        coming: Option<Coming<'_, J, A>>,
+        job: J,
+        (most, alike): (usize, impl Fn(&J, &J) -> bool),
+        mut run: impl FnMut(Vec<J>) -> Vec<A>,
+    ) -> Option<A> {
+        let mut state = self.lock();
+        let id = state.next_id;
+        state.next_id += 1;
+        state.waiting.push((id, job));
+        drop(state);
+        drop(coming);
+        state = self.lock();
+        loop {
+            if let Some(i) = state.answers.iter().position(|(of, _)| *of == id) {
+                return Some(state.answers.swap_remove(i).1);
+            }
+            if state.led {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            if !state.waiting.iter().any(|(of, _)| *of == id) {
+                return None;
+            }
+            state.led = true;
+            state = self.wait_for_others(state, most);
+            let (ids, jobs): (Vec<u64>, Vec<J>) = state.take(most, &alike).into_iter().unzip();
+            drop(state);
+            let leading = Leading(self);
+            let answers = run(jobs);
+            self.lock().answers.extend(ids.into_iter().zip(answers));
+            drop(leading);
+            state = self.lock();
+        }
+    }
+
+    fn wait_for_others<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State<J, A>>,
+        most: usize,
+    ) -> MutexGuard<'a, State<J, A>> {
+        let end = Instant::now() + MOST_WAIT;
+        while state.coming > 0 && state.waiting.len() < most {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state
+    }
+}
+
+impl<J, A> State<J, A> {
+    /// What has waited longest, and others like it.
+    fn take(&mut self, most: usize, alike: impl Fn(&J, &J) -> bool) -> Vec<(u64, J)> {
+        let mut group: Vec<(u64, J)> = vec![];
+        for (id, job) in std::mem::take(&mut self.waiting) {
+            let fits = group.first().is_none_or(|(_, first)| alike(first, &job)) && group.len() < most;
+            if fits { group.push((id, job)) } else { self.waiting.push((id, job)) }
+        }
+        group
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    const ANY: fn(&u32, &u32) -> bool = |_, _| true;
+
+    /// What comes while somebody is at work is done together, but for what is of another kind or too much.
+    #[test]
+    fn what_waits_is_done_together() {
+        let (gathering, runs) = (Gathering::<u32, u32>::default(), AtomicUsize::new(0));
+        let call = |x: u32| {
+            let alike = |a: &u32, b: &u32| a % 2 == b % 2;
+            gathering.call(None, x, (3, alike), |jobs: Vec<u32>| {
+                assert!(jobs.len() <= 3 && jobs.iter().all(|x| x % 2 == jobs[0] % 2), "{jobs:?}");
+                runs.fetch_add(1, Ordering::Relaxed);
+                // The first waits until all others do.
+                while jobs == [100] && gathering.lock().waiting.len() < 8 {
+                    std::thread::yield_now();
+                }
+                jobs.into_iter().map(|x| x * 10).collect()
+            })
+        };
+        std::thread::scope(|threads| {
+            threads.spawn(|| assert_eq!(call(100), Some(1000)));
+            while !gathering.lock().led {
+                std::thread::yield_now();
+            }
+            let call = &call;
+            (0..8).for_each(|i| drop(threads.spawn(move || assert_eq!(call(i), Some(10 * i)))));
+        });
+        // Four of each kind: three and one.
+        assert_eq!(runs.into_inner(), 1 + 4);
+    }
+
+    #[test]
+    fn work_on_its_way_is_waited_for() {
+        let gathering = Gathering::<u32, usize>::default();
+        let call = |coming| gathering.call(Some(coming), 1, (9, ANY), |jobs| vec![jobs.len(); jobs.len()]);
+        let call = &call;
+        let together = (0..100).any(|_| {
+            let (a, b) = (gathering.coming(), gathering.coming());
+            std::thread::scope(|threads| {
+                let other = threads.spawn(move || call(b));
+                // Together but where this machine takes longer than a moment to start a thread.
+                call(a) == Some(2) && other.join().expect("no panic") == Some(2)
+            })
+        });
+        assert!(together);
+        assert_eq!(gathering.lock().coming, 0);
+    }
+
+    #[test]
+    fn others_are_told_of_a_panic_and_go_on() {
+        let gathering = Gathering::<u32, u32>::default();
+        std::thread::scope(|threads| {
+            let first = threads.spawn(|| {
+                gathering.call(None, 1, (9, ANY), |_| {
+                    while gathering.lock().waiting.is_empty() {
+                        std::thread::yield_now();
+                    }
+                    // Takes the other one's work along.
+                    gathering.lock().waiting.clear();
+                    panic!("as a test")
+                })
+            });
+            while !gathering.lock().led {
+                std::thread::yield_now();
+            }
+            assert_eq!(gathering.call(None, 2, (9, ANY), |jobs| jobs), None);
+            assert!(first.join().is_err());
+        });
+        assert_eq!(gathering.call(None, 3, (9, ANY), |jobs| jobs), Some(3));
+    }
+}
