@@ -124,6 +124,8 @@ pub(super) fn limit(files: &Files, policy: &PrecisionPolicy, kv: CacheFormat, de
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::DeviceClass;
+    use orate_graph::COOPERATIVE_MATRICES;
 
     #[test]
     fn noises_add_up() {
@@ -137,9 +139,28 @@ mod tests {
     fn every_limit_can_be_missed() {
         for kind in [DeviceKind::Cpu, DeviceKind::Cuda, DeviceKind::Vulkan] {
             for precision in Precision::ALL {
-                let PartSnr { talking, listening, codec } = PartSnr::of_weights(precision, kind);
+                let PartSnr { talking, listening, codec } =
+                    PartSnr::of_weights(precision, &device(kind, vec![]));
                 assert!(talking.min(listening).min(codec) >= 3.0, "{precision} on {kind:?}");
             }
         }
+    }
+
+    /// Where both operands are rounded, no part is as exact as with rounded weights alone.
+    #[test]
+    fn limits_follow_what_a_device_rounds() {
+        let matrices = vec![format!("{COOPERATIVE_MATRICES} of 16 x 16 for f16")];
+        let of = |precision, kind, features| PartSnr::of_weights(precision, &device(kind, features));
+        let (cuda, vulkan) = (DeviceKind::Cuda, DeviceKind::Vulkan);
+        assert_eq!(of(Precision::F16, vulkan, matrices.clone()), of(Precision::F16, cuda, vec![]));
+        assert_ne!(of(Precision::F16, vulkan, vec![]), of(Precision::F16, cuda, vec![]));
+        assert_eq!(of(Precision::Bf16, vulkan, matrices), of(Precision::Bf16, vulkan, vec![]));
+    }
+
+    fn device(kind: DeviceKind, features: Vec<String>) -> DeviceInfo {
+        let (name, driver) = (String::new(), String::new());
+        let (memory, free_memory, card) = (None, None, None);
+        let class = DeviceClass::Discrete;
+        DeviceInfo { kind, index: 0, name, class, memory, free_memory, driver, features, card }
     }
 }
