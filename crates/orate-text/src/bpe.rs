@@ -140,11 +140,25 @@ impl Bpe {
         ids
     }
 
+    /// Of [`Bpe::unmade`], those that merges which are missing would make: none if some of them cannot be made by any, for then the
+    /// vocabulary holds tokens that no text is meant to get.
+    #[must_use]
+    pub fn missing(&self) -> Vec<u32> {
+        let unmade = self.unmade();
+        let all: HashSet<&[u8]> = self.tokens.values().map(|bytes| &**bytes).collect();
+        if unmade.iter().all(|id| is_two(&self.tokens[id], &all)) { unmade } else { vec![] }
+    }
+
     /// The bytes that a token stands for. They need not be UTF-8 on their own.
     #[must_use]
     pub fn token(&self, id: u32) -> Option<&[u8]> {
         self.tokens.get(&id).map(|bytes| &**bytes)
     }
+}
+
+/// Whether a token is two others, one behind the other.
+fn is_two(token: &[u8], all: &HashSet<&[u8]>) -> bool {
+    (1..token.len()).any(|at| all.contains(&token[..at]) && all.contains(&token[at..]))
 }
 
 /// The character that stands for a byte in the files.

@@ -117,9 +117,10 @@ impl QwenTokenizer {
     }
 
     /// Refuses a list of merges that ends early: every token of a published vocabulary is a byte, an added token, or made by a merge. With
-    /// fewer merges texts would get other ids than the model was trained with, and nothing else would show it.
+    /// fewer merges texts would get other ids than the model was trained with, and nothing else would show it. Vocabularies that are filled up with
+    /// tokens which no merge can make are not published ones, and taken as they are.
     fn check_merges(&self) -> Result<(), TextError> {
-        let mut unmade = self.bpe.unmade();
+        let mut unmade = self.bpe.missing();
         unmade.retain(|id| self.added.iter().all(|a| a.id != *id));
         let Some(first) = unmade.first() else { return Ok(()) };
         let problem = format!(

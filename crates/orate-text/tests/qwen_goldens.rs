@@ -125,6 +125,13 @@ fn damaged_files_are_errors() {
     for part in ["merges.txt: no merge makes 1 of", "(id 635)", "has 379 merges", "Copy it again"] {
         assert!(message.contains(part), "{message}\nshould hold `{part}`");
     }
+    // Tokens that no merge could make are there on purpose, as in the oracle's checkpoints of full size.
+    let filled = String::from_utf8(good[0].clone()).expect("UTF-8").replacen(
+        '{',
+        "{\"filler0\": 700, \"filler00\": 701, ",
+        1,
+    );
+    open(&[filled.into_bytes(), good[1].clone(), good[2].clone()]).expect("a vocabulary that is filled up");
     for file in 0..3 {
         for keep in (0..good[file].len()).step_by(good[file].len() / 40) {
             let mut files = good.clone();
