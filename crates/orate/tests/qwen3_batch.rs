@@ -363,7 +363,7 @@ fn callers_share_frames_made_ahead() {
 /// Prompts that come at once are read in one pass, and each leaves behind what it would alone.
 #[test]
 fn callers_read_their_prompts_together() {
-    const ALL: usize = 6;
+    const ALL: usize = 12;
     let (model, _) = with_queues();
     let alone: Vec<_> = (0..ALL).map(|i| rest_of(&mut started(&model, i))).collect();
     // On a busy machine they may come one after the other.

@@ -438,7 +438,7 @@ fn bench_of_the_talker() {
             }
             let prompt = prefill_graph(&config, 512, 100);
             bench(&what("a prompt of 100 rows"), &*device, prompt, clear);
-            for batch in [1, 4, Batch::MOST] {
+            for batch in [1, Batch::MOST] {
                 let mut prompts = Graph::new("prefill");
                 let sizes = Sizes { batch, capacity: 64, kv: CacheFormat::F32 };
                 talker::prefill(&mut prompts, &config.talker_config, sizes, 32, talker::PromptEnd::Named)
