@@ -154,7 +154,10 @@ fn soak(device: DeviceChoice) {
 fn flat(device: DeviceChoice, what: &str, mb: Vec<f64>) {
     let mut growth: Vec<f64> = mb.windows(2).map(|pair| pair[1] - pair[0]).collect();
     growth.sort_by(f64::total_cmp);
-    assert!(growth[(growth.len() - 1) / 2] < MOST_GROWTH, "{device}: {what}: grows steadily, by {growth:?} MB");
+    assert!(
+        growth[(growth.len() - 1) / 2] < MOST_GROWTH,
+        "{device}: {what}: grows steadily, by {growth:?} MB"
+    );
     let all = mb[mb.len() - 1] - mb[0];
     assert!(all < MOST_AT_ONCE, "{device}: {what}: {all:.1} MB more at the end");
 }
