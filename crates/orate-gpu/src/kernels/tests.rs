@@ -135,23 +135,60 @@ fn variants() -> Vec<Variant> {
     all
 }
 
+/// A variant as a module, with what naga found out about it.
+fn validated(v: &Variant) -> (naga::Module, naga::valid::ModuleInfo) {
+    let text = v.wgsl().unwrap_or_else(|e| panic!("{e}"));
+    let module =
+        naga::front::wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{v:?}\n{}", e.emit_to_string(&text)));
+    let mut capabilities =
+        Capabilities::IMMEDIATES | Capabilities::SUBGROUP | Capabilities::SHADER_FLOAT16_IN_FLOAT32;
+    if is_for_vulkan(v) {
+        capabilities |= Capabilities::COOPERATIVE_MATRIX | Capabilities::SHADER_FLOAT16;
+    }
+    let stages = naga::valid::ShaderStages::COMPUTE;
+    let mut validator = Validator::new(ValidationFlags::all(), capabilities);
+    validator.subgroup_stages(stages).subgroup_operations(naga::valid::SubgroupOperationSet::all());
+    let info = validator.validate(&module).unwrap_or_else(|e| panic!("{v:?}\n{}", e.emit_to_string(&text)));
+    (module, info)
+}
+
+/// Whether other backends never get it.
+fn is_for_vulkan(v: &Variant) -> bool {
+    v.file == "matmul_cooperative"
+}
+
 #[test]
 fn every_variant_is_valid_wgsl() {
-    for v in variants() {
-        let text = v.wgsl().unwrap_or_else(|e| panic!("{e}"));
-        let module = naga::front::wgsl::parse_str(&text)
-            .unwrap_or_else(|e| panic!("{v:?}\n{}", e.emit_to_string(&text)));
-        let mut capabilities =
-            Capabilities::IMMEDIATES | Capabilities::SUBGROUP | Capabilities::SHADER_FLOAT16_IN_FLOAT32;
-        if v.file == "matmul_cooperative" {
-            capabilities |= Capabilities::COOPERATIVE_MATRIX | Capabilities::SHADER_FLOAT16;
-        }
-        let stages = naga::valid::ShaderStages::COMPUTE;
-        let mut validator = Validator::new(ValidationFlags::all(), capabilities);
-        validator.subgroup_stages(stages).subgroup_operations(naga::valid::SubgroupOperationSet::all());
-        if let Err(e) = validator.validate(&module) {
-            panic!("{v:?}\n{}", e.emit_to_string(&text));
-        }
+    variants().iter().for_each(|v| drop(validated(v)));
+}
+
+/// As wgpu does it on Metal, from the first version that has subgroups in compute shaders, and for the compiler of shader model 6.
+#[test]
+fn every_variant_becomes_a_shader_of_metal_and_dx12() {
+    use naga::back::{hlsl, msl};
+    let metal = msl::Options { lang_version: (2, 1), fake_missing_bindings: true, ..Default::default() };
+    let target = hlsl::BindTarget { space: 1, ..Default::default() };
+    let dx12 = hlsl::Options {
+        shader_model: hlsl::ShaderModel::V6_0,
+        immediates_target: Some(target),
+        special_constants_binding: Some(hlsl::BindTarget { space: 2, ..Default::default() }),
+        ..Default::default()
+    };
+    for v in variants().into_iter().filter(|v| !is_for_vulkan(v)) {
+        let (module, info) = validated(&v);
+        let written = msl::write_string(&module, &info, &metal, &Default::default());
+        let (text, entry) = written.unwrap_or_else(|e| panic!("Metal: {v:?}: {e}"));
+        assert!(
+            entry.entry_point_names.iter().all(Result::is_ok) && text.contains("kernel void"),
+            "Metal: {v:?}"
+        );
+        let (mut text, pipeline) = (String::new(), hlsl::PipelineOptions::default());
+        let written = hlsl::Writer::new(&mut text, &dx12, &pipeline).write(&module, &info, None);
+        let entry = written.unwrap_or_else(|e| panic!("DX12: {v:?}: {e}"));
+        assert!(
+            entry.entry_point_names.iter().all(Result::is_ok) && text.contains("[numthreads("),
+            "DX12: {v:?}"
+        );
     }
 }
 
