@@ -2,9 +2,11 @@
 
 #[path = "qwen3_devices/broken_row.rs"]
 mod broken_row;
+mod common;
 #[path = "qwen3_batch/queues.rs"]
 mod queues;
 
+use common::Opened;
 use orate::{
     Cancel, DeviceChoice, Engine, EngineOptions, Error, FinishReason, Model, Options, Precision,
     PrecisionPolicy,
@@ -19,22 +21,7 @@ use orate_testing::assert_close;
 use orate_testing::checkpoints::write_random_qwen3_tts;
 use queues::{Waits, WithQueues};
 use std::collections::HashMap;
-use std::ops::Deref;
 use std::sync::{Arc, Barrier};
-use tempfile::TempDir;
-
-/// An engine and its model's folder, which is needed as long: weights are read when they are used.
-struct Opened {
-    engine: Engine,
-    _folder: TempDir,
-}
-
-impl Deref for Opened {
-    type Target = Engine;
-    fn deref(&self) -> &Engine {
-        &self.engine
-    }
-}
 
 fn engine(precision: Precision, isa: Option<&str>) -> Opened {
     let folder = tempfile::tempdir().expect("a folder");
@@ -48,7 +35,7 @@ fn engine(precision: Precision, isa: Option<&str>) -> Opened {
         ..Default::default()
     };
     let engine = Engine::with_options(options).expect("a whole model");
-    Opened { engine, _folder: folder }
+    Opened { engine, folder }
 }
 
 /// Utterance `i`: prompts of several lengths, budgets and ways to draw.

@@ -1,26 +1,14 @@
 //! Qwen3-TTS with keys and values in every format.
 
+mod common;
+
+use common::Opened;
 use orate::{CacheFormat, DeviceChoice, Engine, EngineOptions, FinishReason, Model, Options};
 use orate_models::qwen3_tts::{Batch, Prompt, Qwen3Tts, Request, Sampling, Session, Settings, Speaker, Step};
 use orate_testing::checkpoints::write_random_qwen3_tts;
 use orate_testing::snr_db;
 use std::collections::HashMap;
-use std::ops::Deref;
 use std::sync::Arc;
-use tempfile::TempDir;
-
-/// An engine and its model's folder, which is needed as long: weights are read when they are used.
-struct Opened {
-    engine: Engine,
-    _folder: TempDir,
-}
-
-impl Deref for Opened {
-    type Target = Engine;
-    fn deref(&self) -> &Engine {
-        &self.engine
-    }
-}
 
 fn engine(kv: CacheFormat, device: DeviceChoice) -> Opened {
     let folder = tempfile::tempdir().expect("a folder");
@@ -28,7 +16,7 @@ fn engine(kv: CacheFormat, device: DeviceChoice) -> Opened {
     let model = Model::Path(folder.path().to_owned());
     let options = EngineOptions { model, device, kv, threads: Some(2), ..Default::default() };
     let engine = Engine::with_options(options).unwrap_or_else(|e| panic!("{e}"));
-    Opened { engine, _folder: folder }
+    Opened { engine, folder }
 }
 
 /// The processor, and with GPU executors the devices that `ORATE_TEST_DEVICES` names, as in `qwen3_devices`.

@@ -3,7 +3,22 @@
 
 use orate::{Engine, EngineOptions, Model};
 use orate_cpu::Isa;
+use std::ops::Deref;
 use std::path::PathBuf;
+use tempfile::TempDir;
+
+/// An engine and its model's folder, which is needed as long: weights are read when they are used.
+pub struct Opened {
+    pub engine: Engine,
+    pub folder: TempDir,
+}
+
+impl Deref for Opened {
+    type Target = Engine;
+    fn deref(&self) -> &Engine {
+        &self.engine
+    }
+}
 
 /// The checked-out tree. `ORATE_ROOT` says where it is when a test program runs on another machine than it was built on.
 pub fn root() -> PathBuf {
