@@ -3,6 +3,7 @@
 use crate::adapters::{self, Matrices};
 use crate::pipelines::Pipelines;
 use orate_graph::{AtHome, DeviceError, DeviceInfo, Precision, PrecisionPolicy};
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use wgpu::{
     Adapter, BindGroup, BindGroupDescriptor, BindGroupEntry, BindGroupLayout, BindGroupLayoutDescriptor,
     BindGroupLayoutEntry, BindingType, Buffer, BufferBindingType, BufferDescriptor, BufferUsages,
-    DeviceDescriptor, ErrorFilter, ExperimentalFeatures, Features, MemoryHints, PipelineLayout,
-    PipelineLayoutDescriptor, PollType, ShaderStages, SubmissionIndex, Trace,
+    DeviceDescriptor, ExperimentalFeatures, Features, MemoryHints, PipelineLayout, PipelineLayoutDescriptor,
+    PollType, ShaderStages, SubmissionIndex, Trace,
 };
 
 /// Bytes of parameters of a dispatch; every Vulkan driver has room for them.
@@ -58,6 +59,26 @@ impl Failure {
     fn get(&self) -> Option<Problem> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+thread_local! {
+    /// What wgpu told of on this thread while it did something that this thread asked for.
+    static TOLD: RefCell<Option<Vec<wgpu::Error>>> = const { RefCell::new(None) };
+}
+
+/// Does something on a device, and returns the errors that wgpu has with it beside the result; no one else is told of them. Error
+/// scopes of wgpu do the same, but keep some bytes for every thread that ever had one.
+pub(crate) fn attempt<T>(work: impl FnOnce() -> T) -> (T, Vec<wgpu::Error>) {
+    /// What an attempt around this one was told so far, which goes on when this one has ended, be it by a panic.
+    struct Around(Option<Vec<wgpu::Error>>);
+    impl Drop for Around {
+        fn drop(&mut self) {
+            TOLD.set(self.0.take());
+        }
+    }
+    let _around = Around(TOLD.replace(Some(vec![])));
+    let done = work();
+    (done, TOLD.take().unwrap_or_default())
 }
 
 /// Lets wgpu look at what the device has done, and wait if it shall. A driver that reports a failure meanwhile makes wgpu
@@ -139,7 +160,17 @@ impl Gpu {
             pollster::block_on(adapter.request_device(&descriptor)).map_err(|e| setup(e.to_string()))?;
         let failure = Arc::new(Failure::default());
         let seen = failure.clone();
-        device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| seen.set(Problem::of(&e))));
+        // wgpu calls this on the thread that asked for what went wrong.
+        device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| {
+            let asked = TOLD.with_borrow_mut(|told| match told {
+                Some(told) => {
+                    told.push(e);
+                    None
+                }
+                None => Some(e),
+            });
+            asked.iter().for_each(|e| seen.set(Problem::of(e)));
+        }));
         let seen = failure.clone();
         device.set_device_lost_callback(move |_, text| seen.set(Problem::Lost(text)));
         let entry = |binding: u32, read_only: bool| BindGroupLayoutEntry {
@@ -229,15 +260,14 @@ impl Gpu {
     /// Whether there is no device any more. wgpu tells that when the queue is empty, to one of those who poll; until then a lost
     /// device just does nothing. But a buffer of no use is refused aloud by a device that is there, and in silence by one that is lost.
     fn is_lost(&self) -> bool {
-        let scope = self.device.push_error_scope(ErrorFilter::Validation);
         let nothing = BufferDescriptor {
             label: None,
             size: 4,
             usage: BufferUsages::empty(),
             mapped_at_creation: false,
         };
-        drop(self.device.create_buffer(&nothing));
-        pollster::block_on(scope.pop()).is_none()
+        let (_, told) = attempt(|| self.device.create_buffer(&nothing));
+        !told.iter().any(|e| matches!(e, wgpu::Error::Validation { .. }))
     }
 
     pub fn failed(&self, problem: String) -> DeviceError {
@@ -278,25 +308,24 @@ impl Gpu {
 
     /// A buffer, or the error that there is no room.
     pub fn buffer(&self, label: &str, size: u64, usage: BufferUsages) -> Result<Buffer, DeviceError> {
-        let scope = self.device.push_error_scope(ErrorFilter::OutOfMemory);
         let descriptor = BufferDescriptor { label: Some(label), size, usage, mapped_at_creation: false };
-        let buffer = self.device.create_buffer(&descriptor);
-        match pollster::block_on(scope.pop()) {
-            Some(_) => Err(self.out_of_memory(size)),
-            None => {
-                self.check()?;
-                Ok(buffer)
-            }
-        }
+        self.with_room(size, || self.device.create_buffer(&descriptor))
     }
 
     /// Copies bytes to a buffer before whatever is submitted next.
     pub fn write(&self, to: &Buffer, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
-        let scope = self.device.push_error_scope(ErrorFilter::OutOfMemory);
-        self.queue.write_buffer(to, offset, bytes);
-        match pollster::block_on(scope.pop()) {
-            Some(_) => Err(self.out_of_memory(bytes.len() as u64)),
-            None => self.check(),
+        self.with_room(bytes.len() as u64, || self.queue.write_buffer(to, offset, bytes))
+    }
+
+    /// Does what needs so many bytes of memory; that there is no room is an error of this call and of no other.
+    fn with_room<T>(&self, bytes: u64, work: impl FnOnce() -> T) -> Result<T, DeviceError> {
+        let (done, told) = attempt(work);
+        let (full, others): (Vec<_>, Vec<_>) =
+            told.into_iter().partition(|e| matches!(e, wgpu::Error::OutOfMemory { .. }));
+        others.iter().for_each(|e| self.failure.set(Problem::of(e)));
+        match full.is_empty() {
+            false => Err(self.out_of_memory(bytes)),
+            true => self.check().map(|()| done),
         }
     }
 
@@ -353,6 +382,23 @@ mod tests {
         assert!(matches!(&e, DeviceError::Failed { device, .. } if *device == gpu.name), "{e}");
         assert!(e.to_string().contains("COPY_DST") && e.to_string().contains("open the model anew"), "{e}");
         assert_eq!(gpu.wait(), Err(e), "and stays so");
+    }
+
+    #[test]
+    fn what_an_attempt_is_told_stays_on_its_thread() {
+        let error = || wgpu::Error::OutOfMemory { source: "full".into() };
+        let tell = || TOLD.with_borrow_mut(|told| told.as_mut().map(|t| t.push(error())).is_some());
+        assert!(!tell(), "nobody asked");
+        let (inner, told) = attempt(|| {
+            assert!(tell() && tell());
+            assert!(!std::thread::spawn(tell).join().expect("no panic"), "another thread asked for nothing");
+            let (_, told) = attempt(tell);
+            assert!(catch_unwind(|| attempt(|| panic!("on the way"))).is_err());
+            assert!(tell());
+            told.len()
+        });
+        assert_eq!((inner, told.len()), (1, 3), "errors belong to the innermost");
+        assert!(!tell(), "and it is over");
     }
 
     /// wgpu panics where a driver reports a reset to a thread that waits.

@@ -1,6 +1,7 @@
 //! Kernels as pipelines, each compiled once per device and kept from one process to the next.
 
 use crate::cache_file;
+use crate::gpu::attempt;
 use crate::kernels::source;
 use crate::parallel;
 use crate::template::{Defines, Value, expand};
@@ -8,9 +9,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use wgpu::{
-    AdapterInfo, ComputePipeline, ComputePipelineDescriptor, ErrorFilter, PipelineCache,
-    PipelineCacheDescriptor, PipelineCompilationOptions, PipelineLayout, ShaderModuleDescriptor,
-    ShaderRuntimeChecks, ShaderSource,
+    AdapterInfo, ComputePipeline, ComputePipelineDescriptor, PipelineCache, PipelineCacheDescriptor,
+    PipelineCompilationOptions, PipelineLayout, ShaderModuleDescriptor, ShaderRuntimeChecks, ShaderSource,
 };
 
 /// A kernel with everything that its text depends on.
@@ -137,28 +137,26 @@ impl Pipelines {
 
     fn compile(&self, device: &wgpu::Device, v: &Variant) -> Result<ComputePipeline, String> {
         let text = v.wgsl()?;
-        let scopes = [ErrorFilter::Validation, ErrorFilter::Internal, ErrorFilter::OutOfMemory]
-            .map(|filter| device.push_error_scope(filter));
-        let module = ShaderModuleDescriptor { label: Some(v.file), source: ShaderSource::Wgsl(text.into()) };
-        // SAFETY: kernels bound their loops by parameters and keep indices within the operands that the parameters
-        // describe; divisors are extents, which are never 0.
-        let module = unsafe { device.create_shader_module_trusted(module, ShaderRuntimeChecks::unchecked()) };
-        let pipeline = device.create_compute_pipeline(&ComputePipelineDescriptor {
-            label: Some(v.file),
-            layout: Some(&self.layout),
-            module: &module,
-            entry_point: Some("main"),
-            compilation_options: PipelineCompilationOptions {
-                zero_initialize_workgroup_memory: false,
-                ..Default::default()
-            },
-            cache: self.disk.as_ref().map(|d| &d.cache),
+        let (pipeline, told) = attempt(|| {
+            let module =
+                ShaderModuleDescriptor { label: Some(v.file), source: ShaderSource::Wgsl(text.into()) };
+            // SAFETY: kernels bound their loops by parameters and keep indices within the operands that the parameters
+            // describe; divisors are extents, which are never 0.
+            let module =
+                unsafe { device.create_shader_module_trusted(module, ShaderRuntimeChecks::unchecked()) };
+            device.create_compute_pipeline(&ComputePipelineDescriptor {
+                label: Some(v.file),
+                layout: Some(&self.layout),
+                module: &module,
+                entry_point: Some("main"),
+                compilation_options: PipelineCompilationOptions {
+                    zero_initialize_workgroup_memory: false,
+                    ..Default::default()
+                },
+                cache: self.disk.as_ref().map(|d| &d.cache),
+            })
         });
-        let mut errors = vec![];
-        for scope in scopes.into_iter().rev() {
-            errors.extend(pollster::block_on(scope.pop()));
-        }
-        match errors.first() {
+        match told.first() {
             None => Ok(pipeline),
             Some(e) => Err(format!("kernel `{}`: {e}", v.file)),
         }
