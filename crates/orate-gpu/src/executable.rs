@@ -459,35 +459,7 @@ mod tests {
     use super::*;
     use crate::GpuDevice;
     use orate_graph::{DType, DeviceKind, Graph, PrecisionPolicy, Weight};
-    use orate_testing::RandomWeights;
-    use std::alloc::{GlobalAlloc, Layout, System};
-    use std::cell::Cell;
-
-    /// The system's allocator, which counts what this thread asks of it.
-    struct Counting;
-
-    thread_local! {
-        static ASKED: Cell<usize> = const { Cell::new(0) };
-    }
-
-    fn asked() -> usize {
-        ASKED.with(Cell::get)
-    }
-
-    // SAFETY: all is left to the system's allocator.
-    unsafe impl GlobalAlloc for Counting {
-        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-            // A thread that ends has no counter any more.
-            let _ = ASKED.try_with(|n| n.set(n.get() + 1));
-            // SAFETY: by the caller's promise.
-            unsafe { System.alloc(layout) }
-        }
-
-        unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-            // SAFETY: by the caller's promise.
-            unsafe { System.dealloc(at, layout) }
-        }
-    }
+    use orate_testing::{Counting, RandomWeights};
 
     #[global_allocator]
     static ALLOCATOR: Counting = Counting;
@@ -517,14 +489,14 @@ mod tests {
         m.write_f32("x", &[4, 4].into(), &[1.0; 16]).expect("writes");
         m.set_index("row", 1);
         executable.run(&mut m).expect("runs");
-        let before = asked();
+        let before = Counting::asked_here();
         for row in 0..4 {
             m.set_index("row", row);
             let places = executable.bind(&mut m).expect("is there");
             assert_eq!(places.scalars, [row]);
             m.keep_places(places);
         }
-        assert_eq!(asked() - before, 0);
+        assert_eq!(Counting::asked_here() - before, 0);
     }
 
     /// Places that were kept are those that would be looked up now, whatever happened to the memory.

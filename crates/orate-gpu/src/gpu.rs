@@ -386,8 +386,11 @@ mod tests {
 
     #[test]
     fn what_an_attempt_is_told_stays_on_its_thread() {
-        let error = || wgpu::Error::OutOfMemory { source: "full".into() };
-        let tell = || TOLD.with_borrow_mut(|told| told.as_mut().map(|t| t.push(error())).is_some());
+        /// Whether the thread is told of an error.
+        fn tell() -> bool {
+            let e = wgpu::Error::OutOfMemory { source: "full".into() };
+            TOLD.with_borrow_mut(|told| told.as_mut().map(|t| t.push(e)).is_some())
+        }
         assert!(!tell(), "nobody asked");
         let (inner, told) = attempt(|| {
             assert!(tell() && tell());

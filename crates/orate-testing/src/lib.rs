@@ -10,6 +10,7 @@ pub mod checkpoints;
 pub mod compact;
 pub mod compare;
 mod copies;
+pub mod counting;
 pub mod device;
 mod formulas;
 pub mod interpreter;
@@ -25,6 +26,7 @@ pub use compare::{Comparison, Mismatch, assert_close, compare, snr_db};
 pub use copies::{
     check_clearing, check_compact_rows, check_copies, check_extensions, check_foreign_copy, check_later_reads,
 };
+pub use counting::Counting;
 pub use device::ReferenceDevice;
 pub use interpreter::{Buffers, Data, InterpretError, ScalarValue, Scalars, interpret};
 pub use random::{Random, RandomWeights};

@@ -1,11 +1,9 @@
 //! Damaged files must not make the readers allocate much more than the file's own size.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
+use orate_testing::Counting;
 use orate_weights::{DType, GgufFile, GgufWriter, OnnxModel, SafeTensors};
 use safetensors::tensor::{Dtype, TensorView};
+use std::path::Path;
 
 /// Peak memory may be this many times the file, for names kept in several tables and numbers that the file packs.
 const MAX_GROWTH: usize = 12;
@@ -15,38 +13,8 @@ const FIXED: usize = 64 << 10;
 /// What as many empty messages as are allowed may take.
 const MAX_EMPTY: usize = 100 << 20;
 
-/// The system's allocator, with a count of bytes in use.
-struct Counting;
-
-static IN_USE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: all work is the system allocator's, with the caller's own arguments.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let now = IN_USE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-        PEAK.fetch_max(now, Ordering::Relaxed);
-        // SAFETY: the caller keeps `alloc`'s contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        IN_USE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps `dealloc`'s contract.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
-
-/// Bytes that `run` had in use at most.
-fn peak(run: impl FnOnce()) -> usize {
-    let before = IN_USE.load(Ordering::Relaxed);
-    PEAK.store(before, Ordering::Relaxed);
-    run();
-    PEAK.load(Ordering::Relaxed) - before
-}
 
 fn gguf() -> Vec<u8> {
     let mut writer = GgufWriter::new();
@@ -100,7 +68,7 @@ fn damage_does_not_cost_memory() {
     for (format, valid, rounds, read) in formats {
         let limit = FIXED + MAX_GROWTH * valid.len();
         let check = |bytes: Vec<u8>, what: &str| {
-            let used = peak(|| {
+            let used = Counting::peak(|| {
                 read(bytes);
             });
             assert!(used <= limit, "{format}, {what}: {used} bytes for a file of {}", valid.len());
@@ -123,10 +91,10 @@ fn damage_does_not_cost_memory() {
     // Nodes, initialisers, inputs: two bytes each in the file, hundreds in memory.
     for field in [1, 5, 11] {
         let file = empty_messages(field, 4_000_000);
-        let used = peak(|| assert!(OnnxModel::from_bytes("test", file).is_err()));
+        let used = Counting::peak(|| assert!(OnnxModel::from_bytes("test", file).is_err()));
         assert!(used <= FIXED, "too many empty fields {field}: {used} bytes");
         let file = empty_messages(field, 200_000);
-        let used = peak(|| assert!(OnnxModel::from_bytes("test", file).is_err()));
+        let used = Counting::peak(|| assert!(OnnxModel::from_bytes("test", file).is_err()));
         assert!(used <= MAX_EMPTY, "empty fields {field}: {used} bytes");
     }
 }

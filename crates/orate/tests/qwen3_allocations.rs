@@ -5,34 +5,8 @@
 
 use orate::{DeviceChoice, DeviceKind, Engine, EngineOptions, Model};
 use orate_models::qwen3_tts::{Request, Settings, Speaker, Step};
+use orate_testing::Counting;
 use orate_testing::checkpoints::write_random_qwen3_tts;
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// The system's allocator, which counts what all threads ask of it.
-struct Counting;
-
-static ASKED: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: all is left to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ASKED.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: by the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: by the caller's promise.
-        unsafe { System.dealloc(at, layout) }
-    }
-
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ASKED.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: by the caller's promise.
-        unsafe { System.realloc(at, layout, size) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -77,9 +51,9 @@ fn a_frame_allocates_nothing() {
         let mut codes = Vec::with_capacity(16);
         let (mut asked, mut made) = (vec![], vec![]);
         for _ in 0..WARM_UP + FRAMES {
-            let (before, counted) = (ASKED.load(Ordering::Relaxed), session.counters());
+            let (before, counted) = (Counting::asked(), session.counters());
             assert_eq!(session.next_frame(&mut codes).expect("goes on"), Step::Frame);
-            let used = ASKED.load(Ordering::Relaxed) - before;
+            let used = Counting::asked() - before;
             asked.push(used);
             made.push((session.counters() - counted).allocations);
         }
