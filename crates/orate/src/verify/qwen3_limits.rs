@@ -12,9 +12,16 @@
 //! | `q8_0` | 29.9, limit 26 | 33.0, limit 28 | 15.7, limit 12 |
 //! | `q4_0` | 9.4, limit 6 | 12.9, limit 9 | 5.0, limit 3 |
 //!
-//! Checkpoints keep the talking part in `bf16`, so it loses nothing in either half format; the limits are those of weights that do. On
-//! CUDA `f16`, `bf16` and `tf32` round the other operand too, and so does `f16` on cooperative matrices; then all parts have the limits of the codec decoder. A part whose weights all
-//! stay in `f32` by the policy, as the codec does in blocks, must stay above [`UNTOUCHED`].
+//! Checkpoints keep the talking part in `bf16`, so it loses nothing in either half format; the limits are those of weights that do. A
+//! part whose weights all stay in `f32` by the policy, as the codec does in blocks, must stay above [`UNTOUCHED`].
+//!
+//! On CUDA `f16`, `bf16` and `tf32` round the other operand too, and so does `f16` on cooperative matrices. The noisiest on an H200, of
+//! seeds 5 and 29:
+//!
+//! | both operands | prompt, talker, predictor | speaker and codec encoder | codec decoder |
+//! | --- | --- | --- | --- |
+//! | `f16`, `tf32` | 61.4, limit 58 | 56.9, limit 53 | 40.6, limit 40 |
+//! | `bf16` | 44.6, limit 41 | 39.9, limit 36 | 23.2, limit 20 |
 //!
 //! | keys and values | talker, predictor |
 //! | --- | --- |
@@ -65,8 +72,8 @@ impl PartSnr {
         let operand_is_rounded = device.rounds_operands(precision);
         match precision {
             Precision::F32 => part(UNTOUCHED, UNTOUCHED, UNTOUCHED),
-            Precision::F16 | Precision::Tf32 if operand_is_rounded => part(40.0, 40.0, 40.0),
-            Precision::Bf16 if operand_is_rounded => part(20.0, 20.0, 20.0),
+            Precision::F16 | Precision::Tf32 if operand_is_rounded => part(58.0, 53.0, 40.0),
+            Precision::Bf16 if operand_is_rounded => part(41.0, 36.0, 20.0),
             Precision::F16 | Precision::Tf32 => part(60.0, 55.0, 40.0),
             Precision::Bf16 => part(40.0, 37.0, 21.0),
             Precision::Q8_0 => part(26.0, 28.0, 12.0),
