@@ -1,13 +1,12 @@
 //! What models, memories and executables hold of their device.
 
 use crate::adapters::{self, Matrices};
+use crate::failure::{Failure, Problem, attempt, polled};
 use crate::pipelines::Pipelines;
 use orate_graph::{AtHome, DeviceError, DeviceInfo, Precision, PrecisionPolicy};
-use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use wgpu::{
     Adapter, BindGroup, BindGroupDescriptor, BindGroupEntry, BindGroupLayout, BindGroupLayoutDescriptor,
     BindGroupLayoutEntry, BindingType, Buffer, BufferBindingType, BufferDescriptor, BufferUsages,
@@ -17,81 +16,6 @@ use wgpu::{
 
 /// Bytes of parameters of a dispatch; every Vulkan driver has room for them.
 pub(crate) const IMMEDIATE_BYTES: u32 = 128;
-
-/// What can go wrong on a device outside of the calls that ask for it.
-#[derive(Clone, Debug, PartialEq)]
-enum Problem {
-    /// There is no device any more.
-    Lost(String),
-    /// The driver had no room for something that has no size of its own, such as commands.
-    NoRoom,
-    /// Whatever else wgpu or the driver say.
-    Refused(String),
-}
-
-impl Problem {
-    fn of(error: &wgpu::Error) -> Problem {
-        match error {
-            wgpu::Error::OutOfMemory { .. } => Problem::NoRoom,
-            error => Problem::Refused(error.to_string()),
-        }
-    }
-}
-
-/// The first thing that went wrong on a device, by whichever thread; but that the device is lost is why other things go
-/// wrong, whichever is told first.
-#[derive(Default)]
-struct Failure(Mutex<Option<Problem>>);
-
-impl Failure {
-    fn set(&self, problem: Problem) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let tells_more = match (&*known, &problem) {
-            (None, _) | (Some(Problem::NoRoom | Problem::Refused(_)), Problem::Lost(_)) => true,
-            (Some(Problem::Lost(old)), Problem::Lost(_)) => old.is_empty(),
-            _ => false,
-        };
-        if tells_more {
-            *known = Some(problem);
-        }
-    }
-
-    fn get(&self) -> Option<Problem> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-thread_local! {
-    /// What wgpu told of on this thread while it did something that this thread asked for.
-    static TOLD: RefCell<Option<Vec<wgpu::Error>>> = const { RefCell::new(None) };
-}
-
-/// Does something on a device, and returns the errors that wgpu has with it beside the result; no one else is told of them. Error
-/// scopes of wgpu do the same, but keep some bytes for every thread that ever had one.
-pub(crate) fn attempt<T>(work: impl FnOnce() -> T) -> (T, Vec<wgpu::Error>) {
-    /// What an attempt around this one was told so far, which goes on when this one has ended, be it by a panic.
-    struct Around(Option<Vec<wgpu::Error>>);
-    impl Drop for Around {
-        fn drop(&mut self) {
-            TOLD.set(self.0.take());
-        }
-    }
-    let _around = Around(TOLD.replace(Some(vec![])));
-    let done = work();
-    (done, TOLD.take().unwrap_or_default())
-}
-
-/// Lets wgpu look at what the device has done, and wait if it shall. A driver that reports a failure meanwhile makes wgpu
-/// panic, behind all of its locks: that is an error here.
-fn polled<T, E: std::fmt::Display>(poll: impl FnOnce() -> Result<T, E>) -> Result<(), String> {
-    match catch_unwind(AssertUnwindSafe(poll)) {
-        Ok(done) => done.map(drop).map_err(|e| e.to_string()),
-        Err(panic) => Err(match panic.downcast::<String>() {
-            Ok(text) => text.trim_end().to_owned(),
-            Err(panic) => panic.downcast::<&str>().map_or_else(|_| "unknown".to_owned(), |t| (*t).to_owned()),
-        }),
-    }
-}
 
 /// An open device. What belongs to the driver is left alone in a process that was forked from this one.
 pub(crate) struct Gpu {
@@ -160,17 +84,7 @@ impl Gpu {
             pollster::block_on(adapter.request_device(&descriptor)).map_err(|e| setup(e.to_string()))?;
         let failure = Arc::new(Failure::default());
         let seen = failure.clone();
-        // wgpu calls this on the thread that asked for what went wrong.
-        device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| {
-            let asked = TOLD.with_borrow_mut(|told| match told {
-                Some(told) => {
-                    told.push(e);
-                    None
-                }
-                None => Some(e),
-            });
-            asked.iter().for_each(|e| seen.set(Problem::of(e)));
-        }));
+        device.on_uncaptured_error(Arc::new(move |e| seen.hear(e)));
         let seen = failure.clone();
         device.set_device_lost_callback(move |_, text| seen.set(Problem::Lost(text)));
         let entry = |binding: u32, read_only: bool| BindGroupLayoutEntry {
@@ -353,19 +267,6 @@ impl Drop for Gpu {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_loss_is_the_reason_of_everything_else() {
-        let failure = Failure::default();
-        failure.set(Problem::NoRoom);
-        failure.set(Problem::Refused("second".to_owned()));
-        assert_eq!(failure.get(), Some(Problem::NoRoom), "the first counts");
-        failure.set(Problem::Lost(String::new()));
-        failure.set(Problem::Lost("reset".to_owned()));
-        failure.set(Problem::Lost("again".to_owned()));
-        failure.set(Problem::Refused("late".to_owned()));
-        assert_eq!(failure.get(), Some(Problem::Lost("reset".to_owned())));
-    }
-
     /// What wgpu refuses outside of any call that asks is told by whatever is asked next.
     #[test]
     fn what_wgpu_refuses_is_an_error() {
@@ -382,39 +283,5 @@ mod tests {
         assert!(matches!(&e, DeviceError::Failed { device, .. } if *device == gpu.name), "{e}");
         assert!(e.to_string().contains("COPY_DST") && e.to_string().contains("open the model anew"), "{e}");
         assert_eq!(gpu.wait(), Err(e), "and stays so");
-    }
-
-    #[test]
-    fn what_an_attempt_is_told_stays_on_its_thread() {
-        /// Whether the thread is told of an error.
-        fn tell() -> bool {
-            let e = wgpu::Error::OutOfMemory { source: "full".into() };
-            TOLD.with_borrow_mut(|told| told.as_mut().map(|t| t.push(e)).is_some())
-        }
-        assert!(!tell(), "nobody asked");
-        let (inner, told) = attempt(|| {
-            assert!(tell() && tell());
-            assert!(!std::thread::spawn(tell).join().expect("no panic"), "another thread asked for nothing");
-            let (_, told) = attempt(tell);
-            assert!(catch_unwind(|| attempt(|| panic!("on the way"))).is_err());
-            assert!(tell());
-            told.len()
-        });
-        assert_eq!((inner, told.len()), (1, 3), "errors belong to the innermost");
-        assert!(!tell(), "and it is over");
-    }
-
-    /// wgpu panics where a driver reports a reset to a thread that waits.
-    #[test]
-    fn a_panic_of_the_driver_is_an_error() {
-        let text = |f: fn() -> Result<(), String>| polled(f).expect_err("fails");
-        assert_eq!(
-            text(|| panic!("Error in Device::poll: {}", "Parent device is lost")),
-            "Error in Device::poll: Parent device is lost"
-        );
-        assert_eq!(text(|| panic!("words")), "words");
-        assert_eq!(text(|| std::panic::panic_any(7)), "unknown");
-        assert_eq!(text(|| Err("refused".to_owned())), "refused");
-        assert_eq!(polled(|| Ok::<_, String>(7)), Ok(()));
     }
 }

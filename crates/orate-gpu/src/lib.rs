@@ -19,6 +19,7 @@ mod cache_file;
 mod device;
 mod dispatch;
 mod executable;
+mod failure;
 mod gpu;
 mod kernels;
 mod memory;

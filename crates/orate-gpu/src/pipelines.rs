@@ -1,7 +1,7 @@
 //! Kernels as pipelines, each compiled once per device and kept from one process to the next.
 
 use crate::cache_file;
-use crate::gpu::attempt;
+use crate::failure::attempt;
 use crate::kernels::source;
 use crate::parallel;
 use crate::template::{Defines, Value, expand};
