@@ -124,7 +124,7 @@ impl Device for CpuDevice {
         1 << 20
     }
 
-    fn weight_bytes(&self, plans: &[Plan]) -> u64 {
+    fn weight_bytes(&self, plans: &[Plan], _source: &dyn WeightLoader) -> u64 {
         weights::bytes_of(plans, &self.core)
     }
 

@@ -1,6 +1,6 @@
 // Rows of a table, by ids or by a scalar, and sums of rows of several tables.
 //
-//   gather          ids [rows], table [V, C] → out [rows, C]; id −1 is the last row
+//   gather          ids [rows], table [V, C] → out [rows, C]; id −1 is the last row; tables may be in half precision
 //   row_at          x [B, N, C], index [B] → out [B, 1, C], past the end the last row
 //   embedding_sum   ids [rows, N], tables [Q, V, C] → out [rows, C]: Σ tables[q, ids[first + q]]
 //
@@ -8,11 +8,12 @@
 // last row: whoever writes ids checks them, and here nothing is read that is not there.
 
 struct Args {
-    const float* table;
+    const char* table;
     const int* ids;       // one per row of the output
     const u64* scalar;    // or one id for all
     float* out;
     int len, c, table_rows;
+    int type;             // of the table, see `Cache`
 };
 
 extern "C" __global__ void gather(const Args a) {
@@ -28,7 +29,10 @@ extern "C" __global__ void gather(const Args a) {
         if (id < 0) id += a.table_rows;
         id = min(max(id, 0ll), (long long)a.table_rows - 1);
     }
-    a.out[i] = a.table[(size_t)id * a.c + i % a.c];
+    size_t at = (size_t)id * a.c + i % a.c;
+    if (a.type == FLOATS) a.out[i] = ((const float*)a.table)[at];
+    else if (a.type == HALVES) a.out[i] = from_half(((const u16*)a.table)[at]);
+    else a.out[i] = __uint_as_float((u32)((const u16*)a.table)[at] << 16);
 }
 
 struct SumArgs {

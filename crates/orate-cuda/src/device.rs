@@ -139,8 +139,8 @@ impl Device for CudaDevice {
         256 << 20
     }
 
-    fn weight_bytes(&self, plans: &[Plan]) -> u64 {
-        crate::weights::bytes_of_plans(plans, &self.core.policy)
+    fn weight_bytes(&self, plans: &[Plan], source: &dyn WeightLoader) -> u64 {
+        crate::weights::bytes_of_plans(plans, &self.core.policy, source)
     }
 
     fn info(&self) -> DeviceInfo {

@@ -79,7 +79,7 @@ const SOURCES: [Source; 25] = [
         ["depthwise_1", "depthwise_4", "depthwise_norm_5", "depthwise_norm_7"]
     ),
     source!("elementwise", "elementwise.cu", [], ["pointwise"]),
-    source!("gather", "gather.cu", [], ["gather", "row_at", "embedding_sum"]),
+    source!("gather", "cache_rows.cuh" | "gather.cu", [], ["gather", "row_at", "embedding_sum"]),
     source!("heads", "cache_rows.cuh" | "heads.cu", [], ["heads"]),
     source!("layer_norm", "layer_norm.cu", [], ["layer_norm_1", "layer_norm_4", "layer_norm_row"]),
     source!("pad", "pad.cu", [], ["pad"]),

@@ -4,7 +4,9 @@ use crate::driver::{Context, DeviceBuffer, DevicePointer, Stream};
 use crate::kernels::in_parallel;
 use crate::lower::is_narrow;
 use orate_graph::blocks::{BLOCK, BlockFormat, larger};
-use orate_graph::{DeviceError, Op, Plan, Precision, PrecisionPolicy, Tensor, Value, Weight, WeightLoader};
+use orate_graph::{
+    DType, DeviceError, Op, Plan, Precision, PrecisionPolicy, Tensor, Value, Weight, WeightLoader,
+};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,6 +24,8 @@ const DEPTH: usize = 16;
 pub(crate) enum Form {
     /// f32 in logical order.
     Dense,
+    /// A table of embeddings as its file has it, in f16 or bf16: nothing is lost by it, and that of a large vocabulary takes half as much.
+    Halves(DType),
     /// `[K, N]` in the order of the registers of `kernels/matmul.cu`.
     Packed(Precision),
 }
@@ -34,7 +38,10 @@ pub(crate) struct WeightBank {
 }
 
 /// The forms of an op's weights, in the order of [`Op::weights`].
-fn forms<'p>(op: &'p Op, policy: &PrecisionPolicy) -> Vec<(&'p Weight, Form)> {
+fn forms<'p>(op: &'p Op, policy: &PrecisionPolicy, source: &dyn WeightLoader) -> Vec<(&'p Weight, Form)> {
+    if let Op::Embedding { table } = op {
+        return vec![(table, table.halves(source).map_or(Form::Dense, |halves| Form::Halves(halves.dtype)))];
+    }
     let product = matches!(op, Op::MatMul { .. } | Op::Conv1d { .. }) && !is_narrow(op);
     let form =
         |i: usize, w: &Weight| if product && i == 0 { Form::Packed(policy.of(w)) } else { Form::Dense };
@@ -78,6 +85,14 @@ impl WeightBank {
         *self.places.get(&(w.key(), form)).expect("`fill` made the weights of every step")
     }
 
+    /// Where a table of embeddings is, and the type of its elements.
+    pub fn table(&self, w: &Weight) -> (DevicePointer, DType) {
+        let halves = [DType::F16, DType::BF16].map(|dtype| (Form::Halves(dtype), dtype));
+        let found =
+            halves.into_iter().find_map(|(form, dtype)| Some((*self.places.get(&(w.key(), form))?, dtype)));
+        found.unwrap_or_else(|| (self.get(w, Form::Dense), DType::F32))
+    }
+
     /// Whether a product by weight `b` can be part of one by weight `a`: same depth and format, whole blocks of channels,
     /// and it begins where `a` ends.
     pub fn follows(&self, a: &Weight, b: &Weight, policy: &PrecisionPolicy) -> bool {
@@ -101,7 +116,7 @@ impl WeightBank {
         let start = Instant::now();
         let mut wanted: Vec<(String, Form, &Weight)> = vec![];
         let mut seen = HashSet::new();
-        for (w, form) in steps_by_input(plan).into_iter().flat_map(|op| forms(op, policy)) {
+        for (w, form) in steps_by_input(plan).into_iter().flat_map(|op| forms(op, policy, source)) {
             let key = (w.key(), form);
             if !self.places.contains_key(&key) && seen.insert(key.clone()) {
                 wanted.push((key.0, form, w));
@@ -123,14 +138,15 @@ impl WeightBank {
         let uploaded = in_parallel(wanted.len(), |i| {
             let i = order[i];
             let (_, form, w) = &wanted[i];
-            let tensor = w.evaluate(source)?;
             let (packed, dense);
             let bytes: &[u8] = match form {
                 Form::Dense => {
-                    dense = tensor.contiguous();
+                    dense = w.evaluate(source)?.contiguous();
                     bytemuck::cast_slice(&dense.data)
                 }
+                Form::Halves(dtype) => w.halves_in(*dtype, source)?,
                 Form::Packed(precision) => {
+                    let tensor = w.evaluate(source)?;
                     packed = match BlockFormat::of(*precision) {
                         Some(format) => pack_blocks(&tensor, format),
                         None => pack(&tensor, *precision),
@@ -157,9 +173,9 @@ impl WeightBank {
 }
 
 /// What the weights of plans take on a device, each counted once.
-pub(crate) fn bytes_of_plans(plans: &[Plan], policy: &PrecisionPolicy) -> u64 {
+pub(crate) fn bytes_of_plans(plans: &[Plan], policy: &PrecisionPolicy, source: &dyn WeightLoader) -> u64 {
     let mut seen = HashSet::new();
-    let all = plans.iter().flat_map(|p| p.steps()).flat_map(|step| forms(&step.node.op, policy));
+    let all = plans.iter().flat_map(|p| p.steps()).flat_map(|step| forms(&step.node.op, policy, source));
     let new = all.filter(|(w, form)| seen.insert((w.key(), *form)));
     new.map(|(w, form)| bytes_of(w, form).next_multiple_of(ALIGNMENT) as u64).sum()
 }
@@ -168,6 +184,7 @@ pub(crate) fn bytes_of_plans(plans: &[Plan], policy: &PrecisionPolicy) -> u64 {
 fn bytes_of(w: &Weight, form: Form) -> usize {
     match (form, w.shape().dims()) {
         (Form::Packed(precision), &[k, n]) => packed_bytes(k, n, precision),
+        (Form::Halves(_), _) => w.shape().len() * 2,
         _ => w.shape().len() * 4,
     }
 }
@@ -289,6 +306,7 @@ fn round_to_tf32(x: f32) -> u32 {
 mod tests {
     use super::*;
     use orate_graph::{ConvGeometry, Epilogue};
+    use orate_testing::RandomWeights;
 
     #[test]
     fn packing_puts_every_element_where_its_thread_reads() {
@@ -398,7 +416,24 @@ mod tests {
         let op = Op::Conv1d { weight, geometry: ConvGeometry::causal(3, 1), epilogue };
         let policy =
             PrecisionPolicy { precision: Precision::Bf16, deny: vec!["v".into()], ..Default::default() };
-        let forms: Vec<Form> = forms(&op, &policy).into_iter().map(|f| f.1).collect();
+        let source = RandomWeights::of_weights(op.weights(), 1);
+        let forms: Vec<Form> = forms(&op, &policy, &source).into_iter().map(|f| f.1).collect();
         assert_eq!(forms, [Form::Packed(Precision::Bf16), Form::Dense]);
+    }
+
+    #[test]
+    fn tables_stay_as_their_file_has_them() {
+        for (name, columns, wanted) in [
+            ("table", 4, Form::Dense),
+            ("table.f16", 4, Form::Halves(DType::F16)),
+            ("table.bf16", 4, Form::Halves(DType::BF16)),
+            // Rows of half a word.
+            ("table.bf16", 3, Form::Dense),
+        ] {
+            let op = Op::Embedding { table: Weight::named(name, [6, columns]) };
+            let source = RandomWeights::of_weights(op.weights(), 1);
+            let all = forms(&op, &PrecisionPolicy::default(), &source);
+            assert_eq!(all.iter().map(|f| f.1).collect::<Vec<_>>(), [wanted], "{name} of {columns}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 // Rows of an embedding table: out[i, :] = table[ids[i], :]. Negative ids count from the end; ids that are out of range
 // take the nearest row, so that no foreign memory is read. ROW_AT: the table is a value with `rows` rows for each id, and ids
-// count from 0.
+// count from 0. HALVES: the table is in bf16, or with F16 in f16, two of a row in a word.
 
 struct Params {
     ids: u32,
@@ -33,6 +33,16 @@ fn main(
     memory[p.out + i] = memory[p.table + at * p.c + i % p.c];
 //@ else
     let row = clamp(select(id, max(id, -rows) + rows, id < 0), 0, rows - 1);
-    memory[p.out + i] = matrix[p.table + u32(row) * p.c + i % p.c];
+    let at = u32(row) * p.c + i % p.c;
+//@ if HALVES
+    let word = matrix[p.table + at / 2u];
+//@ if F16
+    memory[p.out + i] = bitcast<u32>(unpack2x16float(word)[at & 1u]);
+//@ else
+    memory[p.out + i] = select(word << 16u, word & 0xffff0000u, (at & 1u) != 0u);
+//@ end
+//@ else
+    memory[p.out + i] = matrix[p.table + at];
+//@ end
 //@ end
 }

@@ -93,8 +93,9 @@ impl Device for GpuDevice {
         256 << 20
     }
 
-    fn weight_bytes(&self, plans: &[Plan]) -> u64 {
-        let wanted: Vec<_> = plans.iter().flat_map(|p| crate::executable::wanted(&self.gpu, p)).collect();
+    fn weight_bytes(&self, plans: &[Plan], source: &dyn WeightLoader) -> u64 {
+        let wanted = |plan| crate::executable::wanted(&self.gpu, plan, source);
+        let wanted: Vec<_> = plans.iter().flat_map(wanted).collect();
         crate::weights::bytes_of(&wanted)
     }
 

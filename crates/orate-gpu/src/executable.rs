@@ -55,9 +55,9 @@ pub(crate) struct GpuExecutable {
 }
 
 /// The weights of each step.
-pub(crate) fn wanted(gpu: &Gpu, plan: &Plan) -> Vec<Wanted> {
+pub(crate) fn wanted(gpu: &Gpu, plan: &Plan, source: &dyn WeightLoader) -> Vec<Wanted> {
     let of = |s: &orate_graph::Step| {
-        kernels::weights(&s.node.op, &plan.info(s.node.output).shape, Abilities::of(gpu))
+        kernels::weights(&s.node.op, &plan.info(s.node.output).shape, Abilities::of(gpu), source)
     };
     plan.steps().iter().map(of).collect()
 }
@@ -93,7 +93,7 @@ impl GpuExecutable {
         if largest > gpu.largest_buffer {
             return Err(gpu.out_of_memory(largest));
         }
-        let wanted = wanted(&gpu, &plan);
+        let wanted = wanted(&gpu, &plan, source);
         bank.fill(&gpu, &wanted, source)?;
         let placed: Vec<Placed> = wanted.iter().map(|w| bank.placed(w)).collect();
         let can = Abilities::of(&gpu);

@@ -202,11 +202,6 @@ impl Gpu {
         self.poll(PollType::Wait { submission_index: Some(submission), timeout: None })
     }
 
-    /// Lets finished work be cleared away, without waiting for any.
-    pub fn look(&self) -> Result<(), DeviceError> {
-        self.poll(PollType::Poll)
-    }
-
     fn poll(&self, wait: PollType) -> Result<(), DeviceError> {
         AtHome::home(&self.device).check(&self.name)?;
         let done = polled(|| self.device.poll(wait));

@@ -6,16 +6,20 @@ use crate::parallel;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use half::{bf16, f16};
 use orate_graph::blocks::{BLOCK, BlockFormat, larger};
-use orate_graph::{DeviceError, GraphError, Tensor, Weight, WeightLoader};
+use orate_graph::{DType, DeviceError, GraphError, Tensor, Weight, WeightLoader};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use wgpu::{BindGroup, Buffer, BufferUsages};
 
 /// Every weight starts at a multiple of this many elements.
 const ALIGNMENT: usize = 64;
 
-/// Bytes that may wait for upload on the host.
+/// Bytes that are submitted together. As many may be on their way, and as many wait on the host behind them.
 const IN_FLIGHT: u64 = 64 << 20;
+
+/// Most bytes that are copied at once.
+const PIECE: usize = 16 << 20;
 
 /// Largest buffer of weights, unless a single weight is larger.
 const CHUNK: u64 = 1 << 30;
@@ -57,6 +61,8 @@ impl Element {
 pub(crate) enum Form {
     /// Elements in logical order.
     Plain,
+    /// A table of embeddings as its file has it, in f16 or bf16.
+    Halves(DType),
     /// `[K, N]` with zeros up to multiples of so many rows and columns.
     Padded(Element, [usize; 2]),
     /// Angles as fixed-point turns.
@@ -72,6 +78,7 @@ impl Form {
     fn len(self, w: &Weight) -> usize {
         match self {
             Form::Plain => w.shape().len(),
+            Form::Halves(_) => w.shape().len() / 2,
             Form::Padded(element, to) => {
                 let d = w.shape().dims();
                 element.words([d[0].next_multiple_of(to[0]), d[1].next_multiple_of(to[1])])
@@ -190,6 +197,13 @@ impl Wanted {
         Wanted { matrix: Some((w.clone(), Form::Plain)), vectors: vec![] }
     }
 
+    /// A table whose rows are looked up: as its file has it, where that is in half precision. Nothing is lost by it, and the table of
+    /// a large vocabulary takes half as much.
+    pub fn table(w: &Weight, source: &dyn WeightLoader) -> Self {
+        let form = w.halves(source).map_or(Form::Plain, |halves| Form::Halves(halves.dtype));
+        Wanted { matrix: Some((w.clone(), form)), vectors: vec![] }
+    }
+
     pub fn vectors(all: Vec<&Weight>) -> Self {
         Wanted { matrix: None, vectors: all.into_iter().map(|w| (w.clone(), Form::Plain)).collect() }
     }
@@ -241,6 +255,8 @@ pub(crate) struct Placed {
     matrix: Option<Slot>,
     vectors: Option<Slot>,
     offsets: Vec<usize>,
+    /// What the matrix is kept in, if it is in half precision as in its file.
+    pub halves: Option<DType>,
 }
 
 impl Placed {
@@ -333,7 +349,11 @@ impl WeightBank {
     pub fn placed(&self, wanted: &Wanted) -> Placed {
         let [matrix, vectors] = wanted.blocks();
         let slot = |b: Block<'_>| if b.0.is_empty() { None } else { self.slots.get(&b.key()).copied() };
-        Placed { matrix: slot(matrix), vectors: slot(vectors), offsets: vectors.layout().0 }
+        let halves = match wanted.matrix {
+            Some((_, Form::Halves(dtype))) => Some(dtype),
+            _ => None,
+        };
+        Placed { matrix: slot(matrix), vectors: slot(vectors), offsets: vectors.layout().0, halves }
     }
 
     /// The bind group of a step's buffers.
@@ -361,22 +381,36 @@ fn upload(
     source: &dyn WeightLoader,
 ) -> Result<(), DeviceError> {
     let waiting = AtomicU64::new(0);
+    let on_their_way = Mutex::new(None);
     let stop = AtomicBool::new(false);
+    let copy = |to: &Buffer, at: u64, piece: &[u8]| -> Result<(), DeviceError> {
+        gpu.write(to, at, piece)?;
+        let n = piece.len() as u64;
+        if waiting.fetch_add(n, Ordering::Relaxed) + n > IN_FLIGHT {
+            waiting.store(0, Ordering::Relaxed);
+            let now = gpu.queue.submit([]);
+            let before = on_their_way.lock().unwrap_or_else(PoisonError::into_inner).replace(now);
+            before.map_or(Ok(()), |before| gpu.wait_for(before))?;
+        }
+        Ok(())
+    };
     let one = |i: usize| -> Result<(), DeviceError> {
         if stop.load(Ordering::Relaxed) {
             return Ok(());
         }
         let (w, form, slot) = &jobs[i];
-        let words = form.make(w, source)?;
-        let bytes: &[u8] = bytemuck::cast_slice(&words);
-        gpu.write(&buffers[slot.buffer - first], 4 * slot.element as u64, bytes)?;
+        let made;
+        let bytes = match form {
+            Form::Halves(dtype) => w.halves_in(*dtype, source)?,
+            _ => {
+                made = form.make(w, source)?;
+                bytemuck::cast_slice(&made)
+            }
+        };
+        let (to, at) = (&buffers[slot.buffer - first], 4 * slot.element as u64);
+        let mut pieces = bytes.chunks(PIECE).enumerate();
+        pieces.try_for_each(|(i, piece)| copy(to, at + (i * PIECE) as u64, piece))?;
         w.release(source);
-        let n = bytes.len() as u64;
-        if waiting.fetch_add(n, Ordering::Relaxed) + n > IN_FLIGHT {
-            waiting.store(0, Ordering::Relaxed);
-            gpu.queue.submit([]);
-            gpu.look()?;
-        }
         Ok(())
     };
     let done = parallel::map(jobs.len(), usize::MAX, |i| {

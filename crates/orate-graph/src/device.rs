@@ -250,8 +250,8 @@ pub trait Device: Target + Send + Sync {
     /// Bytes of a session's memory that are worth keeping for the next session.
     fn memory_kept(&self) -> usize;
 
-    /// Bytes that the weights of `plans` would take on the device, each counted once. Nothing is read for it.
-    fn weight_bytes(&self, plans: &[Plan]) -> u64;
+    /// Bytes that the weights of `plans`, as `source` has them, would take on the device, each counted once. Nothing is read for it.
+    fn weight_bytes(&self, plans: &[Plan], source: &dyn WeightLoader) -> u64;
 
     /// What was resolved: which device this is.
     fn info(&self) -> DeviceInfo;

@@ -51,4 +51,4 @@ pub use plan::{Plan, Roofline, Step, Target};
 pub use precision::{Precision, PrecisionPolicy, name_matches};
 pub use process::{AtHome, HomeProcess};
 pub use shape::{DType, Shape};
-pub use weight::{Tensor, Weight, WeightLoader};
+pub use weight::{Halves, Tensor, Weight, WeightLoader};

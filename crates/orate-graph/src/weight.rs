@@ -4,7 +4,7 @@
 //! evaluated once, when a plan is loaded. Two uses of the same expression share one copy on the device, because
 //! the expression's text is its key.
 
-use crate::{GraphError, Result, Shape};
+use crate::{DType, GraphError, Result, Shape};
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
@@ -259,6 +259,24 @@ impl Weight {
         }
     }
 
+    /// The table as `source` has it, if that is in half precision: rows of whole words of four bytes, so that a device may keep it as it is.
+    pub fn halves<'s>(&self, source: &'s dyn WeightLoader) -> Option<Halves<'s>> {
+        let halves = source.halves(self.name()?)?;
+        (halves.shape == *self.shape() && self.shape().last().is_multiple_of(2)).then_some(halves)
+    }
+
+    /// The bytes of a table that was found in a type before, by [`Self::halves`].
+    ///
+    /// # Errors
+    /// The source has it in another type now.
+    pub fn halves_in<'s>(&self, dtype: DType, source: &'s dyn WeightLoader) -> Result<&'s [u8]> {
+        let halves = self.halves(source).filter(|halves| halves.dtype == dtype);
+        halves.map(|halves| halves.bytes).ok_or_else(|| GraphError::Weight {
+            name: self.first_name().unwrap_or("-").to_owned(),
+            problem: format!("was {dtype} before, and is no more; open the model anew"),
+        })
+    }
+
     /// Computes the tensor. Named tensors are borrowed from `source` where it can lend them, transposes are
     /// strides, and everything else is a new tensor.
     ///
@@ -395,10 +413,27 @@ pub trait WeightLoader: Sync {
         None
     }
 
+    /// The tensor called `name` as its file has it, where it is kept in half precision.
+    fn halves(&self, name: &str) -> Option<Halves<'_>> {
+        let _ = name;
+        None
+    }
+
     /// Says that the tensor called `name` was read and is not needed for now, so that what was read of its file may leave memory.
     fn release(&self, name: &str) {
         let _ = name;
     }
+}
+
+/// A tensor of half-precision floats as its file has it.
+#[derive(Clone, Debug)]
+pub struct Halves<'a> {
+    /// [`DType::F16`] or [`DType::BF16`].
+    pub dtype: DType,
+    /// Extents, slowest first.
+    pub shape: Shape,
+    /// Two bytes for each element, in logical order, the lower one first.
+    pub bytes: &'a [u8],
 }
 
 /// A host tensor of floats, possibly a transposed view.

@@ -1,6 +1,6 @@
 //! Weight files as the source of graph weights.
 
-use orate_graph::{GraphError, Result, Shape, Tensor, WeightLoader};
+use orate_graph::{GraphError, Halves, Result, Shape, Tensor, WeightLoader};
 use orate_weights::{DType, WeightSource};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -42,6 +42,16 @@ impl WeightLoader for Loader {
 
     fn shape(&self, name: &str) -> Option<Shape> {
         Some(self.0.info(name)?.shape.into())
+    }
+
+    fn halves(&self, name: &str) -> Option<Halves<'_>> {
+        let t = self.0.get(name).ok().filter(|t| t.is_contiguous() && cfg!(target_endian = "little"))?;
+        let dtype = match t.dtype {
+            DType::F16 => orate_graph::DType::F16,
+            DType::BF16 => orate_graph::DType::BF16,
+            _ => return None,
+        };
+        Some(Halves { dtype, shape: t.shape.into(), bytes: t.bytes })
     }
 
     fn release(&self, name: &str) {

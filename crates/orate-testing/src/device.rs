@@ -51,7 +51,7 @@ impl Device for ReferenceDevice {
     }
 
     /// Weights are evaluated anew whenever they are needed.
-    fn weight_bytes(&self, _plans: &[Plan]) -> u64 {
+    fn weight_bytes(&self, _plans: &[Plan], _source: &dyn WeightLoader) -> u64 {
         0
     }
 

@@ -1,6 +1,7 @@
 //! Inputs and weights that look random and are the same in every run and on every machine.
 
-use orate_graph::{Graph, GraphError, Result, Shape, Tensor, Weight, WeightLoader};
+use half::{bf16, f16};
+use orate_graph::{DType, Graph, GraphError, Halves, Result, Shape, Tensor, Weight, WeightLoader};
 use std::collections::BTreeMap;
 
 /// A small generator (SplitMix64).
@@ -48,10 +49,12 @@ impl Random {
 /// A weight for every name that a graph mentions, in the shape it mentions.
 ///
 /// Vectors are from −1 to 1. Matrices shrink with their size, so that results stay near 1 through a deep network.
-/// A tensor whose root or reciprocal a network takes is positive.
+/// A tensor whose root or reciprocal a network takes is positive. One whose name ends in `.f16` or `.bf16` is kept in that format.
 #[derive(Clone, Debug, Default)]
 pub struct RandomWeights {
     tensors: BTreeMap<String, (Shape, Vec<f32>)>,
+    /// Those in half precision again, as a file has them.
+    halves: BTreeMap<String, (DType, Vec<u8>)>,
 }
 
 impl RandomWeights {
@@ -88,7 +91,10 @@ impl RandomWeights {
             };
             (name, (shape, data))
         };
-        RandomWeights { tensors: found.into_iter().map(tensor).collect() }
+        let mut weights =
+            RandomWeights { tensors: found.into_iter().map(tensor).collect(), halves: BTreeMap::new() };
+        weights.round();
+        weights
     }
 
     /// The tensors that `graph` mentions, copied out of another loader.
@@ -104,7 +110,26 @@ impl RandomWeights {
             let t = from.load(name)?.contiguous();
             tensors.insert(name.to_owned(), (t.shape, t.data.into_owned()));
         }
-        Ok(RandomWeights { tensors })
+        Ok(RandomWeights { tensors, halves: BTreeMap::new() })
+    }
+
+    /// Rounds the tensors that are kept in half precision.
+    fn round(&mut self) {
+        for (name, (_, data)) in &mut self.tensors {
+            let (dtype, bits): (DType, fn(f32) -> u16) = match name.rsplit_once('.') {
+                Some((_, "f16")) => (DType::F16, |x| f16::from_f32(x).to_bits()),
+                Some((_, "bf16")) => (DType::BF16, |x| bf16::from_f32(x).to_bits()),
+                _ => continue,
+            };
+            let halves: Vec<u16> = data.iter().map(|x| bits(*x)).collect();
+            for (x, bits) in data.iter_mut().zip(&halves) {
+                *x = match dtype {
+                    DType::F16 => f16::from_bits(*bits).to_f32(),
+                    _ => bf16::from_bits(*bits).to_f32(),
+                };
+            }
+            self.halves.insert(name.clone(), (dtype, halves.iter().flat_map(|b| b.to_le_bytes()).collect()));
+        }
     }
 
     /// Replaces a tensor, for cases that need certain numbers.
@@ -129,6 +154,11 @@ impl WeightLoader for RandomWeights {
                 problem: "no graph that these random weights were made for mentions it".to_owned(),
             }),
         }
+    }
+
+    fn halves(&self, name: &str) -> Option<Halves<'_>> {
+        let (dtype, bytes) = self.halves.get(name)?;
+        Some(Halves { dtype: *dtype, shape: self.tensors.get(name)?.0.clone(), bytes })
     }
 }
 

@@ -18,11 +18,11 @@ pub(super) fn copy(from: Pointer, to: Pointer, [outer, len, x_stride, out_stride
     }
 }
 
-/// Rows by ids or a scalar: table, ids, scalar and output.
-fn gather(pointers: [Pointer; 4], len: usize, c: usize, rows: usize) -> Work {
+/// Rows by ids or a scalar: table, ids, scalar and output; and the type of the table.
+fn gather(pointers: [Pointer; 4], [len, c, rows]: [usize; 3], dtype: DType) -> Work {
     Work {
         pointers: pointers.to_vec(),
-        words: [len, c, rows].map(|x| x as u32).to_vec(),
+        words: vec![len as u32, c as u32, rows as u32, cache_type(dtype)],
         ..Work::each("gather", "gather", len)
     }
 }
@@ -37,11 +37,13 @@ pub(super) fn works(o: &Operands<'_>, op: &Op) -> Vec<Work> {
     vec![match op {
         Op::Embedding { table } => {
             let (rows, c) = (table.shape().dims()[0], table.shape().dims()[1]);
-            gather([o.dense(table), o.x(0), Pointer::Null, out], len, c, rows)
+            let (at, dtype) = o.bank.table(table);
+            gather([Pointer::Weight(at), o.x(0), Pointer::Null, out], [len, c, rows], dtype)
         }
         Op::EmbeddingSum { tables, first } => embedding_sum(o, tables, *first),
         Op::SelectRow { index } => {
-            gather([o.x(0), Pointer::Null, o.scalar(*index), out], len, len, o.shape(0).dims()[0])
+            let sizes = [len, len, o.shape(0).dims()[0]];
+            gather([o.x(0), Pointer::Null, o.scalar(*index), out], sizes, DType::F32)
         }
         Op::RowAt => {
             let (rows, c) = (o.shape(0).dims()[1], shape.last());

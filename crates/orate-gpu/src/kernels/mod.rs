@@ -19,7 +19,9 @@ use crate::dispatch::Call;
 use crate::gpu::Gpu;
 use crate::weights::{Placed, Wanted};
 use orate_graph::joining::{At, Joined, Layout};
-use orate_graph::{Activation, DType, DeviceClass, Op, Plan, PrecisionPolicy, Shape, Step, Value, ValueInfo};
+use orate_graph::{
+    Activation, DType, DeviceClass, Op, Plan, PrecisionPolicy, Shape, Step, Value, ValueInfo, WeightLoader,
+};
 
 const SOURCES: [(&str, &str); 37] = [
     ("activation", include_str!("../../kernels/activation.wgsl")),
@@ -202,12 +204,13 @@ pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result
 }
 
 /// The weights of an op with a result of this shape, in the forms that its kernel reads.
-pub(crate) fn weights(op: &Op, out: &Shape, can: Abilities<'_>) -> Wanted {
+pub(crate) fn weights(op: &Op, out: &Shape, can: Abilities<'_>, source: &dyn WeightLoader) -> Wanted {
     match op {
         Op::MatMul { .. } | Op::Conv1d { .. } => matmul::weights(op, can),
-        Op::Embedding { table }
-        | Op::EmbeddingSum { tables: table, .. }
-        | Op::ResidualCodes { codebooks: table } => Wanted::matrix(table),
+        Op::Embedding { table } => Wanted::table(table, source),
+        Op::EmbeddingSum { tables: table, .. } | Op::ResidualCodes { codebooks: table } => {
+            Wanted::matrix(table)
+        }
         Op::Constant { weight } => Wanted::matrix(weight),
         Op::RotaryTable { theta } => tables::rotary_weights(theta),
         Op::RopeTable { base, .. } => tables::rope_weights(*base, out.last()),

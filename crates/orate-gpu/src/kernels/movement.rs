@@ -11,9 +11,17 @@ pub(super) fn copy_variant(from_weight: bool) -> Variant {
     Variant::new("copy").flag("FROM_WEIGHT", from_weight)
 }
 
-/// The kernel of embeddings, or of rows of values.
-pub(super) fn gather_variant(row_at: bool) -> Variant {
-    Variant::new("gather").flag("ROW_AT", row_at)
+/// The kernel of embeddings whose table is in f32 or in half precision.
+pub(super) fn gather_variant(halves: Option<DType>) -> Variant {
+    Variant::new("gather")
+        .flag("ROW_AT", false)
+        .flag("HALVES", halves.is_some())
+        .flag("F16", halves == Some(DType::F16))
+}
+
+/// The kernel of rows of values.
+pub(super) fn row_at_variant() -> Variant {
+    Variant::new("gather").flag("ROW_AT", true)
 }
 
 /// The kernel that writes rows or marks in place.
@@ -106,7 +114,7 @@ pub(super) fn calls(o: &Operands<'_>) -> Vec<Call> {
                 .number(t[1])
                 .number(t[0]);
             vec![Call {
-                variant: gather_variant(false),
+                variant: gather_variant(o.weights.halves),
                 params,
                 groups: flat(n, 256),
                 weights: o.weights.buffers(),
@@ -121,7 +129,7 @@ pub(super) fn calls(o: &Operands<'_>) -> Vec<Call> {
                 .number(n)
                 .number(x[2])
                 .number(x[1]);
-            vec![Call { variant: gather_variant(true), params, groups: flat(n, 256), weights: [None, None] }]
+            vec![Call { variant: row_at_variant(), params, groups: flat(n, 256), weights: [None, None] }]
         }
         Op::Increment { by } => {
             let mut call = store(o.place(0), o.out(), o.out_shape().len());

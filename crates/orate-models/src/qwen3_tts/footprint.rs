@@ -9,6 +9,7 @@ use super::pipeline::{Network, talking_graph};
 use super::prompt_rows::PromptSizes;
 use super::session::{capacity, text_capacity};
 use super::talker::{PromptEnd, Sizes};
+use crate::Loader;
 use orate_graph::{CacheFormat, Device, Graph, Plan};
 
 /// Rows of a prompt of medium length, with a reference of some seconds.
@@ -39,10 +40,11 @@ impl Files {
         kv: CacheFormat,
         frames: usize,
     ) -> Result<Footprint, QwenError> {
+        let source = Loader(self.weights.clone());
         let codec = CodecDecoder::graphs(&self.codec.decoder_config)?;
         let codec = codec.into_iter().map(|g| Plan::compile(g, device)).collect::<Result<Vec<_>, _>>()?;
         let mut all = Footprint {
-            weights: device.weight_bytes(&codec),
+            weights: device.weight_bytes(&codec, &source),
             utterance: memory(&codec),
             cloning: self.cloning(device)?,
         };
@@ -65,7 +67,7 @@ impl Files {
                 |network| talking_graph(&talking.config.talker_config, network, |name| Graph::new(name));
             let plans = networks.into_iter().map(|n| Ok(Plan::compile(graph(n)?, device)?));
             let plans = plans.collect::<Result<Vec<_>, QwenError>>()?;
-            all.weights += device.weight_bytes(&plans);
+            all.weights += device.weight_bytes(&plans, &source);
             all.utterance += memory(&plans);
         }
         Ok(all)
@@ -75,12 +77,13 @@ impl Files {
     fn cloning(&self, device: &dyn Device) -> Result<u64, QwenError> {
         let base = self.talking.as_ref().filter(|t| t.config.tts_model_type == Variant::Base);
         let Some(talking) = base else { return Ok(0) };
+        let source = Loader(self.weights.clone());
         let samples = RECORDING_SECONDS * self.codec.output_sample_rate as usize;
         let speaker = talking.config.speaker_encoder_config.as_ref();
         let graphs = VoiceEncoder::graphs(speaker, &self.codec, samples)?;
         let plans = graphs.into_iter().map(|g| Plan::compile(g, device)).collect::<Result<Vec<_>, _>>()?;
         let largest = plans.iter().map(|p| memory(std::slice::from_ref(p))).max().unwrap_or(0);
-        Ok(device.weight_bytes(&plans) + largest)
+        Ok(device.weight_bytes(&plans, &source) + largest)
     }
 }
 

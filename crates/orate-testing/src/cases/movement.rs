@@ -15,6 +15,17 @@ pub(super) fn embedding(cases: &mut Vec<Case>) -> Result<()> {
         cases.push(Case::new(&*name, g.clone()));
         cases.push(Case::new(format!("{name}, last row as −1"), g).with("ids", vec![-1; b * t]));
     }
+    // Tables that stay as their file has them; rows of an odd number of halves cannot.
+    for (t, rows, c) in [(1, 1, 2), (7, 163, 64), (33, 50, 18), (5, 9, 17)] {
+        for table in ["table.f16", "table.bf16"] {
+            let name = format!("Embedding [1, {t}] of [{rows}, {c}], {table}");
+            let mut g = Graph::new(&*name);
+            let ids = g.input("ids", DType::I32, [1, t])?;
+            let y = g.embedding(ids, Weight::named(table, [rows, c]))?;
+            g.output("y", y)?;
+            cases.push(Case::new(name, g));
+        }
+    }
     Ok(())
 }
 

@@ -62,8 +62,8 @@ impl Device for WithQueues {
         256 << 20
     }
 
-    fn weight_bytes(&self, plans: &[Plan]) -> u64 {
-        self.cpu.weight_bytes(plans)
+    fn weight_bytes(&self, plans: &[Plan], source: &dyn WeightLoader) -> u64 {
+        self.cpu.weight_bytes(plans, source)
     }
 
     fn info(&self) -> DeviceInfo {
