@@ -112,7 +112,8 @@ impl Engine {
             PrecisionChoice::Auto { allow, deny } => {
                 files.check_patterns(allow, deny)?;
                 let product = files.product();
-                let opened = precision::open_by_probes(&options, (allow, deny), product, &mut fallbacks);
+                let allow = files.probed(allow.clone());
+                let opened = precision::open_by_probes(&options, (&allow, deny), product, &mut fallbacks);
                 opened.map(|(device, policy, probes)| (device, policy, Some(probes)))
             }
         };

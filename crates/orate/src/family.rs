@@ -9,6 +9,9 @@ use orate_weights::{DType, WeightSource};
 use std::path::Path;
 use std::sync::Arc;
 
+/// What names of the weights begin with that every frame of Qwen3-TTS reads: talker and code predictor.
+const TALKER: &str = "talker.";
+
 /// A model's files.
 pub(crate) enum FamilyFiles {
     Supertonic(Box<supertonic::Files>),
@@ -24,12 +27,17 @@ impl FamilyFiles {
     pub fn precision(&self, asked: PrecisionPolicy) -> Result<PrecisionPolicy> {
         self.check_patterns(&asked.allow, &asked.deny)?;
         let blocks = !Precision::FLOATS.contains(&asked.precision);
-        Ok(match self {
-            FamilyFiles::Qwen3Tts(_) if blocks && asked.allow.is_empty() => {
-                PrecisionPolicy { allow: vec!["talker.*".to_owned()], ..asked }
-            }
+        let allow = if blocks { self.probed(asked.allow) } else { asked.allow };
+        Ok(PrecisionPolicy { allow, ..asked })
+    }
+
+    /// The weights that probes by [`Self::product`] speak for, unless somebody names others: of Qwen3-TTS those that every frame reads.
+    /// The codec's are stored in another format, and enlarge errors.
+    pub fn probed(&self, asked: Vec<String>) -> Vec<String> {
+        match self {
+            FamilyFiles::Qwen3Tts(_) if asked.is_empty() => vec![format!("{TALKER}*")],
             _ => asked,
-        })
+        }
     }
 
     /// Refuses patterns that are like no weight's name: nothing would come of them, and nobody would be told.
@@ -44,11 +52,11 @@ impl FamilyFiles {
     /// A product like those that take the model's time: of one row with Qwen3-TTS, which speaks frame by frame, and of as many as
     /// a sentence has frames with Supertonic.
     pub fn product(&self) -> Product {
-        let (weights, rows, width) = match self {
-            FamilyFiles::Supertonic(files) => (&files.weights, 72, 1024),
-            FamilyFiles::Qwen3Tts(files) => (&files.weights, 1, 2048),
+        let (weights, prefix, rows, width) = match self {
+            FamilyFiles::Supertonic(files) => (&files.weights, "", 72, 1024),
+            FamilyFiles::Qwen3Tts(files) => (&files.weights, TALKER, 1, 2048),
         };
-        Product { rows, width, stored: stored(&**weights) }
+        Product { rows, width, stored: stored(&**weights, prefix) }
     }
 
     /// Opens a folder or packed voice of any family.
@@ -89,10 +97,11 @@ impl FamilyFiles {
     }
 }
 
-/// What most of a checkpoint's numbers are.
-fn stored(weights: &dyn WeightSource) -> Stored {
+/// What most of the numbers are in tensors whose names begin so.
+fn stored(weights: &dyn WeightSource, prefix: &str) -> Stored {
     let (mut all, mut f16, mut bf16) = (0, 0, 0);
-    for info in weights.names().into_iter().filter_map(|name| weights.info(name)) {
+    let names = weights.names().into_iter().filter(|name| name.starts_with(prefix));
+    for info in names.filter_map(|name| weights.info(name)) {
         let count = info.shape.iter().product::<usize>();
         all += count;
         match info.dtype {
@@ -182,6 +191,13 @@ impl Family {
                 if o.cloned.is_some() {
                     return refused("voice", "one made from a recording".to_owned(), "cannot clone");
                 }
+                if let Some(feeding) = o.feeding {
+                    return refused(
+                        "feeding of the text",
+                        feeding.to_string(),
+                        "take all of it; leave it out",
+                    );
+                }
                 if o.codec_beside.is_some() {
                     return refused(
                         "codec beside the talker",
@@ -194,6 +210,9 @@ impl Family {
                     ("top-k", o.top_k.map(|x| x.to_string())),
                     ("top-p", o.top_p.map(|x| x.to_string())),
                     ("repetition penalty", o.repetition_penalty.map(|x| x.to_string())),
+                    ("temperature of the predictor", o.predictor_temperature.map(|x| x.to_string())),
+                    ("top-k of the predictor", o.predictor_top_k.map(|x| x.to_string())),
+                    ("top-p of the predictor", o.predictor_top_p.map(|x| x.to_string())),
                     ("number of frames", o.max_frames.map(|x| x.to_string())),
                 ];
                 for (option, got) in sampling {

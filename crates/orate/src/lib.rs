@@ -39,7 +39,7 @@ pub use orate_cpu::ISA_VARIABLE;
 pub use orate_graph::{
     CacheFormat, Counters, DeviceClass, DeviceInfo, DeviceKind, Precision, PrecisionPolicy, Roofline,
 };
-pub use orate_models::qwen3_tts::{ClonedVoice, FinishReason, Footprint, QwenError};
+pub use orate_models::qwen3_tts::{ClonedVoice, FinishReason, Footprint, QwenError, TextFeeding};
 pub use orate_models::supertonic::{ModelError, Voice};
 pub use precision::{MOST_PROBED_ERROR, PrecisionChoice, Probe, Probes};
 pub use stream::{Chunk, Stream};

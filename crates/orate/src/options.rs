@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use orate_models::qwen3_tts::ClonedVoice;
+use orate_models::qwen3_tts::{ClonedVoice, TextFeeding};
 pub use orate_text::supertonic::Unknown;
 
 /// How a text is spoken. Everything has a default.
@@ -40,6 +40,9 @@ pub struct Options {
     pub cloned: Option<Arc<ClonedVoice>>,
     /// How to speak, or who, in words. For Qwen3-TTS models that follow instructions.
     pub instruct: Option<String>,
+    /// Whether a Qwen3-TTS model sees all of a piece before it speaks, or a token of it with each frame. `None`: as in the official package, which
+    /// feeds Base models token by token and others the whole text.
+    pub feeding: Option<TextFeeding>,
     /// Divides the logits that codes are drawn from; 0 takes the likeliest. For Qwen3-TTS, as all that follow; `None`: what
     /// the model's `generation_config.json` says.
     pub temperature: Option<f32>,
@@ -47,6 +50,12 @@ pub struct Options {
     pub top_k: Option<usize>,
     /// Probability to draw from, 0 to 1.
     pub top_p: Option<f32>,
+    /// As [`Self::temperature`], for the codes of a frame behind the first, which the code predictor draws. `None`: as for the first.
+    pub predictor_temperature: Option<f32>,
+    /// As [`Self::top_k`], for these codes.
+    pub predictor_top_k: Option<usize>,
+    /// As [`Self::top_p`], for these codes.
+    pub predictor_top_p: Option<f32>,
     /// Makes codes that were drawn before less likely.
     pub repetition_penalty: Option<f32>,
     /// Frames of 80 ms that a piece of the text may have. `None`: what its length suggests.
@@ -78,9 +87,13 @@ impl Default for Options {
             trim: true,
             cloned: None,
             instruct: None,
+            feeding: None,
             temperature: None,
             top_k: None,
             top_p: None,
+            predictor_temperature: None,
+            predictor_top_k: None,
+            predictor_top_p: None,
             repetition_penalty: None,
             max_frames: None,
             retries: 1,

@@ -11,8 +11,8 @@ use crate::stream::{Chunk, Chunks};
 use crate::{Cancel, Error, Options, Result};
 use orate_graph::Counters;
 use orate_models::qwen3_tts::{
-    FinishReason, Prompt, Qwen3Tts, Request, Sampling, Settings, Speaker, Step, Utterance, Variant,
-    is_runaway,
+    FinishReason, Prompt, Qwen3Tts, Request, Sampling, Settings, Speaker, Step, TextFeeding, Utterance,
+    Variant, is_runaway,
 };
 use orate_text::supertonic::{ChunkOptions, chunk_with};
 use std::collections::VecDeque;
@@ -47,6 +47,9 @@ const GROWTH_OF_GPUS: usize = 4;
 /// Chunks whose frames are made while the samples of an earlier one are not handed out yet, at most.
 const MOST_AHEAD: usize = 2;
 
+/// Frames of what was said before that the codec reads in front of a piece that goes on: so many as the official package lets chunks overlap.
+const FRAMES_BEFORE: usize = 25;
+
 /// Words from one text to the next that plans are made for: even of a token for each character they are fewer tokens than prompts are
 /// padded to.
 const WARM_UP_STEP: usize = 8;
@@ -77,6 +80,8 @@ pub(crate) struct Pieces {
     index: usize,
     /// Codes of a reference, which the codec reads in front of each piece.
     before: Arc<[i32]>,
+    /// Of a voice that an instruction describes, if there are several pieces.
+    described: Option<Described>,
     /// While there is something to decode.
     codec: Option<CodecBeside>,
     codec_beside: bool,
@@ -85,6 +90,16 @@ pub(crate) struct Pieces {
     made: VecDeque<Chunk>,
     warnings: Vec<String>,
     laps: Laps,
+}
+
+/// A voice that is known by its description alone: another piece could have another one. So the first that is spoken to its end stands in
+/// front of those behind it.
+struct Described {
+    language: Option<String>,
+    instruct: Option<String>,
+    feeding: Option<TextFeeding>,
+    /// Its text and codes.
+    first: Option<(String, Vec<i32>)>,
 }
 
 /// A piece that is being spoken.
@@ -101,6 +116,8 @@ struct Speaking {
     decoding: VecDeque<Made>,
     /// Whether a chunk was handed out.
     heard: bool,
+    /// All codes so far, if the voice is to be taken from them.
+    spoken: Vec<i32>,
     /// Code 0 of each frame so far.
     first_codes: Vec<i32>,
     /// What it means to have made as many frames as were allowed.
@@ -134,7 +151,7 @@ impl Pieces {
         let before = reference.map(|r| r.codes.clone()).unwrap_or_default();
         let prompt = |text: &str| {
             let (language, instruct) = (o.language.as_deref(), o.instruct.as_deref());
-            model.prompt(&Request { text, speaker, language, instruct, feeding: None })
+            model.prompt(&Request { text, speaker, language, instruct, feeding: o.feeding })
         };
         // A piece without a letter or digit has no sound.
         let speakable = |piece: &String| piece.chars().any(char::is_alphanumeric);
@@ -150,6 +167,12 @@ impl Pieces {
         let pieces: Vec<_> = pieces.into_iter().map(|(prompt, text)| (text, prompt)).collect();
         let silence = (f64::from(o.silence) * f64::from(model.sample_rate())) as usize;
         let cancel = o.cancel.clone().unwrap_or_default();
+        let described = (speaker == Speaker::Described && pieces.len() > 1).then(|| Described {
+            language: o.language.clone(),
+            instruct: o.instruct.clone(),
+            feeding: o.feeding,
+            first: None,
+        });
         let codec_beside = o.codec_beside.unwrap_or(model.device().has_queues());
         Ok(Pieces {
             model,
@@ -162,6 +185,7 @@ impl Pieces {
             cancel,
             index: 0,
             before: before.into(),
+            described,
             codec: None,
             codec_beside,
             current: None,
@@ -189,6 +213,30 @@ impl Pieces {
         self.max_frames.unwrap_or(prompt.frame_budget()).min(self.settings.max_frames)
     }
 
+    /// The prompt of a piece, which takes its voice from a piece before if there is no other.
+    fn prompt(&self, text: &str, prompt: Prompt) -> Result<Prompt> {
+        let Some(Described { language, instruct, feeding, first: Some((transcript, codes)) }) =
+            &self.described
+        else {
+            return Ok(prompt);
+        };
+        let speaker = Speaker::GoingOn { transcript, codes };
+        let (language, instruct) = (language.as_deref(), instruct.as_deref());
+        Ok(self.model.prompt(&Request { text, speaker, language, instruct, feeding: *feeding })?)
+    }
+
+    /// Takes over the voice of a piece that has ended well.
+    fn take_over(&mut self, speaking: &mut Speaking) {
+        let codes = std::mem::take(&mut speaking.spoken);
+        if let Some(Described { first: first @ None, .. }) = &mut self.described
+            && !codes.is_empty()
+        {
+            let context = FRAMES_BEFORE * self.model.codec().quantizers();
+            self.before = codes[codes.len().saturating_sub(context)..].into();
+            *first = Some((speaking.text.clone(), codes));
+        }
+    }
+
     fn start(&mut self, text: String, prompt: Prompt, attempts: usize) -> Result<Speaking> {
         let (needed, budget) = (prompt.frame_budget(), self.budget(&prompt));
         // Who asks for a number of frames expects them; what is known of the text alone is more than it needs.
@@ -214,6 +262,7 @@ impl Pieces {
             codes: vec![],
             decoding: VecDeque::new(),
             heard: false,
+            spoken: vec![],
             first_codes: vec![],
             at_most,
             finish: None,
@@ -269,13 +318,21 @@ impl Pieces {
             Step::Frame => {
                 self.laps.frames += 1;
                 speaking.codes.extend_from_slice(&codes);
+                if let Some(Described { first: None, .. }) = self.described {
+                    speaking.spoken.extend_from_slice(&codes);
+                }
                 speaking.first_codes.extend(codes.first());
                 if is_runaway(&speaking.first_codes) {
                     speaking.finish = Some(FinishReason::Runaway);
                 }
             }
             Step::End(FinishReason::Length) => speaking.finish = Some(speaking.at_most),
-            Step::End(reason) => speaking.finish = Some(reason),
+            Step::End(reason) => {
+                speaking.finish = Some(reason);
+                if reason == FinishReason::Stop {
+                    self.take_over(speaking);
+                }
+            }
         }
         if speaking.codes.len() < speaking.frames * self.model.codec().quantizers()
             && speaking.finish.is_none()
@@ -331,7 +388,8 @@ impl Pieces {
             Some(speaking) => speaking,
             None => {
                 let (text, prompt) = self.pieces.next()?;
-                match self.start(text, prompt, 1) {
+                let started = self.prompt(&text, prompt).and_then(|prompt| self.start(text, prompt, 1));
+                match started {
                     Ok(speaking) => speaking,
                     Err(e) => return Some(Err(e)),
                 }
@@ -410,16 +468,103 @@ fn attempt_seed(seed: u64, attempt: usize) -> u64 {
     seed ^ (attempt as u64 - 1).wrapping_mul(0xD1B5_4A32_D192_ED03)
 }
 
-/// Settings of the model, but for what the options say. They hold for all codes of a frame.
+/// Settings of the model, but for what the options say. They hold for all codes of a frame, unless others are for the predictor's.
 fn settings(own: Settings, o: &Options) -> Settings {
-    let change = |s: Sampling| Sampling {
-        temperature: o.temperature.unwrap_or(s.temperature),
-        top_k: o.top_k.unwrap_or(s.top_k),
-        top_p: o.top_p.unwrap_or(s.top_p),
+    let change = |s: Sampling, temperature: Option<f32>, top_k: Option<usize>, top_p: Option<f32>| Sampling {
+        temperature: temperature.unwrap_or(s.temperature),
+        top_k: top_k.unwrap_or(s.top_k),
+        top_p: top_p.unwrap_or(s.top_p),
         ..s
     };
-    let mut first = change(own.first);
+    let others = change(
+        own.others,
+        o.predictor_temperature.or(o.temperature),
+        o.predictor_top_k.or(o.top_k),
+        o.predictor_top_p.or(o.top_p),
+    );
+    let mut first = change(own.first, o.temperature, o.top_k, o.top_p);
     first.repetition_penalty = o.repetition_penalty.unwrap_or(first.repetition_penalty);
     let max_frames = o.max_frames.unwrap_or(own.max_frames);
-    Settings { first, others: change(own.others), max_frames, ..own }
+    Settings { first, others, max_frames, ..own }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DeviceChoice, Engine, EngineOptions, Model};
+    use orate_testing::checkpoints::write_random_qwen3_tts;
+
+    #[test]
+    fn the_predictor_may_have_settings_of_its_own() {
+        let own = Settings { first: Sampling::GREEDY, others: Sampling::GREEDY, seed: 0, max_frames: 9 };
+        let both = Options { temperature: Some(0.5), top_k: Some(7), ..Options::default() };
+        let s = settings(own, &both);
+        for sampling in [s.first, s.others] {
+            assert_eq!((sampling.temperature, sampling.top_k), (0.5, 7));
+        }
+        let apart = Options { predictor_temperature: Some(0.2), predictor_top_p: Some(0.9), ..both };
+        let s = settings(own, &apart);
+        assert_eq!((s.first.temperature, s.first.top_p), (0.5, own.first.top_p));
+        assert_eq!((s.others.temperature, s.others.top_k, s.others.top_p), (0.2, 7, 0.9));
+    }
+
+    /// Pieces of a voice that is only described go on behind the first one, talker and codec.
+    #[test]
+    fn a_described_voice_goes_on() {
+        let folder = tempfile::tempdir().expect("a folder");
+        write_random_qwen3_tts("voice_design", folder.path(), 3).expect("the folder is writable");
+        let model = Model::Path(folder.path().to_owned());
+        let options =
+            EngineOptions { model, device: DeviceChoice::Cpu, threads: Some(2), ..Default::default() };
+        let engine = Engine::with_options(options).expect("a whole model");
+        let model = engine.qwen3_tts().expect("of this family");
+        let text = "Once upon a time there was a king. ".repeat(12);
+        let instruct = Some("somebody old who whispers".to_owned());
+        let instruct = instruct.as_deref();
+        let with = |seed| Options {
+            seed,
+            silence: 0.0,
+            retries: 0,
+            instruct: instruct.map(str::to_owned),
+            ..Default::default()
+        };
+        let speak = |seed| -> Vec<Chunk> {
+            let stream = engine.stream(text.trim_end(), &with(seed)).expect("speaks");
+            stream.map(|c| c.expect("speaks")).collect()
+        };
+        let ends = |chunks: &[Chunk]| chunks.iter().filter_map(|c| c.finish).collect::<Vec<_>>();
+        // A model of random weights ends by chance.
+        let (seed, chunks) = (0..100)
+            .map(|seed| (seed, speak(seed)))
+            .find(|(_, chunks)| ends(chunks) == [FinishReason::Stop; 2])
+            .expect("one in some seeds");
+        let texts = [0, 1].map(|i| &*chunks.iter().find(|c| c.index == i).expect("two pieces").text);
+
+        // The same by hand.
+        let settings =
+            settings(Settings::new(&model.talking().expect("talks").generation, seed), &with(seed));
+        let request = |text, speaker| Request { text, speaker, language: None, instruct, feeding: None };
+        let codes = |prompt: &Prompt, index| {
+            let mut session = model.session().expect("talks");
+            let seed = piece_seed(seed, index);
+            let settings = Settings { seed, max_frames: prompt.frame_budget(), ..settings };
+            session.start(prompt, &settings).expect("starts");
+            let (mut all, mut frame) = (vec![], vec![]);
+            while session.next_frame(&mut frame).expect("goes on") == Step::Frame {
+                all.extend_from_slice(&frame);
+            }
+            all
+        };
+        let first = codes(&model.prompt(&request(texts[0], Speaker::Described)).expect("a prompt"), 0);
+        let speaker = Speaker::GoingOn { transcript: texts[0], codes: &first };
+        let second = codes(&model.prompt(&request(texts[1], speaker)).expect("a prompt"), 1);
+        let before = &first[first.len().saturating_sub(FRAMES_BEFORE * 16)..];
+        let mut codec =
+            model.codec().stream_behind(before, &|| true).expect("decodes").expect("nobody stops it");
+        let mut wanted = vec![];
+        codec.push_last(&second, &mut wanted).expect("decodes");
+        let heard: Vec<f32> =
+            chunks.iter().filter(|c| c.index == 1).flat_map(|c| c.samples.iter().copied()).collect();
+        assert_eq!(heard, wanted);
+    }
 }

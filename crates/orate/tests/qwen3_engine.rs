@@ -2,10 +2,11 @@
 
 use orate::{
     Cancel, DeviceChoice, Engine, EngineOptions, Error, ErrorKind, FinishReason, Model, Options, Precision,
-    PrecisionPolicy,
+    PrecisionChoice, PrecisionPolicy, TextFeeding,
 };
 use orate_models::qwen3_tts::{Prompt, Qwen3Tts, Request, Settings, Speaker, Step, Utterance};
 use orate_testing::checkpoints::{qwen3_tts_goldens, write_random_qwen3_tts};
+use orate_testing::snr_db;
 
 /// Samples of a frame.
 const FRAME: usize = 1920;
@@ -14,7 +15,7 @@ fn engine(variant: &str, folder: &tempfile::TempDir) -> Engine {
     engine_in(PrecisionPolicy::default(), variant, folder)
 }
 
-fn engine_in(precision: PrecisionPolicy, variant: &str, folder: &tempfile::TempDir) -> Engine {
+fn engine_in(precision: impl Into<PrecisionChoice>, variant: &str, folder: &tempfile::TempDir) -> Engine {
     write_random_qwen3_tts(variant, folder.path(), 3).expect("the folder is writable");
     let options = EngineOptions {
         model: Model::Path(folder.path().to_owned()),
@@ -40,6 +41,74 @@ fn blocks_are_for_the_talker() {
     let all = PrecisionPolicy { precision: Precision::Q8_0, allow: vec!["*".into()], ..Default::default() };
     let folder = tempfile::tempdir().expect("a folder");
     assert_eq!(*engine_in(all.clone(), "custom_voice", &folder).precision(), all);
+}
+
+/// Probes speak for the weights that every frame reads: the codec stays exact, whatever they choose.
+#[test]
+fn probes_are_for_the_talker() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let auto = PrecisionChoice::Auto { allow: vec![], deny: vec![] };
+    let policy = engine_in(auto, "base", &folder).precision().clone();
+    let exact = PrecisionPolicy::default();
+    assert!(policy == exact || policy.allow == ["talker.*"], "{policy}");
+    let deny =
+        PrecisionChoice::Auto { allow: vec!["*".to_owned()], deny: vec!["speaker_encoder.*".to_owned()] };
+    let folder = tempfile::tempdir().expect("a folder");
+    let policy = engine_in(deny, "base", &folder).precision().clone();
+    assert!(policy == exact || policy.allow == ["*"], "{policy}");
+}
+
+/// Models that see the whole text speak otherwise when it comes token by token, and those that do not, too.
+#[test]
+fn text_is_fed_as_asked() {
+    for (variant, usual, other) in [
+        ("voice_design", TextFeeding::Whole, TextFeeding::Streaming),
+        ("base", TextFeeding::Streaming, TextFeeding::Whole),
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let engine = engine(variant, &folder);
+        let voice = orate::bench::qwen3_tts::any_voice(&engine).expect("any model has one");
+        let speak = |feeding| {
+            let options = Options { feeding, max_frames: Some(6), ..voice.clone() };
+            engine.speak("Hello there, everybody.", &options).expect("speaks").samples
+        };
+        assert_eq!(speak(None), speak(Some(usual)), "{variant}");
+        assert_ne!(speak(None), speak(Some(other)), "{variant}");
+    }
+}
+
+/// What was said before stands in a prompt as if the talker were in the middle of both texts.
+#[test]
+fn going_on_is_as_if_nothing_had_been_between() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine("voice_design", &folder);
+    let model = engine.qwen3_tts().expect("of this family");
+    let settings =
+        Settings { max_frames: 9, ..Settings::new(&model.talking().expect("talks").generation, 0) };
+    let (before, behind) = ("Once upon a time.", " There was a king.");
+    let both = format!("{before}{behind}");
+    let codes: Vec<i32> = (0..5 * 16).map(|i| i * 7 % 100).collect();
+    for feeding in [TextFeeding::Whole, TextFeeding::Streaming] {
+        // What the talker draws from behind a prompt and frames.
+        let logits = |text, speaker, frames: &[i32]| {
+            let (language, instruct, feeding) = (None, Some("somebody old"), Some(feeding));
+            let prompt = Request { text, speaker, language, instruct, feeding };
+            let prompt = model.prompt(&prompt).expect("a prompt");
+            let mut session = model.session().expect("talks");
+            session.record_taps(true);
+            session.start(&prompt, &settings).expect("starts");
+            frames.chunks(16).for_each(|frame| session.give_frame(frame).expect("goes on"));
+            let mut logits = vec![];
+            session.read("logits", &mut logits).expect("is there");
+            (prompt.sizes.rows(), logits)
+        };
+        let (rows, wanted) = logits(&*both, Speaker::Described, &codes);
+        let (said, last) = codes.split_at(4 * 16);
+        let (more, got) = logits(behind, Speaker::GoingOn { transcript: before, codes: said }, last);
+        assert_eq!(more, rows + 4, "frames stand behind the text, or beside it");
+        let snr = snr_db(&got, &wanted);
+        assert!(snr > 100.0, "{feeding}: {snr} dB");
+    }
 }
 
 /// What the model will take is known before anything of it is read.

@@ -7,7 +7,7 @@ use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::{input, print};
 use anyhow::Context;
-use orate::{ClonedVoice, Options, Unknown, VoiceStore};
+use orate::{ClonedVoice, Options, TextFeeding, Unknown, VoiceStore};
 use serde_json::json;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -71,6 +71,24 @@ pub struct Args {
     pub engine: EngineArgs,
 }
 
+/// What `--text-feeding` may be.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum Feeding {
+    /// All of a piece of the text is in the prompt.
+    Whole,
+    /// A token comes with each frame.
+    Streaming,
+}
+
+impl From<Feeding> for TextFeeding {
+    fn from(feeding: Feeding) -> TextFeeding {
+        match feeding {
+            Feeding::Whole => TextFeeding::Whole,
+            Feeding::Streaming => TextFeeding::Streaming,
+        }
+    }
+}
+
 /// How to speak.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Speech")]
@@ -104,6 +122,11 @@ pub struct SpeechArgs {
     #[arg(long, value_name = "WORDS")]
     pub instruct: Option<String>,
 
+    /// How the text reaches the talker: all of a piece at first, or a token with each frame; without it, as in the official package:
+    /// streaming for Base models, whole for others (Qwen3-TTS)
+    #[arg(long, value_name = "HOW")]
+    pub text_feeding: Option<Feeding>,
+
     /// Divides the logits that codes are drawn from; 0 takes the likeliest (Qwen3-TTS)
     #[arg(long, value_name = "T", allow_negative_numbers = true)]
     pub temperature: Option<f32>,
@@ -115,6 +138,18 @@ pub struct SpeechArgs {
     /// Probability to draw from, 0 to 1 (Qwen3-TTS)
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub top_p: Option<f32>,
+
+    /// As --temperature, for the codes of a frame behind the first; without it, the same (Qwen3-TTS)
+    #[arg(long, value_name = "T", allow_negative_numbers = true)]
+    pub predictor_temperature: Option<f32>,
+
+    /// As --top-k, for the codes of a frame behind the first; without it, the same (Qwen3-TTS)
+    #[arg(long, value_name = "K", allow_negative_numbers = true)]
+    pub predictor_top_k: Option<usize>,
+
+    /// As --top-p, for the codes of a frame behind the first; without it, the same (Qwen3-TTS)
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub predictor_top_p: Option<f32>,
 
     /// Makes codes that were drawn before less likely (Qwen3-TTS)
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
@@ -174,6 +209,10 @@ impl SpeechArgs {
             temperature: self.temperature,
             top_k: self.top_k,
             top_p: self.top_p,
+            predictor_temperature: self.predictor_temperature,
+            predictor_top_k: self.predictor_top_k,
+            predictor_top_p: self.predictor_top_p,
+            feeding: self.text_feeding.map(Into::into),
             repetition_penalty: self.repetition_penalty,
             max_frames: self.max_frames,
             retries: self.retries.into(),

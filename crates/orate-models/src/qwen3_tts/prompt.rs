@@ -10,7 +10,7 @@
 //! then one of
 //!   streaming text     first token under codec_bos; the others and eos follow, one with each frame
 //!   whole text         tokens and eos under codec_pad, then pad under codec_bos
-//!   in context         reference and own text beside codec_bos and the reference's frames, row by row, the longer one
+//!   in context         or behind what was said before: its text and own text beside codec_bos and the reference's frames, row by row, the longer one
 //!                      going on: text with the frames to come, frames with pad; or, as whole text, one after the other
 //! ```
 //!
@@ -29,6 +29,14 @@ pub enum Speaker<'a> {
     Named(&'a str),
     /// Whom the instruction describes (VoiceDesign).
     Described,
+    /// Whom the instruction describes, who goes on behind what they said before: the prompt is what the talker would have read had
+    /// it been asked for both texts at once, and said the first (VoiceDesign).
+    GoingOn {
+        /// What was said.
+        transcript: &'a str,
+        /// Its codes, `[F, Q]`.
+        codes: &'a [i32],
+    },
     /// The voice of an x-vector `[D]` (Base).
     XVector(&'a [f32]),
     /// The voice and manner of a reference (Base).
@@ -49,6 +57,15 @@ pub enum TextFeeding {
     Streaming,
     /// All of it in the prompt.
     Whole,
+}
+
+impl std::fmt::Display for TextFeeding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            TextFeeding::Streaming => "streaming",
+            TextFeeding::Whole => "whole",
+        })
+    }
 }
 
 /// What to say.
@@ -161,7 +178,7 @@ impl Prompt {
         }
         match r.speaker {
             Speaker::Named(_) => p.codec(pad, speaker.map(|(id, _)| id)),
-            Speaker::Described => {}
+            Speaker::Described | Speaker::GoingOn { .. } => {}
             Speaker::XVector(x) | Speaker::InContext { x_vector: x, .. } => p.x_vector(pad, t, x)?,
         }
         p.codec(bos, [t.codec_pad_id]);
@@ -171,7 +188,9 @@ impl Prompt {
             None => c.tts_model_type != Variant::Base,
             Some(feeding) => feeding == TextFeeding::Whole,
         };
-        if let Speaker::InContext { transcript, codes, .. } = r.speaker {
+        if let Speaker::InContext { transcript, codes, .. } | Speaker::GoingOn { transcript, codes } =
+            r.speaker
+        {
             let reference = spoken_before(tokenizer, transcript);
             let Some(reference) = reference else { return Err(QwenError::EmptyText { what: "transcript" }) };
             let frames = frames(t, codes)?;
@@ -266,7 +285,7 @@ fn check_variant(c: &Config, r: &Request<'_>) -> Result<(), QwenError> {
     match (variant, r.speaker) {
         (Variant::Base, Speaker::XVector(_) | Speaker::InContext { .. })
         | (Variant::CustomVoice, Speaker::Named(_))
-        | (Variant::VoiceDesign, Speaker::Described) => Ok(()),
+        | (Variant::VoiceDesign, Speaker::Described | Speaker::GoingOn { .. }) => Ok(()),
         (Variant::Base, _) => {
             problem("it has no speakers of its own; give it reference audio (`orate say --reference FILE`)")
         }
