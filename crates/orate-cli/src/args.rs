@@ -166,11 +166,11 @@ fn precision(text: &str) -> Result<Wish, String> {
 /// Sizes at which a model is timed or explained.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct SizeArgs {
-    /// Characters of text, language tags included
+    /// Characters of text, language tags included; with Qwen3-TTS, rows of the prompt
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub tokens: Option<u32>,
 
-    /// Latent frames of audio
+    /// Latent frames of audio; with Qwen3-TTS, frames of 80 ms
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=16384))]
     pub latents: Option<u32>,
 

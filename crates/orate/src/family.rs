@@ -87,12 +87,8 @@ impl FamilyFiles {
                 return Err(Error::OtherFamily { what, needed: "Qwen3-TTS", model, family });
             }
             FamilyFiles::Supertonic(files) => Family::Supertonic(Box::new(Supertonic::new(*files, device)?)),
-            FamilyFiles::Qwen3Tts(files) => {
-                if files.talking.is_none() {
-                    return Err(qwen3_tts::QwenError::NoTalker { path: files.origin }.into());
-                }
-                Family::Qwen3Tts(Qwen3Tts::with_cache(*files, device, kv))
-            }
+            // A codec alone encodes, decodes and is verified; who asks it to speak is told what it lacks.
+            FamilyFiles::Qwen3Tts(files) => Family::Qwen3Tts(Qwen3Tts::with_cache(*files, device, kv)),
         })
     }
 }

@@ -459,3 +459,31 @@ fn prompts_that_begin_alike_are_read_once() {
         }
     }
 }
+
+/// The repository of the tokenizer alone can be opened and verified, and says what it lacks for speaking.
+#[test]
+fn a_codec_alone_is_verified() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write_random_qwen3_tts("base", folder.path(), 3).expect("the folder is writable");
+    let options = EngineOptions {
+        model: Model::Path(folder.path().join("speech_tokenizer")),
+        device: DeviceChoice::Cpu,
+        threads: Some(2),
+        ..Default::default()
+    };
+    let codec = Engine::with_options(options).expect("a codec");
+    let e = codec.speak("Hello.", &Options::default()).expect_err("cannot").to_string();
+    assert!(e.contains("codec without a talker") && e.contains("folder of a whole model"), "{e}");
+    let e =
+        codec.clone_voice(qwen3_tts_goldens().join("cases/ref.wav"), None).expect_err("cannot").to_string();
+    assert!(e.contains("codec without a talker"), "{e}");
+    assert!(codec.voices().is_empty() && codec.cloned_voice_width().is_none());
+    // Of other weights than the goldens', so that it is compared, and not the same.
+    let report =
+        orate::verify::run(&codec, &qwen3_tts_goldens(), &Default::default()).expect("some cases fit");
+    assert!(!report.passed() && report.rows.iter().all(|row| row.case.starts_with("codec_")));
+    assert!(report.rows.iter().any(|row| row.case == "codec_decode" && row.tensor == "waveform"));
+    let skipped =
+        |case: &str| report.skipped.iter().any(|(name, why)| name == case && why.contains("talker"));
+    assert!(skipped("tokenizer") && skipped("sampling_chain"), "{:?}", report.skipped);
+}

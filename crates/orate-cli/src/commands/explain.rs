@@ -21,7 +21,8 @@ const LEAST_US: f64 = 20.0;
 Examples:
   orate explain                                    the built-in voice, a sentence of 80 characters
   orate explain --tokens 40 --latents 30 --gflops 190 --gbps 15
-  orate explain --model DIR --measure
+  orate explain --model supertonic-2 --measure
+  orate explain --model Qwen3-TTS-12Hz-0.6B-Base --weights q8_0 --gflops 380 --gbps 31
 
 The bound of a step is the larger of its arithmetic and its memory traffic at the given speeds.")]
 pub struct Args {
@@ -36,7 +37,7 @@ pub struct Args {
     #[arg(long, value_name = "X", allow_negative_numbers = true, requires = "gflops")]
     gbps: Option<f64>,
 
-    /// Take the best speeds that any step of this model reaches on this machine
+    /// Take the best speeds that any step of this model reaches on this machine (Supertonic)
     #[arg(long, conflicts_with_all = ["gflops", "gbps"])]
     measure: bool,
 
@@ -52,6 +53,17 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         }
     }
     let engine = args.engine.open()?;
+    if engine.qwen3_tts().is_ok() {
+        for (given, option) in [(args.measure, "--measure"), (args.sizes.steps.is_some(), "--steps")] {
+            if given {
+                let problem =
+                    format!("{option} is for Supertonic models, and {} is none", engine.model_name());
+                return Err(
+                    UsageError(format!("{problem}; leave it out, or give --gflops and --gbps")).into()
+                );
+            }
+        }
+    }
     let sizes = bench::Sizes {
         tokens: args.sizes.tokens.map_or(TOKENS, |n| n as usize),
         latents: args.sizes.latents.map_or(LATENTS, |n| n as usize),

@@ -105,6 +105,9 @@ fn list(args: &Args) -> anyhow::Result<()> {
             (Some(_), _) => {
                 "has no voices of its own, and none that fits it is kept; `orate voices add` makes one"
             }
+            (None, Ok(model)) if model.files().talking.is_none() => {
+                "is a codec without a talker, which has no voices"
+            }
             (None, Ok(_)) => "has no voices; describe one with --instruct when speaking",
             (None, Err(_)) => "has no voices; name a voice file with --voice FILE.json when speaking",
         };

@@ -23,6 +23,7 @@ pub fn run(args: &Args, engine: &Engine, load_ms: f64) -> anyhow::Result<()> {
         let hint = "--tokens, --latents and --steps are for Supertonic models; use --text and --max-frames";
         return Err(UsageError(hint.to_owned()).into());
     }
+    engine.qwen3_tts()?.talking().map_err(orate::Error::from)?;
     let text = args.text.as_deref().unwrap_or(TEXT);
     let frames = args.max_frames.or(args.text.is_none().then_some(FRAMES));
     let voice = any_voice(engine).map_err(|e| match e.kind() {
