@@ -266,6 +266,33 @@ fn speaking_can_be_cancelled_between_frames() {
     assert_eq!(stream.remaining(), 0);
 }
 
+/// Fills a tensor of a safetensors file, in f32, with a number.
+fn overwrite(file: &std::path::Path, tensor: &str, number: f32) {
+    let mut bytes = std::fs::read(file).expect("a model was written");
+    let header = 8 + u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
+    let json: serde_json::Value = serde_json::from_slice(&bytes[8..header]).expect("a header");
+    let place = |i: usize| header + json[tensor]["data_offsets"][i].as_u64().expect("a tensor") as usize;
+    bytes[place(0)..place(1)].chunks_exact_mut(4).for_each(|x| x.copy_from_slice(&number.to_le_bytes()));
+    std::fs::write(file, bytes).expect("the folder is writable");
+}
+
+#[test]
+fn a_damaged_codec_is_an_error_and_not_silence() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write_random_qwen3_tts("custom_voice", folder.path(), 3).expect("the folder is writable");
+    let codec = folder.path().join("speech_tokenizer/model.safetensors");
+    overwrite(&codec, "decoder.decoder.6.conv.bias", f32::NAN);
+    let engine = Engine::open(folder.path()).expect("a whole model");
+    for codec_beside in [false, true] {
+        let options = Options { codec_beside: Some(codec_beside), ..options(3) };
+        let error = engine.speak("Hello there.", &options).expect_err("no sound");
+        assert_eq!(error.kind(), ErrorKind::InvalidModel, "{error}");
+        for words in ["no sound for frame 0", "speech_tokenizer undamaged", "--weights f32"] {
+            assert!(error.to_string().contains(words), "no `{words}` in: {error}");
+        }
+    }
+}
+
 /// Why the text ended, how many frames it has, and how often it was spoken.
 fn ending(engine: &Engine, o: &Options) -> (FinishReason, usize, usize) {
     let chunks: Vec<_> = engine.stream("Hi.", o).expect("speaks").map(|c| c.expect("speaks")).collect();

@@ -94,6 +94,15 @@ pub enum QwenError {
         /// The frame, from 0.
         frame: usize,
     },
+    /// Samples are not numbers, so that nothing would be heard.
+    #[error(
+        "the codec made no sound for frame {frame}: its samples are no numbers; are the weights in speech_tokenizer undamaged (download \
+         them again), and does their format have the range that they need (`--weights f32`)?"
+    )]
+    NoSound {
+        /// The frame, from 0; those of a reference, which the codec reads first, are counted too.
+        frame: u64,
+    },
     /// An op got operands it cannot take.
     #[error(transparent)]
     Graph(#[from] GraphError),
