@@ -121,6 +121,20 @@ pub enum QwenError {
         /// `text` or `transcript`
         what: &'static str,
     },
+    /// A transcript has more tokens than its recording has frames. The model would speak what is left of it.
+    #[error(
+        "the transcript has {tokens} tokens, but the recording only {frames} frames ({seconds:.1} s), and speech has several frames for a \
+         token: is this the transcript of this recording? Write down what the recording says, and no more, or leave the transcript \
+         out to take the voice alone"
+    )]
+    LongTranscript {
+        /// Of the transcript.
+        tokens: usize,
+        /// Of the recording.
+        frames: usize,
+        /// Length of the recording.
+        seconds: f64,
+    },
     /// The model has no such speaker.
     #[error("no speaker is called `{name}`; this model has {}", known.join(", "))]
     UnknownSpeaker {
