@@ -396,6 +396,7 @@ fn bench_times_frames() {
             assert!(json[positive].as_f64().unwrap() > 0.0, "{variant}: {positive}: {json}");
         }
         let (frames, seconds) = (json["frames"].as_u64().unwrap(), json["duration_s"].as_f64().unwrap());
+        assert!(json["finish_reason"].is_string(), "{variant}: {json}");
         assert!((1..=5).contains(&frames) && (seconds - 0.08 * frames as f64).abs() < 1e-9, "{json}");
         let run = folder.orate(&[&args[..], &["--text", "Hm.", "--profile"]].concat()).ok();
         for part in
