@@ -613,3 +613,14 @@ fn a_voice_folder_is_packed_and_speaks() {
     folder.orate(&["pack-voice", "ada", "-o", "b.gguf"]).fails(1, &["tts.json"]);
     assert_eq!(folder.files(), ["a.wav", "ada", "ada.gguf", "b.wav", "c.wav", "other", "other.gguf"]);
 }
+
+/// Layers that drivers put into every program have something to say where there is no window system.
+#[test]
+fn devices_are_listed_without_a_window_system() {
+    let folder = Folder::new();
+    let mut command = folder.command(&["devices"]);
+    command.env_remove("XDG_RUNTIME_DIR").env_remove("MESA_VK_DEVICE_SELECT").env_remove("NODEVICE_SELECT");
+    let run = crate::util::finish(&mut command).ok();
+    assert_eq!(run.stderr, "");
+    assert!(run.text().contains("cpu"), "{}", run.text());
+}
