@@ -3,20 +3,22 @@
 //! What a file is follows from its content; its ending is only a hint. Several channels are averaged to one.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Cursor, Read, Seek};
 use std::path::Path;
 
 use symphonia::core::codecs::audio::AudioDecoderOptions;
 use symphonia::core::errors::Error;
 use symphonia::core::formats::probe::Hint;
 use symphonia::core::formats::{FormatOptions, TrackType};
-use symphonia::core::io::MediaSourceStream;
+use symphonia::core::io::{MediaSource, MediaSourceStream, ReadOnlySource};
 use symphonia::core::meta::MetadataOptions;
 
 use crate::error::{AudioError, Cause, Result, check_sample_rate};
 use crate::read::Waveform;
+use crate::wav_length::{HEADER, OpenEnd};
 
-/// Reads an audio file, at most `max_seconds` of it.
+/// Reads an audio file, at most `max_seconds` of it. A WAV file that was streamed, so that its header says "length unknown", is read to
+/// its end.
 ///
 /// # Errors
 ///
@@ -36,7 +38,8 @@ pub fn read_audio(path: impl AsRef<Path>, max_seconds: f64) -> Result<Waveform> 
     if let Some(ending) = path.extension().and_then(|e| e.to_str()) {
         hint.with_extension(ending);
     }
-    let stream = MediaSourceStream::new(Box::new(file), Default::default());
+    let source = source(file, max_seconds).map_err(|error| failed(error.into()))?;
+    let stream = MediaSourceStream::new(source, Default::default());
     let mut format = symphonia::default::get_probe()
         .probe(&hint, stream, FormatOptions::default(), MetadataOptions::default())
         .map_err(|error| failed(error.into()))?;
@@ -80,4 +83,21 @@ pub fn read_audio(path: impl AsRef<Path>, max_seconds: f64) -> Result<Waveform> 
         }
     }
     Ok(waveform)
+}
+
+/// What the decoder reads: the file, or a copy of a WAV stream whose header says its length.
+fn source(mut file: File, max_seconds: f64) -> io::Result<Box<dyn MediaSource>> {
+    let mut beginning = vec![];
+    file.by_ref().take(HEADER as u64).read_to_end(&mut beginning)?;
+    if let Some(open) = OpenEnd::find(&beginning) {
+        // A second more, so that what is too long is seen to be.
+        open.read_rest(&mut beginning, file, max_seconds + 1.0)?;
+        open.close(&mut beginning);
+        return Ok(Box::new(Cursor::new(beginning)));
+    }
+    if file.rewind().is_ok() {
+        return Ok(Box::new(file));
+    }
+    // What came through a pipe is gone from it.
+    Ok(Box::new(ReadOnlySource::new(Cursor::new(beginning).chain(file))))
 }

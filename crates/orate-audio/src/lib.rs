@@ -43,6 +43,7 @@ mod reference;
 mod resample;
 mod stft;
 mod stream;
+mod wav_length;
 mod writer;
 
 pub use compare::{log_spectral_distance_db, snr_db};

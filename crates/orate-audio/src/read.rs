@@ -6,6 +6,7 @@ use std::path::Path;
 use hound::{SampleFormat, WavReader};
 
 use crate::error::{AudioError, Cause, Result, check_sample_rate};
+use crate::wav_length::OpenEnd;
 
 /// Mono audio in memory.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -38,46 +39,12 @@ pub fn read_wav(path: impl AsRef<Path>) -> Result<Waveform> {
     let path = path.as_ref();
     let failed = |source: Cause| AudioError::ReadWav { path: path.to_owned(), source };
     let mut bytes = fs::read(path).map_err(|error| failed(error.into()))?;
-    resolve_unknown_length(&mut bytes);
+    if let Some(open) = OpenEnd::find(&bytes) {
+        open.close(&mut bytes);
+    }
     let waveform = WavReader::new(bytes.as_slice()).and_then(decode).map_err(|error| failed(error.into()))?;
     check_sample_rate(waveform.sample_rate)?;
     Ok(waveform)
-}
-
-/// Writes the true length into the header of a WAV stream that was saved to a file.
-///
-/// Streams say `0xFFFFFFFF`, or close to it, where the length should be (as ffmpeg
-/// and sox do as well), and hound takes that at its word.
-fn resolve_unknown_length(bytes: &mut [u8]) {
-    const UNKNOWN: u32 = u32::MAX - 4096;
-    let mut block_align = 1;
-    let mut at = 12; // after "RIFF", its length and "WAVE"
-    while let Some(header) = bytes.get(at..at + 8) {
-        let length = u32::from_le_bytes([header[4], header[5], header[6], header[7]]);
-        let body = at + 8;
-        match &header[..4] {
-            b"fmt " => {
-                if let Some(&[low, high]) = bytes.get(body + 12..body + 14) {
-                    block_align = usize::from(u16::from_le_bytes([low, high])).max(1);
-                }
-            }
-            b"data" => {
-                let rest = bytes.len() - body;
-                if length >= UNKNOWN
-                    && let Ok(whole) = u32::try_from(rest - rest % block_align)
-                {
-                    bytes[at + 4..body].copy_from_slice(&whole.to_le_bytes());
-                }
-                return;
-            }
-            _ => {}
-        }
-        // Chunks are padded to an even length.
-        at = body.saturating_add(length as usize).saturating_add(length as usize % 2);
-        if at > bytes.len() {
-            return;
-        }
-    }
 }
 
 fn decode(reader: WavReader<&[u8]>) -> hound::Result<Waveform> {

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use orate_audio::{
-    AudioFormat, ReferenceOptions, Waveform, read_audio, read_reference, read_wav, resample, snr_db,
-    write_audio,
+    AudioFormat, PcmStream, ReferenceOptions, WavFormat, Waveform, read_audio, read_reference, read_wav,
+    resample, snr_db, write_audio,
 };
 
 fn data(file: &str) -> PathBuf {
@@ -69,6 +69,53 @@ fn what_we_write_we_read() {
 fn wav_files_are_read_as_by_the_reader_of_wav_files() {
     for file in ["resample-16k.wav", "resample-24k-middle.wav"] {
         assert_eq!(read_audio(data(file), 60.0).expect(file), read_wav(data(file)).expect(file), "{file}");
+    }
+}
+
+/// As `ffmpeg -f wav -` and `orate say -o -` write them: a header that says nothing of a length.
+#[test]
+fn a_wav_stream_that_was_saved_is_read_to_its_end() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("stream.wav");
+    for format in [WavFormat::Pcm16, WavFormat::Float32] {
+        let mut stream = PcmStream::wav(Vec::new(), 24_000, format).expect("begins");
+        stream.write(&tone(24_000)).expect("writes");
+        let bytes = stream.into_inner();
+        for (whole, data) in [(u32::MAX, u32::MAX), (0, 0), (bytes.len() as u32 - 8, u32::MAX)] {
+            let mut bytes = bytes.clone();
+            let size = bytes.windows(4).position(|w| w == b"data").expect("there are samples") + 4;
+            bytes[4..8].copy_from_slice(&whole.to_le_bytes());
+            bytes[size..size + 4].copy_from_slice(&data.to_le_bytes());
+            bytes.push(0); // Not a whole sample.
+            fs::write(&path, &bytes).expect("writes");
+            let got = read_audio(&path, 60.0).expect("reads");
+            assert_eq!(got, read_wav(&path).expect("reads"), "{format:?} {whole} {data}");
+            assert_eq!(got.samples.len(), 19_200, "{format:?} {whole} {data}");
+            assert!(read_reference(&path, &ReferenceOptions::new(24_000)).is_ok());
+            let error = read_audio(&path, 0.5).expect_err("it is longer");
+            assert!(error.to_string().contains("longer than 0.5 s"), "{error}");
+        }
+    }
+}
+
+/// What comes through a pipe cannot be read twice.
+#[cfg(unix)]
+#[test]
+fn recordings_come_through_pipes_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut stream = PcmStream::wav(Vec::new(), 24_000, WavFormat::Pcm16).expect("begins");
+    stream.write(&tone(24_000)).expect("writes");
+    let complete = fs::read(write_wav(&folder.path().join("tone.wav"))).expect("reads");
+    for (bytes, samples) in [(stream.into_inner(), 19_200), (complete, 6400)] {
+        let pipe = folder.path().join(format!("pipe of {samples}.wav"));
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs");
+        assert!(made.success());
+        let writer = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || fs::write(pipe, bytes)
+        });
+        assert_eq!(read_audio(&pipe, 60.0).expect("reads").samples.len(), samples);
+        writer.join().expect("writes").expect("writes");
     }
 }
 

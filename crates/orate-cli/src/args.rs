@@ -1,8 +1,8 @@
 //! The command line. Each command's own options stand beside the command; here is what they share.
 
 use crate::commands::Command;
+use crate::engine_report::note_fallbacks;
 use crate::failure::UsageError;
-use crate::print;
 use clap::Parser;
 use orate::{
     CacheFormat, DeviceChoice, Engine, EngineOptions, Model, Precision, PrecisionChoice, PrecisionPolicy,
@@ -110,15 +110,22 @@ pub struct EngineArgs {
 }
 
 impl EngineArgs {
-    /// Opens the model.
+    /// Opens the model, and says which devices were passed over.
     pub fn open(&self) -> anyhow::Result<Engine> {
+        self.open_silently().inspect(note_fallbacks)
+    }
+
+    /// Opens the model.
+    pub fn open_silently(&self) -> anyhow::Result<Engine> {
         self.open_as(self.model.clone().map_or(Model::BuiltIn, Model::Path))
     }
 
     /// Opens the model to compare it with goldens, for which a part of its weights may do.
     pub fn open_to_compare(&self) -> anyhow::Result<Engine> {
         match &self.model {
-            Some(path) if Files::is_trimmed(path) => self.open_as(Model::Trimmed(path.clone())),
+            Some(path) if Files::is_trimmed(path) => {
+                self.open_as(Model::Trimmed(path.clone())).inspect(note_fallbacks)
+            }
             _ => self.open(),
         }
     }
@@ -134,15 +141,11 @@ impl EngineArgs {
             cache: None,
             allow_fallback: self.allow_fallback,
         };
-        let engine = Engine::with_options(options).map_err(|e| match e {
+        Engine::with_options(options).map_err(|e| match e {
             // A set that is unknown, or that this processor lacks.
             orate::Error::Device(e) if self.isa.is_some() => UsageError(format!("--isa: {e}")).into(),
             e => anyhow::Error::from(e),
-        })?;
-        for why in engine.fallbacks() {
-            print::note(&format!("{why}; {} is used instead", engine.device()));
-        }
-        Ok(engine)
+        })
     }
 }
 
@@ -160,7 +163,11 @@ pub fn open_to_look(
 
 /// Parses `--precision`.
 fn precision(text: &str) -> Result<Wish, String> {
-    if text == "auto" { Ok(Wish::Auto) } else { text.parse().map(Wish::Format) }
+    match text {
+        "auto" => Ok(Wish::Auto),
+        // The error ends in a list of the formats.
+        format => format.parse().map(Wish::Format).map_err(|e: String| format!("{e}, auto")),
+    }
 }
 
 /// Sizes at which a model is timed or explained.

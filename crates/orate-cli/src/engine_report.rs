@@ -21,6 +21,12 @@ pub fn note_warnings(engine: &Engine) {
     engine.warnings().iter().for_each(|warning| print::note(&format!("warning: {warning}")));
 }
 
+/// Prints which devices were passed over, and why.
+pub fn note_fallbacks(engine: &Engine) {
+    let used = engine.device();
+    engine.fallbacks().iter().for_each(|why| print::note(&format!("{why}; {used} is used instead")));
+}
+
 /// A report with the entries of another behind its own.
 pub fn with(mut report: Value, other: Value) -> Value {
     if let (Value::Object(all), Value::Object(more)) = (&mut report, other) {

@@ -30,9 +30,20 @@ fn ask_for_queues(utterances: u32) {
     }
 }
 
+/// Mesa puts a layer into every Vulkan program that asks the window system which GPU it prefers. Without a window system's folder it
+/// prints an error to standard error whenever GPUs are listed, and has nothing to say otherwise. Who chooses a GPU by it keeps it.
+fn leave_out_mesas_device_selection() {
+    let set = |variable: &str| std::env::var_os(variable).is_some();
+    if !set("XDG_RUNTIME_DIR") && !set("MESA_VK_DEVICE_SELECT") && !set("NODEVICE_SELECT") {
+        // SAFETY: called by `main` before anything starts a thread, so that none is there to read the environment.
+        unsafe { std::env::set_var("NODEVICE_SELECT", "1") };
+    }
+}
+
 fn main() -> ExitCode {
     let command = args::Cli::parse().command;
     ask_for_queues(command.utterances());
+    leave_out_mesas_device_selection();
     match commands::run(command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failure::report(&error),

@@ -59,7 +59,7 @@ DEVICE float activate(int activation, float x, float slope) {
         case SILU: return x / (1.0f + expf(-x));
         case SIGMOID: return 1.0f / (1.0f + expf(-x));
         case ELU: return x > 0.0f ? x : expm1f(x);
-        case CLIP: return fminf(fmaxf(x, -1.0f), 1.0f);
+        case CLIP: return x < -1.0f ? -1.0f : (x > 1.0f ? 1.0f : x); // what is no number stays none
         default: return x;
     }
 }

@@ -29,7 +29,7 @@ fn activate(x: f32, slope: f32) -> f32 {
     return select(expm1_f32(min(x, 0.0)), x, x > 0.0);
 //@ end
 //@ if CLIP
-    return clamp(x, -1.0, 1.0);
+    return select(clamp(x, -1.0, 1.0), x, x != x); // what is no number stays none
 //@ end
     return x;
 }

@@ -6,6 +6,8 @@ use orate_testing::checkpoints::{blank_safetensors, qwen3_tts_goldens, write_qwe
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
+const GENERATION: &str = "generation_config.json";
+
 /// A model of tiny sizes that can be damaged.
 struct Folder(tempfile::TempDir);
 
@@ -263,7 +265,7 @@ fn tensors_that_differ_are_named() {
 #[test]
 fn configurations_that_make_no_sense_are_refused() {
     type Change = fn(&mut Value);
-    let cases: [(&str, Change, &[&str]); 18] = [
+    let cases: [(&str, Change, &[&str]); 24] = [
         ("config.json", |c| c["model_type"] = json!("qwen3_tts_25hz"), &["`model_type` is `qwen3_tts_25hz`"]),
         ("config.json", |c| c["tokenizer_type"] = json!("25hz"), &["`tokenizer_type` is `25hz`"]),
         (
@@ -313,7 +315,13 @@ fn configurations_that_make_no_sense_are_refused() {
             },
             &["missing field `talker_config`"],
         ),
-        ("generation_config.json", |c| c["temperature"] = json!(0.0), &["`temperature` is 0", "above 0"]),
+        (GENERATION, |c| c["temperature"] = json!(0.0), &["`temperature` is 0", "above 0"]),
+        (GENERATION, |c| c["top_p"] = json!(2), &[GENERATION, "`top_p` is 2", "at most 1"]),
+        (GENERATION, |c| c["subtalker_top_p"] = json!(1.5), &[GENERATION, "`subtalker_top_p` is 1.5"]),
+        (GENERATION, |c| c["repetition_penalty"] = json!(101), &[GENERATION, "`repetition_penalty` is 101"]),
+        (GENERATION, |c| c["top_k"] = json!(1 << 25), &[GENERATION, "`top_k` is 33554432", "0 to 16777216"]),
+        (GENERATION, |c| c["max_new_tokens"] = json!(0), &[GENERATION, "`max_new_tokens` is 0", "2 to"]),
+        (GENERATION, |c| c["max_new_tokens"] = json!(100_000_000), &[GENERATION, "`max_new_tokens` is 1000"]),
         (
             "speech_tokenizer/config.json",
             |c| c["decoder_config"]["upsample_rates"] = json!([8, 5, 4]),

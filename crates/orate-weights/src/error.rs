@@ -28,6 +28,14 @@ pub enum WeightError {
         /// The broken rule.
         problem: String,
     },
+    /// The file only says where its content is: it was cloned without Git LFS.
+    #[error(
+        "{path}: this is a pointer of Git LFS, not the file itself; download that, for example with `git lfs pull`"
+    )]
+    Pointer {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file is well formed, but uses something that is not implemented.
     #[error("{origin}: not supported: {problem}")]
     Unsupported {
@@ -69,7 +77,7 @@ impl WeightError {
     pub fn kind(&self) -> WeightErrorKind {
         match self {
             Self::Io { .. } => WeightErrorKind::Io,
-            Self::Malformed { .. } => WeightErrorKind::Malformed,
+            Self::Malformed { .. } | Self::Pointer { .. } => WeightErrorKind::Malformed,
             Self::Unsupported { .. } => WeightErrorKind::Unsupported,
             Self::Missing { .. } => WeightErrorKind::Missing,
         }

@@ -17,6 +17,9 @@ use crate::WeightError;
 #[cfg(unix)]
 const PAGE: usize = 64 * 1024;
 
+/// How a file begins that Git LFS keeps elsewhere.
+const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
+
 /// Maps a file into memory. Nothing is read until it is used.
 pub(crate) fn map(path: &Path) -> Result<Bytes, WeightError> {
     Ok(Mapping::open(path)?.bytes())
@@ -41,6 +44,9 @@ impl Mapping {
         // shorten the file while we hold it. The bytes carry no invariants beyond what the parsers check: wrong numbers
         // or a fault would follow. Replacing a file by renaming, as `replace` does, leaves the old mapping intact.
         let map = unsafe { MmapOptions::new().map(&file) }.map_err(WeightError::io("map", path))?;
+        if map.starts_with(POINTER) {
+            return Err(WeightError::Pointer { path: path.to_owned() });
+        }
         Ok(Mapping(Some(Arc::new(map))))
     }
 

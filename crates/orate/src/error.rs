@@ -147,6 +147,7 @@ impl Error {
                 | QwenError::Mode { .. }
                 | QwenError::BadVoice { .. }
                 | QwenError::TooLong { .. }
+                | QwenError::LongTranscript { .. }
                 | QwenError::TooShort { .. }
                 | QwenError::Option { .. } => ErrorKind::InvalidInput,
                 QwenError::Device(_) => ErrorKind::System,

@@ -1,7 +1,7 @@
 //! Families of models, and what an engine can say of each.
 
 use crate::precision::{Product, Stored};
-use crate::{Error, Options, Result, VoiceInfo};
+use crate::{Error, Options, Result, Unknown, VoiceInfo};
 use orate_graph::{CacheFormat, Device, Executable, GraphError, Precision, PrecisionPolicy, Target};
 use orate_models::qwen3_tts::{self, Batch, Qwen3Tts};
 use orate_models::supertonic::{self, Supertonic};
@@ -61,6 +61,10 @@ impl FamilyFiles {
 
     /// Opens a folder or packed voice of any family.
     pub fn open(path: &Path) -> Result<FamilyFiles> {
+        if let Some(folder) = folder_around(path) {
+            let problem = format!("a file of a model; give the folder, {}", folder.display());
+            return Err(supertonic::ModelError::NotAModel { path: path.to_owned(), problem }.into());
+        }
         if qwen3_tts::Files::detect(path) {
             return Ok(FamilyFiles::Qwen3Tts(Box::new(qwen3_tts::Files::open(path)?)));
         }
@@ -91,6 +95,18 @@ impl FamilyFiles {
             FamilyFiles::Qwen3Tts(files) => Family::Qwen3Tts(Qwen3Tts::with_cache(*files, device, kv)),
         })
     }
+}
+
+/// The folder of the model that a file is a part of; `None` for packed voices, which are a model each, and for all else.
+fn folder_around(path: &Path) -> Option<&Path> {
+    let is_part = path.extension().is_some_and(|e| e == "safetensors" || e == "onnx" || e == "json");
+    if !is_part || !path.is_file() {
+        return None;
+    }
+    let folder = path.parent()?;
+    let is_inner = folder.file_name().is_some_and(|name| name == "speech_tokenizer" || name == "onnx");
+    let around = if is_inner { folder.parent()? } else { folder };
+    Some(if around.as_os_str().is_empty() { Path::new(".") } else { around })
 }
 
 /// What most of the numbers are in tensors whose names begin so.
@@ -210,6 +226,7 @@ impl Family {
                     ("top-k of the predictor", o.predictor_top_k.map(|x| x.to_string())),
                     ("top-p of the predictor", o.predictor_top_p.map(|x| x.to_string())),
                     ("number of frames", o.max_frames.map(|x| x.to_string())),
+                    ("number of retries", o.retries.map(|x| x.to_string())),
                 ];
                 for (option, got) in sampling {
                     if let Some(got) = got {
@@ -240,6 +257,16 @@ impl Family {
                 }
                 if let Some(steps) = o.steps {
                     return refused("steps", steps.to_string(), "take none; leave it out");
+                }
+                if o.unknown == Unknown::Skip {
+                    let got = "to skip them".to_owned();
+                    return refused("treatment of unknown characters", got, "know all of them; leave it out");
+                }
+                if !o.trim {
+                    return refused("trim", "off".to_owned(), "end where they say so; leave it on");
+                }
+                if let Some(voice) = &o.cloned {
+                    m.check_voice(voice)?;
                 }
                 if o.read_numbers == Some(true) {
                     return refused("reading of numbers", "asked for".to_owned(), "read them by themselves");

@@ -61,8 +61,8 @@ pub struct Options {
     /// Frames of 80 ms that a piece of the text may have. `None`: what its length suggests.
     pub max_frames: Option<usize>,
     /// How often a piece that has gone astray ([`crate::FinishReason::Runaway`]) is spoken again, with another seed made from
-    /// `seed`. Only a piece of which nothing was handed out is: see `whole_pieces`.
-    pub retries: usize,
+    /// `seed`. Only a piece of which nothing was handed out is: see `whole_pieces`. `None`: once.
+    pub retries: Option<usize>,
     /// Whether nothing of a piece is handed out before all of it is made, so that it can be spoken again.
     /// [`crate::Engine::speak`] always does so.
     pub whole_pieces: bool,
@@ -96,7 +96,7 @@ impl Default for Options {
             predictor_top_p: None,
             repetition_penalty: None,
             max_frames: None,
-            retries: 1,
+            retries: None,
             whole_pieces: false,
             codec_beside: None,
             cancel: None,

@@ -179,7 +179,7 @@ impl Pieces {
             pieces: pieces.into_iter(),
             settings,
             max_frames: o.max_frames,
-            retries: o.retries,
+            retries: o.retries.unwrap_or(1),
             whole_pieces: o.whole_pieces,
             silence,
             cancel,
@@ -377,7 +377,7 @@ impl Pieces {
 
     /// Whether another seed gives other codes.
     fn is_random(&self) -> bool {
-        self.settings.first.temperature > 0.0 || self.settings.others.temperature > 0.0
+        self.settings.first.is_random() || self.settings.others.is_random()
     }
 
     fn advance(&mut self) -> Option<Result<Chunk>> {
@@ -524,7 +524,7 @@ mod tests {
         let with = |seed| Options {
             seed,
             silence: 0.0,
-            retries: 0,
+            retries: Some(0),
             instruct: instruct.map(str::to_owned),
             ..Default::default()
         };

@@ -68,7 +68,7 @@ fn speaks_again(model: &Model, text: &str, want: &Audio) {
 
 /// A processor imitates GPUs slowly.
 fn few_frames(frames: usize) -> Options {
-    Options { max_frames: Some(frames), retries: 0, ..Options::default() }
+    Options { max_frames: Some(frames), retries: Some(0), ..Options::default() }
 }
 
 #[test]

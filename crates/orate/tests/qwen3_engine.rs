@@ -1,8 +1,8 @@
 //! The engine with Qwen3-TTS models: from text to samples.
 
 use orate::{
-    Cancel, DeviceChoice, Engine, EngineOptions, Error, ErrorKind, FinishReason, Model, Options, Precision,
-    PrecisionChoice, PrecisionPolicy, TextFeeding,
+    Cancel, ClonedVoice, DeviceChoice, Engine, EngineOptions, Error, ErrorKind, FinishReason, Model, Options,
+    Precision, PrecisionChoice, PrecisionPolicy, TextFeeding, Unknown,
 };
 use orate_models::qwen3_tts::{Prompt, Qwen3Tts, Request, Settings, Speaker, Step, Utterance};
 use orate_testing::checkpoints::{qwen3_tts_goldens, write_random_qwen3_tts};
@@ -278,6 +278,8 @@ fn voices_and_what_is_refused() {
     refused(&custom, "Hi.", Options { speed: Some(1.2), ..options(3) }, "Qwen3-TTS models have no rate");
     refused(&custom, "Hi.", Options { steps: Some(4), ..options(3) }, "Qwen3-TTS models take none");
     refused(&custom, "Hi.", Options { temperature: Some(-1.0), ..options(3) }, "temperature is -1");
+    refused(&custom, "Hi.", Options { unknown: Unknown::Skip, ..options(3) }, "models know all of them");
+    refused(&custom, "Hi.", Options { trim: false, ..options(3) }, "trim is off");
     refused(&custom, "Hi.", options(0), "choose 1 to 16777216");
     refused(&custom, "Hi.", options(usize::MAX), "choose 1 to 16777216");
     let e = custom.supertonic().err().expect("another family").to_string();
@@ -290,6 +292,7 @@ fn voices_and_what_is_refused() {
 
     let built_in = Engine::new().expect("the built-in voice");
     refused(&built_in, "Hi.", Options { instruct: Some("sing".into()), ..Options::default() }, "follow none");
+    refused(&built_in, "Hi.", Options { retries: Some(1), ..Options::default() }, "number of retries is 1");
     refused(&built_in, "Hi.", Options { top_k: Some(5), ..Options::default() }, "draw no codes");
 }
 
@@ -313,6 +316,21 @@ fn a_recording_becomes_a_voice() {
     assert!(speak(voice) != speak(known.clone()), "the manner is heard");
     let e = base.clone_voice(&recording, Some(" ")).expect_err("no words").to_string();
     assert!(e.contains("the transcript holds nothing to say"), "{e}");
+    for no_words in ["?", "...", "—"] {
+        let e = base.clone_voice(&recording, Some(no_words)).expect_err("no words").to_string();
+        assert!(e.contains("the transcript holds nothing to say"), "{no_words}: {e}");
+    }
+    let novel = "It was the best of times, it was the worst of times. ".repeat(9);
+    let e = base.clone_voice(&recording, Some(&novel)).expect_err("another recording").to_string();
+    let frames = codes.len() / 16;
+    assert!(e.contains(&format!("but the recording only {frames} frames")), "{e}");
+    assert!(e.contains("is this the transcript of this recording?"), "{e}");
+    // A voice that was made elsewhere is checked when it speaks.
+    let mut other = ClonedVoice::clone(&known);
+    other.reference.as_mut().expect("with its words").transcript = novel;
+    let e = base.speak("Hi.", &Options { cloned: Some(other.into()), ..options(3) }).expect_err("refused");
+    assert!(e.to_string().contains("is this the transcript of this recording?"), "{e}");
+    assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
     let folder = tempfile::tempdir().expect("a folder");
     let custom = engine("custom_voice", &folder);
     let e = custom.clone_voice(&recording, None).expect_err("cannot").to_string();
@@ -335,6 +353,33 @@ fn speaking_can_be_cancelled_between_frames() {
     assert_eq!(stream.remaining(), 0);
 }
 
+/// Fills a tensor of a safetensors file, in f32, with a number.
+fn overwrite(file: &std::path::Path, tensor: &str, number: f32) {
+    let mut bytes = std::fs::read(file).expect("a model was written");
+    let header = 8 + u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
+    let json: serde_json::Value = serde_json::from_slice(&bytes[8..header]).expect("a header");
+    let place = |i: usize| header + json[tensor]["data_offsets"][i].as_u64().expect("a tensor") as usize;
+    bytes[place(0)..place(1)].chunks_exact_mut(4).for_each(|x| x.copy_from_slice(&number.to_le_bytes()));
+    std::fs::write(file, bytes).expect("the folder is writable");
+}
+
+#[test]
+fn a_damaged_codec_is_an_error_and_not_silence() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write_random_qwen3_tts("custom_voice", folder.path(), 3).expect("the folder is writable");
+    let codec = folder.path().join("speech_tokenizer/model.safetensors");
+    overwrite(&codec, "decoder.decoder.6.conv.bias", f32::NAN);
+    let engine = Engine::open(folder.path()).expect("a whole model");
+    for codec_beside in [false, true] {
+        let options = Options { codec_beside: Some(codec_beside), ..options(3) };
+        let error = engine.speak("Hello there.", &options).expect_err("no sound");
+        assert_eq!(error.kind(), ErrorKind::InvalidModel, "{error}");
+        for words in ["no sound for frame 0", "speech_tokenizer undamaged", "--weights f32"] {
+            assert!(error.to_string().contains(words), "no `{words}` in: {error}");
+        }
+    }
+}
+
 /// Why the text ended, how many frames it has, and how often it was spoken.
 fn ending(engine: &Engine, o: &Options) -> (FinishReason, usize, usize) {
     let chunks: Vec<_> = engine.stream("Hi.", o).expect("speaks").map(|c| c.expect("speaks")).collect();
@@ -354,15 +399,15 @@ fn speech_that_goes_astray_is_ended_and_spoken_again() {
     let (reason, frames, attempts) = ending(&engine, &heard);
     assert_eq!((reason, attempts), (FinishReason::Runaway, 1), "what was heard is not spoken again");
     assert!((63..150).contains(&frames), "{frames} frames are more than the text needs");
-    let never = Options { retries: 0, whole_pieces: true, ..heard.clone() };
+    let never = Options { retries: Some(0), whole_pieces: true, ..heard.clone() };
     assert_eq!(ending(&engine, &never), (FinishReason::Runaway, frames, 1));
-    let patient = Options { retries: 50, whole_pieces: true, ..heard.clone() };
+    let patient = Options { retries: Some(50), whole_pieces: true, ..heard.clone() };
     let (reason, shorter, attempts) = ending(&engine, &patient);
     assert_eq!(reason, FinishReason::Stop, "another seed ends");
     assert!(attempts > 1 && shorter < frames, "{shorter} frames after {attempts} attempts");
-    let enough = Options { retries: attempts - 1, ..patient.clone() };
+    let enough = Options { retries: Some(attempts - 1), ..patient.clone() };
     assert_eq!(ending(&engine, &enough), (FinishReason::Stop, shorter, attempts));
-    let too_few = Options { retries: attempts - 2, ..patient.clone() };
+    let too_few = Options { retries: Some(attempts - 2), ..patient.clone() };
     let (reason, _, most) = ending(&engine, &too_few);
     assert_eq!((reason, most), (FinishReason::Runaway, attempts - 1));
 
@@ -372,6 +417,11 @@ fn speech_that_goes_astray_is_ended_and_spoken_again() {
     let again = engine.speak("Hi.", &patient).expect("speaks");
     assert_eq!(again.samples.len(), shorter * FRAME);
     assert!(engine.speak("Hi.", &patient).expect("speaks") == again, "the same seed, the same other seeds");
+
+    // The likeliest codes are the same with every seed; here they are those that were drawn before.
+    let sure = Options { top_k: Some(1), repetition_penalty: Some(0.01), ..patient.clone() };
+    let (reason, _, attempts) = ending(&engine, &sure);
+    assert_eq!((reason, attempts), (FinishReason::Runaway, 1), "nothing is drawn, so nothing is tried again");
 
     let asked = Options { max_frames: Some(20), ..patient };
     let (reason, most, attempts) = ending(&engine, &asked);

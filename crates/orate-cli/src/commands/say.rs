@@ -2,7 +2,8 @@
 
 use crate::args::EngineArgs;
 use crate::audio_sink::{Format, Output};
-use crate::engine_report::{engine_json, note_warnings, with};
+use crate::engine_report::{engine_json, note_fallbacks, note_warnings, with};
+use crate::failure::UsageError;
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::{input, print};
@@ -160,9 +161,9 @@ pub struct SpeechArgs {
     pub max_frames: Option<usize>,
 
     /// How often a piece of the text that goes astray is spoken again, with another seed; not while it is piped (Qwen3-TTS).
-    /// With 0, sound is handed on as it comes
-    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(u8).range(0..=10))]
-    pub retries: u8,
+    /// With 0, sound is handed on as it comes [default: 1]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u8).range(0..=10))]
+    pub retries: Option<u8>,
 
     /// Seed of the noise: another seed gives another reading
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
@@ -215,7 +216,7 @@ impl SpeechArgs {
             feeding: self.text_feeding.map(Into::into),
             repetition_penalty: self.repetition_penalty,
             max_frames: self.max_frames,
-            retries: self.retries.into(),
+            retries: self.retries.map(usize::from),
             ..Options::default()
         }
     }
@@ -227,13 +228,23 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let output = args.output.clone().unwrap_or_else(|| DEFAULT_OUTPUT.into());
     let output = Output::choose(&output, args.format)?;
     // Before the work, not after.
+    if let (Some(sound), Some(picture)) = (&output.path, &args.plot)
+        && is_same_place(sound, picture)
+    {
+        let problem = "the sound is written there; name another file, such as speech.png";
+        return Err(UsageError(format!("--plot {}: {problem}", picture.display())).into());
+    }
     for path in output.path.iter().chain(&args.plot) {
         orate_audio::check_output(path)?;
     }
     let text = input::read(&args.text, args.file.as_deref())?;
 
     let opening = Instant::now();
-    let engine = args.engine.open()?;
+    let engine = args.engine.open_silently()?;
+    // The object has them as well, and may be all that goes to standard error.
+    if !args.json {
+        note_fallbacks(&engine);
+    }
     let load_ms = opening.elapsed().as_secs_f64() * 1e3;
     // Not earlier: while text is typed, Ctrl-C should simply end the program.
     let interrupt = Interrupt::new();
@@ -247,12 +258,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         options.cloned = Some(kept_voice(&voice)?);
     }
     // What is in a pipe cannot be taken back.
-    options.whole_pieces = options.retries > 0 && output.path.is_some() && !args.stream;
+    options.whole_pieces = options.retries != Some(0) && output.path.is_some() && !args.stream;
 
     let speaking = Instant::now();
     let mut stream = engine.stream(&text, &options)?;
     let mut warnings = stream.warnings().to_vec();
-    if !args.quiet {
+    let notes_warnings = !args.quiet && !args.json;
+    if notes_warnings {
         warnings.iter().for_each(|warning| print::note(&format!("warning: {warning}")));
     }
     let beginning: String =
@@ -291,12 +303,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     drop(progress);
     if finish == Some(orate::FinishReason::Runaway) {
         let warning = "the speech went astray and was cut; another --seed may do better";
-        if !args.quiet {
+        if notes_warnings {
             print::note(&format!("warning: {warning}"));
         }
         warnings.push(warning.to_owned());
     }
-    if !args.quiet {
+    if notes_warnings {
         note_warnings(&engine);
     }
     warnings.extend(engine.warnings());
@@ -355,6 +367,17 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         ));
     }
     Ok(())
+}
+
+/// Whether two paths lead to one file, which may not be there yet.
+fn is_same_place(a: &Path, b: &Path) -> bool {
+    let place = |path: &Path| {
+        path.canonicalize().ok().or_else(|| {
+            let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            Some(folder.canonicalize().ok()?.join(path.file_name()?))
+        })
+    };
+    a == b || place(a).is_some_and(|a| place(b) == Some(a))
 }
 
 /// A voice that is kept under this name, or in this file.

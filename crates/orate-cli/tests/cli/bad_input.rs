@@ -262,3 +262,36 @@ fn files_that_nobody_can_inspect() {
     folder.orate(&["inspect", "a.json"]).fails(1, &["a.json: JSON, but not a voice"]);
     folder.orate(&["inspect", "b.json"]).fails(1, &["b.json: not valid JSON"]);
 }
+
+/// What does not apply to a model is refused, and not passed over.
+#[test]
+fn options_of_other_models() {
+    use orate_testing::checkpoints::write_random_qwen3_tts;
+    let folder = Folder::new();
+    write_random_qwen3_tts("voice_design", &folder.path("design"), 1).unwrap();
+    let say = |more: &[&str]| folder.orate(&[&["say", "Hello.", "-o", "a.wav"], more].concat());
+    say(&["--retries", "1"]).fails(2, &["retries is 1", "Supertonic models", "leave it out"]);
+    for (option, words) in [("--skip-unknown", "know all of them"), ("--no-trim", "trim is off")] {
+        say(&["--model", "design", option]).fails(2, &[words, "Qwen3-TTS models"]);
+    }
+    say(&["--weights", "foo"]).fails(2, &["no precision `foo`", "q4_0, auto"]);
+    assert_eq!(folder.files(), ["design"]);
+}
+
+#[test]
+fn files_that_are_a_part_of_a_model() {
+    use orate_testing::checkpoints::write_random_qwen3_tts;
+    let folder = Folder::new();
+    write_random_qwen3_tts("voice_design", &folder.path("design"), 1).unwrap();
+    let say = |model: &str| folder.orate(&["say", "Hello.", "-o", "a.wav", "--model", model]);
+    for file in
+        ["design/model.safetensors", "design/speech_tokenizer/model.safetensors", "design/config.json"]
+    {
+        say(file).fails(1, &[file, "give the folder, design"]);
+    }
+    let onnx = tiny(2).join("onnx/vocoder.onnx");
+    say(onnx.to_str().unwrap()).fails(1, &["vocoder.onnx", "give the folder", "golden/tiny"]);
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
+    folder.write("design/model.safetensors", pointer);
+    say("design").fails(1, &["design/model.safetensors", "a pointer of Git LFS", "git lfs pull"]);
+}

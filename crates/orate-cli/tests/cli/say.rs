@@ -179,6 +179,12 @@ fn a_picture_can_be_drawn() {
     let folder = Folder::new();
     folder.orate(&["say", "Hello.", "-o", "a.wav", "--plot", "a.png"]).ok();
     assert!(folder.read("a.png").starts_with(b"\x89PNG\r\n\x1a\n"));
+    let absolute = folder.path("a.wav");
+    for (sound, picture) in [("b.wav", "b.wav"), ("b.wav", "./b.wav"), ("a.wav", absolute.to_str().unwrap())]
+    {
+        let run = folder.orate(&["say", "Hello.", "-o", sound, "--plot", picture]);
+        run.fails(2, &["--plot", "the sound is written there", "name another file"]);
+    }
     let run = folder.orate(&["say", "Hello.", "-o", "b.wav", "--plot", "missing/b.png"]);
     run.fails(1, &["missing/b.png", "cannot create this file"]);
     assert_eq!(folder.files(), ["a.png", "a.wav"], "found out before anything was spoken");
@@ -225,4 +231,37 @@ fn warnings_and_fallbacks_are_in_the_json() {
     let cloned = ["--model", "base", "--reference", recording.to_str().unwrap(), "--max-frames", "2"];
     let warned = json(&[&cloned[..], &["--instruct", "angry", "--quiet"]].concat());
     assert!(warned["warnings"][0].as_str().unwrap().contains("has no effect"), "{warned}");
+}
+
+/// Where the object is all that goes to standard error, a program reads it there; and the sound beside it is a recording like any other.
+#[test]
+fn json_on_standard_error_stands_alone() {
+    use orate_testing::checkpoints::write_random_qwen3_tts;
+    let folder = Folder::new();
+    write_random_qwen3_tts("base", &folder.path("base"), 1).unwrap();
+    let recording = repository("oracle/qwen3_tts/golden/cases/ref.wav");
+    let args = ["say", "Hello.", "-o", "-", "--json", "--model", "base", "--instruct", "angry"];
+    let device = ["--device", "cuda:1000", "--allow-fallback", "--max-frames", "12"];
+    let reference = ["--reference", recording.to_str().unwrap()];
+    let run = folder.orate(&[&args[..], &device, &reference].concat()).ok();
+    let json: serde_json::Value =
+        serde_json::from_str(&run.stderr).unwrap_or_else(|e| panic!("{e}: {}", run.stderr));
+    assert!(json["warnings"][0].as_str().unwrap().contains("has no effect"), "{json}");
+    assert_eq!(json["fallbacks"].as_array().map(Vec::len), Some(1), "{json}");
+
+    folder.write("own.wav", &run.stdout);
+    folder
+        .orate(&[
+            "say",
+            "Hello.",
+            "-o",
+            "a.wav",
+            "--model",
+            "base",
+            "--max-frames",
+            "2",
+            "--reference",
+            "own.wav",
+        ])
+        .ok();
 }

@@ -396,6 +396,7 @@ fn bench_times_frames() {
             assert!(json[positive].as_f64().unwrap() > 0.0, "{variant}: {positive}: {json}");
         }
         let (frames, seconds) = (json["frames"].as_u64().unwrap(), json["duration_s"].as_f64().unwrap());
+        assert!(json["finish_reason"].is_string(), "{variant}: {json}");
         assert!((1..=5).contains(&frames) && (seconds - 0.08 * frames as f64).abs() < 1e-9, "{json}");
         let run = folder.orate(&[&args[..], &["--text", "Hm.", "--profile"]].concat()).ok();
         for part in
@@ -611,4 +612,15 @@ fn a_voice_folder_is_packed_and_speaks() {
     std::fs::remove_file(folder.path("ada/tts.json")).unwrap();
     folder.orate(&["pack-voice", "ada", "-o", "b.gguf"]).fails(1, &["tts.json"]);
     assert_eq!(folder.files(), ["a.wav", "ada", "ada.gguf", "b.wav", "c.wav", "other", "other.gguf"]);
+}
+
+/// Layers that drivers put into every program have something to say where there is no window system.
+#[test]
+fn devices_are_listed_without_a_window_system() {
+    let folder = Folder::new();
+    let mut command = folder.command(&["devices"]);
+    command.env_remove("XDG_RUNTIME_DIR").env_remove("MESA_VK_DEVICE_SELECT").env_remove("NODEVICE_SELECT");
+    let run = finish(&mut command).ok();
+    assert_eq!(run.stderr, "");
+    assert!(run.text().contains("cpu"), "{}", run.text());
 }

@@ -225,7 +225,8 @@ impl CodecStream {
     /// restarted.
     ///
     /// # Errors
-    /// Codes that are not whole frames or that no codebook has; frames behind the last ones; or the device failed.
+    /// Codes that are not whole frames or that no codebook has; frames behind the last ones; samples that are no numbers; or the device
+    /// failed.
     pub fn push(&mut self, codes: &[i32], samples: &mut Vec<f32>) -> Result<(), QwenError> {
         self.decode(codes, samples, false)
     }
@@ -264,7 +265,12 @@ impl CodecStream {
             let mut codes = piece.to_vec();
             codes.resize(PIECES[i] * quantizers, 0);
             let all = self.decode_piece(i, codes)?;
-            samples.extend_from_slice(&all[..all.len() / PIECES[i] * frames]);
+            let of_frame = all.len() / PIECES[i];
+            let heard = &all[..of_frame * frames];
+            if let Some(at) = heard.iter().position(|x| !x.is_finite()) {
+                return Err(QwenError::NoSound { frame: self.frames + (at / of_frame) as u64 });
+            }
+            samples.extend_from_slice(heard);
             self.frames += frames as u64;
             rest = behind;
         }

@@ -4,6 +4,7 @@
 //! defaults in the official classes belong to another model. What our networks take for granted (activation, no
 //! biases, which attention) is checked, so that a checkpoint that differs fails when it is opened and not in its sound.
 
+use super::settings::{MOST_FRAMES, MOST_IDS};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -605,16 +606,27 @@ impl GenerationConfig {
     pub fn from_json(bytes: &[u8]) -> Result<GenerationConfig, String> {
         let c: GenerationConfig = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
         let positive = [
-            ("temperature", c.temperature),
-            ("repetition_penalty", c.repetition_penalty),
-            ("subtalker_temperature", c.subtalker_temperature),
-            ("top_p", c.top_p),
-            ("subtalker_top_p", c.subtalker_top_p),
+            ("temperature", c.temperature, 100.0),
+            ("repetition_penalty", c.repetition_penalty, 100.0),
+            ("subtalker_temperature", c.subtalker_temperature, 100.0),
+            ("top_p", c.top_p, 1.0),
+            ("subtalker_top_p", c.subtalker_top_p, 1.0),
         ];
-        match positive.iter().find(|(_, x)| !x.is_finite() || *x <= 0.0) {
-            Some((name, x)) => Err(format!("`{name}` is {x}; it must be above 0")),
-            None => Ok(c),
+        for (name, x, most) in positive {
+            expect(x > 0.0 && x <= most, || {
+                format!("`{name}` is {x}; it must be above 0, and at most {most}")
+            })?;
         }
+        // Of the new tokens, the last one ends the speech.
+        let counts = [
+            ("top_k", c.top_k, 0, MOST_IDS),
+            ("subtalker_top_k", c.subtalker_top_k, 0, MOST_IDS),
+            ("max_new_tokens", c.max_new_tokens, 2, MOST_FRAMES + 1),
+        ];
+        for (name, n, least, most) in counts {
+            expect((least..=most).contains(&n), || format!("`{name}` is {n}; it must be {least} to {most}"))?;
+        }
+        Ok(c)
     }
 }
 

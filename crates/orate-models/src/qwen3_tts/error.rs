@@ -94,6 +94,15 @@ pub enum QwenError {
         /// The frame, from 0.
         frame: usize,
     },
+    /// Samples are not numbers, so that nothing would be heard.
+    #[error(
+        "the codec made no sound for frame {frame}: its samples are no numbers; are the weights in speech_tokenizer undamaged (download \
+         them again), and does their format have the range that they need (`--weights f32`)?"
+    )]
+    NoSound {
+        /// The frame, from 0; those of a reference, which the codec reads first, are counted too.
+        frame: u64,
+    },
     /// An op got operands it cannot take.
     #[error(transparent)]
     Graph(#[from] GraphError),
@@ -111,6 +120,20 @@ pub enum QwenError {
     EmptyText {
         /// `text` or `transcript`
         what: &'static str,
+    },
+    /// A transcript has more tokens than its recording has frames. The model would speak what is left of it.
+    #[error(
+        "the transcript has {tokens} tokens, but the recording only {frames} frames ({seconds:.1} s), and speech has several frames for a \
+         token: is this the transcript of this recording? Write down what the recording says, and no more, or leave the transcript \
+         out to take the voice alone"
+    )]
+    LongTranscript {
+        /// Of the transcript.
+        tokens: usize,
+        /// Of the recording.
+        frames: usize,
+        /// Length of the recording.
+        seconds: f64,
     },
     /// The model has no such speaker.
     #[error("no speaker is called `{name}`; this model has {}", known.join(", "))]

@@ -5,7 +5,7 @@ use super::config::{SpeakerEncoderConfig, TalkerConfig, Variant};
 use super::error::QwenError;
 use super::files::{Files, Talking};
 use super::kept_states::KeptStates;
-use super::prompt::{Prompt, Request, Speaker};
+use super::prompt::{self, Prompt, Request, Speaker};
 use super::prompt_part::PromptPart;
 use super::prompt_rows::{self, PromptSizes};
 use super::session::Session;
@@ -186,14 +186,15 @@ impl Qwen3Tts {
     /// The voice of a recording at [`Qwen3Tts::sample_rate`], mono and trimmed. With a transcript of it, its manner too.
     ///
     /// # Errors
-    /// The model is made for another kind of speaker, the transcript is empty, the recording is too short, or the device failed.
+    /// The model is made for another kind of speaker, the transcript has no letter or digit or is longer than the recording can be, the
+    /// recording is too short, or the device failed.
     pub fn clone_voice(&self, samples: &[f32], transcript: Option<&str>) -> Result<ClonedVoice, QwenError> {
         let config = &self.talking()?.config;
         if config.tts_model_type != Variant::Base {
             let problem = "it cannot clone a voice; only Base models can".to_owned();
             return Err(QwenError::Mode { variant: config.tts_model_type.name(), problem });
         }
-        if transcript.is_some_and(|t| t.trim().is_empty()) {
+        if transcript.is_some_and(|t| !t.chars().any(char::is_alphanumeric)) {
             return Err(QwenError::EmptyText { what: "transcript" });
         }
         let encoder = self.voice_encoder(config.speaker_encoder_config.clone());
@@ -205,7 +206,28 @@ impl Qwen3Tts {
             Some(text) => Some(Reference { transcript: text.to_owned(), codes: encoder.codes(samples)? }),
             None => None,
         };
-        Ok(ClonedVoice { x_vector, reference })
+        let voice = ClonedVoice { x_vector, reference };
+        self.check_voice(&voice)?;
+        Ok(voice)
+    }
+
+    /// Refuses a voice whose transcript cannot be that of its recording.
+    ///
+    /// # Errors
+    /// The transcript has no letter or digit, or more tokens than the recording has frames: the model would speak what is left of it.
+    pub fn check_voice(&self, voice: &ClonedVoice) -> Result<(), QwenError> {
+        let Some(Reference { transcript, codes }) = &voice.reference else { return Ok(()) };
+        if !transcript.chars().any(char::is_alphanumeric) {
+            return Err(QwenError::EmptyText { what: "transcript" });
+        }
+        let tokens = prompt::transcript_tokens(&self.talking()?.tokenizer, transcript);
+        let frames = codes.len() / self.codec.quantizers();
+        // Codes that are no frames are refused where they are read.
+        if frames > 0 && tokens > frames {
+            let seconds = frames as f64 / self.files.codec.frame_rate();
+            return Err(QwenError::LongTranscript { tokens, frames, seconds });
+        }
+        Ok(())
     }
 
     /// The networks that listen, shared by all who clone a voice at this moment.

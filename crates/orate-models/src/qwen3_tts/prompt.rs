@@ -354,6 +354,11 @@ fn spoken(tokenizer: &QwenTokenizer, text: &str, behind: usize) -> Option<(Vec<u
     cut(&ids, text, behind)
 }
 
+/// Tokens of a transcript.
+pub(super) fn transcript_tokens(tokenizer: &QwenTokenizer, transcript: &str) -> usize {
+    spoken_before(tokenizer, transcript).map_or(0, |ids| ids.len())
+}
+
 /// The transcript's tokens; `None` if there is none.
 fn spoken_before(tokenizer: &QwenTokenizer, transcript: &str) -> Option<Vec<i32>> {
     let ids = tokenizer.encode(&[

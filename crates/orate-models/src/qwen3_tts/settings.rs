@@ -20,6 +20,11 @@ impl Sampling {
     /// Always the likeliest id.
     pub const GREEDY: Sampling = Sampling { temperature: 0.0, top_k: 0, top_p: 1.0, repetition_penalty: 1.0 };
 
+    /// Whether another seed may give another id.
+    pub fn is_random(self) -> bool {
+        self.temperature > 0.0 && self.top_k != 1 && self.top_p > 0.0
+    }
+
     /// As the op reads it.
     pub(super) fn row(self) -> [f32; 4] {
         [self.temperature, self.top_k as f32, self.top_p, self.repetition_penalty]
@@ -41,7 +46,7 @@ impl Sampling {
             );
         }
         // The op reads it as a float.
-        if self.top_k > 1 << 24 {
+        if self.top_k > MOST_IDS {
             return Err(refusal("top_k", self.top_k.to_string(), "choose at most 16777216"));
         }
         Ok(())
@@ -110,7 +115,10 @@ impl Settings {
 }
 
 /// More frames than any model has room for.
-const MOST_FRAMES: usize = 1 << 24;
+pub(super) const MOST_FRAMES: usize = 1 << 24;
+
+/// More ids than any model has: an op reads their number as a float.
+pub(super) const MOST_IDS: usize = 1 << 24;
 
 fn refusal(option: &'static str, got: String, allowed: &str) -> QwenError {
     QwenError::Option { option, got, allowed: allowed.to_owned() }
@@ -119,6 +127,20 @@ fn refusal(option: &'static str, got: String, allowed: &str) -> QwenError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_single_candidate_is_not_drawn() {
+        let usual = Sampling { temperature: 0.9, top_k: 50, top_p: 1.0, repetition_penalty: 1.05 };
+        assert!(usual.is_random() && Sampling { top_k: 0, ..usual }.is_random());
+        for sure in [
+            Sampling::GREEDY,
+            Sampling { temperature: 0.0, ..usual },
+            Sampling { top_k: 1, ..usual },
+            Sampling { top_p: 0.0, ..usual },
+        ] {
+            assert!(!sure.is_random(), "{sure:?}");
+        }
+    }
 
     #[test]
     fn what_makes_no_sense_is_refused_by_its_name() {

@@ -122,8 +122,8 @@ impl ClonedVoice {
             return Err(format!("value {i} of its x-vector is {}, not a finite number", self.x_vector[i]));
         }
         let Some(r) = &self.reference else { return Ok(()) };
-        if r.transcript.trim().is_empty() {
-            return Err("its transcript is empty".to_owned());
+        if !r.transcript.chars().any(char::is_alphanumeric) {
+            return Err("its transcript has no letter or digit".to_owned());
         }
         match r.codes.iter().find(|c| **c < 0) {
             Some(code) => Err(format!("its reference has the code {code}; codes are not negative")),
@@ -219,7 +219,10 @@ mod tests {
             (file(&(meta("") + "}"), 0xff, 8), "value 0 of its x-vector is NaN"),
             (file(&(words.clone() + "}"), 0, 8), "codes"),
             (file(&(words.clone() + codes), 0, 15), "bytes of data"),
-            (file(&(words.replace("\"a\"", "\" \"") + codes), 0, 16), "its transcript is empty"),
+            (
+                file(&(words.replace("\"a\"", "\" \"") + codes), 0, 16),
+                "its transcript has no letter or digit",
+            ),
         ];
         for (bytes, words) in cases {
             let e = read(&folder, &bytes).expect_err(words).to_string();

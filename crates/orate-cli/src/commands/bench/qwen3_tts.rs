@@ -77,7 +77,7 @@ pub fn run(args: &Args, engine: &Engine, load_ms: f64) -> anyhow::Result<()> {
             "duration_s": duration,
             "frames": made,
             "prefix_rows": runs.last().map(|r| r.prefix_rows),
-            "finish": finish,
+            "finish_reason": finish,
             "peak_rss_mb": peak_rss_mb,
             "runs": args.runs,
             "kv": engine.kv().map(orate::CacheFormat::name),
