@@ -29,7 +29,9 @@ fn activate(x: f32, slope: f32) -> f32 {
     return select(expm1_f32(min(x, 0.0)), x, x > 0.0);
 //@ end
 //@ if CLIP
-    return select(clamp(x, -1.0, 1.0), x, x != x); // what is no number stays none
+    // What is no number stays none. Its bits tell: comparisons of such are what a compiler makes of them.
+    let is_number = (bitcast<u32>(x) & 0x7fffffffu) <= 0x7f800000u;
+    return select(x, clamp(x, -1.0, 1.0), is_number);
 //@ end
     return x;
 }

@@ -6,6 +6,8 @@
 
 #[path = "qwen3_devices/broken_row.rs"]
 mod broken_row;
+#[path = "qwen3_devices/damaged_codec.rs"]
+mod damaged_codec;
 #[path = "qwen3_devices/first_audio.rs"]
 mod first_audio;
 #[path = "qwen3_devices/frames.rs"]
