@@ -50,7 +50,7 @@ pub struct Options {
     pub top_k: Option<usize>,
     /// Probability to draw from, 0 to 1.
     pub top_p: Option<f32>,
-    /// As [`Self::temperature`], for the codes of a frame behind the first, which the code predictor draws. `None`: as for the first.
+    /// As [`Self::temperature`], for the codes of a frame behind the first, which the code predictor draws. `None`: what is said for the first, or else the model's own.
     pub predictor_temperature: Option<f32>,
     /// As [`Self::top_k`], for these codes.
     pub predictor_top_k: Option<usize>,

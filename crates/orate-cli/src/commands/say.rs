@@ -241,8 +241,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 
     let opening = Instant::now();
     let engine = args.engine.open_silently()?;
-    // The object has them as well, and may be all that goes to standard error.
-    if !args.json {
+    // Where sound goes to standard output, the object goes to standard error and stands there alone. It has all of what is noted.
+    let alone = args.json && output.path.is_none();
+    if !alone {
         note_fallbacks(&engine);
     }
     let load_ms = opening.elapsed().as_secs_f64() * 1e3;
@@ -263,7 +264,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let speaking = Instant::now();
     let mut stream = engine.stream(&text, &options)?;
     let mut warnings = stream.warnings().to_vec();
-    let notes_warnings = !args.quiet && !args.json;
+    let notes_warnings = !args.quiet && !alone;
     if notes_warnings {
         warnings.iter().for_each(|warning| print::note(&format!("warning: {warning}")));
     }
