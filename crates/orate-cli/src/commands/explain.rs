@@ -54,13 +54,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let engine = args.engine.open()?;
     if engine.qwen3_tts().is_ok() {
-        for (given, option) in [(args.measure, "--measure"), (args.sizes.steps.is_some(), "--steps")] {
+        for (given, option, instead) in [
+            (args.measure, "--measure", "give --gflops and --gbps"),
+            (args.sizes.steps.is_some(), "--steps", "leave it out"),
+        ] {
             if given {
-                let problem =
-                    format!("{option} is for Supertonic models, and {} is none", engine.model_name());
-                return Err(
-                    UsageError(format!("{problem}; leave it out, or give --gflops and --gbps")).into()
-                );
+                let name = engine.model_name();
+                let problem = format!("{option} is for Supertonic models, and {name} is none; {instead}");
+                return Err(UsageError(problem).into());
             }
         }
     }

@@ -10,7 +10,7 @@
 //! then one of
 //!   streaming text     first token under codec_bos; the others and eos follow, one with each frame
 //!   whole text         tokens and eos under codec_pad, then pad under codec_bos
-//!   in context         or behind what was said before: its text and own text beside codec_bos and the reference's frames, row by row, the longer one
+//!   in context         reference (or what was said before) and own text beside codec_bos and its frames, row by row, the longer one
 //!                      going on: text with the frames to come, frames with pad; or, as whole text, one after the other
 //! ```
 //!
