@@ -2,8 +2,8 @@
 
 use orate_graph::joining::{Joins, layout};
 use orate_graph::{CacheFormat, DType, Graph, GraphError, Plan, Weight};
-use orate_models::qwen3_tts::prompt_rows::{self, PromptSizes};
-use orate_models::qwen3_tts::talker::{self, PromptEnd, Sizes};
+use orate_models::qwen3_tts::prompt_rows;
+use orate_models::qwen3_tts::talker::{self, Sizes};
 use orate_models::qwen3_tts::{CodecConfig, Config, Past, codec_decoder, frame, speaker_encoder};
 use orate_testing::ReferenceDevice;
 use orate_testing::checkpoints::qwen3_tts_goldens;
@@ -68,10 +68,12 @@ fn frames_and_prompts() {
             let s = Sizes { batch, capacity: 8, kv };
             check("frame", |g| frame::build(g, &c, s, 4));
             check("given frame", |g| frame::of_given_codes(g, &c, s, 4));
-            check("prompt", |g| talker::prefill(g, &c, s, 4, PromptEnd::Named));
+            check("prompt", |g| talker::prefill(g, &c, s, 4));
         }
-        let s = PromptSizes { plain: 2, before: 3, x_vector: true, after: 2, frames: 3, trailing: 4 };
-        check("rows of a prompt", |g| prompt_rows::build(g, &c, s));
+        for reference in [false, true] {
+            check("rows of a prompt", |g| prompt_rows::build(g, &c, 4, reference));
+        }
+        check("trailing text", |g| prompt_rows::trailing(g, &c, 4));
     }
 }
 

@@ -54,6 +54,9 @@ const FRAMES_BEFORE: usize = 25;
 /// padded to.
 const WARM_UP_STEP: usize = 8;
 
+/// Frames from one piece to the next that others go on behind: fewer than caches differ by.
+const WARM_UP_FRAMES: usize = 64;
+
 /// Where the time of speaking went. Where the codec runs beside the talker, the sum is more than the whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Laps {
@@ -80,7 +83,7 @@ pub(crate) struct Pieces {
     index: usize,
     /// Codes of a reference, which the codec reads in front of each piece.
     before: Arc<[i32]>,
-    /// Of a voice that an instruction describes, if there are several pieces.
+    /// Of a voice that an instruction describes.
     described: Option<Described>,
     /// While there is something to decode.
     codec: Option<CodecBeside>,
@@ -167,7 +170,7 @@ impl Pieces {
         let pieces: Vec<_> = pieces.into_iter().map(|(prompt, text)| (text, prompt)).collect();
         let silence = (f64::from(o.silence) * f64::from(model.sample_rate())) as usize;
         let cancel = o.cancel.clone().unwrap_or_default();
-        let described = (speaker == Speaker::Described && pieces.len() > 1).then(|| Described {
+        let described = (speaker == Speaker::Described).then(|| Described {
             language: o.language.clone(),
             instruct: o.instruct.clone(),
             feeding: o.feeding,
@@ -448,9 +451,17 @@ pub(crate) fn make_plans(model: &Arc<Qwen3Tts>, o: &Options) -> Result<()> {
     // Words of three characters: few for a token, so that the last of these texts has as many tokens as a piece may have.
     for words in (1..=MOST_CHARS / 3).step_by(WARM_UP_STEP) {
         let text = "so ".repeat(words);
-        let pieces = Pieces::new(model.clone(), &text, o)?;
-        for (_, prompt) in pieces.pieces.as_slice() {
-            session.prepare(prompt, pieces.budget(prompt))?;
+        let mut pieces = Pieces::new(model.clone(), &text, o)?;
+        for (text, prompt) in pieces.pieces.clone() {
+            let budget = pieces.budget(&prompt);
+            session.prepare(&prompt, budget)?;
+            // A described voice goes on behind a piece of any length.
+            for frames in (1..=budget).step_by(WARM_UP_FRAMES) {
+                let Some(described) = &mut pieces.described else { break };
+                described.first = Some((text.clone(), vec![0; frames * model.codec().quantizers()]));
+                let behind = pieces.prompt(&text, prompt.clone())?;
+                session.prepare(&behind, pieces.budget(&behind))?;
+            }
         }
     }
     Ok(())

@@ -180,7 +180,7 @@ fn tiny() -> Config {
 fn prefill_graph(c: &Config, capacity: usize, time: usize) -> Graph {
     let mut graph = Graph::new("prefill");
     let sizes = Sizes { batch: 1, capacity, kv: CacheFormat::F32 };
-    talker::prefill(&mut graph, &c.talker_config, sizes, time, talker::PromptEnd::Last).expect("consistent");
+    talker::prefill(&mut graph, &c.talker_config, sizes, time).expect("consistent");
     graph
 }
 
@@ -202,6 +202,7 @@ fn a_prompt_is_read_as_by_the_official_package() {
         let mut memory = device.memory();
         clear(memory.as_mut(), plan.plan());
         memory.write_f32("rows", &graph.buffers()[0].shape, &want("prompt_embeds")).expect("the shape");
+        memory.write_i32(talker::LAST, &[1].into(), &[time as i32 - 1]).expect("has room");
         plan.run(memory.as_mut()).expect("runs");
         for (buffer, golden) in [("hidden", "talker_hidden"), ("logits", "talker_logits")] {
             let got = read(memory.as_mut(), buffer);
@@ -438,13 +439,14 @@ fn bench_of_the_talker() {
                 let all = bench(&words, &*device, frame(batch), start(batch, 400));
                 println!("  {:.2} times the throughput of one stream", batch as f64 * one / all);
             }
-            let prompt = prefill_graph(&config, 512, 100);
-            bench(&what("a prompt of 100 rows"), &*device, prompt, clear);
+            for rows in [32, 64, 96, 128, 256, 512] {
+                let prompt = prefill_graph(&config, 1024, rows);
+                bench(&what(&format!("a prompt of {rows} rows")), &*device, prompt, clear);
+            }
             for batch in [1, Batch::MOST] {
                 let mut prompts = Graph::new("prefill");
                 let sizes = Sizes { batch, capacity: 64, kv: CacheFormat::F32 };
-                talker::prefill(&mut prompts, &config.talker_config, sizes, 32, talker::PromptEnd::Named)
-                    .expect("consistent");
+                talker::prefill(&mut prompts, &config.talker_config, sizes, 32).expect("consistent");
                 bench(&what(&format!("{batch} prompts of 32 rows")), &*device, prompts, clear);
             }
         }

@@ -100,7 +100,7 @@ fn going_on_is_as_if_nothing_had_been_between() {
             frames.chunks(16).for_each(|frame| session.give_frame(frame).expect("goes on"));
             let mut logits = vec![];
             session.read("logits", &mut logits).expect("is there");
-            (prompt.sizes.rows(), logits)
+            (prompt.rows.len(), logits)
         };
         let (rows, wanted) = logits(&*both, Speaker::Described, &codes);
         let (said, last) = codes.split_at(4 * 16);
@@ -147,7 +147,7 @@ fn no_plan_is_made_between_frames() {
         let mut session = model.session().expect("talks");
         // Long enough for a cache that is nearly full when speech begins.
         let (prompt, settings) = greeting(model, &"somebody happy ".repeat(24), seed, 300);
-        let rows = prompt.sizes.rows();
+        let rows = prompt.rows.len();
         assert!((180..250).contains(&rows), "{rows}");
         session.reserve(1);
         session.start(&prompt, &settings).expect("starts");

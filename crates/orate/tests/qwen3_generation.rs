@@ -231,13 +231,17 @@ fn a_kept_prefix_changes_nothing() {
             let request =
                 Request { text, speaker, language: Some("english"), instruct: None, feeding: Some(feeding) };
             let prompt = model.prompt(&request).expect("a prompt");
-            assert!(prompt.fixed >= fixed && prompt.fixed < prompt.sizes.rows(), "{} rows", prompt.fixed);
+            assert!(prompt.fixed >= fixed && prompt.fixed < prompt.rows.len(), "{} rows", prompt.fixed);
             let mut session = model.session().expect("talks");
             session.start(&prompt, &settings).expect("starts");
             reused.push(session.reused_rows());
             assert!([0, prompt.fixed].contains(&session.reused_rows()));
             if session.reused_rows() > 0 {
-                assert_eq!(session.counters().submissions, 2, "prompt and prefill of the other rows");
+                assert_eq!(
+                    session.counters().submissions,
+                    3,
+                    "the other rows, prefill, text that is fed later"
+                );
             }
             drop(session);
             let fresh = Qwen3Tts::new(committed(), cpu(1));
@@ -265,13 +269,12 @@ fn a_kept_prefix_changes_nothing() {
 /// Rows of padding behind a prompt change nothing in front of them.
 #[test]
 fn padding_is_not_seen() {
-    use talker::PromptEnd;
     let files = committed();
     let config = &files.talking.as_ref().expect("talks").config.talker_config;
     let weights = Arc::new(Loader(files.weights.clone()));
     for device in [cpu(2), Arc::new(ReferenceDevice) as Arc<dyn Device>] {
         let on_device = device.open(weights.clone());
-        let read = |rows: &[f32], count: usize, end: PromptEnd| {
+        let read = |rows: &[f32], count: usize| {
             let mut g = Graph::new("prefill");
             let (time, d) = (rows.len() / 64, config.transformer.hidden_size);
             talker::prefill(
@@ -279,7 +282,6 @@ fn padding_is_not_seen() {
                 config,
                 talker::Sizes { batch: 1, capacity: 16, kv: CacheFormat::F32 },
                 time,
-                end,
             )
             .expect("fits");
             let plan = Plan::compile(g, &*device).expect("has kernels");
@@ -300,8 +302,8 @@ fn padding_is_not_seen() {
         };
         let rows: Vec<f32> = (0..12 * 64).map(|i| (i as f32 * 0.37).sin()).collect();
         for count in [1, 5, 12] {
-            let want = read(&rows[..count * 64], count, PromptEnd::Last);
-            let got = read(&rows, count, PromptEnd::Named);
+            let want = read(&rows[..count * 64], count);
+            let got = read(&rows, count);
             let largest = want.iter().fold(0f32, |m, x| m.max(x.abs()));
             let error = got.iter().zip(&want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(f64::from(error / largest) < TOLERANCE, "{}: {error} of {largest}", device.name());
@@ -363,7 +365,7 @@ fn long_prompt(model: &Qwen3Tts, rows: usize) -> Prompt {
         let request = Request { text: "hello", speaker, language: None, instruct: None, feeding: None };
         model.prompt(&request).expect("a prompt")
     };
-    let besides = prompt(10).sizes.rows() - 10;
+    let besides = prompt(10).rows.len() - 10;
     prompt(rows - besides)
 }
 
@@ -401,7 +403,11 @@ fn the_host_only_sees_codes() {
     let mut session = model.session().expect("talks");
     session.start(&prompt, &settings).expect("starts");
     let started = session.counters();
-    assert_eq!((started.submissions, started.read_backs), (4, 0), "prompt and prefill, twice");
+    assert_eq!(
+        (started.submissions, started.read_backs),
+        (5, 0),
+        "rows and prefill, twice, and text that is fed later"
+    );
     let mut codes = vec![];
     for _ in 0..5 {
         let before = session.counters();
@@ -517,11 +523,11 @@ fn utterances_side_by_side() {
         let time = rows.len() / d;
         let mut g = Graph::new("prefill");
         let sizes = talker::Sizes { batch: 1, capacity, kv: CacheFormat::F32 };
-        talker::prefill(&mut g, &config, sizes, time, talker::PromptEnd::Last)
-            .expect("the configuration is consistent");
+        talker::prefill(&mut g, &config, sizes, time).expect("the configuration is consistent");
         let plan = load(g);
         let mut memory = device.memory();
         memory.write_f32("rows", &[1, time, d].into(), &rows).expect("has room");
+        memory.write_i32(talker::LAST, &[1].into(), &[time as i32 - 1]).expect("has room");
         for b in plan.plan().buffers().iter().filter(|b| b.kind == BufferKind::State) {
             memory.clear(&b.name, b.dtype, &b.shape).expect("has room");
         }

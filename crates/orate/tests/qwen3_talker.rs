@@ -35,8 +35,7 @@ fn graph(c: &Config, time: usize, taps: bool) -> Graph {
         g = g.with_taps();
     }
     let sizes = talker::Sizes { batch: 1, capacity: CAPACITY, kv: CacheFormat::F32 };
-    talker::prefill(&mut g, &c.talker_config, sizes, time, talker::PromptEnd::Last)
-        .expect("the configuration is consistent");
+    talker::prefill(&mut g, &c.talker_config, sizes, time).expect("the configuration is consistent");
     g
 }
 
@@ -50,16 +49,18 @@ fn prefill(device: &dyn Device, graph: Graph, rows: &[f32]) -> Box<dyn Memory> {
     for b in graph.buffers().iter().filter(|b| b.kind == BufferKind::State) {
         memory.clear(&b.name, b.dtype, &b.shape).expect("has room");
     }
-    go_on(device, graph, rows, &mut *memory);
+    go_on(device, graph, rows, 0, &mut *memory);
     memory
 }
 
-/// Reads more of a prompt.
-fn go_on(device: &dyn Device, graph: Graph, rows: &[f32], memory: &mut dyn Memory) {
+/// Reads more of a prompt, behind so many rows.
+fn go_on(device: &dyn Device, graph: Graph, rows: &[f32], behind: usize, memory: &mut dyn Memory) {
     let shape = graph.buffers()[0].shape.clone();
     let plan = Plan::compile(graph, device).expect("all ops have kernels");
     let plan = model(device).load(plan).expect("all weights are there");
     memory.write_f32("rows", &shape, rows).expect("the declared shape");
+    memory.write_i32(talker::POSITION, &[1].into(), &[behind as i32]).expect("has room");
+    memory.write_i32(talker::LAST, &[1].into(), &[shape.dims()[1] as i32 - 1]).expect("has room");
     plan.run(memory).expect("runs");
 }
 
@@ -127,12 +128,9 @@ fn a_prompt_can_be_read_in_pieces() {
         let mut at = pieces[0];
         for piece in &pieces[1..] {
             let part = &rows[64 * at..64 * (at + piece)];
-            go_on(&device, graph(&config, *piece, false), part, &mut *memory);
+            go_on(&device, graph(&config, *piece, false), part, at, &mut *memory);
             at += piece;
         }
-        let mut position = vec![];
-        memory.read_i32("position", &mut position).expect("a state");
-        assert_eq!(position, [10]);
         let mut got = vec![];
         memory.read_f32("logits", &mut got).expect("an output");
         assert_close(&format!("{pieces:?}"), &got, &want, TOLERANCE);
@@ -146,10 +144,12 @@ fn a_full_cache_is_an_error() {
     let rows = case.get("prompt_embeds").expect("is there").to_f32();
     let device = CpuDevice::new(1, Isa::detect().expect("a supported processor")).expect("threads start");
     let mut memory = prefill(&device, graph(&config, 10, false), &rows);
-    go_on(&device, graph(&config, 10, false), &rows, &mut *memory);
+    go_on(&device, graph(&config, 10, false), &rows, 10, &mut *memory);
     let plan = Plan::compile(graph(&config, 2, false), &device).expect("compiles");
     let plan = model(&device).load(plan).expect("loads");
     memory.write_f32("rows", &[1, 2, 64].into(), &rows[..128]).expect("fits");
+    memory.write_i32(talker::POSITION, &[1].into(), &[20]).expect("fits");
+    memory.write_i32(talker::LAST, &[1].into(), &[1]).expect("fits");
     let e = plan.run(&mut *memory).expect_err("20 + 2 > 21").to_string();
     assert!(e.contains("2 rows from 20 on do not fit into 21"), "{e}");
 }

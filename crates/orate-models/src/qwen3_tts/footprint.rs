@@ -6,9 +6,8 @@ use super::config::Variant;
 use super::error::QwenError;
 use super::files::Files;
 use super::pipeline::{Network, talking_graph};
-use super::prompt_rows::PromptSizes;
 use super::session::{capacity, text_capacity};
-use super::talker::{PromptEnd, Sizes};
+use super::talker::Sizes;
 use crate::Loader;
 use orate_graph::{CacheFormat, Device, Graph, Plan};
 
@@ -50,18 +49,12 @@ impl Files {
         };
         if let Some(talking) = &self.talking {
             let sizes = Sizes { batch: 1, capacity: capacity(PROMPT_ROWS + frames), kv };
-            let prompt = PromptSizes {
-                plain: 3,
-                before: PROMPT_ROWS - 3,
-                x_vector: false,
-                after: 0,
-                frames: 0,
-                trailing: 1,
-            };
+            let (time, text_rows) = (PROMPT_ROWS, text_capacity(1));
             let networks = [
-                Network::Prompt(prompt),
-                Network::Prefill { sizes, time: prompt.rows(), end: PromptEnd::Last },
-                Network::Frame { sizes, text_rows: text_capacity(1) },
+                Network::Prompt { time, reference: false },
+                Network::Trailing { text_rows },
+                Network::Prefill { sizes, time },
+                Network::Frame { sizes, text_rows },
             ];
             let graph =
                 |network| talking_graph(&talking.config.talker_config, network, |name| Graph::new(name));

@@ -6,12 +6,12 @@ use super::error::QwenError;
 use super::files::{Files, Talking};
 use super::kept_states::KeptStates;
 use super::prompt::{self, Prompt, Request, Speaker};
-use super::prompt_part::PromptPart;
-use super::prompt_rows::{self, PromptSizes};
+use super::prompt_rows;
+use super::row_ids::RowIds;
 use super::session::Session;
 use super::shared_batch::{SharedBatch, Utterance};
 use super::shared_prompts::SharedPrompts;
-use super::talker::{self, PromptEnd, Sizes};
+use super::talker::{self, Sizes};
 use super::{CodecDecoder, Past, VoiceEncoder, codec_decoder, frame};
 use orate_graph::{CacheFormat, Device, Executable, Graph, GraphError, Memory, ModelOnDevice, Plan, Target};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,10 +29,12 @@ const PREFIX_BYTES: usize = 128 << 20;
 /// What a plan computes, and everything its graph depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Network {
-    /// Ids to rows.
-    Prompt(PromptSizes),
+    /// Ids to rows, some of them with an x-vector or frames.
+    Prompt { time: usize, reference: bool },
+    /// Ids to rows of text that is fed later.
+    Trailing { text_rows: usize },
     /// Rows to the state in front of a frame.
-    Prefill { sizes: Sizes, time: usize, end: PromptEnd },
+    Prefill { sizes: Sizes, time: usize },
     /// A frame.
     Frame { sizes: Sizes, text_rows: usize },
     /// A frame whose codes are known.
@@ -60,7 +62,7 @@ pub struct Qwen3Tts {
     plans_made: AtomicUsize,
     memories: Mutex<Vec<Box<dyn Memory>>>,
     /// Keys and values of the fixed rows of prompts.
-    pub(super) prefixes: KeptStates<PromptPart>,
+    pub(super) prefixes: KeptStates<RowIds>,
     together: SharedBatch,
     prompts: SharedPrompts,
 }
@@ -289,12 +291,12 @@ impl Qwen3Tts {
     pub fn plans(&self, rows: usize, frames: usize) -> Result<Vec<Arc<dyn Executable>>, QwenError> {
         let capacity = super::session::capacity(rows + frames);
         let sizes = Sizes { batch: 1, capacity, kv: self.kv };
-        let prompt =
-            PromptSizes { plain: 3, before: rows.saturating_sub(3), trailing: 1, ..Default::default() };
+        let text_rows = super::session::text_capacity(1);
         [
-            Network::Prompt(prompt),
-            Network::Prefill { sizes, time: prompt.rows(), end: PromptEnd::Last },
-            Network::Frame { sizes, text_rows: super::session::text_capacity(1) },
+            Network::Prompt { time: rows, reference: false },
+            Network::Trailing { text_rows },
+            Network::Prefill { sizes, time: rows },
+            Network::Frame { sizes, text_rows },
         ]
         .into_iter()
         .map(|network| self.plan(network, false))
@@ -351,11 +353,10 @@ impl Files {
         let mut all = vec![g];
         if let Some(talking) = &self.talking {
             let sizes = Sizes { batch: 1, capacity: 8, kv };
-            let prompt =
-                PromptSizes { plain: 3, before: 3, x_vector: true, after: 1, frames: 0, trailing: 1 };
             let networks = [
-                Network::Prompt(prompt),
-                Network::Prefill { sizes, time: 4, end: PromptEnd::Named },
+                Network::Prompt { time: 4, reference: true },
+                Network::Trailing { text_rows: 1 },
+                Network::Prefill { sizes, time: 4 },
                 Network::Frame { sizes, text_rows: 1 },
             ];
             for network in networks {
@@ -384,14 +385,19 @@ pub(super) fn talking_graph(
     new: impl Fn(&str) -> Graph,
 ) -> Result<Graph, QwenError> {
     Ok(match network {
-        Network::Prompt(sizes) => {
+        Network::Prompt { time, reference } => {
             let mut g = new("prompt");
-            prompt_rows::build(&mut g, c, sizes)?;
+            prompt_rows::build(&mut g, c, time, reference)?;
             g
         }
-        Network::Prefill { sizes, time, end } => {
+        Network::Trailing { text_rows } => {
+            let mut g = new("trailing text");
+            prompt_rows::trailing(&mut g, c, text_rows)?;
+            g
+        }
+        Network::Prefill { sizes, time } => {
             let mut g = new("prefill");
-            talker::prefill(&mut g, c, sizes, time, end)?;
+            talker::prefill(&mut g, c, sizes, time)?;
             g
         }
         Network::Frame { sizes, text_rows } => {

@@ -1,12 +1,12 @@
 //! What is said and how, as ids: the rows of a prompt, and the text that follows it.
 //!
 //! ```text
-//! instruction          text alone                                              plain
-//! role                 text alone, 3 rows                                      plain
-//! language             pad under think, think_bos, language, think_eos         before
+//! instruction          text alone
+//! role                 text alone, 3 rows
+//! language             pad under think, think_bos, language, think_eos
 //!                      … or under nothink, think_bos, think_eos
-//! speaker              pad under the speaker's id, or under an x-vector        (none for a described voice)
-//! codec pad            bos under it                                            after
+//! speaker              pad under the speaker's id, or under an x-vector (none for a described voice)
+//! codec pad            bos under it
 //! then one of
 //!   streaming text     first token under codec_bos; the others and eos follow, one with each frame
 //!   whole text         tokens and eos under codec_pad, then pad under codec_bos
@@ -19,7 +19,7 @@
 
 use super::config::{Config, Dialect, TalkerConfig, Variant};
 use super::error::QwenError;
-use super::prompt_rows::PromptSizes;
+use super::row_ids::{Beside, RowIds};
 use orate_text::qwen::{Part, QwenTokenizer};
 
 /// Who speaks.
@@ -86,19 +86,11 @@ pub struct Request<'a> {
 /// A prompt as ids; [`super::prompt_rows`] makes rows of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prompt {
-    /// Rows of each kind.
-    pub sizes: PromptSizes,
+    /// Its rows.
+    pub rows: RowIds,
     /// Rows in front that are the same for every text: instruction, role, language and speaker, and of a reference what comes
     /// before the text. At least one row is not.
     pub fixed: usize,
-    /// A text id for each row.
-    pub text_ids: Vec<i32>,
-    /// Codec ids of the rows before and after the x-vector.
-    pub codec_ids: Vec<i32>,
-    /// The x-vector, if there is one.
-    pub x_vector: Vec<f32>,
-    /// Frames of the reference.
-    pub reference_codes: Vec<i32>,
     /// Text ids that follow, one with each frame; the last one is the padding for all frames behind.
     pub trailing_ids: Vec<i32>,
     /// Tokens of the text.
@@ -162,7 +154,7 @@ impl Prompt {
         let Some((role, text)) = own else { return Err(QwenError::EmptyText { what: "text" }) };
 
         let tokens = text.len();
-        let mut p = Rows::default();
+        let mut p = Rows::new(t);
         if let Some(words) = instruction(c, r, &mut warnings) {
             p.plain(tokenizer.encode(&[
                 Part::Control("<|im_start|>user\n"),
@@ -182,7 +174,7 @@ impl Prompt {
             Speaker::XVector(x) | Speaker::InContext { x_vector: x, .. } => p.x_vector(pad, t, x)?,
         }
         p.codec(bos, [t.codec_pad_id]);
-        let mut fixed = p.text.len();
+        let mut fixed = p.rows.len();
 
         let whole = match r.feeding {
             None => c.tts_model_type != Variant::Base,
@@ -196,16 +188,15 @@ impl Prompt {
             let frames = frames(t, codes)?;
             fixed += if whole { reference.len() } else { reference.len().min(frames) };
             let said: Vec<i32> = reference.into_iter().chain(text).chain([eos]).collect();
-            p.codes = codes.to_vec();
-            p.sizes.frames = frames;
+            let frames = codes.chunks_exact(t.num_code_groups);
             if whole {
                 said.into_iter().for_each(|id| p.codec(id, [t.codec_pad_id]));
                 p.codec(pad, [t.codec_bos_id]);
-                p.text.extend(std::iter::repeat_n(pad, frames));
+                frames.for_each(|frame| p.rows.push(pad, Beside::Frame, frame));
             } else {
                 let mut said = said.into_iter();
                 p.codec(said.next().unwrap_or(pad), [t.codec_bos_id]);
-                p.text.extend((0..frames).map(|_| said.next().unwrap_or(pad)));
+                frames.for_each(|frame| p.rows.push(said.next().unwrap_or(pad), Beside::Frame, frame));
                 p.trailing.extend(said);
             }
         } else if whole {
@@ -217,34 +208,35 @@ impl Prompt {
             p.trailing.extend(text.chain([eos]));
         }
         p.trailing.push(pad);
-        Ok(p.finish(fixed, tokens, warnings))
+        Ok(Prompt { rows: p.rows, fixed, trailing_ids: p.trailing, tokens, warnings })
     }
 }
 
 /// Rows as they are put one below the other.
-#[derive(Default)]
 struct Rows {
-    sizes: PromptSizes,
-    text: Vec<i32>,
-    codec: Vec<i32>,
-    x_vector: Vec<f32>,
-    codes: Vec<i32>,
+    rows: RowIds,
+    /// Codes of a row without any, `[Q]`.
+    no_codes: Vec<i32>,
     trailing: Vec<i32>,
 }
 
 impl Rows {
+    fn new(t: &TalkerConfig) -> Rows {
+        Rows { rows: RowIds::default(), no_codes: vec![0; t.num_code_groups], trailing: vec![] }
+    }
+
     fn plain(&mut self, ids: impl IntoIterator<Item = impl Into<i64>>) {
-        self.text.extend(ids.into_iter().map(|id| id.into() as i32));
-        self.sizes.plain = self.text.len();
+        for id in ids {
+            self.rows.push(id.into() as i32, Beside::Nothing, &self.no_codes);
+        }
     }
 
     /// The same text id beside each codec id.
     fn codec(&mut self, text: i32, ids: impl IntoIterator<Item = u32>) {
         for id in ids {
-            self.text.push(text);
-            self.codec.push(id as i32);
-            let count = if self.sizes.x_vector { &mut self.sizes.after } else { &mut self.sizes.before };
-            *count += 1;
+            let mut codes = self.no_codes.clone();
+            codes[0] = id as i32;
+            self.rows.push(text, Beside::Id, &codes);
         }
     }
 
@@ -254,26 +246,9 @@ impl Rows {
             let problem = format!("it has {} values; this model needs {d} finite numbers", x.len());
             return Err(QwenError::BadVoice { problem });
         }
-        self.text.push(text);
-        self.x_vector = x.to_vec();
-        self.sizes.x_vector = true;
+        self.rows.push(text, Beside::XVector, &self.no_codes);
+        self.rows.x_vector = x.iter().map(|x| x.to_bits()).collect();
         Ok(())
-    }
-
-    fn finish(mut self, fixed: usize, tokens: usize, warnings: Vec<String>) -> Prompt {
-        self.sizes.trailing = self.trailing.len();
-        debug_assert_eq!(self.sizes.rows(), self.text.len(), "every row has a text");
-        Prompt {
-            sizes: self.sizes,
-            fixed,
-            text_ids: self.text,
-            codec_ids: self.codec,
-            x_vector: self.x_vector,
-            reference_codes: self.codes,
-            trailing_ids: self.trailing,
-            tokens,
-            warnings,
-        }
     }
 }
 

@@ -1,11 +1,17 @@
 //! Rows of a prompt from ids, on the device.
 //!
-//!   text ids ─ table `[T, Dt]` ─ fc1, SiLU, fc2 ─ text rows `[T, D]`
-//!   codec ids, x-vector, frames of reference codes ─ codec rows `[T − plain, D]`
-//!   rows = text rows, the codec rows added to all but the first `plain`
+//! ```text
+//! text ids ─ table [T, Dt] ─ fc1, SiLU, fc2 ─ text rows [T, D]
+//! what is beside them, [T, D]:
+//!   nothing     0
+//!   an id       a row of the talker's table
+//!   x-vector    itself
+//!   a frame     the sum of a row of each of sixteen tables, the talker's first
+//! rows = text rows + what is beside them
+//! ```
 //!
-//! Every row has a text, and after some that have nothing else every row has a codec part: ids, perhaps an x-vector, ids,
-//! and perhaps frames, of which a row is the sum of sixteen table rows. [`super::prompt`] says which.
+//! Which row has what is data, so that one plan is for all prompts with so many rows: each kind is made for all rows, and cleared in those
+//! that have another one.
 //!
 //! Weights below `talker`.
 
@@ -17,80 +23,70 @@ use orate_graph::{Activation, DType, Graph, GraphError, Value};
 
 /// The rows, `[1, T, D]`.
 pub const ROWS: &str = "rows";
+/// Rows of text that are fed later, `[1, N, D]`.
+pub const TRAILING: &str = "trailing";
 
-/// How many rows of each kind a prompt has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct PromptSizes {
-    /// Rows of text alone, in front.
-    pub plain: usize,
-    /// Rows with a codec id, behind them.
-    pub before: usize,
-    /// Whether the row behind those has an x-vector.
-    pub x_vector: bool,
-    /// Rows with a codec id behind that.
-    pub after: usize,
-    /// Rows with a frame of reference codes, at the end.
-    pub frames: usize,
-    /// Rows of text that are fed later.
-    pub trailing: usize,
-}
+/// A text id for each row, i32 `[1, T]`.
+pub const TEXT_IDS: &str = "text_ids";
+/// The id, or code 0 of the frame, of each row, i32 `[T, 1]`.
+pub const CODEC_IDS: &str = "codec_ids";
+/// 1 for each row with an id, else 0: i32 `[T]`.
+pub const IS_ID: &str = "is_id";
+/// The other codes of each row's frame, i32 `[T, Q − 1]`.
+pub const OTHER_CODES: &str = "other_codes";
+/// 1 for each row with a frame, else 0: i32 `[T]`.
+pub const IS_FRAME: &str = "is_frame";
+/// `[1, D]`
+pub const X_VECTOR: &str = "x_vector";
+/// 1 for the row of the x-vector, else 0: i32 `[T]`.
+pub const IS_X_VECTOR: &str = "is_x_vector";
+/// Ids of text that is fed later, i32 `[1, N]`.
+pub const TRAILING_IDS: &str = "trailing_ids";
 
-impl PromptSizes {
-    /// T
-    pub fn rows(&self) -> usize {
-        self.plain + self.before + usize::from(self.x_vector) + self.after + self.frames
-    }
-}
-
-/// Builds the network. Reads `text_ids` i32 `[1, T]`, `codec_ids` i32 `[1, before + after]`, `x_vector` `[1, 1, D]` and `reference_codes`
-/// i32 `[1, frames, Q]` where there are any, and `trailing_ids` i32 `[1, N]` if N is not 0. Writes `rows` `[1, T, D]` and `trailing` `[1, N, D]`.
+/// Builds the network for `time` rows. Reads [`TEXT_IDS`], [`CODEC_IDS`] and [`IS_ID`], and with `reference`, for rows with an x-vector or a
+/// frame, [`OTHER_CODES`], [`IS_FRAME`], [`X_VECTOR`] and [`IS_X_VECTOR`]. Writes [`ROWS`].
 ///
 /// # Errors
 /// The configuration contradicts itself.
-pub fn build(g: &mut Graph, c: &TalkerConfig, s: PromptSizes) -> Result<(), GraphError> {
-    let d = c.transformer.hidden_size;
-    let ids = g.input("text_ids", DType::I32, [1, s.rows()])?;
+pub fn build(g: &mut Graph, c: &TalkerConfig, time: usize, reference: bool) -> Result<(), GraphError> {
+    let ids = g.input(TEXT_IDS, DType::I32, [1, time])?;
     let text = text_rows(g, c, ids)?; // [1, T, D]
-    let mut codec = vec![];
-    if s.before + s.after > 0 {
-        let ids = g.input("codec_ids", DType::I32, [1, s.before + s.after])?;
-        let rows = codec_rows(g, c, ids)?;
-        if s.before > 0 {
-            codec.push(g.slice(rows, 1, 0, s.before)?);
+    let ids = g.input(CODEC_IDS, DType::I32, [time, 1])?;
+    let first = codec_rows(g, c, ids)?; // [T, 1, D], as all that is beside
+    let is_id = g.input(IS_ID, DType::I32, [time])?;
+    let mut beside = g.mask_rows(first, Some(is_id))?;
+    if reference {
+        // Where the x-vector goes there is 0 so far.
+        let x_vector = g.input(X_VECTOR, DType::F32, [1, c.transformer.hidden_size])?;
+        let x_vectors = g.add_row(beside, x_vector)?;
+        let is_x_vector = g.input(IS_X_VECTOR, DType::I32, [time])?;
+        let x_vectors = g.mask_rows(x_vectors, Some(is_x_vector))?;
+        beside = g.add(beside, x_vectors)?;
+
+        let codes = g.input(OTHER_CODES, DType::I32, [time, c.num_code_groups - 1])?;
+        let mut frames = first;
+        for book in 0..c.num_code_groups - 1 {
+            let ids = g.slice(codes, 1, book, 1)?;
+            let rows = code_predictor::embed(g, c, book, ids)?;
+            frames = g.add(frames, rows)?;
         }
-        if s.x_vector {
-            codec.push(g.input("x_vector", DType::F32, [1, 1, d])?);
-        }
-        if s.after > 0 {
-            codec.push(g.slice(rows, 1, s.before, s.after)?);
-        }
-    } else if s.x_vector {
-        codec.push(g.input("x_vector", DType::F32, [1, 1, d])?);
+        let is_frame = g.input(IS_FRAME, DType::I32, [time])?;
+        let frames = g.mask_rows(frames, Some(is_frame))?;
+        beside = g.add(beside, frames)?;
     }
-    if s.frames > 0 {
-        let codes = g.input("reference_codes", DType::I32, [1, s.frames, c.num_code_groups])?;
-        codec.push(frame_rows(g, c, codes)?);
-    }
-    let rows = if codec.is_empty() {
-        text
-    } else {
-        let codec = g.concat(&codec, 1)?; // [1, T − plain, D]
-        let both = g.slice(text, 1, s.plain, s.rows() - s.plain)?;
-        let both = g.add(both, codec)?;
-        if s.plain == 0 {
-            both
-        } else {
-            let plain = g.slice(text, 1, 0, s.plain)?;
-            g.concat(&[plain, both], 1)?
-        }
-    };
-    g.output(ROWS, rows)?;
-    if s.trailing == 0 {
-        return Ok(());
-    }
-    let ids = g.input("trailing_ids", DType::I32, [1, s.trailing])?;
-    let trailing = text_rows(g, c, ids)?;
-    g.output("trailing", trailing)
+    let beside = g.reshape(beside, [1, time, c.transformer.hidden_size])?;
+    let rows = g.add(text, beside)?;
+    g.output(ROWS, rows)
+}
+
+/// Builds the network for `count` rows of text that is fed later. Reads [`TRAILING_IDS`], writes [`TRAILING`].
+///
+/// # Errors
+/// The configuration contradicts itself.
+pub fn trailing(g: &mut Graph, c: &TalkerConfig, count: usize) -> Result<(), GraphError> {
+    let ids = g.input(TRAILING_IDS, DType::I32, [1, count])?;
+    let rows = text_rows(g, c, ids)?;
+    g.output(TRAILING, rows)
 }
 
 /// ids `[B, T]` → `[B, T, D]`: `fc2(silu(fc1(table[id])))`
@@ -102,28 +98,4 @@ fn text_rows(g: &mut Graph, c: &TalkerConfig, ids: Value) -> Result<Value, Graph
     let x = w.linear(g, x, "linear_fc1", [wide, wide])?;
     let x = g.activate(x, Activation::Silu)?;
     w.linear(g, x, "linear_fc2", [wide, c.transformer.hidden_size])
-}
-
-/// codes `[1, F, Q]` → `[1, F, D]`: the sum of a row of each code's table.
-fn frame_rows(g: &mut Graph, c: &TalkerConfig, codes: Value) -> Result<Value, GraphError> {
-    let frames = g.shape(codes).dims()[1];
-    let mut sum = None;
-    for q in 0..c.num_code_groups {
-        let ids = g.slice(codes, 2, q, 1)?;
-        let ids = g.reshape(ids, [1, frames])?;
-        let rows = match q.checked_sub(1) {
-            None => codec_rows(g, c, ids)?,
-            Some(book) => code_predictor::embed(g, c, book, ids)?,
-        };
-        sum = Some(match sum {
-            None => rows,
-            Some(sum) => g.add(sum, rows)?,
-        });
-    }
-    sum.ok_or_else(|| GraphError::Shape {
-        graph: g.name().to_owned(),
-        node: "reference frames".to_owned(),
-        got: "no codes".to_owned(),
-        needed: "a code for each frame".to_owned(),
-    })
 }

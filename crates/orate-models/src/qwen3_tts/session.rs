@@ -10,11 +10,13 @@ use super::frame::{self, GIVEN};
 use super::kept_states::KeptState;
 use super::pipeline::{Network, Qwen3Tts};
 use super::prompt::Prompt;
-use super::prompt_part::PromptPart;
-use super::prompt_rows::PromptSizes;
+use super::prompt_rows::{
+    CODEC_IDS, IS_FRAME, IS_ID, IS_X_VECTOR, OTHER_CODES, TEXT_IDS, TRAILING_IDS, X_VECTOR,
+};
+use super::row_ids::{Beside, RowIds};
 use super::settings::Settings;
-use super::shared_prompts::{Coming, Unread};
-use super::talker::{self, POSITION, PromptEnd, Sizes};
+use super::shared_prompts::{self, Coming, Unread};
+use super::talker::{self, POSITION, Sizes};
 use super::transformer::Cache;
 use orate_graph::{Buffer, BufferKind, Counters, Executable, Memory, Shape, TAP_PREFIX};
 use std::sync::Arc;
@@ -26,8 +28,10 @@ const FIRST_FRAMES: usize = 128;
 /// Rows of trailing text are rounded up to a multiple of this.
 const TEXT_STEP: usize = 64;
 
-/// Rows of a prompt behind its fixed ones are rounded up to a multiple of this where making plans costs more than reading padding.
+/// Rows of a prompt are padded to a multiple of this where making plans costs more than reading padding.
 pub(super) const PROMPT_STEP: usize = 32;
+/// Rows that are read in one pass at most where they are padded: so prompts of all lengths need few plans.
+const MOST_ROWS: usize = 4 * PROMPT_STEP;
 
 /// Rows of a cache for as many rows as this.
 pub(super) fn capacity(rows: usize) -> usize {
@@ -208,14 +212,11 @@ impl Session {
         settings.check()?;
         self.throw_away();
         let c = &self.config()?.talker_config;
-        let (rows, most) = (prompt.sizes.rows(), c.max_position_embeddings);
+        let (rows, most) = (prompt.rows.len(), c.max_position_embeddings);
         if rows + settings.max_frames > most {
             return Err(QwenError::TooLong { rows, frames: settings.max_frames, most });
         }
-        let Arrangement { fixed, part, end, sizes, text_rows } = self.arrange(prompt)?;
-        let mut trailing = prompt.trailing_ids.clone();
-        trailing.resize(text_rows, self.config()?.tts_pad_token_id as i32);
-
+        let Arrangement { fixed, padded, sizes, text_rows } = self.arrange(prompt);
         let (frame, larger) = self.frame_plans(sizes, text_rows, rows + settings.max_frames)?;
         // Rows of a cache are written before they are seen.
         let (caches, others): (Vec<_>, Vec<_>) = states(&*frame).partition(|b| Cache::is_named(&b.name));
@@ -226,60 +227,75 @@ impl Session {
         self.memory().clear_all(&others)?;
         self.reused = 0;
         if fixed > 0 {
-            self.read_fixed(PromptPart::new(prompt, 0..fixed), &*frame, sizes)?;
+            self.read_fixed(prompt.rows.part(0..fixed), &*frame, sizes)?;
         }
-        self.embed(&part, &trailing)?;
-        match end {
-            PromptEnd::Last => self.prefill(part.sizes, sizes)?,
-            PromptEnd::Named => {
-                self.prefill_named((fixed, rows), part.sizes.rows(), sizes, coming)?;
-                self.memory().write_i32(POSITION, &[1].into(), &[rows as i32])?;
-            }
-        }
+        self.embed_trailing(&prompt.trailing_ids, text_rows)?;
+        let model = self.model.clone();
+        let coming = coming.unwrap_or_else(|| model.shared_prompts().coming());
+        self.read_rows(&prompt.rows.part(fixed..rows), fixed, sizes, Some(coming))?;
         self.write_settings(settings)?;
         (self.frame_plan, self.larger) = (Some(frame), larger);
         (self.sizes, self.text_rows, self.rows) = (sizes, text_rows, rows);
-        self.parts = (fixed, part.sizes.rows());
+        self.parts = (fixed, padded);
         self.settings = Some(*settings);
         (self.frames, self.max_frames, self.finished) = (0, settings.max_frames, None);
         self.ahead = Ahead::Nothing;
         Ok(())
     }
 
-    /// Makes the plans of an utterance that [`Session::start`] would begin, and runs nothing. On a CPU those of the prompt are left out:
-    /// there they cost less than a row.
+    /// Makes the plans of an utterance that [`Session::start`] would begin, and of all that need a cache of the same size and the same kinds
+    /// of rows; runs nothing. On a CPU those of the prompt are left out: there they cost less than a row.
     ///
     /// # Errors
     /// The device lacks an op, or room for the weights.
     pub fn prepare(&self, prompt: &Prompt, max_frames: usize) -> Result<(), QwenError> {
-        let Arrangement { fixed, part, end, sizes, text_rows } = self.arrange(prompt)?;
-        self.frame_plans(sizes, text_rows, prompt.sizes.rows() + max_frames)?;
+        let Arrangement { fixed, sizes, text_rows, .. } = self.arrange(prompt);
+        let rows = prompt.rows.len();
+        self.frame_plans(sizes, text_rows, rows + max_frames)?;
         if self.model.device().has_queues() {
-            if fixed > 0 {
-                self.part_plans(PromptPart::new(prompt, 0..fixed).sizes, sizes, PromptEnd::Last)?;
+            self.model.plan(Network::Trailing { text_rows }, self.taps)?;
+            for time in (PROMPT_STEP..=MOST_ROWS).step_by(PROMPT_STEP) {
+                for part in [0..fixed, fixed..rows] {
+                    let reference = prompt.rows.part(part).have_reference();
+                    self.model.plan(Network::Prompt { time, reference }, self.taps)?;
+                }
+                self.model.plan(Network::Prefill { sizes, time }, self.taps)?;
             }
-            self.part_plans(PromptSizes { trailing: text_rows, ..part.sizes }, sizes, end)?;
         }
         Ok(())
     }
 
     /// How a prompt is read, and what room it and the first frames need.
-    fn arrange(&self, prompt: &Prompt) -> Result<Arrangement, QwenError> {
-        let (rows, taps) = (prompt.sizes.rows(), self.taps);
-        let fixed = if taps { 0 } else { prompt.fixed.min(rows - 1) };
-        let (mut part, mut end) = (PromptPart::new(prompt, fixed..rows), PromptEnd::Last);
-        // On a CPU a plan of another size costs less than a row.
-        if self.model.device().has_queues() && !taps {
-            let c = self.config()?;
-            let pad = [c.tts_pad_token_id as i32, c.talker_config.codec_pad_id as i32];
-            (part, end) = (part.padded(PROMPT_STEP, pad[0], pad[1]), PromptEnd::Named);
-        }
+    fn arrange(&self, prompt: &Prompt) -> Arrangement {
+        let rows = prompt.rows.len();
+        let fixed = if self.taps { 0 } else { prompt.fixed.min(rows - 1) };
+        let padded = if self.pads() { (rows - fixed).next_multiple_of(PROMPT_STEP) } else { rows - fixed };
         // However few frames are allowed, so that plans are few.
-        let needed = fixed + part.sizes.rows() + self.reserved;
+        let needed = fixed + padded + self.reserved;
         let sizes = Sizes { batch: 1, capacity: capacity(needed), kv: self.model.kv() };
         // Rows behind the text are padding, of which there is at least one.
-        let text_rows = text_capacity(prompt.sizes.trailing);
-        Ok(Arrangement { fixed, part, end, sizes, text_rows })
+        Arrangement { fixed, padded, sizes, text_rows: text_capacity(prompt.trailing_ids.len()) }
+    }
+
+    /// Whether rows of a prompt are padded: on a CPU a plan of another size costs less than a row.
+    fn pads(&self) -> bool {
+        self.model.device().has_queues() && !self.taps
+    }
+
+    /// Rows as they are read: all at once, or, where they are padded, some after the others.
+    fn passes(&self, rows: &RowIds) -> Result<Vec<Pass>, QwenError> {
+        if !self.pads() {
+            let count = rows.len();
+            return Ok(if count == 0 { vec![] } else { vec![Pass { rows: rows.clone(), count }] });
+        }
+        let pad = self.config()?.tts_pad_token_id as i32;
+        let firsts = (0..rows.len()).step_by(MOST_ROWS);
+        let passes = firsts.map(|first| {
+            let count = MOST_ROWS.min(rows.len() - first);
+            let part = rows.part(first..first + count);
+            Pass { rows: part.padded(count.next_multiple_of(PROMPT_STEP), pad), count }
+        });
+        Ok(passes.collect())
     }
 
     /// The plan of a frame, and those for when the cache is full, up to as many rows as an utterance may need. All are made before it
@@ -294,29 +310,15 @@ impl Session {
         Ok((plan(sizes.capacity)?, larger.collect::<Result<_, QwenError>>()?))
     }
 
-    /// Makes the plans that read some rows of a prompt.
-    fn part_plans(&self, part: PromptSizes, sizes: Sizes, end: PromptEnd) -> Result<(), QwenError> {
-        let prefill = Network::Prefill { sizes, time: part.rows(), end };
-        self.model.plan(Network::Prompt(part), self.taps)?;
-        self.model.plan(prefill, self.taps).map(drop)
-    }
-
     /// The state behind rows that other prompts begin with too: kept, or made and kept.
-    fn read_fixed(
-        &mut self,
-        part: PromptPart,
-        frame: &dyn Executable,
-        sizes: Sizes,
-    ) -> Result<(), QwenError> {
-        let rows = part.sizes.rows();
+    fn read_fixed(&mut self, part: RowIds, frame: &dyn Executable, sizes: Sizes) -> Result<(), QwenError> {
+        let rows = part.len();
         if let Some(kept) = self.model.prefixes.get(&part) {
             kept.restore(self.memory())?;
-            self.memory().write_i32(POSITION, &[1].into(), &[rows as i32])?;
             self.reused = rows;
             return Ok(());
         }
-        self.embed(&part, &[])?;
-        self.prefill(part.sizes, sizes)?;
+        self.read_rows(&part, 0, sizes, None)?;
         let caches: Vec<_> = states(frame).filter(|b| talker::is_cache(&b.name)).collect();
         let of_rows = |b: &&Buffer| Shape::from([1, rows, b.shape.last()]);
         let caches: Vec<_> = caches.iter().map(|b| (&*b.name, b.dtype, of_rows(b))).collect();
@@ -326,49 +328,70 @@ impl Session {
         Ok(())
     }
 
-    /// Brings ids to the device, and makes rows of them: those of a part, and text that follows the last.
-    fn embed(&mut self, p: &PromptPart, trailing: &[i32]) -> Result<(), QwenError> {
+    /// Reads rows behind so many, up to the state behind the last of them: together with those of others that are `coming`, if there are
+    /// few.
+    fn read_rows(
+        &mut self,
+        rows: &RowIds,
+        mut behind: usize,
+        sizes: Sizes,
+        coming: Option<Coming<'_>>,
+    ) -> Result<(), QwenError> {
+        let reference = rows.have_reference();
+        let passes = self.passes(rows)?;
+        let mut coming = coming.filter(|_| self.pads() && passes.len() == 1);
+        for Pass { rows, count } in passes {
+            self.memory().write_i32(POSITION, &[1].into(), &[behind as i32])?;
+            self.embed(&rows, reference)?;
+            self.prefill((behind, count, rows.len()), sizes, coming.take())?;
+            behind += count;
+        }
+        Ok(self.memory().write_i32(POSITION, &[1].into(), &[behind as i32])?)
+    }
+
+    /// Brings ids to the device, and makes rows of them.
+    fn embed(&mut self, ids: &RowIds, reference: bool) -> Result<(), QwenError> {
         let c = &self.config()?.talker_config;
         let (d, q) = (c.transformer.hidden_size, c.num_code_groups);
-        let m = self.memory();
-        m.write_i32("text_ids", &[1, p.text_ids.len()].into(), &p.text_ids)?;
-        if !trailing.is_empty() {
-            m.write_i32("trailing_ids", &[1, trailing.len()].into(), trailing)?;
+        let (m, time) = (self.memory(), ids.len());
+        m.write_i32(TEXT_IDS, &[1, time].into(), &ids.text)?;
+        m.write_i32(CODEC_IDS, &[time, 1].into(), &ids.first)?;
+        m.write_i32(IS_ID, &[time].into(), &ids.have(Beside::Id))?;
+        if reference {
+            m.write_i32(OTHER_CODES, &[time, q - 1].into(), &ids.others)?;
+            m.write_i32(IS_FRAME, &[time].into(), &ids.have(Beside::Frame))?;
+            // Any numbers, where no row has it.
+            let mut floats: Vec<f32> = ids.x_vector.iter().map(|x| f32::from_bits(*x)).collect();
+            floats.resize(d, 0.0);
+            m.write_f32(X_VECTOR, &[1, d].into(), &floats)?;
+            m.write_i32(IS_X_VECTOR, &[time].into(), &ids.have(Beside::XVector))?;
         }
-        if !p.codec_ids.is_empty() {
-            m.write_i32("codec_ids", &[1, p.codec_ids.len()].into(), &p.codec_ids)?;
-        }
-        if p.sizes.x_vector {
-            let floats: Vec<f32> = p.x_vector.iter().map(|x| f32::from_bits(*x)).collect();
-            m.write_f32("x_vector", &[1, 1, d].into(), &floats)?;
-        }
-        if p.sizes.frames > 0 {
-            m.write_i32("reference_codes", &[1, p.sizes.frames, q].into(), &p.reference_codes)?;
-        }
-        let part = PromptSizes { trailing: trailing.len(), ..p.sizes };
-        let plan = self.model.plan(Network::Prompt(part), self.taps)?;
+        let plan = self.model.plan(Network::Prompt { time, reference }, self.taps)?;
         Ok(plan.run(self.memory())?)
     }
 
-    /// Reads rows behind those that were read.
-    fn prefill(&mut self, part: PromptSizes, sizes: Sizes) -> Result<(), QwenError> {
-        let network = Network::Prefill { sizes, time: part.rows(), end: PromptEnd::Last };
-        let plan = self.model.plan(network, self.taps)?;
+    /// Makes rows of text that is fed later, and of padding behind it.
+    fn embed_trailing(&mut self, ids: &[i32], text_rows: usize) -> Result<(), QwenError> {
+        let mut ids = ids.to_vec();
+        ids.resize(text_rows, self.config()?.tts_pad_token_id as i32);
+        self.memory().write_i32(TRAILING_IDS, &[1, text_rows].into(), &ids)?;
+        let plan = self.model.plan(Network::Trailing { text_rows }, self.taps)?;
         Ok(plan.run(self.memory())?)
     }
 
-    /// Reads the rows of a prompt behind its fixed ones, which padding follows up to so many.
-    fn prefill_named(
+    /// Reads rows that are on the device behind so many, of which so many are no padding.
+    fn prefill(
         &mut self,
-        (fixed, rows): (usize, usize),
-        padded: usize,
+        (behind, rows, padded): (usize, usize, usize),
         sizes: Sizes,
         coming: Option<Coming<'_>>,
     ) -> Result<(), QwenError> {
         let model = self.model.clone();
-        let coming = coming.unwrap_or_else(|| model.shared_prompts().coming());
+        let Some(coming) = coming else {
+            return shared_prompts::read_alone(&model, self.memory(), sizes, (rows, padded));
+        };
         let memory = self.memory.take().expect("memory is only taken when the session is dropped");
-        let unread = Unread { memory, sizes, behind: fixed, rows: rows - fixed, padded };
+        let unread = Unread { memory, sizes, behind, rows, padded };
         let (memory, used) = model.shared_prompts().read(&model, coming, unread);
         self.memory = Some(memory);
         self.elsewhere += used?;
@@ -554,12 +577,19 @@ impl Session {
 struct Arrangement {
     /// Rows that are read on their own, because other prompts begin with them too.
     fixed: usize,
-    /// The others.
-    part: PromptPart,
-    end: PromptEnd,
+    /// The others, with their padding.
+    padded: usize,
     /// Of the cache at first.
     sizes: Sizes,
     text_rows: usize,
+}
+
+/// Rows that are read at once.
+struct Pass {
+    /// With padding.
+    rows: RowIds,
+    /// Those that are none.
+    count: usize,
 }
 
 /// The plan of a frame, and those of larger caches with their rows.

@@ -10,7 +10,7 @@ use super::gathering::{self, Gathering};
 use super::pipeline::{Network, Qwen3Tts};
 use super::prompt_rows::ROWS;
 use super::session::PROMPT_STEP;
-use super::talker::{self, HIDDEN, LAST, LOGITS, POSITION, PromptEnd, Sizes};
+use super::talker::{self, HIDDEN, LAST, LOGITS, POSITION, Sizes};
 use orate_graph::{Buffer, BufferKind, Counters, DeviceError, Executable, Memory, Part, Shape};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -101,7 +101,15 @@ impl SharedPrompts {
             }
         }
         let answer = |mut unread: Unread| {
-            let result = together.map_or_else(|| run_alone(model, &mut unread), Ok);
+            let result = together.map_or_else(
+                || {
+                    let rows = (unread.rows, unread.padded);
+                    // What it asks of the device is counted by its own memory.
+                    read_alone(model, unread.memory.as_mut(), unread.sizes, rows)
+                        .map(|()| Counters::default())
+                },
+                Ok,
+            );
             (unread.memory, result)
         };
         all.into_iter().map(answer).collect()
@@ -145,15 +153,21 @@ fn sizes(model: &Qwen3Tts, behind: usize, padded: usize) -> Sizes {
 }
 
 fn plan(model: &Qwen3Tts, sizes: Sizes, time: usize) -> Result<Arc<dyn Executable>, QwenError> {
-    model.plan(Network::Prefill { sizes, time, end: PromptEnd::Named }, false)
+    model.plan(Network::Prefill { sizes, time }, false)
 }
 
-/// What it asks of the device is counted by its own memory.
-fn run_alone(model: &Qwen3Tts, u: &mut Unread) -> Result<Counters, QwenError> {
-    u.memory.write_i32(LAST, &[1].into(), &[(u.rows - 1) as i32])?;
-    let network = Network::Prefill { sizes: u.sizes, time: u.padded, end: PromptEnd::Named };
-    model.plan(network, false)?.run(u.memory.as_mut())?;
-    Ok(Counters::default())
+/// Reads rows behind `position` where they are: so many, and with their padding so many.
+///
+/// # Errors
+/// The device has no room, or failed.
+pub(super) fn read_alone(
+    model: &Qwen3Tts,
+    memory: &mut dyn Memory,
+    sizes: Sizes,
+    (rows, padded): (usize, usize),
+) -> Result<(), QwenError> {
+    memory.write_i32(LAST, &[1].into(), &[(rows - 1) as i32])?;
+    Ok(plan(model, sizes, padded)?.run(memory)?)
 }
 
 impl Home {

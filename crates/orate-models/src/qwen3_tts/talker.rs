@@ -6,8 +6,8 @@
 //!   head       `[B, 1, V]`   `logits`
 //!
 //! Keys and values of every layer are states of a fixed capacity, and so is `position`, i32 `[B]`: how many rows each
-//! batch row has behind it. [`prefill`] is a prompt in one pass, or what follows one that was kept; the frame plan
-//! ([`super::frame`]) has the same layers for one row.
+//! batch row has behind it. [`prefill`] is some rows of a prompt in one pass; the frame plan ([`super::frame`]) has the same
+//! layers for one row.
 //!
 //! Official class: `Qwen3TTSTalkerForConditionalGeneration`. Weights below `talker`.
 
@@ -41,43 +41,20 @@ pub struct Sizes {
 /// Number of the last row of a prompt that is no padding, i32 `[B]`.
 pub const LAST: &str = "last";
 
-/// Which row of a prompt is the last one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PromptEnd {
-    /// The last of all.
-    Last,
-    /// The one that input [`LAST`] names; those behind are padding. Whoever runs the plan sets `position` to what is behind it: the
-    /// rows that padding leaves in the cache are never seen, and written over.
-    Named,
-}
-
-/// Builds the network for prompts of `time` rows. Reads `rows` `[B, T, D]`, which begin at state `position`; moves `position` on
-/// (but see [`PromptEnd::Named`]), fills the cache, and writes `hidden` and `logits` of the last row.
+/// Builds the network for prompts of `time` rows. Reads `rows` `[B, T, D]`, which begin at state `position`, and [`LAST`]; fills the cache,
+/// and writes `hidden` and `logits` of the last row that is no padding. `position` stays: whoever runs the plan sets it to what is behind
+/// that row, so that what padding leaves in the cache is never seen, and written over.
 ///
 /// # Errors
 /// The configuration contradicts itself, or the capacity is below `time`.
-pub fn prefill(
-    g: &mut Graph,
-    c: &TalkerConfig,
-    s: Sizes,
-    time: usize,
-    end: PromptEnd,
-) -> Result<(), GraphError> {
+pub fn prefill(g: &mut Graph, c: &TalkerConfig, s: Sizes, time: usize) -> Result<(), GraphError> {
     let rows = g.input(ROWS, DType::F32, [s.batch, time, c.transformer.hidden_size])?;
     let position = g.state(POSITION, DType::I32, [s.batch])?;
     let mut cache = cache(g, c, s)?;
-    let last = match end {
-        PromptEnd::Last => None,
-        PromptEnd::Named => Some(g.input(LAST, DType::I32, [s.batch])?),
-    };
-    let (hidden, logits) = read(g, c, rows, (&mut cache, position), last, "prefill_layer")?;
+    let last = g.input(LAST, DType::I32, [s.batch])?;
+    let (hidden, logits) = read(g, c, rows, (&mut cache, position), Some(last), "prefill_layer")?;
     g.output(HIDDEN, hidden)?;
-    g.output(LOGITS, logits)?;
-    if end == PromptEnd::Last {
-        let position = g.increment(position, time as i32)?;
-        g.update(POSITION, position)?;
-    }
-    Ok(())
+    g.output(LOGITS, logits)
 }
 
 /// Declares the cache.
@@ -93,7 +70,7 @@ pub(super) fn is_cache(state: &str) -> bool {
     state.strip_prefix(CACHE).is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// Rows `[B, T, D]` from `position` on → hidden state `[B, 1, D]` and logits `[B, 1, V]` of the last, or of row `last`, i32 `[B]`.
+/// Rows `[B, T, D]` from `position` on → hidden state `[B, 1, D]` and logits `[B, 1, V]` of row `last`, i32 `[B]`, or of the only one.
 ///
 /// # Errors
 /// The configuration contradicts itself.
@@ -106,13 +83,12 @@ pub(super) fn read(
     tap: &str,
 ) -> Result<(Value, Value), GraphError> {
     let w = Scope::new("talker");
-    let (time, d) = (g.shape(rows).dims()[1], c.transformer.hidden_size);
+    let d = c.transformer.hidden_size;
     let at = (cache, Rows::At(position));
     let x = transformer::layers(g, &w.at("model"), &c.transformer, rows, at, tap)?; // [B, T, D]
     let hidden = match last {
         Some(last) => g.row_at(x, last)?,
-        None if time == 1 => x,
-        None => g.slice(x, 1, time.saturating_sub(1), 1)?,
+        None => x,
     }; // [B, 1, D]
     let logits = g.matmul(hidden, w.matrix("codec_head", d, c.vocab_size))?; // [B, 1, V]
     Ok((hidden, logits))

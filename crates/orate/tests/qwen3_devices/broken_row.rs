@@ -20,7 +20,7 @@ pub fn fails_alone(options: EngineOptions) {
         let settings = Settings { max_frames: 9, ..Settings::new(&talking.generation, seed) };
         let mut prompt = model.prompt(&request).expect("a prompt");
         // No request gets by with what is not finite.
-        prompt.x_vector.fill(x);
+        prompt.rows.x_vector.fill(x.to_bits());
         let mut utterance = model.utterance().expect("talks");
         utterance.start(&prompt, &settings).expect("starts");
         utterance

@@ -1,7 +1,9 @@
 //! Engines with tiny models that speak on GPUs.
 
-use super::choices;
-use orate::{Cancel, DeviceChoice, Engine, EngineOptions, Error, Model, Options};
+use super::{GPU_TOLERANCE, choices};
+use orate::{Cancel, DeviceChoice, Engine, EngineOptions, Error, FinishReason, Model, Options};
+use orate_models::qwen3_tts::{Request, Settings, Speaker, TextFeeding};
+use orate_testing::assert_close;
 use orate_testing::checkpoints::{qwen3_tts_goldens, write_random_qwen3_tts};
 
 fn engine(device: DeviceChoice, folder: &tempfile::TempDir) -> Engine {
@@ -55,6 +57,55 @@ fn speech_is_as_on_the_cpu() {
     }
 }
 
+/// Prompts that are read in several passes are read as on the CPU, which reads them in one: with frames of a reference beside the text and
+/// behind it, and in front of the text that others share.
+#[test]
+fn long_prompts_are_read_as_on_the_cpu() {
+    for device in choices() {
+        let folder = tempfile::tempdir().expect("a folder");
+        write_random_qwen3_tts("base", folder.path(), 3).expect("the folder is writable");
+        let (gpu, cpu) = (engine(device, &folder), engine(DeviceChoice::Cpu, &folder));
+        let x_vector: Vec<f32> = (0..64).map(|i| (i as f32 * 0.7).sin()).collect();
+        let codes: Vec<i32> = (0..300 * 16).map(|i| i * 37 % 128).collect();
+        let words = "once upon a time there was a king ";
+        // Rows are a multiple of a pass, one more or fewer, or fewer than one.
+        for (repeats, frames, feeding) in [
+            (1, 300, TextFeeding::Streaming),
+            (12, 300, TextFeeding::Whole),
+            (20, 118, TextFeeding::Whole),
+            (20, 119, TextFeeding::Whole),
+            (20, 120, TextFeeding::Whole),
+            (2, 9, TextFeeding::Whole),
+        ] {
+            let transcript = words.repeat(repeats);
+            let logits = |engine: &Engine| {
+                let model = engine.qwen3_tts().expect("is one");
+                let (x_vector, codes) = (&x_vector[..], &codes[..16 * frames]);
+                let speaker = Speaker::InContext { x_vector, transcript: &transcript, codes };
+                let (language, feeding) = (Some("english"), Some(feeding));
+                let request = Request { text: "hello there", speaker, language, instruct: None, feeding };
+                let prompt = model.prompt(&request).expect("a prompt");
+                let settings = Settings::new(&model.talking().expect("talks").generation, 1);
+                model.forget_prefixes();
+                // Read anew, and behind the state that was kept.
+                [false, true].map(|kept| {
+                    let mut session = model.session().expect("talks");
+                    session.start(&prompt, &Settings { max_frames: 3, ..settings }).expect("has room");
+                    assert_eq!(session.reused_rows() > 0, kept);
+                    let mut logits = vec![];
+                    session.read("logits", &mut logits).expect("is there");
+                    logits
+                })
+            };
+            let ([first, again], [want, _]) = (logits(&gpu), logits(&cpu));
+            assert!(first == again, "the same bytes");
+            let what = format!("{}: {repeats} × {frames}, {feeding}", gpu.device());
+            let c = assert_close(&what, &first, &want, GPU_TOLERANCE);
+            println!("{what}: {:.1e}", c.max_error);
+        }
+    }
+}
+
 /// After warming up texts of any usual length find their plans, and so do caches that may grow.
 #[test]
 fn no_plan_is_made_after_warming_up() {
@@ -71,6 +122,51 @@ fn no_plan_is_made_after_warming_up() {
             engine.speak(text, &o).expect("speaks");
             assert_eq!(engine.plans_made(), before, "{device}: {text}");
         }
+    }
+}
+
+/// It is so for prompts that end in frames: of a reference, with all text in front of them, and of what was said before in a voice that
+/// only a description is known of.
+#[test]
+fn no_plan_is_made_for_frames_in_prompts() {
+    for device in choices() {
+        let folder = tempfile::tempdir().expect("a folder");
+        write_random_qwen3_tts("base", folder.path(), 3).expect("the folder is writable");
+        let base = engine(device, &folder);
+        let recording = qwen3_tts_goldens().join("cases/ref.wav");
+        let cloned = Some(base.clone_voice(&recording, Some("once upon a time")).expect("a voice"));
+        for feeding in [TextFeeding::Whole, TextFeeding::Streaming] {
+            let o = Options {
+                cloned: cloned.clone(),
+                feeding: Some(feeding),
+                max_frames: Some(3),
+                ..Default::default()
+            };
+            base.warm_up_for(&o).expect("speaks");
+            let before = base.plans_made();
+            for words in [1, 5, 14, 30, 55] {
+                base.speak(&"some words ".repeat(words), &o).expect("speaks");
+                assert_eq!(base.plans_made(), before, "{device}, {feeding}: {words} words");
+            }
+        }
+
+        let folder = tempfile::tempdir().expect("a folder");
+        write_random_qwen3_tts("voice_design", folder.path(), 3).expect("the folder is writable");
+        let designed = engine(device, &folder);
+        let instruct = Some("somebody old who whispers".to_owned());
+        let o = Options { instruct, retries: Some(0), ..Default::default() };
+        designed.warm_up_for(&o).expect("speaks");
+        let before = designed.plans_made();
+        let text = "Once upon a time there was a king. ".repeat(12);
+        // Others go on behind a piece that ends by itself, as one of random weights does by chance.
+        let went_on = (0..100).find(|seed| {
+            let chunks = designed.stream(text.trim_end(), &Options { seed: *seed, ..o.clone() });
+            let chunks = chunks.expect("speaks").map(|c| c.expect("speaks"));
+            let ended = chunks.filter(|c| c.index == 0).filter_map(|c| c.finish).collect::<Vec<_>>();
+            assert_eq!(designed.plans_made(), before, "{device}, seed {seed}");
+            ended == [FinishReason::Stop]
+        });
+        assert!(went_on.is_some(), "one in some seeds");
     }
 }
 
