@@ -278,16 +278,24 @@ impl Engine {
     /// # Errors
     /// As [`Engine::speak`].
     pub fn warm_up_for(&self, options: &Options) -> Result<()> {
+        self.warm_up_for_callers(options, 1)
+    }
+
+    /// As [`Engine::warm_up_for`], for so many callers that speak at once with these options. A server does it before it answers.
+    ///
+    /// # Errors
+    /// As [`Engine::speak`].
+    pub fn warm_up_for_callers(&self, options: &Options, callers: usize) -> Result<()> {
         self.speak("Warm up.", options)?;
         match &self.inner.model {
-            Family::Qwen3Tts(model) => crate::speak_qwen3::make_plans(model, options),
+            Family::Qwen3Tts(model) => crate::speak_qwen3::make_plans(model, options, callers),
             Family::Supertonic(_) => Ok(()),
         }
     }
 
     /// Plans that were made so far. Making one takes some milliseconds, and at first kernels may have to be compiled. A Qwen3-TTS model makes
-    /// none between the frames of an utterance, and on GPUs, after [`Engine::warm_up`], none for a text of usual length either, unless several
-    /// are spoken at once. Supertonic makes five for each length of text that it has not spoken lately.
+    /// none between the frames of an utterance, and on GPUs none for a text of usual length either, if it was warmed up for the voice and as
+    /// many callers. Supertonic makes five for each length of text that it has not spoken lately.
     pub fn plans_made(&self) -> usize {
         match &self.inner.model {
             Family::Supertonic(model) => model.plans_made(),
@@ -456,14 +464,15 @@ impl Engine {
         }
     }
 
-    /// Memory that the model takes on its device, with one utterance of at most so many seconds. Nothing is loaded for it.
+    /// Memory that the model takes on its device, with one utterance of at most so many seconds, and with a reference of so many. Nothing is
+    /// loaded for it.
     ///
     /// # Errors
     /// The model is none of Qwen3-TTS, or the device cannot run it.
-    pub fn footprint(&self, seconds: f64) -> Result<Footprint> {
+    pub fn footprint(&self, seconds: f64, reference: f64) -> Result<Footprint> {
         let model = self.qwen3_tts()?;
         let frames = (seconds * model.files().codec.frame_rate()).ceil() as usize;
-        Ok(model.files().footprint(&*self.inner.device, model.kv(), frames)?)
+        Ok(model.files().footprint(&*self.inner.device, model.kv(), frames, reference)?)
     }
 
     fn other_family(&self, what: &'static str, needed: &'static str) -> Error {

@@ -444,8 +444,8 @@ impl Chunks for Pieces {
     }
 }
 
-/// Makes the plans of pieces of all lengths, and those of the codec.
-pub(crate) fn make_plans(model: &Arc<Qwen3Tts>, o: &Options) -> Result<()> {
+/// Makes the plans of pieces of all lengths for so many callers at once, and those of the codec.
+pub(crate) fn make_plans(model: &Arc<Qwen3Tts>, o: &Options, callers: usize) -> Result<()> {
     model.codec().warm_up()?;
     let session = model.session()?;
     // Words of three characters: few for a token, so that the last of these texts has as many tokens as a piece may have.
@@ -454,13 +454,13 @@ pub(crate) fn make_plans(model: &Arc<Qwen3Tts>, o: &Options) -> Result<()> {
         let mut pieces = Pieces::new(model.clone(), &text, o)?;
         for (text, prompt) in pieces.pieces.clone() {
             let budget = pieces.budget(&prompt);
-            session.prepare(&prompt, budget)?;
+            session.prepare(&prompt, budget, callers)?;
             // A described voice goes on behind a piece of any length.
             for frames in (1..=budget).step_by(WARM_UP_FRAMES) {
                 let Some(described) = &mut pieces.described else { break };
                 described.first = Some((text.clone(), vec![0; frames * model.codec().quantizers()]));
                 let behind = pieces.prompt(&text, prompt.clone())?;
-                session.prepare(&behind, pieces.budget(&behind))?;
+                session.prepare(&behind, pieces.budget(&behind), callers)?;
             }
         }
     }

@@ -120,12 +120,14 @@ fn memory_is_as_predicted() {
             let engine = engine_in(PrecisionPolicy::uniform(precision), variant, &folder);
             let model = engine.qwen3_tts().expect("of this family");
             assert_eq!(model.weight_bytes(), 0, "nothing is read yet");
-            let (short, long) = (engine.footprint(2.0).unwrap(), engine.footprint(60.0).unwrap());
+            let (short, long) = (engine.footprint(2.0, 1.0).unwrap(), engine.footprint(60.0, 60.0).unwrap());
             assert!(
                 short.weights > 0 && short.utterance > 0 && long.utterance > short.utterance,
                 "{short:?}"
             );
             assert_eq!(short.cloning > 0, variant == "base");
+            assert_eq!(long.cloning > short.cloning, variant == "base");
+            assert_eq!(long.in_context > short.in_context, variant == "base");
             let voice = orate::bench::qwen3_tts::any_voice(&engine).expect("any model has one");
             assert_eq!(model.weight_bytes(), 0, "what listened is gone");
             let audio =

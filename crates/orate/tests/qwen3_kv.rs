@@ -158,7 +158,7 @@ fn rows_prefixes_and_growth_change_nothing() {
 /// A row of keys and values takes what its format says, and the prediction counts it.
 #[test]
 fn formats_take_the_memory_that_is_predicted() {
-    let bytes = |kv, seconds| engine(kv, DeviceChoice::Cpu).footprint(seconds).expect("runs").utterance;
+    let bytes = |kv, seconds| engine(kv, DeviceChoice::Cpu).footprint(seconds, 1.0).expect("runs").utterance;
     // What 256 more rows take: 2048 frames against none.
     let rows = |kv| bytes(kv, 163.84) - bytes(kv, 0.0);
     let exact = rows(CacheFormat::F32);

@@ -299,7 +299,8 @@ fn model(path: Option<&Path>, args: &PrecisionArgs) -> anyhow::Result<Found> {
         let mut found = describe_qwen3(&files);
         let networks = [files.graphs(kv)?, files.listening_graphs()?].concat();
         found.add_products(&products(&networks, engine.precision()));
-        let footprint = engine.footprint(SECONDS)?;
+        let [footprint, longest] = REFERENCES.map(|seconds| engine.footprint(SECONDS, seconds));
+        let (footprint, longest) = (footprint?, longest?);
         let weights = match engine.device_info().kind {
             DeviceKind::Cpu => "bytes of weights on the CPU",
             _ => "bytes of weights on the GPU",
@@ -311,7 +312,12 @@ fn model(path: Option<&Path>, args: &PrecisionArgs) -> anyhow::Result<Found> {
             ("bytes of 20 seconds of speech", json!(footprint.utterance)),
         ]);
         if footprint.cloning > 0 {
-            found.facts.push(("bytes while a voice is cloned", json!(footprint.cloning)));
+            found.facts.extend([
+                ("bytes of 20 seconds of speech behind a reference of 10", json!(footprint.in_context)),
+                ("bytes of 20 seconds of speech behind a reference of 60", json!(longest.in_context)),
+                ("more bytes while 10 seconds become a voice", json!(footprint.cloning)),
+                ("more bytes while 60 seconds become a voice", json!(longest.cloning)),
+            ]);
         }
         found.add_probes(&engine);
         return Ok(found);
@@ -414,6 +420,8 @@ fn describe(
 
 /// Seconds of speech whose memory is told.
 const SECONDS: f64 = 20.0;
+/// Seconds of the references whose memory is told: of medium length, and as long as one may be.
+const REFERENCES: [f64; 2] = [10.0, 60.0];
 
 fn describe_qwen3(files: &qwen3_tts::Files) -> Found {
     let codec = &files.codec;

@@ -166,6 +166,15 @@ impl CodecDecoder {
         PIECES.into_iter().map(|frames| graph(config, 1, frames)).collect()
     }
 
+    /// Bytes of the states that some plans share.
+    pub(super) fn state_bytes(plans: &[Plan]) -> usize {
+        let of_plan = |p: &Plan| {
+            let states = p.buffers().iter().filter(|b| b.kind == BufferKind::State);
+            states.map(|b| b.dtype.bytes_of(&b.shape)).sum()
+        };
+        plans.iter().map(of_plan).max().unwrap_or(0)
+    }
+
     /// The plan for pieces of `PIECES[i]` frames.
     pub(super) fn plan(&self, i: usize) -> Result<Arc<dyn Executable>, QwenError> {
         self.plan_of(&self.plans, 1, i)

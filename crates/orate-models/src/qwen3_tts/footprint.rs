@@ -4,18 +4,21 @@ use super::VoiceEncoder;
 use super::codec_stream::CodecDecoder;
 use super::config::Variant;
 use super::error::QwenError;
-use super::files::Files;
-use super::pipeline::{Network, talking_graph};
-use super::session::{capacity, text_capacity};
-use super::talker::Sizes;
+use super::files::{Files, Talking};
+use super::pipeline::{Network, PREFIX_BYTES, talking_graph};
+use super::session::{capacity, pass_rows, text_capacity};
+use super::talker::{self, Sizes};
 use crate::Loader;
 use orate_graph::{CacheFormat, Device, Graph, Plan};
 
-/// Rows of a prompt of medium length, with a reference of some seconds.
+/// Rows of a prompt of medium length without a reference.
 const PROMPT_ROWS: usize = 100;
 
-/// Seconds of a recording of medium length.
-const RECORDING_SECONDS: usize = 10;
+/// Rows of a prompt with a reference besides its frames and transcript: role, language, speaker, and the first ones of text and codes.
+const ROWS_BESIDES: usize = 11;
+
+/// Tokens of a second of transcript: slow speech has two, fast speech four.
+const TOKENS_PER_SECOND: f64 = 3.0;
 
 /// Bytes that a model takes on its device. The program itself, and plans, come on top: some tens of megabytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,12 +27,16 @@ pub struct Footprint {
     pub weights: u64,
     /// Buffers and temporaries of an utterance: keys and values, history of the codec.
     pub utterance: u64,
-    /// What comes on top while a recording of ten seconds becomes a voice: networks that listen, and their temporaries. Nothing of it stays.
+    /// Of one behind a reference whose words are known, with what is kept of the reference. 0 for models that take none.
+    pub in_context: u64,
+    /// What comes on top while a recording becomes such a reference: networks that listen, and their temporaries. Nothing of it stays. 0
+    /// for models that take none.
     pub cloning: u64,
 }
 
 impl Files {
-    /// Memory that the model will take with one utterance of at most `frames` frames, whose keys and values are kept in a format.
+    /// Memory that the model will take with one utterance of at most `frames` frames, whose keys and values are kept in a format, and with a
+    /// reference of `reference` seconds.
     ///
     /// # Errors
     /// The device lacks an op, or the configuration contradicts itself.
@@ -38,46 +45,72 @@ impl Files {
         device: &dyn Device,
         kv: CacheFormat,
         frames: usize,
+        reference: f64,
     ) -> Result<Footprint, QwenError> {
         let source = Loader(self.weights.clone());
         let codec = CodecDecoder::graphs(&self.codec.decoder_config)?;
         let codec = codec.into_iter().map(|g| Plan::compile(g, device)).collect::<Result<Vec<_>, _>>()?;
+        let codec_bytes = memory(&codec);
         let mut all = Footprint {
             weights: device.weight_bytes(&codec, &source),
-            utterance: memory(&codec),
-            cloning: self.cloning(device)?,
+            utterance: codec_bytes,
+            in_context: 0,
+            cloning: 0,
         };
-        if let Some(talking) = &self.talking {
-            let sizes = Sizes { batch: 1, capacity: capacity(PROMPT_ROWS + frames), kv };
-            let (time, text_rows) = (PROMPT_ROWS, text_capacity(1));
-            let networks = [
-                Network::Prompt { time, reference: false },
-                Network::Trailing { text_rows },
-                Network::Prefill { sizes, time },
-                Network::Frame { sizes, text_rows },
-            ];
-            let graph =
-                |network| talking_graph(&talking.config.talker_config, network, |name| Graph::new(name));
-            let plans = networks.into_iter().map(|n| Ok(Plan::compile(graph(n)?, device)?));
-            let plans = plans.collect::<Result<Vec<_>, QwenError>>()?;
-            all.weights += device.weight_bytes(&plans, &source);
-            all.utterance += memory(&plans);
+        let Some(talking) = &self.talking else { return Ok(all) };
+        let room = |rows: usize| Sizes { batch: 1, capacity: capacity(rows + frames), kv };
+        let plans = talking_plans(talking, device, room(PROMPT_ROWS), (PROMPT_ROWS, false))?;
+        all.weights += device.weight_bytes(&plans, &source);
+        all.utterance += memory(&plans);
+        if talking.config.tts_model_type != Variant::Base {
+            return Ok(all);
         }
+        let heard = (reference * self.codec.frame_rate()).ceil() as usize;
+        let words = ((reference * TOKENS_PER_SECOND) as usize).min(heard);
+        let rows = ROWS_BESIDES + heard;
+        // Rows up to the end of the transcript are the same for all texts, and read on their own.
+        let fixed = ROWS_BESIDES + words;
+        let sizes = room(rows);
+        let plans = talking_plans(talking, device, sizes, (fixed.max(rows - fixed), true))?;
+        let of_row = |p: &Plan| {
+            let caches = p.buffers().iter().filter(|b| talker::is_cache(&b.name));
+            caches.map(|b| b.dtype.bytes_of(&b.shape) / sizes.capacity).sum::<usize>()
+        };
+        let kept = fixed * plans.iter().map(of_row).max().unwrap_or(0);
+        let kept = if kept > PREFIX_BYTES { 0 } else { kept };
+        all.in_context = codec_bytes + memory(&plans) + (kept + CodecDecoder::state_bytes(&codec)) as u64;
+        all.cloning = self.cloning(talking, device, reference)?;
         Ok(all)
     }
 
     /// See [`Footprint::cloning`].
-    fn cloning(&self, device: &dyn Device) -> Result<u64, QwenError> {
-        let base = self.talking.as_ref().filter(|t| t.config.tts_model_type == Variant::Base);
-        let Some(talking) = base else { return Ok(0) };
+    fn cloning(&self, talking: &Talking, device: &dyn Device, seconds: f64) -> Result<u64, QwenError> {
         let source = Loader(self.weights.clone());
-        let samples = RECORDING_SECONDS * self.codec.output_sample_rate as usize;
+        let samples = (seconds * f64::from(self.codec.output_sample_rate)) as usize;
         let speaker = talking.config.speaker_encoder_config.as_ref();
         let graphs = VoiceEncoder::graphs(speaker, &self.codec, samples)?;
         let plans = graphs.into_iter().map(|g| Plan::compile(g, device)).collect::<Result<Vec<_>, _>>()?;
         let largest = plans.iter().map(|p| memory(std::slice::from_ref(p))).max().unwrap_or(0);
         Ok(device.weight_bytes(&plans, &source) + largest)
     }
+}
+
+/// Plans of the talking part, for prompts of which so many rows are read after one another, perhaps with a reference.
+fn talking_plans(
+    talking: &Talking,
+    device: &dyn Device,
+    sizes: Sizes,
+    (rows, reference): (usize, bool),
+) -> Result<Vec<Plan>, QwenError> {
+    let (time, text_rows) = (pass_rows(device, rows), text_capacity(1));
+    let networks = [
+        Network::Prompt { time, reference },
+        Network::Trailing { text_rows },
+        Network::Prefill { sizes, time },
+        Network::Frame { sizes, text_rows },
+    ];
+    let graph = |network| talking_graph(&talking.config.talker_config, network, |name| Graph::new(name));
+    networks.into_iter().map(|n| Ok(Plan::compile(graph(n)?, device)?)).collect()
 }
 
 /// Bytes of a memory in which all of these plans run: buffers of a name are shared, and so are temporaries.

@@ -17,14 +17,15 @@ use orate_graph::{CacheFormat, Device, Executable, Graph, GraphError, Memory, Mo
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Plans kept for reuse. An utterance needs four; that of a frame has two thousand steps and takes some megabytes.
-const PLANS_KEPT: usize = 48;
+/// Plans kept for reuse. An utterance needs five; that of a frame has two thousand steps and takes some megabytes. Warming up for several
+/// callers makes up to seventy.
+const PLANS_KEPT: usize = 96;
 
 /// Memories of finished utterances kept for reuse: of as many as may speak at once.
 const MEMORIES_KEPT: usize = Batch::MOST;
 
 /// Bytes of states of prompts that are kept. A row of the released models takes 229 kB, and most prompts begin with ten to sixty.
-const PREFIX_BYTES: usize = 128 << 20;
+pub(super) const PREFIX_BYTES: usize = 128 << 20;
 
 /// What a plan computes, and everything its graph depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

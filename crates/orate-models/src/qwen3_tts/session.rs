@@ -15,10 +15,11 @@ use super::prompt_rows::{
 };
 use super::row_ids::{Beside, RowIds};
 use super::settings::Settings;
+use super::shared_batch::SharedBatch;
 use super::shared_prompts::{self, Coming, Unread};
 use super::talker::{self, POSITION, Sizes};
 use super::transformer::Cache;
-use orate_graph::{Buffer, BufferKind, Counters, Executable, Memory, Shape, TAP_PREFIX};
+use orate_graph::{Buffer, BufferKind, Counters, Device, Executable, Memory, Shape, TAP_PREFIX};
 use std::sync::Arc;
 
 /// Least rows of a cache; more are a power of two, so that plans are few.
@@ -36,6 +37,11 @@ const MOST_ROWS: usize = 4 * PROMPT_STEP;
 /// Rows of a cache for as many rows as this.
 pub(super) fn capacity(rows: usize) -> usize {
     rows.next_power_of_two().max(LEAST_CAPACITY)
+}
+
+/// Rows of the longest pass in which a prompt of so many rows is read on a device.
+pub(super) fn pass_rows(device: &dyn Device, rows: usize) -> usize {
+    if device.has_queues() { rows.next_multiple_of(PROMPT_STEP).min(MOST_ROWS) } else { rows }
 }
 
 /// Rows of trailing text for as many as this.
@@ -244,14 +250,19 @@ impl Session {
     }
 
     /// Makes the plans of an utterance that [`Session::start`] would begin, and of all that need a cache of the same size and the same kinds
-    /// of rows; runs nothing. On a CPU those of the prompt are left out: there they cost less than a row.
+    /// of rows; runs nothing. Of so many `callers` at once, those of batches too. On a CPU those of the prompt are left out: there they cost
+    /// less than a row.
     ///
     /// # Errors
     /// The device lacks an op, or room for the weights.
-    pub fn prepare(&self, prompt: &Prompt, max_frames: usize) -> Result<(), QwenError> {
-        let Arrangement { fixed, sizes, text_rows, .. } = self.arrange(prompt);
+    pub fn prepare(&self, prompt: &Prompt, max_frames: usize, callers: usize) -> Result<(), QwenError> {
+        let Arrangement { fixed, padded, sizes, text_rows } = self.arrange(prompt);
         let rows = prompt.rows.len();
         self.frame_plans(sizes, text_rows, rows + max_frames)?;
+        if callers > 1 {
+            let need = need(rows, max_frames, text_rows);
+            SharedBatch::prepare(&self.model, callers, need, (fixed, padded))?;
+        }
         if self.model.device().has_queues() {
             self.model.plan(Network::Trailing { text_rows }, self.taps)?;
             for time in (PROMPT_STEP..=MOST_ROWS).step_by(PROMPT_STEP) {
@@ -613,11 +624,16 @@ pub(super) struct SessionRow<'a> {
     pub ahead: &'a mut Ahead,
 }
 
+/// See [`SessionRow::need`].
+fn need(rows: usize, max_frames: usize, text_rows: usize) -> (usize, usize) {
+    (rows + max_frames + 1, text_rows)
+}
+
 impl SessionRow<'_> {
     /// Rows of cache and of text that the utterance may need in a batch, where it makes one frame more if others go on while its last one is
     /// under way.
     pub fn need(&self) -> (usize, usize) {
-        (self.rows + self.settings.max_frames + 1, self.text_rows)
+        need(self.rows, self.settings.max_frames, self.text_rows)
     }
 }
 

@@ -93,9 +93,27 @@ impl SharedBatch {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Makes the plans of batches of up to so many utterances that may need so many rows of cache and of text, and those of what is done
+    /// together for them: their prompts, of rows behind others and with their padding, and their codes.
+    ///
+    /// # Errors
+    /// The device lacks an op, or room for the weights.
+    pub(super) fn prepare(
+        model: &Qwen3Tts,
+        utterances: usize,
+        need: (usize, usize),
+        (behind, padded): (usize, usize),
+    ) -> Result<(), QwenError> {
+        if model.device().has_queues() {
+            SharedPrompts::prepare(model, behind, padded)?;
+            model.codec().prepare_batches()?;
+        }
+        Batch::prepare(model, utterances.min(Batch::MOST), need)
+    }
+
     /// Makes the plans of the batch that an utterance is about to join, and those of what is done together for it, so that those in it do
     /// not wait for them.
-    fn prepare(
+    fn prepare_to_join(
         &self,
         model: &Qwen3Tts,
         need: (usize, usize),
@@ -317,7 +335,7 @@ impl Utterance {
                 self.reused = session.reused_rows();
                 let need = session.row()?.need();
                 let parts = session.parts();
-                self.model.together().prepare(&self.model, need, parts)
+                self.model.together().prepare_to_join(&self.model, need, parts)
             }
             None => Err(QwenError::Option {
                 option: "utterance",

@@ -125,6 +125,31 @@ fn no_plan_is_made_after_warming_up() {
     }
 }
 
+/// Several at once find the plans of what they do together, whoever comes and goes.
+#[test]
+fn no_plan_is_made_when_callers_meet() {
+    const CALLERS: usize = 7;
+    for device in choices() {
+        let folder = tempfile::tempdir().expect("a folder");
+        write_random_qwen3_tts("custom_voice", folder.path(), 3).expect("the folder is writable");
+        let engine = engine(device, &folder);
+        engine.warm_up_for_callers(&Options::default(), CALLERS).expect("speaks");
+        let before = engine.plans_made();
+        std::thread::scope(|threads| {
+            for i in 0..CALLERS {
+                let engine = &engine;
+                threads.spawn(move || {
+                    for (round, words) in [3, 1, 12, 40].into_iter().enumerate() {
+                        let o = Options { max_frames: Some(3 + 2 * i + round), ..Default::default() };
+                        engine.speak(&"some words ".repeat(words + i), &o).expect("speaks");
+                    }
+                });
+            }
+        });
+        assert_eq!(engine.plans_made(), before, "{device}");
+    }
+}
+
 /// It is so for prompts that end in frames: of a reference, with all text in front of them, and of what was said before in a voice that
 /// only a description is known of.
 #[test]
