@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 Examples:
   orate inspect                                    the built-in voice
   orate inspect supertonic-2/
-  orate inspect Qwen3-TTS-12Hz-0.6B-Base/
+  orate inspect Qwen3-TTS-12Hz-0.6B-Base/ --device cuda --weights bf16
   orate inspect supertonic-2/onnx/vocoder.onnx --tensors
   orate inspect ada.gguf --json
 
@@ -43,6 +43,10 @@ pub struct Args {
     #[arg(long)]
     pub json: bool,
 
+    /// Device to look at the model with, whose memory is told; without it the CPU, and for --weights auto the one that would speak
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<DeviceChoice>,
+
     #[command(flatten)]
     pub precision: PrecisionArgs,
 }
@@ -50,9 +54,9 @@ pub struct Args {
 /// Looks and prints.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let found = match &args.path {
-        None => model(None, &args.precision)?,
-        Some(path) if path.is_file() => file(path, &args.precision)?,
-        Some(path) => model(Some(path), &args.precision)?,
+        None => model(None, args)?,
+        Some(path) if path.is_file() => file(path, args)?,
+        Some(path) => model(Some(path), args)?,
     };
     if args.json {
         print::json(&found.as_json(args.tensors))
@@ -283,8 +287,8 @@ fn tensors(source: &dyn WeightSource) -> Vec<Tensor> {
 
 // ---- models ----------------------------------------------------------------------------------------------------
 
-fn model(path: Option<&Path>, args: &PrecisionArgs) -> anyhow::Result<Found> {
-    let (choice, kv) = (&args.choice(), args.kv);
+fn model(path: Option<&Path>, args: &Args) -> anyhow::Result<Found> {
+    let (choice, kv) = (&args.precision.choice(), args.precision.kv);
     if let Some(path) = path
         && qwen3_tts::Files::detect(path)
     {
@@ -292,9 +296,9 @@ fn model(path: Option<&Path>, args: &PrecisionArgs) -> anyhow::Result<Found> {
         if files.talking.is_none() {
             return Ok(describe_qwen3(&files)); // a codec alone, which no engine speaks with
         }
-        let engine = match choice {
-            PrecisionChoice::Exactly(policy) => open_to_look(Some(path), policy, kv)?,
-            _ => probed(Some(path), choice, kv)?,
+        let engine = match (choice, args.device) {
+            (PrecisionChoice::Exactly(policy), None) => open_to_look(Some(path), policy, kv)?,
+            (_, device) => open_on(device, Some(path), choice, kv)?,
         };
         let mut found = describe_qwen3(&files);
         let networks = [files.graphs(kv)?, files.listening_graphs()?].concat();
@@ -322,25 +326,30 @@ fn model(path: Option<&Path>, args: &PrecisionArgs) -> anyhow::Result<Found> {
         found.add_probes(&engine);
         return Ok(found);
     }
-    // Its patterns are checked; in which format products would be is told without a device that has it.
-    let patterns = match choice {
-        PrecisionChoice::Exactly(policy) => PrecisionPolicy { precision: Precision::F32, ..policy.clone() },
-        _ => PrecisionPolicy::default(),
+    let policy = match (choice, args.device) {
+        (PrecisionChoice::Exactly(policy), None) => policy,
+        (_, device) => {
+            let engine = open_on(device, path, choice, kv)?;
+            let mut found = describe(engine.supertonic()?, engine.voices(), engine.precision())?;
+            found.add_probes(&engine);
+            return Ok(found);
+        }
     };
+    // Its patterns are checked; in which format products would be is told without a device that has it.
+    let patterns = PrecisionPolicy { precision: Precision::F32, ..policy.clone() };
     let engine = open_to_look(path, &patterns, kv)?;
-    if let PrecisionChoice::Exactly(policy) = choice {
-        return describe(engine.supertonic()?, engine.voices(), policy);
-    }
-    let probed = probed(path, choice, kv)?;
-    let mut found = describe(engine.supertonic()?, engine.voices(), probed.precision())?;
-    found.add_probes(&probed);
-    Ok(found)
+    describe(engine.supertonic()?, engine.voices(), policy)
 }
 
-/// The model on the device that would be chosen to speak, with the precision that probes chose there.
-fn probed(path: Option<&Path>, choice: &PrecisionChoice, kv: CacheFormat) -> anyhow::Result<Engine> {
+/// The model on a device, or on the one that would be chosen to speak, with the precision that was asked for or that probes chose there.
+fn open_on(
+    device: Option<DeviceChoice>,
+    path: Option<&Path>,
+    choice: &PrecisionChoice,
+    kv: CacheFormat,
+) -> anyhow::Result<Engine> {
     let model = path.map_or(Model::BuiltIn, |p| Model::Path(p.to_owned()));
-    let (device, precision) = (DeviceChoice::Auto, choice.clone());
+    let (device, precision) = (device.unwrap_or_default(), choice.clone());
     let options = EngineOptions { model, device, precision, kv, ..Default::default() };
     Ok(Engine::with_options(options)?)
 }
@@ -462,7 +471,7 @@ fn describe_qwen3(files: &qwen3_tts::Files) -> Found {
 
 // ---- single files ----------------------------------------------------------------------------------------------
 
-fn file(path: &Path, args: &PrecisionArgs) -> anyhow::Result<Found> {
+fn file(path: &Path, args: &Args) -> anyhow::Result<Found> {
     let name = path.display().to_string();
     let mut start = [0; 9];
     let cannot = || format!("{name}: cannot read this file");

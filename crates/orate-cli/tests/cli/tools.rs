@@ -218,7 +218,20 @@ fn qwen3_models_are_inspected() {
         };
         let total = json["total"]["tensors"].as_u64().unwrap();
         assert_eq!((parts("networks"), parts("dtypes")), (total, total));
+        // Memory is that of the CPU, unless a device is named.
+        assert_eq!(folder.orate(&["inspect", variant, "--json", "--device", "cpu"]).ok().json(), json);
+        let bytes = |name: &str| json[name].as_u64();
+        let speech = "bytes_of_20_seconds_of_speech";
+        let [ten, sixty] =
+            [10, 60].map(|seconds| bytes(&format!("{speech}_behind_a_reference_of_{seconds}")));
+        assert!(bytes("bytes_of_weights_on_the_CPU") > Some(0) && bytes(speech) > Some(0), "{json}");
+        match variant {
+            "base" => assert!(sixty > ten && ten > bytes(speech), "{json}"),
+            _ => assert_eq!((ten, sixty), (None, None), "only Base takes a reference"),
+        }
     }
+    folder.orate(&["inspect", "base", "--device", "tpu"]).fails(2, &["tpu", "auto, cpu, gpu, cuda"]);
+    folder.orate(&["inspect", "base", "--device", "cuda:1000"]).fails(1, &["cuda"]);
     let run = folder.orate(&["inspect", "base"]).ok();
     for part in
         ["speaker_encoder", "codec_encoder", "talker", "code_predictor", "codec_decoder", "bf16", "f32"]
