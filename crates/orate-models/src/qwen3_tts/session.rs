@@ -399,7 +399,8 @@ impl Session {
     ) -> Result<(), QwenError> {
         let model = self.model.clone();
         let Some(coming) = coming else {
-            return shared_prompts::read_alone(&model, self.memory(), sizes, (rows, padded));
+            let taps = self.taps;
+            return shared_prompts::read_alone(&model, self.memory(), sizes, (rows, padded), taps);
         };
         let memory = self.memory.take().expect("memory is only taken when the session is dropped");
         let unread = Unread { memory, sizes, behind, rows, padded };

@@ -105,7 +105,7 @@ impl SharedPrompts {
                 || {
                     let rows = (unread.rows, unread.padded);
                     // What it asks of the device is counted by its own memory.
-                    read_alone(model, unread.memory.as_mut(), unread.sizes, rows)
+                    read_alone(model, unread.memory.as_mut(), unread.sizes, rows, false)
                         .map(|()| Counters::default())
                 },
                 Ok,
@@ -165,9 +165,10 @@ pub(super) fn read_alone(
     memory: &mut dyn Memory,
     sizes: Sizes,
     (rows, padded): (usize, usize),
+    taps: bool,
 ) -> Result<(), QwenError> {
     memory.write_i32(LAST, &[1].into(), &[(rows - 1) as i32])?;
-    Ok(plan(model, sizes, padded)?.run(memory)?)
+    Ok(model.plan(Network::Prefill { sizes, time: padded }, taps)?.run(memory)?)
 }
 
 impl Home {

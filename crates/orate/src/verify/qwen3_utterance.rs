@@ -79,8 +79,8 @@ impl Utterance<'_> {
             first: Sampling { repetition_penalty: REPETITION_PENALTY, ..Sampling::GREEDY },
             others: Sampling::GREEDY,
             seed: 0,
-            // The last code makes no frame.
-            max_frames: (codes as usize).saturating_sub(1),
+            // The last code makes no frame there; here it is the first one of a frame that nobody hears, or the end.
+            max_frames: codes as usize,
         })
     }
 }
@@ -107,7 +107,7 @@ impl Comparison<'_> {
         let want = u.integers("codes")?;
         let quantizers = self.model.codec().quantizers();
         let mut all = Frames::default();
-        let finish = if self.exact {
+        let last = if self.exact {
             self.free(&u, &mut session, &want, &mut all)?
         } else {
             for codes in want.chunks_exact(quantizers) {
@@ -141,10 +141,7 @@ impl Comparison<'_> {
                 let why = format!("codes differ from frame {equal} of {frames} on");
                 self.skip(format!("{name}/frames behind"), why);
             }
-            let tokens = u.integers("talker_tokens")?;
-            let end = self.model.talking()?.config.talker_config.codec_eos_token_id as i32;
-            let ended = if tokens.last() == Some(&end) { FinishReason::Stop } else { FinishReason::Length };
-            self.equal(name, "sampling", "end", finish == Some(ended));
+            self.equal(name, "sampling", "end", last == u.integers("talker_tokens")?.last().copied());
         } else {
             let why = "weights, or keys and values, of fewer bits turn near ties; the golden codes were fed back in";
             self.skip(format!("{name}/codes"), why);
@@ -153,19 +150,23 @@ impl Comparison<'_> {
         self.samples(name, &u, &want)
     }
 
-    /// Draws the codes itself, up to the first frame that differs.
+    /// Draws the codes itself, up to the first frame that differs, and the code behind the last frame, which may be the end of speech.
     fn free(
         &mut self,
         u: &Utterance<'_>,
         session: &mut Session,
         want: &[i32],
         all: &mut Frames,
-    ) -> Result<Option<FinishReason>> {
+    ) -> Result<Option<i32>> {
+        let end = self.model.talking()?.config.talker_config.codec_eos_token_id as i32;
         let mut codes = vec![];
         loop {
             all.before(u, session)?;
+            let is_last = all.codes.len() == want.len();
             match session.next_frame(&mut codes)? {
-                Step::End(reason) => return Ok(Some(reason)),
+                Step::End(FinishReason::Stop) => return Ok(is_last.then_some(end)),
+                Step::End(_) => return Ok(None),
+                Step::Frame if is_last => return Ok(Some(codes[0])),
                 Step::Frame => all.codes.extend(&codes),
             }
             all.after(u, session)?;
