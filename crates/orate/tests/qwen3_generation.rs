@@ -83,6 +83,60 @@ fn what_differs_is_found() {
     }
 }
 
+/// Another code is found out, unless the golden logits of both say that it is a tie: then the golden codes are fed back in.
+#[test]
+fn a_tie_may_fall_to_either_side() {
+    let file = qwen3_tts_goldens().join("cases/tiny-base/generation/xvector_streaming.safetensors");
+    let inputs = std::fs::read(file.with_extension("json")).expect("committed");
+    let inputs: serde_json::Value = serde_json::from_slice(&inputs).expect("JSON");
+    let bytes = std::fs::read(&file).expect("committed");
+    let header = 8 + u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
+    let tensors: serde_json::Value = serde_json::from_slice(&bytes[8..header]).expect("JSON");
+    let first = |name: &str| header + tensors[name]["data_offsets"][0].as_u64().expect("a number") as usize;
+    let tensor =
+        |name: &str| SafeTensors::open(&file).expect("committed").get(name).expect("is there").to_f32();
+    // A frame whose logits are kept, and the last code of it that they are for.
+    let frame = tensor("predictor_logits.steps")[1] as usize;
+    let (width, pass) = (tensors["predictor_logits"]["shape"][2].as_u64().expect("a number") as usize, 14);
+    let row = (15 + pass) * width;
+    let logits = tensor("predictor_logits")[row..row + width].to_vec();
+    let best = tensor("codes")[16 * frame + pass + 1] as usize;
+    assert!(logits.iter().all(|x| *x <= logits[best]));
+    let other = (best + 1) % width;
+
+    let model = Qwen3Tts::new(committed(), cpu(1));
+    let folder = tempfile::tempdir().expect("a folder");
+    for (apart, is_tie) in [(1e-7, true), (-1e-7, true), (1e-3, false), (-1e-3, false)] {
+        let mut changed = bytes.clone();
+        let code = first("codes") + 8 * (16 * frame + pass + 1);
+        changed[code..code + 8].copy_from_slice(&(other as i64).to_le_bytes());
+        let logit = first("predictor_logits") + 4 * (row + other);
+        let largest = logits.iter().fold(0f32, |most, x| most.max(x.abs()));
+        changed[logit..logit + 4].copy_from_slice(&(logits[best] + apart * largest).to_le_bytes());
+        let changed_file = folder.path().join("changed.safetensors");
+        std::fs::write(&changed_file, changed).expect("the folder is writable");
+        let limit = (Limit::Error(TOLERANCE), true);
+        let report =
+            verify::qwen3_tts::utterance(&model, "case", (&inputs, &changed_file), limit).expect("runs");
+        let codes = report.rows.iter().filter(|r| r.tensor.starts_with("codes")).collect::<Vec<_>>();
+        let name = if is_tie {
+            format!("codes up to frame {frame}")
+        } else {
+            format!("codes from frame {frame} on")
+        };
+        assert!(
+            codes.len() == 1 && codes[0].tensor == name && codes[0].passed == is_tie,
+            "{apart}: {codes:?}"
+        );
+        assert_eq!(
+            report.skipped.iter().any(|(_, why)| why.contains("a tie")),
+            is_tie,
+            "{:?}",
+            report.skipped
+        );
+    }
+}
+
 /// Keys and values of fewer bits keep the golden codes' numbers as near as the limits of `orate verify` say.
 #[test]
 fn caches_of_fewer_bits_are_near_the_goldens() {

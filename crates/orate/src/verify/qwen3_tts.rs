@@ -10,8 +10,9 @@
 //! | `sampling_chain` | what is drawn from given logits |
 //! | `speaker_encoder`, `codec_encode`, `codec_decode`, `codec_decode_long` | a network, stage by stage |
 //!
-//! In single precision, codes have to be equal. In lower precisions a near tie may fall to the other side, and everything behind it
-//! is another utterance; so there the golden codes are fed back in, and only numbers are compared, by their noise: see [`super::qwen3_limits`].
+//! In single precision, codes have to be equal up to one that is a tie: golden logits that differ by no more than rounding does. In lower precisions
+//! a near tie may fall to the other side too, and everything behind it is another utterance; so there, and from a tie on, the golden codes are fed back in, and
+//! only numbers are compared, in lower precisions by their noise: see [`super::qwen3_limits`].
 
 use super::qwen3_goldens::{Case, Goldens};
 use super::{Limit, Report, Row, VerifyOptions, bad, relative_error, snr_db};
