@@ -294,8 +294,8 @@ impl Engine {
     }
 
     /// Plans that were made so far. Making one takes some milliseconds, and at first kernels may have to be compiled. A Qwen3-TTS model makes
-    /// none between the frames of an utterance, and on GPUs none for a text of usual length either, if it was warmed up for the voice and as
-    /// many callers. Supertonic makes five for each length of text that it has not spoken lately.
+    /// none between the frames of an utterance, and none for a text of usual length, if it was warmed up for the voice and as many
+    /// callers. Supertonic makes five for each length of text that it has not spoken lately.
     pub fn plans_made(&self) -> usize {
         match &self.inner.model {
             Family::Supertonic(model) => model.plans_made(),
