@@ -58,8 +58,8 @@ impl Files {
             cloning: 0,
         };
         let Some(talking) = &self.talking else { return Ok(all) };
-        let room = |rows: usize| Sizes { batch: 1, capacity: capacity(rows + frames), kv };
-        let plans = talking_plans(talking, device, room(PROMPT_ROWS), (PROMPT_ROWS, false))?;
+        let sizes = Sizes { batch: 1, capacity: capacity(PROMPT_ROWS + frames), kv };
+        let plans = talking_plans(talking, device, sizes, (PROMPT_ROWS, false))?;
         all.weights += device.weight_bytes(&plans, &source);
         all.utterance += memory(&plans);
         if talking.config.tts_model_type != Variant::Base {
@@ -67,11 +67,12 @@ impl Files {
         }
         let heard = (reference * self.codec.frame_rate()).ceil() as usize;
         let words = ((reference * TOKENS_PER_SECOND) as usize).min(heard);
-        let rows = ROWS_BESIDES + heard;
-        // Rows up to the end of the transcript are the same for all texts, and read on their own.
+        // Rows up to the end of the transcript are the same for all texts, and read on their own. They stand beside the frames, or in front of
+        // them where all text is in the prompt; a cache may have room for more, of which little is written.
         let fixed = ROWS_BESIDES + words;
-        let sizes = room(rows);
-        let plans = talking_plans(talking, device, sizes, (fixed.max(rows - fixed), true))?;
+        let written = (fixed + heard + frames).next_multiple_of(capacity(0));
+        let sizes = Sizes { batch: 1, capacity: written, kv };
+        let plans = talking_plans(talking, device, sizes, (fixed.max(heard), true))?;
         let of_row = |p: &Plan| {
             let caches = p.buffers().iter().filter(|b| talker::is_cache(&b.name));
             caches.map(|b| b.dtype.bytes_of(&b.shape) / sizes.capacity).sum::<usize>()
