@@ -183,11 +183,16 @@ fn a_lost_device_is_an_error() {
     m.write_f32("rows", &[4, 3].into(), &[0.0; 12]).expect("room");
     plan.run_times(m.as_mut(), "step", 4, &|| true).expect("runs");
     break_the_context();
-    // Whoever waits first learns of it, and so does everybody after that.
+    // Whoever waits first learns of it, and so does everybody after that. On a GPU with other work the fault may come behind some runs.
     let mut out = vec![];
-    let ran =
-        plan.run_times(m.as_mut(), "step", 4, &|| true).and_then(|()| m.read_f32("x", &mut out).map(|_| ()));
-    let e = ran.expect_err("the context is gone");
+    let begun = std::time::Instant::now();
+    let e = loop {
+        let ran = plan.run_times(m.as_mut(), "step", 4, &|| true);
+        match ran.and_then(|()| m.read_f32("x", &mut out).map(|_| ())) {
+            Err(e) => break e,
+            Ok(()) => assert!(begun.elapsed().as_secs() < 60, "the context is gone"),
+        }
+    };
     assert!(matches!(&e, DeviceError::Failed { .. }), "{e}");
     let e = m.read_f32("x", &mut out).expect_err("still gone");
     assert!(e.to_string().contains("open the model anew or choose another device"), "{e}");

@@ -27,7 +27,7 @@ use orate_models::Loader;
 use orate_models::qwen3_tts::talker::Sizes;
 use orate_models::qwen3_tts::{
     Batch, CodecConfig, CodecDecoder, CodecDecoderConfig, Config, Past, Request, Session, Settings, Speaker,
-    Step, codec_decoder, frame, talker,
+    Step, codec_decoder, frame, prompt_rows, talker,
 };
 use orate_testing::checkpoints::qwen3_tts_goldens;
 use orate_testing::random::Random;
@@ -384,6 +384,9 @@ fn ops_at_the_released_widths() {
         let small = c.graph.buffers().iter().all(|b| b.shape.len() <= 102_400);
         small && c.graph.nodes().iter().all(|n| !heavy(&n.op))
     }));
+    let mut rows = Graph::new("rows of a prompt");
+    prompt_rows::build(&mut rows, &released_talker().talker_config, 32, true).expect("consistent");
+    cases.extend(harvest(&rows));
     for device in devices(Precision::F32) {
         let report = check_all(&OnDevice(&*device), &cases);
         println!("{report}");

@@ -3,7 +3,7 @@
 use orate_cpu::{CpuDevice, Isa};
 use orate_graph::{BufferKind, CacheFormat, Device, Graph, Memory, ModelOnDevice, Plan};
 use orate_models::Loader;
-use orate_models::qwen3_tts::{Config, frame, talker};
+use orate_models::qwen3_tts::{Config, frame, prompt_rows, talker};
 use orate_testing::checkpoints::qwen3_tts_goldens;
 use orate_testing::{OnDevice, ReferenceDevice, assert_close, check_all, harvest};
 use orate_weights::{SafeTensors, WeightSource};
@@ -206,7 +206,11 @@ fn ops_at_the_released_widths() {
         frame::build(&mut frame, &config.talker_config, sizes, 5).expect("the configuration is consistent");
         let mut cases = harvest(&graph(&config, 13, false));
         cases.extend(harvest(&frame));
-        assert!(cases.len() > 60, "only {} cases were harvested", cases.len());
+        let mut rows = Graph::new("rows of a prompt");
+        prompt_rows::build(&mut rows, &config.talker_config, 20, true)
+            .expect("the configuration is consistent");
+        cases.extend(harvest(&rows));
+        assert!(cases.len() > 100, "only {} cases were harvested", cases.len());
         for isa in Isa::available() {
             let report = check_all(&OnDevice(&CpuDevice::new(2, isa).expect("threads start")), &cases);
             println!("{width}, {isa}: {report}");

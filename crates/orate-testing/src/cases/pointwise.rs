@@ -123,7 +123,7 @@ pub(super) fn sums(cases: &mut Vec<Case>) -> Result<()> {
 }
 
 pub(super) fn mask_rows(cases: &mut Vec<Case>) -> Result<()> {
-    for (b, t, c) in [(1, 1, 1), (1, 9, 17), (2, 5, 8), (3, 33, 7)] {
+    for (b, t, c) in [(1, 1, 1), (1, 9, 17), (2, 5, 8), (3, 33, 7), (32, 1, 1024)] {
         let mut g = Graph::new("MaskRows");
         let x = g.input("x", DType::F32, [b, t, c])?;
         let lens = g.input("lens", DType::I32, [b])?;
