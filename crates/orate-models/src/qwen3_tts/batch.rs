@@ -17,6 +17,7 @@ use super::ahead::Ahead;
 use super::error::QwenError;
 use super::frame::{self, CODES, FRAME};
 use super::pipeline::{Network, Qwen3Tts};
+use super::prompt_rows::TRAILING;
 use super::session::{FinishReason, Session, SessionRow, Step};
 use super::settings::Settings;
 use super::talker::{POSITION, Sizes};
@@ -35,8 +36,6 @@ const SESSIONS_KEPT: usize = 8;
 const CACHE: &str = "talker.";
 /// The code predictor's cache lives as long as a frame.
 const WITHIN_A_FRAME: &str = "predictor.";
-/// Buffer of the trailing text.
-const TRAILING: &str = "trailing";
 
 /// Number of an utterance, never used again by its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

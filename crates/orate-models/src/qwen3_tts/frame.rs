@@ -20,6 +20,7 @@
 use super::code_predictor::{self, Codes};
 use super::config::{CONTROL_IDS, TalkerConfig};
 use super::error::QwenError;
+use super::prompt_rows::TRAILING;
 use super::talker::{self, HIDDEN, LOGITS, POSITION, Sizes};
 use orate_graph::{ControlIds, DType, Draw, Graph, GraphError, NO_ID, Op, Value};
 
@@ -74,7 +75,7 @@ pub fn of_given_codes(g: &mut Graph, c: &TalkerConfig, s: Sizes, text_rows: usiz
 }
 
 fn trailing(g: &mut Graph, c: &TalkerConfig, s: Sizes, text_rows: usize) -> Result<Value, GraphError> {
-    g.input("trailing", DType::F32, [s.batch, text_rows, c.transformer.hidden_size])
+    g.input(TRAILING, DType::F32, [s.batch, text_rows, c.transformer.hidden_size])
 }
 
 /// A frame whose code 0 is there.
