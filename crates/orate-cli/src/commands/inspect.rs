@@ -2,6 +2,7 @@
 
 use crate::args::{PrecisionArgs, open_to_look};
 use crate::engine_report::probes_json;
+use crate::failure::UsageError;
 use crate::print;
 use anyhow::{Context, bail};
 use orate::{
@@ -484,25 +485,30 @@ fn file(path: &Path, args: &Args) -> anyhow::Result<Found> {
         }
     }
     let ending = path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase();
-    match (&start[..length], ending.as_str()) {
+    let found = match (&start[..length], ending.as_str()) {
         ([b'G', b'G', b'U', b'F', ..], _) | (_, "gguf") => {
             let file = GgufFile::open(path).map_err(orate::Error::from)?;
             if file.string("general.architecture").is_ok_and(|a| a == voice_pack::ARCHITECTURE) {
                 drop(file);
                 return model(Some(path), args);
             }
-            Ok(gguf(name, &file))
+            gguf(name, &file)
         }
-        (_, "onnx") => Ok(onnx(name, &OnnxModel::open(path).map_err(orate::Error::from)?)),
+        (_, "onnx") => onnx(name, &OnnxModel::open(path).map_err(orate::Error::from)?),
         // The header's length, then JSON.
         ([_, _, _, _, _, _, _, _, b'{', ..], _) | (_, "safetensors") => {
-            Ok(safetensors(name, &SafeTensors::open(path).map_err(orate::Error::from)?))
+            safetensors(name, &SafeTensors::open(path).map_err(orate::Error::from)?)
         }
-        (_, "json") => voice_file(name, path),
+        (_, "json") => voice_file(name, path)?,
         _ => bail!(
             "{name}: neither a packed voice or GGUF (.gguf), nor safetensors (.safetensors), ONNX (.onnx) or a voice (.json)"
         ),
+    };
+    if args.device.is_some() {
+        let problem = format!("--device is for models, and {} is a single file; leave it out", found.path);
+        return Err(UsageError(problem).into());
     }
+    Ok(found)
 }
 
 fn gguf(path: String, file: &GgufFile) -> Found {

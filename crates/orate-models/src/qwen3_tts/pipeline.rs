@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Plans kept for reuse. An utterance needs six; that of a frame has two thousand steps and takes some megabytes, one of a prompt on a CPU 0.1 MB.
-/// Warming up makes most for sixteen callers of a described voice on a CPU, some 220.
+/// Warming up makes most for sixteen callers of a described voice on a CPU: 257.
 const PLANS_KEPT: usize = 320;
 
 /// Memories of finished utterances kept for reuse: of as many as may speak at once.

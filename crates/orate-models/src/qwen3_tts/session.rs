@@ -604,7 +604,7 @@ struct Arrangement {
 struct Pass {
     /// With padding.
     rows: RowIds,
-    /// Those that are none.
+    /// Those that are no padding.
     count: usize,
 }
 

@@ -100,8 +100,8 @@ impl Utterance<'_> {
     }
 }
 
-/// Logits this close together, as a part of the largest of them, are told apart by rounding: those of `f32` differ by 1e-6 from the golden ones
-/// here, and in one of seven seeds two codes were 2e-7 apart.
+/// Logits this close together, as a part of the largest of them, are told apart by rounding: those of `f32` differ from the golden ones by
+/// 1e-6 here, and one of seven seeds has two codes that are 7e-8 apart.
 const TIE: f64 = 4e-6;
 
 /// What came of drawing greedily.
