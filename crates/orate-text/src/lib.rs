@@ -1,7 +1,7 @@
 //! Text front ends: from what a person typed to what a network reads.
 //!
-//! - [`supertonic`] is the exact front end of the Supertonic 1, 2 and 3 models: cutting text into
-//!   chunks, normalising, language tags, token ids. Language neutral; it never turns `5` into
+//! - [`pieces`] cuts a text into pieces of whole sentences, for every family.
+//! - [`supertonic`] is the exact front end of the Supertonic 1, 2 and 3 models: normalizing, language tags, token ids. Language neutral; it never turns `5` into
 //!   "five".
 //! - [`english`] holds reading rules for English: numbers, dates, money, units, abbreviations and
 //!   symbols become words. An optional step before [`supertonic`], and a required one for voices
@@ -28,6 +28,7 @@
 pub mod bpe;
 pub mod english;
 mod error;
+pub mod pieces;
 pub mod qwen;
 pub mod supertonic;
 

@@ -1,19 +1,19 @@
 //! The front end of Supertonic 1, 2 and 3, as the official pip package (1.3.1) does it.
 //!
-//! The order is: [`chunk`] the raw text, then for every chunk [`prepare`] (normalise and tag), then
-//! [`UnicodeIndexer::encode`]. Chunks are spoken one by one with [`SILENCE_SECONDS`] between them.
+//! The order is: cut the raw text into [`pieces`](crate::pieces), then for every piece [`prepare`] (normalize and tag),
+//! then [`UnicodeIndexer::encode`].
 //!
 //! ```
+//! use orate_text::pieces;
 //! use orate_text::supertonic::{self, Version};
 //!
 //! let max_chars = supertonic::max_chars(Version::V3, Some("en"));
-//! for piece in supertonic::chunk("Hello there.\n\nHow are you", max_chars) {
+//! for piece in pieces::of_sentences("Hello there.\n\nHow are you", max_chars) {
 //!     println!("{}", supertonic::prepare(&piece, Version::V3, Some("en"))?);
 //! }
 //! # Ok::<(), orate_text::TextError>(())
 //! ```
 
-mod chunks;
 mod indexer;
 mod normalize;
 
@@ -21,12 +21,8 @@ use std::fmt;
 
 use crate::TextError;
 
-pub use chunks::{ChunkOptions, chunk, chunk_with};
-pub use indexer::{MAX_ID, UnicodeIndexer, Unknown};
+pub use indexer::{MAX_ID, UnicodeIndexer};
 pub use normalize::{is_emoji, normalize};
-
-/// Silence between two chunks, in seconds.
-pub const SILENCE_SECONDS: f64 = 0.3;
 
 /// A generation of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -82,7 +78,7 @@ pub const LANGUAGES_V3: &[&str] = &[
     "it", "lt", "lv", "nl", "pl", "pt", "ro", "ru", "sk", "sl", "sv", "tr", "uk", "vi",
 ];
 
-/// Longest chunk in code points of the raw text, which [`chunk`] takes.
+/// Longest piece of the raw text, in code points.
 ///
 /// 120 for Korean, as a syllable becomes up to three ids, and 300 otherwise.
 #[must_use]
@@ -153,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn korean_has_shorter_chunks() {
+    fn korean_has_shorter_pieces() {
         assert_eq!(max_chars(Version::V1, Some("ko")), 300);
         assert_eq!(max_chars(Version::V2, Some("ko")), 120);
         assert_eq!(max_chars(Version::V3, None), 300);

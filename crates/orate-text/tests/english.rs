@@ -652,7 +652,7 @@ fn random_characters() {
             assert!(fitted.chars().all(plain), "{text:?}: {fitted:?}");
         }
         let _ = orate_text::supertonic::normalize(&text);
-        let _ = orate_text::supertonic::chunk(&text, length);
+        let _ = orate_text::pieces::of_sentences(&text, length);
     }
 }
 

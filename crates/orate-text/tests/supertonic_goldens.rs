@@ -3,7 +3,8 @@
 //! `goldens/text.json` was written by `text_frontend.py` after the official pip package 1.3.1 with
 //! the real character tables of versions 2 and 3, which lie beside it.
 
-use orate_text::supertonic::{UnicodeIndexer, Version, chunk, normalize, prepare};
+use orate_text::pieces;
+use orate_text::supertonic::{UnicodeIndexer, Version, normalize, prepare};
 use serde_json::Value;
 
 fn golden() -> Value {
@@ -66,7 +67,7 @@ fn chunks() {
     for case in cases(&golden, "chunk", 9) {
         let max_chars = case["max_chars"].as_u64().expect("max_chars") as usize;
         let want: Vec<String> = serde_json::from_value(case["chunks"].clone()).expect("chunks");
-        assert_eq!(chunk(text(case, "text"), max_chars), want, "{case}");
+        assert_eq!(pieces::of_sentences(text(case, "text"), max_chars), want, "{case}");
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use orate_models::qwen3_tts::{ClonedVoice, TextFeeding};
-pub use orate_text::supertonic::Unknown;
+pub use orate_text::pieces::Unknown;
 
 /// How a text is spoken. Everything has a default.
 ///
@@ -81,7 +81,7 @@ impl Default for Options {
             speed: None,
             steps: None,
             seed: 0,
-            silence: orate_text::supertonic::SILENCE_SECONDS as f32,
+            silence: orate_text::pieces::SILENCE_SECONDS as f32,
             read_numbers: None,
             unknown: Unknown::Refuse,
             trim: true,

@@ -14,7 +14,7 @@ use orate_models::qwen3_tts::{
     FinishReason, Prompt, Qwen3Tts, Request, Sampling, Settings, Speaker, Step, TextFeeding, Utterance,
     Variant, is_runaway,
 };
-use orate_text::supertonic::{ChunkOptions, chunk_with};
+use orate_text::pieces;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -471,7 +471,7 @@ pub(crate) fn make_plans(model: &Arc<Qwen3Tts>, o: &Options, callers: usize) -> 
 fn cut(text: &str) -> Vec<String> {
     let dense = text.chars().filter(|c| *c >= FIRST_IDEOGRAPH).count();
     let max_chars = if 2 * dense > text.chars().count() { MOST_IDEOGRAPHS } else { MOST_CHARS };
-    chunk_with(text, &ChunkOptions { max_chars, split_long: true })
+    pieces::at_most(text, max_chars)
 }
 
 /// Seed of an attempt at a piece, counted from 1: the piece's own for the first, another stream for each further one.

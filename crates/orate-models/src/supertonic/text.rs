@@ -1,7 +1,8 @@
 //! From a text to pieces that are spoken one by one.
 
 use super::{Config, Family, Files, ModelError};
-use orate_text::supertonic::{self, ChunkOptions, Unknown, Version};
+use orate_text::pieces::{self, Unknown};
+use orate_text::supertonic::{self, Version};
 use orate_text::{TextError, english};
 
 /// How a text is read and spoken.
@@ -123,8 +124,7 @@ impl Files {
                 return Err(TextError::Unsupported { characters }.into());
             }
         }
-        let cut = ChunkOptions { max_chars: supertonic::max_chars(version, lang), split_long: true };
-        supertonic::chunk_with(&text, &cut)
+        pieces::at_most(&text, supertonic::max_chars(version, lang))
             .into_iter()
             .filter(|chunk| is_speakable(&supertonic::normalize(chunk)))
             .map(|chunk| {
@@ -153,7 +153,7 @@ impl Files {
             }
             let text = english::fit_alphabet(text, |c| knows(c) || c.is_whitespace())
                 .map_err(|characters| TextError::Unsupported { characters })?;
-            Ok(supertonic::chunk_with(&text, &ChunkOptions { max_chars, split_long: true }))
+            Ok(pieces::at_most(&text, max_chars))
         };
         let pieces = match cut(text) {
             Err(TextError::Unsupported { characters }) if o.unknown != Unknown::Refuse => {
@@ -162,7 +162,7 @@ impl Files {
             other => other?,
         };
         // One sentence at a time, as in training: given two, the duration predictor allows too little time.
-        let sentences = pieces.iter().flat_map(|piece| supertonic::chunk(piece, 1));
+        let sentences = pieces.iter().flat_map(|piece| pieces::of_sentences(piece, 1));
         let pieces = sentences.filter(|text| is_speakable(text));
         pieces.map(|text| Ok(Piece { ids: self.indexer.encode(&text, Unknown::Skip)?, text })).collect()
     }

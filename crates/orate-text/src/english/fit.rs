@@ -7,7 +7,8 @@ use unicode_normalization::char::is_combining_mark;
 
 use super::{Rules, read_aloud_with};
 use crate::TextError;
-use crate::supertonic::{ChunkOptions, chunk_with, is_emoji};
+use crate::pieces;
+use crate::supertonic::is_emoji;
 
 /// Replaces characters a voice does not know by ones it does.
 ///
@@ -246,8 +247,8 @@ pub fn speakable(
     // Blank lines part paragraphs, so they are kept for the cutting.
     let fitted = fit_alphabet(&read, |c| c == '\n' || is_known(c))
         .map_err(|characters| TextError::Unsupported { characters })?;
-    let options = ChunkOptions { max_chars: max_chars.saturating_sub(1).max(1), split_long: true };
-    let pieces: Vec<String> = chunk_with(&capitalize_sentences(&calm(&fitted)), &options)
+    let max_chars = max_chars.saturating_sub(1).max(1); // room for the full stop
+    let pieces: Vec<String> = pieces::at_most(&capitalize_sentences(&calm(&fitted)), max_chars)
         .into_iter()
         .map(|piece| piece.split_whitespace().collect::<Vec<_>>().join(" "))
         .filter(|piece| piece.chars().any(char::is_alphanumeric))

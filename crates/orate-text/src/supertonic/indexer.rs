@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::normalize::normalize;
 use crate::TextError;
+use crate::pieces::Unknown;
 
 /// Greatest id accepted in a character table. The published ones stay below 8400; a table that
 /// names a row in the millions is damaged or hostile.
@@ -12,23 +13,11 @@ pub const MAX_ID: i32 = 0x10_FFFF;
 /// Most entries a table may have: one for each code point.
 const MAX_LEN: usize = 0x11_0000;
 
-/// What to do with a character the table does not know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Unknown {
-    /// Report it as [`TextError::Unsupported`], as the pip package does.
-    #[default]
-    Refuse,
-    /// Leave it out.
-    Skip,
-    /// Use the last embedding row, which no character owns. The official example scripts do this
-    /// by accident: they feed -1, and ONNX counts negative rows from the end.
-    LastRow,
-}
-
 /// A model's `unicode_indexer.json`.
 ///
 /// ```
-/// use orate_text::supertonic::{UnicodeIndexer, Unknown};
+/// use orate_text::pieces::Unknown;
+/// use orate_text::supertonic::UnicodeIndexer;
 ///
 /// // Knows U+0001 as row 0 and U+0003 as row 1.
 /// let indexer = UnicodeIndexer::from_json(b"[-1, 0, -1, 1]")?;

@@ -1,5 +1,6 @@
 //! The nine steps of upstream's text normalisation, in upstream's order.
 
+use crate::pieces::is_python_space;
 use unicode_normalization::UnicodeNormalization;
 
 /// Blocks whose characters are deleted.
@@ -26,11 +27,6 @@ const CLOSERS: &str = ".!?;:,'\")]}\u{2026}\u{3002}\u{300D}\u{300F}\u{3011}\u{30
 pub fn is_emoji(c: char) -> bool {
     let code = u32::from(c);
     code >= 0x2600 && EMOJI.iter().any(|&(first, last)| (first..=last).contains(&code))
-}
-
-/// Python's `str.isspace`: Rust's set and the four information separators.
-pub(crate) fn is_python_space(c: char) -> bool {
-    c.is_whitespace() || ('\u{1C}'..='\u{1F}').contains(&c)
 }
 
 /// Text as upstream feeds it to the character table, before language tags.

@@ -1,62 +1,67 @@
-//! Cutting a text into chunks of whole sentences.
+//! Cuts a text into pieces of whole sentences, which a model speaks one after the other.
+//!
+//! The rules are those of Supertonic's pip package (1.3.1) and hold for every family.
 
-use super::normalize::is_python_space;
+/// Silence between two pieces, in seconds.
+pub const SILENCE_SECONDS: f64 = 0.3;
 
-/// Endings after which a full stop does not end a sentence (a plain suffix match, as upstream's).
+/// What to do with a character that a model does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Unknown {
+    /// Report it as [`TextError::Unsupported`](crate::TextError::Unsupported), as Supertonic's pip package does.
+    #[default]
+    Refuse,
+    /// Leave it out.
+    Skip,
+    /// Use the last embedding row, which no character owns. Supertonic's example scripts do this by accident: they
+    /// feed -1, and ONNX counts negative rows from the end.
+    LastRow,
+}
+
+/// Endings after which a full stop does not end a sentence. A plain suffix match, as upstream.
 const NO_SPLIT_AFTER: [&str; 19] = [
     "Mr.", "Mrs.", "Ms.", "Dr.", "Prof.", "Sr.", "Jr.", "Ph.D.", "etc.", "e.g.", "i.e.", "vs.", "Inc.",
     "Ltd.", "Co.", "Corp.", "St.", "Ave.", "Blvd.",
 ];
 
-/// How [`chunk_with`] cuts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ChunkOptions {
-    /// Longest chunk, in code points of the raw text. See [`max_chars`](super::max_chars).
-    pub max_chars: usize,
-    /// Cut sentences longer than `max_chars` as well: after a clause mark if there is one in the
-    /// second half, else at a space, else anywhere. Upstream leaves them whole, but the networks
-    /// take 1000 positions at most.
-    pub split_long: bool,
-}
-
-/// Cuts a text into chunks exactly as the pip package does.
+/// Cuts a text into pieces of whole sentences, exactly as Supertonic's pip package does.
 ///
-/// Sentences (ending in `.`, `!` or `?` and whitespace) are packed into chunks of at most
-/// `max_chars` code points. Chunks never span blank lines. A longer sentence stays whole; use
-/// [`chunk_with`] to cut those too. A text of whitespace gives no chunks.
+/// Sentences end at `.`, `!` or `?` and whitespace. They are packed into pieces of at most `max_chars` code points,
+/// which never span blank lines. A longer sentence stays whole. A text of whitespace gives no pieces.
 ///
 /// ```
-/// use orate_text::supertonic::chunk;
+/// use orate_text::pieces;
 ///
-/// assert_eq!(chunk("Dr. Who left. Bye!  Ok", 15), ["Dr. Who left.", "Bye! Ok"]);
+/// assert_eq!(pieces::of_sentences("Dr. Who left. Bye!  Ok", 15), ["Dr. Who left.", "Bye! Ok"]);
 /// ```
 #[must_use]
-pub fn chunk(text: &str, max_chars: usize) -> Vec<String> {
-    chunk_with(text, &ChunkOptions { max_chars, split_long: false })
+pub fn of_sentences(text: &str, max_chars: usize) -> Vec<String> {
+    pack(text, max_chars, false)
 }
 
-/// [`chunk`], with the choice to cut over-long sentences.
+/// As [`of_sentences`], but no piece has more than `max_chars` code points.
+///
+/// A longer sentence is cut after a clause mark if there is one in its second half, else at a space, else anywhere.
 ///
 /// ```
-/// use orate_text::supertonic::{ChunkOptions, chunk_with};
+/// use orate_text::pieces;
 ///
-/// let options = ChunkOptions { max_chars: 16, split_long: true };
-/// assert_eq!(chunk_with("First this, then that happened.", &options), [
-///     "First this,",
-///     "then that",
-///     "happened.",
-/// ]);
+/// assert_eq!(pieces::at_most("First this, then that happened.", 16), ["First this,", "then that", "happened."]);
 /// ```
 #[must_use]
-pub fn chunk_with(text: &str, options: &ChunkOptions) -> Vec<String> {
-    let max_chars = options.max_chars.max(1);
-    let mut chunks = Vec::new();
+pub fn at_most(text: &str, max_chars: usize) -> Vec<String> {
+    pack(text, max_chars, true)
+}
+
+fn pack(text: &str, max_chars: usize, cut_sentences: bool) -> Vec<String> {
+    let max_chars = max_chars.max(1);
+    let mut pieces = Vec::new();
     for paragraph in paragraphs(text) {
         let mut current = String::new();
         let mut current_chars = 0;
-        let mut pack = |piece: &str| {
+        let mut add = |piece: &str| {
             let piece_chars = piece.chars().count();
-            // Upstream counts the joining space even for the first sentence of a chunk.
+            // Upstream counts the joining space even for the first sentence of a piece.
             if current_chars + piece_chars < max_chars {
                 if !current.is_empty() {
                     current.push(' ');
@@ -66,31 +71,36 @@ pub fn chunk_with(text: &str, options: &ChunkOptions) -> Vec<String> {
                 current_chars += piece_chars;
             } else {
                 if !current.is_empty() {
-                    chunks.push(std::mem::take(&mut current));
+                    pieces.push(std::mem::take(&mut current));
                 }
                 current.push_str(piece);
                 current_chars = piece_chars;
             }
         };
         for sentence in sentences(paragraph) {
-            if options.split_long {
-                split_long(sentence, max_chars).into_iter().for_each(&mut pack);
+            if cut_sentences {
+                cut_sentence(sentence, max_chars).into_iter().for_each(&mut add);
             } else {
-                pack(sentence);
+                add(sentence);
             }
         }
         if !current.is_empty() {
-            chunks.push(current);
+            pieces.push(current);
         }
     }
-    chunks
+    pieces
+}
+
+/// Python's `str.isspace`: Rust's set and the four information separators.
+pub(crate) fn is_python_space(c: char) -> bool {
+    c.is_whitespace() || ('\u{1C}'..='\u{1F}').contains(&c)
 }
 
 fn trim(text: &str) -> &str {
     text.trim_matches(is_python_space)
 }
 
-/// Paragraphs are separated by whitespace that holds two line feeds or more.
+/// Splits at whitespace that holds two or more line feeds.
 fn paragraphs(text: &str) -> Vec<&str> {
     let mut out = Vec::new();
     let mut start = 0;
@@ -104,7 +114,7 @@ fn paragraphs(text: &str) -> Vec<&str> {
     out.into_iter().map(trim).filter(|p| !p.is_empty()).collect()
 }
 
-/// Sentences end at whitespace after `.`, `!` or `?`, unless an abbreviation or initial precedes.
+/// Splits at whitespace after `.`, `!` or `?`, unless an abbreviation or initial precedes.
 fn sentences(paragraph: &str) -> Vec<&str> {
     let mut out = Vec::new();
     let mut start = 0;
@@ -144,11 +154,11 @@ fn space_runs(text: &str) -> impl Iterator<Item = (usize, usize)> + '_ {
 }
 
 /// Cuts one sentence into pieces of at most `max_chars`.
-fn split_long(sentence: &str, max_chars: usize) -> Vec<&str> {
+fn cut_sentence(sentence: &str, max_chars: usize) -> Vec<&str> {
     let mut out = Vec::new();
     let mut rest = sentence;
-    // Looks at `max_chars` characters per piece. A cut at a clause mark is taken only from the
-    // second half on, so pieces shrink by half at most and the whole stays linear.
+    // A clause mark counts only in the second half of `max_chars`, so pieces shrink by half at most and the whole
+    // stays linear.
     while let Some((limit, _)) = rest.char_indices().nth(max_chars) {
         let window = &rest[..limit];
         let half = window.char_indices().nth(max_chars / 2).map_or(0, |(i, _)| i);
@@ -180,7 +190,7 @@ fn is_wide_mark(c: char) -> bool {
     "\u{3001}\u{3002}\u{FF0C}\u{FF01}\u{FF1F}\u{FF1B}\u{FF1A}\u{0964}\u{060C}\u{061F}".contains(c)
 }
 
-/// The last place at or before `limit` that does not part a combining mark from its letter.
+/// The last place at or before `limit` that does not separate a combining mark from its letter.
 fn whole_character_cut(text: &str, limit: usize) -> usize {
     /// More marks than this on one letter are noise.
     const MAX_MARKS: usize = 8;
@@ -198,9 +208,8 @@ mod tests {
     #[test]
     fn long_sentences_are_cut_only_on_request() {
         let text = "one two three four five, six seven eight nine ten";
-        assert_eq!(chunk(text, 20), [text]);
-        let options = ChunkOptions { max_chars: 25, split_long: true };
-        assert_eq!(chunk_with(text, &options), ["one two three four five,", "six seven eight nine ten"]);
+        assert_eq!(of_sentences(text, 20), [text]);
+        assert_eq!(at_most(text, 25), ["one two three four five,", "six seven eight nine ten"]);
     }
 
     #[test]
@@ -210,7 +219,7 @@ mod tests {
         let marks = "e\u{301}".repeat(500);
         for text in ["a b c d e f g h i j", &japanese, &no_spaces, &marks, " ,,, , "] {
             for max_chars in [0, 1, 2, 7, 40, 300] {
-                let pieces = chunk_with(text, &ChunkOptions { max_chars, split_long: true });
+                let pieces = at_most(text, max_chars);
                 for piece in &pieces {
                     assert!(piece.chars().count() <= max_chars.max(1), "{max_chars}: {piece:?}");
                 }
@@ -222,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_cut_word_keeps_its_accents() {
-        let pieces = chunk_with(&"e\u{301}".repeat(4), &ChunkOptions { max_chars: 3, split_long: true });
+        let pieces = at_most(&"e\u{301}".repeat(4), 3);
         assert!(pieces.iter().all(|p| p.starts_with('e')), "{pieces:?}");
     }
 }
