@@ -3,6 +3,8 @@
 
 mod loader;
 pub mod qwen3_tts;
+mod runtime;
 pub mod supertonic;
 
 pub use loader::Loader;
+pub use runtime::{MemoryPool, PlanCache, PooledMemory, Profile};

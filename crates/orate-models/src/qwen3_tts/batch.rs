@@ -21,6 +21,7 @@ use super::prompt_rows::TRAILING;
 use super::session::{FinishReason, Session, SessionRow, Step};
 use super::settings::Settings;
 use super::talker::{POSITION, Sizes};
+use crate::runtime::PooledMemory;
 use orate_graph::{BufferKind, Counters, Executable, Memory, Part};
 use std::sync::Arc;
 
@@ -71,7 +72,7 @@ struct Flight {
 
 /// A memory, its plan, and what is in its rows.
 struct Home {
-    memory: Box<dyn Memory>,
+    memory: PooledMemory,
     plan: Arc<dyn Executable>,
     sizes: Sizes,
     text_rows: usize,
@@ -167,7 +168,6 @@ impl Batch {
         for mut home in homes {
             bytes += home.bytes();
             if bytes > most {
-                self.model.give_back(home.memory);
                 continue;
             }
             home.rows.fill(Row::free());
@@ -291,7 +291,7 @@ impl Batch {
         );
         let Row { position, frame, handed, .. } = home.rows[row];
         // The session's trailing text is there.
-        copy_row(&*home.plan, (s.memory, &to), (home.memory.as_mut(), &from), position)?;
+        copy_row(&*home.plan, (s.memory, &to), (home.memory.get(), &from), position)?;
         s.memory.write_i32(POSITION, &[1].into(), &[position as i32])?;
         s.memory.write_i32(FRAME, &[1].into(), &[frame as i32])?;
         *s.frames = handed;
@@ -318,7 +318,7 @@ impl Batch {
     /// Waits for the frame that is under way.
     fn settle(&mut self) -> Result<(), QwenError> {
         match (&mut self.flight, self.homes.get_mut(self.active)) {
-            (Some(flight), Some(home)) => flight.codes.settle(home.memory.as_mut()),
+            (Some(flight), Some(home)) => flight.codes.settle(home.memory.get()),
             _ => Ok(()),
         }
     }
@@ -326,7 +326,7 @@ impl Batch {
     /// Throws away the frame that is under way.
     fn throw_away(&mut self) {
         if let (Some(mut flight), Some(home)) = (self.flight.take(), self.homes.get_mut(self.active)) {
-            flight.codes.throw_away(home.memory.as_mut());
+            flight.codes.throw_away(home.memory.get());
         }
     }
 
@@ -372,13 +372,13 @@ impl Batch {
             match home.submit() {
                 Ok(next) => self.flight = Some(next),
                 Err(e) => {
-                    flight.codes.throw_away(home.memory.as_mut());
+                    flight.codes.throw_away(home.memory.get());
                     return Err(e);
                 }
             }
         }
         let mut codes = std::mem::take(&mut self.codes);
-        flight.codes.finish(home.memory.as_mut(), &mut codes)?;
+        flight.codes.finish(home.memory.get(), &mut codes)?;
         let used = home.memory.counters() - before;
         for (id, codes) in flight.rows.iter().zip(codes.chunks_exact(quantizers)) {
             if let Some(id) = id.filter(|id| self.has(*id)) {
@@ -460,7 +460,7 @@ impl Batch {
         let full = old.rows.iter().enumerate().filter(|(_, r)| r.id.is_some());
         for (to, (row, known)) in full.enumerate() {
             let from = Place { sizes: old.sizes, text_rows: old.text_rows, row };
-            new.take_in(old.memory.as_mut(), &from, to, known.position)?;
+            new.take_in(old.memory.get(), &from, to, known.position)?;
             new.rows[to] = *known;
         }
         old.rows.fill(Row::free());
@@ -482,7 +482,7 @@ impl Batch {
         let mut memory = self.model.memory();
         for b in plan.plan().buffers() {
             if b.kind == BufferKind::State || b.name == TRAILING {
-                memory.clear(&b.name, b.dtype, &b.shape)?;
+                memory.get().clear(&b.name, b.dtype, &b.shape)?;
             }
         }
         let home = Home { memory, plan, sizes, text_rows, rows: vec![Row::free(); batch], changed: true };
@@ -490,8 +490,7 @@ impl Batch {
         let smaller = self.homes.iter().enumerate().position(|(i, h)| i != active && h.sizes.batch == batch);
         match smaller {
             Some(i) => {
-                let old = std::mem::replace(&mut self.homes[i], home);
-                self.model.give_back(old.memory);
+                self.homes[i] = home;
                 Ok(i)
             }
             None => {
@@ -505,7 +504,6 @@ impl Batch {
 impl Drop for Batch {
     fn drop(&mut self) {
         self.throw_away();
-        self.homes.drain(..).for_each(|h| self.model.give_back(h.memory));
     }
 }
 
@@ -522,8 +520,8 @@ impl Home {
     /// Submits a frame of the rows that go on. The others compute what nobody wants.
     fn submit(&mut self) -> Result<Flight, QwenError> {
         self.write_rows()?;
-        self.plan.run(self.memory.as_mut())?;
-        let codes = Ahead::UnderWay(self.memory.read_later(CODES)?);
+        self.plan.run(self.memory.get())?;
+        let codes = Ahead::UnderWay(self.memory.get().read_later(CODES)?);
         let rows = self.rows.iter().map(|r| r.id.filter(|_| r.goes_on())).collect();
         for row in self.rows.iter_mut().filter(|r| r.id.is_none() || r.goes_on()) {
             row.position += 1;
@@ -541,7 +539,7 @@ impl Home {
         position: usize,
     ) -> Result<(), QwenError> {
         let place = Place { sizes: self.sizes, text_rows: self.text_rows, row };
-        copy_row(&*self.plan, (self.memory.as_mut(), &place), (&mut *from, was), position)?;
+        copy_row(&*self.plan, (self.memory.get(), &place), (&mut *from, was), position)?;
         // The last row of the text is that of all frames behind it.
         let width = self.width_of_text();
         let (own, others) = (place.text_rows * width, was.text_rows * width);
@@ -554,7 +552,7 @@ impl Home {
         let last = was.text_rows - 1;
         let mut parts = vec![part(0, both, 0)];
         parts.extend((both..place.text_rows).map(|to| part(last, 1, to)));
-        Ok(self.memory.copy_from(from, &parts)?)
+        Ok(self.memory.get().copy_from(from, &parts)?)
     }
 
     fn width_of_text(&self) -> usize {
@@ -573,7 +571,7 @@ impl Home {
         let batch = self.sizes.batch;
         let integers = |f: &dyn Fn(&Row) -> Vec<i32>| self.rows.iter().flat_map(f).collect::<Vec<_>>();
         let floats = |f: &dyn Fn(&Row) -> [f32; 4]| self.rows.iter().flat_map(f).collect::<Vec<_>>();
-        let m = &mut self.memory;
+        let m = self.memory.get();
         m.write_i32(POSITION, &[batch].into(), &integers(&|r| vec![r.position as i32]))?;
         m.write_i32(FRAME, &[batch].into(), &integers(&|r| vec![r.frame as i32]))?;
         m.write_i32("seed", &[batch, 2].into(), &integers(&|r| r.settings.seed_words().to_vec()))?;

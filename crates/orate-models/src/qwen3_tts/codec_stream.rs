@@ -9,11 +9,9 @@ use super::config::CodecDecoderConfig;
 use super::kept_states::{KeptState, KeptStates};
 use super::shared_codec::{self, Decoded, Piece, SharedCodec};
 use super::{Batch, Past, QwenError};
-use orate_graph::{
-    BufferKind, Counters, Device, Executable, Graph, Memory, ModelOnDevice, Plan, Shape, WeightLoader,
-};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use crate::runtime::{self, MemoryPool, PlanCache, PooledMemory, Profile};
+use orate_graph::{Counters, Device, Executable, Graph, Plan, Shape, WeightLoader};
+use std::sync::Arc;
 
 /// Frames of a piece, from large to small. Larger pieces take less time for a frame and more memory.
 pub(super) const PIECES: [usize; 6] = [25, 16, 8, 4, 2, 1];
@@ -24,21 +22,12 @@ const MEMORIES_KEPT: usize = Batch::MOST;
 /// Bytes of states behind references that are kept; one of the released codec takes 5 MB.
 const REFERENCE_BYTES: usize = 64 << 20;
 
-/// A plan for each size of pieces.
-type Plans = [OnceLock<Arc<dyn Executable>>; PIECES.len()];
-
 /// The codec decoder on a device. Shared by any number of streams.
 pub struct CodecDecoder {
     config: CodecDecoderConfig,
-    device: Arc<dyn Device>,
-    model: Box<dyn ModelOnDevice>,
-    plans: Plans,
-    /// Of batches of pieces.
-    batch_plans: Plans,
-    /// Held while a plan is made.
-    making: Mutex<()>,
-    plans_made: AtomicUsize,
-    memories: Mutex<Vec<Box<dyn Memory>>>,
+    /// By rows of a batch, and number in [`PIECES`].
+    plans: PlanCache<(usize, usize)>,
+    memories: Arc<MemoryPool>,
     /// States behind the codes of references.
     references: KeptStates<Vec<i32>>,
     shared: SharedCodec,
@@ -54,19 +43,12 @@ impl CodecDecoder {
         device: Arc<dyn Device>,
         weights: Arc<dyn WeightLoader + Send + Sync>,
     ) -> CodecDecoder {
-        let model = device.open(weights);
-        let references = KeptStates::new(REFERENCE_BYTES);
         CodecDecoder {
             config,
-            device,
-            model,
-            plans: Default::default(),
-            batch_plans: Default::default(),
-            making: Mutex::default(),
-            plans_made: AtomicUsize::new(0),
-            memories: Mutex::default(),
-            references,
-            shared: SharedCodec::default(),
+            plans: PlanCache::new(device.clone(), weights, 2 * PIECES.len()),
+            memories: MemoryPool::background(device.clone(), MEMORIES_KEPT),
+            references: KeptStates::new(REFERENCE_BYTES),
+            shared: SharedCodec::new(device),
         }
     }
 
@@ -77,12 +59,12 @@ impl CodecDecoder {
 
     /// Bytes of weights on the device so far.
     pub fn weight_bytes(&self) -> u64 {
-        self.model.weight_bytes()
+        self.plans.weight_bytes()
     }
 
     /// Plans that were made so far.
     pub fn plans_made(&self) -> usize {
-        self.plans_made.load(Ordering::Relaxed)
+        self.plans.made()
     }
 
     /// Begins an utterance.
@@ -90,11 +72,8 @@ impl CodecDecoder {
     /// # Errors
     /// The device has no room.
     pub fn stream(self: &Arc<Self>) -> Result<CodecStream, QwenError> {
-        let kept = self.memories.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let memory = kept.unwrap_or_else(|| self.memory());
-        let before = memory.counters();
-        let (decoder, memory, elsewhere) = (self.clone(), Some(memory), Counters::default());
-        let mut stream = CodecStream { decoder, memory, frames: 0, ended: false, before, elsewhere };
+        let (decoder, memory) = (self.clone(), self.memories.take());
+        let mut stream = CodecStream { decoder, memory, frames: 0, ended: false };
         stream.restart()?;
         Ok(stream)
     }
@@ -115,7 +94,7 @@ impl CodecDecoder {
         }
         let key = codes.to_vec();
         if let Some(kept) = self.references.get(&key) {
-            kept.restore(stream.memory())?;
+            kept.restore(stream.memory.get())?;
             stream.frames = (codes.len() / self.quantizers()) as u64;
             return Ok(Some(stream));
         }
@@ -128,9 +107,10 @@ impl CodecDecoder {
             stream.push(piece, &mut samples)?;
         }
         let plan = self.plan(PIECES.len() - 1)?;
-        let states = plan.plan().buffers().iter().filter(|b| b.kind == BufferKind::State);
+        let states = runtime::states(plan.plan());
         let states: Vec<_> = states.map(|b| (&*b.name, b.dtype, b.shape.clone())).collect();
-        self.references.keep(key, KeptState::copy_of(stream.memory(), &*self.device, &states)?);
+        let device = &**self.plans.device();
+        self.references.keep(key, KeptState::copy_of(stream.memory.get(), device, &states)?);
         Ok(Some(stream))
     }
 
@@ -168,41 +148,27 @@ impl CodecDecoder {
 
     /// Bytes of the states that some plans share.
     pub(super) fn state_bytes(plans: &[Plan]) -> usize {
-        let of_plan = |p: &Plan| {
-            let states = p.buffers().iter().filter(|b| b.kind == BufferKind::State);
-            states.map(|b| b.dtype.bytes_of(&b.shape)).sum()
-        };
+        let of_plan = |p: &Plan| runtime::states(p).map(|b| b.dtype.bytes_of(&b.shape)).sum();
         plans.iter().map(of_plan).max().unwrap_or(0)
     }
 
     /// The plan for pieces of `PIECES[i]` frames.
     pub(super) fn plan(&self, i: usize) -> Result<Arc<dyn Executable>, QwenError> {
-        self.plan_of(&self.plans, 1, i)
+        self.plan_of(1, i)
     }
 
     /// The same for batches.
     pub(super) fn batch_plan(&self, i: usize) -> Result<Arc<dyn Executable>, QwenError> {
-        self.plan_of(&self.batch_plans, shared_codec::ROWS, i)
+        self.plan_of(shared_codec::ROWS, i)
     }
 
-    fn plan_of(&self, plans: &Plans, batch: usize, i: usize) -> Result<Arc<dyn Executable>, QwenError> {
-        if let Some(plan) = plans[i].get() {
-            return Ok(plan.clone());
-        }
-        // Others that want it wait, and do not make it as well.
-        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(plan) = plans[i].get() {
-            return Ok(plan.clone());
-        }
-        self.plans_made.fetch_add(1, Ordering::Relaxed);
-        let graph = graph(&self.config, batch, PIECES[i])?;
-        let plan = self.model.load(Plan::compile(graph, &*self.device)?)?;
-        Ok(plans[i].get_or_init(|| plan).clone())
+    fn plan_of(&self, batch: usize, i: usize) -> Result<Arc<dyn Executable>, QwenError> {
+        self.plans.get((batch, i), |_| graph(&self.config, batch, PIECES[i]))
     }
 
     /// A memory that was not used yet.
-    pub(super) fn memory(&self) -> Box<dyn Memory> {
-        self.device.background_memory()
+    pub(super) fn memory(&self) -> PooledMemory {
+        self.memories.adopt(self.memories.fresh())
     }
 }
 
@@ -216,20 +182,13 @@ fn graph(config: &CodecDecoderConfig, batch: usize, frames: usize) -> Result<Gra
 /// An utterance that is being decoded.
 pub struct CodecStream {
     decoder: Arc<CodecDecoder>,
-    memory: Option<Box<dyn Memory>>,
+    memory: PooledMemory,
     frames: u64,
-    /// Whether the state is that behind padding.
+    /// Whether padding was decoded, after which no frame can follow.
     ended: bool,
-    before: Counters,
-    /// What was asked of the device in another memory.
-    elsewhere: Counters,
 }
 
 impl CodecStream {
-    fn memory(&mut self) -> &mut dyn Memory {
-        self.memory.as_mut().expect("memory is only taken when the stream is dropped").as_mut()
-    }
-
     /// Decodes the next frames, `[F, Q]`, and appends their samples, `[1920F]`. After an error the stream has to be
     /// restarted.
     ///
@@ -262,7 +221,7 @@ impl CodecStream {
             });
         }
         self.ended |= last;
-        let pads = last && self.decoder.device.has_queues();
+        let pads = last && self.decoder.plans.device().has_queues();
         let mut rest = codes;
         while !rest.is_empty() {
             let left = rest.len() / quantizers;
@@ -289,16 +248,16 @@ impl CodecStream {
     /// Codes of `PIECES[i]` frames to samples. Where runs are beside each other on the device, with pieces of others.
     fn decode_piece(&mut self, i: usize, codes: Vec<i32>) -> Result<Vec<f32>, QwenError> {
         let decoder = self.decoder.clone();
-        let memory = self.memory.take().expect("memory is only taken when the stream is dropped");
+        let memory = self.memory.lend();
         let piece = Piece { memory, plan: i, codes };
-        let Decoded { memory, result } = if decoder.device.has_queues() {
+        let Decoded { memory, result } = if decoder.plans.device().has_queues() {
             decoder.shared.decode(&decoder, piece)
         } else {
             piece.decode(&decoder)
         };
-        self.memory = Some(memory);
+        self.memory = memory;
         let (samples, used) = result?;
-        self.elsewhere += used;
+        self.memory.count(used);
         Ok(samples)
     }
 
@@ -307,15 +266,14 @@ impl CodecStream {
     ///
     /// # Errors
     /// The device failed.
-    pub fn profile(&mut self) -> Result<(Arc<dyn Executable>, Vec<f64>), QwenError> {
+    pub fn profile(&mut self) -> Result<Profile, QwenError> {
         let (plan, frames) = (self.decoder.plan(0)?, CodecDecoder::PIECE);
         self.restart()?;
         let shape = Shape::from([1, frames, self.decoder.quantizers()]);
-        let memory = self.memory.as_mut().expect("memory is only taken when the stream is dropped").as_mut();
-        memory.write_i32("codes", &shape, &vec![0; shape.len()])?;
-        let times = plan.profile(memory)?;
+        self.memory.get().write_i32("codes", &shape, &vec![0; shape.len()])?;
+        let profile = self.memory.profile(plan)?;
         self.restart()?;
-        Ok((plan, times))
+        Ok(profile)
     }
 
     /// Frames that were decoded so far.
@@ -325,9 +283,7 @@ impl CodecStream {
 
     /// What was asked of the device so far.
     pub fn counters(&self) -> Counters {
-        let mut all = self.memory.as_ref().map(|m| m.counters() - self.before).unwrap_or_default();
-        all += self.elsewhere;
-        all
+        self.memory.counters()
     }
 
     /// Begins a new utterance in the same memory.
@@ -336,22 +292,8 @@ impl CodecStream {
     /// The device has no room.
     pub fn restart(&mut self) -> Result<(), QwenError> {
         let plan = self.decoder.plan(PIECES.len() - 1)?;
-        let memory = self.memory.as_mut().expect("memory is only taken when the stream is dropped");
-        let states = plan.plan().buffers().iter().filter(|b| b.kind == BufferKind::State);
-        let states: Vec<_> = states.map(|b| (&*b.name, b.dtype, &b.shape)).collect();
-        memory.clear_all(&states)?;
+        runtime::clear_states(self.memory.get(), plan.plan())?;
         (self.frames, self.ended) = (0, false);
         Ok(())
-    }
-}
-
-impl Drop for CodecStream {
-    fn drop(&mut self) {
-        let Some(mut memory) = self.memory.take() else { return };
-        memory.shrink_to(self.decoder.device.memory_kept());
-        let mut kept = self.decoder.memories.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() < MEMORIES_KEPT {
-            kept.push(memory);
-        }
     }
 }

@@ -13,8 +13,8 @@ use super::shared_batch::{SharedBatch, Utterance};
 use super::shared_prompts::SharedPrompts;
 use super::talker::{self, Sizes};
 use super::{CodecDecoder, Past, VoiceEncoder, codec_decoder, frame};
-use orate_graph::{CacheFormat, Device, Executable, Graph, GraphError, Memory, ModelOnDevice, Plan, Target};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use crate::runtime::{MemoryPool, PlanCache, PooledMemory};
+use orate_graph::{CacheFormat, Device, Executable, Graph, GraphError, Plan, Target};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Plans kept for reuse. An utterance needs six; that of a frame has two thousand steps and takes some megabytes, one of a prompt on a CPU 0.1 MB.
@@ -42,26 +42,18 @@ pub(super) enum Network {
     GivenFrame { sizes: Sizes, text_rows: usize },
 }
 
-/// A runnable plan, and whether it records taps.
-struct KeptPlan {
-    network: Network,
-    taps: bool,
-    plan: Arc<dyn Executable>,
-}
-
 /// A Qwen3-TTS model on a device. Shared by any number of threads.
 pub struct Qwen3Tts {
     files: Files,
     device: Arc<dyn Device>,
     /// Of the talker's cache.
     kv: CacheFormat,
-    on_device: Box<dyn ModelOnDevice>,
+    /// By network, and whether taps are recorded.
+    plans: PlanCache<(Network, bool)>,
+    memories: Arc<MemoryPool>,
     codec: Arc<CodecDecoder>,
     /// While somebody clones a voice.
     voices: Mutex<Weak<VoiceEncoder>>,
-    plans: Mutex<Vec<KeptPlan>>,
-    plans_made: AtomicUsize,
-    memories: Mutex<Vec<Box<dyn Memory>>>,
     /// Keys and values of the fixed rows of prompts.
     pub(super) prefixes: KeptStates<RowIds>,
     together: SharedBatch,
@@ -78,27 +70,13 @@ impl Qwen3Tts {
     /// and stay f32.
     pub fn with_cache(files: Files, device: Arc<dyn Device>, kv: CacheFormat) -> Arc<Qwen3Tts> {
         let weights = Arc::new(crate::Loader(files.weights.clone()));
-        let on_device = device.open(weights.clone());
+        let plans = PlanCache::new(device.clone(), weights.clone(), PLANS_KEPT);
+        let memories = MemoryPool::new(device.clone(), MEMORIES_KEPT);
         let codec = CodecDecoder::new(files.codec.decoder_config.clone(), device.clone(), weights);
-        let (plans, memories) = (Mutex::default(), Mutex::default());
         let (codec, voices) = (Arc::new(codec), Mutex::default());
         let prefixes = KeptStates::new(PREFIX_BYTES);
         let (together, prompts) = (SharedBatch::default(), SharedPrompts::default());
-        let plans_made = AtomicUsize::new(0);
-        Arc::new(Qwen3Tts {
-            files,
-            device,
-            kv,
-            on_device,
-            codec,
-            voices,
-            plans,
-            plans_made,
-            memories,
-            prefixes,
-            together,
-            prompts,
-        })
+        Arc::new(Qwen3Tts { files, device, kv, plans, memories, codec, voices, prefixes, together, prompts })
     }
 
     /// The model's files.
@@ -120,12 +98,12 @@ impl Qwen3Tts {
     pub fn weight_bytes(&self) -> u64 {
         let listening = self.voices.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
         let listening = listening.map_or(0, |v| v.weight_bytes());
-        self.on_device.weight_bytes() + self.codec.weight_bytes() + listening
+        self.plans.weight_bytes() + self.codec.weight_bytes() + listening
     }
 
     /// Plans of talker and codec that were made so far, those that are not kept any more included.
     pub fn plans_made(&self) -> usize {
-        self.plans_made.load(Ordering::Relaxed) + self.codec.plans_made()
+        self.plans.made() + self.codec.plans_made()
     }
 
     /// Samples per second of the output.
@@ -246,35 +224,13 @@ impl Qwen3Tts {
         })
     }
 
-    pub(super) fn memory(&self) -> Box<dyn Memory> {
-        let kept = self.memories.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        kept.unwrap_or_else(|| self.device.memory())
+    pub(super) fn memory(&self) -> PooledMemory {
+        self.memories.take()
     }
 
-    pub(super) fn give_back(&self, mut memory: Box<dyn Memory>) {
-        memory.shrink_to(self.device.memory_kept());
-        let mut kept = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() < MEMORIES_KEPT {
-            kept.push(memory);
-        }
-    }
-
-    /// The runnable plan of a network, made now if it is not kept.
+    /// The runnable plan of a network, compiled if it is not kept.
     pub(super) fn plan(&self, network: Network, taps: bool) -> Result<Arc<dyn Executable>, QwenError> {
-        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(i) = plans.iter().position(|k| k.network == network && k.taps == taps) {
-            let hit = plans.remove(i);
-            plans.push(hit);
-        } else {
-            self.plans_made.fetch_add(1, Ordering::Relaxed);
-            let plan = Plan::compile(self.graph(network, taps)?, &*self.device)?;
-            let executable = self.on_device.load(plan)?;
-            if plans.len() >= PLANS_KEPT {
-                plans.remove(0);
-            }
-            plans.push(KeptPlan { network, taps, plan: executable });
-        }
-        Ok(plans[plans.len() - 1].plan.clone())
+        self.plans.get((network, taps), |_| self.graph(network, taps))
     }
 
     fn graph(&self, network: Network, taps: bool) -> Result<Graph, QwenError> {

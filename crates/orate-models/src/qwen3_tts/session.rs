@@ -19,6 +19,7 @@ use super::shared_batch::SharedBatch;
 use super::shared_prompts::{self, Coming, Unread};
 use super::talker::{self, POSITION, Sizes};
 use super::transformer::Cache;
+use crate::runtime::{PooledMemory, Profile};
 use orate_graph::{Buffer, BufferKind, Counters, Device, Executable, Memory, Shape, TAP_PREFIX};
 use std::sync::Arc;
 
@@ -91,7 +92,7 @@ pub enum Step {
 /// Buffers and plans of one utterance. What it computes stays on the device; the host reads a frame's codes.
 pub struct Session {
     model: Arc<Qwen3Tts>,
-    memory: Option<Box<dyn Memory>>,
+    memory: PooledMemory,
     frame_plan: Option<Arc<dyn Executable>>,
     /// Plans for when the cache is full, by the rows of a larger one.
     larger: Vec<(usize, Arc<dyn Executable>)>,
@@ -114,17 +115,14 @@ pub struct Session {
     taps: bool,
     /// Frames that there is room for at first.
     reserved: usize,
-    before: Counters,
-    /// What was asked of the device in another memory.
-    elsewhere: Counters,
 }
 
 impl Session {
-    pub(super) fn new(model: Arc<Qwen3Tts>, memory: Box<dyn Memory>) -> Self {
-        let (before, kv, makes_ahead) = (memory.counters(), model.kv(), model.device().has_queues());
+    pub(super) fn new(model: Arc<Qwen3Tts>, memory: PooledMemory) -> Self {
+        let (kv, makes_ahead) = (model.kv(), model.device().has_queues());
         Session {
             model,
-            memory: Some(memory),
+            memory,
             frame_plan: None,
             larger: vec![],
             sizes: Sizes { batch: 1, capacity: 0, kv },
@@ -141,8 +139,6 @@ impl Session {
             finished: None,
             taps: false,
             reserved: FIRST_FRAMES,
-            before,
-            elsewhere: Counters::default(),
         }
     }
 
@@ -177,9 +173,7 @@ impl Session {
 
     /// What was asked of the device for this utterance.
     pub fn counters(&self) -> Counters {
-        let mut all = self.memory.as_ref().map(|m| m.counters() - self.before).unwrap_or_default();
-        all += self.elsewhere;
-        all
+        self.memory.counters()
     }
 
     /// Frames that were handed out so far.
@@ -202,7 +196,7 @@ impl Session {
     }
 
     fn memory(&mut self) -> &mut dyn Memory {
-        self.memory.as_mut().expect("memory is only taken when the session is dropped").as_mut()
+        self.memory.get()
     }
 
     /// Reads a prompt, up to the state in front of the first frame. The rows that every text has in front are read on their own,
@@ -406,11 +400,11 @@ impl Session {
             let taps = self.taps;
             return shared_prompts::read_alone(&model, self.memory(), sizes, (rows, padded), taps);
         };
-        let memory = self.memory.take().expect("memory is only taken when the session is dropped");
+        let memory = self.memory.lend();
         let unread = Unread { memory, sizes, behind, rows, padded };
         let (memory, used) = model.shared_prompts().read(&model, coming, unread);
-        self.memory = Some(memory);
-        self.elsewhere += used?;
+        self.memory = memory;
+        self.memory.count(used?);
         Ok(())
     }
 
@@ -492,8 +486,7 @@ impl Session {
 
     /// Throws away the frame that was made ahead.
     fn throw_away(&mut self) {
-        let Session { memory: Some(memory), ahead, .. } = self else { return };
-        ahead.throw_away(memory.as_mut());
+        self.ahead.throw_away(self.memory.get());
     }
 
     /// That the state on the device is that of the frames which were handed out.
@@ -542,7 +535,7 @@ impl Session {
         }
         let settings = self.settings.expect("is set by `start`, as the plan is");
         let (sizes, text_rows, rows) = (self.sizes, self.text_rows, self.rows);
-        let memory = self.memory.as_mut().expect("memory is only taken when the session is dropped").as_mut();
+        let memory = self.memory.get();
         let (frames, ahead) = (&mut self.frames, &mut self.ahead);
         Ok(SessionRow { memory, sizes, text_rows, rows, settings, frames, ahead })
     }
@@ -574,7 +567,7 @@ impl Session {
     ///
     /// # Errors
     /// Nothing was started, or the device failed.
-    pub fn profile_frame(&mut self) -> Result<(Arc<dyn Executable>, Vec<f64>), QwenError> {
+    pub fn profile_frame(&mut self) -> Result<Profile, QwenError> {
         self.started()?;
         if !self.ahead.is_nothing() {
             self.throw_away();
@@ -583,9 +576,9 @@ impl Session {
         }
         self.make_room(self.frames)?;
         let plan = self.started()?;
-        let times = plan.profile(self.memory())?;
+        let profile = self.memory.profile(plan)?;
         self.frames += 1;
-        Ok((plan, times))
+        Ok(profile)
     }
 }
 
@@ -645,8 +638,5 @@ impl SessionRow<'_> {
 impl Drop for Session {
     fn drop(&mut self) {
         self.throw_away();
-        if let Some(m) = self.memory.take() {
-            self.model.give_back(m);
-        }
     }
 }

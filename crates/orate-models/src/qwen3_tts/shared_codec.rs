@@ -8,8 +8,9 @@
 use super::codec_stream::{CodecDecoder, PIECES};
 use super::error::QwenError;
 use super::gathering::Gathering;
-use orate_graph::{Buffer, BufferKind, Counters, DeviceError, Executable, Memory, Part};
-use std::sync::{Mutex, PoisonError};
+use crate::runtime::{self, MemoryPool, PooledMemory};
+use orate_graph::{Buffer, Counters, Device, DeviceError, Executable, Memory, Part};
+use std::sync::Arc;
 
 /// Rows of a batch. With pieces of 25 frames they are as fast as any number.
 pub(super) const ROWS: usize = 8;
@@ -23,7 +24,7 @@ const FRAMES_OF_A_RUN: usize = 23;
 /// A piece of an utterance.
 pub(super) struct Piece {
     /// Where the utterance's state is.
-    pub memory: Box<dyn Memory>,
+    pub memory: PooledMemory,
     /// Which of the decoder's plans.
     pub plan: usize,
     /// `[F, Q]`
@@ -35,7 +36,7 @@ type Samples = Result<(Vec<f32>, Counters), QwenError>;
 
 /// A piece that was decoded.
 pub(super) struct Decoded {
-    pub memory: Box<dyn Memory>,
+    pub memory: PooledMemory,
     pub result: Samples,
 }
 
@@ -46,15 +47,20 @@ enum Answer {
 }
 
 /// The pieces of a decoder that wait to be decoded.
-#[derive(Default)]
 pub(super) struct SharedCodec {
     /// For each of the decoder's plans: who wants his first frames does not wait for larger pieces of others.
     gatherings: [Gathering<Piece, Answer>; PIECES.len()],
-    /// Memories of batches that are done.
-    memories: Mutex<Vec<Box<dyn Memory>>>,
+    /// Memories of batches, which keep their states.
+    memories: Arc<MemoryPool>,
 }
 
 impl SharedCodec {
+    pub fn new(device: Arc<dyn Device>) -> SharedCodec {
+        let memories =
+            MemoryPool::with_limit(move || device.background_memory(), (MEMORIES_KEPT, usize::MAX));
+        SharedCodec { gatherings: Default::default(), memories }
+    }
+
     /// Decodes a piece, alone or with those of others. The memory comes back, a new one if it was lost. What the batch asked of the device
     /// counts for each in it.
     pub fn decode(&self, decoder: &CodecDecoder, piece: Piece) -> Decoded {
@@ -94,20 +100,18 @@ impl SharedCodec {
     /// An error leaves all states as they were.
     fn run_together(&self, decoder: &CodecDecoder, all: &mut [Piece]) -> Result<Vec<Samples>, QwenError> {
         let plan = decoder.batch_plan(all[0].plan)?;
-        let kept = self.memories.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut memory = match kept {
-            Some(memory) => memory,
+        let mut kept = match self.memories.take_kept() {
+            Some(kept) => kept,
             None => {
-                let mut memory = decoder.memory();
-                let states = plan.plan().buffers().iter().filter(|b| b.kind == BufferKind::State);
-                let states: Vec<_> = states.map(|b| (&*b.name, b.dtype, &b.shape)).collect();
-                memory.clear_all(&states)?;
-                memory
+                let mut memory = self.memories.fresh();
+                runtime::clear_states(memory.as_mut(), plan.plan())?;
+                self.memories.adopt(memory)
             }
         };
+        let memory = kept.get();
         let before = memory.counters();
         for (row, piece) in all.iter_mut().enumerate() {
-            memory.copy_from(piece.memory.as_mut(), &states(&*plan, |whole| (0, row * whole)))?;
+            memory.copy_from(piece.memory.get(), &parts(&*plan, |whole| (0, row * whole)))?;
         }
         let len = all[0].codes.len();
         let mut codes = vec![0; ROWS * len];
@@ -116,21 +120,16 @@ impl SharedCodec {
         }
         let quantizers = decoder.quantizers();
         memory.write_i32("codes", &[ROWS, len / quantizers, quantizers].into(), &codes)?;
-        plan.run(memory.as_mut())?;
+        plan.run(memory)?;
         let mut samples = vec![];
         memory.read_f32("samples", &mut samples)?;
         let used = memory.counters() - before;
         let of_row = samples.chunks_exact(samples.len() / ROWS);
         let results = all.iter_mut().zip(of_row).enumerate().map(|(row, (piece, samples))| {
-            piece.memory.copy_from(memory.as_mut(), &states(&*plan, |whole| (row * whole, 0)))?;
+            piece.memory.get().copy_from(memory, &parts(&*plan, |whole| (row * whole, 0)))?;
             Ok((samples.to_vec(), used))
         });
-        let results = results.collect();
-        let mut kept = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() < MEMORIES_KEPT {
-            kept.push(memory);
-        }
-        Ok(results)
+        Ok(results.collect())
     }
 }
 
@@ -143,7 +142,7 @@ impl Piece {
     /// Decodes it where it is. What is asked of the device is counted by the memory.
     pub fn decode(self, decoder: &CodecDecoder) -> Decoded {
         let Piece { mut memory, plan, codes } = self;
-        let result = samples(decoder, memory.as_mut(), plan, &codes);
+        let result = samples(decoder, memory.get(), plan, &codes);
         Decoded { memory, result: result.map(|samples| (samples, Counters::default())) }
     }
 }
@@ -163,14 +162,13 @@ fn samples(
 }
 
 /// All states of an utterance on their way from or to a row of a batch, which begin where `places` says of how long they are.
-fn states<'a>(plan: &'a dyn Executable, places: impl Fn(usize) -> (usize, usize)) -> Vec<Part<'a>> {
-    let states = plan.plan().buffers().iter().filter(|b| b.kind == BufferKind::State);
+fn parts<'a>(plan: &'a dyn Executable, places: impl Fn(usize) -> (usize, usize)) -> Vec<Part<'a>> {
     let part = |b: &'a Buffer| {
         let len = b.shape.len() / ROWS;
         let (from, to) = places(len);
         Part { from: (&*b.name, from), to: (&*b.name, to), len }
     };
-    states.map(part).collect()
+    runtime::states(plan.plan()).map(part).collect()
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use super::pipeline::{Network, Qwen3Tts};
 use super::prompt_rows::ROWS;
 use super::session::PROMPT_STEP;
 use super::talker::{self, HIDDEN, LAST, LOGITS, POSITION, Sizes};
+use crate::runtime::PooledMemory;
 use orate_graph::{Buffer, BufferKind, Counters, DeviceError, Executable, Memory, Part, Shape};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,7 +36,7 @@ pub(super) struct SharedPrompts {
 }
 
 /// The memory that was given, and what was asked of the device in others.
-type Answer = (Box<dyn Memory>, Result<Counters, QwenError>);
+type Answer = (PooledMemory, Result<Counters, QwenError>);
 
 /// A prompt that is on its way.
 pub(super) type Coming<'a> = gathering::Coming<'a, Unread, Answer>;
@@ -43,7 +44,7 @@ pub(super) type Coming<'a> = gathering::Coming<'a, Unread, Answer>;
 /// Rows that are to be read behind those of a cache, as the plan of the prompt has left them in [`ROWS`].
 pub(super) struct Unread {
     /// Where the rows and the cache are.
-    pub memory: Box<dyn Memory>,
+    pub memory: PooledMemory,
     /// Of the cache.
     pub sizes: Sizes,
     /// Rows that the cache has.
@@ -105,7 +106,7 @@ impl SharedPrompts {
                 || {
                     let rows = (unread.rows, unread.padded);
                     // What it asks of the device is counted by its own memory.
-                    read_alone(model, unread.memory.as_mut(), unread.sizes, rows, false)
+                    read_alone(model, unread.memory.get(), unread.sizes, rows, false)
                         .map(|()| Counters::default())
                 },
                 Ok,
@@ -197,7 +198,7 @@ impl Home {
         let mut parts = self.cache(&*plan, 0..u.behind, row);
         let to = (ROWS, row * self.time * width);
         parts.push(Part { from: (ROWS, 0), to, len: u.padded * width });
-        Ok(self.memory.copy_from(u.memory.as_mut(), &parts)?)
+        Ok(self.memory.copy_from(u.memory.get(), &parts)?)
     }
 
     /// Reads the prompts. Rows of nobody compute what nobody wants.
@@ -222,7 +223,7 @@ impl Home {
             Part { from: (name, row * width), to: (name, 0), len: width }
         });
         let parts: Vec<_> = parts.chain(ends).collect();
-        Ok(u.memory.copy_from(self.memory.as_mut(), &parts)?)
+        Ok(u.memory.get().copy_from(self.memory.as_mut(), &parts)?)
     }
 
     /// Some rows of the caches of an utterance, on their way to a batch row.

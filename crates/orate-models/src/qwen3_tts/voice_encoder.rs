@@ -7,9 +7,10 @@
 
 use super::config::{CodecConfig, SpeakerEncoderConfig};
 use super::{Past, QwenError, codec_encoder, speaker_encoder};
+use crate::runtime::{self, PlanCache};
 use orate_audio::LogMel;
-use orate_graph::{BufferKind, Device, Executable, Graph, Memory, ModelOnDevice, Plan, WeightLoader};
-use std::sync::{Arc, OnceLock};
+use orate_graph::{Device, Graph, WeightLoader};
+use std::sync::Arc;
 
 /// Rows of features of a piece: two seconds, which bounds the memory for a recording of any length.
 const PIECE: usize = 50;
@@ -19,11 +20,11 @@ type Weights = Arc<dyn WeightLoader + Send + Sync>;
 
 /// The networks that listen, on a device. Shared by threads.
 pub struct VoiceEncoder {
-    speaker: Option<(SpeakerEncoderConfig, Box<dyn ModelOnDevice>)>,
+    speaker: Option<(SpeakerEncoderConfig, PlanCache<()>)>,
     codec: CodecConfig,
-    codec_model: Box<dyn ModelOnDevice>,
+    /// The only plan kept is that of whole pieces.
+    codec_plans: PlanCache<()>,
     device: Arc<dyn Device>,
-    piece: OnceLock<Arc<dyn Executable>>,
 }
 
 impl VoiceEncoder {
@@ -34,14 +35,14 @@ impl VoiceEncoder {
         speaker: Option<(SpeakerEncoderConfig, Weights)>,
         (codec, codec_weights): (CodecConfig, Weights),
     ) -> VoiceEncoder {
-        let speaker = speaker.map(|(config, weights)| (config, device.open(weights)));
-        let codec_model = device.open(codec_weights);
-        VoiceEncoder { speaker, codec, codec_model, device, piece: OnceLock::new() }
+        let plans = |weights| PlanCache::new(device.clone(), weights, 1);
+        let speaker = speaker.map(|(config, weights)| (config, plans(weights)));
+        VoiceEncoder { speaker, codec, codec_plans: plans(codec_weights), device: device.clone() }
     }
 
     /// Bytes of weights on the device so far.
     pub fn weight_bytes(&self) -> u64 {
-        self.codec_model.weight_bytes() + self.speaker.as_ref().map_or(0, |(_, model)| model.weight_bytes())
+        self.codec_plans.weight_bytes() + self.speaker.as_ref().map_or(0, |(_, plans)| plans.weight_bytes())
     }
 
     /// The networks for a recording of so many samples at 24 kHz, each of which runs in a memory of its own.
@@ -68,7 +69,7 @@ impl VoiceEncoder {
     /// # Errors
     /// The recording is shorter than a few frames, or the device failed.
     pub fn x_vector(&self, samples: &[f32]) -> Result<Option<Vec<f32>>, QwenError> {
-        let Some((config, model)) = &self.speaker else { return Ok(None) };
+        let Some((config, plans)) = &self.speaker else { return Ok(None) };
         let features = speaker_encoder::mel(config);
         let least = (speaker_encoder::least_frames(config) * features.hop_length).max(features.n_fft);
         if samples.len() < least {
@@ -78,7 +79,7 @@ impl VoiceEncoder {
         let g = speaker_graph(config, mel.frames)?;
         let mut memory = self.device.memory();
         memory.write_f32("log_mel", &[1, mel.frames, mel.bins].into(), &mel.data)?;
-        model.load(Plan::compile(g, &*self.device)?)?.run(&mut *memory)?;
+        plans.compile(g)?.run(&mut *memory)?;
         let mut x_vector = vec![];
         memory.read_f32("x_vector", &mut x_vector)?;
         Ok(Some(x_vector))
@@ -98,7 +99,7 @@ impl VoiceEncoder {
         let g = codes_graph(&self.codec, rows)?;
         let mut memory = self.device.memory();
         memory.write_f32("features", &[1, rows, c.hidden_size].into(), &features)?;
-        self.load(g)?.run(&mut *memory)?;
+        self.codec_plans.compile(g)?.run(&mut *memory)?;
         let mut codes = vec![];
         memory.read_i32("codes", &mut codes)?;
         Ok(codes)
@@ -110,15 +111,14 @@ impl VoiceEncoder {
         let mut memory = self.device.memory();
         let (mut all, mut features) = (vec![], vec![]);
         for (i, piece) in samples.chunks(length).enumerate() {
-            let plan = match self.piece.get() {
-                Some(plan) if piece.len() == length => plan.clone(),
-                _ => self.load(features_graph(&self.codec, piece.len())?)?,
+            let graph = || features_graph(&self.codec, piece.len());
+            let plan = if piece.len() == length {
+                self.codec_plans.get((), |()| graph())?
+            } else {
+                self.codec_plans.compile(graph()?)?
             };
-            if piece.len() == length {
-                self.piece.get_or_init(|| plan.clone());
-            }
             if i == 0 {
-                clear_states(&*plan, &mut *memory)?;
+                runtime::clear_states(&mut *memory, plan.plan())?;
             }
             memory.write_f32("samples", &[1, piece.len()].into(), piece)?;
             plan.run(&mut *memory)?;
@@ -126,10 +126,6 @@ impl VoiceEncoder {
             all.extend_from_slice(&features);
         }
         Ok(all)
-    }
-
-    fn load(&self, graph: Graph) -> Result<Arc<dyn Executable>, QwenError> {
-        Ok(self.codec_model.load(Plan::compile(graph, &*self.device)?)?)
     }
 }
 
@@ -149,12 +145,4 @@ fn codes_graph(c: &CodecConfig, rows: usize) -> Result<Graph, QwenError> {
     let mut g = Graph::new("codec_encoder.codes");
     codec_encoder::codes(&mut g, c, 1, rows)?;
     Ok(g)
-}
-
-/// Makes the states of a plan zeros.
-fn clear_states(plan: &dyn Executable, memory: &mut dyn Memory) -> Result<(), QwenError> {
-    for state in plan.plan().buffers().iter().filter(|b| b.kind == BufferKind::State) {
-        memory.clear(&state.name, state.dtype, &state.shape)?;
-    }
-    Ok(())
 }

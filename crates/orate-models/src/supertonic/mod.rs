@@ -32,13 +32,13 @@ pub use text::{Piece, SpeakOptions};
 pub use vector_estimator::{GUIDANCE, Sizes};
 pub use voice::{Voice, parse_mix};
 
+use crate::runtime::{MemoryPool, PlanCache};
 use names::Names;
-use orate_graph::{Device, Executable, Graph, GraphError, Memory, ModelOnDevice, Plan, Target};
+use orate_graph::{Device, Executable, Graph, GraphError, Plan, Target};
 use orate_weights::WeightSource;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Canonical name of the learned style keys. The official text encoder of version 3 and our voices call them so.
 pub(crate) const STYLE_KEY: &str = "tts.ttl.style_encoder.style_token_layer.style_key";
@@ -74,11 +74,8 @@ pub(crate) struct PlanKey {
 /// A Supertonic model on a device. Shared by any number of threads.
 pub struct Supertonic {
     files: Files,
-    device: Arc<dyn Device>,
-    on_device: Box<dyn ModelOnDevice>,
-    plans: Mutex<Vec<(PlanKey, Arc<dyn Executable>)>>,
-    plans_made: AtomicUsize,
-    memories: Mutex<Vec<Box<dyn Memory>>>,
+    plans: PlanCache<PlanKey>,
+    memories: Arc<MemoryPool>,
 }
 
 impl Supertonic {
@@ -88,9 +85,9 @@ impl Supertonic {
     /// Weights are missing, left over, or of other shapes than the configuration says.
     pub fn new(files: Files, device: Arc<dyn Device>) -> Result<Supertonic, ModelError> {
         files.check()?;
-        let on_device = device.open(Arc::new(crate::Loader(files.weights.clone())));
-        let (plans, plans_made, memories) = (Mutex::default(), AtomicUsize::new(0), Mutex::default());
-        Ok(Supertonic { files, device, on_device, plans, plans_made, memories })
+        let weights = Arc::new(crate::Loader(files.weights.clone()));
+        let plans = PlanCache::new(device.clone(), weights, PLANS_KEPT);
+        Ok(Supertonic { files, plans, memories: MemoryPool::new(device, MEMORIES_KEPT) })
     }
 
     /// The model's files.
@@ -100,12 +97,12 @@ impl Supertonic {
 
     /// The device that runs it.
     pub fn device(&self) -> &Arc<dyn Device> {
-        &self.device
+        self.plans.device()
     }
 
     /// Bytes of weights on the device so far; they are loaded when first used.
     pub fn weight_bytes(&self) -> u64 {
-        self.on_device.weight_bytes()
+        self.plans.weight_bytes()
     }
 
     /// Samples per second of the output.
@@ -115,39 +112,17 @@ impl Supertonic {
 
     /// Starts an utterance.
     pub fn session(&self) -> Session<'_> {
-        let kept = self.memories.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        Session::new(self, kept.unwrap_or_else(|| self.device.memory()))
-    }
-
-    fn give_back(&self, mut memory: Box<dyn Memory>) {
-        memory.shrink_to(self.device.memory_kept());
-        let mut kept = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() < MEMORIES_KEPT {
-            kept.push(memory);
-        }
+        Session::new(self, self.memories.take())
     }
 
     /// Plans that were made so far, those that are not kept any more included.
     pub fn plans_made(&self) -> usize {
-        self.plans_made.load(Ordering::Relaxed)
+        self.plans.made()
     }
 
     /// The runnable plan for `key`, made now if it is not kept.
     fn plan(&self, key: PlanKey) -> Result<Arc<dyn Executable>, ModelError> {
-        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(i) = plans.iter().position(|(k, _)| *k == key) {
-            let hit = plans.remove(i);
-            plans.push(hit);
-        } else {
-            self.plans_made.fetch_add(1, Ordering::Relaxed);
-            let plan = Plan::compile(self.files.graph(key)?, &*self.device)?;
-            let executable = self.on_device.load(plan)?;
-            if plans.len() >= PLANS_KEPT {
-                plans.remove(0);
-            }
-            plans.push((key, executable));
-        }
-        Ok(plans[plans.len() - 1].1.clone())
+        self.plans.get(key, |key| self.files.graph(*key))
     }
 
     /// The plans that speak `tokens` characters in `frames` latent frames with `steps` steps, for `explain`.

@@ -1,6 +1,7 @@
 //! One utterance, or a padded batch of them, on its way through the stages.
 
 use super::{ModelError, Network, Piece, PlanKey, Sizes, Supertonic, Voice};
+use crate::runtime::{PooledMemory, Profile};
 use orate_graph::{Counters, DeviceError, Memory, Shape, TAP_PREFIX};
 
 /// A stage of synthesis, in order.
@@ -47,17 +48,15 @@ pub enum Noise<'a> {
 /// shorter than the longest differs slightly from the same row alone.
 pub struct Session<'m> {
     model: &'m Supertonic,
-    memory: Option<Box<dyn Memory>>,
+    memory: PooledMemory,
     sizes: Sizes,
     taps: bool,
-    before: Counters,
 }
 
 impl<'m> Session<'m> {
-    pub(super) fn new(model: &'m Supertonic, memory: Box<dyn Memory>) -> Self {
+    pub(super) fn new(model: &'m Supertonic, memory: PooledMemory) -> Self {
         let sizes = Sizes { batch: 0, tokens: 0, frames: 0, steps: 0, padded: false };
-        let before = memory.counters();
-        Session { model, memory: Some(memory), sizes, taps: false, before }
+        Session { model, memory, sizes, taps: false }
     }
 
     /// Records intermediate values in buffers `tap/<name>` from now on.
@@ -72,11 +71,11 @@ impl<'m> Session<'m> {
 
     /// What was asked of the device for this utterance.
     pub fn counters(&self) -> Counters {
-        self.memory.as_ref().map(|m| m.counters() - self.before).unwrap_or_default()
+        self.memory.counters()
     }
 
     fn memory(&mut self) -> &mut dyn Memory {
-        self.memory.as_mut().expect("memory is only taken when the session is dropped").as_mut()
+        self.memory.get()
     }
 
     fn run(&mut self, network: Network) -> Result<(), ModelError> {
@@ -260,10 +259,7 @@ impl<'m> Session<'m> {
     ///
     /// # Errors
     /// The device failed.
-    pub fn profile(
-        &mut self,
-        stage: Stage,
-    ) -> Result<(std::sync::Arc<dyn orate_graph::Executable>, Vec<f64>), ModelError> {
+    pub fn profile(&mut self, stage: Stage) -> Result<Profile, ModelError> {
         let network = match stage {
             Stage::DurationPredictor => Network::DurationPredictor,
             Stage::TextEncoder => Network::TextEncoder,
@@ -272,16 +268,7 @@ impl<'m> Session<'m> {
         };
         let key = PlanKey { network, sizes: network.relevant(self.sizes), taps: false };
         let plan = self.model.plan(key)?;
-        let times = plan.profile(self.memory())?;
-        Ok((plan, times))
-    }
-}
-
-impl Drop for Session<'_> {
-    fn drop(&mut self) {
-        if let Some(m) = self.memory.take() {
-            self.model.give_back(m);
-        }
+        Ok(self.memory.profile(plan)?)
     }
 }
 
