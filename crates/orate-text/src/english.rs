@@ -21,7 +21,7 @@
 //! How it works: the text is cut into runs of letters, digits and spaces, and single marks
 //! (`tokens`). `reader` walks over them once; at each, the first rule that fits says its words and
 //! moves on. Rules look only a bounded way ahead and back, unless they consume what they looked at,
-//! which keeps the whole linear. To add a rule, add a case to `tests/english.rs` and a line to
+//! which keeps the whole linear. To add a rule, add a case to `tests/main/english.rs` and a line to
 //! `Reader::digits`, `Reader::word` or `Reader::mark`.
 
 mod abbreviations;

@@ -164,7 +164,7 @@ mod tests {
             let work = product(precision, Source::Conv, t, [Pointer::Null; 11], sizes, [0; 5]);
             tall(work, precision, t, sizes, &facts)
         };
-        // Two sequences of 6000 rows of 32 channels, seven taps; as in tests/ops.rs.
+        // Two sequences of 6000 rows of 32 channels, seven taps; as in tests/main/ops.rs.
         let long = [12_000, 7 * 32, 200, 6000, 32, 3, 18];
         let work = chosen(Precision::F32, 90, long);
         assert_eq!((work.function, work.grid, work.threads), (TALL, [3, 2 * 94, 1], 96));

@@ -322,7 +322,7 @@ mod tests {
                 for node in case.graph.nodes() {
                     let inputs: Vec<&ValueInfo> = node.inputs.iter().map(|v| case.graph.info(*v)).collect();
                     let name = kernel_name(&node.op, &inputs, &PrecisionPolicy::default(), &facts(arch));
-                    // The list must hold for the GPU itself: tests/ops.rs.
+                    // The list must hold for the GPU itself: tests/main/ops.rs.
                     match name {
                         Ok(name) => assert!(!name.is_empty(), "{} on sm_{arch}", case.name),
                         Err(why) => {

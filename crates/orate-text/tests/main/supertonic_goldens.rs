@@ -8,13 +8,13 @@ use orate_text::supertonic::{UnicodeIndexer, Version, normalize, prepare};
 use serde_json::Value;
 
 fn golden() -> Value {
-    serde_json::from_str(include_str!("goldens/text.json")).expect("the golden file is JSON")
+    serde_json::from_str(include_str!("../goldens/text.json")).expect("the golden file is JSON")
 }
 
 fn indexer(version: Version) -> UnicodeIndexer {
     let json = match version {
-        Version::V2 => include_bytes!("goldens/v2/unicode_indexer.json").as_slice(),
-        _ => include_bytes!("goldens/v3/unicode_indexer.json").as_slice(),
+        Version::V2 => include_bytes!("../goldens/v2/unicode_indexer.json").as_slice(),
+        _ => include_bytes!("../goldens/v3/unicode_indexer.json").as_slice(),
     };
     UnicodeIndexer::from_json(json).expect("the official table")
 }

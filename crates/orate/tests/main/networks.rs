@@ -1,9 +1,7 @@
 //! Whole networks on the reference device, which runs the same plans with the interpreter in double precision,
 //! against the CPU.
 
-mod common;
-
-use common::golden;
+use crate::common::golden;
 use orate_cpu::{CpuDevice, Isa};
 use orate_graph::Device;
 use orate_models::supertonic::{Files, Noise, SpeakOptions, Supertonic, Voice};

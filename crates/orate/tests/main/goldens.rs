@@ -1,9 +1,7 @@
 //! The committed goldens on every instruction set and with several threads: what onnxruntime computed is what the
 //! engine computes, stage by stage.
 
-mod common;
-
-use common::{engine, golden, tiny};
+use crate::common::{engine, golden, tiny};
 use orate::verify::{F32_TOLERANCE, Report, VerifyOptions, run};
 use orate::{Error, ErrorKind, Model};
 use orate_cpu::Isa;

@@ -4,9 +4,7 @@
 //! one that the processor imitates (Mesa's lavapipe); if there is none, these tests fail and say so.
 #![cfg(any(feature = "cuda", feature = "gpu"))]
 
-mod common;
-
-use common::{golden, relative_error};
+use crate::common::{self, golden, relative_error};
 use orate::verify::{self, F32_TOLERANCE, GPU_TOLERANCE, Limit, VerifyOptions};
 use orate::{Audio, DeviceChoice, Engine, EngineOptions, Model, Options, Precision, PrecisionPolicy};
 use std::sync::OnceLock;

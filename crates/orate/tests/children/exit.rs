@@ -1,14 +1,10 @@
-//! A program that ends in the middle of things: with a stream open, with threads that speak, with a device that is lost. It ends at once
-//! and with the status that it gives, whatever order things go in. A program of its own, since it forks before anything is opened.
+//! A program that exits while a stream is open, while threads speak, or after its device was lost. It exits at once,
+//! with the status it asked for, in whatever order things are torn down.
 //!
 //! `ORATE_TEST_DEVICES` names GPUs, as in the tests of devices; without it, and with the feature `gpu`, `vulkan:0`.
-#![cfg(target_os = "linux")]
 
-#[path = "common/child.rs"]
-mod child;
-mod common;
-
-use child::{End, devices, in_a_child};
+use crate::child::{End, devices, in_a_child};
+use crate::common;
 use orate::{DeviceChoice, Engine, EngineOptions, Model, Options};
 use orate_testing::checkpoints::write_random_qwen3_tts;
 use std::path::Path;

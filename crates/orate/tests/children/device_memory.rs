@@ -1,14 +1,10 @@
-//! A GPU whose driver has no more memory: an error that says so, behind which everything goes on. A program of its own, since it
-//! forks before anything is opened, and takes memory from the child.
-//!
-//! The rasteriser takes its memory from the process, so these tests run on Vulkan whatever `ORATE_TEST_DEVICES` says.
-#![cfg(all(target_os = "linux", feature = "gpu"))]
+//! A GPU whose driver is out of memory returns an error that says so, and everything works afterwards. Runs in a child,
+//! whose memory it limits: the rasterizer allocates from the process. Hence these tests run on Vulkan, whatever
+//! `ORATE_TEST_DEVICES` says.
+#![cfg(feature = "gpu")]
 
-#[path = "common/child.rs"]
-mod child;
-mod common;
-
-use child::{End, in_a_child};
+use crate::child::{End, in_a_child};
+use crate::common;
 use orate::{DeviceClass, DeviceKind, Engine, EngineOptions, Model, Options, PrecisionPolicy};
 use orate_gpu::GpuDevice;
 use orate_graph::{DType, Device, DeviceError, Memory};

@@ -4,8 +4,7 @@
 //! A device is taken away through wgpu, so these tests run on Vulkan whatever `ORATE_TEST_DEVICES` says.
 #![cfg(feature = "gpu")]
 
-mod common;
-
+use crate::common;
 use orate::{Audio, DeviceChoice, DeviceKind, Engine, EngineOptions, Error, Model, Options, PrecisionPolicy};
 use orate_gpu::GpuDevice;
 use orate_testing::checkpoints::write_random_qwen3_tts;

@@ -1,9 +1,7 @@
 //! Models whose `tts.json` was tampered with: they are refused, or they speak something, but nothing panics, hangs or
 //! takes all memory.
 
-mod common;
-
-use common::golden;
+use crate::common::golden;
 use orate::{Engine, EngineOptions, Model, Options};
 use orate_testing::Random;
 use std::path::Path;

@@ -22,7 +22,7 @@ struct Reference {
 
 fn reference(case: &'static str) -> Reference {
     let mut tensors = BTreeMap::new();
-    for line in include_str!("reference/ops.txt").lines() {
+    for line in include_str!("../reference/ops.txt").lines() {
         let (head, numbers) = line.split_once(" = ").expect("a line is `name shape = numbers`");
         let mut head = head.split(' ');
         let mut path = head.next().expect("a name").split('/');

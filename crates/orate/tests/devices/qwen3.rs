@@ -4,19 +4,13 @@
 //! one that the processor imitates (Mesa's lavapipe); if there is none, these tests fail and say so.
 #![cfg(any(feature = "cuda", feature = "gpu"))]
 
-#[path = "qwen3_devices/broken_row.rs"]
-mod broken_row;
-#[path = "qwen3_devices/damaged_codec.rs"]
 mod damaged_codec;
-#[path = "qwen3_devices/first_audio.rs"]
 mod first_audio;
-#[path = "qwen3_devices/frames.rs"]
 mod frames;
-#[path = "qwen3_devices/speech.rs"]
 mod speech;
-#[path = "qwen3_devices/starting.rs"]
 mod starting;
 
+use crate::broken_row;
 use orate::verify::GPU_TOLERANCE;
 use orate::{DeviceChoice, Precision, PrecisionPolicy};
 use orate_cpu::{CpuDevice, Isa};

@@ -1,8 +1,7 @@
 //! A device that is lost, at any moment: whoever uses it is told so in words that help, nobody panics or waits for ever, and
 //! a device that is opened afterwards works.
 
-mod common;
-
+use crate::common;
 use orate_gpu::GpuDevice;
 use orate_graph::{
     Activation, DType, Device, DeviceError, Executable, Graph, Memory, ModelOnDevice, Plan, Result as Built,

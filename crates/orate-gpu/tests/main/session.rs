@@ -1,8 +1,7 @@
 //! What a session promises besides right numbers: one submission for all steps, values that survive growth, the same
 //! bytes in every run, and errors instead of panics.
 
-mod common;
-
+use crate::common;
 use orate_gpu::{GpuDevice, devices};
 use orate_graph::{
     Activation, COOPERATIVE_MATRICES, DType, Device, DeviceError, DeviceKind, Executable, Factor, Graph,

@@ -1,8 +1,6 @@
 //! Qwen3-TTS with keys and values in every format.
 
-mod common;
-
-use common::Opened;
+use crate::common::Opened;
 use orate::{CacheFormat, DeviceChoice, Engine, EngineOptions, FinishReason, Model, Options};
 use orate_models::qwen3_tts::{Batch, Prompt, Qwen3Tts, Request, Sampling, Session, Settings, Speaker, Step};
 use orate_testing::checkpoints::write_random_qwen3_tts;
@@ -19,7 +17,7 @@ fn engine(kv: CacheFormat, device: DeviceChoice) -> Opened {
     Opened { engine, folder }
 }
 
-/// The processor, and with GPU executors the devices that `ORATE_TEST_DEVICES` names, as in `qwen3_devices`.
+/// The processor, and with GPU executors the devices that `ORATE_TEST_DEVICES` names, as in `qwen3`.
 fn devices() -> Vec<DeviceChoice> {
     let mut all = vec![DeviceChoice::Cpu];
     if cfg!(any(feature = "gpu", feature = "cuda")) {

@@ -1,12 +1,9 @@
 //! Utterances of Qwen3-TTS side by side: each is what it would be alone.
 
-#[path = "qwen3_devices/broken_row.rs"]
-mod broken_row;
-mod common;
-#[path = "qwen3_batch/queues.rs"]
 mod queues;
 
-use common::Opened;
+use crate::broken_row;
+use crate::common::Opened;
 use orate::{
     Cancel, DeviceChoice, Engine, EngineOptions, Error, FinishReason, Model, Options, Precision,
     PrecisionPolicy,

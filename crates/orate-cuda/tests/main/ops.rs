@@ -1,11 +1,10 @@
 //! Every op on a GPU, in every case, against the reference interpreter.
 //!
 //! ```sh
-//! cargo test -p orate-cuda --test ops -- --ignored
+//! cargo test -p orate-cuda --test main ops:: -- --ignored
 //! ```
 
-mod common;
-
+use crate::common;
 use orate_cuda::{CudaDevice, devices};
 use orate_graph::{
     Activation, ConvGeometry, DType, Device, DeviceError, Executable, Graph, Op, Plan, Precision,
@@ -170,7 +169,7 @@ fn a_lost_device_is_an_error() {
     const CHILD: &str = "ORATE_TEST_LOST_DEVICE";
     if std::env::var_os(CHILD).is_none() {
         let me = std::env::current_exe().expect("this program");
-        let args = ["a_lost_device_is_an_error", "--exact", "--include-ignored", "--nocapture"];
+        let args = ["ops::a_lost_device_is_an_error", "--exact", "--include-ignored", "--nocapture"];
         let child = std::process::Command::new(me).args(args).env(CHILD, "1").output().expect("starts");
         let said = String::from_utf8_lossy(&child.stdout);
         assert!(child.status.success() && said.contains("lost as it should be"), "{child:?}");

@@ -1,10 +1,9 @@
 //! Every op, in every case, on a GPU or on a rasteriser that imitates one, against the reference interpreter.
 //!
 //! Cases at the sizes of real models take a rasteriser minutes; they wait for a GPU:
-//! `ORATE_TEST_GPU=vulkan:0 cargo test -p orate-gpu --test ops -- --ignored`.
+//! `ORATE_TEST_GPU=vulkan:0 cargo test -p orate-gpu --test main ops:: -- --ignored`.
 
-mod common;
-
+use crate::common;
 use orate_gpu::GpuDevice;
 use orate_graph::{
     Activation, ConvGeometry, DType, Device, Graph, Op, Plan, Precision, Result, Target, Value, Weight,

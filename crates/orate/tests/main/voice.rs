@@ -1,9 +1,7 @@
 //! The built-in voice speaks, as a user would have it: what comes out is speech, and the promises about seeds, threads,
 //! pieces, errors and cancelling hold.
 
-mod common;
-
-use common::{built_in, engine, relative_error, rms, tiny};
+use crate::common::{built_in, engine, relative_error, rms, tiny};
 use orate::{
     Audio, Cancel, DeviceChoice, Engine, EngineOptions, Error, ErrorKind, Model, Options, Precision,
     PrecisionChoice, PrecisionPolicy, Unknown,

@@ -3,9 +3,7 @@
 //! The weights of Supertonic 2 and 3 are not here, and not needed: shapes are, in `data/*.shapes.txt`, and the weights
 //! of the cases are random.
 
-mod common;
-
-use common::{golden, oracle};
+use crate::common::{self, golden, oracle};
 use orate_cpu::{CpuDevice, Isa};
 use orate_graph::{Graph, Op};
 use orate_models::supertonic::{Config, Files, Sizes, graphs};
@@ -139,7 +137,7 @@ fn all_ops_of_the_networks_are_harvested() {
 /// Writes the tables from the presets `v2-full` and `v3-full` of `oracle/supertonic/make_model.py`:
 ///
 /// ```sh
-/// ORATE_FULL_MODELS=DIR cargo test -p orate --test harvested_ops -- --ignored write_shape_tables
+/// ORATE_FULL_MODELS=DIR cargo test -p orate --test main write_shape_tables -- --ignored
 /// ```
 #[test]
 #[ignore = "writes the tables that the other tests read, from models that are not committed"]

@@ -1,0 +1,7 @@
+//! Kernels and the executor. Tests that need a GPU are ignored by default.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod kernels_compile;
+mod ops;

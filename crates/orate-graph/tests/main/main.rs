@@ -1,0 +1,4 @@
+//! Passes and the plans they leave.
+
+mod passes;
+mod snapshots;

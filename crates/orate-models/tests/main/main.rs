@@ -1,0 +1,5 @@
+//! Folders of models, and the plans of their graphs.
+
+mod files;
+mod joined_layouts;
+mod qwen3_files;

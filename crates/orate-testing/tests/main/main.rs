@@ -1,0 +1,5 @@
+//! The tools of tests, tested themselves.
+
+mod executors;
+mod interpreter;
+mod passes;
