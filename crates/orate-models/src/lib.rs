@@ -1,6 +1,7 @@
 //! The model families Orate runs. Each network describes itself as a graph; each family's pipeline carries
 //! values from one network to the next.
 
+pub mod decoding;
 mod loader;
 pub mod qwen3_tts;
 mod runtime;

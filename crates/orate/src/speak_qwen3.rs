@@ -380,7 +380,7 @@ impl Pieces {
 
     /// Whether another seed gives other codes.
     fn is_random(&self) -> bool {
-        self.settings.first.is_random() || self.settings.others.is_random()
+        self.settings.first.is_random() || self.settings.predictor.is_random()
     }
 
     fn advance(&mut self) -> Option<Result<Chunk>> {
@@ -487,8 +487,8 @@ fn settings(own: Settings, o: &Options) -> Settings {
         top_p: top_p.unwrap_or(s.top_p),
         ..s
     };
-    let others = change(
-        own.others,
+    let predictor = change(
+        own.predictor,
         o.predictor_temperature.or(o.temperature),
         o.predictor_top_k.or(o.top_k),
         o.predictor_top_p.or(o.top_p),
@@ -496,7 +496,7 @@ fn settings(own: Settings, o: &Options) -> Settings {
     let mut first = change(own.first, o.temperature, o.top_k, o.top_p);
     first.repetition_penalty = o.repetition_penalty.unwrap_or(first.repetition_penalty);
     let max_frames = o.max_frames.unwrap_or(own.max_frames);
-    Settings { first, others, max_frames, ..own }
+    Settings { first, predictor, max_frames, ..own }
 }
 
 #[cfg(test)]
@@ -507,16 +507,16 @@ mod tests {
 
     #[test]
     fn the_predictor_may_have_settings_of_its_own() {
-        let own = Settings { first: Sampling::GREEDY, others: Sampling::GREEDY, seed: 0, max_frames: 9 };
+        let own = Settings { first: Sampling::GREEDY, predictor: Sampling::GREEDY, seed: 0, max_frames: 9 };
         let both = Options { temperature: Some(0.5), top_k: Some(7), ..Options::default() };
         let s = settings(own, &both);
-        for sampling in [s.first, s.others] {
+        for sampling in [s.first, s.predictor] {
             assert_eq!((sampling.temperature, sampling.top_k), (0.5, 7));
         }
         let apart = Options { predictor_temperature: Some(0.2), predictor_top_p: Some(0.9), ..both };
         let s = settings(own, &apart);
         assert_eq!((s.first.temperature, s.first.top_p), (0.5, own.first.top_p));
-        assert_eq!((s.others.temperature, s.others.top_k, s.others.top_p), (0.2, 7, 0.9));
+        assert_eq!((s.predictor.temperature, s.predictor.top_k, s.predictor.top_p), (0.2, 7, 0.9));
     }
 
     /// Pieces of a voice that is only described go on behind the first one, talker and codec.

@@ -6,15 +6,15 @@
 
 use super::codec_decoder;
 use super::config::CodecDecoderConfig;
-use super::kept_states::{KeptState, KeptStates};
 use super::shared_codec::{self, Decoded, Piece, SharedCodec};
 use super::{Batch, Past, QwenError};
+use crate::decoding::kept_states::{KeptState, KeptStates};
 use crate::runtime::{self, MemoryPool, PlanCache, PooledMemory, Profile};
 use orate_graph::{Counters, Device, Executable, Graph, Plan, Shape, WeightLoader};
 use std::sync::Arc;
 
 /// Frames of a piece, from large to small. Larger pieces take less time for a frame and more memory.
-pub(super) const PIECES: [usize; 6] = [25, 16, 8, 4, 2, 1];
+pub(crate) const PIECES: [usize; 6] = [25, 16, 8, 4, 2, 1];
 
 /// Utterances' memories kept for reuse: of as many as may speak at once.
 const MEMORIES_KEPT: usize = Batch::MOST;
@@ -114,7 +114,7 @@ impl CodecDecoder {
         Ok(Some(stream))
     }
 
-    pub(super) fn forget_references(&self) {
+    pub(crate) fn forget_references(&self) {
         self.references.clear();
     }
 
@@ -137,28 +137,28 @@ impl CodecDecoder {
     }
 
     /// Makes the plans of batches of pieces.
-    pub(super) fn prepare_batches(&self) -> Result<(), QwenError> {
+    pub(crate) fn prepare_batches(&self) -> Result<(), QwenError> {
         (0..PIECES.len()).try_for_each(|i| self.batch_plan(i).map(drop))
     }
 
     /// The graphs of pieces of all sizes.
-    pub(super) fn graphs(config: &CodecDecoderConfig) -> Result<Vec<Graph>, QwenError> {
+    pub(crate) fn graphs(config: &CodecDecoderConfig) -> Result<Vec<Graph>, QwenError> {
         PIECES.into_iter().map(|frames| graph(config, 1, frames)).collect()
     }
 
     /// Bytes of the states that some plans share.
-    pub(super) fn state_bytes(plans: &[Plan]) -> usize {
+    pub(crate) fn state_bytes(plans: &[Plan]) -> usize {
         let of_plan = |p: &Plan| runtime::states(p).map(|b| b.dtype.bytes_of(&b.shape)).sum();
         plans.iter().map(of_plan).max().unwrap_or(0)
     }
 
     /// The plan for pieces of `PIECES[i]` frames.
-    pub(super) fn plan(&self, i: usize) -> Result<Arc<dyn Executable>, QwenError> {
+    pub(crate) fn plan(&self, i: usize) -> Result<Arc<dyn Executable>, QwenError> {
         self.plan_of(1, i)
     }
 
     /// The same for batches.
-    pub(super) fn batch_plan(&self, i: usize) -> Result<Arc<dyn Executable>, QwenError> {
+    pub(crate) fn batch_plan(&self, i: usize) -> Result<Arc<dyn Executable>, QwenError> {
         self.plan_of(shared_codec::ROWS, i)
     }
 
@@ -167,7 +167,7 @@ impl CodecDecoder {
     }
 
     /// A memory that was not used yet.
-    pub(super) fn memory(&self) -> PooledMemory {
+    pub(crate) fn memory(&self) -> PooledMemory {
         self.memories.adopt(self.memories.fresh())
     }
 }

@@ -6,9 +6,9 @@ use super::config::Variant;
 use super::error::QwenError;
 use super::files::{Files, Talking};
 use super::pipeline::{Network, PREFIX_BYTES, talking_graph};
-use super::session::{capacity, pass_rows, text_capacity};
 use super::talker::{self, Sizes};
 use crate::Loader;
+use crate::decoding::session::{capacity, pass_rows, text_capacity};
 use orate_graph::{CacheFormat, Device, Graph, Plan};
 
 /// Rows of a prompt of medium length without a reference.

@@ -122,6 +122,6 @@ pub fn controls(c: &TalkerConfig) -> ControlIds {
 ///
 /// # Errors
 /// One was not, because a logit is not a number.
-pub(super) fn check(codes: &[i32], frame: usize) -> Result<(), QwenError> {
+pub(crate) fn check(codes: &[i32], frame: usize) -> Result<(), QwenError> {
     if codes.contains(&NO_ID) { Err(QwenError::NoCode { frame }) } else { Ok(()) }
 }

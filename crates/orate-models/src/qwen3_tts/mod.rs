@@ -17,39 +17,31 @@
 //!
 //! Official code: the Python package `qwen-tts`.
 
-mod ahead;
-mod batch;
 pub mod code_predictor;
 pub mod codec_decoder;
 pub mod codec_encoder;
 mod codec_stream;
-mod config;
+pub(crate) mod config;
 mod conv;
-mod error;
+pub(crate) mod error;
 mod files;
 mod footprint;
 pub mod frame;
-mod gathering;
-mod kept_states;
 pub mod layout;
-mod pipeline;
+pub(crate) mod pipeline;
 pub mod prompt;
 pub mod prompt_rows;
-mod row_ids;
-mod runaway;
-mod session;
-mod settings;
-mod shared_batch;
+pub(crate) mod row_ids;
+pub(crate) mod settings;
 mod shared_codec;
-mod shared_prompts;
 pub mod speaker_encoder;
 pub mod talker;
-mod transformer;
+pub(crate) mod transformer;
 mod voice_encoder;
 mod voice_file;
 mod weights;
 
-pub use batch::{Batch, RowId};
+pub use crate::decoding::{Batch, FinishReason, RowId, Session, SharedBatch, Step, Utterance, is_runaway};
 pub use codec_stream::{CodecDecoder, CodecStream};
 pub use config::{
     CODEC_TYPE, CONTROL_IDS, CodecConfig, CodecDecoderConfig, CodecEncoderConfig, Config, Dialect,
@@ -63,9 +55,6 @@ pub use footprint::Footprint;
 pub use layout::Network;
 pub use pipeline::{ClonedVoice, Qwen3Tts, Reference};
 pub use prompt::{Prompt, Request, Speaker, TextFeeding};
-pub use row_ids::{Beside, RowIds};
-pub use runaway::is_runaway;
-pub use session::{FinishReason, Session, Step};
+pub use row_ids::{RowIds, RowKind};
 pub use settings::{Sampling, Settings};
-pub use shared_batch::{SharedBatch, Utterance};
 pub use voice_encoder::VoiceEncoder;

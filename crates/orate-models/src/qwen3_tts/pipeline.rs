@@ -1,18 +1,18 @@
 //! The model on a device: its plans, and the memories that utterances run in.
 
-use super::batch::Batch;
 use super::config::{SpeakerEncoderConfig, TalkerConfig, Variant};
 use super::error::QwenError;
 use super::files::{Files, Talking};
-use super::kept_states::KeptStates;
 use super::prompt::{self, Prompt, Request, Speaker};
 use super::prompt_rows;
 use super::row_ids::RowIds;
-use super::session::Session;
-use super::shared_batch::{SharedBatch, Utterance};
-use super::shared_prompts::SharedPrompts;
 use super::talker::{self, Sizes};
 use super::{CodecDecoder, Past, VoiceEncoder, codec_decoder, frame};
+use crate::decoding::batch::Batch;
+use crate::decoding::kept_states::KeptStates;
+use crate::decoding::session::Session;
+use crate::decoding::shared_batch::{SharedBatch, Utterance};
+use crate::decoding::shared_prompts::SharedPrompts;
 use crate::runtime::{MemoryPool, PlanCache, PooledMemory};
 use orate_graph::{CacheFormat, Device, Executable, Graph, GraphError, Plan, Target};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -25,11 +25,11 @@ const PLANS_KEPT: usize = 320;
 const MEMORIES_KEPT: usize = Batch::MOST;
 
 /// Bytes of states of prompts that are kept. A row of the released models takes 229 kB, and most prompts begin with ten to sixty.
-pub(super) const PREFIX_BYTES: usize = 128 << 20;
+pub(crate) const PREFIX_BYTES: usize = 128 << 20;
 
 /// What a plan computes, and everything its graph depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Network {
+pub(crate) enum Network {
     /// Ids to rows, some of them with an x-vector or frames.
     Prompt { time: usize, reference: bool },
     /// Ids to rows of text that is fed later.
@@ -55,7 +55,7 @@ pub struct Qwen3Tts {
     /// While somebody clones a voice.
     voices: Mutex<Weak<VoiceEncoder>>,
     /// Keys and values of the fixed rows of prompts.
-    pub(super) prefixes: KeptStates<RowIds>,
+    pub(crate) prefixes: KeptStates<RowIds>,
     together: SharedBatch,
     prompts: SharedPrompts,
 }
@@ -151,11 +151,11 @@ impl Qwen3Tts {
         Ok(Utterance::new(self.clone(), self.session()?))
     }
 
-    pub(super) fn together(&self) -> &SharedBatch {
+    pub(crate) fn decoding_batch(&self) -> &SharedBatch {
         &self.together
     }
 
-    pub(super) fn shared_prompts(&self) -> &SharedPrompts {
+    pub(crate) fn shared_prompts(&self) -> &SharedPrompts {
         &self.prompts
     }
 
@@ -224,12 +224,12 @@ impl Qwen3Tts {
         })
     }
 
-    pub(super) fn memory(&self) -> PooledMemory {
+    pub(crate) fn memory(&self) -> PooledMemory {
         self.memories.take()
     }
 
     /// The runnable plan of a network, compiled if it is not kept.
-    pub(super) fn plan(&self, network: Network, taps: bool) -> Result<Arc<dyn Executable>, QwenError> {
+    pub(crate) fn plan(&self, network: Network, taps: bool) -> Result<Arc<dyn Executable>, QwenError> {
         self.plans.get((network, taps), |_| self.graph(network, taps))
     }
 
@@ -246,9 +246,9 @@ impl Qwen3Tts {
     /// # Errors
     /// A device that cannot run them.
     pub fn plans(&self, rows: usize, frames: usize) -> Result<Vec<Arc<dyn Executable>>, QwenError> {
-        let capacity = super::session::capacity(rows + frames);
+        let capacity = crate::decoding::session::capacity(rows + frames);
         let sizes = Sizes { batch: 1, capacity, kv: self.kv };
-        let text_rows = super::session::text_capacity(1);
+        let text_rows = crate::decoding::session::text_capacity(1);
         [
             Network::Prompt { time: rows, reference: false },
             Network::Trailing { text_rows },
@@ -336,7 +336,7 @@ impl Files {
 }
 
 /// The graph of a network of the talking part.
-pub(super) fn talking_graph(
+pub(crate) fn talking_graph(
     c: &TalkerConfig,
     network: Network,
     new: impl Fn(&str) -> Graph,

@@ -19,7 +19,7 @@
 
 use super::config::{Config, Dialect, TalkerConfig, Variant};
 use super::error::QwenError;
-use super::row_ids::{Beside, RowIds};
+use super::row_ids::{RowIds, RowKind};
 use orate_text::qwen::{Part, QwenTokenizer};
 
 /// Who speaks.
@@ -192,11 +192,11 @@ impl Prompt {
             if whole {
                 said.into_iter().for_each(|id| p.codec(id, [t.codec_pad_id]));
                 p.codec(pad, [t.codec_bos_id]);
-                frames.for_each(|frame| p.rows.push(pad, Beside::Frame, frame));
+                frames.for_each(|frame| p.rows.push(pad, RowKind::Frame, frame));
             } else {
                 let mut said = said.into_iter();
                 p.codec(said.next().unwrap_or(pad), [t.codec_bos_id]);
-                frames.for_each(|frame| p.rows.push(said.next().unwrap_or(pad), Beside::Frame, frame));
+                frames.for_each(|frame| p.rows.push(said.next().unwrap_or(pad), RowKind::Frame, frame));
                 p.trailing.extend(said);
             }
         } else if whole {
@@ -227,7 +227,7 @@ impl Rows {
 
     fn plain(&mut self, ids: impl IntoIterator<Item = impl Into<i64>>) {
         for id in ids {
-            self.rows.push(id.into() as i32, Beside::Nothing, &self.no_codes);
+            self.rows.push(id.into() as i32, RowKind::Nothing, &self.no_codes);
         }
     }
 
@@ -236,7 +236,7 @@ impl Rows {
         for id in ids {
             let mut codes = self.no_codes.clone();
             codes[0] = id as i32;
-            self.rows.push(text, Beside::Id, &codes);
+            self.rows.push(text, RowKind::Id, &codes);
         }
     }
 
@@ -246,7 +246,7 @@ impl Rows {
             let problem = format!("it has {} values; this model needs {d} finite numbers", x.len());
             return Err(QwenError::BadVoice { problem });
         }
-        self.rows.push(text, Beside::XVector, &self.no_codes);
+        self.rows.push(text, RowKind::XVector, &self.no_codes);
         self.rows.x_vector = x.iter().map(|x| x.to_bits()).collect();
         Ok(())
     }

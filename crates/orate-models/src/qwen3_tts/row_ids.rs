@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// What is added to a row's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Beside {
+pub enum RowKind {
     /// Nothing: the row is text alone.
     Nothing,
     /// A row of the talker's table.
@@ -21,7 +21,7 @@ pub struct RowIds {
     /// A text id for each row.
     pub text: Vec<i32>,
     /// What is added to each.
-    pub beside: Vec<Beside>,
+    pub beside: Vec<RowKind>,
     /// Code 0 of each row's frame or its only id, and 0 where there is none.
     pub first: Vec<i32>,
     /// The other codes of each row's frame, `[T, Q − 1]`; zeros where there is none.
@@ -43,11 +43,11 @@ impl RowIds {
 
     /// Whether one of them has more than an id beside its text.
     pub fn have_reference(&self) -> bool {
-        self.beside.iter().any(|b| matches!(b, Beside::XVector | Beside::Frame))
+        self.beside.iter().any(|b| matches!(b, RowKind::XVector | RowKind::Frame))
     }
 
     /// Adds a row behind the others, with the codes `[Q]` beside it: of a frame, or an id and zeros.
-    pub(super) fn push(&mut self, text: i32, beside: Beside, codes: &[i32]) {
+    pub(crate) fn push(&mut self, text: i32, beside: RowKind, codes: &[i32]) {
         self.text.push(text);
         self.beside.push(beside);
         self.first.push(codes[0]);
@@ -55,10 +55,10 @@ impl RowIds {
     }
 
     /// Some of them.
-    pub(super) fn part(&self, rows: Range<usize>) -> RowIds {
+    pub(crate) fn part(&self, rows: Range<usize>) -> RowIds {
         let others = self.others.len() / self.len().max(1);
         let beside = self.beside[rows.clone()].to_vec();
-        let x_vector = if beside.contains(&Beside::XVector) { self.x_vector.clone() } else { vec![] };
+        let x_vector = if beside.contains(&RowKind::XVector) { self.x_vector.clone() } else { vec![] };
         RowIds {
             text: self.text[rows.clone()].to_vec(),
             beside,
@@ -69,17 +69,17 @@ impl RowIds {
     }
 
     /// Rows of this text alone behind the others, until there are so many.
-    pub(super) fn padded(mut self, rows: usize, text: i32) -> RowIds {
+    pub(crate) fn padded(mut self, rows: usize, text: i32) -> RowIds {
         let others = self.others.len() / self.len().max(1);
         self.text.resize(rows, text);
-        self.beside.resize(rows, Beside::Nothing);
+        self.beside.resize(rows, RowKind::Nothing);
         self.first.resize(rows, 0);
         self.others.resize(others * rows, 0);
         self
     }
 
     /// 1 for each row that has this beside its text, 0 for the others.
-    pub(super) fn have(&self, what: Beside) -> Vec<i32> {
+    pub(crate) fn have(&self, what: RowKind) -> Vec<i32> {
         self.beside.iter().map(|b| i32::from(*b == what)).collect()
     }
 }
@@ -91,7 +91,7 @@ mod tests {
     /// Every cut, of rows of all kinds.
     #[test]
     fn two_parts_are_the_whole() {
-        use Beside::{Frame, Id, Nothing, XVector};
+        use RowKind::{Frame, Id, Nothing, XVector};
         let mut all = RowIds { x_vector: vec![7, 8], ..Default::default() };
         for (i, beside) in [Nothing, Nothing, Id, XVector, Id, Frame, Frame].into_iter().enumerate() {
             let i = i as i32;
@@ -114,11 +114,11 @@ mod tests {
     #[test]
     fn padding_is_text_alone() {
         let mut rows = RowIds::default();
-        rows.push(1, Beside::Frame, &[2, 3, 4]);
+        rows.push(1, RowKind::Frame, &[2, 3, 4]);
         let padded = rows.clone().padded(3, 9);
         assert_eq!((padded.len(), &padded.text[..]), (3, &[1, 9, 9][..]));
         assert_eq!((padded.first.len(), padded.others.len()), (3, 6));
-        assert_eq!((padded.have(Beside::Frame), padded.have(Beside::Id)), (vec![1, 0, 0], vec![0; 3]));
+        assert_eq!((padded.have(RowKind::Frame), padded.have(RowKind::Id)), (vec![1, 0, 0], vec![0; 3]));
         assert_eq!(padded.part(0..1), rows);
     }
 }

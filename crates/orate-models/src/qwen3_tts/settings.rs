@@ -26,7 +26,7 @@ impl Sampling {
     }
 
     /// As the op reads it.
-    pub(super) fn row(self) -> [f32; 4] {
+    pub(crate) fn row(self) -> [f32; 4] {
         [self.temperature, self.top_k as f32, self.top_p, self.repetition_penalty]
     }
 
@@ -59,7 +59,7 @@ pub struct Settings {
     /// For code 0.
     pub first: Sampling,
     /// For the other codes.
-    pub others: Sampling,
+    pub predictor: Sampling,
     /// Seed of the random numbers.
     pub seed: u64,
     /// Frames at most.
@@ -80,7 +80,7 @@ impl Settings {
                     repetition_penalty: c.repetition_penalty,
                 },
             ),
-            others: greedy(
+            predictor: greedy(
                 c.subtalker_dosample,
                 Sampling {
                     temperature: c.subtalker_temperature,
@@ -95,7 +95,7 @@ impl Settings {
     }
 
     /// The seed as the op reads it.
-    pub(super) fn seed_words(&self) -> [i32; 2] {
+    pub(crate) fn seed_words(&self) -> [i32; 2] {
         [self.seed as u32 as i32, (self.seed >> 32) as u32 as i32]
     }
 
@@ -105,7 +105,7 @@ impl Settings {
     /// The option, and what it may be.
     pub fn check(&self) -> Result<(), QwenError> {
         self.first.check()?;
-        self.others.check()?;
+        self.predictor.check()?;
         // More would be years of speech, and room for them could not be counted.
         if !(1..=MOST_FRAMES).contains(&self.max_frames) {
             return Err(refusal("number of frames", self.max_frames.to_string(), "choose 1 to 16777216"));
@@ -115,10 +115,10 @@ impl Settings {
 }
 
 /// More frames than any model has room for.
-pub(super) const MOST_FRAMES: usize = 1 << 24;
+pub(crate) const MOST_FRAMES: usize = 1 << 24;
 
 /// More ids than any model has: an op reads their number as a float.
-pub(super) const MOST_IDS: usize = 1 << 24;
+pub(crate) const MOST_IDS: usize = 1 << 24;
 
 fn refusal(option: &'static str, got: String, allowed: &str) -> QwenError {
     QwenError::Option { option, got, allowed: allowed.to_owned() }
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused_by_its_name() {
-        let good = Settings { first: Sampling::GREEDY, others: Sampling::GREEDY, seed: 0, max_frames: 1 };
+        let good = Settings { first: Sampling::GREEDY, predictor: Sampling::GREEDY, seed: 0, max_frames: 1 };
         good.check().expect("as small as can be");
         let first = |first| Settings { first, ..good };
         let cases = [

@@ -2,18 +2,18 @@
 //!
 //! A run of the decoder is some hundred small kernels, which cost nearly as much for two frames as for twenty. Callers whose frames are
 //! made together also want them decoded at the same moment: pieces of one size that wait while the codec is at work
-//! ([`super::gathering`]) are rows of one batch then, if that is less work than all alone. States go there and back by copies on the
+//! ([`crate::decoding::coalescer`]) are rows of one batch then, if that is less work than all alone. States go there and back by copies on the
 //! device.
 
 use super::codec_stream::{CodecDecoder, PIECES};
 use super::error::QwenError;
-use super::gathering::Gathering;
+use crate::decoding::coalescer::Coalescer;
 use crate::runtime::{self, MemoryPool, PooledMemory};
 use orate_graph::{Buffer, Counters, Device, DeviceError, Executable, Memory, Part};
 use std::sync::Arc;
 
 /// Rows of a batch. With pieces of 25 frames they are as fast as any number.
-pub(super) const ROWS: usize = 8;
+pub(crate) const ROWS: usize = 8;
 
 /// Memories that are kept for the next batches: of pieces of two sizes at the same moment.
 const MEMORIES_KEPT: usize = 2;
@@ -22,7 +22,7 @@ const MEMORIES_KEPT: usize = 2;
 const FRAMES_OF_A_RUN: usize = 23;
 
 /// A piece of an utterance.
-pub(super) struct Piece {
+pub(crate) struct Piece {
     /// Where the utterance's state is.
     pub memory: PooledMemory,
     /// Which of the decoder's plans.
@@ -35,7 +35,7 @@ pub(super) struct Piece {
 type Samples = Result<(Vec<f32>, Counters), QwenError>;
 
 /// A piece that was decoded.
-pub(super) struct Decoded {
+pub(crate) struct Decoded {
     pub memory: PooledMemory,
     pub result: Samples,
 }
@@ -47,9 +47,9 @@ enum Answer {
 }
 
 /// The pieces of a decoder that wait to be decoded.
-pub(super) struct SharedCodec {
+pub(crate) struct SharedCodec {
     /// For each of the decoder's plans: who wants his first frames does not wait for larger pieces of others.
-    gatherings: [Gathering<Piece, Answer>; PIECES.len()],
+    coalescers: [Coalescer<Piece, Answer>; PIECES.len()],
     /// Memories of batches, which keep their states.
     memories: Arc<MemoryPool>,
 }
@@ -58,14 +58,14 @@ impl SharedCodec {
     pub fn new(device: Arc<dyn Device>) -> SharedCodec {
         let memories =
             MemoryPool::with_limit(move || device.background_memory(), (MEMORIES_KEPT, usize::MAX));
-        SharedCodec { gatherings: Default::default(), memories }
+        SharedCodec { coalescers: Default::default(), memories }
     }
 
     /// Decodes a piece, alone or with those of others. The memory comes back, a new one if it was lost. What the batch asked of the device
     /// counts for each in it.
     pub fn decode(&self, decoder: &CodecDecoder, piece: Piece) -> Decoded {
-        let gathering = &self.gatherings[piece.plan];
-        match gathering.call(None, piece, (ROWS, |_, _| true), |all| self.run(decoder, all)) {
+        let coalescer = &self.coalescers[piece.plan];
+        match coalescer.call(None, piece, (ROWS, |_, _| true), |all| self.run(decoder, all)) {
             Some(Answer::Decoded(decoded)) => decoded,
             Some(Answer::Alone(piece)) => piece.decode(decoder),
             None => {

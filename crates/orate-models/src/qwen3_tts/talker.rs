@@ -61,12 +61,12 @@ pub fn prefill(g: &mut Graph, c: &TalkerConfig, s: Sizes, time: usize) -> Result
 ///
 /// # Errors
 /// It was declared before.
-pub(super) fn cache(g: &mut Graph, c: &TalkerConfig, s: Sizes) -> Result<Cache, GraphError> {
+pub(crate) fn cache(g: &mut Graph, c: &TalkerConfig, s: Sizes) -> Result<Cache, GraphError> {
     Cache::declare(g, CACHE, &c.transformer, [s.batch, s.capacity], s.kv)
 }
 
 /// Whether a state is one of the cache's.
-pub(super) fn is_cache(state: &str) -> bool {
+pub(crate) fn is_cache(state: &str) -> bool {
     state.strip_prefix(CACHE).is_some_and(|rest| rest.starts_with('.'))
 }
 
@@ -74,7 +74,7 @@ pub(super) fn is_cache(state: &str) -> bool {
 ///
 /// # Errors
 /// The configuration contradicts itself.
-pub(super) fn read(
+pub(crate) fn read(
     g: &mut Graph,
     c: &TalkerConfig,
     rows: Value,
@@ -98,7 +98,7 @@ pub(super) fn read(
 ///
 /// # Errors
 /// Ids are no integers.
-pub(super) fn codec_rows(g: &mut Graph, c: &TalkerConfig, ids: Value) -> Result<Value, GraphError> {
+pub(crate) fn codec_rows(g: &mut Graph, c: &TalkerConfig, ids: Value) -> Result<Value, GraphError> {
     let table =
         Scope::new("talker.model").get("codec_embedding.weight", [c.vocab_size, c.transformer.hidden_size]);
     g.embedding(ids, table)

@@ -92,7 +92,7 @@ impl Utterance<'_> {
         let codes = codes.ok_or_else(|| bad(&self.case.file, "no `max_new_tokens`".to_owned()))?;
         Ok(Settings {
             first: Sampling { repetition_penalty: REPETITION_PENALTY, ..Sampling::GREEDY },
-            others: Sampling::GREEDY,
+            predictor: Sampling::GREEDY,
             seed: 0,
             // The last code makes no frame there; here it is the first one of a frame that nobody hears, or the end.
             max_frames: codes as usize,

@@ -36,7 +36,7 @@ fn prompt(model: &Qwen3Tts, text: &str) -> Prompt {
 
 fn greedy(max_frames: usize) -> Settings {
     let first = Sampling { repetition_penalty: 1.05, ..Sampling::GREEDY };
-    Settings { first, others: Sampling::GREEDY, seed: 0, max_frames }
+    Settings { first, predictor: Sampling::GREEDY, seed: 0, max_frames }
 }
 
 fn frames(session: &mut Session) -> (Vec<i32>, FinishReason) {

@@ -50,7 +50,7 @@ fn utterance(model: &Qwen3Tts, i: usize) -> (Prompt, Settings) {
     settings.max_frames = 9 + 5 * i % 17;
     if i % 5 == 3 {
         settings.first = Sampling { repetition_penalty: 1.1, ..Sampling::GREEDY };
-        settings.others = Sampling::GREEDY;
+        settings.predictor = Sampling::GREEDY;
     }
     (model.prompt(&request).expect("speakable"), settings)
 }

@@ -301,7 +301,7 @@ fn a_kept_prefix_changes_nothing() {
             let fresh = Qwen3Tts::new(committed(), cpu(1));
             assert_eq!(speak(&model, &prompt, &settings), speak(&fresh, &prompt, &settings), "{speaker:?}");
             // In one pass, numbers are rounded differently.
-            let greedy = Settings { first: Sampling::GREEDY, others: Sampling::GREEDY, ..settings };
+            let greedy = Settings { first: Sampling::GREEDY, predictor: Sampling::GREEDY, ..settings };
             let mut whole = model.session().expect("talks");
             whole.record_taps(true);
             whole.start(&prompt, &greedy).expect("starts");

@@ -23,7 +23,7 @@ fn prompt(model: &Qwen3Tts) -> (Prompt, Settings) {
     let generation = &model.talking().expect("talks").generation;
     // What draws from random logits soon draws the end.
     let (first, others) = (Sampling::GREEDY, Sampling::GREEDY);
-    let settings = Settings { first, others, max_frames: FRAMES, ..Settings::new(generation, 5) };
+    let settings = Settings { first, predictor: others, max_frames: FRAMES, ..Settings::new(generation, 5) };
     (model.prompt(&request).expect("a prompt"), settings)
 }
 

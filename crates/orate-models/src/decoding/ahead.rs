@@ -3,13 +3,13 @@
 //! Nothing of a frame depends on the host, so that a device with a queue of its own gets the next frame before the host waits for
 //! the codes of one: it never waits for the host. When an utterance ends, the frame behind its last one is thrown away.
 
-use super::error::QwenError;
-use super::frame::CODES;
+use crate::qwen3_tts::error::QwenError;
+use crate::qwen3_tts::frame::CODES;
 use orate_graph::{Executable, Memory, Ticket};
 
 /// What became of the next frame.
 #[derive(Debug, Default)]
-pub(super) enum Ahead {
+pub(crate) enum Ahead {
     /// Nothing yet.
     #[default]
     Nothing,

@@ -3,12 +3,12 @@
 //! Kept by value, the least recently used going first when all together take more than some bytes. Going on from a kept state
 //! is what making it anew would be, byte for byte: it is the same plans in the same order.
 
-use super::QwenError;
+use crate::qwen3_tts::QwenError;
 use orate_graph::{DType, Device, DeviceError, Memory, Part, Shape};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Copies of some states of a memory, in a memory of their own.
-pub(super) struct KeptState {
+pub(crate) struct KeptState {
     memory: Mutex<Box<dyn Memory>>,
     /// Names and elements.
     states: Vec<(String, usize)>,
@@ -51,7 +51,7 @@ fn parts(states: &[(String, usize)]) -> Vec<Part<'_>> {
 }
 
 /// Kept states by what they come from.
-pub(super) struct KeptStates<K> {
+pub(crate) struct KeptStates<K> {
     kept: Mutex<Vec<(K, Arc<KeptState>)>>,
     most_bytes: usize,
 }

@@ -14,13 +14,13 @@
 //! position 0 again before it would run over the end of the cache.
 
 use super::ahead::Ahead;
-use super::error::QwenError;
-use super::frame::{self, CODES, FRAME};
-use super::pipeline::{Network, Qwen3Tts};
-use super::prompt_rows::TRAILING;
 use super::session::{FinishReason, Session, SessionRow, Step};
-use super::settings::Settings;
-use super::talker::{POSITION, Sizes};
+use crate::qwen3_tts::error::QwenError;
+use crate::qwen3_tts::frame::{self, CODES, FRAME};
+use crate::qwen3_tts::pipeline::{Network, Qwen3Tts};
+use crate::qwen3_tts::prompt_rows::TRAILING;
+use crate::qwen3_tts::settings::Settings;
+use crate::qwen3_tts::talker::{POSITION, Sizes};
 use crate::runtime::PooledMemory;
 use orate_graph::{BufferKind, Counters, Executable, Memory, Part};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub struct RowId(u64);
 pub struct Batch {
     model: Arc<Qwen3Tts>,
     /// Memories by number of rows; that of the rows is `active`.
-    homes: Vec<Home>,
+    memories: Vec<BatchMemory>,
     active: usize,
     next_id: u64,
     codes: Vec<i32>,
@@ -61,7 +61,7 @@ pub struct Batch {
 
 /// Memories that a batch has left, for the next one: what takes longest about a batch is to make them.
 #[derive(Default)]
-pub(super) struct IdleHomes(Vec<Home>);
+pub(crate) struct IdleMemories(Vec<BatchMemory>);
 
 /// A frame of all rows that is not handed out.
 struct Flight {
@@ -71,7 +71,7 @@ struct Flight {
 }
 
 /// A memory, its plan, and what is in its rows.
-struct Home {
+struct BatchMemory {
     memory: PooledMemory,
     plan: Arc<dyn Executable>,
     sizes: Sizes,
@@ -101,8 +101,8 @@ impl Row {
     /// Draws nothing at random, and stands at the beginning.
     fn free() -> Row {
         let settings = Settings {
-            first: super::Sampling::GREEDY,
-            others: super::Sampling::GREEDY,
+            first: crate::qwen3_tts::Sampling::GREEDY,
+            predictor: crate::qwen3_tts::Sampling::GREEDY,
             seed: 0,
             max_frames: 0,
         };
@@ -137,7 +137,7 @@ impl Batch {
         let makes_ahead = model.device().has_queues();
         Ok(Batch {
             model,
-            homes: vec![],
+            memories: vec![],
             active: 0,
             next_id: 0,
             codes: vec![],
@@ -152,20 +152,20 @@ impl Batch {
     ///
     /// # Errors
     /// As [`Batch::new`].
-    pub(super) fn with_homes(model: Arc<Qwen3Tts>, idle: &mut IdleHomes) -> Result<Batch, QwenError> {
+    pub(crate) fn with_memories(model: Arc<Qwen3Tts>, idle: &mut IdleMemories) -> Result<Batch, QwenError> {
         let mut batch = Batch::new(model)?;
-        batch.homes = std::mem::take(&mut idle.0);
+        batch.memories = std::mem::take(&mut idle.0);
         Ok(batch)
     }
 
     /// The memories, those for many rows first, as far as they take no more than so many sessions' that are kept.
-    pub(super) fn into_homes(mut self) -> IdleHomes {
+    pub(crate) fn into_memories(mut self) -> IdleMemories {
         self.throw_away();
-        let mut homes = std::mem::take(&mut self.homes);
-        homes.sort_by_key(|h| std::cmp::Reverse(h.sizes.batch));
+        let mut memories = std::mem::take(&mut self.memories);
+        memories.sort_by_key(|h| std::cmp::Reverse(h.sizes.batch));
         let (most, mut bytes) = (SESSIONS_KEPT * self.model.device().memory_kept(), 0);
         let mut kept = vec![];
-        for mut home in homes {
+        for mut home in memories {
             bytes += home.bytes();
             if bytes > most {
                 continue;
@@ -174,11 +174,11 @@ impl Batch {
             home.changed = true;
             kept.push(home);
         }
-        IdleHomes(kept)
+        IdleMemories(kept)
     }
 
     /// So many more will join, one after the other: the first of them makes room for all.
-    pub(super) fn expect(&mut self, more: usize) {
+    pub(crate) fn expect(&mut self, more: usize) {
         self.expected = (self.len() + more).min(Self::MOST);
     }
 
@@ -191,7 +191,7 @@ impl Batch {
     ///
     /// # Errors
     /// As [`Batch::join`].
-    pub(super) fn prepare(
+    pub(crate) fn prepare(
         model: &Qwen3Tts,
         utterances: usize,
         need: (usize, usize),
@@ -217,7 +217,7 @@ impl Batch {
 
     /// Utterances in it.
     pub fn len(&self) -> usize {
-        self.home().map_or(0, Home::live)
+        self.active().map_or(0, BatchMemory::live)
     }
 
     /// Whether there are none.
@@ -227,15 +227,15 @@ impl Batch {
 
     /// Rows of the plan that makes the next frame.
     pub fn rows(&self) -> usize {
-        self.home().map_or(0, |h| h.sizes.batch)
+        self.active().map_or(0, |h| h.sizes.batch)
     }
 
-    fn home(&self) -> Option<&Home> {
-        self.homes.get(self.active)
+    fn active(&self) -> Option<&BatchMemory> {
+        self.memories.get(self.active)
     }
 
-    fn home_mut(&mut self) -> Option<&mut Home> {
-        self.homes.get_mut(self.active)
+    fn active_mut(&mut self) -> Option<&mut BatchMemory> {
+        self.memories.get_mut(self.active)
     }
 
     /// Takes over an utterance, which was started and has not ended. The session keeps its own memory for [`Batch::take`]; until
@@ -258,7 +258,7 @@ impl Batch {
         self.make_room(self.len() + 1, need)?;
         let id = RowId(self.next_id);
         self.next_id += 1;
-        let home = &mut self.homes[self.active];
+        let home = &mut self.memories[self.active];
         let row = home.rows.iter().position(|r| r.id.is_none()).expect("room was made");
         let (handed, frame) = (*frames, *frames + usize::from(!ahead.is_nothing()));
         let position = rows + frame;
@@ -277,12 +277,12 @@ impl Batch {
     /// # Errors
     /// The device failed, or the session was started anew.
     pub fn take(&mut self, id: RowId, session: &mut Session) -> Result<bool, QwenError> {
-        let Some(row) = self.home().and_then(|h| h.rows.iter().position(|r| r.id == Some(id))) else {
+        let Some(row) = self.active().and_then(|h| h.rows.iter().position(|r| r.id == Some(id))) else {
             return Ok(false);
         };
         self.settle()?;
         let made = self.codes_of(id)?;
-        let home = &mut self.homes[self.active];
+        let home = &mut self.memories[self.active];
         session.make_room(home.rows[row].frame)?;
         let s = session.row()?;
         let (to, from) = (
@@ -317,7 +317,7 @@ impl Batch {
 
     /// Waits for the frame that is under way.
     fn settle(&mut self) -> Result<(), QwenError> {
-        match (&mut self.flight, self.homes.get_mut(self.active)) {
+        match (&mut self.flight, self.memories.get_mut(self.active)) {
             (Some(flight), Some(home)) => flight.codes.settle(home.memory.get()),
             _ => Ok(()),
         }
@@ -325,7 +325,7 @@ impl Batch {
 
     /// Throws away the frame that is under way.
     fn throw_away(&mut self) {
-        if let (Some(mut flight), Some(home)) = (self.flight.take(), self.homes.get_mut(self.active)) {
+        if let (Some(mut flight), Some(home)) = (self.flight.take(), self.memories.get_mut(self.active)) {
             flight.codes.throw_away(home.memory.get());
         }
     }
@@ -333,7 +333,7 @@ impl Batch {
     /// Frees the row of an utterance, if it is there.
     pub fn leave(&mut self, id: RowId) {
         self.brought.retain(|(row, _)| *row != id);
-        let Some(home) = self.home_mut() else { return };
+        let Some(home) = self.active_mut() else { return };
         if let Some(row) = home.rows.iter_mut().find(|r| r.id == Some(id)) {
             *row = Row::free();
             home.changed = true;
@@ -360,10 +360,10 @@ impl Batch {
         if !self.flight.as_ref().is_some_and(|f| f.rows.iter().flatten().any(|id| self.has(*id))) {
             self.throw_away();
         }
-        let Some(before) = self.home().filter(|h| h.live() > 0).map(|h| h.memory.counters()) else {
+        let Some(before) = self.active().filter(|h| h.live() > 0).map(|h| h.memory.counters()) else {
             return Ok(Counters::default());
         };
-        let home = &mut self.homes[self.active];
+        let home = &mut self.memories[self.active];
         let mut flight = match self.flight.take() {
             Some(flight) => flight,
             None => home.submit()?,
@@ -390,7 +390,7 @@ impl Batch {
     }
 
     fn has(&self, id: RowId) -> bool {
-        self.home().is_some_and(|h| h.rows.iter().any(|r| r.id == Some(id)))
+        self.active().is_some_and(|h| h.rows.iter().any(|r| r.id == Some(id)))
     }
 
     /// Hands out a frame of an utterance, which leaves if it is its end.
@@ -405,7 +405,7 @@ impl Batch {
             each(id, Ok(Step::End(FinishReason::Stop)), &[]);
             return self.leave(id);
         }
-        let row = self.home_mut().and_then(|h| h.rows.iter_mut().find(|r| r.id == Some(id)));
+        let row = self.active_mut().and_then(|h| h.rows.iter_mut().find(|r| r.id == Some(id)));
         let Some(row) = row else { return };
         if let Err(e) = frame::check(codes, row.handed) {
             each(id, Err(e), &[]);
@@ -417,7 +417,7 @@ impl Batch {
 
     /// Those that have as many frames as were allowed.
     fn end_long_ones(&mut self, each: &mut impl FnMut(RowId, Result<Step, QwenError>, &[i32])) {
-        let Some(home) = self.home() else { return };
+        let Some(home) = self.active() else { return };
         let long = |r: &&Row| r.handed >= r.settings.max_frames;
         let ended: Vec<RowId> = home.rows.iter().filter(long).filter_map(|r| r.id).collect();
         for id in ended {
@@ -435,8 +435,9 @@ impl Batch {
     /// A free row for an utterance that may need so many rows of cache and of text.
     fn make_room(&mut self, live: usize, need: (usize, usize)) -> Result<(), QwenError> {
         let live = live.max(std::mem::take(&mut self.expected));
-        let fits = |h: &Home| live <= h.sizes.batch && need.0 <= h.sizes.capacity && need.1 <= h.text_rows;
-        if self.home().is_some_and(|h| h.live() > 0 && fits(h)) {
+        let fits =
+            |h: &BatchMemory| live <= h.sizes.batch && need.0 <= h.sizes.capacity && need.1 <= h.text_rows;
+        if self.active().is_some_and(|h| h.live() > 0 && fits(h)) {
             return Ok(());
         }
         self.move_to(live.next_power_of_two().max(2), need)
@@ -444,18 +445,18 @@ impl Batch {
 
     /// Moves all utterances to a memory of `batch` rows that has what they and one more need.
     fn move_to(&mut self, batch: usize, need: (usize, usize)) -> Result<(), QwenError> {
-        let live: Vec<Row> = match self.home() {
+        let live: Vec<Row> = match self.active() {
             Some(h) => h.rows.iter().filter(|r| r.id.is_some()).copied().collect(),
             None => vec![],
         };
         let capacity = live.iter().map(|r| r.capacity).fold(need.0, usize::max);
         let text_rows = live.iter().map(|r| r.text_rows).fold(need.1, usize::max);
-        let target = self.home_for(batch, capacity, text_rows)?;
+        let target = self.memory_for(batch, capacity, text_rows)?;
         if target == self.active {
             return Ok(());
         }
         self.settle()?;
-        let [old, new] = self.homes.get_disjoint_mut([self.active, target]).expect("two homes");
+        let [old, new] = self.memories.get_disjoint_mut([self.active, target]).expect("two memories");
         new.rows.fill(Row::free());
         let full = old.rows.iter().enumerate().filter(|(_, r)| r.id.is_some());
         for (to, (row, known)) in full.enumerate() {
@@ -471,10 +472,11 @@ impl Batch {
 
     /// The memory of `batch` rows with at least this much room, made or replaced if need be. The active one is not replaced: its
     /// utterances have yet to move, so that for a time there are two of that size.
-    fn home_for(&mut self, batch: usize, capacity: usize, text_rows: usize) -> Result<usize, QwenError> {
-        let fits =
-            |h: &Home| h.sizes.batch == batch && capacity <= h.sizes.capacity && text_rows <= h.text_rows;
-        if let Some(i) = self.homes.iter().position(fits) {
+    fn memory_for(&mut self, batch: usize, capacity: usize, text_rows: usize) -> Result<usize, QwenError> {
+        let fits = |h: &BatchMemory| {
+            h.sizes.batch == batch && capacity <= h.sizes.capacity && text_rows <= h.text_rows
+        };
+        if let Some(i) = self.memories.iter().position(fits) {
             return Ok(i);
         }
         let (sizes, text_rows) = Self::sizes(&self.model, batch, (capacity, text_rows))?;
@@ -485,17 +487,19 @@ impl Batch {
                 memory.get().clear(&b.name, b.dtype, &b.shape)?;
             }
         }
-        let home = Home { memory, plan, sizes, text_rows, rows: vec![Row::free(); batch], changed: true };
+        let home =
+            BatchMemory { memory, plan, sizes, text_rows, rows: vec![Row::free(); batch], changed: true };
         let active = self.active;
-        let smaller = self.homes.iter().enumerate().position(|(i, h)| i != active && h.sizes.batch == batch);
+        let smaller =
+            self.memories.iter().enumerate().position(|(i, h)| i != active && h.sizes.batch == batch);
         match smaller {
             Some(i) => {
-                self.homes[i] = home;
+                self.memories[i] = home;
                 Ok(i)
             }
             None => {
-                self.homes.push(home);
-                Ok(self.homes.len() - 1)
+                self.memories.push(home);
+                Ok(self.memories.len() - 1)
             }
         }
     }
@@ -507,7 +511,7 @@ impl Drop for Batch {
     }
 }
 
-impl Home {
+impl BatchMemory {
     fn live(&self) -> usize {
         self.rows.iter().filter(|r| r.id.is_some()).count()
     }
@@ -576,7 +580,7 @@ impl Home {
         m.write_i32(FRAME, &[batch].into(), &integers(&|r| vec![r.frame as i32]))?;
         m.write_i32("seed", &[batch, 2].into(), &integers(&|r| r.settings.seed_words().to_vec()))?;
         m.write_f32("sampling", &[batch, 4].into(), &floats(&|r| r.settings.first.row()))?;
-        m.write_f32("predictor_sampling", &[batch, 4].into(), &floats(&|r| r.settings.others.row()))?;
+        m.write_f32("predictor_sampling", &[batch, 4].into(), &floats(&|r| r.settings.predictor.row()))?;
         self.changed = false;
         Ok(())
     }

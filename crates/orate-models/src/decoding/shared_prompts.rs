@@ -1,16 +1,16 @@
 //! Prompts of many threads that are read in one pass.
 //!
 //! A prompt has few rows, and reading it is mostly reading the weights, so that sixteen one after the other take as long as
-//! sixteen passes. Those of about one length that come together ([`super::gathering`]) are read as rows of one batch: states go
+//! sixteen passes. Those of about one length that come together ([`super::coalescer`]) are read as rows of one batch: states go
 //! there and back by copies on the device. A prompt that is alone is read where it is.
 
 use super::Batch;
-use super::error::QwenError;
-use super::gathering::{self, Gathering};
-use super::pipeline::{Network, Qwen3Tts};
-use super::prompt_rows::ROWS;
+use super::coalescer::{self, Coalescer};
 use super::session::PROMPT_STEP;
-use super::talker::{self, HIDDEN, LAST, LOGITS, POSITION, Sizes};
+use crate::qwen3_tts::error::QwenError;
+use crate::qwen3_tts::pipeline::{Network, Qwen3Tts};
+use crate::qwen3_tts::prompt_rows::ROWS;
+use crate::qwen3_tts::talker::{self, HIDDEN, LAST, LOGITS, POSITION, Sizes};
 use crate::runtime::PooledMemory;
 use orate_graph::{Buffer, BufferKind, Counters, DeviceError, Executable, Memory, Part, Shape};
 use std::ops::Range;
@@ -29,20 +29,20 @@ const SESSIONS_KEPT: usize = 2;
 
 /// The prompts of a model that are being read.
 #[derive(Default)]
-pub(super) struct SharedPrompts {
-    gathering: Gathering<Unread, Answer>,
+pub(crate) struct SharedPrompts {
+    coalescer: Coalescer<Unread, Answer>,
     /// What batches have left, the last one at the end.
-    idle: Mutex<Vec<Home>>,
+    idle: Mutex<Vec<PromptsMemory>>,
 }
 
 /// The memory that was given, and what was asked of the device in others.
 type Answer = (PooledMemory, Result<Counters, QwenError>);
 
 /// A prompt that is on its way.
-pub(super) type Coming<'a> = gathering::Coming<'a, Unread, Answer>;
+pub(crate) type Coming<'a> = coalescer::Coming<'a, Unread, Answer>;
 
 /// Rows that are to be read behind those of a cache, as the plan of the prompt has left them in [`ROWS`].
-pub(super) struct Unread {
+pub(crate) struct Unread {
     /// Where the rows and the cache are.
     pub memory: PooledMemory,
     /// Of the cache.
@@ -55,7 +55,7 @@ pub(super) struct Unread {
 }
 
 /// Memory and plan of a batch of prompts.
-struct Home {
+struct PromptsMemory {
     memory: Box<dyn Memory>,
     plan: Arc<dyn Executable>,
     sizes: Sizes,
@@ -65,7 +65,7 @@ struct Home {
 impl SharedPrompts {
     /// Says that somebody is about to call [`SharedPrompts::read`].
     pub fn coming(&self) -> Coming<'_> {
-        self.gathering.coming()
+        self.coalescer.coming()
     }
 
     /// Reads rows, alone or with those of others, up to the state behind the last that is no padding; `position` is left as it is. The memory
@@ -73,7 +73,7 @@ impl SharedPrompts {
     pub fn read(&self, model: &Qwen3Tts, coming: Coming<'_>, unread: Unread) -> Answer {
         let alike = |a: &Unread, b: &Unread| a.padded <= LONGEST && time(a.padded) == time(b.padded);
         let answer =
-            self.gathering.call(Some(coming), unread, (Batch::MOST, alike), |all| self.run(model, all));
+            self.coalescer.call(Some(coming), unread, (Batch::MOST, alike), |all| self.run(model, all));
         answer.unwrap_or_else(|| {
             let problem = "the thread that read the prompt has panicked".to_owned();
             (model.memory(), Err(DeviceError::Failed { device: "batch".to_owned(), problem }.into()))
@@ -124,7 +124,7 @@ impl SharedPrompts {
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
             idle.iter().position(|h| (h.sizes, h.time) == (sizes, time)).map(|i| idle.remove(i))
         }
-        .map_or_else(|| Home::new(model, sizes, time), Ok)?;
+        .map_or_else(|| PromptsMemory::new(model, sizes, time), Ok)?;
         let before = home.memory.counters();
         for (row, unread) in all.iter_mut().enumerate() {
             home.take_in(unread, row)?;
@@ -136,7 +136,9 @@ impl SharedPrompts {
         let used = home.memory.counters() - before;
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.push(home);
-        while idle.iter().map(Home::bytes).sum::<usize>() > SESSIONS_KEPT * model.device().memory_kept() {
+        while idle.iter().map(PromptsMemory::bytes).sum::<usize>()
+            > SESSIONS_KEPT * model.device().memory_kept()
+        {
             idle.remove(0);
         }
         Ok(used)
@@ -161,7 +163,7 @@ fn plan(model: &Qwen3Tts, sizes: Sizes, time: usize) -> Result<Arc<dyn Executabl
 ///
 /// # Errors
 /// The device has no room, or failed.
-pub(super) fn read_alone(
+pub(crate) fn read_alone(
     model: &Qwen3Tts,
     memory: &mut dyn Memory,
     sizes: Sizes,
@@ -172,14 +174,14 @@ pub(super) fn read_alone(
     Ok(model.plan(Network::Prefill { sizes, time: padded }, taps)?.run(memory)?)
 }
 
-impl Home {
-    fn new(model: &Qwen3Tts, sizes: Sizes, time: usize) -> Result<Home, QwenError> {
+impl PromptsMemory {
+    fn new(model: &Qwen3Tts, sizes: Sizes, time: usize) -> Result<PromptsMemory, QwenError> {
         let plan = plan(model, sizes, time)?;
         let mut memory = model.device().memory();
         for b in plan.plan().buffers().iter().filter(|b| b.kind != BufferKind::Output) {
             memory.clear(&b.name, b.dtype, &b.shape)?;
         }
-        Ok(Home { memory, plan, sizes, time })
+        Ok(PromptsMemory { memory, plan, sizes, time })
     }
 
     /// Bytes of its buffers.

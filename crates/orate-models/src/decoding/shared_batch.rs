@@ -10,13 +10,13 @@
 //! session until they are nearly used up, so that a slow caller costs the others nothing, and one that goes away leaves little
 //! behind. A dropped utterance frees its row at once, or when the frame is done that somebody is at.
 
-use super::batch::{Batch, IdleHomes, RowId};
-use super::error::QwenError;
-use super::pipeline::Qwen3Tts;
-use super::prompt::Prompt;
+use super::batch::{Batch, IdleMemories, RowId};
 use super::session::{FinishReason, Session, Step};
-use super::settings::Settings;
 use super::shared_prompts::SharedPrompts;
+use crate::qwen3_tts::error::QwenError;
+use crate::qwen3_tts::pipeline::Qwen3Tts;
+use crate::qwen3_tts::prompt::Prompt;
+use crate::qwen3_tts::settings::Settings;
 use orate_graph::{Counters, DeviceError};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -43,7 +43,7 @@ struct State {
     /// With the leader while it makes a frame.
     batch: Option<Batch>,
     /// What the batch before has left.
-    idle: IdleHomes,
+    idle: IdleMemories,
     /// Utterances that have begun to read a prompt, and have not asked for a frame.
     starting: usize,
     /// Whether somebody leads.
@@ -98,7 +98,7 @@ impl SharedBatch {
     ///
     /// # Errors
     /// The device lacks an op, or room for the weights.
-    pub(super) fn prepare(
+    pub(crate) fn prepare(
         model: &Qwen3Tts,
         utterances: usize,
         need: (usize, usize),
@@ -214,7 +214,7 @@ impl State {
         }
         for slot in self.slots.values_mut().filter(joins) {
             if self.batch.is_none() {
-                match Batch::with_homes(model.clone(), &mut self.idle) {
+                match Batch::with_memories(model.clone(), &mut self.idle) {
                     Ok(mut batch) => {
                         batch.expect(more);
                         self.batch = Some(batch);
@@ -316,7 +316,7 @@ pub struct Utterance {
 }
 
 impl Utterance {
-    pub(super) fn new(model: Arc<Qwen3Tts>, session: Session) -> Utterance {
+    pub(crate) fn new(model: Arc<Qwen3Tts>, session: Session) -> Utterance {
         Utterance { model, session: Some(session), id: 0, frames: 0, reused: 0, starting: false }
     }
 
@@ -326,7 +326,7 @@ impl Utterance {
     /// As [`Session::start`]; or frames were made already.
     pub fn start(&mut self, prompt: &Prompt, settings: &Settings) -> Result<(), QwenError> {
         if !std::mem::replace(&mut self.starting, true) {
-            self.model.together().lock().starting += 1;
+            self.model.decoding_batch().lock().starting += 1;
         }
         match &mut self.session {
             Some(session) => {
@@ -335,7 +335,7 @@ impl Utterance {
                 self.reused = session.reused_rows();
                 let need = session.row()?.need();
                 let parts = session.parts();
-                self.model.together().prepare_to_join(&self.model, need, parts)
+                self.model.decoding_batch().prepare_to_join(&self.model, need, parts)
             }
             None => Err(QwenError::Option {
                 option: "utterance",
@@ -367,7 +367,7 @@ impl Utterance {
         if let Some(session) = &self.session {
             return session.counters();
         }
-        let mut state = self.model.together().lock();
+        let mut state = self.model.decoding_batch().lock();
         let slot = state.slot(self.id);
         let mut all = slot.counters;
         all += slot.session.as_ref().map(Session::counters).unwrap_or_default();
@@ -382,7 +382,7 @@ impl Utterance {
     pub fn next_frame(&mut self, codes: &mut Vec<i32>) -> Result<Step, QwenError> {
         codes.clear();
         let quantizers = self.model.talking()?.config.talker_config.num_code_groups;
-        let shared = self.model.together();
+        let shared = self.model.decoding_batch();
         let mut state = shared.lock();
         if let Some(mut session) = self.session.take() {
             // An error of its own concerns nobody else.
@@ -442,7 +442,7 @@ impl Utterance {
 
 impl Drop for Utterance {
     fn drop(&mut self) {
-        let shared = self.model.together();
+        let shared = self.model.decoding_batch();
         let mut state = shared.lock();
         state.starting -= usize::from(self.starting);
         if self.session.is_some() {
@@ -461,7 +461,7 @@ impl Drop for Utterance {
         if state.slots.is_empty()
             && let Some(batch) = state.batch.take()
         {
-            state.idle = batch.into_homes();
+            state.idle = batch.into_memories();
         }
         drop(state);
         drop(slot);

@@ -4,21 +4,21 @@
 //! one are waited for, see [`Session::make_ahead`].
 
 use super::ahead::Ahead;
-use super::config::Config;
-use super::error::QwenError;
-use super::frame::{self, GIVEN};
 use super::kept_states::KeptState;
-use super::pipeline::{Network, Qwen3Tts};
-use super::prompt::Prompt;
-use super::prompt_rows::{
-    CODEC_IDS, IS_FRAME, IS_ID, IS_X_VECTOR, OTHER_CODES, TEXT_IDS, TRAILING_IDS, X_VECTOR,
-};
-use super::row_ids::{Beside, RowIds};
-use super::settings::Settings;
 use super::shared_batch::SharedBatch;
 use super::shared_prompts::{self, Coming, Unread};
-use super::talker::{self, POSITION, Sizes};
-use super::transformer::Cache;
+use crate::qwen3_tts::config::Config;
+use crate::qwen3_tts::error::QwenError;
+use crate::qwen3_tts::frame::{self, GIVEN};
+use crate::qwen3_tts::pipeline::{Network, Qwen3Tts};
+use crate::qwen3_tts::prompt::Prompt;
+use crate::qwen3_tts::prompt_rows::{
+    CODEC_IDS, IS_FRAME, IS_ID, IS_X_VECTOR, OTHER_CODES, TEXT_IDS, TRAILING_IDS, X_VECTOR,
+};
+use crate::qwen3_tts::row_ids::{RowIds, RowKind};
+use crate::qwen3_tts::settings::Settings;
+use crate::qwen3_tts::talker::{self, POSITION, Sizes};
+use crate::qwen3_tts::transformer::Cache;
 use crate::runtime::{PooledMemory, Profile};
 use orate_graph::{Buffer, BufferKind, Counters, Device, Executable, Memory, Shape, TAP_PREFIX};
 use std::sync::Arc;
@@ -31,19 +31,19 @@ const FIRST_FRAMES: usize = 128;
 const TEXT_STEP: usize = 64;
 
 /// Rows of a prompt are padded to a multiple of this, so that prompts of all lengths need few plans.
-pub(super) const PROMPT_STEP: usize = 32;
+pub(crate) const PROMPT_STEP: usize = 32;
 /// The same on a CPU, where a row of the 0.6B model in `q8_0` costs 2 ms, and a plan as much.
 const PROMPT_STEP_OF_CPUS: usize = 4;
 /// Rows that are read in one pass at most.
 const MOST_ROWS: usize = 128;
 
 /// Rows of a cache for as many rows as this.
-pub(super) fn capacity(rows: usize) -> usize {
+pub(crate) fn capacity(rows: usize) -> usize {
     rows.next_power_of_two().max(LEAST_CAPACITY)
 }
 
 /// Rows of the longest pass in which a prompt of so many rows is read on a device.
-pub(super) fn pass_rows(device: &dyn Device, rows: usize) -> usize {
+pub(crate) fn pass_rows(device: &dyn Device, rows: usize) -> usize {
     rows.next_multiple_of(prompt_step(device)).min(MOST_ROWS)
 }
 
@@ -53,7 +53,7 @@ fn prompt_step(device: &dyn Device) -> usize {
 }
 
 /// Rows of trailing text for as many as this.
-pub(super) fn text_capacity(rows: usize) -> usize {
+pub(crate) fn text_capacity(rows: usize) -> usize {
     rows.next_multiple_of(TEXT_STEP)
 }
 
@@ -118,7 +118,7 @@ pub struct Session {
 }
 
 impl Session {
-    pub(super) fn new(model: Arc<Qwen3Tts>, memory: PooledMemory) -> Self {
+    pub(crate) fn new(model: Arc<Qwen3Tts>, memory: PooledMemory) -> Self {
         let (kv, makes_ahead) = (model.kv(), model.device().has_queues());
         Session {
             model,
@@ -187,7 +187,7 @@ impl Session {
     }
 
     /// Rows of the prompt that were read on their own, and the others with their padding.
-    pub(super) fn parts(&self) -> (usize, usize) {
+    pub(crate) fn parts(&self) -> (usize, usize) {
         self.parts
     }
 
@@ -210,7 +210,7 @@ impl Session {
     }
 
     /// As [`Session::start`]. Where others are `coming` too, rows that they do not have in common are read together with theirs.
-    pub(super) fn start_among(
+    pub(crate) fn start_among(
         &mut self,
         prompt: &Prompt,
         settings: &Settings,
@@ -365,15 +365,15 @@ impl Session {
         let (m, time) = (self.memory(), ids.len());
         m.write_i32(TEXT_IDS, &[1, time].into(), &ids.text)?;
         m.write_i32(CODEC_IDS, &[time, 1].into(), &ids.first)?;
-        m.write_i32(IS_ID, &[time].into(), &ids.have(Beside::Id))?;
+        m.write_i32(IS_ID, &[time].into(), &ids.have(RowKind::Id))?;
         if reference {
             m.write_i32(OTHER_CODES, &[time, q - 1].into(), &ids.others)?;
-            m.write_i32(IS_FRAME, &[time].into(), &ids.have(Beside::Frame))?;
+            m.write_i32(IS_FRAME, &[time].into(), &ids.have(RowKind::Frame))?;
             // Any numbers, where no row has it.
             let mut floats: Vec<f32> = ids.x_vector.iter().map(|x| f32::from_bits(*x)).collect();
             floats.resize(d, 0.0);
             m.write_f32(X_VECTOR, &[1, d].into(), &floats)?;
-            m.write_i32(IS_X_VECTOR, &[time].into(), &ids.have(Beside::XVector))?;
+            m.write_i32(IS_X_VECTOR, &[time].into(), &ids.have(RowKind::XVector))?;
         }
         let plan = self.model.plan(Network::Prompt { time, reference }, self.taps)?;
         Ok(plan.run(self.memory())?)
@@ -409,7 +409,7 @@ impl Session {
     }
 
     /// Makes room in the cache for the frame behind so many: twice as much as there is, as often as need be.
-    pub(super) fn make_room(&mut self, frames: usize) -> Result<(), QwenError> {
+    pub(crate) fn make_room(&mut self, frames: usize) -> Result<(), QwenError> {
         let row = self.rows + frames;
         if row < self.sizes.capacity || self.larger.is_empty() {
             return Ok(());
@@ -428,7 +428,7 @@ impl Session {
     fn write_settings(&mut self, s: &Settings) -> Result<(), QwenError> {
         let m = self.memory();
         m.write_f32("sampling", &[1, 4].into(), &s.first.row())?;
-        m.write_f32("predictor_sampling", &[1, 4].into(), &s.others.row())?;
+        m.write_f32("predictor_sampling", &[1, 4].into(), &s.predictor.row())?;
         m.write_i32("seed", &[1, 2].into(), &s.seed_words())?;
         Ok(())
     }
@@ -524,7 +524,7 @@ impl Session {
 
     /// What [`super::Batch`] takes over, and gives back. A frame that was made ahead counts as made on the device, and not as handed
     /// out.
-    pub(super) fn row(&mut self) -> Result<SessionRow<'_>, QwenError> {
+    pub(crate) fn row(&mut self) -> Result<SessionRow<'_>, QwenError> {
         self.started()?;
         if let Some(reason) = self.finished {
             return Err(QwenError::Option {
@@ -610,7 +610,7 @@ fn states(plan: &dyn Executable) -> impl Iterator<Item = &Buffer> {
 }
 
 /// A started utterance, as a row of a batch needs it.
-pub(super) struct SessionRow<'a> {
+pub(crate) struct SessionRow<'a> {
     pub memory: &'a mut dyn Memory,
     pub sizes: Sizes,
     pub text_rows: usize,

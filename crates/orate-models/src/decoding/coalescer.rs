@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const MOST_WAIT: Duration = Duration::from_millis(5);
 
 /// Work `J` that waits, and answers `A`.
-pub(super) struct Gathering<J, A> {
+pub(crate) struct Coalescer<J, A> {
     state: Mutex<State<J, A>>,
     /// Somebody has come, or was answered.
     changed: Condvar,
@@ -27,15 +27,15 @@ struct State<J, A> {
     next_id: u64,
 }
 
-impl<J, A> Default for Gathering<J, A> {
+impl<J, A> Default for Coalescer<J, A> {
     fn default() -> Self {
         let state = State { coming: 0, waiting: vec![], answers: vec![], led: false, next_id: 0 };
-        Gathering { state: Mutex::new(state), changed: Condvar::new() }
+        Coalescer { state: Mutex::new(state), changed: Condvar::new() }
     }
 }
 
 /// Work that is on its way: others wait for it a moment.
-pub(super) struct Coming<'a, J, A>(&'a Gathering<J, A>);
+pub(crate) struct Coming<'a, J, A>(&'a Coalescer<J, A>);
 
 impl<J, A> Drop for Coming<'_, J, A> {
     fn drop(&mut self) {
@@ -45,7 +45,7 @@ impl<J, A> Drop for Coming<'_, J, A> {
 }
 
 /// Lets somebody else lead, also when whoever leads is lost to a panic.
-struct Leading<'a, J, A>(&'a Gathering<J, A>);
+struct Leading<'a, J, A>(&'a Coalescer<J, A>);
 
 impl<J, A> Drop for Leading<'_, J, A> {
     fn drop(&mut self) {
@@ -54,12 +54,12 @@ impl<J, A> Drop for Leading<'_, J, A> {
     }
 }
 
-impl<J, A> Gathering<J, A> {
+impl<J, A> Coalescer<J, A> {
     fn lock(&self) -> MutexGuard<'_, State<J, A>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says that somebody is about to call [`Gathering::call`].
+    /// Says that somebody is about to call [`Coalescer::call`].
     pub fn coming(&self) -> Coming<'_, J, A> {
         self.lock().coming += 1;
         Coming(self)
@@ -143,14 +143,14 @@ mod tests {
     /// What comes while somebody is at work is done together, but for what is of another kind or too much.
     #[test]
     fn what_waits_is_done_together() {
-        let (gathering, runs) = (Gathering::<u32, u32>::default(), AtomicUsize::new(0));
+        let (coalescer, runs) = (Coalescer::<u32, u32>::default(), AtomicUsize::new(0));
         let call = |x: u32| {
             let alike = |a: &u32, b: &u32| a % 2 == b % 2;
-            gathering.call(None, x, (3, alike), |jobs: Vec<u32>| {
+            coalescer.call(None, x, (3, alike), |jobs: Vec<u32>| {
                 assert!(jobs.len() <= 3 && jobs.iter().all(|x| x % 2 == jobs[0] % 2), "{jobs:?}");
                 runs.fetch_add(1, Ordering::Relaxed);
                 // The first waits until all others do.
-                while jobs == [100] && gathering.lock().waiting.len() < 8 {
+                while jobs == [100] && coalescer.lock().waiting.len() < 8 {
                     std::thread::yield_now();
                 }
                 jobs.into_iter().map(|x| x * 10).collect()
@@ -158,7 +158,7 @@ mod tests {
         };
         std::thread::scope(|threads| {
             threads.spawn(|| assert_eq!(call(100), Some(1000)));
-            while !gathering.lock().led {
+            while !coalescer.lock().led {
                 std::thread::yield_now();
             }
             let call = &call;
@@ -170,11 +170,11 @@ mod tests {
 
     #[test]
     fn work_on_its_way_is_waited_for() {
-        let gathering = Gathering::<u32, usize>::default();
-        let call = |coming| gathering.call(Some(coming), 1, (9, ANY), |jobs| vec![jobs.len(); jobs.len()]);
+        let coalescer = Coalescer::<u32, usize>::default();
+        let call = |coming| coalescer.call(Some(coming), 1, (9, ANY), |jobs| vec![jobs.len(); jobs.len()]);
         let call = &call;
         let together = (0..100).any(|_| {
-            let (a, b) = (gathering.coming(), gathering.coming());
+            let (a, b) = (coalescer.coming(), coalescer.coming());
             std::thread::scope(|threads| {
                 let other = threads.spawn(move || call(b));
                 // Together but where this machine takes longer than a moment to start a thread.
@@ -182,29 +182,29 @@ mod tests {
             })
         });
         assert!(together);
-        assert_eq!(gathering.lock().coming, 0);
+        assert_eq!(coalescer.lock().coming, 0);
     }
 
     #[test]
     fn others_are_told_of_a_panic_and_go_on() {
-        let gathering = Gathering::<u32, u32>::default();
+        let coalescer = Coalescer::<u32, u32>::default();
         std::thread::scope(|threads| {
             let first = threads.spawn(|| {
-                gathering.call(None, 1, (9, ANY), |_| {
-                    while gathering.lock().waiting.is_empty() {
+                coalescer.call(None, 1, (9, ANY), |_| {
+                    while coalescer.lock().waiting.is_empty() {
                         std::thread::yield_now();
                     }
                     // Takes the other one's work along.
-                    gathering.lock().waiting.clear();
+                    coalescer.lock().waiting.clear();
                     panic!("as a test")
                 })
             });
-            while !gathering.lock().led {
+            while !coalescer.lock().led {
                 std::thread::yield_now();
             }
-            assert_eq!(gathering.call(None, 2, (9, ANY), |jobs| jobs), None);
+            assert_eq!(coalescer.call(None, 2, (9, ANY), |jobs| jobs), None);
             assert!(first.join().is_err());
         });
-        assert_eq!(gathering.call(None, 3, (9, ANY), |jobs| jobs), Some(3));
+        assert_eq!(coalescer.call(None, 3, (9, ANY), |jobs| jobs), Some(3));
     }
 }
