@@ -42,6 +42,10 @@ pub enum AudioFormat {
     WavFloat,
     /// FLAC with 16-bit integers: lossless, and about half the size of [`AudioFormat::Wav16`].
     Flac,
+    /// Little-endian 16-bit integers without a header.
+    Raw16,
+    /// Little-endian 32-bit floats without a header.
+    RawFloat,
 }
 
 impl AudioFormat {
@@ -50,7 +54,7 @@ impl AudioFormat {
 
     /// Chooses the format by the extension of a file name, in upper or lower case.
     ///
-    /// `.wav` means [`AudioFormat::Wav16`]; [`AudioFormat::WavFloat`] has to be asked for.
+    /// `.wav` means [`AudioFormat::Wav16`]; floats and raw samples have to be asked for.
     ///
     /// # Errors
     ///

@@ -81,7 +81,7 @@ impl OutputFile {
                 OpenOptions::new().write(true).open(path)?;
                 fs::canonicalize(path)?
             }
-            None => path.to_owned(),
+            None => end_of_links(path)?,
         };
         let name = target
             .file_name()
@@ -146,6 +146,22 @@ impl OutputFile {
         }
         Ok(())
     }
+}
+
+/// Links followed at most, as systems do.
+const MOST_LINKS: usize = 40;
+
+/// Where a path leads that names no file yet: a symbolic link stays, and what it names is created.
+fn end_of_links(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        match fs::read_link(&path) {
+            // A relative target counts from the folder of the link; joining an absolute one replaces it.
+            Ok(target) => path = path.parent().unwrap_or(Path::new("")).join(target),
+            Err(_) => return Ok(path),
+        }
+    }
+    Err(io::Error::other("too many symbolic links"))
 }
 
 /// A cloneable, buffered writer. Encoders own one and may drop it without flushing, because
@@ -229,6 +245,14 @@ mod tests {
         }
         #[cfg(unix)]
         {
+            let (link, next) = (folder.path().join("link"), folder.path().join("next"));
+            std::os::unix::fs::symlink("next", &link).unwrap();
+            std::os::unix::fs::symlink(folder.path().join("b.json"), &next).unwrap();
+            write_output(&link, b"linked").unwrap();
+            assert_eq!(fs::read(folder.path().join("b.json")).unwrap(), b"linked");
+            assert!(fs::symlink_metadata(&link).unwrap().is_symlink(), "the link stays");
+            std::os::unix::fs::symlink("loop", folder.path().join("loop")).unwrap();
+            write_output(folder.path().join("loop"), b"").unwrap_err();
             check_output("/dev/full").unwrap();
             assert!(matches!(write_output("/dev/full", b"x"), Err(AudioError::Write { .. })));
         }

@@ -60,8 +60,8 @@ impl std::fmt::Debug for Open {
 
 enum Encoder {
     Wav(WavWriter<Sink>, WavFormat),
-    /// WAV for something that cannot be rewound.
-    WavStream(PcmStream<Sink>),
+    /// Raw samples, or WAV for something that cannot be rewound.
+    Stream(PcmStream<Sink>),
     Flac(Box<FlacSampleWriter<Sink>>),
 }
 
@@ -151,12 +151,14 @@ impl Encoder {
                 Ok(Self::Wav(writer.map_err(|error| hound_error(error, output))?, format))
             } else {
                 let stream = PcmStream::wav(output.sink(), sample_rate, format);
-                Ok(Self::WavStream(stream.map_err(|error| stream_error(error, output))?))
+                Ok(Self::Stream(stream.map_err(|error| stream_error(error, output))?))
             }
         };
         match format {
             AudioFormat::Wav16 => wav(WavFormat::Pcm16),
             AudioFormat::WavFloat => wav(WavFormat::Float32),
+            AudioFormat::Raw16 => Ok(Self::Stream(PcmStream::raw(output.sink(), WavFormat::Pcm16))),
+            AudioFormat::RawFloat => Ok(Self::Stream(PcmStream::raw(output.sink(), WavFormat::Float32))),
             AudioFormat::Flac => {
                 let options = Options::default().no_padding().no_seektable();
                 FlacSampleWriter::new(output.sink(), options, sample_rate, 16, 1, None)
@@ -175,7 +177,7 @@ impl Encoder {
                     WavFormat::Float32 => writer.write_sample(to_float32(x)),
                 })
                 .map_err(|error| hound_error(error, output)),
-            Self::WavStream(stream) => stream.write(samples).map_err(|error| stream_error(error, output)),
+            Self::Stream(stream) => stream.write(samples).map_err(|error| stream_error(error, output)),
             Self::Flac(writer) => {
                 let mut integers = [0; BLOCK];
                 samples.chunks(BLOCK).try_for_each(|chunk| {
@@ -191,7 +193,7 @@ impl Encoder {
     fn finish(self, output: &OutputFile) -> Result<()> {
         match self {
             Self::Wav(writer, _) => writer.finalize().map_err(|error| hound_error(error, output)),
-            Self::WavStream(_) => Ok(()),
+            Self::Stream(_) => Ok(()),
             Self::Flac(writer) => match writer.finalize() {
                 // The header written at the start already describes an empty stream.
                 Err(flac_codec::Error::NoSamples) => Ok(()),

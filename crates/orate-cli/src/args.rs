@@ -3,6 +3,7 @@
 use crate::commands::Command;
 use crate::engine_report::note_fallbacks;
 use crate::failure::UsageError;
+use crate::outputs::Input;
 use clap::Parser;
 use orate::{
     CacheFormat, DeviceChoice, Engine, EngineOptions, Model, Precision, PrecisionChoice, PrecisionPolicy,
@@ -110,6 +111,13 @@ pub struct EngineArgs {
 }
 
 impl EngineArgs {
+    /// The model, as an input that no output may replace.
+    pub fn inputs(&self) -> Vec<Input> {
+        let built_in =
+            || std::env::var_os(orate::VOICE_VARIABLE).filter(|p| !p.is_empty()).map(PathBuf::from);
+        self.model.clone().or_else(built_in).map(|path| ("the model", path)).into_iter().collect()
+    }
+
     /// Opens the model, and says which devices were passed over.
     pub fn open(&self) -> anyhow::Result<Engine> {
         self.open_silently().inspect(note_fallbacks)

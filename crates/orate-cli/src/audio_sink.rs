@@ -5,10 +5,8 @@ use anyhow::Context;
 use clap::ValueEnum;
 use orate::{AudioFormat, AudioWriter, PcmStream, WavFormat};
 use orate_audio::AudioError;
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, IsTerminal, Stdout};
+use std::io::{self, IsTerminal, Stdout};
 use std::path::{Path, PathBuf};
-use tempfile::TempPath;
 
 /// How samples are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -34,6 +32,16 @@ impl Format {
             Format::Flac => "flac",
             Format::Raw => "raw",
             Format::RawFloat => "raw-float",
+        }
+    }
+
+    fn of_file(self) -> AudioFormat {
+        match self {
+            Format::Wav16 => AudioFormat::Wav16,
+            Format::WavFloat => AudioFormat::WavFloat,
+            Format::Flac => AudioFormat::Flac,
+            Format::Raw => AudioFormat::Raw16,
+            Format::RawFloat => AudioFormat::RawFloat,
         }
     }
 }
@@ -96,29 +104,19 @@ impl Output {
 
     /// Opens it for audio of this rate.
     pub fn open(&self, sample_rate: u32) -> anyhow::Result<Sink> {
-        let sample = if self.format == Format::RawFloat || self.format == Format::WavFloat {
-            WavFormat::Float32
-        } else {
-            WavFormat::Pcm16
+        let format = self.format.of_file();
+        if let Some(path) = &self.path {
+            return Ok(Sink::File(Box::new(AudioWriter::create(path, sample_rate, format)?)));
+        }
+        let samples = match self.format {
+            Format::WavFloat | Format::RawFloat => WavFormat::Float32,
+            _ => WavFormat::Pcm16,
         };
-        let file = match self.format {
-            Format::Wav16 => AudioFormat::Wav16,
-            Format::WavFloat => AudioFormat::WavFloat,
-            Format::Flac => AudioFormat::Flac,
-            Format::Raw | Format::RawFloat => {
-                return Ok(match &self.path {
-                    Some(path) => Sink::RawFile(RawFile::create(path, sample)?),
-                    None => Sink::Stream(PcmStream::raw(io::stdout(), sample)),
-                });
-            }
+        let stream = match format {
+            AudioFormat::Raw16 | AudioFormat::RawFloat => PcmStream::raw(io::stdout(), samples),
+            _ => PcmStream::wav(io::stdout(), sample_rate, samples).map_err(system).context(STDOUT)?,
         };
-        Ok(match &self.path {
-            Some(path) => Sink::File(AudioWriter::create(path, sample_rate, file)?),
-            None => {
-                let stream = PcmStream::wav(io::stdout(), sample_rate, sample);
-                Sink::Stream(stream.map_err(system).context(STDOUT)?)
-            }
-        })
+        Ok(Sink::Stream(stream))
     }
 }
 
@@ -134,12 +132,10 @@ fn system(error: AudioError) -> anyhow::Error {
 
 /// An open output. Dropped before [`Sink::finish`], it leaves no file.
 pub enum Sink {
-    /// WAV or FLAC.
-    File(AudioWriter),
+    /// A file, or a device or pipe with a name.
+    File(Box<AudioWriter>),
     /// Standard output.
     Stream(PcmStream<Stdout>),
-    /// Samples without a header.
-    RawFile(RawFile),
 }
 
 impl Sink {
@@ -148,79 +144,22 @@ impl Sink {
         match self {
             Sink::File(writer) => writer.temporary_path(),
             Sink::Stream(_) => None,
-            Sink::RawFile(raw) => raw.temporary.as_deref(),
         }
     }
 
     /// Appends samples.
     pub fn write(&mut self, samples: &[f32]) -> anyhow::Result<()> {
         match self {
-            Sink::File(writer) => writer.write(samples)?,
-            Sink::Stream(stream) => stream.write(samples).map_err(system).context(STDOUT)?,
-            Sink::RawFile(raw) => raw.stream.write(samples).map_err(system).with_context(|| raw.failed())?,
+            Sink::File(writer) => Ok(writer.write(samples)?),
+            Sink::Stream(stream) => stream.write(samples).map_err(system).context(STDOUT),
         }
-        Ok(())
     }
 
     /// Completes the output and puts a file in its place.
     pub fn finish(self) -> anyhow::Result<()> {
         match self {
-            Sink::File(writer) => writer.finish()?,
-            Sink::Stream(_) => {}
-            Sink::RawFile(raw) => raw.finish()?,
-        }
-        Ok(())
-    }
-}
-
-/// A file of bare samples, under a temporary name until it is complete. What is not a regular file is written
-/// directly.
-pub struct RawFile {
-    path: PathBuf,
-    stream: PcmStream<BufWriter<File>>,
-    temporary: Option<TempPath>,
-}
-
-impl RawFile {
-    fn create(path: &Path, format: WavFormat) -> anyhow::Result<RawFile> {
-        let open = || -> io::Result<(File, Option<TempPath>)> {
-            match path.metadata() {
-                Ok(m) if m.is_dir() => Err(io::Error::new(io::ErrorKind::IsADirectory, "this is a folder")),
-                Ok(m) if !m.is_file() => Ok((OpenOptions::new().write(true).open(path)?, None)),
-                _ => {
-                    let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
-                    let mut builder = tempfile::Builder::new();
-                    builder.prefix(".orate.").suffix(".part");
-                    #[cfg(unix)]
-                    {
-                        use std::os::unix::fs::PermissionsExt;
-                        // As for any new file; the process's umask still applies.
-                        builder.permissions(std::fs::Permissions::from_mode(0o666));
-                    }
-                    let file = builder.tempfile_in(folder.unwrap_or(Path::new(".")))?;
-                    let (file, temporary) = file.into_parts();
-                    Ok((file, Some(temporary)))
-                }
-            }
-        };
-        let (file, temporary) = open().with_context(|| {
-            let path = path.display();
-            format!("{path}: cannot create this file. Check that its folder exists and may be written to.")
-        })?;
-        Ok(RawFile { path: path.to_owned(), stream: PcmStream::raw(BufWriter::new(file), format), temporary })
-    }
-
-    fn failed(&self) -> String {
-        let path = self.path.display();
-        format!("{path}: writing failed, and no incomplete file remains. Check the free space on that disk.")
-    }
-
-    fn finish(self) -> anyhow::Result<()> {
-        let failed = self.failed();
-        drop(self.stream); // every write was flushed
-        match self.temporary {
-            Some(temporary) => temporary.persist(&self.path).map_err(|e| e.error).context(failed),
-            None => Ok(()),
+            Sink::File(writer) => Ok(writer.finish()?),
+            Sink::Stream(_) => Ok(()),
         }
     }
 }

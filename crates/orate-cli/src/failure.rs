@@ -7,7 +7,7 @@ use std::io;
 use std::process::ExitCode;
 
 /// It failed: text, model, file or system.
-const FAILED: u8 = 1;
+pub const FAILED: u8 = 1;
 /// The command line or the value of an option is wrong. The same as clap's.
 const USAGE: u8 = 2;
 /// Interrupted; 128 + SIGINT, as shells report it.
@@ -43,7 +43,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
         return ExitCode::SUCCESS; // the reader has all it wants
     }
     if !error.is::<Rejected>() {
-        print::note(&format!("error: {}{}", message(error), hint(error).unwrap_or_default()));
+        print::notes(&message(error));
     }
     ExitCode::from(exit_status(error))
 }
@@ -55,18 +55,21 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .any(|e| e.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// The message with its causes, without those that a message before already includes.
-fn message(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if text.is_empty() {
-            text = cause;
-        } else if !text.contains(&cause) {
-            text.push_str("\n  cause: ");
-            text.push_str(&cause);
+/// The lines to print: the message with the option that helps, and its causes, but for those that a line before already
+/// has. What a damaged file makes too long is cut here, for all errors.
+fn message(error: &anyhow::Error) -> Vec<String> {
+    let (mut seen, mut lines) = (String::new(), vec![]);
+    for cause in error.chain().map(ToString::to_string).filter(|cause| !cause.is_empty()) {
+        if !seen.contains(&cause) {
+            let start = if lines.is_empty() { "error: " } else { "  cause: " };
+            lines.push(format!("{start}{}", print::shorten(&cause)));
+            seen.push_str(&cause);
         }
     }
-    text
+    if let (Some(last), Some(hint)) = (lines.last_mut(), hint(error)) {
+        last.push_str(hint);
+    }
+    lines
 }
 
 /// What the library cannot know: the option that helps.
@@ -111,12 +114,22 @@ mod tests {
     #[test]
     fn causes_are_printed_once() {
         let cases = [
-            (anyhow!("disk full").context("a.wav"), "a.wav\n  cause: disk full"),
-            (anyhow!("disk full").context("a.wav: disk full"), "a.wav: disk full"),
+            (anyhow!("disk full").context("a.wav"), "error: a.wav\n  cause: disk full"),
+            (anyhow!("disk full").context("a.wav: disk full"), "error: a.wav: disk full"),
         ];
         for (error, expected) in cases {
-            assert_eq!(message(&error), expected);
+            assert_eq!(message(&error).join("\n"), expected);
         }
+    }
+
+    #[test]
+    fn long_names_do_not_hide_the_advice() {
+        let name = "x".repeat(100_000);
+        let error = anyhow!("`{name}` is damaged; take another").context(format!("{name}: cannot read"));
+        let lines = message(&error);
+        assert_eq!(lines.len(), 2);
+        assert!(lines[0].ends_with("x: cannot read") && lines[1].ends_with("is damaged; take another"));
+        assert!(lines.iter().all(|line| line.len() < 2500));
     }
 
     #[test]

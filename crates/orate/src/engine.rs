@@ -20,7 +20,7 @@ pub enum Model {
     BuiltIn,
     /// A model folder or a packed voice.
     Path(PathBuf),
-    /// A Qwen3-TTS checkpoint that was cut down to what its goldens read. It is for [`crate::verify`]; speaking is refused.
+    /// A Qwen3-TTS checkpoint that was cut down to what its goldens read. It is for comparing it with them; speaking is refused.
     Trimmed(PathBuf),
 }
 
@@ -378,7 +378,7 @@ impl Engine {
     }
 
     /// The device itself, for tools.
-    pub(crate) fn device_object(&self) -> &Arc<dyn Device> {
+    pub fn device_object(&self) -> &Arc<dyn Device> {
         &self.inner.device
     }
 

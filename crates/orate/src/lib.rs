@@ -14,7 +14,6 @@
 //! Equal options and seed give equal samples, whatever the number of threads.
 
 mod audio;
-pub mod bench;
 mod codec_beside;
 mod default_voice;
 mod devices;
@@ -26,10 +25,10 @@ mod precision;
 mod speak_qwen3;
 mod speak_supertonic;
 mod stream;
-pub mod verify;
 mod voice_store;
 
 pub use audio::Audio;
+pub use default_voice::VOICE_VARIABLE;
 pub use devices::{CACHE_VARIABLE, DeviceChoice, Devices, cache_folder, devices};
 pub use engine::{Engine, EngineOptions, Model, VoiceInfo};
 pub use error::{Error, ErrorKind, Result};
@@ -42,5 +41,6 @@ pub use orate_graph::{
 pub use orate_models::qwen3_tts::{ClonedVoice, FinishReason, Footprint, QwenError, TextFeeding};
 pub use orate_models::supertonic::{ModelError, Voice};
 pub use precision::{MOST_PROBED_ERROR, PrecisionChoice, Probe, Probes};
+pub use speak_qwen3::Laps;
 pub use stream::{Chunk, Stream};
 pub use voice_store::{VOICE_FOLDER_VARIABLE, VoiceStore};

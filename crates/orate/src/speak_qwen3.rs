@@ -198,11 +198,6 @@ impl Pieces {
         })
     }
 
-    /// Where the time went so far.
-    pub fn laps(&self) -> Laps {
-        self.laps
-    }
-
     /// The codec, which is made for the first piece.
     fn codec(&mut self) -> Result<&mut CodecBeside> {
         if self.codec.is_none() {
@@ -435,6 +430,10 @@ impl Chunks for Pieces {
 
     fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    fn laps(&self) -> Laps {
+        self.laps
     }
 
     fn remaining_chars(&self) -> usize {

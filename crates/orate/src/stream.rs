@@ -1,7 +1,7 @@
 //! Speaking bit by bit.
 
 use crate::family::Family;
-use crate::{Engine, Error, Options, Result, speak_qwen3, speak_supertonic};
+use crate::{Engine, Error, Laps, Options, Result, speak_qwen3, speak_supertonic};
 use orate_graph::{AtHome, Counters};
 use orate_models::qwen3_tts::FinishReason;
 
@@ -38,6 +38,11 @@ pub(crate) trait Chunks: Send {
     /// What was asked for and has no effect, in words.
     fn warnings(&self) -> &[String] {
         &[]
+    }
+
+    /// Where the time went so far; zero for a family that does not measure it.
+    fn laps(&self) -> Laps {
+        Laps::default()
     }
 }
 
@@ -83,6 +88,11 @@ impl Stream {
     /// What was asked for and has no effect with this model, in words.
     pub fn warnings(&self) -> &[String] {
         self.chunks.warnings()
+    }
+
+    /// Where the time went so far; zero for models that do not speak frame by frame.
+    pub fn laps(&self) -> Laps {
+        self.chunks.laps()
     }
 }
 

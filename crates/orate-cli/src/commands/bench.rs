@@ -8,6 +8,7 @@ mod supertonic;
 use crate::args::{EngineArgs, SizeArgs};
 use crate::engine_report::note_warnings;
 use crate::failure::UsageError;
+use crate::outputs;
 use orate::Engine;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -82,8 +83,7 @@ impl Args {
 
 /// Times and prints.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    // Before the work, not after.
-    args.trace.iter().try_for_each(orate_audio::check_output)?;
+    args.trace.iter().try_for_each(|path| outputs::check("--trace", path, &args.engine.inputs()))?;
     let opening = Instant::now();
     let engine = args.engine.open()?;
     let load_ms = ms(opening.elapsed());

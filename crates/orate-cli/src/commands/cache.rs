@@ -2,9 +2,8 @@
 
 use crate::print;
 use anyhow::{Context, bail};
+use orate_tools::cache;
 use serde_json::json;
-use std::fs;
-use std::path::Path;
 
 /// What to do with it.
 #[derive(Debug, clap::Args)]
@@ -15,7 +14,7 @@ Example:
 Kernels are compiled when a GPU is used for the first time, and kept here. The folder may be deleted at any time. \
 ORATE_CACHE names another one.")]
 pub struct Args {
-    /// Delete everything in it
+    /// Delete the kernels
     #[arg(long)]
     clear: bool,
 
@@ -30,12 +29,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if folder.exists() && !folder.is_dir() {
         bail!("{}: not a folder, so no kernels are kept; set ORATE_CACHE to one", folder.display());
     }
-    let (bytes, files) = size(&folder);
-    if args.clear && folder.exists() {
-        // Only what the executors write: a folder named by mistake keeps its other content.
-        for part in ["cuda", "gpu"].map(|part| folder.join(part)).into_iter().filter(|p| p.exists()) {
-            fs::remove_dir_all(&part).with_context(|| format!("cannot delete {}", part.display()))?;
-        }
+    let found = cache::files(&folder);
+    let (bytes, files) = (found.iter().map(|f| f.bytes).sum(), found.len());
+    if args.clear {
+        cache::clear(&folder, &found).map_err(|(path, e)| {
+            anyhow::Error::new(e).context(format!("cannot delete {}", path.display()))
+        })?;
     }
     if args.json {
         let path = folder.display().to_string();
@@ -43,12 +42,4 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let done = if args.clear { ", deleted" } else { "" };
     print::out(&format!("{}: {} in {files} files{done}\n", folder.display(), print::bytes(bytes)))
-}
-
-/// Bytes and number of files that the executors keep. What cannot be read counts as nothing.
-fn size(folder: &Path) -> (u64, usize) {
-    let parts = ["cuda", "gpu"].map(|part| folder.join(part));
-    let files = parts.iter().filter_map(|p| fs::read_dir(p).ok()).flatten().filter_map(Result::ok);
-    let sizes = files.filter_map(|f| f.metadata().ok()).filter(fs::Metadata::is_file).map(|m| m.len());
-    sizes.fold((0, 0), |(bytes, files), n| (bytes + n, files + 1))
 }

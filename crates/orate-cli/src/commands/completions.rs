@@ -20,5 +20,5 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "orate", &mut script);
-    print::out(&String::from_utf8_lossy(&script))
+    print::raw(&String::from_utf8_lossy(&script))
 }

@@ -4,8 +4,9 @@ use crate::args::{EngineArgs, SizeArgs};
 use crate::engine_report::note_warnings;
 use crate::failure::UsageError;
 use crate::print;
-use orate::{Engine, bench};
+use orate::Engine;
 use orate_graph::{Cost, Roofline};
+use orate_tools::bench;
 use std::fmt::Write as _;
 
 /// Sizes when nothing is said: a sentence of five seconds.

@@ -1,6 +1,6 @@
 //! `orate pack-voice`: a voice folder becomes one file.
 
-use crate::print;
+use crate::{outputs, print};
 use anyhow::Context;
 use orate_weights::voice_pack;
 use std::path::PathBuf;
@@ -24,8 +24,7 @@ pub struct Args {
 
 /// Packs, then opens the result as a model, so that a folder that cannot speak is found now.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    // Before the work, not after.
-    orate_audio::check_output(&args.output)?;
+    outputs::check("-o", &args.output, &[("the voice", args.folder.clone())])?;
     let report = voice_pack::pack_voice(&args.folder, &args.output)
         .map_err(orate::Error::from)
         .with_context(|| format!("{}: cannot pack this voice folder", args.folder.display()))?;

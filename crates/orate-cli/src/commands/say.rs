@@ -5,10 +5,11 @@ use crate::audio_sink::{Format, Output};
 use crate::engine_report::{engine_json, note_fallbacks, note_warnings, with};
 use crate::failure::UsageError;
 use crate::interrupt::Interrupt;
+use crate::outputs::{self, Input};
 use crate::progress::Progress;
 use crate::{input, print};
 use anyhow::Context;
-use orate::{ClonedVoice, Options, TextFeeding, Unknown, VoiceStore};
+use orate::{ClonedVoice, Engine, Options, TextFeeding, Unknown, VoiceStore};
 use serde_json::json;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -225,28 +226,83 @@ impl SpeechArgs {
 /// Speaks.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let started = Instant::now();
+    let output = check(args)?;
+    let text = input::read(&args.text, args.file.as_deref())?;
+    let opening = Instant::now();
+    let engine = args.engine.open_silently()?;
+    let load_ms = ms(opening);
+    if !args.object_stands_alone(&output) {
+        note_fallbacks(&engine);
+    }
+    let speech = speak(args, &engine, &output, text)?;
+    if let Some(path) = &args.plot {
+        let title = format!("{} | {}, seed {}", speech.beginning, engine.model_name(), args.speech.seed);
+        orate::plot_png(&speech.to_plot, engine.sample_rate(), &title, path)
+            .with_context(|| format!("{} is complete, but the picture is not", output.name()))?;
+    }
+    report(args, &engine, &output, &speech, (started, load_ms))
+}
+
+impl Args {
+    /// Whether the object goes to standard error because sound goes to standard output. It stands alone there, so that
+    /// programs can read it, and has all that is noted otherwise.
+    fn object_stands_alone(&self, output: &Output) -> bool {
+        self.json && output.path.is_none()
+    }
+
+    /// What is read: the text, the model, and voices.
+    fn inputs(&self) -> Vec<Input> {
+        let mut inputs = self.engine.inputs();
+        inputs.extend(self.file.iter().map(|path| ("the text", path.clone())));
+        inputs.extend(self.speech.reference.iter().map(|path| ("the recording", path.clone())));
+        // Each part of a mix may be a file with a weight after it.
+        for part in self.speech.voice.iter().flat_map(|voice| voice.split('+')) {
+            let file = part.rsplit_once(':').map_or(part, |(file, _)| file);
+            inputs.extend([part, file].map(|file| ("the voice", PathBuf::from(file))));
+        }
+        inputs
+    }
+}
+
+/// The output, if it can be written and takes the place of nothing that is read.
+fn check(args: &Args) -> anyhow::Result<Output> {
     let output = args.output.clone().unwrap_or_else(|| DEFAULT_OUTPUT.into());
     let output = Output::choose(&output, args.format)?;
-    // Before the work, not after.
     if let (Some(sound), Some(picture)) = (&output.path, &args.plot)
-        && is_same_place(sound, picture)
+        && outputs::is_same_place(sound, picture)
     {
         let problem = "the sound is written there; name another file, such as speech.png";
         return Err(UsageError(format!("--plot {}: {problem}", picture.display())).into());
     }
-    for path in output.path.iter().chain(&args.plot) {
-        orate_audio::check_output(path)?;
-    }
-    let text = input::read(&args.text, args.file.as_deref())?;
+    let inputs = args.inputs();
+    output.path.iter().try_for_each(|path| outputs::check("-o", path, &inputs))?;
+    args.plot.iter().try_for_each(|path| outputs::check("--plot", path, &inputs))?;
+    Ok(output)
+}
 
-    let opening = Instant::now();
-    let engine = args.engine.open_silently()?;
-    // Where sound goes to standard output, the object goes to standard error and stands there alone. It has all of what is noted.
-    let alone = args.json && output.path.is_none();
-    if !alone {
-        note_fallbacks(&engine);
-    }
-    let load_ms = opening.elapsed().as_secs_f64() * 1e3;
+/// What was spoken.
+struct Speech {
+    pieces: usize,
+    characters: usize,
+    /// Seconds of audio.
+    duration: f64,
+    /// Seconds that it took.
+    seconds: f64,
+    first_audio_ms: f64,
+    counters: orate::Counters,
+    /// Of several pieces, the worst.
+    finish: Option<orate::FinishReason>,
+    attempts: usize,
+    prefix_rows: usize,
+    warnings: Vec<String>,
+    /// Of the text, in one line.
+    beginning: String,
+    /// Samples, if they are drawn.
+    to_plot: Vec<f32>,
+}
+
+/// Speaks the text into the output.
+fn speak(args: &Args, engine: &Engine, output: &Output, text: String) -> anyhow::Result<Speech> {
     // Not earlier: while text is typed, Ctrl-C should simply end the program.
     let interrupt = Interrupt::new();
     let cancel = interrupt.cancel();
@@ -263,122 +319,130 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 
     let speaking = Instant::now();
     let mut stream = engine.stream(&text, &options)?;
-    let mut warnings = stream.warnings().to_vec();
-    let notes_warnings = !args.quiet && !alone;
-    if notes_warnings {
-        warnings.iter().for_each(|warning| print::note(&format!("warning: {warning}")));
-    }
-    let beginning: String =
-        text.split_whitespace().flat_map(|w| [w, " "]).flat_map(str::chars).take(60).collect();
+    let notes_warnings = !args.quiet && !args.object_stands_alone(output);
+    let warn = |warning: &str| {
+        if notes_warnings {
+            print::note(&format!("warning: {warning}"));
+        }
+        warning.to_owned()
+    };
+    let mut speech = Speech {
+        pieces: stream.remaining(),
+        characters: stream.remaining_chars(),
+        duration: 0.0,
+        seconds: 0.0,
+        first_audio_ms: 0.0,
+        counters: orate::Counters::default(),
+        finish: None,
+        attempts: 0,
+        prefix_rows: 0,
+        warnings: stream.warnings().iter().map(|w| warn(w)).collect(),
+        beginning: beginning(&text),
+        to_plot: vec![],
+    };
     drop(text); // it may be a book
-    let (pieces, characters) = (stream.remaining(), stream.remaining_chars());
-    let sample_rate = engine.sample_rate();
-    let seconds = |samples: u64| samples as f64 / f64::from(sample_rate);
-    let mut sink = output.open(sample_rate)?;
+    let mut sink = output.open(engine.sample_rate())?;
     interrupt.remove_at_once(sink.temporary_path());
-    let progress = Progress::new(characters, pieces, args.quiet || args.json);
-    let mut first_audio_ms = 0.0;
+    let progress = Progress::new(speech.characters, speech.pieces, args.quiet || args.json);
     let mut samples = 0;
-    let mut to_plot = Vec::new();
-    let mut counters = orate::Counters::default();
-    // Of several pieces, the worst.
-    let mut finish: Option<orate::FinishReason> = None;
-    let mut attempts = 0;
-    let mut prefix_rows = 0;
     while let Some(chunk) = stream.next() {
         let chunk = chunk?;
         sink.write(&chunk.samples)?;
         if samples == 0 {
-            first_audio_ms = speaking.elapsed().as_secs_f64() * 1e3;
+            speech.first_audio_ms = ms(speaking);
         }
         samples += chunk.samples.len() as u64;
-        counters += chunk.counters;
-        finish = finish.max(chunk.finish);
-        attempts = attempts.max(chunk.attempts);
-        prefix_rows += chunk.prefix_rows;
+        speech.duration = samples as f64 / f64::from(engine.sample_rate());
+        speech.counters += chunk.counters;
+        speech.finish = speech.finish.max(chunk.finish);
+        speech.attempts = speech.attempts.max(chunk.attempts);
+        speech.prefix_rows += chunk.prefix_rows;
         if args.plot.is_some() {
-            to_plot.extend_from_slice(&chunk.samples);
+            speech.to_plot.extend_from_slice(&chunk.samples);
         }
-        progress.update(characters - stream.remaining_chars(), seconds(samples));
+        progress.update(speech.characters - stream.remaining_chars(), speech.duration);
     }
     drop(progress);
-    if finish == Some(orate::FinishReason::Runaway) {
-        let warning = "the speech went astray and was cut; another --seed may do better";
-        if notes_warnings {
-            print::note(&format!("warning: {warning}"));
-        }
-        warnings.push(warning.to_owned());
+    if speech.finish == Some(orate::FinishReason::Runaway) {
+        speech.warnings.push(warn("the speech ran away and was cut; another --seed may do better"));
     }
     if notes_warnings {
-        note_warnings(&engine);
+        note_warnings(engine);
     }
-    warnings.extend(engine.warnings());
+    speech.warnings.extend(engine.warnings());
     if cancel.is_cancelled() {
         return Err(orate::Error::Cancelled.into());
     }
     sink.finish()?;
-    let (duration, speech_s) = (seconds(samples), speaking.elapsed().as_secs_f64());
+    speech.seconds = speaking.elapsed().as_secs_f64();
+    Ok(speech)
+}
 
-    if let Some(path) = &args.plot {
-        let title = format!("{} | {}, seed {}", beginning.trim_end(), engine.model_name(), options.seed);
-        orate::plot_png(&to_plot, sample_rate, &title, path)
-            .with_context(|| format!("{} is complete, but the picture is not", output.name()))?;
-    }
+/// Prints what was spoken, as was asked for.
+fn report(
+    args: &Args,
+    engine: &Engine,
+    output: &Output,
+    speech: &Speech,
+    (started, load_ms): (Instant, f64),
+) -> anyhow::Result<()> {
+    let Speech { duration, seconds, .. } = *speech;
     if args.json {
         let default_voice = || engine.voices().into_iter().find(|v| v.is_default).map(|v| v.name);
         let report = json!({
             "duration_s": duration,
             "wall_s": started.elapsed().as_secs_f64(),
-            "speech_s": speech_s,
-            "rtf": speech_s / duration,
-            "first_audio_ms": first_audio_ms,
+            "speech_s": seconds,
+            "rtf": seconds / duration,
+            "first_audio_ms": speech.first_audio_ms,
             "load_ms": load_ms,
-            "pieces": pieces,
-            "finish_reason": finish.map(orate::FinishReason::name),
-            "attempts": attempts,
-            "prefix_rows": prefix_rows,
+            "pieces": speech.pieces,
+            "finish_reason": speech.finish.map(orate::FinishReason::name),
+            "attempts": speech.attempts,
+            "prefix_rows": speech.prefix_rows,
             "plans": engine.plans_made(),
-            "submissions": counters.submissions,
-            "read_backs": counters.read_backs,
-            "bytes_up": counters.bytes_up,
-            "bytes_down": counters.bytes_down,
-            "device_allocations": counters.allocations,
-            "characters": characters,
-            "sample_rate": sample_rate,
-            "seed": options.seed,
+            "submissions": speech.counters.submissions,
+            "read_backs": speech.counters.read_backs,
+            "bytes_up": speech.counters.bytes_up,
+            "bytes_down": speech.counters.bytes_down,
+            "device_allocations": speech.counters.allocations,
+            "characters": speech.characters,
+            "sample_rate": engine.sample_rate(),
+            "seed": args.speech.seed,
             "voice": args.speech.voice.clone().or_else(default_voice),
             "fallbacks": engine.fallbacks(),
-            "warnings": warnings,
+            "warnings": speech.warnings,
             "kv": engine.kv().map(orate::CacheFormat::name),
             "output": output.name(),
             "format": output.format.name(),
             "plot": args.plot.as_ref().map(|p| p.display().to_string()),
         });
-        // What is the engine's stands among the warnings already.
-        let report = with(engine_json(&engine), report);
-        if output.path.is_some() {
+        // The engine's warnings are among those of the speech.
+        let report = with(engine_json(engine), report);
+        if !args.object_stands_alone(output) {
             return print::json(&report);
         }
-        print::note(&report.to_string());
+        print::note(&print::json_text(&report));
     } else if !args.quiet && (args.output.is_none() || std::io::stderr().is_terminal()) {
         let wrote = if output.path.is_some() { format!("wrote {}: ", output.name()) } else { String::new() };
-        let faster = duration / speech_s;
+        let faster = duration / seconds;
         print::note(&format!(
-            "{wrote}{duration:.2} s of audio in {speech_s:.2} s, {faster:.1} times as fast as it plays"
+            "{wrote}{duration:.2} s of audio in {seconds:.2} s, {faster:.1} times as fast as it plays"
         ));
     }
     Ok(())
 }
 
-/// Whether two paths lead to one file, which may not be there yet.
-fn is_same_place(a: &Path, b: &Path) -> bool {
-    let place = |path: &Path| {
-        path.canonicalize().ok().or_else(|| {
-            let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            Some(folder.canonicalize().ok()?.join(path.file_name()?))
-        })
-    };
-    a == b || place(a).is_some_and(|a| place(b) == Some(a))
+/// The first characters of a text, with its white space as single spaces.
+fn beginning(text: &str) -> String {
+    let beginning: String =
+        text.split_whitespace().flat_map(|w| [w, " "]).flat_map(str::chars).take(60).collect();
+    beginning.trim_end().to_owned()
+}
+
+/// Milliseconds since then.
+fn ms(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
 }
 
 /// A voice that is kept under this name, or in this file.

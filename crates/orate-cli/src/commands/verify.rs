@@ -4,7 +4,7 @@ use crate::args::EngineArgs;
 use crate::engine_report::{engine_json, note_warnings, with};
 use crate::failure::{Rejected, UsageError};
 use crate::print;
-use orate::verify::{self, Limit, Report, VerifyOptions};
+use orate_tools::verify::{self, Limit, Report, VerifyOptions};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -77,7 +77,7 @@ fn as_text(report: &Report) -> String {
     }));
     let mut text = print::table(&rows, &[1, 2, 5]);
     for (tensor, why) in &report.skipped {
-        text.push_str(&format!("not compared: {tensor}: {why}\n"));
+        text.push_str(&(print::visible(&print::shorten(&format!("not compared: {tensor}: {why}"))) + "\n"));
     }
     let failed = report.rows.iter().filter(|r| !r.passed).count();
     text.push_str(&format!("{} compared, {} not compared", report.rows.len(), report.skipped.len()));

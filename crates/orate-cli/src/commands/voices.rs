@@ -113,7 +113,10 @@ fn list(args: &Args) -> anyhow::Result<()> {
         };
         print::note(&format!("{} {how}", engine.model_name()));
     }
-    let own = |v: &orate::VoiceInfo| format!("{}{}\n", v.name, if v.is_default { " (default)" } else { "" });
+    let own = |v: &orate::VoiceInfo| {
+        let default = if v.is_default { " (default)" } else { "" };
+        format!("{}{default}\n", print::visible(&v.name))
+    };
     let own: String = voices.iter().map(own).collect();
     let kept: String = kept.iter().map(|(name, voice)| format!("{name} (kept; {})\n", fits(voice))).collect();
     print::out(&(own + &kept))

@@ -178,3 +178,17 @@ fn one_signal_is_enough_while_a_pipe_is_full() {
     wait_until("the end", || child.try_wait().unwrap().is_some());
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }
+
+/// Out of memory, the program aborts: by a message of Rust's, without dropping anything.
+#[test]
+fn an_abort_leaves_nothing() {
+    let folder = Folder::new();
+    folder.write("book.txt", "The kettle is on, and the rain has stopped. ".repeat(2000));
+    let mut command = at_a_terminal(&folder, &["say", "--file", "book.txt", "-o", "book.wav"]);
+    let mut child = Kept(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("run orate"));
+    wait_until("a file", || folder.files().len() > 1);
+    signal(&child, "-ABRT");
+    wait_until("the end", || child.try_wait().unwrap().is_some());
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert_eq!(folder.files(), ["book.txt"], "nothing half-written remains");
+}

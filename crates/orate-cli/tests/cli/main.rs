@@ -1,6 +1,7 @@
 //! The real program in a folder of its own: what goes in, what comes out, what it says when something is wrong.
 
 mod bad_input;
+mod hostile;
 mod interrupt;
 mod kept_voices;
 #[cfg(feature = "gpu")]

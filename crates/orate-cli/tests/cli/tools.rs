@@ -166,12 +166,14 @@ fn devices_and_caches_are_listed() {
         command.env("ORATE_CACHE", folder.path("kernels")).output().expect("run orate")
     };
     std::fs::create_dir_all(folder.path("kernels/cuda")).unwrap();
-    folder.write("kernels/cuda/a.cubin", "12345");
+    folder.write("kernels/cuda/a.cubin", "oratecu1 12345");
+    folder.write("kernels/cuda/b.cubin", "not ours");
     folder.write("kernels/mine.txt", "not ours");
     let shown: Value = serde_json::from_slice(&cache(&["--json"]).stdout).expect("JSON");
-    assert_eq!((&shown["bytes"], &shown["files"]), (&json!(5), &json!(1)));
+    assert_eq!((&shown["bytes"], &shown["files"]), (&json!(14), &json!(1)));
     assert!(cache(&["--clear"]).status.success());
-    assert!(!folder.path("kernels/cuda").exists() && folder.path("kernels/mine.txt").exists());
+    assert!(!folder.path("kernels/cuda/a.cubin").exists());
+    assert!(folder.path("kernels/cuda/b.cubin").exists() && folder.path("kernels/mine.txt").exists());
 
     let mut command = folder.command(&["cache"]);
     finish(command.env("ORATE_CACHE", folder.path("kernels/mine.txt"))).fails(1, &["mine.txt: not a folder"]);

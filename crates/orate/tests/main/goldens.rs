@@ -2,9 +2,9 @@
 //! engine computes, stage by stage.
 
 use crate::common::{engine, golden, tiny};
-use orate::verify::{F32_TOLERANCE, Report, VerifyOptions, run};
 use orate::{Error, ErrorKind, Model};
 use orate_cpu::Isa;
+use orate_tools::verify::{F32_TOLERANCE, Report, VerifyOptions, run};
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -67,7 +67,7 @@ fn text_is_fed_as_asked() {
     ] {
         let folder = tempfile::tempdir().expect("a folder");
         let engine = engine(variant, &folder);
-        let voice = orate::bench::qwen3_tts::any_voice(&engine).expect("any model has one");
+        let voice = orate_tools::bench::qwen3_tts::any_voice(&engine).expect("any model has one");
         let speak = |feeding| {
             let options = Options { feeding, max_frames: Some(6), ..voice.clone() };
             engine.speak("Hello there, everybody.", &options).expect("speaks").samples
@@ -128,7 +128,7 @@ fn memory_is_as_predicted() {
             assert_eq!(short.cloning > 0, variant == "base");
             assert_eq!(long.cloning > short.cloning, variant == "base");
             assert_eq!(long.in_context > short.in_context, variant == "base");
-            let voice = orate::bench::qwen3_tts::any_voice(&engine).expect("any model has one");
+            let voice = orate_tools::bench::qwen3_tts::any_voice(&engine).expect("any model has one");
             assert_eq!(model.weight_bytes(), 0, "what listened is gone");
             let audio =
                 engine.speak("Hello there.", &Options { max_frames: Some(5), ..voice }).expect("speaks");
@@ -532,7 +532,7 @@ fn a_codec_alone_is_verified() {
     assert!(codec.voices().is_empty() && codec.cloned_voice_width().is_none());
     // Of other weights than the goldens', so that it is compared, and not the same.
     let report =
-        orate::verify::run(&codec, &qwen3_tts_goldens(), &Default::default()).expect("some cases fit");
+        orate_tools::verify::run(&codec, &qwen3_tts_goldens(), &Default::default()).expect("some cases fit");
     assert!(!report.passed() && report.rows.iter().all(|row| row.case.starts_with("codec_")));
     assert!(report.rows.iter().any(|row| row.case == "codec_decode" && row.tensor == "waveform"));
     let skipped =

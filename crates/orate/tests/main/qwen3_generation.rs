@@ -1,12 +1,12 @@
 //! Qwen3-TTS from prompt to codes against the official package.
 
-use orate::verify::{self, Limit};
 use orate_cpu::{CpuDevice, Isa};
 use orate_graph::{BufferKind, CacheFormat, DType as GraphDType, Device, Graph, Plan};
 use orate_models::Loader;
 use orate_models::qwen3_tts::*;
 use orate_testing::checkpoints::qwen3_tts_goldens;
 use orate_testing::{Case, OnDevice, ReferenceDevice, check_all};
+use orate_tools::verify::{self, Limit};
 use orate_weights::{SafeTensors, WeightSource};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

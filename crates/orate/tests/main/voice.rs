@@ -297,10 +297,10 @@ fn voices_mix() {
     }
 }
 
-/// Instruction sets sum in different orders. Each may be [`orate::verify::F32_TOLERANCE`] from the truth at the end of
+/// Instruction sets sum in different orders. Each may be [`orate_tools::verify::F32_TOLERANCE`] from the truth at the end of
 /// the chain, so two are at most twice that apart; measured are 3e-6 and 5e-6, as steps multiply what earlier ones
 /// got wrong. A kernel with a wrong epsilon or an approximate function is further off.
-const BETWEEN_INSTRUCTION_SETS: f64 = 2.0 * orate::verify::F32_TOLERANCE;
+const BETWEEN_INSTRUCTION_SETS: f64 = 2.0 * orate_tools::verify::F32_TOLERANCE;
 
 #[test]
 fn instruction_sets_agree() {

@@ -1,7 +1,7 @@
 //! What `--profile` and `--trace` show of the steps of a model's plans.
 
 use crate::print;
-use orate::bench;
+use orate_tools::bench;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 

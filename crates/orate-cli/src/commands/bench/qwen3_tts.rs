@@ -6,8 +6,9 @@ use crate::engine_report::{device_text, engine_json, precision_text, with};
 use crate::failure::UsageError;
 use crate::measure::{median, peak_rss_mb};
 use crate::print;
-use orate::bench::qwen3_tts::{SpeechTimes, any_voice, profile, run_once};
-use orate::{Engine, ErrorKind, Options, bench};
+use orate::{Engine, ErrorKind, Options};
+use orate_tools::bench;
+use orate_tools::bench::qwen3_tts::{SpeechTimes, any_voice, profile, run_once};
 use serde_json::json;
 use std::time::Duration;
 

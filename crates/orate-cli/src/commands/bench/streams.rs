@@ -4,8 +4,8 @@ use super::{Args, ms};
 use crate::engine_report::{engine_json, precision_text, with};
 use crate::measure::{median, peak_rss_mb};
 use crate::print;
-use orate::bench::qwen3_tts::{StreamsTimes, run_streams};
 use orate::{Engine, Options};
+use orate_tools::bench::qwen3_tts::{StreamsTimes, run_streams};
 use serde_json::{Value, json};
 
 /// Medians of some runs with as many streams.

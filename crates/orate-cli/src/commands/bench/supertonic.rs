@@ -5,9 +5,9 @@ use super::{Args, TEXT, ms};
 use crate::engine_report::{device_text, engine_json, precision_text, with};
 use crate::measure::{median, peak_rss_mb};
 use crate::print;
-use orate::bench::{self, Sizes, StageTimes};
 use orate::{DeviceKind, Engine, Options};
 use orate_models::supertonic::SpeakOptions;
+use orate_tools::bench::{self, Sizes, StageTimes};
 use serde_json::{Map, Value, json};
 use std::time::Instant;
 

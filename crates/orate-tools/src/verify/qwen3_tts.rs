@@ -16,7 +16,7 @@
 
 use super::qwen3_goldens::{Case, Goldens};
 use super::{Limit, Report, Row, VerifyOptions, bad, relative_error, snr_db};
-use crate::Result;
+use orate::Result;
 use orate_graph::GraphError;
 use orate_models::qwen3_tts::{Qwen3Tts, Variant};
 use std::path::Path;

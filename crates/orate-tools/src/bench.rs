@@ -2,10 +2,11 @@
 
 pub mod qwen3_tts;
 
-use crate::{Engine, EngineOptions, Result, devices};
+use orate::{Engine, Result};
+use orate_cpu::{CpuDevice, Isa};
 use orate_graph::{
-    Cost, DType, Device, DeviceError, DeviceKind, Executable, Graph, GraphError, Plan, PrecisionPolicy,
-    Roofline, Tensor, Weight, WeightLoader,
+    Cost, DType, Device, DeviceError, DeviceKind, Executable, Graph, GraphError, Plan, Roofline, Tensor,
+    Weight, WeightLoader,
 };
 use orate_models::supertonic::{Noise, Stage};
 use std::sync::Arc;
@@ -171,6 +172,9 @@ pub struct Peak {
 /// How names of kernels begin that compute in matrix tiles of the CPU.
 const TILES: &str = "amx";
 
+/// The instruction set of such a CPU without them.
+const WITHOUT_TILES: &str = "avx512";
+
 impl Peak {
     /// What bounds a kernel of this name.
     fn of(&self, kernel: &str) -> Roofline {
@@ -196,17 +200,19 @@ pub fn measure_peak(engine: &Engine) -> Result<Peak> {
 fn peak_of(device: &dyn Device) -> Result<Peak> {
     let info = device.info();
     let vector_gflops = if info.kind == DeviceKind::Cpu && info.driver.starts_with(TILES) {
-        let options = EngineOptions {
-            isa: Some("avx512".to_owned()),
-            threads: Some(device.threads()),
-            ..Default::default()
-        };
-        Some(measure_gflops(&devices::open_cpu(&options, &PrecisionPolicy::default())?)?)
+        Some(measure_gflops(&cpu(WITHOUT_TILES, device.threads())?)?)
     } else {
         None
     };
     let device = Roofline { gflops: measure_gflops(device)?, gbps: measure_gbps(device)? };
     Ok(Peak { device, vector_gflops })
+}
+
+/// The CPU with this instruction set.
+fn cpu(isa: &str, threads: usize) -> Result<CpuDevice> {
+    let failed = |problem: String| DeviceError::Setup { device: "cpu".to_owned(), problem };
+    let isa = Isa::named(isa).map_err(|e| failed(e.to_string()))?;
+    Ok(CpuDevice::new(threads, isa)?)
 }
 
 fn measure_gflops(device: &dyn Device) -> Result<f64> {
@@ -305,12 +311,9 @@ mod tests {
 
     #[test]
     fn a_cpu_is_measured_without_its_tiles_only_if_it_has_any() {
-        for isa in orate_cpu::Isa::available() {
-            let options =
-                EngineOptions { threads: Some(1), isa: Some(isa.to_string()), ..Default::default() };
+        for isa in Isa::available() {
             let peak =
-                peak_of(&devices::open_cpu(&options, &PrecisionPolicy::default()).expect("it is available"))
-                    .expect("the CPU computes");
+                peak_of(&cpu(&isa.to_string(), 1).expect("it is available")).expect("the CPU computes");
             assert_eq!(peak.vector_gflops.is_some(), isa.to_string() == "amx", "{isa}");
             assert!(peak.device.gflops > 0.0 && peak.device.gbps > 0.0, "{peak:?}");
         }

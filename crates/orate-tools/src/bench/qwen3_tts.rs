@@ -1,14 +1,12 @@
 //! Timing Qwen3-TTS: a text is spoken as [`Engine::stream`] speaks it, and the clock read on the way.
 
 use super::{StepTime, keep_least, step_times};
-use crate::speak_qwen3::Pieces;
-use crate::stream::Chunks;
-use crate::{Engine, Options, Result};
+use orate::{Engine, Options, Result};
 use orate_models::qwen3_tts::{CodecDecoder, FinishReason, Request, Settings, Speaker, Variant};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use crate::speak_qwen3::Laps;
+pub use orate::Laps;
 
 /// Whom VoiceDesign models speak as where nothing is said.
 const DESCRIPTION: &str = "A calm and clear voice.";
@@ -71,10 +69,9 @@ fn tone(sample_rate: u32) -> Vec<f32> {
 /// As [`Engine::speak`].
 pub fn run_once(engine: &Engine, text: &str, options: &Options) -> Result<SpeechTimes> {
     let start = Instant::now();
-    engine.family().check(options)?;
-    let mut pieces = Pieces::new(engine.qwen3_tts()?.clone(), text, options)?;
+    let mut stream = engine.stream(text, options)?;
     let (mut first_audio, mut samples, mut finish, mut prefix_rows) = (None, 0, None, 0);
-    while let Some(chunk) = pieces.next() {
+    for chunk in stream.by_ref() {
         let chunk = chunk?;
         if !chunk.samples.is_empty() {
             first_audio.get_or_insert_with(|| start.elapsed());
@@ -85,7 +82,7 @@ pub fn run_once(engine: &Engine, text: &str, options: &Options) -> Result<Speech
     }
     let total = start.elapsed();
     let first_audio = first_audio.unwrap_or(total);
-    Ok(SpeechTimes { total, first_audio, laps: pieces.laps(), prefix_rows, samples, finish })
+    Ok(SpeechTimes { total, first_audio, laps: stream.laps(), prefix_rows, samples, finish })
 }
 
 /// What several streams at once took.

@@ -32,7 +32,7 @@
 use super::Limit;
 use super::qwen3_tts::CPU_TOLERANCE;
 use crate::verify::GPU_TOLERANCE;
-use crate::{CacheFormat, DeviceInfo, DeviceKind, Precision, PrecisionPolicy};
+use orate::{CacheFormat, DeviceInfo, DeviceKind, Precision, PrecisionPolicy};
 use orate_graph::Weight;
 use orate_models::qwen3_tts::{Files, Network};
 
@@ -131,7 +131,7 @@ pub(super) fn limit(files: &Files, policy: &PrecisionPolicy, kv: CacheFormat, de
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::DeviceClass;
+    use orate::DeviceClass;
     use orate_graph::COOPERATIVE_MATRICES;
 
     #[test]

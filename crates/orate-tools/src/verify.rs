@@ -10,8 +10,7 @@ mod qwen3_networks;
 pub mod qwen3_tts;
 mod qwen3_utterance;
 
-use crate::family;
-use crate::{CacheFormat, DeviceKind, Engine, Error, Precision, Result};
+use orate::{CacheFormat, DeviceKind, Engine, Error, Precision, Result};
 use orate_models::supertonic::{Family, Noise, Session, Stage, Supertonic, Voice};
 use orate_weights::{SafeTensors, WeightSource};
 use qwen3_limits::PartSnr;
@@ -44,7 +43,7 @@ pub enum Limit {
 impl Limit {
     /// What an engine must reach in the format in which it computes.
     pub fn of(engine: &Engine) -> Limit {
-        if let family::Family::Qwen3Tts(model) = engine.family() {
+        if let Ok(model) = engine.qwen3_tts() {
             return qwen3_limits::limit(model.files(), engine.precision(), model.kv(), &engine.device_info());
         }
         match engine.precision().precision {
@@ -157,7 +156,7 @@ impl Report {
 /// The directory is not a golden directory, a case does not exist, or the engine fails.
 pub fn run(engine: &Engine, goldens: &Path, options: &VerifyOptions) -> Result<Report> {
     let limit = options.limit.unwrap_or_else(|| Limit::of(engine));
-    if let family::Family::Qwen3Tts(model) = engine.family() {
+    if let Ok(model) = engine.qwen3_tts() {
         let exact = engine.precision().precision == Precision::F32 && model.kv() == CacheFormat::F32;
         return qwen3_tts::run(model, goldens, options, (limit, exact));
     }

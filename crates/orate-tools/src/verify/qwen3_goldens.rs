@@ -1,7 +1,7 @@
 //! The folder that `oracle/qwen3_tts/dump_golden.py` writes.
 
 use super::bad;
-use crate::Result;
+use orate::Result;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 use super::qwen3_goldens::Case;
 use super::qwen3_tts::{Comparison, LOG_MEL_TOLERANCE, lacks};
 use super::{Limit, bad, integers, relative_error};
-use crate::Result;
+use orate::Result;
 use orate_audio::LogMel;
 use orate_graph::{DType, Graph, GraphError, Memory, Op, Plan, Shape};
 use orate_models::Loader;

@@ -3,7 +3,7 @@
 use super::qwen3_goldens::Case;
 use super::qwen3_tts::{Comparison, Steps};
 use super::{bad, integers};
-use crate::Result;
+use orate::Result;
 use orate_models::qwen3_tts::{
     FinishReason, Prompt, Request, Sampling, Session, Settings, Speaker, Step, TextFeeding, codec_decoder,
 };

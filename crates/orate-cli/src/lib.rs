@@ -1,0 +1,56 @@
+//! The command line of the `orate` program, as a library, so that a program with more families of models has all of it.
+//!
+//! [`main`] parses the arguments, runs the command and reports the result.
+
+mod args;
+mod audio_sink;
+mod commands;
+mod engine_report;
+mod failure;
+mod input;
+mod interrupt;
+mod measure;
+mod outputs;
+mod print;
+mod progress;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+/// Runs the command line of this process. To be called first in `main`, before any thread is started.
+pub fn main() -> ExitCode {
+    let command = args::Cli::parse().command;
+    ask_for_queues(command.utterances());
+    leave_out_mesas_device_selection();
+    match commands::run(command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failure::report(&error),
+    }
+}
+
+/// Most hardware queues that CUDA can set up.
+const MOST_QUEUES: u32 = 32;
+
+/// Limits the hardware queues of CUDA to two for each of `utterances`, unless the environment says how many.
+///
+/// CUDA sets up eight queues when a context is created and takes them down at exit, which takes 80 ms on an H200. An
+/// utterance needs two: one for frames, one for the codec that runs beside them. Streams that share a queue wait for each other.
+fn ask_for_queues(utterances: u32) {
+    const VARIABLE: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
+    if std::env::var_os(VARIABLE).is_none() {
+        let queues = utterances.saturating_mul(2).clamp(2, MOST_QUEUES);
+        // SAFETY: called by `main` before any thread is started, so nothing else reads the environment.
+        unsafe { std::env::set_var(VARIABLE, queues.to_string()) };
+    }
+}
+
+/// Turns off Mesa's layer that asks the window system which GPU it prefers, unless the user chooses a GPU by it.
+///
+/// Without a window system the layer prints an error to standard error whenever GPUs are listed, and does nothing else.
+fn leave_out_mesas_device_selection() {
+    let set = |variable: &str| std::env::var_os(variable).is_some();
+    if !set("XDG_RUNTIME_DIR") && !set("MESA_VK_DEVICE_SELECT") && !set("NODEVICE_SELECT") {
+        // SAFETY: called by `main` before any thread is started, so nothing else reads the environment.
+        unsafe { std::env::set_var("NODEVICE_SELECT", "1") };
+    }
+}

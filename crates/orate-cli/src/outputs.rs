@@ -1,0 +1,86 @@
+//! Checks of what is written, before time is spent on making it: that it can be, and that it replaces no input.
+
+use crate::failure::UsageError;
+use crate::print;
+use std::path::{Path, PathBuf};
+
+/// An input in words, and its file or folder.
+pub type Input = (&'static str, PathBuf);
+
+/// Endings of the files that models consist of.
+const MODEL_FILES: [&str; 7] = ["safetensors", "gguf", "onnx", "json", "txt", "jinja", "bin"];
+
+/// Refuses an output of `option` that cannot be written or is one of the inputs.
+pub fn check(option: &str, output: &Path, inputs: &[Input]) -> anyhow::Result<()> {
+    for (what, input) in inputs {
+        if is_same_file(output, input) || is_part_of(output, input) {
+            let (output, what) = (output.display().to_string(), print::shorten(what));
+            let problem = format!("{option} {output}: {what} is read from there; name another file");
+            return Err(UsageError(problem).into());
+        }
+    }
+    Ok(orate_audio::check_output(output)?)
+}
+
+/// Whether two paths lead to one place, where a file may not be yet.
+pub fn is_same_place(a: &Path, b: &Path) -> bool {
+    let place = |path: &Path| {
+        path.canonicalize().ok().or_else(|| {
+            let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            Some(folder.canonicalize().ok()?.join(path.file_name()?))
+        })
+    };
+    a == b || place(a).is_some_and(|a| place(b) == Some(a))
+}
+
+/// Whether two paths lead to one regular file, by whatever links. Devices and pipes may be read and written.
+fn is_same_file(a: &Path, b: &Path) -> bool {
+    match (a.metadata(), b.metadata()) {
+        (Ok(a_is), Ok(b_is)) if a_is.is_file() && b_is.is_file() => {
+            #[cfg(unix)]
+            {
+                use std::os::unix::fs::MetadataExt;
+                (a_is.dev(), a_is.ino()) == (b_is.dev(), b_is.ino())
+            }
+            #[cfg(not(unix))]
+            is_same_place(a, b)
+        }
+        _ => false,
+    }
+}
+
+/// Whether an output is a file of a model's folder. Sound that was written there before may be replaced.
+fn is_part_of(output: &Path, folder: &Path) -> bool {
+    let ending = output.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
+    if !folder.is_dir() || !ending.is_some_and(|e| MODEL_FILES.contains(&e.as_str())) {
+        return false;
+    }
+    match (output.canonicalize(), folder.canonicalize()) {
+        (Ok(output), Ok(folder)) => output.starts_with(folder),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inputs_are_not_replaced() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name);
+        std::fs::create_dir_all(path("model/parts")).expect("writable");
+        for file in ["a.wav", "model/parts/x.onnx", "model/speech.wav"] {
+            std::fs::write(path(file), "x").expect("writable");
+        }
+        std::fs::hard_link(path("a.wav"), path("b.wav")).expect("links");
+        let inputs = [("the recording", path("a.wav")), ("the model", path("model"))];
+        for bad in ["a.wav", "model/../a.wav", "b.wav", "model/parts/x.onnx"] {
+            let e = check("-o", &path(bad), &inputs).expect_err(bad).to_string();
+            assert!(e.starts_with("-o ") && e.contains("is read from there; name another file"), "{e}");
+        }
+        for good in ["c.wav", "model/speech.wav", "model/new.json"] {
+            check("-o", &path(good), &inputs).expect(good);
+        }
+    }
+}
