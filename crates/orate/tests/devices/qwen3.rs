@@ -11,7 +11,6 @@ mod speech;
 mod starting;
 
 use crate::broken_row;
-use orate::verify::GPU_TOLERANCE;
 use orate::{DeviceChoice, Precision, PrecisionPolicy};
 use orate_cpu::{CpuDevice, Isa};
 use orate_graph::{
@@ -26,6 +25,7 @@ use orate_models::qwen3_tts::{
 use orate_testing::checkpoints::qwen3_tts_goldens;
 use orate_testing::random::Random;
 use orate_testing::{OnDevice, RandomWeights, assert_close, check_all, harvest};
+use orate_tools::verify::GPU_TOLERANCE;
 use orate_weights::{SafeTensors, WeightSource};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -5,8 +5,8 @@
 #![cfg(any(feature = "cuda", feature = "gpu"))]
 
 use crate::common::{self, golden, relative_error};
-use orate::verify::{self, F32_TOLERANCE, GPU_TOLERANCE, Limit, VerifyOptions};
 use orate::{Audio, DeviceChoice, Engine, EngineOptions, Model, Options, Precision, PrecisionPolicy};
+use orate_tools::verify::{self, F32_TOLERANCE, GPU_TOLERANCE, Limit, VerifyOptions};
 use std::sync::OnceLock;
 
 /// Golden models.
