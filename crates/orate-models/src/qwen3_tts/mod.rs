@@ -22,7 +22,6 @@ pub mod codec_decoder;
 pub mod codec_encoder;
 mod codec_stream;
 pub(crate) mod config;
-mod conv;
 pub(crate) mod error;
 mod files;
 mod footprint;
@@ -39,8 +38,8 @@ pub mod talker;
 pub(crate) mod transformer;
 mod voice_encoder;
 mod voice_file;
-mod weights;
 
+pub use crate::blocks::Past;
 pub use crate::decoding::{Batch, FinishReason, RowId, Session, SharedBatch, Step, Utterance, is_runaway};
 pub use codec_stream::{CodecDecoder, CodecStream};
 pub use config::{
@@ -48,9 +47,8 @@ pub use config::{
     GenerationConfig, MODEL_TYPE, PredictorConfig, SpeakerEncoderConfig, TalkerConfig, TransformerConfig,
     Variant,
 };
-pub use conv::Past;
 pub use error::{Differences, QwenError};
-pub use files::{Files, Talking, check};
+pub use files::{Files, Talking};
 pub use footprint::Footprint;
 pub use layout::Network;
 pub use pipeline::{ClonedVoice, Qwen3Tts, Reference};

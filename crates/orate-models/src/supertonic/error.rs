@@ -1,6 +1,6 @@
 //! What can go wrong with a Supertonic model.
 
-use super::names::NameError;
+use crate::qwen3_tts::Differences;
 use orate_graph::{DeviceError, GraphError};
 use orate_text::TextError;
 use orate_weights::WeightError;
@@ -13,12 +13,9 @@ pub enum BuildError {
     /// An op got operands it cannot take: the configuration contradicts itself.
     #[error(transparent)]
     Graph(#[from] GraphError),
-    /// A weight is missing or has another shape.
-    #[error(transparent)]
-    Name(#[from] NameError),
-    /// A mistake of ours.
-    #[error("internal error while describing a network: {0}")]
-    Internal(&'static str),
+    /// The weights are not those that the configuration describes.
+    #[error("{0}; are tts.json and the weights of one model, and complete?")]
+    Tensors(Box<Differences>),
 }
 
 /// A model could not be opened or run.
@@ -62,18 +59,6 @@ pub enum ModelError {
         path: String,
         /// What does not fit.
         source: Box<BuildError>,
-    },
-    /// Weights that no network uses.
-    #[error(
-        "{path}: {count} weights are not part of the network, such as `{example}`; is this another version of the model?"
-    )]
-    Unused {
-        /// The model.
-        path: String,
-        /// How many.
-        count: usize,
-        /// One of them.
-        example: String,
     },
     /// No such voice.
     #[error("unknown voice `{name}`; this model has: {known}")]
