@@ -6,9 +6,9 @@ use crate::failure::UsageError;
 use crate::outputs::Input;
 use clap::Parser;
 use orate::{
-    CacheFormat, DeviceChoice, Engine, EngineOptions, Model, Precision, PrecisionChoice, PrecisionPolicy,
+    CacheFormat, DeviceChoice, Engine, EngineOptions, ModelSource, Precision, PrecisionChoice,
+    PrecisionPolicy,
 };
-use orate_models::qwen3_tts::Files;
 use std::path::{Path, PathBuf};
 
 /// Text-to-speech that speaks on whatever machine you have.
@@ -125,20 +125,18 @@ impl EngineArgs {
 
     /// Opens the model.
     pub fn open_silently(&self) -> anyhow::Result<Engine> {
-        self.open_as(self.model.clone().map_or(Model::BuiltIn, Model::Path))
+        self.open_as(self.model.clone().map_or(ModelSource::BuiltIn, ModelSource::Path))
     }
 
     /// Opens the model to compare it with goldens, for which a part of its weights may do.
     pub fn open_to_compare(&self) -> anyhow::Result<Engine> {
         match &self.model {
-            Some(path) if Files::is_trimmed(path) => {
-                self.open_as(Model::Trimmed(path.clone())).inspect(note_fallbacks)
-            }
-            _ => self.open(),
+            Some(path) => self.open_as(ModelSource::Goldens(path.clone())).inspect(note_fallbacks),
+            None => self.open(),
         }
     }
 
-    fn open_as(&self, model: Model) -> anyhow::Result<Engine> {
+    fn open_as(&self, model: ModelSource) -> anyhow::Result<Engine> {
         let options = EngineOptions {
             model,
             device: self.device,
@@ -146,8 +144,8 @@ impl EngineArgs {
             isa: self.isa.clone(),
             precision: self.precision.choice(),
             kv: self.precision.kv,
-            cache: None,
             allow_fallback: self.allow_fallback,
+            ..Default::default()
         };
         Engine::with_options(options).map_err(|e| match e {
             // A set that is unknown, or that this processor lacks.
@@ -163,7 +161,7 @@ pub fn open_to_look(
     precision: &PrecisionPolicy,
     kv: CacheFormat,
 ) -> anyhow::Result<Engine> {
-    let model = model.map_or(Model::BuiltIn, |p| Model::Path(p.to_owned()));
+    let model = model.map_or(ModelSource::BuiltIn, |p| ModelSource::Path(p.to_owned()));
     let (device, precision) = (DeviceChoice::Cpu, precision.clone().into());
     let options = EngineOptions { model, device, threads: Some(1), precision, kv, ..Default::default() };
     Ok(Engine::with_options(options)?)

@@ -75,7 +75,7 @@ fn message(error: &anyhow::Error) -> Vec<String> {
 /// What the library cannot know: the option that helps.
 fn hint(error: &anyhow::Error) -> Option<&'static str> {
     match error.chain().find_map(|cause| cause.downcast_ref())? {
-        orate::Error::Model(ModelError::Text(TextError::Unsupported { .. })) => {
+        orate::Error::Model(e) if matches!(**e, ModelError::Text(TextError::Unsupported { .. })) => {
             Some("; or leave them out with --skip-unknown")
         }
         orate::Error::VoiceExists { .. } => Some(" with --force"),
@@ -90,13 +90,8 @@ fn exit_status(error: &anyhow::Error) -> u8 {
         }
         if let Some(error) = cause.downcast_ref::<orate::Error>() {
             return match error {
-                orate::Error::Qwen3(e) if matches!(**e, orate::QwenError::EmptyText { .. }) => FAILED,
                 // The text is not an option: what is wrong with it is not a mistake in the command.
-                orate::Error::Model(ModelError::Text(e))
-                    if !matches!(e, TextError::UnknownLanguage { .. }) =>
-                {
-                    FAILED
-                }
+                orate::Error::Model(e) if is_about_the_text(e) => FAILED,
                 e if e.kind() == ErrorKind::InvalidInput => USAGE,
                 e if e.kind() == ErrorKind::Cancelled => INTERRUPTED,
                 _ => FAILED,
@@ -104,6 +99,14 @@ fn exit_status(error: &anyhow::Error) -> u8 {
         }
     }
     FAILED
+}
+
+fn is_about_the_text(e: &ModelError) -> bool {
+    match e {
+        ModelError::EmptyText { .. } => true,
+        ModelError::Text(e) => !matches!(e, TextError::UnknownLanguage { .. }),
+        _ => false,
+    }
 }
 
 #[cfg(test)]

@@ -1,13 +1,27 @@
-//! The model families Orate runs. Each network describes itself as a graph; each family's pipeline carries
-//! values from one network to the next.
+//! The model families Orate runs. Each network describes itself as a graph; each family's pipeline carries values from
+//! one network to the next, and implements [`Family`], [`ModelFiles`] and [`Model`], which is all that the rest of Orate knows of it.
 
-mod blocks;
-pub mod checkpoint;
 pub mod decoding;
+mod differences;
+mod error;
+pub mod hooks;
 mod loader;
+mod model;
+mod options;
+mod pieces;
 pub mod qwen3_tts;
 mod runtime;
 pub mod supertonic;
+mod voice;
 
+pub use differences::Differences;
+pub use error::{ErrorKind, ModelError};
 pub use loader::Loader;
+pub use model::{
+    Chunk, Chunks, Cloning, Conversion, Description, Facts, Family, FinishReason, Footprint, Laps,
+    MatmulSize, Model, ModelFiles, Opening, PlaceOptions, Runs, Size, SpeechLength, VoiceInfo,
+};
+pub use options::{Cancel, Flags, OptionKind, OptionSet, OptionSpec, OptionType, Options, Value, Values};
+pub use pieces::piece_seed;
 pub use runtime::{MemoryPool, PlanCache, PooledMemory, Profile};
+pub use voice::{ClonedVoice, VoiceData, VoiceTensor};

@@ -11,7 +11,7 @@ pub mod qwen3_tts;
 mod qwen3_utterance;
 
 use orate::{CacheFormat, DeviceKind, Engine, Error, Precision, Result};
-use orate_models::supertonic::{Family, Noise, Session, Stage, Supertonic, Voice};
+use orate_models::supertonic::{Noise, Session, Stage, Supertonic, TextRules, Voice};
 use orate_weights::{SafeTensors, WeightSource};
 use qwen3_limits::PartSnr;
 use serde::Deserialize;
@@ -158,10 +158,10 @@ pub fn run(engine: &Engine, goldens: &Path, options: &VerifyOptions) -> Result<R
     let limit = options.limit.unwrap_or_else(|| Limit::of(engine));
     if let Ok(model) = engine.qwen3_tts() {
         let exact = engine.precision().precision == Precision::F32 && model.kv() == CacheFormat::F32;
-        return qwen3_tts::run(model, goldens, options, (limit, exact));
+        return qwen3_tts::run(&model, goldens, options, (limit, exact));
     }
     let model = engine.supertonic()?;
-    let mut v = Verify { engine, model, options, report: Report { rows: vec![], skipped: vec![], limit } };
+    let mut v = Verify { model, options, report: Report { rows: vec![], skipped: vec![], limit } };
     if goldens.join("golden.json").is_file() {
         v.oracle(goldens)?;
     } else {
@@ -235,7 +235,6 @@ impl Reference {
 }
 
 struct Verify<'a> {
-    engine: &'a Engine,
     model: &'a Supertonic,
     options: &'a VerifyOptions,
     report: Report,
@@ -268,8 +267,8 @@ impl Verify<'_> {
         let manifest: Manifest = serde_json::from_slice(&text).map_err(|e| bad(&path, e.to_string()))?;
         let file = SafeTensors::open(dir.join("golden.safetensors"))?;
         let expected = match self.model.files().family {
-            Family::Official(v) => v.to_string(),
-            Family::Own => "own".to_owned(),
+            TextRules::Official(v) => v.to_string(),
+            TextRules::Own => "own".to_owned(),
         };
         if manifest.version.to_string() != expected {
             let problem =
@@ -504,7 +503,7 @@ impl Verify<'_> {
             let problem = "neither golden.json (oracle/supertonic/dump_golden.py) nor *.safetensors (training/infer.py --golden)";
             return Err(bad(dir, problem.to_owned()));
         }
-        let voice = self.engine.voice(self.model.files().default_voice())?;
+        let voice = self.model.voice(self.model.files().default_voice())?;
         for path in files {
             let name = path.file_stem().and_then(|s| s.to_str()).unwrap_or("?").to_owned();
             if !self.wanted(&name) {

@@ -51,8 +51,8 @@ impl Reference {
 
 /// Speaks the reference's ids with its noise and length; also the predicted duration in seconds.
 fn speak(engine: &Engine, r: &Reference) -> Result<(Vec<f32>, f32), Box<dyn Error>> {
-    let model = engine.supertonic()?;
-    let voice = engine.voice(model.files().default_voice())?;
+    let model = engine.model_as::<orate::supertonic::Supertonic>().expect("a Supertonic model");
+    let voice = model.voice(model.files().default_voice())?;
     let mut s = model.session();
     s.set_text(&[(&r.ids, &voice)])?;
     let duration = s.durations()?[0];

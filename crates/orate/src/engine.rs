@@ -1,34 +1,40 @@
 //! The engine: one model on one device.
 
-use crate::family::{Family, FamilyFiles};
 use crate::precision::{self, PrecisionChoice, Probes};
-use crate::{Audio, CACHE_VARIABLE, DeviceChoice, Error, Options, Result, Stream, devices};
+use crate::{
+    Audio, CACHE_VARIABLE, DeviceChoice, Error, FAMILIES, Options, Result, Stream, devices, families,
+};
 use orate_graph::{CacheFormat, Device, DeviceInfo, DeviceKind, HomeProcess, PrecisionPolicy};
-use orate_models::qwen3_tts::{ClonedVoice, Files, Footprint, Qwen3Tts, Variant};
-use orate_models::supertonic::{ModelError, SpeakOptions, Supertonic, Voice, parse_mix};
-use std::collections::HashMap;
+use orate_models::{
+    ClonedVoice, Conversion, Facts, Family, Footprint, Model, ModelFiles, Opening, PlaceOptions, Runs, Size,
+    SpeechLength, VoiceInfo,
+};
+use std::any::Any;
 use std::panic::resume_unwind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// Where the model comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Model {
+pub enum ModelSource {
     /// The English voice inside this program.
     #[default]
     BuiltIn,
     /// A model folder or a packed voice.
     Path(PathBuf),
-    /// A Qwen3-TTS checkpoint that was cut down to what its goldens read. It is for comparing it with them; speaking is refused.
-    Trimmed(PathBuf),
+    /// A model to compare with goldens, which may be a checkpoint that was cut down to what its goldens read. Such a one refuses to
+    /// speak.
+    Goldens(PathBuf),
 }
 
 /// How an engine is set up.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct EngineOptions {
     /// The model.
-    pub model: Model,
+    pub model: ModelSource,
+    /// Families that the model may be of. Applications that bring a family of their own add it to [`FAMILIES`].
+    pub families: &'static [&'static dyn Family],
     /// The device.
     pub device: DeviceChoice,
     /// CPU threads. `None`: as many as the machine has processors, at most 8.
@@ -36,9 +42,9 @@ pub struct EngineOptions {
     /// CPU instruction set: `amx`, `avx512`, `avx2` or `portable`. `None`: the environment variable
     /// [`crate::ISA_VARIABLE`], or else the best this machine has.
     pub isa: Option<String>,
-    /// In which format products are computed, and for which weights. What the device cannot do is refused.
+    /// Format of weights in matmuls, and for which weights. What the device cannot do is refused.
     pub precision: PrecisionChoice,
-    /// In which format a Qwen3-TTS model keeps keys and values while it speaks. Other models keep none, and refuse everything but
+    /// Format of the keys and values that an autoregressive model keeps while it speaks. Models that keep none refuse everything but
     /// [`CacheFormat::F32`].
     pub kv: CacheFormat,
     /// Folder for compiled kernels. `None`: [`crate::cache_folder`].
@@ -48,17 +54,21 @@ pub struct EngineOptions {
     pub allow_fallback: bool,
 }
 
-/// A voice of a model.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VoiceInfo {
-    /// Name to ask for.
-    pub name: String,
-    /// Whether it speaks when none is named.
-    pub is_default: bool,
+impl Default for EngineOptions {
+    fn default() -> Self {
+        EngineOptions {
+            model: ModelSource::default(),
+            families: FAMILIES,
+            device: DeviceChoice::default(),
+            threads: None,
+            isa: None,
+            precision: PrecisionChoice::default(),
+            kv: CacheFormat::default(),
+            cache: None,
+            allow_fallback: false,
+        }
+    }
 }
-
-/// Parsed voices kept; one is some tens of kilobytes.
-const VOICES_KEPT: usize = 64;
 
 /// A model on a device, ready to speak. Clones share everything.
 ///
@@ -71,12 +81,12 @@ pub struct Engine {
 }
 
 struct Inner {
-    model: Family,
+    model: Arc<dyn Model>,
+    families: &'static [&'static dyn Family],
     device: Arc<dyn Device>,
     precision: PrecisionPolicy,
     probes: Option<Probes>,
     fallbacks: Vec<String>,
-    voices: Mutex<HashMap<String, Arc<Voice>>>,
     home: HomeProcess,
 }
 
@@ -94,7 +104,7 @@ impl Engine {
     /// # Errors
     /// The model is missing, damaged or of an unknown kind.
     pub fn open(path: impl Into<PathBuf>) -> Result<Engine> {
-        Self::with_options(EngineOptions { model: Model::Path(path.into()), ..Default::default() })
+        Self::with_options(EngineOptions { model: ModelSource::Path(path.into()), ..Default::default() })
     }
 
     /// An engine set up as `options` say.
@@ -102,18 +112,16 @@ impl Engine {
     /// # Errors
     /// The model cannot be opened, or the device is not to be had.
     pub fn with_options(options: EngineOptions) -> Result<Engine> {
-        let files = Self::files(&options.model)?;
+        let files = open_files(&options)?;
+        let place = PlaceOptions { kv: options.kv };
         let mut fallbacks = vec![];
         let opened = match &options.precision {
             PrecisionChoice::Exactly(policy) => {
-                let policy = files.precision(policy.clone())?;
+                let policy = precision::scoped(&*files, policy.clone())?;
                 devices::open(&options, &policy, &mut fallbacks).map(|device| (device, policy, None))
             }
             PrecisionChoice::Auto { allow, deny } => {
-                files.check_patterns(allow, deny)?;
-                let product = files.product();
-                let allow = files.probed(allow.clone());
-                let opened = precision::open_by_probes(&options, (&allow, deny), product, &mut fallbacks);
+                let opened = precision::open_by_probes(&options, &*files, (allow, deny), &mut fallbacks)?;
                 opened.map(|(device, policy, probes)| (device, policy, Some(probes)))
             }
         };
@@ -123,16 +131,14 @@ impl Engine {
         };
         if options.allow_fallback {
             let cannot = match &device {
-                Ok(device) => {
-                    files.unsupported(&**device, options.kv)?.iter().map(ToString::to_string).collect()
-                }
+                Ok(device) => files.unsupported(&**device, &place)?.iter().map(ToString::to_string).collect(),
                 Err(e) => vec![e.to_string()],
             };
             if !cannot.is_empty() {
                 fallbacks.extend(cannot);
                 // In the format that was asked for, if the CPU has it. What probes found holds for the other device.
                 precision = match &options.precision {
-                    PrecisionChoice::Exactly(policy) => files.precision(policy.clone())?,
+                    PrecisionChoice::Exactly(policy) => precision::scoped(&*files, policy.clone())?,
                     PrecisionChoice::Auto { .. } => PrecisionPolicy::default(),
                 };
                 probes = None;
@@ -151,7 +157,7 @@ impl Engine {
         for why in &fallbacks {
             tracing::warn!(%why, used = device.describe(), "a device was passed over");
         }
-        Self::place(files, device, options.kv, precision, probes, fallbacks)
+        Self::place(files, device, &options, precision, probes, fallbacks)
     }
 
     /// As [`Engine::with_options`], on a device that is open already: for tests that hold it too.
@@ -160,30 +166,28 @@ impl Engine {
     /// The model cannot be opened.
     #[doc(hidden)]
     pub fn on_device(options: &EngineOptions, device: Arc<dyn Device>) -> Result<Engine> {
-        let files = Self::files(&options.model)?;
-        Self::place(files, device, options.kv, PrecisionPolicy::default(), None, vec![])
-    }
-
-    fn files(model: &Model) -> Result<FamilyFiles> {
-        match model {
-            Model::BuiltIn => Ok(FamilyFiles::Supertonic(Box::new(crate::default_voice::open()?))),
-            Model::Path(path) => FamilyFiles::open(path),
-            Model::Trimmed(path) => Ok(FamilyFiles::Qwen3Tts(Box::new(Files::open_trimmed(path)?))),
-        }
+        let files = open_files(options)?;
+        Self::place(files, device, options, PrecisionPolicy::default(), None, vec![])
     }
 
     fn place(
-        files: FamilyFiles,
+        files: Box<dyn ModelFiles>,
         device: Arc<dyn Device>,
-        kv: CacheFormat,
+        options: &EngineOptions,
         precision: PrecisionPolicy,
         probes: Option<Probes>,
         fallbacks: Vec<String>,
     ) -> Result<Engine> {
-        let model = files.place(device.clone(), kv)?;
-        tracing::debug!(model = model.origin(), device = device.describe(), %precision, "engine ready");
-        let home = HomeProcess::current();
-        let inner = Inner { model, device, precision, probes, fallbacks, voices: Mutex::default(), home };
+        let place = PlaceOptions { kv: options.kv };
+        if options.kv != CacheFormat::F32 && !files.keeps_keys() {
+            let allowed = format!("{} models keep no keys and values; leave it out", files.family().name());
+            return Err(Error::Option { option: "kv", got: options.kv.to_string(), allowed });
+        }
+        let model = files.place(device.clone(), &place)?;
+        let origin = &model.facts().origin;
+        tracing::debug!(model = origin, device = device.describe(), %precision, "engine ready");
+        let (home, families) = (HomeProcess::current(), options.families);
+        let inner = Inner { model, families, device, precision, probes, fallbacks, home };
         Ok(Engine { inner: Arc::new(inner) })
     }
 
@@ -208,13 +212,13 @@ impl Engine {
         Ok(Audio { samples, sample_rate: self.sample_rate() })
     }
 
-    /// Speaks several texts with the same options, side by side where the model makes frames of several at once. Each result is
-    /// what the text would have been alone.
+    /// Speaks several texts with the same options, at once where the model is faster that way. Each result is what the text would
+    /// have been alone.
     ///
     /// # Errors
     /// As [`Engine::speak`], for the first text that fails.
     pub fn speak_batch(&self, texts: &[&str], options: &Options) -> Result<Vec<Audio>> {
-        let at_once = self.inner.model.at_once().min(texts.len());
+        let at_once = self.facts().texts_at_once.min(texts.len());
         if at_once < 2 {
             return texts.iter().map(|t| self.speak(t, options)).collect();
         }
@@ -260,8 +264,9 @@ impl Engine {
     /// What can be checked before speaking: text, options and voice.
     pub fn stream(&self, text: &str, options: &Options) -> Result<Stream> {
         self.check_home()?;
-        self.inner.model.check(options)?;
-        Stream::new(self.clone(), text, options)
+        self.check(options)?;
+        let chunks = self.inner.model.clone().speak(text, options)?;
+        Ok(Stream::new(chunks, self.inner.device.name()))
     }
 
     /// Makes everything ready for short texts, so that the first one is as fast as the others.
@@ -272,8 +277,8 @@ impl Engine {
         self.warm_up_for(&Options::default())
     }
 
-    /// As [`Engine::warm_up`], for a voice: a Qwen3-TTS model reads what all texts with these options have in front (voice, language,
-    /// instruction, reference), and keeps the state behind it.
+    /// As [`Engine::warm_up`], for texts with these options: a model that reads voice, language, instruction or reference before
+    /// each text keeps the state after them.
     ///
     /// # Errors
     /// As [`Engine::speak`].
@@ -281,91 +286,65 @@ impl Engine {
         self.warm_up_for_callers(options, 1)
     }
 
-    /// As [`Engine::warm_up_for`], for so many callers that speak at once with these options. A server does it before it answers.
+    /// As [`Engine::warm_up_for`], for `callers` that speak at once with these options. A server does it before it answers.
     ///
     /// # Errors
     /// As [`Engine::speak`].
     pub fn warm_up_for_callers(&self, options: &Options, callers: usize) -> Result<()> {
         self.speak("Warm up.", options)?;
-        match &self.inner.model {
-            Family::Qwen3Tts(model) => crate::speak_qwen3::make_plans(model, options, callers),
-            Family::Supertonic(_) => Ok(()),
-        }
+        Ok(self.inner.model.clone().warm_up(options, callers)?)
     }
 
-    /// Plans that were made so far. Making one takes some milliseconds, and at first kernels may have to be compiled. A Qwen3-TTS model makes
-    /// none between the frames of an utterance, and none for a text of usual length, if it was warmed up for the voice and as many
-    /// callers. Supertonic makes five for each length of text that it has not spoken lately.
+    /// Plans compiled so far. Compiling one takes some milliseconds, and at first kernels may have to be compiled. An autoregressive
+    /// model compiles none between the frames of an utterance, and none for a text of usual length if it was warmed up for the
+    /// voice and as many callers. Others compile some for each length of text that they have not spoken lately.
     pub fn plans_made(&self) -> usize {
-        match &self.inner.model {
-            Family::Supertonic(model) => model.plans_made(),
-            Family::Qwen3Tts(model) => model.plans_made(),
-        }
+        self.inner.model.plans_made()
     }
 
-    /// Names of the voices.
-    pub fn voices(&self) -> Vec<VoiceInfo> {
-        self.inner.model.voices()
+    /// The voices.
+    pub fn voices(&self) -> &[VoiceInfo] {
+        &self.facts().voices
     }
 
-    /// A voice by name, file, or mix such as `F1:0.7+M2:0.3`.
-    ///
-    /// # Errors
-    /// A voice is unknown or does not fit the model, or the model is none of Supertonic.
-    pub fn voice(&self, spec: &str) -> Result<Arc<Voice>> {
-        self.check_home()?;
-        let mut kept = self.inner.voices.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(v) = kept.get(spec) {
-            return Ok(v.clone());
-        }
-        let files = self.supertonic()?.files();
-        let voice = if files.voice_names().iter().any(|n| n == spec) {
-            files.voice(spec)?
-        } else {
-            let parts = parse_mix(spec)?;
-            let parts = parts.into_iter().map(|(name, w)| Ok((w, files.voice(&name)?)));
-            match parts.collect::<Result<Vec<_>, ModelError>>()? {
-                one if one.len() == 1 && one[0].0 > 0.0 => one.into_iter().next().expect("one part").1,
-                several => Voice::mix(spec, &several)?,
-            }
-        };
-        if kept.len() >= VOICES_KEPT {
-            kept.clear();
-        }
-        let voice = Arc::new(voice);
-        kept.insert(spec.to_owned(), voice.clone());
-        Ok(voice)
-    }
-
-    /// The voice of a recording in a file of any common kind, for [`Options::cloned`]. Silence around the speech is cut. With the
-    /// words that are spoken there, the model goes on in their manner; without, it only takes the voice.
+    /// The voice of a recording in a file of any common kind, for [`Options::cloned`]. Silence around the speech is cut. With
+    /// `transcript`, the words that are spoken there, the model also takes over the manner; without, only the voice.
     ///
     /// # Errors
     /// The model cannot clone, the file cannot be read, or the recording is silent, too short or too long.
     pub fn clone_voice(
         &self,
-        recording: impl AsRef<std::path::Path>,
+        recording: impl AsRef<Path>,
         transcript: Option<&str>,
     ) -> Result<Arc<ClonedVoice>> {
         self.check_home()?;
-        let Family::Qwen3Tts(model) = &self.inner.model else {
-            return Err(self.other_family("making a voice of a recording", "Qwen3-TTS"));
-        };
+        let cloning = self.inner.model.cloning()?;
         let options = orate_audio::ReferenceOptions::new(self.sample_rate());
         let samples = orate_audio::read_reference(recording, &options)?;
-        Ok(Arc::new(model.clone_voice(&samples, transcript)?))
+        Ok(Arc::new(cloning.clone_voice(&samples, transcript)?))
     }
 
-    /// Width of voices made from recordings ([`ClonedVoice::width`]) that fit the model; `None` where it has other voices.
-    pub fn cloned_voice_width(&self) -> Option<usize> {
-        let Family::Qwen3Tts(model) = &self.inner.model else { return None };
-        let config = &model.files().talking.as_ref()?.config;
-        (config.tts_model_type == Variant::Base).then_some(config.talker_config.transformer.hidden_size)
+    /// Checks that the model can speak with a voice made from a recording.
+    ///
+    /// # Errors
+    /// The model cannot clone voices, or the voice belongs to another one.
+    pub fn check_voice(&self, voice: &ClonedVoice) -> Result<()> {
+        Ok(self.inner.model.cloning()?.check_voice(voice)?)
+    }
+
+    /// Whether the model speaks with voices made from recordings.
+    pub fn can_clone(&self) -> bool {
+        self.inner.model.cloning().is_ok()
+    }
+
+    /// Voice conversion, for models that have it.
+    pub fn conversion(&self) -> Option<Arc<dyn Conversion>> {
+        self.inner.model.clone().conversion()
     }
 
     /// Samples per second of all audio from this engine.
     pub fn sample_rate(&self) -> u32 {
-        self.inner.model.sample_rate()
+        self.facts().sample_rate
     }
 
     /// What runs the model, such as `cpu (amx, 2 threads)` or `cuda:0 (NVIDIA H200, bf16)`.
@@ -382,22 +361,40 @@ impl Engine {
         &self.inner.device
     }
 
+    /// The model itself, for tools.
+    pub fn model(&self) -> &Arc<dyn Model> {
+        &self.inner.model
+    }
+
+    /// The model as that of a family, for tools; `None` if it is of another.
+    pub fn model_as<M: Model>(&self) -> Option<Arc<M>> {
+        let model: Arc<dyn Any + Send + Sync> = self.inner.model.clone();
+        model.downcast().ok()
+    }
+
+    /// What is known of the model.
+    pub fn facts(&self) -> &Facts {
+        self.inner.model.facts()
+    }
+
+    /// Families that the model could have been of; see [`EngineOptions::families`].
+    pub fn families(&self) -> &'static [&'static dyn Family] {
+        self.inner.families
+    }
+
     /// Facts about the device.
     pub fn device_info(&self) -> DeviceInfo {
         self.inner.device.info()
     }
 
-    /// In which format products are computed.
+    /// Format of weights in matmuls.
     pub fn precision(&self) -> &PrecisionPolicy {
         &self.inner.precision
     }
 
-    /// In which format keys and values are kept; `None` for models that keep none.
+    /// Format of keys and values; `None` for models that keep none.
     pub fn kv(&self) -> Option<CacheFormat> {
-        match &self.inner.model {
-            Family::Qwen3Tts(model) => Some(model.kv()),
-            Family::Supertonic(_) => None,
-        }
+        self.facts().kv
     }
 
     /// What was measured to choose the format, where [`PrecisionChoice::Auto`] was asked for.
@@ -430,108 +427,69 @@ impl Engine {
 
     /// Path of the model, or `built-in voice`.
     pub fn model_name(&self) -> &str {
-        self.inner.model.origin()
+        &self.facts().origin
     }
 
-    /// The family of the model: `Supertonic` or `Qwen3-TTS`.
+    /// Name of the model's family.
     pub fn family_name(&self) -> &'static str {
-        self.inner.model.name()
+        self.facts().family
     }
 
-    pub(crate) fn family(&self) -> &Family {
-        &self.inner.model
-    }
-
-    /// The model itself, for tools.
+    /// Memory that the model takes on its device while it speaks; `None` where its family does not predict it. Nothing is loaded.
     ///
     /// # Errors
-    /// It is of another family.
-    pub fn supertonic(&self) -> Result<&Supertonic> {
-        match &self.inner.model {
-            Family::Supertonic(model) => Ok(model),
-            Family::Qwen3Tts(_) => Err(self.other_family("what you ask for", "Supertonic")),
-        }
+    /// The device cannot run the model.
+    pub fn footprint(&self, length: SpeechLength) -> Result<Option<Footprint>> {
+        let place = PlaceOptions { kv: self.kv().unwrap_or_default() };
+        Ok(self.inner.model.files().footprint(&*self.inner.device, &place, length)?)
     }
 
-    /// The model itself, for tools.
-    ///
-    /// # Errors
-    /// It is of another family.
-    pub fn qwen3_tts(&self) -> Result<&Arc<Qwen3Tts>> {
-        match &self.inner.model {
-            Family::Qwen3Tts(model) => Ok(model),
-            Family::Supertonic(_) => Err(self.other_family("what you ask for", "Qwen3-TTS")),
-        }
-    }
-
-    /// Memory that the model takes on its device, with one utterance of at most so many seconds, and with a reference of so many. Nothing is
-    /// loaded for it.
-    ///
-    /// # Errors
-    /// The model is none of Qwen3-TTS, or the device cannot run it.
-    pub fn footprint(&self, seconds: f64, reference: f64) -> Result<Footprint> {
-        let model = self.qwen3_tts()?;
-        let frames = (seconds * model.files().codec.frame_rate()).ceil() as usize;
-        Ok(model.files().footprint(&*self.inner.device, model.kv(), frames, reference)?)
-    }
-
-    fn other_family(&self, what: &'static str, needed: &'static str) -> Error {
-        let model = self.model_name().to_owned();
-        Error::OtherFamily { what, needed, model, family: self.family_name() }
-    }
-
-    /// The plans that speak `tokens` characters in `frames` frames: latent ones, with `steps` denoising steps, or those of a
-    /// codec, behind a prompt of `tokens` rows.
+    /// The plans that speak a text of some size.
     ///
     /// # Errors
     /// As [`Engine::speak`].
-    pub fn plans(
-        &self,
-        tokens: usize,
-        frames: usize,
-        steps: usize,
-    ) -> Result<Vec<Arc<dyn orate_graph::Executable>>> {
+    pub fn plans(&self, size: Size, options: &Options) -> Result<Runs> {
         self.check_home()?;
-        self.inner.model.plans(tokens, frames, steps)
+        self.check(options)?;
+        Ok(self.inner.model.plans(size, options)?)
     }
 
-    /// Prints the plans that speak `tokens` characters in `frames` latent frames, with the least time each step
-    /// can take at `gflops` and `gbps`, if given.
+    /// Prints the plans that speak a text of some size, with the least time each step can take on a machine with `roofline`.
     ///
     /// # Errors
     /// As [`Engine::speak`].
-    pub fn explain(
-        &self,
-        tokens: usize,
-        frames: usize,
-        roofline: Option<orate_graph::Roofline>,
-    ) -> Result<String> {
-        let steps = match &self.inner.model {
-            Family::Supertonic(_) => self.speak_options(&Options::default())?.1,
-            Family::Qwen3Tts(_) => 0,
-        };
-        let plans = self.plans(tokens, frames, steps)?;
-        Ok(plans.iter().map(|p| p.plan().explain(roofline)).collect::<Vec<_>>().join("\n"))
+    pub fn explain(&self, size: Size, roofline: Option<orate_graph::Roofline>) -> Result<String> {
+        let plans = self.plans(size, &Options::default())?.plans;
+        Ok(plans.iter().map(|(p, _)| p.plan().explain(roofline)).collect::<Vec<_>>().join("\n"))
+    }
+
+    /// Refuses options without an effect, and values out of range.
+    fn check(&self, options: &Options) -> Result<()> {
+        let model = &self.inner.model;
+        options.check(self.family_name(), model.accepts(), &families::declared(self.inner.families))?;
+        match (&options.cloned, &options.voice) {
+            (Some(_), Some(voice)) => Err(Error::Option {
+                option: "voice",
+                got: format!("`{voice}` and one made from a recording"),
+                allowed: "speak with one or the other".to_owned(),
+            }),
+            (Some(cloned), None) => self.check_voice(cloned),
+            (None, _) => Ok(()),
+        }
     }
 
     /// An error in a forked process, before any lock that may be held for ever there.
     fn check_home(&self) -> Result<()> {
         Ok(self.inner.home.check(&self.inner.device.name())?)
     }
+}
 
-    /// Options as the model sees them, and the number of steps.
-    pub(crate) fn speak_options(&self, o: &Options) -> Result<(SpeakOptions, usize)> {
-        let files = self.supertonic()?.files();
-        let options = SpeakOptions {
-            language: o.language.clone(),
-            speed: o.speed.unwrap_or(files.default_speed()),
-            steps: o.steps,
-            seed: o.seed,
-            read_numbers: o.read_numbers,
-            unknown: o.unknown,
-        };
-        let steps = options.check(&files.config)?;
-        Ok((options, steps))
+/// Opens the files of a model.
+fn open_files(options: &EngineOptions) -> Result<Box<dyn ModelFiles>> {
+    match &options.model {
+        ModelSource::BuiltIn => crate::default_voice::open(),
+        ModelSource::Path(path) => families::open(options.families, path, Opening::Whole),
+        ModelSource::Goldens(path) => families::open(options.families, path, Opening::Goldens),
     }
 }
 

@@ -1,37 +1,23 @@
 //! The library's error.
 
 use orate_audio::AudioError;
-use orate_graph::DeviceError;
-use orate_models::qwen3_tts::QwenError;
-use orate_models::supertonic::ModelError;
+use orate_graph::{DeviceError, GraphError};
+use orate_models::ModelError;
 use orate_weights::WeightError;
 use std::path::PathBuf;
+
+pub use orate_models::ErrorKind;
 
 /// Result of library calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a call failed. The message says what, where, and how to mend it; [`Error::kind`] is for callers that branch.
+/// Why a call failed. The message says what, where, and how to fix it; [`Error::kind`] is for callers that branch.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The model, a voice, an option or the text.
+    /// The model, a voice, an option of speech, or the text.
     #[error(transparent)]
-    Model(#[from] ModelError),
-    /// A Qwen3-TTS model, an option or the text.
-    #[error(transparent)]
-    Qwen3(Box<QwenError>),
-    /// What was asked for is there for other families of models only.
-    #[error("{what} is there for {needed} models only; {model} is a {family} model")]
-    OtherFamily {
-        /// What was asked for.
-        what: &'static str,
-        /// Family that has it.
-        needed: &'static str,
-        /// Where the model comes from.
-        model: String,
-        /// Its family.
-        family: &'static str,
-    },
+    Model(Box<ModelError>),
     /// The device.
     #[error(transparent)]
     Device(Box<DeviceError>),
@@ -41,10 +27,10 @@ pub enum Error {
     /// Reading weights or goldens.
     #[error(transparent)]
     Weights(#[from] WeightError),
-    /// An option that is not the model's business.
+    /// An option of the engine.
     #[error("{option} is {got}; {allowed}")]
     Option {
-        /// Which.
+        /// Its name.
         option: &'static str,
         /// What was passed.
         got: String,
@@ -83,12 +69,6 @@ pub enum Error {
     /// No model was given and this build has none inside.
     #[error("{0}")]
     NoVoice(String),
-    /// The thread that runs the codec beside the talker could not be started, or panicked.
-    #[error("the codec's thread: {problem}; with `Options::codec_beside` set to `Some(false)` there is none")]
-    Thread {
-        /// What happened to it.
-        problem: String,
-    },
     /// [`crate::Cancel::cancel`] was called.
     #[error("cancelled")]
     Cancelled,
@@ -102,29 +82,26 @@ pub enum Error {
     },
 }
 
-/// What an [`Error`] is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// The caller passed something out of range, unknown, or that cannot be spoken.
-    InvalidInput,
-    /// A model, voice or golden file is missing or damaged.
-    InvalidModel,
-    /// The system refused: files, threads, memory.
-    System,
-    /// The caller cancelled.
-    Cancelled,
-}
-
 impl From<DeviceError> for Error {
     fn from(e: DeviceError) -> Self {
         Error::Device(Box::new(e))
     }
 }
 
-impl From<QwenError> for Error {
-    fn from(e: QwenError) -> Self {
-        Error::Qwen3(Box::new(e))
+impl From<GraphError> for Error {
+    fn from(e: GraphError) -> Self {
+        DeviceError::from(e).into()
+    }
+}
+
+impl From<ModelError> for Error {
+    fn from(e: ModelError) -> Self {
+        match e {
+            ModelError::Cancelled => Error::Cancelled,
+            ModelError::Device(e) => Error::Device(e),
+            ModelError::Weights(e) => Error::Weights(e),
+            other => Error::Model(Box::new(other)),
+        }
     }
 }
 
@@ -132,35 +109,12 @@ impl Error {
     /// What the error is about.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Error::Model(e) => match e {
-                ModelError::UnknownVoice { .. }
-                | ModelError::BadVoice { .. }
-                | ModelError::Option { .. }
-                | ModelError::Text(_) => ErrorKind::InvalidInput,
-                ModelError::Device(_) => ErrorKind::System,
-                _ => ErrorKind::InvalidModel,
-            },
-            Error::Qwen3(e) => match **e {
-                QwenError::EmptyText { .. }
-                | QwenError::UnknownSpeaker { .. }
-                | QwenError::UnknownLanguage { .. }
-                | QwenError::Mode { .. }
-                | QwenError::BadVoice { .. }
-                | QwenError::TooLong { .. }
-                | QwenError::LongTranscript { .. }
-                | QwenError::TooShort { .. }
-                | QwenError::Option { .. } => ErrorKind::InvalidInput,
-                QwenError::Device(_) => ErrorKind::System,
-                _ => ErrorKind::InvalidModel,
-            },
-            Error::Option { .. }
-            | Error::OtherFamily { .. }
-            | Error::UnknownKeptVoice { .. }
-            | Error::VoiceExists { .. } => ErrorKind::InvalidInput,
-            Error::Weights(_) | Error::Goldens { .. } | Error::NoVoice(_) => ErrorKind::InvalidModel,
-            Error::Device(_) | Error::Audio(_) | Error::VoiceFolder { .. } | Error::Thread { .. } => {
-                ErrorKind::System
+            Error::Model(e) => e.kind(),
+            Error::Option { .. } | Error::UnknownKeptVoice { .. } | Error::VoiceExists { .. } => {
+                ErrorKind::InvalidInput
             }
+            Error::Weights(_) | Error::Goldens { .. } | Error::NoVoice(_) => ErrorKind::InvalidModel,
+            Error::Device(_) | Error::Audio(_) | Error::VoiceFolder { .. } => ErrorKind::System,
             Error::Cancelled => ErrorKind::Cancelled,
         }
     }

@@ -14,33 +14,31 @@
 //! Equal options and seed give equal samples, whatever the number of threads.
 
 mod audio;
-mod codec_beside;
 mod default_voice;
 mod devices;
 mod engine;
 mod error;
-mod family;
-mod options;
+pub mod families;
 mod precision;
-mod speak_qwen3;
-mod speak_supertonic;
 mod stream;
 mod voice_store;
 
 pub use audio::Audio;
 pub use default_voice::VOICE_VARIABLE;
 pub use devices::{CACHE_VARIABLE, DeviceChoice, Devices, cache_folder, devices};
-pub use engine::{Engine, EngineOptions, Model, VoiceInfo};
+pub use engine::{Engine, EngineOptions, ModelSource};
 pub use error::{Error, ErrorKind, Result};
-pub use options::{Cancel, Options, Unknown};
+pub use families::{FAMILIES, qwen3_tts, supertonic};
 pub use orate_audio::{AudioFormat, AudioWriter, PcmStream, WavFormat, plot_png};
 pub use orate_cpu::ISA_VARIABLE;
 pub use orate_graph::{
     CacheFormat, Counters, DeviceClass, DeviceInfo, DeviceKind, Precision, PrecisionPolicy, Roofline,
 };
-pub use orate_models::qwen3_tts::{ClonedVoice, FinishReason, Footprint, QwenError, TextFeeding};
-pub use orate_models::supertonic::{ModelError, Voice};
+pub use orate_models::{
+    Cancel, Chunk, Chunks, ClonedVoice, Cloning, Conversion, Description, Facts, Family, FinishReason, Flags,
+    Footprint, Laps, Model, ModelError, ModelFiles, Opening, OptionKind, OptionSet, OptionSpec, Options,
+    Runs, Size, SpeechLength, Value, Values, VoiceInfo, hooks,
+};
 pub use precision::{MOST_PROBED_ERROR, PrecisionChoice, Probe, Probes};
-pub use speak_qwen3::Laps;
-pub use stream::{Chunk, Stream};
+pub use stream::Stream;
 pub use voice_store::{VOICE_FOLDER_VARIABLE, VoiceStore};

@@ -5,6 +5,8 @@ use orate_graph::{
     DType, Device, DeviceError, DeviceKind, Graph, GraphError, Plan, Precision, PrecisionPolicy, Tensor,
     Weight, WeightLoader,
 };
+use orate_models::{MatmulSize, ModelFiles};
+use orate_weights::WeightSource;
 use std::fmt;
 use std::sync::Arc;
 
@@ -82,11 +84,57 @@ impl Stored {
     }
 }
 
-/// Refuses patterns that are like none of the names of a model's weights.
+/// The policy with the weights that it is meant for, which it may not name. Blocks of 8 or 4 bits are for the weights that take the
+/// model's time, if its family says so.
+///
+/// # Errors
+/// As [`check_patterns`].
+pub(crate) fn scoped(files: &dyn ModelFiles, asked: PrecisionPolicy) -> Result<PrecisionPolicy> {
+    check_patterns(asked.allow.iter().chain(&asked.deny), &files.weights().names())?;
+    let blocks = !Precision::FLOATS.contains(&asked.precision);
+    let allow = if blocks { scope(files, asked.allow) } else { asked.allow };
+    Ok(PrecisionPolicy { allow, ..asked })
+}
+
+/// The weights that a probe speaks for, unless the caller names others.
+fn scope(files: &dyn ModelFiles, asked: Vec<String>) -> Vec<String> {
+    match files.precision_scope() {
+        Some(pattern) if asked.is_empty() => vec![pattern.to_owned()],
+        _ => asked,
+    }
+}
+
+/// The matmul to try formats with.
+fn product(files: &dyn ModelFiles) -> Product {
+    let MatmulSize { rows, width } = files.typical_matmul();
+    Product { rows, width, stored: stored(&**files.weights(), files.precision_scope().unwrap_or("*")) }
+}
+
+/// Format of most numbers in the tensors whose names match a pattern.
+fn stored(weights: &dyn WeightSource, pattern: &str) -> Stored {
+    let (mut all, mut f16, mut bf16) = (0, 0, 0);
+    let names = weights.names().into_iter().filter(|name| orate_graph::name_matches(pattern, name));
+    for info in names.filter_map(|name| weights.info(name)) {
+        let count = info.shape.iter().product::<usize>();
+        all += count;
+        match info.dtype {
+            orate_weights::DType::F16 => f16 += count,
+            orate_weights::DType::BF16 => bf16 += count,
+            _ => {}
+        }
+    }
+    match () {
+        () if 2 * bf16 > all => Stored::Bf16,
+        () if 2 * f16 > all => Stored::F16,
+        () => Stored::F32,
+    }
+}
+
+/// Refuses patterns that match no weight of a model.
 ///
 /// # Errors
 /// The first such pattern.
-pub(crate) fn check_patterns<'p, N: AsRef<str>>(
+fn check_patterns<'p, N: AsRef<str>>(
     patterns: impl IntoIterator<Item = &'p String>,
     names: &[N],
 ) -> Result<()> {
@@ -181,7 +229,21 @@ pub(crate) fn probe(
 }
 
 /// The device that `options` ask for, with the format that probes choose on it.
+///
+/// # Errors
+/// The outer one if a pattern matches no weight, the inner one if the device cannot be opened.
 pub(crate) fn open_by_probes(
+    options: &crate::EngineOptions,
+    files: &dyn ModelFiles,
+    (allow, deny): (&[String], &[String]),
+    passed_over: &mut Vec<String>,
+) -> Result<Result<(Arc<dyn Device>, PrecisionPolicy, Probes)>> {
+    check_patterns(allow.iter().chain(deny), &files.weights().names())?;
+    let allow = scope(files, allow.to_vec());
+    Ok(open_by_probes_of(options, (&allow, deny), product(files), passed_over))
+}
+
+fn open_by_probes_of(
     options: &crate::EngineOptions,
     (allow, deny): (&[String], &[String]),
     product: Product,
@@ -342,7 +404,7 @@ mod tests {
             let product = Product { rows: 2, width: 256, stored };
             let none: &[String] = &[];
             let (device, policy, probes) =
-                open_by_probes(&options, (none, none), product, &mut vec![]).expect("a CPU");
+                open_by_probes_of(&options, (none, none), product, &mut vec![]).expect("a CPU");
             let of = |precision| {
                 probes.measured.iter().find(|p| p.precision == precision).expect("measured").error
             };
@@ -352,7 +414,7 @@ mod tests {
             assert_eq!(device.info().kind, DeviceKind::Cpu);
         }
         let product = Product { rows: 2, width: 256, stored: Stored::F32 };
-        let (.., probes) = open_by_probes(&options, (&[], &[]), product, &mut vec![]).expect("a CPU");
+        let (.., probes) = open_by_probes_of(&options, (&[], &[]), product, &mut vec![]).expect("a CPU");
         let error = |precision| probes.measured.iter().find(|p| p.precision == precision).map(|p| p.error);
         let (f16, bf16) = (error(Precision::F16).expect("has"), error(Precision::Bf16).expect("has"));
         assert!((5e-5..MOST_PROBED_ERROR).contains(&f16), "{f16}");

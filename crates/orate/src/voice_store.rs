@@ -1,7 +1,7 @@
 //! Voices kept in a folder, one file each.
 
 use crate::{Error, Result};
-use orate_models::qwen3_tts::{ClonedVoice, QwenError};
+use orate_models::{ClonedVoice, ModelError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,8 @@ const MOST_CHARS: usize = 48;
 /// ```
 /// let folder = std::env::temp_dir().join("orate-doc-voices");
 /// let store = orate::VoiceStore::new(&folder);
-/// let voice = orate::ClonedVoice { x_vector: vec![0.5; 1024], reference: None };
+/// # let voice = orate::ClonedVoice::new("qwen3-tts");
+/// // let voice = engine.clone_voice("ada.wav", None)?;
 /// store.save("ada", &voice, true)?;
 /// assert_eq!(store.names()?, ["ada"]);
 /// assert_eq!(*store.load("ada")?, voice);     // for `Options::cloned`
@@ -89,7 +90,7 @@ impl VoiceStore {
     pub fn load(&self, name: &str) -> Result<Arc<ClonedVoice>> {
         let path = self.path(name)?;
         match ClonedVoice::load(&path) {
-            Err(QwenError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            Err(ModelError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 Err(self.unknown(name))
             }
             voice => Ok(Arc::new(voice?)),
@@ -183,9 +184,12 @@ fn failed(path: &Path, source: io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use orate_models::VoiceTensor;
 
     fn voice(x: f32) -> ClonedVoice {
-        ClonedVoice { x_vector: vec![x; 4], reference: None }
+        let mut voice = ClonedVoice::new("a-family");
+        voice.tensors.insert("x".to_owned(), VoiceTensor::floats(vec![x; 4]));
+        voice
     }
 
     #[test]

@@ -9,12 +9,12 @@ mod child;
 mod common;
 
 use child::{End, devices, in_a_child};
-use orate::{DeviceChoice, Engine, EngineOptions, Model, Options};
+use orate::{DeviceChoice, Engine, EngineOptions, ModelSource, Options, Size};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 fn open(device: DeviceChoice) -> Engine {
-    let model = Model::Path(common::root().join("voices/orate-default/orate-default.gguf"));
+    let model = ModelSource::Path(common::root().join("voices/orate-default/orate-default.gguf"));
     let options = EngineOptions { device, model, threads: Some(3), ..Default::default() };
     Engine::with_options(options).unwrap_or_else(|e| panic!("{e}"))
 }
@@ -47,7 +47,7 @@ fn a_child_is_told_and_leaves_the_parent_alone() {
             is_told(childs_engine.say("Hm."));
             is_told(childs_engine.warm_up());
             is_told(childs_engine.stream(text, &Options::default()).map(drop));
-            is_told(childs_engine.plans(10, 20, 2).map(drop));
+            is_told(childs_engine.plans(Size { tokens: 10, frames: 20 }, &Options::default()).map(drop));
             is_told(childs_stream.next().expect("the second piece is not spoken"));
             assert!(childs_stream.next().is_none());
             assert_eq!(childs_engine.device(), engine.device());
@@ -120,7 +120,8 @@ fn another_thread_speaks_meanwhile() {
                 let end = in_a_child(|| {
                     let engine = childs.take().expect("every child has a copy");
                     is_told(engine.say("Hm."));
-                    is_told(engine.voice("default").map(drop));
+                    let voice = Some("default".to_owned());
+                    is_told(engine.stream("Hm.", &Options { voice, ..Default::default() }).map(drop));
                 });
                 if end != End::Well {
                     stop.store(true, Ordering::Relaxed);

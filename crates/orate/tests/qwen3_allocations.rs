@@ -3,7 +3,7 @@
 //!
 //! `ORATE_TEST_DEVICES` names GPUs, as in the tests of devices; without it, and with the feature `gpu`, `vulkan:0`.
 
-use orate::{DeviceChoice, DeviceKind, Engine, EngineOptions, Model};
+use orate::{DeviceChoice, DeviceKind, Engine, EngineOptions, ModelSource};
 use orate_models::qwen3_tts::{Request, Settings, Speaker, Step};
 use orate_testing::Counting;
 use orate_testing::checkpoints::write_random_qwen3_tts;
@@ -38,10 +38,10 @@ fn a_frame_allocates_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     write_random_qwen3_tts("custom_voice", folder.path(), 3).expect("the folder is writable");
     for device in devices() {
-        let model = Model::Path(folder.path().to_owned());
+        let model = ModelSource::Path(folder.path().to_owned());
         let options = EngineOptions { model, device, threads: Some(2), ..Default::default() };
         let engine = Engine::with_options(options).unwrap_or_else(|e| panic!("{e}"));
-        let model = engine.qwen3_tts().expect("is one");
+        let model = &engine.model_as::<orate::qwen3_tts::Qwen3Tts>().expect("is one");
         let (speaker, language) = (Speaker::Named("ryan"), Some("en"));
         let request = Request { text: "Hello there.", speaker, language, instruct: None, feeding: None };
         let drawn = Settings::new(&model.talking().expect("talks").generation, 7);

@@ -8,7 +8,7 @@
 mod common;
 
 use common::resident;
-use orate::{Cancel, DeviceChoice, Engine, EngineOptions, Error, Model, Options};
+use orate::{Cancel, DeviceChoice, Engine, EngineOptions, Error, ModelSource, Options};
 use orate_testing::checkpoints::{qwen3_tts_goldens, write_random_qwen3_tts};
 use orate_testing::{Counting, Random};
 
@@ -51,10 +51,10 @@ struct Voices {
 fn voices(variant: &str, device: DeviceChoice) -> Voices {
     let folder = tempfile::tempdir().expect("a folder");
     write_random_qwen3_tts(variant, folder.path(), 3).expect("the folder is writable");
-    let model = Model::Path(folder.path().to_owned());
+    let model = ModelSource::Path(folder.path().to_owned());
     let options = EngineOptions { model, device, threads: Some(2), ..Default::default() };
     let engine = Engine::with_options(options).unwrap_or_else(|e| panic!("{device}: {e}"));
-    let instructed = |words: &str| Options { instruct: Some(words.to_owned()), ..Default::default() };
+    let instructed = |words: &str| Options::default().set("instruct", words.to_owned());
     let options = match variant {
         "voice_design" => vec![instructed("a calm voice"), instructed("somebody old who whispers")],
         "base" => {
@@ -65,7 +65,7 @@ fn voices(variant: &str, device: DeviceChoice) -> Voices {
         }
         _ => vec![
             Options { voice: Some("Ryan".into()), language: Some("en".into()), ..Default::default() },
-            Options { voice: Some("Vivian".into()), instruct: Some("happy".into()), ..Default::default() },
+            Options { voice: Some("Vivian".into()), ..Default::default() }.set("instruct", "happy"),
         ],
     };
     Voices { engine, options, _folder: folder }
@@ -117,11 +117,11 @@ enum End {
 fn utterance(v: &Voices, random: &mut Random) -> End {
     let cancel = Cancel::new();
     let options = Options {
-        max_frames: Some(1 + random.below(60)),
         seed: random.bits(),
         cancel: Some(cancel.clone()),
         ..v.options[random.below(v.options.len())].clone()
-    };
+    }
+    .set("max_frames", 1 + random.below(60));
     let text = "One two. ".repeat(1 + random.below(12));
     let mut stream = v.engine.stream(&text, &options).expect("speaks");
     let chunks = if random.below(2) == 0 { usize::MAX } else { random.below(4) };
@@ -148,7 +148,7 @@ fn memory_is_flat_whatever_happens() {
 fn soak(device: DeviceChoice) {
     let all = ["base", "custom_voice", "voice_design"].map(|variant| voices(variant, device));
     let first = |v: &Voices| {
-        let o = Options { max_frames: Some(9), ..v.options[0].clone() };
+        let o = v.options[0].clone().set("max_frames", 9);
         v.engine.speak("The first is the last.", &o).expect("speaks")
     };
     let wanted: Vec<_> = all.iter().map(first).collect();

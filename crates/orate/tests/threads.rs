@@ -7,7 +7,7 @@
 mod child;
 mod common;
 
-use orate::{DeviceChoice, DeviceClass, Engine, EngineOptions, Model, Options};
+use orate::{DeviceChoice, DeviceClass, Engine, EngineOptions, ModelSource, Options};
 use orate_testing::checkpoints::write_random_qwen3_tts;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -43,7 +43,7 @@ fn left(before: &BTreeMap<u32, String>) -> Vec<String> {
 }
 
 fn open(device: DeviceChoice, model: &Path) -> Engine {
-    let model = Model::Path(model.to_owned());
+    let model = ModelSource::Path(model.to_owned());
     let options = EngineOptions { device, model, threads: Some(3), ..Default::default() };
     Engine::with_options(options).unwrap_or_else(|e| panic!("{e}"))
 }
@@ -57,7 +57,7 @@ fn speak(device: DeviceChoice, talker: &Path) -> DeviceClass {
     drop(engine);
 
     let engine = open(device, talker);
-    let options = Options { max_frames: Some(12), codec_beside: Some(true), ..Options::default() };
+    let options = Options::default().set("max_frames", 12).set("codec_beside", true);
     std::thread::scope(|scope| {
         (0..2).for_each(|_| drop(scope.spawn(|| engine.speak("Hello.", &options).expect("speaks"))));
     });

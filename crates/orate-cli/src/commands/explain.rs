@@ -95,30 +95,26 @@ fn measure(engine: &Engine, sizes: bench::Sizes) -> anyhow::Result<Roofline> {
 }
 
 fn describe(engine: &Engine, sizes: bench::Sizes, roofline: Option<Roofline>) -> anyhow::Result<String> {
-    let bench::Sizes { tokens, latents, steps } = sizes;
-    let plans = engine.plans(tokens, latents, steps)?;
-    let sizes = match engine.qwen3_tts() {
-        Ok(_) => format!("{tokens} rows of prompt, up to {latents} frames"),
-        Err(_) => format!("{tokens} tokens, {latents} latent frames, {steps} steps"),
-    };
-    let mut text = format!("{} on {}: {sizes}\n", engine.model_name(), engine.device());
+    let bench::Sizes { tokens, latents: frames, steps } = sizes;
+    let mut options = orate::Options::default();
+    options.own.extend([("steps", (steps > 0).then(|| steps.into()))]);
+    let runs = engine.plans(orate::Size { tokens, frames }, &options)?;
+    let mut text = format!("{} on {}: {}\n", engine.model_name(), engine.device(), runs.size);
     let (mut total, mut bound_us) = (Cost::default(), 0.0);
-    for executable in &plans {
+    for (executable, times) in &runs.plans {
         let plan = executable.plan();
         let _ = write!(text, "\n{}", plan.explain(roofline));
-        // All plans run once, but the denoising step.
-        let times = if plan.name().ends_with(".step") { steps } else { 1 };
-        for _ in 0..times {
+        for _ in 0..*times {
             total += plan.cost();
         }
         if let Some(r) = roofline {
-            bound_us += plan.steps().iter().map(|s| r.bound_us(s.cost)).sum::<f64>() * times as f64;
+            bound_us += plan.steps().iter().map(|s| r.bound_us(s.cost)).sum::<f64>() * *times as f64;
         }
     }
     let _ = write!(
         text,
-        "\nall{}: {:.3} GFLOP, {:.1} MB moved",
-        if steps > 0 { format!(", with {steps} denoising steps") } else { ", with one frame".to_owned() },
+        "\nall, with {}: {:.3} GFLOP, {:.1} MB moved",
+        runs.what,
         total.flops as f64 / 1e9,
         total.bytes as f64 / 1e6
     );

@@ -6,12 +6,12 @@ use crate::failure::UsageError;
 use crate::print;
 use anyhow::{Context, bail};
 use orate::{
-    CacheFormat, DeviceChoice, DeviceKind, Engine, EngineOptions, Model, Precision, PrecisionChoice,
-    PrecisionPolicy, Probes,
+    CacheFormat, DeviceChoice, DeviceKind, Engine, EngineOptions, ModelSource, Precision, PrecisionChoice,
+    PrecisionPolicy, Probes, SpeechLength,
 };
 use orate_graph::{Graph, Op};
 use orate_models::qwen3_tts::{self, Network, Variant};
-use orate_models::supertonic::{Family, Sizes, Supertonic, graphs};
+use orate_models::supertonic::{Sizes, Supertonic, TextRules, graphs};
 use orate_weights::gguf::{GgufArray, GgufFile, GgufValue};
 use orate_weights::{OnnxModel, SafeTensors, WeightSource, voice_pack};
 use serde_json::{Map, Value, json};
@@ -302,10 +302,11 @@ fn model(path: Option<&Path>, args: &Args) -> anyhow::Result<Found> {
             (_, device) => open_on(device, Some(path), choice, kv)?,
         };
         let mut found = describe_qwen3(&files);
-        let networks = [files.graphs(kv)?, files.listening_graphs()?].concat();
+        let networks = [qwen3_tts::Files::graphs(&files, kv)?, files.listening_graphs()?].concat();
         found.add_products(&products(&networks, engine.precision()));
-        let [footprint, longest] = REFERENCES.map(|seconds| engine.footprint(SECONDS, seconds));
-        let (footprint, longest) = (footprint?, longest?);
+        let length = |reference| SpeechLength { speech: SECONDS, reference };
+        let [footprint, longest] = REFERENCES.map(|seconds| engine.footprint(length(seconds)));
+        let (Some(footprint), Some(longest)) = (footprint?, longest?) else { return Ok(found) };
         let weights = match engine.device_info().kind {
             DeviceKind::Cpu => "bytes of weights on the CPU",
             _ => "bytes of weights on the GPU",
@@ -349,7 +350,7 @@ fn open_on(
     choice: &PrecisionChoice,
     kv: CacheFormat,
 ) -> anyhow::Result<Engine> {
-    let model = path.map_or(Model::BuiltIn, |p| Model::Path(p.to_owned()));
+    let model = path.map_or(ModelSource::BuiltIn, |p| ModelSource::Path(p.to_owned()));
     let (device, precision) = (device.unwrap_or_default(), choice.clone());
     let options = EngineOptions { model, device, precision, kv, ..Default::default() };
     Ok(Engine::with_options(options)?)
@@ -384,14 +385,14 @@ fn pattern(name: &str) -> String {
 
 fn describe(
     model: &Supertonic,
-    voices: Vec<orate::VoiceInfo>,
+    voices: &[orate::VoiceInfo],
     policy: &PrecisionPolicy,
 ) -> anyhow::Result<Found> {
     let files = model.files();
     let config = &files.config;
     let (kind, languages) = match files.family {
-        Family::Official(version) => (format!("Supertonic {version}"), version.languages()),
-        Family::Own => ("Orate voice".to_owned(), &[] as &[_]),
+        TextRules::Official(version) => (format!("Supertonic {version}"), version.languages()),
+        TextRules::Own => ("Orate voice".to_owned(), &[] as &[_]),
     };
     // Models without language tags were trained on English.
     let languages = if languages.is_empty() { &["en"] } else { languages };

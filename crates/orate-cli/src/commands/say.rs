@@ -9,7 +9,7 @@ use crate::outputs::{self, Input};
 use crate::progress::Progress;
 use crate::{input, print};
 use anyhow::Context;
-use orate::{ClonedVoice, Engine, Options, TextFeeding, Unknown, VoiceStore};
+use orate::{ClonedVoice, Engine, Options, Value, VoiceStore};
 use serde_json::json;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -80,15 +80,6 @@ pub enum Feeding {
     Whole,
     /// A token comes with each frame.
     Streaming,
-}
-
-impl From<Feeding> for TextFeeding {
-    fn from(feeding: Feeding) -> TextFeeding {
-        match feeding {
-            Feeding::Whole => TextFeeding::Whole,
-            Feeding::Streaming => TextFeeding::Streaming,
-        }
-    }
 }
 
 /// How to speak.
@@ -193,33 +184,40 @@ pub struct SpeechArgs {
 
 impl SpeechArgs {
     fn options(&self) -> Options {
-        Options {
+        let all: [(&str, Option<Value>); 15] = [
+            ("speed", self.speed.map(Into::into)),
+            ("steps", self.steps.map(Into::into)),
+            ("read_numbers", self.read_numbers.then_some(Value::Switch(true))),
+            ("read_numbers", self.no_read_numbers.then_some(Value::Switch(false))),
+            ("skip_unknown", self.skip_unknown.then_some(Value::Switch(true))),
+            ("trim", self.no_trim.then_some(Value::Switch(false))),
+            ("instruct", self.instruct.clone().map(Into::into)),
+            ("temperature", self.temperature.map(Into::into)),
+            ("top_k", self.top_k.map(Into::into)),
+            ("top_p", self.top_p.map(Into::into)),
+            ("predictor_temperature", self.predictor_temperature.map(Into::into)),
+            ("predictor_top_k", self.predictor_top_k.map(Into::into)),
+            ("predictor_top_p", self.predictor_top_p.map(Into::into)),
+            ("repetition_penalty", self.repetition_penalty.map(Into::into)),
+            ("max_frames", self.max_frames.map(Into::into)),
+        ];
+        let mut options = Options {
             voice: self.voice.clone(),
             language: self.lang.clone(),
-            speed: self.speed,
-            steps: self.steps,
             seed: self.seed,
             silence: self.silence,
-            read_numbers: match (self.read_numbers, self.no_read_numbers) {
-                (true, _) => Some(true),
-                (_, true) => Some(false),
-                _ => None,
-            },
-            unknown: if self.skip_unknown { Unknown::Skip } else { Unknown::Refuse },
-            trim: !self.no_trim,
-            instruct: self.instruct.clone(),
-            temperature: self.temperature,
-            top_k: self.top_k,
-            top_p: self.top_p,
-            predictor_temperature: self.predictor_temperature,
-            predictor_top_k: self.predictor_top_k,
-            predictor_top_p: self.predictor_top_p,
-            feeding: self.text_feeding.map(Into::into),
-            repetition_penalty: self.repetition_penalty,
-            max_frames: self.max_frames,
-            retries: self.retries.map(usize::from),
             ..Options::default()
-        }
+        };
+        let feeding = self.text_feeding.map(|f| match f {
+            Feeding::Whole => "whole",
+            Feeding::Streaming => "streaming",
+        });
+        options.own.extend([
+            ("text_feeding", feeding.map(Into::into)),
+            ("retries", self.retries.map(|n| usize::from(n).into())),
+        ]);
+        options.own.extend(all);
+        options
     }
 }
 
@@ -309,13 +307,13 @@ fn speak(args: &Args, engine: &Engine, output: &Output, text: String) -> anyhow:
     let mut options = Options { cancel: Some(cancel.clone()), ..args.speech.options() };
     if let Some(recording) = &args.speech.reference {
         options.cloned = Some(engine.clone_voice(recording, args.speech.transcript.as_deref())?);
-    } else if engine.cloned_voice_width().is_some()
+    } else if engine.can_clone()
         && let Some(voice) = options.voice.take()
     {
         options.cloned = Some(kept_voice(&voice)?);
     }
     // What is in a pipe cannot be taken back.
-    options.whole_pieces = options.retries != Some(0) && output.path.is_some() && !args.stream;
+    options.whole_pieces = args.speech.retries != Some(0) && output.path.is_some() && !args.stream;
 
     let speaking = Instant::now();
     let mut stream = engine.stream(&text, &options)?;
@@ -388,7 +386,7 @@ fn report(
 ) -> anyhow::Result<()> {
     let Speech { duration, seconds, .. } = *speech;
     if args.json {
-        let default_voice = || engine.voices().into_iter().find(|v| v.is_default).map(|v| v.name);
+        let default_voice = || engine.voices().iter().find(|v| v.is_default).map(|v| v.name.clone());
         let report = json!({
             "duration_s": duration,
             "wall_s": started.elapsed().as_secs_f64(),

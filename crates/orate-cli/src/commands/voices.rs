@@ -3,8 +3,7 @@
 use crate::args::{EngineArgs, open_to_look};
 use crate::engine_report::note_warnings;
 use crate::print;
-use orate::{CacheFormat, PrecisionPolicy};
-use orate::{ClonedVoice, VoiceStore};
+use orate::{CacheFormat, ClonedVoice, Engine, FAMILIES, Family, PrecisionPolicy, VoiceStore};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -89,29 +88,21 @@ fn add(args: &AddArgs) -> anyhow::Result<()> {
 fn list(args: &Args) -> anyhow::Result<()> {
     let engine = open_to_look(args.model.as_deref(), &PrecisionPolicy::default(), CacheFormat::F32)?;
     let voices = engine.voices();
-    let kept = kept(&VoiceStore::user()?, args.model.as_ref().map(|_| engine.cloned_voice_width()))?;
+    let kept = kept(&VoiceStore::user()?, args.model.as_ref().map(|_| &engine))?;
     if args.json {
         let voices: Vec<_> =
             voices.iter().map(|v| json!({ "name": v.name, "default": v.is_default })).collect();
         let kept = kept.iter().map(|(name, voice)| {
-            let transcript = voice.reference.as_ref().map(|r| &r.transcript);
-            json!({ "name": name, "family": "Qwen3-TTS", "width": voice.width(), "transcript": transcript })
+            let family = family_of(voice).map_or(&*voice.family, |family| family.name());
+            json!({
+                "name": name, "family": family, "fits": fits(voice), "transcript": voice.words.get("transcript"),
+            })
         });
         let kept: Vec<_> = kept.collect();
         return print::json(&json!({ "model": engine.model_name(), "voices": voices, "kept": kept }));
     }
     if voices.is_empty() && kept.is_empty() {
-        let how = match (engine.cloned_voice_width(), engine.qwen3_tts()) {
-            (Some(_), _) => {
-                "has no voices of its own, and none that fits it is kept; `orate voices add` makes one"
-            }
-            (None, Ok(model)) if model.files().talking.is_none() => {
-                "is a codec without a talker, which has no voices"
-            }
-            (None, Ok(_)) => "has no voices; describe one with --instruct when speaking",
-            (None, Err(_)) => "has no voices; name a voice file with --voice FILE.json when speaking",
-        };
-        print::note(&format!("{} {how}", engine.model_name()));
+        print::note(&format!("{} {}", engine.model_name(), engine.facts().without_voices));
     }
     let own = |v: &orate::VoiceInfo| {
         let default = if v.is_default { " (default)" } else { "" };
@@ -122,12 +113,12 @@ fn list(args: &Args) -> anyhow::Result<()> {
     print::out(&(own + &kept))
 }
 
-/// Kept voices: all, or those that fit a model of this width. One that cannot be read is noted and passed over.
-fn kept(store: &VoiceStore, model: Option<Option<usize>>) -> anyhow::Result<Vec<(String, Arc<ClonedVoice>)>> {
+/// Kept voices: all, or those that a model can speak with. One that cannot be read is noted and passed over.
+fn kept(store: &VoiceStore, model: Option<&Engine>) -> anyhow::Result<Vec<(String, Arc<ClonedVoice>)>> {
     let mut voices = vec![];
     for name in store.names()? {
         match store.load(&name) {
-            Ok(voice) if model.is_none_or(|width| width == Some(voice.width())) => voices.push((name, voice)),
+            Ok(voice) if model.is_none_or(|m| m.check_voice(&voice).is_ok()) => voices.push((name, voice)),
             Ok(_) => {}
             Err(e) => print::note(&format!("warning: {e}")),
         }
@@ -135,13 +126,15 @@ fn kept(store: &VoiceStore, model: Option<Option<usize>>) -> anyhow::Result<Vec<
     Ok(voices)
 }
 
+/// The family whose models speak with a voice, if this program knows it.
+fn family_of(voice: &ClonedVoice) -> Option<&'static dyn Family> {
+    FAMILIES.iter().find(|f| f.tag() == voice.family).copied()
+}
+
 /// Which models speak with it, and how.
 fn fits(voice: &ClonedVoice) -> String {
-    let manner = if voice.reference.is_some() { "voice and manner" } else { "voice" };
-    let size = match voice.width() {
-        1024 => " (0.6B)",
-        2048 => " (1.7B)",
-        _ => "",
-    };
-    format!("{manner}, for Qwen3-TTS Base models of width {}{size}", voice.width())
+    match family_of(voice) {
+        Some(family) => family.describe_voice(voice),
+        None => format!("for models of a family {:?} that this program does not know", voice.family),
+    }
 }

@@ -79,7 +79,8 @@ fn what_is_no_voice_is_refused() {
     std::fs::create_dir(folder.path("voices/folder.safetensors")).unwrap();
     std::fs::copy(folder.path("base/model.safetensors"), folder.path("voices/model.safetensors")).unwrap();
     // A voice of another width.
-    let other = orate::ClonedVoice { x_vector: vec![0.5; 7], reference: None };
+    let other =
+        orate::ClonedVoice::from(&orate::qwen3_tts::Voice { x_vector: vec![0.5; 7], reference: None });
     folder.write("voices/narrow.safetensors", other.to_bytes().unwrap());
     for (voice, words) in [
         ("empty", "too few for a header"),

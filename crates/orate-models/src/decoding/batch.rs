@@ -14,7 +14,8 @@
 //! position 0 again before it would run over the end of the cache.
 
 use super::ahead::Ahead;
-use super::session::{FinishReason, Session, SessionRow, Step};
+use super::session::{Session, SessionRow, Step};
+use crate::FinishReason;
 use crate::qwen3_tts::error::QwenError;
 use crate::qwen3_tts::frame::{self, CODES, FRAME};
 use crate::qwen3_tts::pipeline::{Network, Qwen3Tts};

@@ -11,5 +11,5 @@ pub(crate) mod shared_prompts;
 
 pub use batch::{Batch, RowId};
 pub use runaway::is_runaway;
-pub use session::{FinishReason, Session, Step};
+pub use session::{Session, Step};
 pub use shared_batch::{SharedBatch, Utterance};

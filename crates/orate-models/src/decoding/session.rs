@@ -7,6 +7,7 @@ use super::ahead::Ahead;
 use super::kept_states::KeptState;
 use super::shared_batch::SharedBatch;
 use super::shared_prompts::{self, Coming, Unread};
+use crate::FinishReason;
 use crate::qwen3_tts::config::Config;
 use crate::qwen3_tts::error::QwenError;
 use crate::qwen3_tts::frame::{self, GIVEN};
@@ -55,29 +56,6 @@ fn prompt_step(device: &dyn Device) -> usize {
 /// Rows of trailing text for as many as this.
 pub(crate) fn text_capacity(rows: usize) -> usize {
     rows.next_multiple_of(TEXT_STEP)
-}
-
-/// Why an utterance ended, the worst last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FinishReason {
-    /// The model said so.
-    Stop,
-    /// As many frames as were allowed.
-    Length,
-    /// It went astray: it went round in circles, stayed silent, or took far more frames than its text needs. Whoever speaks a text
-    /// finds this out, see [`super::is_runaway`]; a [`Session`] makes as many frames as it is asked for.
-    Runaway,
-}
-
-impl FinishReason {
-    /// Name in results: `stop`, `length` or `runaway`.
-    pub fn name(self) -> &'static str {
-        match self {
-            FinishReason::Stop => "stop",
-            FinishReason::Length => "length",
-            FinishReason::Runaway => "runaway",
-        }
-    }
 }
 
 /// What [`Session::next_frame`] made.

@@ -11,8 +11,9 @@
 //! behind. A dropped utterance frees its row at once, or when the frame is done that somebody is at.
 
 use super::batch::{Batch, IdleMemories, RowId};
-use super::session::{FinishReason, Session, Step};
+use super::session::{Session, Step};
 use super::shared_prompts::SharedPrompts;
+use crate::FinishReason;
 use crate::qwen3_tts::error::QwenError;
 use crate::qwen3_tts::pipeline::Qwen3Tts;
 use crate::qwen3_tts::prompt::Prompt;

@@ -7,8 +7,8 @@ use super::error::QwenError;
 use super::files::{Files, Talking};
 use super::pipeline::{Network, PREFIX_BYTES, talking_graph};
 use super::talker::{self, Sizes};
-use crate::Loader;
 use crate::decoding::session::{capacity, pass_rows, text_capacity};
+use crate::{Footprint, Loader};
 use orate_graph::{CacheFormat, Device, Graph, Plan};
 
 /// Rows of a prompt of medium length without a reference.
@@ -19,20 +19,6 @@ const ROWS_BESIDES: usize = 11;
 
 /// Tokens of a second of transcript: slow speech has two, fast speech four.
 const TOKENS_PER_SECOND: f64 = 3.0;
-
-/// Bytes that a model takes on its device. The program itself, and plans, come on top: some tens of megabytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Footprint {
-    /// Weights in the formats of the device.
-    pub weights: u64,
-    /// Buffers and temporaries of an utterance: keys and values, history of the codec.
-    pub utterance: u64,
-    /// Of one behind a reference whose words are known, with what is kept of the reference. 0 for models that take none.
-    pub in_context: u64,
-    /// What comes on top while a recording becomes such a reference: networks that listen, and their temporaries. Nothing of it stays. 0
-    /// for models that take none.
-    pub cloning: u64,
-}
 
 impl Files {
     /// Memory that the model will take with one utterance of at most `frames` frames, whose keys and values are kept in a format, and with a

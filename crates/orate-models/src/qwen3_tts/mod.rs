@@ -18,41 +18,50 @@
 //! Official code: the Python package `qwen-tts`.
 
 pub mod code_predictor;
+mod codec_beside;
 pub mod codec_decoder;
 pub mod codec_encoder;
 mod codec_stream;
 pub(crate) mod config;
+mod conv;
 pub(crate) mod error;
+mod family;
 mod files;
 mod footprint;
 pub mod frame;
 pub mod layout;
+mod options;
 pub(crate) mod pipeline;
 pub mod prompt;
 pub mod prompt_rows;
 pub(crate) mod row_ids;
 pub(crate) mod settings;
 mod shared_codec;
+mod speak;
 pub mod speaker_encoder;
 pub mod talker;
 pub(crate) mod transformer;
+mod voice;
 mod voice_encoder;
-mod voice_file;
+mod weights;
 
-pub use crate::blocks::Past;
-pub use crate::decoding::{Batch, FinishReason, RowId, Session, SharedBatch, Step, Utterance, is_runaway};
+pub use crate::FinishReason;
+pub use crate::decoding::{Batch, RowId, Session, SharedBatch, Step, Utterance, is_runaway};
 pub use codec_stream::{CodecDecoder, CodecStream};
 pub use config::{
     CODEC_TYPE, CONTROL_IDS, CodecConfig, CodecDecoderConfig, CodecEncoderConfig, Config, Dialect,
     GenerationConfig, MODEL_TYPE, PredictorConfig, SpeakerEncoderConfig, TalkerConfig, TransformerConfig,
     Variant,
 };
-pub use error::{Differences, QwenError};
-pub use files::{Files, Talking};
-pub use footprint::Footprint;
+pub use conv::Past;
+pub use error::QwenError;
+pub use family::FAMILY;
+pub use files::{Files, Talking, check};
 pub use layout::Network;
-pub use pipeline::{ClonedVoice, Qwen3Tts, Reference};
+pub use options::Options;
+pub use pipeline::Qwen3Tts;
 pub use prompt::{Prompt, Request, Speaker, TextFeeding};
 pub use row_ids::{RowIds, RowKind};
 pub use settings::{Sampling, Settings};
+pub use voice::{Reference, Voice};
 pub use voice_encoder::VoiceEncoder;

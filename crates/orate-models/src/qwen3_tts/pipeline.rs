@@ -3,10 +3,11 @@
 use super::config::{SpeakerEncoderConfig, TalkerConfig, Variant};
 use super::error::QwenError;
 use super::files::{Files, Talking};
-use super::prompt::{self, Prompt, Request, Speaker};
+use super::prompt::{self, Prompt, Request};
 use super::prompt_rows;
 use super::row_ids::RowIds;
 use super::talker::{self, Sizes};
+use super::voice::{Reference, Voice};
 use super::{CodecDecoder, Past, VoiceEncoder, codec_decoder, frame};
 use crate::decoding::batch::Batch;
 use crate::decoding::kept_states::KeptStates;
@@ -14,7 +15,7 @@ use crate::decoding::session::Session;
 use crate::decoding::shared_batch::{SharedBatch, Utterance};
 use crate::decoding::shared_prompts::SharedPrompts;
 use crate::runtime::{MemoryPool, PlanCache, PooledMemory};
-use orate_graph::{CacheFormat, Device, Executable, Graph, GraphError, Plan, Target};
+use orate_graph::{CacheFormat, Device, Executable, Graph};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Plans kept for reuse. An utterance needs six; that of a frame has two thousand steps and takes some megabytes, one of a prompt on a CPU 0.1 MB.
@@ -58,6 +59,7 @@ pub struct Qwen3Tts {
     pub(crate) prefixes: KeptStates<RowIds>,
     together: SharedBatch,
     prompts: SharedPrompts,
+    pub(super) facts: crate::Facts,
 }
 
 impl Qwen3Tts {
@@ -76,7 +78,20 @@ impl Qwen3Tts {
         let (codec, voices) = (Arc::new(codec), Mutex::default());
         let prefixes = KeptStates::new(PREFIX_BYTES);
         let (together, prompts) = (SharedBatch::default(), SharedPrompts::default());
-        Arc::new(Qwen3Tts { files, device, kv, plans, memories, codec, voices, prefixes, together, prompts })
+        let facts = super::family::facts(&files, kv);
+        Arc::new(Qwen3Tts {
+            files,
+            device,
+            kv,
+            plans,
+            memories,
+            codec,
+            voices,
+            prefixes,
+            together,
+            prompts,
+            facts,
+        })
     }
 
     /// The model's files.
@@ -169,7 +184,7 @@ impl Qwen3Tts {
     /// # Errors
     /// The model is made for another kind of speaker, the transcript has no letter or digit or is longer than the recording can be, the
     /// recording is too short, or the device failed.
-    pub fn clone_voice(&self, samples: &[f32], transcript: Option<&str>) -> Result<ClonedVoice, QwenError> {
+    pub fn clone_voice(&self, samples: &[f32], transcript: Option<&str>) -> Result<Voice, QwenError> {
         let config = &self.talking()?.config;
         if config.tts_model_type != Variant::Base {
             let problem = "it cannot clone a voice; only Base models can".to_owned();
@@ -187,7 +202,7 @@ impl Qwen3Tts {
             Some(text) => Some(Reference { transcript: text.to_owned(), codes: encoder.codes(samples)? }),
             None => None,
         };
-        let voice = ClonedVoice { x_vector, reference };
+        let voice = Voice { x_vector, reference };
         self.check_voice(&voice)?;
         Ok(voice)
     }
@@ -196,7 +211,7 @@ impl Qwen3Tts {
     ///
     /// # Errors
     /// The transcript has no letter or digit, or more tokens than the recording has frames: the model would speak what is left of it.
-    pub fn check_voice(&self, voice: &ClonedVoice) -> Result<(), QwenError> {
+    pub fn check_voice(&self, voice: &Voice) -> Result<(), QwenError> {
         let Some(Reference { transcript, codes }) = &voice.reference else { return Ok(()) };
         if !transcript.chars().any(char::is_alphanumeric) {
             return Err(QwenError::EmptyText { what: "transcript" });
@@ -261,55 +276,26 @@ impl Qwen3Tts {
     }
 }
 
-/// A voice made from a recording.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ClonedVoice {
-    /// `[D]`
-    pub x_vector: Vec<f32>,
-    /// The recording itself, if its words are known: the model then goes on in its manner.
-    pub reference: Option<Reference>,
-}
-
-/// What a recording says, and its codes.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Reference {
-    /// The words.
-    pub transcript: String,
-    /// `[F, Q]`
-    pub codes: Vec<i32>,
-}
-
-impl ClonedVoice {
-    /// For a request.
-    pub fn speaker(&self) -> Speaker<'_> {
-        match &self.reference {
-            Some(r) => {
-                Speaker::InContext { x_vector: &self.x_vector, transcript: &r.transcript, codes: &r.codes }
-            }
-            None => Speaker::XVector(&self.x_vector),
-        }
-    }
-}
-
 impl Files {
-    /// Steps of the model that a device cannot run, with keys and values in a format.
-    ///
-    /// # Errors
-    /// The configuration contradicts itself, or the format does not take keys as wide as the model's.
-    pub fn unsupported(&self, target: &dyn Target, kv: CacheFormat) -> Result<Vec<GraphError>, QwenError> {
-        Ok(self.graphs(kv)?.into_iter().flat_map(|g| Plan::unsupported(g, target)).collect())
-    }
-
     /// Every network that speaks, as small as it may be.
     ///
     /// # Errors
-    /// As [`Files::unsupported`].
+    /// The configuration contradicts itself, or the format does not take keys as wide as the model's.
     pub fn graphs(&self, kv: CacheFormat) -> Result<Vec<Graph>, QwenError> {
         let mut g = Graph::new("codec_decoder");
         codec_decoder::build(&mut g, &self.codec.decoder_config, Past::Stream, 1, 1)?;
         let mut all = vec![g];
         if let Some(talking) = &self.talking {
-            all.extend(talking_graphs(&talking.config.talker_config, kv)?);
+            let sizes = Sizes { batch: 1, capacity: 8, kv };
+            let networks = [
+                Network::Prompt { time: 4, reference: true },
+                Network::Trailing { text_rows: 1 },
+                Network::Prefill { sizes, time: 4 },
+                Network::Frame { sizes, text_rows: 1 },
+            ];
+            for network in networks {
+                all.push(talking_graph(&talking.config.talker_config, network, |name| Graph::new(name))?);
+            }
         }
         Ok(all)
     }
@@ -324,18 +310,6 @@ impl Files {
         let speaker = talking.config.speaker_encoder_config.as_ref();
         VoiceEncoder::graphs(speaker, &self.codec, self.codec.input_sample_rate as usize)
     }
-}
-
-/// All networks of the talking part, as small as they may be.
-pub(super) fn talking_graphs(c: &TalkerConfig, kv: CacheFormat) -> Result<Vec<Graph>, QwenError> {
-    let sizes = Sizes { batch: 1, capacity: 8, kv };
-    let networks = [
-        Network::Prompt { time: 4, reference: true },
-        Network::Trailing { text_rows: 1 },
-        Network::Prefill { sizes, time: 4 },
-        Network::Frame { sizes, text_rows: 1 },
-    ];
-    networks.into_iter().map(|network| talking_graph(c, network, |name| Graph::new(name))).collect()
 }
 
 /// The graph of a network of the talking part.

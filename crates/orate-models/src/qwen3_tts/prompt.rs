@@ -244,7 +244,7 @@ impl Rows {
         let d = t.transformer.hidden_size;
         if x.len() != d || x.iter().any(|x| !x.is_finite()) {
             let problem = format!("it has {} values; this model needs {d} finite numbers", x.len());
-            return Err(QwenError::BadVoice { problem });
+            return Err(QwenError::BadVoice { name: None, problem });
         }
         self.rows.push(text, RowKind::XVector, &self.no_codes);
         self.rows.x_vector = x.iter().map(|x| x.to_bits()).collect();
@@ -291,8 +291,7 @@ fn named(c: &Config, name: &str) -> Result<(u32, Option<u32>), QwenError> {
     let key = name.to_lowercase();
     let found = t.spk_id.iter().find(|(known, _)| known.to_lowercase() == key);
     let Some((known, id)) = found else {
-        let known = c.speakers().into_iter().map(str::to_owned).collect();
-        return Err(QwenError::UnknownSpeaker { name: name.to_owned(), known });
+        return Err(QwenError::UnknownVoice { name: name.to_owned(), known: c.speakers().join(", ") });
     };
     let dialect = match t.spk_is_dialect.get(known) {
         Some(Dialect::Named(dialect)) => t.codec_language_id.get(dialect).copied(),
@@ -358,5 +357,5 @@ fn frames(t: &TalkerConfig, codes: &[i32]) -> Result<usize, QwenError> {
         return Ok(codes.len() / q);
     }
     let problem = format!("its reference has {} codes; needed are frames of {q} below {most}", codes.len());
-    Err(QwenError::BadVoice { problem })
+    Err(QwenError::BadVoice { name: None, problem })
 }

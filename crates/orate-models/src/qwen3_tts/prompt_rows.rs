@@ -18,7 +18,7 @@
 use super::code_predictor;
 use super::config::TalkerConfig;
 use super::talker::codec_rows;
-use crate::blocks::Scope;
+use super::weights::Scope;
 use orate_graph::{Activation, DType, Graph, GraphError, Value};
 
 /// The rows, `[1, T, D]`.

@@ -7,7 +7,8 @@
 //! voice.gguf  everything in one file, see `orate_weights::voice_pack`
 //! ```
 
-use super::{ModelError, Voice, config::Config, onnx::OnnxWeights};
+use super::{Voice, config::Config, onnx::OnnxWeights};
+use crate::ModelError;
 use orate_text::supertonic::{UnicodeIndexer, Version};
 use orate_weights::{GgufFile, SafeTensors, WeightSource, voice_pack};
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 
 /// Which rules the text goes through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub enum TextRules {
     /// An official model.
     Official(Version),
     /// A voice trained by this project: letters only, no tags.
@@ -34,7 +35,7 @@ pub struct Files {
     /// Weights under canonical names.
     pub weights: Arc<dyn WeightSource>,
     /// Text rules.
-    pub family: Family,
+    pub family: TextRules,
     voices: BTreeMap<String, VoiceFile>,
     default_voice: String,
     onnx: Option<Arc<OnnxWeights>>,
@@ -43,6 +44,14 @@ pub struct Files {
 enum VoiceFile {
     Path(PathBuf),
     Text(String),
+}
+
+/// Whether a path is meant to be a model of this family.
+pub(super) fn detect(path: &Path) -> bool {
+    path.is_file()
+        || path.join("onnx").is_dir()
+        || path.join("vector_estimator.onnx").exists()
+        || path.join("model.safetensors").exists()
 }
 
 impl Files {
@@ -55,11 +64,6 @@ impl Files {
             |problem: &str| ModelError::NotAModel { path: path.to_owned(), problem: problem.to_owned() };
         if path.is_file() {
             return Self::packed(GgufFile::open(path)?, path.display().to_string());
-        }
-        if !path.exists() {
-            return Err(not(
-                "no such file or folder; --model takes a model folder or a packed voice (.gguf)",
-            ));
         }
         // The folder itself, or its `onnx` folder.
         let onnx = if path.join("onnx").is_dir() { path.join("onnx") } else { path.to_owned() };
@@ -90,7 +94,7 @@ impl Files {
             config,
             indexer,
             weights: weights.clone(),
-            family: Family::Official(version),
+            family: TextRules::Official(version),
             voices,
             default_voice,
             onnx: Some(weights),
@@ -108,7 +112,7 @@ impl Files {
             config: read_config(&path.join("tts.json"))?,
             indexer: read_indexer(&path.join("unicode_indexer.json"))?,
             weights,
-            family: Family::Own,
+            family: TextRules::Own,
             voices,
             default_voice: "default".to_owned(),
             onnx: None,
@@ -144,7 +148,7 @@ impl Files {
             config,
             indexer,
             weights: Arc::new(file),
-            family: Family::Own,
+            family: TextRules::Own,
             voices,
             default_voice,
             onnx: None,
@@ -185,7 +189,7 @@ impl Files {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, ModelError> {
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, ModelError> {
     /// Larger than any file of this kind by far.
     const MOST: u64 = 64 << 20;
     let io = |source| ModelError::Io { path: path.to_owned(), source };
@@ -251,8 +255,8 @@ impl Files {
     /// Speaking rate where none is asked for: 1.05 for the official models, as in their package.
     pub fn default_speed(&self) -> f32 {
         match self.family {
-            Family::Official(_) => 1.05,
-            Family::Own => 1.0,
+            TextRules::Official(_) => 1.05,
+            TextRules::Own => 1.0,
         }
     }
 }

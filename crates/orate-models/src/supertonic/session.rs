@@ -1,6 +1,7 @@
 //! One utterance, or a padded batch of them, on its way through the stages.
 
-use super::{ModelError, Network, Piece, PlanKey, Sizes, Supertonic, Voice};
+use super::{Network, Piece, PlanKey, Sizes, Supertonic, Voice};
+use crate::ModelError;
 use crate::runtime::{PooledMemory, Profile};
 use orate_graph::{Counters, DeviceError, Memory, Shape, TAP_PREFIX};
 
@@ -101,7 +102,7 @@ impl<'m> Session<'m> {
                 || v.style_dp.len() != p.n_style * p.style_dim
             {
                 let problem = "its sizes are those of another model".to_owned();
-                return Err(ModelError::BadVoice { name: v.name.clone(), problem });
+                return Err(ModelError::BadVoice { name: Some(v.name.clone()), problem });
             }
         }
         let batch = rows.len();
@@ -285,7 +286,8 @@ impl Supertonic {
         if (0.0..=most).contains(&seconds) {
             Ok(())
         } else {
-            Err(ModelError::Duration { seconds, characters })
+            let problem = format!("{seconds} s of speech were predicted for {characters} characters");
+            Err(ModelError::Damaged { problem })
         }
     }
 

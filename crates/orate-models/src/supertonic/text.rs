@@ -1,6 +1,7 @@
 //! From a text to pieces that are spoken one by one.
 
-use super::{Config, Family, Files, ModelError};
+use super::{Config, Files, TextRules};
+use crate::ModelError;
 use orate_text::pieces::{self, Unknown};
 use orate_text::supertonic::{self, Version};
 use orate_text::{TextError, english};
@@ -94,8 +95,8 @@ impl Files {
     /// There is nothing to say, the language is unknown, or a character is and `options` say to refuse.
     pub fn pieces(&self, text: &str, options: &SpeakOptions) -> Result<Vec<Piece>, ModelError> {
         let pieces = match self.family {
-            Family::Official(version) => self.official_pieces(text, version, options)?,
-            Family::Own => self.own_pieces(text, options)?,
+            TextRules::Official(version) => self.official_pieces(text, version, options)?,
+            TextRules::Own => self.own_pieces(text, options)?,
         };
         if pieces.is_empty() { Err(TextError::Empty.into()) } else { Ok(pieces) }
     }

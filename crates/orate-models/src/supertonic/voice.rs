@@ -1,6 +1,7 @@
 //! Voices: two small tables of style numbers, which can be mixed.
 
-use super::{ModelError, config::Config};
+use super::config::Config;
+use crate::ModelError;
 use serde::Deserialize;
 
 /// A voice of one model: style for the duration predictor and for the two latent networks.
@@ -49,7 +50,7 @@ impl Voice {
     /// # Errors
     /// It is not JSON of this form, or has other sizes than the model, or holds a number that is not finite.
     pub fn from_json(name: &str, json: &[u8], c: &Config) -> Result<Voice, ModelError> {
-        let bad = |problem: String| ModelError::BadVoice { name: name.to_owned(), problem };
+        let bad = |problem: String| ModelError::BadVoice { name: Some(name.to_owned()), problem };
         let file: File = serde_json::from_slice(json).map_err(|e| bad(format!("not a voice file: {e}")))?;
         let s = &c.ttl.style_encoder.style_token_layer;
         let table = |what: &str, t: &Table, rows: usize, width: usize| -> Result<Vec<f32>, ModelError> {
@@ -89,7 +90,7 @@ impl Voice {
         let total: f32 = parts.iter().map(|(w, _)| w).sum();
         let (true, Some((_, first))) = (total.is_finite() && total > 0.0, parts.first()) else {
             let problem = format!("weights sum to {total}, which cannot be scaled to 1");
-            return Err(ModelError::BadVoice { name: name.to_owned(), problem });
+            return Err(ModelError::BadVoice { name: Some(name.to_owned()), problem });
         };
         let mut v = Voice {
             name: name.to_owned(),
@@ -109,7 +110,7 @@ impl Voice {
 /// # Errors
 /// A name is empty or a weight is not a number of at least 0.
 pub fn parse_mix(spec: &str) -> Result<Vec<(String, f32)>, ModelError> {
-    let bad = |problem: String| ModelError::BadVoice { name: spec.to_owned(), problem };
+    let bad = |problem: String| ModelError::BadVoice { name: Some(spec.to_owned()), problem };
     spec.split('+')
         .map(|part| {
             let (name, weight) = match part.rsplit_once(':') {

@@ -1,21 +1,9 @@
 //! Timing Qwen3-TTS: a text is spoken as [`Engine::stream`] speaks it, and the clock read on the way.
 
-use super::{StepTime, keep_least, step_times};
-use orate::{Engine, Options, Result};
-use orate_models::qwen3_tts::{CodecDecoder, FinishReason, Request, Settings, Speaker, Variant};
-use std::sync::Arc;
+use super::{StepTime, step_times};
+use orate::{Engine, Error, FinishReason, Options, Result, Value};
+use orate_models::hooks::Bench;
 use std::time::{Duration, Instant};
-
-pub use orate::Laps;
-
-/// Whom VoiceDesign models speak as where nothing is said.
-const DESCRIPTION: &str = "A calm and clear voice.";
-
-/// Seconds of the tone that Base models clone, its frequency in Hz, and how often a second it swells.
-const TONE: (f32, f32, f32) = (2.0, 180.0, 3.0);
-
-/// Frames that are made in front of those that are profiled.
-const FRAMES_BEFORE_PROFILE: usize = 4;
 
 /// Names of the stages that [`profile`] tells apart: a frame of talker and predictor, and a piece of the codec.
 pub const STAGES: [&str; 2] = ["frame", "codec_decoder"];
@@ -37,30 +25,34 @@ pub struct SpeechTimes {
     pub finish: Option<FinishReason>,
 }
 
-/// Options that any model can speak with: the first speaker, a description, or the voice of a tone.
-///
-/// # Errors
-/// The model is none of Qwen3-TTS, or a tone cannot be cloned.
-pub fn any_voice(engine: &Engine) -> Result<Options> {
-    let model = engine.qwen3_tts()?;
-    let mut options = Options::default();
-    match model.talking()?.config.tts_model_type {
-        Variant::CustomVoice => {}
-        Variant::VoiceDesign => options.instruct = Some(DESCRIPTION.to_owned()),
-        Variant::Base => {
-            options.cloned = Some(Arc::new(model.clone_voice(&tone(model.sample_rate()), None)?))
-        }
-    }
-    Ok(options)
+/// Where the time of speaking went. Where the codec runs on a thread of its own, the sum is more than the whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Laps {
+    /// Reading prompts, up to the state before the first frame.
+    pub prompt: Duration,
+    /// Talker and code predictor, whose steps are one plan for each frame, up to codes on the host.
+    pub talker: Duration,
+    /// The codec, up to samples on the host.
+    pub codec: Duration,
+    /// Frames that were made.
+    pub frames: usize,
 }
 
-/// A tone with overtones that swells and fades, as a voice does.
-fn tone(sample_rate: u32) -> Vec<f32> {
-    let (seconds, pitch, swell) = TONE;
-    let samples = (seconds * sample_rate as f32) as usize;
-    let turn = |hz: f32, i: usize| (std::f32::consts::TAU * hz * i as f32 / sample_rate as f32).sin();
-    let voiced = |i: usize| (1..=8).map(|k| turn(pitch * k as f32, i) / k as f32).sum::<f32>();
-    (0..samples).map(|i| 0.2 * voiced(i) * (0.6 + 0.4 * turn(swell, i))).collect()
+fn bench(engine: &Engine) -> Result<Box<dyn Bench>> {
+    let bench = engine.model().clone().bench();
+    bench.ok_or_else(|| Error::Option {
+        option: "model",
+        got: engine.model_name().to_owned(),
+        allowed: "it cannot be timed".to_owned(),
+    })
+}
+
+/// Options that the model can speak with, whatever voices it has.
+///
+/// # Errors
+/// The device failed.
+pub fn any_voice(engine: &Engine) -> Result<Options> {
+    Ok(bench(engine)?.options()?)
 }
 
 /// Speaks a text once.
@@ -82,7 +74,10 @@ pub fn run_once(engine: &Engine, text: &str, options: &Options) -> Result<Speech
     }
     let total = start.elapsed();
     let first_audio = first_audio.unwrap_or(total);
-    Ok(SpeechTimes { total, first_audio, laps: stream.laps(), prefix_rows, samples, finish })
+    let laps = stream.laps();
+    let lap = |i: usize| laps.stages.get(i).map_or(Duration::ZERO, |(_, time)| *time);
+    let laps = Laps { prompt: lap(0), talker: lap(1), codec: lap(2), frames: laps.frames };
+    Ok(SpeechTimes { total, first_audio, laps, prefix_rows, samples, finish })
 }
 
 /// What several streams at once took.
@@ -116,9 +111,18 @@ pub fn run_streams(
         let speak = |stream: usize| {
             let speak = move |(i, max_frames): (usize, Option<usize>)| {
                 let seed = options.seed.wrapping_add((stream + i * streams) as u64);
-                run_once(engine, text, &Options { seed, max_frames, ..options.clone() })
+                let options = Options { seed, ..options.clone() };
+                let options = match max_frames {
+                    Some(n) => options.set("max_frames", n),
+                    None => options,
+                };
+                run_once(engine, text, &options)
             };
-            let lengths = lengths(options.max_frames, (stream, streams), texts);
+            let max_frames = match options.get("max_frames") {
+                Some(Value::Whole(n)) => Some(*n as usize),
+                _ => None,
+            };
+            let lengths = lengths(max_frames, (stream, streams), texts);
             threads.spawn(move || lengths.into_iter().enumerate().map(speak).collect())
         };
         let started: Vec<_> = (0..streams).map(speak).collect();
@@ -154,36 +158,10 @@ fn lengths(max_frames: Option<usize>, (stream, streams): (usize, usize), texts: 
 /// # Errors
 /// As [`run_once`].
 pub fn profile(engine: &Engine, options: &Options, runs: usize) -> Result<(Vec<StepTime>, usize)> {
-    let model = engine.qwen3_tts()?;
-    let talking = model.talking()?;
-    let speaker = match (&options.cloned, talking.config.speakers().first()) {
-        (Some(voice), _) => voice.speaker(),
-        (None, Some(name)) => Speaker::Named(name),
-        (None, None) => Speaker::Described,
-    };
-    let (language, instruct) = (options.language.as_deref(), options.instruct.as_deref());
-    let prompt =
-        model.prompt(&Request { text: "One, two, three.", speaker, language, instruct, feeding: None })?;
-    let max_frames = FRAMES_BEFORE_PROFILE + runs.max(1);
-    let settings = Settings { max_frames, ..Settings::new(&talking.generation, options.seed) };
-    let mut session = model.session()?;
-    session.make_ahead(false);
-    session.start(&prompt, &settings)?;
-    for _ in 0..FRAMES_BEFORE_PROFILE {
-        session.next_frame(&mut vec![])?;
-    }
-    let (frame, mut least) = session.profile_frame()?;
-    for _ in 1..runs {
-        keep_least(&mut least, &session.profile_frame()?.1);
-    }
-    let mut all = step_times(STAGES[0], &*frame, &least);
-    let mut codec = model.codec().stream()?;
-    let (piece, mut least) = codec.profile()?;
-    for _ in 1..runs {
-        keep_least(&mut least, &codec.profile()?.1);
-    }
-    all.extend(step_times(STAGES[1], &*piece, &least));
-    Ok((all, CodecDecoder::PIECE))
+    let size = orate_models::Size { tokens: 0, frames: 0 };
+    let profiles = bench(engine)?.profile(size, options, runs)?;
+    let piece = profiles.first().map_or(1, |p| p.times);
+    Ok((profiles.iter().flat_map(|p| step_times(p.stage, &*p.plan, &p.seconds)).collect(), piece))
 }
 
 #[cfg(test)]

@@ -121,7 +121,11 @@ fn own_utterances(model: &Qwen3Tts, goldens: &Goldens) -> Option<String> {
 
 /// What keeps a device from speaking.
 fn unsupported(model: &Qwen3Tts) -> Result<Option<String>> {
-    Ok(lacks(&model.files().unsupported(&**model.device(), model.kv())?))
+    Ok(lacks(&orate_models::ModelFiles::unsupported(
+        model.files(),
+        &**model.device(),
+        &orate_models::PlaceOptions { kv: model.kv() },
+    )?))
 }
 
 /// The first of several reasons.

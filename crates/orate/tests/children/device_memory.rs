@@ -5,7 +5,7 @@
 
 use crate::child::{End, in_a_child};
 use crate::common;
-use orate::{DeviceClass, DeviceKind, Engine, EngineOptions, Model, Options, PrecisionPolicy};
+use orate::{DeviceClass, DeviceKind, Engine, EngineOptions, ModelSource, Options, PrecisionPolicy};
 use orate_gpu::GpuDevice;
 use orate_graph::{DType, Device, DeviceError, Memory};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn a_driver_without_memory_is_an_error() {
         let device = GpuDevice::new(Some(DeviceKind::Vulkan), 0, PrecisionPolicy::default(), None);
         let device = Arc::new(device.unwrap_or_else(|e| panic!("{e}")));
         assert_eq!(device.info().class, DeviceClass::Software, "this test is for Mesa's lavapipe");
-        let model = Model::Path(common::root().join("voices/orate-default/orate-default.gguf"));
+        let model = ModelSource::Path(common::root().join("voices/orate-default/orate-default.gguf"));
         let options = EngineOptions { model, ..Default::default() };
         let engine = Engine::on_device(&options, device.clone()).expect("opens");
         let speak = || engine.speak("Hm.", &Options::default()).expect("speaks");

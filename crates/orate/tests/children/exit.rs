@@ -5,7 +5,7 @@
 
 use crate::child::{End, devices, in_a_child};
 use crate::common;
-use orate::{DeviceChoice, Engine, EngineOptions, Model, Options};
+use orate::{DeviceChoice, Engine, EngineOptions, ModelSource, Options};
 use orate_testing::checkpoints::write_random_qwen3_tts;
 use std::path::Path;
 use std::process::exit;
@@ -17,17 +17,17 @@ const STATUS: i32 = 42;
 /// What the system says of that.
 const ENDED: End = End::Badly(STATUS << 8);
 
-fn built_in() -> Model {
-    Model::Path(common::root().join("voices/orate-default/orate-default.gguf"))
+fn built_in() -> ModelSource {
+    ModelSource::Path(common::root().join("voices/orate-default/orate-default.gguf"))
 }
 
-fn open(device: DeviceChoice, model: &Model) -> Engine {
+fn open(device: DeviceChoice, model: &ModelSource) -> Engine {
     let options = EngineOptions { device, model: model.clone(), threads: Some(3), ..Default::default() };
     Engine::with_options(options).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// Runs a program on every device.
-fn every_program_ends(what: &str, model: &Model, program: impl Fn(DeviceChoice, &Engine)) {
+fn every_program_ends(what: &str, model: &ModelSource, program: impl Fn(DeviceChoice, &Engine)) {
     for device in devices() {
         let end = in_a_child(|| {
             let engine = open(device, model);
@@ -73,9 +73,9 @@ fn while_threads_speak() {
     });
 }
 
-fn talker(folder: &Path) -> Model {
+fn talker(folder: &Path) -> ModelSource {
     write_random_qwen3_tts("custom_voice", folder, 3).expect("the folder is writable");
-    Model::Path(folder.to_owned())
+    ModelSource::Path(folder.to_owned())
 }
 
 /// The codec has work, and frames are under way.
@@ -83,7 +83,7 @@ fn talker(folder: &Path) -> Model {
 fn while_the_codec_is_at_work() {
     let folder = tempfile::tempdir().expect("a folder");
     every_program_ends("while the codec is at work", &talker(folder.path()), |_, engine| {
-        let options = Options { max_frames: Some(100), codec_beside: Some(true), ..Options::default() };
+        let options = Options::default().set("max_frames", 100).set("codec_beside", true);
         let mut stream = engine.stream("Hello there.", &options).expect("can be spoken");
         stream.next().expect("is long").expect("spoken");
         stream.next().expect("is long").expect("spoken");
@@ -98,7 +98,7 @@ fn while_a_batch_is_under_way() {
         for seed in 0..4 {
             let engine = engine.clone();
             std::thread::spawn(move || {
-                let options = Options { seed, max_frames: Some(40), ..Options::default() };
+                let options = Options { seed, ..Options::default() }.set("max_frames", 40);
                 loop {
                     engine.speak("Hello there.", &options).expect("speaks");
                 }

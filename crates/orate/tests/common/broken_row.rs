@@ -1,6 +1,6 @@
 //! An utterance whose numbers are none, beside others.
 
-use orate::{Engine, EngineOptions, Model};
+use orate::{Engine, EngineOptions, ModelSource};
 use orate_models::qwen3_tts::{Request, Settings, Speaker, Step, Utterance};
 use orate_testing::checkpoints::write_random_qwen3_tts;
 
@@ -8,9 +8,9 @@ use orate_testing::checkpoints::write_random_qwen3_tts;
 pub fn fails_alone(options: EngineOptions) {
     let folder = tempfile::tempdir().expect("a folder");
     write_random_qwen3_tts("base", folder.path(), 3).expect("the folder is writable");
-    let model = Model::Path(folder.path().to_owned());
+    let model = ModelSource::Path(folder.path().to_owned());
     let engine = Engine::with_options(EngineOptions { model, ..options }).unwrap_or_else(|e| panic!("{e}"));
-    let model = engine.qwen3_tts().expect("of this family");
+    let model = &engine.model_as::<orate::qwen3_tts::Qwen3Tts>().expect("of this family");
     let talking = model.talking().expect("talks");
     let width = talking.config.talker_config.transformer.hidden_size;
     let start = |x: f32, seed: u64| {

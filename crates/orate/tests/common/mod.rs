@@ -1,7 +1,7 @@
 //! What the system tests share.
 #![allow(dead_code, reason = "each test program uses a part")]
 
-use orate::{Engine, EngineOptions, Model};
+use orate::{Engine, EngineOptions, ModelSource};
 use orate_cpu::Isa;
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ pub fn golden(name: &str) -> PathBuf {
 }
 
 /// An engine with everything said.
-pub fn engine(model: Model, isa: Isa, threads: usize) -> Engine {
+pub fn engine(model: ModelSource, isa: Isa, threads: usize) -> Engine {
     let options = EngineOptions {
         model,
         isa: Some(isa.name().to_owned()),
@@ -49,12 +49,12 @@ pub fn engine(model: Model, isa: Isa, threads: usize) -> Engine {
 
 /// A committed model on the best instruction set.
 pub fn tiny(name: &str) -> Engine {
-    engine(Model::Path(golden(name)), Isa::available()[0], 1)
+    engine(ModelSource::Path(golden(name)), Isa::available()[0], 1)
 }
 
 /// The built-in voice on the best instruction set.
 pub fn built_in(threads: usize) -> Engine {
-    engine(Model::BuiltIn, Isa::available()[0], threads)
+    engine(ModelSource::BuiltIn, Isa::available()[0], threads)
 }
 
 /// Largest difference over the largest magnitude of `want`.

@@ -5,7 +5,9 @@
 #![cfg(feature = "gpu")]
 
 use crate::common;
-use orate::{Audio, DeviceChoice, DeviceKind, Engine, EngineOptions, Error, Model, Options, PrecisionPolicy};
+use orate::{
+    Audio, DeviceChoice, DeviceKind, Engine, EngineOptions, Error, ModelSource, Options, PrecisionPolicy,
+};
 use orate_gpu::GpuDevice;
 use orate_testing::checkpoints::write_random_qwen3_tts;
 use std::sync::{Arc, mpsc};
@@ -31,13 +33,13 @@ fn device() -> Arc<GpuDevice> {
     }))
 }
 
-fn on(device: &Arc<GpuDevice>, model: &Model) -> Engine {
+fn on(device: &Arc<GpuDevice>, model: &ModelSource) -> Engine {
     let options = EngineOptions { model: model.clone(), ..Default::default() };
     Engine::on_device(&options, device.clone()).unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn built_in() -> Model {
-    Model::Path(common::root().join("voices/orate-default/orate-default.gguf"))
+fn built_in() -> ModelSource {
+    ModelSource::Path(common::root().join("voices/orate-default/orate-default.gguf"))
 }
 
 /// Takes the device away after a while.
@@ -58,7 +60,7 @@ fn is_told<T>(result: Result<T, Error>) {
 }
 
 /// The program goes on with a new engine, opened as users do.
-fn speaks_again(model: &Model, text: &str, want: &Audio) {
+fn speaks_again(model: &ModelSource, text: &str, want: &Audio) {
     let choice = DeviceChoice::Kind(DeviceKind::Vulkan, 0);
     let options = EngineOptions { model: model.clone(), device: choice, ..Default::default() };
     let engine = Engine::with_options(options).unwrap_or_else(|e| panic!("{e}"));
@@ -67,7 +69,7 @@ fn speaks_again(model: &Model, text: &str, want: &Audio) {
 
 /// A processor imitates GPUs slowly.
 fn few_frames(frames: usize) -> Options {
-    Options { max_frames: Some(frames), retries: Some(0), ..Options::default() }
+    Options::default().set("max_frames", frames).set("retries", 0)
 }
 
 #[test]
@@ -87,7 +89,7 @@ fn an_open_stream_is_told_once() {
         is_told(engine.say("Hm."));
         is_told(engine.warm_up());
         is_told(engine.speak_batch(&["Hm.", "Hm."], &Options::default()));
-        is_told(engine.plans(30, 40, 2).map(drop));
+        is_told(engine.plans(orate::Size { tokens: 30, frames: 40 }, &Options::default()).map(drop));
         drop(engine);
         drop((stream, untouched));
         speaks_again(&built_in(), "Hm.", &want);
@@ -160,7 +162,7 @@ fn a_talker_loses_its_device() {
     in_time(|| {
         let folder = tempfile::tempdir().expect("a folder");
         write_random_qwen3_tts("custom_voice", folder.path(), 3).expect("the folder is writable");
-        let model = Model::Path(folder.path().to_owned());
+        let model = ModelSource::Path(folder.path().to_owned());
         let want = on(&device(), &model).speak("Hello.", &few_frames(5)).expect("speaks");
         for frames in [1, 3] {
             let device = device();
@@ -186,7 +188,7 @@ fn a_batch_loses_its_device() {
     in_time(|| {
         let folder = tempfile::tempdir().expect("a folder");
         write_random_qwen3_tts("custom_voice", folder.path(), 3).expect("the folder is writable");
-        let model = Model::Path(folder.path().to_owned());
+        let model = ModelSource::Path(folder.path().to_owned());
         for delay in [0, 100, 400, 1000] {
             let device = device();
             let engine = on(&device, &model);

@@ -274,10 +274,10 @@ fn rows_of_a_batch_are_what_they_would_be_alone() {
     orate_testing::checkpoints::write_random_qwen3_tts("custom_voice", folder.path(), 3)
         .expect("is writable");
     for device in choices() {
-        let model = orate::Model::Path(folder.path().to_owned());
+        let model = orate::ModelSource::Path(folder.path().to_owned());
         let options = orate::EngineOptions { model, device, ..Default::default() };
         let engine = orate::Engine::with_options(options).expect("a whole model");
-        let model = engine.qwen3_tts().expect("is one");
+        let model = &engine.model_as::<orate::qwen3_tts::Qwen3Tts>().expect("is one");
         let started = |i: usize| {
             let text = format!("Number {i}{}.", " and so on".repeat(7 * (i % 3)));
             let (speaker, language) = (Speaker::Named("ryan"), None);

@@ -1,7 +1,7 @@
 //! Qwen3-TTS with keys and values in every format.
 
 use crate::common::Opened;
-use orate::{CacheFormat, DeviceChoice, Engine, EngineOptions, FinishReason, Model, Options};
+use orate::{CacheFormat, DeviceChoice, Engine, EngineOptions, FinishReason, ModelSource, Options};
 use orate_models::qwen3_tts::{Batch, Prompt, Qwen3Tts, Request, Sampling, Session, Settings, Speaker, Step};
 use orate_testing::checkpoints::write_random_qwen3_tts;
 use orate_testing::snr_db;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 fn engine(kv: CacheFormat, device: DeviceChoice) -> Opened {
     let folder = tempfile::tempdir().expect("a folder");
     write_random_qwen3_tts("custom_voice", folder.path(), 3).expect("the folder is writable");
-    let model = Model::Path(folder.path().to_owned());
+    let model = ModelSource::Path(folder.path().to_owned());
     let options = EngineOptions { model, device, kv, threads: Some(2), ..Default::default() };
     let engine = Engine::with_options(options).unwrap_or_else(|e| panic!("{e}"));
     Opened { engine, folder }
@@ -51,7 +51,7 @@ fn frames(session: &mut Session) -> (Vec<i32>, FinishReason) {
 
 /// Hidden states of a whole utterance of known codes.
 fn hidden(engine: &Engine, codes: &[i32]) -> Vec<f32> {
-    let model = engine.qwen3_tts().expect("is one");
+    let model = &engine.model_as::<Qwen3Tts>().expect("is one");
     let mut session = model.session().expect("talks");
     session.start(&prompt(model, "Hello there, and so on."), &greedy(60)).expect("starts");
     let (mut all, mut got) = (vec![], vec![]);
@@ -71,7 +71,7 @@ const LEAST_SNR: [(CacheFormat, f64); 3] =
 #[test]
 fn an_utterance_is_near_that_of_floats() {
     let exact = engine(CacheFormat::F32, DeviceChoice::Cpu);
-    let model = exact.qwen3_tts().expect("is one");
+    let model = &exact.model_as::<Qwen3Tts>().expect("is one");
     let mut session = model.session().expect("talks");
     let mut drawn = Settings::new(&model.talking().expect("talks").generation, 7);
     drawn.max_frames = 33;
@@ -87,7 +87,7 @@ fn an_utterance_is_near_that_of_floats() {
             let snr = snr_db(&got, &want);
             println!("{}: {kv}: {snr:.1} dB", engine.device());
             assert!(snr > least && got != want, "{}: {kv}: {snr:.1} dB", engine.device());
-            let o = Options { temperature: Some(0.0), max_frames: Some(13), ..Default::default() };
+            let o = Options::default().set("temperature", 0.0).set("max_frames", 13);
             let audio = engine.speak("Hello there.", &o).expect("speaks");
             assert!(audio.samples.iter().all(|x| x.is_finite()) && audio.samples.iter().any(|x| *x != 0.0));
         }
@@ -99,7 +99,7 @@ fn an_utterance_is_near_that_of_floats() {
 fn rows_prefixes_and_growth_change_nothing() {
     for kv in CacheFormat::ALL {
         let engine = engine(kv, DeviceChoice::Cpu);
-        let model: &Arc<Qwen3Tts> = engine.qwen3_tts().expect("is one");
+        let model: &Arc<Qwen3Tts> = &engine.model_as().expect("is one");
         let texts = ["Hello there.", "Hello there, and so on, and on.", "Others, too."];
         let start = |i: usize, reserved: Option<usize>| {
             let mut session = model.session().expect("talks");
@@ -156,7 +156,13 @@ fn rows_prefixes_and_growth_change_nothing() {
 /// A row of keys and values takes what its format says, and the prediction counts it.
 #[test]
 fn formats_take_the_memory_that_is_predicted() {
-    let bytes = |kv, seconds| engine(kv, DeviceChoice::Cpu).footprint(seconds, 1.0).expect("runs").utterance;
+    let bytes = |kv, seconds| {
+        engine(kv, DeviceChoice::Cpu)
+            .footprint(orate::SpeechLength { speech: seconds, reference: 1.0 })
+            .expect("runs")
+            .expect("is predicted")
+            .utterance
+    };
     // What 256 more rows take: 2048 frames against none.
     let rows = |kv| bytes(kv, 163.84) - bytes(kv, 0.0);
     let exact = rows(CacheFormat::F32);

@@ -5,7 +5,7 @@
 #![cfg(any(feature = "cuda", feature = "gpu"))]
 
 use crate::common::{self, golden, relative_error};
-use orate::{Audio, DeviceChoice, Engine, EngineOptions, Model, Options, Precision, PrecisionPolicy};
+use orate::{Audio, DeviceChoice, Engine, EngineOptions, ModelSource, Options, Precision, PrecisionPolicy};
 use orate_tools::verify::{self, F32_TOLERANCE, GPU_TOLERANCE, Limit, VerifyOptions};
 use std::sync::OnceLock;
 
@@ -26,11 +26,11 @@ fn devices() -> Vec<DeviceChoice> {
         .collect()
 }
 
-fn open(device: DeviceChoice, model: Model) -> Engine {
+fn open(device: DeviceChoice, model: ModelSource) -> Engine {
     open_in(Precision::F32, device, model)
 }
 
-fn open_in(precision: Precision, device: DeviceChoice, model: Model) -> Engine {
+fn open_in(precision: Precision, device: DeviceChoice, model: ModelSource) -> Engine {
     let precision = PrecisionPolicy::uniform(precision).into();
     let options = EngineOptions { device, model, precision, threads: Some(2), ..Default::default() };
     Engine::with_options(options).unwrap_or_else(|e| {
@@ -39,7 +39,7 @@ fn open_in(precision: Precision, device: DeviceChoice, model: Model) -> Engine {
 }
 
 fn built_in(device: DeviceChoice) -> Engine {
-    open(device, Model::Path(common::root().join("voices/orate-default/orate-default.gguf")))
+    open(device, ModelSource::Path(common::root().join("voices/orate-default/orate-default.gguf")))
 }
 
 fn speak(engine: &Engine, text: &str, seed: u64) -> Audio {
@@ -56,7 +56,7 @@ fn by_the_cpu() -> &'static Audio {
 fn goldens() {
     for device in devices() {
         for model in MODELS {
-            let engine = open(device, Model::Path(golden(model)));
+            let engine = open(device, ModelSource::Path(golden(model)));
             let report = verify::run(&engine, &golden(model), &VerifyOptions::default())
                 .unwrap_or_else(|e| panic!("{model} on {}: {e}", engine.device()));
             assert_eq!(report.limit, Limit::Error(GPU_TOLERANCE));
@@ -70,7 +70,7 @@ fn goldens() {
 #[test]
 fn goldens_in_f16() {
     for device in devices() {
-        let engine = open_in(Precision::F16, device, Model::Path(golden("tiny")));
+        let engine = open_in(Precision::F16, device, ModelSource::Path(golden("tiny")));
         let options = VerifyOptions { taps: false, ..Default::default() };
         let report = verify::run(&engine, &golden("tiny"), &options)
             .unwrap_or_else(|e| panic!("{}: {e}", engine.device()));
@@ -104,7 +104,7 @@ fn the_host_is_not_in_the_loop() {
     for device in devices() {
         let engine = built_in(device);
         for steps in [1, 4] {
-            let options = Options { steps: Some(steps), ..Options::default() };
+            let options = Options::default().set("steps", steps);
             let chunks: Vec<_> = engine.stream("Hm.", &options).expect("can be spoken").collect();
             let chunk = chunks[0].as_ref().expect("spoken");
             // Duration, text, noise with what all steps share, all steps, vocoder.

@@ -6,7 +6,7 @@ use orate::{Engine, Options};
 fn submissions_and_read_backs_of_a_sentence() {
     let engine = Engine::new().expect("the built-in voice opens");
     for steps in [1usize, 5] {
-        let options = Options { steps: Some(steps), ..Options::default() };
+        let options = Options::default().set("steps", steps);
         let chunks: Vec<_> = engine
             .stream("One sentence.\n\nAnother one.", &options)
             .expect("the text is fine")

@@ -2,7 +2,7 @@
 //! takes all memory.
 
 use crate::common::golden;
-use orate::{Engine, EngineOptions, Model, Options};
+use orate::{Engine, EngineOptions, ModelSource, Options};
 use orate_testing::Random;
 use std::path::Path;
 
@@ -28,9 +28,9 @@ fn copy(model: &str, to: &Path) {
 
 /// Opens the folder and says a word.
 fn try_to_speak(folder: &Path) -> orate::Result<orate::Audio> {
-    let model = Model::Path(folder.to_owned());
+    let model = ModelSource::Path(folder.to_owned());
     let engine = Engine::with_options(EngineOptions { model, threads: Some(1), ..Default::default() })?;
-    engine.speak("Hi.", &Options { steps: Some(1), ..Default::default() })
+    engine.speak("Hi.", &Options::default().set("steps", 1))
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! engine computes, stage by stage.
 
 use crate::common::{engine, golden, tiny};
-use orate::{Error, ErrorKind, Model};
+use orate::{Error, ErrorKind, ModelSource};
 use orate_cpu::Isa;
 use orate_tools::verify::{F32_TOLERANCE, Report, VerifyOptions, run};
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ fn all_rows_pass_on_every_instruction_set() {
         for isa in Isa::available() {
             for threads in [1, 2, 3] {
                 let what = format!("{model}, {isa}, {threads} threads");
-                let engine = engine(Model::Path(golden(model)), isa, threads);
+                let engine = engine(ModelSource::Path(golden(model)), isa, threads);
                 let report = run(&engine, &golden(model), &VerifyOptions::default())
                     .unwrap_or_else(|e| panic!("{what}: {e}"));
                 let failed: Vec<_> =

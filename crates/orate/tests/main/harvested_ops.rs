@@ -69,7 +69,8 @@ fn committed_models() {
 #[test]
 fn built_in_voice() {
     let engine = common::built_in(1);
-    let files = engine.supertonic().expect("Supertonic").files();
+    let model = engine.model_as::<orate::supertonic::Supertonic>().expect("Supertonic");
+    let files = model.files();
     let all = |s| graphs(&files.config, &*files.weights, s).expect("a whole model");
     check("built-in", &cases(&all(sizes(21, 5)), |_| true), 75, 3);
     check("built-in, long", &cases(&all(sizes(300, 290)), is_light), 35, 2);

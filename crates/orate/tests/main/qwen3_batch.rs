@@ -5,7 +5,7 @@ mod queues;
 use crate::broken_row;
 use crate::common::Opened;
 use orate::{
-    Cancel, DeviceChoice, Engine, EngineOptions, Error, FinishReason, Model, Options, Precision,
+    Cancel, DeviceChoice, Engine, EngineOptions, Error, FinishReason, ModelSource, Options, Precision,
     PrecisionPolicy,
 };
 use orate_cpu::{CpuDevice, Isa};
@@ -24,7 +24,7 @@ fn engine(precision: Precision, isa: Option<&str>) -> Opened {
     let folder = tempfile::tempdir().expect("a folder");
     write_random_qwen3_tts("custom_voice", folder.path(), 3).expect("the folder is writable");
     let options = EngineOptions {
-        model: Model::Path(folder.path().to_owned()),
+        model: ModelSource::Path(folder.path().to_owned()),
         device: DeviceChoice::Cpu,
         threads: Some(2),
         isa: isa.map(str::to_owned),
@@ -111,7 +111,7 @@ fn check(engine: &Engine, ahead: bool) {
     const ALL: usize = Batch::MOST;
     const DROPPED: usize = 4;
     const TAKEN: usize = 6;
-    let model = engine.qwen3_tts().expect("is one");
+    let model = &engine.model_as::<Qwen3Tts>().expect("is one");
     let alone: Vec<_> = (0..ALL).map(|i| rest_of(&mut started(model, i))).collect();
     let mut batch = Batch::new(model.clone()).expect("talks");
     batch.make_ahead(ahead);
@@ -183,7 +183,7 @@ fn rows_are_what_they_would_be_alone() {
 #[test]
 fn what_is_under_way_moves_with_its_row() {
     let engine = engine(Precision::F32, None);
-    let model = engine.qwen3_tts().expect("is one");
+    let model = &engine.model_as::<Qwen3Tts>().expect("is one");
     let ahead = |i: usize| {
         let mut session = started(model, i);
         session.make_ahead(true);
@@ -223,7 +223,7 @@ fn what_is_under_way_moves_with_its_row() {
 #[test]
 fn a_session_makes_frames_ahead() {
     let engine = engine(Precision::F32, None);
-    let model = engine.qwen3_tts().expect("is one");
+    let model = &engine.model_as::<Qwen3Tts>().expect("is one");
     let (mut session, mut stops) = (model.session().expect("talks"), 0);
     session.make_ahead(true);
     // The cache grows on the way, and the device has a rest behind two frames.
@@ -279,7 +279,7 @@ fn a_row_without_numbers_fails_alone() {
 #[test]
 fn a_full_batch_refuses_more() {
     let engine = engine(Precision::F32, None);
-    let model = engine.qwen3_tts().expect("is one");
+    let model = &engine.model_as::<Qwen3Tts>().expect("is one");
     let mut batch = Batch::new(model.clone()).expect("talks");
     let mut sessions: Vec<_> = (0..=Batch::MOST).map(|i| started(model, i)).collect();
     let rows: Vec<_> = sessions[..Batch::MOST].iter_mut().map(|s| batch.join(s).expect("room")).collect();
@@ -482,12 +482,8 @@ fn the_device_always_has_a_frame_to_make() {
 
 fn options(i: usize) -> Options {
     let voice = ["aiden", "dylan", "ryan"][i % 3];
-    Options {
-        seed: i as u64,
-        max_frames: Some(20 + 3 * i),
-        voice: Some(voice.to_owned()),
-        ..Default::default()
-    }
+    Options { seed: i as u64, voice: Some(voice.to_owned()), ..Default::default() }
+        .set("max_frames", 20 + 3 * i)
 }
 
 /// Threads that speak with one engine share its frames, whoever comes and goes.
@@ -536,8 +532,8 @@ fn concurrent_calls_sound_as_they_would_alone() {
                 }
             });
         }
-        let model = engine.qwen3_tts().expect("is one");
-        assert_eq!(Arc::strong_count(model), 1, "nothing of a batch is left");
+        let model = &engine.model_as::<Qwen3Tts>().expect("is one");
+        assert_eq!(Arc::strong_count(model), 2, "the engine's and this one: nothing of a batch is left");
     }
 }
 
@@ -545,7 +541,7 @@ fn concurrent_calls_sound_as_they_would_alone() {
 #[test]
 fn a_slow_caller_is_parked() {
     let engine = engine(Precision::F32, None);
-    let long = |i: usize| Options { max_frames: Some(150), ..options(i) };
+    let long = |i: usize| options(i).set("max_frames", 150);
     let alone: Vec<f32> =
         engine.stream("Slow.", &long(1)).expect("speaks").flat_map(|c| c.expect("speaks").samples).collect();
     let other: Vec<f32> =

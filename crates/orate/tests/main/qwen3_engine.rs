@@ -1,10 +1,12 @@
 //! The engine with Qwen3-TTS models: from text to samples.
 
 use orate::{
-    Cancel, ClonedVoice, DeviceChoice, Engine, EngineOptions, Error, ErrorKind, FinishReason, Model, Options,
-    Precision, PrecisionChoice, PrecisionPolicy, TextFeeding, Unknown,
+    Cancel, ClonedVoice, DeviceChoice, Engine, EngineOptions, Error, ErrorKind, FinishReason, ModelSource,
+    Options, Precision, PrecisionChoice, PrecisionPolicy, SpeechLength,
 };
-use orate_models::qwen3_tts::{Prompt, Qwen3Tts, Request, Settings, Speaker, Step, Utterance};
+use orate_models::qwen3_tts::{
+    Prompt, Qwen3Tts, Request, Settings, Speaker, Step, TextFeeding, Utterance, Voice,
+};
 use orate_testing::checkpoints::{qwen3_tts_goldens, write_random_qwen3_tts};
 use orate_testing::snr_db;
 
@@ -18,7 +20,7 @@ fn engine(variant: &str, folder: &tempfile::TempDir) -> Engine {
 fn engine_in(precision: impl Into<PrecisionChoice>, variant: &str, folder: &tempfile::TempDir) -> Engine {
     write_random_qwen3_tts(variant, folder.path(), 3).expect("the folder is writable");
     let options = EngineOptions {
-        model: Model::Path(folder.path().to_owned()),
+        model: ModelSource::Path(folder.path().to_owned()),
         device: DeviceChoice::Cpu,
         threads: Some(2),
         precision: precision.into(),
@@ -69,7 +71,10 @@ fn text_is_fed_as_asked() {
         let engine = engine(variant, &folder);
         let voice = orate_tools::bench::qwen3_tts::any_voice(&engine).expect("any model has one");
         let speak = |feeding| {
-            let options = Options { feeding, max_frames: Some(6), ..voice.clone() };
+            let options = voice
+                .clone()
+                .set("max_frames", 6)
+                .with(orate::qwen3_tts::Options { text_feeding: feeding, ..Default::default() });
             engine.speak("Hello there, everybody.", &options).expect("speaks").samples
         };
         assert_eq!(speak(None), speak(Some(usual)), "{variant}");
@@ -82,7 +87,7 @@ fn text_is_fed_as_asked() {
 fn going_on_is_as_if_nothing_had_been_between() {
     let folder = tempfile::tempdir().expect("a folder");
     let engine = engine("voice_design", &folder);
-    let model = engine.qwen3_tts().expect("of this family");
+    let model = &engine.model_as::<Qwen3Tts>().expect("of this family");
     let settings =
         Settings { max_frames: 9, ..Settings::new(&model.talking().expect("talks").generation, 0) };
     let (before, behind) = ("Once upon a time.", " There was a king.");
@@ -118,9 +123,13 @@ fn memory_is_as_predicted() {
         for variant in ["base", "voice_design"] {
             let folder = tempfile::tempdir().expect("a folder");
             let engine = engine_in(PrecisionPolicy::uniform(precision), variant, &folder);
-            let model = engine.qwen3_tts().expect("of this family");
+            let model = &engine.model_as::<Qwen3Tts>().expect("of this family");
             assert_eq!(model.weight_bytes(), 0, "nothing is read yet");
-            let (short, long) = (engine.footprint(2.0, 1.0).unwrap(), engine.footprint(60.0, 60.0).unwrap());
+            let length = |speech, reference| {
+                let length = SpeechLength { speech, reference };
+                engine.footprint(length).expect("runs").expect("is predicted")
+            };
+            let (short, long) = (length(2.0, 1.0), length(60.0, 60.0));
             assert!(
                 short.weights > 0 && short.utterance > 0 && long.utterance > short.utterance,
                 "{short:?}"
@@ -130,8 +139,7 @@ fn memory_is_as_predicted() {
             assert_eq!(long.in_context > short.in_context, variant == "base");
             let voice = orate_tools::bench::qwen3_tts::any_voice(&engine).expect("any model has one");
             assert_eq!(model.weight_bytes(), 0, "what listened is gone");
-            let audio =
-                engine.speak("Hello there.", &Options { max_frames: Some(5), ..voice }).expect("speaks");
+            let audio = engine.speak("Hello there.", &voice.set("max_frames", 5)).expect("speaks");
             assert_eq!(audio.samples.len(), 5 * FRAME);
             assert_eq!(model.weight_bytes(), short.weights, "{variant} in {precision}");
         }
@@ -143,7 +151,7 @@ fn memory_is_as_predicted() {
 fn no_plan_is_made_between_frames() {
     let folder = tempfile::tempdir().expect("a folder");
     let engine = engine("custom_voice", &folder);
-    let model = engine.qwen3_tts().expect("of this family");
+    let model = &engine.model_as::<Qwen3Tts>().expect("of this family");
     let (mut codes, mut most) = (vec![], 0);
     for seed in 0..8 {
         let mut session = model.session().expect("talks");
@@ -175,7 +183,7 @@ fn greeting(model: &Qwen3Tts, instruct: &str, seed: u64, max_frames: usize) -> (
 fn no_plan_is_made_when_utterances_meet() {
     let folder = tempfile::tempdir().expect("a folder");
     let engine = engine("custom_voice", &folder);
-    let model = engine.qwen3_tts().expect("of this family");
+    let model = &engine.model_as::<Qwen3Tts>().expect("of this family");
     let (prompt, settings) = greeting(model, "happy", 1, 40);
     let mut codes = vec![];
     let mut utterances: Vec<Utterance> = vec![];
@@ -192,7 +200,7 @@ fn no_plan_is_made_when_utterances_meet() {
 }
 
 fn options(frames: usize) -> Options {
-    Options { max_frames: Some(frames), seed: 5, ..Default::default() }
+    Options { seed: 5, ..Default::default() }.set("max_frames", frames)
 }
 
 #[test]
@@ -217,7 +225,7 @@ fn speech_is_the_same_whole_and_bit_by_bit() {
     assert!(joined == whole.samples, "the same bits");
     let other = engine.speak("Hello there.", &Options { seed: 6, ..options.clone() }).expect("speaks");
     assert!(other.samples != whole.samples, "another seed");
-    let calm = Options { instruct: Some("very calm".into()), ..options };
+    let calm = options.set("instruct", "very calm");
     let calm = engine.speak("Hello there.", &calm).expect("speaks");
     assert!(calm.samples != whole.samples, "an instruction");
 }
@@ -230,7 +238,7 @@ fn what_has_no_effect_is_said() {
     let json = std::fs::read_to_string(&config).expect("written").replace("\"1b7\"", "\"0b6\"");
     std::fs::write(&config, json).expect("the folder is writable");
     let engine = Engine::open(folder.path()).expect("a whole model");
-    let calm = Options { instruct: Some("very calm".into()), ..options(3) };
+    let calm = options(3).set("instruct", "very calm");
     let stream = engine.stream("Hello there.", &calm).expect("speaks");
     assert_eq!(
         stream.warnings(),
@@ -273,19 +281,28 @@ fn voices_and_what_is_refused() {
         &custom,
         "Hi.",
         Options { voice: Some("bob".into()), ..options(3) },
-        "this model has aiden, dylan,",
+        "this model has: aiden, dylan,",
     );
     refused(&custom, "Hi.", Options { language: Some("xx".into()), ..options(3) }, "`xx` is no language");
     refused(&custom, " … ", options(3), "the text holds nothing to say; give it");
-    refused(&custom, "Hi.", Options { speed: Some(1.2), ..options(3) }, "Qwen3-TTS models have no rate");
-    refused(&custom, "Hi.", Options { steps: Some(4), ..options(3) }, "Qwen3-TTS models take none");
-    refused(&custom, "Hi.", Options { temperature: Some(-1.0), ..options(3) }, "temperature is -1");
-    refused(&custom, "Hi.", Options { unknown: Unknown::Skip, ..options(3) }, "models know all of them");
-    refused(&custom, "Hi.", Options { trim: false, ..options(3) }, "trim is off");
+    refused(
+        &custom,
+        "Hi.",
+        options(3).set("speed", 1.2),
+        "`speed` is not an option of Qwen3-TTS models (Supertonic has it)",
+    );
+    refused(&custom, "Hi.", options(3).set("steps", 4), "`steps` is not an option of Qwen3-TTS models");
+    refused(&custom, "Hi.", options(3).set("temperature", -1.0), "temperature is -1");
+    refused(
+        &custom,
+        "Hi.",
+        options(3).set("skip_unknown", true),
+        "`skip_unknown` is not an option of Qwen3-TTS models",
+    );
+    refused(&custom, "Hi.", options(3).set("trim", false), "`trim` is not an option");
     refused(&custom, "Hi.", options(0), "choose 1 to 16777216");
     refused(&custom, "Hi.", options(usize::MAX), "choose 1 to 16777216");
-    let e = custom.supertonic().err().expect("another family").to_string();
-    assert!(e.contains("is a Qwen3-TTS model"), "{e}");
+    assert!(custom.model_as::<orate::supertonic::Supertonic>().is_none(), "another family");
 
     let folder = tempfile::tempdir().expect("a folder");
     let base = engine("base", &folder);
@@ -293,9 +310,24 @@ fn voices_and_what_is_refused() {
     refused(&base, "Hi.", options(3), "give it reference audio");
 
     let built_in = Engine::new().expect("the built-in voice");
-    refused(&built_in, "Hi.", Options { instruct: Some("sing".into()), ..Options::default() }, "follow none");
-    refused(&built_in, "Hi.", Options { retries: Some(1), ..Options::default() }, "number of retries is 1");
-    refused(&built_in, "Hi.", Options { top_k: Some(5), ..Options::default() }, "draw no codes");
+    refused(
+        &built_in,
+        "Hi.",
+        Options::default().set("instruct", "sing"),
+        "`instruct` is not an option of Supertonic models (Qwen3-TTS has it)",
+    );
+    refused(
+        &built_in,
+        "Hi.",
+        Options::default().set("retries", 1),
+        "`retries` is not an option of Supertonic models",
+    );
+    refused(
+        &built_in,
+        "Hi.",
+        Options::default().set("top_k", 5),
+        "`top_k` is not an option of Supertonic models",
+    );
 }
 
 /// The recording of the oracle, cloned with and without its words.
@@ -306,9 +338,10 @@ fn a_recording_becomes_a_voice() {
     let recording = qwen3_tts_goldens().join("cases/ref.wav");
     let voice = base.clone_voice(&recording, None).expect("a voice");
     let known = base.clone_voice(&recording, Some("once upon a time")).expect("a voice");
-    assert_eq!(voice.x_vector, known.x_vector);
-    let codes = &known.reference.as_ref().expect("with its words").codes;
-    assert!(voice.reference.is_none() && codes.len() >= 160 && codes.len().is_multiple_of(16));
+    let typed = |voice: &ClonedVoice| Voice::try_from(voice).expect("of this family");
+    assert_eq!(typed(&voice).x_vector, typed(&known).x_vector);
+    let codes = &typed(&known).reference.expect("with its words").codes;
+    assert!(typed(&voice).reference.is_none() && codes.len() >= 160 && codes.len().is_multiple_of(16));
     let speak = |cloned| {
         let audio =
             base.speak("Hello there.", &Options { cloned: Some(cloned), ..options(6) }).expect("speaks");
@@ -328,8 +361,9 @@ fn a_recording_becomes_a_voice() {
     assert!(e.contains(&format!("but the recording only {frames} frames")), "{e}");
     assert!(e.contains("is this the transcript of this recording?"), "{e}");
     // A voice that was made elsewhere is checked when it speaks.
-    let mut other = ClonedVoice::clone(&known);
+    let mut other = typed(&known);
     other.reference.as_mut().expect("with its words").transcript = novel;
+    let other = ClonedVoice::from(&other);
     let e = base.speak("Hi.", &Options { cloned: Some(other.into()), ..options(3) }).expect_err("refused");
     assert!(e.to_string().contains("is this the transcript of this recording?"), "{e}");
     assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
@@ -338,7 +372,7 @@ fn a_recording_becomes_a_voice() {
     let e = custom.clone_voice(&recording, None).expect_err("cannot").to_string();
     assert!(e.contains("only Base models can"), "{e}");
     let e = custom.speak("Hi.", &Options { cloned: Some(known), ..options(3) }).expect_err("cannot");
-    assert!(e.to_string().contains("name one of its speakers"), "{e}");
+    assert!(e.to_string().contains("only Base models can"), "{e}");
 }
 
 #[test]
@@ -373,7 +407,7 @@ fn a_damaged_codec_is_an_error_and_not_silence() {
     overwrite(&codec, "decoder.decoder.6.conv.bias", f32::NAN);
     let engine = Engine::open(folder.path()).expect("a whole model");
     for codec_beside in [false, true] {
-        let options = Options { codec_beside: Some(codec_beside), ..options(3) };
+        let options = options(3).set("codec_beside", codec_beside);
         let error = engine.speak("Hello there.", &options).expect_err("no sound");
         assert_eq!(error.kind(), ErrorKind::InvalidModel, "{error}");
         for words in ["no sound for frame 0", "speech_tokenizer undamaged", "--weights f32"] {
@@ -401,15 +435,15 @@ fn speech_that_goes_astray_is_ended_and_spoken_again() {
     let (reason, frames, attempts) = ending(&engine, &heard);
     assert_eq!((reason, attempts), (FinishReason::Runaway, 1), "what was heard is not spoken again");
     assert!((63..150).contains(&frames), "{frames} frames are more than the text needs");
-    let never = Options { retries: Some(0), whole_pieces: true, ..heard.clone() };
+    let never = Options { whole_pieces: true, ..heard.clone() }.set("retries", 0);
     assert_eq!(ending(&engine, &never), (FinishReason::Runaway, frames, 1));
-    let patient = Options { retries: Some(50), whole_pieces: true, ..heard.clone() };
+    let patient = Options { whole_pieces: true, ..heard.clone() }.set("retries", 50);
     let (reason, shorter, attempts) = ending(&engine, &patient);
     assert_eq!(reason, FinishReason::Stop, "another seed ends");
     assert!(attempts > 1 && shorter < frames, "{shorter} frames after {attempts} attempts");
-    let enough = Options { retries: Some(attempts - 1), ..patient.clone() };
+    let enough = patient.clone().set("retries", attempts - 1);
     assert_eq!(ending(&engine, &enough), (FinishReason::Stop, shorter, attempts));
-    let too_few = Options { retries: Some(attempts - 2), ..patient.clone() };
+    let too_few = patient.clone().set("retries", attempts - 2);
     let (reason, _, most) = ending(&engine, &too_few);
     assert_eq!((reason, most), (FinishReason::Runaway, attempts - 1));
 
@@ -421,11 +455,11 @@ fn speech_that_goes_astray_is_ended_and_spoken_again() {
     assert!(engine.speak("Hi.", &patient).expect("speaks") == again, "the same seed, the same other seeds");
 
     // The likeliest codes are the same with every seed; here they are those that were drawn before.
-    let sure = Options { top_k: Some(1), repetition_penalty: Some(0.01), ..patient.clone() };
+    let sure = patient.clone().set("top_k", 1).set("repetition_penalty", 0.01);
     let (reason, _, attempts) = ending(&engine, &sure);
     assert_eq!((reason, attempts), (FinishReason::Runaway, 1), "nothing is drawn, so nothing is tried again");
 
-    let asked = Options { max_frames: Some(20), ..patient };
+    let asked = patient.set("max_frames", 20);
     let (reason, most, attempts) = ending(&engine, &asked);
     assert_eq!((reason, most, attempts), (FinishReason::Length, 20, 1), "as many as were asked for");
 }
@@ -446,7 +480,7 @@ fn the_codec_runs_beside_the_talker() {
     let engine = engine("custom_voice", &folder);
     let long = "This is one of many sentences that say nothing new. ".repeat(9);
     for whole_pieces in [false, true] {
-        let o = |beside| Options { whole_pieces, codec_beside: Some(beside), ..options(70) };
+        let o = |beside| Options { whole_pieces, ..options(70) }.set("codec_beside", beside);
         // The first text makes what is kept of the prompt.
         engine.speak(&long, &o(false)).expect("speaks");
         let chunks = |beside| engine.stream(&long, &o(beside)).expect("speaks").collect::<Vec<_>>();
@@ -459,7 +493,7 @@ fn the_codec_runs_beside_the_talker() {
     }
 
     let cancel = Cancel::new();
-    let o = Options { codec_beside: Some(true), cancel: Some(cancel.clone()), ..options(200) };
+    let o = Options { cancel: Some(cancel.clone()), ..options(200) }.set("codec_beside", true);
     let mut stream = engine.stream(&long, &o).expect("speaks");
     assert_eq!(codec_threads(), 0, "nothing is made before it is asked for");
     for _ in 0..3 {
@@ -493,7 +527,8 @@ fn prompts_that_begin_alike_are_read_once() {
         let cloned = |words| base.then(|| engine.clone_voice(&recording, words).expect("a voice"));
         for words in &words[..1 + usize::from(base)] {
             let instruct = (!base).then(|| "a calm voice".to_owned());
-            let o = Options { instruct, cloned: cloned(*words), ..options(9) };
+            let o = Options { cloned: cloned(*words), ..options(9) }
+                .with(orate::qwen3_tts::Options { instruct, ..Default::default() });
             let mut rows = vec![];
             for text in ["Hello there.", "Another text, which is longer.", "Hello there."] {
                 let chunks = |e: &Engine| -> Vec<orate::Chunk> {
@@ -518,7 +553,7 @@ fn a_codec_alone_is_verified() {
     let folder = tempfile::tempdir().expect("a folder");
     write_random_qwen3_tts("base", folder.path(), 3).expect("the folder is writable");
     let options = EngineOptions {
-        model: Model::Path(folder.path().join("speech_tokenizer")),
+        model: ModelSource::Path(folder.path().join("speech_tokenizer")),
         device: DeviceChoice::Cpu,
         threads: Some(2),
         ..Default::default()
@@ -529,7 +564,7 @@ fn a_codec_alone_is_verified() {
     let e =
         codec.clone_voice(qwen3_tts_goldens().join("cases/ref.wav"), None).expect_err("cannot").to_string();
     assert!(e.contains("codec without a talker"), "{e}");
-    assert!(codec.voices().is_empty() && codec.cloned_voice_width().is_none());
+    assert!(codec.voices().is_empty() && !codec.can_clone());
     // Of other weights than the goldens', so that it is compared, and not the same.
     let report =
         orate_tools::verify::run(&codec, &qwen3_tts_goldens(), &Default::default()).expect("some cases fit");
@@ -538,4 +573,59 @@ fn a_codec_alone_is_verified() {
     let skipped =
         |case: &str| report.skipped.iter().any(|(name, why)| name == case && why.contains("talker"));
     assert!(skipped("tokenizer") && skipped("sampling_chain"), "{:?}", report.skipped);
+}
+
+/// Pieces of a voice that is only described go on behind the first one, talker and codec.
+#[test]
+fn a_described_voice_goes_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine("voice_design", &folder);
+    let model = &engine.model_as::<Qwen3Tts>().expect("of this family");
+    let text = "Once upon a time there was a king. ".repeat(12);
+    let instruct = Some("somebody old who whispers".to_owned());
+    let instruct = instruct.as_deref();
+    let with = |seed| {
+        let own = orate::qwen3_tts::Options {
+            retries: Some(0),
+            instruct: instruct.map(str::to_owned),
+            ..Default::default()
+        };
+        Options { seed, silence: 0.0, ..Default::default() }.with(own)
+    };
+    let speak = |seed| -> Vec<orate::Chunk> {
+        let stream = engine.stream(text.trim_end(), &with(seed)).expect("speaks");
+        stream.map(|c| c.expect("speaks")).collect()
+    };
+    let ends = |chunks: &[orate::Chunk]| chunks.iter().filter_map(|c| c.finish).collect::<Vec<_>>();
+    // A model of random weights ends by chance.
+    let (seed, chunks) = (0..100)
+        .map(|seed| (seed, speak(seed)))
+        .find(|(_, chunks)| ends(chunks) == [FinishReason::Stop; 2])
+        .expect("one in some seeds");
+    let texts = [0, 1].map(|i| &*chunks.iter().find(|c| c.index == i).expect("two pieces").text);
+
+    // The same by hand.
+    let settings = Settings::new(&model.talking().expect("talks").generation, seed);
+    let request = |text, speaker| Request { text, speaker, language: None, instruct, feeding: None };
+    let codes = |prompt: &Prompt, index| {
+        let mut session = model.session().expect("talks");
+        let seed = orate_models::piece_seed(seed, index);
+        let settings = Settings { seed, max_frames: prompt.frame_budget(), ..settings };
+        session.start(prompt, &settings).expect("starts");
+        let (mut all, mut frame) = (vec![], vec![]);
+        while session.next_frame(&mut frame).expect("goes on") == Step::Frame {
+            all.extend_from_slice(&frame);
+        }
+        all
+    };
+    let first = codes(&model.prompt(&request(texts[0], Speaker::Described)).expect("a prompt"), 0);
+    let speaker = Speaker::GoingOn { transcript: texts[0], codes: &first };
+    let second = codes(&model.prompt(&request(texts[1], speaker)).expect("a prompt"), 1);
+    let before = &first[first.len().saturating_sub(25 * 16)..];
+    let mut codec = model.codec().stream_behind(before, &|| true).expect("decodes").expect("nobody stops it");
+    let mut wanted = vec![];
+    codec.push_last(&second, &mut wanted).expect("decodes");
+    let heard: Vec<f32> =
+        chunks.iter().filter(|c| c.index == 1).flat_map(|c| c.samples.iter().copied()).collect();
+    assert_eq!(heard, wanted);
 }

@@ -3,8 +3,8 @@
 
 use crate::common::{built_in, engine, relative_error, rms, tiny};
 use orate::{
-    Audio, Cancel, DeviceChoice, Engine, EngineOptions, Error, ErrorKind, Model, Options, Precision,
-    PrecisionChoice, PrecisionPolicy, Unknown,
+    Audio, Cancel, DeviceChoice, Engine, EngineOptions, Error, ErrorKind, ModelSource, Options, Precision,
+    PrecisionChoice, PrecisionPolicy,
 };
 use orate_cpu::Isa;
 use std::time::{Duration, Instant};
@@ -84,7 +84,7 @@ fn a_sentence_is_speech() {
 fn longer_texts_take_longer_and_speed_scales() {
     let engine = built_in(2);
     let seconds = |text: &str, speed: f32| {
-        let options = Options { speed: Some(speed), ..Default::default() };
+        let options = Options::default().set("speed", speed);
         engine.speak(text, &options).expect("spoken").duration()
     };
     let (short, long) = (seconds("Good morning.", 1.0), seconds(SENTENCE, 1.0));
@@ -168,10 +168,15 @@ fn pieces_have_noise_of_their_own() {
 #[test]
 fn trimming_drops_the_rest_of_the_last_frame() {
     let engine = built_in(1);
-    let options = |trim| Options { trim, ..Default::default() };
+    let options = |trim| Options::default().set("trim", trim);
     let trimmed = engine.speak("Trim me.", &options(true)).expect("spoken").samples;
     let whole = engine.speak("Trim me.", &options(false)).expect("spoken").samples;
-    let frame = engine.supertonic().expect("Supertonic").files().config.samples_per_latent();
+    let frame = engine
+        .model_as::<orate::supertonic::Supertonic>()
+        .expect("Supertonic")
+        .files()
+        .config
+        .samples_per_latent();
     assert_eq!(whole.len() % frame, 0);
     assert!(whole.len() - trimmed.len() < frame && whole[..trimmed.len()] == trimmed[..]);
 }
@@ -182,7 +187,7 @@ fn cancelling_from_another_thread_stops_soon() {
     engine.warm_up().expect("spoken");
     let cancel = Cancel::new();
     let text = "This goes on and on, one sentence after the other, until somebody stops it. ".repeat(50);
-    let options = Options { cancel: Some(cancel.clone()), steps: Some(100), ..Default::default() };
+    let options = Options { cancel: Some(cancel.clone()), ..Default::default() }.set("steps", 100);
     let (result, late) = std::thread::scope(|scope| {
         let speaker = scope.spawn(|| (engine.speak(&text, &options), Instant::now()));
         std::thread::sleep(Duration::from_millis(300));
@@ -217,11 +222,11 @@ fn refused(engine: &Engine, text: &str, options: Options) -> String {
 fn options_out_of_range_are_refused_before_speaking() {
     for engine in [built_in(1), tiny("tiny")] {
         for speed in [0.0, -1.0, 0.69, 2.01, 100.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            let e = refused(&engine, "Hello.", Options { speed: Some(speed), ..Default::default() });
+            let e = refused(&engine, "Hello.", Options::default().set("speed", speed));
             assert!(e.contains("speed") && e.contains("0.7") && e.contains('2'), "{e}");
         }
         for steps in [0, 101, usize::MAX] {
-            let e = refused(&engine, "Hello.", Options { steps: Some(steps), ..Default::default() });
+            let e = refused(&engine, "Hello.", Options::default().set("steps", steps));
             assert!(e.contains("steps") && e.contains("100") && e.contains(&steps.to_string()), "{e}");
         }
         for silence in [-1.0, 10.1, 1e9, f32::NAN, f32::INFINITY] {
@@ -268,7 +273,7 @@ fn texts_that_cannot_be_spoken_are_refused() {
     let e = refused(&engine, "The word 你好 is Chinese, and Ж is Cyrillic.", Options::default());
     assert!(e.contains('你') && e.contains('好') && e.contains('Ж'), "{e}");
     // What can be said is, if asked for.
-    let skip = Options { unknown: Unknown::Skip, ..Default::default() };
+    let skip = Options::default().set("skip_unknown", true);
     assert!(engine.speak("Hello 你好.", &skip).expect("without two characters").duration() > 0.2);
     refused(&engine, "你好", skip);
     // Emoji beside words are not read, and do not stop the words.
@@ -278,7 +283,7 @@ fn texts_that_cannot_be_spoken_are_refused() {
 #[test]
 fn voices_mix() {
     let engine = tiny("tiny");
-    let names: Vec<_> = engine.voices().into_iter().map(|v| (v.name, v.is_default)).collect();
+    let names: Vec<_> = engine.voices().into_iter().map(|v| (v.name.clone(), v.is_default)).collect();
     assert_eq!(names, [("F1".to_owned(), true), ("M1".to_owned(), false)]);
     let with = |voice: &str| {
         let options = Options { voice: Some(voice.to_owned()), ..Default::default() };
@@ -289,7 +294,8 @@ fn voices_mix() {
     assert!(mix == with("F1:0.7 + M1:0.3"));
     assert!(with("F1:1+M1:0") == f && with("F1:0+M1:5") == m);
     assert!(f == engine.say("Mixed voices.").expect("spoken").samples, "the first voice is the default");
-    let style = |voice: &str| engine.voice(voice).expect("known").style_dp.clone();
+    let model = engine.model_as::<orate::supertonic::Supertonic>().expect("of this family");
+    let style = |voice: &str| model.voice(voice).expect("known").style_dp.clone();
     let (a, b, c) = (style("F1"), style("M1"), style("F1:0.7+M1:0.3"));
     assert!(a.iter().zip(&b).zip(&c).all(|((a, b), c)| (0.7 * a + 0.3 * b - c).abs() < 1e-6));
     for bad in ["F1:0+M1:0", "F1:x", "F1+", "F1:-1+M1:2", "F1:1e999", "F1+nobody"] {
@@ -306,8 +312,8 @@ const BETWEEN_INSTRUCTION_SETS: f64 = 2.0 * orate_tools::verify::F32_TOLERANCE;
 fn instruction_sets_agree() {
     let all = Isa::available();
     let say = |isa: Isa| {
-        let options = Options { trim: false, ..Default::default() };
-        engine(Model::BuiltIn, isa, 2)
+        let options = Options::default().set("trim", false);
+        engine(ModelSource::BuiltIn, isa, 2)
             .speak("All processors say the same.", &options)
             .expect("spoken")
             .samples

@@ -6,7 +6,7 @@ use crate::engine_report::{device_text, engine_json, precision_text, with};
 use crate::failure::UsageError;
 use crate::measure::{median, peak_rss_mb};
 use crate::print;
-use orate::{Engine, ErrorKind, Options};
+use orate::{Engine, ErrorKind};
 use orate_tools::bench;
 use orate_tools::bench::qwen3_tts::{SpeechTimes, any_voice, profile, run_once};
 use serde_json::json;
@@ -27,13 +27,15 @@ pub fn run(args: &Args, engine: &Engine, load_ms: f64) -> anyhow::Result<()> {
     engine.qwen3_tts()?.talking().map_err(orate::Error::from)?;
     let text = args.text.as_deref().unwrap_or(TEXT);
     let frames = args.max_frames.or(args.text.is_none().then_some(FRAMES));
-    let voice = any_voice(engine).map_err(|e| match e.kind() {
+    let mut options = any_voice(engine).map_err(|e| match e.kind() {
         ErrorKind::InvalidInput => e.into(),
         _ => anyhow::Error::from(e)
             .context("a voice for timing cannot be made from a tone on this device; try --device cpu"),
     })?;
-    let options =
-        Options { max_frames: frames.map(|n| n as usize), codec_beside: args.codec_beside, ..voice };
+    options.own.extend([
+        ("max_frames", frames.map(|n| (n as usize).into())),
+        ("codec_beside", args.codec_beside.map(Into::into)),
+    ]);
     if let Some(streams) = args.streams {
         return super::streams::run(args, engine, text, &options, streams as usize);
     }

@@ -125,7 +125,7 @@ fn spoken(engine: &Engine, text: &str, steps: usize) -> anyhow::Result<Work> {
     let model = engine.supertonic()?;
     let files = model.files();
     let options = SpeakOptions { speed: files.default_speed(), steps: Some(steps), ..Default::default() };
-    let voice = engine.voice(files.default_voice())?;
+    let voice = model.voice(files.default_voice()).map_err(orate::Error::from)?;
     let (mut pieces, mut samples) = (Vec::new(), 0);
     for piece in files.pieces(text, &options).map_err(orate::Error::from)? {
         let mut session = model.session();

@@ -1,7 +1,7 @@
 //! Engines with tiny models that speak on GPUs.
 
 use super::{GPU_TOLERANCE, choices};
-use orate::{Cancel, DeviceChoice, Engine, EngineOptions, Error, FinishReason, Model, Options};
+use orate::{Cancel, DeviceChoice, Engine, EngineOptions, Error, FinishReason, ModelSource, Options};
 use orate_models::qwen3_tts::{Request, Settings, Speaker, TextFeeding};
 use orate_testing::assert_close;
 use orate_testing::checkpoints::{qwen3_tts_goldens, write_random_qwen3_tts};
@@ -13,7 +13,7 @@ fn all_choices() -> Vec<DeviceChoice> {
 
 fn engine(device: DeviceChoice, folder: &tempfile::TempDir) -> Engine {
     let options =
-        EngineOptions { model: Model::Path(folder.path().to_owned()), device, ..Default::default() };
+        EngineOptions { model: ModelSource::Path(folder.path().to_owned()), device, ..Default::default() };
     Engine::with_options(options).unwrap_or_else(|e| panic!("{e}"))
 }
 
@@ -37,10 +37,12 @@ fn speech_is_as_on_the_cpu() {
         };
         for cloned in voices {
             let greedy =
-                Options { temperature: Some(0.0), max_frames: Some(13), cloned, ..Default::default() };
+                Options { cloned, ..Default::default() }.set("temperature", 0.0).set("max_frames", 13);
             for text in ["Hello there.", "Another text, which is longer."] {
                 let speak = |engine: &Engine, beside| {
-                    let o = Options { codec_beside: beside, ..greedy.clone() };
+                    let o = greedy
+                        .clone()
+                        .with(orate::qwen3_tts::Options { codec_beside: beside, ..Default::default() });
                     let chunks = engine.stream(text, &o).expect("speaks").map(|c| c.expect("speaks"));
                     let chunks: Vec<_> = chunks.collect();
                     let rows: usize = chunks.iter().map(|c| c.prefix_rows).sum();
@@ -84,7 +86,7 @@ fn long_prompts_are_read_as_on_the_cpu() {
         ] {
             let transcript = words.repeat(repeats);
             let logits = |engine: &Engine| {
-                let model = engine.qwen3_tts().expect("is one");
+                let model = &engine.model_as::<orate::qwen3_tts::Qwen3Tts>().expect("is one");
                 let (x_vector, codes) = (&x_vector[..], &codes[..16 * frames]);
                 let speaker = Speaker::InContext { x_vector, transcript: &transcript, codes };
                 let (language, feeding) = (Some("english"), Some(feeding));
@@ -123,7 +125,7 @@ fn no_plan_is_made_after_warming_up() {
         let long = "These words are many more than those before. ".repeat(4);
         for (text, frames) in [("Hm.", 3), ("A text of some words.", 270), (&*long, 5), (&*long.repeat(3), 3)]
         {
-            let o = Options { max_frames: Some(frames), ..Default::default() };
+            let o = Options::default().set("max_frames", frames);
             engine.speak(text, &o).expect("speaks");
             assert_eq!(engine.plans_made(), before, "{device}: {text}");
         }
@@ -146,7 +148,7 @@ fn no_plan_is_made_when_callers_meet() {
                 let engine = &engine;
                 threads.spawn(move || {
                     for (round, words) in [3, 40].into_iter().enumerate() {
-                        let o = Options { max_frames: Some(2 + i + round), ..Default::default() };
+                        let o = Options::default().set("max_frames", 2 + i + round);
                         engine.speak(&"some words ".repeat(words + i), &o).expect("speaks");
                     }
                 });
@@ -167,12 +169,9 @@ fn no_plan_is_made_for_frames_in_prompts() {
         let recording = qwen3_tts_goldens().join("cases/ref.wav");
         let cloned = Some(base.clone_voice(&recording, Some("once upon a time")).expect("a voice"));
         for feeding in [TextFeeding::Whole, TextFeeding::Streaming] {
-            let o = Options {
-                cloned: cloned.clone(),
-                feeding: Some(feeding),
-                max_frames: Some(3),
-                ..Default::default()
-            };
+            let o = Options { cloned: cloned.clone(), ..Default::default() }
+                .set("text_feeding", feeding)
+                .set("max_frames", 3);
             base.warm_up_for(&o).expect("speaks");
             let before = base.plans_made();
             for words in [1, 5, 14, 30, 55] {
@@ -185,7 +184,9 @@ fn no_plan_is_made_for_frames_in_prompts() {
         write_random_qwen3_tts("voice_design", folder.path(), 3).expect("the folder is writable");
         let designed = engine(device, &folder);
         let instruct = Some("somebody old who whispers".to_owned());
-        let o = Options { instruct, retries: Some(0), ..Default::default() };
+        let o = Options::default()
+            .set("retries", 0)
+            .with(orate::qwen3_tts::Options { instruct, ..Default::default() });
         designed.warm_up_for(&o).expect("speaks");
         let before = designed.plans_made();
         let text = "Once upon a time there was a king. ".repeat(12);
@@ -208,7 +209,7 @@ fn speaking_is_cancelled() {
         write_random_qwen3_tts("custom_voice", folder.path(), 3).expect("the folder is writable");
         let engine = engine(device, &folder);
         let cancel = Cancel::new();
-        let o = Options { max_frames: Some(200), cancel: Some(cancel.clone()), ..Default::default() };
+        let o = Options { cancel: Some(cancel.clone()), ..Default::default() }.set("max_frames", 200);
         let mut stream = engine.stream("Hello there.", &o).expect("speaks");
         for _ in 0..2 {
             assert!(stream.next().expect("a chunk").is_ok());
@@ -216,7 +217,7 @@ fn speaking_is_cancelled() {
         cancel.cancel();
         assert!(matches!(stream.next(), Some(Err(Error::Cancelled))));
         drop(stream);
-        let o = Options { max_frames: Some(5), ..Default::default() };
+        let o = Options::default().set("max_frames", 5);
         assert!(engine.speak("Hello there.", &o).is_ok(), "the engine goes on");
     }
 }
@@ -230,7 +231,7 @@ fn callers_at_once_hear_what_they_would_alone() {
         write_random_qwen3_tts("custom_voice", folder.path(), 3).expect("the folder is writable");
         let engine = engine(device, &folder);
         let speak = |i: usize| {
-            let o = Options { seed: i as u64, max_frames: Some(4 + 2 * i), ..Default::default() };
+            let o = Options { seed: i as u64, ..Default::default() }.set("max_frames", 4 + 2 * i);
             let chunks = engine.stream(&format!("This is caller {i}."), &o).expect("speaks");
             chunks.flat_map(|c| c.expect("speaks").samples).collect::<Vec<f32>>()
         };
@@ -240,7 +241,7 @@ fn callers_at_once_hear_what_they_would_alone() {
             std::thread::scope(|threads| {
                 let callers: Vec<_> = (0..ALL).map(|i| threads.spawn(move || speak(i))).collect();
                 // One goes away behind its first chunk, with a frame under way.
-                let o = Options { seed: 9, max_frames: Some(50), ..Default::default() };
+                let o = Options { seed: 9, ..Default::default() }.set("max_frames", 50);
                 drop(engine.stream("Nobody listens.", &o).expect("speaks").next());
                 for (i, caller) in callers.into_iter().enumerate() {
                     let heard = caller.join().expect("no panic");
@@ -254,7 +255,7 @@ fn callers_at_once_hear_what_they_would_alone() {
                 }
             });
         }
-        let model = engine.qwen3_tts().expect("is one");
+        let model = &engine.model_as::<orate::qwen3_tts::Qwen3Tts>().expect("is one");
         assert_eq!(std::sync::Arc::strong_count(model), 1, "nothing of a batch holds the model");
     }
 }

@@ -1,6 +1,6 @@
 //! Utterances that begin at the same time, of which some never ask for a frame.
 
-use orate::{Engine, EngineOptions, Model};
+use orate::{Engine, EngineOptions, ModelSource};
 use orate_models::qwen3_tts::{Request, Settings, Speaker, Step, Utterance};
 use orate_testing::checkpoints::write_random_qwen3_tts;
 use std::sync::Barrier;
@@ -10,9 +10,9 @@ pub fn together(options: EngineOptions) {
     const CALLERS: u64 = 4;
     let folder = tempfile::tempdir().expect("a folder");
     write_random_qwen3_tts("custom_voice", folder.path(), 3).expect("the folder is writable");
-    let model = Model::Path(folder.path().to_owned());
+    let model = ModelSource::Path(folder.path().to_owned());
     let engine = Engine::with_options(EngineOptions { model, ..options }).unwrap_or_else(|e| panic!("{e}"));
-    let model = engine.qwen3_tts().expect("of this family");
+    let model = &engine.model_as::<orate::qwen3_tts::Qwen3Tts>().expect("of this family");
     let start = |seed: u64| {
         let text = format!("Number {seed}.");
         let (speaker, language) = (Speaker::Named("ryan"), None);

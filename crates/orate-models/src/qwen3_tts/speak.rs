@@ -5,15 +5,13 @@
 //! talker ([`crate::codec_beside`]), the frames of a chunk are made while the one before is decoded. A piece that goes astray is
 //! ended, and spoken again where nothing of it was handed out.
 
-use crate::codec_beside::CodecBeside;
-use crate::speak_supertonic::piece_seed;
-use crate::stream::{Chunk, Chunks};
-use crate::{Cancel, Error, Options, Result};
-use orate_graph::Counters;
-use orate_models::qwen3_tts::{
-    FinishReason, Prompt, Qwen3Tts, Request, Sampling, Settings, Speaker, Step, TextFeeding, Utterance,
-    Variant, is_runaway,
+use super::codec_beside::CodecBeside;
+use super::{
+    Options as Own, Prompt, Qwen3Tts, Request, Sampling, Settings, Speaker, Step, TextFeeding, Utterance,
+    Variant, Voice, is_runaway,
 };
+use crate::{Cancel, Chunk, Chunks, FinishReason, Laps, ModelError, OptionSet, Options, piece_seed};
+use orate_graph::Counters;
 use orate_text::pieces;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -57,21 +55,21 @@ const WARM_UP_STEP: usize = 8;
 /// Frames from one piece to the next that others go on behind: fewer than caches differ by.
 const WARM_UP_FRAMES: usize = 64;
 
-/// Where the time of speaking went. Where the codec runs beside the talker, the sum is more than the whole.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Laps {
-    /// Reading prompts, up to the state in front of the first frame.
-    pub prompt: Duration,
+/// Where the time of speaking went.
+#[derive(Clone, Copy, Default)]
+struct Times {
+    /// Reading prompts, up to the state before the first frame.
+    prompt: Duration,
     /// Talker and code predictor, whose steps are one plan for each frame, up to codes on the host.
-    pub talker: Duration,
+    talker: Duration,
     /// The codec, up to samples on the host.
-    pub codec: Duration,
+    codec: Duration,
     /// Frames that were made.
-    pub frames: usize,
+    frames: usize,
 }
 
 /// What is left of a text.
-pub(crate) struct Pieces {
+pub(super) struct Pieces {
     model: Arc<Qwen3Tts>,
     pieces: std::vec::IntoIter<(String, Prompt)>,
     settings: Settings,
@@ -92,7 +90,7 @@ pub(crate) struct Pieces {
     /// Chunks of a whole piece that are still to be handed out.
     made: VecDeque<Chunk>,
     warnings: Vec<String>,
-    laps: Laps,
+    times: Times,
 }
 
 /// A voice that is known by its description alone: another piece could have another one. So the first that is spoken to its end stands in
@@ -138,11 +136,13 @@ struct Made {
 }
 
 impl Pieces {
-    pub fn new(model: Arc<Qwen3Tts>, text: &str, o: &Options) -> Result<Pieces> {
+    pub fn new(model: Arc<Qwen3Tts>, text: &str, o: &Options) -> Result<Pieces, ModelError> {
         let talking = model.talking()?;
         let config = &talking.config;
+        let own = Own::read(&o.own);
         let default = config.speakers().first().copied();
-        let speaker = match (config.tts_model_type, o.voice.as_deref(), &o.cloned) {
+        let cloned = o.cloned.as_deref().map(Voice::try_from).transpose()?;
+        let speaker = match (config.tts_model_type, o.voice.as_deref(), &cloned) {
             (_, _, Some(voice)) => voice.speaker(),
             (Variant::VoiceDesign, None, None) => Speaker::Described,
             (_, Some(name), None) => Speaker::Named(name),
@@ -150,12 +150,11 @@ impl Pieces {
             (_, None, None) => default.map_or(Speaker::Described, Speaker::Named),
         };
         // The codec goes on where the recording ended.
-        let reference = o.cloned.as_ref().and_then(|v| v.reference.as_ref());
+        let reference = cloned.as_ref().and_then(|v| v.reference.as_ref());
         let before = reference.map(|r| r.codes.clone()).unwrap_or_default();
-        let prompt = |text: &str| {
-            let (language, instruct) = (o.language.as_deref(), o.instruct.as_deref());
-            model.prompt(&Request { text, speaker, language, instruct, feeding: o.feeding })
-        };
+        let (language, instruct, feeding) =
+            (o.language.as_deref(), own.instruct.as_deref(), own.text_feeding);
+        let prompt = |text: &str| model.prompt(&Request { text, speaker, language, instruct, feeding });
         // A piece without a letter or digit has no sound.
         let speakable = |piece: &String| piece.chars().any(char::is_alphanumeric);
         let pieces: Vec<String> = cut(text).into_iter().filter(speakable).collect();
@@ -163,26 +162,26 @@ impl Pieces {
             prompt("")?; // says so
         }
         let pieces = pieces.into_iter().map(|piece| Ok((prompt(&piece)?, piece)));
-        let pieces: Vec<(Prompt, String)> = pieces.collect::<Result<_>>()?;
+        let pieces: Vec<(Prompt, String)> = pieces.collect::<Result<_, ModelError>>()?;
         let warnings = pieces.first().map(|(prompt, _)| prompt.warnings.clone()).unwrap_or_default();
-        let settings = settings(Settings::new(&talking.generation, o.seed), o);
+        let settings = settings(Settings::new(&talking.generation, o.seed), &own);
         settings.check()?;
         let pieces: Vec<_> = pieces.into_iter().map(|(prompt, text)| (text, prompt)).collect();
         let silence = (f64::from(o.silence) * f64::from(model.sample_rate())) as usize;
         let cancel = o.cancel.clone().unwrap_or_default();
         let described = (speaker == Speaker::Described).then(|| Described {
             language: o.language.clone(),
-            instruct: o.instruct.clone(),
-            feeding: o.feeding,
+            instruct: own.instruct.clone(),
+            feeding,
             first: None,
         });
-        let codec_beside = o.codec_beside.unwrap_or(model.device().has_queues());
+        let codec_beside = own.codec_beside.unwrap_or(model.device().has_queues());
         Ok(Pieces {
             model,
             pieces: pieces.into_iter(),
             settings,
-            max_frames: o.max_frames,
-            retries: o.retries.unwrap_or(1),
+            max_frames: own.max_frames,
+            retries: own.retries.unwrap_or(1),
             whole_pieces: o.whole_pieces,
             silence,
             cancel,
@@ -194,12 +193,12 @@ impl Pieces {
             current: None,
             made: VecDeque::new(),
             warnings,
-            laps: Laps::default(),
+            times: Times::default(),
         })
     }
 
     /// The codec, which is made for the first piece.
-    fn codec(&mut self) -> Result<&mut CodecBeside> {
+    fn codec(&mut self) -> Result<&mut CodecBeside, ModelError> {
         if self.codec.is_none() {
             self.codec = Some(CodecBeside::new(self.model.codec().clone(), self.codec_beside)?);
         }
@@ -212,7 +211,7 @@ impl Pieces {
     }
 
     /// The prompt of a piece, which takes its voice from a piece before if there is no other.
-    fn prompt(&self, text: &str, prompt: Prompt) -> Result<Prompt> {
+    fn prompt(&self, text: &str, prompt: Prompt) -> Result<Prompt, ModelError> {
         let Some(Described { language, instruct, feeding, first: Some((transcript, codes)) }) =
             &self.described
         else {
@@ -235,7 +234,7 @@ impl Pieces {
         }
     }
 
-    fn start(&mut self, text: String, prompt: Prompt, attempts: usize) -> Result<Speaking> {
+    fn start(&mut self, text: String, prompt: Prompt, attempts: usize) -> Result<Speaking, ModelError> {
         let (needed, budget) = (prompt.frame_budget(), self.budget(&prompt));
         // Who asks for a number of frames expects them; what is known of the text alone is more than it needs.
         let astray = self.max_frames.is_none() && budget == needed;
@@ -250,7 +249,7 @@ impl Pieces {
             session.pause_ahead_at(frames);
         }
         session.start(&prompt, &Settings { seed, max_frames: budget, ..self.settings })?;
-        self.laps.prompt += begun.elapsed();
+        self.times.prompt += begun.elapsed();
         Ok(Speaking {
             text,
             prompt,
@@ -269,10 +268,10 @@ impl Pieces {
     }
 
     /// The next chunk of a piece. Frames of those behind it are made as long as its samples are not there.
-    fn chunk(&mut self, speaking: &mut Speaking) -> Result<Chunk> {
+    fn chunk(&mut self, speaking: &mut Speaking) -> Result<Chunk, ModelError> {
         loop {
             if self.cancel.is_cancelled() {
-                return Err(Error::Cancelled);
+                return Err(ModelError::Cancelled);
             }
             // The first sound of a piece is waited for: whoever listens is waiting too.
             let first = !speaking.heard && !self.whole_pieces && !speaking.decoding.is_empty();
@@ -283,7 +282,7 @@ impl Pieces {
             };
             if let Some(decoded) = decoded {
                 let made = speaking.decoding.pop_front().expect("the codec answers what it was given");
-                self.laps.codec += decoded.time;
+                self.times.codec += decoded.time;
                 let silence = if !speaking.heard && self.index > 0 { self.silence } else { 0 };
                 let mut samples = decoded.samples;
                 samples.splice(0..0, std::iter::repeat_n(0.0, silence));
@@ -307,14 +306,14 @@ impl Pieces {
     }
 
     /// Makes a frame. The codec gets the codes of a chunk when they are all made.
-    fn frame(&mut self, speaking: &mut Speaking) -> Result<()> {
+    fn frame(&mut self, speaking: &mut Speaking) -> Result<(), ModelError> {
         let mut codes = vec![];
         let begun = Instant::now();
         let step = speaking.session.next_frame(&mut codes)?;
-        self.laps.talker += begun.elapsed();
+        self.times.talker += begun.elapsed();
         match step {
             Step::Frame => {
-                self.laps.frames += 1;
+                self.times.frames += 1;
                 speaking.codes.extend_from_slice(&codes);
                 if let Some(Described { first: None, .. }) = self.described {
                     speaking.spoken.extend_from_slice(&codes);
@@ -347,7 +346,7 @@ impl Pieces {
     }
 
     /// All chunks of a piece, spoken again while it goes astray and may be.
-    fn whole(&mut self, mut speaking: Speaking) -> Result<VecDeque<Chunk>> {
+    fn whole(&mut self, mut speaking: Speaking) -> Result<VecDeque<Chunk>, ModelError> {
         let mut failed = Counters::default();
         loop {
             let mut chunks = VecDeque::new();
@@ -378,9 +377,9 @@ impl Pieces {
         self.settings.first.is_random() || self.settings.predictor.is_random()
     }
 
-    fn advance(&mut self) -> Option<Result<Chunk>> {
+    fn advance(&mut self) -> Option<Result<Chunk, ModelError>> {
         if let Some(chunk) = self.made.pop_front() {
-            return Some(if self.cancel.is_cancelled() { Err(Error::Cancelled) } else { Ok(chunk) });
+            return Some(if self.cancel.is_cancelled() { Err(ModelError::Cancelled) } else { Ok(chunk) });
         }
         let mut speaking = match self.current.take() {
             Some(speaking) => speaking,
@@ -411,7 +410,7 @@ impl Pieces {
 }
 
 impl Chunks for Pieces {
-    fn next(&mut self) -> Option<Result<Chunk>> {
+    fn next(&mut self) -> Option<Result<Chunk, ModelError>> {
         let chunk = self.advance();
         if let Some(Err(_)) = &chunk {
             self.pieces = vec![].into_iter();
@@ -433,7 +432,9 @@ impl Chunks for Pieces {
     }
 
     fn laps(&self) -> Laps {
-        self.laps
+        let Times { prompt, talker, codec, frames } = self.times;
+        let stages = vec![("prompt", prompt), ("talker + predictor", talker), ("codec", codec)];
+        Laps { stages, frames, pieces: vec![] }
     }
 
     fn remaining_chars(&self) -> usize {
@@ -444,7 +445,7 @@ impl Chunks for Pieces {
 }
 
 /// Makes the plans of pieces of all lengths for so many callers at once, and those of the codec.
-pub(crate) fn make_plans(model: &Arc<Qwen3Tts>, o: &Options, callers: usize) -> Result<()> {
+pub(super) fn make_plans(model: &Arc<Qwen3Tts>, o: &Options, callers: usize) -> Result<(), ModelError> {
     model.codec().warm_up()?;
     let session = model.session()?;
     // Words of three characters: few for a token, so that the last of these texts has as many tokens as a piece may have.
@@ -479,7 +480,7 @@ fn attempt_seed(seed: u64, attempt: usize) -> u64 {
 }
 
 /// Settings of the model, but for what the options say. They hold for all codes of a frame, unless others are for the predictor's.
-fn settings(own: Settings, o: &Options) -> Settings {
+fn settings(own: Settings, o: &Own) -> Settings {
     let change = |s: Sampling, temperature: Option<f32>, top_k: Option<usize>, top_p: Option<f32>| Sampling {
         temperature: temperature.unwrap_or(s.temperature),
         top_k: top_k.unwrap_or(s.top_k),
@@ -501,80 +502,18 @@ fn settings(own: Settings, o: &Options) -> Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DeviceChoice, Engine, EngineOptions, Model};
-    use orate_testing::checkpoints::write_random_qwen3_tts;
 
     #[test]
     fn the_predictor_may_have_settings_of_its_own() {
         let own = Settings { first: Sampling::GREEDY, predictor: Sampling::GREEDY, seed: 0, max_frames: 9 };
-        let both = Options { temperature: Some(0.5), top_k: Some(7), ..Options::default() };
+        let both = Own { temperature: Some(0.5), top_k: Some(7), ..Own::default() };
         let s = settings(own, &both);
         for sampling in [s.first, s.predictor] {
             assert_eq!((sampling.temperature, sampling.top_k), (0.5, 7));
         }
-        let apart = Options { predictor_temperature: Some(0.2), predictor_top_p: Some(0.9), ..both };
+        let apart = Own { predictor_temperature: Some(0.2), predictor_top_p: Some(0.9), ..both };
         let s = settings(own, &apart);
         assert_eq!((s.first.temperature, s.first.top_p), (0.5, own.first.top_p));
         assert_eq!((s.predictor.temperature, s.predictor.top_k, s.predictor.top_p), (0.2, 7, 0.9));
-    }
-
-    /// Pieces of a voice that is only described go on behind the first one, talker and codec.
-    #[test]
-    fn a_described_voice_goes_on() {
-        let folder = tempfile::tempdir().expect("a folder");
-        write_random_qwen3_tts("voice_design", folder.path(), 3).expect("the folder is writable");
-        let model = Model::Path(folder.path().to_owned());
-        let options =
-            EngineOptions { model, device: DeviceChoice::Cpu, threads: Some(2), ..Default::default() };
-        let engine = Engine::with_options(options).expect("a whole model");
-        let model = engine.qwen3_tts().expect("of this family");
-        let text = "Once upon a time there was a king. ".repeat(12);
-        let instruct = Some("somebody old who whispers".to_owned());
-        let instruct = instruct.as_deref();
-        let with = |seed| Options {
-            seed,
-            silence: 0.0,
-            retries: Some(0),
-            instruct: instruct.map(str::to_owned),
-            ..Default::default()
-        };
-        let speak = |seed| -> Vec<Chunk> {
-            let stream = engine.stream(text.trim_end(), &with(seed)).expect("speaks");
-            stream.map(|c| c.expect("speaks")).collect()
-        };
-        let ends = |chunks: &[Chunk]| chunks.iter().filter_map(|c| c.finish).collect::<Vec<_>>();
-        // A model of random weights ends by chance.
-        let (seed, chunks) = (0..100)
-            .map(|seed| (seed, speak(seed)))
-            .find(|(_, chunks)| ends(chunks) == [FinishReason::Stop; 2])
-            .expect("one in some seeds");
-        let texts = [0, 1].map(|i| &*chunks.iter().find(|c| c.index == i).expect("two pieces").text);
-
-        // The same by hand.
-        let settings =
-            settings(Settings::new(&model.talking().expect("talks").generation, seed), &with(seed));
-        let request = |text, speaker| Request { text, speaker, language: None, instruct, feeding: None };
-        let codes = |prompt: &Prompt, index| {
-            let mut session = model.session().expect("talks");
-            let seed = piece_seed(seed, index);
-            let settings = Settings { seed, max_frames: prompt.frame_budget(), ..settings };
-            session.start(prompt, &settings).expect("starts");
-            let (mut all, mut frame) = (vec![], vec![]);
-            while session.next_frame(&mut frame).expect("goes on") == Step::Frame {
-                all.extend_from_slice(&frame);
-            }
-            all
-        };
-        let first = codes(&model.prompt(&request(texts[0], Speaker::Described)).expect("a prompt"), 0);
-        let speaker = Speaker::GoingOn { transcript: texts[0], codes: &first };
-        let second = codes(&model.prompt(&request(texts[1], speaker)).expect("a prompt"), 1);
-        let before = &first[first.len().saturating_sub(FRAMES_BEFORE * 16)..];
-        let mut codec =
-            model.codec().stream_behind(before, &|| true).expect("decodes").expect("nobody stops it");
-        let mut wanted = vec![];
-        codec.push_last(&second, &mut wanted).expect("decodes");
-        let heard: Vec<f32> =
-            chunks.iter().filter(|c| c.index == 1).flat_map(|c| c.samples.iter().copied()).collect();
-        assert_eq!(heard, wanted);
     }
 }

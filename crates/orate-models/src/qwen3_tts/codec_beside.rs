@@ -4,9 +4,9 @@
 //! frames. The thread belongs to [`CodecBeside`] and ends with it: what waits is left undone, what runs is a piece of two
 //! seconds at most. Elsewhere the codec runs when codes are given. Samples are the same either way.
 
-use crate::{Error, Result};
+use super::{CodecDecoder, CodecStream};
+use crate::ModelError;
 use orate_graph::Counters;
-use orate_models::qwen3_tts::{CodecDecoder, CodecStream};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// Codes that became samples.
 #[derive(Debug)]
-pub(crate) struct Decoded {
+pub(super) struct Decoded {
     /// `[1920 F]`
     pub samples: Vec<f32>,
     /// What was asked of the device, also to begin the utterance if these are its first.
@@ -39,7 +39,7 @@ struct Codec {
     decoder: Arc<CodecDecoder>,
     stream: Option<CodecStream>,
     /// Why no utterance could be begun; told when samples are asked for.
-    failed: Option<Error>,
+    failed: Option<ModelError>,
     /// What the counters were, and what the time was spent on, before the samples to come.
     counted: Counters,
     spent: Duration,
@@ -49,7 +49,7 @@ struct Codec {
 
 impl Codec {
     /// The answer to an order, if it has one.
-    fn follow(&mut self, order: Order) -> Option<Result<Decoded>> {
+    fn follow(&mut self, order: Order) -> Option<Result<Decoded, ModelError>> {
         let start = Instant::now();
         match order {
             Order::Begin(before) => {
@@ -69,22 +69,22 @@ impl Codec {
         }
     }
 
-    fn begin(&mut self, before: &[i32]) -> Result<()> {
+    fn begin(&mut self, before: &[i32]) -> Result<(), ModelError> {
         let go_on = || !self.stop.load(Ordering::Relaxed);
         self.stream = self.decoder.stream_behind(before, &go_on)?;
         Ok(())
     }
 
-    fn decode(&mut self, codes: &[i32], last: bool) -> Result<Vec<f32>> {
+    fn decode(&mut self, codes: &[i32], last: bool) -> Result<Vec<f32>, ModelError> {
         if let Some(e) = self.failed.take() {
             return Err(e);
         }
-        let Some(stream) = &mut self.stream else { return Err(Error::Cancelled) };
+        let Some(stream) = &mut self.stream else { return Err(ModelError::Cancelled) };
         let mut samples = vec![];
         let mut pieces = codes.chunks(CodecDecoder::PIECE * self.decoder.quantizers()).peekable();
         while let Some(piece) = pieces.next() {
             if self.stop.load(Ordering::Relaxed) {
-                return Err(Error::Cancelled);
+                return Err(ModelError::Cancelled);
             }
             if last && pieces.peek().is_none() {
                 stream.push_last(piece, &mut samples)?;
@@ -99,7 +99,7 @@ impl Codec {
 /// The thread of a codec.
 struct Worker {
     orders: Option<Sender<Order>>,
-    answers: Receiver<Result<Decoded>>,
+    answers: Receiver<Result<Decoded, ModelError>>,
     thread: Option<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
 }
@@ -107,8 +107,8 @@ struct Worker {
 impl Worker {
     fn start(
         stop: Arc<AtomicBool>,
-        mut follow: impl FnMut(Order) -> Option<Result<Decoded>> + Send + 'static,
-    ) -> Result<Worker> {
+        mut follow: impl FnMut(Order) -> Option<Result<Decoded, ModelError>> + Send + 'static,
+    ) -> Result<Worker, ModelError> {
         let (orders, inbox) = channel();
         let (outbox, answers) = channel();
         let stopped = stop.clone();
@@ -125,17 +125,21 @@ impl Worker {
             }
         };
         let thread = std::thread::Builder::new().name("orate-codec".to_owned()).spawn(work);
-        let thread =
-            thread.map_err(|e| Error::Thread { problem: format!("it could not be started: {e}") })?;
+        let thread = thread.map_err(|e| thread_failed(format!("it could not be started: {e}")))?;
         Ok(Worker { orders: Some(orders), answers, thread: Some(thread), stop })
     }
 
     /// Why the thread answers no more.
-    fn ended(&mut self) -> Error {
+    fn ended(&mut self) -> ModelError {
         let panic = self.thread.take().and_then(|thread| thread.join().err());
         let words = panic.as_deref().and_then(message).unwrap_or("it gives no reason");
-        Error::Thread { problem: format!("it ended: {words}") }
+        thread_failed(format!("it ended: {words}"))
     }
+}
+
+fn thread_failed(problem: String) -> ModelError {
+    let problem = format!("the codec's thread: {problem}; with `codec_beside` set to false there is none");
+    ModelError::Thread { problem }
 }
 
 /// The words of a panic.
@@ -155,19 +159,19 @@ impl Drop for Worker {
 }
 
 enum Place {
-    Here(Box<Codec>, VecDeque<Result<Decoded>>),
+    Here(Box<Codec>, VecDeque<Result<Decoded, ModelError>>),
     Beside(Worker),
 }
 
 /// See the module.
-pub(crate) struct CodecBeside(Place);
+pub(super) struct CodecBeside(Place);
 
 impl CodecBeside {
     /// A codec on a thread of its own, or on that of the caller.
     ///
     /// # Errors
     /// The system starts no thread.
-    pub fn new(decoder: Arc<CodecDecoder>, beside: bool) -> Result<CodecBeside> {
+    pub fn new(decoder: Arc<CodecDecoder>, beside: bool) -> Result<CodecBeside, ModelError> {
         let stop = Arc::default();
         let mut codec = Codec {
             decoder,
@@ -205,7 +209,7 @@ impl CodecBeside {
     ///
     /// # Errors
     /// The device failed, or the thread panicked.
-    pub fn next(&mut self) -> Result<Decoded> {
+    pub fn next(&mut self) -> Result<Decoded, ModelError> {
         match &mut self.0 {
             Place::Here(_, done) => done.pop_front().expect("asked for as often as codes are given"),
             Place::Beside(worker) => match worker.answers.recv() {
@@ -219,7 +223,7 @@ impl CodecBeside {
     ///
     /// # Errors
     /// As [`CodecBeside::next`].
-    pub fn ready(&mut self) -> Result<Option<Decoded>> {
+    pub fn ready(&mut self) -> Result<Option<Decoded>, ModelError> {
         match &mut self.0 {
             Place::Here(_, done) => done.pop_front().transpose(),
             Place::Beside(worker) => match worker.answers.try_recv() {

@@ -1,0 +1,433 @@
+//! What a family of models implements so that everything above it works: the engine, the command line and the tools.
+//!
+//! ```text
+//! Family     knows its files           detect(path), open(path)      ─► ModelFiles
+//! ModelFiles opened, on no device yet  what it needs, place(device)  ─► Model
+//! Model      on a device, shared       speak(text, options)          ─► Chunks
+//! ```
+//!
+//! A family is a folder of this crate with these implementations, and a row in `orate`'s table; `docs/add-a-model.md` shows how.
+
+use crate::hooks::{Bench, Goldens};
+use crate::{ClonedVoice, ModelError, OptionSpec, Options};
+use orate_graph::{CacheFormat, Counters, Device, Executable, Graph, GraphError, Plan, Target};
+use orate_weights::WeightSource;
+use std::any::Any;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+// ---- families and files ------------------------------------------------------------------------------------------
+
+/// A family of models: knows its files and its options.
+pub trait Family: Send + Sync {
+    /// Name for people, such as `Supertonic`.
+    fn name(&self) -> &'static str;
+
+    /// Name in files, such as `qwen3-tts`: the tag of voices that are kept.
+    fn tag(&self) -> &'static str;
+
+    /// Every option that some model of the family has.
+    fn options(&self) -> &'static [OptionSpec];
+
+    /// Whether a path is meant to be a model of this family, complete or not.
+    fn detect(&self, path: &Path) -> bool;
+
+    /// How to recognize a model of this family, for the error when no family does: `a folder with config.json (…)`.
+    fn expects(&self) -> &'static str;
+
+    /// Opens a model. Of its weights only names and shapes are read.
+    ///
+    /// # Errors
+    /// Files are missing or damaged, or are of something else.
+    fn open(&self, path: &Path, opening: Opening) -> Result<Box<dyn ModelFiles>, ModelError>;
+
+    /// Names of the networks, in the order in which they run.
+    fn networks(&self) -> Vec<&'static str> {
+        vec![]
+    }
+
+    /// The network that a weight of this name belongs to, one of [`Family::networks`].
+    fn network_of(&self, weight: &str) -> Option<&'static str> {
+        let _ = weight;
+        None
+    }
+
+    /// What a voice of this family is, and which models speak with it, in a few words.
+    fn describe_voice(&self, voice: &ClonedVoice) -> String {
+        let _ = voice;
+        format!("for {} models", self.name())
+    }
+
+    /// What a file that is no model holds, if it belongs to this family: facts for `inspect`.
+    ///
+    /// # Errors
+    /// It does, and is damaged.
+    fn describe_file(&self, path: &Path) -> Option<Result<Description, ModelError>> {
+        let _ = path;
+        None
+    }
+}
+
+impl std::fmt::Debug for dyn Family {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a model is opened for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Opening {
+    /// To speak: all files have to be there.
+    #[default]
+    Whole,
+    /// To be compared with goldens: checkpoints that were cut down to what their goldens read are opened too.
+    Goldens,
+}
+
+/// A model's files, opened but on no device.
+pub trait ModelFiles: Send + Sync {
+    /// The family.
+    fn family(&self) -> &'static dyn Family;
+
+    /// Path, or `built-in voice`.
+    fn origin(&self) -> &str;
+
+    /// All weights, under the checkpoint's names.
+    fn weights(&self) -> &Arc<dyn WeightSource>;
+
+    /// Every network that speaks, at a small size.
+    ///
+    /// # Errors
+    /// The configuration contradicts itself or the weights.
+    fn graphs(&self, options: &PlaceOptions) -> Result<Vec<Graph>, ModelError>;
+
+    /// Every network that only reads recordings, at a small size.
+    ///
+    /// # Errors
+    /// As [`ModelFiles::graphs`].
+    fn encoder_graphs(&self) -> Result<Vec<Graph>, ModelError> {
+        Ok(vec![])
+    }
+
+    /// Steps of the model that a device cannot run.
+    ///
+    /// # Errors
+    /// As [`ModelFiles::graphs`].
+    fn unsupported(
+        &self,
+        target: &dyn Target,
+        options: &PlaceOptions,
+    ) -> Result<Vec<GraphError>, ModelError> {
+        Ok(self.graphs(options)?.into_iter().flat_map(|g| Plan::unsupported(g, target)).collect())
+    }
+
+    /// Pattern of the weights that take the model's time. A precision applies to them alone where nobody names others: if it is
+    /// chosen by probes, or in blocks of few bits. `None`: all weights.
+    fn precision_scope(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// A matmul like those that take the model's time, to try formats with.
+    fn typical_matmul(&self) -> MatmulSize;
+
+    /// Whether the model keeps keys and values, so that [`PlaceOptions::kv`] has an effect.
+    fn keeps_keys(&self) -> bool {
+        false
+    }
+
+    /// What the model is, for `inspect`.
+    fn describe(&self) -> Description;
+
+    /// Bytes that the model takes on a device; `None` where nobody has worked them out. Nothing is loaded.
+    ///
+    /// # Errors
+    /// The device lacks an op.
+    fn footprint(
+        &self,
+        device: &dyn Device,
+        options: &PlaceOptions,
+        speech: SpeechLength,
+    ) -> Result<Option<Footprint>, ModelError> {
+        let _ = (device, options, speech);
+        Ok(None)
+    }
+
+    /// Puts the model on a device.
+    ///
+    /// # Errors
+    /// The weights do not fit the networks.
+    fn place(
+        self: Box<Self>,
+        device: Arc<dyn Device>,
+        options: &PlaceOptions,
+    ) -> Result<Arc<dyn Model>, ModelError>;
+}
+
+/// How a model is put on a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlaceOptions {
+    /// Format in which keys and values are kept.
+    pub kv: CacheFormat,
+}
+
+/// Sizes of a matmul `[rows, width] x [width, width]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatmulSize {
+    /// Rows at a time.
+    pub rows: usize,
+    /// Inner and outer width.
+    pub width: usize,
+}
+
+/// What a model or file is, in facts to print.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Description {
+    /// In two or three words, such as `Supertonic 3`.
+    pub kind: String,
+    /// Name and value, in the order to print.
+    pub facts: Vec<(&'static str, serde_json::Value)>,
+}
+
+/// Length of the speech that a [`Footprint`] is for, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SpeechLength {
+    /// Of an utterance.
+    pub speech: f64,
+    /// Of the recording that it takes its voice from.
+    pub reference: f64,
+}
+
+/// Bytes that a model takes on its device. The program itself and plans come on top: some tens of megabytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Footprint {
+    /// Weights in the formats of the device.
+    pub weights: u64,
+    /// Buffers and temporaries of an utterance: keys and values, history of the codec.
+    pub utterance: u64,
+    /// The same after a reference whose words are known, with what is kept of the reference. 0 for models that take none.
+    pub in_context: u64,
+    /// What comes on top while a recording becomes such a reference: encoders and their temporaries. Nothing of it stays. 0 for models
+    /// that take none.
+    pub cloning: u64,
+}
+
+// ---- models ------------------------------------------------------------------------------------------------------
+
+/// A model on a device. It is shared: any number of threads may speak at once.
+pub trait Model: Any + Send + Sync {
+    /// What is known of it.
+    fn facts(&self) -> &Facts;
+
+    /// Its files.
+    fn files(&self) -> &dyn ModelFiles;
+
+    /// The options that have an effect for this very model: those of its family or fewer.
+    fn accepts(&self) -> &[OptionSpec] {
+        self.files().family().options()
+    }
+
+    /// Begins to speak. Options of the family are declared and in range ([`Options::check`]); everything else that can be
+    /// found before speaking is an error here.
+    ///
+    /// # Errors
+    /// There is nothing to say, a character, voice or language is unknown, or a combination of options makes no sense.
+    fn speak(self: Arc<Self>, text: &str, options: &Options) -> Result<Box<dyn Chunks>, ModelError>;
+
+    /// Compiles the plans that texts with these options need when `callers` speak at once. The engine has spoken a few words before.
+    ///
+    /// # Errors
+    /// As [`Model::speak`].
+    fn warm_up(self: Arc<Self>, options: &Options, callers: usize) -> Result<(), ModelError> {
+        let _ = (options, callers);
+        Ok(())
+    }
+
+    /// The plans that run for a text of some size, for `explain`.
+    ///
+    /// # Errors
+    /// The device cannot run them, or the options say nonsense.
+    fn plans(&self, size: Size, options: &Options) -> Result<Runs, ModelError>;
+
+    /// Plans compiled so far, those that are not kept any more included.
+    fn plans_made(&self) -> usize;
+
+    /// Bytes of weights on the device at this moment.
+    fn weight_bytes(&self) -> u64;
+
+    /// Voices from recordings, for models that can.
+    ///
+    /// # Errors
+    /// This model cannot, in words that say which ones can.
+    fn cloning(&self) -> Result<&dyn Cloning, ModelError> {
+        let problem = "it cannot clone a voice".to_owned();
+        Err(ModelError::Mode { variant: self.facts().family, problem })
+    }
+
+    /// Speech in another voice, for models that can.
+    fn conversion(self: Arc<Self>) -> Option<Arc<dyn Conversion>> {
+        None
+    }
+
+    /// Reference values, for `verify`.
+    fn goldens(self: Arc<Self>) -> Option<Box<dyn Goldens>> {
+        None
+    }
+
+    /// What `bench` cannot do by speaking alone.
+    fn bench(self: Arc<Self>) -> Option<Box<dyn Bench>> {
+        None
+    }
+}
+
+/// What is known of a model without asking it to speak.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Name of its family.
+    pub family: &'static str,
+    /// Path, or `built-in voice`.
+    pub origin: String,
+    /// Samples per second of its audio.
+    pub sample_rate: u32,
+    /// Its voices.
+    pub voices: Vec<VoiceInfo>,
+    /// Where there are no voices: what to do instead, in words that follow the model's name.
+    pub without_voices: &'static str,
+    /// Texts that are best spoken at once.
+    pub texts_at_once: usize,
+    /// Format of keys and values; `None` for models that keep none.
+    pub kv: Option<CacheFormat>,
+}
+
+/// A voice of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VoiceInfo {
+    /// Name to ask for.
+    pub name: String,
+    /// Whether it speaks when none is named.
+    pub is_default: bool,
+}
+
+/// Size of a text and its speech.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Tokens of text: characters, or rows of a prompt, as the model counts them.
+    pub tokens: usize,
+    /// Frames of audio, as the model counts them.
+    pub frames: usize,
+}
+
+/// Plans that speak a text of some size.
+pub struct Runs {
+    /// The size in words, such as `80 tokens, 72 latent frames, 5 steps`.
+    pub size: String,
+    /// What all plans together do, such as `one frame`.
+    pub what: String,
+    /// Each plan, and how often it runs for that.
+    pub plans: Vec<(Arc<dyn Executable>, usize)>,
+}
+
+// ---- speech ------------------------------------------------------------------------------------------------------
+
+/// Some of a text's audio.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chunk {
+    /// Samples: silence before each piece but the first, then speech.
+    pub samples: Vec<f32>,
+    /// The piece as the model read it.
+    pub text: String,
+    /// Number of the piece, from 0. Models that speak frame by frame return several chunks for a piece.
+    pub index: usize,
+    /// What was asked of the device: plans submitted, values read back, bytes copied.
+    pub counters: Counters,
+    /// Rows of the piece's prompt whose state was kept from an earlier one, with its first chunk. They cost no time.
+    pub prefix_rows: usize,
+    /// Why the piece ended, with its last chunk; `None` for models that cannot go wrong this way.
+    pub finish: Option<FinishReason>,
+    /// How often the piece was spoken so far, this time included: more than once after a runaway.
+    pub attempts: usize,
+}
+
+/// Why a piece ended, the worst last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FinishReason {
+    /// The model said so.
+    Stop,
+    /// It has as many frames as were allowed.
+    Length,
+    /// Runaway generation: the model looped, stayed silent, or made far more frames than its text needs.
+    Runaway,
+}
+
+impl FinishReason {
+    /// Name in results: `stop`, `length` or `runaway`.
+    pub fn name(self) -> &'static str {
+        match self {
+            FinishReason::Stop => "stop",
+            FinishReason::Length => "length",
+            FinishReason::Runaway => "runaway",
+        }
+    }
+}
+
+/// The audio of a text or recording, chunk by chunk. A chunk is computed when it is asked for; dropping this stops all work.
+pub trait Chunks: Send {
+    /// The next chunk. After an error nothing follows.
+    fn next(&mut self) -> Option<Result<Chunk, ModelError>>;
+
+    /// Pieces still to come.
+    fn remaining(&self) -> usize;
+
+    /// Characters still to come.
+    fn remaining_chars(&self) -> usize;
+
+    /// What was asked for and has no effect, in words.
+    fn warnings(&self) -> &[String] {
+        &[]
+    }
+
+    /// Where the time went so far, for `bench`.
+    fn laps(&self) -> Laps {
+        Laps::default()
+    }
+
+    /// Waits for the device after each stage from now on, so that [`Chunks::laps`] tells stages apart on devices that work
+    /// while the host goes on.
+    fn time_apart(&mut self) {}
+}
+
+/// Where the time of speaking went. Where stages run side by side, their sum is more than the whole.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Laps {
+    /// Stages in order, with their time.
+    pub stages: Vec<(&'static str, Duration)>,
+    /// Frames made, by models that speak frame by frame.
+    pub frames: usize,
+    /// Sizes of each piece so far, such as `("tokens", 80)`.
+    pub pieces: Vec<Vec<(&'static str, usize)>>,
+}
+
+/// Makes voices from recordings.
+pub trait Cloning: Send + Sync {
+    /// The voice of `samples`, mono at the model's sample rate, trimmed. With the words that are spoken there, the model
+    /// also takes over the manner.
+    ///
+    /// # Errors
+    /// The recording is too short, the transcript is not of this recording, or the device failed.
+    fn clone_voice(&self, samples: &[f32], transcript: Option<&str>) -> Result<ClonedVoice, ModelError>;
+
+    /// Checks that the model can speak with a voice.
+    ///
+    /// # Errors
+    /// It is a voice of another family or size, or damaged.
+    fn check_voice(&self, voice: &ClonedVoice) -> Result<(), ModelError>;
+}
+
+/// Speaks a recording again in another voice.
+pub trait Conversion: Send + Sync {
+    /// The audio of a recording in the voice of `options`. `samples` are mono at the model's sample rate.
+    ///
+    /// # Errors
+    /// The recording is too short, or the voice is unknown.
+    fn convert(self: Arc<Self>, samples: &[f32], options: &Options) -> Result<Box<dyn Chunks>, ModelError>;
+}

@@ -1,0 +1,83 @@
+//! The families of models that this build knows. No other file of this crate names one.
+
+use crate::{Error, Result};
+use orate_models::{Family, ModelError, ModelFiles, Opening, OptionSpec};
+use orate_weights::GgufFile;
+use std::path::Path;
+
+pub use orate_models::{qwen3_tts, supertonic};
+
+/// All families, in the order in which they are asked whether a path is theirs.
+pub static FAMILIES: &[&dyn Family] = &[qwen3_tts::FAMILY, supertonic::FAMILY];
+
+/// Opens the packed voice inside this program.
+pub(crate) fn open_built_in(file: GgufFile, origin: &str) -> Result<Box<dyn ModelFiles>> {
+    Ok(supertonic::open_packed(file, origin)?)
+}
+
+/// Opens a model of any of `families`.
+///
+/// # Errors
+/// There is nothing at the path, no family knows it, or its family refuses it.
+pub(crate) fn open(
+    families: &[&'static dyn Family],
+    path: &Path,
+    opening: Opening,
+) -> Result<Box<dyn ModelFiles>> {
+    let not_a_model = |problem: String| Error::from(ModelError::NotAModel { path: path.to_owned(), problem });
+    if let Some(folder) = folder_around(path) {
+        return Err(not_a_model(format!("a file of a model; give the folder, {}", folder.display())));
+    }
+    if !path.exists() {
+        let problem = "no such file or folder; --model takes a model folder or a packed voice (.gguf)";
+        return Err(not_a_model(problem.to_owned()));
+    }
+    if let Some(family) = families.iter().find(|f| f.detect(path)) {
+        return Ok(family.open(path, opening)?);
+    }
+    let expected = families.iter().map(|f| format!("{} ({})", f.expects(), f.name()));
+    let expected: Vec<String> = expected.collect();
+    let what = if path.is_dir() { "a model folder" } else { "a packed voice" };
+    Err(not_a_model(format!("not {what}: it has none of {}", expected.join(", or "))))
+}
+
+/// Names and options of families, for errors that say which of them has an option.
+pub(crate) fn declared(families: &[&'static dyn Family]) -> Vec<(&'static str, &'static [OptionSpec])> {
+    families.iter().map(|f| (f.name(), f.options())).collect()
+}
+
+/// The folder of the model that a file is a part of; `None` for packed voices, which are a model each, and for everything else.
+fn folder_around(path: &Path) -> Option<&Path> {
+    let is_part = path.extension().is_some_and(|e| e == "safetensors" || e == "onnx" || e == "json");
+    if !is_part || !path.is_file() {
+        return None;
+    }
+    let folder = path.parent()?;
+    let is_inner = folder.file_name().is_some_and(|name| name == "speech_tokenizer" || name == "onnx");
+    let around = if is_inner { folder.parent()? } else { folder };
+    Some(if around.as_os_str().is_empty() { Path::new(".") } else { around })
+}
+
+impl crate::Engine {
+    /// The model itself, for tools.
+    ///
+    /// # Errors
+    /// It is of another family.
+    pub fn supertonic(&self) -> Result<&supertonic::Supertonic> {
+        let model: &dyn std::any::Any = &**self.model();
+        model.downcast_ref().ok_or_else(|| self.other_family("Supertonic"))
+    }
+
+    /// The model itself, for tools.
+    ///
+    /// # Errors
+    /// It is of another family.
+    pub fn qwen3_tts(&self) -> Result<std::sync::Arc<qwen3_tts::Qwen3Tts>> {
+        self.model_as().ok_or_else(|| self.other_family("Qwen3-TTS"))
+    }
+
+    fn other_family(&self, needed: &str) -> Error {
+        let (option, got) = ("family", self.family_name().to_owned());
+        Error::Option { option, got, allowed: format!("what you ask for is there for {needed} models only") }
+    }
+}
