@@ -1,6 +1,8 @@
 //! The model families Orate runs. Each network describes itself as a graph; each family's pipeline carries values from
 //! one network to the next, and implements [`Family`], [`ModelFiles`] and [`Model`], which is all that the rest of Orate knows of it.
 
+mod blocks;
+pub mod checkpoint;
 pub mod decoding;
 mod differences;
 mod error;

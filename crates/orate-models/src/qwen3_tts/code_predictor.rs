@@ -13,7 +13,7 @@
 
 use super::config::TalkerConfig;
 use super::transformer::{self, Cache};
-use super::weights::Scope;
+use crate::blocks::Scope;
 use orate_graph::{CacheFormat, Draw, Graph, GraphError, Op, Rows, Value};
 
 type Result<T> = std::result::Result<T, GraphError>;

@@ -17,18 +17,13 @@
 //! Official class: `Qwen3TTSTokenizerV2Decoder`. Weights below `decoder`.
 
 use super::config::CodecDecoderConfig;
-use super::conv::{Conv, Past, tap_channels_first};
-use super::weights::Scope;
+use crate::blocks::{self, Attention, Conv, ConvNext, Past, Scope, tap_channels_first};
 use orate_graph::{
-    Activation, AttentionMask, ConvGeometry, DType, Graph, GraphError, Norm, Op, Pieces, Rows, Value, Weight,
+    Activation, AttentionMask, ConvGeometry, DType, Graph, GraphError, Pieces, Rows, Value, Weight,
 };
 
 type Result<T> = std::result::Result<T, GraphError>;
 
-/// Least number of uses that a codebook's sums are divided by.
-const LEAST_USAGE: f32 = 1e-5;
-/// Epsilon of the ConvNeXt blocks' layer norm; the transformer's is in the configuration.
-const LAYER_NORM_EPS: f32 = 1e-6;
 /// Added to the divisor of Snake.
 const SNAKE_EPS: f32 = 1e-9;
 /// Frames of the pieces that kernels are chosen for, whatever the size of a piece: those of a first chunk. With more, pieces of 4 take 4 to
@@ -57,7 +52,7 @@ pub fn build(g: &mut Graph, c: &CodecDecoderConfig, past: Past, batch: usize, fr
         let w = w.at(&format!("upsample.{i}"));
         x = transposed_conv(g, past, &w, "0.conv", x, [c.latent_dim; 2], [*stride; 2])?;
         tap_channels_first(g, &format!("upsample{i}_conv"), x)?;
-        x = convnext(g, past, &w.at("1"), x)?; // [B, 2F, D], [B, 4F, D]
+        x = convnext(c.latent_dim).streaming(g, &w.at("1"), past, x)?; // [B, 2F, D], [B, 4F, D]
         tap_channels_first(g, &format!("upsample{i}"), x)?;
     }
     let mut channels = c.decoder_dim;
@@ -87,7 +82,7 @@ pub fn reference_samples(reference: usize, total: usize, samples: usize) -> usiz
 }
 
 /// `[B, F, Q]` → `[B, F, E]`: the first codebook and the others are two quantisers with a projection each.
-fn dequantise(g: &mut Graph, w: &Scope, c: &CodecDecoderConfig, codes: Value) -> Result<Value> {
+fn dequantise(g: &mut Graph, w: &Scope<'_>, c: &CodecDecoderConfig, codes: Value) -> Result<Value> {
     let semantic = c.num_semantic_quantizers;
     let mut side = |name: &str, first: usize, count: usize| -> Result<Value> {
         let w = w.at(name);
@@ -102,16 +97,14 @@ fn dequantise(g: &mut Graph, w: &Scope, c: &CodecDecoderConfig, codes: Value) ->
     g.add(first, rest)
 }
 
-/// `[V, E]`: what was summed up for each entry, divided by how often.
-fn centroids(w: &Scope, k: usize, c: &CodecDecoderConfig) -> Weight {
-    let (rows, width) = (c.codebook_size, c.entry_width());
+/// `[V, E]`
+fn centroids(w: &Scope<'_>, k: usize, c: &CodecDecoderConfig) -> Weight {
     let w = w.at(&format!("vq.layers.{k}._codebook"));
-    let usage = w.get("cluster_usage", [rows]).at_least(LEAST_USAGE).reshape([rows, 1]);
-    w.get("embedding_sum", [rows, width]).mul(&usage.reciprocal())
+    blocks::centroids(&w, "embedding_sum", [c.codebook_size, c.entry_width()])
 }
 
 /// `[B, F, D]` → `[B, F, D]`
-fn transformer(g: &mut Graph, w: &Scope, c: &CodecDecoderConfig, past: Past, x: Value) -> Result<Value> {
+fn transformer(g: &mut Graph, w: &Scope<'_>, c: &CodecDecoderConfig, past: Past, x: Value) -> Result<Value> {
     let (batch, frames) = (g.shape(x).dims()[0], g.shape(x).dims()[1]);
     let width = c.hidden_size;
     let place = Place::of(g, past, batch, frames)?;
@@ -151,22 +144,19 @@ impl Place {
     }
 }
 
-/// Attention and its layer scale, which is folded into the last product.
+/// Attention and its layer scale, which is folded into the last matmul.
 fn attention(
     g: &mut Graph,
-    w: &Scope,
+    w: &Scope<'_>,
     c: &CodecDecoderConfig,
     Place { past, passed }: Place,
     x: Value,
     positions: Value,
 ) -> Result<Value> {
-    let (heads, inner) = (c.num_attention_heads, c.num_attention_heads * c.head_dim);
+    let heads = c.num_attention_heads;
+    let attention = Attention { width: c.hidden_size, heads, kv_heads: heads, head_dim: c.head_dim };
     let a = w.at("self_attn");
-    let q = g.matmul(x, a.matrix("q_proj", c.hidden_size, inner))?;
-    let k = g.matmul(x, a.matrix("k_proj", c.hidden_size, inner))?;
-    let v = g.matmul(x, a.matrix("v_proj", c.hidden_size, inner))?;
-    let q = g.rotary(q, positions, heads)?;
-    let k = g.rotary(k, positions, heads)?;
+    let [q, k, v] = attention.project(g, &a, x, positions)?;
     let seen_before = c.sliding_window - 1;
     let k = past.joined_with(g, &a.name("keys"), k, seen_before)?;
     let v = past.joined_with(g, &a.name("values"), v, seen_before)?;
@@ -174,48 +164,33 @@ fn attention(
         Past::Silence => AttentionMask::Window(c.sliding_window),
         Past::Stream => AttentionMask::Stream(c.sliding_window),
     };
-    let op = Op::Attention { heads, scale: 1.0 / (c.head_dim as f32).sqrt(), mask, relative: None };
-    let y = g.attention(op, q, k, v, passed)?;
-    g.matmul(y, w.scaled_matrix("self_attn.o_proj", "self_attn_layer_scale", [inner, c.hidden_size]))
+    let y = g.attention(attention.op(mask), q, k, v, passed)?;
+    let sizes = [heads * c.head_dim, c.hidden_size];
+    g.matmul(y, w.scaled_matrix("self_attn.o_proj", "self_attn_layer_scale", sizes))
 }
 
 /// `down(silu(gate(x)) · up(x))` and its layer scale.
-fn gated_mlp(g: &mut Graph, w: &Scope, c: &CodecDecoderConfig, x: Value) -> Result<Value> {
+fn gated_mlp(g: &mut Graph, w: &Scope<'_>, c: &CodecDecoderConfig, x: Value) -> Result<Value> {
     let (width, inner) = (c.hidden_size, c.intermediate_size);
-    let m = w.at("mlp");
-    let gate = g.matmul(x, m.matrix("gate_proj", width, inner))?;
-    let gate = g.activate(gate, Activation::Silu)?;
-    let up = g.matmul(x, m.matrix("up_proj", width, inner))?;
-    let y = g.mul(gate, up)?;
-    g.matmul(y, w.scaled_matrix("mlp.down_proj", "mlp_layer_scale", [inner, width]))
+    let down = w.scaled_matrix("mlp.down_proj", "mlp_layer_scale", [inner, width]);
+    blocks::gated_mlp(g, &w.at("mlp"), x, [width, inner], down)
 }
 
-/// `x + gamma · pointwise2(gelu(pointwise1(norm(depthwise(x)))))`; gamma is folded into pointwise2.
-fn convnext(g: &mut Graph, past: Past, w: &Scope, x: Value) -> Result<Value> {
-    const TAPS: usize = 7;
-    let width = g.shape(x).last();
-    let inner = 4 * width;
-    let geometry = ConvGeometry::streaming(TAPS, 1);
-    let history = past.in_front_of(g, &w.name("dwconv"), x, geometry.left)?;
-    let depthwise = w.get("dwconv.conv.weight", [width, 1, TAPS]).reshape([width, TAPS]).transpose();
-    let bias = w.get("dwconv.conv.bias", [width]);
-    let y = g.depthwise_conv1d_after(history, x, depthwise, bias, geometry)?;
-    let norm = Norm {
-        weight: w.get("norm.weight", [width]),
-        bias: w.get("norm.bias", [width]),
-        eps: LAYER_NORM_EPS,
-    };
-    let y = g.layer_norm(y, norm)?;
-    let y = w.linear(g, y, "pwconv1", [width, inner])?;
-    let y = g.activate(y, Activation::Gelu)?;
-    let gamma = w.get("gamma", [width]);
-    let down = w.get("pwconv2.weight", [width, inner]).mul(&gamma.reshape([width, 1])).transpose();
-    let y = g.linear(y, down, w.get("pwconv2.bias", [width]).mul(&gamma))?;
-    g.add(x, y)
+/// The block after a transposed convolution.
+fn convnext(width: usize) -> ConvNext {
+    let geometry = ConvGeometry::streaming(7, 1);
+    ConvNext { width, inner: 4 * width, geometry, depthwise: "dwconv.conv", norm: "norm" }
 }
 
 /// `[B, T, C]` → `[B, sT, C/2]`
-fn block(g: &mut Graph, past: Past, w: &Scope, x: Value, channels: usize, stride: usize) -> Result<Value> {
+fn block(
+    g: &mut Graph,
+    past: Past,
+    w: &Scope<'_>,
+    x: Value,
+    channels: usize,
+    stride: usize,
+) -> Result<Value> {
     let half = channels / 2;
     let x = snake(g, &w.at("0"), x, channels)?;
     let mut x = transposed_conv(g, past, w, "1.conv", x, [channels, half], [stride, 2 * stride])?;
@@ -231,7 +206,7 @@ fn block(g: &mut Graph, past: Past, w: &Scope, x: Value, channels: usize, stride
 }
 
 /// `x + sin²(e^alpha · x) / (e^beta + 1e-9)`
-fn snake(g: &mut Graph, w: &Scope, x: Value, channels: usize) -> Result<Value> {
+fn snake(g: &mut Graph, w: &Scope<'_>, x: Value, channels: usize) -> Result<Value> {
     let divisor = w.get("beta", [channels]).exp().add(&Weight::fill(SNAKE_EPS, [1]));
     g.snake(x, w.get("alpha", [channels]).exp(), divisor.reciprocal())
 }
@@ -241,7 +216,7 @@ fn snake(g: &mut Graph, w: &Scope, x: Value, channels: usize) -> Result<Value> {
 fn transposed_conv(
     g: &mut Graph,
     past: Past,
-    w: &Scope,
+    w: &Scope<'_>,
     name: &str,
     x: Value,
     [inputs, outputs]: [usize; 2],

@@ -14,16 +14,12 @@
 //! Official class: `Qwen3TTSTokenizerV2Encoder`, of `MimiModel`. Weights below `encoder`.
 
 use super::config::{CodecConfig, CodecEncoderConfig};
-use super::conv::{Conv, Past, fill_up, fold_time, tap_channels_first, tap_major};
-use super::weights::Scope;
+use crate::blocks::{self, Attention, Conv, Past, Scope, fill_up, fold_time, tap_channels_first, tap_major};
 use orate_graph::{
-    Activation, AttentionMask, ConvGeometry, DType, Graph, GraphError, Norm, Op, Padding, Rows, Value, Weight,
+    Activation, AttentionMask, ConvGeometry, DType, Graph, GraphError, Padding, Rows, Value, Weight,
 };
 
 type Result<T> = std::result::Result<T, GraphError>;
-
-/// Least number of uses that a codebook's sums are divided by.
-const LEAST_USAGE: f32 = 1e-5;
 
 /// Samples of a row of features. Pieces of a recording, but for the last, have a multiple of it.
 pub fn samples_per_feature(c: &CodecEncoderConfig) -> usize {
@@ -57,7 +53,7 @@ pub fn features(g: &mut Graph, c: &CodecEncoderConfig, past: Past, batch: usize,
 }
 
 /// `x + pointwise(elu(conv(elu(x))))`
-fn residual(g: &mut Graph, w: &Scope, c: &CodecEncoderConfig, past: Past, x: Value) -> Result<Value> {
+fn residual(g: &mut Graph, w: &Scope<'_>, c: &CodecEncoderConfig, past: Past, x: Value) -> Result<Value> {
     let channels = g.shape(x).last();
     let inner = channels / c.compress;
     let y = g.activate(x, Activation::Elu)?;
@@ -84,16 +80,16 @@ pub fn codes(g: &mut Graph, c: &CodecConfig, batch: usize, time: usize) -> Resul
 }
 
 /// `[B, T, D]` → `[B, T, D]`. There is no norm at the end.
-fn transformer(g: &mut Graph, w: &Scope, c: &CodecEncoderConfig, x: Value) -> Result<Value> {
+fn transformer(g: &mut Graph, w: &Scope<'_>, c: &CodecEncoderConfig, x: Value) -> Result<Value> {
     let (time, width, inner) = (g.shape(x).dims()[1], c.hidden_size, c.intermediate_size);
     let positions = g.rope_table(c.rope_theta, time, c.head_dim, Rows::From(0))?;
     let mut x = x;
     for i in 0..c.num_hidden_layers {
         let w = w.at(&format!("layers.{i}"));
-        let y = norm(g, &w, "input_layernorm", c, x)?;
+        let y = w.layer_norm(g, x, "input_layernorm", c.norm_eps)?;
         let y = attention(g, &w, c, y, positions)?;
         x = g.add(x, y)?;
-        let y = norm(g, &w, "post_attention_layernorm", c, x)?;
+        let y = w.layer_norm(g, x, "post_attention_layernorm", c.norm_eps)?;
         let y = g.matmul(y, w.matrix("mlp.fc1", width, inner))?;
         let y = g.activate(y, Activation::Gelu)?;
         let y = g.matmul(y, w.scaled_matrix("mlp.fc2", "mlp_layer_scale", [inner, width]))?;
@@ -102,28 +98,28 @@ fn transformer(g: &mut Graph, w: &Scope, c: &CodecEncoderConfig, x: Value) -> Re
     Ok(x)
 }
 
-fn norm(g: &mut Graph, w: &Scope, name: &str, c: &CodecEncoderConfig, x: Value) -> Result<Value> {
-    let get = |part: &str| w.get(&format!("{name}.{part}"), [c.hidden_size]);
-    g.layer_norm(x, Norm { weight: get("weight"), bias: get("bias"), eps: c.norm_eps })
-}
-
-/// Causal attention and its layer scale, which is folded into the last product.
-fn attention(g: &mut Graph, w: &Scope, c: &CodecEncoderConfig, x: Value, positions: Value) -> Result<Value> {
-    let (d, dh) = (c.hidden_size, c.head_dim);
-    let (heads, kv_heads) = (c.num_attention_heads, c.num_key_value_heads);
-    let q = g.matmul(x, w.matrix("self_attn.q_proj", d, heads * dh))?;
-    let k = g.matmul(x, w.matrix("self_attn.k_proj", d, kv_heads * dh))?;
-    let v = g.matmul(x, w.matrix("self_attn.v_proj", d, kv_heads * dh))?;
-    let q = g.rotary(q, positions, heads)?;
-    let k = g.rotary(k, positions, kv_heads)?;
-    let scale = 1.0 / (dh as f32).sqrt();
-    let op = Op::Attention { heads, scale, mask: AttentionMask::Causal, relative: None };
-    let y = g.attention(op, q, k, v, None)?;
-    g.matmul(y, w.scaled_matrix("self_attn.o_proj", "self_attn_layer_scale", [heads * dh, d]))
+/// Causal attention and its layer scale, which is folded into the last matmul.
+fn attention(
+    g: &mut Graph,
+    w: &Scope<'_>,
+    c: &CodecEncoderConfig,
+    x: Value,
+    positions: Value,
+) -> Result<Value> {
+    let attention = Attention {
+        width: c.hidden_size,
+        heads: c.num_attention_heads,
+        kv_heads: c.num_key_value_heads,
+        head_dim: c.head_dim,
+    };
+    let [q, k, v] = attention.project(g, &w.at("self_attn"), x, positions)?;
+    let y = g.attention(attention.op(AttentionMask::Causal), q, k, v, None)?;
+    let sizes = [attention.heads * c.head_dim, c.hidden_size];
+    g.matmul(y, w.scaled_matrix("self_attn.o_proj", "self_attn_layer_scale", sizes))
 }
 
 /// `[B, T, D]` → `[B, ⌈T / 2⌉, D]`: four taps, stride 2, two rows repeated in front and one behind where T is odd.
-fn downsample(g: &mut Graph, w: &Scope, c: &CodecEncoderConfig, x: Value) -> Result<Value> {
+fn downsample(g: &mut Graph, w: &Scope<'_>, c: &CodecEncoderConfig, x: Value) -> Result<Value> {
     const STRIDE: usize = 2;
     let x = fill_up(g, x, STRIDE, Padding::Repeat)?;
     let x = g.pad(x, Padding::Repeat, STRIDE, 0)?;
@@ -136,7 +132,7 @@ fn downsample(g: &mut Graph, w: &Scope, c: &CodecEncoderConfig, x: Value) -> Res
 }
 
 /// `[B, F, D]` → `[B, F, Q]`: two quantisers side by side. The second does not begin with what the first leaves.
-fn quantise(g: &mut Graph, w: &Scope, c: &CodecConfig, x: Value) -> Result<Value> {
+fn quantise(g: &mut Graph, w: &Scope<'_>, c: &CodecConfig, x: Value) -> Result<Value> {
     let e = &c.encoder_config;
     let semantic = e.num_semantic_quantizers;
     let mut side = |name: &str, count: usize| -> Result<Value> {
@@ -153,10 +149,8 @@ fn quantise(g: &mut Graph, w: &Scope, c: &CodecConfig, x: Value) -> Result<Value
     g.concat(&[first, rest], 2)
 }
 
-/// `[V, E]`: what was summed up for each entry, divided by how often.
-fn centroids(w: &Scope, k: usize, c: &CodecEncoderConfig) -> Weight {
-    let (rows, width) = (c.codebook_size, c.codebook_dim);
+/// `[V, E]`
+fn centroids(w: &Scope<'_>, k: usize, c: &CodecEncoderConfig) -> Weight {
     let w = w.at(&format!("layers.{k}.codebook"));
-    let usage = w.get("cluster_usage", [rows]).at_least(LEAST_USAGE).reshape([rows, 1]);
-    w.get("embed_sum", [rows, width]).mul(&usage.reciprocal())
+    blocks::centroids(&w, "embed_sum", [c.codebook_size, c.codebook_dim])
 }

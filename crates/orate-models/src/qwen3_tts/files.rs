@@ -13,12 +13,12 @@
 
 use super::config::{CODEC_TYPE, CodecConfig, Config, GenerationConfig, MODEL_TYPE};
 use super::error::QwenError;
-use super::layout::{self, Expected};
-use crate::Differences;
+use super::layout;
+use crate::checkpoint::{self, Expected};
 use orate_text::qwen::QwenTokenizer;
-use orate_weights::{DType, Joined, SafeTensors, Scattered, WeightSource};
+use orate_weights::{Joined, SafeTensors, Scattered, WeightSource};
 use serde::Deserialize;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -113,7 +113,7 @@ impl Files {
         let list: Trimmed =
             parse(&path.join(TRIMMED), |json| serde_json::from_slice(json).map_err(|e| e.to_string()))?;
         let (talking, codec) = Self::described(path, vec![])?;
-        let expected = [layout::model(&talking.config), layout::codec(&codec)].concat();
+        let expected = [layout::model(&talking.config)?, layout::codec(&codec)?].concat();
         let shapes: HashMap<&str, &Vec<usize>> = expected.iter().map(|e| (&*e.name, &e.shape)).collect();
         let mut sources: Vec<Box<dyn WeightSource>> = vec![];
         for file in &list.weights {
@@ -137,9 +137,9 @@ impl Files {
         missing.extend(missing_weights(&path.join(CODEC), &format!("{CODEC}/")));
         let (talking, codec) = Self::described(path, missing)?;
         let own = Joined::open_folder(path)?;
-        check(&*own, &layout::model(&talking.config))?;
+        check(&*own, &layout::model(&talking.config)?)?;
         let of_codec = Joined::open_folder(path.join(CODEC))?;
-        check(&*of_codec, &layout::codec(&codec))?;
+        check(&*of_codec, &layout::codec(&codec)?)?;
         let origin = path.display().to_string();
         let weights = Arc::new(Joined::new(&*origin, vec![own, of_codec])?);
         Ok(Files { origin, talking: Some(talking), codec, weights, trimmed: false })
@@ -170,7 +170,7 @@ impl Files {
         complete(path, missing_codec(path, ""))?;
         let codec = parse(&path.join(CONFIG), CodecConfig::from_json)?;
         let weights = Joined::open_folder(path)?;
-        check(&*weights, &layout::codec(&codec))?;
+        check(&*weights, &layout::codec(&codec)?)?;
         let origin = path.display().to_string();
         Ok(Files { origin, talking: None, codec, weights: weights.into(), trimmed: false })
     }
@@ -260,31 +260,7 @@ fn agree(config: &Config, codec: &CodecConfig) -> Result<(), String> {
     }
 }
 
-/// Compares the names, shapes and types of a file's tensors with those that the networks need.
-///
-/// # Errors
-/// [`QwenError::Tensors`], with all differences.
-pub fn check(file: &dyn WeightSource, expected: &[Expected]) -> Result<(), QwenError> {
-    let mut differences = Differences::default();
-    let mut needed = HashSet::with_capacity(expected.len());
-    for e in expected {
-        needed.insert(&*e.name);
-        match file.info(&e.name) {
-            None => differences.missing.push(e.name.clone()),
-            Some(info) if info.shape != e.shape => {
-                differences.misshapen.push((e.name.clone(), info.shape, e.shape.clone()));
-            }
-            Some(info) if !matches!(info.dtype, DType::F32 | DType::F16 | DType::BF16) => {
-                differences.not_floats.push((e.name.clone(), info.dtype.name().to_owned()));
-            }
-            Some(_) => {}
-        }
-    }
-    let unknown = file.names().into_iter().filter(|n| !needed.contains(n));
-    differences.unknown = unknown.map(str::to_owned).collect();
-    if differences.is_empty() {
-        Ok(())
-    } else {
-        Err(QwenError::Tensors { path: file.describe(), differences: Box::new(differences) })
-    }
+fn check(file: &dyn WeightSource, expected: &[Expected]) -> Result<(), QwenError> {
+    checkpoint::compare(file, expected, |_| false)
+        .map_err(|d| QwenError::Tensors { path: file.describe(), differences: Box::new(d) })
 }

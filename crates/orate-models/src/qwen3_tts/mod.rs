@@ -23,7 +23,6 @@ pub mod codec_decoder;
 pub mod codec_encoder;
 mod codec_stream;
 pub(crate) mod config;
-mod conv;
 pub(crate) mod error;
 mod family;
 mod files;
@@ -43,9 +42,9 @@ pub mod talker;
 pub(crate) mod transformer;
 mod voice;
 mod voice_encoder;
-mod weights;
 
 pub use crate::FinishReason;
+pub use crate::blocks::Past;
 pub use crate::decoding::{Batch, RowId, Session, SharedBatch, Step, Utterance, is_runaway};
 pub use codec_stream::{CodecDecoder, CodecStream};
 pub use config::{
@@ -53,10 +52,9 @@ pub use config::{
     GenerationConfig, MODEL_TYPE, PredictorConfig, SpeakerEncoderConfig, TalkerConfig, TransformerConfig,
     Variant,
 };
-pub use conv::Past;
 pub use error::QwenError;
 pub use family::FAMILY;
-pub use files::{Files, Talking, check};
+pub use files::{Files, Talking};
 pub use layout::Network;
 pub use options::Options;
 pub use pipeline::Qwen3Tts;

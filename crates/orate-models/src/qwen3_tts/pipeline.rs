@@ -286,16 +286,7 @@ impl Files {
         codec_decoder::build(&mut g, &self.codec.decoder_config, Past::Stream, 1, 1)?;
         let mut all = vec![g];
         if let Some(talking) = &self.talking {
-            let sizes = Sizes { batch: 1, capacity: 8, kv };
-            let networks = [
-                Network::Prompt { time: 4, reference: true },
-                Network::Trailing { text_rows: 1 },
-                Network::Prefill { sizes, time: 4 },
-                Network::Frame { sizes, text_rows: 1 },
-            ];
-            for network in networks {
-                all.push(talking_graph(&talking.config.talker_config, network, |name| Graph::new(name))?);
-            }
+            all.extend(talking_graphs(&talking.config.talker_config, kv)?);
         }
         Ok(all)
     }
@@ -310,6 +301,18 @@ impl Files {
         let speaker = talking.config.speaker_encoder_config.as_ref();
         VoiceEncoder::graphs(speaker, &self.codec, self.codec.input_sample_rate as usize)
     }
+}
+
+/// All networks of the talking part, as small as they may be.
+pub(super) fn talking_graphs(c: &TalkerConfig, kv: CacheFormat) -> Result<Vec<Graph>, QwenError> {
+    let sizes = Sizes { batch: 1, capacity: 8, kv };
+    let networks = [
+        Network::Prompt { time: 4, reference: true },
+        Network::Trailing { text_rows: 1 },
+        Network::Prefill { sizes, time: 4 },
+        Network::Frame { sizes, text_rows: 1 },
+    ];
+    networks.into_iter().map(|network| talking_graph(c, network, |name| Graph::new(name))).collect()
 }
 
 /// The graph of a network of the talking part.

@@ -18,7 +18,7 @@
 use super::code_predictor;
 use super::config::TalkerConfig;
 use super::talker::codec_rows;
-use super::weights::Scope;
+use crate::blocks::Scope;
 use orate_graph::{Activation, DType, Graph, GraphError, Value};
 
 /// The rows, `[1, T, D]`.

@@ -12,8 +12,7 @@
 //! Official class: `Qwen3TTSSpeakerEncoder`. Weights below `speaker_encoder`.
 
 use super::config::SpeakerEncoderConfig;
-use super::conv::{Conv, tap_channels_first, tap_major};
-use super::weights::Scope;
+use crate::blocks::{Conv, Scope, tap_channels_first, tap_major};
 use orate_audio::{LogMelConfig, MelScale};
 use orate_graph::{Activation, DType, Graph, GraphError, Value};
 
@@ -78,13 +77,19 @@ fn tdnn(g: &mut Graph, conv: &Conv, x: Value, dilation: usize) -> Result<Value> 
 }
 
 /// A convolution of one tap, `[…, in]` → `[…, out]`.
-fn pointwise(g: &mut Graph, w: &Scope, name: &str, x: Value, [inputs, outputs]: [usize; 2]) -> Result<Value> {
+fn pointwise(
+    g: &mut Graph,
+    w: &Scope<'_>,
+    name: &str,
+    x: Value,
+    [inputs, outputs]: [usize; 2],
+) -> Result<Value> {
     let weight = w.get(&format!("{name}.weight"), [outputs, inputs, 1]);
-    g.linear(x, tap_major(&weight), w.get(&format!("{name}.bias"), [outputs]))
+    g.linear(x, tap_major(&weight), w.bias(name, outputs))
 }
 
 /// `x + excite(tdnn2(res2net(tdnn1(x))))`
-fn block(g: &mut Graph, w: &Scope, c: &SpeakerEncoderConfig, x: Value, i: usize) -> Result<Value> {
+fn block(g: &mut Graph, w: &Scope<'_>, c: &SpeakerEncoderConfig, x: Value, i: usize) -> Result<Value> {
     let width = g.shape(x).last();
     let y = tdnn(g, &Conv::new(w, "tdnn1.conv", width, width, 1), x, 1)?;
     let y = res2net(g, &w.at("res2net_block"), c, y, i)?;
@@ -95,7 +100,7 @@ fn block(g: &mut Graph, w: &Scope, c: &SpeakerEncoderConfig, x: Value, i: usize)
 
 /// The channels in parts: the first passes, each other goes through a convolution after the result of the one before was
 /// added, so that later parts see further.
-fn res2net(g: &mut Graph, w: &Scope, c: &SpeakerEncoderConfig, x: Value, i: usize) -> Result<Value> {
+fn res2net(g: &mut Graph, w: &Scope<'_>, c: &SpeakerEncoderConfig, x: Value, i: usize) -> Result<Value> {
     let part = g.shape(x).last() / c.enc_res2net_scale;
     let mut parts = vec![g.slice(x, 2, 0, part)?];
     for j in 1..c.enc_res2net_scale {
@@ -110,7 +115,7 @@ fn res2net(g: &mut Graph, w: &Scope, c: &SpeakerEncoderConfig, x: Value, i: usiz
 }
 
 /// Squeeze and excitation: each channel times a factor that the means of all channels decide.
-fn excite(g: &mut Graph, w: &Scope, c: &SpeakerEncoderConfig, x: Value) -> Result<Value> {
+fn excite(g: &mut Graph, w: &Scope<'_>, c: &SpeakerEncoderConfig, x: Value) -> Result<Value> {
     let (width, inner) = (g.shape(x).last(), c.enc_se_channels);
     let means = g.statistics(x, None, LEAST_VARIANCE)?; // [1, 2C]
     let means = g.slice(means, 1, 0, width)?;
@@ -123,7 +128,7 @@ fn excite(g: &mut Graph, w: &Scope, c: &SpeakerEncoderConfig, x: Value) -> Resul
 
 /// `[1, T, P]` → `[1, 2P]`. How much a row counts, for each channel, follows from the row and from the mean and deviation of all
 /// rows; the part of the product that is the same for all rows is computed once.
-fn attentive_statistics(g: &mut Graph, w: &Scope, c: &SpeakerEncoderConfig, x: Value) -> Result<Value> {
+fn attentive_statistics(g: &mut Graph, w: &Scope<'_>, c: &SpeakerEncoderConfig, x: Value) -> Result<Value> {
     let (width, inner) = (g.shape(x).last(), c.enc_attention_channels);
     let all = g.statistics(x, None, LEAST_VARIANCE)?; // [1, 2P]
     let weight = tap_major(&w.get("tdnn.conv.weight", [inner, 3 * width, 1])); // [3P, inner]

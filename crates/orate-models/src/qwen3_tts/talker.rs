@@ -14,7 +14,7 @@
 use super::config::TalkerConfig;
 use super::prompt_rows::ROWS;
 use super::transformer::{self, Cache};
-use super::weights::Scope;
+use crate::blocks::Scope;
 use orate_graph::{CacheFormat, DType, Graph, GraphError, Rows, Value};
 
 /// Number of rows behind each batch row, i32 `[B]`.

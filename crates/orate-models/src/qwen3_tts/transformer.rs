@@ -10,8 +10,8 @@
 //! Official class: `Qwen3TTSTalkerDecoderLayer`, of Qwen3. Weights below `model`.
 
 use super::config::TransformerConfig;
-use super::weights::Scope;
-use orate_graph::{Activation, AttentionMask, CacheFormat, Graph, GraphError, Op, Rows, Value};
+use crate::blocks::{Attention, Scope, gated_mlp};
+use orate_graph::{AttentionMask, CacheFormat, Graph, GraphError, Rows, Value};
 
 type Result<T> = std::result::Result<T, GraphError>;
 
@@ -53,7 +53,7 @@ impl Cache {
 /// The configuration contradicts itself, or the cache is too small.
 pub fn layers(
     g: &mut Graph,
-    w: &Scope,
+    w: &Scope<'_>,
     c: &TransformerConfig,
     x: Value,
     (cache, first): (&mut Cache, Rows),
@@ -68,14 +68,15 @@ pub fn layers(
         let y = attention(g, &w.at("self_attn"), c, y, positions, (kept, first))?;
         x = g.add(x, y)?;
         let y = norm(g, &w, "post_attention_layernorm", c, x)?;
-        let y = gated_mlp(g, &w.at("mlp"), c, y)?;
+        let (w, sizes) = (w.at("mlp"), [c.hidden_size, c.intermediate_size]);
+        let y = gated_mlp(g, &w, y, sizes, w.matrix("down_proj", c.intermediate_size, c.hidden_size))?;
         x = g.add(x, y)?;
         g.tap(&format!("{tap}{i}"), x)?;
     }
     norm(g, w, "norm", c, x)
 }
 
-fn norm(g: &mut Graph, w: &Scope, name: &str, c: &TransformerConfig, x: Value) -> Result<Value> {
+fn norm(g: &mut Graph, w: &Scope<'_>, name: &str, c: &TransformerConfig, x: Value) -> Result<Value> {
     let width = g.shape(x).last();
     g.rms_norm(x, w.get(&format!("{name}.weight"), [width]), c.rms_norm_eps)
 }
@@ -83,14 +84,19 @@ fn norm(g: &mut Graph, w: &Scope, name: &str, c: &TransformerConfig, x: Value) -
 /// `[B, T, D]` → `[B, T, D]`: H heads of queries, Hkv of keys and values, which become what `kept` holds from `first` on.
 fn attention(
     g: &mut Graph,
-    w: &Scope,
+    w: &Scope<'_>,
     c: &TransformerConfig,
     x: Value,
     positions: Value,
     (kept, first): (&mut [Value; 2], Rows),
 ) -> Result<Value> {
-    let (d, dh) = (c.hidden_size, c.head_dim);
-    let (heads, kv_heads) = (c.num_attention_heads, c.num_key_value_heads);
+    let sizes = Attention {
+        width: c.hidden_size,
+        heads: c.num_attention_heads,
+        kv_heads: c.num_key_value_heads,
+        head_dim: c.head_dim,
+    };
+    let Attention { width: d, heads, kv_heads, head_dim: dh } = sizes;
     let v = g.matmul(x, w.matrix("v_proj", d, kv_heads * dh))?;
     let mut turned = |name: &str, heads: usize| -> Result<Value> {
         let y = g.matmul(x, w.matrix(&format!("{name}_proj"), d, heads * dh))?; // [B, T, H·Dh]
@@ -104,22 +110,7 @@ fn attention(
     let [keys, values] = kept;
     *keys = g.write_rows(*keys, k, first)?;
     *values = g.write_rows(*values, v, first)?;
-    let op = Op::Attention {
-        heads,
-        scale: 1.0 / (dh as f32).sqrt(),
-        mask: AttentionMask::Cached(first.kind()),
-        relative: None,
-    };
+    let op = sizes.op(AttentionMask::Cached(first.kind()));
     let y = g.attention(op, q, *keys, *values, first.operand())?;
     g.matmul(y, w.matrix("o_proj", heads * dh, d))
-}
-
-/// `down(silu(gate(x)) · up(x))`
-fn gated_mlp(g: &mut Graph, w: &Scope, c: &TransformerConfig, x: Value) -> Result<Value> {
-    let (d, inner) = (c.hidden_size, c.intermediate_size);
-    let gate = g.matmul(x, w.matrix("gate_proj", d, inner))?;
-    let gate = g.activate(gate, Activation::Silu)?;
-    let up = g.matmul(x, w.matrix("up_proj", d, inner))?;
-    let y = g.mul(gate, up)?;
-    g.matmul(y, w.matrix("down_proj", inner, d))
 }

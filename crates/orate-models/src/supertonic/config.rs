@@ -295,15 +295,18 @@ impl Config {
     }
 
     fn check(&self) -> Result<(), String> {
-        /// No released size comes near this; larger ones are damage, and would ask for absurd amounts of memory.
+        /// No released size comes near this. Larger ones are damage, and would ask for absurd amounts of memory.
         const LARGEST: usize = 1 << 16;
+        /// Layers of a stack at most, as each is described before the weights are compared.
+        const MOST_LAYERS: usize = 256;
         let t = &self.ttl;
         let mb = &t.vector_field.main_blocks;
-        let d = &self.ae.decoder;
+        let (d, dp_encoder) = (&self.ae.decoder, &self.dp.sentence_encoder.attn_encoder);
         let sizes = [
             ("ttl.latent_dim", t.latent_dim),
             ("ttl.chunk_compress_factor", t.chunk_compress_factor),
             ("ttl.text_encoder.text_embedder.char_emb_dim", t.text_encoder.text_embedder.char_emb_dim),
+            ("ttl.text_encoder.attn_encoder.filter_channels", t.text_encoder.attn_encoder.filter_channels),
             ("ttl.style_encoder.style_token_layer.n_style", t.style_encoder.style_token_layer.n_style),
             (
                 "ttl.style_encoder.style_token_layer.style_value_dim",
@@ -311,7 +314,6 @@ impl Config {
             ),
             ("ttl.vector_field.time_encoder.time_dim", t.vector_field.time_encoder.time_dim),
             ("ttl.vector_field.time_encoder.hdim", t.vector_field.time_encoder.hdim),
-            ("ttl.vector_field.main_blocks.n_blocks", mb.n_blocks),
             ("ttl.vector_field.main_blocks.text_cond_layer.idim", mb.text_cond_layer.idim),
             ("ttl.vector_field.main_blocks.text_cond_layer.text_dim", mb.text_cond_layer.text_dim),
             ("ttl.vector_field.main_blocks.style_cond_layer.style_dim", mb.style_cond_layer.style_dim),
@@ -325,12 +327,22 @@ impl Config {
             ("ae.decoder.head.hdim", d.head.hdim),
             ("ae.decoder.head.odim", d.head.odim),
             ("ae.decoder.head.ksz", d.head.ksz),
+            ("dp.sentence_encoder.attn_encoder.filter_channels", dp_encoder.filter_channels),
             ("dp.predictor.n_style", self.dp.predictor.n_style),
             ("dp.predictor.style_dim", self.dp.predictor.style_dim),
             ("dp.predictor.hdim", self.dp.predictor.hdim),
         ];
         if let Some((name, n)) = sizes.iter().find(|(_, n)| *n == 0 || *n > LARGEST) {
             return Err(format!("`{name}` is {n}; sizes are from 1 to {LARGEST}"));
+        }
+        let layers = [
+            ("ttl.text_encoder.attn_encoder.n_layers", t.text_encoder.attn_encoder.n_layers),
+            ("ttl.vector_field.main_blocks.n_blocks", mb.n_blocks),
+            ("ae.decoder.dilation_lst", d.dilation_lst.len()),
+            ("dp.sentence_encoder.attn_encoder.n_layers", dp_encoder.n_layers),
+        ];
+        if let Some((name, n)) = layers.iter().find(|(_, n)| *n == 0 || *n > MOST_LAYERS) {
+            return Err(format!("`{name}` has {n} layers; 1 to {MOST_LAYERS} are supported"));
         }
         let stacks = [
             ("ttl.text_encoder.convnext", &t.text_encoder.convnext),
@@ -342,6 +354,12 @@ impl Config {
         ];
         for (name, s) in stacks {
             let sane = |n: usize| n > 0 && n <= LARGEST;
+            if s.num_layers > MOST_LAYERS {
+                return Err(format!(
+                    "`{name}` has {} layers; at most {MOST_LAYERS} are supported",
+                    s.num_layers
+                ));
+            }
             if s.num_layers != s.dilation_lst.len() {
                 let n = s.dilation_lst.len();
                 return Err(format!("`{name}` has {} layers but {n} dilations", s.num_layers));

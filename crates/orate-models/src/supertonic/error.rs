@@ -1,7 +1,6 @@
 //! Errors of a network's description, and of ONNX files.
 
-use super::names::NameError;
-use crate::{ErrorKind, ModelError};
+use crate::{Differences, ErrorKind, ModelError};
 use orate_graph::GraphError;
 
 /// A network could not be described for a model.
@@ -11,12 +10,9 @@ pub enum BuildError {
     /// An op got operands it cannot take: the configuration contradicts itself.
     #[error(transparent)]
     Graph(#[from] GraphError),
-    /// A weight is missing or has another shape.
-    #[error(transparent)]
-    Name(#[from] NameError),
-    /// A mistake of ours.
-    #[error("internal error while describing a network: {0}")]
-    Internal(&'static str),
+    /// The weights are not those that the configuration describes.
+    #[error("{0}; are tts.json and the weights of one model, and complete?")]
+    Tensors(Box<Differences>),
 }
 
 impl From<super::onnx::ImportError> for ModelError {

@@ -16,7 +16,6 @@ mod duration_predictor;
 mod error;
 mod family;
 mod files;
-pub mod names;
 pub mod onnx;
 mod options;
 mod session;
@@ -38,16 +37,14 @@ pub use vector_estimator::{GUIDANCE, Sizes};
 pub use voice::{Voice, parse_mix};
 
 use crate::ModelError;
+use crate::blocks::Scope;
+use crate::checkpoint;
 use crate::runtime::{MemoryPool, PlanCache};
-use names::Names;
-use orate_graph::{Device, Executable, Graph};
+use onnx::STYLE_KEY;
+use orate_graph::{Device, Executable, Graph, GraphError};
 use orate_weights::WeightSource;
-use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-
-/// Canonical name of the learned style keys. The official text encoder of version 3 and our voices call them so.
-pub(crate) const STYLE_KEY: &str = "tts.ttl.style_encoder.style_token_layer.style_key";
 
 /// Plans kept for reuse. One utterance needs five; a plan is tens of kilobytes, and remaking one takes under a
 /// millisecond.
@@ -164,7 +161,18 @@ impl Network {
         Network::Vocoder,
     ];
 
-    /// The sizes that this network depends on; the others are set to one value, so that plans are shared.
+    /// Name of its graphs.
+    fn name(self) -> &'static str {
+        match self {
+            Network::DurationPredictor => "duration_predictor",
+            Network::TextEncoder => "text_encoder",
+            Network::Prepare { .. } => "vector_estimator.prepare",
+            Network::Step => "vector_estimator.step",
+            Network::Vocoder => "vocoder",
+        }
+    }
+
+    /// The sizes that this network depends on. The others are set to one value, so that plans are shared.
     fn relevant(self, s: Sizes) -> Sizes {
         let none = Sizes { tokens: 0, frames: 0, steps: 0, ..s };
         match self {
@@ -175,85 +183,78 @@ impl Network {
     }
 }
 
-/// The graphs of all networks at one size, in the order in which they run, for tests and tools. Only the names and
-/// shapes of `weights` are looked at.
+/// The graphs of all networks at one size, in the order in which they run, for tests and tools. Only the names, shapes and
+/// types of `weights` are read.
 ///
 /// # Errors
-/// A weight is missing, or has another shape than `config` says.
+/// The weights are not those that `config` describes.
 pub fn graphs(config: &Config, weights: &dyn WeightSource, sizes: Sizes) -> Result<Vec<Graph>, BuildError> {
-    let graph = |network: Network| {
-        let key = PlanKey { network, sizes: network.relevant(sizes), taps: false };
-        describe(config, weights, key, &RefCell::default())
-    };
-    Network::ALL.into_iter().map(graph).collect()
+    let mut graphs = vec![];
+    let mut failure = None;
+    for network in Network::ALL {
+        let mut g = Graph::new(network.name());
+        let built = describe(&mut g, config, weights, network, network.relevant(sizes));
+        graphs.push(g);
+        if let Err(e) = built {
+            failure = Some(e);
+            break;
+        }
+    }
+    // A weight of another shape says more than the op that cannot read it.
+    let may_be_left = |name: &str| failure.is_some() || may_be_left(name);
+    checkpoint::compare(weights, &checkpoint::read_by(&graphs), may_be_left)
+        .map_err(|differences| BuildError::Tensors(Box::new(differences)))?;
+    match failure {
+        Some(e) => Err(e.into()),
+        None => Ok(graphs),
+    }
 }
 
-/// The graph of one network. Names of the weights that it asks for are added to `used`.
+/// Adds a network to a graph.
 fn describe(
+    g: &mut Graph,
     c: &Config,
     weights: &dyn WeightSource,
-    key: PlanKey,
-    used: &RefCell<BTreeSet<String>>,
-) -> Result<Graph, BuildError> {
-    let s = key.sizes;
-    let names = Names::new(weights, used);
-    let new = |name: &str| {
-        let g = Graph::new(name);
-        if key.taps { g.with_taps() } else { g }
-    };
-    Ok(match key.network {
-        Network::DurationPredictor => {
-            let mut g = new("duration_predictor");
-            duration_predictor::build(&mut g, &names, &c.dp, s.batch, s.tokens, s.padded)?;
-            g
-        }
-        Network::TextEncoder => {
-            let mut g = new("text_encoder");
-            text_encoder::build(&mut g, &names, &c.ttl, s.batch, s.tokens, s.padded)?;
-            g
-        }
+    network: Network,
+    s: Sizes,
+) -> Result<(), GraphError> {
+    let all = Scope::of(weights);
+    match network {
+        Network::DurationPredictor => duration_predictor::build(g, &all, &c.dp, s.batch, s.tokens, s.padded),
+        Network::TextEncoder => text_encoder::build(g, &all, &c.ttl, s.batch, s.tokens, s.padded),
         Network::Prepare { noise } => {
-            let mut g = new("vector_estimator.prepare");
             if noise {
                 let seed = g.scalar("seed");
                 let z = g.random_normal([s.batch, s.frames, c.latent_channels()], seed, c.noise_scale)?;
                 g.output("latent", z)?;
             }
-            vector_estimator::VectorEstimator::new(&names, &c.ttl).build_prepare(&mut g, s)?;
-            g
+            vector_estimator::VectorEstimator::new(&all, &c.ttl).build_prepare(g, s)
         }
-        Network::Step => {
-            let mut g = new("vector_estimator.step");
-            vector_estimator::VectorEstimator::new(&names, &c.ttl).build_step(&mut g, s)?;
-            g
-        }
-        Network::Vocoder => {
-            let mut g = new("vocoder");
-            vocoder::build(&mut g, &names, c, s.batch, s.frames)?;
-            g
-        }
-    })
+        Network::Step => vector_estimator::VectorEstimator::new(&all, &c.ttl).build_step(g, s),
+        Network::Vocoder => vocoder::build(g, &all, c, s.batch, s.frames),
+    }
 }
 
+/// Sizes at which the networks are described to learn which weights and ops they have.
+const SMALL: Sizes = Sizes { batch: 1, tokens: 4, frames: 2, steps: 1, padded: false };
+
 impl Files {
-    /// The graph of a network.
+    /// The graph of a plan.
     fn graph(&self, key: PlanKey) -> Result<Graph, ModelError> {
-        self.describe(key, &RefCell::default())
+        let g = Graph::new(key.network.name());
+        let mut g = if key.taps { g.with_taps() } else { g };
+        describe(&mut g, &self.config, &*self.weights, key.network, key.sizes)
+            .map_err(|e| self.not_described(e.into()))?;
+        Ok(g)
     }
 
-    fn describe(&self, key: PlanKey, used: &RefCell<BTreeSet<String>>) -> Result<Graph, ModelError> {
-        describe(&self.config, &*self.weights, key, used)
-            .map_err(|e| ModelError::Content { path: self.origin.clone().into(), problem: e.to_string() })
+    fn not_described(&self, e: BuildError) -> ModelError {
+        ModelError::Content { path: self.origin.clone().into(), problem: e.to_string() }
     }
 
-    /// Describes all networks once, at a small size, and compares the weights they name with those in the files.
-    fn check(&self) -> Result<(), ModelError> {
-        let used = RefCell::default();
-        let sizes = Sizes { batch: 1, tokens: 4, frames: 2, steps: 1, padded: false };
-        for network in Network::ALL {
-            let key = PlanKey { network, sizes, taps: false };
-            self.describe(key, &used)?;
-        }
+    /// Describes all networks at a small size, and compares the weights that they name with those in the files.
+    fn check(&self) -> Result<Vec<Graph>, ModelError> {
+        let graphs = graphs(&self.config, &*self.weights, SMALL).map_err(|e| self.not_described(e))?;
         for encoder in ["tts.dp.sentence_encoder", "tts.ttl.text_encoder"] {
             let name = format!("{encoder}.text_embedder.char_embedder.weight");
             let rows = self.weights.info(&name).and_then(|i| i.shape.first().copied()).unwrap_or(0);
@@ -266,28 +267,15 @@ impl Files {
                 return Err(ModelError::Content { path: self.origin.clone().into(), problem });
             }
         }
-        let used = used.into_inner();
-        let extra: Vec<&str> = self
-            .weights
-            .names()
-            .into_iter()
-            .filter(|n| n.starts_with("tts.") && !used.contains(*n) && !is_redundant(n))
-            .collect();
-        match extra.first() {
-            Some(example) => {
-                let problem = format!(
-                    "{} weights are not part of the network, such as `{example}`; is this another version of the model?",
-                    extra.len()
-                );
-                Err(ModelError::Content { path: self.origin.clone().into(), problem })
-            }
-            None => Ok(()),
-        }
+        Ok(graphs)
     }
 }
 
-/// Weights that files hold besides what is used: positions that we compute, and style keys stored both as they
-/// are and folded.
-fn is_redundant(name: &str) -> bool {
-    name.ends_with(".attn.increments") || name.ends_with(".tanh_key") || name == STYLE_KEY
+/// Tensors that files may hold besides those that are read: settings of the training, positions that are computed here, and style
+/// keys stored both as they are and folded.
+fn may_be_left(name: &str) -> bool {
+    !name.starts_with("tts.")
+        || name.ends_with(".attn.increments")
+        || name.ends_with(".tanh_key")
+        || name == STYLE_KEY
 }

@@ -22,10 +22,14 @@
 //!
 //! Paper: arXiv 2503.23108; rotary positions: arXiv 2509.11084. Weights below `tts.ttl.vector_field`.
 
-use super::blocks::{SlotAttention, convnext_stack, norm, style_keys, tap_channels_first};
+use super::STYLE_KEY;
+use super::blocks::{SlotAttention, convnext_stack, norm, style_keys};
+use super::config::{ConvNeXtStack, Ttl};
 use super::text_encoder::repeat;
-use super::{BuildError, STYLE_KEY, config::Ttl, names::Names};
-use orate_graph::{Activation, DType, Factor, Graph, Value, Weight};
+use crate::blocks::{Scope, tap_channels_first};
+use orate_graph::{Activation, DType, Factor, Graph, GraphError, Value, Weight};
+
+type Result<T> = std::result::Result<T, GraphError>;
 
 /// Factors of the velocities with and without text and voice, from the official graph.
 pub const GUIDANCE: (f32, f32) = (4.0, 3.0);
@@ -60,15 +64,17 @@ struct TextContext {
 /// The network: configuration, weights, and whether they hold guidance.
 pub struct VectorEstimator<'a> {
     config: &'a Ttl,
-    names: &'a Names<'a>,
+    /// All weights of the model, and those of this network.
+    all: &'a Scope<'a>,
+    own: Scope<'a>,
     guidance: bool,
 }
 
 impl<'a> VectorEstimator<'a> {
     /// Looks whether the weights have guidance.
-    pub fn new(names: &'a Names<'a>, config: &'a Ttl) -> Self {
-        let guidance = names.has(&format!("{UNCONDITIONAL}.text_special_token"));
-        VectorEstimator { config, names, guidance }
+    pub fn new(all: &'a Scope<'a>, config: &'a Ttl) -> Self {
+        let guidance = all.has(&format!("{UNCONDITIONAL}.text_special_token"));
+        VectorEstimator { config, all, own: all.at("tts.ttl.vector_field"), guidance }
     }
 
     /// Rows that the second half of the network works on.
@@ -90,7 +96,7 @@ impl<'a> VectorEstimator<'a> {
 
     /// Everything that all steps share. Reads `text_emb`, `style_ttl`, `times` `[steps]` and with padding
     /// `text_lens` and `latent_lens`; writes `ve.*`.
-    pub fn build_prepare(&self, g: &mut Graph, s: Sizes) -> Result<(), BuildError> {
+    pub fn build_prepare(&self, g: &mut Graph, s: Sizes) -> Result<()> {
         let (c, vf) = (self.config, &self.config.vector_field);
         let (t, slots) = (&vf.main_blocks.text_cond_layer, &c.style_encoder.style_token_layer);
         let text = g.input("text_emb", DType::F32, [s.batch, s.tokens, t.text_dim])?;
@@ -105,53 +111,50 @@ impl<'a> VectorEstimator<'a> {
         }
         let [text_lens, latent_lens] = lens;
         let table_rows = if s.padded { s.batch } else { 1 };
-        let top = self.names;
-        top.within("tts.ttl.vector_field", |w| {
-            let e = self.time_embedding(g, w, times)?; // [steps, time_dim]
-            let mut text_table = None;
-            for b in 0..vf.main_blocks.n_blocks {
-                let i = 6 * b;
-                let (time, time_bias) = w.linear(
-                    &format!("main_blocks.{}.linear.linear", i + 1),
-                    vf.time_encoder.time_dim,
-                    t.idim,
-                )?;
-                let row = g.linear(e, time, time_bias)?; // [steps, C]
-                g.output(&format!("ve.time.{b}"), row)?;
+        let e = self.time_embedding(g, times)?; // [steps, time_dim]
+        let own_thetas = self.own_thetas();
+        // Without angles of its own, a block uses those of the first.
+        let mut text_table = None;
+        for b in 0..vf.main_blocks.n_blocks {
+            let i = 6 * b;
+            let linear = self.own.at(&format!("main_blocks.{}.linear", i + 1));
+            let row = linear.linear(g, e, "linear", [vf.time_encoder.time_dim, t.idim])?; // [steps, C]
+            g.output(&format!("ve.time.{b}"), row)?;
 
-                if b == 0 || self.own_theta(w) {
-                    let theta = self.theta(w, b)?;
+            let table = match text_table.filter(|_| !own_thetas) {
+                Some(table) => table,
+                None => {
+                    let theta = self.theta(b);
                     let for_latent = g.rotary_table(theta.clone(), table_rows, s.frames, latent_lens)?;
                     g.output(&format!("ve.rotary.{b}"), for_latent)?;
-                    text_table = Some(g.rotary_table(theta, table_rows, s.tokens, text_lens)?);
+                    g.rotary_table(theta, table_rows, s.tokens, text_lens)?
                 }
-                let text_table = text_table.ok_or(BuildError::Internal("no rotary table"))?;
-                w.within(&format!("main_blocks.{}.attn", i + 3), |w| -> Result<(), BuildError> {
-                    let (key, key_bias) = w.linear("W_key.linear", t.text_dim, t.units())?;
-                    let k = g.linear(text, key, key_bias)?;
-                    let k = g.rotary(k, text_table, t.n_heads)?;
-                    let (value, value_bias) = w.linear("W_value.linear", t.text_dim, t.units())?;
-                    let v = g.linear(text, value, value_bias)?;
-                    g.output(&format!("ve.text_key.{b}"), k)?;
-                    Ok(g.output(&format!("ve.text_value.{b}"), v)?)
-                })?;
-                w.within(&format!("main_blocks.{}.attention", i + 5), |w| {
-                    self.style_slots(g, top, w, style, s.batch, b)
-                })?;
-            }
-            Ok(())
-        })
+            };
+            text_table = Some(table);
+            let w = self.own.at(&format!("main_blocks.{}.attn", i + 3));
+            let k = w.linear(g, text, "W_key.linear", [t.text_dim, t.units()])?;
+            let k = g.rotary(k, table, t.n_heads)?;
+            let v = w.linear(g, text, "W_value.linear", [t.text_dim, t.units()])?;
+            g.output(&format!("ve.text_key.{b}"), k)?;
+            g.output(&format!("ve.text_value.{b}"), v)?;
+            self.style_slots(
+                g,
+                &self.own.at(&format!("main_blocks.{}.attention", i + 5)),
+                style,
+                s.batch,
+                b,
+            )?;
+        }
+        Ok(())
     }
 
     /// Sines and cosines of the time, through a small MLP: `[steps]` → `[steps, time_dim]`.
-    fn time_embedding(&self, g: &mut Graph, w: &Names<'_>, times: Value) -> Result<Value, BuildError> {
-        let t = &self.config.vector_field.time_encoder;
+    fn time_embedding(&self, g: &mut Graph, times: Value) -> Result<Value> {
+        let (t, w) = (&self.config.vector_field.time_encoder, self.own.at("time_encoder.mlp"));
         let e = g.time_embedding(times, t.time_dim)?;
-        let (up, up_bias) = w.linear("time_encoder.mlp.0.linear", t.time_dim, t.hdim)?;
-        let e = g.linear(e, up, up_bias)?;
+        let e = w.linear(g, e, "0.linear", [t.time_dim, t.hdim])?;
         let e = g.activate(e, Activation::Mish)?;
-        let (down, down_bias) = w.linear("time_encoder.mlp.2.linear", t.hdim, t.time_dim)?;
-        let e = g.linear(e, down, down_bias)?;
+        let e = w.linear(g, e, "2.linear", [t.hdim, t.time_dim])?;
         if g.has_taps() {
             let first = g.slice(e, 0, 0, 1)?;
             let rows = if self.guidance { g.concat(&[first, first], 0)? } else { first };
@@ -160,51 +163,44 @@ impl<'a> VectorEstimator<'a> {
         Ok(e)
     }
 
-    /// Whether each block stores its rotary angles; the official files store them once, in the first.
-    fn own_theta(&self, w: &Names<'_>) -> bool {
-        w.has("main_blocks.9.attn.theta")
+    /// Whether each block stores its rotary angles. The official files store them once, in the first.
+    fn own_thetas(&self) -> bool {
+        self.own.has("main_blocks.9.attn.theta")
     }
 
-    /// Rotary angles of block `b`.
-    fn theta(&self, w: &Names<'_>, b: usize) -> Result<Weight, BuildError> {
+    /// Rotary angles of block `b`, `[Dh / 2]`.
+    fn theta(&self, b: usize) -> Weight {
         let t = &self.config.vector_field.main_blocks.text_cond_layer;
-        let module = if self.own_theta(w) { 6 * b + 3 } else { 3 };
-        Ok(w.get(&format!("main_blocks.{module}.attn.theta"), [t.units() / t.n_heads / 2])?)
+        let module = if self.own_thetas() { 6 * b + 3 } else { 3 };
+        self.own.get(&format!("main_blocks.{module}.attn.theta"), [t.units() / t.n_heads / 2])
     }
 
     /// Keys and values of a style attention: constants for the model, values of the voice.
-    fn style_slots(
-        &self,
-        g: &mut Graph,
-        top: &Names<'_>,
-        w: &Names<'_>,
-        style: Value,
-        batch: usize,
-        b: usize,
-    ) -> Result<(), BuildError> {
+    fn style_slots(&self, g: &mut Graph, w: &Scope<'_>, style: Value, batch: usize, b: usize) -> Result<()> {
         let (units, slots) = (self.style().units, &self.config.style_encoder.style_token_layer);
         let (n, width) = (slots.n_style, slots.style_value_dim);
-        let key = top.get(STYLE_KEY, [n, width])?;
-        let k = g.constant(style_keys(w, &key, units)?, batch)?;
-        let (value, value_bias) = w.linear("W_value.linear", width, units)?;
-        let v = g.linear(style, value.clone(), value_bias.clone())?;
+        let key = self.all.get(STYLE_KEY, [n, width]);
+        let k = g.constant(style_keys(w, &key, units), batch)?;
+        let v = w.linear(g, style, "W_value.linear", [width, units])?;
         let (k, v) = if self.guidance {
-            let special = |name: &str| top.get(&format!("{UNCONDITIONAL}.{name}"), [n, width]);
-            let k_without = g.constant(style_keys(w, &special("style_key_special_token")?, units)?, batch)?;
-            let v_without =
-                special("style_value_special_token")?.matmul(&value).add(&value_bias.reshape([1, units]));
+            let special = |name: &str| self.all.get(&format!("{UNCONDITIONAL}.{name}"), [n, width]);
+            let key = special("style_key_special_token");
+            let k_without = g.constant(style_keys(w, &key, units), batch)?;
+            let value = w.matrix("W_value.linear", width, units);
+            let bias = w.bias("W_value.linear", units).reshape([1, units]);
+            let v_without = special("style_value_special_token").matmul(&value).add(&bias);
             let v_without = g.constant(v_without.reshape([1, n, units]), batch)?;
             (g.concat(&[k, k_without], 0)?, g.concat(&[v, v_without], 0)?)
         } else {
             (k, v)
         };
         g.output(&format!("ve.style_key.{b}"), k)?;
-        Ok(g.output(&format!("ve.style_value.{b}"), v)?)
+        g.output(&format!("ve.style_value.{b}"), v)
     }
 
     /// One Euler step. Reads what [`Self::build_prepare`] wrote; replaces the state `latent` `[B, L, D·K]`.
     /// Scalars: `step` from 0, and `dt` = 1 / steps.
-    pub fn build_step(&self, g: &mut Graph, s: Sizes) -> Result<(), BuildError> {
+    pub fn build_step(&self, g: &mut Graph, s: Sizes) -> Result<()> {
         let (c, vf) = (self.config, &self.config.vector_field);
         let mb = &vf.main_blocks;
         let (width, ldim) = (mb.text_cond_layer.idim, c.latent_dim * c.chunk_compress_factor);
@@ -220,135 +216,103 @@ impl<'a> VectorEstimator<'a> {
                 lens
             };
         }
-        self.names.within("tts.ttl.vector_field", |w| {
-            let x = g.matmul(latent, w.get("proj_in.net.weight", [width, ldim])?.transpose())?; // [B, L, C]
-            let mut x = g.mask_rows(x, lens)?;
-            self.tap(g, "proj_in", x, false)?;
-            // After the first text attention, rows B… are those without text.
-            let mut split = false;
-            let mut rotary = None;
-            for b in 0..mb.n_blocks {
-                let i = 6 * b;
-                let now = |split: bool| if split { both } else { lens };
-                x = convnext_stack(
-                    g,
-                    w,
-                    &format!("main_blocks.{i}.convnext"),
-                    &mb.convnext_0,
-                    x,
-                    now(split),
-                    |_, _, _| Ok(()),
-                )?;
-                self.tap(g, &format!("main_blocks.{i}"), x, split)?;
-                let times = g.input(&format!("ve.time.{b}"), DType::F32, [s.steps, width])?;
-                let row = g.select_row(times, step)?; // [1, C]
-                x = g.add_row(x, row)?;
-                x = g.mask_rows(x, now(split))?;
-                self.tap(g, &format!("main_blocks.{}", i + 1), x, split)?;
-                x = convnext_stack(
-                    g,
-                    w,
-                    &format!("main_blocks.{}.convnext", i + 2),
-                    &mb.convnext_1,
-                    x,
-                    now(split),
-                    |_, _, _| Ok(()),
-                )?;
-                self.tap(g, &format!("main_blocks.{}", i + 2), x, split)?;
-                let table_rows = if s.padded { s.batch } else { 1 };
-                if b == 0 || self.own_theta(w) {
-                    let half = self.theta(w, b)?.shape().len();
-                    rotary = Some(g.input(
-                        &format!("ve.rotary.{b}"),
-                        DType::F32,
-                        [table_rows, 2, s.frames, half],
-                    )?);
+        let w = &self.own;
+        let stack = |g: &mut Graph, module: usize, sizes: &ConvNeXtStack, x: Value, lens: Option<Value>| {
+            let prefix = format!("main_blocks.{module}.convnext");
+            convnext_stack(g, w, &prefix, sizes, x, lens, |_, _, _| Ok(()))
+        };
+        let x = g.matmul(latent, w.matrix("proj_in.net", ldim, width))?; // [B, L, C]
+        let mut x = g.mask_rows(x, lens)?;
+        self.tap(g, "proj_in", x, false)?;
+        // After the first text attention, rows B… are those without text.
+        let mut split = false;
+        let mut rotary = None;
+        for b in 0..mb.n_blocks {
+            let i = 6 * b;
+            let now = |split: bool| if split { both } else { lens };
+            x = stack(g, i, &mb.convnext_0, x, now(split))?;
+            self.tap(g, &format!("main_blocks.{i}"), x, split)?;
+            let times = g.input(&format!("ve.time.{b}"), DType::F32, [s.steps, width])?;
+            let row = g.select_row(times, step)?; // [1, C]
+            x = g.add_row(x, row)?;
+            x = g.mask_rows(x, now(split))?;
+            self.tap(g, &format!("main_blocks.{}", i + 1), x, split)?;
+            x = stack(g, i + 2, &mb.convnext_1, x, now(split))?;
+            self.tap(g, &format!("main_blocks.{}", i + 2), x, split)?;
+            let table = match rotary.filter(|_| !self.own_thetas()) {
+                Some(table) => table,
+                None => {
+                    let rows = if s.padded { s.batch } else { 1 };
+                    let half = self.theta(b).shape().len();
+                    g.input(&format!("ve.rotary.{b}"), DType::F32, [rows, 2, s.frames, half])?
                 }
-                let around = TextContext {
-                    table: rotary.ok_or(BuildError::Internal("no rotary table"))?,
-                    lens,
-                    text_lens,
-                    split,
-                };
-                x = w.within(&format!("main_blocks.{}", i + 3), |w| {
-                    self.text_attention(g, w, s, b, x, &around)
-                })?;
-                split = self.guidance;
-                x = g.mask_rows(x, now(split))?;
-                self.tap(g, &format!("main_blocks.{}", i + 3), x, split)?;
-                x = convnext_stack(
-                    g,
-                    w,
-                    &format!("main_blocks.{}.convnext", i + 4),
-                    &mb.convnext_2,
-                    x,
-                    now(split),
-                    |_, _, _| Ok(()),
-                )?;
-                self.tap(g, &format!("main_blocks.{}", i + 4), x, split)?;
-                x = w.within(&format!("main_blocks.{}", i + 5), |w| self.style_attention(g, w, s, b, x))?;
-                x = g.mask_rows(x, now(split))?;
-                self.tap(g, &format!("main_blocks.{}", i + 5), x, split)?;
-            }
-            let x = convnext_stack(g, w, "last_convnext.convnext", &vf.last_convnext, x, both, |g, i, x| {
-                self.tap(g, &format!("last_convnext.{i}"), x, split)
-            })?;
-            let v = g.matmul(x, w.get("proj_out.net.weight", [ldim, width])?.transpose())?; // [rows, L, D·K]
-            let v = g.mask_rows(v, both)?;
-            self.tap(g, "velocity", v, split)?;
-            let v = if self.guidance {
-                let with = g.slice(v, 0, 0, s.batch)?;
-                let without = g.slice(v, 0, s.batch, s.batch)?;
-                g.combine(Factor::Const(GUIDANCE.0), with, Factor::Const(-GUIDANCE.1), without)?
-            } else {
-                v
             };
-            let next = g.combine(Factor::Const(1.0), latent, Factor::Scalar(dt), v)?;
-            Ok(g.update("latent", next)?)
-        })
+            rotary = Some(table);
+            let around = TextContext { table, lens, text_lens, split };
+            x = self.text_attention(g, &w.at(&format!("main_blocks.{}", i + 3)), s, b, x, &around)?;
+            split = self.guidance;
+            x = g.mask_rows(x, now(split))?;
+            self.tap(g, &format!("main_blocks.{}", i + 3), x, split)?;
+            x = stack(g, i + 4, &mb.convnext_2, x, now(split))?;
+            self.tap(g, &format!("main_blocks.{}", i + 4), x, split)?;
+            x = self.style_attention(g, &w.at(&format!("main_blocks.{}", i + 5)), s, b, x)?;
+            x = g.mask_rows(x, now(split))?;
+            self.tap(g, &format!("main_blocks.{}", i + 5), x, split)?;
+        }
+        let x = convnext_stack(g, w, "last_convnext.convnext", &vf.last_convnext, x, both, |g, i, x| {
+            self.tap(g, &format!("last_convnext.{i}"), x, split)
+        })?;
+        let v = g.matmul(x, w.matrix("proj_out.net", width, ldim))?; // [rows, L, D·K]
+        let v = g.mask_rows(v, both)?;
+        self.tap(g, "velocity", v, split)?;
+        let v = if self.guidance {
+            let with = g.slice(v, 0, 0, s.batch)?;
+            let without = g.slice(v, 0, s.batch, s.batch)?;
+            g.combine(Factor::Const(GUIDANCE.0), with, Factor::Const(-GUIDANCE.1), without)?
+        } else {
+            v
+        };
+        let next = g.combine(Factor::Const(1.0), latent, Factor::Scalar(dt), v)?;
+        g.update("latent", next)
     }
 
     /// `norm(x + attention(x, text))`; with guidance the result has the rows without text behind.
     fn text_attention(
         &self,
         g: &mut Graph,
-        w: &Names<'_>,
+        w: &Scope<'_>,
         s: Sizes,
         b: usize,
         x: Value,
         c: &TextContext,
-    ) -> Result<Value, BuildError> {
+    ) -> Result<Value> {
         let a = self.text();
         let (x, x_without) =
             if c.split { (g.slice(x, 0, 0, s.batch)?, g.slice(x, 0, s.batch, s.batch)?) } else { (x, x) };
         let k = g.input(&format!("ve.text_key.{b}"), DType::F32, [s.batch, s.tokens, a.units])?;
         let v = g.input(&format!("ve.text_value.{b}"), DType::F32, [s.batch, s.tokens, a.units])?;
-        let out_norm = norm(w, "norm.norm", a.width)?;
-        let y = w.within("attn", |w| -> Result<Value, BuildError> {
-            let (query, query_bias) = w.linear("W_query.linear", a.width, a.units)?;
-            let q = g.linear(x, query, query_bias)?;
-            let q = g.rotary(q, c.table, a.heads)?;
-            if b == 0 && !self.guidance {
-                self.tap_heads(g, "rotated_query", q)?;
-                self.tap_heads(g, "rotated_key", k)?;
-            }
-            let y = g.attention(a.op(), q, k, v, c.text_lens)?;
-            a.out(g, w, y)
-        })?;
+        let heads = w.at("attn");
+        let q = heads.linear(g, x, "W_query.linear", [a.width, a.units])?;
+        let q = g.rotary(q, c.table, a.heads)?;
+        if b == 0 && !self.guidance {
+            self.tap_heads(g, "rotated_query", q)?;
+            self.tap_heads(g, "rotated_key", k)?;
+        }
+        let y = g.attention(a.op(), q, k, v, c.text_lens)?;
+        let y = a.out(g, &heads, y)?;
         let y = g.mask_rows(y, c.lens)?;
         let y = g.add(x, y)?;
-        let with = g.layer_norm(y, out_norm.clone())?;
+        let with = norm(g, w, "norm.norm", y)?;
         if !self.guidance {
             return Ok(with);
         }
-        let constant = w.within("attn", |w| self.attention_without_text(w))?;
-        let y = g.add_bias(x_without, constant)?;
-        let without = g.layer_norm(y, out_norm)?;
-        Ok(g.concat(&[with, without], 0)?)
+        let y = g.add_bias(x_without, self.attention_without_text(&heads))?;
+        let without = norm(g, w, "norm.norm", y)?;
+        g.concat(&[with, without], 0)
     }
 
     /// Records heads as the reference lays them out: `[B, T, H·D]` → `[H, B, T, D]`.
-    fn tap_heads(&self, g: &mut Graph, name: &str, x: Value) -> Result<(), BuildError> {
+    fn tap_heads(&self, g: &mut Graph, name: &str, x: Value) -> Result<()> {
         if g.has_taps() {
             let &[b, t, c] = g.shape(x).dims() else { unreachable!("heads have three axes") };
             let h = self.text().heads;
@@ -360,35 +324,29 @@ impl<'a> VectorEstimator<'a> {
     }
 
     /// What text attention adds where there is no text: `out(W_value · token + b) + b`, `[C]`.
-    fn attention_without_text(&self, w: &Names<'_>) -> Result<Weight, BuildError> {
+    fn attention_without_text(&self, w: &Scope<'_>) -> Weight {
         let (a, text_dim) = (self.text(), self.config.vector_field.main_blocks.text_cond_layer.text_dim);
-        let token = self.names.get(&format!("{UNCONDITIONAL}.text_special_token"), [1, text_dim])?;
-        let (value, value_bias) = w.linear("W_value.linear", text_dim, a.units)?;
-        let (out, out_bias) = w.linear("out_fc.linear", a.units, a.width)?;
-        let v = token.matmul(&value).add(&value_bias.reshape([1, a.units]));
-        Ok(v.matmul(&out).add(&out_bias.reshape([1, a.width])).reshape([a.width]))
+        let token = self.all.get(&format!("{UNCONDITIONAL}.text_special_token"), [1, text_dim]);
+        let bias = |name: &str, width: usize| w.bias(name, width).reshape([1, width]);
+        let value = w.matrix("W_value.linear", text_dim, a.units);
+        let v = token.matmul(&value).add(&bias("W_value.linear", a.units));
+        let out = v.matmul(&w.matrix("out_fc.linear", a.units, a.width));
+        out.add(&bias("out_fc.linear", a.width)).reshape([a.width])
     }
 
     /// `norm(x + attention(x, style))`.
-    fn style_attention(
-        &self,
-        g: &mut Graph,
-        w: &Names<'_>,
-        s: Sizes,
-        b: usize,
-        x: Value,
-    ) -> Result<Value, BuildError> {
+    fn style_attention(&self, g: &mut Graph, w: &Scope<'_>, s: Sizes, b: usize, x: Value) -> Result<Value> {
         let a = self.style();
         let slots = self.config.style_encoder.style_token_layer.n_style;
         let k = g.input(&format!("ve.style_key.{b}"), DType::F32, [self.rows(s), slots, a.units])?;
         let v = g.input(&format!("ve.style_value.{b}"), DType::F32, [self.rows(s), slots, a.units])?;
-        let y = w.within("attention", |w| a.build(g, w, x, k, v))?;
+        let y = a.build(g, &w.at("attention"), x, k, v)?;
         let y = g.add(x, y)?;
-        Ok(g.layer_norm(y, norm(w, "norm.norm", a.width)?)?)
+        norm(g, w, "norm.norm", y)
     }
 
     /// Records `[B, L, C]` as `[rows, C, L]`, doubling what is computed once for both halves.
-    fn tap(&self, g: &mut Graph, name: &str, x: Value, split: bool) -> Result<(), BuildError> {
+    fn tap(&self, g: &mut Graph, name: &str, x: Value, split: bool) -> Result<()> {
         if !g.has_taps() {
             return Ok(());
         }

@@ -1,6 +1,7 @@
 //! Qwen3-TTS folders: every variant opens, and what is missing, mixed or damaged is named.
 
-use orate_models::qwen3_tts::layout::{self, Expected, Network};
+use orate_models::checkpoint::Expected;
+use orate_models::qwen3_tts::layout::{self, Network};
 use orate_models::qwen3_tts::{CodecConfig, Config, Files, GenerationConfig, QwenError, Variant};
 use orate_testing::checkpoints::{blank_safetensors, qwen3_tts_goldens, write_qwen3_tts};
 use serde_json::{Value, json};
@@ -108,14 +109,17 @@ fn the_layout_is_that_of_the_official_classes() {
     for variant in ["tiny-base", "tiny-custom_voice", "tiny-voice_design"] {
         let config = Config::from_json(golden(&format!("{variant}/config.json")).as_bytes()).expect("reads");
         assert_eq!(
-            sorted(layout::model(&config)),
+            sorted(layout::model(&config).expect("describes")),
             sorted(listed(&format!("{variant}/tensors.txt"))),
             "{variant}"
         );
     }
     let codec =
         CodecConfig::from_json(golden("tiny-base/speech_tokenizer/config.json").as_bytes()).expect("reads");
-    assert_eq!(sorted(layout::codec(&codec)), sorted(listed("tiny-base/speech_tokenizer/tensors.txt")));
+    assert_eq!(
+        sorted(layout::codec(&codec).expect("describes")),
+        sorted(listed("tiny-base/speech_tokenizer/tensors.txt"))
+    );
 }
 
 fn set(json: &mut Value, values: Value) {
@@ -145,7 +149,7 @@ fn the_layout_at_true_sizes_has_the_released_counts() {
     );
     c["speaker_encoder_config"] = json!({"enc_dim": 1024, "sample_rate": 24000});
     let config = Config::from_json(c.to_string().as_bytes()).expect("the released sizes");
-    assert_eq!(count(&layout::model(&config)), (478, 914_643_008));
+    assert_eq!(count(&layout::model(&config).expect("describes")), (478, 914_643_008));
 
     let mut c: Value = serde_json::from_str(&golden("tiny-base/speech_tokenizer/config.json")).expect("JSON");
     set(
@@ -161,7 +165,7 @@ fn the_layout_at_true_sizes_has_the_released_counts() {
                "num_hidden_layers": 8, "num_quantizers": 32, "vector_quantization_hidden_dimension": 256}),
     );
     let codec = CodecConfig::from_json(c.to_string().as_bytes()).expect("the released sizes");
-    assert_eq!(count(&layout::codec(&codec)), (496, 170_557_441));
+    assert_eq!(count(&layout::codec(&codec).expect("describes")), (496, 170_557_441));
 }
 
 #[test]

@@ -252,13 +252,14 @@ fn the_networks_read_the_whole_checkpoint() {
             || book.is_some_and(|n| n >= 15)
     };
     let mut wanted: BTreeSet<_> = layout::codec(&codec)
+        .expect("consistent")
         .into_iter()
         .map(|e| (e.name, e.shape))
         .filter(|(n, _)| n.starts_with("encoder."))
         .collect();
     wanted.retain(|(name, _)| !unread(name));
     let config = orate_models::qwen3_tts::Config::from_json(json("config.json").to_string().as_bytes());
-    let model = layout::model(&config.expect("as written"));
+    let model = layout::model(&config.expect("as written")).expect("consistent");
     wanted.extend(
         model.into_iter().map(|e| (e.name, e.shape)).filter(|(n, _)| n.starts_with("speaker_encoder.")),
     );

@@ -377,7 +377,7 @@ fn the_network_reads_the_whole_checkpoint() {
             });
         }
     }
-    let layout = layout::codec(&config).into_iter().map(|e| (e.name, e.shape));
+    let layout = layout::codec(&config).expect("consistent").into_iter().map(|e| (e.name, e.shape));
     let unread = |name: &str| name.starts_with("decoder.quantizer.") && name.ends_with("input_proj.weight");
     let wanted: BTreeSet<_> = layout.filter(|(n, _)| n.starts_with("decoder.") && !unread(n)).collect();
     assert_eq!(used, wanted);

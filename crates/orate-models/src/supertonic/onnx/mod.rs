@@ -39,7 +39,7 @@ use naming::Names;
 use orate_weights::{TensorInfo, TensorRef, WeightError, WeightSource};
 use stage::{Stage, StageKind};
 
-/// Name of the learned style keys, in all versions and in packed voices.
+/// Canonical name of the learned style keys, in all versions and in packed voices.
 pub const STYLE_KEY: &str = "tts.ttl.style_encoder.style_token_layer.style_key";
 
 /// The folder cannot be imported.

@@ -3,6 +3,7 @@
 use super::{devices, json, released_codec, released_talker};
 use orate::Precision;
 use orate_graph::Device;
+use orate_models::checkpoint::Expected;
 use orate_models::qwen3_tts::{
     CodecConfig, Files, GenerationConfig, Qwen3Tts, Request, Settings, Speaker, Step, Talking, TextFeeding,
     layout,
@@ -31,7 +32,7 @@ struct AnyWeights {
 }
 
 impl AnyWeights {
-    fn of(expected: Vec<layout::Expected>) -> AnyWeights {
+    fn of(expected: Vec<Expected>) -> AnyWeights {
         let shapes: BTreeMap<_, _> = expected.into_iter().map(|e| (e.name, e.shape)).collect();
         let size = |s: &Vec<usize>| s.iter().product::<usize>();
         let largest = shapes.values().map(size).max().unwrap_or(0);
@@ -71,8 +72,8 @@ pub fn model(device: Box<dyn Device>) -> Arc<Qwen3Tts> {
     let mut codec = CodecConfig::from_json(json("speech_tokenizer/config.json").to_string().as_bytes())
         .expect("as the oracle writes it");
     codec.decoder_config = released_codec();
-    let mut expected = layout::model(&config);
-    expected.extend(layout::codec(&codec));
+    let mut expected = layout::model(&config).expect("consistent");
+    expected.extend(layout::codec(&codec).expect("consistent"));
     let folder = qwen3_tts_goldens().join("checkpoints/tiny-base");
     let files = ["vocab.json", "merges.txt", "tokenizer_config.json"];
     let [vocab, merges, added] = files.map(|f| std::fs::read(folder.join(f)).expect("committed"));

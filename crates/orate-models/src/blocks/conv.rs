@@ -1,24 +1,27 @@
-//! Convolutions along time, as networks of this family have them: weights `[out, in, taps]` and a bias, channels last.
+//! Convolutions along time: weights `[out, in, taps]` and a bias, as PyTorch stores them.
 //!
-//! A convolution of stride s with 2s taps is one of two taps over rows of s rows each, so strides need no op of their own;
-//! neither do transposed convolutions, see [`super::codec_decoder`].
+//! A convolution of stride s with 2s taps is one of two taps over rows that hold s rows each, so strides need no op of their
+//! own. Neither do transposed convolutions, see [`crate::qwen3_tts::codec_decoder`].
 
-use super::weights::Scope;
+use super::Scope;
 use orate_graph::{ConvGeometry, DType, Graph, GraphError, Padding, Value, Weight};
 
 type Result<T> = std::result::Result<T, GraphError>;
 
-/// What causal convolutions find in front of a sequence.
+/// What a causal convolution reads before the first row of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Past {
     /// Zeros: the sequence is whole.
     Silence,
-    /// The end of what came before, in states that become the end of this sequence. They begin as zeros.
+    /// The end of the previous run's sequence, in states that this run replaces. They begin as zeros.
     Stream,
 }
 
 impl Past {
-    /// `rows` rows in front of x `[B, T, C]`: `[B, rows, C]`. In a stream they are a state of this name.
+    /// The `rows` rows before x `[B, T, C]`: `[B, rows, C]`. In a stream they are the state `name`.
+    ///
+    /// # Errors
+    /// The state exists with another shape.
     pub fn in_front_of(self, g: &mut Graph, name: &str, x: Value, rows: usize) -> Result<Value> {
         let &[batch, time, channels] = g.shape(x).dims() else { unreachable!("sequences are [B, T, C]") };
         if self == Past::Silence {
@@ -35,7 +38,10 @@ impl Past {
         Ok(past)
     }
 
-    /// x `[B, T, C]` behind the `rows` rows in front of it, `[B, rows + T, C]`; x alone where the sequence is whole.
+    /// x `[B, T, C]` after the `rows` rows before it, `[B, rows + T, C]`; x alone where the sequence is whole.
+    ///
+    /// # Errors
+    /// The state exists with another shape.
     pub fn joined_with(self, g: &mut Graph, name: &str, x: Value, rows: usize) -> Result<Value> {
         let &[batch, time, channels] = g.shape(x).dims() else { unreachable!("sequences are [B, T, C]") };
         if self == Past::Silence {
@@ -52,7 +58,7 @@ impl Past {
 /// A convolution's weight `[out, in, taps]` and bias `[out]`.
 #[derive(Clone, Debug)]
 pub struct Conv {
-    /// For its state's name.
+    /// Full name, which its state has too.
     name: String,
     weight: Weight,
     bias: Weight,
@@ -60,17 +66,40 @@ pub struct Conv {
 
 impl Conv {
     /// `name.weight` and `name.bias`.
-    pub fn new(w: &Scope, name: &str, inputs: usize, outputs: usize, taps: usize) -> Conv {
-        Conv {
-            name: w.name(name),
-            weight: w.get(&format!("{name}.weight"), [outputs, inputs, taps]),
-            bias: w.get(&format!("{name}.bias"), [outputs]),
-        }
+    pub fn new(w: &Scope<'_>, name: &str, inputs: usize, outputs: usize, taps: usize) -> Conv {
+        let weight = w.get(&format!("{name}.weight"), [outputs, inputs, taps]);
+        Conv { name: w.name(name), weight, bias: w.bias(name, outputs) }
+    }
+
+    fn taps(&self) -> usize {
+        self.weight.shape().dims()[2]
+    }
+
+    /// The convolution that reads x where this one reads `scale · x + shift`, both `[in]`. Exact if padding is scaled and
+    /// shifted too.
+    pub fn after(self, scale: &Weight, shift: &Weight) -> Conv {
+        let inputs = scale.shape().len();
+        let from_shift = self.weight.mul(&shift.reshape([1, inputs, 1])).sum_tail();
+        let weight = self.weight.mul(&scale.reshape([1, inputs, 1]));
+        Conv { weight, bias: self.bias.add(&from_shift), ..self }
+    }
+
+    /// `[B, T, in]` → `[B, T, out]`. The first row is repeated before the sequence, so that each row is made of rows up to its
+    /// own.
+    ///
+    /// # Errors
+    /// x has another width.
+    pub fn repeating(&self, g: &mut Graph, x: Value) -> Result<Value> {
+        let y = g.conv1d(x, tap_major(&self.weight), ConvGeometry::causal(self.taps(), 1))?;
+        g.add_bias(y, self.bias.clone())
     }
 
     /// `[B, T, in]` → `[B, T, out]`, each row made of rows up to its own.
+    ///
+    /// # Errors
+    /// x has another width.
     pub fn causal(&self, g: &mut Graph, past: Past, x: Value, dilation: usize) -> Result<Value> {
-        let y = match self.weight.shape().dims()[2] {
+        let y = match self.taps() {
             1 => g.matmul(x, tap_major(&self.weight))?,
             taps => {
                 let geometry = ConvGeometry::streaming(taps, dilation);
@@ -81,9 +110,12 @@ impl Conv {
         g.add_bias(y, self.bias.clone())
     }
 
-    /// `[B, T, in]` → `[B, ⌈T / s⌉, out]` for 2s taps: causal with stride s. Zeros fill the last stride up.
+    /// `[B, T, in]` → `[B, ⌈T / s⌉, out]` for 2s taps: causal with stride s. Zeros fill up the last stride.
+    ///
+    /// # Errors
+    /// x has another width.
     pub fn strided(&self, g: &mut Graph, past: Past, x: Value) -> Result<Value> {
-        let stride = self.weight.shape().dims()[2] / 2;
+        let stride = self.taps() / 2;
         let x = fill_up(g, x, stride, Padding::Zero)?;
         let x = fold_time(g, x, stride)?;
         let geometry = ConvGeometry::streaming(2, 1);
@@ -93,8 +125,11 @@ impl Conv {
     }
 
     /// `[B, T, in]` → `[B, T, out]` with half of the taps on either side and the sequence mirrored at its ends.
+    ///
+    /// # Errors
+    /// x has another width, or fewer rows than are mirrored.
     pub fn mirrored(&self, g: &mut Graph, x: Value, dilation: usize) -> Result<Value> {
-        let (taps, time) = (self.weight.shape().dims()[2], g.shape(x).dims()[1]);
+        let (taps, time) = (self.taps(), g.shape(x).dims()[1]);
         let reach = (taps - 1) * dilation;
         let y = if reach == 0 {
             g.matmul(x, tap_major(&self.weight))?
@@ -108,7 +143,7 @@ impl Conv {
     }
 }
 
-/// `[out, in, taps]` as `[taps · in, out]`.
+/// `[out, in, taps]` as `[taps · in, out]`, the layout of convolution kernels.
 pub fn tap_major(weight: &Weight) -> Weight {
     let &[outputs, inputs, taps] = weight.shape().dims() else {
         unreachable!("convolutions have three axes")
@@ -116,22 +151,19 @@ pub fn tap_major(weight: &Weight) -> Weight {
     weight.transpose().reshape([outputs, taps * inputs]).transpose()
 }
 
-/// `[B, n · T, C]` → `[B, T, n · C]`, which costs nothing.
+/// `[B, n · T, C]` → `[B, T, n · C]`, a view.
+///
+/// # Errors
+/// The number of rows is no multiple of `n`.
 pub fn fold_time(g: &mut Graph, x: Value, n: usize) -> Result<Value> {
     let &[batch, time, channels] = g.shape(x).dims() else { unreachable!("sequences are [B, T, C]") };
     g.reshape(x, [batch, time / n, n * channels])
 }
 
-/// Records `[B, T, C]` as `[B, C, T]`, the layout of the reference.
-pub fn tap_channels_first(g: &mut Graph, name: &str, x: Value) -> Result<()> {
-    if g.has_taps() {
-        let y = g.permute(x, &[0, 2, 1])?;
-        g.tap(name, y)?;
-    }
-    Ok(())
-}
-
-/// Rows behind a sequence, so that it has a multiple of `n`.
+/// Pads the end of a sequence to a multiple of `n` rows.
+///
+/// # Errors
+/// The sequence is empty.
 pub fn fill_up(g: &mut Graph, x: Value, n: usize, padding: Padding) -> Result<Value> {
     let time = g.shape(x).dims()[1];
     match time.next_multiple_of(n) - time {

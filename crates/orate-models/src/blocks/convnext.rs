@@ -1,0 +1,67 @@
+//! ConvNeXt block along time.
+
+use super::{Past, Scope};
+use orate_graph::{Activation, ConvGeometry, Graph, GraphError, Value, Weight};
+
+type Result<T> = std::result::Result<T, GraphError>;
+
+/// Epsilon of the layer norms, as exported. PyTorch's default would be 1e-5.
+const LAYER_NORM_EPS: f32 = 1e-6;
+
+/// `x + gamma · pointwise2(gelu(pointwise1(norm(depthwise(x)))))`, `[B, T, C]` → `[B, T, C]`. `gamma` is folded into
+/// pointwise2.
+#[derive(Clone, Copy, Debug)]
+pub struct ConvNext {
+    /// Channels.
+    pub width: usize,
+    /// Channels between the pointwise convolutions.
+    pub inner: usize,
+    /// Taps of the depthwise convolution.
+    pub geometry: ConvGeometry,
+    /// Name of the depthwise convolution.
+    pub depthwise: &'static str,
+    /// Name of the layer norm.
+    pub norm: &'static str,
+}
+
+impl ConvNext {
+    /// Builds the block for whole sequences. Rows at and after `lens` i32 `[B]` are cleared.
+    ///
+    /// # Errors
+    /// x has another width.
+    pub fn build(&self, g: &mut Graph, w: &Scope<'_>, x: Value, lens: Option<Value>) -> Result<Value> {
+        let (weight, bias) = self.depthwise(w);
+        let y = g.depthwise_conv1d(x, weight, bias, self.geometry)?;
+        let y = self.after_depthwise(g, w, x, y)?;
+        g.mask_rows(y, lens)
+    }
+
+    /// Builds the block for sequences that continue `past`.
+    ///
+    /// # Errors
+    /// As [`ConvNext::build`].
+    pub fn streaming(&self, g: &mut Graph, w: &Scope<'_>, past: Past, x: Value) -> Result<Value> {
+        let history = past.in_front_of(g, &w.name("dwconv"), x, self.geometry.left)?;
+        let (weight, bias) = self.depthwise(w);
+        let y = g.depthwise_conv1d_after(history, x, weight, bias, self.geometry)?;
+        self.after_depthwise(g, w, x, y)
+    }
+
+    /// Weight `[taps, C]` and bias `[C]`.
+    fn depthwise(&self, w: &Scope<'_>) -> (Weight, Weight) {
+        let (width, taps) = (self.width, self.geometry.taps);
+        let weight = w.get(&format!("{}.weight", self.depthwise), [width, 1, taps]);
+        (weight.reshape([width, taps]).transpose(), w.bias(self.depthwise, width))
+    }
+
+    fn after_depthwise(&self, g: &mut Graph, w: &Scope<'_>, x: Value, y: Value) -> Result<Value> {
+        let (width, inner) = (self.width, self.inner);
+        let y = w.layer_norm(g, y, self.norm, LAYER_NORM_EPS)?;
+        let y = w.linear(g, y, "pwconv1", [width, inner])?;
+        let y = g.activate(y, Activation::Gelu)?;
+        let gamma = w.get("gamma", [width]);
+        let down = w.get("pwconv2.weight", [width, inner]).mul(&gamma.reshape([width, 1])).transpose();
+        let y = g.linear(y, down, w.bias("pwconv2", width).mul(&gamma))?;
+        g.add(x, y)
+    }
+}

@@ -1,0 +1,28 @@
+//! Blocks that several networks share.
+//!
+//! Values are `[B, T, C]`: batch, time, channels. Weights have the names and shapes of the checkpoint, below a [`Scope`].
+
+mod attention;
+mod codebook;
+mod conv;
+mod convnext;
+mod mlp;
+mod scope;
+
+pub use attention::Attention;
+pub use codebook::centroids;
+pub use conv::{Conv, Past, fill_up, fold_time, tap_major};
+pub use convnext::ConvNext;
+pub use mlp::gated_mlp;
+pub use scope::Scope;
+
+use orate_graph::{Graph, GraphError, Value};
+
+/// Records `[B, T, C]` as `[B, C, T]`, the layout of the references.
+pub fn tap_channels_first(g: &mut Graph, name: &str, x: Value) -> Result<(), GraphError> {
+    if g.has_taps() {
+        let y = g.permute(x, &[0, 2, 1])?;
+        g.tap(name, y)?;
+    }
+    Ok(())
+}
