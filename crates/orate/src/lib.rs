@@ -42,3 +42,13 @@ pub use orate_models::{
 pub use precision::{MOST_PROBED_ERROR, PrecisionChoice, Probe, Probes};
 pub use stream::Stream;
 pub use voice_store::{VOICE_FOLDER_VARIABLE, VoiceStore};
+
+/// Compiles the examples of the guide for applications.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/library.md")]
+struct LibraryGuide;
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
