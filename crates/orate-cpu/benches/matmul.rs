@@ -20,16 +20,16 @@ struct Case {
     k: usize,
     n: usize,
     taps: usize,
-    activation: Activation,
+    activation: Option<Activation>,
     residual: bool,
 }
 
 const fn case(name: &'static str, m: usize, k: usize, n: usize) -> Case {
-    Case { name, m, k, n, taps: 0, activation: Activation::None, residual: false }
+    Case { name, m, k, n, taps: 0, activation: None, residual: false }
 }
 
 const CASES: &[Case] = &[
-    Case { activation: Activation::Gelu, ..case("ve up + gelu", 72, 512, 1024) },
+    Case { activation: Some(Activation::Gelu), ..case("ve up + gelu", 72, 512, 1024) },
     case("ve up", 72, 512, 1024),
     Case { residual: true, ..case("ve down + residual", 72, 1024, 512) },
     case("ve3 up", 144, 512, 2048),
@@ -38,11 +38,11 @@ const CASES: &[Case] = &[
     case("ve attention out", 72, 256, 512),
     case("ve latent in", 72, 144, 512),
     case("ve latent out", 72, 512, 144),
-    Case { activation: Activation::Gelu, ..case("vocoder up + gelu", 432, 512, 2048) },
+    Case { activation: Some(Activation::Gelu), ..case("vocoder up + gelu", 432, 512, 2048) },
     Case { residual: true, ..case("vocoder down + residual", 432, 2048, 512) },
-    Case { taps: 3, activation: Activation::PRelu(0.2), ..case("vocoder head conv", 432, 1536, 2048) },
+    Case { taps: 3, activation: Some(Activation::PRelu(0.2)), ..case("vocoder head conv", 432, 1536, 2048) },
     Case { taps: 7, ..case("vocoder first conv", 432, 168, 512) },
-    Case { activation: Activation::Gelu, ..case("text up + gelu", 80, 256, 1024) },
+    Case { activation: Some(Activation::Gelu), ..case("text up + gelu", 80, 256, 1024) },
     case("text down", 80, 1024, 256),
     case("text 256", 80, 256, 256),
     case("duration up", 80, 64, 256),

@@ -96,31 +96,20 @@ impl OwnedNorm {
 
 struct OwnedEpilogue {
     bias: Option<Dense>,
-    activation: Activation,
+    activation: Option<Activation>,
 }
 
 impl OwnedEpilogue {
     fn new(e: &GraphEpilogue, bank: &WeightBank) -> Self {
         OwnedEpilogue {
             bias: e.bias.as_ref().map(|b| bank.dense(b)),
-            activation: e.activation.as_ref().map_or(Activation::None, |a| activation(a, bank)),
+            activation: e.activation.as_ref().map(|a| activation(a, bank)),
         }
     }
 }
 
 fn activation(a: &GraphActivation, bank: &WeightBank) -> Activation {
-    match a {
-        GraphActivation::Relu => Activation::Relu,
-        GraphActivation::PRelu(slope) => Activation::PRelu(bank.dense(slope)[0]),
-        GraphActivation::Gelu => Activation::Gelu,
-        GraphActivation::Mish => Activation::Mish,
-        GraphActivation::Tanh => Activation::Tanh,
-        GraphActivation::Exp => Activation::Exp,
-        GraphActivation::Silu => Activation::Silu,
-        GraphActivation::Clip => Activation::Clip,
-        GraphActivation::Sigmoid => Activation::Sigmoid,
-        GraphActivation::Elu => Activation::Elu,
-    }
+    a.map(|slope| bank.dense(slope)[0])
 }
 
 /// See [`Executable`].

@@ -24,9 +24,6 @@ DEVICE void let_next_start() {
 #endif
 }
 
-// Order as in `Pointwise` on the host.
-enum Activation { NONE = 0, RELU = 1, PRELU = 2, GELU = 3, MISH = 4, TANH = 5, EXP = 6, SILU = 7, CLIP = 8, SIGMOID = 9, ELU = 10 };
-
 // x/2 · (1 + erf(x/√2)), as max(x, 0) − |x|/2 · erfc(|x|/√2): nothing cancels on either side. The tail is a power of two
 // with the polynomial of orate-cpu's kernels/vecmath.rs.
 DEVICE float gelu(float x) {

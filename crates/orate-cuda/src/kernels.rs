@@ -3,14 +3,23 @@
 use crate::cache::{Cache, Key};
 use crate::driver::{Context, Function, Module};
 use crate::nvrtc::Nvrtc;
-use orate_graph::{DeviceError, Precision};
+use orate_graph::{Activation, DeviceError, Precision};
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-/// What every file begins with.
+/// What every file begins with, after the numbers of activations.
 const COMMON: &str = include_str!("../kernels/common.cuh");
+
+/// Declares the activations under their numbers.
+fn activations() -> String {
+    let numbers = Activation::all(())
+        .iter()
+        .map(|a| format!(", {} = {}", a.constant(), a.number()))
+        .collect::<String>();
+    format!("enum Activation {{ NONE = 0{numbers} }};\n")
+}
 
 /// The oldest architecture that current compilers know.
 pub(crate) const OLDEST_ARCH: u32 = 75;
@@ -210,7 +219,7 @@ fn is_instance(line: &str) -> bool {
 impl Unit<'_> {
     /// Complete text, with what all files share in front and without the instances of other units.
     fn text(&self) -> String {
-        let mut text = format!("{COMMON}\n#line 1\n");
+        let mut text = format!("{}{COMMON}\n#line 1\n", activations());
         let ours = |line: &str| self.functions.iter().any(|f| line.starts_with(&format!("KERNEL({f},")));
         for line in self.source.text.lines() {
             if !is_instance(line) || ours(line) {

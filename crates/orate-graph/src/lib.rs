@@ -18,6 +18,7 @@
 //! # Ok::<(), orate_graph::GraphError>(())
 //! ```
 
+mod activation;
 pub mod blocks;
 mod cache_format;
 pub mod device;
@@ -34,6 +35,7 @@ mod process;
 mod shape;
 mod weight;
 
+pub use activation::Activation;
 pub use cache_format::CacheFormat;
 pub use device::{
     COOPERATIVE_MATRICES, Counters, Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, Executable,
@@ -43,8 +45,8 @@ pub use error::{GraphError, Result};
 pub use graph::{Buffer, BufferKind, Draw, Graph, Node, Pieces, Rows, TAP_PREFIX, Value, ValueInfo};
 pub use memory::{ALIGNMENT, Place};
 pub use op::{
-    Activation, AttentionMask, ControlIds, ConvGeometry, Cost, Epilogue, Factor, First, NO_ID, Norm, Op,
-    Padding, RelativePositions, Scalar,
+    AttentionMask, ControlIds, ConvGeometry, Cost, Epilogue, Factor, First, NO_ID, Norm, Op, Padding,
+    RelativePositions, Scalar,
 };
 pub use pending::{Pending, Ticket};
 pub use plan::{Plan, Roofline, Step, Target};

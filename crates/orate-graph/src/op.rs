@@ -3,8 +3,8 @@
 //! Ops come out of the builder in their plain form; passes fold bias, activation, residual and norm into the
 //! op that makes the value, so that it is written once.
 
-use crate::Weight;
 use crate::graph::ValueInfo;
+use crate::{Activation, Weight};
 
 /// A number read at run time: position, time step, seed. It lives in device memory, never in the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,63 +44,6 @@ pub struct ControlIds {
     pub end: usize,
     /// Draws with a number below this do not end it.
     pub min_draws: usize,
-}
-
-/// A pointwise function.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Activation {
-    /// `max(x, 0)`
-    Relu,
-    /// `x` where positive, else `slope · x`; one slope, a weight with one element.
-    PRelu(Weight),
-    /// `x/2 · (1 + erf(x/√2))`, exact
-    Gelu,
-    /// `x · tanh(log(1 + eˣ))`
-    Mish,
-    /// `tanh(x)`
-    Tanh,
-    /// `eˣ`
-    Exp,
-    /// `x / (1 + e⁻ˣ)`
-    Silu,
-    /// `x` cut to −1 … 1
-    Clip,
-    /// `1 / (1 + e⁻ˣ)`
-    Sigmoid,
-    /// `x` where positive, else `eˣ − 1`
-    Elu,
-}
-
-impl Activation {
-    /// Name in plans.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Activation::Relu => "relu",
-            Activation::PRelu(_) => "prelu",
-            Activation::Gelu => "gelu",
-            Activation::Mish => "mish",
-            Activation::Tanh => "tanh",
-            Activation::Exp => "exp",
-            Activation::Silu => "silu",
-            Activation::Clip => "clip",
-            Activation::Sigmoid => "sigmoid",
-            Activation::Elu => "elu",
-        }
-    }
-
-    /// Rough operations per element.
-    fn flops(&self) -> u64 {
-        match self {
-            Activation::Relu | Activation::PRelu(_) | Activation::Clip => 2,
-            Activation::Gelu
-            | Activation::Mish
-            | Activation::Tanh
-            | Activation::Exp
-            | Activation::Silu
-            | Activation::Sigmoid
-            | Activation::Elu => 20,
-        }
-    }
 }
 
 /// What a product does to each result before it is stored: `residual + activation(product + bias)`.
@@ -534,9 +477,7 @@ impl Op {
             Op::MatMul { weight, epilogue } | Op::Conv1d { weight, epilogue, .. } => {
                 let mut all = vec![weight];
                 all.extend(&epilogue.bias);
-                if let Some(Activation::PRelu(w)) = &epilogue.activation {
-                    all.push(w);
-                }
+                all.extend(epilogue.activation.as_ref().and_then(Activation::slope));
                 all
             }
             Op::DepthwiseConv1d { weight, bias, norm, .. } => {
@@ -550,7 +491,7 @@ impl Op {
             Op::EmbeddingSum { tables, .. } => vec![tables],
             Op::ResidualCodes { codebooks } => vec![codebooks],
             Op::Affine { scale, shift } => vec![scale, shift],
-            Op::Activate(Activation::PRelu(w)) => vec![w],
+            Op::Activate(a) => a.slope().into_iter().collect(),
             Op::Attention { relative: Some(r), .. } => vec![&r.key, &r.value],
             _ => vec![],
         }

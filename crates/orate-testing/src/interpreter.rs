@@ -349,10 +349,7 @@ impl Run<'_> {
     }
 
     fn activation(&self, mut x: Vec<f64>, a: &Activation) -> Result<Vec<f64>, InterpretError> {
-        let slope = match a {
-            Activation::PRelu(w) => f64::from(self.weight(w)?[0]),
-            _ => 0.0,
-        };
+        let slope = a.slope().map(|w| self.weight(w)).transpose()?.map_or(0.0, |w| f64::from(w[0]));
         for x in &mut x {
             *x = match a {
                 Activation::Relu => x.max(0.0),

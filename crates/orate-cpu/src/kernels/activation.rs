@@ -1,58 +1,28 @@
-//! Activations: what a matrix product applies to its result, or [`super::elementwise::activate`] to a tensor.
-//!
-//! | | y(x) |
-//! | --- | --- |
-//! | `None` | x |
-//! | `Relu` | max(x, 0) |
-//! | `PRelu(a)` | x for x ≥ 0, a·x below |
-//! | `Gelu` | x/2 · (1 + erf(x/√2)), the exact form |
-//! | `Mish` | x · tanh(ln(1 + eˣ)) |
-//! | `Tanh` | tanh(x) |
-//! | `Exp` | eˣ |
-//! | `Silu` | x / (1 + e⁻ˣ) |
-//! | `Clip` | x cut to −1 … 1 |
-//! | `Sigmoid` | 1 / (1 + e⁻ˣ) |
-//! | `Elu` | x for x ≥ 0, eˣ − 1 below |
+//! Activations: what a matmul applies to its result, and [`super::elementwise::activate`] to a tensor. Formulas are
+//! those of [`orate_graph::Activation`].
 //!
 //! f32 in and out, element by element, so in place is fine. NaN stays NaN. Accuracy: see [`super::vecmath`].
 
 use crate::kernels::vecmath;
 use crate::simd::Simd;
 
-/// A function applied to each element.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Activation {
-    /// x
-    None,
-    /// max(x, 0)
-    Relu,
-    /// x for x ≥ 0; x times this one slope below.
-    PRelu(f32),
-    /// x/2 · (1 + erf(x/√2))
-    Gelu,
-    /// x · tanh(ln(1 + eˣ))
-    Mish,
-    /// tanh(x)
-    Tanh,
-    /// eˣ
-    Exp,
-    /// x / (1 + e⁻ˣ)
-    Silu,
-    /// x cut to −1 … 1
-    Clip,
-    /// 1 / (1 + e⁻ˣ)
-    Sigmoid,
-    /// x for x ≥ 0; eˣ − 1 below.
-    Elu,
+/// A function of one element; a PReLU holds its slope.
+pub type Activation = orate_graph::Activation<f32>;
+
+/// What kernels need of an activation, or of none.
+pub trait Apply: Copy {
+    /// Applies the function to each lane. The choice does not depend on data: match once outside of inner loops, or
+    /// trust the branch predictor where a vector costs more than a few cycles.
+    fn apply<S: Simd>(self, s: S, v: S::V) -> S::V;
+
+    /// The formula in f64: the reference for tests.
+    fn plain(self, x: f64) -> f64;
 }
 
-impl Activation {
-    /// The function, lane by lane. The choice does not depend on data: keep it out of inner loops by
-    /// matching once, or trust the branch predictor where a vector costs more than a few cycles.
+impl Apply for Activation {
     #[inline(always)]
-    pub fn apply<S: Simd>(self, s: S, v: S::V) -> S::V {
+    fn apply<S: Simd>(self, s: S, v: S::V) -> S::V {
         match self {
-            Activation::None => v,
             Activation::Relu => s.max(s.splat(0.0), v),
             Activation::PRelu(slope) => s.select(s.less(v, s.splat(0.0)), s.mul(v, s.splat(slope)), v),
             Activation::Gelu => vecmath::gelu(s, v),
@@ -66,10 +36,8 @@ impl Activation {
         }
     }
 
-    /// The formula in f64: the reference for tests.
-    pub fn plain(self, x: f64) -> f64 {
+    fn plain(self, x: f64) -> f64 {
         match self {
-            Activation::None => x,
             Activation::Relu => x.max(0.0),
             Activation::PRelu(slope) if x < 0.0 => x * slope as f64,
             Activation::PRelu(_) => x,
@@ -86,6 +54,44 @@ impl Activation {
     }
 }
 
+impl Apply for Option<Activation> {
+    #[inline(always)]
+    fn apply<S: Simd>(self, s: S, v: S::V) -> S::V {
+        match self {
+            Some(f) => f.apply(s, v),
+            None => v,
+        }
+    }
+
+    fn plain(self, x: f64) -> f64 {
+        self.map_or(x, |f| f.plain(x))
+    }
+}
+
+/// A loop that is to be compiled once for each activation.
+pub(crate) trait Each {
+    /// Runs the loop. Mark the implementation `#[inline(always)]`.
+    fn each(self, f: Activation);
+}
+
+/// Calls `body` in an arm of its own for each activation, where the compiler knows which one it is. So the choice is
+/// outside of the loop.
+#[inline(always)]
+pub(crate) fn unswitched(f: Activation, body: impl Each) {
+    match f {
+        Activation::Relu => body.each(Activation::Relu),
+        Activation::PRelu(slope) => body.each(Activation::PRelu(slope)),
+        Activation::Gelu => body.each(Activation::Gelu),
+        Activation::Mish => body.each(Activation::Mish),
+        Activation::Tanh => body.each(Activation::Tanh),
+        Activation::Exp => body.each(Activation::Exp),
+        Activation::Silu => body.each(Activation::Silu),
+        Activation::Clip => body.each(Activation::Clip),
+        Activation::Sigmoid => body.each(Activation::Sigmoid),
+        Activation::Elu => body.each(Activation::Elu),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,9 +101,9 @@ mod tests {
     /// Of the larger of 1 and |y|: two roundings of the result and the 2e-7 of erf and tanh.
     const ERROR: f64 = 3e-7;
 
-    struct Apply<'a>(Activation, &'a mut [f32]);
+    struct Lanes<'a>(Activation, &'a mut [f32]);
 
-    impl Kernel for Apply<'_> {
+    impl Kernel for Lanes<'_> {
         type Output = ();
         #[inline(always)]
         fn run<S: Simd>(self, s: S) {
@@ -111,28 +117,13 @@ mod tests {
         }
     }
 
-    const ALL: [Activation; 12] = [
-        Activation::None,
-        Activation::Relu,
-        Activation::PRelu(0.25),
-        Activation::PRelu(-1.5),
-        Activation::Gelu,
-        Activation::Mish,
-        Activation::Tanh,
-        Activation::Exp,
-        Activation::Silu,
-        Activation::Clip,
-        Activation::Sigmoid,
-        Activation::Elu,
-    ];
-
     #[test]
     fn matches_the_formula() {
         for isa in Isa::available() {
-            for activation in ALL {
+            for activation in Activation::all(0.25).into_iter().chain([Activation::PRelu(-1.5)]) {
                 let x: Vec<f32> = (-200_000..=200_000).map(|i| i as f32 * 1e-4).collect();
                 let mut y = x.clone();
-                isa.run(Apply(activation, &mut y));
+                isa.run(Lanes(activation, &mut y));
                 for (x, y) in x.iter().zip(&y) {
                     let want = activation.plain(*x as f64);
                     let error = (*y as f64 - want).abs() / want.abs().max(1.0);
@@ -145,18 +136,11 @@ mod tests {
     #[test]
     fn far_from_zero_and_nan() {
         for isa in Isa::available() {
-            for activation in [
-                Activation::Gelu,
-                Activation::Mish,
-                Activation::Relu,
-                Activation::Tanh,
-                Activation::Silu,
-                Activation::Clip,
-                Activation::Sigmoid,
-                Activation::Elu,
-            ] {
+            // eˣ overflows there, and half of PReLU's slopes grow.
+            let bounded = |f: &Activation| !matches!(f, Activation::Exp | Activation::PRelu(_));
+            for activation in Activation::all(0.25).into_iter().filter(bounded) {
                 let mut y = [-1e4, 1e4, f32::NAN];
-                isa.run(Apply(activation, &mut y));
+                isa.run(Lanes(activation, &mut y));
                 let want = activation.plain(1e4) as f32;
                 assert_eq!(y[1], want, "{activation:?} on {isa}");
                 assert!(

@@ -241,10 +241,7 @@ impl Operands<'_> {
 
     /// Weights of an activation that has some.
     fn slope(&self, a: Option<&Activation>) -> Pointer {
-        match a {
-            Some(Activation::PRelu(w)) => self.dense(w),
-            _ => Pointer::Null,
-        }
+        a.and_then(Activation::slope).map_or(Pointer::Null, |w| self.dense(w))
     }
 
     fn scalar(&self, s: Scalar) -> Pointer {
@@ -265,21 +262,9 @@ impl Operands<'_> {
     }
 }
 
-/// An activation's number in `kernels/common.cuh`.
+/// An activation's number in kernels; 0 is none.
 fn activation_number(a: Option<&Activation>) -> u32 {
-    match a {
-        None => 0,
-        Some(Activation::Relu) => 1,
-        Some(Activation::PRelu(_)) => 2,
-        Some(Activation::Gelu) => 3,
-        Some(Activation::Mish) => 4,
-        Some(Activation::Tanh) => 5,
-        Some(Activation::Exp) => 6,
-        Some(Activation::Silu) => 7,
-        Some(Activation::Clip) => 8,
-        Some(Activation::Sigmoid) => 9,
-        Some(Activation::Elu) => 10,
-    }
+    a.map_or(0, Activation::number)
 }
 
 /// Number of a type of keys and values, as `kernels/cache_rows.cuh` has it.

@@ -279,17 +279,10 @@ fn cache_rows(v: crate::pipelines::Variant, dtype: DType, fours: bool) -> crate:
 
 /// The defines that choose an activation, and whether there is one.
 fn activation(v: crate::pipelines::Variant, a: Option<&Activation>) -> crate::pipelines::Variant {
-    v.flag("ACTIVATE", a.is_some())
-        .flag("RELU", matches!(a, Some(Activation::Relu)))
-        .flag("PRELU", matches!(a, Some(Activation::PRelu(_))))
-        .flag("GELU", matches!(a, Some(Activation::Gelu)))
-        .flag("MISH", matches!(a, Some(Activation::Mish)))
-        .flag("TANH", matches!(a, Some(Activation::Tanh)))
-        .flag("EXP", matches!(a, Some(Activation::Exp)))
-        .flag("SILU", matches!(a, Some(Activation::Silu)))
-        .flag("CLIP", matches!(a, Some(Activation::Clip)))
-        .flag("SIGMOID", matches!(a, Some(Activation::Sigmoid)))
-        .flag("ELU", matches!(a, Some(Activation::Elu)))
+    let number = a.map(Activation::number);
+    let flag =
+        |v: crate::pipelines::Variant, of: Activation<()>| v.flag(of.constant(), number == Some(of.number()));
+    Activation::all(()).into_iter().fold(v.flag("ACTIVATE", a.is_some()), flag)
 }
 
 #[cfg(test)]

@@ -9,19 +9,8 @@ use orate_graph::blocks::BlockFormat;
 use orate_graph::{AttentionMask, DType, Epilogue, First, Padding, Weight};
 
 fn activations() -> Vec<Option<Activation>> {
-    vec![
-        None,
-        Some(Activation::Relu),
-        Some(Activation::PRelu(Weight::fill(0.1, [1]))),
-        Some(Activation::Gelu),
-        Some(Activation::Mish),
-        Some(Activation::Tanh),
-        Some(Activation::Exp),
-        Some(Activation::Silu),
-        Some(Activation::Clip),
-        Some(Activation::Sigmoid),
-        Some(Activation::Elu),
-    ]
+    let all = Activation::all(Weight::fill(0.1, [1]));
+    std::iter::once(None).chain(all.into_iter().map(Some)).collect()
 }
 
 fn variants() -> Vec<Variant> {

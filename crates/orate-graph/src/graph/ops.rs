@@ -2,7 +2,7 @@
 
 use super::{Graph, Value};
 use crate::op::*;
-use crate::{Result, Shape, Weight};
+use crate::{Activation, Result, Shape, Weight};
 
 impl Graph {
     /// Rows of a table: ids `[B, T]` → `[B, T, C]`.

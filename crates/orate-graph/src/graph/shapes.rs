@@ -90,9 +90,7 @@ pub(super) fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Resul
         }
         Op::Activate(a) => {
             o.count(1)?;
-            if let Activation::PRelu(w) = a
-                && w.shape().len() != 1
-            {
+            if a.slope().is_some_and(|slope| slope.shape().len() != 1) {
                 return Err("one slope".to_owned());
             }
             Ok(o.float(0)?.clone())

@@ -72,7 +72,7 @@ pub(super) fn epilogues(
     product: impl Fn(&mut Graph, Value) -> Result<Value>,
 ) -> Result<()> {
     let mut all: Vec<Option<Activation>> = vec![None];
-    all.extend(activations().map(Some));
+    all.extend(activations().into_iter().map(Some));
     for (activation, bias, residual) in
         all.iter().flat_map(|a| [(a, false, false), (a, true, false), (a, false, true), (a, true, true)])
     {

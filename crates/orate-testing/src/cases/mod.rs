@@ -97,20 +97,9 @@ pub const NOT_BUILT_ON_GPUS: [&str; 0] = [];
 /// Widths around those of vectors: 1, odd, and one less and more than 8, 16 and 32.
 const WIDTHS: [usize; 14] = [1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 100];
 
-/// Activations with a name for their slope.
-fn activations() -> [Activation; 10] {
-    [
-        Activation::Relu,
-        Activation::PRelu(Weight::named("slope", [1])),
-        Activation::Gelu,
-        Activation::Mish,
-        Activation::Tanh,
-        Activation::Exp,
-        Activation::Silu,
-        Activation::Clip,
-        Activation::Sigmoid,
-        Activation::Elu,
-    ]
+/// Every activation, with a name for the slope.
+fn activations() -> Vec<Activation> {
+    Activation::all(Weight::named("slope", [1]))
 }
 
 /// A graph with input `x`, whose `build` makes output `y`.

@@ -36,6 +36,7 @@ mod tile;
 pub use crate::kernels::activation::Activation;
 pub use pack::{Columns, Element, PackedWeights, Strided};
 
+use crate::kernels::activation::Apply;
 use crate::simd::{Kernel, Simd};
 use crate::team::Worker;
 use crate::{Isa, Team};
@@ -93,7 +94,7 @@ pub struct Epilogue<'a> {
     /// `[N]`
     pub bias: Option<&'a [f32]>,
     /// Element by element.
-    pub activation: Activation,
+    pub activation: Option<Activation>,
     /// `[M, N]`, not the memory of y.
     pub residual: Option<&'a [f32]>,
 }
@@ -109,7 +110,7 @@ impl Epilogue<'_> {
     }
 
     /// The bare product.
-    pub const NONE: Epilogue<'static> = Epilogue { bias: None, activation: Activation::None, residual: None };
+    pub const NONE: Epilogue<'static> = Epilogue { bias: None, activation: None, residual: None };
 }
 
 /// Work below this many multiply-adds is done by the caller alone: it takes a few microseconds.

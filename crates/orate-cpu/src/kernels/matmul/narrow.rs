@@ -4,6 +4,7 @@
 //! one order for each K. This is a waveform's last convolution.
 
 use super::{Epilogue, GATHER_STRIDE, PackedWeights, Rows};
+use crate::kernels::activation::Apply;
 use crate::kernels::elementwise::SharedMut;
 use crate::simd::{Kernel, Simd};
 use crate::{Isa, Team};

@@ -19,7 +19,7 @@ struct Case {
     m: usize,
     k: usize,
     n: usize,
-    activation: Activation,
+    activation: Option<Activation>,
     bias: bool,
     residual: bool,
     /// Weights as [out, in].
@@ -30,12 +30,12 @@ impl Case {
     fn new(m: usize, k: usize, n: usize) -> Case {
         // Variety without a product of all choices.
         let activations = [
-            Activation::None,
-            Activation::Relu,
-            Activation::PRelu(0.25),
-            Activation::Gelu,
-            Activation::Mish,
-            Activation::Tanh,
+            None,
+            Some(Activation::Relu),
+            Some(Activation::PRelu(0.25)),
+            Some(Activation::Gelu),
+            Some(Activation::Mish),
+            Some(Activation::Tanh),
         ];
         let pick = m + 3 * k + 7 * n;
         Case {

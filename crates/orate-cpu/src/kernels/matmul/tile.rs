@@ -1,6 +1,7 @@
 //! The innermost part: a tile of a few rows times a few vectors of columns, held in registers.
 
 use super::Epilogue;
+use crate::kernels::activation::Apply;
 use crate::simd::Simd;
 use std::ops::Range;
 

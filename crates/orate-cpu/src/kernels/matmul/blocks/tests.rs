@@ -41,7 +41,7 @@ fn check(format: BlockFormat, case: &Case<'_>) {
     let (bias, residual) = (numbers(n, 3), numbers(m * n, 4));
     let full = (m + n).is_multiple_of(2);
     let epilogue = match full {
-        true => Epilogue { bias: Some(&bias), activation: Activation::Silu, residual: Some(&residual) },
+        true => Epilogue { bias: Some(&bias), activation: Some(Activation::Silu), residual: Some(&residual) },
         false => Epilogue::NONE,
     };
     let x = rounded(rows, m, k);
