@@ -31,7 +31,7 @@ const CASES: &[Case] = &[
     case("text 3, step", 144, 80, 8, 64),
     case("style, text encoder", 80, 50, 2, 128),
     Case { relative: true, ..case("text encoder", 80, 80, 4, 64) },
-    Case { mask: Mask::Window { left: 71, right: 0 }, ..case("codec, 25 frames", 25, 96, 16, 64) },
+    Case { mask: Mask::Window { left: 71 }, ..case("codec, 25 frames", 25, 96, 16, 64) },
     Case { kv_heads: 8, mask: Mask::Causal, ..case("talker, prompt", 64, 64, 16, 128) },
     Case { kv_heads: 8, ..case("talker, frame", 1, 500, 16, 128) },
     Case { kv_heads: 8, ..case("predictor", 1, 10, 16, 128) },

@@ -1,9 +1,9 @@
 //! The CPU as a device: which kernel runs which op, and models whose weights are loaded once.
 
 use crate::executable::CpuExecutable;
-use crate::kernels::matmul::Element;
 use crate::memory::CpuMemory;
-use crate::weights::{self, Core, Format, WeightBank};
+use crate::table;
+use crate::weights::{self, Core, WeightBank};
 use crate::{Isa, Team};
 use orate_graph::{
     Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, Executable, Memory, ModelOnDevice, Op, Plan,
@@ -61,47 +61,7 @@ impl Target for CpuDevice {
     }
 
     fn kernel(&self, op: &Op, inputs: &[&ValueInfo]) -> Result<String, String> {
-        let isa = self.core.isa.vectors();
-        let compact = inputs.iter().find(|i| i.dtype.is_compact()).map(|i| i.dtype);
-        Ok(match op {
-            Op::MatMul { .. } | Op::Conv1d { .. } => match self.core.format(op) {
-                Some(Format::Blocks(f)) => format!("{}-{}", self.core.isa.bytes(), f.name()),
-                Some(Format::Elements(Element::F16)) => format!("{isa}-f16-gemm"),
-                Some(Format::Elements(Element::Bf16)) => format!("{isa}-bf16-gemm"),
-                _ => format!("{}-gemm", self.core.isa.name()),
-            },
-            Op::DepthwiseConv1d { norm: Some(_), .. } => format!("{isa}-depthwise-norm"),
-            Op::DepthwiseConv1d { .. } => format!("{isa}-depthwise"),
-            Op::LayerNorm(_) => format!("{isa}-layer-norm"),
-            Op::RmsNorm { .. } => format!("{isa}-rms-norm"),
-            Op::Snake { .. } => format!("{isa}-snake"),
-            Op::Attention { .. } => match compact {
-                Some(dtype) => format!("{isa}-{dtype}-attention"),
-                None => format!("{isa}-attention"),
-            },
-            Op::Rotary { .. } => format!("{isa}-rotary"),
-            Op::AddBias { .. } | Op::Affine { .. } | Op::Activate(_) | Op::Add | Op::Mul | Op::AddRow => {
-                format!("{isa}-pointwise")
-            }
-            Op::MulRow | Op::Combine { .. } | Op::Scale { .. } => format!("{isa}-pointwise"),
-            Op::Statistics { .. } => format!("{isa}-statistics"),
-            Op::ResidualCodes { .. } => format!("{isa}-residual-codes"),
-            Op::Embedding { .. } | Op::EmbeddingSum { .. } | Op::SelectRow { .. } | Op::RowAt => {
-                "gather".to_owned()
-            }
-            Op::Constant { .. } | Op::Concat { .. } | Op::Slice { .. } | Op::Pad { .. } => "copy".to_owned(),
-            Op::WriteRows { .. } | Op::Mark => match compact {
-                Some(dtype) => format!("write-{dtype}"),
-                None => "write".to_owned(),
-            },
-            Op::Increment { .. } => "integers".to_owned(),
-            Op::Sample { .. } => "sample".to_owned(),
-            Op::MaskRows => "mask".to_owned(),
-            Op::Permute { .. } => "permute".to_owned(),
-            Op::Reshape => "none".to_owned(),
-            Op::RotaryTable { .. } | Op::RopeTable { .. } | Op::TimeEmbedding { .. } => "table".to_owned(),
-            Op::RandomNormal { .. } => "philox".to_owned(),
-        })
+        Ok(table::kernel(op).name(&self.core, inputs))
     }
 }
 

@@ -6,10 +6,15 @@ mod arch;
 mod device;
 mod executable;
 mod isa;
+#[doc(hidden)]
 pub mod kernels;
 mod memory;
+mod op;
+mod operands;
+#[doc(hidden)]
 pub mod simd;
-pub mod team;
+mod table;
+mod team;
 mod weights;
 
 pub use device::CpuDevice;

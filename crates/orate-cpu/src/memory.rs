@@ -1,5 +1,6 @@
 //! Memory of a session on the CPU: named buffers, scalars, and the arena of temporaries.
 
+use crate::operands::Base;
 use memmap2::MmapMut;
 use orate_graph::{Counters, DType, DeviceError, Memory, Part, Pending, Shape, Ticket, extended, fitting};
 use std::alloc::Layout;
@@ -128,7 +129,8 @@ pub struct CpuMemory {
     pub(crate) scalars: HashMap<String, u64>,
     pub(crate) arena: Block,
     pub(crate) scratch: Block,
-    pub(crate) bases: Vec<*mut f32>,
+    /// Where the buffers of the plan that runs begin; kept, so that a run allocates nothing.
+    pub(crate) bases: Vec<Base>,
     /// Nothing is under way here: a copy is made when it is asked for.
     later: Pending<(Shape, Vec<i32>)>,
     pub(crate) counters: Counters,

@@ -3,7 +3,9 @@
 use crate::kernels::matmul::blocks::{BLOCK, BlockFormat, PackedBlocks};
 use crate::kernels::matmul::{Columns, Element, PackedWeights, Strided};
 use crate::{Isa, Team};
-use orate_graph::{GraphError, Op, Plan, Precision, PrecisionPolicy, Shape, Tensor, Weight, WeightLoader};
+use orate_graph::{
+    ConvGeometry, GraphError, Op, Plan, Precision, PrecisionPolicy, Shape, Tensor, Weight, WeightLoader,
+};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -20,21 +22,24 @@ pub(crate) struct Core {
 impl Core {
     /// How the weights of a product are kept; `None` for other ops.
     pub fn format(&self, op: &Op) -> Option<Format> {
-        let (weight, blocks) = match op {
-            Op::MatMul { weight, .. } => (weight, true),
-            // A block may not straddle two taps.
-            Op::Conv1d { weight, geometry, .. } => {
-                (weight, (weight.shape().dims()[0] / geometry.taps).is_multiple_of(BLOCK))
-            }
-            _ => return None,
-        };
-        Some(match self.policy.of(weight) {
+        match op {
+            Op::MatMul { weight, .. } => Some(self.format_of(weight, None)),
+            Op::Conv1d { weight, geometry, .. } => Some(self.format_of(weight, Some(geometry))),
+            _ => None,
+        }
+    }
+
+    /// How the right operand of a matmul or of a convolution is kept.
+    pub fn format_of(&self, weight: &Weight, conv: Option<&ConvGeometry>) -> Format {
+        // A block may not straddle two taps.
+        let blocks = conv.is_none_or(|g| (weight.shape().dims()[0] / g.taps).is_multiple_of(BLOCK));
+        match self.policy.of(weight) {
             Precision::Q8_0 if blocks => Format::Blocks(BlockFormat::Q8_0),
             Precision::Q4_0 if blocks => Format::Blocks(BlockFormat::Q4_0),
             Precision::F16 => Format::Elements(Element::F16),
             Precision::Bf16 => Format::Elements(Element::Bf16),
             _ => Format::Elements(Element::F32),
-        })
+        }
     }
 }
 

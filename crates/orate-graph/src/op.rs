@@ -4,7 +4,7 @@
 //! op that makes the value, so that it is written once.
 
 use crate::graph::ValueInfo;
-use crate::{Activation, Weight};
+use crate::{Activation, DType, Shape, Weight};
 
 /// A number read at run time: position, time step, seed. It lives in device memory, never in the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -140,7 +140,17 @@ pub enum AttentionMask {
 }
 
 impl AttentionMask {
-    /// Whether the operand behind v says where the queries stand, and so is not the lengths.
+    /// Keys that `queries` queries see at most, of `all`.
+    fn keys(self, queries: usize, all: usize) -> usize {
+        match self {
+            AttentionMask::Window(seen) | AttentionMask::Stream(seen) => all.min(seen),
+            AttentionMask::Cached(First::Const(first)) => all.min(first + queries),
+            // A full cache: how much of it is filled is not known here.
+            AttentionMask::None | AttentionMask::Causal | AttentionMask::Cached(First::Operand) => all,
+        }
+    }
+
+    /// Whether the operand after v says where the queries stand, and so is not the lengths.
     pub fn has_positions(self) -> bool {
         matches!(self, AttentionMask::Cached(First::Operand) | AttentionMask::Stream(_))
     }
@@ -395,54 +405,188 @@ pub enum Op {
 /// The id of a draw that has none. As an id of a table it is the last row.
 pub const NO_ID: i32 = -1;
 
+/// Gives every op its name. The match has no wildcard, so the build fails until a new op is here.
+macro_rules! names {
+    ($($op:ident)+) => {
+        impl Op {
+            /// The names of all ops.
+            pub const NAMES: &[&str] = &[$(stringify!($op)),+];
+
+            /// Name in plans and errors.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Op::$op { .. } => stringify!($op),)+
+                }
+            }
+        }
+    };
+}
+
+names! {
+    Embedding EmbeddingSum Constant MatMul Conv1d DepthwiseConv1d LayerNorm RmsNorm Snake AddBias Affine
+    Activate Add Mul AddRow MulRow Combine Scale Attention RotaryTable RopeTable Rotary MaskRows Concat
+    Slice Reshape Pad Statistics ResidualCodes Permute TimeEmbedding SelectRow RandomNormal RowAt Increment
+    WriteRows Mark Sample
+}
+
+/// What plans and devices ask of an op.
+struct Facts<'a> {
+    /// Weights it reads, in a fixed order.
+    weights: Vec<&'a Weight>,
+    flops: Flops<'a>,
+    reads: Reads,
+    result: ResultType,
+    in_place: bool,
+}
+
+/// Arithmetic operations of one run.
+enum Flops<'a> {
+    /// As many for each element of the result.
+    PerElement(u64),
+    /// As many, by shapes of operands and result.
+    Of(Box<dyn Fn(&[&Shape], &Shape) -> u64 + 'a>),
+}
+
+/// Elements that are read in one run.
+enum Reads {
+    /// All operands and weights.
+    All,
+    /// As many for each element of the result.
+    PerElement(u64),
+    /// As many.
+    Exactly(u64),
+}
+
+/// Type of the result's elements.
+enum ResultType {
+    F32,
+    I32,
+    /// That of operand 0.
+    OfOperand,
+}
+
+/// An op that reads these weights, does `flops` operations for each element of its result, and makes floats.
+fn facts<'a>(weights: impl IntoIterator<Item = &'a Weight>, flops: u64) -> Facts<'a> {
+    Facts {
+        weights: weights.into_iter().collect(),
+        flops: Flops::PerElement(flops),
+        reads: Reads::All,
+        result: ResultType::F32,
+        in_place: false,
+    }
+}
+
+impl<'a> Facts<'a> {
+    fn flops(self, of: impl Fn(&[&Shape], &Shape) -> u64 + 'a) -> Self {
+        Facts { flops: Flops::Of(Box::new(of)), ..self }
+    }
+
+    fn reads(self, reads: Reads) -> Self {
+        Facts { reads, ..self }
+    }
+
+    fn makes(self, result: ResultType) -> Self {
+        Facts { result, ..self }
+    }
+
+    fn in_place(self) -> Self {
+        Facts { in_place: true, ..self }
+    }
+}
+
+impl Epilogue {
+    fn weights(&self) -> impl Iterator<Item = &Weight> {
+        self.bias.iter().chain(self.activation.as_ref().and_then(Activation::slope))
+    }
+
+    /// Operations per element.
+    fn flops(&self) -> u64 {
+        let ones = u64::from(self.bias.is_some()) + u64::from(self.residual);
+        ones + self.activation.as_ref().map_or(0, Activation::flops)
+    }
+}
+
 impl Op {
-    /// Name in plans and errors.
-    pub fn name(&self) -> &'static str {
+    /// Everything that follows from the op alone. Without a wildcard, as in `names`.
+    fn facts(&self) -> Facts<'_> {
         match self {
-            Op::Embedding { .. } => "Embedding",
-            Op::EmbeddingSum { .. } => "EmbeddingSum",
-            Op::Constant { .. } => "Constant",
-            Op::MatMul { .. } => "MatMul",
-            Op::Conv1d { .. } => "Conv1d",
-            Op::DepthwiseConv1d { .. } => "DepthwiseConv1d",
-            Op::LayerNorm(_) => "LayerNorm",
-            Op::RmsNorm { .. } => "RmsNorm",
-            Op::Snake { .. } => "Snake",
-            Op::AddBias { .. } => "AddBias",
-            Op::Affine { .. } => "Affine",
-            Op::Activate(_) => "Activate",
-            Op::Add => "Add",
-            Op::Mul => "Mul",
-            Op::AddRow => "AddRow",
-            Op::MulRow => "MulRow",
-            Op::Combine { .. } => "Combine",
-            Op::Scale { .. } => "Scale",
-            Op::Attention { .. } => "Attention",
-            Op::RotaryTable { .. } => "RotaryTable",
-            Op::RopeTable { .. } => "RopeTable",
-            Op::Rotary { .. } => "Rotary",
-            Op::MaskRows => "MaskRows",
-            Op::Concat { .. } => "Concat",
-            Op::Slice { .. } => "Slice",
-            Op::Reshape => "Reshape",
-            Op::Pad { .. } => "Pad",
-            Op::Statistics { .. } => "Statistics",
-            Op::ResidualCodes { .. } => "ResidualCodes",
-            Op::Permute { .. } => "Permute",
-            Op::TimeEmbedding { .. } => "TimeEmbedding",
-            Op::SelectRow { .. } => "SelectRow",
-            Op::RandomNormal { .. } => "RandomNormal",
-            Op::RowAt => "RowAt",
-            Op::Increment { .. } => "Increment",
-            Op::WriteRows { .. } => "WriteRows",
-            Op::Mark => "Mark",
-            Op::Sample { .. } => "Sample",
+            Op::Embedding { table } => facts([table], 0).reads(Reads::PerElement(1)),
+            Op::EmbeddingSum { tables, .. } => {
+                let count = tables.shape().dims().first().map_or(0, |q| *q as u64);
+                facts([tables], count).reads(Reads::PerElement(count))
+            }
+            Op::Constant { weight } => facts([weight], 0).reads(Reads::Exactly(weight.shape().len() as u64)),
+            Op::MatMul { weight, epilogue: e } | Op::Conv1d { weight, epilogue: e, .. } => {
+                let k = weight.shape().dims().first().map_or(0, |k| *k as u64);
+                facts([weight].into_iter().chain(e.weights()), 2 * k + e.flops())
+            }
+            Op::DepthwiseConv1d { weight, bias, geometry, norm } => {
+                let norm_weights = norm.iter().flat_map(|n| [&n.weight, &n.bias]);
+                let flops = 2 * geometry.taps as u64 + if norm.is_some() { 8 } else { 0 };
+                facts([weight, bias].into_iter().chain(norm_weights), flops)
+            }
+            Op::LayerNorm(n) => facts([&n.weight, &n.bias], 8),
+            Op::RmsNorm { weight, .. } => facts([weight], 4),
+            Op::Snake { frequency, gain } => facts([frequency, gain], 20),
+            Op::AddBias { bias } => facts([bias], 1),
+            Op::Affine { scale, shift } => facts([scale, shift], 2),
+            Op::Activate(a) => facts(a.slope(), a.flops()),
+            Op::Add | Op::Mul | Op::AddRow | Op::MulRow | Op::Scale { .. } => facts([], 1),
+            Op::Combine { .. } | Op::Rotary { .. } => facts([], 3),
+            Op::Attention { heads, relative, mask, .. } => {
+                let band = relative.as_ref().map_or(0, |r| 2 * r.window as u64 + 1);
+                let tables = relative.iter().flat_map(|r| [&r.key, &r.value]);
+                facts(tables, 0).flops(move |inputs, out| {
+                    let keys = mask.keys(inputs[0].dims()[1], inputs[1].dims()[1]) as u64;
+                    let scores = out.rows() as u64 * *heads as u64 * keys;
+                    out.len() as u64 * 4 * (keys + band) + 20 * scores
+                })
+            }
+            Op::RotaryTable { theta } => facts([theta], 20),
+            Op::RopeTable { .. } | Op::TimeEmbedding { .. } | Op::RandomNormal { .. } => facts([], 20),
+            Op::MaskRows | Op::Pad { .. } | Op::Permute { .. } => facts([], 0),
+            Op::Concat { .. } | Op::Reshape => facts([], 0).makes(ResultType::OfOperand),
+            Op::Slice { .. } => facts([], 0).reads(Reads::PerElement(1)).makes(ResultType::OfOperand),
+            Op::Statistics { .. } => {
+                facts([], 0).flops(|inputs, _| inputs.iter().map(|s| 10 * s.len() as u64).sum())
+            }
+            Op::ResidualCodes { codebooks } => {
+                let each = 3 * codebooks.shape().len() as u64;
+                let codes = facts([codebooks], 0).makes(ResultType::I32);
+                codes.flops(move |_, out| each * out.rows() as u64)
+            }
+            Op::SelectRow { .. } | Op::RowAt => facts([], 0).reads(Reads::PerElement(1)),
+            Op::Increment { .. } => facts([], 1).makes(ResultType::I32),
+            Op::WriteRows { .. } => facts([], 0).makes(ResultType::OfOperand).in_place(),
+            Op::Mark => facts([], 0).in_place(),
+            Op::Sample { .. } => {
+                facts([], 0).makes(ResultType::I32).flops(|inputs, _| 20 * inputs[0].len() as u64)
+            }
         }
     }
 
     /// Whether the result is the first operand's memory, a state's, with some of it replaced.
     pub fn in_place(&self) -> bool {
-        matches!(self, Op::WriteRows { .. } | Op::Mark)
+        self.facts().in_place
+    }
+
+    /// Type of the result's elements, for operands that fit.
+    pub(crate) fn result_type(&self, inputs: &[&ValueInfo]) -> DType {
+        match self.facts().result {
+            ResultType::F32 => DType::F32,
+            ResultType::I32 => DType::I32,
+            ResultType::OfOperand => inputs[0].dtype,
+        }
+    }
+
+    /// The weights the op reads, in a fixed order.
+    pub fn weights(&self) -> Vec<&Weight> {
+        self.facts().weights
+    }
+
+    /// The name of the first weight, which says where in a network the op stands.
+    pub fn label(&self) -> Option<&str> {
+        self.weights().into_iter().find_map(|w| w.first_name())
     }
 
     /// The name with what was fused in, such as `MatMul+bias+gelu`.
@@ -469,102 +613,29 @@ impl Op {
         s
     }
 
-    /// The weights the op reads, in a fixed order.
-    pub fn weights(&self) -> Vec<&Weight> {
-        match self {
-            Op::Embedding { table: w } | Op::Constant { weight: w } | Op::AddBias { bias: w } => vec![w],
-            Op::RotaryTable { theta } => vec![theta],
-            Op::MatMul { weight, epilogue } | Op::Conv1d { weight, epilogue, .. } => {
-                let mut all = vec![weight];
-                all.extend(&epilogue.bias);
-                all.extend(epilogue.activation.as_ref().and_then(Activation::slope));
-                all
-            }
-            Op::DepthwiseConv1d { weight, bias, norm, .. } => {
-                let mut all = vec![weight, bias];
-                all.extend(norm.iter().flat_map(|n| [&n.weight, &n.bias]));
-                all
-            }
-            Op::LayerNorm(n) => vec![&n.weight, &n.bias],
-            Op::RmsNorm { weight, .. } => vec![weight],
-            Op::Snake { frequency, gain } => vec![frequency, gain],
-            Op::EmbeddingSum { tables, .. } => vec![tables],
-            Op::ResidualCodes { codebooks } => vec![codebooks],
-            Op::Affine { scale, shift } => vec![scale, shift],
-            Op::Activate(a) => a.slope().into_iter().collect(),
-            Op::Attention { relative: Some(r), .. } => vec![&r.key, &r.value],
-            _ => vec![],
-        }
-    }
-
-    /// The name of the first weight, which tells where in a network the op stands.
-    pub fn label(&self) -> Option<&str> {
-        self.weights().into_iter().find_map(|w| w.first_name())
-    }
-
     /// Arithmetic and memory traffic of one run.
     pub fn cost(&self, operands: &[&ValueInfo], result: &ValueInfo) -> Cost {
+        if *self == Op::Reshape {
+            return Cost::default();
+        }
         let (inputs, output): (Vec<_>, _) = (operands.iter().map(|i| &i.shape).collect(), &result.shape);
         let out = output.len() as u64;
-        let weights: u64 = self.weights().iter().map(|w| w.shape().len() as u64).sum();
-        let epilogue = |e: &Epilogue| {
-            u64::from(e.bias.is_some())
-                + u64::from(e.residual)
-                + e.activation.as_ref().map_or(0, |a| a.flops())
+        let facts = self.facts();
+        let flops = match facts.flops {
+            Flops::PerElement(n) => n * out,
+            Flops::Of(shapes) => shapes(&inputs, output),
         };
-        let flops = match self {
-            Op::MatMul { weight, epilogue: e } | Op::Conv1d { weight, epilogue: e, .. } => {
-                out * (2 * weight.shape().dims()[0] as u64 + epilogue(e))
-            }
-            Op::DepthwiseConv1d { geometry, norm, .. } => {
-                out * (2 * geometry.taps as u64 + if norm.is_some() { 8 } else { 0 })
-            }
-            Op::LayerNorm(_) => 8 * out,
-            Op::RmsNorm { .. } => 4 * out,
-            Op::Snake { .. } => 20 * out,
-            Op::EmbeddingSum { tables, .. } => out * tables.shape().dims()[0] as u64,
-            Op::Activate(a) => a.flops() * out,
-            Op::Attention { heads, relative, mask, .. } => {
-                let all = inputs[1].dims()[1];
-                let keys = match *mask {
-                    AttentionMask::Window(seen) | AttentionMask::Stream(seen) => all.min(seen) as u64,
-                    AttentionMask::Cached(First::Const(first)) => all.min(first + inputs[0].dims()[1]) as u64,
-                    // A full cache: how much of it is filled is not known here.
-                    AttentionMask::None | AttentionMask::Causal | AttentionMask::Cached(First::Operand) => {
-                        all as u64
-                    }
-                };
-                let band = relative.as_ref().map_or(0, |r| 2 * r.window as u64 + 1);
-                out * 4 * (keys + band) + output.rows() as u64 * *heads as u64 * keys * 20
-            }
-            Op::RotaryTable { .. }
-            | Op::RopeTable { .. }
-            | Op::TimeEmbedding { .. }
-            | Op::RandomNormal { .. } => 20 * out,
-            Op::Rotary { .. } | Op::Combine { .. } => 3 * out,
-            Op::Affine { .. } => 2 * out,
-            Op::Statistics { .. } => inputs.iter().map(|s| 10 * s.len() as u64).sum(),
-            Op::ResidualCodes { .. } => 3 * output.rows() as u64 * weights,
-            Op::Add | Op::Mul | Op::AddRow | Op::MulRow | Op::AddBias { .. } | Op::Scale { .. } => out,
-            Op::Increment { .. } => out,
-            Op::Sample { .. } => 20 * inputs[0].len() as u64,
-            Op::Reshape => return Cost::default(),
-            _ => 0,
-        };
-        let read: u64 = match self {
-            Op::Embedding { .. } | Op::SelectRow { .. } | Op::RowAt | Op::Slice { .. } => out,
-            // What is written is as much as what is read.
-            Op::WriteRows { .. } | Op::Mark => {
-                let written = result.dtype.row_bytes(output.last()) * inputs[1].rows();
-                let read = 4 * inputs[1].len();
-                return Cost {
-                    flops: 0,
-                    bytes: (read + if *self == Op::Mark { read } else { written }) as u64,
-                };
-            }
-            Op::EmbeddingSum { tables, .. } => out * tables.shape().dims()[0] as u64,
-            Op::Constant { weight } => weight.shape().len() as u64,
-            _ => inputs.iter().map(|s| s.len() as u64).sum::<u64>() + weights,
+        if facts.in_place {
+            // As much is written as is read: the rows, or a mark for each id.
+            let read = 4 * inputs[1].len();
+            let row = if *self == Op::Mark { 4 } else { result.dtype.row_bytes(output.last()) };
+            return Cost { flops, bytes: (read + row * inputs[1].rows()) as u64 };
+        }
+        let weights: u64 = facts.weights.iter().map(|w| w.shape().len() as u64).sum();
+        let read: u64 = match facts.reads {
+            Reads::All => inputs.iter().map(|s| s.len() as u64).sum::<u64>() + weights,
+            Reads::PerElement(n) => n * out,
+            Reads::Exactly(n) => n,
         };
         // Operands of compact elements are read as they are.
         let compact = operands.iter().filter(|i| i.dtype.is_compact());

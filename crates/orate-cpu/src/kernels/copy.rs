@@ -1,8 +1,12 @@
-//! Moving blocks along an axis, and scaling channels: slices, concatenation, batch norm.
+//! Copies of blocks along an axis: slices and concatenation, and constants.
 //!
-//! All operands are contiguous f32. An array is seen as `[outer, axis, inner]`.
+//! All operands are contiguous words of four bytes. An array is seen as `[outer, axis, inner]`.
 
-/// Product of the extents in front of and behind `axis`.
+use crate::op::{Binding, Call, OpKernel};
+use crate::weights::Core;
+use orate_graph::{ValueInfo, Weight};
+
+/// Products of the extents before and after `axis`.
 fn around(shape: &[usize], axis: usize) -> (usize, usize) {
     (shape[..axis].iter().product(), shape[axis + 1..].iter().product())
 }
@@ -25,28 +29,70 @@ pub fn take(x: &[f32], shape: &[usize], axis: usize, start: usize, out_shape: &[
     }
 }
 
-/// `state[b, first[b] .. first[b] + T, :] = rows[b, :, :]`; `state` is [B, N, C], `rows` [B, T, C], and rows fit.
-pub fn write_rows(
-    state: &mut [f32],
-    rows: &[f32],
-    first: impl Iterator<Item = usize>,
-    (n, t): (usize, usize),
-    c: usize,
-) {
-    if t * c == 0 {
-        return;
+pub(crate) struct Constant<'a> {
+    pub weight: &'a Weight,
+}
+
+impl OpKernel for Constant<'_> {
+    fn name(&self, _: &Core, _: &[&ValueInfo]) -> String {
+        "copy".to_owned()
     }
-    for ((state, rows), first) in state.chunks_exact_mut(n * c).zip(rows.chunks_exact(t * c)).zip(first) {
-        state[first * c..][..t * c].copy_from_slice(rows);
+
+    fn bind(&self, step: &Binding<'_>) -> Call {
+        let weight = step.dense(self.weight);
+        Call::new(move |o| o.out.chunks_exact_mut(weight.len()).for_each(|out| out.copy_from_slice(&weight)))
     }
 }
 
-/// `out[r, c] = x[r, c] · scale[c] + shift[c]`
-pub fn affine(x: &[f32], scale: &[f32], shift: &[f32], out: &mut [f32]) {
-    for (x, out) in x.chunks_exact(scale.len()).zip(out.chunks_exact_mut(scale.len())) {
-        for (c, o) in out.iter_mut().enumerate() {
-            *o = x[c] * scale[c] + shift[c];
-        }
+pub(crate) struct Concat {
+    pub axis: usize,
+}
+
+impl OpKernel for Concat {
+    fn name(&self, _: &Core, _: &[&ValueInfo]) -> String {
+        "copy".to_owned()
+    }
+
+    fn bind(&self, step: &Binding<'_>) -> Call {
+        let (axis, out_shape) = (self.axis, step.out().shape.clone());
+        let shapes: Vec<_> = (0..step.inputs()).map(|i| step.shape(i).clone()).collect();
+        Call::new(move |o| {
+            let mut at = 0;
+            for (i, shape) in shapes.iter().enumerate() {
+                place(o.inputs.words(i), shape.dims(), axis, at, out_shape.dims(), o.out);
+                at += shape.dims()[axis];
+            }
+        })
+    }
+}
+
+pub(crate) struct Slice {
+    pub axis: usize,
+    pub start: usize,
+}
+
+impl OpKernel for Slice {
+    fn name(&self, _: &Core, _: &[&ValueInfo]) -> String {
+        "copy".to_owned()
+    }
+
+    fn bind(&self, step: &Binding<'_>) -> Call {
+        let (axis, start) = (self.axis, self.start);
+        let (shape, out_shape) = (step.shape(0).clone(), step.out().shape.clone());
+        Call::new(move |o| take(o.inputs.words(0), shape.dims(), axis, start, out_shape.dims(), o.out))
+    }
+}
+
+/// The result is the operand's memory, so that nothing runs.
+pub(crate) struct Reshape;
+
+impl OpKernel for Reshape {
+    fn name(&self, _: &Core, _: &[&ValueInfo]) -> String {
+        "none".to_owned()
+    }
+
+    fn bind(&self, _: &Binding<'_>) -> Call {
+        Call::new(|_| unreachable!("the executor makes no operands for a reshape"))
     }
 }
 
@@ -69,19 +115,5 @@ mod tests {
             }
             assert_eq!(joined, x, "axis {axis}");
         }
-    }
-
-    #[test]
-    fn rows_are_written_where_each_batch_row_says() {
-        let mut state = [0.0; 12];
-        write_rows(&mut state, &[1.0, 2.0, 3.0, 4.0], [2, 0].into_iter(), (3, 1), 2);
-        assert_eq!(state, [0.0, 0.0, 0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 0.0, 0.0, 0.0, 0.0]);
-    }
-
-    #[test]
-    fn affine_scales_channels() {
-        let mut out = [0.0; 4];
-        affine(&[1.0, 2.0, 3.0, 4.0], &[10.0, 100.0], &[0.5, 0.25], &mut out);
-        assert_eq!(out, [10.5, 200.25, 30.5, 400.25]);
     }
 }

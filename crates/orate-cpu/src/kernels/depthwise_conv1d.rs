@@ -1,13 +1,11 @@
-//! Depthwise convolution over time with replicated edges or behind a history, alone or with layer normalisation behind it.
+//! Depthwise convolution over time with repeated edges or after a history, alone or followed by a layer norm.
 //!
 //! ```text
-//! y[b,t,c] = bias[c] + Σ_j weights[j,c] · x[b, clamp(t − left + j·dilation, 0, end_b − 1), c]
+//! y[b,t,c] = bias[c] + Σ_j weights[j,c] · x[b, clamp(t − left + j·dilation, 0, T − 1), c]
 //! ```
 //!
 //! `x`, `y` [B, T, C], `weights` [taps, C] (tap-major, so that channels are contiguous), `bias` `[C]`; f32,
-//! accumulated in f32 from the bias on, taps in order. `end_b` is T, or the length of batch row b where lengths
-//! are given: then row b comes out as if it were alone, and frames behind its end are zero. With a history
-//! [B, left, C], what would be read in front of x is read there.
+//! accumulated in f32 from the bias on, taps in order. With a history [B, left, C], rows before x are read there.
 //!
 //! Rows of time t, t + dilation, t + 2·dilation … read overlapping inputs. The fast version computes four such
 //! rows together, one vector of channels at a time: with 5 taps it loads 8 inputs and 5 weights for 4 results
@@ -17,9 +15,12 @@
 //! computed by the same steps whatever its chunk.
 
 use crate::kernels::elementwise::for_rows;
-use crate::kernels::layer_norm::{LayerNorm, normalize_row};
+use crate::kernels::layer_norm::{LayerNorm, OwnedNorm, normalize_row};
+use crate::op::{Binding, Call, OpKernel};
 use crate::simd::{Kernel, Simd};
+use crate::weights::Core;
 use crate::{Isa, Team};
+use orate_graph::{ConvGeometry, Norm, ValueInfo, Weight};
 
 /// Rows that are computed together.
 const BLOCK: usize = 4;
@@ -47,8 +48,6 @@ pub struct Frames<'a> {
     pub x: &'a [f32],
     /// B
     pub batch: usize,
-    /// Valid steps per batch row, 0 to T; all T where missing.
-    pub lens: Option<&'a [u32]>,
     /// [B, left, C]: what stands in front of x, where it is not x's first step repeated.
     pub history: Option<&'a [f32]>,
 }
@@ -57,7 +56,7 @@ impl DepthwiseConv<'_> {
     /// `out` [B, T, C] = the convolution of `frames`, then `norm` if there is one. Not in place.
     ///
     /// # Panics
-    /// Slice lengths that do not fit each other, or a length above T.
+    /// Slice lengths that do not fit each other.
     pub fn run(
         &self,
         isa: Isa,
@@ -78,33 +77,23 @@ impl DepthwiseConv<'_> {
         let before = self.left * channels;
         assert!(frames.history.is_none_or(|h| h.len() == frames.batch * before), "history is [B, left, C]");
         assert_eq!(out.len(), frames.batch * steps * channels, "input is [B, T, C]");
-        if let Some(lens) = frames.lens {
-            assert_eq!(lens.len(), frames.batch, "one length per batch row");
-            assert!(lens.iter().all(|&l| l as usize <= steps), "lengths within T");
-        }
         for_rows(team, out, channels, &|rows, out| {
             let mut row = rows.start;
             // A chunk may reach over the end of a batch row.
             while row < rows.end {
                 let (b, t) = (row / steps, row % steps);
                 let count = (steps - t).min(rows.end - row);
-                let len = frames.lens.map_or(steps, |l| l[b] as usize);
-                let valid = len.saturating_sub(t).min(count);
+                let x = &frames.x[b * steps * channels..][..steps * channels];
+                let history = frames.history.map(|h| &h[b * before..][..before]);
                 let out = &mut out[(row - rows.start) * channels..][..count * channels];
-                let (out, behind) = out.split_at_mut(valid * channels);
-                behind.fill(0.0);
-                if valid > 0 {
-                    let x = &frames.x[b * steps * channels..][..len * channels];
-                    let history = frames.history.map(|h| &h[b * before..][..before]);
-                    isa.run(Rows { conv: *self, norm, x, history, first: t, out });
-                }
+                isa.run(Rows { conv: *self, norm, x, history, first: t, out });
                 row += count;
             }
         });
     }
 }
 
-/// Output rows from time `first` on of one batch row, whose valid input is `x`.
+/// Output rows from time `first` on of one batch row, whose input is `x`.
 struct Rows<'a> {
     conv: DepthwiseConv<'a>,
     norm: Option<&'a LayerNorm<'a>>,
@@ -263,6 +252,38 @@ unsafe fn load<S: Simd>(s: S, p: *const f32, n: usize) -> S::V {
     unsafe { if n == S::LANES { s.load(p) } else { s.load_partial(p, n) } }
 }
 
+pub(crate) struct DepthwiseConv1d<'a> {
+    pub weight: &'a Weight,
+    pub bias: &'a Weight,
+    pub geometry: ConvGeometry,
+    pub norm: Option<&'a Norm>,
+}
+
+impl OpKernel for DepthwiseConv1d<'_> {
+    fn name(&self, core: &Core, _: &[&ValueInfo]) -> String {
+        let norm = if self.norm.is_some() { "-norm" } else { "" };
+        format!("{}-depthwise{norm}", core.isa.vectors())
+    }
+
+    fn bind(&self, step: &Binding<'_>) -> Call {
+        let (weights, bias) = (step.dense(self.weight), step.dense(self.bias));
+        let norm = self.norm.map(|n| OwnedNorm::new(n, step));
+        let (g, [batch, ..]) = (self.geometry, step.dims::<3>(0));
+        Call::new(move |o| {
+            let conv = DepthwiseConv {
+                weights: &weights,
+                bias: &bias,
+                taps: g.taps,
+                dilation: g.dilation,
+                left: g.left,
+            };
+            let history = g.history.then(|| o.inputs.floats(1));
+            let frames = Frames { x: o.inputs.floats(0), batch, history };
+            conv.run(o.isa, o.team, frames, norm.as_ref().map(OwnedNorm::get).as_ref(), o.out);
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -279,12 +300,11 @@ mod tests {
         let steps = frames.x.len() / channels / frames.batch;
         let mut y = vec![0.0; frames.x.len()];
         for b in 0..frames.batch {
-            let len = frames.lens.map_or(steps, |l| l[b] as usize);
-            for t in 0..len {
+            for t in 0..steps {
                 for c in 0..channels {
                     y[(b * steps + t) * channels + c] = (0..conv.taps).fold(conv.bias[c] as f64, |sum, j| {
                         let from = t as isize - conv.left as isize + (j * conv.dilation) as isize;
-                        let from = from.clamp(0, len as isize - 1) as usize;
+                        let from = from.clamp(0, steps as isize - 1) as usize;
                         let x = frames.x[(b * steps + from) * channels + c] as f64;
                         sum + conv.weights[j * channels + c] as f64 * x
                     });
@@ -318,61 +338,43 @@ mod tests {
             let total = (taps - 1) * dilation;
             let left = if causal { total } else { total / 2 };
             let conv = DepthwiseConv { weights: &weights, bias: &bias, taps, dilation, left };
-            let lens: Vec<u32> = (0..batch).map(|b| (steps * (b + 1) / (batch + 1)) as u32).collect();
-            for lens in [None, Some(&lens[..])] {
-                let frames = Frames { x: &x, batch, lens, history: None };
-                let want = plain(&conv, frames);
-                let run = |isa: Isa, team: &Team, norm: Option<&LayerNorm<'_>>| {
-                    let mut out = vec![9.0; x.len()];
-                    conv.run(isa, team, frames, norm, &mut out);
-                    out
-                };
-                let what = |isa: Isa| format!("{case:?} lens {lens:?} {isa}");
-                everywhere(
-                    |isa, team| run(isa, team, None),
-                    |isa, got| assert_close(got, &want, ERROR, &what(isa)),
-                );
-
-                let norm = LayerNorm { weight: &weights[..channels], bias: &bias, eps: 1e-3 };
-                let mut want = layer_norm::plain(&norm, &want);
-                for b in 0..batch {
-                    let len = lens.map_or(steps, |l| l[b] as usize);
-                    want[(b * steps + len) * channels..(b + 1) * steps * channels].fill(0.0);
-                }
-                let limit = if channels < 4 { 1e-3 } else { NORM_ERROR };
-                everywhere(
-                    |isa, team| run(isa, team, Some(&norm)),
-                    |isa, got| assert_close(got, &want, limit, &what(isa)),
-                );
-            }
+            let frames = Frames { x: &x, batch, history: None };
+            let want = plain(&conv, frames);
+            let run = |isa: Isa, team: &Team, norm: Option<&LayerNorm<'_>>| {
+                let mut out = vec![9.0; x.len()];
+                conv.run(isa, team, frames, norm, &mut out);
+                out
+            };
+            let what = |isa: Isa| format!("{case:?} {isa}");
+            everywhere(
+                |isa, team| run(isa, team, None),
+                |isa, got| assert_close(got, &want, ERROR, &what(isa)),
+            );
+            let norm = LayerNorm { weight: &weights[..channels], bias: &bias, eps: 1e-3 };
+            let want = layer_norm::plain(&norm, &want);
+            let limit = if channels < 4 { 1e-3 } else { NORM_ERROR };
+            everywhere(
+                |isa, team| run(isa, team, Some(&norm)),
+                |isa, got| assert_close(got, &want, limit, &what(isa)),
+            );
         }
     }
 
     #[test]
-    fn a_short_row_equals_the_row_alone() {
+    fn a_batch_row_equals_the_row_alone() {
         let (steps, channels) = (20, 40);
         let x = noise(2 * steps * channels, 1);
         let (weights, bias) = (noise(5 * channels, 2), noise(channels, 3));
         let conv = DepthwiseConv { weights: &weights, bias: &bias, taps: 5, dilation: 2, left: 4 };
         everywhere(
             |isa, team| {
-                let mut both = vec![0.0; x.len()];
-                conv.run(
-                    isa,
-                    team,
-                    Frames { x: &x, batch: 2, lens: Some(&[13, 20]), history: None },
-                    None,
-                    &mut both,
-                );
-                let mut alone = vec![0.0; 13 * channels];
-                conv.run(
-                    isa,
-                    team,
-                    Frames { x: &x[..13 * channels], batch: 1, lens: None, history: None },
-                    None,
-                    &mut alone,
-                );
-                assert_eq!(both[..13 * channels], alone, "{isa}");
+                let run = |x: &[f32], batch| {
+                    let mut out = vec![0.0; x.len()];
+                    conv.run(isa, team, Frames { x, batch, history: None }, None, &mut out);
+                    out
+                };
+                let both = run(&x, 2);
+                assert_eq!(both[..steps * channels], run(&x[..steps * channels], 1), "{isa}");
                 both
             },
             |_, _| {},
@@ -396,7 +398,7 @@ mod tests {
                 let conv = DepthwiseConv { weights, bias, taps, dilation, left };
                 let norm = LayerNorm { weight: bias, bias, eps: 1e-6 };
                 for norm in [None, Some(&norm)] {
-                    let frames = Frames { x, batch: 1, lens: None, history: None };
+                    let frames = Frames { x, batch: 1, history: None };
                     let t =
                         best_of(200, || conv.run(isa, &team, frames, norm, std::hint::black_box(&mut out)));
                     let ns = t / x.len() as f64 * 1e9;

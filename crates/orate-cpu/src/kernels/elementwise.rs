@@ -2,24 +2,28 @@
 //!
 //! | function | formula | shapes |
 //! | --- | --- | --- |
-//! | [`add`], [`add_in_place`] | x + y | any, equal |
+//! | [`add`] | x + y | any, equal |
 //! | [`mul`] | x · y | any, equal |
-//! | [`weighted_sum`], [`weighted_sum_in_place`] | a·x + b·y | any, equal; guidance and the Euler step |
+//! | [`weighted_sum`] | a·x + b·y | any, equal; guidance and the Euler step |
 //! | [`scale_in_place`] | a·x | any |
-//! | [`add_row_in_place`] | `x[b,t,c]` + `row[b or 0, c]` | `[B, T, C]`, `[B, C]` or `[C]` |
+//! | [`add_row_in_place`], [`mul_row_in_place`] | `x[r,c]` + or · `row[c]` | `[rows, C]`, `[C]` |
+//! | [`affine`] | `x[r,c]` · `scale[c]` + `shift[c]` | `[rows, C]`, `[C]`; a batch norm |
 //! | [`mask_in_place`] | 0 where t ≥ `lens[b]` | `[B, T, C]`, `[B]` |
 //! | [`activate`] | f(x) | any |
 //! | [`time_embedding`] | sin and cos of 1000·t·fⱼ | [2·half] |
 //!
-//! f32, row-major, contiguous. Bound by memory: chunks of 16384 floats are split over the team, and how they
-//! are split has no influence on any element.
+//! f32, row-major, contiguous. Bound by memory: chunks of 16384 floats are split over the team, which changes no
+//! element.
 //!
 //! # Panics
 //! All functions panic when slice lengths do not fit each other: shapes were checked when the plan was made.
 
 use crate::kernels::activation::{Activation, Apply, Each, unswitched};
+use crate::op::{Binding, Call, OpKernel};
 use crate::simd::{Kernel, Simd};
+use crate::weights::Core;
 use crate::{Isa, Team};
+use orate_graph::{Factor, ValueInfo, Weight};
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -176,11 +180,6 @@ pub fn add(isa: Isa, team: &Team, x: &[f32], y: &[f32], out: &mut [f32]) {
     pointwise(isa, team, Op::Add, Some(x), Some(y), out);
 }
 
-/// x = x + y
-pub fn add_in_place(isa: Isa, team: &Team, x: &mut [f32], y: &[f32]) {
-    pointwise(isa, team, Op::Add, None, Some(y), x);
-}
-
 /// out = x · y
 pub fn mul(isa: Isa, team: &Team, x: &[f32], y: &[f32], out: &mut [f32]) {
     pointwise(isa, team, Op::Mul, Some(x), Some(y), out);
@@ -189,11 +188,6 @@ pub fn mul(isa: Isa, team: &Team, x: &[f32], y: &[f32], out: &mut [f32]) {
 /// out = a·x + b·y
 pub fn weighted_sum(isa: Isa, team: &Team, (a, x): (f32, &[f32]), (b, y): (f32, &[f32]), out: &mut [f32]) {
     pointwise(isa, team, Op::WeightedSum(a, b), Some(x), Some(y), out);
-}
-
-/// x = a·x + b·y
-pub fn weighted_sum_in_place(isa: Isa, team: &Team, (a, x): (f32, &mut [f32]), (b, y): (f32, &[f32])) {
-    pointwise(isa, team, Op::WeightedSum(a, b), None, Some(y), x);
 }
 
 /// x = a·x
@@ -206,40 +200,31 @@ pub fn activate(isa: Isa, team: &Team, f: Activation, x: &mut [f32]) {
     pointwise(isa, team, Op::Activate(f), None, None, x);
 }
 
-/// `x[b,t,c]` += `row[b,c]`, or `row[c]` for all batch rows where `row` has just C numbers.
-///
-/// `x` is `[B, T, C]` with C = `channels`; `batch` is B.
-pub fn add_row_in_place(isa: Isa, team: &Team, x: &mut [f32], row: &[f32], batch: usize, channels: usize) {
-    row_in_place(isa, team, Op::Add, x, row, (batch, channels));
+/// `x[r,c]` += `row[c]`
+pub fn add_row_in_place(isa: Isa, team: &Team, x: &mut [f32], row: &[f32]) {
+    row_in_place(isa, team, Op::Add, x, row);
 }
 
-/// As [`add_row_in_place`], but multiplied.
-pub fn mul_row_in_place(isa: Isa, team: &Team, x: &mut [f32], row: &[f32], batch: usize, channels: usize) {
-    row_in_place(isa, team, Op::Mul, x, row, (batch, channels));
+/// `x[r,c]` *= `row[c]`
+pub fn mul_row_in_place(isa: Isa, team: &Team, x: &mut [f32], row: &[f32]) {
+    row_in_place(isa, team, Op::Mul, x, row);
 }
 
-fn row_in_place(
-    isa: Isa,
-    team: &Team,
-    op: Op,
-    x: &mut [f32],
-    row: &[f32],
-    (batch, channels): (usize, usize),
-) {
-    let shared = row.len() == channels;
-    assert!(shared || row.len() == batch * channels, "a row vector per batch row, or one for all");
-    if x.is_empty() {
-        return;
-    }
-    let steps = x.len() / channels / batch;
-    assert_eq!(x.len(), batch * steps * channels, "x is [B, T, C]");
-    for_rows(team, x, channels, &|rows, x| {
-        for (r, x) in rows.zip(x.chunks_exact_mut(channels)) {
-            let start = if shared { 0 } else { r / steps * channels };
-            let y = row[start..start + channels].as_ptr();
-            isa.run(Pointwise { op, x: x.as_ptr(), y, out: x.as_mut_ptr(), len: channels });
+fn row_in_place(isa: Isa, team: &Team, op: Op, x: &mut [f32], row: &[f32]) {
+    for_rows(team, x, row.len(), &|_, x| {
+        for x in x.chunks_exact_mut(row.len()) {
+            isa.run(Pointwise { op, x: x.as_ptr(), y: row.as_ptr(), out: x.as_mut_ptr(), len: row.len() });
         }
     });
+}
+
+/// `out[r,c]` = `x[r,c]` · `scale[c]` + `shift[c]`
+pub fn affine(x: &[f32], scale: &[f32], shift: &[f32], out: &mut [f32]) {
+    for (x, out) in x.chunks_exact(scale.len()).zip(out.chunks_exact_mut(scale.len())) {
+        for (c, o) in out.iter_mut().enumerate() {
+            *o = x[c] * scale[c] + shift[c];
+        }
+    }
 }
 
 /// Clears `x[b,t,:]` where t ≥ `lens[b]`; `x` is `[B, T, C]`, B is the number of `lens`.
@@ -269,6 +254,190 @@ pub fn time_embedding(t: f64, out: &mut [f32]) {
         let f = 10_000f64.powf(-(j as f64) / (half.max(2) - 1) as f64);
         let (s, c) = (1000.0 * t * f).sin_cos();
         (*sine, *cosine) = (s as f32, c as f32);
+    }
+}
+
+/// Name of most kernels here.
+fn pointwise_name(core: &Core) -> String {
+    format!("{}-pointwise", core.isa.vectors())
+}
+
+pub(crate) struct Add;
+
+impl OpKernel for Add {
+    fn name(&self, core: &Core, _: &[&ValueInfo]) -> String {
+        pointwise_name(core)
+    }
+
+    fn bind(&self, _: &Binding<'_>) -> Call {
+        Call::new(|o| add(o.isa, o.team, o.inputs.floats(0), o.inputs.floats(1), o.out))
+    }
+}
+
+pub(crate) struct Mul;
+
+impl OpKernel for Mul {
+    fn name(&self, core: &Core, _: &[&ValueInfo]) -> String {
+        pointwise_name(core)
+    }
+
+    fn bind(&self, _: &Binding<'_>) -> Call {
+        Call::new(|o| mul(o.isa, o.team, o.inputs.floats(0), o.inputs.floats(1), o.out))
+    }
+}
+
+pub(crate) struct Combine {
+    pub a: Factor,
+    pub b: Factor,
+}
+
+impl OpKernel for Combine {
+    fn name(&self, core: &Core, _: &[&ValueInfo]) -> String {
+        pointwise_name(core)
+    }
+
+    fn bind(&self, _: &Binding<'_>) -> Call {
+        let (a, b) = (self.a, self.b);
+        Call::fallible(move |o| {
+            let (a, b) = (o.scalars.factor(a)?, o.scalars.factor(b)?);
+            weighted_sum(o.isa, o.team, (a, o.inputs.floats(0)), (b, o.inputs.floats(1)), o.out);
+            Ok(())
+        })
+    }
+}
+
+pub(crate) struct Scale {
+    pub factor: Factor,
+}
+
+impl OpKernel for Scale {
+    fn name(&self, core: &Core, _: &[&ValueInfo]) -> String {
+        pointwise_name(core)
+    }
+
+    fn bind(&self, _: &Binding<'_>) -> Call {
+        let factor = self.factor;
+        Call::fallible(move |o| {
+            o.out.copy_from_slice(o.inputs.floats(0));
+            scale_in_place(o.isa, o.team, o.scalars.factor(factor)?, o.out);
+            Ok(())
+        })
+    }
+}
+
+pub(crate) struct Activate<'a>(pub &'a orate_graph::Activation);
+
+impl OpKernel for Activate<'_> {
+    fn name(&self, core: &Core, _: &[&ValueInfo]) -> String {
+        pointwise_name(core)
+    }
+
+    fn bind(&self, step: &Binding<'_>) -> Call {
+        let f = self.0.map(|slope| step.dense(slope)[0]);
+        Call::new(move |o| {
+            o.out.copy_from_slice(o.inputs.floats(0));
+            activate(o.isa, o.team, f, o.out);
+        })
+    }
+}
+
+pub(crate) struct AddBias<'a> {
+    pub bias: &'a Weight,
+}
+
+impl OpKernel for AddBias<'_> {
+    fn name(&self, core: &Core, _: &[&ValueInfo]) -> String {
+        pointwise_name(core)
+    }
+
+    fn bind(&self, step: &Binding<'_>) -> Call {
+        let bias = step.dense(self.bias);
+        Call::new(move |o| {
+            o.out.copy_from_slice(o.inputs.floats(0));
+            add_row_in_place(o.isa, o.team, o.out, &bias);
+        })
+    }
+}
+
+pub(crate) struct AddRow;
+
+impl OpKernel for AddRow {
+    fn name(&self, core: &Core, _: &[&ValueInfo]) -> String {
+        pointwise_name(core)
+    }
+
+    fn bind(&self, _: &Binding<'_>) -> Call {
+        Call::new(|o| {
+            o.out.copy_from_slice(o.inputs.floats(0));
+            add_row_in_place(o.isa, o.team, o.out, o.inputs.floats(1));
+        })
+    }
+}
+
+pub(crate) struct MulRow;
+
+impl OpKernel for MulRow {
+    fn name(&self, core: &Core, _: &[&ValueInfo]) -> String {
+        pointwise_name(core)
+    }
+
+    fn bind(&self, _: &Binding<'_>) -> Call {
+        Call::new(|o| {
+            o.out.copy_from_slice(o.inputs.floats(0));
+            mul_row_in_place(o.isa, o.team, o.out, o.inputs.floats(1));
+        })
+    }
+}
+
+pub(crate) struct Affine<'a> {
+    pub scale: &'a Weight,
+    pub shift: &'a Weight,
+}
+
+impl OpKernel for Affine<'_> {
+    fn name(&self, core: &Core, _: &[&ValueInfo]) -> String {
+        pointwise_name(core)
+    }
+
+    fn bind(&self, step: &Binding<'_>) -> Call {
+        let (scale, shift) = (step.dense(self.scale), step.dense(self.shift));
+        Call::new(move |o| affine(o.inputs.floats(0), &scale, &shift, o.out))
+    }
+}
+
+pub(crate) struct MaskRows;
+
+impl OpKernel for MaskRows {
+    fn name(&self, _: &Core, _: &[&ValueInfo]) -> String {
+        "mask".to_owned()
+    }
+
+    fn bind(&self, step: &Binding<'_>) -> Call {
+        let channels = step.out().shape.last();
+        Call::fallible(move |o| {
+            o.out.copy_from_slice(o.inputs.floats(0));
+            mask_in_place(o.team, o.out, o.inputs.lens(1)?, channels);
+            Ok(())
+        })
+    }
+}
+
+pub(crate) struct TimeEmbedding {
+    pub dim: usize,
+}
+
+impl OpKernel for TimeEmbedding {
+    fn name(&self, _: &Core, _: &[&ValueInfo]) -> String {
+        "table".to_owned()
+    }
+
+    fn bind(&self, _: &Binding<'_>) -> Call {
+        let dim = self.dim;
+        Call::new(move |o| {
+            for (t, row) in o.inputs.floats(0).iter().zip(o.out.chunks_exact_mut(dim)) {
+                time_embedding(f64::from(*t), row);
+            }
+        })
     }
 }
 
@@ -347,7 +516,6 @@ mod tests {
             let sum = want(&|x, y| x + y);
             let guided = want(&|x, y| 4.0 * x - 3.0 * y);
             let scaled = want(&|x, _| 0.3f32 as f64 * x);
-            let mut out = vec![9.0; n];
             everywhere(
                 |isa, team| {
                     let mut out = vec![9.0; n];
@@ -360,9 +528,6 @@ mod tests {
                 |isa, team| {
                     let mut out = vec![9.0; n];
                     weighted_sum(isa, team, (4.0, &x), (-3.0, &y), &mut out);
-                    let mut again = x.clone();
-                    weighted_sum_in_place(isa, team, (4.0, &mut again), (-3.0, &y));
-                    assert_eq!(out, again);
                     out
                 },
                 |isa, got| assert_close(got, &guided, 4.0 * ERROR, &format!("weighted sum {n} {isa}")),
@@ -375,9 +540,6 @@ mod tests {
                 },
                 |isa, got| assert_close(got, &scaled, ERROR, &format!("scale {n} {isa}")),
             );
-            out.copy_from_slice(&x);
-            add_in_place(Isa::PORTABLE, &Team::new(1).expect("a thread"), &mut out, &y);
-            assert_close(&out, &sum, ERROR, "add in place");
         }
     }
 
@@ -385,21 +547,21 @@ mod tests {
     fn rows_and_masks() {
         for (batch, steps, channels) in [(1, 1, 1), (2, 72, 512), (3, 5, 33), (2, 9, 8)] {
             let x = noise(batch * steps * channels, 3);
-            for row in [noise(channels, 4), noise(batch * channels, 5)] {
-                let want: Vec<f64> = (0..x.len())
-                    .map(|i| {
-                        let (b, c) = (i / channels / steps, i % channels);
-                        let r = if row.len() == channels { c } else { b * channels + c };
-                        x[i] as f64 + row[r] as f64
-                    })
-                    .collect();
+            let row = noise(channels, 4);
+            type Apply = fn(Isa, &Team, &mut [f32], &[f32]);
+            for (name, apply, plain) in [
+                ("add", add_row_in_place as Apply, (|x, y| x + y) as fn(f64, f64) -> f64),
+                ("mul", mul_row_in_place as Apply, |x, y| x * y),
+            ] {
+                let want: Vec<f64> =
+                    x.iter().enumerate().map(|(i, x)| plain(*x as f64, row[i % channels] as f64)).collect();
                 everywhere(
                     |isa, team| {
                         let mut x = x.clone();
-                        add_row_in_place(isa, team, &mut x, &row, batch, channels);
+                        apply(isa, team, &mut x, &row);
                         x
                     },
-                    |isa, got| assert_close(got, &want, ERROR, &format!("row {isa}")),
+                    |isa, got| assert_close(got, &want, ERROR, &format!("{name} row {isa}")),
                 );
             }
             let lens: Vec<u32> = (0..batch).map(|b| (steps * b / batch) as u32).collect();
@@ -411,6 +573,13 @@ mod tests {
                 assert_eq!(m, if t < lens[b] as usize { x } else { 0.0 });
             }
         }
+    }
+
+    #[test]
+    fn affine_scales_channels() {
+        let mut out = [0.0; 4];
+        affine(&[1.0, 2.0, 3.0, 4.0], &[10.0, 100.0], &[0.5, 0.25], &mut out);
+        assert_eq!(out, [10.5, 200.25, 30.5, 400.25]);
     }
 
     #[test]

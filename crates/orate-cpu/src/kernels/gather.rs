@@ -3,6 +3,10 @@
 //! `out[i,:]` = `table[ids[i],:]`; `table` [R, C] f32, `ids` `[N]` i32, `out` [N, C]. As in ONNX `Gather` a negative
 //! id counts from the end: −1 is the last row. Ids come from users' text, so one out of range is an error.
 
+use crate::op::{Binding, Call, OpKernel, Problem};
+use crate::weights::{Core, Table};
+use orate_graph::{Scalar, ValueInfo, Weight};
+
 /// An id that no row of the table has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -103,6 +107,98 @@ pub fn sum_rows(
         }
     }
     Ok(())
+}
+
+impl From<GatherError> for Problem {
+    fn from(e: GatherError) -> Problem {
+        Problem::Operand(e.to_string())
+    }
+}
+
+pub(crate) struct Embedding<'a> {
+    pub table: &'a Weight,
+}
+
+impl OpKernel for Embedding<'_> {
+    fn name(&self, _: &Core, _: &[&ValueInfo]) -> String {
+        "gather".to_owned()
+    }
+
+    fn bind(&self, step: &Binding<'_>) -> Call {
+        let (table, channels) = (step.bank.table(self.table), self.table.shape().last());
+        Call::fallible(move |o| {
+            let ids = o.inputs.integers(0);
+            match &table {
+                Table::Memory(table) => Ok(gather_rows(table, channels, ids, o.out)?),
+                Table::File { source, name, rows } => {
+                    let read = |row: usize, out: &mut [f32]| match source.read_row(name, row, out) {
+                        Ok(_) => Ok(()),
+                        Err(e) => Err(Problem::Operand(e.to_string())),
+                    };
+                    gather_rows_by(read, (*rows, channels), ids, o.out)
+                }
+            }
+        })
+    }
+}
+
+pub(crate) struct EmbeddingSum<'a> {
+    pub tables: &'a Weight,
+    pub first: usize,
+}
+
+impl OpKernel for EmbeddingSum<'_> {
+    fn name(&self, _: &Core, _: &[&ValueInfo]) -> String {
+        "gather".to_owned()
+    }
+
+    fn bind(&self, step: &Binding<'_>) -> Call {
+        let (data, rows) = (step.dense(self.tables), self.tables.shape().dims()[1]);
+        let (pitch, first, channels) = (step.shape(0).last(), self.first, step.out().shape.last());
+        Call::fallible(move |o| {
+            let tables = Tables { data: &data, rows, channels };
+            Ok(sum_rows(tables, o.inputs.integers(0), (pitch, first), o.out)?)
+        })
+    }
+}
+
+pub(crate) struct SelectRow {
+    pub index: Scalar,
+}
+
+impl OpKernel for SelectRow {
+    fn name(&self, _: &Core, _: &[&ValueInfo]) -> String {
+        "gather".to_owned()
+    }
+
+    fn bind(&self, step: &Binding<'_>) -> Call {
+        let (index, [rows, _]) = (self.index, step.dims(0));
+        Call::fallible(move |o| {
+            let row = o.scalars.get(index)?;
+            let from = o.inputs.floats(0).chunks_exact(o.out.len()).nth(row as usize);
+            o.out.copy_from_slice(from.ok_or_else(|| Problem::Operand(format!("row {row} of {rows}")))?);
+            Ok(())
+        })
+    }
+}
+
+pub(crate) struct RowAt;
+
+impl OpKernel for RowAt {
+    fn name(&self, _: &Core, _: &[&ValueInfo]) -> String {
+        "gather".to_owned()
+    }
+
+    fn bind(&self, step: &Binding<'_>) -> Call {
+        let [_, rows, c] = step.dims(0);
+        Call::fallible(move |o| {
+            let x = o.inputs.floats(0).chunks_exact(rows * c);
+            for ((x, out), row) in x.zip(o.out.chunks_exact_mut(c)).zip(o.inputs.lens(1)?) {
+                out.copy_from_slice(&x[(*row as usize).min(rows - 1) * c..][..c]);
+            }
+            Ok(())
+        })
+    }
 }
 
 #[cfg(test)]

@@ -1,17 +1,20 @@
 //! Layer normalisation over the last axis.
 //!
 //! ```text
-//! y = (z − mean(z)) / √(var(z) + eps) · weight + bias        z = x, or x + residual
+//! y = (x − mean(x)) / √(var(x) + eps) · weight + bias
 //! ```
 //!
-//! `x`, `residual`, `y` [rows, C]; `weight`, `bias` `[C]`; f32, contiguous; `var` is the biased variance. Mean and
+//! `x`, `y` [rows, C]; `weight`, `bias` `[C]`; f32, contiguous; `var` is the biased variance. Mean and
 //! variance are two passes over a row that stays in the first-level cache, accumulated in f32 on four vectors:
 //! with C numbers each lane sums C/64 of them, so the error stays near that of one rounding. Rows are
-//! independent and split over the team. Works in place.
+//! independent and split over the team.
 
 use crate::kernels::elementwise::for_rows;
+use crate::op::{Binding, Call, Dense, OpKernel};
 use crate::simd::{Kernel, Simd};
+use crate::weights::Core;
 use crate::{Isa, Team};
+use orate_graph::ValueInfo;
 
 /// The parameters of a normalisation over `weight.len()` channels.
 #[derive(Clone, Copy, Debug)]
@@ -25,41 +28,24 @@ pub struct LayerNorm<'a> {
 }
 
 impl LayerNorm<'_> {
-    /// `out` = norm(`x` + `residual`).
+    /// `out` = norm(`x`).
     ///
     /// # Panics
     /// Slice lengths that do not fit each other.
-    pub fn run(&self, isa: Isa, team: &Team, x: &[f32], residual: Option<&[f32]>, out: &mut [f32]) {
+    pub fn run(&self, isa: Isa, team: &Team, x: &[f32], out: &mut [f32]) {
         assert_eq!(x.len(), out.len(), "input and output of equal size");
-        self.rows(isa, team, Some(x), residual, out);
-    }
-
-    /// `x` = norm(`x` + `residual`).
-    ///
-    /// # Panics
-    /// Slice lengths that do not fit each other.
-    pub fn run_in_place(&self, isa: Isa, team: &Team, x: &mut [f32], residual: Option<&[f32]>) {
-        self.rows(isa, team, None, residual, x);
-    }
-
-    fn rows(&self, isa: Isa, team: &Team, x: Option<&[f32]>, residual: Option<&[f32]>, out: &mut [f32]) {
         let width = self.weight.len();
         assert_eq!(self.bias.len(), width, "weight and bias of equal size");
-        assert!(residual.is_none_or(|r| r.len() == out.len()), "residual and output of equal size");
         for_rows(team, out, width, &|rows, out| {
-            let part = rows.start * width..rows.end * width;
-            let x = x.map_or(out.as_ptr(), |x| x[part.clone()].as_ptr());
-            let residual = residual.map(|r| r[part.clone()].as_ptr());
-            isa.run(Rows { norm: *self, x, residual, out });
+            isa.run(Rows { norm: *self, x: &x[rows.start * width..rows.end * width], out });
         });
     }
 }
 
-/// Whole rows: `x` and `residual` are as long as `out`; `x` may be `out`.
+/// Whole rows; `x` is as long as `out`.
 struct Rows<'a> {
     norm: LayerNorm<'a>,
-    x: *const f32,
-    residual: Option<*const f32>,
+    x: &'a [f32],
     out: &'a mut [f32],
 }
 
@@ -68,39 +54,9 @@ impl Kernel for Rows<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let width = self.norm.weight.len();
-        let out = self.out.as_mut_ptr();
-        for row in 0..self.out.len() / width {
-            // SAFETY: `LayerNorm::rows` made the pointers from slices as long as `out`.
-            unsafe {
-                let (x, y) = (self.x.add(row * width), out.add(row * width));
-                match self.residual {
-                    Some(r) => {
-                        add_row(s, x, r.add(row * width), y, width);
-                        normalize_row(s, &self.norm, y, y);
-                    }
-                    None => normalize_row(s, &self.norm, x, y),
-                }
-            }
-        }
-    }
-}
-
-/// y = a + b
-///
-/// # Safety
-/// All three are valid for `len` floats.
-#[inline(always)]
-unsafe fn add_row<S: Simd>(s: S, a: *const f32, b: *const f32, y: *mut f32, len: usize) {
-    let mut i = 0;
-    // SAFETY: indices stay below `len`.
-    unsafe {
-        while i + S::LANES <= len {
-            s.store(y.add(i), s.add(s.load(a.add(i)), s.load(b.add(i))));
-            i += S::LANES;
-        }
-        let n = len - i;
-        if n > 0 {
-            s.store_partial(y.add(i), s.add(s.load_partial(a.add(i), n), s.load_partial(b.add(i), n)), n);
+        for (x, out) in self.x.chunks_exact(width).zip(self.out.chunks_exact_mut(width)) {
+            // SAFETY: both have `width` floats.
+            unsafe { normalize_row(s, &self.norm, x.as_ptr(), out.as_mut_ptr()) };
         }
     }
 }
@@ -175,6 +131,37 @@ fn fold<S: Simd, const SQUARES: bool>(s: S, sum: S::V, x: S::V, mean: S::V) -> S
     }
 }
 
+/// The op, with its weights by name.
+pub(crate) struct Norm<'a>(pub &'a orate_graph::Norm);
+
+impl OpKernel for Norm<'_> {
+    fn name(&self, core: &Core, _: &[&ValueInfo]) -> String {
+        format!("{}-layer-norm", core.isa.vectors())
+    }
+
+    fn bind(&self, step: &Binding<'_>) -> Call {
+        let norm = OwnedNorm::new(self.0, step);
+        Call::new(move |o| norm.get().run(o.isa, o.team, o.inputs.floats(0), o.out))
+    }
+}
+
+/// A [`LayerNorm`] that holds its weights.
+pub(crate) struct OwnedNorm {
+    weight: Dense,
+    bias: Dense,
+    eps: f32,
+}
+
+impl OwnedNorm {
+    pub fn new(norm: &orate_graph::Norm, step: &Binding<'_>) -> Self {
+        OwnedNorm { weight: step.dense(&norm.weight), bias: step.dense(&norm.bias), eps: norm.eps }
+    }
+
+    pub fn get(&self) -> LayerNorm<'_> {
+        LayerNorm { weight: &self.weight, bias: &self.bias, eps: self.eps }
+    }
+}
+
 /// The formula in f64, for tests here and of fused kernels.
 #[cfg(test)]
 pub(crate) fn plain(norm: &LayerNorm<'_>, x: &[f64]) -> Vec<f64> {
@@ -202,26 +189,19 @@ mod tests {
         for (rows, width) in
             [(1, 1), (3, 7), (5, 8), (2, 9), (3, 17), (81, 64), (80, 256), (144, 512), (7, 500), (2, 2048)]
         {
-            let (x, r) = (noise(rows * width, 1), noise(rows * width, 2));
+            let x = noise(rows * width, 1);
             let (weight, bias) = (noise(width, 3), noise(width, 4));
             // One channel has no variance: only eps keeps it finite.
             let norm = LayerNorm { weight: &weight, bias: &bias, eps: 1e-6 };
-            for residual in [None, Some(&r[..])] {
-                let z: Vec<f64> =
-                    (0..x.len()).map(|i| x[i] as f64 + residual.map_or(0.0, |r| r[i] as f64)).collect();
-                let want = plain(&norm, &z);
-                everywhere(
-                    |isa, team| {
-                        let mut out = vec![9.0; x.len()];
-                        norm.run(isa, team, &x, residual, &mut out);
-                        let mut again = x.clone();
-                        norm.run_in_place(isa, team, &mut again, residual);
-                        assert_eq!(out, again, "{isa}: in place");
-                        out
-                    },
-                    |isa, got| assert_close(got, &want, ERROR, &format!("{rows}x{width} {isa}")),
-                );
-            }
+            let want = plain(&norm, &x.iter().map(|x| f64::from(*x)).collect::<Vec<_>>());
+            everywhere(
+                |isa, team| {
+                    let mut out = vec![9.0; x.len()];
+                    norm.run(isa, team, &x, &mut out);
+                    out
+                },
+                |isa, got| assert_close(got, &want, ERROR, &format!("{rows}x{width} {isa}")),
+            );
         }
     }
 
@@ -235,7 +215,7 @@ mod tests {
         everywhere(
             |isa, team| {
                 let mut out = vec![0.0; 512];
-                norm.run(isa, team, &x, None, &mut out);
+                norm.run(isa, team, &x, &mut out);
                 out
             },
             // The mean itself is rounded to 8e-6 here.
@@ -249,17 +229,13 @@ mod tests {
         let team = Team::new(1).expect("a thread");
         for isa in Isa::available() {
             for (rows, width) in [(144, 512), (80, 256)] {
-                let mut stores: [Vec<f32>; 4] = Default::default();
-                let [x, r, w, out] = &mut stores;
-                let (x, r) = (&*aligned(x, rows * width), &*aligned(r, rows * width));
+                let mut stores: [Vec<f32>; 3] = Default::default();
+                let [x, w, out] = &mut stores;
+                let x = &*aligned(x, rows * width);
                 let (w, mut out) = (&*aligned(w, width), aligned(out, rows * width));
                 let norm = LayerNorm { weight: w, bias: w, eps: 1e-6 };
-                for residual in [None, Some(r)] {
-                    let t =
-                        best_of(200, || norm.run(isa, &team, x, residual, std::hint::black_box(&mut out)));
-                    let ns = t / (rows * width) as f64 * 1e9;
-                    println!("{isa} {rows}x{width} residual {}: {ns:.3} ns per element", residual.is_some());
-                }
+                let t = best_of(200, || norm.run(isa, &team, x, std::hint::black_box(&mut out)));
+                println!("{isa} {rows}x{width}: {:.3} ns per element", t / (rows * width) as f64 * 1e9);
             }
         }
     }

@@ -1,4 +1,5 @@
-//! One op per file: formula, plain version, fast version, tests.
+//! One op, or a family of small ones, in a file: formula, plain version, fast version, how the executor calls it, tests.
+//! Public for benches and tests only.
 pub mod activation;
 pub mod attention;
 pub mod cache_rows;
@@ -6,6 +7,7 @@ pub mod copy;
 pub mod depthwise_conv1d;
 pub mod elementwise;
 pub mod gather;
+pub(crate) mod integers;
 pub mod layer_norm;
 pub mod matmul;
 pub mod pad;
@@ -18,3 +20,4 @@ pub mod sample;
 pub mod snake;
 pub mod statistics;
 pub mod vecmath;
+pub mod write_rows;

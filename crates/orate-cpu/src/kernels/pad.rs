@@ -3,7 +3,10 @@
 //! Zeros, the row at the end repeated, or the sequence mirrored at that row. A copy, done by the caller alone: what is
 //! padded here is short.
 
+use crate::op::{Binding, Call, OpKernel};
+use crate::weights::Core;
 use orate_graph::Padding;
+use orate_graph::ValueInfo;
 
 /// Pads `x`, rows of `channels` in `batch` sequences of `time`, with `before` rows in front; `out` says how many are behind.
 ///
@@ -36,6 +39,22 @@ fn source(padding: Padding, t: usize, before: usize, time: usize) -> Option<usiz
         Padding::Repeat => Some(t.saturating_sub(before).min(time - 1)),
         Padding::Reflect if t < before => Some(before - t),
         Padding::Reflect => Some(2 * (time - 1) - (t - before)),
+    }
+}
+
+pub(crate) struct Pad {
+    pub padding: Padding,
+    pub before: usize,
+}
+
+impl OpKernel for Pad {
+    fn name(&self, _: &Core, _: &[&ValueInfo]) -> String {
+        "copy".to_owned()
+    }
+
+    fn bind(&self, step: &Binding<'_>) -> Call {
+        let (sizes, padding, before) = (step.dims(0), self.padding, self.before);
+        Call::new(move |o| pad(o.inputs.floats(0), sizes, padding, before, o.out))
     }
 }
 

@@ -5,6 +5,10 @@
 //! blocks of 16 by 16 floats (one cache line each way) go from rows to columns. Single-threaded: the tensors
 //! that models permute are small (latents, vocoder input).
 
+use crate::op::{Binding, Call, OpKernel};
+use crate::weights::Core;
+use orate_graph::ValueInfo;
+
 /// Side of a transposed block: one cache line.
 const BLOCK: usize = 16;
 
@@ -75,6 +79,21 @@ fn transpose(
                 }
             }
         }
+    }
+}
+
+pub(crate) struct Permute<'a> {
+    pub perm: &'a [usize],
+}
+
+impl OpKernel for Permute<'_> {
+    fn name(&self, _: &Core, _: &[&ValueInfo]) -> String {
+        "permute".to_owned()
+    }
+
+    fn bind(&self, step: &Binding<'_>) -> Call {
+        let (shape, perm) = (step.shape(0).clone(), self.perm.to_vec());
+        Call::new(move |o| permute(o.inputs.floats(0), shape.dims(), &perm, o.out))
     }
 }
 

@@ -11,6 +11,11 @@
 //! Here step 3 is f32 without fused operations, by the polynomials below: the same bits on every CPU. A device
 //! may use its own ln, cos and sin of f32 precision and agrees to about 1e-6. |x| ≤ 5.77, the r of u = 2⁻²⁴.
 
+use crate::kernels::elementwise::scale_in_place;
+use crate::op::{Binding, Call, OpKernel};
+use crate::weights::Core;
+use orate_graph::{Scalar, ValueInfo};
+
 /// Philox4x32-10: four random words for a counter and a key.
 pub fn philox([mut x0, mut x1, mut x2, mut x3]: [u32; 4], [mut k0, mut k1]: [u32; 2]) -> [u32; 4] {
     for _ in 0..10 {
@@ -96,6 +101,26 @@ fn sin_cos_turns(n: u32) -> (f32, f32) {
         1 => (cos, -sin),
         2 => (-sin, -cos),
         _ => (-cos, sin),
+    }
+}
+
+pub(crate) struct RandomNormal {
+    pub seed: Scalar,
+    pub scale: f32,
+}
+
+impl OpKernel for RandomNormal {
+    fn name(&self, _: &Core, _: &[&ValueInfo]) -> String {
+        "philox".to_owned()
+    }
+
+    fn bind(&self, _: &Binding<'_>) -> Call {
+        let (seed, scale) = (self.seed, self.scale);
+        Call::fallible(move |o| {
+            fill_normal(o.scalars.get(seed)?, 0, o.out);
+            scale_in_place(o.isa, o.team, scale, o.out);
+            Ok(())
+        })
     }
 }
 

@@ -10,8 +10,11 @@
 //! time are split over the team.
 
 use crate::kernels::elementwise::for_rows;
+use crate::op::{Binding, Call, OpKernel};
 use crate::simd::{Kernel, Simd};
+use crate::weights::Core;
 use crate::{Isa, Team};
+use orate_graph::{First, ValueInfo, Weight};
 
 /// Fills `cos` and `sin`, both [T, D/2], for the angles `position(t)` · `theta[j]`; D/2 is the length of `theta`.
 ///
@@ -84,6 +87,79 @@ impl Kernel for Rows<'_> {
                 }
             }
         }
+    }
+}
+
+pub(crate) struct RotaryTable<'a> {
+    pub theta: &'a Weight,
+}
+
+impl OpKernel for RotaryTable<'_> {
+    fn name(&self, _: &Core, _: &[&ValueInfo]) -> String {
+        "table".to_owned()
+    }
+
+    fn bind(&self, step: &Binding<'_>) -> Call {
+        let theta: Vec<f64> = step.dense(self.theta).iter().map(|x| f64::from(*x)).collect();
+        let [_, _, time, half] = step.out_dims();
+        Call::fallible(move |o| {
+            let lens = if o.inputs.len() == 0 { None } else { Some(o.inputs.lens(0)?) };
+            for (b, out) in o.out.chunks_exact_mut(2 * time * half).enumerate() {
+                let len = lens.map_or(time as f64, |l| f64::from(l[b]).max(1.0));
+                let (cos, sin) = out.split_at_mut(time * half);
+                table(|t| t as f64 / len, &theta, cos, sin);
+            }
+            Ok(())
+        })
+    }
+}
+
+pub(crate) struct RopeTable {
+    pub base: f64,
+    pub first: First,
+}
+
+impl OpKernel for RopeTable {
+    fn name(&self, _: &Core, _: &[&ValueInfo]) -> String {
+        "table".to_owned()
+    }
+
+    fn bind(&self, step: &Binding<'_>) -> Call {
+        let ([_, _, time, half], base, first) = (step.out_dims(), self.base, self.first);
+        let frequencies: Vec<f64> = (0..half).map(|j| base.powf(-(j as f64) / half as f64)).collect();
+        Call::fallible(move |o| {
+            for (b, out) in o.out.chunks_exact_mut(2 * time * half).enumerate() {
+                let first = match first {
+                    First::Const(first) => first as u64,
+                    First::Operand => u64::from(o.inputs.lens(0)?[b]),
+                };
+                let (cos, sin) = out.split_at_mut(time * half);
+                table(|t| (first + t as u64) as f64, &frequencies, cos, sin);
+            }
+            Ok(())
+        })
+    }
+}
+
+pub(crate) struct Rotary {
+    pub heads: usize,
+}
+
+impl OpKernel for Rotary {
+    fn name(&self, core: &Core, _: &[&ValueInfo]) -> String {
+        format!("{}-rotary", core.isa.vectors())
+    }
+
+    fn bind(&self, step: &Binding<'_>) -> Call {
+        let (heads, [batch, _, time, half]) = (self.heads, step.dims(1));
+        Call::new(move |o| {
+            o.out.copy_from_slice(o.inputs.floats(0));
+            let rows = o.out.len() / batch;
+            let tables = o.inputs.floats(1).chunks_exact(2 * time * half);
+            for (table, out) in tables.zip(o.out.chunks_exact_mut(rows)) {
+                rotate(o.isa, o.team, out, heads, half, table.split_at(time * half));
+            }
+        })
     }
 }
 

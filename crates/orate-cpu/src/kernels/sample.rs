@@ -12,7 +12,10 @@
 //! done by one thread. Nothing is allocated: sorting works in scratch memory.
 
 use crate::kernels::random::{gumbel, philox};
+use crate::op::{Binding, Call, OpKernel};
+use crate::weights::Core;
 use orate_graph::ControlIds;
+use orate_graph::{NO_ID, ValueInfo};
 
 /// One row and what is drawn from it.
 #[derive(Clone, Copy, Debug)]
@@ -149,6 +152,40 @@ fn nucleus(x: &mut [f32], p: f64, scratch: &mut [f32]) {
         sum += weight(word);
     }
     order[stay..].iter().for_each(|word| x[at(word)] = f32::NEG_INFINITY);
+}
+
+pub(crate) struct Sample {
+    pub codebook: u32,
+    pub controls: Option<ControlIds>,
+}
+
+impl OpKernel for Sample {
+    fn name(&self, _: &Core, _: &[&ValueInfo]) -> String {
+        "sample".to_owned()
+    }
+
+    fn bind(&self, step: &Binding<'_>) -> Call {
+        let (codebook, controls, [_, width]) = (self.codebook, self.controls, step.dims(0));
+        Call::new(move |o| {
+            let settings = o.inputs.floats(1);
+            let (seed, number) = (o.inputs.integers(2), o.inputs.integers(3));
+            let seen = (o.inputs.len() == 5).then(|| o.inputs.floats(4));
+            for (b, (logits, out)) in o.inputs.floats(0).chunks_exact(width).zip(o.out).enumerate() {
+                let draw = Draw {
+                    logits,
+                    settings: std::array::from_fn(|i| settings[4 * b + i]),
+                    seed: [seed[2 * b] as u32, seed[2 * b + 1] as u32],
+                    number: number[b],
+                    codebook,
+                    seen: seen.map(|seen| &seen[b * width..][..width]),
+                    controls,
+                };
+                let id = sample(&draw, o.scratch).unwrap_or(NO_ID);
+                *out = f32::from_bits(id as u32);
+            }
+        })
+        .with_scratch(scratch_len(width))
+    }
 }
 
 #[cfg(test)]

@@ -5,8 +5,11 @@
 
 use crate::kernels::elementwise::for_rows;
 use crate::kernels::vecmath::sine_squared;
+use crate::op::{Binding, Call, OpKernel};
 use crate::simd::{Kernel, Simd};
+use crate::weights::Core;
 use crate::{Isa, Team};
+use orate_graph::{ValueInfo, Weight};
 
 /// `out` = Snake of `x`. Not in place.
 ///
@@ -48,6 +51,60 @@ impl Kernel for Rows<'_> {
                 }
                 i += S::LANES;
             }
+        }
+    }
+}
+
+pub(crate) struct Snake<'a> {
+    pub frequency: &'a Weight,
+    pub gain: &'a Weight,
+}
+
+impl OpKernel for Snake<'_> {
+    fn name(&self, core: &Core, _: &[&ValueInfo]) -> String {
+        format!("{}-snake", core.isa.vectors())
+    }
+
+    fn bind(&self, step: &Binding<'_>) -> Call {
+        let (frequency, gain) = (step.dense(self.frequency), step.dense(self.gain));
+        Call::new(move |o| snake(o.isa, o.team, o.inputs.floats(0), (&frequency, &gain), o.out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::elementwise::testing::*;
+
+    /// Of sin², whose argument is off by a rounding of up to 200 radians.
+    const ERROR: f64 = 2e-5;
+
+    /// The formula in f64.
+    fn plain(x: &[f32], frequency: &[f32], gain: &[f32]) -> Vec<f64> {
+        let one = |(i, x): (usize, &f32)| {
+            let c = i % gain.len();
+            f64::from(*x) + f64::from(gain[c]) * (f64::from(frequency[c]) * f64::from(*x)).sin().powi(2)
+        };
+        x.iter().enumerate().map(one).collect()
+    }
+
+    #[test]
+    fn matches_the_formula() {
+        for (rows, width) in [(1, 1), (3, 7), (5, 8), (9, 17), (40, 96), (25, 768)] {
+            let mut x = noise(rows * width, 1);
+            // Far from zero as well, where the argument is brought back by many periods.
+            x.iter_mut().step_by(3).for_each(|x| *x *= 20.0);
+            let (mut frequency, gain) = (noise(width, 2), noise(width, 3));
+            frequency.iter_mut().for_each(|f| *f *= 10.0);
+            let want = plain(&x, &frequency, &gain);
+            everywhere(
+                |isa, team| {
+                    let mut out = vec![9.0; x.len()];
+                    snake(isa, team, &x, (&frequency, &gain), &mut out);
+                    out
+                },
+                |isa, got| assert_close(got, &want, ERROR, &format!("{rows}x{width} {isa}")),
+            );
         }
     }
 }

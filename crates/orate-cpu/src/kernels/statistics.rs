@@ -12,8 +12,11 @@
 
 use crate::kernels::elementwise::SharedMut;
 use crate::kernels::vecmath::exp_nonpositive;
+use crate::op::{Binding, Call, OpKernel};
 use crate::simd::{Kernel, Simd};
+use crate::weights::Core;
 use crate::{Isa, Team};
+use orate_graph::ValueInfo;
 
 /// Rows whose sum is taken before it is added to the others.
 const BLOCK: usize = 64;
@@ -142,5 +145,79 @@ impl Channels<'_> {
     fn load<S: Simd>(&self, s: S, x: &[f32], t: usize, at: usize, n: usize) -> S::V {
         // SAFETY: row `t` exists, and so do `n` of our channels from `at` on.
         unsafe { s.load_partial(x.as_ptr().add(t * self.channels + self.first + at), n) }
+    }
+}
+
+pub(crate) struct Statistics {
+    pub floor: f32,
+}
+
+impl OpKernel for Statistics {
+    fn name(&self, core: &Core, _: &[&ValueInfo]) -> String {
+        format!("{}-statistics", core.isa.vectors())
+    }
+
+    fn bind(&self, step: &Binding<'_>) -> Call {
+        let (floor, [batch, _, channels]) = (self.floor, step.dims(0));
+        Call::new(move |o| {
+            let scores = (o.inputs.len() > 1).then(|| o.inputs.floats(1));
+            statistics(o.isa, o.team, o.inputs.floats(0), scores, (batch, channels), floor, o.out);
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::elementwise::testing::*;
+
+    /// Sums of blocks of 64 rows, on numbers of size one, and the exponentials of scores.
+    const ERROR: f64 = 2e-6;
+
+    /// The formula in f64.
+    fn plain(x: &[f32], scores: Option<&[f32]>, (batch, channels): (usize, usize), floor: f32) -> Vec<f64> {
+        let time = x.len() / (batch * channels);
+        let mut y = vec![0.0; batch * 2 * channels];
+        for (b, c) in (0..batch).flat_map(|b| (0..channels).map(move |c| (b, c))) {
+            let at = |x: &[f32], t: usize| f64::from(x[(b * time + t) * channels + c]);
+            let weight: Vec<f64> = (0..time).map(|t| scores.map_or(1.0, |s| at(s, t).exp())).collect();
+            let total: f64 = weight.iter().sum();
+            let mean = (0..time).map(|t| weight[t] * at(x, t)).sum::<f64>() / total;
+            let variance = (0..time).map(|t| weight[t] * (at(x, t) - mean).powi(2)).sum::<f64>() / total;
+            y[b * 2 * channels + c] = mean;
+            y[b * 2 * channels + channels + c] = variance.max(f64::from(floor)).sqrt();
+        }
+        y
+    }
+
+    #[test]
+    fn matches_the_formula() {
+        for (batch, time, channels) in [(1, 1, 1), (2, 7, 5), (1, 64, 8), (3, 65, 33), (1, 300, 130)] {
+            let (x, mut scores) = (noise(batch * time * channels, 1), noise(batch * time * channels, 2));
+            scores.iter_mut().for_each(|s| *s *= 5.0);
+            for scores in [None, Some(&scores[..])] {
+                let want = plain(&x, scores, (batch, channels), 1e-6);
+                everywhere(
+                    |isa, team| {
+                        let mut out = vec![9.0; want.len()];
+                        statistics(isa, team, &x, scores, (batch, channels), 1e-6, &mut out);
+                        out
+                    },
+                    |isa, got| assert_close(got, &want, ERROR, &format!("{batch} {time} {channels} {isa}")),
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_constant_has_the_least_variance() {
+        everywhere(
+            |isa, team| {
+                let mut out = vec![9.0; 20];
+                statistics(isa, team, &[0.5; 70], None, (1, 10), 0.25, &mut out);
+                out
+            },
+            |_, got| assert_eq!(got, [0.5; 20]),
+        );
     }
 }

@@ -15,7 +15,7 @@ pub use ops::{Draw, Rows};
 
 use crate::op::{Op, Scalar};
 use crate::{DType, GraphError, Result, Shape};
-use shapes::{infer, result_type};
+use shapes::infer;
 use std::collections::HashMap;
 
 /// A value of one graph.
@@ -348,7 +348,7 @@ impl Graph {
             },
             needed,
         })?;
-        let dtype = result_type(&op, &infos);
+        let dtype = op.result_type(&infos);
         let state = if op.in_place() { Some(self.written(&op, inputs)?) } else { None };
         let output = self.value(dtype, shape, state);
         if let Some(state) = state {

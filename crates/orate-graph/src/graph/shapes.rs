@@ -5,15 +5,6 @@ use super::operands::{Operands, vector};
 use crate::op::*;
 use crate::{DType, Shape, Weight};
 
-/// Element type of a result; operands fit.
-pub(super) fn result_type(op: &Op, inputs: &[&ValueInfo]) -> DType {
-    match op {
-        Op::Sample { .. } | Op::Increment { .. } | Op::ResidualCodes { .. } => DType::I32,
-        Op::Concat { .. } | Op::Slice { .. } | Op::Reshape | Op::WriteRows { .. } => inputs[0].dtype,
-        _ => DType::F32,
-    }
-}
-
 /// Output shape, or what the op needs.
 pub(super) fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Result<Shape, String> {
     let o = Operands { inputs };

@@ -29,6 +29,7 @@
 //! | `scores`, `product` | how: softmax, register tiles |
 
 mod block;
+mod op;
 mod operands;
 mod pack;
 mod product;
@@ -36,6 +37,7 @@ mod scores;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use op::Op;
 pub use operands::{Cached, Sequence};
 
 use crate::kernels::cache_rows::{Blocks, Floats, Halves, RowFormat, UpperHalves};
@@ -57,12 +59,10 @@ pub enum Mask {
     None,
     /// j ≤ p
     Causal,
-    /// p − left ≤ j ≤ p + right
+    /// p − left ≤ j ≤ p
     Window {
         /// Steps back.
         left: usize,
-        /// Steps ahead; 0 is causal.
-        right: usize,
     },
 }
 
@@ -117,9 +117,7 @@ impl Attention<'_> {
         match self.mask {
             Mask::None => (start, end),
             Mask::Causal => (start, end.min(p + 1)),
-            Mask::Window { left, right } => {
-                (start.max(p.saturating_sub(left)), end.min(p.saturating_add(right).saturating_add(1)))
-            }
+            Mask::Window { left } => (start.max(p.saturating_sub(left)), end.min(p.saturating_add(1))),
         }
     }
 

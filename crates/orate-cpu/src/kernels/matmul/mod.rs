@@ -26,6 +26,7 @@ pub mod blocks;
 #[cfg(target_arch = "x86_64")]
 mod cut;
 mod narrow;
+mod op;
 mod pack;
 #[cfg(target_arch = "x86_64")]
 mod planes;
@@ -34,6 +35,7 @@ mod tests;
 mod tile;
 
 pub use crate::kernels::activation::Activation;
+pub(crate) use op::Product;
 pub use pack::{Columns, Element, PackedWeights, Strided};
 
 use crate::kernels::activation::Apply;

@@ -1,0 +1,79 @@
+//! `MatMul` and `Conv1d` as the executor runs them.
+
+use super::{Activation, Element, Epilogue, Rows, Taps, blocks, matmul, scratch_len};
+use crate::op::{Binding, Call, OpKernel};
+use crate::weights::{Core, Factor, Format};
+use orate_graph::{ConvGeometry, ValueInfo, Weight};
+
+/// A matmul with packed weights, or a convolution, whose right operand is a matrix of its taps.
+pub(crate) struct Product<'a> {
+    pub weight: &'a Weight,
+    pub conv: Option<ConvGeometry>,
+    pub epilogue: &'a orate_graph::Epilogue,
+}
+
+impl OpKernel for Product<'_> {
+    fn name(&self, core: &Core, _: &[&ValueInfo]) -> String {
+        match core.format_of(self.weight, self.conv.as_ref()) {
+            Format::Blocks(f) => format!("{}-{}", core.isa.bytes(), f.name()),
+            Format::Elements(Element::F16) => format!("{}-f16-gemm", core.isa.vectors()),
+            Format::Elements(Element::Bf16) => format!("{}-bf16-gemm", core.isa.vectors()),
+            Format::Elements(Element::F32) => format!("{}-gemm", core.isa.name()),
+        }
+    }
+
+    fn bind(&self, step: &Binding<'_>) -> Call {
+        let format = step.core.format_of(self.weight, self.conv.as_ref());
+        let weight = step.bank.packed(self.weight, format);
+        let scratch = self.scratch(step, &weight);
+        let bias = self.epilogue.bias.as_ref().map(|b| step.dense(b));
+        let activation: Option<Activation> =
+            self.epilogue.activation.as_ref().map(|a| a.map(|slope| step.dense(slope)[0]));
+        let residual = self.epilogue.residual.then(|| step.inputs() - 1);
+        let (conv, shape, chosen_for) = (self.conv, step.shape(0).clone(), step.rows_to_choose_for());
+        Call::new(move |o| {
+            let x = o.inputs.floats(0);
+            let rows = match conv {
+                None => Rows::Dense { x, chosen_for },
+                Some(g) => Rows::Conv {
+                    x,
+                    batch: shape.dims()[0],
+                    time: shape.dims()[1],
+                    chosen_for,
+                    channels: shape.dims()[2],
+                    taps: g.taps,
+                    dilation: g.dilation,
+                    left: g.left,
+                    history: g.history.then(|| o.inputs.floats(1)),
+                },
+            };
+            let bias = bias.as_ref().map(|b| b.as_slice());
+            let e = Epilogue { bias, activation, residual: residual.map(|i| o.inputs.floats(i)) };
+            match &weight {
+                Factor::Elements(w) => matmul(o.isa, o.team, rows, w, &e, o.out, o.scratch),
+                Factor::Blocks(w) => blocks::matmul(o.isa, o.team, rows, w, &e, o.out, o.scratch),
+            }
+        })
+        .with_scratch(scratch)
+    }
+}
+
+impl Product<'_> {
+    /// Floats of scratch memory.
+    fn scratch(&self, step: &Binding<'_>, weight: &Factor) -> usize {
+        let x = step.shape(0);
+        match weight {
+            Factor::Blocks(_) => {
+                let history = self.conv.filter(|g| g.history).map_or(0, |_| step.shape(1).rows());
+                blocks::scratch_len(x.rows() + history, x.last().max(1))
+            }
+            Factor::Elements(_) => {
+                let taps = |g: ConvGeometry| Taps { count: g.taps, dilation: g.dilation };
+                let taps = self.conv.filter(|_| x.dims()[0] == 1).map(taps);
+                let (k, out) = (self.weight.shape().dims()[0], &step.out().shape);
+                let (isa, threads) = (step.core.isa, step.core.team.threads());
+                scratch_len(isa, threads, [out.rows(), k, out.last()], step.rows_to_choose_for(), taps)
+            }
+        }
+    }
+}

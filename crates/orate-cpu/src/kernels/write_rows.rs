@@ -1,0 +1,71 @@
+//! `state[b, first[b] .. first[b] + T, :] = rows[b, :, :]`, in place.
+//!
+//! State [B, N, C], `rows` [B, T, C] f32, `first` `[B]` i32 or the same for all. A state of a compact type gets rows
+//! rounded as [`super::cache_rows`] says. A copy, done by the caller alone: a few rows of a long cache.
+
+use crate::kernels::cache_rows;
+use crate::op::{Binding, Call, OpKernel};
+use crate::operands::bytes_mut;
+use crate::weights::Core;
+use orate_graph::{First, ValueInfo};
+
+/// Replaces rows of an f32 state, `sizes` being N and T. Rows have to fit.
+pub fn write_rows(
+    state: &mut [f32],
+    rows: &[f32],
+    first: impl Iterator<Item = usize>,
+    (n, t): (usize, usize),
+    c: usize,
+) {
+    if t * c == 0 {
+        return;
+    }
+    for ((state, rows), first) in state.chunks_exact_mut(n * c).zip(rows.chunks_exact(t * c)).zip(first) {
+        state[first * c..][..t * c].copy_from_slice(rows);
+    }
+}
+
+pub(crate) struct WriteRows {
+    pub first: First,
+}
+
+impl OpKernel for WriteRows {
+    fn name(&self, _: &Core, inputs: &[&ValueInfo]) -> String {
+        match inputs.iter().find(|i| i.dtype.is_compact()) {
+            Some(state) => format!("write-{}", state.dtype),
+            None => "write".to_owned(),
+        }
+    }
+
+    fn bind(&self, step: &Binding<'_>) -> Call {
+        let ([batch, n, c], [_, t, _]) = (step.out_dims(), step.dims(1));
+        let (dtype, first) = (step.out().dtype, self.first);
+        // In place: `out` is the state, and operands are counted from the rows on.
+        Call::fallible(move |o| {
+            let given = if first == First::Operand { o.inputs.firsts(1, t, n)? } else { &[] };
+            let first = (0..batch).map(|b| match first {
+                First::Const(first) => first,
+                First::Operand => given[b] as usize,
+            });
+            let rows = o.inputs.floats(0);
+            if dtype.is_compact() {
+                cache_rows::write_rows((dtype, bytes_mut(o.out)), rows, first, (n, t), c);
+            } else {
+                write_rows(o.out, rows, first, (n, t), c);
+            }
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_written_where_each_batch_row_says() {
+        let mut state = [0.0; 12];
+        write_rows(&mut state, &[1.0, 2.0, 3.0, 4.0], [2, 0].into_iter(), (3, 1), 2);
+        assert_eq!(state, [0.0, 0.0, 0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 0.0, 0.0, 0.0, 0.0]);
+    }
+}
