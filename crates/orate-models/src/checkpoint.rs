@@ -1,7 +1,7 @@
 //! The tensors that a checkpoint must hold, as its networks state them.
 //!
-//! A family builds the graphs of all its networks at a small size. The weights that they name, with their shapes, are what
-//! a file must hold, besides a few known leftovers such as settings of the training.
+//! A family builds the graphs of all its networks at a small size. The weights that they name, with their
+//! shapes, are what a file must hold, besides a few known leftovers such as settings of the training.
 
 use crate::Differences;
 use orate_graph::Graph;
@@ -31,8 +31,8 @@ pub fn read_by(graphs: &[Graph]) -> Vec<Expected> {
     all
 }
 
-/// Compares the names, shapes and types of a file's tensors with those that networks need. Names for which `may_be_left` holds
-/// may be there or not.
+/// Compares the names, shapes and types of a file's tensors with those that networks need. Names for which
+/// `may_be_left` holds may be there or not.
 ///
 /// # Errors
 /// All differences.

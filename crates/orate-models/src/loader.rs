@@ -5,8 +5,8 @@ use orate_weights::{DType, WeightSource};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Lends a file's tensors to graphs as floats: `f32` without a copy where the file is aligned, everything else
-/// expanded.
+/// Lends a file's tensors to graphs as floats: `f32` without a copy where the file is aligned, everything
+/// else expanded.
 pub struct Loader(pub Arc<dyn WeightSource>);
 
 impl WeightLoader for Loader {

@@ -3,7 +3,8 @@
 use super::Scope;
 use orate_graph::{AttentionMask, Graph, GraphError, Op, Value};
 
-/// Sizes of an attention. `heads` is a multiple of `kv_heads`: several heads of queries may share one of keys and values.
+/// Sizes of an attention. `heads` is a multiple of `kv_heads`: several heads of queries may share one of keys
+/// and values.
 #[derive(Clone, Copy, Debug)]
 pub struct Attention {
     /// Width of its input.
@@ -17,8 +18,8 @@ pub struct Attention {
 }
 
 impl Attention {
-    /// Queries `[B, T, H·Dh]`, keys and values `[B, T, Hkv·Dh]` of x, queries and keys rotated by `positions`. Weights
-    /// `q_proj`, `k_proj` and `v_proj`.
+    /// Queries `[B, T, H·Dh]`, keys and values `[B, T, Hkv·Dh]` of x, queries and keys rotated by
+    /// `positions`. Weights `q_proj`, `k_proj` and `v_proj`.
     ///
     /// # Errors
     /// x has another width.

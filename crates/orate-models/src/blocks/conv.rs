@@ -1,7 +1,7 @@
 //! Convolutions along time: weights `[out, in, taps]` and a bias, as PyTorch stores them.
 //!
-//! A convolution of stride s with 2s taps is one of two taps over rows that hold s rows each, so strides need no op of their
-//! own. Neither do transposed convolutions, see [`crate::qwen3_tts::codec_decoder`].
+//! A convolution of stride s with 2s taps is one of two taps over rows that hold s rows each, so strides need
+//! no op of their own. Neither do transposed convolutions, see [`crate::qwen3_tts::codec_decoder`].
 
 use super::Scope;
 use orate_graph::{ConvGeometry, DType, Graph, GraphError, Padding, Value, Weight};
@@ -38,7 +38,8 @@ impl Past {
         Ok(past)
     }
 
-    /// x `[B, T, C]` after the `rows` rows before it, `[B, rows + T, C]`; x alone where the sequence is whole.
+    /// x `[B, T, C]` after the `rows` rows before it, `[B, rows + T, C]`; x alone where the sequence is
+    /// whole.
     ///
     /// # Errors
     /// The state exists with another shape.
@@ -75,8 +76,8 @@ impl Conv {
         self.weight.shape().dims()[2]
     }
 
-    /// The convolution that reads x where this one reads `scale · x + shift`, both `[in]`. Exact if padding is scaled and
-    /// shifted too.
+    /// The convolution that reads x where this one reads `scale · x + shift`, both `[in]`. Exact if padding
+    /// is scaled and shifted too.
     pub fn after(self, scale: &Weight, shift: &Weight) -> Conv {
         let inputs = scale.shape().len();
         let from_shift = self.weight.mul(&shift.reshape([1, inputs, 1])).sum_tail();
@@ -84,8 +85,8 @@ impl Conv {
         Conv { weight, bias: self.bias.add(&from_shift), ..self }
     }
 
-    /// `[B, T, in]` → `[B, T, out]`. The first row is repeated before the sequence, so that each row is made of rows up to its
-    /// own.
+    /// `[B, T, in]` → `[B, T, out]`. The first row is repeated before the sequence, so that each row is made
+    /// of rows up to its own.
     ///
     /// # Errors
     /// x has another width.
@@ -124,7 +125,8 @@ impl Conv {
         g.add_bias(y, self.bias.clone())
     }
 
-    /// `[B, T, in]` → `[B, T, out]` with half of the taps on either side and the sequence mirrored at its ends.
+    /// `[B, T, in]` → `[B, T, out]` with half of the taps on either side and the sequence mirrored at its
+    /// ends.
     ///
     /// # Errors
     /// x has another width, or fewer rows than are mirrored.

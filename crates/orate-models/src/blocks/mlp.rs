@@ -3,8 +3,8 @@
 use super::Scope;
 use orate_graph::{Activation, Graph, GraphError, Value, Weight};
 
-/// `down(silu(gate(x)) · up(x))`, `[B, T, width]` → `[B, T, width]`, with `inner` channels between. Weights `gate_proj` and
-/// `up_proj`; `down` `[inner, width]` is given, as a layer scale may be folded into it.
+/// `down(silu(gate(x)) · up(x))`, `[B, T, width]` → `[B, T, width]`, with `inner` channels between. Weights
+/// `gate_proj` and `up_proj`; `down` `[inner, width]` is given, as a layer scale may be folded into it.
 pub fn gated_mlp(
     g: &mut Graph,
     w: &Scope<'_>,

@@ -1,6 +1,7 @@
 //! Blocks that several networks share.
 //!
-//! Values are `[B, T, C]`: batch, time, channels. Weights have the names and shapes of the checkpoint, below a [`Scope`].
+//! Values are `[B, T, C]`: batch, time, channels. Weights have the names and shapes of the checkpoint, below
+//! a [`Scope`].
 
 mod attention;
 mod codebook;

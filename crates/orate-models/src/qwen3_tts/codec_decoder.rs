@@ -1,18 +1,19 @@
 //! Codec decoder: codes to waveform. Causal throughout.
 //!
 //!   codes                      `[B, F, Q]`         F frames at 12.5 Hz, Q codebooks
-//!   codebooks, summed          `[B, F, E]`         the first, and the others, each with an output projection
+//!   codebooks, summed          `[B, F, E]`         codebook 0 and the rest, each with a projection
 //!   causal conv, k 3           `[B, F, D]`
-//!   transformer                `[B, F, D]`         each position sees the last `sliding_window`
+//!   transformer                `[B, F, D]`         each position attends to the last `sliding_window`
 //!   upsample × 2               `[B, 4F, D]`        transposed conv, stride 2; ConvNeXt
 //!   causal conv, k 7           `[B, 4F, C]`
-//!   blocks × 4                 `[B, 1920F, C/16]`  Snake, transposed conv (strides 8, 5, 4, 3), residual units
+//!   blocks × 4                 `[B, 1920F, C/16]`  Snake, transposed conv (8, 5, 4, 3), residual units
 //!   Snake, causal conv, k 7    `[B, 1920F, 1]`     24 kHz, cut to −1 … 1
 //!
-//! A transposed convolution of stride s whose right end is dropped is an ordinary one with s times the outputs: row t
-//! gives the s samples that row t, and with 2s taps also row t − 1, reach. So it needs no op of its own.
+//! A transposed convolution of stride s whose right end is dropped equals a plain one with s times the
+//! outputs: row t gives the s samples that row t reaches, and with 2s taps also those that row t − 1 reaches.
+//! So it needs no op of its own.
 //!
-//! In front of a sequence stands silence, a history of zeros, or what came before it in a stream; see [`Past`].
+//! Before a sequence comes silence, or the end of the previous run of a stream; see [`Past`].
 //!
 //! Official class: `Qwen3TTSTokenizerV2Decoder`. Weights below `decoder`.
 
@@ -24,17 +25,20 @@ use orate_graph::{
 
 type Result<T> = std::result::Result<T, GraphError>;
 
-/// Added to the divisor of Snake.
+/// Added to the divisor of Snake. From the official code.
 const SNAKE_EPS: f32 = 1e-9;
-/// Frames of the pieces that kernels are chosen for, whatever the size of a piece: those of a first chunk. With more, pieces of 4 take 4 to
-/// 6 % longer on a CPU with matrix tiles; with fewer, large pieces would not use the tiles where the rate is low. Pieces of 1 and 2, which are rests, take 11 and 8 % longer.
+/// Kernels are chosen for pieces of this many frames, whatever the size of a piece, so that pieces joined
+/// equal one pass to the last bit. A first chunk has 4. With a larger number, pieces of 4 take 4 to 6 %
+/// longer on a CPU with matrix tiles. With a smaller one, large pieces would not use the tiles. Pieces of 1
+/// and 2 frames, which are rests, take 11 and 8 % longer.
 const KERNELS_FOR: usize = 4;
 /// Dilations of a block's residual units.
 const DILATIONS: [usize; 3] = [1, 3, 9];
 
 /// Builds the network for `batch` sequences of `frames` frames. Reads `codes` `[B, F, Q]`; writes `samples`
-/// `[B, 1920F]`. In a stream, it goes on where the run before it ended, whatever the number of frames was: every
-/// convolution's history, the keys and values that are still seen and the `position` are states, which begin as zeros.
+/// `[B, 1920F]`. In a stream it continues where the previous run ended, whatever its number of frames: the
+/// history of every convolution, the keys and values inside the window, and `position` are states, which
+/// begin as zeros.
 ///
 /// # Errors
 /// The configuration contradicts itself.
@@ -42,9 +46,10 @@ pub fn build(g: &mut Graph, c: &CodecDecoderConfig, past: Past, batch: usize, fr
     let w = Scope::new("decoder");
     g.in_pieces(Pieces { frames, chosen_for: KERNELS_FOR });
     let codes = g.input("codes", DType::I32, [batch, frames, c.num_quantizers])?;
-    let x = dequantise(g, &w.at("quantizer"), c, codes)?; // [B, F, E]
+    let x = dequantize(g, &w.at("quantizer"), c, codes)?; // [B, F, E]
     tap_channels_first(g, "quantized", x)?;
-    let x = Conv::new(&w, "pre_conv.conv", c.codebook_dim, c.latent_dim, 3).causal(g, past, x, 1)?; // [B, F, D]
+    let pre_conv = Conv::new(&w, "pre_conv.conv", c.codebook_dim, c.latent_dim, 3);
+    let x = pre_conv.causal(g, past, x, 1)?; // [B, F, D]
     tap_channels_first(g, "pre_conv", x)?;
     let mut x = transformer(g, &w.at("pre_transformer"), c, past, x)?; // [B, F, D]
     g.tap("pre_transformer", x)?;
@@ -75,14 +80,15 @@ pub fn build(g: &mut Graph, c: &CodecDecoderConfig, past: Past, batch: usize, fr
     g.output("samples", x)
 }
 
-/// How many of the `samples` of `total` frames belong to the first `reference` of them, which are cut off after a decoding in context.
-/// As the official package computes it, which may be one off `1920 · reference`.
+/// Number of the `samples` of `total` frames that belong to the first `reference` frames, which are cut off
+/// after decoding in context. Computed as in the official package, which may differ from `1920 · reference`
+/// by one.
 pub fn reference_samples(reference: usize, total: usize, samples: usize) -> usize {
     (reference as f64 / total.max(1) as f64 * samples as f64) as usize
 }
 
-/// `[B, F, Q]` → `[B, F, E]`: the first codebook and the others are two quantisers with a projection each.
-fn dequantise(g: &mut Graph, w: &Scope<'_>, c: &CodecDecoderConfig, codes: Value) -> Result<Value> {
+/// `[B, F, Q]` → `[B, F, E]`: two quantizers, for codebook 0 and the rest, with a projection each.
+fn dequantize(g: &mut Graph, w: &Scope<'_>, c: &CodecDecoderConfig, codes: Value) -> Result<Value> {
     let semantic = c.num_semantic_quantizers;
     let mut side = |name: &str, first: usize, count: usize| -> Result<Value> {
         let w = w.at(name);
@@ -107,14 +113,14 @@ fn centroids(w: &Scope<'_>, k: usize, c: &CodecDecoderConfig) -> Weight {
 fn transformer(g: &mut Graph, w: &Scope<'_>, c: &CodecDecoderConfig, past: Past, x: Value) -> Result<Value> {
     let (batch, frames) = (g.shape(x).dims()[0], g.shape(x).dims()[1]);
     let width = c.hidden_size;
-    let place = Place::of(g, past, batch, frames)?;
-    let first = place.passed.map_or(Rows::From(0), Rows::At);
+    let position = position(g, past, batch, frames)?;
+    let first = position.map_or(Rows::From(0), Rows::At);
     let positions = g.rope_table(c.rope_theta, frames, c.head_dim, first)?;
     let mut x = w.linear(g, x, "input_proj", [c.latent_dim, width])?;
     for i in 0..c.num_hidden_layers {
         let w = w.at(&format!("layers.{i}"));
         let y = g.rms_norm(x, w.get("input_layernorm.weight", [width]), c.rms_norm_eps)?;
-        let y = attention(g, &w, c, place, y, positions)?;
+        let y = attention(g, &w, c, (past, position), y, positions)?;
         x = g.add(x, y)?;
         let y = g.rms_norm(x, w.get("post_attention_layernorm.weight", [width]), c.rms_norm_eps)?;
         let y = gated_mlp(g, &w, c, y)?;
@@ -124,24 +130,15 @@ fn transformer(g: &mut Graph, w: &Scope<'_>, c: &CodecDecoderConfig, past: Past,
     w.linear(g, x, "output_proj", [width, c.latent_dim])
 }
 
-/// Where a sequence stands.
-#[derive(Clone, Copy)]
-struct Place {
-    past: Past,
-    /// In a stream, the frames that came before, i32 `[B]`.
-    passed: Option<Value>,
-}
-
-impl Place {
-    fn of(g: &mut Graph, past: Past, batch: usize, frames: usize) -> Result<Place> {
-        if past == Past::Silence {
-            return Ok(Place { past, passed: None });
-        }
-        let passed = g.state("position", DType::I32, [batch])?;
-        let next = g.increment(passed, frames as i32)?;
-        g.update("position", next)?;
-        Ok(Place { past, passed: Some(passed) })
+/// Frames that came before a sequence, i32 `[B]`, where it continues a stream.
+fn position(g: &mut Graph, past: Past, batch: usize, frames: usize) -> Result<Option<Value>> {
+    if past == Past::Silence {
+        return Ok(None);
     }
+    let position = g.state("position", DType::I32, [batch])?;
+    let next = g.increment(position, frames as i32)?;
+    g.update("position", next)?;
+    Ok(Some(position))
 }
 
 /// Attention and its layer scale, which is folded into the last matmul.
@@ -149,7 +146,7 @@ fn attention(
     g: &mut Graph,
     w: &Scope<'_>,
     c: &CodecDecoderConfig,
-    Place { past, passed }: Place,
+    (past, position): (Past, Option<Value>),
     x: Value,
     positions: Value,
 ) -> Result<Value> {
@@ -157,19 +154,19 @@ fn attention(
     let attention = Attention { width: c.hidden_size, heads, kv_heads: heads, head_dim: c.head_dim };
     let a = w.at("self_attn");
     let [q, k, v] = attention.project(g, &a, x, positions)?;
-    let seen_before = c.sliding_window - 1;
-    let k = past.joined_with(g, &a.name("keys"), k, seen_before)?;
-    let v = past.joined_with(g, &a.name("values"), v, seen_before)?;
+    let kept = c.sliding_window - 1;
+    let k = past.joined_with(g, &a.name("keys"), k, kept)?;
+    let v = past.joined_with(g, &a.name("values"), v, kept)?;
     let mask = match past {
         Past::Silence => AttentionMask::Window(c.sliding_window),
         Past::Stream => AttentionMask::Stream(c.sliding_window),
     };
-    let y = g.attention(attention.op(mask), q, k, v, passed)?;
+    let y = g.attention(attention.op(mask), q, k, v, position)?;
     let sizes = [heads * c.head_dim, c.hidden_size];
     g.matmul(y, w.scaled_matrix("self_attn.o_proj", "self_attn_layer_scale", sizes))
 }
 
-/// `down(silu(gate(x)) · up(x))` and its layer scale.
+/// The gated MLP and its layer scale, which is folded into the last matmul.
 fn gated_mlp(g: &mut Graph, w: &Scope<'_>, c: &CodecDecoderConfig, x: Value) -> Result<Value> {
     let (width, inner) = (c.hidden_size, c.intermediate_size);
     let down = w.scaled_matrix("mlp.down_proj", "mlp_layer_scale", [inner, width]);
@@ -211,8 +208,9 @@ fn snake(g: &mut Graph, w: &Scope<'_>, x: Value, channels: usize) -> Result<Valu
     g.snake(x, w.get("alpha", [channels]).exp(), divisor.reciprocal())
 }
 
-/// A transposed convolution with a bias, `[B, T, in]` → `[B, sT, out]`, without the last `taps − s` samples. The weight
-/// is `[in, out, taps]` with s or 2s taps: sample s·t + r is `W[:, :, r] · x[t] + W[:, :, r + s] · x[t − 1]`.
+/// Transposed convolution with a bias, `[B, T, in]` → `[B, sT, out]`, without the last `taps − s` samples.
+/// The weight is `[in, out, taps]` with s or 2s taps: sample s·t + r is `W[:, :, r] · x[t] + W[:, :, r + s] ·
+/// x[t − 1]`.
 fn transposed_conv(
     g: &mut Graph,
     past: Past,
@@ -224,7 +222,8 @@ fn transposed_conv(
 ) -> Result<Value> {
     let reach = taps / stride;
     let weight = w.get(&format!("{name}.weight"), [inputs, outputs, taps]);
-    let weight = weight.reshape([inputs, outputs, reach, stride]).permute(&[2, 0, 3, 1]); // [reach, in, s, out]
+    // [in, out, reach, s] → [reach, in, s, out]
+    let weight = weight.reshape([inputs, outputs, reach, stride]).permute(&[2, 0, 3, 1]);
     let weight = weight.flip().reshape([reach * inputs, stride * outputs]);
     let bias = w.get(&format!("{name}.bias"), [outputs]).reshape([1, outputs]);
     let bias = Weight::fill(0.0, [stride, outputs]).add(&bias).reshape([stride * outputs]);

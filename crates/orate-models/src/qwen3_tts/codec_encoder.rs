@@ -4,12 +4,12 @@
 //!   causal conv, k 7          `[B, n, C]`        the widths double at every stride
 //!   residual, ELU, conv × 4   `[B, ⌈n / 960⌉, 16C]`  strides 4, 5, 6, 8
 //!   ELU, causal conv, k 3     `[B, T, D]`        `features`, 25 Hz
-//!   transformer               `[B, T, D]`        each position sees all before it
+//!   transformer               `[B, T, D]`        causal
 //!   downsample                `[B, F, D]`        stride 2, edges repeated; F = ⌈n / 1920⌉
-//!   quantisers                `[B, F, Q]`        the nearest entries of Q codebooks
+//!   quantizers                `[B, F, Q]`        the nearest entries of Q codebooks
 //!
-//! This is Mimi's encoder. Two networks, because the first half holds long sequences and is causal: it can take a long
-//! recording in pieces, whose features joined are what the whole would give.
+//! This is Mimi's encoder. It is two networks, because the first half has long sequences and is causal: it
+//! can read a long recording in pieces, whose features joined equal those of the whole.
 //!
 //! Official class: `Qwen3TTSTokenizerV2Encoder`, of `MimiModel`. Weights below `encoder`.
 
@@ -21,13 +21,13 @@ use orate_graph::{
 
 type Result<T> = std::result::Result<T, GraphError>;
 
-/// Samples of a row of features. Pieces of a recording, but for the last, have a multiple of it.
+/// Samples of a row of features. All pieces of a recording but the last have a multiple of it.
 pub fn samples_per_feature(c: &CodecEncoderConfig) -> usize {
     c.upsampling_ratios.iter().product()
 }
 
 /// Builds the convolutions for `batch` sequences of `n` samples. Reads `samples` `[B, n]`; writes `features`
-/// `[B, ⌈n / 960⌉, D]`. In a stream, `n` is a multiple of [`samples_per_feature`] but for the last piece.
+/// `[B, ⌈n / 960⌉, D]`. In a stream, `n` is a multiple of [`samples_per_feature`] except for the last piece.
 ///
 /// # Errors
 /// The configuration contradicts itself.
@@ -63,8 +63,8 @@ fn residual(g: &mut Graph, w: &Scope<'_>, c: &CodecEncoderConfig, past: Past, x:
     g.add(x, y)
 }
 
-/// Builds the rest for `batch` sequences of `time` rows of features. Reads `features` `[B, T, D]`; writes `codes`
-/// i32 `[B, ⌈T / 2⌉, Q]`.
+/// Builds the second half for `batch` sequences of `time` rows of features. Reads `features` `[B, T, D]`;
+/// writes `codes` i32 `[B, ⌈T / 2⌉, Q]`.
 ///
 /// # Errors
 /// The configuration contradicts itself.
@@ -75,7 +75,7 @@ pub fn codes(g: &mut Graph, c: &CodecConfig, batch: usize, time: usize) -> Resul
     g.tap("transformer", x)?;
     let x = downsample(g, &w, e, x)?; // [B, F, D]
     tap_channels_first(g, "downsample", x)?;
-    let codes = quantise(g, &w.at("quantizer"), c, x)?;
+    let codes = quantize(g, &w.at("quantizer"), c, x)?;
     g.output("codes", codes)
 }
 
@@ -118,7 +118,8 @@ fn attention(
     g.matmul(y, w.scaled_matrix("self_attn.o_proj", "self_attn_layer_scale", sizes))
 }
 
-/// `[B, T, D]` → `[B, ⌈T / 2⌉, D]`: four taps, stride 2, two rows repeated in front and one behind where T is odd.
+/// `[B, T, D]` → `[B, ⌈T / 2⌉, D]`: four taps, stride 2. Edges are repeated: two rows before, and one after
+/// if T is odd.
 fn downsample(g: &mut Graph, w: &Scope<'_>, c: &CodecEncoderConfig, x: Value) -> Result<Value> {
     const STRIDE: usize = 2;
     let x = fill_up(g, x, STRIDE, Padding::Repeat)?;
@@ -131,8 +132,9 @@ fn downsample(g: &mut Graph, w: &Scope<'_>, c: &CodecEncoderConfig, x: Value) ->
     g.conv1d_after(history, x, tap_major(&weight), ConvGeometry::streaming(2, 1))
 }
 
-/// `[B, F, D]` → `[B, F, Q]`: two quantisers side by side. The second does not begin with what the first leaves.
-fn quantise(g: &mut Graph, w: &Scope<'_>, c: &CodecConfig, x: Value) -> Result<Value> {
+/// `[B, F, D]` → `[B, F, Q]`: two quantizers side by side. The second does not start from the residual of the
+/// first.
+fn quantize(g: &mut Graph, w: &Scope<'_>, c: &CodecConfig, x: Value) -> Result<Value> {
     let e = &c.encoder_config;
     let semantic = e.num_semantic_quantizers;
     let mut side = |name: &str, count: usize| -> Result<Value> {

@@ -1,13 +1,13 @@
-//! Speaker encoder: reference audio to an x-vector, which says whose voice it is.
+//! Speaker encoder: reference audio to an x-vector, the embedding of a voice.
 //!
 //!   log_mel                 `[1, T, 128]`      24 kHz, hop 256; see [`mel`]
 //!   TDNN, k 5               `[1, T, C]`        a convolution and ReLU
 //!   SE-Res2Net blocks × 3   `[1, T, C]`        dilations 2, 3, 4
 //!   joined, TDNN            `[1, T, P]`
-//!   attentive statistics    `[1, 2P]`          mean and deviation over time, rows weighted by what matters
-//!   product                 `[1, D]`           as wide as the talker's rows, not normalised
+//!   attentive statistics    `[1, 2P]`          weighted mean and deviation over time
+//!   linear                  `[1, D]`           as wide as the talker's rows, not normalized
 //!
-//! ECAPA-TDNN (Desplanques et al. 2020). Convolutions look both ways, and the sequence is mirrored at its ends.
+//! ECAPA-TDNN (Desplanques et al. 2020). Convolutions are centered, and the sequence is mirrored at its ends.
 //!
 //! Official class: `Qwen3TTSSpeakerEncoder`. Weights below `speaker_encoder`.
 
@@ -36,7 +36,7 @@ pub fn mel(c: &SpeakerEncoderConfig) -> LogMelConfig {
     }
 }
 
-/// Least number of frames: the widest convolution mirrors as many rows on either side, and one more.
+/// Least number of frames: one more than the widest convolution mirrors on either side.
 pub fn least_frames(c: &SpeakerEncoderConfig) -> usize {
     let reach = c.enc_kernel_sizes.iter().zip(&c.enc_dilations).map(|(taps, d)| (taps - 1) * d / 2);
     reach.max().unwrap_or(0) + 1
@@ -98,8 +98,8 @@ fn block(g: &mut Graph, w: &Scope<'_>, c: &SpeakerEncoderConfig, x: Value, i: us
     g.add(x, y)
 }
 
-/// The channels in parts: the first passes, each other goes through a convolution after the result of the one before was
-/// added, so that later parts see further.
+/// Splits the channels. The first part passes; each other is added to the result of the one before and goes
+/// through a convolution, so that later parts see further.
 fn res2net(g: &mut Graph, w: &Scope<'_>, c: &SpeakerEncoderConfig, x: Value, i: usize) -> Result<Value> {
     let part = g.shape(x).last() / c.enc_res2net_scale;
     let mut parts = vec![g.slice(x, 2, 0, part)?];
@@ -114,7 +114,7 @@ fn res2net(g: &mut Graph, w: &Scope<'_>, c: &SpeakerEncoderConfig, x: Value, i: 
     g.concat(&parts, 2)
 }
 
-/// Squeeze and excitation: each channel times a factor that the means of all channels decide.
+/// Squeeze and excitation: each channel times a factor that depends on the means of all channels.
 fn excite(g: &mut Graph, w: &Scope<'_>, c: &SpeakerEncoderConfig, x: Value) -> Result<Value> {
     let (width, inner) = (g.shape(x).last(), c.enc_se_channels);
     let means = g.statistics(x, None, LEAST_VARIANCE)?; // [1, 2C]
@@ -126,8 +126,8 @@ fn excite(g: &mut Graph, w: &Scope<'_>, c: &SpeakerEncoderConfig, x: Value) -> R
     g.mul_row(x, factors)
 }
 
-/// `[1, T, P]` → `[1, 2P]`. How much a row counts, for each channel, follows from the row and from the mean and deviation of all
-/// rows; the part of the product that is the same for all rows is computed once.
+/// `[1, T, P]` → `[1, 2P]`. The weight of a row, for each channel, follows from the row and from the mean and
+/// deviation of all rows. The part of the matmul that is the same for all rows is computed once.
 fn attentive_statistics(g: &mut Graph, w: &Scope<'_>, c: &SpeakerEncoderConfig, x: Value) -> Result<Value> {
     let (width, inner) = (g.shape(x).last(), c.enc_attention_channels);
     let all = g.statistics(x, None, LEAST_VARIANCE)?; // [1, 2P]

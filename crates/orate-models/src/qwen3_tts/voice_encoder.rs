@@ -1,9 +1,10 @@
 //! A recording to what the talker needs for cloning its voice: an x-vector, and codes.
 //!
-//! Recordings differ in length, so their plans are made when they are needed and not kept; only long recordings go through
-//! the codec encoder in pieces, whose plan is.
+//! Recordings differ in length, so their plans are made when they are needed and not kept; only long
+//! recordings go through the codec encoder in pieces, whose plan is.
 //!
-//! A voice is made once and used often, so the networks are not kept: their weights are on the device while somebody listens.
+//! A voice is made once and used often, so the networks are not kept: their weights are on the device while
+//! somebody listens.
 
 use super::config::{CodecConfig, SpeakerEncoderConfig};
 use super::{Past, QwenError, codec_encoder, speaker_encoder};
@@ -28,8 +29,8 @@ pub struct VoiceEncoder {
 }
 
 impl VoiceEncoder {
-    /// Puts the networks on a device. Their weights are loaded with the first recording. Variants other than Base have no
-    /// speaker encoder.
+    /// Puts the networks on a device. Their weights are loaded with the first recording. Variants other than
+    /// Base have no speaker encoder.
     pub fn new(
         device: Arc<dyn Device>,
         speaker: Option<(SpeakerEncoderConfig, Weights)>,
@@ -64,7 +65,8 @@ impl VoiceEncoder {
         Ok(all)
     }
 
-    /// The x-vector of a recording at the encoder's sample rate, `[D]`; `None` where the model has no speaker encoder.
+    /// The x-vector of a recording at the encoder's sample rate, `[D]`; `None` where the model has no speaker
+    /// encoder.
     ///
     /// # Errors
     /// The recording is shorter than a few frames, or the device failed.

@@ -1,7 +1,7 @@
 //! Blocks that several Supertonic networks share.
 //!
-//! `lens` is given when rows of a batch are padded to one length. Positions past a row's length are then kept at zero, as in
-//! the official graphs. Without it every position counts.
+//! `lens` is given when rows of a batch are padded to one length. Positions past a row's length are then kept
+//! at zero, as in the official graphs. Without it every position counts.
 
 use super::config::{AttnEncoder, ConvNeXtStack};
 use crate::blocks::{ConvNext, Scope, tap_channels_first};
@@ -17,7 +17,8 @@ pub const LAYER_NORM_EPS: f32 = 1e-6;
 /// Reach of the relative-position tables.
 const RELATIVE_WINDOW: usize = 4;
 
-/// A stack of symmetric blocks under `prefix.0`, `prefix.1`, … Values are tapped as `tap.0`, … if `tap` is given.
+/// A stack of symmetric blocks under `prefix.0`, `prefix.1`, … Values are tapped as `tap.0`, … if `tap` is
+/// given.
 pub fn convnext_stack(
     g: &mut Graph,
     w: &Scope<'_>,
@@ -109,7 +110,8 @@ fn relative_attention(
     w.linear(g, y, "conv_o", [width, width])
 }
 
-/// Attention over a fixed set of slots: queries from `x`, keys and values given. Weights `W_query` and `out_fc`.
+/// Attention over a fixed set of slots: queries from `x`, keys and values given. Weights `W_query` and
+/// `out_fc`.
 ///
 /// `x` is `[B, T, width]`, `keys` and `values` `[B or 1, slots, units]`; the result is `[B, T, width]`. The
 /// divisor is √`divisor_of` whatever the head width.

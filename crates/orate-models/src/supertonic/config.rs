@@ -1,7 +1,7 @@
 //! `tts.json`: the sizes of the four networks.
 //!
-//! Only what inference needs is read. The official files also hold training settings, encoder sizes and paths,
-//! which are ignored; so are sections that a version lacks.
+//! Only what inference needs is read. The official files also hold training settings, encoder sizes and
+//! paths, which are ignored; so are sections that a version lacks.
 
 use serde::Deserialize;
 
@@ -295,7 +295,8 @@ impl Config {
     }
 
     fn check(&self) -> Result<(), String> {
-        /// No released size comes near this. Larger ones are damage, and would ask for absurd amounts of memory.
+        /// No released size comes near this. Larger ones are damage, and would ask for absurd amounts of
+        /// memory.
         const LARGEST: usize = 1 << 16;
         /// Layers of a stack at most, as each is described before the weights are compared.
         const MOST_LAYERS: usize = 256;

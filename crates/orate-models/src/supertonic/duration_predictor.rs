@@ -15,8 +15,8 @@ use super::text_encoder::character_table;
 use crate::blocks::{Scope, tap_channels_first};
 use orate_graph::{Activation, DType, Graph, GraphError};
 
-/// Builds the network for `batch` texts of `tokens` ids. Reads `text_ids` and `style_dp`, and with `padded` also
-/// `dp_lens` (tokens of each row, plus one); writes `duration` `[B, 1]`.
+/// Builds the network for `batch` texts of `tokens` ids. Reads `text_ids` and `style_dp`, and with `padded`
+/// also `dp_lens` (tokens of each row, plus one); writes `duration` `[B, 1]`.
 pub fn build(
     g: &mut Graph,
     w: &Scope<'_>,

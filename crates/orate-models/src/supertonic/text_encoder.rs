@@ -15,8 +15,8 @@ use orate_graph::{DType, Graph, GraphError, Value, Weight};
 
 type Result<T> = std::result::Result<T, GraphError>;
 
-/// Builds the network for `batch` texts of `tokens` ids. Reads `text_ids` and `style_ttl`, and with `padded` also
-/// `text_lens`; writes `text_emb` `[B, T, C]`.
+/// Builds the network for `batch` texts of `tokens` ids. Reads `text_ids` and `style_ttl`, and with `padded`
+/// also `text_lens`; writes `text_emb` `[B, T, C]`.
 pub fn build(g: &mut Graph, w: &Scope<'_>, c: &Ttl, batch: usize, tokens: usize, padded: bool) -> Result<()> {
     let ids = g.input("text_ids", DType::I32, [batch, tokens])?;
     let s = &c.style_encoder.style_token_layer;

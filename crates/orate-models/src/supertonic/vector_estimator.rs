@@ -13,12 +13,12 @@
 //!   proj_out             `[B, L, D·K]`, the velocity
 //!   latent + velocity / steps
 //!
-//! What does not change from step to step is computed by [`build_prepare`], once per utterance: keys and values of
-//! both attentions, rotary tables, and the time rows of all steps.
+//! What does not change from step to step is computed by [`build_prepare`], once per utterance: keys and
+//! values of both attentions, rotary tables, and the time rows of all steps.
 //!
 //! Version 3 runs every position twice, with the text and voice and without (classifier-free guidance), and
-//! combines `4 · with − 3 · without`. Until the first text attention both halves are equal and computed once. In
-//! the half without text all keys have one value, so attention returns it: a constant, known at load.
+//! combines `4 · with − 3 · without`. Until the first text attention both halves are equal and computed once.
+//! In the half without text all keys have one value, so attention returns it: a constant, known at load.
 //!
 //! Paper: arXiv 2503.23108; rotary positions: arXiv 2509.11084. Weights below `tts.ttl.vector_field`.
 

@@ -21,8 +21,8 @@ type Result<T> = std::result::Result<T, GraphError>;
 /// Epsilon of the batch norm.
 const BATCH_NORM_EPS: f32 = 1e-5;
 
-/// Builds the network for `batch` latents of `frames` frames. Reads `latent`; writes `wav` `[B, samples]`. With
-/// taps on, the folds are left out so that every intermediate value exists.
+/// Builds the network for `batch` latents of `frames` frames. Reads `latent`; writes `wav` `[B, samples]`.
+/// With taps on, the folds are left out so that every intermediate value exists.
 pub fn build(g: &mut Graph, w: &Scope<'_>, c: &Config, batch: usize, frames: usize) -> Result<()> {
     let (d, k) = (c.ttl.latent_dim, c.ttl.chunk_compress_factor);
     let latent = g.input("latent", DType::F32, [batch, frames, d * k])?;

@@ -1,28 +1,37 @@
 //! Supertonic as released: four ONNX files become one set of named weights.
 //!
-//! The graphs are not run. Most tensors carry their parameter's name; the exporter took the names of others away,
-//! and those are found through the nodes that read them:
+//! The graphs are not run. Most tensors carry their parameter's name. The exporter took the names of others away; those
+//! are found through the nodes that read them:
 //!
-//! | stored as | found through | named |
-//! | --- | --- | --- |
-//! | `onnx::MatMul_…`, `[in, out]` | bias `X.linear.bias` → Add → MatMul → second input | `X.linear.weight`, `[out, in]` |
-//! | `onnx::Conv_…`, two of them | the convolution that reads the latent after `tts.ae.latent_mean` | `tts.ae.decoder.embed.net.{weight,bias}` |
-//! | `onnx::PRelu_…` | the PRelu after `tts.ae.decoder.head.layer1` | `tts.ae.decoder.head.act.weight`, `[1]` |
-//! | `…/attention1/tanh/Tanh_output_0` (v1, v2) | its name, and the MatMul with the scaled query | `….attention1.tanh_key`, `[H, 1, d, slots]` |
-//! | `/Expand_output_0` | the Tile before the style attentions' `W_key` | `tts.ttl.style_encoder.style_token_layer.style_key` |
+//! | stored as | found through |
+//! | --- | --- |
+//! | `onnx::MatMul_…`, `[in, out]` | bias `X.linear.bias` → Add → MatMul → second input |
+//! | `onnx::Conv_…`, two of them | the convolution that reads the latent after `tts.ae.latent_mean` |
+//! | `onnx::PRelu_…` | the PRelu after `tts.ae.decoder.head.layer1` |
+//! | `…/attention1/tanh/Tanh_output_0` (v1, v2) | its name, and the MatMul with the scaled query |
+//! | `/Expand_output_0` | the Tile before the style attentions' `W_key` |
 //!
-//! No node name is needed for this, and no number in a name. v3's leading `vector_estimator.` is dropped, so that names agree in all versions.
+//! In the same order they are named:
 //!
-//! While it looks, the importer checks what our own networks take for granted: padding, dilations, epsilons, scalars.
-//! A graph that differs is refused by the name of the node, rather than spoken wrongly. What may differ from model to
-//! model and cannot be seen in a weight's shape is returned in [`GraphFacts`].
+//! - `X.linear.weight`, `[out, in]`
+//! - `tts.ae.decoder.embed.net.{weight,bias}`
+//! - `tts.ae.decoder.head.act.weight`, `[1]`
+//! - `….attention1.tanh_key`, `[H, 1, d, slots]`
+//! - `tts.ttl.style_encoder.style_token_layer.style_key`
+//!
+//! This needs no node name, and no number in a name. v3's leading `vector_estimator.` is dropped, so that names agree in
+//! all versions.
+//!
+//! The importer also checks what our networks take for granted: padding, dilations, epsilons, scalars. A graph that
+//! differs is refused with the name of the node. What may differ between models and shows in no weight's shape is
+//! returned in [`GraphFacts`].
 //!
 //! | file | answers |
 //! | --- | --- |
-//! | `stage` | which files there are, and what is said of one that is not as expected |
-//! | `walk` | which nodes make and read a value |
+//! | `stage` | which files there are, and the errors about one that is not as expected |
+//! | `walk` | which nodes compute and read a value |
 //! | `naming` | what a tensor is called |
-//! | `nodes`, `parts` | whether single nodes, and parts of several, do what our networks do |
+//! | `nodes`, `parts` | whether single nodes, and groups of several, compute what our networks compute |
 
 mod naming;
 mod nodes;

@@ -1,4 +1,5 @@
-//! Canonical names for all tensors of a file, found through the nodes that read them where the exporter took them away.
+//! Canonical names for all tensors of a file, found through the nodes that read them where the exporter took
+//! them away.
 
 use std::collections::{HashMap, HashSet};
 
@@ -77,7 +78,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Linear weights that kept their names are nevertheless stored as their reader wants them.
+    /// Linear weights that kept their names are stored in the layout of the node that reads them.
     fn named_view(&self, name: &str, stored: &str) -> Result<View, ImportError> {
         let info = self.tensor(stored)?.info();
         let read_by_matmul =

@@ -1,4 +1,4 @@
-//! Checks of single nodes: they are what our own networks take for granted, wherever they stand.
+//! Checks of single nodes: they compute what our networks take for granted, wherever they stand.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ const BATCH_NORM_EPSILON: f32 = 1e-5;
 const RELATIVE_MASK: f32 = -1e4;
 
 impl Stage {
-    /// Weights are read by the operation that their names promise.
+    /// Weights are read by the operation that their names say.
     pub(super) fn check_readers(&self) -> Result<(), ImportError> {
         for stored in self.model.names() {
             let Some(name) = canonical(stored) else { continue };
@@ -121,8 +121,8 @@ impl Stage {
         Ok(stacks.into_iter().map(|(stack, blocks)| (stack, blocks.into_values().collect())).collect())
     }
 
-    /// The convolution's input repeats its edges: `reach` samples on the left in the vocoder, half of it on each side
-    /// elsewhere.
+    /// The convolution's input repeats its edges: `reach` samples on the left in the vocoder, half of it on
+    /// each side elsewhere.
     fn check_padding(&self, conv: &Node, reach: usize) -> Result<(), ImportError> {
         let pad = self.source_of(conv, 0, "Pad")?;
         self.expect(pad, "mode", pad.string("mode").unwrap_or("constant"), "edge")?;

@@ -1,4 +1,4 @@
-//! Checks of parts of several nodes, attention to un-chunking, and the numbers that are read from them.
+//! Checks of groups of nodes, from attention to un-chunking, and the numbers that are read from them.
 
 use orate_weights::WeightSource;
 use orate_weights::onnx::Node;
@@ -73,7 +73,7 @@ impl Stage {
         if found { Ok(divisor) } else { self.structure("there is no attention".to_owned()) }
     }
 
-    /// The product of queries and keys, from the queries' bias.
+    /// The matmul of queries and keys, from the queries' bias.
     pub(super) fn query_product(&self, bias: &str) -> Result<&Node, ImportError> {
         let stored =
             if self.model.contains(bias) { bias.to_owned() } else { format!("vector_estimator.{bias}") };
@@ -156,7 +156,8 @@ impl Stage {
         Ok((scale, round.unwrap_or(base)))
     }
 
-    /// v3: the factors of the two velocities whose difference is taken, of which the conditional one comes first.
+    /// v3: the factors of the two velocities whose difference is taken, of which the conditional one comes
+    /// first.
     pub(super) fn guidance(&self) -> Result<Option<Guidance>, ImportError> {
         let is_token =
             |name: &str| canonical(name).is_some_and(|name| name.starts_with("tts.ttl.uncond_masker."));

@@ -1,4 +1,4 @@
-//! One of the four files, and what is said when it is not as expected.
+//! One of the four files, and the errors about one that is not as expected.
 
 use std::path::Path;
 

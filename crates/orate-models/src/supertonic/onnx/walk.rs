@@ -1,4 +1,4 @@
-//! Walking the graph: from values to the nodes that make and read them, past copies.
+//! Walks the graph: from values to the nodes that compute and read them, past copies.
 
 use std::collections::HashSet;
 
@@ -55,7 +55,7 @@ impl Stage {
         self.model.producer(self.origin(value))
     }
 
-    /// The node behind an input, which must be of one kind.
+    /// The node that computes an input, which must be of one kind.
     pub(super) fn source_of(&self, node: &Node, at: usize, op_type: &str) -> Result<&Node, ImportError> {
         match self.source(self.input(node, at)?) {
             Some(source) if source.op_type == op_type => Ok(source),
@@ -88,7 +88,7 @@ impl Stage {
         found
     }
 
-    /// The one reader of a value, which must be of one kind. Questions about its shape do not count.
+    /// The only reader of a value, which must be of one kind. Shape nodes do not count.
     pub(super) fn only_reader(&self, value: &str, op_type: &str) -> Result<(&Node, usize), ImportError> {
         let mut readers = self.readers(value);
         readers.retain(|(node, _)| node.op_type != "Shape");
@@ -101,7 +101,7 @@ impl Stage {
         }
     }
 
-    /// The first nodes of the given kinds on every way down from a value.
+    /// The first nodes of the given kinds on every path down from a value.
     pub(super) fn reached(&self, value: &str, kinds: &[&str]) -> Vec<(&Node, usize)> {
         let mut found: Vec<(&Node, usize)> = Vec::new();
         let mut values = vec![value];
