@@ -28,8 +28,10 @@
 pub mod bpe;
 pub mod english;
 mod error;
+mod invisible;
 pub mod pieces;
 pub mod qwen;
 pub mod supertonic;
 
 pub use error::TextError;
+pub use invisible::is_invisible;

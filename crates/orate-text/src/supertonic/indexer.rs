@@ -1,10 +1,11 @@
 //! The character table: code points to embedding rows.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::normalize::normalize;
-use crate::TextError;
 use crate::pieces::Unknown;
+use crate::{TextError, is_invisible};
 
 /// Greatest id accepted in a character table. The published ones stay below 8400; a table that
 /// names a row in the millions is damaged or hostile.
@@ -123,6 +124,13 @@ impl UnicodeIndexer {
             .into_iter()
             .filter(|c| normalize(c.encode_utf8(&mut buffer)).chars().any(|part| !self.knows(part)))
             .collect()
+    }
+
+    /// The text without invisible characters that the table does not know, which the pip package refuses.
+    #[must_use]
+    pub fn without_invisible<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let is_dropped = |c: char| is_invisible(c) && !self.knows(c);
+        if text.contains(is_dropped) { text.replace(is_dropped, "").into() } else { text.into() }
     }
 
     fn id(&self, c: char) -> i32 {

@@ -77,3 +77,22 @@ fn tables() {
     assert_eq!(indexer(Version::V2).rows(), 163);
     assert_eq!(indexer(Version::V3).rows(), 8322);
 }
+
+/// The pip package refuses these, although they have no sound.
+#[test]
+fn invisible_characters_are_dropped() {
+    for version in [Version::V2, Version::V3] {
+        let indexer = indexer(version);
+        for text in [
+            "Nice \u{2764}\u{FE0F}",
+            "\u{FEFF}co\u{AD}op",
+            "a\u{200B}b\u{200D}c\u{2060}",
+            "\u{1F468}\u{200D}\u{1F469}",
+        ] {
+            assert!(!indexer.unsupported(text).is_empty(), "{text:?}");
+            assert_eq!(indexer.unsupported(&indexer.without_invisible(text)), [], "{text:?}");
+        }
+        assert_eq!(indexer.without_invisible("\u{FEFF}co\u{AD}op"), "coop");
+        assert_eq!(indexer.without_invisible("\u{6F22}"), "\u{6F22}"); // unknown to version 2, and visible
+    }
+}
