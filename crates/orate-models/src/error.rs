@@ -213,16 +213,16 @@ pub enum ModelError {
     },
     /// Logits are NaN, so that no code could be drawn.
     #[error(
-        "no code can be drawn for frame {frame}: the model's numbers are none; are its weights and the voice \
-         undamaged, and does their format have the range that they need (bf16 or f32)?"
+        "frame {frame}: logits are NaN; the weights or the voice are damaged, or the precision overflows (try bf16 \
+         or f32)"
     )]
     NoCode {
         /// The frame, from 0.
         frame: usize,
     },
-    /// Samples of a codec are NaN.
+    /// Samples of a codec are NaN or above +20 dBFS.
     #[error(
-        "the codec made no sound for frame {frame}: its samples are no numbers; are the weights in \
+        "the codec returned no sound for frame {frame}: its samples are NaN or above +20 dBFS; are the weights in \
          speech_tokenizer undamaged (download them again), and does their format have the range that they need \
          (`--weights f32`)?"
     )]

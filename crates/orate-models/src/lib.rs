@@ -6,6 +6,7 @@ pub mod checkpoint;
 pub mod decoding;
 mod differences;
 mod error;
+mod files;
 pub mod hooks;
 mod loader;
 mod model;
@@ -13,6 +14,7 @@ mod options;
 mod pieces;
 pub mod qwen3_tts;
 mod runtime;
+mod sound;
 pub mod supertonic;
 mod voice;
 

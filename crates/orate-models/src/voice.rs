@@ -15,7 +15,6 @@ use crate::ModelError;
 use orate_weights::{DType, SafeTensors, TensorRef, WeightSource};
 use safetensors::tensor::{Dtype, TensorView};
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::path::Path;
 
 /// Value of `format`.
@@ -148,21 +147,9 @@ impl ClonedVoice {
     /// The file cannot be read, is damaged, or is something else.
     pub fn load(path: impl AsRef<Path>) -> Result<ClonedVoice, ModelError> {
         let path = path.as_ref();
-        let io = |source| ModelError::Io { path: path.to_owned(), source };
         let refused = |problem: String| ModelError::Content { path: path.to_owned(), problem };
-        // Opening anything but a file, such as a pipe, might wait forever.
-        if !std::fs::metadata(path).map_err(io)?.is_file() {
-            return Err(refused("not a file; a kept voice is one".to_owned()));
-        }
-        let mut bytes = vec![];
-        let file = std::fs::File::open(path).map_err(io)?;
-        file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(io)?;
-        if bytes.len() as u64 > MOST_BYTES {
-            return Err(refused(format!(
-                "larger than {} MB, which no kept voice is; model weights go with --model",
-                MOST_BYTES >> 20
-            )));
-        }
+        let hint = "no kept voice is; model weights go with --model";
+        let bytes = crate::files::read_at_most(path, MOST_BYTES, hint)?;
         let file = SafeTensors::from_bytes(&path.display().to_string(), bytes)?;
         let voice = ClonedVoice::from_tensors(&file).map_err(refused)?;
         voice.check().map_err(refused)?;

@@ -10,6 +10,7 @@ use super::shared_codec::{self, Decoded, Piece, SharedCodec};
 use super::{Batch, Past, QwenError};
 use crate::decoding::kept_states::{KeptState, KeptStates};
 use crate::runtime::{self, MemoryPool, PlanCache, PooledMemory, Profile};
+use crate::sound::first_damaged;
 use orate_graph::{Counters, Device, Executable, Graph, Plan, Shape, WeightLoader};
 use std::sync::Arc;
 
@@ -235,7 +236,7 @@ impl CodecStream {
             let all = self.decode_piece(i, codes)?;
             let of_frame = all.len() / PIECES[i];
             let heard = &all[..of_frame * frames];
-            if let Some(at) = heard.iter().position(|x| !x.is_finite()) {
+            if let Some(at) = first_damaged(heard) {
                 return Err(QwenError::NoSound { frame: self.frames + (at / of_frame) as u64 });
             }
             samples.extend_from_slice(heard);

@@ -15,6 +15,7 @@ use super::config::{CODEC_TYPE, CodecConfig, Config, GenerationConfig, MODEL_TYP
 use super::error::QwenError;
 use super::layout;
 use crate::checkpoint::{self, Expected};
+use crate::files::read;
 use orate_text::qwen::QwenTokenizer;
 use orate_weights::{Joined, SafeTensors, Scattered, WeightSource};
 use serde::Deserialize;
@@ -55,9 +56,6 @@ const WEIGHTS: &str = "model.safetensors";
 /// List of the files that hold the weights of a checkpoint that was cut down.
 const TRIMMED: &str = "trimmed.json";
 const INDEX: &str = "model.safetensors.index.json";
-
-/// Larger than any JSON or text file of a model by far.
-const MOST: u64 = 64 << 20;
 
 impl Files {
     /// Whether a folder is meant to be a model of this family, also if it is incomplete: its `config.json` says so,
@@ -204,16 +202,6 @@ fn complete(path: &Path, files: Vec<String>) -> Result<(), QwenError> {
     }
     let advice = "download the whole repository, with its speech_tokenizer folder";
     Err(QwenError::Incomplete { family: "Qwen3-TTS", path: path.to_owned(), files, advice })
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, QwenError> {
-    let io = |source| QwenError::Io { path: path.to_owned(), source };
-    let size = std::fs::metadata(path).map_err(io)?.len();
-    if size > MOST {
-        let problem = format!("{size} bytes; such files have less than {MOST}");
-        return Err(QwenError::Content { path: path.to_owned(), problem });
-    }
-    std::fs::read(path).map_err(io)
 }
 
 fn parse<T>(path: &Path, from_json: impl Fn(&[u8]) -> Result<T, String>) -> Result<T, QwenError> {

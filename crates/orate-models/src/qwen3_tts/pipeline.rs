@@ -198,6 +198,13 @@ impl Qwen3Tts {
             variant: config.tts_model_type.name(),
             problem: "it has no speaker encoder".to_owned(),
         })?;
+        if let Some(x) = x_vector.iter().find(|x| !x.is_finite()) {
+            let problem = format!(
+                "its speaker encoder returned {x}; are its weights undamaged, and does their format have the range \
+                 that they need (bf16 or f32)?"
+            );
+            return Err(QwenError::Content { path: self.files.origin.clone().into(), problem });
+        }
         let reference = match transcript {
             Some(text) => Some(Reference { transcript: text.to_owned(), codes: encoder.codes(samples)? }),
             None => None,

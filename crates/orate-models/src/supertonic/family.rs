@@ -88,8 +88,8 @@ pub fn open_packed(file: GgufFile, origin: &str) -> Result<Box<dyn ModelFiles>, 
 
 fn describe_voice_file(path: &Path) -> Result<Description, ModelError> {
     let content = |problem: String| ModelError::Content { path: path.to_owned(), problem };
-    let voice: Value =
-        serde_json::from_slice(&files::read(path)?).map_err(|e| content(format!("not valid JSON: {e}")))?;
+    let voice: Value = serde_json::from_slice(&crate::files::read(path)?)
+        .map_err(|e| content(format!("not valid JSON: {e}")))?;
     let (Some(ttl), Some(dp)) = (voice.pointer("/style_ttl/dims"), voice.pointer("/style_dp/dims")) else {
         let problem = "JSON, but not a voice: it has no `style_ttl` and `style_dp` with `dims`";
         return Err(content(problem.to_owned()));

@@ -9,6 +9,7 @@
 
 use super::{Voice, config::Config, onnx::OnnxWeights};
 use crate::ModelError;
+use crate::files::read;
 use orate_text::supertonic::{UnicodeIndexer, Version};
 use orate_weights::{GgufFile, SafeTensors, WeightSource, voice_pack};
 use std::collections::BTreeMap;
@@ -176,8 +177,10 @@ impl Files {
     /// There is no such voice, or it does not fit the model.
     pub fn voice(&self, name: &str) -> Result<Voice, ModelError> {
         let json = match self.voices.get(name) {
-            Some(VoiceFile::Text(t)) => return Voice::from_json(name, t.as_bytes(), &self.config),
-            Some(VoiceFile::Path(p)) => read(p)?,
+            Some(VoiceFile::Text(text)) => {
+                return self.own_voice(name, text.as_bytes(), Path::new(&self.origin));
+            }
+            Some(VoiceFile::Path(path)) => return self.own_voice(name, &read(path)?, path),
             None if Path::new(name).extension().is_some_and(|e| e == "json") => read(Path::new(name))?,
             None => {
                 let known = self.voice_names().join(", ");
@@ -187,18 +190,12 @@ impl Files {
         };
         Voice::from_json(name, &json, &self.config)
     }
-}
 
-pub(super) fn read(path: &Path) -> Result<Vec<u8>, ModelError> {
-    /// Larger than any file of this kind by far.
-    const MOST: u64 = 64 << 20;
-    let io = |source| ModelError::Io { path: path.to_owned(), source };
-    let size = std::fs::metadata(path).map_err(io)?.len();
-    if size > MOST {
-        let problem = format!("{size} bytes; such files have less than {MOST}");
-        return Err(ModelError::Content { path: path.to_owned(), problem });
+    /// A voice that comes with the model, so that damage is the model's and not the caller's.
+    fn own_voice(&self, name: &str, json: &[u8], path: &Path) -> Result<Voice, ModelError> {
+        Voice::from_json(name, json, &self.config)
+            .map_err(|e| ModelError::Content { path: path.to_owned(), problem: e.to_string() })
     }
-    std::fs::read(path).map_err(io)
 }
 
 fn read_config(path: &Path) -> Result<Config, ModelError> {

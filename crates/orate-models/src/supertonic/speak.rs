@@ -2,6 +2,7 @@
 
 use super::voice::parse_mix;
 use super::{Files, Noise, Options as Own, Piece, Session, SpeakOptions, Stage, Supertonic, Voice};
+use crate::sound::first_damaged;
 use crate::{Cancel, Chunk, Chunks, Laps, ModelError, OptionSet, Options, Size};
 use orate_text::pieces::Unknown;
 use std::sync::{Arc, PoisonError};
@@ -156,8 +157,9 @@ impl Pieces {
         let mut speech = Vec::new();
         s.vocode(&mut speech)?;
         self.lap(Stage::Vocoder, &mut s, &mut last)?;
-        if !speech.iter().all(|x| x.is_finite()) {
-            return Err(ModelError::Damaged { problem: "the model's samples are no numbers".to_owned() });
+        if let Some(i) = first_damaged(&speech) {
+            let problem = format!("the vocoder returned {} for sample {i}", speech[i]);
+            return Err(ModelError::Damaged { problem });
         }
         if self.trim {
             speech.truncate(wanted.max(1));

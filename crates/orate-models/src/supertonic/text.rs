@@ -94,9 +94,10 @@ impl Files {
     /// # Errors
     /// There is nothing to say, the language is unknown, or a character is and `options` say to refuse.
     pub fn pieces(&self, text: &str, options: &SpeakOptions) -> Result<Vec<Piece>, ModelError> {
+        let text = self.indexer.without_invisible(text);
         let pieces = match self.family {
-            TextRules::Official(version) => self.official_pieces(text, version, options)?,
-            TextRules::Own => self.own_pieces(text, options)?,
+            TextRules::Official(version) => self.official_pieces(&text, version, options)?,
+            TextRules::Own => self.own_pieces(&text, options)?,
         };
         if pieces.is_empty() { Err(TextError::Empty.into()) } else { Ok(pieces) }
     }

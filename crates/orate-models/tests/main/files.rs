@@ -1,7 +1,7 @@
 //! Damaged, mixed and forged model folders: always an error that names the file, never a panic.
 
-use orate_models::ModelError;
-use orate_models::supertonic::{Config, Files, Sizes, Supertonic, Voice, graphs};
+use orate_models::supertonic::{Config, Files, Sizes, SpeakOptions, Supertonic, Voice, graphs};
+use orate_models::{ErrorKind, ModelError};
 use orate_testing::{Random, ReferenceDevice};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -272,6 +272,11 @@ fn damaged_voices() {
         folder.write(F1, format!("{}{number}{}", &text[..at], &text[end..]).as_bytes());
         folder.refused(&["F1"]);
     }
+    // Damage is the model's, and not that of an option.
+    let folder = Folder::of("tiny");
+    folder.write(F1, b"{}");
+    assert_eq!(folder.open().expect_err("damaged").kind(), ErrorKind::InvalidModel);
+
     // A voice of another model.
     let folder = Folder::of("tiny");
     let official = golden("../assets/v2/voice_styles/F1.json");
@@ -323,6 +328,33 @@ fn weights_that_no_network_uses() {
     }
     folder.write(FILES[3], &bytes);
     folder.refused(&["vocoder.onnx"]);
+}
+
+/// A pipe or device in place of a file would block, or never end.
+#[cfg(unix)]
+#[test]
+fn only_regular_files_are_read() {
+    for file in [TTS, INDEXER, F1] {
+        let folder = Folder::of("tiny");
+        folder.remove(file);
+        std::os::unix::fs::symlink("/dev/zero", folder.path(file)).expect("writable");
+        folder
+            .refused(&["not a file", Path::new(file).file_name().and_then(|n| n.to_str()).expect("a name")]);
+    }
+}
+
+/// Emoji and text from web pages are full of them.
+#[test]
+fn invisible_characters_are_dropped() {
+    for model in ["tiny", "tiny3"] {
+        let files = Files::open(&golden(model)).expect("committed");
+        let options = SpeakOptions::default();
+        let pieces = |text: &str| files.pieces(text, &options).unwrap_or_else(|e| panic!("{model}: {e}"));
+        let plain = pieces("So nice, cooperate!");
+        for text in ["\u{FEFF}So nice,\u{200B} co\u{AD}operate!", "So nice\u{FE0F}, cooperate\u{200D}!"] {
+            assert_eq!(pieces(text), plain, "{model}");
+        }
+    }
 }
 
 /// Flips bits and replaces bytes in up to eight places, more often by what JSON is made of.

@@ -1,11 +1,15 @@
 //! Qwen3-TTS folders: every variant opens, and what is missing, mixed or damaged is named.
 
+use orate_models::ErrorKind;
 use orate_models::checkpoint::Expected;
 use orate_models::qwen3_tts::layout::{self, Network};
-use orate_models::qwen3_tts::{CodecConfig, Config, Files, GenerationConfig, QwenError, Variant};
+use orate_models::qwen3_tts::{CodecConfig, Config, Files, GenerationConfig, Qwen3Tts, QwenError, Variant};
+use orate_testing::ReferenceDevice;
 use orate_testing::checkpoints::{blank_safetensors, qwen3_tts_goldens, write_qwen3_tts};
+use orate_weights::{DType, TensorInfo, TensorRef, WeightError, WeightSource};
 use serde_json::{Value, json};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 const GENERATION: &str = "generation_config.json";
 
@@ -370,4 +374,50 @@ fn damaged_files_are_errors() {
             assert!(folder.open().is_err(), "{file} cut to {keep} bytes");
         }
     }
+}
+
+/// Weights of which one tensor is infinite.
+struct Infinite {
+    rest: Arc<dyn WeightSource>,
+    name: &'static str,
+    bytes: Vec<u8>,
+}
+
+impl WeightSource for Infinite {
+    fn get(&self, name: &str) -> Result<TensorRef<'_>, WeightError> {
+        let tensor = self.rest.get(name)?;
+        if name != self.name {
+            return Ok(tensor);
+        }
+        let bytes = &self.bytes[..4 * tensor.len()];
+        Ok(TensorRef::new(DType::F32, tensor.shape, bytes).expect("four bytes each"))
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.rest.names()
+    }
+
+    fn info(&self, name: &str) -> Option<TensorInfo> {
+        self.rest.info(name)
+    }
+
+    fn describe(&self) -> String {
+        self.rest.describe()
+    }
+}
+
+/// The model is to blame for it, and not the recording or an option.
+#[test]
+fn a_damaged_speaker_encoder_is_an_error_of_the_model() {
+    let folder = Folder::of("base");
+    let mut files = folder.open().expect("undamaged");
+    let bytes = f32::INFINITY.to_le_bytes().repeat(1 << 10);
+    files.weights =
+        Arc::new(Infinite { rest: files.weights.clone(), name: "speaker_encoder.fc.bias", bytes });
+    let origin = files.origin.clone();
+    let model = Qwen3Tts::new(files, Arc::new(ReferenceDevice));
+    let recording: Vec<f32> = (0..4800).map(|i| (i as f32 / 20.0).sin()).collect();
+    let e = model.clone_voice(&recording, None).expect_err("damaged");
+    assert_eq!(e.kind(), ErrorKind::InvalidModel);
+    assert!(e.to_string().contains(&origin) && e.to_string().contains("speaker encoder"), "{e}");
 }

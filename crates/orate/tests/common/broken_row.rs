@@ -1,4 +1,4 @@
-//! An utterance whose numbers are none, beside others.
+//! An utterance whose logits are NaN, beside others.
 
 use orate::{Engine, EngineOptions, ModelSource};
 use orate_models::qwen3_tts::{Request, Settings, Speaker, Step, Utterance};
@@ -38,7 +38,7 @@ pub fn fails_alone(options: EngineOptions) {
     });
     let fails = |u: &mut Utterance| {
         let e = next(u, &mut vec![]).expect_err("no numbers").to_string();
-        assert!(e.contains("no code can be drawn for frame 0"), "{}: {e}", engine.device());
+        assert!(e.contains("frame 0: logits are NaN"), "{}: {e}", engine.device());
     };
     fails(&mut start(f32::NAN, 1));
 
