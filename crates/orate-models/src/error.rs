@@ -29,7 +29,7 @@ pub enum ModelError {
     /// Nothing at the path looks like a model.
     #[error("{}: {problem}", path.display())]
     NotAModel {
-        /// What was opened.
+        /// The path.
         path: PathBuf,
         /// Why it is not a model, and what is expected.
         problem: String,
@@ -230,7 +230,7 @@ pub enum ModelError {
         /// The frame, from 0, counting those of a reference, which the codec reads first.
         frame: u64,
     },
-    /// A network returned what no undamaged model returns.
+    /// A network returned values that no undamaged model returns.
     #[error(
         "{problem}; are the voice and the model's weights undamaged, and does their format have the range that \
          they need (bf16 or f32)?"

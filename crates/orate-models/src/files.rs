@@ -15,7 +15,8 @@ pub fn read(path: &Path) -> Result<Vec<u8>, ModelError> {
     read_at_most(path, MOST_BYTES, "no such file of a model is")
 }
 
-/// As [`read`], for files of at most `most` bytes. `hint` continues the sentence `larger than 64 MB, which …`.
+/// As [`read`], for files of at most `most` bytes. `hint` continues the sentence `larger than 64 MB, which
+/// …`.
 ///
 /// # Errors
 /// As [`read`].

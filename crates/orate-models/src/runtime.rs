@@ -1,7 +1,7 @@
 //! What every model on a device needs: compiled plans and memories, both kept for reuse.
 //!
-//! A [`PlanCache`] owns a network's weights on a device and compiles plans on demand. A [`MemoryPool`] lends memories; a
-//! [`PooledMemory`] returns to its pool when it is dropped, also when a panic drops it.
+//! A [`PlanCache`] owns a network's weights on a device and compiles plans on demand. A [`MemoryPool`] lends
+//! memories; a [`PooledMemory`] returns to its pool when it is dropped, also when a panic drops it.
 
 use orate_graph::{
     Buffer, BufferKind, Counters, Device, DeviceError, Executable, Graph, Memory, ModelOnDevice, Plan,
@@ -37,8 +37,8 @@ impl<K: PartialEq> PlanCache<K> {
         PlanCache { device, model, capacity, kept, compiling, made }
     }
 
-    /// Returns the plan of `key`. A plan that is not kept is compiled from `graph`, and replaces the least recently used
-    /// one when the cache is full.
+    /// Returns the plan of `key`. A plan that is not kept is compiled from `graph`, and replaces the least
+    /// recently used one when the cache is full.
     ///
     /// # Errors
     /// `graph` failed, the device lacks an op, or it has no room for the weights.
@@ -112,7 +112,8 @@ impl MemoryPool {
         Self::with_limit(move || device.memory(), (count, bytes))
     }
 
-    /// As [`MemoryPool::new`], of memories whose runs yield to those of others ([`Device::background_memory`]).
+    /// As [`MemoryPool::new`], of memories whose runs yield to those of others
+    /// ([`Device::background_memory`]).
     pub fn background(device: Arc<dyn Device>, count: usize) -> Arc<MemoryPool> {
         let bytes = device.memory_kept();
         Self::with_limit(move || device.background_memory(), (count, bytes))
@@ -160,7 +161,8 @@ pub struct PooledMemory {
 }
 
 impl PooledMemory {
-    /// The memory. Where it was lent and lost to a panic this is a new, empty one: plans that need its states refuse it.
+    /// The memory. Where it was lent and lost to a panic this is a new, empty one: plans that need its states
+    /// refuse it.
     pub fn get(&mut self) -> &mut dyn Memory {
         let (pool, before) = (&self.pool, &mut self.before);
         let memory = self.memory.get_or_insert_with(|| {

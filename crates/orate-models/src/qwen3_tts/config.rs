@@ -1,8 +1,9 @@
 //! `config.json`, `generation_config.json` and `speech_tokenizer/config.json`.
 //!
-//! Names are those of the files. What no network needs is ignored; what one needs must be there, because the
-//! defaults in the official classes belong to another model. What our networks take for granted (activation, no
-//! biases, which attention) is checked, so that a checkpoint that differs fails when it is opened and not in its sound.
+//! Names are those of the files. Values that no network needs are ignored. Those that one needs must be
+//! there, because the defaults in the official classes belong to another model. What our networks take for
+//! granted (activation, no biases, kind of attention) is checked, so that a checkpoint that differs fails
+//! when it is opened and not in its sound.
 
 use super::settings::{MOST_FRAMES, MOST_IDS};
 use serde::Deserialize;
@@ -13,7 +14,7 @@ pub const MODEL_TYPE: &str = "qwen3_tts";
 /// `model_type` of the codec, and `tokenizer_type` of the models that use it.
 pub const CODEC_TYPE: &str = "qwen3_tts_tokenizer_12hz";
 
-/// Ids at the end of the talker's vocabulary that control it and are no codes.
+/// Number of control ids, which follow the codes in the talker's vocabulary.
 pub const CONTROL_IDS: usize = 1024;
 
 /// Where a speaker comes from.
@@ -54,11 +55,11 @@ pub struct Config {
     pub im_start_token_id: u32,
     /// Text id of `<|im_end|>`.
     pub im_end_token_id: u32,
-    /// Text id under what has no text.
+    /// Text id of rows without text.
     pub tts_pad_token_id: u32,
     /// Text id before the text.
     pub tts_bos_token_id: u32,
-    /// Text id behind the text.
+    /// Text id after the text.
     pub tts_eos_token_id: u32,
     /// The talker.
     pub talker_config: TalkerConfig,
@@ -99,8 +100,8 @@ pub struct TransformerConfig {
     layer_types: Option<Vec<String>>,
 }
 
-/// Only `default` is known. `interleaved` and `mrope_section` say which of three position axes a frequency reads; here
-/// all three hold the same position, so they have no effect.
+/// Only `default` is supported. `interleaved` and `mrope_section` say which of three position axes a
+/// frequency reads. Here all three hold the same position, so they have no effect.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 struct RopeScaling {
     rope_type: Option<String>,
@@ -130,19 +131,19 @@ pub struct TalkerConfig {
     /// The dialect of each speaker, if any.
     #[serde(default)]
     pub spk_is_dialect: BTreeMap<String, Dialect>,
-    /// Codec id under what has no code.
+    /// Codec id of rows without a code.
     pub codec_pad_id: u32,
     /// Codec id before the first code.
     pub codec_bos_id: u32,
     /// Codec id that ends speech.
     pub codec_eos_token_id: u32,
-    /// Codec id in front of a language.
+    /// Codec id before a language.
     pub codec_think_id: u32,
     /// Codec id where no language is given.
     pub codec_nothink_id: u32,
-    /// Codec id behind those two.
+    /// Codec id after one of those two.
     pub codec_think_bos_id: u32,
-    /// Codec id behind the language.
+    /// Codec id after the language.
     pub codec_think_eos_id: u32,
     /// The code predictor.
     pub code_predictor_config: PredictorConfig,
@@ -158,7 +159,7 @@ pub enum Dialect {
     Named(String),
 }
 
-/// `code_predictor_config`: the first code of a frame to the others.
+/// `code_predictor_config`: code 0 of a frame to codes 1 to Q − 1.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 pub struct PredictorConfig {
     /// Its layers.
@@ -210,12 +211,12 @@ impl Default for SpeakerEncoderConfig {
     }
 }
 
-/// `generation_config.json`: how codes are chosen where the caller does not say. The defaults are those of the
-/// official package, for folders without the file.
+/// `generation_config.json`: default sampling settings. For folders without the file they are those of the
+/// official package.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(default)]
 pub struct GenerationConfig {
-    /// Draw the first code of a frame instead of taking the likeliest.
+    /// Whether code 0 of a frame is sampled, rather than the likeliest taken.
     pub do_sample: bool,
     /// Candidates kept; 0 keeps all.
     pub top_k: usize,
@@ -223,17 +224,17 @@ pub struct GenerationConfig {
     pub top_p: f32,
     /// Divides the logits.
     pub temperature: f32,
-    /// Divides what was chosen before.
+    /// Divides the logits of ids that were drawn before.
     pub repetition_penalty: f32,
     /// Frames at most.
     pub max_new_tokens: usize,
-    /// Draw the other codes.
+    /// Whether the predictor's codes are sampled.
     pub subtalker_dosample: bool,
-    /// As `top_k`, for the other codes.
+    /// As `top_k`, for the predictor's codes.
     pub subtalker_top_k: usize,
-    /// As `top_p`, for the other codes.
+    /// As `top_p`, for the predictor's codes.
     pub subtalker_top_p: f32,
-    /// As `temperature`, for the other codes.
+    /// As `temperature`, for the predictor's codes.
     pub subtalker_temperature: f32,
 }
 
@@ -280,7 +281,7 @@ pub struct CodecConfig {
 pub struct CodecDecoderConfig {
     /// Channels of the upsampling.
     pub latent_dim: usize,
-    /// Width of a dequantised frame; a codebook entry has half of it.
+    /// Width of a dequantized frame; a codebook entry has half of it.
     pub codebook_dim: usize,
     /// Entries of a codebook.
     pub codebook_size: usize,
@@ -300,13 +301,13 @@ pub struct CodecDecoderConfig {
     pub num_hidden_layers: usize,
     /// Codebooks.
     pub num_quantizers: usize,
-    /// Codebooks of the first quantiser; the others form the second.
+    /// Codebooks of the first quantizer; the others form the second.
     pub num_semantic_quantizers: usize,
     /// Epsilon of the transformer's norms.
     pub rms_norm_eps: f32,
     /// Base of the rotary frequencies.
     pub rope_theta: f64,
-    /// Positions that a position sees, its own among them.
+    /// Positions that a position attends to, including its own.
     pub sliding_window: usize,
     /// Strides of the decoder blocks.
     pub upsample_rates: Vec<usize>,
@@ -356,9 +357,9 @@ pub struct CodecEncoderConfig {
     pub codebook_size: usize,
     /// Codebooks in the file.
     pub num_quantizers: usize,
-    /// Codebooks of the first quantiser.
+    /// Codebooks of the first quantizer.
     pub num_semantic_quantizers: usize,
-    /// Width that is quantised.
+    /// Width that is quantized.
     pub vector_quantization_hidden_dimension: usize,
     hidden_act: String,
     #[serde(default)]
@@ -367,7 +368,7 @@ pub struct CodecEncoderConfig {
     use_conv_shortcut: bool,
 }
 
-/// No released size comes near this; larger ones are damage, and would ask for absurd amounts of memory.
+/// No released size comes near this. Larger ones are damage, and would ask for absurd amounts of memory.
 const LARGEST: usize = 1 << 16;
 /// As [`LARGEST`], for vocabularies.
 const LARGEST_VOCABULARY: usize = 1 << 20;
@@ -435,7 +436,7 @@ impl Config {
     /// Reads and checks `config.json`.
     ///
     /// # Errors
-    /// It is not JSON of this form, or a value makes no sense or is not supported; the text says which.
+    /// It is not JSON of this form, or a value makes no sense or is not supported. The text says which.
     pub fn from_json(bytes: &[u8]) -> Result<Config, String> {
         let c: Config = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
         c.check()?;
@@ -489,7 +490,7 @@ impl Config {
         }
     }
 
-    /// Every id lies in its vocabulary, and names that refer to others exist.
+    /// Checks that every id lies in its vocabulary, and that names that refer to others exist.
     fn check_ids(&self) -> Check {
         let t = &self.talker_config;
         let text = [
@@ -535,7 +536,7 @@ impl Config {
         Ok(())
     }
 
-    /// `0.6B`, `1.7B`, or what the file says.
+    /// `0.6B`, `1.7B`, or as in the file.
     pub fn size(&self) -> &str {
         match &*self.tts_model_size {
             "0b6" => "0.6B",
@@ -544,7 +545,7 @@ impl Config {
         }
     }
 
-    /// Languages that can be asked for: those that are no dialects.
+    /// Languages, without the dialects.
     pub fn languages(&self) -> Vec<&str> {
         let all = self.talker_config.codec_language_id.keys().map(String::as_str);
         all.filter(|l| !l.contains("dialect")).collect()
@@ -617,7 +618,7 @@ impl GenerationConfig {
                 format!("`{name}` is {x}; it must be above 0, and at most {most}")
             })?;
         }
-        // Of the new tokens, the last one ends the speech.
+        // The last of the new tokens ends the speech.
         let counts = [
             ("top_k", c.top_k, 0, MOST_IDS),
             ("subtalker_top_k", c.subtalker_top_k, 0, MOST_IDS),
@@ -684,7 +685,7 @@ impl CodecConfig {
     }
 }
 
-/// The product of strides, if it is a number of samples.
+/// Product of the strides, unless it overflows.
 fn product<'a>(strides: impl IntoIterator<Item = &'a usize>) -> Option<usize> {
     strides.into_iter().try_fold(1usize, |n, s| n.checked_mul(*s)).filter(|n| *n > 0 && *n <= LARGEST)
 }
@@ -739,7 +740,7 @@ impl CodecDecoderConfig {
         })
     }
 
-    /// Samples of a frame, unless the strides are nonsense.
+    /// Samples of a frame, unless the strides overflow.
     pub fn samples_per_frame(&self) -> Option<usize> {
         product(self.upsample_rates.iter().chain(&self.upsampling_ratios))
     }
@@ -800,7 +801,7 @@ impl CodecEncoderConfig {
         })
     }
 
-    /// Samples of a frame, unless the strides are nonsense. The last stride, 2, is not in the file.
+    /// Samples of a frame, unless the strides overflow. The last stride, 2, is not in the file.
     pub fn samples_per_frame(&self) -> Option<usize> {
         product(self.upsampling_ratios.iter().chain(&[2]))
     }

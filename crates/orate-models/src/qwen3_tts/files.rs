@@ -1,4 +1,4 @@
-//! Where a model's parts come from: an official repository, or the codec's repository alone.
+//! Opens models: an official repository, or the codec's repository alone.
 //!
 //! ```text
 //! model/      config.json  generation_config.json
@@ -8,8 +8,8 @@
 //! codec/      config.json  model.safetensors
 //! ```
 //!
-//! A checkpoint that was cut down to what recorded calls of it read has `trimmed.json` in place of `model.safetensors`; it is for
-//! comparing with what was recorded, and for nothing else.
+//! A trimmed checkpoint has `trimmed.json` in place of `model.safetensors`. It holds only what recorded calls
+//! read, and serves to compare with their results.
 
 use super::config::{CODEC_TYPE, CodecConfig, Config, GenerationConfig, MODEL_TYPE};
 use super::error::QwenError;
@@ -33,7 +33,7 @@ pub struct Files {
     pub codec: CodecConfig,
     /// All weights, under the checkpoint's names.
     pub weights: Arc<dyn WeightSource>,
-    /// Whether only a part of the weights is there, see [`Files::open_trimmed`].
+    /// Whether the checkpoint is trimmed, see [`Files::open_trimmed`].
     pub trimmed: bool,
 }
 
@@ -53,23 +53,23 @@ const CONFIG: &str = "config.json";
 const GENERATION: &str = "generation_config.json";
 const TOKENIZER: [&str; 3] = ["vocab.json", "merges.txt", "tokenizer_config.json"];
 const WEIGHTS: &str = "model.safetensors";
-/// List of the files that hold the weights of a checkpoint that was cut down.
+/// List of the weight files of a trimmed checkpoint.
 const TRIMMED: &str = "trimmed.json";
 const INDEX: &str = "model.safetensors.index.json";
 
 impl Files {
-    /// Whether a folder is meant to be a model of this family, also if it is incomplete: its `config.json` says so,
-    /// or it has a codec's folder.
+    /// Whether a folder is meant to be a model of this family, also if it is incomplete: its `config.json`
+    /// says so, or it has a codec's folder.
     pub fn detect(path: &Path) -> bool {
         model_type(&path.join(CONFIG)).is_some_and(|t| t == CODEC_TYPE || t.starts_with(MODEL_TYPE))
             || path.join(CODEC).is_dir()
     }
 
-    /// Opens a folder. Nothing is read of the weights but their names and shapes, all of which are checked.
+    /// Opens a folder. Of the weights only names, shapes and types are read, all of which are checked.
     ///
     /// # Errors
-    /// It is no model of this family, files are missing or damaged, the configuration asks for what is not
-    /// supported, or the weights are not those that it describes. The message says which.
+    /// It is no model of this family, files are missing or damaged, the configuration asks for something that
+    /// is not supported, or the weights are not those that it describes. The message says which.
     pub fn open(path: &Path) -> Result<Files, QwenError> {
         if !path.is_dir() {
             let problem =
@@ -96,17 +96,17 @@ impl Files {
         }
     }
 
-    /// Whether a folder is a checkpoint that was cut down, for [`Files::open_trimmed`].
+    /// Whether a folder is a trimmed checkpoint, for [`Files::open_trimmed`].
     pub fn is_trimmed(path: &Path) -> bool {
         path.join(TRIMMED).is_file()
     }
 
-    /// Opens a checkpoint that was cut down to what recorded calls of it read: `trimmed.json` lists the files of its weights, relative to the
-    /// folder, as `{"weights": […]}`. Tensors may be missing, and tables may lack rows, which are zero ([`Scattered`]); a network
-    /// that needs a missing tensor says so.
+    /// Opens a trimmed checkpoint. `trimmed.json` lists its weight files, relative to the folder, as
+    /// `{"weights": […]}`. Tensors may be missing, and tables may lack rows, which are zero ([`Scattered`]).
+    /// A network that needs a missing tensor is an error.
     ///
     /// # Errors
-    /// As [`Files::open`], but for what may be missing.
+    /// As [`Files::open`], except for missing tensors.
     pub fn open_trimmed(path: &Path) -> Result<Files, QwenError> {
         let list: Trimmed =
             parse(&path.join(TRIMMED), |json| serde_json::from_slice(json).map_err(|e| e.to_string()))?;
@@ -228,7 +228,7 @@ fn open_tokenizer(path: &Path, config: &Config) -> Result<QwenTokenizer, QwenErr
     Ok(tokenizer)
 }
 
-/// What a model says about codes must be what its codec says.
+/// Checks that a model and its codec have the same codes and sample rate.
 fn agree(config: &Config, codec: &CodecConfig) -> Result<(), String> {
     let t = &config.talker_config;
     let talker = (t.num_code_groups, t.code_predictor_config.vocab_size);

@@ -1,7 +1,8 @@
 //! Which tensors a checkpoint holds, and the network that each belongs to.
 //!
-//! Names and shapes follow from the graphs ([`crate::checkpoint`]). Listed here are only tensors that no network reads: what the
-//! training needed, and codebooks that the talker does not use. A checkpoint must hold these too, and nothing else.
+//! Names and shapes follow from the graphs ([`crate::checkpoint`]). Listed here are only tensors that no
+//! network reads: what the training needed, and codebooks that the talker does not use. A checkpoint must
+//! hold these too, and nothing else.
 
 use super::config::{CodecConfig, Config, Variant};
 use super::error::QwenError;
@@ -102,7 +103,7 @@ pub fn codec(c: &CodecConfig) -> Result<Vec<Expected>, QwenError> {
 fn unread(c: &CodecConfig) -> Vec<Expected> {
     let mut all = vec![];
     let mut add = |name: String, shape: &[usize]| all.push(Expected { name, shape: shape.to_vec() });
-    // The decoder only looks entries up, and the encoder only finds them: each has the other's projection besides its own.
+    // Quantizers were trained with projections in both directions; each network needs one.
     let d = &c.decoder_config;
     for side in ["first", "rest"] {
         let name = format!("decoder.quantizer.rvq_{side}.input_proj.weight");
@@ -120,7 +121,7 @@ fn unread(c: &CodecConfig) -> Vec<Expected> {
         for k in 0..books {
             let book = format!("{at}.layers.{k}.codebook");
             add(format!("{book}.initialized"), &[1]);
-            // More codebooks were trained than frames have codes.
+            // The encoder has more codebooks than frames have codes.
             if k >= used {
                 add(format!("{book}.embed_sum"), &[e.codebook_size, e.codebook_dim]);
                 add(format!("{book}.cluster_usage"), &[e.codebook_size]);

@@ -10,7 +10,8 @@ use super::{
     Options as Own, Prompt, Qwen3Tts, Request, Sampling, Settings, Speaker, Step, TextFeeding, Utterance,
     Variant, Voice, is_runaway,
 };
-use crate::{Cancel, Chunk, Chunks, FinishReason, Laps, ModelError, OptionSet, Options, piece_seed};
+use crate::pieces::{Progress, is_speakable};
+use crate::{Chunk, Chunks, FinishReason, Laps, ModelError, OptionSet, Options};
 use orate_graph::Counters;
 use orate_text::pieces;
 use std::collections::VecDeque;
@@ -76,9 +77,7 @@ pub(super) struct Pieces {
     max_frames: Option<usize>,
     retries: usize,
     whole_pieces: bool,
-    silence: usize,
-    cancel: Cancel,
-    index: usize,
+    progress: Progress,
     /// Codes of a reference, which the codec reads in front of each piece.
     before: Arc<[i32]>,
     /// Of a voice that an instruction describes.
@@ -155,9 +154,7 @@ impl Pieces {
         let (language, instruct, feeding) =
             (o.language.as_deref(), own.instruct.as_deref(), own.text_feeding);
         let prompt = |text: &str| model.prompt(&Request { text, speaker, language, instruct, feeding });
-        // A piece without a letter or digit has no sound.
-        let speakable = |piece: &String| piece.chars().any(char::is_alphanumeric);
-        let pieces: Vec<String> = cut(text).into_iter().filter(speakable).collect();
+        let pieces: Vec<String> = cut(text).into_iter().filter(|piece| is_speakable(piece)).collect();
         if pieces.is_empty() {
             prompt("")?; // says so
         }
@@ -167,8 +164,7 @@ impl Pieces {
         let settings = settings(Settings::new(&talking.generation, o.seed), &own);
         settings.check()?;
         let pieces: Vec<_> = pieces.into_iter().map(|(prompt, text)| (text, prompt)).collect();
-        let silence = (f64::from(o.silence) * f64::from(model.sample_rate())) as usize;
-        let cancel = o.cancel.clone().unwrap_or_default();
+        let progress = Progress::new(o, model.sample_rate());
         let described = (speaker == Speaker::Described).then(|| Described {
             language: o.language.clone(),
             instruct: own.instruct.clone(),
@@ -183,9 +179,7 @@ impl Pieces {
             max_frames: own.max_frames,
             retries: own.retries.unwrap_or(1),
             whole_pieces: o.whole_pieces,
-            silence,
-            cancel,
-            index: 0,
+            progress,
             before: before.into(),
             described,
             codec: None,
@@ -239,7 +233,7 @@ impl Pieces {
         // Who asks for a number of frames expects them; what is known of the text alone is more than it needs.
         let astray = self.max_frames.is_none() && budget == needed;
         let at_most = if astray { FinishReason::Runaway } else { FinishReason::Length };
-        let seed = attempt_seed(piece_seed(self.settings.seed, self.index), attempts);
+        let seed = attempt_seed(self.progress.seed(), attempts);
         let before = self.before.clone();
         self.codec()?.begin(before);
         let begun = Instant::now();
@@ -270,9 +264,7 @@ impl Pieces {
     /// The next chunk of a piece. Frames of those behind it are made as long as its samples are not there.
     fn chunk(&mut self, speaking: &mut Speaking) -> Result<Chunk, ModelError> {
         loop {
-            if self.cancel.is_cancelled() {
-                return Err(ModelError::Cancelled);
-            }
+            self.progress.cancel.check()?;
             // The first sound of a piece is waited for: whoever listens is waiting too.
             let first = !speaking.heard && !self.whole_pieces && !speaking.decoding.is_empty();
             let decoded = if first || speaking.finish.is_some() || speaking.decoding.len() > MOST_AHEAD {
@@ -283,9 +275,8 @@ impl Pieces {
             if let Some(decoded) = decoded {
                 let made = speaking.decoding.pop_front().expect("the codec answers what it was given");
                 self.times.codec += decoded.time;
-                let silence = if !speaking.heard && self.index > 0 { self.silence } else { 0 };
-                let mut samples = decoded.samples;
-                samples.splice(0..0, std::iter::repeat_n(0.0, silence));
+                let samples = decoded.samples;
+                let samples = if speaking.heard { samples } else { self.progress.after_silence(samples) };
                 let prefix_rows = if speaking.heard { 0 } else { speaking.session.reused_rows() };
                 speaking.heard = true;
                 let mut counters = made.counters;
@@ -294,7 +285,7 @@ impl Pieces {
                 return Ok(Chunk {
                     samples,
                     text,
-                    index: self.index,
+                    index: self.progress.index,
                     counters,
                     prefix_rows,
                     finish: made.finish,
@@ -359,7 +350,11 @@ impl Pieces {
                 }
             };
             if finish == FinishReason::Runaway && speaking.attempts <= self.retries && self.is_random() {
-                tracing::debug!(piece = self.index, attempt = speaking.attempts, "gone astray, spoken again");
+                tracing::debug!(
+                    piece = self.progress.index,
+                    attempt = speaking.attempts,
+                    "gone astray, spoken again"
+                );
                 chunks.iter().for_each(|chunk| failed += chunk.counters);
                 let Speaking { text, prompt, attempts, .. } = speaking;
                 speaking = self.start(text, prompt, attempts + 1)?;
@@ -379,7 +374,7 @@ impl Pieces {
 
     fn advance(&mut self) -> Option<Result<Chunk, ModelError>> {
         if let Some(chunk) = self.made.pop_front() {
-            return Some(if self.cancel.is_cancelled() { Err(ModelError::Cancelled) } else { Ok(chunk) });
+            return Some(self.progress.cancel.check().map(|()| chunk));
         }
         let mut speaking = match self.current.take() {
             Some(speaking) => speaking,
@@ -397,13 +392,13 @@ impl Pieces {
                 Ok(chunks) => self.made = chunks,
                 Err(e) => return Some(Err(e)),
             }
-            self.index += 1;
+            self.progress.index += 1;
             return self.made.pop_front().map(Ok);
         }
         let chunk = self.chunk(&mut speaking);
         match &chunk {
             Ok(chunk) if chunk.finish.is_none() => self.current = Some(speaking),
-            _ => self.index += 1,
+            _ => self.progress.index += 1,
         }
         Some(chunk)
     }

@@ -1,10 +1,10 @@
-//! A recording to what the talker needs for cloning its voice: an x-vector, and codes.
+//! The encoders that clone a voice: a recording to an x-vector and codes.
 //!
-//! Recordings differ in length, so their plans are made when they are needed and not kept; only long
-//! recordings go through the codec encoder in pieces, whose plan is.
+//! Recordings differ in length, so their plans are compiled when they are needed, and not kept. A long
+//! recording goes through the codec encoder in pieces, whose plan is kept.
 //!
-//! A voice is made once and used often, so the networks are not kept: their weights are on the device while
-//! somebody listens.
+//! A voice is cloned once and used often. So the encoders are not kept either: their weights are on the
+//! device only while a voice is cloned.
 
 use super::config::{CodecConfig, SpeakerEncoderConfig};
 use super::{Past, QwenError, codec_encoder, speaker_encoder};
@@ -19,7 +19,7 @@ const PIECE: usize = 50;
 /// Where weights come from.
 type Weights = Arc<dyn WeightLoader + Send + Sync>;
 
-/// The networks that listen, on a device. Shared by threads.
+/// The encoders on a device. Shared by threads.
 pub struct VoiceEncoder {
     speaker: Option<(SpeakerEncoderConfig, PlanCache<()>)>,
     codec: CodecConfig,
@@ -29,8 +29,8 @@ pub struct VoiceEncoder {
 }
 
 impl VoiceEncoder {
-    /// Puts the networks on a device. Their weights are loaded with the first recording. Variants other than
-    /// Base have no speaker encoder.
+    /// Puts the encoders on a device. Their weights are loaded with the first recording. Only Base models
+    /// have a speaker encoder.
     pub fn new(
         device: Arc<dyn Device>,
         speaker: Option<(SpeakerEncoderConfig, Weights)>,
@@ -46,7 +46,7 @@ impl VoiceEncoder {
         self.codec_plans.weight_bytes() + self.speaker.as_ref().map_or(0, |(_, plans)| plans.weight_bytes())
     }
 
-    /// The networks for a recording of so many samples at 24 kHz, each of which runs in a memory of its own.
+    /// The graphs for a recording of `samples` samples at 24 kHz, each of which runs in a memory of its own.
     ///
     /// # Errors
     /// A configuration contradicts itself.

@@ -1,7 +1,7 @@
 //! `tts.json`: the sizes of the four networks.
 //!
 //! Only what inference needs is read. The official files also hold training settings, encoder sizes and
-//! paths, which are ignored; so are sections that a version lacks.
+//! paths, which are ignored.
 
 use serde::Deserialize;
 
@@ -45,7 +45,7 @@ pub struct Ttl {
     pub normalizer: Normalizer,
     /// Text encoder.
     pub text_encoder: TextEncoder,
-    /// Style attention behind the text encoder.
+    /// Style attention after the text encoder.
     pub speech_prompted_text_encoder: SpeechPrompted,
     /// Style tokens.
     pub style_encoder: TtlStyle,
@@ -106,7 +106,7 @@ pub struct TextEncoder {
     pub attn_encoder: AttnEncoder,
 }
 
-/// Style attention behind the text encoder.
+/// Style attention after the text encoder.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 pub struct SpeechPrompted {
     /// Width of text.
@@ -287,7 +287,7 @@ impl Config {
     /// Reads and checks `tts.json`.
     ///
     /// # Errors
-    /// It is not JSON of this form, or a size makes no sense; the text says which.
+    /// It is not JSON of this form, or a size makes no sense. The text says which.
     pub fn from_json(bytes: &[u8]) -> Result<Config, String> {
         let c: Config = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
         c.check()?;
@@ -298,7 +298,7 @@ impl Config {
         /// No released size comes near this. Larger ones are damage, and would ask for absurd amounts of
         /// memory.
         const LARGEST: usize = 1 << 16;
-        /// Layers of a stack at most, as each is described before the weights are compared.
+        /// Most layers of a stack. Graphs of all layers are built before the weights are compared.
         const MOST_LAYERS: usize = 256;
         let t = &self.ttl;
         let mb = &t.vector_field.main_blocks;

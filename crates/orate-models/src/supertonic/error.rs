@@ -3,7 +3,7 @@
 use crate::{Differences, ErrorKind, ModelError};
 use orate_graph::GraphError;
 
-/// A network could not be described for a model.
+/// The graphs of a model's networks could not be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {

@@ -1,4 +1,4 @@
-//! Where a model's parts come from: the official folder, a voice folder of this project, or a packed voice.
+//! Opens models: the official folder, a voice folder of this project, or a packed voice.
 //!
 //! ```text
 //! official/   onnx/{duration_predictor,text_encoder,vector_estimator,vocoder}.onnx
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Which rules the text goes through.
+/// Rules by which text is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextRules {
     /// An official model.
@@ -27,7 +27,7 @@ pub enum TextRules {
 
 /// A model's files, opened but not yet on a device.
 pub struct Files {
-    /// Path, or a name for what is embedded.
+    /// Path, or a name for an embedded voice.
     pub origin: String,
     /// `tts.json`
     pub config: Config,
@@ -56,10 +56,10 @@ pub(super) fn detect(path: &Path) -> bool {
 }
 
 impl Files {
-    /// Opens whatever `path` is.
+    /// Opens a model of any of these forms.
     ///
     /// # Errors
-    /// It is none of the known forms, or one of its files is missing or damaged; the message says which.
+    /// The path has none of these forms, or one of its files is missing or damaged; the message says which.
     pub fn open(path: &Path) -> Result<Files, ModelError> {
         let not =
             |problem: &str| ModelError::NotAModel { path: path.to_owned(), problem: problem.to_owned() };
@@ -77,8 +77,8 @@ impl Files {
             return Self::folder(path);
         }
         Err(not(
-            "not a model folder: it has neither onnx/vector_estimator.onnx (Supertonic) nor config.json (Qwen3-TTS) nor \
-             model.safetensors with tts.json (voices of this project)",
+            "not a model folder: it has neither onnx/vector_estimator.onnx (Supertonic) nor config.json \
+             (Qwen3-TTS) nor model.safetensors with tts.json (voices of this project)",
         ))
     }
 
@@ -161,12 +161,12 @@ impl Files {
         self.voices.keys().cloned().collect()
     }
 
-    /// The voice used when none is named.
+    /// The voice that speaks by default.
     pub fn default_voice(&self) -> &str {
         &self.default_voice
     }
 
-    /// What the ONNX graphs say about themselves, for official models.
+    /// The ONNX files of official models, with the facts read from their graphs.
     pub fn onnx(&self) -> Option<&OnnxWeights> {
         self.onnx.as_deref()
     }
@@ -221,7 +221,7 @@ fn list_voices(folder: &Path) -> Result<BTreeMap<String, VoiceFile>, ModelError>
     Ok(voices)
 }
 
-/// The version that `tts.json` names, confirmed by the weights.
+/// The version in `tts.json`, confirmed by the weights.
 fn version_of(c: &Config, weights: &dyn WeightSource, path: &Path) -> Result<Version, ModelError> {
     let content = |problem: String| ModelError::Content { path: path.to_owned(), problem };
     let guidance = weights.contains("tts.ttl.uncond_masker.text_special_token");
@@ -249,7 +249,7 @@ fn version_of(c: &Config, weights: &dyn WeightSource, path: &Path) -> Result<Ver
 }
 
 impl Files {
-    /// Speaking rate where none is asked for: 1.05 for the official models, as in their package.
+    /// Default speaking rate: 1.05 for the official models, as in their package.
     pub fn default_speed(&self) -> f32 {
         match self.family {
             TextRules::Official(_) => 1.05,

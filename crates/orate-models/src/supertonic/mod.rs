@@ -7,7 +7,7 @@
 //!                     └─► noise [1, L, D·K] ─► vector_estimator × steps ─► vocoder ─► wav
 //! ```
 //!
-//! [`Supertonic`] owns the model on a device. A [`Session`] is one utterance on its way through the stages; its
+//! [`Supertonic`] owns the model on a device. A [`Session`] takes one utterance through the stages; its
 //! values stay in device memory between them.
 
 mod blocks;
@@ -46,8 +46,8 @@ use orate_weights::WeightSource;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-/// Plans kept for reuse. One utterance needs five; a plan is tens of kilobytes, and remaking one takes under a
-/// millisecond.
+/// Plans kept for reuse. An utterance needs five; a plan has tens of kilobytes, and recompiling one takes
+/// under a millisecond.
 const PLANS_KEPT: usize = 48;
 
 /// Sessions' memories kept for reuse.
@@ -58,7 +58,7 @@ const MEMORIES_KEPT: usize = 8;
 pub(crate) enum Network {
     DurationPredictor,
     TextEncoder,
-    /// What all denoising steps share, and if need be the noise they start with.
+    /// What all denoising steps share, and optionally the noise that they start with.
     Prepare {
         noise: bool,
     },
@@ -108,7 +108,7 @@ impl Supertonic {
         self.plans.device()
     }
 
-    /// Bytes of weights on the device so far; they are loaded when first used.
+    /// Bytes of weights on the device so far. They are loaded when first used.
     pub fn weight_bytes(&self) -> u64 {
         self.plans.weight_bytes()
     }
@@ -123,12 +123,12 @@ impl Supertonic {
         Session::new(self, self.memories.take())
     }
 
-    /// Plans that were made so far, those that are not kept any more included.
+    /// Number of plans compiled so far, including those that are no longer kept.
     pub fn plans_made(&self) -> usize {
         self.plans.made()
     }
 
-    /// The runnable plan for `key`, made now if it is not kept.
+    /// The runnable plan for `key`, compiled if it is not kept.
     fn plan(&self, key: PlanKey) -> Result<Arc<dyn Executable>, ModelError> {
         self.plans.get(key, |key| self.files.graph(*key))
     }
@@ -183,8 +183,8 @@ impl Network {
     }
 }
 
-/// The graphs of all networks at one size, in the order in which they run, for tests and tools. Only the names, shapes and
-/// types of `weights` are read.
+/// The graphs of all networks at one size, in the order in which they run, for tests and tools. Only the
+/// names, shapes and types of `weights` are read.
 ///
 /// # Errors
 /// The weights are not those that `config` describes.
@@ -235,7 +235,7 @@ fn describe(
     }
 }
 
-/// Sizes at which the networks are described to learn which weights and ops they have.
+/// Sizes of the graphs that are built to find out which weights and ops a model has.
 const SMALL: Sizes = Sizes { batch: 1, tokens: 4, frames: 2, steps: 1, padded: false };
 
 impl Files {
@@ -252,7 +252,8 @@ impl Files {
         ModelError::Content { path: self.origin.clone().into(), problem: e.to_string() }
     }
 
-    /// Describes all networks at a small size, and compares the weights that they name with those in the files.
+    /// Builds the graphs of all networks at a small size, and compares the weights that they read with the
+    /// files.
     fn check(&self) -> Result<Vec<Graph>, ModelError> {
         let graphs = graphs(&self.config, &*self.weights, SMALL).map_err(|e| self.not_described(e))?;
         for encoder in ["tts.dp.sentence_encoder", "tts.ttl.text_encoder"] {
@@ -271,8 +272,8 @@ impl Files {
     }
 }
 
-/// Tensors that files may hold besides those that are read: settings of the training, positions that are computed here, and style
-/// keys stored both as they are and folded.
+/// Tensors that files may hold besides those that are read: settings of the training, positions that are
+/// computed here, and style keys stored both as they are and folded.
 fn may_be_left(name: &str) -> bool {
     !name.starts_with("tts.")
         || name.ends_with(".attn.increments")

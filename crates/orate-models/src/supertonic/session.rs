@@ -1,4 +1,4 @@
-//! One utterance, or a padded batch of them, on its way through the stages.
+//! One utterance, or a padded batch of them, through the stages of synthesis.
 
 use super::{Network, Piece, PlanKey, Sizes, Supertonic, Voice};
 use crate::ModelError;
@@ -43,7 +43,7 @@ pub enum Noise<'a> {
     Given(&'a [f32]),
 }
 
-/// Buffers and sizes of one utterance. Call the stages in order; each leaves its result on the device.
+/// Buffers and sizes of one utterance. The stages are called in order; each leaves its result on the device.
 ///
 /// A batch with more than one row is padded to its longest, with the semantics of the official graphs: a row
 /// shorter than the longest differs slightly from the same row alone.
@@ -70,7 +70,7 @@ impl<'m> Session<'m> {
         self.memory().forget(TAP_PREFIX);
     }
 
-    /// What was asked of the device for this utterance.
+    /// Work asked of the device for this utterance.
     pub fn counters(&self) -> Counters {
         self.memory.counters()
     }
@@ -154,7 +154,8 @@ impl<'m> Session<'m> {
         self.run(Network::TextEncoder)
     }
 
-    /// Sets the latent length of each row, at least one frame, and the noise, and computes what all steps share.
+    /// Sets the latent length of each row, at least one frame, and the noise, and computes what all steps
+    /// share.
     ///
     /// # Errors
     /// The number of lengths is not that of the rows, a given latent has another size, or the device failed.
@@ -199,8 +200,8 @@ impl<'m> Session<'m> {
         Ok(self.memory().write_f32("latent", &shape, latent)?)
     }
 
-    /// All Euler steps, in one submission where the device can. Where the host is in the loop, it stops when `go_on`
-    /// says no; the latent is then unfinished.
+    /// Runs all Euler steps, in one submission where the device can. Where the host is in the loop, it stops
+    /// when `go_on` returns false; the latent is then unfinished.
     ///
     /// # Errors
     /// The device failed.
@@ -211,7 +212,7 @@ impl<'m> Session<'m> {
         Ok(plan.run_times(self.memory(), "step", steps, go_on)?)
     }
 
-    /// One Euler step, counted from 0, for those who look at what lies between.
+    /// Runs one Euler step, counted from 0, for callers that look at intermediate latents.
     ///
     /// # Errors
     /// The device failed.
@@ -256,7 +257,7 @@ impl<'m> Session<'m> {
         Ok(self.memory().read_f32(name, out)?)
     }
 
-    /// Time of each step of the stage's plan, in seconds, with the plan.
+    /// The plan of a stage, and the seconds that each of its steps takes.
     ///
     /// # Errors
     /// The device failed.
@@ -273,14 +274,15 @@ impl<'m> Session<'m> {
     }
 }
 
-/// Seconds that a text may take at speed 1: so many, and so many more for each character. Slow speech has five characters in a second.
+/// Seconds that a text may take at speed 1: a constant, and a time for each character. Slow speech has five
+/// characters in a second.
 const MOST_SECONDS: (f32, f32) = (30.0, 2.0);
 
 impl Supertonic {
-    /// Refuses a predicted duration that no text of so many characters has, before memory is made for it.
+    /// Refuses a predicted duration that no text of `characters` has, before memory is allocated for it.
     ///
     /// # Errors
-    /// It is no number, negative, or too long: the voice or the weights are damaged.
+    /// It is NaN, negative, or too long: the voice or the weights are damaged.
     pub fn check_duration(&self, seconds: f32, characters: usize) -> Result<(), ModelError> {
         let most = MOST_SECONDS.0 + MOST_SECONDS.1 * characters as f32;
         if (0.0..=most).contains(&seconds) {

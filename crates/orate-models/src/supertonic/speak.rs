@@ -2,8 +2,9 @@
 
 use super::voice::parse_mix;
 use super::{Files, Noise, Options as Own, Piece, Session, SpeakOptions, Stage, Supertonic, Voice};
+use crate::pieces::Progress;
 use crate::sound::first_damaged;
-use crate::{Cancel, Chunk, Chunks, Laps, ModelError, OptionSet, Options, Size};
+use crate::{Chunk, Chunks, Laps, ModelError, OptionSet, Options, Size};
 use orate_text::pieces::Unknown;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -63,11 +64,8 @@ pub(super) struct Pieces {
     voice: Arc<Voice>,
     options: SpeakOptions,
     steps: usize,
-    /// Samples of silence between pieces.
-    silence: usize,
     trim: bool,
-    cancel: Cancel,
-    index: usize,
+    progress: Progress,
     waits_for_stages: bool,
     /// Time of each of [`Stage::ALL`].
     laps: [Duration; 4],
@@ -106,17 +104,15 @@ impl Pieces {
         o: &Options,
     ) -> Result<Pieces, ModelError> {
         let steps = options.check(&model.files().config)?;
-        let silence = (f64::from(o.silence) * f64::from(model.sample_rate())) as usize;
+        let progress = Progress::new(o, model.sample_rate());
         Ok(Pieces {
             model,
             pieces: pieces.into_iter(),
             voice,
             options,
             steps,
-            silence,
             trim: Own::read(&o.own).trim.unwrap_or(true),
-            cancel: o.cancel.clone().unwrap_or_default(),
-            index: 0,
+            progress,
             waits_for_stages: false,
             laps: [Duration::ZERO; 4],
             sizes: vec![],
@@ -124,7 +120,7 @@ impl Pieces {
     }
 
     fn speak(&mut self, work: Work) -> Result<Chunk, ModelError> {
-        self.cancel.check()?;
+        self.progress.cancel.check()?;
         let model = self.model.clone();
         let mut s = model.session();
         let (text, tokens) = match &work {
@@ -149,11 +145,11 @@ impl Pieces {
         self.lap(Stage::DurationPredictor, &mut s, &mut last)?;
         s.encode_text()?;
         self.lap(Stage::TextEncoder, &mut s, &mut last)?;
-        self.cancel.check()?;
-        s.prepare(&[frames], self.steps, Noise::Seed(crate::piece_seed(self.options.seed, self.index)))?;
-        s.denoise(&|| !self.cancel.is_cancelled())?;
+        self.progress.cancel.check()?;
+        s.prepare(&[frames], self.steps, Noise::Seed(self.progress.seed()))?;
+        s.denoise(&|| !self.progress.cancel.is_cancelled())?;
         self.lap(Stage::VectorEstimator, &mut s, &mut last)?;
-        self.cancel.check()?;
+        self.progress.cancel.check()?;
         let mut speech = Vec::new();
         s.vocode(&mut speech)?;
         self.lap(Stage::Vocoder, &mut s, &mut last)?;
@@ -164,11 +160,9 @@ impl Pieces {
         if self.trim {
             speech.truncate(wanted.max(1));
         }
-        let silence = if self.index > 0 { self.silence } else { 0 };
-        let mut samples = vec![0.0; silence];
-        samples.append(&mut speech);
-        let (index, counters) = (self.index, s.counters());
-        self.index += 1;
+        let samples = self.progress.after_silence(speech);
+        let (index, counters) = (self.progress.index, s.counters());
+        self.progress.index += 1;
         self.sizes.push(Size { tokens, frames });
         Ok(Chunk { samples, text, index, counters, prefix_rows: 0, finish: None, attempts: 1 })
     }

@@ -1,7 +1,8 @@
-//! From a text to pieces that are spoken one by one.
+//! Text to pieces, which are spoken one by one.
 
 use super::{Config, Files, TextRules};
 use crate::ModelError;
+use crate::pieces::is_speakable;
 use orate_text::pieces::{self, Unknown};
 use orate_text::supertonic::{self, Version};
 use orate_text::{TextError, english};
@@ -11,16 +12,16 @@ use orate_text::{TextError, english};
 pub struct SpeakOptions {
     /// Language code, such as `en`. `None`: the model's default.
     pub language: Option<String>,
-    /// Factor of the speaking rate, 0.7 to 2.
+    /// Speaking rate, 0.7 to 2.
     pub speed: f32,
-    /// Denoising steps, 1 to 100. `None`: what the model was tuned for, or 5.
+    /// Denoising steps, 1 to 100. `None`: as the model was tuned, else 5.
     pub steps: Option<usize>,
-    /// Seed of the noise. Same seed, same audio.
+    /// Seed of the noise. The same seed gives the same audio.
     pub seed: u64,
-    /// Whether numbers, dates, money and abbreviations of English text are written out before speaking. `None`:
-    /// for voices that only know letters.
+    /// Whether numbers, dates, money and abbreviations of English text are written out before speaking.
+    /// `None`: for voices that only know letters.
     pub read_numbers: Option<bool>,
-    /// What happens to characters that the voice does not know.
+    /// What to do with characters that the voice does not know.
     pub unknown: Unknown,
 }
 
@@ -43,19 +44,20 @@ pub const SPEEDS: std::ops::RangeInclusive<f32> = 0.7..=2.0;
 /// Fewest and most denoising steps, as in the official package.
 pub const STEPS: std::ops::RangeInclusive<usize> = 1..=100;
 
-/// Longest piece where a voice does not say, in characters.
+/// Longest piece in characters, for voices that state none.
 const MAX_CHARS: usize = 300;
 
-/// Steps where the model does not say.
+/// Steps of models that state none.
 const DEFAULT_STEPS: usize = 5;
 
-/// How voices of this project read. Acronyms by the names of their letters: in 30 sentences with acronyms a recogniser
-/// gets 15 % of the words wrong if they are written `eff bee eye`, 34 % if `FBI` and 36 % if `F B I`.
+/// How voices of this project read. Acronyms become the names of their letters: in 30 sentences with
+/// acronyms, a recognizer gets 15 % of the words wrong if they are written `eff bee eye`, 34 % if `FBI` and
+/// 36 % if `F B I`.
 const OWN_RULES: english::Rules =
     english::Rules { letters: english::Letters::Names, date_order: english::DateOrder::MonthFirst };
 
 impl SpeakOptions {
-    /// The number of steps for a model.
+    /// Checks the options, and returns the number of denoising steps.
     ///
     /// # Errors
     /// An option is out of range.
@@ -79,7 +81,7 @@ impl SpeakOptions {
     }
 }
 
-/// A stretch of text that is spoken at once.
+/// A part of a text that is spoken in one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Piece {
     /// What the networks see.
@@ -89,10 +91,11 @@ pub struct Piece {
 }
 
 impl Files {
-    /// Cuts a text into pieces and turns them into ids.
+    /// Cuts a text into pieces and encodes them as ids.
     ///
     /// # Errors
-    /// There is nothing to say, the language is unknown, or a character is and `options` say to refuse.
+    /// The text holds nothing to say, its language is unknown, or a character is unknown and `options` refuse
+    /// it.
     pub fn pieces(&self, text: &str, options: &SpeakOptions) -> Result<Vec<Piece>, ModelError> {
         let text = self.indexer.without_invisible(text);
         let pieces = match self.family {
@@ -116,7 +119,7 @@ impl Files {
                 allowed: "Supertonic 1 speaks English (`en`) only; versions 2 and 3 know more".to_owned(),
             });
         }
-        // Fails early, and for texts without pieces too, when the language is unknown.
+        // An unknown language is an error for texts without pieces too.
         supertonic::prepare("", version, lang)?;
         let read = o.read_numbers.unwrap_or(false) && matches!(lang, None | Some("en" | "na"));
         let text = if read { english::read_aloud(text) } else { text.to_owned() };
@@ -137,7 +140,7 @@ impl Files {
             .collect()
     }
 
-    /// Voices of this project know letters and a few marks, so everything else is written out first.
+    /// Voices of this project know letters and a few marks. Everything else is written out first.
     fn own_pieces(&self, text: &str, o: &SpeakOptions) -> Result<Vec<Piece>, ModelError> {
         if let Some(lang) = o.language.as_deref().filter(|l| *l != "en") {
             return Err(ModelError::Option {
@@ -163,14 +166,9 @@ impl Files {
             }
             other => other?,
         };
-        // One sentence at a time, as in training: given two, the duration predictor allows too little time.
+        // One sentence at a time, as in training. Given two, the duration predictor allows too little time.
         let sentences = pieces.iter().flat_map(|piece| pieces::of_sentences(piece, 1));
         let pieces = sentences.filter(|text| is_speakable(text));
         pieces.map(|text| Ok(Piece { ids: self.indexer.encode(&text, Unknown::Skip)?, text })).collect()
     }
-}
-
-/// Whether there is a letter or digit: punctuation alone has no sound.
-fn is_speakable(text: &str) -> bool {
-    text.chars().any(char::is_alphanumeric)
 }

@@ -1,4 +1,4 @@
-//! Voices: two small tables of style numbers, which can be mixed.
+//! Voices: two small tables of style values, which can be mixed.
 
 use super::config::Config;
 use crate::ModelError;
@@ -48,7 +48,7 @@ impl Voice {
     /// Reads a voice file for a model of these sizes.
     ///
     /// # Errors
-    /// It is not JSON of this form, or has other sizes than the model, or holds a number that is not finite.
+    /// It is not JSON of this form, has other sizes than the model, or holds a number that is not finite.
     pub fn from_json(name: &str, json: &[u8], c: &Config) -> Result<Voice, ModelError> {
         let bad = |problem: String| ModelError::BadVoice { name: Some(name.to_owned()), problem };
         let file: File = serde_json::from_slice(json).map_err(|e| bad(format!("not a voice file: {e}")))?;
@@ -82,7 +82,7 @@ impl Voice {
         })
     }
 
-    /// The weighted sum of voices; weights are divided by their sum.
+    /// The weighted mean of voices.
     ///
     /// # Errors
     /// There is no voice, or the weights do not have a positive finite sum.
