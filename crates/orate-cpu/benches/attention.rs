@@ -1,8 +1,8 @@
 //! Speed of attention on the shapes of the models, on one thread.
 //!
-//! `cargo bench -p orate-cpu --bench attention [-- part of a shape's name]`; `ORATE_CPU_ISA` forces an instruction set.
-//! Time is that of the thread, so neighbours hardly count. Shown are the two products' GFLOP/s beside those of a loop of
-//! multiply-adds, and GB/s of keys and values.
+//! `cargo bench -p orate-cpu --bench attention [-- part of a shape's name]`; `ORATE_CPU_ISA` forces an
+//! instruction set. Time is that of the thread, so neighbors hardly count. Shown are the two products'
+//! GFLOP/s beside those of a loop of multiply-adds, and GB/s of keys and values.
 
 mod common;
 

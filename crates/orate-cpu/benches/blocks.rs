@@ -1,7 +1,7 @@
 //! Speed of products with weights in blocks, beside the speed at which the same bytes can be read.
 //!
-//! `cargo bench -p orate-cpu --bench blocks [-- part of a shape's name]`; `ORATE_CPU_ISA` forces an instruction set.
-//! Weights are cold: 512 MB of them in turn. Shown are medians, on one thread and on two.
+//! `cargo bench -p orate-cpu --bench blocks [-- part of a shape's name]`; `ORATE_CPU_ISA` forces an
+//! instruction set. Weights are cold: 512 MB of them in turn. Shown are medians, on one thread and on two.
 
 use orate_cpu::kernels::matmul::blocks::{BlockFormat, PackedBlocks, matmul, scratch_len};
 use orate_cpu::kernels::matmul::{Epilogue, Rows, Strided};

@@ -30,11 +30,11 @@ impl CpuDevice {
         Ok(CpuDevice { core: Core { isa, team: Arc::new(team), policy: Arc::default(), name: "cpu".into() } })
     }
 
-    /// The same device, with weights of products kept as `policy` says. Those of `f16` and `bf16` are widened and those
-    /// in blocks multiplied as integers with a left operand that is rounded to 8 bits; all sums are f32.
+    /// The same device, with the weights of matmuls stored as `policy` says. Kernels widen `f16` and `bf16` on
+    /// load; q8_0 and q4_0 are multiplied as integers with activations rounded to 8 bits. All sums are f32.
     ///
     /// # Errors
-    /// The policy's format means nothing to a CPU.
+    /// The CPU does not have the policy's format.
     pub fn with_precision(mut self, policy: PrecisionPolicy) -> Result<CpuDevice, DeviceError> {
         if policy.precision == Precision::Tf32 {
             let problem = "the CPU computes in f32, f16, bf16, q8_0 and q4_0; tf32 is for CUDA".to_owned();
@@ -78,8 +78,8 @@ impl Device for CpuDevice {
         self.core.team.threads()
     }
 
-    /// Temporaries grow with the text, and mapping them anew costs a few per cent of a long sentence's time at most.
-    /// So memory does not depend on what was spoken before.
+    /// Little, so that memory does not depend on what was spoken before: temporaries grow with the text, and
+    /// mapping them again costs at most a few percent of a long sentence's time.
     fn memory_kept(&self) -> usize {
         1 << 20
     }
@@ -119,7 +119,7 @@ fn processor_name() -> String {
     name.map_or_else(|| std::env::consts::ARCH.to_owned(), |n| n.trim().to_owned())
 }
 
-/// A model's weights in the forms that kernels want, each made once.
+/// A model's weights in the forms that kernels read, each packed once.
 struct CpuModel {
     core: Core,
     weights: Arc<dyn WeightLoader + Send + Sync>,

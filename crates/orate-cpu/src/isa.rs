@@ -95,7 +95,7 @@ impl Isa {
         })
     }
 
-    /// Whether matrix products run on AMX tiles.
+    /// Whether matmuls run on AMX tiles.
     pub(crate) fn has_tiles(self) -> bool {
         #[cfg(target_arch = "x86_64")]
         return self.0 == Level::Amx;
@@ -103,7 +103,7 @@ impl Isa {
         false
     }
 
-    /// The set that everything but matrix products uses.
+    /// The set that everything but matmuls uses.
     pub(crate) fn vectors(self) -> &'static str {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
@@ -121,7 +121,8 @@ impl Isa {
         }
     }
 
-    /// `amx` (AVX-512 with VNNI and matrix tiles), `vnni` (AVX-512 with products of bytes), `avx512`, `avx2` or `portable`.
+    /// `amx` (AVX-512 with VNNI and matrix tiles), `vnni` (AVX-512 with products of bytes), `avx512`, `avx2`
+    /// or `portable`.
     pub fn name(self) -> &'static str {
         match self.0 {
             Level::Portable => "portable",
@@ -141,10 +142,10 @@ impl Isa {
     pub fn run<K: Kernel>(self, kernel: K) -> K::Output {
         match self.0 {
             Level::Portable => kernel.run(Portable(())),
-            // SAFETY: these levels are only made after the features were detected.
+            // SAFETY: this level is only made after its features were detected.
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => unsafe { crate::arch::x86::run_avx2(kernel) },
-            // SAFETY: as above.
+            // SAFETY: made after its features were detected.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 | Level::Vnni | Level::Amx => unsafe { crate::arch::x86::run_avx512(kernel) },
         }
@@ -155,13 +156,13 @@ impl Isa {
     pub fn run_bytes<K: ByteKernel>(self, kernel: K) -> K::Output {
         match self.0 {
             Level::Portable => kernel.run(Portable(())),
-            // SAFETY: these levels are only made after the features were detected.
+            // SAFETY: this level is only made after its features were detected.
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => unsafe { crate::arch::x86::run_bytes_avx2(kernel) },
-            // SAFETY: as above.
+            // SAFETY: made after its features were detected.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => unsafe { crate::arch::x86::run_bytes_avx512(kernel) },
-            // SAFETY: as above.
+            // SAFETY: made after its features were detected.
             #[cfg(target_arch = "x86_64")]
             Level::Vnni | Level::Amx => unsafe { crate::arch::x86::run_bytes_vnni(kernel) },
         }

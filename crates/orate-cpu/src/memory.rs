@@ -93,17 +93,17 @@ impl Block {
     }
 
     pub fn content(&self) -> &[u8] {
-        // SAFETY: as above; a word is four bytes.
+        // SAFETY: `len` words of four bytes were allocated and zeroed; any bits are bytes.
         unsafe { std::slice::from_raw_parts(self.pointer.as_ptr().cast(), 4 * self.len) }
     }
 
     pub fn content_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and `self` is borrowed exclusively.
+        // SAFETY: `len` words of four bytes were allocated and zeroed, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr().cast(), 4 * self.len) }
     }
 
     pub fn floats_mut(&mut self) -> &mut [f32] {
-        // SAFETY: as above, and `self` is borrowed exclusively.
+        // SAFETY: `len` floats were allocated and zeroed, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.len) }
     }
 }
@@ -261,7 +261,8 @@ impl Memory for CpuMemory {
     }
 
     fn clear(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
-        // Fresh memory is zero, and takes nothing until it is touched: a cache may be much larger than what it will hold.
+        // Fresh memory is zero, and takes nothing until it is touched: a cache may be much larger than what
+        // it will hold.
         if let Some(b) = self.buffers.get_mut(name)
             && b.block.is_mapped()
         {

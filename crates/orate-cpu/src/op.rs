@@ -1,4 +1,5 @@
-//! How an op runs on the CPU. A file of `kernels/` implements [`OpKernel`] for it, and [`crate::table`] has its line.
+//! How an op runs on the CPU. A file of `kernels/` implements [`OpKernel`] for it, and [`crate::table`] has
+//! its line.
 
 use crate::operands::Operands;
 use crate::weights::{Core, WeightBank};

@@ -1,7 +1,9 @@
-//! What a kernel reads and writes in one step: slices of a session's memory. All unsafe code of the executor is here.
+//! What a kernel reads and writes in one step: slices of a session's memory. All unsafe code of the executor
+//! is here.
 //!
-//! A step's result is borrowed exclusively while its operands are borrowed shared, so none of them may overlap the
-//! result. The memory plan keeps values apart that are alive at the same time, with two exceptions:
+//! A step's result is borrowed exclusively while its operands are borrowed shared, so none of them may
+//! overlap the result. The memory plan keeps values apart that are alive at the same time, with two
+//! exceptions:
 //!
 //! - `Reshape` shares the memory of its operand. It runs no kernel, so nobody borrows both.
 //! - The result of an op that works in place (`WriteRows`, `Mark`) is the memory of its operand 0, a state. A kernel
@@ -95,7 +97,8 @@ pub(crate) struct Places {
 
 impl Places {
     /// # Panics
-    /// A step's result overlaps an operand that it reads, or two buffers have one name: a mistake of the planner.
+    /// A step's result overlaps an operand that it reads, or two buffers have one name: a mistake of the
+    /// planner.
     pub fn new(plan: Plan) -> Places {
         let names: HashSet<&str> = plan.buffers().iter().map(|b| b.name.as_str()).collect();
         assert_eq!(names.len(), plan.buffers().len(), "buffers of a plan have distinct names");
@@ -137,8 +140,8 @@ pub(crate) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Makes the buffers that the plan writes, checks those that it reads, and makes room for temporaries and for
-    /// `scratch` floats.
+    /// Makes the buffers that the plan writes, checks those that it reads, and makes room for temporaries and
+    /// for `scratch` floats.
     ///
     /// # Errors
     /// A buffer that the plan reads is missing, or of another type or shape.
@@ -179,9 +182,9 @@ impl<'a> View<'a> {
     /// What step `i` reads and writes; `None` if it runs nothing.
     pub fn operands<'b>(&'b mut self, i: usize, isa: Isa, team: &'b Team) -> Option<Operands<'b>> {
         let layout = self.places.steps[i].as_ref()?;
-        // SAFETY: the slot is within its block. `self` is borrowed exclusively for as long as the slice lives, so there
-        // are no slices of other steps, and those of this one do not overlap it: `Layout::new` has checked operands,
-        // and scratch is a block of its own. Any bits are a float.
+        // SAFETY: the slot is within its block. `self` is borrowed exclusively for as long as the slice
+        // lives, so there are no slices of other steps, and those of this one do not overlap it:
+        // `Layout::new` has checked operands, and scratch is a block of its own. Any bits are a float.
         let out = unsafe { std::slice::from_raw_parts_mut(layout.out.pointer(self.bases), layout.out.len) };
         // SAFETY: the whole of a block that is not among `bases`, borrowed as exclusively as `out`.
         let scratch = unsafe { std::slice::from_raw_parts_mut(self.scratch.pointer, self.scratch.len) };
@@ -192,8 +195,8 @@ impl<'a> View<'a> {
     /// Copies results to the buffers that no step writes.
     pub fn copy_results(&mut self) {
         for (from, to) in &self.places.copies {
-            // SAFETY: both are within their blocks, hold as many words, and nothing else borrows the memory. They may
-            // overlap or be the same.
+            // SAFETY: both are within their blocks, hold as many words, and nothing else borrows the memory.
+            // They may overlap or be the same.
             unsafe { std::ptr::copy(from.pointer(self.bases), to.pointer(self.bases), from.len) };
         }
     }
@@ -205,8 +208,8 @@ pub(crate) struct Operands<'a> {
     pub team: &'a Team,
     pub inputs: Inputs<'a>,
     pub scalars: Scalars<'a>,
-    /// The result as words of four bytes: floats, the bits of integers, or bytes of compact rows. Holds anything, or
-    /// for an op that works in place the state.
+    /// The result as words of four bytes: floats, the bits of integers, or bytes of compact rows. Holds
+    /// anything, or for an op that works in place the state.
     pub out: &'a mut [f32],
     /// At least as many floats as [`crate::op::Call::scratch`] asks for; their content does not matter.
     pub scratch: &'a mut [f32],
@@ -226,8 +229,8 @@ impl<'a> Inputs<'a> {
     /// `T` is a type of four bytes for which any bits are a value.
     unsafe fn slice<T>(&self, i: usize) -> &'a [T] {
         let slot = &self.slots[i];
-        // SAFETY: the slot is within its block, whose memory is borrowed for 'a, and `Layout::new` has checked that
-        // what is written in this step lies elsewhere. The caller vouches for `T`.
+        // SAFETY: the slot is within its block, whose memory is borrowed for 'a, and `Layout::new` has
+        // checked that what is written in this step lies elsewhere. The caller vouches for `T`.
         unsafe { std::slice::from_raw_parts(slot.pointer(self.bases).cast_const().cast(), slot.len) }
     }
 

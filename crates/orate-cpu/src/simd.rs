@@ -13,7 +13,7 @@
 pub trait Simd: Copy + Send + Sync + 'static {
     /// Floats in one vector.
     const LANES: usize;
-    /// Vector registers that the instruction set has; sizes the matrix-product tile.
+    /// Vector registers that the instruction set has; sizes the matmul tile.
     const REGISTERS: usize;
     /// A vector of floats.
     type V: Copy;
@@ -127,8 +127,8 @@ pub trait ByteSimd: Simd {
     fn low_nibbles(self, a: Self::I) -> Self::I;
     /// The upper four bits of each byte.
     fn high_nibbles(self, a: Self::I) -> Self::I;
-    /// `sum + Σ w[i] · x[i]` in each lane, for its four bytes `w`, which count from 0 to 255, and the four bytes of `x`,
-    /// which count from −128 to 127, lowest first.
+    /// `sum + Σ w[i] · x[i]` in each lane, for its four bytes `w`, which count from 0 to 255, and the four
+    /// bytes of `x`, which count from −128 to 127, lowest first.
     fn dot4(self, sum: Self::I, w: Self::I, x: i32) -> Self::I;
     /// The nearest floats.
     fn to_floats(self, a: Self::I) -> Self::V;

@@ -110,9 +110,9 @@ impl Team {
 
     /// Calls `f(worker, chunk)` once for each `chunk` below `chunks` and returns when all calls are done.
     ///
-    /// Chunks are handed out in ascending order to whoever is free. A run that starts while another one is
-    /// under way, from a second thread or from inside a chunk, does all its chunks itself, as does one in a process
-    /// that was forked from the one where the team was made. Allocates nothing.
+    /// Threads take chunks in ascending order. A run that starts while another one
+    /// is under way, from a second thread or from inside a chunk, does all its chunks itself, as does one in
+    /// a process that was forked from the one where the team was made. Allocates nothing.
     ///
     /// # Panics
     /// If a chunk panics, the others still run; then the first panic goes on in the caller. The team stays
@@ -132,8 +132,8 @@ impl Team {
             return run_alone(chunks, f);
         }
         let shared = &*self.shared;
-        // SAFETY: the lifetime is forgotten here, but whoever uses the reference has taken a chunk, and this
-        // function does not return before all chunks are finished.
+        // SAFETY: the lifetime is forgotten here, but the one that uses the reference has taken a chunk, and
+        // this function does not return before all chunks are finished.
         let run = unsafe {
             std::mem::transmute::<&(dyn Fn(Worker, usize) + Sync), &'static (dyn Fn(Worker, usize) + Sync)>(f)
         };
@@ -192,7 +192,7 @@ struct Task {
     chunks: usize,
 }
 
-/// Keeps its content off the cache lines of its neighbours.
+/// Keeps its content off the cache lines of its neighbors.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Line<T>(T);
@@ -220,9 +220,10 @@ struct Shared {
     beds: Box<[Bed]>,
 }
 
-// SAFETY: `task` is the only part that is not `Sync` by itself. It is written while `left` and `unfinished` are
-// zero by the one thread that holds `Team::busy`, and read only by threads that have taken a chunk: taking one
-// synchronises with the write, and finishing it (release on `unfinished`) happens before the next write.
+// SAFETY: `task` is the only part that is not `Sync` by itself. It is written while `left` and `unfinished`
+// are zero by the one thread that holds `Team::busy`, and read only by threads that have taken a chunk:
+// taking one synchronises with the write, and finishing it (release on `unfinished`) happens before the next
+// write.
 unsafe impl Sync for Shared {}
 // SAFETY: the reference in `task` is to something `Sync`; nothing here belongs to one thread.
 unsafe impl Send for Shared {}
@@ -251,8 +252,8 @@ impl Shared {
         let mut left = self.left.load(Ordering::Relaxed);
         while left != 0 && left != STOP {
             // Acquire: the value stems from the caller's publishing write, directly or through the
-            // read-modify-writes of others, so the task is visible. It does not matter whether `left` was read
-            // in an earlier run: what succeeds takes a chunk of the run that is current now.
+            // read-modify-writes of others, so the task is visible. It does not matter whether `left` was
+            // read in an earlier run: what succeeds takes a chunk of the run that is current now.
             match self.left.compare_exchange_weak(left, left - 1, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => {
                     // SAFETY: we hold a chunk, so the task stays as it is until we have finished it.
@@ -322,8 +323,8 @@ impl Shared {
         }
     }
 
-    /// Called at the start of a run, when all who are awake are free: makes sure that `wanted` workers (or all)
-    /// are awake or on the way to be. Wakes up to two, who wake others while chunks are left.
+    /// Called at the start of a run, when all who are awake are free: makes sure that `wanted` workers (or
+    /// all) are awake or on the way to be. Wakes up to two, who wake others while chunks are left.
     #[inline]
     fn wake(&self, wanted: usize) {
         let asleep = self.asleep.0.load(Ordering::SeqCst);

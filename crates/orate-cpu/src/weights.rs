@@ -1,4 +1,4 @@
-//! Weights of a model in the forms that kernels want, each made once.
+//! Weights of a model in the forms that kernels read, each packed once.
 
 use crate::kernels::matmul::blocks::{BLOCK, BlockFormat, PackedBlocks};
 use crate::kernels::matmul::{Columns, Element, PackedWeights, Strided};
@@ -15,12 +15,12 @@ pub(crate) struct Core {
     pub isa: Isa,
     pub team: Arc<Team>,
     pub policy: Arc<PrecisionPolicy>,
-    /// Name; the allocation itself tells one device from another.
+    /// Name. Devices of one name are told apart by its address.
     pub name: Arc<str>,
 }
 
 impl Core {
-    /// How the weights of a product are kept; `None` for other ops.
+    /// How the weights of a matmul are stored; `None` for other ops.
     pub fn format(&self, op: &Op) -> Option<Format> {
         match op {
             Op::MatMul { weight, .. } => Some(self.format_of(weight, None)),
@@ -29,7 +29,7 @@ impl Core {
         }
     }
 
-    /// How the right operand of a matmul or of a convolution is kept.
+    /// How the right operand of a matmul or of a convolution is stored.
     pub fn format_of(&self, weight: &Weight, conv: Option<&ConvGeometry>) -> Format {
         // A block may not straddle two taps.
         let blocks = conv.is_none_or(|g| (weight.shape().dims()[0] / g.taps).is_multiple_of(BLOCK));
@@ -43,14 +43,14 @@ impl Core {
     }
 }
 
-/// How the weights of a product are kept.
+/// How the weights of a matmul are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Format {
     Elements(Element),
     Blocks(BlockFormat),
 }
 
-/// The second operand of a product.
+/// The right operand of a matmul.
 #[derive(Clone)]
 pub(crate) enum Factor {
     Elements(Arc<PackedWeights>),
@@ -70,7 +70,8 @@ impl Factor {
 #[derive(Clone)]
 pub(crate) enum Table {
     Memory(Arc<Vec<f32>>),
-    /// Rows are read where the model file is mapped. A text needs a few of the 150,000 rows of a large vocabulary.
+    /// Rows are read where the model file is mapped. A text needs a few of the 150,000 rows of a large
+    /// vocabulary.
     File {
         source: Arc<dyn WeightLoader + Send + Sync>,
         name: String,
@@ -84,7 +85,7 @@ const LARGE_TABLE: usize = 16 << 20;
 /// Matrices of at least this many numbers are read row by row, where their file allows it.
 const READ_BY_ROW: usize = 64 << 10;
 
-/// Weights by the text of their expression, factors of products by their format too.
+/// Weights by the text of their expression; those of matmuls by their format too.
 #[derive(Default)]
 pub(crate) struct WeightBank {
     dense: HashMap<String, Arc<Vec<f32>>>,
@@ -114,7 +115,7 @@ pub(crate) fn bytes_of(plans: &[Plan], core: &Core) -> u64 {
     bytes
 }
 
-/// A weight on its way into the bank.
+/// A weight that is about to enter the bank.
 enum Made {
     Dense(Arc<Vec<f32>>),
     Packed(Factor),
@@ -138,13 +139,13 @@ impl WeightBank {
         self.tables.get(&w.key()).cloned().unwrap_or_else(|| Table::Memory(self.dense(w)))
     }
 
-    /// `[K, N]` packed for the matrix product.
+    /// `[K, N]`, packed for matmuls.
     pub fn packed(&self, w: &Weight, format: Format) -> Factor {
         self.packed.get(&(w.key(), format)).expect("`fill` made the weights of every step").clone()
     }
 
-    /// Makes all weights of a plan that are not kept yet, one thread each: reading, expanding and packing a model
-    /// is most of the time to the first sentence.
+    /// Evaluates and packs all weights of a plan that are not here yet, one thread each: reading, expanding and packing a
+    /// model is most of the time to the first sentence.
     pub fn fill(
         &mut self,
         plan: &Plan,
@@ -212,7 +213,8 @@ fn make(
 ) -> Result<Made, GraphError> {
     let Some(format) = pack else { return Ok(Made::Dense(into_dense(w.evaluate(source)?))) };
     let &[k, n] = w.shape().dims() else { unreachable!("factors of products are matrices") };
-    // The columns of a large matrix are the rows of its file: read where they are packed, they never are in memory as a whole.
+    // The columns of a large matrix are the rows of its file: read where they are packed, they never are in
+    // memory as a whole.
     if k * n >= READ_BY_ROW
         && let Some(name) = w.transposed_name()
         && source.shape(name).is_some_and(|shape| shape == Shape::from([n, k]))

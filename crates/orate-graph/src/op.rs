@@ -439,12 +439,15 @@ struct Facts<'a> {
     in_place: bool,
 }
 
+/// Operations by shapes of operands and result.
+type ByShapes<'a> = dyn Fn(&[&Shape], &Shape) -> u64 + 'a;
+
 /// Arithmetic operations of one run.
 enum Flops<'a> {
     /// As many for each element of the result.
     PerElement(u64),
-    /// As many, by shapes of operands and result.
-    Of(Box<dyn Fn(&[&Shape], &Shape) -> u64 + 'a>),
+    /// What this returns.
+    Of(Box<ByShapes<'a>>),
 }
 
 /// Elements that are read in one run.

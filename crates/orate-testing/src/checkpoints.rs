@@ -33,8 +33,8 @@ pub fn blank_safetensors(listing: &str) -> Vec<u8> {
     file
 }
 
-/// As [`blank_safetensors`], with random numbers of −0.1 to 0.1; weights of norms are about 1, and `…usage` tensors, which are
-/// divided by, positive.
+/// As [`blank_safetensors`], with random numbers of −0.1 to 0.1; weights of norms are about 1, and `…usage`
+/// tensors, which are divided by, positive.
 ///
 /// # Panics
 /// As [`blank_safetensors`].
@@ -63,15 +63,15 @@ pub fn random_safetensors(listing: &str, seed: u64) -> Vec<u8> {
     file
 }
 
-/// Where the repository keeps the small files of Qwen3-TTS checkpoints. `ORATE_ROOT` says where the repository is when a test
-/// program runs on another machine than it was built on.
+/// Where the repository keeps the small files of Qwen3-TTS checkpoints. `ORATE_ROOT` says where the
+/// repository is when a test program runs on another machine than it was built on.
 pub fn qwen3_tts_goldens() -> PathBuf {
     let here = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     std::env::var_os("ORATE_ROOT").map_or_else(here, PathBuf::from).join("oracle/qwen3_tts/golden")
 }
 
-/// Fills `folder` with a Qwen3-TTS model: the configuration of `variant` (`base`, `custom_voice` or `voice_design`)
-/// at tiny sizes, its tokenizer, and weights of zero.
+/// Fills `folder` with a Qwen3-TTS model: the configuration of `variant` (`base`, `custom_voice` or
+/// `voice_design`) at tiny sizes, its tokenizer, and weights of zero.
 ///
 /// # Errors
 /// A file cannot be read or written.

@@ -1,4 +1,5 @@
-//! What [`Memory::copy_from`], [`Memory::extend`], [`Memory::clear_all`] and [`Memory::read_later`] promise, for every device.
+//! What [`Memory::copy_from`], [`Memory::extend`], [`Memory::clear_all`] and [`Memory::read_later`] promise,
+//! for every device.
 
 use orate_graph::{DType, Device, DeviceError, Memory, Part, Pending, Ticket};
 
@@ -6,7 +7,8 @@ fn part(name: &str, from: std::ops::Range<usize>, to: usize) -> Part<'_> {
     Part { from: (name, from.start), to: (name, to), len: from.len() }
 }
 
-/// Copies parts of buffers between two memories of `device`, again and again, and asks for what cannot be copied.
+/// Copies parts of buffers between two memories of `device`, again and again, and asks for what cannot be
+/// copied.
 ///
 /// # Panics
 /// Something is not as promised.
@@ -160,7 +162,8 @@ pub fn check_extensions(device: &dyn Device) {
     }
 }
 
-/// Asks for copies to the host that are handed out later, in any order, while buffers change, grow and are read at once.
+/// Asks for copies to the host that are handed out later, in any order, while buffers change, grow and are
+/// read at once.
 ///
 /// # Panics
 /// Something is not as promised.

@@ -4,8 +4,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// The system's allocator, and numbers of what a program asks of it:
-/// `#[global_allocator] static ALLOCATOR: Counting = Counting;`. In a program without that line all numbers are 0.
+/// The system's allocator, and numbers of what a program asks of it: `#[global_allocator] static ALLOCATOR:
+/// Counting = Counting;`. In a program without that line all numbers are 0.
 pub struct Counting;
 
 static ASKED: AtomicUsize = AtomicUsize::new(0);

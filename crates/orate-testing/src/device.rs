@@ -1,9 +1,10 @@
 //! The interpreter as a [`Device`]: pipelines run on it without kernels, and plans show whether their memory
 //! holds.
 //!
-//! Steps read and write one arena at the plan's offsets. The arena and outputs hold NaN before a run, and so does
-//! a result's place before its step reads operands: overlapping lifetimes, results on top of operands, missing
-//! copies and reads of unwritten memory show in the results. Integers that were not written are the least there is.
+//! Steps read and write one arena at the plan's offsets. The arena and outputs hold NaN before a run, and so
+//! does a result's place before its step reads operands: overlapping lifetimes, results on top of operands,
+//! missing copies and reads of unwritten memory show in the results. Integers that were not written are the
+//! least there is.
 
 use crate::cases::single_op;
 use crate::interpreter::{Buffers, Data, ScalarValue, Scalars, interpret};
@@ -50,7 +51,7 @@ impl Device for ReferenceDevice {
         0
     }
 
-    /// Weights are evaluated anew whenever they are needed.
+    /// Weights are evaluated again whenever they are needed.
     fn weight_bytes(&self, _plans: &[Plan], _source: &dyn WeightLoader) -> u64 {
         0
     }

@@ -18,8 +18,8 @@ struct Walk<'a> {
     written: HashMap<Option<usize>, Vec<Writer>>,
 }
 
-/// Checks that what each step of `layout` reads, and what is copied at the end, was made by the step that makes it, and that
-/// nothing was written over it since.
+/// Checks that what each step of `layout` reads, and what is copied at the end, was made by the step that
+/// makes it, and that nothing was written over it since.
 ///
 /// # Panics
 /// It was not; the message names plan, step and operand.
@@ -139,7 +139,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether the step that makes `v` has written all of its words last. What several steps make is looked at word by word.
+    /// Whether the step that makes `v` has written all of its words last. What several steps make is looked
+    /// at word by word.
     fn is_whole(&self, v: Value) -> bool {
         let (Some(step), Some((memory, first))) = (self.made_by.get(&v), self.place(v)) else { return false };
         let words = self.written.get(&memory).and_then(|words| words.get(first..first + self.words(v)));

@@ -1,4 +1,5 @@
-//! What tests and benches share: a reference interpreter, op cases, random inputs, comparisons and tolerances.
+//! What tests and benches share: a reference interpreter, op cases, random inputs, comparisons and
+//! tolerances.
 //!
 //! A device is tested in a line: [`check_all`] of [`OnDevice`] with [`op_cases`] and with [`harvest`] of the
 //! networks that ship, then [`Report::assert`]. Expected values come from [`interpret`], which

@@ -48,8 +48,9 @@ impl Random {
 
 /// A weight for every name that a graph mentions, in the shape it mentions.
 ///
-/// Vectors are from −1 to 1. Matrices shrink with their size, so that results stay near 1 through a deep network.
-/// A tensor whose root or reciprocal a network takes is positive. One whose name ends in `.f16` or `.bf16` is kept in that format.
+/// Vectors are from −1 to 1. Matrices shrink with their size, so that results stay near 1 through a deep
+/// network. A tensor whose root or reciprocal a network takes is positive. One whose name ends in `.f16` or
+/// `.bf16` is kept in that format.
 #[derive(Clone, Debug, Default)]
 pub struct RandomWeights {
     tensors: BTreeMap<String, (Shape, Vec<f32>)>,
@@ -69,7 +70,8 @@ impl RandomWeights {
         Self::of_weights(weights, seed)
     }
 
-    /// Weights for expressions. A name mentioned with two shapes keeps the first, and evaluating the other fails.
+    /// Weights for expressions. A name mentioned with two shapes keeps the first, and evaluating the other
+    /// fails.
     pub fn of_weights<'w>(weights: impl IntoIterator<Item = &'w Weight>, seed: u64) -> Self {
         let mut found: BTreeMap<String, (Shape, bool)> = BTreeMap::new();
         for w in weights {

@@ -20,7 +20,8 @@ pub struct Draw<'a> {
     pub controls: Option<ControlIds>,
 }
 
-/// Steps 1 to 6: what is left of the logits, and −∞ in place of what is left out. At temperature 0 these are steps 1 and 2.
+/// Steps 1 to 6: what is left of the logits, and −∞ in place of what is left out. At temperature 0 these are
+/// steps 1 and 2.
 pub fn filtered(logits: &[f32], draw: &Draw<'_>) -> Vec<f32> {
     let [temperature, k, p, penalty] = draw.settings;
     let mut x = logits.to_vec();

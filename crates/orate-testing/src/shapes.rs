@@ -1,10 +1,11 @@
-//! Models without numbers: names and shapes alone, for graphs at sizes whose weights are not in the repository.
+//! Models without numbers: names and shapes alone, for graphs at sizes whose weights are not in the
+//! repository.
 
 use orate_weights::{DType, TensorInfo, TensorRef, WeightError, WeightSource};
 use std::collections::BTreeMap;
 
-/// The tensors of a table, a line each, as in `tts.ae.decoder.head.layer2.weight 512x2048x1`. Lines that begin with `#` say
-/// nothing.
+/// The tensors of a table, a line each, as in `tts.ae.decoder.head.layer2.weight 512x2048x1`. Lines that
+/// begin with `#` say nothing.
 #[derive(Clone, Debug)]
 pub struct ShapesOnly {
     shapes: BTreeMap<String, Vec<usize>>,

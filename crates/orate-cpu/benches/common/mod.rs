@@ -1,4 +1,4 @@
-//! The peak that kernels are compared with, and time that neighbours do not lengthen.
+//! The peak that kernels are compared with, and time that neighbors do not lengthen.
 
 use orate_cpu::simd::{Kernel, Simd};
 #[cfg(not(target_os = "linux"))]
@@ -25,7 +25,7 @@ impl Kernel for Peak {
     }
 }
 
-/// Seconds that this thread has run: on one thread, time taken by neighbours does not count.
+/// Seconds that this thread has run: on one thread, time taken by neighbors does not count.
 #[cfg(target_os = "linux")]
 pub fn thread_seconds() -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,8 +1,8 @@
 //! Intel AMX: matrix tiles of bf16 numbers, multiplied and summed in f32.
 //!
-//! A tile is 16 rows of 64 bytes; `tdpbf16ps` adds the product of a tile of 16 × 32 bf16 and one of 32 × 16 to a
-//! tile of 16 × 16 floats in 16 cycles, sixteen times as much as two FMA units do. The second operand holds 16 rows of
-//! pairs: the numbers of two neighbouring k side by side. Numbers below 2⁻¹²⁶ count as zero.
+//! A tile is 16 rows of 64 bytes; `tdpbf16ps` adds the product of a tile of 16 × 32 bf16 and one of 32 × 16
+//! to a tile of 16 × 16 floats in 16 cycles, sixteen times as much as two FMA units do. The second operand
+//! holds 16 rows of pairs: the numbers of two neighboring k side by side. Numbers below 2⁻¹²⁶ count as zero.
 //!
 //! | instruction | here |
 //! | --- | --- |
@@ -10,10 +10,10 @@
 //! | `tilezero`, `tileloadd`, `tilestored` | [`Tiles::zero`], [`Tiles::load`], [`Tiles::store`] |
 //! | `tdpbf16ps` | [`Tiles::multiply`] |
 //!
-//! The intrinsics are not stable in Rust, so the instructions are written in assembly. Tiles are no Rust values: the
-//! eight registers go by number, keep their content from one call to the next, and are touched by nobody else, since
-//! the compiler never uses them on its own. The system must allow a process to use tiles, and saves them only for
-//! threads that do.
+//! The intrinsics are not stable in Rust, so the instructions are written in assembly. Tiles are no Rust
+//! values: the eight registers go by number, keep their content from one call to the next, and are touched by
+//! nobody else, since the compiler never uses them on its own. The system must allow a process to use tiles,
+//! and saves them only for threads that do.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
@@ -84,8 +84,8 @@ fn system_allows_it() -> bool {
     false
 }
 
-/// The configured tiles of this thread: proof that they may be used. Given back when dropped, so that the system need
-/// not save them any more.
+/// The configured tiles of this thread: proof that they may be used. Given back when dropped, so that the
+/// system need not save them any more.
 #[derive(Debug)]
 pub(crate) struct Tiles {
     /// The configuration belongs to one thread.

@@ -1,4 +1,4 @@
-//! Instruction sets behind [`crate::simd::Simd`].
+//! Instruction sets that implement [`crate::simd::Simd`].
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod amx;

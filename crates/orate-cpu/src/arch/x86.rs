@@ -320,7 +320,8 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
         // SAFETY: the token proves the feature, the caller vouches for sixteen rows of sixteen floats.
         unsafe {
-            // Four rows at a time: number j has their columns j, 4 + j, 8 + j and 12 + j, one in each quarter.
+            // Four rows at a time: number j has their columns j, 4 + j, 8 + j and 12 + j, one in each
+            // quarter.
             let four = |first: usize| {
                 let row = |i: usize| _mm512_loadu_ps(from.add((first + i) * from_stride));
                 let (a, b, c, d) = (row(0), row(1), row(2), row(3));

@@ -1,5 +1,5 @@
-//! Activations: what a matmul applies to its result, and [`super::elementwise::activate`] to a tensor. Formulas are
-//! those of [`orate_graph::Activation`].
+//! Activations: what a matmul applies to its result, and [`super::elementwise::activate`] to a tensor.
+//! Formulas are those of [`orate_graph::Activation`].
 //!
 //! f32 in and out, element by element, so in place is fine. NaN stays NaN. Accuracy: see [`super::vecmath`].
 
@@ -11,8 +11,8 @@ pub type Activation = orate_graph::Activation<f32>;
 
 /// What kernels need of an activation, or of none.
 pub trait Apply: Copy {
-    /// Applies the function to each lane. The choice does not depend on data: match once outside of inner loops, or
-    /// trust the branch predictor where a vector costs more than a few cycles.
+    /// Applies the function to each lane. The choice does not depend on data: match once outside of inner
+    /// loops, or trust the branch predictor where a vector costs more than a few cycles.
     fn apply<S: Simd>(self, s: S, v: S::V) -> S::V;
 
     /// The formula in f64: the reference for tests.
@@ -74,8 +74,8 @@ pub(crate) trait Each {
     fn each(self, f: Activation);
 }
 
-/// Calls `body` in an arm of its own for each activation, where the compiler knows which one it is. So the choice is
-/// outside of the loop.
+/// Calls `body` in an arm of its own for each activation, where the compiler knows which one it is. So the
+/// choice is outside of the loop.
 #[inline(always)]
 pub(crate) fn unswitched(f: Activation, body: impl Each) {
     match f {

@@ -1,8 +1,8 @@
 //! Rows of keys and values as they are kept: floats, or one of the compact types of [`DType`].
 //!
-//! Attention reads them through [`RowFormat`], a vector at a time, so that a compact row becomes floats in registers and is
-//! never copied. [`write_rows`] rounds f32 rows to them: to the nearest, of two equally near to the even one. A row
-//! in `q8_0` is its bytes and behind them a scale for each 32 of them.
+//! Attention reads them through [`RowFormat`], a vector at a time, so that a compact row becomes floats in
+//! registers and is never copied. [`write_rows`] rounds f32 rows to them: to the nearest, of two equally near
+//! to the even one. A row in `q8_0` is its bytes and after them a scale for each 32 of them.
 
 use crate::simd::Simd;
 use half::slice::HalfFloatSliceExt;
@@ -103,7 +103,8 @@ pub struct Blocks(pub usize);
 impl RowFormat for Blocks {
     #[inline(always)]
     unsafe fn load<S: Simd>(self, s: S, row: *const u8, at: usize) -> S::V {
-        // SAFETY: the caller vouches for the elements; a vector lies in one block, whose scale is behind all bytes.
+        // SAFETY: the caller vouches for the elements; a vector lies in one block, whose scale is behind all
+        // bytes.
         unsafe {
             let scale = s.splat_f16(row.add(self.0 + at / BLOCK * 2).cast());
             s.mul(s.load_i8(row.add(at).cast()), scale)
@@ -122,8 +123,8 @@ impl RowFormat for Blocks {
     }
 }
 
-/// `state[b, first[b] .. first[b] + T, :] = rows[b, :, :]`, rounded; `state` is the bytes of [B, N, C] in a compact type, `rows`
-/// [B, T, C], and rows fit.
+/// `state[b, first[b] .. first[b] + T, :] = rows[b, :, :]`, rounded; `state` is the bytes of [B, N, C] in a
+/// compact type, `rows` [B, T, C], and rows fit.
 ///
 /// # Panics
 /// The type is not compact.

@@ -5,14 +5,15 @@
 //! ```
 //!
 //! `x`, `y` [B, T, C], `weights` [taps, C] (tap-major, so that channels are contiguous), `bias` `[C]`; f32,
-//! accumulated in f32 from the bias on, taps in order. With a history [B, left, C], rows before x are read there.
+//! accumulated in f32 from the bias on, taps in order. With a history [B, left, C], rows before x are read
+//! there.
 //!
-//! Rows of time t, t + dilation, t + 2·dilation … read overlapping inputs. The fast version computes four such
-//! rows together, one vector of channels at a time: with 5 taps it loads 8 inputs and 5 weights for 4 results
-//! instead of 40. The normalisation follows while its rows are in the first-level cache. Chunks of rows are split
-//! over the team. Buffers and C should be multiples of 64 bytes: vectors across cache lines take AVX-512 from
-//! 0.10 to 0.28 ns per output (72 rows of 512, 5 taps, one core of a 2.6 GHz Xeon). Every result is
-//! computed by the same steps whatever its chunk.
+//! Rows of time t, t + dilation, t + 2·dilation … read overlapping inputs. The fast version computes four
+//! such rows together, one vector of channels at a time: with 5 taps it loads 8 inputs and 5 weights for 4
+//! results instead of 40. The normalization follows while its rows are in the first-level cache. Chunks of
+//! rows are split over the team. Buffers and C should be multiples of 64 bytes: vectors across cache lines
+//! take AVX-512 from 0.10 to 0.28 ns per output (72 rows of 512, 5 taps, one core of a 2.6 GHz Xeon). Every
+//! result is computed by the same steps whatever its chunk.
 
 use crate::kernels::elementwise::for_rows;
 use crate::kernels::layer_norm::{LayerNorm, OwnedNorm, normalize_row};
@@ -34,10 +35,10 @@ pub struct DepthwiseConv<'a> {
     pub bias: &'a [f32],
     /// Number of taps, at least 1.
     pub taps: usize,
-    /// Distance of neighbouring taps in time steps, at least 1.
+    /// Distance of neighboring taps in time steps, at least 1.
     pub dilation: usize,
-    /// Padding in front: (taps−1)·dilation when causal, half of it when centred. The rest of
-    /// (taps−1)·dilation is behind.
+    /// Padding in front: (taps−1)·dilation when causal, half of it when centered. The rest of
+    /// (taps−1)·dilation comes after.
     pub left: usize,
 }
 
@@ -48,7 +49,7 @@ pub struct Frames<'a> {
     pub x: &'a [f32],
     /// B
     pub batch: usize,
-    /// [B, left, C]: what stands in front of x, where it is not x's first step repeated.
+    /// [B, left, C]: what stands before x, where it is not x's first step repeated.
     pub history: Option<&'a [f32]>,
 }
 
@@ -248,7 +249,7 @@ impl Rows<'_> {
 /// `p` is valid for `n` floats.
 #[inline(always)]
 unsafe fn load<S: Simd>(s: S, p: *const f32, n: usize) -> S::V {
-    // SAFETY: as promised to us.
+    // SAFETY: the caller vouches for `n` floats.
     unsafe { if n == S::LANES { s.load(p) } else { s.load_partial(p, n) } }
 }
 
@@ -292,7 +293,7 @@ mod tests {
 
     /// Up to eight products of size one, rounded one after the other.
     const ERROR: f64 = 1e-6;
-    /// The same through a normalisation, which divides by a spread near one.
+    /// The same through a normalization, which divides by a spread near one.
     const NORM_ERROR: f64 = 4e-6;
 
     fn plain(conv: &DepthwiseConv<'_>, frames: Frames<'_>) -> Vec<f64> {

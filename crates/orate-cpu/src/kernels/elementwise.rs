@@ -1,4 +1,4 @@
-//! Sums, products, masks and other work without neighbours, and the time embedding.
+//! Sums, products, masks and other work without neighbors, and the time embedding.
 //!
 //! | function | formula | shapes |
 //! | --- | --- | --- |
@@ -12,8 +12,8 @@
 //! | [`activate`] | f(x) | any |
 //! | [`time_embedding`] | sin and cos of 1000·t·fⱼ | [2·half] |
 //!
-//! f32, row-major, contiguous. Bound by memory: chunks of 16384 floats are split over the team, which changes no
-//! element.
+//! f32, row-major, contiguous. Bound by memory: chunks of 16384 floats are split over the team, which changes
+//! no element.
 //!
 //! # Panics
 //! All functions panic when slice lengths do not fit each other: shapes were checked when the plan was made.
@@ -57,7 +57,8 @@ impl<'a> SharedMut<'a> {
     }
 }
 
-/// Splits `out`, rows of `width`, into chunks of about [`GRAIN`] floats and calls `f(rows, part of out)` for each.
+/// Splits `out`, rows of `width`, into chunks of about [`GRAIN`] floats and calls `f(rows, part of out)` for
+/// each.
 pub(crate) fn for_rows(
     team: &Team,
     out: &mut [f32],
@@ -147,7 +148,7 @@ impl Pointwise {
     #[inline(always)]
     fn each<S: Simd>(&self, s: S, op: Op) {
         let mut i = 0;
-        // SAFETY: whoever builds a `Pointwise` vouches for `len` floats behind each pointer.
+        // SAFETY: `pointwise` and `row_in_place` make the pointers from slices of `len` floats.
         unsafe {
             while i + S::LANES <= self.len {
                 s.store(self.out.add(i), op.apply(s, s.load(self.x.add(i)), s.load(self.y.add(i))));
@@ -466,8 +467,8 @@ pub(crate) mod testing {
         }
     }
 
-    /// Runs `f` with teams of one and three threads on every instruction set, asserts that the number of threads
-    /// changes no bit, and hands one result per set to `check`.
+    /// Runs `f` with teams of one and three threads on every instruction set, asserts that the number of
+    /// threads changes no bit, and hands one result per set to `check`.
     pub(crate) fn everywhere(f: impl Fn(Isa, &Team) -> Vec<f32>, check: impl Fn(Isa, &[f32])) {
         let (one, three) = (Team::new(1).expect("a thread"), Team::new(3).expect("three threads"));
         for isa in Isa::available() {

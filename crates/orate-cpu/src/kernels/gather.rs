@@ -1,7 +1,8 @@
 //! Rows of an embedding table.
 //!
-//! `out[i,:]` = `table[ids[i],:]`; `table` [R, C] f32, `ids` `[N]` i32, `out` [N, C]. As in ONNX `Gather` a negative
-//! id counts from the end: −1 is the last row. Ids come from users' text, so one out of range is an error.
+//! `out[i,:]` = `table[ids[i],:]`; `table` [R, C] f32, `ids` `[N]` i32, `out` [N, C]. As in ONNX `Gather` a
+//! negative id counts from the end: −1 is the last row. Ids come from users' text, so one out of range is an
+//! error.
 
 use crate::op::{Binding, Call, OpKernel, Problem};
 use crate::weights::{Core, Table};
@@ -78,14 +79,14 @@ pub struct Tables<'a> {
     pub channels: usize,
 }
 
-/// `out[i,:] = Σ_q tables[q, ids[i, first + q], :]`, summed in the order of the tables. `ids` is [N, `pitch`], `out`
-/// [N, C]; ids count from 0.
+/// `out[i,:] = Σ_q tables[q, ids[i, first + q], :]`, summed in the order of the tables. `ids` is [N,
+/// `pitch`], `out` [N, C]; ids count from 0.
 ///
 /// # Errors
 /// An id at or above V, or below 0. `out` is then partly written.
 ///
 /// # Panics
-/// The tables are not whole, read ids behind `pitch`, or `out` has not as many rows as ids.
+/// The tables are not whole, read ids past `pitch`, or `out` has not as many rows as ids.
 pub fn sum_rows(
     tables: Tables<'_>,
     ids: &[i32],

@@ -1,13 +1,13 @@
-//! Layer normalisation over the last axis.
+//! Layer normalization over the last axis.
 //!
 //! ```text
 //! y = (x − mean(x)) / √(var(x) + eps) · weight + bias
 //! ```
 //!
 //! `x`, `y` [rows, C]; `weight`, `bias` `[C]`; f32, contiguous; `var` is the biased variance. Mean and
-//! variance are two passes over a row that stays in the first-level cache, accumulated in f32 on four vectors:
-//! with C numbers each lane sums C/64 of them, so the error stays near that of one rounding. Rows are
-//! independent and split over the team.
+//! variance are two passes over a row that stays in the first-level cache, accumulated in f32 on four
+//! vectors: with C numbers each lane sums C/64 of them, so the error stays near that of one rounding. Rows
+//! are independent and split over the team.
 
 use crate::kernels::elementwise::for_rows;
 use crate::op::{Binding, Call, Dense, OpKernel};
@@ -16,7 +16,7 @@ use crate::weights::Core;
 use crate::{Isa, Team};
 use orate_graph::ValueInfo;
 
-/// The parameters of a normalisation over `weight.len()` channels.
+/// The parameters of a normalization over `weight.len()` channels.
 #[derive(Clone, Copy, Debug)]
 pub struct LayerNorm<'a> {
     /// Factor per channel, `[C]`.
@@ -61,7 +61,7 @@ impl Kernel for Rows<'_> {
     }
 }
 
-/// Normalises one row. `x` may be `y`.
+/// Normalizes one row. `x` may be `y`.
 ///
 /// # Safety
 /// `x` and `y` are valid for as many floats as the norm has weights.
@@ -113,7 +113,7 @@ unsafe fn fold_row<S: Simd, const SQUARES: bool>(s: S, x: *const f32, len: usize
         }
         let n = len - i;
         if n > 0 {
-            // Lanes behind the end must add nothing, so there the mean is zero, too.
+            // Lanes past the end must add nothing, so there the mean is zero, too.
             let mean = s.mul(s.load_partial(ONES.as_ptr(), n), mean);
             sums[1] = fold::<S, SQUARES>(s, sums[1], s.load_partial(x.add(i), n), mean);
         }

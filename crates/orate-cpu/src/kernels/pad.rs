@@ -1,14 +1,15 @@
 //! Rows beyond the ends of sequences: `[B, T, C]` → `[B, before + T + after, C]`, f32.
 //!
-//! Zeros, the row at the end repeated, or the sequence mirrored at that row. A copy, done by the caller alone: what is
-//! padded here is short.
+//! Zeros, the row at the end repeated, or the sequence mirrored at that row. A copy, done by the caller
+//! alone: what is padded here is short.
 
 use crate::op::{Binding, Call, OpKernel};
 use crate::weights::Core;
 use orate_graph::Padding;
 use orate_graph::ValueInfo;
 
-/// Pads `x`, rows of `channels` in `batch` sequences of `time`, with `before` rows in front; `out` says how many are behind.
+/// Pads `x`, rows of `channels` in `batch` sequences of `time`, with `before` rows in front; `out` says how
+/// many are behind.
 ///
 /// # Panics
 /// `x` or `out` is not such sequences, or there are too few rows to mirror.

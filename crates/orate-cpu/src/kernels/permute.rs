@@ -1,9 +1,9 @@
 //! Permutation of the axes of an array with up to four.
 //!
 //! `out` axis i is `x` axis `axes[i]`: `out[j₀, j₁, …]` = `x[…]` with `j_i` at place `axes[i]`, as in NumPy's
-//! `transpose(axes)`. f32, contiguous, not in place. Where the last axis stays last, runs are copied; otherwise
-//! blocks of 16 by 16 floats (one cache line each way) go from rows to columns. Single-threaded: the tensors
-//! that models permute are small (latents, vocoder input).
+//! `transpose(axes)`. f32, contiguous, not in place. Where the last axis stays last, runs are copied;
+//! otherwise blocks of 16 by 16 floats (one cache line each way) go from rows to columns. Single-threaded:
+//! the tensors that models permute are small (latents, vocoder input).
 
 use crate::op::{Binding, Call, OpKernel};
 use crate::weights::Core;

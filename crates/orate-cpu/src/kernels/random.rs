@@ -8,8 +8,9 @@
 //!    u = (⌊a/2⁸⌋ + 1) · 2⁻²⁴ in (0, 1], and v = ⌊b/2⁸⌋ · 2⁻²⁴ in [0, 1), both exact in f32.
 //! 3. **Normal** (Box–Muller). r = √(−2 ln u); the number is r·cos(2πv) for even k, r·sin(2πv) for odd k.
 //!
-//! Here step 3 is f32 without fused operations, by the polynomials below: the same bits on every CPU. A device
-//! may use its own ln, cos and sin of f32 precision and agrees to about 1e-6. |x| ≤ 5.77, the r of u = 2⁻²⁴.
+//! Here step 3 is f32 without fused operations, by the polynomials below: the same bits on every CPU. A
+//! device may use its own ln, cos and sin of f32 precision and agrees to about 1e-6. |x| ≤ 5.77, the r of u =
+//! 2⁻²⁴.
 
 use crate::kernels::elementwise::scale_in_place;
 use crate::op::{Binding, Call, OpKernel};
@@ -58,7 +59,8 @@ fn box_muller(a: u32, b: u32) -> (f32, f32) {
     (r * cos, r * sin)
 }
 
-/// `−ln(−ln u)` with u = (⌊w/2⁹⌋ + ½) · 2⁻²³, exact in f32: added to logits, it makes the largest one a draw from their softmax.
+/// `−ln(−ln u)` with u = (⌊w/2⁹⌋ + ½) · 2⁻²³, exact in f32: added to logits, it makes the largest one a draw
+/// from their softmax.
 pub fn gumbel(w: u32) -> f32 {
     let exponential = -ln_of_24_bits(2 * (w >> 9) + 1);
     -ln_of_scaled(exponential, 0)

@@ -1,8 +1,8 @@
-//! Residual quantisation: the nearest entry of one codebook after the other.
+//! Residual quantization: the nearest entry of one codebook after the other.
 //!
-//! `x` [rows, E], `books` [Q, V, E] f32; `out` [rows, Q] i32, as floats of their bits. The distance of a row to an entry is Σ (x − c)²,
-//! in that form and not as |x|² + |c|² − 2xc, which cancels. Rows are split over the team. All sums have one order, so equal
-//! entries have equal distances, and the first of them is taken.
+//! `x` [rows, E], `books` [Q, V, E] f32; `out` [rows, Q] i32, as floats of their bits. The distance of a row
+//! to an entry is Σ (x − c)², in that form and not as |x|² + |c|² − 2xc, which cancels. Rows are split over
+//! the team. All sums have one order, so equal entries have equal distances, and the first of them is taken.
 
 use crate::kernels::elementwise::SharedMut;
 use crate::op::{Binding, Call, OpKernel};

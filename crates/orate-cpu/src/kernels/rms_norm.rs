@@ -1,7 +1,7 @@
 //! Root-mean-square norm over the last axis: `y = x / √(mean(x²) + eps) · weight`.
 //!
-//! `x`, `y` [rows, C], `weight` `[C]`; f32, squares summed in f32 on four accumulators. Bound by memory: rows are
-//! split over the team, and each is read twice while it is in the first-level cache.
+//! `x`, `y` [rows, C], `weight` `[C]`; f32, squares summed in f32 on four accumulators. Bound by memory: rows
+//! are split over the team, and each is read twice while it is in the first-level cache.
 
 use crate::kernels::elementwise::for_rows;
 use crate::op::{Binding, Call, OpKernel};

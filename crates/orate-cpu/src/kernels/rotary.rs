@@ -5,9 +5,9 @@
 //! (a, b)     → (a·cos − b·sin, a·sin + b·cos)                      a = first half of a head, b = second half
 //! ```
 //!
-//! `x` [B, T, H·D] f32 in place; the table is shared by batch rows and heads. Angles are made in f64: positions
-//! may be fractions (frame / length) and θ up to 10, or whole numbers in the thousands. Bound by memory; rows of
-//! time are split over the team.
+//! `x` [B, T, H·D] f32 in place; the table is shared by batch rows and heads. Angles are made in f64:
+//! positions may be fractions (frame / length) and θ up to 10, or whole numbers in the thousands. Bound by
+//! memory; rows of time are split over the team.
 
 use crate::kernels::elementwise::for_rows;
 use crate::op::{Binding, Call, OpKernel};
@@ -16,9 +16,10 @@ use crate::weights::Core;
 use crate::{Isa, Team};
 use orate_graph::{First, ValueInfo, Weight};
 
-/// Fills `cos` and `sin`, both [T, D/2], for the angles `position(t)` · `theta[j]`; D/2 is the length of `theta`.
+/// Fills `cos` and `sin`, both [T, D/2], for the angles `position(t)` · `theta[j]`; D/2 is the length of
+/// `theta`.
 ///
-/// Supertonic's length-normalised positions are `|t| t as f64 / len as f64` with θ_j = 10 · 10000^(−j/32).
+/// Supertonic's length-normalized positions are `|t| t as f64 / len as f64` with θ_j = 10 · 10000^(−j/32).
 ///
 /// # Panics
 /// `cos` and `sin` are not whole rows, or not of one size.

@@ -3,13 +3,13 @@
 //! ```text
 //! x = logits, penalised where seen; −∞ for control ids
 //! temperature 0:  argmax x
-//! x = x / temperature; −∞ below the k-th largest; −∞ behind the ids whose probabilities sum up to p
+//! x = x / temperature; −∞ below the k-th largest; −∞ after the ids whose probabilities sum up to p
 //! argmax (x − ln(−ln u)), u from Philox                           one draw from softmax(x)
 //! ```
 //!
-//! All f32, by the same operations on every instruction set, so that all CPUs draw the same; probabilities of step p are
-//! summed in f64. A few thousand ids take some microseconds, next to milliseconds for the weights that made them, so a row is
-//! done by one thread. Nothing is allocated: sorting works in scratch memory.
+//! All f32, by the same operations on every instruction set, so that all CPUs draw the same; probabilities of
+//! step p are summed in f64. A few thousand ids take some microseconds, next to milliseconds for the weights
+//! that made them, so a row is done by one thread. Nothing is allocated: sorting works in scratch memory.
 
 use crate::kernels::random::{gumbel, philox};
 use crate::op::{Binding, Call, OpKernel};
@@ -128,7 +128,8 @@ pub fn filter<'s>(draw: &Draw<'_>, scratch: &'s mut [f32]) -> Result<&'s [f32], 
     Ok(x)
 }
 
-/// Leaves out what comes behind the ids whose probabilities sum up to `p`, in the order of logits, largest first.
+/// Leaves out what comes after the ids whose probabilities sum up to `p`, in the order of logits, largest
+/// first.
 fn nucleus(x: &mut [f32], p: f64, scratch: &mut [f32]) {
     // Ids, as floats' bits.
     let mut kept = 0;

@@ -1,7 +1,8 @@
 //! Snake: `y = x + gain · sin²(frequency · x)`, with a frequency and a gain for each channel.
 //!
-//! `x`, `y` [rows, C], `frequency`, `gain` `[C]`; f32. sin² has period π, so its argument is brought to −π/2 … π/2 and
-//! goes through one odd polynomial: about fifteen instructions for a vector. Rows are split over the team.
+//! `x`, `y` [rows, C], `frequency`, `gain` `[C]`; f32. sin² has period π, so its argument is brought to −π/2
+//! … π/2 and goes through one odd polynomial: about fifteen instructions for a vector. Rows are split over
+//! the team.
 
 use crate::kernels::elementwise::for_rows;
 use crate::kernels::vecmath::sine_squared;

@@ -6,9 +6,9 @@
 //! d[c]    = √max(Σ p[t,c] · (x[t,c] − m[c])², floor)
 //! ```
 //!
-//! `x`, `scores` [B, T, C], `out` [B, 2C], means first; f32. A task is some channels of a sequence, one vector wide at a
-//! time, that go through all rows two or three times. Sums are taken over blocks of rows and those added up, so that
-//! their error grows with the number of blocks, not of rows.
+//! `x`, `scores` [B, T, C], `out` [B, 2C], means first; f32. A task is some channels of a sequence, one
+//! vector wide at a time, that go through all rows two or three times. Sums are taken over blocks of rows and
+//! those added up, so that their error grows with the number of blocks, not of rows.
 
 use crate::kernels::elementwise::SharedMut;
 use crate::kernels::vecmath::exp_nonpositive;

@@ -14,9 +14,9 @@
 //! | [`elu`] | 3 ulp down to −0.33, absolute error below 1.2e-7 beyond |
 //! | [`sine_squared`] | absolute error below 3e-7 up to 1e4 |
 //!
-//! **Coefficients.** Unless another source is named, polynomials are our own weighted minimax fits: least squares
-//! in f64 on 2000 Chebyshev nodes, reweighted by the error until it is level (Lawson), against mpmath values.
-//! Interval and weight stand with each polynomial.
+//! **Coefficients.** Unless another source is named, polynomials are our own weighted minimax fits: least
+//! squares in f64 on 2000 Chebyshev nodes, reweighted by the error until it is level (Lawson), against mpmath
+//! values. Interval and weight stand with each polynomial.
 
 use crate::simd::Simd;
 
@@ -226,8 +226,8 @@ mod tests {
     const SILU_ULPS: f64 = 4.0;
     /// The polynomial, a product and a sum.
     const ELU_ULPS: f64 = 3.0;
-    /// Twice the rounding of the sine, where it is near one, and that of the square; the fit adds 5e-8, and up to 1e4
-    /// bringing the argument into one period no more.
+    /// Twice the rounding of the sine, where it is near one, and that of the square; the fit adds 5e-8, and
+    /// up to 1e4 bringing the argument into one period no more.
     const SINE_SQUARED_ERROR: f64 = 3e-7;
 
     #[derive(Clone, Copy)]
@@ -274,7 +274,8 @@ mod tests {
         (0..=400_003).map(|i| from + (to - from) * (i as f32 / 400_003.0)).collect()
     }
 
-    /// Distance in units of the last place of the exact value; subnormals have the spacing of the smallest normal.
+    /// Distance in units of the last place of the exact value; subnormals have the spacing of the smallest
+    /// normal.
     fn ulps(got: f32, want: f64) -> f64 {
         let exponent = want.abs().log2().floor().max(-126.0);
         (got as f64 - want).abs() / (exponent - 23.0).exp2()

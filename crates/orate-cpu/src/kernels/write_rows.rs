@@ -1,7 +1,8 @@
 //! `state[b, first[b] .. first[b] + T, :] = rows[b, :, :]`, in place.
 //!
-//! State [B, N, C], `rows` [B, T, C] f32, `first` `[B]` i32 or the same for all. A state of a compact type gets rows
-//! rounded as [`super::cache_rows`] says. A copy, done by the caller alone: a few rows of a long cache.
+//! State [B, N, C], `rows` [B, T, C] f32, `first` `[B]` i32 or the same for all. A state of a compact type
+//! gets rows rounded as [`super::cache_rows`] says. A copy, done by the caller alone: a few rows of a long
+//! cache.
 
 use crate::kernels::cache_rows;
 use crate::op::{Binding, Call, OpKernel};

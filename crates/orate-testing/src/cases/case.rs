@@ -24,8 +24,8 @@ pub struct Case {
 }
 
 impl Case {
-    /// A case with random inputs that fit what the graph does with them: ids within their table (negative ones
-    /// too), lengths from 1 to what the row holds, indices within their rows.
+    /// A case with random inputs that fit what the graph does with them: ids within their table (negative
+    /// ones too), lengths from 1 to what the row holds, indices within their rows.
     pub fn new(name: impl Into<String>, graph: Graph) -> Case {
         let name = name.into();
         let buffers = random_buffers(&graph, &name);

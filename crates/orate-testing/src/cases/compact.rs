@@ -69,8 +69,9 @@ pub(super) fn attention(cases: &mut Vec<Case>) -> Result<()> {
     Ok(())
 }
 
-/// Numbers whose rounding is the same however a device divides: blocks of 32 have steps of a power of two, and no number is
-/// near the middle between two steps. In floats of 16 bits also middles, and what is at the limits.
+/// Numbers whose rounding is the same however a device divides: blocks of 32 have steps of a power of two,
+/// and no number is near the middle between two steps. In floats of 16 bits also middles, and what is at the
+/// limits.
 fn sure_numbers(dtype: DType, n: usize, random: &mut Random) -> Vec<f32> {
     const HARD: [f32; 12] = [
         1.000_488_3,  // a middle in f16: 1 + 2⁻¹¹
@@ -158,7 +159,8 @@ pub(super) fn writes(cases: &mut Vec<Case>) -> Result<()> {
             let first = (0..b).map(|i| ((n - t) * i / b) as i32).collect::<Vec<_>>();
             let case = Case::new(name("here and there"), build(true, 0)?).with("first", first.clone());
             cases.push(sure(case));
-            // Any numbers. Where it is a division that says which step is the nearest, devices may differ by one.
+            // Any numbers. Where it is a division that says which step is the nearest, devices may differ by
+            // one.
             let case = Case::new(name("of any numbers, here and there"), build(true, 0)?);
             let mut case = case.with("first", first);
             if dtype == DType::Q8_0 {

@@ -1,4 +1,4 @@
-//! Convolutions: all geometries that ship, dense and depthwise, in one pass and behind a history.
+//! Convolutions: all geometries that ship, dense and depthwise, in one pass and after a history.
 
 use super::matmul::epilogues;
 use super::rows::norm;
@@ -81,7 +81,8 @@ pub(super) fn depthwise_conv1d(cases: &mut Vec<Case>) -> Result<()> {
     })
 }
 
-/// Convolutions behind a history: shorter and longer than it, alone and with everything that is fused into them.
+/// Convolutions after a history: shorter and longer than it, alone and with everything that is fused into
+/// them.
 pub(super) fn streaming(cases: &mut Vec<Case>) -> Result<()> {
     for (taps, dilation) in [(2, 1), (3, 1), (7, 1), (7, 3), (7, 9), (4, 2), (1, 1)] {
         let geometry = ConvGeometry::streaming(taps, dilation);
@@ -105,8 +106,8 @@ pub(super) fn streaming(cases: &mut Vec<Case>) -> Result<()> {
         let h = g.input("history", DType::F32, [2, 18, 6])?;
         g.conv1d_after(h, x, Weight::named("w", [42, 19]), geometry)
     })?;
-    // A transposed convolution of stride 3 and 6 taps, stored `[in, out, taps]`: 3 results a row from it and the row
-    // before it, the beginning of a stream.
+    // A transposed convolution of stride 3 and 6 taps, stored `[in, out, taps]`: 3 results a row from it and
+    // the row before it, the beginning of a stream.
     unary(cases, "Conv1d that is a transposed convolution".into(), [1, 7, 10], |g, x| {
         let w = Weight::named("w", [10, 4, 6]).reshape([10, 4, 2, 3]).permute(&[2, 0, 3, 1]).flip();
         let zeros = g.constant(Weight::fill(0.0, [1, 1, 10]), 1)?;

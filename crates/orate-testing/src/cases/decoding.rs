@@ -1,4 +1,5 @@
-//! Cases for what decoding needs: positions in device memory, caches written in place, integers made by steps, sampling.
+//! Cases for what decoding needs: positions in device memory, caches written in place, integers made by
+//! steps, sampling.
 
 use super::Case;
 use super::compact::spoil_bytes;
@@ -10,8 +11,8 @@ use orate_graph::{
 };
 use std::collections::BTreeSet;
 
-/// Sizes of an attention over a cache: batch, queries, keys, heads of queries, heads of them that share one of keys, width of a
-/// head.
+/// Sizes of an attention over a cache: batch, queries, keys, heads of queries, heads of them that share one
+/// of keys, width of a head.
 pub(super) type Sizes = [usize; 6];
 
 pub(super) fn cached_attention(
@@ -52,8 +53,8 @@ pub(super) fn spoil(case: &mut Case, batch: usize, keys: usize, unseen: impl Fn(
     }
 }
 
-/// The second half of a transformer's layer, which devices make fewer steps of: one row and several, as many as are a batch, and one
-/// more.
+/// The second half of a transformer's layer, which devices make fewer steps of: one row and several, as many
+/// as are a batch, and one more.
 pub(super) fn feed_forward(cases: &mut Vec<Case>) -> Result<()> {
     let sizes =
         [(1, 64, 96), (1, 48, 32), (1, 20, 12), (3, 64, 96), (8, 64, 32), (16, 128, 64), (17, 64, 96)];
@@ -74,7 +75,7 @@ pub(super) fn feed_forward(cases: &mut Vec<Case>) -> Result<()> {
     Ok(())
 }
 
-/// Attention over a cache: every place where queries may stand, and anything behind them.
+/// Attention over a cache: every place where queries may stand, and anything after them.
 pub(super) fn cached(cases: &mut Vec<Case>) -> Result<()> {
     let sizes = [
         [1, 1, 1, 1, 1, 1],

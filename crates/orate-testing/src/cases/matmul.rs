@@ -1,4 +1,4 @@
-//! Products: sizes around tiles, the layouts of networks, and what is fused behind them.
+//! Products: sizes around tiles, the layouts of networks, and what is fused after them.
 
 use super::{Case, WIDTHS, activations, unary};
 use orate_graph::{Activation, DType, Graph, Result, Value, Weight};

@@ -26,7 +26,8 @@ use std::collections::BTreeSet;
 
 /// Cases for every op, and for what surrounds them: states, shared values, reshapes.
 pub fn op_cases() -> Vec<Case> {
-    let families: &[fn(&mut Vec<Case>) -> Result<()>] = &[
+    type Family = fn(&mut Vec<Case>) -> Result<()>;
+    let families: &[Family] = &[
         movement::embedding,
         movement::embedding_sum,
         movement::constant,

@@ -69,7 +69,7 @@ fn plans_in_their_own_memory_agree_on_every_case() {
 #[test]
 fn a_small_error_in_one_element_is_found_in_every_case() {
     let mut cases = op_cases();
-    // Where numbers that are a rounding apart go to a compact type, its neighbours may be right too.
+    // Where numbers that are a rounding apart go to a compact type, its neighbors may be right too.
     let all = cases.len();
     cases.retain(|c| c.tolerance < tolerance::compact_step(DType::F16));
     assert!(all - cases.len() < 40, "{} cases of {all}", all - cases.len());

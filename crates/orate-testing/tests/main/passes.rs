@@ -133,7 +133,8 @@ fn passes_leave_nothing_to_do() {
     for seed in 0..GRAPHS {
         let mut g = random_graph(seed);
         passes::ALL.iter().for_each(|(_, run)| run(&mut g));
-        // A dropped node may have been the second reader of a value, so one more round may still find something.
+        // A dropped node may have been the second reader of a value, so one more round may still find
+        // something.
         passes::ALL.iter().for_each(|(_, run)| run(&mut g));
         let twice = g.clone();
         passes::ALL.iter().for_each(|(_, run)| run(&mut g));

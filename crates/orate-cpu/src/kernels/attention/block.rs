@@ -57,7 +57,7 @@ impl<F: RowFormat> Kernel for Block<'_, F> {
         let (rows, width) = (self.rows, self.out_stride);
         let position = |i: usize| self.position + if self.one_position { 0 } else { i };
         let visible = |i: usize| self.attention.visible(position(i), self.seen);
-        // Keys that some query of the block sees, in whole panels. Values in front of the first may be anything.
+        // Keys that some query of the block sees, in whole panels. Values before the first may be anything.
         let first = (0..rows).map(|i| visible(i).0).min().unwrap_or(0);
         let start = first / PANEL * PANEL;
         let end = (0..rows).map(|i| visible(i).1).max().unwrap_or(0);
@@ -91,7 +91,8 @@ impl<F: RowFormat> Kernel for Block<'_, F> {
                     out: self.scores.as_mut_ptr(),
                     out_stride: self.pitch,
                 };
-                // SAFETY: `scaled` has `rows` rows of `dim`, the panels hold `columns` keys, scores are `pitch` apart.
+                // SAFETY: `scaled` has `rows` rows of `dim`, the panels hold `columns` keys, scores are
+                // `pitch` apart.
                 unsafe { product.run(s) };
             }
             Keys::Rows(k) => {
@@ -126,7 +127,8 @@ impl<F: RowFormat> Kernel for Block<'_, F> {
                 out: self.near.as_mut_ptr(),
                 out_stride: offsets,
             };
-            // SAFETY: `scaled` has `rows` rows of `dim`, the panels and `near` as many columns as there are offsets.
+            // SAFETY: `scaled` has `rows` rows of `dim`, the panels and `near` as many columns as there are
+            // offsets.
             unsafe { product.run(s) };
         }
         for i in 0..rows {
@@ -204,7 +206,8 @@ impl<F: RowFormat> Kernel for Block<'_, F> {
                 out: self.scaled.as_mut_ptr(),
                 out_stride: dim,
             };
-            // SAFETY: `near` has `rows` rows of all offsets, and so has the table; `scaled` has room for the rows.
+            // SAFETY: `near` has `rows` rows of all offsets, and so has the table; `scaled` has room for the
+            // rows.
             unsafe { product.run(s) };
             for i in 0..rows {
                 // SAFETY: this head's channels of row i, which belong to this block.

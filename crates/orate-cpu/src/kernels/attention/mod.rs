@@ -6,20 +6,21 @@
 //! o_i    = Σ_j p[i,j] · v_j  + Σ_{|j−i| ≤ w} p[i,j] · rel_v[j−i+w]
 //! ```
 //!
-//! `q` [B, Tq, H·D], `k` and `v` [B or 1, Tk, Hkv·D] with any distance between rows, `out` [B, Tq, H·D] contiguous;
-//! `rel_k`, `rel_v` [2w+1, D], shared by heads; all f32, but for k and v, which may be compact rows ([`RowFormat`]); accumulated
-//! in f32. Head h owns channels h·D to (h+1)·D
-//! of q, and head h / (H / Hkv) of k and v is its own.
-//! A query that sees no key gets zeros. Keys behind the length are never used, whatever their memory holds.
+//! `q` [B, Tq, H·D], `k` and `v` [B or 1, Tk, Hkv·D] with any distance between rows, `out` [B, Tq, H·D]
+//! contiguous; `rel_k`, `rel_v` [2w+1, D], shared by heads; all f32, but for k and v, which may be compact
+//! rows ([`RowFormat`]); accumulated in f32. Head h owns channels h·D to (h+1)·D of q, and head h / (H / Hkv)
+//! of k and v is its own. A query that sees no key gets zeros. Keys past the length are never used, whatever
+//! their memory holds.
 //!
-//! Two phases, both split over the team. First each head's keys are packed into panels of 32 keys,
-//! [D, 32], so that scores are a matrix product without horizontal sums. Then blocks of 24 queries of one
-//! head: scores into scratch, softmax, product with `v`. Both products are one register tile of eight rows by
-//! two vectors (four by two where there are 16 registers). A block's scores stay in the second-level cache up to
-//! about 4000 keys. What a block computes does not depend on who runs it.
+//! Two phases, both split over the team. First each head's keys are packed into panels of 32 keys, [D, 32],
+//! so that scores are a matmul without horizontal sums. Then blocks of 24 queries of one head: scores into
+//! scratch, softmax, product with `v`. Both products are one register tile of eight rows by two vectors (four
+//! by two where there are 16 registers). A block's scores stay in the second-level cache up to about 4000
+//! keys. What a block computes does not depend on who runs it.
 //!
-//! Behind [`Mask::Window`] a query's result does not depend on the piece of the stream that it comes in either, to the last bit: keys are
-//! always packed, and sums go over keys in order, in runs that begin at fixed places of the stream.
+//! Behind [`Mask::Window`] a query's result does not depend on the piece of the stream that it comes in
+//! either, to the last bit: keys are always packed, and sums go over keys in order, in runs that begin at
+//! fixed places of the stream.
 //!
 //! | file | answers |
 //! | --- | --- |
@@ -97,12 +98,12 @@ pub struct Attention<'a> {
     pub scale: f32,
     /// Which keys a query may see.
     pub mask: Mask,
-    /// Position of query 0: the number of cached keys in front of this piece.
+    /// Position of query 0: the number of cached keys before this piece.
     pub first_query: usize,
     /// The same for each batch row, `[B]`; goes before `first_query`.
     pub first_queries: Option<&'a [u32]>,
-    /// Rows of a stream that came before the queries, `[B]`: keys in front of its start are not seen, whatever their memory
-    /// holds. All are where missing.
+    /// Rows of a stream that came before the queries, `[B]`: keys before its start are not seen, whatever
+    /// their memory holds. All are where missing.
     pub passed: Option<&'a [u32]>,
     /// Valid keys per batch row, `[B]`; all Tk where missing.
     pub kv_lens: Option<&'a [u32]>,
@@ -128,7 +129,8 @@ impl Attention<'_> {
         (first, (self.passed.map_or(0, |p| first.saturating_sub(p[b] as usize)), end))
     }
 
-    /// Keys of a stream that came before key 0 of a batch row, but for whole runs of a sum: where runs begin is a matter of the stream.
+    /// Keys of a stream that came before key 0 of a batch row, but for whole runs of a sum: where runs begin
+    /// is a matter of the stream.
     fn begun(&self, b: usize) -> usize {
         let passed = self.passed.map_or(self.first_query, |p| p[b] as usize);
         (passed % RUN + RUN - self.first_query % RUN) % RUN
@@ -314,7 +316,8 @@ impl Attention<'_> {
                 scaled,
                 near,
                 factors,
-                // SAFETY: in bounds by the size of `out`; the block writes this head's channels of its rows only.
+                // SAFETY: in bounds by the size of `out`; the block writes this head's channels of its rows
+                // only.
                 out: unsafe { out.as_ptr().add((b * queries + first) * width + h * self.head_dim) },
                 out_stride: if together > 1 { self.head_dim } else { width },
             });

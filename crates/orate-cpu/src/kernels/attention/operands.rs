@@ -71,9 +71,9 @@ pub(super) struct HeadRows<F> {
     pub channel: usize,
 }
 
-// SAFETY: only read, and only while the rows are borrowed by whoever runs the attention.
+// SAFETY: rows are only read, and only while the attention that borrows them runs.
 unsafe impl<F: Send> Send for HeadRows<F> {}
-// SAFETY: as above.
+// SAFETY: rows are only read, which threads may do at once.
 unsafe impl<F: Sync> Sync for HeadRows<F> {}
 
 impl<F: RowFormat> HeadRows<F> {

@@ -1,4 +1,4 @@
-//! Keys in panels, so that scores are a matrix product without horizontal sums.
+//! Keys in panels, so that scores are a matmul without horizontal sums.
 
 use super::operands::HeadRows;
 use crate::kernels::cache_rows::RowFormat;
@@ -12,7 +12,7 @@ pub(super) fn padded(keys: usize) -> usize {
     keys.next_multiple_of(PANEL)
 }
 
-/// Copies one head's keys into panels: `panels[p][d][j]` = key 32p + j, channel d; zero behind the last key.
+/// Copies one head's keys into panels: `panels[p][d][j]` = key 32p + j, channel d; zero after the last key.
 pub(super) struct Pack<'a, F> {
     /// `steps` rows of `dim` elements.
     pub keys: HeadRows<F>,
@@ -50,14 +50,15 @@ impl<F: RowFormat> Kernel for Pack<'_, F> {
                         }
                         (square.as_ptr(), S::LANES)
                     };
-                    // SAFETY: `LANES` keys follow at `t`, each with `LANES` elements at `d`; the panel was checked.
+                    // SAFETY: `LANES` keys follow at `t`, each with `LANES` elements at `d`; the panel was
+                    // checked.
                     unsafe { s.transpose(from, stride, to.as_mut_ptr(), PANEL) };
                 }
                 for d in (squares..dim).step_by(S::LANES) {
                     let n = S::LANES.min(dim - d);
                     for i in 0..S::LANES {
                         if i < keys {
-                            // SAFETY: as above.
+                            // SAFETY: key `t + i` exists, and a vector of it fits into the square.
                             unsafe { s.store(square.as_mut_ptr(), k.load(s, t + i, d, n)) };
                         } else {
                             square[..n].fill(0.0);

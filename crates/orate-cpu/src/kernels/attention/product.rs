@@ -1,17 +1,17 @@
-//! The matrix product of both phases: scores from packed keys, results from values where they are.
+//! The matmul of both phases: scores from packed keys, results from values where they are.
 
 use super::pack::PANEL;
 use crate::simd::Simd;
 
-/// Products that are summed one after the other before they join the total. Thousands in one run lose five bits
-/// when, as here, many have the same sign.
+/// Products that are summed one after the other before they join the total. Thousands in one run lose five
+/// bits when, as here, many have the same sign.
 pub(super) const RUN: usize = 256;
 
 /// The right operand of a [`Product`]: rows of columns.
 pub(super) trait Columns: Copy {
     /// Where a column is.
     type At: Copy;
-    /// The place of column `c`, the first of its panel or a multiple of a vector behind it.
+    /// The place of column `c`, the first of its panel or a multiple of a vector after it.
     fn at(&self, c: usize) -> Self::At;
     /// A vector of row `d`, `k` vectors behind a column.
     ///
@@ -51,7 +51,8 @@ impl Columns for Panels {
     }
 }
 
-/// out[i,c] = factor[i] · Σ_d a[i,d] · b[d,c], each sum in order of d, in runs of [`RUN`] of which the first began `begun` earlier.
+/// out[i,c] = factor[i] · Σ_d a[i,d] · b[d,c], each sum in order of d, in runs of [`RUN`] of which the first
+/// began `begun` earlier.
 #[derive(Clone, Copy)]
 pub(super) struct Product<B> {
     pub a: *const f32,
@@ -102,7 +103,7 @@ impl<B: Columns> Product<B> {
     #[inline(always)]
     unsafe fn strip<S: Simd, const R: usize>(&self, s: S, row: usize) {
         let mut c = 0;
-        // SAFETY: as promised to us; `n` keeps the last vector within the columns.
+        // SAFETY: the caller vouches for the rows; `n` keeps the last vector within the columns.
         unsafe {
             while c + 2 * S::LANES <= self.columns {
                 self.tile::<S, R, 2>(s, row, c, S::LANES);

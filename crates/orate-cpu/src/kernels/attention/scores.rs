@@ -6,8 +6,8 @@ use crate::kernels::cache_rows::RowFormat;
 use crate::kernels::vecmath;
 use crate::simd::Simd;
 
-/// Products of a key with `R` rows of queries, which stand `dim` apart; results stand `pitch` apart. Each is summed in the same order,
-/// however many there are. Returns `R`.
+/// Products of a key with `R` rows of queries, which stand `dim` apart; results stand `pitch` apart. Each is
+/// summed in the same order, however many there are. Returns `R`.
 ///
 /// # Safety
 /// Row `t` of `dim` elements exists.
@@ -45,8 +45,9 @@ pub(super) unsafe fn dots<S: Simd, F: RowFormat, const R: usize>(
     R
 }
 
-/// Turns `R` rows of scores into exp(score − max), and gives the inverse of each sum. Several rows at once, since each
-/// waits for its own maximum and its own sum. Rows stand `pitch` apart and have whole vectors. Returns `R`.
+/// Turns `R` rows of scores into exp(score − max), and gives the inverse of each sum. Several rows at once,
+/// since each waits for its own maximum and its own sum. Rows stand `pitch` apart and have whole vectors.
+/// Returns `R`.
 #[inline(always)]
 pub(super) fn softmax_numerators<S: Simd, const R: usize>(
     s: S,
@@ -79,7 +80,8 @@ pub(super) fn softmax_numerators<S: Simd, const R: usize>(
     R
 }
 
-/// Σ x, in order and in runs of [`RUN`] of which the first began `begun` earlier. Zeros at either end change nothing.
+/// Σ x, in order and in runs of [`RUN`] of which the first began `begun` earlier. Zeros at either end change
+/// nothing.
 pub(super) fn sum_in_runs(x: &[f32], begun: usize) -> f32 {
     let (first, rest) = x.split_at(x.len().min(RUN - begun));
     let sum = |run: &[f32]| run.iter().fold(0.0, |sum, x| sum + x);

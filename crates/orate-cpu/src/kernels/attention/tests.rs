@@ -82,7 +82,7 @@ fn check(case: Case) {
         [(m, None, None), (m, Some(relative), None), (m, None, Some(lens)), (m, Some(relative), Some(lens))]
     }) {
         if kv_batch == batch && lens.is_some() {
-            // Stale bytes behind the length must not matter.
+            // Stale bytes past the length must not matter.
             for (b, &len) in lens.into_iter().flatten().enumerate() {
                 kv[(b * keys + len as usize) * 2 * width..(b + 1) * keys * 2 * width].fill(f32::NAN);
             }
@@ -144,8 +144,8 @@ fn matches_the_formula_when_long() {
     check(Case { batch: 1, kv_batch: 1, queries: 20, keys: 4096, heads: 1, dim: 64 });
 }
 
-/// A window's queries are the same to the last bit in whatever pieces they come: some keys behind others, or a stream's last keys and new
-/// ones. The window is longer than what is summed in one run.
+/// A window's queries are the same to the last bit in whatever pieces they come: some keys behind others, or
+/// a stream's last keys and new ones. The window is longer than what is summed in one run.
 #[test]
 fn pieces_of_a_window_are_the_whole_byte_for_byte() {
     let (steps, left, heads, dim) = (620, 300_usize, 2, 24);

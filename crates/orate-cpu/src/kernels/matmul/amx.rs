@@ -1,16 +1,16 @@
-//! The product on AMX tiles, as exact as in floats.
+//! The matmul on AMX tiles, as exact as in floats.
 //!
-//! Each float is cut into three bf16 numbers of eight bits, x = x0 + x1 + x2 exactly, and likewise each weight.
-//! Of the nine products the six largest are summed in f32: x0w0, x0w1, x1w0, x1w1, x0w2, x2w0. What is left out is
-//! below 2⁻²³ of a term. (Pieces below 2⁻¹²⁶ count as zero, and what is not finite becomes NaN.) Weights that are kept as bf16
-//! are one plane and as f16 two, and three or five products are exact.
+//! Each float is cut into three bf16 numbers of eight bits, x = x0 + x1 + x2 exactly, and likewise each
+//! weight. Of the nine products the six largest are summed in f32: x0w0, x0w1, x1w0, x1w1, x0w2, x2w0. What
+//! is left out is below 2⁻²³ of a term. (Pieces below 2⁻¹²⁶ count as zero, and what is not finite becomes
+//! NaN.) Weights that are kept as bf16 are one plane and as f16 two, and three or five products are exact.
 //!
-//! Of x, all threads first cut as much of K as stays in the second-level cache ([`Stretch`]); of a convolution, each row once
-//! for all taps that read it (`planes.rs`). Then each thread takes
-//! units, a block of rows times a panel of 32 columns, two by two tiles at a time. Tiles leave the vector units idle,
-//! so these do everything else in between, a little after every four products ([`Aside`]): they cut the weights that
-//! come next, which at the same time fetches them from memory, and apply the epilogue to the sums that are complete.
-//! The order of summation depends on K and M alone, never on threads.
+//! Of x, all threads first cut as much of K as stays in the second-level cache ([`Stretch`]); of a
+//! convolution, each row once for all taps that read it (`planes.rs`). Then each thread takes units, a block
+//! of rows times a panel of 32 columns, two by two tiles at a time. Tiles leave the vector units idle, so
+//! these do everything else in between, a little after every four products ([`Aside`]): they cut the weights
+//! that come next, which at the same time fetches them from memory, and apply the epilogue to the sums that
+//! are complete. The order of summation depends on K and M alone, never on threads.
 
 use super::cut::{Cutter, WeightRows, cut_row};
 use super::pack::Panel;
@@ -26,8 +26,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Columns of a panel: two tiles.
 const COLUMNS: usize = 2 * TILE_ROWS;
 
-/// Steps of [`TILE_K`] along K that the tiles of a block go over in turn: the planes of that many weights stay in
-/// the second-level cache. Shorter slices load and store sums more often.
+/// Steps of [`TILE_K`] along K that the tiles of a block go over in turn: the planes of that many weights
+/// stay in the second-level cache. Shorter slices load and store sums more often.
 pub(super) const SLICE: usize = 16;
 const _: () = assert!(SLICE * TILE_K < super::GATHER_STRIDE, "gathered rows of a slice have room");
 
@@ -37,8 +37,8 @@ const GROUP: usize = 28;
 /// Tiles of a group of a convolution, at most: its planes may be short, but not so its sums.
 const LONG_GROUP: usize = 56;
 
-/// Tiles of a group, at least, where there are as many: cutting the weights anew for each group must stay cheap. If
-/// all of K is too long for them, it is cut into stretches.
+/// Tiles of a group, at least, where there are as many: cutting the weights again for each group must stay
+/// cheap. If all of K is too long for them, it is cut into stretches.
 const SMALL_GROUP: usize = 9;
 
 /// Bytes of planes of a group, so that they stay in the second-level cache.
@@ -54,14 +54,15 @@ pub(super) const COLUMN_STEP: usize = 2 * PLANES * TILE_BYTES;
 /// Work below this many multiply-adds is done by the caller alone: it takes a few microseconds.
 const SMALL: usize = 1_000_000;
 
-/// Whether tiles are worth it. Each weight is cut into planes once per group of rows. With 16 rows that
-/// and the products take 0.85 times as long as AVX-512 does, with 32 rows 0.6 times; with fewer than a tile has, longer. Narrow products leave too much of them empty, too.
+/// Whether tiles are worth it. Each weight is cut into planes once per group of rows. With 16 rows that and
+/// the products take 0.85 times as long as AVX-512 does, with 32 rows 0.6 times; with fewer than a tile has,
+/// longer. Narrow matmuls leave too much of them empty, too.
 pub(super) fn pays(m: usize, k: usize, n: usize) -> bool {
     m >= TILE_ROWS && k >= 64 && n >= 64
 }
 
-/// How a product is cut: the rows into groups, whose planes stay in the cache; where K is too long for that, K into
-/// stretches; and a group's products into units for threads, a block of its rows times a panel.
+/// How a matmul is cut: the rows into groups, whose planes stay in the cache; where K is too long for that,
+/// K into stretches; and a group's work into units for threads, a block of its rows times a panel.
 #[derive(Clone, Copy, Debug)]
 struct Cut {
     m: usize,
@@ -203,8 +204,9 @@ impl Stretch<'_> {
         let pieces = if small { 1 } else { self.tiles.len() };
         team.run(pieces, &|worker, piece| {
             let tiles = part(self.tiles.clone(), piece, pieces);
-            // SAFETY: `matmul` has asserted that there are tiles, so there is AVX-512 too; the planes of a piece
-            // are written by nobody else, and a worker's scratch is its own, large enough for gathered rows.
+            // SAFETY: `matmul` has asserted that there are tiles, so there is AVX-512 too; the planes of a
+            // piece are written by nobody else, and a worker's scratch is its own, large enough for gathered
+            // rows.
             unsafe {
                 match c.layout {
                     Layout::Tiles => tiles.for_each(|tile| self.cut_rows(tile, own(worker.index()).cast())),
@@ -214,7 +216,7 @@ impl Stretch<'_> {
         });
         let threads = if small { 1 } else { team.threads().min(c.blocks * c.panels) };
         team.run(threads, &|worker, _| {
-            // SAFETY: as above.
+            // SAFETY: there is AVX-512 where there are tiles, and a worker's scratch is its own.
             unsafe { run_avx512(Work { stretch: self, own: own(worker.index()) }) };
         });
     }
@@ -239,7 +241,8 @@ impl Stretch<'_> {
         self.planes.0.wrapping_add(shape.start + (tile - self.tiles.start) * shape.tile)
     }
 
-    /// Cuts the rows of a sequence that some tiles read, all channels; the last tiles do those behind them, too.
+    /// Cuts the rows of a sequence that some tiles read, all channels; the last tiles do those after them,
+    /// too.
     ///
     /// # Safety
     /// The machine has AVX-512, and nobody else writes these rows' planes.
@@ -253,7 +256,8 @@ impl Stretch<'_> {
         let end = if tiles.end == self.tiles.end { all } else { (tiles.end - self.tiles.start) * TILE_ROWS };
         let plane = all * 64;
         for row in start..end {
-            // Rows behind the last one that is needed have their place, and nobody looks at what becomes of them.
+            // Rows after the last one that is needed have their place, and nobody looks at what becomes of
+            // them.
             let Some(x) = self.rows.row_of_sequence(first + row) else { break };
             // SAFETY: each row has 64 bytes in each plane.
             unsafe {
@@ -263,8 +267,8 @@ impl Stretch<'_> {
         }
     }
 
-    /// Cuts a tile of x. What the planes hold for rows that do not exist is of no interest: nobody looks at their
-    /// sums.
+    /// Cuts a tile of x. What the planes hold for rows that do not exist is of no interest: nobody looks at
+    /// their sums.
     ///
     /// # Safety
     /// The machine has AVX-512. Nobody else writes this tile; `buffer` has room for 16 gathered rows.
@@ -376,7 +380,7 @@ impl Kernel for Work<'_> {
                         aside.finisher.push(s, unit, sums, tile..tile + 1 + tall as usize);
                     }
                 }
-                // SAFETY: as above.
+                // SAFETY: the cutter writes planes of the next panel, which nobody reads before the swap.
                 unsafe { aside.cutter.rest() };
                 std::mem::swap(&mut planes, &mut next_planes);
             }
@@ -458,7 +462,8 @@ impl Block<'_> {
                 }
             }
             for step in 0..self.steps {
-                // An order in which most products share a plane with the one before, and small ones come first.
+                // An order in which most products share a plane with the one before, and small ones come
+                // first.
                 if KEPT == 3 {
                     self.load_w::<WIDE>(step, 2);
                     self.load_x::<TALL>(step, 0);
@@ -563,8 +568,8 @@ impl Aside<'_> {
     }
 }
 
-/// Applies the epilogue to complete sums and writes them to y, row by row. Sums that a later stretch goes on with are
-/// written as they are.
+/// Applies the epilogue to complete sums and writes them to y, row by row. Sums that a later stretch goes on
+/// with are written as they are.
 struct Finisher<'a> {
     stretch: &'a Stretch<'a>,
     epilogue: &'a Epilogue<'a>,
@@ -593,7 +598,8 @@ impl<'a> Finisher<'a> {
         let y = self.stretch.y.0.cast();
         tile::expect(s, first..end, first_column, vectors, c.n, self.epilogue, y);
         let sums = sums.wrapping_add(tiles.start * TILE_ROWS * COLUMNS);
-        // Rows of the unit before must be done now, before the unit after this one takes over the memory of their sums.
+        // Rows of the unit before must be done now, before the unit after this one takes over the memory of
+        // their sums.
         if tiles.start == 0 || self.rows.is_empty() {
             self.rest(s);
             self.panel = unit.panel;

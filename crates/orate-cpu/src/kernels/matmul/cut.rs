@@ -1,12 +1,12 @@
-//! Floats to planes of bf16, for the product on AMX tiles: rows of x at once, weights a little at a time.
+//! Floats to planes of bf16, for the matmul on AMX tiles: rows of x at once, weights a little at a time.
 
 use super::Element;
 use super::amx::{COLUMN_STEP, PLANES};
 use crate::arch::amx::{TILE_BYTES, TILE_K, TILE_ROWS};
 use std::arch::x86_64::*;
 
-/// Cuts `len` floats into planes of bf16: 32 of them, a step, are 64 bytes in each plane. Planes are `plane` bytes apart and
-/// steps `step_bytes`. Fills the last step up with zeros.
+/// Cuts `len` floats into planes of bf16: 32 of them, a step, are 64 bytes in each plane. Planes are `plane`
+/// bytes apart and steps `step_bytes`. Fills the last step up with zeros.
 ///
 /// # Safety
 /// The machine has AVX-512 F and BW; `x` has `len` floats, `out` room for all steps.
@@ -60,7 +60,7 @@ pub(super) struct WeightRows {
 
 /// Cuts a slice of a panel into planes, two rows at a time.
 pub(super) struct Cutter {
-    /// The rows to go; those behind them count as zero.
+    /// The rows to go; those after them count as zero.
     w: WeightRows,
     /// Pairs to go, a multiple of 16 at the start.
     left: usize,
@@ -97,7 +97,8 @@ impl Cutter {
         for v in 0..vectors {
             let w = data.wrapping_add(16 * element.bytes() * v);
             let out = self.planes.wrapping_add(v * TILE_BYTES);
-            // SAFETY: rows below `rows` are read, and pairs have their place in the planes. Prefetching is safe anywhere.
+            // SAFETY: rows below `rows` are read, and pairs have their place in the planes. Prefetching is
+            // safe anywhere.
             unsafe {
                 // Far enough ahead for memory to answer.
                 _mm_prefetch::<_MM_HINT_T1>(w.wrapping_add(8192).cast());

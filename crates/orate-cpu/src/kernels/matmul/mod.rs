@@ -1,4 +1,4 @@
-//! Matrix product with packed weights: `y = residual + activation(x · w + bias)`.
+//! Matmul with packed weights: `y = residual + activation(x · w + bias)`.
 //!
 //! | operand | shape | |
 //! | --- | --- | --- |
@@ -8,17 +8,17 @@
 //! | residual | `[M, N]` | optional |
 //! | y | `[M, N]` | f32, row-major, contiguous |
 //!
-//! Accumulates in f32, in slices along K whose sums are added up in order: which slices depends on K alone, so
-//! neither M, nor the number of threads, nor who did which part changes a bit of the result. (On AMX tiles, see
-//! `amx.rs`, products of few rows are done as on AVX-512, so there the rows of a sequence decide between two roundings, but
-//! not how many sequences there are; [`Rows`] say for how many rows to choose.)
+//! Accumulates in f32, in slices along K whose sums are added up in order: which slices depends on K alone,
+//! so neither M, nor the number of threads, nor who did which part changes a bit of the result. (On AMX
+//! tiles, see `amx.rs`, products of few rows are done as on AVX-512, so there the rows of a sequence decide
+//! between two roundings, but not how many sequences there are; [`Rows`] say for how many rows to choose.)
 //!
-//! How it works: w lies in panels, each as many columns wide as `vectors` vector registers. A tile of some rows
-//! times one panel is kept in registers while K goes by (`tile.rs`); x is read in place, one broadcast per
-//! element, so nothing is packed at run time. The tiles of a block of rows pass over a slice of a panel one after the
-//! other; the block is small enough to stay in the second-level cache, while the *next* slice is fetched from memory
-//! with prefetch instructions spread over the tiles. Threads take panels as they become free, the last ones in
-//! smaller pieces.
+//! How it works: w lies in panels, each as many columns wide as `vectors` vector registers. A tile of some
+//! rows times one panel is kept in registers while K goes by (`tile.rs`); x is read in place, one broadcast
+//! per element, so nothing is packed at run time. The tiles of a block of rows pass over a slice of a panel
+//! one after the other; the block is small enough to stay in the second-level cache, while the *next* slice
+//! is fetched from memory with prefetch instructions spread over the tiles. Threads take panels as they
+//! become free, the last ones in smaller pieces.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -52,13 +52,14 @@ pub enum Rows<'a> {
     Dense {
         /// [M, K]
         x: &'a [f32],
-        /// Rows of a sequence that the kernel is chosen for: as many as each has, or for pieces of a sequence the same number
-        /// for all lengths. It does not matter how many sequences there are.
+        /// Rows of a sequence that the kernel is chosen for: as many as each has, or for pieces of a sequence
+        /// the same number for all lengths. It does not matter how many sequences there are.
         chosen_for: usize,
     },
-    /// A convolution along time with stride 1 and repeated edges or a history in front: M = batch · time, K = taps · channels. Row
-    /// (b, t) is made of the rows `clamp(t + j · dilation - left, 0, time - 1)` of batch b for tap j, so w has the
-    /// weight of tap j and channel c in row `j · channels + c`. With a history, rows in front of x are its rows.
+    /// A convolution along time with stride 1 and repeated edges or a history in front: M = batch · time, K =
+    /// taps · channels. Row (b, t) is made of the rows `clamp(t + j · dilation - left, 0, time - 1)` of batch
+    /// b for tap j, so w has the weight of tap j and channel c in row `j · channels + c`. With a history,
+    /// rows before x are its rows.
     Conv {
         /// [batch, time, channels]
         x: &'a [f32],
@@ -90,7 +91,7 @@ pub struct Taps {
     pub dilation: usize,
 }
 
-/// What happens to the product before it is stored: `residual + activation(product + bias)`.
+/// What is done to each result before it is stored: `residual + activation(product + bias)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Epilogue<'a> {
     /// `[N]`
@@ -111,7 +112,7 @@ impl Epilogue<'_> {
         }
     }
 
-    /// The bare product.
+    /// Nothing but the matmul.
     pub const NONE: Epilogue<'static> = Epilogue { bias: None, activation: None, residual: None };
 }
 
@@ -124,8 +125,8 @@ const BLOCK_BYTES: usize = 768 * 1024;
 /// Rows of a block, at most: bounds the scratch memory.
 const BLOCK_ROWS: usize = 192;
 
-/// Floats of scratch memory that [`matmul`] needs on `threads` threads for M rows; `chosen_for` and `taps` are those of
-/// [`Rows`].
+/// Floats of scratch memory that [`matmul`] needs on `threads` threads for M rows; `chosen_for` and `taps`
+/// are those of [`Rows`].
 pub fn scratch_len(
     isa: Isa,
     threads: usize,
@@ -165,9 +166,9 @@ fn sums_len(shape: Shape) -> usize {
     (BLOCK_ROWS * shape.vectors * shape.lanes).next_multiple_of(ALIGN)
 }
 
-/// Length along K of the slices of a panel that all tiles of a block go over in turn. Longer ones store and load
-/// sums less often, shorter ones stay in smaller caches and round better: with this the errors at K = 2048 are a sixth
-/// of those of one long sum.
+/// Length along K of the slices of a panel that all tiles of a block go over in turn. Longer ones store and
+/// load sums less often, shorter ones stay in smaller caches and round better: with this the errors at K =
+/// 2048 are a sixth of those of one long sum.
 const SLICE: usize = 256;
 
 /// Distance of gathered rows: a cache line more than the longest slice, so that rows do not share cache sets.
@@ -175,8 +176,8 @@ const GATHER_STRIDE: usize = 512 + ALIGN;
 
 /// `y[M, N] = residual + activation(x[M, K] · w[K, N] + bias)`
 ///
-/// `w` must have been packed for the same `isa`; `scratch` holds at least [`scratch_len`] floats, whose content
-/// does not matter. Allocates nothing.
+/// `w` must have been packed for the same `isa`; `scratch` holds at least [`scratch_len`] floats, whose
+/// content does not matter. Allocates nothing.
 ///
 /// # Panics
 /// Lengths that do not fit each other or the weights.
@@ -239,8 +240,8 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Row `at` of what a convolution of a single sequence reads, counted from the first in front of it; `None` behind the
-    /// last.
+    /// Row `at` of what a convolution of a single sequence reads, counted from the first before it; `None`
+    /// behind the last.
     #[cfg(target_arch = "x86_64")]
     fn row_of_sequence(&self, at: usize) -> Option<&'a [f32]> {
         let Rows::Conv { x, time, channels, taps, dilation, left, history, .. } = *self else { return None };
@@ -274,8 +275,8 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Where to read columns `ks` of the rows from `first` on, `count` of them: address and distance of rows. What
-    /// does not lie in memory like that is gathered into `buffer`.
+    /// Where to read columns `ks` of the rows from `first` on, `count` of them: address and distance of rows.
+    /// What does not lie in memory like that is gathered into `buffer`.
     ///
     /// # Safety
     /// The rows and columns must exist; `buffer` has room for `count` rows of [`GATHER_STRIDE`].
@@ -393,7 +394,7 @@ impl Division {
         (panel, start + part * tiles / parts..start + (part + 1) * tiles / parts)
     }
 
-    /// First row of a tile; that of the one behind the last is M.
+    /// First row of a tile; that of the one after the last is M.
     fn row(&self, tile: usize) -> usize {
         tile * self.m / self.tiles
     }
@@ -470,7 +471,7 @@ impl Chunk<'_> {
         let mut ks = 0..length.min(k);
         loop {
             let last = ks.end == k;
-            // The next slice follows in memory; behind the last one comes another panel.
+            // The next slice follows in memory; after the last one comes another panel.
             let ahead = if last { next } else { data.wrapping_add(ks.end * row_bytes) };
             let ahead_bytes = ks.len() * row_bytes / tiles.len();
             let slice = data.wrapping_add(ks.start * row_bytes);

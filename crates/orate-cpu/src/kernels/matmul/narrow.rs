@@ -1,7 +1,7 @@
-//! Products with few columns: a dot product for each, along K.
+//! Matmuls with few columns: a dot product for each, along K.
 //!
-//! A tile would be empty but for its first columns. Here w lies as [N, K], so that both operands are read in vectors; sums have
-//! one order for each K. This is a waveform's last convolution.
+//! A tile would be empty but for its first columns. Here w lies as [N, K], so that both operands are read in
+//! vectors; sums have one order for each K. This is a waveform's last convolution.
 
 use super::{Epilogue, GATHER_STRIDE, PackedWeights, Rows};
 use crate::kernels::activation::Apply;

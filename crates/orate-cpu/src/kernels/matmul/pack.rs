@@ -1,4 +1,4 @@
-//! Weights in the order in which the product reads them.
+//! Weights in the order in which matmuls read them.
 
 use super::{narrow, tile};
 use crate::simd::{Kernel, Simd};
@@ -28,7 +28,8 @@ impl Strided<'_> {
     }
 }
 
-/// How packed weights are stored. Those of two bytes are widened to f32 slice by slice when the product reads them.
+/// How packed weights are stored. Those of two bytes are widened to f32 slice by slice when the product reads
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Element {
     /// Four bytes.
@@ -95,7 +96,7 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// How an instruction set cuts a product.
+/// How an instruction set cuts a matmul.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     /// Floats per vector.
@@ -127,8 +128,8 @@ impl Shape {
         n.div_ceil(self.lanes).div_ceil(self.vectors)
     }
 
-    /// First vector and number of vectors of a panel. All are full but for the last, or the last two when that
-    /// avoids one of a single vector: narrow tiles wait for their own sums.
+    /// First vector and number of vectors of a panel. All are full but for the last, or the last two when
+    /// that avoids one of a single vector: narrow tiles wait for their own sums.
     pub fn panel(self, n: usize, panel: usize) -> (usize, usize) {
         let vectors = n.div_ceil(self.lanes);
         let panels = vectors.div_ceil(self.vectors);
@@ -141,7 +142,7 @@ impl Shape {
     }
 }
 
-/// Weights [K, N] of a product, packed for one instruction set.
+/// Weights [K, N] of a matmul, packed for one instruction set.
 ///
 /// Panel after panel, each [K, columns] with its columns side by side; the last vector of a row is filled up
 /// with zeros.
@@ -246,8 +247,8 @@ impl PackedWeights {
             }
             return;
         }
-        // Squares of a cache line's length: their lines are read and written whole while they are in the first
-        // cache.
+        // Squares of a cache line's length: their lines are read and written whole while they are in the
+        // first cache.
         const STEP: usize = 16;
         for vector in 0..vectors {
             let column = vector * lanes;
@@ -322,7 +323,7 @@ impl PackedWeights {
     }
 }
 
-/// Memory that starts at a cache line. Not initialised; freed when dropped.
+/// Memory that starts at a cache line. Not initialized; freed when dropped.
 pub(super) struct Aligned {
     start: NonNull<f32>,
     len: usize,
@@ -330,7 +331,7 @@ pub(super) struct Aligned {
 
 // SAFETY: it owns its memory like a `Vec<f32>`.
 unsafe impl Send for Aligned {}
-// SAFETY: as above; while it is shared it is only read, but for `pack`, whose chunks write different parts.
+// SAFETY: while it is shared it is only read, but for `pack`, whose chunks write different parts.
 unsafe impl Sync for Aligned {}
 
 impl Aligned {
@@ -340,7 +341,7 @@ impl Aligned {
         Layout::from_size_align(bytes.next_multiple_of(page), align).expect("weights fit the address space")
     }
 
-    /// Memory that so many floats take: whole cache lines, or whole pages.
+    /// Bytes that `len` floats take: whole cache lines, or whole pages.
     pub fn bytes_for(len: usize) -> usize {
         if len == 0 { 0 } else { Aligned::layout(len).size() }
     }
@@ -359,8 +360,8 @@ impl Aligned {
         let Some(found) = NonNull::new(start.cast()) else { handle_alloc_error(layout) };
         #[cfg(target_os = "linux")]
         if layout.align() == HUGE_PAGE {
-            // SAFETY: this is our memory, and the advice changes nothing but its speed. Whether it is taken does
-            // not matter.
+            // SAFETY: this is our memory, and the advice changes nothing but its speed. Whether it is taken
+            // does not matter.
             unsafe {
                 libc::madvise(start.cast(), layout.size() / HUGE_PAGE * HUGE_PAGE, libc::MADV_HUGEPAGE)
             };
@@ -369,10 +370,10 @@ impl Aligned {
     }
 }
 
-/// Large weights lie in pages of this size where the system has them: prefetching stops at page boundaries and
-/// is dropped when an address is not in the translation cache. With small pages 72 x 1024 x 512 from memory ran at
-/// 0.74 of the peak instead of 0.93 on a loaded machine. What is left behind the last whole one lies in small pages: as a huge page
-/// it took a fifth more memory for all weights of Qwen3-TTS in 8 bits.
+/// Large weights lie in pages of this size where the system has them: prefetching stops at page boundaries
+/// and is dropped when an address is not in the translation cache. With small pages 72 x 1024 x 512 from
+/// memory ran at 0.74 of the peak instead of 0.93 on a loaded machine. What is left after the last whole one
+/// lies in small pages: as a huge page it took a fifth more memory for all weights of Qwen3-TTS in 8 bits.
 const HUGE_PAGE: usize = 2 << 20;
 
 /// Memory is counted in these.

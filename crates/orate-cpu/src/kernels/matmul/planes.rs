@@ -1,9 +1,9 @@
 //! Where the bf16 planes of x lie for the product on AMX tiles.
 //!
-//! A tile is 16 rows of 32 numbers, 64 bytes each. Rows of a matrix are cut tile by tile. The rows of a convolution overlap:
-//! row t reads rows t, t + d, t + 2d … of the sequence, so there each row of the sequence is cut once, and the tile
-//! for another tap is the same memory some rows further on. Seven taps then cost a seventh of the cutting, and a seventh of
-//! the cache.
+//! A tile is 16 rows of 32 numbers, 64 bytes each. Rows of a matrix are cut tile by tile. The rows of a
+//! convolution overlap: row t reads rows t, t + d, t + 2d … of the sequence, so there each row of the
+//! sequence is cut once, and the tile for another tap is the same memory some rows further on. Seven taps
+//! then cost a seventh of the cutting, and a seventh of the cache.
 
 use super::Taps;
 use super::amx::{PLANES, ROW_STEP, SLICE};
@@ -55,7 +55,7 @@ impl Layout {
         }
     }
 
-    /// Rows of results whose planes, with all channels, fit into so many bytes.
+    /// Rows of results whose planes, with all channels, fit into `bytes`.
     pub fn rows_within(self, bytes: usize) -> usize {
         match self {
             Layout::Tiles => 0,

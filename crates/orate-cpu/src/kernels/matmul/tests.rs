@@ -50,8 +50,8 @@ impl Case {
     }
 }
 
-/// Runs a product on all instruction sets and with several team sizes, compares with the formula and demands the
-/// same bits for any number of threads.
+/// Runs a product on all instruction sets and with several team sizes, compares with the formula and demands
+/// the same bits for any number of threads.
 fn check(teams: &[Team], name: &str, rows: Rows<'_>, case: &Case) {
     let Case { m, k, n, .. } = *case;
     // Few digits, so that formats of two bytes have them too.
@@ -70,9 +70,9 @@ fn check(teams: &[Team], name: &str, rows: Rows<'_>, case: &Case) {
     // The reference reads row after row.
     let in_out: Vec<f32> = (0..k * n).map(|i| weights[i / n * w.k_stride + i % n * w.n_stride]).collect();
     plain(rows, k, n, Strided { data: &in_out, k_stride: n, n_stride: 1 }, &epilogue, &mut expected);
-    // Sums of K products of numbers below 1 stay below 2 sqrt(K) here, and K roundings of such sums, half up and
-    // half down, add up to about sqrt(K) times EPS of that. The activations have slopes up to 1.1 and errors of
-    // their own of about 3e-7.
+    // Sums of K products of numbers below 1 stay below 2 sqrt(K) here, and K roundings of such sums, half up
+    // and half down, add up to about sqrt(K) times EPS of that. The activations have slopes up to 1.1 and
+    // errors of their own of about 3e-7.
     let tolerance = 2.0 * EPS * k as f64 + 1e-6;
     let elements = [Element::F32, Element::F16, Element::Bf16];
     for (isa, element) in Isa::available().into_iter().flat_map(|isa| elements.map(|e| (isa, e))) {
@@ -218,7 +218,8 @@ fn convolutions() {
         (1, 40, 7, 3, 4, 8, 17),
         (4, 9, 3, 1, 1, 0, 17),
         (1, 64, 5, 4, 1, 1, 6),
-        // Whole steps of channels, whose rows are cut once for all taps: a few rows, and more than a group of them.
+        // Whole steps of channels, whose rows are cut once for all taps: a few rows, and more than a group of
+        // them.
         (1, 48, 32, 2, 1, 1, 64),
         (1, 61, 64, 7, 9, 54, 96),
         (1, 130, 96, 7, 3, 9, 70),
@@ -389,7 +390,8 @@ fn columns_are_packed_as_a_matrix_is() {
     }
 }
 
-/// Rows are the same to the last bit in whatever pieces they come, as long as the kernel is chosen for the same number.
+/// Rows are the same to the last bit in whatever pieces they come, as long as the kernel is chosen for the
+/// same number.
 #[test]
 fn pieces_chosen_for_one_size_are_the_whole_byte_for_byte() {
     let (m, n, channels, taps) = (61, 130, 96, 3);

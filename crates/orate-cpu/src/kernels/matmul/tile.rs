@@ -119,7 +119,7 @@ unsafe fn multiply_tile<S: Simd, const ROWS: usize, const VECTORS: usize>(s: S, 
         b = b.wrapping_add(UNROLL * width);
     }
     for u in 0..o.k % UNROLL {
-        // SAFETY: as above.
+        // SAFETY: the last columns of `a` and rows of `b`, of which there are `k`.
         unsafe { step(s, a.add(u), o.a_stride, b.add(u * width), &mut sums) };
     }
     for (i, sums) in sums.iter().enumerate() {
@@ -133,8 +133,8 @@ unsafe fn multiply_tile<S: Simd, const ROWS: usize, const VECTORS: usize>(s: S, 
     }
 }
 
-/// Asks for the memory that [`finish`] will touch. Stores are done in order, so each line that is not there would
-/// hold up all that follow.
+/// Asks for the memory that [`finish`] will touch. Stores are done in order, so each line that is not there
+/// would hold up all that follow.
 #[inline(always)]
 pub(super) fn expect<S: Simd>(
     s: S,
@@ -156,8 +156,8 @@ pub(super) fn expect<S: Simd>(
     }
 }
 
-/// Applies the epilogue to a tile's sums and stores the result: rows `rows` of y, `vectors` vectors of columns
-/// from `first_column` on, of which there are `n`.
+/// Applies the epilogue to a tile's sums and stores the result: rows `rows` of y, `vectors` vectors of
+/// columns from `first_column` on, of which there are `n`.
 ///
 /// # Safety
 /// The rows of y, bias and residual must exist, and nobody else may use these elements of y.

@@ -19,7 +19,7 @@ pub(super) struct Block {
 
 const FLOATS: usize = size_of::<Block>() / size_of::<f32>();
 
-/// Rounds the rows of x, and behind them those of the history, each filled up to whole blocks with zeros.
+/// Rounds the rows of x, and after them those of the history, each filled up to whole blocks with zeros.
 ///
 /// # Panics
 /// `scratch` is too short.

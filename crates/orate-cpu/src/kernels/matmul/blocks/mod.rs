@@ -1,27 +1,27 @@
-//! Matrix product with weights in blocks of 8 or 4 bits, multiplied as integers.
+//! Matmul with weights in blocks of 8 or 4 bits, multiplied as integers.
 //!
-//! Along K, every 32 weights of a column are a block: whole numbers q and one scale d, weight ≈ d · q. So are every 32
-//! numbers of a row of x, rounded to 8 bits when the product runs: x ≈ s · p. Then
+//! Along K, every 32 weights of a column are a block: whole numbers q and one scale d, weight ≈ d · q. So are
+//! every 32 numbers of a row of x, rounded to 8 bits when the product runs: x ≈ s · p. Then
 //!
 //! ```text
 //! x · w = Σ over blocks  d · s · Σ q · p
 //! ```
 //!
-//! where the inner sum is exact, and the outer one runs along K in f32: neither the number of rows nor of threads
-//! changes a bit of the result, and instruction sets differ only in how they round f32 sums.
+//! where the inner sum is exact, and the outer one runs along K in f32: neither the number of rows nor of
+//! threads changes a bit of the result, and instruction sets differ only in how they round f32 sums.
 //!
 //! | format | q | d | bytes a weight |
 //! | --- | --- | --- | --- |
 //! | `q8_0` | −127 … 127 | largest magnitude / 127 | 1.0625 |
 //! | `q4_0` | −8 … 7 | number of largest magnitude / −8 | 0.5625 |
 //!
-//! Both are those of GGUF files. Decoding token by token reads every weight for one row of x, so bytes are what
-//! counts, and with VNNI the arithmetic keeps up with the memory.
+//! Both are those of GGUF files. Decoding token by token reads every weight for one row of x, so bytes are
+//! what counts, and with VNNI the arithmetic keeps up with the memory.
 //!
-//! How it works: weights are stored as unsigned bytes `q + offset`, for which instructions exist, and each sum starts
-//! with what that adds: `−offset · Σ p`. 32 columns side by side are a panel; a block of a panel is its 32 scales and
-//! then, for four k at a time, four bytes of each column. A tile of a few rows keeps its sums in registers while one
-//! panel goes by, and asks for memory some blocks ahead.
+//! How it works: weights are stored as unsigned bytes `q + offset`, for which instructions exist, and each
+//! sum starts with what that adds: `−offset · Σ p`. 32 columns side by side are a panel; a block of a panel
+//! is its 32 scales and then, for four k at a time, four bytes of each column. A tile of a few rows keeps its
+//! sums in registers while one panel goes by, and asks for memory some blocks ahead.
 
 mod activations;
 mod pack;
@@ -53,7 +53,7 @@ const AHEAD: usize = 8192;
 /// Multiply-adds below which the caller does all by itself.
 const SMALL: usize = 1_000_000;
 
-/// Whether a product of these rows can be done in blocks: a block may not straddle two taps.
+/// Whether a matmul of these rows can be done in blocks: a block may not straddle two taps.
 pub fn fits(rows: &Rows<'_>) -> bool {
     match rows {
         Rows::Dense { .. } => true,

@@ -1,4 +1,4 @@
-//! Weights rounded to blocks, in the order in which the product reads them.
+//! Weights rounded to blocks, in the order in which matmuls read them.
 
 use super::super::pack::{Aligned, Columns, Strided};
 use super::BLOCK;
@@ -50,11 +50,11 @@ impl BlockFormat {
     }
 }
 
-/// Weights [K, N] of a product in blocks; the same bytes for every instruction set.
+/// Weights [K, N] of a matmul in blocks; the same bytes for every instruction set.
 ///
-/// Panel after panel of 32 columns, block after block along K. A block is 32 scales (f16) and then bytes: group g
-/// has those of k = 4g … 4g + 3, column by column. With 4 bits, the lower half of a byte is group g and the upper half
-/// group g + 4. What is missing in the last block and panel is zero.
+/// Panel after panel of 32 columns, block after block along K. A block is 32 scales (f16) and then bytes:
+/// group g has those of k = 4g … 4g + 3, column by column. With 4 bits, the lower half of a byte is group g
+/// and the upper half group g + 4. What is missing in the last block and panel is zero.
 pub struct PackedBlocks {
     format: BlockFormat,
     k: usize,
@@ -132,7 +132,7 @@ impl PackedBlocks {
         Self::bytes_for(self.format, (self.k, self.n))
     }
 
-    /// Bytes that a product of one row reads.
+    /// Bytes that a matmul of one row reads.
     pub fn bytes_read(&self) -> usize {
         self.panels() * self.panel_bytes()
     }
@@ -229,7 +229,7 @@ impl PackedBlocks {
         unsafe { std::slice::from_raw_parts(self.panel(0), self.bytes_read()) }
     }
 
-    /// The weight that the product uses in place of the one at (k, n).
+    /// The weight that the matmul uses in place of the one at (k, n).
     pub(super) fn weight(&self, k: usize, n: usize) -> f64 {
         let (panel, column, block, i) = (n / PANEL, n % PANEL, k / BLOCK, k % BLOCK);
         // SAFETY: the panel's memory.
