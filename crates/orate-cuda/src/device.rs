@@ -5,12 +5,12 @@ use crate::discover::info;
 use crate::driver::{Context, Driver, facts};
 use crate::executable::CudaExecutable;
 use crate::kernels::{Kernels, OLDEST_ARCH, TENSOR_ARCH};
-use crate::lower::kernel_name;
+use crate::lower::{fused_kernel_name, fusions, kernel_name};
 use crate::memory::CudaMemory;
 use crate::weights::WeightBank;
 use orate_graph::{
-    Device, DeviceError, DeviceInfo, Executable, Memory, ModelOnDevice, Op, Plan, Precision, PrecisionPolicy,
-    Target, ValueInfo, WeightLoader,
+    Device, DeviceError, DeviceInfo, Executable, Fused, Fusions, Memory, ModelOnDevice, Op, Plan, Precision,
+    PrecisionPolicy, Target, ValueInfo, WeightLoader,
 };
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -115,6 +115,14 @@ impl Target for CudaDevice {
 
     fn kernel(&self, op: &Op, inputs: &[&ValueInfo]) -> Result<String, String> {
         kernel_name(op, inputs, &self.core.policy, &self.core.context.facts)
+    }
+
+    fn fusions(&self) -> Fusions {
+        fusions(&self.core.policy)
+    }
+
+    fn fused_kernel(&self, op: &Op, inputs: &[&ValueInfo], fused: &Fused) -> Result<String, String> {
+        fused_kernel_name(op, inputs, fused, &self.core.policy, &self.core.context.facts)
     }
 }
 

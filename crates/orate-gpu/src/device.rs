@@ -7,8 +7,8 @@ use crate::kernels::{self, Abilities};
 use crate::memory::GpuMemory;
 use crate::weights::WeightBank;
 use orate_graph::{
-    AtHome, Device, DeviceError, DeviceInfo, DeviceKind, Executable, Memory, ModelOnDevice, Op, Plan,
-    Precision, PrecisionPolicy, Target, ValueInfo, WeightLoader,
+    AtHome, Device, DeviceError, DeviceInfo, DeviceKind, Executable, Fused, Fusions, Memory, ModelOnDevice,
+    Op, Plan, Precision, PrecisionPolicy, Target, ValueInfo, WeightLoader,
 };
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -72,6 +72,14 @@ impl Target for GpuDevice {
 
     fn kernel(&self, op: &Op, inputs: &[&ValueInfo]) -> Result<String, String> {
         kernels::name(op, inputs, Abilities::of(&self.gpu))
+    }
+
+    fn fusions(&self) -> Fusions {
+        kernels::fusions(&self.gpu)
+    }
+
+    fn fused_kernel(&self, op: &Op, inputs: &[&ValueInfo], fused: &Fused) -> Result<String, String> {
+        kernels::fused_name(op, inputs, fused, Abilities::of(&self.gpu))
     }
 }
 

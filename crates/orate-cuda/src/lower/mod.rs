@@ -25,15 +25,44 @@ pub(crate) use work::{Addresses, Pointer, Work};
 
 use crate::driver::Facts;
 use crate::weights::{Form, WeightBank};
-use cuts::{DEPTH_OF_BLOCKS, FEW_ROWS};
+use cuts::{CHANNELS, DEPTH_OF_BLOCKS, FEW_ROWS};
 pub(crate) use narrow::is_narrow;
-use orate_graph::joining::{At, Joined, Joins, Layout, layout};
 use orate_graph::{
-    Activation, DType, First, Op, Plan, Precision, PrecisionPolicy, Scalar, Shape, Value, ValueInfo, Weight,
+    Activation, DType, First, Fused, Fusions, Op, Place, Plan, Precision, PrecisionPolicy, Scalar, Shape,
+    Step, Value, ValueInfo, Weight,
 };
 
-/// Rows of products that are joined, at most: two of each utterance of a batch.
+/// Most rows of matmuls that run as one: two of each utterance of a batch.
 const MOST_JOINED: usize = 32;
+
+/// What the kernels do besides one op.
+pub(crate) fn fusions(policy: &PrecisionPolicy) -> Fusions {
+    // Weights with a scale for each block of numbers are not multiplied in halves.
+    let is_in_blocks = matches!(policy.precision, Precision::Q8_0 | Precision::Q4_0);
+    Fusions {
+        add_row: true,
+        heads: true,
+        rotate_queries: true,
+        matmul_rows: MOST_JOINED,
+        matmul_multiple: [1, CHANNELS],
+        matmul_bytes: usize::MAX,
+        precision: policy.clone(),
+        gated_rows: if is_in_blocks { 0 } else { FEW_ROWS },
+        norm_multiple: Some([DEPTH_OF_BLOCKS, 1]),
+        views: true,
+    }
+}
+
+/// The kernel that would run `op` with what is fused into it, or why there is none.
+pub(crate) fn fused_kernel_name(
+    op: &Op,
+    inputs: &[&ValueInfo],
+    fused: &Fused,
+    policy: &PrecisionPolicy,
+    facts: &Facts,
+) -> Result<String, String> {
+    if fused.heads.is_empty() { kernel_name(op, inputs, policy, facts) } else { Ok("heads".to_owned()) }
+}
 
 /// The kernel that would run `op`, or why there is none.
 pub(crate) fn kernel_name(
@@ -89,55 +118,38 @@ pub(crate) fn kernel_name(
     })
 }
 
-/// A plan's launches.
-pub(crate) struct Lowered {
-    /// Each with the step it belongs to; copies of stored values belong to the step after the last.
-    pub works: Vec<(usize, Work)>,
-    /// Size of the memory for temporaries, which are not where the plan puts them.
-    pub arena_bytes: usize,
-}
-
-/// Lowers a plan whose weights are in `bank`.
-pub(crate) fn lower(plan: &Plan, bank: &WeightBank, policy: &PrecisionPolicy, facts: &Facts) -> Lowered {
-    let follows = |a: &Weight, b: &Weight| bank.follows(a, b, policy);
-    // Numbers with a scale for many of them are not taken apart.
-    let is_in_blocks = matches!(policy.precision, Precision::Q8_0 | Precision::Q4_0);
-    let joins = Joins {
-        products: &follows,
-        rows_of_products: MOST_JOINED,
-        rows: true,
-        queries: true,
-        norms: &|w| w.shape().dims()[0].is_multiple_of(DEPTH_OF_BLOCKS),
-        rows_of_gates: if is_in_blocks { 0 } else { FEW_ROWS },
-        caches: &|dtype, d| dtype != DType::Q8_0 || d.is_multiple_of(32),
-    };
-    let layout = layout(plan, &joins);
+/// The launches of a plan whose weights are in `bank`, each with the step it belongs to. Copies of stored values belong to
+/// the step after the last.
+pub(crate) fn lower(
+    plan: &Plan,
+    bank: &WeightBank,
+    policy: &PrecisionPolicy,
+    facts: &Facts,
+) -> Vec<(usize, Work)> {
     let mut works = vec![];
-    for node in &layout.steps {
-        let operands = Operands { plan, bank, policy, facts, layout: &layout, node };
-        works.extend(step(&operands).into_iter().map(|w| (node.step, w)));
+    for (i, step) in plan.steps().iter().enumerate() {
+        let operands = Operands { plan, bank, policy, facts, step };
+        works.extend(launches(&operands).into_iter().map(|w| (i, w)));
     }
     matmul::announce(&mut works);
     for &(buffer, v) in plan.copies() {
-        let (from, to) = (layout.at(v), At::Buffer(buffer, 0));
-        if from != to {
-            let n = plan.info(v).dtype.bytes_of(&plan.info(v).shape) / 4;
-            let copy = movement::copy(Pointer::Place(from), Pointer::Place(to), [1, n, 0, 0]);
-            works.push((plan.steps().len(), copy));
-        }
+        let (from, to) = (plan.place(v), Place::Buffer(buffer, 0));
+        let n = plan.info(v).dtype.bytes_of(&plan.info(v).shape) / 4;
+        let copy = movement::copy(Pointer::Place(from), Pointer::Place(to), [1, n, 0, 0]);
+        works.push((plan.steps().len(), copy));
     }
-    Lowered { works, arena_bytes: layout.arena_bytes }
+    works
 }
 
 /// The launches of a step.
-fn step(o: &Operands<'_>) -> Vec<Work> {
+fn launches(o: &Operands<'_>) -> Vec<Work> {
     if o.out_shape().is_empty() {
         return vec![];
     }
-    if !o.node.turns.is_empty() {
+    if !o.step.fused.heads.is_empty() {
         return vec![heads::work(o)];
     }
-    let op = o.op(o.node.step);
+    let op = &o.step.node.op;
     vec![match op {
         Op::MatMul { weight, epilogue } => matmul::work(o, weight, epilogue, None),
         Op::Conv1d { weight, epilogue, geometry } if is_narrow(op) => {
@@ -193,9 +205,7 @@ struct Operands<'a> {
     bank: &'a WeightBank,
     policy: &'a PrecisionPolicy,
     facts: &'a Facts,
-    layout: &'a Layout,
-    /// The step with what joined it.
-    node: &'a Joined,
+    step: &'a Step,
 }
 
 impl Operands<'_> {
@@ -205,34 +215,34 @@ impl Operands<'_> {
 
     /// Shape of operand `i`.
     fn shape(&self, i: usize) -> &Shape {
-        self.shape_of(self.node.inputs[i])
+        self.shape_of(self.step.node.inputs[i])
     }
 
     fn out_shape(&self) -> &Shape {
-        self.shape_of(self.node.output)
+        self.shape_of(self.step.node.output)
     }
 
     /// Element type of operand `i`.
     fn dtype(&self, i: usize) -> DType {
-        self.plan.info(self.node.inputs[i]).dtype
+        self.plan.info(self.step.node.inputs[i]).dtype
     }
 
     fn at(&self, v: Value) -> Pointer {
-        Pointer::Place(self.layout.at(v))
+        Pointer::Place(self.plan.place(v))
     }
 
     /// Place of operand `i`.
     fn x(&self, i: usize) -> Pointer {
-        self.at(self.node.inputs[i])
+        self.at(self.step.node.inputs[i])
     }
 
     /// Place of operand `i`, if there is one.
     fn optional(&self, i: usize) -> Pointer {
-        self.node.inputs.get(i).map_or(Pointer::Null, |v| self.at(*v))
+        self.step.node.inputs.get(i).map_or(Pointer::Null, |v| self.at(*v))
     }
 
     fn out(&self) -> Pointer {
-        self.at(self.node.output)
+        self.at(self.step.node.output)
     }
 
     fn dense(&self, w: &Weight) -> Pointer {
@@ -248,16 +258,11 @@ impl Operands<'_> {
         Pointer::Scalar(s.index())
     }
 
-    /// Op of a step of the plan.
-    fn op(&self, step: usize) -> &Op {
-        &self.plan.steps()[step].node.op
-    }
-
     /// Where rows begin: a place on the device, or a number.
     fn first(&self, first: First) -> (Pointer, usize) {
         match first {
             First::Const(at) => (Pointer::Null, at),
-            First::Operand => (self.node.inputs.last().map_or(Pointer::Null, |v| self.at(*v)), 0),
+            First::Operand => (self.step.node.inputs.last().map_or(Pointer::Null, |v| self.at(*v)), 0),
         }
     }
 }

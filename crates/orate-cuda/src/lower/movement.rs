@@ -100,7 +100,7 @@ fn embedding_sum(o: &Operands<'_>, tables: &Weight, first: usize) -> Work {
 fn write_rows(o: &Operands<'_>, first: First) -> Work {
     let (shape, rows) = (o.out_shape(), o.shape(1));
     let (first, from) = o.first(first);
-    let dtype = o.plan.info(o.node.output).dtype;
+    let dtype = o.plan.info(o.step.node.output).dtype;
     let sizes = [rows.len(), shape.dims()[1], rows.dims()[1], shape.last(), from];
     let mut words = sizes.map(|x| x as u32).to_vec();
     let (program, function, threads) = match dtype {
@@ -118,7 +118,7 @@ fn concat(o: &Operands<'_>, axis: usize) -> Vec<Work> {
     let out = o.out_shape().dims();
     let (outer, inner) = around(out, axis);
     let mut at = 0;
-    (0..o.node.inputs.len())
+    (0..o.step.node.inputs.len())
         .map(|i| {
             let n = o.shape(i).dims()[axis] * inner;
             let mut work = copy(o.x(i), o.out(), [outer, n, n, out[axis] * inner]);

@@ -30,7 +30,7 @@ pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, g: &ConvGeom
         96 => "narrow_96",
         _ => "narrow_128",
     };
-    let (row, activation) = (o.node.row, activation_number(e.activation.as_ref()));
+    let (row, activation) = (o.step.fused.row, activation_number(e.activation.as_ref()));
     let row_count = row.map_or(0, |(table, _)| o.shape_of(table).dims()[0]);
     let words = [batch, time, g.left].map(|x| x as u32);
     Work {

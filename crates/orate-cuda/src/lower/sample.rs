@@ -22,7 +22,7 @@ pub(super) fn name(ids: usize, facts: &Facts) -> Result<String, String> {
 pub(super) fn work(o: &Operands<'_>, codebook: u32, controls: Option<ControlIds>) -> Work {
     let (batch, ids) = (o.out_shape().len(), o.shape(0).last());
     let [first, end, least] = controls.map_or([ids; 3], |c| [c.first, c.end, c.min_draws]);
-    let seen = if o.node.inputs.len() == 5 { o.x(4) } else { Pointer::Null };
+    let seen = if o.step.node.inputs.len() == 5 { o.x(4) } else { Pointer::Null };
     Work {
         grid: [batch as u32, 1, 1],
         shared: shared(ids) as u32,

@@ -73,7 +73,7 @@ pub(super) fn residual_codes(o: &Operands<'_>) -> Call {
         .place(o.place(0))
         .place(o.out())
         .number(rows)
-        .number(o.weights.matrix())
+        .number(o.weights.matrix(0))
         .number(d[0])
         .number(d[1]);
     Call { variant: codes_variant(d[2]), params, groups: flat(rows, 1), weights: o.weights.buffers() }

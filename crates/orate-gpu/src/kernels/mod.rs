@@ -17,10 +17,10 @@ use crate::adapters::Matrices;
 use crate::cache_file;
 use crate::dispatch::Call;
 use crate::gpu::Gpu;
-use crate::weights::{Placed, Wanted};
-use orate_graph::joining::{At, Joined, Layout};
+use crate::weights::{Form, Placed, Wanted};
 use orate_graph::{
-    Activation, DType, DeviceClass, Op, Plan, PrecisionPolicy, Shape, Step, Value, ValueInfo, WeightLoader,
+    Activation, DType, DeviceClass, Fused, Fusions, Op, Place, Plan, PrecisionPolicy, Shape, Step, Value,
+    ValueInfo, WeightLoader,
 };
 
 const SOURCES: [(&str, &str); 37] = [
@@ -101,14 +101,9 @@ impl<'a> Abilities<'a> {
 /// A step with the places of its operands.
 pub(crate) struct Operands<'a> {
     pub plan: &'a Plan,
-    pub layout: &'a Layout,
     pub step: &'a Step,
-    /// What joined it.
-    pub joined: &'a Joined,
     /// Where its weights are.
     pub weights: &'a Placed,
-    /// Where those of all steps are.
-    pub placed: &'a [Placed],
     pub can: Abilities<'a>,
 }
 
@@ -119,39 +114,34 @@ impl Operands<'_> {
 
     /// Shape of operand `i`.
     fn shape(&self, i: usize) -> &Shape {
-        self.shape_of(self.joined.inputs[i])
+        self.shape_of(self.step.node.inputs[i])
     }
 
     /// Element type of operand `i`.
     fn dtype(&self, i: usize) -> DType {
-        self.plan.info(self.joined.inputs[i]).dtype
+        self.plan.info(self.step.node.inputs[i]).dtype
     }
 
     /// Place of operand `i`.
-    fn place(&self, i: usize) -> At {
-        self.at(self.joined.inputs[i])
+    fn place(&self, i: usize) -> Place {
+        self.at(self.step.node.inputs[i])
     }
 
-    fn at(&self, v: Value) -> At {
-        self.layout.at(v)
-    }
-
-    /// Op of another step of the plan.
-    fn op(&self, step: usize) -> &Op {
-        &self.plan.steps()[step].node.op
+    fn at(&self, v: Value) -> Place {
+        self.plan.place(v)
     }
 
     /// Place of the last operand.
-    fn last(&self) -> At {
-        self.place(self.joined.inputs.len() - 1)
+    fn last(&self) -> Place {
+        self.place(self.step.node.inputs.len() - 1)
     }
 
     fn out_shape(&self) -> &Shape {
-        self.shape_of(self.joined.output)
+        self.shape_of(self.step.node.output)
     }
 
-    fn out(&self) -> At {
-        self.at(self.joined.output)
+    fn out(&self) -> Place {
+        self.at(self.step.node.output)
     }
 }
 
@@ -203,26 +193,58 @@ pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result
     })
 }
 
-/// The weights of an op with a result of this shape, in the forms that its kernel reads.
-pub(crate) fn weights(op: &Op, out: &Shape, can: Abilities<'_>, source: &dyn WeightLoader) -> Wanted {
+/// What the kernels do besides one op, of weights that fit into a buffer together.
+pub(crate) fn fusions(gpu: &Gpu) -> Fusions {
+    Fusions {
+        heads: true,
+        views: true,
+        // Zeros at the edges of weights take room as well.
+        matmul_bytes: (gpu.largest_buffer / 2) as usize,
+        ..matmul::fusions(Abilities::of(gpu))
+    }
+}
+
+/// The name of the kernel that runs `op` with what is fused into it.
+///
+/// # Errors
+/// As [`name`].
+pub(crate) fn fused_name(
+    op: &Op,
+    inputs: &[&ValueInfo],
+    fused: &Fused,
+    can: Abilities<'_>,
+) -> Result<String, String> {
     match op {
-        Op::MatMul { .. } | Op::Conv1d { .. } => matmul::weights(op, can),
+        _ if !fused.heads.is_empty() => Ok("heads".to_owned()),
+        Op::MatMul { .. } => Ok(matmul::fused_name(op, inputs, fused, can)),
+        _ => name(op, inputs, can),
+    }
+}
+
+/// The weights of a step, in the forms that its kernel reads.
+pub(crate) fn weights(plan: &Plan, step: &Step, can: Abilities<'_>, source: &dyn WeightLoader) -> Wanted {
+    if !step.fused.heads.is_empty() {
+        return Wanted::vectors(heads::norms(step).collect());
+    }
+    let out = plan.info(step.node.output).shape.last();
+    match &step.node.op {
+        op @ (Op::MatMul { .. } | Op::Conv1d { .. }) => matmul::weights(op, &step.fused, can),
         Op::Embedding { table } => Wanted::table(table, source),
         Op::EmbeddingSum { tables: table, .. } | Op::ResidualCodes { codebooks: table } => {
             Wanted::matrix(table)
         }
         Op::Constant { weight } => Wanted::matrix(weight),
         Op::RotaryTable { theta } => tables::rotary_weights(theta),
-        Op::RopeTable { base, .. } => tables::rope_weights(*base, out.last()),
+        Op::RopeTable { base, .. } => tables::rope_weights(*base, out),
         Op::TimeEmbedding { dim } => tables::time_weights(*dim),
-        _ => Wanted::vectors(op.weights()),
+        op => Wanted::vectors(op.weights()),
     }
 }
 
 /// The dispatches of a step.
 pub(crate) fn calls(o: &Operands<'_>) -> Vec<Call> {
-    if !o.joined.turns.is_empty() {
-        return heads::calls(o);
+    if !o.step.fused.heads.is_empty() {
+        return vec![heads::call(o)];
     }
     match &o.step.node.op {
         Op::MatMul { .. } | Op::Conv1d { .. } => matmul::calls(o),
@@ -265,7 +287,11 @@ pub(crate) fn calls(o: &Operands<'_>) -> Vec<Call> {
     }
 }
 
-pub(crate) use matmul::joins;
+/// Weights of matmuls that may run as one, in the forms that their kernels read.
+pub(crate) fn group(weights: &[orate_graph::Weight], can: Abilities<'_>) -> Vec<(orate_graph::Weight, Form)> {
+    matmul::group(weights, can)
+}
+
 pub(crate) use movement::store;
 pub(crate) use tables::{fixed_turns, rope_frequencies, time_frequencies};
 

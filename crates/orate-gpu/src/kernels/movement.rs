@@ -3,7 +3,7 @@
 use super::{Operands, cache_rows};
 use crate::dispatch::{Call, Late, Params, flat};
 use crate::pipelines::Variant;
-use orate_graph::joining::At;
+use orate_graph::Place;
 use orate_graph::{DType, First, Op};
 
 /// The kernel that copies, from the session's buffer or from weights.
@@ -44,7 +44,7 @@ fn write(o: &Operands<'_>, first: Option<First>) -> Call {
     let params = Params::default()
         .place(o.out())
         .place(o.place(1))
-        .place(if operand { o.last() } else { At::Nowhere })
+        .place(if operand { o.last() } else { Place::Nowhere })
         .number(rows.len() / each)
         .number(capacity)
         .number(time)
@@ -74,7 +74,7 @@ struct Side {
 }
 
 impl Side {
-    fn new(place: At, offset: usize, strides: [usize; 4]) -> Self {
+    fn new(place: Place, offset: usize, strides: [usize; 4]) -> Self {
         Side { at: Late::Place(place), offset, strides }
     }
 }
@@ -91,7 +91,7 @@ fn copy(extents: [usize; 4], from: Side, to: Side) -> Call {
 }
 
 /// `n` elements as they stand.
-pub(crate) fn store(from: At, to: At, n: usize) -> Call {
+pub(crate) fn store(from: Place, to: Place, n: usize) -> Call {
     copy([1, 1, 1, n], Side::new(from, 0, [0, 0, 0, 1]), Side::new(to, 0, [0, 0, 0, 1]))
 }
 
@@ -108,7 +108,7 @@ pub(super) fn calls(o: &Operands<'_>) -> Vec<Call> {
             let n = o.out_shape().len();
             let params = Params::default()
                 .place(o.place(0))
-                .number(o.weights.matrix())
+                .number(o.weights.matrix(0))
                 .place(o.out())
                 .number(n)
                 .number(t[1])
@@ -147,7 +147,7 @@ pub(super) fn calls(o: &Operands<'_>) -> Vec<Call> {
             let n = o.out_shape().len();
             let params = Params::default()
                 .place(o.place(0))
-                .number(o.weights.matrix())
+                .number(o.weights.matrix(0))
                 .place(o.out())
                 .number(n)
                 .number(c)
@@ -165,7 +165,7 @@ pub(super) fn calls(o: &Operands<'_>) -> Vec<Call> {
         Op::Constant { weight } => {
             let (n, len) = (o.out_shape().len(), weight.shape().len());
             let to = Side::new(o.out(), 0, [0, 0, len, 1]);
-            let from = Side::new(At::Nowhere, o.weights.matrix(), [0, 0, 0, 1]);
+            let from = Side::new(Place::Nowhere, o.weights.matrix(0), [0, 0, 0, 1]);
             let mut call = copy([1, 1, n / len, len], from, to);
             call.params.late.remove(0);
             call.variant = copy_variant(true);

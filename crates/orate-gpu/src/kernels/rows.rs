@@ -3,7 +3,7 @@
 use super::Operands;
 use crate::dispatch::{Call, Params, flat};
 use crate::pipelines::Variant;
-use orate_graph::joining::At;
+use orate_graph::Place;
 use orate_graph::{Norm, Op};
 
 /// Most vectors of four that a thread of 128 keeps.
@@ -42,7 +42,7 @@ pub(super) fn depthwise_variant(taps: usize, kept: usize, history: bool, subgrou
         .text("NORM_BIAS", "norm_bias")
 }
 
-fn norm(o: &Operands<'_>, x: At, n: &Norm, first_vector: usize) -> Call {
+fn norm(o: &Operands<'_>, x: Place, n: &Norm, first_vector: usize) -> Call {
     let (rows, c) = (o.out_shape().rows(), o.out_shape().last());
     let params = Params::default()
         .place(x)
@@ -111,7 +111,7 @@ pub(super) fn depthwise(o: &Operands<'_>) -> Vec<Call> {
         .number(v(2))
         .number(v(3))
         .float(fused.map_or(0.0, |n| n.eps))
-        .place(if g.history { o.place(1) } else { At::Nowhere });
+        .place(if g.history { o.place(1) } else { Place::Nowhere });
     let kept = if fused.is_some() { kept(c) } else { 0 };
     let convolution = Call {
         variant: depthwise_variant(g.taps, kept, g.history, o.can.subgroups),

@@ -4,7 +4,7 @@ use super::{Abilities, Operands};
 use crate::dispatch::{Call, Params};
 use crate::pipelines::Variant;
 use orate_graph::Op;
-use orate_graph::joining::At;
+use orate_graph::Place;
 
 /// Threads of a workgroup.
 const THREADS: usize = 256;
@@ -42,7 +42,7 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         .place(o.place(1))
         .place(o.place(2))
         .place(o.place(3))
-        .place(if seen { o.place(4) } else { At::Nowhere })
+        .place(if seen { o.place(4) } else { Place::Nowhere })
         .place(o.out())
         .number(first)
         .number(end)

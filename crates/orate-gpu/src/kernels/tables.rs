@@ -33,17 +33,20 @@ pub(super) fn random_variant() -> Variant {
 }
 
 pub(super) fn rotary_weights(theta: &Weight) -> Wanted {
-    Wanted { matrix: None, vectors: vec![(theta.clone(), Form::Turns)] }
+    Wanted { matrices: vec![], vectors: vec![(theta.clone(), Form::Turns)] }
 }
 
 /// Frequencies are no weights of a model; a filled weight of their number stands for them.
 pub(super) fn time_weights(dim: usize) -> Wanted {
-    Wanted { matrix: None, vectors: vec![(Weight::fill(0.0, [dim / 2]), Form::TimeFrequencies)] }
+    Wanted { matrices: vec![], vectors: vec![(Weight::fill(0.0, [dim / 2]), Form::TimeFrequencies)] }
 }
 
 /// As for [`time_weights`].
 pub(super) fn rope_weights(base: f64, half: usize) -> Wanted {
-    Wanted { matrix: None, vectors: vec![(Weight::fill(0.0, [half]), Form::RopeFrequencies(base.to_bits()))] }
+    Wanted {
+        matrices: vec![],
+        vectors: vec![(Weight::fill(0.0, [half]), Form::RopeFrequencies(base.to_bits()))],
+    }
 }
 
 /// Turns per position of rotary positions of width `2 · half`, with 64 bits behind the point: low words, then high
@@ -85,7 +88,7 @@ pub(super) fn rotary(o: &Operands<'_>) -> Call {
 pub(super) fn rotary_table(o: &Operands<'_>) -> Call {
     let t = o.out_shape().dims();
     let n = o.out_shape().len() / 2;
-    let lens = o.joined.inputs.first().map_or(o.out(), |v| o.at(*v));
+    let lens = o.step.node.inputs.first().map_or(o.out(), |v| o.at(*v));
     let params = Params::default()
         .place(lens)
         .number(o.weights.vector(0))

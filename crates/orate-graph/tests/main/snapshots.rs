@@ -31,7 +31,8 @@ fn snapshot(name: &str, graph: Graph) {
     let place = |v: Value| match plan.place(v) {
         Place::Nowhere => format!("%{} nowhere", v.index()),
         Place::Arena(offset) => format!("%{} @{offset}", v.index()),
-        Place::Buffer(b) => format!("%{} `{}`", v.index(), plan.buffers()[b].name),
+        Place::Buffer(b, 0) => format!("%{} `{}`", v.index(), plan.buffers()[b].name),
+        Place::Buffer(b, offset) => format!("%{} `{}` @{offset}", v.index(), plan.buffers()[b].name),
     };
     for (i, step) in plan.steps().iter().enumerate() {
         let inputs: Vec<String> = step.node.inputs.iter().map(|v| place(*v)).collect();
