@@ -5,7 +5,7 @@ use crate::discover::info;
 use crate::driver::{Context, Driver, facts};
 use crate::executable::CudaExecutable;
 use crate::kernels::{Kernels, OLDEST_ARCH, TENSOR_ARCH};
-use crate::lower::{fused_kernel_name, fusions, kernel_name};
+use crate::lower::{fusions, kernel_name};
 use crate::memory::CudaMemory;
 use crate::weights::WeightBank;
 use orate_graph::{
@@ -114,7 +114,7 @@ impl Target for CudaDevice {
     }
 
     fn kernel(&self, op: &Op, inputs: &[&ValueInfo]) -> Result<String, String> {
-        kernel_name(op, inputs, &self.core.policy, &self.core.context.facts)
+        self.fused_kernel(op, inputs, &Fused::default())
     }
 
     fn fusions(&self) -> Fusions {
@@ -122,7 +122,7 @@ impl Target for CudaDevice {
     }
 
     fn fused_kernel(&self, op: &Op, inputs: &[&ValueInfo], fused: &Fused) -> Result<String, String> {
-        fused_kernel_name(op, inputs, fused, &self.core.policy, &self.core.context.facts)
+        kernel_name(op, inputs, fused, &self.core.policy, &self.core.context.facts)
     }
 }
 

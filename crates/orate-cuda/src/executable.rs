@@ -219,6 +219,14 @@ impl Executable for CudaExecutable {
         Ok(())
     }
 
+    fn launches(&self) -> Vec<usize> {
+        let steps = self.plan.steps().len();
+        let mut launches = vec![0; steps];
+        self.works.iter().filter(|(step, _)| *step < steps).for_each(|(step, _)| launches[*step] += 1);
+        launches.extend(self.works.iter().filter(|(step, _)| *step == steps).map(|_| 1));
+        launches
+    }
+
     /// A step is timed as part of a chain of itself, so that the time holds what a graph pays for each kernel, and
     /// its weights come from the cache. Results are those of one run: steps do not write what they read.
     fn profile(&self, memory: &mut dyn Memory) -> Result<Vec<f64>, DeviceError> {

@@ -2,7 +2,6 @@
 
 use crate::driver::{Context, DeviceBuffer, DevicePointer, Stream};
 use crate::kernels::in_parallel;
-use crate::lower::is_narrow;
 use orate_graph::blocks::{BLOCK, BlockFormat, larger};
 use orate_graph::{DType, DeviceError, Op, Plan, Precision, PrecisionPolicy, Tensor, Weight, WeightLoader};
 use std::collections::HashMap;
@@ -42,7 +41,22 @@ struct Slot {
 #[derive(Default)]
 pub(crate) struct WeightBank {
     slots: HashMap<Key, Slot>,
+    /// Where each slab begins.
+    bases: Vec<DevicePointer>,
     slabs: Vec<Arc<DeviceBuffer>>,
+}
+
+/// Taps of the convolutions that `kernels/conv_narrow.cu` computes.
+const NARROW_TAPS: usize = 7;
+
+/// Whether `op` is a convolution to one channel that `kernels/conv_narrow.cu` computes. Its weight is then kept as it
+/// is, in f32.
+pub(crate) fn is_narrow(op: &Op) -> bool {
+    let Op::Conv1d { weight, geometry, epilogue } = op else { return false };
+    let channels = weight.shape().dims()[0] / geometry.taps;
+    (geometry.taps, geometry.dilation, weight.shape().last()) == (NARROW_TAPS, 1, 1)
+        && matches!(channels, 32 | 64 | 96 | 128)
+        && !epilogue.residual
 }
 
 /// The forms of an op's weights, in the order of [`Op::weights`].
@@ -160,7 +174,7 @@ impl WeightBank {
 
     fn pointer(&self, key: &Key) -> Option<DevicePointer> {
         let slot = self.slots.get(key)?;
-        Some(self.slabs[slot.slab].pointer() + slot.offset as u64)
+        Some(self.bases[slot.slab] + slot.offset as u64)
     }
 
     /// Where a weight is.
@@ -197,7 +211,7 @@ impl WeightBank {
     ) -> Result<(), DeviceError> {
         let start = Instant::now();
         let Slab { added, jobs, bytes: total, .. } =
-            Slab::new(&self.slots, self.slabs.len(), plan, policy, source);
+            Slab::new(&self.slots, self.bases.len(), plan, policy, source);
         if jobs.is_empty() {
             return Ok(());
         }
@@ -234,8 +248,23 @@ impl WeightBank {
         tracing::debug!(plan = plan.name(), bytes = total, elapsed = ?start.elapsed(), "weights are on the device");
         uploaded.into_iter().collect::<Result<Vec<()>, DeviceError>>()?;
         self.slots.extend(added);
+        self.bases.push(slab.pointer());
         self.slabs.push(slab);
         Ok(())
+    }
+
+    /// Notes where the weights of a plan would be from address `base` on, without a device.
+    #[cfg(test)]
+    pub fn imagine(
+        &mut self,
+        plan: &Plan,
+        policy: &PrecisionPolicy,
+        source: &dyn WeightLoader,
+        base: DevicePointer,
+    ) {
+        let added = Slab::new(&self.slots, self.bases.len(), plan, policy, source).added;
+        self.slots.extend(added);
+        self.bases.push(base);
     }
 }
 

@@ -1,10 +1,13 @@
 //! One dispatch of a kernel, as far as it is known when a plan is loaded.
 
-use crate::pipelines::Variant;
+use crate::variant::Variant;
 use orate_graph::Place;
 
+/// Bytes of parameters of a dispatch; every Vulkan driver has room for them.
+pub(crate) const IMMEDIATE_BYTES: u32 = 128;
+
 /// Most words of parameters.
-pub(crate) const WORDS: usize = crate::gpu::IMMEDIATE_BYTES as usize / 4;
+pub(crate) const WORDS: usize = IMMEDIATE_BYTES as usize / 4;
 
 /// What is added to a word of parameters when a run is encoded.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -5,8 +5,8 @@ use crate::gpu::Gpu;
 use crate::kernels::{self, Abilities, Operands};
 use crate::memory::{GpuMemory, read_back};
 use crate::parallel;
-use crate::pipelines::Variant;
 use crate::places::Places;
+use crate::variant::Variant;
 use crate::weights::{Wanted, WeightBank};
 use orate_graph::{AtHome, BufferKind, DeviceError, Executable, Memory, Place, Plan, WeightLoader};
 use std::ops::Range;
@@ -422,6 +422,11 @@ impl Executable for GpuExecutable {
             Some(scalar) => self.submit(m, Some((scalar, times))),
             None => (0..times).try_for_each(|_| self.submit(m, None)),
         }
+    }
+
+    fn launches(&self) -> Vec<usize> {
+        let copies = self.ready.len() - self.steps.last().map_or(0, |range| range.end);
+        self.steps.iter().map(Range::len).chain(std::iter::repeat_n(1, copies)).collect()
     }
 
     fn profile(&self, memory: &mut dyn Memory) -> Result<Vec<f64>, DeviceError> {

@@ -1,7 +1,7 @@
 //! Weights of a model on the device, each in the form that its kernels read, uploaded once.
 
+use crate::angles::{fixed_turns, rope_frequencies, time_frequencies};
 use crate::gpu::Gpu;
-use crate::kernels::{fixed_turns, rope_frequencies, time_frequencies};
 use crate::parallel;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use half::{bf16, f16};

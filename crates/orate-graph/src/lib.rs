@@ -50,7 +50,7 @@ pub use op::{
     RelativePositions, Scalar,
 };
 pub use pending::{Pending, Ticket};
-pub use plan::{Plan, Roofline, Step, Target};
+pub use plan::{Plan, Roofline, Step, Target, launches_of, several};
 pub use precision::{Precision, PrecisionPolicy, name_matches};
 pub use process::{AtHome, HomeProcess};
 pub use shape::{DType, Shape};

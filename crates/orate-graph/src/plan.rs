@@ -34,7 +34,19 @@ pub trait Target {
     }
 }
 
-/// One launch of a kernel.
+/// Name of `n` launches of a kernel, one after the other, such as `copy x3`.
+pub fn several(kernel: &str, n: usize) -> String {
+    if n == 1 { kernel.to_owned() } else { format!("{kernel} x{n}") }
+}
+
+/// Launches that the name of a step's kernel stands for: those joined by ` + `, each as [`several`] has it.
+pub fn launches_of(kernel: &str) -> usize {
+    let one = |name: &str| name.rsplit_once(" x").and_then(|(_, n)| n.parse().ok()).unwrap_or(1);
+    kernel.split(" + ").map(one).sum()
+}
+
+/// What a device runs at a time: an op, or several that are one launch. Few ops take more than one launch; the
+/// kernel's name then lists them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     /// Op and operands. With `fused`, operands and result are those of the whole launch, and the op is the main one.
@@ -268,7 +280,7 @@ impl Plan {
         self.places[v.index()]
     }
 
-    /// Buffers that get a copy of a value when all steps are done.
+    /// Buffers that get a copy of a value when all steps are done, each in a launch of its own.
     pub fn copies(&self) -> &[(usize, Value)] {
         &self.copies
     }
@@ -306,7 +318,7 @@ impl Plan {
         total
     }
 
-    /// Prints the plan: each step with kernel, shape and work, and with `roofline` the least time it can take.
+    /// Prints the plan: each step, which is what the device launches, with kernel, shape and work, and with `roofline` the least time it can take.
     pub fn explain(&self, roofline: Option<Roofline>) -> String {
         let mut s = String::new();
         let total = self.cost();
@@ -350,6 +362,17 @@ impl Plan {
                 let _ = write!(s, "{:>10.1}", r.bound_us(step.cost));
             }
             let _ = writeln!(s, "  {}", step.label().unwrap_or("-"));
+        }
+        for (buffer, v) in &self.copies {
+            let info = self.info(*v);
+            let kb = 2.0 * info.dtype.bytes_of(&info.shape) as f64 / 1e3;
+            let (shape, to) = (info.shape.to_string(), &self.buffers[*buffer].name);
+            let bound = roofline.map_or(String::new(), |_| " ".repeat(10));
+            let _ = writeln!(
+                s,
+                "copy  {:<34}{:<26}{shape:<18}{:>10.3}{kb:>10.1}{bound}  to `{to}`",
+                "at the end", "copy", 0.0
+            );
         }
         if let Some(r) = roofline {
             let sum: f64 = self.steps.iter().map(|s| r.bound_us(s.cost)).sum();

@@ -2,24 +2,12 @@
 
 use super::work::{Pointer, Work};
 use super::{Operands, activation_number};
-use orate_graph::{ConvGeometry, Epilogue, Op, Weight};
-
-/// Taps of such a convolution, which follow each other.
-const TAPS: usize = 7;
+use orate_graph::{ConvGeometry, Epilogue, Weight};
 
 /// Results of a warp, and warps of a thread block.
 const RUN: usize = 32;
 /// See [`RUN`].
 const WARPS: usize = 8;
-
-/// Whether `op` is a convolution that the kernel makes. Its weight is then kept as it is, in f32.
-pub(crate) fn is_narrow(op: &Op) -> bool {
-    let Op::Conv1d { weight, geometry, epilogue } = op else { return false };
-    let channels = weight.shape().dims()[0] / geometry.taps;
-    (geometry.taps, geometry.dilation, weight.shape().last()) == (TAPS, 1, 1)
-        && matches!(channels, 32 | 64 | 96 | 128)
-        && !epilogue.residual
-}
 
 pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, g: &ConvGeometry) -> Work {
     let dims = o.shape(0).dims();

@@ -3,15 +3,16 @@
 use super::Operands;
 use super::work::{Pointer, Work};
 use crate::driver::Facts;
-use orate_graph::ControlIds;
+use orate_graph::{ControlIds, ValueInfo};
 
 /// Bytes of shared memory that drawing from `ids` logits takes: them, and room to sort.
 fn shared(ids: usize) -> usize {
     8 * ids.next_power_of_two() + 4 * ids
 }
 
-/// The name in plans of the kernel for so many ids, or why there is none.
-pub(super) fn name(ids: usize, facts: &Facts) -> Result<String, String> {
+/// The name in plans of the kernel for these logits, or why there is none.
+pub(super) fn name(inputs: &[&ValueInfo], facts: &Facts) -> Result<String, String> {
+    let ids = inputs[0].shape.last();
     let shared = shared(ids);
     if shared + 1024 > facts.shared as usize {
         return Err(format!("{ids} ids need {shared} bytes of shared memory, {} are there", facts.shared));

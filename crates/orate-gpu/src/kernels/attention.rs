@@ -2,7 +2,7 @@
 
 use super::{Abilities, Operands, cache_rows};
 use crate::dispatch::{Call, Params};
-use crate::pipelines::Variant;
+use crate::variant::Variant;
 use orate_graph::{AttentionMask, DType, First, Op};
 
 const THREADS: usize = 128;

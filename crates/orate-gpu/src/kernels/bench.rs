@@ -4,7 +4,7 @@ use super::cooperative;
 use super::matmul::{PADDING, Tile, variant};
 use crate::adapters::{self, Matrices};
 use crate::gpu::Gpu;
-use crate::pipelines::Variant;
+use crate::variant::Variant;
 use crate::weights::Element;
 use orate_graph::{DeviceKind, Epilogue, Precision, PrecisionPolicy, Weight};
 use std::time::Instant;

@@ -3,7 +3,7 @@
 use super::activation;
 use super::matmul::PADDING;
 use crate::adapters::Matrices;
-use crate::pipelines::Variant;
+use crate::variant::Variant;
 use orate_graph::Epilogue;
 
 /// How a workgroup cuts its part of a product; see the kernel. Sizes of one device are other than those of another whose matrices

@@ -2,7 +2,7 @@
 
 use super::{Abilities, Operands};
 use crate::dispatch::{Call, Params, flat};
-use crate::pipelines::Variant;
+use crate::variant::Variant;
 use orate_graph::{Op, Padding};
 
 /// The kernel that puts rows beyond the ends of sequences.

@@ -2,7 +2,7 @@
 
 use super::{Operands, cache_rows, rows};
 use crate::dispatch::{Call, Params, flat};
-use crate::pipelines::Variant;
+use crate::variant::Variant;
 use orate_graph::{DType, FirstRow, Step, Weight};
 
 /// Bits of a value's flags, as the kernel names them.

@@ -3,7 +3,7 @@
 use super::{Abilities, Operands, activation, cooperative};
 use crate::adapters::Matrices;
 use crate::dispatch::{Call, Late, Params};
-use crate::pipelines::Variant;
+use crate::variant::Variant;
 use crate::weights::{Element, Form, Wanted};
 use orate_graph::blocks::BlockFormat;
 use orate_graph::{Activation, Epilogue, Fused, Fusions, Op, Place, Precision, ValueInfo, Weight};
@@ -293,8 +293,9 @@ fn columns<'w>(weights: impl Iterator<Item = &'w Weight>, gated: bool) -> usize 
 /// As [`name`], with all that is fused; only the kernels for few rows take anything.
 pub(super) fn fused_name(op: &Op, inputs: &[&ValueInfo], fused: &Fused, can: Abilities<'_>) -> String {
     let s = sizes(op, inputs[0].shape.dims());
-    let weights = op.weights().into_iter().take(1).chain(&fused.parts).take(PARTS);
-    vector_name(op, s.m, columns(weights, fused.gated), can)
+    let weights: Vec<&Weight> = op.weights().into_iter().take(1).chain(&fused.parts).collect();
+    let name = |weights: &[&Weight]| vector_name(op, s.m, columns(weights.iter().copied(), fused.gated), can);
+    weights.chunks(PARTS).map(name).collect::<Vec<_>>().join(" + ")
 }
 
 /// Matmuls of few rows: of the step's op and its parts, whose results follow each other.

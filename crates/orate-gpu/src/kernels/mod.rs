@@ -14,64 +14,13 @@ mod sample;
 mod tables;
 
 use crate::adapters::Matrices;
-use crate::cache_file;
 use crate::dispatch::Call;
 use crate::gpu::Gpu;
 use crate::weights::{Form, Placed, Wanted};
 use orate_graph::{
     Activation, DType, DeviceClass, Fused, Fusions, Op, Place, Plan, PrecisionPolicy, Shape, Step, Value,
-    ValueInfo, WeightLoader,
+    ValueInfo, WeightLoader, several,
 };
-
-const SOURCES: [(&str, &str); 37] = [
-    ("activation", include_str!("../../kernels/activation.wgsl")),
-    ("angles", include_str!("../../kernels/angles.wgsl")),
-    ("attention", include_str!("../../kernels/attention.wgsl")),
-    ("attention_odd", include_str!("../../kernels/attention_odd.wgsl")),
-    ("attention_row", include_str!("../../kernels/attention_row.wgsl")),
-    ("cache_rows", include_str!("../../kernels/cache_rows.wgsl")),
-    ("copy", include_str!("../../kernels/copy.wgsl")),
-    ("depthwise_conv1d", include_str!("../../kernels/depthwise_conv1d.wgsl")),
-    ("elementwise", include_str!("../../kernels/elementwise.wgsl")),
-    ("embedding_sum", include_str!("../../kernels/embedding_sum.wgsl")),
-    ("gather", include_str!("../../kernels/gather.wgsl")),
-    ("heads", include_str!("../../kernels/heads.wgsl")),
-    ("layer_norm", include_str!("../../kernels/layer_norm.wgsl")),
-    ("math", include_str!("../../kernels/math.wgsl")),
-    ("matmul", include_str!("../../kernels/matmul.wgsl")),
-    ("matmul_cooperative", include_str!("../../kernels/matmul_cooperative.wgsl")),
-    ("matvec", include_str!("../../kernels/matvec.wgsl")),
-    ("matvec_rows", include_str!("../../kernels/matvec_rows.wgsl")),
-    ("norm_kept", include_str!("../../kernels/norm_kept.wgsl")),
-    ("pad", include_str!("../../kernels/pad.wgsl")),
-    ("philox", include_str!("../../kernels/philox.wgsl")),
-    ("product", include_str!("../../kernels/product.wgsl")),
-    ("random", include_str!("../../kernels/random.wgsl")),
-    ("reduce", include_str!("../../kernels/reduce.wgsl")),
-    ("reduce_inputs", include_str!("../../kernels/reduce_inputs.wgsl")),
-    ("residual_codes", include_str!("../../kernels/residual_codes.wgsl")),
-    ("rms_norm", include_str!("../../kernels/rms_norm.wgsl")),
-    ("rotary", include_str!("../../kernels/rotary.wgsl")),
-    ("round_rows", include_str!("../../kernels/round_rows.wgsl")),
-    ("sample", include_str!("../../kernels/sample.wgsl")),
-    ("statistics", include_str!("../../kernels/statistics.wgsl")),
-    ("time_embedding", include_str!("../../kernels/time_embedding.wgsl")),
-    ("weight", include_str!("../../kernels/weight.wgsl")),
-    ("weight_rows", include_str!("../../kernels/weight_rows.wgsl")),
-    ("write_cache", include_str!("../../kernels/write_cache.wgsl")),
-    ("write_first", include_str!("../../kernels/write_first.wgsl")),
-    ("write_rows", include_str!("../../kernels/write_rows.wgsl")),
-];
-
-/// The text of a kernel or of what kernels include.
-pub(crate) fn source(name: &str) -> Option<&'static str> {
-    SOURCES.iter().find(|(n, _)| *n == name).map(|(_, text)| *text)
-}
-
-/// Changes when any kernel does.
-pub(crate) fn sources_hash() -> u64 {
-    SOURCES.iter().fold(0, |h, (_, text)| cache_file::hash(text.as_bytes()) ^ h.rotate_left(7))
-}
 
 /// What kernels are chosen by.
 #[derive(Clone, Copy, Debug)]
@@ -152,8 +101,9 @@ impl Operands<'_> {
 pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result<String, String> {
     Ok(match op {
         Op::MatMul { .. } | Op::Conv1d { .. } => matmul::name(op, inputs, can),
-        Op::DepthwiseConv1d { norm: Some(_), .. } => "depthwise-norm".to_owned(),
-        Op::DepthwiseConv1d { .. } => "depthwise".to_owned(),
+        Op::DepthwiseConv1d { geometry, norm, .. } => {
+            rows::depthwise_name(inputs[0].shape.last(), geometry.taps, norm.is_some()).to_owned()
+        }
         Op::LayerNorm(_) => "layer-norm".to_owned(),
         Op::RmsNorm { .. } => "rms-norm".to_owned(),
         Op::Snake { .. } => "snake".to_owned(),
@@ -178,9 +128,8 @@ pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result
         Op::Mark => "mark".to_owned(),
         Op::Sample { .. } => sample::name(inputs[0].shape.last(), can)?,
         Op::Embedding { .. } | Op::EmbeddingSum { .. } | Op::RowAt => "gather".to_owned(),
-        Op::Constant { .. } | Op::Concat { .. } | Op::Slice { .. } | Op::SelectRow { .. } => {
-            "copy".to_owned()
-        }
+        Op::Concat { .. } => several("copy", inputs.iter().filter(|i| !i.shape.is_empty()).count()),
+        Op::Constant { .. } | Op::Slice { .. } | Op::SelectRow { .. } => "copy".to_owned(),
         Op::Permute { perm } if perm.len() > 4 => {
             return Err(format!("permutations have at most 4 axes here, this one has {}", perm.len()));
         }
@@ -293,10 +242,9 @@ pub(crate) fn group(weights: &[orate_graph::Weight], can: Abilities<'_>) -> Vec<
 }
 
 pub(crate) use movement::store;
-pub(crate) use tables::{fixed_turns, rope_frequencies, time_frequencies};
 
 /// The defines that say how rows of a cache are kept.
-fn cache_rows(v: crate::pipelines::Variant, dtype: DType, fours: bool) -> crate::pipelines::Variant {
+fn cache_rows(v: crate::variant::Variant, dtype: DType, fours: bool) -> crate::variant::Variant {
     v.flag("COMPACT", dtype.is_compact())
         .flag("F16", dtype == DType::F16)
         .flag("Q8_0", dtype == DType::Q8_0)
@@ -304,10 +252,10 @@ fn cache_rows(v: crate::pipelines::Variant, dtype: DType, fours: bool) -> crate:
 }
 
 /// The defines that choose an activation, and whether there is one.
-fn activation(v: crate::pipelines::Variant, a: Option<&Activation>) -> crate::pipelines::Variant {
+fn activation(v: crate::variant::Variant, a: Option<&Activation>) -> crate::variant::Variant {
     let number = a.map(Activation::number);
     let flag =
-        |v: crate::pipelines::Variant, of: Activation<()>| v.flag(of.constant(), number == Some(of.number()));
+        |v: crate::variant::Variant, of: Activation<()>| v.flag(of.constant(), number == Some(of.number()));
     Activation::all(()).into_iter().fold(v.flag("ACTIVATE", a.is_some()), flag)
 }
 

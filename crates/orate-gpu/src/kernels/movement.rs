@@ -2,7 +2,7 @@
 
 use super::{Operands, cache_rows};
 use crate::dispatch::{Call, Late, Params, flat};
-use crate::pipelines::Variant;
+use crate::variant::Variant;
 use orate_graph::Place;
 use orate_graph::{DType, First, Op};
 
@@ -179,9 +179,9 @@ pub(super) fn calls(o: &Operands<'_>) -> Vec<Call> {
                 let n = o.shape(i).dims()[*axis] * inner;
                 let to = Side::new(o.out(), at, [0, 0, out[*axis] * inner, 1]);
                 at += n;
-                copy([1, 1, outer, n], Side::new(o.place(i), 0, [0, 0, n, 1]), to)
+                (n > 0).then(|| copy([1, 1, outer, n], Side::new(o.place(i), 0, [0, 0, n, 1]), to))
             };
-            (0..o.step.node.inputs.len()).map(one).collect()
+            (0..o.step.node.inputs.len()).filter_map(one).collect()
         }
         Op::Slice { axis, start, .. } => {
             let (outer, inner) = around(out, *axis);

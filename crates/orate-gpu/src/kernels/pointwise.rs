@@ -2,7 +2,7 @@
 
 use super::{Operands, activation};
 use crate::dispatch::{Call, Late, Params, flat};
-use crate::pipelines::Variant;
+use crate::variant::Variant;
 use orate_graph::{Activation, Factor, Op};
 
 /// What the kernel can do besides activations.

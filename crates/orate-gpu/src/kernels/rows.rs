@@ -2,7 +2,7 @@
 
 use super::Operands;
 use crate::dispatch::{Call, Params, flat};
-use crate::pipelines::Variant;
+use crate::variant::Variant;
 use orate_graph::Place;
 use orate_graph::{Norm, Op};
 
@@ -89,6 +89,20 @@ pub(super) fn rms_norm(o: &Operands<'_>) -> Call {
     }
 }
 
+/// Whether a convolution norms its rows itself: they are kept, and its taps unrolled.
+fn norms_its_rows(c: usize, taps: usize) -> bool {
+    kept(c) > 0 && taps <= MOST_TAPS
+}
+
+/// The kernels of a depthwise convolution over rows of `c`.
+pub(super) fn depthwise_name(c: usize, taps: usize, norm: bool) -> &'static str {
+    match (norm, norms_its_rows(c, taps)) {
+        (false, _) => "depthwise",
+        (true, true) => "depthwise-norm",
+        (true, false) => "depthwise + layer-norm",
+    }
+}
+
 /// One dispatch; two where a row is too wide or odd for its norm to follow at once.
 pub(super) fn depthwise(o: &Operands<'_>) -> Vec<Call> {
     let Op::DepthwiseConv1d { geometry: g, norm: n, .. } = &o.step.node.op else {
@@ -96,7 +110,7 @@ pub(super) fn depthwise(o: &Operands<'_>) -> Vec<Call> {
     };
     let x = o.shape(0).dims();
     let (rows, c) = (x[0] * x[1], x[2]);
-    let fused = n.as_ref().filter(|_| kept(c) > 0 && g.taps <= MOST_TAPS);
+    let fused = n.as_ref().filter(|_| norms_its_rows(c, g.taps));
     let v = |i: usize| if fused.is_some() { o.weights.vector(i) } else { 0 };
     let params = Params::default()
         .place(o.place(0))

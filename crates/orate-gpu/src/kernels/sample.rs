@@ -2,7 +2,7 @@
 
 use super::{Abilities, Operands};
 use crate::dispatch::{Call, Params};
-use crate::pipelines::Variant;
+use crate::variant::Variant;
 use orate_graph::Op;
 use orate_graph::Place;
 

@@ -2,7 +2,7 @@
 
 use super::matmul::{DEEP, TILES};
 use super::*;
-use crate::pipelines::Variant;
+use crate::variant::Variant;
 use crate::weights::Element;
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use orate_graph::blocks::BlockFormat;
@@ -181,13 +181,4 @@ fn every_variant_becomes_a_shader_of_metal_and_dx12() {
             "DX12: {v:?}"
         );
     }
-}
-
-#[test]
-fn the_hash_depends_on_the_texts() {
-    assert_ne!(sources_hash(), 0);
-    for (name, _) in SOURCES {
-        assert!(source(name).is_some(), "{name}");
-    }
-    assert_eq!(source("nothing"), None);
 }

@@ -210,7 +210,9 @@ impl<'g> Draft<'g> {
         for (i, node) in graph.nodes.iter().enumerate() {
             made_by.insert(node.output, i);
             node.inputs.iter().for_each(|v| readers.entry(*v).or_default().push(i));
-            launches.push((node.op != Op::Reshape).then(|| Launch {
+            // Nodes without elements compute nothing.
+            let is_nothing = graph.shape(node.output).is_empty() && !node.op.in_place();
+            launches.push((node.op != Op::Reshape && !is_nothing).then(|| Launch {
                 node: i,
                 nodes: vec![i],
                 inputs: node.inputs.clone(),
