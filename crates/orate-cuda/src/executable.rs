@@ -1,10 +1,10 @@
 //! A plan bound to weights: recorded once per memory as a graph, and then started as a whole.
 
-use crate::device::Core;
 use crate::driver::{DeviceBuffer, Event, ExecutableGraph, Launch, Stream};
 use crate::kernels::CLUSTER_ARCH;
 use crate::lower::{Addresses, Pointer, Work, lower};
 use crate::memory::CudaMemory;
+use crate::shared::Core;
 use crate::weights::WeightBank;
 use orate_graph::{BufferKind, DeviceError, Executable, Memory, Op, Plan};
 use std::collections::BTreeSet;

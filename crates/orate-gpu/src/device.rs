@@ -71,7 +71,7 @@ impl Target for GpuDevice {
     }
 
     fn kernel(&self, op: &Op, inputs: &[&ValueInfo]) -> Result<String, String> {
-        kernels::name(op, inputs, Abilities::of(&self.gpu))
+        self.fused_kernel(op, inputs, &Fused::default())
     }
 
     fn fusions(&self) -> Fusions {
@@ -79,7 +79,7 @@ impl Target for GpuDevice {
     }
 
     fn fused_kernel(&self, op: &Op, inputs: &[&ValueInfo], fused: &Fused) -> Result<String, String> {
-        kernels::fused_name(op, inputs, fused, Abilities::of(&self.gpu))
+        kernels::op_kernel(op, inputs, fused, Abilities::of(&self.gpu)).name
     }
 }
 

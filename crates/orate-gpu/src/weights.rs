@@ -24,6 +24,9 @@ const PIECE: usize = 16 << 20;
 /// Largest buffer of weights, unless a single weight is larger.
 const CHUNK: u64 = 1 << 30;
 
+/// Rows and columns to whose multiples matrices are padded with zeros; every tile divides both.
+pub(crate) const PADDING: [usize; 2] = [128, 64];
+
 /// The numbers that a matrix is stored in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Element {

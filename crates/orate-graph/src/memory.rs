@@ -56,7 +56,7 @@ pub(crate) fn plan(d: &Draft<'_>) -> MemoryPlan {
         }
     }
     for (_, v) in &d.copies {
-        lives.entry(d.whole(*v).0).and_modify(|life| life.1 = end);
+        lives.entry(d.whole(*v).0).or_insert((end, end)).1 = end;
     }
     let mut temporaries: Vec<(usize, usize, Value)> = lives
         .iter()

@@ -142,10 +142,10 @@ fn step_times(stage: &'static str, plan: &dyn Executable, seconds: &[f64]) -> Ve
     let plan = plan.plan();
     let time = |(step, seconds): (&orate_graph::Step, &f64)| StepTime {
         stage,
-        op: step.node.op.describe(),
+        op: step.describe(),
         kernel: step.kernel.clone(),
         shape: plan.info(step.node.output).shape.to_string(),
-        label: step.node.op.label().unwrap_or("-").to_owned(),
+        label: step.label().unwrap_or("-").to_owned(),
         us: seconds * 1e6,
         flops: step.cost.flops,
         bytes: step.cost.bytes,

@@ -1,6 +1,6 @@
 //! Attention. One query in a cache has a kernel of its own, in which blocks share the keys.
 
-use super::Operands;
+use super::operands::Operands;
 use super::work::{Pointer, Work, bits};
 use crate::driver::Facts;
 use crate::kernels::CLUSTER_ARCH;

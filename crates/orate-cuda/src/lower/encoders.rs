@@ -1,6 +1,6 @@
 //! What encoders of voices need: padding, statistics over time, and codes.
 
-use super::Operands;
+use super::operands::Operands;
 use super::work::{Work, bits};
 use crate::driver::Facts;
 use orate_graph::{Padding, Weight};

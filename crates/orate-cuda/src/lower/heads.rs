@@ -1,7 +1,7 @@
 //! Heads of queries, keys and values on their way to attention, in one launch: norms, rotary positions, writes to caches.
 
+use super::operands::{Operands, cache_type};
 use super::work::{Pointer, Work, bits};
-use super::{Operands, cache_type};
 use orate_graph::{FirstRow, Head, MOST_HEADS};
 
 /// The launch for all heads of a step.

@@ -3,8 +3,8 @@
 use super::cuts::{
     CHANNELS, Sizes, TALL_CHANNELS, TALL_ROWS, Tiling, WARPS, product_shared, tall_instead, tiling,
 };
+use super::operands::{Operands, activation_number};
 use super::work::{Pointer, Work, bits};
-use super::{Operands, activation_number};
 use crate::driver::Facts;
 use crate::kernels::{TALL, TENSOR_ARCH, product_program};
 use crate::weights::packed_bytes;

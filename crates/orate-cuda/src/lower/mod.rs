@@ -15,20 +15,21 @@ mod heads;
 mod matmul;
 mod movement;
 mod narrow;
+mod operands;
 mod pointwise;
 mod rows;
 mod sample;
 mod tables;
 mod work;
 
+use operands::Operands;
 pub(crate) use work::{Addresses, Pointer, Work};
 
 use crate::driver::Facts;
-use crate::weights::{Form, WeightBank, is_narrow};
+use crate::weights::{WeightBank, is_narrow};
 use cuts::{CHANNELS, DEPTH_OF_BLOCKS, FEW_ROWS};
 use orate_graph::{
-    Activation, DType, Factor, First, Fused, Fusions, Op, Place, Plan, Precision, PrecisionPolicy, Scalar,
-    Shape, Step, Value, ValueInfo, Weight, several,
+    Factor, Fused, Fusions, Op, Place, Plan, Precision, PrecisionPolicy, ValueInfo, Weight, several,
 };
 
 /// Most rows of matmuls that run as one: two of each utterance of a batch.
@@ -196,93 +197,10 @@ pub(crate) fn lower(
     works
 }
 
-/// A step with the places of its operands.
-pub(crate) struct Operands<'a> {
-    plan: &'a Plan,
-    bank: &'a WeightBank,
-    policy: &'a PrecisionPolicy,
-    facts: &'a Facts,
-    step: &'a Step,
-}
-
-impl Operands<'_> {
-    fn shape_of(&self, v: Value) -> &Shape {
-        &self.plan.info(v).shape
-    }
-
-    /// Shape of operand `i`.
-    fn shape(&self, i: usize) -> &Shape {
-        self.shape_of(self.step.node.inputs[i])
-    }
-
-    fn out_shape(&self) -> &Shape {
-        self.shape_of(self.step.node.output)
-    }
-
-    /// Element type of operand `i`.
-    fn dtype(&self, i: usize) -> DType {
-        self.plan.info(self.step.node.inputs[i]).dtype
-    }
-
-    fn at(&self, v: Value) -> Pointer {
-        Pointer::Place(self.plan.place(v))
-    }
-
-    /// Place of operand `i`.
-    fn x(&self, i: usize) -> Pointer {
-        self.at(self.step.node.inputs[i])
-    }
-
-    /// Place of operand `i`, if there is one.
-    fn optional(&self, i: usize) -> Pointer {
-        self.step.node.inputs.get(i).map_or(Pointer::Null, |v| self.at(*v))
-    }
-
-    fn out(&self) -> Pointer {
-        self.at(self.step.node.output)
-    }
-
-    fn dense(&self, w: &Weight) -> Pointer {
-        Pointer::Weight(self.bank.get(w, Form::Dense))
-    }
-
-    /// Weights of an activation that has some.
-    fn slope(&self, a: Option<&Activation>) -> Pointer {
-        a.and_then(Activation::slope).map_or(Pointer::Null, |w| self.dense(w))
-    }
-
-    fn scalar(&self, s: Scalar) -> Pointer {
-        Pointer::Scalar(s.index())
-    }
-
-    /// Where rows begin: a place on the device, or a number.
-    fn first(&self, first: First) -> (Pointer, usize) {
-        match first {
-            First::Const(at) => (Pointer::Null, at),
-            First::Operand => (self.step.node.inputs.last().map_or(Pointer::Null, |v| self.at(*v)), 0),
-        }
-    }
-}
-
-/// An activation's number in kernels; 0 is none.
-fn activation_number(a: Option<&Activation>) -> u32 {
-    a.map_or(0, Activation::number)
-}
-
-/// Number of a type of keys and values, as `kernels/cache_rows.cuh` has it.
-fn cache_type(dtype: DType) -> u32 {
-    match dtype {
-        DType::F32 | DType::I32 => 0,
-        DType::F16 => 1,
-        DType::BF16 => 2,
-        DType::Q8_0 => 3,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use orate_graph::{AttentionMask, Epilogue, Norm, Target, launches_of};
+    use orate_graph::{AttentionMask, DType, Epilogue, Norm, Target, launches_of};
     use orate_testing::{NOT_BUILT_ON_GPUS, fused_cases, op_cases};
 
     /// A GPU of an architecture.

@@ -1,7 +1,7 @@
 //! Ops that move elements.
 
+use super::operands::{Operands, cache_type};
 use super::work::{Pointer, Work};
-use super::{Operands, cache_type};
 use orate_graph::{DType, First, Scalar, ValueInfo, Weight};
 
 /// Product of the extents in front of and behind `axis`.

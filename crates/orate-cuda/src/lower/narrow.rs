@@ -1,7 +1,7 @@
 //! Convolutions to one channel: how `kernels/conv_narrow.cu` is started.
 
+use super::operands::{Operands, activation_number};
 use super::work::{Pointer, Work};
-use super::{Operands, activation_number};
 use orate_graph::{ConvGeometry, Epilogue, Weight};
 
 /// Results of a warp, and warps of a thread block.

@@ -1,7 +1,7 @@
 //! Pointwise ops.
 
+use super::operands::{Operands, activation_number};
 use super::work::{Pointer, Work, bits};
-use super::{Operands, activation_number};
 use orate_graph::{Activation, Factor, Shape, Weight};
 
 /// Work without neighbours on x, y and scale; `c` is the width of a row.

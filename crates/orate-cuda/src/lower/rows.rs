@@ -1,6 +1,6 @@
 //! Layer norm, RMS norm, and depthwise convolutions with or without one: a block or a warp for each row.
 
-use super::Operands;
+use super::operands::Operands;
 use super::work::{Pointer, Work, bits};
 use orate_graph::{ConvGeometry, Norm, ValueInfo, Weight};
 

@@ -1,6 +1,6 @@
 //! Drawing ids.
 
-use super::Operands;
+use super::operands::Operands;
 use super::work::{Pointer, Work};
 use crate::driver::Facts;
 use orate_graph::{ControlIds, ValueInfo};

@@ -1,9 +1,10 @@
 //! Heads of queries, keys and values on their way to attention, in one dispatch.
 
-use super::{Operands, cache_rows, rows};
+use super::operands::{Operands, cache_rows};
+use super::rows;
 use crate::dispatch::{Call, Params, flat};
 use crate::variant::Variant;
-use orate_graph::{DType, FirstRow, Step, Weight};
+use orate_graph::{DType, FirstRow, Fused, Weight};
 
 /// Bits of a value's flags, as the kernel names them.
 const NORM: usize = 1;
@@ -18,8 +19,8 @@ pub(super) fn variant(values: usize, d: usize, dtype: DType, subgroups: bool) ->
 }
 
 /// Weights of the norms, in the order of the values.
-pub(super) fn norms(step: &Step) -> impl Iterator<Item = &Weight> {
-    step.fused.heads.iter().filter_map(|h| h.norm.as_ref()).map(|(weight, _)| weight)
+pub(super) fn norms(fused: &Fused) -> impl Iterator<Item = &Weight> {
+    fused.heads.iter().filter_map(|h| h.norm.as_ref()).map(|(weight, _)| weight)
 }
 
 /// The dispatch for all heads of a step.

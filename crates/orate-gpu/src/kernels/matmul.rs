@@ -1,15 +1,13 @@
 //! Matrix products and convolutions: which tile for which sizes.
 
-use super::{Abilities, Operands, activation, cooperative};
+use super::cooperative;
+use super::operands::{Abilities, Operands, activation};
 use crate::adapters::Matrices;
 use crate::dispatch::{Call, Late, Params};
 use crate::variant::Variant;
-use crate::weights::{Element, Form, Wanted};
+use crate::weights::{Element, Form, PADDING, Wanted};
 use orate_graph::blocks::BlockFormat;
 use orate_graph::{Activation, Epilogue, Fused, Fusions, Op, Place, Precision, ValueInfo, Weight};
-
-/// Rows and columns to which weights are padded with zeros; every tile divides both.
-pub(super) const PADDING: [usize; 2] = [128, 64];
 
 /// How a workgroup cuts its part of a product; see the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,12 +139,16 @@ fn vector_name(op: &Op, rows: usize, n: usize, can: Abilities<'_>) -> String {
     format!("{}gemv-{}{rows}", format_name(op, can), 4 * quads(n))
 }
 
-pub(super) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> String {
+/// Names of the kernels of a matmul with all that is fused, or of a convolution.
+pub(super) fn name(op: &Op, inputs: &[&ValueInfo], fused: &Fused, can: Abilities<'_>) -> String {
     let s = sizes(op, inputs[0].shape.dims());
     let t = tile(s.m, s.n, s.k);
     let format = format_name(op, can);
     if s.is_few_rows(op) {
-        return vector_name(op, s.m, s.n, can);
+        let weights: Vec<&Weight> = op.weights().into_iter().take(1).chain(&fused.parts).collect();
+        let columns = |weights: &[&Weight]| columns(weights.iter().copied(), fused.gated);
+        let names = weights.chunks(PARTS).map(|weights| vector_name(op, s.m, columns(weights), can));
+        return names.collect::<Vec<_>>().join(" + ");
     }
     if let Some((t, has)) = cooperative_tile(op, &s, can) {
         let [bm, bn] = t.results(has);
@@ -288,14 +290,6 @@ pub(super) fn fusions(can: Abilities<'_>) -> Fusions {
 fn columns<'w>(weights: impl Iterator<Item = &'w Weight>, gated: bool) -> usize {
     let n: usize = weights.map(|w| w.shape().last()).sum();
     if gated { n / 2 } else { n }
-}
-
-/// As [`name`], with all that is fused; only the kernels for few rows take anything.
-pub(super) fn fused_name(op: &Op, inputs: &[&ValueInfo], fused: &Fused, can: Abilities<'_>) -> String {
-    let s = sizes(op, inputs[0].shape.dims());
-    let weights: Vec<&Weight> = op.weights().into_iter().take(1).chain(&fused.parts).collect();
-    let name = |weights: &[&Weight]| vector_name(op, s.m, columns(weights.iter().copied(), fused.gated), can);
-    weights.chunks(PARTS).map(name).collect::<Vec<_>>().join(" + ")
 }
 
 /// Matmuls of few rows: of the step's op and its parts, whose results follow each other.

@@ -8,139 +8,17 @@ mod encoders;
 mod heads;
 mod matmul;
 mod movement;
+mod operands;
 mod pointwise;
 mod rows;
 mod sample;
 mod tables;
 
-use crate::adapters::Matrices;
 use crate::dispatch::Call;
 use crate::gpu::Gpu;
-use crate::weights::{Form, Placed, Wanted};
-use orate_graph::{
-    Activation, DType, DeviceClass, Fused, Fusions, Op, Place, Plan, PrecisionPolicy, Shape, Step, Value,
-    ValueInfo, WeightLoader, several,
-};
-
-/// What kernels are chosen by.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Abilities<'a> {
-    /// In which format products are computed.
-    pub policy: &'a PrecisionPolicy,
-    pub subgroups: bool,
-    /// Where products in f16 may use them.
-    pub matrices: Option<Matrices>,
-    pub workgroup_bytes: u32,
-    /// The processor imitates a GPU.
-    pub software: bool,
-}
-
-impl<'a> Abilities<'a> {
-    pub fn of(gpu: &'a Gpu) -> Self {
-        Abilities {
-            policy: &gpu.policy,
-            subgroups: gpu.subgroups,
-            matrices: gpu.matrices,
-            workgroup_bytes: gpu.workgroup_bytes,
-            software: gpu.info.class == DeviceClass::Software,
-        }
-    }
-}
-
-/// A step with the places of its operands.
-pub(crate) struct Operands<'a> {
-    pub plan: &'a Plan,
-    pub step: &'a Step,
-    /// Where its weights are.
-    pub weights: &'a Placed,
-    pub can: Abilities<'a>,
-}
-
-impl Operands<'_> {
-    fn shape_of(&self, v: Value) -> &Shape {
-        &self.plan.info(v).shape
-    }
-
-    /// Shape of operand `i`.
-    fn shape(&self, i: usize) -> &Shape {
-        self.shape_of(self.step.node.inputs[i])
-    }
-
-    /// Element type of operand `i`.
-    fn dtype(&self, i: usize) -> DType {
-        self.plan.info(self.step.node.inputs[i]).dtype
-    }
-
-    /// Place of operand `i`.
-    fn place(&self, i: usize) -> Place {
-        self.at(self.step.node.inputs[i])
-    }
-
-    fn at(&self, v: Value) -> Place {
-        self.plan.place(v)
-    }
-
-    /// Place of the last operand.
-    fn last(&self) -> Place {
-        self.place(self.step.node.inputs.len() - 1)
-    }
-
-    fn out_shape(&self) -> &Shape {
-        self.shape_of(self.step.node.output)
-    }
-
-    fn out(&self) -> Place {
-        self.at(self.step.node.output)
-    }
-}
-
-/// The name of the kernel that runs `op`, for plans.
-///
-/// # Errors
-/// Why there is none.
-pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result<String, String> {
-    Ok(match op {
-        Op::MatMul { .. } | Op::Conv1d { .. } => matmul::name(op, inputs, can),
-        Op::DepthwiseConv1d { geometry, norm, .. } => {
-            rows::depthwise_name(inputs[0].shape.last(), geometry.taps, norm.is_some()).to_owned()
-        }
-        Op::LayerNorm(_) => "layer-norm".to_owned(),
-        Op::RmsNorm { .. } => "rms-norm".to_owned(),
-        Op::Snake { .. } => "snake".to_owned(),
-        Op::Attention { heads, .. } => {
-            let name = attention::name(op, &inputs[0].shape, *heads, can)?;
-            if inputs[1].dtype.is_compact() { format!("{name}-{}", inputs[1].dtype) } else { name }
-        }
-        Op::Rotary { .. } => "rotary".to_owned(),
-        Op::RotaryTable { .. } | Op::RopeTable { .. } | Op::TimeEmbedding { .. } => "table".to_owned(),
-        Op::AddBias { .. }
-        | Op::Affine { .. }
-        | Op::Activate(_)
-        | Op::Add
-        | Op::Mul
-        | Op::AddRow
-        | Op::MulRow => "pointwise".to_owned(),
-        Op::Combine { .. } | Op::Scale { .. } => "pointwise".to_owned(),
-        Op::MaskRows => "mask".to_owned(),
-        Op::Increment { .. } => "increment".to_owned(),
-        Op::WriteRows { .. } if inputs[0].dtype.is_compact() => format!("write-{}", inputs[0].dtype),
-        Op::WriteRows { .. } => "write".to_owned(),
-        Op::Mark => "mark".to_owned(),
-        Op::Sample { .. } => sample::name(inputs[0].shape.last(), can)?,
-        Op::Embedding { .. } | Op::EmbeddingSum { .. } | Op::RowAt => "gather".to_owned(),
-        Op::Concat { .. } => several("copy", inputs.iter().filter(|i| !i.shape.is_empty()).count()),
-        Op::Constant { .. } | Op::Slice { .. } | Op::SelectRow { .. } => "copy".to_owned(),
-        Op::Permute { perm } if perm.len() > 4 => {
-            return Err(format!("permutations have at most 4 axes here, this one has {}", perm.len()));
-        }
-        Op::Permute { .. } => "permute".to_owned(),
-        Op::Reshape => "none".to_owned(),
-        Op::Pad { .. } => "pad".to_owned(),
-        Op::Statistics { .. } => "statistics".to_owned(),
-        Op::ResidualCodes { codebooks } => encoders::codes_name(codebooks.shape().last(), can)?,
-        Op::RandomNormal { .. } => "philox".to_owned(),
-    })
-}
+use crate::weights::{Form, Wanted};
+pub(crate) use operands::{Abilities, Operands};
+use orate_graph::{Fused, Fusions, Op, Plan, Shape, Step, ValueInfo, Weight, WeightLoader};
 
 /// What the kernels do besides one op, of weights that fit into a buffer together.
 pub(crate) fn fusions(gpu: &Gpu) -> Fusions {
@@ -153,111 +31,142 @@ pub(crate) fn fusions(gpu: &Gpu) -> Fusions {
     }
 }
 
-/// The name of the kernel that runs `op` with what is fused into it.
-///
-/// # Errors
-/// As [`name`].
-pub(crate) fn fused_name(
-    op: &Op,
-    inputs: &[&ValueInfo],
-    fused: &Fused,
-    can: Abilities<'_>,
-) -> Result<String, String> {
-    match op {
-        _ if !fused.heads.is_empty() => Ok("heads".to_owned()),
-        Op::MatMul { .. } => Ok(matmul::fused_name(op, inputs, fused, can)),
-        _ => name(op, inputs, can),
+/// How an op runs: the name of its kernel in plans, or why there is none, its weights in the forms that the kernel reads,
+/// and its dispatches.
+pub(crate) struct OpKernel<'op> {
+    pub name: Result<String, String>,
+    weights: Box<dyn Fn(&Shape, &dyn WeightLoader) -> Wanted + 'op>,
+    calls: Box<dyn Fn(&Operands<'_>) -> Vec<Call> + 'op>,
+}
+
+impl<'op> OpKernel<'op> {
+    /// A kernel that is dispatched once and reads no weights.
+    fn one(name: impl Into<String>, call: impl Fn(&Operands<'_>) -> Call + 'op) -> Self {
+        Self::checked(Ok(name.into()), call)
     }
+
+    /// The same, where not every size is possible.
+    fn checked(name: Result<String, String>, call: impl Fn(&Operands<'_>) -> Call + 'op) -> Self {
+        Self::several(name, move |o| vec![call(o)])
+    }
+
+    /// A kernel that may be dispatched several times.
+    fn several(name: Result<String, String>, calls: impl Fn(&Operands<'_>) -> Vec<Call> + 'op) -> Self {
+        OpKernel { name, weights: Box::new(|_, _| Wanted::default()), calls: Box::new(calls) }
+    }
+
+    /// With weights that depend on the shape of the result.
+    fn reads(self, weights: impl Fn(&Shape, &dyn WeightLoader) -> Wanted + 'op) -> Self {
+        OpKernel { weights: Box::new(weights), ..self }
+    }
+
+    /// With weights as they are, stored together.
+    fn vectors(self, weights: Vec<&'op Weight>) -> Self {
+        self.reads(move |_, _| Wanted::vectors(weights.clone()))
+    }
+
+    /// With one weight as it is.
+    fn matrix(self, weight: &'op Weight) -> Self {
+        self.reads(|_, _| Wanted::matrix(weight))
+    }
+}
+
+/// The table: a line for each op, with what is fused into it.
+pub(crate) fn op_kernel<'op>(
+    op: &'op Op,
+    inputs: &[&ValueInfo],
+    fused: &'op Fused,
+    can: Abilities<'op>,
+) -> OpKernel<'op> {
+    use OpKernel as K;
+    let weights = op.weights();
+    if !fused.heads.is_empty() {
+        return K::one("heads", heads::call).vectors(heads::norms(fused).collect());
+    }
+    match op {
+        Op::MatMul { .. } | Op::Conv1d { .. } => {
+            let name = Ok(matmul::name(op, inputs, fused, can));
+            K::several(name, matmul::calls).reads(move |_, _| matmul::weights(op, fused, can))
+        }
+        Op::DepthwiseConv1d { geometry: g, norm: n, .. } => {
+            let name = Ok(rows::depthwise_name(inputs, g.taps, n.is_some()).to_owned());
+            K::several(name, |o| rows::depthwise(o, g, n.as_ref())).vectors(weights)
+        }
+        Op::LayerNorm(n) => K::one("layer-norm", |o| rows::layer_norm(o, n)).vectors(weights),
+        Op::RmsNorm { eps, .. } => K::one("rms-norm", |o| rows::rms_norm(o, *eps)).vectors(weights),
+        Op::Attention { heads, .. } => {
+            K::checked(attention::name(op, inputs, *heads, can), attention::call).vectors(weights)
+        }
+        Op::AddBias { .. } => K::one("pointwise", |o| pointwise::call(o, "BIAS")).vectors(weights),
+        Op::Affine { .. } => K::one("pointwise", |o| pointwise::call(o, "AFFINE")).vectors(weights),
+        Op::Activate(a) => K::one("pointwise", |o| pointwise::activate(o, a)).vectors(weights),
+        Op::Add => K::one("pointwise", |o| pointwise::call(o, "ADD")),
+        Op::Mul => K::one("pointwise", |o| pointwise::call(o, "MUL")),
+        Op::AddRow => K::one("pointwise", |o| pointwise::call(o, "ADD_ROW")),
+        Op::MulRow => K::one("pointwise", |o| pointwise::call(o, "MUL_ROW")),
+        Op::Combine { a, b } => K::one("pointwise", |o| pointwise::weighted(o, "COMBINE", [*a, *b])),
+        Op::Scale { factor: f } => K::one("pointwise", |o| pointwise::scale(o, *f)),
+        Op::MaskRows => K::one("mask", pointwise::mask_rows),
+        Op::Snake { .. } => K::one("snake", |o| pointwise::call(o, "SNAKE")).vectors(weights),
+        Op::Rotary { heads } => K::one("rotary", |o| tables::rotary(o, *heads)),
+        Op::RotaryTable { theta } => {
+            K::one("table", tables::rotary_table).reads(|_, _| tables::rotary_weights(theta))
+        }
+        Op::RopeTable { base, first } => K::one("table", |o| tables::rope_table(o, *first))
+            .reads(|out, _| tables::rope_weights(*base, out.last())),
+        Op::TimeEmbedding { dim } => {
+            K::one("table", tables::time_embedding).reads(|_, _| tables::time_weights(*dim))
+        }
+        Op::RandomNormal { seed, scale } => K::one("philox", |o| tables::random_normal(o, *seed, *scale)),
+        Op::Sample { codebook, controls } => {
+            K::checked(sample::name(inputs, can), |o| sample::call(o, *codebook, *controls))
+        }
+        Op::Embedding { table } => {
+            K::one("gather", |o| movement::embedding(o, table)).reads(|_, s| Wanted::table(table, s))
+        }
+        Op::EmbeddingSum { tables: t, first } => {
+            K::one("gather", |o| movement::embedding_sum(o, t, *first)).matrix(t)
+        }
+        Op::SelectRow { index } => K::one("copy", |o| movement::select_row(o, *index)),
+        Op::RowAt => K::one("gather", movement::row_at),
+        Op::Constant { weight } => K::one("copy", |o| movement::constant(o, weight)).matrix(weight),
+        Op::Concat { axis } => K::several(movement::concat_name(inputs), |o| movement::concat(o, *axis)),
+        Op::Slice { axis, start, .. } => K::one("copy", |o| movement::slice(o, *axis, *start)),
+        Op::Permute { perm } => K::checked(movement::permute_name(perm), |o| movement::permute(o, perm)),
+        Op::Increment { by } => K::one("increment", |o| movement::increment(o, *by)),
+        Op::WriteRows { first } => K::one(movement::write_name(inputs), |o| movement::write(o, Some(*first))),
+        Op::Mark => K::one("mark", |o| movement::write(o, None)),
+        Op::Pad { padding, before, .. } => K::one("pad", |o| encoders::pad(o, *padding, *before)),
+        Op::Statistics { floor } => K::one("statistics", |o| encoders::statistics(o, *floor)),
+        Op::ResidualCodes { codebooks: c } => {
+            K::checked(encoders::codes_name(c, can), |o| encoders::residual_codes(o, c)).matrix(c)
+        }
+        Op::Reshape => unreachable!("a view of its operand in every plan"),
+    }
+}
+
+/// The kernel of a step.
+fn kernel_of<'a>(plan: &'a Plan, step: &'a Step, can: Abilities<'a>) -> OpKernel<'a> {
+    let inputs: Vec<&ValueInfo> = step.node.inputs.iter().map(|v| plan.info(*v)).collect();
+    op_kernel(&step.node.op, &inputs, &step.fused, can)
 }
 
 /// The weights of a step, in the forms that its kernel reads.
 pub(crate) fn weights(plan: &Plan, step: &Step, can: Abilities<'_>, source: &dyn WeightLoader) -> Wanted {
-    if !step.fused.heads.is_empty() {
-        return Wanted::vectors(heads::norms(step).collect());
-    }
-    let out = plan.info(step.node.output).shape.last();
-    match &step.node.op {
-        op @ (Op::MatMul { .. } | Op::Conv1d { .. }) => matmul::weights(op, &step.fused, can),
-        Op::Embedding { table } => Wanted::table(table, source),
-        Op::EmbeddingSum { tables: table, .. } | Op::ResidualCodes { codebooks: table } => {
-            Wanted::matrix(table)
-        }
-        Op::Constant { weight } => Wanted::matrix(weight),
-        Op::RotaryTable { theta } => tables::rotary_weights(theta),
-        Op::RopeTable { base, .. } => tables::rope_weights(*base, out),
-        Op::TimeEmbedding { dim } => tables::time_weights(*dim),
-        op => Wanted::vectors(op.weights()),
-    }
+    (kernel_of(plan, step, can).weights)(&plan.info(step.node.output).shape, source)
 }
 
 /// The dispatches of a step.
 pub(crate) fn calls(o: &Operands<'_>) -> Vec<Call> {
-    if !o.step.fused.heads.is_empty() {
-        return vec![heads::call(o)];
-    }
-    match &o.step.node.op {
-        Op::MatMul { .. } | Op::Conv1d { .. } => matmul::calls(o),
-        Op::DepthwiseConv1d { .. } => rows::depthwise(o),
-        Op::LayerNorm(_) => vec![rows::layer_norm(o)],
-        Op::RmsNorm { .. } => vec![rows::rms_norm(o)],
-        Op::Attention { .. } => vec![attention::call(o)],
-        Op::AddBias { .. }
-        | Op::Affine { .. }
-        | Op::Activate(_)
-        | Op::Add
-        | Op::Mul
-        | Op::MulRow
-        | Op::Snake { .. }
-        | Op::AddRow
-        | Op::Combine { .. }
-        | Op::Scale { .. }
-        | Op::MaskRows => vec![pointwise::call(o)],
-        Op::Rotary { .. } => vec![tables::rotary(o)],
-        Op::RotaryTable { .. } => vec![tables::rotary_table(o)],
-        Op::RopeTable { .. } => vec![tables::rope_table(o)],
-        Op::TimeEmbedding { .. } => vec![tables::time_embedding(o)],
-        Op::RandomNormal { .. } => vec![tables::random_normal(o)],
-        Op::Sample { .. } => vec![sample::call(o)],
-        Op::Embedding { .. }
-        | Op::EmbeddingSum { .. }
-        | Op::RowAt
-        | Op::Increment { .. }
-        | Op::WriteRows { .. }
-        | Op::Mark
-        | Op::Constant { .. }
-        | Op::Concat { .. }
-        | Op::Slice { .. }
-        | Op::Permute { .. }
-        | Op::SelectRow { .. } => movement::calls(o),
-        Op::Reshape => vec![],
-        Op::Pad { .. } => vec![encoders::pad(o)],
-        Op::Statistics { .. } => vec![encoders::statistics(o)],
-        Op::ResidualCodes { .. } => vec![encoders::residual_codes(o)],
-    }
+    (kernel_of(o.plan, o.step, o.can).calls)(o)
 }
 
 /// Weights of matmuls that may run as one, in the forms that their kernels read.
-pub(crate) fn group(weights: &[orate_graph::Weight], can: Abilities<'_>) -> Vec<(orate_graph::Weight, Form)> {
+pub(crate) fn group(weights: &[Weight], can: Abilities<'_>) -> Vec<(Weight, Form)> {
     matmul::group(weights, can)
 }
 
 pub(crate) use movement::store;
-
-/// The defines that say how rows of a cache are kept.
-fn cache_rows(v: crate::variant::Variant, dtype: DType, fours: bool) -> crate::variant::Variant {
-    v.flag("COMPACT", dtype.is_compact())
-        .flag("F16", dtype == DType::F16)
-        .flag("Q8_0", dtype == DType::Q8_0)
-        .flag("FOURS", fours)
-}
-
-/// The defines that choose an activation, and whether there is one.
-fn activation(v: crate::variant::Variant, a: Option<&Activation>) -> crate::variant::Variant {
-    let number = a.map(Activation::number);
-    let flag =
-        |v: crate::variant::Variant, of: Activation<()>| v.flag(of.constant(), number == Some(of.number()));
-    Activation::all(()).into_iter().fold(v.flag("ACTIVATE", a.is_some()), flag)
-}
 
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,10 @@
 //! Rotary positions, time embeddings and random numbers: what is made of angles.
 
-use super::Operands;
+use super::operands::Operands;
 use crate::dispatch::{Call, Late, Params, flat};
 use crate::variant::Variant;
 use crate::weights::{Form, Wanted};
-use orate_graph::{First, Op, Weight};
+use orate_graph::{First, Scalar, Weight};
 
 /// What the kernel of rotary positions does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +49,7 @@ pub(super) fn rope_weights(base: f64, half: usize) -> Wanted {
     }
 }
 
-pub(super) fn rotary(o: &Operands<'_>) -> Call {
-    let Op::Rotary { heads } = o.step.node.op else { unreachable!("called for rotary alone") };
+pub(super) fn rotary(o: &Operands<'_>, heads: usize) -> Call {
     let t = o.shape(1).dims();
     let n = o.out_shape().len() / 2;
     let params = Params::default()
@@ -86,8 +85,7 @@ pub(super) fn rotary_table(o: &Operands<'_>) -> Call {
     }
 }
 
-pub(super) fn rope_table(o: &Operands<'_>) -> Call {
-    let Op::RopeTable { first, .. } = o.step.node.op else { unreachable!("called for rope tables alone") };
+pub(super) fn rope_table(o: &Operands<'_>, first: First) -> Call {
     let t = o.out_shape().dims();
     let n = o.out_shape().len() / 2;
     let params = match first {
@@ -117,8 +115,7 @@ pub(super) fn time_embedding(o: &Operands<'_>) -> Call {
     Call { variant: time_variant(), params, groups: flat(n, 64), weights: o.weights.buffers() }
 }
 
-pub(super) fn random_normal(o: &Operands<'_>) -> Call {
-    let Op::RandomNormal { seed, scale } = o.step.node.op else { unreachable!("called for random alone") };
+pub(super) fn random_normal(o: &Operands<'_>, seed: Scalar, scale: f32) -> Call {
     let n = o.out_shape().len();
     let params = Params::default()
         .place(o.out())

@@ -2,11 +2,12 @@
 
 use super::matmul::{DEEP, TILES};
 use super::*;
+use crate::adapters::Matrices;
 use crate::variant::Variant;
 use crate::weights::Element;
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use orate_graph::blocks::BlockFormat;
-use orate_graph::{AttentionMask, DType, Epilogue, First, Padding, Weight};
+use orate_graph::{Activation, AttentionMask, DType, Epilogue, First, Padding, Weight};
 
 fn activations() -> Vec<Option<Activation>> {
     let all = Activation::all(Weight::fill(0.1, [1]));
