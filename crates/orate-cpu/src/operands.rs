@@ -34,7 +34,7 @@ impl Slot {
         let info = plan.info(v);
         let (block, offset) = match plan.place(v) {
             Place::Arena(bytes) => (0, bytes / 4),
-            Place::Buffer(i) => (1 + i, 0),
+            Place::Buffer(i, bytes) => (1 + i, bytes / 4),
             Place::Nowhere => panic!("value {} of plan `{}` has no memory", v.index(), plan.name()),
         };
         Slot { block, offset, len: info.dtype.bytes_of(&info.shape) / 4, dtype: info.dtype }

@@ -147,8 +147,7 @@ fn main() -> Result<(), Error> {
             let mut groups: BTreeMap<String, (usize, f64, u64, u64)> = BTreeMap::new();
             for (step, time) in plan.plan().steps().iter().zip(&times) {
                 let k = step.node.op.weights().first().map_or(0, |w| w.shape().dims()[0]);
-                let key =
-                    format!("{} {} K {k}", step.node.op.describe(), plan.plan().info(step.node.output).shape);
+                let key = format!("{} {} K {k}", step.describe(), plan.plan().info(step.node.output).shape);
                 let g = groups.entry(key).or_default();
                 *g = (g.0 + 1, g.1 + time, g.2 + step.cost.flops, g.3 + step.cost.bytes);
             }

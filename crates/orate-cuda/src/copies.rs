@@ -1,8 +1,8 @@
 //! Copies of many blocks on the device as one launch. Each copy of its own costs the driver some microseconds, and states of a
 //! network are dozens.
 
-use crate::device::Core;
 use crate::driver::{DevicePointer, Launch, Stream};
+use crate::shared::Core;
 use orate_graph::DeviceError;
 
 /// Blocks of a launch at most, as `kernels/copy.cu` has it.

@@ -5,33 +5,16 @@ use crate::discover::info;
 use crate::driver::{Context, Driver, facts};
 use crate::executable::CudaExecutable;
 use crate::kernels::{Kernels, OLDEST_ARCH, TENSOR_ARCH};
-use crate::lower::kernel_name;
+use crate::lower::{fusions, kernel_name};
 use crate::memory::CudaMemory;
+use crate::shared::Core;
 use crate::weights::WeightBank;
 use orate_graph::{
-    Device, DeviceError, DeviceInfo, Executable, Memory, ModelOnDevice, Op, Plan, Precision, PrecisionPolicy,
-    Target, ValueInfo, WeightLoader,
+    Device, DeviceError, DeviceInfo, Executable, Fused, Fusions, Memory, ModelOnDevice, Op, Plan, Precision,
+    PrecisionPolicy, Target, ValueInfo, WeightLoader,
 };
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// What models and executables hold of their device.
-pub(crate) struct Core {
-    pub kernels: Kernels,
-    pub context: Arc<Context>,
-    pub policy: PrecisionPolicy,
-    pub driver: Driver,
-    cache_problem: Option<String>,
-    ids: AtomicU64,
-}
-
-impl Core {
-    /// A number that no other executable of this device has.
-    pub fn next_id(&self) -> u64 {
-        self.ids.fetch_add(1, Ordering::Relaxed)
-    }
-}
 
 /// A GPU with its kernels, which all models and sessions share.
 pub struct CudaDevice {
@@ -92,7 +75,7 @@ impl CudaDevice {
         });
         let (context, kernels) = (Arc::new(context?), kernels?);
         let cache_problem = cache.as_ref().and_then(Cache::problem);
-        let core = Core { kernels, context, policy, driver, cache_problem, ids: AtomicU64::new(0) };
+        let core = Core::new(kernels, context, policy, driver, cache_problem);
         Ok(CudaDevice { core: Arc::new(core), index })
     }
 
@@ -114,7 +97,15 @@ impl Target for CudaDevice {
     }
 
     fn kernel(&self, op: &Op, inputs: &[&ValueInfo]) -> Result<String, String> {
-        kernel_name(op, inputs, &self.core.policy, &self.core.context.facts)
+        self.fused_kernel(op, inputs, &Fused::default())
+    }
+
+    fn fusions(&self) -> Fusions {
+        fusions(&self.core.policy)
+    }
+
+    fn fused_kernel(&self, op: &Op, inputs: &[&ValueInfo], fused: &Fused) -> Result<String, String> {
+        kernel_name(op, inputs, fused, &self.core.policy, &self.core.context.facts)
     }
 }
 

@@ -1,10 +1,10 @@
 //! A plan bound to weights: recorded once per memory as a graph, and then started as a whole.
 
-use crate::device::Core;
 use crate::driver::{DeviceBuffer, Event, ExecutableGraph, Launch, Stream};
 use crate::kernels::CLUSTER_ARCH;
-use crate::lower::{Addresses, Lowered, Pointer, Work, lower};
+use crate::lower::{Addresses, Pointer, Work, lower};
 use crate::memory::CudaMemory;
+use crate::shared::Core;
 use crate::weights::WeightBank;
 use orate_graph::{BufferKind, DeviceError, Executable, Memory, Op, Plan};
 use std::collections::BTreeSet;
@@ -24,8 +24,6 @@ pub(crate) struct CudaExecutable {
     plan: Plan,
     /// Launches with the number of their step.
     works: Vec<(usize, Work)>,
-    /// Bytes of temporaries.
-    arena_bytes: usize,
     /// Scalars that some kernel reads.
     scalars: BTreeSet<usize>,
     /// Scalars that choose a row: the scalar, its rows, the step.
@@ -38,7 +36,7 @@ impl CudaExecutable {
     /// Binds a plan to the weights of `bank`, and brings its kernels to the device.
     pub fn new(core: Arc<Core>, plan: Plan, bank: &WeightBank) -> Result<Self, DeviceError> {
         let start = Instant::now();
-        let Lowered { works, arena_bytes } = lower(&plan, bank, &core.policy, &core.context.facts);
+        let works = lower(&plan, bank, &core.policy, &core.context.facts);
         let counter = Work::set_scalar(0, 0);
         for work in works.iter().map(|(_, w)| w).chain([&counter]) {
             core.kernels.load(&core.context, work.program, work.function)?;
@@ -47,23 +45,14 @@ impl CudaExecutable {
         let pointers = works.iter().flat_map(|(_, w)| &w.pointers);
         let scalars =
             pointers.filter_map(|p| if let Pointer::Scalar(i) = p { Some(*i) } else { None }).collect();
-        let rows = plan.steps().iter().enumerate().filter_map(|(i, step)| match &step.node.op {
-            Op::SelectRow { index } => {
-                Some((index.index(), plan.info(step.node.inputs[0]).shape.dims()[0], i))
-            }
+        let nodes =
+            plan.steps().iter().enumerate().flat_map(|(i, step)| step.nodes.iter().map(move |n| (i, n)));
+        let rows = nodes.filter_map(|(i, node)| match &node.op {
+            Op::SelectRow { index } => Some((index.index(), plan.info(node.inputs[0]).shape.dims()[0], i)),
             _ => None,
         });
         let rows = rows.collect();
-        Ok(CudaExecutable {
-            id: core.next_id(),
-            works,
-            arena_bytes,
-            scalars,
-            rows,
-            _slabs: bank.slabs(),
-            plan,
-            core,
-        })
+        Ok(CudaExecutable { id: core.next_id(), works, scalars, rows, _slabs: bank.slabs(), plan, core })
     }
 
     /// The memory, if it is of this device.
@@ -133,7 +122,7 @@ impl CudaExecutable {
             }
             to.scalars[i] = m.scalar_pointer(name)?;
         }
-        to.arena = m.ensure_arena(self.arena_bytes)?;
+        to.arena = m.ensure_arena(self.plan.arena_bytes())?;
         Ok(())
     }
 
@@ -228,6 +217,14 @@ impl Executable for CudaExecutable {
         self.submit(m, Some((counter, times)))?;
         m.note_scalar(counter, times as u64 - 1);
         Ok(())
+    }
+
+    fn launches(&self) -> Vec<usize> {
+        let steps = self.plan.steps().len();
+        let mut launches = vec![0; steps];
+        self.works.iter().filter(|(step, _)| *step < steps).for_each(|(step, _)| launches[*step] += 1);
+        launches.extend(self.works.iter().filter(|(step, _)| *step == steps).map(|_| 1));
+        launches
     }
 
     /// A step is timed as part of a chain of itself, so that the time holds what a graph pays for each kernel, and

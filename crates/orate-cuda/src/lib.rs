@@ -33,6 +33,7 @@ mod kernels;
 mod lower;
 mod memory;
 mod nvrtc;
+mod shared;
 mod weights;
 
 pub use device::CudaDevice;

@@ -1,9 +1,9 @@
 //! Memory of a session on the device: named buffers, scalars, the arena of temporaries, and recorded plans.
 
 use crate::copies::{self, Move};
-use crate::device::Core;
 use crate::driver::{DeviceBuffer, DevicePointer, Event, ExecutableGraph, Pinned, Stream};
 use crate::lower::Addresses;
+use crate::shared::Core;
 use orate_graph::{Counters, DType, DeviceError, Memory, Part, Pending, Shape, Ticket, extended, fitting};
 use std::any::Any;
 use std::collections::HashMap;

@@ -2,12 +2,9 @@
 
 use crate::driver::{Context, DeviceBuffer, DevicePointer, Stream};
 use crate::kernels::in_parallel;
-use crate::lower::is_narrow;
 use orate_graph::blocks::{BLOCK, BlockFormat, larger};
-use orate_graph::{
-    DType, DeviceError, Op, Plan, Precision, PrecisionPolicy, Tensor, Value, Weight, WeightLoader,
-};
-use std::collections::{HashMap, HashSet};
+use orate_graph::{DType, DeviceError, Op, Plan, Precision, PrecisionPolicy, Tensor, Weight, WeightLoader};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -30,11 +27,36 @@ pub(crate) enum Form {
     Packed(Precision),
 }
 
-/// Weights by the text of their expression.
+/// A weight, as the text of its expression, in a form.
+type Key = (String, Form);
+
+/// Where a weight is: the slab, and the first byte there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slot {
+    slab: usize,
+    offset: usize,
+}
+
+/// Weights by expression and form.
 #[derive(Default)]
 pub(crate) struct WeightBank {
-    places: HashMap<(String, Form), DevicePointer>,
+    slots: HashMap<Key, Slot>,
+    /// Where each slab begins.
+    bases: Vec<DevicePointer>,
     slabs: Vec<Arc<DeviceBuffer>>,
+}
+
+/// Taps of the convolutions that `kernels/conv_narrow.cu` computes.
+const NARROW_TAPS: usize = 7;
+
+/// Whether `op` is a convolution to one channel that `kernels/conv_narrow.cu` computes. Its weight is then kept as it
+/// is, in f32.
+pub(crate) fn is_narrow(op: &Op) -> bool {
+    let Op::Conv1d { weight, geometry, epilogue } = op else { return false };
+    let channels = weight.shape().dims()[0] / geometry.taps;
+    (geometry.taps, geometry.dilation, weight.shape().last()) == (NARROW_TAPS, 1, 1)
+        && matches!(channels, 32 | 64 | 96 | 128)
+        && !epilogue.residual
 }
 
 /// The forms of an op's weights, in the order of [`Op::weights`].
@@ -48,25 +70,95 @@ fn forms<'p>(op: &'p Op, policy: &PrecisionPolicy, source: &dyn WeightLoader) ->
     op.weights().into_iter().enumerate().map(|(i, w)| (w, form(i, w))).collect()
 }
 
-/// The ops of a plan in order, but for products of one input, which follow the first of them: their weights then stand one after
-/// the other, and for one row they are one product (see [`orate_graph::joining`]).
-fn steps_by_input(plan: &Plan) -> Vec<&Op> {
-    let steps = plan.steps();
-    let products = |i: usize| match steps[i].node.op {
-        Op::MatMul { .. } => Some(steps[i].node.inputs[0]),
-        _ => None,
-    };
-    let mut by_input: HashMap<Value, Vec<usize>> = HashMap::new();
-    (0..steps.len()).for_each(|i| {
-        if let Some(x) = products(i) {
-            by_input.entry(x).or_default().push(i);
+/// Weights that run as one matmul, under one key.
+fn key_of_run(weights: &[&Weight], form: Form) -> Key {
+    (weights.iter().map(|w| w.key()).collect::<Vec<_>>().join("\n"), form)
+}
+
+/// A weight to be uploaded.
+struct Job<'p> {
+    weight: &'p Weight,
+    form: Form,
+    offset: usize,
+}
+
+/// The slab that a plan adds to a bank, while it is laid out.
+struct Slab<'a, 'p> {
+    /// What is there already.
+    slots: &'a HashMap<Key, Slot>,
+    number: usize,
+    added: HashMap<Key, Slot>,
+    jobs: Vec<Job<'p>>,
+    bytes: usize,
+}
+
+impl<'a, 'p> Slab<'a, 'p> {
+    /// Lays out the weights of `plan` that are missing in `slots`.
+    fn new(
+        slots: &'a HashMap<Key, Slot>,
+        number: usize,
+        plan: &'p Plan,
+        policy: &PrecisionPolicy,
+        source: &dyn WeightLoader,
+    ) -> Self {
+        let mut slab = Slab { slots, number, added: HashMap::new(), jobs: vec![], bytes: 0 };
+        for group in plan.weight_groups() {
+            let forms = group.iter().map(|w| (w, Form::Packed(policy.of(w))));
+            if forms.clone().all(|(w, form)| slab.find(&(w.key(), form)).is_none()) {
+                slab.add(forms);
+            }
         }
-    });
-    let all = (0..steps.len()).flat_map(|i| match products(i) {
-        Some(x) => by_input.remove(&x).unwrap_or_default(),
-        None => vec![i],
-    });
-    all.map(|i| &steps[i].node.op).collect()
+        for op in plan.steps().iter().flat_map(|s| &s.nodes).map(|n| &n.op) {
+            for (w, form) in forms(op, policy, source) {
+                if slab.find(&(w.key(), form)).is_none() {
+                    slab.add([(w, form)].into_iter());
+                }
+            }
+        }
+        for step in plan.steps().iter().filter(|s| !s.fused.parts.is_empty()) {
+            let run: Vec<&Weight> =
+                step.node.op.weights()[..1].iter().copied().chain(&step.fused.parts).collect();
+            let form = Form::Packed(policy.of(run[0]));
+            let key = key_of_run(&run, form);
+            let find = |key: &Key| slab.find(key);
+            if !is_run(&run, form, find) && find(&key).is_none() {
+                // Another plan has some of them elsewhere; see `Plan::weight_groups`.
+                tracing::debug!(plan = plan.name(), weight = run[0].first_name(), "weights are packed twice");
+                let at = slab.add(run.iter().map(|w| (*w, form)));
+                slab.added.insert(key, at);
+            }
+        }
+        slab
+    }
+
+    fn find(&self, key: &Key) -> Option<Slot> {
+        self.slots.get(key).or_else(|| self.added.get(key)).copied()
+    }
+
+    /// Adds weights one after the other.
+    fn add(&mut self, all: impl Iterator<Item = (&'p Weight, Form)>) -> Slot {
+        let mut offset = self.bytes.next_multiple_of(ALIGNMENT);
+        let first = Slot { slab: self.number, offset };
+        for (weight, form) in all {
+            let key = (weight.key(), form);
+            if self.find(&key).is_none() {
+                self.added.insert(key, Slot { offset, ..first });
+            }
+            self.jobs.push(Job { weight, form, offset });
+            offset += bytes_of(weight, form);
+        }
+        self.bytes = offset;
+        first
+    }
+}
+
+/// Whether each of `weights` begins where the one before it ends.
+fn is_run(weights: &[&Weight], form: Form, find: impl Fn(&Key) -> Option<Slot>) -> bool {
+    let slot = |w: &Weight| find(&(w.key(), form));
+    weights.windows(2).all(|pair| match (slot(pair[0]), slot(pair[1])) {
+        (Some(a), Some(b)) => a.slab == b.slab && b.offset == a.offset + bytes_of(pair[0], form),
+        _ => false,
+    })
 }
 
 impl WeightBank {
@@ -80,28 +172,32 @@ impl WeightBank {
         self.slabs.clone()
     }
 
+    fn pointer(&self, key: &Key) -> Option<DevicePointer> {
+        let slot = self.slots.get(key)?;
+        Some(self.bases[slot.slab] + slot.offset as u64)
+    }
+
     /// Where a weight is.
     pub fn get(&self, w: &Weight, form: Form) -> DevicePointer {
-        *self.places.get(&(w.key(), form)).expect("`fill` made the weights of every step")
+        self.pointer(&(w.key(), form)).expect("`fill` uploaded the weights of every step")
+    }
+
+    /// Where the packed weight of a matmul is, with those of its parts after it.
+    pub fn packed(&self, w: &Weight, parts: &[Weight], precision: Precision) -> DevicePointer {
+        let form = Form::Packed(precision);
+        let run: Vec<&Weight> = [w].into_iter().chain(parts).collect();
+        if is_run(&run, form, |key| self.slots.get(key).copied()) {
+            return self.get(w, form);
+        }
+        self.pointer(&key_of_run(&run, form)).expect("`fill` packed the weights of every step together")
     }
 
     /// Where a table of embeddings is, and the type of its elements.
     pub fn table(&self, w: &Weight) -> (DevicePointer, DType) {
         let halves = [DType::F16, DType::BF16].map(|dtype| (Form::Halves(dtype), dtype));
         let found =
-            halves.into_iter().find_map(|(form, dtype)| Some((*self.places.get(&(w.key(), form))?, dtype)));
+            halves.into_iter().find_map(|(form, dtype)| Some((self.pointer(&(w.key(), form))?, dtype)));
         found.unwrap_or_else(|| (self.get(w, Form::Dense), DType::F32))
-    }
-
-    /// Whether a product by weight `b` can be part of one by weight `a`: same depth and format, whole blocks of channels,
-    /// and it begins where `a` ends.
-    pub fn follows(&self, a: &Weight, b: &Weight, policy: &PrecisionPolicy) -> bool {
-        let (&[k, n], &[depth, channels]) = (a.shape().dims(), b.shape().dims()) else { return false };
-        let precision = policy.of(a);
-        let form = Form::Packed(precision);
-        let whole = n.is_multiple_of(CHANNELS) && channels.is_multiple_of(CHANNELS);
-        let end = self.get(a, form) + packed_bytes(k, n, precision) as u64;
-        whole && k == depth && precision == policy.of(b) && self.get(b, form) == end
     }
 
     /// Evaluates, packs and uploads all weights of a plan that are not there yet, on several threads: reading and
@@ -114,70 +210,75 @@ impl WeightBank {
         source: &dyn WeightLoader,
     ) -> Result<(), DeviceError> {
         let start = Instant::now();
-        let mut wanted: Vec<(String, Form, &Weight)> = vec![];
-        let mut seen = HashSet::new();
-        for (w, form) in steps_by_input(plan).into_iter().flat_map(|op| forms(op, policy, source)) {
-            let key = (w.key(), form);
-            if !self.places.contains_key(&key) && seen.insert(key.clone()) {
-                wanted.push((key.0, form, w));
-            }
-        }
-        if wanted.is_empty() {
+        let Slab { added, jobs, bytes: total, .. } =
+            Slab::new(&self.slots, self.bases.len(), plan, policy, source);
+        if jobs.is_empty() {
             return Ok(());
         }
-        let mut offsets = vec![];
-        let mut total = 0;
-        for (_, form, w) in &wanted {
-            offsets.push(total);
-            total += bytes_of(w, *form).next_multiple_of(ALIGNMENT);
-        }
         // The largest first, so that no thread is left with one at the end.
-        let mut order: Vec<usize> = (0..wanted.len()).collect();
-        order.sort_by_key(|i| std::cmp::Reverse(wanted[*i].2.shape().len()));
+        let mut order: Vec<&Job<'_>> = jobs.iter().collect();
+        order.sort_by_key(|job| std::cmp::Reverse(job.weight.shape().len()));
         let slab = Arc::new(DeviceBuffer::new(context, total.max(ALIGNMENT))?);
-        let uploaded = in_parallel(wanted.len(), |i| {
-            let i = order[i];
-            let (_, form, w) = &wanted[i];
+        let uploaded = in_parallel(order.len(), |i| {
+            let &Job { weight: w, form, offset } = order[i];
             let (packed, dense);
             let bytes: &[u8] = match form {
                 Form::Dense => {
                     dense = w.evaluate(source)?.contiguous();
                     bytemuck::cast_slice(&dense.data)
                 }
-                Form::Halves(dtype) => w.halves_in(*dtype, source)?,
+                Form::Halves(dtype) => w.halves_in(dtype, source)?,
                 Form::Packed(precision) => {
                     let tensor = w.evaluate(source)?;
-                    packed = match BlockFormat::of(*precision) {
+                    packed = match BlockFormat::of(precision) {
                         Some(format) => pack_blocks(&tensor, format),
-                        None => pack(&tensor, *precision),
+                        None => pack(&tensor, precision),
                     };
                     bytemuck::cast_slice(&packed)
                 }
             };
-            debug_assert_eq!(bytes.len(), bytes_of(w, *form));
+            debug_assert_eq!(bytes.len(), bytes_of(w, form));
             let stream = Stream::new(context)?;
             // SAFETY: the slab has room for every weight at its offset.
-            unsafe { stream.upload(slab.pointer() + offsets[i] as u64, bytes)? };
+            unsafe { stream.upload(slab.pointer() + offset as u64, bytes)? };
             stream.synchronize()?;
             w.release(source);
             Ok(())
         });
         tracing::debug!(plan = plan.name(), bytes = total, elapsed = ?start.elapsed(), "weights are on the device");
         uploaded.into_iter().collect::<Result<Vec<()>, DeviceError>>()?;
-        for ((key, form, _), offset) in wanted.into_iter().zip(offsets) {
-            self.places.insert((key, form), slab.pointer() + offset as u64);
-        }
+        self.slots.extend(added);
+        self.bases.push(slab.pointer());
         self.slabs.push(slab);
         Ok(())
     }
+
+    /// Notes where the weights of a plan would be from address `base` on, without a device.
+    #[cfg(test)]
+    pub fn imagine(
+        &mut self,
+        plan: &Plan,
+        policy: &PrecisionPolicy,
+        source: &dyn WeightLoader,
+        base: DevicePointer,
+    ) {
+        let added = Slab::new(&self.slots, self.bases.len(), plan, policy, source).added;
+        self.slots.extend(added);
+        self.bases.push(base);
+    }
 }
 
-/// What the weights of plans take on a device, each counted once.
+/// Bytes that the weights of plans take on a device, each counted once.
 pub(crate) fn bytes_of_plans(plans: &[Plan], policy: &PrecisionPolicy, source: &dyn WeightLoader) -> u64 {
-    let mut seen = HashSet::new();
-    let all = plans.iter().flat_map(|p| p.steps()).flat_map(|step| forms(&step.node.op, policy, source));
-    let new = all.filter(|(w, form)| seen.insert((w.key(), *form)));
-    new.map(|(w, form)| bytes_of(w, form).next_multiple_of(ALIGNMENT) as u64).sum()
+    let mut slots = HashMap::new();
+    let mut total = 0;
+    for (number, plan) in plans.iter().enumerate() {
+        let slab = Slab::new(&slots, number, plan, policy, source);
+        total += slab.bytes as u64;
+        let added = slab.added;
+        slots.extend(added);
+    }
+    total
 }
 
 /// Size of a weight on the device.

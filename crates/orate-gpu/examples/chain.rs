@@ -175,7 +175,7 @@ fn slowest(p: &dyn Executable, memory: &mut dyn Memory) -> Result<(), Failure> {
         let inputs = step.node.inputs.first().map_or(String::new(), |v| p.plan().info(*v).shape.to_string());
         let what = format!(
             "{:<30}{:<20}{} → {}",
-            step.node.op.describe(),
+            step.describe(),
             step.kernel,
             inputs,
             p.plan().info(step.node.output).shape

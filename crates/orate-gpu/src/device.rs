@@ -7,8 +7,8 @@ use crate::kernels::{self, Abilities};
 use crate::memory::GpuMemory;
 use crate::weights::WeightBank;
 use orate_graph::{
-    AtHome, Device, DeviceError, DeviceInfo, DeviceKind, Executable, Memory, ModelOnDevice, Op, Plan,
-    Precision, PrecisionPolicy, Target, ValueInfo, WeightLoader,
+    AtHome, Device, DeviceError, DeviceInfo, DeviceKind, Executable, Fused, Fusions, Memory, ModelOnDevice,
+    Op, Plan, Precision, PrecisionPolicy, Target, ValueInfo, WeightLoader,
 };
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -71,7 +71,15 @@ impl Target for GpuDevice {
     }
 
     fn kernel(&self, op: &Op, inputs: &[&ValueInfo]) -> Result<String, String> {
-        kernels::name(op, inputs, Abilities::of(&self.gpu))
+        self.fused_kernel(op, inputs, &Fused::default())
+    }
+
+    fn fusions(&self) -> Fusions {
+        kernels::fusions(&self.gpu)
+    }
+
+    fn fused_kernel(&self, op: &Op, inputs: &[&ValueInfo], fused: &Fused) -> Result<String, String> {
+        kernels::op_kernel(op, inputs, fused, Abilities::of(&self.gpu)).name
     }
 }
 

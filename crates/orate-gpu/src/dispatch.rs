@@ -1,16 +1,19 @@
 //! One dispatch of a kernel, as far as it is known when a plan is loaded.
 
-use crate::pipelines::Variant;
-use orate_graph::joining::At;
+use crate::variant::Variant;
+use orate_graph::Place;
+
+/// Bytes of parameters of a dispatch; every Vulkan driver has room for them.
+pub(crate) const IMMEDIATE_BYTES: u32 = 128;
 
 /// Most words of parameters.
-pub(crate) const WORDS: usize = crate::gpu::IMMEDIATE_BYTES as usize / 4;
+pub(crate) const WORDS: usize = IMMEDIATE_BYTES as usize / 4;
 
 /// What is added to a word of parameters when a run is encoded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Late {
     /// Where the value is, in elements from the beginning of the session's buffer.
-    Place(At),
+    Place(Place),
     /// Bits of a float scalar.
     Float(usize),
     /// Low or high half of a whole scalar.
@@ -50,7 +53,7 @@ impl Params {
         self.number(offset)
     }
 
-    pub fn place(self, place: At) -> Self {
+    pub fn place(self, place: Place) -> Self {
         self.late(Late::Place(place))
     }
 }
@@ -81,14 +84,14 @@ mod tests {
     #[test]
     fn parameters_are_packed_in_order() {
         let p = Params::default()
-            .place(At::Arena(64))
+            .place(Place::Arena(64))
             .number(7)
             .float(1.5)
             .late_after(Late::Row { scalar: 2, rows: 3, stride: 4 }, 5);
         assert_eq!(p.words, [0, 7, 1.5f32.to_bits(), 5]);
         assert_eq!(
             p.late,
-            [(0, Late::Place(At::Arena(64))), (3, Late::Row { scalar: 2, rows: 3, stride: 4 })]
+            [(0, Late::Place(Place::Arena(64))), (3, Late::Row { scalar: 2, rows: 3, stride: 4 })]
         );
     }
 

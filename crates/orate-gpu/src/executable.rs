@@ -5,11 +5,10 @@ use crate::gpu::Gpu;
 use crate::kernels::{self, Abilities, Operands};
 use crate::memory::{GpuMemory, read_back};
 use crate::parallel;
-use crate::pipelines::Variant;
 use crate::places::Places;
-use crate::weights::{Placed, Wanted, WeightBank};
-use orate_graph::joining::{At, layout};
-use orate_graph::{AtHome, BufferKind, DeviceError, Executable, Memory, Plan, WeightLoader};
+use crate::variant::Variant;
+use crate::weights::{Wanted, WeightBank};
+use orate_graph::{AtHome, BufferKind, DeviceError, Executable, Memory, Place, Plan, WeightLoader};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -50,15 +49,11 @@ pub(crate) struct GpuExecutable {
     nothing: AtHome<BindGroup>,
     /// The dispatches of each step; those behind the last are copies.
     steps: Vec<Range<usize>>,
-    /// What the joined steps need for temporaries.
-    arena_bytes: usize,
 }
 
 /// The weights of each step.
 pub(crate) fn wanted(gpu: &Gpu, plan: &Plan, source: &dyn WeightLoader) -> Vec<Wanted> {
-    let of = |s: &orate_graph::Step| {
-        kernels::weights(&s.node.op, &plan.info(s.node.output).shape, Abilities::of(gpu), source)
-    };
+    let of = |step| kernels::weights(plan, step, Abilities::of(gpu), source);
     plan.steps().iter().map(of).collect()
 }
 
@@ -93,34 +88,25 @@ impl GpuExecutable {
         if largest > gpu.largest_buffer {
             return Err(gpu.out_of_memory(largest));
         }
-        let wanted = wanted(&gpu, &plan, source);
-        bank.fill(&gpu, &wanted, source)?;
-        let placed: Vec<Placed> = wanted.iter().map(|w| bank.placed(w)).collect();
-        let can = Abilities::of(&gpu);
-        let layout = kernels::joins(can, bank, |joins| layout(&plan, joins));
-        if layout.arena_bytes as u64 > gpu.largest_buffer {
-            return Err(gpu.out_of_memory(layout.arena_bytes as u64));
+        if plan.arena_bytes() as u64 > gpu.largest_buffer {
+            return Err(gpu.out_of_memory(plan.arena_bytes() as u64));
         }
+        let can = Abilities::of(&gpu);
+        let wanted = wanted(&gpu, &plan, source);
+        let groups = plan.weight_groups().iter().map(|group| kernels::group(group, can)).collect::<Vec<_>>();
+        bank.fill(&gpu, &groups, &wanted, source)?;
         let mut calls: Vec<(usize, Call)> = vec![];
-        // Steps that joined others have no dispatches.
         let mut steps: Vec<Range<usize>> = vec![];
-        for joined in &layout.steps {
-            let (i, first) = (joined.step, calls.len());
-            steps.resize(i, first..first);
-            let (step, weights) = (&plan.steps()[i], &placed[i]);
-            let o = Operands { plan: &plan, layout: &layout, step, joined, weights, placed: &placed, can };
+        for (i, (step, wanted)) in plan.steps().iter().zip(&wanted).enumerate() {
+            let (first, weights) = (calls.len(), &bank.placed(wanted));
+            let o = Operands { plan: &plan, step, weights, can };
             calls.extend(kernels::calls(&o).into_iter().map(|c| (i, c)));
             steps.push(first..calls.len());
         }
-        steps.resize(plan.steps().len(), calls.len()..calls.len());
         for &(buffer, v) in plan.copies() {
-            let (from, to, info) = (layout.at(v), At::Buffer(buffer, 0), plan.info(v));
-            if from != to {
-                calls.push((
-                    plan.steps().len(),
-                    kernels::store(from, to, info.dtype.bytes_of(&info.shape) / 4),
-                ));
-            }
+            let (from, to, info) = (plan.place(v), Place::Buffer(buffer, 0), plan.info(v));
+            let words = info.dtype.bytes_of(&info.shape) / 4;
+            calls.push((plan.steps().len(), kernels::store(from, to, words)));
         }
         let variants: Vec<Variant> = calls.iter().map(|(_, c)| c.variant.clone()).collect();
         let pipelines =
@@ -148,7 +134,7 @@ impl GpuExecutable {
         gpu.check_alive()?;
         let id = gpu.next_executable();
         let (ready, nothing) = (AtHome::new(ready), AtHome::new(nothing));
-        Ok(GpuExecutable { gpu, id, plan, ready, nothing, steps, arena_bytes: layout.arena_bytes })
+        Ok(GpuExecutable { gpu, id, plan, ready, nothing, steps })
     }
 
     /// Makes room for what the plan writes, checks what it reads, and takes the places of all from the memory, which gets them back
@@ -167,7 +153,7 @@ impl GpuExecutable {
         for b in plan.buffers().iter().filter(|b| b.kind == BufferKind::Output) {
             m.ensure(&b.name, b.dtype, &b.shape)?;
         }
-        m.ensure_arena(self.arena_bytes)?;
+        m.ensure_arena(self.plan.arena_bytes())?;
         let mut buffers = Vec::with_capacity(plan.buffers().len());
         for b in plan.buffers() {
             match (m.stored(&b.name), m.element_of(&b.name)) {
@@ -246,9 +232,9 @@ impl GpuExecutable {
 
     fn late(&self, r: &Ready, run: Run<'_>, late: Late) -> Result<u32, DeviceError> {
         Ok(match late {
-            Late::Place(At::Arena(offset)) => run.places.arena + (offset / 4) as u32,
-            Late::Place(At::Buffer(i, offset)) => run.places.buffers[i] + (offset / 4) as u32,
-            Late::Place(At::Nowhere) => 0,
+            Late::Place(Place::Arena(offset)) => run.places.arena + (offset / 4) as u32,
+            Late::Place(Place::Buffer(i, offset)) => run.places.buffers[i] + (offset / 4) as u32,
+            Late::Place(Place::Nowhere) => 0,
             Late::Float(i) | Late::Half { scalar: i, high: false } => run.scalar(i) as u32,
             Late::Half { scalar: i, high: true } => (run.scalar(i) >> 32) as u32,
             Late::Row { scalar, rows, stride } => {
@@ -438,6 +424,11 @@ impl Executable for GpuExecutable {
         }
     }
 
+    fn launches(&self) -> Vec<usize> {
+        let copies = self.ready.len() - self.steps.last().map_or(0, |range| range.end);
+        self.steps.iter().map(Range::len).chain(std::iter::repeat_n(1, copies)).collect()
+    }
+
     fn profile(&self, memory: &mut dyn Memory) -> Result<Vec<f64>, DeviceError> {
         let m = self.own(memory)?;
         let places = self.bind(m)?;
@@ -447,7 +438,6 @@ impl Executable for GpuExecutable {
         } else {
             self.profile_on_host(m, run, &ranges)?
         };
-        // Steps that joined others take no time of their own.
         let mut times = vec![0.0; self.plan.steps().len()];
         ranges.iter().zip(each).for_each(|((step, _), time)| times[*step] = time);
         Ok(times)

@@ -1,6 +1,7 @@
 //! What models, memories and executables hold of their device.
 
 use crate::adapters::{self, Matrices};
+use crate::dispatch::IMMEDIATE_BYTES;
 use crate::failure::{Failure, Problem, attempt, polled};
 use crate::pipelines::Pipelines;
 use orate_graph::{AtHome, DeviceError, DeviceInfo, Precision, PrecisionPolicy};
@@ -13,9 +14,6 @@ use wgpu::{
     DeviceDescriptor, ExperimentalFeatures, Features, MemoryHints, PipelineLayout, PipelineLayoutDescriptor,
     PollType, ShaderStages, SubmissionIndex, Trace,
 };
-
-/// Bytes of parameters of a dispatch; every Vulkan driver has room for them.
-pub(crate) const IMMEDIATE_BYTES: u32 = 128;
 
 /// An open device. What belongs to the driver is left alone in a process that was forked from this one.
 pub(crate) struct Gpu {

@@ -15,6 +15,7 @@
 
 mod adapters;
 mod allocator;
+mod angles;
 mod cache_file;
 mod device;
 mod dispatch;
@@ -26,8 +27,10 @@ mod memory;
 mod parallel;
 mod pipelines;
 mod places;
+mod sources;
 mod staging;
 mod template;
+mod variant;
 mod weights;
 
 pub use adapters::devices;

@@ -2,9 +2,9 @@
 
 use crate::cache_file;
 use crate::failure::attempt;
-use crate::kernels::source;
 use crate::parallel;
-use crate::template::{Defines, Value, expand};
+use crate::sources::sources_hash;
+use crate::variant::Variant;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -12,45 +12,6 @@ use wgpu::{
     AdapterInfo, ComputePipeline, ComputePipelineDescriptor, PipelineCache, PipelineCacheDescriptor,
     PipelineCompilationOptions, PipelineLayout, ShaderModuleDescriptor, ShaderRuntimeChecks, ShaderSource,
 };
-
-/// A kernel with everything that its text depends on.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Variant {
-    /// File in `kernels/`, without its ending.
-    pub file: &'static str,
-    /// By name.
-    pub defines: Vec<(&'static str, Value)>,
-}
-
-impl Variant {
-    pub fn new(file: &'static str) -> Self {
-        Variant { file, defines: vec![] }
-    }
-
-    /// With a number.
-    pub fn number(mut self, name: &'static str, n: usize) -> Self {
-        self.defines.push((name, Value::Number(n as u32)));
-        self
-    }
-
-    /// With a condition.
-    pub fn flag(self, name: &'static str, on: bool) -> Self {
-        self.number(name, usize::from(on))
-    }
-
-    /// With a type.
-    pub fn text(mut self, name: &'static str, text: &'static str) -> Self {
-        self.defines.push((name, Value::Text(text)));
-        self
-    }
-
-    /// The kernel's WGSL.
-    pub fn wgsl(&self) -> Result<String, String> {
-        let defines: Defines = self.defines.iter().cloned().collect();
-        let text = source(self.file).ok_or_else(|| format!("there is no kernel `{}`", self.file))?;
-        expand(text, &source, &defines).map_err(|e| format!("kernel `{}`: {e}", self.file))
-    }
-}
 
 /// Where compiled pipelines are kept.
 struct Disk {
@@ -88,7 +49,7 @@ impl Pipelines {
                 info.device,
                 info.driver,
                 info.driver_info,
-                crate::kernels::sources_hash()
+                sources_hash()
             );
             let key = cache_file::hash(identity.as_bytes());
             let data = cache_file::read(&path, key);

@@ -1,7 +1,7 @@
 //! Weights of a model on the device, each in the form that its kernels read, uploaded once.
 
+use crate::angles::{fixed_turns, rope_frequencies, time_frequencies};
 use crate::gpu::Gpu;
-use crate::kernels::{fixed_turns, rope_frequencies, time_frequencies};
 use crate::parallel;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use half::{bf16, f16};
@@ -23,6 +23,9 @@ const PIECE: usize = 16 << 20;
 
 /// Largest buffer of weights, unless a single weight is larger.
 const CHUNK: u64 = 1 << 30;
+
+/// Rows and columns to whose multiples matrices are padded with zeros; every tile divides both.
+pub(crate) const PADDING: [usize; 2] = [128, 64];
 
 /// The numbers that a matrix is stored in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -185,40 +188,42 @@ fn blocks(floats: &[f32], columns: usize, format: BlockFormat) -> Vec<u32> {
     words
 }
 
-/// The weights that a step reads: one matrix, and vectors that are stored together.
+/// The weights that a step reads: matrices, mostly one, and vectors that are stored together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
-    pub matrix: Option<(Weight, Form)>,
+    /// All lie in one buffer.
+    pub matrices: Vec<(Weight, Form)>,
     pub vectors: Vec<(Weight, Form)>,
 }
 
 impl Wanted {
     pub fn matrix(w: &Weight) -> Self {
-        Wanted { matrix: Some((w.clone(), Form::Plain)), vectors: vec![] }
+        Wanted { matrices: vec![(w.clone(), Form::Plain)], vectors: vec![] }
     }
 
     /// A table whose rows are looked up: as its file has it, where that is in half precision. Nothing is lost by it, and the table of
     /// a large vocabulary takes half as much.
     pub fn table(w: &Weight, source: &dyn WeightLoader) -> Self {
         let form = w.halves(source).map_or(Form::Plain, |halves| Form::Halves(halves.dtype));
-        Wanted { matrix: Some((w.clone(), form)), vectors: vec![] }
+        Wanted { matrices: vec![(w.clone(), form)], vectors: vec![] }
     }
 
     pub fn vectors(all: Vec<&Weight>) -> Self {
-        Wanted { matrix: None, vectors: all.into_iter().map(|w| (w.clone(), Form::Plain)).collect() }
+        Wanted { matrices: vec![], vectors: all.into_iter().map(|w| (w.clone(), Form::Plain)).collect() }
     }
 
-    /// The blocks that must lie in one buffer each.
-    fn blocks(&self) -> [Block<'_>; 2] {
-        [Block(self.matrix.as_slice()), Block(&self.vectors)]
+    /// Each of these lies in one buffer.
+    fn blocks(&self) -> impl Iterator<Item = Block<'_>> {
+        let vectors = if self.vectors.is_empty() { None } else { Some(Block(&self.vectors)) };
+        self.matrices.chunks(1).map(Block).chain(vectors)
     }
 }
 
 /// What weights take on a device, each counted once.
 pub(crate) fn bytes_of(wanted: &[Wanted]) -> u64 {
     let mut seen = HashSet::new();
-    let blocks = wanted.iter().flat_map(Wanted::blocks).filter(|b| !b.0.is_empty() && seen.insert(b.key()));
-    blocks.map(|b| 4 * b.layout().1 as u64).sum()
+    let blocks = wanted.iter().flat_map(Wanted::blocks).filter(|b| seen.insert(b.key()));
+    blocks.map(|b| b.bytes()).sum()
 }
 
 /// Weights that are stored one after the other.
@@ -240,6 +245,10 @@ impl Block<'_> {
         };
         (self.0.iter().map(place).collect(), at)
     }
+
+    fn bytes(&self) -> u64 {
+        4 * self.layout().1 as u64
+    }
 }
 
 /// Where a block is: which buffer, and from which element on.
@@ -252,7 +261,8 @@ struct Slot {
 /// Where a step's weights are.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Placed {
-    matrix: Option<Slot>,
+    /// In one buffer.
+    matrices: Vec<Slot>,
     vectors: Option<Slot>,
     offsets: Vec<usize>,
     /// What the matrix is kept in, if it is in half precision as in its file.
@@ -260,9 +270,9 @@ pub(crate) struct Placed {
 }
 
 impl Placed {
-    /// First element of the matrix.
-    pub fn matrix(&self) -> usize {
-        self.matrix.map_or(0, |s| s.element)
+    /// First element of matrix `i`.
+    pub fn matrix(&self, i: usize) -> usize {
+        self.matrices[i].element
     }
 
     /// First element of vector `i`.
@@ -272,7 +282,7 @@ impl Placed {
 
     /// Their buffers.
     pub fn buffers(&self) -> [Option<usize>; 2] {
-        let [matrix, vectors] = [self.matrix, self.vectors].map(|s| s.map(|s| s.buffer));
+        let [matrix, vectors] = [self.matrices.first(), self.vectors.as_ref()].map(|s| s.map(|s| s.buffer));
         // What is not read may be anything: most steps then share a bind group.
         [matrix.or(vectors), vectors.or(matrix)]
     }
@@ -282,10 +292,51 @@ impl Placed {
 #[derive(Default)]
 pub(crate) struct WeightBank {
     buffers: Vec<Buffer>,
+    /// By block; of matrices that lie together although they were apart before, by [`key_together`].
     slots: HashMap<String, Slot>,
     bind_groups: HashMap<[Option<usize>; 2], BindGroup>,
     /// Stands in where a step has no weights.
     nothing: Option<Buffer>,
+}
+
+/// Key of matrix `i` of several that lie in one buffer, as they do not on their own.
+fn key_together(matrices: &[(Weight, Form)], i: usize) -> String {
+    format!("{i} of {}", Block(matrices).key())
+}
+
+/// Buffers to be added, while they are laid out.
+struct Additions<'a> {
+    slots: &'a HashMap<String, Slot>,
+    /// Number of the first buffer.
+    first: usize,
+    /// Largest size of a buffer, unless a single unit is larger.
+    largest: u64,
+    sizes: Vec<u64>,
+    added: HashMap<String, Slot>,
+    jobs: Vec<(&'a Weight, Form, Slot)>,
+}
+
+impl<'a> Additions<'a> {
+    fn find(&self, key: &str) -> Option<Slot> {
+        self.slots.get(key).or_else(|| self.added.get(key)).copied()
+    }
+
+    /// Adds blocks that lie in one buffer, under keys.
+    fn add(&mut self, blocks: &[(String, Block<'a>)]) {
+        let bytes: u64 = blocks.iter().map(|(_, b)| b.bytes()).sum();
+        if self.sizes.last().is_none_or(|s| s + bytes > self.largest) {
+            self.sizes.push(0);
+        }
+        let last = self.sizes.len() - 1;
+        for (key, block) in blocks {
+            let slot = Slot { buffer: self.first + last, element: (self.sizes[last] / 4) as usize };
+            for ((w, form), offset) in block.0.iter().zip(block.layout().0) {
+                self.jobs.push((w, *form, Slot { element: slot.element + offset, ..slot }));
+            }
+            self.sizes[last] += block.bytes();
+            self.added.insert(key.clone(), slot);
+        }
+    }
 }
 
 impl WeightBank {
@@ -294,66 +345,83 @@ impl WeightBank {
         self.buffers.iter().map(Buffer::size).sum()
     }
 
-    /// Uploads what is not there yet.
+    /// Uploads what is not there yet. Matrices of a group go into one buffer.
     pub fn fill(
         &mut self,
         gpu: &Gpu,
+        groups: &[Vec<(Weight, Form)>],
         steps: &[Wanted],
         source: &dyn WeightLoader,
     ) -> Result<(), DeviceError> {
-        let mut seen = HashSet::new();
-        let mut missing: Vec<(String, Block<'_>)> = vec![];
-        for block in steps.iter().flat_map(Wanted::blocks).filter(|b| !b.0.is_empty()) {
-            let key = block.key();
-            if !self.slots.contains_key(&key) && seen.insert(key.clone()) {
-                missing.push((key, block));
+        // Lay out buffers, then fill them; they count only when all is well.
+        let mut all = Additions {
+            slots: &self.slots,
+            first: self.buffers.len(),
+            largest: CHUNK.min(gpu.largest_buffer),
+            sizes: vec![],
+            added: HashMap::new(),
+            jobs: vec![],
+        };
+        for group in groups {
+            let blocks: Vec<_> = group.chunks(1).map(|w| (Block(w).key(), Block(w))).collect();
+            if blocks.iter().all(|(key, _)| all.find(key).is_none()) {
+                all.add(&blocks);
             }
         }
-        // Lay out buffers, then fill them; they count only when all is well.
-        let largest = CHUNK.min(gpu.largest_buffer);
-        let mut sizes: Vec<u64> = vec![];
-        let mut slots = vec![];
-        for (_, block) in &missing {
-            let bytes = 4 * block.layout().1 as u64;
-            if bytes > gpu.largest_buffer {
-                return Err(gpu.out_of_memory(bytes));
+        for block in steps.iter().flat_map(Wanted::blocks) {
+            let key = block.key();
+            if all.find(&key).is_none() {
+                all.add(&[(key, block)]);
             }
-            if sizes.last().is_none_or(|s| s + bytes > largest) {
-                sizes.push(0);
+        }
+        for matrices in steps.iter().map(|s| &s.matrices).filter(|m| m.len() > 1) {
+            let buffer = |w| all.find(&Block(w).key()).map(|s| s.buffer);
+            let mut buffers = matrices.chunks(1).map(buffer);
+            let first = buffers.next();
+            if !buffers.all(|b| Some(b) == first) && all.find(&key_together(matrices, 0)).is_none() {
+                // Another plan has some of them elsewhere; see `Plan::weight_groups`.
+                tracing::debug!(weight = matrices[0].0.first_name(), "weights are stored twice");
+                let keyed = |(i, w)| (key_together(matrices, i), Block(w));
+                let blocks: Vec<_> = matrices.chunks(1).enumerate().map(keyed).collect();
+                all.add(&blocks);
             }
-            let last = sizes.len() - 1;
-            slots.push(Slot { buffer: self.buffers.len() + last, element: (sizes[last] / 4) as usize });
-            sizes[last] += bytes;
+        }
+        let Additions { first, sizes, added, mut jobs, .. } = all;
+        if let Some(bytes) = sizes.iter().find(|s| **s > gpu.largest_buffer) {
+            return Err(gpu.out_of_memory(*bytes));
         }
         let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST;
         let made = sizes
             .iter()
             .map(|size| gpu.buffer("weights", (*size).max(256), usage))
             .collect::<Result<Vec<_>, _>>()?;
-        let first = self.buffers.len();
-        let mut jobs: Vec<(&Weight, Form, Slot)> = vec![];
-        for ((_, block), slot) in missing.iter().zip(&slots) {
-            for ((w, form), offset) in block.0.iter().zip(block.layout().0) {
-                jobs.push((w, *form, Slot { element: slot.element + offset, ..*slot }));
-            }
-        }
         // The largest first, so that no thread is left with one at the end.
         jobs.sort_by_key(|(w, ..)| std::cmp::Reverse(w.shape().len()));
         upload(gpu, &jobs, &made, first, source)?;
         self.buffers.extend(made);
-        self.slots.extend(missing.into_iter().map(|(key, _)| key).zip(slots));
+        self.slots.extend(added);
         Ok(())
     }
 
     /// Where the weights of a step are, once they are uploaded.
     pub fn placed(&self, wanted: &Wanted) -> Placed {
-        let [matrix, vectors] = wanted.blocks();
-        let slot = |b: Block<'_>| if b.0.is_empty() { None } else { self.slots.get(&b.key()).copied() };
-        let halves = match wanted.matrix {
-            Some((_, Form::Halves(dtype))) => Some(dtype),
+        let together = |i| self.slots.get(&key_together(&wanted.matrices, i));
+        let own = |(i, w)| {
+            let apart = || self.slots.get(&Block(w).key());
+            let found = if wanted.matrices.len() > 1 { together(i).or_else(apart) } else { apart() };
+            *found.expect("`fill` uploaded the weights of every step")
+        };
+        let vectors = Block(&wanted.vectors);
+        let halves = match wanted.matrices.first() {
+            Some((_, Form::Halves(dtype))) => Some(*dtype),
             _ => None,
         };
-        Placed { matrix: slot(matrix), vectors: slot(vectors), offsets: vectors.layout().0, halves }
+        Placed {
+            matrices: wanted.matrices.chunks(1).enumerate().map(own).collect(),
+            vectors: self.slots.get(&vectors.key()).copied(),
+            offsets: vectors.layout().0,
+            halves,
+        }
     }
 
     /// The bind group of a step's buffers.

@@ -313,6 +313,11 @@ pub trait Executable: Send + Sync {
         Ok(())
     }
 
+    /// Launches of each step, then of each copy at the end.
+    fn launches(&self) -> Vec<usize> {
+        vec![1; self.plan().steps().len() + self.plan().copies().len()]
+    }
+
     /// Runs all steps once and returns the time of each, in seconds.
     ///
     /// # Errors

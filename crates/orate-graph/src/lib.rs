@@ -23,8 +23,8 @@ pub mod blocks;
 mod cache_format;
 pub mod device;
 mod error;
+mod fusion;
 mod graph;
-pub mod joining;
 mod memory;
 mod op;
 pub mod passes;
@@ -42,6 +42,7 @@ pub use device::{
     Memory, ModelOnDevice, Part, extended, fitting,
 };
 pub use error::{GraphError, Result};
+pub use fusion::{FirstRow, Fused, Fusions, Head, MOST_HEADS, MOST_PARTS};
 pub use graph::{Buffer, BufferKind, Draw, Graph, Node, Pieces, Rows, TAP_PREFIX, Value, ValueInfo};
 pub use memory::{ALIGNMENT, Place};
 pub use op::{
@@ -49,7 +50,7 @@ pub use op::{
     RelativePositions, Scalar,
 };
 pub use pending::{Pending, Ticket};
-pub use plan::{Plan, Roofline, Step, Target};
+pub use plan::{Plan, Roofline, Step, Target, launches_of, several};
 pub use precision::{Precision, PrecisionPolicy, name_matches};
 pub use process::{AtHome, HomeProcess};
 pub use shape::{DType, Shape};

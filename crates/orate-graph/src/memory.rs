@@ -1,29 +1,32 @@
 //! Where each value lives: in a named buffer, or at an offset of one arena shared by all temporaries.
 
 use crate::Value;
-use crate::graph::{BufferKind, Graph, Node, ValueInfo};
+use crate::fusion::Draft;
+use crate::graph::{Graph, Node, ValueInfo};
 use crate::op::Op;
+use std::collections::HashMap;
 
 /// Every temporary starts at a multiple of this many bytes: a cache line, and the widest vector.
 pub const ALIGNMENT: usize = 64;
 
+/// Bytes of an element of a temporary, and of what a view is part of. Compact types only lie in states, as a whole.
+const WORD: usize = 4;
+
 /// Where a value's elements are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// The plan never needs the value: it was fused away.
+    /// No step reads or writes the value's memory: it was fused away.
     Nowhere,
     /// At a byte offset of the arena.
     Arena(usize),
-    /// In the buffer with this index.
-    Buffer(usize),
+    /// In the buffer with an index, at a byte offset.
+    Buffer(usize, usize),
 }
 
-/// Result of planning: a place for each value, and the arena's size in bytes.
+/// A place for each value, and the arena's size in bytes.
 pub(crate) struct MemoryPlan {
     pub places: Vec<Place>,
     pub arena_bytes: usize,
-    /// Stores that no node made in place: copied when all steps are done.
-    pub copies: Vec<(usize, Value)>,
 }
 
 /// Copies the content of a state aside where a store needs it although another store replaces it: stores happen
@@ -42,74 +45,65 @@ pub(crate) fn keep_old_states(g: &mut Graph) {
     }
 }
 
-/// Gives values whose lifetimes do not overlap the same memory. Reshapes share their operand's place, and what is written in
-/// place is where its state is. A value that is stored in an output buffer is made there.
-pub(crate) fn plan(g: &Graph) -> MemoryPlan {
-    let n = g.values.len();
-    let mut root: Vec<usize> = (0..n).collect();
-    for node in &g.nodes {
-        if node.op == Op::Reshape {
-            root[node.output.index()] = root[node.inputs[0].index()];
+/// Gives temporaries whose lifetimes do not overlap the same memory: first fit, in the order in which they are made.
+/// A view lies in its value, and a value that is stored in an output buffer is made there.
+pub(crate) fn plan(d: &Draft<'_>) -> MemoryPlan {
+    let end = d.launches.len();
+    let mut lives: HashMap<Value, (usize, usize)> = HashMap::new();
+    for (step, launch) in d.launches.iter().enumerate() {
+        for v in launch.iter().flat_map(|l| l.values()) {
+            lives.entry(d.whole(v).0).or_insert((step, step)).1 = step;
         }
     }
-    let mut places = vec![Place::Nowhere; n];
-    for (i, v) in g.values.iter().enumerate() {
-        if let Some(b) = v.buffer {
-            places[i] = Place::Buffer(b);
-        }
+    for (_, v) in &d.copies {
+        lives.entry(d.whole(*v).0).or_insert((end, end)).1 = end;
     }
-    let mut copies = vec![];
-    for &(buffer, v) in &g.stores {
-        let r = root[v.index()];
-        if g.buffers[buffer].kind == BufferKind::Output && places[r] == Place::Nowhere {
-            places[r] = Place::Buffer(buffer);
-        } else {
-            copies.push((buffer, v));
-        }
-    }
+    let mut temporaries: Vec<(usize, usize, Value)> = lives
+        .iter()
+        .filter(|(v, _)| d.is_temporary(**v))
+        .map(|(v, (first, last))| (*first, *last, *v))
+        .collect();
+    temporaries.sort_by_key(|(first, _, v)| (*first, v.index()));
 
-    // Lifetimes of the roots; copied stores are read after the last step.
-    let mut last_use = vec![0usize; n];
-    for (step, node) in g.nodes.iter().enumerate() {
-        for v in node.inputs.iter().chain([&node.output]) {
-            last_use[root[v.index()]] = step;
-        }
-    }
-    copies.iter().for_each(|(_, v)| last_use[root[v.index()]] = g.nodes.len());
-
-    // First fit, in the order of definition.
-    let mut live: Vec<(usize, usize, usize)> = vec![]; // (offset, end, last use), by offset
-    let mut arena_bytes = 0;
-    for (step, node) in g.nodes.iter().enumerate() {
-        live.retain(|l| l.2 >= step);
-        let v = node.output.index();
-        if root[v] != v || places[v] != Place::Nowhere {
-            continue;
-        }
-        let size = (g.values[v].dtype.bytes_of(&g.values[v].shape)).next_multiple_of(ALIGNMENT);
-        let mut offset = 0;
-        let mut at = live.len();
+    let mut live: Vec<(usize, usize, usize)> = vec![]; // offset, end, last use; by offset
+    let (mut offsets, mut arena_bytes) = (HashMap::new(), 0);
+    for (first, last, v) in temporaries {
+        live.retain(|l| l.2 >= first);
+        let info = d.graph.info(v);
+        let bytes = d.extended.get(&v).map_or(info.dtype.bytes_of(&info.shape), |elements| WORD * elements);
+        let size = bytes.next_multiple_of(ALIGNMENT);
+        let (mut offset, mut index) = (0, live.len());
         for (i, l) in live.iter().enumerate() {
             if offset + size <= l.0 {
-                at = i;
+                index = i;
                 break;
             }
             offset = l.1;
         }
-        live.insert(at, (offset, offset + size, last_use[v]));
+        live.insert(index, (offset, offset + size, last));
         arena_bytes = arena_bytes.max(offset + size);
-        places[v] = Place::Arena(offset);
+        offsets.insert(v, offset);
     }
-    for v in 0..n {
-        places[v] = places[root[v]];
-    }
-    MemoryPlan { places, arena_bytes, copies }
+    let place = |i: usize| {
+        let (whole, elements) = d.whole(Value(i as u32));
+        match (d.buffers[whole.index()], offsets.get(&whole)) {
+            (Some(buffer), _) => Place::Buffer(buffer, WORD * elements),
+            (None, Some(offset)) => Place::Arena(offset + WORD * elements),
+            (None, None) => Place::Nowhere,
+        }
+    };
+    MemoryPlan { places: (0..d.graph.values.len()).map(place).collect(), arena_bytes }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fusion::{Fusions, draft};
     use crate::{Activation, DType};
+
+    fn plan(g: &Graph) -> MemoryPlan {
+        super::plan(&draft(g, &Fusions::default()))
+    }
 
     /// A chain with a long-lived value needs three slots, however long it is.
     #[test]
@@ -142,8 +136,8 @@ mod tests {
         // Nothing replaces c, so it needs no copy before it is copied.
         assert_eq!(g.nodes().iter().filter(|n| n.op == Op::Concat { axis: 0 }).count(), 3);
         let p = plan(&g);
-        for (_, v) in &p.copies {
-            assert!(!matches!(p.places[v.index()], Place::Buffer(0 | 1)), "{v:?} is read from a or b");
+        for (_, v) in &draft(&g, &Fusions::default()).copies {
+            assert!(!matches!(p.places[v.index()], Place::Buffer(0 | 1, _)), "{v:?} is read from a or b");
         }
     }
 
@@ -166,23 +160,22 @@ mod tests {
             all.push(v.expect("builds"));
         }
         g.output("y", all[300]).expect("declares");
-        let p = plan(&g);
-        let n = g.nodes().len();
-        let mut last = vec![0; g.values.len()];
-        for (s, node) in g.nodes().iter().enumerate() {
-            node.inputs.iter().for_each(|v| last[v.index()] = s);
+        let draft = draft(&g, &Fusions::default());
+        let p = super::plan(&draft);
+        let steps: Vec<&Node> = g.nodes().iter().filter(|n| n.op != Op::Reshape).collect();
+        // Last step that reads a value or a view of it.
+        let mut last: HashMap<Value, usize> = HashMap::new();
+        for (s, node) in steps.iter().enumerate() {
+            for v in node.inputs.iter().chain([&node.output]) {
+                last.insert(draft.whole(*v).0, s);
+            }
         }
-        for (i, a) in g.nodes().iter().enumerate() {
-            for b in &g.nodes()[i + 1..n] {
-                let (Place::Arena(x), Place::Arena(y)) =
-                    (p.places[a.output.index()], p.places[b.output.index()])
-                else {
-                    continue;
-                };
-                let defined_b = g.nodes().iter().position(|m| m.output == b.output).expect("is there");
+        for (i, a) in steps.iter().enumerate() {
+            for (j, b) in steps.iter().enumerate().skip(i + 1) {
+                let place = |v: Value| p.places[v.index()];
+                let (Place::Arena(x), Place::Arena(y)) = (place(a.output), place(b.output)) else { continue };
                 let overlap = x < y + 64 && y < x + 64;
-                let aliased = b.op == Op::Reshape;
-                assert!(!overlap || aliased || last[a.output.index()] < defined_b);
+                assert!(!overlap || last[&a.output] < j, "{i} and {j}");
             }
         }
     }

@@ -1,12 +1,14 @@
 //! Compiling: passes, kernel choice, memory. A plan is what executors run, and it prints.
 
+use crate::fusion::{self, Fused, Fusions, Launch};
 use crate::graph::{Buffer, Graph, Node, Pieces, ValueInfo, node_name};
 use crate::memory::{self, Place};
 use crate::op::{Cost, Op};
-use crate::{GraphError, Result, Value, passes};
+use crate::{GraphError, Result, Value, Weight, passes};
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
-/// What a device can run. The answer is used when the plan is made and is printed with it.
+/// What a device can run. Answers are used when a plan is compiled, and are printed with it.
 pub trait Target {
     /// Device name, for messages.
     fn name(&self) -> String;
@@ -16,17 +18,96 @@ pub trait Target {
     /// # Errors
     /// Why the device cannot run it.
     fn kernel(&self, op: &Op, inputs: &[&ValueInfo]) -> Result<String, String>;
+
+    /// What kernels do besides one op. By default nothing: each op is a launch.
+    fn fusions(&self) -> Fusions {
+        Fusions::default()
+    }
+
+    /// The kernel of an op into which something was fused; called if [`Target::fusions`] allowed it.
+    ///
+    /// # Errors
+    /// As [`Target::kernel`].
+    fn fused_kernel(&self, op: &Op, inputs: &[&ValueInfo], fused: &Fused) -> Result<String, String> {
+        let _ = fused;
+        self.kernel(op, inputs)
+    }
 }
 
-/// One call of a kernel.
+/// Name of `n` launches of a kernel, one after the other, such as `copy x3`.
+pub fn several(kernel: &str, n: usize) -> String {
+    if n == 1 { kernel.to_owned() } else { format!("{kernel} x{n}") }
+}
+
+/// Launches that the name of a step's kernel stands for: those joined by ` + `, each as [`several`] has it.
+pub fn launches_of(kernel: &str) -> usize {
+    let one = |name: &str| name.rsplit_once(" x").and_then(|(_, n)| n.parse().ok()).unwrap_or(1);
+    kernel.split(" + ").map(one).sum()
+}
+
+/// What a device runs at a time: an op, or several that are one launch. Few ops take more than one launch; the
+/// kernel's name then lists them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// Op and operands.
+    /// Op and operands. With `fused`, operands and result are those of the whole launch, and the op is the main one.
     pub node: Node,
+    /// What else the launch computes.
+    pub fused: Fused,
+    /// All that the launch computes, op by op as in the graph; only `node` if nothing was fused.
+    pub nodes: Vec<Node>,
     /// Kernel that the device chose.
     pub kernel: String,
     /// Least work.
     pub cost: Cost,
+}
+
+impl Step {
+    /// Op with what was fused into it, such as `MatMul+bias+gelu` or `RmsNorm+MatMul x3`.
+    pub fn describe(&self) -> String {
+        let fused = &self.fused;
+        let heads = |is: &dyn Fn(&fusion::Head) -> bool| fused.heads.iter().filter(|h| is(h)).count();
+        if !fused.heads.is_empty() {
+            let mut s = format!("Heads x{}", fused.heads.len());
+            for (n, what) in [
+                (heads(&|h| h.norm.is_some()), "norm"),
+                (heads(&|h| h.table.is_some()), "rotary"),
+                (heads(&|h| h.write.is_some()), "write"),
+            ] {
+                if n > 0 {
+                    let _ = write!(s, "+{what}{n}");
+                }
+            }
+            return s;
+        }
+        let mut s = self.node.op.describe();
+        if fused.norm.is_some() {
+            s = format!("RmsNorm+{s}");
+        }
+        match (fused.parts.len(), fused.gated) {
+            (0, _) => {}
+            (_, true) => s += "+gated",
+            (n, false) => {
+                let _ = write!(s, " x{}", n + 1);
+            }
+        }
+        if fused.row.is_some() {
+            s += "+row";
+        }
+        if fused.rotary.is_some() {
+            s += "+rotary";
+        }
+        s
+    }
+
+    /// Weights that the launch reads, those of each op in a fixed order.
+    pub fn weights(&self) -> impl Iterator<Item = &Weight> {
+        self.nodes.iter().flat_map(|n| n.op.weights())
+    }
+
+    /// The name of the first weight, which says where in a network the step is.
+    pub fn label(&self) -> Option<&str> {
+        self.nodes.iter().find_map(|n| n.op.label())
+    }
 }
 
 /// Steps in order, with a place for every value. Made once per network, sizes and device, and run many times.
@@ -39,6 +120,8 @@ pub struct Plan {
     places: Vec<Place>,
     copies: Vec<(usize, Value)>,
     arena_bytes: usize,
+    weight_groups: Vec<Vec<Weight>>,
+    views: Vec<Node>,
     buffers: Vec<Buffer>,
     scalars: Vec<String>,
     pieces: Option<Pieces>,
@@ -62,13 +145,59 @@ impl Roofline {
 
 /// The kernel for a node, or an error that names the node.
 fn choose(target: &dyn Target, graph: &str, i: usize, node: &Node, inputs: &[&ValueInfo]) -> Result<String> {
-    target.kernel(&node.op, inputs).map_err(|reason| GraphError::Unsupported {
+    target.kernel(&node.op, inputs).map_err(|reason| refused(target, graph, i, node, reason))
+}
+
+fn refused(target: &dyn Target, graph: &str, i: usize, node: &Node, reason: String) -> GraphError {
+    GraphError::Unsupported {
         device: target.name(),
         graph: graph.to_owned(),
         node: node_name(i, &node.op),
         op: node.op.describe(),
         reason,
-    })
+    }
+}
+
+/// A step of a launch whose values have places.
+fn step(target: &dyn Target, graph: &Graph, places: &[Place], i: usize, launch: &Launch) -> Result<Step> {
+    let infos = |node: &Node| node.inputs.iter().map(|v| graph.info(*v)).collect::<Vec<_>>();
+    let nodes: Vec<Node> = launch.nodes.iter().map(|n| graph.nodes[*n].clone()).collect();
+    let mut kernel = String::new();
+    for node in nodes.iter().filter(|n| n.op != Op::Reshape) {
+        kernel = choose(target, &graph.name, i, node, &infos(node))?;
+    }
+    let mut cost = Cost::default();
+    nodes.iter().for_each(|n| cost += n.op.cost(&infos(n), graph.info(n.output)));
+    let node = Node {
+        op: graph.nodes[launch.node].op.clone(),
+        inputs: launch.inputs.clone(),
+        output: launch.output,
+    };
+    if launch.fused != Fused::default() {
+        let found = target.fused_kernel(&node.op, &infos(&node), &launch.fused);
+        kernel = found.map_err(|reason| refused(target, &graph.name, i, &node, reason))?;
+        cost.bytes = cost.bytes.saturating_sub(bytes_kept(graph, &nodes, places));
+    }
+    Ok(Step { node, fused: launch.fused.clone(), nodes, kernel, cost })
+}
+
+/// Bytes that single ops would write and read again, and the launch does not: values that it makes and stores nowhere,
+/// and operands that several of its ops read.
+fn bytes_kept(graph: &Graph, nodes: &[Node], places: &[Place]) -> u64 {
+    let bytes = |v: &Value| graph.info(*v).dtype.bytes_of(graph.shape(*v)) as u64;
+    let made: HashSet<Value> = nodes.iter().map(|n| n.output).collect();
+    let stored = |v: &Value| places[v.index()] != Place::Nowhere;
+    let nodes = nodes.iter().filter(|n| n.op != Op::Reshape);
+    let mut read = HashSet::new();
+    let mut kept = 0;
+    for node in nodes {
+        // In-place ops count what they write, not the state.
+        for v in node.inputs.iter().skip(usize::from(node.op.in_place())) {
+            kept += if made.contains(v) || !read.insert(*v) { bytes(v) } else { 0 };
+        }
+        kept += if stored(&node.output) || node.op.in_place() { 0 } else { bytes(&node.output) };
+    }
+    kept
 }
 
 impl Plan {
@@ -87,23 +216,25 @@ impl Plan {
     pub fn compile_with(mut graph: Graph, target: &dyn Target, passes: &[passes::Pass]) -> Result<Plan> {
         passes.iter().for_each(|(_, run)| run(&mut graph));
         memory::keep_old_states(&mut graph);
-        let memory = memory::plan(&graph);
-        let Graph { name, nodes, values, buffers, scalars, pieces, .. } = graph;
-        let steps = nodes.into_iter().enumerate().map(|(i, node)| {
-            let inputs: Vec<&ValueInfo> = node.inputs.iter().map(|v| &values[v.index()]).collect();
-            let kernel = choose(target, &name, i, &node, &inputs)?;
-            let cost = node.op.cost(&inputs, &values[node.output.index()]);
-            Ok(Step { node, kernel, cost })
-        });
-        let steps = steps.collect::<Result<Vec<_>>>()?;
+        let draft = fusion::draft(&graph, &target.fusions());
+        let memory = memory::plan(&draft);
+        let launches = draft.launches.iter().flatten().enumerate();
+        let steps = launches
+            .map(|(i, launch)| step(target, &graph, &memory.places, i, launch))
+            .collect::<Result<_>>()?;
+        let views = draft.view_nodes().cloned().collect();
+        let (copies, weight_groups) = (draft.copies, draft.groups);
+        let Graph { name, values, buffers, scalars, pieces, .. } = graph;
         Ok(Plan {
             name,
             device: target.name(),
             steps,
             values,
             places: memory.places,
-            copies: memory.copies,
+            copies,
             arena_bytes: memory.arena_bytes,
+            weight_groups,
+            views,
             buffers,
             scalars,
             pieces,
@@ -120,7 +251,7 @@ impl Plan {
     pub fn unsupported(mut graph: Graph, target: &dyn Target) -> Vec<GraphError> {
         passes::ALL.iter().for_each(|(_, run)| run(&mut graph));
         let inputs = |node: &Node| node.inputs.iter().map(|v| &graph.values[v.index()]).collect::<Vec<_>>();
-        let steps = graph.nodes.iter().enumerate();
+        let steps = graph.nodes.iter().enumerate().filter(|(_, n)| n.op != Op::Reshape);
         steps.filter_map(|(i, node)| choose(target, &graph.name, i, node, &inputs(node)).err()).collect()
     }
 
@@ -149,12 +280,23 @@ impl Plan {
         self.places[v.index()]
     }
 
-    /// Buffers that get a copy of a value when all steps are done.
+    /// Buffers that get a copy of a value when all steps are done, each in a launch of its own.
     pub fn copies(&self) -> &[(usize, Value)] {
         &self.copies
     }
 
-    /// Size of the memory for temporaries.
+    /// Nodes that no step runs, as their results are where their operands are.
+    pub fn views(&self) -> &[Node] {
+        &self.views
+    }
+
+    /// Weights that stand one after the other on a device, so that the matmuls of each group can run as one. Plans with
+    /// more rows than are fused have the same groups, so that all find their weights in one place.
+    pub fn weight_groups(&self) -> &[Vec<Weight>] {
+        &self.weight_groups
+    }
+
+    /// Size of the memory for temporaries, in bytes.
     pub fn arena_bytes(&self) -> usize {
         self.arena_bytes
     }
@@ -176,7 +318,7 @@ impl Plan {
         total
     }
 
-    /// Prints the plan: each step with kernel, shape and work, and with `roofline` the least time it can take.
+    /// Prints the plan: each step, which is what the device launches, with kernel, shape and work, and with `roofline` the least time it can take.
     pub fn explain(&self, roofline: Option<Roofline>) -> String {
         let mut s = String::new();
         let total = self.cost();
@@ -211,7 +353,7 @@ impl Plan {
             let _ = write!(
                 s,
                 "{i:>4}  {:<34}{:<26}{shape:<18}{:>10.3}{:>10.1}",
-                step.node.op.describe(),
+                step.describe(),
                 step.kernel,
                 step.cost.flops as f64 / 1e6,
                 step.cost.bytes as f64 / 1e3
@@ -219,7 +361,18 @@ impl Plan {
             if let Some(r) = roofline {
                 let _ = write!(s, "{:>10.1}", r.bound_us(step.cost));
             }
-            let _ = writeln!(s, "  {}", step.node.op.label().unwrap_or("-"));
+            let _ = writeln!(s, "  {}", step.label().unwrap_or("-"));
+        }
+        for (buffer, v) in &self.copies {
+            let info = self.info(*v);
+            let kb = 2.0 * info.dtype.bytes_of(&info.shape) as f64 / 1e3;
+            let (shape, to) = (info.shape.to_string(), &self.buffers[*buffer].name);
+            let bound = roofline.map_or(String::new(), |_| " ".repeat(10));
+            let _ = writeln!(
+                s,
+                "copy  {:<34}{:<26}{shape:<18}{:>10.3}{kb:>10.1}{bound}  to `{to}`",
+                "at the end", "copy", 0.0
+            );
         }
         if let Some(r) = roofline {
             let sum: f64 = self.steps.iter().map(|s| r.bound_us(s.cost)).sum();

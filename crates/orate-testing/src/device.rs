@@ -10,8 +10,8 @@ use crate::cases::single_op;
 use crate::interpreter::{Buffers, Data, ScalarValue, Scalars, interpret};
 use orate_graph::{
     BufferKind, Counters, DType, Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, Executable,
-    Memory, ModelOnDevice, Op, Part, Pending, Place, Plan, Shape, Target, Ticket, Value, ValueInfo,
-    WeightLoader, extended, fitting,
+    Fusions, Memory, ModelOnDevice, Op, Part, Pending, Place, Plan, Shape, Step, Target, Ticket, Value,
+    ValueInfo, WeightLoader, extended, fitting,
 };
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -31,6 +31,69 @@ impl Target for ReferenceDevice {
 
     fn kernel(&self, _op: &Op, _inputs: &[&ValueInfo]) -> Result<String, String> {
         Ok("interpreter".to_owned())
+    }
+}
+
+/// The same with plans that fuse what another device would. A fused step reads all its operands from the plan's memory,
+/// runs op by op on values of its own, and writes its results at the end.
+#[derive(Clone, Debug, Default)]
+pub struct FusingDevice(pub Fusions);
+
+impl FusingDevice {
+    /// Fuses everything that some device can.
+    pub fn all() -> Self {
+        FusingDevice(Fusions {
+            add_row: true,
+            heads: true,
+            rotate_queries: true,
+            matmul_rows: 32,
+            matmul_multiple: [4, 4],
+            matmul_bytes: usize::MAX,
+            gated_rows: 16,
+            norm_multiple: Some([4, 4]),
+            views: true,
+            ..Fusions::default()
+        })
+    }
+}
+
+impl Target for FusingDevice {
+    fn name(&self) -> String {
+        ReferenceDevice.name()
+    }
+
+    fn kernel(&self, op: &Op, inputs: &[&ValueInfo]) -> Result<String, String> {
+        ReferenceDevice.kernel(op, inputs)
+    }
+
+    fn fusions(&self) -> Fusions {
+        self.0.clone()
+    }
+}
+
+impl Device for FusingDevice {
+    fn open(&self, weights: Arc<dyn WeightLoader + Send + Sync>) -> Box<dyn ModelOnDevice> {
+        ReferenceDevice.open(weights)
+    }
+
+    fn memory(&self) -> Box<dyn Memory> {
+        ReferenceDevice.memory()
+    }
+
+    fn threads(&self) -> usize {
+        ReferenceDevice.threads()
+    }
+
+    fn memory_kept(&self) -> usize {
+        ReferenceDevice.memory_kept()
+    }
+
+    fn weight_bytes(&self, plans: &[Plan], source: &dyn WeightLoader) -> u64 {
+        ReferenceDevice.weight_bytes(plans, source)
+    }
+
+    fn info(&self) -> DeviceInfo {
+        ReferenceDevice.info()
     }
 }
 
@@ -84,7 +147,7 @@ impl ModelOnDevice for Model {
                 got: NAME.to_owned(),
             });
         }
-        for w in plan.steps().iter().flat_map(|s| s.node.op.weights()) {
+        for w in plan.steps().iter().flat_map(|s| s.weights()) {
             w.evaluate(self.weights.as_ref())?;
         }
         Ok(Arc::new(Loaded { plan, weights: self.weights.clone() }))
@@ -130,32 +193,54 @@ impl Loaded {
         memory.arena = vec![f32::NAN; plan.arena_bytes() / 4];
         for (i, step) in plan.steps().iter().enumerate() {
             let start = Instant::now();
-            let result = plan.info(step.node.output);
-            if step.node.op != Op::Reshape && !step.node.op.in_place() {
-                memory.write(plan, plan.place(step.node.output), unwritten(result.dtype, &result.shape));
+            // Where nothing is in place, results are lost to whoever reads an operand on top of them.
+            for node in step.nodes.iter().filter(|n| !n.op.in_place()) {
+                let info = plan.info(node.output);
+                if plan.place(node.output) != Place::Nowhere {
+                    memory.write(plan, plan.place(node.output), unwritten(info.dtype, &info.shape));
+                }
             }
-            let infos: Vec<&ValueInfo> = step.node.inputs.iter().map(|v| plan.info(*v)).collect();
+            let made = self.run_nodes(memory, i, step)?;
+            for (v, data) in made.into_iter().filter(|(v, _)| plan.place(*v) != Place::Nowhere) {
+                memory.write(plan, plan.place(v), data);
+            }
+            seconds.push(start.elapsed().as_secs_f64());
+        }
+        for (b, v) in plan.copies() {
+            let data = memory.read(plan, *v);
+            memory.write(plan, Place::Buffer(*b, 0), data);
+        }
+        Ok(())
+    }
+
+    /// What the ops of a step make of operands in `memory` and of each other's results.
+    fn run_nodes(
+        &self,
+        memory: &HostMemory,
+        i: usize,
+        step: &Step,
+    ) -> Result<Vec<(Value, Data)>, DeviceError> {
+        let plan = &self.plan;
+        let mut made: Vec<(Value, Data)> = vec![];
+        for node in &step.nodes {
+            let infos: Vec<&ValueInfo> = node.inputs.iter().map(|v| plan.info(*v)).collect();
             let mut buffers = Buffers::new();
-            for (n, v) in step.node.inputs.iter().enumerate() {
-                buffers.insert(format!("in{n}"), memory.read(plan, *v));
+            for (n, v) in node.inputs.iter().enumerate() {
+                let own = made.iter().rev().find(|(own, _)| own == v);
+                let data = own.map_or_else(|| memory.read(plan, *v), |(_, data)| data.clone());
+                buffers.insert(format!("in{n}"), data);
             }
-            let out = &plan.info(step.node.output).shape;
-            let graph = single_op(plan.name(), plan.scalars(), &step.node.op, &infos, out);
+            let out = &plan.info(node.output).shape;
+            let graph = single_op(plan.name(), plan.scalars(), &node.op, &infos, out);
             let result = interpret(&graph, self.weights.as_ref(), &buffers, &memory.scalars);
             let mut result = result.map_err(|e| DeviceError::Operand {
                 plan: plan.name().to_owned(),
                 step: i,
                 problem: e.to_string(),
             })?;
-            let y = result.remove("out").expect("single ops have an output `out`");
-            memory.write(plan, plan.place(step.node.output), y);
-            seconds.push(start.elapsed().as_secs_f64());
+            made.push((node.output, result.remove("out").expect("single ops have an output `out`")));
         }
-        for (b, v) in plan.copies() {
-            let data = memory.read(plan, *v);
-            memory.write(plan, Place::Buffer(*b), data);
-        }
-        Ok(())
+        Ok(made)
     }
 }
 
@@ -209,7 +294,14 @@ struct HostMemory {
 impl HostMemory {
     fn read(&self, plan: &Plan, v: Value) -> Data {
         match plan.place(v) {
-            Place::Buffer(b) => self.buffers[&plan.buffers()[b].name].1.clone(),
+            Place::Buffer(b, offset) => {
+                let range = offset / 4..offset / 4 + plan.info(v).shape.len();
+                match &self.buffers[&plan.buffers()[b].name].1 {
+                    Data::F32(x) => Data::F32(x[range].to_vec()),
+                    Data::I32(x) => Data::I32(x[range].to_vec()),
+                    whole => whole.clone(),
+                }
+            }
             Place::Arena(offset) => {
                 let info = plan.info(v);
                 let words = &self.arena[offset / 4..][..info.shape.len()];
@@ -225,9 +317,16 @@ impl HostMemory {
 
     fn write(&mut self, plan: &Plan, place: Place, data: Data) {
         match (place, data) {
-            (Place::Buffer(b), data) => {
+            (Place::Buffer(b, offset), data) => {
                 let b = &plan.buffers()[b];
-                self.buffers.insert(b.name.clone(), (b.shape.clone(), data));
+                let old = self.buffers.get_mut(&b.name).map(|(_, data)| data);
+                match (old, data) {
+                    (Some(Data::F32(to)), Data::F32(x)) => to[offset / 4..][..x.len()].copy_from_slice(&x),
+                    (Some(Data::I32(to)), Data::I32(x)) => to[offset / 4..][..x.len()].copy_from_slice(&x),
+                    (_, data) => {
+                        self.buffers.insert(b.name.clone(), (b.shape.clone(), data));
+                    }
+                }
             }
             (Place::Arena(offset), Data::F32(x)) => self.arena[offset / 4..][..x.len()].copy_from_slice(&x),
             (Place::Arena(offset), Data::I32(x)) => {

@@ -1,45 +1,41 @@
-//! That a [`Layout`] is sound: every step finds what it reads where it looks for it.
+//! Checks that the memory of a plan is sound: every step finds what it reads where it looks for it.
 
-use orate_graph::joining::{At, Joined, Layout};
-use orate_graph::{Op, Place, Plan, Value};
+use orate_graph::{Node, Op, Place, Plan, Step, Value};
 use std::collections::HashMap;
 
-/// Who writes a word of four bytes: a step of the layout, or nobody before the plan runs.
+/// Who writes a word of four bytes: a step, or nobody before the plan runs.
 type Writer = Option<usize>;
 
 struct Walk<'a> {
     plan: &'a Plan,
-    layout: &'a Layout,
-    /// The step of the layout that makes a value.
+    /// The step that makes a value.
     made_by: HashMap<Value, usize>,
-    /// The step of the plan that makes a value.
-    node_of: HashMap<Value, usize>,
+    /// The op of a value that no step makes.
+    views: HashMap<Value, &'a Node>,
     /// Who wrote each word last, of the arena (`None`) and of buffers.
     written: HashMap<Option<usize>, Vec<Writer>>,
 }
 
-/// Checks that what each step of `layout` reads, and what is copied at the end, was made by the step that
+/// Checks that what each step of `plan` reads, and what is copied at the end, was made by the step that
 /// makes it, and that nothing was written over it since.
 ///
 /// # Panics
 /// It was not; the message names plan, step and operand.
-pub fn assert_sound(plan: &Plan, layout: &Layout) {
-    let nodes = plan.steps().iter().map(|s| &s.node);
+pub fn assert_sound(plan: &Plan) {
     let mut walk = Walk {
         plan,
-        layout,
         made_by: HashMap::new(),
-        node_of: nodes.enumerate().map(|(i, n)| (n.output, i)).collect(),
+        views: plan.views().iter().map(|n| (n.output, n)).collect(),
         written: HashMap::new(),
     };
-    for (i, step) in layout.steps.iter().enumerate() {
+    for (i, step) in plan.steps().iter().enumerate() {
         for v in made(plan, step) {
             walk.made_by.insert(v, i);
         }
     }
-    for (i, step) in layout.steps.iter().enumerate() {
+    for (i, step) in plan.steps().iter().enumerate() {
         for v in read(step) {
-            walk.check(v, &format!("step {i}, {}", plan.steps()[step.step].node.op.name()));
+            walk.check(v, &format!("step {i}, {}", step.describe()));
         }
         for v in made(plan, step) {
             walk.write(v, i);
@@ -50,21 +46,18 @@ pub fn assert_sound(plan: &Plan, layout: &Layout) {
     }
 }
 
-/// What a step reads.
-fn read(step: &Joined) -> impl Iterator<Item = Value> {
-    let turned = step.turns.iter().flat_map(|t| [Some(t.x), t.table]).flatten();
-    let row = step.row.iter().map(|(table, _)| *table);
-    step.inputs.iter().copied().chain(row).chain(step.table).chain(turned)
+/// What a step reads: operands of its ops that it does not make itself.
+fn read(step: &Step) -> Vec<Value> {
+    let own: Vec<Value> = step.nodes.iter().map(|n| n.output).collect();
+    // What is written in place is not read.
+    let operands = step.nodes.iter().flat_map(|n| n.inputs.iter().skip(usize::from(n.op.in_place())));
+    operands.copied().filter(|v| !own.contains(v)).collect()
 }
 
-/// What it makes.
-fn made(plan: &Plan, step: &Joined) -> Vec<Value> {
-    if !step.turns.is_empty() {
-        return step.turns.iter().map(|t| t.out).collect();
-    }
-    // Gate and up are multiplied before they are stored.
-    let parts = step.parts.iter().filter(|_| !step.gated).map(|part| plan.steps()[*part].node.output);
-    [step.output].into_iter().chain(parts).collect()
+/// What it stores.
+fn made(plan: &Plan, step: &Step) -> Vec<Value> {
+    let stored = |v: &Value| plan.place(*v) != Place::Nowhere;
+    step.nodes.iter().filter(|n| n.op != Op::Reshape).map(|n| n.output).filter(stored).collect()
 }
 
 impl Walk<'_> {
@@ -75,10 +68,10 @@ impl Walk<'_> {
 
     /// Memory and first word of a value.
     fn place(&self, v: Value) -> Option<(Option<usize>, usize)> {
-        match self.layout.at(v) {
-            At::Arena(at) => Some((None, at / 4)),
-            At::Buffer(i, at) => Some((Some(i), at / 4)),
-            At::Nowhere => None,
+        match self.plan.place(v) {
+            Place::Arena(at) => Some((None, at / 4)),
+            Place::Buffer(i, at) => Some((Some(i), at / 4)),
+            Place::Nowhere => None,
         }
     }
 
@@ -101,8 +94,8 @@ impl Walk<'_> {
         if let Some(step) = self.made_by.get(&v) {
             return Ok(Some(*step));
         }
-        let Some(node) = self.node_of.get(&v).map(|i| &self.plan.steps()[*i].node) else {
-            let given = matches!(self.plan.place(v), Place::Buffer(_));
+        let Some(node) = self.views.get(&v) else {
+            let given = matches!(self.plan.place(v), Place::Buffer(..));
             return if given { Ok(None) } else { Err("nobody makes it".to_owned()) };
         };
         let inner = |axis: usize| self.plan.info(v).shape.dims()[axis + 1..].iter().product::<usize>();
@@ -134,7 +127,7 @@ impl Walk<'_> {
                 "{}: {by}: word {k} of operand {} at {:?} should be of {wanted:?}, and is of {found:?}",
                 self.plan.name(),
                 v.index(),
-                self.layout.at(v),
+                self.plan.place(v),
             );
         }
     }

@@ -21,14 +21,14 @@ pub mod sampling;
 pub mod shapes;
 pub mod tolerance;
 
-pub use cases::{Case, NOT_BUILT_ON_GPUS, harvest, op_cases, op_cases_built};
+pub use cases::{Case, NOT_BUILT_ON_GPUS, fused_cases, harvest, op_cases, op_cases_built};
 pub use check::{Executor, Failure, OnDevice, Report, check_all};
 pub use compare::{Comparison, Mismatch, assert_close, compare, snr_db};
 pub use copies::{
     check_clearing, check_compact_rows, check_copies, check_extensions, check_foreign_copy, check_later_reads,
 };
 pub use counting::Counting;
-pub use device::ReferenceDevice;
+pub use device::{FusingDevice, ReferenceDevice};
 pub use interpreter::{Buffers, Data, InterpretError, ScalarValue, Scalars, interpret};
 pub use random::{Random, RandomWeights};
 pub use shapes::ShapesOnly;

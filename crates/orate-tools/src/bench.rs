@@ -228,10 +228,10 @@ fn step_times(profile: &StageProfile) -> Vec<StepTime> {
     let plan = profile.plan.plan();
     let time = |(step, seconds): (&orate_graph::Step, &f64)| StepTime {
         stage: profile.stage,
-        op: step.node.op.describe(),
+        op: step.describe(),
         kernel: step.kernel.clone(),
         shape: plan.info(step.node.output).shape.to_string(),
-        label: step.node.op.label().unwrap_or("-").to_owned(),
+        label: step.label().unwrap_or("-").to_owned(),
         calls: profile.times,
         us: seconds * 1e6,
         flops: step.cost.flops,

@@ -1,6 +1,6 @@
 //! Attention. One query in a cache has a kernel of its own, in which blocks share the keys.
 
-use super::Operands;
+use super::operands::Operands;
 use super::work::{Pointer, Work, bits};
 use crate::driver::Facts;
 use crate::kernels::CLUSTER_ARCH;
@@ -96,7 +96,7 @@ fn attend(
     let dtype = o.dtype(1);
     let (function, keys) = function(d, k[1], dtype, o.facts.shared);
     let table = |w: Option<&Weight>| w.map_or(Pointer::Null, |w| o.dense(w));
-    let tables = o.node.table.map_or(1, |t| o.shape_of(t).dims()[0]);
+    let tables = o.step.fused.rotary.map_or(1, |t| o.shape_of(t).dims()[0]);
     let is_masked = usize::from(mask != AttentionMask::None);
     let mut words = [heads, d, q[1], k[1], k[0], window, is_masked, tables].map(|x| x as u32).to_vec();
     words.push(bits(scale));
@@ -130,7 +130,7 @@ fn attend(
             lens,
             table(relative.map(|r| &r.key)),
             table(relative.map(|r| &r.value)),
-            o.node.table.map_or(Pointer::Null, |t| o.at(t)),
+            o.step.fused.rotary.map_or(Pointer::Null, |t| o.at(t)),
             first,
             o.out(),
         ],
@@ -148,7 +148,7 @@ fn is_decoding(o: &Operands<'_>, heads: usize) -> bool {
         && d.is_multiple_of(4)
         && d <= DECODED_WIDTH
         && [1, 2, 4].contains(&group)
-        && o.node.table.is_none()
+        && o.step.fused.rotary.is_none()
 }
 
 fn decode(o: &Operands<'_>, heads: usize, scale: f32, first: First) -> Work {

@@ -2,7 +2,7 @@
 
 use super::cuts::{Sizes, Tiling, WARPS, estimate, product_shared, tiling};
 use super::matmul::{NEXT_BYTES, NEXT_WEIGHTS, Source, product};
-use super::{Addresses, Pointer};
+use super::work::{Addresses, Pointer};
 use crate::device::CudaDevice;
 use crate::driver::{DeviceBuffer, Event, Launch, Stream};
 use crate::kernels::CLUSTER_ARCH;

@@ -1,6 +1,6 @@
 //! What encoders of voices need: padding, statistics over time, and codes.
 
-use super::Operands;
+use super::operands::Operands;
 use super::work::{Work, bits};
 use crate::driver::Facts;
 use orate_graph::{Padding, Weight};
@@ -33,8 +33,9 @@ pub(super) fn statistics(o: &Operands<'_>, floor: f32) -> Work {
     }
 }
 
-/// The name in plans of the kernel for entries of this width, which a block holds, or why there is none.
-pub(super) fn codes_name(width: usize, facts: &Facts) -> Result<String, String> {
+/// The name in plans of the kernel for codebooks, of which a block holds an entry, or why there is none.
+pub(super) fn codes_name(codebooks: &Weight, facts: &Facts) -> Result<String, String> {
+    let width = codebooks.shape().last();
     let most = (facts.shared as usize).saturating_sub(2048) / 4;
     if width > most {
         return Err(format!("entries of {width} are wider than {most}"));

@@ -3,12 +3,12 @@
 use super::cuts::{
     CHANNELS, Sizes, TALL_CHANNELS, TALL_ROWS, Tiling, WARPS, product_shared, tall_instead, tiling,
 };
+use super::operands::{Operands, activation_number};
 use super::work::{Pointer, Work, bits};
-use super::{Operands, activation_number};
 use crate::driver::Facts;
 use crate::kernels::{TALL, TENSOR_ARCH, product_program};
-use crate::weights::{Form, packed_bytes};
-use orate_graph::{ConvGeometry, Epilogue, Op, Precision, Weight};
+use crate::weights::packed_bytes;
+use orate_graph::{ConvGeometry, Epilogue, Precision, Weight};
 
 /// Where a product's pointers and words say which weights it brings near, and how many bytes of them; see [`announce`].
 pub(super) const NEXT_WEIGHTS: usize = 8;
@@ -26,16 +26,16 @@ pub(super) enum Source {
 
 /// A product with all that joined it, or a convolution.
 pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, conv: Option<&ConvGeometry>) -> Work {
-    let node = o.node;
+    let (node, fused) = (&o.step.node, &o.step.fused);
     let (input, out) = (o.shape(0), o.out_shape());
     let (rows, k, own) = (out.rows(), weight.shape().dims()[0], out.last());
-    let width = |step: &usize| o.shape_of(o.plan.steps()[*step].node.output).last();
-    let n = own + node.parts.iter().map(width).sum::<usize>();
+    let width = |part: &Weight| part.shape().last();
+    let n = own + fused.parts.iter().map(width).sum::<usize>();
     let (time, channels, g) = match conv {
         Some(g) => (input.dims()[1], input.dims()[2], *g),
         None => (rows, k, ConvGeometry::symmetric(1, 1)),
     };
-    let left = if conv.is_some() { g.left } else { node.parts.first().map_or(0, width) };
+    let left = if conv.is_some() { g.left } else { fused.parts.first().map_or(0, width) };
     let whole = channels.is_multiple_of(4);
     let choices: &[usize] = match (whole, conv) {
         (false, _) => &[5],
@@ -53,30 +53,27 @@ pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, conv: Option
     };
     let precision: Precision = o.policy.of(weight);
     let residual = if e.residual { node.inputs.last() } else { None };
-    let norm = node.norm.and_then(|step| match o.op(step) {
-        Op::RmsNorm { weight, eps } => Some((weight, *eps)),
-        _ => None,
-    });
+    let norm = fused.norm.as_ref();
     let pointers = [
         o.x(0),
-        Pointer::Weight(o.bank.get(weight, Form::Packed(precision))),
+        Pointer::Weight(o.bank.packed(weight, &fused.parts, precision)),
         e.bias.as_ref().map_or(Pointer::Null, |b| o.dense(b)),
         o.slope(e.activation.as_ref()),
         residual.map_or(Pointer::Null, |v| o.at(*v)),
-        node.row.map_or(Pointer::Null, |(table, _)| o.at(table)),
-        node.row.map_or(Pointer::Null, |(_, index)| o.scalar(index)),
+        fused.row.map_or(Pointer::Null, |(table, _)| o.at(table)),
+        fused.row.map_or(Pointer::Null, |(_, index)| o.scalar(index)),
         o.out(),
         Pointer::Null,
         if g.history { o.x(1) } else { Pointer::Null },
         norm.map_or(Pointer::Null, |(weight, _)| o.dense(weight)),
     ];
     let sizes = Sizes { rows, k, n, time, channels, dilation: g.dilation, left };
-    let table_rows = node.row.map_or(0, |(table, _)| o.shape_of(table).dims()[0]);
-    let eps = norm.map_or(0.0, |(_, eps)| eps);
+    let table_rows = fused.row.map_or(0, |(table, _)| o.shape_of(table).dims()[0]);
+    let eps = norm.map_or(0.0, |(_, eps)| *eps);
     let activation = activation_number(e.activation.as_ref());
-    let numbers = [activation, table_rows as u32, own as u32, u32::from(node.gated), bits(eps)];
+    let numbers = [activation, table_rows as u32, own as u32, u32::from(fused.gated), bits(eps)];
     let work = product(precision, source, t, pointers, sizes, numbers);
-    if node.parts.is_empty() { tall(work, precision, t, sizes, o.facts) } else { work }
+    if fused.parts.is_empty() { tall(work, precision, t, sizes, o.facts) } else { work }
 }
 
 /// A product cut as `t` says; `first` are the channels of the first of what is joined.

@@ -3,8 +3,8 @@
 //! Each step becomes a few [`Work`]s, mostly one. What they point to is only known when a session runs the plan, so
 //! arguments name places, which [`Work::arguments`] turns into addresses.
 //!
-//! Here stands which op is lowered where, and what steps share. Each family of ops has a file, named as in `orate-gpu`'s
-//! `kernels/`, with what it takes to start their kernels; `cuts` estimates which kernel and which blocks suit a product.
+//! [`op_kernel`] is the table of ops, a line for each. Each family of ops has a file, named as in `orate-gpu`'s
+//! `kernels/`, with what it takes to start their kernels; `cuts` estimates which kernel and which blocks suit a matmul.
 
 mod attention;
 #[cfg(test)]
@@ -15,273 +15,193 @@ mod heads;
 mod matmul;
 mod movement;
 mod narrow;
+mod operands;
 mod pointwise;
 mod rows;
 mod sample;
 mod tables;
 mod work;
 
+use operands::Operands;
 pub(crate) use work::{Addresses, Pointer, Work};
 
 use crate::driver::Facts;
-use crate::weights::{Form, WeightBank};
-use cuts::{DEPTH_OF_BLOCKS, FEW_ROWS};
-pub(crate) use narrow::is_narrow;
-use orate_graph::joining::{At, Joined, Joins, Layout, layout};
+use crate::weights::{WeightBank, is_narrow};
+use cuts::{CHANNELS, DEPTH_OF_BLOCKS, FEW_ROWS};
 use orate_graph::{
-    Activation, DType, First, Op, Plan, Precision, PrecisionPolicy, Scalar, Shape, Value, ValueInfo, Weight,
+    Factor, Fused, Fusions, Op, Place, Plan, Precision, PrecisionPolicy, ValueInfo, Weight, several,
 };
 
-/// Rows of products that are joined, at most: two of each utterance of a batch.
+/// Most rows of matmuls that run as one: two of each utterance of a batch.
 const MOST_JOINED: usize = 32;
 
-/// The kernel that would run `op`, or why there is none.
+/// What the kernels do besides one op.
+pub(crate) fn fusions(policy: &PrecisionPolicy) -> Fusions {
+    // Weights with a scale for each block of numbers are not multiplied in halves.
+    let is_in_blocks = matches!(policy.precision, Precision::Q8_0 | Precision::Q4_0);
+    Fusions {
+        add_row: true,
+        heads: true,
+        rotate_queries: true,
+        matmul_rows: MOST_JOINED,
+        matmul_multiple: [1, CHANNELS],
+        matmul_bytes: usize::MAX,
+        precision: policy.clone(),
+        gated_rows: if is_in_blocks { 0 } else { FEW_ROWS },
+        norm_multiple: Some([DEPTH_OF_BLOCKS, 1]),
+        views: true,
+    }
+}
+
+/// How an op runs: the name of its kernel in plans, or why there is none, and its launches.
+pub(crate) struct OpKernel<'op> {
+    pub name: Result<String, String>,
+    launches: Box<dyn Fn(&Operands<'_>) -> Vec<Work> + 'op>,
+}
+
+impl<'op> OpKernel<'op> {
+    /// A kernel that is launched once.
+    fn one(name: impl Into<String>, launch: impl Fn(&Operands<'_>) -> Work + 'op) -> Self {
+        Self::checked(Ok(name.into()), launch)
+    }
+
+    /// The same, where not every size is possible.
+    fn checked(name: Result<String, String>, launch: impl Fn(&Operands<'_>) -> Work + 'op) -> Self {
+        OpKernel { name, launches: Box::new(move |o| vec![launch(o)]) }
+    }
+
+    /// A kernel that is launched for each operand that holds something.
+    fn of_each(
+        name: &str,
+        inputs: &[&ValueInfo],
+        launches: impl Fn(&Operands<'_>) -> Vec<Work> + 'op,
+    ) -> Self {
+        let n = inputs.iter().filter(|i| !i.shape.is_empty()).count();
+        OpKernel { name: Ok(several(name, n)), launches: Box::new(launches) }
+    }
+}
+
+/// The table: a line for each op, with what is fused into it.
+pub(crate) fn op_kernel<'op>(
+    op: &'op Op,
+    inputs: &[&ValueInfo],
+    fused: &Fused,
+    policy: &PrecisionPolicy,
+    facts: &Facts,
+) -> OpKernel<'op> {
+    use OpKernel as K;
+    if !fused.heads.is_empty() {
+        return K::one("heads", heads::work);
+    }
+    match op {
+        Op::MatMul { weight: w, epilogue: e } => K::one(gemm(policy, w), |o| matmul::work(o, w, e, None)),
+        Op::Conv1d { weight: w, epilogue: e, geometry: g } if is_narrow(op) => {
+            K::one("conv-narrow", |o| narrow::work(o, w, e, g))
+        }
+        Op::Conv1d { weight: w, epilogue: e, geometry: g } => {
+            K::one(gemm(policy, w), |o| matmul::work(o, w, e, Some(g)))
+        }
+        Op::DepthwiseConv1d { weight, bias, geometry: g, norm } => {
+            let name = if norm.is_some() { "depthwise-norm" } else { "depthwise" };
+            K::checked(rows::named(name, inputs), |o| rows::depthwise(o, weight, bias, g, norm.as_ref()))
+        }
+        Op::LayerNorm(n) => K::checked(rows::named("layer-norm", inputs), |o| rows::layer_norm(o, n)),
+        Op::RmsNorm { weight, eps } => K::one("rms-norm", |o| rows::rms_norm(o, weight, *eps)),
+        Op::Attention { heads, scale, mask, relative } => {
+            let name = attention::name(inputs, *heads, relative.as_ref(), facts);
+            K::checked(name, |o| attention::work(o, *heads, *scale, *mask, relative.as_ref()))
+        }
+        Op::AddBias { bias } => K::one("pointwise", |o| pointwise::add_bias(o, bias)),
+        Op::Affine { scale, shift } => K::one("pointwise", |o| pointwise::affine(o, scale, shift)),
+        Op::Activate(a) => K::one("pointwise", |o| pointwise::activate(o, a)),
+        Op::Add => K::one("pointwise", |o| pointwise::combine(o, [Factor::Const(1.0); 2])),
+        Op::Mul => K::one("pointwise", pointwise::mul),
+        Op::AddRow => K::one("pointwise", pointwise::add_row),
+        Op::MulRow => K::one("pointwise", pointwise::mul_row),
+        Op::Combine { a, b } => K::one("pointwise", |o| pointwise::combine(o, [*a, *b])),
+        Op::Scale { factor } => K::one("pointwise", |o| pointwise::scale(o, *factor)),
+        Op::MaskRows => K::one("mask", pointwise::mask_rows),
+        Op::Snake { frequency, gain } => K::one("snake", |o| pointwise::snake(o, frequency, gain)),
+        Op::Rotary { .. } => K::one("rotary", tables::rotary),
+        Op::RotaryTable { theta } => K::one("table", |o| tables::rotary_table(o, theta)),
+        Op::RopeTable { base, first } => K::one("table", |o| tables::rope_table(o, *base, *first)),
+        Op::TimeEmbedding { dim } => K::one("table", |o| tables::time_embedding(o, *dim)),
+        Op::RandomNormal { seed, scale } => K::one("philox", |o| tables::random_normal(o, *seed, *scale)),
+        Op::Sample { codebook, controls } => {
+            K::checked(sample::name(inputs, facts), |o| sample::work(o, *codebook, *controls))
+        }
+        Op::Embedding { table } => K::one("gather", |o| movement::embedding(o, table)),
+        Op::EmbeddingSum { tables, first } => {
+            K::one("gather", |o| movement::embedding_sum(o, tables, *first))
+        }
+        Op::SelectRow { index } => K::one("gather", |o| movement::select_row(o, *index)),
+        Op::RowAt => K::one("gather", movement::row_at),
+        Op::Constant { weight } => K::one("copy", |o| movement::constant(o, weight)),
+        Op::Concat { axis } => K::of_each("copy", inputs, |o| movement::concat(o, *axis)),
+        Op::Slice { axis, start, .. } => K::one("copy", |o| movement::slice(o, *axis, *start)),
+        Op::Permute { perm } => K::checked(movement::permute_name(perm), |o| movement::permute(o, perm)),
+        Op::Increment { by } => K::one("increment", |o| movement::increment(o, *by)),
+        Op::WriteRows { first } => K::one(movement::write_name(inputs), |o| movement::write_rows(o, *first)),
+        Op::Mark => K::one("mark", movement::mark),
+        Op::Pad { padding, before, .. } => K::one("pad", |o| encoders::pad(o, *padding, *before)),
+        Op::Statistics { floor } => K::one("statistics", |o| encoders::statistics(o, *floor)),
+        Op::ResidualCodes { codebooks } => {
+            let name = encoders::codes_name(codebooks, facts);
+            K::checked(name, |o| encoders::residual_codes(o, codebooks))
+        }
+        Op::Reshape => unreachable!("a view of its operand in every plan"),
+    }
+}
+
+/// The name of the matmul by a weight.
+fn gemm(policy: &PrecisionPolicy, weight: &Weight) -> String {
+    format!("{}-gemm", policy.of(weight))
+}
+
+/// The kernel that would run `op` with what is fused into it, or why there is none.
 pub(crate) fn kernel_name(
     op: &Op,
     inputs: &[&ValueInfo],
+    fused: &Fused,
     policy: &PrecisionPolicy,
     facts: &Facts,
 ) -> Result<String, String> {
     if let Some(large) = inputs.iter().find(|i| i.shape.len() > i32::MAX as usize / 2) {
         return Err(format!("operand {} has more than 2³⁰ elements", large.shape));
     }
-    Ok(match op {
-        op if is_narrow(op) => "conv-narrow".to_owned(),
-        Op::MatMul { weight, .. } | Op::Conv1d { weight, .. } => format!("{}-gemm", policy.of(weight)),
-        Op::DepthwiseConv1d { norm, .. } => {
-            rows::check_width(inputs[0].shape.last())?;
-            if norm.is_some() { "depthwise-norm" } else { "depthwise" }.to_owned()
-        }
-        Op::LayerNorm(_) => {
-            rows::check_width(inputs[0].shape.last())?;
-            "layer-norm".to_owned()
-        }
-        Op::RmsNorm { .. } => "rms-norm".to_owned(),
-        Op::Snake { .. } => "snake".to_owned(),
-        Op::Attention { heads, relative, .. } => attention::name(inputs, *heads, relative.as_ref(), facts)?,
-        Op::Permute { perm } => movement::permute_name(perm.len())?,
-        Op::Rotary { .. } => "rotary".to_owned(),
-        Op::AddBias { .. }
-        | Op::Affine { .. }
-        | Op::Activate(_)
-        | Op::Add
-        | Op::Mul
-        | Op::AddRow
-        | Op::MulRow
-        | Op::Combine { .. }
-        | Op::Scale { .. } => "pointwise".to_owned(),
-        Op::Embedding { .. } | Op::EmbeddingSum { .. } | Op::SelectRow { .. } | Op::RowAt => {
-            "gather".to_owned()
-        }
-        Op::Constant { .. } | Op::Concat { .. } | Op::Slice { .. } => "copy".to_owned(),
-        Op::MaskRows => "mask".to_owned(),
-        Op::Increment { .. } => "increment".to_owned(),
-        Op::WriteRows { .. } if inputs[0].dtype.is_compact() => format!("write-{}", inputs[0].dtype),
-        Op::WriteRows { .. } => "write".to_owned(),
-        Op::Mark => "mark".to_owned(),
-        Op::Sample { .. } => sample::name(inputs[0].shape.last(), facts)?,
-        Op::Reshape => "none".to_owned(),
-        Op::Pad { .. } => "pad".to_owned(),
-        Op::Statistics { .. } => "statistics".to_owned(),
-        Op::ResidualCodes { codebooks } => encoders::codes_name(codebooks.shape().last(), facts)?,
-        Op::RotaryTable { .. } | Op::RopeTable { .. } | Op::TimeEmbedding { .. } => "table".to_owned(),
-        Op::RandomNormal { .. } => "philox".to_owned(),
-    })
+    op_kernel(op, inputs, fused, policy, facts).name
 }
 
-/// A plan's launches.
-pub(crate) struct Lowered {
-    /// Each with the step it belongs to; copies of stored values belong to the step after the last.
-    pub works: Vec<(usize, Work)>,
-    /// Size of the memory for temporaries, which are not where the plan puts them.
-    pub arena_bytes: usize,
-}
-
-/// Lowers a plan whose weights are in `bank`.
-pub(crate) fn lower(plan: &Plan, bank: &WeightBank, policy: &PrecisionPolicy, facts: &Facts) -> Lowered {
-    let follows = |a: &Weight, b: &Weight| bank.follows(a, b, policy);
-    // Numbers with a scale for many of them are not taken apart.
-    let is_in_blocks = matches!(policy.precision, Precision::Q8_0 | Precision::Q4_0);
-    let joins = Joins {
-        products: &follows,
-        rows_of_products: MOST_JOINED,
-        rows: true,
-        queries: true,
-        norms: &|w| w.shape().dims()[0].is_multiple_of(DEPTH_OF_BLOCKS),
-        rows_of_gates: if is_in_blocks { 0 } else { FEW_ROWS },
-        caches: &|dtype, d| dtype != DType::Q8_0 || d.is_multiple_of(32),
-    };
-    let layout = layout(plan, &joins);
+/// The launches of a plan whose weights are in `bank`, each with the step it belongs to. Copies of stored values belong to
+/// the step after the last.
+pub(crate) fn lower(
+    plan: &Plan,
+    bank: &WeightBank,
+    policy: &PrecisionPolicy,
+    facts: &Facts,
+) -> Vec<(usize, Work)> {
     let mut works = vec![];
-    for node in &layout.steps {
-        let operands = Operands { plan, bank, policy, facts, layout: &layout, node };
-        works.extend(step(&operands).into_iter().map(|w| (node.step, w)));
+    for (i, step) in plan.steps().iter().enumerate() {
+        let inputs: Vec<&ValueInfo> = step.node.inputs.iter().map(|v| plan.info(*v)).collect();
+        let kernel = op_kernel(&step.node.op, &inputs, &step.fused, policy, facts);
+        let operands = Operands { plan, bank, policy, facts, step };
+        works.extend((kernel.launches)(&operands).into_iter().map(|w| (i, w)));
     }
     matmul::announce(&mut works);
     for &(buffer, v) in plan.copies() {
-        let (from, to) = (layout.at(v), At::Buffer(buffer, 0));
-        if from != to {
-            let n = plan.info(v).dtype.bytes_of(&plan.info(v).shape) / 4;
-            let copy = movement::copy(Pointer::Place(from), Pointer::Place(to), [1, n, 0, 0]);
-            works.push((plan.steps().len(), copy));
-        }
+        let (from, to) = (plan.place(v), Place::Buffer(buffer, 0));
+        let n = plan.info(v).dtype.bytes_of(&plan.info(v).shape) / 4;
+        let copy = movement::copy(Pointer::Place(from), Pointer::Place(to), [1, n, 0, 0]);
+        works.push((plan.steps().len(), copy));
     }
-    Lowered { works, arena_bytes: layout.arena_bytes }
-}
-
-/// The launches of a step.
-fn step(o: &Operands<'_>) -> Vec<Work> {
-    if o.out_shape().is_empty() {
-        return vec![];
-    }
-    if !o.node.turns.is_empty() {
-        return vec![heads::work(o)];
-    }
-    let op = o.op(o.node.step);
-    vec![match op {
-        Op::MatMul { weight, epilogue } => matmul::work(o, weight, epilogue, None),
-        Op::Conv1d { weight, epilogue, geometry } if is_narrow(op) => {
-            narrow::work(o, weight, epilogue, geometry)
-        }
-        Op::Conv1d { weight, epilogue, geometry } => matmul::work(o, weight, epilogue, Some(geometry)),
-        Op::DepthwiseConv1d { weight, bias, geometry, norm } => {
-            rows::depthwise(o, weight, bias, geometry, norm.as_ref())
-        }
-        Op::LayerNorm(norm) => rows::layer_norm(o, norm),
-        Op::RmsNorm { weight, eps } => rows::rms_norm(o, weight, *eps),
-        Op::Attention { heads, scale, mask, relative } => {
-            attention::work(o, *heads, *scale, *mask, relative.as_ref())
-        }
-        Op::AddBias { .. }
-        | Op::Affine { .. }
-        | Op::Activate(_)
-        | Op::Add
-        | Op::Mul
-        | Op::MulRow
-        | Op::Snake { .. }
-        | Op::AddRow
-        | Op::Combine { .. }
-        | Op::Scale { .. }
-        | Op::MaskRows => pointwise::work(o, op),
-        Op::Rotary { .. } => tables::rotary(o),
-        Op::RotaryTable { theta } => tables::rotary_table(o, theta),
-        Op::RopeTable { base, first } => tables::rope_table(o, *base, *first),
-        Op::TimeEmbedding { dim } => tables::time_embedding(o, *dim),
-        Op::RandomNormal { seed, scale } => tables::random_normal(o, *seed, *scale),
-        Op::Sample { codebook, controls } => sample::work(o, *codebook, *controls),
-        Op::Embedding { .. }
-        | Op::EmbeddingSum { .. }
-        | Op::RowAt
-        | Op::Increment { .. }
-        | Op::WriteRows { .. }
-        | Op::Mark
-        | Op::Constant { .. }
-        | Op::Concat { .. }
-        | Op::Slice { .. }
-        | Op::Permute { .. }
-        | Op::SelectRow { .. } => return movement::works(o, op),
-        Op::Reshape => return vec![],
-        Op::Pad { padding, before, .. } => encoders::pad(o, *padding, *before),
-        Op::Statistics { floor } => encoders::statistics(o, *floor),
-        Op::ResidualCodes { codebooks } => encoders::residual_codes(o, codebooks),
-    }]
-}
-
-/// A step with the places of its operands.
-struct Operands<'a> {
-    plan: &'a Plan,
-    bank: &'a WeightBank,
-    policy: &'a PrecisionPolicy,
-    facts: &'a Facts,
-    layout: &'a Layout,
-    /// The step with what joined it.
-    node: &'a Joined,
-}
-
-impl Operands<'_> {
-    fn shape_of(&self, v: Value) -> &Shape {
-        &self.plan.info(v).shape
-    }
-
-    /// Shape of operand `i`.
-    fn shape(&self, i: usize) -> &Shape {
-        self.shape_of(self.node.inputs[i])
-    }
-
-    fn out_shape(&self) -> &Shape {
-        self.shape_of(self.node.output)
-    }
-
-    /// Element type of operand `i`.
-    fn dtype(&self, i: usize) -> DType {
-        self.plan.info(self.node.inputs[i]).dtype
-    }
-
-    fn at(&self, v: Value) -> Pointer {
-        Pointer::Place(self.layout.at(v))
-    }
-
-    /// Place of operand `i`.
-    fn x(&self, i: usize) -> Pointer {
-        self.at(self.node.inputs[i])
-    }
-
-    /// Place of operand `i`, if there is one.
-    fn optional(&self, i: usize) -> Pointer {
-        self.node.inputs.get(i).map_or(Pointer::Null, |v| self.at(*v))
-    }
-
-    fn out(&self) -> Pointer {
-        self.at(self.node.output)
-    }
-
-    fn dense(&self, w: &Weight) -> Pointer {
-        Pointer::Weight(self.bank.get(w, Form::Dense))
-    }
-
-    /// Weights of an activation that has some.
-    fn slope(&self, a: Option<&Activation>) -> Pointer {
-        a.and_then(Activation::slope).map_or(Pointer::Null, |w| self.dense(w))
-    }
-
-    fn scalar(&self, s: Scalar) -> Pointer {
-        Pointer::Scalar(s.index())
-    }
-
-    /// Op of a step of the plan.
-    fn op(&self, step: usize) -> &Op {
-        &self.plan.steps()[step].node.op
-    }
-
-    /// Where rows begin: a place on the device, or a number.
-    fn first(&self, first: First) -> (Pointer, usize) {
-        match first {
-            First::Const(at) => (Pointer::Null, at),
-            First::Operand => (self.node.inputs.last().map_or(Pointer::Null, |v| self.at(*v)), 0),
-        }
-    }
-}
-
-/// An activation's number in kernels; 0 is none.
-fn activation_number(a: Option<&Activation>) -> u32 {
-    a.map_or(0, Activation::number)
-}
-
-/// Number of a type of keys and values, as `kernels/cache_rows.cuh` has it.
-fn cache_type(dtype: DType) -> u32 {
-    match dtype {
-        DType::F32 | DType::I32 => 0,
-        DType::F16 => 1,
-        DType::BF16 => 2,
-        DType::Q8_0 => 3,
-    }
+    works
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use orate_graph::{AttentionMask, Epilogue, Norm};
-    use orate_testing::{NOT_BUILT_ON_GPUS, op_cases};
+    use orate_graph::{AttentionMask, DType, Epilogue, Norm, Target, launches_of};
+    use orate_testing::{NOT_BUILT_ON_GPUS, fused_cases, op_cases};
 
     /// A GPU of an architecture.
     pub(super) fn facts(arch: u32) -> Facts {
@@ -300,13 +220,86 @@ mod tests {
         }
     }
 
+    /// What [`crate::CudaDevice`] would say of a GPU that is not there.
+    struct Imagined {
+        policy: PrecisionPolicy,
+        facts: Facts,
+    }
+
+    impl Target for Imagined {
+        fn name(&self) -> String {
+            "imagined".to_owned()
+        }
+
+        fn kernel(&self, op: &Op, inputs: &[&ValueInfo]) -> Result<String, String> {
+            kernel_name(op, inputs, &Fused::default(), &self.policy, &self.facts)
+        }
+
+        fn fusions(&self) -> Fusions {
+            fusions(&self.policy)
+        }
+
+        fn fused_kernel(&self, op: &Op, inputs: &[&ValueInfo], fused: &Fused) -> Result<String, String> {
+            kernel_name(op, inputs, fused, &self.policy, &self.facts)
+        }
+    }
+
+    /// Each step of a plan has the launches that its kernel's name lists, in order, and these keep to the plan's memory.
+    #[test]
+    fn steps_are_launches() {
+        for precision in [Precision::F32, Precision::Bf16, Precision::Q8_0] {
+            let target = Imagined { policy: PrecisionPolicy::uniform(precision), facts: facts(90) };
+            for case in fused_cases(60).into_iter().chain(op_cases()) {
+                let Ok(plan) = Plan::compile(case.graph.clone(), &target) else { continue };
+                let mut bank = WeightBank::default();
+                bank.imagine(&plan, &target.policy, &case.weights, 1 << 40);
+                let works = lower(&plan, &bank, &target.policy, &target.facts);
+                assert!(works.is_sorted_by_key(|(step, _)| *step), "{}", case.name);
+                for (i, step) in plan.steps().iter().enumerate() {
+                    let found = works.iter().filter(|(s, _)| *s == i).count();
+                    assert_eq!(
+                        found,
+                        launches_of(&step.kernel),
+                        "{}: step {i}, {}",
+                        case.name,
+                        step.describe()
+                    );
+                }
+                let copies = works.iter().filter(|(s, _)| *s == plan.steps().len()).count();
+                assert_eq!(copies, plan.copies().len(), "{}", case.name);
+                for pointer in works.iter().flat_map(|(_, w)| &w.pointers) {
+                    match *pointer {
+                        Pointer::Place(Place::Arena(at)) => {
+                            assert!(at <= plan.arena_bytes(), "{}", case.name)
+                        }
+                        Pointer::Place(Place::Buffer(i, at)) => {
+                            let b = &plan.buffers()[i];
+                            assert!(at <= b.dtype.bytes_of(&b.shape), "{}", case.name);
+                        }
+                        Pointer::Place(Place::Nowhere) => {
+                            panic!("{}: a value that was fused away", case.name)
+                        }
+                        Pointer::Weight(at) => assert!(at >= 1 << 40, "{}", case.name),
+                        Pointer::Null | Pointer::Scalar(_) => {}
+                    }
+                }
+            }
+        }
+    }
+
     #[test]
     fn every_op_case_has_a_kernel_on_every_architecture() {
         for arch in [75, 80, 86, 90, 120] {
             for case in op_cases() {
-                for node in case.graph.nodes() {
+                for node in case.graph.nodes().iter().filter(|n| n.op != Op::Reshape) {
                     let inputs: Vec<&ValueInfo> = node.inputs.iter().map(|v| case.graph.info(*v)).collect();
-                    let name = kernel_name(&node.op, &inputs, &PrecisionPolicy::default(), &facts(arch));
+                    let name = kernel_name(
+                        &node.op,
+                        &inputs,
+                        &Fused::default(),
+                        &PrecisionPolicy::default(),
+                        &facts(arch),
+                    );
                     // The list must hold for the GPU itself: tests/main/ops.rs.
                     match name {
                         Ok(name) => assert!(!name.is_empty(), "{} on sm_{arch}", case.name),
@@ -327,7 +320,7 @@ mod tests {
         let x = ValueInfo { dtype: DType::F32, shape: [1, 8].into(), buffer: None };
         let policy =
             PrecisionPolicy { precision: Precision::Bf16, deny: vec!["head.*".into()], ..Default::default() };
-        let name = |n: &str| kernel_name(&op(n), &[&x], &policy, &facts(90));
+        let name = |n: &str| kernel_name(&op(n), &[&x], &Fused::default(), &policy, &facts(90));
         assert_eq!(name("body.w").as_deref(), Ok("bf16-gemm"));
         assert_eq!(name("head.w").as_deref(), Ok("f32-gemm"));
     }
@@ -338,7 +331,9 @@ mod tests {
         let refused = |op: Op, shapes: [Vec<usize>; 3], word: &str| {
             let inputs = shapes.map(info);
             let inputs: Vec<&ValueInfo> = inputs.iter().collect();
-            let e = kernel_name(&op, &inputs, &PrecisionPolicy::default(), &facts(90)).expect_err("too wide");
+            let plain = Fused::default();
+            let e = kernel_name(&op, &inputs, &plain, &PrecisionPolicy::default(), &facts(90))
+                .expect_err("too wide");
             assert!(e.contains(word), "{e}");
         };
         let v = |c: usize| Weight::named("w", [c]);

@@ -1,8 +1,8 @@
 //! Ops that move elements.
 
+use super::operands::{Operands, cache_type};
 use super::work::{Pointer, Work};
-use super::{Operands, cache_type};
-use orate_graph::{DType, First, Op, Weight};
+use orate_graph::{DType, First, Scalar, ValueInfo, Weight};
 
 /// Product of the extents in front of and behind `axis`.
 fn around(dims: &[usize], axis: usize) -> (usize, usize) {
@@ -27,65 +27,61 @@ fn gather(pointers: [Pointer; 4], [len, c, rows]: [usize; 3], dtype: DType) -> W
     }
 }
 
-/// Elements that come from elsewhere as they are, or rows of states that are written.
-///
-/// # Panics
-/// For ops that do more than move.
-pub(super) fn works(o: &Operands<'_>, op: &Op) -> Vec<Work> {
-    let (out, shape) = (o.out(), o.out_shape());
-    let len = shape.len();
-    vec![match op {
-        Op::Embedding { table } => {
-            let (rows, c) = (table.shape().dims()[0], table.shape().dims()[1]);
-            let (at, dtype) = o.bank.table(table);
-            gather([Pointer::Weight(at), o.x(0), Pointer::Null, out], [len, c, rows], dtype)
-        }
-        Op::EmbeddingSum { tables, first } => embedding_sum(o, tables, *first),
-        Op::SelectRow { index } => {
-            let sizes = [len, len, o.shape(0).dims()[0]];
-            gather([o.x(0), Pointer::Null, o.scalar(*index), out], sizes, DType::F32)
-        }
-        Op::RowAt => {
-            let (rows, c) = (o.shape(0).dims()[1], shape.last());
-            Work {
-                pointers: vec![o.x(0), o.x(1), out],
-                words: [len, c, rows].map(|x| x as u32).to_vec(),
-                ..Work::each("gather", "row_at", len)
-            }
-        }
-        Op::Increment { by } => Work {
-            pointers: vec![o.x(0), out],
-            words: vec![len as u32, *by as u32],
-            ..Work::each("copy", "increment", len)
-        },
-        Op::WriteRows { first } => write_rows(o, *first),
-        Op::Mark => {
-            let d = shape.dims();
-            Work {
-                pointers: vec![out, o.x(1)],
-                words: [d[0], d[1]].map(|x| x as u32).to_vec(),
-                ..Work::each("copy", "mark", d[0])
-            }
-        }
-        Op::Constant { weight } => {
-            let n = weight.shape().len();
-            copy(o.dense(weight), out, [len / n, n, 0, n])
-        }
-        Op::Concat { axis } => return concat(o, *axis),
-        Op::Slice { axis, start, .. } => {
-            let from = o.shape(0).dims();
-            let (outer, inner) = around(from, *axis);
-            let (n, total) = (shape.dims()[*axis] * inner, from[*axis] * inner);
-            let mut work = copy(o.x(0), out, [outer, n, total, n]);
-            work.words[4] = (start * inner) as u32;
-            work
-        }
-        Op::Permute { perm } => permute(o, perm),
-        _ => unreachable!("called for ops that move elements alone"),
-    }]
+pub(super) fn embedding(o: &Operands<'_>, table: &Weight) -> Work {
+    let (rows, c) = (table.shape().dims()[0], table.shape().dims()[1]);
+    let (at, dtype) = o.bank.table(table);
+    let pointers = [Pointer::Weight(at), o.x(0), Pointer::Null, o.out()];
+    gather(pointers, [o.out_shape().len(), c, rows], dtype)
 }
 
-fn embedding_sum(o: &Operands<'_>, tables: &Weight, first: usize) -> Work {
+pub(super) fn select_row(o: &Operands<'_>, index: Scalar) -> Work {
+    let len = o.out_shape().len();
+    let pointers = [o.x(0), Pointer::Null, o.scalar(index), o.out()];
+    gather(pointers, [len, len, o.shape(0).dims()[0]], DType::F32)
+}
+
+pub(super) fn row_at(o: &Operands<'_>) -> Work {
+    let (len, c, rows) = (o.out_shape().len(), o.out_shape().last(), o.shape(0).dims()[1]);
+    Work {
+        pointers: vec![o.x(0), o.x(1), o.out()],
+        words: [len, c, rows].map(|x| x as u32).to_vec(),
+        ..Work::each("gather", "row_at", len)
+    }
+}
+
+pub(super) fn increment(o: &Operands<'_>, by: i32) -> Work {
+    let len = o.out_shape().len();
+    Work {
+        pointers: vec![o.x(0), o.out()],
+        words: vec![len as u32, by as u32],
+        ..Work::each("copy", "increment", len)
+    }
+}
+
+pub(super) fn mark(o: &Operands<'_>) -> Work {
+    let d = o.out_shape().dims();
+    Work {
+        pointers: vec![o.out(), o.x(1)],
+        words: [d[0], d[1]].map(|x| x as u32).to_vec(),
+        ..Work::each("copy", "mark", d[0])
+    }
+}
+
+pub(super) fn constant(o: &Operands<'_>, weight: &Weight) -> Work {
+    let n = weight.shape().len();
+    copy(o.dense(weight), o.out(), [o.out_shape().len() / n, n, 0, n])
+}
+
+pub(super) fn slice(o: &Operands<'_>, axis: usize, start: usize) -> Work {
+    let from = o.shape(0).dims();
+    let (outer, inner) = around(from, axis);
+    let (n, total) = (o.out_shape().dims()[axis] * inner, from[axis] * inner);
+    let mut work = copy(o.x(0), o.out(), [outer, n, total, n]);
+    work.words[4] = (start * inner) as u32;
+    work
+}
+
+pub(super) fn embedding_sum(o: &Operands<'_>, tables: &Weight, first: usize) -> Work {
     let (&[count, rows, c], ids) = (tables.shape().dims(), o.shape(0).last()) else {
         unreachable!("three axes by shape inference")
     };
@@ -97,10 +93,18 @@ fn embedding_sum(o: &Operands<'_>, tables: &Weight, first: usize) -> Work {
     }
 }
 
-fn write_rows(o: &Operands<'_>, first: First) -> Work {
+/// The name in plans of the kernel that writes rows to a state.
+pub(super) fn write_name(inputs: &[&ValueInfo]) -> String {
+    match inputs[0].dtype {
+        dtype if dtype.is_compact() => format!("write-{dtype}"),
+        _ => "write".to_owned(),
+    }
+}
+
+pub(super) fn write_rows(o: &Operands<'_>, first: First) -> Work {
     let (shape, rows) = (o.out_shape(), o.shape(1));
     let (first, from) = o.first(first);
-    let dtype = o.plan.info(o.node.output).dtype;
+    let dtype = o.plan.info(o.step.node.output).dtype;
     let sizes = [rows.len(), shape.dims()[1], rows.dims()[1], shape.last(), from];
     let mut words = sizes.map(|x| x as u32).to_vec();
     let (program, function, threads) = match dtype {
@@ -114,11 +118,11 @@ fn write_rows(o: &Operands<'_>, first: First) -> Work {
     Work { pointers: vec![o.out(), o.x(1), first], words, ..Work::each(program, function, threads) }
 }
 
-fn concat(o: &Operands<'_>, axis: usize) -> Vec<Work> {
+pub(super) fn concat(o: &Operands<'_>, axis: usize) -> Vec<Work> {
     let out = o.out_shape().dims();
     let (outer, inner) = around(out, axis);
     let mut at = 0;
-    (0..o.node.inputs.len())
+    (0..o.step.node.inputs.len())
         .map(|i| {
             let n = o.shape(i).dims()[axis] * inner;
             let mut work = copy(o.x(i), o.out(), [outer, n, n, out[axis] * inner]);
@@ -130,12 +134,15 @@ fn concat(o: &Operands<'_>, axis: usize) -> Vec<Work> {
         .collect()
 }
 
-/// The name in plans of the kernel for so many axes, or why there is none.
-pub(super) fn permute_name(axes: usize) -> Result<String, String> {
-    if axes > 4 { Err(format!("{axes} axes are more than 4")) } else { Ok("permute".to_owned()) }
+/// The name in plans of the kernel for a permutation, or why there is none.
+pub(super) fn permute_name(perm: &[usize]) -> Result<String, String> {
+    match perm.len() {
+        0..=4 => Ok("permute".to_owned()),
+        axes => Err(format!("{axes} axes are more than 4")),
+    }
 }
 
-fn permute(o: &Operands<'_>, perm: &[usize]) -> Work {
+pub(super) fn permute(o: &Operands<'_>, perm: &[usize]) -> Work {
     let dims = o.shape(0).dims();
     let (mut size, mut stride) = ([1; 4], [0; 4]);
     for (i, &axis) in perm.iter().enumerate() {

@@ -1,25 +1,13 @@
 //! Convolutions to one channel: how `kernels/conv_narrow.cu` is started.
 
+use super::operands::{Operands, activation_number};
 use super::work::{Pointer, Work};
-use super::{Operands, activation_number};
-use orate_graph::{ConvGeometry, Epilogue, Op, Weight};
-
-/// Taps of such a convolution, which follow each other.
-const TAPS: usize = 7;
+use orate_graph::{ConvGeometry, Epilogue, Weight};
 
 /// Results of a warp, and warps of a thread block.
 const RUN: usize = 32;
 /// See [`RUN`].
 const WARPS: usize = 8;
-
-/// Whether `op` is a convolution that the kernel makes. Its weight is then kept as it is, in f32.
-pub(crate) fn is_narrow(op: &Op) -> bool {
-    let Op::Conv1d { weight, geometry, epilogue } = op else { return false };
-    let channels = weight.shape().dims()[0] / geometry.taps;
-    (geometry.taps, geometry.dilation, weight.shape().last()) == (TAPS, 1, 1)
-        && matches!(channels, 32 | 64 | 96 | 128)
-        && !epilogue.residual
-}
 
 pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, g: &ConvGeometry) -> Work {
     let dims = o.shape(0).dims();
@@ -30,7 +18,7 @@ pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, g: &ConvGeom
         96 => "narrow_96",
         _ => "narrow_128",
     };
-    let (row, activation) = (o.node.row, activation_number(e.activation.as_ref()));
+    let (row, activation) = (o.step.fused.row, activation_number(e.activation.as_ref()));
     let row_count = row.map_or(0, |(table, _)| o.shape_of(table).dims()[0]);
     let words = [batch, time, g.left].map(|x| x as u32);
     Work {

@@ -1,8 +1,8 @@
 //! Pointwise ops.
 
+use super::operands::{Operands, activation_number};
 use super::work::{Pointer, Work, bits};
-use super::{Operands, activation_number};
-use orate_graph::{Factor, Op, Shape, Weight};
+use orate_graph::{Activation, Factor, Shape, Weight};
 
 /// Work without neighbours on x, y and scale; `c` is the width of a row.
 fn pointwise(kind: u32, [x, y, scale, out]: [Pointer; 4], shape: &Shape, c: usize) -> Work {
@@ -13,46 +13,57 @@ fn pointwise(kind: u32, [x, y, scale, out]: [Pointer; 4], shape: &Shape, c: usiz
     }
 }
 
-/// Each element of the result by itself.
-///
-/// # Panics
-/// For ops that look at neighbours.
-pub(super) fn work(o: &Operands<'_>, op: &Op) -> Work {
-    let (out, shape) = (o.out(), o.out_shape());
-    let null = Pointer::Null;
-    match op {
-        Op::AddBias { bias } => pointwise(0, [o.x(0), o.dense(bias), null, out], shape, shape.last()),
-        Op::Affine { scale, shift } => {
-            pointwise(0, [o.x(0), o.dense(shift), o.dense(scale), out], shape, shape.last())
-        }
-        Op::Activate(a) => {
-            let mut work = pointwise(1, [o.x(0), null, o.slope(Some(a)), out], shape, 1);
-            work.words[4] = activation_number(Some(a));
-            work
-        }
-        Op::Add => combine(o, [o.x(0), o.x(1), out], [Factor::Const(1.0); 2]),
-        Op::Combine { a, b } => combine(o, [o.x(0), o.x(1), out], [*a, *b]),
-        Op::Scale { factor } => combine(o, [o.x(0), null, out], [*factor, Factor::Const(0.0)]),
-        Op::Mul => pointwise(5, [o.x(0), o.x(1), null, out], shape, 1),
-        Op::MulRow => pointwise(6, [o.x(0), o.x(1), null, out], shape, shape.last()),
-        Op::AddRow => {
-            let mut work = pointwise(3, [o.x(0), o.x(1), null, out], shape, shape.last());
-            work.words[5] = 1;
-            work
-        }
-        Op::MaskRows => {
-            let mut work = pointwise(4, [o.x(0), null, null, out], shape, shape.last());
-            work.pointers[5] = o.x(1);
-            work.words[3] = shape.dims()[1] as u32;
-            work
-        }
-        Op::Snake { frequency, gain } => snake(o, frequency, gain),
-        _ => unreachable!("called for pointwise ops alone"),
-    }
+pub(super) fn add_bias(o: &Operands<'_>, bias: &Weight) -> Work {
+    let shape = o.out_shape();
+    pointwise(0, [o.x(0), o.dense(bias), Pointer::Null, o.out()], shape, shape.last())
 }
 
-fn combine(o: &Operands<'_>, [x, y, out]: [Pointer; 3], factors: [Factor; 2]) -> Work {
-    let mut work = pointwise(2, [x, y, Pointer::Null, out], o.out_shape(), 1);
+pub(super) fn affine(o: &Operands<'_>, scale: &Weight, shift: &Weight) -> Work {
+    let shape = o.out_shape();
+    pointwise(0, [o.x(0), o.dense(shift), o.dense(scale), o.out()], shape, shape.last())
+}
+
+pub(super) fn activate(o: &Operands<'_>, a: &Activation) -> Work {
+    let mut work = pointwise(1, [o.x(0), Pointer::Null, o.slope(Some(a)), o.out()], o.out_shape(), 1);
+    work.words[4] = activation_number(Some(a));
+    work
+}
+
+pub(super) fn mul(o: &Operands<'_>) -> Work {
+    pointwise(5, [o.x(0), o.x(1), Pointer::Null, o.out()], o.out_shape(), 1)
+}
+
+pub(super) fn mul_row(o: &Operands<'_>) -> Work {
+    let shape = o.out_shape();
+    pointwise(6, [o.x(0), o.x(1), Pointer::Null, o.out()], shape, shape.last())
+}
+
+pub(super) fn add_row(o: &Operands<'_>) -> Work {
+    let shape = o.out_shape();
+    let mut work = pointwise(3, [o.x(0), o.x(1), Pointer::Null, o.out()], shape, shape.last());
+    work.words[5] = 1;
+    work
+}
+
+pub(super) fn mask_rows(o: &Operands<'_>) -> Work {
+    let shape = o.out_shape();
+    let mut work = pointwise(4, [o.x(0), Pointer::Null, Pointer::Null, o.out()], shape, shape.last());
+    work.pointers[5] = o.x(1);
+    work.words[3] = shape.dims()[1] as u32;
+    work
+}
+
+/// `a · x + b · y`
+pub(super) fn combine(o: &Operands<'_>, factors: [Factor; 2]) -> Work {
+    weighted(o, o.x(1), factors)
+}
+
+pub(super) fn scale(o: &Operands<'_>, factor: Factor) -> Work {
+    weighted(o, Pointer::Null, [factor, Factor::Const(0.0)])
+}
+
+fn weighted(o: &Operands<'_>, y: Pointer, factors: [Factor; 2]) -> Work {
+    let mut work = pointwise(2, [o.x(0), y, Pointer::Null, o.out()], o.out_shape(), 1);
     for (i, f) in factors.into_iter().enumerate() {
         match f {
             Factor::Const(x) => work.words[6 + i] = bits(x),
@@ -62,7 +73,7 @@ fn combine(o: &Operands<'_>, [x, y, out]: [Pointer; 3], factors: [Factor; 2]) ->
     work
 }
 
-fn snake(o: &Operands<'_>, frequency: &Weight, gain: &Weight) -> Work {
+pub(super) fn snake(o: &Operands<'_>, frequency: &Weight, gain: &Weight) -> Work {
     let shape = o.out_shape();
     let (function, each) = if shape.last().is_multiple_of(4) { ("snake_4", 4) } else { ("snake_1", 1) };
     Work {

@@ -1,8 +1,8 @@
 //! Layer norm, RMS norm, and depthwise convolutions with or without one: a block or a warp for each row.
 
-use super::Operands;
+use super::operands::Operands;
 use super::work::{Pointer, Work, bits};
-use orate_graph::{ConvGeometry, Norm, Weight};
+use orate_graph::{ConvGeometry, Norm, ValueInfo, Weight};
 
 /// Widest rows of norms: what a block of 256 threads holds in registers, by fours and one by one.
 const NORM_WIDTH: (usize, usize) = (4096, 1024);
@@ -13,10 +13,11 @@ const FAST_WIDTH: usize = 1024;
 /// Widest rows of which a warp takes one.
 const SHORT_WIDTH: usize = 512;
 
-/// Why layer norms and depthwise convolutions do not take rows of `c`, if so.
-pub(super) fn check_width(c: usize) -> Result<(), String> {
+/// The name of a kernel of layer norms or depthwise convolutions, or why it does not take such rows.
+pub(super) fn named(name: &str, inputs: &[&ValueInfo]) -> Result<String, String> {
+    let c = inputs[0].shape.last();
     let widest = if c.is_multiple_of(4) { NORM_WIDTH.0 } else { NORM_WIDTH.1 };
-    if c <= widest { Ok(()) } else { Err(format!("rows of {c} are wider than {widest}")) }
+    if c <= widest { Ok(name.to_owned()) } else { Err(format!("rows of {c} are wider than {widest}")) }
 }
 
 /// Threads for a row of `c`, by fours if that is whole.

@@ -1,17 +1,18 @@
 //! Drawing ids.
 
-use super::Operands;
+use super::operands::Operands;
 use super::work::{Pointer, Work};
 use crate::driver::Facts;
-use orate_graph::ControlIds;
+use orate_graph::{ControlIds, ValueInfo};
 
 /// Bytes of shared memory that drawing from `ids` logits takes: them, and room to sort.
 fn shared(ids: usize) -> usize {
     8 * ids.next_power_of_two() + 4 * ids
 }
 
-/// The name in plans of the kernel for so many ids, or why there is none.
-pub(super) fn name(ids: usize, facts: &Facts) -> Result<String, String> {
+/// The name in plans of the kernel for these logits, or why there is none.
+pub(super) fn name(inputs: &[&ValueInfo], facts: &Facts) -> Result<String, String> {
+    let ids = inputs[0].shape.last();
     let shared = shared(ids);
     if shared + 1024 > facts.shared as usize {
         return Err(format!("{ids} ids need {shared} bytes of shared memory, {} are there", facts.shared));
@@ -22,7 +23,7 @@ pub(super) fn name(ids: usize, facts: &Facts) -> Result<String, String> {
 pub(super) fn work(o: &Operands<'_>, codebook: u32, controls: Option<ControlIds>) -> Work {
     let (batch, ids) = (o.out_shape().len(), o.shape(0).last());
     let [first, end, least] = controls.map_or([ids; 3], |c| [c.first, c.end, c.min_draws]);
-    let seen = if o.node.inputs.len() == 5 { o.x(4) } else { Pointer::Null };
+    let seen = if o.step.node.inputs.len() == 5 { o.x(4) } else { Pointer::Null };
     Work {
         grid: [batch as u32, 1, 1],
         shared: shared(ids) as u32,

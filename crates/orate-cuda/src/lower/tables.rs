@@ -1,6 +1,6 @@
 //! Rotary positions, time embeddings and random numbers: what is made of angles.
 
-use super::Operands;
+use super::operands::Operands;
 use super::work::{Work, bits};
 use orate_graph::{First, Scalar, Weight};
 

@@ -1,7 +1,7 @@
 //! One launch of a kernel, with arguments that name places until a session knows where these are.
 
 use crate::driver::DevicePointer;
-use orate_graph::joining::At;
+use orate_graph::Place;
 
 /// Threads of a block of kernels without neighbours.
 const THREADS: u32 = 256;
@@ -12,7 +12,7 @@ pub(crate) enum Pointer {
     /// Nothing: an operand that is left out.
     Null,
     /// A value of the plan.
-    Place(At),
+    Place(Place),
     /// A weight, at an address that never changes.
     Weight(DevicePointer),
     /// A run-time scalar, by its number in the plan.
@@ -31,9 +31,9 @@ pub(crate) struct Addresses {
 impl Addresses {
     fn of(&self, pointer: Pointer) -> DevicePointer {
         match pointer {
-            Pointer::Null | Pointer::Place(At::Nowhere) => 0,
-            Pointer::Place(At::Arena(offset)) => self.arena + offset as u64,
-            Pointer::Place(At::Buffer(i, offset)) => self.buffers[i] + offset as u64,
+            Pointer::Null | Pointer::Place(Place::Nowhere) => 0,
+            Pointer::Place(Place::Arena(offset)) => self.arena + offset as u64,
+            Pointer::Place(Place::Buffer(i, offset)) => self.buffers[i] + offset as u64,
             Pointer::Weight(at) => at,
             Pointer::Scalar(i) => self.scalars[i],
         }

@@ -13,8 +13,8 @@ use orate_graph::{
 use orate_models::supertonic::Sizes;
 use orate_testing::{
     Case, NOT_BUILT_ON_GPUS, OnDevice, RandomWeights, ReferenceDevice, check_all, check_clearing,
-    check_compact_rows, check_copies, check_extensions, check_foreign_copy, check_later_reads, harvest,
-    op_cases_built,
+    check_compact_rows, check_copies, check_extensions, check_foreign_copy, check_later_reads, fused_cases,
+    harvest, op_cases_built,
 };
 use std::sync::Arc;
 
@@ -41,6 +41,15 @@ fn is_light(op: &Op) -> bool {
 fn op_cases_on_the_gpu() {
     let device = device();
     let report = check_all(&OnDevice(&device), &op_cases_built(&device, &NOT_BUILT_ON_GPUS));
+    println!("{report}");
+    report.assert();
+}
+
+/// Layers of which most steps are fused.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn fused_cases_on_the_gpu() {
+    let report = check_all(&OnDevice(&device()), &fused_cases(200));
     println!("{report}");
     report.assert();
 }

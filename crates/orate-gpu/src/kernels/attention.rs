@@ -1,9 +1,9 @@
 //! Attention: by fours where the heads' width allows, element by element otherwise. One query in a cache has a kernel of its own.
 
-use super::{Abilities, Operands, cache_rows};
+use super::operands::{Abilities, Operands, cache_rows};
 use crate::dispatch::{Call, Params};
-use crate::pipelines::Variant;
-use orate_graph::{AttentionMask, DType, First, Op};
+use crate::variant::Variant;
+use orate_graph::{AttentionMask, DType, First, Op, ValueInfo};
 
 const THREADS: usize = 128;
 
@@ -42,19 +42,24 @@ impl Shape {
 
 pub(super) fn name(
     op: &Op,
-    q: &orate_graph::Shape,
+    inputs: &[&ValueInfo],
     heads: usize,
     can: Abilities<'_>,
 ) -> Result<String, String> {
+    let q = &inputs[0].shape;
     let d = q.last() / heads;
+    let dtype = match inputs[1].dtype {
+        dtype if dtype.is_compact() => format!("-{dtype}"),
+        _ => String::new(),
+    };
     if is_row(op, q.dims()[1], d) {
-        return Ok(format!("attention-row-{d}"));
+        return Ok(format!("attention-row-{d}{dtype}"));
     }
     let (needed, limit) = (Shape::new(d).shared(d), can.workgroup_bytes as usize);
     if needed > limit {
         return Err(format!("heads of {d} need {needed} bytes of workgroup memory, and there are {limit}"));
     }
-    Ok(format!("attention-{d}"))
+    Ok(format!("attention-{d}{dtype}"))
 }
 
 /// The kernel for a head width, what is seen, and the type of keys and values.

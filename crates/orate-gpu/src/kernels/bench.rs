@@ -1,11 +1,11 @@
 //! Which tile is fastest for which product: `cargo test --release -p orate-gpu tiles -- --ignored --nocapture`.
 
 use super::cooperative;
-use super::matmul::{PADDING, Tile, variant};
+use super::matmul::{Tile, variant};
 use crate::adapters::{self, Matrices};
 use crate::gpu::Gpu;
-use crate::pipelines::Variant;
-use crate::weights::Element;
+use crate::variant::Variant;
+use crate::weights::{Element, PADDING};
 use orate_graph::{DeviceKind, Epilogue, Precision, PrecisionPolicy, Weight};
 use std::time::Instant;
 use wgpu::{BindGroup, BufferUsages, CommandEncoderDescriptor, ComputePassDescriptor};

@@ -1,9 +1,9 @@
 //! Products on cooperative matrices: which tile for which sizes.
 
-use super::activation;
-use super::matmul::PADDING;
+use super::operands::activation;
 use crate::adapters::Matrices;
-use crate::pipelines::Variant;
+use crate::variant::Variant;
+use crate::weights::PADDING;
 use orate_graph::Epilogue;
 
 /// How a workgroup cuts its part of a product; see the kernel. Sizes of one device are other than those of another whose matrices

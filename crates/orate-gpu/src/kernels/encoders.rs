@@ -1,17 +1,16 @@
 //! What encoders of voices need: padding, statistics over time, and codes.
 
-use super::{Abilities, Operands};
+use super::operands::{Abilities, Operands};
 use crate::dispatch::{Call, Params, flat};
-use crate::pipelines::Variant;
-use orate_graph::{Op, Padding};
+use crate::variant::Variant;
+use orate_graph::{Padding, Weight};
 
 /// The kernel that puts rows beyond the ends of sequences.
 pub(super) fn pad_variant(padding: Padding) -> Variant {
     Variant::new("pad").flag("ZERO", padding == Padding::Zero).flag("REFLECT", padding == Padding::Reflect)
 }
 
-pub(super) fn pad(o: &Operands<'_>) -> Call {
-    let Op::Pad { padding, before, .. } = o.step.node.op else { unreachable!("called for padding alone") };
+pub(super) fn pad(o: &Operands<'_>, padding: Padding, before: usize) -> Call {
     let out = o.out_shape();
     let params = Params::default()
         .place(o.place(0))
@@ -32,8 +31,7 @@ pub(super) fn statistics_variant(scores: bool) -> Variant {
     Variant::new("statistics").flag("SCORES", scores)
 }
 
-pub(super) fn statistics(o: &Operands<'_>) -> Call {
-    let Op::Statistics { floor } = o.step.node.op else { unreachable!("called for statistics alone") };
+pub(super) fn statistics(o: &Operands<'_>, floor: f32) -> Call {
     let x = o.shape(0).dims();
     let params = Params::default()
         .place(o.place(0))
@@ -55,7 +53,8 @@ pub(super) fn codes_variant(width: usize) -> Variant {
     Variant::new("residual_codes").number("WIDTH", width)
 }
 
-pub(super) fn codes_name(width: usize, can: Abilities<'_>) -> Result<String, String> {
+pub(super) fn codes_name(codebooks: &Weight, can: Abilities<'_>) -> Result<String, String> {
+    let width = codebooks.shape().last();
     let (needed, limit) = (4 * (width + 256), can.workgroup_bytes as usize);
     if needed > limit {
         return Err(format!(
@@ -65,15 +64,14 @@ pub(super) fn codes_name(width: usize, can: Abilities<'_>) -> Result<String, Str
     Ok("residual-codes".to_owned())
 }
 
-pub(super) fn residual_codes(o: &Operands<'_>) -> Call {
-    let Op::ResidualCodes { codebooks } = &o.step.node.op else { unreachable!("called for codes alone") };
+pub(super) fn residual_codes(o: &Operands<'_>, codebooks: &Weight) -> Call {
     let d = codebooks.shape().dims();
     let rows = o.out_shape().rows();
     let params = Params::default()
         .place(o.place(0))
         .place(o.out())
         .number(rows)
-        .number(o.weights.matrix())
+        .number(o.weights.matrix(0))
         .number(d[0])
         .number(d[1]);
     Call { variant: codes_variant(d[2]), params, groups: flat(rows, 1), weights: o.weights.buffers() }

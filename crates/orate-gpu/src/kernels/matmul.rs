@@ -1,16 +1,13 @@
 //! Matrix products and convolutions: which tile for which sizes.
 
-use super::{Abilities, Operands, activation, cooperative};
+use super::cooperative;
+use super::operands::{Abilities, Operands, activation};
 use crate::adapters::Matrices;
 use crate::dispatch::{Call, Late, Params};
-use crate::pipelines::Variant;
-use crate::weights::{Element, Form, Wanted, WeightBank};
+use crate::variant::Variant;
+use crate::weights::{Element, Form, PADDING, Wanted};
 use orate_graph::blocks::BlockFormat;
-use orate_graph::joining::{At, Joins};
-use orate_graph::{Activation, Epilogue, Op, Precision, ValueInfo, Weight};
-
-/// Rows and columns to which weights are padded with zeros; every tile divides both.
-pub(super) const PADDING: [usize; 2] = [128, 64];
+use orate_graph::{Activation, Epilogue, Fused, Fusions, Op, Place, Precision, ValueInfo, Weight};
 
 /// How a workgroup cuts its part of a product; see the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,19 +122,33 @@ fn cooperative_tile(op: &Op, s: &Sizes, can: Abilities<'_>) -> Option<(cooperati
     (t.divides(has) && t.shared(has) <= can.workgroup_bytes as usize).then_some((t, has))
 }
 
-pub(super) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> String {
-    let s = sizes(op, inputs[0].shape.dims());
-    let t = tile(s.m, s.n, s.k);
-    let format = match element(op.weights()[0], can) {
+/// How names of kernels for a weight begin.
+fn format_name(op: &Op, can: Abilities<'_>) -> &'static str {
+    match element(op.weights()[0], can) {
         Element::F32 => "",
         Element::F16 => "f16-",
         Element::Bf16 => "bf16-",
         Element::Blocks(BlockFormat::Q8_0) => "q8_0-",
         Element::Blocks(BlockFormat::Q4_0) => "q4_0-",
-    };
+    }
+}
+
+/// The name of the kernel for few rows and `n` columns.
+fn vector_name(op: &Op, rows: usize, n: usize, can: Abilities<'_>) -> String {
+    let rows = if rows == 1 { String::new() } else { format!("x{}", 2 * pairs(rows)) };
+    format!("{}gemv-{}{rows}", format_name(op, can), 4 * quads(n))
+}
+
+/// Names of the kernels of a matmul with all that is fused, or of a convolution.
+pub(super) fn name(op: &Op, inputs: &[&ValueInfo], fused: &Fused, can: Abilities<'_>) -> String {
+    let s = sizes(op, inputs[0].shape.dims());
+    let t = tile(s.m, s.n, s.k);
+    let format = format_name(op, can);
     if s.is_few_rows(op) {
-        let rows = if s.m == 1 { String::new() } else { format!("x{}", 2 * pairs(s.m)) };
-        return format!("{format}gemv-{}{rows}", 4 * quads(s.n));
+        let weights: Vec<&Weight> = op.weights().into_iter().take(1).chain(&fused.parts).collect();
+        let columns = |weights: &[&Weight]| columns(weights.iter().copied(), fused.gated);
+        let names = weights.chunks(PARTS).map(|weights| vector_name(op, s.m, columns(weights), can));
+        return names.collect::<Vec<_>>().join(" + ");
     }
     if let Some((t, has)) = cooperative_tile(op, &s, can) {
         let [bm, bn] = t.results(has);
@@ -146,11 +157,18 @@ pub(super) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> String
     format!("{format}gemm-{}x{}{}", t.bm, t.bn, if s.odd { "-odd" } else { "" })
 }
 
-pub(super) fn weights(op: &Op, can: Abilities<'_>) -> Wanted {
+/// The weight of the op, then those of its parts; vectors of the epilogue, then of the norm.
+pub(super) fn weights(op: &Op, fused: &Fused, can: Abilities<'_>) -> Wanted {
     let all = op.weights();
-    let mut wanted = Wanted::vectors(all[1..].to_vec());
-    wanted.matrix = Some((all[0].clone(), form(all[0], can)));
+    let norm = fused.norm.iter().map(|(weight, _)| weight);
+    let mut wanted = Wanted::vectors(all[1..].iter().copied().chain(norm).collect());
+    wanted.matrices = [all[0]].into_iter().chain(&fused.parts).map(|w| (w.clone(), form(w, can))).collect();
     wanted
+}
+
+/// Weights of matmuls that may run as one.
+pub(super) fn group(weights: &[Weight], can: Abilities<'_>) -> Vec<(Weight, Form)> {
+    weights.iter().map(|w| (w.clone(), form(w, can))).collect()
 }
 
 fn epilogue(op: &Op) -> &Epilogue {
@@ -256,37 +274,34 @@ pub(super) fn vector_variant(what: Vector, e: &Epilogue) -> Variant {
     activation(stored(v, what.element), e.activation.as_ref())
 }
 
-/// What can be joined: products by weights of one buffer and format, and norms of the row in front.
-pub(crate) fn joins<T>(can: Abilities<'_>, bank: &WeightBank, use_them: impl FnOnce(&Joins<'_>) -> T) -> T {
-    let even = |w: &Weight| w.shape().dims().iter().all(|d| d.is_multiple_of(4));
-    let buffer = |w: &Weight| {
-        let wanted = Wanted { matrix: Some((w.clone(), form(w, can))), vectors: vec![] };
-        bank.placed(&wanted).buffers()[0]
-    };
-    let products =
-        |a: &Weight, b: &Weight| even(a) && even(b) && form(a, can) == form(b, can) && buffer(a) == buffer(b);
-    use_them(&Joins {
-        products: &products,
-        rows_of_products: FEW_ROWS,
-        rows: false,
-        queries: false,
-        norms: &even,
-        rows_of_gates: FEW_ROWS,
-        caches: &super::heads::are_kept,
-    })
+/// What the kernels for few rows do besides one matmul.
+pub(super) fn fusions(can: Abilities<'_>) -> Fusions {
+    Fusions {
+        matmul_rows: FEW_ROWS,
+        matmul_multiple: [4, 4],
+        precision: can.policy.clone(),
+        gated_rows: FEW_ROWS,
+        norm_multiple: Some([4, 4]),
+        ..Fusions::default()
+    }
 }
 
-/// Products of few rows: of the step and of its parts, whose results follow each other.
+/// Columns of the weights in a dispatch.
+fn columns<'w>(weights: impl Iterator<Item = &'w Weight>, gated: bool) -> usize {
+    let n: usize = weights.map(|w| w.shape().last()).sum();
+    if gated { n / 2 } else { n }
+}
+
+/// Matmuls of few rows: of the step's op and its parts, whose results follow each other.
 fn vector_calls(o: &Operands<'_>, rows: usize, k: usize) -> Vec<Call> {
-    let (e, element) = (epilogue(&o.step.node.op), element(o.step.node.op.weights()[0], o.can));
-    let steps: Vec<usize> = [&[o.joined.step], &o.joined.parts[..]].concat();
-    let width = |step: &usize| o.op(*step).weights()[0].shape().dims()[1];
+    let (op, fused) = (&o.step.node.op, &o.step.fused);
+    let element = element(op.weights()[0], o.can);
+    let weights: Vec<&Weight> = op.weights().into_iter().take(1).chain(&fused.parts).collect();
     let mut first = 0;
-    let one = |steps: &[usize]| {
-        let n: usize = steps.iter().map(width).sum();
-        let quads = quads(if o.joined.gated { n / 2 } else { n });
+    let mut calls = vec![];
+    for (chunk, weights) in weights.chunks(PARTS).enumerate() {
         // Epilogues are those of the first.
-        let e = if first == 0 { e.clone() } else { Epilogue::default() };
+        let e = if chunk == 0 { epilogue(op).clone() } else { Epilogue::default() };
         let bias = if e.bias.is_some() { o.weights.vector(0) } else { 0 };
         let slope = match e.activation {
             Some(Activation::PRelu(_)) => o.weights.vector(usize::from(e.bias.is_some())),
@@ -299,31 +314,28 @@ fn vector_calls(o: &Operands<'_>, rows: usize, k: usize) -> Vec<Call> {
             .number(bias)
             .number(slope)
             .number(k);
-        let mut buffers = o.weights.buffers();
-        params = match o.joined.norm.map(|step| (step, o.op(step))) {
+        params = match &fused.norm {
             _ if rows > 1 => params.number(rows),
-            Some((step, Op::RmsNorm { eps, .. })) => {
-                buffers[1] = o.placed[step].buffers()[1];
-                params.number(o.placed[step].vector(0)).float(*eps)
-            }
-            _ => params.number(0).float(0.0),
+            Some((_, eps)) => params.number(o.weights.vector(op.weights().len() - 1)).float(*eps),
+            None => params.number(0).float(0.0),
         };
+        let quads = quads(columns(weights.iter().copied(), fused.gated));
         let mut groups = 0;
-        for step in steps {
-            let n = width(step);
+        for (i, weight) in weights.iter().enumerate() {
+            let n = weight.shape().last();
             params = params
-                .number(o.placed[*step].matrix() * element.places_per_word())
+                .number(o.weights.matrix(chunk * PARTS + i) * element.places_per_word())
                 .number(n)
                 .number(n.next_multiple_of(PADDING[1]));
             groups += n.div_ceil(4 * quads);
+            first += rows * n;
         }
-        first += rows * n;
-        let gated = o.joined.gated;
-        let what = Vector { rows, quads, element, parts: steps.len(), gated, norm: o.joined.norm.is_some() };
+        let (parts, gated, norm) = (weights.len(), fused.gated, fused.norm.is_some());
+        let variant = vector_variant(Vector { rows, quads, element, parts, gated, norm }, &e);
         let groups = if gated { groups / 2 } else { groups };
-        Call { variant: vector_variant(what, &e), params, groups: [groups as u32, 1, 1], weights: buffers }
-    };
-    steps.chunks(PARTS).map(one).collect()
+        calls.push(Call { variant, params, groups: [groups as u32, 1, 1], weights: o.weights.buffers() });
+    }
+    calls
 }
 
 /// Mostly one dispatch.
@@ -344,7 +356,7 @@ fn call(o: &Operands<'_>) -> Call {
     }
     let e = epilogue(op);
     let element = element(op.weights()[0], o.can);
-    let weight = o.weights.matrix() * element.places_per_word();
+    let weight = o.weights.matrix(0) * element.places_per_word();
     let geometry = match op {
         Op::Conv1d { geometry, .. } => Some(geometry),
         _ => None,
@@ -368,7 +380,7 @@ fn call(o: &Operands<'_>) -> Call {
     let params = match geometry {
         Some(g) => {
             let params = params.number(x[1]).number(x[2]).number(g.dilation).number(g.left);
-            params.place(if g.history { o.place(1) } else { At::Nowhere })
+            params.place(if g.history { o.place(1) } else { Place::Nowhere })
         }
         None => params.number(1).number(1).number(1).number(0).number(0),
     };

@@ -8,282 +8,165 @@ mod encoders;
 mod heads;
 mod matmul;
 mod movement;
+mod operands;
 mod pointwise;
 mod rows;
 mod sample;
 mod tables;
 
-use crate::adapters::Matrices;
-use crate::cache_file;
 use crate::dispatch::Call;
 use crate::gpu::Gpu;
-use crate::weights::{Placed, Wanted};
-use orate_graph::joining::{At, Joined, Layout};
-use orate_graph::{
-    Activation, DType, DeviceClass, Op, Plan, PrecisionPolicy, Shape, Step, Value, ValueInfo, WeightLoader,
-};
+use crate::weights::{Form, Wanted};
+pub(crate) use operands::{Abilities, Operands};
+use orate_graph::{Fused, Fusions, Op, Plan, Shape, Step, ValueInfo, Weight, WeightLoader};
 
-const SOURCES: [(&str, &str); 37] = [
-    ("activation", include_str!("../../kernels/activation.wgsl")),
-    ("angles", include_str!("../../kernels/angles.wgsl")),
-    ("attention", include_str!("../../kernels/attention.wgsl")),
-    ("attention_odd", include_str!("../../kernels/attention_odd.wgsl")),
-    ("attention_row", include_str!("../../kernels/attention_row.wgsl")),
-    ("cache_rows", include_str!("../../kernels/cache_rows.wgsl")),
-    ("copy", include_str!("../../kernels/copy.wgsl")),
-    ("depthwise_conv1d", include_str!("../../kernels/depthwise_conv1d.wgsl")),
-    ("elementwise", include_str!("../../kernels/elementwise.wgsl")),
-    ("embedding_sum", include_str!("../../kernels/embedding_sum.wgsl")),
-    ("gather", include_str!("../../kernels/gather.wgsl")),
-    ("heads", include_str!("../../kernels/heads.wgsl")),
-    ("layer_norm", include_str!("../../kernels/layer_norm.wgsl")),
-    ("math", include_str!("../../kernels/math.wgsl")),
-    ("matmul", include_str!("../../kernels/matmul.wgsl")),
-    ("matmul_cooperative", include_str!("../../kernels/matmul_cooperative.wgsl")),
-    ("matvec", include_str!("../../kernels/matvec.wgsl")),
-    ("matvec_rows", include_str!("../../kernels/matvec_rows.wgsl")),
-    ("norm_kept", include_str!("../../kernels/norm_kept.wgsl")),
-    ("pad", include_str!("../../kernels/pad.wgsl")),
-    ("philox", include_str!("../../kernels/philox.wgsl")),
-    ("product", include_str!("../../kernels/product.wgsl")),
-    ("random", include_str!("../../kernels/random.wgsl")),
-    ("reduce", include_str!("../../kernels/reduce.wgsl")),
-    ("reduce_inputs", include_str!("../../kernels/reduce_inputs.wgsl")),
-    ("residual_codes", include_str!("../../kernels/residual_codes.wgsl")),
-    ("rms_norm", include_str!("../../kernels/rms_norm.wgsl")),
-    ("rotary", include_str!("../../kernels/rotary.wgsl")),
-    ("round_rows", include_str!("../../kernels/round_rows.wgsl")),
-    ("sample", include_str!("../../kernels/sample.wgsl")),
-    ("statistics", include_str!("../../kernels/statistics.wgsl")),
-    ("time_embedding", include_str!("../../kernels/time_embedding.wgsl")),
-    ("weight", include_str!("../../kernels/weight.wgsl")),
-    ("weight_rows", include_str!("../../kernels/weight_rows.wgsl")),
-    ("write_cache", include_str!("../../kernels/write_cache.wgsl")),
-    ("write_first", include_str!("../../kernels/write_first.wgsl")),
-    ("write_rows", include_str!("../../kernels/write_rows.wgsl")),
-];
-
-/// The text of a kernel or of what kernels include.
-pub(crate) fn source(name: &str) -> Option<&'static str> {
-    SOURCES.iter().find(|(n, _)| *n == name).map(|(_, text)| *text)
-}
-
-/// Changes when any kernel does.
-pub(crate) fn sources_hash() -> u64 {
-    SOURCES.iter().fold(0, |h, (_, text)| cache_file::hash(text.as_bytes()) ^ h.rotate_left(7))
-}
-
-/// What kernels are chosen by.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Abilities<'a> {
-    /// In which format products are computed.
-    pub policy: &'a PrecisionPolicy,
-    pub subgroups: bool,
-    /// Where products in f16 may use them.
-    pub matrices: Option<Matrices>,
-    pub workgroup_bytes: u32,
-    /// The processor imitates a GPU.
-    pub software: bool,
-}
-
-impl<'a> Abilities<'a> {
-    pub fn of(gpu: &'a Gpu) -> Self {
-        Abilities {
-            policy: &gpu.policy,
-            subgroups: gpu.subgroups,
-            matrices: gpu.matrices,
-            workgroup_bytes: gpu.workgroup_bytes,
-            software: gpu.info.class == DeviceClass::Software,
-        }
+/// What the kernels do besides one op, of weights that fit into a buffer together.
+pub(crate) fn fusions(gpu: &Gpu) -> Fusions {
+    Fusions {
+        heads: true,
+        views: true,
+        // Zeros at the edges of weights take room as well.
+        matmul_bytes: (gpu.largest_buffer / 2) as usize,
+        ..matmul::fusions(Abilities::of(gpu))
     }
 }
 
-/// A step with the places of its operands.
-pub(crate) struct Operands<'a> {
-    pub plan: &'a Plan,
-    pub layout: &'a Layout,
-    pub step: &'a Step,
-    /// What joined it.
-    pub joined: &'a Joined,
-    /// Where its weights are.
-    pub weights: &'a Placed,
-    /// Where those of all steps are.
-    pub placed: &'a [Placed],
-    pub can: Abilities<'a>,
+/// How an op runs: the name of its kernel in plans, or why there is none, its weights in the forms that the kernel reads,
+/// and its dispatches.
+pub(crate) struct OpKernel<'op> {
+    pub name: Result<String, String>,
+    weights: Box<dyn Fn(&Shape, &dyn WeightLoader) -> Wanted + 'op>,
+    calls: Box<dyn Fn(&Operands<'_>) -> Vec<Call> + 'op>,
 }
 
-impl Operands<'_> {
-    fn shape_of(&self, v: Value) -> &Shape {
-        &self.plan.info(v).shape
+impl<'op> OpKernel<'op> {
+    /// A kernel that is dispatched once and reads no weights.
+    fn one(name: impl Into<String>, call: impl Fn(&Operands<'_>) -> Call + 'op) -> Self {
+        Self::checked(Ok(name.into()), call)
     }
 
-    /// Shape of operand `i`.
-    fn shape(&self, i: usize) -> &Shape {
-        self.shape_of(self.joined.inputs[i])
+    /// The same, where not every size is possible.
+    fn checked(name: Result<String, String>, call: impl Fn(&Operands<'_>) -> Call + 'op) -> Self {
+        Self::several(name, move |o| vec![call(o)])
     }
 
-    /// Element type of operand `i`.
-    fn dtype(&self, i: usize) -> DType {
-        self.plan.info(self.joined.inputs[i]).dtype
+    /// A kernel that may be dispatched several times.
+    fn several(name: Result<String, String>, calls: impl Fn(&Operands<'_>) -> Vec<Call> + 'op) -> Self {
+        OpKernel { name, weights: Box::new(|_, _| Wanted::default()), calls: Box::new(calls) }
     }
 
-    /// Place of operand `i`.
-    fn place(&self, i: usize) -> At {
-        self.at(self.joined.inputs[i])
+    /// With weights that depend on the shape of the result.
+    fn reads(self, weights: impl Fn(&Shape, &dyn WeightLoader) -> Wanted + 'op) -> Self {
+        OpKernel { weights: Box::new(weights), ..self }
     }
 
-    fn at(&self, v: Value) -> At {
-        self.layout.at(v)
+    /// With weights as they are, stored together.
+    fn vectors(self, weights: Vec<&'op Weight>) -> Self {
+        self.reads(move |_, _| Wanted::vectors(weights.clone()))
     }
 
-    /// Op of another step of the plan.
-    fn op(&self, step: usize) -> &Op {
-        &self.plan.steps()[step].node.op
-    }
-
-    /// Place of the last operand.
-    fn last(&self) -> At {
-        self.place(self.joined.inputs.len() - 1)
-    }
-
-    fn out_shape(&self) -> &Shape {
-        self.shape_of(self.joined.output)
-    }
-
-    fn out(&self) -> At {
-        self.at(self.joined.output)
+    /// With one weight as it is.
+    fn matrix(self, weight: &'op Weight) -> Self {
+        self.reads(|_, _| Wanted::matrix(weight))
     }
 }
 
-/// The name of the kernel that runs `op`, for plans.
-///
-/// # Errors
-/// Why there is none.
-pub(crate) fn name(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Result<String, String> {
-    Ok(match op {
-        Op::MatMul { .. } | Op::Conv1d { .. } => matmul::name(op, inputs, can),
-        Op::DepthwiseConv1d { norm: Some(_), .. } => "depthwise-norm".to_owned(),
-        Op::DepthwiseConv1d { .. } => "depthwise".to_owned(),
-        Op::LayerNorm(_) => "layer-norm".to_owned(),
-        Op::RmsNorm { .. } => "rms-norm".to_owned(),
-        Op::Snake { .. } => "snake".to_owned(),
-        Op::Attention { heads, .. } => {
-            let name = attention::name(op, &inputs[0].shape, *heads, can)?;
-            if inputs[1].dtype.is_compact() { format!("{name}-{}", inputs[1].dtype) } else { name }
-        }
-        Op::Rotary { .. } => "rotary".to_owned(),
-        Op::RotaryTable { .. } | Op::RopeTable { .. } | Op::TimeEmbedding { .. } => "table".to_owned(),
-        Op::AddBias { .. }
-        | Op::Affine { .. }
-        | Op::Activate(_)
-        | Op::Add
-        | Op::Mul
-        | Op::AddRow
-        | Op::MulRow => "pointwise".to_owned(),
-        Op::Combine { .. } | Op::Scale { .. } => "pointwise".to_owned(),
-        Op::MaskRows => "mask".to_owned(),
-        Op::Increment { .. } => "increment".to_owned(),
-        Op::WriteRows { .. } if inputs[0].dtype.is_compact() => format!("write-{}", inputs[0].dtype),
-        Op::WriteRows { .. } => "write".to_owned(),
-        Op::Mark => "mark".to_owned(),
-        Op::Sample { .. } => sample::name(inputs[0].shape.last(), can)?,
-        Op::Embedding { .. } | Op::EmbeddingSum { .. } | Op::RowAt => "gather".to_owned(),
-        Op::Constant { .. } | Op::Concat { .. } | Op::Slice { .. } | Op::SelectRow { .. } => {
-            "copy".to_owned()
-        }
-        Op::Permute { perm } if perm.len() > 4 => {
-            return Err(format!("permutations have at most 4 axes here, this one has {}", perm.len()));
-        }
-        Op::Permute { .. } => "permute".to_owned(),
-        Op::Reshape => "none".to_owned(),
-        Op::Pad { .. } => "pad".to_owned(),
-        Op::Statistics { .. } => "statistics".to_owned(),
-        Op::ResidualCodes { codebooks } => encoders::codes_name(codebooks.shape().last(), can)?,
-        Op::RandomNormal { .. } => "philox".to_owned(),
-    })
-}
-
-/// The weights of an op with a result of this shape, in the forms that its kernel reads.
-pub(crate) fn weights(op: &Op, out: &Shape, can: Abilities<'_>, source: &dyn WeightLoader) -> Wanted {
+/// The table: a line for each op, with what is fused into it.
+pub(crate) fn op_kernel<'op>(
+    op: &'op Op,
+    inputs: &[&ValueInfo],
+    fused: &'op Fused,
+    can: Abilities<'op>,
+) -> OpKernel<'op> {
+    use OpKernel as K;
+    let weights = op.weights();
+    if !fused.heads.is_empty() {
+        return K::one("heads", heads::call).vectors(heads::norms(fused).collect());
+    }
     match op {
-        Op::MatMul { .. } | Op::Conv1d { .. } => matmul::weights(op, can),
-        Op::Embedding { table } => Wanted::table(table, source),
-        Op::EmbeddingSum { tables: table, .. } | Op::ResidualCodes { codebooks: table } => {
-            Wanted::matrix(table)
+        Op::MatMul { .. } | Op::Conv1d { .. } => {
+            let name = Ok(matmul::name(op, inputs, fused, can));
+            K::several(name, matmul::calls).reads(move |_, _| matmul::weights(op, fused, can))
         }
-        Op::Constant { weight } => Wanted::matrix(weight),
-        Op::RotaryTable { theta } => tables::rotary_weights(theta),
-        Op::RopeTable { base, .. } => tables::rope_weights(*base, out.last()),
-        Op::TimeEmbedding { dim } => tables::time_weights(*dim),
-        _ => Wanted::vectors(op.weights()),
+        Op::DepthwiseConv1d { geometry: g, norm: n, .. } => {
+            let name = Ok(rows::depthwise_name(inputs, g.taps, n.is_some()).to_owned());
+            K::several(name, |o| rows::depthwise(o, g, n.as_ref())).vectors(weights)
+        }
+        Op::LayerNorm(n) => K::one("layer-norm", |o| rows::layer_norm(o, n)).vectors(weights),
+        Op::RmsNorm { eps, .. } => K::one("rms-norm", |o| rows::rms_norm(o, *eps)).vectors(weights),
+        Op::Attention { heads, .. } => {
+            K::checked(attention::name(op, inputs, *heads, can), attention::call).vectors(weights)
+        }
+        Op::AddBias { .. } => K::one("pointwise", |o| pointwise::call(o, "BIAS")).vectors(weights),
+        Op::Affine { .. } => K::one("pointwise", |o| pointwise::call(o, "AFFINE")).vectors(weights),
+        Op::Activate(a) => K::one("pointwise", |o| pointwise::activate(o, a)).vectors(weights),
+        Op::Add => K::one("pointwise", |o| pointwise::call(o, "ADD")),
+        Op::Mul => K::one("pointwise", |o| pointwise::call(o, "MUL")),
+        Op::AddRow => K::one("pointwise", |o| pointwise::call(o, "ADD_ROW")),
+        Op::MulRow => K::one("pointwise", |o| pointwise::call(o, "MUL_ROW")),
+        Op::Combine { a, b } => K::one("pointwise", |o| pointwise::weighted(o, "COMBINE", [*a, *b])),
+        Op::Scale { factor: f } => K::one("pointwise", |o| pointwise::scale(o, *f)),
+        Op::MaskRows => K::one("mask", pointwise::mask_rows),
+        Op::Snake { .. } => K::one("snake", |o| pointwise::call(o, "SNAKE")).vectors(weights),
+        Op::Rotary { heads } => K::one("rotary", |o| tables::rotary(o, *heads)),
+        Op::RotaryTable { theta } => {
+            K::one("table", tables::rotary_table).reads(|_, _| tables::rotary_weights(theta))
+        }
+        Op::RopeTable { base, first } => K::one("table", |o| tables::rope_table(o, *first))
+            .reads(|out, _| tables::rope_weights(*base, out.last())),
+        Op::TimeEmbedding { dim } => {
+            K::one("table", tables::time_embedding).reads(|_, _| tables::time_weights(*dim))
+        }
+        Op::RandomNormal { seed, scale } => K::one("philox", |o| tables::random_normal(o, *seed, *scale)),
+        Op::Sample { codebook, controls } => {
+            K::checked(sample::name(inputs, can), |o| sample::call(o, *codebook, *controls))
+        }
+        Op::Embedding { table } => {
+            K::one("gather", |o| movement::embedding(o, table)).reads(|_, s| Wanted::table(table, s))
+        }
+        Op::EmbeddingSum { tables: t, first } => {
+            K::one("gather", |o| movement::embedding_sum(o, t, *first)).matrix(t)
+        }
+        Op::SelectRow { index } => K::one("copy", |o| movement::select_row(o, *index)),
+        Op::RowAt => K::one("gather", movement::row_at),
+        Op::Constant { weight } => K::one("copy", |o| movement::constant(o, weight)).matrix(weight),
+        Op::Concat { axis } => K::several(movement::concat_name(inputs), |o| movement::concat(o, *axis)),
+        Op::Slice { axis, start, .. } => K::one("copy", |o| movement::slice(o, *axis, *start)),
+        Op::Permute { perm } => K::checked(movement::permute_name(perm), |o| movement::permute(o, perm)),
+        Op::Increment { by } => K::one("increment", |o| movement::increment(o, *by)),
+        Op::WriteRows { first } => K::one(movement::write_name(inputs), |o| movement::write(o, Some(*first))),
+        Op::Mark => K::one("mark", |o| movement::write(o, None)),
+        Op::Pad { padding, before, .. } => K::one("pad", |o| encoders::pad(o, *padding, *before)),
+        Op::Statistics { floor } => K::one("statistics", |o| encoders::statistics(o, *floor)),
+        Op::ResidualCodes { codebooks: c } => {
+            K::checked(encoders::codes_name(c, can), |o| encoders::residual_codes(o, c)).matrix(c)
+        }
+        Op::Reshape => unreachable!("a view of its operand in every plan"),
     }
+}
+
+/// The kernel of a step.
+fn kernel_of<'a>(plan: &'a Plan, step: &'a Step, can: Abilities<'a>) -> OpKernel<'a> {
+    let inputs: Vec<&ValueInfo> = step.node.inputs.iter().map(|v| plan.info(*v)).collect();
+    op_kernel(&step.node.op, &inputs, &step.fused, can)
+}
+
+/// The weights of a step, in the forms that its kernel reads.
+pub(crate) fn weights(plan: &Plan, step: &Step, can: Abilities<'_>, source: &dyn WeightLoader) -> Wanted {
+    (kernel_of(plan, step, can).weights)(&plan.info(step.node.output).shape, source)
 }
 
 /// The dispatches of a step.
 pub(crate) fn calls(o: &Operands<'_>) -> Vec<Call> {
-    if !o.joined.turns.is_empty() {
-        return heads::calls(o);
-    }
-    match &o.step.node.op {
-        Op::MatMul { .. } | Op::Conv1d { .. } => matmul::calls(o),
-        Op::DepthwiseConv1d { .. } => rows::depthwise(o),
-        Op::LayerNorm(_) => vec![rows::layer_norm(o)],
-        Op::RmsNorm { .. } => vec![rows::rms_norm(o)],
-        Op::Attention { .. } => vec![attention::call(o)],
-        Op::AddBias { .. }
-        | Op::Affine { .. }
-        | Op::Activate(_)
-        | Op::Add
-        | Op::Mul
-        | Op::MulRow
-        | Op::Snake { .. }
-        | Op::AddRow
-        | Op::Combine { .. }
-        | Op::Scale { .. }
-        | Op::MaskRows => vec![pointwise::call(o)],
-        Op::Rotary { .. } => vec![tables::rotary(o)],
-        Op::RotaryTable { .. } => vec![tables::rotary_table(o)],
-        Op::RopeTable { .. } => vec![tables::rope_table(o)],
-        Op::TimeEmbedding { .. } => vec![tables::time_embedding(o)],
-        Op::RandomNormal { .. } => vec![tables::random_normal(o)],
-        Op::Sample { .. } => vec![sample::call(o)],
-        Op::Embedding { .. }
-        | Op::EmbeddingSum { .. }
-        | Op::RowAt
-        | Op::Increment { .. }
-        | Op::WriteRows { .. }
-        | Op::Mark
-        | Op::Constant { .. }
-        | Op::Concat { .. }
-        | Op::Slice { .. }
-        | Op::Permute { .. }
-        | Op::SelectRow { .. } => movement::calls(o),
-        Op::Reshape => vec![],
-        Op::Pad { .. } => vec![encoders::pad(o)],
-        Op::Statistics { .. } => vec![encoders::statistics(o)],
-        Op::ResidualCodes { .. } => vec![encoders::residual_codes(o)],
-    }
+    (kernel_of(o.plan, o.step, o.can).calls)(o)
 }
 
-pub(crate) use matmul::joins;
+/// Weights of matmuls that may run as one, in the forms that their kernels read.
+pub(crate) fn group(weights: &[Weight], can: Abilities<'_>) -> Vec<(Weight, Form)> {
+    matmul::group(weights, can)
+}
+
 pub(crate) use movement::store;
-pub(crate) use tables::{fixed_turns, rope_frequencies, time_frequencies};
-
-/// The defines that say how rows of a cache are kept.
-fn cache_rows(v: crate::pipelines::Variant, dtype: DType, fours: bool) -> crate::pipelines::Variant {
-    v.flag("COMPACT", dtype.is_compact())
-        .flag("F16", dtype == DType::F16)
-        .flag("Q8_0", dtype == DType::Q8_0)
-        .flag("FOURS", fours)
-}
-
-/// The defines that choose an activation, and whether there is one.
-fn activation(v: crate::pipelines::Variant, a: Option<&Activation>) -> crate::pipelines::Variant {
-    let number = a.map(Activation::number);
-    let flag =
-        |v: crate::pipelines::Variant, of: Activation<()>| v.flag(of.constant(), number == Some(of.number()));
-    Activation::all(()).into_iter().fold(v.flag("ACTIVATE", a.is_some()), flag)
-}
 
 #[cfg(test)]
 mod tests;

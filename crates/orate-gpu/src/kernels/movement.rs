@@ -1,10 +1,9 @@
 //! Ops that move elements.
 
-use super::{Operands, cache_rows};
+use super::operands::{Operands, cache_rows};
 use crate::dispatch::{Call, Late, Params, flat};
-use crate::pipelines::Variant;
-use orate_graph::joining::At;
-use orate_graph::{DType, First, Op};
+use crate::variant::Variant;
+use orate_graph::{DType, First, Place, Scalar, ValueInfo, Weight, several};
 
 /// The kernel that copies, from the session's buffer or from weights.
 pub(super) fn copy_variant(from_weight: bool) -> Variant {
@@ -34,7 +33,16 @@ pub(super) fn write_cache_variant(dtype: DType, operand: bool) -> Variant {
     cache_rows(Variant::new("write_cache"), dtype, false).flag("OPERAND", operand)
 }
 
-fn write(o: &Operands<'_>, first: Option<First>) -> Call {
+/// The name in plans of the kernel that writes rows to a state.
+pub(super) fn write_name(inputs: &[&ValueInfo]) -> String {
+    match inputs[0].dtype {
+        dtype if dtype.is_compact() => format!("write-{dtype}"),
+        _ => "write".to_owned(),
+    }
+}
+
+/// Rows that are written from `first` on, or marks.
+pub(super) fn write(o: &Operands<'_>, first: Option<First>) -> Call {
     let (rows, state) = (o.shape(1), o.out_shape().dims());
     let (capacity, time) = if first.is_some() { (state[1], rows.dims()[1]) } else { (1, 1) };
     let operand = first == Some(First::Operand);
@@ -44,7 +52,7 @@ fn write(o: &Operands<'_>, first: Option<First>) -> Call {
     let params = Params::default()
         .place(o.out())
         .place(o.place(1))
-        .place(if operand { o.last() } else { At::Nowhere })
+        .place(if operand { o.last() } else { Place::Nowhere })
         .number(rows.len() / each)
         .number(capacity)
         .number(time)
@@ -74,7 +82,7 @@ struct Side {
 }
 
 impl Side {
-    fn new(place: At, offset: usize, strides: [usize; 4]) -> Self {
+    fn new(place: Place, offset: usize, strides: [usize; 4]) -> Self {
         Side { at: Late::Place(place), offset, strides }
     }
 }
@@ -91,7 +99,7 @@ fn copy(extents: [usize; 4], from: Side, to: Side) -> Call {
 }
 
 /// `n` elements as they stand.
-pub(crate) fn store(from: At, to: At, n: usize) -> Call {
+pub(crate) fn store(from: Place, to: Place, n: usize) -> Call {
     copy([1, 1, 1, n], Side::new(from, 0, [0, 0, 0, 1]), Side::new(to, 0, [0, 0, 0, 1]))
 }
 
@@ -100,115 +108,122 @@ fn around(dims: &[usize], axis: usize) -> (usize, usize) {
     (dims[..axis].iter().product(), dims[axis + 1..].iter().product())
 }
 
-pub(super) fn calls(o: &Operands<'_>) -> Vec<Call> {
-    let out = o.out_shape().dims();
-    match &o.step.node.op {
-        Op::Embedding { table } => {
-            let t = table.shape().dims();
-            let n = o.out_shape().len();
-            let params = Params::default()
-                .place(o.place(0))
-                .number(o.weights.matrix())
-                .place(o.out())
-                .number(n)
-                .number(t[1])
-                .number(t[0]);
-            vec![Call {
-                variant: gather_variant(o.weights.halves),
-                params,
-                groups: flat(n, 256),
-                weights: o.weights.buffers(),
-            }]
-        }
-        Op::RowAt => {
-            let (n, x) = (o.out_shape().len(), o.shape(0).dims());
-            let params = Params::default()
-                .place(o.place(1))
-                .place(o.place(0))
-                .place(o.out())
-                .number(n)
-                .number(x[2])
-                .number(x[1]);
-            vec![Call { variant: row_at_variant(), params, groups: flat(n, 256), weights: [None, None] }]
-        }
-        Op::Increment { by } => {
-            let mut call = store(o.place(0), o.out(), o.out_shape().len());
-            if let Some(add) = call.params.words.last_mut() {
-                *add = *by as u32;
-            }
-            vec![call]
-        }
-        Op::WriteRows { first } => vec![write(o, Some(*first))],
-        Op::Mark => vec![write(o, None)],
-        Op::EmbeddingSum { tables, first } => {
-            let &[count, rows, c] = tables.shape().dims() else {
-                unreachable!("three axes by shape inference")
-            };
-            let n = o.out_shape().len();
-            let params = Params::default()
-                .place(o.place(0))
-                .number(o.weights.matrix())
-                .place(o.out())
-                .number(n)
-                .number(c)
-                .number(rows)
-                .number(count)
-                .number(o.shape(0).last())
-                .number(*first);
-            vec![Call {
-                variant: embedding_sum_variant(),
-                params,
-                groups: flat(n, 256),
-                weights: o.weights.buffers(),
-            }]
-        }
-        Op::Constant { weight } => {
-            let (n, len) = (o.out_shape().len(), weight.shape().len());
-            let to = Side::new(o.out(), 0, [0, 0, len, 1]);
-            let from = Side::new(At::Nowhere, o.weights.matrix(), [0, 0, 0, 1]);
-            let mut call = copy([1, 1, n / len, len], from, to);
-            call.params.late.remove(0);
-            call.variant = copy_variant(true);
-            call.weights = o.weights.buffers();
-            vec![call]
-        }
-        Op::Concat { axis } => {
-            let (outer, inner) = around(out, *axis);
-            let mut at = 0;
-            let one = |i: usize| {
-                let n = o.shape(i).dims()[*axis] * inner;
-                let to = Side::new(o.out(), at, [0, 0, out[*axis] * inner, 1]);
-                at += n;
-                copy([1, 1, outer, n], Side::new(o.place(i), 0, [0, 0, n, 1]), to)
-            };
-            (0..o.step.node.inputs.len()).map(one).collect()
-        }
-        Op::Slice { axis, start, .. } => {
-            let (outer, inner) = around(out, *axis);
-            let (n, total) = (out[*axis] * inner, o.shape(0).dims()[*axis] * inner);
-            let from = Side::new(o.place(0), start * inner, [0, 0, total, 1]);
-            vec![copy([1, 1, outer, n], from, Side::new(o.out(), 0, [0, 0, n, 1]))]
-        }
-        Op::Permute { perm } => {
-            let x = o.shape(0).dims();
-            let mut strides = [0; 4];
-            let mut from = [0; 4];
-            let mut extents = [1; 4];
-            let first = 4 - perm.len();
-            for (i, axis) in perm.iter().enumerate() {
-                extents[first + i] = out[i];
-                strides[first + i] = out[i + 1..].iter().product();
-                from[first + i] = x[axis + 1..].iter().product();
-            }
-            vec![copy(extents, Side::new(o.place(0), 0, from), Side::new(o.out(), 0, strides))]
-        }
-        Op::SelectRow { index } => {
-            let x = o.shape(0).dims();
-            let mut call = store(o.place(0), o.out(), x[1]);
-            let row = Late::Row { scalar: index.index(), rows: x[0], stride: x[1] };
-            call.params.late.push((0, row));
-            vec![call]
-        }
-        op => unreachable!("{} moves nothing", op.name()),
+pub(super) fn embedding(o: &Operands<'_>, table: &Weight) -> Call {
+    let (t, n) = (table.shape().dims(), o.out_shape().len());
+    let params = Params::default()
+        .place(o.place(0))
+        .number(o.weights.matrix(0))
+        .place(o.out())
+        .number(n)
+        .number(t[1])
+        .number(t[0]);
+    Call {
+        variant: gather_variant(o.weights.halves),
+        params,
+        groups: flat(n, 256),
+        weights: o.weights.buffers(),
     }
+}
+
+pub(super) fn row_at(o: &Operands<'_>) -> Call {
+    let (n, x) = (o.out_shape().len(), o.shape(0).dims());
+    let params = Params::default()
+        .place(o.place(1))
+        .place(o.place(0))
+        .place(o.out())
+        .number(n)
+        .number(x[2])
+        .number(x[1]);
+    Call { variant: row_at_variant(), params, groups: flat(n, 256), weights: [None, None] }
+}
+
+pub(super) fn increment(o: &Operands<'_>, by: i32) -> Call {
+    let mut call = store(o.place(0), o.out(), o.out_shape().len());
+    if let Some(add) = call.params.words.last_mut() {
+        *add = by as u32;
+    }
+    call
+}
+
+pub(super) fn embedding_sum(o: &Operands<'_>, tables: &Weight, first: usize) -> Call {
+    let &[count, rows, c] = tables.shape().dims() else { unreachable!("three axes by shape inference") };
+    let n = o.out_shape().len();
+    let params = Params::default()
+        .place(o.place(0))
+        .number(o.weights.matrix(0))
+        .place(o.out())
+        .number(n)
+        .number(c)
+        .number(rows)
+        .number(count)
+        .number(o.shape(0).last())
+        .number(first);
+    Call { variant: embedding_sum_variant(), params, groups: flat(n, 256), weights: o.weights.buffers() }
+}
+
+pub(super) fn constant(o: &Operands<'_>, weight: &Weight) -> Call {
+    let (n, len) = (o.out_shape().len(), weight.shape().len());
+    let to = Side::new(o.out(), 0, [0, 0, len, 1]);
+    let from = Side::new(Place::Nowhere, o.weights.matrix(0), [0, 0, 0, 1]);
+    let mut call = copy([1, 1, n / len, len], from, to);
+    call.params.late.remove(0);
+    call.variant = copy_variant(true);
+    call.weights = o.weights.buffers();
+    call
+}
+
+/// A copy of each operand that holds something.
+pub(super) fn concat_name(inputs: &[&ValueInfo]) -> Result<String, String> {
+    Ok(several("copy", inputs.iter().filter(|i| !i.shape.is_empty()).count()))
+}
+
+pub(super) fn concat(o: &Operands<'_>, axis: usize) -> Vec<Call> {
+    let out = o.out_shape().dims();
+    let (outer, inner) = around(out, axis);
+    let mut at = 0;
+    let one = |i: usize| {
+        let n = o.shape(i).dims()[axis] * inner;
+        let to = Side::new(o.out(), at, [0, 0, out[axis] * inner, 1]);
+        at += n;
+        (n > 0).then(|| copy([1, 1, outer, n], Side::new(o.place(i), 0, [0, 0, n, 1]), to))
+    };
+    (0..o.step.node.inputs.len()).filter_map(one).collect()
+}
+
+pub(super) fn slice(o: &Operands<'_>, axis: usize, start: usize) -> Call {
+    let out = o.out_shape().dims();
+    let (outer, inner) = around(out, axis);
+    let (n, total) = (out[axis] * inner, o.shape(0).dims()[axis] * inner);
+    let from = Side::new(o.place(0), start * inner, [0, 0, total, 1]);
+    copy([1, 1, outer, n], from, Side::new(o.out(), 0, [0, 0, n, 1]))
+}
+
+/// The name in plans of the kernel for a permutation, or why there is none.
+pub(super) fn permute_name(perm: &[usize]) -> Result<String, String> {
+    match perm.len() {
+        0..=4 => Ok("permute".to_owned()),
+        axes => Err(format!("permutations have at most 4 axes here, this one has {axes}")),
+    }
+}
+
+pub(super) fn permute(o: &Operands<'_>, perm: &[usize]) -> Call {
+    let (x, out) = (o.shape(0).dims(), o.out_shape().dims());
+    let mut strides = [0; 4];
+    let mut from = [0; 4];
+    let mut extents = [1; 4];
+    let first = 4 - perm.len();
+    for (i, axis) in perm.iter().enumerate() {
+        extents[first + i] = out[i];
+        strides[first + i] = out[i + 1..].iter().product();
+        from[first + i] = x[axis + 1..].iter().product();
+    }
+    copy(extents, Side::new(o.place(0), 0, from), Side::new(o.out(), 0, strides))
+}
+
+pub(super) fn select_row(o: &Operands<'_>, index: Scalar) -> Call {
+    let x = o.shape(0).dims();
+    let mut call = store(o.place(0), o.out(), x[1]);
+    let row = Late::Row { scalar: index.index(), rows: x[0], stride: x[1] };
+    call.params.late.push((0, row));
+    call
 }

@@ -1,9 +1,9 @@
 //! Pointwise ops.
 
-use super::{Operands, activation};
+use super::operands::{Operands, activation};
 use crate::dispatch::{Call, Late, Params, flat};
-use crate::pipelines::Variant;
-use orate_graph::{Activation, Factor, Op};
+use crate::variant::Variant;
+use orate_graph::{Activation, Factor};
 
 /// What the kernel can do besides activations.
 pub(super) const FUNCTIONS: [&str; 10] =
@@ -22,29 +22,10 @@ fn factor(p: Params, f: Factor) -> Params {
     }
 }
 
-pub(super) fn call(o: &Operands<'_>) -> Call {
-    let op = &o.step.node.op;
-    let one = Factor::Const(1.0);
-    let (function, a, b) = match op {
-        Op::Add => ("ADD", one, one),
-        Op::Mul => ("MUL", one, one),
-        Op::MulRow => ("MUL_ROW", one, one),
-        Op::Snake { .. } => ("SNAKE", one, one),
-        Op::AddRow => ("ADD_ROW", one, one),
-        Op::AddBias { .. } => ("BIAS", one, one),
-        Op::Affine { .. } => ("AFFINE", one, one),
-        Op::Combine { a, b } => ("COMBINE", *a, *b),
-        Op::Scale { factor } => ("SCALE", *factor, one),
-        Op::MaskRows => ("MASK", one, one),
-        _ => ("", one, one),
-    };
-    let f = match op {
-        Op::Activate(f) => Some(f),
-        _ => None,
-    };
+/// `time` is the number of rows of a sequence, for those who look at it.
+fn pointwise(o: &Operands<'_>, variant: Variant, time: usize, [a, b]: [Factor; 2]) -> Call {
     let n = o.out_shape().len();
-    let vectors = op.weights().len();
-    let time = if *op == Op::MaskRows { o.shape(0).dims()[1] } else { 1 };
+    let vectors = o.step.node.op.weights().len();
     let params = Params::default()
         .place(o.place(0))
         .place(o.last())
@@ -55,5 +36,27 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         .number(if vectors > 0 { o.weights.vector(0) } else { 0 })
         .number(if vectors > 1 { o.weights.vector(1) } else { 0 });
     let params = factor(factor(params, a), b);
-    Call { variant: variant(function, f), params, groups: flat(n, 256), weights: o.weights.buffers() }
+    Call { variant, params, groups: flat(n, 256), weights: o.weights.buffers() }
+}
+
+/// One of [`FUNCTIONS`].
+pub(super) fn call(o: &Operands<'_>, function: &str) -> Call {
+    weighted(o, function, [Factor::Const(1.0); 2])
+}
+
+/// One with factors.
+pub(super) fn weighted(o: &Operands<'_>, function: &str, factors: [Factor; 2]) -> Call {
+    pointwise(o, variant(function, None), 1, factors)
+}
+
+pub(super) fn scale(o: &Operands<'_>, factor: Factor) -> Call {
+    weighted(o, "SCALE", [factor, Factor::Const(1.0)])
+}
+
+pub(super) fn activate(o: &Operands<'_>, a: &Activation) -> Call {
+    pointwise(o, variant("", Some(a)), 1, [Factor::Const(1.0); 2])
+}
+
+pub(super) fn mask_rows(o: &Operands<'_>) -> Call {
+    pointwise(o, variant("MASK", None), o.shape(0).dims()[1], [Factor::Const(1.0); 2])
 }

@@ -1,10 +1,9 @@
 //! Layer norm, RMS norm, and depthwise convolutions with or without one.
 
-use super::Operands;
+use super::operands::Operands;
 use crate::dispatch::{Call, Params, flat};
-use crate::pipelines::Variant;
-use orate_graph::joining::At;
-use orate_graph::{Norm, Op};
+use crate::variant::Variant;
+use orate_graph::{ConvGeometry, Norm, Place, ValueInfo};
 
 /// Most vectors of four that a thread of 128 keeps.
 const MOST_KEPT: usize = 4;
@@ -42,7 +41,7 @@ pub(super) fn depthwise_variant(taps: usize, kept: usize, history: bool, subgrou
         .text("NORM_BIAS", "norm_bias")
 }
 
-fn norm(o: &Operands<'_>, x: At, n: &Norm, first_vector: usize) -> Call {
+fn norm(o: &Operands<'_>, x: Place, n: &Norm, first_vector: usize) -> Call {
     let (rows, c) = (o.out_shape().rows(), o.out_shape().last());
     let params = Params::default()
         .place(x)
@@ -60,8 +59,7 @@ fn norm(o: &Operands<'_>, x: At, n: &Norm, first_vector: usize) -> Call {
     }
 }
 
-pub(super) fn layer_norm(o: &Operands<'_>) -> Call {
-    let Op::LayerNorm(n) = &o.step.node.op else { unreachable!("called for norms alone") };
+pub(super) fn layer_norm(o: &Operands<'_>, n: &Norm) -> Call {
     norm(o, o.place(0), n, 0)
 }
 
@@ -71,8 +69,7 @@ pub(super) fn rms_variant(fours: bool, subgroups: bool) -> Variant {
     reduced("rms_norm", usize::from(fours), subgroups).flag("FOURS", fours).number("WIDTH", width)
 }
 
-pub(super) fn rms_norm(o: &Operands<'_>) -> Call {
-    let Op::RmsNorm { eps, .. } = o.step.node.op else { unreachable!("called for RMS norms alone") };
+pub(super) fn rms_norm(o: &Operands<'_>, eps: f32) -> Call {
     let (rows, c) = (o.out_shape().rows(), o.out_shape().last());
     let params = Params::default()
         .place(o.place(0))
@@ -89,14 +86,25 @@ pub(super) fn rms_norm(o: &Operands<'_>) -> Call {
     }
 }
 
+/// Whether a convolution norms its rows itself: they are kept, and its taps unrolled.
+fn norms_its_rows(c: usize, taps: usize) -> bool {
+    kept(c) > 0 && taps <= MOST_TAPS
+}
+
+/// The kernels of a depthwise convolution.
+pub(super) fn depthwise_name(inputs: &[&ValueInfo], taps: usize, norm: bool) -> &'static str {
+    match (norm, norms_its_rows(inputs[0].shape.last(), taps)) {
+        (false, _) => "depthwise",
+        (true, true) => "depthwise-norm",
+        (true, false) => "depthwise + layer-norm",
+    }
+}
+
 /// One dispatch; two where a row is too wide or odd for its norm to follow at once.
-pub(super) fn depthwise(o: &Operands<'_>) -> Vec<Call> {
-    let Op::DepthwiseConv1d { geometry: g, norm: n, .. } = &o.step.node.op else {
-        unreachable!("called for depthwise convolutions alone")
-    };
+pub(super) fn depthwise(o: &Operands<'_>, g: &ConvGeometry, n: Option<&Norm>) -> Vec<Call> {
     let x = o.shape(0).dims();
     let (rows, c) = (x[0] * x[1], x[2]);
-    let fused = n.as_ref().filter(|_| kept(c) > 0 && g.taps <= MOST_TAPS);
+    let fused = n.filter(|_| norms_its_rows(c, g.taps));
     let v = |i: usize| if fused.is_some() { o.weights.vector(i) } else { 0 };
     let params = Params::default()
         .place(o.place(0))
@@ -111,7 +119,7 @@ pub(super) fn depthwise(o: &Operands<'_>) -> Vec<Call> {
         .number(v(2))
         .number(v(3))
         .float(fused.map_or(0.0, |n| n.eps))
-        .place(if g.history { o.place(1) } else { At::Nowhere });
+        .place(if g.history { o.place(1) } else { Place::Nowhere });
     let kept = if fused.is_some() { kept(c) } else { 0 };
     let convolution = Call {
         variant: depthwise_variant(g.taps, kept, g.history, o.can.subgroups),

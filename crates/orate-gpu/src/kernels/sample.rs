@@ -1,10 +1,9 @@
 //! Drawing ids.
 
-use super::{Abilities, Operands};
+use super::operands::{Abilities, Operands};
 use crate::dispatch::{Call, Params};
-use crate::pipelines::Variant;
-use orate_graph::Op;
-use orate_graph::joining::At;
+use crate::variant::Variant;
+use orate_graph::{ControlIds, Place, ValueInfo};
 
 /// Threads of a workgroup.
 const THREADS: usize = 256;
@@ -19,7 +18,8 @@ fn shared(ids: usize) -> usize {
     4 * (ids + places(ids) + 2 * THREADS) + 32
 }
 
-pub(super) fn name(ids: usize, can: Abilities<'_>) -> Result<String, String> {
+pub(super) fn name(inputs: &[&ValueInfo], can: Abilities<'_>) -> Result<String, String> {
+    let ids = inputs[0].shape.last();
     let (needed, limit) = (shared(ids), can.workgroup_bytes as usize);
     if needed > limit {
         return Err(format!("{ids} ids need {needed} bytes of workgroup memory, and there are {limit}"));
@@ -32,8 +32,7 @@ pub(super) fn variant(ids: usize, seen: bool) -> Variant {
     Variant::new("sample").number("IDS", ids).number("PLACES", places(ids)).flag("SEEN", seen)
 }
 
-pub(super) fn call(o: &Operands<'_>) -> Call {
-    let Op::Sample { codebook, controls } = o.step.node.op else { unreachable!("called for draws alone") };
+pub(super) fn call(o: &Operands<'_>, codebook: u32, controls: Option<ControlIds>) -> Call {
     let ids = o.shape(0).last();
     let seen = o.step.node.inputs.len() == 5;
     let [first, end, least] = controls.map_or([ids, ids, 0], |c| [c.first, c.end, c.min_draws]);
@@ -42,7 +41,7 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         .place(o.place(1))
         .place(o.place(2))
         .place(o.place(3))
-        .place(if seen { o.place(4) } else { At::Nowhere })
+        .place(if seen { o.place(4) } else { Place::Nowhere })
         .place(o.out())
         .number(first)
         .number(end)

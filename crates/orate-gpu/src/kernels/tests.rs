@@ -2,11 +2,12 @@
 
 use super::matmul::{DEEP, TILES};
 use super::*;
-use crate::pipelines::Variant;
+use crate::adapters::Matrices;
+use crate::variant::Variant;
 use crate::weights::Element;
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use orate_graph::blocks::BlockFormat;
-use orate_graph::{AttentionMask, DType, Epilogue, First, Padding, Weight};
+use orate_graph::{Activation, AttentionMask, DType, Epilogue, First, Padding, Weight};
 
 fn activations() -> Vec<Option<Activation>> {
     let all = Activation::all(Weight::fill(0.1, [1]));
@@ -181,13 +182,4 @@ fn every_variant_becomes_a_shader_of_metal_and_dx12() {
             "DX12: {v:?}"
         );
     }
-}
-
-#[test]
-fn the_hash_depends_on_the_texts() {
-    assert_ne!(sources_hash(), 0);
-    for (name, _) in SOURCES {
-        assert!(source(name).is_some(), "{name}");
-    }
-    assert_eq!(source("nothing"), None);
 }

@@ -9,7 +9,9 @@ use orate_graph::{
     Activation, ConvGeometry, DType, Device, Graph, Op, Plan, Precision, Result, Target, Value, Weight,
 };
 use orate_models::supertonic::{Sizes, graphs};
-use orate_testing::{Case, Executor, NOT_BUILT_ON_GPUS, OnDevice, check_all, harvest, op_cases_built};
+use orate_testing::{
+    Case, Executor, NOT_BUILT_ON_GPUS, OnDevice, check_all, fused_cases, harvest, op_cases_built,
+};
 use std::collections::BTreeSet;
 
 /// All cases on one device, on two threads: a rasteriser spends most of the time compiling kernels.
@@ -73,6 +75,12 @@ fn light(c: &Case) -> bool {
 fn op_cases_on_a_gpu() {
     let device = common::device();
     check(&device, "op cases", &op_cases_built(&device, &NOT_BUILT_ON_GPUS), 1000);
+}
+
+/// Layers of which most steps are fused.
+#[test]
+fn fused_cases_on_a_gpu() {
+    check(&common::device(), "fused cases", &fused_cases(40), 40);
 }
 
 /// Products large enough for each tile that plain kernels are made for; op cases are too small for most.

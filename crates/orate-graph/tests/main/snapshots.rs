@@ -28,18 +28,13 @@ fn snapshot(name: &str, graph: Graph) {
         plain.explain(None),
         plan.explain(Some(Roofline { gflops: 100.0, gbps: 20.0 }))
     );
-    let place = |v: Value| match plan.place(v) {
-        Place::Nowhere => format!("%{} nowhere", v.index()),
-        Place::Arena(offset) => format!("%{} @{offset}", v.index()),
-        Place::Buffer(b) => format!("%{} `{}`", v.index(), plan.buffers()[b].name),
-    };
-    for (i, step) in plan.steps().iter().enumerate() {
-        let inputs: Vec<String> = step.node.inputs.iter().map(|v| place(*v)).collect();
-        let _ = writeln!(text, "{i:>4}  {} → {}", inputs.join(", "), place(step.node.output));
-    }
-    for (b, v) in plan.copies() {
-        let _ = writeln!(text, "copy  {} → `{}`", place(*v), plan.buffers()[*b].name);
-    }
+    text += &operands(&plan);
+    compare(name, &text);
+}
+
+/// Compares a text with `snapshots/<name>.txt`, or writes it.
+#[track_caller]
+fn compare(name: &str, text: &str) {
     // Lines end where their text does, so that editors leave the files alone.
     let text: String = text.lines().flat_map(|l| [l.trim_end(), "\n"]).collect();
 
@@ -59,6 +54,25 @@ fn snapshot(name: &str, graph: Graph) {
             diff(&want, &text)
         );
     }
+}
+
+/// Where every step reads and writes.
+fn operands(plan: &Plan) -> String {
+    let mut text = String::new();
+    let place = |v: Value| match plan.place(v) {
+        Place::Nowhere => format!("%{} nowhere", v.index()),
+        Place::Arena(offset) => format!("%{} @{offset}", v.index()),
+        Place::Buffer(b, 0) => format!("%{} `{}`", v.index(), plan.buffers()[b].name),
+        Place::Buffer(b, offset) => format!("%{} `{}` @{offset}", v.index(), plan.buffers()[b].name),
+    };
+    for (i, step) in plan.steps().iter().enumerate() {
+        let inputs: Vec<String> = step.node.inputs.iter().map(|v| place(*v)).collect();
+        let _ = writeln!(text, "{i:>4}  {} → {}", inputs.join(", "), place(step.node.output));
+    }
+    for (b, v) in plan.copies() {
+        let _ = writeln!(text, "copy  {} → `{}`", place(*v), plan.buffers()[*b].name);
+    }
+    text
 }
 
 /// Lines that differ, by longest common subsequence, with a line around each change.
@@ -219,6 +233,101 @@ fn states_that_change_places() -> Result<()> {
     g.output("sum", sum)?;
     g.output("old a", a)?;
     snapshot("states_that_change_places", g);
+    Ok(())
+}
+
+/// A device that fuses, and names its kernels after what they fuse.
+struct Fusing(&'static str, Fusions);
+
+impl Target for Fusing {
+    fn name(&self) -> String {
+        self.0.to_owned()
+    }
+
+    fn kernel(&self, op: &Op, _: &[&ValueInfo]) -> Result<String, String> {
+        Ok(op.name().to_lowercase())
+    }
+
+    fn fusions(&self) -> Fusions {
+        self.1.clone()
+    }
+
+    fn fused_kernel(&self, op: &Op, _: &[&ValueInfo], _: &Fused) -> Result<String, String> {
+        Ok(format!("fused-{}", op.name().to_lowercase()))
+    }
+}
+
+/// What CUDA and wgpu make of a layer that decodes one row: norms, heads, caches, gate and up, and moves of whole rows.
+#[test]
+fn decoding_layer() -> Result<()> {
+    let (c, d, heads, kv_heads) = (64, 16, 4, 2);
+    let mut g = Graph::new("layer");
+    let x = g.input("x", DType::F32, [1, 1, c])?;
+    let at = g.input("at", DType::I32, [1])?;
+    let rows = g.input("rows", DType::F32, [4, c])?;
+    let table = g.rope_table(1e6, 1, d, Rows::At(at))?;
+    let y = g.rms_norm(x, w("input_norm", [c]), 1e-6)?;
+    let q = g.matmul(y, w("q_proj", [c, heads * d]))?;
+    let k = g.matmul(y, w("k_proj", [c, kv_heads * d]))?;
+    let v = g.matmul(y, w("v_proj", [c, kv_heads * d]))?;
+    let mut turned = vec![];
+    for (x, n, name) in [(q, heads, "q_norm"), (k, kv_heads, "k_norm")] {
+        let y = g.reshape(x, [1, 1, n, d])?;
+        let y = g.rms_norm(y, w(name, [d]), 1e-6)?;
+        let y = g.reshape(y, [1, 1, n * d])?;
+        turned.push(g.rotary(y, table, n)?);
+    }
+    let mut caches = vec![];
+    for (name, rows) in [("keys", turned[1]), ("values", v)] {
+        let cache = g.state(name, DType::F16, [1, 32, kv_heads * d])?;
+        caches.push(g.write_rows(cache, rows, Rows::At(at))?);
+    }
+    let mask = AttentionMask::Cached(First::Operand);
+    let op = Op::Attention { heads, scale: 0.25, mask, relative: None };
+    let y = g.attention(op, turned[0], caches[0], caches[1], Some(at))?;
+    let y = g.matmul(y, w("o_proj", [heads * d, c]))?;
+    let x = g.add(x, y)?;
+    let y = g.rms_norm(x, w("post_norm", [c]), 1e-6)?;
+    let gate = g.matmul(y, w("gate_proj", [c, 96]))?;
+    let gate = g.activate(gate, Activation::Silu)?;
+    let up = g.matmul(y, w("up_proj", [c, 96]))?;
+    let y = g.mul(gate, up)?;
+    let y = g.matmul(y, w("down_proj", [96, c]))?;
+    let x = g.add(x, y)?;
+    // The row of a table that a scalar names, and a sequence whose last row is read.
+    let step = g.scalar("step");
+    let row = g.select_row(rows, step)?;
+    let y = g.matmul(x, w("head", [c, c]))?;
+    let y = g.add_row(y, row)?;
+    let both = g.concat(&[x, y], 1)?;
+    let last = g.slice(both, 1, 1, 1)?;
+    let y = g.scale(last, Factor::Const(0.5))?;
+    g.output("y", y)?;
+
+    let wgpu = Fusions {
+        heads: true,
+        matmul_rows: 16,
+        matmul_multiple: [4, 4],
+        matmul_bytes: 1 << 30,
+        gated_rows: 16,
+        norm_multiple: Some([4, 4]),
+        views: true,
+        ..Fusions::default()
+    };
+    let cuda = Fusions {
+        add_row: true,
+        rotate_queries: true,
+        matmul_rows: 32,
+        matmul_multiple: [1, 32],
+        norm_multiple: Some([16, 1]),
+        ..wgpu.clone()
+    };
+    let mut text = String::new();
+    for target in [Fusing("cuda", cuda), Fusing("wgpu", wgpu)] {
+        let plan = Plan::compile(g.clone(), &target).expect("compiles");
+        let _ = write!(text, "## {}\n{}\n{}\n", target.0, plan.explain(None), operands(&plan));
+    }
+    compare("decoding_layer", &text);
     Ok(())
 }
 

@@ -1,11 +1,10 @@
-//! What executors make of the plans of Qwen3-TTS: no step reads what nobody makes, or what was written over.
+//! Fused plans of Qwen3-TTS: no step reads what nothing makes, or what was written over.
 
-use orate_graph::joining::{Joins, layout};
-use orate_graph::{CacheFormat, DType, Graph, GraphError, Plan, Weight};
+use orate_graph::{CacheFormat, Fusions, Graph, GraphError, Plan};
 use orate_models::qwen3_tts::prompt_rows;
 use orate_models::qwen3_tts::talker::{self, Sizes};
 use orate_models::qwen3_tts::{CodecConfig, Config, Past, codec_decoder, frame, speaker_encoder};
-use orate_testing::ReferenceDevice;
+use orate_testing::FusingDevice;
 use orate_testing::checkpoints::qwen3_tts_goldens;
 use orate_testing::layouts::assert_sound;
 
@@ -29,33 +28,31 @@ fn configs() -> [Config; 2] {
     [tiny, released].map(|json| Config::from_json(json.to_string().as_bytes()).expect("as released"))
 }
 
-/// Whether two weights stand one behind the other where executors pack them together.
-fn together(first: &Weight, second: &Weight) -> bool {
-    let is = |w: &Weight, name: &str| format!("{w:?}").contains(name);
-    let pairs = [("q_proj", "k_proj"), ("k_proj", "v_proj"), ("gate_proj", "up_proj")];
-    pairs.iter().any(|(a, b)| is(first, a) && is(second, b))
+/// What every device fuses, with one of six choices missing where its bit is not set.
+fn fusions(choice: usize) -> FusingDevice {
+    let on = |bit: usize| choice >> bit & 1 == 1;
+    let all = FusingDevice::all().0;
+    FusingDevice(Fusions {
+        heads: on(0),
+        matmul_rows: if on(1) { 16 } else { 1 },
+        rotate_queries: on(2),
+        norm_multiple: all.norm_multiple.filter(|_| on(3)),
+        gated_rows: if on(4) { 16 } else { 0 },
+        views: on(5),
+        ..all
+    })
 }
 
-/// Checks what becomes of a graph with all that executors join, and with parts of it.
+/// Checks what becomes of a graph with all fusions, and with some of them.
 fn check(name: &str, build: impl Fn(&mut Graph) -> Result<(), GraphError>) {
     for taps in [false, true] {
         let g = Graph::new(name);
         let mut g = if taps { g.with_taps() } else { g };
         build(&mut g).unwrap_or_else(|e| panic!("{e}"));
-        let plan = Plan::compile(g, &ReferenceDevice).unwrap_or_else(|e| panic!("{e}"));
         // All, each alone missing, and none.
         for choice in (0..6).map(|bit| 63 ^ 1 << bit).chain([63, 0]) {
-            let on = |bit: usize| choice >> bit & 1 == 1;
-            let joins = Joins {
-                products: &|a, b| on(0) && together(a, b),
-                rows_of_products: if on(1) { 16 } else { 1 },
-                rows: true,
-                queries: on(2),
-                norms: &|_| on(3),
-                rows_of_gates: if on(4) { 16 } else { 0 },
-                caches: &|dtype, d| on(5) && (dtype != DType::Q8_0 || d % 32 == 0),
-            };
-            assert_sound(&plan, &layout(&plan, &joins));
+            let plan = Plan::compile(g.clone(), &fusions(choice)).unwrap_or_else(|e| panic!("{e}"));
+            assert_sound(&plan);
         }
     }
 }

@@ -11,6 +11,7 @@ mod compact;
 mod convolutions;
 mod decoding;
 mod encoders;
+mod fused;
 mod harvest;
 mod matmul;
 mod movement;
@@ -19,6 +20,7 @@ mod rows;
 mod tables;
 
 pub use case::Case;
+pub use fused::fused_cases;
 pub use harvest::{harvest, single_op};
 
 use orate_graph::{Activation, DType, Graph, Plan, Result, Shape, Target, Value, Weight};

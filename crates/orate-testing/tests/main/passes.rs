@@ -153,3 +153,39 @@ fn plans_of_random_graphs_hold_their_values() {
         .collect();
     check_all(&OnDevice(&ReferenceDevice), &cases).assert();
 }
+
+/// Fused steps read and write where the plan says, at once, and give what single ops do.
+#[test]
+fn fusions_keep_the_meaning() {
+    let cases = fused_cases(200);
+    let mut fused = [0; 9];
+    for case in &cases {
+        let plan = Plan::compile(case.graph.clone(), &FusingDevice::all()).expect("compiles");
+        layouts::assert_sound(&plan);
+        for Step { fused: f, .. } in plan.steps() {
+            let heads = |is: &dyn Fn(&Head) -> bool| f.heads.iter().any(is);
+            let found = [
+                f.norm.is_some(),
+                !f.parts.is_empty(),
+                f.gated,
+                f.row.is_some(),
+                f.rotary.is_some(),
+                heads(&|h| h.norm.is_some()),
+                heads(&|h| h.write.is_some()),
+                heads(&|h| h.norm.is_none()),
+            ];
+            found.iter().zip(&mut fused).for_each(|(found, n)| *n += usize::from(*found));
+        }
+        fused[8] += plan.views().iter().filter(|n| n.op != Op::Reshape).count();
+    }
+    assert!(fused.iter().all(|n| *n >= 10), "the generator lost a pattern: {fused:?}");
+    check_all(&OnDevice(&FusingDevice::all()), &cases).assert();
+    let random: Vec<Case> = (0..GRAPHS)
+        .map(|seed| {
+            let graph = random_graph(seed);
+            Case { tolerance: tolerance::NETWORK, ..Case::new(graph.name().to_owned(), graph) }
+        })
+        .collect();
+    check_all(&OnDevice(&FusingDevice::all()), &random).assert();
+    check_all(&OnDevice(&FusingDevice::all()), &op_cases()).assert();
+}

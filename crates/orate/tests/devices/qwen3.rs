@@ -477,7 +477,7 @@ fn bench(what: &str, device: &dyn Device, graph: Graph, prepare: impl Fn(&mut dy
     let times = plan.profile(memory.as_mut()).expect("runs");
     let mut ops = BTreeMap::<String, (f64, usize)>::new();
     for (step, time) in plan.plan().steps().iter().zip(&times) {
-        let op = ops.entry(step.node.op.describe()).or_default();
+        let op = ops.entry(step.describe()).or_default();
         *op = (op.0 + time, op.1 + 1);
     }
     let mut ops: Vec<_> = ops.into_iter().collect();

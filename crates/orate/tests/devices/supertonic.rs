@@ -5,7 +5,11 @@
 #![cfg(any(feature = "cuda", feature = "gpu"))]
 
 use crate::common::{self, golden, relative_error};
-use orate::{Audio, DeviceChoice, Engine, EngineOptions, ModelSource, Options, Precision, PrecisionPolicy};
+use orate::{
+    Audio, DeviceChoice, Engine, EngineOptions, ModelSource, Options, Precision, PrecisionPolicy, Size,
+};
+use orate_graph::launches_of;
+use orate_testing::checkpoints;
 use orate_tools::verify::{self, F32_TOLERANCE, GPU_TOLERANCE, Limit, VerifyOptions};
 use std::sync::OnceLock;
 
@@ -63,6 +67,30 @@ fn goldens() {
             let failed: Vec<_> = report.rows.iter().filter(|r| !r.passed).collect();
             assert!(report.passed(), "{model} on {}: {failed:#?}", engine.device());
             println!("{model} on {}: worst {:?}", engine.device(), report.worst());
+        }
+    }
+}
+
+/// Each line of a step that `explain` prints is what the device launches for it, and no launch is left out.
+#[test]
+fn explained_steps_are_the_launches_that_run() {
+    let qwen = checkpoints::qwen3_tts_goldens().join("checkpoints/tiny-base");
+    for device in devices().into_iter().chain([DeviceChoice::Cpu]) {
+        for model in MODELS.map(golden).into_iter().chain([qwen.clone()]) {
+            let engine = open(device, ModelSource::Path(model));
+            let size = Size { tokens: 12, frames: 6 };
+            for (executable, _) in engine.plans(size, &Options::default()).expect("compiles").plans {
+                let plan = executable.plan();
+                let what = format!("{} on {}", plan.name(), engine.device());
+                let steps = plan.steps().iter().map(|s| launches_of(&s.kernel));
+                let listed: Vec<usize> = steps.chain(plan.copies().iter().map(|_| 1)).collect();
+                assert_eq!(executable.launches(), listed, "{what}");
+                let text = plan.explain(None);
+                let is_step = |line: &&str| {
+                    line.starts_with("copy") || line.trim_start().starts_with(|c: char| c.is_ascii_digit())
+                };
+                assert_eq!(text.lines().filter(is_step).count(), listed.len(), "{what}:\n{text}");
+            }
         }
     }
 }

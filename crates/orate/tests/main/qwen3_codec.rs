@@ -470,7 +470,7 @@ fn bench() {
         }
         let mut kernels = BTreeMap::<String, (f64, f64)>::new();
         for (step, time) in plan.plan().steps().iter().zip(&times) {
-            let k = kernels.entry(step.node.op.describe()).or_default();
+            let k = kernels.entry(step.describe()).or_default();
             *k = (k.0 + time, k.1 + step.cost.flops as f64);
             if detailed {
                 let shape = &plan.plan().info(step.node.output).shape;
@@ -479,8 +479,8 @@ fn bench() {
                     time * 1e6,
                     step.cost.flops as f64 / time / 1e9,
                     step.cost.bytes as f64 / time / 1e9,
-                    step.node.op.describe(),
-                    step.node.op.label().unwrap_or("-"),
+                    step.describe(),
+                    step.label().unwrap_or("-"),
                 );
             }
         }

@@ -147,7 +147,7 @@ fn time(device: &CpuDevice, plan: &dyn Executable, position: i32, batch: usize) 
     println!("  sum of each step's least: {:.1} ms", least.iter().sum::<f64>() * 1e3);
     let mut by_op: BTreeMap<String, (usize, f64)> = BTreeMap::new();
     for (step, seconds) in plan.plan().steps().iter().zip(least) {
-        let entry = by_op.entry(step.node.op.describe()).or_default();
+        let entry = by_op.entry(step.describe()).or_default();
         entry.0 += 1;
         entry.1 += seconds;
     }

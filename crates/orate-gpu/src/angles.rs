@@ -1,0 +1,39 @@
+//! Frequencies and angles as fixed-point numbers, which kernels multiply without losing digits.
+
+/// Turns per position of rotary positions of width `2 · half`, with 64 bits behind the point: low words, then high
+/// ones. No frequency is above one radian.
+pub(crate) fn rope_frequencies(base: f64, half: usize) -> Vec<[u32; 2]> {
+    let turns = |j: usize| base.powf(-(j as f64) / half as f64) / std::f64::consts::TAU;
+    let fixed = |j: usize| (turns(j) * 2f64.powi(64)).round() as u64;
+    (0..half).map(|j| [fixed(j) as u32, (fixed(j) >> 32) as u32]).collect()
+}
+
+/// Frequencies of a time embedding of width `2 · half`, in radians per unit of time.
+pub(crate) fn time_frequencies(half: usize) -> Vec<f64> {
+    (0..half).map(|j| 1000.0 * 10000f64.powf(-(j as f64) / (half as f64 - 1.0))).collect()
+}
+
+/// Radians as turns in 32.32 fixed point, low word first; negative numbers wrap around, as only the part
+/// behind the point of products is looked at.
+pub(crate) fn fixed_turns(radians: f64) -> [u32; 2] {
+    let fixed = (radians / std::f64::consts::TAU * 4_294_967_296.0).round() as i64 as u64;
+    [fixed as u32, (fixed >> 32) as u32]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel's arithmetic: 64-bit products of which the middle is kept.
+    #[test]
+    fn fixed_point_turns_keep_the_angle() {
+        for (radians, x) in [(10.0, 0.7), (-3.25, 0.999), (1000.0, 0.8), (-0.001, 5.5), (0.0, 1.0)] {
+            let [low, high] = fixed_turns(radians).map(u64::from);
+            let (x_high, x_low) = (f64::floor(x) as u64, (x.fract() * 4_294_967_296.0) as u64);
+            let product = x_high * low + x_low * high + ((x_low * low) >> 32);
+            let angle = f64::from(product as u32) / 4_294_967_296.0 * std::f64::consts::TAU;
+            let (want, got) = (f64::sin(radians * x), angle.sin());
+            assert!((want - got).abs() < 3e-7, "{radians} · {x}: {got}, want {want}");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Texts of the kernels, and of what they include.
+
+use crate::cache_file;
+
+macro_rules! sources {
+    ($($name:literal)*) => {
+        &[$(($name, include_str!(concat!("../kernels/", $name, ".wgsl")))),*]
+    };
+}
+
+/// Files of `kernels/` by name.
+pub(crate) const SOURCES: &[(&str, &str)] = sources![
+    "activation"
+    "angles"
+    "attention"
+    "attention_odd"
+    "attention_row"
+    "cache_rows"
+    "copy"
+    "depthwise_conv1d"
+    "elementwise"
+    "embedding_sum"
+    "gather"
+    "heads"
+    "layer_norm"
+    "math"
+    "matmul"
+    "matmul_cooperative"
+    "matvec"
+    "matvec_rows"
+    "norm_kept"
+    "pad"
+    "philox"
+    "product"
+    "random"
+    "reduce"
+    "reduce_inputs"
+    "residual_codes"
+    "rms_norm"
+    "rotary"
+    "round_rows"
+    "sample"
+    "statistics"
+    "time_embedding"
+    "weight"
+    "weight_rows"
+    "write_cache"
+    "write_first"
+    "write_rows"
+];
+
+/// The text of a kernel or of what kernels include.
+pub(crate) fn source(name: &str) -> Option<&'static str> {
+    SOURCES.iter().find(|(n, _)| *n == name).map(|(_, text)| *text)
+}
+
+/// Changes when any kernel does.
+pub(crate) fn sources_hash() -> u64 {
+    SOURCES.iter().fold(0, |h, (_, text)| cache_file::hash(text.as_bytes()) ^ h.rotate_left(7))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_depends_on_the_texts() {
+        assert_ne!(sources_hash(), 0);
+        for (name, _) in SOURCES {
+            assert!(source(name).is_some(), "{name}");
+        }
+        assert_eq!(source("nothing"), None);
+    }
+}

@@ -1,0 +1,43 @@
+//! A kernel with the values that are filled into its text.
+
+use crate::sources::source;
+use crate::template::{Defines, Value, expand};
+
+/// A kernel with everything that its text depends on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Variant {
+    /// File in `kernels/`, without its ending.
+    pub file: &'static str,
+    /// By name.
+    pub defines: Vec<(&'static str, Value)>,
+}
+
+impl Variant {
+    pub fn new(file: &'static str) -> Self {
+        Variant { file, defines: vec![] }
+    }
+
+    /// With a number.
+    pub fn number(mut self, name: &'static str, n: usize) -> Self {
+        self.defines.push((name, Value::Number(n as u32)));
+        self
+    }
+
+    /// With a condition.
+    pub fn flag(self, name: &'static str, on: bool) -> Self {
+        self.number(name, usize::from(on))
+    }
+
+    /// With a type.
+    pub fn text(mut self, name: &'static str, text: &'static str) -> Self {
+        self.defines.push((name, Value::Text(text)));
+        self
+    }
+
+    /// The kernel's WGSL.
+    pub fn wgsl(&self) -> Result<String, String> {
+        let defines: Defines = self.defines.iter().cloned().collect();
+        let text = source(self.file).ok_or_else(|| format!("there is no kernel `{}`", self.file))?;
+        expand(text, &source, &defines).map_err(|e| format!("kernel `{}`: {e}", self.file))
+    }
+}

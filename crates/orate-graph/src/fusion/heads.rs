@@ -1,0 +1,182 @@
+//! Heads of queries and keys that are normed, rotated and put in their place, and values that are put there with them.
+//!
+//! | steps | become |
+//! | --- | --- |
+//! | `RmsNorm` of each head, then `Rotary` | a launch of heads |
+//! | heads, then `WriteRows` of them | heads that are written to the state |
+//! | heads, and `WriteRows` of other values, with nothing between that needs them | one launch |
+
+use super::{Draft, Head, Launch};
+use crate::{DType, Op, Value};
+
+/// Most values whose heads one launch takes.
+pub const MOST_HEADS: usize = 3;
+
+/// Widest heads, and what their width is a multiple of.
+const WIDTH: (usize, usize) = (128, 8);
+
+pub(super) fn run(d: &mut Draft<'_>) {
+    for i in 0..d.launches.len() {
+        match d.op(i) {
+            Op::Rotary { heads } => norm_and_rotate(d, i, *heads),
+            Op::WriteRows { .. } => rotate_and_write(d, i),
+            _ => {}
+        }
+    }
+    gather(d);
+}
+
+/// What `v` is another shape of, and the nodes between, if nothing else reads any of these.
+fn unshaped(d: &Draft<'_>, mut v: Value) -> Option<(Value, Vec<usize>)> {
+    let mut between = vec![];
+    loop {
+        if !d.is_read_once(v) || !d.is_temporary(v) {
+            return None;
+        }
+        match d.made_by.get(&v) {
+            Some(node) if *d.op(*node) == Op::Reshape => {
+                between.push(*node);
+                v = d.node(*node).inputs[0];
+            }
+            _ => return Some((v, between)),
+        }
+    }
+}
+
+/// Whether heads of a width can be written to the state that `v` is: each is whole blocks of it.
+fn fits_state(d: &Draft<'_>, v: Value, width: usize) -> bool {
+    let dtype = d.graph.info(v).dtype;
+    dtype != DType::Q8_0 || width.is_multiple_of(dtype.width_step())
+}
+
+/// Batch and time.
+fn rows(d: &Draft<'_>, v: Value) -> [usize; 2] {
+    let dims = d.graph.shape(v).dims();
+    [dims[0], dims[1]]
+}
+
+fn norm_and_rotate(d: &mut Draft<'_>, i: usize, count: usize) {
+    let Some(l) = &d.launches[i] else { return };
+    let (table, out) = (l.inputs[1], l.output);
+    let width = d.graph.shape(out).last() / count;
+    let Some((v, between)) = unshaped(d, l.inputs[0]) else { return };
+    let Some(norm) = d.made_by.get(&v).copied().filter(|n| d.launches[*n].is_some()) else { return };
+    let Op::RmsNorm { weight, eps } = d.op(norm) else { return };
+    let x = d.node(norm).inputs[0];
+    let fits = width <= WIDTH.0 && width.is_multiple_of(WIDTH.1) && weight.shape().len() == width;
+    if !fits || !d.is_temporary(d.whole(x).0) || !d.is_temporary(table) {
+        return;
+    }
+    let head = Head {
+        x,
+        rows: rows(d, out),
+        count,
+        width,
+        norm: Some((weight.clone(), *eps)),
+        table: Some(table),
+        out,
+        write: None,
+    };
+    d.absorb(norm, i);
+    if let Some(l) = &mut d.launches[i] {
+        l.nodes.splice(0..0, between);
+        l.nodes.sort_unstable();
+        (l.inputs, l.fused.heads) = (vec![x, table], vec![head]);
+    }
+}
+
+fn rotate_and_write(d: &mut Draft<'_>, i: usize) {
+    let (Some(l), Op::WriteRows { first }) = (d.launches[i].clone(), d.op(i)) else { return };
+    let Some((v, between)) = unshaped(d, l.inputs[1]) else { return };
+    let Some(rotary) = d.made_by.get(&v).copied() else { return };
+    let Some(before) = d.launches[rotary].clone().filter(|l| l.fused.heads.len() == 1) else { return };
+    let head = before.fused.heads[0].clone();
+    if !fits_state(d, l.output, head.width) {
+        return;
+    }
+    let head = Head { rows: rows(d, l.inputs[1]), out: l.output, write: Some(first.row(&l.inputs)), ..head };
+    d.absorb(rotary, i);
+    if let Some(own) = &mut d.launches[i] {
+        own.nodes.extend(between);
+        own.nodes.sort_unstable();
+        own.inputs = [before.inputs, l.inputs[2..].to_vec()].concat();
+        own.fused.heads = vec![head];
+    }
+}
+
+/// Rows that are written as they are, as heads like those of `before`.
+fn written(d: &Draft<'_>, i: usize, l: &Launch, before: &Launch) -> Option<Head> {
+    let Op::WriteRows { first } = d.op(i) else { return None };
+    let (x, width) = (l.inputs[1], before.fused.heads[0].width);
+    let row = d.graph.shape(x).last();
+    let fits = fits_state(d, l.output, width) && row.is_multiple_of(width);
+    (fits && d.is_temporary(d.whole(x).0)).then(|| Head {
+        x,
+        rows: rows(d, x),
+        count: row / width,
+        width,
+        norm: None,
+        table: None,
+        out: l.output,
+        write: Some(first.row(&l.inputs)),
+    })
+}
+
+/// Whether `l` reads what heads of `before` make.
+fn needs(d: &Draft<'_>, l: &Launch, before: &Launch) -> bool {
+    let made = |v: Value| {
+        before.fused.heads.iter().any(|h| {
+            // Temporaries get other places; states are written in place.
+            let buffer = d.buffers[v.index()];
+            d.whole(v).0 == d.whole(h.out).0 || (buffer.is_some() && buffer == d.buffers[h.out.index()])
+        })
+    };
+    l.inputs.iter().copied().chain(l.fused.rotary).any(made)
+}
+
+/// Whether one launch takes the heads of both.
+fn are_alike(d: &Draft<'_>, before: &[Head], heads: &[Head]) -> bool {
+    // A launch that writes to two states writes to them alike.
+    let mut types =
+        before.iter().chain(heads).filter(|h| h.write.is_some()).map(|h| d.graph.info(h.out).dtype);
+    let first = types.next();
+    types.all(|dtype| Some(dtype) == first)
+        && before.len() + heads.len() <= MOST_HEADS
+        && before[0].width == heads[0].width
+        && before[0].rows == heads[0].rows
+}
+
+/// Puts neighbours together, at the place of the last.
+fn gather(d: &mut Draft<'_>) {
+    let mut group: Option<usize> = None;
+    for i in 0..d.launches.len() {
+        let Some(l) = d.launches[i].clone() else { continue };
+        let before = group.and_then(|g| Some((g, d.launches[g].clone()?)));
+        // Rows that are only written go with heads; alone they stay what they are.
+        let is_plain = l.fused.heads.is_empty();
+        let heads = match &before {
+            Some((_, before)) if is_plain => written(d, i, &l, before).into_iter().collect(),
+            _ => l.fused.heads.clone(),
+        };
+        if heads.is_empty() {
+            let ends = before.is_some_and(|(_, before)| needs(d, &l, &before));
+            if ends || d.op(i).in_place() {
+                group = None;
+            }
+            continue;
+        }
+        match before.filter(|(_, before)| are_alike(d, &before.fused.heads, &heads)) {
+            Some((g, before)) => {
+                let own = if is_plain { l.inputs[1..].to_vec() } else { l.inputs };
+                d.absorb(g, i);
+                if let Some(l) = &mut d.launches[i] {
+                    l.inputs = [before.inputs, own].concat();
+                    l.fused.heads = [before.fused.heads, heads].concat();
+                }
+                group = Some(i);
+            }
+            None if is_plain => group = None,
+            None => group = Some(i),
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! What each pass does to small graphs, and what it must leave alone. That results stay the same is tested with numbers,
+//! in `orate-testing`.
+
+use super::*;
+use crate::{ALIGNMENT, DType, Graph, Place, Plan, Rows, Target, ValueInfo};
+
+/// A target that runs everything and fuses what it is told.
+struct Any(Fusions);
+
+impl Target for Any {
+    fn name(&self) -> String {
+        "any".to_owned()
+    }
+
+    fn kernel(&self, _: &Op, _: &[&ValueInfo]) -> Result<String, String> {
+        Ok("plain".to_owned())
+    }
+
+    fn fusions(&self) -> Fusions {
+        self.0.clone()
+    }
+
+    fn fused_kernel(&self, _: &Op, _: &[&ValueInfo], _: &Fused) -> Result<String, String> {
+        Ok("fused".to_owned())
+    }
+}
+
+/// What most kernels can do, with matmuls of one row.
+fn usual() -> Fusions {
+    Fusions {
+        add_row: true,
+        heads: true,
+        rotate_queries: true,
+        matmul_rows: 1,
+        matmul_multiple: [4, 4],
+        matmul_bytes: usize::MAX,
+        views: true,
+        ..Fusions::default()
+    }
+}
+
+fn compile(g: Graph, fusions: Fusions) -> Plan {
+    Plan::compile(g, &Any(fusions)).expect("everything runs")
+}
+
+fn plan(build: impl FnOnce(&mut Graph, Value)) -> Plan {
+    let mut g = Graph::new("fuse");
+    let x = g.input("x", DType::F32, [1, 6, 8]).expect("declares");
+    build(&mut g, x);
+    compile(g, usual())
+}
+
+fn names(p: &Plan) -> Vec<&'static str> {
+    p.steps().iter().map(|s| s.node.op.name()).collect()
+}
+
+fn described(p: &Plan) -> Vec<String> {
+    p.steps().iter().map(|s| s.describe()).collect()
+}
+
+fn matmul(g: &mut Graph, x: Value, name: &str) -> Value {
+    g.matmul(x, Weight::named(name, [8, 8])).expect("builds")
+}
+
+#[test]
+fn a_row_joins_its_matmul_if_nothing_else_reads_it() {
+    for shared in [false, true] {
+        let p = plan(|g, x| {
+            let rows = g.input("rows", DType::F32, [3, 8]).expect("declares");
+            let step = g.scalar("step");
+            let y = matmul(g, x, "w");
+            let row = g.select_row(rows, step).expect("builds");
+            let z = g.add_row(y, row).expect("builds");
+            let z = if shared { g.add(z, y).expect("builds") } else { matmul(g, z, "v") };
+            g.output("z", z).expect("declares");
+        });
+        match shared {
+            false => assert_eq!(described(&p), ["MatMul+row", "MatMul"]),
+            true => assert_eq!(described(&p), ["MatMul", "SelectRow", "AddRow", "Add"]),
+        }
+        let (first, reader) = (&p.steps()[0], &p.steps()[if shared { 2 } else { 1 }]);
+        assert_eq!(p.place(reader.node.inputs[0]), p.place(first.node.output), "the matmul's result is read");
+    }
+}
+
+#[test]
+fn attention_rotates_its_queries() {
+    let p = plan(|g, x| {
+        let table = g.input("table", DType::F32, [1, 2, 6, 2]).expect("declares");
+        let q = matmul(g, x, "q");
+        let q = g.rotary(q, table, 2).expect("builds");
+        let k = matmul(g, x, "k");
+        let k = g.rotary(k, table, 2).expect("builds");
+        let op = Op::Attention { heads: 2, scale: 1.0, mask: crate::AttentionMask::None, relative: None };
+        let y = g.attention(op, q, k, x, None).expect("builds");
+        g.output("y", y).expect("declares");
+    });
+    // Several rows are not one matmul here, and keys are rotated on their own.
+    assert_eq!(described(&p), ["MatMul", "MatMul", "Rotary", "Attention+rotary"]);
+    let places: HashSet<String> =
+        p.steps()[3].node.inputs.iter().map(|v| format!("{:?}", p.place(*v))).collect();
+    assert_eq!(places.len(), 3, "no operand lies on another");
+}
+
+#[test]
+fn queries_that_are_normed_are_rotated_with_their_norm() {
+    let p = plan(|g, x| {
+        let table = g.rope_table(1e4, 6, 8, Rows::From(0)).expect("builds");
+        let q = matmul(g, x, "q");
+        let q = g.reshape(q, [1, 6, 1, 8]).expect("builds");
+        let q = g.rms_norm(q, Weight::named("norm", [8]), 1e-6).expect("builds");
+        let q = g.reshape(q, [1, 6, 8]).expect("builds");
+        let q = g.rotary(q, table, 1).expect("builds");
+        let op = Op::Attention { heads: 1, scale: 1.0, mask: crate::AttentionMask::None, relative: None };
+        let y = g.attention(op, q, x, x, None).expect("builds");
+        g.output("y", y).expect("declares");
+    });
+    assert_eq!(described(&p), ["RopeTable", "MatMul", "Heads x1+norm1+rotary1", "Attention"]);
+}
+
+#[test]
+fn whole_blocks_are_not_moved() {
+    let p = plan(|g, x| {
+        let a = matmul(g, x, "a");
+        let b = matmul(g, x, "b");
+        let both = g.concat(&[a, b], 0).expect("builds");
+        let c = matmul(g, both, "c");
+        let second = g.slice(c, 0, 1, 1).expect("builds");
+        let y = matmul(g, second, "d");
+        g.output("y", y).expect("declares");
+    });
+    assert_eq!(names(&p), ["MatMul"; 4]);
+    assert_eq!(p.views().len(), 2);
+    let (out, x) =
+        (|i: usize| p.place(p.steps()[i].node.output), |i: usize| p.place(p.steps()[i].node.inputs[0]));
+    assert_eq!((out(0), out(1), x(2)), (Place::Arena(0), Place::Arena(4 * 48), Place::Arena(0)));
+    let (Place::Arena(whole), Place::Arena(part)) = (out(2), x(3)) else { panic!("arena") };
+    assert_eq!(part, whole + 4 * 48);
+}
+
+#[test]
+fn blocks_that_are_cut_or_used_twice_are_moved() {
+    let p = plan(|g, x| {
+        let a = matmul(g, x, "a");
+        let twice = g.concat(&[a, a], 0).expect("builds");
+        let wide = g.concat(&[twice, twice], 2).expect("builds");
+        let cut = g.slice(wide, 2, 1, 8).expect("builds");
+        g.output("cut", cut).expect("declares");
+        let inputs = g.concat(&[x, x], 1).expect("builds");
+        g.output("inputs", inputs).expect("declares");
+    });
+    assert_eq!(names(&p), ["MatMul", "Concat", "Concat", "Slice", "Concat"]);
+}
+
+/// Lifetimes in a long random graph: nothing is overwritten before its last reader.
+#[test]
+fn live_values_never_overlap() {
+    let mut state = 3u64;
+    let mut random = move |n: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize % n
+    };
+    let p = plan(|g, x| {
+        let mut all = vec![x];
+        for _ in 0..200 {
+            let (a, b) = (all[random(all.len())], all[all.len() - 1 - random(all.len().min(3))]);
+            let v = match random(4) {
+                0 => g.concat(&[a, b], 0).and_then(|v| g.slice(v, 0, 0, 1)),
+                1 => g.reshape(b, [6, 1, 8]).and_then(|v| g.reshape(v, [1, 6, 8])),
+                2 => g.slice(b, 1, 2, 4).and_then(|v| g.concat(&[v, v], 1)).and_then(|v| g.slice(v, 1, 1, 6)),
+                _ => g.add(a, b),
+            };
+            all.push(v.expect("builds"));
+        }
+        g.output("y", all[200]).expect("declares");
+    });
+    let range = |v: Value| match p.place(v) {
+        Place::Arena(start) => Some((start, start + 4 * p.info(v).shape.len())),
+        _ => None,
+    };
+    // Who wrote each byte last, by replaying the steps.
+    let mut content: Vec<usize> = vec![0; p.arena_bytes()];
+    let mut expected: HashMap<Value, Vec<usize>> = HashMap::new();
+    for (i, s) in p.steps().iter().enumerate() {
+        for v in &s.node.inputs {
+            if let (Some((a, b)), Some(want)) = (range(*v), expected.get(v)) {
+                assert_eq!(&content[a..b], &want[..], "step {i} reads what was overwritten");
+            }
+        }
+        if let Some((a, b)) = range(s.node.output) {
+            content[a..b].fill(i + 1);
+            expected.insert(s.node.output, content[a..b].to_vec());
+        }
+    }
+    assert!(p.steps().len() > 50 && !p.views().is_empty());
+}
+
+/// Queries, keys and values of one row, as a transformer that decodes has them.
+fn decoding(rows: usize, fusions: Fusions) -> Plan {
+    let mut g = Graph::new("decode");
+    let x = g.input("x", DType::F32, [1, rows, 64]).expect("declares");
+    let at = g.input("at", DType::I32, [1]).expect("declares");
+    let [keys, values] = ["keys", "values"].map(|n| g.state(n, DType::F32, [1, 9, 32]).expect("declares"));
+    let table = g.rope_table(1e4, rows, 16, Rows::At(at)).expect("builds");
+    let w = |name: &str, n: usize| Weight::named(name, [64, n]);
+    let v = g.matmul(x, w("v", 32)).expect("builds");
+    let mut rotated = |name: &str, heads: usize| {
+        let y = g.matmul(x, w(name, 16 * heads)).expect("builds");
+        let y = g.reshape(y, [1, rows, heads, 16]).expect("builds");
+        let y = g.rms_norm(y, Weight::named("norm", [16]), 1e-6).expect("builds");
+        let y = g.reshape(y, [1, rows, 16 * heads]).expect("builds");
+        g.rotary(y, table, heads).expect("builds")
+    };
+    let (q, k) = (rotated("q", 4), rotated("k", 2));
+    let keys = g.write_rows(keys, k, Rows::At(at)).expect("builds");
+    let values = g.write_rows(values, v, Rows::At(at)).expect("builds");
+    let mask = crate::AttentionMask::Cached(First::Operand);
+    let op = Op::Attention { heads: 4, scale: 1.0, mask, relative: None };
+    let y = g.attention(op, q, keys, values, Some(at)).expect("builds");
+    g.output("y", y).expect("declares");
+    compile(g, fusions)
+}
+
+#[test]
+fn a_row_takes_few_launches_to_its_attention() {
+    let p = decoding(1, usual());
+    assert_eq!(described(&p), ["RopeTable", "MatMul x3", "Heads x3+norm2+rotary2+write2", "Attention"]);
+    let kernels: Vec<&str> = p.steps().iter().map(|s| s.kernel.as_str()).collect();
+    assert_eq!(kernels, ["plain", "fused", "fused", "plain"]);
+    let heads = &p.steps()[2].fused.heads;
+    let what: Vec<_> =
+        heads.iter().map(|h| (h.count, h.norm.is_some(), h.table.is_some(), h.write.is_some())).collect();
+    assert_eq!(what, [(4, true, true, false), (2, true, true, true), (2, false, false, true)]);
+    // Values, queries, keys: one after the other, where the matmul writes them.
+    let places: Vec<_> = [2, 0, 1].map(|i| p.place(heads[i].x)).to_vec();
+    let Place::Arena(first) = places[0] else { panic!("{places:?}") };
+    assert_eq!(places[1..], [Place::Arena(first + 4 * 32), Place::Arena(first + 4 * 96)]);
+    assert!(matches!(p.place(heads[1].out), Place::Buffer(..)), "keys go to their state");
+    assert_ne!(p.place(heads[0].out), places[1], "queries are not rotated where others read them");
+    assert_eq!(groups(&p), [["v", "q", "k"]]);
+}
+
+fn groups(p: &Plan) -> Vec<Vec<&str>> {
+    p.weight_groups().iter().map(|g| g.iter().filter_map(|w| w.first_name()).collect()).collect()
+}
+
+#[test]
+fn parts_of_several_rows_are_matrices_one_after_the_other() {
+    let p = decoding(3, Fusions { matmul_rows: 3, ..usual() });
+    assert_eq!(described(&p), ["RopeTable", "MatMul x3", "Heads x3+norm2+rotary2+write2", "Attention"]);
+    let heads = &p.steps()[2].fused.heads;
+    let places: Vec<_> = [2, 0, 1].map(|i| p.place(heads[i].x)).to_vec();
+    let Place::Arena(first) = places[0] else { panic!("{places:?}") };
+    assert_eq!(places[1..], [Place::Arena(first + 4 * 3 * 32), Place::Arena(first + 4 * 3 * 96)]);
+}
+
+#[test]
+fn too_many_rows_or_other_weights_are_matmuls_of_their_own() {
+    let matmuls = |p: &Plan| names(p).into_iter().filter(|n| *n == "MatMul").count();
+    let apart = decoding(3, Fusions { matmul_rows: 2, ..usual() });
+    assert_eq!(matmuls(&apart), 3);
+    assert_eq!(groups(&apart), [["v", "q", "k"]], "plans with fewer rows find them together");
+    assert_eq!(matmuls(&decoding(1, Fusions { matmul_multiple: [1, 64], ..usual() })), 3, "of 32 columns");
+    let policy = |deny: &str| PrecisionPolicy {
+        precision: crate::Precision::Bf16,
+        deny: vec![deny.to_owned()],
+        ..PrecisionPolicy::default()
+    };
+    let p = decoding(1, Fusions { precision: policy("q"), ..usual() });
+    assert_eq!((matmuls(&p), groups(&p)), (2, vec![vec!["v", "k"]]), "formats differ");
+    let p = decoding(1, Fusions { matmul_bytes: 4 * 64 * 96, ..usual() });
+    assert_eq!((matmuls(&p), groups(&p)), (2, vec![vec!["v", "q"]]), "no room for keys");
+}
+
+#[test]
+fn a_state_is_read_where_the_plan_reads_it() {
+    let p = plan(|g, x| {
+        let cache = g.state("cache", DType::F32, [1, 9, 8]).expect("declares");
+        let before = g.slice(cache, 1, 0, 6).expect("builds");
+        g.write_rows(cache, x, Rows::From(0)).expect("builds");
+        let y = g.add(before, x).expect("builds");
+        g.output("y", y).expect("declares");
+    });
+    assert_eq!(names(&p), ["Slice", "WriteRows", "Add"], "the old rows are copied before they go");
+}
+
+/// Norm, gate and up of one row, and what else reads the normed row.
+fn gated(rows: usize, shared: bool, norm: bool) -> Plan {
+    let mut g = Graph::new("gated");
+    let x = g.input("x", DType::F32, [1, rows, 8]).expect("declares");
+    let y = g.rms_norm(x, Weight::named("norm", [8]), 1e-6).expect("builds");
+    let gate = matmul(&mut g, y, "gate");
+    let gate = g.activate(gate, crate::Activation::Silu).expect("builds");
+    let up = matmul(&mut g, y, "up");
+    let z = g.mul(gate, up).expect("builds");
+    let z = if shared { g.add(z, y).expect("builds") } else { z };
+    let z = matmul(&mut g, z, "down");
+    let z = g.add(z, x).expect("builds");
+    g.output("z", z).expect("declares");
+    let norm_multiple = norm.then_some([4, 4]);
+    compile(g, Fusions { gated_rows: 16, norm_multiple, ..usual() })
+}
+
+#[test]
+fn matmuls_norm_their_row_and_multiply_what_they_make() {
+    let p = gated(1, false, true);
+    assert_eq!(described(&p), ["RmsNorm+MatMul+silu+gated", "MatMul+residual"]);
+    let first = &p.steps()[0];
+    assert_eq!(first.node.inputs, first.nodes[0].inputs, "the row is read before its norm");
+    let ops: Vec<&str> = first.nodes.iter().map(|n| n.op.name()).collect();
+    assert_eq!(ops, ["RmsNorm", "MatMul", "MatMul", "Mul"]);
+    assert_eq!(p.place(first.node.output), p.place(p.steps()[1].node.inputs[0]));
+    assert_eq!(p.arena_bytes(), ALIGNMENT, "only the product of both is kept");
+    // Row, norm, two weights and the result; each once.
+    assert_eq!(first.cost.bytes, 4 * (8 + 8 + 2 * 64 + 8));
+    let down = "MatMul+residual";
+    assert_eq!(described(&gated(1, false, false)), ["RmsNorm", "MatMul+silu+gated", down]);
+    assert_eq!(described(&gated(1, true, true)), ["RmsNorm", "MatMul+silu+gated", "Add", down]);
+    assert_eq!(described(&gated(2, false, true)), ["RmsNorm", "MatMul+silu", "MatMul", "Mul", down]);
+}

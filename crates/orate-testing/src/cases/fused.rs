@@ -1,0 +1,169 @@
+//! Graphs of which devices fuse most: layers that decode, and rows that are added, cut and joined.
+
+use super::Case;
+use crate::random::Random;
+use crate::tolerance;
+use orate_graph::{Activation, AttentionMask, DType, Factor, First, Graph, Op, Result, Rows, Value, Weight};
+
+/// Heads of queries, heads of keys, width of a head, and width of rows.
+const HEADS: usize = 4;
+const KEY_HEADS: usize = 2;
+const WIDTH: usize = 16;
+const ROW: usize = 32;
+
+/// Rows of a cache.
+const CACHE: usize = 12;
+
+/// Limit where caches are rounded: a number near a tie may go to either side, which is 2⁻⁸ of it in bf16.
+const ROUNDED: f64 = 1e-2;
+
+/// A graph being built, with what makes each weight's name its own.
+struct Builder {
+    g: Graph,
+    random: Random,
+    weights: usize,
+}
+
+impl Builder {
+    fn weight<const N: usize>(&mut self, shape: [usize; N]) -> Weight {
+        self.weights += 1;
+        Weight::named(format!("w{}", self.weights), shape)
+    }
+
+    fn matmul(&mut self, x: Value, n: usize) -> Result<Value> {
+        let k = self.g.shape(x).last();
+        let w = self.weight([k, n]);
+        self.g.matmul(x, w)
+    }
+
+    fn is(&mut self, one_of: usize) -> bool {
+        self.random.below(one_of) == 0
+    }
+
+    /// Sometimes a value is seen from outside, and must not be fused away.
+    fn seen(&mut self, v: Value) -> Result<()> {
+        if self.is(12) {
+            let name = format!("seen {}", self.g.buffers().len());
+            self.g.output(&name, v)?;
+        }
+        Ok(())
+    }
+
+    /// Heads of `x`, mostly normed and rotated.
+    fn heads(&mut self, x: Value, count: usize, table: Value) -> Result<Value> {
+        let dims = self.g.shape(x).dims().to_vec();
+        let mut y = x;
+        if !self.is(6) {
+            y = self.g.reshape(y, [dims[0], dims[1], count, WIDTH])?;
+            let norm = self.weight([WIDTH]);
+            y = self.g.rms_norm(y, norm, 1e-6)?;
+            self.seen(y)?;
+            y = self.g.reshape(y, [dims[0], dims[1], dims[2]])?;
+        }
+        if self.is(6) { Ok(y) } else { self.g.rotary(y, table, count) }
+    }
+
+    /// A layer of a transformer over caches.
+    fn layer(&mut self, x: Value, at: Value, table: Value, number: usize) -> Result<Value> {
+        let batch = self.g.shape(x).dims()[0];
+        let norm = self.weight([ROW]);
+        let y = self.g.rms_norm(x, norm, 1e-5)?;
+        self.seen(y)?;
+        let (mut q, mut k, mut v) = (y, y, y);
+        let first = self.random.below(3);
+        for which in [first, (first + 1) % 3, (first + 2) % 3] {
+            match which {
+                0 => q = self.matmul(y, HEADS * WIDTH)?,
+                1 => k = self.matmul(y, KEY_HEADS * WIDTH)?,
+                _ => v = self.matmul(y, KEY_HEADS * WIDTH)?,
+            }
+        }
+        let (q, k) = (self.heads(q, HEADS, table)?, self.heads(k, KEY_HEADS, table)?);
+        let dtype = [DType::F32, DType::F32, DType::F16, DType::BF16][self.random.below(4)];
+        let mut caches = vec![];
+        for (name, rows) in [("keys", k), ("values", v)] {
+            let cache =
+                self.g.state(&format!("{name} {number}"), dtype, [batch, CACHE, KEY_HEADS * WIDTH])?;
+            caches.push(self.g.write_rows(cache, rows, Rows::At(at))?);
+        }
+        let mask = AttentionMask::Cached(First::Operand);
+        let op = Op::Attention { heads: HEADS, scale: 0.25, mask, relative: None };
+        let y = self.g.attention(op, q, caches[0], caches[1], Some(at))?;
+        let y = self.matmul(y, ROW)?;
+        let x = self.g.add(x, y)?;
+        self.seen(x)?;
+        // Gate and up.
+        let norm = self.weight([ROW]);
+        let y = self.g.rms_norm(x, norm, 1e-5)?;
+        let gate = self.matmul(y, 2 * ROW)?;
+        let gate = self.g.activate(gate, Activation::Silu)?;
+        let up = self.matmul(y, 2 * ROW)?;
+        self.seen(up)?;
+        let y = self.g.mul(gate, up)?;
+        let y = self.matmul(y, ROW)?;
+        self.g.add(x, y)
+    }
+
+    /// Rows cut from `x`, changed and joined with others.
+    fn moves(&mut self, x: Value) -> Result<Value> {
+        let dims = self.g.shape(x).dims().to_vec();
+        let axis = if dims[0] > 1 && self.is(2) { 0 } else { 1 };
+        let [start, len] = match dims[axis] {
+            1 => [0, 1],
+            n => [n / 2, n - n / 2],
+        };
+        let part = self.g.slice(x, axis, start, len)?;
+        let a = self.matmul(part, ROW)?;
+        let b = self.g.scale(part, Factor::Const(0.5))?;
+        self.seen(a)?;
+        let both = if self.is(6) { [a, a] } else { [a, b] };
+        let y = self.g.concat(&both, axis)?;
+        let y = self.g.activate(y, Activation::Tanh)?;
+        self.g.slice(y, axis, 0, dims[axis]).or_else(|_| self.g.slice(y, axis, 0, len))
+    }
+
+    /// A row of a table that a scalar names, added to a matmul.
+    fn row(&mut self, x: Value, table: Value) -> Result<Value> {
+        let step = self.g.scalar("step");
+        let row = self.g.select_row(table, step)?;
+        let y = self.matmul(x, ROW)?;
+        self.seen(y)?;
+        self.g.add_row(y, row)
+    }
+}
+
+fn graph(seed: u64) -> Result<Graph> {
+    let mut random = Random::new(seed);
+    let (batch, time) = (1 + random.below(2), 1 + random.below(4));
+    // One row in every second graph: there most is fused.
+    let [batch, time] = if seed.is_multiple_of(2) { [1, 1] } else { [batch, time] };
+    let mut b = Builder { g: Graph::new(format!("fused {seed}")), random, weights: 0 };
+    let mut x = b.g.input("x", DType::F32, [batch, time, ROW])?;
+    let at = b.g.input("at", DType::I32, [batch])?;
+    let rows = b.g.input("rows", DType::F32, [5, ROW])?;
+    let table = b.g.rope_table(1e4, time, WIDTH, Rows::At(at))?;
+    for number in 0..1 + b.random.below(2) {
+        x = match b.random.below(4) {
+            0 => b.row(x, rows)?,
+            1 => b.moves(x)?,
+            _ => x,
+        };
+        if b.g.shape(x).dims() != [batch, time, ROW] {
+            break;
+        }
+        x = b.layer(x, at, table, number)?;
+    }
+    b.g.output("y", x)?;
+    Ok(b.g)
+}
+
+/// Random layers, which devices fuse as far as they can.
+pub fn fused_cases(count: u64) -> Vec<Case> {
+    let case = |seed| {
+        let graph = graph(seed).unwrap_or_else(|e| panic!("graph {seed}: {e}"));
+        let is_compact = graph.buffers().iter().any(|b| b.dtype.is_compact());
+        let tolerance = if is_compact { ROUNDED } else { tolerance::NETWORK };
+        Case { tolerance, ..Case::new(format!("fused {seed}"), graph) }
+    };
+    (0..count).map(case).collect()
+}
