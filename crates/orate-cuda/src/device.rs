@@ -9,8 +9,8 @@ use crate::lower::kernel_name;
 use crate::memory::CudaMemory;
 use crate::weights::WeightBank;
 use orate_graph::{
-    Device, DeviceError, DeviceInfo, Executable, Memory, ModelOnDevice, Op, Plan, Precision, PrecisionPolicy,
-    Target, ValueInfo, WeightLoader,
+    Device, DeviceError, DeviceInfo, Executable, Memory, ModelOnDevice, Op, Pacing, Plan, Precision,
+    PrecisionPolicy, Target, ValueInfo, WeightLoader,
 };
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -133,6 +133,10 @@ impl Device for CudaDevice {
 
     fn threads(&self) -> usize {
         0
+    }
+
+    fn pacing(&self) -> Pacing {
+        Pacing::QUEUES
     }
 
     fn memory_kept(&self) -> usize {

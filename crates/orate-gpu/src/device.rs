@@ -7,7 +7,7 @@ use crate::kernels::{self, Abilities};
 use crate::memory::GpuMemory;
 use crate::weights::WeightBank;
 use orate_graph::{
-    AtHome, Device, DeviceError, DeviceInfo, DeviceKind, Executable, Memory, ModelOnDevice, Op, Plan,
+    AtHome, Device, DeviceError, DeviceInfo, DeviceKind, Executable, Memory, ModelOnDevice, Op, Pacing, Plan,
     Precision, PrecisionPolicy, Target, ValueInfo, WeightLoader,
 };
 use std::path::PathBuf;
@@ -86,6 +86,10 @@ impl Device for GpuDevice {
 
     fn threads(&self) -> usize {
         0
+    }
+
+    fn pacing(&self) -> Pacing {
+        Pacing::QUEUES
     }
 
     /// A minute of speech takes less, and making a buffer costs more than a sentence's pauses.

@@ -39,14 +39,14 @@ pub use activation::Activation;
 pub use cache_format::CacheFormat;
 pub use device::{
     COOPERATIVE_MATRICES, Counters, Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, Executable,
-    Memory, ModelOnDevice, Part, extended, fitting,
+    Memory, ModelOnDevice, Pacing, Part, extended, fitting,
 };
 pub use error::{GraphError, Result};
 pub use graph::{Buffer, BufferKind, Draw, Graph, Node, Pieces, Rows, TAP_PREFIX, Value, ValueInfo};
 pub use memory::{ALIGNMENT, Place};
 pub use op::{
     AttentionMask, ControlIds, ConvGeometry, Cost, Epilogue, Factor, First, NO_ID, Norm, Op, Padding,
-    RelativePositions, Scalar,
+    RelativePositions, SAMPLE_SETTINGS, Scalar,
 };
 pub use pending::{Pending, Ticket};
 pub use plan::{Plan, Roofline, Step, Target};

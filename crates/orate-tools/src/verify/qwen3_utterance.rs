@@ -5,7 +5,8 @@ use super::qwen3_tts::{Comparison, Steps};
 use super::{bad, integers};
 use orate::Result;
 use orate_models::qwen3_tts::{
-    FinishReason, Prompt, Request, Sampling, Session, Settings, Speaker, Step, TextFeeding, codec_decoder,
+    FinishReason, Prompt, Request, Sampling, Session, Settings, Speaker, StartOptions, Step, TextFeeding,
+    codec_decoder,
 };
 use orate_weights::{SafeTensors, WeightSource};
 
@@ -126,9 +127,9 @@ impl Comparison<'_> {
     pub fn utterance(&mut self, name: &str, case: &Case) -> Result<()> {
         let u = Utterance { case, tensors: SafeTensors::open(&case.file)? };
         let prompt = u.prompt(self)?;
-        let mut session = self.model.session()?;
-        session.record_taps(true);
-        session.start(&prompt, &u.settings()?)?;
+        let settings = u.settings()?;
+        let taps = StartOptions { taps: true, ..StartOptions::default() };
+        let mut session = self.model.start_with(&prompt, &settings, taps)?;
         self.prompt(name, &u, &mut session)?;
 
         let want = u.integers("codes")?;
@@ -136,7 +137,7 @@ impl Comparison<'_> {
         let mut all = Frames::default();
         let drawn = if self.exact { Some(self.free(&u, &mut session, &want, &mut all)?) } else { None };
         if let Some(Drawn::Tie { .. }) = drawn {
-            session.start(&prompt, &u.settings()?)?;
+            session = self.model.start_with(&prompt, &settings, taps)?;
             all = Frames::default();
         }
         if let None | Some(Drawn::Tie { .. }) = drawn {
@@ -151,7 +152,7 @@ impl Comparison<'_> {
             all.before(&u, &mut session)?;
         } else if self.taps && !all.codes.is_empty() {
             // The taps are those of the last frame, so the first one is made again.
-            session.start(&prompt, &u.settings()?)?;
+            session = self.model.start_with(&prompt, &settings, taps)?;
             session.next_frame(&mut vec![])?;
             self.first_frame(name, &u, &mut session)?;
         }
