@@ -10,8 +10,8 @@ use crate::memory::CudaMemory;
 use crate::shared::Core;
 use crate::weights::WeightBank;
 use orate_graph::{
-    Device, DeviceError, DeviceInfo, Executable, Fused, Fusions, Memory, ModelOnDevice, Op, Plan, Precision,
-    PrecisionPolicy, Target, ValueInfo, WeightLoader,
+    Device, DeviceError, DeviceInfo, Executable, Fused, Fusions, Memory, ModelOnDevice, Op, Pacing, Plan,
+    Precision, PrecisionPolicy, Target, ValueInfo, WeightLoader,
 };
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -124,6 +124,10 @@ impl Device for CudaDevice {
 
     fn threads(&self) -> usize {
         0
+    }
+
+    fn pacing(&self) -> Pacing {
+        Pacing::QUEUES
     }
 
     fn memory_kept(&self) -> usize {

@@ -8,7 +8,7 @@ use crate::memory::GpuMemory;
 use crate::weights::WeightBank;
 use orate_graph::{
     AtHome, Device, DeviceError, DeviceInfo, DeviceKind, Executable, Fused, Fusions, Memory, ModelOnDevice,
-    Op, Plan, Precision, PrecisionPolicy, Target, ValueInfo, WeightLoader,
+    Op, Pacing, Plan, Precision, PrecisionPolicy, Target, ValueInfo, WeightLoader,
 };
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -94,6 +94,10 @@ impl Device for GpuDevice {
 
     fn threads(&self) -> usize {
         0
+    }
+
+    fn pacing(&self) -> Pacing {
+        Pacing::QUEUES
     }
 
     /// A minute of speech takes less, and making a buffer costs more than a sentence's pauses.

@@ -39,7 +39,7 @@ pub use activation::Activation;
 pub use cache_format::CacheFormat;
 pub use device::{
     COOPERATIVE_MATRICES, Counters, Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, Executable,
-    Memory, ModelOnDevice, Part, extended, fitting,
+    Memory, ModelOnDevice, Pacing, Part, extended, fitting,
 };
 pub use error::{GraphError, Result};
 pub use fusion::{FirstRow, Fused, Fusions, Head, MOST_HEADS, MOST_PARTS};
@@ -47,7 +47,7 @@ pub use graph::{Buffer, BufferKind, Draw, Graph, Node, Pieces, Rows, TAP_PREFIX,
 pub use memory::{ALIGNMENT, Place};
 pub use op::{
     AttentionMask, ControlIds, ConvGeometry, Cost, Epilogue, Factor, First, NO_ID, Norm, Op, Padding,
-    RelativePositions, Scalar,
+    RelativePositions, SAMPLE_SETTINGS, Scalar,
 };
 pub use pending::{Pending, Ticket};
 pub use plan::{Plan, Roofline, Step, Target, launches_of, several};

@@ -402,6 +402,9 @@ pub enum Op {
     },
 }
 
+/// Settings that [`Op::Sample`] knows: temperature, k, p, penalty, min-p and guidance.
+pub const SAMPLE_SETTINGS: usize = 6;
+
 /// The id of a draw that has none. As an id of a table it is the last row.
 pub const NO_ID: i32 = -1;
 

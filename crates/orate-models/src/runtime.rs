@@ -4,8 +4,7 @@
 //! memories; a [`PooledMemory`] returns to its pool when it is dropped, also when a panic drops it.
 
 use orate_graph::{
-    Buffer, BufferKind, Counters, Device, DeviceError, Executable, Graph, Memory, ModelOnDevice, Plan,
-    WeightLoader,
+    Buffer, Counters, Device, DeviceError, Executable, Graph, Memory, ModelOnDevice, Plan, WeightLoader,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -219,7 +218,7 @@ impl Drop for PooledMemory {
 
 /// The states of a plan.
 pub fn states(plan: &Plan) -> impl Iterator<Item = &Buffer> {
-    plan.buffers().iter().filter(|b| b.kind == BufferKind::State)
+    plan.buffers().iter().filter(|b| b.kind.is_state())
 }
 
 /// Makes all states of a plan zeros.

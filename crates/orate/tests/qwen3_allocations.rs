@@ -46,8 +46,8 @@ fn a_frame_allocates_nothing() {
         let request = Request { text: "Hello there.", speaker, language, instruct: None, feeding: None };
         let drawn = Settings::new(&model.talking().expect("talks").generation, 7);
         let settings = Settings { max_frames: WARM_UP + FRAMES, ..drawn };
-        let mut session = model.session().expect("talks");
-        session.start(&model.prompt(&request).expect("speakable"), &settings).expect("starts");
+        let mut session =
+            model.start(&model.prompt(&request).expect("speakable"), &settings).expect("starts");
         let mut codes = Vec::with_capacity(16);
         let (mut asked, mut made) = (vec![], vec![]);
         for _ in 0..WARM_UP + FRAMES {

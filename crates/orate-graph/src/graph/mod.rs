@@ -58,8 +58,20 @@ pub enum BufferKind {
     Input,
     /// Only written.
     Output,
-    /// Read, and replaced when the run ends.
+    /// Carried from run to run: read, and replaced when the run ends. Zeros before the first run.
     State,
+    /// Rows along axis 1, `[B, N, …]`, such as keys and values: carried from run to run, and each row is written before
+    /// it is read. It may grow along axis 1, and its content need not be cleared.
+    Cache,
+    /// Written in place and read within one run. Nothing is carried to the next.
+    Scratch,
+}
+
+impl BufferKind {
+    /// Whether a graph reads and writes the buffer.
+    pub fn is_state(self) -> bool {
+        matches!(self, BufferKind::State | BufferKind::Cache | BufferKind::Scratch)
+    }
 }
 
 /// A named piece of device memory that outlives a run.
@@ -219,8 +231,27 @@ impl Graph {
     /// # Errors
     /// The name is taken.
     pub fn state(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Result<Value> {
-        let shape = shape.into();
-        let b = self.declare(name, dtype, shape.clone(), BufferKind::State)?;
+        self.declare_state(name, dtype, shape.into(), BufferKind::State)
+    }
+
+    /// A [`BufferKind::Cache`], which [`Graph::write_rows`] fills.
+    ///
+    /// # Errors
+    /// The name is taken.
+    pub fn cache(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Result<Value> {
+        self.declare_state(name, dtype, shape.into(), BufferKind::Cache)
+    }
+
+    /// A [`BufferKind::Scratch`]: a buffer that is written in place before it is read.
+    ///
+    /// # Errors
+    /// The name is taken.
+    pub fn scratch(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Result<Value> {
+        self.declare_state(name, dtype, shape.into(), BufferKind::Scratch)
+    }
+
+    fn declare_state(&mut self, name: &str, dtype: DType, shape: Shape, kind: BufferKind) -> Result<Value> {
+        let b = self.declare(name, dtype, shape.clone(), kind)?;
         let v = self.value(dtype, shape, Some(b));
         self.versions.insert(v, (b, 0));
         Ok(v)

@@ -1,234 +1,211 @@
 //! Several utterances side by side: one plan makes a frame of each.
 //!
-//! A batch is the memory of a frame plan with some rows. A [`Session`] that was started joins it between two frames: its state
-//! is copied to a free row on the device, and the session is what it was; it may come back in the same way. Each row has
-//! its position, frame number, seed and settings, and no op lets a row see another one, so that a row is what the session alone
-//! would have been: on the CPU byte by byte, elsewhere but for the rounding of other kernels.
+//! A batch is the memory of a frame plan of several rows. A [`Session`] joins it between two frames: its state is copied to a
+//! free row on the device, and the session stays as it was; the row may return to it in the same way. Each row has its own
+//! position, frame number, seed and settings, and no op lets a row see another one. So a row is what the session alone would
+//! be: on the CPU byte for byte, elsewhere up to the rounding of other kernels.
 //!
-//! Where memories have queues of their own a frame is submitted before the codes of the one in front of it are waited for. It is one of
-//! the rows that were there when it was submitted: whoever joins is in the next one, and what it makes of one that has left goes
-//! to nobody. When rows move to another memory, it is waited for.
+//! With look-ahead ([`orate_graph::Pacing::look_ahead`]) a frame is submitted before the codes of the one before it are
+//! waited for. It is a frame of the rows that were there when it was submitted: a row that joins is in the next one, and
+//! what it makes of one that has left is ignored. Before rows move to another memory, it is waited for.
 //!
-//! Rows are 2, 4, 8 … [`Batch::MOST`]. When more join, all rows move to a larger memory, when many have left to a smaller one.
-//! A memory stays for the next time it fits. What a row without an utterance computes means nothing; it begins at
-//! position 0 again before it would run over the end of the cache.
+//! Rows are 2, 4, 8 … [`Batch::MOST`]. When more join, all rows move to a larger memory; when many have left, to a smaller
+//! one. A memory is kept for the next time that it fits. What an unused row computes is ignored; its position returns to 0
+//! before it would exceed the cache.
 
 use super::ahead::Ahead;
-use super::session::{Session, SessionRow, Step};
+use super::caches::{Slot, cache_parts};
+use super::error::option_error;
+use super::network::{
+    Autoregressive, CODES, FEED, FRAME, Facts, MOST_UTTERANCES, MemorySizes, POSITION, SEED,
+};
+use super::resources::Resources;
+use super::sampling::{DrawSettings, Sampling};
+use super::session::{Session, SessionRow, Step, check_frame, settings_width};
 use crate::FinishReason;
-use crate::qwen3_tts::error::QwenError;
-use crate::qwen3_tts::frame::{self, CODES, FRAME};
-use crate::qwen3_tts::pipeline::{Network, Qwen3Tts};
-use crate::qwen3_tts::prompt_rows::TRAILING;
-use crate::qwen3_tts::settings::Settings;
-use crate::qwen3_tts::talker::{POSITION, Sizes};
+use crate::ModelError;
 use crate::runtime::PooledMemory;
-use orate_graph::{BufferKind, Counters, Executable, Memory, Part};
+use orate_graph::{BufferKind, Counters, Executable, Memory, Part, Plan};
 use std::sync::Arc;
 
-/// Least rows of a cache; more are a power of two, so that plans are few.
+/// Fewest rows of a cache. More are a power of two, so that plans are few.
 const LEAST_CAPACITY: usize = 512;
-/// Least rows of trailing text, likewise.
-const LEAST_TEXT: usize = 128;
+/// Fewest rows of a feed, likewise.
+const LEAST_FEED: usize = 128;
 
-/// A batch that was left keeps memories of at most so many sessions' bytes ([`orate_graph::Device::memory_kept`]): on a GPU 2 GiB.
+/// A finished batch keeps memories of at most this many sessions' bytes ([`orate_graph::Device::memory_kept`]): on a GPU
+/// 2 GiB.
 const SESSIONS_KEPT: usize = 8;
 
-/// Name of the states that hold rows of the talker's cache begins so.
-const CACHE: &str = "talker.";
-/// The code predictor's cache lives as long as a frame.
-const WITHIN_A_FRAME: &str = "predictor.";
-
-/// Number of an utterance, never used again by its batch.
+/// Number of an utterance in a batch, which is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RowId(u64);
 
-/// Buffers and plan of several utterances.
-pub struct Batch {
-    model: Arc<Qwen3Tts>,
+/// Memory and plan of several utterances.
+pub struct Batch<N: Autoregressive> {
+    resources: Arc<Resources<N>>,
+    facts: Facts,
     /// Memories by number of rows; that of the rows is `active`.
     memories: Vec<BatchMemory>,
     active: usize,
     next_id: u64,
     codes: Vec<i32>,
-    /// The frame that was submitted, and is not handed out.
+    /// The frame that was submitted, but not returned.
     flight: Option<Flight>,
-    makes_ahead: bool,
+    look_ahead: bool,
     /// Codes that utterances had made when they joined.
     brought: Vec<(RowId, Vec<i32>)>,
-    /// Utterances that there shall be room for when the next one joins.
+    /// Utterances that there is to be room for when the next one joins.
     expected: usize,
 }
 
-/// Memories that a batch has left, for the next one: what takes longest about a batch is to make them.
+/// Memories of a finished batch, for the next one: making them takes longest.
 #[derive(Default)]
-pub(crate) struct IdleMemories(Vec<BatchMemory>);
+pub(super) struct IdleMemories(Vec<BatchMemory>);
 
-/// A frame of all rows that is not handed out.
+/// A frame of all rows that was not returned.
 struct Flight {
     codes: Ahead,
     /// Whose frame each row's codes are.
     rows: Vec<Option<RowId>>,
 }
 
-/// A memory, its plan, and what is in its rows.
+/// A memory, its plan, and what its rows hold.
 struct BatchMemory {
     memory: PooledMemory,
     plan: Arc<dyn Executable>,
-    sizes: Sizes,
-    text_rows: usize,
+    sizes: MemorySizes,
+    lanes: usize,
     rows: Vec<Row>,
-    /// Whether positions, numbers or settings on the device are not those of `rows`.
+    /// Whether positions, numbers or settings on the device differ from those of `rows`.
     changed: bool,
 }
 
 /// What the host knows of a row.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Row {
-    /// `None`: nobody's.
+    /// `None`: unused.
     id: Option<RowId>,
-    /// As the device counts them, the frame that is under way included.
+    /// As the device counts them, including the frame that is under way.
     position: usize,
     frame: usize,
-    /// Frames that were handed out.
-    handed: usize,
-    /// Rows of cache and of text that its utterance may need.
-    capacity: usize,
-    text_rows: usize,
-    settings: Settings,
+    /// Frames that were returned.
+    returned: usize,
+    /// Rows of cache and of feed that the utterance may need.
+    need: (usize, usize),
+    settings: DrawSettings,
 }
 
 impl Row {
-    /// Draws nothing at random, and stands at the beginning.
-    fn free() -> Row {
-        let settings = Settings {
-            first: crate::qwen3_tts::Sampling::GREEDY,
-            predictor: crate::qwen3_tts::Sampling::GREEDY,
-            seed: 0,
-            max_frames: 0,
-        };
-        Row { id: None, position: 0, frame: 0, handed: 0, capacity: 0, text_rows: 0, settings }
+    /// An unused row, at the beginning, that draws nothing at random.
+    fn unused(facts: &Facts) -> Row {
+        let sampling = vec![Sampling::GREEDY; facts.sampling.len()];
+        let settings = DrawSettings { sampling, seed: 0, max_frames: 0 };
+        Row { id: None, position: 0, frame: 0, returned: 0, need: (0, 0), settings }
     }
-}
 
-impl Row {
-    /// Whether it is an utterance's that may make another frame.
-    fn goes_on(&self) -> bool {
+    /// Whether an utterance in it may make another frame.
+    fn continues(&self) -> bool {
         self.id.is_some() && self.frame < self.settings.max_frames
     }
 }
 
 /// Where an utterance lies in a memory.
+#[derive(Clone, Copy)]
 struct Place {
-    sizes: Sizes,
-    text_rows: usize,
+    sizes: MemorySizes,
     row: usize,
 }
 
-impl Batch {
-    /// Utterances at most.
-    pub const MOST: usize = 16;
+impl Place {
+    fn slot(self) -> Slot {
+        Slot { utterance: self.row, capacity: self.sizes.capacity }
+    }
+}
 
-    /// An empty batch.
-    ///
-    /// # Errors
-    /// The files are those of a codec alone.
-    pub fn new(model: Arc<Qwen3Tts>) -> Result<Batch, QwenError> {
-        model.talking()?;
-        let makes_ahead = model.device().has_queues();
-        Ok(Batch {
-            model,
-            memories: vec![],
+impl<N: Autoregressive> Batch<N> {
+    /// Utterances at most.
+    pub const MOST: usize = MOST_UTTERANCES;
+
+    pub(super) fn new(resources: Arc<Resources<N>>) -> Batch<N> {
+        Self::with_memories(resources, &mut IdleMemories::default())
+    }
+
+    /// An empty batch that uses memories of a finished one.
+    pub(super) fn with_memories(resources: Arc<Resources<N>>, idle: &mut IdleMemories) -> Batch<N> {
+        let (facts, pacing) = (resources.network.facts(), resources.network.device().pacing());
+        Batch {
+            resources,
+            facts,
+            memories: std::mem::take(&mut idle.0),
             active: 0,
             next_id: 0,
             codes: vec![],
             flight: None,
-            makes_ahead,
+            look_ahead: pacing.look_ahead,
             brought: vec![],
             expected: 0,
-        })
+        }
     }
 
-    /// An empty batch that uses memories of one that was left.
-    ///
-    /// # Errors
-    /// As [`Batch::new`].
-    pub(crate) fn with_memories(model: Arc<Qwen3Tts>, idle: &mut IdleMemories) -> Result<Batch, QwenError> {
-        let mut batch = Batch::new(model)?;
-        batch.memories = std::mem::take(&mut idle.0);
-        Ok(batch)
-    }
-
-    /// The memories, those for many rows first, as far as they take no more than so many sessions' that are kept.
-    pub(crate) fn into_memories(mut self) -> IdleMemories {
-        self.throw_away();
+    /// The memories, those of many rows first, as far as they fit [`SESSIONS_KEPT`].
+    pub(super) fn into_memories(mut self) -> IdleMemories {
+        self.discard();
         let mut memories = std::mem::take(&mut self.memories);
-        memories.sort_by_key(|h| std::cmp::Reverse(h.sizes.batch));
-        let (most, mut bytes) = (SESSIONS_KEPT * self.model.device().memory_kept(), 0);
+        memories.sort_by_key(|m| std::cmp::Reverse(m.sizes.batch));
+        let (most, mut bytes) = (SESSIONS_KEPT * self.resources.network.device().memory_kept(), 0);
         let mut kept = vec![];
-        for mut home in memories {
-            bytes += home.bytes();
-            if bytes > most {
-                continue;
+        for mut memory in memories {
+            bytes += memory.bytes();
+            if bytes <= most {
+                memory.rows.fill(Row::unused(&self.facts));
+                memory.changed = true;
+                kept.push(memory);
             }
-            home.rows.fill(Row::free());
-            home.changed = true;
-            kept.push(home);
         }
         IdleMemories(kept)
     }
 
-    /// So many more will join, one after the other: the first of them makes room for all.
-    pub(crate) fn expect(&mut self, more: usize) {
+    /// `more` utterances will join one after the other: the first of them makes room for all.
+    pub(super) fn expect(&mut self, more: usize) {
         self.expected = (self.len() + more).min(Self::MOST);
     }
 
-    /// As [`Session::make_ahead`].
-    pub fn make_ahead(&mut self, on: bool) {
-        self.makes_ahead = on;
+    /// As [`Session::set_look_ahead`].
+    pub fn set_look_ahead(&mut self, on: bool) {
+        self.look_ahead = on;
     }
 
-    /// Makes the plans of a batch of so many utterances, which may need so many rows of cache and of text.
-    ///
-    /// # Errors
-    /// As [`Batch::join`].
-    pub(crate) fn prepare(
-        model: &Qwen3Tts,
-        utterances: usize,
-        need: (usize, usize),
-    ) -> Result<(), QwenError> {
+    /// Compiles the plans of a batch of `utterances` that need this many rows of cache and of feed.
+    pub(super) fn prepare(network: &N, utterances: usize, need: (usize, usize)) -> Result<(), ModelError> {
         let rows = std::iter::successors(Some(2), |rows| Some(2 * rows));
         for batch in rows.take_while(|rows| *rows <= Self::MOST && *rows < 2 * utterances) {
-            let (sizes, text_rows) = Self::sizes(model, batch, need)?;
-            model.plan(Network::Frame { sizes, text_rows }, false)?;
+            network.frame_plan(Self::sizes(&network.facts(), batch, need), false)?;
         }
         Ok(())
     }
 
-    /// Of a memory of `batch` rows, where utterances may need so many rows of cache and of text.
-    fn sizes(
-        model: &Qwen3Tts,
-        batch: usize,
-        (capacity, text_rows): (usize, usize),
-    ) -> Result<(Sizes, usize), QwenError> {
-        let most = model.talking()?.config.talker_config.max_position_embeddings;
-        let capacity = capacity.next_power_of_two().max(LEAST_CAPACITY).min(most.max(capacity));
-        Ok((Sizes { batch, capacity, kv: model.kv() }, text_rows.next_power_of_two().max(LEAST_TEXT)))
+    /// Sizes of a memory of `batch` rows, for utterances that need this many rows of cache and of feed.
+    fn sizes(facts: &Facts, batch: usize, (capacity, feed): (usize, usize)) -> MemorySizes {
+        let most = facts.positions.max(capacity);
+        let capacity = capacity.next_power_of_two().max(LEAST_CAPACITY).min(most);
+        let feed = if feed == 0 { 0 } else { feed.next_power_of_two().max(LEAST_FEED) };
+        MemorySizes { batch, capacity, feed }
     }
 
-    /// Utterances in it.
+    /// Number of utterances.
     pub fn len(&self) -> usize {
         self.active().map_or(0, BatchMemory::live)
     }
 
-    /// Whether there are none.
+    /// Whether there are no utterances.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Rows of the plan that makes the next frame.
     pub fn rows(&self) -> usize {
-        self.active().map_or(0, |h| h.sizes.batch)
+        self.active().map_or(0, |m| m.sizes.batch)
     }
 
     fn active(&self) -> Option<&BatchMemory> {
@@ -239,151 +216,139 @@ impl Batch {
         self.memories.get_mut(self.active)
     }
 
-    /// Takes over an utterance, which was started and has not ended. The session keeps its own memory for [`Batch::take`]; until
-    /// then it must not make frames. One that it has made ahead is waited for, and handed out by the batch.
+    /// Takes over an utterance that has not ended. The session keeps its own memory for [`Batch::take`]; until then it must
+    /// not make frames. A frame that it has made ahead is waited for, and returned by the batch.
     ///
     /// # Errors
-    /// The batch is full, the session was not started, or the device has no room. The batch is what it was.
-    pub fn join(&mut self, session: &mut Session) -> Result<RowId, QwenError> {
+    /// The batch is full, the utterance has ended, or the device has no room. The batch is unchanged.
+    pub fn join(&mut self, session: &mut Session<N>) -> Result<RowId, ModelError> {
         if self.len() >= Self::MOST {
-            return Err(QwenError::Option {
-                option: "batch",
-                got: format!("asked for more than {} utterances", Self::MOST),
-                allowed: "wait for one to end".to_owned(),
-            });
+            let got = format!("asked for more than {} utterances", Self::MOST);
+            return Err(option_error("batch", got, "wait for one to end"));
         }
-        let row = session.row()?;
-        let need @ (capacity, _) = row.need();
-        let SessionRow { memory, sizes, text_rows, rows, settings, frames, ahead } = row;
+        let SessionRow { memory, sizes, rows, need, settings, frames, ahead } = session.row()?;
         ahead.settle(memory)?;
         self.make_room(self.len() + 1, need)?;
         let id = RowId(self.next_id);
         self.next_id += 1;
-        let home = &mut self.memories[self.active];
-        let row = home.rows.iter().position(|r| r.id.is_none()).expect("room was made");
-        let (handed, frame) = (*frames, *frames + usize::from(!ahead.is_nothing()));
+        let target = &mut self.memories[self.active];
+        let row = target.rows.iter().position(|r| r.id.is_none()).expect("room was made");
+        let (returned, frame) = (*frames, *frames + usize::from(!ahead.is_nothing()));
         let position = rows + frame;
-        home.take_in(memory, &Place { sizes, text_rows, row: 0 }, row, position)?;
-        home.rows[row] = Row { id: Some(id), position, frame, handed, capacity, text_rows, settings };
-        home.changed = true;
+        target.take_in(memory, Place { sizes, row: 0 }, row, position)?;
+        let settings = settings.clone();
+        target.rows[row] = Row { id: Some(id), position, frame, returned, need, settings };
+        target.changed = true;
         if let Ahead::Made(codes) = std::mem::take(ahead) {
             self.brought.push((id, codes));
         }
         Ok(id)
     }
 
-    /// Gives an utterance back to the session that it came from, which goes on where the row is. A frame that is under way is waited
-    /// for, and handed out by the session. Whether it was there: one that has ended is not.
+    /// Gives an utterance back to the session that it came from, which continues where the row is. A frame that is under way
+    /// is waited for, and returned by the session. Returns whether it was there: one that has ended is not.
     ///
     /// # Errors
-    /// The device failed, or the session was started anew.
-    pub fn take(&mut self, id: RowId, session: &mut Session) -> Result<bool, QwenError> {
-        let Some(row) = self.active().and_then(|h| h.rows.iter().position(|r| r.id == Some(id))) else {
+    /// The device failed.
+    pub fn take(&mut self, id: RowId, session: &mut Session<N>) -> Result<bool, ModelError> {
+        let Some(row) = self.active().and_then(|m| m.rows.iter().position(|r| r.id == Some(id))) else {
             return Ok(false);
         };
         self.settle()?;
-        let made = self.codes_of(id)?;
-        let home = &mut self.memories[self.active];
-        session.make_room(home.rows[row].frame)?;
+        let made = self.codes_of(id);
+        let source = &mut self.memories[self.active];
+        let Row { position, frame, returned, .. } = source.rows[row];
+        session.make_room(frame)?;
         let s = session.row()?;
-        let (to, from) = (
-            Place { sizes: s.sizes, text_rows: s.text_rows, row: 0 },
-            Place { sizes: home.sizes, text_rows: home.text_rows, row },
-        );
-        let Row { position, frame, handed, .. } = home.rows[row];
-        // The session's trailing text is there.
-        copy_row(&*home.plan, (s.memory, &to), (home.memory.get(), &from), position)?;
-        s.memory.write_i32(POSITION, &[1].into(), &[position as i32])?;
+        let (to, from) = (Place { sizes: s.sizes, row: 0 }, Place { sizes: source.sizes, row });
+        // The session still has its feed.
+        let plan = source.plan.clone();
+        copy_row(plan.plan(), source.lanes, (s.memory, to), (source.memory.get(), from), position)?;
+        s.memory.write_i32(POSITION, &[source.lanes].into(), &vec![position as i32; source.lanes])?;
         s.memory.write_i32(FRAME, &[1].into(), &[frame as i32])?;
-        *s.frames = handed;
+        *s.frames = returned;
         *s.ahead = made.map_or(Ahead::Nothing, Ahead::Made);
         self.leave(id);
         Ok(true)
     }
 
-    /// Codes of an utterance that were made and not handed out. Nothing is under way.
-    fn codes_of(&self, id: RowId) -> Result<Option<Vec<i32>>, QwenError> {
+    /// Codes of an utterance that were made, but not returned. Nothing is under way.
+    fn codes_of(&self, id: RowId) -> Option<Vec<i32>> {
         if let Some((_, codes)) = self.brought.iter().find(|(row, _)| *row == id) {
-            return Ok(Some(codes.clone()));
+            return Some(codes.clone());
         }
-        let Some(Flight { codes: Ahead::Made(codes), rows }) = &self.flight else { return Ok(None) };
-        let quantizers = self.quantizers()?;
-        let row = rows.iter().position(|r| *r == Some(id));
-        Ok(row.map(|row| codes[row * quantizers..][..quantizers].to_vec()))
-    }
-
-    fn quantizers(&self) -> Result<usize, QwenError> {
-        Ok(self.model.talking()?.config.talker_config.num_code_groups)
+        let Some(Flight { codes: Ahead::Made(codes), rows }) = &self.flight else { return None };
+        let row = rows.iter().position(|r| *r == Some(id))?;
+        Some(codes[row * self.facts.codes..][..self.facts.codes].to_vec())
     }
 
     /// Waits for the frame that is under way.
-    fn settle(&mut self) -> Result<(), QwenError> {
+    fn settle(&mut self) -> Result<(), ModelError> {
         match (&mut self.flight, self.memories.get_mut(self.active)) {
-            (Some(flight), Some(home)) => flight.codes.settle(home.memory.get()),
+            (Some(flight), Some(active)) => flight.codes.settle(active.memory.get()),
             _ => Ok(()),
         }
     }
 
-    /// Throws away the frame that is under way.
-    fn throw_away(&mut self) {
-        if let (Some(mut flight), Some(home)) = (self.flight.take(), self.memories.get_mut(self.active)) {
-            flight.codes.throw_away(home.memory.get());
+    /// Discards the frame that is under way.
+    fn discard(&mut self) {
+        if let (Some(mut flight), Some(active)) = (self.flight.take(), self.memories.get_mut(self.active)) {
+            flight.codes.discard(active.memory.get());
         }
     }
 
     /// Frees the row of an utterance, if it is there.
     pub fn leave(&mut self, id: RowId) {
         self.brought.retain(|(row, _)| *row != id);
-        let Some(home) = self.active_mut() else { return };
-        if let Some(row) = home.rows.iter_mut().find(|r| r.id == Some(id)) {
-            *row = Row::free();
-            home.changed = true;
+        let unused = Row::unused(&self.facts);
+        let Some(active) = self.active_mut() else { return };
+        if let Some(row) = active.rows.iter_mut().find(|r| r.id == Some(id)) {
+            *row = unused;
+            active.changed = true;
         }
     }
 
-    /// Makes the next frame of each utterance, hands out what it is, and returns what was asked of the device. An utterance
-    /// that ends has left, and so has one that fails because its logits are not numbers. Where frames are made ahead, one that has just joined gets its first frame with the next call, and
-    /// one that it had made ahead itself now.
+    /// Advances every utterance by one frame, passes it to `each`, and returns what was asked of the device. Utterances that
+    /// end, or whose logits are NaN, leave the batch. With look-ahead, one that has just joined gets its first frame with
+    /// the next call, and a frame that it had made ahead itself now.
     ///
     /// # Errors
     /// The device failed. All utterances are lost then.
     pub fn frame(
         &mut self,
-        mut each: impl FnMut(RowId, Result<Step, QwenError>, &[i32]),
-    ) -> Result<Counters, QwenError> {
-        let c = &self.model.talking()?.config.talker_config;
-        let (end, quantizers) = (c.codec_eos_token_id as i32, c.num_code_groups);
+        mut each: impl FnMut(RowId, Result<Step, ModelError>, &[i32]),
+    ) -> Result<Counters, ModelError> {
         for (id, codes) in std::mem::take(&mut self.brought) {
-            self.hand_out(id, &codes, end, &mut each);
+            self.emit(id, &codes, &mut each);
         }
         self.end_long_ones(&mut each);
         self.leave_some_room()?;
         if !self.flight.as_ref().is_some_and(|f| f.rows.iter().flatten().any(|id| self.has(*id))) {
-            self.throw_away();
+            self.discard();
         }
-        let Some(before) = self.active().filter(|h| h.live() > 0).map(|h| h.memory.counters()) else {
+        let Some(before) = self.active().filter(|m| m.live() > 0).map(|m| m.memory.counters()) else {
             return Ok(Counters::default());
         };
-        let home = &mut self.memories[self.active];
+        let active = &mut self.memories[self.active];
         let mut flight = match self.flight.take() {
             Some(flight) => flight,
-            None => home.submit()?,
+            None => active.submit(&self.facts)?,
         };
-        if self.makes_ahead && home.rows.iter().any(Row::goes_on) {
-            match home.submit() {
+        if self.look_ahead && active.rows.iter().any(Row::continues) {
+            match active.submit(&self.facts) {
                 Ok(next) => self.flight = Some(next),
                 Err(e) => {
-                    flight.codes.throw_away(home.memory.get());
+                    flight.codes.discard(active.memory.get());
                     return Err(e);
                 }
             }
         }
         let mut codes = std::mem::take(&mut self.codes);
-        flight.codes.finish(home.memory.get(), &mut codes)?;
-        let used = home.memory.counters() - before;
-        for (id, codes) in flight.rows.iter().zip(codes.chunks_exact(quantizers)) {
+        flight.codes.finish(active.memory.get(), &mut codes)?;
+        let used = active.memory.counters() - before;
+        for (id, codes) in flight.rows.iter().zip(codes.chunks_exact(self.facts.codes)) {
             if let Some(id) = id.filter(|id| self.has(*id)) {
-                self.hand_out(id, codes, end, &mut each);
+                self.emit(id, codes, &mut each);
             }
         }
         self.codes = codes;
@@ -391,124 +356,114 @@ impl Batch {
     }
 
     fn has(&self, id: RowId) -> bool {
-        self.active().is_some_and(|h| h.rows.iter().any(|r| r.id == Some(id)))
+        self.active().is_some_and(|m| m.rows.iter().any(|r| r.id == Some(id)))
     }
 
-    /// Hands out a frame of an utterance, which leaves if it is its end.
-    fn hand_out(
+    /// Passes on a frame of an utterance, which leaves if that is its end.
+    fn emit(
         &mut self,
         id: RowId,
         codes: &[i32],
-        end: i32,
-        each: &mut impl FnMut(RowId, Result<Step, QwenError>, &[i32]),
+        each: &mut impl FnMut(RowId, Result<Step, ModelError>, &[i32]),
     ) {
-        if codes.first() == Some(&end) {
+        if codes.first() == Some(&self.facts.end) {
             each(id, Ok(Step::End(FinishReason::Stop)), &[]);
             return self.leave(id);
         }
-        let row = self.active_mut().and_then(|h| h.rows.iter_mut().find(|r| r.id == Some(id)));
+        let row = self.active_mut().and_then(|m| m.rows.iter_mut().find(|r| r.id == Some(id)));
         let Some(row) = row else { return };
-        if let Err(e) = frame::check(codes, row.handed) {
+        if let Err(e) = check_frame(codes, row.returned) {
             each(id, Err(e), &[]);
             return self.leave(id);
         }
-        row.handed += 1;
+        row.returned += 1;
         each(id, Ok(Step::Frame), codes);
     }
 
-    /// Those that have as many frames as were allowed.
-    fn end_long_ones(&mut self, each: &mut impl FnMut(RowId, Result<Step, QwenError>, &[i32])) {
-        let Some(home) = self.active() else { return };
-        let long = |r: &&Row| r.handed >= r.settings.max_frames;
-        let ended: Vec<RowId> = home.rows.iter().filter(long).filter_map(|r| r.id).collect();
+    /// Ends utterances that have as many frames as were allowed.
+    fn end_long_ones(&mut self, each: &mut impl FnMut(RowId, Result<Step, ModelError>, &[i32])) {
+        let Some(active) = self.active() else { return };
+        let long = |r: &&Row| r.returned >= r.settings.max_frames;
+        let ended: Vec<RowId> = active.rows.iter().filter(long).filter_map(|r| r.id).collect();
         for id in ended {
             each(id, Ok(Step::End(FinishReason::Length)), &[]);
             self.leave(id);
         }
     }
 
-    /// Moves to fewer rows if most are free.
-    fn leave_some_room(&mut self) -> Result<(), QwenError> {
+    /// Moves to fewer rows if most are unused.
+    fn leave_some_room(&mut self) -> Result<(), ModelError> {
         let (live, rows) = (self.len(), self.rows());
         if live > 0 && rows > 2 && 4 * live <= rows { self.move_to(rows / 2, (0, 0)) } else { Ok(()) }
     }
 
-    /// A free row for an utterance that may need so many rows of cache and of text.
-    fn make_room(&mut self, live: usize, need: (usize, usize)) -> Result<(), QwenError> {
+    /// Frees a row for an utterance that may need this many rows of cache and of feed.
+    fn make_room(&mut self, live: usize, need: (usize, usize)) -> Result<(), ModelError> {
         let live = live.max(std::mem::take(&mut self.expected));
-        let fits =
-            |h: &BatchMemory| live <= h.sizes.batch && need.0 <= h.sizes.capacity && need.1 <= h.text_rows;
-        if self.active().is_some_and(|h| h.live() > 0 && fits(h)) {
+        if self.active().is_some_and(|m| m.live() > 0 && live <= m.sizes.batch && m.fits(need)) {
             return Ok(());
         }
         self.move_to(live.next_power_of_two().max(2), need)
     }
 
     /// Moves all utterances to a memory of `batch` rows that has what they and one more need.
-    fn move_to(&mut self, batch: usize, need: (usize, usize)) -> Result<(), QwenError> {
-        let live: Vec<Row> = match self.active() {
-            Some(h) => h.rows.iter().filter(|r| r.id.is_some()).copied().collect(),
-            None => vec![],
-        };
-        let capacity = live.iter().map(|r| r.capacity).fold(need.0, usize::max);
-        let text_rows = live.iter().map(|r| r.text_rows).fold(need.1, usize::max);
-        let target = self.memory_for(batch, capacity, text_rows)?;
+    fn move_to(&mut self, batch: usize, need: (usize, usize)) -> Result<(), ModelError> {
+        let live = self.active().into_iter().flat_map(|m| m.rows.iter().filter(|r| r.id.is_some()));
+        let need = live.fold(need, |a, r| (a.0.max(r.need.0), a.1.max(r.need.1)));
+        let target = self.memory_for(batch, need)?;
         if target == self.active {
             return Ok(());
         }
         self.settle()?;
+        let unused = Row::unused(&self.facts);
         let [old, new] = self.memories.get_disjoint_mut([self.active, target]).expect("two memories");
-        new.rows.fill(Row::free());
-        let full = old.rows.iter().enumerate().filter(|(_, r)| r.id.is_some());
-        for (to, (row, known)) in full.enumerate() {
-            let from = Place { sizes: old.sizes, text_rows: old.text_rows, row };
-            new.take_in(old.memory.get(), &from, to, known.position)?;
-            new.rows[to] = *known;
+        new.rows.fill(unused.clone());
+        let used = old.rows.iter().enumerate().filter(|(_, r)| r.id.is_some());
+        for (to, (row, known)) in used.enumerate() {
+            new.take_in(old.memory.get(), Place { sizes: old.sizes, row }, to, known.position)?;
+            new.rows[to] = known.clone();
         }
-        old.rows.fill(Row::free());
+        old.rows.fill(unused);
         (new.changed, old.changed) = (true, true);
         self.active = target;
         Ok(())
     }
 
-    /// The memory of `batch` rows with at least this much room, made or replaced if need be. The active one is not replaced: its
-    /// utterances have yet to move, so that for a time there are two of that size.
-    fn memory_for(&mut self, batch: usize, capacity: usize, text_rows: usize) -> Result<usize, QwenError> {
-        let fits = |h: &BatchMemory| {
-            h.sizes.batch == batch && capacity <= h.sizes.capacity && text_rows <= h.text_rows
-        };
-        if let Some(i) = self.memories.iter().position(fits) {
+    /// The memory of `batch` rows with at least this much room, made or replaced if need be. The active one is not replaced:
+    /// its utterances have yet to move, so that for a time there are two of that size.
+    fn memory_for(&mut self, batch: usize, need: (usize, usize)) -> Result<usize, ModelError> {
+        if let Some(i) = self.memories.iter().position(|m| m.sizes.batch == batch && m.fits(need)) {
             return Ok(i);
         }
-        let (sizes, text_rows) = Self::sizes(&self.model, batch, (capacity, text_rows))?;
-        let plan = self.model.plan(Network::Frame { sizes, text_rows }, false)?;
-        let mut memory = self.model.memory();
+        let sizes = Self::sizes(&self.facts, batch, need);
+        let plan = self.resources.network.frame_plan(sizes, false)?;
+        let mut memory = self.resources.memories.take();
         for b in plan.plan().buffers() {
-            if b.kind == BufferKind::State || b.name == TRAILING {
+            if b.kind.is_state() || b.name == FEED {
                 memory.get().clear(&b.name, b.dtype, &b.shape)?;
             }
         }
-        let home =
-            BatchMemory { memory, plan, sizes, text_rows, rows: vec![Row::free(); batch], changed: true };
+        let rows = vec![Row::unused(&self.facts); batch];
+        let made = BatchMemory { memory, plan, sizes, lanes: self.facts.lanes, rows, changed: true };
         let active = self.active;
         let smaller =
-            self.memories.iter().enumerate().position(|(i, h)| i != active && h.sizes.batch == batch);
+            self.memories.iter().enumerate().position(|(i, m)| i != active && m.sizes.batch == batch);
         match smaller {
             Some(i) => {
-                self.memories[i] = home;
+                self.memories[i] = made;
                 Ok(i)
             }
             None => {
-                self.memories.push(home);
+                self.memories.push(made);
                 Ok(self.memories.len() - 1)
             }
         }
     }
 }
 
-impl Drop for Batch {
+impl<N: Autoregressive> Drop for Batch<N> {
     fn drop(&mut self) {
-        self.throw_away();
+        self.discard();
     }
 }
 
@@ -517,18 +472,23 @@ impl BatchMemory {
         self.rows.iter().filter(|r| r.id.is_some()).count()
     }
 
+    /// Whether an utterance that needs this many rows of cache and of feed has room in a row.
+    fn fits(&self, (capacity, feed): (usize, usize)) -> bool {
+        capacity <= self.sizes.capacity && feed <= self.sizes.feed
+    }
+
     /// Bytes of its buffers.
     fn bytes(&self) -> usize {
         self.plan.plan().buffers().iter().map(|b| b.dtype.bytes_of(&b.shape)).sum()
     }
 
-    /// Submits a frame of the rows that go on. The others compute what nobody wants.
-    fn submit(&mut self) -> Result<Flight, QwenError> {
-        self.write_rows()?;
+    /// Submits a frame of the rows that continue. What the others compute is ignored.
+    fn submit(&mut self, facts: &Facts) -> Result<Flight, ModelError> {
+        self.write_rows(facts)?;
         self.plan.run(self.memory.get())?;
         let codes = Ahead::UnderWay(self.memory.get().read_later(CODES)?);
-        let rows = self.rows.iter().map(|r| r.id.filter(|_| r.goes_on())).collect();
-        for row in self.rows.iter_mut().filter(|r| r.id.is_none() || r.goes_on()) {
+        let rows = self.rows.iter().map(|r| r.id.filter(|_| r.continues())).collect();
+        for row in self.rows.iter_mut().filter(|r| r.id.is_none() || r.continues()) {
             row.position += 1;
             row.frame += 1;
         }
@@ -539,34 +499,30 @@ impl BatchMemory {
     fn take_in(
         &mut self,
         from: &mut dyn Memory,
-        was: &Place,
+        was: Place,
         row: usize,
         position: usize,
-    ) -> Result<(), QwenError> {
-        let place = Place { sizes: self.sizes, text_rows: self.text_rows, row };
-        copy_row(&*self.plan, (self.memory.get(), &place), (&mut *from, was), position)?;
-        // The last row of the text is that of all frames behind it.
-        let width = self.width_of_text();
-        let (own, others) = (place.text_rows * width, was.text_rows * width);
+    ) -> Result<(), ModelError> {
+        let place = Place { sizes: self.sizes, row };
+        let plan = self.plan.clone();
+        copy_row(plan.plan(), self.lanes, (self.memory.get(), place), (&mut *from, was), position)?;
+        let Some(feed) = plan.plan().buffers().iter().find(|b| b.name == FEED) else { return Ok(()) };
+        // The last row holds for all later frames.
+        let width = feed.shape.last();
         let part = |at: usize, rows: usize, to: usize| Part {
-            from: (TRAILING, was.row * others + at * width),
-            to: (TRAILING, row * own + to * width),
+            from: (FEED, (was.row * was.sizes.feed + at) * width),
+            to: (FEED, (row * place.sizes.feed + to) * width),
             len: rows * width,
         };
-        let both = was.text_rows.min(place.text_rows);
-        let last = was.text_rows - 1;
+        let both = was.sizes.feed.min(place.sizes.feed);
+        let last = was.sizes.feed - 1;
         let mut parts = vec![part(0, both, 0)];
-        parts.extend((both..place.text_rows).map(|to| part(last, 1, to)));
+        parts.extend((both..place.sizes.feed).map(|to| part(last, 1, to)));
         Ok(self.memory.get().copy_from(from, &parts)?)
     }
 
-    fn width_of_text(&self) -> usize {
-        let trailing = self.plan.plan().buffers().iter().find(|b| b.name == TRAILING);
-        trailing.map_or(0, |b| b.shape.last())
-    }
-
-    /// Brings what the host knows of the rows to the device, if that is not there.
-    fn write_rows(&mut self) -> Result<(), QwenError> {
+    /// Brings what the host knows of the rows to the device, if it has changed.
+    fn write_rows(&mut self, facts: &Facts) -> Result<(), ModelError> {
         for row in self.rows.iter_mut().filter(|r| r.id.is_none() && r.position >= self.sizes.capacity) {
             (row.position, self.changed) = (0, true);
         }
@@ -574,45 +530,44 @@ impl BatchMemory {
             return Ok(());
         }
         let batch = self.sizes.batch;
-        let integers = |f: &dyn Fn(&Row) -> Vec<i32>| self.rows.iter().flat_map(f).collect::<Vec<_>>();
-        let floats = |f: &dyn Fn(&Row) -> [f32; 4]| self.rows.iter().flat_map(f).collect::<Vec<_>>();
-        let m = self.memory.get();
-        m.write_i32(POSITION, &[batch].into(), &integers(&|r| vec![r.position as i32]))?;
-        m.write_i32(FRAME, &[batch].into(), &integers(&|r| vec![r.frame as i32]))?;
-        m.write_i32("seed", &[batch, 2].into(), &integers(&|r| r.settings.seed_words().to_vec()))?;
-        m.write_f32("sampling", &[batch, 4].into(), &floats(&|r| r.settings.first.row()))?;
-        m.write_f32("predictor_sampling", &[batch, 4].into(), &floats(&|r| r.settings.predictor.row()))?;
+        let numbers = |lanes: usize, number: &dyn Fn(&Row) -> usize| -> Vec<i32> {
+            self.rows.iter().flat_map(|r| std::iter::repeat_n(number(r) as i32, lanes)).collect()
+        };
+        let (positions, frames) = (numbers(self.lanes, &|r| r.position), numbers(1, &|r| r.frame));
+        let seeds: Vec<i32> = self.rows.iter().flat_map(|r| r.settings.seed_words()).collect();
+        let memory = self.memory.get();
+        memory.write_i32(POSITION, &[positions.len()].into(), &positions)?;
+        memory.write_i32(FRAME, &[batch].into(), &frames)?;
+        memory.write_i32(SEED, &[batch, 2].into(), &seeds)?;
+        for (i, name) in facts.sampling.iter().enumerate() {
+            let mut all = vec![];
+            for row in &self.rows {
+                let sampling = row.settings.sampling[i];
+                let width = settings_width(self.plan.plan(), name, &sampling)?;
+                all.extend_from_slice(&sampling.row()[..width]);
+            }
+            memory.write_f32(name, &[batch, all.len() / batch].into(), &all)?;
+        }
         self.changed = false;
         Ok(())
     }
 }
 
-/// Copies the state of an utterance that has `position` rows in its cache: all but what the host writes, and the text.
+/// Copies the state of an utterance that has `position` rows in its caches: all but what the host writes, and the feed.
 fn copy_row(
-    plan: &dyn Executable,
-    (to, at): (&mut dyn Memory, &Place),
-    (from, was): (&mut dyn Memory, &Place),
+    plan: &Plan,
+    lanes: usize,
+    (to, at): (&mut dyn Memory, Place),
+    (from, was): (&mut dyn Memory, Place),
     position: usize,
-) -> Result<(), QwenError> {
-    let batch = plan.plan().buffers().iter().find(|b| b.name == POSITION).map_or(1, |b| b.shape.len());
-    let mut parts = vec![];
-    for b in plan.plan().buffers() {
-        let own = [POSITION, FRAME].contains(&b.name.as_str()) || b.name.starts_with(WITHIN_A_FRAME);
-        if b.kind != BufferKind::State || own {
-            continue;
+) -> Result<(), ModelError> {
+    let batch = plan.buffers().iter().find(|b| b.name == FRAME).map_or(1, |b| b.shape.len());
+    let mut parts = cache_parts(plan, lanes, &(0..position), (was.slot(), at.slot()));
+    for b in plan.buffers().iter().filter(|b| b.kind == BufferKind::State) {
+        if ![POSITION, FRAME].contains(&b.name.as_str()) {
+            let len = b.shape.len() / batch;
+            parts.push(Part { from: (&b.name, was.row * len), to: (&b.name, at.row * len), len });
         }
-        let whole = b.shape.len() / batch;
-        let name = b.name.as_str();
-        parts.push(if name.starts_with(CACHE) {
-            let width = b.shape.last();
-            Part {
-                from: (name, was.row * was.sizes.capacity * width),
-                to: (name, at.row * at.sizes.capacity * width),
-                len: position * width,
-            }
-        } else {
-            Part { from: (name, was.row * whole), to: (name, at.row * whole), len: whole }
-        });
     }
     Ok(to.copy_from(from, &parts)?)
 }

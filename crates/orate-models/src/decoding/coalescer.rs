@@ -1,25 +1,25 @@
-//! Work of several threads that is done in one pass.
+//! Work of several threads, done in one pass.
 //!
-//! There is no thread for this. Whoever has work and finds nobody at it leads: takes what others wait for as well, does it all, and one of
-//! those who have come meanwhile leads next. So work that is alone waits for nobody, unless somebody has said that more is on its way.
+//! There is no thread for this. A caller that finds nobody at work leads: it takes the work of those that wait as well, does
+//! it all, and one of those that came meanwhile leads next. So work that is alone waits for nobody, unless more was
+//! announced.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-/// How long whoever leads waits for those that are on their way.
-const MOST_WAIT: Duration = Duration::from_millis(5);
 
 /// Work `J` that waits, and answers `A`.
 pub(crate) struct Coalescer<J, A> {
     state: Mutex<State<J, A>>,
     /// Somebody has come, or was answered.
     changed: Condvar,
+    /// How long a leader waits for work that was announced.
+    wait: Duration,
 }
 
 struct State<J, A> {
-    /// Work on its way here.
+    /// Announced work.
     coming: usize,
-    /// In the order in which it came.
+    /// In the order of arrival.
     waiting: Vec<(u64, J)>,
     answers: Vec<(u64, A)>,
     /// Whether somebody leads.
@@ -27,14 +27,7 @@ struct State<J, A> {
     next_id: u64,
 }
 
-impl<J, A> Default for Coalescer<J, A> {
-    fn default() -> Self {
-        let state = State { coming: 0, waiting: vec![], answers: vec![], led: false, next_id: 0 };
-        Coalescer { state: Mutex::new(state), changed: Condvar::new() }
-    }
-}
-
-/// Work that is on its way: others wait for it a moment.
+/// Announced work: leaders wait for it a moment.
 pub(crate) struct Coming<'a, J, A>(&'a Coalescer<J, A>);
 
 impl<J, A> Drop for Coming<'_, J, A> {
@@ -44,7 +37,7 @@ impl<J, A> Drop for Coming<'_, J, A> {
     }
 }
 
-/// Lets somebody else lead, also when whoever leads is lost to a panic.
+/// Lets somebody else lead, also when the leader panics.
 struct Leading<'a, J, A>(&'a Coalescer<J, A>);
 
 impl<J, A> Drop for Leading<'_, J, A> {
@@ -55,18 +48,25 @@ impl<J, A> Drop for Leading<'_, J, A> {
 }
 
 impl<J, A> Coalescer<J, A> {
+    /// Nothing to do. A leader waits for announced work for `wait`.
+    pub fn new(wait: Duration) -> Coalescer<J, A> {
+        let state = State { coming: 0, waiting: vec![], answers: vec![], led: false, next_id: 0 };
+        Coalescer { state: Mutex::new(state), changed: Condvar::new(), wait }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State<J, A>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says that somebody is about to call [`Coalescer::call`].
+    /// Announces a call of [`Coalescer::call`].
     pub fn coming(&self) -> Coming<'_, J, A> {
         self.lock().coming += 1;
         Coming(self)
     }
 
-    /// Has work done: with `run`, or by somebody else with his. `run` gets what has waited longest and up to `most` in all that are
-    /// `alike`, and gives an answer for each in their order. `None` if it panicked in another thread.
+    /// Has a job done, by `run` in this thread or by another caller. `run` gets the job that has waited longest and up to
+    /// `most` in all that are `alike`, and returns their answers in the same order. `None` if another thread panicked
+    /// while it did the job.
     pub fn call(
         &self,
         coming: Option<Coming<'_, J, A>>,
@@ -109,7 +109,7 @@ impl<J, A> Coalescer<J, A> {
         mut state: MutexGuard<'a, State<J, A>>,
         most: usize,
     ) -> MutexGuard<'a, State<J, A>> {
-        let end = Instant::now() + MOST_WAIT;
+        let end = Instant::now() + self.wait;
         while state.coming > 0 && state.waiting.len() < most {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -122,7 +122,7 @@ impl<J, A> Coalescer<J, A> {
 }
 
 impl<J, A> State<J, A> {
-    /// What has waited longest, and others like it.
+    /// The job that has waited longest, and others like it.
     fn take(&mut self, most: usize, alike: impl Fn(&J, &J) -> bool) -> Vec<(u64, J)> {
         let mut group: Vec<(u64, J)> = vec![];
         for (id, job) in std::mem::take(&mut self.waiting) {
@@ -138,12 +138,13 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    const WAIT: Duration = Duration::from_millis(5);
     const ANY: fn(&u32, &u32) -> bool = |_, _| true;
 
-    /// What comes while somebody is at work is done together, but for what is of another kind or too much.
+    /// Jobs that arrive while somebody works are done together, up to the limit and by kind.
     #[test]
     fn what_waits_is_done_together() {
-        let (coalescer, runs) = (Coalescer::<u32, u32>::default(), AtomicUsize::new(0));
+        let (coalescer, runs) = (Coalescer::<u32, u32>::new(WAIT), AtomicUsize::new(0));
         let call = |x: u32| {
             let alike = |a: &u32, b: &u32| a % 2 == b % 2;
             coalescer.call(None, x, (3, alike), |jobs: Vec<u32>| {
@@ -170,7 +171,7 @@ mod tests {
 
     #[test]
     fn work_on_its_way_is_waited_for() {
-        let coalescer = Coalescer::<u32, usize>::default();
+        let coalescer = Coalescer::<u32, usize>::new(WAIT);
         let call = |coming| coalescer.call(Some(coming), 1, (9, ANY), |jobs| vec![jobs.len(); jobs.len()]);
         let call = &call;
         let together = (0..100).any(|_| {
@@ -187,7 +188,7 @@ mod tests {
 
     #[test]
     fn others_are_told_of_a_panic_and_go_on() {
-        let coalescer = Coalescer::<u32, u32>::default();
+        let coalescer = Coalescer::<u32, u32>::new(WAIT);
         std::thread::scope(|threads| {
             let first = threads.spawn(|| {
                 coalescer.call(None, 1, (9, ANY), |_| {

@@ -1,68 +1,61 @@
-//! States on the device that are kept for what begins alike: what a prompt's fixed rows, or a reference's codes, leave behind.
+//! States on the device that are kept for what begins alike: the state after a prompt's fixed rows, or after the codes
+//! of a reference.
 //!
-//! Kept by value, the least recently used going first when all together take more than some bytes. Going on from a kept state
-//! is what making it anew would be, byte for byte: it is the same plans in the same order.
+//! Copies, of which the least recently used go first when all together exceed a limit. Continuing from a kept state
+//! gives the same bytes as recomputing it: it is the same plans in the same order.
 
-use crate::qwen3_tts::QwenError;
 use orate_graph::{DType, Device, DeviceError, Memory, Part, Shape};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Copies of some states of a memory, in a memory of their own.
 pub(crate) struct KeptState {
     memory: Mutex<Box<dyn Memory>>,
-    /// Names and elements.
-    states: Vec<(String, usize)>,
     bytes: usize,
 }
 
 impl KeptState {
-    /// Copies the first elements of states, as many as the shapes say.
+    /// Copies `parts` of `source` to new buffers.
     ///
     /// # Errors
     /// The device has no room.
-    pub fn copy_of(
-        source: &mut dyn Memory,
+    pub fn new(
         device: &dyn Device,
-        states: &[(&str, DType, Shape)],
-    ) -> Result<KeptState, QwenError> {
+        source: &mut dyn Memory,
+        buffers: &[(&str, DType, Shape)],
+        parts: &[Part<'_>],
+    ) -> Result<KeptState, DeviceError> {
         let mut memory = device.memory();
-        for (name, dtype, shape) in states {
+        for (name, dtype, shape) in buffers {
             memory.clear(name, *dtype, shape)?;
         }
-        let bytes = states.iter().map(|(_, dtype, shape)| dtype.bytes_of(shape)).sum();
-        let states: Vec<_> =
-            states.iter().map(|(name, _, shape)| ((*name).to_owned(), shape.len())).collect();
-        memory.copy_from(source, &parts(&states))?;
-        Ok(KeptState { memory: Mutex::new(memory), states, bytes })
+        memory.copy_from(source, parts)?;
+        let bytes = buffers.iter().map(|(_, dtype, shape)| dtype.bytes_of(shape)).sum();
+        Ok(KeptState { memory: Mutex::new(memory), bytes })
     }
 
-    /// Copies them back, to states that are there and at least as large.
+    /// Copies `parts` of what is kept to `target`.
     ///
     /// # Errors
-    /// They are not, or the device failed.
-    pub fn restore(&self, to: &mut dyn Memory) -> Result<(), DeviceError> {
+    /// A buffer is not there or too small, or the device failed.
+    pub fn restore(&self, target: &mut dyn Memory, parts: &[Part<'_>]) -> Result<(), DeviceError> {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        to.copy_from(memory.as_mut(), &parts(&self.states))
+        target.copy_from(memory.as_mut(), parts)
     }
 }
 
-fn parts(states: &[(String, usize)]) -> Vec<Part<'_>> {
-    states.iter().map(|(name, len)| Part { from: (name, 0), to: (name, 0), len: *len }).collect()
-}
-
-/// Kept states by what they come from.
+/// Kept states by what they follow from.
 pub(crate) struct KeptStates<K> {
     kept: Mutex<Vec<(K, Arc<KeptState>)>>,
     most_bytes: usize,
 }
 
 impl<K: PartialEq> KeptStates<K> {
-    /// Room for states of so many bytes.
+    /// Room for states of `most_bytes` bytes.
     pub fn new(most_bytes: usize) -> Self {
         KeptStates { kept: Mutex::default(), most_bytes }
     }
 
-    /// The state behind `key`, if it is kept.
+    /// The state of `key`, if it is kept.
     pub fn get(&self, key: &K) -> Option<Arc<KeptState>> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let i = kept.iter().position(|(k, _)| k == key)?;
@@ -72,12 +65,12 @@ impl<K: PartialEq> KeptStates<K> {
         Some(state)
     }
 
-    /// Forgets all.
+    /// Drops all.
     pub fn clear(&self) {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Keeps a state, unless it is larger than all may be together.
+    /// Keeps a state, unless it alone exceeds the limit.
     pub fn keep(&self, key: K, state: KeptState) {
         if state.bytes > self.most_bytes {
             return;

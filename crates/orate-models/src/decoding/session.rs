@@ -1,61 +1,41 @@
-//! One utterance: prompt, then frame after frame.
-//!
-//! Where memories have queues of their own ([`orate_graph::Device::has_queues`]) the next frame is submitted before the codes of
-//! one are waited for, see [`Session::make_ahead`].
+//! One utterance: a prompt, then frame after frame. What it computes stays on the device; the host reads a frame's codes.
 
 use super::ahead::Ahead;
+use super::caches::{Slot, cache_parts, caches};
+use super::error::option_error;
 use super::kept_states::KeptState;
-use super::shared_batch::SharedBatch;
+use super::network::{Autoregressive, Extent, GIVEN, MemorySizes, POSITION, Pass, SEED, for_lanes};
+use super::resources::Resources;
+use super::sampling::{DrawSettings, Sampling};
 use super::shared_prompts::{self, Coming, Unread};
 use crate::FinishReason;
-use crate::qwen3_tts::config::Config;
-use crate::qwen3_tts::error::QwenError;
-use crate::qwen3_tts::frame::{self, GIVEN};
-use crate::qwen3_tts::pipeline::{Network, Qwen3Tts};
-use crate::qwen3_tts::prompt::Prompt;
-use crate::qwen3_tts::prompt_rows::{
-    CODEC_IDS, IS_FRAME, IS_ID, IS_X_VECTOR, OTHER_CODES, TEXT_IDS, TRAILING_IDS, X_VECTOR,
-};
-use crate::qwen3_tts::row_ids::{RowIds, RowKind};
-use crate::qwen3_tts::settings::Settings;
-use crate::qwen3_tts::talker::{self, POSITION, Sizes};
-use crate::qwen3_tts::transformer::Cache;
+use crate::ModelError;
 use crate::runtime::{PooledMemory, Profile};
-use orate_graph::{Buffer, BufferKind, Counters, Device, Executable, Memory, Shape, TAP_PREFIX};
+use orate_graph::{BufferKind, Counters, Executable, Memory, NO_ID, Plan, Shape, TAP_PREFIX};
 use std::sync::Arc;
 
-/// Least rows of a cache; more are a power of two, so that plans are few.
+/// Fewest rows of a cache. More are a power of two, so that plans are few.
 const LEAST_CAPACITY: usize = 256;
-/// Frames that a cache has room for at first: ten seconds. It is doubled when it is full.
+/// Frames that a cache has room for at first. It doubles when it is full.
 const FIRST_FRAMES: usize = 128;
-/// Rows of trailing text are rounded up to a multiple of this.
-const TEXT_STEP: usize = 64;
-
-/// Rows of a prompt are padded to a multiple of this, so that prompts of all lengths need few plans.
-pub(crate) const PROMPT_STEP: usize = 32;
-/// The same on a CPU, where a row of the 0.6B model in `q8_0` costs 2 ms, and a plan as much.
-const PROMPT_STEP_OF_CPUS: usize = 4;
+/// Rows fed later are rounded up to a multiple of this.
+const FEED_STEP: usize = 64;
 /// Rows that are read in one pass at most.
 const MOST_ROWS: usize = 128;
 
-/// Rows of a cache for as many rows as this.
+/// Rows of a cache with room for `rows`.
 pub(crate) fn capacity(rows: usize) -> usize {
     rows.next_power_of_two().max(LEAST_CAPACITY)
 }
 
-/// Rows of the longest pass in which a prompt of so many rows is read on a device.
-pub(crate) fn pass_rows(device: &dyn Device, rows: usize) -> usize {
-    rows.next_multiple_of(prompt_step(device)).min(MOST_ROWS)
+/// Longest prefill pass for a prompt of `rows`, padded to multiples of `step`.
+pub(crate) fn pass_rows(step: usize, rows: usize) -> usize {
+    rows.next_multiple_of(step).min(MOST_ROWS)
 }
 
-/// What rows of a prompt are padded to.
-fn prompt_step(device: &dyn Device) -> usize {
-    if device.has_queues() { PROMPT_STEP } else { PROMPT_STEP_OF_CPUS }
-}
-
-/// Rows of trailing text for as many as this.
-pub(crate) fn text_capacity(rows: usize) -> usize {
-    rows.next_multiple_of(TEXT_STEP)
+/// Rows of a feed buffer with room for `rows`.
+pub(crate) fn feed_capacity(rows: usize) -> usize {
+    rows.next_multiple_of(FEED_STEP)
 }
 
 /// What [`Session::next_frame`] made.
@@ -67,86 +47,102 @@ pub enum Step {
     End(FinishReason),
 }
 
-/// Buffers and plans of one utterance. What it computes stays on the device; the host reads a frame's codes.
-pub struct Session {
-    model: Arc<Qwen3Tts>,
-    memory: PooledMemory,
-    frame_plan: Option<Arc<dyn Executable>>,
-    /// Plans for when the cache is full, by the rows of a larger one.
-    larger: Vec<(usize, Arc<dyn Executable>)>,
-    sizes: Sizes,
-    text_rows: usize,
-    /// Rows of the prompt, and those of them that were read before.
-    rows: usize,
-    reused: usize,
-    /// Rows that are read on their own, and the others with their padding.
-    parts: (usize, usize),
-    /// Frames that were handed out, and what became of the next one.
-    frames: usize,
-    ahead: Ahead,
-    makes_ahead: bool,
-    /// Frames behind which none is made ahead.
-    pause_at: Option<usize>,
-    max_frames: usize,
-    settings: Option<Settings>,
-    finished: Option<FinishReason>,
-    taps: bool,
-    /// Frames that there is room for at first.
-    reserved: usize,
+/// How an utterance starts, where that is not the default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StartOptions {
+    /// Records intermediate values in buffers `tap/<name>`. The prompt is then read in one pass, and there is no
+    /// look-ahead.
+    pub taps: bool,
+    /// Frames that the cache has room for at first. It grows when it is full. By default ten seconds.
+    pub reserve: Option<usize>,
+    /// Whether each frame is submitted before the one before it is returned. The device then never waits for the host, and
+    /// an utterance that ends by itself costs a frame that is discarded. By default as the device's
+    /// [`orate_graph::Pacing`] says.
+    pub look_ahead: Option<bool>,
+    /// Pauses look-ahead after this many frames, so that the codec has the device alone.
+    pub pause_after: Option<usize>,
 }
 
-impl Session {
-    pub(crate) fn new(model: Arc<Qwen3Tts>, memory: PooledMemory) -> Self {
-        let (kv, makes_ahead) = (model.kv(), model.device().has_queues());
-        Session {
-            model,
+/// A started utterance.
+pub struct Session<N: Autoregressive> {
+    resources: Arc<Resources<N>>,
+    memory: PooledMemory,
+    frame_plan: Arc<dyn Executable>,
+    /// Plans for when the cache is full, by the capacity of the larger one.
+    larger: Vec<(usize, Arc<dyn Executable>)>,
+    sizes: MemorySizes,
+    /// Rows of the prompt, and those of them that a kept state replaced.
+    rows: usize,
+    reused: usize,
+    /// Fixed rows of the prompt, and the others with their padding.
+    parts: (usize, usize),
+    settings: DrawSettings,
+    /// Frames that were returned, and the state of the next one.
+    frames: usize,
+    ahead: Ahead,
+    look_ahead: bool,
+    pause_after: Option<usize>,
+    taps: bool,
+    finished: Option<FinishReason>,
+}
+
+impl<N: Autoregressive> Session<N> {
+    /// Reads a prompt, up to the state before the first frame. Fixed rows are read on their own, and their state is kept for
+    /// the next prompt that begins with them: what follows does not depend on whether it was kept. The other rows share a
+    /// pass with those of other prompts that are `coming`.
+    pub(super) fn start(
+        resources: &Arc<Resources<N>>,
+        prompt: &N::Prompt,
+        settings: DrawSettings,
+        options: StartOptions,
+        coming: Coming<'_>,
+    ) -> Result<Session<N>, ModelError> {
+        let network = &resources.network;
+        let (facts, taps) = (network.facts(), options.taps);
+        check(&settings, facts.sampling.len())?;
+        let Extent { rows, .. } = network.extent(prompt);
+        if rows + settings.max_frames > facts.positions {
+            let (frames, most) = (settings.max_frames, facts.positions);
+            return Err(ModelError::TooLong { rows, frames, most });
+        }
+        let Arrangement { fixed, padded, sizes } = arrange(network, prompt, options);
+        let (plan, larger) = frame_plans(network, sizes, rows + settings.max_frames, taps)?;
+        let mut prefill = Prefill { resources, prompt, memory: resources.memories.take(), sizes, taps };
+        let memory = prefill.memory.get();
+        memory.forget(TAP_PREFIX);
+        prepare_states(memory, plan.plan())?;
+        let reused = if fixed > 0 { prefill.read_fixed(fixed, plan.plan())? } else { 0 };
+        if let Some(begin) = network.begin_plan(sizes.feed, taps)? {
+            network.write_begin(prompt, sizes.feed, prefill.memory.get())?;
+            begin.run(prefill.memory.get())?;
+        } else {
+            network.write_begin(prompt, sizes.feed, prefill.memory.get())?;
+        }
+        prefill.read_rows(fixed..rows, Some(coming))?;
+        let mut memory = prefill.memory;
+        write_settings(memory.get(), &settings, facts.sampling, plan.plan())?;
+        Ok(Session {
+            resources: resources.clone(),
             memory,
-            frame_plan: None,
-            larger: vec![],
-            sizes: Sizes { batch: 1, capacity: 0, kv },
-            text_rows: 0,
-            rows: 0,
-            reused: 0,
-            parts: (0, 0),
+            frame_plan: plan,
+            larger,
+            sizes,
+            rows,
+            reused,
+            parts: (fixed, padded),
+            settings,
             frames: 0,
             ahead: Ahead::Nothing,
-            makes_ahead,
-            pause_at: None,
-            max_frames: 0,
-            settings: None,
+            look_ahead: options.look_ahead.unwrap_or(network.device().pacing().look_ahead),
+            pause_after: options.pause_after,
+            taps,
             finished: None,
-            taps: false,
-            reserved: FIRST_FRAMES,
-        }
+        })
     }
 
-    /// Records intermediate values in buffers `tap/<name>` from the next [`Session::start`] on. While they are recorded no frame is
-    /// made ahead.
-    pub fn record_taps(&mut self, on: bool) {
-        self.taps = on;
-        self.memory().forget(TAP_PREFIX);
-    }
-
-    /// Whether [`Session::next_frame`] submits the frame behind the one that it hands out. So the device does not wait for the
-    /// host between two frames, and an utterance that ends by itself costs a frame that is thrown away. It is so from the
-    /// beginning where memories have queues of their own; elsewhere it gains nothing.
-    ///
-    /// A frame that was made ahead cannot be taken back: [`Session::give_frame`] and [`Session::read`] refuse then, because
-    /// the state on the device is not that of the frames handed out. Whoever wants to see or replace what is between two
-    /// frames turns this off.
-    pub fn make_ahead(&mut self, on: bool) {
-        self.makes_ahead = on;
-    }
-
-    /// Makes no frame ahead when so many of an utterance are handed out: whoever waits for what becomes of them, as for the first
-    /// sound, has the device to himself.
-    pub fn pause_ahead_at(&mut self, frames: usize) {
-        self.pause_at = Some(frames);
-    }
-
-    /// Makes room for so many frames from the next [`Session::start`] on, instead of ten seconds. More is made when it is needed.
-    pub fn reserve(&mut self, frames: usize) {
-        self.reserved = frames;
+    /// Turns look-ahead on or off, see [`StartOptions::look_ahead`]. A frame that was made ahead stays.
+    pub fn set_look_ahead(&mut self, on: bool) {
+        self.look_ahead = on;
     }
 
     /// What was asked of the device for this utterance.
@@ -154,377 +150,90 @@ impl Session {
         self.memory.counters()
     }
 
-    /// Frames that were handed out so far.
+    /// Number of frames that were returned.
     pub fn frames(&self) -> usize {
         self.frames
     }
 
-    /// Rows of the prompt whose state was kept from an earlier one that began alike.
+    /// Prompt rows whose state was kept from an earlier prompt with the same beginning.
     pub fn reused_rows(&self) -> usize {
         self.reused
     }
 
-    /// Rows of the prompt that were read on their own, and the others with their padding.
-    pub(crate) fn parts(&self) -> (usize, usize) {
+    /// Fixed rows of the prompt, and the others with their padding.
+    pub(super) fn parts(&self) -> (usize, usize) {
         self.parts
     }
 
-    fn config(&self) -> Result<&Config, QwenError> {
-        Ok(&self.model.talking()?.config)
-    }
-
-    fn memory(&mut self) -> &mut dyn Memory {
-        self.memory.get()
-    }
-
-    /// Reads a prompt, up to the state in front of the first frame. The rows that every text has in front are read on their own,
-    /// and their state is kept for the next prompt that begins with them: so what follows does not depend on what was kept.
-    /// While taps are recorded all rows are read in one pass.
-    ///
-    /// # Errors
-    /// Settings out of range, a prompt that leaves no room for frames, or the device failed.
-    pub fn start(&mut self, prompt: &Prompt, settings: &Settings) -> Result<(), QwenError> {
-        self.start_among(prompt, settings, None)
-    }
-
-    /// As [`Session::start`]. Where others are `coming` too, rows that they do not have in common are read together with theirs.
-    pub(crate) fn start_among(
-        &mut self,
-        prompt: &Prompt,
-        settings: &Settings,
-        coming: Option<Coming<'_>>,
-    ) -> Result<(), QwenError> {
-        settings.check()?;
-        self.throw_away();
-        let c = &self.config()?.talker_config;
-        let (rows, most) = (prompt.rows.len(), c.max_position_embeddings);
-        if rows + settings.max_frames > most {
-            return Err(QwenError::TooLong { rows, frames: settings.max_frames, most });
-        }
-        let Arrangement { fixed, padded, sizes, text_rows } = self.arrange(prompt);
-        let (frame, larger) = self.frame_plans(sizes, text_rows, rows + settings.max_frames)?;
-        // Rows of a cache are written before they are seen.
-        let (caches, others): (Vec<_>, Vec<_>) = states(&*frame).partition(|b| Cache::is_named(&b.name));
-        for b in caches {
-            self.memory().reserve(&b.name, b.dtype, &b.shape)?;
-        }
-        let others: Vec<_> = others.iter().map(|b| (&*b.name, b.dtype, &b.shape)).collect();
-        self.memory().clear_all(&others)?;
-        self.reused = 0;
-        if fixed > 0 {
-            self.read_fixed(prompt.rows.part(0..fixed), &*frame, sizes)?;
-        }
-        self.embed_trailing(&prompt.trailing_ids, text_rows)?;
-        let model = self.model.clone();
-        let coming = coming.unwrap_or_else(|| model.shared_prompts().coming());
-        self.read_rows(&prompt.rows.part(fixed..rows), fixed, sizes, Some(coming))?;
-        self.write_settings(settings)?;
-        (self.frame_plan, self.larger) = (Some(frame), larger);
-        (self.sizes, self.text_rows, self.rows) = (sizes, text_rows, rows);
-        self.parts = (fixed, padded);
-        self.settings = Some(*settings);
-        (self.frames, self.max_frames, self.finished) = (0, settings.max_frames, None);
-        self.ahead = Ahead::Nothing;
-        Ok(())
-    }
-
-    /// Makes the plans of an utterance that [`Session::start`] would begin, and of all that need a cache of the same size and the same kinds
-    /// of rows; runs nothing. Of so many `callers` at once, those of batches too.
-    ///
-    /// # Errors
-    /// The device lacks an op, or room for the weights.
-    pub fn prepare(&self, prompt: &Prompt, max_frames: usize, callers: usize) -> Result<(), QwenError> {
-        let Arrangement { fixed, padded, sizes, text_rows } = self.arrange(prompt);
-        let rows = prompt.rows.len();
-        self.frame_plans(sizes, text_rows, rows + max_frames)?;
-        if callers > 1 {
-            let need = need(rows, max_frames, text_rows);
-            SharedBatch::prepare(&self.model, callers, need, (fixed, padded))?;
-        }
-        self.model.plan(Network::Trailing { text_rows }, self.taps)?;
-        for time in (self.step()..=MOST_ROWS).step_by(self.step()) {
-            for part in [0..fixed, fixed..rows] {
-                let reference = prompt.rows.part(part).have_reference();
-                self.model.plan(Network::Prompt { time, reference }, self.taps)?;
-            }
-            self.model.plan(Network::Prefill { sizes, time }, self.taps)?;
-        }
-        Ok(())
-    }
-
-    /// How a prompt is read, and what room it and the first frames need.
-    fn arrange(&self, prompt: &Prompt) -> Arrangement {
-        let rows = prompt.rows.len();
-        let fixed = if self.taps { 0 } else { prompt.fixed.min(rows - 1) };
-        let padded = if self.taps { rows } else { (rows - fixed).next_multiple_of(self.step()) };
-        // However few frames are allowed, so that plans are few.
-        let needed = fixed + padded + self.reserved;
-        let sizes = Sizes { batch: 1, capacity: capacity(needed), kv: self.model.kv() };
-        // Rows behind the text are padding, of which there is at least one.
-        Arrangement { fixed, padded, sizes, text_rows: text_capacity(prompt.trailing_ids.len()) }
-    }
-
-    fn step(&self) -> usize {
-        prompt_step(&**self.model.device())
-    }
-
-    /// Rows as they are read: some after the others and padded, or all at once while taps are recorded.
-    fn passes(&self, rows: &RowIds) -> Result<Vec<Pass>, QwenError> {
-        if self.taps {
-            let count = rows.len();
-            return Ok(if count == 0 { vec![] } else { vec![Pass { rows: rows.clone(), count }] });
-        }
-        let pad = self.config()?.tts_pad_token_id as i32;
-        let firsts = (0..rows.len()).step_by(MOST_ROWS);
-        let passes = firsts.map(|first| {
-            let count = MOST_ROWS.min(rows.len() - first);
-            let part = rows.part(first..first + count);
-            Pass { rows: part.padded(count.next_multiple_of(self.step()), pad), count }
-        });
-        Ok(passes.collect())
-    }
-
-    /// The plan of a frame, and those for when the cache is full, up to as many rows as an utterance may need. All are made before it
-    /// begins: making one takes long enough to be heard.
-    fn frame_plans(&self, sizes: Sizes, text_rows: usize, most: usize) -> Result<FramePlans, QwenError> {
-        let plan = |capacity| {
-            let sizes = Sizes { capacity, ..sizes };
-            self.model.plan(Network::Frame { sizes, text_rows }, self.taps)
-        };
-        let doubled = std::iter::successors(Some(2 * sizes.capacity), |c| Some(2 * c));
-        let larger = doubled.take_while(|c| *c <= capacity(most)).map(|c| Ok((c, plan(c)?)));
-        Ok((plan(sizes.capacity)?, larger.collect::<Result<_, QwenError>>()?))
-    }
-
-    /// The state behind rows that other prompts begin with too: kept, or made and kept.
-    fn read_fixed(&mut self, part: RowIds, frame: &dyn Executable, sizes: Sizes) -> Result<(), QwenError> {
-        let rows = part.len();
-        if let Some(kept) = self.model.prefixes.get(&part) {
-            kept.restore(self.memory())?;
-            self.reused = rows;
-            return Ok(());
-        }
-        self.read_rows(&part, 0, sizes, None)?;
-        let caches: Vec<_> = states(frame).filter(|b| talker::is_cache(&b.name)).collect();
-        let of_rows = |b: &&Buffer| Shape::from([1, rows, b.shape.last()]);
-        let caches: Vec<_> = caches.iter().map(|b| (&*b.name, b.dtype, of_rows(b))).collect();
-        let model = self.model.clone();
-        let kept = KeptState::copy_of(self.memory(), &**model.device(), &caches)?;
-        model.prefixes.keep(part, kept);
-        Ok(())
-    }
-
-    /// Reads rows behind so many, up to the state behind the last of them: together with those of others that are `coming`, if there are
-    /// few.
-    fn read_rows(
-        &mut self,
-        rows: &RowIds,
-        mut behind: usize,
-        sizes: Sizes,
-        coming: Option<Coming<'_>>,
-    ) -> Result<(), QwenError> {
-        let reference = rows.have_reference();
-        let passes = self.passes(rows)?;
-        let alone = self.taps || !self.model.device().has_queues() || passes.len() > 1;
-        let mut coming = coming.filter(|_| !alone);
-        for Pass { rows, count } in passes {
-            self.memory().write_i32(POSITION, &[1].into(), &[behind as i32])?;
-            self.embed(&rows, reference)?;
-            self.prefill((behind, count, rows.len()), sizes, coming.take())?;
-            behind += count;
-        }
-        Ok(self.memory().write_i32(POSITION, &[1].into(), &[behind as i32])?)
-    }
-
-    /// Brings ids to the device, and makes rows of them.
-    fn embed(&mut self, ids: &RowIds, reference: bool) -> Result<(), QwenError> {
-        let c = &self.config()?.talker_config;
-        let (d, q) = (c.transformer.hidden_size, c.num_code_groups);
-        let (m, time) = (self.memory(), ids.len());
-        m.write_i32(TEXT_IDS, &[1, time].into(), &ids.text)?;
-        m.write_i32(CODEC_IDS, &[time, 1].into(), &ids.first)?;
-        m.write_i32(IS_ID, &[time].into(), &ids.have(RowKind::Id))?;
-        if reference {
-            m.write_i32(OTHER_CODES, &[time, q - 1].into(), &ids.others)?;
-            m.write_i32(IS_FRAME, &[time].into(), &ids.have(RowKind::Frame))?;
-            // Any numbers, where no row has it.
-            let mut floats: Vec<f32> = ids.x_vector.iter().map(|x| f32::from_bits(*x)).collect();
-            floats.resize(d, 0.0);
-            m.write_f32(X_VECTOR, &[1, d].into(), &floats)?;
-            m.write_i32(IS_X_VECTOR, &[time].into(), &ids.have(RowKind::XVector))?;
-        }
-        let plan = self.model.plan(Network::Prompt { time, reference }, self.taps)?;
-        Ok(plan.run(self.memory())?)
-    }
-
-    /// Makes rows of text that is fed later, and of padding behind it.
-    fn embed_trailing(&mut self, ids: &[i32], text_rows: usize) -> Result<(), QwenError> {
-        let mut ids = ids.to_vec();
-        ids.resize(text_rows, self.config()?.tts_pad_token_id as i32);
-        self.memory().write_i32(TRAILING_IDS, &[1, text_rows].into(), &ids)?;
-        let plan = self.model.plan(Network::Trailing { text_rows }, self.taps)?;
-        Ok(plan.run(self.memory())?)
-    }
-
-    /// Reads rows that are on the device behind so many, of which so many are no padding.
-    fn prefill(
-        &mut self,
-        (behind, rows, padded): (usize, usize, usize),
-        sizes: Sizes,
-        coming: Option<Coming<'_>>,
-    ) -> Result<(), QwenError> {
-        let model = self.model.clone();
-        let Some(coming) = coming else {
-            let taps = self.taps;
-            return shared_prompts::read_alone(&model, self.memory(), sizes, (rows, padded), taps);
-        };
-        let memory = self.memory.lend();
-        let unread = Unread { memory, sizes, behind, rows, padded };
-        let (memory, used) = model.shared_prompts().read(&model, coming, unread);
-        self.memory = memory;
-        self.memory.count(used?);
-        Ok(())
-    }
-
-    /// Makes room in the cache for the frame behind so many: twice as much as there is, as often as need be.
-    pub(crate) fn make_room(&mut self, frames: usize) -> Result<(), QwenError> {
-        let row = self.rows + frames;
+    /// Makes room in the cache for frame `frame`: doubles it as often as needed.
+    pub(super) fn make_room(&mut self, frame: usize) -> Result<(), ModelError> {
+        let row = self.rows + frame;
         if row < self.sizes.capacity || self.larger.is_empty() {
             return Ok(());
         }
         // The last one has room for all that the utterance may need.
         let fits = self.larger.iter().position(|(capacity, _)| row < *capacity);
         let smaller = fits.unwrap_or(self.larger.len() - 1);
-        let (capacity, frame) = self.larger.drain(..=smaller).next_back().expect("one at least");
-        let caches: Vec<_> = states(&*frame).filter(|b| talker::is_cache(&b.name)).collect();
-        let caches: Vec<_> = caches.iter().map(|b| (&*b.name, &b.shape)).collect();
-        self.memory().extend(&caches)?;
-        (self.sizes.capacity, self.frame_plan) = (capacity, Some(frame));
+        let (capacity, plan) = self.larger.drain(..=smaller).next_back().expect("one at least");
+        let grown: Vec<_> = caches(plan.plan()).map(|b| (&*b.name, &b.shape)).collect();
+        self.memory.get().extend(&grown)?;
+        self.sizes.capacity = capacity;
+        self.frame_plan = plan;
         Ok(())
     }
 
-    fn write_settings(&mut self, s: &Settings) -> Result<(), QwenError> {
-        let m = self.memory();
-        m.write_f32("sampling", &[1, 4].into(), &s.first.row())?;
-        m.write_f32("predictor_sampling", &[1, 4].into(), &s.predictor.row())?;
-        m.write_i32("seed", &[1, 2].into(), &s.seed_words())?;
-        Ok(())
-    }
-
-    /// Makes the next frame, and replaces the content of `codes` by its codes. Nothing is in `codes` when the utterance ends.
+    /// Makes the next frame, and replaces the content of `codes` by its codes. `codes` is empty when the utterance ends.
     ///
     /// # Errors
-    /// Nothing was started, the model's numbers are none, or the device failed.
-    pub fn next_frame(&mut self, codes: &mut Vec<i32>) -> Result<Step, QwenError> {
+    /// Logits are NaN, or the device failed.
+    pub fn next_frame(&mut self, codes: &mut Vec<i32>) -> Result<Step, ModelError> {
         codes.clear();
         if let Some(reason) = self.finished {
             return Ok(Step::End(reason));
         }
-        self.started()?;
-        if self.frames == self.max_frames {
+        if self.frames == self.settings.max_frames {
             return Ok(self.end(FinishReason::Length));
         }
-        let end = self.config()?.talker_config.codec_eos_token_id as i32;
+        let end = self.resources.network.facts().end;
         let next = match std::mem::take(&mut self.ahead) {
             Ahead::Nothing => self.submit(self.frames),
             next => next,
         };
-        let behind = self.frames + 1;
-        let pauses = self.taps || self.pause_at == Some(behind);
-        if self.makes_ahead && !pauses && behind < self.max_frames && !next.is_last(end) {
-            self.ahead = self.submit(behind);
+        let following = self.frames + 1;
+        let pauses = self.taps || self.pause_after == Some(following);
+        if self.look_ahead && !pauses && following < self.settings.max_frames && !next.is_last(end) {
+            self.ahead = self.submit(following);
         }
-        if let Err(e) = next.finish(self.memory(), codes) {
-            // Nobody knows how far the device came.
-            self.throw_away();
-            self.ahead = Ahead::ThrownAway;
+        if let Err(e) = next.finish(self.memory.get(), codes) {
+            // How far the device came is unknown.
+            self.discard();
+            self.ahead = Ahead::Discarded;
             return Err(e);
         }
         if codes.first() == Some(&end) {
             codes.clear();
-            self.throw_away();
+            self.discard();
             return Ok(self.end(FinishReason::Stop));
         }
-        if let Err(e) = frame::check(codes, self.frames) {
+        if let Err(e) = check_frame(codes, self.frames) {
             codes.clear();
-            self.throw_away();
+            self.discard();
             return Err(e);
         }
         self.frames += 1;
         Ok(Step::Frame)
     }
 
-    /// Submits a frame, behind so many.
-    fn submit(&mut self, frames: usize) -> Ahead {
-        match self.make_room(frames).and_then(|()| self.started()) {
-            Ok(plan) => Ahead::submit(&*plan, self.memory()),
+    fn submit(&mut self, frame: usize) -> Ahead {
+        match self.make_room(frame) {
+            Ok(()) => Ahead::submit(&*self.frame_plan, self.memory.get()),
             Err(e) => Ahead::Failed(e),
         }
     }
 
-    /// Throws away the frame that was made ahead.
-    fn throw_away(&mut self) {
-        self.ahead.throw_away(self.memory.get());
-    }
-
-    /// That the state on the device is that of the frames which were handed out.
-    fn nothing_ahead(&self, got: &str) -> Result<(), QwenError> {
-        if self.ahead.is_nothing() {
-            return Ok(());
-        }
-        Err(QwenError::Option {
-            option: "session",
-            got: format!("{got} when the next frame was made already"),
-            allowed: "call `make_ahead(false)` before the first frame".to_owned(),
-        })
-    }
-
-    /// Makes the next frame of codes `[Q]` that are known, and draws none: what the networks make of them is in the buffers and
-    /// taps. Those drawn later do not see them as drawn before.
-    ///
-    /// # Errors
-    /// Nothing was started, a frame was made ahead, the codes are no frame, there is no room for more, or the device failed.
-    pub fn give_frame(&mut self, codes: &[i32]) -> Result<(), QwenError> {
-        self.started()?;
-        self.nothing_ahead("given a frame")?;
-        let quantizers = self.config()?.talker_config.num_code_groups;
-        if codes.len() != quantizers {
-            return Err(QwenError::Frames { got: codes.len(), quantizers });
-        }
-        self.make_room(self.frames)?;
-        let network = Network::GivenFrame { sizes: self.sizes, text_rows: self.text_rows };
-        let plan = self.model.plan(network, self.taps)?;
-        self.memory().write_i32(GIVEN, &[1, quantizers].into(), codes)?;
-        plan.run(self.memory())?;
-        self.frames += 1;
-        Ok(())
-    }
-
-    /// What [`super::Batch`] takes over, and gives back. A frame that was made ahead counts as made on the device, and not as handed
-    /// out.
-    pub(crate) fn row(&mut self) -> Result<SessionRow<'_>, QwenError> {
-        self.started()?;
-        if let Some(reason) = self.finished {
-            return Err(QwenError::Option {
-                option: "session",
-                got: format!("asked to go on behind the end ({})", reason.name()),
-                allowed: "call `start` again".to_owned(),
-            });
-        }
-        let settings = self.settings.expect("is set by `start`, as the plan is");
-        let (sizes, text_rows, rows) = (self.sizes, self.text_rows, self.rows);
-        let memory = self.memory.get();
-        let (frames, ahead) = (&mut self.frames, &mut self.ahead);
-        Ok(SessionRow { memory, sizes, text_rows, rows, settings, frames, ahead })
-    }
-
-    /// The plan of a frame.
-    fn started(&self) -> Result<Arc<dyn Executable>, QwenError> {
-        self.frame_plan.clone().ok_or_else(|| QwenError::Option {
-            option: "session",
-            got: "asked for a frame before a prompt".to_owned(),
-            allowed: "call `start` first".to_owned(),
-        })
+    /// Discards the frame that was made ahead.
+    fn discard(&mut self) {
+        self.ahead.discard(self.memory.get());
     }
 
     fn end(&mut self, reason: FinishReason) -> Step {
@@ -532,89 +241,296 @@ impl Session {
         Step::End(reason)
     }
 
-    /// Reads a buffer of floats, such as `hidden`, `rows` or a tap.
+    /// Refuses if the state on the device is not that of the frames which were returned.
+    fn nothing_ahead(&self, got: &str) -> Result<(), ModelError> {
+        if self.ahead.is_nothing() {
+            return Ok(());
+        }
+        let got = format!("{got} when the next frame was made already");
+        Err(option_error("session", got, "turn look-ahead off before the first frame"))
+    }
+
+    /// Makes the next frame of the given `codes` `[Q]`, and draws none: what the networks make of them is in the buffers
+    /// and taps. Codes drawn later do not see them as drawn before.
+    ///
+    /// # Errors
+    /// A frame was made ahead, the codes are not a frame, there is no room for more, or the device failed.
+    pub fn give_frame(&mut self, codes: &[i32]) -> Result<(), ModelError> {
+        self.nothing_ahead("given a frame")?;
+        let needed = self.resources.network.facts().codes;
+        if codes.len() != needed {
+            return Err(ModelError::Frames { got: codes.len(), quantizers: needed });
+        }
+        self.make_room(self.frames)?;
+        let plan = self.resources.network.given_frame_plan(self.sizes, self.taps)?;
+        let memory = self.memory.get();
+        memory.write_i32(GIVEN, &[1, needed].into(), codes)?;
+        plan.run(memory)?;
+        self.frames += 1;
+        Ok(())
+    }
+
+    /// Reads a float buffer, such as a state or a tap.
     ///
     /// # Errors
     /// There is no such buffer, or a frame was made ahead and has replaced it.
-    pub fn read(&mut self, name: &str, out: &mut Vec<f32>) -> Result<Shape, QwenError> {
+    pub fn read(&mut self, name: &str, out: &mut Vec<f32>) -> Result<Shape, ModelError> {
         self.nothing_ahead("asked for a buffer")?;
-        Ok(self.memory().read_f32(name, out)?)
+        Ok(self.memory.get().read_f32(name, out)?)
     }
 
-    /// Time of each step of a frame's plan, in seconds, with the plan. The frame counts as made, and so does one that was made ahead.
+    /// Measures each step of a frame's plan. The frame counts as made, and so does one that was made ahead.
     ///
     /// # Errors
-    /// Nothing was started, or the device failed.
-    pub fn profile_frame(&mut self) -> Result<Profile, QwenError> {
-        self.started()?;
+    /// The device failed.
+    pub fn profile_frame(&mut self) -> Result<Profile, ModelError> {
         if !self.ahead.is_nothing() {
-            self.throw_away();
+            self.discard();
             self.frames += 1;
             self.ahead = Ahead::Nothing;
         }
         self.make_room(self.frames)?;
-        let plan = self.started()?;
-        let profile = self.memory.profile(plan)?;
+        let profile = self.memory.profile(self.frame_plan.clone())?;
         self.frames += 1;
         Ok(profile)
     }
+
+    /// Rows of cache and of feed that the utterance may need in a batch.
+    pub(super) fn need(&self) -> (usize, usize) {
+        need(self.rows, self.settings.max_frames, self.sizes.feed)
+    }
+
+    /// Lends what [`super::Batch`] copies and updates.
+    ///
+    /// # Errors
+    /// The utterance has ended.
+    pub(super) fn row(&mut self) -> Result<SessionRow<'_>, ModelError> {
+        if let Some(reason) = self.finished {
+            let got = format!("asked to continue after its end ({})", reason.name());
+            return Err(option_error("session", got, "start another one"));
+        }
+        let need = self.need();
+        Ok(SessionRow {
+            memory: self.memory.get(),
+            sizes: self.sizes,
+            rows: self.rows,
+            need,
+            settings: &self.settings,
+            frames: &mut self.frames,
+            ahead: &mut self.ahead,
+        })
+    }
 }
 
-/// How [`Session::start`] reads a prompt.
-struct Arrangement {
-    /// Rows that are read on their own, because other prompts begin with them too.
-    fixed: usize,
-    /// The others, with their padding.
-    padded: usize,
-    /// Of the cache at first.
-    sizes: Sizes,
-    text_rows: usize,
+impl<N: Autoregressive> Drop for Session<N> {
+    fn drop(&mut self) {
+        self.discard();
+    }
 }
 
-/// Rows that are read at once.
-struct Pass {
-    /// With padding.
-    rows: RowIds,
-    /// Those that are no padding.
-    count: usize,
-}
-
-/// The plan of a frame, and those of larger caches with their rows.
-type FramePlans = (Arc<dyn Executable>, Vec<(usize, Arc<dyn Executable>)>);
-
-/// States of a plan.
-fn states(plan: &dyn Executable) -> impl Iterator<Item = &Buffer> {
-    plan.plan().buffers().iter().filter(|b| b.kind == BufferKind::State)
-}
-
-/// A started utterance, as a row of a batch needs it.
-pub(crate) struct SessionRow<'a> {
+/// An utterance as a row of a batch. A frame that was made ahead counts as made on the device, but not as returned.
+pub(super) struct SessionRow<'a> {
     pub memory: &'a mut dyn Memory,
-    pub sizes: Sizes,
-    pub text_rows: usize,
+    pub sizes: MemorySizes,
     /// Rows of the prompt.
     pub rows: usize,
-    pub settings: Settings,
-    /// Frames that were handed out.
+    /// See [`Session::need`].
+    pub need: (usize, usize),
+    pub settings: &'a DrawSettings,
+    /// Frames that were returned.
     pub frames: &'a mut usize,
     pub ahead: &'a mut Ahead,
 }
 
-/// See [`SessionRow::need`].
-fn need(rows: usize, max_frames: usize, text_rows: usize) -> (usize, usize) {
-    (rows + max_frames + 1, text_rows)
+/// See [`Session::need`]. A batch makes one more frame if others continue while the last one is under way.
+fn need(rows: usize, max_frames: usize, feed: usize) -> (usize, usize) {
+    (rows + max_frames + 1, feed)
 }
 
-impl SessionRow<'_> {
-    /// Rows of cache and of text that the utterance may need in a batch, where it makes one frame more if others go on while its last one is
-    /// under way.
-    pub fn need(&self) -> (usize, usize) {
-        need(self.rows, self.settings.max_frames, self.text_rows)
+/// Checks that the codes of frame `frame` were drawn.
+pub(super) fn check_frame(codes: &[i32], frame: usize) -> Result<(), ModelError> {
+    if codes.contains(&NO_ID) { Err(ModelError::NoCode { frame }) } else { Ok(()) }
+}
+
+fn check(settings: &DrawSettings, buffers: usize) -> Result<(), ModelError> {
+    settings.check()?;
+    if settings.sampling.len() == buffers {
+        return Ok(());
     }
+    let got = format!("for {} draws of a frame", settings.sampling.len());
+    Err(option_error("sampling", got, &format!("this network has {buffers}")))
 }
 
-impl Drop for Session {
-    fn drop(&mut self) {
-        self.throw_away();
+/// Writes the settings of one utterance.
+fn write_settings(
+    memory: &mut dyn Memory,
+    settings: &DrawSettings,
+    names: &[&str],
+    plan: &Plan,
+) -> Result<(), ModelError> {
+    for (name, sampling) in names.iter().zip(&settings.sampling) {
+        let width = settings_width(plan, name, sampling)?;
+        memory.write_f32(name, &[1, width].into(), &sampling.row()[..width])?;
+    }
+    Ok(memory.write_i32(SEED, &[1, 2].into(), &settings.seed_words())?)
+}
+
+/// How many settings a plan reads. It must read all that are not off.
+pub(super) fn settings_width(plan: &Plan, name: &str, s: &Sampling) -> Result<usize, ModelError> {
+    let buffer = plan.buffers().iter().find(|b| b.name == name);
+    let width = buffer.map_or(0, |b| b.shape.last());
+    if s.row()[width..] == Sampling::PLAIN.row()[width..] {
+        return Ok(width);
+    }
+    let problem = "settings that this network does not read";
+    Err(option_error("sampling", problem, "leave min_p and guidance at 0"))
+}
+
+/// Makes the states of a plan: zeros where they are carried from frame to frame, and any content where they are written
+/// before they are read.
+fn prepare_states(memory: &mut dyn Memory, plan: &Plan) -> Result<(), ModelError> {
+    let (carried, written): (Vec<_>, Vec<_>) =
+        plan.buffers().iter().filter(|b| b.kind.is_state()).partition(|b| b.kind == BufferKind::State);
+    for b in written {
+        memory.reserve(&b.name, b.dtype, &b.shape)?;
+    }
+    let carried: Vec<_> = carried.iter().map(|b| (&*b.name, b.dtype, &b.shape)).collect();
+    Ok(memory.clear_all(&carried)?)
+}
+
+/// How a prompt is read.
+struct Arrangement {
+    /// Rows that are read on their own, since other prompts begin with them too.
+    fixed: usize,
+    /// The others, with their padding.
+    padded: usize,
+    /// At first.
+    sizes: MemorySizes,
+}
+
+fn arrange<N: Autoregressive>(network: &N, prompt: &N::Prompt, options: StartOptions) -> Arrangement {
+    let Extent { rows, fixed, feed } = network.extent(prompt);
+    let fixed = if options.taps { 0 } else { fixed.min(rows - 1) };
+    let step = network.device().pacing().prompt_step;
+    let padded = if options.taps { rows } else { (rows - fixed).next_multiple_of(step) };
+    // Does not depend on how many frames are allowed, so that plans are few.
+    let needed = fixed + padded + options.reserve.unwrap_or(FIRST_FRAMES);
+    let sizes = MemorySizes { batch: 1, capacity: capacity(needed), feed: feed_capacity(feed) };
+    Arrangement { fixed, padded, sizes }
+}
+
+/// The plan of a frame, and those of larger caches with their capacities.
+type FramePlans = (Arc<dyn Executable>, Vec<(usize, Arc<dyn Executable>)>);
+
+/// The plan of a frame, and those for when the cache is full, up to `most` rows. All are compiled before an utterance
+/// begins: compiling one takes long enough to be heard.
+fn frame_plans<N: Autoregressive>(
+    network: &N,
+    sizes: MemorySizes,
+    most: usize,
+    taps: bool,
+) -> Result<FramePlans, ModelError> {
+    let plan = |capacity| network.frame_plan(MemorySizes { capacity, ..sizes }, taps);
+    let doubled = std::iter::successors(Some(2 * sizes.capacity), |c| Some(2 * c));
+    let larger = doubled.take_while(|c| *c <= capacity(most)).map(|c| Ok((c, plan(c)?)));
+    Ok((plan(sizes.capacity)?, larger.collect::<Result<_, ModelError>>()?))
+}
+
+/// What a batch of utterances like one may need, and how the prompt is read.
+pub(super) struct Needs {
+    /// See [`Session::need`].
+    pub need: (usize, usize),
+    /// See [`Session::parts`].
+    pub parts: (usize, usize),
+}
+
+/// Compiles the plans of an utterance, and of all that need a cache of the same size and the same kinds of rows. Runs nothing.
+pub(super) fn prepare<N: Autoregressive>(
+    network: &N,
+    prompt: &N::Prompt,
+    max_frames: usize,
+) -> Result<Needs, ModelError> {
+    let Arrangement { fixed, padded, sizes } = arrange(network, prompt, StartOptions::default());
+    let rows = network.extent(prompt).rows;
+    frame_plans(network, sizes, rows + max_frames, false)?;
+    network.begin_plan(sizes.feed, false)?;
+    let step = network.device().pacing().prompt_step;
+    for padded in (step..=MOST_ROWS).step_by(step) {
+        for rows in [0..fixed, fixed..rows] {
+            network.rows_plan(prompt, &Pass { rows, padded }, false)?;
+        }
+        network.prefill_plan(sizes, padded, false)?;
+    }
+    Ok(Needs { need: need(rows, max_frames, sizes.feed), parts: (fixed, padded) })
+}
+
+/// A prompt on its way into a memory.
+struct Prefill<'a, N: Autoregressive> {
+    resources: &'a Resources<N>,
+    prompt: &'a N::Prompt,
+    memory: PooledMemory,
+    sizes: MemorySizes,
+    taps: bool,
+}
+
+impl<N: Autoregressive> Prefill<'_, N> {
+    /// The state after rows that other prompts begin with too: kept, or computed and kept. Returns how many were kept.
+    fn read_fixed(&mut self, fixed: usize, frame: &Plan) -> Result<usize, ModelError> {
+        let Resources { network, prefixes, .. } = self.resources;
+        let (lanes, rows) = (network.facts().lanes, 0..fixed);
+        let (own, kept) = (Slot::alone(self.sizes.capacity), Slot::alone(fixed));
+        let prefix = network.prefix(self.prompt);
+        if let Some(state) = prefixes.get(&prefix) {
+            state.restore(self.memory.get(), &cache_parts(frame, lanes, &rows, (kept, own)))?;
+            return Ok(fixed);
+        }
+        self.read_rows(rows.clone(), None)?;
+        let shape = |b: &orate_graph::Buffer| Shape::from([lanes, fixed, b.shape.last()]);
+        let buffers: Vec<_> = caches(frame).map(|b| (&*b.name, b.dtype, shape(b))).collect();
+        let parts = cache_parts(frame, lanes, &rows, (own, kept));
+        let state = KeptState::new(&**network.device(), self.memory.get(), &buffers, &parts)?;
+        prefixes.keep(prefix, state);
+        Ok(0)
+    }
+
+    /// Reads rows after those that the caches hold, up to the state after the last of them: together with those of other
+    /// prompts that are `coming`, if they fit one pass.
+    fn read_rows(
+        &mut self,
+        rows: std::ops::Range<usize>,
+        coming: Option<Coming<'_>>,
+    ) -> Result<(), ModelError> {
+        let network = &self.resources.network;
+        let lanes = network.facts().lanes;
+        let pacing = network.device().pacing();
+        let most = if self.taps { rows.len().max(1) } else { MOST_ROWS };
+        let alone = self.taps || pacing.coalescing_wait.is_none() || rows.len() > most;
+        let mut coming = coming.filter(|_| !alone);
+        for start in rows.clone().step_by(most) {
+            let part = start..rows.end.min(start + most);
+            let padded = if self.taps { part.len() } else { part.len().next_multiple_of(pacing.prompt_step) };
+            let pass = Pass { rows: part, padded };
+            for_lanes(self.memory.get(), POSITION, lanes, start as i32)?;
+            network.write_rows(self.prompt, &pass, self.memory.get())?;
+            network.rows_plan(self.prompt, &pass, self.taps)?.run(self.memory.get())?;
+            self.prefill(pass, coming.take())?;
+        }
+        for_lanes(self.memory.get(), POSITION, lanes, rows.end as i32)
+    }
+
+    /// Reads the rows of a pass, which are on the device.
+    fn prefill(&mut self, pass: Pass, coming: Option<Coming<'_>>) -> Result<(), ModelError> {
+        let Resources { network, prompts, memories, .. } = self.resources;
+        let (rows, padded) = (pass.rows.len(), pass.padded);
+        let Some(coming) = coming else {
+            let memory = self.memory.get();
+            return shared_prompts::read_alone(network, memory, self.sizes, (rows, padded), self.taps);
+        };
+        let (start, sizes) = (pass.rows.start, self.sizes);
+        let unread = Unread { memory: self.memory.lend(), sizes, start, rows, padded };
+        let (memory, used) = prompts.read(network, memories, coming, unread);
+        self.memory = memory;
+        self.memory.count(used?);
+        Ok(())
     }
 }

@@ -1,49 +1,46 @@
-//! Utterances of many threads that make their frames together.
+//! Utterances of many threads, decoded in one batch.
 //!
-//! There is no thread for this. Whoever needs a frame and finds nobody at it makes one for all: it leads. The others wait for
-//! what comes, and one of them leads next. An utterance that is alone makes its frames in its own [`Session`], as if nothing of
-//! this were here; with a second one both join a [`Batch`], between two frames, and the last one that is left goes back to its
-//! session. One that would begin alone while others read their prompts waits for them a moment: reading them is about as long as a
-//! frame, and would be in the way of frames made meanwhile.
+//! There is no thread for this. A caller that needs a frame and finds nobody at work makes one for all: it leads. The others
+//! wait for theirs, and one of them leads next. A single utterance makes its frames in its own [`Session`], as if nothing of
+//! this were here; with a second one both join a [`Batch`], between two frames, and the last one that is left returns to its
+//! session. An utterance that would begin alone while others read their prompts waits for them a moment: reading them takes
+//! about as long as a frame, and would be in the way of frames made meanwhile.
 //!
-//! Frames that nobody has asked for yet wait in a queue. An utterance whose caller lets [`AHEAD`] of them wait is parked in its
-//! session until they are nearly used up, so that a slow caller costs the others nothing, and one that goes away leaves little
-//! behind. A dropped utterance frees its row at once, or when the frame is done that somebody is at.
+//! Frames that nobody has asked for yet wait in a queue. An utterance whose caller lets [`MOST_QUEUED`] of them wait is parked
+//! in its session until they are nearly used up, so that a slow caller costs the others nothing, and one that goes away
+//! leaves little behind. A dropped utterance frees its row at once, or when the frame in progress is done.
 
 use super::batch::{Batch, IdleMemories, RowId};
-use super::session::{Session, Step};
+use super::error::{panicked, shared};
+use super::network::{Autoregressive, MOST_UTTERANCES};
+use super::resources::Resources;
+use super::sampling::DrawSettings;
+use super::session::{Needs, Session, StartOptions, Step};
 use super::shared_prompts::SharedPrompts;
 use crate::FinishReason;
-use crate::qwen3_tts::error::QwenError;
-use crate::qwen3_tts::pipeline::Qwen3Tts;
-use crate::qwen3_tts::prompt::Prompt;
-use crate::qwen3_tts::settings::Settings;
-use orate_graph::{Counters, DeviceError};
+use crate::ModelError;
+use orate_graph::Counters;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Frames that may wait for their utterance: some seconds.
-const AHEAD: usize = 50;
+/// Frames that may wait for their caller: some seconds.
+const MOST_QUEUED: usize = 50;
 
-/// How long the first frame of an utterance waits for others whose prompts are being read.
-const MOST_WAIT: Duration = Duration::from_millis(5);
-
-/// The utterances of a model that make frames.
-#[derive(Default)]
-pub struct SharedBatch {
-    state: Mutex<State>,
+/// The utterances of a network that make frames.
+pub(super) struct SharedBatch<N: Autoregressive> {
+    resources: Arc<Resources<N>>,
+    state: Mutex<State<N>>,
     /// A frame is done, or somebody else may lead.
     changed: Condvar,
 }
 
-#[derive(Default)]
-struct State {
-    slots: BTreeMap<u64, Slot>,
+struct State<N: Autoregressive> {
+    slots: BTreeMap<u64, Slot<N>>,
     next_id: u64,
     /// With the leader while it makes a frame.
-    batch: Option<Batch>,
-    /// What the batch before has left.
+    batch: Option<Batch<N>>,
+    /// Memories of the batch before.
     idle: IdleMemories,
     /// Utterances that have begun to read a prompt, and have not asked for a frame.
     starting: usize,
@@ -54,96 +51,102 @@ struct State {
 }
 
 /// An utterance that has asked for a frame.
-struct Slot {
+struct Slot<N: Autoregressive> {
     /// With the leader while that makes a frame of it alone.
-    session: Option<Session>,
-    /// Rows of cache and of text that it may need.
+    session: Option<Session<N>>,
+    /// Rows of cache and of feed that it may need.
     need: (usize, usize),
     row: Option<RowId>,
     /// Codes of frames that were not asked for yet.
-    made: VecDeque<i32>,
+    queue: VecDeque<i32>,
     /// Whether it gets no more until they are used.
     parked: bool,
     end: Option<FinishReason>,
-    failed: Option<QwenError>,
+    failed: Option<ModelError>,
     /// What frames made in a batch asked of the device.
     counters: Counters,
 }
 
-impl Slot {
+impl<N: Autoregressive> Slot<N> {
     /// Whether it has not got a frame yet.
     fn is_new(&self) -> bool {
         self.row.is_none() && self.session.as_ref().is_some_and(|s| s.frames() == 0)
     }
 
-    fn goes_on(&self) -> bool {
+    fn continues(&self) -> bool {
         self.end.is_none() && self.failed.is_none() && !self.parked
     }
 
-    fn fail(&mut self, e: &QwenError) {
-        let e = match e {
-            QwenError::Device(e) => (**e).clone(),
-            e => DeviceError::Failed { device: "batch".to_owned(), problem: e.to_string() },
-        };
-        (self.row, self.failed) = (None, Some(e.into()));
+    fn fail(&mut self, e: &ModelError) {
+        (self.row, self.failed) = (None, Some(shared(e)));
     }
 }
 
-impl SharedBatch {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl<N: Autoregressive> SharedBatch<N> {
+    pub fn new(resources: Arc<Resources<N>>) -> Arc<SharedBatch<N>> {
+        let state = State {
+            slots: BTreeMap::new(),
+            next_id: 0,
+            batch: None,
+            idle: IdleMemories::default(),
+            starting: 0,
+            led: false,
+            dropped: vec![],
+        };
+        Arc::new(SharedBatch { resources, state: Mutex::new(state), changed: Condvar::new() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<N>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the plans of batches of up to so many utterances that may need so many rows of cache and of text, and those of what is done
-    /// together for them: their prompts, of rows behind others and with their padding, and their codes.
+    /// How long work waits for other work, where it shares passes.
+    fn wait(&self) -> Option<Duration> {
+        self.resources.network.device().pacing().coalescing_wait
+    }
+
+    /// Compiles the plans of batches of up to `utterances` like one, and those of their prompts.
     ///
     /// # Errors
     /// The device lacks an op, or room for the weights.
-    pub(crate) fn prepare(
-        model: &Qwen3Tts,
-        utterances: usize,
-        need: (usize, usize),
-        (behind, padded): (usize, usize),
-    ) -> Result<(), QwenError> {
-        if model.device().has_queues() {
-            SharedPrompts::prepare(model, behind, padded)?;
-            model.codec().prepare_batches()?;
-        }
-        Batch::prepare(model, utterances.min(Batch::MOST), need)
+    pub fn prepare(&self, utterances: usize, needs: &Needs) -> Result<(), ModelError> {
+        self.prepare_prompts(needs.parts)?;
+        Batch::prepare(&self.resources.network, utterances.min(MOST_UTTERANCES), needs.need)
     }
 
-    /// Makes the plans of the batch that an utterance is about to join, and those of what is done together for it, so that those in it do
-    /// not wait for them.
+    fn prepare_prompts(&self, (fixed, padded): (usize, usize)) -> Result<(), ModelError> {
+        match self.wait() {
+            Some(_) => SharedPrompts::prepare(&self.resources.network, fixed, padded),
+            None => Ok(()),
+        }
+    }
+
+    /// Compiles the plans of the batch that an utterance is about to join, and calls `prepare` where others are there: so
+    /// they do not wait for plans.
     fn prepare_to_join(
         &self,
-        model: &Qwen3Tts,
-        need: (usize, usize),
-        (behind, padded): (usize, usize),
-    ) -> Result<(), QwenError> {
+        session: &Session<N>,
+        prepare: impl FnOnce() -> Result<(), ModelError>,
+    ) -> Result<(), ModelError> {
         let (others, starting) = {
             let state = self.lock();
             let others = state.slots.values().filter(|s| s.end.is_none()).map(|s| s.need);
             (others.collect::<Vec<_>>(), state.starting)
         };
-        if model.device().has_queues() && others.len() + starting > 1 {
-            SharedPrompts::prepare(model, behind, padded)?;
-            model.codec().prepare_batches()?;
+        if self.wait().is_some() && others.len() + starting > 1 {
+            self.prepare_prompts(session.parts())?;
+            prepare()?;
         }
         if others.is_empty() {
             return Ok(());
         }
-        let most = others.iter().fold(need, |a, b| (a.0.max(b.0), a.1.max(b.1)));
-        Batch::prepare(model, others.len() + 1, most)
+        let most = others.iter().fold(session.need(), |a, b| (a.0.max(b.0), a.1.max(b.1)));
+        Batch::prepare(&self.resources.network, others.len() + 1, most)
     }
 
-    /// Makes a frame of all utterances that go on. What goes wrong is noted for those that it concerns.
-    fn lead<'a>(
-        &'a self,
-        mut state: MutexGuard<'a, State>,
-        me: u64,
-        model: &Arc<Qwen3Tts>,
-    ) -> MutexGuard<'a, State> {
-        let alone = state.gather(me, model);
+    /// Makes a frame of all utterances that continue. Errors are kept for the utterances that they concern.
+    fn lead<'a>(&'a self, mut state: MutexGuard<'a, State<N>>, me: u64) -> MutexGuard<'a, State<N>> {
+        let alone = state.gather(me, &self.resources);
         state.led = true;
         if alone {
             let slot = state.slot(me);
@@ -158,7 +161,7 @@ impl SharedBatch {
             let slot = state.slot(me);
             slot.session = Some(session);
             match step {
-                Ok(Step::Frame) => slot.made.extend(codes),
+                Ok(Step::Frame) => slot.queue.extend(codes),
                 Ok(Step::End(reason)) => slot.end = Some(reason),
                 Err(e) => slot.failed = Some(e),
             }
@@ -169,14 +172,18 @@ impl SharedBatch {
             let used = batch.frame(|row, step, codes| steps.push((row, step, codes.to_vec())));
             std::mem::forget(leading);
             state = self.lock();
-            state.hand_out(batch, used, steps);
+            state.distribute(batch, used, steps);
         }
         self.done(state)
     }
 
-    /// Where nobody has a frame yet: waits a moment for those whose prompts are being read.
-    fn wait_for_others<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let end = Instant::now() + MOST_WAIT;
+    /// Where nobody has a frame yet: waits a moment for utterances whose prompts are being read.
+    fn wait_for_others<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State<N>>,
+        wait: Duration,
+    ) -> MutexGuard<'a, State<N>> {
+        let end = Instant::now() + wait;
         while state.starting > 0 && !state.led && state.slots.values().all(Slot::is_new) {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -187,45 +194,40 @@ impl SharedBatch {
         state
     }
 
-    fn done<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn done<'a>(&'a self, mut state: MutexGuard<'a, State<N>>) -> MutexGuard<'a, State<N>> {
         state.led = false;
         self.changed.notify_all();
         state
     }
 }
 
-impl State {
-    fn slot(&mut self, id: u64) -> &mut Slot {
+impl<N: Autoregressive> State<N> {
+    fn slot(&mut self, id: u64) -> &mut Slot<N> {
         self.slots.get_mut(&id).expect("a slot lives as long as its utterance")
     }
 
-    /// Brings the utterances that go on together. Whether there is only this one, which then is in its session.
-    fn gather(&mut self, me: u64, model: &Arc<Qwen3Tts>) -> bool {
+    /// Brings the utterances that continue together. Returns whether there is only `me`, which then is in its session.
+    fn gather(&mut self, me: u64, resources: &Arc<Resources<N>>) -> bool {
         if let Some(batch) = &mut self.batch {
             self.dropped.drain(..).for_each(|row| batch.leave(row));
         }
-        if self.slots.values().filter(|s| s.goes_on()).count() == 1 && self.slot(me).goes_on() {
+        if self.slots.values().filter(|s| s.continues()).count() == 1 && self.slot(me).continues() {
             self.park(me);
             return true;
         }
-        let joins = |s: &&mut Slot| s.goes_on() && s.row.is_none();
+        let joins = |s: &&mut Slot<N>| s.continues() && s.row.is_none();
         let more = self.slots.values_mut().filter(joins).count();
-        if let Some(batch) = self.batch.as_mut().filter(|_| more > 0) {
-            batch.expect(more);
+        if more == 0 {
+            return false;
         }
+        let idle = &mut self.idle;
+        let new = || Batch::with_memories(resources.clone(), idle);
+        let batch = self.batch.get_or_insert_with(new);
+        batch.expect(more);
         for slot in self.slots.values_mut().filter(joins) {
-            if self.batch.is_none() {
-                match Batch::with_memories(model.clone(), &mut self.idle) {
-                    Ok(mut batch) => {
-                        batch.expect(more);
-                        self.batch = Some(batch);
-                    }
-                    Err(e) => slot.fail(&e),
-                }
-            }
-            let (Some(batch), Some(session)) = (&mut self.batch, &mut slot.session) else { continue };
+            let Some(session) = &mut slot.session else { continue };
             // Others wait for a row.
-            if batch.len() == Batch::MOST {
+            if batch.len() == MOST_UTTERANCES {
                 break;
             }
             match batch.join(session) {
@@ -236,7 +238,7 @@ impl State {
         false
     }
 
-    /// Brings an utterance back to its session, if it is in the batch.
+    /// Returns an utterance to its session, if it is in the batch.
     fn park(&mut self, id: u64) {
         let slot = self.slots.get_mut(&id).expect("a slot lives as long as its utterance");
         if let (Some(row), Some(batch), Some(session)) = (slot.row.take(), &mut self.batch, &mut slot.session)
@@ -248,11 +250,11 @@ impl State {
     }
 
     /// Gives each utterance its part of a frame.
-    fn hand_out(
+    fn distribute(
         &mut self,
-        batch: Batch,
-        used: Result<Counters, QwenError>,
-        steps: Vec<(RowId, Result<Step, QwenError>, Vec<i32>)>,
+        batch: Batch<N>,
+        used: Result<Counters, ModelError>,
+        steps: Vec<(RowId, Result<Step, ModelError>, Vec<i32>)>,
     ) {
         match used {
             Ok(used) => {
@@ -266,11 +268,11 @@ impl State {
         for (row, step, codes) in steps {
             let Some((id, slot)) = self.slots.iter_mut().find(|(_, s)| s.row == Some(row)) else { continue };
             match step {
-                Ok(Step::Frame) => slot.made.extend(&codes),
+                Ok(Step::Frame) => slot.queue.extend(&codes),
                 Ok(Step::End(reason)) => (slot.end, slot.row) = (Some(reason), None),
                 Err(e) => (slot.failed, slot.row) = (Some(e), None),
             }
-            if slot.row.is_some() && slot.made.len() >= AHEAD * codes.len() {
+            if slot.row.is_some() && slot.queue.len() >= MOST_QUEUED * codes.len() {
                 slot.parked = true;
                 full.push(*id);
             }
@@ -279,23 +281,22 @@ impl State {
     }
 
     /// The batch is lost, and with it all that are in it.
-    fn fail_rows(&mut self, e: &QwenError) {
+    fn fail_rows(&mut self, e: &ModelError) {
         self.slots.values_mut().filter(|s| s.row.is_some()).for_each(|slot| slot.fail(e));
         (self.batch, self.dropped) = (None, vec![]);
     }
 }
 
-/// Tells the others when whoever leads is lost to a panic.
-struct Leading<'a> {
-    shared: &'a SharedBatch,
+/// Fails the utterances whose frame a leader was making when it panicked.
+struct Leading<'a, N: Autoregressive> {
+    shared: &'a SharedBatch<N>,
     me: u64,
 }
 
-impl Drop for Leading<'_> {
+impl<N: Autoregressive> Drop for Leading<'_, N> {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
-        let problem = "the thread that made the frame has panicked".to_owned();
-        let lost = DeviceError::Failed { device: "batch".to_owned(), problem }.into();
+        let lost = panicked("the thread that made the frame has panicked");
         if state.batch.is_none() {
             state.fail_rows(&lost);
         }
@@ -304,53 +305,56 @@ impl Drop for Leading<'_> {
     }
 }
 
-/// An utterance that makes its frames together with others. For a single thread at a time; each of several has its own.
-pub struct Utterance {
-    model: Arc<Qwen3Tts>,
-    /// Until the first frame is asked for.
-    session: Option<Session>,
-    id: u64,
-    frames: usize,
-    reused: usize,
-    /// Whether it is one of those that are starting.
-    starting: bool,
+/// Counts an utterance as starting.
+struct Starting<N: Autoregressive>(Arc<SharedBatch<N>>);
+
+impl<N: Autoregressive> Starting<N> {
+    fn new(shared: &Arc<SharedBatch<N>>) -> Starting<N> {
+        shared.lock().starting += 1;
+        Starting(shared.clone())
+    }
 }
 
-impl Utterance {
-    pub(crate) fn new(model: Arc<Qwen3Tts>, session: Session) -> Utterance {
-        Utterance { model, session: Some(session), id: 0, frames: 0, reused: 0, starting: false }
+impl<N: Autoregressive> Drop for Starting<N> {
+    fn drop(&mut self) {
+        self.0.lock().starting -= 1;
+        self.0.changed.notify_all();
     }
+}
 
-    /// Reads a prompt, up to the state in front of the first frame, while others may make frames.
-    ///
-    /// # Errors
-    /// As [`Session::start`]; or frames were made already.
-    pub fn start(&mut self, prompt: &Prompt, settings: &Settings) -> Result<(), QwenError> {
-        if !std::mem::replace(&mut self.starting, true) {
-            self.model.decoding_batch().lock().starting += 1;
-        }
-        match &mut self.session {
-            Some(session) => {
-                let coming = self.model.shared_prompts().coming();
-                session.start_among(prompt, settings, Some(coming))?;
-                self.reused = session.reused_rows();
-                let need = session.row()?.need();
-                let parts = session.parts();
-                self.model.decoding_batch().prepare_to_join(&self.model, need, parts)
-            }
-            None => Err(QwenError::Option {
-                option: "utterance",
-                got: "started twice".to_owned(),
-                allowed: "ask the model for another one".to_owned(),
-            }),
-        }
-    }
+/// Where an [`Utterance`] is.
+enum Stage<N: Autoregressive> {
+    /// It has read its prompt.
+    Started(Box<Session<N>>, Starting<N>),
+    /// It has asked for a frame: the number of its slot.
+    InSlot(u64),
+}
 
-    /// As [`Session::pause_ahead_at`], for as long as the utterance is alone.
-    pub fn pause_ahead_at(&mut self, frames: usize) {
-        if let Some(session) = &mut self.session {
-            session.pause_ahead_at(frames);
-        }
+/// An utterance that is decoded together with those of other threads. For one thread at a time; each of several has its own.
+pub struct Utterance<N: Autoregressive> {
+    shared: Arc<SharedBatch<N>>,
+    stage: Stage<N>,
+    frames: usize,
+    reused: usize,
+}
+
+impl<N: Autoregressive> Utterance<N> {
+    /// Reads a prompt, up to the state before the first frame, while others may make frames. `prepare` is called where other
+    /// utterances are under way.
+    pub(super) fn start(
+        shared: &Arc<SharedBatch<N>>,
+        prompt: &N::Prompt,
+        settings: DrawSettings,
+        options: StartOptions,
+        prepare: impl FnOnce() -> Result<(), ModelError>,
+    ) -> Result<Utterance<N>, ModelError> {
+        let starting = Starting::new(shared);
+        let coming = shared.resources.prompts.coming();
+        let session = Session::start(&shared.resources, prompt, settings, options, coming)?;
+        shared.prepare_to_join(&session, prepare)?;
+        let reused = session.reused_rows();
+        let stage = Stage::Started(Box::new(session), starting);
+        Ok(Utterance { shared: shared.clone(), stage, frames: 0, reused })
     }
 
     /// As [`Session::reused_rows`].
@@ -358,70 +362,45 @@ impl Utterance {
         self.reused
     }
 
-    /// Frames that were handed out.
+    /// Number of frames that were returned.
     pub fn frames(&self) -> usize {
         self.frames
     }
 
     /// What was asked of the device for this utterance. What was asked for a frame of several counts for each.
     pub fn counters(&self) -> Counters {
-        if let Some(session) = &self.session {
-            return session.counters();
-        }
-        let mut state = self.model.decoding_batch().lock();
-        let slot = state.slot(self.id);
+        let id = match &self.stage {
+            Stage::Started(session, _) => return session.counters(),
+            Stage::InSlot(id) => *id,
+        };
+        let mut state = self.shared.lock();
+        let slot = state.slot(id);
         let mut all = slot.counters;
         all += slot.session.as_ref().map(Session::counters).unwrap_or_default();
         all
     }
 
-    /// Waits for the next frame or makes it, and replaces the content of `codes` by its codes. Nothing is in `codes` when the
+    /// Waits for the next frame or makes it, and replaces the content of `codes` by its codes. `codes` is empty when the
     /// utterance ends.
     ///
     /// # Errors
-    /// Nothing was started, or the device failed; an error that concerns all of a batch is told to each.
-    pub fn next_frame(&mut self, codes: &mut Vec<i32>) -> Result<Step, QwenError> {
+    /// Logits are NaN, or the device failed. A failure of a batch is returned to each utterance in it.
+    pub fn next_frame(&mut self, codes: &mut Vec<i32>) -> Result<Step, ModelError> {
         codes.clear();
-        let quantizers = self.model.talking()?.config.talker_config.num_code_groups;
-        let shared = self.model.decoding_batch();
+        let of_frame = self.shared.resources.network.facts().codes;
+        let (id, is_new) = self.enter();
+        let shared = &self.shared;
         let mut state = shared.lock();
-        if let Some(mut session) = self.session.take() {
-            // An error of its own concerns nobody else.
-            let need = match session.row() {
-                Ok(row) => row.need(),
-                Err(e) => {
-                    self.session = Some(session);
-                    return Err(e);
-                }
-            };
-            state.starting -= usize::from(std::mem::take(&mut self.starting));
-            self.id = state.next_id;
-            state.next_id += 1;
-            let slot = Slot {
-                session: Some(session),
-                need,
-                row: None,
-                made: VecDeque::new(),
-                parked: false,
-                end: None,
-                failed: None,
-                counters: Counters::default(),
-            };
-            state.slots.insert(self.id, slot);
-            if state.starting == 0 {
-                shared.changed.notify_all();
-            }
-            if self.model.device().has_queues() {
-                state = shared.wait_for_others(state);
-            }
+        if let Some(wait) = shared.wait().filter(|_| is_new) {
+            state = shared.wait_for_others(state, wait);
         }
         loop {
-            let slot = state.slot(self.id);
-            if slot.made.len() < AHEAD / 2 * quantizers {
+            let slot = state.slot(id);
+            if slot.queue.len() < MOST_QUEUED / 2 * of_frame {
                 slot.parked = false;
             }
-            if !slot.made.is_empty() {
-                codes.extend(slot.made.drain(..quantizers));
+            if !slot.queue.is_empty() {
+                codes.extend(slot.queue.drain(..of_frame));
                 self.frames += 1;
                 return Ok(Step::Frame);
             }
@@ -435,30 +414,51 @@ impl Utterance {
             state = if state.led {
                 shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
             } else {
-                shared.lead(state, self.id, &self.model)
+                shared.lead(state, id)
             };
         }
     }
+
+    /// The number of the utterance's slot, and whether it was made now.
+    fn enter(&mut self) -> (u64, bool) {
+        let mut state = self.shared.lock();
+        let id = match &self.stage {
+            Stage::InSlot(id) => return (*id, false),
+            Stage::Started(..) => state.next_id,
+        };
+        state.next_id += 1;
+        let Stage::Started(session, starting) = std::mem::replace(&mut self.stage, Stage::InSlot(id)) else {
+            unreachable!("checked above")
+        };
+        let slot = Slot {
+            need: session.need(),
+            session: Some(*session),
+            row: None,
+            queue: VecDeque::new(),
+            parked: false,
+            end: None,
+            failed: None,
+            counters: Counters::default(),
+        };
+        state.slots.insert(id, slot);
+        drop(state);
+        drop(starting);
+        (id, true)
+    }
 }
 
-impl Drop for Utterance {
+impl<N: Autoregressive> Drop for Utterance<N> {
     fn drop(&mut self) {
-        let shared = self.model.decoding_batch();
-        let mut state = shared.lock();
-        state.starting -= usize::from(self.starting);
-        if self.session.is_some() {
-            drop(state);
-            shared.changed.notify_all();
-            return;
-        }
-        let slot = state.slots.remove(&self.id);
+        let Stage::InSlot(id) = self.stage else { return };
+        let mut state = self.shared.lock();
+        let slot = state.slots.remove(&id);
         match (slot.as_ref().and_then(|s| s.row), &mut state.batch) {
             (Some(row), Some(batch)) => batch.leave(row),
             // The leader has the batch.
             (Some(row), None) => state.dropped.push(row),
             (None, _) => {}
         }
-        // A batch holds its model, which must not hold it for ever.
+        // An idle batch holds no memories that could be reused otherwise.
         if state.slots.is_empty()
             && let Some(batch) = state.batch.take()
         {
@@ -466,6 +466,6 @@ impl Drop for Utterance {
         }
         drop(state);
         drop(slot);
-        shared.changed.notify_all();
+        self.shared.changed.notify_all();
     }
 }

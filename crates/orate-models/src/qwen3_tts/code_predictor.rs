@@ -14,7 +14,7 @@
 use super::config::TalkerConfig;
 use super::transformer::{self, Cache};
 use crate::blocks::Scope;
-use orate_graph::{CacheFormat, Draw, Graph, GraphError, Op, Rows, Value};
+use orate_graph::{Draw, Graph, GraphError, Op, Rows, Value};
 
 type Result<T> = std::result::Result<T, GraphError>;
 
@@ -45,9 +45,7 @@ pub fn build(g: &mut Graph, c: &TalkerConfig, hidden: Value, first: Value, from:
     let p = &c.code_predictor_config;
     let (d, own) = (c.transformer.hidden_size, p.transformer.hidden_size);
     let batch = g.shape(hidden).dims()[0];
-    // Sixteen rows that live as long as a frame: there is nothing to save.
-    let mut cache =
-        Cache::declare(g, "predictor", &p.transformer, [batch, p.num_code_groups], CacheFormat::F32)?;
+    let mut cache = Cache::within_a_run(g, "predictor", &p.transformer, [batch, p.num_code_groups])?;
     let mut rows = g.concat(&[hidden, first], 1)?;
     let mut at = 0;
     let mut sum = first;

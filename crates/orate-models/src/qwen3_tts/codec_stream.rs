@@ -1,42 +1,34 @@
 //! Codes to samples, some frames at a time.
 //!
-//! A [`CodecDecoder`] has the plans, a [`CodecStream`] the memory of one utterance. Frames are decoded in pieces of a few
-//! sizes, so plans are few and memory does not grow with the utterance; pieces joined are what one pass would give: on the CPU to the last
-//! bit, on GPUs but for rounding.
+//! A [`CodecDecoder`] has the plans, a [`CodecStream`] the memory of one utterance. Frames are decoded in chunks of a few
+//! sizes, so plans are few and memory does not grow with the utterance. Chunks joined are what one pass would give: on the
+//! CPU to the last bit, on GPUs up to rounding.
 
-use super::codec_decoder;
+use super::codec_plans::{self, CHUNKS, CodecPlans};
 use super::config::CodecDecoderConfig;
-use super::shared_codec::{self, Decoded, Piece, SharedCodec};
-use super::{Batch, Past, QwenError};
+use super::error::QwenError;
+use super::shared_codec::{Decoded, Piece, SharedCodec};
+use crate::decoding::MOST_UTTERANCES;
 use crate::decoding::kept_states::{KeptState, KeptStates};
-use crate::runtime::{self, MemoryPool, PlanCache, PooledMemory, Profile};
+use crate::runtime::{self, PooledMemory, Profile};
 use crate::sound::first_damaged;
-use orate_graph::{Counters, Device, Executable, Graph, Plan, Shape, WeightLoader};
+use orate_graph::{Counters, Device, Graph, Part, Plan, Shape, WeightLoader};
 use std::sync::Arc;
 
-/// Frames of a piece, from large to small. Larger pieces take less time for a frame and more memory.
-pub(crate) const PIECES: [usize; 6] = [25, 16, 8, 4, 2, 1];
-
-/// Utterances' memories kept for reuse: of as many as may speak at once.
-const MEMORIES_KEPT: usize = Batch::MOST;
-
-/// Bytes of states behind references that are kept; one of the released codec takes 5 MB.
+/// Bytes of states after references that are kept; one of the released codec takes 5 MB.
 const REFERENCE_BYTES: usize = 64 << 20;
 
 /// The codec decoder on a device. Shared by any number of streams.
 pub struct CodecDecoder {
-    config: CodecDecoderConfig,
-    /// By rows of a batch, and number in [`PIECES`].
-    plans: PlanCache<(usize, usize)>,
-    memories: Arc<MemoryPool>,
-    /// States behind the codes of references.
+    plans: CodecPlans,
+    /// States after the codes of references.
     references: KeptStates<Vec<i32>>,
     shared: SharedCodec,
 }
 
 impl CodecDecoder {
     /// Frames that are decoded in one run at most.
-    pub const PIECE: usize = PIECES[0];
+    pub const PIECE: usize = CHUNKS[0];
 
     /// Puts the decoder on a device. Its weights are loaded with the first frames.
     pub fn new(
@@ -45,9 +37,7 @@ impl CodecDecoder {
         weights: Arc<dyn WeightLoader + Send + Sync>,
     ) -> CodecDecoder {
         CodecDecoder {
-            config,
-            plans: PlanCache::new(device.clone(), weights, 2 * PIECES.len()),
-            memories: MemoryPool::background(device.clone(), MEMORIES_KEPT),
+            plans: CodecPlans::new(config, device.clone(), weights, MOST_UTTERANCES),
             references: KeptStates::new(REFERENCE_BYTES),
             shared: SharedCodec::new(device),
         }
@@ -55,17 +45,17 @@ impl CodecDecoder {
 
     /// Codes of a frame.
     pub fn quantizers(&self) -> usize {
-        self.config.num_quantizers
+        self.plans.quantizers()
     }
 
     /// Bytes of weights on the device so far.
     pub fn weight_bytes(&self) -> u64 {
-        self.plans.weight_bytes()
+        self.plans.cache().weight_bytes()
     }
 
-    /// Plans that were made so far.
+    /// Number of plans compiled so far.
     pub fn plans_made(&self) -> usize {
-        self.plans.made()
+        self.plans.cache().made()
     }
 
     /// Begins an utterance.
@@ -73,14 +63,14 @@ impl CodecDecoder {
     /// # Errors
     /// The device has no room.
     pub fn stream(self: &Arc<Self>) -> Result<CodecStream, QwenError> {
-        let (decoder, memory) = (self.clone(), self.memories.take());
+        let (decoder, memory) = (self.clone(), self.plans.memories.take());
         let mut stream = CodecStream { decoder, memory, frames: 0, ended: false };
         stream.restart()?;
         Ok(stream)
     }
 
-    /// Begins an utterance that goes on where `codes`, `[F, Q]`, end; their samples are not handed out. The state behind them is kept for
-    /// the next utterance. Between two pieces `go_on` is asked, and `None` is returned when the answer is no.
+    /// Begins an utterance that continues after `codes`, `[F, Q]`, whose samples are left out. The state after them is kept
+    /// for the next utterance. Between two chunks `go_on` is asked, and `None` is returned if it says no.
     ///
     /// # Errors
     /// As [`CodecStream::push`].
@@ -94,8 +84,10 @@ impl CodecDecoder {
             return Ok(Some(stream));
         }
         let key = codes.to_vec();
+        let plan = self.plans.plan(CHUNKS.len() - 1)?;
+        let parts = whole_states(plan.plan());
         if let Some(kept) = self.references.get(&key) {
-            kept.restore(stream.memory.get())?;
+            kept.restore(stream.memory.get(), &parts)?;
             stream.frames = (codes.len() / self.quantizers()) as u64;
             return Ok(Some(stream));
         }
@@ -107,15 +99,14 @@ impl CodecDecoder {
             samples.clear();
             stream.push(piece, &mut samples)?;
         }
-        let plan = self.plan(PIECES.len() - 1)?;
         let states = runtime::states(plan.plan());
         let states: Vec<_> = states.map(|b| (&*b.name, b.dtype, b.shape.clone())).collect();
-        let device = &**self.plans.device();
-        self.references.keep(key, KeptState::copy_of(stream.memory.get(), device, &states)?);
+        let device = &**self.plans.cache().device();
+        self.references.keep(key, KeptState::new(device, stream.memory.get(), &states, &parts)?);
         Ok(Some(stream))
     }
 
-    pub(crate) fn forget_references(&self) {
+    pub(super) fn forget_references(&self) {
         self.references.clear();
     }
 
@@ -129,55 +120,35 @@ impl CodecDecoder {
         Ok(samples)
     }
 
-    /// Loads the weights and makes all plans, so that the first frames take no longer than others.
+    /// Loads the weights and compiles all plans, so that the first frames take no longer than others.
     ///
     /// # Errors
     /// A weight is missing, or the device lacks an op or room.
     pub fn warm_up(&self) -> Result<(), QwenError> {
-        (0..PIECES.len()).try_for_each(|i| self.plan(i).map(drop))
+        (0..CHUNKS.len()).try_for_each(|i| self.plans.plan(i).map(drop))
     }
 
-    /// Makes the plans of batches of pieces.
-    pub(crate) fn prepare_batches(&self) -> Result<(), QwenError> {
-        (0..PIECES.len()).try_for_each(|i| self.batch_plan(i).map(drop))
+    /// Compiles the plans of batches.
+    pub(super) fn prepare_batches(&self) -> Result<(), QwenError> {
+        (0..CHUNKS.len()).try_for_each(|i| self.plans.batch_plan(i).map(drop))
     }
 
-    /// The graphs of pieces of all sizes.
-    pub(crate) fn graphs(config: &CodecDecoderConfig) -> Result<Vec<Graph>, QwenError> {
-        PIECES.into_iter().map(|frames| graph(config, 1, frames)).collect()
+    /// The graphs of chunks of all sizes.
+    pub(super) fn graphs(config: &CodecDecoderConfig) -> Result<Vec<Graph>, QwenError> {
+        CHUNKS.into_iter().map(|frames| Ok(codec_plans::graph(config, 1, frames)?)).collect()
     }
 
     /// Bytes of the states that some plans share.
-    pub(crate) fn state_bytes(plans: &[Plan]) -> usize {
+    pub(super) fn state_bytes(plans: &[Plan]) -> usize {
         let of_plan = |p: &Plan| runtime::states(p).map(|b| b.dtype.bytes_of(&b.shape)).sum();
         plans.iter().map(of_plan).max().unwrap_or(0)
     }
-
-    /// The plan for pieces of `PIECES[i]` frames.
-    pub(crate) fn plan(&self, i: usize) -> Result<Arc<dyn Executable>, QwenError> {
-        self.plan_of(1, i)
-    }
-
-    /// The same for batches.
-    pub(crate) fn batch_plan(&self, i: usize) -> Result<Arc<dyn Executable>, QwenError> {
-        self.plan_of(shared_codec::ROWS, i)
-    }
-
-    fn plan_of(&self, batch: usize, i: usize) -> Result<Arc<dyn Executable>, QwenError> {
-        self.plans.get((batch, i), |_| graph(&self.config, batch, PIECES[i]))
-    }
-
-    /// A memory that was not used yet.
-    pub(crate) fn memory(&self) -> PooledMemory {
-        self.memories.adopt(self.memories.fresh())
-    }
 }
 
-/// The graph of pieces of so many frames.
-fn graph(config: &CodecDecoderConfig, batch: usize, frames: usize) -> Result<Graph, QwenError> {
-    let mut g = Graph::new(format!("codec_decoder of {frames} frames"));
-    codec_decoder::build(&mut g, config, Past::Stream, batch, frames)?;
-    Ok(g)
+/// Copies of all states of a plan.
+fn whole_states(plan: &Plan) -> Vec<Part<'_>> {
+    let whole = |name, len| Part { from: (name, 0), to: (name, 0), len };
+    runtime::states(plan).map(|b| whole(&*b.name, b.shape.len())).collect()
 }
 
 /// An utterance that is being decoded.
@@ -194,14 +165,15 @@ impl CodecStream {
     /// restarted.
     ///
     /// # Errors
-    /// Codes that are not whole frames or that no codebook has; frames behind the last ones; samples that are no numbers; or the device
-    /// failed.
+    /// Codes that are not whole frames or in no codebook; frames after the last ones; samples that are not finite; or the
+    /// device failed.
     pub fn push(&mut self, codes: &[i32], samples: &mut Vec<f32>) -> Result<(), QwenError> {
         self.decode(codes, samples, false)
     }
 
-    /// As [`CodecStream::push`], for frames that none follow until the stream is restarted. No frame hears a later one, so
-    /// where a run costs more than some frames, the last ones are one run, filled up with frames that nobody hears.
+    /// As [`CodecStream::push`], for the last frames before the stream is restarted. No frame depends on a later one, so where
+    /// a run costs more than some frames ([`orate_graph::Pacing::fills_chunks`]), the last ones are one run, filled up with
+    /// frames whose samples are dropped.
     ///
     /// # Errors
     /// As [`CodecStream::push`].
@@ -217,44 +189,44 @@ impl CodecStream {
         if self.ended && !codes.is_empty() {
             return Err(QwenError::Option {
                 option: "codec stream",
-                got: "given frames behind its last ones".to_owned(),
+                got: "given frames after its last ones".to_owned(),
                 allowed: "restart it first".to_owned(),
             });
         }
         self.ended |= last;
-        let pads = last && self.decoder.plans.device().has_queues();
+        let pads = last && self.decoder.plans.cache().device().pacing().fills_chunks;
         let mut rest = codes;
         while !rest.is_empty() {
             let left = rest.len() / quantizers;
-            let filled = || PIECES.iter().rposition(|frames| left <= *frames).filter(|_| pads);
-            let fits = || PIECES.iter().position(|frames| *frames <= left);
-            let i = filled().or_else(fits).expect("a piece of one frame always fits");
-            let frames = left.min(PIECES[i]);
-            let (piece, behind) = rest.split_at(frames * quantizers);
-            let mut codes = piece.to_vec();
-            codes.resize(PIECES[i] * quantizers, 0);
-            let all = self.decode_piece(i, codes)?;
-            let of_frame = all.len() / PIECES[i];
+            let filled = || CHUNKS.iter().rposition(|frames| left <= *frames).filter(|_| pads);
+            let fits = || CHUNKS.iter().position(|frames| *frames <= left);
+            let i = filled().or_else(fits).expect("a chunk of one frame always fits");
+            let frames = left.min(CHUNKS[i]);
+            let (chunk, left_over) = rest.split_at(frames * quantizers);
+            let mut codes = chunk.to_vec();
+            codes.resize(CHUNKS[i] * quantizers, 0);
+            let all = self.decode_chunk(i, codes)?;
+            let of_frame = all.len() / CHUNKS[i];
             let heard = &all[..of_frame * frames];
             if let Some(at) = first_damaged(heard) {
                 return Err(QwenError::NoSound { frame: self.frames + (at / of_frame) as u64 });
             }
             samples.extend_from_slice(heard);
             self.frames += frames as u64;
-            rest = behind;
+            rest = left_over;
         }
         Ok(())
     }
 
-    /// Codes of `PIECES[i]` frames to samples. Where runs are beside each other on the device, with pieces of others.
-    fn decode_piece(&mut self, i: usize, codes: Vec<i32>) -> Result<Vec<f32>, QwenError> {
+    /// Codes of `CHUNKS[i]` frames to samples, with those of other streams where runs are shared.
+    fn decode_chunk(&mut self, i: usize, codes: Vec<i32>) -> Result<Vec<f32>, QwenError> {
         let decoder = self.decoder.clone();
         let memory = self.memory.lend();
         let piece = Piece { memory, plan: i, codes };
-        let Decoded { memory, result } = if decoder.plans.device().has_queues() {
-            decoder.shared.decode(&decoder, piece)
-        } else {
-            piece.decode(&decoder)
+        let shares = decoder.plans.cache().device().pacing().coalescing_wait.is_some();
+        let Decoded { memory, result } = match shares {
+            true => decoder.shared.decode(&decoder.plans, piece),
+            false => piece.decode(&decoder.plans),
         };
         self.memory = memory;
         let (samples, used) = result?;
@@ -262,13 +234,12 @@ impl CodecStream {
         Ok(samples)
     }
 
-    /// Time of each step of the plan that decodes [`CodecDecoder::PIECE`] frames, in seconds, with the plan. The stream begins
-    /// anew.
+    /// Measures each step of the plan that decodes [`CodecDecoder::PIECE`] frames. The stream is restarted.
     ///
     /// # Errors
     /// The device failed.
     pub fn profile(&mut self) -> Result<Profile, QwenError> {
-        let (plan, frames) = (self.decoder.plan(0)?, CodecDecoder::PIECE);
+        let (plan, frames) = (self.decoder.plans.plan(0)?, CodecDecoder::PIECE);
         self.restart()?;
         let shape = Shape::from([1, frames, self.decoder.quantizers()]);
         self.memory.get().write_i32("codes", &shape, &vec![0; shape.len()])?;
@@ -277,7 +248,7 @@ impl CodecStream {
         Ok(profile)
     }
 
-    /// Frames that were decoded so far.
+    /// Number of frames decoded so far.
     pub fn frames(&self) -> u64 {
         self.frames
     }
@@ -287,12 +258,12 @@ impl CodecStream {
         self.memory.counters()
     }
 
-    /// Begins a new utterance in the same memory.
+    /// Begins a new utterance.
     ///
     /// # Errors
     /// The device has no room.
     pub fn restart(&mut self) -> Result<(), QwenError> {
-        let plan = self.decoder.plan(PIECES.len() - 1)?;
+        let plan = self.decoder.plans.plan(CHUNKS.len() - 1)?;
         runtime::clear_states(self.memory.get(), plan.plan())?;
         (self.frames, self.ended) = (0, false);
         Ok(())

@@ -5,7 +5,7 @@
 //! granted (activation, no biases, kind of attention) is checked, so that a checkpoint that differs fails
 //! when it is opened and not in its sound.
 
-use super::settings::{MOST_FRAMES, MOST_IDS};
+use crate::decoding::sampling::{MOST_FRAMES, MOST_IDS};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 

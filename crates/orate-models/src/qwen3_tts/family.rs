@@ -312,9 +312,8 @@ impl Bench for Timing {
         let prompt = model.prompt(&Request { text, speaker, language, instruct, feeding: None })?;
         let max_frames = FRAMES_BEFORE_PROFILE + runs.max(1);
         let settings = Settings { max_frames, ..Settings::new(&talking.generation, options.seed) };
-        let mut session = model.session()?;
-        session.make_ahead(false);
-        session.start(&prompt, &settings)?;
+        let mut session = model.start(&prompt, &settings)?;
+        session.set_look_ahead(false);
         for _ in 0..FRAMES_BEFORE_PROFILE {
             session.next_frame(&mut vec![])?;
         }

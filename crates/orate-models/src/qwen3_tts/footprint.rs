@@ -5,11 +5,12 @@ use super::codec_stream::CodecDecoder;
 use super::config::Variant;
 use super::error::QwenError;
 use super::files::{Files, Talking};
-use super::pipeline::{Network, PREFIX_BYTES, talking_graph};
-use super::talker::{self, Sizes};
-use crate::decoding::session::{capacity, pass_rows, text_capacity};
+use super::pipeline::PREFIX_BYTES;
+use super::talker::CacheSizes;
+use super::talker_plans::TalkerPlan;
+use crate::decoding::session::{capacity, feed_capacity, pass_rows};
 use crate::{Footprint, Loader};
-use orate_graph::{CacheFormat, Device, Graph, Plan};
+use orate_graph::{BufferKind, CacheFormat, Device, Plan};
 
 /// Rows of a prompt of medium length without a reference.
 const PROMPT_ROWS: usize = 100;
@@ -44,7 +45,7 @@ impl Files {
             cloning: 0,
         };
         let Some(talking) = &self.talking else { return Ok(all) };
-        let sizes = Sizes { batch: 1, capacity: capacity(PROMPT_ROWS + frames), kv };
+        let sizes = CacheSizes { batch: 1, capacity: capacity(PROMPT_ROWS + frames), kv };
         let plans = talking_plans(talking, device, sizes, (PROMPT_ROWS, false))?;
         all.weights += device.weight_bytes(&plans, &source);
         all.utterance += memory(&plans);
@@ -57,10 +58,10 @@ impl Files {
         // them where all text is in the prompt; a cache may have room for more, of which little is written.
         let fixed = ROWS_BESIDES + words;
         let written = (fixed + heard + frames).next_multiple_of(capacity(0));
-        let sizes = Sizes { batch: 1, capacity: written, kv };
+        let sizes = CacheSizes { batch: 1, capacity: written, kv };
         let plans = talking_plans(talking, device, sizes, (fixed.max(heard), true))?;
         let of_row = |p: &Plan| {
-            let caches = p.buffers().iter().filter(|b| talker::is_cache(&b.name));
+            let caches = p.buffers().iter().filter(|b| b.kind == BufferKind::Cache);
             caches.map(|b| b.dtype.bytes_of(&b.shape) / sizes.capacity).sum::<usize>()
         };
         let kept = fixed * plans.iter().map(of_row).max().unwrap_or(0);
@@ -86,18 +87,18 @@ impl Files {
 fn talking_plans(
     talking: &Talking,
     device: &dyn Device,
-    sizes: Sizes,
+    sizes: CacheSizes,
     (rows, reference): (usize, bool),
 ) -> Result<Vec<Plan>, QwenError> {
-    let (time, text_rows) = (pass_rows(device, rows), text_capacity(1));
-    let networks = [
-        Network::Prompt { time, reference },
-        Network::Trailing { text_rows },
-        Network::Prefill { sizes, time },
-        Network::Frame { sizes, text_rows },
+    let (time, text_rows) = (pass_rows(device.pacing().prompt_step, rows), feed_capacity(1));
+    let plans = [
+        TalkerPlan::Rows { time, reference },
+        TalkerPlan::Trailing { text_rows },
+        TalkerPlan::Prefill { sizes, time },
+        TalkerPlan::Frame { sizes, text_rows },
     ];
-    let graph = |network| talking_graph(&talking.config.talker_config, network, |name| Graph::new(name));
-    networks.into_iter().map(|n| Ok(Plan::compile(graph(n)?, device)?)).collect()
+    let config = &talking.config.talker_config;
+    plans.into_iter().map(|plan| Ok(Plan::compile(plan.graph(config, false)?, device)?)).collect()
 }
 
 /// Bytes of a memory in which all of these plans run: buffers of a name are shared, and so are temporaries.

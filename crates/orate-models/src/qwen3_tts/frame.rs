@@ -19,33 +19,32 @@
 
 use super::code_predictor::{self, Codes};
 use super::config::{CONTROL_IDS, TalkerConfig};
-use super::error::QwenError;
-use super::prompt_rows::TRAILING;
-use super::talker::{self, HIDDEN, LOGITS, POSITION, Sizes};
-use orate_graph::{ControlIds, DType, Draw, Graph, GraphError, NO_ID, Op, Value};
+use super::talker::{self, CacheSizes, HIDDEN, LOGITS};
+use crate::decoding::{FEED, POSITION, SEED};
+use orate_graph::{ControlIds, DType, Draw, Graph, GraphError, Op, Value};
 
-/// Number of each batch row's frame, i32 `[B]`.
-pub const FRAME: &str = "frame";
+pub use crate::decoding::{CODES, FRAME, GIVEN};
+
 /// Where a code 0 was drawn before, `[B, V]`.
 pub const SEEN: &str = "seen";
-/// The codes of the frame, i32 `[B, 16]`.
-pub const CODES: &str = "codes";
-/// Codes that are known, for [`of_given_codes`], i32 `[B, 16]`.
-pub const GIVEN: &str = "given_codes";
+/// Sampling settings of code 0, `[B, 4]`.
+pub const SAMPLING: &str = "sampling";
+/// Sampling settings of the other codes, `[B, 4]`.
+pub const PREDICTOR_SAMPLING: &str = "predictor_sampling";
 
-/// Draws that cannot end the utterance.
+/// Number of first frames that cannot end the utterance.
 pub const MIN_CODES: usize = 2;
 
 /// Builds the plan for `text_rows` rows of trailing text.
 ///
 /// # Errors
 /// The configuration contradicts itself.
-pub fn build(g: &mut Graph, c: &TalkerConfig, s: Sizes, text_rows: usize) -> Result<(), GraphError> {
+pub fn build(g: &mut Graph, c: &TalkerConfig, s: CacheSizes, text_rows: usize) -> Result<(), GraphError> {
     let (batch, v) = (s.batch, c.vocab_size);
     let trailing = trailing(g, c, s, text_rows)?;
-    let seed = g.input("seed", DType::I32, [batch, 2])?;
+    let seed = g.input(SEED, DType::I32, [batch, 2])?;
     let mut settings = |name: &str| g.input(name, DType::F32, [batch, 4]);
-    let (own, others) = (settings("sampling")?, settings("predictor_sampling")?);
+    let (own, others) = (settings(SAMPLING)?, settings(PREDICTOR_SAMPLING)?);
     let number = g.state(FRAME, DType::I32, [batch])?;
     let draw = Draw { settings: own, seed, number };
 
@@ -56,7 +55,7 @@ pub fn build(g: &mut Graph, c: &TalkerConfig, s: Sizes, text_rows: usize) -> Res
     g.mark(seen, code)?;
 
     let others = Codes::Drawn(Draw { settings: others, ..draw });
-    let logits = go_on(g, c, s, Frame { trailing, number, code, others })?;
+    let logits = finish(g, c, s, Frame { trailing, number, code, others })?;
     g.update(LOGITS, logits)
 }
 
@@ -65,17 +64,22 @@ pub fn build(g: &mut Graph, c: &TalkerConfig, s: Sizes, text_rows: usize) -> Res
 ///
 /// # Errors
 /// The configuration contradicts itself.
-pub fn of_given_codes(g: &mut Graph, c: &TalkerConfig, s: Sizes, text_rows: usize) -> Result<(), GraphError> {
+pub fn of_given_codes(
+    g: &mut Graph,
+    c: &TalkerConfig,
+    s: CacheSizes,
+    text_rows: usize,
+) -> Result<(), GraphError> {
     let trailing = trailing(g, c, s, text_rows)?;
     let given = g.input(GIVEN, DType::I32, [s.batch, c.num_code_groups])?;
     let number = g.state(FRAME, DType::I32, [s.batch])?;
     let code = g.slice(given, 1, 0, 1)?;
-    let logits = go_on(g, c, s, Frame { trailing, number, code, others: Codes::Given(given) })?;
+    let logits = finish(g, c, s, Frame { trailing, number, code, others: Codes::Given(given) })?;
     g.output(LOGITS, logits)
 }
 
-fn trailing(g: &mut Graph, c: &TalkerConfig, s: Sizes, text_rows: usize) -> Result<Value, GraphError> {
-    g.input(TRAILING, DType::F32, [s.batch, text_rows, c.transformer.hidden_size])
+fn trailing(g: &mut Graph, c: &TalkerConfig, s: CacheSizes, text_rows: usize) -> Result<Value, GraphError> {
+    g.input(FEED, DType::F32, [s.batch, text_rows, c.transformer.hidden_size])
 }
 
 /// A frame whose code 0 is there.
@@ -87,7 +91,7 @@ struct Frame {
 }
 
 /// From code 0 to the logits of the next frame, which are for the caller to keep.
-fn go_on(g: &mut Graph, c: &TalkerConfig, s: Sizes, f: Frame) -> Result<Value, GraphError> {
+fn finish(g: &mut Graph, c: &TalkerConfig, s: CacheSizes, f: Frame) -> Result<Value, GraphError> {
     let (batch, d) = (s.batch, c.transformer.hidden_size);
     let hidden = g.state(HIDDEN, DType::F32, [batch, 1, d])?;
     let first = talker::codec_rows(g, c, f.code)?; // [B, 1, D]
@@ -116,12 +120,4 @@ pub fn controls(c: &TalkerConfig) -> ControlIds {
         end: c.codec_eos_token_id as usize,
         min_draws: MIN_CODES,
     }
-}
-
-/// Checks that the codes of frame `frame` were drawn.
-///
-/// # Errors
-/// One was not, because a logit is not a number.
-pub(crate) fn check(codes: &[i32], frame: usize) -> Result<(), QwenError> {
-    if codes.contains(&NO_ID) { Err(QwenError::NoCode { frame }) } else { Ok(()) }
 }

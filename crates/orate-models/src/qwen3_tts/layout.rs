@@ -6,7 +6,7 @@
 
 use super::config::{CodecConfig, Config, Variant};
 use super::error::QwenError;
-use super::pipeline::talking_graphs;
+use super::talker_plans::smallest_graphs;
 use super::{Past, VoiceEncoder, codec_decoder, speaker_encoder};
 use crate::checkpoint::{self, Expected};
 use orate_graph::{CacheFormat, Graph};
@@ -76,7 +76,7 @@ impl Network {
 /// # Errors
 /// The configuration contradicts itself.
 pub fn model(c: &Config) -> Result<Vec<Expected>, QwenError> {
-    let mut graphs = talking_graphs(&c.talker_config, CacheFormat::F32)?;
+    let mut graphs = smallest_graphs(&c.talker_config, CacheFormat::F32)?;
     if let (Variant::Base, Some(speaker)) = (c.tts_model_type, &c.speaker_encoder_config) {
         let mut g = Graph::new("speaker_encoder");
         speaker_encoder::build(&mut g, speaker, speaker_encoder::least_frames(speaker))?;

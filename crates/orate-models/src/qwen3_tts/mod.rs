@@ -10,10 +10,10 @@
 //!          reference audio ─ codec encoder ─ codes
 //! ```
 //!
-//! [`Files`] opens and checks a model of any variant. [`speaker_encoder`] and [`codec_encoder`] listen to a voice. [`prompt`] is
-//! a request as ids, [`prompt_rows`] makes rows of them, [`talker`] reads these, [`frame`] is the plan that is replayed for
-//! each frame, and [`codec_decoder`] turns codes into samples. [`Qwen3Tts`] is the model on a device, a [`Session`] an
-//! utterance on its way, and a [`Batch`] several of them side by side, which [`Utterance`]s share by themselves.
+//! [`Files`] opens and checks a model of any variant. [`speaker_encoder`] and [`codec_encoder`] encode a voice. [`prompt`]
+//! is a request as ids, [`prompt_rows`] makes rows of them, [`talker`] reads these, [`frame`] is the plan that is replayed
+//! for each frame, and [`codec_decoder`] turns codes into samples. [`Talker`] is what [`crate::decoding`] decodes.
+//! [`Qwen3Tts`] is the model on a device.
 //!
 //! Official code: the Python package `qwen-tts`.
 
@@ -21,9 +21,10 @@ pub mod code_predictor;
 mod codec_beside;
 pub mod codec_decoder;
 pub mod codec_encoder;
+mod codec_plans;
 mod codec_stream;
-pub(crate) mod config;
-pub(crate) mod error;
+mod config;
+mod error;
 mod family;
 mod files;
 mod footprint;
@@ -31,22 +32,23 @@ pub mod frame;
 pub mod goldens;
 pub mod layout;
 mod options;
-pub(crate) mod pipeline;
+mod pipeline;
 pub mod prompt;
 pub mod prompt_rows;
-pub(crate) mod row_ids;
-pub(crate) mod settings;
+mod row_ids;
+mod settings;
 mod shared_codec;
 mod speak;
 pub mod speaker_encoder;
 pub mod talker;
-pub(crate) mod transformer;
+mod talker_plans;
+mod transformer;
 mod voice;
 mod voice_encoder;
 
 pub use crate::FinishReason;
 pub use crate::blocks::Past;
-pub use crate::decoding::{Batch, RowId, Session, SharedBatch, Step, Utterance, is_runaway};
+pub use crate::decoding::{RowId, Sampling, StartOptions, Step, is_runaway};
 pub use codec_stream::{CodecDecoder, CodecStream};
 pub use config::{
     CODEC_TYPE, CONTROL_IDS, CodecConfig, CodecDecoderConfig, CodecEncoderConfig, Config, Dialect,
@@ -61,6 +63,14 @@ pub use options::Options;
 pub use pipeline::Qwen3Tts;
 pub use prompt::{Prompt, Request, Speaker, TextFeeding};
 pub use row_ids::{RowIds, RowKind};
-pub use settings::{Sampling, Settings};
+pub use settings::Settings;
+pub use talker_plans::Talker;
 pub use voice::{Reference, Voice};
 pub use voice_encoder::VoiceEncoder;
+
+/// An utterance alone.
+pub type Session = crate::decoding::Session<Talker>;
+/// Several utterances side by side.
+pub type Batch = crate::decoding::Batch<Talker>;
+/// An utterance decoded together with those of other threads.
+pub type Utterance = crate::decoding::Utterance<Talker>;

@@ -1,64 +1,36 @@
-//! The model on a device: its plans, and the memories that utterances run in.
+//! The model on a device.
 
-use super::config::{SpeakerEncoderConfig, TalkerConfig, Variant};
+use super::codec_stream::CodecDecoder;
+use super::config::{SpeakerEncoderConfig, Variant};
 use super::error::QwenError;
 use super::files::{Files, Talking};
 use super::prompt::{self, Prompt, Request};
-use super::prompt_rows;
-use super::row_ids::RowIds;
-use super::talker::{self, Sizes};
+use super::settings::Settings;
+use super::talker::CacheSizes;
+use super::talker_plans::{Talker, TalkerPlan, smallest_graphs};
 use super::voice::{Reference, Voice};
-use super::{CodecDecoder, Past, VoiceEncoder, codec_decoder, frame};
-use crate::decoding::batch::Batch;
-use crate::decoding::kept_states::KeptStates;
-use crate::decoding::session::Session;
-use crate::decoding::shared_batch::{SharedBatch, Utterance};
-use crate::decoding::shared_prompts::SharedPrompts;
-use crate::runtime::{MemoryPool, PlanCache, PooledMemory};
+use super::voice_encoder::VoiceEncoder;
+use super::{Batch, Session, Utterance, codec_decoder};
+use crate::blocks::Past;
+use crate::decoding::session::{capacity, feed_capacity};
+use crate::decoding::{Decoding, StartOptions};
 use orate_graph::{CacheFormat, Device, Executable, Graph};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Plans kept for reuse. An utterance needs six; that of a frame has two thousand steps and takes some megabytes, one of a prompt on a CPU 0.1 MB.
-/// Warming up makes most for sixteen callers of a described voice on a CPU: 257.
-const PLANS_KEPT: usize = 320;
-
-/// Memories of finished utterances kept for reuse: of as many as may speak at once.
-const MEMORIES_KEPT: usize = Batch::MOST;
-
 /// Bytes of states of prompts that are kept. A row of the released models takes 229 kB, and most prompts begin with ten to sixty.
 pub(crate) const PREFIX_BYTES: usize = 128 << 20;
-
-/// What a plan computes, and everything its graph depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Network {
-    /// Ids to rows, some of them with an x-vector or frames.
-    Prompt { time: usize, reference: bool },
-    /// Ids to rows of text that is fed later.
-    Trailing { text_rows: usize },
-    /// Rows to the state in front of a frame.
-    Prefill { sizes: Sizes, time: usize },
-    /// A frame.
-    Frame { sizes: Sizes, text_rows: usize },
-    /// A frame whose codes are known.
-    GivenFrame { sizes: Sizes, text_rows: usize },
-}
 
 /// A Qwen3-TTS model on a device. Shared by any number of threads.
 pub struct Qwen3Tts {
     files: Files,
     device: Arc<dyn Device>,
-    /// Of the talker's cache.
+    /// Format of the talker's cache.
     kv: CacheFormat,
-    /// By network, and whether taps are recorded.
-    plans: PlanCache<(Network, bool)>,
-    memories: Arc<MemoryPool>,
+    /// Talker and code predictor; a codec alone has none.
+    talker: Option<Decoding<Talker>>,
     codec: Arc<CodecDecoder>,
-    /// While somebody clones a voice.
+    /// While a voice is being cloned.
     voices: Mutex<Weak<VoiceEncoder>>,
-    /// Keys and values of the fixed rows of prompts.
-    pub(crate) prefixes: KeptStates<RowIds>,
-    together: SharedBatch,
-    prompts: SharedPrompts,
     pub(super) facts: crate::Facts,
 }
 
@@ -72,26 +44,12 @@ impl Qwen3Tts {
     /// and stay f32.
     pub fn with_cache(files: Files, device: Arc<dyn Device>, kv: CacheFormat) -> Arc<Qwen3Tts> {
         let weights = Arc::new(crate::Loader(files.weights.clone()));
-        let plans = PlanCache::new(device.clone(), weights.clone(), PLANS_KEPT);
-        let memories = MemoryPool::new(device.clone(), MEMORIES_KEPT);
-        let codec = CodecDecoder::new(files.codec.decoder_config.clone(), device.clone(), weights);
+        let codec = CodecDecoder::new(files.codec.decoder_config.clone(), device.clone(), weights.clone());
+        let talker = files.talking.as_ref().map(|t| Talker::new(&t.config, device.clone(), weights, kv));
+        let talker = talker.map(|t| Decoding::new(t, PREFIX_BYTES));
         let (codec, voices) = (Arc::new(codec), Mutex::default());
-        let prefixes = KeptStates::new(PREFIX_BYTES);
-        let (together, prompts) = (SharedBatch::default(), SharedPrompts::default());
         let facts = super::family::facts(&files, kv);
-        Arc::new(Qwen3Tts {
-            files,
-            device,
-            kv,
-            plans,
-            memories,
-            codec,
-            voices,
-            prefixes,
-            together,
-            prompts,
-            facts,
-        })
+        Arc::new(Qwen3Tts { files, device, kv, talker, codec, voices, facts })
     }
 
     /// The model's files.
@@ -113,12 +71,14 @@ impl Qwen3Tts {
     pub fn weight_bytes(&self) -> u64 {
         let listening = self.voices.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
         let listening = listening.map_or(0, |v| v.weight_bytes());
-        self.plans.weight_bytes() + self.codec.weight_bytes() + listening
+        self.talker.as_ref().map_or(0, |t| t.network().plans().weight_bytes())
+            + self.codec.weight_bytes()
+            + listening
     }
 
     /// Plans of talker and codec that were made so far, those that are not kept any more included.
     pub fn plans_made(&self) -> usize {
-        self.plans.made() + self.codec.plans_made()
+        self.talker.as_ref().map_or(0, |t| t.network().plans().made()) + self.codec.plans_made()
     }
 
     /// Samples per second of the output.
@@ -143,35 +103,74 @@ impl Qwen3Tts {
         Prompt::new(&talking.config, &talking.tokenizer, request)
     }
 
-    /// Starts an utterance.
+    /// The network that makes codes.
     ///
     /// # Errors
     /// The files are those of a codec alone.
-    pub fn session(self: &Arc<Self>) -> Result<Session, QwenError> {
-        self.talking()?;
-        Ok(Session::new(self.clone(), self.memory()))
+    pub fn talker(&self) -> Result<&Decoding<Talker>, QwenError> {
+        let talker = self.talker.as_ref();
+        talker.ok_or_else(|| QwenError::NoTalker { path: self.files.origin.clone() })
     }
 
-    /// Forgets the states that are kept of prompts and references. What is spoken next is the same, and begins later.
+    /// Reads a prompt, up to the state before the first frame.
+    ///
+    /// # Errors
+    /// The files are those of a codec alone, settings are out of range, the prompt leaves no room for frames, or the device
+    /// failed.
+    pub fn start(&self, prompt: &Prompt, settings: &Settings) -> Result<Session, QwenError> {
+        self.start_with(prompt, settings, StartOptions::default())
+    }
+
+    /// As [`Qwen3Tts::start`], with options.
+    ///
+    /// # Errors
+    /// As [`Qwen3Tts::start`].
+    pub fn start_with(
+        &self,
+        prompt: &Prompt,
+        settings: &Settings,
+        options: StartOptions,
+    ) -> Result<Session, QwenError> {
+        self.talker()?.start(prompt, (*settings).into(), options)
+    }
+
+    /// As [`Qwen3Tts::start_with`], for an utterance that is decoded together with those of other threads.
+    ///
+    /// # Errors
+    /// As [`Qwen3Tts::start`].
+    pub fn utterance(
+        &self,
+        prompt: &Prompt,
+        settings: &Settings,
+        options: StartOptions,
+    ) -> Result<Utterance, QwenError> {
+        let prepare = || self.codec.prepare_batches();
+        self.talker()?.utterance(prompt, (*settings).into(), options, prepare)
+    }
+
+    /// An empty batch.
+    ///
+    /// # Errors
+    /// The files are those of a codec alone.
+    pub fn batch(&self) -> Result<Batch, QwenError> {
+        Ok(self.talker()?.batch())
+    }
+
+    /// Compiles the plans of an utterance like this one, and for several `callers` those of their batches. Runs nothing.
+    ///
+    /// # Errors
+    /// As [`Qwen3Tts::start`].
+    pub fn prepare(&self, prompt: &Prompt, max_frames: usize, callers: usize) -> Result<(), QwenError> {
+        if callers > 1 && self.device.pacing().coalescing_wait.is_some() {
+            self.codec.prepare_batches()?;
+        }
+        self.talker()?.prepare(prompt, max_frames, callers)
+    }
+
+    /// Drops the kept states of prompts and references. What is spoken next is the same, and begins later.
     pub fn forget_prefixes(&self) {
-        self.prefixes.clear();
+        self.talker.iter().for_each(Decoding::forget_prefixes);
         self.codec.forget_references();
-    }
-
-    /// Starts an utterance whose frames are made together with those of others that are under way.
-    ///
-    /// # Errors
-    /// The files are those of a codec alone.
-    pub fn utterance(self: &Arc<Self>) -> Result<Utterance, QwenError> {
-        Ok(Utterance::new(self.clone(), self.session()?))
-    }
-
-    pub(crate) fn decoding_batch(&self) -> &SharedBatch {
-        &self.together
-    }
-
-    pub(crate) fn shared_prompts(&self) -> &SharedPrompts {
-        &self.prompts
     }
 
     /// What turns codes into samples. It has memories of its own, so that it can run beside the talker.
@@ -246,40 +245,21 @@ impl Qwen3Tts {
         })
     }
 
-    pub(crate) fn memory(&self) -> PooledMemory {
-        self.memories.take()
-    }
-
-    /// The runnable plan of a network, compiled if it is not kept.
-    pub(crate) fn plan(&self, network: Network, taps: bool) -> Result<Arc<dyn Executable>, QwenError> {
-        self.plans.get((network, taps), |_| self.graph(network, taps))
-    }
-
-    fn graph(&self, network: Network, taps: bool) -> Result<Graph, QwenError> {
-        let new = |name: &str| {
-            let g = Graph::new(name);
-            if taps { g.with_taps() } else { g }
-        };
-        talking_graph(&self.talking()?.config.talker_config, network, new)
-    }
-
     /// The talker's plans for an utterance, for `explain`: `rows` rows of prompt, all text in it, and `frames` frames.
     ///
     /// # Errors
     /// A device that cannot run them.
     pub fn plans(&self, rows: usize, frames: usize) -> Result<Vec<Arc<dyn Executable>>, QwenError> {
-        let capacity = crate::decoding::session::capacity(rows + frames);
-        let sizes = Sizes { batch: 1, capacity, kv: self.kv };
-        let text_rows = crate::decoding::session::text_capacity(1);
-        [
-            Network::Prompt { time: rows, reference: false },
-            Network::Trailing { text_rows },
-            Network::Prefill { sizes, time: rows },
-            Network::Frame { sizes, text_rows },
-        ]
-        .into_iter()
-        .map(|network| self.plan(network, false))
-        .collect()
+        let sizes = CacheSizes { batch: 1, capacity: capacity(rows + frames), kv: self.kv };
+        let text_rows = feed_capacity(1);
+        let talker = self.talker()?.network();
+        let plans = [
+            TalkerPlan::Rows { time: rows, reference: false },
+            TalkerPlan::Trailing { text_rows },
+            TalkerPlan::Prefill { sizes, time: rows },
+            TalkerPlan::Frame { sizes, text_rows },
+        ];
+        plans.into_iter().map(|plan| Ok(talker.plan(plan, false)?)).collect()
     }
 }
 
@@ -293,7 +273,7 @@ impl Files {
         codec_decoder::build(&mut g, &self.codec.decoder_config, Past::Stream, 1, 1)?;
         let mut all = vec![g];
         if let Some(talking) = &self.talking {
-            all.extend(talking_graphs(&talking.config.talker_config, kv)?);
+            all.extend(smallest_graphs(&talking.config.talker_config, kv)?);
         }
         Ok(all)
     }
@@ -308,51 +288,4 @@ impl Files {
         let speaker = talking.config.speaker_encoder_config.as_ref();
         VoiceEncoder::graphs(speaker, &self.codec, self.codec.input_sample_rate as usize)
     }
-}
-
-/// All networks of the talking part, as small as they may be.
-pub(super) fn talking_graphs(c: &TalkerConfig, kv: CacheFormat) -> Result<Vec<Graph>, QwenError> {
-    let sizes = Sizes { batch: 1, capacity: 8, kv };
-    let networks = [
-        Network::Prompt { time: 4, reference: true },
-        Network::Trailing { text_rows: 1 },
-        Network::Prefill { sizes, time: 4 },
-        Network::Frame { sizes, text_rows: 1 },
-    ];
-    networks.into_iter().map(|network| talking_graph(c, network, |name| Graph::new(name))).collect()
-}
-
-/// The graph of a network of the talking part.
-pub(crate) fn talking_graph(
-    c: &TalkerConfig,
-    network: Network,
-    new: impl Fn(&str) -> Graph,
-) -> Result<Graph, QwenError> {
-    Ok(match network {
-        Network::Prompt { time, reference } => {
-            let mut g = new("prompt");
-            prompt_rows::build(&mut g, c, time, reference)?;
-            g
-        }
-        Network::Trailing { text_rows } => {
-            let mut g = new("trailing text");
-            prompt_rows::trailing(&mut g, c, text_rows)?;
-            g
-        }
-        Network::Prefill { sizes, time } => {
-            let mut g = new("prefill");
-            talker::prefill(&mut g, c, sizes, time)?;
-            g
-        }
-        Network::Frame { sizes, text_rows } => {
-            let mut g = new("frame");
-            frame::build(&mut g, c, sizes, text_rows)?;
-            g
-        }
-        Network::GivenFrame { sizes, text_rows } => {
-            let mut g = new("frame of given codes");
-            frame::of_given_codes(&mut g, c, sizes, text_rows)?;
-            g
-        }
-    })
 }

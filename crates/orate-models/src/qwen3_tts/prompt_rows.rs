@@ -21,10 +21,7 @@ use super::talker::codec_rows;
 use crate::blocks::Scope;
 use orate_graph::{Activation, DType, Graph, GraphError, Value};
 
-/// The rows, `[1, T, D]`.
-pub const ROWS: &str = "rows";
-/// Rows of text that are fed later, `[1, N, D]`.
-pub const TRAILING: &str = "trailing";
+pub use crate::decoding::{FEED as TRAILING, ROWS};
 
 /// A text id for each row, i32 `[1, T]`.
 pub const TEXT_IDS: &str = "text_ids";

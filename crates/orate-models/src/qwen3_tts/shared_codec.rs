@@ -1,69 +1,68 @@
-//! Pieces of several utterances that the codec decodes in one run.
+//! Chunks of several utterances that the codec decodes in one run.
 //!
-//! A run of the decoder is some hundred small kernels, which cost nearly as much for two frames as for twenty. Callers whose frames are
-//! made together also want them decoded at the same moment: pieces of one size that wait while the codec is at work
-//! ([`crate::decoding::coalescer`]) are rows of one batch then, if that is less work than all alone. States go there and back by copies on the
-//! device.
+//! A run of the decoder is some hundred small kernels, which cost nearly as much for two frames as for twenty. Utterances
+//! whose frames are made together also have them decoded at the same moment: chunks of one size that wait while the codec is
+//! at work ([`crate::decoding::coalescer`]) become rows of one batch, if that is less work than all alone. States are copied
+//! there and back on the device.
 
-use super::codec_stream::{CodecDecoder, PIECES};
+use super::codec_plans::{CHUNKS, CodecPlans, ROWS};
 use super::error::QwenError;
 use crate::decoding::coalescer::Coalescer;
 use crate::runtime::{self, MemoryPool, PooledMemory};
 use orate_graph::{Buffer, Counters, Device, DeviceError, Executable, Memory, Part};
 use std::sync::Arc;
 
-/// Rows of a batch. With pieces of 25 frames they are as fast as any number.
-pub(crate) const ROWS: usize = 8;
-
-/// Memories that are kept for the next batches: of pieces of two sizes at the same moment.
+/// Memories of batches that are kept: of chunks of two sizes at the same moment.
 const MEMORIES_KEPT: usize = 2;
 
-/// Frames that take as long as a run takes in any case: on an H200 a run in bf16 is 0.7 ms and 0.03 for a frame.
+/// Cost of a run in frames, however many it has: on an H200 a run in bf16 takes 0.7 ms and 0.03 ms for each frame.
 const FRAMES_OF_A_RUN: usize = 23;
 
-/// A piece of an utterance.
-pub(crate) struct Piece {
+/// A chunk of an utterance.
+pub(super) struct Piece {
     /// Where the utterance's state is.
     pub memory: PooledMemory,
-    /// Which of the decoder's plans.
+    /// Number of its size in [`CHUNKS`].
     pub plan: usize,
     /// `[F, Q]`
     pub codes: Vec<i32>,
 }
 
-/// Samples, and what was asked of the device in another memory than the piece's.
+/// Samples, and what was asked of the device in another memory than the chunk's.
 type Samples = Result<(Vec<f32>, Counters), QwenError>;
 
-/// A piece that was decoded.
-pub(crate) struct Decoded {
+/// A decoded chunk.
+pub(super) struct Decoded {
     pub memory: PooledMemory,
     pub result: Samples,
 }
 
 enum Answer {
     Decoded(Decoded),
-    /// It is not worth a batch.
+    /// Not worth a batch: to be decoded by its own thread.
     Alone(Piece),
 }
 
-/// The pieces of a decoder that wait to be decoded.
-pub(crate) struct SharedCodec {
-    /// For each of the decoder's plans: who wants his first frames does not wait for larger pieces of others.
-    coalescers: [Coalescer<Piece, Answer>; PIECES.len()],
+/// The chunks of a decoder that wait to be decoded.
+pub(super) struct SharedCodec {
+    /// By size of chunks: a first, small chunk does not wait for larger ones of others.
+    coalescers: [Coalescer<Piece, Answer>; CHUNKS.len()],
     /// Memories of batches, which keep their states.
     memories: Arc<MemoryPool>,
 }
 
 impl SharedCodec {
     pub fn new(device: Arc<dyn Device>) -> SharedCodec {
+        let wait = device.pacing().coalescing_wait.unwrap_or_default();
+        let coalescers = std::array::from_fn(|_| Coalescer::new(wait));
         let memories =
             MemoryPool::with_limit(move || device.background_memory(), (MEMORIES_KEPT, usize::MAX));
-        SharedCodec { coalescers: Default::default(), memories }
+        SharedCodec { coalescers, memories }
     }
 
-    /// Decodes a piece, alone or with those of others. The memory comes back, a new one if it was lost. What the batch asked of the device
-    /// counts for each in it.
-    pub fn decode(&self, decoder: &CodecDecoder, piece: Piece) -> Decoded {
+    /// Decodes a chunk, alone or with those of others. The memory comes back, an empty one if it was lost to a panic. What a
+    /// batch asked of the device counts for each in it.
+    pub fn decode(&self, decoder: &CodecPlans, piece: Piece) -> Decoded {
         let coalescer = &self.coalescers[piece.plan];
         match coalescer.call(None, piece, (ROWS, |_, _| true), |all| self.run(decoder, all)) {
             Some(Answer::Decoded(decoded)) => decoded,
@@ -71,15 +70,15 @@ impl SharedCodec {
             None => {
                 let problem = "the thread that decoded has panicked".to_owned();
                 let lost = DeviceError::Failed { device: "batch".to_owned(), problem };
-                Decoded { memory: decoder.memory(), result: Err(lost.into()) }
+                Decoded { memory: decoder.fresh_memory(), result: Err(lost.into()) }
             }
         }
     }
 
-    fn run(&self, decoder: &CodecDecoder, mut all: Vec<Piece>) -> Vec<Answer> {
+    fn run(&self, decoder: &CodecPlans, mut all: Vec<Piece>) -> Vec<Answer> {
         let frames = all.first().map_or(0, |p| p.codes.len() / decoder.quantizers());
         if !is_worth(all.len(), frames) {
-            // Others wait for one alone, so that they find each other; several are beside each other on the device.
+            // Others wait for one alone, so that they find each other. Several run side by side on the device.
             return match all.len() {
                 1 => all.into_iter().map(|p| Answer::Decoded(p.decode(decoder))).collect(),
                 _ => all.into_iter().map(Answer::Alone).collect(),
@@ -87,9 +86,9 @@ impl SharedCodec {
         }
         let results = match self.run_together(decoder, &mut all) {
             Ok(results) => results,
-            // There may be room for each by itself; if not, that says why.
+            // Each alone may find room; if not, that error is returned.
             Err(e) => {
-                tracing::warn!("{} pieces are decoded one by one: {e}", all.len());
+                tracing::warn!("{} chunks are decoded one by one: {e}", all.len());
                 return all.into_iter().map(Answer::Alone).collect();
             }
         };
@@ -97,8 +96,8 @@ impl SharedCodec {
         all.into_iter().zip(results).map(answer).collect()
     }
 
-    /// An error leaves all states as they were.
-    fn run_together(&self, decoder: &CodecDecoder, all: &mut [Piece]) -> Result<Vec<Samples>, QwenError> {
+    /// Decodes all in one run. An error leaves all states as they were.
+    fn run_together(&self, decoder: &CodecPlans, all: &mut [Piece]) -> Result<Vec<Samples>, QwenError> {
         let plan = decoder.batch_plan(all[0].plan)?;
         let mut kept = match self.memories.take_kept() {
             Some(kept) => kept,
@@ -133,14 +132,14 @@ impl SharedCodec {
     }
 }
 
-/// Whether pieces of so many frames are less work in a batch.
+/// Whether `pieces` chunks of `frames` frames are less work in a batch.
 fn is_worth(pieces: usize, frames: usize) -> bool {
     pieces > 1 && FRAMES_OF_A_RUN + ROWS * frames < pieces * (FRAMES_OF_A_RUN + frames)
 }
 
 impl Piece {
-    /// Decodes it where it is. What is asked of the device is counted by the memory.
-    pub fn decode(self, decoder: &CodecDecoder) -> Decoded {
+    /// Decodes it where it is. The memory counts what is asked of the device.
+    pub fn decode(self, decoder: &CodecPlans) -> Decoded {
         let Piece { mut memory, plan, codes } = self;
         let result = samples(decoder, memory.get(), plan, &codes);
         Decoded { memory, result: result.map(|samples| (samples, Counters::default())) }
@@ -148,7 +147,7 @@ impl Piece {
 }
 
 fn samples(
-    decoder: &CodecDecoder,
+    decoder: &CodecPlans,
     memory: &mut dyn Memory,
     plan: usize,
     codes: &[i32],
@@ -161,7 +160,8 @@ fn samples(
     Ok(samples)
 }
 
-/// All states of an utterance on their way from or to a row of a batch, which begin where `places` says of how long they are.
+/// Copies of all states of an utterance from or to a row of a batch. `places` returns where a state of a length begins in
+/// both memories.
 fn parts<'a>(plan: &'a dyn Executable, places: impl Fn(usize) -> (usize, usize)) -> Vec<Part<'a>> {
     let part = |b: &'a Buffer| {
         let len = b.shape.len() / ROWS;

@@ -7,8 +7,8 @@
 
 use super::codec_beside::CodecBeside;
 use super::{
-    Options as Own, Prompt, Qwen3Tts, Request, Sampling, Settings, Speaker, Step, TextFeeding, Utterance,
-    Variant, Voice, is_runaway,
+    Options as Own, Prompt, Qwen3Tts, Request, Sampling, Settings, Speaker, StartOptions, Step, TextFeeding,
+    Utterance, Variant, Voice, is_runaway,
 };
 use crate::pieces::{Progress, is_speakable};
 use crate::{Chunk, Chunks, FinishReason, Lap, Laps, ModelError, OptionSet, Options};
@@ -27,21 +27,8 @@ const MOST_IDEOGRAPHS: usize = 100;
 /// The first character of East Asian scripts.
 const FIRST_IDEOGRAPH: char = '\u{2E80}';
 
-/// Frames of the first chunk, 80 ms each.
-///
-/// A device with queues of its own makes frames in a small part of the time they play, so the second chunk is there in time.
-const FIRST_FRAMES: usize = 4;
-/// See [`FIRST_FRAMES`].
-const FIRST_FRAMES_OF_GPUS: usize = 2;
-
 /// Frames of a chunk at most.
 const MOST_FRAMES: usize = 25;
-
-/// How many times the frames of a chunk the next one has. Larger ones cost the codec less, and have to be there when the one in front
-/// has been played; where there are queues, frames take a small part of that.
-const GROWTH: usize = 2;
-/// See [`GROWTH`].
-const GROWTH_OF_GPUS: usize = 4;
 
 /// Chunks whose frames are made while the samples of an earlier one are not handed out yet, at most.
 const MOST_AHEAD: usize = 2;
@@ -171,7 +158,7 @@ impl Pieces {
             feeding,
             first: None,
         });
-        let codec_beside = own.codec_beside.unwrap_or(model.device().has_queues());
+        let codec_beside = own.codec_beside.unwrap_or(model.device().pacing().side_by_side);
         Ok(Pieces {
             model,
             pieces: pieces.into_iter(),
@@ -237,12 +224,11 @@ impl Pieces {
         let before = self.before.clone();
         self.codec()?.begin(before);
         let begun = Instant::now();
-        let mut session = self.model.utterance()?;
-        let frames = if self.model.device().has_queues() { FIRST_FRAMES_OF_GPUS } else { FIRST_FRAMES };
-        if !self.whole_pieces {
-            session.pause_ahead_at(frames);
-        }
-        session.start(&prompt, &Settings { seed, max_frames: budget, ..self.settings })?;
+        let frames = self.model.device().pacing().first_chunk;
+        let pause_after = (!self.whole_pieces).then_some(frames);
+        let options = StartOptions { pause_after, ..StartOptions::default() };
+        let settings = Settings { seed, max_frames: budget, ..self.settings };
+        let session = self.model.utterance(&prompt, &settings, options)?;
         self.times.prompt += begun.elapsed();
         Ok(Speaking {
             text,
@@ -330,7 +316,7 @@ impl Pieces {
         let all = speaking.session.counters();
         let counters = all - std::mem::replace(&mut speaking.counted, all);
         speaking.decoding.push_back(Made { counters, finish: speaking.finish });
-        let growth = if self.model.device().has_queues() { GROWTH_OF_GPUS } else { GROWTH };
+        let growth = self.model.device().pacing().chunk_growth;
         speaking.frames = (growth * speaking.frames).min(MOST_FRAMES);
         self.codec()?.give(std::mem::take(&mut speaking.codes), speaking.finish.is_some());
         Ok(())
@@ -444,20 +430,19 @@ impl Chunks for Pieces {
 /// Makes the plans of pieces of all lengths for so many callers at once, and those of the codec.
 pub(super) fn make_plans(model: &Arc<Qwen3Tts>, o: &Options, callers: usize) -> Result<(), ModelError> {
     model.codec().warm_up()?;
-    let session = model.session()?;
     // Words of three characters: few for a token, so that the last of these texts has as many tokens as a piece may have.
     for words in (1..=MOST_CHARS / 3).step_by(WARM_UP_STEP) {
         let text = "so ".repeat(words);
         let mut pieces = Pieces::new(model.clone(), &text, o)?;
         for (text, prompt) in pieces.pieces.clone() {
             let budget = pieces.budget(&prompt);
-            session.prepare(&prompt, budget, callers)?;
+            model.prepare(&prompt, budget, callers)?;
             // A described voice goes on behind a piece of any length.
             for frames in (1..=budget).step_by(WARM_UP_FRAMES) {
                 let Some(described) = &mut pieces.described else { break };
                 described.first = Some((text.clone(), vec![0; frames * model.codec().quantizers()]));
                 let behind = pieces.prompt(&text, prompt.clone())?;
-                session.prepare(&behind, pieces.budget(&behind), callers)?;
+                model.prepare(&behind, pieces.budget(&behind), callers)?;
             }
         }
     }

@@ -11,7 +11,7 @@
 
 use super::config::TransformerConfig;
 use crate::blocks::{Attention, Scope, gated_mlp};
-use orate_graph::{AttentionMask, CacheFormat, Graph, GraphError, Rows, Value};
+use orate_graph::{AttentionMask, CacheFormat, DType, Graph, GraphError, Rows, Value};
 
 type Result<T> = std::result::Result<T, GraphError>;
 
@@ -21,7 +21,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Declares the states `<name>.keys.<layer>` and `<name>.values.<layer>`.
+    /// Declares the caches `<name>.keys.<layer>` and `<name>.values.<layer>`.
     ///
     /// # Errors
     /// A name is taken, or the format does not take rows of this width.
@@ -33,16 +33,30 @@ impl Cache {
         format: CacheFormat,
     ) -> Result<Cache> {
         let shape = [batch, capacity, c.num_key_value_heads * c.head_dim];
-        let layer = |i: usize| {
-            let keys = g.state(&format!("{name}.keys.{i}"), format.dtype(), shape)?;
-            Ok([keys, g.state(&format!("{name}.values.{i}"), format.dtype(), shape)?])
-        };
-        Ok(Cache { layers: (0..c.num_hidden_layers).map(layer).collect::<Result<_>>()? })
+        Self::of_layers(name, c, |name| g.cache(name, format.dtype(), shape))
     }
 
-    /// Whether a state is declared by a cache. Its rows are written before they are seen.
-    pub fn is_named(state: &str) -> bool {
-        state.contains(".keys.") || state.contains(".values.")
+    /// As [`Cache::declare`], in f32, for rows that live as long as a run.
+    ///
+    /// # Errors
+    /// A name is taken.
+    pub fn within_a_run(
+        g: &mut Graph,
+        name: &str,
+        c: &TransformerConfig,
+        [batch, capacity]: [usize; 2],
+    ) -> Result<Cache> {
+        let shape = [batch, capacity, c.num_key_value_heads * c.head_dim];
+        Self::of_layers(name, c, |name| g.scratch(name, DType::F32, shape))
+    }
+
+    fn of_layers(
+        name: &str,
+        c: &TransformerConfig,
+        mut declare: impl FnMut(&str) -> Result<Value>,
+    ) -> Result<Cache> {
+        let layer = |i| Ok([declare(&format!("{name}.keys.{i}"))?, declare(&format!("{name}.values.{i}"))?]);
+        Ok(Cache { layers: (0..c.num_hidden_layers).map(layer).collect::<Result<_>>()? })
     }
 }
 

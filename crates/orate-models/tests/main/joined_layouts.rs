@@ -2,7 +2,7 @@
 
 use orate_graph::{CacheFormat, Fusions, Graph, GraphError, Plan};
 use orate_models::qwen3_tts::prompt_rows;
-use orate_models::qwen3_tts::talker::{self, Sizes};
+use orate_models::qwen3_tts::talker::{self, CacheSizes};
 use orate_models::qwen3_tts::{CodecConfig, Config, Past, codec_decoder, frame, speaker_encoder};
 use orate_testing::FusingDevice;
 use orate_testing::checkpoints::qwen3_tts_goldens;
@@ -62,7 +62,7 @@ fn frames_and_prompts() {
     for c in configs() {
         let c = c.talker_config;
         for (batch, kv) in [(1, CacheFormat::F32), (2, CacheFormat::F32), (1, CacheFormat::Q8_0)] {
-            let s = Sizes { batch, capacity: 8, kv };
+            let s = CacheSizes { batch, capacity: 8, kv };
             check("frame", |g| frame::build(g, &c, s, 4));
             check("given frame", |g| frame::of_given_codes(g, &c, s, 4));
             check("prompt", |g| talker::prefill(g, &c, s, 4));

@@ -1,7 +1,7 @@
 //! An utterance whose logits are NaN, beside others.
 
 use orate::{Engine, EngineOptions, ModelSource};
-use orate_models::qwen3_tts::{Request, Settings, Speaker, Step, Utterance};
+use orate_models::qwen3_tts::{Request, Settings, Speaker, StartOptions, Step, Utterance};
 use orate_testing::checkpoints::write_random_qwen3_tts;
 
 /// It fails and says why, alone and in a batch; the others say what they would alone.
@@ -21,9 +21,7 @@ pub fn fails_alone(options: EngineOptions) {
         let mut prompt = model.prompt(&request).expect("a prompt");
         // No request gets by with what is not finite.
         prompt.rows.x_vector.fill(x.to_bits());
-        let mut utterance = model.utterance().expect("talks");
-        utterance.start(&prompt, &settings).expect("starts");
-        utterance
+        model.utterance(&prompt, &settings, StartOptions::default()).expect("starts")
     };
     let next = |u: &mut Utterance, all: &mut Vec<i32>| {
         let mut codes = vec![];

@@ -17,7 +17,7 @@ use orate_graph::{
     BufferKind, CacheFormat, Counters, Device, DeviceKind, Executable, Graph, Memory, Op, Plan, Shape,
 };
 use orate_models::Loader;
-use orate_models::qwen3_tts::talker::Sizes;
+use orate_models::qwen3_tts::talker::CacheSizes;
 use orate_models::qwen3_tts::{
     Batch, CodecConfig, CodecDecoder, CodecDecoderConfig, Config, Past, Request, Session, Settings, Speaker,
     Step, codec_decoder, frame, prompt_rows, talker,
@@ -173,7 +173,7 @@ fn tiny() -> Config {
 
 fn prefill_graph(c: &Config, capacity: usize, time: usize) -> Graph {
     let mut graph = Graph::new("prefill");
-    let sizes = Sizes { batch: 1, capacity, kv: CacheFormat::F32 };
+    let sizes = CacheSizes { batch: 1, capacity, kv: CacheFormat::F32 };
     talker::prefill(&mut graph, &c.talker_config, sizes, time).expect("consistent");
     graph
 }
@@ -253,7 +253,7 @@ fn frames_are_as_on_the_cpu() {
     // Executors join steps of a single row.
     for (batch, temperature) in [(1, 0.0), (1, 0.9), (2, 0.0), (2, 0.9), (16, 0.9)] {
         let mut graph = Graph::new("frame");
-        let sizes = Sizes { batch, capacity: 7, kv: CacheFormat::F32 };
+        let sizes = CacheSizes { batch, capacity: 7, kv: CacheFormat::F32 };
         frame::build(&mut graph, &tiny().talker_config, sizes, 3).expect("consistent");
         let (codes, hidden) = speak_frames(&cpu, &graph, temperature);
         for device in devices(Precision::F32) {
@@ -282,11 +282,9 @@ fn rows_of_a_batch_are_what_they_would_be_alone() {
             let text = format!("Number {i}{}.", " and so on".repeat(7 * (i % 3)));
             let (speaker, language) = (Speaker::Named("ryan"), None);
             let request = Request { text: &text, speaker, language, instruct: None, feeding: None };
-            let mut session = model.session().expect("talks");
             let drawn = Settings::new(&model.talking().expect("talks").generation, i as u64);
             let settings = Settings { max_frames: 6 + 3 * i, ..drawn };
-            session.start(&model.prompt(&request).expect("speakable"), &settings).expect("starts");
-            session
+            model.start(&model.prompt(&request).expect("speakable"), &settings).expect("starts")
         };
         let rest_of = |session: &mut Session| {
             let (mut all, mut codes): (Vec<i32>, _) = (vec![], vec![]);
@@ -300,7 +298,7 @@ fn rows_of_a_batch_are_what_they_would_be_alone() {
         for ahead in [false, true] {
             let before = started(3);
             let mut session = started(3);
-            session.make_ahead(ahead);
+            session.set_look_ahead(ahead);
             let (start, mut codes) = (session.counters(), vec![]);
             // But that a memory may have room from before.
             let asked = |counters| Counters { allocations: 0, ..counters };
@@ -315,7 +313,7 @@ fn rows_of_a_batch_are_what_they_would_be_alone() {
                 assert_eq!((used.bytes_up, used.bytes_down), (0, 64 * made), "{}", engine.device());
             }
         }
-        let mut batch = Batch::new(model.clone()).expect("talks");
+        let mut batch = model.batch().expect("talks");
         let mut sessions: Vec<_> = (0..ALL).map(started).collect();
         let (mut rows, mut together) = (vec![], vec![vec![]; ALL]);
         let (mut calls, mut submissions) = (0, 0);
@@ -419,7 +417,7 @@ fn bench_of_the_talker() {
             let what = |what: &str| format!("{} {precision}: {what}", device.describe());
             let frame = |batch: usize| {
                 let mut graph = Graph::new("frame");
-                let sizes = Sizes { batch, capacity: 512, kv: CacheFormat::F32 };
+                let sizes = CacheSizes { batch, capacity: 512, kv: CacheFormat::F32 };
                 frame::build(&mut graph, &config.talker_config, sizes, 64).expect("consistent");
                 graph
             };
@@ -442,7 +440,7 @@ fn bench_of_the_talker() {
             }
             for batch in [1, Batch::MOST] {
                 let mut prompts = Graph::new("prefill");
-                let sizes = Sizes { batch, capacity: 64, kv: CacheFormat::F32 };
+                let sizes = CacheSizes { batch, capacity: 64, kv: CacheFormat::F32 };
                 talker::prefill(&mut prompts, &config.talker_config, sizes, 32).expect("consistent");
                 bench(&what(&format!("{batch} prompts of 32 rows")), &*device, prompts, clear);
             }

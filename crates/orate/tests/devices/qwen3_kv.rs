@@ -2,7 +2,9 @@
 
 use crate::common::Opened;
 use orate::{CacheFormat, DeviceChoice, Engine, EngineOptions, FinishReason, ModelSource, Options};
-use orate_models::qwen3_tts::{Batch, Prompt, Qwen3Tts, Request, Sampling, Session, Settings, Speaker, Step};
+use orate_models::qwen3_tts::{
+    Prompt, Qwen3Tts, Request, Sampling, Session, Settings, Speaker, StartOptions, Step,
+};
 use orate_testing::checkpoints::write_random_qwen3_tts;
 use orate_testing::snr_db;
 use std::collections::HashMap;
@@ -52,8 +54,7 @@ fn frames(session: &mut Session) -> (Vec<i32>, FinishReason) {
 /// Hidden states of a whole utterance of known codes.
 fn hidden(engine: &Engine, codes: &[i32]) -> Vec<f32> {
     let model = &engine.model_as::<Qwen3Tts>().expect("is one");
-    let mut session = model.session().expect("talks");
-    session.start(&prompt(model, "Hello there, and so on."), &greedy(60)).expect("starts");
+    let mut session = model.start(&prompt(model, "Hello there, and so on."), &greedy(60)).expect("starts");
     let (mut all, mut got) = (vec![], vec![]);
     for frame in codes.chunks_exact(16) {
         session.give_frame(frame).expect("goes on");
@@ -72,10 +73,9 @@ const LEAST_SNR: [(CacheFormat, f64); 3] =
 fn an_utterance_is_near_that_of_floats() {
     let exact = engine(CacheFormat::F32, DeviceChoice::Cpu);
     let model = &exact.model_as::<Qwen3Tts>().expect("is one");
-    let mut session = model.session().expect("talks");
     let mut drawn = Settings::new(&model.talking().expect("talks").generation, 7);
     drawn.max_frames = 33;
-    session.start(&prompt(model, "Hello there, and so on."), &drawn).expect("starts");
+    let mut session = model.start(&prompt(model, "Hello there, and so on."), &drawn).expect("starts");
     let (codes, _) = frames(&mut session);
     assert!(codes.len() >= 10 * 16, "{} codes", codes.len());
     let want = hidden(&exact, &codes);
@@ -102,14 +102,10 @@ fn rows_prefixes_and_growth_change_nothing() {
         let model: &Arc<Qwen3Tts> = &engine.model_as().expect("is one");
         let texts = ["Hello there.", "Hello there, and so on, and on.", "Others, too."];
         let start = |i: usize, reserved: Option<usize>| {
-            let mut session = model.session().expect("talks");
-            if let Some(frames) = reserved {
-                session.reserve(frames);
-            }
             let mut settings = Settings::new(&model.talking().expect("talks").generation, i as u64);
             settings.max_frames = 11 + 4 * i;
-            session.start(&prompt(model, texts[i]), &settings).expect("starts");
-            session
+            let options = StartOptions { reserve: reserved, ..StartOptions::default() };
+            model.start_with(&prompt(model, texts[i]), &settings, options).expect("starts")
         };
         let alone: Vec<_> = (0..3).map(|i| frames(&mut start(i, None))).collect();
         // The second time rows in front are not read again.
@@ -120,7 +116,7 @@ fn rows_prefixes_and_growth_change_nothing() {
             model.forget_prefixes();
             assert_eq!(frames(&mut start(i, Some(0))), *want, "{kv}: without it");
         }
-        let mut batch = Batch::new(model.clone()).expect("talks");
+        let mut batch = model.batch().expect("talks");
         let mut sessions: Vec<_> = (0..3).map(|i| start(i, None)).collect();
         let (mut rows, mut codes, mut ends) = (HashMap::new(), vec![vec![]; 3], vec![None; 3]);
         for frame in 0..40 {
@@ -138,9 +134,9 @@ fn rows_prefixes_and_growth_change_nothing() {
         }
         // A cache that is full in the middle of an utterance, and one that never is.
         let long = |reserved| {
-            let mut session = model.session().expect("talks");
-            session.reserve(reserved);
-            session.start(&prompt(model, texts[0]), &greedy(400)).expect("starts");
+            let options = StartOptions { reserve: Some(reserved), ..StartOptions::default() };
+            let started = model.start_with(&prompt(model, texts[0]), &greedy(400), options);
+            let mut session = started.expect("starts");
             let (mut all, mut got) = (vec![], vec![]);
             for frame in alone[0].0.chunks_exact(16).cycle().take(300) {
                 session.give_frame(frame).expect("goes on");

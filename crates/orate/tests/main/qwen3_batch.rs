@@ -12,7 +12,7 @@ use orate_cpu::{CpuDevice, Isa};
 use orate_graph::Counters;
 use orate_models::qwen3_tts::{
     Batch, CodecDecoder, Files, Prompt, Qwen3Tts, QwenError, Request, RowId, Sampling, Session, Settings,
-    Speaker, Step,
+    Speaker, StartOptions, Step,
 };
 use orate_testing::assert_close;
 use orate_testing::checkpoints::write_random_qwen3_tts;
@@ -57,9 +57,7 @@ fn utterance(model: &Qwen3Tts, i: usize) -> (Prompt, Settings) {
 
 fn started(model: &Arc<Qwen3Tts>, i: usize) -> Session {
     let (prompt, settings) = utterance(model, i);
-    let mut session = model.session().expect("talks");
-    session.start(&prompt, &settings).expect("starts");
-    session
+    model.start(&prompt, &settings).expect("starts")
 }
 
 /// Codes up to the end of a session, and why it ended.
@@ -113,13 +111,13 @@ fn check(engine: &Engine, ahead: bool) {
     const TAKEN: usize = 6;
     let model = &engine.model_as::<Qwen3Tts>().expect("is one");
     let alone: Vec<_> = (0..ALL).map(|i| rest_of(&mut started(model, i))).collect();
-    let mut batch = Batch::new(model.clone()).expect("talks");
-    batch.make_ahead(ahead);
+    let mut batch = model.batch().expect("talks");
+    batch.set_look_ahead(ahead);
     let (codes, ends) = (vec![vec![]; ALL], vec![None; ALL]);
     let (calls, used) = (0, Counters::default());
     let mut all = Company { batch, calls, used, of_row: HashMap::new(), codes, ends };
     let mut sessions: Vec<Session> = (0..ALL).map(|i| started(model, i)).collect();
-    sessions.iter_mut().for_each(|s| s.make_ahead(ahead));
+    sessions.iter_mut().for_each(|s| s.set_look_ahead(ahead));
     // One was on its way before it came.
     let mut codes = vec![];
     assert_eq!(sessions[1].next_frame(&mut codes).expect("goes on"), Step::Frame);
@@ -186,14 +184,14 @@ fn what_is_under_way_moves_with_its_row() {
     let model = &engine.model_as::<Qwen3Tts>().expect("is one");
     let ahead = |i: usize| {
         let mut session = started(model, i);
-        session.make_ahead(true);
+        session.set_look_ahead(true);
         session
     };
     let alone: Vec<_> = (0..2).map(|i| rest_of(&mut started(model, i))).collect();
     // Frames made alone, in the batch, and alone again.
     for (first, together) in [(0, 0), (1, 0), (0, 1), (2, 2), (3, 1)] {
-        let mut batch = Batch::new(model.clone()).expect("talks");
-        batch.make_ahead(true);
+        let mut batch = model.batch().expect("talks");
+        batch.set_look_ahead(true);
         let mut sessions = [ahead(0), ahead(1)];
         let (mut heard, mut codes) = ([vec![], vec![]], vec![]);
         for _ in 0..first {
@@ -224,15 +222,18 @@ fn what_is_under_way_moves_with_its_row() {
 fn a_session_makes_frames_ahead() {
     let engine = engine(Precision::F32, None);
     let model = &engine.model_as::<Qwen3Tts>().expect("is one");
-    let (mut session, mut stops) = (model.session().expect("talks"), 0);
-    session.make_ahead(true);
-    // The cache grows on the way, and the device has a rest behind two frames.
-    session.reserve(1);
-    session.pause_ahead_at(2);
+    let mut stops = 0;
+    // The cache grows on the way, and the device has a rest after two frames.
+    let options = StartOptions {
+        reserve: Some(1),
+        look_ahead: Some(true),
+        pause_after: Some(2),
+        ..StartOptions::default()
+    };
     for i in 0..20 {
         let (want, reason) = rest_of(&mut started(model, i));
         let (prompt, settings) = utterance(model, i);
-        session.start(&prompt, &settings).expect("starts anew, whatever is under way");
+        let mut session = model.start_with(&prompt, &settings, options).expect("starts");
         let before = session.counters();
         let used = |s: &Session| s.counters() - before;
         let mut codes = vec![];
@@ -242,7 +243,7 @@ fn a_session_makes_frames_ahead() {
             let e = session.give_frame(&codes).expect_err("cannot be taken back").to_string();
             assert!(e.contains("the next frame was made already"), "{e}");
             assert!(session.read("hidden", &mut vec![]).is_err());
-            session.start(&prompt, &settings).expect("starts anew");
+            session = model.start_with(&prompt, &settings, options).expect("starts, whatever is under way");
             assert!(session.read("hidden", &mut vec![]).is_ok());
         }
         let before = session.counters();
@@ -256,8 +257,8 @@ fn a_session_makes_frames_ahead() {
         let used = session.counters() - before;
         assert_eq!((used.submissions, used.read_backs), (frames + more, frames + more), "utterance {i}");
         assert_eq!((used.bytes_up, used.bytes_down), (0, 64 * (frames + more)));
-        let e = Batch::new(model.clone()).expect("talks").join(&mut session).expect_err("has ended");
-        assert!(e.to_string().contains("behind the end"), "{e}");
+        let e = model.batch().expect("talks").join(&mut session).expect_err("has ended");
+        assert!(e.to_string().contains("after its end"), "{e}");
     }
     assert!(stops > 0, "all were ended by their length");
 }
@@ -280,15 +281,13 @@ fn a_row_without_numbers_fails_alone() {
 fn a_full_batch_refuses_more() {
     let engine = engine(Precision::F32, None);
     let model = &engine.model_as::<Qwen3Tts>().expect("is one");
-    let mut batch = Batch::new(model.clone()).expect("talks");
+    let mut batch = model.batch().expect("talks");
     let mut sessions: Vec<_> = (0..=Batch::MOST).map(|i| started(model, i)).collect();
     let rows: Vec<_> = sessions[..Batch::MOST].iter_mut().map(|s| batch.join(s).expect("room")).collect();
     let e = batch.join(&mut sessions[Batch::MOST]).expect_err("is full").to_string();
     assert!(e.contains("more than 16 utterances"), "{e}");
     batch.leave(rows[3]);
     batch.join(&mut sessions[Batch::MOST]).expect("a row is free");
-    let e = batch.join(&mut model.session().expect("talks")).expect_err("was not started").to_string();
-    assert!(e.contains("full") || e.contains("16") || e.contains("call `start` first"), "{e}");
 }
 
 fn with_queues() -> (Arc<Qwen3Tts>, Arc<Waits>) {
@@ -310,7 +309,7 @@ fn callers_share_frames_made_ahead() {
     let alone: Vec<_> = (0..ALL)
         .map(|i| {
             let mut session = started(&model, i);
-            session.make_ahead(false);
+            session.set_look_ahead(false);
             rest_of(&mut session)
         })
         .collect();
@@ -320,9 +319,8 @@ fn callers_share_frames_made_ahead() {
                 let model = &model;
                 threads.spawn(move || {
                     let (prompt, settings) = utterance(model, i);
-                    let mut utterance = model.utterance().expect("talks");
-                    utterance.pause_ahead_at(1 + i % 3);
-                    utterance.start(&prompt, &settings).expect("starts");
+                    let options = StartOptions { pause_after: Some(1 + i % 3), ..StartOptions::default() };
+                    let mut utterance = model.utterance(&prompt, &settings, options).expect("starts");
                     let (mut heard, mut codes) = (vec![], vec![]);
                     loop {
                         match utterance.next_frame(&mut codes).expect("goes on") {
@@ -340,7 +338,7 @@ fn callers_share_frames_made_ahead() {
                 });
             }
         });
-        assert_eq!(Arc::strong_count(&model), 1, "nothing of a batch holds the model");
+        assert!(model.talker().expect("talks").is_idle(), "nothing of a batch is left");
     }
 }
 
@@ -359,9 +357,9 @@ fn callers_read_their_prompts_together() {
                 let (model, begin, begun) = (&model, &begin, &begun);
                 threads.spawn(move || {
                     let (prompt, settings) = utterance(model, i);
-                    let mut utterance = model.utterance().expect("talks");
                     begin.wait();
-                    utterance.start(&prompt, &settings).expect("starts");
+                    let utterance = model.utterance(&prompt, &settings, StartOptions::default());
+                    let mut utterance = utterance.expect("starts");
                     begun.wait();
                     let plans = model.plans_made();
                     begun.wait();
@@ -454,8 +452,8 @@ fn the_device_always_has_a_frame_to_make() {
     let (model, waits) = with_queues();
     let speak = |seed: u64| {
         let (prompt, settings) = utterance(&model, 1);
-        let mut utterance = model.utterance().expect("talks");
-        utterance.start(&prompt, &Settings { seed, max_frames: FRAMES, ..settings }).expect("starts");
+        let settings = Settings { seed, max_frames: FRAMES, ..settings };
+        let mut utterance = model.utterance(&prompt, &settings, StartOptions::default()).expect("starts");
         let (mut frames, mut codes) = (0, vec![]);
         while utterance.next_frame(&mut codes).expect("goes on") == Step::Frame {
             frames += 1;
@@ -533,7 +531,7 @@ fn concurrent_calls_sound_as_they_would_alone() {
             });
         }
         let model = &engine.model_as::<Qwen3Tts>().expect("is one");
-        assert_eq!(Arc::strong_count(model), 2, "the engine's and this one: nothing of a batch is left");
+        assert!(model.talker().expect("talks").is_idle(), "nothing of a batch is left");
     }
 }
 

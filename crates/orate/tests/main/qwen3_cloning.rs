@@ -150,7 +150,7 @@ fn features(device: &dyn Device, samples: &[f32], piece: Option<usize>) -> Vec<f
         let mut g = Graph::new("codec_encoder.features");
         codec_encoder::features(&mut g, &c, past, 1, part.len()).expect("consistent");
         if all.is_empty() {
-            for b in g.buffers().iter().filter(|b| b.kind == orate_graph::BufferKind::State) {
+            for b in g.buffers().iter().filter(|b| b.kind.is_state()) {
                 memory.clear(&b.name, b.dtype, &b.shape).expect("has room");
             }
         }

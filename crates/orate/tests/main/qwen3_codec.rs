@@ -2,7 +2,7 @@
 
 use orate_audio::snr_db;
 use orate_cpu::{CpuDevice, Isa};
-use orate_graph::{BufferKind, DType, Device, Graph, Memory, Op, Plan, Precision, PrecisionPolicy, Shape};
+use orate_graph::{DType, Device, Graph, Memory, Op, Plan, Precision, PrecisionPolicy, Shape};
 use orate_models::Loader;
 use orate_models::qwen3_tts::{
     CodecConfig, CodecDecoder, CodecDecoderConfig, CodecStream, Past, codec_decoder, layout,
@@ -223,7 +223,7 @@ fn released_widths_in_pieces_are_the_whole_byte_for_byte() {
         codec_decoder::build(&mut g, &c, past, 1, frames).expect("consistent");
         let plan = model.load(Plan::compile(g, &device).expect("has kernels")).expect("random weights");
         memory.write_i32("codes", &[1, frames, 16].into(), codes).expect("the shape");
-        for b in plan.plan().buffers().iter().filter(|b| b.kind == BufferKind::State && codes.len() == 16) {
+        for b in plan.plan().buffers().iter().filter(|b| b.kind.is_state() && codes.len() == 16) {
             memory.clear(&b.name, b.dtype, &b.shape).expect("has room");
         }
         plan.run(&mut *memory).expect("runs");
@@ -454,7 +454,7 @@ fn bench() {
         let plan = device.open(weights).load(plan).expect("weights are random");
         let mut memory = device.memory();
         memory.write_i32("codes", &Shape::from([1, frames, 16]), &vec![7; 16 * frames]).expect("the shape");
-        for b in plan.plan().buffers().iter().filter(|b| b.kind == BufferKind::State) {
+        for b in plan.plan().buffers().iter().filter(|b| b.kind.is_state()) {
             memory.clear(&b.name, b.dtype, &b.shape).expect("has room");
         }
         plan.run(memory.as_mut()).expect("runs");

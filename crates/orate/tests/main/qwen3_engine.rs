@@ -5,7 +5,7 @@ use orate::{
     Options, Precision, PrecisionChoice, PrecisionPolicy, SpeechLength,
 };
 use orate_models::qwen3_tts::{
-    Prompt, Qwen3Tts, Request, Settings, Speaker, Step, TextFeeding, Utterance, Voice,
+    Prompt, Qwen3Tts, Request, Settings, Speaker, StartOptions, Step, TextFeeding, Utterance, Voice,
 };
 use orate_testing::checkpoints::{qwen3_tts_goldens, write_random_qwen3_tts};
 use orate_testing::snr_db;
@@ -99,9 +99,8 @@ fn going_on_is_as_if_nothing_had_been_between() {
             let (language, instruct, feeding) = (None, Some("somebody old"), Some(feeding));
             let prompt = Request { text, speaker, language, instruct, feeding };
             let prompt = model.prompt(&prompt).expect("a prompt");
-            let mut session = model.session().expect("talks");
-            session.record_taps(true);
-            session.start(&prompt, &settings).expect("starts");
+            let taps = StartOptions { taps: true, ..StartOptions::default() };
+            let mut session = model.start_with(&prompt, &settings, taps).expect("starts");
             frames.chunks(16).for_each(|frame| session.give_frame(frame).expect("goes on"));
             let mut logits = vec![];
             session.read("logits", &mut logits).expect("is there");
@@ -154,13 +153,12 @@ fn no_plan_is_made_between_frames() {
     let model = &engine.model_as::<Qwen3Tts>().expect("of this family");
     let (mut codes, mut most) = (vec![], 0);
     for seed in 0..8 {
-        let mut session = model.session().expect("talks");
         // Long enough for a cache that is nearly full when speech begins.
         let (prompt, settings) = greeting(model, &"somebody happy ".repeat(24), seed, 300);
         let rows = prompt.rows.len();
         assert!((180..250).contains(&rows), "{rows}");
-        session.reserve(1);
-        session.start(&prompt, &settings).expect("starts");
+        let options = StartOptions { reserve: Some(1), ..StartOptions::default() };
+        let mut session = model.start_with(&prompt, &settings, options).expect("starts");
         let before = model.plans_made();
         while session.next_frame(&mut codes).expect("goes on") == Step::Frame {}
         assert_eq!(model.plans_made(), before, "seed {seed}");
@@ -188,8 +186,7 @@ fn no_plan_is_made_when_utterances_meet() {
     let mut codes = vec![];
     let mut utterances: Vec<Utterance> = vec![];
     for _ in 0..5 {
-        let mut next = model.utterance().expect("talks");
-        next.start(&prompt, &settings).expect("starts");
+        let next = model.utterance(&prompt, &settings, StartOptions::default()).expect("starts");
         let before = model.plans_made();
         utterances.push(next);
         for u in &mut utterances {
@@ -608,10 +605,9 @@ fn a_described_voice_goes_on() {
     let settings = Settings::new(&model.talking().expect("talks").generation, seed);
     let request = |text, speaker| Request { text, speaker, language: None, instruct, feeding: None };
     let codes = |prompt: &Prompt, index| {
-        let mut session = model.session().expect("talks");
         let seed = orate_models::piece_seed(seed, index);
         let settings = Settings { seed, max_frames: prompt.frame_budget(), ..settings };
-        session.start(prompt, &settings).expect("starts");
+        let mut session = model.start(prompt, &settings).expect("starts");
         let (mut all, mut frame) = (vec![], vec![]);
         while session.next_frame(&mut frame).expect("goes on") == Step::Frame {
             all.extend_from_slice(&frame);

@@ -232,8 +232,7 @@ fn cpu(threads: usize) -> Arc<dyn Device> {
 }
 
 fn speak(model: &Arc<Qwen3Tts>, prompt: &Prompt, settings: &Settings) -> (Vec<i32>, FinishReason) {
-    let mut session = model.session().expect("talks");
-    session.start(prompt, settings).expect("starts");
+    let mut session = model.start(prompt, settings).expect("starts");
     let (mut all, mut codes) = (vec![], vec![]);
     loop {
         match session.next_frame(&mut codes).expect("runs") {
@@ -252,8 +251,7 @@ fn a_seed_decides_what_is_drawn() {
     assert_eq!((want.len(), reason), (96, FinishReason::Length));
     assert_eq!(speak(&model, &prompt, &settings).0, want, "again");
     let roomy = Settings { max_frames: 600, ..settings };
-    let mut session = model.session().expect("talks");
-    session.start(&prompt, &roomy).expect("starts");
+    let mut session = model.start(&prompt, &roomy).expect("starts");
     let (mut all, mut codes) = (vec![], vec![]);
     for _ in 0..6 {
         assert_eq!(session.next_frame(&mut codes).expect("runs"), Step::Frame);
@@ -294,8 +292,7 @@ fn a_kept_prefix_changes_nothing() {
                 Request { text, speaker, language: Some("english"), instruct: None, feeding: Some(feeding) };
             let prompt = model.prompt(&request).expect("a prompt");
             assert!(prompt.fixed >= fixed && prompt.fixed < prompt.rows.len(), "{} rows", prompt.fixed);
-            let mut session = model.session().expect("talks");
-            session.start(&prompt, &settings).expect("starts");
+            let session = model.start(&prompt, &settings).expect("starts");
             reused.push(session.reused_rows());
             assert!([0, prompt.fixed].contains(&session.reused_rows()));
             if session.reused_rows() > 0 {
@@ -310,9 +307,8 @@ fn a_kept_prefix_changes_nothing() {
             assert_eq!(speak(&model, &prompt, &settings), speak(&fresh, &prompt, &settings), "{speaker:?}");
             // In one pass, numbers are rounded differently.
             let greedy = Settings { first: Sampling::GREEDY, predictor: Sampling::GREEDY, ..settings };
-            let mut whole = model.session().expect("talks");
-            whole.record_taps(true);
-            whole.start(&prompt, &greedy).expect("starts");
+            let taps = StartOptions { taps: true, ..StartOptions::default() };
+            let mut whole = model.start_with(&prompt, &greedy, taps).expect("starts");
             let (mut all, mut codes) = (vec![], vec![]);
             while whole.next_frame(&mut codes).expect("runs") == Step::Frame {
                 all.extend_from_slice(&codes);
@@ -322,8 +318,7 @@ fn a_kept_prefix_changes_nothing() {
         assert!(reused[0] == 0 && reused[1..].iter().all(|rows| *rows >= fixed), "{reused:?}");
         model.forget_prefixes();
         let prompt = drawn(1, 1).0;
-        let mut session = model.session().expect("talks");
-        session.start(&prompt, &settings).expect("starts");
+        let session = model.start(&prompt, &settings).expect("starts");
         assert_eq!(session.reused_rows(), 0);
     }
 }
@@ -342,14 +337,14 @@ fn padding_is_not_seen() {
             talker::prefill(
                 &mut g,
                 config,
-                talker::Sizes { batch: 1, capacity: 16, kv: CacheFormat::F32 },
+                talker::CacheSizes { batch: 1, capacity: 16, kv: CacheFormat::F32 },
                 time,
             )
             .expect("fits");
             let plan = Plan::compile(g, &*device).expect("has kernels");
             let plan = on_device.load(plan).expect("has weights");
             let mut memory = device.memory();
-            for b in plan.plan().buffers().iter().filter(|b| b.kind == BufferKind::State) {
+            for b in plan.plan().buffers().iter().filter(|b| b.kind.is_state()) {
                 memory.clear(&b.name, b.dtype, &b.shape).expect("has room");
             }
             memory.write_f32("rows", &[1, time, d].into(), rows).expect("has room");
@@ -386,11 +381,9 @@ fn a_cache_grows_and_loses_nothing() {
         }
         let frames = if slow { 9 } else { 300 };
         let settings = Settings { max_frames: settings.max_frames, ..settings };
-        let (mut grows, mut large) = (model.session().expect("talks"), model.session().expect("talks"));
-        grows.reserve(1);
-        large.reserve(600);
-        grows.start(&prompt, &settings).expect("starts");
-        large.start(&prompt, &settings).expect("starts");
+        let reserved = |frames| StartOptions { reserve: Some(frames), ..StartOptions::default() };
+        let mut grows = model.start_with(&prompt, &settings, reserved(1)).expect("starts");
+        let mut large = model.start_with(&prompt, &settings, reserved(600)).expect("starts");
         let (mut got, mut want) = (vec![], vec![]);
         for i in 0..frames {
             let codes: Vec<i32> = (0..16).map(|q| (i * 31 + q * 7) % 128).collect();
@@ -436,11 +429,9 @@ fn long_prompt(model: &Qwen3Tts, rows: usize) -> Prompt {
 fn given_codes_are_read_as_drawn_ones() {
     let model = Qwen3Tts::new(committed(), cpu(1));
     let (prompt, settings) = drawn(7, 4);
-    let (mut draws, mut given) = (model.session().expect("talks"), model.session().expect("talks"));
-    draws.record_taps(true);
-    given.record_taps(true);
-    draws.start(&prompt, &settings).expect("starts");
-    given.start(&prompt, &Settings { seed: 8, ..settings }).expect("starts");
+    let taps = StartOptions { taps: true, ..StartOptions::default() };
+    let mut draws = model.start_with(&prompt, &settings, taps).expect("starts");
+    let mut given = model.start_with(&prompt, &Settings { seed: 8, ..settings }, taps).expect("starts");
     let mut codes = vec![];
     for _ in 0..4 {
         assert_eq!(draws.next_frame(&mut codes).expect("runs"), Step::Frame);
@@ -453,8 +444,6 @@ fn given_codes_are_read_as_drawn_ones() {
         }
     }
     assert!(given.give_frame(&codes[1..]).expect_err("15 codes").to_string().contains("15 codes"));
-    let e = model.session().expect("talks").give_frame(&codes).expect_err("no prompt").to_string();
-    assert!(e.contains("before a prompt"), "{e}");
 }
 
 /// A frame is one submission and one read of its sixteen codes.
@@ -462,8 +451,7 @@ fn given_codes_are_read_as_drawn_ones() {
 fn the_host_only_sees_codes() {
     let model = Qwen3Tts::new(committed(), cpu(1));
     let (prompt, settings) = drawn(7, 5);
-    let mut session = model.session().expect("talks");
-    session.start(&prompt, &settings).expect("starts");
+    let mut session = model.start(&prompt, &settings).expect("starts");
     let started = session.counters();
     assert_eq!(
         (started.submissions, started.read_backs),
@@ -521,10 +509,9 @@ fn what_cannot_be_spoken_is_refused() {
     assert!(prompt.warnings[0].contains("has no effect"), "{:?}", prompt.warnings);
 
     let (prompt, settings) = drawn(1, 3);
-    let mut session = model.session().expect("talks");
-    assert!(session.next_frame(&mut vec![]).expect_err("no prompt").to_string().contains("before a prompt"));
-    let mut start = |s: Settings, words: &str| {
-        let e = session.start(&prompt, &s).expect_err(words).to_string();
+    let start = |s: Settings, words: &str| {
+        let Err(e) = model.start(&prompt, &s) else { panic!("is refused: {words}") };
+        let e = e.to_string();
         assert!(e.contains(words), "{e}");
     };
     start(Settings { max_frames: 0, ..settings }, "choose 1 to 16777216");
@@ -544,7 +531,7 @@ fn a_projected_predictor() {
     let config = Config::from_json(&std::fs::read(path).expect("committed")).expect("as written");
     let graph = || {
         let mut g = Graph::new("frame").with_taps();
-        let sizes = talker::Sizes { batch: 3, capacity: 7, kv: CacheFormat::F32 };
+        let sizes = talker::CacheSizes { batch: 3, capacity: 7, kv: CacheFormat::F32 };
         frame::build(&mut g, &config.talker_config, sizes, 4).expect("the configuration is consistent");
         g
     };
@@ -584,13 +571,13 @@ fn utterances_side_by_side() {
         let rows = floats(case, "prompt_embeds");
         let time = rows.len() / d;
         let mut g = Graph::new("prefill");
-        let sizes = talker::Sizes { batch: 1, capacity, kv: CacheFormat::F32 };
+        let sizes = talker::CacheSizes { batch: 1, capacity, kv: CacheFormat::F32 };
         talker::prefill(&mut g, &config, sizes, time).expect("the configuration is consistent");
         let plan = load(g);
         let mut memory = device.memory();
         memory.write_f32("rows", &[1, time, d].into(), &rows).expect("has room");
         memory.write_i32(talker::LAST, &[1].into(), &[time as i32 - 1]).expect("has room");
-        for b in plan.plan().buffers().iter().filter(|b| b.kind == BufferKind::State) {
+        for b in plan.plan().buffers().iter().filter(|b| b.kind.is_state()) {
             memory.clear(&b.name, b.dtype, &b.shape).expect("has room");
         }
         plan.run(&mut *memory).expect("runs");
@@ -608,7 +595,7 @@ fn utterances_side_by_side() {
     }
 
     let mut g = Graph::new("frames");
-    let sizes = talker::Sizes { batch: 2, capacity, kv: CacheFormat::F32 };
+    let sizes = talker::CacheSizes { batch: 2, capacity, kv: CacheFormat::F32 };
     frame::build(&mut g, &config, sizes, text_rows).expect("the configuration is consistent");
     let plan = load(g);
     let mut memory = device.memory();

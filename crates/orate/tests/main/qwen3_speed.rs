@@ -5,7 +5,7 @@ use orate_graph::{
     BufferKind, CacheFormat, Device, Executable, Graph, GraphError, Plan, PrecisionPolicy, Shape, Tensor,
     WeightLoader,
 };
-use orate_models::qwen3_tts::talker::Sizes;
+use orate_models::qwen3_tts::talker::CacheSizes;
 use orate_models::qwen3_tts::{Config, frame};
 use orate_testing::checkpoints::qwen3_tts_goldens;
 use orate_testing::random::Random;
@@ -77,7 +77,7 @@ fn a_frame() {
     let capacity = 512;
     let graph = |batch: usize| {
         let mut g = Graph::new("frame");
-        frame::build(&mut g, &config.talker_config, Sizes { batch, capacity, kv: CacheFormat::F32 }, 64)
+        frame::build(&mut g, &config.talker_config, CacheSizes { batch, capacity, kv: CacheFormat::F32 }, 64)
             .expect("consistent");
         g
     };
@@ -113,7 +113,9 @@ fn time(device: &CpuDevice, plan: &dyn Executable, position: i32, batch: usize) 
     let mut memory = device.memory();
     for b in plan.plan().buffers() {
         match b.kind {
-            BufferKind::State => memory.clear(&b.name, b.dtype, &b.shape).expect("has room"),
+            BufferKind::State | BufferKind::Cache | BufferKind::Scratch => {
+                memory.clear(&b.name, b.dtype, &b.shape).expect("has room")
+            }
             BufferKind::Input if b.name == "seed" => {
                 memory.write_i32("seed", &b.shape, &[1, 2].repeat(batch)).expect("has room")
             }

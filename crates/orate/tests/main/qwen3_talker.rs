@@ -1,7 +1,7 @@
 //! Qwen3-TTS's talker against the official package: a prompt layer by layer, in one pass and in several.
 
 use orate_cpu::{CpuDevice, Isa};
-use orate_graph::{BufferKind, CacheFormat, Device, Graph, Memory, ModelOnDevice, Plan};
+use orate_graph::{CacheFormat, Device, Graph, Memory, ModelOnDevice, Plan};
 use orate_models::Loader;
 use orate_models::qwen3_tts::{Config, frame, prompt_rows, talker};
 use orate_testing::checkpoints::qwen3_tts_goldens;
@@ -34,7 +34,7 @@ fn graph(c: &Config, time: usize, taps: bool) -> Graph {
     if taps {
         g = g.with_taps();
     }
-    let sizes = talker::Sizes { batch: 1, capacity: CAPACITY, kv: CacheFormat::F32 };
+    let sizes = talker::CacheSizes { batch: 1, capacity: CAPACITY, kv: CacheFormat::F32 };
     talker::prefill(&mut g, &c.talker_config, sizes, time).expect("the configuration is consistent");
     g
 }
@@ -46,7 +46,7 @@ fn model(device: &dyn Device) -> Box<dyn ModelOnDevice> {
 /// Reads a prompt, beginning with empty states.
 fn prefill(device: &dyn Device, graph: Graph, rows: &[f32]) -> Box<dyn Memory> {
     let mut memory = device.memory();
-    for b in graph.buffers().iter().filter(|b| b.kind == BufferKind::State) {
+    for b in graph.buffers().iter().filter(|b| b.kind.is_state()) {
         memory.clear(&b.name, b.dtype, &b.shape).expect("has room");
     }
     go_on(device, graph, rows, 0, &mut *memory);
@@ -202,7 +202,7 @@ fn ops_at_the_released_widths() {
         json["speaker_encoder_config"]["enc_dim"] = width.into();
         let config = Config::from_json(json.to_string().as_bytes()).expect("as released");
         let mut frame = Graph::new("frame");
-        let sizes = talker::Sizes { batch: 2, capacity: 40, kv: CacheFormat::F32 };
+        let sizes = talker::CacheSizes { batch: 2, capacity: 40, kv: CacheFormat::F32 };
         frame::build(&mut frame, &config.talker_config, sizes, 5).expect("the configuration is consistent");
         let mut cases = harvest(&graph(&config, 13, false));
         cases.extend(harvest(&frame));

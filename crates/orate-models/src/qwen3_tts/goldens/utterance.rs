@@ -5,7 +5,8 @@ use super::{Run, bad, integers};
 use crate::ModelError;
 use crate::hooks::Steps;
 use crate::qwen3_tts::{
-    FinishReason, Prompt, Request, Sampling, Session, Settings, Speaker, Step, TextFeeding, codec_decoder,
+    FinishReason, Prompt, Request, Sampling, Session, Settings, Speaker, StartOptions, Step, TextFeeding,
+    codec_decoder,
 };
 use orate_weights::{SafeTensors, WeightSource};
 
@@ -126,9 +127,9 @@ impl Run<'_> {
     pub fn utterance(&mut self, name: &str, case: &Case) -> Result<(), ModelError> {
         let u = Utterance { case, tensors: SafeTensors::open(&case.file)? };
         let prompt = u.prompt(self)?;
-        let mut session = self.model.session()?;
-        session.record_taps(true);
-        session.start(&prompt, &u.settings()?)?;
+        let settings = u.settings()?;
+        let taps = StartOptions { taps: true, ..StartOptions::default() };
+        let mut session = self.model.start_with(&prompt, &settings, taps)?;
         self.prompt(name, &u, &mut session)?;
 
         let want = u.integers("codes")?;
@@ -137,7 +138,7 @@ impl Run<'_> {
         let drawn =
             if self.out.is_exact() { Some(self.free(&u, &mut session, &want, &mut all)?) } else { None };
         if let Some(Drawn::Tie { .. }) = drawn {
-            session.start(&prompt, &u.settings()?)?;
+            session = self.model.start_with(&prompt, &settings, taps)?;
             all = Frames::default();
         }
         if let None | Some(Drawn::Tie { .. }) = drawn {
@@ -152,7 +153,7 @@ impl Run<'_> {
             all.before(&u, &mut session)?;
         } else if self.out.taps() && !all.codes.is_empty() {
             // Taps are overwritten by each frame, so the first one is decoded again.
-            session.start(&prompt, &u.settings()?)?;
+            session = self.model.start_with(&prompt, &settings, taps)?;
             session.next_frame(&mut vec![])?;
             self.first_frame(name, &u, &mut session)?;
         }

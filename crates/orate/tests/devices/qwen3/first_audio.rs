@@ -5,8 +5,8 @@ use orate::Precision;
 use orate_graph::Device;
 use orate_models::checkpoint::Expected;
 use orate_models::qwen3_tts::{
-    CodecConfig, Files, GenerationConfig, Qwen3Tts, Request, Settings, Speaker, Step, Talking, TextFeeding,
-    layout,
+    CodecConfig, Files, GenerationConfig, Qwen3Tts, Request, Settings, Speaker, StartOptions, Step, Talking,
+    TextFeeding, layout,
 };
 use orate_testing::checkpoints::qwen3_tts_goldens;
 use orate_testing::random::Random;
@@ -97,10 +97,9 @@ fn once(model: &Arc<Qwen3Tts>, text: &str) -> [f64; 3] {
     let feeding = Some(TextFeeding::Whole);
     let request = Request { text, speaker, language: Some("english"), instruct: None, feeding };
     let prompt = model.prompt(&request).expect("a prompt");
-    let mut session = model.session().expect("talks");
-    session.pause_ahead_at(FRAMES);
     let settings = Settings { max_frames: prompt.frame_budget(), ..Settings::new(generation, 5) };
-    session.start(&prompt, &settings).expect("starts");
+    let options = StartOptions { pause_after: Some(FRAMES), ..StartOptions::default() };
+    let mut session = model.start_with(&prompt, &settings, options).expect("starts");
     // As an engine does it, on a thread of its own.
     let mut stream = model.codec().stream().expect("has room");
     let started = start.elapsed();

@@ -5,7 +5,7 @@ use super::devices;
 use super::first_audio::{TEXT, model};
 use orate::Precision;
 use orate_models::qwen3_tts::{
-    Batch, Prompt, Qwen3Tts, Request, Sampling, Settings, Speaker, Step, TextFeeding,
+    Batch, Prompt, Qwen3Tts, Request, Sampling, Settings, Speaker, StartOptions, Step, TextFeeding,
 };
 use std::sync::{Arc, Barrier};
 use std::time::Instant;
@@ -30,9 +30,8 @@ fn prompt(model: &Qwen3Tts) -> (Prompt, Settings) {
 /// Milliseconds of a frame of an utterance alone, with frames made ahead or not.
 fn alone(model: &Arc<Qwen3Tts>, ahead: bool) -> f64 {
     let (prompt, settings) = prompt(model);
-    let mut session = model.session().expect("talks");
-    session.make_ahead(ahead);
-    session.start(&prompt, &settings).expect("starts");
+    let mut session = model.start(&prompt, &settings).expect("starts");
+    session.set_look_ahead(ahead);
     let mut codes = vec![];
     // The prompt is read until the first frame is there.
     assert_eq!(session.next_frame(&mut codes).expect("runs"), Step::Frame);
@@ -44,12 +43,11 @@ fn alone(model: &Arc<Qwen3Tts>, ahead: bool) -> f64 {
 /// Milliseconds of a frame of `rows` utterances in one batch, made by one thread.
 fn batch(model: &Arc<Qwen3Tts>, rows: usize, ahead: bool) -> f64 {
     let (prompt, settings) = prompt(model);
-    let mut batch = Batch::new(model.clone()).expect("talks");
-    batch.make_ahead(ahead);
+    let mut batch = model.batch().expect("talks");
+    batch.set_look_ahead(ahead);
     let mut sessions = vec![];
     for _ in 0..rows {
-        let mut session = model.session().expect("talks");
-        session.start(&prompt, &settings).expect("starts");
+        let mut session = model.start(&prompt, &settings).expect("starts");
         batch.join(&mut session).expect("room");
         sessions.push(session);
     }
@@ -68,8 +66,8 @@ fn callers(model: &Arc<Qwen3Tts>, count: usize) -> f64 {
     let barrier = Barrier::new(count + 1);
     let call = || {
         barrier.wait();
-        let (mut utterance, mut codes) = (model.utterance().expect("talks"), vec![]);
-        utterance.start(&prompt, &settings).expect("starts");
+        let utterance = model.utterance(&prompt, &settings, StartOptions::default());
+        let (mut utterance, mut codes) = (utterance.expect("starts"), vec![]);
         while utterance.next_frame(&mut codes).expect("runs") == Step::Frame {}
         utterance.frames()
     };

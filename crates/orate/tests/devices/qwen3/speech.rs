@@ -96,8 +96,8 @@ fn long_prompts_are_read_as_on_the_cpu() {
                 model.forget_prefixes();
                 // Read anew, and behind the state that was kept.
                 [false, true].map(|kept| {
-                    let mut session = model.session().expect("talks");
-                    session.start(&prompt, &Settings { max_frames: 3, ..settings }).expect("has room");
+                    let settings = Settings { max_frames: 3, ..settings };
+                    let mut session = model.start(&prompt, &settings).expect("has room");
                     assert_eq!(session.reused_rows() > 0, kept);
                     let mut logits = vec![];
                     session.read("logits", &mut logits).expect("is there");

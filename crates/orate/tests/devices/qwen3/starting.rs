@@ -1,7 +1,7 @@
 //! Utterances that begin at the same time, of which some never ask for a frame.
 
 use orate::{Engine, EngineOptions, ModelSource};
-use orate_models::qwen3_tts::{Request, Settings, Speaker, Step, Utterance};
+use orate_models::qwen3_tts::{Request, Settings, Speaker, StartOptions, Step, Utterance};
 use orate_testing::checkpoints::write_random_qwen3_tts;
 use std::sync::Barrier;
 
@@ -19,9 +19,8 @@ pub fn together(options: EngineOptions) {
         let request = Request { text: &text, speaker, language, instruct: None, feeding: None };
         let drawn = Settings::new(&model.talking().expect("talks").generation, seed);
         let settings = Settings { max_frames: 8, ..drawn };
-        let mut utterance = model.utterance().expect("talks");
-        utterance.start(&model.prompt(&request).expect("speakable"), &settings).expect("starts");
-        utterance
+        let prompt = model.prompt(&request).expect("speakable");
+        model.utterance(&prompt, &settings, StartOptions::default()).expect("starts")
     };
     let rest_of = |mut utterance: Utterance| {
         let (mut all, mut codes) = (vec![], vec![]);

@@ -3,8 +3,8 @@
 
 use orate_cpu::CpuDevice;
 use orate_graph::{
-    Counters, DType, Device, DeviceError, DeviceInfo, Memory, ModelOnDevice, Op, Part, Plan, Shape, Target,
-    Ticket, ValueInfo, WeightLoader,
+    Counters, DType, Device, DeviceError, DeviceInfo, Memory, ModelOnDevice, Op, Pacing, Part, Plan, Shape,
+    Target, Ticket, ValueInfo, WeightLoader,
 };
 use std::any::Any;
 use std::sync::Arc;
@@ -54,8 +54,8 @@ impl Device for WithQueues {
         self.cpu.threads()
     }
 
-    fn has_queues(&self) -> bool {
-        true
+    fn pacing(&self) -> Pacing {
+        Pacing::QUEUES
     }
 
     fn memory_kept(&self) -> usize {

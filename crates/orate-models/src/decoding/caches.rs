@@ -1,0 +1,43 @@
+//! Rows of an utterance in the caches of a memory.
+
+use orate_graph::{Buffer, BufferKind, Part, Plan};
+use std::ops::Range;
+
+/// Which rows of a memory's caches are an utterance's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    /// Number of the utterance in the memory.
+    pub utterance: usize,
+    /// Rows of the caches.
+    pub capacity: usize,
+}
+
+impl Slot {
+    /// Of a memory of one utterance.
+    pub fn alone(capacity: usize) -> Slot {
+        Slot { utterance: 0, capacity }
+    }
+}
+
+/// The caches of a plan.
+pub(super) fn caches(plan: &Plan) -> impl Iterator<Item = &Buffer> {
+    plan.buffers().iter().filter(|b| b.kind == BufferKind::Cache)
+}
+
+/// Copies of some rows of all caches, in all lanes, to the same rows of another slot.
+pub(super) fn cache_parts<'a>(
+    plan: &'a Plan,
+    lanes: usize,
+    rows: &Range<usize>,
+    (from, to): (Slot, Slot),
+) -> Vec<Part<'a>> {
+    if rows.is_empty() {
+        return vec![];
+    }
+    let part = |b: &'a Buffer, lane: usize| {
+        let width = b.shape.last();
+        let first = |s: Slot| ((s.utterance * lanes + lane) * s.capacity + rows.start) * width;
+        Part { from: (&*b.name, first(from)), to: (&*b.name, first(to)), len: rows.len() * width }
+    };
+    caches(plan).flat_map(|b| (0..lanes).map(move |lane| part(b, lane))).collect()
+}

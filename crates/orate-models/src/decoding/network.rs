@@ -1,0 +1,190 @@
+//! What decoding needs to know of a network: a trait that each family implements, and the buffers that its graphs have.
+//!
+//! An utterance has B rows of a plan, or L · B with L *lanes*: two for classifier-free guidance, one after the other.
+//!
+//! | buffer | plan | |
+//! | --- | --- | --- |
+//! | [`ROWS`] | prefill reads it | f32 `[B · L, T, D]`: prompt rows, made by [`Autoregressive::rows_plan`] |
+//! | [`LAST`] | prefill reads it | i32 `[B · L]`: the last prompt row that is not padding |
+//! | [`POSITION`] | both, a state | i32 `[B · L]`: rows before the next one; a frame increments it |
+//! | [`FRAME`] | frame, a state | i32 `[B]`: number of the frame; a frame increments it |
+//! | [`SEED`] | frame reads it | i32 `[B, 2]` |
+//! | [`Facts::sampling`] | frame reads them | f32 `[B, S]`: settings of [`orate_graph::Op::Sample`] |
+//! | [`FEED`] | frame may read it | f32 `[B, N, D]`: a row for each frame, of which the last holds for all that follow |
+//! | [`CODES`] | frame writes it | i32 `[B, Q]`: what was drawn |
+//! | [`GIVEN`] | frame of given codes | i32 `[B, Q]`: codes in place of drawn ones |
+//!
+//! All other states belong to the network. Their roles are said in the graph: [`orate_graph::Graph::cache`] holds rows by
+//! position, [`orate_graph::Graph::scratch`] nothing that outlives a run, and [`orate_graph::Graph::state`] all that is
+//! carried from frame to frame, such as logits and codes drawn before. Outputs of prefill become states of that name.
+
+use super::error::option_error;
+use crate::ModelError;
+use orate_graph::{Device, Executable, Memory, Shape};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Prompt rows, f32 `[B · L, T, D]`.
+pub const ROWS: &str = "rows";
+/// Number of the last prompt row that is not padding, i32 `[B · L]`.
+pub const LAST: &str = "last";
+/// Number of rows before the next one, i32 `[B · L]`.
+pub const POSITION: &str = "position";
+/// Number of each utterance's frame, i32 `[B]`.
+pub const FRAME: &str = "frame";
+/// Key of the random numbers, i32 `[B, 2]`.
+pub const SEED: &str = "seed";
+/// Rows of later frames, `[B, N, D]`.
+pub const FEED: &str = "trailing";
+/// Codes of the frame, i32 `[B, Q]`.
+pub const CODES: &str = "codes";
+/// Codes that are known, i32 `[B, Q]`.
+pub const GIVEN: &str = "given_codes";
+
+/// Utterances in a batch at most.
+pub const MOST_UTTERANCES: usize = 16;
+
+/// Extents of the states of a memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MemorySizes {
+    /// Utterances side by side.
+    pub batch: usize,
+    /// Rows that a cache holds: prompt and frames.
+    pub capacity: usize,
+    /// Rows of [`FEED`]; 0 for networks without it.
+    pub feed: usize,
+}
+
+/// Fixed properties of a network.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts {
+    /// Codes of a frame.
+    pub codes: usize,
+    /// First code of the frame that ends an utterance.
+    pub end: i32,
+    /// Batch rows of an utterance: 2 for classifier-free guidance, else 1.
+    pub lanes: usize,
+    /// Prompt rows and frames at most.
+    pub positions: usize,
+    /// Names of the buffers of sampling settings.
+    pub sampling: &'static [&'static str],
+}
+
+/// How long a prompt is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Rows.
+    pub rows: usize,
+    /// Rows at the beginning that other prompts begin with too. Their state is kept. Fewer than `rows`.
+    pub fixed: usize,
+    /// Rows of [`FEED`].
+    pub feed: usize,
+}
+
+/// Rows of a prompt that are read in one pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pass {
+    /// Which rows.
+    pub rows: Range<usize>,
+    /// Number of rows with padding.
+    pub padded: usize,
+}
+
+/// An autoregressive network on a device.
+pub trait Autoregressive: Send + Sync + 'static {
+    /// A request as the network reads it.
+    type Prompt: Sync;
+    /// Determines the state after the fixed rows of a prompt: equal ones leave equal states.
+    type Prefix: PartialEq + Send;
+
+    /// Fixed properties.
+    fn facts(&self) -> Facts;
+
+    /// Where it runs.
+    fn device(&self) -> &Arc<dyn Device>;
+
+    /// Length of a prompt.
+    fn extent(&self, prompt: &Self::Prompt) -> Extent;
+
+    /// The fixed rows of a prompt.
+    fn prefix(&self, prompt: &Self::Prompt) -> Self::Prefix;
+
+    /// The plan that makes [`ROWS`] of a pass.
+    ///
+    /// # Errors
+    /// The device lacks an op, or room.
+    fn rows_plan(
+        &self,
+        prompt: &Self::Prompt,
+        pass: &Pass,
+        taps: bool,
+    ) -> Result<Arc<dyn Executable>, ModelError>;
+
+    /// Writes the inputs of [`Autoregressive::rows_plan`].
+    ///
+    /// # Errors
+    /// The device has no room, or failed.
+    fn write_rows(
+        &self,
+        prompt: &Self::Prompt,
+        pass: &Pass,
+        memory: &mut dyn Memory,
+    ) -> Result<(), ModelError>;
+
+    /// A plan that runs once at the beginning of an utterance, when all states are zeros: it makes [`FEED`] of `feed`
+    /// rows, or sets other states. `None` if there is nothing to do.
+    ///
+    /// # Errors
+    /// As [`Autoregressive::rows_plan`].
+    fn begin_plan(&self, feed: usize, taps: bool) -> Result<Option<Arc<dyn Executable>>, ModelError> {
+        let _ = (feed, taps);
+        Ok(None)
+    }
+
+    /// Writes the inputs of [`Autoregressive::begin_plan`], and [`FEED`] of `feed` rows where no plan makes it.
+    ///
+    /// # Errors
+    /// As [`Autoregressive::write_rows`].
+    fn write_begin(
+        &self,
+        prompt: &Self::Prompt,
+        feed: usize,
+        memory: &mut dyn Memory,
+    ) -> Result<(), ModelError> {
+        let _ = (prompt, feed, memory);
+        Ok(())
+    }
+
+    /// The plan that reads `time` prompt rows. It leaves [`POSITION`] as it is: what padding leaves in a cache is
+    /// overwritten before it is seen.
+    ///
+    /// # Errors
+    /// As [`Autoregressive::rows_plan`].
+    fn prefill_plan(
+        &self,
+        sizes: MemorySizes,
+        time: usize,
+        taps: bool,
+    ) -> Result<Arc<dyn Executable>, ModelError>;
+
+    /// The plan of a frame.
+    ///
+    /// # Errors
+    /// As [`Autoregressive::rows_plan`].
+    fn frame_plan(&self, sizes: MemorySizes, taps: bool) -> Result<Arc<dyn Executable>, ModelError>;
+
+    /// The plan of a frame of [`GIVEN`] codes.
+    ///
+    /// # Errors
+    /// The network has none, or as [`Autoregressive::rows_plan`].
+    fn given_frame_plan(&self, _sizes: MemorySizes, _taps: bool) -> Result<Arc<dyn Executable>, ModelError> {
+        Err(option_error("network", "asked for a frame of given codes", "it can only draw them"))
+    }
+}
+
+/// The same number for each lane of an utterance.
+pub(super) fn for_lanes(memory: &mut dyn Memory, name: &str, lanes: usize, x: i32) -> Result<(), ModelError> {
+    // Without the heap: an allocation for each frame would be counted.
+    const MOST_LANES: usize = 8;
+    Ok(memory.write_i32(name, &Shape::from([lanes]), &[x; MOST_LANES][..lanes])?)
+}

@@ -1,0 +1,28 @@
+//! What all utterances of a network share, whether they are alone or in a batch.
+
+use super::kept_states::KeptStates;
+use super::network::{Autoregressive, MOST_UTTERANCES};
+use super::shared_prompts::SharedPrompts;
+use crate::runtime::MemoryPool;
+use std::sync::Arc;
+
+/// A network, memories to run it in, and states of prompts to begin from.
+pub(super) struct Resources<N: Autoregressive> {
+    pub network: N,
+    /// Memories of finished utterances are kept for as many as may speak at once.
+    pub memories: Arc<MemoryPool>,
+    /// Caches after the fixed rows of prompts.
+    pub prefixes: KeptStates<N::Prefix>,
+    pub prompts: SharedPrompts,
+}
+
+impl<N: Autoregressive> Resources<N> {
+    /// Keeps states of prompts of `prefix_bytes` bytes.
+    pub fn new(network: N, prefix_bytes: usize) -> Arc<Resources<N>> {
+        let device = network.device().clone();
+        let wait = device.pacing().coalescing_wait.unwrap_or_default();
+        let memories = MemoryPool::new(device, MOST_UTTERANCES);
+        let (prefixes, prompts) = (KeptStates::new(prefix_bytes), SharedPrompts::new(wait));
+        Arc::new(Resources { network, memories, prefixes, prompts })
+    }
+}

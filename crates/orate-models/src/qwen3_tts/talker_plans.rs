@@ -1,0 +1,199 @@
+//! Talker and code predictor on a device: their plans, and how a prompt reaches them. This is what [`crate::decoding`] decodes.
+
+use super::config::{Config, TalkerConfig};
+use super::frame;
+use super::prompt::Prompt;
+use super::prompt_rows::{
+    self, CODEC_IDS, IS_FRAME, IS_ID, IS_X_VECTOR, OTHER_CODES, TEXT_IDS, TRAILING_IDS, X_VECTOR,
+};
+use super::row_ids::{RowIds, RowKind};
+use super::talker::{self, CacheSizes};
+use crate::ModelError;
+use crate::decoding::{Autoregressive, Extent, Facts, MemorySizes, Pass};
+use crate::runtime::PlanCache;
+use orate_graph::{CacheFormat, Device, Executable, Graph, GraphError, Memory, WeightLoader};
+use std::sync::Arc;
+
+/// Plans kept for reuse. An utterance needs six; that of a frame has two thousand steps and takes some megabytes, one of a
+/// prompt on a CPU 0.1 MB. Warming up makes most for sixteen callers of a described voice on a CPU: 257.
+const PLANS_KEPT: usize = 320;
+
+type Result<T> = std::result::Result<T, ModelError>;
+
+/// What a plan computes, and everything its graph depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum TalkerPlan {
+    /// Ids to prompt rows; with `reference` an x-vector or frames may be among them.
+    Rows { time: usize, reference: bool },
+    /// Ids to rows of text that is fed later.
+    Trailing { text_rows: usize },
+    /// Prompt rows to the state before a frame.
+    Prefill { sizes: CacheSizes, time: usize },
+    /// A frame.
+    Frame { sizes: CacheSizes, text_rows: usize },
+    /// A frame whose codes are known.
+    GivenFrame { sizes: CacheSizes, text_rows: usize },
+}
+
+impl TalkerPlan {
+    /// The graph of the plan.
+    ///
+    /// # Errors
+    /// The configuration contradicts itself.
+    pub fn graph(self, c: &TalkerConfig, taps: bool) -> std::result::Result<Graph, GraphError> {
+        let name = match self {
+            TalkerPlan::Rows { .. } => "prompt",
+            TalkerPlan::Trailing { .. } => "trailing text",
+            TalkerPlan::Prefill { .. } => "prefill",
+            TalkerPlan::Frame { .. } => "frame",
+            TalkerPlan::GivenFrame { .. } => "frame of given codes",
+        };
+        let mut g = Graph::new(name);
+        if taps {
+            g = g.with_taps();
+        }
+        match self {
+            TalkerPlan::Rows { time, reference } => prompt_rows::build(&mut g, c, time, reference)?,
+            TalkerPlan::Trailing { text_rows } => prompt_rows::trailing(&mut g, c, text_rows)?,
+            TalkerPlan::Prefill { sizes, time } => talker::prefill(&mut g, c, sizes, time)?,
+            TalkerPlan::Frame { sizes, text_rows } => frame::build(&mut g, c, sizes, text_rows)?,
+            TalkerPlan::GivenFrame { sizes, text_rows } => {
+                frame::of_given_codes(&mut g, c, sizes, text_rows)?
+            }
+        }
+        Ok(g)
+    }
+}
+
+/// All graphs of the talking part, as small as they may be.
+///
+/// # Errors
+/// The configuration contradicts itself.
+pub(crate) fn smallest_graphs(
+    c: &TalkerConfig,
+    kv: CacheFormat,
+) -> std::result::Result<Vec<Graph>, GraphError> {
+    let sizes = CacheSizes { batch: 1, capacity: 8, kv };
+    let plans = [
+        TalkerPlan::Rows { time: 4, reference: true },
+        TalkerPlan::Trailing { text_rows: 1 },
+        TalkerPlan::Prefill { sizes, time: 4 },
+        TalkerPlan::Frame { sizes, text_rows: 1 },
+    ];
+    plans.into_iter().map(|plan| plan.graph(c, false)).collect()
+}
+
+/// The talker of a model on a device.
+pub struct Talker {
+    config: TalkerConfig,
+    /// Text id of padding.
+    pad: i32,
+    /// Format of the talker's cache.
+    kv: CacheFormat,
+    /// By plan, and whether taps are recorded.
+    plans: PlanCache<(TalkerPlan, bool)>,
+}
+
+impl Talker {
+    pub(crate) fn new(
+        config: &Config,
+        device: Arc<dyn Device>,
+        weights: Arc<dyn WeightLoader + Send + Sync>,
+        kv: CacheFormat,
+    ) -> Talker {
+        Talker {
+            config: config.talker_config.clone(),
+            pad: config.tts_pad_token_id as i32,
+            kv,
+            plans: PlanCache::new(device, weights, PLANS_KEPT),
+        }
+    }
+
+    /// Plans compiled so far, and bytes of weights on the device.
+    pub(crate) fn plans(&self) -> &PlanCache<(TalkerPlan, bool)> {
+        &self.plans
+    }
+
+    pub(crate) fn plan(&self, plan: TalkerPlan, taps: bool) -> Result<Arc<dyn Executable>> {
+        self.plans.get((plan, taps), |_| Ok(plan.graph(&self.config, taps)?))
+    }
+
+    fn sizes(&self, s: MemorySizes) -> CacheSizes {
+        CacheSizes { batch: s.batch, capacity: s.capacity, kv: self.kv }
+    }
+}
+
+impl Autoregressive for Talker {
+    type Prompt = Prompt;
+    type Prefix = RowIds;
+
+    fn facts(&self) -> Facts {
+        Facts {
+            codes: self.config.num_code_groups,
+            end: self.config.codec_eos_token_id as i32,
+            lanes: 1,
+            positions: self.config.max_position_embeddings,
+            sampling: &[frame::SAMPLING, frame::PREDICTOR_SAMPLING],
+        }
+    }
+
+    fn device(&self) -> &Arc<dyn Device> {
+        self.plans.device()
+    }
+
+    fn extent(&self, prompt: &Prompt) -> Extent {
+        Extent { rows: prompt.rows.len(), fixed: prompt.fixed, feed: prompt.trailing_ids.len() }
+    }
+
+    fn prefix(&self, prompt: &Prompt) -> RowIds {
+        prompt.rows.part(0..prompt.fixed)
+    }
+
+    fn rows_plan(&self, prompt: &Prompt, pass: &Pass, taps: bool) -> Result<Arc<dyn Executable>> {
+        let reference = prompt.rows.part(pass.rows.clone()).have_reference();
+        self.plan(TalkerPlan::Rows { time: pass.padded, reference }, taps)
+    }
+
+    fn write_rows(&self, prompt: &Prompt, pass: &Pass, m: &mut dyn Memory) -> Result<()> {
+        let (d, q) = (self.config.transformer.hidden_size, self.config.num_code_groups);
+        let ids = prompt.rows.part(pass.rows.clone());
+        let reference = ids.have_reference();
+        let ids = ids.padded(pass.padded, self.pad);
+        let time = ids.len();
+        m.write_i32(TEXT_IDS, &[1, time].into(), &ids.text)?;
+        m.write_i32(CODEC_IDS, &[time, 1].into(), &ids.first)?;
+        m.write_i32(IS_ID, &[time].into(), &ids.have(RowKind::Id))?;
+        if reference {
+            m.write_i32(OTHER_CODES, &[time, q - 1].into(), &ids.others)?;
+            m.write_i32(IS_FRAME, &[time].into(), &ids.have(RowKind::Frame))?;
+            // Any values, where no row has one.
+            let mut floats: Vec<f32> = ids.x_vector.iter().map(|x| f32::from_bits(*x)).collect();
+            floats.resize(d, 0.0);
+            m.write_f32(X_VECTOR, &[1, d].into(), &floats)?;
+            m.write_i32(IS_X_VECTOR, &[time].into(), &ids.have(RowKind::XVector))?;
+        }
+        Ok(())
+    }
+
+    fn begin_plan(&self, feed: usize, taps: bool) -> Result<Option<Arc<dyn Executable>>> {
+        self.plan(TalkerPlan::Trailing { text_rows: feed }, taps).map(Some)
+    }
+
+    fn write_begin(&self, prompt: &Prompt, feed: usize, memory: &mut dyn Memory) -> Result<()> {
+        let mut ids = prompt.trailing_ids.clone();
+        ids.resize(feed, self.pad);
+        Ok(memory.write_i32(TRAILING_IDS, &[1, feed].into(), &ids)?)
+    }
+
+    fn prefill_plan(&self, sizes: MemorySizes, time: usize, taps: bool) -> Result<Arc<dyn Executable>> {
+        self.plan(TalkerPlan::Prefill { sizes: self.sizes(sizes), time }, taps)
+    }
+
+    fn frame_plan(&self, sizes: MemorySizes, taps: bool) -> Result<Arc<dyn Executable>> {
+        self.plan(TalkerPlan::Frame { sizes: self.sizes(sizes), text_rows: sizes.feed }, taps)
+    }
+
+    fn given_frame_plan(&self, sizes: MemorySizes, taps: bool) -> Result<Arc<dyn Executable>> {
+        self.plan(TalkerPlan::GivenFrame { sizes: self.sizes(sizes), text_rows: sizes.feed }, taps)
+    }
+}
