@@ -99,12 +99,6 @@ pub fn to_pcm16(sample: f32) -> i16 {
     (sample * 32768.0).round_ties_even() as i16
 }
 
-/// As stored in a float file: unchanged, except that NaN becomes silence.
-#[inline]
-pub(crate) fn to_float32(sample: f32) -> f32 {
-    if sample.is_nan() { 0.0 } else { sample }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,11 +10,12 @@ use embedded_graphics::pixelcolor::Rgb888;
 use embedded_graphics::prelude::*;
 use embedded_graphics::primitives::Rectangle;
 use embedded_graphics::text::{Alignment, Baseline, Text, TextStyleBuilder};
+use orate_files::OutputFile;
 
 use crate::error::{AudioError, Result, check_sample_rate};
 use crate::loudness::{integrated_loudness, peak_dbfs, rms_dbfs};
 use crate::mel::{MelConfig, MelFilterBank, MelScale};
-use crate::output::OutputFile;
+use crate::output::{create, write_error};
 use crate::stft::{Stft, StftConfig};
 
 const WIDTH: i32 = 1200;
@@ -88,13 +89,14 @@ pub fn plot_png(samples: &[f32], sample_rate: u32, title: &str, path: impl AsRef
     if samples.is_empty() {
         return Err(AudioError::Empty { purpose: "plot" });
     }
-    let output = OutputFile::create(path.as_ref())?;
+    let path = path.as_ref();
+    let output = create(path)?;
     let canvas = draw(samples, sample_rate, title)?;
-    write_png(&canvas, &output).map_err(|error| match error {
-        png::EncodingError::IoError(error) => output.write_error(error),
-        other => output.write_error(std::io::Error::other(other)),
-    })?;
-    output.commit()
+    let written = write_png(&canvas, &output).map_err(|error| match error {
+        png::EncodingError::IoError(error) => error,
+        other => std::io::Error::other(other),
+    });
+    written.and_then(|()| output.commit()).map_err(|error| write_error(path, error))
 }
 
 fn write_png(canvas: &Canvas, output: &OutputFile) -> Result<(), png::EncodingError> {

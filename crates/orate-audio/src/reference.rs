@@ -4,6 +4,8 @@
 use std::ops::Range;
 use std::path::Path;
 
+use orate_files::shown;
+
 use crate::decode::read_audio;
 use crate::error::{AudioError, Result};
 use crate::read::Waveform;
@@ -61,7 +63,7 @@ const PART_S: f64 = 0.01;
 pub fn read_reference(path: impl AsRef<Path>, options: &ReferenceOptions) -> Result<Vec<f32>> {
     let path = path.as_ref();
     let waveform = read_audio(path, options.max_seconds)?;
-    prepare_reference(&path.display().to_string(), &waveform, options)
+    prepare_reference(&shown(path).to_string(), &waveform, options)
 }
 
 /// Checks, trims and resamples a recording. `what` names it in errors, for example by its file name.
@@ -188,7 +190,7 @@ mod tests {
             (broken, vec!["me.wav", "sample 77 is NaN", "Convert"]),
             (minute(10), vec!["me.wav", "longer than 60 s", "Cut"]),
             (wave(vec![0.0; 48_000]), vec!["me.wav", "silent", "microphone"]),
-            (wave(vec![1e-4; 48_000]), vec!["me.wav", "silent", "-80 dB"]),
+            (wave(vec![1e-4; 48_000]), vec!["me.wav", "silent", "-80 dBFS"]),
             (wave(tone(0.0, 0.0).samples[..3200].to_vec()), vec!["me.wav", "0.20 s", "at least 0.5 s"]),
         ] {
             let message = problem(&waveform, &options());
