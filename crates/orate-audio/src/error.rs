@@ -37,7 +37,10 @@ pub enum AudioError {
     },
 
     /// Writing failed part-way. Nothing remains of the file.
-    #[error("{}: writing failed, and no incomplete file remains. Check the free space on that disk.", shown(path))]
+    #[error(
+        "{}: writing failed, and no incomplete file remains. Check the free space on that disk.",
+        shown(path)
+    )]
     Write {
         /// The output file.
         path: PathBuf,
@@ -67,7 +70,8 @@ pub enum AudioError {
     /// The audio does not fit into a WAV file, whose size fields have 32 bits.
     #[error(
         "{}: a WAV file holds at most {limit_bytes} bytes of samples, and this would be more. \
-         Write a .flac file, use 16-bit samples, or split the audio.", shown(path)
+         Write a .flac file, use 16-bit samples, or split the audio.",
+        shown(path)
     )]
     WavTooLong {
         /// The output file.
@@ -86,7 +90,8 @@ pub enum AudioError {
     /// A WAV file could not be read.
     #[error(
         "{}: cannot read this as a WAV file. \
-         Integer samples of 8 to 32 bits and 32-bit float samples are supported.", shown(path)
+         Integer samples of 8 to 32 bits and 32-bit float samples are supported.",
+        shown(path)
     )]
     ReadWav {
         /// The input file.
@@ -109,7 +114,8 @@ pub enum AudioError {
     /// An audio file could not be read.
     #[error(
         "{}: cannot read this as audio. Use a complete file of WAV, FLAC, MP3, Ogg Vorbis or AAC in MP4; convert \
-         other kinds first.", shown(path)
+         other kinds first.",
+        shown(path)
     )]
     ReadAudio {
         /// The input file.
@@ -129,7 +135,8 @@ pub enum AudioError {
     /// A recording has a sample that is not finite.
     #[error(
         "{}: sample {position} is {value}, which is not audio. Convert the recording to 16-bit samples, or repair \
-         the program that wrote it.", one_line(what)
+         the program that wrote it.",
+        one_line(what)
     )]
     NotFinite {
         /// The recording.
@@ -142,7 +149,8 @@ pub enum AudioError {
 
     /// A recording is longer than it may be.
     #[error(
-        "{}: this recording is longer than {limit_s} s. Cut it to the best few seconds of speech.", one_line(what)
+        "{}: this recording is longer than {limit_s} s. Cut it to the best few seconds of speech.",
+        one_line(what)
     )]
     TooLong {
         /// The recording.
@@ -154,7 +162,8 @@ pub enum AudioError {
     /// Too little of a recording can be heard.
     #[error(
         "{}: only {seconds:.2} s of this recording are not silent, and at least {least_s} s are needed. \
-         Record a longer sentence.", one_line(what)
+         Record a longer sentence.",
+        one_line(what)
     )]
     TooShort {
         /// The recording.
@@ -168,7 +177,8 @@ pub enum AudioError {
     /// A recording is silent all through.
     #[error(
         "{}: this recording is silent; its loudest part is at {dbfs:.0} dBFS. \
-         Check the microphone, and that the right file was chosen.", one_line(what)
+         Check the microphone, and that the right file was chosen.",
+        one_line(what)
     )]
     Silent {
         /// The recording.

@@ -302,7 +302,8 @@ mod tests {
     fn starts() -> Vec<fn(PathBuf) -> io::Result<(File, Target)>> {
         vec![start, |target| {
             let (folder, prefix) = folder_and_prefix(&target)?;
-            let (file, temporary) = tempfile::Builder::new().prefix(&prefix).tempfile_in(folder)?.into_parts();
+            let (file, temporary) =
+                tempfile::Builder::new().prefix(&prefix).tempfile_in(folder)?.into_parts();
             Ok((file, Target::Named(temporary, target)))
         }]
     }
@@ -335,7 +336,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let output = OutputFile::create(&folder.path().join("a")).unwrap();
         let place = folder.path().display();
-        assert_eq!(output.temporary_path(), None, "{place} has no unnamed files; set TMPDIR to a folder that has");
+        assert_eq!(
+            output.temporary_path(),
+            None,
+            "{place} has no unnamed files; set TMPDIR to a folder that has"
+        );
         output.sink().write_all(&[1; 100_000]).unwrap();
         assert!(names(folder.path()).is_empty());
         std::mem::forget(output);

@@ -9,6 +9,8 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
+use orate_files::quoted;
+
 use crate::TextError;
 
 /// Greatest id accepted. The published vocabularies end at 151,675; an id in the millions is damage.
@@ -49,13 +51,22 @@ impl Bpe {
         let mut tokens = HashMap::with_capacity(vocab.len());
         for (token, &id) in &vocab {
             let Some(bytes) = bytes_of(token) else {
-                return Err(broken(VOCAB, format!("`{token}` has a character that stands for no byte")));
+                return Err(broken(
+                    VOCAB,
+                    format!("{token} has a character that stands for no byte", token = quoted(&token)),
+                ));
             };
             if bytes.is_empty() || id > MAX_ID {
-                return Err(broken(VOCAB, format!("`{token}` has id {id}; ids go from 0 to {MAX_ID}")));
+                return Err(broken(
+                    VOCAB,
+                    format!("{token} has id {id}; ids go from 0 to {MAX_ID}", token = quoted(&token)),
+                ));
             }
             if tokens.insert(id, bytes).is_some() {
-                return Err(broken(VOCAB, format!("id {id} is given twice, the second time to `{token}`")));
+                return Err(broken(
+                    VOCAB,
+                    format!("id {id} is given twice, the second time to {token}", token = quoted(&token)),
+                ));
             }
         }
         let mut bytes = [0; 256];
@@ -199,12 +210,17 @@ fn read_merges(vocab: &HashMap<String, u32>, text: &[u8]) -> Result<Merges, Text
         if header || line.is_empty() {
             continue;
         }
-        let fault = |problem: &str| broken(MERGES, format!("line {}, `{line}`: {problem}", i + 1));
+        let fault = |problem: &str| {
+            broken(MERGES, format!("line {}, {line}: {problem}", i + 1, line = quoted(&line)))
+        };
         let Some((left, right)) = line.split_once(' ').filter(|(_, right)| !right.contains(' ')) else {
             return Err(fault("a merge is two tokens with one space between them"));
         };
         let id = |token: &str| {
-            vocab.get(token).copied().ok_or_else(|| fault(&format!("`{token}` is not in {VOCAB}")))
+            vocab
+                .get(token)
+                .copied()
+                .ok_or_else(|| fault(&format!("{token} is not in {VOCAB}", token = quoted(&token))))
         };
         let (pair, joined) = ((id(left)?, id(right)?), id(&format!("{left}{right}"))?);
         let rank = merges.len() as u32;

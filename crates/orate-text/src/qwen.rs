@@ -20,6 +20,7 @@
 
 use std::ops::Range;
 
+use orate_files::quoted;
 use serde::Deserialize;
 use unicode_normalization::UnicodeNormalization;
 use unicode_properties::{GeneralCategoryGroup, UnicodeGeneralCategory};
@@ -93,19 +94,26 @@ impl QwenTokenizer {
         for (key, token) in config.added_tokens_decoder {
             let AddedToken { content, lstrip, rstrip, single_word, normalized } = token;
             let Some(id) = key.parse().ok().filter(|id| *id <= MAX_ID) else {
-                return Err(broken(format!("added token `{key}`: ids go from 0 to {MAX_ID}")));
+                return Err(broken(format!(
+                    "added token {key}: ids go from 0 to {MAX_ID}",
+                    key = quoted(&key)
+                )));
             };
             if content.is_empty() || added.iter().any(|a| a.content == content) {
-                return Err(broken(format!("added token {id}: `{content}` is empty or there twice")));
+                return Err(broken(format!(
+                    "added token {id}: {content} is empty or there twice",
+                    content = quoted(&content)
+                )));
             }
             if lstrip || rstrip || single_word || normalized {
                 let problem = "only tokens that match exactly are supported, without `lstrip`, `rstrip`, \
                                `single_word` and `normalized`";
-                return Err(broken(format!("added token `{content}`: {problem}")));
+                return Err(broken(format!("added token {content}: {problem}", content = quoted(&content))));
             }
             if bpe.token(id).is_some_and(|bytes| bytes != content.as_bytes()) {
                 return Err(broken(format!(
-                    "added token `{content}` has id {id}, which vocab.json gives away"
+                    "added token {content} has id {id}, which vocab.json gives away",
+                    content = quoted(&content)
                 )));
             }
             added.push(Added { content, id });

@@ -15,6 +15,7 @@ use std::io::Write;
 use std::path::Path;
 
 use bytes::Bytes;
+use orate_files::quoted;
 
 use crate::error::{Fault, malformed, unsupported};
 use crate::source::Named;
@@ -166,7 +167,8 @@ impl GgufFile {
     }
 
     fn wrong_type<T>(&self, key: &str, wanted: &str) -> Result<T, WeightError> {
-        malformed!("metadata entry `{key}` should be {wanted}").map_err(|e: Fault| e.at(&self.origin, FORMAT))
+        malformed!("metadata entry {key} should be {wanted}", key = quoted(&key))
+            .map_err(|e: Fault| e.at(&self.origin, FORMAT))
     }
 }
 
@@ -210,7 +212,7 @@ fn parse(origin: &str, bytes: Bytes) -> Result<GgufFile, Fault> {
         let type_id = cursor.u32()?;
         let value = cursor.value(type_id)?;
         if let Err(key) = metadata.insert(key, value) {
-            return malformed!("two metadata entries are named `{key}`");
+            return malformed!("two metadata entries are named {key}", key = quoted(&key));
         }
     }
     let alignment = match metadata.get(ALIGNMENT_KEY) {
@@ -224,7 +226,7 @@ fn parse(origin: &str, bytes: Bytes) -> Result<GgufFile, Fault> {
     for _ in 0..tensor_count {
         let (name, info, offset) = cursor.tensor()?;
         if !names.insert(name.clone()) {
-            return malformed!("two tensors are named `{name}`");
+            return malformed!("two tensors are named {name}", name = quoted(&name));
         }
         described.push((name, info, offset));
     }
@@ -245,8 +247,9 @@ fn parse(origin: &str, bytes: Bytes) -> Result<GgufFile, Fault> {
         let Some((start, end)) = span else {
             let TensorInfo { dtype, shape } = info;
             return malformed!(
-                "tensor `{name}`, {dtype} {shape:?} at offset {offset}, does not fit in {} bytes of data",
-                data.len()
+                "tensor {name}, {dtype} {shape:?} at offset {offset}, does not fit in {} bytes of data",
+                data.len(),
+                name = quoted(&name)
             );
         };
         if end > start {
@@ -370,13 +373,13 @@ impl<'a> Cursor<'a> {
         let name = self.string()?;
         let axes = self.u32()?;
         if axes > MAX_AXES {
-            return malformed!("tensor `{name}` has {axes} axes");
+            return malformed!("tensor {name} has {axes} axes", name = quoted(&name));
         }
         let mut shape = Vec::with_capacity(axes as usize);
         for _ in 0..axes {
             let size = self.u64()?;
             let Ok(size) = usize::try_from(size) else {
-                return malformed!("tensor `{name}` has an axis of {size}");
+                return malformed!("tensor {name} has an axis of {size}", name = quoted(&name));
             };
             shape.push(size);
         }
@@ -390,12 +393,17 @@ impl<'a> Cursor<'a> {
             27 => DType::I64,
             30 => DType::BF16,
             other => match ggml_type_name(other) {
-                Some(known) => return unsupported!("tensor `{name}` has type {known}"),
-                None => return malformed!("tensor `{name}` has the unknown type {other}"),
+                Some(known) => return unsupported!("tensor {name} has type {known}", name = quoted(&name)),
+                None => {
+                    return malformed!("tensor {name} has the unknown type {other}", name = quoted(&name));
+                }
             },
         };
         if !row.is_multiple_of(dtype.block_len()) {
-            return malformed!("tensor `{name}` is {dtype}, but its rows of {row} are not whole blocks");
+            return malformed!(
+                "tensor {name} is {dtype}, but its rows of {row} are not whole blocks",
+                name = quoted(&name)
+            );
         }
         let offset = self.u64()?;
         Ok((name, TensorInfo { dtype, shape }, offset))

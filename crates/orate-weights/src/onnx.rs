@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use bytes::Bytes;
+use orate_files::quoted;
 
 use self::proto::{AttributeProto, AttributeType, ModelProto, NodeProto, TensorProto, ValueInfoProto};
 use crate::error::{Fault, malformed, unsupported};
@@ -193,7 +194,7 @@ impl OnnxModel {
                 return malformed!("an initialiser has no name");
             }
             if let Err(name) = tensors.insert(tensor.name.clone(), OnnxTensor::new(tensor)?) {
-                return malformed!("two tensors are named `{name}`");
+                return malformed!("two tensors are named {name}", name = quoted(&name));
             }
         }
         let mut nodes = Vec::with_capacity(graph.node.len());
@@ -208,7 +209,7 @@ impl OnnxModel {
                 && let Some(tensor) = constant_tensor(value)
             {
                 if let Err(name) = tensors.insert(std::mem::take(output), tensor) {
-                    return malformed!("two tensors are named `{name}`");
+                    return malformed!("two tensors are named {name}", name = quoted(&name));
                 }
             } else {
                 nodes.push(node); // a string, say: nothing to do with weights
@@ -219,7 +220,7 @@ impl OnnxModel {
         for (i, node) in nodes.iter().enumerate() {
             for output in node.outputs.iter().filter(|name| !name.is_empty()) {
                 if tensors.get(output).is_some() || producers.insert(output.clone(), i).is_some() {
-                    return malformed!("value `{output}` is computed twice");
+                    return malformed!("value {output} is computed twice", output = quoted(&output));
                 }
             }
             for input in node.inputs.iter().filter(|name| !name.is_empty()) {
@@ -240,7 +241,11 @@ impl WeightSource for OnnxModel {
         let tensor = self.tensors.get(name).ok_or_else(|| self.missing(name))?;
         tensor.view().ok_or_else(|| WeightError::Unsupported {
             origin: self.origin.clone(),
-            problem: format!("tensor `{name}` has ONNX element type {}", type_name(tensor.onnx_type)),
+            problem: format!(
+                "tensor {name} has ONNX element type {}",
+                type_name(tensor.onnx_type),
+                name = quoted(&name)
+            ),
         })
     }
 
@@ -313,7 +318,11 @@ impl Node {
         let NodeProto { input: inputs, output: outputs, name, op_type, attribute, domain } = node;
         let mut seen = HashSet::new();
         if let Some(twice) = attribute.iter().find(|attribute| !seen.insert(attribute.name.as_str())) {
-            return malformed!("node `{name}` has two attributes `{}`", twice.name);
+            return malformed!(
+                "node {name} has two attributes {}",
+                quoted(&twice.name),
+                name = quoted(&name)
+            );
         }
         let attributes = attribute.into_iter().map(attribute_value).collect::<Result<_, _>>()?;
         Ok(Self { name, op_type, domain, inputs, outputs, attributes })
@@ -333,11 +342,18 @@ fn attribute_value(attribute: AttributeProto) -> Result<(String, Attribute), Fau
         },
         Ok(AttributeType::Tensor) => match t {
             Some(tensor) => Attribute::Tensor(OnnxTensor::new(*tensor)?),
-            None => return malformed!("attribute `{name}` should hold a tensor, but does not"),
+            None => {
+                return malformed!(
+                    "attribute {name} should hold a tensor, but does not",
+                    name = quoted(&name)
+                );
+            }
         },
         Ok(AttributeType::Floats) => Attribute::Floats(floats),
         Ok(AttributeType::Ints) => Attribute::Ints(ints),
-        Ok(AttributeType::Undefined) => return malformed!("attribute `{name}` has no type"),
+        Ok(AttributeType::Undefined) => {
+            return malformed!("attribute {name} has no type", name = quoted(&name));
+        }
         Err(_) => Attribute::Other,
     };
     Ok((name, value))
@@ -350,16 +366,19 @@ impl OnnxTensor {
             return unsupported!("tensors in segments");
         }
         if tensor.data_location == 1 || !tensor.external_data.is_empty() {
-            return unsupported!("tensor `{name}` is in another file; save the model as one file");
+            return unsupported!(
+                "tensor {name} is in another file; save the model as one file",
+                name = quoted(&name)
+            );
         }
         if dims.len() > MAX_AXES {
-            return malformed!("tensor `{name}` has more than {MAX_AXES} axes");
+            return malformed!("tensor {name} has more than {MAX_AXES} axes", name = quoted(&name));
         }
         let mut shape = Vec::with_capacity(dims.len());
         for &size in dims {
             match usize::try_from(size) {
                 Ok(size) => shape.push(size),
-                Err(_) => return malformed!("tensor `{name}` has an axis of {size}"),
+                Err(_) => return malformed!("tensor {name} has an axis of {size}", name = quoted(&name)),
             }
         }
         let onnx_type = *onnx_type;
@@ -370,12 +389,12 @@ impl OnnxTensor {
             7 => DType::I64,
             10 => DType::F16,
             16 => DType::BF16,
-            0 => return malformed!("tensor `{name}` has no element type"),
+            0 => return malformed!("tensor {name} has no element type", name = quoted(&name)),
             // Refused when somebody asks for it; until then it may sit in the file.
             _ => return Ok(Self { onnx_type, dtype: None, shape, data: Bytes::new() }),
         };
         let Some(size) = element_count(&shape).and_then(|n| dtype.bytes_for(n)) else {
-            return malformed!("tensor `{name}` has the impossible shape {shape:?}");
+            return malformed!("tensor {name} has the impossible shape {shape:?}", name = quoted(&name));
         };
         let data = match (raw_data, dtype) {
             (Some(raw), _) => raw.clone(),
@@ -387,8 +406,9 @@ impl OnnxTensor {
         };
         if data.len() != size {
             return malformed!(
-                "tensor `{name}`, {dtype} {shape:?}, has {} bytes instead of {size}",
-                data.len()
+                "tensor {name}, {dtype} {shape:?}, has {} bytes instead of {size}",
+                data.len(),
+                name = quoted(&name)
             );
         }
         Ok(Self { onnx_type, dtype: Some(dtype), shape, data })

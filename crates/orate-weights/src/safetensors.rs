@@ -10,6 +10,7 @@ use std::fmt;
 use std::path::Path;
 
 use bytes::Bytes;
+use orate_files::quoted;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
@@ -80,7 +81,7 @@ impl SafeTensors {
             let entry = raw.check(&name, data.len())?;
             spans.push((entry.start, entry.end));
             if let Err(name) = tensors.insert(name, entry) {
-                return malformed!("two tensors are named `{name}`");
+                return malformed!("two tensors are named {name}", name = quoted(&name));
             }
         }
         spans.sort_unstable();
@@ -148,12 +149,13 @@ impl RawEntry {
             "I64" => DType::I64,
             "I32" => DType::I32,
             "U8" | "BOOL" => DType::U8,
-            other => return unsupported!("tensor `{name}` has dtype {other}"),
+            other => return unsupported!("tensor {} has dtype {}", quoted(name), quoted(other)),
         };
         let (start, end) = self.data_offsets;
         if start > end || end > available as u64 {
             return malformed!(
-                "tensor `{name}` is at {start}..{end}, but there are {available} bytes of data"
+                "tensor {name} is at {start}..{end}, but there are {available} bytes of data",
+                name = quoted(&name)
             );
         }
         let (start, end) = (start as usize, end as usize);
@@ -166,9 +168,10 @@ impl RawEntry {
         match (shape, wanted) {
             (Some(shape), Some(_)) => Ok(Entry { info: TensorInfo { dtype, shape }, start, end }),
             _ => malformed!(
-                "tensor `{name}`, {dtype} {:?}, does not fill its {} bytes",
+                "tensor {name}, {dtype} {:?}, does not fill its {} bytes",
                 self.shape,
-                end - start
+                end - start,
+                name = quoted(&name)
             ),
         }
     }

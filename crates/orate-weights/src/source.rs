@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use orate_files::quoted;
+
 use crate::{TensorInfo, TensorRef, WeightError};
 
 /// A set of named tensors.
@@ -36,7 +38,9 @@ pub trait WeightSource: Send + Sync {
         let common = |other: &str| name.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
         let similar = self.names().into_iter().max_by_key(|other| common(other));
         let hint = match similar {
-            Some(other) if common(other) * 2 > name.len() => format!(" (the closest is `{other}`)"),
+            Some(other) if common(other) * 2 > name.len() => {
+                format!(" (the closest is {other})", other = quoted(&other))
+            }
             _ => String::new(),
         };
         WeightError::Missing { origin: self.describe(), what: "tensor", name: name.to_owned(), hint }

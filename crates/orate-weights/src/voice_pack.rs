@@ -27,6 +27,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use half::f16;
+use orate_files::quoted;
 use serde_json::Value;
 
 use crate::error::{Fault, malformed};
@@ -46,6 +47,9 @@ pub const VOICE_PREFIX: &str = "orate.voice.";
 pub const PROVENANCE: &str = "orate.provenance";
 /// The text of the licence.
 pub const LICENSE: &str = "orate.license";
+
+/// Most bytes of a text or JSON file of a voice.
+const MAX_TEXT_BYTES: u64 = 64 << 20;
 
 /// Kept in `f16`: see the module's table.
 const HALF_PRECISION: [&str; 2] = ["tts.ae.decoder.embed.", "tts.ae.decoder.head."];
@@ -238,14 +242,14 @@ fn indexer(path: &Path) -> Result<String, WeightError> {
 }
 
 fn json(path: &Path) -> Result<Value, WeightError> {
-    let text = std::fs::read_to_string(path).map_err(WeightError::io("read", path))?;
-    serde_json::from_str(&text)
+    let text = orate_files::read(path, MAX_TEXT_BYTES).map_err(WeightError::io("read", path))?;
+    serde_json::from_slice(&text)
         .or_else(|e| malformed!("{e}").map_err(|e: Fault| e.at(&path.display().to_string(), "JSON")))
 }
 
 fn optional_text(path: &Path) -> Result<Option<String>, WeightError> {
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
+    match orate_files::read(path, MAX_TEXT_BYTES) {
+        Ok(text) => Ok(Some(String::from_utf8_lossy(&text).into_owned())),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(WeightError::io("read", path)(e)),
     }
@@ -279,7 +283,10 @@ impl PackedVoice {
         if architecture != ARCHITECTURE {
             return Err(WeightError::Unsupported {
                 origin: file.describe(),
-                problem: format!("architecture `{architecture}`; a packed voice has `{ARCHITECTURE}`"),
+                problem: format!(
+                    "architecture {architecture}; a packed voice has `{ARCHITECTURE}`",
+                    architecture = quoted(&architecture)
+                ),
             });
         }
         let voice = Self { file };
