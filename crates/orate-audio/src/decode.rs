@@ -22,14 +22,14 @@ use crate::wav_length::{HEADER, OpenEnd};
 /// Most bytes of a recording. Four hours of CD audio have less.
 const MAX_BYTES: u64 = 4 << 30;
 
-/// Reads an audio file or pipe, at most `max_seconds` of it. A WAV file that was streamed, so that its header says
-/// "length unknown", is read to its end.
+/// Reads an audio file or pipe, at most `max_seconds` of it. A WAV file that was streamed, so that its header
+/// says "length unknown", is read to its end.
 ///
 /// # Errors
 ///
 /// [`AudioError::OpenAudio`] if the file is missing, a folder, a device or larger than 4 GiB,
-/// [`AudioError::ReadAudio`] if it is damaged or of an unknown kind, [`AudioError::TooLong`] as soon as more than
-/// `max_seconds` have been decoded.
+/// [`AudioError::ReadAudio`] if it is damaged or of an unknown kind, [`AudioError::TooLong`] as soon as more
+/// than `max_seconds` have been decoded.
 pub fn read_audio(path: impl AsRef<Path>, max_seconds: f64) -> Result<Waveform> {
     let path = path.as_ref();
     let failed = |source: Cause| AudioError::ReadAudio { path: path.to_owned(), source };

@@ -18,12 +18,13 @@ pub(crate) fn write_error(path: &Path, source: io::Error) -> AudioError {
     AudioError::Write { path: path.to_owned(), source }
 }
 
-/// Checks that a file could be written, before time is spent on making its content. The check leaves nothing and
-/// changes nothing. Devices and pipes are not opened: a reader would take that for the end.
+/// Checks that a file could be written, before time is spent on making its content. The check leaves nothing
+/// and changes nothing. Devices and pipes are not opened: a reader would take that for the end.
 ///
 /// # Errors
 ///
-/// [`AudioError::Create`] if this is a folder or write-protected, or its folder is missing or may not be written to.
+/// [`AudioError::Create`] if this is a folder or write-protected, or its folder is missing or may not be
+/// written to.
 pub fn check_output(path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
     match fs::metadata(path) {

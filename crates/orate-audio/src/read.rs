@@ -31,8 +31,8 @@ impl Waveform {
 
 /// Reads a WAV file with 8-, 16-, 24- or 32-bit integers or 32-bit floats.
 ///
-/// Several channels are averaged to one. A file that was streamed, so that its header says "length unknown", is read
-/// to its end.
+/// Several channels are averaged to one. A file that was streamed, so that its header says "length unknown",
+/// is read to its end.
 ///
 /// # Errors
 ///

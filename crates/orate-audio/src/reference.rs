@@ -1,5 +1,5 @@
-//! A recording of a voice, made ready for the networks that listen to it: checked, brought to their sample rate, and
-//! without the silence around it.
+//! A recording of a voice, made ready for the networks that listen to it: checked, brought to their sample
+//! rate, and without the silence around it.
 
 use std::ops::Range;
 use std::path::Path;

@@ -51,8 +51,8 @@ impl<W: Write> PcmStream<W> {
     ///
     /// # Errors
     ///
-    /// [`AudioError::BadSample`] if a sample is not finite; [`AudioError::WriteStream`], whose source says whether the
-    /// reader went away (`BrokenPipe`).
+    /// [`AudioError::BadSample`] if a sample is not finite; [`AudioError::WriteStream`], whose source says
+    /// whether the reader went away (`BrokenPipe`).
     pub fn write(&mut self, samples: &[f32]) -> Result<()> {
         check_samples(samples, self.samples_written)?;
         for chunk in samples.chunks(16 * 1024) {

@@ -1,7 +1,7 @@
 //! WAV streams that were saved to a file: their header was written before their length was known.
 //!
-//! Such a header says `0xFFFFFFFF`, or close to it, where the size of the samples should be (as ffmpeg and sox do as well), or 0 in all
-//! sizes. Decoders take that at its word.
+//! Such a header says `0xFFFFFFFF`, or close to it, where the size of the samples should be (as ffmpeg and
+//! sox do as well), or 0 in all sizes. Decoders take that at its word.
 
 use std::io::{self, Read};
 
@@ -53,14 +53,16 @@ impl OpenEnd {
         }
     }
 
-    /// Reads what follows `bytes`, the beginning of the file, up to so many seconds of sound; less if a WAV file could not hold it.
+    /// Reads what follows `bytes`, the beginning of the file, up to so many seconds of sound; less if a WAV
+    /// file could not hold it.
     pub fn read_rest(&self, bytes: &mut Vec<u8>, file: impl Read, seconds: f64) -> io::Result<()> {
         let rate = self.block_align as f64 * f64::from(self.sample_rate);
         let most = (seconds * rate).min(f64::from(UNKNOWN)) as u64;
         file.take(most).read_to_end(bytes).map(drop)
     }
 
-    /// Writes the true sizes into the header of a whole file. Bytes at the end that are no whole sample are left out.
+    /// Writes the true sizes into the header of a whole file. Bytes at the end that are no whole sample are
+    /// left out.
     pub fn close(&self, bytes: &mut Vec<u8>) {
         let most = (UNKNOWN as usize).min(bytes.len()) - self.body;
         let samples = most - most % self.block_align;
@@ -77,7 +79,8 @@ impl OpenEnd {
 mod tests {
     use super::*;
 
-    /// The sizes that a header of 16-bit samples with a chunk of notes in front of them says, and bytes behind it.
+    /// The sizes that a header of 16-bit samples with a chunk of notes in front of them says, and bytes
+    /// behind it.
     fn wav(whole: u32, data: u32, behind: usize) -> Vec<u8> {
         let mut bytes = [&b"RIFF"[..], &whole.to_le_bytes(), b"WAVEfmt \x10\0\0\0\x01\0\x01\0"].concat();
         bytes.extend([8000_u32.to_le_bytes(), 16_000_u32.to_le_bytes()].concat());

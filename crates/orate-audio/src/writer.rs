@@ -19,9 +19,9 @@ const BLOCK: usize = 4096;
 
 /// Writes one mono audio file as its samples arrive, in bounded memory.
 ///
-/// The file appears under its name only when [`finish`](Self::finish) succeeds. There is never half an output, and a
-/// file that was there before stays as it was until then. Devices and FIFOs are written directly; a WAV header then
-/// says that the length is unknown.
+/// The file appears under its name only when [`finish`](Self::finish) succeeds. There is never half an
+/// output, and a file that was there before stays as it was until then. Devices and FIFOs are written
+/// directly; a WAV header then says that the length is unknown.
 ///
 /// ```
 /// use orate_audio::{AudioFormat, AudioWriter, read_wav};
@@ -85,8 +85,8 @@ impl AudioWriter {
         })
     }
 
-    /// The name that the file has until it is complete, for programs that may end without dropping the writer.
-    /// `None` if it has no name until then, as on Linux, for devices and pipes, and after an error.
+    /// The name that the file has until it is complete, for programs that may end without dropping the
+    /// writer. `None` if it has no name until then, as on Linux, for devices and pipes, and after an error.
     pub fn temporary_path(&self) -> Option<&Path> {
         self.open.as_ref()?.output.temporary_path()
     }
@@ -106,8 +106,8 @@ impl AudioWriter {
     /// # Errors
     ///
     /// [`AudioError::BadSample`] if a sample is not finite, [`AudioError::Write`] if the disk is full,
-    /// [`AudioError::WavTooLong`] before a WAV file would pass 4 GiB. After any error nothing remains of the file, and
-    /// every further call returns [`AudioError::Abandoned`].
+    /// [`AudioError::WavTooLong`] before a WAV file would pass 4 GiB. After any error nothing remains of the
+    /// file, and every further call returns [`AudioError::Abandoned`].
     pub fn write(&mut self, samples: &[f32]) -> Result<()> {
         let Some(mut open) = self.open.take() else {
             return Err(AudioError::Abandoned { path: self.path.clone() });

@@ -24,8 +24,8 @@ pub fn quoted(text: &str) -> impl Display + '_ {
     Escaped { text, most: MAX_QUOTED, quotes: true }
 }
 
-/// Displays a message that may repeat parts of a file, such as a parser's: hidden characters escaped, and cut after
-/// 600 characters.
+/// Displays a message that may repeat parts of a file, such as a parser's: hidden characters escaped, and cut
+/// after 600 characters.
 ///
 /// ```
 /// assert_eq!(orate_files::one_line("two\nlines").to_string(), r"two\nlines");
@@ -75,8 +75,8 @@ impl Display for Escaped<'_> {
     }
 }
 
-/// Whether a character is invisible, or changes how others are shown: controls, line separators, marks of direction,
-/// zero-width characters and tags.
+/// Whether a character is invisible, or changes how others are shown: controls, line separators, marks of
+/// direction, zero-width characters and tags.
 fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,

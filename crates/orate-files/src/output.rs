@@ -1,9 +1,9 @@
 //! Output files that appear whole or not at all.
 //!
-//! A regular file gets its name when it is complete. Until then it has none where the system allows that (Linux, on
-//! most file systems), so that nothing remains even if the process is killed; elsewhere it has a temporary name in
-//! the same folder, which is removed when the writer is dropped. Devices, pipes and sockets (`/dev/null`,
-//! `/dev/stdout` in a pipeline) are written directly.
+//! A regular file gets its name when it is complete. Until then it has none where the system allows that
+//! (Linux, on most file systems), so that nothing remains even if the process is killed; elsewhere it has a
+//! temporary name in the same folder, which is removed when the writer is dropped. Devices, pipes and sockets
+//! (`/dev/null`, `/dev/stdout` in a pipeline) are written directly.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
@@ -83,8 +83,8 @@ impl OutputFile {
         Ok(Self { sink: Sink::new(file, true), target })
     }
 
-    /// The name that the file has until it is complete, if it has one: for programs that may end without dropping
-    /// this.
+    /// The name that the file has until it is complete, if it has one: for programs that may end without
+    /// dropping this.
     pub fn temporary_path(&self) -> Option<&Path> {
         match &self.target {
             Target::Named(path, _) => Some(path),
@@ -188,7 +188,8 @@ mod unnamed {
 
     use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 
-    /// Opens one in `folder`; `None` where the file system has none, or there is no `/proc` to name it through later.
+    /// Opens one in `folder`; `None` where the file system has none, or there is no `/proc` to name it
+    /// through later.
     pub fn create(folder: &Path) -> Option<File> {
         // As for any new file; the process's umask still applies.
         let mode = Mode::from_raw_mode(0o666);
@@ -220,8 +221,8 @@ mod unnamed {
     }
 }
 
-/// A cloneable, buffered writer. Encoders own one and may drop it without flushing, because [`OutputFile::commit`]
-/// flushes and reports errors.
+/// A cloneable, buffered writer. Encoders own one and may drop it without flushing, because
+/// [`OutputFile::commit`] flushes and reports errors.
 #[derive(Clone, Debug)]
 pub struct Sink(Arc<Mutex<SinkState>>);
 
@@ -231,8 +232,8 @@ struct SinkState {
     seekable: bool,
     /// Bytes written so far, where the system does not keep count.
     position: u64,
-    /// Set once an encoder returned to the start of something that cannot be rewound. What it writes from then on
-    /// are corrected headers, which have nowhere to go.
+    /// Set once an encoder returned to the start of something that cannot be rewound. What it writes from
+    /// then on are corrected headers, which have nowhere to go.
     rewound: bool,
 }
 

@@ -22,7 +22,7 @@ const FOLDER_VARIABLE: &str = "ORATE_FUZZ_FOLDER";
 /// Longest run of a target in `cargo test`.
 const SHORT: Duration = Duration::from_secs(2);
 /// Inputs of a target in `cargo test`, so that quick machines and slow ones try the same.
-const SHORT_ROUNDS: u64 = 600;
+const SHORT_ROUNDS: u64 = 4000;
 const SEED: u64 = 0x0a7e;
 
 /// Longest time for one input. Inputs take milliseconds; the rest is for busy machines.

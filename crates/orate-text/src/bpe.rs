@@ -1,8 +1,9 @@
 //! Byte-level byte-pair encoding, as GPT-2 introduced it and Qwen2 uses it.
 //!
-//! A piece of text is cut into its bytes, and neighbouring tokens are joined as long as the list of merges knows
-//! the pair, the earliest in the list first. Files write each byte as one printable character: `!` to `~` and most
-//! of Latin-1 stand for themselves, the other 68 bytes for U+0100 and up (so `Ġ` is a space and `Ċ` a line feed).
+//! A piece of text is cut into its bytes, and neighbouring tokens are joined as long as the list of merges
+//! knows the pair, the earliest in the list first. Files write each byte as one printable character: `!` to
+//! `~` and most of Latin-1 stand for themselves, the other 68 bytes for U+0100 and up (so `Ġ` is a space and
+//! `Ċ` a line feed).
 //!
 //! How text is cut into pieces is the model's business; see [`crate::qwen`].
 
@@ -33,14 +34,16 @@ pub struct Bpe {
 }
 
 impl Bpe {
-    /// Reads `vocab.json`, an object from token to id, and `merges.txt`, one pair a line after a `#version` line.
+    /// Reads `vocab.json`, an object from token to id, and `merges.txt`, one pair a line after a `#version`
+    /// line.
     ///
     /// Every other line is a merge, also those that begin with `#`: tokens such as `##` are made by them.
     ///
     /// # Errors
     ///
-    /// [`TextError::TokenizerFile`] with the entry or line: something is not JSON, not in the byte alphabet, there
-    /// twice, or a merge of tokens that the vocabulary does not hold; or one of the 256 bytes has no token.
+    /// [`TextError::TokenizerFile`] with the entry or line: something is not JSON, not in the byte alphabet,
+    /// there twice, or a merge of tokens that the vocabulary does not hold; or one of the 256 bytes has no
+    /// token.
     pub fn from_files(vocab_json: &[u8], merges_txt: &[u8]) -> Result<Self, TextError> {
         let vocab: HashMap<String, u32> =
             serde_json::from_slice(vocab_json).map_err(|e| broken(VOCAB, e.to_string()))?;
@@ -80,7 +83,8 @@ impl Bpe {
         Ok(Self { tokens, bytes, merges })
     }
 
-    /// Appends the ids of one piece. The time it takes is that of sorting the bytes, however long the piece is.
+    /// Appends the ids of one piece. The time it takes is that of sorting the bytes, however long the piece
+    /// is.
     pub fn encode(&self, piece: &[u8], ids: &mut Vec<u32>) {
         // A list of tokens; joining one with the next empties the next and keeps its place.
         let mut list: Vec<Link> = (piece.iter().enumerate())
@@ -151,8 +155,8 @@ impl Bpe {
         ids
     }
 
-    /// Of [`Bpe::unmade`], those that merges which are missing would make: none if some of them cannot be made by any, for then the
-    /// vocabulary holds tokens that no text is meant to get.
+    /// Of [`Bpe::unmade`], those that merges which are missing would make: none if some of them cannot be
+    /// made by any, for then the vocabulary holds tokens that no text is meant to get.
     #[must_use]
     pub fn missing(&self) -> Vec<u32> {
         let unmade = self.unmade();
@@ -239,7 +243,8 @@ fn broken(file: &'static str, problem: String) -> TextError {
 mod tests {
     use super::*;
 
-    /// Every byte with its own value as id, and more tokens from 256 on, each made by the merge of the same place.
+    /// Every byte with its own value as id, and more tokens from 256 on, each made by the merge of the same
+    /// place.
     fn files(merges: &[&str]) -> (String, String) {
         let mut vocab: HashMap<String, u32> = (0..=255).map(|b| (printable(b).into(), b.into())).collect();
         vocab.extend(merges.iter().zip(256..).map(|(m, id)| (m.replace(' ', ""), id)));

@@ -1,8 +1,8 @@
 //! Text front ends: from what a person typed to what a network reads.
 //!
 //! - [`pieces`] cuts a text into pieces of whole sentences, for every family.
-//! - [`supertonic`] is the exact front end of the Supertonic 1, 2 and 3 models: normalizing, language tags, token ids. Language neutral; it never turns `5` into
-//!   "five".
+//! - [`supertonic`] is the exact front end of the Supertonic 1, 2 and 3 models: normalizing, language tags,
+//!   token ids. Language neutral; it never turns `5` into "five".
 //! - [`english`] holds reading rules for English: numbers, dates, money, units, abbreviations and
 //!   symbols become words. An optional step before [`supertonic`], and a required one for voices
 //!   that know letters and a few marks only.

@@ -9,14 +9,15 @@
 //! 1. an English contraction: `'s 't 're 've 'm 'll 'd`, in any case
 //! 2. letters, with at most one character before them that is no letter, number or line break
 //! 3. one number character
-//! 4. characters that are none of space, letter and number, with at most one U+0020 before and line breaks after
+//! 4. other characters than spaces, letters and numbers, with at most one U+0020 before and line breaks after
 //! 5. white space up to its last line break
 //! 6. white space, without its last character if something follows it
 //! 7. white space
 //!
-//! They are found by a scan instead of a regular expression: it needs no engine, and no input makes it backtrack.
-//! The official `qwen-tts` package uses another pattern when it loads a local folder (it asks for a fix meant for
-//! Mistral models, which splits words at changes of case); this is the one that the models were trained with.
+//! They are found by a scan instead of a regular expression: it needs no engine, and no input makes it
+//! backtrack. The official `qwen-tts` package uses another pattern when it loads a local folder (it asks for
+//! a fix meant for Mistral models, which splits words at changes of case); this is the one that the models
+//! were trained with.
 
 use std::ops::Range;
 
@@ -32,8 +33,8 @@ const CONFIG: &str = "tokenizer_config.json";
 
 /// A part of what is tokenised.
 ///
-/// Pieces go on across the border of two parts, so `Control("\n")` before `Text("\nHi")` gives the one token of two
-/// line breaks, as if the parts had been one string.
+/// Pieces go on across the border of two parts, so `Control("\n")` before `Text("\nHi")` gives the one token
+/// of two line breaks, as if the parts had been one string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part<'a> {
     /// Written by the program: added tokens such as `<|im_start|>` are recognised.
@@ -124,9 +125,10 @@ impl QwenTokenizer {
         Ok(tokenizer)
     }
 
-    /// Refuses a list of merges that ends early: every token of a published vocabulary is a byte, an added token, or made by a merge. With
-    /// fewer merges texts would get other ids than the model was trained with, and nothing else would show it. Vocabularies that are filled up with
-    /// tokens which no merge can make are not published ones, and taken as they are.
+    /// Refuses a list of merges that ends early: every token of a published vocabulary is a byte, an added
+    /// token, or made by a merge. With fewer merges texts would get other ids than the model was trained
+    /// with, and nothing else would show it. Vocabularies that are filled up with tokens which no merge can
+    /// make are not published ones, and taken as they are.
     fn check_merges(&self) -> Result<(), TextError> {
         let mut unmade = self.bpe.missing();
         unmade.retain(|id| self.added.iter().all(|a| a.id != *id));
@@ -197,8 +199,8 @@ impl QwenTokenizer {
         pieces(&text).for_each(|piece| self.bpe.encode(piece.as_bytes(), ids));
     }
 
-    /// The text that `ids` stand for. Bytes that are not UTF-8, which single tokens may be, become U+FFFD; ids that
-    /// do not exist become nothing.
+    /// The text that `ids` stand for. Bytes that are not UTF-8, which single tokens may be, become U+FFFD;
+    /// ids that do not exist become nothing.
     #[must_use]
     pub fn decode(&self, ids: &[u32]) -> String {
         let mut bytes = vec![];

@@ -1,8 +1,9 @@
 //! Files as bytes: mapped into memory to read, replaced in one step to write.
 //!
-//! A mapped file has to stay as it is while it is in use. If another process truncates it, the next access to a
-//! missing page ends the program with a bus error (SIGBUS), which cannot be turned into an error here. Replace a
-//! model by renaming a new file over it, as downloads and package managers do, never by writing into the old one.
+//! A mapped file has to stay as it is while it is in use. If another process truncates it, the next access to
+//! a missing page ends the program with a bus error (SIGBUS), which cannot be turned into an error here.
+//! Replace a model by renaming a new file over it, as downloads and package managers do, never by writing
+//! into the old one.
 
 use std::io::{BufWriter, Write};
 use std::ops::Range;
@@ -40,9 +41,9 @@ impl Mapping {
         if info.len() == 0 {
             return Ok(Mapping(None)); // an empty mapping is an error on most systems
         }
-        // SAFETY: the mapping is private and read-only. Another process could still change or truncate the file, see
-        // the module's documentation. Parsers check the bytes and rely on nothing else, so that changed bytes give
-        // wrong numbers, and missing ones end the program.
+        // SAFETY: the mapping is private and read-only. Another process could still change or truncate the
+        // file, see the module's documentation. Parsers check the bytes and rely on nothing else, so that
+        // changed bytes give wrong numbers, and missing ones end the program.
         let map = unsafe { MmapOptions::new().map(&file) }.map_err(WeightError::io("map", path))?;
         if map.starts_with(POINTER) {
             return Err(WeightError::Pointer { path: path.to_owned() });
@@ -67,8 +68,8 @@ impl Mapping {
             let first = range.start.next_multiple_of(PAGE);
             let end = range.end / PAGE * PAGE;
             if first < end {
-                // SAFETY: the mapping is of a file and never written, so a page that is dropped comes back as it was.
-                // The result does not matter: pages that stay are no error.
+                // SAFETY: the mapping is of a file and never written, so a page that is dropped comes back as
+                // it was. The result does not matter: pages that stay are no error.
                 let _ = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, first, end - first) };
             }
         }
@@ -86,7 +87,8 @@ impl AsRef<[u8]> for Shared {
     }
 }
 
-/// Writes a file that appears whole or not at all, and returns its size. Readers see the old content or the new.
+/// Writes a file that appears whole or not at all, and returns its size. Readers see the old content or the
+/// new.
 pub(crate) fn replace(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<orate_files::Sink>) -> std::io::Result<()>,

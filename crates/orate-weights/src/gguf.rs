@@ -7,8 +7,8 @@
 //! padding to the alignment │ tensor data, each tensor at a multiple of the alignment
 //! ```
 //!
-//! Shapes are turned around at this door: [`TensorRef`] has the slowest axis first. ggml itself allows only 63 bytes
-//! of tensor name and four axes; the format does not ask for that, and some of our names are longer.
+//! Shapes are turned around at this door: [`TensorRef`] has the slowest axis first. ggml itself allows only
+//! 63 bytes of tensor name and four axes; the format does not ask for that, and some of our names are longer.
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -96,7 +96,8 @@ impl From<u32> for GgufValue {
     }
 }
 
-// ---- reading ---------------------------------------------------------------------------------------------------
+// ---- reading
+// ---------------------------------------------------------------------------------------------------
 
 /// An open GGUF file.
 #[derive(Debug)]
@@ -443,7 +444,8 @@ fn ggml_type_name(type_id: u32) -> Option<&'static str> {
     })
 }
 
-// ---- writing ---------------------------------------------------------------------------------------------------
+// ---- writing
+// ---------------------------------------------------------------------------------------------------
 
 /// Collects metadata and tensors, and writes them as a GGUF file.
 #[derive(Debug, Default)]
@@ -473,8 +475,8 @@ impl GgufWriter {
     ///
     /// # Panics
     ///
-    /// If the name is taken, the bytes do not fit the shape, the rows of a quantised tensor are not whole blocks, or
-    /// the dtype has no GGUF type (`U8`).
+    /// If the name is taken, the bytes do not fit the shape, the rows of a quantised tensor are not whole
+    /// blocks, or the dtype has no GGUF type (`U8`).
     pub fn tensor(&mut self, name: &str, dtype: DType, shape: &[usize], bytes: Vec<u8>) -> &mut Self {
         assert!(self.tensors.iter().all(|(n, ..)| n != name), "tensor `{name}` is there already");
         let size = element_count(shape).and_then(|n| dtype.bytes_for(n));

@@ -1,4 +1,5 @@
-//! Several sources seen as one: the shards of a large checkpoint, or the files of a model with several networks.
+//! Several sources seen as one: the shards of a large checkpoint, or the files of a model with several
+//! networks.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;

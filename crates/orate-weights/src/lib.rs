@@ -8,7 +8,8 @@
 //! | [`gguf`] | GGUF, also written | packed voices, made by [`voice_pack`] |
 //! | [`onnx`] | ONNX initialisers and graph | Supertonic as released |
 //!
-//! [`Joined`] makes one source of several, such as the shards of a large checkpoint; [`Scattered`] has tables of which a file keeps some rows.
+//! [`Joined`] makes one source of several, such as the shards of a large checkpoint; [`Scattered`] has tables
+//! of which a file keeps some rows.
 //!
 //! Tensors are [`TensorRef`]s: dtype, shape with the slowest axis first, and bytes that need not be aligned.
 //! [`q8_0`] holds the one quantised format. Every reader treats its file as hostile: it answers with a

@@ -1,7 +1,8 @@
 //! ONNX models: their weights, and enough of the graph to find out what a weight is for.
 //!
-//! The file is mapped; a tensor's `raw_data`, which is what exporters write, stays where it is. Initialisers and the outputs of `Constant` nodes
-//! are both tensors here, as exporters use either. Subgraphs (`If`, `Loop`) are not read.
+//! The file is mapped; a tensor's `raw_data`, which is what exporters write, stays where it is. Initialisers
+//! and the outputs of `Constant` nodes are both tensors here, as exporters use either. Subgraphs (`If`,
+//! `Loop`) are not read.
 
 mod proto;
 

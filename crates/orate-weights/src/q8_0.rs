@@ -2,8 +2,8 @@
 //!
 //!   scale = max |x| / 127,   q = round(x / scale),   x ≈ scale · q
 //!
-//! The error of an element is at most half a step, |x − scale·q| ≤ scale / 2, as long as the scale is a normal `f16`
-//! (above 6e-5); the scale itself is off by at most one part in 2048.
+//! The error of an element is at most half a step, |x − scale·q| ≤ scale / 2, as long as the scale is a
+//! normal `f16` (above 6e-5); the scale itself is off by at most one part in 2048.
 
 use half::f16;
 

@@ -10,7 +10,8 @@ const ROWS: &str = ".rows";
 /// Bytes of all tables together, at most: such files are small models for comparisons.
 const MOST: usize = 256 << 20;
 
-/// A safetensors file that may keep of a table `name` only the rows whose numbers are in `name.rows`. All others are zero.
+/// A safetensors file that may keep of a table `name` only the rows whose numbers are in `name.rows`. All
+/// others are zero.
 ///
 /// So the part of a checkpoint that some recorded calls read can be kept beside them. Other calls read zeros.
 pub struct Scattered {

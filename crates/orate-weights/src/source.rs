@@ -8,8 +8,8 @@ use crate::{TensorInfo, TensorRef, WeightError};
 
 /// A set of named tensors.
 ///
-/// Names are those of the checkpoint; a model family that renames does so in a source of its own, wrapped around
-/// the file's.
+/// Names are those of the checkpoint; a model family that renames does so in a source of its own, wrapped
+/// around the file's.
 pub trait WeightSource: Send + Sync {
     /// The tensor called `name`, borrowed.
     fn get(&self, name: &str) -> Result<TensorRef<'_>, WeightError>;
@@ -23,7 +23,8 @@ pub trait WeightSource: Send + Sync {
     /// Where the weights come from, for error messages: usually the path.
     fn describe(&self) -> String;
 
-    /// Says that nobody needs the tensor for now: pages of a mapped file may leave memory. It can be read again as before.
+    /// Says that nobody needs the tensor for now: pages of a mapped file may leave memory. It can be read
+    /// again as before.
     fn release(&self, name: &str) {
         let _ = name;
     }

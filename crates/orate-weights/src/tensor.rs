@@ -28,8 +28,8 @@ impl TensorInfo {
 
 /// A view of a tensor in somebody else's memory, usually a mapped file.
 ///
-/// `bytes` need not be aligned: ONNX and safetensors files do not promise it. Quantised tensors are contiguous and
-/// their blocks lie along the last axis.
+/// `bytes` need not be aligned: ONNX and safetensors files do not promise it. Quantised tensors are
+/// contiguous and their blocks lie along the last axis.
 #[derive(Clone, Debug)]
 pub struct TensorRef<'a> {
     /// How numbers are encoded.
@@ -43,7 +43,8 @@ pub struct TensorRef<'a> {
 }
 
 impl<'a> TensorRef<'a> {
-    /// A contiguous tensor, or `None` if `bytes` does not have exactly the length that dtype and shape ask for.
+    /// A contiguous tensor, or `None` if `bytes` does not have exactly the length that dtype and shape ask
+    /// for.
     pub fn new(dtype: DType, shape: Vec<usize>, bytes: &'a [u8]) -> Option<Self> {
         let len = element_count(&shape)?;
         if dtype.bytes_for(len)? != bytes.len() {
@@ -83,8 +84,8 @@ impl<'a> TensorRef<'a> {
         true
     }
 
-    /// The same elements with another shape, as `[out, in, 1]` read as `[out, in]`. `None` if the tensor is not
-    /// contiguous or the element counts differ.
+    /// The same elements with another shape, as `[out, in, 1]` read as `[out, in]`. `None` if the tensor is
+    /// not contiguous or the element counts differ.
     pub fn reshape(mut self, shape: &[usize]) -> Option<Self> {
         if !self.is_contiguous() || element_count(shape)? != self.len() {
             return None;
@@ -98,7 +99,8 @@ impl<'a> TensorRef<'a> {
     ///
     /// # Panics
     ///
-    /// If the tensor has fewer than two axes, or is quantised: its blocks would no longer lie along the last axis.
+    /// If the tensor has fewer than two axes, or is quantised: its blocks would no longer lie along the last
+    /// axis.
     pub fn transpose(mut self) -> Self {
         let n = self.shape.len();
         assert!(n >= 2, "transpose needs two axes, the shape is {:?}", self.shape);
@@ -108,8 +110,8 @@ impl<'a> TensorRef<'a> {
         self
     }
 
-    /// What stands at `index` of the first axis. `None` if there is no such place, the tensor is not contiguous, or a
-    /// block of numbers straddles its ends.
+    /// What stands at `index` of the first axis. `None` if there is no such place, the tensor is not
+    /// contiguous, or a block of numbers straddles its ends.
     pub fn at(&self, index: usize) -> Option<TensorRef<'a>> {
         let (first, rest) = self.shape.split_first()?;
         let len = element_count(rest)?;
@@ -165,8 +167,8 @@ impl<'a> TensorRef<'a> {
             }
             return;
         }
-        // Everything but the last two axes is walked with an odometer; the two are read in square tiles, so that
-        // a transposed matrix touches each cache line only a few times.
+        // Everything but the last two axes is walked with an odometer; the two are read in square tiles, so
+        // that a transposed matrix touches each cache line only a few times.
         let n = self.shape.len();
         let axis = |i: usize| (self.shape[i], self.strides[i]);
         let (columns, column_stride) = axis(n - 1);

@@ -19,9 +19,9 @@
 //! | other tensors with two axes longer than 1: depthwise convolutions, embeddings, style keys | f16 | as it was |
 //! | vectors and scalars | f32 | as it was |
 //!
-//! A 1×1 convolution thus comes back as `[out, in]`. Blocks run along the input, so that a matrix product can use
-//! them as they are. Rounding the vocoder's `embed` and `head` to 8 bits was audible (estimated MOS 3.68 → 3.53),
-//! and these are small. Embeddings are looked up, not multiplied, and small too.
+//! A 1×1 convolution thus comes back as `[out, in]`. Blocks run along the input, so that a matrix product can
+//! use them as they are. Rounding the vocoder's `embed` and `head` to 8 bits was audible (estimated MOS 3.68
+//! → 3.53), and these are small. Embeddings are looked up, not multiplied, and small too.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -82,8 +82,8 @@ pub struct PackedTensor {
     pub to: DType,
     /// Size as written.
     pub bytes: usize,
-    /// Signal to noise in decibels: energy of the tensor over energy of what rounding changed. `None` if nothing
-    /// changed.
+    /// Signal to noise in decibels: energy of the tensor over energy of what rounding changed. `None` if
+    /// nothing changed.
     pub snr_db: Option<f64>,
 }
 
@@ -123,8 +123,8 @@ impl fmt::Display for PackReport {
 /// Packs a voice folder into one file.
 ///
 /// The folder holds `model.safetensors`, `tts.json`, `unicode_indexer.json`, and either `voice.json` or
-/// `voice_styles/*.json`; `LICENSE` and `PROVENANCE.md` are taken along if they are there. `out` appears whole or not at
-/// all.
+/// `voice_styles/*.json`; `LICENSE` and `PROVENANCE.md` are taken along if they are there. `out` appears
+/// whole or not at all.
 pub fn pack_voice(folder: &Path, out: &Path) -> Result<PackReport, WeightError> {
     let model_path = folder.join("model.safetensors");
     let model = SafeTensors::open(&model_path)?;

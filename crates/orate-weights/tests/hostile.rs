@@ -7,7 +7,8 @@ use orate_weights::{DType, GgufFile, GgufWriter, Joined, OnnxModel, SafeTensors,
 use safetensors::tensor::{Dtype, TensorView};
 use std::path::Path;
 
-/// Names are kept in several tables, and files pack their numbers. Mutated inputs come as a slice and are copied.
+/// Names are kept in several tables, and files pack their numbers. Mutated inputs come as a slice and are
+/// copied.
 const LIMITS: Limits = Limits { growth: 16, fixed: 64 << 10 };
 
 /// Most memory for as many empty messages as are allowed.

@@ -55,7 +55,8 @@ fn unfinished(child: &Child, folder: &Folder) -> Option<u64> {
     let unnamed = open.filter(|file| {
         file.read_link().is_ok_and(|to| to.starts_with(&root) && to.to_string_lossy().ends_with("(deleted)"))
     });
-    let named = folder.files().into_iter().filter(|name| name.ends_with(".part")).map(|name| folder.path(&name));
+    let named =
+        folder.files().into_iter().filter(|name| name.ends_with(".part")).map(|name| folder.path(&name));
     unnamed.chain(named).find_map(|file| Some(file.metadata().ok()?.len()))
 }
 

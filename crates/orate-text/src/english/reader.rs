@@ -21,7 +21,8 @@ pub(super) enum Dot {
 
 /// Tokens that are held at once, so that memory does not grow with the text.
 const WINDOW: usize = 4096;
-/// Tokens after the current one that rules can see. Only addresses, versions and numbers in groups could be longer.
+/// Tokens after the current one that rules can see. Only addresses, versions and numbers in groups could be
+/// longer.
 pub(super) const LOOK_AHEAD: usize = 1024;
 /// Tokens before the current one that rules can see.
 const LOOK_BACK: usize = 16;

@@ -117,7 +117,8 @@ fn damaged_files_are_errors() {
             "{message}"
         );
     }
-    // A list of merges that ends with a whole line is a shorter list; the vocabulary tells how long it has to be.
+    // A list of merges that ends with a whole line is a shorter list; the vocabulary tells how long it has to
+    // be.
     let lines = String::from_utf8(good[1].clone()).expect("UTF-8");
     let without_last = lines.trim_end().rfind('\n').expect("many lines") + 1;
     let message = open(&[good[0].clone(), good[1][..without_last].to_vec(), good[2].clone()]);
