@@ -1,4 +1,4 @@
-//! Audio for pipes: samples are passed on as they come, and nothing is ever rewound.
+//! Audio for pipes: samples are written as they come, and nothing is rewound.
 
 use std::io::Write;
 
@@ -47,7 +47,7 @@ impl<W: Write> PcmStream<W> {
         Self { writer, format, samples_written: 0, bytes: Vec::new() }
     }
 
-    /// Passes samples on and flushes. 16-bit samples are clipped to -1..1.
+    /// Writes samples and flushes. 16-bit samples are clipped to -1..1.
     ///
     /// # Errors
     ///
@@ -69,7 +69,7 @@ impl<W: Write> PcmStream<W> {
         self.writer.flush().map_err(|source| AudioError::WriteStream { source })
     }
 
-    /// Gives the writer back.
+    /// Returns the writer.
     pub fn into_inner(self) -> W {
         self.writer
     }

@@ -1,11 +1,11 @@
 //! Byte-level byte-pair encoding, as GPT-2 introduced it and Qwen2 uses it.
 //!
-//! A piece of text is cut into its bytes, and neighbouring tokens are joined as long as the list of merges
+//! A piece of text is cut into its bytes, and neighboring tokens are joined as long as the list of merges
 //! knows the pair, the earliest in the list first. Files write each byte as one printable character: `!` to
 //! `~` and most of Latin-1 stand for themselves, the other 68 bytes for U+0100 and up (so `Ġ` is a space and
 //! `Ċ` a line feed).
 //!
-//! How text is cut into pieces is the model's business; see [`crate::qwen`].
+//! Each model has its own rules for cutting text; see [`crate::qwen`].
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -14,13 +14,13 @@ use orate_files::quoted;
 
 use crate::TextError;
 
-/// Greatest id accepted. The published vocabularies end at 151,675; an id in the millions is damage.
+/// Greatest id. The published vocabularies end at 151,675; an id in the millions is damage.
 pub const MAX_ID: u32 = 0xFF_FFFF;
 
 pub(crate) const VOCAB: &str = "vocab.json";
 pub(crate) const MERGES: &str = "merges.txt";
 
-/// Rank and result by the ids of both sides.
+/// Rank and resulting id of a pair of ids.
 type Merges = HashMap<(u32, u32), (u32, u32)>;
 
 /// A vocabulary and its merges.
@@ -28,7 +28,7 @@ type Merges = HashMap<(u32, u32), (u32, u32)>;
 pub struct Bpe {
     /// Bytes by id.
     tokens: HashMap<u32, Box<[u8]>>,
-    /// Id of each byte alone.
+    /// Id of each single byte.
     bytes: [u32; 256],
     merges: Merges,
 }
@@ -86,7 +86,7 @@ impl Bpe {
     /// Appends the ids of one piece. The time it takes is that of sorting the bytes, however long the piece
     /// is.
     pub fn encode(&self, piece: &[u8], ids: &mut Vec<u32>) {
-        // A list of tokens; joining one with the next empties the next and keeps its place.
+        // A linked list of tokens: joining two keeps the left one.
         let mut list: Vec<Link> = (piece.iter().enumerate())
             .map(|(i, b)| Link { id: self.bytes[usize::from(*b)], previous: i.wrapping_sub(1), next: i + 1 })
             .collect();
@@ -96,7 +96,7 @@ impl Bpe {
             queue.extend(self.candidate(&list, left - 1, left).map(Reverse));
         }
         while let Some(Reverse(c)) = queue.pop() {
-            // Stale if either side was joined with something else meanwhile.
+            // Stale if either side was joined meanwhile.
             let right = list[c.left].next;
             if list[c.left].id != c.pair.0 || right >= end || list[right].id != c.pair.1 {
                 continue;
@@ -128,7 +128,7 @@ impl Bpe {
         self.tokens.len()
     }
 
-    /// Whether there are no tokens; there always are.
+    /// Always false: every byte has a token.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty()
@@ -140,7 +140,7 @@ impl Bpe {
         self.merges.len()
     }
 
-    /// All ids, in no order.
+    /// All ids, in no particular order.
     pub fn ids(&self) -> impl Iterator<Item = u32> {
         self.tokens.keys().copied()
     }
@@ -164,19 +164,19 @@ impl Bpe {
         if unmade.iter().all(|id| is_two(&self.tokens[id], &all)) { unmade } else { vec![] }
     }
 
-    /// The bytes that a token stands for. They need not be UTF-8 on their own.
+    /// Bytes of a token, which need not be UTF-8.
     #[must_use]
     pub fn token(&self, id: u32) -> Option<&[u8]> {
         self.tokens.get(&id).map(|bytes| &**bytes)
     }
 }
 
-/// Whether a token is two others, one behind the other.
+/// Whether a token is the concatenation of two others.
 fn is_two(token: &[u8], all: &HashSet<&[u8]>) -> bool {
     (1..token.len()).any(|at| all.contains(&token[..at]) && all.contains(&token[at..]))
 }
 
-/// The character that stands for a byte in the files.
+/// The character of a byte in the files.
 #[must_use]
 pub fn printable(byte: u8) -> char {
     let itself = |b: u8| matches!(b, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
@@ -192,12 +192,12 @@ const GONE: u32 = u32::MAX;
 
 struct Link {
     id: u32,
-    /// Beyond the end for the first one.
+    /// Beyond the end for the first link.
     previous: usize,
     next: usize,
 }
 
-/// Two neighbours that may be joined. Ordered by rank, then from left to right.
+/// Two neighbors that may be joined. Ordered by rank, then from left to right.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     rank: u32,

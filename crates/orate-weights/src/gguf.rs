@@ -7,7 +7,7 @@
 //! padding to the alignment │ tensor data, each tensor at a multiple of the alignment
 //! ```
 //!
-//! Shapes are turned around at this door: [`TensorRef`] has the slowest axis first. ggml itself allows only
+//! Shapes are reversed here: [`TensorRef`] has the slowest axis first. ggml itself allows only
 //! 63 bytes of tensor name and four axes; the format does not ask for that, and some of our names are longer.
 
 use std::collections::HashSet;
@@ -25,11 +25,11 @@ use crate::{DType, TensorInfo, TensorRef, WeightError, WeightSource, file};
 const FORMAT: &str = "GGUF";
 const MAGIC: [u8; 4] = *b"GGUF";
 const DEFAULT_ALIGNMENT: usize = 32;
-/// The key that changes the alignment.
+/// Metadata key of the alignment.
 const ALIGNMENT_KEY: &str = "general.alignment";
-/// ggml's own limit is 4; NumPy's is 64. Nothing needs more than this.
+/// The limit of ggml is 4, of NumPy 64. No model needs more than this.
 const MAX_AXES: u32 = 8;
-/// Arrays in arrays in arrays: nobody writes them, and recursion must end.
+/// Deepest nesting of arrays. Nobody writes nested arrays, and recursion must end.
 const MAX_ARRAY_DEPTH: usize = 4;
 
 /// A metadata value.
@@ -122,12 +122,12 @@ impl GgufFile {
         Self::from_bytes(&path.display().to_string(), file::map(path)?)
     }
 
-    /// Reads a file that is part of the program, without copying it. `origin` names it in error messages.
+    /// Reads a file that is part of the program, without copying it. Error messages call it `origin`.
     pub fn from_static(origin: &str, bytes: &'static [u8]) -> Result<Self, WeightError> {
         Self::from_bytes(origin, Bytes::from_static(bytes))
     }
 
-    /// Reads a file that is in memory already. `origin` names it in error messages.
+    /// Reads a file that is in memory already. Error messages call it `origin`.
     pub fn from_bytes(origin: &str, bytes: impl Into<Bytes>) -> Result<Self, WeightError> {
         parse(origin, bytes.into()).map_err(|fault| fault.at(origin, FORMAT))
     }
@@ -206,7 +206,7 @@ fn parse(origin: &str, bytes: Bytes) -> Result<GgufFile, Fault> {
     let tensor_count = cursor.u64()?;
     let key_count = cursor.u64()?;
 
-    // Counts are not used to reserve memory: each entry that is really there takes several bytes of the file.
+    // Counts may be wrong, so they do not reserve memory.
     let mut metadata = Named::new();
     for _ in 0..key_count {
         let key = cursor.string()?;
@@ -265,7 +265,7 @@ fn parse(origin: &str, bytes: Bytes) -> Result<GgufFile, Fault> {
     Ok(GgufFile { origin: origin.to_owned(), data, metadata, tensors })
 }
 
-/// Reads from the front; every read checks what is left.
+/// Reads from the front, and checks each read against the rest.
 struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -411,7 +411,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Types of ggml that exist but are not read here.
+/// Types of ggml that are not supported.
 fn ggml_type_name(type_id: u32) -> Option<&'static str> {
     Some(match type_id {
         2 => "Q4_0",
@@ -475,7 +475,7 @@ impl GgufWriter {
     ///
     /// # Panics
     ///
-    /// If the name is taken, the bytes do not fit the shape, the rows of a quantised tensor are not whole
+    /// If the name is taken, the bytes do not fit the shape, the rows of a quantized tensor are not whole
     /// blocks, or the dtype has no GGUF type (`U8`).
     pub fn tensor(&mut self, name: &str, dtype: DType, shape: &[usize], bytes: Vec<u8>) -> &mut Self {
         assert!(self.tensors.iter().all(|(n, ..)| n != name), "tensor `{name}` is there already");

@@ -1,4 +1,4 @@
-//! Several sources seen as one: the shards of a large checkpoint, or the files of a model with several
+//! Several sources as one: the shards of a large checkpoint, or the files of a model with several
 //! networks.
 
 use std::collections::{BTreeMap, HashMap};
@@ -18,12 +18,12 @@ const MAX_INDEX_BYTES: u64 = 64 << 20;
 pub struct Joined {
     origin: String,
     sources: Vec<Box<dyn WeightSource>>,
-    /// Which source has a name.
+    /// Index of the source that has a tensor.
     owner: HashMap<String, usize>,
 }
 
 impl Joined {
-    /// Joins `sources`. `origin` names the whole in error messages.
+    /// Joins `sources`. Error messages call the result `origin`.
     ///
     /// # Errors
     /// [`WeightError::Malformed`]: two sources have a tensor of the same name.
@@ -55,7 +55,7 @@ impl Joined {
         Ok(Box::new(SafeTensors::open(single)?))
     }
 
-    /// Opens the shards that an index lists. They lie beside it.
+    /// Opens the shards that an index lists. They are in its folder.
     ///
     /// # Errors
     /// As [`Joined::open_folder`].
@@ -70,7 +70,7 @@ impl Joined {
         for (name, file) in &index.weight_map {
             if file.contains(['/', '\\']) || file.starts_with('.') {
                 return Err(malformed(format!(
-                    "{name} is said to be in {file}, which is no file beside it",
+                    "{name} should be in {file}, which is not a file in the same folder",
                     name = quoted(&name),
                     file = quoted(&file)
                 )));
@@ -80,7 +80,7 @@ impl Joined {
             }
             if !shards[&**file].contains(name) {
                 return Err(malformed(format!(
-                    "{name} is said to be in {file}, but is not",
+                    "{name} should be in {file}, but is not",
                     name = quoted(&name)
                 )));
             }

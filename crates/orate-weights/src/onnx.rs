@@ -1,4 +1,4 @@
-//! ONNX models: their weights, and enough of the graph to find out what a weight is for.
+//! ONNX models: their weights, and enough of the graph to find what a weight is for.
 //!
 //! The file is mapped; a tensor's `raw_data`, which is what exporters write, stays where it is. Initialisers
 //! and the outputs of `Constant` nodes are both tensors here, as exporters use either. Subgraphs (`If`,
@@ -37,13 +37,13 @@ pub struct OnnxModel {
 /// An operation of the graph.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
-    /// Often the path of the module that was exported; may be empty.
+    /// Usually the path of the exported module; may be empty.
     pub name: String,
     /// `Conv`, `MatMul` …
     pub op_type: String,
     /// Empty for standard operations.
     pub domain: String,
-    /// Names of values; an empty name is an input left out.
+    /// Names of values; an empty name is an omitted input.
     pub inputs: Vec<String>,
     /// Names of values.
     pub outputs: Vec<String>,
@@ -66,23 +66,23 @@ pub enum Attribute {
     Ints(Vec<i64>),
     /// A tensor.
     Tensor(OnnxTensor),
-    /// A subgraph, strings, or something newer.
+    /// A subgraph, strings, or a newer type.
     Other,
 }
 
 /// A tensor as stored in the file.
 #[derive(Clone, Debug)]
 pub struct OnnxTensor {
-    /// ONNX's number for the element type.
+    /// Number of the element type in ONNX.
     onnx_type: i32,
-    /// `None` for element types that cannot be read.
+    /// `None` for an unsupported element type.
     dtype: Option<DType>,
     shape: Vec<usize>,
     data: Bytes,
 }
 
 impl OnnxTensor {
-    /// A view of the tensor, or `None` if its element type cannot be read.
+    /// Borrows the tensor; `None` if its element type is not supported.
     pub fn view(&self) -> Option<TensorRef<'_>> {
         TensorRef::new(self.dtype?, self.shape.clone(), &self.data)
     }
@@ -126,7 +126,7 @@ impl Node {
         }
     }
 
-    /// For messages: the name, or the first output if there is none, and the operation.
+    /// Label for messages: the operation, and the name or else the first output.
     pub fn label(&self) -> String {
         let name = if self.name.is_empty() { self.outputs.first().unwrap_or(&self.name) } else { &self.name };
         format!("{name} ({})", self.op_type)
@@ -140,7 +140,7 @@ impl OnnxModel {
         Self::from_bytes(&path.display().to_string(), file::map(path)?)
     }
 
-    /// Reads a model that is in memory already. `origin` names it in error messages.
+    /// Reads a model that is in memory already. Error messages call it `origin`.
     pub fn from_bytes(origin: &str, bytes: impl Into<Bytes>) -> Result<Self, WeightError> {
         let model = proto::decode(bytes.into()).and_then(|model| Self::new(origin, model));
         model.map_err(|fault| fault.at(origin, FORMAT))
@@ -156,7 +156,7 @@ impl OnnxModel {
         &self.nodes
     }
 
-    /// Names of the graph's inputs, without those that have an initialiser.
+    /// Names of the graph's inputs, without those that have an initializer.
     pub fn inputs(&self) -> &[String] {
         &self.inputs
     }
@@ -213,7 +213,7 @@ impl OnnxModel {
                     return malformed!("two tensors are named {name}", name = quoted(&name));
                 }
             } else {
-                nodes.push(node); // a string, say: nothing to do with weights
+                nodes.push(node); // not a tensor, such as a string
             }
         }
         let mut producers = HashMap::new();
@@ -268,7 +268,7 @@ fn names(values: Vec<ValueInfoProto>) -> impl Iterator<Item = String> {
     values.into_iter().map(|value| value.name)
 }
 
-/// The tensor that a `Constant` node stands for.
+/// The tensor of a `Constant` node.
 fn constant_tensor(value: Attribute) -> Option<OnnxTensor> {
     let tensor = |dtype, onnx_type, shape, data: Vec<u8>| OnnxTensor {
         onnx_type,
@@ -336,7 +336,7 @@ fn attribute_value(attribute: AttributeProto) -> Result<(String, Attribute), Fau
     let value = match AttributeType::try_from(r#type) {
         Ok(AttributeType::Float) => Attribute::Float(f),
         Ok(AttributeType::Int) => Attribute::Int(i),
-        // Strings need not be text; those that are not can only be looked at as "other".
+        // A string need not be UTF-8; one that is not becomes `Other`.
         Ok(AttributeType::String) => match std::str::from_utf8(&s) {
             Ok(text) => Attribute::String(text.to_owned()),
             Err(_) => Attribute::Other,
@@ -391,7 +391,7 @@ impl OnnxTensor {
             10 => DType::F16,
             16 => DType::BF16,
             0 => return malformed!("tensor {name} has no element type", name = quoted(&name)),
-            // Refused when somebody asks for it; until then it may sit in the file.
+            // Refused when it is read; a file may hold such tensors.
             _ => return Ok(Self { onnx_type, dtype: None, shape, data: Bytes::new() }),
         };
         let Some(size) = element_count(&shape).and_then(|n| dtype.bytes_for(n)) else {

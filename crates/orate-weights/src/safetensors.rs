@@ -2,8 +2,8 @@
 //!
 //!   u64 length of the header │ header: JSON, name → {dtype, shape, data_offsets} │ tensor bytes
 //!
-//! The format asks that tensors tile the data without gaps; a file that breaks this is refused.
-//! To write such files use the `safetensors` crate.
+//! The format demands that tensors tile the data without gaps; other files are refused. The `safetensors`
+//! crate writes such files.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,7 +25,7 @@ const FORMAT: &str = "safetensors";
 #[derive(Debug)]
 pub struct SafeTensors {
     origin: String,
-    /// Where the bytes are those of a mapped file.
+    /// The mapped file, if the bytes are not in memory.
     mapping: Option<file::Mapping>,
     data: Bytes,
     tensors: Named<Entry>,
@@ -48,7 +48,7 @@ impl SafeTensors {
         Ok(Self { mapping: Some(mapping), ..file })
     }
 
-    /// Reads a file that is in memory already. `origin` names it in error messages.
+    /// Reads a file that is in memory already. Error messages call it `origin`.
     pub fn from_bytes(origin: &str, bytes: impl Into<Bytes>) -> Result<Self, WeightError> {
         Self::parse(origin, bytes.into()).map_err(|fault| fault.at(origin, FORMAT))
     }
@@ -126,7 +126,7 @@ impl WeightSource for SafeTensors {
     }
 }
 
-/// The header as written. A list, not a map, so that repeated names are seen.
+/// The header as written. A list instead of a map, to detect repeated names.
 #[derive(Default)]
 struct Header {
     metadata: BTreeMap<String, String>,

@@ -8,7 +8,7 @@ use crate::{DType, q8_0};
 /// Dtype and shape of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorInfo {
-    /// How numbers are encoded.
+    /// Element type.
     pub dtype: DType,
     /// Sizes of the axes, slowest first.
     pub shape: Vec<usize>,
@@ -26,19 +26,19 @@ impl TensorInfo {
     }
 }
 
-/// A view of a tensor in somebody else's memory, usually a mapped file.
+/// A borrowed tensor, usually in a mapped file.
 ///
-/// `bytes` need not be aligned: ONNX and safetensors files do not promise it. Quantised tensors are
+/// `bytes` need not be aligned: ONNX and safetensors files do not promise it. Quantized tensors are
 /// contiguous and their blocks lie along the last axis.
 #[derive(Clone, Debug)]
 pub struct TensorRef<'a> {
-    /// How numbers are encoded.
+    /// Element type.
     pub dtype: DType,
     /// Sizes of the axes, slowest first.
     pub shape: Vec<usize>,
-    /// Distance between neighbours along each axis, in elements.
+    /// Distance between neighbors along each axis, in elements.
     pub strides: Vec<usize>,
-    /// The encoded numbers.
+    /// The encoded elements.
     pub bytes: &'a [u8],
 }
 
@@ -95,11 +95,11 @@ impl<'a> TensorRef<'a> {
         Some(self)
     }
 
-    /// Swaps the last two axes without moving anything.
+    /// Swaps the last two axes without copying.
     ///
     /// # Panics
     ///
-    /// If the tensor has fewer than two axes, or is quantised: its blocks would no longer lie along the last
+    /// If the tensor has fewer than two axes, or is quantized: its blocks would no longer lie along the last
     /// axis.
     pub fn transpose(mut self) -> Self {
         let n = self.shape.len();
@@ -123,7 +123,7 @@ impl<'a> TensorRef<'a> {
         TensorRef::new(self.dtype, rest.to_vec(), &self.bytes[index * bytes..][..bytes])
     }
 
-    /// All elements in logical order as `f32`, dequantised where needed.
+    /// Returns all elements in logical order as `f32`, dequantized if needed.
     pub fn to_f32(&self) -> Vec<f32> {
         let mut out = vec![0.0; self.len()];
         self.read_into(&mut out);

@@ -3,14 +3,14 @@
 //! | key | type | content |
 //! | --- | --- | --- |
 //! | `general.architecture` | string | `orate-supertonic` |
-//! | `general.name`, `general.license` | string | the folder's name and an SPDX identifier where the licence is known |
+//! | `general.name`, `general.license` | string | name of the folder, and an SPDX identifier if the license is known |
 //! | `orate.tts_json` | string | `tts.json`, without white space |
 //! | `orate.unicode_indexer` | string | JSON list of ids by code point; trailing −1s are cut off |
 //! | `orate.voices` | strings | names of the voices, the default first |
 //! | `orate.voice.<NAME>` | string | that voice's style constants: its JSON, without white space |
 //! | `orate.license`, `orate.provenance` | string | the texts of `LICENSE` and `PROVENANCE.md`, if the folder has them |
 //!
-//! Tensors keep their canonical names. What is stored how:
+//! Tensors keep their canonical names:
 //!
 //! | tensor | dtype | shape |
 //! | --- | --- | --- |
@@ -19,9 +19,9 @@
 //! | other tensors with two axes longer than 1: depthwise convolutions, embeddings, style keys | f16 | as it was |
 //! | vectors and scalars | f32 | as it was |
 //!
-//! A 1×1 convolution thus comes back as `[out, in]`. Blocks run along the input, so that a matrix product can
-//! use them as they are. Rounding the vocoder's `embed` and `head` to 8 bits was audible (estimated MOS 3.68
-//! → 3.53), and these are small. Embeddings are looked up, not multiplied, and small too.
+//! So a 1×1 convolution is read as `[out, in]`. Blocks run along the input, as matmul kernels need them. The
+//! vocoder's `embed` and `head` stay in f16: in q8_0 the loss was audible (estimated MOS 3.68 → 3.53), and
+//! both are small. Embeddings are looked up, not multiplied, and small too.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -35,17 +35,17 @@ use crate::{DType, GgufFile, GgufWriter, SafeTensors, TensorRef, WeightError, We
 
 /// `general.architecture` of packed voices.
 pub const ARCHITECTURE: &str = "orate-supertonic";
-/// The structure's sizes and settings, as JSON.
+/// Metadata key of sizes and settings, as JSON.
 pub const TTS_JSON: &str = "orate.tts_json";
-/// Token ids by code point, as JSON.
+/// Metadata key of token ids by code point, as JSON.
 pub const UNICODE_INDEXER: &str = "orate.unicode_indexer";
-/// Names of the voices.
+/// Metadata key of the names of the voices.
 pub const VOICES: &str = "orate.voices";
-/// Followed by a voice's name: its style constants, as JSON.
+/// Prefix of the metadata key of a voice's style constants, as JSON.
 pub const VOICE_PREFIX: &str = "orate.voice.";
-/// Where the weights come from.
+/// Metadata key of the origin of the weights.
 pub const PROVENANCE: &str = "orate.provenance";
-/// The text of the licence.
+/// Metadata key of the text of the license.
 pub const LICENSE: &str = "orate.license";
 
 /// Most bytes of a text or JSON file of a voice.
@@ -54,7 +54,7 @@ const MAX_TEXT_BYTES: u64 = 64 << 20;
 /// Kept in `f16`: see the module's table.
 const HALF_PRECISION: [&str; 2] = ["tts.ae.decoder.embed.", "tts.ae.decoder.head."];
 
-/// What [`pack_voice`] did.
+/// Result of [`pack_voice`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PackReport {
@@ -88,7 +88,7 @@ pub struct PackedTensor {
 }
 
 impl PackReport {
-    /// Lowest signal to noise of all tensors, with its tensor.
+    /// The tensor with the lowest signal-to-noise ratio.
     pub fn worst(&self) -> Option<&PackedTensor> {
         let rounded = self.tensors.iter().filter(|t| t.snr_db.is_some());
         rounded.min_by(|a, b| a.snr_db.partial_cmp(&b.snr_db).unwrap_or(std::cmp::Ordering::Equal))
@@ -167,7 +167,7 @@ pub fn pack_voice(folder: &Path, out: &Path) -> Result<PackReport, WeightError> 
     Ok(PackReport { bytes_in, bytes_out, voices: names, tensors })
 }
 
-/// How a tensor is stored: dtype and shape. See the module's table.
+/// Dtype and shape of a tensor in the packed file. See the module's table.
 fn layout(name: &str, tensor: &TensorRef<'_>) -> (DType, Vec<usize>) {
     let shape = &tensor.shape;
     let as_it_was = shape.clone();
@@ -272,12 +272,12 @@ impl PackedVoice {
         Self::new(GgufFile::open(path)?)
     }
 
-    /// Reads a packed voice that is part of the program. `origin` names it in error messages.
+    /// Reads a packed voice that is part of the program. Error messages call it `origin`.
     pub fn from_static(origin: &str, bytes: &'static [u8]) -> Result<Self, WeightError> {
         Self::new(GgufFile::from_static(origin, bytes)?)
     }
 
-    /// Takes a GGUF file, if it is a packed voice.
+    /// Wraps a GGUF file, if it is a packed voice.
     pub fn new(file: GgufFile) -> Result<Self, WeightError> {
         let architecture = file.string("general.architecture")?;
         if architecture != ARCHITECTURE {

@@ -49,7 +49,7 @@ pub fn fit_alphabet(text: &str, is_known: impl Fn(char) -> bool) -> Result<Strin
         }
         return Err(missing.into_iter().collect());
     }
-    // A picture or bracket leaves the space before it behind.
+    // The space before a dropped picture or bracket goes too.
     if fit.out.len() > fit.out.trim_end_matches(' ').len() && !text.ends_with(char::is_whitespace) {
         fit.out.truncate(fit.out.trim_end_matches(' ').len());
     }

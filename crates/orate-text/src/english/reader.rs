@@ -333,7 +333,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether a neighbouring word is all capitals and no acronym.
+    /// Whether a neighboring word is all capitals and no acronym.
     fn is_shouted(&self, i: usize) -> bool {
         let shouted = |j: usize| {
             let word = self.text(j);
@@ -663,7 +663,7 @@ fn is_time_word(word: &str) -> bool {
     ZONES.contains(&word) || super::calendar::month(word).is_some() || super::calendar::is_weekday(word)
 }
 
-/// Capitalised words that almost always begin a sentence.
+/// Capitalized words that almost always begin a sentence.
 const SENTENCE_STARTERS: &[&str] = &[
     "A", "After", "All", "Although", "An", "And", "As", "At", "Because", "Before", "But", "By", "Can", "Did",
     "Do", "Even", "For", "From", "He", "Her", "Here", "His", "How", "However", "I", "I'm", "If", "In", "Is",

@@ -725,3 +725,14 @@ fn a_long_text_is_read_as_its_sentences_are() {
     // Runs of signs go as a whole, however long.
     assert_eq!(read_aloud(&format!("a\n{}\nb", "=".repeat(10_001))), "a\n\nb");
 }
+
+/// Soft hyphens, joiners, zero-width spaces and variation selectors come with text from web pages and
+/// messengers.
+#[test]
+fn invisible_characters_are_dropped() {
+    let known = |c: char| c.is_ascii_alphabetic() || " .,?!'-;:\"".contains(c);
+    let text =
+        "\u{feff}A so\u{ad}ft, zero\u{200b}-width heart \u{2764}\u{fe0f} and a fami\u{200d}ly\u{2060}.";
+    let pieces = speakable(text, &Rules::default(), 168, known).expect("nothing is unknown");
+    assert_eq!(pieces, ["A soft, zero-width heart and a family."]);
+}
