@@ -4,6 +4,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Cursor, Read, Seek};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use symphonia::core::codecs::audio::AudioDecoderOptions;
@@ -32,8 +33,16 @@ const MAX_BYTES: u64 = 4 << 30;
 /// than `max_seconds` have been decoded.
 pub fn read_audio(path: impl AsRef<Path>, max_seconds: f64) -> Result<Waveform> {
     let path = path.as_ref();
-    let failed = |source: Cause| AudioError::ReadAudio { path: path.to_owned(), source };
     let file = open(path).map_err(|source| AudioError::OpenAudio { path: path.to_owned(), source })?;
+    // Decoders panic on some damaged files, such as a WAV file of 65,535 channels in a build with overflow checks.
+    catch_unwind(AssertUnwindSafe(|| decode(path, file, max_seconds))).unwrap_or_else(|_| {
+        let source = "the decoder failed on damaged data".into();
+        Err(AudioError::ReadAudio { path: path.to_owned(), source })
+    })
+}
+
+fn decode(path: &Path, file: File, max_seconds: f64) -> Result<Waveform> {
+    let failed = |source: Cause| AudioError::ReadAudio { path: path.to_owned(), source };
     let mut hint = Hint::new();
     if let Some(ending) = path.extension().and_then(|e| e.to_str()) {
         hint.with_extension(ending);

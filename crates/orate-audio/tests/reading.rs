@@ -253,6 +253,18 @@ fn damaged_files_never_panic() {
     }
 }
 
+/// Found by mutation: the product of channels and bytes overflowed in the decoder.
+#[test]
+fn a_file_of_too_many_channels_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("channels.wav");
+    let mut bytes = fs::read(write_wav(&path)).expect("reads");
+    bytes[22..24].fill(0xff);
+    fs::write(&path, bytes).expect("writes");
+    let message = read_audio(&path, 60.0).expect_err("refused").to_string();
+    assert!(message.contains("channels.wav: cannot read this as audio"), "{message}");
+}
+
 /// Devices may never end.
 #[cfg(unix)]
 #[test]
