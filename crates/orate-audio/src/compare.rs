@@ -1,4 +1,4 @@
-//! How far two clips of the same sound are apart.
+//! Distances between two clips of the same sound.
 
 use crate::error::{AudioError, Result};
 use crate::stft::{Spectrogram, Stft, StftConfig};
@@ -30,14 +30,14 @@ pub fn snr_db(reference: &[f32], test: &[f32]) -> Result<f64> {
     Ok(10.0 * (signal / noise).log10())
 }
 
-/// Powers below this count as this: -100 dB beside a magnitude of 1, well below 16-bit noise.
+/// Floor of powers: -100 dB relative to a magnitude of 1, well below 16-bit noise.
 const POWER_FLOOR: f64 = 1e-10;
 
-/// Log-spectral distance in dB: the root mean square difference of the log power spectra of each
-/// frame, averaged over the frames.
+/// Log-spectral distance in dB: the root mean square difference of the log power spectra of a frame, averaged
+/// over frames.
 ///
-/// 0 for equal clips; unlike [`snr_db`] it hardly depends on phase. Frames have 1024 samples, one
-/// every 256; powers below -100 dB count as -100 dB.
+/// Equal clips give 0. Unlike [`snr_db`] it hardly depends on phase. Frames have 1024 samples and a hop of
+/// 256; powers below -100 dB count as -100 dB.
 ///
 /// # Errors
 ///

@@ -1,9 +1,10 @@
 //! Reading audio of any common kind: WAV, FLAC, MP3, Ogg Vorbis, and AAC in MP4.
 //!
-//! What a file is follows from its content; its ending is only a hint. Several channels are averaged to one.
+//! The content decides what a file is; its ending is only a hint. Several channels are averaged to one.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Cursor, Read, Seek};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use symphonia::core::codecs::audio::AudioDecoderOptions;
@@ -13,27 +14,35 @@ use symphonia::core::formats::{FormatOptions, TrackType};
 use symphonia::core::io::{MediaSource, MediaSourceStream, ReadOnlySource};
 use symphonia::core::meta::MetadataOptions;
 
+use orate_files::shown;
+
 use crate::error::{AudioError, Cause, Result, check_sample_rate};
 use crate::read::Waveform;
 use crate::wav_length::{HEADER, OpenEnd};
 
-/// Reads an audio file, at most `max_seconds` of it. A WAV file that was streamed, so that its header says "length unknown", is read to
-/// its end.
+/// Most bytes of a recording. Four hours of CD audio have less.
+const MAX_BYTES: u64 = 4 << 30;
+
+/// Reads an audio file or pipe, at most `max_seconds` of it. A WAV file that was streamed, so that its header
+/// says "length unknown", is read to its end.
 ///
 /// # Errors
 ///
-/// [`AudioError::OpenAudio`] if the file is missing, [`AudioError::ReadAudio`] if it is damaged or of a kind that is not known,
-/// [`AudioError::TooLong`] as soon as more than `max_seconds` have been decoded.
+/// [`AudioError::OpenAudio`] if the file is missing, a folder, a device or larger than 4 GiB,
+/// [`AudioError::ReadAudio`] if it is damaged or of an unknown kind, [`AudioError::TooLong`] as soon as more
+/// than `max_seconds` have been decoded.
 pub fn read_audio(path: impl AsRef<Path>, max_seconds: f64) -> Result<Waveform> {
     let path = path.as_ref();
+    let file = open(path).map_err(|source| AudioError::OpenAudio { path: path.to_owned(), source })?;
+    // Decoders panic on some damaged files, such as a WAV file of 65,535 channels in a build with overflow checks.
+    catch_unwind(AssertUnwindSafe(|| decode(path, file, max_seconds))).unwrap_or_else(|_| {
+        let source = "the decoder failed on damaged data".into();
+        Err(AudioError::ReadAudio { path: path.to_owned(), source })
+    })
+}
+
+fn decode(path: &Path, file: File, max_seconds: f64) -> Result<Waveform> {
     let failed = |source: Cause| AudioError::ReadAudio { path: path.to_owned(), source };
-    let open = || match File::open(path)? {
-        file if file.metadata()?.is_dir() => {
-            Err(io::Error::new(io::ErrorKind::IsADirectory, "this is a folder"))
-        }
-        file => Ok(file),
-    };
-    let file = open().map_err(|source| AudioError::OpenAudio { path: path.to_owned(), source })?;
     let mut hint = Hint::new();
     if let Some(ending) = path.extension().and_then(|e| e.to_str()) {
         hint.with_extension(ending);
@@ -57,7 +66,7 @@ pub fn read_audio(path: impl AsRef<Path>, max_seconds: f64) -> Result<Waveform> 
         let packet = match format.next_packet() {
             Ok(Some(packet)) if packet.track_id == id => packet,
             Ok(Some(_)) => continue,
-            // Another stream follows in the same file; the recording is over.
+            // The recording is over, even if another stream follows in the same file.
             Ok(None) | Err(Error::ResetRequired) => break,
             Err(error) => return Err(failed(error.into())),
         };
@@ -79,18 +88,41 @@ pub fn read_audio(path: impl AsRef<Path>, max_seconds: f64) -> Result<Waveform> 
             }
         }
         if waveform.duration_s() > max_seconds {
-            return Err(AudioError::TooLong { what: path.display().to_string(), limit_s: max_seconds });
+            return Err(AudioError::TooLong { what: shown(path).to_string(), limit_s: max_seconds });
         }
     }
     Ok(waveform)
 }
 
-/// What the decoder reads: the file, or a copy of a WAV stream whose header says its length.
+/// Opens a file or pipe. Devices may never end, and have no audio.
+fn open(path: &Path) -> io::Result<File> {
+    let kind = fs::metadata(path)?;
+    if kind.len() > MAX_BYTES {
+        let problem = format!("{} bytes; recordings have at most {MAX_BYTES}", kind.len());
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, problem));
+    }
+    if !kind.is_file() && !is_pipe(&kind) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a file nor a pipe"));
+    }
+    File::open(path)
+}
+
+#[cfg(unix)]
+fn is_pipe(kind: &fs::Metadata) -> bool {
+    std::os::unix::fs::FileTypeExt::is_fifo(&kind.file_type())
+}
+
+#[cfg(not(unix))]
+fn is_pipe(_: &fs::Metadata) -> bool {
+    false
+}
+
+/// What the decoder reads: the file, or a copy of a WAV stream whose header states its length.
 fn source(mut file: File, max_seconds: f64) -> io::Result<Box<dyn MediaSource>> {
     let mut beginning = vec![];
     file.by_ref().take(HEADER as u64).read_to_end(&mut beginning)?;
     if let Some(open) = OpenEnd::find(&beginning) {
-        // A second more, so that what is too long is seen to be.
+        // One second more, to see that a recording is too long.
         open.read_rest(&mut beginning, file, max_seconds + 1.0)?;
         open.close(&mut beginning);
         return Ok(Box::new(Cursor::new(beginning)));
@@ -98,6 +130,6 @@ fn source(mut file: File, max_seconds: f64) -> io::Result<Box<dyn MediaSource>> 
     if file.rewind().is_ok() {
         return Ok(Box::new(file));
     }
-    // What came through a pipe is gone from it.
-    Ok(Box::new(ReadOnlySource::new(Cursor::new(beginning).chain(file))))
+    // A pipe cannot be rewound.
+    Ok(Box::new(ReadOnlySource::new(Cursor::new(beginning).chain(file.take(MAX_BYTES)))))
 }

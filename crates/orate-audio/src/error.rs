@@ -3,7 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
-/// The cause of an error of another library, kept for the chain but not for matching.
+use orate_files::{one_line, quoted, shown};
+
+/// An error of another library, kept as a cause but not for matching.
 pub type Cause = Box<dyn std::error::Error + Send + Sync + 'static>;
 
 /// What can go wrong with audio: in files, in settings, or in the samples themselves.
@@ -12,8 +14,8 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync + 'static>;
 pub enum AudioError {
     /// The file name does not say which format to write.
     #[error(
-        "{path}: cannot tell the audio format from {}. Use a name that ends in one of {known}, \
-         or choose the format explicitly.", ending(.extension)
+        "{}: cannot tell the audio format from {}. Use a name that ends in one of {known}, \
+         or choose the format explicitly.", shown(path), ending(.extension)
     )]
     UnknownFormat {
         /// The file name as given.
@@ -25,7 +27,7 @@ pub enum AudioError {
     },
 
     /// The output file could not be created.
-    #[error("{path}: cannot create this file. Check that its folder exists and may be written to.")]
+    #[error("{}: cannot create this file. Check that its folder exists and may be written to.", shown(path))]
     Create {
         /// The output file.
         path: PathBuf,
@@ -34,8 +36,11 @@ pub enum AudioError {
         source: io::Error,
     },
 
-    /// Writing failed part-way. Nothing is left behind.
-    #[error("{path}: writing failed, and no incomplete file remains. Check the free space on that disk.")]
+    /// Writing failed part-way. Nothing remains of the file.
+    #[error(
+        "{}: writing failed, and no incomplete file remains. Check the free space on that disk.",
+        shown(path)
+    )]
     Write {
         /// The output file.
         path: PathBuf,
@@ -53,7 +58,7 @@ pub enum AudioError {
     },
 
     /// The FLAC encoder refused the audio.
-    #[error("{path}: cannot encode as FLAC. Write a .wav file instead.")]
+    #[error("{}: cannot encode as FLAC. Write a .wav file instead.", shown(path))]
     EncodeFlac {
         /// The output file.
         path: PathBuf,
@@ -64,8 +69,9 @@ pub enum AudioError {
 
     /// The audio does not fit into a WAV file, whose size fields have 32 bits.
     #[error(
-        "{path}: a WAV file holds at most {limit_bytes} bytes of samples, and this would be more. \
-         Write a .flac file, use 16-bit samples, or split the audio."
+        "{}: a WAV file holds at most {limit_bytes} bytes of samples, and this would be more. \
+         Write a .flac file, use 16-bit samples, or split the audio.",
+        shown(path)
     )]
     WavTooLong {
         /// The output file.
@@ -75,7 +81,7 @@ pub enum AudioError {
     },
 
     /// The writer was used again after an error.
-    #[error("{path}: this file was given up after an earlier error. Create a new writer.")]
+    #[error("{}: this file was given up after an earlier error. Create a new writer.", shown(path))]
     Abandoned {
         /// The output file.
         path: PathBuf,
@@ -83,8 +89,9 @@ pub enum AudioError {
 
     /// A WAV file could not be read.
     #[error(
-        "{path}: cannot read this as a WAV file. \
-         Integer samples of 8 to 32 bits and 32-bit float samples are supported."
+        "{}: cannot read this as a WAV file. \
+         Integer samples of 8 to 32 bits and 32-bit float samples are supported.",
+        shown(path)
     )]
     ReadWav {
         /// The input file.
@@ -95,7 +102,7 @@ pub enum AudioError {
     },
 
     /// An audio file is not there, or may not be read.
-    #[error("{path}: cannot open this recording. Check its name, and that it may be read.")]
+    #[error("{}: cannot open this recording. Check its name, and that it may be read.", shown(path))]
     OpenAudio {
         /// The input file.
         path: PathBuf,
@@ -106,8 +113,9 @@ pub enum AudioError {
 
     /// An audio file could not be read.
     #[error(
-        "{path}: cannot read this as audio. Use a file that is complete and holds WAV, FLAC, MP3, Ogg Vorbis or \
-         AAC in MP4; other kinds have to be converted first."
+        "{}: cannot read this as audio. Use a complete file of WAV, FLAC, MP3, Ogg Vorbis or AAC in MP4; convert \
+         other kinds first.",
+        shown(path)
     )]
     ReadAudio {
         /// The input file.
@@ -118,16 +126,17 @@ pub enum AudioError {
     },
 
     /// A recording has no samples.
-    #[error("{what}: there are no samples in this recording. Record some seconds of speech.")]
+    #[error("{}: there are no samples in this recording. Record some seconds of speech.", one_line(what))]
     NoSamples {
         /// The recording.
         what: String,
     },
 
-    /// A recording has a sample that is no number.
+    /// A recording has a sample that is not finite.
     #[error(
-        "{what}: sample {position} is {value}, which is no sound. Convert the recording to 16-bit samples, \
-         or repair the program that wrote it."
+        "{}: sample {position} is {value}, which is not audio. Convert the recording to 16-bit samples, or repair \
+         the program that wrote it.",
+        one_line(what)
     )]
     NotFinite {
         /// The recording.
@@ -139,7 +148,10 @@ pub enum AudioError {
     },
 
     /// A recording is longer than it may be.
-    #[error("{what}: this recording is longer than {limit_s} s. Cut it to the best few seconds of speech.")]
+    #[error(
+        "{}: this recording is longer than {limit_s} s. Cut it to the best few seconds of speech.",
+        one_line(what)
+    )]
     TooLong {
         /// The recording.
         what: String,
@@ -147,33 +159,47 @@ pub enum AudioError {
         limit_s: f64,
     },
 
-    /// A recording holds too little that can be heard.
+    /// Too little of a recording can be heard.
     #[error(
-        "{what}: only {seconds:.2} s of this recording are not silent, and at least {least_s} s are needed. \
-         Record a longer sentence."
+        "{}: only {seconds:.2} s of this recording are not silent, and at least {least_s} s are needed. \
+         Record a longer sentence.",
+        one_line(what)
     )]
     TooShort {
         /// The recording.
         what: String,
-        /// How much there is, in seconds.
+        /// Length of the part that is not silent, in seconds.
         seconds: f64,
-        /// How much is needed, in seconds.
+        /// Least length, in seconds.
         least_s: f64,
     },
 
     /// A recording is silent all through.
     #[error(
-        "{what}: this recording is silent; its loudest part is at {dbfs:.0} dB of full scale. \
-         Check the microphone, and that the right file was chosen."
+        "{}: this recording is silent; its loudest part is at {dbfs:.0} dBFS. \
+         Check the microphone, and that the right file was chosen.",
+        one_line(what)
     )]
     Silent {
         /// The recording.
         what: String,
-        /// Level of the loudest part, in dB of full scale.
+        /// Level of the loudest part, in dBFS.
         dbfs: f64,
     },
 
-    /// A sample rate is zero or not a rate that audio has.
+    /// A sample to be written is not finite.
+    #[error(
+        "sample {position} is {value}, which no player can play. The model's weights or the voice may be damaged, or \
+         the precision overflows (try bf16 or f32)."
+    )]
+    BadSample {
+        /// Index of the first such sample in the output.
+        position: u64,
+        /// NaN or infinite.
+        value: f32,
+    },
+
+    /// A sample rate is zero or higher than any that audio has.
     #[error("a sample rate of {got} Hz is not usable; expected 1 to {max} Hz.")]
     SampleRate {
         /// The rate that was given, in Hz.
@@ -230,7 +256,7 @@ pub type Result<T, E = AudioError> = std::result::Result<T, E>;
 
 fn ending(extension: &Option<String>) -> String {
     match extension {
-        Some(extension) => format!("the ending `.{extension}`"),
+        Some(extension) => format!("the ending {}", quoted(&format!(".{extension}"))),
         None => "a name without an ending".to_owned(),
     }
 }
@@ -243,4 +269,12 @@ pub(crate) fn check_sample_rate(sample_rate: u32) -> Result<()> {
         return Err(AudioError::SampleRate { got: sample_rate, max: MAX_SAMPLE_RATE });
     }
     Ok(())
+}
+
+/// Checks that samples can be written; `before` are those written earlier.
+pub(crate) fn check_samples(samples: &[f32], before: u64) -> Result<()> {
+    match samples.iter().position(|x| !x.is_finite()) {
+        None => Ok(()),
+        Some(at) => Err(AudioError::BadSample { position: before + at as u64, value: samples[at] }),
+    }
 }

@@ -1,21 +1,21 @@
-//! Names of the formats, and the conversion of samples to integers.
+//! File formats, and the conversion of samples to integers.
 
 use std::path::Path;
 
 use crate::error::{AudioError, Result};
 
-/// How samples are stored in a WAV file or stream.
+/// Sample format of a WAV file or stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WavFormat {
-    /// 16-bit signed integers: what every player understands.
+    /// 16-bit signed integers, which every player plays.
     #[default]
     Pcm16,
-    /// 32-bit floating point: bit for bit what the engine made, also beyond full scale.
+    /// 32-bit floats: the samples unchanged, also beyond full scale.
     Float32,
 }
 
 impl WavFormat {
-    /// Bytes that one mono sample takes.
+    /// Bytes of a mono sample.
     pub fn bytes_per_sample(self) -> usize {
         match self {
             Self::Pcm16 => 2,
@@ -32,7 +32,7 @@ impl WavFormat {
     }
 }
 
-/// The file formats that can be written. All are mono.
+/// File formats for writing. All are mono.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AudioFormat {
@@ -49,7 +49,7 @@ pub enum AudioFormat {
 }
 
 impl AudioFormat {
-    /// The file name extensions that [`AudioFormat::from_extension`] knows.
+    /// File name extensions that [`AudioFormat::from_extension`] knows.
     pub const EXTENSIONS: &[&str] = &["wav", "flac"];
 
     /// Chooses the format by the extension of a file name, in upper or lower case.
@@ -97,12 +97,6 @@ impl AudioFormat {
 pub fn to_pcm16(sample: f32) -> i16 {
     // `as` saturates and turns NaN into 0.
     (sample * 32768.0).round_ties_even() as i16
-}
-
-/// As stored in a float file: unchanged, except that NaN becomes silence.
-#[inline]
-pub(crate) fn to_float32(sample: f32) -> f32 {
-    if sample.is_nan() { 0.0 } else { sample }
 }
 
 #[cfg(test)]

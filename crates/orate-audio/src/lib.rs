@@ -1,8 +1,7 @@
 //! Audio for Orate: files, sample rates, spectra, levels and plots.
 //!
-//! Samples are mono `f32`, full scale is -1..1, and a sample rate is a `u32` in Hz. Everything is
-//! a plain function on slices or a small struct with its settings; there is no global state and
-//! nothing to start up.
+//! Samples are mono `f32` with full scale -1..1; a sample rate is a `u32` in Hz. The crate has plain
+//! functions on slices and small structs with their settings, and no global state.
 //!
 //! | to | use |
 //! | --- | --- |
@@ -14,7 +13,7 @@
 //! | make features | [`LogMel`], or [`Stft`], [`MelFilterBank`], [`log_compress`] |
 //! | measure | [`peak_dbfs`], [`rms_dbfs`], [`integrated_loudness`] |
 //! | compare | [`snr_db`], [`log_spectral_distance_db`] |
-//! | look at it | [`plot_png`] |
+//! | draw | [`plot_png`] |
 //!
 //! ```
 //! use orate_audio::{AudioFormat, peak_dbfs, read_wav, resample, write_audio};

@@ -5,7 +5,7 @@
 //!   bands        [T, n_mels]          equal areas
 //!   logarithm    [T, n_mels]          ln(max(x, floor))
 //!
-//! So T is N / hop_length, rounded down. This is what HiFi-GAN began with and many models have kept.
+//! So T = ⌊N / hop_length⌋. HiFi-GAN introduced these features, and many models use them.
 
 use crate::error::Result;
 use crate::mel::{MelConfig, MelFilterBank, MelScale, log_compress};
@@ -30,11 +30,11 @@ pub struct LogMelConfig {
     pub scale: MelScale,
     /// Added to squared magnitudes.
     pub power_offset: f32,
-    /// Least value whose logarithm is taken; positive.
+    /// Floor of values before the logarithm; positive.
     pub floor: f32,
 }
 
-/// Planned features.
+/// Log-mel features, with transform and filters prepared.
 #[derive(Clone, Debug)]
 pub struct LogMel {
     stft: Stft,
@@ -43,7 +43,7 @@ pub struct LogMel {
 }
 
 impl LogMel {
-    /// Plans the transform and computes the filters.
+    /// Prepares the transform and the filters.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ impl LogMel {
         Ok(Self { stft, bank, floor: config.floor })
     }
 
-    /// Features of mono audio, `[T, n_mels]`.
+    /// Computes the features of mono audio, `[T, n_mels]`.
     pub fn apply(&self, samples: &[f32]) -> Spectrogram {
         let StftConfig { n_fft, hop_length, .. } = *self.stft.config();
         let signal = reflect_pad(samples, n_fft.saturating_sub(hop_length) / 2);

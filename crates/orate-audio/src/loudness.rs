@@ -1,4 +1,4 @@
-//! How loud a clip is: peak, RMS, and integrated loudness after ITU-R BS.1770-4.
+//! Levels: peak, RMS, and integrated loudness after ITU-R BS.1770-4.
 //!
 //! Everything is mono, in decibels relative to full scale. Silence is minus infinity.
 
@@ -31,9 +31,9 @@ fn mean_square(samples: impl ExactSizeIterator<Item = f64>) -> f64 {
 /// Length of a gating block, in seconds, and the steps it advances by (75 % overlap).
 const BLOCK_S: f64 = 0.4;
 const STEPS_PER_BLOCK: usize = 4;
-/// Blocks below this loudness do not count at all, in LUFS.
+/// Blocks below this loudness are ignored, in LUFS.
 const ABSOLUTE_GATE: f64 = -70.0;
-/// Nor do those that far below the mean of the rest, in LU.
+/// So are blocks this far below the mean of the others, in LU.
 const RELATIVE_GATE: f64 = -10.0;
 
 /// Integrated loudness in LUFS (ITU-R BS.1770-4): K-weighted, gated.
@@ -84,7 +84,7 @@ fn k_weighting(sample_rate: f64) -> [Biquad; 2] {
         [1.0 + k / q + k * k, 2.0 * (k * k - 1.0), 1.0 - k / q + k * k],
     );
 
-    // High-pass at about 38 Hz. Its numerator is not normalised, as in the standard.
+    // High-pass at about 38 Hz. Its numerator is not normalized, as in the standard.
     let (k, q) = (warped(38.13547087602444_f64.min(0.49 * sample_rate)), 0.5003270373238773);
     let a0 = 1.0 + k / q + k * k;
     let high_pass = Biquad::new([a0, -2.0 * a0, a0], [a0, 2.0 * (k * k - 1.0), 1.0 - k / q + k * k]);

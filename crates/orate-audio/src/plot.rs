@@ -1,4 +1,4 @@
-//! A picture of a clip: its waveform above its log-mel spectrogram.
+//! Plots of a clip: its waveform above its log-mel spectrogram.
 
 use std::convert::Infallible;
 use std::io::Write;
@@ -10,11 +10,12 @@ use embedded_graphics::pixelcolor::Rgb888;
 use embedded_graphics::prelude::*;
 use embedded_graphics::primitives::Rectangle;
 use embedded_graphics::text::{Alignment, Baseline, Text, TextStyleBuilder};
+use orate_files::OutputFile;
 
 use crate::error::{AudioError, Result, check_sample_rate};
 use crate::loudness::{integrated_loudness, peak_dbfs, rms_dbfs};
 use crate::mel::{MelConfig, MelFilterBank, MelScale};
-use crate::output::OutputFile;
+use crate::output::{create, write_error};
 use crate::stft::{Stft, StftConfig};
 
 const WIDTH: i32 = 1200;
@@ -35,7 +36,7 @@ const GRID: Rgb888 = Rgb888::new(228, 226, 234);
 const WAVE_PEAK: Rgb888 = Rgb888::new(162, 126, 190);
 const WAVE_RMS: Rgb888 = Rgb888::new(81, 18, 124);
 
-/// Magma, the perceptually even colour map of matplotlib, at nine even steps.
+/// Nine even steps of magma, a perceptually uniform color map of matplotlib.
 const MAGMA: [[u8; 3]; 9] = [
     [0, 0, 4],
     [29, 17, 71],
@@ -48,7 +49,7 @@ const MAGMA: [[u8; 3]; 9] = [
     [252, 253, 191],
 ];
 
-/// What the colours span, in dB.
+/// Range of the colors, in dB.
 const RANGE_DB: f32 = 80.0;
 /// Length of an analysis window, in seconds: short enough for consonants, long enough for the
 /// harmonics of low voices.
@@ -64,7 +65,7 @@ struct Panel {
 /// Draws a clip as a PNG of 1200 x 700 pixels.
 ///
 /// Above, the waveform: its extremes in light, its RMS in dark, with levels in dBFS. Below, the
-/// mel spectrogram in dBFS per band, on a colour scale of 80 dB that ends at the loudest point,
+/// mel spectrogram in dBFS per band, on a color scale of 80 dB that ends at the loudest point,
 /// rounded up to 10 dB. The file appears whole or not at all. The title is cut if it is too long;
 /// characters beyond Latin-1 show as `?`.
 ///
@@ -88,13 +89,14 @@ pub fn plot_png(samples: &[f32], sample_rate: u32, title: &str, path: impl AsRef
     if samples.is_empty() {
         return Err(AudioError::Empty { purpose: "plot" });
     }
-    let output = OutputFile::create(path.as_ref())?;
+    let path = path.as_ref();
+    let output = create(path)?;
     let canvas = draw(samples, sample_rate, title)?;
-    write_png(&canvas, &output).map_err(|error| match error {
-        png::EncodingError::IoError(error) => output.write_error(error),
-        other => output.write_error(std::io::Error::other(other)),
-    })?;
-    output.commit()
+    let written = write_png(&canvas, &output).map_err(|error| match error {
+        png::EncodingError::IoError(error) => error,
+        other => std::io::Error::other(other),
+    });
+    written.and_then(|()| output.commit()).map_err(|error| write_error(path, error))
 }
 
 fn write_png(canvas: &Canvas, output: &OutputFile) -> Result<(), png::EncodingError> {
@@ -146,7 +148,7 @@ fn level(decibels: f64, unit: &str) -> String {
     if decibels.is_finite() { format!("{decibels:.1} {unit}") } else { format!("-inf {unit}") }
 }
 
-/// The text, or its beginning and dots where it is too wide.
+/// The text, cut and with dots at its end if it is too wide.
 fn fit(text: &str, font: &MonoFont<'_>, width: i32) -> String {
     let room = width as usize / (font.character_size.width + font.character_spacing) as usize;
     let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -295,7 +297,7 @@ fn draw_spectrogram(canvas: &mut Canvas, picture: &[f32], top_db: f32) {
     }
 }
 
-/// The colour of a value between 0, dark, and 1, bright.
+/// The color of a value between 0, dark, and 1, bright.
 fn magma(value: f32) -> Rgb888 {
     let at = value.clamp(0.0, 1.0) * (MAGMA.len() - 1) as f32;
     let low = (at as usize).min(MAGMA.len() - 2);
@@ -476,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_leave_nothing_behind() {
+    fn failures_leave_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("plot.png");
         assert!(matches!(plot_png(&[], 24_000, "", &path), Err(AudioError::Empty { .. })));

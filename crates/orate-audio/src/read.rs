@@ -1,12 +1,14 @@
 //! Reading WAV files: tests, comparisons, reference voices.
 
-use std::fs;
 use std::path::Path;
 
 use hound::{SampleFormat, WavReader};
 
 use crate::error::{AudioError, Cause, Result, check_sample_rate};
 use crate::wav_length::OpenEnd;
+
+/// Most bytes of a WAV file: its size field has 32 bits, and says nothing for a file that was streamed.
+const MAX_BYTES: u64 = 2 * u32::MAX as u64;
 
 /// Mono audio in memory.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -18,7 +20,7 @@ pub struct Waveform {
 }
 
 impl Waveform {
-    /// The length in seconds; 0 where the sample rate is 0.
+    /// The length in seconds; 0 if the sample rate is 0.
     pub fn duration_s(&self) -> f64 {
         match self.sample_rate {
             0 => 0.0,
@@ -29,8 +31,8 @@ impl Waveform {
 
 /// Reads a WAV file with 8-, 16-, 24- or 32-bit integers or 32-bit floats.
 ///
-/// Several channels are averaged to one. A file that was streamed, so that its header says
-/// "length unknown", is read to its end.
+/// Several channels are averaged to one. A file that was streamed, so that its header says "length unknown",
+/// is read to its end.
 ///
 /// # Errors
 ///
@@ -38,7 +40,7 @@ impl Waveform {
 pub fn read_wav(path: impl AsRef<Path>) -> Result<Waveform> {
     let path = path.as_ref();
     let failed = |source: Cause| AudioError::ReadWav { path: path.to_owned(), source };
-    let mut bytes = fs::read(path).map_err(|error| failed(error.into()))?;
+    let mut bytes = orate_files::read(path, MAX_BYTES).map_err(|error| failed(error.into()))?;
     if let Some(open) = OpenEnd::find(&bytes) {
         open.close(&mut bytes);
     }
@@ -66,7 +68,7 @@ fn decode(reader: WavReader<&[u8]>) -> hound::Result<Waveform> {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
+    use std::{fs, io};
 
     use super::*;
     use crate::{PcmStream, WavFormat};
@@ -132,6 +134,14 @@ mod tests {
         }
         let error = read_wav("/no/such/file.wav").unwrap_err();
         assert!(error.to_string().contains("/no/such/file.wav"), "{error}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn devices_are_refused() {
+        let error = read_wav("/dev/zero").unwrap_err();
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert_eq!(cause, "not a regular file");
     }
 
     #[test]

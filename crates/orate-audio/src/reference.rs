@@ -1,24 +1,25 @@
-//! A recording of a voice, made ready for the networks that listen to it: checked, brought to their sample rate, and
-//! without the silence around it.
+//! Recordings of a voice for the encoders: checked, trimmed and resampled.
 
 use std::ops::Range;
 use std::path::Path;
+
+use orate_files::shown;
 
 use crate::decode::read_audio;
 use crate::error::{AudioError, Result};
 use crate::read::Waveform;
 use crate::resample::resample;
 
-/// What a reference recording has to be, and what becomes of it.
+/// Requirements on a reference recording, and how it is prepared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReferenceOptions {
     /// Samples per second of the result.
     pub sample_rate: u32,
     /// Longer recordings are refused.
     pub max_seconds: f64,
-    /// Recordings that hold less speech are refused.
+    /// Recordings with less speech are refused.
     pub min_seconds: f64,
-    /// How the silence around the speech is cut; `None` leaves the recording as it is.
+    /// Trimming of the silence around the speech; `None` for none.
     pub trim: Option<Trim>,
 }
 
@@ -32,12 +33,12 @@ impl ReferenceOptions {
 /// Silence around speech.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trim {
-    /// Parts are silent that are this much quieter than the loudest one, in dB.
+    /// Parts that are this much quieter than the loudest one are silent, in dB.
     pub below_loudest_db: f64,
     /// Seconds that stay before the first sound.
     pub before_s: f64,
-    /// Seconds that follow the last sound. Where the recording stops earlier, silence is added, so that
-    /// its last sound is over before something new begins.
+    /// Seconds that stay after the last sound. A recording that stops earlier is padded with silence, so that
+    /// its last sound ends before generated speech begins.
     pub after_s: f64,
 }
 
@@ -47,7 +48,7 @@ impl Default for Trim {
     }
 }
 
-/// The level below which a whole recording counts as silent, in dB of full scale.
+/// A recording whose parts are all below this level is silent, in dBFS.
 const SILENT_DBFS: f64 = -65.0;
 
 /// Length of the parts whose level is measured, in seconds.
@@ -61,7 +62,7 @@ const PART_S: f64 = 0.01;
 pub fn read_reference(path: impl AsRef<Path>, options: &ReferenceOptions) -> Result<Vec<f32>> {
     let path = path.as_ref();
     let waveform = read_audio(path, options.max_seconds)?;
-    prepare_reference(&path.display().to_string(), &waveform, options)
+    prepare_reference(&shown(path).to_string(), &waveform, options)
 }
 
 /// Checks, trims and resamples a recording. `what` names it in errors, for example by its file name.
@@ -105,7 +106,7 @@ fn part_length(waveform: &Waveform) -> usize {
     ((PART_S * f64::from(waveform.sample_rate)) as usize).max(1)
 }
 
-/// The level of each part, in dB of full scale; −∞ for zeros.
+/// Levels of the parts in dBFS; −∞ for zeros.
 fn part_levels(waveform: &Waveform) -> Vec<f64> {
     let level = |part: &[f32]| {
         let power = part.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>() / part.len() as f64;
@@ -114,7 +115,7 @@ fn part_levels(waveform: &Waveform) -> Vec<f64> {
     waveform.samples.chunks(part_length(waveform)).map(level).collect()
 }
 
-/// What stays of the recording, and how many zeros follow it.
+/// Returns the range that stays and the number of zeros after it.
 fn trimmed(waveform: &Waveform, levels: &[f64], loudest: f64, trim: &Trim) -> (Range<usize>, usize) {
     let sounds = |level: &f64| *level >= loudest - trim.below_loudest_db;
     let first = levels.iter().position(sounds).unwrap_or(0);
@@ -188,7 +189,7 @@ mod tests {
             (broken, vec!["me.wav", "sample 77 is NaN", "Convert"]),
             (minute(10), vec!["me.wav", "longer than 60 s", "Cut"]),
             (wave(vec![0.0; 48_000]), vec!["me.wav", "silent", "microphone"]),
-            (wave(vec![1e-4; 48_000]), vec!["me.wav", "silent", "-80 dB"]),
+            (wave(vec![1e-4; 48_000]), vec!["me.wav", "silent", "-80 dBFS"]),
             (wave(tone(0.0, 0.0).samples[..3200].to_vec()), vec!["me.wav", "0.20 s", "at least 0.5 s"]),
         ] {
             let message = problem(&waveform, &options());

@@ -1,9 +1,9 @@
-//! Audio for pipes: samples are passed on as they come, and nothing is ever rewound.
+//! Audio for pipes: samples are written as they come, and nothing is rewound.
 
 use std::io::Write;
 
-use crate::error::{AudioError, Result, check_sample_rate};
-use crate::format::{WavFormat, to_float32, to_pcm16};
+use crate::error::{AudioError, Result, check_sample_rate, check_samples};
+use crate::format::{WavFormat, to_pcm16};
 
 /// Writes mono samples to a pipe, a socket or standard output.
 ///
@@ -21,6 +21,7 @@ use crate::format::{WavFormat, to_float32, to_pcm16};
 pub struct PcmStream<W> {
     writer: W,
     format: WavFormat,
+    samples_written: u64,
     bytes: Vec<u8>,
 }
 
@@ -43,30 +44,32 @@ impl<W: Write> PcmStream<W> {
 
     /// Starts a stream of bare little-endian samples, without any header.
     pub fn raw(writer: W, format: WavFormat) -> Self {
-        Self { writer, format, bytes: Vec::new() }
+        Self { writer, format, samples_written: 0, bytes: Vec::new() }
     }
 
-    /// Passes samples on and flushes. 16-bit samples are clipped to -1..1; NaN is silence.
+    /// Writes samples and flushes. 16-bit samples are clipped to -1..1.
     ///
     /// # Errors
     ///
-    /// [`AudioError::WriteStream`]; its source says whether the reader went away
-    /// (`BrokenPipe`).
+    /// [`AudioError::BadSample`] if a sample is not finite; [`AudioError::WriteStream`], whose source says
+    /// whether the reader went away (`BrokenPipe`).
     pub fn write(&mut self, samples: &[f32]) -> Result<()> {
+        check_samples(samples, self.samples_written)?;
         for chunk in samples.chunks(16 * 1024) {
             self.bytes.clear();
             for &x in chunk {
                 match self.format {
                     WavFormat::Pcm16 => self.bytes.extend(to_pcm16(x).to_le_bytes()),
-                    WavFormat::Float32 => self.bytes.extend(to_float32(x).to_le_bytes()),
+                    WavFormat::Float32 => self.bytes.extend(x.to_le_bytes()),
                 }
             }
             self.writer.write_all(&self.bytes).map_err(|source| AudioError::WriteStream { source })?;
+            self.samples_written += chunk.len() as u64;
         }
         self.writer.flush().map_err(|source| AudioError::WriteStream { source })
     }
 
-    /// Gives the writer back.
+    /// Returns the writer.
     pub fn into_inner(self) -> W {
         self.writer
     }

@@ -1,17 +1,17 @@
-//! WAV streams that were saved to a file: their header was written before their length was known.
+//! WAV streams that were saved to a file. Their header was written before their length was known.
 //!
-//! Such a header says `0xFFFFFFFF`, or close to it, where the size of the samples should be (as ffmpeg and sox do as well), or 0 in all
-//! sizes. Decoders take that at its word.
+//! Such a header says `0xFFFFFFFF`, or close to it, where the size of the samples should be (as ffmpeg and
+//! sox do as well), or 0 in all sizes. Decoders take that at its word.
 
 use std::io::{self, Read};
 
-/// Bytes at the beginning of a file in which the header of the samples is looked for.
+/// Bytes at the start of a file that are searched for the header of the samples.
 pub(crate) const HEADER: usize = 1 << 16;
 
-/// Sizes from here on mean "until the end".
+/// Least size that means "until the end".
 const UNKNOWN: u32 = u32::MAX - 4096;
 
-/// The header of samples whose length it does not say.
+/// A header without the length of its samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OpenEnd {
     /// Where the samples begin, in bytes.
@@ -23,7 +23,7 @@ pub(crate) struct OpenEnd {
 }
 
 impl OpenEnd {
-    /// Finds it in the first bytes of a file; `None` if this is no WAV file, or one that says its length.
+    /// Parses the first bytes of a file. `None` if it is not a WAV file, or its header has a length.
     pub fn find(bytes: &[u8]) -> Option<OpenEnd> {
         let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
         if bytes.get(..4)? != b"RIFF" || bytes.get(8..12)? != b"WAVE" {
@@ -53,14 +53,16 @@ impl OpenEnd {
         }
     }
 
-    /// Reads what follows `bytes`, the beginning of the file, up to so many seconds of sound; less if a WAV file could not hold it.
+    /// Reads the rest of the file after `bytes`, its beginning, up to `seconds` of sound; less if a WAV
+    /// file could not hold it.
     pub fn read_rest(&self, bytes: &mut Vec<u8>, file: impl Read, seconds: f64) -> io::Result<()> {
         let rate = self.block_align as f64 * f64::from(self.sample_rate);
         let most = (seconds * rate).min(f64::from(UNKNOWN)) as u64;
         file.take(most).read_to_end(bytes).map(drop)
     }
 
-    /// Writes the true sizes into the header of a whole file. Bytes at the end that are no whole sample are left out.
+    /// Writes the true sizes into the header of a whole file. Bytes at the end that are no whole sample are
+    /// left out.
     pub fn close(&self, bytes: &mut Vec<u8>) {
         let most = (UNKNOWN as usize).min(bytes.len()) - self.body;
         let samples = most - most % self.block_align;
@@ -77,13 +79,14 @@ impl OpenEnd {
 mod tests {
     use super::*;
 
-    /// The sizes that a header of 16-bit samples with a chunk of notes in front of them says, and bytes behind it.
-    fn wav(whole: u32, data: u32, behind: usize) -> Vec<u8> {
+    /// The sizes that a header of 16-bit samples with a chunk of notes in front of them says, and bytes
+    /// after it.
+    fn wav(whole: u32, data: u32, after: usize) -> Vec<u8> {
         let mut bytes = [&b"RIFF"[..], &whole.to_le_bytes(), b"WAVEfmt \x10\0\0\0\x01\0\x01\0"].concat();
         bytes.extend([8000_u32.to_le_bytes(), 16_000_u32.to_le_bytes()].concat());
         bytes.extend(b"\x02\0\x10\0LIST\x03\0\0\0abc\0data");
         bytes.extend(data.to_le_bytes());
-        bytes.resize(bytes.len() + behind, 1);
+        bytes.resize(bytes.len() + after, 1);
         bytes
     }
 
@@ -98,19 +101,19 @@ mod tests {
             (min, 0),
             (min, u32::MAX),
         ] {
-            for (behind, samples) in [(6, 6), (7, 6), (1, 0)] {
-                let mut bytes = wav(whole, data, behind);
+            for (after, samples) in [(6, 6), (7, 6), (1, 0)] {
+                let mut bytes = wav(whole, data, after);
                 let open = OpenEnd::find(&bytes).expect("the size is not known");
                 open.close(&mut bytes);
-                assert_eq!(bytes, wav(min + samples, samples, samples as usize), "{whole} {data} {behind}");
+                assert_eq!(bytes, wav(min + samples, samples, samples as usize), "{whole} {data} {after}");
             }
         }
     }
 
     #[test]
     fn sizes_that_were_written_are_left_alone() {
-        for (whole, data, behind) in [(54, 6, 6), (48, 6, 3), (60, 0, 12), (u32::MAX, 6, 6)] {
-            assert_eq!(OpenEnd::find(&wav(whole, data, behind)), None, "{whole} {data} {behind}");
+        for (whole, data, after) in [(54, 6, 6), (48, 6, 3), (60, 0, 12), (u32::MAX, 6, 6)] {
+            assert_eq!(OpenEnd::find(&wav(whole, data, after)), None, "{whole} {data} {after}");
         }
         let good = wav(0, 0, 6);
         (0..good.len() - 7).for_each(|n| assert_eq!(OpenEnd::find(&good[..n]), None, "cut to {n} bytes"));

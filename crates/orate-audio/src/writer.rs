@@ -1,28 +1,27 @@
 //! Audio files, written piece by piece.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use flac_codec::encode::{FlacSampleWriter, Options};
 use hound::WavWriter;
+use orate_files::{OutputFile, Sink};
 
-use crate::error::{AudioError, Result, check_sample_rate};
-use crate::format::{AudioFormat, WavFormat, to_float32, to_pcm16};
-use crate::output::{OutputFile, Sink};
+use crate::error::{AudioError, Result, check_sample_rate, check_samples};
+use crate::format::{AudioFormat, WavFormat, to_pcm16};
+use crate::output::{create, write_error};
 use crate::stream::PcmStream;
 
-/// Room for samples in a WAV file: its 32-bit size field, less any header.
+/// Most bytes of samples in a WAV file: its 32-bit size field, less any header.
 const MAX_WAV_DATA_BYTES: u64 = u32::MAX as u64 - 1024;
 
-/// Samples that are converted at a time; also bounds the memory of a FLAC encoder.
+/// Samples that are converted at a time; bounds the memory of the FLAC encoder.
 const BLOCK: usize = 4096;
 
 /// Writes one mono audio file as its samples arrive, in bounded memory.
 ///
-/// The file appears under its name only when [`finish`](Self::finish) succeeds. Until then the
-/// samples are in a temporary file in the same folder, which is removed when the writer is
-/// dropped or fails: there is never half an output, and a file that was there before stays as it
-/// was. Devices and FIFOs are written directly; a WAV header then says that the length is
-/// unknown.
+/// The file appears under its name only when [`finish`](Self::finish) succeeds. There is never half an
+/// output, and a file that was there before stays as it was until then. Devices and FIFOs are written
+/// directly; a WAV header then says that the length is unknown.
 ///
 /// ```
 /// use orate_audio::{AudioFormat, AudioWriter, read_wav};
@@ -38,7 +37,7 @@ const BLOCK: usize = 4096;
 /// ```
 #[derive(Debug)]
 pub struct AudioWriter {
-    path: std::path::PathBuf,
+    path: PathBuf,
     sample_rate: u32,
     samples_written: u64,
     wav_limit_bytes: u64,
@@ -70,14 +69,13 @@ impl AudioWriter {
     ///
     /// # Errors
     ///
-    /// [`AudioError::SampleRate`] for a rate of 0 or beyond
-    /// [`MAX_SAMPLE_RATE`](crate::MAX_SAMPLE_RATE), [`AudioError::Create`] if the folder is
-    /// missing or may not be written to.
+    /// [`AudioError::SampleRate`] for a rate of 0 or above [`MAX_SAMPLE_RATE`](crate::MAX_SAMPLE_RATE),
+    /// [`AudioError::Create`] if the folder is missing or may not be written to.
     pub fn create(path: impl AsRef<Path>, sample_rate: u32, format: AudioFormat) -> Result<Self> {
         let path = path.as_ref();
         check_sample_rate(sample_rate)?;
-        let output = OutputFile::create(path)?;
-        let encoder = Encoder::new(&output, sample_rate, format)?;
+        let output = create(path)?;
+        let encoder = Encoder::new(&output, path, sample_rate, format)?;
         Ok(Self {
             path: path.to_owned(),
             sample_rate,
@@ -87,8 +85,8 @@ impl AudioWriter {
         })
     }
 
-    /// The name that the file has until it is complete, for programs that may end without dropping the writer; `None` for devices and
-    /// pipes, and after an error.
+    /// The name that the file has until it is complete, for programs that may end without dropping the
+    /// writer. `None` if it has no name until then, as on Linux, for devices and pipes, and after an error.
     pub fn temporary_path(&self) -> Option<&Path> {
         self.open.as_ref()?.output.temporary_path()
     }
@@ -98,22 +96,23 @@ impl AudioWriter {
         self.sample_rate
     }
 
-    /// Samples written so far.
+    /// Number of samples written so far.
     pub fn samples_written(&self) -> u64 {
         self.samples_written
     }
 
-    /// Appends samples. Integer formats clip them to -1..1; NaN is written as silence.
+    /// Appends samples. Integer formats clip them to -1..1.
     ///
     /// # Errors
     ///
-    /// [`AudioError::Write`] if the disk is full, [`AudioError::WavTooLong`] before a WAV file
-    /// would pass 4 GiB. After any error the temporary file is gone and every further call gives
-    /// [`AudioError::Abandoned`].
+    /// [`AudioError::BadSample`] if a sample is not finite, [`AudioError::Write`] if the disk is full,
+    /// [`AudioError::WavTooLong`] before a WAV file would pass 4 GiB. After any error nothing remains of the
+    /// file, and every further call returns [`AudioError::Abandoned`].
     pub fn write(&mut self, samples: &[f32]) -> Result<()> {
         let Some(mut open) = self.open.take() else {
             return Err(AudioError::Abandoned { path: self.path.clone() });
         };
+        check_samples(samples, self.samples_written)?;
         let total = self.samples_written + samples.len() as u64;
         if let Encoder::Wav(_, format) = &open.encoder
             && total * format.bytes_per_sample() as u64 > self.wav_limit_bytes
@@ -121,7 +120,7 @@ impl AudioWriter {
             let limit_bytes = self.wav_limit_bytes;
             return Err(AudioError::WavTooLong { path: self.path.clone(), limit_bytes });
         }
-        open.encoder.write(samples, &open.output)?;
+        open.encoder.write(samples, &self.path)?;
         self.samples_written = total;
         self.open = Some(open);
         Ok(())
@@ -133,25 +132,25 @@ impl AudioWriter {
     ///
     /// # Errors
     ///
-    /// As for [`write`](Self::write). Nothing is left behind then.
+    /// As for [`write`](Self::write). Nothing remains then.
     pub fn finish(mut self) -> Result<()> {
         let Some(Open { encoder, output }) = self.open.take() else {
             return Err(AudioError::Abandoned { path: self.path.clone() });
         };
-        encoder.finish(&output)?;
-        output.commit()
+        encoder.finish(&self.path)?;
+        output.commit().map_err(|error| write_error(&self.path, error))
     }
 }
 
 impl Encoder {
-    fn new(output: &OutputFile, sample_rate: u32, format: AudioFormat) -> Result<Self> {
+    fn new(output: &OutputFile, path: &Path, sample_rate: u32, format: AudioFormat) -> Result<Self> {
         let wav = |format: WavFormat| {
             if output.is_seekable() {
                 let writer = WavWriter::new(output.sink(), format.spec(sample_rate));
-                Ok(Self::Wav(writer.map_err(|error| hound_error(error, output))?, format))
+                Ok(Self::Wav(writer.map_err(|error| hound_error(error, path))?, format))
             } else {
                 let stream = PcmStream::wav(output.sink(), sample_rate, format);
-                Ok(Self::Stream(stream.map_err(|error| stream_error(error, output))?))
+                Ok(Self::Stream(stream.map_err(|error| stream_error(error, path))?))
             }
         };
         match format {
@@ -163,64 +162,65 @@ impl Encoder {
                 let options = Options::default().no_padding().no_seektable();
                 FlacSampleWriter::new(output.sink(), options, sample_rate, 16, 1, None)
                     .map(|writer| Self::Flac(Box::new(writer)))
-                    .map_err(|error| flac_error(error, output))
+                    .map_err(|error| flac_error(error, path))
             }
         }
     }
 
-    fn write(&mut self, samples: &[f32], output: &OutputFile) -> Result<()> {
+    fn write(&mut self, samples: &[f32], path: &Path) -> Result<()> {
         match self {
             Self::Wav(writer, format) => samples
                 .iter()
                 .try_for_each(|&x| match format {
                     WavFormat::Pcm16 => writer.write_sample(to_pcm16(x)),
-                    WavFormat::Float32 => writer.write_sample(to_float32(x)),
+                    WavFormat::Float32 => writer.write_sample(x),
                 })
-                .map_err(|error| hound_error(error, output)),
-            Self::Stream(stream) => stream.write(samples).map_err(|error| stream_error(error, output)),
+                .map_err(|error| hound_error(error, path)),
+            Self::Stream(stream) => stream.write(samples).map_err(|error| stream_error(error, path)),
             Self::Flac(writer) => {
                 let mut integers = [0; BLOCK];
                 samples.chunks(BLOCK).try_for_each(|chunk| {
                     for (integer, &x) in integers.iter_mut().zip(chunk) {
                         *integer = i32::from(to_pcm16(x));
                     }
-                    writer.write(&integers[..chunk.len()]).map_err(|error| flac_error(error, output))
+                    writer.write(&integers[..chunk.len()]).map_err(|error| flac_error(error, path))
                 })
             }
         }
     }
 
-    fn finish(self, output: &OutputFile) -> Result<()> {
+    fn finish(self, path: &Path) -> Result<()> {
         match self {
-            Self::Wav(writer, _) => writer.finalize().map_err(|error| hound_error(error, output)),
+            Self::Wav(writer, _) => writer.finalize().map_err(|error| hound_error(error, path)),
             Self::Stream(_) => Ok(()),
             Self::Flac(writer) => match writer.finalize() {
                 // The header written at the start already describes an empty stream.
                 Err(flac_codec::Error::NoSamples) => Ok(()),
-                result => result.map_err(|error| flac_error(error, output)),
+                result => result.map_err(|error| flac_error(error, path)),
             },
         }
     }
 }
 
-fn hound_error(error: hound::Error, output: &OutputFile) -> AudioError {
-    output.write_error(match error {
+fn hound_error(error: hound::Error, path: &Path) -> AudioError {
+    let source = match error {
         hound::Error::IoError(error) => error,
         other => std::io::Error::other(other),
-    })
+    };
+    write_error(path, source)
 }
 
-fn stream_error(error: AudioError, output: &OutputFile) -> AudioError {
+fn stream_error(error: AudioError, path: &Path) -> AudioError {
     match error {
-        AudioError::WriteStream { source } => output.write_error(source),
+        AudioError::WriteStream { source } => write_error(path, source),
         other => other,
     }
 }
 
-fn flac_error(error: flac_codec::Error, output: &OutputFile) -> AudioError {
+fn flac_error(error: flac_codec::Error, path: &Path) -> AudioError {
     match error {
-        flac_codec::Error::Io(error) => output.write_error(error),
-        other => AudioError::EncodeFlac { path: output.path().to_owned(), source: Box::new(other) },
+        flac_codec::Error::Io(error) => write_error(path, error),
+        other => AudioError::EncodeFlac { path: path.to_owned(), source: Box::new(other) },
     }
 }
 

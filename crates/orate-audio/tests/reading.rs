@@ -3,10 +3,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use orate_testing::Counting;
+use orate_testing::fuzz::{Limits, fuzz};
+
 use orate_audio::{
     AudioFormat, PcmStream, ReferenceOptions, WavFormat, Waveform, read_audio, read_reference, read_wav,
     resample, snr_db, write_audio,
 };
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 fn data(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(file)
@@ -134,8 +140,8 @@ fn below(hz: f64, rate: f64, x: &[f32]) -> Vec<f32> {
         .collect()
 }
 
-/// librosa's `soxr_hq`, which Qwen3-TTS's package uses. Its filter begins at 7.3 kHz, ours just below 8, and the signal has
-/// noise up to there.
+/// librosa's `soxr_hq`, which Qwen3-TTS's package uses. Its filter begins at 7.3 kHz, ours just below 8, and
+/// the signal has noise up to there.
 #[test]
 fn resampling_is_close_to_that_of_the_official_package() {
     let read = |file| read_wav(data(file)).expect("committed").samples;
@@ -217,21 +223,55 @@ fn what_is_not_audio_is_refused_by_name() {
 #[test]
 fn damaged_files_never_panic() {
     let folder = tempfile::tempdir().expect("a folder");
-    for file in ["tone.mp3", "tone.ogg", "tone.m4a"] {
-        let good = fs::read(data(file)).expect("committed");
-        let path = folder.path().join(file);
-        let mut tries = 0;
-        for at in (0..good.len()).step_by(good.len() / 60) {
-            fs::write(&path, &good[..at]).expect("writes");
-            let _ = read_reference(&path, &ReferenceOptions::new(24_000));
-            let mut bytes = good.clone();
-            for value in [0, 0x7f, 0xff] {
-                bytes[at] = value;
-                fs::write(&path, &bytes).expect("writes");
-                let _ = read_reference(&path, &ReferenceOptions::new(24_000));
-                tries += 1;
+    let mut samples: Vec<Vec<u8>> =
+        ["tone.mp3", "tone.ogg", "tone.m4a"].map(|file| fs::read(data(file)).expect("committed")).into();
+    for format in [AudioFormat::Wav16, AudioFormat::WavFloat, AudioFormat::Flac] {
+        let path = folder.path().join("sample");
+        write_audio(&path, &tone(8000)[..2000], 8000, format).expect("writes");
+        samples.push(fs::read(&path).expect("reads"));
+    }
+    let mut stream = PcmStream::wav(Vec::new(), 8000, WavFormat::Pcm16).expect("begins");
+    stream.write(&tone(8000)[..2000]).expect("writes");
+    samples.push(stream.into_inner());
+    // Sixty seconds of many channels, and a resampler, fit in this.
+    let limits = Limits { growth: 0, fixed: 256 << 20 };
+    for (name, sample) in
+        ["mp3", "ogg", "m4a", "wav16", "wav-float", "flac", "wav-stream"].iter().zip(&samples)
+    {
+        let path = folder.path().join(name);
+        fuzz(name, std::slice::from_ref(sample), limits, |bytes| {
+            fs::write(&path, bytes).expect("writes");
+            let _ = read_reference(&path, &ReferenceOptions::new(24_000)).map_err(|e| e.to_string());
+            if name.starts_with("wav") {
+                let _ = read_wav(&path);
             }
+        });
+        for cut in (0..sample.len()).step_by(sample.len() / 60) {
+            fs::write(&path, &sample[..cut]).expect("writes");
+            let _ = read_reference(&path, &ReferenceOptions::new(24_000));
         }
-        assert!(tries > 100);
+    }
+}
+
+/// Found by mutation: the product of channels and bytes overflowed in the decoder.
+#[test]
+fn a_file_of_too_many_channels_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("channels.wav");
+    let mut bytes = fs::read(write_wav(&path)).expect("reads");
+    bytes[22..24].fill(0xff);
+    fs::write(&path, bytes).expect("writes");
+    let message = read_audio(&path, 60.0).expect_err("refused").to_string();
+    assert!(message.contains("channels.wav: cannot read this as audio"), "{message}");
+}
+
+/// Devices may never end.
+#[cfg(unix)]
+#[test]
+fn devices_are_not_recordings() {
+    for device in ["/dev/zero", "/dev/null"] {
+        let error = read_audio(device, 60.0).expect_err("refused");
+        let cause = std::error::Error::source(&error).expect("a cause").to_string();
+        assert_eq!(cause, "neither a file nor a pipe", "{device}");
     }
 }

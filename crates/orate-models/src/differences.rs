@@ -1,5 +1,6 @@
 //! How the tensors of a file differ from those that networks need.
 
+use orate_files::quoted;
 use std::fmt;
 
 /// How a file's tensors differ from those that the networks need.
@@ -22,7 +23,7 @@ impl Differences {
     }
 }
 
-/// At most this many tensors of a kind are named.
+/// Most tensors of a kind that are named.
 const NAMED: usize = 4;
 
 impl fmt::Display for Differences {
@@ -33,19 +34,17 @@ impl fmt::Display for Differences {
             let verb = verb[usize::from(count != 1)];
             (count > 0).then(|| format!("{} {verb}: {}{more}", tensors(count), names.join(", ")))
         };
-        let quoted = |names: &[String]| names.iter().take(NAMED).map(|n| format!("`{n}`")).collect();
+        let names = |names: &[String]| names.iter().take(NAMED).map(|n| quoted(n).to_string()).collect();
         let shapes = self.misshapen.iter().take(NAMED);
-        let shapes = shapes.map(|(n, got, want)| format!("`{n}` is {got:?} instead of {want:?}")).collect();
-        let types = self.not_floats.iter().take(NAMED).map(|(n, t)| format!("`{n}` is {t}")).collect();
+        let shapes =
+            shapes.map(|(n, got, want)| format!("{} is {got:?} instead of {want:?}", quoted(n))).collect();
+        let types =
+            self.not_floats.iter().take(NAMED).map(|(n, t)| format!("{} is {t}", quoted(n))).collect();
         let parts = [
-            list(self.missing.len(), ["is missing", "are missing"], quoted(&self.missing)),
+            list(self.missing.len(), ["is missing", "are missing"], names(&self.missing)),
             list(self.misshapen.len(), ["has another shape", "have another shape"], shapes),
             list(self.not_floats.len(), ["has an unsupported type", "have an unsupported type"], types),
-            list(
-                self.unknown.len(),
-                ["belongs to no network", "belong to no network"],
-                quoted(&self.unknown),
-            ),
+            list(self.unknown.len(), ["belongs to no network", "belong to no network"], names(&self.unknown)),
         ];
         f.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join("; "))
     }

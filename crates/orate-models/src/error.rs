@@ -1,6 +1,7 @@
 //! What can go wrong with a model of any family.
 
 use crate::differences::Differences;
+use orate_files::{one_line, quoted, shown};
 use orate_graph::{DeviceError, GraphError};
 use orate_text::TextError;
 use orate_weights::WeightError;
@@ -27,7 +28,7 @@ pub enum ErrorKind {
 #[non_exhaustive]
 pub enum ModelError {
     /// Nothing at the path looks like a model.
-    #[error("{}: {problem}", path.display())]
+    #[error("{}: {}", shown(path), one_line(problem))]
     NotAModel {
         /// The path.
         path: PathBuf,
@@ -35,7 +36,7 @@ pub enum ModelError {
         problem: String,
     },
     /// Files of the model are missing.
-    #[error("{}: not a complete {family} model: it lacks {}; {advice}", path.display(), files.join(", "))]
+    #[error("{}: not a complete {family} model: it lacks {}; {advice}", shown(path), files.join(", "))]
     Incomplete {
         /// The family that the folder seems to belong to.
         family: &'static str,
@@ -47,7 +48,7 @@ pub enum ModelError {
         advice: &'static str,
     },
     /// A file of the model cannot be read.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", shown(path))]
     Io {
         /// The file.
         path: PathBuf,
@@ -55,7 +56,7 @@ pub enum ModelError {
         source: std::io::Error,
     },
     /// A file of the model has the wrong content.
-    #[error("{}: {problem}", path.display())]
+    #[error("{}: {}", shown(path), one_line(problem))]
     Content {
         /// The file.
         path: PathBuf,
@@ -66,7 +67,7 @@ pub enum ModelError {
     #[error(transparent)]
     Weights(#[from] WeightError),
     /// The weights are not those that the configuration asks for.
-    #[error("{path}: {differences}; are config.json and the weights of one model, and complete?")]
+    #[error("{}: {differences}; are config.json and the weights of one model, and complete?", one_line(path))]
     Tensors {
         /// The weight file.
         path: String,
@@ -74,7 +75,7 @@ pub enum ModelError {
         differences: Box<Differences>,
     },
     /// The tokenizer's files are damaged.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", shown(path))]
     Tokenizer {
         /// The model.
         path: PathBuf,
@@ -106,7 +107,7 @@ pub enum ModelError {
         what: &'static str,
     },
     /// The value of an option is out of range.
-    #[error("{option} is {got}; {allowed}")]
+    #[error("{option} is {}; {}", one_line(got), one_line(allowed))]
     Option {
         /// Its name.
         option: &'static str,
@@ -126,7 +127,7 @@ pub enum ModelError {
         families: Vec<&'static str>,
     },
     /// The model has no such voice.
-    #[error("unknown voice `{name}`; this model has: {known}")]
+    #[error("unknown voice {}; this model has: {}", quoted(name), one_line(known))]
     UnknownVoice {
         /// What was asked for.
         name: String,
@@ -134,7 +135,7 @@ pub enum ModelError {
         known: String,
     },
     /// The model does not speak the language.
-    #[error("`{name}` is no language of this model; choose auto, {}", known.join(", "))]
+    #[error("{} is no language of this model; choose auto, {}", quoted(name), one_line(&known.join(", ")))]
     UnknownLanguage {
         /// What was asked for.
         name: String,
@@ -143,8 +144,9 @@ pub enum ModelError {
     },
     /// A voice is damaged or belongs to another model.
     #[error(
-        "{}: {problem}",
-        name.as_ref().map_or("the voice does not fit this model".to_owned(), |name| format!("voice `{name}`"))
+        "{}: {}",
+        name.as_ref().map_or("the voice does not fit this model".to_owned(), |n| format!("voice {}", quoted(n))),
+        one_line(problem)
     )]
     BadVoice {
         /// The voice, if it has a name.
@@ -161,7 +163,7 @@ pub enum ModelError {
         problem: String,
     },
     /// A folder that only has a codec cannot talk.
-    #[error("{path}: a codec without a talker; give the folder of a whole model")]
+    #[error("{}: a codec without a talker; give the folder of a whole model", one_line(path))]
     NoTalker {
         /// The folder.
         path: String,
@@ -246,7 +248,7 @@ pub enum ModelError {
         problem: String,
     },
     /// A golden directory is not what `verify` expects.
-    #[error("{path}: {problem}")]
+    #[error("{}: {}", one_line(path), one_line(problem))]
     Goldens {
         /// The file or folder.
         path: String,

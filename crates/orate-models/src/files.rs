@@ -1,7 +1,7 @@
 //! Reads the small files of models: settings, tokenizers, voices.
 
 use crate::ModelError;
-use std::io::Read;
+use std::io::ErrorKind;
 use std::path::Path;
 
 /// No settings, tokenizer or voice style comes near this.
@@ -21,18 +21,12 @@ pub fn read(path: &Path) -> Result<Vec<u8>, ModelError> {
 /// # Errors
 /// As [`read`].
 pub fn read_at_most(path: &Path, most: u64, hint: &str) -> Result<Vec<u8>, ModelError> {
-    let io = |source| ModelError::Io { path: path.to_owned(), source };
-    let refused = |problem: String| Err(ModelError::Content { path: path.to_owned(), problem });
-    // To open a pipe might block forever, and a device might never end.
-    if !std::fs::metadata(path).map_err(io)?.is_file() {
-        return refused("not a file but a folder, pipe or device".to_owned());
-    }
-    let mut bytes = vec![];
-    std::fs::File::open(path).map_err(io)?.take(most + 1).read_to_end(&mut bytes).map_err(io)?;
-    if bytes.len() as u64 > most {
-        return refused(format!("larger than {} MB, which {hint}", most >> 20));
-    }
-    Ok(bytes)
+    let refused = |problem: String| ModelError::Content { path: path.to_owned(), problem };
+    orate_files::read(path, most).map_err(|source| match source.kind() {
+        ErrorKind::InvalidInput => refused("not a file but a folder, pipe or device".to_owned()),
+        ErrorKind::FileTooLarge => refused(format!("larger than {} MB, which {hint}", most >> 20)),
+        _ => ModelError::Io { path: path.to_owned(), source },
+    })
 }
 
 #[cfg(test)]

@@ -15,6 +15,9 @@ static PEAK: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     static ASKED_HERE: Cell<usize> = const { Cell::new(0) };
+    // What other threads took may be given back here, so these may be negative.
+    static BYTES_HERE: Cell<isize> = const { Cell::new(0) };
+    static PEAK_HERE: Cell<isize> = const { Cell::new(0) };
 }
 
 impl Counting {
@@ -40,6 +43,14 @@ impl Counting {
         run();
         PEAK.load(Relaxed) - before
     }
+
+    /// Most bytes that `run` had in use in this thread, so that tests can run side by side.
+    pub fn peak_here(run: impl FnOnce()) -> usize {
+        let before = BYTES_HERE.get();
+        PEAK_HERE.set(before);
+        run();
+        (PEAK_HERE.get() - before) as usize
+    }
 }
 
 fn ask() {
@@ -50,6 +61,15 @@ fn ask() {
 
 fn take(bytes: usize) {
     PEAK.fetch_max(BYTES.fetch_add(bytes, Relaxed) + bytes, Relaxed);
+    let _ = BYTES_HERE.try_with(|here| {
+        here.set(here.get() + bytes as isize);
+        let _ = PEAK_HERE.try_with(|peak| peak.set(peak.get().max(here.get())));
+    });
+}
+
+fn give_back(bytes: usize) {
+    BYTES.fetch_sub(bytes, Relaxed);
+    let _ = BYTES_HERE.try_with(|here| here.set(here.get() - bytes as isize));
 }
 
 // SAFETY: all is left to the system's allocator.
@@ -72,7 +92,7 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         BLOCKS.fetch_sub(1, Relaxed);
-        BYTES.fetch_sub(layout.size(), Relaxed);
+        give_back(layout.size());
         // SAFETY: by the caller's promise.
         unsafe { System.dealloc(at, layout) }
     }
@@ -81,7 +101,7 @@ unsafe impl GlobalAlloc for Counting {
         ask();
         // Both blocks may be there for a moment.
         take(size);
-        BYTES.fetch_sub(layout.size(), Relaxed);
+        give_back(layout.size());
         // SAFETY: by the caller's promise.
         unsafe { System.realloc(at, layout, size) }
     }

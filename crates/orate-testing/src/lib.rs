@@ -14,6 +14,7 @@ mod copies;
 pub mod counting;
 pub mod device;
 mod formulas;
+pub mod fuzz;
 pub mod interpreter;
 pub mod layouts;
 pub mod random;

@@ -1,23 +1,26 @@
 //! Byte-level byte-pair encoding, as GPT-2 introduced it and Qwen2 uses it.
 //!
-//! A piece of text is cut into its bytes, and neighbouring tokens are joined as long as the list of merges knows
-//! the pair, the earliest in the list first. Files write each byte as one printable character: `!` to `~` and most
-//! of Latin-1 stand for themselves, the other 68 bytes for U+0100 and up (so `Ġ` is a space and `Ċ` a line feed).
+//! A piece of text is cut into its bytes, and neighboring tokens are joined as long as the list of merges
+//! knows the pair, the earliest in the list first. Files write each byte as one printable character: `!` to
+//! `~` and most of Latin-1 stand for themselves, the other 68 bytes for U+0100 and up (so `Ġ` is a space and
+//! `Ċ` a line feed).
 //!
-//! How text is cut into pieces is the model's business; see [`crate::qwen`].
+//! Each model has its own rules for cutting text; see [`crate::qwen`].
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
+use orate_files::quoted;
+
 use crate::TextError;
 
-/// Greatest id accepted. The published vocabularies end at 151,675; an id in the millions is damage.
+/// Greatest id. The published vocabularies end at 151,675; an id in the millions is damage.
 pub const MAX_ID: u32 = 0xFF_FFFF;
 
 pub(crate) const VOCAB: &str = "vocab.json";
 pub(crate) const MERGES: &str = "merges.txt";
 
-/// Rank and result by the ids of both sides.
+/// Rank and resulting id of a pair of ids.
 type Merges = HashMap<(u32, u32), (u32, u32)>;
 
 /// A vocabulary and its merges.
@@ -25,20 +28,22 @@ type Merges = HashMap<(u32, u32), (u32, u32)>;
 pub struct Bpe {
     /// Bytes by id.
     tokens: HashMap<u32, Box<[u8]>>,
-    /// Id of each byte alone.
+    /// Id of each single byte.
     bytes: [u32; 256],
     merges: Merges,
 }
 
 impl Bpe {
-    /// Reads `vocab.json`, an object from token to id, and `merges.txt`, one pair a line after a `#version` line.
+    /// Reads `vocab.json`, an object from token to id, and `merges.txt`, one pair a line after a `#version`
+    /// line.
     ///
     /// Every other line is a merge, also those that begin with `#`: tokens such as `##` are made by them.
     ///
     /// # Errors
     ///
-    /// [`TextError::TokenizerFile`] with the entry or line: something is not JSON, not in the byte alphabet, there
-    /// twice, or a merge of tokens that the vocabulary does not hold; or one of the 256 bytes has no token.
+    /// [`TextError::TokenizerFile`] with the entry or line: something is not JSON, not in the byte alphabet,
+    /// there twice, or a merge of tokens that the vocabulary does not hold; or one of the 256 bytes has no
+    /// token.
     pub fn from_files(vocab_json: &[u8], merges_txt: &[u8]) -> Result<Self, TextError> {
         let vocab: HashMap<String, u32> =
             serde_json::from_slice(vocab_json).map_err(|e| broken(VOCAB, e.to_string()))?;
@@ -49,13 +54,22 @@ impl Bpe {
         let mut tokens = HashMap::with_capacity(vocab.len());
         for (token, &id) in &vocab {
             let Some(bytes) = bytes_of(token) else {
-                return Err(broken(VOCAB, format!("`{token}` has a character that stands for no byte")));
+                return Err(broken(
+                    VOCAB,
+                    format!("{token} has a character that stands for no byte", token = quoted(&token)),
+                ));
             };
             if bytes.is_empty() || id > MAX_ID {
-                return Err(broken(VOCAB, format!("`{token}` has id {id}; ids go from 0 to {MAX_ID}")));
+                return Err(broken(
+                    VOCAB,
+                    format!("{token} has id {id}; ids go from 0 to {MAX_ID}", token = quoted(&token)),
+                ));
             }
             if tokens.insert(id, bytes).is_some() {
-                return Err(broken(VOCAB, format!("id {id} is given twice, the second time to `{token}`")));
+                return Err(broken(
+                    VOCAB,
+                    format!("id {id} is given twice, the second time to {token}", token = quoted(&token)),
+                ));
             }
         }
         let mut bytes = [0; 256];
@@ -69,9 +83,10 @@ impl Bpe {
         Ok(Self { tokens, bytes, merges })
     }
 
-    /// Appends the ids of one piece. The time it takes is that of sorting the bytes, however long the piece is.
+    /// Appends the ids of one piece. The time it takes is that of sorting the bytes, however long the piece
+    /// is.
     pub fn encode(&self, piece: &[u8], ids: &mut Vec<u32>) {
-        // A list of tokens; joining one with the next empties the next and keeps its place.
+        // A linked list of tokens: joining two keeps the left one.
         let mut list: Vec<Link> = (piece.iter().enumerate())
             .map(|(i, b)| Link { id: self.bytes[usize::from(*b)], previous: i.wrapping_sub(1), next: i + 1 })
             .collect();
@@ -81,7 +96,7 @@ impl Bpe {
             queue.extend(self.candidate(&list, left - 1, left).map(Reverse));
         }
         while let Some(Reverse(c)) = queue.pop() {
-            // Stale if either side was joined with something else meanwhile.
+            // Stale if either side was joined meanwhile.
             let right = list[c.left].next;
             if list[c.left].id != c.pair.0 || right >= end || list[right].id != c.pair.1 {
                 continue;
@@ -113,7 +128,7 @@ impl Bpe {
         self.tokens.len()
     }
 
-    /// Whether there are no tokens; there always are.
+    /// Always false: every byte has a token.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty()
@@ -125,7 +140,7 @@ impl Bpe {
         self.merges.len()
     }
 
-    /// All ids, in no order.
+    /// All ids, in no particular order.
     pub fn ids(&self) -> impl Iterator<Item = u32> {
         self.tokens.keys().copied()
     }
@@ -140,8 +155,8 @@ impl Bpe {
         ids
     }
 
-    /// Of [`Bpe::unmade`], those that merges which are missing would make: none if some of them cannot be made by any, for then the
-    /// vocabulary holds tokens that no text is meant to get.
+    /// Of [`Bpe::unmade`], those that merges which are missing would make: none if some of them cannot be
+    /// made by any, for then the vocabulary holds tokens that no text is meant to get.
     #[must_use]
     pub fn missing(&self) -> Vec<u32> {
         let unmade = self.unmade();
@@ -149,19 +164,19 @@ impl Bpe {
         if unmade.iter().all(|id| is_two(&self.tokens[id], &all)) { unmade } else { vec![] }
     }
 
-    /// The bytes that a token stands for. They need not be UTF-8 on their own.
+    /// Bytes of a token, which need not be UTF-8.
     #[must_use]
     pub fn token(&self, id: u32) -> Option<&[u8]> {
         self.tokens.get(&id).map(|bytes| &**bytes)
     }
 }
 
-/// Whether a token is two others, one behind the other.
+/// Whether a token is the concatenation of two others.
 fn is_two(token: &[u8], all: &HashSet<&[u8]>) -> bool {
     (1..token.len()).any(|at| all.contains(&token[..at]) && all.contains(&token[at..]))
 }
 
-/// The character that stands for a byte in the files.
+/// The character of a byte in the files.
 #[must_use]
 pub fn printable(byte: u8) -> char {
     let itself = |b: u8| matches!(b, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
@@ -177,12 +192,12 @@ const GONE: u32 = u32::MAX;
 
 struct Link {
     id: u32,
-    /// Beyond the end for the first one.
+    /// Beyond the end for the first link.
     previous: usize,
     next: usize,
 }
 
-/// Two neighbours that may be joined. Ordered by rank, then from left to right.
+/// Two neighbors that may be joined. Ordered by rank, then from left to right.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     rank: u32,
@@ -199,12 +214,17 @@ fn read_merges(vocab: &HashMap<String, u32>, text: &[u8]) -> Result<Merges, Text
         if header || line.is_empty() {
             continue;
         }
-        let fault = |problem: &str| broken(MERGES, format!("line {}, `{line}`: {problem}", i + 1));
+        let fault = |problem: &str| {
+            broken(MERGES, format!("line {}, {line}: {problem}", i + 1, line = quoted(&line)))
+        };
         let Some((left, right)) = line.split_once(' ').filter(|(_, right)| !right.contains(' ')) else {
             return Err(fault("a merge is two tokens with one space between them"));
         };
         let id = |token: &str| {
-            vocab.get(token).copied().ok_or_else(|| fault(&format!("`{token}` is not in {VOCAB}")))
+            vocab
+                .get(token)
+                .copied()
+                .ok_or_else(|| fault(&format!("{token} is not in {VOCAB}", token = quoted(&token))))
         };
         let (pair, joined) = ((id(left)?, id(right)?), id(&format!("{left}{right}"))?);
         let rank = merges.len() as u32;
@@ -223,7 +243,8 @@ fn broken(file: &'static str, problem: String) -> TextError {
 mod tests {
     use super::*;
 
-    /// Every byte with its own value as id, and more tokens from 256 on, each made by the merge of the same place.
+    /// Every byte with its own value as id, and more tokens from 256 on, each made by the merge of the same
+    /// place.
     fn files(merges: &[&str]) -> (String, String) {
         let mut vocab: HashMap<String, u32> = (0..=255).map(|b| (printable(b).into(), b.into())).collect();
         vocab.extend(merges.iter().zip(256..).map(|(m, id)| (m.replace(' ', ""), id)));

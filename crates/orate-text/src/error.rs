@@ -1,5 +1,7 @@
 //! The one error type of this crate.
 
+use orate_files::{one_line, quoted};
+
 use crate::supertonic::Version;
 
 /// Why a text could not be turned into something a voice can say.
@@ -8,13 +10,14 @@ use crate::supertonic::Version;
 pub enum TextError {
     /// The model was not trained on this language.
     #[error(
-        "unknown language `{lang}` for Supertonic {version}; choose one of: {}",
+        "unknown language {} for Supertonic {version}; choose one of: {}",
+        quoted(lang),
         known.join(" ")
     )]
     UnknownLanguage {
-        /// What was asked for.
+        /// The code that was asked for.
         lang: String,
-        /// Which generation of the model was asked.
+        /// Generation of the model.
         version: Version,
         /// The codes this version knows.
         known: Vec<&'static str>,
@@ -54,7 +57,7 @@ pub enum TextError {
     },
 
     /// A file of a tokenizer breaks its format.
-    #[error("{file}: {problem}; check that the file is the model's own and complete")]
+    #[error("{file}: {}; check that the file is the model's own and complete", one_line(problem))]
     TokenizerFile {
         /// Its usual name.
         file: &'static str,
@@ -62,7 +65,7 @@ pub enum TextError {
         problem: String,
     },
 
-    /// The voice has no sound for some characters.
+    /// The voice does not know some characters.
     #[error(
         "this voice cannot say {}; \
          spell them in letters it knows, or use a voice for that language",
@@ -78,7 +81,7 @@ pub enum TextError {
     Empty,
 }
 
-/// At most this many characters are named in a message.
+/// Most characters that a message names.
 const NAMED: usize = 12;
 
 /// `` `漢` (U+6F22), `字` (U+5B57) and 3 more ``.
@@ -88,11 +91,7 @@ fn name_characters(characters: &[char]) -> String {
         if i > 0 {
             out.push_str(", ");
         }
-        if c.is_control() {
-            out.push_str(&format!("U+{:04X}", u32::from(c)));
-        } else {
-            out.push_str(&format!("`{c}` (U+{:04X})", u32::from(c)));
-        }
+        out.push_str(&format!("{} (U+{:04X})", quoted(c.encode_utf8(&mut [0; 4])), u32::from(c)));
     }
     if characters.len() > NAMED {
         out.push_str(&format!(" and {} more", characters.len() - NAMED));

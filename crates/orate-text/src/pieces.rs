@@ -8,13 +8,14 @@ pub const SILENCE_SECONDS: f64 = 0.3;
 /// What to do with a character that a model does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Unknown {
-    /// Report it as [`TextError::Unsupported`](crate::TextError::Unsupported), as Supertonic's pip package does.
+    /// Report it as [`TextError::Unsupported`](crate::TextError::Unsupported), as Supertonic's pip package
+    /// does.
     #[default]
     Refuse,
     /// Leave it out.
     Skip,
-    /// Use the last embedding row, which no character owns. Supertonic's example scripts do this by accident: they
-    /// feed -1, and ONNX counts negative rows from the end.
+    /// Use the last embedding row, which no character owns. Supertonic's example scripts do this by accident:
+    /// they feed -1, and ONNX counts negative rows from the end.
     LastRow,
 }
 
@@ -26,8 +27,8 @@ const NO_SPLIT_AFTER: [&str; 19] = [
 
 /// Cuts a text into pieces of whole sentences, exactly as Supertonic's pip package does.
 ///
-/// Sentences end at `.`, `!` or `?` and whitespace. They are packed into pieces of at most `max_chars` code points,
-/// which never span blank lines. A longer sentence stays whole. A text of whitespace gives no pieces.
+/// Sentences end at `.`, `!` or `?` and whitespace. They are packed into pieces of at most `max_chars` code
+/// points, which never span blank lines. A longer sentence stays whole. A text of whitespace gives no pieces.
 ///
 /// ```
 /// use orate_text::pieces;
@@ -41,12 +42,14 @@ pub fn of_sentences(text: &str, max_chars: usize) -> Vec<String> {
 
 /// As [`of_sentences`], but no piece has more than `max_chars` code points.
 ///
-/// A longer sentence is cut after a clause mark if there is one in its second half, else at a space, else anywhere.
+/// A longer sentence is cut after a clause mark if there is one in its second half, else at a space, else
+/// anywhere.
 ///
 /// ```
 /// use orate_text::pieces;
 ///
-/// assert_eq!(pieces::at_most("First this, then that happened.", 16), ["First this,", "then that", "happened."]);
+/// let cut = pieces::at_most("First this, then that happened.", 16);
+/// assert_eq!(cut, ["First this,", "then that", "happened."]);
 /// ```
 #[must_use]
 pub fn at_most(text: &str, max_chars: usize) -> Vec<String> {
@@ -157,8 +160,8 @@ fn space_runs(text: &str) -> impl Iterator<Item = (usize, usize)> + '_ {
 fn cut_sentence(sentence: &str, max_chars: usize) -> Vec<&str> {
     let mut out = Vec::new();
     let mut rest = sentence;
-    // A clause mark counts only in the second half of `max_chars`, so pieces shrink by half at most and the whole
-    // stays linear.
+    // A clause mark counts only in the second half of `max_chars`, so pieces shrink by half at most and the
+    // whole stays linear.
     while let Some((limit, _)) = rest.char_indices().nth(max_chars) {
         let window = &rest[..limit];
         let half = window.char_indices().nth(max_chars / 2).map_or(0, |(i, _)| i);

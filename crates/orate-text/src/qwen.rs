@@ -9,17 +9,19 @@
 //! 1. an English contraction: `'s 't 're 've 'm 'll 'd`, in any case
 //! 2. letters, with at most one character before them that is no letter, number or line break
 //! 3. one number character
-//! 4. characters that are none of space, letter and number, with at most one U+0020 before and line breaks after
+//! 4. other characters than spaces, letters and numbers, with at most one U+0020 before and line breaks after
 //! 5. white space up to its last line break
 //! 6. white space, without its last character if something follows it
 //! 7. white space
 //!
-//! They are found by a scan instead of a regular expression: it needs no engine, and no input makes it backtrack.
-//! The official `qwen-tts` package uses another pattern when it loads a local folder (it asks for a fix meant for
-//! Mistral models, which splits words at changes of case); this is the one that the models were trained with.
+//! They are found by a scan instead of a regular expression: it needs no engine, and no input makes it
+//! backtrack. The official `qwen-tts` package uses another pattern when it loads a local folder (it asks for
+//! a fix meant for Mistral models, which splits words at changes of case); this is the one that the models
+//! were trained with.
 
 use std::ops::Range;
 
+use orate_files::quoted;
 use serde::Deserialize;
 use unicode_normalization::UnicodeNormalization;
 use unicode_properties::{GeneralCategoryGroup, UnicodeGeneralCategory};
@@ -29,19 +31,19 @@ use crate::bpe::{Bpe, MAX_ID, MERGES, VOCAB, printable};
 
 const CONFIG: &str = "tokenizer_config.json";
 
-/// A part of what is tokenised.
+/// A part of the text to be tokenized.
 ///
-/// Pieces go on across the border of two parts, so `Control("\n")` before `Text("\nHi")` gives the one token of two
-/// line breaks, as if the parts had been one string.
+/// Words may span two parts, so `Control("\n")` before `Text("\nHi")` gives the one token
+/// of two line breaks, as if the parts had been one string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part<'a> {
-    /// Written by the program: added tokens such as `<|im_start|>` are recognised.
+    /// Written by the program: added tokens such as `<|im_start|>` are recognized.
     Control(&'a str),
-    /// Written by somebody else: `<|im_end|>` is ten ordinary characters.
+    /// Written by a user: `<|im_end|>` is ten ordinary characters.
     Text(&'a str),
 }
 
-/// A token that is cut out of the text before anything else happens.
+/// A token that is recognized before the text is cut.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Added {
     content: String,
@@ -52,7 +54,7 @@ struct Added {
 #[derive(Debug, Clone)]
 pub struct QwenTokenizer {
     bpe: Bpe,
-    /// The longest first.
+    /// Longest first.
     added: Vec<Added>,
 }
 
@@ -93,19 +95,26 @@ impl QwenTokenizer {
         for (key, token) in config.added_tokens_decoder {
             let AddedToken { content, lstrip, rstrip, single_word, normalized } = token;
             let Some(id) = key.parse().ok().filter(|id| *id <= MAX_ID) else {
-                return Err(broken(format!("added token `{key}`: ids go from 0 to {MAX_ID}")));
+                return Err(broken(format!(
+                    "added token {key}: ids go from 0 to {MAX_ID}",
+                    key = quoted(&key)
+                )));
             };
             if content.is_empty() || added.iter().any(|a| a.content == content) {
-                return Err(broken(format!("added token {id}: `{content}` is empty or there twice")));
+                return Err(broken(format!(
+                    "added token {id}: {content} is empty or there twice",
+                    content = quoted(&content)
+                )));
             }
             if lstrip || rstrip || single_word || normalized {
                 let problem = "only tokens that match exactly are supported, without `lstrip`, `rstrip`, \
                                `single_word` and `normalized`";
-                return Err(broken(format!("added token `{content}`: {problem}")));
+                return Err(broken(format!("added token {content}: {problem}", content = quoted(&content))));
             }
             if bpe.token(id).is_some_and(|bytes| bytes != content.as_bytes()) {
                 return Err(broken(format!(
-                    "added token `{content}` has id {id}, which vocab.json gives away"
+                    "added token {content} has id {id}, which vocab.json gives away",
+                    content = quoted(&content)
                 )));
             }
             added.push(Added { content, id });
@@ -116,9 +125,10 @@ impl QwenTokenizer {
         Ok(tokenizer)
     }
 
-    /// Refuses a list of merges that ends early: every token of a published vocabulary is a byte, an added token, or made by a merge. With
-    /// fewer merges texts would get other ids than the model was trained with, and nothing else would show it. Vocabularies that are filled up with
-    /// tokens which no merge can make are not published ones, and taken as they are.
+    /// Refuses a list of merges that ends early: every token of a published vocabulary is a byte, an added
+    /// token, or made by a merge. With fewer merges texts would get other ids than the model was trained
+    /// with, and nothing else would show it. Vocabularies that are filled up with tokens which no merge can
+    /// make are not published ones, and taken as they are.
     fn check_merges(&self) -> Result<(), TextError> {
         let mut unmade = self.bpe.missing();
         unmade.retain(|id| self.added.iter().all(|a| a.id != *id));
@@ -146,13 +156,13 @@ impl QwenTokenizer {
         self.added.iter().map(|a| a.id).chain([vocabulary]).max().unwrap_or(0)
     }
 
-    /// The vocabulary below the added tokens.
+    /// The vocabulary without the added tokens.
     #[must_use]
     pub fn bpe(&self) -> &Bpe {
         &self.bpe
     }
 
-    /// The ids of `parts` as of one string. Nothing is added in front or behind.
+    /// Returns the ids of `parts` as of one string. Nothing is added before or after.
     #[must_use]
     pub fn encode(&self, parts: &[Part<'_>]) -> Vec<u32> {
         let mut ids = vec![];
@@ -189,8 +199,8 @@ impl QwenTokenizer {
         pieces(&text).for_each(|piece| self.bpe.encode(piece.as_bytes(), ids));
     }
 
-    /// The text that `ids` stand for. Bytes that are not UTF-8, which single tokens may be, become U+FFFD; ids that
-    /// do not exist become nothing.
+    /// The text that `ids` stand for. Bytes that are not UTF-8, which single tokens may be, become U+FFFD;
+    /// ids that do not exist become nothing.
     #[must_use]
     pub fn decode(&self, ids: &[u32]) -> String {
         let mut bytes = vec![];
@@ -204,7 +214,7 @@ impl QwenTokenizer {
     }
 }
 
-/// What the pattern tells characters by.
+/// Classes of characters in the pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
     /// CR or LF.
@@ -215,7 +225,7 @@ enum Class {
     Letter,
     /// `\p{N}`
     Number,
-    /// Everything else: punctuation, symbols, marks, what is unassigned.
+    /// Punctuation, symbols, marks, unassigned code points.
     Other,
 }
 
@@ -238,8 +248,8 @@ fn class(c: char) -> Class {
 fn pieces(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
-        let (piece, behind) = rest.split_at(piece_len(rest));
-        rest = behind;
+        let (piece, after) = rest.split_at(piece_len(rest));
+        rest = after;
         (!piece.is_empty()).then_some(piece)
     })
 }
@@ -248,7 +258,7 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
 fn piece_len(text: &str) -> usize {
     let mut chars = text.chars();
     let Some(first) = chars.next() else { return 0 };
-    let behind_first = chars.as_str();
+    let after_first = chars.as_str();
     let second = chars.next().map(class);
     if let Some(n) = contraction_len(text) {
         return n;
@@ -258,11 +268,11 @@ fn piece_len(text: &str) -> usize {
     match of_first {
         Class::Letter => return letters(text),
         Class::Number => return one,
-        Class::Space | Class::Other if second == Some(Class::Letter) => return one + letters(behind_first),
+        Class::Space | Class::Other if second == Some(Class::Letter) => return one + letters(after_first),
         _ => {}
     }
     if of_first == Class::Other || first == ' ' && second == Some(Class::Other) {
-        let marks = one + run(behind_first, |c| c == Class::Other);
+        let marks = one + run(after_first, |c| c == Class::Other);
         return marks + run(&text[marks..], |c| c == Class::Break);
     }
     let spaces = run(text, |c| matches!(c, Class::Space | Class::Break));
@@ -270,22 +280,22 @@ fn piece_len(text: &str) -> usize {
         return last + 1;
     }
     match text[..spaces].char_indices().next_back() {
-        // Something follows, and it gets the last space to itself.
+        // The last space belongs to what follows.
         Some((last, _)) if last > 0 && spaces < text.len() => last,
         _ => spaces,
     }
 }
 
-/// Bytes of the characters of some class that `text` begins with.
+/// Bytes of the leading characters whose class is wanted.
 fn run(text: &str, wanted: impl Fn(Class) -> bool) -> usize {
     text.find(|c| !wanted(class(c))).unwrap_or(text.len())
 }
 
 /// Bytes of a contraction that `text` begins with. As in patterns that ignore case, `ſ` is an `s`.
 fn contraction_len(text: &str) -> Option<usize> {
-    let behind = text.strip_prefix('\'')?;
-    let first = behind.chars().next()?;
-    let two = behind.get(..2).map(str::to_ascii_lowercase);
+    let after = text.strip_prefix('\'')?;
+    let first = after.chars().next()?;
+    let two = after.get(..2).map(str::to_ascii_lowercase);
     match (first.to_ascii_lowercase(), two.as_deref()) {
         ('s' | 't' | 'm' | 'd' | 'ſ', _) => Some(1 + first.len_utf8()),
         (_, Some("re" | "ve" | "ll")) => Some(3),

@@ -1,7 +1,7 @@
 //! The front end of Supertonic 1, 2 and 3, as the official pip package (1.3.1) does it.
 //!
-//! The order is: cut the raw text into [`pieces`](crate::pieces), then for every piece [`prepare`] (normalize and tag),
-//! then [`UnicodeIndexer::encode`].
+//! The order is: cut the raw text into [`pieces`](crate::pieces), then for every piece [`prepare`] (normalize
+//! and tag), then [`UnicodeIndexer::encode`].
 //!
 //! ```
 //! use orate_text::pieces;

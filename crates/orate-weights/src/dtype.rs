@@ -1,8 +1,8 @@
-//! Number encodings.
+//! Element types of tensors.
 
 use std::fmt;
 
-/// How a tensor's bytes encode numbers. All are little-endian.
+/// Element type of a tensor. All are little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DType {
@@ -12,7 +12,7 @@ pub enum DType {
     F16,
     /// The upper half of an `F32`.
     BF16,
-    /// Blocks of 32 numbers: an `F16` scale and 32 signed bytes. See [`crate::q8_0`].
+    /// Blocks of 32 values: an `F16` scale and 32 signed bytes. See [`crate::q8_0`].
     Q8_0,
     /// Signed 64-bit integers.
     I64,
@@ -23,7 +23,7 @@ pub enum DType {
 }
 
 impl DType {
-    /// Numbers per block: 32 for `Q8_0`, 1 for everything else.
+    /// Values per block: 32 for `Q8_0`, 1 for all others.
     pub const fn block_len(self) -> usize {
         match self {
             Self::Q8_0 => 32,
@@ -42,7 +42,7 @@ impl DType {
         }
     }
 
-    /// Bytes of `len` numbers, or `None` if that is not a whole number of blocks or overflows.
+    /// Bytes of `len` values, or `None` if they are not whole blocks or the result overflows.
     pub const fn bytes_for(self, len: usize) -> Option<usize> {
         if !len.is_multiple_of(self.block_len()) {
             return None;
@@ -50,17 +50,17 @@ impl DType {
         (len / self.block_len()).checked_mul(self.block_bytes())
     }
 
-    /// Whether numbers come in blocks with a common scale.
+    /// Whether values come in blocks with a common scale.
     pub const fn is_quantised(self) -> bool {
         matches!(self, Self::Q8_0)
     }
 
-    /// Whether these are floating-point numbers that can be addressed one by one.
+    /// Whether values are floats that can be addressed one by one.
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F32 | Self::F16 | Self::BF16)
     }
 
-    /// The usual lower-case name, as in `f16` or `q8_0`.
+    /// The usual name in lower case, such as `f16` or `q8_0`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",

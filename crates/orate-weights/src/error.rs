@@ -3,12 +3,14 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use orate_files::{one_line, quoted, shown};
+
 /// A weight file could not be read or written, or does not hold what was asked for.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WeightError {
     /// The operating system refused.
-    #[error("cannot {action} {path}")]
+    #[error("cannot {action} {}", shown(path))]
     Io {
         /// What was attempted, such as "open".
         action: &'static str,
@@ -18,8 +20,8 @@ pub enum WeightError {
         #[source]
         source: io::Error,
     },
-    /// The file breaks the rules of its format. It is damaged, truncated, or something else altogether.
-    #[error("{origin}: not a valid {format} file: {problem}")]
+    /// The file breaks the rules of its format. It is damaged, truncated, or of another kind.
+    #[error("{}: not a valid {format} file: {}", one_line(origin), one_line(problem))]
     Malformed {
         /// The file, or a name for bytes in memory.
         origin: String,
@@ -28,16 +30,17 @@ pub enum WeightError {
         /// The broken rule.
         problem: String,
     },
-    /// The file only says where its content is: it was cloned without Git LFS.
+    /// A pointer file of Git LFS: the repository was cloned without it.
     #[error(
-        "{path}: this is a pointer of Git LFS, not the file itself; download that, for example with `git lfs pull`"
+        "{}: this is a pointer of Git LFS, not the file itself; download that, for example with `git lfs pull`",
+        shown(path)
     )]
     Pointer {
         /// The file.
         path: PathBuf,
     },
     /// The file is well formed, but uses something that is not implemented.
-    #[error("{origin}: not supported: {problem}")]
+    #[error("{}: not supported: {}", one_line(origin), one_line(problem))]
     Unsupported {
         /// The file, or a name for bytes in memory.
         origin: String,
@@ -45,7 +48,7 @@ pub enum WeightError {
         problem: String,
     },
     /// No tensor (or metadata key) has this name.
-    #[error("{origin}: no {what} named `{name}`{hint}")]
+    #[error("{}: no {what} named {}{hint}", one_line(origin), quoted(name))]
     Missing {
         /// The file, or a name for bytes in memory.
         origin: String,
@@ -53,7 +56,7 @@ pub enum WeightError {
         what: &'static str,
         /// The name asked for.
         name: String,
-        /// Empty, or a similar name in words.
+        /// Empty, or a clause that names a similar entry.
         hint: String,
     },
 }
@@ -88,7 +91,7 @@ impl WeightError {
     }
 }
 
-/// A fault found by a parser that does not know its file's name.
+/// A fault found by a parser, which does not know the name of its file.
 #[derive(Debug)]
 pub(crate) enum Fault {
     Malformed(String),
@@ -105,12 +108,12 @@ impl Fault {
     }
 }
 
-/// Shorthand for a parser's failure: `return malformed!("tensor `{name}` ends early")`.
+/// A parser's failure: `return malformed!("tensor {} ends early", quoted(name))`.
 macro_rules! malformed {
     ($($text:tt)*) => { Err($crate::error::Fault::Malformed(format!($($text)*))) };
 }
 
-/// Like `malformed!`, for what is legal but not implemented.
+/// Like `malformed!`, for what is valid but not implemented.
 macro_rules! unsupported {
     ($($text:tt)*) => { Err($crate::error::Fault::Unsupported(format!($($text)*))) };
 }

@@ -7,14 +7,15 @@
 //! padding to the alignment │ tensor data, each tensor at a multiple of the alignment
 //! ```
 //!
-//! Shapes are turned around at this door: [`TensorRef`] has the slowest axis first. ggml itself allows only 63 bytes
-//! of tensor name and four axes; the format does not ask for that, and some of our names are longer.
+//! Shapes are reversed here: [`TensorRef`] has the slowest axis first. ggml itself allows only
+//! 63 bytes of tensor name and four axes; the format does not ask for that, and some of our names are longer.
 
 use std::collections::HashSet;
 use std::io::Write;
 use std::path::Path;
 
 use bytes::Bytes;
+use orate_files::quoted;
 
 use crate::error::{Fault, malformed, unsupported};
 use crate::source::Named;
@@ -24,11 +25,11 @@ use crate::{DType, TensorInfo, TensorRef, WeightError, WeightSource, file};
 const FORMAT: &str = "GGUF";
 const MAGIC: [u8; 4] = *b"GGUF";
 const DEFAULT_ALIGNMENT: usize = 32;
-/// The key that changes the alignment.
+/// Metadata key of the alignment.
 const ALIGNMENT_KEY: &str = "general.alignment";
-/// ggml's own limit is 4; NumPy's is 64. Nothing needs more than this.
+/// The limit of ggml is 4, of NumPy 64. No model needs more than this.
 const MAX_AXES: u32 = 8;
-/// Arrays in arrays in arrays: nobody writes them, and recursion must end.
+/// Deepest nesting of arrays. Nobody writes nested arrays, and recursion must end.
 const MAX_ARRAY_DEPTH: usize = 4;
 
 /// A metadata value.
@@ -95,7 +96,8 @@ impl From<u32> for GgufValue {
     }
 }
 
-// ---- reading ---------------------------------------------------------------------------------------------------
+// ---- reading
+// ---------------------------------------------------------------------------------------------------
 
 /// An open GGUF file.
 #[derive(Debug)]
@@ -120,12 +122,12 @@ impl GgufFile {
         Self::from_bytes(&path.display().to_string(), file::map(path)?)
     }
 
-    /// Reads a file that is part of the program, without copying it. `origin` names it in error messages.
+    /// Reads a file that is part of the program, without copying it. Error messages call it `origin`.
     pub fn from_static(origin: &str, bytes: &'static [u8]) -> Result<Self, WeightError> {
         Self::from_bytes(origin, Bytes::from_static(bytes))
     }
 
-    /// Reads a file that is in memory already. `origin` names it in error messages.
+    /// Reads a file that is in memory already. Error messages call it `origin`.
     pub fn from_bytes(origin: &str, bytes: impl Into<Bytes>) -> Result<Self, WeightError> {
         parse(origin, bytes.into()).map_err(|fault| fault.at(origin, FORMAT))
     }
@@ -166,7 +168,8 @@ impl GgufFile {
     }
 
     fn wrong_type<T>(&self, key: &str, wanted: &str) -> Result<T, WeightError> {
-        malformed!("metadata entry `{key}` should be {wanted}").map_err(|e: Fault| e.at(&self.origin, FORMAT))
+        malformed!("metadata entry {key} should be {wanted}", key = quoted(&key))
+            .map_err(|e: Fault| e.at(&self.origin, FORMAT))
     }
 }
 
@@ -203,14 +206,14 @@ fn parse(origin: &str, bytes: Bytes) -> Result<GgufFile, Fault> {
     let tensor_count = cursor.u64()?;
     let key_count = cursor.u64()?;
 
-    // Counts are not used to reserve memory: each entry that is really there takes several bytes of the file.
+    // Counts may be wrong, so they do not reserve memory.
     let mut metadata = Named::new();
     for _ in 0..key_count {
         let key = cursor.string()?;
         let type_id = cursor.u32()?;
         let value = cursor.value(type_id)?;
         if let Err(key) = metadata.insert(key, value) {
-            return malformed!("two metadata entries are named `{key}`");
+            return malformed!("two metadata entries are named {key}", key = quoted(&key));
         }
     }
     let alignment = match metadata.get(ALIGNMENT_KEY) {
@@ -224,7 +227,7 @@ fn parse(origin: &str, bytes: Bytes) -> Result<GgufFile, Fault> {
     for _ in 0..tensor_count {
         let (name, info, offset) = cursor.tensor()?;
         if !names.insert(name.clone()) {
-            return malformed!("two tensors are named `{name}`");
+            return malformed!("two tensors are named {name}", name = quoted(&name));
         }
         described.push((name, info, offset));
     }
@@ -245,8 +248,9 @@ fn parse(origin: &str, bytes: Bytes) -> Result<GgufFile, Fault> {
         let Some((start, end)) = span else {
             let TensorInfo { dtype, shape } = info;
             return malformed!(
-                "tensor `{name}`, {dtype} {shape:?} at offset {offset}, does not fit in {} bytes of data",
-                data.len()
+                "tensor {name}, {dtype} {shape:?} at offset {offset}, does not fit in {} bytes of data",
+                data.len(),
+                name = quoted(&name)
             );
         };
         if end > start {
@@ -261,7 +265,7 @@ fn parse(origin: &str, bytes: Bytes) -> Result<GgufFile, Fault> {
     Ok(GgufFile { origin: origin.to_owned(), data, metadata, tensors })
 }
 
-/// Reads from the front; every read checks what is left.
+/// Reads from the front, and checks each read against the rest.
 struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -370,13 +374,13 @@ impl<'a> Cursor<'a> {
         let name = self.string()?;
         let axes = self.u32()?;
         if axes > MAX_AXES {
-            return malformed!("tensor `{name}` has {axes} axes");
+            return malformed!("tensor {name} has {axes} axes", name = quoted(&name));
         }
         let mut shape = Vec::with_capacity(axes as usize);
         for _ in 0..axes {
             let size = self.u64()?;
             let Ok(size) = usize::try_from(size) else {
-                return malformed!("tensor `{name}` has an axis of {size}");
+                return malformed!("tensor {name} has an axis of {size}", name = quoted(&name));
             };
             shape.push(size);
         }
@@ -390,19 +394,24 @@ impl<'a> Cursor<'a> {
             27 => DType::I64,
             30 => DType::BF16,
             other => match ggml_type_name(other) {
-                Some(known) => return unsupported!("tensor `{name}` has type {known}"),
-                None => return malformed!("tensor `{name}` has the unknown type {other}"),
+                Some(known) => return unsupported!("tensor {name} has type {known}", name = quoted(&name)),
+                None => {
+                    return malformed!("tensor {name} has the unknown type {other}", name = quoted(&name));
+                }
             },
         };
         if !row.is_multiple_of(dtype.block_len()) {
-            return malformed!("tensor `{name}` is {dtype}, but its rows of {row} are not whole blocks");
+            return malformed!(
+                "tensor {name} is {dtype}, but its rows of {row} are not whole blocks",
+                name = quoted(&name)
+            );
         }
         let offset = self.u64()?;
         Ok((name, TensorInfo { dtype, shape }, offset))
     }
 }
 
-/// Types of ggml that exist but are not read here.
+/// Types of ggml that are not supported.
 fn ggml_type_name(type_id: u32) -> Option<&'static str> {
     Some(match type_id {
         2 => "Q4_0",
@@ -435,7 +444,8 @@ fn ggml_type_name(type_id: u32) -> Option<&'static str> {
     })
 }
 
-// ---- writing ---------------------------------------------------------------------------------------------------
+// ---- writing
+// ---------------------------------------------------------------------------------------------------
 
 /// Collects metadata and tensors, and writes them as a GGUF file.
 #[derive(Debug, Default)]
@@ -465,8 +475,8 @@ impl GgufWriter {
     ///
     /// # Panics
     ///
-    /// If the name is taken, the bytes do not fit the shape, the rows of a quantised tensor are not whole blocks, or
-    /// the dtype has no GGUF type (`U8`).
+    /// If the name is taken, the bytes do not fit the shape, the rows of a quantized tensor are not whole
+    /// blocks, or the dtype has no GGUF type (`U8`).
     pub fn tensor(&mut self, name: &str, dtype: DType, shape: &[usize], bytes: Vec<u8>) -> &mut Self {
         assert!(self.tensors.iter().all(|(n, ..)| n != name), "tensor `{name}` is there already");
         let size = element_count(shape).and_then(|n| dtype.bytes_for(n));

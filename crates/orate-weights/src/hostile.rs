@@ -21,8 +21,8 @@ impl Random {
     }
 }
 
-/// Gives `read` every prefix of `valid` (in steps of `step`) and `rounds` copies with a few bytes changed, most of
-/// them within the first `header` bytes. `read` must return; what it returns does not matter.
+/// Gives `read` every prefix of `valid` (in steps of `step`) and `rounds` copies with a few bytes changed,
+/// most of them within the first `header` bytes. `read` must return; what it returns does not matter.
 pub(crate) fn survives(
     valid: &[u8],
     header: usize,

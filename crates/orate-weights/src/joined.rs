@@ -1,24 +1,29 @@
-//! Several sources seen as one: the shards of a large checkpoint, or the files of a model with several networks.
+//! Several sources as one: the shards of a large checkpoint, or the files of a model with several
+//! networks.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
+use orate_files::quoted;
 use serde::Deserialize;
 
 use crate::{SafeTensors, TensorInfo, TensorRef, WeightError, WeightSource};
 
 const FORMAT: &str = "safetensors index";
 
+/// Most bytes of an index. Those of checkpoints with a thousand tensors have about 100 kB.
+const MAX_INDEX_BYTES: u64 = 64 << 20;
+
 /// Sources whose names do not overlap, one after the other.
 pub struct Joined {
     origin: String,
     sources: Vec<Box<dyn WeightSource>>,
-    /// Which source has a name.
+    /// Index of the source that has a tensor.
     owner: HashMap<String, usize>,
 }
 
 impl Joined {
-    /// Joins `sources`. `origin` names the whole in error messages.
+    /// Joins `sources`. Error messages call the result `origin`.
     ///
     /// # Errors
     /// [`WeightError::Malformed`]: two sources have a tensor of the same name.
@@ -29,7 +34,7 @@ impl Joined {
             for name in source.names() {
                 if let Some(first) = owner.insert(name.to_owned(), i) {
                     let (a, b) = (sources[first].describe(), source.describe());
-                    let problem = format!("`{name}` is both in {a} and in {b}");
+                    let problem = format!("{name} is both in {a} and in {b}", name = quoted(&name));
                     return Err(WeightError::Malformed { origin, format: "set of weight", problem });
                 }
             }
@@ -50,7 +55,7 @@ impl Joined {
         Ok(Box::new(SafeTensors::open(single)?))
     }
 
-    /// Opens the shards that an index lists. They lie beside it.
+    /// Opens the shards that an index lists. They are in its folder.
     ///
     /// # Errors
     /// As [`Joined::open_folder`].
@@ -58,26 +63,34 @@ impl Joined {
         let origin = path.display().to_string();
         let malformed =
             |problem: String| WeightError::Malformed { origin: origin.clone(), format: FORMAT, problem };
-        let text = std::fs::read(path).map_err(WeightError::io("read", path))?;
+        let text = orate_files::read(path, MAX_INDEX_BYTES).map_err(WeightError::io("read", path))?;
         let index: Index = serde_json::from_slice(&text).map_err(|e| malformed(e.to_string()))?;
 
         let mut shards: BTreeMap<&str, Box<dyn WeightSource>> = BTreeMap::new();
         for (name, file) in &index.weight_map {
             if file.contains(['/', '\\']) || file.starts_with('.') {
                 return Err(malformed(format!(
-                    "`{name}` is said to be in `{file}`, which is no file beside it"
+                    "{name} should be in {file}, which is not a file in the same folder",
+                    name = quoted(&name),
+                    file = quoted(&file)
                 )));
             }
             if !shards.contains_key(&**file) {
                 shards.insert(file, Box::new(SafeTensors::open(path.with_file_name(file))?));
             }
             if !shards[&**file].contains(name) {
-                return Err(malformed(format!("`{name}` is said to be in {file}, but is not")));
+                return Err(malformed(format!(
+                    "{name} should be in {file}, but is not",
+                    name = quoted(&name)
+                )));
             }
         }
         for (file, shard) in &shards {
             if let Some(name) = shard.names().into_iter().find(|n| !index.weight_map.contains_key(*n)) {
-                return Err(malformed(format!("{file} holds `{name}`, which the index does not list")));
+                return Err(malformed(format!(
+                    "{file} holds {name}, which the index does not list",
+                    name = quoted(&name)
+                )));
             }
         }
         let shards = shards.into_values().collect();

@@ -1,4 +1,4 @@
-//! Model weights: where the numbers come from.
+//! Model weights: readers of checkpoints.
 //!
 //! A [`WeightSource`] gives tensors by name, borrowed from a memory-mapped file. Three containers are read:
 //!
@@ -8,11 +8,13 @@
 //! | [`gguf`] | GGUF, also written | packed voices, made by [`voice_pack`] |
 //! | [`onnx`] | ONNX initialisers and graph | Supertonic as released |
 //!
-//! [`Joined`] makes one source of several, such as the shards of a large checkpoint; [`Scattered`] has tables of which a file keeps some rows.
+//! [`Joined`] makes one source of several, such as the shards of a large checkpoint; [`Scattered`] has tables
+//! of which a file keeps some rows.
 //!
-//! Tensors are [`TensorRef`]s: dtype, shape with the slowest axis first, and bytes that need not be aligned.
-//! [`q8_0`] holds the one quantised format. Every reader treats its file as hostile: it answers with a
-//! [`WeightError`], never with a panic or with an allocation that the file's size does not justify.
+//! A tensor is a [`TensorRef`]: dtype, shape with the slowest axis first, and bytes that need not be aligned.
+//! [`q8_0`] is the one quantized format. Every reader treats its file as hostile: damage is a
+//! [`WeightError`], never a panic or an allocation out of proportion to the file's size. A mapped file must
+//! not be truncated while it is in use: the program would end with a bus error.
 
 mod dtype;
 mod error;

@@ -1,7 +1,8 @@
-//! ONNX models: their weights, and enough of the graph to find out what a weight is for.
+//! ONNX models: their weights, and enough of the graph to find what a weight is for.
 //!
-//! The file is mapped; a tensor's `raw_data`, which is what exporters write, stays where it is. Initialisers and the outputs of `Constant` nodes
-//! are both tensors here, as exporters use either. Subgraphs (`If`, `Loop`) are not read.
+//! The file is mapped; a tensor's `raw_data`, which is what exporters write, stays where it is. Initialisers
+//! and the outputs of `Constant` nodes are both tensors here, as exporters use either. Subgraphs (`If`,
+//! `Loop`) are not read.
 
 mod proto;
 
@@ -9,6 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use bytes::Bytes;
+use orate_files::quoted;
 
 use self::proto::{AttributeProto, AttributeType, ModelProto, NodeProto, TensorProto, ValueInfoProto};
 use crate::error::{Fault, malformed, unsupported};
@@ -35,13 +37,13 @@ pub struct OnnxModel {
 /// An operation of the graph.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
-    /// Often the path of the module that was exported; may be empty.
+    /// Usually the path of the exported module; may be empty.
     pub name: String,
     /// `Conv`, `MatMul` …
     pub op_type: String,
     /// Empty for standard operations.
     pub domain: String,
-    /// Names of values; an empty name is an input left out.
+    /// Names of values; an empty name is an omitted input.
     pub inputs: Vec<String>,
     /// Names of values.
     pub outputs: Vec<String>,
@@ -64,23 +66,23 @@ pub enum Attribute {
     Ints(Vec<i64>),
     /// A tensor.
     Tensor(OnnxTensor),
-    /// A subgraph, strings, or something newer.
+    /// A subgraph, strings, or a newer type.
     Other,
 }
 
 /// A tensor as stored in the file.
 #[derive(Clone, Debug)]
 pub struct OnnxTensor {
-    /// ONNX's number for the element type.
+    /// Number of the element type in ONNX.
     onnx_type: i32,
-    /// `None` for element types that cannot be read.
+    /// `None` for an unsupported element type.
     dtype: Option<DType>,
     shape: Vec<usize>,
     data: Bytes,
 }
 
 impl OnnxTensor {
-    /// A view of the tensor, or `None` if its element type cannot be read.
+    /// Borrows the tensor; `None` if its element type is not supported.
     pub fn view(&self) -> Option<TensorRef<'_>> {
         TensorRef::new(self.dtype?, self.shape.clone(), &self.data)
     }
@@ -124,7 +126,7 @@ impl Node {
         }
     }
 
-    /// For messages: the name, or the first output if there is none, and the operation.
+    /// Label for messages: the operation, and the name or else the first output.
     pub fn label(&self) -> String {
         let name = if self.name.is_empty() { self.outputs.first().unwrap_or(&self.name) } else { &self.name };
         format!("{name} ({})", self.op_type)
@@ -138,7 +140,7 @@ impl OnnxModel {
         Self::from_bytes(&path.display().to_string(), file::map(path)?)
     }
 
-    /// Reads a model that is in memory already. `origin` names it in error messages.
+    /// Reads a model that is in memory already. Error messages call it `origin`.
     pub fn from_bytes(origin: &str, bytes: impl Into<Bytes>) -> Result<Self, WeightError> {
         let model = proto::decode(bytes.into()).and_then(|model| Self::new(origin, model));
         model.map_err(|fault| fault.at(origin, FORMAT))
@@ -154,7 +156,7 @@ impl OnnxModel {
         &self.nodes
     }
 
-    /// Names of the graph's inputs, without those that have an initialiser.
+    /// Names of the graph's inputs, without those that have an initializer.
     pub fn inputs(&self) -> &[String] {
         &self.inputs
     }
@@ -193,7 +195,7 @@ impl OnnxModel {
                 return malformed!("an initialiser has no name");
             }
             if let Err(name) = tensors.insert(tensor.name.clone(), OnnxTensor::new(tensor)?) {
-                return malformed!("two tensors are named `{name}`");
+                return malformed!("two tensors are named {name}", name = quoted(&name));
             }
         }
         let mut nodes = Vec::with_capacity(graph.node.len());
@@ -208,10 +210,10 @@ impl OnnxModel {
                 && let Some(tensor) = constant_tensor(value)
             {
                 if let Err(name) = tensors.insert(std::mem::take(output), tensor) {
-                    return malformed!("two tensors are named `{name}`");
+                    return malformed!("two tensors are named {name}", name = quoted(&name));
                 }
             } else {
-                nodes.push(node); // a string, say: nothing to do with weights
+                nodes.push(node); // not a tensor, such as a string
             }
         }
         let mut producers = HashMap::new();
@@ -219,7 +221,7 @@ impl OnnxModel {
         for (i, node) in nodes.iter().enumerate() {
             for output in node.outputs.iter().filter(|name| !name.is_empty()) {
                 if tensors.get(output).is_some() || producers.insert(output.clone(), i).is_some() {
-                    return malformed!("value `{output}` is computed twice");
+                    return malformed!("value {output} is computed twice", output = quoted(&output));
                 }
             }
             for input in node.inputs.iter().filter(|name| !name.is_empty()) {
@@ -240,7 +242,11 @@ impl WeightSource for OnnxModel {
         let tensor = self.tensors.get(name).ok_or_else(|| self.missing(name))?;
         tensor.view().ok_or_else(|| WeightError::Unsupported {
             origin: self.origin.clone(),
-            problem: format!("tensor `{name}` has ONNX element type {}", type_name(tensor.onnx_type)),
+            problem: format!(
+                "tensor {name} has ONNX element type {}",
+                type_name(tensor.onnx_type),
+                name = quoted(&name)
+            ),
         })
     }
 
@@ -262,7 +268,7 @@ fn names(values: Vec<ValueInfoProto>) -> impl Iterator<Item = String> {
     values.into_iter().map(|value| value.name)
 }
 
-/// The tensor that a `Constant` node stands for.
+/// The tensor of a `Constant` node.
 fn constant_tensor(value: Attribute) -> Option<OnnxTensor> {
     let tensor = |dtype, onnx_type, shape, data: Vec<u8>| OnnxTensor {
         onnx_type,
@@ -313,7 +319,11 @@ impl Node {
         let NodeProto { input: inputs, output: outputs, name, op_type, attribute, domain } = node;
         let mut seen = HashSet::new();
         if let Some(twice) = attribute.iter().find(|attribute| !seen.insert(attribute.name.as_str())) {
-            return malformed!("node `{name}` has two attributes `{}`", twice.name);
+            return malformed!(
+                "node {name} has two attributes {}",
+                quoted(&twice.name),
+                name = quoted(&name)
+            );
         }
         let attributes = attribute.into_iter().map(attribute_value).collect::<Result<_, _>>()?;
         Ok(Self { name, op_type, domain, inputs, outputs, attributes })
@@ -326,18 +336,25 @@ fn attribute_value(attribute: AttributeProto) -> Result<(String, Attribute), Fau
     let value = match AttributeType::try_from(r#type) {
         Ok(AttributeType::Float) => Attribute::Float(f),
         Ok(AttributeType::Int) => Attribute::Int(i),
-        // Strings need not be text; those that are not can only be looked at as "other".
+        // A string need not be UTF-8; one that is not becomes `Other`.
         Ok(AttributeType::String) => match std::str::from_utf8(&s) {
             Ok(text) => Attribute::String(text.to_owned()),
             Err(_) => Attribute::Other,
         },
         Ok(AttributeType::Tensor) => match t {
             Some(tensor) => Attribute::Tensor(OnnxTensor::new(*tensor)?),
-            None => return malformed!("attribute `{name}` should hold a tensor, but does not"),
+            None => {
+                return malformed!(
+                    "attribute {name} should hold a tensor, but does not",
+                    name = quoted(&name)
+                );
+            }
         },
         Ok(AttributeType::Floats) => Attribute::Floats(floats),
         Ok(AttributeType::Ints) => Attribute::Ints(ints),
-        Ok(AttributeType::Undefined) => return malformed!("attribute `{name}` has no type"),
+        Ok(AttributeType::Undefined) => {
+            return malformed!("attribute {name} has no type", name = quoted(&name));
+        }
         Err(_) => Attribute::Other,
     };
     Ok((name, value))
@@ -350,16 +367,19 @@ impl OnnxTensor {
             return unsupported!("tensors in segments");
         }
         if tensor.data_location == 1 || !tensor.external_data.is_empty() {
-            return unsupported!("tensor `{name}` is in another file; save the model as one file");
+            return unsupported!(
+                "tensor {name} is in another file; save the model as one file",
+                name = quoted(&name)
+            );
         }
         if dims.len() > MAX_AXES {
-            return malformed!("tensor `{name}` has more than {MAX_AXES} axes");
+            return malformed!("tensor {name} has more than {MAX_AXES} axes", name = quoted(&name));
         }
         let mut shape = Vec::with_capacity(dims.len());
         for &size in dims {
             match usize::try_from(size) {
                 Ok(size) => shape.push(size),
-                Err(_) => return malformed!("tensor `{name}` has an axis of {size}"),
+                Err(_) => return malformed!("tensor {name} has an axis of {size}", name = quoted(&name)),
             }
         }
         let onnx_type = *onnx_type;
@@ -370,12 +390,12 @@ impl OnnxTensor {
             7 => DType::I64,
             10 => DType::F16,
             16 => DType::BF16,
-            0 => return malformed!("tensor `{name}` has no element type"),
-            // Refused when somebody asks for it; until then it may sit in the file.
+            0 => return malformed!("tensor {name} has no element type", name = quoted(&name)),
+            // Refused when it is read; a file may hold such tensors.
             _ => return Ok(Self { onnx_type, dtype: None, shape, data: Bytes::new() }),
         };
         let Some(size) = element_count(&shape).and_then(|n| dtype.bytes_for(n)) else {
-            return malformed!("tensor `{name}` has the impossible shape {shape:?}");
+            return malformed!("tensor {name} has the impossible shape {shape:?}", name = quoted(&name));
         };
         let data = match (raw_data, dtype) {
             (Some(raw), _) => raw.clone(),
@@ -387,8 +407,9 @@ impl OnnxTensor {
         };
         if data.len() != size {
             return malformed!(
-                "tensor `{name}`, {dtype} {shape:?}, has {} bytes instead of {size}",
-                data.len()
+                "tensor {name}, {dtype} {shape:?}, has {} bytes instead of {size}",
+                data.len(),
+                name = quoted(&name)
             );
         }
         Ok(Self { onnx_type, dtype: Some(dtype), shape, data })

@@ -1,18 +1,18 @@
-//! Blocks of 32 numbers in 34 bytes: an `f16` scale, then 32 signed bytes. The layout is ggml's `Q8_0`.
+//! Blocks of 32 values in 34 bytes: an `f16` scale, then 32 signed bytes. The layout is ggml's `Q8_0`.
 //!
 //!   scale = max |x| / 127,   q = round(x / scale),   x ≈ scale · q
 //!
-//! The error of an element is at most half a step, |x − scale·q| ≤ scale / 2, as long as the scale is a normal `f16`
-//! (above 6e-5); the scale itself is off by at most one part in 2048.
+//! The error of an element is at most half a step, |x − scale·q| ≤ scale / 2, as long as the scale is a
+//! normal `f16` (above 6e-5); the scale itself is off by at most one part in 2048.
 
 use half::f16;
 
-/// Numbers per block.
+/// Values per block.
 pub const BLOCK_LEN: usize = 32;
 /// Bytes per block.
 pub const BLOCK_BYTES: usize = 34;
 
-/// Quantises `values`, whose length must be a multiple of 32.
+/// Quantizes `values`, whose length must be a multiple of 32.
 ///
 /// # Panics
 ///
@@ -35,7 +35,7 @@ pub fn quantise(values: &[f32]) -> Vec<u8> {
     out
 }
 
-/// Writes the numbers of `bytes` to `out`.
+/// Writes the values of `bytes` to `out`.
 ///
 /// # Panics
 ///

@@ -2,14 +2,15 @@
 //!
 //!   u64 length of the header │ header: JSON, name → {dtype, shape, data_offsets} │ tensor bytes
 //!
-//! The format asks that tensors tile the data without gaps; a file that breaks this is refused.
-//! To write such files use the `safetensors` crate.
+//! The format demands that tensors tile the data without gaps; other files are refused. The `safetensors`
+//! crate writes such files.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
 use bytes::Bytes;
+use orate_files::quoted;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
@@ -24,7 +25,7 @@ const FORMAT: &str = "safetensors";
 #[derive(Debug)]
 pub struct SafeTensors {
     origin: String,
-    /// Where the bytes are those of a mapped file.
+    /// The mapped file, if the bytes are not in memory.
     mapping: Option<file::Mapping>,
     data: Bytes,
     tensors: Named<Entry>,
@@ -47,7 +48,7 @@ impl SafeTensors {
         Ok(Self { mapping: Some(mapping), ..file })
     }
 
-    /// Reads a file that is in memory already. `origin` names it in error messages.
+    /// Reads a file that is in memory already. Error messages call it `origin`.
     pub fn from_bytes(origin: &str, bytes: impl Into<Bytes>) -> Result<Self, WeightError> {
         Self::parse(origin, bytes.into()).map_err(|fault| fault.at(origin, FORMAT))
     }
@@ -80,7 +81,7 @@ impl SafeTensors {
             let entry = raw.check(&name, data.len())?;
             spans.push((entry.start, entry.end));
             if let Err(name) = tensors.insert(name, entry) {
-                return malformed!("two tensors are named `{name}`");
+                return malformed!("two tensors are named {name}", name = quoted(&name));
             }
         }
         spans.sort_unstable();
@@ -125,7 +126,7 @@ impl WeightSource for SafeTensors {
     }
 }
 
-/// The header as written. A list, not a map, so that repeated names are seen.
+/// The header as written. A list instead of a map, to detect repeated names.
 #[derive(Default)]
 struct Header {
     metadata: BTreeMap<String, String>,
@@ -148,12 +149,13 @@ impl RawEntry {
             "I64" => DType::I64,
             "I32" => DType::I32,
             "U8" | "BOOL" => DType::U8,
-            other => return unsupported!("tensor `{name}` has dtype {other}"),
+            other => return unsupported!("tensor {} has dtype {}", quoted(name), quoted(other)),
         };
         let (start, end) = self.data_offsets;
         if start > end || end > available as u64 {
             return malformed!(
-                "tensor `{name}` is at {start}..{end}, but there are {available} bytes of data"
+                "tensor {name} is at {start}..{end}, but there are {available} bytes of data",
+                name = quoted(&name)
             );
         }
         let (start, end) = (start as usize, end as usize);
@@ -166,9 +168,10 @@ impl RawEntry {
         match (shape, wanted) {
             (Some(shape), Some(_)) => Ok(Entry { info: TensorInfo { dtype, shape }, start, end }),
             _ => malformed!(
-                "tensor `{name}`, {dtype} {:?}, does not fill its {} bytes",
+                "tensor {name}, {dtype} {:?}, does not fill its {} bytes",
                 self.shape,
-                end - start
+                end - start,
+                name = quoted(&name)
             ),
         }
     }

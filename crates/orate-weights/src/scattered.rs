@@ -1,18 +1,19 @@
-//! Tables of which a file keeps only some rows.
+//! Tables of which a file holds only some rows.
 
 use std::collections::HashMap;
 
 use crate::{DType, SafeTensors, TensorInfo, TensorRef, WeightError, WeightSource};
 
-/// What the name of a list of rows ends with.
+/// Suffix of the name of a list of rows.
 const ROWS: &str = ".rows";
 
-/// Bytes of all tables together, at most: such files are small models for comparisons.
+/// Most bytes of all tables together. Such files are small models for comparisons.
 const MOST: usize = 256 << 20;
 
-/// A safetensors file that may keep of a table `name` only the rows whose numbers are in `name.rows`. All others are zero.
+/// A safetensors file that may keep of a table `name` only the rows whose numbers are in `name.rows`. All
+/// others are zero.
 ///
-/// So the part of a checkpoint that some recorded calls read can be kept beside them. Other calls read zeros.
+/// Goldens keep the part of a checkpoint that they read. Other rows are zero.
 pub struct Scattered {
     file: SafeTensors,
     tables: HashMap<String, Table>,
@@ -25,7 +26,7 @@ struct Table {
 }
 
 impl Scattered {
-    /// Puts the rows of `file` where they belong. `shape` knows the whole shape of each table.
+    /// Expands the tables of `file`. `shape` returns the whole shape of a table.
     ///
     /// # Errors
     /// [`WeightError::Malformed`]: a list of rows belongs to no table, or does not fit it.
@@ -38,7 +39,7 @@ impl Scattered {
                 problem: format!("`{name}{ROWS}`: {problem}"),
             };
             let (kept, rows) = (file.get(name)?, file.get(&format!("{name}{ROWS}"))?.to_f32());
-            let shape = shape(name).ok_or_else(|| malformed("no table of the model has this name"))?;
+            let shape = shape(name).ok_or_else(|| malformed("the model has no table of this name"))?;
             let same = kept.shape.len() == shape.len() && kept.shape.get(1..) == shape.get(1..);
             if !same || kept.shape.first() != Some(&rows.len()) || rows.is_empty() {
                 return Err(malformed("rows, their numbers and the model's table have different sizes"));

@@ -2,14 +2,16 @@
 
 use std::collections::HashMap;
 
+use orate_files::quoted;
+
 use crate::{TensorInfo, TensorRef, WeightError};
 
 /// A set of named tensors.
 ///
-/// Names are those of the checkpoint; a model family that renames does so in a source of its own, wrapped around
-/// the file's.
+/// Names are those of the checkpoint; a model family that renames tensors wraps the source of the file
+/// around the file's.
 pub trait WeightSource: Send + Sync {
-    /// The tensor called `name`, borrowed.
+    /// Borrows the tensor `name`.
     fn get(&self, name: &str) -> Result<TensorRef<'_>, WeightError>;
 
     /// All names, in the order of the file.
@@ -18,32 +20,35 @@ pub trait WeightSource: Send + Sync {
     /// Dtype and shape of `name`, or `None` if there is no such tensor.
     fn info(&self, name: &str) -> Option<TensorInfo>;
 
-    /// Where the weights come from, for error messages: usually the path.
+    /// Origin of the weights for error messages, usually the path.
     fn describe(&self) -> String;
 
-    /// Says that nobody needs the tensor for now: pages of a mapped file may leave memory. It can be read again as before.
+    /// Says that nobody needs the tensor for now: pages of a mapped file may leave memory. It can be read
+    /// again as before.
     fn release(&self, name: &str) {
         let _ = name;
     }
 
-    /// Whether there is a tensor called `name`.
+    /// Whether there is a tensor `name`.
     fn contains(&self, name: &str) -> bool {
         self.info(name).is_some()
     }
 
-    /// The error for a name that is not there, with the most similar name as a hint.
+    /// Returns the error for a missing name, with the most similar name as a hint.
     fn missing(&self, name: &str) -> WeightError {
         let common = |other: &str| name.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
         let similar = self.names().into_iter().max_by_key(|other| common(other));
         let hint = match similar {
-            Some(other) if common(other) * 2 > name.len() => format!(" (the closest is `{other}`)"),
+            Some(other) if common(other) * 2 > name.len() => {
+                format!(" (the closest is {other})", other = quoted(&other))
+            }
             _ => String::new(),
         };
         WeightError::Missing { origin: self.describe(), what: "tensor", name: name.to_owned(), hint }
     }
 }
 
-/// Entries in file order with a lookup by name.
+/// Entries in file order, with lookup by name.
 #[derive(Debug)]
 pub(crate) struct Named<T> {
     entries: Vec<(String, T)>,
@@ -61,7 +66,7 @@ impl<T> Named<T> {
         Self { entries: Vec::new(), index: HashMap::new() }
     }
 
-    /// Adds an entry, or gives the name back if it is taken.
+    /// Adds an entry, or returns the name if it is taken.
     pub(crate) fn insert(&mut self, name: String, value: T) -> Result<(), String> {
         if self.index.contains_key(&name) {
             return Err(name);

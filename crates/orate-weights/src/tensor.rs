@@ -8,7 +8,7 @@ use crate::{DType, q8_0};
 /// Dtype and shape of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorInfo {
-    /// How numbers are encoded.
+    /// Element type.
     pub dtype: DType,
     /// Sizes of the axes, slowest first.
     pub shape: Vec<usize>,
@@ -26,24 +26,25 @@ impl TensorInfo {
     }
 }
 
-/// A view of a tensor in somebody else's memory, usually a mapped file.
+/// A borrowed tensor, usually in a mapped file.
 ///
-/// `bytes` need not be aligned: ONNX and safetensors files do not promise it. Quantised tensors are contiguous and
-/// their blocks lie along the last axis.
+/// `bytes` need not be aligned: ONNX and safetensors files do not promise it. Quantized tensors are
+/// contiguous and their blocks lie along the last axis.
 #[derive(Clone, Debug)]
 pub struct TensorRef<'a> {
-    /// How numbers are encoded.
+    /// Element type.
     pub dtype: DType,
     /// Sizes of the axes, slowest first.
     pub shape: Vec<usize>,
-    /// Distance between neighbours along each axis, in elements.
+    /// Distance between neighbors along each axis, in elements.
     pub strides: Vec<usize>,
-    /// The encoded numbers.
+    /// The encoded elements.
     pub bytes: &'a [u8],
 }
 
 impl<'a> TensorRef<'a> {
-    /// A contiguous tensor, or `None` if `bytes` does not have exactly the length that dtype and shape ask for.
+    /// A contiguous tensor, or `None` if `bytes` does not have exactly the length that dtype and shape ask
+    /// for.
     pub fn new(dtype: DType, shape: Vec<usize>, bytes: &'a [u8]) -> Option<Self> {
         let len = element_count(&shape)?;
         if dtype.bytes_for(len)? != bytes.len() {
@@ -83,8 +84,8 @@ impl<'a> TensorRef<'a> {
         true
     }
 
-    /// The same elements with another shape, as `[out, in, 1]` read as `[out, in]`. `None` if the tensor is not
-    /// contiguous or the element counts differ.
+    /// The same elements with another shape, as `[out, in, 1]` read as `[out, in]`. `None` if the tensor is
+    /// not contiguous or the element counts differ.
     pub fn reshape(mut self, shape: &[usize]) -> Option<Self> {
         if !self.is_contiguous() || element_count(shape)? != self.len() {
             return None;
@@ -94,11 +95,12 @@ impl<'a> TensorRef<'a> {
         Some(self)
     }
 
-    /// Swaps the last two axes without moving anything.
+    /// Swaps the last two axes without copying.
     ///
     /// # Panics
     ///
-    /// If the tensor has fewer than two axes, or is quantised: its blocks would no longer lie along the last axis.
+    /// If the tensor has fewer than two axes, or is quantized: its blocks would no longer lie along the last
+    /// axis.
     pub fn transpose(mut self) -> Self {
         let n = self.shape.len();
         assert!(n >= 2, "transpose needs two axes, the shape is {:?}", self.shape);
@@ -108,8 +110,8 @@ impl<'a> TensorRef<'a> {
         self
     }
 
-    /// What stands at `index` of the first axis. `None` if there is no such place, the tensor is not contiguous, or a
-    /// block of numbers straddles its ends.
+    /// What stands at `index` of the first axis. `None` if there is no such place, the tensor is not
+    /// contiguous, or a block of numbers straddles its ends.
     pub fn at(&self, index: usize) -> Option<TensorRef<'a>> {
         let (first, rest) = self.shape.split_first()?;
         let len = element_count(rest)?;
@@ -121,7 +123,7 @@ impl<'a> TensorRef<'a> {
         TensorRef::new(self.dtype, rest.to_vec(), &self.bytes[index * bytes..][..bytes])
     }
 
-    /// All elements in logical order as `f32`, dequantised where needed.
+    /// Returns all elements in logical order as `f32`, dequantized if needed.
     pub fn to_f32(&self) -> Vec<f32> {
         let mut out = vec![0.0; self.len()];
         self.read_into(&mut out);
@@ -165,8 +167,8 @@ impl<'a> TensorRef<'a> {
             }
             return;
         }
-        // Everything but the last two axes is walked with an odometer; the two are read in square tiles, so that
-        // a transposed matrix touches each cache line only a few times.
+        // Everything but the last two axes is walked with an odometer; the two are read in square tiles, so
+        // that a transposed matrix touches each cache line only a few times.
         let n = self.shape.len();
         let axis = |i: usize| (self.shape[i], self.strides[i]);
         let (columns, column_stride) = axis(n - 1);

@@ -3,14 +3,14 @@
 //! | key | type | content |
 //! | --- | --- | --- |
 //! | `general.architecture` | string | `orate-supertonic` |
-//! | `general.name`, `general.license` | string | the folder's name and an SPDX identifier where the licence is known |
+//! | `general.name`, `general.license` | string | name of the folder, and an SPDX identifier if the license is known |
 //! | `orate.tts_json` | string | `tts.json`, without white space |
 //! | `orate.unicode_indexer` | string | JSON list of ids by code point; trailing −1s are cut off |
 //! | `orate.voices` | strings | names of the voices, the default first |
 //! | `orate.voice.<NAME>` | string | that voice's style constants: its JSON, without white space |
 //! | `orate.license`, `orate.provenance` | string | the texts of `LICENSE` and `PROVENANCE.md`, if the folder has them |
 //!
-//! Tensors keep their canonical names. What is stored how:
+//! Tensors keep their canonical names:
 //!
 //! | tensor | dtype | shape |
 //! | --- | --- | --- |
@@ -19,14 +19,15 @@
 //! | other tensors with two axes longer than 1: depthwise convolutions, embeddings, style keys | f16 | as it was |
 //! | vectors and scalars | f32 | as it was |
 //!
-//! A 1×1 convolution thus comes back as `[out, in]`. Blocks run along the input, so that a matrix product can use
-//! them as they are. Rounding the vocoder's `embed` and `head` to 8 bits was audible (estimated MOS 3.68 → 3.53),
-//! and these are small. Embeddings are looked up, not multiplied, and small too.
+//! So a 1×1 convolution is read as `[out, in]`. Blocks run along the input, as matmul kernels need them. The
+//! vocoder's `embed` and `head` stay in f16: in q8_0 the loss was audible (estimated MOS 3.68 → 3.53), and
+//! both are small. Embeddings are looked up, not multiplied, and small too.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use half::f16;
+use orate_files::quoted;
 use serde_json::Value;
 
 use crate::error::{Fault, malformed};
@@ -34,23 +35,26 @@ use crate::{DType, GgufFile, GgufWriter, SafeTensors, TensorRef, WeightError, We
 
 /// `general.architecture` of packed voices.
 pub const ARCHITECTURE: &str = "orate-supertonic";
-/// The structure's sizes and settings, as JSON.
+/// Metadata key of sizes and settings, as JSON.
 pub const TTS_JSON: &str = "orate.tts_json";
-/// Token ids by code point, as JSON.
+/// Metadata key of token ids by code point, as JSON.
 pub const UNICODE_INDEXER: &str = "orate.unicode_indexer";
-/// Names of the voices.
+/// Metadata key of the names of the voices.
 pub const VOICES: &str = "orate.voices";
-/// Followed by a voice's name: its style constants, as JSON.
+/// Prefix of the metadata key of a voice's style constants, as JSON.
 pub const VOICE_PREFIX: &str = "orate.voice.";
-/// Where the weights come from.
+/// Metadata key of the origin of the weights.
 pub const PROVENANCE: &str = "orate.provenance";
-/// The text of the licence.
+/// Metadata key of the text of the license.
 pub const LICENSE: &str = "orate.license";
+
+/// Most bytes of a text or JSON file of a voice.
+const MAX_TEXT_BYTES: u64 = 64 << 20;
 
 /// Kept in `f16`: see the module's table.
 const HALF_PRECISION: [&str; 2] = ["tts.ae.decoder.embed.", "tts.ae.decoder.head."];
 
-/// What [`pack_voice`] did.
+/// Result of [`pack_voice`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PackReport {
@@ -78,13 +82,13 @@ pub struct PackedTensor {
     pub to: DType,
     /// Size as written.
     pub bytes: usize,
-    /// Signal to noise in decibels: energy of the tensor over energy of what rounding changed. `None` if nothing
-    /// changed.
+    /// Signal to noise in decibels: energy of the tensor over energy of what rounding changed. `None` if
+    /// nothing changed.
     pub snr_db: Option<f64>,
 }
 
 impl PackReport {
-    /// Lowest signal to noise of all tensors, with its tensor.
+    /// The tensor with the lowest signal-to-noise ratio.
     pub fn worst(&self) -> Option<&PackedTensor> {
         let rounded = self.tensors.iter().filter(|t| t.snr_db.is_some());
         rounded.min_by(|a, b| a.snr_db.partial_cmp(&b.snr_db).unwrap_or(std::cmp::Ordering::Equal))
@@ -119,8 +123,8 @@ impl fmt::Display for PackReport {
 /// Packs a voice folder into one file.
 ///
 /// The folder holds `model.safetensors`, `tts.json`, `unicode_indexer.json`, and either `voice.json` or
-/// `voice_styles/*.json`; `LICENSE` and `PROVENANCE.md` are taken along if they are there. `out` appears whole or not at
-/// all.
+/// `voice_styles/*.json`; `LICENSE` and `PROVENANCE.md` are taken along if they are there. `out` appears
+/// whole or not at all.
 pub fn pack_voice(folder: &Path, out: &Path) -> Result<PackReport, WeightError> {
     let model_path = folder.join("model.safetensors");
     let model = SafeTensors::open(&model_path)?;
@@ -163,7 +167,7 @@ pub fn pack_voice(folder: &Path, out: &Path) -> Result<PackReport, WeightError> 
     Ok(PackReport { bytes_in, bytes_out, voices: names, tensors })
 }
 
-/// How a tensor is stored: dtype and shape. See the module's table.
+/// Dtype and shape of a tensor in the packed file. See the module's table.
 fn layout(name: &str, tensor: &TensorRef<'_>) -> (DType, Vec<usize>) {
     let shape = &tensor.shape;
     let as_it_was = shape.clone();
@@ -238,14 +242,14 @@ fn indexer(path: &Path) -> Result<String, WeightError> {
 }
 
 fn json(path: &Path) -> Result<Value, WeightError> {
-    let text = std::fs::read_to_string(path).map_err(WeightError::io("read", path))?;
-    serde_json::from_str(&text)
+    let text = orate_files::read(path, MAX_TEXT_BYTES).map_err(WeightError::io("read", path))?;
+    serde_json::from_slice(&text)
         .or_else(|e| malformed!("{e}").map_err(|e: Fault| e.at(&path.display().to_string(), "JSON")))
 }
 
 fn optional_text(path: &Path) -> Result<Option<String>, WeightError> {
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
+    match orate_files::read(path, MAX_TEXT_BYTES) {
+        Ok(text) => Ok(Some(String::from_utf8_lossy(&text).into_owned())),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(WeightError::io("read", path)(e)),
     }
@@ -268,18 +272,21 @@ impl PackedVoice {
         Self::new(GgufFile::open(path)?)
     }
 
-    /// Reads a packed voice that is part of the program. `origin` names it in error messages.
+    /// Reads a packed voice that is part of the program. Error messages call it `origin`.
     pub fn from_static(origin: &str, bytes: &'static [u8]) -> Result<Self, WeightError> {
         Self::new(GgufFile::from_static(origin, bytes)?)
     }
 
-    /// Takes a GGUF file, if it is a packed voice.
+    /// Wraps a GGUF file, if it is a packed voice.
     pub fn new(file: GgufFile) -> Result<Self, WeightError> {
         let architecture = file.string("general.architecture")?;
         if architecture != ARCHITECTURE {
             return Err(WeightError::Unsupported {
                 origin: file.describe(),
-                problem: format!("architecture `{architecture}`; a packed voice has `{ARCHITECTURE}`"),
+                problem: format!(
+                    "architecture {architecture}; a packed voice has `{ARCHITECTURE}`",
+                    architecture = quoted(&architecture)
+                ),
             });
         }
         let voice = Self { file };

@@ -4,6 +4,7 @@
 use crate::util::Folder;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -46,6 +47,19 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
+/// Bytes of the output that the program is writing. On Linux it has no name yet, and shows among the open files.
+fn unfinished(child: &Child, folder: &Folder) -> Option<u64> {
+    let root = folder.path("").canonicalize().expect("a folder");
+    let of_process = PathBuf::from(format!("/proc/{}/fd", child.id()));
+    let open = of_process.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
+    let unnamed = open.filter(|file| {
+        file.read_link().is_ok_and(|to| to.starts_with(&root) && to.to_string_lossy().ends_with("(deleted)"))
+    });
+    let named =
+        folder.files().into_iter().filter(|name| name.ends_with(".part")).map(|name| folder.path(&name));
+    unnamed.chain(named).find_map(|file| Some(file.metadata().ok()?.len()))
+}
+
 /// The program with the signals of a terminal. Whoever runs these tests may ignore Ctrl-C, as shells make jobs in
 /// the background do, and programs inherit that.
 fn at_a_terminal(folder: &Folder, args: &[&str]) -> Command {
@@ -78,14 +92,9 @@ fn a_megabyte_of_text_starts_and_can_be_stopped() {
             .stderr(Stdio::piped())
             .spawn();
         let mut child = Kept(child.expect("run orate"));
-        let unfinished = || {
-            let names = folder.files();
-            let part = names.iter().find(|n| n.ends_with(".part"))?;
-            std::fs::metadata(folder.path(part)).ok()
-        };
         wait_until("some audio", || {
             assert!(child.try_wait().unwrap().is_none(), "it ended early");
-            unfinished().is_some_and(|m| m.len() > 0)
+            unfinished(&child, &folder).is_some_and(|bytes| bytes > 0)
         });
         #[cfg(target_os = "linux")]
         {
@@ -120,7 +129,7 @@ fn ignored_signals_stay_ignored() {
         });
     }
     let mut child = Kept(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("run orate"));
-    wait_until("a file", || folder.files().len() > 1);
+    wait_until("a file", || unfinished(&child, &folder).is_some());
     signal(&child, "-HUP");
     std::thread::sleep(Duration::from_millis(300));
     assert!(child.try_wait().unwrap().is_none(), "it goes on");
@@ -151,7 +160,7 @@ fn a_second_signal_ends_at_once_and_leaves_nothing() {
         let mut command =
             at_a_terminal(&folder, &["say", "--file", "book.txt", "-o", output, "--format", format]);
         let mut child = Kept(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("run orate"));
-        wait_until("a file", || folder.files().len() > 1);
+        wait_until("a file", || unfinished(&child, &folder).is_some());
         let id = i32::try_from(child.id()).expect("a process");
         // SAFETY: the child has not been waited for, so the number is its.
         unsafe {
@@ -186,7 +195,7 @@ fn an_abort_leaves_nothing() {
     folder.write("book.txt", "The kettle is on, and the rain has stopped. ".repeat(2000));
     let mut command = at_a_terminal(&folder, &["say", "--file", "book.txt", "-o", "book.wav"]);
     let mut child = Kept(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("run orate"));
-    wait_until("a file", || folder.files().len() > 1);
+    wait_until("a file", || unfinished(&child, &folder).is_some());
     signal(&child, "-ABRT");
     wait_until("the end", || child.try_wait().unwrap().is_some());
     assert_eq!(child.wait().unwrap().code(), Some(1));

@@ -1,5 +1,6 @@
 //! Folders of models, and the plans of their graphs.
 
 mod files;
+mod hostile;
 mod joined_layouts;
 mod qwen3_files;

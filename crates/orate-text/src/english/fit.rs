@@ -49,7 +49,7 @@ pub fn fit_alphabet(text: &str, is_known: impl Fn(char) -> bool) -> Result<Strin
         }
         return Err(missing.into_iter().collect());
     }
-    // A picture or bracket leaves the space before it behind.
+    // The space before a dropped picture or bracket goes too.
     if fit.out.len() > fit.out.trim_end_matches(' ').len() && !text.ends_with(char::is_whitespace) {
         fit.out.truncate(fit.out.trim_end_matches(' ').len());
     }
@@ -163,8 +163,9 @@ fn is_silent(c: char) -> bool {
 fn is_picture(c: char) -> bool {
     is_emoji(c)
         || matches!(c,
-            '\u{2190}'..='\u{21FF}' | '\u{2300}'..='\u{23FF}' | '\u{2500}'..='\u{25FF}' | '\u{2B00}'..='\u{2BFF}'
-            | '\u{1F000}'..='\u{1F2FF}' | '\u{1F650}'..='\u{1F67F}' | '\u{1F780}'..='\u{1F8FF}' | '\u{2800}'..='\u{28FF}'
+            '\u{2190}'..='\u{21FF}' | '\u{2300}'..='\u{23FF}' | '\u{2500}'..='\u{25FF}'
+            | '\u{2B00}'..='\u{2BFF}' | '\u{1F000}'..='\u{1F2FF}' | '\u{1F650}'..='\u{1F67F}'
+            | '\u{1F780}'..='\u{1F8FF}' | '\u{2800}'..='\u{28FF}'
             | '\u{203C}' | '\u{2049}' | '\u{3030}' | '\u{303D}')
 }
 
@@ -222,7 +223,8 @@ fn plain(c: char) -> Option<&'static str> {
 /// Pieces that a plain-letter voice can say: [`read_aloud_with`], [`fit_alphabet`], runs of marks
 /// reduced to one, sentences begun with a capital, cut at `max_chars`, each piece with a mark at its end.
 ///
-/// `max_chars` counts characters of the result, the closing mark included; `is_known` is the voice's alphabet.
+/// `max_chars` counts characters of the result, the closing mark included; `is_known` is the voice's
+/// alphabet.
 ///
 /// # Errors
 ///

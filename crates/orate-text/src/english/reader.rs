@@ -3,7 +3,7 @@
 use super::Rules;
 use super::letters::{Spelled, is_spelled, spell, spell_with_s};
 use super::numbers::{cardinal, cardinal_digits, digits, make_ordinal};
-use super::tokens::{Kind, Token, superscript, tokens, vulgar_fraction};
+use super::tokens::{Kind, Token, Tokens, superscript, tokens, vulgar_fraction};
 
 /// What a rule found: words to say, and the first token it leaves alone.
 pub(super) type Found = Option<(String, usize)>;
@@ -19,9 +19,19 @@ pub(super) enum Dot {
     BeforeStarter,
 }
 
+/// Tokens that are held at once, so that memory does not grow with the text.
+const WINDOW: usize = 4096;
+/// Tokens after the current one that rules can see. Only addresses, versions and numbers in groups could be
+/// longer.
+pub(super) const LOOK_AHEAD: usize = 1024;
+/// Tokens before the current one that rules can see.
+const LOOK_BACK: usize = 16;
+
 pub(super) struct Reader<'a> {
     pub source: &'a str,
+    /// Some tokens of the source; indices of tokens count from the first of these.
     pub tokens: Vec<Token<'a>>,
+    rest: Tokens<'a>,
     pub rules: Rules,
     /// The token to be read next.
     at: usize,
@@ -38,7 +48,8 @@ impl<'a> Reader<'a> {
     pub fn new(source: &'a str, rules: Rules) -> Self {
         Self {
             source,
-            tokens: tokens(source),
+            tokens: Vec::with_capacity(WINDOW),
+            rest: tokens(source),
             rules,
             at: 0,
             out: String::with_capacity(source.len() + source.len() / 4),
@@ -49,7 +60,7 @@ impl<'a> Reader<'a> {
     }
 
     pub fn read(mut self) -> String {
-        while let Some(&token) = self.tokens.get(self.at) {
+        while let Some(token) = self.next_token() {
             if self.is_start(self.at)
                 && let Some((words, end)) = self.address(self.at)
             {
@@ -64,6 +75,22 @@ impl<'a> Reader<'a> {
             }
         }
         self.out
+    }
+
+    /// Returns the token to be read next, and makes sure that the tokens around it are there.
+    fn next_token(&mut self) -> Option<Token<'a>> {
+        while self.tokens.len() < self.at + LOOK_AHEAD {
+            let passed = self.at.saturating_sub(LOOK_BACK).min(self.tokens.len());
+            self.tokens.drain(..passed);
+            self.at -= passed;
+            self.number_end = self.number_end.and_then(|end| end.checked_sub(passed));
+            let held = self.tokens.len();
+            self.tokens.extend(self.rest.by_ref().take(WINDOW - held));
+            if self.tokens.len() < WINDOW {
+                break;
+            }
+        }
+        self.tokens.get(self.at).copied()
     }
 
     // Looking around. Indices past either end read as nothing.
@@ -306,7 +333,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether a neighbouring word is all capitals and no acronym.
+    /// Whether a neighboring word is all capitals and no acronym.
     fn is_shouted(&self, i: usize) -> bool {
         let shouted = |j: usize| {
             let word = self.text(j);
@@ -432,9 +459,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// How many tokens from `i` on are this very mark.
+    /// Number of tokens from `i` on that are this mark, also beyond those that are held.
     fn run_of(&self, i: usize, mark: &str) -> usize {
-        self.tokens[i.min(self.tokens.len())..].iter().take_while(|token| token.text == mark).count()
+        let rest = self.tokens.get(i).map_or("", |token| &self.source[token.start..]);
+        (rest.len() - rest.trim_start_matches(mark).len()) / mark.len()
     }
 
     /// Minus, "to", an arrow, or just a dash.
@@ -635,7 +663,7 @@ fn is_time_word(word: &str) -> bool {
     ZONES.contains(&word) || super::calendar::month(word).is_some() || super::calendar::is_weekday(word)
 }
 
-/// Capitalised words that almost always begin a sentence.
+/// Capitalized words that almost always begin a sentence.
 const SENTENCE_STARTERS: &[&str] = &[
     "A", "After", "All", "Although", "An", "And", "As", "At", "Because", "Before", "But", "By", "Can", "Did",
     "Do", "Even", "For", "From", "He", "Her", "Here", "His", "How", "However", "I", "I'm", "If", "In", "Is",

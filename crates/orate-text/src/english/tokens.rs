@@ -44,27 +44,36 @@ fn kind(c: char) -> Kind {
 }
 
 /// Cuts `text`; the tokens put together are the text again.
-pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
-    let mut out = Vec::with_capacity(text.len() / 3);
-    let mut chars = text.char_indices().peekable();
-    while let Some((start, first)) = chars.next() {
+pub(super) fn tokens(text: &str) -> Tokens<'_> {
+    Tokens { text, at: 0 }
+}
+
+/// The tokens of a text, in order.
+pub(super) struct Tokens<'a> {
+    text: &'a str,
+    /// Where the next token starts.
+    at: usize,
+}
+
+impl<'a> Iterator for Tokens<'a> {
+    type Item = Token<'a>;
+
+    fn next(&mut self) -> Option<Token<'a>> {
+        let start = self.at;
+        let rest = &self.text[start..];
+        let mut chars = rest.char_indices();
+        let (_, first) = chars.next()?;
         let kind_here = kind(first);
-        let mut end = start + first.len_utf8();
-        if kind_here != Kind::Mark {
-            while let Some(&(at, c)) = chars.peek() {
-                let apostrophe = kind_here == Kind::Word
-                    && matches!(c, '\'' | '\u{2019}')
-                    && text[at + c.len_utf8()..].starts_with(char::is_alphabetic);
-                if kind(c) != kind_here && !apostrophe {
-                    break;
-                }
-                end = at + c.len_utf8();
-                chars.next();
-            }
-        }
-        out.push(Token { kind: kind_here, text: &text[start..end], start });
+        let ends = |(at, c): (usize, char)| {
+            let apostrophe = kind_here == Kind::Word
+                && matches!(c, '\'' | '\u{2019}')
+                && rest[at + c.len_utf8()..].starts_with(char::is_alphabetic);
+            (kind_here == Kind::Mark || kind(c) != kind_here && !apostrophe).then_some(at)
+        };
+        let text = &rest[..chars.find_map(ends).unwrap_or(rest.len())];
+        self.at += text.len();
+        Some(Token { kind: kind_here, text, start })
     }
-    out
 }
 
 /// Full-width, circled, subscript and mathematical digits as plain ones, or `None` if there are

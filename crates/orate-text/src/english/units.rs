@@ -218,7 +218,7 @@ pub(super) fn find(symbol: &str) -> Option<&'static Unit> {
 pub(super) struct Currency {
     pub one: &'static str,
     pub many: &'static str,
-    /// The hundredth part, singular and plural; empty if there is none in use.
+    /// The hundredth part, singular and plural; empty if not in use.
     pub cent: (&'static str, &'static str),
 }
 

@@ -2,7 +2,7 @@
 
 use super::letters::{Spelled, is_spelled, spell};
 use super::numbers::digits;
-use super::reader::{Found, Reader};
+use super::reader::{Found, LOOK_AHEAD, Reader};
 use super::tokens::{Kind, tokens};
 
 /// Endings that make a bare `name.ending` an address. Those that are English words are left out,
@@ -19,7 +19,10 @@ impl Reader<'_> {
         if !self.is(i, Kind::Word) && !self.is(i, Kind::Digits) {
             return None;
         }
-        let run: usize = self.tokens[i..].iter().take_while(|t| t.kind != Kind::Space).count();
+        let run = self.tokens[i..].iter().take(LOOK_AHEAD).take_while(|t| t.kind != Kind::Space).count();
+        if run == LOOK_AHEAD {
+            return None;
+        }
         let (first, last) = (self.tokens.get(i)?, self.tokens.get(i + run.checked_sub(1)?)?);
         let text = self.source[first.start..last.end()]
             .trim_end_matches(|c: char| ".,;:!?)]}>\"'*_\u{201D}\u{2019}\u{2026}".contains(c));

@@ -75,7 +75,7 @@ impl UnicodeIndexer {
         usize::try_from(self.max_id + 2).unwrap_or(1)
     }
 
-    /// Whether the table has a row for this very character, without normalising it.
+    /// Whether the table has a row for this very character, without normalizing it.
     #[must_use]
     pub fn knows(&self, c: char) -> bool {
         self.id(c) >= 0
@@ -115,7 +115,7 @@ impl UnicodeIndexer {
 
     /// The characters of a raw text that the pip package refuses, in order of code point.
     ///
-    /// Each is judged alone: normalised, untagged, and refused if any part of it is unknown.
+    /// Each is judged alone: normalized, untagged, and refused if any part of it is unknown.
     #[must_use]
     pub fn unsupported(&self, text: &str) -> Vec<char> {
         let distinct: BTreeSet<char> = text.chars().collect();

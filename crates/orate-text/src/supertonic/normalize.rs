@@ -1,4 +1,4 @@
-//! The nine steps of upstream's text normalisation, in upstream's order.
+//! The nine steps of upstream's text normalization, in upstream's order.
 
 use crate::pieces::is_python_space;
 use unicode_normalization::UnicodeNormalization;

@@ -711,3 +711,28 @@ fn a_megabyte_is_quick() {
         assert!(seconds < LIMIT_SECONDS, "{scrap:?} took {seconds} s");
     }
 }
+
+/// The reader holds some thousand tokens at a time; where they begin and end must not show.
+#[test]
+fn a_long_text_is_read_as_its_sentences_are() {
+    let sentence = "Dr. Smith paid $3.50 at 10:45 on 5 May 2024 (see www.example.com/a-b), \
+                    \"World War II\" -- 5 km/h; call 555-0123, or St. John's Ave. in NY 10017.\n\n";
+    for lead in 0..7 {
+        let start = "word ".repeat(lead);
+        let text = start.clone() + &sentence.repeat(300);
+        assert_eq!(read_aloud(&text), start + &read_aloud(sentence).repeat(300));
+    }
+    // Runs of signs go as a whole, however long.
+    assert_eq!(read_aloud(&format!("a\n{}\nb", "=".repeat(10_001))), "a\n\nb");
+}
+
+/// Soft hyphens, joiners, zero-width spaces and variation selectors come with text from web pages and
+/// messengers.
+#[test]
+fn invisible_characters_are_dropped() {
+    let known = |c: char| c.is_ascii_alphabetic() || " .,?!'-;:\"".contains(c);
+    let text =
+        "\u{feff}A so\u{ad}ft, zero\u{200b}-width heart \u{2764}\u{fe0f} and a fami\u{200d}ly\u{2060}.";
+    let pieces = speakable(text, &Rules::default(), 168, known).expect("nothing is unknown");
+    assert_eq!(pieces, ["A soft, zero-width heart and a family."]);
+}

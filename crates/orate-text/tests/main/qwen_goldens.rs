@@ -77,7 +77,7 @@ fn added_tokens_are_recognised_where_the_program_wrote_them() {
     assert_eq!(tokenizer.encode(&[Control("<|im_end|>")]), [end]);
     assert!(!tokenizer.encode(&[Text("<|im_end|>")]).contains(&end));
     assert!(!tokenizer.encode(&[Control("<|im_"), Text("end|>")]).contains(&end));
-    // Normalising comes behind cutting: the mark does not turn `>` into `≯`.
+    // Normalising comes after cutting: the mark does not turn `>` into `≯`.
     assert_eq!(tokenizer.encode(&[Control("<|im_end|>\u{338}")])[0], end);
     assert_eq!(tokenizer.max_id(), tokenizer.added("<|audio_pad|>").expect("the last one"));
 }
@@ -117,7 +117,8 @@ fn damaged_files_are_errors() {
             "{message}"
         );
     }
-    // A list of merges that ends with a whole line is a shorter list; the vocabulary tells how long it has to be.
+    // A list of merges that ends with a whole line is a shorter list; the vocabulary determines how long it
+    // has to be.
     let lines = String::from_utf8(good[1].clone()).expect("UTF-8");
     let without_last = lines.trim_end().rfind('\n').expect("many lines") + 1;
     let message = open(&[good[0].clone(), good[1][..without_last].to_vec(), good[2].clone()]);

@@ -1,7 +1,7 @@
 //! The messages of `onnx.proto`, as far as weights and their graph need them.
 //!
-//! Only fields that somebody reads are declared; prost skips the rest, subgraphs among them. Bytes stay in the file
-//! that they were read from. Field numbers are the standard's.
+//! Only fields that somebody reads are declared; prost skips the rest, subgraphs among them. Bytes stay in
+//! the file that they were read from. Field numbers are the standard's.
 
 use bytes::Bytes;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
@@ -9,8 +9,9 @@ use prost::{DecodeError, Message};
 
 use crate::error::{Fault, malformed, unsupported};
 
-/// Fields that the messages of one file may have. The largest model here has about 12,000. An empty message takes
-/// two bytes in a file and a few hundred in memory, so this is what bounds the memory of a file made of them.
+/// Fields that the messages of one file may have. The largest model here has about 12,000. An empty message
+/// takes two bytes in a file and a few hundred in memory, so this is what bounds the memory of a file made of
+/// them.
 pub(super) const MAX_FIELDS: usize = 1 << 18;
 
 #[derive(Clone, PartialEq, Message)]
@@ -213,7 +214,8 @@ mod tests {
 
     #[test]
     fn damaged_fields_are_errors() {
-        // Cut short, a group that does not end, wire type 7, field 0, a number without an end, a graph that is a number.
+        // Cut short, a group that does not end, wire type 7, field 0, a number without an end, a graph that
+        // is a number.
         let cases: [&[u8]; 6] = [&[0x3a, 5, 0], &[0x0b], &[0x0f, 0], &[0x00, 1], &[0x08, 0x80], &[0x38, 1]];
         for bytes in cases {
             let error = decode(Bytes::from_static(bytes)).unwrap_err();

@@ -1,0 +1,92 @@
+//! Mutated configurations, voices and kept voices: a value or an error of one line, never a panic or a hang.
+
+use orate_models::qwen3_tts::{self, CodecConfig, GenerationConfig};
+use orate_models::supertonic::{self, Voice};
+use orate_models::{ClonedVoice, VoiceTensor};
+use orate_testing::checkpoints::qwen3_tts_goldens;
+use orate_testing::fuzz::{Limits, fuzz};
+use std::path::Path;
+
+/// This program's allocator does not count.
+const LIMITS: Limits = Limits { growth: 0, fixed: 0 };
+
+fn golden(file: &str) -> Vec<u8> {
+    let supertonic = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracle/supertonic/golden");
+    let path = if file.starts_with("tiny-") {
+        qwen3_tts_goldens().join("checkpoints").join(file)
+    } else {
+        supertonic.join(file)
+    };
+    std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}; it is part of the repository", path.display()))
+}
+
+fn one_line(message: &str) {
+    assert!(message.len() < 10_000, "{} bytes of message", message.len());
+}
+
+#[test]
+fn mutated_configurations() {
+    fuzz("tts-json", &[golden("tiny/onnx/tts.json"), golden("tiny1/onnx/tts.json")], LIMITS, |bytes| {
+        let _ = supertonic::Config::from_json(bytes);
+    });
+    fuzz(
+        "config-json",
+        &[golden("tiny-base/config.json"), golden("tiny-custom_voice/config.json")],
+        LIMITS,
+        |b| {
+            let _ = qwen3_tts::Config::from_json(b);
+        },
+    );
+    fuzz("generation-config-json", &[golden("tiny-base/generation_config.json")], LIMITS, |bytes| {
+        let _ = GenerationConfig::from_json(bytes);
+    });
+    fuzz("codec-config-json", &[golden("tiny-base/speech_tokenizer/config.json")], LIMITS, |bytes| {
+        let _ = CodecConfig::from_json(bytes);
+    });
+}
+
+#[test]
+fn mutated_voices() {
+    let config = supertonic::Config::from_json(&golden("tiny/onnx/tts.json")).expect("committed");
+    let voices = ["tiny/voice_styles/F1.json", "tiny/voice_styles/M1.json"].map(golden);
+    fuzz("voice-json", &voices, LIMITS, |bytes| {
+        if let Err(e) = Voice::from_json("a", bytes, &config) {
+            one_line(&e.to_string());
+        }
+    });
+}
+
+#[test]
+fn mutated_kept_voices() {
+    let mut voice = ClonedVoice::new("qwen3-tts");
+    voice.words.insert("transcript".to_owned(), "Once, twice.".to_owned());
+    voice.tensors.insert("x_vector".to_owned(), VoiceTensor::floats(vec![0.5, -1.0, 3.0]));
+    voice.tensors.insert("codes".to_owned(), VoiceTensor::integers((0..32).collect()));
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.safetensors");
+    fuzz("kept-voice", &[voice.to_bytes().expect("a whole voice")], LIMITS, |bytes| {
+        std::fs::write(&path, bytes).expect("the folder is writable");
+        if let Err(e) = ClonedVoice::load(&path) {
+            one_line(&e.to_string());
+        }
+    });
+}
+
+/// Whatever stands in the place of a file is refused at once.
+#[cfg(unix)]
+#[test]
+fn pipes_and_devices_are_not_files_of_a_model() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs");
+    assert!(made.success());
+    for (at, to) in [("onnx/tts.json", &*pipe), ("onnx/tts.json", Path::new("/dev/zero"))] {
+        let model = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir_all(model.path().join("onnx")).expect("writable");
+        std::os::unix::fs::symlink(to, model.path().join(at)).expect("a link");
+        let e = supertonic::Files::open(model.path()).err().expect("refused").to_string();
+        assert!(e.contains("tts.json: not a file"), "{e}");
+    }
+    let e = ClonedVoice::load(&pipe).expect_err("refused").to_string();
+    assert!(e.contains("not a file"), "{e}");
+}
