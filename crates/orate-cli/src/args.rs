@@ -1,9 +1,10 @@
-//! The command line. Each command's own options stand beside the command; here is what they share.
+//! The command line: what commands share. Each command's own options are in its file.
 
 use crate::commands::Command;
 use crate::engine_report::note_fallbacks;
 use crate::failure::UsageError;
 use crate::outputs::Input;
+use crate::own_options::families;
 use clap::Parser;
 use orate::{
     CacheFormat, DeviceChoice, Engine, EngineOptions, ModelSource, Precision, PrecisionChoice,
@@ -39,25 +40,29 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// In which format products are computed.
+/// Number formats of a model.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Precision")]
 pub struct PrecisionArgs {
-    /// Format of the weights in products: f32, f16, bf16, q8_0, q4_0; tf32 on CUDA; auto tries what the device has
-    /// and takes the fastest that is nearly as exact as f32; sums are always f32
+    /// Format of the weights in matmuls: f32, tf32, f16, bf16, q8_0, q4_0 or auto
+    ///
+    /// tf32 is for CUDA. auto tries the formats that the device has, and takes the fastest that is nearly as exact as
+    /// f32. Sums are always f32.
     #[arg(long, visible_alias = "weights", value_name = "FORMAT", default_value = "f32", value_parser = precision)]
     pub precision: Wish,
 
-    /// Use --precision only for weights whose names are like this; * stands for any characters; may be repeated
-    #[arg(long, value_name = "PATTERN")]
+    /// Use --precision only for weights with names like this; may be repeated
+    ///
+    /// * stands for any characters; `orate inspect --tensors` lists names.
+    #[arg(long, value_name = "PATTERN", hide_short_help = true)]
     pub precision_allow: Vec<String>,
 
-    /// Keep weights whose names are like this in f32, whatever --precision says; may be repeated
-    #[arg(long, value_name = "PATTERN")]
+    /// Keep weights with names like this in f32; may be repeated
+    #[arg(long, value_name = "PATTERN", hide_short_help = true)]
     pub precision_deny: Vec<String>,
 
-    /// Format of the keys and values that a Qwen3-TTS model keeps while it speaks: f32, f16, bf16 or q8_0; sums are always f32
-    #[arg(long, value_name = "FORMAT", default_value = "f32")]
+    /// Format of keys and values, in models that keep them: f32, f16, bf16 or q8_0
+    #[arg(long, value_name = "FORMAT", default_value = "f32", hide_short_help = true)]
     pub kv: CacheFormat,
 }
 
@@ -81,33 +86,32 @@ impl PrecisionArgs {
     }
 }
 
-/// Which model, on what.
+/// Which model, on which device.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Model and device")]
 pub struct EngineArgs {
-    /// Model folder or packed voice (.gguf); without it, the built-in English voice
+    /// Model folder or packed voice (.gguf) [default: the built-in English voice]
     #[arg(long, short, value_name = "PATH")]
     pub model: Option<PathBuf>,
 
-    /// What runs the model: auto, cpu, gpu, cuda, vulkan, metal or dx12; GPUs may have a number, as in cuda:1
-    /// (`orate devices` lists them)
+    /// auto, cpu, gpu, cuda, vulkan, metal or dx12; GPUs may have a number, as in cuda:1
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: DeviceChoice,
 
-    /// Let the CPU take over where the device cannot be opened or cannot run the model, and say so
-    #[arg(long)]
+    /// Fall back to the CPU, with a note, if the device cannot run the model
+    #[arg(long, hide_short_help = true)]
     pub allow_fallback: bool,
 
-    #[command(flatten)]
-    pub precision: PrecisionArgs,
-
-    /// CPU threads; without it, one for each processor, at most 8
+    /// CPU threads [default: one for each processor, at most 8]
     #[arg(long, short = 'j', value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
 
-    /// CPU instruction set: amx, vnni, avx512, avx2 or portable; without it, the best this machine has
-    #[arg(long, value_name = "SET")]
+    /// CPU instruction set: amx, vnni, avx512, avx2 or portable [default: the best there is]
+    #[arg(long, value_name = "SET", hide_short_help = true)]
     pub isa: Option<String>,
+
+    #[command(flatten)]
+    pub precision: PrecisionArgs,
 }
 
 impl EngineArgs {
@@ -118,7 +122,7 @@ impl EngineArgs {
         self.model.clone().or_else(built_in).map(|path| ("the model", path)).into_iter().collect()
     }
 
-    /// Opens the model, and says which devices were passed over.
+    /// Opens the model, and notes which devices were passed over.
     pub fn open(&self) -> anyhow::Result<Engine> {
         self.open_silently().inspect(note_fallbacks)
     }
@@ -128,7 +132,7 @@ impl EngineArgs {
         self.open_as(self.model.clone().map_or(ModelSource::BuiltIn, ModelSource::Path))
     }
 
-    /// Opens the model to compare it with goldens, for which a part of its weights may do.
+    /// Opens the model to compare it with goldens, for which a part of its weights may be enough.
     pub fn open_to_compare(&self) -> anyhow::Result<Engine> {
         match &self.model {
             Some(path) => self.open_as(ModelSource::Goldens(path.clone())).inspect(note_fallbacks),
@@ -139,6 +143,7 @@ impl EngineArgs {
     fn open_as(&self, model: ModelSource) -> anyhow::Result<Engine> {
         let options = EngineOptions {
             model,
+            families: families(),
             device: self.device,
             threads: self.threads.map(usize::from),
             isa: self.isa.clone(),
@@ -155,7 +160,7 @@ impl EngineArgs {
     }
 }
 
-/// Opens a model to look at it; nothing is computed.
+/// Opens a model on the CPU to look at it; nothing is computed.
 pub fn open_to_look(
     model: Option<&Path>,
     precision: &PrecisionPolicy,
@@ -163,7 +168,15 @@ pub fn open_to_look(
 ) -> anyhow::Result<Engine> {
     let model = model.map_or(ModelSource::BuiltIn, |p| ModelSource::Path(p.to_owned()));
     let (device, precision) = (DeviceChoice::Cpu, precision.clone().into());
-    let options = EngineOptions { model, device, threads: Some(1), precision, kv, ..Default::default() };
+    let options = EngineOptions {
+        model,
+        families: families(),
+        device,
+        threads: Some(1),
+        precision,
+        kv,
+        ..Default::default()
+    };
     Ok(Engine::with_options(options)?)
 }
 
@@ -179,27 +192,11 @@ fn precision(text: &str) -> Result<Wish, String> {
 /// Sizes at which a model is timed or explained.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct SizeArgs {
-    /// Characters of text, language tags included; with Qwen3-TTS, rows of the prompt
+    /// Size of the text: characters with their language tags, or rows of a prompt
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub tokens: Option<u32>,
 
-    /// Latent frames of audio; with Qwen3-TTS, frames of 80 ms
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=16384))]
+    /// Frames of audio, as the model counts them
+    #[arg(long, visible_alias = "frames", value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=16384))]
     pub latents: Option<u32>,
-
-    /// Denoising steps, 1 to 100; without it, what the model was tuned for
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub steps: Option<u32>,
-}
-
-impl SizeArgs {
-    /// Steps asked for, or the model's own number.
-    pub fn steps(&self, engine: &Engine) -> anyhow::Result<usize> {
-        let steps = self.steps.map(|n| n as usize);
-        if let (Ok(_), None) = (engine.qwen3_tts(), steps) {
-            return Ok(0);
-        }
-        let options = orate_models::supertonic::SpeakOptions { steps, ..Default::default() };
-        Ok(options.check(&engine.supertonic()?.files().config).map_err(orate::Error::from)?)
-    }
 }

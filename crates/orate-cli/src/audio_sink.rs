@@ -3,12 +3,11 @@
 use crate::failure::UsageError;
 use anyhow::Context;
 use clap::ValueEnum;
-use orate::{AudioFormat, AudioWriter, PcmStream, WavFormat};
-use orate_audio::AudioError;
+use orate::{AudioError, AudioFormat, AudioWriter, PcmStream, WavFormat};
 use std::io::{self, IsTerminal, Stdout};
 use std::path::{Path, PathBuf};
 
-/// How samples are stored.
+/// Format of the samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// WAV with 16-bit integers
@@ -17,9 +16,9 @@ pub enum Format {
     WavFloat,
     /// FLAC, lossless, 16 bits
     Flac,
-    /// Bare 16-bit little-endian integers
+    /// Raw 16-bit little-endian integers
     Raw,
-    /// Bare 32-bit little-endian floats
+    /// Raw 32-bit little-endian floats
     RawFloat,
 }
 
@@ -46,17 +45,17 @@ impl Format {
     }
 }
 
-/// The output as asked for, checked but not opened.
+/// Where audio goes, checked but not opened.
 #[derive(Debug, PartialEq)]
 pub struct Output {
     /// `None` for standard output.
     pub path: Option<PathBuf>,
-    /// How samples are stored.
+    /// Format of the samples.
     pub format: Format,
 }
 
 impl Output {
-    /// Chooses the format from the option or else the ending of the name. `-` is standard output.
+    /// Takes the format from the option, or else from the ending of the name. `-` is standard output.
     pub fn choose(path: &Path, format: Option<Format>) -> anyhow::Result<Output> {
         if path.as_os_str() == "-" {
             let format = format.unwrap_or(Format::Wav16);
@@ -71,7 +70,7 @@ impl Output {
             }
             return Ok(Output { path: None, format });
         }
-        // Devices and named pipes, such as /dev/null, have no ending to go by.
+        // Devices and named pipes, such as /dev/null, have no ending.
         let is_special = || path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir());
         let format = match (format, AudioFormat::from_extension(path)) {
             (Some(format), _) => format,
@@ -97,12 +96,12 @@ impl Output {
         Ok(Output { path: Some(path.to_owned()), format })
     }
 
-    /// Name for people and for JSON; `-` is standard output.
+    /// Path, or `-` for standard output.
     pub fn name(&self) -> String {
         self.path.as_ref().map_or_else(|| "-".to_owned(), |p| p.display().to_string())
     }
 
-    /// Opens it for audio of this rate.
+    /// Opens the output for audio of this sample rate, in Hz.
     pub fn open(&self, sample_rate: u32) -> anyhow::Result<Sink> {
         let format = self.format.of_file();
         if let Some(path) = &self.path {
@@ -122,7 +121,7 @@ impl Output {
 
 const STDOUT: &str = "standard output: cannot write audio. Check the free space, or what it is sent to.";
 
-/// What the system said, without advice that fits another case.
+/// The system's error, without the advice for files.
 fn system(error: AudioError) -> anyhow::Error {
     match error {
         AudioError::WriteStream { source } => source.into(),
@@ -139,7 +138,7 @@ pub enum Sink {
 }
 
 impl Sink {
-    /// The name that a file has until it is complete.
+    /// Temporary name of a file that is not complete yet.
     pub fn temporary_path(&self) -> Option<&Path> {
         match self {
             Sink::File(writer) => writer.temporary_path(),

@@ -1,10 +1,10 @@
-//! What reports say of an engine, and how its precision was chosen: for people and programs.
+//! Parts of reports about an engine: model, device, and how its precision was chosen.
 
 use crate::print;
 use orate::{Engine, MOST_PROBED_ERROR, Precision, Probes};
 use serde_json::{Value, json};
 
-/// Model, device with what of it is used, precision and what it was chosen by: what every report says.
+/// Model, device with the features in use, precision and how it was chosen: part of every JSON report.
 pub fn engine_json(engine: &Engine) -> Value {
     json!({
         "model": engine.model_name(),
@@ -16,18 +16,18 @@ pub fn engine_json(engine: &Engine) -> Value {
     })
 }
 
-/// Prints what is not as it should be, once the work is done.
+/// Prints the engine's warnings. To be called after the work: some only show then.
 pub fn note_warnings(engine: &Engine) {
     engine.warnings().iter().for_each(|warning| print::note(&format!("warning: {warning}")));
 }
 
-/// Prints which devices were passed over, and why.
+/// Prints which devices were passed over and why.
 pub fn note_fallbacks(engine: &Engine) {
     let used = engine.device();
     engine.fallbacks().iter().for_each(|why| print::note(&format!("{why}; {used} is used instead")));
 }
 
-/// A report with the entries of another behind its own.
+/// A report with the entries of another after its own.
 pub fn with(mut report: Value, other: Value) -> Value {
     if let (Value::Object(all), Value::Object(more)) = (&mut report, other) {
         all.extend(more);
@@ -35,7 +35,7 @@ pub fn with(mut report: Value, other: Value) -> Value {
     report
 }
 
-/// What was measured, or null where the precision was asked for.
+/// Measured formats as JSON; null where the precision was given.
 pub fn probes_json(probes: Option<&Probes>) -> Value {
     let Some(probes) = probes else { return Value::Null };
     let measured = probes.measured.iter();
@@ -44,19 +44,19 @@ pub fn probes_json(probes: Option<&Probes>) -> Value {
     let refused = probes.refused.iter().map(|(p, why)| json!({ "precision": p.name(), "why": why }));
     json!({
         "chosen": probes.chosen.name(),
-        "product": probes.product,
+        "matmul": probes.product,
         "most_error": MOST_PROBED_ERROR,
         "measured": measured.collect::<Vec<_>>(),
         "refused": refused.collect::<Vec<_>>(),
     })
 }
 
-/// The device and what of it is used, in two lines.
+/// The device and the features in use, in two lines.
 pub fn device_text(engine: &Engine) -> String {
     format!("{}\n{}", engine.device(), engine.device_info().features.join(", "))
 }
 
-/// The engine's precision in words, with what it was chosen by.
+/// The engine's precision, with the measurements that it was chosen by.
 pub fn precision_text(engine: &Engine) -> String {
     match engine.probes() {
         None => engine.precision().to_string(),

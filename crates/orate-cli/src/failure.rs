@@ -1,19 +1,18 @@
-//! Errors as a user sees them: one message with its causes, and an exit status.
+//! Errors as a user sees them: a message with its causes, and an exit status.
 
 use crate::print;
-use orate::{ErrorKind, ModelError};
-use orate_text::TextError;
+use orate::{ErrorKind, ModelError, TextError};
 use std::io;
 use std::process::ExitCode;
 
-/// It failed: text, model, file or system.
+/// Exit status of a failure: text, model, file or system.
 pub const FAILED: u8 = 1;
-/// The command line or the value of an option is wrong. The same as clap's.
-const USAGE: u8 = 2;
-/// Interrupted; 128 + SIGINT, as shells report it.
+/// Exit status of a wrong command line or value of an option. The same as clap's.
+pub const USAGE: u8 = 2;
+/// Exit status after a signal: 128 + SIGINT, as shells report it.
 pub const INTERRUPTED: u8 = 130;
 
-/// The command line asks for something that cannot be.
+/// A command line that makes no sense.
 #[derive(Debug)]
 pub struct UsageError(pub String);
 
@@ -25,7 +24,7 @@ impl std::fmt::Display for UsageError {
 
 impl std::error::Error for UsageError {}
 
-/// A command did all it should, and what it found is bad. It has printed so itself.
+/// A command succeeded, and its result is negative. It has printed the result itself.
 #[derive(Debug)]
 pub struct Rejected;
 
@@ -40,7 +39,7 @@ impl std::error::Error for Rejected {}
 /// Prints the error and chooses the exit status.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     if is_broken_pipe(error) {
-        return ExitCode::SUCCESS; // the reader has all it wants
+        return ExitCode::SUCCESS; // the reader of the pipe wants no more
     }
     if !error.is::<Rejected>() {
         print::notes(&message(error));
@@ -72,7 +71,7 @@ fn message(error: &anyhow::Error) -> Vec<String> {
     lines
 }
 
-/// What the library cannot know: the option that helps.
+/// The option that helps, which the library does not know.
 fn hint(error: &anyhow::Error) -> Option<&'static str> {
     match error.chain().find_map(|cause| cause.downcast_ref())? {
         orate::Error::Model(e) if matches!(**e, ModelError::Text(TextError::Unsupported { .. })) => {
@@ -90,7 +89,7 @@ fn exit_status(error: &anyhow::Error) -> u8 {
         }
         if let Some(error) = cause.downcast_ref::<orate::Error>() {
             return match error {
-                // The text is not an option: what is wrong with it is not a mistake in the command.
+                // The text is not an option, so a problem with it is not one of the command line.
                 orate::Error::Model(e) if is_about_the_text(e) => FAILED,
                 e if e.kind() == ErrorKind::InvalidInput => USAGE,
                 e if e.kind() == ErrorKind::Cancelled => INTERRUPTED,
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_tells_whose_fault_it_is() {
+    fn the_status_says_what_is_at_fault() {
         let option = || ModelError::Option { option: "speed", got: "0".into(), allowed: "more".into() };
         let language = TextError::UnknownLanguage {
             lang: "xx".into(),

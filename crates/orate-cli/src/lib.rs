@@ -11,17 +11,42 @@ mod input;
 mod interrupt;
 mod measure;
 mod outputs;
+mod own_options;
 mod print;
 mod progress;
+mod reference;
 
 use clap::Parser;
+use orate::Family;
 use std::process::ExitCode;
 
-/// Runs the command line of this process. To be called first in `main`, before any thread is started.
-pub fn main() -> ExitCode {
+/// Runs the command line of this process with models of these families. To be called first in `main`, before any thread
+/// is started. The options that the families declare are flags of the commands that speak.
+pub fn main(families: &'static [&'static dyn Family]) -> ExitCode {
+    own_options::set_families(families);
     let command = args::Cli::parse().command;
     ask_for_queues(command.utterances());
     leave_out_mesas_device_selection();
+    report(command)
+}
+
+/// Runs a command line with models of these families, in a process that may have threads. The first argument is the
+/// program's name. Families are set once for a process: those of a later call are ignored.
+pub fn run<A>(families: &'static [&'static dyn Family], args: impl IntoIterator<Item = A>) -> ExitCode
+where
+    A: Into<std::ffi::OsString> + Clone,
+{
+    own_options::set_families(families);
+    match args::Cli::try_parse_from(args) {
+        Ok(cli) => report(cli.command),
+        Err(error) => {
+            let _ = error.print();
+            ExitCode::from(if error.use_stderr() { failure::USAGE } else { 0 })
+        }
+    }
+}
+
+fn report(command: commands::Command) -> ExitCode {
     match commands::run(command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failure::report(&error),

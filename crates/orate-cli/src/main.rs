@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    orate_cli::main()
+    orate_cli::main(orate::FAMILIES)
 }

@@ -19,7 +19,7 @@ pub fn check(option: &str, output: &Path, inputs: &[Input]) -> anyhow::Result<()
             return Err(UsageError(problem).into());
         }
     }
-    Ok(orate_audio::check_output(output)?)
+    Ok(orate::check_output(output)?)
 }
 
 /// Whether two paths lead to one place, where a file may not be yet.

@@ -1,13 +1,13 @@
-//! The progress bar of a long text.
+//! Progress bar of a long text.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;
 
-/// A bar on standard error with the time left, if that is a terminal. Gone when dropped.
+/// A bar on standard error with the time left, if that is a terminal. Removed when dropped.
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// A bar for `characters` to speak in `pieces`. A single piece is over before a bar would help.
+    /// A bar for `characters` to speak in `pieces`; hidden for a single piece, which is short.
     pub fn new(characters: usize, pieces: usize, quiet: bool) -> Progress {
         if quiet || pieces < 2 {
             return Progress(ProgressBar::hidden());
@@ -19,7 +19,7 @@ impl Progress {
         Progress(bar)
     }
 
-    /// So many characters are done, and make so much audio.
+    /// Shows that `characters` are spoken, in `seconds` of audio.
     pub fn update(&self, characters: usize, seconds: f64) {
         self.0.set_message(format!("{} of audio", clock(seconds)));
         self.0.set_position(characters as u64);

@@ -1,6 +1,6 @@
 //! Weights of a model in the forms that kernels want, each made once.
 
-use crate::kernels::matmul::blocks::{BLOCK, BlockFormat, PackedBlocks};
+use crate::kernels::matmul::blocks::{BlockFormat, PackedBlocks};
 use crate::kernels::matmul::{Columns, Element, PackedWeights, Strided};
 use crate::{Isa, Team};
 use orate_graph::{
@@ -31,11 +31,9 @@ impl Core {
 
     /// How the right operand of a matmul or of a convolution is kept.
     pub fn format_of(&self, weight: &Weight, conv: Option<&ConvGeometry>) -> Format {
-        // A block may not straddle two taps.
-        let blocks = conv.is_none_or(|g| (weight.shape().dims()[0] / g.taps).is_multiple_of(BLOCK));
-        match self.policy.of(weight) {
-            Precision::Q8_0 if blocks => Format::Blocks(BlockFormat::Q8_0),
-            Precision::Q4_0 if blocks => Format::Blocks(BlockFormat::Q4_0),
+        match self.policy.of_matmul(weight, conv) {
+            Precision::Q8_0 => Format::Blocks(BlockFormat::Q8_0),
+            Precision::Q4_0 => Format::Blocks(BlockFormat::Q4_0),
             Precision::F16 => Format::Elements(Element::F16),
             Precision::Bf16 => Format::Elements(Element::Bf16),
             _ => Format::Elements(Element::F32),

@@ -1,6 +1,7 @@
 //! In which number format products are computed: what the user asked for, tensor by tensor.
 
-use crate::Weight;
+use crate::blocks::BLOCK;
+use crate::{ConvGeometry, Op, Weight};
 use std::fmt;
 use std::str::FromStr;
 
@@ -86,6 +87,25 @@ impl PrecisionPolicy {
             self.precision
         } else {
             Precision::F32
+        }
+    }
+}
+
+impl PrecisionPolicy {
+    /// The format in which the weights of a matmul, or of a convolution, are kept. A block may not straddle two taps of a
+    /// convolution, so one whose width does not fit stays in f32.
+    pub fn of_matmul(&self, weight: &Weight, conv: Option<&ConvGeometry>) -> Precision {
+        let asked = self.of(weight);
+        let fits = conv.is_none_or(|g| (weight.shape().dims()[0] / g.taps).is_multiple_of(BLOCK));
+        if fits || Precision::FLOATS.contains(&asked) { asked } else { Precision::F32 }
+    }
+
+    /// The format in which an op's weights are kept; `None` for ops other than matmul and convolution.
+    pub fn of_op(&self, op: &Op) -> Option<Precision> {
+        match op {
+            Op::MatMul { weight, .. } => Some(self.of_matmul(weight, None)),
+            Op::Conv1d { weight, geometry, .. } => Some(self.of_matmul(weight, Some(geometry))),
+            _ => None,
         }
     }
 }

@@ -22,7 +22,7 @@ pub use differences::Differences;
 pub use error::{ErrorKind, ModelError};
 pub use loader::Loader;
 pub use model::{
-    Chunk, Chunks, Cloning, Conversion, Description, Facts, Family, FinishReason, Footprint, Laps,
+    Chunk, Chunks, Cloning, Conversion, Description, Facts, Family, FinishReason, Footprint, Lap, Laps,
     MatmulSize, Model, ModelFiles, Opening, PlaceOptions, Runs, Size, SpeechLength, VoiceInfo,
 };
 pub use options::{Cancel, Flags, OptionKind, OptionSet, OptionSpec, OptionType, Options, Value, Values};

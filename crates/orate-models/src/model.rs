@@ -139,6 +139,11 @@ pub trait ModelFiles: Send + Sync {
     /// What the model is, for `inspect`.
     fn describe(&self) -> Description;
 
+    /// Whether the model speaks. A codec alone, which only encodes and decodes, does not.
+    fn can_speak(&self) -> bool {
+        true
+    }
+
     /// Bytes that the model takes on a device; `None` where nobody has worked them out. Nothing is loaded.
     ///
     /// # Errors
@@ -254,6 +259,14 @@ pub trait Model: Any + Send + Sync {
 
     /// Bytes of weights on the device at this moment.
     fn weight_bytes(&self) -> u64;
+
+    /// Reads what speaking without options needs, such as the default voice, so that `inspect` finds damage there.
+    ///
+    /// # Errors
+    /// It is damaged.
+    fn check_defaults(&self) -> Result<(), ModelError> {
+        Ok(())
+    }
 
     /// Voices from recordings, for models that can.
     ///
@@ -391,20 +404,33 @@ pub trait Chunks: Send {
         Laps::default()
     }
 
-    /// Waits for the device after each stage from now on, so that [`Chunks::laps`] tells stages apart on devices that work
-    /// while the host goes on.
-    fn time_apart(&mut self) {}
+    /// Waits for the device after each stage from now on, so that [`Chunks::laps`] measures each stage on devices that
+    /// run while the host goes on. Returns whether it does; models that read back each stage need not.
+    fn time_apart(&mut self) -> bool {
+        false
+    }
 }
 
 /// Where the time of speaking went. Where stages run side by side, their sum is more than the whole.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Laps {
-    /// Stages in order, with their time.
-    pub stages: Vec<(&'static str, Duration)>,
+    /// Stages in order.
+    pub stages: Vec<Lap>,
     /// Frames made, by models that speak frame by frame.
     pub frames: usize,
     /// Sizes of each piece so far, such as `("tokens", 80)`.
     pub pieces: Vec<Vec<(&'static str, usize)>>,
+}
+
+/// Time of a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lap {
+    /// Name of the stage.
+    pub stage: &'static str,
+    /// Its time, all runs together.
+    pub time: Duration,
+    /// Whether it runs for each frame, so that its time by frame says more.
+    pub per_frame: bool,
 }
 
 /// Makes voices from recordings.

@@ -1,80 +1,193 @@
-//! Timing the stages of a model at given sizes.
+//! Timing a model: whole speech, many callers at once, single steps, and what the device could reach.
 
-pub mod qwen3_tts;
+mod peak;
 
-use orate::{Engine, Result};
-use orate_cpu::{CpuDevice, Isa};
-use orate_graph::{
-    Cost, DType, Device, DeviceError, DeviceKind, Executable, Graph, GraphError, Plan, Roofline, Tensor,
-    Weight, WeightLoader,
-};
-use orate_models::supertonic::{Noise, Stage};
-use std::sync::Arc;
-use std::time::Instant;
+use orate::hooks::StageProfile;
+use orate::{Chunks, Engine, Error, FinishReason, Laps, Options, Result, Size, Value};
+use std::time::{Duration, Instant};
 
-/// Sizes to time.
+pub use peak::{Peak, measure_peak};
+
+/// Spoken where no text is given.
+pub const TEXT: &str = "The kettle is on, the rain has stopped, and the first train leaves in ten minutes.";
+
+/// Name of the option that limits a text's frames, in families that have one.
+pub const MAX_FRAMES: &str = "max_frames";
+
+/// What a run speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sizes {
-    /// Characters of text, tags included.
-    pub tokens: usize,
-    /// Latent frames.
-    pub latents: usize,
-    /// Denoising steps.
-    pub steps: usize,
+pub enum Work<'a> {
+    /// A text, cut into pieces as for speaking.
+    Text(&'a str),
+    /// Speech of a forced size, for models that can be forced.
+    Forced(Size),
 }
 
-/// Times of one run, in milliseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct StageTimes {
-    /// Each stage, in the order of [`Stage::ALL`]; the vector estimator includes what its steps share.
-    pub stages: [f64; 4],
-    /// From text ids on the device to samples on the host.
-    pub total: f64,
+/// What a run took.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpeechTimes {
+    /// From the text to the last sample.
+    pub total: Duration,
+    /// From the text to the first samples.
+    pub first_audio: Duration,
+    /// Time by stage.
+    pub laps: Laps,
+    /// Rows of prompts whose state was kept from an earlier text.
+    pub prefix_rows: usize,
+    /// Samples of all pieces, silence between them included.
+    pub samples: usize,
+    /// Why the text ended, the worst reason of its pieces; `None` for models that always end by themselves.
+    pub finish: Option<FinishReason>,
 }
 
-/// Runs the whole chain once at forced sizes and times it.
-///
-/// Devices other than the CPU work on while the host goes on. With `apart` the host waits for each stage, so that stages
-/// have times of their own, whose sum is more than that of a run without waiting.
+/// Options with which the model speaks without being given anything: a voice that it has or that can be made up.
 ///
 /// # Errors
-/// A size is 0, or the device failed.
-pub fn run_once(engine: &Engine, sizes: Sizes, apart: bool) -> Result<StageTimes> {
-    let model = engine.supertonic()?;
-    let mut s = model.session();
-    let mut wav = Vec::new();
-    s.set_forced(sizes.tokens)?;
+/// The device failed.
+pub fn usual_options(engine: &Engine) -> Result<Options> {
+    match engine.model().clone().bench() {
+        Some(bench) => Ok(bench.options()?),
+        None => Ok(Options::default()),
+    }
+}
+
+/// Speaks once. With `apart` the host waits for the device after each stage, so that stages have times of their own on
+/// devices that run while the host goes on; see [`is_timed_apart`].
+///
+/// # Errors
+/// As [`Engine::speak`]; or the model's speech cannot be forced to a size.
+pub fn speak(engine: &Engine, work: Work<'_>, options: &Options, apart: bool) -> Result<SpeechTimes> {
+    if let Work::Text(text) = work {
+        drop(engine.stream(text, options)?); // checks the options
+    }
     let start = Instant::now();
-    let mut last = start;
-    let mut lap = || {
-        let now = Instant::now();
-        (now - std::mem::replace(&mut last, now)).as_secs_f64() * 1e3
+    let mut chunks = chunks(engine, work, options)?;
+    if apart {
+        chunks.time_apart();
+    }
+    let (mut first_audio, mut samples, mut finish, mut prefix_rows) = (None, 0, None, 0);
+    while let Some(chunk) = chunks.next() {
+        let chunk = chunk?;
+        if !chunk.samples.is_empty() {
+            first_audio.get_or_insert_with(|| start.elapsed());
+        }
+        samples += chunk.samples.len();
+        finish = finish.max(chunk.finish);
+        prefix_rows += chunk.prefix_rows;
+    }
+    let total = start.elapsed();
+    let first_audio = first_audio.unwrap_or(total);
+    Ok(SpeechTimes { total, first_audio, laps: chunks.laps(), prefix_rows, samples, finish })
+}
+
+/// Whether stages need runs of their own to be timed: the device runs while the host goes on, and the model does not
+/// wait for it by itself.
+///
+/// # Errors
+/// As [`speak`].
+pub fn is_timed_apart(engine: &Engine, work: Work<'_>, options: &Options) -> Result<bool> {
+    let is_cpu = engine.device_info().kind == orate::DeviceKind::Cpu;
+    Ok(!is_cpu && chunks(engine, work, options)?.time_apart())
+}
+
+fn chunks(engine: &Engine, work: Work<'_>, options: &Options) -> Result<Box<dyn Chunks>> {
+    let model = engine.model().clone();
+    match work {
+        Work::Text(text) => Ok(model.speak(text, options)?),
+        Work::Forced(size) => match model.bench().and_then(|bench| bench.forced(size, options)) {
+            Some(forced) => Ok(forced?),
+            None => Err(Error::Option {
+                option: "size",
+                got: format!("{} tokens and {} frames", size.tokens, size.frames),
+                allowed: format!(
+                    "speech of {} models cannot be forced to a size; give a text{}",
+                    engine.family_name(),
+                    if accepts(engine, MAX_FRAMES) { " and --max-frames" } else { "" }
+                ),
+            }),
+        },
+    }
+}
+
+/// Whether the model has an option of this name.
+pub fn accepts(engine: &Engine, option: &str) -> bool {
+    engine.model().accepts().iter().any(|spec| spec.name == option)
+}
+
+/// What several streams at once took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StreamsTimes {
+    /// From the texts to the last sample of all.
+    pub total: Duration,
+    /// From a text to its first samples, where that took longest.
+    pub first_audio: Duration,
+    /// Frames of all streams; 0 for models that do not speak frame by frame.
+    pub frames: usize,
+    /// Samples of all streams.
+    pub samples: usize,
+}
+
+/// Speaks a text in `streams` threads at once, as that many callers of one engine would, each `texts` times one after the
+/// other with a seed of its own.
+///
+/// With one text all streams start and end together. With more, and [`MAX_FRAMES`] in the options, the first text of each
+/// stream is shorter than that of the next stream, and its last one longer by as much: callers then start and end while
+/// others are in the middle, as those of a server do.
+///
+/// # Errors
+/// As [`Engine::speak`], for the first stream that fails.
+pub fn speak_in_streams(
+    engine: &Engine,
+    text: &str,
+    options: &Options,
+    (streams, texts): (usize, usize),
+) -> Result<StreamsTimes> {
+    let max_frames = match options.get(MAX_FRAMES) {
+        Some(Value::Whole(frames)) => Some(*frames as usize),
+        _ => None,
     };
-    s.durations()?;
-    let duration_predictor = lap();
-    s.encode_text()?;
-    if apart {
-        s.wait()?;
-    }
-    let text_encoder = lap();
-    s.prepare(&[sizes.latents], sizes.steps, Noise::Seed(0))?;
-    s.denoise(&|| true)?;
-    if apart {
-        s.wait()?;
-    }
-    let vector_estimator = lap();
-    s.vocode(&mut wav)?;
-    let vocoder = lap();
-    let total = start.elapsed().as_secs_f64() * 1e3;
-    Ok(StageTimes { stages: [duration_predictor, text_encoder, vector_estimator, vocoder], total })
+    let start = Instant::now();
+    let all: Vec<Vec<SpeechTimes>> = std::thread::scope(|threads| {
+        let speak = |stream: usize| {
+            let speak = move |(i, max_frames): (usize, Option<usize>)| {
+                let seed = options.seed.wrapping_add((stream + i * streams) as u64);
+                let mut options = Options { seed, ..options.clone() };
+                if let Some(frames) = max_frames {
+                    options = options.set(MAX_FRAMES, frames);
+                }
+                speak(engine, Work::Text(text), &options, false)
+            };
+            let lengths = lengths(max_frames, (stream, streams), texts);
+            threads.spawn(move || lengths.into_iter().enumerate().map(speak).collect())
+        };
+        let started: Vec<_> = (0..streams).map(speak).collect();
+        let join = |t: std::thread::ScopedJoinHandle<'_, Result<Vec<SpeechTimes>>>| {
+            t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        started.into_iter().map(join).collect::<Result<_>>()
+    })?;
+    let total = start.elapsed();
+    let all = || all.iter().flatten();
+    Ok(StreamsTimes {
+        total,
+        first_audio: all().map(|t| t.first_audio).max().unwrap_or_default(),
+        frames: all().map(|t| t.laps.frames).sum(),
+        samples: all().map(|t| t.samples).sum(),
+    })
 }
 
-/// Names of the stages, in the order of [`StageTimes::stages`].
-pub fn stage_names() -> [&'static str; 4] {
-    Stage::ALL.map(Stage::name)
+/// Frames at most of each text of a stream, see [`speak_in_streams`]; their sum is that of `texts` whole ones.
+fn lengths(max_frames: Option<usize>, (stream, streams): (usize, usize), texts: usize) -> Vec<Option<usize>> {
+    let mut all = vec![max_frames; texts];
+    if let (Some(most), true) = (max_frames, texts > 1) {
+        let first = (most * (stream + 1)).div_ceil(streams);
+        all[0] = Some(first);
+        all.extend((first < most).then(|| Some(most - first)));
+    }
+    all
 }
 
-/// Time of each step of a stage's plan, with what it computes.
+/// Time of a step of a stage's plan, with what it computes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepTime {
     /// Stage.
@@ -85,199 +198,56 @@ pub struct StepTime {
     pub kernel: String,
     /// Output shape.
     pub shape: String,
-    /// Weight that tells where in the network it stands.
+    /// Weight that says where in the network the step is.
     pub label: String,
+    /// How often the stage runs while the others run once.
+    pub calls: usize,
     /// Microseconds, the least of several runs.
     pub us: f64,
     /// Operations.
     pub flops: u64,
-    /// Bytes moved at the least.
+    /// Bytes moved at least.
     pub bytes: u64,
 }
 
-impl StepTime {
-    /// The least time of the step at the device's limits, in microseconds.
-    pub fn bound_us(&self, peak: Peak) -> f64 {
-        peak.of(&self.kernel).bound_us(Cost { flops: self.flops, bytes: self.bytes })
-    }
-
-    /// How near the step is to the device's limits: its bound over its time, 1 at best. 0 for a step that takes no
-    /// time of its own, because another one does its work.
-    pub fn share_of_peak(&self, peak: Peak) -> f64 {
-        if self.us > 0.0 { self.bound_us(peak) / self.us } else { 0.0 }
-    }
-}
-
-/// Times every step of every stage at forced sizes: the least of `runs` runs. The vector estimator's steps are
-/// those of one denoising step.
+/// Times every step of every stage: the least of `runs` runs. `size` is that of the text and its speech, for models
+/// whose plans depend on it.
 ///
 /// # Errors
-/// As [`run_once`].
-pub fn profile(engine: &Engine, sizes: Sizes, runs: usize) -> Result<Vec<StepTime>> {
-    let model = engine.supertonic()?;
-    let mut s = model.session();
-    s.set_forced(sizes.tokens)?;
-    s.durations()?;
-    s.encode_text()?;
-    s.prepare(&[sizes.latents], sizes.steps, Noise::Seed(0))?;
-    s.step(0)?;
-    let mut all = Vec::new();
-    for stage in Stage::ALL {
-        let (plan, mut best) = s.profile(stage)?;
-        for _ in 1..runs {
-            keep_least(&mut best, &s.profile(stage)?.1);
-        }
-        all.extend(step_times(stage.name(), &*plan, &best));
-    }
-    Ok(all)
+/// The model's family does not time its steps, or the device failed.
+pub fn profile(engine: &Engine, size: Size, options: &Options, runs: usize) -> Result<Vec<StepTime>> {
+    let Some(bench) = engine.model().clone().bench() else {
+        let (option, got) = ("profile", "asked for".to_owned());
+        let allowed = format!("{} models do not time their steps; leave it out", engine.family_name());
+        return Err(Error::Option { option, got, allowed });
+    };
+    Ok(bench.profile(size, options, runs)?.iter().flat_map(step_times).collect())
 }
 
-/// The lesser of two times of each step.
-fn keep_least(best: &mut [f64], times: &[f64]) {
-    best.iter_mut().zip(times).for_each(|(b, t)| *b = b.min(*t));
-}
-
-/// A plan's steps with their times in seconds.
-fn step_times(stage: &'static str, plan: &dyn Executable, seconds: &[f64]) -> Vec<StepTime> {
-    let plan = plan.plan();
+fn step_times(profile: &StageProfile) -> Vec<StepTime> {
+    let plan = profile.plan.plan();
     let time = |(step, seconds): (&orate_graph::Step, &f64)| StepTime {
-        stage,
+        stage: profile.stage,
         op: step.node.op.describe(),
         kernel: step.kernel.clone(),
         shape: plan.info(step.node.output).shape.to_string(),
         label: step.node.op.label().unwrap_or("-").to_owned(),
+        calls: profile.times,
         us: seconds * 1e6,
         flops: step.cost.flops,
         bytes: step.cost.bytes,
     };
-    plan.steps().iter().zip(seconds).map(time).collect()
+    plan.steps().iter().zip(&profile.seconds).map(time).collect()
 }
 
-/// Long enough for a clock, short enough to wait for.
-const PEAK_SECONDS: f64 = 4e-3;
-
-/// Largest square product tried, and largest number of floats added.
-const MOST_ROWS: usize = 4096;
-const MOST_ADDED: usize = 1 << 26;
-
-/// Speeds that a device reaches, by the unit that computes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Peak {
-    /// The device's own limits: those of its matrix units where it has any.
-    pub device: Roofline,
-    /// Arithmetic of the vector units in GFLOP/s, where kernels that do not use the matrix units are told apart.
-    pub vector_gflops: Option<f64>,
-}
-
-/// How names of kernels begin that compute in matrix tiles of the CPU.
-const TILES: &str = "amx";
-
-/// The instruction set of such a CPU without them.
-const WITHOUT_TILES: &str = "avx512";
-
-impl Peak {
-    /// What bounds a kernel of this name.
-    fn of(&self, kernel: &str) -> Roofline {
-        let gflops = match self.vector_gflops {
-            Some(vectors) if !kernel.starts_with(TILES) => vectors,
-            _ => self.device.gflops,
-        };
-        Roofline { gflops, ..self.device }
-    }
-}
-
-/// Speeds that this device reaches with these executors, at sizes that suit it: a large square product, and the sum of
-/// two large tensors. Sizes grow until a run takes some milliseconds; the best of five runs counts.
-///
-/// A CPU that multiplies in tiles is measured without them too.
-///
-/// # Errors
-/// The device failed.
-pub fn measure_peak(engine: &Engine) -> Result<Peak> {
-    peak_of(&**engine.device_object())
-}
-
-fn peak_of(device: &dyn Device) -> Result<Peak> {
-    let info = device.info();
-    let vector_gflops = if info.kind == DeviceKind::Cpu && info.driver.starts_with(TILES) {
-        Some(measure_gflops(&cpu(WITHOUT_TILES, device.threads())?)?)
-    } else {
-        None
-    };
-    let device = Roofline { gflops: measure_gflops(device)?, gbps: measure_gbps(device)? };
-    Ok(Peak { device, vector_gflops })
-}
-
-/// The CPU with this instruction set.
-fn cpu(isa: &str, threads: usize) -> Result<CpuDevice> {
-    let failed = |problem: String| DeviceError::Setup { device: "cpu".to_owned(), problem };
-    let isa = Isa::named(isa).map_err(|e| failed(e.to_string()))?;
-    Ok(CpuDevice::new(threads, isa)?)
-}
-
-fn measure_gflops(device: &dyn Device) -> Result<f64> {
-    let (mut best, mut n) = (0f64, 256);
-    loop {
-        let seconds =
-            time_graph(device, &[("x", [n, n])], |g, x| g.matmul(x[0], Weight::fill(0.37, [n, n])))?;
-        best = best.max(2.0 * (n as f64).powi(3) / seconds / 1e9);
-        if seconds > PEAK_SECONDS || n >= MOST_ROWS {
-            return Ok(best);
-        }
-        n *= 2;
-    }
-}
-
-fn measure_gbps(device: &dyn Device) -> Result<f64> {
-    let mut rows = 1 << 10;
-    loop {
-        let seconds =
-            time_graph(device, &[("x", [rows, 1024]), ("y", [rows, 1024])], |g, x| g.add(x[0], x[1]))?;
-        // What fits into a cache is faster than memory, so the last size counts.
-        if seconds > PEAK_SECONDS || rows * 1024 >= MOST_ADDED {
-            return Ok((3 * 4 * 1024 * rows) as f64 / seconds / 1e9);
-        }
-        rows *= 4;
-    }
-}
-
-/// Seconds of the only step of a graph, the least of five runs.
-fn time_graph(
-    device: &dyn Device,
-    inputs: &[(&str, [usize; 2])],
-    build: impl FnOnce(&mut Graph, &[orate_graph::Value]) -> std::result::Result<orate_graph::Value, GraphError>,
-) -> Result<f64> {
-    let time = || -> std::result::Result<f64, DeviceError> {
-        let mut g = Graph::new("peak");
-        let mut values = vec![];
-        for (name, shape) in inputs {
-            values.push(g.input(name, DType::F32, *shape)?);
-        }
-        let y = build(&mut g, &values)?;
-        g.output("out", y)?;
-        let plan = device.open(Arc::new(NoWeights)).load(Plan::compile(g, device)?)?;
-        let mut memory = device.memory();
-        for (name, shape) in inputs {
-            let len = shape.iter().product::<usize>();
-            let data: Vec<f32> =
-                (0..len).map(|i| (i * 2_654_435_761 % 1_000_003) as f32 / 1e6 - 0.5).collect();
-            memory.write_f32(name, &(*shape).into(), &data)?;
-        }
-        let mut best = f64::INFINITY;
-        for _ in 0..5 {
-            best = best.min(plan.profile(memory.as_mut())?.iter().sum());
-        }
-        Ok(best)
-    };
-    Ok(time()?)
-}
-
-/// For graphs whose weights are all constants.
-struct NoWeights;
-
-impl WeightLoader for NoWeights {
-    fn load(&self, name: &str) -> std::result::Result<Tensor<'_>, GraphError> {
-        Err(GraphError::Weight { name: name.to_owned(), problem: "there is no such tensor".to_owned() })
+/// The middle value; the mean of the middle two where their number is even. NaN without values.
+pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut v: Vec<f64> = values.into_iter().collect();
+    v.sort_by(f64::total_cmp);
+    match (v.len(), v.len() / 2) {
+        (0, _) => f64::NAN,
+        (n, i) if n % 2 == 1 => v[i],
+        (_, i) => (v[i - 1] + v[i]) / 2.0,
     }
 }
 
@@ -285,37 +255,25 @@ impl WeightLoader for NoWeights {
 mod tests {
     use super::*;
 
-    fn step(kernel: &str) -> StepTime {
-        let (op, shape, label) = ("MatMul".to_owned(), "[1]".to_owned(), "-".to_owned());
-        StepTime {
-            stage: "vocoder",
-            op,
-            kernel: kernel.to_owned(),
-            shape,
-            label,
-            us: 10.0,
-            flops: 1_000_000,
-            bytes: 8,
-        }
+    #[test]
+    fn medians() {
+        assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median([4.0, 1.0]), 2.5);
+        assert!(median([]).is_nan());
     }
 
     #[test]
-    fn a_kernel_is_held_to_the_unit_that_it_computes_with() {
-        let device = Roofline { gflops: 400.0, gbps: 10.0 };
-        let peak = Peak { device, vector_gflops: Some(200.0) };
-        assert_eq!(step("amx-gemm").bound_us(peak), 2.5);
-        assert_eq!(step("avx512-attention").bound_us(peak), 5.0);
-        assert_eq!(step("avx512-attention").share_of_peak(peak), 0.5);
-        assert_eq!(step("avx512-attention").bound_us(Peak { vector_gflops: None, ..peak }), 2.5);
-    }
-
-    #[test]
-    fn a_cpu_is_measured_without_its_tiles_only_if_it_has_any() {
-        for isa in Isa::available() {
-            let peak =
-                peak_of(&cpu(&isa.to_string(), 1).expect("it is available")).expect("the CPU computes");
-            assert_eq!(peak.vector_gflops.is_some(), isa.to_string() == "amx", "{isa}");
-            assert!(peak.device.gflops > 0.0 && peak.device.gbps > 0.0, "{peak:?}");
+    fn streams_speak_as_much_but_start_and_end_apart() {
+        for streams in [1, 3, 16] {
+            let all: Vec<_> = (0..streams).map(|i| lengths(Some(100), (i, streams), 4)).collect();
+            for lengths in &all {
+                let frames = lengths.iter().map(|n| n.expect("is limited"));
+                assert!(frames.clone().all(|n| (1..=100).contains(&n)));
+                assert_eq!(frames.sum::<usize>(), 400);
+            }
+            assert!(all.windows(2).all(|w| w[0][0] < w[1][0]), "{all:?}");
         }
+        assert_eq!(lengths(Some(100), (0, 16), 1), [Some(100)], "all at once");
+        assert_eq!(lengths(None, (0, 16), 2), [None, None], "whole texts");
     }
 }

@@ -2,10 +2,18 @@
 //!
 //! | module | question |
 //! | --- | --- |
-//! | [`verify`] | does the model compute what its reference computes? |
+//! | [`inspect`] | what does a model or a weight file hold? |
+//! | [`explain`] | which plans run, and how long must they take at least? |
+//! | [`bench`] | how long does a model take, and where does the time go? |
+//! | [`verify`] | does it compute what its reference computes? |
+//! | [`pack`] | how does a voice folder become one file? |
 //! | [`cache`] | which compiled kernels are kept? |
-//! | [`bench`] | how long does it take, and where does the time go? |
+//!
+//! No family of models is named here: what differs is asked of the model, by the traits that its family implements.
 
 pub mod bench;
 pub mod cache;
+pub mod explain;
+pub mod inspect;
+pub mod pack;
 pub mod verify;

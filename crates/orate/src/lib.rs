@@ -29,16 +29,19 @@ pub use devices::{CACHE_VARIABLE, DeviceChoice, Devices, cache_folder, devices};
 pub use engine::{Engine, EngineOptions, ModelSource};
 pub use error::{Error, ErrorKind, Result};
 pub use families::{FAMILIES, qwen3_tts, supertonic};
-pub use orate_audio::{AudioFormat, AudioWriter, PcmStream, WavFormat, plot_png};
+pub use orate_audio::{
+    AudioError, AudioFormat, AudioWriter, PcmStream, WavFormat, check_output, plot_png, write_output,
+};
 pub use orate_cpu::ISA_VARIABLE;
 pub use orate_graph::{
     CacheFormat, Counters, DeviceClass, DeviceInfo, DeviceKind, Precision, PrecisionPolicy, Roofline,
 };
 pub use orate_models::{
     Cancel, Chunk, Chunks, ClonedVoice, Cloning, Conversion, Description, Facts, Family, FinishReason, Flags,
-    Footprint, Laps, Model, ModelError, ModelFiles, Opening, OptionKind, OptionSet, OptionSpec, Options,
+    Footprint, Lap, Laps, Model, ModelError, ModelFiles, Opening, OptionKind, OptionSet, OptionSpec, Options,
     Runs, Size, SpeechLength, Value, Values, VoiceInfo, hooks,
 };
+pub use orate_text::TextError;
 pub use precision::{MOST_PROBED_ERROR, PrecisionChoice, Probe, Probes};
 pub use stream::Stream;
 pub use voice_store::{VOICE_FOLDER_VARIABLE, VoiceStore};

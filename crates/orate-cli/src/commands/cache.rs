@@ -1,18 +1,18 @@
-//! `orate cache`: compiled GPU kernels on disk.
+//! `orate cache`: the compiled GPU kernels on disk.
 
 use crate::print;
 use anyhow::{Context, bail};
 use orate_tools::cache;
 use serde_json::json;
 
-/// What to do with it.
+/// Show or clear the compiled GPU kernels on disk
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
   orate cache --clear
 
-Kernels are compiled when a GPU is used for the first time, and kept here. The folder may be deleted at any time. \
-ORATE_CACHE names another one.")]
+Kernels are compiled when a GPU is used for the first time, and kept in this folder. It may be deleted at any time. \
+ORATE_CACHE names another folder.")]
 pub struct Args {
     /// Delete the kernels
     #[arg(long)]
@@ -23,7 +23,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Prints where the cache is and how large.
+/// Prints where the cache is and its size.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let folder = orate::cache_folder().context("this system has no cache folder; set ORATE_CACHE to one")?;
     if folder.exists() && !folder.is_dir() {

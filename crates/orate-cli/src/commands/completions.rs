@@ -1,10 +1,10 @@
-//! `orate completions`: for the shell to load.
+//! `orate completions`: scripts that shells load to complete commands.
 
 use crate::{args::Cli, print};
 use clap::CommandFactory;
 use clap_complete::Shell;
 
-/// Which shell.
+/// Print shell completions
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -1,18 +1,17 @@
-//! `orate devices`: what models can run on.
+//! `orate devices`: the devices that models can run on.
 
 use crate::print;
 use orate::{DeviceClass, DeviceInfo};
 use serde_json::json;
 
-/// How to list them.
+/// List the devices that models can run on
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
   orate say \"Hello.\" --device cuda:0
 
-Without --device, the best hardware GPU that can be opened is \
-used (discrete before integrated, then by free memory, CUDA before Vulkan), else the CPU; never a GPU that the \
-processor imitates.")]
+Without --device, the best hardware GPU that can be opened is used (discrete before integrated, then by free memory, \
+CUDA before Vulkan), or else the CPU. A software rasterizer must be named.")]
 pub struct Args {
     /// Print one JSON object
     #[arg(long)]

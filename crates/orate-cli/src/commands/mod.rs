@@ -11,14 +11,16 @@ mod say;
 mod verify;
 mod voices;
 
-/// What to do.
+use crate::{print, reference};
+
+/// The commands.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// Speak a text into a file or a pipe
     Say(Box<say::Args>),
-    /// List the voices of a model
+    /// List the voices of a model, and keep voices made from recordings
     Voices(voices::Args),
-    /// List what models can run on
+    /// List the devices that models can run on
     Devices(devices::Args),
     /// Show what a model or weight file holds
     Inspect(inspect::Args),
@@ -34,10 +36,13 @@ pub enum Command {
     Cache(cache::Args),
     /// Print shell completions
     Completions(completions::Args),
+    /// Print the reference of the command line as Markdown
+    #[command(hide = true)]
+    Reference,
 }
 
 impl Command {
-    /// Utterances that it may speak at once.
+    /// Utterances that the command speaks at once.
     pub fn utterances(&self) -> u32 {
         match self {
             Command::Bench(args) => args.utterances(),
@@ -46,7 +51,7 @@ impl Command {
     }
 }
 
-/// Does it.
+/// Runs a command.
 pub fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Say(args) => say::run(&args),
@@ -59,5 +64,6 @@ pub fn run(command: Command) -> anyhow::Result<()> {
         Command::PackVoice(args) => pack_voice::run(&args),
         Command::Cache(args) => cache::run(&args),
         Command::Completions(args) => completions::run(&args),
+        Command::Reference => print::raw(&reference::markdown()),
     }
 }

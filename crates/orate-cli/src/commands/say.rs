@@ -6,6 +6,7 @@ use crate::engine_report::{engine_json, note_fallbacks, note_warnings, with};
 use crate::failure::UsageError;
 use crate::interrupt::Interrupt;
 use crate::outputs::{self, Input};
+use crate::own_options::OwnOptions;
 use crate::progress::Progress;
 use crate::{input, print};
 use anyhow::Context;
@@ -19,7 +20,7 @@ use std::time::Instant;
 /// Where audio goes when nothing is said.
 const DEFAULT_OUTPUT: &str = "speech.wav";
 
-/// What to say, and how.
+/// Speak a text into a file or a pipe
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -34,7 +35,7 @@ Examples:
 The same text, options and seed give the same samples. A file that was there before is replaced when \
 the new one is complete; an incomplete file never remains.")]
 pub struct Args {
-    /// The text; without it, or with `-`, it is read from standard input
+    /// The text [default: standard input, as with `-`]
     #[arg(value_name = "TEXT")]
     pub text: Vec<String>,
 
@@ -42,23 +43,27 @@ pub struct Args {
     #[arg(long, short, value_name = "FILE", conflicts_with = "text")]
     pub file: Option<PathBuf>,
 
-    /// Where to write: .wav or .flac; `-` is standard output, piece by piece [default: speech.wav]
+    /// Where to write: .wav or .flac, or `-` for standard output [default: speech.wav]
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
-    /// Hand sound on as it is made, as a pipe always does; a piece of the text that goes astray is then not spoken again
-    #[arg(long)]
+    /// Write sound as it is made, as to a pipe
+    ///
+    /// A piece of the text that runs away (loops or never ends) is then not spoken again.
+    #[arg(long, hide_short_help = true)]
     pub stream: bool,
 
-    /// How to store samples; without it, as the name of the output ends
-    #[arg(long, value_name = "FORMAT")]
+    /// How to store samples [default: as the name of the output ends]
+    #[arg(long, value_name = "FORMAT", hide_short_help = true)]
     pub format: Option<Format>,
 
     /// Also draw waveform and mel spectrogram
-    #[arg(long, value_name = "FILE.png")]
+    #[arg(long, value_name = "FILE.png", hide_short_help = true)]
     pub plot: Option<PathBuf>,
 
-    /// Print one JSON object about the result (to standard error if audio goes to standard output)
+    /// Print one JSON object about the result
+    ///
+    /// It goes to standard error where audio goes to standard output.
     #[arg(long)]
     pub json: bool,
 
@@ -73,151 +78,50 @@ pub struct Args {
     pub engine: EngineArgs,
 }
 
-/// What `--text-feeding` may be.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub enum Feeding {
-    /// All of a piece of the text is in the prompt.
-    Whole,
-    /// A token comes with each frame.
-    Streaming,
-}
-
 /// How to speak.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Speech")]
 pub struct SpeechArgs {
-    /// A voice of the model; for Supertonic also a voice file (.json), or a mix such as F1:0.7+M2:0.3; for Qwen3-TTS Base a
-    /// kept voice (`orate voices add`), or its file (.safetensors)
+    /// A voice of the model, or a kept one (`orate voices` lists them)
+    ///
+    /// Models with voice files also take a file (.json), or a mix such as F1:0.7+M2:0.3. Models that clone take kept voices
+    /// (`orate voices add`) and their files (.safetensors).
     #[arg(long, short, value_name = "VOICE")]
     pub voice: Option<String>,
 
-    /// Language, such as en or english; without it, the model's default
+    /// Language, such as en or english [default: the model's own]
     #[arg(long, short, value_name = "LANGUAGE")]
     pub lang: Option<String>,
 
-    /// Speaking rate, 0.7 to 2; without it, the model's usual rate
-    #[arg(long, short, value_name = "FACTOR", allow_negative_numbers = true)]
-    pub speed: Option<f32>,
-
-    /// Denoising steps, 1 to 100: more is slower and a little cleaner; without it, the model's own number
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub steps: Option<usize>,
-
-    /// Speak with the voice of this recording: wav, flac, mp3, ogg or m4a (Qwen3-TTS Base models)
+    /// Speak with the voice of this recording, in models that clone: wav, flac, mp3, ogg, m4a
     #[arg(long, value_name = "FILE", conflicts_with = "voice")]
     pub reference: Option<PathBuf>,
 
-    /// What the recording says, word for word: the model then speaks in its manner too
+    /// What the recording says, word for word, so that the model also takes its manner
     #[arg(long, value_name = "TEXT", requires = "reference")]
     pub transcript: Option<String>,
 
-    /// How to speak, or who, in words (Qwen3-TTS models that follow instructions)
-    #[arg(long, value_name = "WORDS")]
-    pub instruct: Option<String>,
-
-    /// How the text reaches the talker: all of a piece at first, or a token with each frame; without it, as in the official package:
-    /// streaming for Base models, whole for others (Qwen3-TTS)
-    #[arg(long, value_name = "HOW")]
-    pub text_feeding: Option<Feeding>,
-
-    /// Divides the logits that codes are drawn from; 0 takes the likeliest (Qwen3-TTS)
-    #[arg(long, value_name = "T", allow_negative_numbers = true)]
-    pub temperature: Option<f32>,
-
-    /// Codes to draw from, the likeliest ones; 0 is all (Qwen3-TTS)
-    #[arg(long, value_name = "K", allow_negative_numbers = true)]
-    pub top_k: Option<usize>,
-
-    /// Probability to draw from, 0 to 1 (Qwen3-TTS)
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
-    pub top_p: Option<f32>,
-
-    /// As --temperature, for the codes of a frame behind the first; without it, the same (Qwen3-TTS)
-    #[arg(long, value_name = "T", allow_negative_numbers = true)]
-    pub predictor_temperature: Option<f32>,
-
-    /// As --top-k, for the codes of a frame behind the first; without it, the same (Qwen3-TTS)
-    #[arg(long, value_name = "K", allow_negative_numbers = true)]
-    pub predictor_top_k: Option<usize>,
-
-    /// As --top-p, for the codes of a frame behind the first; without it, the same (Qwen3-TTS)
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
-    pub predictor_top_p: Option<f32>,
-
-    /// Makes codes that were drawn before less likely (Qwen3-TTS)
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
-    pub repetition_penalty: Option<f32>,
-
-    /// Frames of 80 ms that a piece of the text may have; without it, what its length suggests (Qwen3-TTS)
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub max_frames: Option<usize>,
-
-    /// How often a piece of the text that goes astray is spoken again, with another seed; not while it is piped (Qwen3-TTS).
-    /// With 0, sound is handed on as it comes [default: 1]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u8).range(0..=10))]
-    pub retries: Option<u8>,
-
-    /// Seed of the noise: another seed gives another reading
+    /// Seed of the random numbers: another seed gives another reading
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub seed: u64,
 
     /// Silence between the pieces of a long text, in seconds, 0 to 10
-    #[arg(long, value_name = "SECONDS", default_value_t = Options::default().silence, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", default_value_t = Options::default().silence, allow_negative_numbers = true, hide_short_help = true)]
     pub silence: f32,
 
-    /// Write out English numbers, dates, money and abbreviations first (default of the built-in voice)
-    #[arg(long, overrides_with = "no_read_numbers")]
-    pub read_numbers: bool,
-
-    /// Do not: the model reads them itself (default of Supertonic models)
-    #[arg(long, overrides_with = "read_numbers")]
-    pub no_read_numbers: bool,
-
-    /// Keep each piece to the end of its last latent frame, as the official Python package does
-    #[arg(long)]
-    pub no_trim: bool,
-
-    /// Leave out characters that the voice does not know, instead of refusing the text
-    #[arg(long)]
-    pub skip_unknown: bool,
+    #[command(flatten)]
+    pub own: OwnOptions,
 }
 
 impl SpeechArgs {
     fn options(&self) -> Options {
-        let all: [(&str, Option<Value>); 15] = [
-            ("speed", self.speed.map(Into::into)),
-            ("steps", self.steps.map(Into::into)),
-            ("read_numbers", self.read_numbers.then_some(Value::Switch(true))),
-            ("read_numbers", self.no_read_numbers.then_some(Value::Switch(false))),
-            ("skip_unknown", self.skip_unknown.then_some(Value::Switch(true))),
-            ("trim", self.no_trim.then_some(Value::Switch(false))),
-            ("instruct", self.instruct.clone().map(Into::into)),
-            ("temperature", self.temperature.map(Into::into)),
-            ("top_k", self.top_k.map(Into::into)),
-            ("top_p", self.top_p.map(Into::into)),
-            ("predictor_temperature", self.predictor_temperature.map(Into::into)),
-            ("predictor_top_k", self.predictor_top_k.map(Into::into)),
-            ("predictor_top_p", self.predictor_top_p.map(Into::into)),
-            ("repetition_penalty", self.repetition_penalty.map(Into::into)),
-            ("max_frames", self.max_frames.map(Into::into)),
-        ];
-        let mut options = Options {
+        self.own.set(Options {
             voice: self.voice.clone(),
             language: self.lang.clone(),
             seed: self.seed,
             silence: self.silence,
             ..Options::default()
-        };
-        let feeding = self.text_feeding.map(|f| match f {
-            Feeding::Whole => "whole",
-            Feeding::Streaming => "streaming",
-        });
-        options.own.extend([
-            ("text_feeding", feeding.map(Into::into)),
-            ("retries", self.retries.map(|n| usize::from(n).into())),
-        ]);
-        options.own.extend(all);
-        options
+        })
     }
 }
 
@@ -313,7 +217,8 @@ fn speak(args: &Args, engine: &Engine, output: &Output, text: String) -> anyhow:
         options.cloned = Some(kept_voice(&voice)?);
     }
     // What is in a pipe cannot be taken back.
-    options.whole_pieces = args.speech.retries != Some(0) && output.path.is_some() && !args.stream;
+    options.whole_pieces =
+        options.get("retries") != Some(&Value::Whole(0)) && output.path.is_some() && !args.stream;
 
     let speaking = Instant::now();
     let mut stream = engine.stream(&text, &options)?;

@@ -1,4 +1,4 @@
-//! `orate verify`: the model beside recorded reference values.
+//! `orate verify`: compares a model with recorded reference values.
 
 use crate::args::EngineArgs;
 use crate::engine_report::{engine_json, note_warnings, with};
@@ -8,7 +8,7 @@ use orate_tools::verify::{self, Limit, Report, VerifyOptions};
 use serde_json::json;
 use std::path::PathBuf;
 
-/// What to compare.
+/// Compare a model with recorded reference values
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -16,17 +16,15 @@ Examples:
   orate verify --model oracle/qwen3_tts/golden/checkpoints/tiny-base --goldens oracle/qwen3_tts/golden
   orate verify --model checkpoints/tiny-base --goldens cases --weights q8_0
 
-Errors are the largest difference, as a part of the tensor's largest magnitude; waveforms also show the \
-signal-to-noise ratio. The limits: an error of 2e-5 in f32 on the CPU (Qwen3-TTS 5e-5), 1e-4 in f32 on a GPU, and for waveforms 50 dB in \
-tf32 and f16, 40 dB in bf16. Qwen3-TTS in less than f32 is fed the recorded codes, and every tensor has to reach the dB that are \
-printed for its part of the model. The exit status is 1 if something is past its limit.")]
+An error is the largest difference, as a part of the tensor's largest magnitude. In f32 each tensor must stay below an \
+error; in lower precisions it must reach a signal-to-noise ratio. The limit depends on model, precision and device, and \
+is printed with the result. The exit status is 1 if a tensor is past it.")]
 pub struct Args {
-    /// Folder with the reference values: golden.json and golden.safetensors, or one .safetensors file per sentence; for
-    /// Qwen3-TTS, the folder that holds `cases`, or the cases of one checkpoint
+    /// Folder with the reference values, as the scripts below oracle/ write it
     #[arg(long, value_name = "DIR")]
     goldens: PathBuf,
 
-    /// Largest error that passes, in place of the limit below
+    /// Largest error that passes, in place of the model's limit
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     tolerance: Option<f64>,
 
@@ -34,7 +32,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     case: Vec<String>,
 
-    /// Only inputs and outputs of stages, not what lies between
+    /// Compare only inputs and outputs of stages, not the tensors between them
     #[arg(long)]
     no_taps: bool,
 

@@ -1,21 +1,22 @@
-//! `orate voices`: the voices of a model, and those made from recordings and kept.
+//! `orate voices`: lists the voices of a model, and keeps voices made from recordings.
 
 use crate::args::{EngineArgs, open_to_look};
 use crate::engine_report::note_warnings;
+use crate::own_options::families;
 use crate::print;
-use orate::{CacheFormat, ClonedVoice, Engine, FAMILIES, Family, PrecisionPolicy, VoiceStore};
+use orate::{CacheFormat, ClonedVoice, Engine, Family, PrecisionPolicy, VoiceStore};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Of which model, or what to do with kept voices.
+/// List the voices of a model, and keep voices made from recordings
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "\
 Use a voice by its name, or a mix of several: orate say \"Hello.\" --model DIR --voice F1:0.7+M2:0.3
 
-Kept voices (Qwen3-TTS Base models):
+Kept voices, for models that clone:
   orate voices add ada --model DIR --reference ada.wav --transcript \"What she says in it.\"
   orate say \"Hello.\" --model DIR --voice ada
   orate voices remove ada"
@@ -26,7 +27,7 @@ pub struct Args {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
-    /// Model folder or packed voice (.gguf); without it, the built-in English voice
+    /// Model folder or packed voice (.gguf) [default: the built-in English voice]
     #[arg(long, short, value_name = "PATH")]
     model: Option<PathBuf>,
 }
@@ -42,7 +43,7 @@ enum Action {
     },
 }
 
-/// Whose voice, under which name.
+/// Make a voice from a recording and keep it
 #[derive(Debug, clap::Args)]
 struct AddArgs {
     /// Name to keep it under: letters, digits, `-` and `_`
@@ -52,11 +53,11 @@ struct AddArgs {
     #[arg(long, value_name = "FILE")]
     reference: PathBuf,
 
-    /// What the recording says, word for word: the model then speaks in its manner too
+    /// What the recording says, word for word, so that the model also takes its manner
     #[arg(long, value_name = "TEXT")]
     transcript: Option<String>,
 
-    /// Replace a voice that is kept under this name
+    /// Replace a kept voice of this name
     #[arg(long)]
     force: bool,
 
@@ -75,7 +76,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 
 fn add(args: &AddArgs) -> anyhow::Result<()> {
     let store = VoiceStore::user()?;
-    // Before the work, not after.
     store.check(&args.name, args.force)?;
     let engine = args.engine.open()?;
     let voice = engine.clone_voice(&args.reference, args.transcript.as_deref())?;
@@ -128,7 +128,7 @@ fn kept(store: &VoiceStore, model: Option<&Engine>) -> anyhow::Result<Vec<(Strin
 
 /// The family whose models speak with a voice, if this program knows it.
 fn family_of(voice: &ClonedVoice) -> Option<&'static dyn Family> {
-    FAMILIES.iter().find(|f| f.tag() == voice.family).copied()
+    families().iter().find(|f| f.tag() == voice.family).copied()
 }
 
 /// Which models speak with it, and how.

@@ -72,10 +72,10 @@ fn options_out_of_range() {
         (&["--isa", "mmx"], &["--isa", "`mmx`", "portable"]),
         (&["--format", "mp3"], &["--format", "wav16"]),
         (&["--kv", "q4_0"], &["--kv", "`q4_0`", "f32, f16, bf16 and q8_0"]),
-        (&["--kv", "f16"], &["keys and values", "Qwen3-TTS models only"]),
+        (&["--kv", "f16"], &["kv is f16", "keep no keys and values"]),
         (&["--precision-allow", "vocoder.*"], &["`vocoder.*`", "no weight of this model", "--tensors"]),
         (&["--precision", "f16", "--precision-deny", "talker.*"], &["`talker.*`", "no weight of this model"]),
-        (&["--reference", "a.wav"], &["a voice of a recording", "Qwen3-TTS models only"]),
+        (&["--reference", "a.wav"], &["a Supertonic model", "cannot clone a voice"]),
     ];
     for (options, parts) in cases {
         folder.orate(&[&["say", "Hello.", "-o", "a.wav"], options].concat()).fails(2, parts);
@@ -270,9 +270,10 @@ fn options_of_other_models() {
     let folder = Folder::new();
     write_random_qwen3_tts("voice_design", &folder.path("design"), 1).unwrap();
     let say = |more: &[&str]| folder.orate(&[&["say", "Hello.", "-o", "a.wav"], more].concat());
-    say(&["--retries", "1"]).fails(2, &["retries is 1", "Supertonic models", "leave it out"]);
-    for (option, words) in [("--skip-unknown", "know all of them"), ("--no-trim", "trim is off")] {
-        say(&["--model", "design", option]).fails(2, &[words, "Qwen3-TTS models"]);
+    say(&["--retries", "1"])
+        .fails(2, &["`retries` is not an option of Supertonic models (Qwen3-TTS has it)"]);
+    for (option, name) in [("--skip-unknown", "`skip_unknown`"), ("--no-trim", "`trim`")] {
+        say(&["--model", "design", option]).fails(2, &[name, "is not an option of Qwen3-TTS models"]);
     }
     say(&["--weights", "foo"]).fails(2, &["no precision `foo`", "q4_0, auto"]);
     assert_eq!(folder.files(), ["design"]);

@@ -126,3 +126,16 @@ fn links_stay_links() {
     }
     assert_eq!(folder.files(), ["a.raw", "a.wav", "elsewhere"]);
 }
+
+/// A model that `say` cannot speak with is no success of `inspect` either.
+#[test]
+fn a_damaged_default_voice_is_found_by_inspect() {
+    let folder = Folder::new();
+    let model = folder.copy_model(&tiny(2));
+    folder.orate(&["inspect", "model"]).ok();
+    std::fs::write(model.join("voice_styles/F1.json"), "{}").unwrap();
+    for args in [&["inspect", "model"][..], &["say", "Hm.", "--model", "model", "-o", "a.wav"]] {
+        let run = folder.orate(args);
+        assert!(run.status != Some(0) && run.stderr.contains("F1"), "{args:?}: {}", run.stderr);
+    }
+}

@@ -1,11 +1,12 @@
 //! Qwen3-TTS as one family among others: see [`crate::Family`].
 
+use super::goldens::Comparer;
 use super::speak::{Pieces, make_plans};
 use super::voice::{TAG, Voice};
 use super::{
     Batch, CodecDecoder, Files, Network, Options as Own, Qwen3Tts, Request, Settings, Speaker, Variant,
 };
-use crate::hooks::{Bench, StageProfile};
+use crate::hooks::{Bench, Goldens, StageProfile};
 use crate::{
     Chunks, ClonedVoice, Cloning, Description, Facts, Family, Footprint, MatmulSize, Model, ModelError,
     ModelFiles, Opening, OptionSet, OptionSpec, Options, PlaceOptions, Runs, Size, SpeechLength, VoiceInfo,
@@ -109,6 +110,10 @@ impl ModelFiles for Files {
 
     fn keeps_keys(&self) -> bool {
         true
+    }
+
+    fn can_speak(&self) -> bool {
+        self.talking.is_some()
     }
 
     fn describe(&self) -> Description {
@@ -236,6 +241,10 @@ impl Model for Qwen3Tts {
                 Err(ModelError::Mode { variant: other.name(), problem })
             }
         }
+    }
+
+    fn goldens(self: Arc<Self>) -> Option<Box<dyn Goldens>> {
+        Some(Box::new(Comparer(self)))
     }
 
     fn bench(self: Arc<Self>) -> Option<Box<dyn Bench>> {

@@ -28,6 +28,7 @@ mod family;
 mod files;
 mod footprint;
 pub mod frame;
+pub mod goldens;
 pub mod layout;
 mod options;
 pub(crate) mod pipeline;

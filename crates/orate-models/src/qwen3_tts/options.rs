@@ -10,7 +10,7 @@ crate::options! {
         ///
         /// VoiceDesign models need it: it describes the voice. CustomVoice models of 1.7B follow it.
         instruct: String => value_name("WORDS").default("none").common(),
-        /// How the text reaches the talker: all of a piece at first, or a token with each frame.
+        /// How text reaches the talker: a whole piece at first, or a token per frame.
         text_feeding: TextFeeding => value_name("HOW")
             .default("as in the official package: streaming for Base models, whole for others"),
         /// Divides the logits that codes are drawn from; 0 takes the likeliest.

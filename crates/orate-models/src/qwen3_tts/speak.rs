@@ -11,7 +11,7 @@ use super::{
     Variant, Voice, is_runaway,
 };
 use crate::pieces::{Progress, is_speakable};
-use crate::{Chunk, Chunks, FinishReason, Laps, ModelError, OptionSet, Options};
+use crate::{Chunk, Chunks, FinishReason, Lap, Laps, ModelError, OptionSet, Options};
 use orate_graph::Counters;
 use orate_text::pieces;
 use std::collections::VecDeque;
@@ -428,8 +428,10 @@ impl Chunks for Pieces {
 
     fn laps(&self) -> Laps {
         let Times { prompt, talker, codec, frames } = self.times;
-        let stages = vec![("prompt", prompt), ("talker + predictor", talker), ("codec", codec)];
-        Laps { stages, frames, pieces: vec![] }
+        let lap = |stage, time, per_frame| Lap { stage, time, per_frame };
+        // `frame` is talker and code predictor, whose steps are one plan.
+        let stages = [lap("prompt", prompt, false), lap("frame", talker, true), lap("codec", codec, true)];
+        Laps { stages: stages.into(), frames, pieces: vec![] }
     }
 
     fn remaining_chars(&self) -> usize {

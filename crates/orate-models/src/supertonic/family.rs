@@ -1,10 +1,11 @@
 //! Supertonic as one family among others: see [`crate::Family`].
 
+use super::goldens::Comparer;
 use super::speak::Pieces;
 use super::{
     Files, Network, Noise, Options as Own, PlanKey, Sizes, SpeakOptions, Stage, Supertonic, TextRules, files,
 };
-use crate::hooks::{Bench, StageProfile};
+use crate::hooks::{Bench, Goldens, StageProfile};
 use crate::{
     Chunks, Description, Facts, Family, MatmulSize, Model, ModelError, ModelFiles, Opening, OptionSet,
     OptionSpec, Options, PlaceOptions, Runs, Size, VoiceInfo,
@@ -212,6 +213,14 @@ impl Model for Supertonic {
 
     fn weight_bytes(&self) -> u64 {
         Supertonic::weight_bytes(self)
+    }
+
+    fn check_defaults(&self) -> Result<(), ModelError> {
+        self.voice(self.files().default_voice()).map(drop)
+    }
+
+    fn goldens(self: Arc<Self>) -> Option<Box<dyn Goldens>> {
+        Some(Box::new(Comparer(self)))
     }
 
     fn bench(self: Arc<Self>) -> Option<Box<dyn Bench>> {

@@ -16,6 +16,7 @@ mod duration_predictor;
 mod error;
 mod family;
 mod files;
+mod goldens;
 pub mod onnx;
 mod options;
 mod session;

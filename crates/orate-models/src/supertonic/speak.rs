@@ -4,7 +4,7 @@ use super::voice::parse_mix;
 use super::{Files, Noise, Options as Own, Piece, Session, SpeakOptions, Stage, Supertonic, Voice};
 use crate::pieces::Progress;
 use crate::sound::first_damaged;
-use crate::{Chunk, Chunks, Laps, ModelError, OptionSet, Options, Size};
+use crate::{Chunk, Chunks, Lap, Laps, ModelError, OptionSet, Options, Size};
 use orate_text::pieces::Unknown;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -201,12 +201,14 @@ impl Chunks for Pieces {
     }
 
     fn laps(&self) -> Laps {
-        let stages = Stage::ALL.into_iter().zip(self.laps).map(|(stage, time)| (stage.name(), time));
+        let stages = Stage::ALL.into_iter().zip(self.laps);
+        let lap = |(stage, time): (Stage, Duration)| Lap { stage: stage.name(), time, per_frame: false };
         let piece = |s: &Size| vec![("tokens", s.tokens), ("latents", s.frames), ("steps", self.steps)];
-        Laps { stages: stages.collect(), frames: 0, pieces: self.sizes.iter().map(piece).collect() }
+        Laps { stages: stages.map(lap).collect(), frames: 0, pieces: self.sizes.iter().map(piece).collect() }
     }
 
-    fn time_apart(&mut self) {
+    fn time_apart(&mut self) -> bool {
         self.waits_for_stages = true;
+        true
     }
 }

@@ -69,7 +69,7 @@ fn text_is_fed_as_asked() {
     ] {
         let folder = tempfile::tempdir().expect("a folder");
         let engine = engine(variant, &folder);
-        let voice = orate_tools::bench::qwen3_tts::any_voice(&engine).expect("any model has one");
+        let voice = orate_tools::bench::usual_options(&engine).expect("any model has one");
         let speak = |feeding| {
             let options = voice
                 .clone()
@@ -137,7 +137,7 @@ fn memory_is_as_predicted() {
             assert_eq!(short.cloning > 0, variant == "base");
             assert_eq!(long.cloning > short.cloning, variant == "base");
             assert_eq!(long.in_context > short.in_context, variant == "base");
-            let voice = orate_tools::bench::qwen3_tts::any_voice(&engine).expect("any model has one");
+            let voice = orate_tools::bench::usual_options(&engine).expect("any model has one");
             assert_eq!(model.weight_bytes(), 0, "what listened is gone");
             let audio = engine.speak("Hello there.", &voice.set("max_frames", 5)).expect("speaks");
             assert_eq!(audio.samples.len(), 5 * FRAME);

@@ -3,10 +3,11 @@
 use orate_cpu::{CpuDevice, Isa};
 use orate_graph::{BufferKind, CacheFormat, DType as GraphDType, Device, Graph, Plan};
 use orate_models::Loader;
+use orate_models::qwen3_tts::goldens::{limits, utterance};
 use orate_models::qwen3_tts::*;
 use orate_testing::checkpoints::qwen3_tts_goldens;
 use orate_testing::{Case, OnDevice, ReferenceDevice, check_all};
-use orate_tools::verify::{self, Limit};
+use orate_tools::verify::{Collector, Limit, Report};
 use orate_weights::{SafeTensors, WeightSource};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -27,13 +28,24 @@ impl Utterance {
     fn check(&self, model: &Arc<Qwen3Tts>, what: &str) {
         let name = format!("{what}, {}", self.name);
         let limit = (Limit::Error(TOLERANCE), true);
-        let report = verify::qwen3_tts::utterance(model, &name, (&self.inputs, &self.file), limit);
-        let report = report.expect("runs");
+        let report = compare(model, &name, (&self.inputs, &self.file), limit);
         let failed: Vec<_> = report.rows.iter().filter(|r| !r.passed).collect();
         assert!(failed.is_empty() && report.rows.len() >= 8, "{failed:#?}");
         let worst = report.worst().expect("rows").error;
         println!("{name}: {} tensors as the package has them, worst {worst:.1e}", report.rows.len());
     }
+}
+
+/// Compares an utterance of these arguments and tensors. With `exact`, codes must be those of the package.
+fn compare(
+    model: &Arc<Qwen3Tts>,
+    name: &str,
+    inputs: (&serde_json::Value, &Path),
+    (limit, exact): (Limit, bool),
+) -> Report {
+    let mut collector = Collector::new(limit, exact, true);
+    utterance(model, name, inputs, &mut collector).expect("runs");
+    collector.report
 }
 
 /// The tiny Base model, as far as it is committed: what the committed utterances read.
@@ -66,17 +78,15 @@ fn what_differs_is_found() {
     let inputs = std::fs::read(file.with_extension("json")).expect("committed");
     let mut inputs: serde_json::Value = serde_json::from_slice(&inputs).expect("JSON");
     let model = Qwen3Tts::new(committed(), cpu(1));
-    let compare = |inputs: &serde_json::Value, limit| {
-        verify::qwen3_tts::utterance(&model, "case", (inputs, &file), limit).expect("runs")
-    };
-    let forced = compare(&inputs, (Limit::Snr(90.0), false));
+    let compare_with = |inputs: &serde_json::Value, limit| compare(&model, "case", (inputs, &file), limit);
+    let forced = compare_with(&inputs, (Limit::Snr(90.0), false));
     assert!(forced.passed() && forced.rows.iter().all(|r| r.snr.is_some()), "{:#?}", forced.rows);
     assert!(forced.rows.iter().all(|r| r.tensor != "codes"));
     assert!(forced.skipped.iter().any(|(what, _)| what == "case/codes"), "{:?}", forced.skipped);
 
     inputs["text"] = "hello world, this is a text".into();
     for limit in [(Limit::Error(TOLERANCE), true), (Limit::Snr(90.0), false)] {
-        let report = compare(&inputs, limit);
+        let report = compare_with(&inputs, limit.clone());
         let failed: Vec<&str> = report.rows.iter().filter(|r| !r.passed).map(|r| r.tensor.as_str()).collect();
         assert!(failed.contains(&"trailing_text") && failed.contains(&"talker_hidden"), "{failed:?}");
         assert_eq!(failed.iter().any(|t| t.starts_with("codes from frame")), limit.1, "{failed:?}");
@@ -116,8 +126,7 @@ fn a_tie_may_fall_to_either_side() {
         let changed_file = folder.path().join("changed.safetensors");
         std::fs::write(&changed_file, changed).expect("the folder is writable");
         let limit = (Limit::Error(TOLERANCE), true);
-        let report =
-            verify::qwen3_tts::utterance(&model, "case", (&inputs, &changed_file), limit).expect("runs");
+        let report = compare(&model, "case", (&inputs, &changed_file), limit);
         let codes = report.rows.iter().filter(|r| r.tensor.starts_with("codes")).collect::<Vec<_>>();
         let name = if is_tie {
             format!("codes up to frame {frame}")
@@ -142,9 +151,9 @@ fn a_tie_may_fall_to_either_side() {
 fn caches_of_fewer_bits_are_near_the_goldens() {
     let folder = qwen3_tts_goldens().join("cases/tiny-base/generation");
     for (kv, least) in [
-        (CacheFormat::F16, verify::qwen3_limits::KV_F16_SNR),
-        (CacheFormat::Bf16, verify::qwen3_limits::KV_BF16_SNR),
-        (CacheFormat::Q8_0, verify::qwen3_limits::KV_Q8_0_SNR),
+        (CacheFormat::F16, limits::KV_F16_SNR),
+        (CacheFormat::Bf16, limits::KV_BF16_SNR),
+        (CacheFormat::Q8_0, limits::KV_Q8_0_SNR),
     ] {
         for (name, device) in devices() {
             let model = Qwen3Tts::with_cache(committed(), device, kv);
@@ -153,8 +162,7 @@ fn caches_of_fewer_bits_are_near_the_goldens() {
                 let inputs: serde_json::Value = serde_json::from_slice(&inputs).expect("JSON");
                 let file = folder.join(format!("{case}.safetensors"));
                 let limit = (Limit::Snr(least), false);
-                let report =
-                    verify::qwen3_tts::utterance(&model, case, (&inputs, &file), limit).expect("runs");
+                let report = compare(&model, case, (&inputs, &file), limit);
                 let noisiest = report.noisiest().expect("noise is told");
                 println!("{name}, {kv}, {case}: {:?} dB in {}", noisiest.snr, noisiest.tensor);
                 assert!(report.passed(), "{name}, {kv}: {:#?}", report.rows);

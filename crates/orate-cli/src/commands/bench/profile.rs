@@ -1,7 +1,8 @@
 //! What `--profile` and `--trace` show of the steps of a model's plans.
 
+use super::calls;
 use crate::print;
-use orate_tools::bench;
+use orate_tools::bench::{Peak, StepTime};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -10,24 +11,15 @@ const SLOWEST: usize = 20;
 
 /// A plan's step as `--profile` shows it.
 struct Line<'a> {
-    step: &'a bench::StepTime,
-    calls: usize,
+    step: &'a StepTime,
     share: f64,
 }
 
-/// Stages that run several times while the others run once: denoising steps, and frames.
-fn is_repeated(stage: &str) -> bool {
-    ["vector_estimator", "frame"].contains(&stage)
-}
-
-/// All steps, the slowest first. Those of repeated stages run `steps` times.
-fn profile_lines(profile: &[bench::StepTime], steps: usize) -> Vec<Line<'_>> {
-    let calls = |s: &bench::StepTime| if is_repeated(s.stage) { steps } else { 1 };
-    let total: f64 = profile.iter().map(|s| s.us * calls(s) as f64).sum();
-    let mut lines: Vec<Line<'_>> = profile
-        .iter()
-        .map(|step| Line { step, calls: calls(step), share: step.us * calls(step) as f64 / total })
-        .collect();
+/// All steps, the slowest first.
+fn profile_lines(profile: &[StepTime]) -> Vec<Line<'_>> {
+    let total: f64 = profile.iter().map(|s| s.us * calls(s)).sum();
+    let mut lines: Vec<Line<'_>> =
+        profile.iter().map(|step| Line { step, share: step.us * calls(step) / total }).collect();
     lines.sort_by(|a, b| b.share.total_cmp(&a.share));
     lines
 }
@@ -37,11 +29,11 @@ fn rate(amount: f64, us: f64) -> f64 {
     if us > 0.0 { amount / us / 1e3 } else { 0.0 }
 }
 
-fn gflops(s: &bench::StepTime) -> f64 {
+fn gflops(s: &StepTime) -> f64 {
     rate(s.flops as f64, s.us)
 }
 
-fn gbps(s: &bench::StepTime) -> f64 {
+fn gbps(s: &StepTime) -> f64 {
     rate(s.bytes as f64, s.us)
 }
 
@@ -49,8 +41,8 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", 100.0 * share)
 }
 
-pub(super) fn profile_text(profile: &[bench::StepTime], steps: usize, peak: bench::Peak) -> String {
-    let lines = profile_lines(profile, steps);
+pub(super) fn profile_text(profile: &[StepTime], peak: Peak) -> String {
+    let lines = profile_lines(profile);
     let head = [
         "stage", "op", "kernel", "shape", "calls", "µs each", "share", "GFLOP/s", "GB/s", "of peak", "weight",
     ];
@@ -62,7 +54,7 @@ pub(super) fn profile_text(profile: &[bench::StepTime], steps: usize, peak: benc
             s.op.clone(),
             s.kernel.clone(),
             s.shape.clone(),
-            l.calls.to_string(),
+            l.step.calls.to_string(),
             format!("{:.1}", s.us),
             format!("{:.1} %", 100.0 * l.share),
             format!("{:.1}", gflops(s)),
@@ -74,7 +66,7 @@ pub(super) fn profile_text(profile: &[bench::StepTime], steps: usize, peak: benc
     let shown: f64 = lines.iter().take(SLOWEST).map(|l| l.share).sum();
     let vectors = peak.vector_gflops.map_or_else(String::new, |g| format!(" ({g:.0} without tiles)"));
     format!(
-        "\npeak            {:.0} GFLOP/s in a large product{vectors}, {:.1} GB/s in a large sum\n\n{}\n\
+        "\npeak            {:.0} GFLOP/s in a large matmul{vectors}, {:.1} GB/s in a large sum\n\n{}\n\
          The slowest {} of {} steps, {:.0} % of the time:\n{}",
         peak.device.gflops,
         peak.device.gbps,
@@ -98,12 +90,12 @@ struct KernelSum {
 }
 
 /// One row for each kernel of each stage: where time goes, and how much of it must be.
-fn kernels_text(lines: &[Line<'_>], peak: bench::Peak) -> String {
+fn kernels_text(lines: &[Line<'_>], peak: Peak) -> String {
     let mut sums: BTreeMap<(&str, &str), KernelSum> = BTreeMap::new();
     for l in lines {
-        let (s, n) = (l.step, l.calls as f64);
+        let (s, n) = (l.step, calls(l.step));
         let sum = sums.entry((s.stage, s.kernel.as_str())).or_default();
-        sum.calls += l.calls;
+        sum.calls += s.calls;
         sum.us += s.us * n;
         sum.share += l.share;
         sum.flops += s.flops as f64 * n;
@@ -129,24 +121,24 @@ fn kernels_text(lines: &[Line<'_>], peak: bench::Peak) -> String {
     print::table(&rows, &[1])
 }
 
-pub(super) fn peak_json(peak: bench::Peak) -> Value {
+pub(super) fn peak_json(peak: Peak) -> Value {
     json!({ "gflops": peak.device.gflops, "vector_gflops": peak.vector_gflops, "gbps": peak.device.gbps })
 }
 
-pub(super) fn profile_json(profile: &[bench::StepTime], steps: usize, peak: bench::Peak) -> Value {
+pub(super) fn profile_json(profile: &[StepTime], peak: Peak) -> Value {
     let line = |l: &Line<'_>| {
         let s = l.step;
         json!({
             "stage": s.stage, "op": s.op, "kernel": s.kernel, "shape": s.shape, "weight": s.label,
-            "calls": l.calls, "us": s.us, "share": l.share, "gflops": gflops(s), "gbps": gbps(s),
+            "calls": s.calls, "us": s.us, "share": l.share, "gflops": gflops(s), "gbps": gbps(s),
             "of_peak": s.share_of_peak(peak),
         })
     };
-    profile_lines(profile, steps).iter().map(line).collect()
+    profile_lines(profile).iter().map(line).collect()
 }
 
 /// All steps of an utterance one after the other, in the format of Chrome's tracing.
-pub(super) fn trace(profile: &[bench::StepTime], steps: usize, device: &str) -> Value {
+pub(super) fn trace(profile: &[StepTime], device: &str) -> Value {
     let mut events = vec![json!({ "ph": "M", "name": "process_name", "pid": 1, "args": { "name": device } })];
     let mut at = 0.0;
     let stages = profile.chunk_by(|a, b| a.stage == b.stage);
@@ -155,7 +147,7 @@ pub(super) fn trace(profile: &[bench::StepTime], steps: usize, device: &str) -> 
         events.push(
             json!({ "ph": "M", "name": "thread_name", "pid": 1, "tid": row, "args": { "name": name } }),
         );
-        for _ in 0..if is_repeated(name) { steps } else { 1 } {
+        for _ in 0..stage[0].calls {
             for s in stage {
                 events.push(json!({
                     "ph": "X", "name": s.op, "cat": s.kernel, "pid": 1, "tid": row, "ts": at, "dur": s.us,

@@ -1,14 +1,14 @@
-//! `orate bench --streams`: many callers of one engine at once, beside one alone.
+//! `orate bench --streams`: many callers of one engine at once, compared with one.
 
 use super::{Args, ms};
 use crate::engine_report::{engine_json, precision_text, with};
-use crate::measure::{median, peak_rss_mb};
+use crate::measure::peak_rss_mb;
 use crate::print;
 use orate::{Engine, Options};
-use orate_tools::bench::qwen3_tts::{StreamsTimes, run_streams};
+use orate_tools::bench::{StreamsTimes, TEXT, median, speak_in_streams};
 use serde_json::{Value, json};
 
-/// Medians of some runs with as many streams.
+/// Medians of runs with `streams` streams.
 struct Speed {
     streams: usize,
     frames: f64,
@@ -33,7 +33,12 @@ impl Speed {
         self.frames / self.total_ms * 1e3
     }
 
-    /// Computing time over playing time, of one stream while all are at it.
+    /// Seconds of audio that are made in a second.
+    fn audio_per_second(&self) -> f64 {
+        self.duration / self.total_ms * 1e3
+    }
+
+    /// Computing time over playing time, of one stream while all speak.
     fn rtf(&self) -> f64 {
         self.total_ms / 1e3 / (self.duration / self.streams as f64)
     }
@@ -45,6 +50,7 @@ impl Speed {
             "total_ms": self.total_ms,
             "frames_per_second": self.frames_per_second(),
             "frames_per_second_of_a_stream": self.frames_per_second() / self.streams as f64,
+            "audio_s_per_second": self.audio_per_second(),
             "first_audio_ms": self.first_audio_ms,
             "rtf": self.rtf(),
         })
@@ -52,35 +58,38 @@ impl Speed {
 
     fn row(&self) -> Vec<String> {
         let speed = self.frames_per_second();
-        let numbers =
-            [self.frames, self.total_ms, speed, speed / self.streams as f64, self.first_audio_ms, self.rtf()];
-        let digits = [0, 1, 1, 1, 1, 4];
+        let of_one = speed / self.streams as f64;
+        let numbers = [
+            self.frames,
+            self.total_ms,
+            speed,
+            of_one,
+            self.audio_per_second(),
+            self.first_audio_ms,
+            self.rtf(),
+        ];
+        let digits = [0, 1, 1, 1, 2, 1, 4];
         let cells = numbers.iter().zip(digits).map(|(x, digits)| format!("{x:.digits$}"));
         [self.streams.to_string()].into_iter().chain(cells).collect()
     }
 }
 
 /// Times and prints. Runs of one stream and of all take turns.
-pub fn run(
-    args: &Args,
-    engine: &Engine,
-    text: &str,
-    options: &Options,
-    streams: usize,
-) -> anyhow::Result<()> {
+pub fn run(args: &Args, engine: &Engine, options: &Options, streams: usize) -> anyhow::Result<()> {
     let (counts, texts) = ([1, streams], args.texts as usize);
+    let text = args.text.as_deref().unwrap_or(TEXT);
     for count in counts {
-        run_streams(engine, text, options, (count, texts.min(2)))?;
+        speak_in_streams(engine, text, options, (count, texts.min(2)))?;
     }
     let mut runs = [vec![], vec![]];
     for _ in 0..args.runs {
         for (runs, count) in runs.iter_mut().zip(counts) {
-            runs.push(run_streams(engine, text, options, (count, texts))?);
+            runs.push(speak_in_streams(engine, text, options, (count, texts))?);
         }
     }
     let speed = |i: usize| Speed::new(counts[i], &runs[i], engine.sample_rate());
     let (one, all) = (speed(0), speed(1));
-    let ratio = all.frames_per_second() / one.frames_per_second();
+    let ratio = all.audio_per_second() / one.audio_per_second();
     let peak_rss_mb = peak_rss_mb();
     if args.json {
         let report = json!({
@@ -95,15 +104,15 @@ pub fn run(
         });
         return print::json(&with(report, engine_json(engine)));
     }
-    let head = ["streams", "frames", "ms", "frames/s", "of a stream", "first audio ms", "RTF"];
+    let head = ["streams", "frames", "ms", "frames/s", "of a stream", "audio s/s", "first audio ms", "RTF"];
     let rows = [head.map(str::to_owned).to_vec(), one.row(), all.row()];
     let memory = peak_rss_mb.map_or_else(|| "unknown".to_owned(), |mb| format!("{mb:.1} MB"));
     print::out(&format!(
-        "{}\n{}\n{}, keys and values in {}\n\n{}\nthroughput      {ratio:.2} times that of one stream\npeak memory     {memory}\n",
-        engine.model_name(),
+        "{}\n{}\n{}{}\n\n{}\nthroughput      {ratio:.2} times that of one stream\npeak memory     {memory}\n",
+        print::visible(engine.model_name()),
         engine.device(),
         precision_text(engine),
-        engine.kv().unwrap_or_default(),
+        engine.kv().map_or_else(String::new, |kv| format!(", keys and values in {kv}")),
         print::table(&rows, &[]),
     ))
 }

@@ -1,40 +1,40 @@
 //! The folder that `oracle/qwen3_tts/dump_golden.py` writes.
 
 use super::bad;
-use orate::Result;
+use crate::ModelError;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// A case: what went in, and the file with what came out.
-pub(super) struct Case {
-    /// The arguments of the call; null where there are none.
+pub struct Case {
+    /// Arguments of the official call; null where there are none.
     pub inputs: Value,
     /// `.safetensors`, or `.json` for texts.
     pub file: PathBuf,
 }
 
 /// The cases of a folder by name; those of utterances are `CHECKPOINT/NAME`.
-pub(super) struct Goldens {
+pub struct Manifest {
     pub cases: BTreeMap<String, Case>,
 }
 
-const MANIFEST: &str = "manifest.json";
+const NAME: &str = "manifest.json";
 
-impl Goldens {
+impl Manifest {
     /// Opens the folder above `cases`, that folder, or one of the folders in it.
-    pub fn open(folder: &Path) -> Result<Goldens> {
+    pub fn open(folder: &Path) -> Result<Manifest, ModelError> {
         for root in [&folder.join("cases"), folder] {
-            if root.join(MANIFEST).is_file() {
+            if root.join(NAME).is_file() {
                 return of_manifest(root, None);
             }
         }
         let absolute = folder.canonicalize().map_err(|e| bad(folder, e.to_string()))?;
         match (absolute.parent(), absolute.file_name().and_then(|n| n.to_str())) {
-            (Some(root), Some(name)) if root.join(MANIFEST).is_file() => of_manifest(root, Some(name)),
+            (Some(root), Some(name)) if root.join(NAME).is_file() => of_manifest(root, Some(name)),
             _ => {
                 let problem = format!(
-                    "neither cases/{MANIFEST} nor {MANIFEST}, here or in the folder above (oracle/qwen3_tts/dump_golden.py)"
+                    "neither cases/{NAME} nor {NAME}, here or in the folder above (oracle/qwen3_tts/dump_golden.py)"
                 );
                 Err(bad(folder, problem))
             }
@@ -43,8 +43,8 @@ impl Goldens {
 }
 
 /// All cases of a manifest, or those of one checkpoint.
-fn of_manifest(root: &Path, checkpoint: Option<&str>) -> Result<Goldens> {
-    let path = root.join(MANIFEST);
+fn of_manifest(root: &Path, checkpoint: Option<&str>) -> Result<Manifest, ModelError> {
+    let path = root.join(NAME);
     let text = std::fs::read(&path).map_err(|e| bad(&path, e.to_string()))?;
     let manifest: BTreeMap<String, Value> =
         serde_json::from_slice(&text).map_err(|e| bad(&path, e.to_string()))?;
@@ -61,7 +61,7 @@ fn of_manifest(root: &Path, checkpoint: Option<&str>) -> Result<Goldens> {
     if cases.is_empty() {
         return Err(bad(&path, "it lists no case of this folder".to_owned()));
     }
-    Ok(Goldens { cases })
+    Ok(Manifest { cases })
 }
 
 #[cfg(test)]
@@ -78,23 +78,23 @@ mod tests {
             "tiny-base/one": { "inputs": { "text": "hi" } },
             "tiny-other/two": {},
         });
-        std::fs::write(cases.join(MANIFEST), manifest.to_string()).expect("room");
+        std::fs::write(cases.join(NAME), manifest.to_string()).expect("room");
         let names = |folder: &Path| -> Vec<String> {
-            Goldens::open(folder).expect("goldens").cases.into_keys().collect()
+            Manifest::open(folder).expect("goldens").cases.into_keys().collect()
         };
         let all = ["tiny-base/one", "tiny-other/two", "tokenizer"];
         assert_eq!(names(root.path()), all);
         assert_eq!(names(&cases), all);
         assert_eq!(names(&cases.join("tiny-base")), ["tiny-base/one"]);
-        let case = &Goldens::open(root.path()).expect("goldens").cases["tiny-base/one"];
+        let case = &Manifest::open(root.path()).expect("goldens").cases["tiny-base/one"];
         assert_eq!(case.file, cases.join("tiny-base/one.safetensors"));
         assert_eq!(case.inputs["text"], "hi");
 
-        std::fs::write(cases.join(MANIFEST), "[]").expect("room");
-        assert!(Goldens::open(root.path()).is_err());
+        std::fs::write(cases.join(NAME), "[]").expect("room");
+        assert!(Manifest::open(root.path()).is_err());
         let none = root.path().join("none");
         std::fs::create_dir(&none).expect("room");
-        let e = Goldens::open(&none).err().expect("no goldens").to_string();
+        let e = Manifest::open(&none).err().expect("no goldens").to_string();
         assert!(e.contains("neither cases/manifest.json"), "{e}");
     }
 }

@@ -1,10 +1,10 @@
-//! A whole utterance of Qwen3-TTS, from its prompt to its samples.
+//! Goldens of whole utterances, from prompt to samples.
 
-use super::qwen3_goldens::Case;
-use super::qwen3_tts::{Comparison, Steps};
-use super::{bad, integers};
-use orate::Result;
-use orate_models::qwen3_tts::{
+use super::manifest::Case;
+use super::{Run, bad, integers};
+use crate::ModelError;
+use crate::hooks::Steps;
+use crate::qwen3_tts::{
     FinishReason, Prompt, Request, Sampling, Session, Settings, Speaker, Step, TextFeeding, codec_decoder,
 };
 use orate_weights::{SafeTensors, WeightSource};
@@ -23,20 +23,20 @@ impl Utterance<'_> {
         self.case.inputs.get(key)?.as_str()
     }
 
-    fn needed(&self, key: &str) -> Result<&str> {
+    fn needed(&self, key: &str) -> Result<&str, ModelError> {
         self.text(key).ok_or_else(|| bad(&self.case.file, format!("its inputs have no `{key}`")))
     }
 
-    fn floats(&self, name: &str) -> Result<Vec<f32>> {
+    fn floats(&self, name: &str) -> Result<Vec<f32>, ModelError> {
         Ok(self.tensors.get(name)?.to_f32())
     }
 
-    fn integers(&self, name: &str) -> Result<Vec<i32>> {
+    fn integers(&self, name: &str) -> Result<Vec<i32>, ModelError> {
         integers(&self.tensors, name)
     }
 
-    /// One step of a tensor whose first axis is steps. A file that keeps some of them says which, `<name>.steps`.
-    fn step(&self, name: &str, step: usize) -> Result<Option<Vec<f32>>> {
+    /// One step of a tensor whose first axis is steps. A file with only some of them lists these in `<name>.steps`.
+    fn step(&self, name: &str, step: usize) -> Result<Option<Vec<f32>>, ModelError> {
         let kept = format!("{name}.steps");
         let row = if self.tensors.contains(&kept) {
             self.integers(&kept)?.iter().position(|k| *k == step as i32)
@@ -48,7 +48,7 @@ impl Utterance<'_> {
         Ok(row.and_then(|row| all.chunks_exact(all.len() / rows).nth(row).map(<[f32]>::to_vec)))
     }
 
-    fn prompt(&self, c: &Comparison<'_>) -> Result<Prompt> {
+    fn prompt(&self, run: &Run<'_>) -> Result<Prompt, ModelError> {
         let has = |name: &str| self.tensors.contains(name);
         let x_vector = if has("speaker_embedding") { self.floats("speaker_embedding")? } else { vec![] };
         let codes = if has("ref_codes") { self.integers("ref_codes")? } else { vec![] };
@@ -62,7 +62,7 @@ impl Utterance<'_> {
             None => Speaker::Described,
         };
         let whole = self.case.inputs.get("non_streaming_mode").and_then(serde_json::Value::as_bool);
-        Ok(c.model.prompt(&Request {
+        Ok(run.model.prompt(&Request {
             text: self.needed("text")?,
             speaker,
             language: self.text("language"),
@@ -71,9 +71,9 @@ impl Utterance<'_> {
         })?)
     }
 
-    /// How much larger the golden logit of the first code that differs is than that of the code in its place, as a part of the largest of them:
-    /// `None` if it is code 0, or if the logits of this frame are not there.
-    fn margin(&self, frame: usize, got: &[i32], golden: &[i32]) -> Result<Option<f64>> {
+    /// Margin of the golden logit of the first code that differs over the logit of the code in its place, relative to the
+    /// largest logit. `None` for code 0, or where the file has no logits of this frame.
+    fn margin(&self, frame: usize, got: &[i32], golden: &[i32]) -> Result<Option<f64>, ModelError> {
         let differs = got.iter().zip(golden).position(|(a, b)| a != b);
         let (Some(pass), Some(logits)) =
             (differs.and_then(|q| q.checked_sub(1)), self.step("predictor_logits", frame)?)
@@ -87,32 +87,32 @@ impl Utterance<'_> {
     }
 
     /// Greedy, with the package's penalty.
-    fn settings(&self) -> Result<Settings> {
+    fn settings(&self) -> Result<Settings, ModelError> {
         let codes = self.case.inputs.get("max_new_tokens").and_then(serde_json::Value::as_u64);
         let codes = codes.ok_or_else(|| bad(&self.case.file, "no `max_new_tokens`".to_owned()))?;
         Ok(Settings {
             first: Sampling { repetition_penalty: REPETITION_PENALTY, ..Sampling::GREEDY },
             predictor: Sampling::GREEDY,
             seed: 0,
-            // The last code makes no frame there; here it is the first one of a frame that nobody hears, or the end.
+            // There the last code makes no frame. Here it is the first code of a frame that is not decoded, or the end.
             max_frames: codes as usize,
         })
     }
 }
 
-/// Logits this close together, as a part of the largest of them, are told apart by rounding: those of `f32` differ from the golden ones by
-/// 1e-6 here, and one of seven seeds has two codes that are 7e-8 apart.
+/// Largest margin, relative to the largest logit, that rounding decides: logits in f32 differ from the golden ones by
+/// 1e-6, and one of seven seeds has two codes that are 7e-8 apart.
 const TIE: f64 = 4e-6;
 
-/// What came of drawing greedily.
+/// Result of greedy decoding.
 enum Drawn {
-    /// Frames up to the first that differs, or all, and the code behind them.
+    /// Frames up to the first that differs, or all, and the code after them.
     Frames { last: Option<i32> },
-    /// A frame differs in a code that is a tie. What follows is another utterance.
+    /// A frame differs in a code that is a tie. The rest is another utterance.
     Tie { frame: usize, margin: f64 },
 }
 
-/// What is collected frame by frame.
+/// Tensors collected frame by frame.
 #[derive(Default)]
 struct Frames {
     hidden: Steps,
@@ -121,9 +121,9 @@ struct Frames {
     codes: Vec<i32>,
 }
 
-impl Comparison<'_> {
-    /// Speaks, and compares everything on the way.
-    pub fn utterance(&mut self, name: &str, case: &Case) -> Result<()> {
+impl Run<'_> {
+    /// Speaks, and compares every tensor in between.
+    pub fn utterance(&mut self, name: &str, case: &Case) -> Result<(), ModelError> {
         let u = Utterance { case, tensors: SafeTensors::open(&case.file)? };
         let prompt = u.prompt(self)?;
         let mut session = self.model.session()?;
@@ -134,7 +134,8 @@ impl Comparison<'_> {
         let want = u.integers("codes")?;
         let quantizers = self.model.codec().quantizers();
         let mut all = Frames::default();
-        let drawn = if self.exact { Some(self.free(&u, &mut session, &want, &mut all)?) } else { None };
+        let drawn =
+            if self.out.is_exact() { Some(self.free(&u, &mut session, &want, &mut all)?) } else { None };
         if let Some(Drawn::Tie { .. }) = drawn {
             session.start(&prompt, &u.settings()?)?;
             all = Frames::default();
@@ -144,31 +145,31 @@ impl Comparison<'_> {
                 all.before(&u, &mut session)?;
                 session.give_frame(codes)?;
                 all.after(&u, &mut session)?;
-                if self.taps && session.frames() == 1 {
+                if self.out.taps() && session.frames() == 1 {
                     self.first_frame(name, &u, &mut session)?;
                 }
             }
             all.before(&u, &mut session)?;
-        } else if self.taps && !all.codes.is_empty() {
-            // The taps are those of the last frame, so the first one is made again.
+        } else if self.out.taps() && !all.codes.is_empty() {
+            // Taps are overwritten by each frame, so the first one is decoded again.
             session.start(&prompt, &u.settings()?)?;
             session.next_frame(&mut vec![])?;
             self.first_frame(name, &u, &mut session)?;
         }
-        self.add_steps(name, "talker", "talker_hidden", &all.hidden);
-        self.add_steps(name, "talker", "talker_logits", &all.logits);
-        self.add_steps(name, "code_predictor", "predictor_logits", &all.predicted);
+        self.out.steps(name, "talker", "talker_hidden", &all.hidden);
+        self.out.steps(name, "talker", "talker_logits", &all.logits);
+        self.out.steps(name, "code_predictor", "predictor_logits", &all.predicted);
         match drawn {
             None => {
-                let why = "weights, or keys and values, of fewer bits turn near ties; the golden codes were fed back in";
-                self.skip(format!("{name}/codes"), why);
+                let why = "lower precision decides near ties differently; the golden codes were fed back in";
+                self.skip(&format!("{name}/codes"), why);
             }
             Some(Drawn::Tie { frame, margin }) => {
-                self.equal(name, "sampling", &format!("codes up to frame {frame}"), true);
+                self.out.equal(name, "sampling", &format!("codes up to frame {frame}"), true);
                 let why = format!(
                     "two codes of frame {frame} are a tie, {margin:.0e} apart in the golden logits; the golden codes were fed back in"
                 );
-                self.skip(format!("{name}/codes from frame {frame} on"), why);
+                self.skip(&format!("{name}/codes from frame {frame} on"), &why);
             }
             Some(Drawn::Frames { last }) => {
                 let (got, frames) = (&all.codes, want.len() / quantizers);
@@ -176,26 +177,27 @@ impl Comparison<'_> {
                 let equal = equal.count();
                 let tensor =
                     if *got == want { "codes".to_owned() } else { format!("codes from frame {equal} on") };
-                self.equal(name, "sampling", &tensor, *got == want);
+                self.out.equal(name, "sampling", &tensor, *got == want);
                 if *got != want {
                     let why = format!("codes differ from frame {equal} of {frames} on");
-                    self.skip(format!("{name}/frames behind"), why);
+                    self.skip(&format!("{name}/later frames"), &why);
                 }
-                self.equal(name, "sampling", "end", last == u.integers("talker_tokens")?.last().copied());
+                self.out.equal(name, "sampling", "end", last == u.integers("talker_tokens")?.last().copied());
             }
         }
         drop(session);
         self.samples(name, &u, &want)
     }
 
-    /// Draws the codes itself, up to the first frame that differs, and the code behind the last frame, which may be the end of speech.
+    /// Decodes freely, up to the first frame that differs, and draws the code after the last frame: the end of speech, if
+    /// all is well.
     fn free(
         &mut self,
         u: &Utterance<'_>,
         session: &mut Session,
         want: &[i32],
         all: &mut Frames,
-    ) -> Result<Drawn> {
+    ) -> Result<Drawn, ModelError> {
         let end = self.model.talking()?.config.talker_config.codec_eos_token_id as i32;
         let mut codes = vec![];
         loop {
@@ -221,31 +223,36 @@ impl Comparison<'_> {
         }
     }
 
-    /// Rows of the prompt, the text that follows, and the layers that read the prompt.
-    fn prompt(&mut self, name: &str, u: &Utterance<'_>, session: &mut Session) -> Result<()> {
+    /// Compares the rows of the prompt, the trailing text, and the layers of prefill.
+    fn prompt(&mut self, name: &str, u: &Utterance<'_>, session: &mut Session) -> Result<(), ModelError> {
         let mut got = vec![];
         session.read("rows", &mut got)?;
-        self.add(name, "prompt", "prompt_embeds", &got, &u.floats("prompt_embeds")?);
+        self.out.tensor(name, "prompt", "prompt_embeds", &got, &u.floats("prompt_embeds")?);
         session.read("trailing", &mut got)?;
         let (trailing, pad) = (u.floats("trailing_text")?, u.floats("tts_pad_embed")?);
         let text = trailing.len().min(got.len());
-        self.add(name, "prompt", "trailing_text", &got[..text], &trailing);
+        self.out.tensor(name, "prompt", "trailing_text", &got[..text], &trailing);
         let mut padding = Steps::default();
         got[text..].chunks(pad.len().max(1)).for_each(|row| padding.push(row, &pad));
-        self.add_steps(name, "prompt", "tts_pad_embed", &padding);
+        self.out.steps(name, "prompt", "tts_pad_embed", &padding);
         for i in 0.. {
             let tensor = format!("prefill_layer{i}");
-            if !self.taps || !u.tensors.contains(&tensor) {
+            if !self.out.taps() || !u.tensors.contains(&tensor) {
                 break;
             }
             session.read(&format!("tap/{tensor}"), &mut got)?;
-            self.add(name, "talker", &tensor, &got, &u.floats(&tensor)?);
+            self.out.tensor(name, "talker", &tensor, &got, &u.floats(&tensor)?);
         }
         Ok(())
     }
 
-    /// The layers of the predictor in the first frame, each pass a row behind the last; the first pass has two.
-    fn first_frame(&mut self, name: &str, u: &Utterance<'_>, session: &mut Session) -> Result<()> {
+    /// Compares the layers of the predictor in the first frame: two rows of the first pass, then a row of each other pass.
+    fn first_frame(
+        &mut self,
+        name: &str,
+        u: &Utterance<'_>,
+        session: &mut Session,
+    ) -> Result<(), ModelError> {
         let passes = self.model.codec().quantizers() - 1;
         for i in 0.. {
             let tensor = format!("frame0_predictor_layer{i}");
@@ -257,29 +264,29 @@ impl Comparison<'_> {
                 session.read(&format!("tap/predictor_pass{pass}_layer{i}"), &mut rows)?;
                 all.extend_from_slice(&rows);
             }
-            self.add(name, "code_predictor", &tensor, &all, &u.floats(&tensor)?);
+            self.out.tensor(name, "code_predictor", &tensor, &all, &u.floats(&tensor)?);
         }
         Ok(())
     }
 
-    /// The reference is decoded in front of what follows it, and its share of the samples is cut.
-    fn samples(&mut self, name: &str, u: &Utterance<'_>, codes: &[i32]) -> Result<()> {
+    /// Compares samples. The reference is decoded before the utterance, and its share of the samples is cut.
+    fn samples(&mut self, name: &str, u: &Utterance<'_>, codes: &[i32]) -> Result<(), ModelError> {
         if !u.tensors.contains("waveform") {
-            self.skip(format!("{name}/waveform"), "the file has none");
+            self.skip(&format!("{name}/waveform"), "the file has none");
             return Ok(());
         }
         let before = if u.tensors.contains("ref_codes") { u.integers("ref_codes")? } else { vec![] };
         let all = [&before[..], codes].concat();
         let samples = self.model.codec().decode(&all)?;
         let cut = codec_decoder::reference_samples(before.len(), all.len(), samples.len());
-        self.add(name, "codec_decoder", "waveform", &samples[cut..], &u.floats("waveform")?);
+        self.out.tensor(name, "codec_decoder", "waveform", &samples[cut..], &u.floats("waveform")?);
         Ok(())
     }
 }
 
 impl Frames {
-    /// The state that the next frame is drawn from.
-    fn before(&mut self, u: &Utterance<'_>, session: &mut Session) -> Result<()> {
+    /// Compares the state that the next frame is drawn from.
+    fn before(&mut self, u: &Utterance<'_>, session: &mut Session) -> Result<(), ModelError> {
         let j = session.frames();
         let mut got = vec![];
         for (buffer, golden, steps) in
@@ -292,8 +299,8 @@ impl Frames {
         Ok(())
     }
 
-    /// The logits of the predictor's passes.
-    fn after(&mut self, u: &Utterance<'_>, session: &mut Session) -> Result<()> {
+    /// Compares the logits of the predictor's passes.
+    fn after(&mut self, u: &Utterance<'_>, session: &mut Session) -> Result<(), ModelError> {
         let Some(want) = u.step("predictor_logits", session.frames() - 1)? else { return Ok(()) };
         let heads = u.tensors.get("predictor_logits")?.shape.get(1).copied().unwrap_or(1).max(1);
         let mut got = vec![];

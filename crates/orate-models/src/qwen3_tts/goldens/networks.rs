@@ -1,21 +1,18 @@
-//! Single parts of Qwen3-TTS: tokenizer, drawing, speaker encoder and codec.
+//! Goldens of single parts: tokenizer, sampling, speaker encoder and codec.
 
-use super::qwen3_goldens::Case;
-use super::qwen3_tts::{Comparison, LOG_MEL_TOLERANCE, lacks};
-use super::{Limit, bad, integers, relative_error};
-use orate::Result;
+use super::manifest::Case;
+use super::{LOG_MEL_TOLERANCE, Run, bad, integers, lacks};
+use crate::hooks::{Limit, relative_error};
+use crate::qwen3_tts::{Past, SpeakerEncoderConfig, codec_decoder, codec_encoder, frame, speaker_encoder};
+use crate::{Loader, ModelError};
 use orate_audio::LogMel;
 use orate_graph::{DType, Graph, GraphError, Memory, Op, Plan, Shape};
-use orate_models::Loader;
-use orate_models::qwen3_tts::{
-    Past, QwenError, SpeakerEncoderConfig, codec_decoder, codec_encoder, frame, speaker_encoder,
-};
 use orate_text::qwen::Part;
 use orate_weights::{SafeTensors, WeightSource};
 use serde::Deserialize;
 use std::sync::Arc;
 
-/// A text of `tokenizer.json` with its ids, bare and in the strings around it.
+/// A text of `tokenizer.json` with its ids, alone and in each prompt template.
 #[derive(Deserialize)]
 struct TextRow {
     text: String,
@@ -34,18 +31,18 @@ struct Chain {
     temperature: f32,
 }
 
-/// Draws from each distribution.
+/// Draws from each distribution, over all runs.
 const DRAWS: usize = 4096;
-/// Draws of a run.
+/// Draws in a run.
 const DRAWS_AT_ONCE: usize = 512;
-/// How many standard deviations a frequency may be off.
+/// Standard deviations that a frequency may differ from its probability.
 const DEVIATIONS: f64 = 5.0;
-/// Penalty of the goldens' distributions.
+/// Repetition penalty of the goldens' distributions.
 const REPETITION_PENALTY: f32 = 1.05;
 
-impl Comparison<'_> {
-    /// Compares a case that is no utterance.
-    pub fn network(&mut self, name: &str, case: &Case) -> Result<()> {
+impl Run<'_> {
+    /// Compares a case that is not an utterance.
+    pub fn network(&mut self, name: &str, case: &Case) -> Result<(), ModelError> {
         match name {
             "tokenizer" => self.tokenizer(name, case),
             "sampling_chain" => self.sampling(name, case),
@@ -64,11 +61,11 @@ impl Comparison<'_> {
         }
     }
 
-    fn tokenizer(&mut self, name: &str, case: &Case) -> Result<()> {
+    fn tokenizer(&mut self, name: &str, case: &Case) -> Result<(), ModelError> {
         let text = std::fs::read(&case.file).map_err(|e| bad(&case.file, e.to_string()))?;
         let rows: Vec<TextRow> = serde_json::from_slice(&text).map_err(|e| bad(&case.file, e.to_string()))?;
         let tokenizer = &self.model.talking()?.tokenizer;
-        // The official tokenizer gets a single string, so added tokens in texts are recognised there.
+        // The official tokenizer gets a single string, so it recognizes added tokens in texts.
         let same_ids = |parts: [&str; 4], want: &[u32]| tokenizer.encode(&parts.map(Part::Control)) == want;
         let (assistant, user, end) = ("<|im_start|>assistant\n", "<|im_start|>user\n", "<|im_end|>\n");
         let same = [
@@ -77,13 +74,13 @@ impl Comparison<'_> {
             ("reference", rows.iter().all(|r| same_ids([assistant, &r.text, end, ""], &r.reference))),
             ("instruct", rows.iter().all(|r| same_ids([user, &r.text, end, ""], &r.instruct))),
         ];
-        same.into_iter().for_each(|(tensor, same)| self.equal(name, "text", tensor, same));
+        same.into_iter().for_each(|(tensor, same)| self.out.equal(name, "text", tensor, same));
         Ok(())
     }
 
-    /// What is drawn has to be what the goldens leave to draw from, as often as they say within chance. Numbers are those of a
-    /// fixed seed, so the verdict is the same each time.
-    fn sampling(&mut self, name: &str, case: &Case) -> Result<()> {
+    /// Codes must be drawn from those that the goldens leave, with the frequencies that they say, within chance. The seed is
+    /// fixed, so the verdict is always the same.
+    fn sampling(&mut self, name: &str, case: &Case) -> Result<(), ModelError> {
         let file = SafeTensors::open(&case.file)?;
         let config = &self.model.talking()?.config.talker_config;
         let v = config.vocab_size;
@@ -101,7 +98,7 @@ impl Comparison<'_> {
             g.output("codes", code)
         };
         if let Some(why) = self.lacking(&build) {
-            self.skip(name, why);
+            self.skip(name, &why);
             return Ok(());
         }
         let model = self.model.clone();
@@ -110,7 +107,10 @@ impl Comparison<'_> {
             let logits = file.get(&format!("logits{i}"))?.to_f32();
             let want = file.get(&format!("probs{i}"))?.to_f32();
             if logits.len() != v || want.len() != v || chain.history.iter().any(|id| *id >= v) {
-                self.skip(format!("{name}/probs{i}"), format!("it has {} ids, the model {v}", logits.len()));
+                self.skip(
+                    &format!("{name}/probs{i}"),
+                    &format!("it has {} ids, the model has {v}", logits.len()),
+                );
                 continue;
             }
             let mut seen = vec![0.0; v];
@@ -140,12 +140,12 @@ impl Comparison<'_> {
             }
             let got: Vec<f32> = counts.iter().map(|n| *n as f32 / DRAWS as f32).collect();
             let error = past_chance(&got, &want);
-            self.row(name, "sampling", &format!("frequencies{i}"), (error, None, error == 0.0));
+            self.out.verdict(name, "sampling", &format!("frequencies{i}"), error, error == 0.0);
         }
         Ok(())
     }
 
-    fn speaker_encoder(&mut self, name: &str, case: &Case) -> Result<()> {
+    fn speaker_encoder(&mut self, name: &str, case: &Case) -> Result<(), ModelError> {
         let Some(c) = self.model.talking()?.config.speaker_encoder_config.clone() else {
             self.skip(name, "the model has no speaker encoder");
             return Ok(());
@@ -160,7 +160,7 @@ impl Comparison<'_> {
         let frames = shape.dims()[1];
         let build = |g: &mut Graph| speaker_encoder::build(g, &c, frames);
         if let Some(why) = self.lacking(&build) {
-            self.skip(name, why);
+            self.skip(name, &why);
             return Ok(());
         }
         let model = self.model.clone();
@@ -171,18 +171,18 @@ impl Comparison<'_> {
         self.stages(name, "speaker_encoder", &mut *memory, &file, &stages)?;
         let mut got = vec![];
         memory.read_f32("x_vector", &mut got)?;
-        self.add(name, "speaker_encoder", "embedding", &got, &file.get("embedding")?.to_f32());
+        self.out.tensor(name, "speaker_encoder", "embedding", &got, &file.get("embedding")?.to_f32());
         Ok(())
     }
 
-    /// The features of the case's recording, `[1, T, 128]`, which the host computes.
+    /// Features of the case's recording, `[1, T, 128]`, computed on the host.
     fn log_mel(
         &mut self,
         name: &str,
         c: &SpeakerEncoderConfig,
         file: &SafeTensors,
         recording: &[f32],
-    ) -> Result<(Vec<f32>, Shape)> {
+    ) -> Result<(Vec<f32>, Shape), ModelError> {
         let mel = LogMel::new(&speaker_encoder::mel(c))?.apply(recording);
         let want = file.get("log_mel")?;
         let by_band: Vec<f32> = (0..mel.bins)
@@ -190,15 +190,15 @@ impl Comparison<'_> {
             .map(|(t, b)| mel.frame(t)[b])
             .collect();
         let error = relative_error(&ends_of(&by_band, &want.shape), &want.to_f32());
-        let least = match self.report.limit {
-            Limit::Error(limit) => limit.max(LOG_MEL_TOLERANCE),
+        let least = match self.out.limit() {
+            Limit::Error(limit) => (*limit).max(LOG_MEL_TOLERANCE),
             _ => LOG_MEL_TOLERANCE,
         };
-        self.row(name, "features", "log_mel", (error, None, error <= least));
+        self.out.verdict(name, "features", "log_mel", error, error <= least);
         Ok((mel.data, Shape::from([1, mel.frames, mel.bins])))
     }
 
-    fn codec_encode(&mut self, name: &str, case: &Case) -> Result<()> {
+    fn codec_encode(&mut self, name: &str, case: &Case) -> Result<(), ModelError> {
         let (file, codec) = (SafeTensors::open(&case.file)?, self.model.files().codec.clone());
         let c = &codec.encoder_config;
         if file.get("downsample")?.shape.first() != Some(&c.hidden_size) {
@@ -210,7 +210,7 @@ impl Comparison<'_> {
         let features = |g: &mut Graph| codec_encoder::features(g, c, Past::Silence, 1, samples.len());
         let codes = |g: &mut Graph| codec_encoder::codes(g, &codec, 1, rows);
         if let Some(why) = self.lacking(&features).or_else(|| self.lacking(&codes)) {
-            self.skip(name, why);
+            self.skip(name, &why);
             return Ok(());
         }
         let model = self.model.clone();
@@ -218,20 +218,20 @@ impl Comparison<'_> {
         memory.write_f32("samples", &[1, samples.len()].into(), &samples)?;
         self.run(&mut *memory, &features)?;
         self.stages(name, "codec_encoder", &mut *memory, &file, &["seanet"])?;
-        // The second network reads what the first one left.
+        // The second network reads the output of the first one.
         self.run(&mut *memory, &codes)?;
         self.stages(name, "codec_encoder", &mut *memory, &file, &["transformer", "downsample"])?;
-        if self.exact {
+        if self.out.is_exact() {
             let mut got = vec![];
             memory.read_i32("codes", &mut got)?;
-            self.equal(name, "codec_encoder", "codes", got == integers(&file, "codes")?);
+            self.out.equal(name, "codec_encoder", "codes", got == integers(&file, "codes")?);
         } else {
-            self.skip(format!("{name}/codes"), "weights of fewer bits turn near ties");
+            self.skip(&format!("{name}/codes"), "lower precision decides near ties differently");
         }
         Ok(())
     }
 
-    fn codec_decode(&mut self, name: &str, case: &Case) -> Result<()> {
+    fn codec_decode(&mut self, name: &str, case: &Case) -> Result<(), ModelError> {
         let file = SafeTensors::open(&case.file)?;
         let c = self.model.files().codec.decoder_config.clone();
         if file.get("quantized")?.shape.first() != Some(&c.codebook_dim) {
@@ -242,7 +242,7 @@ impl Comparison<'_> {
         let frames = codes.len() / c.num_quantizers;
         let build = |g: &mut Graph| codec_decoder::build(g, &c, Past::Silence, 1, frames);
         if let Some(why) = self.lacking(&build) {
-            self.skip(name, why);
+            self.skip(name, &why);
             return Ok(());
         }
         let mut stages = vec!["quantized".to_owned(), "pre_conv".to_owned(), "pre_transformer".to_owned()];
@@ -250,28 +250,28 @@ impl Comparison<'_> {
             stages.extend([format!("upsample{i}_conv"), format!("upsample{i}")]);
         }
         stages.extend((0..c.upsample_rates.len() + 3).map(|i| format!("decoder{i}")));
-        // Goldens that were cut down lack the last one, which is the waveform before it is clipped.
+        // Trimmed goldens lack the last stage, the waveform before clipping.
         let stages: Vec<&str> = stages.iter().map(String::as_str).filter(|s| file.contains(s)).collect();
         let model = self.model.clone();
         let mut memory = model.device().memory();
         memory.write_i32("codes", &[1, frames, c.num_quantizers].into(), &codes)?;
-        if self.taps {
+        if self.out.taps() {
             self.run(&mut *memory, &build)?;
             self.stages(name, "codec_decoder", &mut *memory, &file, &stages)?;
         }
         let samples = model.codec().decode(&codes)?;
-        self.add(name, "codec_decoder", "waveform", &samples, &file.get("waveform")?.to_f32());
+        self.out.tensor(name, "codec_decoder", "waveform", &samples, &file.get("waveform")?.to_f32());
         Ok(())
     }
 
-    /// The official package begins anew after 300 frames, and keeps beside that its own single pass around the seam.
-    fn codec_decode_long(&mut self, name: &str, case: &Case) -> Result<()> {
+    /// The official package restarts after 300 frames; the goldens also have its single pass around the seam.
+    fn codec_decode_long(&mut self, name: &str, case: &Case) -> Result<(), ModelError> {
         let file = SafeTensors::open(&case.file)?;
         let c = &self.model.files().codec.decoder_config;
         let codes = integers(&file, "codes")?;
         let build = |g: &mut Graph| codec_decoder::build(g, c, Past::Stream, 1, 1);
         if let Some(why) = self.lacking(&build) {
-            self.skip(name, why);
+            self.skip(name, &why);
             return Ok(());
         }
         if codes.iter().any(|code| *code as usize >= c.codebook_size) {
@@ -284,17 +284,16 @@ impl Comparison<'_> {
         let window = window.ok_or_else(|| bad(&case.file, "its inputs have no `window`".to_owned()))?;
         for (tensor, (from, to)) in [("head", (0, file.get("head")?.to_f32().len())), ("whole", window)] {
             let got = samples.get(from..to).unwrap_or(&[]);
-            self.add(name, "codec_decoder", tensor, got, &file.get(tensor)?.to_f32());
+            self.out.tensor(name, "codec_decoder", tensor, got, &file.get(tensor)?.to_f32());
         }
         for tensor in ["chunked", "tail"] {
-            let why =
-                "the official package decodes anew behind frame 300; here it is one pass, as in `whole`";
-            self.skip(format!("{name}/{tensor}"), why);
+            let why = "the official package restarts after frame 300; here it is one pass, as in `whole`";
+            self.skip(&format!("{name}/{tensor}"), why);
         }
         Ok(())
     }
 
-    /// Compares taps `[…, columns]`; of long ones the goldens keep the first and last columns.
+    /// Compares taps `[…, columns]`. Of long ones the goldens have the first and last columns.
     fn stages(
         &mut self,
         name: &str,
@@ -302,18 +301,18 @@ impl Comparison<'_> {
         memory: &mut dyn Memory,
         file: &SafeTensors,
         taps: &[&str],
-    ) -> Result<()> {
-        let recorded = if self.taps { taps } else { &[] };
+    ) -> Result<(), ModelError> {
+        let recorded = if self.out.taps() { taps } else { &[] };
         for tap in recorded {
             let want = file.get(tap)?;
             let mut got = vec![];
             memory.read_f32(&format!("tap/{tap}"), &mut got)?;
-            self.add(name, stage, tap, &ends_of(&got, &want.shape), &want.to_f32());
+            self.out.tensor(name, stage, tap, &ends_of(&got, &want.shape), &want.to_f32());
         }
         Ok(())
     }
 
-    /// Why the device cannot run a network.
+    /// Why the device cannot run a network; `None` if it can.
     fn lacking(&self, build: &dyn Fn(&mut Graph) -> Result<(), GraphError>) -> Option<String> {
         let mut g = self.graph();
         match build(&mut g) {
@@ -324,27 +323,27 @@ impl Comparison<'_> {
 
     fn graph(&self) -> Graph {
         let g = Graph::new("verify");
-        if self.taps { g.with_taps() } else { g }
+        if self.out.taps() { g.with_taps() } else { g }
     }
 
-    /// Runs a network on what is in memory.
+    /// Runs a network on the inputs in `memory`.
     fn run(
         &self,
         memory: &mut dyn Memory,
         build: &dyn Fn(&mut Graph) -> Result<(), GraphError>,
-    ) -> Result<()> {
+    ) -> Result<(), ModelError> {
         let mut g = self.graph();
-        build(&mut g).map_err(QwenError::from)?;
+        build(&mut g)?;
         let device = self.model.device();
-        let plan = Plan::compile(g, &**device).map_err(QwenError::from)?;
+        let plan = Plan::compile(g, &**device)?;
         let weights = Arc::new(Loader(self.model.files().weights.clone()));
         device.open(weights).load(plan)?.run(memory)?;
         Ok(())
     }
 }
 
-/// What a network listened to: `wav` of the case, or the file beside it that its arguments name.
-fn recording(case: &Case, file: &SafeTensors, sample_rate: u32) -> Result<Vec<f32>> {
+/// Samples of the case's recording: its tensor `wav`, or the file next to it that its arguments name.
+fn recording(case: &Case, file: &SafeTensors, sample_rate: u32) -> Result<Vec<f32>, ModelError> {
     if file.contains("wav") {
         return Ok(file.get("wav")?.to_f32());
     }
@@ -360,8 +359,8 @@ fn recording(case: &Case, file: &SafeTensors, sample_rate: u32) -> Result<Vec<f3
     Ok(wave.samples)
 }
 
-/// How much further frequencies are from probabilities than chance allows, as a part of the largest probability; 0 if none is.
-/// Infinite if something was drawn that has no probability, or something is not a number.
+/// Largest excess of a frequency's distance from its probability over what chance allows, as a part of the largest
+/// probability; 0 if none is in excess. Infinite if an id without probability was drawn, or a probability is not finite.
 fn past_chance(got: &[f32], want: &[f32]) -> f64 {
     let draws = DRAWS as f64;
     let largest = want.iter().fold(0f64, |m, p| m.max(f64::from(*p)));
@@ -374,11 +373,11 @@ fn past_chance(got: &[f32], want: &[f32]) -> f64 {
         }
     });
     let sum: f32 = got.iter().sum();
-    // What is no id of the vocabulary was not counted.
+    // Ids outside of the vocabulary were not counted.
     if (sum - 1.0).abs() > 0.5 / DRAWS as f32 { f64::INFINITY } else { excess.fold(0.0, f64::max) }
 }
 
-/// The first and last of each row's columns, as many as the goldens keep: `shape` is `[rows, kept]`.
+/// The first and last columns of each row, as the goldens have them: `shape` is `[rows, kept]`.
 fn ends_of(x: &[f32], shape: &[usize]) -> Vec<f32> {
     let &[rows, kept] = shape else { return x.to_vec() };
     let columns = x.len() / rows.max(1);

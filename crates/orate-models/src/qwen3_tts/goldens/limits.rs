@@ -1,9 +1,9 @@
-//! How much noise each part of Qwen3-TTS may have in less than single precision.
+//! Least signal-to-noise ratio of each part of Qwen3-TTS below f32, in dB, for every tensor.
 //!
-//! Least signal-to-noise ratios in dB of every tensor. They say that a format is wired up rightly, not how it sounds: the goldens' random
-//! weights enlarge errors, above all in the codec. The noisiest tensor of any part on the CPU, of the committed goldens and of those
-//! with seeds 5 and 29, and the limits, which are a third of the amplitude below; weights that are read in the wrong order, a wrong scale or silence have
-//! 0 dB and less:
+//! The limits prove that a format is wired up correctly, not how it sounds: the goldens' random weights enlarge errors,
+//! above all in the codec. Weights in the wrong order, a wrong scale or silence give 0 dB or less. The tables show the
+//! noisiest tensor of each part on the CPU, of the committed goldens and those with seeds 5 and 29, and the limit, which
+//! is lower by a third of the amplitude:
 //!
 //! | weights | prompt, talker, predictor | speaker and codec encoder | codec decoder |
 //! | --- | --- | --- | --- |
@@ -12,11 +12,12 @@
 //! | `q8_0` | 29.9, limit 26 | 33.0, limit 28 | 15.7, limit 12 |
 //! | `q4_0` | 9.4, limit 6 | 12.9, limit 9 | 5.0, limit 3 |
 //!
-//! Checkpoints keep the talking part in `bf16`, so it loses nothing in either half format; the limits are those of weights that do. A
-//! part whose weights all stay in `f32` by the policy, as the codec does in blocks, must stay above [`UNTOUCHED`].
+//! Checkpoints store the talking part in `bf16`, so it loses nothing in either half format; its limits are those of
+//! weights that do. A part whose weights all stay in `f32` by the policy, as the codec does with `q8_0` and `q4_0`, must
+//! stay above [`UNTOUCHED`].
 //!
-//! On CUDA `f16`, `bf16` and `tf32` round the other operand too, and so does `f16` on cooperative matrices. The noisiest on an H200, of
-//! seeds 5 and 29:
+//! On CUDA `f16`, `bf16` and `tf32` round the activations too, and so does `f16` with cooperative matrices. The noisiest
+//! tensors on an H200, of seeds 5 and 29:
 //!
 //! | both operands | prompt, talker, predictor | speaker and codec encoder | codec decoder |
 //! | --- | --- | --- | --- |
@@ -29,15 +30,13 @@
 //! | `bf16` | 56.9, limit 51 |
 //! | `q8_0` | 45.0, limit 40 |
 
-use super::Limit;
-use super::qwen3_tts::CPU_TOLERANCE;
-use crate::verify::GPU_TOLERANCE;
-use orate::{CacheFormat, DeviceInfo, DeviceKind, Precision, PrecisionPolicy};
-use orate_graph::Weight;
-use orate_models::qwen3_tts::{Files, Network};
+use super::CPU_TOLERANCE;
+use crate::hooks::{GPU_TOLERANCE, Limit, PartLimit};
+use crate::qwen3_tts::{Files, Network};
+use orate_graph::{CacheFormat, DeviceInfo, DeviceKind, Precision, PrecisionPolicy, Weight};
 
 /// Least signal-to-noise ratio of a part that the policy leaves in `f32`. Measured on the CPU: 103 dB.
-pub const UNTOUCHED: f64 = 80.0;
+const UNTOUCHED: f64 = 80.0;
 
 /// Keys and values in `f16`, see above.
 pub const KV_F16_SNR: f64 = 68.0;
@@ -48,27 +47,28 @@ pub const KV_Q8_0_SNR: f64 = 40.0;
 
 /// Least signal-to-noise ratios of the parts of a model, in dB.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PartSnr {
+struct PartSnr {
     /// Prompt, talker and code predictor.
-    pub talking: f64,
+    talking: f64,
     /// Speaker encoder and codec encoder.
-    pub listening: f64,
+    encoders: f64,
     /// Codec decoder.
-    pub codec: f64,
+    codec: f64,
 }
 
 impl PartSnr {
-    /// That of a stage, as rows of a report name it.
-    pub(super) fn of(self, stage: &str) -> f64 {
-        match stage {
-            "codec_decoder" => self.codec,
-            "speaker_encoder" | "codec_encoder" => self.listening,
-            _ => self.talking,
-        }
+    /// As limits by part. Stages that no part names belong to the first.
+    fn limit(self) -> Limit {
+        let PartSnr { talking, encoders, codec } = self;
+        Limit::PartSnr(vec![
+            PartLimit { name: "prompt, talker and predictor", stages: &[], snr: talking },
+            PartLimit { name: "encoders", stages: &["speaker_encoder", "codec_encoder"], snr: encoders },
+            PartLimit { name: "codec decoder", stages: &["codec_decoder"], snr: codec },
+        ])
     }
 
     fn of_weights(precision: Precision, device: &DeviceInfo) -> PartSnr {
-        let part = |talking, listening, codec| PartSnr { talking, listening, codec };
+        let part = |talking, encoders, codec| PartSnr { talking, encoders, codec };
         let operand_is_rounded = device.rounds_operands(precision);
         match precision {
             Precision::F32 => part(UNTOUCHED, UNTOUCHED, UNTOUCHED),
@@ -82,24 +82,14 @@ impl PartSnr {
     }
 }
 
-impl std::fmt::Display for PartSnr {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let PartSnr { talking, listening, codec } = self;
-        write!(
-            f,
-            "{talking} dB of noise in prompt, talker and predictor, {listening} dB in what listens, {codec} dB in the codec"
-        )
-    }
-}
-
-/// The ratio that is left where two noises add up, to a tenth of a dB.
-fn together(a: f64, b: f64) -> f64 {
+/// Signal-to-noise ratio of the sum of two noises, rounded to 0.1 dB.
+fn sum_of_noises(a: f64, b: f64) -> f64 {
     let noise = |snr: f64| 10f64.powf(-snr / 10.0);
     (-100.0 * (noise(a) + noise(b)).log10()).round() / 10.0
 }
 
-/// What an engine must reach.
-pub(super) fn limit(files: &Files, policy: &PrecisionPolicy, kv: CacheFormat, device: &DeviceInfo) -> Limit {
+/// Limit for a model in these formats on a device.
+pub fn limit(files: &Files, policy: &PrecisionPolicy, kv: CacheFormat, device: &DeviceInfo) -> Limit {
     if policy.precision == Precision::F32 && kv == CacheFormat::F32 {
         return Limit::Error(if device.kind == DeviceKind::Cpu { CPU_TOLERANCE } else { GPU_TOLERANCE });
     }
@@ -120,25 +110,26 @@ pub(super) fn limit(files: &Files, policy: &PrecisionPolicy, kv: CacheFormat, de
         CacheFormat::Q8_0 => KV_Q8_0_SNR,
     };
     let talking = part(&[Network::Talker, Network::CodePredictor], asked.talking, exact.talking);
-    let talking = if talking == exact.talking { talking.min(of_cache) } else { together(talking, of_cache) };
-    Limit::PartSnr(PartSnr {
+    let talking =
+        if talking == exact.talking { talking.min(of_cache) } else { sum_of_noises(talking, of_cache) };
+    let parts = PartSnr {
         talking,
-        listening: part(&[Network::SpeakerEncoder, Network::CodecEncoder], asked.listening, exact.listening),
+        encoders: part(&[Network::SpeakerEncoder, Network::CodecEncoder], asked.encoders, exact.encoders),
         codec: part(&[Network::CodecDecoder], asked.codec, exact.codec),
-    })
+    };
+    parts.limit()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use orate::DeviceClass;
-    use orate_graph::COOPERATIVE_MATRICES;
+    use orate_graph::{COOPERATIVE_MATRICES, DeviceClass};
 
     #[test]
     fn noises_add_up() {
-        assert_eq!(together(40.0, 40.0), 37.0);
-        assert_eq!(together(6.0, 40.0), 6.0);
-        assert_eq!(together(26.0, f64::INFINITY), 26.0);
+        assert_eq!(sum_of_noises(40.0, 40.0), 37.0);
+        assert_eq!(sum_of_noises(6.0, 40.0), 6.0);
+        assert_eq!(sum_of_noises(26.0, f64::INFINITY), 26.0);
     }
 
     /// Silence, which has 0 dB, passes nowhere.
@@ -146,9 +137,9 @@ mod tests {
     fn every_limit_can_be_missed() {
         for kind in [DeviceKind::Cpu, DeviceKind::Cuda, DeviceKind::Vulkan] {
             for precision in Precision::ALL {
-                let PartSnr { talking, listening, codec } =
+                let PartSnr { talking, encoders, codec } =
                     PartSnr::of_weights(precision, &device(kind, vec![]));
-                assert!(talking.min(listening).min(codec) >= 3.0, "{precision} on {kind:?}");
+                assert!(talking.min(encoders).min(codec) >= 3.0, "{precision} on {kind:?}");
             }
         }
     }

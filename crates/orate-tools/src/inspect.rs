@@ -1,0 +1,407 @@
+//! What a model, a weight file or a voice file holds.
+
+use orate::{
+    CacheFormat, DeviceChoice, DeviceKind, Engine, EngineOptions, Family, ModelError, ModelSource, Precision,
+    PrecisionChoice, PrecisionPolicy, Probes, Result, SpeechLength,
+};
+use orate_graph::{Graph, Op};
+use orate_models::PlaceOptions;
+use orate_weights::gguf::{GgufArray, GgufFile, GgufValue};
+use orate_weights::{OnnxModel, SafeTensors, WeightSource};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// How to look at a model.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// Families that the model may be of.
+    pub families: &'static [&'static dyn Family],
+    /// Device to look with, whose memory is predicted. `None`: the CPU, and for [`PrecisionChoice::Auto`] the device that
+    /// would speak.
+    pub device: Option<DeviceChoice>,
+    /// Format of weights in matmuls.
+    pub precision: PrecisionChoice,
+    /// Format of keys and values.
+    pub kv: CacheFormat,
+}
+
+/// What was found.
+pub struct Inspection {
+    /// Path, or `built-in voice`.
+    pub path: String,
+    /// What it is, in two or three words.
+    pub kind: String,
+    /// Whether it is a model, and not a single file.
+    pub is_model: bool,
+    /// Name and value, in the order to print.
+    pub facts: Vec<(&'static str, Value)>,
+    /// What a precision was chosen by.
+    pub probes: Option<Probes>,
+    /// All tensors.
+    pub tensors: Vec<Tensor>,
+    families: Vec<&'static dyn Family>,
+}
+
+/// A tensor of a file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    /// Name.
+    pub name: String,
+    /// Element type in the file.
+    pub dtype: &'static str,
+    /// Shape.
+    pub shape: Vec<usize>,
+    /// Size in the file; `None` where the element type cannot be read.
+    pub bytes: Option<usize>,
+    /// Format in which a matmul keeps it; `None` for tensors that no matmul reads.
+    pub matmul: Option<Precision>,
+}
+
+/// How many tensors, numbers and bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    /// Tensors.
+    pub tensors: usize,
+    /// Numbers in them.
+    pub parameters: usize,
+    /// Bytes in the file.
+    pub bytes: usize,
+}
+
+impl Sum {
+    fn add(&mut self, tensor: &Tensor) {
+        self.tensors += 1;
+        self.parameters += tensor.shape.iter().product::<usize>();
+        self.bytes += tensor.bytes.unwrap_or(0);
+    }
+}
+
+/// Tensors of all layers that are alike.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// Name with `*` for each number.
+    pub name: String,
+    /// Tensors.
+    pub count: usize,
+    /// Shape of each.
+    pub shape: Vec<usize>,
+    /// Element type in the file.
+    pub dtype: &'static str,
+    /// Format in which a matmul keeps them.
+    pub matmul: Precision,
+}
+
+impl Inspection {
+    fn of_file(
+        path: &Path,
+        kind: &str,
+        facts: Vec<(&'static str, Value)>,
+        tensors: Vec<Tensor>,
+    ) -> Inspection {
+        let (path, kind) = (path.display().to_string(), kind.to_owned());
+        Inspection { path, kind, is_model: false, facts, probes: None, tensors, families: vec![] }
+    }
+
+    /// Sum of all tensors.
+    pub fn total(&self) -> Sum {
+        let mut sum = Sum::default();
+        self.tensors.iter().for_each(|t| sum.add(t));
+        sum
+    }
+
+    /// Sums by element type.
+    pub fn dtypes(&self) -> Vec<(&'static str, Sum)> {
+        self.sums(|t| Some(t.dtype)).into_iter().collect()
+    }
+
+    /// Sums by network, in the order in which networks run; tensors of none are left out.
+    pub fn networks(&self) -> Vec<(&'static str, Sum)> {
+        let of = |t: &Tensor| self.families.iter().find_map(|family| family.network_of(&t.name));
+        let sums = self.sums(of);
+        let mut in_order = vec![];
+        for name in self.families.iter().flat_map(|family| family.networks()) {
+            if let Some(sum) = sums.get(name).filter(|_| !in_order.iter().any(|(other, _)| *other == name)) {
+                in_order.push((name, *sum));
+            }
+        }
+        in_order
+    }
+
+    /// Tensors that matmuls read, those of all layers together.
+    pub fn groups(&self) -> Vec<Group> {
+        let mut groups: Vec<Group> = vec![];
+        for t in &self.tensors {
+            let Some(matmul) = t.matmul else { continue };
+            let group =
+                Group { name: pattern(&t.name), count: 1, shape: t.shape.clone(), dtype: t.dtype, matmul };
+            match groups.iter_mut().find(|g| Group { count: 1, ..(*g).clone() } == group) {
+                Some(known) => known.count += 1,
+                None => groups.push(group),
+            }
+        }
+        groups
+    }
+
+    /// Sums by a property of each tensor.
+    fn sums(&self, of: impl Fn(&Tensor) -> Option<&'static str>) -> BTreeMap<&'static str, Sum> {
+        let mut sums = BTreeMap::<_, Sum>::new();
+        for tensor in &self.tensors {
+            if let Some(key) = of(tensor) {
+                sums.entry(key).or_default().add(tensor);
+            }
+        }
+        sums
+    }
+
+    /// Adds the format of each tensor that a matmul reads, and how many have each.
+    fn add_matmuls(&mut self, formats: &BTreeMap<String, Precision>) {
+        let mut counts = BTreeMap::<&str, usize>::new();
+        formats.values().for_each(|p| *counts.entry(p.name()).or_default() += 1);
+        self.facts.push(("matmuls", json!(counts)));
+        self.tensors.iter_mut().for_each(|t| t.matmul = formats.get(&t.name).copied());
+    }
+}
+
+/// A name with `*` for each number: like tensors of all layers have one.
+fn pattern(name: &str) -> String {
+    let number = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
+    name.split('.').map(|part| if number(part) { "*" } else { part }).collect::<Vec<_>>().join(".")
+}
+
+fn tensors(source: &dyn WeightSource) -> Vec<Tensor> {
+    let tensor = |name: &str| match source.info(name) {
+        Some(info) => Tensor {
+            name: name.to_owned(),
+            dtype: info.dtype.name(),
+            bytes: info.dtype.bytes_for(info.len()),
+            shape: info.shape,
+            matmul: None,
+        },
+        None => Tensor { name: name.to_owned(), dtype: "unknown", shape: vec![], bytes: None, matmul: None },
+    };
+    source.names().into_iter().map(tensor).collect()
+}
+
+// ---- models ----------------------------------------------------------------------------------------------------
+
+/// Seconds of speech whose memory is predicted.
+const SECONDS: f64 = 20.0;
+/// Seconds of the references whose memory is predicted: of medium length, and as long as one may be.
+const REFERENCES: [f64; 2] = [10.0, 60.0];
+
+/// Looks at a model; `None` is the built-in voice.
+///
+/// # Errors
+/// It cannot be opened, or could not speak.
+pub fn model(path: Option<&Path>, look: &Look) -> Result<Inspection> {
+    let (engine, policy) = open(path, look)?;
+    let files = engine.model().files();
+    let description = files.describe();
+    let mut found = Inspection {
+        path: files.origin().to_owned(),
+        kind: description.kind,
+        is_model: true,
+        facts: description.facts,
+        probes: engine.probes().cloned(),
+        tensors: tensors(&**files.weights()),
+        families: vec![files.family()],
+    };
+    if !files.can_speak() {
+        return Ok(found);
+    }
+    engine.model().check_defaults()?;
+    found.facts.push(("precision", json!(policy.to_string())));
+    found.facts.extend(engine.kv().map(|kv| ("keys and values", json!(kv.name()))));
+    let networks =
+        [files.graphs(&PlaceOptions { kv: engine.kv().unwrap_or_default() })?, files.encoder_graphs()?]
+            .concat();
+    found.add_matmuls(&formats(&networks, &policy));
+    if policy == *engine.precision() {
+        found.facts.extend(memory(&engine)?);
+    }
+    if engine.probes().is_some() {
+        found.facts.push(("device", json!(engine.device())));
+    }
+    Ok(found)
+}
+
+/// The model on the device that was asked for, and the policy to explain.
+fn open(path: Option<&Path>, look: &Look) -> Result<(Engine, PrecisionPolicy)> {
+    let model = path.map_or(ModelSource::BuiltIn, |p| ModelSource::Path(p.to_owned()));
+    let options = EngineOptions {
+        model,
+        families: look.families,
+        device: look.device.unwrap_or_default(),
+        precision: look.precision.clone(),
+        kv: look.kv,
+        ..Default::default()
+    };
+    if let (PrecisionChoice::Exactly(policy), None) = (&look.precision, look.device) {
+        let options = EngineOptions { device: DeviceChoice::Cpu, threads: Some(1), ..options };
+        if let Ok(engine) = Engine::with_options(options.clone()) {
+            let policy = engine.precision().clone();
+            return Ok((engine, policy));
+        }
+        // A format that the CPU lacks can be explained all the same. Whatever else is wrong is found here, too.
+        let in_f32 = PrecisionPolicy { precision: Precision::F32, ..policy.clone() };
+        return Ok((
+            Engine::with_options(EngineOptions { precision: in_f32.into(), ..options })?,
+            policy.clone(),
+        ));
+    }
+    let engine = Engine::with_options(options)?;
+    let policy = engine.precision().clone();
+    Ok((engine, policy))
+}
+
+/// Bytes that the model takes on its device, if its family predicts them.
+fn memory(engine: &Engine) -> Result<Vec<(&'static str, Value)>> {
+    let of = |reference| engine.footprint(SpeechLength { speech: SECONDS, reference });
+    let [Some(usual), Some(longest)] = [of(REFERENCES[0])?, of(REFERENCES[1])?] else { return Ok(vec![]) };
+    let weights = match engine.device_info().kind {
+        DeviceKind::Cpu => "bytes of weights on the CPU",
+        _ => "bytes of weights on the GPU",
+    };
+    let mut facts =
+        vec![(weights, json!(usual.weights)), ("bytes of 20 seconds of speech", json!(usual.utterance))];
+    if usual.cloning > 0 {
+        facts.extend([
+            ("bytes of 20 seconds of speech after a reference of 10", json!(usual.in_context)),
+            ("bytes of 20 seconds of speech after a reference of 60", json!(longest.in_context)),
+            ("more bytes while 10 seconds become a voice", json!(usual.cloning)),
+            ("more bytes while 60 seconds become a voice", json!(longest.cloning)),
+        ]);
+    }
+    Ok(facts)
+}
+
+/// The format in which a policy keeps each weight of a matmul, by name.
+fn formats(graphs: &[Graph], policy: &PrecisionPolicy) -> BTreeMap<String, Precision> {
+    let ops = graphs.iter().flat_map(Graph::nodes).map(|node| &node.op);
+    let format = |op: &Op| Some((op.weights().first()?.first_name()?.to_owned(), policy.of_op(op)?));
+    ops.filter_map(format).collect()
+}
+
+// ---- single files ----------------------------------------------------------------------------------------------
+
+/// Prefix of the architectures of packed voices.
+const OURS: &str = "orate-";
+
+/// Looks at a file: a packed voice is a model, anything else is shown as it is.
+///
+/// # Errors
+/// The file cannot be read, is damaged, or is of no known kind.
+pub fn file(path: &Path, look: &Look) -> Result<Inspection> {
+    let mut start = [0; 9];
+    let length =
+        read_start(path, &mut start).map_err(|source| ModelError::Io { path: path.to_owned(), source })?;
+    let ending = path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase();
+    let mut found = match (&start[..length], ending.as_str()) {
+        ([b'G', b'G', b'U', b'F', ..], _) | (_, "gguf") => {
+            let file = GgufFile::open(path)?;
+            if file.string("general.architecture").is_ok_and(|a| a.starts_with(OURS)) {
+                drop(file);
+                return model(Some(path), look);
+            }
+            gguf(path, &file)
+        }
+        (_, "onnx") => onnx(path, &OnnxModel::open(path)?),
+        // The header's length, then JSON.
+        ([_, _, _, _, _, _, _, _, b'{', ..], _) | (_, "safetensors") => {
+            safetensors(path, &SafeTensors::open(path)?)
+        }
+        _ => match look.families.iter().find_map(|family| family.describe_file(path)) {
+            Some(description) => {
+                let description = description?;
+                Inspection::of_file(path, &description.kind, description.facts, vec![])
+            }
+            None => {
+                let problem = "neither a packed voice or GGUF (.gguf), nor safetensors (.safetensors), ONNX (.onnx) or a voice (.json)";
+                let (path, problem) = (path.to_owned(), problem.to_owned());
+                return Err(ModelError::Content { path, problem }.into());
+            }
+        },
+    };
+    found.families = look.families.to_vec();
+    Ok(found)
+}
+
+/// Reads the first bytes of a file, and returns how many there are.
+fn read_start(path: &Path, start: &mut [u8]) -> io::Result<usize> {
+    let (mut file, mut length) = (File::open(path)?, 0);
+    while length < start.len() {
+        match file.read(&mut start[length..])? {
+            0 => break,
+            n => length += n,
+        }
+    }
+    Ok(length)
+}
+
+fn gguf(path: &Path, file: &GgufFile) -> Inspection {
+    let metadata: Map<String, Value> =
+        file.metadata().map(|(key, value)| (key.to_owned(), gguf_value(value))).collect();
+    Inspection::of_file(path, "GGUF", vec![("metadata", Value::Object(metadata))], tensors(file))
+}
+
+/// A value as JSON; of long texts and lists only the size.
+fn gguf_value(value: &GgufValue) -> Value {
+    /// Characters that fit a line.
+    const MOST_CHARS: usize = 80;
+    match value {
+        GgufValue::String(s) if s.chars().count() > MOST_CHARS => json!(format!("text of {} bytes", s.len())),
+        GgufValue::String(s) => json!(s),
+        GgufValue::Array(GgufArray::String(all)) if all.len() <= 16 => json!(all),
+        GgufValue::Array(_) => json!("list"),
+        other => json!(format!("{other:?}").split_once('(').map_or("", |(_, v)| v.trim_end_matches(')'))),
+    }
+}
+
+fn safetensors(path: &Path, file: &SafeTensors) -> Inspection {
+    let facts = match file.metadata() {
+        m if m.is_empty() => vec![],
+        m => vec![("metadata", json!(m))],
+    };
+    Inspection::of_file(path, "safetensors", facts, tensors(file))
+}
+
+fn onnx(path: &Path, model: &OnnxModel) -> Inspection {
+    let mut operations = BTreeMap::<&str, usize>::new();
+    for node in model.nodes() {
+        *operations.entry(&node.op_type).or_default() += 1;
+    }
+    let facts = vec![
+        ("opset", json!(model.opset())),
+        ("inputs", json!(model.inputs())),
+        ("outputs", json!(model.outputs())),
+        ("nodes", json!(model.nodes().len())),
+        ("operations", json!(operations)),
+    ];
+    Inspection::of_file(path, "ONNX", facts, tensors(model))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tensors_of_layers_are_one_group() {
+        let cases = [
+            ("net.model.layers.12.mlp.up_proj.weight", "net.model.layers.*.mlp.up_proj.weight"),
+            ("decoder.decoder.1.block.0.alpha", "decoder.decoder.*.block.*.alpha"),
+            ("linear_fc1.weight", "linear_fc1.weight"),
+        ];
+        for (name, expected) in cases {
+            assert_eq!(pattern(name), expected);
+        }
+    }
+
+    #[test]
+    fn gguf_values_are_short() {
+        assert_eq!(gguf_value(&GgufValue::U32(3)), json!("3"));
+        assert_eq!(gguf_value(&GgufValue::String("x".repeat(100))), json!("text of 100 bytes"));
+    }
+}
