@@ -101,11 +101,7 @@ fn exit_status(error: &anyhow::Error) -> u8 {
 }
 
 fn is_about_the_text(e: &ModelError) -> bool {
-    match e {
-        ModelError::EmptyText { .. } => true,
-        ModelError::Text(e) => !matches!(e, TextError::UnknownLanguage { .. }),
-        _ => false,
-    }
+    matches!(e, ModelError::EmptyText { .. } | ModelError::Text(_))
 }
 
 #[cfg(test)]
@@ -137,17 +133,13 @@ mod tests {
     #[test]
     fn the_status_says_what_is_at_fault() {
         let option = || ModelError::Option { option: "speed", got: "0".into(), allowed: "more".into() };
-        let language = TextError::UnknownLanguage {
-            lang: "xx".into(),
-            version: orate_text::supertonic::Version::V2,
-            known: vec![],
-        };
+        let language = ModelError::UnknownLanguage { name: "xx".into(), known: vec![] };
         let cases = [
             (anyhow!("anything"), FAILED),
             (UsageError("--json".into()).into(), USAGE),
             (orate::Error::from(option()).into(), USAGE),
             (anyhow::Error::from(orate::Error::from(option())).context("wrapped"), USAGE),
-            (orate::Error::from(ModelError::Text(language)).into(), USAGE),
+            (orate::Error::from(language).into(), USAGE),
             (orate::Error::from(ModelError::Text(TextError::Empty)).into(), FAILED),
             (orate::Error::Cancelled.into(), INTERRUPTED),
         ];

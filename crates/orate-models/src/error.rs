@@ -91,9 +91,9 @@ pub enum ModelError {
     /// A recording cannot be read or resampled.
     #[error(transparent)]
     Audio(Box<orate_audio::AudioError>),
-    /// The text cannot be spoken, or its language is unknown.
+    /// The text cannot be spoken.
     #[error(transparent)]
-    Text(#[from] TextError),
+    Text(TextError),
     /// There is nothing to say.
     #[error(
         "the {what} holds nothing to say; {}",
@@ -135,7 +135,7 @@ pub enum ModelError {
         known: String,
     },
     /// The model does not speak the language.
-    #[error("{} is no language of this model; choose auto, {}", quoted(name), one_line(&known.join(", ")))]
+    #[error("unknown language {}; this model has: {}", quoted(name), one_line(&known.join(" ")))]
     UnknownLanguage {
         /// What was asked for.
         name: String,
@@ -297,6 +297,18 @@ impl ModelError {
             E::Cancelled => ErrorKind::Cancelled,
             E::Family { kind, .. } => *kind,
             _ => ErrorKind::InvalidModel,
+        }
+    }
+}
+
+impl From<TextError> for ModelError {
+    fn from(e: TextError) -> Self {
+        match e {
+            TextError::UnknownLanguage { lang, known, .. } => {
+                let known = known.into_iter().map(str::to_owned).collect();
+                ModelError::UnknownLanguage { name: lang, known }
+            }
+            other => ModelError::Text(other),
         }
     }
 }

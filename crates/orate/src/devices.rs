@@ -1,4 +1,4 @@
-//! Which devices there are, and which of them runs a model.
+//! Lists devices, and chooses the one that runs a model.
 
 use crate::{EngineOptions, Error, Result};
 use orate_cpu::{CpuDevice, Isa};
@@ -12,14 +12,14 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeviceChoice {
-    /// The best GPU, or the CPU where there is none. Never a GPU that the processor imitates.
+    /// The best GPU, or the CPU if there is none. Never a software rasterizer.
     #[default]
     Auto,
     /// The CPU.
     Cpu,
-    /// The best GPU, or the one after so many better ones, whatever its driver.
+    /// The n-th best GPU, whatever its driver; 0 is the best.
     Gpu(usize),
-    /// A GPU by driver and number, as [`devices`] lists them; also one that the processor imitates.
+    /// A GPU by driver and number, as [`devices`] lists them; software rasterizers too.
     Kind(DeviceKind, usize),
 }
 
@@ -64,16 +64,16 @@ impl fmt::Display for DeviceChoice {
     }
 }
 
-/// What was found on this machine.
+/// Devices of this machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Devices {
-    /// All devices, the CPU first, unless it is among the problems.
+    /// All devices, the CPU first unless it is among the problems.
     pub found: Vec<DeviceInfo>,
-    /// Drivers that could not be asked, and why.
+    /// Drivers that could not list their devices, and why.
     pub problems: Vec<(DeviceKind, String)>,
 }
 
-/// Looks for devices. This loads the drivers that there are.
+/// Lists the devices of this machine. Loads all drivers.
 ///
 /// ```
 /// assert_eq!(orate::devices().found[0].id(), "cpu");
@@ -125,7 +125,7 @@ impl Devices {
         gpus
     }
 
-    /// Devices that a choice stands for, the best first. All but an automatic choice stand for one.
+    /// Devices that fit a choice, the best first: one, except for an automatic choice.
     fn resolve(&self, choice: DeviceChoice) -> Result<Vec<(DeviceKind, usize)>, DeviceError> {
         let ranked: Vec<_> = self.ranked().into_iter().map(|d| (d.kind, d.index)).collect();
         match choice {
@@ -141,8 +141,10 @@ impl Devices {
                     problem += &format!("; {}: {why}", kind.name());
                 }
                 if let Some(software) = self.found.iter().find(|d| d.class == DeviceClass::Software) {
-                    problem +=
-                        &format!("; `{}` is imitated by the processor and must be asked for", software.id());
+                    problem += &format!(
+                        "; `{}` is a software rasterizer, which is only used by its name",
+                        software.id()
+                    );
                 }
                 DeviceError::Setup { device: format!("gpu:{index}"), problem }
             }),
@@ -150,8 +152,8 @@ impl Devices {
     }
 }
 
-/// Opens the device that `options` ask for, to compute products as `policy` says. A named device is obeyed or refused; an automatic choice passes over devices
-/// that cannot be opened, and adds to `passed_over` why.
+/// Opens the device that `options` name, with weights in the formats of `policy`. A named device is opened or is an error. An
+/// automatic choice skips devices that cannot be opened, and adds the reasons to `passed_over`.
 pub(crate) fn open(
     options: &EngineOptions,
     policy: &PrecisionPolicy,
@@ -174,12 +176,12 @@ pub(crate) fn open(
             opened => return opened,
         }
     }
-    unreachable!("the CPU is the last of all automatic choices, and others end at the first")
+    unreachable!("an automatic choice ends with the CPU, and others have one device")
 }
 
 #[cfg_attr(
     not(any(feature = "cuda", feature = "gpu")),
-    expect(unused_variables, reason = "no executor in this build")
+    expect(unused_variables, reason = "this build has no executor for GPUs")
 )]
 fn open_gpu(
     kind: DeviceKind,
@@ -207,10 +209,10 @@ fn open_gpu(
     }
 }
 
-/// Threads used when nothing is said: more gain little at these sizes.
+/// Threads by default: more gain little at these sizes.
 const MOST_DEFAULT_THREADS: usize = 8;
 
-/// The CPU as `options` want it.
+/// Opens the CPU with the threads and instruction set of `options`.
 pub(crate) fn open_cpu(options: &EngineOptions, policy: &PrecisionPolicy) -> Result<CpuDevice> {
     let isa = match &options.isa {
         Some(name) => Isa::named(name),
@@ -226,8 +228,8 @@ pub(crate) fn open_cpu(options: &EngineOptions, policy: &PrecisionPolicy) -> Res
 /// Environment variable that names the folder for compiled kernels.
 pub const CACHE_VARIABLE: &str = "ORATE_CACHE";
 
-/// Where compiled kernels are kept: [`CACHE_VARIABLE`], or `orate` in the user's cache folder. `None` where there is no
-/// such folder: kernels are then compiled anew in each process.
+/// Folder of compiled kernels: [`CACHE_VARIABLE`], or `orate` in the user's cache folder. `None` if there is no such folder:
+/// each process then compiles its kernels.
 pub fn cache_folder() -> Option<PathBuf> {
     match std::env::var_os(CACHE_VARIABLE) {
         Some(folder) if !folder.is_empty() => Some(folder.into()),
@@ -293,12 +295,12 @@ mod tests {
             |found: Vec<DeviceInfo>| all(found).resolve(DeviceChoice::Auto).expect("always finds one")[0];
         assert_eq!(auto(vec![]), (DeviceKind::Cpu, 0));
         assert_eq!(auto(vec![gpu(Vulkan, 0, "llvmpipe", Software, 64, "")]), (DeviceKind::Cpu, 0));
-        // Shared memory looks large.
+        // Integrated GPUs report the memory of the whole machine.
         let integrated = gpu(Vulkan, 0, "Iris", Integrated, 64, "0000:00:02.0");
         let discrete = gpu(Vulkan, 1, "Arc", Discrete, 8, "0000:03:00.0");
         assert_eq!(auto(vec![integrated.clone(), discrete]), (Vulkan, 1));
         assert_eq!(auto(vec![integrated]), (Vulkan, 0));
-        // One card through two drivers, also where one of them does not say which card it is.
+        // One card through two drivers, of which one may not report the card.
         for card in ["0000:18:00.0", ""] {
             let seen = vec![
                 gpu(Cuda, 0, "H200", Discrete, 100, "0000:18:00.0"),
@@ -319,6 +321,6 @@ mod tests {
     fn software_is_named_when_there_is_nothing_else() {
         let found = vec![gpu(DeviceKind::Vulkan, 0, "llvmpipe", DeviceClass::Software, 64, "")];
         let error = all(found).resolve(DeviceChoice::Gpu(0)).expect_err("no hardware").to_string();
-        assert!(error.contains("vulkan:0") && error.contains("must be asked for"), "{error}");
+        assert!(error.contains("vulkan:0") && error.contains("only used by its name"), "{error}");
     }
 }

@@ -28,7 +28,7 @@ pub enum ModelSource {
     Goldens(PathBuf),
 }
 
-/// How an engine is set up.
+/// Settings of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
     /// The model.
@@ -37,10 +37,10 @@ pub struct EngineOptions {
     pub families: &'static [&'static dyn Family],
     /// The device.
     pub device: DeviceChoice,
-    /// CPU threads. `None`: as many as the machine has processors, at most 8.
+    /// CPU threads. `None`: one for each processor, at most 8.
     pub threads: Option<usize>,
-    /// CPU instruction set: `amx`, `avx512`, `avx2` or `portable`. `None`: the environment variable
-    /// [`crate::ISA_VARIABLE`], or else the best this machine has.
+    /// CPU instruction set: `amx`, `vnni`, `avx512`, `avx2` or `portable`. `None`: the one in the environment variable
+    /// [`crate::ISA_VARIABLE`], or the best of this machine.
     pub isa: Option<String>,
     /// Format of weights in matmuls, and for which weights. What the device cannot do is refused.
     pub precision: PrecisionChoice,
@@ -49,8 +49,8 @@ pub struct EngineOptions {
     pub kv: CacheFormat,
     /// Folder for compiled kernels. `None`: [`crate::cache_folder`].
     pub cache: Option<PathBuf>,
-    /// Whether the CPU may take the place of a device that cannot be opened or cannot run the model;
-    /// [`Engine::fallbacks`] then says why. It computes in the format that was asked for, or says there that it cannot.
+    /// Whether the CPU replaces a device that cannot be opened or cannot run the model. [`Engine::fallbacks`] then has the
+    /// reason. The CPU keeps the requested format if it has it; otherwise that is a reason too.
     pub allow_fallback: bool,
 }
 
@@ -72,9 +72,9 @@ impl Default for EngineOptions {
 
 /// A model on a device, ready to speak. Clones share everything.
 ///
-/// An engine belongs to the process that opened it, as threads and GPU drivers do not survive a fork. In a forked child
-/// everything that computes is an error at once, whatever other threads were doing; dropping the engine there is safe
-/// and leaves the parent's alone. Open engines after forking.
+/// An engine belongs to the process that opened it: threads and GPU drivers do not survive a fork. In a forked child everything
+/// that computes returns an error at once; dropping the engine there is safe and does not affect the parent. Open engines
+/// after forking.
 #[derive(Clone)]
 pub struct Engine {
     inner: Arc<Inner>,
@@ -107,10 +107,10 @@ impl Engine {
         Self::with_options(EngineOptions { model: ModelSource::Path(path.into()), ..Default::default() })
     }
 
-    /// An engine set up as `options` say.
+    /// Opens an engine with these settings.
     ///
     /// # Errors
-    /// The model cannot be opened, or the device is not to be had.
+    /// The model or the device cannot be opened.
     pub fn with_options(options: EngineOptions) -> Result<Engine> {
         let files = open_files(&options)?;
         let place = PlaceOptions { kv: options.kv };
@@ -136,7 +136,7 @@ impl Engine {
             };
             if !cannot.is_empty() {
                 fallbacks.extend(cannot);
-                // In the format that was asked for, if the CPU has it. What probes found holds for the other device.
+                // Probes hold for the other device only.
                 precision = match &options.precision {
                     PrecisionChoice::Exactly(policy) => precision::scoped(&*files, policy.clone())?,
                     PrecisionChoice::Auto { .. } => PrecisionPolicy::default(),
@@ -160,7 +160,7 @@ impl Engine {
         Self::place(files, device, &options, precision, probes, fallbacks)
     }
 
-    /// As [`Engine::with_options`], on a device that is open already: for tests that hold it too.
+    /// As [`Engine::with_options`], on a device that is already open: for tests that use it too.
     ///
     /// # Errors
     /// The model cannot be opened.
@@ -202,7 +202,7 @@ impl Engine {
     /// Speaks a text of any length and returns all of it.
     ///
     /// # Errors
-    /// There is nothing to say, an option is out of range, a character or voice is unknown, or the device failed.
+    /// The text has nothing to say, an option is out of range, a character or voice is unknown, or the device failed.
     pub fn speak(&self, text: &str, options: &Options) -> Result<Audio> {
         let mut samples = Vec::new();
         let whole = Options { whole_pieces: true, ..options.clone() };
@@ -235,14 +235,14 @@ impl Engine {
             spoken
         };
         let mut all: Vec<(usize, Result<Audio>)> = std::thread::scope(|threads| {
-            // Where the system has no more threads, fewer texts are spoken at once.
+            // If the system has no more threads, fewer texts are spoken at once.
             let start = |_| std::thread::Builder::new().spawn_scoped(threads, speak).ok();
             let callers: Vec<_> = (1..at_once).map_while(start).collect();
             let own = speak();
             let others = callers.into_iter().map(|c| c.join().unwrap_or_else(|p| resume_unwind(p)));
             others.flatten().chain(own).collect()
         });
-        // Texts are taken in order, so none is missing in front of one that failed.
+        // Texts are taken in order, so none is missing before the one that failed.
         all.sort_by_key(|(i, _)| *i);
         all.into_iter().map(|(_, audio)| audio).collect()
     }
@@ -261,7 +261,7 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// What can be checked before speaking: text, options and voice.
+    /// Text, options or voice are wrong. What fails later, the iterator returns.
     pub fn stream(&self, text: &str, options: &Options) -> Result<Stream> {
         self.check_home()?;
         self.check(options)?;
@@ -269,7 +269,7 @@ impl Engine {
         Ok(Stream::new(chunks, self.inner.device.name()))
     }
 
-    /// Makes everything ready for short texts, so that the first one is as fast as the others.
+    /// Loads weights and compiles plans for short texts, so that the first text is as fast as later ones.
     ///
     /// # Errors
     /// As [`Engine::speak`].
@@ -397,19 +397,19 @@ impl Engine {
         self.facts().kv
     }
 
-    /// What was measured to choose the format, where [`PrecisionChoice::Auto`] was asked for.
+    /// Measurements of [`PrecisionChoice::Auto`], if it chose the format.
     pub fn probes(&self) -> Option<&Probes> {
         self.inner.probes.as_ref()
     }
 
-    /// Why another device was passed over: one that an automatic choice would have preferred, or, with
-    /// [`EngineOptions::allow_fallback`], the one that was asked for. Empty if none was.
+    /// Reasons why devices were skipped: those that an automatic choice prefers, or, with [`EngineOptions::allow_fallback`], the
+    /// one that was named.
     pub fn fallbacks(&self) -> &[String] {
         &self.inner.fallbacks
     }
 
-    /// What is not as it should be though everything works, in words, so far: kernels that were compiled for a GPU and could not
-    /// be kept. Empty if all is well. A device learns of it when it compiles, so ask after speaking.
+    /// Problems that do not stop work, in words: compiled GPU kernels that could not be kept. A device finds out when it compiles,
+    /// so ask after speaking.
     pub fn warnings(&self) -> Vec<String> {
         let not_kept = |problem: String| {
             format!(
@@ -420,7 +420,7 @@ impl Engine {
         self.inner.device.cache_problem().map(not_kept).into_iter().collect()
     }
 
-    /// Threads that take part; 0 where that means nothing.
+    /// CPU threads; 0 on other devices.
     pub fn threads(&self) -> usize {
         self.inner.device.threads()
     }
@@ -478,7 +478,7 @@ impl Engine {
         }
     }
 
-    /// An error in a forked process, before any lock that may be held for ever there.
+    /// Returns an error in a forked process, before taking any lock that may be held forever there.
     fn check_home(&self) -> Result<()> {
         Ok(self.inner.home.check(&self.inner.device.name())?)
     }

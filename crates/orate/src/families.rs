@@ -57,27 +57,3 @@ fn folder_around(path: &Path) -> Option<&Path> {
     let around = if is_inner { folder.parent()? } else { folder };
     Some(if around.as_os_str().is_empty() { Path::new(".") } else { around })
 }
-
-impl crate::Engine {
-    /// The model itself, for tools.
-    ///
-    /// # Errors
-    /// It is of another family.
-    pub fn supertonic(&self) -> Result<&supertonic::Supertonic> {
-        let model: &dyn std::any::Any = &**self.model();
-        model.downcast_ref().ok_or_else(|| self.other_family("Supertonic"))
-    }
-
-    /// The model itself, for tools.
-    ///
-    /// # Errors
-    /// It is of another family.
-    pub fn qwen3_tts(&self) -> Result<std::sync::Arc<qwen3_tts::Qwen3Tts>> {
-        self.model_as().ok_or_else(|| self.other_family("Qwen3-TTS"))
-    }
-
-    fn other_family(&self, needed: &str) -> Error {
-        let (option, got) = ("family", self.family_name().to_owned());
-        Error::Option { option, got, allowed: format!("what you ask for is there for {needed} models only") }
-    }
-}

@@ -1,4 +1,4 @@
-//! The format of products: as asked for, or found by trying what the device offers.
+//! The format of weights: as the caller names it, or found by trying what the device has.
 
 use crate::{Error, Result, devices};
 use orate_graph::{
@@ -10,15 +10,15 @@ use orate_weights::WeightSource;
 use std::fmt;
 use std::sync::Arc;
 
-/// How the format of products is chosen.
+/// How the format of weights is chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PrecisionChoice {
-    /// As this policy says. What the device cannot do is refused.
+    /// By this policy. What the device cannot do is an error.
     Exactly(PrecisionPolicy),
-    /// The fastest of the formats that the device offers whose products are within [`MOST_PROBED_ERROR`] of those in
-    /// `f32`, found by trying them when the engine is made; `f32` if none is faster. [`crate::Engine::probes`] has what
-    /// was measured. The patterns are those of a policy.
+    /// The fastest of the device's formats whose matmuls are within [`MOST_PROBED_ERROR`] of `f32`, found by trying them when
+    /// the engine is opened; `f32` if none is faster. [`crate::Engine::probes`] has the measurements. The patterns are those
+    /// of a policy.
     Auto {
         /// Patterns of weight names that get the format; without any, all weights do.
         allow: Vec<String>,
@@ -40,37 +40,36 @@ impl From<PrecisionPolicy> for PrecisionChoice {
     }
 }
 
-/// Most that a format may change a product, as the root mean square of the difference over that of the result.
+/// Largest error of a matmul in a format that is chosen: root mean square of the difference over that of the result.
 ///
-/// Rounding to the 11 bits of `f16` and `tf32` changes random numbers by 2e-4 to 3e-4, which models of all families
-/// bear with more than 50 dB between speech and error; the 8 bits of `bf16` change them by 2e-3, except where a
-/// checkpoint has nothing but `bf16` to begin with.
+/// Rounding to the 11 bits of `f16` and `tf32` gives 2e-4 to 3e-4, and models of all families then have an SNR above 50 dB. The 8
+/// bits of `bf16` give 2e-3, except for checkpoints that are stored in `bf16`.
 pub const MOST_PROBED_ERROR: f64 = 1e-3;
 
-/// A less exact format must be so many times as fast: less is not worth it, and could be chance.
+/// Least speedup of a less exact format: less is not worth it, and could be chance.
 const LEAST_GAIN: f64 = 1.15;
 
 /// Runs of a probe, of which the fastest counts.
 const RUNS: usize = 5;
 
-/// A product like those of a model: how many rows at a time, and by which weights.
+/// A matmul like those of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Product {
     pub rows: usize,
     /// Inner and outer width.
     pub width: usize,
-    /// In which format the model's weights are stored.
+    /// Format of the model's weights in the file.
     pub stored: Stored,
 }
 
-/// Which numbers the weights of a checkpoint are.
+/// Format of most weights of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stored {
-    /// Any.
+    /// f32, or something else.
     F32,
-    /// Only those that are `f16`.
+    /// f16.
     F16,
-    /// Only those that are `bf16`.
+    /// bf16.
     Bf16,
 }
 
@@ -84,8 +83,7 @@ impl Stored {
     }
 }
 
-/// The policy with the weights that it is meant for, which it may not name. Blocks of 8 or 4 bits are for the weights that take the
-/// model's time, if its family says so.
+/// Completes a policy that names no weights: q8_0 and q4_0 apply to the weights in [`ModelFiles::precision_scope`] only.
 ///
 /// # Errors
 /// As [`check_patterns`].
@@ -155,20 +153,20 @@ fn check_patterns<'p, N: AsRef<str>>(
 pub struct Probe {
     /// The format.
     pub precision: Precision,
-    /// Time of the product, in microseconds.
+    /// Time of the matmul, in microseconds.
     pub microseconds: f64,
-    /// Its distance from the product in `f32`; see [`MOST_PROBED_ERROR`].
+    /// Its error, compared with `f32`; see [`MOST_PROBED_ERROR`].
     pub error: f64,
 }
 
-/// What led to a precision; see [`PrecisionChoice::Auto`].
+/// What a precision was chosen by; see [`PrecisionChoice::Auto`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Probes {
-    /// Rows and widths of the product, such as `1 x 2048 x 2048`.
+    /// Sizes of the matmul, such as `1 x 2048 x 2048`.
     pub product: String,
     /// Formats that the device has, `f32` first.
     pub measured: Vec<Probe>,
-    /// Formats that it refused, and why.
+    /// Formats that the device refused, and why.
     pub refused: Vec<(Precision, String)>,
     /// The format that was chosen.
     pub chosen: Precision,
@@ -187,8 +185,8 @@ impl fmt::Display for Probes {
     }
 }
 
-/// The least exact format that is worth it: each must be faster than all that are more exact. Of equally exact ones the
-/// stored one comes first.
+/// Picks the least exact format that is worth it: it must be faster than every more exact one. Of equally exact ones, the stored
+/// one comes first.
 fn choose(measured: &[Probe], stored: Stored) -> Precision {
     let mut good: Vec<&Probe> = measured.iter().filter(|p| p.error <= MOST_PROBED_ERROR).collect();
     let key = |p: &Probe| (p.precision != stored.precision(), p.precision);
@@ -203,7 +201,7 @@ fn choose(measured: &[Probe], stored: Stored) -> Precision {
     best.precision
 }
 
-/// Tries the formats of a device. `in_f32` is the device as it is; `open` opens it in another format.
+/// Tries the formats of a device. `in_f32` is the device in f32; `open` opens it in another format.
 pub(crate) fn probe(
     product: Product,
     in_f32: &dyn Device,
@@ -256,7 +254,7 @@ fn open_by_probes_of(
         kind => crate::DeviceChoice::Kind(kind, info.index),
     };
     let same = crate::EngineOptions { device: choice, ..options.clone() };
-    // What is opened stays open until the end: drivers take long to start anew.
+    // Devices stay open until the end: opening a driver again is slow.
     let mut opened = vec![];
     let probes = probe(product, &*device, |policy| {
         let device = devices::open(&same, &policy, &mut vec![])?;
@@ -270,7 +268,7 @@ fn open_by_probes_of(
     Ok((devices::open(&same, &policy, &mut vec![])?, policy, probes))
 }
 
-/// Root of the mean square of a difference, relative to `want`. Infinite where something is no number.
+/// Root mean square of the difference, relative to `want`. Infinite if a number is not finite.
 fn distance(got: &[f32], want: &[f32]) -> f64 {
     let square = |x: f64| x * x;
     let (mut difference, mut whole) = (0.0, f64::MIN_POSITIVE);
@@ -284,7 +282,7 @@ fn distance(got: &[f32], want: &[f32]) -> f64 {
 
 const NAME: &str = "probe";
 
-/// The product on a device, and its time in microseconds.
+/// Result of the matmul on a device, and its time in microseconds.
 fn run(
     product: Product,
     device: &dyn Device,
@@ -308,12 +306,12 @@ fn run(
     Ok((out, best * 1e6))
 }
 
-/// Numbers from −1 to 1 that look random, as a checkpoint could hold them.
+/// Pseudo-random numbers from −1 to 1, exact in the stored format.
 struct ProbeWeights(Vec<f32>);
 
 impl ProbeWeights {
     fn new(product: Product) -> ProbeWeights {
-        // Bits of the fraction that the format lacks.
+        // Bits of the mantissa that the format lacks.
         let lost: u32 = match product.stored {
             Stored::F32 => 0,
             Stored::F16 => 13,
@@ -360,7 +358,7 @@ mod tests {
             ("faster", vec![f32, p(F16, 50.0, 3e-4)], F16),
             ("hardly faster", vec![f32, p(F16, 95.0, 3e-4)], F32),
             ("too far off", vec![f32, p(Bf16, 50.0, 2e-3)], F32),
-            ("no number", vec![f32, p(F16, 50.0, f64::INFINITY)], F32),
+            ("not finite", vec![f32, p(F16, 50.0, f64::INFINITY)], F32),
             ("hardly faster than a more exact one", vec![f32, p(Tf32, 50.0, 2e-4), p(F16, 48.0, 3e-4)], Tf32),
         ];
         for (case, measured, want) in cases {
@@ -373,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn formats_that_a_device_refuses_are_told() {
+    fn formats_that_a_device_refuses_are_listed() {
         let product = Product { rows: 3, width: 64, stored: Stored::F32 };
         let refuse = |policy: PrecisionPolicy| -> Result<Arc<dyn Device>> {
             match policy.precision {

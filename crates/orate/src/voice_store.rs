@@ -1,4 +1,4 @@
-//! Voices kept in a folder, one file each.
+//! Kept voices: a folder with one file for each.
 
 use crate::{Error, Result};
 use orate_models::{ClonedVoice, ModelError};
@@ -12,15 +12,15 @@ pub const VOICE_FOLDER_VARIABLE: &str = "ORATE_VOICE_FOLDER";
 /// What the names of files end with.
 const EXTENSION: &str = "safetensors";
 
-/// Characters of a name at most: some file systems have room for 255 bytes.
+/// Most characters of a name: some file systems have room for 255 bytes.
 const MOST_CHARS: usize = 48;
 
-/// Cloned voices by name, kept as files in a folder. Nothing is held in memory: what another process adds is there at once.
+/// Cloned voices by name, kept as files in a folder. Nothing is cached, so voices that another process adds are seen at once.
 ///
 /// ```
 /// let folder = std::env::temp_dir().join("orate-doc-voices");
 /// let store = orate::VoiceStore::new(&folder);
-/// # let voice = orate::ClonedVoice::new("qwen3-tts");
+/// # let voice = orate::ClonedVoice::new("a-family");
 /// // let voice = engine.clone_voice("ada.wav", None)?;
 /// store.save("ada", &voice, true)?;
 /// assert_eq!(store.names()?, ["ada"]);
@@ -34,7 +34,7 @@ pub struct VoiceStore {
 }
 
 impl VoiceStore {
-    /// The voices in `folder`, which need not be there yet.
+    /// The voices in `folder`, which need not exist.
     pub fn new(folder: impl Into<PathBuf>) -> VoiceStore {
         VoiceStore { folder: folder.into() }
     }
@@ -55,15 +55,15 @@ impl VoiceStore {
         }
     }
 
-    /// Where the voices are.
+    /// Folder of the voices.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Names of the voices, in order. Files of other kinds are passed over.
+    /// Names of the voices, sorted. Other files are skipped.
     ///
     /// # Errors
-    /// The folder cannot be read. One that does not exist has no voices.
+    /// The folder cannot be read. A folder that does not exist has no voices.
     pub fn names(&self) -> Result<Vec<String>> {
         let entries = match std::fs::read_dir(&self.folder) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
@@ -83,10 +83,10 @@ impl VoiceStore {
         Ok(names)
     }
 
-    /// A voice, for [`crate::Options::cloned`].
+    /// Loads a voice, for [`crate::Options::cloned`].
     ///
     /// # Errors
-    /// There is none of this name, or its file is damaged.
+    /// No voice has the name, or its file is damaged.
     pub fn load(&self, name: &str) -> Result<Arc<ClonedVoice>> {
         let path = self.path(name)?;
         match ClonedVoice::load(&path) {
@@ -100,7 +100,7 @@ impl VoiceStore {
     /// Checks that a voice could be saved under this name, before time is spent on making it.
     ///
     /// # Errors
-    /// The name is none for a file, or, without `replace`, taken; or the folder, or where it would be made, may not be written to.
+    /// The name is not allowed, or taken and `replace` is false, or the folder cannot be written to or created.
     pub fn check(&self, name: &str, replace: bool) -> Result<()> {
         let path = self.path(name)?;
         if !replace && path.symlink_metadata().is_ok() {
@@ -113,10 +113,10 @@ impl VoiceStore {
         attempt.map(drop).map_err(|e| failed(&path, e))
     }
 
-    /// Keeps a voice. Readers see the old file or the new one, never a part. Returns the file's path.
+    /// Saves a voice and returns the path of its file. Readers see the old file or the new one, never a part.
     ///
     /// # Errors
-    /// As [`VoiceStore::check`]; the voice cannot be kept, or the file cannot be written.
+    /// As [`VoiceStore::check`]; or a number of the voice is not finite, or the file cannot be written.
     pub fn save(&self, name: &str, voice: &ClonedVoice, replace: bool) -> Result<PathBuf> {
         self.check(name, replace)?;
         let path = self.path(name)?;
@@ -142,7 +142,7 @@ impl VoiceStore {
     /// Deletes a voice, damaged or not.
     ///
     /// # Errors
-    /// There is none of this name, or its file cannot be deleted.
+    /// No voice has the name, or its file cannot be deleted.
     pub fn remove(&self, name: &str) -> Result<()> {
         let path = self.path(name)?;
         std::fs::remove_file(&path).map_err(|e| match e.kind() {

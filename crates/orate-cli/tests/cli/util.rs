@@ -58,7 +58,12 @@ impl Folder {
 
     /// The program, to be run here, without settings from outside.
     pub fn command<A: AsRef<OsStr>>(&self, args: &[A]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_orate"));
+        self.command_of(env!("CARGO_BIN_EXE_orate").as_ref(), args)
+    }
+
+    /// Another program, to be run in the same way.
+    pub fn command_of<A: AsRef<OsStr>>(&self, program: &Path, args: &[A]) -> Command {
+        let mut command = Command::new(program);
         command
             .args(args)
             .current_dir(self.0.path())

@@ -311,7 +311,7 @@ fn language(c: &Config, asked: Option<&str>, dialect: Option<u32>) -> Result<Opt
         return Ok(None);
     }
     if !c.languages().iter().any(|known| known.to_lowercase() == asked) {
-        let known = c.languages().into_iter().map(str::to_owned).collect();
+        let known = [AUTO].into_iter().chain(c.languages()).map(str::to_owned).collect();
         return Err(QwenError::UnknownLanguage { name: asked, known });
     }
     let ids = &c.talker_config.codec_language_id;

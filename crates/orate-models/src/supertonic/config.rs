@@ -300,6 +300,9 @@ impl Config {
         const LARGEST: usize = 1 << 16;
         /// Most layers of a stack. Graphs of all layers are built before the weights are compared.
         const MOST_LAYERS: usize = 256;
+        if let Some(steps) = self.steps.filter(|n| !(1..=100).contains(n)) {
+            return Err(format!("`steps` is {steps}; a voice has 1 to 100"));
+        }
         let t = &self.ttl;
         let mb = &t.vector_field.main_blocks;
         let (d, dp_encoder) = (&self.ae.decoder, &self.dp.sentence_encoder.attn_encoder);

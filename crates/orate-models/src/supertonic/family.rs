@@ -145,9 +145,7 @@ impl ModelFiles for Files {
             ("default voice", default_voice.unwrap_or(Value::Null)),
             ("default speed", json!((f64::from(self.default_speed()) * 1e3).round() / 1e3)),
         ];
-        if let Ok(steps) = SpeakOptions::default().check(&self.config) {
-            all.push(("default steps", json!(steps)));
-        }
+        all.push(("default steps", json!(SpeakOptions::default().steps(&self.config))));
         if let Some(onnx) = self.onnx() {
             let f = onnx.facts();
             all.push(("ONNX opset", json!(f.opset)));
@@ -196,8 +194,7 @@ impl Model for Supertonic {
 
     fn plans(&self, size: Size, options: &Options) -> Result<Runs, ModelError> {
         let Size { tokens, frames } = size;
-        let steps =
-            SpeakOptions::of(Supertonic::files(self), options).check(&Supertonic::files(self).config)?;
+        let steps = SpeakOptions::of(Supertonic::files(self), options).steps(&Supertonic::files(self).config);
         let plans = Supertonic::plans(self, tokens, frames, steps)?.into_iter().zip(Network::ALL);
         let times = |network| if network == Network::Step { steps } else { 1 };
         Ok(Runs {
@@ -239,7 +236,7 @@ impl Bench for Timing {
 
     fn profile(&self, size: Size, options: &Options, runs: usize) -> Result<Vec<StageProfile>, ModelError> {
         let files = self.0.files();
-        let steps = SpeakOptions::of(files, options).check(&files.config)?;
+        let steps = SpeakOptions::of(files, options).steps(&files.config);
         let mut s = self.0.session();
         s.set_forced(size.tokens)?;
         s.durations()?;

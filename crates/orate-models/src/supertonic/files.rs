@@ -13,6 +13,7 @@ use crate::files::read;
 use orate_text::supertonic::{UnicodeIndexer, Version};
 use orate_weights::{GgufFile, SafeTensors, WeightSource, voice_pack};
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -49,10 +50,17 @@ enum VoiceFile {
 
 /// Whether a path is meant to be a model of this family.
 pub(super) fn detect(path: &Path) -> bool {
-    path.is_file()
+    let is_gguf = || path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gguf")) || has_magic(path);
+    path.is_file() && is_gguf()
         || path.join("onnx").is_dir()
         || path.join("vector_estimator.onnx").exists()
         || path.join("model.safetensors").exists()
+}
+
+/// Whether a file begins as GGUF files do, whatever its name.
+fn has_magic(path: &Path) -> bool {
+    let mut start = [0; 4];
+    std::fs::File::open(path).and_then(|mut f| f.read_exact(&mut start)).is_ok() && start == *b"GGUF"
 }
 
 impl Files {

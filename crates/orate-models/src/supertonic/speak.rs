@@ -83,7 +83,6 @@ enum Work {
 impl Pieces {
     pub fn new(model: Arc<Supertonic>, text: &str, o: &Options) -> Result<Pieces, ModelError> {
         let options = SpeakOptions::of(model.files(), o);
-        options.check(&model.files().config)?;
         let voice = model.voice(o.voice.as_deref().unwrap_or(model.files().default_voice()))?;
         let pieces = model.files().pieces(text, &options)?;
         Self::of(model, pieces.into_iter().map(Work::Piece).collect(), voice, options, o)
@@ -103,7 +102,7 @@ impl Pieces {
         options: SpeakOptions,
         o: &Options,
     ) -> Result<Pieces, ModelError> {
-        let steps = options.check(&model.files().config)?;
+        let steps = options.steps(&model.files().config);
         let progress = Progress::new(o, model.sample_rate());
         Ok(Pieces {
             model,

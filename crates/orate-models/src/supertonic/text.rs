@@ -38,12 +38,6 @@ impl Default for SpeakOptions {
     }
 }
 
-/// Slowest and fastest speaking rate, as in the official package.
-pub const SPEEDS: std::ops::RangeInclusive<f32> = 0.7..=2.0;
-
-/// Fewest and most denoising steps, as in the official package.
-pub const STEPS: std::ops::RangeInclusive<usize> = 1..=100;
-
 /// Longest piece in characters, for voices that state none.
 const MAX_CHARS: usize = 300;
 
@@ -57,27 +51,9 @@ const OWN_RULES: english::Rules =
     english::Rules { letters: english::Letters::Names, date_order: english::DateOrder::MonthFirst };
 
 impl SpeakOptions {
-    /// Checks the options, and returns the number of denoising steps.
-    ///
-    /// # Errors
-    /// An option is out of range.
-    pub fn check(&self, c: &Config) -> Result<usize, ModelError> {
-        if !SPEEDS.contains(&self.speed) {
-            return Err(ModelError::Option {
-                option: "speed",
-                got: self.speed.to_string(),
-                allowed: format!("choose {} to {}", SPEEDS.start(), SPEEDS.end()),
-            });
-        }
-        let steps = self.steps.or(c.steps).unwrap_or(DEFAULT_STEPS);
-        if !STEPS.contains(&steps) {
-            return Err(ModelError::Option {
-                option: "steps",
-                got: steps.to_string(),
-                allowed: format!("choose {} to {}", STEPS.start(), STEPS.end()),
-            });
-        }
-        Ok(steps)
+    /// Denoising steps with a model.
+    pub fn steps(&self, c: &Config) -> usize {
+        self.steps.or(c.steps).unwrap_or(DEFAULT_STEPS)
     }
 }
 

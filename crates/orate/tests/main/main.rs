@@ -5,6 +5,8 @@
 mod broken_row;
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../toy/mod.rs"]
+mod toy;
 
 mod counters;
 mod damaged_models;
@@ -19,4 +21,5 @@ mod qwen3_generation;
 mod qwen3_sampling;
 mod qwen3_speed;
 mod qwen3_talker;
+mod toy_family;
 mod voice;

@@ -280,7 +280,12 @@ fn voices_and_what_is_refused() {
         Options { voice: Some("bob".into()), ..options(3) },
         "this model has: aiden, dylan,",
     );
-    refused(&custom, "Hi.", Options { language: Some("xx".into()), ..options(3) }, "`xx` is no language");
+    refused(
+        &custom,
+        "Hi.",
+        Options { language: Some("xx".into()), ..options(3) },
+        "unknown language `xx`; this model has: auto",
+    );
     refused(&custom, " … ", options(3), "the text holds nothing to say; give it");
     refused(
         &custom,

@@ -491,7 +491,7 @@ fn what_cannot_be_spoken_is_refused() {
     refused(Request { speaker: Speaker::Described, ..base }, "this is a Base model");
     refused(
         Request { language: Some("klingon"), ..base },
-        "`klingon` is no language of this model; choose auto,",
+        "unknown language `klingon`; this model has: auto ",
     );
     refused(Request { speaker: Speaker::XVector(&x_vector[1..]), ..base }, "it has 63 values");
     let silent = [f32::NAN; 64];

@@ -1,0 +1,116 @@
+//! A family that nothing but its own folder knows works everywhere.
+
+use crate::toy::write::{write_goldens, write_model};
+use crate::toy::{HUM, HumOptions};
+use orate::{
+    Cancel, DeviceChoice, Engine, EngineOptions, Error, ErrorKind, FAMILIES, Family, ModelSource, Options,
+    Precision, PrecisionPolicy, Size,
+};
+use orate_tools::bench::{self, Work};
+use orate_tools::inspect::{self, Look};
+use orate_tools::verify::{self, VerifyOptions};
+use std::path::Path;
+
+/// The families of a program that knows the toy beside the others.
+static ALL: [&dyn Family; 3] = [HUM, FAMILIES[0], FAMILIES[1]];
+
+const SAMPLES: usize = 400;
+
+fn open(folder: &Path, more: EngineOptions) -> Engine {
+    write_model(folder);
+    let model = ModelSource::Path(folder.to_owned());
+    let options =
+        EngineOptions { model, families: &ALL, device: DeviceChoice::Cpu, threads: Some(1), ..more };
+    Engine::with_options(options).expect("a whole model")
+}
+
+fn engine(folder: &Path) -> Engine {
+    open(folder, EngineOptions::default())
+}
+
+#[test]
+fn a_toy_family_speaks() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine(folder.path());
+    assert_eq!((engine.family_name(), engine.sample_rate()), ("Hum", 8000));
+    assert_eq!(
+        engine.voices().iter().filter(|v| v.is_default).map(|v| &*v.name).collect::<Vec<_>>(),
+        ["low"]
+    );
+    engine.warm_up().expect("speaks");
+    let audio = engine.say("Hello").expect("speaks");
+    assert_eq!(audio.samples.len(), 5 * SAMPLES);
+    let peak = |samples: &[f32]| samples.iter().fold(0f32, |most, x| most.max(x.abs()));
+    assert!(peak(&audio.samples) > 0.1);
+
+    // Its own option, typed and by name.
+    let loud = Options::default().with(HumOptions { volume: Some(1.0) });
+    let twice: Vec<f32> = audio.samples.iter().map(|x| 2.0 * x).collect();
+    assert_eq!(engine.speak("Hello", &loud).expect("speaks").samples, twice);
+    assert_eq!(engine.speak("Hello", &Options::default().set("volume", 1)).expect("speaks").samples, twice);
+    let high = Options { voice: Some("high".to_owned()), ..Options::default() };
+    assert_ne!(engine.speak("Hello", &high).expect("speaks"), audio);
+
+    // Several texts, and pieces of a long one with silence between.
+    let all = engine.speak_batch(&["Hello", "you"], &Options::default()).expect("speaks");
+    assert_eq!(all.iter().map(|a| a.samples.len() / SAMPLES).collect::<Vec<_>>(), [5, 3]);
+    let long = "Hello. ".repeat(20);
+    let chunks: Vec<_> =
+        engine.stream(&long, &Options::default()).expect("speaks").map(|c| c.expect("speaks")).collect();
+    assert!(chunks.len() > 1 && chunks[1].samples[..2400].iter().all(|x| *x == 0.0));
+    assert!(chunks.iter().all(|c| c.counters.submissions == 1 && c.counters.read_backs == 1));
+}
+
+#[test]
+fn a_toy_family_refuses_what_it_does_not_have() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine(folder.path());
+    let refused = |options: Options, words: &str| {
+        let e = engine.speak("Hello", &options).expect_err(words);
+        assert!(e.to_string().contains(words), "{e}");
+        assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
+    };
+    let set = |name, value: f64| Options::default().set(name, value);
+    refused(set("volume", 1.5), "volume is 1.5; choose 0 to 1");
+    refused(set("speed", 1.0), "`speed` is not an option of Hum models (");
+    refused(set("colour", 1.0), "`colour` is not an option of Hum models");
+    refused(Options { voice: Some("bass".to_owned()), ..Options::default() }, "this model has: low, high");
+    let cancel = Cancel::new();
+    cancel.cancel();
+    let cancelled = engine.speak("Hello", &Options { cancel: Some(cancel), ..Options::default() });
+    assert!(matches!(cancelled, Err(Error::Cancelled)));
+    assert!(engine.say("…").expect_err("no letter").to_string().contains("nothing to say"));
+    let e = engine.clone_voice("none.wav", None).expect_err("cannot").to_string();
+    assert!(e.contains("this is a Hum model: it cannot clone a voice"), "{e}");
+    let model = ModelSource::Path(folder.path().to_owned());
+    let options = EngineOptions { model, families: &ALL, kv: orate::CacheFormat::F16, ..Default::default() };
+    let e = Engine::with_options(options).expect_err("keeps none").to_string();
+    assert!(e.contains("Hum models keep no keys and values"), "{e}");
+    // A program without the family does not take the folder for something else.
+    let e = Engine::open(folder.path()).expect_err("unknown").to_string();
+    assert!(e.contains("not a model folder"), "{e}");
+}
+
+#[test]
+fn tools_ask_a_toy_family() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write_goldens(folder.path(), "hello there");
+    for precision in [Precision::F32, Precision::F16] {
+        let precision = PrecisionPolicy::uniform(precision).into();
+        let engine = open(folder.path(), EngineOptions { precision, ..Default::default() });
+        let report = verify::run(&engine, folder.path(), &VerifyOptions::default()).expect("goldens");
+        assert!(report.passed() && report.rows.len() == 1, "{report:?}");
+    }
+    let (device, kv) = (None, orate::CacheFormat::F32);
+    let look = Look { families: &ALL, device, precision: orate::PrecisionChoice::default(), kv };
+    let found = inspect::model(Some(folder.path()), &look).expect("a whole model");
+    assert_eq!((&*found.kind, found.tensors.len()), ("Hum", 3));
+    let engine = engine(folder.path());
+    let options = bench::usual_options(&engine).expect("needs none");
+    let times = bench::speak(&engine, Work::Text("Hello"), &options, false).expect("speaks");
+    assert_eq!(times.samples, 5 * SAMPLES);
+    let runs = engine.plans(Size { tokens: 7, frames: 1 }, &Options::default()).expect("runs");
+    assert_eq!((runs.plans.len(), &*runs.size), (1, "7 letters"));
+    let explained = engine.explain(Size { tokens: 7, frames: 1 }, None).expect("runs");
+    assert!(explained.contains("letters.weight"), "{explained}");
+}
