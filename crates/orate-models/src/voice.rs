@@ -285,7 +285,7 @@ mod tests {
             (u64::MAX.to_le_bytes().to_vec(), "the header should have"),
             (file(&whole.replace("\"1\"", "\"2\""), 0, 8), "a voice of version \"2\""),
             (file(&whole.replace(",\"family\":\"qwen3-tts\"", ""), 0, 8), "does not say of which family"),
-            (file(&whole.replace("\"F32\"", "\"F64\"").replace("[2]", "[1]"), 0, 8), "has f32 and i32"),
+            (file(&whole.replace("\"F32\"", "\"F16\"").replace("[2]", "[4]"), 0, 8), "has f32 and i32"),
             (file(&whole, 0xff, 8), "value 0 of its `x_vector` is NaN"),
             (file(&whole.replace("[2]", "[0]").replace("[0,8]", "[0,0]"), 0, 0), "has 0 values"),
             (file(&(meta.to_owned() + codes), 0, 15), "bytes of data"),

@@ -1,7 +1,7 @@
 //! Supertonic as released: four ONNX files become one set of named weights.
 //!
-//! The graphs are not run. Most tensors carry their parameter's name. The exporter took the names of others away; those
-//! are found through the nodes that read them:
+//! The graphs are not run. Most tensors carry their parameter's name. The exporter took the names of others
+//! away; those are found through the nodes that read them:
 //!
 //! | stored as | found through |
 //! | --- | --- |
@@ -19,12 +19,12 @@
 //! - `….attention1.tanh_key`, `[H, 1, d, slots]`
 //! - `tts.ttl.style_encoder.style_token_layer.style_key`
 //!
-//! This needs no node name, and no number in a name. v3's leading `vector_estimator.` is dropped, so that names agree in
-//! all versions.
+//! This needs no node name, and no number in a name. v3's leading `vector_estimator.` is dropped, so that
+//! names agree in all versions.
 //!
-//! The importer also checks what our networks take for granted: padding, dilations, epsilons, scalars. A graph that
-//! differs is refused with the name of the node. What may differ between models and shows in no weight's shape is
-//! returned in [`GraphFacts`].
+//! The importer also checks what our networks take for granted: padding, dilations, epsilons, scalars. A
+//! graph that differs is refused with the name of the node. What may differ between models and shows in no
+//! weight's shape is returned in [`GraphFacts`].
 //!
 //! | file | answers |
 //! | --- | --- |
