@@ -1,15 +1,16 @@
-//! Code predictor: the first code of a frame and the talker's state to the other fifteen.
+//! Code predictor: code 0 of a frame and the talker's state to codes 1–15.
 //!
 //!   position 0        hidden            state of the talker, normed
 //!   position 1        E(c0)             a row of the talker's table
 //!   position g + 1    table g−1 (c_g)   g = 1 … 14
-//!   each              projected to the predictor's width if that is another one; Qwen3 layers; norm
+//!   each              projected to the predictor's width if it differs; Qwen3 layers; norm
 //!   head g            `[B, V]`          at position g + 1: c_{g+1} is drawn from it
 //!
-//! So fifteen passes, the first over two rows. The cache lives as long as a frame. Tables are as wide as the talker, whose next
-//! input is the sum of a frame's rows.
+//! So there are fifteen passes, the first over two rows. The cache lasts for a frame. Tables are as wide as
+//! the talker, whose next input is the sum of a frame's rows.
 //!
-//! Official class: `Qwen3TTSTalkerCodePredictorModelForConditionalGeneration`. Weights below `talker.code_predictor`.
+//! Official class: `Qwen3TTSTalkerCodePredictorModelForConditionalGeneration`. Weights below
+//! `talker.code_predictor`.
 
 use super::config::TalkerConfig;
 use super::transformer::{self, Cache};
@@ -21,13 +22,13 @@ type Result<T> = std::result::Result<T, GraphError>;
 /// Where the codes of a frame come from.
 #[derive(Clone, Copy, Debug)]
 pub enum Codes {
-    /// From the logits.
+    /// Sampled from the logits.
     Drawn(Draw),
-    /// They are known, i32 `[B, Q]`: what the networks make of them is asked for.
+    /// Given, i32 `[B, Q]`, to compare what the networks compute from them.
     Given(Value),
 }
 
-/// What the predictor makes of a frame.
+/// Codes of a frame, and their sum.
 pub struct Predicted {
     /// Codes 1 …, i32 `[B, 1]` each.
     pub codes: Vec<Value>,
@@ -35,8 +36,8 @@ pub struct Predicted {
     pub sum: Value,
 }
 
-/// Builds all passes. `hidden` and `first`, the row of code 0, are `[B, 1, D]`. With taps on, the logits of pass g are recorded as
-/// `predictor_logits{g}` `[B, V]`.
+/// Builds all passes. `hidden` and `first`, the row of code 0, are `[B, 1, D]`. With taps on, the logits of
+/// pass g are recorded as `predictor_logits{g}` `[B, V]`.
 ///
 /// # Errors
 /// The configuration contradicts itself.

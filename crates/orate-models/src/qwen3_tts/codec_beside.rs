@@ -1,8 +1,9 @@
-//! The codec of one text: codes go in, samples come out in the same order.
+//! The codec of one text: codes in, samples out, in the same order.
 //!
-//! Where each memory of a device has a queue of its own, the codec runs on a thread of its own while the talker makes the next
-//! frames. The thread belongs to [`CodecBeside`] and ends with it: what waits is left undone, what runs is a piece of two
-//! seconds at most. Elsewhere the codec runs when codes are given. Samples are the same either way.
+//! On devices that run work side by side, the codec has a thread of its own while the talker generates the
+//! next frames. The thread belongs to [`CodecBeside`] and ends with it: waiting orders are dropped, and a
+//! running one takes at most a piece of two seconds. On other devices the codec runs when codes are given.
+//! Samples are the same either way.
 
 use super::{CodecDecoder, CodecStream};
 use crate::ModelError;
@@ -20,30 +21,30 @@ use std::time::{Duration, Instant};
 pub(super) struct Decoded {
     /// `[1920 F]`
     pub samples: Vec<f32>,
-    /// What was asked of the device, also to begin the utterance if these are its first.
+    /// Work asked of the device, including that of beginning the utterance if these are its first samples.
     pub counters: Counters,
-    /// What that took.
+    /// Time that it took.
     pub time: Duration,
 }
 
-/// What is to be done, one after the other.
+/// Work for the codec, done in order.
 enum Order {
-    /// Begins an utterance that goes on where these codes end; their samples are left out.
+    /// Begins an utterance that continues after these codes. Their samples are left out.
     Begin(Arc<[i32]>),
-    /// Codes `[F, Q]`, answered by their samples. The last ones of an utterance are marked.
+    /// Codes `[F, Q]`, answered by their samples. `last` marks the end of an utterance.
     Decode { codes: Vec<i32>, last: bool },
 }
 
-/// Does what is ordered.
+/// Carries out orders.
 struct Codec {
     decoder: Arc<CodecDecoder>,
     stream: Option<CodecStream>,
-    /// Why no utterance could be begun; told when samples are asked for.
+    /// Why no utterance could be begun. Returned when samples are asked for.
     failed: Option<ModelError>,
-    /// What the counters were, and what the time was spent on, before the samples to come.
+    /// Counters that were returned with samples so far, and time that was not.
     counted: Counters,
     spent: Duration,
-    /// Nobody wants any more.
+    /// Set when no more samples are wanted.
     stop: Arc<AtomicBool>,
 }
 
@@ -53,7 +54,7 @@ impl Codec {
         let start = Instant::now();
         match order {
             Order::Begin(before) => {
-                // The memory of the utterance before goes back first.
+                // Returns the memory of the previous utterance first.
                 self.stream = None;
                 self.counted = Counters::default();
                 self.failed = self.begin(&before).err();
@@ -129,7 +130,7 @@ impl Worker {
         Ok(Worker { orders: Some(orders), answers, thread: Some(thread), stop })
     }
 
-    /// Why the thread answers no more.
+    /// Why the thread has ended.
     fn ended(&mut self) -> ModelError {
         let panic = self.thread.take().and_then(|thread| thread.join().err());
         let words = panic.as_deref().and_then(message).unwrap_or("it gives no reason");
@@ -138,11 +139,11 @@ impl Worker {
 }
 
 fn thread_failed(problem: String) -> ModelError {
-    let problem = format!("the codec's thread: {problem}; with `codec_beside` set to false there is none");
+    let problem = format!("the codec's thread: {problem}; set `codec_beside` to false to do without it");
     ModelError::Thread { problem }
 }
 
-/// The words of a panic.
+/// Message of a panic.
 fn message(panic: &(dyn Any + Send)) -> Option<&str> {
     panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied())
 }
@@ -152,19 +153,22 @@ impl Drop for Worker {
         self.stop.store(true, Ordering::Relaxed);
         self.orders = None;
         if let Some(thread) = self.thread.take() {
-            // A panic was for those who waited for samples.
+            // A panic was reported to callers that waited for samples.
             let _ = thread.join();
         }
     }
 }
 
-enum Place {
-    Here(Box<Codec>, VecDeque<Result<Decoded, ModelError>>),
-    Beside(Worker),
+/// Where the codec runs.
+enum RunsOn {
+    /// The caller's thread, with the answers that were not fetched yet.
+    Caller(Box<Codec>, VecDeque<Result<Decoded, ModelError>>),
+    /// A thread of its own.
+    Thread(Worker),
 }
 
-/// See the module.
-pub(super) struct CodecBeside(Place);
+/// The codec of one text, on a thread of its own or not.
+pub(super) struct CodecBeside(RunsOn);
 
 impl CodecBeside {
     /// A codec on a thread of its own, or on that of the caller.
@@ -182,51 +186,53 @@ impl CodecBeside {
             stop,
         };
         Ok(CodecBeside(match beside {
-            true => Place::Beside(Worker::start(codec.stop.clone(), move |order| codec.follow(order))?),
-            false => Place::Here(Box::new(codec), VecDeque::new()),
+            true => RunsOn::Thread(Worker::start(codec.stop.clone(), move |order| codec.follow(order))?),
+            false => RunsOn::Caller(Box::new(codec), VecDeque::new()),
         }))
     }
 
-    /// Begins an utterance behind codes whose samples are left out. If that fails, the first [`CodecBeside::next`] says so.
+    /// Begins an utterance after codes whose samples are left out. If that fails, the first
+    /// [`CodecBeside::next`] returns the error.
     pub fn begin(&mut self, before: Arc<[i32]>) {
         self.order(Order::Begin(before));
     }
 
-    /// Codes `[F, Q]` to decode, the last ones of an utterance or not. Their samples, or an error, come in the same order.
+    /// Gives codes `[F, Q]` to decode; `last` marks the end of an utterance. Their samples, or an error, come
+    /// in the same order.
     pub fn give(&mut self, codes: Vec<i32>, last: bool) {
         self.order(Order::Decode { codes, last });
     }
 
     fn order(&mut self, order: Order) {
         match &mut self.0 {
-            Place::Here(codec, done) => done.extend(codec.follow(order)),
-            // A thread that has ended is an error when its answer is missing.
-            Place::Beside(worker) => drop(worker.orders.as_ref().map(|to| to.send(order))),
+            RunsOn::Caller(codec, done) => done.extend(codec.follow(order)),
+            // A thread that has ended is reported when its answer is missing.
+            RunsOn::Thread(worker) => drop(worker.orders.as_ref().map(|to| to.send(order))),
         }
     }
 
-    /// The samples of the codes that were given first of those without an answer. Waits for them.
+    /// Waits for the samples of the earliest codes that have no answer yet.
     ///
     /// # Errors
     /// The device failed, or the thread panicked.
     pub fn next(&mut self) -> Result<Decoded, ModelError> {
         match &mut self.0 {
-            Place::Here(_, done) => done.pop_front().expect("asked for as often as codes are given"),
-            Place::Beside(worker) => match worker.answers.recv() {
+            RunsOn::Caller(_, done) => done.pop_front().expect("asked for as often as codes are given"),
+            RunsOn::Thread(worker) => match worker.answers.recv() {
                 Ok(answer) => answer,
                 Err(_) => Err(worker.ended()),
             },
         }
     }
 
-    /// As [`CodecBeside::next`]; `None` if they are not there yet.
+    /// As [`CodecBeside::next`]; `None` if the samples are not ready.
     ///
     /// # Errors
     /// As [`CodecBeside::next`].
     pub fn ready(&mut self) -> Result<Option<Decoded>, ModelError> {
         match &mut self.0 {
-            Place::Here(_, done) => done.pop_front().transpose(),
-            Place::Beside(worker) => match worker.answers.try_recv() {
+            RunsOn::Caller(_, done) => done.pop_front().transpose(),
+            RunsOn::Thread(worker) => match worker.answers.try_recv() {
                 Ok(answer) => answer.map(Some),
                 Err(TryRecvError::Empty) => Ok(None),
                 Err(TryRecvError::Disconnected) => Err(worker.ended()),
@@ -256,7 +262,7 @@ mod tests {
 
     #[test]
     fn answers_come_in_order() {
-        let mut codec = CodecBeside(Place::Beside(worker()));
+        let mut codec = CodecBeside(RunsOn::Thread(worker()));
         codec.begin(Arc::default());
         assert!(codec.ready().expect("is at work").is_none());
         for i in 0..3 {
@@ -271,7 +277,7 @@ mod tests {
     #[test]
     fn a_panic_is_an_error() {
         for wait in [true, false] {
-            let mut codec = CodecBeside(Place::Beside(worker()));
+            let mut codec = CodecBeside(RunsOn::Thread(worker()));
             codec.give(vec![13], false);
             let e = loop {
                 match if wait { codec.next().map(Some) } else { codec.ready() } {
@@ -287,7 +293,7 @@ mod tests {
 
     #[test]
     fn what_waits_is_left_undone() {
-        let mut codec = CodecBeside(Place::Beside(worker()));
+        let mut codec = CodecBeside(RunsOn::Thread(worker()));
         (0..500).for_each(|i| codec.give(vec![i], false));
         let start = Instant::now();
         drop(codec);

@@ -1,4 +1,4 @@
-//! What is said and how, as ids: the rows of a prompt, and the text that follows it.
+//! A request as ids: the rows of a prompt, and the text that is fed after it.
 //!
 //! ```text
 //! instruction          text alone
@@ -10,12 +10,13 @@
 //! then one of
 //!   streaming text     first token under codec_bos; the others and eos follow, one with each frame
 //!   whole text         tokens and eos under codec_pad, then pad under codec_bos
-//!   in context         reference (or what was said before) and own text beside codec_bos and its frames, row by row, the longer one
-//!                      going on: text with the frames to come, frames with pad; or, as whole text, one after the other
+//!   in context         reference (or an earlier piece) and own text beside codec_bos and its frames, row by row; the
+//!                      longer one continues: text with the frames to come, frames with pad; as whole text, one after
+//!                      the other
 //! ```
 //!
-//! Texts are tokenised with the strings around them and cut by position, so that a line break at the start of a text
-//! joins the one in front of it, as in the official package.
+//! Texts are tokenized with the strings around them and cut by position, so that a line break at the start of
+//! a text joins the one before it, as in the official package.
 
 use super::config::{Config, Dialect, TalkerConfig, Variant};
 use super::error::QwenError;
@@ -27,12 +28,12 @@ use orate_text::qwen::{Part, QwenTokenizer};
 pub enum Speaker<'a> {
     /// One of the model's own speakers, by name (CustomVoice).
     Named(&'a str),
-    /// Whom the instruction describes (VoiceDesign).
+    /// The voice that the instruction describes (VoiceDesign).
     Described,
-    /// Whom the instruction describes, who goes on behind what they said before: the prompt is what the talker would have read had
-    /// it been asked for both texts at once, and said the first (VoiceDesign).
+    /// The voice that the instruction describes, continuing after an earlier piece: the prompt is what the
+    /// talker would have read, had it been given both texts at once and spoken the first (VoiceDesign).
     GoingOn {
-        /// What was said.
+        /// Text of the earlier piece.
         transcript: &'a str,
         /// Its codes, `[F, Q]`.
         codes: &'a [i32],
@@ -43,14 +44,14 @@ pub enum Speaker<'a> {
     InContext {
         /// `[D]`
         x_vector: &'a [f32],
-        /// What the reference says.
+        /// The words of the reference.
         transcript: &'a str,
         /// Codes of the reference, `[F, Q]`.
         codes: &'a [i32],
     },
 }
 
-/// How the text reaches the talker.
+/// How text is fed to the talker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextFeeding {
     /// A token with each frame.
@@ -68,51 +69,52 @@ impl std::fmt::Display for TextFeeding {
     }
 }
 
-/// What to say.
+/// What to speak, and how.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Request<'a> {
     /// The text.
     pub text: &'a str,
     /// Who speaks.
     pub speaker: Speaker<'a>,
-    /// A language of the model, such as `english`, or its code, such as `en`, in any case; `None` or `auto`: the model decides.
+    /// A language of the model, such as `english`, or its code, such as `en`, in any case. With `None` or
+    /// `auto` the model decides.
     pub language: Option<&'a str>,
-    /// How to speak, or who, in words.
+    /// A description of the manner, or of the voice.
     pub instruct: Option<&'a str>,
-    /// `None`: what the official package does, which is [`TextFeeding::Streaming`] for Base.
+    /// `None`: as in the official package, which is [`TextFeeding::Streaming`] for Base.
     pub feeding: Option<TextFeeding>,
 }
 
-/// A prompt as ids; [`super::prompt_rows`] makes rows of it.
+/// A prompt as ids, of which [`super::prompt_rows`] makes rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prompt {
     /// Its rows.
     pub rows: RowIds,
-    /// Rows in front that are the same for every text: instruction, role, language and speaker, and of a reference what comes
-    /// before the text. At least one row is not.
+    /// Number of first rows that are the same for every text: instruction, role, language and speaker, and
+    /// the part of a reference before the text. At least one row is not.
     pub fixed: usize,
-    /// Text ids that follow, one with each frame; the last one is the padding for all frames behind.
+    /// Text ids that are fed later, one with each frame. The last one is the padding for all further frames.
     pub trailing_ids: Vec<i32>,
     /// Tokens of the text.
     pub tokens: usize,
-    /// What was asked for and has no effect, in words.
+    /// Warnings about parts of the request that have no effect.
     pub warnings: Vec<String>,
 }
 
-/// Frames that a token of text takes at most; speech has about four.
+/// Most frames of a token of text. Speech has about four.
 const FRAMES_PER_TOKEN: usize = 12;
-/// Frames for what is not in the text: silence at both ends, slow speech of a single word.
+/// Frames besides those of the text: silence at both ends, slow speech of a single word.
 const FRAMES_BESIDES: usize = 75;
 
-/// Rows that every prompt has in front of the text.
+/// Rows before the text in every prompt.
 const ROLE: usize = 3;
-/// Tokens behind the text: `<|im_end|>`, line break, `<|im_start|>`, `assistant`, line break.
+/// Tokens after the text: `<|im_end|>`, line break, `<|im_start|>`, `assistant`, line break.
 const BEHIND_TEXT: usize = 5;
-/// Tokens behind the transcript: `<|im_end|>`, line break.
+/// Tokens after the transcript: `<|im_end|>`, line break.
 const BEHIND_TRANSCRIPT: usize = 2;
 /// No language.
 const AUTO: &str = "auto";
-/// Codes of languages, ISO 639-1, and what models call them.
+/// Codes of languages (ISO 639-1), and their names in models.
 const CODES: [(&str, &str); 10] = [
     ("de", "german"),
     ("en", "english"),
@@ -129,15 +131,16 @@ const CODES: [(&str, &str); 10] = [
 const CHINESE: &str = "chinese";
 
 impl Prompt {
-    /// Frames after which speech of this text has gone astray.
+    /// Frames after which speech of this text is runaway generation.
     pub fn frame_budget(&self) -> usize {
         FRAMES_BESIDES + FRAMES_PER_TOKEN * self.tokens
     }
 
-    /// The prompt of a request.
+    /// Builds the prompt of a request.
     ///
     /// # Errors
-    /// The text is empty, speaker or language are unknown, or the model is made for another kind of speaker.
+    /// The text is empty, the speaker or language is unknown, or the model is made for another kind of
+    /// speaker.
     pub fn new(c: &Config, tokenizer: &QwenTokenizer, r: &Request<'_>) -> Result<Prompt, QwenError> {
         check_variant(c, r)?;
         let t = &c.talker_config;
@@ -212,7 +215,7 @@ impl Prompt {
     }
 }
 
-/// Rows as they are put one below the other.
+/// Rows of a prompt under construction.
 struct Rows {
     rows: RowIds,
     /// Codes of a row without any, `[Q]`.
@@ -318,14 +321,14 @@ fn language(c: &Config, asked: Option<&str>, dialect: Option<u32>) -> Result<Opt
     Ok(ids.iter().find(|(known, _)| known.to_lowercase() == asked).map(|(_, id)| *id))
 }
 
-/// The role's tokens and the text's; `None` if there is no text.
-fn spoken(tokenizer: &QwenTokenizer, text: &str, behind: usize) -> Option<(Vec<u32>, Vec<i32>)> {
+/// Tokens of the role and of the text. `None` if there is no text.
+fn spoken(tokenizer: &QwenTokenizer, text: &str, after: usize) -> Option<(Vec<u32>, Vec<i32>)> {
     let ids = tokenizer.encode(&[
         Part::Control("<|im_start|>assistant\n"),
         Part::Text(text),
         Part::Control("<|im_end|>\n<|im_start|>assistant\n"),
     ]);
-    cut(&ids, text, behind)
+    cut(&ids, text, after)
 }
 
 /// Tokens of a transcript.
@@ -333,7 +336,7 @@ pub(super) fn transcript_tokens(tokenizer: &QwenTokenizer, transcript: &str) -> 
     spoken_before(tokenizer, transcript).map_or(0, |ids| ids.len())
 }
 
-/// The transcript's tokens; `None` if there is none.
+/// Tokens of the transcript. `None` if it has none.
 fn spoken_before(tokenizer: &QwenTokenizer, transcript: &str) -> Option<Vec<i32>> {
     let ids = tokenizer.encode(&[
         Part::Control("<|im_start|>assistant\n"),
@@ -343,8 +346,8 @@ fn spoken_before(tokenizer: &QwenTokenizer, transcript: &str) -> Option<Vec<i32>
     cut(&ids, transcript, BEHIND_TRANSCRIPT).map(|(_, ids)| ids)
 }
 
-fn cut(ids: &[u32], text: &str, behind: usize) -> Option<(Vec<u32>, Vec<i32>)> {
-    let inside = ids.get(ROLE..ids.len().saturating_sub(behind))?;
+fn cut(ids: &[u32], text: &str, after: usize) -> Option<(Vec<u32>, Vec<i32>)> {
+    let inside = ids.get(ROLE..ids.len().saturating_sub(after))?;
     let empty = inside.is_empty() || text.trim().is_empty();
     (!empty).then(|| (ids[..ROLE].to_vec(), inside.iter().map(|id| *id as i32).collect()))
 }

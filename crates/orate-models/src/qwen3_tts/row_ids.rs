@@ -1,4 +1,4 @@
-//! Rows of a prompt as ids, one after the other: of a whole one, or of some rows of it.
+//! Rows of a prompt as ids: of a whole prompt, or of some of its rows.
 
 use std::ops::Range;
 
@@ -15,18 +15,18 @@ pub enum RowKind {
     Frame,
 }
 
-/// Rows as ids. Equal ones leave equal states behind.
+/// Rows as ids. Equal rows lead to equal states.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowIds {
     /// A text id for each row.
     pub text: Vec<i32>,
     /// What is added to each.
     pub beside: Vec<RowKind>,
-    /// Code 0 of each row's frame or its only id, and 0 where there is none.
+    /// Code 0 of each row's frame, or its only id; 0 for rows with neither.
     pub first: Vec<i32>,
-    /// The other codes of each row's frame, `[T, Q − 1]`; zeros where there is none.
+    /// Codes 1 to Q − 1 of each row's frame, `[T, Q − 1]`; zeros for rows without a frame.
     pub others: Vec<i32>,
-    /// The x-vector's floats as bits, if its row is one of these.
+    /// Floats of the x-vector as bits, if one of the rows holds it.
     pub x_vector: Vec<u32>,
 }
 
@@ -36,17 +36,17 @@ impl RowIds {
         self.text.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
 
-    /// Whether one of them has more than an id beside its text.
+    /// Whether a row has more than an id beside its text.
     pub fn have_reference(&self) -> bool {
         self.beside.iter().any(|b| matches!(b, RowKind::XVector | RowKind::Frame))
     }
 
-    /// Adds a row behind the others, with the codes `[Q]` beside it: of a frame, or an id and zeros.
+    /// Adds a row with the codes `[Q]` beside its text: those of a frame, or an id and zeros.
     pub(crate) fn push(&mut self, text: i32, beside: RowKind, codes: &[i32]) {
         self.text.push(text);
         self.beside.push(beside);
@@ -54,7 +54,7 @@ impl RowIds {
         self.others.extend_from_slice(&codes[1..]);
     }
 
-    /// Some of them.
+    /// A range of the rows.
     pub(crate) fn part(&self, rows: Range<usize>) -> RowIds {
         let others = self.others.len() / self.len().max(1);
         let beside = self.beside[rows.clone()].to_vec();
@@ -68,7 +68,7 @@ impl RowIds {
         }
     }
 
-    /// Rows of this text alone behind the others, until there are so many.
+    /// Pads with rows of this text alone, to `count` rows.
     pub(crate) fn padded(mut self, rows: usize, text: i32) -> RowIds {
         let others = self.others.len() / self.len().max(1);
         self.text.resize(rows, text);
@@ -78,7 +78,7 @@ impl RowIds {
         self
     }
 
-    /// 1 for each row that has this beside its text, 0 for the others.
+    /// 1 for each row that has this beside its text, else 0.
     pub(crate) fn have(&self, what: RowKind) -> Vec<i32> {
         self.beside.iter().map(|b| i32::from(*b == what)).collect()
     }

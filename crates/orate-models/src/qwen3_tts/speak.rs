@@ -1,9 +1,9 @@
-//! Speaking with Qwen3-TTS: frame by frame.
+//! Speaks texts frame by frame.
 //!
-//! A text is cut into pieces of whole sentences. Frames of a piece are drawn one after the other, and their samples handed
-//! out after a few frames at first, so that sound comes early, and then in larger chunks. Where the codec runs beside the
-//! talker ([`crate::codec_beside`]), the frames of a chunk are made while the one before is decoded. A piece that goes astray is
-//! ended, and spoken again where nothing of it was handed out.
+//! A text is cut into pieces of whole sentences. Frames of a piece are generated one after the other. The
+//! first chunk of samples has few frames, so that sound comes early; later ones are larger. Where the codec
+//! runs beside the talker ([`super::codec_beside`]), frames are generated while the previous chunk is
+//! decoded. A piece with runaway generation is ended, and spoken again if none of it was emitted.
 
 use super::codec_beside::CodecBeside;
 use super::{
@@ -18,45 +18,46 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Characters of a piece. Longer pieces sound no better, and one that goes astray costs more.
+/// Most characters of a piece. Longer pieces sound no better, and cost more when their generation runs away.
 const MOST_CHARS: usize = 300;
 
-/// Characters of a piece where each stands for a syllable or a word.
+/// The same for scripts whose characters stand for a syllable or a word.
 const MOST_IDEOGRAPHS: usize = 100;
 
 /// The first character of East Asian scripts.
 const FIRST_IDEOGRAPH: char = '\u{2E80}';
 
-/// Frames of a chunk at most.
+/// Most frames of a chunk.
 const MOST_FRAMES: usize = 25;
 
-/// Chunks whose frames are made while the samples of an earlier one are not handed out yet, at most.
+/// Most chunks whose frames are generated before the samples of an earlier chunk are emitted.
 const MOST_AHEAD: usize = 2;
 
-/// Frames of what was said before that the codec reads in front of a piece that goes on: so many as the official package lets chunks overlap.
+/// Frames of the previous piece that the codec reads before a piece that continues its voice: the overlap of
+/// chunks in the official package.
 const FRAMES_BEFORE: usize = 25;
 
-/// Words from one text to the next that plans are made for: even of a token for each character they are fewer tokens than prompts are
-/// padded to.
+/// Words between the texts that plans are compiled for. Even with a token for each character, they have fewer
+/// tokens than prompts are padded to.
 const WARM_UP_STEP: usize = 8;
 
-/// Frames from one piece to the next that others go on behind: fewer than caches differ by.
+/// Frames between the earlier pieces that plans are compiled for: fewer than cache sizes differ by.
 const WARM_UP_FRAMES: usize = 64;
 
-/// Where the time of speaking went.
+/// Time spent in each stage.
 #[derive(Clone, Copy, Default)]
 struct Times {
     /// Reading prompts, up to the state before the first frame.
     prompt: Duration,
-    /// Talker and code predictor, whose steps are one plan for each frame, up to codes on the host.
+    /// Talker and code predictor, one plan for each frame, up to codes on the host.
     talker: Duration,
     /// The codec, up to samples on the host.
     codec: Duration,
-    /// Frames that were made.
+    /// Frames generated.
     frames: usize,
 }
 
-/// What is left of a text.
+/// The pieces of a text that are still to be spoken.
 pub(super) struct Pieces {
     model: Arc<Qwen3Tts>,
     pieces: std::vec::IntoIter<(String, Prompt)>,
@@ -65,27 +66,27 @@ pub(super) struct Pieces {
     retries: usize,
     whole_pieces: bool,
     progress: Progress,
-    /// Codes of a reference, which the codec reads in front of each piece.
+    /// Codes of a reference, which the codec reads before each piece.
     before: Arc<[i32]>,
-    /// Of a voice that an instruction describes.
+    /// Set if the voice is described by an instruction.
     described: Option<Described>,
-    /// While there is something to decode.
+    /// Set while there are codes to decode.
     codec: Option<CodecBeside>,
     codec_beside: bool,
     current: Option<Speaking>,
-    /// Chunks of a whole piece that are still to be handed out.
+    /// Chunks of a whole piece that are still to be emitted.
     made: VecDeque<Chunk>,
     warnings: Vec<String>,
     times: Times,
 }
 
-/// A voice that is known by its description alone: another piece could have another one. So the first that is spoken to its end stands in
-/// front of those behind it.
+/// A voice that is known by its description alone, so that each piece could get another one. The first piece
+/// that is spoken to its end therefore becomes the context of later pieces.
 struct Described {
     language: Option<String>,
     instruct: Option<String>,
     feeding: Option<TextFeeding>,
-    /// Its text and codes.
+    /// Text and codes of that piece.
     first: Option<(String, Vec<i32>)>,
 }
 
@@ -95,19 +96,19 @@ struct Speaking {
     prompt: Prompt,
     attempts: usize,
     session: Utterance,
-    /// Frames of the chunk that is being made.
+    /// Frames of the current chunk.
     frames: usize,
     /// Its codes so far.
     codes: Vec<i32>,
-    /// Chunks that the codec has.
+    /// Chunks that the codec is decoding.
     decoding: VecDeque<Made>,
-    /// Whether a chunk was handed out.
+    /// Whether a chunk was emitted.
     heard: bool,
     /// All codes so far, if the voice is to be taken from them.
     spoken: Vec<i32>,
     /// Code 0 of each frame so far.
     first_codes: Vec<i32>,
-    /// What it means to have made as many frames as were allowed.
+    /// Reason to report when the frame budget is used up.
     at_most: FinishReason,
     /// Why it ended.
     finish: Option<FinishReason>,
@@ -116,7 +117,7 @@ struct Speaking {
 
 /// A chunk without its samples.
 struct Made {
-    /// What the talker asked of the device.
+    /// Work that the talker asked of the device.
     counters: Counters,
     finish: Option<FinishReason>,
 }
@@ -132,10 +133,10 @@ impl Pieces {
             (_, _, Some(voice)) => voice.speaker(),
             (Variant::VoiceDesign, None, None) => Speaker::Described,
             (_, Some(name), None) => Speaker::Named(name),
-            // Models that have no speakers say what they need instead.
+            // The error of models without speakers says what they need instead.
             (_, None, None) => default.map_or(Speaker::Described, Speaker::Named),
         };
-        // The codec goes on where the recording ended.
+        // The codec continues where the recording ended.
         let reference = cloned.as_ref().and_then(|v| v.reference.as_ref());
         let before = reference.map(|r| r.codes.clone()).unwrap_or_default();
         let (language, instruct, feeding) =
@@ -143,7 +144,7 @@ impl Pieces {
         let prompt = |text: &str| model.prompt(&Request { text, speaker, language, instruct, feeding });
         let pieces: Vec<String> = cut(text).into_iter().filter(|piece| is_speakable(piece)).collect();
         if pieces.is_empty() {
-            prompt("")?; // says so
+            prompt("")?; // the error for empty texts
         }
         let pieces = pieces.into_iter().map(|piece| Ok((prompt(&piece)?, piece)));
         let pieces: Vec<(Prompt, String)> = pieces.collect::<Result<_, ModelError>>()?;
@@ -178,7 +179,7 @@ impl Pieces {
         })
     }
 
-    /// The codec, which is made for the first piece.
+    /// The codec, which is started for the first piece.
     fn codec(&mut self) -> Result<&mut CodecBeside, ModelError> {
         if self.codec.is_none() {
             self.codec = Some(CodecBeside::new(self.model.codec().clone(), self.codec_beside)?);
@@ -186,12 +187,12 @@ impl Pieces {
         Ok(self.codec.as_mut().expect("made above"))
     }
 
-    /// Frames that a piece may have.
+    /// Most frames of a piece.
     fn budget(&self, prompt: &Prompt) -> usize {
         self.max_frames.unwrap_or(prompt.frame_budget()).min(self.settings.max_frames)
     }
 
-    /// The prompt of a piece, which takes its voice from a piece before if there is no other.
+    /// The prompt of a piece. A described voice is taken from an earlier piece, if there is one.
     fn prompt(&self, text: &str, prompt: Prompt) -> Result<Prompt, ModelError> {
         let Some(Described { language, instruct, feeding, first: Some((transcript, codes)) }) =
             &self.described
@@ -203,7 +204,7 @@ impl Pieces {
         Ok(self.model.prompt(&Request { text, speaker, language, instruct, feeding: *feeding })?)
     }
 
-    /// Takes over the voice of a piece that has ended well.
+    /// Keeps the voice of a piece that has ended normally.
     fn take_over(&mut self, speaking: &mut Speaking) {
         let codes = std::mem::take(&mut speaking.spoken);
         if let Some(Described { first: first @ None, .. }) = &mut self.described
@@ -217,9 +218,10 @@ impl Pieces {
 
     fn start(&mut self, text: String, prompt: Prompt, attempts: usize) -> Result<Speaking, ModelError> {
         let (needed, budget) = (prompt.frame_budget(), self.budget(&prompt));
-        // Who asks for a number of frames expects them; what is known of the text alone is more than it needs.
-        let astray = self.max_frames.is_none() && budget == needed;
-        let at_most = if astray { FinishReason::Runaway } else { FinishReason::Length };
+        // A limit from the options is reported as a length. The budget of the text alone is more than it
+        // needs, so that using it up means runaway generation.
+        let is_guard = self.max_frames.is_none() && budget == needed;
+        let at_most = if is_guard { FinishReason::Runaway } else { FinishReason::Length };
         let seed = attempt_seed(self.progress.seed(), attempts);
         let before = self.before.clone();
         self.codec()?.begin(before);
@@ -247,11 +249,11 @@ impl Pieces {
         })
     }
 
-    /// The next chunk of a piece. Frames of those behind it are made as long as its samples are not there.
+    /// The next chunk of a piece. Frames of later chunks are generated while its samples are not ready.
     fn chunk(&mut self, speaking: &mut Speaking) -> Result<Chunk, ModelError> {
         loop {
             self.progress.cancel.check()?;
-            // The first sound of a piece is waited for: whoever listens is waiting too.
+            // Waits for the first samples of a piece, as the listener does.
             let first = !speaking.heard && !self.whole_pieces && !speaking.decoding.is_empty();
             let decoded = if first || speaking.finish.is_some() || speaking.decoding.len() > MOST_AHEAD {
                 Some(self.codec()?.next()?)
@@ -282,7 +284,7 @@ impl Pieces {
         }
     }
 
-    /// Makes a frame. The codec gets the codes of a chunk when they are all made.
+    /// Generates a frame. The codec gets the codes of a chunk when it is complete.
     fn frame(&mut self, speaking: &mut Speaking) -> Result<(), ModelError> {
         let mut codes = vec![];
         let begun = Instant::now();
@@ -322,7 +324,7 @@ impl Pieces {
         Ok(())
     }
 
-    /// All chunks of a piece, spoken again while it goes astray and may be.
+    /// All chunks of a piece. It is spoken again after runaway generation, as often as the options allow.
     fn whole(&mut self, mut speaking: Speaking) -> Result<VecDeque<Chunk>, ModelError> {
         let mut failed = Counters::default();
         loop {
@@ -339,7 +341,7 @@ impl Pieces {
                 tracing::debug!(
                     piece = self.progress.index,
                     attempt = speaking.attempts,
-                    "gone astray, spoken again"
+                    "runaway generation, spoken again"
                 );
                 chunks.iter().for_each(|chunk| failed += chunk.counters);
                 let Speaking { text, prompt, attempts, .. } = speaking;
@@ -353,7 +355,7 @@ impl Pieces {
         }
     }
 
-    /// Whether another seed gives other codes.
+    /// Whether another seed can give other codes.
     fn is_random(&self) -> bool {
         self.settings.first.is_random() || self.settings.predictor.is_random()
     }
@@ -398,7 +400,7 @@ impl Chunks for Pieces {
             self.made.clear();
         }
         if self.remaining() == 0 {
-            // Its thread ends with the last piece, not with the stream.
+            // Its thread ends with the last piece, rather than with the stream.
             self.codec = None;
         }
         chunk
@@ -427,17 +429,18 @@ impl Chunks for Pieces {
     }
 }
 
-/// Makes the plans of pieces of all lengths for so many callers at once, and those of the codec.
+/// Compiles the plans of pieces of all lengths for `callers` at once, and those of the codec.
 pub(super) fn make_plans(model: &Arc<Qwen3Tts>, o: &Options, callers: usize) -> Result<(), ModelError> {
     model.codec().warm_up()?;
-    // Words of three characters: few for a token, so that the last of these texts has as many tokens as a piece may have.
+    // Words of three characters are short for a token, so that the last of these texts has the most tokens of
+    // a piece.
     for words in (1..=MOST_CHARS / 3).step_by(WARM_UP_STEP) {
         let text = "so ".repeat(words);
         let mut pieces = Pieces::new(model.clone(), &text, o)?;
         for (text, prompt) in pieces.pieces.clone() {
             let budget = pieces.budget(&prompt);
             model.prepare(&prompt, budget, callers)?;
-            // A described voice goes on behind a piece of any length.
+            // A described voice continues after a piece of any length.
             for frames in (1..=budget).step_by(WARM_UP_FRAMES) {
                 let Some(described) = &mut pieces.described else { break };
                 described.first = Some((text.clone(), vec![0; frames * model.codec().quantizers()]));
@@ -449,19 +452,21 @@ pub(super) fn make_plans(model: &Arc<Qwen3Tts>, o: &Options, callers: usize) -> 
     Ok(())
 }
 
-/// Pieces of whole sentences.
+/// Cuts a text into pieces of whole sentences.
 fn cut(text: &str) -> Vec<String> {
     let dense = text.chars().filter(|c| *c >= FIRST_IDEOGRAPH).count();
     let max_chars = if 2 * dense > text.chars().count() { MOST_IDEOGRAPHS } else { MOST_CHARS };
     pieces::at_most(text, max_chars)
 }
 
-/// Seed of an attempt at a piece, counted from 1: the piece's own for the first, another stream for each further one.
+/// Seed of an attempt at a piece, counted from 1: that of the piece for the first, another stream for each
+/// further one.
 fn attempt_seed(seed: u64, attempt: usize) -> u64 {
     seed ^ (attempt as u64 - 1).wrapping_mul(0xD1B5_4A32_D192_ED03)
 }
 
-/// Settings of the model, but for what the options say. They hold for all codes of a frame, unless others are for the predictor's.
+/// Settings of the model, changed by the options. They hold for all codes of a frame, except where the
+/// options have settings of the predictor.
 fn settings(own: Settings, o: &Own) -> Settings {
     let change = |s: Sampling, temperature: Option<f32>, top_k: Option<usize>, top_p: Option<f32>| Sampling {
         temperature: temperature.unwrap_or(s.temperature),

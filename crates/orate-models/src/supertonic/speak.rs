@@ -9,7 +9,7 @@ use orate_text::pieces::Unknown;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Parsed voices kept; one is some tens of kilobytes.
+/// Parsed voices kept for reuse. One has some tens of kilobytes.
 const VOICES_KEPT: usize = 64;
 
 impl Supertonic {
@@ -57,7 +57,7 @@ impl SpeakOptions {
     }
 }
 
-/// What remains of a text.
+/// The pieces of a text that are still to be spoken.
 pub(super) struct Pieces {
     model: Arc<Supertonic>,
     pieces: std::vec::IntoIter<Work>,
@@ -76,7 +76,7 @@ pub(super) struct Pieces {
 enum Work {
     /// A piece of a text.
     Piece(Piece),
-    /// Any text, in so many frames.
+    /// Any text, of a forced size.
     Forced(Size),
 }
 

@@ -57,7 +57,7 @@ struct TextContext {
     table: Value,
     lens: Option<Value>,
     text_lens: Option<Value>,
-    /// Whether rows without text already stand behind.
+    /// Whether the batch already has rows without text.
     split: bool,
 }
 
@@ -276,7 +276,7 @@ impl<'a> VectorEstimator<'a> {
         g.update("latent", next)
     }
 
-    /// `norm(x + attention(x, text))`; with guidance the result has the rows without text behind.
+    /// `norm(x + attention(x, text))`. With guidance the rows without text follow those with text.
     fn text_attention(
         &self,
         g: &mut Graph,

@@ -7,7 +7,7 @@
 //!   causal conv, k 3     `[B, K·L, C']`   batch norm folded in; PReLU
 //!   linear               `[B, K·L, S]`    S samples per decoder frame
 //!
-//! Folding a per-channel scale and shift into the convolution behind it is exact, because the padding repeats
+//! Folding a per-channel scale and shift into the convolution after it is exact, because the padding repeats
 //! the edge sample and so is scaled and shifted too.
 //!
 //! Paper: arXiv 2503.23108. Weights below `tts.ae`.
