@@ -1,8 +1,8 @@
 //! Codes to samples, some frames at a time.
 //!
-//! A [`CodecDecoder`] has the plans, a [`CodecStream`] the memory of one utterance. Frames are decoded in chunks of a few
-//! sizes, so plans are few and memory does not grow with the utterance. Chunks joined are what one pass would give: on the
-//! CPU to the last bit, on GPUs up to rounding.
+//! A [`CodecDecoder`] has the plans, a [`CodecStream`] the memory of one utterance. Frames are decoded in
+//! chunks of a few sizes, so plans are few and memory does not grow with the utterance. Chunks joined are
+//! what one pass would give: on the CPU to the last bit, on GPUs up to rounding.
 
 use super::codec_plans::{self, CHUNKS, CodecPlans};
 use super::config::CodecDecoderConfig;
@@ -69,8 +69,9 @@ impl CodecDecoder {
         Ok(stream)
     }
 
-    /// Begins an utterance that continues after `codes`, `[F, Q]`, whose samples are left out. The state after them is kept
-    /// for the next utterance. Between two chunks `go_on` is asked, and `None` is returned if it says no.
+    /// Begins an utterance that continues after `codes`, `[F, Q]`, whose samples are left out. The state
+    /// after them is kept for the next utterance. Between two chunks `go_on` is asked, and `None` is returned
+    /// if it says no.
     ///
     /// # Errors
     /// As [`CodecStream::push`].
@@ -161,19 +162,19 @@ pub struct CodecStream {
 }
 
 impl CodecStream {
-    /// Decodes the next frames, `[F, Q]`, and appends their samples, `[1920F]`. After an error the stream has to be
-    /// restarted.
+    /// Decodes the next frames, `[F, Q]`, and appends their samples, `[1920F]`. After an error the stream has
+    /// to be restarted.
     ///
     /// # Errors
-    /// Codes that are not whole frames or in no codebook; frames after the last ones; samples that are not finite; or the
-    /// device failed.
+    /// Codes that are not whole frames or in no codebook; frames after the last ones; samples that are not
+    /// finite; or the device failed.
     pub fn push(&mut self, codes: &[i32], samples: &mut Vec<f32>) -> Result<(), QwenError> {
         self.decode(codes, samples, false)
     }
 
-    /// As [`CodecStream::push`], for the last frames before the stream is restarted. No frame depends on a later one, so where
-    /// a run costs more than some frames ([`orate_graph::Pacing::fills_chunks`]), the last ones are one run, filled up with
-    /// frames whose samples are dropped.
+    /// As [`CodecStream::push`], for the last frames before the stream is restarted. No frame depends on a
+    /// later one, so where a run costs more than some frames ([`orate_graph::Pacing::fills_chunks`]), the
+    /// last ones are one run, filled up with frames whose samples are dropped.
     ///
     /// # Errors
     /// As [`CodecStream::push`].

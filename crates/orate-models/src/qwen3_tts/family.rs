@@ -22,8 +22,8 @@ pub static FAMILY: &dyn Family = &Qwen3TtsFamily;
 
 const NAME: &str = "Qwen3-TTS";
 
-/// Weights that every frame reads: talker and code predictor. The codec makes the samples, hardly gains by fewer bits, and
-/// is stored in another format.
+/// Weights that every frame reads: talker and code predictor. The codec makes the samples, hardly gains by
+/// fewer bits, and is stored in another format.
 const TALKER: &str = "talker.*";
 
 /// A matmul of the talker, which makes one frame at a time.
@@ -163,7 +163,8 @@ impl ModelFiles for Files {
         Files::footprint(self, device, options.kv, frames, length.reference).map(Some)
     }
 
-    /// A codec alone is placed too: it encodes, decodes and is verified. Asked to speak, it says what it lacks.
+    /// A codec alone is placed too: it encodes, decodes and is verified. Asked to speak, it says what it
+    /// lacks.
     fn place(
         self: Box<Self>,
         device: Arc<dyn Device>,
@@ -268,7 +269,8 @@ impl Cloning for Qwen3Tts {
     }
 }
 
-// ---- timing ------------------------------------------------------------------------------------------------------
+// ---- timing
+// ------------------------------------------------------------------------------------------------------
 
 /// Whom VoiceDesign models speak as where nothing is said.
 const DESCRIPTION: &str = "A calm and clear voice.";
@@ -296,7 +298,8 @@ impl Bench for Timing {
         })
     }
 
-    /// A frame of talker and predictor, and a piece of the codec: the frame's plan runs as often as the piece has frames.
+    /// A frame of talker and predictor, and a piece of the codec: the frame's plan runs as often as the piece
+    /// has frames.
     fn profile(&self, _: Size, options: &Options, runs: usize) -> Result<Vec<StageProfile>, ModelError> {
         let model = &self.0;
         let talking = model.talking()?;

@@ -15,15 +15,16 @@ use orate_graph::{BufferKind, CacheFormat, Device, Plan};
 /// Rows of a prompt of medium length without a reference.
 const PROMPT_ROWS: usize = 100;
 
-/// Rows of a prompt with a reference besides its frames and transcript: role, language, speaker, and the first ones of text and codes.
+/// Rows of a prompt with a reference besides its frames and transcript: role, language, speaker, and the
+/// first ones of text and codes.
 const ROWS_BESIDES: usize = 11;
 
 /// Tokens of a second of transcript: slow speech has two, fast speech four.
 const TOKENS_PER_SECOND: f64 = 3.0;
 
 impl Files {
-    /// Memory that the model will take with one utterance of at most `frames` frames, whose keys and values are kept in a format, and with a
-    /// reference of `reference` seconds.
+    /// Memory that the model will take with one utterance of at most `frames` frames, whose keys and values
+    /// are kept in a format, and with a reference of `reference` seconds.
     ///
     /// # Errors
     /// The device lacks an op, or the configuration contradicts itself.
@@ -54,8 +55,9 @@ impl Files {
         }
         let heard = (reference * self.codec.frame_rate()).ceil() as usize;
         let words = ((reference * TOKENS_PER_SECOND) as usize).min(heard);
-        // Rows up to the end of the transcript are the same for all texts, and read on their own. They stand beside the frames, or in front of
-        // them where all text is in the prompt; a cache may have room for more, of which little is written.
+        // Rows up to the end of the transcript are the same for all texts, and read on their own. They stand
+        // beside the frames, or in front of them where all text is in the prompt; a cache may have room for
+        // more, of which little is written.
         let fixed = ROWS_BESIDES + words;
         let written = (fixed + heard + frames).next_multiple_of(capacity(0));
         let sizes = CacheSizes { batch: 1, capacity: written, kv };
@@ -83,7 +85,8 @@ impl Files {
     }
 }
 
-/// Plans of the talking part, for prompts of which so many rows are read after one another, perhaps with a reference.
+/// Plans of the talker, for prompts of which `rows` rows are read one pass after the other, optionally with a
+/// reference.
 fn talking_plans(
     talking: &Talking,
     device: &dyn Device,

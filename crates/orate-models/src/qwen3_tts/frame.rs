@@ -4,8 +4,9 @@
 //!   hidden, E(c0) ─ code predictor ─ c1 … c15           `codes` i32 `[B, 16]`
 //!   Σ rows of the codes + text row ─ talker ─ hidden, logits
 //!
-//! What changes from frame to frame are states of each batch row, so the plan is replayed for all frames, and the host only
-//! sees the codes. It stops when code 0 is the end of speech; the rest of that frame means nothing.
+//! What changes from frame to frame are states of each batch row, so the plan is replayed for all frames, and
+//! the host only sees the codes. It stops when code 0 is the end of speech; the rest of that frame means
+//! nothing.
 //!
 //! | buffer | | |
 //! | --- | --- | --- |
@@ -59,8 +60,8 @@ pub fn build(g: &mut Graph, c: &TalkerConfig, s: CacheSizes, text_rows: usize) -
     g.update(LOGITS, logits)
 }
 
-/// Builds the plan of a frame whose codes are read from [`GIVEN`]: nothing is drawn, and [`SEEN`] stays as it is. For comparing
-/// what the networks make of the same codes.
+/// Builds the plan of a frame whose codes are read from [`GIVEN`]: nothing is drawn, and [`SEEN`] stays as it
+/// is. For comparing what the networks make of the same codes.
 ///
 /// # Errors
 /// The configuration contradicts itself.

@@ -1,7 +1,8 @@
 //! Compares Qwen3-TTS with what the official package computed.
 //!
-//! The folder is that of `oracle/qwen3_tts`: the one that holds `cases`, that folder itself, or the folder in it with the
-//! utterances of one checkpoint. The utterances of the model's own checkpoint are compared, and the cases of single networks:
+//! The folder is that of `oracle/qwen3_tts`: the one that holds `cases`, that folder itself, or the folder in
+//! it with the utterances of one checkpoint. The utterances of the model's own checkpoint are compared, and
+//! the cases of single networks:
 //!
 //! | case | what |
 //! | --- | --- |
@@ -10,9 +11,9 @@
 //! | `sampling_chain` | codes drawn from given logits |
 //! | `speaker_encoder`, `codec_encode`, `codec_decode`, `codec_decode_long` | a network, stage by stage |
 //!
-//! In f32, codes must be equal up to the first tie: golden logits that differ by no more than rounding does. After a tie,
-//! and everywhere below f32, the golden codes are fed back in, because one different code makes the rest another
-//! utterance. Below f32 tensors are compared by their signal-to-noise ratio: see [`limits`].
+//! In f32, codes must be equal up to the first tie: golden logits that differ by no more than rounding does.
+//! After a tie, and everywhere below f32, the golden codes are fed back in, because one different code makes
+//! the rest another utterance. Below f32 tensors are compared by their signal-to-noise ratio: see [`limits`].
 
 pub mod limits;
 mod manifest;
@@ -28,11 +29,12 @@ use orate_weights::{SafeTensors, WeightSource};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Largest error in f32 on the CPU. The goldens themselves are known to 3e-5: the official package differs from itself by
-/// that much when the number of threads changes (`oracle/qwen3_tts/README.md`).
+/// Largest error in f32 on the CPU. The goldens themselves are known to 3e-5: the official package differs
+/// from itself by that much when the number of threads changes (`oracle/qwen3_tts/README.md`).
 pub const CPU_TOLERANCE: f64 = 5e-5;
 
-/// Largest error of the speaker encoder's features on every device: logarithms, of size 11, of a transform in f32.
+/// Largest error of the speaker encoder's features on every device: logarithms, of size 11, of a transform in
+/// f32.
 const LOG_MEL_TOLERANCE: f64 = 5e-5;
 
 /// Prefix of the cases that a codec alone can run.
@@ -86,7 +88,8 @@ pub fn utterance(
     Run { model, out: comparison }.utterance(name, &case)
 }
 
-/// The folder of utterances that was made with the model: the one of its own name, or else the only one of its variant.
+/// The folder of utterances that was made with the model: the one of its own name, or else the only one of
+/// its variant.
 fn own_utterances(model: &Qwen3Tts, goldens: &Manifest) -> Option<String> {
     let mut folders: Vec<&str> =
         goldens.cases.keys().filter_map(|name| name.split_once('/')).map(|(folder, _)| folder).collect();

@@ -10,10 +10,10 @@
 //!          reference audio ─ codec encoder ─ codes
 //! ```
 //!
-//! [`Files`] opens and checks a model of any variant. [`speaker_encoder`] and [`codec_encoder`] encode a voice. [`prompt`]
-//! is a request as ids, [`prompt_rows`] makes rows of them, [`talker`] reads these, [`frame`] is the plan that is replayed
-//! for each frame, and [`codec_decoder`] turns codes into samples. [`Talker`] is what [`crate::decoding`] decodes.
-//! [`Qwen3Tts`] is the model on a device.
+//! [`Files`] opens and checks a model of any variant. [`speaker_encoder`] and [`codec_encoder`] encode a
+//! voice. [`prompt`] is a request as ids, [`prompt_rows`] makes rows of them, [`talker`] reads these,
+//! [`frame`] is the plan that is replayed for each frame, and [`codec_decoder`] turns codes into samples.
+//! [`Talker`] is what [`crate::decoding`] decodes. [`Qwen3Tts`] is the model on a device.
 //!
 //! Official code: the Python package `qwen-tts`.
 

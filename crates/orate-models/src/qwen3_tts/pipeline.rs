@@ -17,7 +17,8 @@ use crate::decoding::{Decoding, StartOptions};
 use orate_graph::{CacheFormat, Device, Executable, Graph};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Bytes of states of prompts that are kept. A row of the released models takes 229 kB, and most prompts begin with ten to sixty.
+/// Bytes of states of prompts that are kept. A row of the released models takes 229 kB, and most prompts
+/// begin with ten to sixty.
 pub(crate) const PREFIX_BYTES: usize = 128 << 20;
 
 /// A Qwen3-TTS model on a device. Shared by any number of threads.
@@ -40,8 +41,8 @@ impl Qwen3Tts {
         Self::with_cache(files, device, CacheFormat::F32)
     }
 
-    /// As [`Qwen3Tts::new`], with the talker's keys and values kept in a format. Those of the code predictor live as long as a frame,
-    /// and stay f32.
+    /// As [`Qwen3Tts::new`], with the talker's keys and values kept in a format. Those of the code predictor
+    /// live as long as a frame, and stay f32.
     pub fn with_cache(files: Files, device: Arc<dyn Device>, kv: CacheFormat) -> Arc<Qwen3Tts> {
         let weights = Arc::new(crate::Loader(files.weights.clone()));
         let codec = CodecDecoder::new(files.codec.decoder_config.clone(), device.clone(), weights.clone());
@@ -115,8 +116,8 @@ impl Qwen3Tts {
     /// Reads a prompt, up to the state before the first frame.
     ///
     /// # Errors
-    /// The files are those of a codec alone, settings are out of range, the prompt leaves no room for frames, or the device
-    /// failed.
+    /// The files are those of a codec alone, settings are out of range, the prompt leaves no room for frames,
+    /// or the device failed.
     pub fn start(&self, prompt: &Prompt, settings: &Settings) -> Result<Session, QwenError> {
         self.start_with(prompt, settings, StartOptions::default())
     }
@@ -156,7 +157,8 @@ impl Qwen3Tts {
         Ok(self.talker()?.batch())
     }
 
-    /// Compiles the plans of an utterance like this one, and for several `callers` those of their batches. Runs nothing.
+    /// Compiles the plans of an utterance like this one, and for several `callers` those of their batches.
+    /// Runs nothing.
     ///
     /// # Errors
     /// As [`Qwen3Tts::start`].
@@ -178,11 +180,12 @@ impl Qwen3Tts {
         &self.codec
     }
 
-    /// The voice of a recording at [`Qwen3Tts::sample_rate`], mono and trimmed. With a transcript of it, its manner too.
+    /// The voice of a recording at [`Qwen3Tts::sample_rate`], mono and trimmed. With a transcript of it, its
+    /// manner too.
     ///
     /// # Errors
-    /// The model is made for another kind of speaker, the transcript has no letter or digit or is longer than the recording can be, the
-    /// recording is too short, or the device failed.
+    /// The model is made for another kind of speaker, the transcript has no letter or digit or is longer than
+    /// the recording can be, the recording is too short, or the device failed.
     pub fn clone_voice(&self, samples: &[f32], transcript: Option<&str>) -> Result<Voice, QwenError> {
         let config = &self.talking()?.config;
         if config.tts_model_type != Variant::Base {
@@ -216,7 +219,8 @@ impl Qwen3Tts {
     /// Refuses a voice whose transcript cannot be that of its recording.
     ///
     /// # Errors
-    /// The transcript has no letter or digit, or more tokens than the recording has frames: the model would speak what is left of it.
+    /// The transcript has no letter or digit, or more tokens than the recording has frames: the model would
+    /// speak what is left of it.
     pub fn check_voice(&self, voice: &Voice) -> Result<(), QwenError> {
         let Some(Reference { transcript, codes }) = &voice.reference else { return Ok(()) };
         if !transcript.chars().any(char::is_alphanumeric) {
@@ -232,7 +236,7 @@ impl Qwen3Tts {
         Ok(())
     }
 
-    /// The networks that listen, shared by all who clone a voice at this moment.
+    /// The encoders, shared by all callers that clone a voice at the moment.
     fn voice_encoder(&self, speaker: Option<SpeakerEncoderConfig>) -> Arc<VoiceEncoder> {
         let mut shared = self.voices.lock().unwrap_or_else(PoisonError::into_inner);
         shared.upgrade().unwrap_or_else(|| {
@@ -245,7 +249,8 @@ impl Qwen3Tts {
         })
     }
 
-    /// The talker's plans for an utterance, for `explain`: `rows` rows of prompt, all text in it, and `frames` frames.
+    /// The talker's plans for an utterance, for `explain`: `rows` rows of prompt, all text in it, and
+    /// `frames` frames.
     ///
     /// # Errors
     /// A device that cannot run them.
@@ -278,7 +283,7 @@ impl Files {
         Ok(all)
     }
 
-    /// Every network that listens to a recording, for one of a second. Only Base models have any.
+    /// The graphs of all encoders, for a recording of a second. Only Base models have encoders.
     ///
     /// # Errors
     /// The configuration contradicts itself.

@@ -10,8 +10,8 @@
 //! rows = text rows + what is beside them
 //! ```
 //!
-//! Which row has what is data, so that one plan is for all prompts with so many rows: each kind is made for all rows, and cleared in those
-//! that have another one.
+//! Which row has what is data, so that one plan serves all prompts of a length: each kind is computed for all
+//! rows, and cleared in rows of another kind.
 //!
 //! Weights below `talker`.
 
@@ -40,8 +40,9 @@ pub const IS_X_VECTOR: &str = "is_x_vector";
 /// Ids of text that is fed later, i32 `[1, N]`.
 pub const TRAILING_IDS: &str = "trailing_ids";
 
-/// Builds the network for `time` rows. Reads [`TEXT_IDS`], [`CODEC_IDS`] and [`IS_ID`], and with `reference`, for rows with an x-vector or a
-/// frame, [`OTHER_CODES`], [`IS_FRAME`], [`X_VECTOR`] and [`IS_X_VECTOR`]. Writes [`ROWS`].
+/// Builds the network for `time` rows. Reads [`TEXT_IDS`], [`CODEC_IDS`] and [`IS_ID`], and with `reference`,
+/// for rows with an x-vector or a frame, [`OTHER_CODES`], [`IS_FRAME`], [`X_VECTOR`] and [`IS_X_VECTOR`].
+/// Writes [`ROWS`].
 ///
 /// # Errors
 /// The configuration contradicts itself.
@@ -76,7 +77,8 @@ pub fn build(g: &mut Graph, c: &TalkerConfig, time: usize, reference: bool) -> R
     g.output(ROWS, rows)
 }
 
-/// Builds the network for `count` rows of text that is fed later. Reads [`TRAILING_IDS`], writes [`TRAILING`].
+/// Builds the network for `count` rows of text that is fed later. Reads [`TRAILING_IDS`], writes
+/// [`TRAILING`].
 ///
 /// # Errors
 /// The configuration contradicts itself.

@@ -1,9 +1,9 @@
 //! Chunks of several utterances that the codec decodes in one run.
 //!
-//! A run of the decoder is some hundred small kernels, which cost nearly as much for two frames as for twenty. Utterances
-//! whose frames are made together also have them decoded at the same moment: chunks of one size that wait while the codec is
-//! at work ([`crate::decoding::coalescer`]) become rows of one batch, if that is less work than all alone. States are copied
-//! there and back on the device.
+//! A run of the decoder is some hundred small kernels, which cost nearly as much for two frames as for
+//! twenty. Utterances whose frames are made together also have them decoded at the same moment: chunks of one
+//! size that wait while the codec is at work ([`crate::decoding::coalescer`]) become rows of one batch, if
+//! that is less work than all alone. States are copied there and back on the device.
 
 use super::codec_plans::{CHUNKS, CodecPlans, ROWS};
 use super::error::QwenError;
@@ -15,7 +15,8 @@ use std::sync::Arc;
 /// Memories of batches that are kept: of chunks of two sizes at the same moment.
 const MEMORIES_KEPT: usize = 2;
 
-/// Cost of a run in frames, however many it has: on an H200 a run in bf16 takes 0.7 ms and 0.03 ms for each frame.
+/// Cost of a run in frames, however many it has: on an H200 a run in bf16 takes 0.7 ms and 0.03 ms for each
+/// frame.
 const FRAMES_OF_A_RUN: usize = 23;
 
 /// A chunk of an utterance.
@@ -60,8 +61,8 @@ impl SharedCodec {
         SharedCodec { coalescers, memories }
     }
 
-    /// Decodes a chunk, alone or with those of others. The memory comes back, an empty one if it was lost to a panic. What a
-    /// batch asked of the device counts for each in it.
+    /// Decodes a chunk, alone or with those of others. The memory comes back, an empty one if it was lost to
+    /// a panic. What a batch asked of the device counts for each in it.
     pub fn decode(&self, decoder: &CodecPlans, piece: Piece) -> Decoded {
         let coalescer = &self.coalescers[piece.plan];
         match coalescer.call(None, piece, (ROWS, |_, _| true), |all| self.run(decoder, all)) {
@@ -78,7 +79,8 @@ impl SharedCodec {
     fn run(&self, decoder: &CodecPlans, mut all: Vec<Piece>) -> Vec<Answer> {
         let frames = all.first().map_or(0, |p| p.codes.len() / decoder.quantizers());
         if !is_worth(all.len(), frames) {
-            // Others wait for one alone, so that they find each other. Several run side by side on the device.
+            // Others wait for one alone, so that they find each other. Several run side by side on the
+            // device.
             return match all.len() {
                 1 => all.into_iter().map(|p| Answer::Decoded(p.decode(decoder))).collect(),
                 _ => all.into_iter().map(Answer::Alone).collect(),
@@ -160,8 +162,8 @@ fn samples(
     Ok(samples)
 }
 
-/// Copies of all states of an utterance from or to a row of a batch. `places` returns where a state of a length begins in
-/// both memories.
+/// Copies of all states of an utterance from or to a row of a batch. `places` returns where a state of a
+/// length begins in both memories.
 fn parts<'a>(plan: &'a dyn Executable, places: impl Fn(usize) -> (usize, usize)) -> Vec<Part<'a>> {
     let part = |b: &'a Buffer| {
         let len = b.shape.len() / ROWS;

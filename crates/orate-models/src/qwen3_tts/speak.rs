@@ -444,8 +444,8 @@ pub(super) fn make_plans(model: &Arc<Qwen3Tts>, o: &Options, callers: usize) -> 
             for frames in (1..=budget).step_by(WARM_UP_FRAMES) {
                 let Some(described) = &mut pieces.described else { break };
                 described.first = Some((text.clone(), vec![0; frames * model.codec().quantizers()]));
-                let behind = pieces.prompt(&text, prompt.clone())?;
-                model.prepare(&behind, pieces.budget(&behind), callers)?;
+                let after = pieces.prompt(&text, prompt.clone())?;
+                model.prepare(&after, pieces.budget(&after), callers)?;
             }
         }
     }

@@ -5,8 +5,9 @@
 //!   norm       `[B, 1, D]`   of the last row: `hidden`, which the code predictor reads too
 //!   head       `[B, 1, V]`   `logits`
 //!
-//! Keys and values of every layer are caches of a fixed capacity. The state `position`, i32 `[B]`, counts their rows.
-//! [`prefill`] is some rows of a prompt in one pass; the frame plan ([`super::frame`]) has the same layers for one row.
+//! Keys and values of every layer are caches of a fixed capacity. The state `position`, i32 `[B]`, counts
+//! their rows. [`prefill`] is some rows of a prompt in one pass; the frame plan ([`super::frame`]) has the
+//! same layers for one row.
 //!
 //! Official class: `Qwen3TTSTalkerForConditionalGeneration`. Weights below `talker`.
 
@@ -36,9 +37,10 @@ pub struct CacheSizes {
     pub kv: CacheFormat,
 }
 
-/// Builds the network for prompts of `time` rows. Reads `rows` `[B, T, D]`, which begin at state `position`, and [`LAST`];
-/// fills the cache, and writes `hidden` and `logits` of the last row that is not padding. `position` stays: the caller sets
-/// it to the row after that, so that rows of padding are overwritten before they are seen.
+/// Builds the network for prompts of `time` rows. Reads `rows` `[B, T, D]`, which begin at state `position`,
+/// and [`LAST`]; fills the cache, and writes `hidden` and `logits` of the last row that is not padding.
+/// `position` stays: the caller sets it to the row after that, so that rows of padding are overwritten before
+/// they are seen.
 ///
 /// # Errors
 /// The configuration contradicts itself, or the capacity is below `time`.
@@ -60,7 +62,8 @@ pub(super) fn cache(g: &mut Graph, c: &TalkerConfig, s: CacheSizes) -> Result<Ca
     Cache::declare(g, CACHE, &c.transformer, [s.batch, s.capacity], s.kv)
 }
 
-/// Rows `[B, T, D]` from `position` on → hidden state `[B, 1, D]` and logits `[B, 1, V]` of row `last`, i32 `[B]`, or of the only one.
+/// Rows `[B, T, D]` from `position` on → hidden state `[B, 1, D]` and logits `[B, 1, V]` of row `last`, i32
+/// `[B]`, or of the only one.
 ///
 /// # Errors
 /// The configuration contradicts itself.

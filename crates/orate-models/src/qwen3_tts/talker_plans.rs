@@ -1,4 +1,5 @@
-//! Talker and code predictor on a device: their plans, and how a prompt reaches them. This is what [`crate::decoding`] decodes.
+//! Talker and code predictor on a device: their plans, and how a prompt reaches them. This is what
+//! [`crate::decoding`] decodes.
 
 use super::config::{Config, TalkerConfig};
 use super::frame;
@@ -14,8 +15,9 @@ use crate::runtime::PlanCache;
 use orate_graph::{CacheFormat, Device, Executable, Graph, GraphError, Memory, WeightLoader};
 use std::sync::Arc;
 
-/// Plans kept for reuse. An utterance needs six; that of a frame has two thousand steps and takes some megabytes, one of a
-/// prompt on a CPU 0.1 MB. Warming up makes most for sixteen callers of a described voice on a CPU: 257.
+/// Plans kept for reuse. An utterance needs six; that of a frame has two thousand steps and takes some
+/// megabytes, one of a prompt on a CPU 0.1 MB. Warming up makes most for sixteen callers of a described voice
+/// on a CPU: 257.
 const PLANS_KEPT: usize = 320;
 
 type Result<T> = std::result::Result<T, ModelError>;

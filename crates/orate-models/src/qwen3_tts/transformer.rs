@@ -3,9 +3,10 @@
 //!   x += o(attention(rms(x)))          RMS norm of each head of q and k, then rotary positions
 //!   x += down(silu(gate(rms(x))) · up(rms(x)))
 //!
-//! Keys and values go to a [`Cache`] and are read from it, so a prompt in one pass, its continuation and a single row are
-//! one network of several sizes. A rotary position turns the two halves of a head against each other. (The configuration's
-//! `interleaved` is about which of three position axes a frequency reads, and all three hold one number here.)
+//! Keys and values go to a [`Cache`] and are read from it, so a prompt in one pass, its continuation and a
+//! single row are one network of several sizes. A rotary position turns the two halves of a head against each
+//! other. (The configuration's `interleaved` is about which of three position axes a frequency reads, and all
+//! three hold one number here.)
 //!
 //! Official class: `Qwen3TTSTalkerDecoderLayer`, of Qwen3. Weights below `model`.
 
@@ -60,8 +61,8 @@ impl Cache {
     }
 }
 
-/// All layers and the norm behind them: `[B, T, D]` → `[B, T, D]`. Row 0 stands at `first`, and each row sees those of the cache
-/// up to its own. With taps on, layer i is recorded as `<tap>{i}`.
+/// All layers and the final norm: `[B, T, D]` → `[B, T, D]`. Row 0 stands at `first`, and each row sees
+/// those of the cache up to its own. With taps on, layer i is recorded as `<tap>{i}`.
 ///
 /// # Errors
 /// The configuration contradicts itself, or the cache is too small.
@@ -95,7 +96,8 @@ fn norm(g: &mut Graph, w: &Scope<'_>, name: &str, c: &TransformerConfig, x: Valu
     g.rms_norm(x, w.get(&format!("{name}.weight"), [width]), c.rms_norm_eps)
 }
 
-/// `[B, T, D]` → `[B, T, D]`: H heads of queries, Hkv of keys and values, which become what `kept` holds from `first` on.
+/// `[B, T, D]` → `[B, T, D]`: H heads of queries, Hkv of keys and values, which become what `kept` holds from
+/// `first` on.
 fn attention(
     g: &mut Graph,
     w: &Scope<'_>,
