@@ -1,5 +1,5 @@
-//! Times the whole chain of Supertonic 2 or 3 on a GPU with random weights at the official sizes, and compares the
-//! samples with the CPU's.
+//! Times the whole chain of Supertonic 2 or 3 on a GPU with random weights at the official sizes, and
+//! compares the samples with the CPU's.
 //!
 //! ```sh
 //! cargo run --release -p orate-cuda --example chain -- v2 [f32|tf32|f16|bf16] [--profile]

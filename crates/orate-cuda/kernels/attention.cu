@@ -1,18 +1,21 @@
-// Multi-head attention, with masks as predicates, optional relative positions, and rotary positions of the queries.
+// Multi-head attention, with masks as predicates, optional relative positions, and rotary positions of the
+// queries.
 //
 //   s[i, j] = scale · q_i · k_j + (|j − p_i| ≤ window ? scale · q_i · rel_key[j − p_i + window] : 0)
 //   o_i     = Σ_j softmax(s)[i, j] · (v_j + (|j − p_i| ≤ window ? rel_value[j − p_i + window] : 0))
 //
-// q and out [B, Tq, H·D], k and v [B or 1, Tk, H/group·D], lens [B or 1], rel_* [2·window + 1, D]. Query i stands at p_i = i, or
-// with a causal mask at i + shift, where it sees the keys up to its own, or the last `seen` of them. shift is Tk − Tq, or for a
-// cache what `first` [B] or the plan says. In a stream, `first` says how many rows came before the queries, and keys in
-// front of the first of these are not seen either. Keys behind the length are never read. A
-// query that sees no key gets zeros.
+// q and out [B, Tq, H·D], k and v [B or 1, Tk, H/group·D], lens [B or 1], rel_* [2·window + 1, D]. Query i
+// stands at p_i = i, or with a causal mask at i + shift, where it sees the keys up to its own, or the last
+// `seen` of them. shift is Tk − Tq, or for a cache what `first` [B] or the plan says. In a stream, `first`
+// says how many rows came before the queries, and keys before the first of these are not seen either.
+// Keys after the length are never read. A query that sees no key gets zeros.
 //
-// CACHE is the type of k and v (see `cache_rows.cuh`); compact ones become floats on their way to shared memory.
+// CACHE is the type of k and v (see `cache_rows.cuh`); compact ones become floats on their way to shared
+// memory.
 //
-// A block has 4 queries of one head, one for each warp, and walks over the keys in blocks of KEYS with the running maximum
-// and sum of its query. For scores a thread has every 32nd key, for values every 32nd channel.
+// A block has 4 queries of one head, one for each warp, and walks over the keys in blocks of KEYS with the
+// running maximum and sum of its query. For scores a thread has every 32nd key, for values every 32nd
+// channel.
 
 struct Args {
     const float* q;
@@ -55,7 +58,7 @@ DEVICE void finish_copies() {
 #endif
 }
 
-// Copies `rows` rows of d, of which `valid` are there; zeros come behind.
+// Copies `rows` rows of d, of which `valid` are there; zeros come after.
 DEVICE void copy_rows(float* to, int to_stride, const float* from, size_t stride, int d, int rows, int valid) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     if (d % 4 == 0) {
@@ -72,7 +75,8 @@ DEVICE void copy_rows(float* to, int to_stride, const float* from, size_t stride
             to[j * to_stride + e] = j < valid && e < d ? from[j * stride + e] : 0.0f;
 }
 
-// Copies `rows` keys or values of a head from `start` on, of which those in front of `end` are there; zeros come behind.
+// Copies `rows` keys or values of a head from `start` on, of which those before `end` are there; zeros come
+// after.
 DEVICE void copy_keys(float* to, int to_stride, const float* x, const Args& a, int kv, int channel, int start, int rows, int end) {
     int width = a.heads * a.d / a.group;
     size_t first = (size_t)kv * a.tk + start;
@@ -131,7 +135,7 @@ DEVICE void attention(const Args& a) {
     copy_keys(keys, stride, a.k, a, kv, channel, begin, KEYS, end);
     copy_keys(values, stride, a.v, a, kv, channel, begin, KEYS, end);
 
-    // This warp's query, turned and scaled.
+    // This warp's query, rotated and scaled.
     int i = blockIdx.x * WARPS + warp, position = i + shift, t = min(i, a.tq - 1);
     const float* q = a.q + ((size_t)b * a.tq + t) * width + head * a.d;
     float x[PER], other[PER], cosine[PER], sine[PER];

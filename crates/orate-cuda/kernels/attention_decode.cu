@@ -1,12 +1,12 @@
 // Attention of one query for each batch row over a cache: softmax(scale · q·k) · v for each head.
 //
-// q and out [B, 1, H·D], k and v [B or 1, N, H/GROUP·D], first [B]: the query stands there and sees the keys up to its place.
-// D is a multiple of 4, up to 128; GROUP heads of q share one of k and v, which is read once for them. CACHE is the type of k
-// and v (see `cache_rows.cuh`), and becomes floats in registers.
+// q and out [B, 1, H·D], k and v [B or 1, N, H/GROUP·D], first [B]: the query stands there and sees the keys
+// up to its place. D is a multiple of 4, up to 128; GROUP heads of q share one of k and v, which is read once
+// for them. CACHE is the type of k and v (see `cache_rows.cuh`), and becomes floats in registers.
 //
-// A cluster of blocks has one head of keys, each warp of it every so many-th key, and a thread four channels. Each warp
-// keeps maximum, sum and weighted values; these add up in the order of warps, then of blocks. Which key goes where depends
-// on its number alone.
+// A cluster of blocks has one head of keys, each warp of it every n-th key, and a thread four channels. Each
+// warp keeps maximum, sum and weighted values; these add up in the order of warps, then of blocks. Which key
+// goes where depends on its number alone.
 
 struct Args {
     const float* q;

@@ -1,5 +1,6 @@
-// Rows of keys and values in a compact type. A row of C elements is C numbers of 16 bits, or C signed bytes and behind all of
-// them C / 32 scales in half precision, one for 32 bytes each. Rows are whole words of four bytes.
+// Rows of keys and values in a compact type. A row of C elements is C numbers of 16 bits, or C signed bytes
+// and after all of them C / 32 scales in half precision, one for 32 bytes each. Rows are whole words of four
+// bytes.
 
 typedef unsigned short u16;
 
@@ -63,8 +64,8 @@ DEVICE u32 kept_pair(int cache, float x, float y) {
     return low | high << 16;
 }
 
-// The scale of 32 numbers as it is stored, of which 8 neighbouring threads have four each; and what numbers are multiplied with
-// to become bytes. All threads of the warp call this.
+// The scale of 32 numbers as it is stored, of which 8 neighbouring threads have four each; and what numbers
+// are multiplied with to become bytes. All threads of the warp call this.
 DEVICE u16 kept_scale(float4 v, float& inverse) {
     float largest = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
 #pragma unroll

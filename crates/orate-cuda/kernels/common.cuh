@@ -1,4 +1,5 @@
-// What every kernel file begins with: names, activations, sums over a block, and waiting for the kernel before.
+// What every kernel file begins with: names, activations, sums over a block, and waiting for the kernel
+// before.
 //
 // Kernels take one struct by value: pointers first, then 32-bit numbers. All tensors are f32, row-major and
 // contiguous. Extents are arguments, so that a plan of new lengths compiles nothing.
@@ -24,8 +25,8 @@ DEVICE void let_next_start() {
 #endif
 }
 
-// x/2 · (1 + erf(x/√2)), as max(x, 0) − |x|/2 · erfc(|x|/√2): nothing cancels on either side. The tail is a power of two
-// with the polynomial of orate-cpu's kernels/vecmath.rs.
+// x/2 · (1 + erf(x/√2)), as max(x, 0) − |x|/2 · erfc(|x|/√2): nothing cancels on either side. The tail is a
+// power of two with the polynomial of orate-cpu's kernels/vecmath.rs.
 DEVICE float gelu(float x) {
     float a = fminf(fabsf(x), 6.0f);
     float q = 2.8349127e-6f;
@@ -56,7 +57,7 @@ DEVICE float activate(int activation, float x, float slope) {
         case SILU: return x / (1.0f + expf(-x));
         case SIGMOID: return 1.0f / (1.0f + expf(-x));
         case ELU: return x > 0.0f ? x : expm1f(x);
-        case CLIP: return x < -1.0f ? -1.0f : (x > 1.0f ? 1.0f : x); // what is no number stays none
+        case CLIP: return x < -1.0f ? -1.0f : (x > 1.0f ? 1.0f : x); // NaN stays NaN
         default: return x;
     }
 }
@@ -101,7 +102,8 @@ DEVICE u32 cluster_rank() {
     return n;
 }
 
-// All blocks of the cluster arrive, and then wait for each other; what they wrote to shared memory is then there.
+// All blocks of the cluster arrive, and then wait for each other; what they wrote to shared memory is then
+// there.
 DEVICE void cluster_arrive() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");

@@ -1,10 +1,11 @@
-// Convolutions of seven neighbouring rows to one channel, as at the end of a vocoder. A product would read the rows as often as
-// there are taps, and compute channels that nobody wants.
+// Convolutions of seven neighbouring rows to one channel, as at the end of a vocoder. A matmul would read the
+// rows as often as there are taps, and compute channels that nothing reads.
 //
 //   x [B, T, C], past [B, left, C], weight [7, C] → out [B, T], with bias and activation; C is 32 · PER
 //
-// A warp has 32 results, a thread the same channels of every row. A row is read once and goes into the seven sums that it is part of;
-// a sum that is complete is added up over the warp. Rows in front of the first are `past`; without one, and behind the last, edges repeat.
+// A warp has 32 results, a thread the same channels of every row. A row is read once and goes into the seven
+// sums that it is part of; a sum that is complete is added up over the warp. Rows before the first are
+// `past`; without one, and after the last, edges repeat.
 
 struct Args {
     const float* x;

@@ -1,8 +1,8 @@
-// Moving blocks along an axis: slices, concatenation, constants, whole buffers; many blocks from place to place; rows and marks
-// written in place; counting on; and setting a scalar.
+// Moving blocks along an axis: slices, concatenation, constants, whole buffers; many blocks from place to
+// place; rows and marks written in place; counting on; and setting a scalar.
 //
-// An array is seen as [outer, axis, inner]; `len` = axis · inner elements of each of `outer` blocks are moved. A source
-// stride of 0 repeats one block.
+// An array is seen as [outer, axis, inner]; `len` = axis · inner elements of each of `outer` blocks are
+// moved. A source stride of 0 repeats one block.
 
 struct Args {
     const u32* x;
@@ -52,8 +52,8 @@ extern "C" __global__ void set_scalar(const SetArgs a) {
     *a.scalar = a.value;
 }
 
-// state [B, N, C] with rows [B, T, C] in place of those from first[b] on. Rows that would be past the end become the last ones:
-// whoever counts checks, and here nothing is written that is not there.
+// state [B, N, C] with rows [B, T, C] in place of those from first[b] on. Rows that would be past the end
+// become the last ones: the caller checks positions; nothing is written out of bounds.
 struct WriteArgs {
     float* state;
     const float* rows;

@@ -2,7 +2,7 @@
 //
 //   y[b, t, c] = bias[c] + Σ_j w[j, c] · x[b, clamp(t + j · dilation − left), c]
 //
-// Where there is a history [B, left, C], rows in front of x come from it.
+// Where there is a history [B, left, C], rows before x come from it.
 //
 // x and out [B, T, C], w [taps, C]. C as for layer_norm.cu; a block has one row, held in registers.
 
@@ -85,8 +85,8 @@ DEVICE void depthwise(const Args& a) {
     }
 }
 
-// The common case, TAPS taps and a norm of at most 4 · 256 channels: all weights are fetched before the kernel in front
-// has finished, and all rows at once.
+// The common case, TAPS taps and a norm of at most 4 · 256 channels: all weights are fetched before the
+// previous kernel has finished, and all rows at once.
 template <int TAPS>
 DEVICE void depthwise_norm(const Args& a) {
     __shared__ float scratch[2][32];

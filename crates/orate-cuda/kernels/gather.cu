@@ -5,7 +5,7 @@
 //   embedding_sum   ids [rows, N], tables [Q, V, C] → out [rows, C]: Σ tables[q, ids[first + q]]
 //
 // Ids beyond the table take its first or
-// last row: whoever writes ids checks them, and here nothing is read that is not there.
+// last row: the caller checks ids; nothing is read out of bounds.
 
 struct Args {
     const char* table;

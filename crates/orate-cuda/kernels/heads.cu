@@ -1,10 +1,11 @@
-// Heads on their way from a product to attention: normed, turned, put in their place, for up to three values at a time.
+// Heads on their way from a matmul to attention: normed, rotated, put in their place, for up to three values
+// at a time.
 //
 //   x [B·T, H·D] → RMS norm of each head, weight [D] → rotary positions, table [B or 1, 2, T, D/2]
 //                → out [B·T, H·D], or rows first[b] … of a state [B, N, H·D]
 //
-// Norm and table may be missing. D is a multiple of 8, up to 128, and of 32 for states in blocks. A warp has one head of one row, a
-// thread four channels. States may be of a compact type (see `cache_rows.cuh`).
+// Norm and table may be missing. D is a multiple of 8, up to 128, and of 32 for states in blocks. A warp has
+// one head of one row, a thread four channels. States may be of a compact type (see `cache_rows.cuh`).
 
 struct Args {
     const float* x[3];

@@ -1,11 +1,11 @@
-// Matrix product, also as a convolution along time.
+// Matmul, also as a convolution along time.
 //
 //   out[r, n] = residual[r, n] + f( Σ_k x[r, k] · w[k, n] + bias[n] ) + row[n]
 //
-// x [rows, K], or for a convolution [B, T, C] with K = taps · C, where tap j of row t reads row
-// t + j · dilation − left of the same batch, held within 0 … T − 1, or where there is a history [B, left, C], in front of
-// x that. w is packed at load, bias, residual and row may
-// be missing. Sums are f32; operands are those of PRECISION:
+// x [rows, K], or for a convolution [B, T, C] with K = taps · C, where tap j of row t reads row t + j ·
+// dilation − left of the same batch, held within 0 … T − 1, or where there is a history [B, left, C], before
+// x that. w is packed at load, bias, residual and row may be missing. Sums are f32; operands are those of
+// PRECISION:
 //
 //   0  f32    each operand is split in two TF32 numbers of 11 bits; of the four products the smallest is left out
 //   1  tf32   operands rounded to TF32
@@ -14,11 +14,11 @@
 //   4  q8_0   weights stored as bytes, 32 of K with a scale in half, and widened to half in registers; x rounded to half
 //   5  q4_0   the same with half a byte each
 //
-// Tensor cores compute the transposed product, 16 channels by 8 rows of x at a time: so few rows waste little.
-// A warp makes 32 channels by ROWS rows from its own part of K. The parts of a block's 8 warps, and of the blocks of a
-// cluster, add up in a fixed order at the end. Nothing is used by two warps, so operands go straight from memory to
-// registers: w packed in the order of the registers, x as 16 bytes of each row. The order of k within a product is free,
-// and chosen such that those 16 bytes are two steps of one thread.
+// Tensor cores compute the transposed matmul, 16 channels by 8 rows of x at a time: so few rows waste little.
+// A warp makes 32 channels by ROWS rows from its own part of K. The parts of a block's 8 warps, and of the
+// blocks of a cluster, add up in a fixed order at the end. Nothing is used by two warps, so operands go
+// straight from memory to registers: w packed in the order of the registers, x as 16 bytes of each row. The
+// order of k within a matmul is free, and chosen such that those 16 bytes are two steps of one thread.
 
 #define WARPS 8
 #define CHANNELS 32
@@ -34,18 +34,19 @@ struct Args {
     const float* row;      // [row_count, N]
     const u64* row_index;  // which row
     float* out;
-    const char* next;      // weights of a product to come
-    const float* history;  // rows in front of x
+    const char* next;      // weights of a matmul to come
+    const float* history;  // rows before x
     const float* norm;     // [K], weight of the RMS norm of x; of a single row alone
     int rows, k, n, k_blocks;
     int time, channels, dilation;
-    // Rows of a history; of a product of rows the channels of its second part.
+    // Rows of a history; of a matmul of rows the channels of its second part.
     int left;
     int activation, row_count, next_bytes;
-    // Channels of the first part, which alone gets the activation. What is behind the second is the third. Parts are matrices one
-    // after the other.
+    // Channels of the first part, which alone gets the activation. What is after the second is the third.
+    // Parts are matrices one after the other.
     int first;
-    // Whether the first part, with its activation, is multiplied by the second, and only the product is stored. Of 16 rows at most.
+    // Whether the first part, with its activation, is multiplied by the second, and only the product is
+    // stored. Of 16 rows at most.
     int gated;
     float eps;
 };
@@ -73,7 +74,7 @@ typedef uint4 Stored;
 enum Source {
     DENSE,  // rows of K, a multiple of 4
     CONV,   // C a multiple of 4
-    PAST,   // the same behind a history
+    PAST,   // the same after a history
     ODD     // anything, element by element
 };
 
@@ -213,7 +214,8 @@ DEVICE void multiply(float (&acc)[2][TILES][4], const uint4 (&w)[FACTORS], const
                 high[m][i] = tf32(v);
                 low[m][i] = __float_as_uint(v - __uint_as_float(high[m][i]));
             }
-        // A few tiles of rows at a time, so that sums which wait for each other stand apart, and registers suffice.
+        // A few tiles of rows at a time, so that sums which wait for each other stand apart, and registers
+        // suffice.
         constexpr int NEAR = 3;
 #pragma unroll
         for (int first = 0; first < TILES; first += NEAR) {
@@ -398,7 +400,8 @@ DEVICE void product(const Args& a) {
 
     // Weights do not depend on the kernel before.
 #if PRECISION >= 4
-    // The scales of a block of channels follow its numbers: 8 threads of a warp by four channels, for every second block of K.
+    // The scales of a block of channels follow its numbers: 8 threads of a warp by four channels, for every
+    // second block of K.
     int numbers = a.k_blocks * 2 * sizeof(Stored);
     const uint4* channels = a.w + (size_t)blockIdx.x * (numbers + (a.k_blocks + 1) / 2 * 4);
     const Stored* weights = (const Stored*)channels + begin * 32 + lane;
@@ -409,7 +412,8 @@ DEVICE void product(const Args& a) {
         if (begin + s < end) scale[s] = scales[(begin + s) / 2 * 8];
     constexpr int HALF = WEIGHT_LOADS, apart = 0;
 #else
-    // A block with a gate has 16 channels of the first part and the same of the second: halves of two blocks of weights.
+    // A block with a gate has 16 channels of the first part and the same of the second: halves of two blocks
+    // of weights.
     constexpr int HALF = WEIGHT_LOADS / 2;
     u32 channels = FEW && a.gated ? blockIdx.x / 2 : blockIdx.x;
     const Stored* weights = a.w + ((size_t)channels * a.k_blocks + begin) * WEIGHT_LOADS * 32 + lane;
@@ -489,11 +493,12 @@ DEVICE void product(const Args& a) {
 
     if (!Tuning<TILES, SOURCE>::EARLY) addends.template load_first<ROWS>(a, blocks, rank);
 
-    // Only now: blocks of the next kernel that come earlier share a multiprocessor with these, and others stay idle.
+    // Only now: blocks of the next kernel that come earlier share a multiprocessor with these, and others
+    // stay idle.
     let_next_start();
 
-    // Partial sums of all warps, then of all blocks, in their order. What follows is asked for again rather than kept in
-    // registers.
+    // Partial sums of all warps, then of all blocks, in their order. What follows is asked for again rather
+    // than kept in registers.
     lane = threadIdx.x % 32, warp = threadIdx.x / 32, blocks = cluster_blocks(), rank = cluster_rank();
     float* partial = shared + warp * ROWS * STRIDE;
 #pragma unroll

@@ -1,9 +1,11 @@
-// Products of many rows, as `matmul.cu` defines them: operands are worth sharing where a warp's own would be read again and again.
+// Matmuls of many rows, as `matmul.cu` defines them: operands are worth sharing where a warp's own would be
+// read again and again.
 //
-// A block makes 96 channels by 64 rows of one sequence from all of K: three warps side by side, each with 32 channels. Rows
-// of x lie in shared memory, 32 channels of them at a time and with all that the taps reach, so that a convolution reads
-// them from memory once for all of its taps. Weights go straight to registers, in the order in which `matmul.cu` reads them
-// too. Channels of x are a multiple of 32, and results are not cut in parts.
+// A block makes 96 channels by 64 rows of one sequence from all of K: three warps side by side, each with 32
+// channels. Rows of x lie in shared memory, 32 channels of them at a time and with all that the taps reach,
+// so that a convolution reads them from memory once for all of its taps. Weights go straight to registers, in
+// the order in which `matmul.cu` reads them too. Channels of x are a multiple of 32, and results are not cut
+// in parts.
 
 #if __CUDA_ARCH__ >= 800 && PRECISION < 4
 
@@ -47,7 +49,8 @@ extern "C" __global__ void __launch_bounds__(32 * SIDE, TOGETHER_TALL) matmul_ta
     if (threadIdx.x == 0) bring_near(a.next, a.next_bytes);
     wait_for_previous();
 
-    // Sixteen floats of all rows, and then sixteen more: eight threads that read four floats of two rows meet in no bank.
+    // Sixteen floats of all rows, and then sixteen more: eight threads that read four floats of two rows meet
+    // in no bank.
     int at = start - a.left + (int)threadIdx.x / 8, quad = threadIdx.x % 8;
     bool inside = start >= a.left && start - a.left + height <= a.time;
     auto bring = [&](int piece) {

@@ -1,4 +1,5 @@
-// Permutation of up to four axes. out has extents `size`, and a step along its axis i moves by `stride[i]` in x.
+// Permutation of up to four axes. out has extents `size`, and a step along its axis i moves by `stride[i]` in
+// x.
 
 struct Args {
     const float* x;

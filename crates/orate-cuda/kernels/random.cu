@@ -1,6 +1,8 @@
-// Normal random numbers that depend on seed and position only: the stream that orate-cpu's kernels/random.rs defines.
+// Normal random numbers that depend on seed and position only: the stream that orate-cpu's kernels/random.rs
+// defines.
 //
-// Block i of four numbers: Philox4x32-10 with key = seed and counter = i, then Box-Muller of two pairs of words.
+// Block i of four numbers: Philox4x32-10 with key = seed and counter = i, then Box-Muller of two pairs of
+// words.
 
 struct Args {
     const u64* seed;

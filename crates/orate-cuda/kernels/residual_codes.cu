@@ -1,8 +1,9 @@
-// Residual quantisation: the nearest entry of one codebook after the other. x [rows, E], books [Q, V, E] → i32 [rows, Q].
+// Residual quantisation: the nearest entry of one codebook after the other. x [rows, E], books [Q, V, E] →
+// i32 [rows, Q].
 //
-// The distance is Σ (x − c)², in that form and not as |x|² + |c|² − 2xc, which cancels. A block has a row, a warp every eighth
-// entry, and a thread every 32nd channel. All sums have one order, so equal entries have equal distances, and the first of
-// them is taken.
+// The distance is Σ (x − c)², in that form and not as |x|² + |c|² − 2xc, which cancels. A block has a row, a
+// warp every eighth entry, and a thread every 32nd channel. All sums have one order, so equal entries have
+// equal distances, and the first of them is taken.
 
 struct Args {
     const float* x;

@@ -1,7 +1,8 @@
 // RMS norm of each row: x / √(mean(x²) + eps) · weight.
 //
-// x and out [rows, C], any C. A block has one row, or 8 rows of one warp each where rows are short: those of the heads of
-// attention. The row is read twice, the second time from a cache; one of a transformer, up to 4096 channels, is held in registers.
+// x and out [rows, C], any C. A block has one row, or 8 rows of one warp each where rows are short: those of
+// the heads of attention. The row is read twice, the second time from a cache; one of a transformer, up to
+// 4096 channels, is held in registers.
 
 struct Args {
     const float* x;
@@ -55,7 +56,7 @@ DEVICE void rows_of_warps(const Args& a) {
     scale<T, N, 32>(a, a.x + at, a.out + at, sum, lane);
 }
 
-// The row of a transformer: weights are fetched before the kernel in front has finished.
+// The row of a transformer: weights are fetched before the previous kernel has finished.
 template <int CHUNKS>
 DEVICE void held_row(const Args& a) {
     __shared__ float scratch[32];

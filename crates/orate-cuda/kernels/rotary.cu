@@ -1,4 +1,5 @@
-// Rotary positions with split halves, their tables, and the time embedding. Angles are double precision: they are few.
+// Rotary positions with split halves, their tables, and the time embedding. Angles are double precision: they
+// are few.
 //
 //   rotary_table    out [B, 2, T, D/2]: cosines, then sines, of t / length · theta[j]; a length of 0 counts as 1
 //   rope_table      out [B, 2, T, D/2]: cosines, then sines, of (first[b] + t) · base^(−2j / D)

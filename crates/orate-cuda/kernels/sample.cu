@@ -2,11 +2,11 @@
 //
 //   x = logits, penalised where seen; −∞ for control ids
 //   temperature 0:  argmax x
-//   x = x / temperature; −∞ below the k-th largest; −∞ behind the ids whose probabilities sum up to p
+//   x = x / temperature; −∞ below the k-th largest; −∞ after the ids whose probabilities sum up to p
 //   argmax (x − ln(−ln u)), u from Philox
 //
-// f32 by the operations of the CPU, in the same order for each id; the sums of step p are double precision. A logit that is
-// not a number, or nothing to draw, gives −1.
+// f32 by the operations of the CPU, in the same order for each id; the sums of step p are double precision. A
+// logit that is not a number, or nothing to draw, gives −1.
 
 struct Args {
     const float* logits;
@@ -34,7 +34,8 @@ DEVICE u64 ranked(float x, u32 id) { return (u64)ordered(x) << 32 | (0xffffffffu
 
 DEVICE u32 id_of(u64 rank) { return 0xffffffffu - (u32)rank; }
 
-// Sums of two numbers over the block, of which neither reaches 2¹⁶ in a warp. Every other call has the same scratch.
+// Sums of two numbers over the block, of which neither reaches 2¹⁶ in a warp. Every other call has the same
+// scratch.
 DEVICE uint2 block_counts(u32 x, u32 y, uint2* scratch) {
     u32 both = x | y << 16;
 #if __CUDA_ARCH__ >= 800
@@ -120,7 +121,7 @@ DEVICE void sort(u64* order, int places) {
     __syncthreads();
 }
 
-// Leaves out what comes behind the ids whose probabilities sum up to p, in descending order.
+// Leaves out what comes after the ids whose probabilities sum up to p, in descending order.
 DEVICE void nucleus(float* x, u64* order, const Args& a, double p, double* scratch, int* count) {
     __syncthreads();
     if (threadIdx.x == 0) *count = 0;
@@ -136,7 +137,7 @@ DEVICE void nucleus(float* x, u64* order, const Args& a, double p, double* scrat
     double largest = x[id_of(order[0])], sum = 0.0;
     for (int i = threadIdx.x; i < kept; i += THREADS) sum += exp((double)x[id_of(order[i])] - largest);
     double limit = p * block_total(sum, scratch);
-    // One warp walks through the order: 32 ids at a time, of which each knows the sum in front of it.
+    // One warp walks through the order: 32 ids at a time, of which each knows the sum before it.
     int lane = threadIdx.x;
     if (lane < 32) {
         double before = 0.0;

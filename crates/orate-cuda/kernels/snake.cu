@@ -10,7 +10,8 @@ struct Args {
     int len, c;
 };
 
-// sin², whose period is π. The multiple of π is taken off in two parts; the series ends where its terms are below 6e-8.
+// sin², whose period is π. The multiple of π is taken off in two parts; the series ends where its terms are
+// below 6e-8.
 DEVICE float squared_sine(float x) {
     float n = rintf(x * 0.31830989f);
     float r = fmaf(n, -3.14159274f, x);

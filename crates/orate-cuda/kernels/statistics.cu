@@ -1,7 +1,8 @@
 // Mean, then standard deviation, of each channel over time: x and scores [B, T, C] → [B, 2C].
 //
-// Rows count with weight softmax(scores) over time, or equally. A block has 32 channels of a batch row, and eight threads
-// share the rows of each; their sums add up in order. Squares are those of differences from the mean.
+// Rows count with weight softmax(scores) over time, or equally. A block has 32 channels of a batch row, and
+// eight threads share the rows of each; their sums add up in order. Squares are those of differences from the
+// mean.
 
 struct Args {
     const float* x;

@@ -1,7 +1,9 @@
-// Rows of keys and values rounded to a compact type (see `cache_rows.cuh`), in place: state [B, N, C] with rows [B, T, C] in place of
-// those from first[b] on. A thread has two elements, or four of blocks, so that eight threads have what shares a scale.
+// Rows of keys and values rounded to a compact type (see `cache_rows.cuh`), in place: state [B, N, C] with
+// rows [B, T, C] in place of those from first[b] on. A thread has two elements, or four of blocks, so that
+// eight threads have what shares a scale.
 //
-// Rows that would be past the end become the last ones: whoever counts checks, and here nothing is written that is not there.
+// Rows that would be past the end become the last ones: the caller checks positions; nothing is written out
+// of bounds.
 
 struct Args {
     char* state;
@@ -17,7 +19,8 @@ extern "C" __global__ void write_cache(const Args a) {
     bool blocks = a.cache == BLOCKS;
     int each = blocks ? 4 : 2, threads = a.c / each;
     int i = blockIdx.x * blockDim.x + threadIdx.x;
-    // Threads that share a scale are there together: 16 of them have 64 elements, and all of a warp meet below.
+    // Threads that share a scale are there together: 16 of them have 64 elements, and all of a warp meet
+    // below.
     bool is = i < a.len / each;
     if (!blocks && !is) return;
     int row = is ? i / threads : 0, at = is ? each * (i - row * threads) : 0, b = row / a.t;

@@ -1,8 +1,8 @@
 //! Compiled kernels on disk.
 //!
-//! One file per kernel source, device architecture and options. A file begins with a mark, the hash of
-//! all these, and a checksum of what follows; one that is damaged or of something else counts as missing. Files are
-//! written under another name and then renamed, so that nobody ever sees half of one.
+//! One file per kernel source, device architecture and options. A file begins with a mark, the hash of all
+//! these, and a checksum of what follows; one that is damaged or of something else counts as missing. Files
+//! are written under another name and then renamed, so that a reader never sees half of one.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -54,7 +54,7 @@ pub(crate) struct Cache {
     problem: OnceLock<String>,
 }
 
-/// Tells files of one process apart while they are written.
+/// Number of the next file of this process, part of its temporary name.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 impl Cache {
@@ -76,7 +76,8 @@ impl Cache {
         whole.then(|| data.split_off(HEADER))
     }
 
-    /// Keeps `code`. A folder that cannot be written only costs time at the next start, so that is no error, but noted.
+    /// Keeps `code`. A folder that cannot be written only costs time at the next start, so that is no error,
+    /// but noted.
     pub fn put(&self, name: &str, key: Key, code: &[u8]) {
         let mut data = Vec::with_capacity(HEADER + code.len());
         data.extend(MARK);

@@ -1,5 +1,5 @@
-//! Copies of many blocks on the device as one launch. Each copy of its own costs the driver some microseconds, and states of a
-//! network are dozens.
+//! Copies of many blocks on the device as one launch. Each copy of its own costs the driver some
+//! microseconds, and states of a network are dozens.
 
 use crate::driver::{DevicePointer, Launch, Stream};
 use crate::shared::Core;

@@ -23,12 +23,12 @@ pub struct CudaDevice {
 }
 
 impl CudaDevice {
-    /// Opens device `index` of [`crate::devices`] and makes its kernels ready. They are compiled at the first time and
-    /// kept in the folder `cache`, if one is given; products are computed as `policy` says.
+    /// Opens device `index` of [`crate::devices`] and makes its kernels ready. They are compiled at the first
+    /// time and kept in the folder `cache`, if one is given; matmuls are computed as `policy` says.
     ///
     /// # Errors
-    /// There is no driver, no such device, no compiler ([NVRTC](https://docs.nvidia.com/cuda/nvrtc)), or the device
-    /// cannot do what `policy` asks for.
+    /// There is no driver, no such device, no compiler
+    /// ([NVRTC](https://docs.nvidia.com/cuda/nvrtc)), or the device cannot do what `policy` asks for.
     pub fn new(
         index: usize,
         policy: PrecisionPolicy,
@@ -85,7 +85,7 @@ impl CudaDevice {
         &self.core
     }
 
-    /// How products are computed.
+    /// How matmuls are computed.
     pub fn precision(&self) -> &PrecisionPolicy {
         &self.core.policy
     }

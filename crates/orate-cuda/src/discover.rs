@@ -13,8 +13,8 @@ pub fn devices() -> Result<Vec<DeviceInfo>, DeviceError> {
     (0..count)
         .map(|index| {
             let (_, facts) = facts(driver, index)?;
-            // Only a context knows what is free, and making one takes long: it is asked where there is a choice. A
-            // device that refuses one is still listed.
+            // Only a context knows what is free, and making one takes long: it is asked where there is a
+            // choice. A device that refuses one is still listed.
             let context = if count > 1 { Context::new(driver, index).ok() } else { None };
             let free = context.and_then(|c| c.memory().ok()).map(|(free, _)| free);
             Ok(info(driver, index, &facts, free))

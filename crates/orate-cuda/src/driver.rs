@@ -9,7 +9,8 @@ use std::time::Instant;
 /// Address in device memory.
 pub(crate) type DevicePointer = sys::CUdeviceptr;
 
-/// Everything that this crate calls. Asked for at the start: calling one that an old driver lacks would panic.
+/// Everything that this crate calls. Asked for at the start: calling one that an old driver lacks would
+/// panic.
 const NEEDED: [&str; 44] = [
     "cuInit",
     "cuDriverGetVersion",
@@ -57,7 +58,7 @@ const NEEDED: [&str; 44] = [
     "cuEventDestroy_v2",
 ];
 
-/// The oldest driver API that is enough, as the driver tells it.
+/// The oldest driver API that is enough, as the driver reports it.
 const OLDEST: i32 = 12000;
 
 /// Proof that the driver is there and initialised.
@@ -86,7 +87,8 @@ impl Driver {
     /// Loads the driver, once per process.
     pub fn open() -> Result<Driver, DeviceError> {
         let start = Instant::now();
-        // SAFETY: looks for a library of the system and runs its initialisers, as any program that uses CUDA does.
+        // SAFETY: looks for a library of the system and runs its initialisers, as any program that uses CUDA
+        // does.
         if !unsafe { sys::is_culib_present() } {
             return Err(no_driver(
                 "NVIDIA's driver library (libcuda.so.1, nvcuda.dll) is not there; install the NVIDIA driver, or \
@@ -229,8 +231,8 @@ impl Context {
         Ok(Context { device, raw, name, facts, home: HomeProcess::current() })
     }
 
-    /// A code as a result. What fails in a context fails for ever, and whoever opens the device anew gets the same context as long as
-    /// somebody holds it.
+    /// A code as a result. A failed context stays failed, and a device that is opened again gets the same
+    /// context as long as anything holds it.
     pub fn check(&self, code: sys::CUresult) -> Result<(), DeviceError> {
         check(&self.name, code).map_err(|e| match e {
             DeviceError::Failed { device, problem } => DeviceError::Failed {
@@ -241,8 +243,9 @@ impl Context {
         })
     }
 
-    /// Makes it the context of this thread; the first thing that every function does which calls the driver. In a
-    /// process that was forked from this one it is an error, so nothing is run there and nothing given back.
+    /// Makes it the context of this thread; the first thing that every function does which calls the driver.
+    /// In a process that was forked from this one it is an error, so nothing is run there and nothing given
+    /// back.
     pub fn bind(&self) -> Result<(), DeviceError> {
         self.home.check(&self.name)?;
         // SAFETY: the context lives as long as `self`.
@@ -356,7 +359,7 @@ impl Pinned {
 
     pub fn release(&mut self) {
         if !self.pointer.is_null() && self.context.bind().is_ok() {
-            // SAFETY: allocated in `reserve`; whoever started copies waited for them.
+            // SAFETY: allocated in `reserve`; the caller that started copies waited for them.
             unsafe { sys::cuMemFreeHost(self.pointer) };
         }
         (self.pointer, self.bytes) = (std::ptr::null_mut(), 0);
@@ -410,7 +413,8 @@ impl Stream {
         context.bind()?;
         let (mut least, mut greatest, mut raw) = (0, 0, std::ptr::null_mut());
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-        // SAFETY: writes two integers, both 0 where there are no priorities, and the handle; destroyed when dropped.
+        // SAFETY: writes two integers, both 0 where there are no priorities, and the handle; destroyed when
+        // dropped.
         unsafe {
             context.check(sys::cuCtxGetStreamPriorityRange(&mut least, &mut greatest))?;
             context.check(sys::cuStreamCreateWithPriority(&mut raw, flags, greatest))?;
@@ -439,10 +443,10 @@ impl Stream {
             .check(unsafe { sys::cuMemcpyHtoDAsync_v2(to, data.as_ptr().cast(), data.len(), self.raw) })
     }
 
-    /// Copies `bytes` to the host and waits: for `done`, recorded behind the copy, or for the stream.
+    /// Copies `bytes` to the host and waits: for `done`, recorded after the copy, or for the stream.
     ///
     /// # Safety
-    /// There are so many at `from`.
+    /// `from` holds `bytes` bytes.
     pub unsafe fn download(
         &self,
         from: DevicePointer,
@@ -464,7 +468,8 @@ impl Stream {
     /// Queues a copy of `bytes` to the host.
     ///
     /// # Safety
-    /// There are so many at `from`, and `to` has room for them, which is neither read nor given back before they are there.
+    /// `from` holds `bytes` bytes and `to` has room for them; `to` is neither read nor freed before the copy
+    /// is done.
     pub unsafe fn copy_to_host(
         &self,
         from: DevicePointer,
@@ -496,7 +501,7 @@ impl Stream {
     /// Copies bytes on the device.
     ///
     /// # Safety
-    /// There are so many at both places, which do not overlap.
+    /// Both places hold `bytes` bytes and do not overlap.
     pub unsafe fn copy(
         &self,
         from: DevicePointer,
@@ -546,7 +551,7 @@ impl Stream {
     /// Starts a graph.
     pub fn launch(&self, graph: &ExecutableGraph) -> Result<(), DeviceError> {
         self.context.bind()?;
-        // SAFETY: both live; what the graph's kernels use is kept by whoever keeps the graph.
+        // SAFETY: both live; what the graph's kernels use is kept by the graph's owner.
         self.context.check(unsafe { sys::cuGraphLaunch(graph.raw, self.raw) })
     }
 
@@ -594,7 +599,8 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         if self.context.bind().is_ok() {
-            // SAFETY: created in `new`. Waiting first keeps memory that its work uses from being freed too early.
+            // SAFETY: created in `new`. Waiting first keeps memory that its work uses from being freed too
+            // early.
             unsafe {
                 sys::cuStreamSynchronize(self.raw);
                 sys::cuStreamDestroy_v2(self.raw);
@@ -613,12 +619,13 @@ pub(crate) struct Event {
 unsafe impl Send for Event {}
 
 impl Event {
-    /// One that tells its time.
+    /// An event that records its time.
     pub fn new(context: &Arc<Context>) -> Result<Event, DeviceError> {
         Self::with_flags(context, 0)
     }
 
-    /// One that a thread sleeps for, which costs some microseconds when it wakes up and leaves the processor to others until then.
+    /// One that a thread sleeps for, which costs some microseconds when it wakes up and leaves the processor
+    /// to others until then.
     pub fn to_sleep_for(context: &Arc<Context>) -> Result<Event, DeviceError> {
         use sys::CUevent_flags as F;
         let flags = F::CU_EVENT_BLOCKING_SYNC as u32 | F::CU_EVENT_DISABLE_TIMING as u32;
@@ -711,7 +718,7 @@ unsafe impl Send for Module {}
 // SAFETY: as above.
 unsafe impl Sync for Module {}
 
-/// A kernel. Lives as long as its module, which whoever holds it keeps.
+/// A kernel. Lives as long as its module, which its holder keeps.
 pub(crate) struct Function {
     raw: sys::CUfunction,
 }
@@ -749,7 +756,8 @@ impl Module {
 impl Drop for Module {
     fn drop(&mut self) {
         if self.context.bind().is_ok() {
-            // SAFETY: loaded in `load`; whoever launched its kernels has waited or dropped its stream.
+            // SAFETY: loaded in `load`; the caller that launched its kernels has waited or dropped its
+            // stream.
             unsafe { sys::cuModuleUnload(self.raw) };
         }
     }

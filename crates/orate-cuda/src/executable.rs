@@ -74,8 +74,8 @@ impl CudaExecutable {
         }
     }
 
-    /// Makes what the plan writes, checks what it reads, and says in `to` where everything is. `counter` is a scalar that the
-    /// plan sets itself, to less than the number beside it.
+    /// Makes what the plan writes, checks what it reads, and says in `to` where everything is. `counter` is a
+    /// scalar that the plan sets itself, to less than the number beside it.
     fn bind(
         &self,
         m: &mut CudaMemory,
@@ -136,8 +136,8 @@ impl CudaExecutable {
             cluster: work.cluster,
             early,
         };
-        // SAFETY: lowering writes the struct of each kernel; `bind` made every place of the plan, and the memory plan
-        // keeps a step's output apart from its inputs.
+        // SAFETY: lowering writes the struct of each kernel; `bind` made every place of the plan, and the
+        // memory plan keeps a step's output apart from its inputs.
         unsafe { stream.start(&launch, &work.arguments(addresses)) }
     }
 
@@ -227,8 +227,9 @@ impl Executable for CudaExecutable {
         launches
     }
 
-    /// A step is timed as part of a chain of itself, so that the time holds what a graph pays for each kernel, and
-    /// its weights come from the cache. Results are those of one run: steps do not write what they read.
+    /// A step is timed as part of a chain of itself, so that the time holds what a graph pays for each
+    /// kernel, and its weights come from the cache. Results are those of one run: steps do not write what
+    /// they read.
     fn profile(&self, memory: &mut dyn Memory) -> Result<Vec<f64>, DeviceError> {
         let m = self.own(memory)?;
         let mut addresses = Addresses::default();

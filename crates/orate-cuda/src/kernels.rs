@@ -56,7 +56,7 @@ const DECODING: [&str; 3] = ["decode_1", "decode_2", "decode_4"];
 /// Attention of several queries over keys of a compact type.
 const CACHED: [&str; 2] = ["attention_128_32", "attention_256_32"];
 
-/// Everything but products.
+/// Everything but matmuls.
 const SOURCES: [Source; 25] = [
     source!(
         "attention",
@@ -116,7 +116,7 @@ const SOURCES: [Source; 25] = [
     source!("rotary", "rotary.cu", [], ["rotary_table", "rope_table", "rotary", "time_embedding"]),
 ];
 
-/// Kernels of every product.
+/// Kernels of every matmul.
 const PRODUCTS: [&str; 10] = [
     "matmul_1_dense",
     "matmul_2_dense",
@@ -130,15 +130,16 @@ const PRODUCTS: [&str; 10] = [
     "matmul_5_odd",
 ];
 
-/// The kernel of products of many rows, in a program of its own.
+/// The kernel of matmuls of many rows, in a program of its own.
 pub(crate) const TALL: &str = "matmul_tall";
 
-/// Whether a kernel is compiled for an architecture: the largest tiles need more shared memory than old ones have.
+/// Whether a kernel is compiled for an architecture: the largest tiles need more shared memory than old ones
+/// have.
 fn is_there(function: &str, arch: u32) -> bool {
     arch >= TENSOR_ARCH || !["matmul_7", "matmul_9", TALL].iter().any(|large| function.starts_with(large))
 }
 
-/// Name of the program with products of this precision.
+/// Name of the program with matmuls of this precision.
 pub(crate) fn product_program(precision: Precision) -> &'static str {
     match precision {
         Precision::F32 => "matmul-f32",
@@ -174,7 +175,7 @@ pub(crate) fn tall_program(precision: Precision) -> Option<&'static str> {
     }
 }
 
-/// All programs with products of this precision.
+/// All programs with matmuls of this precision.
 fn product_sources(precision: Precision) -> impl Iterator<Item = Source> {
     let source = product_source(precision);
     let text = concat!(include_str!("../kernels/matmul.cu"), include_str!("../kernels/matmul_tall.cu"));
@@ -190,8 +191,8 @@ fn product_sources(precision: Precision) -> impl Iterator<Item = Source> {
 /// The compiler, once something needs it.
 type LateNvrtc = OnceLock<Result<Nvrtc, String>>;
 
-/// What is compiled at a time: a whole file, or one kernel of a file that instantiates a template many times. The first
-/// start waits for the slowest, so large files are taken apart.
+/// What is compiled at a time: a whole file, or one kernel of a file that instantiates a template many times.
+/// The first start waits for the slowest, so large files are taken apart.
 struct Unit<'a> {
     source: &'a Source,
     functions: Vec<&'static str>,
@@ -217,7 +218,7 @@ fn is_instance(line: &str) -> bool {
 }
 
 impl Unit<'_> {
-    /// Complete text, with what all files share in front and without the instances of other units.
+    /// Complete text, with what all files share before and without the instances of other units.
     fn text(&self) -> String {
         let mut text = format!("{}{COMMON}\n#line 1\n", activations());
         let ours = |line: &str| self.functions.iter().any(|f| line.starts_with(&format!("KERNEL({f},")));
@@ -240,8 +241,8 @@ impl Unit<'_> {
         options
     }
 
-    /// As it was kept, or compiled now. The compiler is opened when something must be compiled: loading it takes a good
-    /// part of the time to the first sentence.
+    /// As it was kept, or compiled now. The compiler is opened when something must be compiled: loading it
+    /// takes a good part of the time to the first sentence.
     fn code(&self, nvrtc: &LateNvrtc, cache: Option<&Cache>) -> Result<Vec<u8>, String> {
         let (name, text, options) = (self.source.name, self.text(), self.options());
         let key = Key::of(&[&text, &options.join(" ")]);
@@ -272,7 +273,8 @@ pub(crate) fn in_parallel<T: Send>(n: usize, work: impl Fn(usize) -> T + Sync) -
                 done.push((i, work(i)));
             }
         };
-        // Where the system has no more threads, those that there are do all the work; this one is always there.
+        // Where the system has no more threads, those that there are do all the work; this one is always
+        // there.
         let start = |_| std::thread::Builder::new().spawn_scoped(scope, worker).ok();
         let workers: Vec<_> = (1..threads).map_while(start).collect();
         let own = worker();
@@ -284,8 +286,8 @@ pub(crate) fn in_parallel<T: Send>(n: usize, work: impl Fn(usize) -> T + Sync) -
     results.into_iter().map(|r| r.1).collect()
 }
 
-/// The kernels of one device. Their machine code is there from the start; the driver gets what plans ask for, as it takes
-/// about a millisecond for each.
+/// The kernels of one device. Their machine code is there from the start; the driver gets what plans ask for,
+/// as it takes about a millisecond for each.
 pub(crate) struct Kernels {
     units: Vec<Code>,
     /// Where a kernel of a program is: unit, and place in it.
@@ -305,8 +307,8 @@ struct Loaded {
 }
 
 impl Kernels {
-    /// Reads what is kept in `cache` and compiles the rest. Products in f32 are always there. This needs no context, so
-    /// that one can be made meanwhile.
+    /// Reads what is kept in `cache` and compiles the rest. Matmuls in f32 are always there. This needs no
+    /// context, so that one can be made meanwhile.
     pub fn read(
         device: &str,
         arch: u32,
@@ -389,7 +391,8 @@ pub struct Compiled {
     pub log: String,
 }
 
-/// Compiles every kernel for compute capability `arch` / 10, without a GPU: a check for those who build or package.
+/// Compiles every kernel for compute capability `arch` / 10, without a GPU: a check for those who build or
+/// package.
 ///
 /// # Errors
 /// NVRTC is not there, or refuses a kernel.

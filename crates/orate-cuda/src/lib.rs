@@ -1,8 +1,8 @@
 //! Orate's executor for NVIDIA GPUs: plans become captured CUDA graphs.
 //!
-//! Nothing of CUDA is linked or loaded before [`devices`] or [`CudaDevice::new`] asks for it. Kernels are CUDA C++ in
-//! `kernels/`, one file per op with the name it has in every backend. NVIDIA's run-time compiler (NVRTC) makes machine
-//! code of them for the device found, once: it is kept in a folder.
+//! Nothing of CUDA is linked or loaded before [`devices`] or [`CudaDevice::new`] asks for it. Kernels are
+//! CUDA C++ in `kernels/`, one file per op with the name it has in every backend. NVIDIA's run-time compiler
+//! (NVRTC) makes machine code of them for the device found, once: it is kept in a folder.
 //!
 //! | file | answers |
 //! | --- | --- |

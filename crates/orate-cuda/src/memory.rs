@@ -22,8 +22,8 @@ pub(crate) struct Stored {
     pub buffer: DeviceBuffer,
 }
 
-/// What is recorded: which executable, by a number that is never used again on this device, and how often it is repeated with
-/// a counter; 0 for one run.
+/// What is recorded: which executable, by a number that is never used again on this device, and how often it
+/// is repeated with a counter; 0 for one run.
 pub(crate) type Recording = (u64, usize);
 
 /// A recorded plan.
@@ -45,7 +45,7 @@ struct Scalars {
 /// Where a copy to the host goes, and when it is there.
 struct Later {
     pinned: Pinned,
-    /// Recorded behind the copy.
+    /// Recorded after the copy.
     there: Event,
     shape: Shape,
 }
@@ -53,7 +53,7 @@ struct Later {
 /// See [`Memory`].
 pub(crate) struct CudaMemory {
     pub core: Arc<Core>,
-    /// Whether its work goes in front of that of others.
+    /// Whether its work goes before that of others.
     urgent: bool,
     /// Made when first needed, as making a memory cannot fail.
     stream: Option<Stream>,
@@ -64,7 +64,8 @@ pub(crate) struct CudaMemory {
     /// Addresses of the run that is being started; here, so that no run asks for memory.
     pub addresses: Addresses,
     pinned: Pinned,
-    /// What a thread sleeps for when it reads, if the work is not urgent: many wait beside the few whose work is.
+    /// What a thread sleeps for when it reads, if the work is not urgent: many wait beside the few whose work
+    /// is.
     done: Option<Event>,
     later: Pending<Later>,
     pub counters: Counters,
@@ -184,7 +185,7 @@ impl CudaMemory {
         self.scalars.host[slot] = value;
     }
 
-    /// Brings changed scalars to the device, in front of what is launched next.
+    /// Brings changed scalars to the device, before what is launched next.
     pub fn upload_scalars(&mut self) -> Result<(), DeviceError> {
         if !self.scalars.changed {
             return Ok(());
@@ -347,11 +348,11 @@ impl Memory for CudaMemory {
             self.counters.allocations += 1;
         }
         let stream = self.stream()?;
-        // SAFETY: the buffer holds its shape's elements, and the place was made for them. It is read behind the event, and given
-        // back behind the event or, with the memory, behind all of the stream.
+        // SAFETY: the buffer holds its shape's elements, and the place was made for them. It is read after
+        // the event, and given back after the event or, with the memory, after all of the stream.
         let queued = unsafe { stream.copy_to_host(from, &mut to.pinned, bytes) };
         if let Err(e) = queued.and_then(|()| to.there.record(stream)) {
-            // Nothing tells when this place is free again.
+            // Nothing signals when this place is free again.
             let _ = stream.synchronize();
             return Err(e);
         }
@@ -377,7 +378,7 @@ impl Memory for CudaMemory {
     }
 
     fn discard(&mut self, ticket: Ticket) {
-        // The copy may be under way still; what is copied to the same place next is copied behind it.
+        // The copy may be under way still; what is copied to the same place next is copied after it.
         if let Ok(place) = self.later.end(ticket) {
             self.later.keep(place);
         }
@@ -399,7 +400,7 @@ impl Memory for CudaMemory {
             self.stream()?;
             let (Some(stream), Some(b)) = (&self.stream, self.buffers.get_mut(name)) else { continue };
             let (batch, bytes) = (shape.dims()[0], b.dtype.bytes_of(shape));
-            // A single row stays where it is if there is room behind it.
+            // A single row stays where it is if there is room after it.
             if batch != 1 || b.buffer.bytes() < bytes {
                 let buffer = DeviceBuffer::new(&self.core.context, bytes.next_multiple_of(1024))?;
                 self.counters.allocations += 1;

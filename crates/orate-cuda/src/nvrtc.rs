@@ -1,7 +1,7 @@
 //! NVIDIA's run-time compiler: CUDA C++ to machine code.
 //!
-//! It is a library of its own (not part of the driver), found when it is needed. Machine code is asked for instead of
-//! PTX: a driver that is older than the compiler refuses its PTX.
+//! It is a library of its own (not part of the driver), found when it is needed. Machine code is asked for
+//! instead of PTX: a driver that is older than the compiler refuses its PTX.
 
 use libloading::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -92,7 +92,8 @@ impl Nvrtc {
             // SAFETY: part of NVRTC; it holds data and has no initialisers of interest.
             files.iter().find_map(|f| unsafe { Library::new(f) }.ok())
         });
-        // SAFETY: the file is what the user or the system calls NVRTC. Signatures below are those of its header.
+        // SAFETY: the file is what the user or the system calls NVRTC. Signatures below are those of its
+        // header.
         unsafe {
             let library = Library::new(path).map_err(|e| e.to_string())?;
             macro_rules! function {
@@ -133,8 +134,8 @@ impl Nvrtc {
         let options = options.iter().map(|o| text(o)).collect::<Result<Vec<_>, _>>()?;
         let pointers: Vec<*const c_char> = options.iter().map(|o| o.as_ptr()).collect();
         let mut program = std::ptr::null_mut();
-        // SAFETY: all texts end with zero and outlive the calls; buffers have the sizes that were asked for; the
-        // program is destroyed at the end, and not used afterwards.
+        // SAFETY: all texts end with zero and outlive the calls; buffers have the sizes that were asked for;
+        // the program is destroyed at the end, and not used afterwards.
         unsafe {
             let (none, source) = (std::ptr::null(), source_c.as_ptr());
             if (self.create)(&mut program, source, name_c.as_ptr(), 0, none, std::ptr::null()) != 0 {

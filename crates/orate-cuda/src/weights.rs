@@ -21,7 +21,8 @@ const DEPTH: usize = 16;
 pub(crate) enum Form {
     /// f32 in logical order.
     Dense,
-    /// A table of embeddings as its file has it, in f16 or bf16: nothing is lost by it, and that of a large vocabulary takes half as much.
+    /// A table of embeddings as its file has it, in f16 or bf16: nothing is lost by it, and that of a large
+    /// vocabulary takes half as much.
     Halves(DType),
     /// `[K, N]` in the order of the registers of `kernels/matmul.cu`.
     Packed(Precision),
@@ -49,8 +50,8 @@ pub(crate) struct WeightBank {
 /// Taps of the convolutions that `kernels/conv_narrow.cu` computes.
 const NARROW_TAPS: usize = 7;
 
-/// Whether `op` is a convolution to one channel that `kernels/conv_narrow.cu` computes. Its weight is then kept as it
-/// is, in f32.
+/// Whether `op` is a convolution to one channel that `kernels/conv_narrow.cu` computes. Its weight is then
+/// kept as it is, in f32.
 pub(crate) fn is_narrow(op: &Op) -> bool {
     let Op::Conv1d { weight, geometry, epilogue } = op else { return false };
     let channels = weight.shape().dims()[0] / geometry.taps;
@@ -167,7 +168,7 @@ impl WeightBank {
         self.slabs.iter().map(|s| s.bytes() as u64).sum()
     }
 
-    /// What holds the weights, for those who use them.
+    /// What holds the weights, for executables that use them.
     pub fn slabs(&self) -> Vec<Arc<DeviceBuffer>> {
         self.slabs.clone()
     }
@@ -200,8 +201,8 @@ impl WeightBank {
         found.unwrap_or_else(|| (self.get(w, Form::Dense), DType::F32))
     }
 
-    /// Evaluates, packs and uploads all weights of a plan that are not there yet, on several threads: reading and
-    /// packing a model is most of the time to the first sentence.
+    /// Evaluates, packs and uploads all weights of a plan that are not there yet, on several threads: reading
+    /// and packing a model is most of the time to the first sentence.
     pub fn fill(
         &mut self,
         plan: &Plan,
@@ -304,9 +305,9 @@ fn is_half(precision: Precision) -> bool {
     matches!(precision, Precision::F16 | Precision::Bf16)
 }
 
-/// `[K, N]` in the order in which the threads of `kernels/matmul.cu` read it: blocks of 32 channels, in them blocks of
-/// 16 of K, in them 16 bytes for each of 32 threads at a time. Thread `4g + t` has channels `g` and `g + 8` of each
-/// 16, and elements `4t … 4t + 3` of K. What is missing at the edges is zero.
+/// `[K, N]` in the order in which the threads of `kernels/matmul.cu` read it: blocks of 32 channels, in them
+/// blocks of 16 of K, in them 16 bytes for each of 32 threads at a time. Thread `4g + t` has channels `g` and
+/// `g + 8` of each 16, and elements `4t … 4t + 3` of K. What is missing at the edges is zero.
 fn pack(w: &Tensor<'_>, precision: Precision) -> Vec<u32> {
     let (k, n) = (w.shape.dims()[0], w.shape.dims()[1]);
     let (k_stride, n_stride) = (w.strides[0], w.strides[1]);
@@ -350,12 +351,13 @@ fn pack(w: &Tensor<'_>, precision: Precision) -> Vec<u32> {
     out
 }
 
-/// `[K, N]` in blocks of 32 channels: first numbers, in blocks of 16 of K and in them 16 for each of 32 threads, then scales in f16.
-/// Threads have the channels and elements that they have in [`pack`], and there are four scales for each eighth thread: of
-/// channels `g`, `g + 8`, `g + 16` and `g + 24`.
+/// `[K, N]` in blocks of 32 channels: first numbers, in blocks of 16 of K and in them 16 for each of 32
+/// threads, then scales in f16. Threads have the channels and elements that they have in [`pack`], and there
+/// are four scales for each eighth thread: of channels `g`, `g + 8`, `g + 16` and `g + 24`.
 ///
-/// A thread multiplies pairs of neighbours along K, of channels `g` and `g + 8` by turns. A word is two pairs of bytes with a sign, or
-/// four pairs of numbers from 0 to 15 that are 8 too large: the first of pair `i` in bits `4i … 4i + 3`, the second 16 bits above.
+/// A thread multiplies pairs of neighbours along K, of channels `g` and `g + 8` by turns. A word is two pairs
+/// of bytes with a sign, or four pairs of numbers from 0 to 15 that are 8 too large: the first of pair `i` in
+/// bits `4i … 4i + 3`, the second 16 bits above.
 fn pack_blocks(w: &Tensor<'_>, format: BlockFormat) -> Vec<u32> {
     let (k, n) = (w.shape.dims()[0], w.shape.dims()[1]);
     let (k_stride, n_stride) = (w.strides[0], w.strides[1]);
@@ -418,7 +420,8 @@ mod tests {
         let value = |channels: usize, depth: usize, load: usize, lane: usize, i: usize| {
             f32::from_bits(packed[(((channels * 2 + depth) * 4 + load) * 32 + lane) * 4 + i])
         };
-        // First 16 channels, first two of each thread's four elements: channel 1, elements 8 and 9 for thread 6.
+        // First 16 channels, first two of each thread's four elements: channel 1, elements 8 and 9 for thread
+        // 6.
         assert_eq!(value(0, 0, 0, 6, 0), data[8 * n + 1]);
         assert_eq!(value(0, 0, 0, 6, 1), data[8 * n + 9]);
         assert_eq!(value(0, 0, 0, 6, 2), data[9 * n + 1]);

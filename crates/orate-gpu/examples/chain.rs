@@ -4,7 +4,7 @@
 //! cargo run --release -p orate-gpu --example chain -- v2 v3 built-in
 //! ```
 //!
-//! `f16` among the models has all products in that format; `--profile` adds the slowest steps of each plan.
+//! `f16` among the models has all matmuls in that format; `--profile` adds the slowest steps of each plan.
 //! `ORATE_TEST_GPU` chooses the device, `ORATE_TEST_CACHE` a folder for compiled kernels.
 
 #[path = "../tests/common/mod.rs"]

@@ -29,7 +29,7 @@ fn activate(x: f32, slope: f32) -> f32 {
     return select(expm1_f32(min(x, 0.0)), x, x > 0.0);
 //@ end
 //@ if CLIP
-    // What is no number stays none. Its bits tell: comparisons of such are what a compiler makes of them.
+    // Propagate NaN. Test its bits: compilers may assume that comparisons see none.
     let is_number = (bitcast<u32>(x) & 0x7fffffffu) <= 0x7f800000u;
     return select(x, clamp(x, -1.0, 1.0), is_number);
 //@ end

@@ -11,7 +11,7 @@ fn mul_high(a: u32, b: u32) -> u32 {
     return a1 * b1 + (middle >> 16u) + (other >> 16u);
 }
 
-// The part behind the point of (x_high + x_low / 2³²) · (w_high + w_low / 2³²), in 2⁻³² turns.
+// The fraction of (x_high + x_low / 2³²) · (w_high + w_low / 2³²), in 2⁻³² turns.
 fn turns(x_high: u32, x_low: u32, w_high: u32, w_low: u32) -> u32 {
     return x_high * w_low + x_low * w_high + mul_high(x_low, w_low);
 }

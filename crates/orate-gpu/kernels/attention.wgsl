@@ -1,12 +1,13 @@
-// softmax(scale · q·k + relative) · (v + relative) over the visible keys of each head; zeros where none is visible.
+// softmax(scale · q·k + relative) · (v + relative) over the visible keys of each head; zeros where none is
+// visible.
 //
 //   q [B, Tq, H·D], k and v [Bk, Tk, H/group·D] with Bk = B or 1, lens [Bk] → out [B, Tq, H·D];  D is a multiple of 4;
 //   COMPACT: k and v in a compact type
 //
-// A workgroup of 128 threads takes QUERIES queries of one head and walks over the keys in blocks of KEYS, with a running
-// maximum and sum (online softmax). For the sum over values, a thread has one vector of four channels of a query (or
-// OUTPUTS of them) and every PARTS-th key. Keys past a row's length are never read. Masks are conditions, so
-// that no infinities are needed.
+// A workgroup of 128 threads takes QUERIES queries of one head and walks over the keys in blocks of KEYS,
+// with a running maximum and sum (online softmax). For the sum over values, a thread has one vector of four
+// channels of a query (or OUTPUTS of them) and every PARTS-th key. Keys past a row's length are never read.
+// Masks are conditions, so that no infinities are needed.
 
 struct Params {
     q: u32,

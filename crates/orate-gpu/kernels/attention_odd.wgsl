@@ -1,11 +1,12 @@
-// softmax(scale · q·k + relative) · (v + relative) over the visible keys of each head; zeros where none is visible.
+// softmax(scale · q·k + relative) · (v + relative) over the visible keys of each head; zeros where none is
+// visible.
 //
 //   q [B, Tq, H·D], k and v [Bk, Tk, H/group·D] with Bk = B or 1, lens [Bk] → out [B, Tq, H·D];
 //   COMPACT: k and v in a compact type
 //
-// A workgroup of 128 threads takes QUERIES queries of one head and walks over the keys in blocks of KEYS, with a running
-// maximum and sum (online softmax). Keys past a row's length are never read. Masks are conditions, so that
-// no infinities are needed.
+// A workgroup of 128 threads takes QUERIES queries of one head and walks over the keys in blocks of KEYS,
+// with a running maximum and sum (online softmax). Keys past a row's length are never read. Masks are
+// conditions, so that no infinities are needed.
 
 struct Params {
     q: u32,

@@ -3,9 +3,9 @@
 //   q [B, 1, H·D], k and v [Bk, N, H/group·D] with Bk = B or 1 → out [B, 1, H·D];  D / 4 is a power of two, up to 64;
 //   COMPACT: k and v in a compact type
 //
-// A workgroup of 256 threads has one head and walks over the keys in blocks of 256, with a running maximum and sum (online
-// softmax). A thread makes the score of one key; then it has four channels and every PARTS-th key. Keys behind the query
-// are never read.
+// A workgroup of 256 threads has one head and walks over the keys in blocks of 256, with a running maximum
+// and sum (online softmax). A thread makes the score of one key; then it has four channels and every PARTS-th
+// key. Keys after the query are never read.
 
 struct Params {
     q: u32,

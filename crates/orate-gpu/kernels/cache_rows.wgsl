@@ -1,5 +1,6 @@
-// Rows of keys and values in a compact type: F16 or BF16, or Q8_0, whose rows are signed bytes and behind all of them a scale in
-// half precision for 32 bytes each. A row is whole words and begins at any of them. `FOURS` says that memory is bound by fours.
+// Rows of keys and values in a compact type: F16 or BF16, or Q8_0, whose rows are signed bytes and after all
+// of them a scale in half precision for 32 bytes each. A row is whole words and begins at any of them.
+// `FOURS` says that memory is bound by fours.
 
 fn kept_word(i: u32) -> u32 {
 //@ if FOURS
@@ -9,7 +10,7 @@ fn kept_word(i: u32) -> u32 {
 //@ end
 }
 
-// Words of a row of so many elements.
+// Words of a row of elements.
 fn kept_words(width: u32) -> u32 {
 //@ if Q8_0
     return width / 4u + width / 64u;

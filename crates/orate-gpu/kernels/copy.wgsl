@@ -1,7 +1,8 @@
-// Moves n elements of 4 bytes between arrays with up to four axes: permutation, concatenation, slices, constants.
+// Moves n elements of 4 bytes between arrays with up to four axes: permutation, concatenation, slices,
+// constants.
 //
-// Element i stands at index (i0, i1, i2, i3) of extents (…, e1, e2, e3), and goes from
-// source + Σ i·s to out + Σ i·d. A stride of 0 repeats. Bits are moved, not numbers; `add` is 0, or counts integers on.
+// Element i stands at index (i0, i1, i2, i3) of extents (…, e1, e2, e3), and goes from source + Σ i·s to out
+// + Σ i·d. A stride of 0 repeats. Bits are moved, not numbers; `add` is 0, or counts integers on.
 
 struct Params {
     source: u32,

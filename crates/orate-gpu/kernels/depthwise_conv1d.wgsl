@@ -2,10 +2,10 @@
 //
 //   x [B, T, C] → out [B, T, C],  out[t, c] = bias[c] + Σ w[tap, c] · x[clamp(t + tap·dilation − left), c]
 //
-// HISTORY: rows in front of x are those of a history [B, left, C].
+// HISTORY: rows before x are those of a history [B, left, C].
 //
-// NORM: one workgroup of 128 threads per row, of which a thread keeps KEPT vectors of four in registers: C is a multiple of 4,
-// up to 512 · KEPT. Otherwise one thread per element.
+// NORM: one workgroup of 128 threads per row, of which a thread keeps KEPT vectors of four in registers: C is
+// a multiple of 4, up to 512 · KEPT. Otherwise one thread per element.
 
 struct Params {
     x: u32,

@@ -1,5 +1,5 @@
-// Sums of table rows: out[i, :] = Σ tables[q, ids[i, first + q], :] over `count` tables. Ids that are out of range take the
-// nearest row, so that no foreign memory is read. One thread per element.
+// Sums of table rows: out[i, :] = Σ tables[q, ids[i, first + q], :] over `count` tables. Ids that are out of
+// range take the nearest row, so that no foreign memory is read. One thread per element.
 
 struct Params {
     ids: u32,

@@ -1,10 +1,12 @@
-// Heads on their way from a product to attention: normed, turned, put in their place, for up to three values at a time.
+// Heads on their way from a matmul to attention: normed, rotated, put in their place, for up to three values
+// at a time.
 //
 //   x [B·T, H·D] → RMS norm of each head, weight [D] → rotary positions, table [B or 1, 2, T, D/2]
 //                → out [B·T, H·D], or rows first[b] … of a state [B, N, H·D]
 //
-// Norm and table may be missing. D is a multiple of 8, up to 128, and of 64 in Q8_0. A workgroup has one head of one row, a thread
-// one pair of the halves. COMPACT: states are of a compact type, and rows that go there are rounded.
+// Norm and table may be missing. D is a multiple of 8, up to 128, and of 64 in Q8_0. A workgroup has one head
+// of one row, a thread one pair of the halves. COMPACT: states are of a compact type, and rows that go there
+// are rounded.
 
 struct Params {
     // Heads of a row, of all values; rows; and how many of them follow each other in time.
@@ -48,7 +50,7 @@ fn float_at(i: u32) -> f32 {
 
 //@ include round_rows
 
-// This head, rounded, in the row of so many elements that begins at a word.
+// This head, rounded, in the row of elements that begins at a word.
 fn keep(row: u32, width: u32, head: u32, lane: u32) {
 //@ if Q8_0
     if lane < D / 4u {

@@ -84,8 +84,8 @@ fn mish(x: f32) -> f32 {
     return x * (m / (m + 2.0));
 }
 
-// sin², whose period is π. The multiple of π is taken off in three parts, of which the first has few bits: exact without
-// a fused multiply-add, too. The series ends where its terms are below 6e-8.
+// sin², whose period is π. The multiple of π is taken off in three parts, of which the first has few bits:
+// exact without a fused multiply-add, too. The series ends where its terms are below 6e-8.
 fn squared_sine(x: f32) -> f32 {
     let n = round(x * 0.31830989);
     let r = ((x - n * 3.140625) - n * 9.67502594e-4) - n * 1.50995799e-7;

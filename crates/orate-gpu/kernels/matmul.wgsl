@@ -1,14 +1,16 @@
-// out [M, N] = residual + activation(x [M, K] · weight [K, N] + bias), and with CONV a convolution along time whose
-// row m of x is gathered from its taps: k = tap · channels + channel. HISTORY: rows in front of x are those of a history
-// [batch, left, channels].
+// out [M, N] = residual + activation(x [M, K] · weight [K, N] + bias), and with CONV a convolution along time
+// whose row m of x is gathered from its taps: k = tap · channels + channel. HISTORY: rows before x are those
+// of a history [batch, left, channels].
 //
-// The weight is padded with zeros to whole tiles, [⌈K⌉, stride]. A workgroup makes BM × BN results; its threads are SPLIT
-// groups, each of which sums every SPLIT-th slice of BK terms, and the groups' sums are added in a fixed order at the
-// end. A thread makes TM × TN results in registers: TM rows that are BM/TM apart, and TN/4 times 4 neighbouring columns.
-// The next slices are read from memory while the present one is multiplied.
+// The weight is padded with zeros to whole tiles, [⌈K⌉, stride]. A workgroup makes BM × BN results; its
+// threads are SPLIT groups, each of which sums every SPLIT-th slice of BK terms, and the groups' sums are
+// added in a fixed order at the end. A thread makes TM × TN results in registers: TM rows that are BM/TM
+// apart, and TN/4 times 4 neighbouring columns. The next slices are read from memory while the present one is
+// multiplied.
 //
-// The weight is as weight.wgsl says, and becomes f32 on its way into workgroup memory. All else is as in f32, bit for bit if the format
-// holds the weight exactly. On an H200 it was no faster to keep slices in f16 until they are in registers.
+// The weight is as weight.wgsl says, and becomes f32 on its way into workgroup memory. All else is as in f32,
+// bit for bit if the format holds the weight exactly. On an H200 it was no faster to keep slices in f16 until
+// they are in registers.
 //
 // ODD: K, N or the channels are no multiple of 4, so elements are read and written one by one.
 
@@ -80,8 +82,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 //@ end
 //@ end
 
-    // Slices are read AHEAD of the one that is multiplied, by turns into as many sets of registers. Reads past the end
-    // repeat the last slice: under a condition, the threads would wait for them at once.
+    // Slices are read AHEAD of the one that is multiplied, by turns into as many sets of registers. Reads
+    // past the end repeat the last slice: under a condition, the threads would wait for them at once.
     const STEP = ${BK}u * ${SPLIT}u;
     let slices = (p.k + STEP - 1u) / STEP;
     let last = (slices - 1u) * STEP + group * ${BK}u;
@@ -146,8 +148,9 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     }
 
 //@ if SPLITS
-    // The groups' sums meet in workgroup memory, SLOTS at a time and always in the same order. While there are more groups
-    // than slots, the last ones hand theirs to the first ones; then every thread adds up and finishes its share.
+    // The groups' sums meet in workgroup memory, SLOTS at a time and always in the same order. While there
+    // are more groups than slots, the last ones hand theirs to the first ones; then every thread adds up and
+    // finishes its share.
     var left = ${SPLIT}u;
     while left > ${SLOTS}u {
         let given = min(${SLOTS}u, left / 2u);

@@ -1,17 +1,18 @@
 enable f16;
 enable wgpu_cooperative_matrix;
 
-// The product or convolution of matmul.wgsl on cooperative matrices: FRAGMENT × FRAGMENT numbers that the threads of a subgroup hold
-// together and multiply by one instruction, where a GPU has units for that. Both operands are f16, sums are f32. Widths and
-// channels are multiples of 4.
+// The matmul or convolution of matmul.wgsl on cooperative matrices: FRAGMENT × FRAGMENT numbers that the
+// threads of a subgroup hold together and multiply by one instruction, where a GPU has units for that. Both
+// operands are f16, sums are f32. Widths and channels are multiples of 4.
 //
-// The weight lies in memory as f16, padded with zeros as there; x is rounded to f16 on its way into workgroup memory. A
-// workgroup has SPLIT groups of GM × GN subgroups. Of a slice of DEPTH terms each group multiplies BK, and each of its subgroups makes
-// FM × FN fragments of the BM × BN results. The groups' sums meet in workgroup memory, a row of a subgroup's fragments and CN columns
-// of them at a time, and are added in a fixed order.
+// The weight lies in memory as f16, padded with zeros as there; x is rounded to f16 on its way into workgroup
+// memory. A workgroup has SPLIT groups of GM × GN subgroups. Of a slice of DEPTH terms each group multiplies
+// BK, and each of its subgroups makes FM × FN fragments of the BM × BN results. The groups' sums meet in
+// workgroup memory, a row of a subgroup's fragments and CN columns of them at a time, and are added in a
+// fixed order.
 //
-// Rows have 8 more elements in workgroup memory, which spreads them over the banks. With EARLY what is added at the end is read at
-// the beginning.
+// Rows have 8 more elements in workgroup memory, which spreads them over the banks. With EARLY what is added
+// at the end is read at the beginning.
 
 //@ include product
 @group(1) @binding(0) var<storage, read> matrix: array<vec4<f16>>;
@@ -64,7 +65,8 @@ fn main(
 //@ end
 //@ end
 
-    // What this thread reads of each slice, and where it puts it. Columns past the end are some of the others.
+    // What this thread reads of each slice, and where it puts it. Columns past the end are some of the
+    // others.
 //@ for i A_LOADS
     let a_row_${i} = (lane + ${i}u * ${THREADS}u) / (${DEPTH}u / 4u);
     let a_quad_${i} = (lane + ${i}u * ${THREADS}u) % (${DEPTH}u / 4u);
@@ -78,8 +80,8 @@ fn main(
     let b_to_${i} = b_row_${i} * B_STRIDE + b_quad_${i};
 //@ end
 
-    // Slices are read AHEAD of the one that is multiplied, by turns into as many sets of registers. Reads past the end repeat
-    // the last slice: under a condition, the threads would wait for them at once.
+    // Slices are read AHEAD of the one that is multiplied, by turns into as many sets of registers. Reads
+    // past the end repeat the last slice: under a condition, the threads would wait for them at once.
     let slices = (p.k + ${DEPTH}u - 1u) / ${DEPTH}u;
 //@ for u AHEAD
     let k_${u} = min(${u}u, slices - 1u) * ${DEPTH}u;

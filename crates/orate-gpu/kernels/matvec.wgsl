@@ -1,14 +1,14 @@
-// out [1, N] = residual + activation(x [1, K] · weight [K, N] + bias): products of one row, which are over when the weight is
-// read.
+// out [1, N] = residual + activation(x [1, K] · weight [K, N] + bias): matmuls of one row, which are over
+// when the weight is read.
 //
-//   SEVERAL   products by several weights, one after the other in `out`; workgroups know which is theirs. The activation is
+//   SEVERAL   matmuls by several weights, one after the other in `out`; workgroups know which is theirs. The activation is
 //             that of the first.
 //   GATED     out = activation(x · first weight) · (x · second weight)
 //   NORM      x is the row's RMS norm, x / √(mean(x²) + eps) · norm. As the root is a factor of all terms, it is multiplied at
 //             the end, and squares are added with the terms.
 //
-// The weight is as weight.wgsl says. A workgroup makes 4 · QUADS results; a thread has four of them and every LANES-th group of
-// four terms. Sums of threads are added in a fixed order. K and N are multiples of 4.
+// The weight is as weight.wgsl says. A workgroup makes 4 · QUADS results; a thread has four of them and every
+// LANES-th group of four terms. Sums of threads are added in a fixed order. K and N are multiples of 4.
 
 struct Params {
     x: u32,

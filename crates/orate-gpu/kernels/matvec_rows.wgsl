@@ -1,12 +1,13 @@
-// out [M, N] = residual + activation(x [M, K] · weight [K, N] + bias): products of a few rows, up to 2 · PAIRS, which are over when the
-// weight is read, once for all of them.
+// out [M, N] = residual + activation(x [M, K] · weight [K, N] + bias): matmuls of a few rows, up to 2 ·
+// PAIRS, which are over when the weight is read, once for all of them.
 //
-//   SEVERAL   products by several weights; their results are matrices one after the other in `out`. Workgroups know which
+//   SEVERAL   matmuls by several weights; their results are matrices one after the other in `out`. Workgroups know which
 //             is theirs. The activation is that of the first.
 //   GATED     out = activation(x · first weight) · (x · second weight)
 //
-// The weight is as weight.wgsl says. A workgroup makes 4 · QUADS results of each row; a thread has four of them and every
-// LANES-th group of four terms. Sums of threads are added in a fixed order, two rows at a time. K and N are multiples of 4.
+// The weight is as weight.wgsl says. A workgroup makes 4 · QUADS results of each row; a thread has four of
+// them and every LANES-th group of four terms. Sums of threads are added in a fixed order, two rows at a
+// time. K and N are multiples of 4.
 
 struct Params {
     x: u32,
@@ -120,7 +121,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let groups = p.k / 4u;
 //@ for h PAIRS
 //@ for i 2
-    // Rows behind the last are the last, and not stored.
+    // Rows past the last are the last, and not stored.
     let row_${h}_${i} = p.x / 4u + min(${h}u * 2u + ${i}u, p.rows - 1u) * groups;
     var sum_${h}_${i} = vec4<f32>();
 //@ if GATED
@@ -128,7 +129,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 //@ end
 //@ end
 //@ end
-    // The next terms of the weight are on their way while those before are multiplied. Behind the last they are asked for again.
+    // The next terms of the weight are on their way while those before are multiplied. Behind the last they
+    // are asked for again.
     var w = load_weights(min(place, groups - 1u), weight, col, p.k, stride);
 //@ if GATED
     var v = load_weights(min(place, groups - 1u), p.weight_0, col, p.k, stride);

@@ -1,5 +1,5 @@
-// What products share: their parameters, the operand x in f32, a row of which may be gathered from the taps of a convolution, and
-// what becomes of sums. CONV, HISTORY and ODD are as matmul.wgsl says.
+// What matmuls share: their parameters, the operand x in f32, a row of which may be gathered from the taps of
+// a convolution, and what becomes of sums. CONV, HISTORY and ODD are as matmul.wgsl says.
 
 struct Params {
     x: u32,
@@ -58,7 +58,8 @@ fn element(row: u32, k: u32) -> f32 {
 }
 //@ end
 
-// Four terms of a row of x from k on. Past the end they are some of the row's other terms: the weight is zero there.
+// Four terms of a row of x from k on. Past the end they are some of the row's other terms: the weight is zero
+// there.
 fn load_a(row: u32, k: u32) -> vec4<f32> {
 //@ if ODD
     return vec4<f32>(element(row, k), element(row, k + 1u), element(row, k + 2u), element(row, k + 3u));

@@ -1,7 +1,7 @@
 // Normal numbers times `scale`: the stream of the CPU executor's kernels/random.rs, which defines it.
 //
-// Philox4x32-10 with key = seed and counter = block gives four words, and Box–Muller two numbers from each pair.
-// One thread per block of four numbers.
+// Philox4x32-10 with key = seed and counter = block gives four words, and Box–Muller two numbers from each
+// pair. One thread per block of four numbers.
 
 struct Params {
     out: u32,

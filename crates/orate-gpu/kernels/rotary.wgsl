@@ -1,11 +1,14 @@
 // Rotary positions with split halves.
 //
-// TABLE: out [B, 2, T, D/2], cosines then sines of t / length · θ. θ comes as turns per unit in 32.32 fixed point
-//   (pairs low, high), the position is divided out to 32 bits behind the point: exact range reduction.
-// ROPE: out [B, 2, T, D/2], cosines then sines of (first + t) · θ, with `first` in place of x, or where each row of the batch has
+// TABLE: out [B, 2, T, D/2], cosines then sines of t / length · θ. θ comes as turns per unit in 32.32 fixed
+// point
+//   (pairs low, high), the position is divided out to 32 fraction bits: exact range reduction.
+// ROPE: out [B, 2, T, D/2], cosines then sines of (first + t) · θ, with `first` in place of x, or where each
+// row of the batch has
 //   its own, these at x. θ comes as turns per
-//   position in 64 bits behind the point.
-// Otherwise: x [B, T, H·D], table [B or 1, 2, T, D/2] → out, (a, b) → (a·cos − b·sin, a·sin + b·cos) for the halves
+//   position in 64 fraction bits.
+// Otherwise: x [B, T, H·D], table [B or 1, 2, T, D/2] → out, (a, b) → (a·cos − b·sin, a·sin + b·cos) for the
+// halves
 //   a, b of each head.
 //
 // One thread per pair.
@@ -60,7 +63,7 @@ fn main(
     if p.own == 1u {
         len = u32(max(bitcast<i32>(memory[p.x + batch]), 1));
     }
-    // 32 bits of t / len behind the point.
+    // 32 bits of the fraction of t / len.
     var rest = t % len;
     var low = 0u;
     for (var bit = 0u; bit < 32u; bit++) {

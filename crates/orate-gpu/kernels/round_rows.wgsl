@@ -1,5 +1,5 @@
-// Rounding to half precision and to upper halves of floats, from bits to bits: to the nearest, of two equally near to the even one.
-// In integers, because devices may round otherwise and take tiny numbers for zero.
+// Rounding to half precision and to upper halves of floats, from bits to bits: to the nearest, of two equally
+// near to the even one. In integers, because devices may round otherwise and take tiny numbers for zero.
 
 fn f16_bits(bits: u32) -> u32 {
     let sign = (bits >> 16u) & 0x8000u;

@@ -2,11 +2,11 @@
 //
 //   x = logits, penalised where seen; nothing for control ids
 //   temperature 0:  argmax x
-//   x = x / temperature; nothing below the k-th largest; nothing behind the ids whose probabilities sum up to p
+//   x = x / temperature; nothing below the k-th largest; nothing after the ids whose probabilities sum up to p
 //   argmax (x − ln(−ln u)), u from Philox
 //
-// What is left out is a number below all others, so that no infinities are needed. A logit that is not a number, or nothing
-// to draw, gives −1.
+// What is left out is a number below all others, so that no infinities are needed. A logit that is not a
+// number, or nothing to draw, gives −1.
 
 struct Params {
     logits: u32,
@@ -123,7 +123,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         workgroupBarrier();
     }
     if temperature != 0.0 && s.z < 1.0 {
-        // Sorted by a bitonic network; whoever is left out comes last.
+        // Sorted by a bitonic network; ids that are left out come last.
         for (var i = lane; i < PLACES; i += 256u) {
             order[i] = NOBODY;
             if i < IDS {
@@ -147,7 +147,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             }
         }
         workgroupBarrier();
-        // A thread has neighbouring places; then it gets what is in front of them.
+        // A thread has neighbouring places; then it gets what is before them.
         var largest = 0.0;
         if order[0] != NOBODY {
             largest = x[order[0]];

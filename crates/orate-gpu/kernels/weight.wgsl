@@ -1,8 +1,8 @@
-// The weight of a product [⌈K⌉, stride], in f32, or with
+// The weight of a matmul [⌈K⌉, stride], in f32, or with
 //
 //   HALF     f16, which becomes f32 by an instruction that nearly every device has; with BF16 the upper halves of f32, which
 //            become one by a shift
-//   BLOCKS   whole numbers with a sign, and behind all of them the scales in f16 that 32 rows of a column share,
+//   BLOCKS   whole numbers with a sign, and after all of them the scales in f16 that 32 rows of a column share,
 //            [⌈K⌉ / 32, stride]. A weight is its number times its scale. A word is bytes of four columns, or with NIBBLES those of
 //            two rows, of which the first has the lower halves.
 //

@@ -18,8 +18,8 @@ struct Params {
 var<immediate> p: Params;
 @group(0) @binding(0) var<storage, read_write> memory: array<u32>;
 
-// The row of the state that the first of batch row b replaces. Places that are out of range move to the nearest that is there: whoever
-// counts checks, and no foreign memory is written.
+// The row of the state that the first of batch row b replaces. Places that are out of range move to the
+// nearest that is there: the caller checks positions, and no foreign memory is written.
 fn first_of(b: u32) -> u32 {
 //@ if OPERAND
     return u32(clamp(bitcast<i32>(memory[p.first + b]), 0, i32(p.capacity - p.time)));

@@ -11,8 +11,8 @@ pub(crate) fn wanted() -> Features {
     Features::SUBGROUP | Features::TIMESTAMP_QUERY | Features::PIPELINE_CACHE
 }
 
-/// The formats in which a device keeps the weights of products. Nearly all can unpack f16, whether they compute in it or not;
-/// bf16 needs a shift. Scales of blocks are f16.
+/// The formats in which a device keeps the weights of matmuls. Nearly all can unpack f16, whether they
+/// compute in it or not; bf16 needs a shift. Scales of blocks are f16.
 pub(crate) fn precisions(adapter: &Adapter) -> &'static [Precision] {
     match adapter.get_downlevel_capabilities().flags.contains(DownlevelFlags::SHADER_F16_IN_F32) {
         true => &[Precision::F32, Precision::F16, Precision::Bf16, Precision::Q8_0, Precision::Q4_0],
@@ -34,8 +34,9 @@ impl Matrices {
     pub const FEATURES: Features =
         Features::EXPERIMENTAL_COOPERATIVE_MATRIX.union(Features::SHADER_F16).union(Features::SUBGROUP);
 
-    /// Those of an adapter, the larger ones if there are two sizes. Subgroups of various sizes are left alone, because a kernel has to know
-    /// how many there are in a workgroup, and so is Metal, on which nothing was measured.
+    /// Those of an adapter, the larger ones if there are two sizes. Subgroups of various sizes are left
+    /// alone, because a kernel has to know how many there are in a workgroup, and so is Metal, on which
+    /// nothing was measured.
     pub fn of(adapter: &Adapter) -> Option<Self> {
         let info = adapter.get_info();
         let fits = info.backend == Backend::Vulkan && info.subgroup_min_size == info.subgroup_max_size;
@@ -56,7 +57,8 @@ impl Matrices {
     }
 }
 
-/// All GPUs that Vulkan, Metal or DX12 drivers offer, with software rasterisers. Drivers are loaded by this call.
+/// All GPUs that Vulkan, Metal or DX12 drivers offer, with software rasterizers. Drivers are loaded by this
+/// call.
 pub fn devices() -> Vec<DeviceInfo> {
     open(None).into_iter().map(|(_, info)| info).collect()
 }

@@ -1,6 +1,6 @@
 //! Frequencies and angles as fixed-point numbers, which kernels multiply without losing digits.
 
-/// Turns per position of rotary positions of width `2 · half`, with 64 bits behind the point: low words, then high
+/// Turns per position of rotary positions of width `2 · half`, with 64 fraction bits: low words, then high
 /// ones. No frequency is above one radian.
 pub(crate) fn rope_frequencies(base: f64, half: usize) -> Vec<[u32; 2]> {
     let turns = |j: usize| base.powf(-(j as f64) / half as f64) / std::f64::consts::TAU;
@@ -13,8 +13,8 @@ pub(crate) fn time_frequencies(half: usize) -> Vec<f64> {
     (0..half).map(|j| 1000.0 * 10000f64.powf(-(j as f64) / (half as f64 - 1.0))).collect()
 }
 
-/// Radians as turns in 32.32 fixed point, low word first; negative numbers wrap around, as only the part
-/// behind the point of products is looked at.
+/// Radians as turns in 32.32 fixed point, low word first; negative numbers wrap around, as only the fraction
+/// of products is used.
 pub(crate) fn fixed_turns(radians: f64) -> [u32; 2] {
     let fixed = (radians / std::f64::consts::TAU * 4_294_967_296.0).round() as i64 as u64;
     [fixed as u32, (fixed >> 32) as u32]

@@ -7,15 +7,15 @@
 //! data         what the driver gave, at most 64 MiB
 //! ```
 //!
-//! One file per device, `vulkan-<vendor>-<device>.pipelines`: a new driver or new kernels replace it. A file that is
-//! damaged, or of another key, counts as absent: drivers are not to be fed foreign bytes.
+//! One file per device, `vulkan-<vendor>-<device>.pipelines`: a new driver or new kernels replace it. A file
+//! that is damaged, or of another key, counts as absent: drivers are not to be fed foreign bytes.
 
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Tells files of one process apart while they are written.
+/// Number of the next file of this process, part of its temporary name.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 const MAGIC: &[u8; 8] = b"ORATEPC1";
@@ -96,7 +96,7 @@ mod tests {
         fs::remove_dir_all(folder).expect("removable");
     }
 
-    /// Readers see whole files, whoever writes meanwhile, and nothing else is left in the folder.
+    /// Readers see whole files while several write, and nothing else is left in the folder.
     #[test]
     fn several_write_at_once() {
         let folder = folder("at-once");

@@ -19,9 +19,9 @@ pub struct GpuDevice {
 }
 
 impl GpuDevice {
-    /// Opens device `index` among those of `kind`; without a kind, among all, the most wanted first: discrete before
-    /// integrated before software. `cache` is a folder that keeps compiled kernels for the next process, where the driver
-    /// can give them.
+    /// Opens device `index` among those of `kind`; without a kind, among all, the most wanted first: discrete
+    /// before integrated before software. `cache` is a folder that keeps compiled kernels for the next
+    /// process, where the driver can give them.
     ///
     /// # Errors
     /// There is no such device, it cannot be opened, or it does not compute as `policy` asks.
@@ -58,7 +58,8 @@ impl GpuDevice {
         Ok(GpuDevice { gpu: Arc::new(Gpu::open(&adapter, info, policy, cache.as_deref())?) })
     }
 
-    /// Takes the device away from all that use it, as a reset of the driver would: for tests of what programs do then.
+    /// Takes the device away from all that use it, as a reset of the driver would: for tests of what programs
+    /// do then.
     #[doc(hidden)]
     pub fn lose(&self) {
         self.gpu.device.destroy();

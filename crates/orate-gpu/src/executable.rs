@@ -20,7 +20,8 @@ use wgpu::{
 /// Most steps that one set of timestamps holds.
 const TIMED: usize = 2048;
 
-/// Most dispatches that one thread encodes. A frame of a talker has two thousand, and the device would wait for all of them.
+/// Most dispatches that one thread encodes. A frame of a talker has two thousand, and the device would wait
+/// for all of them.
 const CHUNK: usize = 256;
 
 /// Most threads that encode a plan or a loop.
@@ -41,13 +42,13 @@ struct Ready {
 /// See [`Executable`].
 pub(crate) struct GpuExecutable {
     gpu: Arc<Gpu>,
-    /// Tells it apart from all others of the device.
+    /// Number that no other executable of the device has.
     id: u64,
     plan: Plan,
     ready: AtHome<Vec<Ready>>,
     /// The bind group of no weights.
     nothing: AtHome<BindGroup>,
-    /// The dispatches of each step; those behind the last are copies.
+    /// The dispatches of each step; those after the last are copies.
     steps: Vec<Range<usize>>,
 }
 
@@ -137,8 +138,8 @@ impl GpuExecutable {
         Ok(GpuExecutable { gpu, id, plan, ready, nothing, steps })
     }
 
-    /// Makes room for what the plan writes, checks what it reads, and takes the places of all from the memory, which gets them back
-    /// when they are used.
+    /// Makes room for what the plan writes, checks what it reads, and takes the places of all from the
+    /// memory, which gets them back when they are used.
     fn bind(&self, m: &mut GpuMemory) -> Result<Places, DeviceError> {
         let mut places = match m.kept_places(self.id) {
             Some(places) => places,
@@ -296,7 +297,8 @@ impl GpuExecutable {
                 let all = parallel::map(count, MOST_ENCODERS, one).into_iter();
                 self.gpu.queue.submit(all.collect::<Result<Vec<_>, _>>()?);
             }
-            // Encoding a step takes as long as a fifth of running it, and the device would wait for all of them.
+            // Encoding a step takes as long as a fifth of running it, and the device would wait for all of
+            // them.
             Some((scalar, times)) => {
                 let one = |i: usize| {
                     let run = Run { counter: Some((scalar, i as u64)), ..run };
@@ -507,7 +509,7 @@ mod tests {
         check(&mut m, "the first time");
         check(&mut m, "as before");
         m.write_f32("large", &[1 << 20].into(), &vec![0.0; 1 << 20]).expect("writes");
-        check(&mut m, "behind another buffer");
+        check(&mut m, "after another buffer");
         m.forget("large");
         m.write_f32("small", &[64].into(), &[0.0; 64]).expect("writes");
         check(&mut m, "others came and went");

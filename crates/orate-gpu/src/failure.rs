@@ -1,4 +1,4 @@
-//! What goes wrong on a device, and how wgpu tells of it.
+//! What goes wrong on a device, and how wgpu reports it.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,8 +24,8 @@ impl Problem {
     }
 }
 
-/// The first thing that went wrong on a device, by whichever thread; but that the device is lost is why other things go
-/// wrong, whichever is told first.
+/// The first thing that went wrong on a device, by whichever thread; but that the device is lost is why other
+/// things go wrong, whichever is told first.
 #[derive(Default)]
 pub(crate) struct Failure(Mutex<Option<Problem>>);
 
@@ -42,7 +42,8 @@ impl Failure {
         }
     }
 
-    /// Takes an error that wgpu tells of, which it does on the thread that asked for what went wrong, unless that is an [`attempt`].
+    /// Takes an error that wgpu reports, which it does on the thread that asked for what went wrong, unless
+    /// that is an [`attempt`].
     pub fn hear(&self, error: wgpu::Error) {
         let unasked = TOLD.with_borrow_mut(|told| match told {
             Some(told) => {
@@ -64,10 +65,11 @@ thread_local! {
     static TOLD: RefCell<Option<Vec<wgpu::Error>>> = const { RefCell::new(None) };
 }
 
-/// Does something on a device, and returns the errors that wgpu has with it beside the result; no one else is told of them. Error
-/// scopes of wgpu do the same, but keep some bytes for every thread that ever had one.
+/// Does something on a device, and returns the errors that wgpu has with it beside the result; no one else is
+/// told of them. Error scopes of wgpu do the same, but keep some bytes for every thread that ever had one.
 pub(crate) fn attempt<T>(work: impl FnOnce() -> T) -> (T, Vec<wgpu::Error>) {
-    /// What an attempt around this one was told so far, which goes on when this one has ended, be it by a panic.
+    /// What an attempt around this one was told so far, which goes on when this one has ended, be it by a
+    /// panic.
     struct Around(Option<Vec<wgpu::Error>>);
     impl Drop for Around {
         fn drop(&mut self) {
@@ -79,8 +81,8 @@ pub(crate) fn attempt<T>(work: impl FnOnce() -> T) -> (T, Vec<wgpu::Error>) {
     (done, TOLD.take().unwrap_or_default())
 }
 
-/// Lets wgpu look at what the device has done, and wait if it shall. A driver that reports a failure meanwhile makes wgpu
-/// panic, behind all of its locks: that is an error here.
+/// Lets wgpu look at what the device has done, and wait if it shall. A driver that reports a failure
+/// meanwhile makes wgpu panic, after all of its locks: that is an error here.
 pub(crate) fn polled<T, E: std::fmt::Display>(poll: impl FnOnce() -> Result<T, E>) -> Result<(), String> {
     match catch_unwind(AssertUnwindSafe(poll)) {
         Ok(done) => done.map(drop).map_err(|e| e.to_string()),

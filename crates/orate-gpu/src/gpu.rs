@@ -22,10 +22,10 @@ pub(crate) struct Gpu {
     /// Name in plans and messages, such as `vulkan:0`.
     pub name: String,
     pub info: DeviceInfo,
-    /// In which format products are computed.
+    /// In which format matmuls are computed.
     pub policy: PrecisionPolicy,
     pub subgroups: bool,
-    /// What products in f16 are made with, where the policy asks for such.
+    /// What matmuls in f16 are made with, where the policy asks for such.
     pub matrices: Option<Matrices>,
     pub timestamps: bool,
     /// Largest buffer that a kernel can see.
@@ -66,8 +66,9 @@ impl Gpu {
         let mut experimental = ExperimentalFeatures::disabled();
         if matrices.is_some() {
             features |= Matrices::FEATURES;
-            // SAFETY: wgpu says by this that it checks experimental features less than others. Cooperative matrices are the only one
-            // that is asked for; kernels load and store them inside of arrays whose sizes follow from the same tile.
+            // SAFETY: wgpu says by this that it checks experimental features less than others. Cooperative
+            // matrices are the only one that is asked for; kernels load and store them inside of arrays whose
+            // sizes follow from the same tile.
             experimental = unsafe { ExperimentalFeatures::enabled() };
         }
         let descriptor = DeviceDescriptor {
@@ -160,7 +161,7 @@ impl Gpu {
         }
     }
 
-    /// As [`Self::check`], but also of a loss that nobody was told of yet.
+    /// As [`Self::check`], but also of a loss that was not reported yet.
     pub fn check_alive(&self) -> Result<(), DeviceError> {
         self.check()?;
         if self.is_lost() {
@@ -169,8 +170,9 @@ impl Gpu {
         self.check()
     }
 
-    /// Whether there is no device any more. wgpu tells that when the queue is empty, to one of those who poll; until then a lost
-    /// device just does nothing. But a buffer of no use is refused aloud by a device that is there, and in silence by one that is lost.
+    /// Whether there is no device any more. wgpu reports that when the queue is empty, to one of the threads
+    /// that poll; until then a lost device just does nothing. But a buffer of no use is refused aloud by a
+    /// device that is there, and in silence by one that is lost.
     fn is_lost(&self) -> bool {
         let nothing = BufferDescriptor {
             label: None,
@@ -195,7 +197,7 @@ impl Gpu {
         self.poll(PollType::wait_indefinitely())
     }
 
-    /// Waits for a submission and those in front of it, and for nothing that another thread submits behind it.
+    /// Waits for a submission and those before it, and for nothing that another thread submits after it.
     pub fn wait_for(&self, submission: SubmissionIndex) -> Result<(), DeviceError> {
         self.poll(PollType::Wait { submission_index: Some(submission), timeout: None })
     }
@@ -224,7 +226,8 @@ impl Gpu {
         self.with_room(bytes.len() as u64, || self.queue.write_buffer(to, offset, bytes))
     }
 
-    /// Does what needs so many bytes of memory; that there is no room is an error of this call and of no other.
+    /// Runs `work`, which needs `bytes` bytes of memory; a lack of room is an error of this call and of no
+    /// other.
     fn with_room<T>(&self, bytes: u64, work: impl FnOnce() -> T) -> Result<T, DeviceError> {
         let (done, told) = attempt(work);
         let (full, others): (Vec<_>, Vec<_>) =

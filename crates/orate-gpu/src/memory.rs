@@ -97,7 +97,8 @@ impl GpuMemory {
         self.arena.map_or(0, |r| (r.offset / 4) as u32)
     }
 
-    /// The places of an executable's values, to be given back by [`Self::keep_places`]. None if they were not kept, or hold no more.
+    /// The places of an executable's values, to be given back by [`Self::keep_places`]. None if they were not
+    /// kept, or hold no more.
     pub(crate) fn kept_places(&mut self, executable: u64) -> Option<Places> {
         let i = self.places.iter().position(|p| p.executable == executable)?;
         Some(self.places.remove(i))
@@ -158,7 +159,8 @@ impl GpuMemory {
         taken.ok_or_else(|| self.gpu.out_of_memory(bytes))
     }
 
-    /// A buffer with room for `bytes` more, in which some values are extended. Values move over, the arena's content does not.
+    /// A buffer with room for `bytes` more, in which some values are extended. Values move over, the arena's
+    /// content does not.
     fn rebuild(&mut self, bytes: u64, extended: &[Extension<'_>]) -> Result<(), DeviceError> {
         self.gpu.check()?;
         let used = self.session.as_ref().map_or(0, |s| s.places.used());
@@ -360,7 +362,7 @@ impl Memory for GpuMemory {
     }
 
     fn discard(&mut self, ticket: Ticket) {
-        // The copy may be under way still; what is copied to the same place next is copied behind it.
+        // The copy may be under way still; what is copied to the same place next is copied after it.
         if let Ok(place) = self.later.end(ticket) {
             self.later.keep(place);
         }

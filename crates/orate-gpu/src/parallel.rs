@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// `f(0), f(1), … f(n − 1)`, on at most `most` threads and as many as the machine has; the caller is one of them. Each
-/// takes the next piece when it is done with one.
+/// `f(0), f(1), … f(n − 1)`, on at most `most` threads and as many as the machine has; the caller is one of
+/// them. Each takes the next piece when it is done with one.
 pub(crate) fn map<T: Send + Sync>(n: usize, most: usize, f: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let results: Vec<OnceLock<T>> = (0..n).map(|_| OnceLock::new()).collect();
     let next = AtomicUsize::new(0);

@@ -101,8 +101,8 @@ impl Pipelines {
         let (pipeline, told) = attempt(|| {
             let module =
                 ShaderModuleDescriptor { label: Some(v.file), source: ShaderSource::Wgsl(text.into()) };
-            // SAFETY: kernels bound their loops by parameters and keep indices within the operands that the parameters
-            // describe; divisors are extents, which are never 0.
+            // SAFETY: kernels bound their loops by parameters and keep indices within the operands that the
+            // parameters describe; divisors are extents, which are never 0.
             let module =
                 unsafe { device.create_shader_module_trusted(module, ShaderRuntimeChecks::unchecked()) };
             device.create_compute_pipeline(&ComputePipelineDescriptor {

@@ -1,4 +1,4 @@
-//! Where a plan finds its values in a memory, so that a run looks nothing up and asks nobody for memory.
+//! Where a plan finds its values in a memory, so that a run looks nothing up and allocates nothing.
 
 use std::collections::HashMap;
 

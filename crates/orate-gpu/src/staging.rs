@@ -15,14 +15,16 @@ const LONGEST_CALL: Duration = Duration::from_secs(10);
 /// What became of a wish to map memory.
 type Mapped = (Mutex<Option<Result<(), BufferAsyncError>>>, Condvar);
 
-/// A buffer that commands copy to. It is mapped only while the host reads it, and may be used again after that.
+/// A buffer that commands copy to. It is mapped only while the host reads it, and may be used again after
+/// that.
 pub(crate) struct Staging {
     buffer: AtHome<Buffer>,
     mapped: Arc<Mapped>,
 }
 
 impl Staging {
-    /// The one that is there, if it holds so many bytes, or a new one; and how many buffers were made for it.
+    /// Returns the buffer that is there, if it holds `bytes`, or a new one; and the number of buffers
+    /// created.
     pub fn of(gpu: &Gpu, there: Option<Staging>, bytes: u64) -> Result<(Staging, u64), DeviceError> {
         if let Some(staging) = there.filter(|s| s.bytes() >= bytes) {
             return Ok((staging, 0));
@@ -40,7 +42,8 @@ impl Staging {
         self.buffer.size()
     }
 
-    /// Waits for the submission that copies to this buffer, and for none behind it, and hands out the first bytes.
+    /// Waits for the submission that copies to this buffer, and for none after it, and returns the first
+    /// bytes.
     ///
     /// # Errors
     /// The device failed. The buffer must not be used again then.
@@ -58,7 +61,7 @@ impl Staging {
             told.1.notify_all();
         });
         gpu.wait_for(copied)?;
-        // Where several threads wait, another one may be about to tell.
+        // Where several threads wait, another one may be about to report it.
         let (result, told) = &*self.mapped;
         let result = result.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = told.wait_timeout_while(result, LONGEST_CALL, |r| r.is_none());

@@ -50,7 +50,8 @@ pub(crate) fn expand(
     Ok(out)
 }
 
-/// Carries out lines from `at` up to an `else` or `end` that belongs to the caller; returns that line's number.
+/// Carries out lines from `at` up to an `else` or `end` that belongs to the caller; returns that line's
+/// number.
 fn block(
     lines: &[&str],
     mut at: usize,

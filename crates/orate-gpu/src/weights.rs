@@ -15,7 +15,7 @@ use wgpu::{BindGroup, Buffer, BufferUsages};
 /// Every weight starts at a multiple of this many elements.
 const ALIGNMENT: usize = 64;
 
-/// Bytes that are submitted together. As many may be on their way, and as many wait on the host behind them.
+/// Bytes that are submitted together. As many may be in flight, and as many wait on the host after them.
 const IN_FLIGHT: u64 = 64 << 20;
 
 /// Most bytes that are copied at once.
@@ -33,12 +33,14 @@ pub(crate) enum Element {
     F32,
     F16,
     Bf16,
-    /// Whole numbers in blocks of [`BLOCK`] rows of a column that share a scale in f16: all numbers, then all scales.
+    /// Whole numbers in blocks of [`BLOCK`] rows of a column that share a scale in f16: all numbers, then all
+    /// scales.
     Blocks(BlockFormat),
 }
 
 impl Element {
-    /// Numbers in 4 bytes: neighbouring columns, the first of them lowest; with 4 bits, four columns of two rows.
+    /// Numbers in 4 bytes: neighbouring columns, the first of them lowest; with 4 bits, four columns of two
+    /// rows.
     pub fn per_word(self) -> usize {
         match self {
             Element::F32 => 1,
@@ -52,7 +54,7 @@ impl Element {
         self.per_word().min(4)
     }
 
-    /// Words of 4 bytes for so many rows and columns, which are whole blocks.
+    /// Words of 4 bytes for `rows` and `columns`, which are whole blocks.
     fn words(self, [rows, columns]: [usize; 2]) -> usize {
         let scales = if let Element::Blocks(_) = self { rows / BLOCK * columns / 2 } else { 0 };
         rows * columns / self.per_word() + scales
@@ -66,7 +68,7 @@ pub(crate) enum Form {
     Plain,
     /// A table of embeddings as its file has it, in f16 or bf16.
     Halves(DType),
-    /// `[K, N]` with zeros up to multiples of so many rows and columns.
+    /// `[K, N]` with zeros up to multiples of `to` rows and columns.
     Padded(Element, [usize; 2]),
     /// Angles as fixed-point turns.
     Turns,
@@ -110,7 +112,7 @@ impl Form {
     }
 }
 
-/// A contiguous `[K, N]` with zeros up to multiples of so many rows and columns.
+/// A contiguous `[K, N]` with zeros up to multiples of `to` rows and columns.
 fn padded(t: &Tensor<'_>, to: [usize; 2]) -> Vec<f32> {
     let (k, n) = (t.shape.dims()[0], t.shape.dims()[1]);
     let stride = n.next_multiple_of(to[1]);
@@ -121,7 +123,7 @@ fn padded(t: &Tensor<'_>, to: [usize; 2]) -> Vec<f32> {
     padded
 }
 
-/// Whole rows of so many columns, each number rounded to the nearest element.
+/// Whole rows of `columns` columns, each number rounded to the nearest element.
 ///
 /// # Errors
 /// One of them is a number beyond the elements' range.
@@ -201,8 +203,8 @@ impl Wanted {
         Wanted { matrices: vec![(w.clone(), Form::Plain)], vectors: vec![] }
     }
 
-    /// A table whose rows are looked up: as its file has it, where that is in half precision. Nothing is lost by it, and the table of
-    /// a large vocabulary takes half as much.
+    /// A table whose rows are looked up: as its file has it, where that is in half precision. Nothing is lost
+    /// by it, and the table of a large vocabulary takes half as much.
     pub fn table(w: &Weight, source: &dyn WeightLoader) -> Self {
         let form = w.halves(source).map_or(Form::Plain, |halves| Form::Halves(halves.dtype));
         Wanted { matrices: vec![(w.clone(), form)], vectors: vec![] }

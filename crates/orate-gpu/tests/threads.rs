@@ -1,4 +1,5 @@
-//! Threads that use a device leave nothing behind when they end. A program of its own, since it counts what all threads ask for.
+//! Threads that use a device leave nothing behind when they end. A program of its own, since it counts what
+//! all threads ask for.
 
 mod common;
 
@@ -11,7 +12,7 @@ static ALLOCATOR: Counting = Counting;
 
 const WIDTH: usize = 16;
 
-/// Threads that make pools as large as they get, and those behind them.
+/// Threads that make pools as large as they get, and those after them.
 const WARM_UP: usize = 20;
 const THREADS: usize = 100;
 

@@ -1,17 +1,18 @@
-//! Activations: the one table that graphs, plans, kernels of every backend and the reference interpreter read.
+//! Activations: the one table that graphs, plans, kernels of every backend and the reference interpreter
+//! read.
 //!
 //! A new one is a row here, its formula in `orate-testing` (`interpreter.rs`) and its code in each backend:
-//! `orate-cpu/src/kernels/activation.rs`, `orate-cuda/kernels/common.cuh`, `orate-gpu/kernels/activation.wgsl`. Names,
-//! numbers, flags and test cases follow from the row.
+//! `orate-cpu/src/kernels/activation.rs`, `orate-cuda/kernels/common.cuh`,
+//! `orate-gpu/kernels/activation.wgsl`. Names, numbers, flags and test cases follow from the row.
 
 use crate::Weight;
 
-/// Declares [`Activation`]. A row is a formula, a variant, its name in plans, its name in GPU sources, and rough
-/// arithmetic operations per element. `PRelu` stands apart, being the one with a parameter.
+/// Declares [`Activation`]. A row is a formula, a variant, its name in plans, its name in GPU sources, and
+/// rough arithmetic operations per element. `PRelu` stands apart, being the one with a parameter.
 macro_rules! activations {
     ($($(#[doc = $formula:literal])+ $variant:ident $name:literal $constant:literal $flops:literal,)+) => {
-        /// A pointwise function. `S` holds the slope of a PReLU: a weight with one element in graphs, its value in
-        /// kernels.
+        /// A pointwise function. `S` holds the slope of a PReLU: a weight with one element in graphs, its
+        /// value in kernels.
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum Activation<S = Weight> {
             /// `x` where positive, else `slope · x`

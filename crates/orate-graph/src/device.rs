@@ -132,7 +132,7 @@ pub enum DeviceClass {
     Integrated,
     /// The processor.
     Cpu,
-    /// A GPU that the processor imitates.
+    /// A software rasterizer, such as Mesa's lavapipe.
     Software,
 }
 
@@ -152,13 +152,14 @@ pub struct DeviceInfo {
     pub class: DeviceClass,
     /// Bytes of memory, where known.
     pub memory: Option<u64>,
-    /// Bytes of memory that nobody uses, where known.
+    /// Bytes of free memory, where known.
     pub free_memory: Option<u64>,
     /// Driver and its version.
     pub driver: String,
     /// What of it is used, such as `tensor cores` or `subgroups`.
     pub features: Vec<String>,
-    /// Identity of the physical card (PCI address), where known: one card may be seen through several drivers.
+    /// Identity of the physical card (PCI address), where known: one card may be seen through several
+    /// drivers.
     pub card: Option<String>,
 }
 
@@ -171,12 +172,13 @@ impl DeviceInfo {
         }
     }
 
-    /// Whether cooperative matrices are among the features; a device that was opened has them if its precision uses them.
+    /// Whether cooperative matrices are among the features; a device that was opened has them if its
+    /// precision uses them.
     pub fn has_cooperative_matrices(&self) -> bool {
         self.features.iter().any(|f| f.starts_with(COOPERATIVE_MATRICES))
     }
 
-    /// Whether products of many rows round both operands in this format, and not the weights alone.
+    /// Whether matmuls of many rows round both operands in this format, and not the weights alone.
     pub fn rounds_operands(&self, precision: Precision) -> bool {
         match precision {
             Precision::F32 => false,
@@ -197,7 +199,8 @@ pub struct Counters {
     pub bytes_up: u64,
     /// Bytes copied to the host.
     pub bytes_down: u64,
-    /// Buffers that a GPU made for the session, on the device or for copies to the host. None once it has warmed up.
+    /// Buffers that a GPU made for the session, on the device or for copies to the host. None once it has
+    /// warmed up.
     pub allocations: u64,
 }
 
@@ -228,14 +231,14 @@ impl std::ops::AddAssign for Counters {
 /// How work that proceeds step by step, such as autoregressive decoding, is best spread over a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pacing {
-    /// Submit the next step before the host reads the results of the last one, so that the device never waits for the
-    /// host. It costs one superfluous step for each utterance that ends by itself.
+    /// Submit the next step before the host reads the results of the last one, so that the device never waits
+    /// for the host. It costs one superfluous step for each utterance that ends by itself.
     pub look_ahead: bool,
-    /// Run networks that can run side by side, such as a codec and the network that makes its codes, on threads of
-    /// their own.
+    /// Run networks that can run side by side, such as a codec and the network that makes its codes, on
+    /// threads of their own.
     pub side_by_side: bool,
-    /// How long work waits for other work to share a pass with. `None`: passes are not shared, since one of many rows
-    /// takes as long as its rows one by one.
+    /// How long work waits for other work to share a pass with. `None`: passes are not shared, since one of
+    /// many rows takes as long as its rows one by one.
     pub coalescing_wait: Option<Duration>,
     /// Prompts are padded to a multiple of this many rows, so that prompts of all lengths need few plans.
     pub prompt_step: usize,
@@ -243,14 +246,14 @@ pub struct Pacing {
     pub fills_chunks: bool,
     /// Frames of the first chunk of sound.
     pub first_chunk: usize,
-    /// Factor by which each chunk is longer than the one before it. Larger chunks cost less, but have to be there when
-    /// the chunk before them has been played.
+    /// Factor by which each chunk is longer than the one before it. Larger chunks cost less, but have to be
+    /// there when the chunk before them has been played.
     pub chunk_growth: usize,
 }
 
 impl Pacing {
-    /// Runs share the same host threads, as on a CPU. There a prompt row of a 0.6B model in `q8_0` costs 2 ms, as much
-    /// as compiling a plan.
+    /// Runs share the same host threads, as on a CPU. There a prompt row of a 0.6B model in `q8_0` costs 2
+    /// ms, as much as compiling a plan.
     pub const SHARED_THREADS: Pacing = Pacing {
         look_ahead: false,
         side_by_side: false,
@@ -261,8 +264,8 @@ impl Pacing {
         chunk_growth: 2,
     };
 
-    /// Each memory has a queue of its own, as on a GPU: runs in two memories proceed side by side, and a thread that
-    /// waits for one costs the other nothing. Frames take a small part of the time they play.
+    /// Each memory has a queue of its own, as on a GPU: runs in two memories proceed side by side, and a
+    /// thread that waits for one costs the other nothing. Frames take a small part of the time they play.
     pub const QUEUES: Pacing = Pacing {
         look_ahead: true,
         side_by_side: true,
@@ -282,8 +285,8 @@ pub trait Device: Target + Send + Sync {
     /// Memory for one session: its buffers, scalars and temporaries.
     fn memory(&self) -> Box<dyn Memory>;
 
-    /// Memory whose runs give way to those of other memories, where the device can tell them apart: for work that others
-    /// go on beside and nobody waits for.
+    /// Memory whose runs give way to those of other memories, where the device can tell them apart: for work
+    /// that others run beside and nothing waits for.
     fn background_memory(&self) -> Box<dyn Memory> {
         self.memory()
     }
@@ -299,14 +302,15 @@ pub trait Device: Target + Send + Sync {
     /// Bytes of a session's memory that are worth keeping for the next session.
     fn memory_kept(&self) -> usize;
 
-    /// Bytes that the weights of `plans`, as `source` has them, would take on the device, each counted once. Nothing is read for it.
+    /// Bytes that the weights of `plans`, as `source` has them, would take on the device, each counted once.
+    /// Nothing is read for it.
     fn weight_bytes(&self, plans: &[Plan], source: &dyn WeightLoader) -> u64;
 
     /// What was resolved: which device this is.
     fn info(&self) -> DeviceInfo;
 
-    /// Why compiled kernels could not be kept for the next process, as far as that was tried: which folder, and what the system
-    /// says. The device works all the same.
+    /// Why compiled kernels could not be kept for the next process, as far as that was tried: which folder,
+    /// and what the system says. The device works all the same.
     fn cache_problem(&self) -> Option<String> {
         None
     }
@@ -374,7 +378,8 @@ pub trait Executable: Send + Sync {
     fn profile(&self, memory: &mut dyn Memory) -> Result<Vec<f64>, DeviceError>;
 }
 
-/// Checks that a buffer of some shape can become one of `wanted`, and returns the bytes of a batch row of either.
+/// Checks that a buffer of some shape can become one of `wanted`, and returns the bytes of a batch row of
+/// either.
 ///
 /// # Errors
 /// There is no buffer, or more than the number of rows differs, or there are more than wanted.
@@ -422,7 +427,8 @@ pub fn fitting(name: &str, dtype: DType, shape: &Shape, bytes: &[u8]) -> Result<
     })
 }
 
-/// What [`Memory::copy_from`] copies: elements of one buffer to another, whole rows of those of compact types.
+/// What [`Memory::copy_from`] copies: elements of one buffer to another, whole rows of those of compact
+/// types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part<'a> {
     /// A buffer of the other memory, and the first element.
@@ -437,7 +443,8 @@ impl Part<'_> {
     /// Checks the part against the two buffers.
     ///
     /// # Errors
-    /// A buffer is missing, they differ in type, the part is not inside of both, or it is not whole rows of compact elements.
+    /// A buffer is missing, they differ in type, the part is not inside of both, or it is not whole
+    /// rows of compact elements.
     pub fn check(
         &self,
         from: Option<(DType, &Shape)>,
@@ -474,7 +481,8 @@ impl Part<'_> {
         width == target.last() && [self.from.1, self.to.1, self.len].iter().all(whole)
     }
 
-    /// Where a part that was checked begins in either buffer, and its length, in bytes. `shape` is that of one of them.
+    /// Where a part that was checked begins in either buffer, and its length, in bytes. `shape` is that of
+    /// one of them.
     pub fn bytes(&self, dtype: DType, shape: &Shape) -> [usize; 3] {
         let width = if dtype.is_compact() { shape.last().max(1) } else { 1 };
         [self.from.1, self.to.1, self.len].map(|elements| elements / width * dtype.row_bytes(width))
@@ -498,7 +506,8 @@ pub trait Memory: Send + Any {
     /// The device has no room, or failed.
     fn write_i32(&mut self, name: &str, shape: &Shape, data: &[i32]) -> Result<(), DeviceError>;
 
-    /// Sets a buffer of any type, making it if need be. `bytes` are those of the elements, [`DType::bytes_of`] the shape.
+    /// Sets a buffer of any type, making it if need be. `bytes` are those of the elements,
+    /// [`DType::bytes_of`] the shape.
     ///
     /// # Errors
     /// There are more or fewer bytes, the device has no room, or failed.
@@ -528,21 +537,21 @@ pub trait Memory: Send + Any {
     /// There is no such integer buffer.
     fn read_i32(&mut self, name: &str, out: &mut Vec<i32>) -> Result<Shape, DeviceError>;
 
-    /// Queues a copy of an integer buffer to the host, behind what was submitted and in front of what will be, and does not wait
-    /// for it. So the host can submit a run before it reads what the one in front of it has made. It counts as a read-back
-    /// now, whatever becomes of it.
+    /// Queues a copy of an integer buffer to the host, after what was submitted and before what will be, and
+    /// does not wait for it. So the host can submit a run before it reads what the one before it has made. It
+    /// counts as a read-back now, whatever becomes of it.
     ///
     /// # Errors
     /// There is no such integer buffer, [`crate::Pending::MOST`] copies are under way, or the device failed.
     fn read_later(&mut self, name: &str) -> Result<Ticket, DeviceError>;
 
-    /// Waits for a copy, and for nothing behind it, and replaces the content of `out` by it.
+    /// Waits for a copy, and for nothing after it, and replaces the content of `out` by it.
     ///
     /// # Errors
     /// The ticket is not of this memory, or the device failed.
     fn finish(&mut self, ticket: Ticket, out: &mut Vec<i32>) -> Result<Shape, DeviceError>;
 
-    /// Gives up a copy that nobody wants any more, without waiting for it.
+    /// Gives up a copy that is no longer wanted, without waiting for it.
     fn discard(&mut self, ticket: Ticket);
 
     /// Makes a buffer of zeros, or makes one of this shape all zeros, without sending them.
@@ -567,16 +576,16 @@ pub trait Memory: Send + Any {
         self.clear(name, dtype, shape)
     }
 
-    /// Makes each buffer `[B, N, …]` one of `[B, M, …]`, M not below N, on the device: each batch row keeps its N rows, and what
-    /// stands behind them may be anything.
+    /// Makes each buffer `[B, N, …]` one of `[B, M, …]`, M not below N, on the device: each batch row keeps
+    /// its N rows, and what stands after them may be anything.
     ///
     /// # Errors
     /// There is no such buffer, its other extents differ, or the device has no room.
     fn extend(&mut self, buffers: &[(&str, &Shape)]) -> Result<(), DeviceError>;
 
-    /// Copies elements of buffers of another memory of this device to buffers that are there, without the host: behind what
-    /// was submitted for either memory, and in front of what will be. Parts are copied in any order, so what they write must not
-    /// overlap.
+    /// Copies elements of buffers of another memory of this device to buffers that are there, without the
+    /// host: after what was submitted for either memory, and before what will be. Parts are copied in any
+    /// order, so what they write must not overlap.
     ///
     /// # Errors
     /// A memory of another device, a buffer that is not there or too small, or the device failed.

@@ -1,10 +1,11 @@
 //! Orate's graph: what a network computes, without saying where.
 //!
-//! A network describes itself as a [`Graph`] of typed [`Op`]s for fixed sizes. [`Plan::compile`] fuses, chooses
-//! kernels from a device's table ([`Target`]) and lays out memory; the [`Plan`] prints with [`Plan::explain`]
-//! and is run by an executor. Nothing here touches data, except [`Weight`]s, which are evaluated once at load.
+//! A network describes itself as a [`Graph`] of typed [`Op`]s for fixed sizes. [`Plan::compile`] fuses,
+//! chooses kernels from a device's table ([`Target`]) and lays out memory; the [`Plan`] prints with
+//! [`Plan::explain`] and is run by an executor. Nothing here touches data, except [`Weight`]s, which are
+//! evaluated once at load.
 //!
-//! Axis letters: `B` batch, `T` time, `C` channels, `K` inner and `N` outer width of a product, `H` heads, `D`
+//! Axis letters: `B` batch, `T` time, `C` channels, `K` inner and `N` outer width of a matmul, `H` heads, `D`
 //! head width, `V` rows of a table. Slowest axis first.
 //!
 //! ```

@@ -9,7 +9,8 @@ use std::collections::HashMap;
 /// Every temporary starts at a multiple of this many bytes: a cache line, and the widest vector.
 pub const ALIGNMENT: usize = 64;
 
-/// Bytes of an element of a temporary, and of what a view is part of. Compact types only lie in states, as a whole.
+/// Bytes of an element of a temporary, and of what a view is part of. Compact types only lie in states, as a
+/// whole.
 const WORD: usize = 4;
 
 /// Where a value's elements are.
@@ -29,8 +30,9 @@ pub(crate) struct MemoryPlan {
     pub arena_bytes: usize,
 }
 
-/// Copies the content of a state aside where a store needs it although another store replaces it: stores happen
-/// one after the other, so `update("a", b)` and `update("b", a)` would otherwise leave both with the same content.
+/// Copies the content of a state aside where a store needs it although another store replaces it: stores
+/// happen one after the other, so `update("a", b)` and `update("b", a)` would otherwise leave both with the
+/// same content.
 pub(crate) fn keep_old_states(g: &mut Graph) {
     for i in 0..g.stores.len() {
         let (to, v) = g.stores[i];
@@ -45,8 +47,8 @@ pub(crate) fn keep_old_states(g: &mut Graph) {
     }
 }
 
-/// Gives temporaries whose lifetimes do not overlap the same memory: first fit, in the order in which they are made.
-/// A view lies in its value, and a value that is stored in an output buffer is made there.
+/// Gives temporaries whose lifetimes do not overlap the same memory: first fit, in the order in which they
+/// are made. A view lies in its value, and a value that is stored in an output buffer is made there.
 pub(crate) fn plan(d: &Draft<'_>) -> MemoryPlan {
     let end = d.launches.len();
     let mut lives: HashMap<Value, (usize, usize)> = HashMap::new();

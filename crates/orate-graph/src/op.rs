@@ -46,7 +46,7 @@ pub struct ControlIds {
     pub min_draws: usize,
 }
 
-/// What a product does to each result before it is stored: `residual + activation(product + bias)`.
+/// What a matmul does to each result before it is stored: `residual + activation(matmul + bias)`.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Epilogue {
     /// `[N]`
@@ -57,18 +57,18 @@ pub struct Epilogue {
     pub residual: bool,
 }
 
-/// Taps of a convolution along time, and what stands beyond the ends of the sequence: the edge sample repeated, or in
-/// front a history and behind nothing.
+/// Taps of a convolution along time, and what stands beyond the ends of the sequence: the edge sample
+/// repeated, or a history before and nothing after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvGeometry {
     /// Kernel size.
     pub taps: usize,
     /// Distance between taps.
     pub dilation: usize,
-    /// Rows of padding in front; the rest of `(taps - 1) · dilation` goes behind, so lengths stay equal.
+    /// Rows of padding before; the rest of `(taps - 1) · dilation` goes after, so lengths stay equal.
     pub left: usize,
-    /// Whether the node's second operand, `[B, left, C]`, holds the rows in front. It is the end of what came before:
-    /// zeros at the start of a stream, so that pieces of a sequence give what the whole would.
+    /// Whether the node's second operand, `[B, left, C]`, holds the rows before. It is the end of what came
+    /// before: zeros at the start of a stream, so that pieces of a sequence give what the whole would.
     pub history: bool,
 }
 
@@ -78,12 +78,12 @@ impl ConvGeometry {
         ConvGeometry { taps, dilation, left: (taps - 1) * dilation / 2, history: false }
     }
 
-    /// All padding in front.
+    /// All padding before.
     pub fn causal(taps: usize, dilation: usize) -> Self {
         ConvGeometry { taps, dilation, left: (taps - 1) * dilation, history: false }
     }
 
-    /// Causal behind a history of `left` rows.
+    /// Causal after a history of `left` rows.
     pub fn streaming(taps: usize, dilation: usize) -> Self {
         ConvGeometry { history: true, ..Self::causal(taps, dilation) }
     }
@@ -131,11 +131,11 @@ pub enum AttentionMask {
     Causal,
     /// As many as this up to its own position, which is one of them; the last query stands at the last key.
     Window(usize),
-    /// Those of a cache at or before its own position: key j stands at j, query i at `first + i`. What stands behind is
-    /// never used and may be anything.
+    /// Those of a cache at or before its own position: key j stands at j, query i at `first + i`. What stands
+    /// after is never used and may be anything.
     Cached(First),
-    /// As [`AttentionMask::Window`], in a stream: the operand behind v, i32 `[B]`, says how many rows of the stream came before the
-    /// queries. Keys in front of its start are not seen and may be anything.
+    /// As [`AttentionMask::Window`], in a stream: the operand after v, i32 `[B]`, says how many rows of the
+    /// stream came before the queries. Keys before its start are not seen and may be anything.
     Stream(usize),
 }
 
@@ -159,7 +159,8 @@ impl AttentionMask {
 /// Learned terms for key offsets `−window … window` (VITS encoder). Both tables are `[2·window + 1, D]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RelativePositions {
-    /// Added to the score: `(scale · q) · key[j − i + window]`, where i is the query's position among the keys.
+    /// Added to the score: `(scale · q) · key[j − i + window]`, where i is the query's position among the
+    /// keys.
     pub key: Weight,
     /// Added to the value: `p · value[j − i + window]`.
     pub value: Weight,
@@ -175,8 +176,8 @@ pub enum Op {
         /// `[V, C]`
         table: Weight,
     },
-    /// ids `[B, T, N]` → `[B, T, C]`: the sum of a row of each of Q tables, `Σ tables[q, ids[first + q]]`. Ids count
-    /// from 0.
+    /// ids `[B, T, N]` → `[B, T, C]`: the sum of a row of each of Q tables, `Σ tables[q, ids[first + q]]`.
+    /// Ids count from 0.
     EmbeddingSum {
         /// `[Q, V, C]`
         tables: Weight,
@@ -192,7 +193,7 @@ pub enum Op {
     MatMul {
         /// `[K, N]`
         weight: Weight,
-        /// Applied to the product.
+        /// Applied to the matmul.
         epilogue: Epilogue,
     },
     /// `[B, T, C]`, history (see the geometry) → `[B, T, N]`
@@ -201,7 +202,7 @@ pub enum Op {
         weight: Weight,
         /// Taps and padding.
         geometry: ConvGeometry,
-        /// Applied to the product.
+        /// Applied to the matmul.
         epilogue: Epilogue,
     },
     /// `[B, T, C]`, history (see the geometry) → `[B, T, C]`, each channel with its own taps.
@@ -224,7 +225,8 @@ pub enum Op {
         /// Added to the mean square.
         eps: f32,
     },
-    /// `[…, C]` → `[…, C]`: `x + gain · sin²(frequency · x)`, periodic and never falling where the gain is small enough.
+    /// `[…, C]` → `[…, C]`: `x + gain · sin²(frequency · x)`, periodic and never falling where the gain is
+    /// small enough.
     Snake {
         /// `[C]`
         frequency: Weight,
@@ -266,9 +268,10 @@ pub enum Op {
         factor: Factor,
     },
     /// q `[B, Tq, H·D]`, k and v `[B or 1, Tk, Hkv·D]`, lens (optional), one per row of k → `[B, Tq, H·D]`:
-    /// `softmax(scale · q·k) · v` for each head, where H / Hkv heads of q after each other share one of k and v. Behind a mask of
-    /// a cache, k and v may both be of a compact type; with [`crate::DType::Q8_0`] D is a multiple of 32. Keys at or
-    /// past their row's length are not seen. Masks with positions read these, i32 `[B]`, in place of lengths.
+    /// `softmax(scale · q·k) · v` for each head, where H / Hkv heads of q after each other share one of k and
+    /// v. Behind a mask of a cache, k and v may both be of a compact type; with [`crate::DType::Q8_0`] D is a
+    /// multiple of 32. Keys at or past their row's length are not seen. Masks with positions read these, i32
+    /// `[B]`, in place of lengths.
     Attention {
         /// Heads.
         heads: usize,
@@ -284,7 +287,8 @@ pub enum Op {
         /// `[D / 2]`
         theta: Weight,
     },
-    /// first `[B]` (if an operand) → `[B or 1, 2, T, D / 2]`: cosines, then sines, of `(first + t) · base^(−2j / D)`.
+    /// first `[B]` (if an operand) → `[B or 1, 2, T, D / 2]`: cosines, then sines, of `(first + t) ·
+    /// base^(−2j / D)`.
     RopeTable {
         /// 10,000 in most transformers, 1,000,000 in Qwen3.
         base: f64,
@@ -318,20 +322,20 @@ pub enum Op {
     Pad {
         /// What they are.
         padding: Padding,
-        /// Rows in front.
+        /// Rows before.
         before: usize,
-        /// Rows behind.
+        /// Rows after.
         after: usize,
     },
-    /// x `[B, T, C]`, scores `[B, T, C]` (optional) → `[B, 2C]`: mean, then standard deviation, of each channel over time,
-    /// where row t counts with weight `softmax(scores)` over time, or 1 / T. With weights p that add up to 1 the deviation is
-    /// `√max(Σ p · (x − mean)², floor)`.
+    /// x `[B, T, C]`, scores `[B, T, C]` (optional) → `[B, 2C]`: mean, then standard deviation, of each
+    /// channel over time, where row t counts with weight `softmax(scores)` over time, or 1 / T. With weights
+    /// p that add up to 1 the deviation is `√max(Σ p · (x − mean)², floor)`.
     Statistics {
         /// Least variance.
         floor: f32,
     },
-    /// x `[B, T, E]` → i32 `[B, T, Q]`: the entry of each of Q codebooks that is nearest, by Euclidean distance, to what
-    /// the entries before it leave of a row. Of equally near ones the first counts.
+    /// x `[B, T, E]` → i32 `[B, T, Q]`: the entry of each of Q codebooks that is nearest, by Euclidean
+    /// distance, to what the entries before it leave of a row. Of equally near ones the first counts.
     ResidualCodes {
         /// `[Q, V, E]`
         codebooks: Weight,
@@ -358,44 +362,48 @@ pub enum Op {
         /// Standard deviation.
         scale: f32,
     },
-    /// x `[B, N, C]`, index i32 `[B]` → `[B, 1, C]`: row `index` of each batch row, and past the end the last row.
+    /// x `[B, N, C]`, index i32 `[B]` → `[B, 1, C]`: row `index` of each batch row, and past the end the last
+    /// row.
     RowAt,
     /// i32 `[…]` → i32 `[…]`: `x + by`, modulo 2³².
     Increment {
         /// What is added.
         by: i32,
     },
-    /// state `[B, N, C]`, rows `[B, T, C]`, first `[B]` (if an operand) → the state with rows `first … first + T` replaced. A state
-    /// of a compact type gets them rounded; in [`crate::DType::Q8_0`] a scale is `f16(min(largest / 127, 65504))` and a byte
-    /// `round(x · (1 / scale))`, cut to −127 … 127, or 0 where the scale is 0.
+    /// state `[B, N, C]`, rows `[B, T, C]`, first `[B]` (if an operand) → the state with rows `first … first
+    /// + T` replaced. A state of a compact type gets them rounded; in [`crate::DType::Q8_0`] a scale is
+    /// `f16(min(largest / 127, 65504))` and a byte `round(x · (1 / scale))`, cut to −127 … 127, or 0 where
+    /// the scale is 0.
     ///
-    /// In place: the result is the state's own memory, nothing is copied, and what the state held before cannot be read
-    /// any more.
+    /// In place: the result is the state's own memory, nothing is copied, and what the state held before
+    /// cannot be read any more.
     WriteRows {
         /// Where the first row goes; `first + T ≤ N`.
         first: First,
     },
-    /// seen `[B, V]`, a state, and ids i32 `[B, 1]` → the state with a 1 at each batch row's id, and none for [`NO_ID`]. In place, as
-    /// `WriteRows`.
+    /// seen `[B, V]`, a state, and ids i32 `[B, 1]` → the state with a 1 at each batch row's id, and none for
+    /// [`NO_ID`]. In place, as `WriteRows`.
     Mark,
-    /// logits `[B, V]`, settings `[B, 4]`, seed i32 `[B, 2]`, draw i32 `[B]`, seen `[B, V]` (optional) → ids i32 `[B, 1]`.
+    /// logits `[B, V]`, settings `[B, 4]`, seed i32 `[B, 2]`, draw i32 `[B]`, seen `[B, V]` (optional) → ids
+    /// i32 `[B, 1]`.
     ///
     /// Settings are temperature, k, p and penalty. For each row, in this order and in f32:
     ///
     /// 1. Where `seen` is not 0, a negative logit is multiplied by the penalty, another one divided by it.
     /// 2. Control ids are left out.
-    /// 3. At temperature 0 the id with the largest logit is the result, the lowest of several, and nothing else happens.
+    /// 3. At temperature 0 the id with the largest logit is the result, the lowest of several, and nothing
+    ///    else happens.
     /// 4. Logits are divided by the temperature.
     /// 5. Those below the k-th largest are left out, if k is not 0; so all that equal it stay.
-    /// 6. If p < 1: ids are sorted by logit, largest first, equal ones by id. Those are left out in front of which
+    /// 6. If p < 1: ids are sorted by logit, largest first, equal ones by id. Those are left out before which
     ///    probabilities (the softmax of what is left) sum up to p or more. The first one stays.
-    /// 7. The result is the id with the largest `logit − ln(−ln u)`, the lowest of several. So it is drawn from the softmax of what
-    ///    is left. `u = (⌊w / 2⁹⌋ + ½) · 2⁻²³`, where w is word `id mod 4` of Philox4x32-10 with key = seed and
-    ///    counter = (⌊id / 4⌋, codebook, draw, 1).
+    /// 7. The result is the id with the largest `logit − ln(−ln u)`, the lowest of several. So it is drawn
+    ///    from the softmax of what is left. `u = (⌊w / 2⁹⌋ + ½) · 2⁻²³`, where w is word `id mod 4` of
+    ///    Philox4x32-10 with key = seed and counter = (⌊id / 4⌋, codebook, draw, 1).
     ///
-    /// A row of which a logit is not a number gives [`NO_ID`]: other rows go on, and whoever reads ids checks them.
+    /// A row of which a logit is not a number gives [`NO_ID`]: other rows go on, and the caller checks ids.
     Sample {
-        /// Tells the random numbers of several draws of one number apart.
+        /// Separates the random numbers of several draws with one number.
         codebook: u32,
         /// Ids that are not drawn, if there are any.
         controls: Option<ControlIds>,

@@ -2,7 +2,8 @@
 
 use crate::{DeviceError, Shape};
 
-/// A copy that [`crate::Memory::read_later`] has queued. It stays under way until its memory finishes or discards it.
+/// A copy that [`crate::Memory::read_later`] has queued. It stays under way until its memory finishes or
+/// discards it.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a copy stays under way until it is finished or discarded"]
 pub struct Ticket(u64);
@@ -22,7 +23,8 @@ impl<T> Default for Pending<T> {
 }
 
 impl<T> Pending<T> {
-    /// Copies that may be under way at once. Two are enough for a host that is one behind; more is a caller that loses tickets.
+    /// Copies that may be under way at once. Two are enough for a host that lags by one; more is a caller
+    /// that loses tickets.
     pub const MOST: usize = 8;
 
     /// A free place, if there is one.
@@ -82,7 +84,8 @@ impl<T> Pending<T> {
     }
 }
 
-/// Of memories that lie on the host, where a copy is done when it begins: places hold the shape and the numbers.
+/// Of memories that lie on the host, where a copy is done when it begins: places hold the shape and the
+/// numbers.
 impl Pending<(Shape, Vec<i32>)> {
     /// Ends a copy; `out` becomes its numbers.
     ///
@@ -95,7 +98,7 @@ impl Pending<(Shape, Vec<i32>)> {
         Ok(shape)
     }
 
-    /// Ends a copy that nobody wants, if it is under way.
+    /// Ends a copy that is not wanted, if it is under way.
     pub fn discard(&mut self, ticket: Ticket) {
         if let Ok(place) = self.end(ticket) {
             self.keep(place);

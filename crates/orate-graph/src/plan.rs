@@ -45,11 +45,12 @@ pub fn launches_of(kernel: &str) -> usize {
     kernel.split(" + ").map(one).sum()
 }
 
-/// What a device runs at a time: an op, or several that are one launch. Few ops take more than one launch; the
-/// kernel's name then lists them.
+/// What a device runs at a time: an op, or several that are one launch. Few ops take more than one launch;
+/// the kernel's name then lists them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// Op and operands. With `fused`, operands and result are those of the whole launch, and the op is the main one.
+    /// Op and operands. With `fused`, operands and result are those of the whole launch, and the op is the
+    /// main one.
     pub node: Node,
     /// What else the launch computes.
     pub fused: Fused,
@@ -181,8 +182,8 @@ fn step(target: &dyn Target, graph: &Graph, places: &[Place], i: usize, launch: 
     Ok(Step { node, fused: launch.fused.clone(), nodes, kernel, cost })
 }
 
-/// Bytes that single ops would write and read again, and the launch does not: values that it makes and stores nowhere,
-/// and operands that several of its ops read.
+/// Bytes that single ops would write and read again, and the launch does not: values that it makes and stores
+/// nowhere, and operands that several of its ops read.
 fn bytes_kept(graph: &Graph, nodes: &[Node], places: &[Place]) -> u64 {
     let bytes = |v: &Value| graph.info(*v).dtype.bytes_of(graph.shape(*v)) as u64;
     let made: HashSet<Value> = nodes.iter().map(|n| n.output).collect();
@@ -241,8 +242,8 @@ impl Plan {
         })
     }
 
-    /// How many rows a device should go by that chooses a kernel for a product of `rows` rows of each sequence: as many, or where this is
-    /// a piece of a sequence, those of the piece that [`Pieces::chosen_for`] names.
+    /// Rows by which a device chooses the kernel of a matmul of `rows` rows per sequence: as many, or, if
+    /// this is a piece of a sequence, those of the piece that [`Pieces::chosen_for`] names.
     pub fn rows_to_choose_for(&self, rows: usize) -> usize {
         self.pieces.map_or(rows, |p| p.rows_to_choose_for(rows))
     }
@@ -290,8 +291,8 @@ impl Plan {
         &self.views
     }
 
-    /// Weights that stand one after the other on a device, so that the matmuls of each group can run as one. Plans with
-    /// more rows than are fused have the same groups, so that all find their weights in one place.
+    /// Weights that stand one after the other on a device, so that the matmuls of each group can run as one.
+    /// Plans with more rows than are fused have the same groups, so that all find their weights in one place.
     pub fn weight_groups(&self) -> &[Vec<Weight>] {
         &self.weight_groups
     }
@@ -318,7 +319,8 @@ impl Plan {
         total
     }
 
-    /// Prints the plan: each step, which is what the device launches, with kernel, shape and work, and with `roofline` the least time it can take.
+    /// Prints the plan: each step, which is what the device launches, with kernel, shape and work, and with
+    /// `roofline` the least time it can take.
     pub fn explain(&self, roofline: Option<Roofline>) -> String {
         let mut s = String::new();
         let total = self.cost();

@@ -1,4 +1,4 @@
-//! In which number format products are computed: what the user asked for, tensor by tensor.
+//! In which number format matmuls are computed: what the user asked for, tensor by tensor.
 
 use crate::blocks::BLOCK;
 use crate::{ConvGeometry, Op, Weight};
@@ -17,11 +17,11 @@ pub enum Precision {
     F16,
     /// Weights stored and operands multiplied with 8 significant bits (bfloat16).
     Bf16,
-    /// Weights stored in blocks of 32 along K with 8 bits each and a scale; on a CPU the other operand is rounded
-    /// likewise when it is multiplied.
+    /// Weights stored in blocks of 32 along K with 8 bits each and a scale; on a CPU the other operand is
+    /// rounded likewise when it is multiplied.
     Q8_0,
-    /// Weights stored in blocks of 32 along K with 4 bits each and a scale; on a CPU the other operand is rounded to
-    /// blocks of 8 bits when it is multiplied.
+    /// Weights stored in blocks of 32 along K with 4 bits each and a scale; on a CPU the other operand is
+    /// rounded to blocks of 8 bits when it is multiplied.
     Q4_0,
 }
 
@@ -79,7 +79,7 @@ impl PrecisionPolicy {
         PrecisionPolicy { precision, ..Default::default() }
     }
 
-    /// The format in which a product by `weight` is computed.
+    /// The format in which a matmul by `weight` is computed.
     pub fn of(&self, weight: &Weight) -> Precision {
         let name = weight.first_name().unwrap_or_default();
         let any = |patterns: &[String]| patterns.iter().any(|p| name_matches(p, name));
@@ -92,8 +92,8 @@ impl PrecisionPolicy {
 }
 
 impl PrecisionPolicy {
-    /// The format in which the weights of a matmul, or of a convolution, are kept. A block may not straddle two taps of a
-    /// convolution, so one whose width does not fit stays in f32.
+    /// The format in which the weights of a matmul, or of a convolution, are kept. A block may not straddle
+    /// two taps of a convolution, so one whose width does not fit stays in f32.
     pub fn of_matmul(&self, weight: &Weight, conv: Option<&ConvGeometry>) -> Precision {
         let asked = self.of(weight);
         let fits = conv.is_none_or(|g| (weight.shape().dims()[0] / g.taps).is_multiple_of(BLOCK));

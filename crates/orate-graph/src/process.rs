@@ -1,9 +1,9 @@
 //! What does not survive a fork.
 //!
-//! A forked process has a copy of memory, but only the thread that forked: worker threads are not there, and what GPU
-//! drivers know of the process belongs to the one that they were opened in. Locks stay as they were, even those that
-//! a thread held which is not there any more. So devices remember their process, refuse to run in another one, and
-//! there leave alone what belongs to the driver.
+//! A forked process has a copy of memory, but only the thread that forked: worker threads are not there, and
+//! what GPU drivers know of the process belongs to the one that they were opened in. Locks stay as they were,
+//! even those that a thread held which is not there any more. So devices remember their process, refuse to
+//! run in another one, and there leave alone what belongs to the driver.
 
 use crate::DeviceError;
 use std::mem::ManuallyDrop;
@@ -80,7 +80,7 @@ impl<T> DerefMut for AtHome<T> {
 impl<T> Drop for AtHome<T> {
     fn drop(&mut self) {
         if self.home.is_here() {
-            // SAFETY: it is dropped nowhere else, and nobody can look at it after this.
+            // SAFETY: it is dropped nowhere else, and nothing can look at it after this.
             unsafe { ManuallyDrop::drop(&mut self.value) }
         }
     }

@@ -5,9 +5,9 @@ use std::fmt;
 
 /// Element type of a value. Weights may be stored in other types; they are expanded when they are loaded.
 ///
-/// The compact types are for keys and values that are kept: [`crate::Op::WriteRows`] rounds rows to them, to the nearest and of
-/// two equally near to the even one, [`crate::Op::Attention`] reads them, and no other op takes them. Rows, which are the
-/// last axis, are contiguous and whole words of four bytes.
+/// The compact types are for keys and values that are kept: [`crate::Op::WriteRows`] rounds rows to them, to
+/// the nearest and of two equally near to the even one, [`crate::Op::Attention`] reads them, and no other op
+/// takes them. Rows, which are the last axis, are contiguous and whole words of four bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DType {
     /// 32-bit float: all activations.
@@ -18,8 +18,9 @@ pub enum DType {
     F16,
     /// Compact: the upper halves of floats.
     BF16,
-    /// Compact: a row of C elements is C signed bytes, and behind them C / 32 scales in half precision, one for 32 elements
-    /// each. An element is `byte · scale`; the scale is the largest magnitude of the 32 over 127.
+    /// Compact: a row of C elements is C signed bytes, and after them C / 32 scales in half precision, one
+    /// for 32 elements each. An element is `byte · scale`; the scale is the largest magnitude of the 32 over
+    /// 127.
     Q8_0,
 }
 

@@ -1,8 +1,8 @@
 //! Weights by name, with the transformations that a network declares where it uses them.
 //!
 //! A [`Weight`] is an expression: a tensor of the checkpoint, or a transpose, product, sum ... of such. It is
-//! evaluated once, when a plan is loaded. Two uses of the same expression share one copy on the device, because
-//! the expression's text is its key.
+//! evaluated once, when a plan is loaded. Two uses of the same expression share one copy on the device,
+//! because the expression's text is its key.
 
 use crate::{DType, GraphError, Result, Shape};
 use std::borrow::Cow;
@@ -161,7 +161,7 @@ impl Weight {
         Weight::new([self.shape().dims()[0]], Kind::SumTail(self.clone()))
     }
 
-    /// Matrix product of `[M, K]` and `[K, N]`.
+    /// Matmul of `[M, K]` and `[K, N]`.
     pub fn matmul(&self, other: &Weight) -> Weight {
         let (a, b) = (self.shape().dims(), other.shape().dims());
         assert!(
@@ -179,7 +179,7 @@ impl Weight {
         assert!(fits, "{} does not broadcast to {}", other.shape(), self.shape());
     }
 
-    /// Text that tells this expression from every other: the key of weight caches.
+    /// Text that is unique to this expression: the key of weight caches.
     pub fn key(&self) -> String {
         self.to_string()
     }
@@ -192,7 +192,8 @@ impl Weight {
         }
     }
 
-    /// The name of the matrix whose columns are this one's rows, where the expression is nothing but its transpose.
+    /// The name of the matrix whose columns are this one's rows, where the expression is nothing but its
+    /// transpose.
     pub fn transposed_name(&self) -> Option<&str> {
         match &self.0.kind {
             Kind::Transpose(a) if a.shape().dims().len() == 2 => a.name(),
@@ -223,7 +224,7 @@ impl Weight {
         }
     }
 
-    /// Tells the source that the expression was evaluated.
+    /// Notifies the source that the expression was evaluated.
     pub fn release(&self, source: &dyn WeightLoader) {
         let mut names = vec![];
         self.collect_names(&mut names);
@@ -259,7 +260,8 @@ impl Weight {
         }
     }
 
-    /// The table as `source` has it, if that is in half precision: rows of whole words of four bytes, so that a device may keep it as it is.
+    /// The table as `source` has it, if that is in half precision: rows of whole words of four bytes, so that
+    /// a device may keep it as it is.
     pub fn halves<'s>(&self, source: &'s dyn WeightLoader) -> Option<Halves<'s>> {
         let halves = source.halves(self.name()?)?;
         (halves.shape == *self.shape() && self.shape().last().is_multiple_of(2)).then_some(halves)
@@ -419,7 +421,8 @@ pub trait WeightLoader: Sync {
         None
     }
 
-    /// Says that the tensor called `name` was read and is not needed for now, so that what was read of its file may leave memory.
+    /// Says that the tensor called `name` was read and is not needed for now, so that what was read of its
+    /// file may leave memory.
     fn release(&self, name: &str) {
         let _ = name;
     }

@@ -15,7 +15,8 @@ const WINDOW: usize = 64;
 /// Queries of a block of `kernels/attention.cu`.
 const QUERIES: usize = 4;
 
-/// Widest head of `kernels/attention_decode.cu`, blocks that share the keys of a head there, and warps of a block.
+/// Widest head of `kernels/attention_decode.cu`, blocks that share the keys of a head there, and warps of a
+/// block.
 const DECODED_WIDTH: usize = 128;
 /// See [`DECODED_WIDTH`].
 const DECODING_BLOCKS: usize = 8;
@@ -45,7 +46,8 @@ pub(super) fn name(
     Ok(if dtype.is_compact() { format!("attention-{dtype}") } else { "attention".to_owned() })
 }
 
-/// The kernel for heads of `d` and `keys` keys with so much shared memory, and how many keys it looks at together.
+/// The kernel for heads of `d` and `keys` keys with `shared` bytes of shared memory, and how many keys it
+/// looks at together.
 fn function(d: usize, keys: usize, dtype: DType, shared: u32) -> (&'static str, usize) {
     match (d, keys) {
         (0..=128, _) if dtype.is_compact() => ("attention_128_32", 32),

@@ -1,4 +1,5 @@
-//! Which cut is fastest for which product: `cargo test --release -p orate-cuda cuts_of_products -- --ignored --nocapture`.
+//! Which cut is fastest for which matmul: `cargo test --release -p orate-cuda cuts_of_products -- --ignored
+//! --nocapture`.
 
 use super::cuts::{Sizes, Tiling, WARPS, estimate, product_shared, tiling};
 use super::matmul::{NEXT_BYTES, NEXT_WEIGHTS, Source, product};

@@ -1,6 +1,6 @@
-//! How products are cut into blocks, and by which kernel: what their estimated times say.
+//! How matmuls are cut into blocks, and by which kernel: what their estimated times say.
 //!
-//! Times are those of an H200, which `bench::cuts_of_products` prints; whoever tunes changes this file alone.
+//! Times are those of an H200, which `bench::cuts_of_products` prints; tuning changes this file alone.
 
 use crate::driver::Facts;
 use crate::kernels::{CLUSTER_ARCH, TENSOR_ARCH, tall_program};
@@ -13,7 +13,8 @@ pub(super) const WARPS: usize = 8;
 /// Floats from one row of partial sums to the next.
 const STRIDE: usize = 36;
 
-/// Channels and rows of a block in `kernels/matmul_tall.cu`, channels of x that are near together, and how often there is room for them.
+/// Channels and rows of a block in `kernels/matmul_tall.cu`, channels of x that are near together, and how
+/// often there is room for them.
 pub(super) const TALL_CHANNELS: usize = 96;
 /// See [`TALL_CHANNELS`].
 pub(super) const TALL_ROWS: usize = 64;
@@ -25,10 +26,10 @@ const TALL_STAGES: usize = 3;
 /// Numbers of K that `kernels/matmul.cu` multiplies together.
 pub(super) const DEPTH_OF_BLOCKS: usize = 16;
 
-/// Rows of products that are over when their weights are read, at most.
+/// Rows of matmuls that are over when their weights are read, at most.
 pub(super) const FEW_ROWS: usize = 16;
 
-/// What a product computes.
+/// What a matmul computes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     /// Rows of the result.
@@ -39,11 +40,12 @@ pub(super) struct Sizes {
     pub time: usize,
     pub channels: usize,
     pub dilation: usize,
-    /// Of a convolution: rows that its first row reads in front of a sequence. Of joined products: channels of the second.
+    /// Of a convolution: rows that its first row reads before a sequence. Of joined matmuls: channels of the
+    /// second.
     pub left: usize,
 }
 
-/// How a product is cut.
+/// How a matmul is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tiling {
     /// Rows of a block, in eights.
@@ -52,8 +54,9 @@ pub(super) struct Tiling {
     pub split: usize,
 }
 
-/// The cut with the least estimated time. A product of few rows is over when its weights are read, once for all rows, which a
-/// block for each multiprocessor does best: `bench::cuts_of_products` prints 4.2 µs for 1024 × 6144 in bf16 with 192 blocks, 6.7 with 384.
+/// The cut with the least estimated time. A matmul of few rows is over when its weights are read, once for
+/// all rows, which a block for each multiprocessor does best: `bench::cuts_of_products` prints 4.2 µs for
+/// 1024 × 6144 in bf16 with 192 blocks, 6.7 with 384.
 pub(super) fn tiling(rows: usize, k: usize, n: usize, choices: &[usize], facts: &Facts) -> Tiling {
     let depth = k.div_ceil(16);
     let splits: &[usize] = if facts.arch >= CLUSTER_ARCH { &[1, 2, 4] } else { &[1] };
@@ -81,8 +84,9 @@ pub(super) fn tiling(rows: usize, k: usize, n: usize, choices: &[usize], facts: 
     best.1
 }
 
-/// Microseconds of a product on an H200, from times that `bench::cuts_of_products` prints. Waves of blocks run over the
-/// multiprocessors, each with its part of K and what adding up costs. Two blocks of a multiprocessor slow each other down.
+/// Microseconds of a matmul on an H200, from times that `bench::cuts_of_products` prints. Waves of blocks run
+/// over the multiprocessors, each with its part of K and what adding up costs. Two blocks of a multiprocessor
+/// slow each other down.
 pub(super) fn estimate(t: Tiling, rows: usize, depth: usize, n: usize, facts: &Facts) -> f64 {
     let (fixed, step, together) = match t.tiles {
         1 => (0.6, 0.29, 2),
@@ -116,7 +120,8 @@ pub(super) fn estimate(t: Tiling, rows: usize, depth: usize, n: usize, facts: &F
         + if each < together { join } else { 0.0 }
 }
 
-/// The same for `kernels/matmul_tall.cu`. A multiprocessor that has several blocks does a little more with each of its cycles.
+/// The same for `kernels/matmul_tall.cu`. A multiprocessor that has several blocks does a little more with
+/// each of its cycles.
 fn estimate_tall(
     precision: Precision,
     sequences: usize,
@@ -136,7 +141,8 @@ fn estimate_tall(
     6.0 + each + (k / 16) as f64 * f64::max(alone, each * among)
 }
 
-/// The program of `kernels/matmul_tall.cu` and its bytes of shared memory, where it is there and faster than the cut `t`.
+/// The program of `kernels/matmul_tall.cu` and its bytes of shared memory, where it is there and faster than
+/// the cut `t`.
 pub(super) fn tall_instead(
     t: Tiling,
     precision: Precision,
@@ -160,13 +166,14 @@ pub(super) fn tall_instead(
     (fits && estimate_tall(precision, sequences, time, k, n, facts) < others).then_some((program, shared))
 }
 
-/// Bytes of shared memory of a tall product: rows of x with what its taps reach, then sums.
+/// Bytes of shared memory of a tall matmul: rows of x with what its taps reach, then sums.
 fn tall_shared(reach: usize) -> usize {
     let x = (TALL_ROWS + reach) * TALL_PIECE * TALL_STAGES;
     4 * x.max(TALL_ROWS * STRIDE * (TALL_CHANNELS / CHANNELS))
 }
 
-/// Bytes of shared memory of a product: partial sums of all warps, and what the blocks of a cluster give each other.
+/// Bytes of shared memory of a matmul: partial sums of all warps, and what the blocks of a cluster give each
+/// other.
 pub(super) fn product_shared(t: Tiling) -> usize {
     let rows = 8 * t.tiles;
     let inbox = if t.split > 1 { rows * 8 } else { 0 };

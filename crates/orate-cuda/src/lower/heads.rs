@@ -1,4 +1,5 @@
-//! Heads of queries, keys and values on their way to attention, in one launch: norms, rotary positions, writes to caches.
+//! Heads of queries, keys and values on their way to attention, in one launch: norms, rotary positions,
+//! writes to caches.
 
 use super::operands::{Operands, cache_type};
 use super::work::{Pointer, Work, bits};

@@ -1,4 +1,4 @@
-//! Products and convolutions: how `kernels/matmul.cu` and `kernels/matmul_tall.cu` are started.
+//! Matmuls and convolutions: how `kernels/matmul.cu` and `kernels/matmul_tall.cu` are started.
 
 use super::cuts::{
     CHANNELS, Sizes, TALL_CHANNELS, TALL_ROWS, Tiling, WARPS, product_shared, tall_instead, tiling,
@@ -10,7 +10,8 @@ use crate::kernels::{TALL, TENSOR_ARCH, product_program};
 use crate::weights::packed_bytes;
 use orate_graph::{ConvGeometry, Epilogue, Precision, Weight};
 
-/// Where a product's pointers and words say which weights it brings near, and how many bytes of them; see [`announce`].
+/// Where a matmul's pointers and words say which weights it brings near, and how many bytes of them; see
+/// [`announce`].
 pub(super) const NEXT_WEIGHTS: usize = 8;
 /// See [`NEXT_WEIGHTS`].
 pub(super) const NEXT_BYTES: usize = 10;
@@ -24,7 +25,7 @@ pub(super) enum Source {
     Odd,
 }
 
-/// A product with all that joined it, or a convolution.
+/// A matmul with all that joined it, or a convolution.
 pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, conv: Option<&ConvGeometry>) -> Work {
     let (node, fused) = (&o.step.node, &o.step.fused);
     let (input, out) = (o.shape(0), o.out_shape());
@@ -76,7 +77,7 @@ pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, conv: Option
     if fused.parts.is_empty() { tall(work, precision, t, sizes, o.facts) } else { work }
 }
 
-/// A product cut as `t` says; `first` are the channels of the first of what is joined.
+/// A matmul cut as `t` says; `first` are the channels of the first of what is joined.
 pub(super) fn product(
     precision: Precision,
     source: Source,
@@ -112,7 +113,7 @@ pub(super) fn product(
     }
 }
 
-/// A product by `kernels/matmul_tall.cu`, where that is there and faster than the cut `t`.
+/// A matmul by `kernels/matmul_tall.cu`, where that is there and faster than the cut `t`.
 fn tall(work: Work, precision: Precision, t: Tiling, sizes: Sizes, facts: &Facts) -> Work {
     let Some((program, shared)) = tall_instead(t, precision, sizes, facts) else { return work };
     let sequences = sizes.rows / sizes.time.max(1);
@@ -131,9 +132,9 @@ fn tall(work: Work, precision: Precision, t: Tiling, sizes: Sizes, facts: &Facts
     }
 }
 
-/// Tells each product where the weights of the second product behind it are, for it to bring them near: a network's
-/// weights are more than the cache holds, and each product alone would wait for its own. Behind the last comes the first,
-/// as plans are repeated.
+/// Gives each matmul the address of the weights of the second matmul after it, to prefetch them: a network's
+/// weights are more than the cache holds, and each matmul alone would wait for its own. After the last comes
+/// the first, as plans are repeated.
 pub(super) fn announce(works: &mut [(usize, Work)]) {
     let products: Vec<usize> =
         (0..works.len()).filter(|i| works[*i].1.program.starts_with("matmul")).collect();

@@ -1,10 +1,11 @@
 //! A plan as a list of kernel launches.
 //!
-//! Each step becomes a few [`Work`]s, mostly one. What they point to is only known when a session runs the plan, so
-//! arguments name places, which [`Work::arguments`] turns into addresses.
+//! Each step becomes a few [`Work`]s, mostly one. What they point to is only known when a session runs the
+//! plan, so arguments name places, which [`Work::arguments`] turns into addresses.
 //!
-//! [`op_kernel`] is the table of ops, a line for each. Each family of ops has a file, named as in `orate-gpu`'s
-//! `kernels/`, with what it takes to start their kernels; `cuts` estimates which kernel and which blocks suit a matmul.
+//! [`op_kernel`] is the table of ops, a line for each. Each family of ops has a file, named as in
+//! `orate-gpu`'s `kernels/`, with what it takes to start their kernels; `cuts` estimates which kernel and
+//! which blocks suit a matmul.
 
 mod attention;
 #[cfg(test)]
@@ -172,8 +173,8 @@ pub(crate) fn kernel_name(
     op_kernel(op, inputs, fused, policy, facts).name
 }
 
-/// The launches of a plan whose weights are in `bank`, each with the step it belongs to. Copies of stored values belong to
-/// the step after the last.
+/// The launches of a plan whose weights are in `bank`, each with the step it belongs to. Copies of stored
+/// values belong to the step after the last.
 pub(crate) fn lower(
     plan: &Plan,
     bank: &WeightBank,
@@ -244,7 +245,8 @@ mod tests {
         }
     }
 
-    /// Each step of a plan has the launches that its kernel's name lists, in order, and these keep to the plan's memory.
+    /// Each step of a plan has the launches that its kernel's name lists, in order, and these keep to the
+    /// plan's memory.
     #[test]
     fn steps_are_launches() {
         for precision in [Precision::F32, Precision::Bf16, Precision::Q8_0] {

@@ -4,12 +4,13 @@ use super::operands::{Operands, cache_type};
 use super::work::{Pointer, Work};
 use orate_graph::{DType, First, Scalar, ValueInfo, Weight};
 
-/// Product of the extents in front of and behind `axis`.
+/// Product of the extents before and after `axis`.
 fn around(dims: &[usize], axis: usize) -> (usize, usize) {
     (dims[..axis].iter().product(), dims[axis + 1..].iter().product())
 }
 
-/// Moves `outer` blocks of `len` elements with these distances between blocks. Words 4 and 5 are where the first begins.
+/// Moves `outer` blocks of `len` elements with these distances between blocks. Words 4 and 5 are where the
+/// first begins.
 pub(super) fn copy(from: Pointer, to: Pointer, [outer, len, x_stride, out_stride]: [usize; 4]) -> Work {
     Work {
         pointers: vec![from, to],

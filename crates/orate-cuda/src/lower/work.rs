@@ -51,7 +51,7 @@ pub(crate) struct Work {
     pub cluster: u32,
     pub pointers: Vec<Pointer>,
     pub words: Vec<u32>,
-    /// Of a product: bytes of its weights.
+    /// Of a matmul: bytes of its weights.
     pub weight_bytes: u32,
 }
 

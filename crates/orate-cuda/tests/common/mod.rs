@@ -1,11 +1,13 @@
-//! The networks of Supertonic 2 and 3 at their true widths, with random weights: shapes are committed, weights not.
+//! The networks of Supertonic 2 and 3 at their true widths, with random weights: shapes are committed,
+//! weights not.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use orate_graph::Graph;
 use orate_models::supertonic::{Config, Files, Sizes, graphs};
 use orate_testing::ShapesOnly;
 
-/// Configuration and graphs of version `v2` or `v3`, or of the model at a path: duration predictor, text encoder, prepare, step, vocoder.
+/// Configuration and graphs of version `v2` or `v3`, or of the model at a path: duration predictor, text
+/// encoder, prepare, step, vocoder.
 pub fn official(version: &str, sizes: Sizes) -> (Config, Vec<Graph>) {
     let (json, shapes) = match version {
         "v2" => (

@@ -1,4 +1,5 @@
-//! Every kernel compiles for the architectures that are supported, without spilling registers. Needs no GPU, but NVRTC:
+//! Every kernel compiles for the architectures that are supported, without spilling registers. Needs no GPU,
+//! but NVRTC:
 //!
 //! ```sh
 //! pip install nvidia-cuda-nvrtc

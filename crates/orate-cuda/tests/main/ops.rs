@@ -31,7 +31,7 @@ fn cases(graphs: &[Graph], wanted: impl Fn(&Op) -> bool) -> Vec<Case> {
     all.filter(|c| c.graph.nodes().iter().all(|n| wanted(&n.op))).collect()
 }
 
-/// Everything but products: cheap at full length.
+/// Everything but matmuls: cheap at full length.
 fn is_light(op: &Op) -> bool {
     !matches!(op, Op::MatMul { .. } | Op::Conv1d { .. } | Op::Attention { .. })
 }
@@ -68,8 +68,8 @@ fn networks_at_their_real_widths() {
     }
 }
 
-/// Products whose rows share operands, which takes more of them than op cases have: the unit tests of the lowering say that these
-/// are.
+/// Matmuls whose rows share operands, which takes more of them than op cases have: the unit tests of the
+/// lowering say that these are.
 fn products_of_many_rows() -> Vec<Case> {
     let case = |name: &str, shape: [usize; 3], build: &dyn Fn(&mut Graph, Value) -> Result<Value>| {
         let mut g = Graph::new(name);
@@ -92,7 +92,7 @@ fn products_of_many_rows() -> Vec<Case> {
             let y = g.add_bias(y, bias(201))?;
             g.activate(y, Activation::Gelu)
         }),
-        case("convolution behind a history", [2, 6000, 32], &|g, x| {
+        case("convolution after a history", [2, 6000, 32], &|g, x| {
             let history = g.input("history", DType::F32, [2, 18, 32])?;
             g.conv1d_after(history, x, w(7 * 32, 200), ConvGeometry::streaming(7, 3))
         }),
@@ -150,16 +150,16 @@ fn load(device: &CudaDevice, graph: &Graph) -> Arc<dyn Executable> {
     device.open(Arc::new(weights)).load(plan).expect("weights are random, and there")
 }
 
-/// A kernel that stops the device, as a driver reset or a fault in any program's kernel does: the context is lost for the
-/// whole process.
+/// A kernel that stops the device, as a driver reset or a fault in any program's kernel does: the context is
+/// lost for the whole process.
 fn break_the_context() {
     use cudarc::driver::sys;
     use std::ptr::null_mut;
     const TRAP: &std::ffi::CStr =
         c".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry stop() { trap; }\n";
     let (mut context, mut module, mut kernel) = (null_mut(), null_mut(), null_mut());
-    // SAFETY: handles are written before they are used, the text and the name end in a zero, and the kernel has no
-    // parameters.
+    // SAFETY: handles are written before they are used, the text and the name end in a zero, and the kernel
+    // has no parameters.
     let launched = unsafe {
         assert_eq!(sys::cuDevicePrimaryCtxRetain(&mut context, 0), sys::CUresult::CUDA_SUCCESS);
         assert_eq!(sys::cuCtxSetCurrent(context), sys::CUresult::CUDA_SUCCESS);
@@ -191,7 +191,8 @@ fn a_lost_device_is_an_error() {
     m.write_f32("rows", &[4, 3].into(), &[0.0; 12]).expect("room");
     plan.run_times(m.as_mut(), "step", 4, &|| true).expect("runs");
     break_the_context();
-    // Whoever waits first learns of it, and so does everybody after that. On a GPU with other work the fault may come behind some runs.
+    // The first call that waits gets the error, and so does every call after it. On a GPU with other work the
+    // fault may come after some runs.
     let mut out = vec![];
     let begun = std::time::Instant::now();
     let e = loop {

@@ -1,4 +1,5 @@
-//! Attention: by fours where the heads' width allows, element by element otherwise. One query in a cache has a kernel of its own.
+//! Attention: by fours where the heads' width allows, element by element otherwise. One query in a cache has
+//! a kernel of its own.
 
 use super::operands::{Abilities, Operands, cache_rows};
 use crate::dispatch::{Call, Params};
@@ -140,11 +141,11 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         return row_call(o, *heads, *scale, first);
     }
     let (d, lens) = (q[2] / heads, o.step.node.inputs.len() == 4 && !mask.has_positions());
-    let behind = k[1].saturating_sub(q[1]);
+    let earlier = k[1].saturating_sub(q[1]);
     let (seen, first) = match *mask {
         AttentionMask::None | AttentionMask::Cached(First::Operand) => (0, 0),
-        AttentionMask::Causal => (0, behind),
-        AttentionMask::Window(seen) | AttentionMask::Stream(seen) => (seen, behind),
+        AttentionMask::Causal => (0, earlier),
+        AttentionMask::Window(seen) | AttentionMask::Stream(seen) => (seen, earlier),
         AttentionMask::Cached(First::Const(first)) => (0, first),
     };
     let tables = if relative.is_some() { [o.weights.vector(0), o.weights.vector(1)] } else { [0, 0] };

@@ -1,4 +1,5 @@
-//! Which tile is fastest for which product: `cargo test --release -p orate-gpu tiles -- --ignored --nocapture`.
+//! Which tile is fastest for which matmul: `cargo test --release -p orate-gpu tiles -- --ignored
+//! --nocapture`.
 
 use super::cooperative;
 use super::matmul::{Tile, variant};
@@ -35,7 +36,7 @@ const CANDIDATES: [Tile; 15] = [
     tile(64, 64, 16, 8, 8, 2),
 ];
 
-/// A product, or with taps a convolution along time.
+/// A matmul, or with taps a convolution along time.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     m: usize,
@@ -88,7 +89,8 @@ impl Bench {
         Bench { gpu, session, weights, room }
     }
 
-    /// Microseconds of a dispatch among others that wait for each other; `tile` is rows and columns of a workgroup.
+    /// Microseconds of a dispatch among others that wait for each other; `tile` is rows and columns of a
+    /// workgroup.
     fn time(&self, v: Variant, s: Shape, tile: [usize; 2]) -> Option<f64> {
         let Shape { m, k, n, .. } = s;
         let pipeline = match self.gpu.pipelines.get(&self.gpu.device, &[v]) {

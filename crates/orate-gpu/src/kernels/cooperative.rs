@@ -1,4 +1,4 @@
-//! Products on cooperative matrices: which tile for which sizes.
+//! Matmuls on cooperative matrices: which tile for which sizes.
 
 use super::operands::activation;
 use crate::adapters::Matrices;
@@ -6,8 +6,9 @@ use crate::variant::Variant;
 use crate::weights::PADDING;
 use orate_graph::Epilogue;
 
-/// How a workgroup cuts its part of a product; see the kernel. Sizes of one device are other than those of another whose matrices
-/// are smaller, so they are counted in fragments: the rows, columns or terms of one matrix.
+/// How a workgroup cuts its part of a matmul; see the kernel. Sizes of one device are other than those of
+/// another whose matrices are smaller, so they are counted in fragments: the rows, columns or terms of one
+/// matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tile {
     /// Rows and columns of fragments of a subgroup.
@@ -55,7 +56,8 @@ impl Tile {
         2 * (bm * (depth + 8) + depth * (bn + 8)) + 4 * self.split * rows * (columns + 8)
     }
 
-    /// Whether the threads of a workgroup share the reading of slices without rest, and are no more than any device allows.
+    /// Whether the threads of a workgroup share the reading of slices without rest, and are no more than any
+    /// device allows.
     pub fn divides(&self, has: Matrices) -> bool {
         let threads = self.threads(has);
         threads <= 256 && self.results(has).iter().all(|n| (n * self.depth(has)).is_multiple_of(4 * threads))
@@ -76,11 +78,12 @@ const fn tile(
 /// Workgroups that a large GPU runs at the same time.
 const WAVE: usize = 132;
 
-/// From small to large, with the most terms up to which they are used. The first is taken of which all workgroups run at the same time,
-/// and the last where there is none: a second wave costs more than a larger tile. Measured on an H200 (`bench.rs`): 72 × 512 × 1024 in
-/// 6.4 µs instead of 10.7 without cooperative matrices, 432 × 2048 × 512 in 17 instead of 42, a convolution of 4000 × 2688 × 384
-/// in 60 instead of 270 µs. Two places for slices, so that one is written while another is read, gained nothing, and neither did weights that go
-/// from memory to the matrices without workgroup memory.
+/// From small to large, with the most terms up to which they are used. The first is taken of which all
+/// workgroups run at the same time, and the last where there is none: a second wave costs more than a larger
+/// tile. Measured on an H200 (`bench.rs`): 72 × 512 × 1024 in 6.4 µs instead of 10.7 without cooperative
+/// matrices, 432 × 2048 × 512 in 17 instead of 42, a convolution of 4000 × 2688 × 384 in 60 instead of 270
+/// µs. Two places for slices, so that one is written while another is read, gained nothing, and neither did
+/// weights that go from memory to the matrices without workgroup memory.
 pub(super) const TILES: [(usize, Tile); 9] = [
     (usize::MAX, tile([1, 1], [1, 1], 8, 2, 1, 4)),
     (usize::MAX, tile([1, 2], [1, 1], 8, 2, 1, 4)),

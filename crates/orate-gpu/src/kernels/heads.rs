@@ -12,7 +12,7 @@ const TURN: usize = 2;
 const OWN: usize = 4;
 const OPERAND: usize = 8;
 
-/// The kernel for so many values with heads of this width, and states of a type.
+/// The kernel for `values` values with heads of this width, and states of a type.
 pub(super) fn variant(values: usize, d: usize, dtype: DType, subgroups: bool) -> Variant {
     let v = rows::reduced("heads", 0, subgroups).number("VALUES", values).number("D", d);
     cache_rows(v, dtype, false)

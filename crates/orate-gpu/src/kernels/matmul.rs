@@ -1,4 +1,4 @@
-//! Matrix products and convolutions: which tile for which sizes.
+//! Matmuls and convolutions: which tile for which sizes.
 
 use super::cooperative;
 use super::operands::{Abilities, Operands, activation};
@@ -9,7 +9,7 @@ use crate::weights::{Element, Form, PADDING, Wanted};
 use orate_graph::blocks::BlockFormat;
 use orate_graph::{Activation, Epilogue, Fused, Fusions, Op, Place, Precision, ValueInfo, Weight};
 
-/// How a workgroup cuts its part of a product; see the kernel.
+/// How a workgroup cuts its part of a matmul; see the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tile {
     pub bm: usize,
@@ -41,9 +41,10 @@ impl Tile {
     }
 }
 
-/// Tiles with the least number of 32 × 32 results from which on they are used. Large tiles read less from memory, but
-/// there must be enough of them for all processors, and of the terms enough for all groups. Measured on an H200
-/// (`bench.rs`): 72 × 1024 × 512 in 10.6 µs instead of 15.6 with the second tile, 432 × 512 × 2048 in 38 instead of 44 µs.
+/// Tiles with the least number of 32 × 32 results from which on they are used. Large tiles read less from
+/// memory, but there must be enough of them for all processors, and of the terms enough for all groups.
+/// Measured on an H200 (`bench.rs`): 72 × 1024 × 512 in 10.6 µs instead of 15.6 with the second tile, 432 ×
+/// 512 × 2048 in 38 instead of 44 µs.
 pub(super) const TILES: [(usize, Tile); 4] = [
     (0, Tile { bm: 16, bn: 32, bk: 16, tm: 4, tn: 4, split: 8, ahead: 2 }),
     (64, Tile { bm: 16, bn: 64, bk: 16, tm: 4, tn: 4, split: 4, ahead: 2 }),
@@ -51,7 +52,8 @@ pub(super) const TILES: [(usize, Tile); 4] = [
     (800, Tile { bm: 64, bn: 64, bk: 8, tm: 8, tn: 4, split: 2, ahead: 1 }),
 ];
 
-/// For results between those of the last two tiles, if each has many terms: 432 × 2048 × 512 in 41 instead of 48 µs.
+/// For results between those of the last two tiles, if each has many terms: 432 × 2048 × 512 in 41 instead of
+/// 48 µs.
 pub(super) const DEEP: Tile = Tile { bm: 32, bn: 64, bk: 8, tm: 8, tn: 8, split: 8, ahead: 1 };
 
 /// The tile for M × N results of K terms.
@@ -79,8 +81,8 @@ impl Sizes {
     }
 }
 
-/// Groups of four results of a workgroup that multiplies one row: as many workgroups as a large GPU has processors, of which
-/// each reads whole sectors of memory.
+/// Groups of four results of a workgroup that multiplies one row: as many workgroups as a large GPU has
+/// processors, of which each reads whole sectors of memory.
 fn quads(n: usize) -> usize {
     match n {
         8192.. => 8,
@@ -96,7 +98,7 @@ fn sizes(op: &Op, x: &[usize]) -> Sizes {
     Sizes { m, n: w[1], k: w[0], odd: !last.is_multiple_of(4) || !w[1].is_multiple_of(4) }
 }
 
-/// The numbers in which a product's weight is stored.
+/// The numbers in which a matmul's weight is stored.
 fn element(weight: &Weight, can: Abilities<'_>) -> Element {
     match can.policy.of(weight) {
         Precision::F16 => Element::F16,
@@ -107,7 +109,7 @@ fn element(weight: &Weight, can: Abilities<'_>) -> Element {
     }
 }
 
-/// How a product's weight is stored.
+/// How a matmul's weight is stored.
 fn form(weight: &Weight, can: Abilities<'_>) -> Form {
     Form::Padded(element(weight, can), PADDING)
 }
@@ -189,8 +191,8 @@ fn stored(v: Variant, element: Element) -> Variant {
         .number("DROPPED_BITS", if nibbles { 28 } else { 24 })
 }
 
-/// The kernel for a tile, a weight of such elements, and what is fused into it; with `unroll` a slice is multiplied without a
-/// loop. `conv` says of a convolution whether it has a history.
+/// The kernel for a tile, a weight of such elements, and what is fused into it; with `unroll` a slice is
+/// multiplied without a loop. `conv` says of a convolution whether it has a history.
 pub(super) fn variant(
     t: Tile,
     element: Element,
@@ -226,10 +228,10 @@ pub(super) fn variant(
     activation(stored(v, element), e.activation.as_ref())
 }
 
-/// Most products of a dispatch.
+/// Most matmuls of a dispatch.
 const PARTS: usize = 3;
 
-/// Most rows of a product whose weight is read once for all of them, in registers.
+/// Most rows of a matmul whose weight is read once for all of them, in registers.
 const FEW_ROWS: usize = 16;
 
 /// Pairs of rows that the kernel for few rows is made for.
@@ -237,7 +239,7 @@ fn pairs(rows: usize) -> usize {
     rows.div_ceil(2).next_power_of_two()
 }
 
-/// What the kernels for one row and for few do besides the product and its epilogue.
+/// What the kernels for one row and for few do besides the matmul and its epilogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Vector {
     /// Rows; more than one have the kernel for few rows, which norms none.

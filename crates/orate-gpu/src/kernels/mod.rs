@@ -31,8 +31,8 @@ pub(crate) fn fusions(gpu: &Gpu) -> Fusions {
     }
 }
 
-/// How an op runs: the name of its kernel in plans, or why there is none, its weights in the forms that the kernel reads,
-/// and its dispatches.
+/// How an op runs: the name of its kernel in plans, or why there is none, its weights in the forms that the
+/// kernel reads, and its dispatches.
 pub(crate) struct OpKernel<'op> {
     pub name: Result<String, String>,
     weights: Box<dyn Fn(&Shape, &dyn WeightLoader) -> Wanted + 'op>,

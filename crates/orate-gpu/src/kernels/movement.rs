@@ -103,7 +103,7 @@ pub(crate) fn store(from: Place, to: Place, n: usize) -> Call {
     copy([1, 1, 1, n], Side::new(from, 0, [0, 0, 0, 1]), Side::new(to, 0, [0, 0, 0, 1]))
 }
 
-/// Product of the extents in front of and behind an axis.
+/// Product of the extents before and after an axis.
 fn around(dims: &[usize], axis: usize) -> (usize, usize) {
     (dims[..axis].iter().product(), dims[axis + 1..].iter().product())
 }

@@ -1,4 +1,5 @@
-//! A step on its way to kernels: where its operands are, what kernels are chosen by, and defines that several have.
+//! A step on its way to kernels: where its operands are, what kernels are chosen by, and defines that several
+//! have.
 
 use crate::adapters::Matrices;
 use crate::gpu::Gpu;
@@ -9,13 +10,13 @@ use orate_graph::{Activation, DType, DeviceClass, Place, Plan, PrecisionPolicy, 
 /// What kernels are chosen by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Abilities<'a> {
-    /// In which format products are computed.
+    /// In which format matmuls are computed.
     pub policy: &'a PrecisionPolicy,
     pub subgroups: bool,
-    /// Where products in f16 may use them.
+    /// Where matmuls in f16 may use them.
     pub matrices: Option<Matrices>,
     pub workgroup_bytes: u32,
-    /// The processor imitates a GPU.
+    /// A software rasterizer.
     pub software: bool,
 }
 

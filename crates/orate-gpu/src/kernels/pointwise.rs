@@ -22,7 +22,7 @@ fn factor(p: Params, f: Factor) -> Params {
     }
 }
 
-/// `time` is the number of rows of a sequence, for those who look at it.
+/// `time` is the number of rows of a sequence, for functions that need it.
 fn pointwise(o: &Operands<'_>, variant: Variant, time: usize, [a, b]: [Factor; 2]) -> Call {
     let n = o.out_shape().len();
     let vectors = o.step.node.op.weights().len();

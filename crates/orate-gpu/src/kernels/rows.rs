@@ -17,7 +17,7 @@ fn kept(c: usize) -> usize {
     if c.is_multiple_of(4) && kept <= MOST_KEPT { kept } else { 0 }
 }
 
-/// A kernel that adds up over a workgroup, of rows of which a thread keeps so much.
+/// A kernel that reduces rows over a workgroup, of which a thread keeps `kept` vectors.
 pub(super) fn reduced(file: &'static str, kept: usize, subgroups: bool) -> Variant {
     let arguments = if subgroups { "subgroup, subgroups, place" } else { "lane" };
     Variant::new(file)

@@ -27,7 +27,7 @@ pub(super) fn name(inputs: &[&ValueInfo], can: Abilities<'_>) -> Result<String, 
     Ok("sample".to_owned())
 }
 
-/// The kernel for so many ids.
+/// The kernel for `ids` ids.
 pub(super) fn variant(ids: usize, seen: bool) -> Variant {
     Variant::new("sample").number("IDS", ids).number("PLACES", places(ids)).flag("SEEN", seen)
 }

@@ -154,7 +154,8 @@ fn every_variant_is_valid_wgsl() {
     variants().iter().for_each(|v| drop(validated(v)));
 }
 
-/// As wgpu does it on Metal, from the first version that has subgroups in compute shaders, and for the compiler of shader model 6.
+/// As wgpu does it on Metal, from the first version that has subgroups in compute shaders, and for the
+/// compiler of shader model 6.
 #[test]
 fn every_variant_becomes_a_shader_of_metal_and_dx12() {
     use naga::back::{hlsl, msl};

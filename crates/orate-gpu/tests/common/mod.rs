@@ -8,7 +8,7 @@ use orate_testing::ShapesOnly;
 use orate_weights::GgufFile;
 use std::path::{Path, PathBuf};
 
-/// Which device tests run on, such as `vulkan:1`; without it the first Vulkan device, be it a rasteriser.
+/// Which device tests run on, such as `vulkan:1`; without it the first Vulkan device, be it a rasterizer.
 pub const VARIABLE: &str = "ORATE_TEST_GPU";
 
 /// The root of the repository, for programs that run on another machine than the one they were built on.
@@ -37,7 +37,7 @@ pub fn device() -> GpuDevice {
     device_with(Precision::F32, None)
 }
 
-/// The device to test, with the format of products and a folder for its pipelines.
+/// The device to test, with the format of matmuls and a folder for its pipelines.
 pub fn device_with(precision: Precision, cache: Option<PathBuf>) -> GpuDevice {
     let (kind, index) = wish();
     GpuDevice::new(Some(kind), index, PrecisionPolicy::uniform(precision), cache).unwrap_or_else(|e| {

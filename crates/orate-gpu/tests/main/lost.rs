@@ -1,5 +1,5 @@
-//! A device that is lost, at any moment: whoever uses it is told so in words that help, nobody panics or waits for ever, and
-//! a device that is opened afterwards works.
+//! A device that is lost, at any moment: every use is an error that helps, nothing panics or waits for ever,
+//! and a device that is opened afterwards works.
 
 use crate::common;
 use orate_gpu::GpuDevice;
@@ -119,7 +119,7 @@ fn between_two_runs() {
         s.run().expect("runs");
         s.read().expect("reads");
         s.device.lose();
-        // A run that is submitted to nobody may tell only when its result is read.
+        // A run that is submitted to a lost device may fail only when its result is read.
         let ran = s.run();
         is_lost("run and read", ran.and_then(|()| s.read()));
         everything_is_lost(&mut s);
@@ -155,7 +155,7 @@ fn while_a_run_is_under_way() {
     });
 }
 
-/// The device goes at moments that nobody chose, while another thread runs, reads or loads.
+/// The device goes at arbitrary moments, while another thread runs, reads or loads.
 fn at_any_moment(what: &'static str, work: fn(&mut Session, usize) -> Result<(), DeviceError>) {
     in_time(what, move || {
         for delay in [0, 50, 200, 500, 1000, 2000, 5000, 10_000, 20_000] {

@@ -1,6 +1,6 @@
-//! Every op, in every case, on a GPU or on a rasteriser that imitates one, against the reference interpreter.
+//! Every op, in every case, on a GPU or on a software rasterizer, against the reference interpreter.
 //!
-//! Cases at the sizes of real models take a rasteriser minutes; they wait for a GPU:
+//! Cases at the sizes of real models take a rasterizer minutes; they wait for a GPU:
 //! `ORATE_TEST_GPU=vulkan:0 cargo test -p orate-gpu --test main ops:: -- --ignored`.
 
 use crate::common;
@@ -14,7 +14,7 @@ use orate_testing::{
 };
 use std::collections::BTreeSet;
 
-/// All cases on one device, on two threads: a rasteriser spends most of the time compiling kernels.
+/// All cases on one device, on two threads: a rasterizer spends most of the time compiling kernels.
 fn check(device: &GpuDevice, what: &str, cases: &[Case], least: usize) {
     assert!(cases.len() >= least, "{what}: only {} cases", cases.len());
     let (evens, odds): (Vec<_>, Vec<_>) = cases.iter().enumerate().partition(|(i, _)| i % 2 == 0);
@@ -38,27 +38,28 @@ fn padded(tokens: usize, frames: usize) -> Sizes {
     Sizes { batch: 2, padded: true, ..sizes(tokens, frames) }
 }
 
-/// What f16 adds to the error of products. Of 11 significant bits rounding takes at most half the last one, 2⁻¹¹
-/// of each weight and so of each term, and the terms' errors add up no faster than the terms. Cooperative matrices round x as well,
-/// which makes it twice as much at the most; where only weights are rounded, this leaves room for terms that cancel, or an exponential behind
-/// them.
+/// What f16 adds to the error of matmuls. Of 11 significant bits rounding takes at most half the last one,
+/// 2⁻¹¹ of each weight and so of each term, and the terms' errors add up no faster than the terms.
+/// Cooperative matrices round x as well, which makes it twice as much at the most; where only weights are
+/// rounded, this leaves room for terms that cancel, or an exponential after them.
 const F16: f64 = 2.0 / 2048.0;
 
 /// The same for the 8 significant bits of bf16, in which only weights are rounded.
 const BF16_WEIGHTS: f64 = 2.0 / 256.0;
 
-/// The same for blocks of bytes, whose step is a 127th of the largest weight: half a step is a 254th of it, and the other
-/// weights of a block are smaller.
+/// The same for blocks of bytes, whose step is a 127th of the largest weight: half a step is a 254th of it,
+/// and the other weights of a block are smaller.
 const Q8_0_WEIGHTS: f64 = 2.0 / 127.0;
 
-/// The same for half bytes: half a step is a 16th of the largest weight, and one as large with the other sign is off by twice that.
+/// The same for half bytes: half a step is a 16th of the largest weight, and one as large with the other sign
+/// is off by twice that.
 const Q4_0_WEIGHTS: f64 = 2.0 / 8.0;
 
 fn is_product(op: &Op) -> bool {
     matches!(op, Op::MatMul { .. } | Op::Conv1d { .. })
 }
 
-/// Cases of products, with the tolerance of weights that are rounded.
+/// Cases of matmuls, with the tolerance of weights that are rounded.
 fn rounded(cases: Vec<Case>, error: f64) -> Vec<Case> {
     let mut products: Vec<Case> =
         cases.into_iter().filter(|c| c.graph.nodes().iter().any(|n| is_product(&n.op))).collect();
@@ -83,7 +84,7 @@ fn fused_cases_on_a_gpu() {
     check(&common::device(), "fused cases", &fused_cases(40), 40);
 }
 
-/// Products large enough for each tile that plain kernels are made for; op cases are too small for most.
+/// Matmuls large enough for each tile that plain kernels are made for; op cases are too small for most.
 fn large_products() -> Vec<Case> {
     products(&[(17, 33, 24), (70, 720, 72), (100, 1632, 40), (99, 1640, 1024), (260, 2880, 48)])
 }
@@ -100,7 +101,7 @@ fn cooperative_products() -> Vec<Case> {
     ])
 }
 
-/// Products of these rows, columns and terms, and convolutions of three times as many terms.
+/// Matmuls of these rows, columns and terms, and convolutions of three times as many terms.
 fn products(sizes: &[(usize, usize, usize)]) -> Vec<Case> {
     let mut cases = vec![];
     for &(m, n, k) in sizes {
@@ -150,7 +151,8 @@ fn check_some(precision: Precision, error: f64) {
     check(&device, &format!("tiles in {precision}"), &rounded(large_products(), error), 15);
 }
 
-/// The plain kernels take over where a device has no such matrices, and always in f32; both are named in plans.
+/// The plain kernels take over where a device has no such matrices, and always in f32; both are named in
+/// plans.
 #[test]
 fn cooperative_matrices_where_they_are() {
     let kernels = |device: &GpuDevice| -> BTreeSet<String> {

@@ -1,5 +1,5 @@
-//! What a session promises besides right numbers: one submission for all steps, values that survive growth, the same
-//! bytes in every run, and errors instead of panics.
+//! What a session promises besides right numbers: one submission for all steps, values that survive growth,
+//! the same bytes in every run, and errors instead of panics.
 
 use crate::common;
 use orate_gpu::{GpuDevice, devices};
@@ -180,8 +180,9 @@ fn mistakes_are_errors() {
     assert!(matches!(missing.load(plan), Err(DeviceError::Graph(_))), "a weight is missing");
 }
 
-/// Halves of whole numbers, which both formats hold, are multiplied and summed as in f32, in the same order. So they are on cooperative
-/// matrices if f16 holds the other operand as well, as it does in the first of three runs: no sum is rounded then, in any order.
+/// Halves of whole numbers, which both formats hold, are multiplied and summed as in f32, in the same order.
+/// So they are on cooperative matrices if f16 holds the other operand as well, as it does in the first of
+/// three runs: no sum is rounded then, in any order.
 #[test]
 fn weights_that_two_bytes_hold_give_the_bits_of_f32() {
     let mut weights = RandomWeights::of_graph(&euler(1), 1);
@@ -209,7 +210,7 @@ fn weights_that_two_bytes_hold_give_the_bits_of_f32() {
             if rows > 1 {
                 assert_eq!(single.0, half.0, "{precision}");
             } else {
-                // Products of one row read more terms at a time, and so sum in another order.
+                // Matmuls of one row read more terms at a time, and so sum in another order.
                 orate_testing::assert_close("one row", &half.0, &single.0, 1e-6);
             }
         }
@@ -227,7 +228,7 @@ fn whole_numbers(k: usize, n: usize, largest: i32) -> Vec<f32> {
     (0..k * n).map(number).collect()
 }
 
-/// One row on which products join each other, the norm in front and the gate behind, in every format.
+/// One row on which matmuls join each other, the norm before and the gate after, in every format.
 #[test]
 fn joined_products_are_those_of_f32() {
     let (d, wide) = (64, 96);
@@ -272,8 +273,8 @@ fn joined_products_are_those_of_f32() {
     }
 }
 
-/// A block of whole numbers up to 127 or −8 is what its bits say, in products of one row and of many, by weights whose blocks are
-/// not full.
+/// A block of whole numbers up to 127 or −8 is what its bits say, in matmuls of one row and of many, by
+/// weights whose blocks are not full.
 #[test]
 fn weights_that_blocks_hold_give_the_numbers_of_f32() {
     let shapes = [(1, 100, 12), (1, 256, 68), (20, 100, 12), (70, 256, 68), (3, 33, 5), (5, 100, 12)];

@@ -1,4 +1,5 @@
-//! Heads of queries and keys that are normed, rotated and put in their place, and values that are put there with them.
+//! Heads of queries and keys that are normed, rotated and put in their place, and values that are put there
+//! with them.
 //!
 //! | steps | become |
 //! | --- | --- |

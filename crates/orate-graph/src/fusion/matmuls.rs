@@ -1,8 +1,8 @@
 //! Matmuls of few rows by one operand → one matmul, whose parts they are.
 //!
-//! Queries, keys and values, or gate and up, read the same rows. One matmul by all their weights takes as long as reading
-//! these; each on its own would also wait for the one before. Their weights must stand one after the other, which is
-//! decided here (`Plan::weight_groups`) and done where weights are packed.
+//! Queries, keys and values, or gate and up, read the same rows. One matmul by all their weights takes as
+//! long as reading these; each on its own would also wait for the one before. Their weights must stand one
+//! after the other, which is decided here (`Plan::weight_groups`) and done where weights are packed.
 
 use super::{Draft, Fusions};
 use crate::{Epilogue, Op, Weight};

@@ -1,8 +1,8 @@
 //! Passes that join steps into launches, by what a target's kernels can do, and turn moves into views.
 //!
-//! A kernel of a GPU can do more than one op, and launching one takes microseconds. [`Fusions`] says what a target can
-//! fuse; each pass here is one pattern in one file. They run when a plan is compiled, after the passes that hold for
-//! all targets (`passes`), and before memory is laid out.
+//! A kernel of a GPU can do more than one op, and launching one takes microseconds. [`Fusions`] says what a
+//! target can fuse; each pass here is one pattern in one file. They run when a plan is compiled, after the
+//! passes that hold for all targets (`passes`), and before memory is laid out.
 //!
 //! | file | steps | become |
 //! | --- | --- | --- |
@@ -39,7 +39,8 @@ pub struct Fusions {
     pub heads: bool,
     /// Attention rotates its queries; see [`Fused::rotary`].
     pub rotate_queries: bool,
-    /// Most rows of matmuls of one operand that run as one; see [`Fused::parts`]. 0 if there is no such kernel.
+    /// Most rows of matmuls of one operand that run as one; see [`Fused::parts`]. 0 if there is no such
+    /// kernel.
     pub matmul_rows: usize,
     /// Depth and columns of each weight of such matmuls are multiples of these.
     pub matmul_multiple: [usize; 2],
@@ -47,9 +48,11 @@ pub struct Fusions {
     pub matmul_bytes: usize,
     /// Format of each weight: matmuls run as one in one format only.
     pub precision: PrecisionPolicy,
-    /// Most rows of two matmuls whose results are multiplied; see [`Fused::gated`]. 0 if there is no such kernel.
+    /// Most rows of two matmuls whose results are multiplied; see [`Fused::gated`]. 0 if there is no such
+    /// kernel.
     pub gated_rows: usize,
-    /// Matmuls of one row norm it, if depth and columns of their weights are multiples of these; see [`Fused::norm`].
+    /// Matmuls of one row norm it, if depth and columns of their weights are multiples of these; see
+    /// [`Fused::norm`].
     pub norm_multiple: Option<[usize; 2]>,
     /// Slices and concatenations of whole blocks are views of another value.
     pub views: bool,
@@ -60,8 +63,8 @@ pub struct Fusions {
 pub struct Fused {
     /// Of a matmul of one row: RMS norm of the operand, with weight `[K]` and epsilon.
     pub norm: Option<(Weight, f32)>,
-    /// Of a matmul: weights of further matmuls of the same operand. Their results follow the first one's in memory, as
-    /// matrices one after the other. The epilogue is that of the first.
+    /// Of a matmul: weights of further matmuls of the same operand. Their results follow the first one's in
+    /// memory, as matrices one after the other. The epilogue is that of the first.
     pub parts: Vec<Weight>,
     /// Of a matmul with one part: both results are multiplied, and only that is stored.
     pub gated: bool,
@@ -191,7 +194,8 @@ impl<'g> Draft<'g> {
             root[node.output.index()] = root[node.inputs[0].index()];
             views.insert(node.output, (node.inputs[0], 0));
         }
-        // What is stored in an output is made there; what a state gets is copied, as steps may still read the old content.
+        // What is stored in an output is made there; what a state gets is copied, as steps may still read the
+        // old content.
         let mut buffers: Vec<Option<usize>> = graph.values.iter().map(|v| v.buffer).collect();
         let mut copies = vec![];
         for &(buffer, v) in &graph.stores {
@@ -258,7 +262,8 @@ impl<'g> Draft<'g> {
         self.readers.get(&v).is_some_and(|r| r.len() == 1)
     }
 
-    /// Whether `v` lies in a state that some node writes in place, so that it must be read where the graph reads it.
+    /// Whether `v` lies in a state that some node writes in place, so that it must be read where the graph
+    /// reads it.
     fn is_rewritten(&self, v: Value) -> bool {
         let buffer = self.buffers[self.whole(v).0.index()];
         let writes = |n: &Node| n.op.in_place() && self.buffers[n.output.index()] == buffer;

@@ -1,5 +1,5 @@
-//! What each pass does to small graphs, and what it must leave alone. That results stay the same is tested with numbers,
-//! in `orate-testing`.
+//! What each pass does to small graphs, and what it must leave alone. That results stay the same is tested
+//! with numbers, in `orate-testing`.
 
 use super::*;
 use crate::{ALIGNMENT, DType, Graph, Place, Plan, Rows, Target, ValueInfo};

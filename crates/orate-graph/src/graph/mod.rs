@@ -1,11 +1,11 @@
 //! The graph and its builder.
 //!
-//! A graph is a list of nodes in the order they run, each making one value (SSA). Its edges to the outside are
-//! named *buffers*: inputs, outputs and states. A buffer of one name is the same memory in every plan that uses
-//! it, so values pass from network to network without leaving the device.
+//! A graph is a list of nodes in the order they run, each making one value (SSA). Its edges to the outside
+//! are named *buffers*: inputs, outputs and states. A buffer of one name is the same memory in every plan
+//! that uses it, so values pass from network to network without leaving the device.
 //!
-//! Here are values, buffers and what may be done with states. `ops` has the methods that add each op, `shapes` what
-//! an op makes of its operands, `operands` the checks that these have in common.
+//! Here are values, buffers and what may be done with states. `ops` has the methods that add each op,
+//! `shapes` what an op makes of its operands, `operands` the checks that these have in common.
 
 mod operands;
 mod ops;
@@ -60,8 +60,8 @@ pub enum BufferKind {
     Output,
     /// Carried from run to run: read, and replaced when the run ends. Zeros before the first run.
     State,
-    /// Rows along axis 1, `[B, N, …]`, such as keys and values: carried from run to run, and each row is written before
-    /// it is read. It may grow along axis 1, and its content need not be cleared.
+    /// Rows along axis 1, `[B, N, …]`, such as keys and values: carried from run to run, and each row is
+    /// written before it is read. It may grow along axis 1, and its content need not be cleared.
     Cache,
     /// Written in place and read within one run. Nothing is carried to the next.
     Scratch,
@@ -106,11 +106,11 @@ pub struct Graph {
 
 /// A graph is for one of the lengths in which a sequence is computed piece by piece.
 ///
-/// A device may choose kernels by the number of rows, and kernels may round differently. All pieces choose as those of one length
-/// do, so that pieces joined are the same whatever their lengths.
+/// A device may choose kernels by the number of rows, and kernels may round differently. All pieces choose as
+/// those of one length do, so that pieces joined are the same whatever their lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pieces {
-    /// Frames of this piece; the rows of its products are multiples of them.
+    /// Frames of this piece; the rows of its matmuls are multiples of them.
     pub frames: usize,
     /// Frames of the pieces that kernels are chosen for.
     pub chosen_for: usize,

@@ -76,7 +76,7 @@ impl<'a> Operands<'a> {
         Ok(())
     }
 
-    /// Operands in front of a residual: the sequence, and its history if the geometry asks for one.
+    /// Operands before a residual: the sequence, and its history if the geometry asks for one.
     pub fn sequence(&self, g: &ConvGeometry) -> Result<usize, String> {
         if !g.history {
             return Ok(1);

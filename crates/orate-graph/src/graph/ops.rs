@@ -40,7 +40,7 @@ impl Graph {
         self.push(Op::Conv1d { weight, geometry, epilogue: Epilogue::default() }, &[x], None)
     }
 
-    /// Convolution along time behind the rows of `history`, `[B, left, C]`; `geometry` is
+    /// Convolution along time after the rows of `history`, `[B, left, C]`; `geometry` is
     /// [`ConvGeometry::streaming`].
     pub fn conv1d_after(
         &mut self,
@@ -63,7 +63,8 @@ impl Graph {
         self.push(Op::DepthwiseConv1d { weight, bias, geometry, norm: None }, &[x], None)
     }
 
-    /// As [`Graph::depthwise_conv1d`], behind the rows of `history`; `geometry` is [`ConvGeometry::streaming`].
+    /// As [`Graph::depthwise_conv1d`], after the rows of `history`; `geometry` is
+    /// [`ConvGeometry::streaming`].
     pub fn depthwise_conv1d_after(
         &mut self,
         history: Value,
@@ -135,7 +136,8 @@ impl Graph {
         self.push(Op::Scale { factor }, &[x], None)
     }
 
-    /// Attention; see [`Op::Attention`]. `lens` hides keys past each row's length, or is what a mask with positions reads.
+    /// Attention; see [`Op::Attention`]. `lens` hides keys past each row's length, or is what a mask with
+    /// positions reads.
     pub fn attention(&mut self, op: Op, q: Value, k: Value, v: Value, lens: Option<Value>) -> Result<Value> {
         let mut inputs = vec![q, k, v];
         inputs.extend(lens);
@@ -190,7 +192,7 @@ impl Graph {
         self.push(Op::Reshape, &[x], Some(shape.into()))
     }
 
-    /// `before` rows in front of each sequence and `after` behind: `[B, T, C]` → `[B, before + T + after, C]`.
+    /// `before` rows before and `after` rows after each sequence: `[B, T, C]` → `[B, before + T + after, C]`.
     pub fn pad(&mut self, x: Value, padding: Padding, before: usize, after: usize) -> Result<Value> {
         self.push(Op::Pad { padding, before, after }, &[x], None)
     }
@@ -237,7 +239,8 @@ impl Graph {
         self.push(Op::Increment { by }, &[x], None)
     }
 
-    /// Replaces rows of a state in place; see [`Op::WriteRows`]. What the state held before cannot be read any more.
+    /// Replaces rows of a state in place; see [`Op::WriteRows`]. What the state held before cannot be read
+    /// any more.
     ///
     /// # Errors
     /// `state` is none, or not what it holds now; it is updated or stored as well; or the rows do not fit.

@@ -1,4 +1,5 @@
-//! Drops nodes whose values nobody reads. What is written to a state in place stays: it is read in another run.
+//! Drops nodes whose values nothing reads. What is written to a state in place stays: it is read in another
+//! run.
 
 use crate::graph::Graph;
 

@@ -1,4 +1,4 @@
-//! `f(product)` → product with an activation, unless something was already added after the product.
+//! `f(matmul)` → matmul with an activation, unless something was already added after the matmul.
 
 use super::{epilogue, fuse, with_epilogue};
 use crate::graph::Graph;

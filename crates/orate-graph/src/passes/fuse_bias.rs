@@ -1,4 +1,4 @@
-//! `product + bias` → product with a bias.
+//! `matmul + bias` → matmul with a bias.
 
 use super::{epilogue, fuse, with_epilogue};
 use crate::graph::Graph;

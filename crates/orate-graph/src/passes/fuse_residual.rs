@@ -1,4 +1,4 @@
-//! `x + product` → product that adds `x` as it stores.
+//! `x + matmul` → matmul that adds `x` as it stores.
 
 use super::{epilogue, fuse, with_epilogue};
 use crate::graph::Graph;

@@ -23,8 +23,8 @@ pub const ALL: [Pass; 5] = [
 
 /// Replaces a producer and its only consumer by one node, wherever `rule(producer, consumer, operand)` gives
 /// one. `operand` is the position at which the consumer reads the producer. The new node stands where the
-/// consumer stood, so all its operands exist. Where the producer reads a state that is written in place between the two, they
-/// stay apart.
+/// consumer stood, so all its operands exist. Where the producer reads a state that is written in place
+/// between the two, they stay apart.
 fn fuse(g: &mut Graph, rule: impl Fn(&Node, &Node, usize) -> Option<Node>) {
     let mut uses = vec![0usize; g.values.len()];
     let mut producer = vec![None; g.values.len()];
@@ -61,7 +61,7 @@ fn overwritten_between(g: &Graph, producer: usize, consumer: usize) -> bool {
     !states.is_empty() && g.nodes[producer + 1..consumer].iter().any(written)
 }
 
-/// The node's epilogue, if it is a product.
+/// The node's epilogue, if it is a matmul.
 fn epilogue(n: &Node) -> Option<&Epilogue> {
     match &n.op {
         Op::MatMul { epilogue, .. } | Op::Conv1d { epilogue, .. } => Some(epilogue),

@@ -79,7 +79,7 @@ fn parts_fuse_without_the_others() {
     assert_eq!(steps(added), ["MatMul+residual"]);
 }
 
-/// The residual is made after the product: the fused step stands where the sum stood.
+/// The residual is made after the matmul: the fused step stands where the sum stood.
 #[test]
 fn a_residual_may_be_made_later_than_the_product() {
     let found = steps(|g, x| {
@@ -90,7 +90,7 @@ fn a_residual_may_be_made_later_than_the_product() {
     assert_eq!(found, ["Activate tanh", "MatMul+residual"]);
 }
 
-/// Of two products that are added, one becomes the residual of the other.
+/// Of two matmuls that are added, one becomes the residual of the other.
 #[test]
 fn a_sum_of_products_fuses_once() {
     let found = steps(|g, x| {
@@ -154,7 +154,7 @@ fn a_product_added_to_itself_stays() {
     assert_eq!(found, ["MatMul", "Add"]);
 }
 
-/// `y + f(y)`: the product is read twice, so neither the activation nor the sum may join it.
+/// `y + f(y)`: the matmul is read twice, so neither the activation nor the sum may join it.
 #[test]
 fn a_gate_on_its_own_value_stays() {
     let found = steps(|g, x| {
@@ -288,7 +288,7 @@ fn other_ops_in_between_keep_steps_apart() {
     assert_eq!(found, ["MatMul", "LayerNorm"]);
 }
 
-/// Nothing is dropped that a buffer, or a step behind it, reads.
+/// Nothing is dropped that a buffer, or a step after it, reads.
 #[test]
 fn stored_chains_survive_dead_code() {
     let found = steps(|g, x| {

@@ -257,7 +257,8 @@ impl Target for Fusing {
     }
 }
 
-/// What CUDA and wgpu make of a layer that decodes one row: norms, heads, caches, gate and up, and moves of whole rows.
+/// What CUDA and wgpu make of a layer that decodes one row: norms, heads, caches, gate and up, and moves of
+/// whole rows.
 #[test]
 fn decoding_layer() -> Result<()> {
     let (c, d, heads, kv_heads) = (64, 16, 4, 2);
