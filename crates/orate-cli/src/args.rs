@@ -46,9 +46,15 @@ pub struct Cli {
 pub struct PrecisionArgs {
     /// Format of the weights in matmuls: f32, tf32, f16, bf16, q8_0, q4_0 or auto
     ///
-    /// tf32 is for CUDA. auto tries the formats that the device has, and takes the fastest that is nearly as exact as
-    /// f32. Sums are always f32.
-    #[arg(long, visible_alias = "weights", value_name = "FORMAT", default_value = "f32", value_parser = precision)]
+    /// tf32 is for CUDA. auto tries the formats that the device has, and takes the fastest that is nearly as
+    /// exact as f32. Sums are always f32.
+    #[arg(
+        long,
+        visible_alias = "weights",
+        value_name = "FORMAT",
+        default_value = "f32",
+        value_parser = precision
+    )]
     pub precision: Wish,
 
     /// Use --precision only for weights with names like this; may be repeated
@@ -103,7 +109,13 @@ pub struct EngineArgs {
     pub allow_fallback: bool,
 
     /// CPU threads [default: one for each processor, at most 8]
-    #[arg(long, short = 'j', value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(
+        long,
+        short = 'j',
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u16).range(1..=1024)
+    )]
     pub threads: Option<u16>,
 
     /// CPU instruction set: amx, vnni, avx512, avx2 or portable [default: the best there is]
@@ -193,10 +205,21 @@ fn precision(text: &str) -> Result<Wish, String> {
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct SizeArgs {
     /// Size of the text: characters with their language tags, or rows of a prompt
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(1..=4096)
+    )]
     pub tokens: Option<u32>,
 
     /// Frames of audio, as the model counts them
-    #[arg(long, visible_alias = "frames", value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=16384))]
+    #[arg(
+        long,
+        visible_alias = "frames",
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(1..=16384)
+    )]
     pub latents: Option<u32>,
 }

@@ -86,7 +86,8 @@ impl Output {
             (None, Err(_)) => {
                 let known = AudioFormat::EXTENSIONS.iter().map(|e| format!(".{e}")).collect::<Vec<_>>();
                 return Err(UsageError(format!(
-                    "-o {}: the name does not say which audio format to write; end it in {}, or choose with --format",
+                    "-o {}: the name does not say which audio format to write; end it in {}, or choose with \
+                     --format",
                     path.display(),
                     known.join(" or ")
                 ))

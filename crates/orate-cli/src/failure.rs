@@ -8,7 +8,7 @@ use std::process::ExitCode;
 /// Exit status of a failure: text, model, file or system.
 pub const FAILED: u8 = 1;
 /// Exit status of a wrong command line or value of an option. The same as clap's.
-pub const USAGE: u8 = 2;
+const USAGE: u8 = 2;
 /// Exit status after a signal: 128 + SIGINT, as shells report it.
 pub const INTERRUPTED: u8 = 130;
 
@@ -54,8 +54,8 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .any(|e| e.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// The lines to print: the message with the option that helps, and its causes, but for those that a line before already
-/// has. What a damaged file makes too long is cut here, for all errors.
+/// The lines to print: the message with the option that helps, and its causes, but for those that a line
+/// before already has. What a damaged file makes too long is cut here, for all errors.
 fn message(error: &anyhow::Error) -> Vec<String> {
     let (mut seen, mut lines) = (String::new(), vec![]);
     for cause in error.chain().map(ToString::to_string).filter(|cause| !cause.is_empty()) {

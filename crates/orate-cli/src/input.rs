@@ -9,7 +9,8 @@ use std::path::Path;
 /// Most bytes of text that are read, 1000 hours of speech: an endless pipe must not fill memory.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Reads the text: `words` joined by spaces, or the file. Without either, or with `-` as either, reads standard input.
+/// Reads the text: `words` joined by spaces, or the file. Without either, or with `-` as either, reads
+/// standard input.
 pub fn read(words: &[String], file: Option<&Path>) -> anyhow::Result<String> {
     match (words, file) {
         (_, Some(path)) if path.as_os_str() != "-" => {

@@ -21,12 +21,14 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// From now on Ctrl-C and the signals to end flip a switch. Work that does not look at the switch, such as reading
-    /// weights or writing into a pipe that nobody empties, is ended a second later, or at once by a second signal.
+    /// From now on Ctrl-C and the signals to end flip a switch. Work that does not look at the switch, such
+    /// as reading weights or writing into a pipe that nobody empties, is ended a second later, or at once by
+    /// a second signal.
     pub fn new() -> Interrupt {
         let interrupt = Interrupt { switch: Arc::default(), unfinished: Arc::default() };
         for &signal in TERM_SIGNALS.iter().chain(hangup()).filter(|s| !is_ignored(**s)) {
-            // In this order: the first signal finds the switch off. A signal that cannot be registered ends the program.
+            // In this order: the first signal finds the switch off. A signal that cannot be registered ends
+            // the program.
             interrupt.end_if_switched(signal);
             let _ = flag::register(signal, interrupt.switch.clone());
         }
@@ -67,8 +69,8 @@ impl Interrupt {
             // SAFETY: asks for a signal that this action handles.
             unsafe { libc::alarm(GRACE) };
         };
-        // SAFETY: the action loads atomics and calls `alarm`, `unlink` and `_exit`, all allowed in signal handlers. It
-        // does not panic.
+        // SAFETY: the action loads atomics and calls `alarm`, `unlink` and `_exit`, all allowed in signal
+        // handlers. It does not panic.
         let _ = unsafe { signal_hook::low_level::register(signal, action) };
     }
 
@@ -76,7 +78,8 @@ impl Interrupt {
     #[cfg(unix)]
     fn end_on_abort(&self) {
         let unfinished = self.unfinished.clone();
-        // SAFETY: the action calls `unlink` and `_exit`, which are allowed in signal handlers. It does not panic.
+        // SAFETY: the action calls `unlink` and `_exit`, which are allowed in signal handlers. It does not
+        // panic.
         let _ = unsafe { signal_hook::low_level::register(libc::SIGABRT, move || end(&unfinished, FAILED)) };
     }
 
@@ -110,7 +113,8 @@ fn hangup() -> &'static [i32] {
 /// Whether the parent process ignores a signal, as `nohup` does, and shells for jobs in the background.
 #[cfg(unix)]
 fn is_ignored(signal: i32) -> bool {
-    // SAFETY: asks for the present action and changes nothing; zeros are a valid `sigaction` to be written over.
+    // SAFETY: asks for the present action and changes nothing; zeros are a valid `sigaction` to be written
+    // over.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         libc::sigaction(signal, std::ptr::null(), &mut action) == 0 && action.sa_sigaction == libc::SIG_IGN

@@ -1,4 +1,5 @@
-//! The command line of the `orate` program, as a library, so that a program with more families of models has all of it.
+//! The command line of the `orate` program, as a library, so that a program with more families of models has
+//! all of it.
 //!
 //! [`main`] parses the arguments, runs the command and reports the result.
 
@@ -20,33 +21,13 @@ use clap::Parser;
 use orate::Family;
 use std::process::ExitCode;
 
-/// Runs the command line of this process with models of these families. To be called first in `main`, before any thread
-/// is started. The options that the families declare are flags of the commands that speak.
+/// Runs the command line of this process with models of these families. To be called first in `main`, before
+/// any thread is started. The options that the families declare are flags of the commands that speak.
 pub fn main(families: &'static [&'static dyn Family]) -> ExitCode {
     own_options::set_families(families);
     let command = args::Cli::parse().command;
     ask_for_queues(command.utterances());
     leave_out_mesas_device_selection();
-    report(command)
-}
-
-/// Runs a command line with models of these families, in a process that may have threads. The first argument is the
-/// program's name. Families are set once for a process: those of a later call are ignored.
-pub fn run<A>(families: &'static [&'static dyn Family], args: impl IntoIterator<Item = A>) -> ExitCode
-where
-    A: Into<std::ffi::OsString> + Clone,
-{
-    own_options::set_families(families);
-    match args::Cli::try_parse_from(args) {
-        Ok(cli) => report(cli.command),
-        Err(error) => {
-            let _ = error.print();
-            ExitCode::from(if error.use_stderr() { failure::USAGE } else { 0 })
-        }
-    }
-}
-
-fn report(command: commands::Command) -> ExitCode {
     match commands::run(command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failure::report(&error),
@@ -58,8 +39,9 @@ const MOST_QUEUES: u32 = 32;
 
 /// Limits the hardware queues of CUDA to two for each of `utterances`, unless the environment says how many.
 ///
-/// CUDA sets up eight queues when a context is created and takes them down at exit, which takes 80 ms on an H200. An
-/// utterance needs two: one for frames, one for the codec that runs beside them. Streams that share a queue wait for each other.
+/// CUDA sets up eight queues when a context is created and takes them down at exit, which takes 80 ms on an
+/// H200. An utterance needs two: one for frames, one for the codec that runs beside them. Streams that share
+/// a queue wait for each other.
 fn ask_for_queues(utterances: u32) {
     const VARIABLE: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
     if std::env::var_os(VARIABLE).is_none() {
@@ -69,9 +51,11 @@ fn ask_for_queues(utterances: u32) {
     }
 }
 
-/// Turns off Mesa's layer that asks the window system which GPU it prefers, unless the user chooses a GPU by it.
+/// Turns off Mesa's layer that asks the window system which GPU it prefers, unless the user chooses a GPU by
+/// it.
 ///
-/// Without a window system the layer prints an error to standard error whenever GPUs are listed, and does nothing else.
+/// Without a window system the layer prints an error to standard error whenever GPUs are listed, and does
+/// nothing else.
 fn leave_out_mesas_device_selection() {
     let set = |variable: &str| std::env::var_os(variable).is_some();
     if !set("XDG_RUNTIME_DIR") && !set("MESA_VK_DEVICE_SELECT") && !set("NODEVICE_SELECT") {

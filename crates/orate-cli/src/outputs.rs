@@ -1,4 +1,5 @@
-//! Checks of what is written, before time is spent on making it: that it can be, and that it replaces no input.
+//! Checks of what is written, before time is spent on making it: that it can be, and that it replaces no
+//! input.
 
 use crate::failure::UsageError;
 use crate::print;

@@ -17,8 +17,8 @@ pub fn families() -> &'static [&'static dyn Family] {
     KNOWN.get_or_init(|| orate::FAMILIES)
 }
 
-/// What was asked for of the options that families declare. As a part of a command's arguments it has a flag for each of
-/// them; an option that several families declare has one.
+/// What was asked for of the options that families declare. As a part of a command's arguments it has a flag
+/// for each of them; an option that several families declare has one.
 #[derive(Clone, Debug, Default)]
 pub struct OwnOptions(Vec<(&'static str, Value)>);
 

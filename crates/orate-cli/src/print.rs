@@ -6,7 +6,8 @@ use std::io::{self, Write};
 /// Characters of a table's cell and of a message at most. What is longer is cut in its middle.
 const MAX_CHARS: usize = 2000;
 
-/// Width of a table's column at most. A longer cell is not cut by it, but moves the rest of its row to the right.
+/// Width of a table's column at most. A longer cell is not cut by it, but moves the rest of its row to the
+/// right.
 const MAX_COLUMN: usize = 120;
 
 /// Prints to standard output. Line breaks stay; [`visible`] is for those of files.
@@ -56,8 +57,8 @@ pub fn notes(lines: &[String]) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// A text in one line, as it should reach a terminal: control characters, line breaks and characters that change the
-/// direction of writing are escaped as in Rust's strings.
+/// A text in one line, as it should reach a terminal: control characters, line breaks and characters that
+/// change the direction of writing are escaped as in Rust's strings.
 pub fn visible(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_hostile) {
         return text.into();
@@ -79,14 +80,16 @@ fn visible_line(line: &str) -> String {
     .into_owned()
 }
 
-/// Whether a terminal obeys a character instead of showing it: controls, separators of lines, and marks and overrides of
-/// the direction of writing.
+/// Whether a terminal obeys a character instead of showing it: controls, separators of lines, and marks and
+/// overrides of the direction of writing.
 fn is_hostile(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}')
+        || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A text of at most [`MAX_CHARS`]: of a longer one the beginning and the end, which has the advice in messages.
+/// A text of at most [`MAX_CHARS`]: of a longer one the beginning and the end, which has the advice in
+/// messages.
 pub fn shorten(text: &str) -> Cow<'_, str> {
     let chars = text.chars().count();
     if chars <= MAX_CHARS {

@@ -115,3 +115,21 @@ fn after(command: &Command) -> String {
     }
     page
 }
+
+#[cfg(test)]
+mod tests {
+    /// With `ORATE_UPDATE_DOCS=1` the page is written anew.
+    #[test]
+    fn the_page_is_up_to_date() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md");
+        let page = super::markdown();
+        if std::env::var_os("ORATE_UPDATE_DOCS").is_some() {
+            std::fs::write(path, &page).expect("the page is written");
+        }
+        let kept = std::fs::read_to_string(path).expect("docs/cli.md is committed");
+        assert!(
+            kept == page,
+            "docs/cli.md is out of date: run `cargo run -p orate-cli -- reference > docs/cli.md`"
+        );
+    }
+}

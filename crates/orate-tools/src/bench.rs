@@ -40,7 +40,8 @@ pub struct SpeechTimes {
     pub finish: Option<FinishReason>,
 }
 
-/// Options with which the model speaks without being given anything: a voice that it has or that can be made up.
+/// Options with which the model speaks without being given anything: a voice that it has or that can be made
+/// up.
 ///
 /// # Errors
 /// The device failed.
@@ -51,8 +52,8 @@ pub fn usual_options(engine: &Engine) -> Result<Options> {
     }
 }
 
-/// Speaks once. With `apart` the host waits for the device after each stage, so that stages have times of their own on
-/// devices that run while the host goes on; see [`is_timed_apart`].
+/// Speaks once. With `apart` the host waits for the device after each stage, so that stages have times of
+/// their own on devices that run while the host goes on; see [`is_timed_apart`].
 ///
 /// # Errors
 /// As [`Engine::speak`]; or the model's speech cannot be forced to a size.
@@ -80,8 +81,8 @@ pub fn speak(engine: &Engine, work: Work<'_>, options: &Options, apart: bool) ->
     Ok(SpeechTimes { total, first_audio, laps: chunks.laps(), prefix_rows, samples, finish })
 }
 
-/// Whether stages need runs of their own to be timed: the device runs while the host goes on, and the model does not
-/// wait for it by itself.
+/// Whether stages need runs of their own to be timed: the device runs while the host goes on, and the model
+/// does not wait for it by itself.
 ///
 /// # Errors
 /// As [`speak`].
@@ -127,12 +128,12 @@ pub struct StreamsTimes {
     pub samples: usize,
 }
 
-/// Speaks a text in `streams` threads at once, as that many callers of one engine would, each `texts` times one after the
-/// other with a seed of its own.
+/// Speaks a text in `streams` threads at once, as that many callers of one engine would, each `texts` times
+/// one after the other with a seed of its own.
 ///
-/// With one text all streams start and end together. With more, and [`MAX_FRAMES`] in the options, the first text of each
-/// stream is shorter than that of the next stream, and its last one longer by as much: callers then start and end while
-/// others are in the middle, as those of a server do.
+/// With one text all streams start and end together. With more, and [`MAX_FRAMES`] in the options, the first
+/// text of each stream is shorter than that of the next stream, and its last one longer by as much: callers
+/// then start and end while others are in the middle, as those of a server do.
 ///
 /// # Errors
 /// As [`Engine::speak`], for the first stream that fails.
@@ -176,7 +177,8 @@ pub fn speak_in_streams(
     })
 }
 
-/// Frames at most of each text of a stream, see [`speak_in_streams`]; their sum is that of `texts` whole ones.
+/// Frames at most of each text of a stream, see [`speak_in_streams`]; their sum is that of `texts` whole
+/// ones.
 fn lengths(max_frames: Option<usize>, (stream, streams): (usize, usize), texts: usize) -> Vec<Option<usize>> {
     let mut all = vec![max_frames; texts];
     if let (Some(most), true) = (max_frames, texts > 1) {
@@ -210,8 +212,8 @@ pub struct StepTime {
     pub bytes: u64,
 }
 
-/// Times every step of every stage: the least of `runs` runs. `size` is that of the text and its speech, for models
-/// whose plans depend on it.
+/// Times every step of every stage: the least of `runs` runs. `size` is that of the text and its speech, for
+/// models whose plans depend on it.
 ///
 /// # Errors
 /// The model's family does not time its steps, or the device failed.

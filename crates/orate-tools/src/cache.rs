@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// What the executors keep below the folder: CUDA one file per kernel, the others one per device. Each is written
-/// under another name first.
+/// What the executors keep below the folder: CUDA one file per kernel, the others one per device. Each is
+/// written under another name first.
 const KEPT: [Kept; 2] = [
     Kept { folder: "cuda", ending: ".cubin", mark: b"oratecu", unfinished: ".writing" },
     Kept { folder: "gpu", ending: ".pipelines", mark: b"ORATEPC", unfinished: ".tmp" },

@@ -19,8 +19,8 @@ use std::path::Path;
 pub struct Look {
     /// Families that the model may be of.
     pub families: &'static [&'static dyn Family],
-    /// Device to look with, whose memory is predicted. `None`: the CPU, and for [`PrecisionChoice::Auto`] the device that
-    /// would speak.
+    /// Device to look with, whose memory is predicted. `None`: the CPU, and for [`PrecisionChoice::Auto`] the
+    /// device that would speak.
     pub device: Option<DeviceChoice>,
     /// Format of weights in matmuls.
     pub precision: PrecisionChoice,
@@ -185,7 +185,8 @@ fn tensors(source: &dyn WeightSource) -> Vec<Tensor> {
     source.names().into_iter().map(tensor).collect()
 }
 
-// ---- models ----------------------------------------------------------------------------------------------------
+// ---- models
+// ----------------------------------------------------------------------------------------------------
 
 /// Seconds of speech whose memory is predicted.
 const SECONDS: f64 = 20.0;
@@ -245,7 +246,8 @@ fn open(path: Option<&Path>, look: &Look) -> Result<(Engine, PrecisionPolicy)> {
             let policy = engine.precision().clone();
             return Ok((engine, policy));
         }
-        // A format that the CPU lacks can be explained all the same. Whatever else is wrong is found here, too.
+        // A format that the CPU lacks can be explained all the same. Whatever else is wrong is found here,
+        // too.
         let in_f32 = PrecisionPolicy { precision: Precision::F32, ..policy.clone() };
         return Ok((
             Engine::with_options(EngineOptions { precision: in_f32.into(), ..options })?,
@@ -285,7 +287,8 @@ fn formats(graphs: &[Graph], policy: &PrecisionPolicy) -> BTreeMap<String, Preci
     ops.filter_map(format).collect()
 }
 
-// ---- single files ----------------------------------------------------------------------------------------------
+// ---- single files
+// ----------------------------------------------------------------------------------------------
 
 /// Prefix of the architectures of packed voices.
 const OURS: &str = "orate-";
@@ -319,7 +322,8 @@ pub fn file(path: &Path, look: &Look) -> Result<Inspection> {
                 Inspection::of_file(path, &description.kind, description.facts, vec![])
             }
             None => {
-                let problem = "neither a packed voice or GGUF (.gguf), nor safetensors (.safetensors), ONNX (.onnx) or a voice (.json)";
+                let problem = "neither a packed voice or GGUF (.gguf), nor safetensors (.safetensors), \
+                               ONNX (.onnx) or a voice (.json)";
                 let (path, problem) = (path.to_owned(), problem.to_owned());
                 return Err(ModelError::Content { path, problem }.into());
             }

@@ -1,4 +1,5 @@
-//! What the tools of the `orate` program compute, as functions that return data. The program parses and prints.
+//! What the tools of the `orate` program compute, as functions that return data. The program parses and
+//! prints.
 //!
 //! | module | question |
 //! | --- | --- |
@@ -9,7 +10,8 @@
 //! | [`pack`] | how does a voice folder become one file? |
 //! | [`cache`] | which compiled kernels are kept? |
 //!
-//! No family of models is named here: what differs is asked of the model, by the traits that its family implements.
+//! No family of models is named here: what differs is asked of the model, by the traits that its family
+//! implements.
 
 pub mod bench;
 pub mod cache;

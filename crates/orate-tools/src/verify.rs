@@ -1,5 +1,6 @@
-//! Comparing a model with recorded reference values, tensor by tensor. What the values are and how they are computed again is
-//! the family's business ([`Goldens`](orate::hooks::Goldens)); here they are judged and counted.
+//! Comparing a model with recorded reference values, tensor by tensor. What the values are and how they are
+//! computed again is the family's business ([`Goldens`](orate::hooks::Goldens)); here they are judged and
+//! counted.
 
 use orate::hooks::{Comparison, Steps};
 use orate::{CacheFormat, Engine, Error, ModelError, Precision, Result};
@@ -37,8 +38,8 @@ pub struct Row {
     pub stage: &'static str,
     /// Name in the goldens, without the case.
     pub tensor: String,
-    /// Largest difference as a part of the reference's largest magnitude; infinite where shapes differ or a number is
-    /// not finite.
+    /// Largest difference as a part of the reference's largest magnitude; infinite where shapes differ or a
+    /// number is not finite.
     pub error: f64,
     /// Signal-to-noise ratio in dB: of waveforms, or of any tensor where the limit is one of every tensor.
     pub snr: Option<f64>,
@@ -78,7 +79,8 @@ impl Report {
 /// Runs the model on a folder of goldens.
 ///
 /// # Errors
-/// The model's family has no goldens, the folder holds none that fit the model, a case does not exist, or the engine fails.
+/// The model's family has no goldens, the folder holds none that fit the model, a case does not exist, or the
+/// engine fails.
 pub fn run(engine: &Engine, folder: &Path, options: &VerifyOptions) -> Result<Report> {
     let bad = |problem: String| Error::from(ModelError::Content { path: folder.to_owned(), problem });
     let Some(goldens) = engine.model().clone().goldens() else {

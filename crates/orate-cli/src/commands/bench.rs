@@ -14,7 +14,8 @@ use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Frames of a run when neither a text nor their number is given, for models that can be limited: four seconds.
+/// Frames of a run when neither a text nor their number is given, for models that can be limited: four
+/// seconds.
 const FRAMES: usize = 50;
 
 /// Runs of every step for `--profile`.
@@ -30,10 +31,10 @@ Examples:
   orate bench --model Qwen3-TTS-12Hz-0.6B-CustomVoice --weights q8_0 --max-frames 100
   orate bench --model Qwen3-TTS-12Hz-0.6B-CustomVoice --device cuda --streams 16
 
-A warm-up run comes first and is not counted. Times are medians in milliseconds. On a GPU, stages of models that do not \
-wait for it are timed in runs of their own, in which the host waits after each; together they take longer than the total. \
-RTF is computing time divided by playing time: below 1 is faster than it plays. A model without voices speaks with a \
-description, or with the voice of a tone.")]
+A warm-up run comes first and is not counted. Times are medians in milliseconds. On a GPU, stages of models \
+that do not wait for it are timed in runs of their own, in which the host waits after each; together they \
+take longer than the total. RTF is computing time divided by playing time: below 1 is faster than it plays. \
+A model without voices speaks with a description, or with the voice of a tone.")]
 pub struct Args {
     /// Time this text, cut into pieces as for speaking
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["tokens", "latents"])]
@@ -43,7 +44,14 @@ pub struct Args {
     sizes: SizeArgs,
 
     /// Runs that count
-    #[arg(long, short, value_name = "N", default_value_t = 5, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(
+        long,
+        short,
+        value_name = "N",
+        default_value_t = 5,
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(1..=100_000)
+    )]
     runs: u32,
 
     /// Also time every step; show kernels and the slowest steps beside what the device can do
@@ -55,14 +63,28 @@ pub struct Args {
     trace: Option<PathBuf>,
 
     /// Speak the text in N streams at once, and compare with one
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=256), conflicts_with_all = ["profile", "trace", "tokens", "latents"])]
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(1..=256),
+        conflicts_with_all = ["profile", "trace", "tokens", "latents"]
+    )]
     streams: Option<u32>,
 
     /// Texts that each stream speaks in a run
     ///
-    /// With 1 all streams start together. With more they start and end while others are in the middle, as callers of a
-    /// server do.
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "streams", hide_short_help = true, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    /// With 1 all streams start together. With more they start and end while others are in the middle, as
+    /// callers of a server do.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        requires = "streams",
+        hide_short_help = true,
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(1..=10_000)
+    )]
     texts: u32,
 
     /// Print one JSON object
@@ -246,7 +268,8 @@ fn as_json(args: &Args, engine: &Engine, times: &Times) -> Value {
     if laps.frames > 0 {
         report["frames"] = json!(laps.frames);
         report["prefix_rows"] = json!(times.runs.last().map(|r| r.prefix_rows));
-        // `frame_ms` is the stage of this name for each frame; others that run for each frame are `codec_frame_ms` and so on.
+        // `frame_ms` is the stage of this name for each frame; others that run for each frame are
+        // `codec_frame_ms` and so on.
         for stage in &stages {
             let (key, ms) = match (stage.per_frame, stage.name) {
                 (true, "frame") => ("frame_ms".to_owned(), times.per_frame(stage.ms)),

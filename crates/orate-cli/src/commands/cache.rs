@@ -11,8 +11,8 @@ use serde_json::json;
 Example:
   orate cache --clear
 
-Kernels are compiled when a GPU is used for the first time, and kept in this folder. It may be deleted at any time. \
-ORATE_CACHE names another folder.")]
+Kernels are compiled when a GPU is used for the first time, and kept in this folder. It may be deleted at \
+any time. ORATE_CACHE names another folder.")]
 pub struct Args {
     /// Delete the kernels
     #[arg(long)]

@@ -10,8 +10,8 @@ use serde_json::json;
 Example:
   orate say \"Hello.\" --device cuda:0
 
-Without --device, the best hardware GPU that can be opened is used (discrete before integrated, then by free memory, \
-CUDA before Vulkan), or else the CPU. A software rasterizer must be named.")]
+Without --device, the best hardware GPU that can be opened is used (discrete before integrated, then by free \
+memory, CUDA before Vulkan), or else the CPU. A software rasterizer must be named.")]
 pub struct Args {
     /// Print one JSON object
     #[arg(long)]
@@ -62,7 +62,8 @@ fn row(d: &DeviceInfo) -> Vec<String> {
 fn as_json(d: &DeviceInfo) -> serde_json::Value {
     json!({
         "device": d.id(), "kind": d.kind.name(), "index": d.index, "name": d.name, "class": class(d),
-        "memory": d.memory, "free_memory": d.free_memory, "driver": d.driver, "features": d.features, "card": d.card,
+        "memory": d.memory, "free_memory": d.free_memory, "driver": d.driver, "features": d.features,
+        "card": d.card,
     })
 }
 

@@ -20,10 +20,11 @@ Examples:
   orate inspect supertonic-2/onnx/vocoder.onnx --tensors
   orate inspect ada.gguf --json
 
-A model is opened as for speaking, so that one that cannot speak is an error. A single file is shown as it is.")]
+A model is opened as for speaking, so that one that cannot speak is an error. A single file is shown as it \
+is.")]
 pub struct Args {
-    /// Model folder, packed voice, or any .safetensors, .gguf, .onnx or voice file (.json) [default: the built-in
-    /// voice]
+    /// Model folder, packed voice, or any .safetensors, .gguf, .onnx or voice file (.json) [default: the
+    /// built-in voice]
     pub path: Option<PathBuf>,
 
     /// List all tensors

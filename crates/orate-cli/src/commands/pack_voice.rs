@@ -11,8 +11,8 @@ use std::path::PathBuf;
 Example:
   orate pack-voice voices/ada -o ada.gguf && orate say \"Hello.\" --model ada.gguf
 
-The folder holds model.safetensors, tts.json, unicode_indexer.json, and voice.json or voice_styles/*.json. Matrices are \
-rounded to q8_0; the signal-to-noise ratio printed is that of the worst tensor.")]
+The folder holds model.safetensors, tts.json, unicode_indexer.json, and voice.json or voice_styles/*.json. \
+Matrices are rounded to q8_0; the signal-to-noise ratio printed is that of the worst tensor.")]
 pub struct Args {
     /// The voice folder
     pub folder: PathBuf,

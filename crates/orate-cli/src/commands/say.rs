@@ -84,8 +84,8 @@ pub struct Args {
 pub struct SpeechArgs {
     /// A voice of the model, or a kept one (`orate voices` lists them)
     ///
-    /// Models with voice files also take a file (.json), or a mix such as F1:0.7+M2:0.3. Models that clone take kept voices
-    /// (`orate voices add`) and their files (.safetensors).
+    /// Models with voice files also take a file (.json), or a mix such as F1:0.7+M2:0.3. Models that clone
+    /// take kept voices (`orate voices add`) and their files (.safetensors).
     #[arg(long, short, value_name = "VOICE")]
     pub voice: Option<String>,
 
@@ -106,7 +106,13 @@ pub struct SpeechArgs {
     pub seed: u64,
 
     /// Silence between the pieces of a long text, in seconds, 0 to 10
-    #[arg(long, value_name = "SECONDS", default_value_t = Options::default().silence, allow_negative_numbers = true, hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = Options::default().silence,
+        allow_negative_numbers = true,
+        hide_short_help = true
+    )]
     pub silence: f32,
 
     #[command(flatten)]
@@ -146,8 +152,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 impl Args {
-    /// Whether the object goes to standard error because sound goes to standard output. It stands alone there, so that
-    /// programs can read it, and has all that is noted otherwise.
+    /// Whether the object goes to standard error because sound goes to standard output. It stands alone
+    /// there, so that programs can read it, and has all that is noted otherwise.
     fn object_stands_alone(&self, output: &Output) -> bool {
         self.json && output.path.is_none()
     }

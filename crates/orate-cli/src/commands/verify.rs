@@ -16,9 +16,9 @@ Examples:
   orate verify --model oracle/qwen3_tts/golden/checkpoints/tiny-base --goldens oracle/qwen3_tts/golden
   orate verify --model checkpoints/tiny-base --goldens cases --weights q8_0
 
-An error is the largest difference, as a part of the tensor's largest magnitude. In f32 each tensor must stay below an \
-error; in lower precisions it must reach a signal-to-noise ratio. The limit depends on model, precision and device, and \
-is printed with the result. The exit status is 1 if a tensor is past it.")]
+An error is the largest difference, as a part of the tensor's largest magnitude. In f32 each tensor must \
+stay below an error; in lower precisions it must reach a signal-to-noise ratio. The limit depends on model, \
+precision and device, and is printed with the result. The exit status is 1 if a tensor is past it.")]
 pub struct Args {
     /// Folder with the reference values, as the scripts below oracle/ write it
     #[arg(long, value_name = "DIR")]
@@ -98,7 +98,10 @@ fn as_json(report: &Report, engine: &orate::Engine) -> serde_json::Value {
         .iter()
         .map(|r| {
             // JSON has no infinity: null where shapes differ or a number is not finite.
-            json!({ "case": r.case, "stage": r.stage, "tensor": r.tensor, "error": r.error, "snr_db": r.snr, "passed": r.passed })
+            json!({
+                "case": r.case, "stage": r.stage, "tensor": r.tensor,
+                "error": r.error, "snr_db": r.snr, "passed": r.passed,
+            })
         })
         .collect();
     let skipped: Vec<_> =

@@ -95,7 +95,8 @@ fn list(args: &Args) -> anyhow::Result<()> {
         let kept = kept.iter().map(|(name, voice)| {
             let family = family_of(voice).map_or(&*voice.family, |family| family.name());
             json!({
-                "name": name, "family": family, "fits": fits(voice), "transcript": voice.words.get("transcript"),
+                "name": name, "family": family, "fits": fits(voice),
+                "transcript": voice.words.get("transcript"),
             })
         });
         let kept: Vec<_> = kept.collect();

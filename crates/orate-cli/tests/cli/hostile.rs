@@ -1,4 +1,5 @@
-//! Files and names that were made to harm: what they hold is shown and never obeyed, and no input is replaced.
+//! Files and names that were made to harm: what they hold is shown and never obeyed, and no input is
+//! replaced.
 
 use crate::util::{Folder, finish, repository, tiny};
 use serde_json::json;

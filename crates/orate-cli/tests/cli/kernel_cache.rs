@@ -1,4 +1,5 @@
-//! Where compiled kernels are kept: whatever is wrong with that place, the program speaks, and says once what is wrong.
+//! Where compiled kernels are kept: whatever is wrong with that place, the program speaks, and says once what
+//! is wrong.
 
 use super::util::{Folder, Run, finish, tiny};
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! The real program in a folder of its own: what goes in, what comes out, what it says when something is wrong.
+//! The real program in a folder of its own: what goes in, what comes out, what it says when something is
+//! wrong.
 
 mod bad_input;
 mod hostile;

@@ -233,7 +233,8 @@ fn warnings_and_fallbacks_are_in_the_json() {
     assert!(warned["warnings"][0].as_str().unwrap().contains("has no effect"), "{warned}");
 }
 
-/// Where the object is all that goes to standard error, a program reads it there; and the sound beside it is a recording like any other.
+/// Where the object is all that goes to standard error, a program reads it there; and the sound beside it is
+/// a recording like any other.
 #[test]
 fn json_on_standard_error_stands_alone() {
     use orate_testing::checkpoints::write_random_qwen3_tts;

@@ -191,7 +191,8 @@ fn steps_are_traced() {
     assert!(steps.windows(2).all(|w| w[0]["ts"].as_f64() <= w[1]["ts"].as_f64()), "in order");
     assert_eq!(folder.files(), ["steps.json"]);
 
-    // A place that cannot be written is found out before anything is timed, and an old file is not touched by a run that fails.
+    // A place that cannot be written is found out before anything is timed, and an old file is not touched by
+    // a run that fails.
     let failing = |path| folder.orate(&["bench", "--text", "Hm.", "--model", "none", "--trace", path]);
     failing("missing/steps.json").fails(1, &["missing/steps.json", "cannot create this file"]);
     failing("steps.json").fails(1, &["none"]);

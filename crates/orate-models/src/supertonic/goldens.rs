@@ -321,7 +321,8 @@ impl Run<'_> {
         files.retain(|p| p.extension().is_some_and(|e| e == "safetensors"));
         files.sort();
         if files.is_empty() {
-            let problem = "neither golden.json (oracle/supertonic/dump_golden.py) nor *.safetensors (training/infer.py --golden)";
+            let problem = "neither golden.json (oracle/supertonic/dump_golden.py) nor *.safetensors \
+                           (training/infer.py --golden)";
             return Err(bad(dir, problem.to_owned()));
         }
         let voice = self.model.voice(self.model.files().default_voice())?;

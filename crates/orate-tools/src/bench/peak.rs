@@ -23,7 +23,8 @@ const MOST_ADDED: usize = 1 << 26;
 pub struct Peak {
     /// The device's own limits: those of its matrix units where it has any.
     pub device: Roofline,
-    /// Arithmetic of the vector units in GFLOP/s, where kernels are known to use them instead of the matrix units.
+    /// Arithmetic of the vector units in GFLOP/s, where kernels are known to use them instead of the matrix
+    /// units.
     pub vector_gflops: Option<f64>,
 }
 
@@ -44,8 +45,8 @@ impl Peak {
     }
 }
 
-/// Speeds that this device reaches with these executors: in a large square matmul, and in the sum of two large tensors.
-/// Sizes grow until a run takes some milliseconds; the best of five runs counts.
+/// Speeds that this device reaches with these executors: in a large square matmul, and in the sum of two
+/// large tensors. Sizes grow until a run takes some milliseconds; the best of five runs counts.
 ///
 /// A CPU with matrix tiles is measured without them too.
 ///

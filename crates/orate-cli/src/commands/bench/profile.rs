@@ -151,7 +151,10 @@ pub(super) fn trace(profile: &[StepTime], device: &str) -> Value {
             for s in stage {
                 events.push(json!({
                     "ph": "X", "name": s.op, "cat": s.kernel, "pid": 1, "tid": row, "ts": at, "dur": s.us,
-                    "args": { "kernel": s.kernel, "shape": s.shape, "weight": s.label, "GFLOP/s": gflops(s), "GB/s": gbps(s) },
+                    "args": {
+                        "kernel": s.kernel, "shape": s.shape, "weight": s.label,
+                        "GFLOP/s": gflops(s), "GB/s": gbps(s),
+                    },
                 }));
                 at += s.us;
             }

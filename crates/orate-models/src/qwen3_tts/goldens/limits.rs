@@ -1,9 +1,9 @@
 //! Least signal-to-noise ratio of each part of Qwen3-TTS below f32, in dB, for every tensor.
 //!
-//! The limits prove that a format is wired up correctly, not how it sounds: the goldens' random weights enlarge errors,
-//! above all in the codec. Weights in the wrong order, a wrong scale or silence give 0 dB or less. The tables show the
-//! noisiest tensor of each part on the CPU, of the committed goldens and those with seeds 5 and 29, and the limit, which
-//! is lower by a third of the amplitude:
+//! The limits prove that a format is wired up correctly, not how it sounds: the goldens' random weights
+//! enlarge errors, above all in the codec. Weights in the wrong order, a wrong scale or silence give 0 dB or
+//! less. The tables show the noisiest tensor of each part on the CPU, of the committed goldens and those with
+//! seeds 5 and 29, and the limit, which is lower by a third of the amplitude:
 //!
 //! | weights | prompt, talker, predictor | speaker and codec encoder | codec decoder |
 //! | --- | --- | --- | --- |
@@ -12,12 +12,12 @@
 //! | `q8_0` | 29.9, limit 26 | 33.0, limit 28 | 15.7, limit 12 |
 //! | `q4_0` | 9.4, limit 6 | 12.9, limit 9 | 5.0, limit 3 |
 //!
-//! Checkpoints store the talking part in `bf16`, so it loses nothing in either half format; its limits are those of
-//! weights that do. A part whose weights all stay in `f32` by the policy, as the codec does with `q8_0` and `q4_0`, must
-//! stay above [`UNTOUCHED`].
+//! Checkpoints store the talking part in `bf16`, so it loses nothing in either half format; its limits are
+//! those of weights that do. A part whose weights all stay in `f32` by the policy, as the codec does with
+//! `q8_0` and `q4_0`, must stay above [`UNTOUCHED`].
 //!
-//! On CUDA `f16`, `bf16` and `tf32` round the activations too, and so does `f16` with cooperative matrices. The noisiest
-//! tensors on an H200, of seeds 5 and 29:
+//! On CUDA `f16`, `bf16` and `tf32` round the activations too, and so does `f16` with cooperative matrices.
+//! The noisiest tensors on an H200, of seeds 5 and 29:
 //!
 //! | both operands | prompt, talker, predictor | speaker and codec encoder | codec decoder |
 //! | --- | --- | --- | --- |

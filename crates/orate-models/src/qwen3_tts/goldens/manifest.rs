@@ -34,7 +34,8 @@ impl Manifest {
             (Some(root), Some(name)) if root.join(NAME).is_file() => of_manifest(root, Some(name)),
             _ => {
                 let problem = format!(
-                    "neither cases/{NAME} nor {NAME}, here or in the folder above (oracle/qwen3_tts/dump_golden.py)"
+                    "neither cases/{NAME} nor {NAME}, here or in the folder above \
+                     (oracle/qwen3_tts/dump_golden.py)"
                 );
                 Err(bad(folder, problem))
             }

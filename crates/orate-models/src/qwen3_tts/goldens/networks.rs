@@ -78,8 +78,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Codes must be drawn from those that the goldens leave, with the frequencies that they say, within chance. The seed is
-    /// fixed, so the verdict is always the same.
+    /// Codes must be drawn from those that the goldens leave, with the frequencies that they say, within
+    /// chance. The seed is fixed, so the verdict is always the same.
     fn sampling(&mut self, name: &str, case: &Case) -> Result<(), ModelError> {
         let file = SafeTensors::open(&case.file)?;
         let config = &self.model.talking()?.config.talker_config;
@@ -359,8 +359,9 @@ fn recording(case: &Case, file: &SafeTensors, sample_rate: u32) -> Result<Vec<f3
     Ok(wave.samples)
 }
 
-/// Largest excess of a frequency's distance from its probability over what chance allows, as a part of the largest
-/// probability; 0 if none is in excess. Infinite if an id without probability was drawn, or a probability is not finite.
+/// Largest excess of a frequency's distance from its probability over what chance allows, as a part of the
+/// largest probability; 0 if none is in excess. Infinite if an id without probability was drawn, or a
+/// probability is not finite.
 fn past_chance(got: &[f32], want: &[f32]) -> f64 {
     let draws = DRAWS as f64;
     let largest = want.iter().fold(0f64, |m, p| m.max(f64::from(*p)));

@@ -36,7 +36,8 @@ impl Utterance<'_> {
         integers(&self.tensors, name)
     }
 
-    /// One step of a tensor whose first axis is steps. A file with only some of them lists these in `<name>.steps`.
+    /// One step of a tensor whose first axis is steps. A file with only some of them lists these in
+    /// `<name>.steps`.
     fn step(&self, name: &str, step: usize) -> Result<Option<Vec<f32>>, ModelError> {
         let kept = format!("{name}.steps");
         let row = if self.tensors.contains(&kept) {
@@ -72,8 +73,8 @@ impl Utterance<'_> {
         })?)
     }
 
-    /// Margin of the golden logit of the first code that differs over the logit of the code in its place, relative to the
-    /// largest logit. `None` for code 0, or where the file has no logits of this frame.
+    /// Margin of the golden logit of the first code that differs over the logit of the code in its place,
+    /// relative to the largest logit. `None` for code 0, or where the file has no logits of this frame.
     fn margin(&self, frame: usize, got: &[i32], golden: &[i32]) -> Result<Option<f64>, ModelError> {
         let differs = got.iter().zip(golden).position(|(a, b)| a != b);
         let (Some(pass), Some(logits)) =
@@ -95,14 +96,15 @@ impl Utterance<'_> {
             first: Sampling { repetition_penalty: REPETITION_PENALTY, ..Sampling::GREEDY },
             predictor: Sampling::GREEDY,
             seed: 0,
-            // There the last code makes no frame. Here it is the first code of a frame that is not decoded, or the end.
+            // There the last code makes no frame. Here it is the first code of a frame that is not decoded,
+            // or the end.
             max_frames: codes as usize,
         })
     }
 }
 
-/// Largest margin, relative to the largest logit, that rounding decides: logits in f32 differ from the golden ones by
-/// 1e-6, and one of seven seeds has two codes that are 7e-8 apart.
+/// Largest margin, relative to the largest logit, that rounding decides: logits in f32 differ from the golden
+/// ones by 1e-6, and one of seven seeds has two codes that are 7e-8 apart.
 const TIE: f64 = 4e-6;
 
 /// Result of greedy decoding.
@@ -168,7 +170,8 @@ impl Run<'_> {
             Some(Drawn::Tie { frame, margin }) => {
                 self.out.equal(name, "sampling", &format!("codes up to frame {frame}"), true);
                 let why = format!(
-                    "two codes of frame {frame} are a tie, {margin:.0e} apart in the golden logits; the golden codes were fed back in"
+                    "two codes of frame {frame} are a tie, {margin:.0e} apart in the golden logits; \
+                     the golden codes were fed back in"
                 );
                 self.skip(&format!("{name}/codes from frame {frame} on"), &why);
             }
@@ -190,8 +193,8 @@ impl Run<'_> {
         self.samples(name, &u, &want)
     }
 
-    /// Decodes freely, up to the first frame that differs, and draws the code after the last frame: the end of speech, if
-    /// all is well.
+    /// Decodes freely, up to the first frame that differs, and draws the code after the last frame: the end
+    /// of speech, if all is well.
     fn free(
         &mut self,
         u: &Utterance<'_>,
@@ -247,7 +250,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Compares the layers of the predictor in the first frame: two rows of the first pass, then a row of each other pass.
+    /// Compares the layers of the predictor in the first frame: two rows of the first pass, then a row of
+    /// each other pass.
     fn first_frame(
         &mut self,
         name: &str,
