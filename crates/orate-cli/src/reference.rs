@@ -8,7 +8,7 @@ pub fn markdown() -> String {
     let mut cli = crate::args::Cli::command();
     cli.build();
     let mut page = "# Command line\n\n<!-- Made by `orate reference`; a test compares it. -->\n".to_owned();
-    let _ = write!(page, "\n{}\n", cli.get_about().map(ToString::to_string).unwrap_or_default());
+    let _ = write!(page, "\n{}.\n\n", cli.get_about().map(ToString::to_string).unwrap_or_default());
     page.push_str("`orate COMMAND -h` lists the usual options of a command, `--help` all of them.\n");
     page.push_str("\n| command | |\n| --- | --- |\n");
     for command in shown(&cli) {
@@ -32,8 +32,9 @@ fn section(page: &mut String, parent: &str, command: &Command, level: usize) {
     let name = format!("{parent} {}", command.get_name());
     let about = command.get_about().map(ToString::to_string).unwrap_or_default();
     let usage = command.clone().render_usage().to_string();
-    let usage = usage.trim_start_matches("Usage: ").trim_start_matches("orate ");
-    let _ = write!(page, "\n{} {name}\n\n{about}.\n\n```text\norate {usage}\n```\n", "#".repeat(level));
+    let usage: Vec<&str> = usage.trim_start_matches("Usage: ").lines().map(str::trim).collect();
+    let usage = usage.join("\n");
+    let _ = write!(page, "\n{} {name}\n\n{about}.\n\n```text\n{usage}\n```\n", "#".repeat(level));
     let mut headings: Vec<&str> = vec![];
     let all: Vec<&Arg> = command.get_arguments().filter(|a| !a.is_hide_set() && !is_help(a)).collect();
     for arg in &all {
@@ -82,8 +83,7 @@ fn entry(arg: &Arg) -> String {
     let name = [flags.join(", "), value].join(" ");
     let help = arg.get_long_help().or(arg.get_help()).map(ToString::to_string).unwrap_or_default();
     let help = help.split("\n\n").map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
-    let mut text =
-        format!("`{}`: {}", name.trim(), help.collect::<Vec<_>>().join(". ").replace("]. ", "]; "));
+    let mut text = format!("`{}`: {}", name.trim(), help.collect::<Vec<_>>().join(". "));
     let choices: Vec<String> = match takes_value {
         true => arg.get_possible_values().iter().map(|v| v.get_name().to_owned()).collect(),
         false => vec![],
