@@ -47,7 +47,8 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Bytes of the output that the program is writing. On Linux it has no name yet, and shows among the open files.
+/// Bytes of the output that the program is writing. On Linux it has no name yet, and shows among the open
+/// files.
 fn unfinished(child: &Child, folder: &Folder) -> Option<u64> {
     let root = folder.path("").canonicalize().expect("a folder");
     let of_process = PathBuf::from(format!("/proc/{}/fd", child.id()));
@@ -60,8 +61,8 @@ fn unfinished(child: &Child, folder: &Folder) -> Option<u64> {
     unnamed.chain(named).find_map(|file| Some(file.metadata().ok()?.len()))
 }
 
-/// The program with the signals of a terminal. Whoever runs these tests may ignore Ctrl-C, as shells make jobs in
-/// the background do, and programs inherit that.
+/// The program with the signals of a terminal. Whoever runs these tests may ignore Ctrl-C, as shells make
+/// jobs in the background do, and programs inherit that.
 fn at_a_terminal(folder: &Folder, args: &[&str]) -> Command {
     let mut command = folder.command(args);
     // SAFETY: between fork and exec only `signal` is called, which POSIX allows there.
