@@ -1,5 +1,6 @@
 //! Supertonic as one family among others: see [`crate::Family`].
 
+use super::files::NAME;
 use super::goldens::Comparer;
 use super::speak::Pieces;
 use super::{
@@ -8,9 +9,9 @@ use super::{
 use crate::hooks::{Bench, Goldens, StageProfile};
 use crate::{
     Chunks, Description, Facts, Family, MatmulSize, Model, ModelError, ModelFiles, Opening, OptionSet,
-    OptionSpec, Options, PlaceOptions, Runs, Size, VoiceInfo,
+    OptionSpec, Options, PlaceOptions, Runs, Size,
 };
-use orate_graph::{CacheFormat, Device, Graph};
+use orate_graph::{Device, Graph};
 use orate_weights::{GgufFile, WeightSource};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -18,8 +19,6 @@ use std::sync::Arc;
 
 /// Supertonic 1, 2 and 3, and voices of their structure.
 pub static FAMILY: &dyn Family = &SupertonicFamily;
-
-const NAME: &str = "Supertonic";
 
 /// Networks that weights belong to, in the order in which they run; `shared` is what several read.
 const NETWORKS: [&str; 5] = ["duration_predictor", "text_encoder", "vector_estimator", "vocoder", "shared"];
@@ -133,7 +132,7 @@ impl ModelFiles for Files {
         };
         // Models without language tags were trained on English.
         let languages = if languages.is_empty() { &["en"] } else { languages };
-        let facts = facts(self);
+        let facts = self.facts();
         let default_voice = facts.voices.iter().find(|v| v.is_default).map(|v| json!(v.name));
         let voices: Vec<Value> = facts.voices.iter().map(|v| json!(v.name)).collect();
         let mut all = vec![
@@ -163,19 +162,6 @@ impl ModelFiles for Files {
         _: &PlaceOptions,
     ) -> Result<Arc<dyn Model>, ModelError> {
         Ok(Arc::new(Supertonic::new(*self, device)?))
-    }
-}
-
-pub(super) fn facts(files: &Files) -> Facts {
-    let info = |name: String| VoiceInfo { is_default: name == files.default_voice(), name };
-    Facts {
-        family: NAME,
-        origin: files.origin.clone(),
-        sample_rate: files.config.ae.sample_rate,
-        voices: files.voice_names().into_iter().map(info).collect(),
-        without_voices: "has no voices; name a voice file with --voice FILE.json when speaking",
-        texts_at_once: 1,
-        kv: None::<CacheFormat>,
     }
 }
 

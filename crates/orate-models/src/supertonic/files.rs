@@ -7,15 +7,20 @@
 //! voice.gguf  everything in one file, see `orate_weights::voice_pack`
 //! ```
 
-use super::{Voice, config::Config, onnx::OnnxWeights};
-use crate::ModelError;
+use super::config::Config;
+use super::onnx::OnnxWeights;
+use super::voice::Voice;
 use crate::files::read;
+use crate::{Facts, ModelError, VoiceInfo};
 use orate_text::supertonic::{UnicodeIndexer, Version};
 use orate_weights::{GgufFile, SafeTensors, WeightSource, voice_pack};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Name of the family.
+pub(super) const NAME: &str = "Supertonic";
 
 /// Rules by which text is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,6 +262,20 @@ fn version_of(c: &Config, weights: &dyn WeightSource, path: &Path) -> Result<Ver
 }
 
 impl Files {
+    /// The model as others see it.
+    pub(super) fn facts(&self) -> Facts {
+        let info = |name: String| VoiceInfo { is_default: name == self.default_voice(), name };
+        Facts {
+            family: NAME,
+            origin: self.origin.clone(),
+            sample_rate: self.config.ae.sample_rate,
+            voices: self.voice_names().into_iter().map(info).collect(),
+            without_voices: "has no voices; name a voice file with --voice FILE.json when speaking",
+            texts_at_once: 1,
+            kv: None,
+        }
+    }
+
     /// Default speaking rate: 1.05 for the official models, as in their package.
     pub fn default_speed(&self) -> f32 {
         match self.family {

@@ -1,9 +1,14 @@
 //! One utterance, or a padded batch of them, through the stages of synthesis.
 
-use super::{Network, Piece, PlanKey, Sizes, Supertonic, Voice};
+use super::files::Files;
+use super::networks::{Network, PlanKey};
+use super::text::Piece;
+use super::vector_estimator::Sizes;
+use super::voice::Voice;
 use crate::ModelError;
-use crate::runtime::{PooledMemory, Profile};
-use orate_graph::{Counters, DeviceError, Memory, Shape, TAP_PREFIX};
+use crate::runtime::{PlanCache, PooledMemory, Profile};
+use orate_graph::{Counters, DeviceError, Executable, Memory, Shape, TAP_PREFIX};
+use std::sync::Arc;
 
 /// A stage of synthesis, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,16 +53,17 @@ pub enum Noise<'a> {
 /// A batch with more than one row is padded to its longest, with the semantics of the official graphs: a row
 /// shorter than the longest differs slightly from the same row alone.
 pub struct Session<'m> {
-    model: &'m Supertonic,
+    files: &'m Files,
+    plans: &'m PlanCache<PlanKey>,
     memory: PooledMemory,
     sizes: Sizes,
     taps: bool,
 }
 
 impl<'m> Session<'m> {
-    pub(super) fn new(model: &'m Supertonic, memory: PooledMemory) -> Self {
+    pub(super) fn new(files: &'m Files, plans: &'m PlanCache<PlanKey>, memory: PooledMemory) -> Self {
         let sizes = Sizes { batch: 0, tokens: 0, frames: 0, steps: 0, padded: false };
-        Session { model, memory, sizes, taps: false }
+        Session { files, plans, memory, sizes, taps: false }
     }
 
     /// Records intermediate values in buffers `tap/<name>` from now on.
@@ -79,9 +85,13 @@ impl<'m> Session<'m> {
         self.memory.get()
     }
 
+    fn plan(&self, key: PlanKey) -> Result<Arc<dyn Executable>, ModelError> {
+        self.plans.get(key, |key| self.files.graph(*key))
+    }
+
     fn run(&mut self, network: Network) -> Result<(), ModelError> {
         let key = PlanKey { network, sizes: network.relevant(self.sizes), taps: self.taps };
-        let plan = self.model.plan(key)?;
+        let plan = self.plan(key)?;
         Ok(plan.run(self.memory())?)
     }
 
@@ -90,7 +100,7 @@ impl<'m> Session<'m> {
     /// # Errors
     /// There are no rows, a row has no ids, or a style has another size than the model's.
     pub fn set_text(&mut self, rows: &[(&[i32], &Voice)]) -> Result<(), ModelError> {
-        let c = &self.model.files.config;
+        let c = &self.files.config;
         let tokens = rows.iter().map(|(ids, _)| ids.len()).max().unwrap_or(0);
         if rows.iter().any(|(ids, _)| ids.is_empty()) || rows.is_empty() {
             return Err(orate_text::TextError::Empty.into());
@@ -188,8 +198,7 @@ impl<'m> Session<'m> {
     }
 
     fn set_latent(&mut self, latent: &[f32]) -> Result<(), ModelError> {
-        let shape =
-            Shape::from([self.sizes.batch, self.sizes.frames, self.model.files.config.latent_channels()]);
+        let shape = Shape::from([self.sizes.batch, self.sizes.frames, self.files.config.latent_channels()]);
         if latent.len() != shape.len() {
             let needed = format!("{} elements for {shape}", shape.len());
             let got = format!("{} elements", latent.len());
@@ -207,7 +216,7 @@ impl<'m> Session<'m> {
     /// The device failed.
     pub fn denoise(&mut self, go_on: &dyn Fn() -> bool) -> Result<(), ModelError> {
         let key = PlanKey { network: Network::Step, sizes: self.sizes, taps: self.taps };
-        let plan = self.model.plan(key)?;
+        let plan = self.plan(key)?;
         let steps = self.sizes.steps;
         Ok(plan.run_times(self.memory(), "step", steps, go_on)?)
     }
@@ -244,7 +253,7 @@ impl<'m> Session<'m> {
     /// # Errors
     /// The voice cannot be read.
     pub fn set_forced(&mut self, tokens: usize) -> Result<(), ModelError> {
-        let files = &self.model.files;
+        let files = self.files;
         let voice = files.voice(files.default_voice())?;
         self.set_text(&[(&vec![1; tokens], &voice)])
     }
@@ -269,35 +278,7 @@ impl<'m> Session<'m> {
             Stage::Vocoder => Network::Vocoder,
         };
         let key = PlanKey { network, sizes: network.relevant(self.sizes), taps: false };
-        let plan = self.model.plan(key)?;
+        let plan = self.plan(key)?;
         Ok(self.memory.profile(plan)?)
-    }
-}
-
-/// Seconds that a text may take at speed 1: a constant, and a time for each character. Slow speech has five
-/// characters in a second.
-const MOST_SECONDS: (f32, f32) = (30.0, 2.0);
-
-impl Supertonic {
-    /// Refuses a predicted duration that no text of `characters` has, before memory is allocated for it.
-    ///
-    /// # Errors
-    /// It is NaN, negative, or too long: the voice or the weights are damaged.
-    pub fn check_duration(&self, seconds: f32, characters: usize) -> Result<(), ModelError> {
-        let most = MOST_SECONDS.0 + MOST_SECONDS.1 * characters as f32;
-        if (0.0..=most).contains(&seconds) {
-            Ok(())
-        } else {
-            let problem = format!("{seconds} s of speech were predicted for {characters} characters");
-            Err(ModelError::Damaged { problem })
-        }
-    }
-
-    /// Latent frames and whole samples for a predicted duration, as the official code rounds them: single
-    /// precision, truncated; at least one frame.
-    pub fn frames_for(&self, seconds: f32, speed: f32) -> (usize, usize) {
-        let c = &self.files.config;
-        let samples = ((seconds / speed) * c.ae.sample_rate as f32).clamp(0.0, i32::MAX as f32) as usize;
-        (samples.div_ceil(c.samples_per_latent()).max(1), samples)
     }
 }

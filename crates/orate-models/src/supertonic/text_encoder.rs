@@ -9,7 +9,8 @@
 //! Paper: arXiv 2503.23108. Weights below `tts.ttl.text_encoder` and `tts.ttl.speech_prompted_text_encoder`.
 
 use super::blocks::{SlotAttention, attn_encoder, convnext_stack, norm, style_keys};
-use super::{STYLE_KEY, config::Ttl};
+use super::config::Ttl;
+use super::onnx::STYLE_KEY;
 use crate::blocks::{Scope, tap_channels_first};
 use orate_graph::{DType, Graph, GraphError, Value, Weight};
 

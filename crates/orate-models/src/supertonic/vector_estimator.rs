@@ -22,9 +22,9 @@
 //!
 //! Paper: arXiv 2503.23108; rotary positions: arXiv 2509.11084. Weights below `tts.ttl.vector_field`.
 
-use super::STYLE_KEY;
 use super::blocks::{SlotAttention, convnext_stack, norm, style_keys};
 use super::config::{ConvNeXtStack, Ttl};
+use super::onnx::STYLE_KEY;
 use super::text_encoder::repeat;
 use crate::blocks::{Scope, tap_channels_first};
 use orate_graph::{Activation, DType, Factor, Graph, GraphError, Value, Weight};
