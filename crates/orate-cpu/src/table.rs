@@ -1,8 +1,8 @@
 //! The kernel of each op.
 
 use crate::kernels::{
-    attention, copy, depthwise_conv1d, elementwise, gather, integers, layer_norm, matmul, pad, permute,
-    random, residual_codes, rms_norm, rotary, sample, snake, statistics, write_rows,
+    attention, copy, depthwise_conv1d, elementwise, gather, integers, layer_norm, matmul, overlap_add, pad,
+    permute, random, residual_codes, rms_norm, rotary, sample, snake, statistics, write_rows,
 };
 use crate::op::OpKernel;
 use orate_graph::Op;
@@ -40,6 +40,7 @@ pub(crate) fn kernel(op: &Op) -> Box<dyn OpKernel + '_> {
         Op::Pad { padding, before, .. } => Box::new(pad::Pad { padding: *padding, before: *before }),
         Op::Statistics { floor } => Box::new(statistics::Statistics { floor: *floor }),
         Op::ResidualCodes { codebooks } => Box::new(residual_codes::ResidualCodes { codebooks }),
+        Op::OverlapAdd { window, hop } => Box::new(overlap_add::OverlapAdd { window, hop: *hop }),
         Op::Permute { perm } => Box::new(permute::Permute { perm }),
         Op::TimeEmbedding { dim } => Box::new(elementwise::TimeEmbedding { dim: *dim }),
         Op::SelectRow { index } => Box::new(gather::SelectRow { index: *index }),

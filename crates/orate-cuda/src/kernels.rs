@@ -92,6 +92,7 @@ const SOURCES: &[Source] = &[
     source!("gather", "cache_rows.cuh" | "gather.cu", [], ["gather", "row_at", "embedding_sum"]),
     source!("heads", "cache_rows.cuh" | "heads.cu", [], ["heads"]),
     source!("layer_norm", "layer_norm.cu", [], ["layer_norm_1", "layer_norm_4", "layer_norm_row"]),
+    source!("overlap_add", "overlap_add.cu", [], ["overlap_add"]),
     source!("pad", "pad.cu", [], ["pad"]),
     source!("permute", "permute.cu", [], ["permute"]),
     source!(

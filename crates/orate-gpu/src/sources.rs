@@ -29,6 +29,7 @@ pub(crate) const SOURCES: &[(&str, &str)] = sources![
     "matvec"
     "matvec_rows"
     "norm_kept"
+    "overlap_add"
     "pad"
     "philox"
     "product"

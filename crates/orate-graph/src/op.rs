@@ -340,6 +340,15 @@ pub enum Op {
         /// `[Q, V, E]`
         codebooks: Weight,
     },
+    /// frames `[B, F, N]` → `[B, (F − 1) · hop]`: frames `hop` samples apart, added where they overlap and divided by the
+    /// sum of the squared window there; N / 2 samples at each end are left out. With frames that were multiplied by the
+    /// window, the second half of a centered inverse STFT.
+    OverlapAdd {
+        /// `[N]`
+        window: Weight,
+        /// Samples from one frame to the next, 1 to N.
+        hop: usize,
+    },
     /// Output axis `i` is input axis `perm[i]`.
     Permute {
         /// Input axis of each output axis.
@@ -436,7 +445,7 @@ macro_rules! names {
 names! {
     Embedding EmbeddingSum Constant MatMul Conv1d DepthwiseConv1d LayerNorm RmsNorm Snake AddBias Affine
     Activate Add Mul AddRow MulRow Combine Scale Attention RotaryTable RopeTable Rotary MaskRows Concat
-    Slice Reshape Pad Statistics ResidualCodes Permute TimeEmbedding SelectRow RandomNormal RowAt Increment
+    Slice Reshape Pad Statistics ResidualCodes OverlapAdd Permute TimeEmbedding SelectRow RandomNormal RowAt Increment
     WriteRows Mark Sample
 }
 
@@ -568,6 +577,10 @@ impl Op {
                 let each = (codebooks.shape().len() as u64).saturating_mul(3);
                 let codes = facts([codebooks], 0).makes(ResultType::I32);
                 codes.flops(move |_, out| each * out.rows() as u64)
+            }
+            Op::OverlapAdd { window, hop } => {
+                let frames = window.shape().len().div_ceil((*hop).max(1)) as u64;
+                facts([window], 3 * frames + 1)
             }
             Op::SelectRow { .. } | Op::RowAt => facts([], 0).reads(Reads::PerElement(1)),
             Op::Increment { .. } => facts([], 1).makes(ResultType::I32),

@@ -55,7 +55,7 @@ pub(crate) fn matmul(x: &[f32], w: &[f32], k: usize, n: usize) -> Vec<f64> {
     y
 }
 
-/// A sequence `[B, T, C]`, perhaps behind a history `[B, left, C]`.
+/// A sequence `[B, T, C]`, perhaps after a history `[B, left, C]`.
 pub(crate) struct Sequence<'a> {
     pub x: &'a [f32],
     pub history: Option<&'a [f32]>,
@@ -64,8 +64,8 @@ pub(crate) struct Sequence<'a> {
 }
 
 impl Sequence<'_> {
-    /// The row that tap number `tap` of output row `t` reads: in front of the sequence that of the history, or
-    /// without one, and behind the end, the edge row again.
+    /// The row that tap number `tap` of output row `t` reads: before the sequence that of the history, or
+    /// without one, and past the end, the edge row again.
     fn tapped(&self, b: usize, t: usize, tap: usize, g: &ConvGeometry) -> &[f32] {
         let (at, c) = (t + tap * g.dilation, self.channels);
         match self.history {
@@ -210,7 +210,7 @@ pub(crate) fn attention(a: &Attention<'_>) -> Vec<f64> {
                         (position - seen as isize + 1..=position).contains(&(*j as isize))
                     }
                     AttentionMask::Stream(seen) => {
-                        // Row 0 of the stream is the key `given` in front of the first query.
+                        // Row 0 of the stream is the key `given` before the first query.
                         (position - seen as isize + 1..=position).contains(&(*j as isize))
                             && *j as isize >= tk as isize - tq as isize - given
                     }
@@ -253,8 +253,8 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
 }
 
-/// `[B, 2, T, D / 2]`: cosines, then sines, of `(t / length) · theta`. A length of 0 counts as 1: its rows are
-/// never read, and must only be numbers.
+/// `[B, 2, T, D / 2]`: cosines, then sines, of `(t / length) · theta`. A length of 0 counts as 1: its rows
+/// are never read, and must only be numbers.
 pub(crate) fn rotary_table(theta: &[f32], batch: usize, time: usize, lens: Option<&[i32]>) -> Vec<f64> {
     let mut y = vec![];
     for b in 0..batch {
@@ -282,8 +282,8 @@ pub(crate) fn rope_table(base: f64, first: &[usize], time: usize, half: usize) -
     y
 }
 
-/// x `[B, T, H·D]`, table `[B or 1, 2, T, D / 2]`: `(a·cos − b·sin, a·sin + b·cos)` for the halves a, b of each
-/// head. `sizes` are B, T, H and D.
+/// x `[B, T, H·D]`, table `[B or 1, 2, T, D / 2]`: `(a·cos − b·sin, a·sin + b·cos)` for the halves a, b of
+/// each head. `sizes` are B, T, H and D.
 pub(crate) fn rotary(x: &[f32], table: &[f32], [batch, time, heads, d]: [usize; 4]) -> Vec<f64> {
     let half = d / 2;
     let tables = table.len() / (2 * time * half);
@@ -357,7 +357,8 @@ pub(crate) fn pad(x: &[f32], x_dims: &[usize], dims: &[usize], padding: Padding,
     y
 }
 
-/// x and scores `[B, T, C]` → `[B, 2C]`: mean and deviation of each channel, its rows weighted by `softmax(scores)`.
+/// x and scores `[B, T, C]` → `[B, 2C]`: mean and deviation of each channel, its rows weighted by
+/// `softmax(scores)`.
 pub(crate) fn statistics(
     x: &[f32],
     scores: Option<&[f32]>,
@@ -385,7 +386,8 @@ pub(crate) fn statistics(
     y
 }
 
-/// x `[rows, E]`, books `[Q, V, E]` → `[rows, Q]`: the nearest entry of each book to what those before leave of a row.
+/// x `[rows, E]`, books `[Q, V, E]` → `[rows, Q]`: the nearest entry of each book to what those before leave
+/// of a row.
 pub(crate) fn residual_codes(x: &[f32], books: &[f32], q: usize, v: usize, e: usize) -> Vec<f64> {
     let mut y = vec![];
     for row in x.chunks_exact(e) {
@@ -401,6 +403,23 @@ pub(crate) fn residual_codes(x: &[f32], books: &[f32], q: usize, v: usize, e: us
             let entry = &book[nearest * e..][..e];
             rest.iter_mut().zip(entry).for_each(|(r, c)| *r -= f64::from(*c));
         }
+    }
+    y
+}
+
+/// frames `[B, F, N]` → `[B, (F − 1) · hop]`: their sum at each sample over that of the squared windows.
+pub(crate) fn overlap_add(frames: &[f32], window: &[f32], count: usize, hop: usize) -> Vec<f64> {
+    let n = window.len();
+    let mut y = vec![];
+    for frames in frames.chunks_exact(count * n) {
+        let (mut sum, mut squares) = (vec![0.0; count * hop + n], vec![0.0; count * hop + n]);
+        for (f, frame) in frames.chunks_exact(n).enumerate() {
+            for j in 0..n {
+                sum[f * hop + j] += f64::from(frame[j]);
+                squares[f * hop + j] += f64::from(window[j]) * f64::from(window[j]);
+            }
+        }
+        y.extend((n / 2..n / 2 + (count - 1) * hop).map(|s| sum[s] / squares[s]));
     }
     y
 }
@@ -435,8 +454,8 @@ pub(crate) fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// Numbers 0, 1, … of the stream of `seed`, as `orate-cpu`'s `kernels/random.rs` defines it: four numbers from
-/// each Philox block of key = seed and counter = block, by Box–Muller from pairs of its words.
+/// Numbers 0, 1, … of the stream of `seed`, as `orate-cpu`'s `kernels/random.rs` defines it: four numbers
+/// from each Philox block of key = seed and counter = block, by Box–Muller from pairs of its words.
 pub(crate) fn random_normal(seed: u64, len: usize) -> Vec<f64> {
     let number = |i: usize| {
         let block = (i / 4) as u64;

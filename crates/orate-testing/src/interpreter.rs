@@ -2,8 +2,8 @@
 //!
 //! Inside an op everything is double precision, fused epilogues included; between ops values are f32, as on
 //! devices. It takes graphs before or after passes. Buffers keep what they held until the run has ended: an
-//! output that stores a state's value gets the old content, whatever the state becomes. What is written to a state in place
-//! is a new value like any other here, and the state's content when the run has ended.
+//! output that stores a state's value gets the old content, whatever the state becomes. What is written to a
+//! state in place is a new value like any other here, and the state's content when the run has ended.
 
 use crate::compact;
 use crate::formulas::{self as f, Attention};
@@ -554,6 +554,7 @@ impl Run<'_> {
                 };
                 f::residual_codes(x(0)?, &self.weight(codebooks)?, *q, *v, dims(0)[2])
             }
+            Op::OverlapAdd { window, hop } => f::overlap_add(x(0)?, &self.weight(window)?, dims(0)[1], *hop),
             Op::Reshape => self.numbers(node.inputs[0])?,
             Op::Permute { perm } => f::gather(&wide(x(0)?), dims(0), out.dims(), |at| {
                 let mut from = vec![0; at.len()];

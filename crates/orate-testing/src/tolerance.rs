@@ -1,8 +1,8 @@
 //! How far f32 results may be from double precision, and why.
 //!
-//! All limits are errors relative to the **largest magnitude** of the expected tensor, as [`crate::compare()`]
-//! measures them: a small element among large ones cannot be better than its neighbours' rounding. Loosening a
-//! limit is its own commit, with the measurement that asked for it.
+//! All limits are errors relative to the **largest magnitude** of the expected tensor, as
+//! [`crate::compare()`] measures them: a small element among large ones cannot be better than its neighbors'
+//! rounding. Loosening a limit is its own commit, with the measurement that asked for it.
 
 use orate_graph::{DType, Epilogue, Graph, Op};
 
@@ -15,37 +15,38 @@ pub const MOVED: f64 = 0.0;
 /// Sums, products and selections of a few terms: a rounding for each, and the store.
 pub const ELEMENTWISE: f64 = 4.0 * ROUNDING;
 
-/// Exponentials, error functions and tangents in f32 polynomials: 3 ulp of the result, and what the rounding of
-/// the argument adds through the slope (below 5 for the functions and ranges tested here).
+/// Exponentials, error functions and tangents in f32 polynomials: 3 ulp of the result, and what the rounding
+/// of the argument adds through the slope (below 5 for the functions and ranges tested here).
 pub const TRANSCENDENTAL: f64 = 16.0 * ROUNDING;
 
-/// A row norm: mean and variance each carry the rounding of a sum in vector lanes, and `x − mean` loses what the
-/// mean's magnitude has over the deviation (up to 4 in the cases).
+/// A row norm: mean and variance each carry the rounding of a sum in vector lanes, and `x − mean` loses what
+/// the mean's magnitude has over the deviation (up to 4 in the cases).
 pub const NORM: f64 = 32.0 * ROUNDING;
 
 /// Angles up to 1000 that are computed in double precision, or reduced as carefully: a sine's absolute error.
 pub const ANGLE: f64 = 8.0 * ROUNDING;
 
-/// Normal numbers: the stream promises about 1e-6 to 2e-6 absolute (angle, logarithm and root in f32, up to 5.8
-/// standard deviations), and the largest of a few numbers may be below 1.
+/// Normal numbers: the stream promises about 1e-6 to 2e-6 absolute (angle, logarithm and root in f32, up to
+/// 5.8 standard deviations), and the largest of a few numbers may be below 1.
 pub const RANDOM: f64 = 64.0 * ROUNDING;
 
-/// A whole network, every op in f32: onnxruntime and double precision differ by at most 3e-6 on full-size random
-/// weights of Supertonic; twice that leaves room for another order of summation.
+/// A whole network, every op in f32: onnxruntime and double precision differ by at most 3e-6 on full-size
+/// random weights of Supertonic; twice that leaves room for another order of summation.
 pub const NETWORK: f64 = 6e-6;
 
-/// Noise to waveform. LayerNorm with the wrong epsilon shows as 4e-5, tanh-GELU as 3e-5: the limit stays below.
+/// Noise to waveform. LayerNorm with the wrong epsilon shows as 4e-5, tanh-GELU as 3e-5: the limit stays
+/// below.
 pub const END_TO_END: f64 = 2e-5;
 
 /// A product with `k` terms summed in f32, in any order. Rounding errors add like a random walk along partial
-/// sums that grow like one, so relative to the result's own growth they come to about `√k` roundings; the constant
-/// covers the largest of many results.
+/// sums that grow like one, so relative to the result's own growth they come to about `√k` roundings; the
+/// constant covers the largest of many results.
 pub fn product(k: usize) -> f64 {
     (4.0 + 3.0 * (k as f64).sqrt()) * ROUNDING
 }
 
-/// The largest distance between two neighbours that a compact type holds, of numbers up to 1: where a device's own rounding says
-/// which of two is the nearer, the result is one of them.
+/// The largest distance between two neighbors that a compact type holds, of numbers up to 1: where a device's
+/// own rounding says which of two is the nearer, the result is one of them.
 pub fn compact_step(dtype: DType) -> f64 {
     match dtype {
         DType::F32 | DType::I32 => 0.0,
@@ -103,11 +104,13 @@ pub fn of_op(op: &Op, inputs: &[&[usize]]) -> f64 {
         Op::Attention { heads, .. } => {
             2.0 * product(inputs[0][2] / heads) + product(inputs[1][1]) + TRANSCENDENTAL
         }
-        // Weights of about 1 / T that each carry an exponential's error, and a sum over time; a deviation is the root of such a
-        // sum of squares, in which the mean's own error counts twice.
+        // Weights of about 1 / T that each carry an exponential's error, and a sum over time; a deviation is
+        // the root of such a sum of squares, in which the mean's own error counts twice.
         Op::Statistics { .. } => 2.0 * product(inputs[0][1]) + 2.0 * TRANSCENDENTAL,
         // Cases have no entries so near to each other that rounding could confuse them.
         Op::ResidualCodes { .. } => MOVED,
+        // Two sums of as many terms as frames overlap, and a quotient.
+        Op::OverlapAdd { window, hop } => 2.0 * product(window.shape().len().div_ceil(*hop)) + ELEMENTWISE,
         Op::RotaryTable { .. } | Op::RopeTable { .. } | Op::TimeEmbedding { .. } => ANGLE,
         Op::RandomNormal { .. } => RANDOM,
     }

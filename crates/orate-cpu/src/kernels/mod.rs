@@ -1,5 +1,5 @@
-//! One op, or a family of small ones, in a file: formula, plain version, fast version, how the executor calls it, tests.
-//! Public for benches and tests only.
+//! One op, or a family of small ones, in a file: formula, plain version, fast version, how the executor calls
+//! it, tests. Public for benches and tests only.
 pub mod activation;
 pub mod attention;
 pub mod cache_rows;
@@ -10,6 +10,7 @@ pub mod gather;
 pub(crate) mod integers;
 pub mod layer_norm;
 pub mod matmul;
+pub mod overlap_add;
 pub mod pad;
 pub mod permute;
 pub mod random;

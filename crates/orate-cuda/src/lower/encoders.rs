@@ -1,4 +1,4 @@
-//! What encoders of voices need: padding, statistics over time, and codes.
+//! What encoders of voices and vocoders need: padding, statistics over time, codes, and overlapping frames.
 
 use super::operands::Operands;
 use super::work::{Work, bits};
@@ -51,5 +51,14 @@ pub(super) fn residual_codes(o: &Operands<'_>, codebooks: &Weight) -> Work {
         pointers: vec![o.x(0), o.dense(codebooks), o.out()],
         words: d.iter().map(|x| *x as u32).collect(),
         ..Work::each("residual_codes", "residual_codes", 1)
+    }
+}
+
+pub(super) fn overlap_add(o: &Operands<'_>, window: &Weight, hop: usize) -> Work {
+    let (x, out) = (o.shape(0).dims(), o.out_shape());
+    Work {
+        pointers: vec![o.x(0), o.dense(window), o.out()],
+        words: [out.len(), out.last(), x[1], x[2], hop].map(|x| x as u32).to_vec(),
+        ..Work::each("overlap_add", "overlap_add", out.len())
     }
 }

@@ -150,6 +150,7 @@ pub(crate) fn op_kernel<'op>(
             let name = encoders::codes_name(codebooks, facts);
             K::checked(name, |o| encoders::residual_codes(o, codebooks))
         }
+        Op::OverlapAdd { window, hop } => K::one("overlap-add", |o| encoders::overlap_add(o, window, *hop)),
         Op::Reshape => unreachable!("a view of its operand in every plan"),
     }
 }

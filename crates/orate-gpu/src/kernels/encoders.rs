@@ -1,4 +1,4 @@
-//! What encoders of voices need: padding, statistics over time, and codes.
+//! What encoders of voices and vocoders need: padding, statistics over time, codes, and overlapping frames.
 
 use super::operands::{Abilities, Operands};
 use crate::dispatch::{Call, Params, flat};
@@ -75,4 +75,23 @@ pub(super) fn residual_codes(o: &Operands<'_>, codebooks: &Weight) -> Call {
         .number(d[0])
         .number(d[1]);
     Call { variant: codes_variant(d[2]), params, groups: flat(rows, 1), weights: o.weights.buffers() }
+}
+
+/// The kernel that adds overlapping frames.
+pub(super) fn overlap_variant() -> Variant {
+    Variant::new("overlap_add")
+}
+
+pub(super) fn overlap_add(o: &Operands<'_>, hop: usize) -> Call {
+    let (x, out) = (o.shape(0).dims(), o.out_shape());
+    let params = Params::default()
+        .place(o.place(0))
+        .place(o.out())
+        .number(out.len())
+        .number(out.last())
+        .number(x[1])
+        .number(x[2])
+        .number(hop)
+        .number(o.weights.vector(0));
+    Call { variant: overlap_variant(), params, groups: flat(out.len(), 256), weights: o.weights.buffers() }
 }

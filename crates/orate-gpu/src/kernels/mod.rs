@@ -141,6 +141,9 @@ pub(crate) fn op_kernel<'op>(
         Op::ResidualCodes { codebooks: c } => {
             K::checked(encoders::codes_name(c, can), |o| encoders::residual_codes(o, c)).matrix(c)
         }
+        Op::OverlapAdd { window, hop } => {
+            K::one("overlap-add", |o| encoders::overlap_add(o, *hop)).vectors(vec![window])
+        }
         Op::Reshape => unreachable!("a view of its operand in every plan"),
     }
 }

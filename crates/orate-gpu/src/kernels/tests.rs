@@ -41,6 +41,7 @@ fn variants() -> Vec<Variant> {
         encoders::statistics_variant(false),
         encoders::statistics_variant(true),
         encoders::codes_variant(256),
+        encoders::overlap_variant(),
         sample::variant(3072, false),
         movement::embedding_sum_variant(),
     ];

@@ -209,6 +209,11 @@ impl Graph {
         self.push(Op::ResidualCodes { codebooks }, &[x], None)
     }
 
+    /// Adds frames `[B, F, N]` where they overlap → `[B, (F − 1) · hop]`; see [`Op::OverlapAdd`].
+    pub fn overlap_add(&mut self, frames: Value, window: Weight, hop: usize) -> Result<Value> {
+        self.push(Op::OverlapAdd { window, hop }, &[frames], None)
+    }
+
     /// Output axis `i` is input axis `perm[i]`.
     pub fn permute(&mut self, x: Value, perm: &[usize]) -> Result<Value> {
         self.push(Op::Permute { perm: perm.to_vec() }, &[x], None)

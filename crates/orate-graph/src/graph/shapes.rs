@@ -199,6 +199,16 @@ pub(super) fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Resul
                 _ => Err("[B, T, E] for codebooks [Q, V, E]".to_owned()),
             }
         }
+        Op::OverlapAdd { window, hop } => {
+            o.count(1)?;
+            match o.float(0)?.dims() {
+                [b, f, n] if *f > 1 && n % 2 == 0 && (1..=*n).contains(hop) => {
+                    vector(window, *n)?;
+                    Ok([*b, (f - 1) * hop].into())
+                }
+                _ => Err(format!("[B, F, N] with F ≥ 2 and N even and at least {hop}")),
+            }
+        }
         Op::Permute { perm } => {
             o.count(1)?;
             let x = o.float(0)?.dims();

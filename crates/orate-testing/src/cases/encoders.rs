@@ -77,3 +77,15 @@ pub(super) fn residual_codes(cases: &mut Vec<Case>) -> Result<()> {
         g.residual_codes(x, sums.mul(&usage).reshape([1, 11, 8]))
     })
 }
+
+/// Frames of an inverse STFT: those of Chatterbox's vocoder, hops that do not divide the frame, and frames
+/// side by side.
+pub(super) fn overlap_add(cases: &mut Vec<Case>) -> Result<()> {
+    for (batch, frames, n, hop) in
+        [(1, 121, 16, 4), (2, 2, 16, 4), (3, 9, 20, 7), (1, 5, 2, 1), (2, 40, 64, 64), (1, 33, 1024, 256)]
+    {
+        let name = format!("OverlapAdd [{batch}, {frames}, {n}] hop {hop}");
+        unary(cases, name, [batch, frames, n], |g, x| g.overlap_add(x, Weight::named("window", [n]), hop))?;
+    }
+    Ok(())
+}

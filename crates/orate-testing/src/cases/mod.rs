@@ -1,8 +1,8 @@
 //! Cases for every op: hand-written edges, and whatever shapes the networks have.
 //!
 //! A case is a small graph with everything it reads. Cases hold graphs as the builder makes them; executors
-//! compile them, so a case with an epilogue becomes one fused step. Hand-written cases have a file for each family of ops,
-//! mostly named as the executors' own.
+//! compile them, so a case with an epilogue becomes one fused step. Hand-written cases have a file for each
+//! family of ops, mostly named as the executors' own.
 
 mod attention;
 mod buffers;
@@ -52,6 +52,7 @@ pub fn op_cases() -> Vec<Case> {
         encoders::pad,
         encoders::statistics,
         encoders::residual_codes,
+        encoders::overlap_add,
         tables::generators,
         buffers::buffers,
         decoding::feed_forward,
@@ -71,11 +72,12 @@ pub fn op_cases() -> Vec<Case> {
     cases
 }
 
-/// The [`op_cases`] that a device can run. `lacking` are words from the reasons of the others: a device that refuses a
-/// case for another reason keeps it, and so fails it.
+/// The [`op_cases`] that a device can run. `lacking` are words from the reasons of the others: a device that
+/// refuses a case for another reason keeps it, and so fails it.
 ///
 /// # Panics
-/// No case is refused for one of the reasons, which means that it is built by now and has to go from the list.
+/// No case is refused for one of the reasons, which means that it is built by now and has to go from the
+/// list.
 pub fn op_cases_built(target: &dyn Target, lacking: &[&str]) -> Vec<Case> {
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     let mut cases = op_cases();

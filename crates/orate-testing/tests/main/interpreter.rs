@@ -1,5 +1,5 @@
-//! The interpreter against numbers that were made without it: `reference/ops.py` for arithmetic, and by hand for
-//! everything that moves or selects.
+//! The interpreter against numbers that were made without it: `reference/ops.py` for arithmetic, and by hand
+//! for everything that moves or selects.
 
 use orate_graph::*;
 use orate_testing::{
@@ -252,6 +252,11 @@ fn edges_and_statistics() {
     r.check(0.0, |g| {
         let x = r.input(g, "x");
         g.residual_codes(x, r.weight("books"))
+    });
+    let r = reference("overlap_add");
+    r.check(ONE_ROUNDING, |g| {
+        let x = r.input(g, "x");
+        g.overlap_add(x, r.weight("window"), 3)
     });
     for (name, f) in [("sigmoid", Activation::Sigmoid), ("elu", Activation::Elu)] {
         let r = reference(name);

@@ -348,3 +348,18 @@ x = tensor(16, scale=512)
 for name, f in [("sigmoid", lambda v: 1 / (1 + math.exp(-v))), ("elu", lambda v: v if v > 0 else math.exp(v) - 1)]:
     write(name, "in", x=x)
     write(name, "out", y=[f(v) for v in x])
+
+
+# ---- overlap-add of an inverse STFT: torch.istft(center=True) after its irfft -------------------------
+frames, window, hop = tensor(2, 5, 8), tensor(8), 3
+samples = []
+for row in frames:
+    total, squares = [0.0] * (4 * hop + 8), [0.0] * (4 * hop + 8)
+    for f, frame in enumerate(row):
+        for j, v in enumerate(frame):
+            total[f * hop + j] += v
+            squares[f * hop + j] += window[j] ** 2
+    samples.append([t / q for t, q in zip(total[4:-4], squares[4:-4])])
+write("overlap_add", "in", x=frames)
+write("overlap_add", "w", window=window)
+write("overlap_add", "out", y=samples)
