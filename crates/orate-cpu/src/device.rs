@@ -6,8 +6,8 @@ use crate::table;
 use crate::weights::{self, Core, WeightBank};
 use crate::{Isa, Team};
 use orate_graph::{
-    Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, Executable, Memory, ModelOnDevice, Op, Plan,
-    Precision, PrecisionPolicy, Target, ValueInfo, WeightLoader,
+    Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, Executable, MATRIX_TILES, Memory,
+    ModelOnDevice, Op, Plan, Precision, PrecisionPolicy, Target, ValueInfo, WeightLoader,
 };
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -97,14 +97,17 @@ impl Device for CpuDevice {
             memory: None,
             free_memory: None,
             driver: format!("{} of {}", self.core.isa, list(&Isa::available())),
-            features: vec![format!("{} threads", self.core.team.threads())],
+            features: [format!("{} threads", self.core.team.threads())]
+                .into_iter()
+                .chain(self.core.isa.has_tiles().then(|| MATRIX_TILES.to_owned()))
+                .collect(),
             card: None,
         }
     }
 
-    fn describe(&self) -> String {
+    fn details(&self) -> Vec<String> {
         let threads = self.core.team.threads();
-        format!("cpu ({}, {threads} thread{})", self.core.isa, if threads == 1 { "" } else { "s" })
+        vec![self.core.isa.to_string(), format!("{threads} thread{}", if threads == 1 { "" } else { "s" })]
     }
 }
 

@@ -45,9 +45,8 @@ impl CpuExecutable {
         self.core.team.home().check(self.plan().device())?;
         let mut view = View::new(memory, &self.places, self.scratch)?;
         for (i, call) in self.calls.iter().enumerate() {
-            if let Some(operands) = view.operands(i, self.core.isa, &self.core.team) {
-                call.run(operands).map_err(|problem| self.error(i, problem))?;
-            }
+            let operands = view.operands(i, self.core.isa, &self.core.team);
+            call.run(operands).map_err(|problem| self.error(i, problem))?;
             after(i);
         }
         view.copy_results();

@@ -1,13 +1,11 @@
 //! What a kernel reads and writes in one step: slices of a session's memory. All unsafe code of the executor
 //! is here.
 //!
-//! A step's result is borrowed exclusively while its operands are borrowed shared, so none of them may
-//! overlap the result. The memory plan keeps values apart that are alive at the same time, with two
-//! exceptions:
-//!
-//! - `Reshape` shares the memory of its operand. It runs no kernel, so nobody borrows both.
-//! - The result of an op that works in place (`WriteRows`, `Mark`) is the memory of its operand 0, a state. A kernel
-//!   gets that memory as [`Operands::out`] only: it cannot be named as an operand.
+//! A step's result is borrowed exclusively while its operands are borrowed shared, so none of them may overlap
+//! the result. The memory plan keeps values apart that are alive at the same time, with one exception: the result
+//! of an op that works in place (`WriteRows`, `Mark`) is the memory of its operand 0, a state. A kernel gets that
+//! memory as [`Operands::out`] only: it cannot be named as an operand. (A reshape shares its operand's memory as
+//! well, but is no step of a plan.)
 //!
 //! [`Places::new`] checks this for each step when a plan is loaded, and each access is checked against the size of its
 //! block, so a mistake of the planner panics instead of aliasing.
@@ -15,7 +13,7 @@
 use crate::memory::{Block, CpuMemory};
 use crate::op::Problem;
 use crate::{Isa, Team};
-use orate_graph::{BufferKind, DType, DeviceError, Factor, Node, Op, Place, Plan, Scalar, Value};
+use orate_graph::{BufferKind, DType, DeviceError, Factor, Node, Place, Plan, Scalar, Value};
 use std::collections::{HashMap, HashSet};
 use std::marker::PhantomData;
 
@@ -67,11 +65,7 @@ struct Layout {
 }
 
 impl Layout {
-    /// `None` for `Reshape`, which runs nothing.
-    fn new(plan: &Plan, node: &Node) -> Option<Layout> {
-        if node.op == Op::Reshape {
-            return None;
-        }
+    fn new(plan: &Plan, node: &Node) -> Layout {
         let out = Slot::new(plan, node.output);
         let read = &node.inputs[usize::from(node.op.in_place())..];
         let inputs: Vec<Slot> = read.iter().map(|v| Slot::new(plan, *v)).collect();
@@ -83,14 +77,14 @@ impl Layout {
                 plan.name()
             );
         }
-        Some(Layout { inputs, out })
+        Layout { inputs, out }
     }
 }
 
 /// A plan, and where in memory the operands of its steps are.
 pub(crate) struct Places {
     plan: Plan,
-    steps: Vec<Option<Layout>>,
+    steps: Vec<Layout>,
     /// From and to: results that are copied to a buffer when all steps are done.
     copies: Vec<(Slot, Slot)>,
 }
@@ -179,9 +173,9 @@ impl<'a> View<'a> {
         })
     }
 
-    /// What step `i` reads and writes; `None` if it runs nothing.
-    pub fn operands<'b>(&'b mut self, i: usize, isa: Isa, team: &'b Team) -> Option<Operands<'b>> {
-        let layout = self.places.steps[i].as_ref()?;
+    /// What step `i` reads and writes.
+    pub fn operands<'b>(&'b mut self, i: usize, isa: Isa, team: &'b Team) -> Operands<'b> {
+        let layout = &self.places.steps[i];
         // SAFETY: the slot is within its block. `self` is borrowed exclusively for as long as the slice
         // lives, so there are no slices of other steps, and those of this one do not overlap it:
         // `Layout::new` has checked operands, and scratch is a block of its own. Any bits are a float.
@@ -189,7 +183,7 @@ impl<'a> View<'a> {
         // SAFETY: the whole of a block that is not among `bases`, borrowed as exclusively as `out`.
         let scratch = unsafe { std::slice::from_raw_parts_mut(self.scratch.pointer, self.scratch.len) };
         let inputs = Inputs { slots: &layout.inputs, bases: self.bases };
-        Some(Operands { isa, team, inputs, scalars: self.scalars, out, scratch })
+        Operands { isa, team, inputs, scalars: self.scalars, out, scratch }
     }
 
     /// Copies results to the buffers that no step writes.

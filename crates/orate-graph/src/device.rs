@@ -139,6 +139,9 @@ pub enum DeviceClass {
 /// How the feature of devices begins that multiply `f16` on matrices which a group of threads holds together.
 pub const COOPERATIVE_MATRICES: &str = "cooperative matrices";
 
+/// The feature of CPUs whose matmuls run on matrix tiles.
+pub const MATRIX_TILES: &str = "matrix tiles";
+
 /// What there is to know about a device before it is opened.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceInfo {
@@ -170,6 +173,11 @@ impl DeviceInfo {
             DeviceKind::Cpu => "cpu".to_owned(),
             kind => format!("{}:{}", kind.name(), self.index),
         }
+    }
+
+    /// Whether this is a CPU whose matmuls run on matrix tiles.
+    pub fn has_matrix_tiles(&self) -> bool {
+        self.features.iter().any(|f| f == MATRIX_TILES)
     }
 
     /// Whether cooperative matrices are among the features; a device that was opened has them if its
@@ -315,10 +323,14 @@ pub trait Device: Target + Send + Sync {
         None
     }
 
+    /// What [`Device::describe`] puts in brackets.
+    fn details(&self) -> Vec<String> {
+        vec![self.info().name]
+    }
+
     /// One line for logs and results, such as `cuda:0 (NVIDIA H200)`.
     fn describe(&self) -> String {
-        let info = self.info();
-        format!("{} ({})", info.id(), info.name)
+        format!("{} ({})", self.info().id(), self.details().join(", "))
     }
 }
 

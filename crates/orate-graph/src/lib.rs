@@ -40,7 +40,7 @@ pub use activation::Activation;
 pub use cache_format::CacheFormat;
 pub use device::{
     COOPERATIVE_MATRICES, Counters, Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, Executable,
-    Memory, ModelOnDevice, Pacing, Part, extended, fitting,
+    MATRIX_TILES, Memory, ModelOnDevice, Pacing, Part, extended, fitting,
 };
 pub use error::{GraphError, Result};
 pub use fusion::{FirstRow, Fused, Fusions, Head, MOST_HEADS, MOST_PARTS};

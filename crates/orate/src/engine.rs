@@ -349,11 +349,11 @@ impl Engine {
 
     /// What runs the model, such as `cpu (amx, 2 threads)` or `cuda:0 (NVIDIA H200, bf16)`.
     pub fn device(&self) -> String {
-        let device = self.inner.device.describe();
-        match self.inner.device.info().kind {
-            DeviceKind::Cpu => device,
-            _ => format!("{}, {})", device.strip_suffix(')').unwrap_or(&device), self.inner.precision),
+        let (info, mut details) = (self.inner.device.info(), self.inner.device.details());
+        if info.kind != DeviceKind::Cpu {
+            details.push(self.inner.precision.to_string());
         }
+        format!("{} ({})", info.id(), details.join(", "))
     }
 
     /// The device itself, for tools.

@@ -83,19 +83,6 @@ impl OpKernel for Slice {
     }
 }
 
-/// The result is the operand's memory, so that nothing runs.
-pub(crate) struct Reshape;
-
-impl OpKernel for Reshape {
-    fn name(&self, _: &Core, _: &[&ValueInfo]) -> String {
-        "none".to_owned()
-    }
-
-    fn bind(&self, _: &Binding<'_>) -> Call {
-        Call::new(|_| unreachable!("the executor makes no operands for a reshape"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,8 +4,7 @@ use super::StepTime;
 use orate::{Engine, Result};
 use orate_cpu::{CpuDevice, Isa};
 use orate_graph::{
-    Cost, DType, Device, DeviceError, DeviceKind, Graph, GraphError, Plan, Roofline, Tensor, Value, Weight,
-    WeightLoader,
+    Cost, DType, Device, DeviceError, Graph, GraphError, Plan, Roofline, Tensor, Value, Weight, WeightLoader,
 };
 use std::sync::Arc;
 
@@ -57,8 +56,7 @@ pub fn measure_peak(engine: &Engine) -> Result<Peak> {
 }
 
 fn peak_of(device: &dyn Device) -> Result<Peak> {
-    let info = device.info();
-    let vector_gflops = if info.kind == DeviceKind::Cpu && info.driver.starts_with(TILES) {
+    let vector_gflops = if device.info().has_matrix_tiles() {
         Some(measure_gflops(&cpu(WITHOUT_TILES, device.threads())?)?)
     } else {
         None
