@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 /// Largest error in f32 on a CPU, relative to each tensor's largest magnitude.
 ///
-/// Onnxruntime and a reference in f64 differ by 3e-6 over a whole chain of networks; a wrong epsilon or an approximate
-/// GELU shows as 3e-5 or more.
+/// Onnxruntime and a reference in f64 differ by 3e-6 over a whole chain of networks; a wrong epsilon or an
+/// approximate GELU shows as 3e-5 or more.
 pub const F32_TOLERANCE: f64 = 2e-5;
 
 /// The same on a GPU, whose functions and orders of summation are its own.
@@ -102,7 +102,8 @@ pub trait Goldens {
 
 /// Takes what a model computed and what it should have computed.
 pub trait Comparison {
-    /// Whether a case is to run. Asked for each case of a folder, so that a wrong name in the command line is found.
+    /// Whether a case is to run. Asked for each case of a folder, so that a wrong name in the command line is
+    /// found.
     fn wants(&mut self, case: &str) -> bool;
 
     /// Whether intermediate values are compared too.
@@ -167,7 +168,8 @@ impl Steps {
     }
 }
 
-/// Largest difference over the reference's largest magnitude; infinite where lengths differ or a number is not finite.
+/// Largest difference over the reference's largest magnitude; infinite where lengths differ or a number is
+/// not finite.
 pub fn relative_error(got: &[f32], want: &[f32]) -> f64 {
     if got.len() != want.len() || got.iter().chain(want).any(|x| !x.is_finite()) {
         return f64::INFINITY;
