@@ -23,6 +23,12 @@ pub fn families() -> &'static [&'static dyn Family] {
 pub struct OwnOptions(Vec<(&'static str, Value)>);
 
 impl OwnOptions {
+    /// What was asked for, by name.
+    pub fn as_json(&self) -> serde_json::Value {
+        let json = |value: &Value| serde_json::Value::from(value);
+        self.0.iter().map(|(name, value)| ((*name).to_owned(), json(value))).collect()
+    }
+
     /// Sets what was asked for. Whether the model has these options is checked when it speaks.
     pub fn set(&self, options: Options) -> Options {
         self.0.iter().fold(options, |options, (name, value)| options.set(*name, value.clone()))

@@ -178,9 +178,9 @@ pub enum ModelError {
     },
     /// A transcript has more tokens than its recording has frames: the model would speak the rest of it.
     #[error(
-        "the transcript has {tokens} tokens, but the recording only {frames} frames ({seconds:.1} s), and speech \
-         has several frames for a token: is this the transcript of this recording? Write down what the recording \
-         says, and no more, or leave the transcript out to take the voice alone"
+        "the transcript has {tokens} tokens, but the recording only {frames} frames ({seconds:.1} s), and \
+         speech has several frames for a token: is this the transcript of this recording? Write down what \
+         the recording says, and no more, or leave the transcript out to take the voice alone"
     )]
     LongTranscript {
         /// Tokens of the transcript.
@@ -192,8 +192,8 @@ pub enum ModelError {
     },
     /// Prompt and frames together are more than the model can attend to.
     #[error(
-        "the prompt has {rows} rows and up to {frames} frames follow, but this model has room for {most} together; \
-         shorten the text or the reference, or allow fewer frames"
+        "the prompt has {rows} rows and up to {frames} frames follow, but this model has room for {most} \
+         together; shorten the text or the reference, or allow fewer frames"
     )]
     TooLong {
         /// Rows of the prompt.
@@ -215,8 +215,8 @@ pub enum ModelError {
     },
     /// Logits are NaN, so that no code could be drawn.
     #[error(
-        "frame {frame}: logits are NaN; the weights or the voice are damaged, or the precision overflows (try bf16 \
-         or f32)"
+        "frame {frame}: logits are NaN; the weights or the voice are damaged, or the precision overflows \
+         (try bf16 or f32)"
     )]
     NoCode {
         /// The frame, from 0.
@@ -224,9 +224,9 @@ pub enum ModelError {
     },
     /// Samples of a codec are NaN or above +20 dBFS.
     #[error(
-        "the codec returned no sound for frame {frame}: its samples are NaN or above +20 dBFS; are the weights in \
-         speech_tokenizer undamaged (download them again), and does their format have the range that they need \
-         (`--weights f32`)?"
+        "the codec returned no sound for frame {frame}: its samples are NaN or above +20 dBFS; are the \
+         weights in speech_tokenizer undamaged (download them again), and does their format have the range \
+         that they need (`--weights f32`)?"
     )]
     NoSound {
         /// The frame, from 0, counting those of a reference, which the codec reads first.
@@ -234,8 +234,8 @@ pub enum ModelError {
     },
     /// A network returned values that no undamaged model returns.
     #[error(
-        "{problem}; are the voice and the model's weights undamaged, and does their format have the range that \
-         they need (bf16 or f32)?"
+        "{problem}; are the voice and the model's weights undamaged, and does their format have the range \
+         that they need (bf16 or f32)?"
     )]
     Damaged {
         /// What it returned.

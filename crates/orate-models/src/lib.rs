@@ -1,5 +1,6 @@
-//! The model families Orate runs. Each network describes itself as a graph; each family's pipeline carries values from
-//! one network to the next, and implements [`Family`], [`ModelFiles`] and [`Model`], which is all that the rest of Orate knows of it.
+//! The model families Orate runs. Each network describes itself as a graph; each family's pipeline carries
+//! values from one network to the next, and implements [`Family`], [`ModelFiles`] and [`Model`], which is all
+//! that the rest of Orate knows of it.
 
 mod blocks;
 pub mod checkpoint;
@@ -11,7 +12,7 @@ pub mod hooks;
 mod loader;
 mod model;
 mod options;
-mod pieces;
+pub mod pieces;
 pub mod qwen3_tts;
 mod runtime;
 mod sound;

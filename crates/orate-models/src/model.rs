@@ -1,4 +1,5 @@
-//! What a family of models implements so that everything above it works: the engine, the command line and the tools.
+//! What a family of models implements so that everything above it works: the engine, the command line and the
+//! tools.
 //!
 //! ```text
 //! Family     knows its files           detect(path), open(path)      ─► ModelFiles
@@ -6,7 +7,8 @@
 //! Model      on a device, shared       speak(text, options)          ─► Chunks
 //! ```
 //!
-//! A family is a folder of this crate with these implementations, and a row in `orate`'s table; `docs/add-a-model.md` shows how.
+//! A family is a folder of this crate with these implementations, and a row in `orate`'s table;
+//! `docs/add-a-model.md` shows how.
 
 use crate::hooks::{Bench, Goldens};
 use crate::{ClonedVoice, ModelError, OptionSpec, Options};
@@ -17,7 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-// ---- families and files ------------------------------------------------------------------------------------------
+// ---- families and files -----------------------------------------------------------------------------------
 
 /// A family of models: knows its files and its options.
 pub trait Family: Send + Sync {
@@ -33,7 +35,8 @@ pub trait Family: Send + Sync {
     /// Whether a path is meant to be a model of this family, complete or not.
     fn detect(&self, path: &Path) -> bool;
 
-    /// How to recognize a model of this family, for the error when no family does: `a folder with config.json (…)`.
+    /// How to recognize a model of this family, for the error when no family does: `a folder with config.json
+    /// (…)`.
     fn expects(&self) -> &'static str;
 
     /// Opens a model. Of its weights only names and shapes are read.
@@ -122,8 +125,8 @@ pub trait ModelFiles: Send + Sync {
         Ok(self.graphs(options)?.into_iter().flat_map(|g| Plan::unsupported(g, target)).collect())
     }
 
-    /// Pattern of the weights that take the model's time. A precision applies to them alone where nobody names others: if it is
-    /// chosen by probes, or in blocks of few bits. `None`: all weights.
+    /// Pattern of the weights that take the model's time. A precision applies to them alone where nobody
+    /// names others: if it is chosen by probes, or in blocks of few bits. `None`: all weights.
     fn precision_scope(&self) -> Option<&'static str> {
         None
     }
@@ -210,14 +213,15 @@ pub struct Footprint {
     pub weights: u64,
     /// Buffers and temporaries of an utterance: keys and values, history of the codec.
     pub utterance: u64,
-    /// The same after a reference whose words are known, with what is kept of the reference. 0 for models that take none.
-    pub in_context: u64,
-    /// What comes on top while a recording becomes such a reference: encoders and their temporaries. Nothing of it stays. 0 for models
+    /// The same after a reference whose words are known, with what is kept of the reference. 0 for models
     /// that take none.
+    pub in_context: u64,
+    /// What comes on top while a recording becomes such a reference: encoders and their temporaries. Nothing
+    /// of it stays. 0 for models that take none.
     pub cloning: u64,
 }
 
-// ---- models ------------------------------------------------------------------------------------------------------
+// ---- models -----------------------------------------------------------------------------------------------
 
 /// A model on a device. It is shared: any number of threads may speak at once.
 pub trait Model: Any + Send + Sync {
@@ -232,14 +236,16 @@ pub trait Model: Any + Send + Sync {
         self.files().family().options()
     }
 
-    /// Begins to speak. Options of the family are declared and in range ([`Options::check`]); everything else that can be
-    /// found before speaking is an error here.
+    /// Begins to speak. Options of the family are declared and in range ([`Options::check`]); everything else
+    /// that can be found before speaking is an error here.
     ///
     /// # Errors
-    /// There is nothing to say, a character, voice or language is unknown, or a combination of options makes no sense.
+    /// There is nothing to say, a character, voice or language is unknown, or a combination of options makes
+    /// no sense.
     fn speak(self: Arc<Self>, text: &str, options: &Options) -> Result<Box<dyn Chunks>, ModelError>;
 
-    /// Compiles the plans that texts with these options need when `callers` speak at once. The engine has spoken a few words before.
+    /// Compiles the plans that texts with these options need when `callers` speak at once. The engine has
+    /// spoken a few words before.
     ///
     /// # Errors
     /// As [`Model::speak`].
@@ -260,7 +266,8 @@ pub trait Model: Any + Send + Sync {
     /// Bytes of weights on the device at this moment.
     fn weight_bytes(&self) -> u64;
 
-    /// Reads what speaking without options needs, such as the default voice, so that `inspect` finds damage there.
+    /// Reads what speaking without options needs, such as the default voice, so that `inspect` finds damage
+    /// there.
     ///
     /// # Errors
     /// It is damaged.
@@ -340,7 +347,7 @@ pub struct Runs {
     pub plans: Vec<(Arc<dyn Executable>, usize)>,
 }
 
-// ---- speech ------------------------------------------------------------------------------------------------------
+// ---- speech -----------------------------------------------------------------------------------------------
 
 /// Some of a text's audio.
 #[derive(Clone, Debug, PartialEq)]
@@ -353,7 +360,8 @@ pub struct Chunk {
     pub index: usize,
     /// What was asked of the device: plans submitted, values read back, bytes copied.
     pub counters: Counters,
-    /// Rows of the piece's prompt whose state was kept from an earlier one, with its first chunk. They cost no time.
+    /// Rows of the piece's prompt whose state was kept from an earlier one, with its first chunk. They cost
+    /// no time.
     pub prefix_rows: usize,
     /// Why the piece ended, with its last chunk; `None` for models that cannot go wrong this way.
     pub finish: Option<FinishReason>,
@@ -383,7 +391,8 @@ impl FinishReason {
     }
 }
 
-/// The audio of a text or recording, chunk by chunk. A chunk is computed when it is asked for; dropping this stops all work.
+/// The audio of a text or recording, chunk by chunk. A chunk is computed when it is asked for; dropping this
+/// stops all work.
 pub trait Chunks: Send {
     /// The next chunk. After an error nothing follows.
     fn next(&mut self) -> Option<Result<Chunk, ModelError>>;
@@ -404,8 +413,9 @@ pub trait Chunks: Send {
         Laps::default()
     }
 
-    /// Waits for the device after each stage from now on, so that [`Chunks::laps`] measures each stage on devices that
-    /// run while the host goes on. Returns whether it does; models that read back each stage need not.
+    /// Waits for the device after each stage from now on, so that [`Chunks::laps`] measures each stage on
+    /// devices that run while the host goes on. Returns whether it does; models that read back each stage
+    /// need not.
     fn time_apart(&mut self) -> bool {
         false
     }
@@ -435,8 +445,8 @@ pub struct Lap {
 
 /// Makes voices from recordings.
 pub trait Cloning: Send + Sync {
-    /// The voice of `samples`, mono at the model's sample rate, trimmed. With the words that are spoken there, the model
-    /// also takes over the manner.
+    /// The voice of `samples`, mono at the model's sample rate, trimmed. With the words that are spoken
+    /// there, the model also takes over the manner.
     ///
     /// # Errors
     /// The recording is too short, the transcript is not of this recording, or the device failed.

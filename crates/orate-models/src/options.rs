@@ -1,8 +1,9 @@
 //! How a text is spoken: options that every model has, and those that families declare.
 //!
-//! A family declares its options once, with [`options!`](crate::options!): name, type, range, default and help. From that declaration
-//! come a typed struct, the checks, the command line's flags and everything else that lists options. An option that a model
-//! does not declare is refused in [`Options::check`] and nowhere else.
+//! A family declares its options once, with [`options!`](crate::options!): name, type, range, default and
+//! help. From that declaration come a typed struct, the checks, the command line's flags and everything else
+//! that lists options. An option that a model does not declare is refused in [`Options::check`] and nowhere
+//! else.
 
 use crate::{ClonedVoice, ModelError};
 use std::borrow::Cow;
@@ -37,7 +38,8 @@ pub struct Options {
     pub seed: u64,
     /// Silence between the pieces of a long text, in seconds, 0 to 10.
     pub silence: f32,
-    /// Whether nothing of a piece is returned before all of it is made, so that a piece that went wrong can be spoken again.
+    /// Whether nothing of a piece is returned before all of it is made, so that a piece that went wrong can
+    /// be spoken again.
     pub whole_pieces: bool,
     /// Stops work from another thread.
     pub cancel: Option<Cancel>,
@@ -82,8 +84,8 @@ impl Options {
 
     /// Checks every value against its declaration.
     ///
-    /// `family` is the name of a model's family, `accepts` are the options that have an effect for this model, and `declared` are
-    /// those of all families, to name the ones that have a refused option.
+    /// `family` is the name of a model's family, `accepts` are the options that have an effect for this
+    /// model, and `declared` are those of all families, to name the ones that have a refused option.
     ///
     /// # Errors
     /// An option is not declared, or its value is out of range.
@@ -113,8 +115,8 @@ impl Options {
     }
 }
 
-/// A switch that stops speaking: clone it into [`Options::cancel`] and flip it from any thread. Work ends before the next step of
-/// a network, within some tens of milliseconds.
+/// A switch that stops speaking: clone it into [`Options::cancel`] and flip it from any thread. Work ends
+/// before the next step of a network, within some tens of milliseconds.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
@@ -157,7 +159,7 @@ impl Cancel {
     }
 }
 
-// ---- values ------------------------------------------------------------------------------------------------------
+// ---- values -----------------------------------------------------------------------------------------------
 
 /// Value of an option.
 #[derive(Clone, Debug, PartialEq)]
@@ -207,6 +209,18 @@ into_value! {
     // A literal such as 0.9.
     f64 => |x| Value::Number(x as f32),
     &str => |x| Value::Text(x.to_owned()),
+}
+
+impl From<&Value> for serde_json::Value {
+    fn from(value: &Value) -> serde_json::Value {
+        match value {
+            Value::Switch(on) => (*on).into(),
+            Value::Whole(n) => (*n).into(),
+            // By its shortest decimal: as an f64, 0.9 would have seventeen digits.
+            Value::Number(x) => x.to_string().parse::<f64>().unwrap_or(f64::NAN).into(),
+            Value::Text(text) => text.as_str().into(),
+        }
+    }
 }
 
 /// Values of options by name.
@@ -303,7 +317,7 @@ impl OptionType for String {
     }
 }
 
-// ---- declarations ------------------------------------------------------------------------------------------------
+// ---- declarations -----------------------------------------------------------------------------------------
 
 /// Type of an option's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -494,8 +508,9 @@ pub trait OptionSet: Sized + Default {
     fn read(values: &Values) -> Self;
 }
 
-/// Declares the options of a family: a struct of `Option` fields, and an [`OptionSet`] of their declarations. The first line of
-/// a field's doc comment is its short help, all of it the long one. What follows `=>` are functions of [`OptionSpec`].
+/// Declares the options of a family: a struct of `Option` fields, and an [`OptionSet`] of their declarations.
+/// The first line of a field's doc comment is its short help, all of it the long one. What follows `=>` are
+/// functions of [`OptionSpec`].
 ///
 /// ```
 /// orate_models::options! {
@@ -611,6 +626,13 @@ mod tests {
         );
         let silent = Options { silence: f32::NAN, ..Default::default() };
         assert_eq!(check(&silent), Err("silence is NaN; choose 0 to 10 seconds".to_owned()));
+    }
+
+    #[test]
+    fn values_are_json() {
+        let json = |value: Value| serde_json::Value::from(&value).to_string();
+        assert_eq!(json(0.9.into()), "0.9");
+        assert_eq!([json(7.into()), json(true.into()), json("a".into())], ["7", "true", "\"a\""]);
     }
 
     #[test]

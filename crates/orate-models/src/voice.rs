@@ -8,8 +8,9 @@
 //!               tensors    f32 or i32, as the family needs them
 //! ```
 //!
-//! Such a file may come from anywhere: whatever it holds, reading it ends with a voice or an error, and takes no more memory than a
-//! few copies of a small file. What the tensors have to be is checked by the family that speaks with them.
+//! Such a file may come from anywhere: whatever it holds, reading it ends with a voice or an error, and takes
+//! no more memory than a few copies of a small file. What the tensors have to be is checked by the family
+//! that speaks with them.
 
 use crate::ModelError;
 use orate_weights::{DType, SafeTensors, TensorRef, WeightSource};
@@ -275,7 +276,9 @@ mod tests {
     #[test]
     fn other_files_are_refused_with_a_reason() {
         let folder = tempfile::tempdir().expect("a folder");
-        let meta = r#"{"__metadata__":{"format":"orate-voice","version":"1","family":"qwen3-tts"},"x_vector":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}"#;
+        let words = r#""format":"orate-voice","version":"1","family":"qwen3-tts""#;
+        let x_vector = r#""x_vector":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}"#;
+        let meta = format!("{{\"__metadata__\":{{{words}}},{x_vector}");
         let whole = format!("{meta}}}");
         let codes = r#","codes":{"dtype":"I32","shape":[2],"data_offsets":[8,16]}}"#;
         let cases = [
@@ -288,7 +291,7 @@ mod tests {
             (file(&whole.replace("\"F32\"", "\"F16\"").replace("[2]", "[4]"), 0, 8), "has f32 and i32"),
             (file(&whole, 0xff, 8), "value 0 of its `x_vector` is NaN"),
             (file(&whole.replace("[2]", "[0]").replace("[0,8]", "[0,0]"), 0, 0), "has 0 values"),
-            (file(&(meta.to_owned() + codes), 0, 15), "bytes of data"),
+            (file(&(meta.clone() + codes), 0, 15), "bytes of data"),
         ];
         for (bytes, words) in cases {
             let e = read(&folder, &bytes).expect_err(words).to_string();

@@ -108,8 +108,8 @@ fn gpus() -> Devices {
 }
 
 impl Devices {
-    /// Hardware GPUs, the best first: discrete before integrated, then by free memory. A card that CUDA can use is
-    /// listed for CUDA; through other drivers it comes after all others.
+    /// Hardware GPUs, the best first: discrete before integrated, then by free memory. A card that CUDA can
+    /// use is listed for CUDA; through other drivers it comes after all others.
     fn ranked(&self) -> Vec<&DeviceInfo> {
         let cuda: Vec<_> = self.found.iter().filter(|d| d.kind == DeviceKind::Cuda).collect();
         let is_cuda_card = |d: &DeviceInfo| match &d.card {
@@ -152,8 +152,9 @@ impl Devices {
     }
 }
 
-/// Opens the device that `options` name, with weights in the formats of `policy`. A named device is opened or is an error. An
-/// automatic choice skips devices that cannot be opened, and adds the reasons to `passed_over`.
+/// Opens the device that `options` name, with weights in the formats of `policy`. A named device is opened or
+/// is an error. An automatic choice skips devices that cannot be opened, and adds the reasons to
+/// `passed_over`.
 pub(crate) fn open(
     options: &EngineOptions,
     policy: &PrecisionPolicy,
@@ -228,8 +229,8 @@ pub(crate) fn open_cpu(options: &EngineOptions, policy: &PrecisionPolicy) -> Res
 /// Environment variable that names the folder for compiled kernels.
 pub const CACHE_VARIABLE: &str = "ORATE_CACHE";
 
-/// Folder of compiled kernels: [`CACHE_VARIABLE`], or `orate` in the user's cache folder. `None` if there is no such folder:
-/// each process then compiles its kernels.
+/// Folder of compiled kernels: [`CACHE_VARIABLE`], or `orate` in the user's cache folder. `None` if there is
+/// no such folder: each process then compiles its kernels.
 pub fn cache_folder() -> Option<PathBuf> {
     match std::env::var_os(CACHE_VARIABLE) {
         Some(folder) if !folder.is_empty() => Some(folder.into()),

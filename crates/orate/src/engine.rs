@@ -23,8 +23,8 @@ pub enum ModelSource {
     BuiltIn,
     /// A model folder or a packed voice.
     Path(PathBuf),
-    /// A model to compare with goldens, which may be a checkpoint that was cut down to what its goldens read. Such a one refuses to
-    /// speak.
+    /// A model to compare with goldens, which may be a checkpoint that was cut down to what its goldens read.
+    /// Such a one refuses to speak.
     Goldens(PathBuf),
 }
 
@@ -33,24 +33,25 @@ pub enum ModelSource {
 pub struct EngineOptions {
     /// The model.
     pub model: ModelSource,
-    /// Families that the model may be of. Applications that bring a family of their own add it to [`FAMILIES`].
+    /// Families that the model may be of. Applications that bring a family of their own add it to
+    /// [`FAMILIES`].
     pub families: &'static [&'static dyn Family],
     /// The device.
     pub device: DeviceChoice,
     /// CPU threads. `None`: one for each processor, at most 8.
     pub threads: Option<usize>,
-    /// CPU instruction set: `amx`, `vnni`, `avx512`, `avx2` or `portable`. `None`: the one in the environment variable
-    /// [`crate::ISA_VARIABLE`], or the best of this machine.
+    /// CPU instruction set: `amx`, `vnni`, `avx512`, `avx2` or `portable`. `None`: the one in the environment
+    /// variable [`crate::ISA_VARIABLE`], or the best of this machine.
     pub isa: Option<String>,
     /// Format of weights in matmuls, and for which weights. What the device cannot do is refused.
     pub precision: PrecisionChoice,
-    /// Format of the keys and values that an autoregressive model keeps while it speaks. Models that keep none refuse everything but
-    /// [`CacheFormat::F32`].
+    /// Format of the keys and values that an autoregressive model keeps while it speaks. Models that keep
+    /// none refuse everything but [`CacheFormat::F32`].
     pub kv: CacheFormat,
     /// Folder for compiled kernels. `None`: [`crate::cache_folder`].
     pub cache: Option<PathBuf>,
-    /// Whether the CPU replaces a device that cannot be opened or cannot run the model. [`Engine::fallbacks`] then has the
-    /// reason. The CPU keeps the requested format if it has it; otherwise that is a reason too.
+    /// Whether the CPU replaces a device that cannot be opened or cannot run the model. [`Engine::fallbacks`]
+    /// then has the reason. The CPU keeps the requested format if it has it; otherwise that is a reason too.
     pub allow_fallback: bool,
 }
 
@@ -72,9 +73,9 @@ impl Default for EngineOptions {
 
 /// A model on a device, ready to speak. Clones share everything.
 ///
-/// An engine belongs to the process that opened it: threads and GPU drivers do not survive a fork. In a forked child everything
-/// that computes returns an error at once; dropping the engine there is safe and does not affect the parent. Open engines
-/// after forking.
+/// An engine belongs to the process that opened it: threads and GPU drivers do not survive a fork. In a
+/// forked child everything that computes returns an error at once; dropping the engine there is safe and does
+/// not affect the parent. Open engines after forking.
 #[derive(Clone)]
 pub struct Engine {
     inner: Arc<Inner>,
@@ -202,7 +203,8 @@ impl Engine {
     /// Speaks a text of any length and returns all of it.
     ///
     /// # Errors
-    /// The text has nothing to say, an option is out of range, a character or voice is unknown, or the device failed.
+    /// The text has nothing to say, an option is out of range, a character or voice is unknown, or the device
+    /// failed.
     pub fn speak(&self, text: &str, options: &Options) -> Result<Audio> {
         let mut samples = Vec::new();
         let whole = Options { whole_pieces: true, ..options.clone() };
@@ -212,8 +214,8 @@ impl Engine {
         Ok(Audio { samples, sample_rate: self.sample_rate() })
     }
 
-    /// Speaks several texts with the same options, at once where the model is faster that way. Each result is what the text would
-    /// have been alone.
+    /// Speaks several texts with the same options, at once where the model is faster that way. Each result is
+    /// what the text would have been alone.
     ///
     /// # Errors
     /// As [`Engine::speak`], for the first text that fails.
@@ -247,8 +249,8 @@ impl Engine {
         all.into_iter().map(|(_, audio)| audio).collect()
     }
 
-    /// Speaks piece by piece: the iterator computes a piece when asked for it, so memory does not grow with the
-    /// text, and dropping it stops all work.
+    /// Speaks piece by piece: the iterator computes a piece when asked for it, so memory does not grow with
+    /// the text, and dropping it stops all work.
     ///
     /// ```
     /// let engine = orate::Engine::new()?;
@@ -277,8 +279,8 @@ impl Engine {
         self.warm_up_for(&Options::default())
     }
 
-    /// As [`Engine::warm_up`], for texts with these options: a model that reads voice, language, instruction or reference before
-    /// each text keeps the state after them.
+    /// As [`Engine::warm_up`], for texts with these options: a model that reads voice, language, instruction
+    /// or reference before each text keeps the state after them.
     ///
     /// # Errors
     /// As [`Engine::speak`].
@@ -286,7 +288,8 @@ impl Engine {
         self.warm_up_for_callers(options, 1)
     }
 
-    /// As [`Engine::warm_up_for`], for `callers` that speak at once with these options. A server does it before it answers.
+    /// As [`Engine::warm_up_for`], for `callers` that speak at once with these options. A server does it
+    /// before it answers.
     ///
     /// # Errors
     /// As [`Engine::speak`].
@@ -295,9 +298,10 @@ impl Engine {
         Ok(self.inner.model.clone().warm_up(options, callers)?)
     }
 
-    /// Plans compiled so far. Compiling one takes some milliseconds, and at first kernels may have to be compiled. An autoregressive
-    /// model compiles none between the frames of an utterance, and none for a text of usual length if it was warmed up for the
-    /// voice and as many callers. Others compile some for each length of text that they have not spoken lately.
+    /// Plans compiled so far. Compiling one takes some milliseconds, and at first kernels may have to be
+    /// compiled. An autoregressive model compiles none between the frames of an utterance, and none for a
+    /// text of usual length if it was warmed up for the voice and as many callers. Others compile some for
+    /// each length of text that they have not spoken lately.
     pub fn plans_made(&self) -> usize {
         self.inner.model.plans_made()
     }
@@ -307,8 +311,9 @@ impl Engine {
         &self.facts().voices
     }
 
-    /// The voice of a recording in a file of any common kind, for [`Options::cloned`]. Silence around the speech is cut. With
-    /// `transcript`, the words that are spoken there, the model also takes over the manner; without, only the voice.
+    /// The voice of a recording in a file of any common kind, for [`Options::cloned`]. Silence around the
+    /// speech is cut. With `transcript`, the words that are spoken there, the model also takes over the
+    /// manner; without, only the voice.
     ///
     /// # Errors
     /// The model cannot clone, the file cannot be read, or the recording is silent, too short or too long.
@@ -402,19 +407,19 @@ impl Engine {
         self.inner.probes.as_ref()
     }
 
-    /// Reasons why devices were skipped: those that an automatic choice prefers, or, with [`EngineOptions::allow_fallback`], the
-    /// one that was named.
+    /// Reasons why devices were skipped: those that an automatic choice prefers, or, with
+    /// [`EngineOptions::allow_fallback`], the one that was named.
     pub fn fallbacks(&self) -> &[String] {
         &self.inner.fallbacks
     }
 
-    /// Problems that do not stop work, in words: compiled GPU kernels that could not be kept. A device finds out when it compiles,
-    /// so ask after speaking.
+    /// Problems that do not stop work, in words: compiled GPU kernels that could not be kept. A device finds
+    /// out when it compiles, so ask after speaking.
     pub fn warnings(&self) -> Vec<String> {
         let not_kept = |problem: String| {
             format!(
-                "compiled kernels are not kept, so every start compiles them again: {problem}; let the folder be written and \
-                 have some room, or name another one with {CACHE_VARIABLE}"
+                "compiled kernels are not kept, so every start compiles them again: {problem}; let the \
+                 folder be written and have some room, or name another one with {CACHE_VARIABLE}"
             )
         };
         self.inner.device.cache_problem().map(not_kept).into_iter().collect()
@@ -435,7 +440,8 @@ impl Engine {
         self.facts().family
     }
 
-    /// Memory that the model takes on its device while it speaks; `None` where its family does not predict it. Nothing is loaded.
+    /// Memory that the model takes on its device while it speaks; `None` where its family does not predict
+    /// it. Nothing is loaded.
     ///
     /// # Errors
     /// The device cannot run the model.
@@ -454,7 +460,8 @@ impl Engine {
         Ok(self.inner.model.plans(size, options)?)
     }
 
-    /// Prints the plans that speak a text of some size, with the least time each step can take on a machine with `roofline`.
+    /// Prints the plans that speak a text of some size, with the least time each step can take on a machine
+    /// with `roofline`.
     ///
     /// # Errors
     /// As [`Engine::speak`].

@@ -11,7 +11,8 @@ pub use orate_models::ErrorKind;
 /// Result of library calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a call failed. The message says what, where, and how to fix it; [`Error::kind`] is for callers that branch.
+/// Why a call failed. The message says what, where, and how to fix it; [`Error::kind`] is for callers that
+/// branch.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -39,8 +40,12 @@ pub enum Error {
     },
     /// No kept voice has the name.
     #[error(
-        "no voice `{name}` is kept in {}; there {}", folder.display(),
-        if known.is_empty() { "is none yet (`orate voices add` makes one)".to_owned() } else { format!("are: {}", known.join(", ")) }
+        "no voice `{name}` is kept in {}; there {}",
+        folder.display(),
+        match known.as_slice() {
+            [] => "is none yet (`orate voices add` makes one)".to_owned(),
+            known => format!("are: {}", known.join(", ")),
+        }
     )]
     UnknownKeptVoice {
         /// What was asked for.

@@ -46,7 +46,8 @@ pub(crate) fn declared(families: &[&'static dyn Family]) -> Vec<(&'static str, &
     families.iter().map(|f| (f.name(), f.options())).collect()
 }
 
-/// The folder of the model that a file is a part of; `None` for packed voices, which are a model each, and for everything else.
+/// The folder of the model that a file is a part of; `None` for packed voices, which are a model each, and
+/// for everything else.
 fn folder_around(path: &Path) -> Option<&Path> {
     let is_part = path.extension().is_some_and(|e| e == "safetensors" || e == "onnx" || e == "json");
     if !is_part || !path.is_file() {

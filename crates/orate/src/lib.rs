@@ -9,9 +9,9 @@
 //! # Ok::<(), orate::Error>(())
 //! ```
 //!
-//! An [`Engine`] holds one model on one device. It is cheap to clone and may be used by any number of threads at
-//! once. [`Options`] say how to speak; [`Engine::speak`] returns all the audio, [`Engine::stream`] piece by piece.
-//! Equal options and seed give equal samples, whatever the number of threads.
+//! An [`Engine`] holds one model on one device. It is cheap to clone and may be used by any number of threads
+//! at once. [`Options`] say how to speak; [`Engine::speak`] returns all the audio, [`Engine::stream`] piece
+//! by piece. Equal options and seed give equal samples, whatever the number of threads.
 
 mod audio;
 mod default_voice;
@@ -28,7 +28,7 @@ pub use default_voice::VOICE_VARIABLE;
 pub use devices::{CACHE_VARIABLE, DeviceChoice, Devices, cache_folder, devices};
 pub use engine::{Engine, EngineOptions, ModelSource};
 pub use error::{Error, ErrorKind, Result};
-pub use families::{FAMILIES, qwen3_tts, supertonic};
+pub use families::*;
 pub use orate_audio::{
     AudioError, AudioFormat, AudioWriter, PcmStream, WavFormat, check_output, plot_png, write_output,
 };

@@ -16,9 +16,9 @@ use std::sync::Arc;
 pub enum PrecisionChoice {
     /// By this policy. What the device cannot do is an error.
     Exactly(PrecisionPolicy),
-    /// The fastest of the device's formats whose matmuls are within [`MOST_PROBED_ERROR`] of `f32`, found by trying them when
-    /// the engine is opened; `f32` if none is faster. [`crate::Engine::probes`] has the measurements. The patterns are those
-    /// of a policy.
+    /// The fastest of the device's formats whose matmuls are within [`MOST_PROBED_ERROR`] of `f32`, found by
+    /// trying them when the engine is opened; `f32` if none is faster. [`crate::Engine::probes`] has the
+    /// measurements. The patterns are those of a policy.
     Auto {
         /// Patterns of weight names that get the format; without any, all weights do.
         allow: Vec<String>,
@@ -40,10 +40,11 @@ impl From<PrecisionPolicy> for PrecisionChoice {
     }
 }
 
-/// Largest error of a matmul in a format that is chosen: root mean square of the difference over that of the result.
+/// Largest error of a matmul in a format that is chosen: root mean square of the difference over that of the
+/// result.
 ///
-/// Rounding to the 11 bits of `f16` and `tf32` gives 2e-4 to 3e-4, and models of all families then have an SNR above 50 dB. The 8
-/// bits of `bf16` give 2e-3, except for checkpoints that are stored in `bf16`.
+/// Rounding to the 11 bits of `f16` and `tf32` gives 2e-4 to 3e-4, and models of all families then have an
+/// SNR above 50 dB. The 8 bits of `bf16` give 2e-3, except for checkpoints that are stored in `bf16`.
 pub const MOST_PROBED_ERROR: f64 = 1e-3;
 
 /// Least speedup of a less exact format: less is not worth it, and could be chance.
@@ -83,7 +84,8 @@ impl Stored {
     }
 }
 
-/// Completes a policy that names no weights: q8_0 and q4_0 apply to the weights in [`ModelFiles::precision_scope`] only.
+/// Completes a policy that names no weights: q8_0 and q4_0 apply to the weights in
+/// [`ModelFiles::precision_scope`] only.
 ///
 /// # Errors
 /// As [`check_patterns`].
@@ -185,8 +187,8 @@ impl fmt::Display for Probes {
     }
 }
 
-/// Picks the least exact format that is worth it: it must be faster than every more exact one. Of equally exact ones, the stored
-/// one comes first.
+/// Picks the least exact format that is worth it: it must be faster than every more exact one. Of equally
+/// exact ones, the stored one comes first.
 fn choose(measured: &[Probe], stored: Stored) -> Precision {
     let mut good: Vec<&Probe> = measured.iter().filter(|p| p.error <= MOST_PROBED_ERROR).collect();
     let key = |p: &Probe| (p.precision != stored.precision(), p.precision);

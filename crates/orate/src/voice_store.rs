@@ -15,7 +15,8 @@ const EXTENSION: &str = "safetensors";
 /// Most characters of a name: some file systems have room for 255 bytes.
 const MOST_CHARS: usize = 48;
 
-/// Cloned voices by name, kept as files in a folder. Nothing is cached, so voices that another process adds are seen at once.
+/// Cloned voices by name, kept as files in a folder. Nothing is cached, so voices that another process adds
+/// are seen at once.
 ///
 /// ```
 /// let folder = std::env::temp_dir().join("orate-doc-voices");
@@ -39,7 +40,8 @@ impl VoiceStore {
         VoiceStore { folder: folder.into() }
     }
 
-    /// The user's voices: the folder in [`VOICE_FOLDER_VARIABLE`], or `orate/voices` in the folder for the user's data.
+    /// The user's voices: the folder in [`VOICE_FOLDER_VARIABLE`], or `orate/voices` in the folder for the
+    /// user's data.
     ///
     /// # Errors
     /// The system has no such folder.
@@ -49,7 +51,8 @@ impl VoiceStore {
             _ => match dirs::data_dir() {
                 Some(data) => Ok(VoiceStore::new(data.join("orate").join("voices"))),
                 None => Err(Error::NoVoice(format!(
-                    "this system has no folder for a user's data; set {VOICE_FOLDER_VARIABLE} to one for voices"
+                    "this system has no folder for a user's data; set {VOICE_FOLDER_VARIABLE} to one for \
+                     voices"
                 ))),
             },
         }
@@ -100,7 +103,8 @@ impl VoiceStore {
     /// Checks that a voice could be saved under this name, before time is spent on making it.
     ///
     /// # Errors
-    /// The name is not allowed, or taken and `replace` is false, or the folder cannot be written to or created.
+    /// The name is not allowed, or taken and `replace` is false, or the folder cannot be written to or
+    /// created.
     pub fn check(&self, name: &str, replace: bool) -> Result<()> {
         let path = self.path(name)?;
         if !replace && path.symlink_metadata().is_ok() {
@@ -171,7 +175,8 @@ impl VoiceStore {
     }
 }
 
-/// Whether a name can be a file's, everywhere and without leaving the folder, and cannot be taken for an option or a mix.
+/// Whether a name can be a file's, everywhere and without leaving the folder, and cannot be taken for an
+/// option or a mix.
 fn is_name(name: &str) -> bool {
     let allowed = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
     (1..=MOST_CHARS).contains(&name.chars().count()) && name.chars().all(allowed) && !name.starts_with('-')

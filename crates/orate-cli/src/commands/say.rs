@@ -318,6 +318,7 @@ fn report(
             "characters": speech.characters,
             "sample_rate": engine.sample_rate(),
             "seed": args.speech.seed,
+            "options": args.speech.own.as_json(),
             "voice": args.speech.voice.clone().or_else(default_voice),
             "fallbacks": engine.fallbacks(),
             "warnings": speech.warnings,

@@ -26,6 +26,7 @@ fn every_command_knows_a_new_family() {
 
     let spoken = json(&["say", "Hello", "--model", "model", "--volume", "0.9", "-o", "a.wav", "--json"]);
     assert_eq!(spoken["duration_s"], 0.25, "5 letters of 400 samples: {spoken}");
+    assert_eq!(spoken["options"], serde_json::json!({ "volume": 0.9 }));
     let help = run(&["say", "-h"]);
     assert!(help.contains("--volume") && help.contains("Hum"), "{help}");
     let voices = run(&["voices", "--model", "model"]);

@@ -2,7 +2,7 @@
 
 use super::codec_decoder;
 use super::config::CodecDecoderConfig;
-use super::error::QwenError;
+use crate::ModelError;
 use crate::blocks::Past;
 use crate::runtime::{MemoryPool, PlanCache, PooledMemory};
 use orate_graph::{Device, Executable, Graph, GraphError, WeightLoader};
@@ -48,7 +48,7 @@ impl CodecPlans {
     ///
     /// # Errors
     /// The device lacks an op, or room for the weights.
-    pub fn plan(&self, i: usize) -> Result<Arc<dyn Executable>, QwenError> {
+    pub fn plan(&self, i: usize) -> Result<Arc<dyn Executable>, ModelError> {
         self.plan_of(1, i)
     }
 
@@ -56,11 +56,11 @@ impl CodecPlans {
     ///
     /// # Errors
     /// As [`CodecPlans::plan`].
-    pub fn batch_plan(&self, i: usize) -> Result<Arc<dyn Executable>, QwenError> {
+    pub fn batch_plan(&self, i: usize) -> Result<Arc<dyn Executable>, ModelError> {
         self.plan_of(ROWS, i)
     }
 
-    fn plan_of(&self, batch: usize, i: usize) -> Result<Arc<dyn Executable>, QwenError> {
+    fn plan_of(&self, batch: usize, i: usize) -> Result<Arc<dyn Executable>, ModelError> {
         self.plans.get((batch, i), |_| Ok(graph(&self.config, batch, CHUNKS[i])?))
     }
 

@@ -6,8 +6,8 @@
 
 use super::codec_plans::{self, CHUNKS, CodecPlans};
 use super::config::CodecDecoderConfig;
-use super::error::QwenError;
 use super::shared_codec::{Decoded, Piece, SharedCodec};
+use crate::ModelError;
 use crate::decoding::MOST_UTTERANCES;
 use crate::decoding::kept_states::{KeptState, KeptStates};
 use crate::runtime::{self, PooledMemory, Profile};
@@ -62,7 +62,7 @@ impl CodecDecoder {
     ///
     /// # Errors
     /// The device has no room.
-    pub fn stream(self: &Arc<Self>) -> Result<CodecStream, QwenError> {
+    pub fn stream(self: &Arc<Self>) -> Result<CodecStream, ModelError> {
         let (decoder, memory) = (self.clone(), self.plans.memories.take());
         let mut stream = CodecStream { decoder, memory, frames: 0, ended: false };
         stream.restart()?;
@@ -79,7 +79,7 @@ impl CodecDecoder {
         self: &Arc<Self>,
         codes: &[i32],
         go_on: &dyn Fn() -> bool,
-    ) -> Result<Option<CodecStream>, QwenError> {
+    ) -> Result<Option<CodecStream>, ModelError> {
         let mut stream = self.stream()?;
         if codes.is_empty() {
             return Ok(Some(stream));
@@ -115,7 +115,7 @@ impl CodecDecoder {
     ///
     /// # Errors
     /// As [`CodecStream::push`].
-    pub fn decode(self: &Arc<Self>, codes: &[i32]) -> Result<Vec<f32>, QwenError> {
+    pub fn decode(self: &Arc<Self>, codes: &[i32]) -> Result<Vec<f32>, ModelError> {
         let mut samples = vec![];
         self.stream()?.push_last(codes, &mut samples)?;
         Ok(samples)
@@ -125,17 +125,17 @@ impl CodecDecoder {
     ///
     /// # Errors
     /// A weight is missing, or the device lacks an op or room.
-    pub fn warm_up(&self) -> Result<(), QwenError> {
+    pub fn warm_up(&self) -> Result<(), ModelError> {
         (0..CHUNKS.len()).try_for_each(|i| self.plans.plan(i).map(drop))
     }
 
     /// Compiles the plans of batches.
-    pub(super) fn prepare_batches(&self) -> Result<(), QwenError> {
+    pub(super) fn prepare_batches(&self) -> Result<(), ModelError> {
         (0..CHUNKS.len()).try_for_each(|i| self.plans.batch_plan(i).map(drop))
     }
 
     /// The graphs of chunks of all sizes.
-    pub(super) fn graphs(config: &CodecDecoderConfig) -> Result<Vec<Graph>, QwenError> {
+    pub(super) fn graphs(config: &CodecDecoderConfig) -> Result<Vec<Graph>, ModelError> {
         CHUNKS.into_iter().map(|frames| Ok(codec_plans::graph(config, 1, frames)?)).collect()
     }
 
@@ -168,7 +168,7 @@ impl CodecStream {
     /// # Errors
     /// Codes that are not whole frames or in no codebook; frames after the last ones; samples that are not
     /// finite; or the device failed.
-    pub fn push(&mut self, codes: &[i32], samples: &mut Vec<f32>) -> Result<(), QwenError> {
+    pub fn push(&mut self, codes: &[i32], samples: &mut Vec<f32>) -> Result<(), ModelError> {
         self.decode(codes, samples, false)
     }
 
@@ -178,17 +178,17 @@ impl CodecStream {
     ///
     /// # Errors
     /// As [`CodecStream::push`].
-    pub fn push_last(&mut self, codes: &[i32], samples: &mut Vec<f32>) -> Result<(), QwenError> {
+    pub fn push_last(&mut self, codes: &[i32], samples: &mut Vec<f32>) -> Result<(), ModelError> {
         self.decode(codes, samples, true)
     }
 
-    fn decode(&mut self, codes: &[i32], samples: &mut Vec<f32>, last: bool) -> Result<(), QwenError> {
+    fn decode(&mut self, codes: &[i32], samples: &mut Vec<f32>, last: bool) -> Result<(), ModelError> {
         let quantizers = self.decoder.quantizers();
         if !codes.len().is_multiple_of(quantizers) {
-            return Err(QwenError::Frames { got: codes.len(), quantizers });
+            return Err(ModelError::Frames { got: codes.len(), quantizers });
         }
         if self.ended && !codes.is_empty() {
-            return Err(QwenError::Option {
+            return Err(ModelError::Option {
                 option: "codec stream",
                 got: "given frames after its last ones".to_owned(),
                 allowed: "restart it first".to_owned(),
@@ -210,7 +210,7 @@ impl CodecStream {
             let of_frame = all.len() / CHUNKS[i];
             let heard = &all[..of_frame * frames];
             if let Some(at) = first_damaged(heard) {
-                return Err(QwenError::NoSound { frame: self.frames + (at / of_frame) as u64 });
+                return Err(ModelError::NoSound { frame: self.frames + (at / of_frame) as u64 });
             }
             samples.extend_from_slice(heard);
             self.frames += frames as u64;
@@ -220,7 +220,7 @@ impl CodecStream {
     }
 
     /// Codes of `CHUNKS[i]` frames to samples, with those of other streams where runs are shared.
-    fn decode_chunk(&mut self, i: usize, codes: Vec<i32>) -> Result<Vec<f32>, QwenError> {
+    fn decode_chunk(&mut self, i: usize, codes: Vec<i32>) -> Result<Vec<f32>, ModelError> {
         let decoder = self.decoder.clone();
         let memory = self.memory.lend();
         let piece = Piece { memory, plan: i, codes };
@@ -239,7 +239,7 @@ impl CodecStream {
     ///
     /// # Errors
     /// The device failed.
-    pub fn profile(&mut self) -> Result<Profile, QwenError> {
+    pub fn profile(&mut self) -> Result<Profile, ModelError> {
         let (plan, frames) = (self.decoder.plans.plan(0)?, CodecDecoder::PIECE);
         self.restart()?;
         let shape = Shape::from([1, frames, self.decoder.quantizers()]);
@@ -263,7 +263,7 @@ impl CodecStream {
     ///
     /// # Errors
     /// The device has no room.
-    pub fn restart(&mut self) -> Result<(), QwenError> {
+    pub fn restart(&mut self) -> Result<(), ModelError> {
         let plan = self.decoder.plans.plan(CHUNKS.len() - 1)?;
         runtime::clear_states(self.memory.get(), plan.plan())?;
         (self.frames, self.ended) = (0, false);

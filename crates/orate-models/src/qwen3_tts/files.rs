@@ -12,8 +12,8 @@
 //! read, and serves to compare with their results.
 
 use super::config::{CODEC_TYPE, CodecConfig, Config, GenerationConfig, MODEL_TYPE};
-use super::error::QwenError;
 use super::layout;
+use crate::ModelError;
 use crate::checkpoint::{self, Expected};
 use crate::files::read;
 use orate_text::qwen::QwenTokenizer;
@@ -70,24 +70,24 @@ impl Files {
     /// # Errors
     /// It is no model of this family, files are missing or damaged, the configuration asks for something that
     /// is not supported, or the weights are not those that it describes. The message says which.
-    pub fn open(path: &Path) -> Result<Files, QwenError> {
+    pub fn open(path: &Path) -> Result<Files, ModelError> {
         if !path.is_dir() {
             let problem =
                 "no such folder; a Qwen3-TTS model is the folder of an official repository".to_owned();
-            return Err(QwenError::NotAModel { path: path.to_owned(), problem });
+            return Err(ModelError::NotAModel { path: path.to_owned(), problem });
         }
         if !Self::detect(path) {
             let problem = format!(
                 "not a Qwen3-TTS model: it has no {CONFIG} with `model_type` `{MODEL_TYPE}` or `{CODEC_TYPE}`, \
                  and no folder {CODEC}"
             );
-            return Err(QwenError::NotAModel { path: path.to_owned(), problem });
+            return Err(ModelError::NotAModel { path: path.to_owned(), problem });
         }
         if Self::is_trimmed(path) {
             let problem = format!(
                 "it has {TRIMMED}: a checkpoint that was cut down to what its goldens read, which only `orate verify` opens"
             );
-            return Err(QwenError::NotAModel { path: path.to_owned(), problem });
+            return Err(ModelError::NotAModel { path: path.to_owned(), problem });
         }
         if model_type(&path.join(CONFIG)).as_deref() == Some(CODEC_TYPE) {
             Self::codec(path)
@@ -107,7 +107,7 @@ impl Files {
     ///
     /// # Errors
     /// As [`Files::open`], except for missing tensors.
-    pub fn open_trimmed(path: &Path) -> Result<Files, QwenError> {
+    pub fn open_trimmed(path: &Path) -> Result<Files, ModelError> {
         let list: Trimmed =
             parse(&path.join(TRIMMED), |json| serde_json::from_slice(json).map_err(|e| e.to_string()))?;
         let (talking, codec) = Self::described(path, vec![])?;
@@ -118,7 +118,7 @@ impl Files {
             let inside = Path::new(file).components().all(|c| matches!(c, Component::Normal(_)));
             if !inside {
                 let problem = format!("`{file}` is no file in this folder");
-                return Err(QwenError::Content { path: path.join(TRIMMED), problem });
+                return Err(ModelError::Content { path: path.join(TRIMMED), problem });
             }
             let file = SafeTensors::open(path.join(file))?;
             sources.push(Box::new(Scattered::new(file, |name| shapes.get(name).map(|s| s.to_vec()))?));
@@ -130,7 +130,7 @@ impl Files {
         Ok(Files { origin, talking: Some(talking), codec, weights, trimmed: true })
     }
 
-    fn model(path: &Path) -> Result<Files, QwenError> {
+    fn model(path: &Path) -> Result<Files, ModelError> {
         let mut missing: Vec<String> = missing_weights(path, "").into_iter().collect();
         missing.extend(missing_weights(&path.join(CODEC), &format!("{CODEC}/")));
         let (talking, codec) = Self::described(path, missing)?;
@@ -144,7 +144,7 @@ impl Files {
     }
 
     /// Everything but the weights, of which `missing` are not there.
-    fn described(path: &Path, missing: Vec<String>) -> Result<(Talking, CodecConfig), QwenError> {
+    fn described(path: &Path, missing: Vec<String>) -> Result<(Talking, CodecConfig), ModelError> {
         let of_codec = format!("{CODEC}/{CONFIG}");
         let mut files: Vec<String> =
             [CONFIG].into_iter().chain(TOKENIZER).chain([&*of_codec]).map(str::to_owned).collect();
@@ -159,12 +159,12 @@ impl Files {
         };
         let codec = parse(&path.join(CODEC).join(CONFIG), CodecConfig::from_json)?;
         agree(&config, &codec)
-            .map_err(|problem| QwenError::Content { path: path.join(CODEC).join(CONFIG), problem })?;
+            .map_err(|problem| ModelError::Content { path: path.join(CODEC).join(CONFIG), problem })?;
         let tokenizer = open_tokenizer(path, &config)?;
         Ok((Talking { config, generation, tokenizer }, codec))
     }
 
-    fn codec(path: &Path) -> Result<Files, QwenError> {
+    fn codec(path: &Path) -> Result<Files, ModelError> {
         complete(path, missing_codec(path, ""))?;
         let codec = parse(&path.join(CONFIG), CodecConfig::from_json)?;
         let weights = Joined::open_folder(path)?;
@@ -196,23 +196,23 @@ fn missing_codec(path: &Path, prefix: &str) -> Vec<String> {
     config.into_iter().chain(missing_weights(path, prefix)).collect()
 }
 
-fn complete(path: &Path, files: Vec<String>) -> Result<(), QwenError> {
+fn complete(path: &Path, files: Vec<String>) -> Result<(), ModelError> {
     if files.is_empty() {
         return Ok(());
     }
     let advice = "download the whole repository, with its speech_tokenizer folder";
-    Err(QwenError::Incomplete { family: "Qwen3-TTS", path: path.to_owned(), files, advice })
+    Err(ModelError::Incomplete { family: "Qwen3-TTS", path: path.to_owned(), files, advice })
 }
 
-fn parse<T>(path: &Path, from_json: impl Fn(&[u8]) -> Result<T, String>) -> Result<T, QwenError> {
-    from_json(&read(path)?).map_err(|problem| QwenError::Content { path: path.to_owned(), problem })
+fn parse<T>(path: &Path, from_json: impl Fn(&[u8]) -> Result<T, String>) -> Result<T, ModelError> {
+    from_json(&read(path)?).map_err(|problem| ModelError::Content { path: path.to_owned(), problem })
 }
 
-fn open_tokenizer(path: &Path, config: &Config) -> Result<QwenTokenizer, QwenError> {
+fn open_tokenizer(path: &Path, config: &Config) -> Result<QwenTokenizer, ModelError> {
     let [vocab, merges, added] = TOKENIZER.map(|f| path.join(f));
     let tokenizer = QwenTokenizer::from_files(&read(&vocab)?, &read(&merges)?, &read(&added)?)
-        .map_err(|e| QwenError::Tokenizer { path: path.to_owned(), source: Box::new(e) })?;
-    let content = |path: PathBuf, problem: String| Err(QwenError::Content { path, problem });
+        .map_err(|e| ModelError::Tokenizer { path: path.to_owned(), source: Box::new(e) })?;
+    let content = |path: PathBuf, problem: String| Err(ModelError::Content { path, problem });
     let turns = [("<|im_start|>", config.im_start_token_id), ("<|im_end|>", config.im_end_token_id)];
     for (token, id) in turns {
         let got = tokenizer.added(token);
@@ -248,7 +248,7 @@ fn agree(config: &Config, codec: &CodecConfig) -> Result<(), String> {
     }
 }
 
-fn check(file: &dyn WeightSource, expected: &[Expected]) -> Result<(), QwenError> {
+fn check(file: &dyn WeightSource, expected: &[Expected]) -> Result<(), ModelError> {
     checkpoint::compare(file, expected, |_| false)
-        .map_err(|d| QwenError::Tensors { path: file.describe(), differences: Box::new(d) })
+        .map_err(|d| ModelError::Tensors { path: file.describe(), differences: Box::new(d) })
 }

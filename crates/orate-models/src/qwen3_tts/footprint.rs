@@ -3,11 +3,11 @@
 use super::VoiceEncoder;
 use super::codec_stream::CodecDecoder;
 use super::config::Variant;
-use super::error::QwenError;
 use super::files::{Files, Talking};
 use super::pipeline::PREFIX_BYTES;
 use super::talker::CacheSizes;
 use super::talker_plans::TalkerPlan;
+use crate::ModelError;
 use crate::decoding::session::{capacity, feed_capacity, pass_rows};
 use crate::{Footprint, Loader};
 use orate_graph::{BufferKind, CacheFormat, Device, Plan};
@@ -34,7 +34,7 @@ impl Files {
         kv: CacheFormat,
         frames: usize,
         reference: f64,
-    ) -> Result<Footprint, QwenError> {
+    ) -> Result<Footprint, ModelError> {
         let source = Loader(self.weights.clone());
         let codec = CodecDecoder::graphs(&self.codec.decoder_config)?;
         let codec = codec.into_iter().map(|g| Plan::compile(g, device)).collect::<Result<Vec<_>, _>>()?;
@@ -74,7 +74,7 @@ impl Files {
     }
 
     /// See [`Footprint::cloning`].
-    fn cloning(&self, talking: &Talking, device: &dyn Device, seconds: f64) -> Result<u64, QwenError> {
+    fn cloning(&self, talking: &Talking, device: &dyn Device, seconds: f64) -> Result<u64, ModelError> {
         let source = Loader(self.weights.clone());
         let samples = (seconds * f64::from(self.codec.output_sample_rate)) as usize;
         let speaker = talking.config.speaker_encoder_config.as_ref();
@@ -92,7 +92,7 @@ fn talking_plans(
     device: &dyn Device,
     sizes: CacheSizes,
     (rows, reference): (usize, bool),
-) -> Result<Vec<Plan>, QwenError> {
+) -> Result<Vec<Plan>, ModelError> {
     let (time, text_rows) = (pass_rows(device.pacing().prompt_step, rows), feed_capacity(1));
     let plans = [
         TalkerPlan::Rows { time, reference },

@@ -5,9 +5,9 @@
 //! hold these too, and nothing else.
 
 use super::config::{CodecConfig, Config, Variant};
-use super::error::QwenError;
 use super::talker_plans::smallest_graphs;
 use super::{Past, VoiceEncoder, codec_decoder, speaker_encoder};
+use crate::ModelError;
 use crate::checkpoint::{self, Expected};
 use orate_graph::{CacheFormat, Graph};
 
@@ -75,7 +75,7 @@ impl Network {
 ///
 /// # Errors
 /// The configuration contradicts itself.
-pub fn model(c: &Config) -> Result<Vec<Expected>, QwenError> {
+pub fn model(c: &Config) -> Result<Vec<Expected>, ModelError> {
     let mut graphs = smallest_graphs(&c.talker_config, CacheFormat::F32)?;
     if let (Variant::Base, Some(speaker)) = (c.tts_model_type, &c.speaker_encoder_config) {
         let mut g = Graph::new("speaker_encoder");
@@ -89,7 +89,7 @@ pub fn model(c: &Config) -> Result<Vec<Expected>, QwenError> {
 ///
 /// # Errors
 /// The configuration contradicts itself.
-pub fn codec(c: &CodecConfig) -> Result<Vec<Expected>, QwenError> {
+pub fn codec(c: &CodecConfig) -> Result<Vec<Expected>, ModelError> {
     let mut g = Graph::new("codec_decoder");
     codec_decoder::build(&mut g, &c.decoder_config, Past::Stream, 1, 1)?;
     let mut graphs = VoiceEncoder::graphs(None, c, 1)?;

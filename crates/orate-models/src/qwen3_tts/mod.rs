@@ -24,7 +24,6 @@ pub mod codec_encoder;
 mod codec_plans;
 mod codec_stream;
 mod config;
-mod error;
 mod family;
 mod files;
 mod footprint;
@@ -55,7 +54,6 @@ pub use config::{
     GenerationConfig, MODEL_TYPE, PredictorConfig, SpeakerEncoderConfig, TalkerConfig, TransformerConfig,
     Variant,
 };
-pub use error::QwenError;
 pub use family::FAMILY;
 pub use files::{Files, Talking};
 pub use layout::Network;

@@ -2,7 +2,6 @@
 
 use super::codec_stream::CodecDecoder;
 use super::config::{SpeakerEncoderConfig, Variant};
-use super::error::QwenError;
 use super::files::{Files, Talking};
 use super::prompt::{self, Prompt, Request};
 use super::settings::Settings;
@@ -11,6 +10,7 @@ use super::talker_plans::{Talker, TalkerPlan, smallest_graphs};
 use super::voice::{Reference, Voice};
 use super::voice_encoder::VoiceEncoder;
 use super::{Batch, Session, Utterance, codec_decoder};
+use crate::ModelError;
 use crate::blocks::Past;
 use crate::decoding::session::{capacity, feed_capacity};
 use crate::decoding::{Decoding, StartOptions};
@@ -91,15 +91,15 @@ impl Qwen3Tts {
     ///
     /// # Errors
     /// The files are those of a codec alone.
-    pub fn talking(&self) -> Result<&Talking, QwenError> {
-        self.files.talking.as_ref().ok_or_else(|| QwenError::NoTalker { path: self.files.origin.clone() })
+    pub fn talking(&self) -> Result<&Talking, ModelError> {
+        self.files.talking.as_ref().ok_or_else(|| ModelError::NoTalker { path: self.files.origin.clone() })
     }
 
     /// A request as ids.
     ///
     /// # Errors
     /// See [`Prompt::new`].
-    pub fn prompt(&self, request: &Request<'_>) -> Result<Prompt, QwenError> {
+    pub fn prompt(&self, request: &Request<'_>) -> Result<Prompt, ModelError> {
         let talking = self.talking()?;
         Prompt::new(&talking.config, &talking.tokenizer, request)
     }
@@ -108,9 +108,9 @@ impl Qwen3Tts {
     ///
     /// # Errors
     /// The files are those of a codec alone.
-    pub fn talker(&self) -> Result<&Decoding<Talker>, QwenError> {
+    pub fn talker(&self) -> Result<&Decoding<Talker>, ModelError> {
         let talker = self.talker.as_ref();
-        talker.ok_or_else(|| QwenError::NoTalker { path: self.files.origin.clone() })
+        talker.ok_or_else(|| ModelError::NoTalker { path: self.files.origin.clone() })
     }
 
     /// Reads a prompt, up to the state before the first frame.
@@ -118,7 +118,7 @@ impl Qwen3Tts {
     /// # Errors
     /// The files are those of a codec alone, settings are out of range, the prompt leaves no room for frames,
     /// or the device failed.
-    pub fn start(&self, prompt: &Prompt, settings: &Settings) -> Result<Session, QwenError> {
+    pub fn start(&self, prompt: &Prompt, settings: &Settings) -> Result<Session, ModelError> {
         self.start_with(prompt, settings, StartOptions::default())
     }
 
@@ -131,7 +131,7 @@ impl Qwen3Tts {
         prompt: &Prompt,
         settings: &Settings,
         options: StartOptions,
-    ) -> Result<Session, QwenError> {
+    ) -> Result<Session, ModelError> {
         self.talker()?.start(prompt, (*settings).into(), options)
     }
 
@@ -144,7 +144,7 @@ impl Qwen3Tts {
         prompt: &Prompt,
         settings: &Settings,
         options: StartOptions,
-    ) -> Result<Utterance, QwenError> {
+    ) -> Result<Utterance, ModelError> {
         let prepare = || self.codec.prepare_batches();
         self.talker()?.utterance(prompt, (*settings).into(), options, prepare)
     }
@@ -153,7 +153,7 @@ impl Qwen3Tts {
     ///
     /// # Errors
     /// The files are those of a codec alone.
-    pub fn batch(&self) -> Result<Batch, QwenError> {
+    pub fn batch(&self) -> Result<Batch, ModelError> {
         Ok(self.talker()?.batch())
     }
 
@@ -162,7 +162,7 @@ impl Qwen3Tts {
     ///
     /// # Errors
     /// As [`Qwen3Tts::start`].
-    pub fn prepare(&self, prompt: &Prompt, max_frames: usize, callers: usize) -> Result<(), QwenError> {
+    pub fn prepare(&self, prompt: &Prompt, max_frames: usize, callers: usize) -> Result<(), ModelError> {
         if callers > 1 && self.device.pacing().coalescing_wait.is_some() {
             self.codec.prepare_batches()?;
         }
@@ -186,17 +186,17 @@ impl Qwen3Tts {
     /// # Errors
     /// The model is made for another kind of speaker, the transcript has no letter or digit or is longer than
     /// the recording can be, the recording is too short, or the device failed.
-    pub fn clone_voice(&self, samples: &[f32], transcript: Option<&str>) -> Result<Voice, QwenError> {
+    pub fn clone_voice(&self, samples: &[f32], transcript: Option<&str>) -> Result<Voice, ModelError> {
         let config = &self.talking()?.config;
         if config.tts_model_type != Variant::Base {
             let problem = "it cannot clone a voice; only Base models can".to_owned();
-            return Err(QwenError::Mode { variant: config.tts_model_type.name(), problem });
+            return Err(ModelError::Mode { variant: config.tts_model_type.name(), problem });
         }
         if transcript.is_some_and(|t| !t.chars().any(char::is_alphanumeric)) {
-            return Err(QwenError::EmptyText { what: "transcript" });
+            return Err(ModelError::EmptyText { what: "transcript" });
         }
         let encoder = self.voice_encoder(config.speaker_encoder_config.clone());
-        let x_vector = encoder.x_vector(samples)?.ok_or_else(|| QwenError::Mode {
+        let x_vector = encoder.x_vector(samples)?.ok_or_else(|| ModelError::Mode {
             variant: config.tts_model_type.name(),
             problem: "it has no speaker encoder".to_owned(),
         })?;
@@ -205,7 +205,7 @@ impl Qwen3Tts {
                 "its speaker encoder returned {x}; are its weights undamaged, and does their format have the range \
                  that they need (bf16 or f32)?"
             );
-            return Err(QwenError::Content { path: self.files.origin.clone().into(), problem });
+            return Err(ModelError::Content { path: self.files.origin.clone().into(), problem });
         }
         let reference = match transcript {
             Some(text) => Some(Reference { transcript: text.to_owned(), codes: encoder.codes(samples)? }),
@@ -221,17 +221,17 @@ impl Qwen3Tts {
     /// # Errors
     /// The transcript has no letter or digit, or more tokens than the recording has frames: the model would
     /// speak what is left of it.
-    pub fn check_voice(&self, voice: &Voice) -> Result<(), QwenError> {
+    pub fn check_voice(&self, voice: &Voice) -> Result<(), ModelError> {
         let Some(Reference { transcript, codes }) = &voice.reference else { return Ok(()) };
         if !transcript.chars().any(char::is_alphanumeric) {
-            return Err(QwenError::EmptyText { what: "transcript" });
+            return Err(ModelError::EmptyText { what: "transcript" });
         }
         let tokens = prompt::transcript_tokens(&self.talking()?.tokenizer, transcript);
         let frames = codes.len() / self.codec.quantizers();
         // Codes that are no frames are refused where they are read.
         if frames > 0 && tokens > frames {
             let seconds = frames as f64 / self.files.codec.frame_rate();
-            return Err(QwenError::LongTranscript { tokens, frames, seconds });
+            return Err(ModelError::LongTranscript { tokens, frames, seconds });
         }
         Ok(())
     }
@@ -254,7 +254,7 @@ impl Qwen3Tts {
     ///
     /// # Errors
     /// A device that cannot run them.
-    pub fn plans(&self, rows: usize, frames: usize) -> Result<Vec<Arc<dyn Executable>>, QwenError> {
+    pub fn plans(&self, rows: usize, frames: usize) -> Result<Vec<Arc<dyn Executable>>, ModelError> {
         let sizes = CacheSizes { batch: 1, capacity: capacity(rows + frames), kv: self.kv };
         let text_rows = feed_capacity(1);
         let talker = self.talker()?.network();
@@ -273,7 +273,7 @@ impl Files {
     ///
     /// # Errors
     /// The configuration contradicts itself, or the format does not take keys as wide as the model's.
-    pub fn graphs(&self, kv: CacheFormat) -> Result<Vec<Graph>, QwenError> {
+    pub fn graphs(&self, kv: CacheFormat) -> Result<Vec<Graph>, ModelError> {
         let mut g = Graph::new("codec_decoder");
         codec_decoder::build(&mut g, &self.codec.decoder_config, Past::Stream, 1, 1)?;
         let mut all = vec![g];
@@ -287,7 +287,7 @@ impl Files {
     ///
     /// # Errors
     /// The configuration contradicts itself.
-    pub fn listening_graphs(&self) -> Result<Vec<Graph>, QwenError> {
+    pub fn listening_graphs(&self) -> Result<Vec<Graph>, ModelError> {
         let base = self.talking.as_ref().filter(|t| t.config.tts_model_type == Variant::Base);
         let Some(talking) = base else { return Ok(vec![]) };
         let speaker = talking.config.speaker_encoder_config.as_ref();

@@ -19,8 +19,8 @@
 //! a text joins the one before it, as in the official package.
 
 use super::config::{Config, Dialect, TalkerConfig, Variant};
-use super::error::QwenError;
 use super::row_ids::{RowIds, RowKind};
+use crate::ModelError;
 use orate_text::qwen::{Part, QwenTokenizer};
 
 /// Who speaks.
@@ -141,7 +141,7 @@ impl Prompt {
     /// # Errors
     /// The text is empty, the speaker or language is unknown, or the model is made for another kind of
     /// speaker.
-    pub fn new(c: &Config, tokenizer: &QwenTokenizer, r: &Request<'_>) -> Result<Prompt, QwenError> {
+    pub fn new(c: &Config, tokenizer: &QwenTokenizer, r: &Request<'_>) -> Result<Prompt, ModelError> {
         check_variant(c, r)?;
         let t = &c.talker_config;
         let mut warnings = vec![];
@@ -154,7 +154,7 @@ impl Prompt {
         let [pad, bos, eos] =
             [c.tts_pad_token_id, c.tts_bos_token_id, c.tts_eos_token_id].map(|id| id as i32);
         let own = spoken(tokenizer, r.text, BEHIND_TEXT);
-        let Some((role, text)) = own else { return Err(QwenError::EmptyText { what: "text" }) };
+        let Some((role, text)) = own else { return Err(ModelError::EmptyText { what: "text" }) };
 
         let tokens = text.len();
         let mut p = Rows::new(t);
@@ -187,7 +187,7 @@ impl Prompt {
             r.speaker
         {
             let reference = spoken_before(tokenizer, transcript);
-            let Some(reference) = reference else { return Err(QwenError::EmptyText { what: "transcript" }) };
+            let Some(reference) = reference else { return Err(ModelError::EmptyText { what: "transcript" }) };
             let frames = frames(t, codes)?;
             fixed += if whole { reference.len() } else { reference.len().min(frames) };
             let said: Vec<i32> = reference.into_iter().chain(text).chain([eos]).collect();
@@ -243,11 +243,11 @@ impl Rows {
         }
     }
 
-    fn x_vector(&mut self, text: i32, t: &TalkerConfig, x: &[f32]) -> Result<(), QwenError> {
+    fn x_vector(&mut self, text: i32, t: &TalkerConfig, x: &[f32]) -> Result<(), ModelError> {
         let d = t.transformer.hidden_size;
         if x.len() != d || x.iter().any(|x| !x.is_finite()) {
             let problem = format!("it has {} values; this model needs {d} finite numbers", x.len());
-            return Err(QwenError::BadVoice { name: None, problem });
+            return Err(ModelError::BadVoice { name: None, problem });
         }
         self.rows.push(text, RowKind::XVector, &self.no_codes);
         self.rows.x_vector = x.iter().map(|x| x.to_bits()).collect();
@@ -256,9 +256,9 @@ impl Rows {
 }
 
 /// Refuses speakers that a model is not made for.
-fn check_variant(c: &Config, r: &Request<'_>) -> Result<(), QwenError> {
+fn check_variant(c: &Config, r: &Request<'_>) -> Result<(), ModelError> {
     let (variant, problem) = (c.tts_model_type, |problem: &str| {
-        Err(QwenError::Mode { variant: c.tts_model_type.name(), problem: problem.to_owned() })
+        Err(ModelError::Mode { variant: c.tts_model_type.name(), problem: problem.to_owned() })
     });
     match (variant, r.speaker) {
         (Variant::Base, Speaker::XVector(_) | Speaker::InContext { .. })
@@ -289,12 +289,12 @@ fn instruction<'a>(c: &Config, r: &Request<'a>, warnings: &mut Vec<String>) -> O
 }
 
 /// Id of a speaker, and of the dialect that it speaks.
-fn named(c: &Config, name: &str) -> Result<(u32, Option<u32>), QwenError> {
+fn named(c: &Config, name: &str) -> Result<(u32, Option<u32>), ModelError> {
     let t = &c.talker_config;
     let key = name.to_lowercase();
     let found = t.spk_id.iter().find(|(known, _)| known.to_lowercase() == key);
     let Some((known, id)) = found else {
-        return Err(QwenError::UnknownVoice { name: name.to_owned(), known: c.speakers().join(", ") });
+        return Err(ModelError::UnknownVoice { name: name.to_owned(), known: c.speakers().join(", ") });
     };
     let dialect = match t.spk_is_dialect.get(known) {
         Some(Dialect::Named(dialect)) => t.codec_language_id.get(dialect).copied(),
@@ -304,7 +304,7 @@ fn named(c: &Config, name: &str) -> Result<(u32, Option<u32>), QwenError> {
 }
 
 /// Id of the language to speak. A speaker's dialect takes the place of Chinese, and of no language.
-fn language(c: &Config, asked: Option<&str>, dialect: Option<u32>) -> Result<Option<u32>, QwenError> {
+fn language(c: &Config, asked: Option<&str>, dialect: Option<u32>) -> Result<Option<u32>, ModelError> {
     let asked = asked.unwrap_or(AUTO).to_lowercase();
     let asked = CODES.iter().find(|(code, _)| *code == asked).map_or(asked, |(_, name)| (*name).to_owned());
     if let Some(dialect) = dialect.filter(|_| asked == AUTO || asked == CHINESE) {
@@ -315,7 +315,7 @@ fn language(c: &Config, asked: Option<&str>, dialect: Option<u32>) -> Result<Opt
     }
     if !c.languages().iter().any(|known| known.to_lowercase() == asked) {
         let known = [AUTO].into_iter().chain(c.languages()).map(str::to_owned).collect();
-        return Err(QwenError::UnknownLanguage { name: asked, known });
+        return Err(ModelError::UnknownLanguage { name: asked, known });
     }
     let ids = &c.talker_config.codec_language_id;
     Ok(ids.iter().find(|(known, _)| known.to_lowercase() == asked).map(|(_, id)| *id))
@@ -353,12 +353,12 @@ fn cut(ids: &[u32], text: &str, after: usize) -> Option<(Vec<u32>, Vec<i32>)> {
 }
 
 /// Frames of a reference, all of whose codes exist.
-fn frames(t: &TalkerConfig, codes: &[i32]) -> Result<usize, QwenError> {
+fn frames(t: &TalkerConfig, codes: &[i32]) -> Result<usize, ModelError> {
     let (q, most) = (t.num_code_groups, t.code_predictor_config.vocab_size as i32);
     let whole = codes.len().is_multiple_of(q) && !codes.is_empty();
     if whole && codes.iter().all(|c| (0..most).contains(c)) {
         return Ok(codes.len() / q);
     }
     let problem = format!("its reference has {} codes; needed are frames of {q} below {most}", codes.len());
-    Err(QwenError::BadVoice { name: None, problem })
+    Err(ModelError::BadVoice { name: None, problem })
 }

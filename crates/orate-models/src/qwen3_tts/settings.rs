@@ -1,7 +1,7 @@
 //! How the codes of a frame are drawn.
 
 use super::config::GenerationConfig;
-use super::error::QwenError;
+use crate::ModelError;
 use crate::decoding::{DrawSettings, Sampling};
 
 /// How the frames of an utterance are drawn.
@@ -50,7 +50,7 @@ impl Settings {
     ///
     /// # Errors
     /// Names the option and its range.
-    pub fn check(self) -> Result<(), QwenError> {
+    pub fn check(self) -> Result<(), ModelError> {
         DrawSettings::from(self).check()
     }
 }

@@ -6,7 +6,7 @@
 //! that is less work than all alone. States are copied there and back on the device.
 
 use super::codec_plans::{CHUNKS, CodecPlans, ROWS};
-use super::error::QwenError;
+use crate::ModelError;
 use crate::decoding::coalescer::Coalescer;
 use crate::runtime::{self, MemoryPool, PooledMemory};
 use orate_graph::{Buffer, Counters, Device, DeviceError, Executable, Memory, Part};
@@ -30,7 +30,7 @@ pub(super) struct Piece {
 }
 
 /// Samples, and what was asked of the device in another memory than the chunk's.
-type Samples = Result<(Vec<f32>, Counters), QwenError>;
+type Samples = Result<(Vec<f32>, Counters), ModelError>;
 
 /// A decoded chunk.
 pub(super) struct Decoded {
@@ -99,7 +99,7 @@ impl SharedCodec {
     }
 
     /// Decodes all in one run. An error leaves all states as they were.
-    fn run_together(&self, decoder: &CodecPlans, all: &mut [Piece]) -> Result<Vec<Samples>, QwenError> {
+    fn run_together(&self, decoder: &CodecPlans, all: &mut [Piece]) -> Result<Vec<Samples>, ModelError> {
         let plan = decoder.batch_plan(all[0].plan)?;
         let mut kept = match self.memories.take_kept() {
             Some(kept) => kept,
@@ -153,7 +153,7 @@ fn samples(
     memory: &mut dyn Memory,
     plan: usize,
     codes: &[i32],
-) -> Result<Vec<f32>, QwenError> {
+) -> Result<Vec<f32>, ModelError> {
     let quantizers = decoder.quantizers();
     memory.write_i32("codes", &[1, codes.len() / quantizers, quantizers].into(), codes)?;
     decoder.plan(plan)?.run(memory)?;

@@ -7,7 +7,8 @@
 //! device only while a voice is cloned.
 
 use super::config::{CodecConfig, SpeakerEncoderConfig};
-use super::{Past, QwenError, codec_encoder, speaker_encoder};
+use super::{Past, codec_encoder, speaker_encoder};
+use crate::ModelError;
 use crate::runtime::{self, PlanCache};
 use orate_audio::LogMel;
 use orate_graph::{Device, Graph, WeightLoader};
@@ -54,7 +55,7 @@ impl VoiceEncoder {
         speaker: Option<&SpeakerEncoderConfig>,
         codec: &CodecConfig,
         samples: usize,
-    ) -> Result<Vec<Graph>, QwenError> {
+    ) -> Result<Vec<Graph>, ModelError> {
         let feature = codec_encoder::samples_per_feature(&codec.encoder_config);
         let mut all =
             vec![features_graph(codec, PIECE * feature)?, codes_graph(codec, samples.div_ceil(feature))?];
@@ -70,12 +71,12 @@ impl VoiceEncoder {
     ///
     /// # Errors
     /// The recording is shorter than a few frames, or the device failed.
-    pub fn x_vector(&self, samples: &[f32]) -> Result<Option<Vec<f32>>, QwenError> {
+    pub fn x_vector(&self, samples: &[f32]) -> Result<Option<Vec<f32>>, ModelError> {
         let Some((config, plans)) = &self.speaker else { return Ok(None) };
         let features = speaker_encoder::mel(config);
         let least = (speaker_encoder::least_frames(config) * features.hop_length).max(features.n_fft);
         if samples.len() < least {
-            return Err(QwenError::TooShort { got: samples.len(), least });
+            return Err(ModelError::TooShort { got: samples.len(), least });
         }
         let mel = LogMel::new(&features)?.apply(samples);
         let g = speaker_graph(config, mel.frames)?;
@@ -91,10 +92,10 @@ impl VoiceEncoder {
     ///
     /// # Errors
     /// There are no samples, or the device failed.
-    pub fn codes(&self, samples: &[f32]) -> Result<Vec<i32>, QwenError> {
+    pub fn codes(&self, samples: &[f32]) -> Result<Vec<i32>, ModelError> {
         let c = &self.codec.encoder_config;
         if samples.is_empty() {
-            return Err(QwenError::TooShort { got: 0, least: 1 });
+            return Err(ModelError::TooShort { got: 0, least: 1 });
         }
         let features = self.features(samples)?;
         let rows = features.len() / c.hidden_size;
@@ -108,7 +109,7 @@ impl VoiceEncoder {
     }
 
     /// Features of a recording, `[⌈n / 960⌉, D]`, piece by piece.
-    fn features(&self, samples: &[f32]) -> Result<Vec<f32>, QwenError> {
+    fn features(&self, samples: &[f32]) -> Result<Vec<f32>, ModelError> {
         let length = PIECE * codec_encoder::samples_per_feature(&self.codec.encoder_config);
         let mut memory = self.device.memory();
         let (mut all, mut features) = (vec![], vec![]);
@@ -131,19 +132,19 @@ impl VoiceEncoder {
     }
 }
 
-fn speaker_graph(c: &SpeakerEncoderConfig, frames: usize) -> Result<Graph, QwenError> {
+fn speaker_graph(c: &SpeakerEncoderConfig, frames: usize) -> Result<Graph, ModelError> {
     let mut g = Graph::new("speaker_encoder");
     speaker_encoder::build(&mut g, c, frames)?;
     Ok(g)
 }
 
-fn features_graph(c: &CodecConfig, samples: usize) -> Result<Graph, QwenError> {
+fn features_graph(c: &CodecConfig, samples: usize) -> Result<Graph, ModelError> {
     let mut g = Graph::new("codec_encoder.features");
     codec_encoder::features(&mut g, &c.encoder_config, Past::Stream, 1, samples)?;
     Ok(g)
 }
 
-fn codes_graph(c: &CodecConfig, rows: usize) -> Result<Graph, QwenError> {
+fn codes_graph(c: &CodecConfig, rows: usize) -> Result<Graph, ModelError> {
     let mut g = Graph::new("codec_encoder.codes");
     codec_encoder::codes(&mut g, c, 1, rows)?;
     Ok(g)

@@ -6,7 +6,11 @@ crate::options! {
     /// What Supertonic models can be asked for beyond [`crate::Options`].
     pub struct Options {
         /// Speaking rate, 0.7 to 2.
-        speed: f32 => range(0.7, 2.0).value_name("FACTOR").short('s').default("the model's usual rate").common(),
+        speed: f32 => range(0.7, 2.0)
+            .value_name("FACTOR")
+            .short('s')
+            .default("the model's usual rate")
+            .common(),
         /// Denoising steps, 1 to 100: more is slower and a little cleaner.
         steps: usize => range(1.0, 100.0).default("what the model was tuned for").common(),
         /// Write out English numbers, dates, money and abbreviations first.

@@ -1,9 +1,10 @@
 //! Qwen3-TTS folders: every variant opens, and what is missing, mixed or damaged is named.
 
 use orate_models::ErrorKind;
+use orate_models::ModelError;
 use orate_models::checkpoint::Expected;
 use orate_models::qwen3_tts::layout::{self, Network};
-use orate_models::qwen3_tts::{CodecConfig, Config, Files, GenerationConfig, Qwen3Tts, QwenError, Variant};
+use orate_models::qwen3_tts::{CodecConfig, Config, Files, GenerationConfig, Qwen3Tts, Variant};
 use orate_testing::ReferenceDevice;
 use orate_testing::checkpoints::{blank_safetensors, qwen3_tts_goldens, write_qwen3_tts};
 use orate_weights::{DType, TensorInfo, TensorRef, WeightError, WeightSource};
@@ -42,7 +43,7 @@ impl Folder {
         std::fs::write(self.path(file), blank_safetensors(listing)).expect("writable");
     }
 
-    fn open(&self) -> Result<Files, QwenError> {
+    fn open(&self) -> Result<Files, ModelError> {
         Files::open(self.0.path())
     }
 

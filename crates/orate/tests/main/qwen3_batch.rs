@@ -10,9 +10,10 @@ use orate::{
 };
 use orate_cpu::{CpuDevice, Isa};
 use orate_graph::Counters;
+use orate_models::ModelError;
 use orate_models::qwen3_tts::{
-    Batch, CodecDecoder, Files, Prompt, Qwen3Tts, QwenError, Request, RowId, Sampling, Session, Settings,
-    Speaker, StartOptions, Step,
+    Batch, CodecDecoder, Files, Prompt, Qwen3Tts, Request, RowId, Sampling, Session, Settings, Speaker,
+    StartOptions, Step,
 };
 use orate_testing::assert_close;
 use orate_testing::checkpoints::write_random_qwen3_tts;
@@ -201,7 +202,7 @@ fn what_is_under_way_moves_with_its_row() {
         let [mine, other] = &mut sessions;
         let rows = [batch.join(mine).expect("room"), batch.join(other).expect("room")];
         for _ in 0..together {
-            let mut each = |row, step: Result<Step, QwenError>, frame: &[i32]| {
+            let mut each = |row, step: Result<Step, ModelError>, frame: &[i32]| {
                 assert_eq!(step.expect("goes on"), Step::Frame);
                 heard[usize::from(row == rows[1])].extend(frame);
             };

@@ -1,6 +1,7 @@
 //! A family that nothing but its own folder knows works everywhere.
 
-use crate::toy::write::{write_goldens, write_model};
+use crate::toy::sing::{SING, SingOptions};
+use crate::toy::write::{write_goldens, write_model, write_singer};
 use crate::toy::{HUM, HumOptions};
 use orate::{
     Cancel, DeviceChoice, Engine, EngineOptions, Error, ErrorKind, FAMILIES, Family, ModelSource, Options,
@@ -12,7 +13,7 @@ use orate_tools::verify::{self, VerifyOptions};
 use std::path::Path;
 
 /// The families of a program that knows the toy beside the others.
-static ALL: [&dyn Family; 3] = [HUM, FAMILIES[0], FAMILIES[1]];
+static ALL: [&dyn Family; 4] = [HUM, SING, FAMILIES[0], FAMILIES[1]];
 
 const SAMPLES: usize = 400;
 
@@ -113,4 +114,40 @@ fn tools_ask_a_toy_family() {
     assert_eq!((runs.plans.len(), &*runs.size), (1, "7 letters"));
     let explained = engine.explain(Size { tokens: 7, frames: 1 }, None).expect("runs");
     assert!(explained.contains("letters.weight"), "{explained}");
+}
+
+/// A family over `orate_models::decoding`: utterances of several threads share batches, and each sounds as it
+/// does alone.
+#[test]
+fn an_autoregressive_toy_family_speaks() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write_singer(folder.path());
+    let model = ModelSource::Path(folder.path().to_owned());
+    let options = EngineOptions {
+        model,
+        families: &ALL,
+        device: DeviceChoice::Cpu,
+        threads: Some(1),
+        ..Default::default()
+    };
+    let engine = Engine::with_options(options).expect("a whole model");
+    let likeliest = Options::default().with(SingOptions { temperature: Some(0.0) });
+    let notes = |text: &str, options: &Options| {
+        let chunks: Vec<_> =
+            engine.stream(text, options).expect("sings").map(|c| c.expect("sings")).collect();
+        assert!(chunks.iter().all(|c| c.finish == Some(orate::FinishReason::Stop)), "{chunks:?}");
+        chunks.iter().map(|c| c.samples.len() / SAMPLES).sum::<usize>()
+    };
+    assert_eq!(notes("Hello there", &likeliest), 11, "a note for each letter and space");
+    assert_eq!(notes("Hello there", &Options::default()), 11);
+    let seed = |seed| engine.speak("Hello there", &Options { seed, ..Options::default() }).expect("sings");
+    assert!((1..9).any(|other| seed(other) != seed(0)), "another seed draws other notes");
+    let texts = ["Hello there", "a", "to be or not to be", "Hello there", "yes and no"];
+    engine.warm_up_for_callers(&likeliest, texts.len()).expect("has plans");
+    for options in [&likeliest, &Options { seed: 5, ..Options::default() }] {
+        let alone: Vec<_> = texts.iter().map(|t| engine.speak(t, options).expect("sings")).collect();
+        assert_eq!(engine.speak_batch(&texts, options).expect("sings"), alone);
+    }
+    let e = engine.speak("Hi", &Options::default().set("volume", 0.5)).expect_err("hums only").to_string();
+    assert!(e.contains("`volume` is not an option of Sing models (Hum has it)"), "{e}");
 }

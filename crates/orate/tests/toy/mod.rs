@@ -1,5 +1,6 @@
-//! A family of models that hums a tone for each letter: the example of docs/add-a-model.md. Nothing outside of this
-//! folder knows it; [`HUM`] is all that an engine or a program needs.
+//! A family of models that hums a tone for each letter: the example of docs/add-a-model.md. Nothing outside
+//! of this folder knows it; [`HUM`] is all that an engine or a program needs. [`sing`] is an autoregressive
+//! one.
 //!
 //! ```text
 //! text ─ one id for each letter      ids       i32 [1, T]   0 is a space, 1 is a
@@ -11,14 +12,16 @@
 //! ```
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub mod sing;
 pub mod write;
 
 use orate::hooks::{Comparison, Goldens};
 use orate::{
-    Cancel, Chunk, Chunks, Description, Facts, Family, Model, ModelError, ModelFiles, Opening, OptionSet,
-    OptionSpec, Options, Runs, Size, VoiceInfo,
+    Chunk, Chunks, Description, Facts, Family, Model, ModelError, ModelFiles, Opening, OptionSet, OptionSpec,
+    Options, Runs, Size, VoiceInfo,
 };
 use orate_graph::{CacheFormat, DType, Device, Executable, Factor, Graph, GraphError, Weight};
+use orate_models::pieces::Progress;
 use orate_models::{Loader, MatmulSize, MemoryPool, PlaceOptions, PlanCache, checkpoint};
 use orate_text::TextError;
 use orate_text::pieces;
@@ -27,7 +30,7 @@ use serde::Deserialize;
 use std::path::Path;
 use std::sync::Arc;
 
-// ---- the network -------------------------------------------------------------------------------------------------
+// ---- the network ------------------------------------------------------------------------------------------
 
 /// Ids: space and 26 letters.
 const LETTERS: usize = 27;
@@ -48,7 +51,7 @@ fn hum(g: &mut Graph, voice: &str, letters: usize) -> Result<(), GraphError> {
     g.output("wav", x)
 }
 
-// ---- the family --------------------------------------------------------------------------------------------------
+// ---- the family -------------------------------------------------------------------------------------------
 
 /// What an engine, or a program with this family, is given.
 pub static HUM: &dyn Family = &Hum;
@@ -85,11 +88,7 @@ impl Family for Hum {
     }
 
     fn open(&self, path: &Path, _: Opening) -> Result<Box<dyn ModelFiles>, ModelError> {
-        let config = path.join("hum.json");
-        let text =
-            std::fs::read(&config).map_err(|source| ModelError::Io { path: config.clone(), source })?;
-        let config = serde_json::from_slice(&text)
-            .map_err(|e| ModelError::Content { path: config, problem: e.to_string() })?;
+        let config = Config::read(&path.join("hum.json"))?;
         let weights = SafeTensors::open(path.join("hum.safetensors"))?;
         let files = HumFiles { origin: path.display().to_string(), config, weights: Arc::new(weights) };
         // A wrong file fails here and not in the sound.
@@ -109,13 +108,21 @@ impl Family for Hum {
     }
 }
 
-// ---- its files ---------------------------------------------------------------------------------------------------
+// ---- its files --------------------------------------------------------------------------------------------
 
 /// `hum.json`
 #[derive(Deserialize)]
 struct Config {
     sample_rate: u32,
     voices: Vec<String>,
+}
+
+impl Config {
+    fn read(path: &Path) -> Result<Config, ModelError> {
+        let text = std::fs::read(path).map_err(|source| ModelError::Io { path: path.to_owned(), source })?;
+        let content = |problem: String| ModelError::Content { path: path.to_owned(), problem };
+        serde_json::from_slice(&text).map_err(|e| content(e.to_string()))
+    }
 }
 
 struct HumFiles {
@@ -178,7 +185,7 @@ impl ModelFiles for HumFiles {
     }
 }
 
-// ---- on a device -------------------------------------------------------------------------------------------------
+// ---- on a device ------------------------------------------------------------------------------------------
 
 struct HumModel {
     files: HumFiles,
@@ -238,9 +245,7 @@ impl Model for HumModel {
         Ok(Box::new(Humming {
             pieces: pieces.into_iter(),
             volume: HumOptions::read(&options.own).volume.unwrap_or(0.5),
-            silence: (options.silence * self.facts.sample_rate as f32) as usize,
-            cancel: options.cancel.clone().unwrap_or_default(),
-            index: 0,
+            progress: Progress::new(options, self.facts.sample_rate),
             model: self,
             voice,
         }))
@@ -284,20 +289,16 @@ struct Humming {
     voice: String,
     pieces: std::vec::IntoIter<(String, Vec<i32>)>,
     volume: f32,
-    silence: usize,
-    cancel: Cancel,
-    index: usize,
+    progress: Progress,
 }
 
 impl Chunks for Humming {
     fn next(&mut self) -> Option<Result<Chunk, ModelError>> {
         let (text, ids) = self.pieces.next()?;
-        let index = self.index;
-        self.index += 1;
-        let ran = self.cancel.check().and_then(|()| self.model.run(&self.voice, &ids, self.volume));
+        let ran = self.progress.cancel.check().and_then(|()| self.model.run(&self.voice, &ids, self.volume));
         Some(ran.map(|(hummed, counters)| {
-            let mut samples = vec![0.0; if index > 0 { self.silence } else { 0 }];
-            samples.extend(hummed);
+            let (samples, index) = (self.progress.after_silence(hummed), self.progress.index);
+            self.progress.index += 1;
             Chunk { samples, text, index, counters, prefix_rows: 0, finish: None, attempts: 1 }
         }))
     }
@@ -311,7 +312,8 @@ impl Chunks for Humming {
     }
 }
 
-/// Goldens are a file of `ids` and the samples `wav` of the first voice at full volume, as the reference computes them.
+/// Goldens are a file of `ids` and the samples `wav` of the first voice at full volume, as the reference
+/// computes them.
 struct HumGoldens(Arc<HumModel>);
 
 impl Goldens for HumGoldens {

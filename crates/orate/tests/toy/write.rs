@@ -31,6 +31,39 @@ pub fn write_model(folder: &Path) {
     write_tensors(&folder.join("hum.safetensors"), &[letters, low, high]);
 }
 
+/// Writes a model that sings into a folder. A note is drawn near the letter's, and moved by the note before.
+pub fn write_singer(folder: &Path) {
+    use super::sing::{CODES_KNOWN, ROW_IDS, SAMPLES, WIDTH};
+    let config = serde_json::json!({ "sample_rate": SAMPLE_RATE as u32, "voices": ["singer"] });
+    std::fs::write(folder.join("sing.json"), config.to_string()).expect("the folder is writable");
+    let notes = CODES_KNOWN - 1;
+    let table = |rows: usize, width: usize, of: &dyn Fn(usize, usize) -> f32| -> (Vec<usize>, Vec<f32>) {
+        (vec![rows, width], (0..rows * width).map(|i| of(i / width, i % width)).collect())
+    };
+    // Channels: the likelihood of each note, then of the end.
+    let is = |same: bool, x: f32| if same { x } else { 0.0 };
+    let tensors: [(&str, (Vec<usize>, Vec<f32>)); 4] = [
+        (
+            "letters",
+            table(ROW_IDS, WIDTH, &|id, c| match c {
+                c if c < notes => is(id % notes == c, 2.0),
+                c => is(c == notes, if id + 1 == ROW_IDS { 60.0 } else { -60.0 }),
+            }),
+        ),
+        ("notes", table(CODES_KNOWN, WIDTH, &|code, c| is((code + 1) % notes == c, 1.0))),
+        ("head", table(WIDTH, CODES_KNOWN, &|c, code| is(c == code, 1.0))),
+        (
+            "waves",
+            table(CODES_KNOWN, SAMPLES, &|code, s| {
+                let hz = 220.0 * 2f32.powf(code as f32 / 8.0);
+                0.3 * (TAU * hz * s as f32 / SAMPLE_RATE).sin()
+            }),
+        ),
+    ];
+    let tensors = tensors.map(|(name, (shape, data))| (format!("{name}.weight"), shape, data));
+    write_tensors(&folder.join("sing.safetensors"), &tensors);
+}
+
 /// Writes what the first voice hums for a text, computed in f64.
 pub fn write_goldens(folder: &Path, text: &str) {
     let (ids, letters, tones) = (ids(text), letters(), tones(VOICES[0].1));

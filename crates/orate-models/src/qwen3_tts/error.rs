@@ -1,3 +1,0 @@
-//! Errors of the family, which are those of all models.
-
-pub use crate::ModelError as QwenError;
