@@ -1,16 +1,17 @@
 // Drawing an id from logits [B, V], as `Op::Sample` has it; a block for each row.
 //
-//   x = logits, penalised where seen; −∞ for control ids
+//   x = c, or c + guidance · (c − u) with unconditional logits u; penalized where seen; −∞ for control ids
 //   temperature 0:  argmax x
-//   x = x / temperature; −∞ below the k-th largest; −∞ after the ids whose probabilities sum up to p
+//   x = x / temperature; −∞ below the k-th largest, and below largest + ln(min-p)
+//   −∞ after the ids whose probabilities sum up to p
 //   argmax (x − ln(−ln u)), u from Philox
 //
 // f32 by the operations of the CPU, in the same order for each id; the sums of step p are double precision. A
 // logit that is not a number, or nothing to draw, gives −1.
 
 struct Args {
-    const float* logits;
-    const float* settings;  // [B, 4]: temperature, k, p, penalty
+    const float* logits;    // [B, lanes, V]: of two rows the second is unconditional
+    const float* settings;  // [B, of_row]: temperature, k, p, penalty, min-p, guidance; those past the end are 0
     const int* seed;        // [B, 2]
     const int* draw;        // [B]
     const float* seen;      // [B, V], or none
@@ -18,6 +19,7 @@ struct Args {
     int ids, control_first, control_end, min_draws;
     u32 codebook;
     int places;  // a power of two, not less than `ids`
+    int of_row, lanes;
 };
 
 #define THREADS 256
@@ -165,15 +167,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a) {
     wait_for_previous();
     let_next_start();
     int b = blockIdx.x, draw = a.draw[b];
-    const float* logits = a.logits + (size_t)b * a.ids;
+    const float* logits = a.logits + (size_t)b * a.lanes * a.ids;
+    const float* settings = a.settings + (size_t)b * a.of_row;
     const float* seen = a.seen ? a.seen + (size_t)b * a.ids : 0;
-    float temperature = a.settings[4 * b], p = a.settings[4 * b + 2], penalty = a.settings[4 * b + 3];
-    int k = (int)fminf(fmaxf(a.settings[4 * b + 1], 0.0f), 1e9f);
+    float temperature = settings[0], p = settings[2], penalty = settings[3];
+    float min_p = a.of_row > 4 ? settings[4] : 0.0f, guidance = a.of_row > 5 ? settings[5] : 0.0f;
+    int k = (int)fminf(fmaxf(settings[1], 0.0f), 1e9f);
     bool broken = false;
 #pragma unroll 4
     for (int i = threadIdx.x; i < a.ids; i += THREADS) {
         float v = logits[i];
         broken |= v != v;
+        if (a.lanes == 2) {
+            float u = logits[a.ids + i];
+            broken |= u != u;
+            v = v + guidance * (v - u);
+        }
         if (seen && seen[i] != 0.0f) v = v < 0.0f ? v * penalty : v / penalty;
         bool early = i == a.control_end && draw < a.min_draws;
         if (early || (i >= a.control_first && i != a.control_end)) v = -INFINITY;
@@ -185,6 +194,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a) {
             u32 least = kth(x, a.ids, k, pairs);
             for (int i = threadIdx.x; i < a.ids; i += THREADS)
                 if (ordered(x[i]) < least) x[i] = -INFINITY;
+        }
+        if (min_p > 0.0f) {
+            u64 largest = 0;
+            for (int i = threadIdx.x; i < a.ids; i += THREADS) largest = max(largest, ranked(x[i], i));
+            float limit = x[id_of(block_max(largest, scratch))] + logf(min_p);
+            // All have read the largest before one may leave it out.
+            __syncthreads();
+            for (int i = threadIdx.x; i < a.ids; i += THREADS)
+                if (x[i] < limit) x[i] = -INFINITY;
         }
         if (p < 1.0f) nucleus(x, order, a, p, (double*)scratch, &count);
         __syncthreads();

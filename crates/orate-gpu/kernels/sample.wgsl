@@ -1,8 +1,9 @@
 // Drawing an id from logits [B, IDS], as `Op::Sample` has it; a workgroup for each row.
 //
-//   x = logits, penalised where seen; nothing for control ids
+//   x = c, or GUIDED c + guidance · (c − u) with unconditional logits u; penalized where seen; nothing for control ids
 //   temperature 0:  argmax x
-//   x = x / temperature; nothing below the k-th largest; nothing after the ids whose probabilities sum up to p
+//   x = x / temperature; nothing below the k-th largest, and below largest + ln(min-p)
+//   nothing after the ids whose probabilities sum up to p
 //   argmax (x − ln(−ln u)), u from Philox
 //
 // What is left out is a number below all others, so that no infinities are needed. A logit that is not a
@@ -10,7 +11,7 @@
 
 struct Params {
     logits: u32,
-    // [B, 4]: temperature, k, p, penalty
+    // [B, of_row]: temperature, k, p, penalty, min-p, guidance; those past the end are 0
     settings: u32,
     // [B, 2]
     seed: u32,
@@ -24,6 +25,7 @@ struct Params {
     control_end: u32,
     least_draws: u32,
     codebook: u32,
+    of_row: u32,
 }
 
 var<immediate> p: Params;
@@ -45,6 +47,7 @@ var<workgroup> sums: array<f32, 256>;
 var<workgroup> ids: array<u32, 256>;
 var<workgroup> count: atomic<u32>;
 var<workgroup> setting: vec4<f32>;
+var<workgroup> more_settings: vec2<f32>;
 
 // Larger for larger numbers.
 fn ordered(v: f32) -> u32 {
@@ -64,20 +67,41 @@ fn before(a: u32, b: u32) -> bool {
 fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let row = workgroup.x;
     if lane == 0u {
-        let s = p.settings + 4u * row;
+        let s = p.settings + p.of_row * row;
         setting = bitcast<vec4<f32>>(vec4<u32>(memory[s], memory[s + 1u], memory[s + 2u], memory[s + 3u]));
+        more_settings = vec2<f32>();
+        if p.of_row > 4u {
+            more_settings.x = bitcast<f32>(memory[s + 4u]);
+        }
+        if p.of_row > 5u {
+            more_settings.y = bitcast<f32>(memory[s + 5u]);
+        }
         atomicStore(&count, 0u);
     }
     // Threads meet under conditions on these, so all must agree on them.
     let s = workgroupUniformLoad(&setting);
+    let more = workgroupUniformLoad(&more_settings);
     let temperature = s.x;
     let draw = bitcast<i32>(memory[p.draw + row]);
     for (var i = lane; i < IDS; i += 256u) {
-        let bits = memory[p.logits + row * IDS + i];
+//@ if GUIDED
+        let at = p.logits + 2u * row * IDS + i;
+        let unconditional = memory[at + IDS];
+        if (unconditional & 0x7fffffffu) > 0x7f800000u {
+            atomicOr(&count, 1u);
+        }
+//@ else
+        let at = p.logits + row * IDS + i;
+//@ end
+        let bits = memory[at];
         if (bits & 0x7fffffffu) > 0x7f800000u {
             atomicOr(&count, 1u);
         }
         var v = clamp(bitcast<f32>(bits), -1.0e38, 1.0e38);
+//@ if GUIDED
+        let difference = clamp(v - clamp(bitcast<f32>(unconditional), -1.0e38, 1.0e38), -1.0e36, 1.0e36);
+        v = clamp(v + more.y * difference, -1.0e38, 1.0e38);
+//@ end
 //@ if SEEN
         // No bits but the sign.
         if (memory[p.seen + row * IDS + i] & 0x7fffffffu) != 0u {
@@ -117,6 +141,28 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         }
         for (var i = lane; i < IDS; i += 256u) {
             if ordered(x[i]) < least {
+                x[i] = NOTHING;
+            }
+        }
+        workgroupBarrier();
+    }
+    if temperature != 0.0 && more.x > 0.0 {
+        var largest = NOTHING;
+        for (var i = lane; i < IDS; i += 256u) {
+            largest = max(largest, x[i]);
+        }
+        sums[lane] = largest;
+        for (var step = 128u; step > 0u; step >>= 1u) {
+            workgroupBarrier();
+            if lane < step {
+                sums[lane] = max(sums[lane], sums[lane + step]);
+            }
+        }
+        workgroupBarrier();
+        let least = sums[0] + log(more.x);
+        workgroupBarrier();
+        for (var i = lane; i < IDS; i += 256u) {
+            if x[i] < least {
                 x[i] = NOTHING;
             }
         }

@@ -48,7 +48,7 @@ pub use graph::{Buffer, BufferKind, Draw, Graph, Node, Pieces, Rows, TAP_PREFIX,
 pub use memory::{ALIGNMENT, Place};
 pub use op::{
     AttentionMask, ControlIds, ConvGeometry, Cost, Epilogue, Factor, First, NO_ID, Norm, Op, Padding,
-    RelativePositions, SAMPLE_SETTINGS, Scalar,
+    RelativePositions, SAMPLE_SETTINGS, Scalar, sample_settings,
 };
 pub use pending::{Pending, Ticket};
 pub use plan::{Plan, Roofline, Step, Target, launches_of, several};

@@ -393,17 +393,21 @@ pub enum Op {
     /// seen `[B, V]`, a state, and ids i32 `[B, 1]` → the state with a 1 at each batch row's id, and none for
     /// [`NO_ID`]. In place, as `WriteRows`.
     Mark,
-    /// logits `[B, V]`, settings `[B, 4]`, seed i32 `[B, 2]`, draw i32 `[B]`, seen `[B, V]` (optional) → ids
-    /// i32 `[B, 1]`.
+    /// logits `[B, V]` or `[B, 2, V]`, settings `[B, S]`, seed i32 `[B, 2]`, draw i32 `[B]`, seen `[B, V]`
+    /// (optional) → ids i32 `[B, 1]`.
     ///
-    /// Settings are temperature, k, p and penalty. For each row, in this order and in f32:
+    /// Settings are the first S of temperature, k, p, penalty, min-p and guidance ([`SAMPLE_SETTINGS`]), four
+    /// at least; those past S are 0, which is off. For each row, in this order and in f32:
     ///
+    /// 0. Of `[2, V]` the second row is unconditional: logits become `c + guidance · (c − u)`.
     /// 1. Where `seen` is not 0, a negative logit is multiplied by the penalty, another one divided by it.
     /// 2. Control ids are left out.
     /// 3. At temperature 0 the id with the largest logit is the result, the lowest of several, and nothing
     ///    else happens.
     /// 4. Logits are divided by the temperature.
-    /// 5. Those below the k-th largest are left out, if k is not 0; so all that equal it stay.
+    /// 5. Those below the k-th largest are left out, if k is not 0; so all that equal it stay. Then, if min-p
+    ///    is not 0, those below `largest + ln(min-p)`: ids that are less likely than min-p times the most
+    ///    likely one.
     /// 6. If p < 1: ids are sorted by logit, largest first, equal ones by id. Those are left out before which
     ///    probabilities (the softmax of what is left) sum up to p or more. The first one stays.
     /// 7. The result is the id with the largest `logit − ln(−ln u)`, the lowest of several. So it is drawn
@@ -421,6 +425,11 @@ pub enum Op {
 
 /// Settings that [`Op::Sample`] knows: temperature, k, p, penalty, min-p and guidance.
 pub const SAMPLE_SETTINGS: usize = 6;
+
+/// All settings of [`Op::Sample`], of which a row has the first ones. The others are off.
+pub fn sample_settings(row: &[f32]) -> [f32; SAMPLE_SETTINGS] {
+    std::array::from_fn(|i| row.get(i).copied().unwrap_or(0.0))
+}
 
 /// The id of a draw that has none. As an id of a table it is the last row.
 pub const NO_ID: i32 = -1;

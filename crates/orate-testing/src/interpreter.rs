@@ -10,7 +10,7 @@ use crate::formulas::{self as f, Attention};
 use crate::sampling;
 use orate_graph::{
     Activation, AttentionMask, BufferKind, ConvGeometry, DType, Epilogue, Factor, First, Graph, GraphError,
-    NO_ID, Node, Op, Scalar, Shape, Value, Weight, WeightLoader,
+    NO_ID, Node, Op, Scalar, Shape, Value, Weight, WeightLoader, sample_settings,
 };
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -609,21 +609,24 @@ impl Run<'_> {
                 seen
             }
             Op::Sample { codebook, controls } => {
-                let width = dims(0)[1];
+                let width = dims(0)[dims(0).len() - 1];
+                let (lanes, of_row) = (dims(0).len() - 1, dims(1)[1]);
                 let (logits, settings) = (x(0)?, x(1)?);
                 let (seed, number) = (self.integers(node.inputs[2])?, self.integers(node.inputs[3])?);
                 let seen = if node.inputs.len() == 5 { Some(x(4)?) } else { None };
                 let mut ids = vec![];
-                for (b, logits) in logits.chunks_exact(width).enumerate() {
+                for (b, logits) in logits.chunks_exact(lanes * width).enumerate() {
+                    let broken = logits.iter().any(|x| x.is_nan());
+                    let (logits, unconditional) = logits.split_at(width);
                     let draw = sampling::Draw {
-                        settings: std::array::from_fn(|i| settings[4 * b + i]),
+                        unconditional: (lanes == 2).then_some(unconditional),
+                        settings: sample_settings(&settings[of_row * b..][..of_row]),
                         seed: [seed[2 * b], seed[2 * b + 1]],
                         number: number[b],
                         codebook: *codebook,
                         seen: seen.map(|seen| &seen[b * width..][..width]),
                         controls: *controls,
                     };
-                    let broken = logits.iter().any(|x| x.is_nan());
                     let id = if broken { None } else { sampling::draw(logits, &draw) };
                     ids.push(id.map_or(f64::from(NO_ID), |id| id as f64));
                 }

@@ -1,13 +1,15 @@
 //! How an id is drawn from logits, step by step as [`orate_graph::Op::Sample`] has it.
 
 use crate::formulas::philox;
-use orate_graph::ControlIds;
+use orate_graph::{ControlIds, SAMPLE_SETTINGS};
 
 /// What one draw depends on besides the logits.
 #[derive(Clone, Copy, Debug)]
 pub struct Draw<'a> {
-    /// Temperature, k, p and penalty.
-    pub settings: [f32; 4],
+    /// Unconditional logits, for guidance.
+    pub unconditional: Option<&'a [f32]>,
+    /// Temperature, k, p, penalty, min-p and guidance.
+    pub settings: [f32; SAMPLE_SETTINGS],
     /// The key of the random numbers.
     pub seed: [i32; 2],
     /// Number of the draw.
@@ -20,11 +22,14 @@ pub struct Draw<'a> {
     pub controls: Option<ControlIds>,
 }
 
-/// Steps 1 to 6: what is left of the logits, and −∞ in place of what is left out. At temperature 0 these are
-/// steps 1 and 2.
+/// Steps 0 to 6: what is left of the logits, and −∞ in place of what is left out. At temperature 0 these are
+/// steps 0 to 2.
 pub fn filtered(logits: &[f32], draw: &Draw<'_>) -> Vec<f32> {
-    let [temperature, k, p, penalty] = draw.settings;
+    let [temperature, k, p, penalty, min_p, guidance] = draw.settings;
     let mut x = logits.to_vec();
+    for (x, u) in x.iter_mut().zip(draw.unconditional.unwrap_or_default()) {
+        *x += guidance * (*x - *u);
+    }
     for (id, x) in x.iter_mut().enumerate() {
         if draw.seen.is_some_and(|seen| seen[id] != 0.0) {
             *x = if *x < 0.0 { *x * penalty } else { *x / penalty };
@@ -47,6 +52,10 @@ pub fn filtered(logits: &[f32], draw: &Draw<'_>) -> Vec<f32> {
     let k = k as usize;
     if k > 0 && k < x.len() {
         let least = x[order[k - 1]];
+        x.iter_mut().filter(|x| **x < least).for_each(|x| *x = f32::NEG_INFINITY);
+    }
+    if min_p > 0.0 {
+        let least = x[order[0]] + min_p.ln();
         x.iter_mut().filter(|x| **x < least).for_each(|x| *x = f32::NEG_INFINITY);
     }
     if p < 1.0 {

@@ -1,9 +1,10 @@
 //! Drawing an id from logits, as `Op::Sample` of `orate-graph` has it.
 //!
 //! ```text
-//! x = logits, penalised where seen; −∞ for control ids
+//! x = c, or c + guidance · (c − u) with unconditional logits u; penalized where seen; −∞ for control ids
 //! temperature 0:  argmax x
-//! x = x / temperature; −∞ below the k-th largest; −∞ after the ids whose probabilities sum up to p
+//! x = x / temperature; −∞ below the k-th largest, and below largest + ln(min-p)
+//! −∞ after the ids whose probabilities sum up to p
 //! argmax (x − ln(−ln u)), u from Philox                           one draw from softmax(x)
 //! ```
 //!
@@ -14,16 +15,17 @@
 use crate::kernels::random::{gumbel, philox};
 use crate::op::{Binding, Call, OpKernel};
 use crate::weights::Core;
-use orate_graph::ControlIds;
-use orate_graph::{NO_ID, ValueInfo};
+use orate_graph::{ControlIds, NO_ID, SAMPLE_SETTINGS, ValueInfo, sample_settings};
 
 /// One row and what is drawn from it.
 #[derive(Clone, Copy, Debug)]
 pub struct Draw<'a> {
     /// `[V]`
     pub logits: &'a [f32],
-    /// Temperature, k, p and penalty.
-    pub settings: [f32; 4],
+    /// `[V]`, for guidance.
+    pub unconditional: Option<&'a [f32]>,
+    /// Temperature, k, p, penalty, min-p and guidance.
+    pub settings: [f32; SAMPLE_SETTINGS],
     /// Key of the random numbers.
     pub seed: [u32; 2],
     /// Number of the draw.
@@ -94,12 +96,16 @@ pub fn sample(draw: &Draw<'_>, scratch: &mut [f32]) -> Result<i32, SampleError> 
 /// Less scratch than [`scratch_len`].
 pub fn filter<'s>(draw: &Draw<'_>, scratch: &'s mut [f32]) -> Result<&'s [f32], SampleError> {
     let n = draw.logits.len();
-    let [temperature, k, p, penalty] = draw.settings;
+    let [temperature, k, p, penalty, min_p, guidance] = draw.settings;
     let (x, rest) = scratch[..scratch_len(n)].split_at_mut(n);
-    if let Some(id) = draw.logits.iter().position(|x| x.is_nan()) {
-        return Err(SampleError::NotANumber(id));
+    let unconditional = draw.unconditional.unwrap_or_default();
+    if let Some(at) = draw.logits.iter().chain(unconditional).position(|x| x.is_nan()) {
+        return Err(SampleError::NotANumber(at % n));
     }
     x.copy_from_slice(draw.logits);
+    for (x, u) in x.iter_mut().zip(unconditional) {
+        *x += guidance * (*x - *u);
+    }
     if let Some(seen) = draw.seen {
         for (x, _) in x.iter_mut().zip(seen).filter(|(_, seen)| **seen != 0.0) {
             *x = if *x < 0.0 { *x * penalty } else { *x / penalty };
@@ -120,6 +126,10 @@ pub fn filter<'s>(draw: &Draw<'_>, scratch: &'s mut [f32]) -> Result<&'s [f32], 
         rest.copy_from_slice(x);
         let (_, least, _) = rest.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a));
         let least = *least;
+        x.iter_mut().filter(|x| **x < least).for_each(|x| *x = f32::NEG_INFINITY);
+    }
+    if min_p > 0.0 {
+        let least = x.iter().copied().fold(f32::NEG_INFINITY, f32::max) + min_p.ln();
         x.iter_mut().filter(|x| **x < least).for_each(|x| *x = f32::NEG_INFINITY);
     }
     if p < 1.0 {
@@ -166,15 +176,18 @@ impl OpKernel for Sample {
     }
 
     fn bind(&self, step: &Binding<'_>) -> Call {
-        let (codebook, controls, [_, width]) = (self.codebook, self.controls, step.dims(0));
+        let (codebook, controls, width) = (self.codebook, self.controls, step.shape(0).last());
+        let (lanes, of_row) = (step.shape(0).rank() - 1, step.shape(1).last());
         Call::new(move |o| {
             let settings = o.inputs.floats(1);
             let (seed, number) = (o.inputs.integers(2), o.inputs.integers(3));
             let seen = (o.inputs.len() == 5).then(|| o.inputs.floats(4));
-            for (b, (logits, out)) in o.inputs.floats(0).chunks_exact(width).zip(o.out).enumerate() {
+            for (b, (rows, out)) in o.inputs.floats(0).chunks_exact(lanes * width).zip(o.out).enumerate() {
+                let (logits, unconditional) = rows.split_at(width);
                 let draw = Draw {
                     logits,
-                    settings: std::array::from_fn(|i| settings[4 * b + i]),
+                    unconditional: (lanes == 2).then_some(unconditional),
+                    settings: sample_settings(&settings[of_row * b..][..of_row]),
                     seed: [seed[2 * b] as u32, seed[2 * b + 1] as u32],
                     number: number[b],
                     codebook,
@@ -194,7 +207,17 @@ mod tests {
     use super::*;
 
     fn draw(logits: &[f32], settings: [f32; 4]) -> Draw<'_> {
-        Draw { logits, settings, seed: [1, 2], number: 0, codebook: 0, seen: None, controls: None }
+        let (settings, unconditional) = (sample_settings(&settings), None);
+        Draw {
+            logits,
+            unconditional,
+            settings,
+            seed: [1, 2],
+            number: 0,
+            codebook: 0,
+            seen: None,
+            controls: None,
+        }
     }
 
     fn kept(d: &Draw<'_>) -> Vec<usize> {
@@ -209,6 +232,35 @@ mod tests {
         assert_eq!(kept(&draw(&x, [1.0, 2.0, 1.0, 1.0])), [1, 2, 3, 5]);
         assert_eq!(kept(&draw(&x, [1.0, 1.0, 1.0, 1.0])), [1]);
         assert_eq!(kept(&draw(&x, [1.0, 0.0, 1.0, 1.0])), [0, 1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn ids_less_likely_than_min_p_are_left_out() {
+        let x = [0.0, 2.0, 1.0, -1.0];
+        let with = |temperature, min_p| {
+            let d = draw(&x, [temperature, 0.0, 1.0, 1.0]);
+            kept(&Draw { settings: sample_settings(&[temperature, 0.0, 1.0, 1.0, min_p]), ..d })
+        };
+        // Of the largest: 1, e⁻¹ = 0.37, e⁻² = 0.14, e⁻³ = 0.05.
+        assert_eq!(with(1.0, 0.0), [0, 1, 2, 3]);
+        assert_eq!(with(1.0, 0.1), [0, 1, 2]);
+        assert_eq!(with(1.0, 0.3), [1, 2]);
+        assert_eq!(with(1.0, 1.0), [1]);
+        assert_eq!(with(2.0, 0.3), [0, 1, 2], "after temperature");
+    }
+
+    #[test]
+    fn guidance_moves_away_from_unconditional_logits() {
+        let settings = |guidance| sample_settings(&[0.0, 0.0, 1.0, 1.0, 0.0, guidance]);
+        let d = draw(&[1.0, 2.0, 0.0], [0.0, 0.0, 1.0, 1.0]);
+        let mut scratch = [0.0; 6];
+        let mut id = |guidance| {
+            let d = Draw { unconditional: Some(&[0.0, 2.0, 0.0]), settings: settings(guidance), ..d };
+            sample(&d, &mut scratch).expect("draws")
+        };
+        assert_eq!([id(0.0), id(0.9), id(1.1)], [1, 1, 0]);
+        let broken = Draw { unconditional: Some(&[0.0, f32::NAN, 0.0]), settings: settings(0.0), ..d };
+        assert_eq!(sample(&broken, &mut [0.0; 6]), Err(SampleError::NotANumber(1)));
     }
 
     #[test]

@@ -28,9 +28,18 @@ pub(super) fn work(o: &Operands<'_>, codebook: u32, controls: Option<ControlIds>
         grid: [batch as u32, 1, 1],
         shared: shared(ids) as u32,
         pointers: vec![o.x(0), o.x(1), o.x(2), o.x(3), seen, o.out()],
-        words: [ids, first, end, least, codebook as usize, ids.next_power_of_two()]
-            .map(|x| x as u32)
-            .to_vec(),
+        words: [
+            ids,
+            first,
+            end,
+            least,
+            codebook as usize,
+            ids.next_power_of_two(),
+            o.shape(1).last(),
+            o.shape(0).rank() - 1,
+        ]
+        .map(|x| x as u32)
+        .to_vec(),
         ..Work::each("sample", "sample", 1)
     }
 }

@@ -27,9 +27,10 @@ pub(super) fn name(inputs: &[&ValueInfo], can: Abilities<'_>) -> Result<String, 
     Ok("sample".to_owned())
 }
 
-/// The kernel for `ids` ids.
-pub(super) fn variant(ids: usize, seen: bool) -> Variant {
-    Variant::new("sample").number("IDS", ids).number("PLACES", places(ids)).flag("SEEN", seen)
+/// The kernel for `ids` ids, some of which may be penalized, with unconditional logits or without.
+pub(super) fn variant(ids: usize, seen: bool, guided: bool) -> Variant {
+    let variant = Variant::new("sample").number("IDS", ids).number("PLACES", places(ids));
+    variant.flag("SEEN", seen).flag("GUIDED", guided)
 }
 
 pub(super) fn call(o: &Operands<'_>, codebook: u32, controls: Option<ControlIds>) -> Call {
@@ -46,9 +47,10 @@ pub(super) fn call(o: &Operands<'_>, codebook: u32, controls: Option<ControlIds>
         .number(first)
         .number(end)
         .number(least)
-        .number(codebook as usize);
+        .number(codebook as usize)
+        .number(o.shape(1).last());
     Call {
-        variant: variant(ids, seen),
+        variant: variant(ids, seen, o.shape(0).rank() == 3),
         params,
         groups: [o.out_shape().len() as u32, 1, 1],
         weights: [None, None],

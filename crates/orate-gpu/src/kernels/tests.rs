@@ -34,7 +34,7 @@ fn variants() -> Vec<Variant> {
         movement::write_variant(true, false),
         movement::write_variant(false, true),
         movement::write_variant(false, false),
-        sample::variant(17, true),
+        sample::variant(17, true, true),
         encoders::pad_variant(Padding::Zero),
         encoders::pad_variant(Padding::Repeat),
         encoders::pad_variant(Padding::Reflect),
@@ -42,7 +42,7 @@ fn variants() -> Vec<Variant> {
         encoders::statistics_variant(true),
         encoders::codes_variant(256),
         encoders::overlap_variant(),
-        sample::variant(3072, false),
+        sample::variant(3072, false, false),
         movement::embedding_sum_variant(),
     ];
     for d in [4, 16, 128, 256] {

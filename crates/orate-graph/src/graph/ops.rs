@@ -303,7 +303,7 @@ impl Rows {
 /// How ids are drawn: operands of [`Op::Sample`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Draw {
-    /// `[B, 4]`: temperature, k, p, penalty.
+    /// `[B, S]`, see [`Op::Sample`].
     pub settings: Value,
     /// i32 `[B, 2]`
     pub seed: Value,

@@ -404,16 +404,21 @@ fn concat(o: &Operands<'_>, axis: usize) -> Result<Shape, String> {
 
 fn sample(o: &Operands<'_>, controls: Option<&ControlIds>) -> Result<Shape, String> {
     let logits = o.float(0)?.dims();
+    let (guided, logits) = match *logits {
+        [b, 2, v] => (true, vec![b, v]),
+        _ => (false, logits.to_vec()),
+    };
+    let settings = if guided { SAMPLE_SETTINGS..=SAMPLE_SETTINGS } else { 4..=SAMPLE_SETTINGS };
     let integers = |i: usize| match o.inputs.get(i) {
         Some(v) if v.dtype == DType::I32 => Ok(v.shape.dims()),
         _ => Err(format!("i32 as operand {i}")),
     };
-    let seen = o.inputs.len() < 5 || o.float(4)?.dims() == logits;
+    let seen = o.inputs.len() < 5 || o.float(4)?.dims() == &*logits;
     let inside = |c: &ControlIds| logits.last().is_some_and(|v| c.first <= *v && c.end < *v);
-    match logits {
+    match &*logits {
         [b, v]
             if *v > 0
-                && o.float(1)?.dims() == [*b, 4]
+                && matches!(o.float(1)?.dims(), [rows, s] if rows == b && settings.contains(s))
                 && integers(2)? == [*b, 2]
                 && integers(3)? == [*b]
                 && o.inputs.len() <= 5
@@ -422,9 +427,11 @@ fn sample(o: &Operands<'_>, controls: Option<&ControlIds>) -> Result<Shape, Stri
         {
             Ok([*b, 1].into())
         }
-        _ => Err("logits [B, V], settings [B, 4], seed i32 [B, 2], draw i32 [B] and perhaps seen [B, V], \
-                  with control ids below V"
-            .to_owned()),
+        _ => Err(
+            "logits [B, V] or [B, 2, V], settings [B, 4 to 6], seed i32 [B, 2], draw i32 [B] and perhaps \
+                  seen [B, V], with control ids below V; two rows of logits need 6 settings"
+                .to_owned(),
+        ),
     }
 }
 

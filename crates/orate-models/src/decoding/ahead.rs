@@ -1,8 +1,8 @@
 //! The frame after those that were returned.
 //!
-//! Nothing of a frame depends on the host. So where look-ahead pays ([`orate_graph::Pacing::look_ahead`]), the next frame
-//! is submitted before the host waits for the codes of the last one, and the device never waits for the host. The frame
-//! after the last one of an utterance is discarded.
+//! Nothing of a frame depends on the host. So where look-ahead pays ([`orate_graph::Pacing::look_ahead`]),
+//! the next frame is submitted before the host waits for the codes of the last one, and the device never
+//! waits for the host. The frame after the last one of an utterance is discarded.
 
 use super::error::option_error;
 use super::network::CODES;
@@ -21,7 +21,8 @@ pub(super) enum Ahead {
     Made(Vec<i32>),
     /// It could not be submitted.
     Failed(ModelError),
-    /// The utterance ended or failed before it: the state on the device is one frame past the end, or unknown.
+    /// The utterance ended or failed before it: the state on the device is one frame past the end, or
+    /// unknown.
     Discarded,
 }
 

@@ -1,17 +1,19 @@
 //! Several utterances side by side: one plan makes a frame of each.
 //!
-//! A batch is the memory of a frame plan of several rows. A [`Session`] joins it between two frames: its state is copied to a
-//! free row on the device, and the session stays as it was; the row may return to it in the same way. Each row has its own
-//! position, frame number, seed and settings, and no op lets a row see another one. So a row is what the session alone would
-//! be: on the CPU byte for byte, elsewhere up to the rounding of other kernels.
+//! A batch is the memory of a frame plan of several rows. A [`Session`] joins it between two frames: its
+//! state is copied to a free row on the device, and the session stays as it was; the row may return to it in
+//! the same way. Each row has its own position, frame number, seed and settings, and no op lets a row see
+//! another one. So a row is what the session alone would be: on the CPU byte for byte, elsewhere up to the
+//! rounding of other kernels.
 //!
-//! With look-ahead ([`orate_graph::Pacing::look_ahead`]) a frame is submitted before the codes of the one before it are
-//! waited for. It is a frame of the rows that were there when it was submitted: a row that joins is in the next one, and
-//! what it makes of one that has left is ignored. Before rows move to another memory, it is waited for.
+//! With look-ahead ([`orate_graph::Pacing::look_ahead`]) a frame is submitted before the codes of the one
+//! before it are waited for. It is a frame of the rows that were there when it was submitted: a row that
+//! joins is in the next one, and what it makes of one that has left is ignored. Before rows move to another
+//! memory, it is waited for.
 //!
-//! Rows are 2, 4, 8 … [`Batch::MOST`]. When more join, all rows move to a larger memory; when many have left, to a smaller
-//! one. A memory is kept for the next time that it fits. What an unused row computes is ignored; its position returns to 0
-//! before it would exceed the cache.
+//! Rows are 2, 4, 8 … [`Batch::MOST`]. When more join, all rows move to a larger memory; when many have left,
+//! to a smaller one. A memory is kept for the next time that it fits. What an unused row computes is ignored;
+//! its position returns to 0 before it would exceed the cache.
 
 use super::ahead::Ahead;
 use super::caches::{Slot, cache_parts};
@@ -33,8 +35,8 @@ const LEAST_CAPACITY: usize = 512;
 /// Fewest rows of a feed, likewise.
 const LEAST_FEED: usize = 128;
 
-/// A finished batch keeps memories of at most this many sessions' bytes ([`orate_graph::Device::memory_kept`]): on a GPU
-/// 2 GiB.
+/// A finished batch keeps memories of at most this many sessions' bytes
+/// ([`orate_graph::Device::memory_kept`]): on a GPU 2 GiB.
 const SESSIONS_KEPT: usize = 8;
 
 /// Number of an utterance in a batch, which is never reused.
@@ -216,8 +218,9 @@ impl<N: Autoregressive> Batch<N> {
         self.memories.get_mut(self.active)
     }
 
-    /// Takes over an utterance that has not ended. The session keeps its own memory for [`Batch::take`]; until then it must
-    /// not make frames. A frame that it has made ahead is waited for, and returned by the batch.
+    /// Takes over an utterance that has not ended. The session keeps its own memory for [`Batch::take`];
+    /// until then it must not make frames. A frame that it has made ahead is waited for, and returned by the
+    /// batch.
     ///
     /// # Errors
     /// The batch is full, the utterance has ended, or the device has no room. The batch is unchanged.
@@ -245,8 +248,9 @@ impl<N: Autoregressive> Batch<N> {
         Ok(id)
     }
 
-    /// Gives an utterance back to the session that it came from, which continues where the row is. A frame that is under way
-    /// is waited for, and returned by the session. Returns whether it was there: one that has ended is not.
+    /// Gives an utterance back to the session that it came from, which continues where the row is. A frame
+    /// that is under way is waited for, and returned by the session. Returns whether it was there: one that
+    /// has ended is not.
     ///
     /// # Errors
     /// The device failed.
@@ -308,9 +312,9 @@ impl<N: Autoregressive> Batch<N> {
         }
     }
 
-    /// Advances every utterance by one frame, passes it to `each`, and returns what was asked of the device. Utterances that
-    /// end, or whose logits are NaN, leave the batch. With look-ahead, one that has just joined gets its first frame with
-    /// the next call, and a frame that it had made ahead itself now.
+    /// Advances every utterance by one frame, passes it to `each`, and returns what was asked of the device.
+    /// Utterances that end, or whose logits are NaN, leave the batch. With look-ahead, one that has just
+    /// joined gets its first frame with the next call, and a frame that it had made ahead itself now.
     ///
     /// # Errors
     /// The device failed. All utterances are lost then.
@@ -429,8 +433,8 @@ impl<N: Autoregressive> Batch<N> {
         Ok(())
     }
 
-    /// The memory of `batch` rows with at least this much room, made or replaced if need be. The active one is not replaced:
-    /// its utterances have yet to move, so that for a time there are two of that size.
+    /// The memory of `batch` rows with at least this much room, made or replaced if need be. The active one
+    /// is not replaced: its utterances have yet to move, so that for a time there are two of that size.
     fn memory_for(&mut self, batch: usize, need: (usize, usize)) -> Result<usize, ModelError> {
         if let Some(i) = self.memories.iter().position(|m| m.sizes.batch == batch && m.fits(need)) {
             return Ok(i);
@@ -553,7 +557,8 @@ impl BatchMemory {
     }
 }
 
-/// Copies the state of an utterance that has `position` rows in its caches: all but what the host writes, and the feed.
+/// Copies the state of an utterance that has `position` rows in its caches: all but what the host writes, and
+/// the feed.
 fn copy_row(
     plan: &Plan,
     lanes: usize,

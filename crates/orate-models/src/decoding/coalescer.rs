@@ -1,8 +1,8 @@
 //! Work of several threads, done in one pass.
 //!
-//! There is no thread for this. A caller that finds nobody at work leads: it takes the work of those that wait as well, does
-//! it all, and one of those that came meanwhile leads next. So work that is alone waits for nobody, unless more was
-//! announced.
+//! There is no thread for this. A caller that finds nobody at work leads: it takes the work of those that
+//! wait as well, does it all, and one of those that came meanwhile leads next. So work that is alone waits
+//! for nobody, unless more was announced.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -64,9 +64,9 @@ impl<J, A> Coalescer<J, A> {
         Coming(self)
     }
 
-    /// Has a job done, by `run` in this thread or by another caller. `run` gets the job that has waited longest and up to
-    /// `most` in all that are `alike`, and returns their answers in the same order. `None` if another thread panicked
-    /// while it did the job.
+    /// Has a job done, by `run` in this thread or by another caller. `run` gets the job that has waited
+    /// longest and up to `most` in all that are `alike`, and returns their answers in the same order. `None`
+    /// if another thread panicked while it did the job.
     pub fn call(
         &self,
         coming: Option<Coming<'_, J, A>>,

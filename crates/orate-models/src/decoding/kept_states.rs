@@ -1,8 +1,8 @@
-//! States on the device that are kept for what begins alike: the state after a prompt's fixed rows, or after the codes
-//! of a reference.
+//! States on the device that are kept for what begins alike: the state after a prompt's fixed rows, or after
+//! the codes of a reference.
 //!
-//! Copies, of which the least recently used go first when all together exceed a limit. Continuing from a kept state
-//! gives the same bytes as recomputing it: it is the same plans in the same order.
+//! Copies, of which the least recently used go first when all together exceed a limit. Continuing from a kept
+//! state gives the same bytes as recomputing it: it is the same plans in the same order.
 
 use orate_graph::{DType, Device, DeviceError, Memory, Part, Shape};
 use std::sync::{Arc, Mutex, PoisonError};

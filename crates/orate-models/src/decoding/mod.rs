@@ -1,15 +1,19 @@
 //! Decoding: an autoregressive network on a device, frame after frame, for one utterance or many at once.
 //!
-//! A *frame* is what one step draws: one code, or all codes of a codec's frame. A family describes its network by
-//! [`Autoregressive`]; all else is here:
+//! A *frame* is what one step draws: one code, or all codes of a codec's frame. A family describes its
+//! network by [`Autoregressive`]; all else is here:
 //!
-//! - [`Session`]: one utterance. Its prompt is padded, read in passes, and starts from the kept state of an earlier one with
-//!   the same beginning (`kept_states`). The cache grows. The next frame is submitted ahead of time (`ahead`).
+//! - [`Session`]: one utterance. Its prompt is padded, read in passes, and starts from the kept state of an
+//!   earlier one with the same beginning (`kept_states`). The cache grows. The next frame is submitted ahead
+//!   of time (`ahead`).
 //! - [`Batch`]: several sessions side by side, which join and leave between frames.
-//! - [`Utterance`]: utterances of many threads that share prompt passes (`shared_prompts`) and frames (`shared_batch`).
-//! - [`Sampling`] and [`DrawSettings`]: how codes are drawn. [`is_runaway`]: detects looping or endless speech.
+//! - [`Utterance`]: utterances of many threads that share prompt passes (`shared_prompts`) and frames
+//!   (`shared_batch`).
+//! - [`Sampling`] and [`DrawSettings`]: how codes are drawn. [`is_runaway`]: detects looping or endless
+//!   speech.
 //!
-//! [`Decoding`] is the entry: a network, with what its utterances share. Cancelling an utterance is dropping it.
+//! [`Decoding`] is the entry: a network, with what its utterances share. Cancelling an utterance is dropping
+//! it.
 
 mod ahead;
 mod batch;
@@ -84,8 +88,8 @@ impl<N: Autoregressive> Decoding<N> {
         Session::start(&self.resources, prompt, settings, options, coming)
     }
 
-    /// As [`Decoding::start`], for an utterance that shares passes with those of other threads. `prepare` is called where
-    /// others are under way, to compile what they will share with it elsewhere.
+    /// As [`Decoding::start`], for an utterance that shares passes with those of other threads. `prepare` is
+    /// called where others are under way, to compile what they will share with it elsewhere.
     ///
     /// # Errors
     /// As [`Decoding::start`], or those of `prepare`.
@@ -104,8 +108,8 @@ impl<N: Autoregressive> Decoding<N> {
         Batch::new(self.resources.clone())
     }
 
-    /// Compiles the plans of an utterance like this one, of up to `max_frames` frames, and for several `callers` those of
-    /// their batches. Runs nothing.
+    /// Compiles the plans of an utterance like this one, of up to `max_frames` frames, and for several
+    /// `callers` those of their batches. Runs nothing.
     ///
     /// # Errors
     /// The device lacks an op, or room for the weights.

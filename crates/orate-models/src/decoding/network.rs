@@ -1,6 +1,8 @@
-//! What decoding needs to know of a network: a trait that each family implements, and the buffers that its graphs have.
+//! What decoding needs to know of a network: a trait that each family implements, and the buffers that its
+//! graphs have.
 //!
-//! An utterance has B rows of a plan, or L · B with L *lanes*: two for classifier-free guidance, one after the other.
+//! A plan for B utterances has B · L rows: L *lanes* for each utterance, one after the other. There are two for
+//! classifier-free guidance, else one.
 //!
 //! | buffer | plan | |
 //! | --- | --- | --- |
@@ -14,9 +16,10 @@
 //! | [`CODES`] | frame writes it | i32 `[B, Q]`: what was drawn |
 //! | [`GIVEN`] | frame of given codes | i32 `[B, Q]`: codes in place of drawn ones |
 //!
-//! All other states belong to the network. Their roles are said in the graph: [`orate_graph::Graph::cache`] holds rows by
-//! position, [`orate_graph::Graph::scratch`] nothing that outlives a run, and [`orate_graph::Graph::state`] all that is
-//! carried from frame to frame, such as logits and codes drawn before. Outputs of prefill become states of that name.
+//! All other states belong to the network. Their roles are said in the graph: [`orate_graph::Graph::cache`]
+//! holds rows by position, [`orate_graph::Graph::scratch`] nothing that outlives a run, and
+//! [`orate_graph::Graph::state`] all that is carried from frame to frame, such as logits and codes drawn
+//! before. Outputs of prefill become states of that name.
 
 use super::error::option_error;
 use crate::ModelError;
@@ -131,8 +134,8 @@ pub trait Autoregressive: Send + Sync + 'static {
         memory: &mut dyn Memory,
     ) -> Result<(), ModelError>;
 
-    /// A plan that runs once at the beginning of an utterance, when all states are zeros: it makes [`FEED`] of `feed`
-    /// rows, or sets other states. `None` if there is nothing to do.
+    /// A plan that runs once at the beginning of an utterance, when all states are zeros: it makes [`FEED`]
+    /// of `feed` rows, or sets other states. `None` if there is nothing to do.
     ///
     /// # Errors
     /// As [`Autoregressive::rows_plan`].
@@ -141,7 +144,8 @@ pub trait Autoregressive: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Writes the inputs of [`Autoregressive::begin_plan`], and [`FEED`] of `feed` rows where no plan makes it.
+    /// Writes the inputs of [`Autoregressive::begin_plan`], and [`FEED`] of `feed` rows where no plan makes
+    /// it.
     ///
     /// # Errors
     /// As [`Autoregressive::write_rows`].
@@ -155,8 +159,8 @@ pub trait Autoregressive: Send + Sync + 'static {
         Ok(())
     }
 
-    /// The plan that reads `time` prompt rows. It leaves [`POSITION`] as it is: what padding leaves in a cache is
-    /// overwritten before it is seen.
+    /// The plan that reads `time` prompt rows. It leaves [`POSITION`] as it is: what padding leaves in a
+    /// cache is overwritten before it is seen.
     ///
     /// # Errors
     /// As [`Autoregressive::rows_plan`].

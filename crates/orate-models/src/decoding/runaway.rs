@@ -1,20 +1,21 @@
-//! Whether an utterance has gone astray: a talker that loses its text goes round in circles, or never leaves a silence.
+//! Detects runaway generation: a network that loses its text loops, or never leaves a silence.
 //!
-//! Code 0 of a frame tells what is said, the others how it sounds, so only code 0 is looked at.
+//! Only the first code of a frame is looked at: it determines what is said, the others how it sounds.
 
-/// Frames of going round that are too many: five seconds. No pause and no drawn out sound of speech lasts as long.
-const CIRCLES: usize = 63;
-/// Frames of the longest circle: two seconds. Longer phrases may be repeated because the text does so.
-const LONGEST_CIRCLE: usize = 25;
-/// Times that a circle is gone round at least. Twice the same word is no circle.
-const ROUNDS: usize = 4;
-/// Frames in which speech has more than a few codes: eight seconds.
+/// Frames of a loop that are too many: five seconds at 12.5 Hz. No pause and no drawn-out sound of speech
+/// lasts as long.
+const LOOPING: usize = 63;
+/// Frames of the longest period: two seconds. Longer phrases may be repeated because the text repeats them.
+const LONGEST_PERIOD: usize = 25;
+/// Repetitions that make a loop. Twice the same word is none.
+const REPETITIONS: usize = 4;
+/// Frames in which speech has more than [`FEW`] codes: eight seconds.
 const MONOTONE: usize = 100;
-/// So few codes that they are silence, or one sound held.
+/// This few different codes are silence, or one sound held.
 const FEW: usize = 4;
 
-/// Whether speech with these codes 0, one of each frame so far, has gone astray at its end: the same few frames came again and
-/// again for five seconds, or there were hardly any different ones for eight.
+/// Whether speech with these first codes, one of each frame so far, has become a runaway at its end: the same
+/// few frames repeated for five seconds, or hardly any different ones for eight.
 ///
 /// ```
 /// use orate_models::qwen3_tts::is_runaway;
@@ -23,12 +24,12 @@ const FEW: usize = 4;
 /// assert!(is_runaway(&[speech, [7, 8, 9].repeat(30)].concat()));
 /// ```
 pub fn is_runaway(codes: &[i32]) -> bool {
-    (1..=LONGEST_CIRCLE).any(|period| goes_round(codes, period)) || is_monotone(codes)
+    (1..=LONGEST_PERIOD).any(|period| loops(codes, period)) || is_monotone(codes)
 }
 
 /// Whether the end repeats with this period for long enough.
-fn goes_round(codes: &[i32], period: usize) -> bool {
-    let frames = CIRCLES.max(ROUNDS * period);
+fn loops(codes: &[i32], period: usize) -> bool {
+    let frames = LOOPING.max(REPETITIONS * period);
     let Some(end) = codes.len().checked_sub(frames).map(|start| &codes[start..]) else { return false };
     end[period..] == end[..frames - period]
 }
@@ -65,7 +66,7 @@ mod tests {
         (0..frames).map(next).collect()
     }
 
-    /// Frames of `tail` behind some speech after which it is astray.
+    /// Frames of `tail` after some speech, until a runaway is detected.
     fn noticed_after(tail: impl Iterator<Item = i32>) -> Option<usize> {
         let mut codes = speech(150);
         tail.enumerate().find_map(|(i, code)| {
@@ -75,19 +76,19 @@ mod tests {
     }
 
     #[test]
-    fn speech_is_not_astray() {
+    fn speech_is_not_a_runaway() {
         let all = speech(3000);
         assert!((0..=all.len()).all(|n| !is_runaway(&all[..n])));
     }
 
     #[test]
-    fn circles_are_noticed() {
-        for period in 1..=LONGEST_CIRCLE {
-            let circle = speech(period);
-            let frames = noticed_after(circle.iter().copied().cycle().take(200)).expect("a circle");
-            assert!((55..=100).contains(&frames), "a circle of {period} is noticed after {frames} frames");
+    fn loops_are_detected() {
+        for period in 1..=LONGEST_PERIOD {
+            let period_codes = speech(period);
+            let frames = noticed_after(period_codes.iter().copied().cycle().take(200)).expect("a loop");
+            assert!((55..=100).contains(&frames), "a loop of {period} is detected after {frames} frames");
         }
-        let longer = speech(LONGEST_CIRCLE + 1);
+        let longer = speech(LONGEST_PERIOD + 1);
         assert_eq!(noticed_after(longer.iter().copied().cycle().take(400)), None, "a phrase of the text");
     }
 
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_of_a_few_codes_is_noticed() {
+    fn silence_of_a_few_codes_is_detected() {
         // Without a period: as many codes as are few, in changing order.
         let order = speech(300);
         let few = noticed_after(order.iter().map(|c| c % FEW as i32));

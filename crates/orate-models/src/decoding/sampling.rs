@@ -12,13 +12,14 @@ pub struct Sampling {
     pub top_k: usize,
     /// Keeps the most likely codes up to this probability in total, 0 to 1.
     pub top_p: f32,
-    /// Divides the logits of codes that were drawn before, or multiplies them if they are negative. Only for networks
-    /// that count drawn codes.
+    /// Divides the logits of codes that were drawn before, or multiplies them if they are negative. Only for
+    /// networks that count drawn codes.
     pub repetition_penalty: f32,
-    /// Keeps codes that are at least this likely, as a part of the most likely one's probability; 0 keeps all.
+    /// Keeps codes that are at least this likely, as a part of the most likely one's probability; 0 keeps
+    /// all.
     pub min_p: f32,
-    /// Weight of classifier-free guidance, `logits + guidance · (logits − unconditional logits)`; 0 is off. Only for
-    /// networks of two lanes.
+    /// Weight of classifier-free guidance, `logits + guidance · (logits − unconditional logits)`; 0 is off.
+    /// Only for networks of two lanes.
     pub guidance: f32,
 }
 

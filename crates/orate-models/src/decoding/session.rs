@@ -1,4 +1,5 @@
-//! One utterance: a prompt, then frame after frame. What it computes stays on the device; the host reads a frame's codes.
+//! One utterance: a prompt, then frame after frame. What it computes stays on the device; the host reads a
+//! frame's codes.
 
 use super::ahead::Ahead;
 use super::caches::{Slot, cache_parts, caches};
@@ -50,14 +51,14 @@ pub enum Step {
 /// How an utterance starts, where that is not the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StartOptions {
-    /// Records intermediate values in buffers `tap/<name>`. The prompt is then read in one pass, and there is no
-    /// look-ahead.
+    /// Records intermediate values in buffers `tap/<name>`. The prompt is then read in one pass, and there is
+    /// no look-ahead.
     pub taps: bool,
     /// Frames that the cache has room for at first. It grows when it is full. By default ten seconds.
     pub reserve: Option<usize>,
-    /// Whether each frame is submitted before the one before it is returned. The device then never waits for the host, and
-    /// an utterance that ends by itself costs a frame that is discarded. By default as the device's
-    /// [`orate_graph::Pacing`] says.
+    /// Whether each frame is submitted before the one before it is returned. The device then never waits for
+    /// the host, and an utterance that ends by itself costs a frame that is discarded. By default as the
+    /// device's [`orate_graph::Pacing`] says.
     pub look_ahead: Option<bool>,
     /// Pauses look-ahead after this many frames, so that the codec has the device alone.
     pub pause_after: Option<usize>,
@@ -87,9 +88,9 @@ pub struct Session<N: Autoregressive> {
 }
 
 impl<N: Autoregressive> Session<N> {
-    /// Reads a prompt, up to the state before the first frame. Fixed rows are read on their own, and their state is kept for
-    /// the next prompt that begins with them: what follows does not depend on whether it was kept. The other rows share a
-    /// pass with those of other prompts that are `coming`.
+    /// Reads a prompt, up to the state before the first frame. Fixed rows are read on their own, and their
+    /// state is kept for the next prompt that begins with them: what follows does not depend on whether it
+    /// was kept. The other rows share a pass with those of other prompts that are `coming`.
     pub(super) fn start(
         resources: &Arc<Resources<N>>,
         prompt: &N::Prompt,
@@ -182,7 +183,8 @@ impl<N: Autoregressive> Session<N> {
         Ok(())
     }
 
-    /// Makes the next frame, and replaces the content of `codes` by its codes. `codes` is empty when the utterance ends.
+    /// Makes the next frame, and replaces the content of `codes` by its codes. `codes` is empty when the
+    /// utterance ends.
     ///
     /// # Errors
     /// Logits are NaN, or the device failed.
@@ -250,8 +252,8 @@ impl<N: Autoregressive> Session<N> {
         Err(option_error("session", got, "turn look-ahead off before the first frame"))
     }
 
-    /// Makes the next frame of the given `codes` `[Q]`, and draws none: what the networks make of them is in the buffers
-    /// and taps. Codes drawn later do not see them as drawn before.
+    /// Makes the next frame of the given `codes` `[Q]`, and draws none: what the networks make of them is in
+    /// the buffers and taps. Codes drawn later do not see them as drawn before.
     ///
     /// # Errors
     /// A frame was made ahead, the codes are not a frame, there is no room for more, or the device failed.
@@ -328,7 +330,8 @@ impl<N: Autoregressive> Drop for Session<N> {
     }
 }
 
-/// An utterance as a row of a batch. A frame that was made ahead counts as made on the device, but not as returned.
+/// An utterance as a row of a batch. A frame that was made ahead counts as made on the device, but not as
+/// returned.
 pub(super) struct SessionRow<'a> {
     pub memory: &'a mut dyn Memory,
     pub sizes: MemorySizes,
@@ -386,8 +389,8 @@ pub(super) fn settings_width(plan: &Plan, name: &str, s: &Sampling) -> Result<us
     Err(option_error("sampling", problem, "leave min_p and guidance at 0"))
 }
 
-/// Makes the states of a plan: zeros where they are carried from frame to frame, and any content where they are written
-/// before they are read.
+/// Makes the states of a plan: zeros where they are carried from frame to frame, and any content where they
+/// are written before they are read.
 fn prepare_states(memory: &mut dyn Memory, plan: &Plan) -> Result<(), ModelError> {
     let (carried, written): (Vec<_>, Vec<_>) =
         plan.buffers().iter().filter(|b| b.kind.is_state()).partition(|b| b.kind == BufferKind::State);
@@ -422,8 +425,8 @@ fn arrange<N: Autoregressive>(network: &N, prompt: &N::Prompt, options: StartOpt
 /// The plan of a frame, and those of larger caches with their capacities.
 type FramePlans = (Arc<dyn Executable>, Vec<(usize, Arc<dyn Executable>)>);
 
-/// The plan of a frame, and those for when the cache is full, up to `most` rows. All are compiled before an utterance
-/// begins: compiling one takes long enough to be heard.
+/// The plan of a frame, and those for when the cache is full, up to `most` rows. All are compiled before an
+/// utterance begins: compiling one takes long enough to be heard.
 fn frame_plans<N: Autoregressive>(
     network: &N,
     sizes: MemorySizes,
@@ -444,7 +447,8 @@ pub(super) struct Needs {
     pub parts: (usize, usize),
 }
 
-/// Compiles the plans of an utterance, and of all that need a cache of the same size and the same kinds of rows. Runs nothing.
+/// Compiles the plans of an utterance, and of all that need a cache of the same size and the same kinds of
+/// rows. Runs nothing.
 pub(super) fn prepare<N: Autoregressive>(
     network: &N,
     prompt: &N::Prompt,
@@ -474,7 +478,8 @@ struct Prefill<'a, N: Autoregressive> {
 }
 
 impl<N: Autoregressive> Prefill<'_, N> {
-    /// The state after rows that other prompts begin with too: kept, or computed and kept. Returns how many were kept.
+    /// The state after rows that other prompts begin with too: kept, or computed and kept. Returns how many
+    /// were kept.
     fn read_fixed(&mut self, fixed: usize, frame: &Plan) -> Result<usize, ModelError> {
         let Resources { network, prefixes, .. } = self.resources;
         let (lanes, rows) = (network.facts().lanes, 0..fixed);
@@ -493,8 +498,8 @@ impl<N: Autoregressive> Prefill<'_, N> {
         Ok(0)
     }
 
-    /// Reads rows after those that the caches hold, up to the state after the last of them: together with those of other
-    /// prompts that are `coming`, if they fit one pass.
+    /// Reads rows after those that the caches hold, up to the state after the last of them: together with
+    /// those of other prompts that are `coming`, if they fit one pass.
     fn read_rows(
         &mut self,
         rows: std::ops::Range<usize>,

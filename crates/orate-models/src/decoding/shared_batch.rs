@@ -1,14 +1,16 @@
 //! Utterances of many threads, decoded in one batch.
 //!
-//! There is no thread for this. A caller that needs a frame and finds nobody at work makes one for all: it leads. The others
-//! wait for theirs, and one of them leads next. A single utterance makes its frames in its own [`Session`], as if nothing of
-//! this were here; with a second one both join a [`Batch`], between two frames, and the last one that is left returns to its
-//! session. An utterance that would begin alone while others read their prompts waits for them a moment: reading them takes
-//! about as long as a frame, and would be in the way of frames made meanwhile.
+//! There is no thread for this. A caller that needs a frame and finds nobody at work makes one for all: it
+//! leads. The others wait for theirs, and one of them leads next. A single utterance makes its frames in its
+//! own [`Session`], as if nothing of this were here; with a second one both join a [`Batch`], between two
+//! frames, and the last one that is left returns to its session. An utterance that would begin alone while
+//! others read their prompts waits for them a moment: reading them takes about as long as a frame, and would
+//! be in the way of frames made meanwhile.
 //!
-//! Frames that nobody has asked for yet wait in a queue. An utterance whose caller lets [`MOST_QUEUED`] of them wait is parked
-//! in its session until they are nearly used up, so that a slow caller costs the others nothing, and one that goes away
-//! leaves little behind. A dropped utterance frees its row at once, or when the frame in progress is done.
+//! Frames that nobody has asked for yet wait in a queue. An utterance whose caller lets [`MOST_QUEUED`] of
+//! them wait is parked in its session until they are nearly used up, so that a slow caller costs the others
+//! nothing, and one that goes away leaves little behind. A dropped utterance frees its row at once, or when
+//! the frame in progress is done.
 
 use super::batch::{Batch, IdleMemories, RowId};
 use super::error::{panicked, shared};
@@ -121,8 +123,8 @@ impl<N: Autoregressive> SharedBatch<N> {
         }
     }
 
-    /// Compiles the plans of the batch that an utterance is about to join, and calls `prepare` where others are there: so
-    /// they do not wait for plans.
+    /// Compiles the plans of the batch that an utterance is about to join, and calls `prepare` where others
+    /// are there: so they do not wait for plans.
     fn prepare_to_join(
         &self,
         session: &Session<N>,
@@ -206,7 +208,8 @@ impl<N: Autoregressive> State<N> {
         self.slots.get_mut(&id).expect("a slot lives as long as its utterance")
     }
 
-    /// Brings the utterances that continue together. Returns whether there is only `me`, which then is in its session.
+    /// Brings the utterances that continue together. Returns whether there is only `me`, which then is in its
+    /// session.
     fn gather(&mut self, me: u64, resources: &Arc<Resources<N>>) -> bool {
         if let Some(batch) = &mut self.batch {
             self.dropped.drain(..).for_each(|row| batch.leave(row));
@@ -330,7 +333,8 @@ enum Stage<N: Autoregressive> {
     InSlot(u64),
 }
 
-/// An utterance that is decoded together with those of other threads. For one thread at a time; each of several has its own.
+/// An utterance that is decoded together with those of other threads. For one thread at a time; each of
+/// several has its own.
 pub struct Utterance<N: Autoregressive> {
     shared: Arc<SharedBatch<N>>,
     stage: Stage<N>,
@@ -339,8 +343,8 @@ pub struct Utterance<N: Autoregressive> {
 }
 
 impl<N: Autoregressive> Utterance<N> {
-    /// Reads a prompt, up to the state before the first frame, while others may make frames. `prepare` is called where other
-    /// utterances are under way.
+    /// Reads a prompt, up to the state before the first frame, while others may make frames. `prepare` is
+    /// called where other utterances are under way.
     pub(super) fn start(
         shared: &Arc<SharedBatch<N>>,
         prompt: &N::Prompt,
@@ -367,7 +371,8 @@ impl<N: Autoregressive> Utterance<N> {
         self.frames
     }
 
-    /// What was asked of the device for this utterance. What was asked for a frame of several counts for each.
+    /// What was asked of the device for this utterance. What was asked for a frame of several counts for
+    /// each.
     pub fn counters(&self) -> Counters {
         let id = match &self.stage {
             Stage::Started(session, _) => return session.counters(),
@@ -380,8 +385,8 @@ impl<N: Autoregressive> Utterance<N> {
         all
     }
 
-    /// Waits for the next frame or makes it, and replaces the content of `codes` by its codes. `codes` is empty when the
-    /// utterance ends.
+    /// Waits for the next frame or makes it, and replaces the content of `codes` by its codes. `codes` is
+    /// empty when the utterance ends.
     ///
     /// # Errors
     /// Logits are NaN, or the device failed. A failure of a batch is returned to each utterance in it.

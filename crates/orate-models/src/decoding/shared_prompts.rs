@@ -1,8 +1,8 @@
 //! Prompts of several threads, read in one pass.
 //!
-//! Reading a short prompt is mostly reading the weights, so that sixteen prompts one by one take as long as sixteen passes.
-//! Prompts of similar length that arrive together ([`super::coalescer`]) become rows of one batch: states are copied there
-//! and back on the device. A single prompt is read where it is.
+//! Reading a short prompt is mostly reading the weights, so that sixteen prompts one by one take as long as
+//! sixteen passes. Prompts of similar length that arrive together ([`super::coalescer`]) become rows of one
+//! batch: states are copied there and back on the device. A single prompt is read where it is.
 
 use super::caches::{Slot, cache_parts};
 use super::coalescer::{self, Coalescer};
@@ -14,12 +14,12 @@ use orate_graph::{BufferKind, Counters, Executable, Memory, Part};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Longest prompt, with padding, that shares a pass, in units of [`orate_graph::Pacing::prompt_step`]. Longer ones keep
-/// the device busy alone, and a batch of them takes much memory.
+/// Longest prompt, with padding, that shares a pass, in units of [`orate_graph::Pacing::prompt_step`]. Longer
+/// ones keep the device busy alone, and a batch of them takes much memory.
 const LONGEST: usize = 2;
 
-/// Fewest prompts that make a batch, which always has [`MOST_UTTERANCES`] rows so that plans are few: on an H200 it takes
-/// as long as six prompts of 32 rows one by one (7.9 and 1.33 ms).
+/// Fewest prompts that make a batch, which always has [`MOST_UTTERANCES`] rows so that plans are few: on an
+/// H200 it takes as long as six prompts of 32 rows one by one (7.9 and 1.33 ms).
 const LEAST: usize = 6;
 
 /// Memories of batches are kept while they take no more than this many sessions' memories.
@@ -71,9 +71,9 @@ impl SharedPrompts {
         self.coalescer.coming()
     }
 
-    /// Reads rows, alone or with those of others, up to the state after the last one that is not padding. `position` stays
-    /// as it is. The memory comes back, an empty one if it was lost to a panic. What a batch asked of the device counts
-    /// for each prompt in it.
+    /// Reads rows, alone or with those of others, up to the state after the last one that is not padding.
+    /// `position` stays as it is. The memory comes back, an empty one if it was lost to a panic. What a batch
+    /// asked of the device counts for each prompt in it.
     pub fn read<N: Autoregressive>(
         &self,
         network: &N,
@@ -88,7 +88,8 @@ impl SharedPrompts {
         answer.unwrap_or_else(|| (pool.take(), Err(panicked("the thread that read the prompt has panicked"))))
     }
 
-    /// Compiles the plan of a batch of prompts of `padded` rows after `start` rows, so that late callers stall nobody.
+    /// Compiles the plan of a batch of prompts of `padded` rows after `start` rows, so that late callers
+    /// stall nobody.
     ///
     /// # Errors
     /// The device lacks an op, or room for the weights.

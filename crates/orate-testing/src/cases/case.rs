@@ -4,7 +4,7 @@ use super::{compact, decoding};
 use crate::interpreter::{Buffers, Data, ScalarValue, Scalars};
 use crate::random::{Random, RandomWeights};
 use crate::tolerance;
-use orate_graph::{AttentionMask, BufferKind, DType, Graph, Op};
+use orate_graph::{AttentionMask, BufferKind, DType, Graph, Op, sample_settings};
 
 /// A graph with inputs, scalars and weights.
 #[derive(Clone, Debug)]
@@ -69,7 +69,11 @@ fn random_buffers(graph: &Graph, case: &str) -> Buffers {
             read.any(|v| graph.info(*v).buffer == Some(i))
         };
         let data = match b.dtype {
-            DType::F32 if read_by_sample(1) => Data::F32((0..n / 4).flat_map(decoding::settings).collect()),
+            DType::F32 if read_by_sample(1) => {
+                let width = b.shape.last();
+                let rows = (0..n / width).map(decoding::settings);
+                Data::F32(rows.flat_map(|row| sample_settings(&row)[..width].to_vec()).collect())
+            }
             DType::F32 if read_by_sample(4) => Data::F32((0..n).map(|_| random.below(2) as f32).collect()),
             DType::F32 => Data::F32(random.floats(n, -1.0, 1.0)),
             DType::I32 => {

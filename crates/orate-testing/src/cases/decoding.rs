@@ -310,6 +310,16 @@ const SETTINGS: [[f32; 4]; 8] = [
     [2.0, 1e6, 0.99, 0.8],
 ];
 
+/// Settings with min-p and guidance.
+const MORE_SETTINGS: [[f32; 6]; 6] = [
+    [0.8, 0.0, 1.0, 1.2, 0.05, 0.5],
+    [0.8, 0.0, 1.0, 2.0, 0.05, 0.0],
+    [0.8, 1000.0, 0.95, 1.2, 0.0, 1.5],
+    [1.3, 20.0, 0.9, 1.0, 0.3, 0.5],
+    [1.0, 0.0, 1.0, 1.0, 1.0, 0.0],
+    [0.0, 0.0, 1.0, 1.2, 0.05, 0.7],
+];
+
 /// Values for row `b` of the settings of a draw.
 pub(super) fn settings(b: usize) -> [f32; 4] {
     SETTINGS[b % SETTINGS.len()]
@@ -360,6 +370,46 @@ pub(super) fn sample(cases: &mut Vec<Case>) -> Result<()> {
             let logits: Vec<f32> = (0..b * v).map(|_| random.below(5) as f32 - 3.0).collect();
             let settings: Vec<f32> = (0..b).flat_map(|row| settings(i + row)).collect();
             cases.push(Case::new(name, g.clone()).with("logits", logits).with("settings", settings));
+        }
+    }
+    sample_with_more_settings(cases)
+}
+
+/// Min-p, and guidance by unconditional logits.
+fn sample_with_more_settings(cases: &mut Vec<Case>) -> Result<()> {
+    for (b, v, settings, guided) in
+        [(1, 8194, 6, true), (3, 33, 6, true), (2, 700, 5, false), (2, 6, 6, false)]
+    {
+        let mut g = Graph::new("sample");
+        let shape = if guided { vec![b, 2, v] } else { vec![b, v] };
+        let count: usize = shape.iter().product();
+        let logits = g.input("logits", DType::F32, &*shape)?;
+        let from = Draw {
+            settings: g.input("settings", DType::F32, [b, settings])?,
+            seed: g.input("seed", DType::I32, [b, 2])?,
+            number: g.input("number", DType::I32, [b])?,
+        };
+        let seen = g.state("seen", DType::F32, [b, v])?;
+        let y = g.sample(Op::Sample { codebook: 0, controls: None }, logits, from, Some(seen))?;
+        g.output("y", y)?;
+        for (i, first) in MORE_SETTINGS.iter().enumerate() {
+            for number in [0, 3] {
+                let name = format!("Sample {shape:?} of {settings} settings, {first:?}, draw {number}");
+                let mut random = Random::named(8, &name);
+                let logits: Vec<f32> = (0..count).map(|_| random.uniform(-9.0, 9.0)).collect();
+                let row = |b: usize| MORE_SETTINGS[(i + b) % MORE_SETTINGS.len()];
+                let values: Vec<f32> = (0..b).flat_map(|b| row(b)[..settings].to_vec()).collect();
+                let case = Case::new(name, g.clone()).with("logits", logits).with("settings", values);
+                cases.push(case.with("number", vec![number; b]));
+            }
+        }
+        if guided {
+            let name = format!("Sample {shape:?} whose last unconditional logit is not a number");
+            let mut random = Random::named(9, &name);
+            let mut logits: Vec<f32> = (0..count).map(|_| random.uniform(-9.0, 9.0)).collect();
+            logits[count - 1] = f32::NAN;
+            let values = MORE_SETTINGS[0].repeat(b);
+            cases.push(Case::new(name, g.clone()).with("logits", logits).with("settings", values));
         }
     }
     Ok(())

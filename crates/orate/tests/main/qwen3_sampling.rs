@@ -35,10 +35,12 @@ fn probabilities_are_those_of_the_official_package() {
         let want = file.get(&format!("probs{i}")).expect("is there").to_f32();
         let mut seen = vec![0.0; logits.len()];
         history.iter().for_each(|id| seen[*id] = 1.0);
-        let (settings, number) = ([temperature, k, p, 1.05], history.len() as i32);
+        let settings = orate_graph::sample_settings(&[temperature, k, p, 1.05]);
+        let number = history.len() as i32;
         let defined = sampling::filtered(
             &logits,
             &sampling::Draw {
+                unconditional: None,
                 settings,
                 seed: [0, 0],
                 number,
@@ -49,6 +51,7 @@ fn probabilities_are_those_of_the_official_package() {
         );
         let draw = sample::Draw {
             logits: &logits,
+            unconditional: None,
             settings,
             seed: [0, 0],
             number,
