@@ -213,7 +213,7 @@ mod unnamed {
     }
 
     fn name(file: &File, path: &Path) -> io::Result<()> {
-        Ok(rustix::fs::linkat(CWD, &link(file), CWD, path, AtFlags::SYMLINK_FOLLOW)?)
+        Ok(rustix::fs::linkat(CWD, link(file), CWD, path, AtFlags::SYMLINK_FOLLOW)?)
     }
 
     fn link(file: &File) -> PathBuf {

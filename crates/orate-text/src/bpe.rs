@@ -56,19 +56,19 @@ impl Bpe {
             let Some(bytes) = bytes_of(token) else {
                 return Err(broken(
                     VOCAB,
-                    format!("{token} has a character that stands for no byte", token = quoted(&token)),
+                    format!("{token} has a character that stands for no byte", token = quoted(token)),
                 ));
             };
             if bytes.is_empty() || id > MAX_ID {
                 return Err(broken(
                     VOCAB,
-                    format!("{token} has id {id}; ids go from 0 to {MAX_ID}", token = quoted(&token)),
+                    format!("{token} has id {id}; ids go from 0 to {MAX_ID}", token = quoted(token)),
                 ));
             }
             if tokens.insert(id, bytes).is_some() {
                 return Err(broken(
                     VOCAB,
-                    format!("id {id} is given twice, the second time to {token}", token = quoted(&token)),
+                    format!("id {id} is given twice, the second time to {token}", token = quoted(token)),
                 ));
             }
         }
@@ -215,7 +215,7 @@ fn read_merges(vocab: &HashMap<String, u32>, text: &[u8]) -> Result<Merges, Text
             continue;
         }
         let fault = |problem: &str| {
-            broken(MERGES, format!("line {}, {line}: {problem}", i + 1, line = quoted(&line)))
+            broken(MERGES, format!("line {}, {line}: {problem}", i + 1, line = quoted(line)))
         };
         let Some((left, right)) = line.split_once(' ').filter(|(_, right)| !right.contains(' ')) else {
             return Err(fault("a merge is two tokens with one space between them"));
@@ -224,7 +224,7 @@ fn read_merges(vocab: &HashMap<String, u32>, text: &[u8]) -> Result<Merges, Text
             vocab
                 .get(token)
                 .copied()
-                .ok_or_else(|| fault(&format!("{token} is not in {VOCAB}", token = quoted(&token))))
+                .ok_or_else(|| fault(&format!("{token} is not in {VOCAB}", token = quoted(token))))
         };
         let (pair, joined) = ((id(left)?, id(right)?), id(&format!("{left}{right}"))?);
         let rank = merges.len() as u32;

@@ -168,7 +168,7 @@ impl GgufFile {
     }
 
     fn wrong_type<T>(&self, key: &str, wanted: &str) -> Result<T, WeightError> {
-        malformed!("metadata entry {key} should be {wanted}", key = quoted(&key))
+        malformed!("metadata entry {key} should be {wanted}", key = quoted(key))
             .map_err(|e: Fault| e.at(&self.origin, FORMAT))
     }
 }

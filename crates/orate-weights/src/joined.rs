@@ -34,7 +34,7 @@ impl Joined {
             for name in source.names() {
                 if let Some(first) = owner.insert(name.to_owned(), i) {
                     let (a, b) = (sources[first].describe(), source.describe());
-                    let problem = format!("{name} is both in {a} and in {b}", name = quoted(&name));
+                    let problem = format!("{name} is both in {a} and in {b}", name = quoted(name));
                     return Err(WeightError::Malformed { origin, format: "set of weight", problem });
                 }
             }
@@ -71,8 +71,8 @@ impl Joined {
             if file.contains(['/', '\\']) || file.starts_with('.') {
                 return Err(malformed(format!(
                     "{name} should be in {file}, which is not a file in the same folder",
-                    name = quoted(&name),
-                    file = quoted(&file)
+                    name = quoted(name),
+                    file = quoted(file)
                 )));
             }
             if !shards.contains_key(&**file) {
@@ -81,7 +81,7 @@ impl Joined {
             if !shards[&**file].contains(name) {
                 return Err(malformed(format!(
                     "{name} should be in {file}, but is not",
-                    name = quoted(&name)
+                    name = quoted(name)
                 )));
             }
         }
@@ -89,7 +89,7 @@ impl Joined {
             if let Some(name) = shard.names().into_iter().find(|n| !index.weight_map.contains_key(*n)) {
                 return Err(malformed(format!(
                     "{file} holds {name}, which the index does not list",
-                    name = quoted(&name)
+                    name = quoted(name)
                 )));
             }
         }

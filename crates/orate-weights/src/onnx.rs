@@ -221,7 +221,7 @@ impl OnnxModel {
         for (i, node) in nodes.iter().enumerate() {
             for output in node.outputs.iter().filter(|name| !name.is_empty()) {
                 if tensors.get(output).is_some() || producers.insert(output.clone(), i).is_some() {
-                    return malformed!("value {output} is computed twice", output = quoted(&output));
+                    return malformed!("value {output} is computed twice", output = quoted(output));
                 }
             }
             for input in node.inputs.iter().filter(|name| !name.is_empty()) {
@@ -245,7 +245,7 @@ impl WeightSource for OnnxModel {
             problem: format!(
                 "tensor {name} has ONNX element type {}",
                 type_name(tensor.onnx_type),
-                name = quoted(&name)
+                name = quoted(name)
             ),
         })
     }
@@ -369,17 +369,17 @@ impl OnnxTensor {
         if tensor.data_location == 1 || !tensor.external_data.is_empty() {
             return unsupported!(
                 "tensor {name} is in another file; save the model as one file",
-                name = quoted(&name)
+                name = quoted(name)
             );
         }
         if dims.len() > MAX_AXES {
-            return malformed!("tensor {name} has more than {MAX_AXES} axes", name = quoted(&name));
+            return malformed!("tensor {name} has more than {MAX_AXES} axes", name = quoted(name));
         }
         let mut shape = Vec::with_capacity(dims.len());
         for &size in dims {
             match usize::try_from(size) {
                 Ok(size) => shape.push(size),
-                Err(_) => return malformed!("tensor {name} has an axis of {size}", name = quoted(&name)),
+                Err(_) => return malformed!("tensor {name} has an axis of {size}", name = quoted(name)),
             }
         }
         let onnx_type = *onnx_type;
@@ -390,12 +390,12 @@ impl OnnxTensor {
             7 => DType::I64,
             10 => DType::F16,
             16 => DType::BF16,
-            0 => return malformed!("tensor {name} has no element type", name = quoted(&name)),
+            0 => return malformed!("tensor {name} has no element type", name = quoted(name)),
             // Refused when it is read; a file may hold such tensors.
             _ => return Ok(Self { onnx_type, dtype: None, shape, data: Bytes::new() }),
         };
         let Some(size) = element_count(&shape).and_then(|n| dtype.bytes_for(n)) else {
-            return malformed!("tensor {name} has the impossible shape {shape:?}", name = quoted(&name));
+            return malformed!("tensor {name} has the impossible shape {shape:?}", name = quoted(name));
         };
         let data = match (raw_data, dtype) {
             (Some(raw), _) => raw.clone(),
@@ -409,7 +409,7 @@ impl OnnxTensor {
             return malformed!(
                 "tensor {name}, {dtype} {shape:?}, has {} bytes instead of {size}",
                 data.len(),
-                name = quoted(&name)
+                name = quoted(name)
             );
         }
         Ok(Self { onnx_type, dtype: Some(dtype), shape, data })

@@ -155,7 +155,7 @@ impl RawEntry {
         if start > end || end > available as u64 {
             return malformed!(
                 "tensor {name} is at {start}..{end}, but there are {available} bytes of data",
-                name = quoted(&name)
+                name = quoted(name)
             );
         }
         let (start, end) = (start as usize, end as usize);
@@ -171,7 +171,7 @@ impl RawEntry {
                 "tensor {name}, {dtype} {:?}, does not fill its {} bytes",
                 self.shape,
                 end - start,
-                name = quoted(&name)
+                name = quoted(name)
             ),
         }
     }

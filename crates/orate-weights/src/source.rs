@@ -40,7 +40,7 @@ pub trait WeightSource: Send + Sync {
         let similar = self.names().into_iter().max_by_key(|other| common(other));
         let hint = match similar {
             Some(other) if common(other) * 2 > name.len() => {
-                format!(" (the closest is {other})", other = quoted(&other))
+                format!(" (the closest is {other})", other = quoted(other))
             }
             _ => String::new(),
         };

@@ -285,7 +285,7 @@ impl PackedVoice {
                 origin: file.describe(),
                 problem: format!(
                     "architecture {architecture}; a packed voice has `{ARCHITECTURE}`",
-                    architecture = quoted(&architecture)
+                    architecture = quoted(architecture)
                 ),
             });
         }

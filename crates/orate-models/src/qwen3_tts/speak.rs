@@ -201,7 +201,7 @@ impl Pieces {
         };
         let speaker = Speaker::GoingOn { transcript, codes };
         let (language, instruct) = (language.as_deref(), instruct.as_deref());
-        Ok(self.model.prompt(&Request { text, speaker, language, instruct, feeding: *feeding })?)
+        self.model.prompt(&Request { text, speaker, language, instruct, feeding: *feeding })
     }
 
     /// Keeps the voice of a piece that has ended normally.

@@ -231,7 +231,7 @@ impl Run<'_> {
 
     fn set(&self, s: &mut Session<'_>, inputs: &Inputs) -> Result<(), ModelError> {
         let rows: Vec<(&[i32], &Voice)> = inputs.ids.iter().map(Vec::as_slice).zip(&inputs.voices).collect();
-        Ok(s.set_text(&rows)?)
+        s.set_text(&rows)
     }
 
     /// Text encoder and all Euler steps.

@@ -283,7 +283,7 @@ fn texts_that_cannot_be_spoken_are_refused() {
 #[test]
 fn voices_mix() {
     let engine = tiny("tiny");
-    let names: Vec<_> = engine.voices().into_iter().map(|v| (v.name.clone(), v.is_default)).collect();
+    let names: Vec<_> = engine.voices().iter().map(|v| (v.name.clone(), v.is_default)).collect();
     assert_eq!(names, [("F1".to_owned(), true), ("M1".to_owned(), false)]);
     let with = |voice: &str| {
         let options = Options { voice: Some(voice.to_owned()), ..Default::default() };

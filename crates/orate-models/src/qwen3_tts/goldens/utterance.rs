@@ -64,13 +64,13 @@ impl Utterance<'_> {
             None => Speaker::Described,
         };
         let whole = self.case.inputs.get("non_streaming_mode").and_then(serde_json::Value::as_bool);
-        Ok(run.model.prompt(&Request {
+        run.model.prompt(&Request {
             text: self.needed("text")?,
             speaker,
             language: self.text("language"),
             instruct: self.text("instruct"),
             feeding: whole.map(|whole| if whole { TextFeeding::Whole } else { TextFeeding::Streaming }),
-        })?)
+        })
     }
 
     /// Margin of the golden logit of the first code that differs over the logit of the code in its place,
