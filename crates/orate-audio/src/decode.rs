@@ -34,7 +34,8 @@ const MAX_BYTES: u64 = 4 << 30;
 pub fn read_audio(path: impl AsRef<Path>, max_seconds: f64) -> Result<Waveform> {
     let path = path.as_ref();
     let file = open(path).map_err(|source| AudioError::OpenAudio { path: path.to_owned(), source })?;
-    // Decoders panic on some damaged files, such as a WAV file of 65,535 channels in a build with overflow checks.
+    // Decoders panic on some damaged files, such as a WAV file of 65,535 channels in a build with overflow
+    // checks.
     catch_unwind(AssertUnwindSafe(|| decode(path, file, max_seconds))).unwrap_or_else(|_| {
         let source = "the decoder failed on damaged data".into();
         Err(AudioError::ReadAudio { path: path.to_owned(), source })

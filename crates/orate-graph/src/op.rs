@@ -550,11 +550,11 @@ impl Op {
             Op::Constant { weight } => facts([weight], 0).reads(Reads::Exactly(weight.shape().len() as u64)),
             Op::MatMul { weight, epilogue: e } | Op::Conv1d { weight, epilogue: e, .. } => {
                 let k = weight.shape().dims().first().map_or(0, |k| *k as u64);
-                facts([weight].into_iter().chain(e.weights()), 2 * k + e.flops())
+                facts([weight].into_iter().chain(e.weights()), k.saturating_mul(2).saturating_add(e.flops()))
             }
             Op::DepthwiseConv1d { weight, bias, geometry, norm } => {
                 let norm_weights = norm.iter().flat_map(|n| [&n.weight, &n.bias]);
-                let flops = 2 * geometry.taps as u64 + if norm.is_some() { 8 } else { 0 };
+                let flops = (geometry.taps as u64).saturating_mul(2) + if norm.is_some() { 8 } else { 0 };
                 facts([weight, bias].into_iter().chain(norm_weights), flops)
             }
             Op::LayerNorm(n) => facts([&n.weight, &n.bias], 8),
@@ -583,7 +583,7 @@ impl Op {
                 facts([], 0).flops(|inputs, _| inputs.iter().map(|s| 10 * s.len() as u64).sum())
             }
             Op::ResidualCodes { codebooks } => {
-                let each = 3 * codebooks.shape().len() as u64;
+                let each = (codebooks.shape().len() as u64).saturating_mul(3);
                 let codes = facts([codebooks], 0).makes(ResultType::I32);
                 codes.flops(move |_, out| each * out.rows() as u64)
             }

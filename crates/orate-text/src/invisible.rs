@@ -1,7 +1,8 @@
 //! Characters that change how others are drawn, or where lines break, and say nothing.
 
-/// Whether a character is invisible and silent: soft hyphens, zero-width spaces and joiners, marks of direction, variation
-/// selectors and byte order marks. They come with emoji and with text that was copied from web pages.
+/// Whether a character is invisible and silent: soft hyphens, zero-width spaces and joiners, marks of
+/// direction, variation selectors and byte order marks. They come with emoji and with text that was copied
+/// from web pages.
 ///
 /// ```
 /// use orate_text::is_invisible;

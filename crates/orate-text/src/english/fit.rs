@@ -6,9 +6,9 @@ use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
 use super::{Rules, read_aloud_with};
-use crate::TextError;
 use crate::pieces;
 use crate::supertonic::is_emoji;
+use crate::{TextError, is_invisible};
 
 /// Replaces characters a voice does not know by ones it does.
 ///
@@ -152,11 +152,7 @@ fn is_pause(c: char) -> bool {
 
 /// Characters with no sound of their own.
 fn is_silent(c: char) -> bool {
-    is_combining_mark(c)
-        || matches!(c,
-            '\u{AD}' | '\u{61C}' | '\u{200B}'..='\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2060}'..='\u{206F}'
-            | '\u{FEFF}' | '\u{FE00}'..='\u{FE0F}' | '\u{E0000}'..='\u{E01EF}' | '¿' | '¡' | '`' | '´' | '¨'
-            | '\u{2122}' | '\u{AE}')
+    is_combining_mark(c) || is_invisible(c) || "¿¡`´¨\u{2122}\u{AE}".contains(c)
 }
 
 /// Emoji and drawn signs.
