@@ -299,8 +299,10 @@ mod tests {
         output.commit()
     }
 
+    type Start = fn(PathBuf) -> io::Result<(File, Target)>;
+
     /// Both ways of writing a file, whichever this system prefers.
-    fn starts() -> Vec<fn(PathBuf) -> io::Result<(File, Target)>> {
+    fn starts() -> Vec<Start> {
         vec![start, |target| {
             let (folder, prefix) = folder_and_prefix(&target)?;
             let (file, temporary) =

@@ -379,10 +379,10 @@ pub enum Op {
         /// What is added.
         by: i32,
     },
-    /// state `[B, N, C]`, rows `[B, T, C]`, first `[B]` (if an operand) → the state with rows `first … first
-    /// + T` replaced. A state of a compact type gets them rounded; in [`crate::DType::Q8_0`] a scale is
-    /// `f16(min(largest / 127, 65504))` and a byte `round(x · (1 / scale))`, cut to −127 … 127, or 0 where
-    /// the scale is 0.
+    /// state `[B, N, C]`, rows `[B, T, C]`, first `[B]` (if an operand) → the state with
+    /// rows `first … first + T` replaced. A state of a compact type gets them rounded; in
+    /// [`crate::DType::Q8_0`] a scale is `f16(min(largest / 127, 65504))` and a byte
+    /// `round(x · (1 / scale))`, cut to −127 … 127, or 0 where the scale is 0.
     ///
     /// In place: the result is the state's own memory, nothing is copied, and what the state held before
     /// cannot be read any more.

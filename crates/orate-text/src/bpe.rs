@@ -214,9 +214,8 @@ fn read_merges(vocab: &HashMap<String, u32>, text: &[u8]) -> Result<Merges, Text
         if header || line.is_empty() {
             continue;
         }
-        let fault = |problem: &str| {
-            broken(MERGES, format!("line {}, {line}: {problem}", i + 1, line = quoted(line)))
-        };
+        let fault =
+            |problem: &str| broken(MERGES, format!("line {}, {line}: {problem}", i + 1, line = quoted(line)));
         let Some((left, right)) = line.split_once(' ').filter(|(_, right)| !right.contains(' ')) else {
             return Err(fault("a merge is two tokens with one space between them"));
         };

@@ -228,6 +228,9 @@ pub(crate) fn probe(
     Ok(Probes { product, chosen, measured, refused })
 }
 
+/// A device, and the format that probes chose on it.
+type Probed = (Arc<dyn Device>, PrecisionPolicy, Probes);
+
 /// The device that `options` ask for, with the format that probes choose on it.
 ///
 /// # Errors
@@ -237,7 +240,7 @@ pub(crate) fn open_by_probes(
     files: &dyn ModelFiles,
     (allow, deny): (&[String], &[String]),
     passed_over: &mut Vec<String>,
-) -> Result<Result<(Arc<dyn Device>, PrecisionPolicy, Probes)>> {
+) -> Result<Result<Probed>> {
     check_patterns(allow.iter().chain(deny), &files.weights().names())?;
     let allow = scope(files, allow.to_vec());
     Ok(open_by_probes_of(options, (&allow, deny), product(files), passed_over))
@@ -248,7 +251,7 @@ fn open_by_probes_of(
     (allow, deny): (&[String], &[String]),
     product: Product,
     passed_over: &mut Vec<String>,
-) -> Result<(Arc<dyn Device>, PrecisionPolicy, Probes)> {
+) -> Result<Probed> {
     let device = devices::open(options, &PrecisionPolicy::default(), passed_over)?;
     let info = device.info();
     let choice = match info.kind {

@@ -57,8 +57,10 @@ pub(crate) fn fusions(policy: &PrecisionPolicy) -> Fusions {
 /// How an op runs: the name of its kernel in plans, or why there is none, and its launches.
 pub(crate) struct OpKernel<'op> {
     pub name: Result<String, String>,
-    launches: Box<dyn Fn(&Operands<'_>) -> Vec<Work> + 'op>,
+    launches: Launches<'op>,
 }
+
+type Launches<'op> = Box<dyn Fn(&Operands<'_>) -> Vec<Work> + 'op>;
 
 impl<'op> OpKernel<'op> {
     /// A kernel that is launched once.

@@ -35,9 +35,12 @@ pub(crate) fn fusions(gpu: &Gpu) -> Fusions {
 /// kernel reads, and its dispatches.
 pub(crate) struct OpKernel<'op> {
     pub name: Result<String, String>,
-    weights: Box<dyn Fn(&Shape, &dyn WeightLoader) -> Wanted + 'op>,
-    calls: Box<dyn Fn(&Operands<'_>) -> Vec<Call> + 'op>,
+    weights: Weights<'op>,
+    calls: Calls<'op>,
 }
+
+type Weights<'op> = Box<dyn Fn(&Shape, &dyn WeightLoader) -> Wanted + 'op>;
+type Calls<'op> = Box<dyn Fn(&Operands<'_>) -> Vec<Call> + 'op>;
 
 impl<'op> OpKernel<'op> {
     /// A kernel that is dispatched once and reads no weights.

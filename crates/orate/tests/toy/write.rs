@@ -31,18 +31,21 @@ pub fn write_model(folder: &Path) {
     write_tensors(&folder.join("hum.safetensors"), &[letters, low, high]);
 }
 
+/// Shape and values.
+type Tensor = (Vec<usize>, Vec<f32>);
+
 /// Writes a model that sings into a folder. A note is drawn near the letter's, and moved by the note before.
 pub fn write_singer(folder: &Path) {
     use super::sing::{CODES_KNOWN, ROW_IDS, SAMPLES, WIDTH};
     let config = serde_json::json!({ "sample_rate": SAMPLE_RATE as u32, "voices": ["singer"] });
     std::fs::write(folder.join("sing.json"), config.to_string()).expect("the folder is writable");
     let notes = CODES_KNOWN - 1;
-    let table = |rows: usize, width: usize, of: &dyn Fn(usize, usize) -> f32| -> (Vec<usize>, Vec<f32>) {
+    let table = |rows: usize, width: usize, of: &dyn Fn(usize, usize) -> f32| -> Tensor {
         (vec![rows, width], (0..rows * width).map(|i| of(i / width, i % width)).collect())
     };
     // Channels: the likelihood of each note, then of the end.
     let is = |same: bool, x: f32| if same { x } else { 0.0 };
-    let tensors: [(&str, (Vec<usize>, Vec<f32>)); 4] = [
+    let tensors: [(&str, Tensor); 4] = [
         (
             "letters",
             table(ROW_IDS, WIDTH, &|id, c| match c {
