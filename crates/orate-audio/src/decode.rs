@@ -103,7 +103,8 @@ fn open(path: &Path) -> io::Result<File> {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, problem));
     }
     if !kind.is_file() && !is_pipe(&kind) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a file nor a pipe"));
+        let problem = if kind.is_dir() { "this is a folder" } else { "neither a file nor a pipe" };
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
     }
     File::open(path)
 }

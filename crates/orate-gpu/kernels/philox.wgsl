@@ -1,5 +1,6 @@
 // Philox4x32-10 and logarithms of its words: the stream of the CPU executor's kernels/random.rs, which
-// defines it. @ include angles
+// defines it.
+//@ include angles
 
 fn philox(counter: vec4<u32>, key: vec2<u32>) -> vec4<u32> {
     var x = counter;

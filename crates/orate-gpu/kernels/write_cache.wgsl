@@ -8,7 +8,7 @@
 //@ include round_rows
 
 // Elements of a thread.
-// @ if Q8_0
+//@ if Q8_0
 const EACH = 64u;
 //@ else
 const EACH = 2u;

@@ -105,6 +105,7 @@ impl From<ModelError> for Error {
             ModelError::Cancelled => Error::Cancelled,
             ModelError::Device(e) => Error::Device(e),
             ModelError::Weights(e) => Error::Weights(e),
+            ModelError::Goldens { path, problem } => Error::Goldens { path, problem },
             other => Error::Model(Box::new(other)),
         }
     }

@@ -378,7 +378,7 @@ pub(super) fn sample(cases: &mut Vec<Case>) -> Result<()> {
 /// Min-p, and guidance by unconditional logits.
 fn sample_with_more_settings(cases: &mut Vec<Case>) -> Result<()> {
     for (b, v, settings, guided) in
-        [(1, 8194, 6, true), (3, 33, 6, true), (2, 700, 5, false), (2, 6, 6, false)]
+        [(1, 3072, 6, true), (3, 33, 6, true), (2, 700, 5, false), (2, 6, 6, false)]
     {
         let mut g = Graph::new("sample");
         let shape = if guided { vec![b, 2, v] } else { vec![b, v] };
