@@ -119,7 +119,7 @@ fn lacks(errors: &[GraphError]) -> Option<String> {
 }
 
 fn bad(path: &Path, problem: String) -> ModelError {
-    ModelError::Content { path: path.to_owned(), problem }
+    ModelError::Goldens { path: path.display().to_string(), problem }
 }
 
 fn integers(file: &SafeTensors, name: &str) -> Result<Vec<i32>, ModelError> {

@@ -120,6 +120,18 @@ impl Talker {
         self.plans.get((plan, taps), |_| Ok(plan.graph(&self.config, taps)?))
     }
 
+    /// Whether rows have an x-vector or frames: any of those that are read on their own, since other prompts begin
+    /// with them too, or any of the others. All passes of one of these parts share their plans.
+    fn have_reference(prompt: &Prompt, pass: &Pass) -> bool {
+        let all = prompt.rows.len();
+        let part = match &pass.rows {
+            rows if rows.end <= prompt.fixed => 0..prompt.fixed,
+            rows if rows.start >= prompt.fixed => prompt.fixed..all,
+            _ => 0..all,
+        };
+        prompt.rows.part(part).have_reference()
+    }
+
     fn sizes(&self, s: MemorySizes) -> CacheSizes {
         CacheSizes { batch: s.batch, capacity: s.capacity, kv: self.kv }
     }
@@ -152,14 +164,14 @@ impl Autoregressive for Talker {
     }
 
     fn rows_plan(&self, prompt: &Prompt, pass: &Pass, taps: bool) -> Result<Arc<dyn Executable>> {
-        let reference = prompt.rows.part(pass.rows.clone()).have_reference();
+        let reference = Self::have_reference(prompt, pass);
         self.plan(TalkerPlan::Rows { time: pass.padded, reference }, taps)
     }
 
     fn write_rows(&self, prompt: &Prompt, pass: &Pass, m: &mut dyn Memory) -> Result<()> {
         let (d, q) = (self.config.transformer.hidden_size, self.config.num_code_groups);
         let ids = prompt.rows.part(pass.rows.clone());
-        let reference = ids.have_reference();
+        let reference = Self::have_reference(prompt, pass);
         let ids = ids.padded(pass.padded, self.pad);
         let time = ids.len();
         m.write_i32(TEXT_IDS, &[1, time].into(), &ids.text)?;

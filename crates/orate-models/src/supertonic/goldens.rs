@@ -23,7 +23,7 @@ impl Goldens for Comparer {
 }
 
 fn bad(path: &Path, problem: String) -> ModelError {
-    ModelError::Content { path: path.to_owned(), problem }
+    ModelError::Goldens { path: path.display().to_string(), problem }
 }
 
 /// `golden.json`, as far as it is needed.

@@ -76,8 +76,9 @@ fn goldens() {
 fn explained_steps_are_the_launches_that_run() {
     let qwen = checkpoints::qwen3_tts_goldens().join("checkpoints/tiny-base");
     for device in devices().into_iter().chain([DeviceChoice::Cpu]) {
-        for model in MODELS.map(golden).into_iter().chain([qwen.clone()]) {
-            let engine = open(device, ModelSource::Path(model));
+        let models = MODELS.map(|model| ModelSource::Path(golden(model)));
+        for model in models.into_iter().chain([ModelSource::Goldens(qwen.clone())]) {
+            let engine = open(device, model);
             let size = Size { tokens: 12, frames: 6 };
             for (executable, _) in engine.plans(size, &Options::default()).expect("compiles").plans {
                 let plan = executable.plan();
