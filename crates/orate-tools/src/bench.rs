@@ -76,9 +76,16 @@ pub fn speak(engine: &Engine, work: Work<'_>, options: &Options, apart: bool) ->
         finish = finish.max(chunk.finish);
         prefix_rows += chunk.prefix_rows;
     }
-    let total = start.elapsed();
-    let first_audio = first_audio.unwrap_or(total);
-    Ok(SpeechTimes { total, first_audio, laps: chunks.laps(), prefix_rows, samples, finish })
+    let laps = chunks.laps();
+    let (total, first_audio) = match work {
+        Work::Text(_) => (start.elapsed(), first_audio.unwrap_or_else(|| start.elapsed())),
+        // The input of a forced size is made up, which takes time of its own.
+        Work::Forced(_) => {
+            let stages = laps.stages.iter().map(|lap| lap.time).sum();
+            (stages, stages)
+        }
+    };
+    Ok(SpeechTimes { total, first_audio, laps, prefix_rows, samples, finish })
 }
 
 /// Whether stages need runs of their own to be timed: the device runs while the host goes on, and the model

@@ -165,7 +165,7 @@ mod tests {
         let cases = [
             (r#""a":"one.safetensors","b":"one.safetensors""#, None),
             (r#""a":"one.safetensors""#, Some("one.safetensors holds `b`, which the index does not list")),
-            (r#""c":"one.safetensors""#, Some("`c` is said to be in one.safetensors, but is not")),
+            (r#""c":"one.safetensors""#, Some("`c` should be in one.safetensors, but is not")),
             (r#""c":"../two.safetensors""#, Some("no file beside it")),
             (r#""c":"three.safetensors""#, Some("three.safetensors")),
             (r#""c":3"#, Some("not a valid safetensors index file")),
