@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | [`inspect`] | what does a model or a weight file hold? |
 //! | [`explain`] | which plans run, and how long must they take at least? |
-//! | [`bench`] | how long does a model take, and where does the time go? |
+//! | [`mod@bench`] | how long does a model take, and where does the time go? |
 //! | [`verify`] | does it compute what its reference computes? |
 //! | [`pack`] | how does a voice folder become one file? |
 //! | [`cache`] | which compiled kernels are kept? |

@@ -14,7 +14,7 @@
 //!
 //! Checkpoints store the talking part in `bf16`, so it loses nothing in either half format; its limits are
 //! those of weights that do. A part whose weights all stay in `f32` by the policy, as the codec does with
-//! `q8_0` and `q4_0`, must stay above [`UNTOUCHED`].
+//! `q8_0` and `q4_0`, must stay above `UNTOUCHED`.
 //!
 //! On CUDA `f16`, `bf16` and `tf32` round the activations too, and so does `f16` with cooperative matrices.
 //! The noisiest tensors on an H200, of seeds 5 and 29:
