@@ -340,9 +340,9 @@ pub enum Op {
         /// `[Q, V, E]`
         codebooks: Weight,
     },
-    /// frames `[B, F, N]` → `[B, (F − 1) · hop]`: frames `hop` samples apart, added where they overlap and divided by the
-    /// sum of the squared window there; N / 2 samples at each end are left out. With frames that were multiplied by the
-    /// window, the second half of a centered inverse STFT.
+    /// frames `[B, F, N]` → `[B, (F − 1) · hop]`: frames `hop` samples apart, added where they overlap and
+    /// divided by the sum of the squared window there; N / 2 samples at each end are left out. With frames that
+    /// were multiplied by the window, the second half of a centered inverse STFT.
     OverlapAdd {
         /// `[N]`
         window: Weight,
@@ -454,8 +454,8 @@ macro_rules! names {
 names! {
     Embedding EmbeddingSum Constant MatMul Conv1d DepthwiseConv1d LayerNorm RmsNorm Snake AddBias Affine
     Activate Add Mul AddRow MulRow Combine Scale Attention RotaryTable RopeTable Rotary MaskRows Concat
-    Slice Reshape Pad Statistics ResidualCodes OverlapAdd Permute TimeEmbedding SelectRow RandomNormal RowAt Increment
-    WriteRows Mark Sample
+    Slice Reshape Pad Statistics ResidualCodes OverlapAdd Permute TimeEmbedding SelectRow RandomNormal RowAt
+    Increment WriteRows Mark Sample
 }
 
 /// What plans and devices ask of an op.

@@ -2,7 +2,6 @@
 
 use crate::{Error, Result};
 use orate_models::{Family, ModelError, ModelFiles, Opening, OptionSpec};
-use orate_weights::GgufFile;
 use std::path::Path;
 
 pub use orate_models::{qwen3_tts, supertonic};
@@ -11,7 +10,8 @@ pub use orate_models::{qwen3_tts, supertonic};
 pub static FAMILIES: &[&dyn Family] = &[qwen3_tts::FAMILY, supertonic::FAMILY];
 
 /// Opens the packed voice inside this program.
-pub(crate) fn open_built_in(file: GgufFile, origin: &str) -> Result<Box<dyn ModelFiles>> {
+#[cfg(feature = "default-voice")]
+pub(crate) fn open_built_in(file: orate_weights::GgufFile, origin: &str) -> Result<Box<dyn ModelFiles>> {
     Ok(supertonic::open_packed(file, origin)?)
 }
 
