@@ -341,8 +341,8 @@ pub enum Op {
         codebooks: Weight,
     },
     /// frames `[B, F, N]` → `[B, (F − 1) · hop]`: frames `hop` samples apart, added where they overlap and
-    /// divided by the sum of the squared window there; N / 2 samples at each end are left out. With frames that
-    /// were multiplied by the window, the second half of a centered inverse STFT.
+    /// divided by the sum of the squared window there; N / 2 samples at each end are left out. With frames
+    /// that were multiplied by the window, the second half of a centered inverse STFT.
     OverlapAdd {
         /// `[N]`
         window: Weight,
