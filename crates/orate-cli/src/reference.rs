@@ -118,7 +118,7 @@ fn after(command: &Command) -> String {
 
 #[cfg(test)]
 mod tests {
-    /// With `ORATE_UPDATE_DOCS=1` the page is written anew.
+    /// With `ORATE_UPDATE_DOCS=1` the page is rewritten.
     #[test]
     fn the_page_is_up_to_date() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md");

@@ -193,7 +193,7 @@ impl Loaded {
         memory.arena = vec![f32::NAN; plan.arena_bytes() / 4];
         for (i, step) in plan.steps().iter().enumerate() {
             let start = Instant::now();
-            // Where nothing is in place, results are lost to whoever reads an operand on top of them.
+            // NaN first, unless in place: an operand that shares memory with the result would be lost.
             for node in step.nodes.iter().filter(|n| !n.op.in_place()) {
                 let info = plan.info(node.output);
                 if plan.place(node.output) != Place::Nowhere {

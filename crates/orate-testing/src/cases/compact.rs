@@ -70,7 +70,7 @@ pub(super) fn attention(cases: &mut Vec<Case>) -> Result<()> {
 }
 
 /// Numbers whose rounding is the same however a device divides: blocks of 32 have steps of a power of two,
-/// and no number is near the middle between two steps. In floats of 16 bits also middles, and what is at the
+/// and no value is near the middle between two steps. In floats of 16 bits also middles, and what is at the
 /// limits.
 fn sure_numbers(dtype: DType, n: usize, random: &mut Random) -> Vec<f32> {
     const HARD: [f32; 12] = [

@@ -577,7 +577,7 @@ fn a_codec_alone_is_verified() {
     assert!(skipped("tokenizer") && skipped("sampling_chain"), "{:?}", report.skipped);
 }
 
-/// Pieces of a voice that is only described go on behind the first one, talker and codec.
+/// Later pieces of a described voice continue after the first one, in talker and codec.
 #[test]
 fn a_described_voice_goes_on() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -241,7 +241,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Row `at` of what a convolution of a single sequence reads, counted from the first before it; `None`
-    /// behind the last.
+    /// after the last.
     #[cfg(target_arch = "x86_64")]
     fn row_of_sequence(&self, at: usize) -> Option<&'a [f32]> {
         let Rows::Conv { x, time, channels, taps, dilation, left, history, .. } = *self else { return None };
