@@ -166,7 +166,10 @@ mod tests {
             (r#""a":"one.safetensors","b":"one.safetensors""#, None),
             (r#""a":"one.safetensors""#, Some("one.safetensors holds `b`, which the index does not list")),
             (r#""c":"one.safetensors""#, Some("`c` should be in one.safetensors, but is not")),
-            (r#""c":"../two.safetensors""#, Some("no file beside it")),
+            (
+                r#""c":"../two.safetensors""#,
+                Some("`../two.safetensors`, which is not a file in the same folder"),
+            ),
             (r#""c":"three.safetensors""#, Some("three.safetensors")),
             (r#""c":3"#, Some("not a valid safetensors index file")),
         ];
