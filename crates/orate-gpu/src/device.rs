@@ -2,6 +2,7 @@
 
 use crate::adapters;
 use crate::executable::GpuExecutable;
+use crate::exit;
 use crate::gpu::Gpu;
 use crate::kernels::{self, Abilities};
 use crate::memory::GpuMemory;
@@ -55,7 +56,9 @@ impl GpuDevice {
             }
             return Err(DeviceError::Setup { device: info.id(), problem });
         }
-        Ok(GpuDevice { gpu: Arc::new(Gpu::open(&adapter, info, policy, cache.as_deref())?) })
+        let gpu = Arc::new(Gpu::open(&adapter, info, policy, cache.as_deref())?);
+        exit::wait_for_at_exit(&gpu)?;
+        Ok(GpuDevice { gpu })
     }
 
     /// Takes the device away from all that use it, as a reset of the driver would: for tests of what programs
@@ -137,7 +140,7 @@ impl ModelOnDevice for GpuModel {
                 got: self.gpu.name.clone(),
             });
         }
-        self.gpu.check()?;
+        let _inside = self.gpu.enter()?;
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(Arc::new(GpuExecutable::new(self.gpu.clone(), plan, &mut kept, &*self.weights)?))
     }

@@ -1,6 +1,7 @@
 //! A plan as a list of dispatches, encoded into one command buffer for each run.
 
 use crate::dispatch::{Call, Late, WORDS};
+use crate::exit::Inside;
 use crate::gpu::Gpu;
 use crate::kernels::{self, Abilities, Operands};
 use crate::memory::{GpuMemory, read_back};
@@ -179,7 +180,7 @@ impl GpuExecutable {
         Ok(Places { executable: self.id, arena: m.arena_element(), buffers, slots, scalars })
     }
 
-    fn own<'m>(&self, memory: &'m mut dyn Memory) -> Result<&'m mut GpuMemory, DeviceError> {
+    fn own<'m>(&self, memory: &'m mut dyn Memory) -> Result<(&'m mut GpuMemory, Inside), DeviceError> {
         let mixed = |got: &str| DeviceError::Mixed {
             plan: self.plan.name().to_owned(),
             made_for: self.plan.device().to_owned(),
@@ -192,8 +193,7 @@ impl GpuExecutable {
         if !Arc::ptr_eq(&m.gpu, &self.gpu) {
             return Err(mixed("another device of this name"));
         }
-        self.gpu.check()?;
-        Ok(m)
+        Ok((m, self.gpu.enter()?))
     }
 
     /// Encodes dispatches.
@@ -401,7 +401,7 @@ impl Executable for GpuExecutable {
 
     /// Returns when the work is submitted; reading a result waits for it.
     fn run(&self, memory: &mut dyn Memory) -> Result<(), DeviceError> {
-        let m = self.own(memory)?;
+        let (m, _inside) = self.own(memory)?;
         self.submit(m, None)
     }
 
@@ -418,7 +418,7 @@ impl Executable for GpuExecutable {
         }
         memory.set_index(counter, times as u64 - 1);
         let scalar = self.plan.scalars().iter().position(|s| s == counter);
-        let m = self.own(memory)?;
+        let (m, _inside) = self.own(memory)?;
         // A plan that does not read the counter is run as often.
         match scalar {
             Some(scalar) => self.submit(m, Some((scalar, times))),
@@ -432,7 +432,7 @@ impl Executable for GpuExecutable {
     }
 
     fn profile(&self, memory: &mut dyn Memory) -> Result<Vec<f64>, DeviceError> {
-        let m = self.own(memory)?;
+        let (m, _inside) = self.own(memory)?;
         let places = self.bind(m)?;
         let (run, ranges) = (Run { places: &places, counter: None }, self.ranges());
         let each = if self.gpu.timestamps && (1..TIMED).contains(&ranges.len()) {

@@ -2,6 +2,7 @@
 
 use crate::adapters::{self, Matrices};
 use crate::dispatch::IMMEDIATE_BYTES;
+use crate::exit::Inside;
 use crate::failure::{Failure, Problem, attempt, polled};
 use crate::pipelines::Pipelines;
 use orate_graph::{AtHome, DeviceError, DeviceInfo, Precision, PrecisionPolicy};
@@ -161,6 +162,12 @@ impl Gpu {
         }
     }
 
+    /// [`Self::check`], and keeps the process from ending under a driver that is at work.
+    pub fn enter(&self) -> Result<Inside, DeviceError> {
+        self.check()?;
+        Ok(Inside::enter())
+    }
+
     /// As [`Self::check`], but also of a loss that was not reported yet.
     pub fn check_alive(&self) -> Result<(), DeviceError> {
         self.check()?;
@@ -204,6 +211,7 @@ impl Gpu {
 
     fn poll(&self, wait: PollType) -> Result<(), DeviceError> {
         AtHome::home(&self.device).check(&self.name)?;
+        let _inside = Inside::enter();
         let done = polled(|| self.device.poll(wait));
         self.check()?;
         done.map_err(|problem| self.refused(problem))
@@ -255,7 +263,7 @@ impl Drop for Gpu {
         if !AtHome::home(&self.device).is_here() {
             return;
         }
-        let _ = polled(|| self.device.poll(PollType::wait_indefinitely()));
+        let _ = self.wait();
     }
 }
 

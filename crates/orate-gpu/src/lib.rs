@@ -21,6 +21,7 @@ mod cache_file;
 mod device;
 mod dispatch;
 mod executable;
+mod exit;
 mod failure;
 mod gpu;
 mod kernels;

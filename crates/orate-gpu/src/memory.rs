@@ -162,7 +162,7 @@ impl GpuMemory {
     /// A buffer with room for `bytes` more, in which some values are extended. Values move over, the arena's
     /// content does not.
     fn rebuild(&mut self, bytes: u64, extended: &[Extension<'_>]) -> Result<(), DeviceError> {
-        self.gpu.check()?;
+        let _inside = self.gpu.enter()?;
         let used = self.session.as_ref().map_or(0, |s| s.places.used());
         let more = |e: &Extension<'_>| e.size.next_multiple_of(UNIT).saturating_sub(e.old_size);
         let needed = used + bytes.next_multiple_of(UNIT) + extended.iter().map(more).sum::<u64>();
@@ -206,7 +206,7 @@ impl GpuMemory {
 
     fn write(&mut self, name: &str, dtype: DType, shape: &Shape, data: &[u8]) -> Result<(), DeviceError> {
         fitting(name, dtype, shape, data)?;
-        self.gpu.check()?;
+        let _inside = self.gpu.enter()?;
         self.ensure(name, dtype, shape)?;
         if let (Some(session), Some(s)) = (&self.session, self.stored.get(name))
             && !data.is_empty()
@@ -224,7 +224,7 @@ impl GpuMemory {
         dtype: Option<DType>,
         take: &mut dyn FnMut(&[u8]),
     ) -> Result<(DType, Shape), DeviceError> {
-        self.gpu.check()?;
+        let _inside = self.gpu.enter()?;
         let (session, s) = readable(&self.session, &self.stored, name, dtype)?;
         let bytes = s.dtype.bytes_of(&s.shape) as u64;
         let from = (&session.buffer, s.range.offset, bytes);
@@ -328,7 +328,7 @@ impl Memory for GpuMemory {
     }
 
     fn read_later(&mut self, name: &str) -> Result<Ticket, DeviceError> {
-        self.gpu.check()?;
+        let _inside = self.gpu.enter()?;
         let (session, s) = readable(&self.session, &self.stored, name, Some(DType::I32))?;
         let shape = s.shape.clone();
         let bytes = 4 * shape.len() as u64;
@@ -347,7 +347,7 @@ impl Memory for GpuMemory {
     }
 
     fn finish(&mut self, ticket: Ticket, out: &mut Vec<i32>) -> Result<Shape, DeviceError> {
-        self.gpu.check()?;
+        let _inside = self.gpu.enter()?;
         let place = self.later.end(ticket)?;
         out.clear();
         let shape = place.shape.clone();
@@ -374,7 +374,7 @@ impl Memory for GpuMemory {
 
     /// One submission.
     fn clear_all(&mut self, buffers: &[(&str, DType, &Shape)]) -> Result<(), DeviceError> {
-        self.gpu.check()?;
+        let _inside = self.gpu.enter()?;
         // All have their places before any is cleared: the buffer may grow on the way.
         buffers.iter().try_for_each(|(name, dtype, shape)| self.ensure(name, *dtype, shape))?;
         let mut encoder = self.gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: None });
@@ -388,7 +388,7 @@ impl Memory for GpuMemory {
     }
 
     fn reserve(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
-        self.gpu.check()?;
+        let _inside = self.gpu.enter()?;
         self.ensure(name, dtype, shape)
     }
 
@@ -427,7 +427,7 @@ impl Memory for GpuMemory {
         if !Arc::ptr_eq(&self.gpu, &from.gpu) {
             return Err(mixed("another GPU device"));
         }
-        self.gpu.check()?;
+        let _inside = self.gpu.enter()?;
         let mut encoder = self.gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: None });
         for part in parts {
             let (source, target) = (from.stored.get(part.from.0), self.stored.get(part.to.0));

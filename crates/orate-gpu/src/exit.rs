@@ -1,0 +1,137 @@
+//! The end of the process while threads still use a device.
+//!
+//! `exit` runs what drivers registered for it, and Mesa's software rasteriser then stops its threads and frees
+//! its compiler even if another thread is submitting work: heap corruption and crashes. So a handler of our
+//! own, which runs before those because it is registered after them, lets no thread enter the driver any more
+//! and waits until those inside have left and the devices are idle.
+
+use crate::failure::polled;
+use crate::gpu::Gpu;
+use orate_graph::{DeviceClass, DeviceError, HomeProcess};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use wgpu::{
+    BufferUsages, CommandEncoderDescriptor, ComputePassDescriptor, ComputePipelineDescriptor,
+    PipelineCompilationOptions, PollType, ShaderModuleDescriptor, ShaderSource,
+};
+
+/// How long the process waits for threads and devices before it ends all the same.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// The devices to wait for, and the process that they were opened in.
+static OPEN: Mutex<Option<(HomeProcess, Vec<Weak<Gpu>>)>> = Mutex::new(None);
+
+/// Whether the process is about to end.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Threads that are in the driver.
+static INSIDE: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// How many [`Inside`] this thread has.
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+}
+
+/// While it lives, the process does not end: its thread may be in the driver.
+pub(crate) struct Inside(());
+
+impl Inside {
+    /// Returns only if the process is not about to end.
+    pub fn enter() -> Inside {
+        let depth = DEPTH.get();
+        if depth == 0 {
+            INSIDE.fetch_add(1, Ordering::SeqCst);
+            if ENDING.load(Ordering::SeqCst) {
+                INSIDE.fetch_sub(1, Ordering::SeqCst);
+                loop {
+                    std::thread::park();
+                }
+            }
+        }
+        DEPTH.set(depth + 1);
+        Inside(())
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        let depth = DEPTH.get() - 1;
+        DEPTH.set(depth);
+        if depth == 0 {
+            INSIDE.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// A kernel that has a software rasteriser start its compiler.
+const SMALL_KERNEL: &str = "
+    @group(0) @binding(0) var<storage, read_write> x: array<f32>;
+    @compute @workgroup_size(8) fn main(@builtin(global_invocation_id) at: vec3<u32>) { x[at.x] = exp(x[at.x]); }";
+
+/// Handlers run in reverse order, and a compiler registers handlers of its own when it is first used.
+fn start_compiler(gpu: &Gpu) -> Result<(), DeviceError> {
+    let module =
+        ShaderModuleDescriptor { label: Some("small"), source: ShaderSource::Wgsl(SMALL_KERNEL.into()) };
+    let pipeline = gpu.device.create_compute_pipeline(&ComputePipelineDescriptor {
+        label: Some("small"),
+        layout: None,
+        module: &gpu.device.create_shader_module(module),
+        entry_point: Some("main"),
+        compilation_options: PipelineCompilationOptions::default(),
+        cache: None,
+    });
+    let x = gpu.buffer("small", 32, BufferUsages::STORAGE)?;
+    let bound = gpu.bind("small", &pipeline.get_bind_group_layout(0), &[&x]);
+    let mut encoder = gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: Some("small") });
+    let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor::default());
+    pass.set_pipeline(&pipeline);
+    pass.set_bind_group(0, &bound, &[]);
+    pass.dispatch_workgroups(1, 1, 1);
+    drop(pass);
+    gpu.queue.submit([encoder.finish()]);
+    gpu.wait()
+}
+
+/// Has the end of the process wait for a device that was just opened.
+pub(crate) fn wait_for_at_exit(gpu: &Arc<Gpu>) -> Result<(), DeviceError> {
+    if gpu.info.class == DeviceClass::Software {
+        start_compiler(gpu)?;
+    }
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if open.as_ref().is_none_or(|(home, _)| !home.is_here()) {
+        // SAFETY: the handler takes and returns nothing, and does not unwind.
+        if unsafe { libc::atexit(end) } != 0 {
+            return Err(gpu.failed("the end of the process cannot be prepared: out of memory".to_owned()));
+        }
+        // A forked process has the count of its parent's threads, and none of them.
+        INSIDE.store(0, Ordering::SeqCst);
+        *open = Some((HomeProcess::current(), vec![]));
+    }
+    if let Some((_, devices)) = open.as_mut() {
+        devices.retain(|gpu| gpu.strong_count() > 0);
+        devices.push(Arc::downgrade(gpu));
+    }
+    Ok(())
+}
+
+extern "C" fn end() {
+    let open = OPEN.try_lock().ok().and_then(|mut open| open.take());
+    // Forked processes have handlers of their parents, but neither their threads nor their devices.
+    let Some((_, devices)) = open.filter(|(home, _)| home.is_here()) else { return };
+    // Other handlers may still use devices, on this thread.
+    DEPTH.set(DEPTH.get() + 1);
+    ENDING.store(true, Ordering::SeqCst);
+    let start = Instant::now();
+    while INSIDE.load(Ordering::SeqCst) > 0 {
+        if start.elapsed() > LONGEST_WAIT {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for gpu in devices.iter().filter_map(Weak::upgrade) {
+        let timeout = Some(LONGEST_WAIT.saturating_sub(start.elapsed()));
+        let _ = polled(|| gpu.device.poll(PollType::Wait { submission_index: None, timeout }));
+    }
+}
