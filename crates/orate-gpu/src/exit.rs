@@ -120,8 +120,8 @@ extern "C" fn end() {
     let open = OPEN.try_lock().ok().and_then(|mut open| open.take());
     // Forked processes have handlers of their parents, but neither their threads nor their devices.
     let Some((_, devices)) = open.filter(|(home, _)| home.is_here()) else { return };
-    // Other handlers may still use devices, on this thread.
-    DEPTH.set(DEPTH.get() + 1);
+    // Handlers that run after this one may still use devices, on this thread.
+    DEPTH.set(1);
     ENDING.store(true, Ordering::SeqCst);
     let start = Instant::now();
     while INSIDE.load(Ordering::SeqCst) > 0 {
@@ -130,8 +130,15 @@ extern "C" fn end() {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    for gpu in devices.iter().filter_map(Weak::upgrade) {
-        let timeout = Some(LONGEST_WAIT.saturating_sub(start.elapsed()));
-        let _ = polled(|| gpu.device.poll(PollType::Wait { submission_index: None, timeout }));
+    // On a thread of its own: thread-local values of this one, which wgpu uses, may be gone already.
+    let wait = move || {
+        DEPTH.set(1);
+        for gpu in devices.iter().filter_map(Weak::upgrade) {
+            let timeout = Some(LONGEST_WAIT.saturating_sub(start.elapsed()));
+            let _ = polled(|| gpu.device.poll(PollType::Wait { submission_index: None, timeout }));
+        }
+    };
+    if let Ok(waiting) = std::thread::Builder::new().spawn(wait) {
+        let _ = waiting.join();
     }
 }

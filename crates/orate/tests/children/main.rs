@@ -7,5 +7,6 @@ mod child;
 #[path = "../common/mod.rs"]
 mod common;
 
+mod closing;
 mod device_memory;
 mod exit;
