@@ -52,7 +52,7 @@ struct Args {
     float eps;
 };
 
-// Loads per thread for 32 channels by 16 of K, and how many times 16 bytes it multiplies.
+// For 32 channels by 16 of K: loads of weights per thread, and 16-byte operands that it multiplies.
 #if PRECISION < 2
 #define WEIGHT_LOADS 4
 #define FACTORS 4

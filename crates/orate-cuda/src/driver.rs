@@ -358,7 +358,7 @@ impl Pinned {
 
     pub fn release(&mut self) {
         if !self.pointer.is_null() && self.context.bind().is_ok() {
-            // SAFETY: allocated in `reserve`; whoever started copies has waited for them.
+            // SAFETY: allocated in `reserve`; the caller that started copies has waited for them.
             unsafe { sys::cuMemFreeHost(self.pointer) };
         }
         (self.pointer, self.bytes) = (std::ptr::null_mut(), 0);
@@ -756,7 +756,7 @@ impl Module {
 impl Drop for Module {
     fn drop(&mut self) {
         if self.context.bind().is_ok() {
-            // SAFETY: loaded in `load`; whoever launched its kernels has waited or dropped the stream.
+            // SAFETY: loaded in `load`; the caller that launched its kernels has waited or dropped the stream.
             unsafe { sys::cuModuleUnload(self.raw) };
         }
     }

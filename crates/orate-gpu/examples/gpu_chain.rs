@@ -33,7 +33,7 @@ fn main() -> Result<(), Failure> {
     let device = common::device_with(precision, std::env::var_os("ORATE_TEST_CACHE").map(Into::into));
     let info = device.info();
     println!("{}: {}, {}; opened in {:.1} ms", info.id(), info.name, info.driver, ms(start));
-    println!("{}; card {:?}; products in {precision}", info.features.join(", "), info.card);
+    println!("{}; card {:?}; matmuls in {precision}", info.features.join(", "), info.card);
     for model in arguments.iter().filter(|a| !a.starts_with("--")) {
         time(model, &device, profile)?;
     }

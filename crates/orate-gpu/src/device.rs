@@ -50,7 +50,7 @@ impl GpuDevice {
         if !formats.contains(&policy.precision) {
             let formats: Vec<_> = formats.iter().map(|p| p.name()).collect();
             let mut problem =
-                format!("it computes products in {} and not in {}", formats.join(" or "), policy.precision);
+                format!("it computes matmuls in {} and not in {}", formats.join(" or "), policy.precision);
             if policy.precision == Precision::Tf32 {
                 problem += ", which is for CUDA's tensor cores";
             }

@@ -64,8 +64,8 @@ thread_local! {
     static TOLD: RefCell<Option<Vec<wgpu::Error>>> = const { RefCell::new(None) };
 }
 
-/// Runs `work` and returns its result with the errors that wgpu reported; nobody else gets them. Error scopes
-/// of wgpu do the same, but leak some bytes for every thread that ever used one.
+/// Runs `work` and returns its result with the errors that wgpu reported, which are not recorded elsewhere.
+/// Error scopes of wgpu do the same, but leak some bytes for every thread that ever used one.
 pub(crate) fn attempt<T>(work: impl FnOnce() -> T) -> (T, Vec<wgpu::Error>) {
     /// Errors of the enclosing attempt, restored when this one ends, also by a panic.
     struct Around(Option<Vec<wgpu::Error>>);

@@ -131,7 +131,7 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = self.passed + self.failures.len();
-        writeln!(f, "{}: {} of {all} cases as the interpreter has them", self.executor, self.passed)?;
+        writeln!(f, "{}: {} of {all} cases match the interpreter", self.executor, self.passed)?;
         if let Some((case, share)) = &self.closest {
             writeln!(f, "  closest to its limit: {case} at {:.0} %", 100.0 * share)?;
         }

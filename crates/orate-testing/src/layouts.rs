@@ -85,7 +85,7 @@ impl Walk<'_> {
 
     /// Actual writer of word `k` of `v`.
     fn found(&self, v: Value, k: usize) -> Result<Writer, String> {
-        let (memory, first) = self.place(v).ok_or("it is nowhere")?;
+        let (memory, first) = self.place(v).ok_or("it has no place")?;
         Ok(self.written.get(&memory).and_then(|words| words.get(first + k).copied()).flatten())
     }
 
@@ -96,7 +96,7 @@ impl Walk<'_> {
         }
         let Some(node) = self.views.get(&v) else {
             let given = matches!(self.plan.place(v), Place::Buffer(..));
-            return if given { Ok(None) } else { Err("nobody makes it".to_owned()) };
+            return if given { Ok(None) } else { Err("no step makes it".to_owned()) };
         };
         let inner = |axis: usize| self.plan.info(v).shape.dims()[axis + 1..].iter().product::<usize>();
         match node.op {
@@ -110,7 +110,7 @@ impl Walk<'_> {
                     }
                     at -= self.words(*input);
                 }
-                Err("it ends in front of this".to_owned())
+                Err("the value ends before this word".to_owned())
             }
             ref op => Err(format!("{} was dropped", op.name())),
         }

@@ -166,7 +166,7 @@ fn cooperative_matrices_where_they_are() {
     let names = kernels(&device);
     let info = device.info();
     let has = info.has_cooperative_matrices();
-    println!("{}: {}; products in f16: {names:?}", device.name(), info.features.join(", "));
+    println!("{}: {}; matmuls in f16: {names:?}", device.name(), info.features.join(", "));
     // Widths that are not a multiple of 4 use the plain kernel.
     assert!(names.iter().any(|n| n.starts_with("f16-gemm") && n.ends_with("-odd")), "{names:?}");
     assert_eq!(names.iter().filter(|n| cooperative(n)).count() >= 2, has, "{names:?}");

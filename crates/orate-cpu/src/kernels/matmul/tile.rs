@@ -162,7 +162,7 @@ pub(super) fn expect<S: Simd>(
 /// # Safety
 /// The rows of y, bias and residual must exist, and no other thread may use these elements of y.
 #[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "called once, right beside the product")]
+#[expect(clippy::too_many_arguments, reason = "called once, right after the matmul")]
 pub(super) unsafe fn finish<S: Simd>(
     s: S,
     sums: *const f32,
