@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Compare the speed of `orate` with faster-qwen3-tts (PyTorch with CUDA graphs) on one NVIDIA GPU, with one Qwen3-TTS CustomVoice folder.
+"""Compare the speed of `orate` with faster-qwen3-tts (PyTorch with CUDA graphs) on one NVIDIA GPU, with a Qwen3-TTS
+CustomVoice folder.
 
     pip install faster-qwen3-tts
     python benches/compare_faster_qwen3_tts.py --orate target/release/orate --model full-0.6b-custom_voice
 
-Both in bf16, batch 1, the same text, the first speaker, and the settings of the model. Printed: medians of rounds in which the programs
-alternate, for reading the prompt and for one frame (talker, code predictor and their draws; no codec), and the peer's time for a frame
-divided by orate's (above 1: orate is faster). Random weights will do: they end when they like, so frames are counted.
+Both use bf16, batch 1, the same text, the first speaker, and the settings of the model. The programs alternate in
+rounds. Prints medians of the prefill and of one frame (talker, code predictor and sampling; no codec), and the peer's
+time per frame divided by orate's (above 1: orate is faster). Random weights will do: utterances end at random, so times
+are per frame.
 """
 import argparse
 import json
@@ -32,7 +34,7 @@ speaker = model.model.get_supported_speakers()[0]
 
 @torch.inference_mode()
 def peer():
-    """Milliseconds of the prompt and of a frame, and the number of frames."""
+    """Milliseconds of the prefill and of a frame, and the number of frames."""
     _, talker, config, rows, mask, trailing, pad = model._prepare_generation_custom(
         text=a.text, language="English", speaker=speaker, instruct=None, non_streaming_mode=True)
     codes, t = fast_generate(talker=talker, talker_input_embeds=rows, attention_mask=mask, trailing_text_hiddens=trailing,

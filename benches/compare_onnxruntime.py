@@ -3,13 +3,13 @@
 
     python benches/compare_onnxruntime.py --model DIR [--model DIR ...] --orate target/release/orate
 
-One run measures both programs, alternately: in every round each of them is started as a process of its own,
-pinned to the same cores, warms up, and times the chain --runs times; the order changes from round to round.
+The programs alternate: in every round each one is started as a separate process, pinned to the same cores,
+warms up, and times the chain --runs times; the order changes from round to round.
 The chain is: duration predictor once, text encoder once, vector estimator --steps times, vocoder once, with a
-forced number of text tokens and latent frames, batch 1. Printed: medians over the rounds of each round's median,
-and onnxruntime's time divided by orate's (above 1: orate is faster), as a Markdown table.
+forced number of text tokens and latent frames, batch 1. Prints a Markdown table: medians over the rounds of each
+round's median, and onnxruntime's time divided by orate's (above 1: orate is faster).
 
-Exit status: 0 all measured; 1 a measurement failed; 3 a total ratio is below --require.
+Exit status: 0 success; 1 a measurement failed; 3 a total ratio is below --require.
 """
 import argparse
 import json
@@ -30,9 +30,9 @@ class Failure(Exception):
     pass
 
 
-# ---- the onnxruntime half, in a process of its own -----------------------------------------
+# ---- the onnxruntime process ----------------------------------------------------------------
 def worker(a):
-    """Prints what `orate bench --json` prints: {"total_ms": …, "stages": {stage: ms, …}}, medians over the runs."""
+    """Prints the same as `orate bench --json`: {"total_ms": …, "stages": {stage: ms, …}}, medians over the runs."""
     import numpy as np
     import onnxruntime as ort
 
@@ -79,7 +79,7 @@ def worker(a):
     print(json.dumps(dict(total_ms=total, stages=dict(zip(STAGES, stages)), version=ort.__version__)))
 
 
-# ---- both halves, from outside -------------------------------------------------------------
+# ---- running and comparing both ---------------------------------------------------------------
 def cores_for(a, threads):
     cores = a.cores or sorted(os.sched_getaffinity(0))
     if len(cores) < threads:
@@ -88,7 +88,7 @@ def cores_for(a, threads):
 
 
 def start(cmd, cores, timeout):
-    """Standard output of a command pinned to the cores."""
+    """Runs a command pinned to the cores and returns its standard output."""
     try:
         p = subprocess.run(cmd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout,
                            preexec_fn=lambda: os.sched_setaffinity(0, cores))
@@ -100,7 +100,7 @@ def start(cmd, cores, timeout):
 
 
 def measure(engine, a, model, threads):
-    """{stage or "total": ms} of one process."""
+    """Runs one process and returns {stage or "total": ms}."""
     sizes = ["--model", str(model), "--tokens", str(a.tokens), "--latents", str(a.latents), "--steps", str(a.steps),
              "--threads", str(threads), "--runs", str(a.runs)]
     if engine == "orate":
@@ -132,7 +132,7 @@ def versions(a, engines):
     out = []
     if "onnxruntime" in engines:
         import onnxruntime
-        out.append(f"onnxruntime {onnxruntime.__version__} (CPU provider, all graph optimisations, default spinning)")
+        out.append(f"onnxruntime {onnxruntime.__version__} (CPU provider, all graph optimizations, default spinning)")
     if "orate" in engines:
         out.append(start([a.orate, "--version"], sorted(os.sched_getaffinity(0)), 60).strip())
     return out
@@ -195,8 +195,8 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--model", action="append", required=True, help="model directory (with onnx/ inside); may be repeated")
     ap.add_argument("--orate", default="target/release/orate", help="the program (default: %(default)s)")
-    ap.add_argument("--orate-arg", action="append", default=[], help="one more argument for `orate bench`, as --orate-arg=--flag")
-    ap.add_argument("--only", choices=ENGINES, help="measure one program alone")
+    ap.add_argument("--orate-arg", action="append", default=[], help="additional argument of `orate bench`, as in --orate-arg=--flag")
+    ap.add_argument("--only", choices=ENGINES, help="measure only one program")
     ap.add_argument("--tokens", type=int, default=80)
     ap.add_argument("--latents", type=int, default=72)
     ap.add_argument("--steps", type=int, default=5)
@@ -204,9 +204,9 @@ def main():
     ap.add_argument("--rounds", type=int, default=5)
     ap.add_argument("--runs", type=int, default=3, help="timed runs per process")
     ap.add_argument("--warmup", type=int, default=2, help="untimed runs of onnxruntime (orate warms up by itself)")
-    ap.add_argument("--cores", type=lambda s: [int(c) for c in s.split(",")], help="cores to use, as 0,1 (default: those allowed)")
-    ap.add_argument("--timeout", type=float, default=600, help="seconds for one process")
-    ap.add_argument("--require", type=float, default=0, help="exit with 3 if a total ratio is below this")
+    ap.add_argument("--cores", type=lambda s: [int(c) for c in s.split(",")], help="cores to use, as in 0,1 (default: those allowed)")
+    ap.add_argument("--timeout", type=float, default=600, help="time limit of a process in seconds")
+    ap.add_argument("--require", type=float, default=0, help="exit with status 3 if a total ratio is below this")
     ap.add_argument("--json", help="also write all rounds to this file")
     ap.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     a = ap.parse_args()

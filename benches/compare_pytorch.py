@@ -4,8 +4,8 @@
     python benches/compare_pytorch.py --orate target/release/orate
 
 PyTorch runs the modules of training/model.py with random weights (times do not depend on them), eagerly and with every
-stage captured as a CUDA graph; `orate bench` runs the voice. Both in f32, without TF32, batch 1. Printed: medians of
-rounds in which the programs alternate, and PyTorch's time divided by orate's (above 1: orate is faster).
+stage captured as a CUDA graph; `orate bench` runs the voice. Both use f32, without TF32, batch 1. The programs alternate
+in rounds. Prints medians, and PyTorch's time divided by orate's (above 1: orate is faster).
 """
 import argparse
 import json
@@ -52,7 +52,7 @@ class Chain:
 
 
 def captured(f):
-    """`f` as a CUDA graph, after some runs to settle."""
+    """Captures `f` as a CUDA graph after warm-up."""
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         for _ in range(3):

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Compare `orate` on the CPU with other engines that run Qwen3-TTS: qwentts.cpp (ggml) and vox-tts, with one CustomVoice folder.
+"""Compare `orate` on the CPU with other engines for Qwen3-TTS: qwentts.cpp (ggml) and vox-tts, with a CustomVoice folder.
 
     python benches/compare_qwen3_tts_cpu.py --orate target/release/orate --model full-0.6b-custom_voice \\
         --qwentts build/qwen-tts talker-Q8_0.gguf codec-Q8_0.gguf --vox full-0.6b.q8.tmod
 
-All use 8-bit weights for talker and code predictor, two threads, the same text and number of frames. Programs alternate, each in a process
-of its own; printed are medians over the rounds in ms per frame of 80 ms, as the programs themselves report them, and the ratio to orate.
-How to get the peers is in benches/README.md.
+All use 8-bit weights for talker and code predictor, two threads, the same text and number of frames. Programs alternate,
+each in a separate process. Prints medians over the rounds in ms per frame of 80 ms, as reported by the programs, and the
+ratio to orate. benches/README.md describes how to get the other engines.
 """
 import argparse
 import json
@@ -20,10 +20,10 @@ from pathlib import Path
 ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 ap.add_argument("--orate", required=True)
 ap.add_argument("--model", required=True, help="folder of a CustomVoice model")
-ap.add_argument("--weights", nargs="+", default=["q8_0"], help="of orate; one line of the table for each")
+ap.add_argument("--weights", nargs="+", default=["q8_0"], help="weight formats of orate; one table row for each")
 ap.add_argument("--qwentts", nargs=3, metavar=("PROGRAM", "TALKER", "CODEC"))
 ap.add_argument("--vox", metavar="TMOD")
-ap.add_argument("--python", default=sys.executable, help="the Python that has vox-tts")
+ap.add_argument("--python", default=sys.executable, help="Python interpreter with vox-tts")
 ap.add_argument("--frames", type=int, default=62)
 ap.add_argument("--rounds", type=int, default=3)
 ap.add_argument("--text", default="This is a sentence of some length that the machine has to say aloud, with a few more words at its end.")

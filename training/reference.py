@@ -1,5 +1,5 @@
-"""Speaks 30 sentences of test.txt with PyTorch and keeps everything that another engine needs to repeat it with the same
-noise: ids, duration, noise, latents, waveform.   python reference.py VOICE_FOLDER OUT [--count N]"""
+"""Speaks 30 sentences of test.txt with PyTorch and records everything that another engine needs to repeat it with the
+same noise: ids, duration, noise, latents, waveform.   python reference.py VOICE_FOLDER OUT [--count N]"""
 import argparse, json, os
 import torch
 from safetensors.torch import save_file

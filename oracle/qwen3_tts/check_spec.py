@@ -1,9 +1,9 @@
-"""Second opinion: the model written again in NumPy from a specification alone, compared with the goldens.
+"""Independent check: the model reimplemented in NumPy from a specification alone, compared with the goldens.
 
     python check_spec.py GOLDEN_DIR          # needs only numpy and safetensors
 
 It shows that the specification is complete and that the goldens are not an accident of
-one library. It is slow, simple, and reads the checkpoints exactly as our engine has to.
+one library. It is slow and simple, and reads the checkpoints exactly as our engine must.
 """
 import json
 import sys

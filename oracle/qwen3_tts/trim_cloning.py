@@ -1,8 +1,8 @@
-"""Cuts the complete goldens down to what the tests of cloning read.
+"""Reduces the complete goldens to what the cloning tests read.
 
     python3 trim_cloning.py COMPLETE_GOLDEN golden
 
-Tensors keep their bytes; safetensors files are read and written here, so nothing but NumPy is needed.
+Tensors keep their bytes; safetensors files are read and written here, so only NumPy is needed.
 """
 
 import json
@@ -43,7 +43,7 @@ def ends(tensor, columns):
 
 
 def is_read(name):
-    """Whether the codec encoder reads a tensor: no flags of training, nothing of decoding, and fifteen codebooks of the second quantiser."""
+    """Whether the codec encoder reads a tensor: no training flags, no decoder, only fifteen codebooks of the second quantizer."""
     if not name.startswith("encoder.") or name.endswith(("initialized", "output_proj.weight")):
         return False
     book = name.split("acoustic_residual_vector_quantizer.layers.")

@@ -1,12 +1,12 @@
-"""Cuts the complete goldens down to what the committed test of generation reads.
+"""Reduces the complete goldens to what the committed generation test reads.
 
     python3 trim_generation.py COMPLETE_GOLDEN_FOLDER golden
 
-Writes `checkpoints/tiny-base/generation.safetensors`: the code predictor, the text projection, and of each table of
-embeddings only the rows that the chosen utterances read (`<name>.rows` are their numbers), and
-`cases/tiny-base/generation/<case>.safetensors`: everything of an utterance but for logits, of which the first and the
-last step are kept (`steps`), and its arguments as `<case>.json`. Also writes what `orate verify` needs to find all of it:
-`checkpoints/tiny-base/trimmed.json` and `cases/manifest.json`. Needs the standard library only.
+Writes `checkpoints/tiny-base/generation.safetensors`: the code predictor, the text projection, and from each embedding
+table the rows that the chosen utterances read (`<name>.rows` are their indices). Writes
+`cases/tiny-base/generation/<case>.safetensors`: all tensors of an utterance, with logits of the first and the last step
+only (`steps`), and its arguments as `<case>.json`. Also writes the files by which `orate verify` finds these:
+`checkpoints/tiny-base/trimmed.json` and `cases/manifest.json`. Needs only the standard library.
 """
 import json
 import struct

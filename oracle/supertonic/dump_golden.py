@@ -6,8 +6,8 @@
     python dump_golden.py --model golden/tiny --version 2 --trim       # what is committed: fewer cases
     python dump_golden.py --text                                      # text front end only
 
-Writes golden.safetensors and golden.json beside the model's onnx folder (or into --out).
-Tensor names are "<case>/<what>"; golden.json lists every case, and how it was made.
+Writes golden.safetensors and golden.json next to the model's onnx folder (or into --out).
+Tensor names are "<case>/<what>"; golden.json lists every case and how it was made.
 --check recomputes the cases that are stored, so it works for a trimmed set too.
 """
 import argparse
@@ -89,7 +89,7 @@ class Models:
         return self.plain[stage].run(None, feed)[0]
 
     def run_tapped(self, stage, **feed):
-        """All tapped tensors of one stage, from a copy of the graph with more outputs."""
+        """All tapped tensors of one stage, from a copy of the graph with additional outputs."""
         m = onnx.load(self.dir / "onnx" / f"{stage}.onnx")
         wanted = taps(self.cfg)[stage]
         found = {}
@@ -155,7 +155,7 @@ def synthesise(m, out, name, ids, styles, speed, steps, seed, tapped=False):
 
 
 def run_cases(m, version, samples, wanted=lambda name: True):
-    """All wanted cases of one model."""
+    """All selected cases of one model."""
     out, cases, lang = {}, {}, samples["languages"]
     tok = lambda text, l: tf.token_ids(tf.prepare(text, version, l), m.indexer)
 

@@ -751,7 +751,7 @@ def vocoder(cfg, ver, seed):
 # Presets and the directory
 # ======================================================================================
 def set_chunk_factor(c, k):
-    """The factor is repeated all over the config; ae's own is another one."""
+    """The factor occurs throughout the config; that of ae is a different one."""
     for key, v in c.items():
         if key == "chunk_compress_factor":
             c[key] = k
@@ -828,7 +828,7 @@ def build(preset, out, seed):
     full = preset.endswith("full")
     if not full:
         cfg = shrink(cfg, ver == 3)
-    if ver == 1:   # no v1 file is at hand: keep ASCII letters/digits/punctuation, drop < > /
+    if ver == 1:   # no v1 file is available: keep ASCII letters/digits/punctuation, drop < > /
         cfg.update(tts_version="v1.5.0", split="opensource-en")
         keep = [i for i, v in enumerate(indexer) if v >= 0 and i < 127 and chr(i) not in "<>/"]
         indexer = [-1] * len(indexer)

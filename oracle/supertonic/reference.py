@@ -232,7 +232,7 @@ class Supertonic:
         theta = w["main_blocks.3.attn.theta"].reshape(-1)
 
         def rope(z, mask):
-            pos = np.arange(z.shape[2])[None, :] / mask.sum((1, 2))[:, None]  # length-normalised
+            pos = np.arange(z.shape[2])[None, :] / mask.sum((1, 2))[:, None]  # length-normalized
             a = (pos[..., None] * theta)[:, None]
             cs, sn, n = np.cos(a), np.sin(a), z.shape[3] // 2
             return np.concatenate([z[..., :n] * cs - z[..., n:] * sn, z[..., :n] * sn + z[..., n:] * cs], -1)

@@ -1,6 +1,6 @@
-"""Supertonic text front end: chunking, normalisation, language tags, token ids.
+"""Supertonic text front end: chunking, normalization, language tags, token ids.
 
-Behaviour follows the official pip package (1.3.1), which serves versions 1, 2 and 3.
+Behavior follows the official pip package (1.3.1), which serves versions 1, 2 and 3.
 The order of the rules matters; comments say where.
 """
 import re
@@ -45,7 +45,7 @@ def normalise(text):
 
 
 def prepare(text, version, lang):
-    """Normalised text as the networks see it; `lang` is ignored by version 1."""
+    """Normalized text as the networks see it; `lang` is ignored by version 1."""
     text = normalise(text)
     if version == 1:
         return text
@@ -61,12 +61,12 @@ def token_ids(prepared, indexer):
 
 
 def unsupported(text, indexer):
-    """Characters the official package refuses, judged one by one before tagging."""
+    """Characters that the official package refuses, tested one by one before tagging."""
     return sorted({c for c in text if -1 in token_ids(normalise(c), indexer)})
 
 
 def sentences(paragraph):
-    """Cut at whitespace that follows . ! or ?, except after abbreviations and initials."""
+    """Split at whitespace that follows . ! or ?, except after abbreviations and initials."""
     out, start = [], 0
     for m in re.finditer(r"(?<=[.!?])\s+", paragraph):
         head = paragraph[:m.start()]

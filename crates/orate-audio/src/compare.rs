@@ -5,7 +5,7 @@ use crate::stft::{Spectrogram, Stft, StftConfig};
 
 /// Signal-to-noise ratio in dB, where the noise is `test - reference`.
 ///
-/// Equal clips give infinity; a silent reference with any difference minus infinity.
+/// Infinity for equal clips; minus infinity if a silent reference differs at all.
 ///
 /// # Errors
 ///

@@ -1,6 +1,7 @@
-//! Reading audio of any common kind: WAV, FLAC, MP3, Ogg Vorbis, and AAC in MP4.
+//! Reads audio of all common kinds: WAV, FLAC, MP3, Ogg Vorbis, and AAC in MP4.
 //!
-//! The content decides what a file is; its ending is only a hint. Several channels are averaged to one.
+//! The content determines the kind of a file; its extension is only a hint. Several channels are averaged to
+//! one.
 
 use std::fs::{self, File};
 use std::io::{self, Cursor, Read, Seek};
@@ -20,11 +21,11 @@ use crate::error::{AudioError, Cause, Result, check_sample_rate};
 use crate::read::Waveform;
 use crate::wav_length::{HEADER, OpenEnd};
 
-/// Most bytes of a recording. Four hours of CD audio have less.
+/// Maximum bytes of a recording; four hours of CD audio are less.
 const MAX_BYTES: u64 = 4 << 30;
 
-/// Reads an audio file or pipe, at most `max_seconds` of it. A WAV file that was streamed, so that its header
-/// says "length unknown", is read to its end.
+/// Reads an audio file or pipe, at most `max_seconds` of it. A streamed WAV file, whose header says "length
+/// unknown", is read to its end.
 ///
 /// # Errors
 ///
@@ -34,7 +35,7 @@ const MAX_BYTES: u64 = 4 << 30;
 pub fn read_audio(path: impl AsRef<Path>, max_seconds: f64) -> Result<Waveform> {
     let path = path.as_ref();
     let file = open(path).map_err(|source| AudioError::OpenAudio { path: path.to_owned(), source })?;
-    // Decoders panic on some damaged files, such as a WAV file of 65,535 channels in a build with overflow
+    // Decoders panic on some damaged files, such as a WAV file with 65,535 channels in a build with overflow
     // checks.
     catch_unwind(AssertUnwindSafe(|| decode(path, file, max_seconds))).unwrap_or_else(|_| {
         let source = "the decoder failed on damaged data".into();
@@ -67,7 +68,7 @@ fn decode(path: &Path, file: File, max_seconds: f64) -> Result<Waveform> {
         let packet = match format.next_packet() {
             Ok(Some(packet)) if packet.track_id == id => packet,
             Ok(Some(_)) => continue,
-            // The recording is over, even if another stream follows in the same file.
+            // End of the recording, even if another stream follows in the same file.
             Ok(None) | Err(Error::ResetRequired) => break,
             Err(error) => return Err(failed(error.into())),
         };
@@ -95,7 +96,7 @@ fn decode(path: &Path, file: File, max_seconds: f64) -> Result<Waveform> {
     Ok(waveform)
 }
 
-/// Opens a file or pipe. Devices may never end, and have no audio.
+/// Opens a file or pipe. Devices are refused, as they may never end.
 fn open(path: &Path) -> io::Result<File> {
     let kind = fs::metadata(path)?;
     if kind.len() > MAX_BYTES {
@@ -119,12 +120,12 @@ fn is_pipe(_: &fs::Metadata) -> bool {
     false
 }
 
-/// What the decoder reads: the file, or a copy of a WAV stream whose header states its length.
+/// Input of the decoder: the file, or a copy of a WAV stream with its length filled into the header.
 fn source(mut file: File, max_seconds: f64) -> io::Result<Box<dyn MediaSource>> {
     let mut beginning = vec![];
     file.by_ref().take(HEADER as u64).read_to_end(&mut beginning)?;
     if let Some(open) = OpenEnd::find(&beginning) {
-        // One second more, to see that a recording is too long.
+        // One second more, to detect that a recording is too long.
         open.read_rest(&mut beginning, file, max_seconds + 1.0)?;
         open.close(&mut beginning);
         return Ok(Box::new(Cursor::new(beginning)));

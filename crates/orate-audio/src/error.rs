@@ -1,18 +1,18 @@
-//! The one error type of this crate.
+//! Error type of this crate.
 
 use std::io;
 use std::path::PathBuf;
 
 use orate_files::{one_line, quoted, shown};
 
-/// An error of another library, kept as a cause but not for matching.
+/// An error of another library, given as the cause but not for matching.
 pub type Cause = Box<dyn std::error::Error + Send + Sync + 'static>;
 
-/// What can go wrong with audio: in files, in settings, or in the samples themselves.
+/// Errors of audio files, of settings, and of the samples themselves.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AudioError {
-    /// The file name does not say which format to write.
+    /// The file name does not determine the format to write.
     #[error(
         "{}: cannot tell the audio format from {}. Use a name that ends in one of {known}, \
          or choose the format explicitly.", shown(path), ending(.extension)
@@ -22,7 +22,7 @@ pub enum AudioError {
         path: PathBuf,
         /// Its extension, if it has one.
         extension: Option<String>,
-        /// The extensions that are known, for the message.
+        /// The known extensions, for the message.
         known: String,
     },
 
@@ -31,12 +31,12 @@ pub enum AudioError {
     Create {
         /// The output file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
 
-    /// Writing failed part-way. Nothing remains of the file.
+    /// Writing failed midway. Nothing remains of the file.
     #[error(
         "{}: writing failed, and no incomplete file remains. Check the free space on that disk.",
         shown(path)
@@ -44,7 +44,7 @@ pub enum AudioError {
     Write {
         /// The output file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
@@ -52,17 +52,17 @@ pub enum AudioError {
     /// Writing to a pipe or another stream failed, for example because its reader went away.
     #[error("cannot write audio to the output stream. Check that its reader is still running.")]
     WriteStream {
-        /// What the system said.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
 
-    /// The FLAC encoder refused the audio.
+    /// The FLAC encoder rejected the audio.
     #[error("{}: cannot encode as FLAC. Write a .wav file instead.", shown(path))]
     EncodeFlac {
         /// The output file.
         path: PathBuf,
-        /// What the encoder said.
+        /// Error of the encoder.
         #[source]
         source: Cause,
     },
@@ -76,7 +76,7 @@ pub enum AudioError {
     WavTooLong {
         /// The output file.
         path: PathBuf,
-        /// The most bytes of sample data that fit.
+        /// Maximum bytes of sample data.
         limit_bytes: u64,
     },
 
@@ -96,17 +96,17 @@ pub enum AudioError {
     ReadWav {
         /// The input file.
         path: PathBuf,
-        /// What the decoder said.
+        /// Error of the decoder.
         #[source]
         source: Cause,
     },
 
-    /// An audio file is not there, or may not be read.
+    /// An audio file does not exist or cannot be read.
     #[error("{}: cannot open this recording. Check its name, and that it may be read.", shown(path))]
     OpenAudio {
         /// The input file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
@@ -120,7 +120,7 @@ pub enum AudioError {
     ReadAudio {
         /// The input file.
         path: PathBuf,
-        /// What the decoder said.
+        /// Error of the decoder.
         #[source]
         source: Cause,
     },
@@ -147,7 +147,7 @@ pub enum AudioError {
         value: f32,
     },
 
-    /// A recording is longer than it may be.
+    /// A recording is too long.
     #[error(
         "{}: this recording is longer than {limit_s} s. Cut it to the best few seconds of speech.",
         one_line(what)
@@ -155,11 +155,11 @@ pub enum AudioError {
     TooLong {
         /// The recording.
         what: String,
-        /// The greatest length, in seconds.
+        /// Maximum length in seconds.
         limit_s: f64,
     },
 
-    /// Too little of a recording can be heard.
+    /// A recording has too little sound.
     #[error(
         "{}: only {seconds:.2} s of this recording are not silent, and at least {least_s} s are needed. \
          Record a longer sentence.",
@@ -168,13 +168,13 @@ pub enum AudioError {
     TooShort {
         /// The recording.
         what: String,
-        /// Length of the part that is not silent, in seconds.
+        /// Length of the non-silent part in seconds.
         seconds: f64,
-        /// Least length, in seconds.
+        /// Minimum length in seconds.
         least_s: f64,
     },
 
-    /// A recording is silent all through.
+    /// A recording is silent throughout.
     #[error(
         "{}: this recording is silent; its loudest part is at {dbfs:.0} dBFS. \
          Check the microphone, and that the right file was chosen.",
@@ -183,11 +183,11 @@ pub enum AudioError {
     Silent {
         /// The recording.
         what: String,
-        /// Level of the loudest part, in dBFS.
+        /// Level of the loudest part in dBFS.
         dbfs: f64,
     },
 
-    /// A sample to be written is not finite.
+    /// A sample to write is not finite.
     #[error(
         "sample {position} is {value}, which no player can play. The model's weights or the voice may be damaged, or \
          the precision overflows (try bf16 or f32)."
@@ -199,7 +199,7 @@ pub enum AudioError {
         value: f32,
     },
 
-    /// A sample rate is zero or higher than any that audio has.
+    /// A sample rate is zero or too high.
     #[error("a sample rate of {got} Hz is not usable; expected 1 to {max} Hz.")]
     SampleRate {
         /// The rate that was given, in Hz.
@@ -208,18 +208,18 @@ pub enum AudioError {
         max: u32,
     },
 
-    /// Settings of an analysis contradict each other.
+    /// Settings of an analysis are invalid or contradict each other.
     #[error("{what} is {got}, but {want}.")]
     Config {
         /// The setting, for example `hop_length`.
         what: &'static str,
         /// Its value.
         got: String,
-        /// The rule that it breaks, as half a sentence.
+        /// The violated rule, as half a sentence.
         want: String,
     },
 
-    /// Two signals that are to be compared sample by sample differ in length.
+    /// Two signals to compare differ in length.
     #[error(
         "the reference has {reference} samples and the signal under test {test}. \
          Trim both to the same length before comparing them."
@@ -231,21 +231,21 @@ pub enum AudioError {
         test: usize,
     },
 
-    /// There are no samples, where at least one is needed.
+    /// There are no samples, but at least one is needed.
     #[error("there is no audio to {purpose}: the signal has 0 samples.")]
     Empty {
         /// What the audio was needed for, as a verb.
         purpose: &'static str,
     },
 
-    /// The resampler refused the rates.
+    /// The resampler rejected the rates.
     #[error("cannot resample from {from} Hz to {to} Hz.")]
     Resample {
         /// Rate of the input, in Hz.
         from: u32,
-        /// Rate that was asked for, in Hz.
+        /// Requested rate in Hz.
         to: u32,
-        /// What the resampler said.
+        /// Error of the resampler.
         #[source]
         source: Cause,
     },

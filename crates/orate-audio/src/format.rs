@@ -54,7 +54,7 @@ impl AudioFormat {
 
     /// Chooses the format by the extension of a file name, in upper or lower case.
     ///
-    /// `.wav` means [`AudioFormat::Wav16`]; floats and raw samples have to be asked for.
+    /// `.wav` means [`AudioFormat::Wav16`]; floats and raw samples must be requested explicitly.
     ///
     /// # Errors
     ///
@@ -85,8 +85,8 @@ impl AudioFormat {
 
 /// Converts a sample to 16 bits: 1.0 is 32768, rounded to nearest, clipped to the range.
 ///
-/// The scale is the one that [`read_wav`](crate::read_wav) undoes, so 16-bit audio survives any
-/// number of round trips unchanged. NaN becomes silence.
+/// [`read_wav`](crate::read_wav) uses the inverse scale, so 16-bit audio survives any number of round trips
+/// unchanged. NaN becomes silence.
 ///
 /// ```
 /// use orate_audio::to_pcm16;

@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | write a file | [`write_audio`], or [`AudioWriter`] piece by piece |
 //! | write to a pipe | [`PcmStream`] |
-//! | read a file | [`read_audio`]; [`read_wav`] knows WAV alone |
+//! | read a file | [`read_audio`]; [`read_wav`] for WAV only |
 //! | read a recording of a voice | [`read_reference`], or [`prepare_reference`] for samples |
 //! | change the sample rate | [`resample`] |
 //! | make features | [`LogMel`], or [`Stft`], [`MelFilterBank`], [`log_compress`] |

@@ -1,4 +1,4 @@
-//! Log-mel features as neural vocoders and speaker encoders read them.
+//! Log-mel features for neural vocoders and speaker encoders.
 //!
 //!   samples      [N]         mirrored by (n_fft − hop_length) / 2 at both ends
 //!   magnitudes   [T, n_fft / 2 + 1]   √(re² + im² + power_offset)

@@ -1,4 +1,4 @@
-//! Levels: peak, RMS, and integrated loudness after ITU-R BS.1770-4.
+//! Levels: peak, RMS, and integrated loudness according to ITU-R BS.1770-4.
 //!
 //! Everything is mono, in decibels relative to full scale. Silence is minus infinity.
 
@@ -28,19 +28,19 @@ fn mean_square(samples: impl ExactSizeIterator<Item = f64>) -> f64 {
     samples.map(|x| x * x).sum::<f64>() / count
 }
 
-/// Length of a gating block, in seconds, and the steps it advances by (75 % overlap).
+/// Length of a gating block in seconds, and the number of steps per block (75 % overlap).
 const BLOCK_S: f64 = 0.4;
 const STEPS_PER_BLOCK: usize = 4;
 /// Blocks below this loudness are ignored, in LUFS.
 const ABSOLUTE_GATE: f64 = -70.0;
-/// So are blocks this far below the mean of the others, in LU.
+/// Blocks this far below the mean of the remaining ones are ignored as well, in LU.
 const RELATIVE_GATE: f64 = -10.0;
 
 /// Integrated loudness in LUFS (ITU-R BS.1770-4): K-weighted, gated.
 ///
-/// A 997 Hz sine at full scale has -3.01 LUFS. A clip shorter than one block of 400 ms is
-/// measured as a single block, which the standard leaves open; a clip without any block above
-/// -70 LUFS is minus infinity.
+/// A 997 Hz sine at full scale has -3.01 LUFS. A clip shorter than one block of 400 ms is measured as a
+/// single block, a case that the standard does not define. A clip without any block above -70 LUFS is minus
+/// infinity.
 ///
 /// # Errors
 ///
@@ -70,8 +70,8 @@ fn lufs(mean_square: f64) -> f64 {
 
 /// The two filters of the K weighting for any sample rate.
 ///
-/// BS.1770 gives coefficients for 48 kHz only. These analogue parameters reproduce them; they are
-/// the ones libebur128 uses.
+/// BS.1770 gives coefficients for 48 kHz only. These analog parameters, also used by libebur128, reproduce
+/// them.
 fn k_weighting(sample_rate: f64) -> [Biquad; 2] {
     let warped = |hz: f64| (std::f64::consts::PI * hz / sample_rate).tan();
 
@@ -161,13 +161,13 @@ mod tests {
     fn silence_and_quiet_parts_are_gated_out() {
         let rate = 48_000;
         let tone = sine(997.0, db(-20.0), rate, 4.0);
-        // Both far below the tone: one by the absolute, one by the relative gate.
+        // Both far below the tone: one by the absolute gate, one by the relative gate.
         for pause_level in [-90.0, -45.0] {
             let mut clip = sine(997.0, db(pause_level), rate, 10.0);
             clip.extend(&tone);
             clip.extend(sine(997.0, db(pause_level), rate, 10.0));
             let got = integrated_loudness(&clip, rate).unwrap();
-            // The blocks that straddle an edge count in part.
+            // Blocks that straddle an edge count in part.
             assert!((got + 23.01).abs() < 0.4, "{pause_level}: {got}");
         }
     }

@@ -3,7 +3,7 @@
 use crate::error::{AudioError, Result, check_sample_rate};
 use crate::stft::Spectrogram;
 
-/// Which formula turns Hz into mel.
+/// Formula that converts Hz to mel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MelScale {
     /// `2595 log10(1 + f / 700)`, as in HTK and torchaudio's default.
@@ -58,7 +58,7 @@ impl MelScale {
 pub struct MelConfig {
     /// Samples per second.
     pub sample_rate: u32,
-    /// Length of the transform whose bins are summed up.
+    /// Length of the transform whose bins are summed.
     pub n_fft: usize,
     /// Number of bands.
     pub n_mels: usize,
@@ -142,12 +142,12 @@ impl MelFilterBank {
         let hz_per_bin = f64::from(sample_rate) / n_fft as f64;
         let filters = (0..n_mels)
             .map(|m| {
-                let (left, centre, right) = (edge(m), edge(m + 1), edge(m + 2));
+                let (left, center, right) = (edge(m), edge(m + 1), edge(m + 2));
                 let peak = if equal_area { 2.0 / (right - left) } else { 1.0 };
                 let weight = |bin: usize| {
                     let hz = bin as f64 * hz_per_bin;
-                    let rise = (hz - left) / (centre - left);
-                    let fall = (right - hz) / (right - centre);
+                    let rise = (hz - left) / (center - left);
+                    let fall = (right - hz) / (right - center);
                     (rise.min(fall).max(0.0) * peak) as f32
                 };
                 let first_bin = ((left / hz_per_bin).floor() as usize).min(bins);
@@ -199,7 +199,7 @@ impl MelFilterBank {
     }
 }
 
-/// Natural logarithm of every value, of which those below `floor` count as `floor`.
+/// Natural logarithm of every value; values below `floor` count as `floor`.
 ///
 /// `floor` is positive, usually 1e-5; it keeps silence finite.
 pub fn log_compress(mel: &mut Spectrogram, floor: f32) {
@@ -232,13 +232,13 @@ mod tests {
     }
 
     #[test]
-    fn peak_scaled_filters_sum_to_one_between_the_outer_centres() {
+    fn peak_scaled_filters_sum_to_one_between_the_outer_centers() {
         for scale in [MelScale::Htk, MelScale::Slaney] {
             let config = MelConfig { scale, equal_area: false, ..MelConfig::new(24_000, 2048, 20) };
             let bank = MelFilterBank::new(&config).unwrap();
             let rows: Vec<_> = (0..20).map(|m| bank.weights(m)).collect();
-            let centre = |row: &Vec<f32>| (0..row.len()).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap();
-            for bin in centre(&rows[0]) + 1..centre(&rows[19]) {
+            let center = |row: &Vec<f32>| (0..row.len()).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap();
+            for bin in center(&rows[0]) + 1..center(&rows[19]) {
                 let sum: f32 = rows.iter().map(|row| row[bin]).sum();
                 assert!((sum - 1.0).abs() < 1e-5, "{scale:?}: {sum} at bin {bin}");
             }

@@ -18,8 +18,8 @@ pub(crate) fn write_error(path: &Path, source: io::Error) -> AudioError {
     AudioError::Write { path: path.to_owned(), source }
 }
 
-/// Checks that a file could be written, before time is spent on making its content. The check leaves nothing
-/// and changes nothing. Devices and pipes are not opened: a reader would take that for the end.
+/// Checks that a file can be written, before time is spent on its content. The check changes nothing. Devices
+/// and pipes are not opened, since a reader would take that for the end of the data.
 ///
 /// # Errors
 ///
@@ -33,7 +33,7 @@ pub fn check_output(path: impl AsRef<Path>) -> Result<()> {
     }
 }
 
-/// Writes a file that appears whole or not at all.
+/// Writes a file that appears only when it is complete.
 ///
 /// # Errors
 ///

@@ -26,8 +26,8 @@ const LEFT: i32 = 72;
 const PLOT_WIDTH: i32 = 1040;
 const WAVE: Panel = Panel { top: 72, height: 170 };
 const MEL: Panel = Panel { top: 272, height: 368 };
-const COLOUR_BAR_LEFT: i32 = LEFT + PLOT_WIDTH + 16;
-const COLOUR_BAR_WIDTH: i32 = 14;
+const COLOR_BAR_LEFT: i32 = LEFT + PLOT_WIDTH + 16;
+const COLOR_BAR_WIDTH: i32 = 14;
 
 const PAPER: Rgb888 = Rgb888::new(255, 255, 255);
 const INK: Rgb888 = Rgb888::new(38, 34, 48);
@@ -64,10 +64,9 @@ struct Panel {
 
 /// Draws a clip as a PNG of 1200 x 700 pixels.
 ///
-/// Above, the waveform: its extremes in light, its RMS in dark, with levels in dBFS. Below, the
-/// mel spectrogram in dBFS per band, on a color scale of 80 dB that ends at the loudest point,
-/// rounded up to 10 dB. The file appears whole or not at all. The title is cut if it is too long;
-/// characters beyond Latin-1 show as `?`.
+/// Above, the waveform: its extremes in light, its RMS in dark, with levels in dBFS. Below, the mel
+/// spectrogram in dBFS per band, with a color range of 80 dB that ends at the loudest point, rounded up to 10
+/// dB. The file appears only when it is complete. A long title is cut; characters beyond Latin-1 become `?`.
 ///
 /// Time and memory are linear in the length: ten minutes take about two seconds.
 ///
@@ -119,11 +118,11 @@ fn draw(samples: &[f32], sample_rate: u32, title: &str) -> Result<Canvas> {
 
     let picture = mel_picture(samples, sample_rate)?;
     let loudest = picture.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    // Silence and faint noise stay dark rather than being stretched to full brightness.
+    // Silence and faint noise stay dark instead of being scaled to full brightness.
     let top_db = (loudest.max(-60.0) / 10.0).ceil() * 10.0;
     draw_spectrogram(&mut canvas, &picture, top_db);
     draw_frequency_axis(&mut canvas, sample_rate);
-    draw_colour_bar(&mut canvas, top_db);
+    draw_color_bar(&mut canvas, top_db);
     canvas.frame(WAVE);
     canvas.frame(MEL);
     Ok(canvas)
@@ -148,7 +147,7 @@ fn level(decibels: f64, unit: &str) -> String {
     if decibels.is_finite() { format!("{decibels:.1} {unit}") } else { format!("-inf {unit}") }
 }
 
-/// The text, cut and with dots at its end if it is too wide.
+/// Cuts a text that is too wide and ends it in dots.
 fn fit(text: &str, font: &MonoFont<'_>, width: i32) -> String {
     let room = width as usize / (font.character_size.width + font.character_spacing) as usize;
     let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -162,7 +161,7 @@ fn fit(text: &str, font: &MonoFont<'_>, width: i32) -> String {
 fn draw_time_grid(canvas: &mut Canvas, duration: f64) {
     let (step, decimals) = nice_step(duration / 14.0);
     let bottom = MEL.top + MEL.height;
-    // Half a pixel of tolerance, so that the tick at the very end is not lost to rounding.
+    // Half a pixel of tolerance, so that rounding does not drop the tick at the very end.
     let last = (duration / step + 0.5 / f64::from(PLOT_WIDTH)).floor() as usize;
     for i in 0..=last {
         let seconds = i as f64 * step;
@@ -178,14 +177,14 @@ fn draw_time_grid(canvas: &mut Canvas, duration: f64) {
     canvas.text("time (s)", middle, bottom + 32, Alignment::Center, (&FONT_9X15, FAINT_INK));
 }
 
-/// The smallest of 1, 2 and 5 times a power of ten that is not below `least`, and the decimals it
-/// takes to write its multiples.
+/// The smallest of 1, 2 and 5 times a power of ten that is at least `least`, and the decimals that its
+/// multiples need.
 fn nice_step(least: f64) -> (f64, usize) {
     let power = least.log10().floor();
     let unit = 10_f64.powf(power);
     let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|f| f * unit >= least * 0.999).unwrap_or(10.0);
     let step = factor * unit;
-    // 1e-9: ten times a power of ten is exact only up to rounding.
+    // 1e-9, since a power of ten is exact only up to rounding.
     let decimals = (-(step.log10() + 1e-9).floor()).max(0.0) as usize;
     (step, decimals)
 }
@@ -232,10 +231,10 @@ fn draw_waveform(canvas: &mut Canvas, samples: &[f32]) {
 
 /// Band levels in dBFS, a column of [`MEL_BANDS`] for each pixel: `[PLOT_WIDTH, MEL_BANDS]`.
 ///
-/// A sine reads its own level: full scale is 0.
+/// A sine has its own level: full scale is 0.
 fn mel_picture(samples: &[f32], sample_rate: u32) -> Result<Vec<f32>> {
     let window = ((WINDOW_S * f64::from(sample_rate)).round() as usize).max(4);
-    // Padding with zeros gives the lowest bands bins of their own.
+    // Zero padding gives the lowest bands bins of their own.
     let n_fft = (3 * window).next_power_of_two();
     let stft = Stft::new(StftConfig { win_length: window, ..StftConfig::new(n_fft, window) })?;
     let bank = MelFilterBank::new(&MelConfig {
@@ -243,13 +242,13 @@ fn mel_picture(samples: &[f32], sample_rate: u32) -> Result<Vec<f32>> {
         equal_area: false,
         ..MelConfig::new(sample_rate, n_fft, MEL_BANDS)
     })?;
-    // By Parseval, and a full-scale sine, whose mean square is 1/2, is 0 dB.
+    // By Parseval's theorem; a full-scale sine, whose mean square is 1/2, is 0 dB.
     let window_power: f32 = stft.window().iter().map(|w| w * w).sum();
     let scale = 4.0 / (n_fft as f32 * window_power);
 
     let columns = PLOT_WIDTH as usize;
     let column_length = samples.len() as f64 / columns as f64;
-    // Long clips have several frames to a pixel, so that nothing falls between the columns.
+    // Long clips have several frames per pixel, so that nothing is lost between the columns.
     let frames = (column_length / (window as f64 / 2.0)).ceil().max(1.0) as usize;
 
     let mut scratch = stft.scratch();
@@ -260,8 +259,8 @@ fn mel_picture(samples: &[f32], sample_rate: u32) -> Result<Vec<f32>> {
     for column in 0..columns {
         let mut sums = vec![0.0; MEL_BANDS];
         for i in 0..frames {
-            let centre = (column as f64 + (i as f64 + 0.5) / frames as f64) * column_length;
-            copy_around(samples, centre as usize, &mut frame);
+            let center = (column as f64 + (i as f64 + 0.5) / frames as f64) * column_length;
+            copy_around(samples, center as usize, &mut frame);
             stft.frame(&frame, &mut scratch, &mut spectrum);
             spectrum.iter_mut().for_each(|x| *x *= *x);
             bank.apply_frame(&spectrum, &mut bands);
@@ -272,11 +271,11 @@ fn mel_picture(samples: &[f32], sample_rate: u32) -> Result<Vec<f32>> {
     Ok(picture)
 }
 
-/// Fills `frame` with the samples around `centre`, and with silence beyond the ends.
-fn copy_around(samples: &[f32], centre: usize, frame: &mut [f32]) {
+/// Fills `frame` with the samples around `center`, and with silence beyond the ends.
+fn copy_around(samples: &[f32], center: usize, frame: &mut [f32]) {
     let half = frame.len() / 2;
     for (i, x) in frame.iter_mut().enumerate() {
-        let sample = (centre + i).checked_sub(half).and_then(|at| samples.get(at));
+        let sample = (center + i).checked_sub(half).and_then(|at| samples.get(at));
         *x = sample.copied().filter(|x| x.is_finite()).unwrap_or(0.0);
     }
 }
@@ -284,7 +283,7 @@ fn copy_around(samples: &[f32], centre: usize, frame: &mut [f32]) {
 fn draw_spectrogram(canvas: &mut Canvas, picture: &[f32], top_db: f32) {
     for (column, bands) in picture.chunks_exact(MEL_BANDS).enumerate() {
         for row in 0..MEL.height {
-            // Between the centres of the bands, linearly.
+            // Linear interpolation between the centers of the bands.
             let up = 1.0 - (row as f32 + 0.5) / MEL.height as f32;
             let band = (up * (MEL_BANDS + 1) as f32 - 1.0).clamp(0.0, (MEL_BANDS - 1) as f32);
             let (below, part) = (band as usize, band.fract());
@@ -338,12 +337,12 @@ fn draw_frequency_axis(canvas: &mut Canvas, sample_rate: u32) {
     canvas.text("kHz", LEFT - 8, MEL.top - 19, Alignment::Right, (&FONT_8X13, FAINT_INK));
 }
 
-fn draw_colour_bar(canvas: &mut Canvas, top_db: f32) {
+fn draw_color_bar(canvas: &mut Canvas, top_db: f32) {
     for row in 0..MEL.height {
         let value = 1.0 - row as f32 / (MEL.height - 1) as f32;
-        canvas.fill(COLOUR_BAR_LEFT, MEL.top + row, COLOUR_BAR_WIDTH, 1, magma(value));
+        canvas.fill(COLOR_BAR_LEFT, MEL.top + row, COLOR_BAR_WIDTH, 1, magma(value));
     }
-    let right = COLOUR_BAR_LEFT + COLOUR_BAR_WIDTH;
+    let right = COLOR_BAR_LEFT + COLOR_BAR_WIDTH;
     for i in 0..=4 {
         let down = f64::from(i) / 4.0;
         let y = MEL.top + (down * f64::from(MEL.height - 1)).round() as i32;
@@ -352,12 +351,12 @@ fn draw_colour_bar(canvas: &mut Canvas, top_db: f32) {
         let style = TextStyleBuilder::new().baseline(Baseline::Middle).build();
         canvas.styled_text(&label, right + 8, y, style, (&FONT_8X13, INK));
     }
-    canvas.text("dBFS", COLOUR_BAR_LEFT, MEL.top - 19, Alignment::Left, (&FONT_8X13, FAINT_INK));
+    canvas.text("dBFS", COLOR_BAR_LEFT, MEL.top - 19, Alignment::Left, (&FONT_8X13, FAINT_INK));
 }
 
 /// An RGB image that embedded-graphics draws text into.
 struct Canvas {
-    /// Rows from the top, three bytes a pixel.
+    /// Rows from the top, three bytes per pixel.
     pixels: Vec<u8>,
 }
 
@@ -370,18 +369,18 @@ impl Canvas {
         canvas
     }
 
-    /// Sets a pixel; outside of the image nothing happens.
-    fn set(&mut self, x: i32, y: i32, colour: Rgb888) {
+    /// Sets a pixel; ignores those outside of the image.
+    fn set(&mut self, x: i32, y: i32, color: Rgb888) {
         if (0..WIDTH).contains(&x) && (0..HEIGHT).contains(&y) {
             let at = ((y * WIDTH + x) * 3) as usize;
-            self.pixels[at..at + 3].copy_from_slice(&[colour.r(), colour.g(), colour.b()]);
+            self.pixels[at..at + 3].copy_from_slice(&[color.r(), color.g(), color.b()]);
         }
     }
 
-    fn fill(&mut self, left: i32, top: i32, width: i32, height: i32, colour: Rgb888) {
+    fn fill(&mut self, left: i32, top: i32, width: i32, height: i32, color: Rgb888) {
         for y in top..top + height {
             for x in left..left + width {
-                self.set(x, y, colour);
+                self.set(x, y, color);
             }
         }
     }
@@ -402,7 +401,7 @@ impl Canvas {
         self.styled_text(text, x, y, style, font);
     }
 
-    /// A tick label to the left of the panels, centred on `y`.
+    /// A tick label to the left of the panels, centered on `y`.
     fn label_left(&mut self, text: &str, y: i32) {
         let style = TextStyleBuilder::new().alignment(Alignment::Right).baseline(Baseline::Middle).build();
         self.styled_text(text, LEFT - 9, y, style, (&FONT_8X13, INK));
@@ -414,9 +413,9 @@ impl Canvas {
         x: i32,
         y: i32,
         style: embedded_graphics::text::TextStyle,
-        (font, colour): Font<'_>,
+        (font, color): Font<'_>,
     ) {
-        let character_style = MonoTextStyle::new(font, colour);
+        let character_style = MonoTextStyle::new(font, color);
         let Ok(_) = Text::with_text_style(text, Point::new(x, y), character_style, style).draw(self);
     }
 }
@@ -435,8 +434,8 @@ impl DrawTarget for Canvas {
     where
         I: IntoIterator<Item = Pixel<Rgb888>>,
     {
-        for Pixel(at, colour) in pixels {
-            self.set(at.x, at.y, colour);
+        for Pixel(at, color) in pixels {
+            self.set(at.x, at.y, color);
         }
         Ok(())
     }
@@ -496,7 +495,7 @@ mod tests {
     fn a_tone_shows_at_its_level_frequency_and_time() {
         let rate = 24_000;
         for (hz, length) in [(200.0, 24_000), (1000.0, 240_000), (5000.0, 3000)] {
-            // Only the second half sounds.
+            // Only the second half has sound.
             let mut clip = vec![0.0; length];
             clip.extend(tone(hz, rate, length));
             let picture = mel_picture(&clip, rate).unwrap();
@@ -505,7 +504,7 @@ mod tests {
             let peak = (0..MEL_BANDS).max_by(|&a, &b| loud[a].total_cmp(&loud[b])).unwrap();
             let want = MelScale::Htk.from_hz(hz) / MelScale::Htk.from_hz(12_000.0) * 101.0 - 1.0;
             assert!((peak as f64 - want).abs() <= 1.0, "{hz} Hz: band {peak}, expected {want}");
-            // 0.5 is -6 dB; a tone between two bands is shared by them.
+            // 0.5 is -6 dB; a tone between two bands contributes to both.
             assert!((-11.0..-5.0).contains(&loud[peak]), "{hz} Hz: {} dB", loud[peak]);
             assert!(column(100)[peak] < -100.0);
         }

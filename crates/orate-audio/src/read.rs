@@ -1,4 +1,4 @@
-//! Reading WAV files: tests, comparisons, reference voices.
+//! Reads WAV files: for tests, comparisons, reference voices.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use hound::{SampleFormat, WavReader};
 use crate::error::{AudioError, Cause, Result, check_sample_rate};
 use crate::wav_length::OpenEnd;
 
-/// Most bytes of a WAV file: its size field has 32 bits, and says nothing for a file that was streamed.
+/// Maximum bytes of a WAV file. Its size field has 32 bits, but is not set in streamed files.
 const MAX_BYTES: u64 = 2 * u32::MAX as u64;
 
 /// Mono audio in memory.
@@ -31,12 +31,12 @@ impl Waveform {
 
 /// Reads a WAV file with 8-, 16-, 24- or 32-bit integers or 32-bit floats.
 ///
-/// Several channels are averaged to one. A file that was streamed, so that its header says "length unknown",
-/// is read to its end.
+/// Several channels are averaged to one. A streamed file, whose header says "length unknown", is read to its
+/// end.
 ///
 /// # Errors
 ///
-/// [`AudioError::ReadWav`] if the file is missing, cut short or not a WAV file of these kinds.
+/// [`AudioError::ReadWav`] if the file is missing, truncated or not a WAV file of these kinds.
 pub fn read_wav(path: impl AsRef<Path>) -> Result<Waveform> {
     let path = path.as_ref();
     let failed = |source: Cause| AudioError::ReadWav { path: path.to_owned(), source };

@@ -1,4 +1,4 @@
-//! Recordings of a voice for the encoders: checked, trimmed and resampled.
+//! Prepares recordings of a voice for the encoders: checks, trims and resamples them.
 
 use std::ops::Range;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::error::{AudioError, Result};
 use crate::read::Waveform;
 use crate::resample::resample;
 
-/// Requirements on a reference recording, and how it is prepared.
+/// Requirements on a reference recording, and options of its preparation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReferenceOptions {
     /// Samples per second of the result.
@@ -24,7 +24,7 @@ pub struct ReferenceOptions {
 }
 
 impl ReferenceOptions {
-    /// Half a second to a minute, trimmed.
+    /// Half a second to a minute, with trimming.
     pub fn new(sample_rate: u32) -> Self {
         Self { sample_rate, max_seconds: 60.0, min_seconds: 0.5, trim: Some(Trim::default()) }
     }
@@ -33,12 +33,12 @@ impl ReferenceOptions {
 /// Silence around speech.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trim {
-    /// Parts that are this much quieter than the loudest one are silent, in dB.
+    /// Parts are silent if they are this much quieter than the loudest part, in dB.
     pub below_loudest_db: f64,
-    /// Seconds that stay before the first sound.
+    /// Seconds to keep before the first sound.
     pub before_s: f64,
-    /// Seconds that stay after the last sound. A recording that stops earlier is padded with silence, so that
-    /// its last sound ends before generated speech begins.
+    /// Seconds to keep after the last sound. A recording that ends earlier is padded with silence, so that
+    /// its last sound is over before generated speech begins.
     pub after_s: f64,
 }
 
@@ -48,7 +48,7 @@ impl Default for Trim {
     }
 }
 
-/// A recording whose parts are all below this level is silent, in dBFS.
+/// A recording is silent if all its parts are below this level, in dBFS.
 const SILENT_DBFS: f64 = -65.0;
 
 /// Length of the parts whose level is measured, in seconds.
@@ -101,7 +101,7 @@ pub fn prepare_reference(what: &str, waveform: &Waveform, options: &ReferenceOpt
     resample(&kept, waveform.sample_rate, options.sample_rate)
 }
 
-/// Samples of a part.
+/// Samples per part.
 fn part_length(waveform: &Waveform) -> usize {
     ((PART_S * f64::from(waveform.sample_rate)) as usize).max(1)
 }
@@ -115,7 +115,7 @@ fn part_levels(waveform: &Waveform) -> Vec<f64> {
     waveform.samples.chunks(part_length(waveform)).map(level).collect()
 }
 
-/// Returns the range that stays and the number of zeros after it.
+/// Returns the range to keep and the number of zeros to append.
 fn trimmed(waveform: &Waveform, levels: &[f64], loudest: f64, trim: &Trim) -> (Range<usize>, usize) {
     let sounds = |level: &f64| *level >= loudest - trim.below_loudest_db;
     let first = levels.iter().position(sounds).unwrap_or(0);

@@ -1,20 +1,20 @@
-//! Sample rate conversion of whole clips, by rubato's FFT resampler.
+//! Sample rate conversion of whole clips by rubato's FFT resampler.
 
 use rubato::audioadapter_buffers::direct::InterleavedSlice;
 use rubato::{Fft, FixedSync, Resampler, WindowFunction};
 
 use crate::error::{AudioError, Cause, Result, check_sample_rate};
 
-/// Samples of the lower rate per transform. Longer means a steeper filter; at this length it
-/// begins about 1 % below the edge of the band that both rates share.
+/// Samples of the lower rate per transform. More give a steeper filter; with this length it starts about 1 %
+/// below the edge of the band that both rates share.
 const LOWER_RATE_FRAME: usize = 2048;
-/// Upper bound for the higher rate, which matters for ratios that no real audio has.
+/// Limit for the higher rate, reached only by ratios that do not occur in real audio.
 const HIGHER_RATE_FRAME: usize = 1 << 18;
 
 /// Converts mono audio from one sample rate to another.
 ///
-/// The result lines up with the input, without delay, and has `ceil(N * to / from)` samples.
-/// Equal rates copy. What lies above half the lower of the two rates is filtered out.
+/// The result is aligned with the input, without delay, and has `ceil(N * to / from)` samples. With equal
+/// rates the samples are copied. Frequencies above half the lower rate are filtered out.
 ///
 /// # Errors
 ///
@@ -46,7 +46,7 @@ pub fn resample(samples: &[f32], from: u32, to: u32) -> Result<Vec<f32>> {
     let input = InterleavedSlice::new(samples, 1, samples.len()).map_err(|error| failed(error.into()))?;
     let output = resampler.process_all(&input, samples.len(), None).map_err(|error| failed(error.into()))?;
     let mut output = output.take_data();
-    // rubato computes the length in floating point, which may be one off.
+    // rubato computes the length in floating point, which may be off by one.
     let length = (samples.len() as u64 * u64::from(to)).div_ceil(u64::from(from));
     output.resize(length as usize, 0.0);
     Ok(output)
@@ -54,8 +54,8 @@ pub fn resample(samples: &[f32], from: u32, to: u32) -> Result<Vec<f32>> {
 
 /// Input samples per transform.
 ///
-/// The frames of both sides have to be even: rubato trims a delay of half a frame, and where that
-/// is not a whole number the output would be off by half a sample.
+/// The frames of both sides must be even: rubato trims a delay of half a frame, and an odd frame would shift
+/// the output by half a sample.
 fn input_frame(from: u32, to: u32) -> usize {
     let divisor = gcd(from, to);
     let (unit_in, unit_out) = ((from / divisor) as usize, (to / divisor) as usize);
@@ -96,7 +96,7 @@ mod tests {
                 let input = sine(hz, from, 2 * from as usize + 4000);
                 let output = resample(&input, from, to).unwrap();
                 let want = sine(hz, to, output.len());
-                // The ends ring, as the signal starts and stops at once.
+                // The signal starts and stops abruptly, so its ends ring.
                 let margin = output.len() / 4;
                 let inner = margin..output.len() - margin;
                 let snr = snr_db(&want[inner.clone()], &output[inner]).unwrap();

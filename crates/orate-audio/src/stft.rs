@@ -2,10 +2,10 @@
 //!
 //!   samples      [N]
 //!   frames       [T, n_fft]            one every `hop_length`, times the window
-//!   magnitudes   [T, n_fft / 2 + 1]    absolute values, not normalised
+//!   magnitudes   [T, n_fft / 2 + 1]    absolute values, not normalized
 //!
-//! The conventions are those of `torch.stft` and librosa, from which the models' features come:
-//! a periodic Hann window centred in the frame, and reflected edges where `center` is set.
+//! The conventions are those of `torch.stft` and librosa, which the models' features come from: a periodic
+//! Hann window centered in the frame, and reflected edges with `center`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -24,20 +24,20 @@ pub struct StftConfig {
     pub hop_length: usize,
     /// Length of the Hann window, 1 to `n_fft`.
     pub win_length: usize,
-    /// Whether frame `t` is centred on sample `t * hop_length`. If not, it starts there.
+    /// Whether frame `t` is centered on sample `t * hop_length`. Otherwise it starts there.
     pub center: bool,
     /// Added to the squared magnitude before the root is taken; usually 0.
     pub power_offset: f32,
 }
 
 impl StftConfig {
-    /// A window as long as the transform, centred frames.
+    /// A window as long as the transform, centered frames.
     pub fn new(n_fft: usize, hop_length: usize) -> Self {
         Self { n_fft, hop_length, win_length: n_fft, center: true, power_offset: 0.0 }
     }
 }
 
-/// A matrix of frames, as spectrum or as mel bands.
+/// A matrix of frames: a spectrum or mel bands.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Spectrogram {
     /// Number of frames, `T`.
@@ -66,7 +66,7 @@ impl Spectrogram {
 
 /// A planned short-time Fourier transform.
 ///
-/// Planning takes well under a millisecond; keep the plan when there is more than one signal.
+/// Planning takes well under a millisecond; keep the plan if there are several signals.
 ///
 /// ```
 /// use orate_audio::{Stft, StftConfig};
@@ -136,9 +136,9 @@ impl Stft {
 
     /// Magnitudes of all frames, `[T, n_fft / 2 + 1]`.
     ///
-    /// With `center`, `T = N / hop_length + 1` and the edges are reflected; without,
-    /// `T = (N - n_fft) / hop_length + 1`, or 0 for a signal shorter than `n_fft`. An empty
-    /// signal has no frames.
+    /// With `center`, `T = N / hop_length + 1` and the edges are reflected. Without it,
+    /// `T = (N - n_fft) / hop_length + 1`, or 0 for a signal shorter than `n_fft`. An empty signal has no
+    /// frames.
     pub fn magnitude(&self, samples: &[f32]) -> Spectrogram {
         let StftConfig { n_fft, hop_length, center, .. } = self.config;
         let bins = self.bins();
@@ -190,7 +190,7 @@ pub(crate) struct Scratch {
     work: Vec<realfft::num_complex::Complex32>,
 }
 
-/// A periodic Hann window, as `torch.hann_window` makes it by default.
+/// A periodic Hann window, the default of `torch.hann_window`.
 pub fn hann(length: usize) -> Vec<f32> {
     let step = std::f64::consts::TAU / length as f64;
     (0..length).map(|i| (0.5 - 0.5 * (i as f64 * step).cos()) as f32).collect()
@@ -198,8 +198,8 @@ pub fn hann(length: usize) -> Vec<f32> {
 
 /// Extends a signal at both ends by its own mirror image, without repeating the edge sample.
 ///
-/// A signal shorter than the padding is mirrored back and forth, as numpy does; of an empty
-/// signal nothing can be mirrored, and it becomes silence.
+/// A signal shorter than the padding is mirrored back and forth, as in numpy; an empty signal becomes
+/// silence.
 ///
 /// ```
 /// assert_eq!(orate_audio::reflect_pad(&[1.0, 2.0, 3.0], 2), [3.0, 2.0, 1.0, 2.0, 3.0, 2.0, 1.0]);
@@ -225,7 +225,7 @@ pub fn reflect_pad(samples: &[f32], padding: usize) -> Vec<f32> {
 mod tests {
     use super::*;
 
-    /// f32 transforms of unit-size signals of up to a few hundred samples.
+    /// Error of f32 transforms of signals of magnitude one with up to a few hundred samples.
     const MAX_DFT_ERROR: f32 = 1e-4;
 
     fn noise(length: usize) -> Vec<f32> {
@@ -238,7 +238,7 @@ mod tests {
             .collect()
     }
 
-    /// By the definition, in f64.
+    /// The definition, in f64.
     fn plain_dft(samples: &[f32], window: &[f32], bin: usize) -> f32 {
         let (mut re, mut im) = (0.0, 0.0);
         for (i, (&x, &w)) in samples.iter().zip(window).enumerate() {

@@ -1,4 +1,4 @@
-//! Audio for pipes: samples are written as they come, and nothing is rewound.
+//! Audio for pipes: samples are written at once, and nothing is rewound.
 
 use std::io::Write;
 
@@ -7,7 +7,7 @@ use crate::format::{WavFormat, to_pcm16};
 
 /// Writes mono samples to a pipe, a socket or standard output.
 ///
-/// Every [`write`](Self::write) is flushed, so that a player hears it at once.
+/// Every [`write`](Self::write) is flushed, so that a player gets it at once.
 ///
 /// ```
 /// use orate_audio::{PcmStream, WavFormat};
@@ -26,8 +26,8 @@ pub struct PcmStream<W> {
 }
 
 impl<W: Write> PcmStream<W> {
-    /// Starts a WAV stream: a header with the conventional length `0xFFFFFFFF` for "unknown",
-    /// which players take as "until the end". There is no limit on the length.
+    /// Starts a WAV stream: a header with the conventional length `0xFFFFFFFF` for "unknown", which players
+    /// take as "until the end". The length is not limited.
     ///
     /// # Errors
     ///
@@ -51,8 +51,8 @@ impl<W: Write> PcmStream<W> {
     ///
     /// # Errors
     ///
-    /// [`AudioError::BadSample`] if a sample is not finite; [`AudioError::WriteStream`], whose source says
-    /// whether the reader went away (`BrokenPipe`).
+    /// [`AudioError::BadSample`] if a sample is not finite; [`AudioError::WriteStream`], whose source is
+    /// `BrokenPipe` if the reader is gone.
     pub fn write(&mut self, samples: &[f32]) -> Result<()> {
         check_samples(samples, self.samples_written)?;
         for chunk in samples.chunks(16 * 1024) {
@@ -75,10 +75,9 @@ impl<W: Write> PcmStream<W> {
     }
 }
 
-/// The header in front of a WAV stream of unknown length, for servers that write samples
-/// themselves.
+/// Returns the header of a WAV stream of unknown length, for servers that write samples themselves.
 ///
-/// `sample_rate` in Hz is taken as it is; [`PcmStream::wav`] checks it.
+/// `sample_rate` in Hz is not checked, as it is in [`PcmStream::wav`].
 pub fn wav_stream_header(sample_rate: u32, format: WavFormat) -> Vec<u8> {
     format.spec(sample_rate).into_header_for_infinite_file()
 }

@@ -1,20 +1,20 @@
-//! WAV streams that were saved to a file. Their header was written before their length was known.
+//! WAV streams saved to a file, whose header was written before the length was known.
 //!
-//! Such a header says `0xFFFFFFFF`, or close to it, where the size of the samples should be (as ffmpeg and
-//! sox do as well), or 0 in all sizes. Decoders take that at its word.
+//! Such a header has `0xFFFFFFFF`, or a value close to it, as the size of the samples (ffmpeg and sox also
+//! write this), or 0 in all sizes. Decoders take these values literally.
 
 use std::io::{self, Read};
 
-/// Bytes at the start of a file that are searched for the header of the samples.
+/// Bytes at the start of a file in which to look for the header of the samples.
 pub(crate) const HEADER: usize = 1 << 16;
 
-/// Least size that means "until the end".
+/// Minimum size that means "until the end".
 const UNKNOWN: u32 = u32::MAX - 4096;
 
 /// A header without the length of its samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OpenEnd {
-    /// Where the samples begin, in bytes.
+    /// Offset of the samples in bytes.
     body: usize,
     /// Bytes of one sample of all channels.
     block_align: usize,
@@ -41,7 +41,7 @@ impl OpenEnd {
                     block_align = usize::from(u16::from_le_bytes([low, high])).max(1);
                 }
                 b"data" => {
-                    // Without samples, a file whose header was completed says where it ends.
+                    // A completed header of an empty file has the file's size.
                     let never_completed = length == 0 && (whole as usize).saturating_add(8) <= body;
                     let open = body < UNKNOWN as usize && (length >= UNKNOWN || never_completed);
                     return open.then_some(OpenEnd { body, block_align, sample_rate });
@@ -53,16 +53,16 @@ impl OpenEnd {
         }
     }
 
-    /// Reads the rest of the file after `bytes`, its beginning, up to `seconds` of sound; less if a WAV
-    /// file could not hold it.
+    /// Reads the rest of the file after `bytes`, its beginning, up to `seconds` of audio and at most the size
+    /// limit of WAV files.
     pub fn read_rest(&self, bytes: &mut Vec<u8>, file: impl Read, seconds: f64) -> io::Result<()> {
         let rate = self.block_align as f64 * f64::from(self.sample_rate);
         let most = (seconds * rate).min(f64::from(UNKNOWN)) as u64;
         file.take(most).read_to_end(bytes).map(drop)
     }
 
-    /// Writes the true sizes into the header of a whole file. Bytes at the end that are no whole sample are
-    /// left out.
+    /// Writes the true sizes into the header of a whole file. Trailing bytes that are not a whole sample are
+    /// removed.
     pub fn close(&self, bytes: &mut Vec<u8>) {
         let most = (UNKNOWN as usize).min(bytes.len()) - self.body;
         let samples = most - most % self.block_align;
@@ -79,8 +79,8 @@ impl OpenEnd {
 mod tests {
     use super::*;
 
-    /// The sizes that a header of 16-bit samples with a chunk of notes in front of them says, and bytes
-    /// after it.
+    /// A WAV file of 16-bit samples with an extra chunk before them, with the given sizes in its header, and
+    /// bytes after it.
     fn wav(whole: u32, data: u32, after: usize) -> Vec<u8> {
         let mut bytes = [&b"RIFF"[..], &whole.to_le_bytes(), b"WAVEfmt \x10\0\0\0\x01\0\x01\0"].concat();
         bytes.extend([8000_u32.to_le_bytes(), 16_000_u32.to_le_bytes()].concat());

@@ -1,4 +1,4 @@
-//! Audio files, written piece by piece.
+//! Writes audio files piece by piece.
 
 use std::path::{Path, PathBuf};
 
@@ -11,17 +11,17 @@ use crate::format::{AudioFormat, WavFormat, to_pcm16};
 use crate::output::{create, write_error};
 use crate::stream::PcmStream;
 
-/// Most bytes of samples in a WAV file: its 32-bit size field, less any header.
+/// Maximum bytes of samples in a WAV file: its 32-bit size field, less any header.
 const MAX_WAV_DATA_BYTES: u64 = u32::MAX as u64 - 1024;
 
-/// Samples that are converted at a time; bounds the memory of the FLAC encoder.
+/// Samples that are converted at a time; limits the memory of the FLAC encoder.
 const BLOCK: usize = 4096;
 
 /// Writes one mono audio file as its samples arrive, in bounded memory.
 ///
-/// The file appears under its name only when [`finish`](Self::finish) succeeds. There is never half an
-/// output, and a file that was there before stays as it was until then. Devices and FIFOs are written
-/// directly; a WAV header then says that the length is unknown.
+/// The file gets its name only when [`finish`](Self::finish) succeeds. So there is never a partial output,
+/// and an existing file stays until then. Devices and FIFOs are written directly; a WAV header then says that
+/// the length is unknown.
 ///
 /// ```
 /// use orate_audio::{AudioFormat, AudioWriter, read_wav};
@@ -46,7 +46,7 @@ pub struct AudioWriter {
 }
 
 struct Open {
-    // Before `output`, because encoders write a last time when they are dropped.
+    // Before `output` in drop order, because encoders write when they are dropped.
     encoder: Encoder,
     output: OutputFile,
 }
@@ -59,7 +59,7 @@ impl std::fmt::Debug for Open {
 
 enum Encoder {
     Wav(WavWriter<Sink>, WavFormat),
-    /// Raw samples, or WAV for something that cannot be rewound.
+    /// Raw samples, or WAV for an output that cannot be rewound.
     Stream(PcmStream<Sink>),
     Flac(Box<FlacSampleWriter<Sink>>),
 }
@@ -85,8 +85,8 @@ impl AudioWriter {
         })
     }
 
-    /// The name that the file has until it is complete, for programs that may end without dropping the
-    /// writer. `None` if it has no name until then, as on Linux, for devices and pipes, and after an error.
+    /// Name of the file until it is complete, for programs that may end without dropping the writer. `None`
+    /// if it has no name until then (as on Linux), for devices and pipes, and after an error.
     pub fn temporary_path(&self) -> Option<&Path> {
         self.open.as_ref()?.output.temporary_path()
     }
@@ -106,7 +106,7 @@ impl AudioWriter {
     /// # Errors
     ///
     /// [`AudioError::BadSample`] if a sample is not finite, [`AudioError::Write`] if the disk is full,
-    /// [`AudioError::WavTooLong`] before a WAV file would pass 4 GiB. After any error nothing remains of the
+    /// [`AudioError::WavTooLong`] before a WAV file would exceed 4 GiB. After an error nothing remains of the
     /// file, and every further call returns [`AudioError::Abandoned`].
     pub fn write(&mut self, samples: &[f32]) -> Result<()> {
         let Some(mut open) = self.open.take() else {
@@ -126,7 +126,7 @@ impl AudioWriter {
         Ok(())
     }
 
-    /// Completes the file and puts it in its place, replacing one of the same name.
+    /// Completes the file and gives it its final name, replacing an existing file.
     ///
     /// The data is not forced to the disk (no `fsync`).
     ///

@@ -1,4 +1,4 @@
-//! Files of every kind, made by other programs: what they hold, and how bad ones are refused.
+//! Reads files of every kind, made by other programs; bad ones are refused.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ fn data(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(file)
 }
 
-/// What `tone.*` were made from: 0.8 s, of which 0.1 s at each end are silent.
+/// The signal of the files `tone.*`: 0.8 s, with 0.1 s of silence at each end.
 fn tone(rate: u32) -> Vec<f32> {
     let one = |i: u32| {
         let t = f64::from(i) / f64::from(rate);
@@ -29,7 +29,7 @@ fn tone(rate: u32) -> Vec<f32> {
     (0..rate * 4 / 5).map(one).collect()
 }
 
-/// The signal-to-noise ratio where the two line up best, up to `most` samples apart.
+/// Signal-to-noise ratio at the best alignment, up to `most` samples apart, and that shift.
 fn best_snr(want: &[f32], got: &[f32], most: usize) -> (f64, usize) {
     let at = |shift: usize| {
         let n = want.len().min(got.len() - shift);
@@ -40,7 +40,7 @@ fn best_snr(want: &[f32], got: &[f32], most: usize) -> (f64, usize) {
 
 #[test]
 fn compressed_files_hold_what_was_put_in() {
-    // The MP4 does not say how many samples its encoder put in front.
+    // The MP4 does not state the number of padding samples from its encoder.
     for (file, rate, factor, most) in
         [("tone.mp3", 22_050, 1.0, 0), ("tone.ogg", 44_100, 0.75, 0), ("tone.m4a", 32_000, 1.0, 2200)]
     {
@@ -64,7 +64,7 @@ fn what_we_write_we_read() {
         assert_eq!(got.samples.len(), 19_200, "{file}");
         let worst = tone(24_000).iter().zip(&got.samples).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(worst < limit, "{file}: {worst}");
-        // The ending is only a hint.
+        // The extension is only a hint.
         let renamed = folder.path().join("renamed.mp3");
         fs::rename(&path, &renamed).expect("renames");
         assert_eq!(read_audio(&renamed, 60.0).expect("as it is"), got, "{file} with another ending");
@@ -78,7 +78,7 @@ fn wav_files_are_read_as_by_the_reader_of_wav_files() {
     }
 }
 
-/// As `ffmpeg -f wav -` and `orate say -o -` write them: a header that says nothing of a length.
+/// As written by `ffmpeg -f wav -` and `orate say -o -`: a header without a length.
 #[test]
 fn a_wav_stream_that_was_saved_is_read_to_its_end() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -104,7 +104,7 @@ fn a_wav_stream_that_was_saved_is_read_to_its_end() {
     }
 }
 
-/// What comes through a pipe cannot be read twice.
+/// Data from a pipe cannot be read twice.
 #[cfg(unix)]
 #[test]
 fn recordings_come_through_pipes_too() {
@@ -125,7 +125,7 @@ fn recordings_come_through_pipes_too() {
     }
 }
 
-/// Without what is above `hz`: a windowed sinc of 401 taps, and only where all of them are inside.
+/// Removes frequencies above `hz`: a windowed sinc of 401 taps, only where all of them are inside.
 fn below(hz: f64, rate: f64, x: &[f32]) -> Vec<f32> {
     const REACH: i32 = 200;
     let tap = |i: i32| {
@@ -140,8 +140,8 @@ fn below(hz: f64, rate: f64, x: &[f32]) -> Vec<f32> {
         .collect()
 }
 
-/// librosa's `soxr_hq`, which Qwen3-TTS's package uses. Its filter begins at 7.3 kHz, ours just below 8, and
-/// the signal has noise up to there.
+/// Compared with librosa's `soxr_hq`, which Qwen3-TTS's package uses. Its filter starts at 7.3 kHz, ours just
+/// below 8, and the signal has noise up to there.
 #[test]
 fn resampling_is_close_to_that_of_the_official_package() {
     let read = |file| read_wav(data(file)).expect("committed").samples;
@@ -233,7 +233,7 @@ fn damaged_files_never_panic() {
     let mut stream = PcmStream::wav(Vec::new(), 8000, WavFormat::Pcm16).expect("begins");
     stream.write(&tone(8000)[..2000]).expect("writes");
     samples.push(stream.into_inner());
-    // Sixty seconds of many channels, and a resampler, fit in this.
+    // Enough for sixty seconds of many channels, and a resampler.
     let limits = Limits { growth: 0, fixed: 256 << 20 };
     for (name, sample) in
         ["mp3", "ogg", "m4a", "wav16", "wav-float", "flac", "wav-stream"].iter().zip(&samples)

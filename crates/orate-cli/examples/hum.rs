@@ -1,4 +1,4 @@
-//! The program with one more family of models: docs/add-a-model.md.
+//! The program with an additional model family: docs/add-a-model.md.
 
 #[path = "../../orate/tests/toy/mod.rs"]
 mod toy;

@@ -1,4 +1,4 @@
-//! The command line: what commands share. Each command's own options are in its file.
+//! Command-line arguments that several commands share. Each command's own options are in its file.
 
 use crate::commands::Command;
 use crate::engine_report::note_fallbacks;
@@ -12,7 +12,7 @@ use orate::{
 };
 use std::path::{Path, PathBuf};
 
-/// Text-to-speech that speaks on whatever machine you have.
+/// Text-to-speech on the CPU and on any GPU.
 #[derive(Debug, Parser)]
 #[command(name = "orate", version, arg_required_else_help = true, max_term_width = 100)]
 #[command(after_help = "\
@@ -24,15 +24,15 @@ Examples:
   orate inspect supertonic-2/
 
 Exit status:
-  0    done, also when the reader of a pipe goes away early
-  1    it failed: text, model, file or system
-  2    the command line or the value of an option is wrong
+  0    success, also if the reader of a pipe closes it early
+  1    failure: text, model, file or system
+  2    wrong command line or option value
   130  interrupted
 
 Environment:
-  ORATE_VOICE         a packed voice (.gguf) to use in place of the built-in one
+  ORATE_VOICE         packed voice (.gguf) to use instead of the built-in one
   ORATE_VOICE_FOLDER  folder of kept voices (`orate voices`)
-  ORATE_CPU_ISA       the instruction set, as with --isa
+  ORATE_CPU_ISA       CPU instruction set, as with --isa
   ORATE_CACHE         folder for compiled GPU kernels (`orate cache` shows it)")]
 pub struct Cli {
     /// What to do.
@@ -44,10 +44,10 @@ pub struct Cli {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Precision")]
 pub struct PrecisionArgs {
-    /// Format of the weights in matmuls: f32, tf32, f16, bf16, q8_0, q4_0 or auto
+    /// Weight format of matmuls: f32, tf32, f16, bf16, q8_0, q4_0 or auto
     ///
-    /// tf32 is for CUDA. auto tries the formats that the device has, and takes the fastest that is nearly as
-    /// exact as f32. Sums are always f32.
+    /// tf32 is for CUDA. auto measures the formats of the device and takes the fastest that is nearly as
+    /// exact as f32. Accumulation is always in f32.
     #[arg(
         long,
         visible_alias = "weights",
@@ -57,32 +57,32 @@ pub struct PrecisionArgs {
     )]
     pub precision: Wish,
 
-    /// Use --precision only for weights with names like this; may be repeated
+    /// Use --precision only for weights that match this name; may be repeated
     ///
-    /// * stands for any characters; `orate inspect --tensors` lists names.
+    /// * * matches any characters; `orate inspect --tensors` lists names.
     #[arg(long, value_name = "PATTERN", hide_short_help = true)]
     pub precision_allow: Vec<String>,
 
-    /// Keep weights with names like this in f32; may be repeated
+    /// Keep weights that match this name in f32; may be repeated
     #[arg(long, value_name = "PATTERN", hide_short_help = true)]
     pub precision_deny: Vec<String>,
 
-    /// Format of keys and values, in models that keep them: f32, f16, bf16 or q8_0
+    /// Format of the KV cache, in models that have one: f32, f16, bf16 or q8_0
     #[arg(long, value_name = "FORMAT", default_value = "f32", hide_short_help = true)]
     pub kv: CacheFormat,
 }
 
-/// What `--precision` may be.
+/// Value of `--precision`.
 #[derive(Clone, Copy, Debug)]
 pub enum Wish {
-    /// A format.
+    /// A given format.
     Format(Precision),
-    /// The one that probes choose.
+    /// The format that probes choose.
     Auto,
 }
 
 impl PrecisionArgs {
-    /// What was asked for.
+    /// The precision that the flags ask for.
     pub fn choice(&self) -> PrecisionChoice {
         let (allow, deny) = (self.precision_allow.clone(), self.precision_deny.clone());
         match self.precision {
@@ -92,7 +92,7 @@ impl PrecisionArgs {
     }
 }
 
-/// Which model, on which device.
+/// Model and device.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Model and device")]
 pub struct EngineArgs {
@@ -100,7 +100,7 @@ pub struct EngineArgs {
     #[arg(long, short, value_name = "PATH")]
     pub model: Option<PathBuf>,
 
-    /// auto, cpu, gpu, cuda, vulkan, metal or dx12; GPUs may have a number, as in cuda:1
+    /// auto, cpu, gpu, cuda, vulkan, metal or dx12; a GPU by number: cuda:1
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: DeviceChoice,
 
@@ -118,7 +118,7 @@ pub struct EngineArgs {
     )]
     pub threads: Option<u16>,
 
-    /// CPU instruction set: amx, vnni, avx512, avx2 or portable [default: the best there is]
+    /// CPU instruction set: amx, vnni, avx512, avx2 or portable [default: best]
     #[arg(long, value_name = "SET", hide_short_help = true)]
     pub isa: Option<String>,
 
@@ -127,24 +127,24 @@ pub struct EngineArgs {
 }
 
 impl EngineArgs {
-    /// The model, as an input that no output may replace.
+    /// Model files, which no output may replace.
     pub fn inputs(&self) -> Vec<Input> {
         let built_in =
             || std::env::var_os(orate::VOICE_VARIABLE).filter(|p| !p.is_empty()).map(PathBuf::from);
         self.model.clone().or_else(built_in).map(|path| ("the model", path)).into_iter().collect()
     }
 
-    /// Opens the model, and notes which devices were passed over.
+    /// Opens the model and prints which devices were skipped.
     pub fn open(&self) -> anyhow::Result<Engine> {
         self.open_silently().inspect(note_fallbacks)
     }
 
-    /// Opens the model.
+    /// Opens the model without printing.
     pub fn open_silently(&self) -> anyhow::Result<Engine> {
         self.open_as(self.model.clone().map_or(ModelSource::BuiltIn, ModelSource::Path))
     }
 
-    /// Opens the model to compare it with goldens, for which a part of its weights may be enough.
+    /// Opens the model for comparison with goldens, which may need only part of its weights.
     pub fn open_to_compare(&self) -> anyhow::Result<Engine> {
         match &self.model {
             Some(path) => self.open_as(ModelSource::Goldens(path.clone())).inspect(note_fallbacks),
@@ -165,14 +165,14 @@ impl EngineArgs {
             ..Default::default()
         };
         Engine::with_options(options).map_err(|e| match e {
-            // A set that is unknown, or that this processor lacks.
+            // The set is unknown, or this processor lacks it.
             orate::Error::Device(e) if self.isa.is_some() => UsageError(format!("--isa: {e}")).into(),
             e => anyhow::Error::from(e),
         })
     }
 }
 
-/// Opens a model on the CPU to look at it; nothing is computed.
+/// Opens a model on the CPU to inspect it; computes nothing.
 pub fn open_to_look(
     model: Option<&Path>,
     precision: &PrecisionPolicy,
@@ -196,7 +196,7 @@ pub fn open_to_look(
 fn precision(text: &str) -> Result<Wish, String> {
     match text {
         "auto" => Ok(Wish::Auto),
-        // The error ends in a list of the formats.
+        // clap appends this list of formats to its error.
         format => format.parse().map(Wish::Format).map_err(|e: String| format!("{e}, auto")),
     }
 }
@@ -213,7 +213,7 @@ pub struct SizeArgs {
     )]
     pub tokens: Option<u32>,
 
-    /// Frames of audio, as the model counts them
+    /// Frames of audio, in the model's own unit
     #[arg(
         long,
         visible_alias = "frames",

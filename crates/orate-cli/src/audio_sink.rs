@@ -1,4 +1,4 @@
-//! Where audio goes: a file that appears whole or not at all, or standard output.
+//! Destination of audio: standard output, or a file that appears only when it is complete.
 
 use crate::failure::UsageError;
 use anyhow::Context;
@@ -45,7 +45,7 @@ impl Format {
     }
 }
 
-/// Where audio goes, checked but not opened.
+/// Destination of audio, checked but not opened.
 #[derive(Debug, PartialEq)]
 pub struct Output {
     /// `None` for standard output.
@@ -55,7 +55,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Takes the format from the option, or else from the ending of the name. `-` is standard output.
+    /// Takes the format from the option, or else from the file name extension. `-` is standard output.
     pub fn choose(path: &Path, format: Option<Format>) -> anyhow::Result<Output> {
         if path.as_os_str() == "-" {
             let format = format.unwrap_or(Format::Wav16);
@@ -70,7 +70,7 @@ impl Output {
             }
             return Ok(Output { path: None, format });
         }
-        // Devices and named pipes, such as /dev/null, have no ending.
+        // Devices and named pipes, such as /dev/null, have no extension.
         let is_special = || path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir());
         let format = match (format, AudioFormat::from_extension(path)) {
             (Some(format), _) => format,
@@ -86,7 +86,7 @@ impl Output {
             (None, Err(_)) => {
                 let known = AudioFormat::EXTENSIONS.iter().map(|e| format!(".{e}")).collect::<Vec<_>>();
                 return Err(UsageError(format!(
-                    "-o {}: the name does not say which audio format to write; end it in {}, or choose with \
+                    "-o {}: unknown audio format; use the extension {}, or choose with \
                      --format",
                     path.display(),
                     known.join(" or ")
@@ -120,9 +120,10 @@ impl Output {
     }
 }
 
-const STDOUT: &str = "standard output: cannot write audio. Check the free space, or what it is sent to.";
+const STDOUT: &str =
+    "standard output: cannot write audio. Check the free disk space, or the receiving program.";
 
-/// The system's error, without the advice for files.
+/// The system's error without the advice, which fits only files.
 fn system(error: AudioError) -> anyhow::Error {
     match error {
         AudioError::WriteStream { source } => source.into(),
@@ -130,7 +131,7 @@ fn system(error: AudioError) -> anyhow::Error {
     }
 }
 
-/// An open output. Dropped before [`Sink::finish`], it leaves no file.
+/// An open output. Dropping it before [`Sink::finish`] leaves no file.
 pub enum Sink {
     /// A file, or a device or pipe with a name.
     File(Box<AudioWriter>),
@@ -139,7 +140,7 @@ pub enum Sink {
 }
 
 impl Sink {
-    /// Temporary name of a file that is not complete yet.
+    /// Temporary name of the unfinished file.
     pub fn temporary_path(&self) -> Option<&Path> {
         match self {
             Sink::File(writer) => writer.temporary_path(),
@@ -155,7 +156,7 @@ impl Sink {
         }
     }
 
-    /// Completes the output and puts a file in its place.
+    /// Completes the output; a file gets its final name.
     pub fn finish(self) -> anyhow::Result<()> {
         match self {
             Sink::File(writer) => Ok(writer.finish()?),

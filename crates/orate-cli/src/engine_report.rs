@@ -1,10 +1,10 @@
-//! Parts of reports about an engine: model, device, and how its precision was chosen.
+//! Engine facts in reports: model, device, and how the precision was chosen.
 
 use crate::print;
 use orate::{Engine, MOST_PROBED_ERROR, Precision, Probes};
 use serde_json::{Value, json};
 
-/// Model, device with the features in use, precision and how it was chosen: part of every JSON report.
+/// Model, device with enabled features, precision and how it was chosen: part of every JSON report.
 pub fn engine_json(engine: &Engine) -> Value {
     json!({
         "model": engine.model_name(),
@@ -16,18 +16,18 @@ pub fn engine_json(engine: &Engine) -> Value {
     })
 }
 
-/// Prints the engine's warnings. To be called after the work: some only show then.
+/// Prints the engine's warnings. Call it after the work, which may add some.
 pub fn note_warnings(engine: &Engine) {
     engine.warnings().iter().for_each(|warning| print::note(&format!("warning: {warning}")));
 }
 
-/// Prints which devices were passed over and why.
+/// Prints which devices were skipped and why.
 pub fn note_fallbacks(engine: &Engine) {
     let used = engine.device();
     engine.fallbacks().iter().for_each(|why| print::note(&format!("{why}; {used} is used instead")));
 }
 
-/// A report with the entries of another after its own.
+/// Appends the entries of `other` to a report.
 pub fn with(mut report: Value, other: Value) -> Value {
     if let (Value::Object(all), Value::Object(more)) = (&mut report, other) {
         all.extend(more);
@@ -35,7 +35,7 @@ pub fn with(mut report: Value, other: Value) -> Value {
     report
 }
 
-/// Measured formats as JSON; null where the precision was given.
+/// Measured formats as JSON; null if the precision was given.
 pub fn probes_json(probes: Option<&Probes>) -> Value {
     let Some(probes) = probes else { return Value::Null };
     let measured = probes.measured.iter();
@@ -51,12 +51,12 @@ pub fn probes_json(probes: Option<&Probes>) -> Value {
     })
 }
 
-/// The device and the features in use, in two lines.
+/// Device and enabled features, in two lines.
 pub fn device_text(engine: &Engine) -> String {
     format!("{}\n{}", engine.device(), engine.device_info().features.join(", "))
 }
 
-/// The engine's precision, with the measurements that it was chosen by.
+/// Precision of the engine, with the measurements that chose it.
 pub fn precision_text(engine: &Engine) -> String {
     match engine.probes() {
         None => engine.precision().to_string(),

@@ -7,12 +7,12 @@ use std::process::ExitCode;
 
 /// Exit status of a failure: text, model, file or system.
 pub const FAILED: u8 = 1;
-/// Exit status of a wrong command line or value of an option. The same as clap's.
+/// Exit status of a wrong command line or option value, the same as clap's.
 const USAGE: u8 = 2;
 /// Exit status after a signal: 128 + SIGINT, as shells report it.
 pub const INTERRUPTED: u8 = 130;
 
-/// A command line that makes no sense.
+/// An invalid command line.
 #[derive(Debug)]
 pub struct UsageError(pub String);
 
@@ -24,7 +24,7 @@ impl std::fmt::Display for UsageError {
 
 impl std::error::Error for UsageError {}
 
-/// A command succeeded, and its result is negative. It has printed the result itself.
+/// A command ran successfully, and its result is negative. It has printed the result itself.
 #[derive(Debug)]
 pub struct Rejected;
 
@@ -36,10 +36,10 @@ impl std::fmt::Display for Rejected {
 
 impl std::error::Error for Rejected {}
 
-/// Prints the error and chooses the exit status.
+/// Prints the error and returns the exit status.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     if is_broken_pipe(error) {
-        return ExitCode::SUCCESS; // the reader of the pipe wants no more
+        return ExitCode::SUCCESS; // the reader of the pipe has closed it
     }
     if !error.is::<Rejected>() {
         print::notes(&message(error));
@@ -54,8 +54,8 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .any(|e| e.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// The lines to print: the message with the option that helps, and its causes, but for those that a line
-/// before already has. What a damaged file makes too long is cut here, for all errors.
+/// Lines to print: the message with a hint, then its causes, without those that an earlier line contains.
+/// Long texts from damaged files are shortened here, for all errors.
 fn message(error: &anyhow::Error) -> Vec<String> {
     let (mut seen, mut lines) = (String::new(), vec![]);
     for cause in error.chain().map(ToString::to_string).filter(|cause| !cause.is_empty()) {
@@ -71,7 +71,7 @@ fn message(error: &anyhow::Error) -> Vec<String> {
     lines
 }
 
-/// The option that helps, which the library does not know.
+/// A hint at the option that helps; the library does not know the flags.
 fn hint(error: &anyhow::Error) -> Option<&'static str> {
     match error.chain().find_map(|cause| cause.downcast_ref())? {
         orate::Error::Model(e) if matches!(**e, ModelError::Text(TextError::Unsupported { .. })) => {
@@ -89,7 +89,7 @@ fn exit_status(error: &anyhow::Error) -> u8 {
         }
         if let Some(error) = cause.downcast_ref::<orate::Error>() {
             return match error {
-                // The text is not an option, so a problem with it is not one of the command line.
+                // The text is no option, so errors in it are not usage errors.
                 orate::Error::Model(e) if is_about_the_text(e) => FAILED,
                 e if e.kind() == ErrorKind::InvalidInput => USAGE,
                 e if e.kind() == ErrorKind::Cancelled => INTERRUPTED,

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::path::Path;
 
-/// Most bytes of text that are read, 1000 hours of speech: an endless pipe must not fill memory.
+/// Limit of text in bytes, about 1000 hours of speech: an endless pipe must not fill memory.
 const MOST_BYTES: u64 = 64 << 20;
 
 /// Reads the text: `words` joined by spaces, or the file. Without either, or with `-` as either, reads
@@ -39,7 +39,7 @@ fn decode(name: &str, reader: impl Read) -> anyhow::Result<String> {
         bail!("{name}: more than {} MiB of text; split it and speak the parts", MOST_BYTES >> 20);
     }
     match String::from_utf8(bytes) {
-        // Some editors begin a file with a byte order mark.
+        // Some editors start a file with a byte order mark.
         Ok(text) => Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text)),
         Err(e) => {
             let (at, byte) = (e.utf8_error().valid_up_to(), e.as_bytes()[e.utf8_error().valid_up_to()]);

@@ -1,4 +1,4 @@
-//! Ctrl-C, and the signals to end: work stops, and what is unfinished is removed.
+//! Ctrl-C and termination signals: work stops, and unfinished files are removed.
 
 use crate::failure::{FAILED, INTERRUPTED};
 use orate::Cancel;
@@ -9,26 +9,26 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Seconds that work has to stop by itself.
+/// Seconds that work gets to stop by itself.
 #[cfg(unix)]
 const GRACE: u32 = 1;
 
 /// Handles signals that end the program.
 pub struct Interrupt {
     switch: Arc<AtomicBool>,
-    /// A file that only has a temporary name. Reading it takes no lock, so that a signal handler may.
+    /// Path of the unfinished file. Reading it takes no lock, so a signal handler may.
     unfinished: Arc<OnceLock<CString>>,
 }
 
 impl Interrupt {
-    /// From now on Ctrl-C and the signals to end flip a switch. Work that does not look at the switch, such
-    /// as reading weights or writing into a pipe that nobody empties, is ended a second later, or at once by
-    /// a second signal.
+    /// Installs the handlers: Ctrl-C and termination signals set a flag. Work that does not check the flag,
+    /// such as loading weights or writing into a full pipe, is ended a second later, or at once by a second
+    /// signal.
     pub fn new() -> Interrupt {
         let interrupt = Interrupt { switch: Arc::default(), unfinished: Arc::default() };
         for &signal in TERM_SIGNALS.iter().chain(hangup()).filter(|s| !is_ignored(**s)) {
-            // In this order: the first signal finds the switch off. A signal that cannot be registered ends
-            // the program.
+            // In this order, so that the first signal finds the flag unset. Failing to register a handler
+            // ends the program.
             interrupt.end_if_switched(signal);
             let _ = flag::register(signal, interrupt.switch.clone());
         }
@@ -40,12 +40,12 @@ impl Interrupt {
         interrupt
     }
 
-    /// The switch.
+    /// The flag that signals set.
     pub fn cancel(&self) -> Cancel {
         self.switch.clone().into()
     }
 
-    /// Names a file to delete if the program ends without dropping its values.
+    /// Sets the file to delete if the program ends without running destructors.
     pub fn remove_at_once(&self, unfinished: Option<&Path>) {
         #[cfg(unix)]
         if let Some(path) = unfinished {
@@ -55,10 +55,10 @@ impl Interrupt {
             let _ = self.unfinished.set(path);
         }
         #[cfg(not(unix))]
-        let _ = (unfinished, &self.unfinished); // open files cannot be removed there
+        let _ = (unfinished, &self.unfinished); // open files cannot be removed on this system
     }
 
-    /// On this signal, ends the program if the switch is on; otherwise allows [`GRACE`] for ending by itself.
+    /// On this signal, ends the program if the flag is set; otherwise starts the [`GRACE`] period.
     #[cfg(unix)]
     fn end_if_switched(&self, signal: i32) {
         let (switch, unfinished) = (self.switch.clone(), self.unfinished.clone());
@@ -66,7 +66,7 @@ impl Interrupt {
             if switch.load(Ordering::SeqCst) {
                 end(&unfinished, INTERRUPTED);
             }
-            // SAFETY: asks for a signal that this action handles.
+            // SAFETY: requests a signal that this action handles.
             unsafe { libc::alarm(GRACE) };
         };
         // SAFETY: the action loads atomics and calls `alarm`, `unlink` and `_exit`, all allowed in signal
@@ -74,7 +74,8 @@ impl Interrupt {
         let _ = unsafe { signal_hook::low_level::register(signal, action) };
     }
 
-    /// Out of memory, Rust prints a message and aborts, which drops nothing: the unfinished file would stay.
+    /// When memory runs out, Rust prints a message and aborts without destructors: the unfinished file would
+    /// stay.
     #[cfg(unix)]
     fn end_on_abort(&self) {
         let unfinished = self.unfinished.clone();
@@ -110,11 +111,10 @@ fn hangup() -> &'static [i32] {
     &[]
 }
 
-/// Whether the parent process ignores a signal, as `nohup` does, and shells for jobs in the background.
+/// Whether the parent process ignores a signal, as `nohup` does, and as shells do for background jobs.
 #[cfg(unix)]
 fn is_ignored(signal: i32) -> bool {
-    // SAFETY: asks for the present action and changes nothing; zeros are a valid `sigaction` to be written
-    // over.
+    // SAFETY: only reads the current action; an all-zero `sigaction` is a valid value to overwrite.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         libc::sigaction(signal, std::ptr::null(), &mut action) == 0 && action.sa_sigaction == libc::SIG_IGN

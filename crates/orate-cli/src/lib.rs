@@ -1,4 +1,4 @@
-//! The command line of the `orate` program, as a library, so that a program with more families of models has
+//! The command line of the `orate` program as a library, so that programs with additional model families get
 //! all of it.
 //!
 //! [`main`] parses the arguments, runs the command and reports the result.
@@ -21,8 +21,8 @@ use clap::Parser;
 use orate::Family;
 use std::process::ExitCode;
 
-/// Runs the command line of this process with models of these families. To be called first in `main`, before
-/// any thread is started. The options that the families declare are flags of the commands that speak.
+/// Runs the command line of this process with models of these families. Call it first in `main`, before any
+/// thread starts. The options that the families declare become flags of the commands that speak.
 pub fn main(families: &'static [&'static dyn Family]) -> ExitCode {
     own_options::set_families(families);
     let command = args::Cli::parse().command;
@@ -34,14 +34,14 @@ pub fn main(families: &'static [&'static dyn Family]) -> ExitCode {
     }
 }
 
-/// Most hardware queues that CUDA can set up.
+/// Maximum of hardware queues in CUDA.
 const MOST_QUEUES: u32 = 32;
 
-/// Limits the hardware queues of CUDA to two for each of `utterances`, unless the environment says how many.
+/// Limits CUDA's hardware queues to two for each of `utterances`, unless the environment sets a number.
 ///
-/// CUDA sets up eight queues when a context is created and takes them down at exit, which takes 80 ms on an
-/// H200. An utterance needs two: one for frames, one for the codec that runs beside them. Streams that share
-/// a queue wait for each other.
+/// CUDA sets up eight queues with each context and tears them down at exit, which takes 80 ms on an H200. An
+/// utterance needs two: one for frames, one for the codec that runs concurrently. Streams that share a queue
+/// wait for each other.
 fn ask_for_queues(utterances: u32) {
     const VARIABLE: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
     if std::env::var_os(VARIABLE).is_none() {
@@ -51,11 +51,10 @@ fn ask_for_queues(utterances: u32) {
     }
 }
 
-/// Turns off Mesa's layer that asks the window system which GPU it prefers, unless the user chooses a GPU by
-/// it.
+/// Disables Mesa's device-select layer, which asks the window system for its GPU, unless the user selects a
+/// GPU through it.
 ///
-/// Without a window system the layer prints an error to standard error whenever GPUs are listed, and does
-/// nothing else.
+/// Without a window system the layer only prints an error to standard error whenever GPUs are listed.
 fn leave_out_mesas_device_selection() {
     let set = |variable: &str| std::env::var_os(variable).is_some();
     if !set("XDG_RUNTIME_DIR") && !set("MESA_VK_DEVICE_SELECT") && !set("NODEVICE_SELECT") {

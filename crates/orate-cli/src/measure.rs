@@ -1,4 +1,4 @@
-//! Memory of this process.
+//! Memory use of this process.
 
 /// Peak resident memory so far, in MB (10⁶ bytes). `None` where the system does not report it.
 pub fn peak_rss_mb() -> Option<f64> {

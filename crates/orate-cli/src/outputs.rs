@@ -1,14 +1,13 @@
-//! Checks of what is written, before time is spent on making it: that it can be, and that it replaces no
-//! input.
+//! Early checks of outputs, before time is spent: each can be written and replaces no input.
 
 use crate::failure::UsageError;
 use crate::print;
 use std::path::{Path, PathBuf};
 
-/// An input in words, and its file or folder.
+/// An input: its description for messages, and its file or folder.
 pub type Input = (&'static str, PathBuf);
 
-/// Endings of the files that models consist of.
+/// Extensions of the files that models consist of.
 const MODEL_FILES: [&str; 7] = ["safetensors", "gguf", "onnx", "json", "txt", "jinja", "bin"];
 
 /// Refuses an output of `option` that cannot be written or is one of the inputs.
@@ -23,7 +22,7 @@ pub fn check(option: &str, output: &Path, inputs: &[Input]) -> anyhow::Result<()
     Ok(orate::check_output(output)?)
 }
 
-/// Whether two paths lead to one place, where a file may not be yet.
+/// Whether two paths name the same file, which need not exist yet.
 pub fn is_same_place(a: &Path, b: &Path) -> bool {
     let place = |path: &Path| {
         path.canonicalize().ok().or_else(|| {
@@ -34,7 +33,8 @@ pub fn is_same_place(a: &Path, b: &Path) -> bool {
     a == b || place(a).is_some_and(|a| place(b) == Some(a))
 }
 
-/// Whether two paths lead to one regular file, by whatever links. Devices and pipes may be read and written.
+/// Whether two paths lead to the same regular file, through any links. Devices and pipes may be both read and
+/// written.
 fn is_same_file(a: &Path, b: &Path) -> bool {
     match (a.metadata(), b.metadata()) {
         (Ok(a_is), Ok(b_is)) if a_is.is_file() && b_is.is_file() => {
@@ -50,7 +50,7 @@ fn is_same_file(a: &Path, b: &Path) -> bool {
     }
 }
 
-/// Whether an output is a file of a model's folder. Sound that was written there before may be replaced.
+/// Whether an output is a file of a model's folder. Audio that an earlier run wrote there may be replaced.
 fn is_part_of(output: &Path, folder: &Path) -> bool {
     let ending = output.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
     if !folder.is_dir() || !ending.is_some_and(|e| MODEL_FILES.contains(&e.as_str())) {

@@ -1,13 +1,14 @@
-//! Flags for the options that families of models declare.
+//! Flags for the options that model families declare.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use orate::{Family, Flags, OptionKind, OptionSpec, Options, Value};
 use std::sync::OnceLock;
 
-/// The families of this program; see [`set_families`].
+/// Model families of this program; see [`set_families`].
 static KNOWN: OnceLock<&'static [&'static dyn Family]> = OnceLock::new();
 
-/// Sets the families whose options become flags and whose models can be opened. Only the first call counts.
+/// Sets the families whose options become flags and whose models can be opened. Only the first call has an
+/// effect.
 pub fn set_families(families: &'static [&'static dyn Family]) {
     let _ = KNOWN.set(families);
 }
@@ -17,19 +18,19 @@ pub fn families() -> &'static [&'static dyn Family] {
     KNOWN.get_or_init(|| orate::FAMILIES)
 }
 
-/// What was asked for of the options that families declare. As a part of a command's arguments it has a flag
-/// for each of them; an option that several families declare has one.
+/// Values of family options. Among a command's arguments it adds a flag for each option; an option that
+/// several families declare has one flag.
 #[derive(Clone, Debug, Default)]
 pub struct OwnOptions(Vec<(&'static str, Value)>);
 
 impl OwnOptions {
-    /// What was asked for, by name.
+    /// The given values, by option name.
     pub fn as_json(&self) -> serde_json::Value {
         let json = |value: &Value| serde_json::Value::from(value);
         self.0.iter().map(|(name, value)| ((*name).to_owned(), json(value))).collect()
     }
 
-    /// Sets what was asked for. Whether the model has these options is checked when it speaks.
+    /// Sets the given values. Whether the model has these options is checked when it speaks.
     pub fn set(&self, options: Options) -> Options {
         self.0.iter().fold(options, |options, (name, value)| options.set(*name, value.clone()))
     }
@@ -91,12 +92,12 @@ fn takes_value(spec: &OptionSpec) -> bool {
     spec.kind != OptionKind::Switch || spec.flags == Flags::Value
 }
 
-/// Id of the flag that turns a switch off.
+/// Id of the flag that turns a boolean option off.
 fn no(spec: &OptionSpec) -> String {
     format!("no_{}", spec.name)
 }
 
-/// The flags of an option.
+/// Flags of an option.
 fn flags(spec: &'static OptionSpec) -> Vec<Arg> {
     let flag = |id: String, help: &str| {
         let long = id.replace('_', "-");
@@ -123,7 +124,7 @@ fn flags(spec: &'static OptionSpec) -> Vec<Arg> {
     }
 }
 
-/// Short and long help: the first line of a text and all of it, each with the default.
+/// Short and long help: the first line and the whole text, each with the default.
 fn help_texts(text: &str, default: &str) -> [String; 2] {
     let default = if default.is_empty() { String::new() } else { format!(" [default: {default}]") };
     let mut lines = text.lines().map(str::trim);

@@ -1,22 +1,21 @@
-//! Printing that cannot panic, and that shows names and texts of files without obeying them.
+//! Printing that cannot panic, and that escapes control characters in names and texts from files.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-/// Characters of a table's cell and of a message at most. What is longer is cut in its middle.
+/// Maximum characters of a table cell and of a message. Longer ones are cut in the middle.
 const MAX_CHARS: usize = 2000;
 
-/// Width of a table's column at most. A longer cell is not cut by it, but moves the rest of its row to the
-/// right.
+/// Maximum width of a table column. A longer cell is not cut, but shifts the rest of its row to the right.
 const MAX_COLUMN: usize = 120;
 
-/// Prints to standard output. Line breaks stay; [`visible`] is for those of files.
+/// Prints to standard output. Line breaks stay; apply [`visible`] to text from files.
 pub fn out(text: &str) -> anyhow::Result<()> {
     let visible: String = text.split_inclusive('\n').map(visible_line).collect();
     raw(&visible)
 }
 
-/// Prints a script or a page that was made for another program, byte by byte.
+/// Prints a script or page for another program, unchanged.
 pub fn raw(text: &str) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout
@@ -30,13 +29,13 @@ pub fn json(value: &serde_json::Value) -> anyhow::Result<()> {
     raw(&format!("{}\n", json_text(value)))
 }
 
-/// A JSON value in one line, in which characters that move or hide others are escaped.
+/// Formats a JSON value in one line and escapes control and bidirectional characters.
 pub fn json_text(value: &serde_json::Value) -> String {
     let text = value.to_string();
     if !text.chars().any(is_hostile) {
         return text;
     }
-    // Outside of strings JSON has none of them, and escapes of its own for the rest.
+    // Outside of strings JSON contains no such characters; inside, serde_json has escaped the rest.
     text.chars().fold(String::new(), |mut all, c| {
         match c {
             c if is_hostile(c) => all.push_str(&format!("\\u{:04x}", u32::from(c))),
@@ -46,19 +45,19 @@ pub fn json_text(value: &serde_json::Value) -> String {
     })
 }
 
-/// Prints a line to standard error. If that is closed there is nobody to print for.
+/// Prints a line to standard error; does nothing if that is closed.
 pub fn note(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", visible(line));
 }
 
-/// Prints lines to standard error, each as [`note`] does.
+/// Prints lines to standard error, each as by [`note`].
 pub fn notes(lines: &[String]) {
     let text: String = lines.iter().map(|line| visible(line) + "\n").collect();
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// A text in one line, as it should reach a terminal: control characters, line breaks and characters that
-/// change the direction of writing are escaped as in Rust's strings.
+/// Returns the text in one line that is safe for terminals: control characters, line breaks and bidirectional
+/// characters are escaped as in Rust strings.
 pub fn visible(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_hostile) {
         return text.into();
@@ -71,7 +70,7 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     text.chars().map(escape).collect::<String>().into()
 }
 
-/// A line that may end in a line break.
+/// [`visible`] for a line that may end in a line break.
 fn visible_line(line: &str) -> String {
     match line.strip_suffix('\n') {
         Some(line) => visible(line) + "\n",
@@ -80,16 +79,15 @@ fn visible_line(line: &str) -> String {
     .into_owned()
 }
 
-/// Whether a terminal obeys a character instead of showing it: controls, separators of lines, and marks and
-/// overrides of the direction of writing.
+/// Whether a terminal interprets a character instead of showing it: controls, line separators, bidirectional
+/// marks and overrides.
 fn is_hostile(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}')
         || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A text of at most [`MAX_CHARS`]: of a longer one the beginning and the end, which has the advice in
-/// messages.
+/// Shortens a text to [`MAX_CHARS`]. Keeps the beginning and the end, since messages end in advice.
 pub fn shorten(text: &str) -> Cow<'_, str> {
     let chars = text.chars().count();
     if chars <= MAX_CHARS {
@@ -101,7 +99,7 @@ pub fn shorten(text: &str) -> Cow<'_, str> {
     format!("{begin} … ({} characters left out) … {end}", chars - head - tail).into()
 }
 
-/// Lays out rows in columns: the first column to the left, the others to the right unless `left` names them.
+/// Formats rows in columns: the first column and those in `left` are aligned left, others right.
 pub fn table(rows: &[Vec<String>], left: &[usize]) -> String {
     let cell = |cell: &String| visible(&shorten(cell)).into_owned();
     let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(cell).collect()).collect();
@@ -127,7 +125,7 @@ pub fn table(rows: &[Vec<String>], left: &[usize]) -> String {
     text
 }
 
-/// Bytes with a unit: `22.5 MB`.
+/// Formats bytes with a unit: `22.5 MB`.
 pub fn bytes(n: u64) -> String {
     match n {
         0..1_000 => format!("{n} B"),

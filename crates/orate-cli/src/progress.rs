@@ -3,11 +3,11 @@
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;
 
-/// A bar on standard error with the time left, if that is a terminal. Removed when dropped.
+/// A progress bar with remaining time on standard error, if that is a terminal. Removed when dropped.
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// A bar for `characters` to speak in `pieces`; hidden for a single piece, which is short.
+    /// Creates a bar for `characters` in `pieces`; hidden for a single piece, which is short.
     pub fn new(characters: usize, pieces: usize, quiet: bool) -> Progress {
         if quiet || pieces < 2 {
             return Progress(ProgressBar::hidden());
@@ -19,7 +19,7 @@ impl Progress {
         Progress(bar)
     }
 
-    /// Shows that `characters` are spoken, in `seconds` of audio.
+    /// Shows that `characters` have been spoken, giving `seconds` of audio.
     pub fn update(&self, characters: usize, seconds: f64) {
         self.0.set_message(format!("{} of audio", clock(seconds)));
         self.0.set_position(characters as u64);
@@ -32,7 +32,7 @@ impl Drop for Progress {
     }
 }
 
-/// `3:07`, `1:00:00`.
+/// Formats a time: `3:07`, `1:00:00`.
 fn clock(seconds: f64) -> String {
     let s = seconds as u64;
     match (s / 3600, s / 60 % 60, s % 60) {

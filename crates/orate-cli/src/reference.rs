@@ -1,9 +1,9 @@
-//! The command line's reference as Markdown, made from what `--help` prints: `docs/cli.md`.
+//! The command line reference `docs/cli.md` in Markdown, generated from the `--help` texts.
 
 use clap::{Arg, ArgAction, Command, CommandFactory};
 use std::fmt::Write as _;
 
-/// The page.
+/// Returns the page.
 pub fn markdown() -> String {
     let mut cli = crate::args::Cli::command();
     cli.build();
@@ -27,7 +27,7 @@ fn shown(command: &Command) -> impl Iterator<Item = &Command> {
     command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help")
 }
 
-/// A command with its options and its own commands.
+/// A command with its options and subcommands.
 fn section(page: &mut String, parent: &str, command: &Command, level: usize) {
     let name = format!("{parent} {}", command.get_name());
     let about = command.get_about().map(ToString::to_string).unwrap_or_default();
@@ -70,7 +70,7 @@ fn heading(arg: &Arg) -> &str {
     }
 }
 
-/// An option in a line: flags, value, help, choices and default.
+/// One line about an option: flags, value, help, choices and default.
 fn entry(arg: &Arg) -> String {
     let values = arg.get_value_names().unwrap_or_default().iter().map(ToString::to_string);
     let values: Vec<String> = values.collect();
@@ -99,7 +99,7 @@ fn entry(arg: &Arg) -> String {
     text
 }
 
-/// What stands after the options: examples as code, the rest as paragraphs.
+/// The text after the options: examples as code, the rest as paragraphs.
 fn after(command: &Command) -> String {
     let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let mut page = String::new();
@@ -118,7 +118,7 @@ fn after(command: &Command) -> String {
 
 #[cfg(test)]
 mod tests {
-    /// With `ORATE_UPDATE_DOCS=1` the page is rewritten.
+    /// `ORATE_UPDATE_DOCS=1` rewrites the page.
     #[test]
     fn the_page_is_up_to_date() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md");

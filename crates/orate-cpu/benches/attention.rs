@@ -1,8 +1,8 @@
 //! Speed of attention on the shapes of the models, on one thread.
 //!
 //! `cargo bench -p orate-cpu --bench attention [-- part of a shape's name]`; `ORATE_CPU_ISA` forces an
-//! instruction set. Time is that of the thread, so neighbors hardly count. Shown are the two products'
-//! GFLOP/s beside those of a loop of multiply-adds, and GB/s of keys and values.
+//! instruction set. Time is CPU time of the thread, so other processes hardly count. Prints GFLOP/s of the
+//! two matmuls, their share of a pure FMA loop, and GB/s of keys and values.
 
 mod common;
 

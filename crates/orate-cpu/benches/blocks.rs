@@ -1,7 +1,8 @@
-//! Speed of products with weights in blocks, beside the speed at which the same bytes can be read.
+//! Speed of matmuls with q8_0 and q4_0 weights, compared with the read bandwidth for the same bytes.
 //!
 //! `cargo bench -p orate-cpu --bench blocks [-- part of a shape's name]`; `ORATE_CPU_ISA` forces an
-//! instruction set. Weights are cold: 512 MB of them in turn. Shown are medians, on one thread and on two.
+//! instruction set. Weights are cold: the bench cycles through 512 MB of them. Prints medians, on one thread
+//! and on two.
 
 use orate_cpu::kernels::matmul::blocks::{BlockFormat, PackedBlocks, matmul, scratch_len};
 use orate_cpu::kernels::matmul::{Epilogue, Rows, Strided};
@@ -22,7 +23,7 @@ const CASES: &[(&str, usize, usize, usize)] = &[
 
 const ROUNDS: usize = 9;
 
-/// Adds up memory, as wide as the machine can.
+/// Sums up memory at full vector width, to measure bandwidth.
 struct Read<'a>(&'a [f32]);
 
 impl Kernel for Read<'_> {

@@ -1,9 +1,9 @@
-//! Speed of the matmul on the shapes of the models.
+//! Speed of matmuls of the shapes in the models.
 //!
 //! `cargo bench -p orate-cpu --bench matmul [-- part of a shape's name]`; `ORATE_CPU_ISA` forces an
-//! instruction set. Neighbors and clocks come and go, so everything is measured in turn, many times over: a
-//! loop of pure multiply-adds (the peak), and the product on one thread and on two. Shown are the 90th
-//! percentiles of the speeds. "cold" takes other weights each time, 64 MB in turn, as networks do.
+//! instruction set. Load and clock vary, so everything is measured in turn, many times: a pure FMA loop (the
+//! peak), and the matmul on one thread and on two. Prints 90th percentiles of the speeds. "cold" takes other
+//! weights each time, cycling through 64 MB, as networks do.
 
 mod common;
 

@@ -6,7 +6,7 @@ use orate_cpu::Team;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// A run in which every thread has to take part: its chunks wait for each other.
+/// A run in which every thread must take part: its chunks wait for each other.
 fn meet(team: &Team) -> f64 {
     let arrived = AtomicUsize::new(0);
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! The CPU as a device: which kernel runs which op, and models whose weights are loaded once.
+//! The CPU as a device: selects the kernel of each op and loads model weights once.
 
 use crate::executable::CpuExecutable;
 use crate::memory::CpuMemory;
@@ -11,13 +11,13 @@ use orate_graph::{
 };
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The CPU: an instruction set and a team of threads, which all models and sessions share.
+/// The CPU: an instruction set and a team of threads, shared by all models and sessions.
 pub struct CpuDevice {
     core: Core,
 }
 
 impl CpuDevice {
-    /// A device with `threads` threads (the caller of a run is one of them) and an instruction set.
+    /// Creates a device with `threads` threads (including the caller of a run) and an instruction set.
     ///
     /// # Errors
     /// `threads` is 0, or the system refuses to start them.
@@ -30,11 +30,11 @@ impl CpuDevice {
         Ok(CpuDevice { core: Core { isa, team: Arc::new(team), policy: Arc::default(), name: "cpu".into() } })
     }
 
-    /// The same device, with the weights of matmuls stored as `policy` says. Kernels widen `f16` and `bf16` on
-    /// load; q8_0 and q4_0 are multiplied as integers with activations rounded to 8 bits. All sums are f32.
+    /// Returns the device with another weight format for matmuls. Kernels widen `f16` and `bf16` on load;
+    /// q8_0 and q4_0 are multiplied as integers with activations rounded to 8 bits. Accumulation is f32.
     ///
     /// # Errors
-    /// The CPU does not have the policy's format.
+    /// The CPU does not support the format.
     pub fn with_precision(mut self, policy: PrecisionPolicy) -> Result<CpuDevice, DeviceError> {
         if policy.precision == Precision::Tf32 {
             let problem = "the CPU computes in f32, f16, bf16, q8_0 and q4_0; tf32 is for CUDA".to_owned();
@@ -44,12 +44,12 @@ impl CpuDevice {
         Ok(self)
     }
 
-    /// The instruction set in use.
+    /// Instruction set in use.
     pub fn isa(&self) -> Isa {
         self.core.isa
     }
 
-    /// The threads.
+    /// Thread team.
     pub fn team(&self) -> &Team {
         &self.core.team
     }
@@ -78,8 +78,8 @@ impl Device for CpuDevice {
         self.core.team.threads()
     }
 
-    /// Little, so that memory does not depend on what was spoken before: temporaries grow with the text, and
-    /// mapping them again costs at most a few percent of a long sentence's time.
+    /// Little, so that memory does not depend on earlier texts: temporaries grow with the text, and mapping
+    /// them again costs at most a few percent of the time for a long sentence.
     fn memory_kept(&self) -> usize {
         1 << 20
     }
@@ -115,14 +115,14 @@ fn list(all: &[Isa]) -> String {
     all.iter().map(Isa::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The name that the system knows, or the architecture.
+/// CPU model name from the system, or else the architecture.
 fn processor_name() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = text.lines().find_map(|l| l.strip_prefix("model name")?.split(':').nth(1));
     name.map_or_else(|| std::env::consts::ARCH.to_owned(), |n| n.trim().to_owned())
 }
 
-/// A model's weights in the forms that kernels read, each packed once.
+/// Weights of a model in the layouts that kernels read, each packed once.
 struct CpuModel {
     core: Core,
     weights: Arc<dyn WeightLoader + Send + Sync>,

@@ -1,4 +1,4 @@
-//! A plan bound to weights: calls for the thread team, one after the other.
+//! A plan bound to weights: a list of calls that the thread team runs in order.
 
 use crate::memory::CpuMemory;
 use crate::op::{Binding, Call, Problem};
@@ -14,7 +14,7 @@ pub(crate) struct CpuExecutable {
     core: Core,
     places: Places,
     calls: Vec<Call>,
-    /// Floats of scratch memory that the neediest call asks for.
+    /// Scratch memory in floats: the maximum over all calls.
     scratch: usize,
 }
 

@@ -1,8 +1,8 @@
-//! Which instruction set the kernels use: found at run time, or forced by option or environment.
+//! Instruction set of the kernels: detected at run time, or forced by option or environment.
 
 use crate::simd::{ByteKernel, Kernel, Portable};
 
-/// An instruction set that this machine has. Values exist only for sets that were detected.
+/// An instruction set of this machine. Values exist only for detected sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Isa(Level);
 
@@ -25,7 +25,7 @@ const NAMES: [&str; 5] = ["amx", "vnni", "avx512", "avx2", "portable"];
 /// Environment variable that forces an instruction set: `amx`, `vnni`, `avx512`, `avx2` or `portable`.
 pub const ISA_VARIABLE: &str = "ORATE_CPU_ISA";
 
-/// An instruction set was asked for that cannot be used.
+/// The requested instruction set cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("CPU instruction set `{asked}` {problem}; this machine can run: {available}")]
 pub struct IsaError {
@@ -38,7 +38,7 @@ impl Isa {
     /// Plain Rust; runs everywhere.
     pub const PORTABLE: Isa = Isa(Level::Portable);
 
-    /// All sets this machine can run, best first.
+    /// All sets that this machine can run, best first.
     pub fn available() -> Vec<Isa> {
         let mut found = Vec::new();
         #[cfg(target_arch = "x86_64")]
@@ -67,10 +67,10 @@ impl Isa {
         found
     }
 
-    /// The best set of this machine, or the one that [`ISA_VARIABLE`] names.
+    /// Returns the best set of this machine, or the one that [`ISA_VARIABLE`] names.
     ///
     /// # Errors
-    /// The variable names a set that is unknown or that this machine lacks.
+    /// The variable names an unknown set, or one that this machine lacks.
     pub fn detect() -> Result<Isa, IsaError> {
         match std::env::var(ISA_VARIABLE) {
             Ok(name) if !name.is_empty() => Isa::named(&name),
@@ -78,7 +78,7 @@ impl Isa {
         }
     }
 
-    /// The set called `name`.
+    /// Returns the set called `name`.
     ///
     /// # Errors
     /// The name is unknown, or this machine lacks the set.
@@ -103,7 +103,7 @@ impl Isa {
         false
     }
 
-    /// The set that everything but matmuls uses.
+    /// The set that all kernels but matmuls use.
     pub(crate) fn vectors(self) -> &'static str {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
@@ -112,7 +112,7 @@ impl Isa {
         }
     }
 
-    /// The set that products of bytes use.
+    /// The set that integer matmuls use.
     pub(crate) fn bytes(self) -> &'static str {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
@@ -121,8 +121,8 @@ impl Isa {
         }
     }
 
-    /// `amx` (AVX-512 with VNNI and matrix tiles), `vnni` (AVX-512 with products of bytes), `avx512`, `avx2`
-    /// or `portable`.
+    /// `amx` (AVX-512 with VNNI and matrix tiles), `vnni` (AVX-512 with integer dot products), `avx512`,
+    /// `avx2` or `portable`.
     pub fn name(self) -> &'static str {
         match self.0 {
             Level::Portable => "portable",
@@ -142,27 +142,27 @@ impl Isa {
     pub fn run<K: Kernel>(self, kernel: K) -> K::Output {
         match self.0 {
             Level::Portable => kernel.run(Portable(())),
-            // SAFETY: this level is only made after its features were detected.
+            // SAFETY: this level exists only if its features were detected.
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => unsafe { crate::arch::x86::run_avx2(kernel) },
-            // SAFETY: made after its features were detected.
+            // SAFETY: these levels exist only if their features were detected.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 | Level::Vnni | Level::Amx => unsafe { crate::arch::x86::run_avx512(kernel) },
         }
     }
 
-    /// Runs `kernel` compiled for what this instruction set has for bytes.
+    /// Runs `kernel` compiled for the byte instructions of this set.
     #[inline]
     pub fn run_bytes<K: ByteKernel>(self, kernel: K) -> K::Output {
         match self.0 {
             Level::Portable => kernel.run(Portable(())),
-            // SAFETY: this level is only made after its features were detected.
+            // SAFETY: this level exists only if its features were detected.
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => unsafe { crate::arch::x86::run_bytes_avx2(kernel) },
-            // SAFETY: made after its features were detected.
+            // SAFETY: this level exists only if its features were detected.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => unsafe { crate::arch::x86::run_bytes_avx512(kernel) },
-            // SAFETY: made after its features were detected.
+            // SAFETY: these levels exist only if their features were detected.
             #[cfg(target_arch = "x86_64")]
             Level::Vnni | Level::Amx => unsafe { crate::arch::x86::run_bytes_vnni(kernel) },
         }

@@ -1,6 +1,7 @@
-//! The CPU executor: a thread team, kernels for each instruction set, and plans turned into lists of calls.
+//! The CPU executor: a thread team, kernels for each instruction set, and plans as lists of calls.
 //!
-//! [`CpuDevice`] is the entry. An [`Isa`] is found at run time or forced; a [`Team`] shares each step's work.
+//! [`CpuDevice`] is the entry point. An [`Isa`] is detected at run time or forced; a [`Team`] shares the work
+//! of each step.
 
 mod arch;
 mod device;

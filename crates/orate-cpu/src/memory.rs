@@ -9,14 +9,14 @@ use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Cache line and widest vector.
+/// Size of a cache line and of the widest vector.
 const ALIGNMENT: usize = orate_graph::ALIGNMENT;
 
-/// Blocks from this size on are mapped from the system, and so given back to it whole. Left to the allocator,
-/// temporaries of changing sizes leave holes in the heap of every thread.
+/// Blocks of at least this size are mapped from the system, so that freeing returns them whole. With the
+/// allocator, temporaries of changing sizes would leave holes in the heap of every thread.
 const MAPPED_BYTES: usize = 64 * 1024;
 
-/// A block of words of four bytes that starts on a cache line. Grows, and only shrinks when told.
+/// A block of four-byte words, aligned to a cache line. Grows as needed and shrinks only in `release`.
 pub(crate) struct Block {
     pointer: NonNull<f32>,
     len: usize,
@@ -37,7 +37,7 @@ impl Block {
             .expect("plans are far smaller than the address space")
     }
 
-    /// Makes room for `len` elements. New elements are zero; old ones are lost if the block had to grow.
+    /// Resizes to `len` elements. New elements are zero; if the block has to grow, old ones are lost.
     pub fn resize(&mut self, len: usize) {
         if len > self.capacity {
             self.release();
@@ -45,7 +45,7 @@ impl Block {
             if layout.size() >= MAPPED_BYTES
                 && let Ok(mut mapping) = MmapMut::map_anon(layout.size())
             {
-                // Mappings begin on a page and are zero.
+                // Mappings are zero and aligned to a page.
                 self.pointer =
                     NonNull::new(mapping.as_mut_ptr().cast()).expect("mappings are not at address 0");
                 self.mapping = Some(mapping);
@@ -60,7 +60,7 @@ impl Block {
         self.len = len;
     }
 
-    /// Gives all memory back.
+    /// Frees all memory.
     pub fn release(&mut self) {
         if self.mapping.take().is_none() && self.capacity > 0 {
             // SAFETY: allocated with this layout in `resize`.
@@ -70,7 +70,7 @@ impl Block {
         (self.len, self.capacity) = (0, 0);
     }
 
-    /// Whether the system gave the memory for this block alone.
+    /// Whether the block is a mapping of its own.
     pub fn is_mapped(&self) -> bool {
         self.mapping.is_some()
     }
@@ -123,20 +123,21 @@ pub(crate) struct Stored {
 
 /// See [`Memory`].
 pub struct CpuMemory {
-    /// The device that made this memory, and its name; devices of one name are still different ones.
+    /// The device that made this memory, identified by the address of its name: devices with equal names are
+    /// still different.
     pub(crate) device: Arc<str>,
     pub(crate) buffers: HashMap<String, Stored>,
     pub(crate) scalars: HashMap<String, u64>,
     pub(crate) arena: Block,
     pub(crate) scratch: Block,
-    /// Where the buffers of the plan that runs begin; kept, so that a run allocates nothing.
+    /// Base addresses of the buffers of the running plan; kept, so that a run allocates nothing.
     pub(crate) bases: Vec<Base>,
-    /// Nothing is under way here: a copy is made when it is asked for.
+    /// Never pending: a copy is made at once when it is requested.
     later: Pending<(Shape, Vec<i32>)>,
     pub(crate) counters: Counters,
 }
 
-// SAFETY: `bases` points into this memory's own blocks and is only used while a run holds it exclusively.
+// SAFETY: `bases` points into this memory's own blocks and is only used while a run borrows it exclusively.
 unsafe impl Send for CpuMemory {}
 
 impl CpuMemory {
@@ -153,7 +154,7 @@ impl CpuMemory {
         }
     }
 
-    /// The buffer, made or resized to fit. Its old content is lost if it had another size.
+    /// Returns the buffer, created or resized to fit. Its content is lost if the size changes.
     pub(crate) fn ensure(&mut self, name: &str, dtype: DType, shape: &Shape) -> &mut Stored {
         if !self.buffers.contains_key(name) {
             self.buffers.insert(name.to_owned(), Stored { dtype, shape: shape.clone(), block: Block::new() });
@@ -168,7 +169,7 @@ impl CpuMemory {
         b
     }
 
-    /// A buffer that the host reads, of words of this type; `needed` is what an error calls it.
+    /// Returns a buffer for the host to read; errors describe it as `needed`.
     fn host_read(&mut self, name: &str, dtype: DType, needed: &str) -> Result<&Stored, DeviceError> {
         match self.buffers.get(name) {
             Some(b) if b.dtype == dtype => {
@@ -261,8 +262,8 @@ impl Memory for CpuMemory {
     }
 
     fn clear(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
-        // Fresh memory is zero, and takes nothing until it is touched: a cache may be much larger than what
-        // it will hold.
+        // Fresh memory is zero and takes no space until it is touched: a cache may be much larger than its
+        // content.
         if let Some(b) = self.buffers.get_mut(name)
             && b.block.is_mapped()
         {

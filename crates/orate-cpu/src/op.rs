@@ -1,5 +1,5 @@
-//! How an op runs on the CPU. A file of `kernels/` implements [`OpKernel`] for it, and [`crate::table`] has
-//! its line.
+//! Interface of ops on the CPU. A file in `kernels/` implements [`OpKernel`] for each op, and
+//! [`crate::table`] lists it.
 
 use crate::operands::Operands;
 use crate::weights::{Core, WeightBank};
@@ -9,27 +9,27 @@ use std::sync::Arc;
 /// Elements of a weight in logical order.
 pub(crate) type Dense = Arc<Vec<f32>>;
 
-/// An op with what never changes in it.
+/// An op with its static parameters.
 pub(crate) trait OpKernel {
     /// Name of the kernel in plans.
     fn name(&self, core: &Core, inputs: &[&ValueInfo]) -> String;
 
-    /// Fetches the weights and sizes of a step. Happens once, when a plan is loaded.
+    /// Fetches weights and sizes of a step, once, when a plan is loaded.
     fn bind(&self, step: &Binding<'_>) -> Call;
 }
 
-/// What a call runs.
+/// Function of a call.
 type Run = dyn Fn(Operands<'_>) -> Result<(), Problem> + Send + Sync;
 
-/// A step that is bound: called on every run.
+/// A bound step, called in every run.
 pub(crate) struct Call {
-    /// Floats of scratch memory that it needs.
+    /// Floats of scratch memory that the call needs.
     pub scratch: usize,
     run: Box<Run>,
 }
 
 impl Call {
-    /// A call that cannot fail.
+    /// Creates a call that cannot fail.
     pub fn new(run: impl Fn(Operands<'_>) + Send + Sync + 'static) -> Call {
         Call::fallible(move |o| {
             run(o);
@@ -37,12 +37,12 @@ impl Call {
         })
     }
 
-    /// A call that refuses what some operands may hold.
+    /// Creates a call that may refuse the values of its operands.
     pub fn fallible(run: impl Fn(Operands<'_>) -> Result<(), Problem> + Send + Sync + 'static) -> Call {
         Call { scratch: 0, run: Box::new(run) }
     }
 
-    /// The same with scratch memory.
+    /// Sets the scratch memory in floats.
     pub fn with_scratch(self, floats: usize) -> Call {
         Call { scratch: floats, ..self }
     }
@@ -53,10 +53,10 @@ impl Call {
     }
 }
 
-/// Why a call failed.
+/// Error of a call.
 #[derive(Debug)]
 pub(crate) enum Problem {
-    /// An operand holds what it may not.
+    /// An operand has a value that is not allowed.
     Operand(String),
     /// The scalar with this index was not set.
     NoScalar(usize),
@@ -68,7 +68,7 @@ impl From<String> for Problem {
     }
 }
 
-/// A step that is being bound. Operands are counted as the op counts them.
+/// A step that is being bound. Operands are numbered as in the op.
 pub(crate) struct Binding<'a> {
     pub core: &'a Core,
     pub plan: &'a Plan,
@@ -95,7 +95,7 @@ impl<'a> Binding<'a> {
     /// Extents of operand `i`.
     ///
     /// # Panics
-    /// It has not `N` axes; shape inference has checked that it does.
+    /// It does not have `N` axes, which shape inference has excluded.
     pub fn dims<const N: usize>(&self, i: usize) -> [usize; N] {
         self.shape(i).dims().try_into().expect("shape inference checks the number of axes")
     }
@@ -108,7 +108,7 @@ impl<'a> Binding<'a> {
     /// Extents of the result.
     ///
     /// # Panics
-    /// As [`Binding::dims`].
+    /// As for [`Binding::dims`].
     pub fn out_dims<const N: usize>(&self) -> [usize; N] {
         self.out().shape.dims().try_into().expect("shape inference checks the number of axes")
     }
@@ -118,7 +118,7 @@ impl<'a> Binding<'a> {
         self.bank.dense(w)
     }
 
-    /// Rows of each sequence of operand 0 that the kernel of a matmul is chosen for.
+    /// Number of rows per sequence of operand 0 that the kernel of a matmul is chosen for.
     pub fn rows_to_choose_for(&self) -> usize {
         let rows = match self.shape(0).dims() {
             [_, time, _] => *time,

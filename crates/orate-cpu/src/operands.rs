@@ -1,14 +1,12 @@
-//! What a kernel reads and writes in one step: slices of a session's memory. All unsafe code of the executor
-//! is here.
+//! Operands of a kernel in one step: slices of a session's memory. All unsafe code of the executor is here.
 //!
-//! A step's result is borrowed exclusively while its operands are borrowed shared, so none of them may overlap
-//! the result. The memory plan keeps values apart that are alive at the same time, with one exception: the result
-//! of an op that works in place (`WriteRows`, `Mark`) is the memory of its operand 0, a state. A kernel gets that
-//! memory as [`Operands::out`] only: it cannot be named as an operand. (A reshape shares its operand's memory as
-//! well, but is no step of a plan.)
+//! A step's result is borrowed exclusively and its operands shared, so they must not overlap. The memory plan
+//! separates values that are live at the same time, with one exception: the result of an op that works in
+//! place (`WriteRows`, `Mark`) is the memory of its operand 0, a state. A kernel gets that memory only as
+//! [`Operands::out`], never as an operand.
 //!
-//! [`Places::new`] checks this for each step when a plan is loaded, and each access is checked against the size of its
-//! block, so a mistake of the planner panics instead of aliasing.
+//! [`Places::new`] checks this for each step when a plan is loaded, and each access is checked against the
+//! size of its block, so a bug in the planner panics instead of aliasing.
 
 use crate::memory::{Block, CpuMemory};
 use crate::op::Problem;
@@ -20,7 +18,7 @@ use std::marker::PhantomData;
 /// Where a value is: `len` words of four bytes from `offset` on.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// Index into [`View::bases`]: 0 is the arena, others are the plan's buffers from 1 on.
+    /// Index into [`View::bases`]: 0 is the arena; the buffers of the plan follow.
     block: usize,
     offset: usize,
     len: usize,
@@ -57,9 +55,9 @@ impl Slot {
     }
 }
 
-/// What a step reads and writes.
+/// Operands and result of a step.
 struct Layout {
-    /// Operands; without operand 0 where the op works in place.
+    /// Operands, without operand 0 if the op works in place.
     inputs: Vec<Slot>,
     out: Slot,
 }
@@ -81,17 +79,17 @@ impl Layout {
     }
 }
 
-/// A plan, and where in memory the operands of its steps are.
+/// A plan with the memory locations of all operands.
 pub(crate) struct Places {
     plan: Plan,
     steps: Vec<Layout>,
-    /// From and to: results that are copied to a buffer when all steps are done.
+    /// From and to: results that are copied to a buffer after the last step.
     copies: Vec<(Slot, Slot)>,
 }
 
 impl Places {
     /// # Panics
-    /// A step's result overlaps an operand that it reads, or two buffers have one name: a mistake of the
+    /// The result of a step overlaps an operand that it reads, or two buffers have one name: a bug in the
     /// planner.
     pub fn new(plan: Plan) -> Places {
         let names: HashSet<&str> = plan.buffers().iter().map(|b| b.name.as_str()).collect();
@@ -110,7 +108,7 @@ impl Places {
     }
 }
 
-/// The start of a block of memory, and its words.
+/// Start of a block of memory, and its length in words.
 #[derive(Clone, Copy)]
 pub(crate) struct Base {
     pointer: *mut f32,
@@ -123,10 +121,10 @@ impl Base {
     }
 }
 
-/// A session's memory while a plan runs in it, borrowed exclusively.
+/// Memory of a session while a plan runs in it, borrowed exclusively.
 pub(crate) struct View<'a> {
     places: &'a Places,
-    /// The arena, then the plan's buffers: different blocks all.
+    /// The arena, then the buffers of the plan: all different blocks.
     bases: &'a [Base],
     scratch: Base,
     scalars: Scalars<'a>,
@@ -134,11 +132,11 @@ pub(crate) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Makes the buffers that the plan writes, checks those that it reads, and makes room for temporaries and
-    /// for `scratch` floats.
+    /// Creates the buffers that the plan writes, checks those that it reads, and makes room for temporaries
+    /// and for `scratch` floats.
     ///
     /// # Errors
-    /// A buffer that the plan reads is missing, or of another type or shape.
+    /// A buffer that the plan reads is missing, or has another type or shape.
     pub fn new(memory: &'a mut CpuMemory, places: &'a Places, scratch: usize) -> Result<Self, DeviceError> {
         let plan = &places.plan;
         for b in plan.buffers().iter().filter(|b| b.kind == BufferKind::Output) {
@@ -173,7 +171,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// What step `i` reads and writes.
+    /// Operands of step `i`.
     pub fn operands<'b>(&'b mut self, i: usize, isa: Isa, team: &'b Team) -> Operands<'b> {
         let layout = &self.places.steps[i];
         // SAFETY: the slot is within its block. `self` is borrowed exclusively for as long as the slice
@@ -186,30 +184,30 @@ impl<'a> View<'a> {
         Operands { isa, team, inputs, scalars: self.scalars, out, scratch }
     }
 
-    /// Copies results to the buffers that no step writes.
+    /// Copies results to the buffers that no step writes directly.
     pub fn copy_results(&mut self) {
         for (from, to) in &self.places.copies {
-            // SAFETY: both are within their blocks, hold as many words, and nothing else borrows the memory.
-            // They may overlap or be the same.
+            // SAFETY: both ranges are within their blocks, have the same length, and nothing else borrows the
+            // memory. They may overlap or be equal.
             unsafe { std::ptr::copy(from.pointer(self.bases), to.pointer(self.bases), from.len) };
         }
     }
 }
 
-/// What a kernel gets in one step.
+/// Operands that a kernel gets in one step.
 pub(crate) struct Operands<'a> {
     pub isa: Isa,
     pub team: &'a Team,
     pub inputs: Inputs<'a>,
     pub scalars: Scalars<'a>,
-    /// The result as words of four bytes: floats, the bits of integers, or bytes of compact rows. Holds
-    /// anything, or for an op that works in place the state.
+    /// The result as four-byte words: floats, or the bits of integers or compact rows. Contains the state if
+    /// the op works in place; otherwise undefined values.
     pub out: &'a mut [f32],
-    /// At least as many floats as [`crate::op::Call::scratch`] asks for; their content does not matter.
+    /// At least [`crate::op::Call::scratch`] floats of any content.
     pub scratch: &'a mut [f32],
 }
 
-/// The operands that a step reads. Those of an op that works in place are counted from operand 1 on.
+/// Operands that a step reads. For an op that works in place, they are counted from operand 1 on.
 #[derive(Clone, Copy)]
 pub(crate) struct Inputs<'a> {
     slots: &'a [Slot],
@@ -220,11 +218,11 @@ impl<'a> Inputs<'a> {
     /// Elements of four bytes, as `T`.
     ///
     /// # Safety
-    /// `T` is a type of four bytes for which any bits are a value.
+    /// `T` is a four-byte type for which all bits are valid.
     unsafe fn slice<T>(&self, i: usize) -> &'a [T] {
         let slot = &self.slots[i];
         // SAFETY: the slot is within its block, whose memory is borrowed for 'a, and `Layout::new` has
-        // checked that what is written in this step lies elsewhere. The caller vouches for `T`.
+        // checked that this step writes elsewhere. The caller vouches for `T`.
         unsafe { std::slice::from_raw_parts(slot.pointer(self.bases).cast_const().cast(), slot.len) }
     }
 
@@ -239,36 +237,36 @@ impl<'a> Inputs<'a> {
         self.words(i)
     }
 
-    /// Words of operand `i`, whatever its type, to be moved.
+    /// Four-byte words of operand `i` of any type, to be copied.
     pub fn words(&self, i: usize) -> &'a [f32] {
-        // SAFETY: any bits are a float.
+        // SAFETY: all bits are valid floats.
         unsafe { self.slice(i) }
     }
 
     /// Integers of operand `i`.
     pub fn integers(&self, i: usize) -> &'a [i32] {
         debug_assert_eq!(self.slots[i].dtype, DType::I32, "shape inference checks types");
-        // SAFETY: any bits are an integer.
+        // SAFETY: all bits are valid integers.
         unsafe { self.slice(i) }
     }
 
     /// Bytes of operand `i`.
     pub fn bytes(&self, i: usize) -> &'a [u8] {
         let words = self.words(i);
-        // SAFETY: a word is four bytes, and any bits are bytes.
+        // SAFETY: a word is four bytes, and all bits are valid bytes.
         unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
     }
 
-    /// Operand `i`: lengths or positions, none of which is negative.
+    /// Operand `i` as lengths or positions; a negative one is an error.
     pub fn lens(&self, i: usize) -> Result<&'a [u32], Problem> {
         match self.integers(i).iter().find(|n| **n < 0) {
             Some(bad) => Err(Problem::Operand(format!("a length is {bad}"))),
-            // SAFETY: any bits are an unsigned integer.
+            // SAFETY: all bits are valid unsigned integers.
             None => Ok(unsafe { self.slice(i) }),
         }
     }
 
-    /// Operand `i`: where `rows` rows of each batch row begin, which have to fit into `most`.
+    /// Operand `i` as first positions of `rows` rows in each batch row; rows past `most` are an error.
     pub fn firsts(&self, i: usize, rows: usize, most: usize) -> Result<&'a [u32], Problem> {
         let firsts = self.lens(i)?;
         match firsts.iter().find(|first| **first as usize + rows > most) {
@@ -282,7 +280,7 @@ impl<'a> Inputs<'a> {
 
 /// Words as their bytes.
 pub(crate) fn bytes_mut(words: &mut [f32]) -> &mut [u8] {
-    // SAFETY: the same memory, borrowed as exclusively; any bits are bytes, and any bytes are floats.
+    // SAFETY: the same memory, borrowed as exclusively; all bits are valid bytes and floats.
     unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size_of_val(words)) }
 }
 

@@ -1,11 +1,11 @@
-//! One vector type per instruction set, so that each kernel is written once.
+//! Vectors for each instruction set, so that each kernel is written once.
 //!
-//! A [`Simd`] token proves that its instruction set was found on this machine: the only way to get one is
-//! [`crate::Isa::detect`] and friends, which is why its methods can be safe to call. Kernels are structs that
-//! implement [`Kernel`]; [`crate::Isa::run`] enters them through a function compiled for the instruction set.
+//! A [`Simd`] token proves that its instruction set was detected on this machine. [`crate::Isa`] is its only
+//! source, which is why its methods can be safe. Kernels are structs that implement [`Kernel`];
+//! [`crate::Isa::run`] calls them in a function compiled for the instruction set.
 //!
-//! Everything on the way down (`Kernel::run`, its helpers, the methods here) must be `#[inline(always)]`:
-//! an instruction only becomes one instruction when it is inlined into a function compiled for its feature.
+//! Everything below that function (`Kernel::run`, its helpers, the methods here) must be `#[inline(always)]`:
+//! intrinsics become single instructions only when inlined into a function compiled for their feature.
 
 /// Vector arithmetic on `LANES` 32-bit floats.
 ///
@@ -13,11 +13,11 @@
 pub trait Simd: Copy + Send + Sync + 'static {
     /// Floats in one vector.
     const LANES: usize;
-    /// Vector registers that the instruction set has; sizes the matmul tile.
+    /// Number of vector registers; determines the size of matmul tiles.
     const REGISTERS: usize;
     /// A vector of floats.
     type V: Copy;
-    /// The result of a comparison, one truth value per lane.
+    /// Result of a comparison: one boolean per lane.
     type M: Copy;
 
     /// All lanes `x`.
@@ -32,12 +32,12 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` must be valid for writing `LANES` floats; no alignment is needed.
     unsafe fn store(self, p: *mut f32, v: Self::V);
-    /// Reads the first `n <= LANES` floats; the other lanes are zero and their memory is not touched.
+    /// Reads the first `n <= LANES` floats. The other lanes are zero, and their memory is not touched.
     ///
     /// # Safety
     /// `p` must be valid for reading `n` floats.
     unsafe fn load_partial(self, p: *const f32, n: usize) -> Self::V;
-    /// Writes the first `n <= LANES` lanes only.
+    /// Writes only the first `n <= LANES` lanes.
     ///
     /// # Safety
     /// `p` must be valid for writing `n` floats.
@@ -47,7 +47,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` must be valid for reading them; no alignment is needed.
     unsafe fn load_f16(self, p: *const u16) -> Self::V;
-    /// Reads `LANES` numbers that are the upper halves of floats.
+    /// Reads `LANES` bf16 numbers.
     ///
     /// # Safety
     /// `p` must be valid for reading them; no alignment is needed.
@@ -84,7 +84,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn abs(self, a: Self::V) -> Self::V;
     /// The magnitude of `a` with the sign of `sign`.
     fn copysign(self, a: Self::V, sign: Self::V) -> Self::V;
-    /// `a * 2^n`, where `n` holds whole numbers with a result exponent in the normal range (−126 to 127).
+    /// `a * 2^n`, where `n` are integers and the exponent of the result is in the normal range (−126 to 127).
     fn scale_by_power_of_two(self, a: Self::V, n: Self::V) -> Self::V;
     /// `a < b`, lane by lane.
     fn less(self, a: Self::V, b: Self::V) -> Self::M;
@@ -94,24 +94,24 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn reduce_add(self, a: Self::V) -> f32;
     /// Largest lane.
     fn reduce_max(self, a: Self::V) -> f32;
-    /// Copies a square of `LANES` rows and columns with rows and columns exchanged. Strides are in floats.
+    /// Transposes a square of `LANES` rows and columns. Strides are in floats.
     ///
     /// # Safety
     /// `from` must be valid for reading `LANES` rows of `LANES` floats, `to` for writing them.
     unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize);
-    /// Asks for the cache line at `p` to come into the second-level cache. Never faults.
+    /// Prefetches the cache line at `p` into the second-level cache. Never faults.
     fn prefetch(self, p: *const f32);
 }
 
-/// A piece of work written once for every instruction set.
+/// A computation written once for every instruction set.
 pub trait Kernel {
-    /// What the work returns.
+    /// Result of the computation.
     type Output;
-    /// Does the work. Mark the implementation `#[inline(always)]`.
+    /// Runs the computation. Mark the implementation `#[inline(always)]`.
     fn run<S: Simd>(self, s: S) -> Self::Output;
 }
 
-/// Exact products of bytes, for weights in blocks of 8 or 4 bits.
+/// Exact integer dot products, for q8_0 and q4_0 weights.
 pub trait ByteSimd: Simd {
     /// `LANES` integers of 32 bits, or `4 · LANES` bytes.
     type I: Copy;
@@ -127,22 +127,22 @@ pub trait ByteSimd: Simd {
     fn low_nibbles(self, a: Self::I) -> Self::I;
     /// The upper four bits of each byte.
     fn high_nibbles(self, a: Self::I) -> Self::I;
-    /// `sum + Σ w[i] · x[i]` in each lane, for its four bytes `w`, which count from 0 to 255, and the four
-    /// bytes of `x`, which count from −128 to 127, lowest first.
+    /// `sum + Σ w[i] · x[i]` in each lane, for its four unsigned bytes `w` and the four signed bytes of `x`,
+    /// lowest first.
     fn dot4(self, sum: Self::I, w: Self::I, x: i32) -> Self::I;
-    /// The nearest floats.
+    /// Converts to the nearest floats.
     fn to_floats(self, a: Self::I) -> Self::V;
 }
 
-/// Work on bytes, written once for every instruction set. Entered by [`crate::Isa::run_bytes`].
+/// A computation on bytes, written once for every instruction set. Called by [`crate::Isa::run_bytes`].
 pub trait ByteKernel {
-    /// What the work returns.
+    /// Result of the computation.
     type Output;
-    /// Does the work. Mark the implementation `#[inline(always)]`.
+    /// Runs the computation. Mark the implementation `#[inline(always)]`.
     fn run<S: ByteSimd>(self, s: S) -> Self::Output;
 }
 
-/// The portable token: plain Rust, which the compiler turns into whatever the target guarantees.
+/// The portable token: plain Rust, compiled for the baseline of the target.
 #[derive(Clone, Copy, Debug)]
 pub struct Portable(pub(crate) ());
 
@@ -241,7 +241,7 @@ impl Simd for Portable {
     }
     #[inline(always)]
     fn round(self, a: Self::V) -> Self::V {
-        // Adding and taking away 1.5 * 2^23 rounds |x| < 2^22 to even without a library call.
+        // Adding and subtracting 1.5 * 2^23 rounds |x| < 2^22 to even without a library call.
         const MAGIC: f32 = 12_582_912.0;
         a.map(|x| if x.abs() < 4_194_304.0 { (x + MAGIC) - MAGIC } else { x })
     }

@@ -7,16 +7,22 @@ use crate::kernels::{
 use crate::op::OpKernel;
 use orate_graph::Op;
 
-/// The kernel of `op`. There is no wildcard: without its line here an op does not build.
-#[rustfmt::skip]
+/// Returns the kernel of `op`. No wildcard: an op without an arm here does not compile.
 pub(crate) fn kernel(op: &Op) -> Box<dyn OpKernel + '_> {
     match op {
         Op::Embedding { table } => Box::new(gather::Embedding { table }),
         Op::EmbeddingSum { tables, first } => Box::new(gather::EmbeddingSum { tables, first: *first }),
         Op::Constant { weight } => Box::new(copy::Constant { weight }),
         Op::MatMul { weight, epilogue } => Box::new(matmul::Product { weight, conv: None, epilogue }),
-        Op::Conv1d { weight, geometry, epilogue } => Box::new(matmul::Product { weight, conv: Some(*geometry), epilogue }),
-        Op::DepthwiseConv1d { weight, bias, geometry, norm } => Box::new(depthwise_conv1d::DepthwiseConv1d { weight, bias, geometry: *geometry, norm: norm.as_ref() }),
+        Op::Conv1d { weight, geometry, epilogue } => {
+            Box::new(matmul::Product { weight, conv: Some(*geometry), epilogue })
+        }
+        Op::DepthwiseConv1d { weight, bias, geometry, norm } => Box::new(depthwise_conv1d::DepthwiseConv1d {
+            weight,
+            bias,
+            geometry: *geometry,
+            norm: norm.as_ref(),
+        }),
         Op::LayerNorm(norm) => Box::new(layer_norm::Norm(norm)),
         Op::RmsNorm { weight, eps } => Box::new(rms_norm::RmsNorm { weight, eps: *eps }),
         Op::Snake { frequency, gain } => Box::new(snake::Snake { frequency, gain }),
@@ -29,7 +35,9 @@ pub(crate) fn kernel(op: &Op) -> Box<dyn OpKernel + '_> {
         Op::MulRow => Box::new(elementwise::MulRow),
         Op::Combine { a, b } => Box::new(elementwise::Combine { a: *a, b: *b }),
         Op::Scale { factor } => Box::new(elementwise::Scale { factor: *factor }),
-        Op::Attention { heads, scale, mask, relative } => Box::new(attention::Op { heads: *heads, scale: *scale, mask: *mask, relative: relative.as_ref() }),
+        Op::Attention { heads, scale, mask, relative } => {
+            Box::new(attention::Op { heads: *heads, scale: *scale, mask: *mask, relative: relative.as_ref() })
+        }
         Op::RotaryTable { theta } => Box::new(rotary::RotaryTable { theta }),
         Op::RopeTable { base, first } => Box::new(rotary::RopeTable { base: *base, first: *first }),
         Op::Rotary { heads } => Box::new(rotary::Rotary { heads: *heads }),
@@ -49,6 +57,8 @@ pub(crate) fn kernel(op: &Op) -> Box<dyn OpKernel + '_> {
         Op::Increment { by } => Box::new(integers::Increment { by: *by }),
         Op::WriteRows { first } => Box::new(write_rows::WriteRows { first: *first }),
         Op::Mark => Box::new(integers::Mark),
-        Op::Sample { codebook, controls } => Box::new(sample::Sample { codebook: *codebook, controls: *controls }),
+        Op::Sample { codebook, controls } => {
+            Box::new(sample::Sample { codebook: *codebook, controls: *controls })
+        }
     }
 }

@@ -1,12 +1,12 @@
-//! A team of threads for work that is split into chunks, cheap enough to use for every operator.
+//! A thread team for work that is split into chunks, cheap enough to use for every op.
 //!
-//! One word, `left`, says how many chunks of the current run nobody has taken yet. Taking a chunk is one
-//! compare-and-swap on it; zero means that there is nothing to do. Only who has taken a chunk may look at the
-//! task, and the caller waits until every chunk is finished, so a worker that comes too late finds `left` at
-//! zero, touches nothing and is not waited for.
+//! One word, `left`, is the number of chunks of the current run that are not taken yet. Taking a chunk is one
+//! compare-and-swap on it; zero means that there is nothing to do. Only a thread that has taken a chunk may
+//! read the task, and the caller waits until every chunk is finished. So a worker that comes too late finds
+//! `left` at zero, touches nothing, and is not waited for.
 //!
-//! Idle workers spin for a moment, because the next operator usually follows within microseconds, and then
-//! sleep until a run has chunks for them.
+//! Idle workers spin for a moment, because the next op usually follows within microseconds, and then sleep
+//! until the next run.
 
 use orate_graph::HomeProcess;
 use std::any::Any;
@@ -17,17 +17,18 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-/// How long an idle worker polls before it starts to yield, and how long before it sleeps. Within a network
-/// operators follow each other in far less; between sentences nobody should pay for a spinning thread.
+/// Time after which an idle worker starts to yield, and time after which it sleeps. Within a network the next
+/// op follows much sooner; between sentences no thread should spin.
 const SPIN: Duration = Duration::from_micros(60);
 const SLEEP: Duration = Duration::from_micros(150);
 
 /// Value of `left` that tells workers to end.
 const STOP: usize = usize::MAX;
 
-/// Who runs a chunk: a number below [`Team::threads`], different for every thread of one run.
+/// Identifies the thread that runs a chunk: a number below [`Team::threads`], different for every thread of a
+/// run.
 ///
-/// Use it to pick a piece of scratch memory, never to decide what is computed.
+/// Selects a part of scratch memory. Must never affect results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Worker(usize);
 
@@ -39,7 +40,7 @@ impl Worker {
     }
 }
 
-/// A fixed set of threads, the caller included, that run chunks of work together.
+/// A fixed set of threads, including the caller, that run chunks of work together.
 ///
 /// ```
 /// use orate_cpu::Team;
@@ -60,13 +61,13 @@ pub struct Team {
     threads: usize,
     /// Held by the one run that may use the workers.
     busy: AtomicBool,
-    /// Where the workers are.
+    /// The process in which the workers exist.
     home: HomeProcess,
 }
 
 impl Team {
-    /// A team of `threads` threads: the caller of [`run`](Team::run) and `threads - 1` workers that are
-    /// started here and end when the team is dropped.
+    /// Creates a team of `threads` threads: the caller of [`run`](Team::run) and `threads - 1` workers, which
+    /// start here and end when the team is dropped.
     ///
     /// # Errors
     /// The system refuses to start a thread.
@@ -98,25 +99,25 @@ impl Team {
         Ok(team)
     }
 
-    /// Number of threads, the caller included.
+    /// Number of threads, including the caller.
     pub fn threads(&self) -> usize {
         self.threads
     }
 
-    /// The process that has the workers.
+    /// The process in which the workers exist.
     pub(crate) fn home(&self) -> HomeProcess {
         self.home
     }
 
     /// Calls `f(worker, chunk)` once for each `chunk` below `chunks` and returns when all calls are done.
     ///
-    /// Threads take chunks in ascending order. A run that starts while another one
-    /// is under way, from a second thread or from inside a chunk, does all its chunks itself, as does one in
-    /// a process that was forked from the one where the team was made. Allocates nothing.
+    /// Threads take chunks in ascending order. A run executes all its chunks on the calling thread if another
+    /// run is in progress (on another thread, or in an enclosing chunk), or in a process forked from the one
+    /// that made the team. Allocates nothing.
     ///
     /// # Panics
-    /// If a chunk panics, the others still run; then the first panic goes on in the caller. The team stays
-    /// usable.
+    /// A chunk panics. The other chunks still run, then the first panic continues in the caller. The team
+    /// stays usable.
     #[inline]
     pub fn run(&self, chunks: usize, f: &(dyn Fn(Worker, usize) + Sync)) {
         match chunks {
@@ -132,16 +133,17 @@ impl Team {
             return run_alone(chunks, f);
         }
         let shared = &*self.shared;
-        // SAFETY: the lifetime is forgotten here, but the one that uses the reference has taken a chunk, and
+        // SAFETY: the lifetime is erased, but only a thread that has taken a chunk uses the reference, and
         // this function does not return before all chunks are finished.
         let run = unsafe {
             std::mem::transmute::<&(dyn Fn(Worker, usize) + Sync), &'static (dyn Fn(Worker, usize) + Sync)>(f)
         };
-        // SAFETY: `left` is zero and the last run's chunks are finished, so nobody else looks at the task.
+        // SAFETY: `left` is zero and the chunks of the last run are finished, so no other thread reads the
+        // task.
         unsafe { *shared.task.get() = Task { run, chunks } };
         shared.unfinished.0.store(chunks, Ordering::Relaxed);
-        // Publishes the task. Sequentially consistent, as is the look at `asleep` that follows: a worker that
-        // lies down first counts itself in `asleep` and then looks at `left`, so one of us sees the other.
+        // Publishes the task. Sequentially consistent, like the following read of `asleep`: a worker that
+        // goes to sleep first increments `asleep` and then reads `left`, so at least one side sees the other.
         shared.left.swap(chunks, Ordering::SeqCst);
         shared.wake(chunks - 1);
         shared.work(Worker(0));
@@ -160,7 +162,7 @@ impl Team {
 impl Drop for Team {
     fn drop(&mut self) {
         if !self.home.is_here() {
-            // The workers stayed in the process that was forked: waiting for them would never end.
+            // After a fork the workers exist only in the parent: joining them would hang.
             return std::mem::forget(std::mem::take(&mut self.workers));
         }
         self.shared.left.swap(STOP, Ordering::SeqCst);
@@ -172,7 +174,7 @@ impl Drop for Team {
     }
 }
 
-/// Same promises as a shared run, on this thread only.
+/// [`Team::run`] on this thread only, with the same guarantees.
 fn run_alone(chunks: usize, f: &(dyn Fn(Worker, usize) + Sync)) {
     let mut first = None;
     for chunk in 0..chunks {
@@ -185,31 +187,31 @@ fn run_alone(chunks: usize, f: &(dyn Fn(Worker, usize) + Sync)) {
     }
 }
 
-/// What a run is about. Read only by threads that have taken one of its chunks.
+/// The current run. Read only by threads that have taken one of its chunks.
 #[derive(Clone, Copy)]
 struct Task {
     run: &'static (dyn Fn(Worker, usize) + Sync),
     chunks: usize,
 }
 
-/// Keeps its content off the cache lines of its neighbors.
+/// Separates its content from neighboring cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Line<T>(T);
 
-/// Where a worker sleeps.
+/// State of a sleeping worker.
 #[derive(Debug, Default)]
 struct Bed {
-    /// Set by the worker when it lies down, cleared by exactly one of the worker and who wakes it.
+    /// Set by the worker before it sleeps; cleared by either the worker or the thread that wakes it.
     asleep: AtomicBool,
     thread: OnceLock<Thread>,
 }
 
 #[repr(align(128))]
 struct Shared {
-    /// Chunks that nobody has taken, or [`STOP`].
+    /// Chunks that are not taken yet, or [`STOP`].
     left: AtomicUsize,
-    /// Beside `left`, since who has just taken a chunk needs it next.
+    /// Next to `left`, since a thread that has taken a chunk reads it next.
     task: UnsafeCell<Task>,
     /// Chunks that are not finished.
     unfinished: Line<AtomicUsize>,
@@ -221,11 +223,11 @@ struct Shared {
 }
 
 // SAFETY: `task` is the only part that is not `Sync` by itself. It is written while `left` and `unfinished`
-// are zero by the one thread that holds `Team::busy`, and read only by threads that have taken a chunk:
-// taking one synchronises with the write, and finishing it (release on `unfinished`) happens before the next
+// are zero, by the one thread that holds `Team::busy`, and read only by threads that have taken a chunk.
+// Taking one synchronizes with the write, and finishing it (release on `unfinished`) happens before the next
 // write.
 unsafe impl Sync for Shared {}
-// SAFETY: the reference in `task` is to something `Sync`; nothing here belongs to one thread.
+// SAFETY: the reference in `task` is to something `Sync`; nothing else here is bound to a thread.
 unsafe impl Send for Shared {}
 
 impl std::fmt::Debug for Shared {
@@ -238,7 +240,7 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// A worker's life.
+    /// Main loop of a worker.
     fn live(&self, me: Worker) {
         let bed = &self.beds[me.0 - 1];
         bed.thread.get_or_init(std::thread::current);
@@ -247,16 +249,17 @@ impl Shared {
         }
     }
 
-    /// Takes chunks and runs them until none is left.
+    /// Takes and runs chunks until none is left.
     fn work(&self, me: Worker) {
         let mut left = self.left.load(Ordering::Relaxed);
         while left != 0 && left != STOP {
-            // Acquire: the value stems from the caller's publishing write, directly or through the
-            // read-modify-writes of others, so the task is visible. It does not matter whether `left` was
-            // read in an earlier run: what succeeds takes a chunk of the run that is current now.
+            // Acquire: the value comes from the caller's publishing write, directly or through
+            // read-modify-writes of other threads, so the task is visible. It does not matter if `left` was
+            // read in an earlier run: if the exchange succeeds, it takes a chunk of the current run.
             match self.left.compare_exchange_weak(left, left - 1, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => {
-                    // SAFETY: we hold a chunk, so the task stays as it is until we have finished it.
+                    // SAFETY: this thread holds a chunk, so the task does not change until it has finished
+                    // the chunk.
                     let task = unsafe { *self.task.get() };
                     let chunk = task.chunks - left;
                     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (task.run)(me, chunk))) {
@@ -270,18 +273,18 @@ impl Shared {
         }
     }
 
-    /// The caller's wait for chunks that others are still at.
+    /// Waits for chunks that other threads still run.
     fn wait(&self) {
         let mut patience = Patience::new();
         while self.unfinished.0.load(Ordering::Acquire) != 0 {
-            // A worker that lost its core needs this one.
+            // The worker may have lost its core and need this one.
             if patience.pause() != Pause::Spun {
                 std::thread::yield_now();
             }
         }
     }
 
-    /// Returns true when there are chunks to take and false when the team ends.
+    /// Returns true when there are chunks to take, and false when the team ends.
     fn idle(&self, bed: &Bed) -> bool {
         let mut patience = Patience::new();
         loop {
@@ -306,7 +309,7 @@ impl Shared {
         bed.asleep.store(true, Ordering::Release);
         self.asleep.0.fetch_add(1, Ordering::SeqCst);
         if self.left.load(Ordering::SeqCst) != 0 {
-            // A run began in the meantime and may not have seen us lie down.
+            // A run began in the meantime and may not have seen this worker go to sleep.
             if bed.asleep.swap(false, Ordering::AcqRel) {
                 self.asleep.0.fetch_sub(1, Ordering::SeqCst);
             }
@@ -315,7 +318,7 @@ impl Shared {
         while bed.asleep.load(Ordering::Acquire) {
             std::thread::park();
         }
-        // Waking costs the waker microseconds, so each of us wakes the next two instead of the caller all.
+        // Waking takes microseconds of the waking thread, so each woken worker wakes the next two.
         match self.left.load(Ordering::Relaxed) {
             0 => {}
             STOP => self.wake_all(),
@@ -323,8 +326,8 @@ impl Shared {
         }
     }
 
-    /// Called at the start of a run, when all who are awake are free: makes sure that `wanted` workers (or
-    /// all) are awake or on the way to be. Wakes up to two, who wake others while chunks are left.
+    /// Called at the start of a run, when all awake workers are idle: ensures that `wanted` workers (or all)
+    /// are awake or being woken. Wakes up to two, who wake others while chunks are left.
     #[inline]
     fn wake(&self, wanted: usize) {
         let asleep = self.asleep.0.load(Ordering::SeqCst);
@@ -367,7 +370,7 @@ impl Shared {
     }
 }
 
-/// Waits in steps and says how long it has been at it.
+/// Waits in steps, and reports how long it has waited.
 struct Patience {
     spins: u32,
     since: Option<Instant>,
@@ -375,9 +378,9 @@ struct Patience {
 
 #[derive(PartialEq, Eq)]
 enum Pause {
-    /// Polled for a moment.
+    /// Spun for a moment.
     Spun,
-    /// Longer than [`SPIN`]: let others have the core.
+    /// Longer than [`SPIN`]: yielded the core.
     Long,
     /// Longer than [`SLEEP`].
     TooLong,
@@ -388,7 +391,7 @@ impl Patience {
         Patience { spins: 0, since: None }
     }
 
-    /// One short pause. The clock is read only now and then.
+    /// Makes one short pause. Reads the clock only now and then.
     #[inline]
     fn pause(&mut self) -> Pause {
         std::hint::spin_loop();
@@ -408,7 +411,7 @@ impl Patience {
 mod tests {
     use super::*;
 
-    /// Runs `chunks` chunks and checks that each ran once, with a sensible worker.
+    /// Runs `chunks` chunks and checks that each ran once, with a valid worker.
     fn check_run(team: &Team, chunks: usize) {
         let counts: Vec<AtomicUsize> = (0..chunks).map(|_| AtomicUsize::new(0)).collect();
         team.run(chunks, &|worker, chunk| {
@@ -435,7 +438,7 @@ mod tests {
         let team = Team::new(4).unwrap();
         let sum = AtomicUsize::new(0);
         for run in 0..50_000 {
-            // A plain local that dies with the loop body: a worker that came late must not touch it.
+            // A local that dies with the loop body: a late worker must not touch it.
             let add = run % 3 + 1;
             team.run(run % 6, &|_, _| {
                 sum.fetch_add(add, Ordering::Relaxed);
@@ -507,7 +510,7 @@ mod tests {
                 let result = catch_unwind(AssertUnwindSafe(|| {
                     team.run(50, &|_, chunk| {
                         ran.fetch_add(1, Ordering::Relaxed);
-                        // Not through the panic hook, which would print.
+                        // Does not call the panic hook, which would print.
                         if chunk == bad {
                             resume_unwind(Box::new("bad chunk"));
                         }
@@ -525,7 +528,7 @@ mod tests {
         let team = Team::new(8).unwrap();
         for _ in 0..5 {
             wait_until_asleep(&team);
-            // Eight chunks that all wait for each other: passes only when every worker comes.
+            // Eight chunks that wait for each other: passes only if every worker takes one.
             let arrived = AtomicUsize::new(0);
             team.run(8, &|_, _| {
                 arrived.fetch_add(1, Ordering::SeqCst);

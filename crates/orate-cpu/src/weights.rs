@@ -1,4 +1,4 @@
-//! Weights of a model in the forms that kernels read, each packed once.
+//! Weights of a model in the layouts that kernels read, each packed once.
 
 use crate::kernels::matmul::blocks::{BlockFormat, PackedBlocks};
 use crate::kernels::matmul::{Columns, Element, PackedWeights, Strided};
@@ -9,18 +9,18 @@ use orate_graph::{
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// What models and executables hold of their device.
+/// Parts of the device that models and executables share.
 #[derive(Clone)]
 pub(crate) struct Core {
     pub isa: Isa,
     pub team: Arc<Team>,
     pub policy: Arc<PrecisionPolicy>,
-    /// Name. Devices of one name are told apart by its address.
+    /// Name of the device. Its address distinguishes devices with equal names.
     pub name: Arc<str>,
 }
 
 impl Core {
-    /// How the weights of a matmul are stored; `None` for other ops.
+    /// Weight format of a matmul; `None` for other ops.
     pub fn format(&self, op: &Op) -> Option<Format> {
         match op {
             Op::MatMul { weight, .. } => Some(self.format_of(weight, None)),
@@ -29,7 +29,7 @@ impl Core {
         }
     }
 
-    /// How the right operand of a matmul or of a convolution is stored.
+    /// Format of the right operand of a matmul or convolution.
     pub fn format_of(&self, weight: &Weight, conv: Option<&ConvGeometry>) -> Format {
         match self.policy.of_matmul(weight, conv) {
             Precision::Q8_0 => Format::Blocks(BlockFormat::Q8_0),
@@ -41,7 +41,7 @@ impl Core {
     }
 }
 
-/// How the weights of a matmul are stored.
+/// Weight format of a matmul.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Format {
     Elements(Element),
@@ -68,7 +68,7 @@ impl Factor {
 #[derive(Clone)]
 pub(crate) enum Table {
     Memory(Arc<Vec<f32>>),
-    /// Rows are read where the model file is mapped. A text needs a few of the 150,000 rows of a large
+    /// Rows are read from the mapped model file. A text needs a few of the 150,000 rows of a large
     /// vocabulary.
     File {
         source: Arc<dyn WeightLoader + Send + Sync>,
@@ -77,13 +77,13 @@ pub(crate) enum Table {
     },
 }
 
-/// Tables of at least this many numbers are left in their file.
+/// Tables with at least this many numbers stay in their file.
 const LARGE_TABLE: usize = 16 << 20;
 
-/// Matrices of at least this many numbers are read row by row, where their file allows it.
+/// Matrices with at least this many numbers are read row by row if their file allows it.
 const READ_BY_ROW: usize = 64 << 10;
 
-/// Weights by the text of their expression; those of matmuls by their format too.
+/// Weights by the text of their expression; those of matmuls also by format.
 #[derive(Default)]
 pub(crate) struct WeightBank {
     dense: HashMap<String, Arc<Vec<f32>>>,
@@ -91,7 +91,7 @@ pub(crate) struct WeightBank {
     tables: HashMap<String, Table>,
 }
 
-/// What [`WeightBank::bytes`] will be when these plans are loaded, where large tables can stay in their file.
+/// Predicts [`WeightBank::bytes`] after loading these plans, if large tables can stay in their file.
 pub(crate) fn bytes_of(plans: &[Plan], core: &Core) -> u64 {
     let mut seen = HashSet::new();
     let mut bytes = 0;
@@ -113,14 +113,14 @@ pub(crate) fn bytes_of(plans: &[Plan], core: &Core) -> u64 {
     bytes
 }
 
-/// A weight that is about to enter the bank.
+/// A weight about to enter the bank.
 enum Made {
     Dense(Arc<Vec<f32>>),
     Packed(Factor),
 }
 
 impl WeightBank {
-    /// Memory that the weights take.
+    /// Memory of the weights in bytes.
     pub fn bytes(&self) -> u64 {
         let dense: usize = self.dense.values().map(|w| w.len() * 4).sum();
         let packed: usize = self.packed.values().map(|w| w.bytes()).sum();
@@ -142,8 +142,8 @@ impl WeightBank {
         self.packed.get(&(w.key(), format)).expect("`fill` made the weights of every step").clone()
     }
 
-    /// Evaluates and packs all weights of a plan that are not here yet, one thread each: reading, expanding and packing a
-    /// model is most of the time to the first sentence.
+    /// Evaluates and packs all weights of a plan that are missing, one thread per weight: reading, expanding
+    /// and packing a model is most of the time to the first sentence.
     pub fn fill(
         &mut self,
         plan: &Plan,
@@ -180,7 +180,7 @@ impl WeightBank {
                 }
             }
         }
-        // The largest first, so that no thread is left with one at the end.
+        // The largest first, so that no thread still has one when the others are done.
         wanted.sort_by_key(|(_, w, _)| std::cmp::Reverse(w.shape().len()));
         let made: Vec<OnceLock<Result<Made, GraphError>>> = wanted.iter().map(|_| OnceLock::new()).collect();
         core.team.run(wanted.len(), &|_, i| {
@@ -211,8 +211,8 @@ fn make(
 ) -> Result<Made, GraphError> {
     let Some(format) = pack else { return Ok(Made::Dense(into_dense(w.evaluate(source)?))) };
     let &[k, n] = w.shape().dims() else { unreachable!("factors of products are matrices") };
-    // The columns of a large matrix are the rows of its file: read where they are packed, they never are in
-    // memory as a whole.
+    // The columns of a large matrix are rows in its file: they are packed as they are read, so the whole
+    // matrix is never in memory.
     if k * n >= READ_BY_ROW
         && let Some(name) = w.transposed_name()
         && source.shape(name).is_some_and(|shape| shape == Shape::from([n, k]))

@@ -1,4 +1,4 @@
-//! Every op, in every case, on every instruction set of this machine, against the reference interpreter.
+//! Every op case, on every instruction set of this machine, compared with the reference interpreter.
 
 use orate_cpu::{CpuDevice, Isa};
 use orate_graph::{Device, Op, Precision, PrecisionPolicy};
@@ -17,7 +17,7 @@ fn op_cases_on_every_instruction_set() {
     }
 }
 
-/// Weights of fewer bits are as wrong as their format says, and not more.
+/// The error of lower precisions is that of their format, and not larger.
 #[test]
 fn other_precisions() {
     for (precision, roundings) in [

@@ -1,21 +1,19 @@
-// Multi-head attention, with masks as predicates, optional relative positions, and rotary positions of the
-// queries.
+// Multi-head attention: masks as predicates, optional relative positions, rotary positions of the queries.
 //
 //   s[i, j] = scale · q_i · k_j + (|j − p_i| ≤ window ? scale · q_i · rel_key[j − p_i + window] : 0)
 //   o_i     = Σ_j softmax(s)[i, j] · (v_j + (|j − p_i| ≤ window ? rel_value[j − p_i + window] : 0))
 //
-// q and out [B, Tq, H·D], k and v [B or 1, Tk, H/group·D], lens [B or 1], rel_* [2·window + 1, D]. Query i
-// stands at p_i = i, or with a causal mask at i + shift, where it sees the keys up to its own, or the last
-// `seen` of them. shift is Tk − Tq, or for a cache what `first` [B] or the plan says. In a stream, `first`
-// says how many rows came before the queries, and keys before the first of these are not seen either.
+// q and out [B, Tq, H·D], k and v [B or 1, Tk, H/group·D], lens [B or 1], rel_* [2·window + 1, D]. Query i is
+// at position p_i = i, or with a causal mask at i + shift, where it sees the keys up to its position, or the
+// last `seen` of them. shift is Tk − Tq; for a cache, `first` [B] or the plan gives it. In a stream, `first`
+// is the number of rows before the queries, and keys before the first of these rows are not visible either.
 // Keys after the length are never read. A query that sees no key gets zeros.
 //
-// CACHE is the type of k and v (see `cache_rows.cuh`); compact ones become floats on their way to shared
+// CACHE is the type of k and v (see `cache_rows.cuh`); compact elements are widened on their way to shared
 // memory.
 //
-// A block has 4 queries of one head, one for each warp, and walks over the keys in blocks of KEYS with the
-// running maximum and sum of its query. For scores a thread has every 32nd key, for values every 32nd
-// channel.
+// A block has 4 queries of one head, one per warp, and iterates over blocks of KEYS keys with a running
+// maximum and sum (online softmax). For scores, a thread has every 32nd key; for values, every 32nd channel.
 
 struct Args {
     const float* q;
@@ -24,12 +22,12 @@ struct Args {
     const int* lens;
     const float* rel_key;
     const float* rel_value;
-    const float* table;  // [B or 1, 2, Tq, D/2]: cosines and sines that turn q first
-    const int* first;    // none: `shift`
+    const float* table;  // [B or 1, 2, Tq, D/2]: cosines and sines to rotate q by
+    const int* first;    // null: `shift`
     float* out;
     int heads, d, tq, tk, kv_batch, window, causal, tables;
     float scale;
-    int seen, group;    // seen 0: all; `group` heads of q share one of k and v
+    int seen, group;    // seen 0: all; `group` heads of q share one head of k and v
     int shift, stream;  // stream: `first` counts rows before the queries
 };
 
@@ -39,10 +37,11 @@ struct Args {
 
 #define WARPS 4
 
-// Floats from one key to the next: a multiple of 4, and odd in units of 4, so that 8 threads meet in no bank.
+// Stride between keys in floats: a multiple of 4, and odd in units of 4, so that 8 threads have no bank
+// conflicts.
 DEVICE int key_stride(int d) { return (d + 3) / 8 * 8 + 4 >= d ? (d + 3) / 8 * 8 + 4 : (d + 3) / 8 * 8 + 12; }
 
-// Starts to copy 16 bytes to shared memory, or zeros.
+// Starts an asynchronous copy of 16 bytes to shared memory, or writes zeros.
 DEVICE void start_copy(float* to, const float* from, bool is) {
 #if __CUDA_ARCH__ >= 800
     u32 there = (u32)__cvta_generic_to_shared(to);
@@ -58,15 +57,17 @@ DEVICE void finish_copies() {
 #endif
 }
 
-// Copies `rows` rows of d, of which `valid` are there; zeros come after.
-DEVICE void copy_rows(float* to, int to_stride, const float* from, size_t stride, int d, int rows, int valid) {
+// Copies `rows` rows of d, of which `valid` exist; the rest become zeros.
+DEVICE void copy_rows(
+    float* to, int to_stride, const float* from, size_t stride, int d, int rows, int valid) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     if (d % 4 == 0) {
-        int quads = d / 4, side = quads > 16 ? 1 : 2;  // two rows at a time where they are short
+        int quads = d / 4, side = quads > 16 ? 1 : 2;  // two rows at a time if they are short
         for (int e = lane % (32 / side); e < quads; e += 32 / side) {
 #pragma unroll 4
             for (int j = warp * side + lane / (32 / side); j < rows; j += WARPS * side)
-                start_copy(to + j * to_stride + 4 * e, from + (j < valid ? j : 0) * stride + 4 * e, j < valid);
+                start_copy(
+                    to + j * to_stride + 4 * e, from + (j < valid ? j : 0) * stride + 4 * e, j < valid);
         }
         return;
     }
@@ -75,9 +76,10 @@ DEVICE void copy_rows(float* to, int to_stride, const float* from, size_t stride
             to[j * to_stride + e] = j < valid && e < d ? from[j * stride + e] : 0.0f;
 }
 
-// Copies `rows` keys or values of a head from `start` on, of which those before `end` are there; zeros come
-// after.
-DEVICE void copy_keys(float* to, int to_stride, const float* x, const Args& a, int kv, int channel, int start, int rows, int end) {
+// Copies `rows` keys or values of a head from `start` on. Those from `end` on become zeros.
+DEVICE void copy_keys(
+    float* to, int to_stride, const float* x, const Args& a, int kv, int channel, int start, int rows,
+    int end) {
     int width = a.heads * a.d / a.group;
     size_t first = (size_t)kv * a.tk + start;
 #if CACHE
@@ -127,15 +129,15 @@ DEVICE void attention(const Args& a) {
     int shift = a.shift, start_of_stream = 0;
     if (a.first && a.stream) start_of_stream = max(shift - a.first[b], 0);
     else if (a.first) shift = min(max(a.first[b], 0), a.tk - a.tq);
-    // The last key that a query of this block sees.
+    // End of the keys that any query of this block sees.
     int end = a.causal ? min(len, min((int)(blockIdx.x + 1) * WARPS, a.tq) + shift) : len;
-    // The first.
+    // Begin of these keys.
     int begin = max(a.seen ? (int)blockIdx.x * WARPS + shift + 1 - a.seen : 0, start_of_stream);
     int channel = head / a.group * a.d;
     copy_keys(keys, stride, a.k, a, kv, channel, begin, KEYS, end);
     copy_keys(values, stride, a.v, a, kv, channel, begin, KEYS, end);
 
-    // This warp's query, rotated and scaled.
+    // Query of this warp, rotated and scaled.
     int i = blockIdx.x * WARPS + warp, position = i + shift, t = min(i, a.tq - 1);
     const float* q = a.q + ((size_t)b * a.tq + t) * width + head * a.d;
     float x[PER], other[PER], cosine[PER], sine[PER];
@@ -203,7 +205,7 @@ DEVICE void attention(const Args& a) {
             now = fmaxf(now, score[j]);
         }
         now = warp_max(now);
-        // No key was seen yet: nothing to scale, and no difference of infinities.
+        // If no key was seen before, there is nothing to rescale; this also avoids ∞ − ∞.
         float old = now == -INFINITY ? 1.0f : expf(largest - now), sum = 0.0f;
 #pragma unroll
         for (int j = 0; j < KEYS / 32; j++) {

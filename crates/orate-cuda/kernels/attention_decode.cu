@@ -1,18 +1,18 @@
-// Attention of one query for each batch row over a cache: softmax(scale · q·k) · v for each head.
+// Attention of one query per batch row over a cache: softmax(scale · q·k) · v for each head.
 //
-// q and out [B, 1, H·D], k and v [B or 1, N, H/GROUP·D], first [B]: the query stands there and sees the keys
-// up to its place. D is a multiple of 4, up to 128; GROUP heads of q share one of k and v, which is read once
-// for them. CACHE is the type of k and v (see `cache_rows.cuh`), and becomes floats in registers.
+// q and out [B, 1, H·D], k and v [B or 1, N, H/GROUP·D], first [B]: position of the query, which sees the
+// keys up to it. D is a multiple of 4, up to 128. GROUP heads of q share one head of k and v, which is read
+// once for them. CACHE is the type of k and v (see `cache_rows.cuh`); elements are widened in registers.
 //
-// A cluster of blocks has one head of keys, each warp of it every n-th key, and a thread four channels. Each
-// warp keeps maximum, sum and weighted values; these add up in the order of warps, then of blocks. Which key
-// goes where depends on its number alone.
+// A cluster of blocks has one key/value head; each of its warps has every n-th key, and a thread has four
+// channels. Each warp keeps maximum, sum and weighted values, which are combined in the order of warps, then
+// of blocks. The assignment of keys depends on their index alone.
 
 struct Args {
     const float* q;
     const float* k;
     const float* v;
-    const int* first;  // none: `at`
+    const int* first;  // null: `at`
     float* out;
     int heads, d, keys, kv_batch, at;
     float scale;
@@ -23,13 +23,14 @@ struct Args {
 #endif
 
 #define WARPS 8
-// Keys that are on their way to a thread.
+// Keys in flight per thread.
 #define AHEAD 4
-// Floats of what is kept of one head of q: values, maximum, sum.
+// Floats of a partial result of one head of q: values, maximum, sum.
 #define KEPT 132
 
-// What is kept of several parts, as one. Thread `lane` has four channels.
-DEVICE float4 joined(const float* parts, int count, int stride, int lane, bool is, float& largest, float& total) {
+// Combines several partial results. Thread `lane` has four channels.
+DEVICE float4 joined(
+    const float* parts, int count, int stride, int lane, bool is, float& largest, float& total) {
     largest = -INFINITY;
     for (int i = 0; i < count; i++) largest = fmaxf(largest, parts[i * stride + 128]);
     float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -73,7 +74,8 @@ DEVICE void decode(const Args& a) {
     size_t bytes = kept_bytes(CACHE, width), base = (size_t)(a.kv_batch == 1 ? 0 : b) * a.keys * bytes;
     const char *keys = (const char*)a.k + base, *values = (const char*)a.v + base;
 #else
-    size_t width = (size_t)kv_heads * a.d, base = (size_t)(a.kv_batch == 1 ? 0 : b) * a.keys * width + head * a.d;
+    size_t width = (size_t)kv_heads * a.d;
+    size_t base = (size_t)(a.kv_batch == 1 ? 0 : b) * a.keys * width + head * a.d;
 #endif
     int parts = blocks * WARPS;
     for (int start = rank * WARPS + warp; start < end; start += AHEAD * parts) {
@@ -111,7 +113,8 @@ DEVICE void decode(const Args& a) {
                 if (start + i * parts >= end) continue;
                 float p = expf(score[i] - now);
                 total[g] += p;
-                acc[g].x += p * v[i].x, acc[g].y += p * v[i].y, acc[g].z += p * v[i].z, acc[g].w += p * v[i].w;
+                acc[g].x += p * v[i].x, acc[g].y += p * v[i].y;
+                acc[g].z += p * v[i].z, acc[g].w += p * v[i].w;
             }
         }
     }
@@ -122,7 +125,7 @@ DEVICE void decode(const Args& a) {
         if (lane == 0) to[128] = largest[g], to[129] = total[g];
     }
     __syncthreads();
-    // A warp for each head of q joins the parts of this block, and gives them to the first block.
+    // One warp per head of q combines the parts of this block and sends them to the first block.
     float m, sum;
     if (blocks > 1) {
         cluster_wait();

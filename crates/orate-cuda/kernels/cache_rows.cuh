@@ -1,10 +1,9 @@
-// Rows of keys and values in a compact type. A row of C elements is C numbers of 16 bits, or C signed bytes
-// and after all of them C / 32 scales in half precision, one for 32 bytes each. Rows are whole words of four
-// bytes.
+// Rows of keys and values in a compact type. A row of C elements is C 16-bit numbers, or C signed bytes
+// followed by C / 32 scales in f16, one per 32 bytes. Rows are whole four-byte words.
 
 typedef unsigned short u16;
 
-// Order as in `cache_type` on the host.
+// In the order of `cache_type` on the host.
 enum Cache { FLOATS = 0, HALVES = 1, UPPER_HALVES = 2, BLOCKS = 3 };
 
 DEVICE float from_half(u16 bits) {
@@ -13,7 +12,7 @@ DEVICE float from_half(u16 bits) {
     return x;
 }
 
-// To the nearest, of two equally near to the even one; infinite beyond 65504.
+// Rounds to nearest even; infinite beyond 65504.
 DEVICE u16 to_half(float x) {
     u16 bits;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
@@ -31,14 +30,15 @@ DEVICE size_t kept_bytes(int cache, int width) {
     return cache == BLOCKS ? (size_t)width + width / 16 : 2 * (size_t)width;
 }
 
-// Elements at … at + 3 of a row, where `width` and `at` are multiples of 4.
+// Elements at .. at + 3 of a row; `width` and `at` are multiples of 4.
 template <int CACHED>
 DEVICE float4 kept_four(const char* row, int width, int at) {
     if (CACHED == BLOCKS) {
         u32 word = *(const u32*)(row + at);
         float scale = from_half(*(const u16*)(row + width + at / 32 * 2));
-        return make_float4(scale * (float)(signed char)(word & 255), scale * (float)(signed char)(word >> 8 & 255),
-                           scale * (float)(signed char)(word >> 16 & 255), scale * (float)(signed char)(word >> 24));
+        return make_float4(
+            scale * (float)(signed char)(word & 255), scale * (float)(signed char)(word >> 8 & 255),
+            scale * (float)(signed char)(word >> 16 & 255), scale * (float)(signed char)(word >> 24));
     }
     uint2 two = *(const uint2*)(row + 2 * (size_t)at);
     if (CACHED == HALVES) {
@@ -58,18 +58,20 @@ DEVICE float kept_one(const char* row, int width, int at) {
     return CACHED == HALVES ? from_half(bits) : __uint_as_float((u32)bits << 16);
 }
 
-// Two numbers as a word.
+// Packs two numbers into a word.
 DEVICE u32 kept_pair(int cache, float x, float y) {
-    u32 low = cache == HALVES ? to_half(x) : to_upper_half(x), high = cache == HALVES ? to_half(y) : to_upper_half(y);
+    u32 low = cache == HALVES ? to_half(x) : to_upper_half(x);
+    u32 high = cache == HALVES ? to_half(y) : to_upper_half(y);
     return low | high << 16;
 }
 
-// The scale of 32 numbers as it is stored, of which 8 neighbouring threads have four each; and what numbers
-// are multiplied with to become bytes. All threads of the warp call this.
+// Returns the stored scale of 32 numbers, of which 8 neighboring threads have four each, and the factor that
+// turns numbers into bytes. All threads of the warp must call this.
 DEVICE u16 kept_scale(float4 v, float& inverse) {
     float largest = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
 #pragma unroll
-    for (int lane = 4; lane > 0; lane /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, lane));
+    for (int lane = 4; lane > 0; lane /= 2)
+        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, lane));
     u16 scale = to_half(fminf(largest / 127.0f, 65504.0f));
     float x = from_half(scale);
     inverse = x == 0.0f ? 0.0f : 1.0f / x;
@@ -80,7 +82,7 @@ DEVICE u32 kept_byte(float x, float inverse) {
     return (u32)(int)fminf(fmaxf(rintf(x * inverse), -127.0f), 127.0f) & 255;
 }
 
-// Four numbers as bytes of a word.
+// Packs four numbers as bytes of a word.
 DEVICE u32 kept_bytes_of(float4 v, float inverse) {
     return kept_byte(v.x, inverse) | kept_byte(v.y, inverse) << 8 | kept_byte(v.z, inverse) << 16 |
            kept_byte(v.w, inverse) << 24;

@@ -1,8 +1,8 @@
-// What every kernel file begins with: names, activations, sums over a block, and waiting for the kernel
-// before.
+// Prefix of every kernel file: names, activations, sums over a block, and synchronization with the previous
+// kernel.
 //
 // Kernels take one struct by value: pointers first, then 32-bit numbers. All tensors are f32, row-major and
-// contiguous. Extents are arguments, so that a plan of new lengths compiles nothing.
+// contiguous. Extents are arguments, so that a plan for new lengths compiles no kernel.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -10,22 +10,22 @@ typedef unsigned long long u64;
 #define DEVICE static __device__ __forceinline__
 #define INFINITY __int_as_float(0x7f800000)
 
-// A kernel may be launched while the one before it in the stream still runs (programmatic dependent launch).
-// Everything that another kernel of the plan may write or still read is touched after this line only.
+// A kernel may be launched while the previous one in the stream still runs (programmatic dependent launch).
+// Memory that another kernel of the plan may write or still read must only be touched after this call.
 DEVICE void wait_for_previous() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-// Lets the next kernel be launched, up to its own `wait_for_previous`.
+// Allows the launch of the next kernel, which runs up to its own `wait_for_previous`.
 DEVICE void let_next_start() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
 
-// x/2 · (1 + erf(x/√2)), as max(x, 0) − |x|/2 · erfc(|x|/√2): nothing cancels on either side. The tail is a
+// x/2 · (1 + erf(x/√2)), as max(x, 0) − |x|/2 · erfc(|x|/√2): no cancellation on either side. The tail is a
 // power of two with the polynomial of orate-cpu's kernels/vecmath.rs.
 DEVICE float gelu(float x) {
     float a = fminf(fabsf(x), 6.0f);
@@ -74,7 +74,7 @@ DEVICE float warp_max(float x) {
     return x;
 }
 
-// Sum over the block, the same in all threads. `scratch` holds 32 floats and may be used again after the next
+// Sum over the block, the same in all threads. `scratch` has 32 floats and may be reused after the next
 // `__syncthreads`.
 DEVICE float block_sum(float x, float* scratch) {
     x = warp_sum(x);
@@ -85,7 +85,7 @@ DEVICE float block_sum(float x, float* scratch) {
     return warp_sum(x);
 }
 
-// Blocks of a cluster; one where there are none.
+// Blocks of a cluster; 1 without clusters.
 DEVICE u32 cluster_blocks() {
     u32 n = 1;
 #if __CUDA_ARCH__ >= 900
@@ -102,8 +102,7 @@ DEVICE u32 cluster_rank() {
     return n;
 }
 
-// All blocks of the cluster arrive, and then wait for each other; what they wrote to shared memory is then
-// there.
+// Waits for all blocks of the cluster; their earlier writes to shared memory are visible afterwards.
 DEVICE void cluster_arrive() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
@@ -116,7 +115,7 @@ DEVICE void cluster_wait() {
 #endif
 }
 
-// Writes 16 bytes of shared memory of another block of the cluster.
+// Writes 16 bytes to the shared memory of another block of the cluster.
 DEVICE void give(float* shared, u32 block, float4 v) {
 #if __CUDA_ARCH__ >= 900
     u32 here = (u32)__cvta_generic_to_shared(shared), there;

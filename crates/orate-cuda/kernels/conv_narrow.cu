@@ -1,19 +1,19 @@
-// Convolutions of seven neighbouring rows to one channel, as at the end of a vocoder. A matmul would read the
-// rows as often as there are taps, and compute channels that nothing reads.
+// Convolutions of seven neighboring rows to one channel, as at the end of a vocoder. A matmul would read the
+// rows once per tap, and compute channels that nothing reads.
 //
 //   x [B, T, C], past [B, left, C], weight [7, C] → out [B, T], with bias and activation; C is 32 · PER
 //
-// A warp has 32 results, a thread the same channels of every row. A row is read once and goes into the seven
-// sums that it is part of; a sum that is complete is added up over the warp. Rows before the first are
-// `past`; without one, and after the last, edges repeat.
+// A warp has 32 results, a thread the same channels of every row. A row is read once and added to the seven
+// sums that it is part of; a complete sum is reduced over the warp. Rows before the first are `past`; without
+// it, and after the last row, edges repeat.
 
 struct Args {
     const float* x;
     const float* past;
     const float* weight;
-    const float* bias;   // or none
+    const float* bias;   // or null
     const float* slope;
-    const float* row;    // or none: [row_count], of which the one that `index` names is added at the end
+    const float* row;    // or null: [row_count]; the one that `index` selects is added at the end
     const u64* index;
     float* out;
     int batch, time, left, activation, row_count, unused;
@@ -21,7 +21,7 @@ struct Args {
 
 #define TAPS 7
 #define RUN 32
-// Rows on their way.
+// Rows in flight.
 #define AHEAD 8
 
 template <int PER>
@@ -40,7 +40,7 @@ DEVICE void narrow(const Args& a) {
     if (b >= a.batch) return;
     const float* x = a.x + (size_t)b * a.time * width + lane;
     const float* past = a.past ? a.past + (size_t)b * a.left * width + lane : nullptr;
-    // sum[k] is of the result that row i is tap k of.
+    // sum[k] belongs to the result for which row i is tap k.
     float sum[TAPS], mine = 0.0f;
 #pragma unroll
     for (int k = 0; k < TAPS; k++) sum[k] = 0.0f;

@@ -1,8 +1,8 @@
-// Moving blocks along an axis: slices, concatenation, constants, whole buffers; many blocks from place to
-// place; rows and marks written in place; counting on; and setting a scalar.
+// Copies of blocks along an axis: slices, concatenation, constants, whole buffers; many blocks at once; rows
+// and marks written in place; increments; and setting a scalar.
 //
-// An array is seen as [outer, axis, inner]; `len` = axis · inner elements of each of `outer` blocks are
-// moved. A source stride of 0 repeats one block.
+// An array is treated as [outer, axis, inner]; `len` = axis · inner elements of each of `outer` blocks are
+// copied. A source stride of 0 repeats one block.
 
 struct Args {
     const u32* x;
@@ -19,7 +19,7 @@ extern "C" __global__ void copy(const Args a) {
     a.out[(size_t)block * a.out_stride + a.out_first + at] = a.x[(size_t)block * a.x_stride + a.x_first + at];
 }
 
-// Many blocks at once. A column of the grid has one of them.
+// Many blocks at once, one per column of the grid.
 #define BLOCKS_OF_COPY 96
 
 struct BlocksArgs {
@@ -52,12 +52,12 @@ extern "C" __global__ void set_scalar(const SetArgs a) {
     *a.scalar = a.value;
 }
 
-// state [B, N, C] with rows [B, T, C] in place of those from first[b] on. Rows that would be past the end
-// become the last ones: the caller checks positions; nothing is written out of bounds.
+// state [B, N, C] with rows [B, T, C] in place of those from first[b] on. Rows past the end are clamped, so
+// that nothing is written out of bounds; the caller checks positions.
 struct WriteArgs {
     float* state;
     const float* rows;
-    const int* first;  // none: `from`
+    const int* first;  // null: `from`
     int len, n, t, c, from;
 };
 
@@ -71,7 +71,7 @@ extern "C" __global__ void write_rows(const WriteArgs a) {
     a.state[((size_t)b * a.n + first) * a.c + at] = a.rows[i];
 }
 
-// seen [B, V] with a 1 at ids [B].
+// Sets seen [B, V] to 1 at ids [B].
 struct MarkArgs {
     float* seen;
     const int* ids;

@@ -1,16 +1,16 @@
-// Depthwise convolution along time, each channel with its own taps, and if wanted the layer norm of each row.
+// Depthwise convolution over time, optionally with a layer norm of each row.
 //
 //   y[b, t, c] = bias[c] + Σ_j w[j, c] · x[b, clamp(t + j · dilation − left), c]
 //
-// Where there is a history [B, left, C], rows before x come from it.
+// With a history [B, left, C], rows before x come from it.
 //
-// x and out [B, T, C], w [taps, C]. C as for layer_norm.cu; a block has one row, held in registers.
+// x and out [B, T, C], w [taps, C]. C as for layer_norm.cu; a block has one row in registers.
 
 struct Args {
     const float* x;
     const float* w;
     const float* bias;
-    const float* norm_weight;  // none: no norm
+    const float* norm_weight;  // null: no norm
     const float* norm_bias;
     const float* history;
     float* out;
@@ -20,7 +20,7 @@ struct Args {
 
 #define CHUNKS 4
 
-// The row that row `t` of the batch whose first row is `first` reads through a tap.
+// The row that output row `t` reads through a tap; `first` is the first row of its batch.
 DEVICE const float* tapped(const Args& a, int first, int t, int tap) {
     int at = t + tap * a.dilation - a.left;
     if (at < 0 && a.history) return a.history + ((size_t)(first / a.time) * a.left + at + a.left) * a.c;
@@ -85,7 +85,7 @@ DEVICE void depthwise(const Args& a) {
     }
 }
 
-// The common case, TAPS taps and a norm of at most 4 · 256 channels: all weights are fetched before the
+// The common case, TAPS taps and a norm of at most 4 · 256 channels: all weights are loaded before the
 // previous kernel has finished, and all rows at once.
 template <int TAPS>
 DEVICE void depthwise_norm(const Args& a) {

@@ -1,4 +1,4 @@
-// Work without neighbours: one thread for each element.
+// Pointwise ops: one thread per element.
 //
 //   AFFINE     x[r, c] · scale[c] + shift[c]      scale or shift may be missing
 //   ACTIVATE   f(x)
@@ -13,7 +13,7 @@ enum Kind { AFFINE = 0, ACTIVATE = 1, COMBINE = 2, ROW = 3, MASK = 4, MUL = 5, M
 struct Args {
     const float* x;
     const float* y;       // the second operand: shift, row, or y
-    const float* scale;   // scale; for activations the slope
+    const float* scale;   // scale; the slope for activations
     const u64* a_scalar;  // factor of x, or the row's index
     const u64* b_scalar;
     const int* lens;

@@ -1,11 +1,10 @@
-// Rows of a table, by ids or by a scalar, and sums of rows of several tables.
+// Rows of a table, selected by ids or by a scalar, and sums of rows of several tables.
 //
-//   gather          ids [rows], table [V, C] → out [rows, C]; id −1 is the last row; tables may be in half precision
-//   row_at          x [B, N, C], index [B] → out [B, 1, C], past the end the last row
+//   gather          ids [rows], table [V, C] → out [rows, C]; id −1 is the last row; tables may be 16-bit
+//   row_at          x [B, N, C], index [B] → out [B, 1, C], clamped to the last row
 //   embedding_sum   ids [rows, N], tables [Q, V, C] → out [rows, C]: Σ tables[q, ids[first + q]]
 //
-// Ids beyond the table take its first or
-// last row: the caller checks ids; nothing is read out of bounds.
+// Ids outside of the table are clamped, so that nothing is read out of bounds; the caller checks ids.
 
 struct Args {
     const char* table;

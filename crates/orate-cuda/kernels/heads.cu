@@ -1,17 +1,17 @@
-// Heads on their way from a matmul to attention: normed, rotated, put in their place, for up to three values
-// at a time.
+// Heads between a matmul and attention: norm, rotation and writes to a cache, for up to three values at a
+// time.
 //
 //   x [B·T, H·D] → RMS norm of each head, weight [D] → rotary positions, table [B or 1, 2, T, D/2]
 //                → out [B·T, H·D], or rows first[b] … of a state [B, N, H·D]
 //
-// Norm and table may be missing. D is a multiple of 8, up to 128, and of 32 for states in blocks. A warp has
-// one head of one row, a thread four channels. States may be of a compact type (see `cache_rows.cuh`).
+// Norm and table are optional. D is a multiple of 8, up to 128, and of 32 for q8_0 states. A warp has one
+// head of one row, a thread four channels. States may have a compact type (see `cache_rows.cuh`).
 
 struct Args {
     const float* x[3];
     const float* weight[3];
     const float* table[3];
-    const int* first[3];  // none: `from`
+    const int* first[3];  // null: `from`
     float* out[3];
     int heads[3], capacity[3], from[3], tables[3];  // capacity 0: no state
     float eps[3];
@@ -22,7 +22,8 @@ struct Args {
 
 extern "C" __global__ void __launch_bounds__(256) heads(const Args a) {
     int part = blockIdx.y, lane = threadIdx.x % 32;
-    int heads = PICK(heads), item = blockIdx.x * 8 + threadIdx.x / 32, row = item / heads, head = item - row * heads;
+    int heads = PICK(heads), item = blockIdx.x * 8 + threadIdx.x / 32;
+    int row = item / heads, head = item - row * heads;
     const float* weight = PICK(weight);
     bool is = lane < a.d / 4;
     const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -37,7 +38,8 @@ extern "C" __global__ void __launch_bounds__(256) heads(const Args a) {
     bool low = lane < quads;
     float4 cosine = zero, sine = zero;
     if (table && is) {
-        const float* at = table + ((size_t)(b % PICK(tables)) * 2 * a.time + t) * half + 4 * (low ? lane : lane - quads);
+        size_t from = ((size_t)(b % PICK(tables)) * 2 * a.time + t) * half;
+        const float* at = table + from + 4 * (low ? lane : lane - quads);
         cosine = *(const float4*)at, sine = *(const float4*)(at + (size_t)a.time * half);
     }
     if (weight) {

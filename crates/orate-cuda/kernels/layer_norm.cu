@@ -1,7 +1,7 @@
 // Layer norm of each row: (x − mean) / √(variance + eps) · weight + bias.
 //
-// x and out [rows, C], C up to 4 · 256 · 4 where it is a multiple of 4, else 4 · 256. A block has one row,
-// held in registers; mean and variance are two sums, so that nothing cancels.
+// x and out [rows, C], C up to 4 · 256 · 4 if it is a multiple of 4, else 4 · 256. A block has one row in
+// registers; mean and variance are two passes, which avoids cancellation.
 
 struct Args {
     const float* x;
@@ -56,7 +56,7 @@ DEVICE void layer_norm(const Args& a) {
     }
 }
 
-// The common case, at most 4 · 256 channels: weights are fetched before the previous kernel has finished.
+// The common case, at most 4 · 256 channels: weights are loaded before the previous kernel has finished.
 extern "C" __global__ void __launch_bounds__(256) layer_norm_row(const Args a) {
     __shared__ float scratch[2][32];
     int at = threadIdx.x * 4;

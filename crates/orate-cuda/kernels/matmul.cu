@@ -1,28 +1,29 @@
-// Matmul, also as a convolution along time.
+// Matmul, also as a convolution over time.
 //
 //   out[r, n] = residual[r, n] + f( Σ_k x[r, k] · w[k, n] + bias[n] ) + row[n]
 //
-// x [rows, K], or for a convolution [B, T, C] with K = taps · C, where tap j of row t reads row t + j ·
-// dilation − left of the same batch, held within 0 … T − 1, or where there is a history [B, left, C], before
-// x that. w is packed at load, bias, residual and row may be missing. Sums are f32; operands are those of
-// PRECISION:
+// x [rows, K], or for a convolution [B, T, C] with K = taps · C: tap j of row t reads row t + j · dilation −
+// left of the same batch row, clamped to 0 … T − 1; with a history [B, left, C], rows before x come from it.
+// w is packed at load; bias, residual and row are optional. Accumulation is f32; PRECISION selects the
+// operands:
 //
-//   0  f32    each operand is split in two TF32 numbers of 11 bits; of the four products the smallest is left out
+//   0  f32    operands are split into two TF32 numbers of 11 bits; the smallest of four products is omitted
 //   1  tf32   operands rounded to TF32
-//   2  f16    weights stored in half, x rounded to it
+//   2  f16    weights stored in f16, x rounded to it
 //   3  bf16   the same with bfloat16
-//   4  q8_0   weights stored as bytes, 32 of K with a scale in half, and widened to half in registers; x rounded to half
-//   5  q4_0   the same with half a byte each
+//   4  q8_0   weights stored as bytes with an f16 scale per 32 of K, widened to f16 in registers; x rounded
+//             to f16
+//   5  q4_0   the same with half a byte per weight
 //
-// Tensor cores compute the transposed matmul, 16 channels by 8 rows of x at a time: so few rows waste little.
-// A warp makes 32 channels by ROWS rows from its own part of K. The parts of a block's 8 warps, and of the
-// blocks of a cluster, add up in a fixed order at the end. Nothing is used by two warps, so operands go
-// straight from memory to registers: w packed in the order of the registers, x as 16 bytes of each row. The
+// Tensor cores compute the transposed matmul, 16 channels by 8 rows of x at a time, so that few rows waste
+// little. A warp computes 32 channels by ROWS rows from its own part of K. At the end the partial sums of a
+// block's 8 warps, and of the blocks of a cluster, are added in a fixed order. No two warps share data, so
+// operands go straight from memory to registers: w packed in register order, x as 16 bytes of each row. The
 // order of k within a matmul is free, and chosen such that those 16 bytes are two steps of one thread.
 
 #define WARPS 8
 #define CHANNELS 32
-// Floats from one row of partial sums to the next: no two threads of a warp meet in a bank.
+// Stride between rows of partial sums in floats; avoids bank conflicts within a warp.
 #define STRIDE 36
 
 struct Args {
@@ -32,26 +33,26 @@ struct Args {
     const float* slope;
     const float* residual;
     const float* row;      // [row_count, N]
-    const u64* row_index;  // which row
+    const u64* row_index;  // selects the row
     float* out;
-    const char* next;      // weights of a matmul to come
+    const char* next;      // weights of a later matmul, to prefetch
     const float* history;  // rows before x
-    const float* norm;     // [K], weight of the RMS norm of x; of a single row alone
+    const float* norm;     // [K], weight of the RMS norm of x; for a single row only
     int rows, k, n, k_blocks;
     int time, channels, dilation;
-    // Rows of a history; of a matmul of rows the channels of its second part.
+    // Rows of a history; or for a matmul, the channels of its second part.
     int left;
     int activation, row_count, next_bytes;
-    // Channels of the first part, which alone gets the activation. What is after the second is the third.
-    // Parts are matrices one after the other.
+    // Channels of the first part; only they get the activation. The third part follows the second. Parts are
+    // matrices one after the other.
     int first;
-    // Whether the first part, with its activation, is multiplied by the second, and only the product is
-    // stored. Of 16 rows at most.
+    // Whether the first part, after its activation, is multiplied by the second, and only the product is
+    // stored. For at most 16 rows.
     int gated;
     float eps;
 };
 
-// How often a thread reads of 32 channels by 16 of K, and how many times 16 bytes it multiplies.
+// For 32 channels by 16 of K: loads of weights per thread, and 16-byte operands that it multiplies.
 #if PRECISION < 2
 #define WEIGHT_LOADS 4
 #define FACTORS 4
@@ -63,18 +64,18 @@ struct Args {
 #define FACTORS 2
 #endif
 
-// What a thread reads of the weights at a time.
+// Weights that a thread loads at a time.
 #if PRECISION == 5
 typedef uint2 Stored;
 #else
 typedef uint4 Stored;
 #endif
 
-// How x is read.
+// Layout of x.
 enum Source {
     DENSE,  // rows of K, a multiple of 4
     CONV,   // C a multiple of 4
-    PAST,   // the same after a history
+    PAST,   // CONV after a history
     ODD     // anything, element by element
 };
 
@@ -85,7 +86,7 @@ DEVICE void mma_tf32(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Rounded to 11 significant bits. The instruction for it is slower than two for integers.
+// Rounds to 11 significant bits. The instruction for it is slower than two integer instructions.
 DEVICE u32 tf32(float x) {
     return (__float_as_uint(x) + 0x1000u) & 0xffffe000u;
 }
@@ -114,7 +115,7 @@ DEVICE u32 halves(float first, float second) {
 #endif
 
 #if PRECISION >= 4
-// Two of the whole numbers in `word`, plus what makes them positive, as halves: 0x6400 + b is 1024 + b.
+// Two of the integers in `word`, plus the offset that makes them positive, as halves: 0x6400 + b is 1024 + b.
 #if PRECISION == 4
 DEVICE u32 pair(u32 word, int i) {
     return __byte_perm(word ^ 0x80808080u, 0x64646464u, i ? 0x4342 : 0x4140);
@@ -127,7 +128,7 @@ DEVICE u32 pair(u32 word, int i) { return ((word >> (4 * i)) & 0x000f000fu) | 0x
 #define PAIRS 4
 #endif
 
-// A pair times a scale that is in both halves. All is exact until the product, which is rounded.
+// Multiplies a pair by a scale that is in both halves. Only the product is rounded.
 DEVICE u32 scaled(u32 pair, u32 scale) {
     asm("sub.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(ZERO));
     asm("mul.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(scale));
@@ -152,7 +153,7 @@ DEVICE void widen(const Stored& stored, uint2 scales, uint4 (&w)[2]) {
 #endif
 
 #else
-// Before tensor cores knew TF32: the same tile by exchanging operands between the threads of a warp.
+// For GPUs without TF32 tensor cores: the same tile by exchanging operands between the threads of a warp.
 DEVICE void mma_f32(float (&c)[4], const u32 (&a)[4], float b0, float b1) {
     int lane = threadIdx.x % 32, group = lane / 4 * 4, columns = lane % 4 * 8;
 #pragma unroll
@@ -214,8 +215,7 @@ DEVICE void multiply(float (&acc)[2][TILES][4], const uint4 (&w)[FACTORS], const
                 high[m][i] = tf32(v);
                 low[m][i] = __float_as_uint(v - __uint_as_float(high[m][i]));
             }
-        // A few tiles of rows at a time, so that sums which wait for each other stand apart, and registers
-        // suffice.
+        // A few tiles of rows at a time, so that dependent sums are far apart and registers suffice.
         constexpr int NEAR = 3;
 #pragma unroll
         for (int first = 0; first < TILES; first += NEAR) {
@@ -250,10 +250,10 @@ DEVICE void multiply(float (&acc)[2][TILES][4], const uint4 (&w)[FACTORS], const
 #endif
 }
 
-// Where a thread's rows of x begin: TILES rows, 8 apart.
+// Addresses of a thread's rows of x: TILES rows, 8 apart.
 template <int TILES, int SOURCE>
 struct Rows {
-    int base, more;  // first element, and rows that follow
+    int base, more;  // first element, and number of rows that follow
     int first[SOURCE == DENSE ? 1 : TILES];  // first row of the batch
     int t[SOURCE == DENSE ? 1 : TILES];
 
@@ -281,7 +281,8 @@ struct Rows {
         const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         if (SOURCE == DENSE) {
 #pragma unroll
-            for (int j = 0; j < TILES; j++) x[j] = k < a.k ? *(const float4*)(a.x + (base + min(8 * j, more) * a.k + k)) : zero;
+            for (int j = 0; j < TILES; j++)
+                x[j] = k < a.k ? *(const float4*)(a.x + (base + min(8 * j, more) * a.k + k)) : zero;
         } else if (SOURCE == CONV || SOURCE == PAST) {
             int tap = (u32)k / (u32)a.channels, c = k - tap * a.channels;
 #pragma unroll
@@ -305,7 +306,7 @@ struct Rows {
 
 DEVICE void add(float4& sum, float4 v) { sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w; }
 
-// One cell of all warps' partial sums.
+// Sum of one cell over the partial sums of all warps.
 template <int ROWS>
 DEVICE float4 warp_sums(const float* from) {
     float4 v[WARPS];
@@ -316,14 +317,15 @@ DEVICE float4 warp_sums(const float* from) {
     return v[0];
 }
 
-// Four channels of a row, or what is there of them.
+// Four channels of a row, or those that exist.
 DEVICE float4 four(const float* x, int n, int end) {
     if (!x) return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     if (end % 4 == 0) return *(const float4*)(x + n);
-    return make_float4(x[n], n + 1 < end ? x[n + 1] : 0.0f, n + 2 < end ? x[n + 2] : 0.0f, n + 3 < end ? x[n + 3] : 0.0f);
+    return make_float4(
+        x[n], n + 1 < end ? x[n + 1] : 0.0f, n + 2 < end ? x[n + 2] : 0.0f, n + 3 < end ? x[n + 3] : 0.0f);
 }
 
-// What is added to four results.
+// Values to add to four results.
 struct Addends {
     float4 bias, residual;
     __device__ __forceinline__ void load(const Args& a, int r, int n) {
@@ -365,7 +367,7 @@ DEVICE void store(const Args& a, float4 sum, const Addends& add, int r, int n, f
     }
 }
 
-// Starts to bring this block's share of `bytes` from memory to the second-level cache.
+// Prefetches this block's share of `bytes` into the second-level cache.
 DEVICE void bring_near(const char* from, u32 bytes) {
 #if __CUDA_ARCH__ >= 900
     u32 blocks = gridDim.x * gridDim.y * gridDim.z;
@@ -378,9 +380,9 @@ DEVICE void bring_near(const char* from, u32 bytes) {
 
 template <int TILES, int SOURCE>
 struct Tuning {
-    // Blocks of K that are on their way to registers.
+    // Blocks of K in flight.
     static constexpr int DEPTH = TILES == 1 || (TILES <= 3 && PRECISION >= 2) ? 3 : 2;
-    // Whether registers are left to fetch what is added to the first results while products are computed.
+    // Whether registers are left to load the values to add to the first results while the matmul runs.
     static constexpr bool EARLY = PRECISION >= 2 || TILES == 1 || (TILES == 5 && SOURCE == DENSE);
 };
 
@@ -398,7 +400,7 @@ DEVICE void product(const Args& a) {
     u32 parts = blocks * WARPS, part = rank * WARPS + warp, shift = 31 - __clz(parts);
     int begin = (u32)a.k_blocks * part >> shift, end = (u32)a.k_blocks * (part + 1) >> shift;
 
-    // Weights do not depend on the kernel before.
+    // Weights do not depend on the previous kernel.
 #if PRECISION >= 4
     // The scales of a block of channels follow its numbers: 8 threads of a warp by four channels, for every
     // second block of K.
@@ -412,8 +414,8 @@ DEVICE void product(const Args& a) {
         if (begin + s < end) scale[s] = scales[(begin + s) / 2 * 8];
     constexpr int HALF = WEIGHT_LOADS, apart = 0;
 #else
-    // A block with a gate has 16 channels of the first part and the same of the second: halves of two blocks
-    // of weights.
+    // A gated block has 16 channels of the first part and the same of the second: halves of two blocks of
+    // weights.
     constexpr int HALF = WEIGHT_LOADS / 2;
     u32 channels = FEW && a.gated ? blockIdx.x / 2 : blockIdx.x;
     const Stored* weights = a.w + ((size_t)channels * a.k_blocks + begin) * WEIGHT_LOADS * 32 + lane;
@@ -450,7 +452,7 @@ DEVICE void product(const Args& a) {
 #pragma unroll
     for (int s = 0; s < DEPTH; s++)
         if (begin + s < end) rows.load(a, k + 16 * s, x[s]);
-    // Each warp reads the whole row for its norm, which is done sooner than asking the others.
+    // Each warp reads the whole row for its norm, which is faster than exchanging sums between warps.
     float inverse = 1.0f;
     if (NORMS && a.norm) {
         float squares = 0.0f;
@@ -493,12 +495,11 @@ DEVICE void product(const Args& a) {
 
     if (!Tuning<TILES, SOURCE>::EARLY) addends.template load_first<ROWS>(a, blocks, rank);
 
-    // Only now: blocks of the next kernel that come earlier share a multiprocessor with these, and others
-    // stay idle.
+    // Not earlier: blocks of the next kernel would share multiprocessors with these while others stay idle.
     let_next_start();
 
-    // Partial sums of all warps, then of all blocks, in their order. What follows is asked for again rather
-    // than kept in registers.
+    // Adds partial sums of all warps, then of all blocks, in order. The values below are recomputed to save
+    // registers.
     lane = threadIdx.x % 32, warp = threadIdx.x / 32, blocks = cluster_blocks(), rank = cluster_rank();
     float* partial = shared + warp * ROWS * STRIDE;
 #pragma unroll
@@ -511,7 +512,7 @@ DEVICE void product(const Args& a) {
                 partial[row * STRIDE + channel] = acc[m][j][i];
             }
     __syncthreads();
-    // The tile's cells of four channels, eight to a row. Rows go around the blocks of the cluster.
+    // The tile's cells of four channels, eight per row. Rows are distributed over the blocks of the cluster.
     constexpr u32 CELLS = ROWS * 8;
     u32 cluster_shift = 31 - __clz(blocks), mask = blocks - 1, mine = CELLS >> cluster_shift;
     float4* inbox = (float4*)(shared + WARPS * ROWS * STRIDE);
@@ -571,7 +572,7 @@ KERNEL(matmul_5_dense, 5, DENSE)
 KERNEL(matmul_5_conv, 5, CONV)
 KERNEL(matmul_5_past, 5, PAST)
 KERNEL(matmul_5_odd, 5, ODD)
-// Their partial sums do not fit in the shared memory of older devices.
+// Their partial sums exceed the shared memory of older devices.
 #if __CUDA_ARCH__ >= 800
 KERNEL(matmul_9_dense, 9, DENSE)
 KERNEL(matmul_9_conv, 9, CONV)

@@ -1,22 +1,21 @@
-// Matmuls of many rows, as `matmul.cu` defines them: operands are worth sharing where a warp's own would be
-// read again and again.
+// Matmuls of many rows, as defined in `matmul.cu`, with operands in shared memory, since each warp would
+// otherwise read them again.
 //
-// A block makes 96 channels by 64 rows of one sequence from all of K: three warps side by side, each with 32
-// channels. Rows of x lie in shared memory, 32 channels of them at a time and with all that the taps reach,
-// so that a convolution reads them from memory once for all of its taps. Weights go straight to registers, in
-// the order in which `matmul.cu` reads them too. Channels of x are a multiple of 32, and results are not cut
-// in parts.
+// A block computes 96 channels by 64 rows of one sequence from all of K: three warps side by side, each with
+// 32 channels. Shared memory has 32 channels of x at a time, with all rows that the taps reach, so that a
+// convolution reads x from memory once for all taps. Weights go straight to registers, in the order of
+// `matmul.cu`. Channels of x are a multiple of 32, and results are not split into parts.
 
 #if __CUDA_ARCH__ >= 800 && PRECISION < 4
 
 #define SIDE 3
-// Rows, in eights.
+// Rows, in units of 8.
 #define TALL 8
-// Channels of x that are in shared memory together, how many such pieces, and blocks of K in a tap of one.
+// Channels of x per stage in shared memory, number of stages, and blocks of K of one tap in a stage.
 #define PIECE 32
 #define STAGES 3
 #define HALVES 2
-// Blocks that share a multiprocessor: as many as registers suffice for.
+// Blocks per multiprocessor: as many as registers suffice for.
 #define TOGETHER_TALL (PRECISION == 0 ? 2 : 3)
 
 DEVICE void copy_16(float4* to, const float* from) {
@@ -25,7 +24,7 @@ DEVICE void copy_16(float4* to, const float* from) {
 
 DEVICE void end_of_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// Waits for all copies but those of the last STAGES − 2 groups.
+// Waits for all copies except those of the last STAGES − 2 groups.
 DEVICE void wait_for_copies() { asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2) : "memory"); }
 
 extern "C" __global__ void __launch_bounds__(32 * SIDE, TOGETHER_TALL) matmul_tall(const Args a) {
@@ -36,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(32 * SIDE, TOGETHER_TALL) matmul_ta
     int tiles = (a.time + ROWS - 1) / ROWS, sequence = blockIdx.y / tiles, start = blockIdx.y % tiles * ROWS;
     int channels = blockIdx.x * SIDE + warp;
 
-    // Weights do not depend on the kernel before. Warps without channels only help to bring rows.
+    // Weights do not depend on the previous kernel. Warps without channels only help to load rows.
     bool idle = channels * CHANNELS >= a.n;
     int weights = (idle ? 0 : channels) * a.k_blocks * LOADS + lane;
     uint4 w[HALVES][WEIGHT_LOADS];
@@ -49,12 +48,13 @@ extern "C" __global__ void __launch_bounds__(32 * SIDE, TOGETHER_TALL) matmul_ta
     if (threadIdx.x == 0) bring_near(a.next, a.next_bytes);
     wait_for_previous();
 
-    // Sixteen floats of all rows, and then sixteen more: eight threads that read four floats of two rows meet
-    // in no bank.
+    // Sixteen floats of all rows, then the next sixteen: eight threads that read four floats of two rows have
+    // no bank conflicts.
     int at = start - a.left + (int)threadIdx.x / 8, quad = threadIdx.x % 8;
     bool inside = start >= a.left && start - a.left + height <= a.time;
     auto bring = [&](int piece) {
-        float4* to = shared4 + (piece % STAGES * HALVES + quad / 4) * height * 4 + threadIdx.x / 8 * 4 + quad % 4;
+        float4* to =
+            shared4 + (piece % STAGES * HALVES + quad / 4) * height * 4 + threadIdx.x / 8 * 4 + quad % 4;
         if (piece >= pieces) {
         } else if (inside) {
             const float* from = a.x + (sequence * a.time + at) * a.channels + piece * PIECE + quad * 4;
@@ -63,10 +63,12 @@ extern "C" __global__ void __launch_bounds__(32 * SIDE, TOGETHER_TALL) matmul_ta
                 from += THREADS / 8 * a.channels;
             }
         } else {
-            for (int row = threadIdx.x / 8, t = at; row < height; row += THREADS / 8, t += THREADS / 8, to += THREADS / 2) {
+            for (int row = threadIdx.x / 8, t = at; row < height;
+                 row += THREADS / 8, t += THREADS / 8, to += THREADS / 2) {
                 bool past = a.history && t < 0;
                 const float* from = past ? a.history : a.x;
-                int first = past ? (sequence + 1) * a.left + t : sequence * a.time + min(max(t, 0), a.time - 1);
+                int first =
+                    past ? (sequence + 1) * a.left + t : sequence * a.time + min(max(t, 0), a.time - 1);
                 copy_16(to, from + first * a.channels + piece * PIECE + quad * 4);
             }
         }
@@ -101,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(32 * SIDE, TOGETHER_TALL) matmul_ta
     }
     let_next_start();
 
-    // Sums change hands within the warp, so that each thread stores four channels.
+    // Sums are exchanged within the warp, so that each thread stores four channels.
     asm volatile("cp.async.wait_all;" ::: "memory");
     __syncthreads();
     float* sums = (float*)shared4 + warp * ROWS * STRIDE;
@@ -131,7 +133,7 @@ extern "C" __global__ void __launch_bounds__(32 * SIDE, TOGETHER_TALL) matmul_ta
         return;
     }
     float slope = a.activation == PRELU ? *a.slope : 0.0f;
-    // What is computed of each sum is long; unrolled it would not fit the cache of instructions.
+    // The epilogue of each sum is long; unrolled it would exceed the instruction cache.
 #pragma unroll 1
     for (; t < end; t += 4, from += 4 * STRIDE) {
         Addends addends;

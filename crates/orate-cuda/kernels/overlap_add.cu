@@ -1,5 +1,5 @@
-// Frames added where they overlap: x [B, F, N], window [N] → out [B, (F − 1) · hop]. One thread per sample, which sums
-// the frames that cover it in their order; see orate-cpu's kernels/overlap_add.rs.
+// Overlap-add: x [B, F, N], window [N] → out [B, (F − 1) · hop]. One thread per sample sums the frames that
+// cover it in order; see orate-cpu's kernels/overlap_add.rs.
 
 struct Args {
     const float* x;

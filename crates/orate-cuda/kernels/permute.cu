@@ -1,4 +1,4 @@
-// Permutation of up to four axes. out has extents `size`, and a step along its axis i moves by `stride[i]` in
+// Permutation of up to four axes. out has extents `size`; a step along its axis i is a step of `stride[i]` in
 // x.
 
 struct Args {

@@ -1,5 +1,5 @@
 // Philox4x32-10 and logarithms of its words, with the polynomials of orate-cpu's kernels/random.rs. Files
-// that begin with this are compiled without fused operations: the same bits as there.
+// with this prefix are compiled without FMA, to get the same bits.
 
 struct Words {
     u32 w[4];

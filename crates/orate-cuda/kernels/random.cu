@@ -1,4 +1,4 @@
-// Normal random numbers that depend on seed and position only: the stream that orate-cpu's kernels/random.rs
+// Normal random numbers that depend on seed and index only: the stream that orate-cpu's kernels/random.rs
 // defines.
 //
 // Block i of four numbers: Philox4x32-10 with key = seed and counter = i, then Box-Muller of two pairs of
@@ -15,7 +15,8 @@ struct Args {
 DEVICE void sin_cos_turns(u32 n, float& sine, float& cosine) {
     u32 quarter = (n + (1u << 21)) >> 22;
     float x = (float)((int)n - (int)(quarter << 22)) * (6.28318530717958647692f / 16777216.0f), z = x * x;
-    float s = x + x * (z * (-1.0f / 6.0f + z * (1.0f / 120.0f + z * (-1.0f / 5040.0f + z * (1.0f / 362880.0f)))));
+    float s = x + x * (z * (-1.0f / 6.0f + z * (1.0f / 120.0f + z * (-1.0f / 5040.0f
+        + z * (1.0f / 362880.0f)))));
     float c = 1.0f + z * (-0.5f + z * (1.0f / 24.0f + z * (-1.0f / 720.0f
         + z * (1.0f / 40320.0f + z * (-1.0f / 3628800.0f)))));
     switch (quarter & 3) {

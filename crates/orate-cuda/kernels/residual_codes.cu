@@ -1,9 +1,9 @@
-// Residual quantisation: the nearest entry of one codebook after the other. x [rows, E], books [Q, V, E] →
-// i32 [rows, Q].
+// Residual quantization: the nearest entry of each codebook in turn. x [rows, E], books [Q, V, E] → i32
+// [rows, Q].
 //
-// The distance is Σ (x − c)², in that form and not as |x|² + |c|² − 2xc, which cancels. A block has a row, a
-// warp every eighth entry, and a thread every 32nd channel. All sums have one order, so equal entries have
-// equal distances, and the first of them is taken.
+// The distance is Σ (x − c)², not |x|² + |c|² − 2xc, which suffers cancellation. A block has a row, a warp
+// every eighth entry, and a thread every 32nd channel. All sums have the same order, so equal entries have
+// equal distances, and the first one wins.
 
 struct Args {
     const float* x;
@@ -40,7 +40,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) residual_codes(const Ar
         __syncthreads();
         best = nearest[0], found = which[0];
         for (int i = 1; i < WARPS; i++)
-            if (nearest[i] < best || (nearest[i] == best && which[i] < found)) best = nearest[i], found = which[i];
+            if (nearest[i] < best || (nearest[i] == best && which[i] < found))
+                best = nearest[i], found = which[i];
         found = min(found, a.entries - 1);
         if (threadIdx.x == 0) a.out[(size_t)blockIdx.x * a.books_count + q] = found;
         for (int e = threadIdx.x; e < a.width; e += blockDim.x) rest[e] -= book[(size_t)found * a.width + e];

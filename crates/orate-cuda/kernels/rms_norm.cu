@@ -1,8 +1,8 @@
 // RMS norm of each row: x / √(mean(x²) + eps) · weight.
 //
-// x and out [rows, C], any C. A block has one row, or 8 rows of one warp each where rows are short: those of
-// the heads of attention. The row is read twice, the second time from a cache; one of a transformer, up to
-// 4096 channels, is held in registers.
+// x and out [rows, C], any C. A block has one row, or if rows are short (heads of attention) 8 rows of one
+// warp each. A row is read twice, the second time from a cache; rows of a transformer, up to 4096 channels,
+// stay in registers.
 
 struct Args {
     const float* x;
@@ -12,7 +12,7 @@ struct Args {
     float eps;
 };
 
-// Sum of squares that a thread has of a row: every STEP-th group of N elements.
+// Sum of squares over a thread's elements of a row: every STEP-th group of N.
 template <typename T, int N, int STEP>
 DEVICE float squares(const float* x, int c, int first) {
     float sum = 0.0f;
@@ -56,7 +56,7 @@ DEVICE void rows_of_warps(const Args& a) {
     scale<T, N, 32>(a, a.x + at, a.out + at, sum, lane);
 }
 
-// The row of a transformer: weights are fetched before the previous kernel has finished.
+// Rows of a transformer: weights are loaded before the previous kernel has finished.
 template <int CHUNKS>
 DEVICE void held_row(const Args& a) {
     __shared__ float scratch[32];
@@ -82,7 +82,8 @@ DEVICE void held_row(const Args& a) {
 #pragma unroll
     for (int i = 0; i < CHUNKS; i++) {
         int at = threadIdx.x + 256 * i;
-        x[i].x *= factor * w[i].x, x[i].y *= factor * w[i].y, x[i].z *= factor * w[i].z, x[i].w *= factor * w[i].w;
+        x[i].x *= factor * w[i].x, x[i].y *= factor * w[i].y;
+        x[i].z *= factor * w[i].z, x[i].w *= factor * w[i].w;
         if (at < a.c / 4) to[at] = x[i];
     }
 }

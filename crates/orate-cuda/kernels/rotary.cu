@@ -1,9 +1,11 @@
-// Rotary positions with split halves, their tables, and the time embedding. Angles are double precision: they
-// are few.
+// Rotary positions with split halves, their tables, and the time embedding. Angles are few, so they are
+// double precision.
 //
-//   rotary_table    out [B, 2, T, D/2]: cosines, then sines, of t / length · theta[j]; a length of 0 counts as 1
+//   rotary_table    out [B, 2, T, D/2]: cosines, then sines, of t / length · theta[j]; a length of 0 counts
+//                   as 1
 //   rope_table      out [B, 2, T, D/2]: cosines, then sines, of (first[b] + t) · base^(−2j / D)
-//   rotary          x [B, T, H·D], table [B or 1, 2, T, D/2] → (a·cos − b·sin, a·sin + b·cos) of each head's halves
+//   rotary          x [B, T, H·D], table [B or 1, 2, T, D/2] → (a·cos − b·sin, a·sin + b·cos) of the halves
+//                   of each head
 //   time_embedding  x [N] → [N, dim]: sines, then cosines, of 1000 · x · 10000^(−j / (dim/2 − 1))
 
 struct TableArgs {
@@ -28,10 +30,10 @@ extern "C" __global__ void rotary_table(const TableArgs a) {
 }
 
 struct RopeArgs {
-    const int* first;  // [B]; none: `from`
+    const int* first;  // [B]; null: `from`
     float* out;
     int batch, time, half, from;
-    u32 base_low, base_high;  // the halves of a double
+    u32 base_low, base_high;  // halves of a double
 };
 
 extern "C" __global__ void rope_table(const RopeArgs a) {
@@ -56,7 +58,7 @@ struct RotaryArgs {
     int len, time, channels, half, tables;
 };
 
-// One thread for each pair.
+// One thread per pair.
 extern "C" __global__ void rotary(const RotaryArgs a) {
     wait_for_previous();
     let_next_start();

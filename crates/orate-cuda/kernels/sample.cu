@@ -1,20 +1,21 @@
-// Drawing an id from logits [B, V], as `Op::Sample` has it; a block for each row.
+// Samples an id from logits [B, V], as defined by `Op::Sample`; one block per row.
 //
-//   x = c, or c + guidance · (c − u) with unconditional logits u; penalized where seen; −∞ for control ids
+//   x = c, or c + guidance · (c − u) with unconditional logits u; penalized if seen; −∞ for control ids
 //   temperature 0:  argmax x
 //   x = x / temperature; −∞ below the k-th largest, and below largest + ln(min-p)
-//   −∞ after the ids whose probabilities sum up to p
+//   −∞ for all ids after those whose probabilities sum up to p
 //   argmax (x − ln(−ln u)), u from Philox
 //
-// f32 by the operations of the CPU, in the same order for each id; the sums of step p are double precision. A
-// logit that is not a number, or nothing to draw, gives −1.
+// f32 with the operations of the CPU, in the same order for each id; the sums of step p are double precision.
+// If a logit is NaN, or no id can be drawn, the result is −1.
 
 struct Args {
-    const float* logits;    // [B, lanes, V]: of two rows the second is unconditional
-    const float* settings;  // [B, of_row]: temperature, k, p, penalty, min-p, guidance; those past the end are 0
+    const float* logits;    // [B, lanes, V]: the second of two rows is unconditional
+    // [B, of_row]: temperature, k, p, penalty, min-p, guidance; those past the end are 0
+    const float* settings;
     const int* seed;        // [B, 2]
     const int* draw;        // [B]
-    const float* seen;      // [B, V], or none
+    const float* seen;      // [B, V], or null
     int* out;
     int ids, control_first, control_end, min_draws;
     u32 codebook;
@@ -25,18 +26,18 @@ struct Args {
 #define THREADS 256
 #define WARPS 8
 
-// Larger for larger numbers, and 0 for none.
+// Increases with x; 0 for −∞.
 DEVICE u32 ordered(float x) {
     u32 bits = __float_as_uint(x + 0.0f);
     return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
-// Of equal numbers the lowest id is the largest.
+// Among equal numbers, the lowest id has the highest rank.
 DEVICE u64 ranked(float x, u32 id) { return (u64)ordered(x) << 32 | (0xffffffffu - id); }
 
 DEVICE u32 id_of(u64 rank) { return 0xffffffffu - (u32)rank; }
 
-// Sums of two numbers over the block, of which neither reaches 2¹⁶ in a warp. Every other call has the same
+// Sums two numbers over the block, neither of which reaches 2¹⁶ in a warp. Every other call may use the same
 // scratch.
 DEVICE uint2 block_counts(u32 x, u32 y, uint2* scratch) {
     u32 both = x | y << 16;
@@ -54,10 +55,10 @@ DEVICE uint2 block_counts(u32 x, u32 y, uint2* scratch) {
     return sum;
 }
 
-// How many numbers of a thread are kept in registers.
+// Numbers per thread that stay in registers.
 #define KEPT 12
 
-// The k-th largest of x, as `ordered` has it: the largest number that k ids reach, two bits at a time.
+// The k-th largest of x, as `ordered`: the largest number that k ids reach, found two bits at a time.
 DEVICE u32 kth(const float* x, int ids, u32 k, uint2 (*scratch)[WARPS]) {
     u32 kept[KEPT], least = 0;
 #pragma unroll
@@ -83,7 +84,7 @@ DEVICE u32 kth(const float* x, int ids, u32 k, uint2 (*scratch)[WARPS]) {
     return least;
 }
 
-// In all threads.
+// The maximum, in all threads.
 DEVICE u64 block_max(u64 x, u64* scratch) {
 #pragma unroll
     for (int lane = 16; lane > 0; lane /= 2) x = max(x, __shfl_xor_sync(0xffffffffu, x, lane));
@@ -95,7 +96,7 @@ DEVICE u64 block_max(u64 x, u64* scratch) {
     return x;
 }
 
-// Sum in the order of threads, the same in all.
+// Sum in the order of threads, the same in all threads.
 DEVICE double block_total(double x, double* scratch) {
 #pragma unroll
     for (int lane = 16; lane > 0; lane /= 2) x += __shfl_xor_sync(0xffffffffu, x, lane);
@@ -123,7 +124,7 @@ DEVICE void sort(u64* order, int places) {
     __syncthreads();
 }
 
-// Leaves out what comes after the ids whose probabilities sum up to p, in descending order.
+// Keeps the most likely ids, up to the first at which probabilities sum up to p, and excludes all others.
 DEVICE void nucleus(float* x, u64* order, const Args& a, double p, double* scratch, int* count) {
     __syncthreads();
     if (threadIdx.x == 0) *count = 0;
@@ -139,7 +140,7 @@ DEVICE void nucleus(float* x, u64* order, const Args& a, double p, double* scrat
     double largest = x[id_of(order[0])], sum = 0.0;
     for (int i = threadIdx.x; i < kept; i += THREADS) sum += exp((double)x[id_of(order[i])] - largest);
     double limit = p * block_total(sum, scratch);
-    // One warp walks through the order: 32 ids at a time, of which each knows the sum before it.
+    // One warp scans the order: 32 ids at a time, each with the sum before it.
     int lane = threadIdx.x;
     if (lane < 32) {
         double before = 0.0;
@@ -199,7 +200,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a) {
             u64 largest = 0;
             for (int i = threadIdx.x; i < a.ids; i += THREADS) largest = max(largest, ranked(x[i], i));
             float limit = x[id_of(block_max(largest, scratch))] + logf(min_p);
-            // All have read the largest before one may leave it out.
+            // All threads must have read the largest before one may exclude it.
             __syncthreads();
             for (int i = threadIdx.x; i < a.ids; i += THREADS)
                 if (x[i] < limit) x[i] = -INFINITY;

@@ -1,6 +1,6 @@
 // Snake: x + gain[c] · sin²(frequency[c] · x).
 //
-// x and out [rows, C]. One thread for four channels where C is a multiple of 4, else for one element.
+// x and out [rows, C]. One thread per four channels if C is a multiple of 4, else per element.
 
 struct Args {
     const float* x;
@@ -10,8 +10,8 @@ struct Args {
     int len, c;
 };
 
-// sin², whose period is π. The multiple of π is taken off in two parts; the series ends where its terms are
-// below 6e-8.
+// sin² has period π. The multiple of π is subtracted in two parts; the series ends where its terms are below
+// 6e-8.
 DEVICE float squared_sine(float x) {
     float n = rintf(x * 0.31830989f);
     float r = fmaf(n, -3.14159274f, x);

@@ -1,12 +1,12 @@
 // Mean, then standard deviation, of each channel over time: x and scores [B, T, C] → [B, 2C].
 //
-// Rows count with weight softmax(scores) over time, or equally. A block has 32 channels of a batch row, and
-// eight threads share the rows of each; their sums add up in order. Squares are those of differences from the
-// mean.
+// Rows are weighted by softmax(scores) over time, or equally. A block has 32 channels of a batch row; eight
+// threads share the rows of each channel, and their sums are added in order. Variance sums squared
+// differences from the mean.
 
 struct Args {
     const float* x;
-    const float* scores;  // or none
+    const float* scores;  // or null
     float* out;
     int c, time;
     float floor;
@@ -14,7 +14,7 @@ struct Args {
 
 #define LANES 8
 
-// Sum, or largest, of what the threads of a channel have.
+// Sum or maximum over the threads of a channel.
 template <bool LARGEST>
 DEVICE float over_lanes(float v, float (*scratch)[32]) {
     __syncthreads();

@@ -1,14 +1,13 @@
-// Rows of keys and values rounded to a compact type (see `cache_rows.cuh`), in place: state [B, N, C] with
-// rows [B, T, C] in place of those from first[b] on. A thread has two elements, or four of blocks, so that
-// eight threads have what shares a scale.
+// Rounds rows of keys and values to a compact type (see `cache_rows.cuh`) in place: state [B, N, C] with rows
+// [B, T, C] in place of those from first[b] on. A thread has two elements, or four for q8_0, so that eight
+// threads share a scale.
 //
-// Rows that would be past the end become the last ones: the caller checks positions; nothing is written out
-// of bounds.
+// Rows past the end are clamped, so that nothing is written out of bounds; the caller checks positions.
 
 struct Args {
     char* state;
     const float* rows;
-    const int* first;  // none: `from`
+    const int* first;  // null: `from`
     int len, n, t, c, from, cache;
 };
 
@@ -19,7 +18,7 @@ extern "C" __global__ void write_cache(const Args a) {
     bool blocks = a.cache == BLOCKS;
     int each = blocks ? 4 : 2, threads = a.c / each;
     int i = blockIdx.x * blockDim.x + threadIdx.x;
-    // Threads that share a scale are there together: 16 of them have 64 elements, and all of a warp meet
+    // Threads that share a scale stay together: 16 of them have 64 elements, and all threads of a warp meet
     // below.
     bool is = i < a.len / each;
     if (!blocks && !is) return;

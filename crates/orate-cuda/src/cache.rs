@@ -1,8 +1,8 @@
 //! Compiled kernels on disk.
 //!
-//! One file per kernel source, device architecture and options. A file begins with a mark, the hash of all
-//! these, and a checksum of what follows; one that is damaged or of something else counts as missing. Files
-//! are written under another name and then renamed, so that a reader never sees half of one.
+//! One file per kernel source, device architecture and options. A file starts with a magic number, the hash
+//! of these, and a checksum of its content; a damaged file or one with another key counts as missing. Files
+//! are written under a temporary name and then renamed, so that a reader never sees a partial one.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -14,23 +14,23 @@ const MARK: &[u8; 8] = b"oratecu1";
 /// Mark, key, checksum.
 const HEADER: usize = 8 + 16 + 8;
 
-/// Bytes of files that may stay; beyond, the oldest go.
+/// Maximum size of the cache in bytes; the oldest files beyond it are deleted.
 const KEPT: u64 = 64 << 20;
 
-/// Ending of our files.
+/// Extension of the cache files.
 const ENDING: &str = "cubin";
 
-/// FNV-1a, 64 bits, from a start value.
+/// 64-bit FNV-1a hash, continued from `start`.
 fn fnv(start: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(start, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01B3))
 }
 
-/// What a compiled kernel depends on, as 16 bytes.
+/// Hash of everything that a compiled kernel depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key([u8; 16]);
 
 impl Key {
-    /// The parts are told apart, so that no two lists give the same bytes.
+    /// Parts are delimited, so that different lists never give the same bytes.
     pub fn of(parts: &[&str]) -> Key {
         let mut text = vec![];
         for part in parts {
@@ -50,11 +50,11 @@ impl Key {
 /// A folder of compiled kernels.
 pub(crate) struct Cache {
     folder: PathBuf,
-    /// Why a file could not be kept there, if so.
+    /// First reason why a file could not be written.
     problem: OnceLock<String>,
 }
 
-/// Number of the next file of this process, part of its temporary name.
+/// Index of the next file of this process, part of its temporary name.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 impl Cache {
@@ -67,7 +67,7 @@ impl Cache {
         self.folder.join(format!("{name}-{hex}.{ENDING}"))
     }
 
-    /// The code kept under `key`, if it is whole.
+    /// Returns the code stored under `key`, if it is intact.
     pub fn get(&self, name: &str, key: Key) -> Option<Vec<u8>> {
         let mut data = std::fs::read(self.path(name, key)).ok()?;
         let (header, code) = data.split_at_checked(HEADER)?;
@@ -76,8 +76,8 @@ impl Cache {
         whole.then(|| data.split_off(HEADER))
     }
 
-    /// Keeps `code`. A folder that cannot be written only costs time at the next start, so that is no error,
-    /// but noted.
+    /// Stores `code`. An unwritable folder only costs time at the next start, so it is not an error, but
+    /// recorded.
     pub fn put(&self, name: &str, key: Key, code: &[u8]) {
         let mut data = Vec::with_capacity(HEADER + code.len());
         data.extend(MARK);
@@ -91,19 +91,19 @@ impl Cache {
             .and_then(|()| std::fs::rename(&aside, self.path(name, key)));
         if let Err(e) = written {
             self.problem.get_or_init(|| {
-                tracing::warn!("compiled kernels cannot be kept in {}: {e}", self.folder.display());
+                tracing::warn!("cannot store compiled kernels in {}: {e}", self.folder.display());
                 format!("{}: {e}", self.folder.display())
             });
             let _ = std::fs::remove_file(&aside);
         }
     }
 
-    /// Why something that was to be kept is not: the folder, and what the system says.
+    /// Reason why a file could not be written: the folder and the system's message.
     pub fn problem(&self) -> Option<String> {
         self.problem.get().cloned()
     }
 
-    /// Removes the oldest files until the rest is small enough.
+    /// Deletes the oldest files until the rest is within the limit.
     pub fn trim(&self) {
         trim(&self.folder, KEPT);
     }
@@ -131,7 +131,7 @@ fn trim(folder: &Path, kept: u64) {
 mod tests {
     use super::*;
 
-    /// A folder of its own for each test, removed at the end.
+    /// A temporary folder, removed at the end of a test.
     struct Folder(PathBuf);
 
     impl Folder {

@@ -1,23 +1,23 @@
-//! Copies of many blocks on the device as one launch. Each copy of its own costs the driver some
-//! microseconds, and states of a network are dozens.
+//! Copies many blocks on the device with one launch. Separate copies would cost the driver some microseconds
+//! each, and a network has dozens of states.
 
 use crate::driver::{DevicePointer, Launch, Stream};
 use crate::shared::Core;
 use orate_graph::DeviceError;
 
-/// Blocks of a launch at most, as `kernels/copy.cu` has it.
+/// Maximum blocks per launch, as in `kernels/copy.cu`.
 const BLOCKS: usize = 96;
 
 /// Threads of a thread block.
 const THREADS: u32 = 256;
 
-/// Bytes of a block that a thread block should have: four times 16 of each thread.
+/// Bytes per thread block: four times 16 for each thread.
 const EACH: usize = 64 * THREADS as usize;
 
-/// Thread blocks for one block at most.
+/// Maximum thread blocks per copied block.
 const MOST: usize = 64;
 
-/// A block of bytes on its way.
+/// A block of bytes to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Move {
     pub from: DevicePointer,
@@ -26,22 +26,22 @@ pub(crate) struct Move {
 }
 
 impl Move {
-    /// Whether the kernel can: it moves words of four bytes, and counts them in 32 bits.
+    /// Whether the kernel can copy it: it copies four-byte words and counts them in 32 bits.
     fn is_of_words(&self) -> bool {
         let bytes = self.bytes as u64;
         (self.from | self.to | bytes).is_multiple_of(4) && bytes / 4 <= u64::from(u32::MAX / 2)
     }
 }
 
-/// Queues copies of blocks.
+/// Enqueues copies of blocks.
 ///
 /// # Safety
-/// So many bytes are at both places of each, and no place that is written overlaps another one.
+/// Both places of each block are valid for its number of bytes, and no destination overlaps another place.
 pub(crate) unsafe fn copy(core: &Core, stream: &Stream, moves: &[Move]) -> Result<(), DeviceError> {
     let (words, others): (Vec<Move>, Vec<Move>) =
         moves.iter().filter(|m| m.bytes > 0).partition(|m| m.is_of_words());
     for m in others {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe { stream.copy(m.from, m.to, m.bytes)? };
     }
     if words.is_empty() {
@@ -58,13 +58,13 @@ pub(crate) unsafe fn copy(core: &Core, stream: &Stream, moves: &[Move]) -> Resul
             cluster: 1,
             early: false,
         };
-        // SAFETY: this is the struct of the kernel; what it points to is there by the caller's promise.
+        // SAFETY: this is the struct of the kernel; the caller guarantees its pointers.
         unsafe { stream.start(&launch, &arguments(moves))? };
     }
     Ok(())
 }
 
-/// `BlocksArgs` of the kernel.
+/// The kernel's `BlocksArgs`.
 fn arguments(moves: &[Move]) -> Vec<u64> {
     let mut all = vec![0; 2 * BLOCKS + BLOCKS / 2];
     for (i, m) in moves.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! An NVIDIA GPU as a device: which kernel runs which op, and models whose weights are uploaded once.
+//! An NVIDIA GPU as a device: selects the kernel of each op and uploads model weights once.
 
 use crate::cache::Cache;
 use crate::discover::info;
@@ -16,19 +16,19 @@ use orate_graph::{
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A GPU with its kernels, which all models and sessions share.
+/// A GPU with its kernels, shared by all models and sessions.
 pub struct CudaDevice {
     core: Arc<Core>,
     index: usize,
 }
 
 impl CudaDevice {
-    /// Opens device `index` of [`crate::devices`] and makes its kernels ready. They are compiled at the first
-    /// time and kept in the folder `cache`, if one is given; matmuls are computed as `policy` says.
+    /// Opens device `index` of [`crate::devices`] and prepares its kernels. They are compiled on first use
+    /// and stored in the folder `cache`, if given. `policy` selects the precision of matmuls.
     ///
     /// # Errors
-    /// There is no driver, no such device, no compiler
-    /// ([NVRTC](https://docs.nvidia.com/cuda/nvrtc)), or the device cannot do what `policy` asks for.
+    /// There is no driver, no such device, no compiler ([NVRTC](https://docs.nvidia.com/cuda/nvrtc)), or the
+    /// device does not support the precision of `policy`.
     pub fn new(
         index: usize,
         policy: PrecisionPolicy,
@@ -61,7 +61,7 @@ impl CudaDevice {
             return Err(setup(problem));
         }
         let (label, cache) = (format!("cuda:{index}"), cache.map(Cache::new));
-        // Both take long, the context most of the time to the first sentence.
+        // Both take long; creating the context is most of the time to the first sentence.
         let (context, kernels) = std::thread::scope(|scope| {
             let read = || Kernels::read(&label, arch, policy.precision, cache.as_ref());
             let kernels = std::thread::Builder::new().spawn_scoped(scope, read);
@@ -79,13 +79,13 @@ impl CudaDevice {
         Ok(CudaDevice { core: Arc::new(core), index })
     }
 
-    /// For tests that look inside.
+    /// For tests of internals.
     #[cfg(test)]
     pub(crate) fn core(&self) -> &Core {
         &self.core
     }
 
-    /// How matmuls are computed.
+    /// Precision of matmuls.
     pub fn precision(&self) -> &PrecisionPolicy {
         &self.core.policy
     }
@@ -148,7 +148,7 @@ impl Device for CudaDevice {
     }
 }
 
-/// A model's weights in the forms that kernels want, each uploaded once.
+/// Weights of a model in the layouts that kernels read, each uploaded once.
 struct CudaModel {
     core: Arc<Core>,
     weights: Arc<dyn WeightLoader + Send + Sync>,

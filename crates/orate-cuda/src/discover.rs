@@ -1,20 +1,20 @@
-//! Which NVIDIA GPUs there are.
+//! Lists NVIDIA GPUs.
 
 use crate::driver::{Context, Driver, Facts, facts};
 use orate_graph::{DeviceClass, DeviceError, DeviceInfo, DeviceKind};
 
-/// All CUDA devices, in the order in which the driver numbers them.
+/// Returns all CUDA devices in the order of the driver.
 ///
 /// # Errors
-/// There is no NVIDIA driver, it is too old, or it sees no GPU. The message says which.
+/// There is no NVIDIA driver, it is too old, or it finds no GPU. The message says which.
 pub fn devices() -> Result<Vec<DeviceInfo>, DeviceError> {
     let driver = Driver::open()?;
     let count = driver.count()?;
     (0..count)
         .map(|index| {
             let (_, facts) = facts(driver, index)?;
-            // Only a context knows what is free, and making one takes long: it is asked where there is a
-            // choice. A device that refuses one is still listed.
+            // Only a context can report free memory, and creating one takes long, so it is done only if there
+            // are several devices. A device that refuses a context is still listed.
             let context = if count > 1 { Context::new(driver, index).ok() } else { None };
             let free = context.and_then(|c| c.memory().ok()).map(|(free, _)| free);
             Ok(info(driver, index, &facts, free))
@@ -22,7 +22,7 @@ pub fn devices() -> Result<Vec<DeviceInfo>, DeviceError> {
         .collect()
 }
 
-/// Facts in the form that all backends share.
+/// Converts facts to the form that all backends share.
 pub(crate) fn info(driver: Driver, index: usize, facts: &Facts, free: Option<u64>) -> DeviceInfo {
     let mut features =
         vec![format!("sm_{}", facts.arch), format!("{} multiprocessors", facts.multiprocessors)];

@@ -1,4 +1,4 @@
-//! The CUDA driver, with owners for everything that must be given back, and errors instead of codes.
+//! Safe wrappers of the CUDA driver: owned resources, and errors instead of codes.
 
 use cudarc::driver::sys;
 use orate_graph::{DeviceError, HomeProcess};
@@ -9,8 +9,8 @@ use std::time::Instant;
 /// Address in device memory.
 pub(crate) type DevicePointer = sys::CUdeviceptr;
 
-/// Everything that this crate calls. Asked for at the start: calling one that an old driver lacks would
-/// panic.
+/// All functions that this crate calls, checked when the driver is opened: calling one that an old driver
+/// lacks would panic.
 const NEEDED: [&str; 44] = [
     "cuInit",
     "cuDriverGetVersion",
@@ -58,10 +58,10 @@ const NEEDED: [&str; 44] = [
     "cuEventDestroy_v2",
 ];
 
-/// The oldest driver API that is enough, as the driver reports it.
+/// Oldest supported driver API, as the driver reports it.
 const OLDEST: i32 = 12000;
 
-/// Proof that the driver is there and initialised.
+/// Proof that the driver is loaded and initialized.
 #[derive(Clone, Copy)]
 pub(crate) struct Driver {
     pub version: i32,
@@ -71,7 +71,7 @@ fn no_driver(problem: String) -> DeviceError {
     DeviceError::Setup { device: "cuda".to_owned(), problem }
 }
 
-/// What the driver says about a code.
+/// The driver's description of a code.
 fn describe(code: sys::CUresult) -> String {
     let mut text = std::ptr::null();
     // SAFETY: only called with codes that the driver returned, and writes one pointer to a constant string.
@@ -87,16 +87,15 @@ impl Driver {
     /// Loads the driver, once per process.
     pub fn open() -> Result<Driver, DeviceError> {
         let start = Instant::now();
-        // SAFETY: looks for a library of the system and runs its initialisers, as any program that uses CUDA
-        // does.
+        // SAFETY: loads a system library and runs its initializers, as any program that uses CUDA does.
         if !unsafe { sys::is_culib_present() } {
             return Err(no_driver(
-                "NVIDIA's driver library (libcuda.so.1, nvcuda.dll) is not there; install the NVIDIA driver, or \
+                "NVIDIA's driver library (libcuda.so.1, nvcuda.dll) was not found; install the NVIDIA driver, or \
                  in a container pass the GPU through"
                     .to_owned(),
             ));
         }
-        // SAFETY: the library is there, as just seen. Symbols are looked up and not called.
+        // SAFETY: the library exists, as just checked. Symbols are looked up and not called.
         let missing = unsafe {
             let library = sys::culib();
             NEEDED.into_iter().find(|n| library.get::<unsafe extern "C" fn()>(n.as_bytes()).is_err())
@@ -107,7 +106,7 @@ impl Driver {
             )));
         }
         let mut version = 0;
-        // SAFETY: both functions are there, as just seen; the second writes one integer.
+        // SAFETY: both functions exist, as just checked; the second writes one integer.
         let code = unsafe {
             match sys::cuInit(0) {
                 sys::CUresult::CUDA_SUCCESS => sys::cuDriverGetVersion(&mut version),
@@ -141,7 +140,7 @@ impl Driver {
     }
 }
 
-/// A code as a result. `device` is its name for messages.
+/// Converts a code to a result. `device` is its name for messages.
 pub(crate) fn check(device: &str, code: sys::CUresult) -> Result<(), DeviceError> {
     match code {
         sys::CUresult::CUDA_SUCCESS => Ok(()),
@@ -153,10 +152,10 @@ pub(crate) fn check(device: &str, code: sys::CUresult) -> Result<(), DeviceError
     }
 }
 
-/// What is known of a device before it is used.
+/// Properties of a device that are known before it is opened.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Facts {
-    /// What its maker calls it.
+    /// Marketing name.
     pub name: String,
     /// PCI address, `0000:18:00.0`.
     pub card: Option<String>,
@@ -164,7 +163,7 @@ pub(crate) struct Facts {
     /// Compute capability times ten.
     pub arch: u32,
     pub multiprocessors: u32,
-    /// Bytes of shared memory that a block may ask for.
+    /// Maximum shared memory of a block in bytes.
     pub shared: u32,
     pub integrated: bool,
 }
@@ -188,7 +187,8 @@ pub(crate) fn facts(_: Driver, index: usize) -> Result<(sys::CUdevice, Facts), D
         Ok(u32::try_from(value).unwrap_or(0))
     };
     use sys::CUdevice_attribute as A;
-    // SAFETY: both texts end with a zero, as they were zero to begin with and are never filled.
+    // SAFETY: both texts are terminated by zero, since the buffers were zeroed and are never filled
+    // completely.
     let string =
         |text: &[std::ffi::c_char]| unsafe { CStr::from_ptr(text.as_ptr()).to_string_lossy().into_owned() };
     let facts = Facts {
@@ -204,7 +204,7 @@ pub(crate) fn facts(_: Driver, index: usize) -> Result<(sys::CUdevice, Facts), D
     Ok((device, facts))
 }
 
-/// A device's context. Everything on the device keeps it alive.
+/// Context of a device. Everything on the device keeps it alive.
 pub(crate) struct Context {
     device: sys::CUdevice,
     raw: sys::CUcontext,
@@ -220,18 +220,18 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// The context of device `index`, which exists, that all of the process shares.
+    /// Returns the primary context of device `index`, which must exist; the whole process shares it.
     pub fn new(driver: Driver, index: usize) -> Result<Context, DeviceError> {
         let start = Instant::now();
         let (device, facts) = facts(driver, index)?;
         let (name, mut raw) = (format!("cuda:{index}"), std::ptr::null_mut());
-        // SAFETY: the device exists; given back when the context is dropped.
+        // SAFETY: the device exists; released when the context is dropped.
         check(&name, unsafe { sys::cuDevicePrimaryCtxRetain(&mut raw, device) })?;
         tracing::debug!(device = name, elapsed = ?start.elapsed(), "the context is there");
         Ok(Context { device, raw, name, facts, home: HomeProcess::current() })
     }
 
-    /// A code as a result. A failed context stays failed, and a device that is opened again gets the same
+    /// Converts a code to a result. A failed context stays failed, and reopening the device returns the same
     /// context as long as anything holds it.
     pub fn check(&self, code: sys::CUresult) -> Result<(), DeviceError> {
         check(&self.name, code).map_err(|e| match e {
@@ -243,16 +243,15 @@ impl Context {
         })
     }
 
-    /// Makes it the context of this thread; the first thing that every function does which calls the driver.
-    /// In a process that was forked from this one it is an error, so nothing is run there and nothing given
-    /// back.
+    /// Makes this the current context of the thread; every function that calls the driver does so first. In a
+    /// forked process it returns an error, so that nothing is run or released there.
     pub fn bind(&self) -> Result<(), DeviceError> {
         self.home.check(&self.name)?;
         // SAFETY: the context lives as long as `self`.
         self.check(unsafe { sys::cuCtxSetCurrent(self.raw) })
     }
 
-    /// Free and total bytes.
+    /// Free and total memory in bytes.
     pub fn memory(&self) -> Result<(u64, u64), DeviceError> {
         self.bind()?;
         let (mut free, mut total) = (0, 0);
@@ -261,7 +260,7 @@ impl Context {
         Ok((free as u64, total as u64))
     }
 
-    /// The error of a failed allocation.
+    /// Converts the code of an allocation to a result.
     fn allocation(&self, code: sys::CUresult, bytes: usize) -> Result<(), DeviceError> {
         match code {
             sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Err(DeviceError::OutOfMemory {
@@ -278,7 +277,7 @@ impl Drop for Context {
         if !self.home.is_here() {
             return;
         }
-        // SAFETY: retained in `new`. An error, as at process exit, leaves nothing to do.
+        // SAFETY: retained in `new`. An error, as at process exit, needs no handling.
         unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
     }
 }
@@ -296,7 +295,7 @@ impl DeviceBuffer {
         DeviceBuffer { context: context.clone(), pointer: 0, bytes: 0 }
     }
 
-    /// Memory of at least `bytes`, content unknown.
+    /// Allocates at least `bytes`, uninitialized.
     pub fn new(context: &Arc<Context>, bytes: usize) -> Result<Self, DeviceError> {
         let mut buffer = Self::empty(context);
         if bytes > 0 {
@@ -326,7 +325,7 @@ impl Drop for DeviceBuffer {
     }
 }
 
-/// Host memory that the device reads and writes without a copy in between.
+/// Pinned host memory, which the device accesses without an intermediate copy.
 pub(crate) struct Pinned {
     context: Arc<Context>,
     pointer: *mut c_void,
@@ -341,7 +340,7 @@ impl Pinned {
         Pinned { context: context.clone(), pointer: std::ptr::null_mut(), bytes: 0 }
     }
 
-    /// Makes room for `bytes`; what it held is lost if it has to grow.
+    /// Makes room for `bytes`; the content is lost if it has to grow.
     pub fn reserve(&mut self, bytes: usize) -> Result<(), DeviceError> {
         if bytes > self.bytes {
             self.release();
@@ -359,7 +358,7 @@ impl Pinned {
 
     pub fn release(&mut self) {
         if !self.pointer.is_null() && self.context.bind().is_ok() {
-            // SAFETY: allocated in `reserve`; the caller that started copies waited for them.
+            // SAFETY: allocated in `reserve`; the caller that started copies has waited for them.
             unsafe { sys::cuMemFreeHost(self.pointer) };
         }
         (self.pointer, self.bytes) = (std::ptr::null_mut(), 0);
@@ -372,7 +371,7 @@ impl Pinned {
     /// The first `n` floats.
     ///
     /// # Safety
-    /// They were written, and no copy to them is under way.
+    /// They were written, and no copy to them is in progress.
     pub unsafe fn floats(&self, n: usize) -> &[f32] {
         assert!(n * 4 <= self.bytes, "as many floats as were reserved");
         if n == 0 {
@@ -408,12 +407,13 @@ impl Stream {
         Ok(Stream { context: context.clone(), raw })
     }
 
-    /// One whose kernels go first where others wait for a place too, and so do graphs that are started on it.
+    /// Creates a stream whose kernels, and graphs launched on it, take precedence over those of other
+    /// streams.
     pub fn urgent(context: &Arc<Context>) -> Result<Self, DeviceError> {
         context.bind()?;
         let (mut least, mut greatest, mut raw) = (0, 0, std::ptr::null_mut());
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-        // SAFETY: writes two integers, both 0 where there are no priorities, and the handle; destroyed when
+        // SAFETY: writes two integers, both 0 if there are no priorities, and the handle; destroyed when
         // dropped.
         unsafe {
             context.check(sys::cuCtxGetStreamPriorityRange(&mut least, &mut greatest))?;
@@ -422,17 +422,17 @@ impl Stream {
         Ok(Stream { context: context.clone(), raw })
     }
 
-    /// Waits for all work, and reports its errors.
+    /// Waits for all work and returns its errors.
     pub fn synchronize(&self) -> Result<(), DeviceError> {
         self.context.bind()?;
         // SAFETY: the stream lives.
         self.context.check(unsafe { sys::cuStreamSynchronize(self.raw) })
     }
 
-    /// Copies to the device. `data` may be changed when this returns: the driver has taken a copy of it.
+    /// Copies to the device. `data` may be changed after this returns, as the driver copies it first.
     ///
     /// # Safety
-    /// There are `data.len()` bytes at `to`.
+    /// `to` is valid for `data.len()` bytes.
     pub unsafe fn upload(&self, to: DevicePointer, data: &[u8]) -> Result<(), DeviceError> {
         self.context.bind()?;
         if data.is_empty() {
@@ -443,7 +443,7 @@ impl Stream {
             .check(unsafe { sys::cuMemcpyHtoDAsync_v2(to, data.as_ptr().cast(), data.len(), self.raw) })
     }
 
-    /// Copies `bytes` to the host and waits: for `done`, recorded after the copy, or for the stream.
+    /// Copies `bytes` to the host and waits for `done`, recorded after the copy, or for the stream.
     ///
     /// # Safety
     /// `from` holds `bytes` bytes.
@@ -455,17 +455,17 @@ impl Stream {
         done: Option<&Event>,
     ) -> Result<(), DeviceError> {
         to.reserve(bytes)?;
-        // SAFETY: `to` has the room, and the copy is waited for; the rest is the caller's promise.
+        // SAFETY: `to` has room, and the copy is waited for; the caller guarantees the rest.
         unsafe { self.copy_to_host(from, to, bytes)? };
         match done.map(|done| done.record(self).and_then(|()| done.wait())) {
             Some(Ok(())) => Ok(()),
-            // An event that fails leaves the copy to the stream.
+            // If the event fails, wait for the stream instead.
             Some(Err(e)) => self.synchronize().and(Err(e)),
             None => self.synchronize(),
         }
     }
 
-    /// Queues a copy of `bytes` to the host.
+    /// Enqueues a copy of `bytes` to the host.
     ///
     /// # Safety
     /// `from` holds `bytes` bytes and `to` has room for them; `to` is neither read nor freed before the copy
@@ -481,20 +481,20 @@ impl Stream {
         if bytes == 0 {
             return Ok(());
         }
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller guarantees it.
         self.context.check(unsafe { sys::cuMemcpyDtoHAsync_v2(to.pointer, from, bytes, self.raw) })
     }
 
     /// Clears memory.
     ///
     /// # Safety
-    /// There are `bytes` at `at`.
+    /// `at` is valid for `bytes` bytes.
     pub unsafe fn clear(&self, at: DevicePointer, bytes: usize) -> Result<(), DeviceError> {
         self.context.bind()?;
         if bytes == 0 {
             return Ok(());
         }
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller guarantees it.
         self.context.check(unsafe { sys::cuMemsetD8Async(at, 0, bytes, self.raw) })
     }
 
@@ -512,25 +512,25 @@ impl Stream {
         if bytes == 0 {
             return Ok(());
         }
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller guarantees it.
         self.context.check(unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.raw) })
     }
 
-    /// Lets what follows on this stream wait for an event of another one.
+    /// Makes later work on this stream wait for an event of another one.
     pub fn wait_for(&self, event: &Event) -> Result<(), DeviceError> {
         self.context.bind()?;
         // SAFETY: both live, and belong to one context.
         self.context.check(unsafe { sys::cuStreamWaitEvent(self.raw, event.raw, 0) })
     }
 
-    /// Records what `work` launches on this stream as a graph.
+    /// Records the launches of `work` on this stream as a graph.
     pub fn capture(
         &self,
         work: impl FnOnce() -> Result<(), DeviceError>,
     ) -> Result<ExecutableGraph, DeviceError> {
         self.context.bind()?;
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        // SAFETY: the stream lives, and capture is ended below whatever happens.
+        // SAFETY: the stream lives, and capture is ended below in any case.
         self.context.check(unsafe { sys::cuStreamBeginCapture_v2(self.raw, mode) })?;
         let done = work();
         let (mut graph, mut raw) = (std::ptr::null_mut(), std::ptr::null_mut());
@@ -551,14 +551,14 @@ impl Stream {
     /// Starts a graph.
     pub fn launch(&self, graph: &ExecutableGraph) -> Result<(), DeviceError> {
         self.context.bind()?;
-        // SAFETY: both live; what the graph's kernels use is kept by the graph's owner.
+        // SAFETY: both live; the owner of the graph keeps everything that its kernels use.
         self.context.check(unsafe { sys::cuGraphLaunch(graph.raw, self.raw) })
     }
 
     /// Starts a kernel.
     ///
     /// # Safety
-    /// `arguments` is the struct that the kernel takes, and what it points to is there.
+    /// `arguments` is the struct that the kernel takes, and its pointers are valid.
     pub unsafe fn start(&self, launch: &Launch<'_>, arguments: &[u64]) -> Result<(), DeviceError> {
         // SAFETY: all zeros is a valid attribute of every kind.
         let mut attributes: [sys::CUlaunchAttribute; 2] = unsafe { std::mem::zeroed() };
@@ -609,7 +609,7 @@ impl Drop for Stream {
     }
 }
 
-/// A point in time on a stream.
+/// A point on a stream.
 pub(crate) struct Event {
     context: Arc<Context>,
     raw: sys::CUevent,
@@ -619,13 +619,13 @@ pub(crate) struct Event {
 unsafe impl Send for Event {}
 
 impl Event {
-    /// An event that records its time.
+    /// Creates an event that records its time.
     pub fn new(context: &Arc<Context>) -> Result<Event, DeviceError> {
         Self::with_flags(context, 0)
     }
 
-    /// One that a thread sleeps for, which costs some microseconds when it wakes up and leaves the processor
-    /// to others until then.
+    /// Creates an event whose waiting thread sleeps. Waking takes some microseconds, but the core is free
+    /// until then.
     pub fn to_sleep_for(context: &Arc<Context>) -> Result<Event, DeviceError> {
         use sys::CUevent_flags as F;
         let flags = F::CU_EVENT_BLOCKING_SYNC as u32 | F::CU_EVENT_DISABLE_TIMING as u32;
@@ -640,21 +640,21 @@ impl Event {
         Ok(Event { context: context.clone(), raw })
     }
 
-    /// Notes when the stream gets here.
+    /// Records the current end of the stream.
     pub fn record(&self, stream: &Stream) -> Result<(), DeviceError> {
         self.context.bind()?;
         // SAFETY: both live, and belong to one context.
         self.context.check(unsafe { sys::cuEventRecord(self.raw, stream.raw) })
     }
 
-    /// Waits until the stream got where this event was recorded last; not at all if it never was.
+    /// Waits until the stream reaches the last recorded point; returns at once if nothing was recorded.
     pub fn wait(&self) -> Result<(), DeviceError> {
         self.context.bind()?;
         // SAFETY: the event lives.
         self.context.check(unsafe { sys::cuEventSynchronize(self.raw) })
     }
 
-    /// Waits for this event, and returns the seconds since an earlier one.
+    /// Waits for this event and returns the seconds since an earlier one.
     pub fn seconds_since(&self, earlier: &Event) -> Result<f64, DeviceError> {
         let mut milliseconds = 0.0;
         // SAFETY: both live and were recorded; writes one number.
@@ -675,21 +675,21 @@ impl Drop for Event {
     }
 }
 
-/// How a kernel is started.
+/// Parameters of a kernel launch.
 #[derive(Clone, Copy)]
 pub(crate) struct Launch<'a> {
     pub function: &'a Function,
     pub grid: [u32; 3],
     pub threads: u32,
-    /// Bytes of shared memory.
+    /// Dynamic shared memory in bytes.
     pub shared: u32,
-    /// Blocks along the third axis that work together.
+    /// Blocks of a cluster, along the third axis.
     pub cluster: u32,
-    /// Whether it may start while the kernel before still runs.
+    /// Whether it may start while the previous kernel still runs.
     pub early: bool,
 }
 
-/// Recorded work, ready to start.
+/// A recorded graph, ready to launch.
 pub(crate) struct ExecutableGraph {
     context: Arc<Context>,
     raw: sys::CUgraphExec,
@@ -718,12 +718,12 @@ unsafe impl Send for Module {}
 // SAFETY: as above.
 unsafe impl Sync for Module {}
 
-/// A kernel. Lives as long as its module, which its holder keeps.
+/// A kernel. Valid as long as its module, which the holder keeps alive.
 pub(crate) struct Function {
     raw: sys::CUfunction,
 }
 
-// SAFETY: a handle, only read.
+// SAFETY: a read-only handle.
 unsafe impl Send for Function {}
 // SAFETY: as above.
 unsafe impl Sync for Function {}
@@ -733,21 +733,21 @@ impl Module {
     pub fn load(context: &Arc<Context>, cubin: &[u8]) -> Result<Module, DeviceError> {
         context.bind()?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the driver checks the image and says what is wrong with it.
+        // SAFETY: the driver validates the image and returns an error if it is damaged.
         context.check(unsafe { sys::cuModuleLoadData(&mut raw, cubin.as_ptr().cast()) })?;
         Ok(Module { context: context.clone(), raw })
     }
 
-    /// A kernel by name, allowed as much shared memory as the device has.
+    /// Returns a kernel by name, and allows it as much shared memory as the device has.
     pub fn function(&self, name: &CStr) -> Result<Function, DeviceError> {
         self.context.bind()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the module lives; the handle lives as long.
         self.context.check(unsafe { sys::cuModuleGetFunction(&mut raw, self.raw, name.as_ptr()) })?;
         let which = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        // What the kernel declares by itself counts too; none declares more than 1 KB.
+        // Static shared memory of the kernel counts as well; none has more than 1 KB.
         let bytes = i32::try_from(self.context.facts.shared.saturating_sub(1024)).unwrap_or(0);
-        // SAFETY: the handle was just given.
+        // SAFETY: the handle was just returned by the driver.
         self.context.check(unsafe { sys::cuFuncSetAttribute(raw, which, bytes) })?;
         Ok(Function { raw })
     }
@@ -756,8 +756,7 @@ impl Module {
 impl Drop for Module {
     fn drop(&mut self) {
         if self.context.bind().is_ok() {
-            // SAFETY: loaded in `load`; the caller that launched its kernels has waited or dropped its
-            // stream.
+            // SAFETY: loaded in `load`; the caller that launched its kernels has waited or dropped the stream.
             unsafe { sys::cuModuleUnload(self.raw) };
         }
     }
@@ -767,7 +766,7 @@ impl Drop for Module {
 mod tests {
     use super::*;
 
-    /// Where there is no driver, the message says what to install; where there is one, it says its version.
+    /// Without a driver, the message says what to install; with one, it has the version.
     #[test]
     fn a_missing_driver_is_an_error_that_helps() {
         match Driver::open() {

@@ -1,4 +1,4 @@
-//! A plan bound to weights: recorded once per memory as a graph, and then started as a whole.
+//! A plan bound to weights: recorded once per memory as a CUDA graph, which then runs as a whole.
 
 use crate::driver::{DeviceBuffer, Event, ExecutableGraph, Launch, Stream};
 use crate::kernels::CLUSTER_ARCH;
@@ -11,10 +11,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The first driver that records kernels which start early.
+/// First driver that can record programmatic dependent launches.
 const EARLY_DRIVER: i32 = 12030;
 
-/// Times that a step is repeated to be timed.
+/// Repetitions of a step for timing.
 const TIMED: usize = 16;
 
 /// See [`Executable`].
@@ -22,18 +22,18 @@ pub(crate) struct CudaExecutable {
     core: Arc<Core>,
     id: u64,
     plan: Plan,
-    /// Launches with the number of their step.
+    /// Launches, each with the index of its step.
     works: Vec<(usize, Work)>,
     /// Scalars that some kernel reads.
     scalars: BTreeSet<usize>,
-    /// Scalars that choose a row: the scalar, its rows, the step.
+    /// Scalars that select a row: the scalar, the number of rows, the step.
     rows: Vec<(usize, usize, usize)>,
-    /// Keep the weights.
+    /// Keeps the weights alive.
     _slabs: Vec<Arc<DeviceBuffer>>,
 }
 
 impl CudaExecutable {
-    /// Binds a plan to the weights of `bank`, and brings its kernels to the device.
+    /// Binds a plan to the weights of `bank` and loads its kernels on the device.
     pub fn new(core: Arc<Core>, plan: Plan, bank: &WeightBank) -> Result<Self, DeviceError> {
         let start = Instant::now();
         let works = lower(&plan, bank, &core.policy, &core.context.facts);
@@ -55,7 +55,7 @@ impl CudaExecutable {
         Ok(CudaExecutable { id: core.next_id(), works, scalars, rows, _slabs: bank.slabs(), plan, core })
     }
 
-    /// The memory, if it is of this device.
+    /// Returns the memory if it belongs to this device.
     fn own<'m>(&self, memory: &'m mut dyn Memory) -> Result<&'m mut CudaMemory, DeviceError> {
         let mixed = |got: &str| DeviceError::Mixed {
             plan: self.plan.name().to_owned(),
@@ -74,8 +74,8 @@ impl CudaExecutable {
         }
     }
 
-    /// Makes what the plan writes, checks what it reads, and says in `to` where everything is. `counter` is a
-    /// scalar that the plan sets itself, to less than the number beside it.
+    /// Creates what the plan writes, checks what it reads, and stores all addresses in `to`. `counter` is a
+    /// scalar that the plan sets itself, with its exclusive bound.
     fn bind(
         &self,
         m: &mut CudaMemory,
@@ -136,8 +136,8 @@ impl CudaExecutable {
             cluster: work.cluster,
             early,
         };
-        // SAFETY: lowering writes the struct of each kernel; `bind` made every place of the plan, and the
-        // memory plan keeps a step's output apart from its inputs.
+        // SAFETY: lowering produces the struct of each kernel; `bind` allocated every place of the plan, and
+        // the memory plan keeps a step's output apart from its inputs.
         unsafe { stream.start(&launch, &work.arguments(addresses)) }
     }
 
@@ -180,7 +180,7 @@ impl CudaExecutable {
         let addresses = &*addresses;
         let times = counter.map_or(0, |(_, times)| times);
         let scalar = counter.and_then(|(c, times)| {
-            // A plan that does not read the counter needs none.
+            // A plan that does not read the counter needs no update.
             Some((self.plan.scalars().iter().position(|s| s == c)?, times))
         });
         if scalar.is_none() && times > 0 {
@@ -227,9 +227,9 @@ impl Executable for CudaExecutable {
         launches
     }
 
-    /// A step is timed as part of a chain of itself, so that the time holds what a graph pays for each
-    /// kernel, and its weights come from the cache. Results are those of one run: steps do not write what
-    /// they read.
+    /// Times a step as part of a chain of itself, so that the time includes the graph's overhead per kernel,
+    /// and weights come from the cache. Results are those of one run, since steps do not write what they
+    /// read.
     fn profile(&self, memory: &mut dyn Memory) -> Result<Vec<f64>, DeviceError> {
         let m = self.own(memory)?;
         let mut addresses = Addresses::default();

@@ -1,4 +1,4 @@
-//! The kernels: which sources there are, and their machine code for one device.
+//! Kernel sources, and their machine code for one device.
 
 use crate::cache::{Cache, Key};
 use crate::driver::{Context, Function, Module};
@@ -9,10 +9,10 @@ use std::ffi::CString;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-/// What every file begins with, after the numbers of activations.
+/// Prefix of every file, after the numbers of activations.
 const COMMON: &str = include_str!("../kernels/common.cuh");
 
-/// Declares the activations under their numbers.
+/// Declares the activations with their numbers.
 fn activations() -> String {
     let numbers = Activation::all(())
         .iter()
@@ -21,19 +21,19 @@ fn activations() -> String {
     format!("enum Activation {{ NONE = 0{numbers} }};\n")
 }
 
-/// The oldest architecture that current compilers know.
+/// The oldest architecture that current compilers support.
 pub(crate) const OLDEST_ARCH: u32 = 75;
 
 /// The first with tensor cores for TF32 and bfloat16.
 pub(crate) const TENSOR_ARCH: u32 = 80;
 
-/// The first with clusters of blocks and kernels that start early.
+/// The first with clusters of blocks and programmatic dependent launch.
 pub(crate) const CLUSTER_ARCH: u32 = 90;
 
 /// A file compiled with certain options.
 #[derive(Clone, Copy)]
 struct Source {
-    /// Name of the program: the file's, with what the options say.
+    /// Name of the program: that of the file, and of the options.
     name: &'static str,
     text: &'static str,
     options: &'static [&'static str],
@@ -51,7 +51,7 @@ macro_rules! source {
     };
 }
 
-/// Attention of one query.
+/// Attention of a single query.
 const DECODING: [&str; 3] = ["decode_1", "decode_2", "decode_4"];
 
 /// Attention of several queries over keys of a compact type.
@@ -111,14 +111,14 @@ const SOURCES: &[Source] = &[
     source!("residual_codes", "residual_codes.cu", [], ["residual_codes"]),
     source!("snake", "snake.cu", [], ["snake_1", "snake_4"]),
     source!("statistics", "statistics.cu", [], ["statistics"]),
-    // The same bits as on the CPU, which fuses nothing there.
+    // Compiled without FMA, to get the same bits as on the CPU.
     source!("random", "philox.cuh" | "random.cu", ["--fmad=false"], ["random_normal"]),
     source!("sample", "philox.cuh" | "sample.cu", ["--fmad=false"], ["sample"]),
     source!("write_cache", "cache_rows.cuh" | "write_cache.cu", [], ["write_cache"]),
     source!("rotary", "rotary.cu", [], ["rotary_table", "rope_table", "rotary", "time_embedding"]),
 ];
 
-/// Kernels of every matmul.
+/// Kernels of a matmul program.
 const PRODUCTS: [&str; 10] = [
     "matmul_1_dense",
     "matmul_2_dense",
@@ -132,7 +132,7 @@ const PRODUCTS: [&str; 10] = [
     "matmul_5_odd",
 ];
 
-/// The kernel of matmuls of many rows, in a program of its own.
+/// Kernel for matmuls of many rows, in a program of its own.
 pub(crate) const TALL: &str = "matmul_tall";
 
 /// Whether a kernel is compiled for an architecture: the largest tiles need more shared memory than old ones
@@ -141,7 +141,7 @@ fn is_there(function: &str, arch: u32) -> bool {
     arch >= TENSOR_ARCH || !["matmul_7", "matmul_9", TALL].iter().any(|large| function.starts_with(large))
 }
 
-/// Name of the program with matmuls of this precision.
+/// Name of the program for matmuls in this precision.
 pub(crate) fn product_program(precision: Precision) -> &'static str {
     match precision {
         Precision::F32 => "matmul-f32",
@@ -166,7 +166,7 @@ fn product_source(precision: Precision) -> Source {
     Source { name: product_program(precision), text, options, functions: &PRODUCTS }
 }
 
-/// Name of the program with [`TALL`] in this precision; weights with a scale for each block have none.
+/// Name of the program with [`TALL`] in this precision; q8_0 and q4_0 have none.
 pub(crate) fn tall_program(precision: Precision) -> Option<&'static str> {
     match precision {
         Precision::F32 => Some("matmul_tall-f32"),
@@ -177,7 +177,7 @@ pub(crate) fn tall_program(precision: Precision) -> Option<&'static str> {
     }
 }
 
-/// All programs with matmuls of this precision.
+/// All programs for matmuls in this precision.
 fn product_sources(precision: Precision) -> impl Iterator<Item = Source> {
     let source = product_source(precision);
     let text = concat!(include_str!("../kernels/matmul.cu"), include_str!("../kernels/matmul_tall.cu"));
@@ -190,11 +190,11 @@ fn product_sources(precision: Precision) -> impl Iterator<Item = Source> {
     [source].into_iter().chain(tall)
 }
 
-/// The compiler, once something needs it.
+/// The compiler, opened on first use.
 type LateNvrtc = OnceLock<Result<Nvrtc, String>>;
 
-/// What is compiled at a time: a whole file, or one kernel of a file that instantiates a template many times.
-/// The first start waits for the slowest, so large files are taken apart.
+/// Unit of compilation: a whole file, or one instance of a template in a file with many. The first start
+/// waits for the slowest unit, so large files are split.
 struct Unit<'a> {
     source: &'a Source,
     functions: Vec<&'static str>,
@@ -220,7 +220,7 @@ fn is_instance(line: &str) -> bool {
 }
 
 impl Unit<'_> {
-    /// Complete text, with what all files share before and without the instances of other units.
+    /// Complete source, with the common prefix and without the instances of other units.
     fn text(&self) -> String {
         let mut text = format!("{}{COMMON}\n#line 1\n", activations());
         let ours = |line: &str| self.functions.iter().any(|f| line.starts_with(&format!("KERNEL({f},")));
@@ -243,8 +243,8 @@ impl Unit<'_> {
         options
     }
 
-    /// As it was kept, or compiled now. The compiler is opened when something must be compiled: loading it
-    /// takes a good part of the time to the first sentence.
+    /// Returns the cached code, or compiles it. The compiler is opened only if needed: loading it is a large
+    /// part of the time to the first sentence.
     fn code(&self, nvrtc: &LateNvrtc, cache: Option<&Cache>) -> Result<Vec<u8>, String> {
         let (name, text, options) = (self.source.name, self.text(), self.options());
         let key = Key::of(&[&text, &options.join(" ")]);
@@ -260,7 +260,7 @@ impl Unit<'_> {
     }
 }
 
-/// Runs `work` for every index below `n` on several threads, and returns the results in order.
+/// Runs `work` for every index below `n` on several threads and returns the results in order.
 pub(crate) fn in_parallel<T: Send>(n: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(n);
     let next = std::sync::atomic::AtomicUsize::new(0);
@@ -275,7 +275,7 @@ pub(crate) fn in_parallel<T: Send>(n: usize, work: impl Fn(usize) -> T + Sync) -
                 done.push((i, work(i)));
             }
         };
-        // Where the system has no more threads, those that there are do all the work; this one is always
+        // If the system has no more threads, the existing ones do all the work; the calling thread is always
         // there.
         let start = |_| std::thread::Builder::new().spawn_scoped(scope, worker).ok();
         let workers: Vec<_> = (1..threads).map_while(start).collect();
@@ -288,15 +288,15 @@ pub(crate) fn in_parallel<T: Send>(n: usize, work: impl Fn(usize) -> T + Sync) -
     results.into_iter().map(|r| r.1).collect()
 }
 
-/// The kernels of one device. Their machine code is there from the start; the driver gets what plans ask for,
-/// as it takes about a millisecond for each.
+/// Kernels of one device. Their machine code is available from the start; the driver loads it when plans need
+/// it, which takes about a millisecond per unit.
 pub(crate) struct Kernels {
     units: Vec<Code>,
-    /// Where a kernel of a program is: unit, and place in it.
+    /// Unit of each kernel of a program, and its index in the unit.
     places: HashMap<(&'static str, &'static str), (usize, usize)>,
 }
 
-/// Machine code of a unit, and its kernels once they are on the device.
+/// Machine code of a unit, and its kernels after loading.
 struct Code {
     functions: Vec<&'static str>,
     cubin: Vec<u8>,
@@ -309,8 +309,8 @@ struct Loaded {
 }
 
 impl Kernels {
-    /// Reads what is kept in `cache` and compiles the rest. Matmuls in f32 are always there. This needs no
-    /// context, so that one can be made meanwhile.
+    /// Reads cached kernels and compiles the others. f32 matmuls are always included. Needs no context, so
+    /// that one can be created at the same time.
     pub fn read(
         device: &str,
         arch: u32,
@@ -327,7 +327,7 @@ impl Kernels {
         sources.extend(SOURCES);
         let units: Vec<Unit<'_>> = sources.iter().flat_map(|s| s.units(arch)).collect();
         let codes = in_parallel(units.len(), |i| units[i].code(&nvrtc, cache));
-        // What was kept is within bounds already.
+        // Cached files are within bounds already.
         if let Some(cache) = cache.filter(|_| nvrtc.get().is_some()) {
             cache.trim();
         }
@@ -349,7 +349,7 @@ impl Kernels {
         (&self.units[unit], i)
     }
 
-    /// Loads a kernel's unit into the device, if it is not there yet.
+    /// Loads the unit of a kernel on the device, if it is not there yet.
     ///
     /// # Errors
     /// The driver refuses it.
@@ -370,34 +370,33 @@ impl Kernels {
             module.function(&name)
         };
         let functions = code.functions.iter().map(one).collect::<Result<_, _>>()?;
-        // Another thread may have been faster; its module is as good.
+        // Another thread may have been faster; its module is equivalent.
         let _ = code.loaded.set(Loaded { functions, _module: module });
         Ok(())
     }
 
-    /// A kernel that was loaded.
+    /// Returns a kernel that was loaded.
     pub fn get(&self, program: &'static str, function: &'static str) -> &Function {
         let (code, i) = self.place(program, function);
         &code.loaded.get().expect("executables load their kernels").functions[i]
     }
 }
 
-/// What the compiler made of a kernel file.
+/// Result of compiling a kernel file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compiled {
-    /// Names of the program and of the kernels in it.
+    /// Names of the program and of its kernels.
     pub name: String,
-    /// Bytes of machine code.
+    /// Size of the machine code in bytes.
     pub bytes: usize,
-    /// What the assembler says about registers, stack and spills.
+    /// Assembler report on registers, stack and spills.
     pub log: String,
 }
 
-/// Compiles every kernel for compute capability `arch` / 10, without a GPU: a check for those who build or
-/// package.
+/// Compiles every kernel for compute capability `arch` / 10, without a GPU: a check for builds and packages.
 ///
 /// # Errors
-/// NVRTC is not there, or refuses a kernel.
+/// NVRTC was not found, or a kernel does not compile.
 pub fn compile_kernels(arch: u32) -> Result<Vec<Compiled>, DeviceError> {
     let setup = |problem: String| DeviceError::Setup { device: format!("sm_{arch}"), problem };
     let nvrtc = Nvrtc::open().map_err(setup)?;
@@ -424,7 +423,7 @@ pub fn compile_kernels(arch: u32) -> Result<Vec<Compiled>, DeviceError> {
 mod tests {
     use super::*;
 
-    /// A table that names a kernel which its file lacks would fail on the first GPU only.
+    /// Otherwise a wrong name in the table would fail only on a real GPU.
     #[test]
     fn every_kernel_of_the_table_is_in_its_file() {
         for source in SOURCES.iter().copied().chain(Precision::ALL.into_iter().flat_map(product_sources)) {

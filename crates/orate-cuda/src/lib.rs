@@ -1,17 +1,17 @@
 //! Orate's executor for NVIDIA GPUs: plans become captured CUDA graphs.
 //!
-//! Nothing of CUDA is linked or loaded before [`devices`] or [`CudaDevice::new`] asks for it. Kernels are
-//! CUDA C++ in `kernels/`, one file per op with the name it has in every backend. NVIDIA's run-time compiler
-//! (NVRTC) makes machine code of them for the device found, once: it is kept in a folder.
+//! No CUDA library is linked, and none is loaded before [`devices`] or [`CudaDevice::new`]. Kernels are CUDA
+//! C++ in `kernels/`, one file per op, named as in every backend. NVIDIA's run-time compiler (NVRTC) compiles
+//! them once for the device found; the machine code is stored in a folder.
 //!
-//! | file | answers |
+//! | file | content |
 //! | --- | --- |
-//! | `driver` | the driver, safely: contexts, memory, streams, graphs |
-//! | `discover` | which devices there are |
-//! | `nvrtc`, `cache`, `kernels` | source to machine code, kept on disk |
-//! | `weights` | weights in the form that kernels want, each once |
+//! | `driver` | safe wrappers of the driver: contexts, memory, streams, graphs |
+//! | `discover` | list of devices |
+//! | `nvrtc`, `cache`, `kernels` | source to machine code, cached on disk |
+//! | `weights` | weights in kernel layouts, each once |
 //! | `lower` | a plan as a list of launches |
-//! | `executable`, `memory` | running it |
+//! | `executable`, `memory` | running plans |
 //!
 //! ```no_run
 //! use orate_cuda::{CudaDevice, devices};

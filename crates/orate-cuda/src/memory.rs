@@ -1,4 +1,4 @@
-//! Memory of a session on the device: named buffers, scalars, the arena of temporaries, and recorded plans.
+//! Memory of a session on the device: named buffers, scalars, the arena of temporaries, and recorded graphs.
 
 use crate::copies::{self, Move};
 use crate::driver::{DeviceBuffer, DevicePointer, Event, ExecutableGraph, Pinned, Stream};
@@ -9,10 +9,10 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Scalars that a session may have.
+/// Maximum scalars of a session.
 const SCALARS: usize = 256;
 
-/// Recorded plans that are kept; beyond, the least recently used goes. One utterance needs five.
+/// Maximum recorded graphs; the least recently used is dropped. One utterance needs five.
 const GRAPHS_KEPT: usize = 64;
 
 /// A named buffer.
@@ -22,19 +22,19 @@ pub(crate) struct Stored {
     pub buffer: DeviceBuffer,
 }
 
-/// What is recorded: which executable, by a number that is never used again on this device, and how often it
-/// is repeated with a counter; 0 for one run.
+/// Key of a graph: the id of the executable, unique on this device, and the number of repetitions with a
+/// counter, 0 for a single run.
 pub(crate) type Recording = (u64, usize);
 
-/// A recorded plan.
+/// A recorded graph.
 struct Recorded {
     what: Recording,
-    /// What the kernels were given.
+    /// Addresses that the kernels received.
     addresses: Addresses,
     graph: ExecutableGraph,
 }
 
-/// Run-time scalars: 8 bytes each on the device, and what the host set them to.
+/// Run-time scalars: 8 bytes each on the device, and the values that the host has set.
 struct Scalars {
     slots: HashMap<String, usize>,
     host: Vec<u64>,
@@ -42,7 +42,7 @@ struct Scalars {
     device: DeviceBuffer,
 }
 
-/// Where a copy to the host goes, and when it is there.
+/// Destination of a copy to the host, and the event that signals its end.
 struct Later {
     pinned: Pinned,
     /// Recorded after the copy.
@@ -53,19 +53,19 @@ struct Later {
 /// See [`Memory`].
 pub(crate) struct CudaMemory {
     pub core: Arc<Core>,
-    /// Whether its work goes before that of others.
+    /// Whether its work has priority over that of others.
     urgent: bool,
-    /// Made when first needed, as making a memory cannot fail.
+    /// Created on first use, as creating a memory cannot fail.
     stream: Option<Stream>,
     buffers: HashMap<String, Stored>,
     arena: DeviceBuffer,
     scalars: Scalars,
     graphs: Vec<Recorded>,
-    /// Addresses of the run that is being started; here, so that no run asks for memory.
+    /// Addresses for the run being started; kept here, so that a run allocates nothing.
     pub addresses: Addresses,
     pinned: Pinned,
-    /// What a thread sleeps for when it reads, if the work is not urgent: many wait beside the few whose work
-    /// is.
+    /// Event on which a thread sleeps while it reads, if the work is not urgent: many threads wait next to
+    /// the few with urgent work.
     done: Option<Event>,
     later: Pending<Later>,
     pub counters: Counters,
@@ -95,7 +95,7 @@ impl CudaMemory {
         }
     }
 
-    /// The queue of this session.
+    /// Returns the stream of this session.
     pub fn stream(&mut self) -> Result<&Stream, DeviceError> {
         if self.stream.is_none() {
             self.stream = Some(if self.urgent {
@@ -108,14 +108,15 @@ impl CudaMemory {
         Ok(self.stream.as_ref().expect("made above"))
     }
 
-    /// Memory on the device, which is counted.
+    /// Allocates device memory and counts it.
     fn device_buffer(&mut self, bytes: usize) -> Result<DeviceBuffer, DeviceError> {
         let buffer = DeviceBuffer::new(&self.core.context, bytes)?;
         self.counters.allocations += 1;
         Ok(buffer)
     }
 
-    /// The buffer, made or enlarged to fit. New memory is zero; old content is lost if the size changed.
+    /// Returns the buffer, created or enlarged to fit. New memory is zero; the content is lost if the size
+    /// changes.
     pub fn ensure(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<DevicePointer, DeviceError> {
         let bytes = dtype.bytes_of(shape);
         if let Some(b) = self.buffers.get_mut(name)
@@ -135,28 +136,28 @@ impl CudaMemory {
         Ok(pointer)
     }
 
-    /// A buffer that was written before.
+    /// Returns a buffer that was written before.
     pub fn buffer(&self, name: &str) -> Option<&Stored> {
         self.buffers.get(name)
     }
 
-    /// An arena of at least `bytes`.
+    /// Returns an arena of at least `bytes`.
     pub fn ensure_arena(&mut self, bytes: usize) -> Result<DevicePointer, DeviceError> {
         if self.arena.bytes() < bytes {
             self.arena = DeviceBuffer::empty(&self.core.context);
-            // What was recorded with the old arena can never run again.
+            // Graphs recorded with the old arena are invalid.
             self.graphs.clear();
             self.arena = self.device_buffer(bytes.next_multiple_of(1 << 20))?;
         }
         Ok(self.arena.pointer())
     }
 
-    /// What the host last set a scalar to.
+    /// Value that the host last set a scalar to.
     pub fn scalar(&self, name: &str) -> Option<u64> {
         self.scalars.slots.get(name).map(|slot| self.scalars.host[*slot])
     }
 
-    /// Where a scalar is on the device. It must have been set, or be set by the plan itself.
+    /// Address of a scalar on the device. It must have been set, or be set by the plan itself.
     pub fn scalar_pointer(&mut self, name: &str) -> Result<DevicePointer, DeviceError> {
         if self.scalars.device.bytes() == 0 {
             self.scalars.device = self.device_buffer(8 * SCALARS)?;
@@ -179,13 +180,13 @@ impl CudaMemory {
         slot
     }
 
-    /// Notes what a plan made of a scalar on the device.
+    /// Records the value that a plan has given a scalar on the device.
     pub fn note_scalar(&mut self, name: &str, value: u64) {
         let slot = self.slot(name);
         self.scalars.host[slot] = value;
     }
 
-    /// Brings changed scalars to the device, before what is launched next.
+    /// Uploads changed scalars, for all later launches.
     pub fn upload_scalars(&mut self) -> Result<(), DeviceError> {
         if !self.scalars.changed {
             return Ok(());
@@ -197,7 +198,7 @@ impl CudaMemory {
         }
         self.stream()?;
         let stream = self.stream.as_ref().expect("made above");
-        // CUDA's devices count bytes as its hosts do.
+        // Host and device have the same byte order.
         let bytes: &[u8] = bytemuck::cast_slice(&self.scalars.host[..count]);
         // SAFETY: the device has room for `SCALARS`.
         unsafe { stream.upload(to, bytes)? };
@@ -206,7 +207,7 @@ impl CudaMemory {
         Ok(())
     }
 
-    /// Starts a recorded plan; `record` records it if it is not kept with these addresses.
+    /// Launches a graph; `record` records it if there is none with these addresses.
     pub fn launch(
         &mut self,
         what: Recording,
@@ -217,7 +218,7 @@ impl CudaMemory {
             let hit = self.graphs.remove(i);
             self.graphs.push(hit);
         } else {
-            // The same plan with pointers of the past can never run again.
+            // Graphs of the same plan with old pointers are invalid.
             self.graphs.retain(|g| g.what != what);
             let graph = record(self.stream()?)?;
             if self.graphs.len() >= GRAPHS_KEPT {
@@ -240,7 +241,7 @@ impl CudaMemory {
         Ok(())
     }
 
-    /// Where a buffer is that the host shall read, of a type if that matters.
+    /// Address of a buffer for the host to read, optionally of a required type.
     fn readable(
         &self,
         name: &str,
@@ -259,14 +260,14 @@ impl CudaMemory {
         }
     }
 
-    /// Copies a buffer, of a type if that matters, to the host: its words of four bytes.
+    /// Copies a buffer, optionally of a required type, to the host as four-byte words.
     fn download(&mut self, name: &str, wanted: Option<DType>) -> Result<(DType, Shape, &[f32]), DeviceError> {
         let (from, dtype, shape) = self.readable(name, wanted)?;
         let n = dtype.bytes_of(&shape) / 4;
         self.stream()?;
         self.counters.allocations += u64::from(self.pinned.bytes() < 4 * n);
         let stream = self.stream.as_ref().expect("made above");
-        // SAFETY: the buffer holds its shape's words; the copy is waited for, so they can be read.
+        // SAFETY: the buffer has the words of its shape; the copy is waited for, so they can be read.
         let words = unsafe {
             stream.download(from, &mut self.pinned, 4 * n, self.done.as_ref())?;
             self.pinned.floats(n)
@@ -279,7 +280,7 @@ impl CudaMemory {
 
 impl Drop for CudaMemory {
     fn drop(&mut self) {
-        // Nothing may be freed while it is used; a lost device uses nothing.
+        // Nothing may be freed while it is in use; a lost device uses nothing.
         if let Some(stream) = &self.stream {
             let _ = stream.synchronize();
         }
@@ -342,17 +343,18 @@ impl Memory for CudaMemory {
             },
         };
         if to.pinned.bytes() < bytes {
-            // A copy that was discarded may still go there.
+            // A discarded copy to this place may still be in progress.
             to.there.wait()?;
             to.pinned.reserve(bytes)?;
             self.counters.allocations += 1;
         }
         let stream = self.stream()?;
-        // SAFETY: the buffer holds its shape's elements, and the place was made for them. It is read after
-        // the event, and given back after the event or, with the memory, after all of the stream.
+        // SAFETY: the buffer has the elements of its shape, and the place was made for them. The place is
+        // read after the event; it is released after the event or, with the memory, after the end of the
+        // stream.
         let queued = unsafe { stream.copy_to_host(from, &mut to.pinned, bytes) };
         if let Err(e) = queued.and_then(|()| to.there.record(stream)) {
-            // Nothing signals when this place is free again.
+            // No event signals when this place is free again.
             let _ = stream.synchronize();
             return Err(e);
         }
@@ -364,7 +366,7 @@ impl Memory for CudaMemory {
     fn finish(&mut self, ticket: Ticket, out: &mut Vec<i32>) -> Result<Shape, DeviceError> {
         let place = self.later.end(ticket)?;
         if let Err(e) = place.there.wait() {
-            // The device is lost, and nothing writes there any more once the driver says so.
+            // If the device is lost, nothing writes there any more once the driver returns.
             let _ = self.wait();
             return Err(e);
         }
@@ -378,7 +380,7 @@ impl Memory for CudaMemory {
     }
 
     fn discard(&mut self, ticket: Ticket) {
-        // The copy may be under way still; what is copied to the same place next is copied after it.
+        // The copy may still be in progress; later copies to the same place come after it.
         if let Ok(place) = self.later.end(ticket) {
             self.later.keep(place);
         }
@@ -400,13 +402,13 @@ impl Memory for CudaMemory {
             self.stream()?;
             let (Some(stream), Some(b)) = (&self.stream, self.buffers.get_mut(name)) else { continue };
             let (batch, bytes) = (shape.dims()[0], b.dtype.bytes_of(shape));
-            // A single row stays where it is if there is room after it.
+            // A single row stays in place if there is room after it.
             if batch != 1 || b.buffer.bytes() < bytes {
                 let buffer = DeviceBuffer::new(&self.core.context, bytes.next_multiple_of(1024))?;
                 self.counters.allocations += 1;
                 for i in 0..batch {
                     let (from, to) = ((i * old) as u64, (i * new) as u64);
-                    // SAFETY: both buffers hold `batch` rows of their size.
+                    // SAFETY: both buffers have `batch` rows of their size.
                     unsafe { stream.copy(b.buffer.pointer() + from, buffer.pointer() + to, old)? };
                 }
                 b.buffer = buffer;
@@ -434,7 +436,8 @@ impl Memory for CudaMemory {
             let (a, b) = (info(from.buffers.get(part.from.0)), info(self.buffers.get(part.to.0)));
             part.check(a.as_ref().map(|(d, s)| (*d, s)), b.as_ref().map(|(d, s)| (*d, s)))?;
         }
-        // Each queue waits for the other: this one for what is copied, that one before it writes there again.
+        // Each stream waits for the other: this one for the source, and that one before it writes there
+        // again.
         let (ready, done) = (Event::new(&self.core.context)?, Event::new(&self.core.context)?);
         ready.record(from.stream()?)?;
         self.stream()?.wait_for(&ready)?;
@@ -448,7 +451,7 @@ impl Memory for CudaMemory {
             })
             .collect();
         let core = self.core.clone();
-        // SAFETY: both buffers hold these elements, and are of different memories.
+        // SAFETY: both buffers have these elements, and belong to different memories.
         unsafe { copies::copy(&core, self.stream()?, &moves)? };
         done.record(self.stream()?)?;
         from.stream()?.wait_for(&done)
@@ -481,7 +484,7 @@ impl Memory for CudaMemory {
         let buffers: usize = self.buffers.values().map(|b| b.buffer.bytes()).sum();
         if buffers + self.arena.bytes() + self.pinned.bytes() > bytes {
             if let Some(stream) = &self.stream {
-                // An error shows at the next use.
+                // An error is returned by the next use.
                 let _ = stream.synchronize();
             }
             self.graphs.clear();

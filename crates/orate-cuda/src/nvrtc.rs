@@ -1,20 +1,20 @@
-//! NVIDIA's run-time compiler: CUDA C++ to machine code.
+//! NVRTC, NVIDIA's run-time compiler: CUDA C++ to machine code.
 //!
-//! It is a library of its own (not part of the driver), found when it is needed. Machine code is asked for
-//! instead of PTX: a driver that is older than the compiler refuses its PTX.
+//! It is a separate library (not part of the driver), loaded on demand. It compiles to machine code instead
+//! of PTX, since a driver that is older than the compiler rejects its PTX.
 
 use libloading::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 
-/// Environment variable that names the library, or its folder.
+/// Environment variable with the path of the library, or of its folder.
 pub(crate) const VARIABLE: &str = "ORATE_NVRTC";
 
-/// How to get it.
+/// How to install it.
 const HELP: &str = "install it with `pip install nvidia-cuda-nvrtc` or as a part of the CUDA toolkit, and set \
                     ORATE_NVRTC to the library or its folder if it is not found by itself";
 
-/// Names under which the system's loader may know it.
+/// Names of the library for the system's loader.
 const NAMES: [&str; 6] = [
     "libnvrtc.so",
     "libnvrtc.so.13",
@@ -36,7 +36,7 @@ type Create = unsafe extern "C" fn(
     *const *const c_char,
 ) -> c_int;
 
-/// The library with its functions.
+/// The library and its functions.
 pub(crate) struct Nvrtc {
     version: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int,
     create: Create,
@@ -46,7 +46,8 @@ pub(crate) struct Nvrtc {
     log_size: Size,
     cubin: Text,
     cubin_size: Size,
-    /// Keep the functions alive. The compiler opens the second by name, and finds it as it is loaded already.
+    /// Keep the functions alive. NVRTC opens the second library by name, and finds it because it is loaded
+    /// already.
     _library: Library,
     _builtins: Option<Library>,
 }
@@ -55,7 +56,7 @@ impl Nvrtc {
     /// Finds and loads the library.
     ///
     /// # Errors
-    /// It is nowhere; the text says where was looked and how to get it.
+    /// It was not found; the message has the searched places and how to install it.
     pub fn open() -> Result<Nvrtc, String> {
         if let Some(named) = std::env::var_os(VARIABLE) {
             let named = PathBuf::from(named);
@@ -89,10 +90,10 @@ impl Nvrtc {
     fn load(path: &Path) -> Result<Nvrtc, String> {
         let builtins = path.parent().filter(|p| !p.as_os_str().is_empty()).and_then(|folder| {
             let files = files_in(folder, |name| name.contains("nvrtc-builtins"));
-            // SAFETY: part of NVRTC; it holds data and has no initialisers of interest.
+            // SAFETY: part of NVRTC; it contains data and has no relevant initializers.
             files.iter().find_map(|f| unsafe { Library::new(f) }.ok())
         });
-        // SAFETY: the file is what the user or the system calls NVRTC. Signatures below are those of its
+        // SAFETY: the user or the system names this file as NVRTC. The signatures below are those of its
         // header.
         unsafe {
             let library = Library::new(path).map_err(|e| e.to_string())?;
@@ -124,22 +125,22 @@ impl Nvrtc {
         format!("{major}.{minor}")
     }
 
-    /// Compiles `source`, called `name` in messages, and returns machine code and what the compiler said.
+    /// Compiles `source`, called `name` in messages, and returns machine code and the compiler's log.
     ///
     /// # Errors
-    /// What the compiler has against it.
+    /// The compiler's messages.
     pub fn compile(&self, name: &str, source: &str, options: &[String]) -> Result<(Vec<u8>, String), String> {
         let text = |s: &str| CString::new(s).map_err(|_| format!("{name}: a zero byte in source or options"));
         let (name_c, source_c) = (text(name)?, text(source)?);
         let options = options.iter().map(|o| text(o)).collect::<Result<Vec<_>, _>>()?;
         let pointers: Vec<*const c_char> = options.iter().map(|o| o.as_ptr()).collect();
         let mut program = std::ptr::null_mut();
-        // SAFETY: all texts end with zero and outlive the calls; buffers have the sizes that were asked for;
-        // the program is destroyed at the end, and not used afterwards.
+        // SAFETY: all texts end with zero and outlive the calls; buffers have the requested sizes; the
+        // program is destroyed at the end and not used afterwards.
         unsafe {
             let (none, source) = (std::ptr::null(), source_c.as_ptr());
             if (self.create)(&mut program, source, name_c.as_ptr(), 0, none, std::ptr::null()) != 0 {
-                return Err(format!("{name}: NVRTC takes no program"));
+                return Err(format!("{name}: NVRTC cannot create a program"));
             }
             let code = (self.compile)(program, pointers.len() as c_int, pointers.as_ptr());
             let log = self.fetch(program, self.log_size, self.log).unwrap_or_default();
@@ -163,7 +164,7 @@ impl Nvrtc {
     /// `program` lives, and the two functions belong together.
     unsafe fn fetch(&self, program: Program, size: Size, get: Text) -> Option<Vec<u8>> {
         let mut bytes = 0;
-        // SAFETY: by the caller's promise; the second writes as many bytes as the first said.
+        // SAFETY: the caller guarantees it; the second function writes as many bytes as the first returned.
         unsafe {
             if size(program, &mut bytes) != 0 {
                 return None;
@@ -174,7 +175,7 @@ impl Nvrtc {
     }
 }
 
-/// Folders where toolkits and Python packages put it.
+/// Folders where CUDA toolkits and Python packages install it.
 fn folders() -> Vec<PathBuf> {
     let mut all = vec![];
     for variable in ["CUDA_HOME", "CUDA_PATH"] {
@@ -198,7 +199,7 @@ fn folders() -> Vec<PathBuf> {
     all
 }
 
-/// NVRTC libraries of a folder, the newest first.
+/// NVRTC libraries in a folder, newest first.
 fn libraries_in(folder: &Path) -> Vec<PathBuf> {
     let is_library = |name: &str| {
         let linux = name.starts_with("libnvrtc.so") || name.starts_with("libnvrtc.dylib");
@@ -223,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_are_told_from_their_neighbours() {
+    fn libraries_are_distinguished_from_other_files() {
         let folder = std::env::temp_dir().join(format!("orate-nvrtc-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("writable");
         for name in [

@@ -1,4 +1,4 @@
-//! What everything on a device shares: its context and its kernels.
+//! State shared by everything on a device: its context and its kernels.
 
 use crate::driver::{Context, Driver};
 use crate::kernels::Kernels;
@@ -6,13 +6,13 @@ use orate_graph::PrecisionPolicy;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What models, executables and memories share of their device.
+/// Parts of the device that models, executables and memories share.
 pub(crate) struct Core {
     pub kernels: Kernels,
     pub context: Arc<Context>,
     pub policy: PrecisionPolicy,
     pub driver: Driver,
-    /// Why compiled kernels could not be kept, if so.
+    /// Reason why compiled kernels could not be stored.
     pub cache_problem: Option<String>,
     ids: AtomicU64,
 }
@@ -28,7 +28,7 @@ impl Core {
         Core { kernels, context, policy, driver, cache_problem, ids: AtomicU64::new(0) }
     }
 
-    /// A number that no other executable of this device has.
+    /// Returns an id that is unique among executables of this device.
     pub fn next_id(&self) -> u64 {
         self.ids.fetch_add(1, Ordering::Relaxed)
     }

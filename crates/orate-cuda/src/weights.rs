@@ -1,4 +1,4 @@
-//! Weights of a model on the device, each once in each form that kernels want.
+//! Weights of a model on the device, each stored once per layout that kernels read.
 
 use crate::driver::{Context, DeviceBuffer, DevicePointer, Stream};
 use crate::kernels::in_parallel;
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Weights begin at multiples of this many bytes.
+/// Alignment of weights in bytes.
 const ALIGNMENT: usize = 256;
 
 /// Channels and elements of K that are packed together.
@@ -16,33 +16,33 @@ const CHANNELS: usize = 32;
 /// See [`CHANNELS`].
 const DEPTH: usize = 16;
 
-/// How a weight lies in memory.
+/// Layout of a weight in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Form {
     /// f32 in logical order.
     Dense,
-    /// A table of embeddings as its file has it, in f16 or bf16: nothing is lost by it, and that of a large
-    /// vocabulary takes half as much.
+    /// An embedding table in f16 or bf16, as in its file: this is lossless, and a large vocabulary takes half
+    /// the memory.
     Halves(DType),
-    /// `[K, N]` in the order of the registers of `kernels/matmul.cu`.
+    /// `[K, N]` in the register order of `kernels/matmul.cu`.
     Packed(Precision),
 }
 
-/// A weight, as the text of its expression, in a form.
+/// A weight, as the text of its expression, in a layout.
 type Key = (String, Form);
 
-/// Where a weight is: the slab, and the first byte there.
+/// Location of a weight: the slab, and the byte offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slot {
     slab: usize,
     offset: usize,
 }
 
-/// Weights by expression and form.
+/// Weights by expression and layout.
 #[derive(Default)]
 pub(crate) struct WeightBank {
     slots: HashMap<Key, Slot>,
-    /// Where each slab begins.
+    /// Base address of each slab.
     bases: Vec<DevicePointer>,
     slabs: Vec<Arc<DeviceBuffer>>,
 }
@@ -50,8 +50,8 @@ pub(crate) struct WeightBank {
 /// Taps of the convolutions that `kernels/conv_narrow.cu` computes.
 const NARROW_TAPS: usize = 7;
 
-/// Whether `op` is a convolution to one channel that `kernels/conv_narrow.cu` computes. Its weight is then
-/// kept as it is, in f32.
+/// Whether `op` is a convolution to one channel that `kernels/conv_narrow.cu` computes. Its weight then stays
+/// dense f32.
 pub(crate) fn is_narrow(op: &Op) -> bool {
     let Op::Conv1d { weight, geometry, epilogue } = op else { return false };
     let channels = weight.shape().dims()[0] / geometry.taps;
@@ -60,7 +60,7 @@ pub(crate) fn is_narrow(op: &Op) -> bool {
         && !epilogue.residual
 }
 
-/// The forms of an op's weights, in the order of [`Op::weights`].
+/// Layouts of an op's weights, in the order of [`Op::weights`].
 fn forms<'p>(op: &'p Op, policy: &PrecisionPolicy, source: &dyn WeightLoader) -> Vec<(&'p Weight, Form)> {
     if let Op::Embedding { table } = op {
         return vec![(table, table.halves(source).map_or(Form::Dense, |halves| Form::Halves(halves.dtype)))];
@@ -71,21 +71,21 @@ fn forms<'p>(op: &'p Op, policy: &PrecisionPolicy, source: &dyn WeightLoader) ->
     op.weights().into_iter().enumerate().map(|(i, w)| (w, form(i, w))).collect()
 }
 
-/// Weights that run as one matmul, under one key.
+/// Key of weights that run as one matmul.
 fn key_of_run(weights: &[&Weight], form: Form) -> Key {
     (weights.iter().map(|w| w.key()).collect::<Vec<_>>().join("\n"), form)
 }
 
-/// A weight to be uploaded.
+/// A weight to upload.
 struct Job<'p> {
     weight: &'p Weight,
     form: Form,
     offset: usize,
 }
 
-/// The slab that a plan adds to a bank, while it is laid out.
+/// The slab that a plan adds to a bank, during layout.
 struct Slab<'a, 'p> {
-    /// What is there already.
+    /// Weights that exist already.
     slots: &'a HashMap<Key, Slot>,
     number: usize,
     added: HashMap<Key, Slot>,
@@ -123,7 +123,7 @@ impl<'a, 'p> Slab<'a, 'p> {
             let key = key_of_run(&run, form);
             let find = |key: &Key| slab.find(key);
             if !is_run(&run, form, find) && find(&key).is_none() {
-                // Another plan has some of them elsewhere; see `Plan::weight_groups`.
+                // Another plan has stored some of them elsewhere; see `Plan::weight_groups`.
                 tracing::debug!(plan = plan.name(), weight = run[0].first_name(), "weights are packed twice");
                 let at = slab.add(run.iter().map(|w| (*w, form)));
                 slab.added.insert(key, at);
@@ -153,7 +153,7 @@ impl<'a, 'p> Slab<'a, 'p> {
     }
 }
 
-/// Whether each of `weights` begins where the one before it ends.
+/// Whether the `weights` are contiguous.
 fn is_run(weights: &[&Weight], form: Form, find: impl Fn(&Key) -> Option<Slot>) -> bool {
     let slot = |w: &Weight| find(&(w.key(), form));
     weights.windows(2).all(|pair| match (slot(pair[0]), slot(pair[1])) {
@@ -163,12 +163,12 @@ fn is_run(weights: &[&Weight], form: Form, find: impl Fn(&Key) -> Option<Slot>) 
 }
 
 impl WeightBank {
-    /// Memory that the weights take on the device.
+    /// Memory of the weights on the device in bytes.
     pub fn bytes(&self) -> u64 {
         self.slabs.iter().map(|s| s.bytes() as u64).sum()
     }
 
-    /// What holds the weights, for executables that use them.
+    /// Slabs with the weights, for executables that use them.
     pub fn slabs(&self) -> Vec<Arc<DeviceBuffer>> {
         self.slabs.clone()
     }
@@ -178,12 +178,12 @@ impl WeightBank {
         Some(self.bases[slot.slab] + slot.offset as u64)
     }
 
-    /// Where a weight is.
+    /// Address of a weight.
     pub fn get(&self, w: &Weight, form: Form) -> DevicePointer {
         self.pointer(&(w.key(), form)).expect("`fill` uploaded the weights of every step")
     }
 
-    /// Where the packed weight of a matmul is, with those of its parts after it.
+    /// Address of the packed weight of a matmul, followed by those of its parts.
     pub fn packed(&self, w: &Weight, parts: &[Weight], precision: Precision) -> DevicePointer {
         let form = Form::Packed(precision);
         let run: Vec<&Weight> = [w].into_iter().chain(parts).collect();
@@ -193,7 +193,7 @@ impl WeightBank {
         self.pointer(&key_of_run(&run, form)).expect("`fill` packed the weights of every step together")
     }
 
-    /// Where a table of embeddings is, and the type of its elements.
+    /// Address of an embedding table, and its element type.
     pub fn table(&self, w: &Weight) -> (DevicePointer, DType) {
         let halves = [DType::F16, DType::BF16].map(|dtype| (Form::Halves(dtype), dtype));
         let found =
@@ -201,8 +201,8 @@ impl WeightBank {
         found.unwrap_or_else(|| (self.get(w, Form::Dense), DType::F32))
     }
 
-    /// Evaluates, packs and uploads all weights of a plan that are not there yet, on several threads: reading
-    /// and packing a model is most of the time to the first sentence.
+    /// Evaluates, packs and uploads all missing weights of a plan, on several threads: reading and packing a
+    /// model is most of the time to the first sentence.
     pub fn fill(
         &mut self,
         plan: &Plan,
@@ -216,7 +216,7 @@ impl WeightBank {
         if jobs.is_empty() {
             return Ok(());
         }
-        // The largest first, so that no thread is left with one at the end.
+        // The largest first, so that no thread still has one when the others are done.
         let mut order: Vec<&Job<'_>> = jobs.iter().collect();
         order.sort_by_key(|job| std::cmp::Reverse(job.weight.shape().len()));
         let slab = Arc::new(DeviceBuffer::new(context, total.max(ALIGNMENT))?);
@@ -254,7 +254,7 @@ impl WeightBank {
         Ok(())
     }
 
-    /// Notes where the weights of a plan would be from address `base` on, without a device.
+    /// Assigns addresses from `base` on to the weights of a plan, without a device.
     #[cfg(test)]
     pub fn imagine(
         &mut self,
@@ -269,7 +269,7 @@ impl WeightBank {
     }
 }
 
-/// Bytes that the weights of plans take on a device, each counted once.
+/// Memory of the weights of `plans` on a device in bytes, each counted once.
 pub(crate) fn bytes_of_plans(plans: &[Plan], policy: &PrecisionPolicy, source: &dyn WeightLoader) -> u64 {
     let mut slots = HashMap::new();
     let mut total = 0;
@@ -305,9 +305,9 @@ fn is_half(precision: Precision) -> bool {
     matches!(precision, Precision::F16 | Precision::Bf16)
 }
 
-/// `[K, N]` in the order in which the threads of `kernels/matmul.cu` read it: blocks of 32 channels, in them
-/// blocks of 16 of K, in them 16 bytes for each of 32 threads at a time. Thread `4g + t` has channels `g` and
-/// `g + 8` of each 16, and elements `4t … 4t + 3` of K. What is missing at the edges is zero.
+/// Packs `[K, N]` in the order in which the threads of `kernels/matmul.cu` read it: blocks of 32 channels, in
+/// them blocks of 16 of K, in them 16 bytes for each of 32 threads at a time. Thread `4g + t` has channels
+/// `g` and `g + 8` of each 16, and elements `4t … 4t + 3` of K. Missing values at the edges are zero.
 fn pack(w: &Tensor<'_>, precision: Precision) -> Vec<u32> {
     let (k, n) = (w.shape.dims()[0], w.shape.dims()[1]);
     let (k_stride, n_stride) = (w.strides[0], w.strides[1]);
@@ -351,13 +351,13 @@ fn pack(w: &Tensor<'_>, precision: Precision) -> Vec<u32> {
     out
 }
 
-/// `[K, N]` in blocks of 32 channels: first numbers, in blocks of 16 of K and in them 16 for each of 32
-/// threads, then scales in f16. Threads have the channels and elements that they have in [`pack`], and there
-/// are four scales for each eighth thread: of channels `g`, `g + 8`, `g + 16` and `g + 24`.
+/// Packs `[K, N]` in blocks of 32 channels: first numbers, in blocks of 16 of K and in them 16 for each of 32
+/// threads, then scales in f16. Threads have the same channels and elements as in [`pack`]. Every eighth
+/// thread has four scales: of channels `g`, `g + 8`, `g + 16` and `g + 24`.
 ///
-/// A thread multiplies pairs of neighbours along K, of channels `g` and `g + 8` by turns. A word is two pairs
-/// of bytes with a sign, or four pairs of numbers from 0 to 15 that are 8 too large: the first of pair `i` in
-/// bits `4i … 4i + 3`, the second 16 bits above.
+/// A thread multiplies pairs of neighbors along K, alternating between channels `g` and `g + 8`. A word is
+/// two pairs of signed bytes, or four pairs of numbers from 0 to 15 with an offset of 8: the first of pair
+/// `i` in bits `4i … 4i + 3`, the second 16 bits above.
 fn pack_blocks(w: &Tensor<'_>, format: BlockFormat) -> Vec<u32> {
     let (k, n) = (w.shape.dims()[0], w.shape.dims()[1]);
     let (k_stride, n_stride) = (w.strides[0], w.strides[1]);
@@ -399,7 +399,7 @@ fn pack_blocks(w: &Tensor<'_>, format: BlockFormat) -> Vec<u32> {
     out
 }
 
-/// To the nearest number with 11 significant bits; ties away from zero, as the device rounds.
+/// Rounds to 11 significant bits; ties away from zero, as the device rounds.
 fn round_to_tf32(x: f32) -> u32 {
     let bits = x.to_bits();
     if x.is_finite() { bits.wrapping_add(0x1000) & !0x1FFF } else { bits }
@@ -428,7 +428,7 @@ mod tests {
         // The other two, and the next 16 channels.
         assert_eq!(value(0, 0, 1, 6, 0), data[10 * n + 1]);
         assert_eq!(value(0, 0, 2, 6, 0), data[8 * n + 17]);
-        // Behind the edges.
+        // Past the edges.
         assert_eq!(value(1, 1, 0, 0, 0), data[16 * n + 32]);
         assert_eq!(value(1, 1, 0, 1, 0), 0.0, "element 20 of K");
         assert_eq!(value(1, 0, 0, 12, 0), 0.0, "channel 35");
@@ -439,7 +439,7 @@ mod tests {
     #[test]
     fn blocks_have_bytes_and_scales_where_threads_read_them() {
         let (k, n) = (40, 35);
-        // 127 in every block, times a power of two for each column.
+        // 127 in every block, times a power of two per column.
         let whole =
             |d: usize, c: usize| if d.is_multiple_of(32) { 127 } else { (d * 7 + c * 3) as i32 % 255 - 127 };
         let power = |c: usize| 2f32.powi(c as i32 % 7 - 4);

@@ -1,5 +1,5 @@
 //@ include math
-// The function that this variant of a kernel applies.
+// The activation of this kernel variant.
 fn activate(x: f32, slope: f32) -> f32 {
 //@ if RELU
     return max(x, 0.0);

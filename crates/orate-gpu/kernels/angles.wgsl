@@ -1,4 +1,4 @@
-// Sines and cosines of angles that are counted in turns, in 32-bit fixed point: exact range reduction.
+// Sines and cosines of angles in turns, as 32-bit fixed-point numbers: exact range reduction.
 
 // High word of a · b.
 fn mul_high(a: u32, b: u32) -> u32 {
@@ -18,7 +18,7 @@ fn turns(x_high: u32, x_low: u32, w_high: u32, w_low: u32) -> u32 {
 
 // Cosine and sine of n · 2⁻³² turns.
 fn cos_sin(n: u32) -> vec2<f32> {
-    // Nearest quarter turn, and what is left in −⅛ to ⅛ turns.
+    // Nearest quarter turn, and the remainder in −⅛ to ⅛ turns.
     let quarter = (n + 0x20000000u) >> 30u;
     let x = f32(bitcast<i32>(n - (quarter << 30u))) * 1.4629180792671596e-9;
     let z = x * x;

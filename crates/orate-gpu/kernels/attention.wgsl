@@ -1,13 +1,14 @@
-// softmax(scale · q·k + relative) · (v + relative) over the visible keys of each head; zeros where none is
+// softmax(scale · q·k + relative) · (v + relative) over the visible keys of each head; zeros if none is
 // visible.
 //
-//   q [B, Tq, H·D], k and v [Bk, Tk, H/group·D] with Bk = B or 1, lens [Bk] → out [B, Tq, H·D];  D is a multiple of 4;
+//   q [B, Tq, H·D], k and v [Bk, Tk, H/group·D] with Bk = B or 1, lens [Bk] → out [B, Tq, H·D];
+//   D is a multiple of 4
 //   COMPACT: k and v in a compact type
 //
-// A workgroup of 128 threads takes QUERIES queries of one head and walks over the keys in blocks of KEYS,
-// with a running maximum and sum (online softmax). For the sum over values, a thread has one vector of four
-// channels of a query (or OUTPUTS of them) and every PARTS-th key. Keys past a row's length are never read.
-// Masks are conditions, so that no infinities are needed.
+// A workgroup of 128 threads has QUERIES queries of one head and iterates over blocks of KEYS keys, with a
+// running maximum and sum (online softmax). For the sum over values, a thread has one vector of four channels
+// of a query (or OUTPUTS of them) and every PARTS-th key. Keys past a row's length are never read. Masks are
+// conditions, so that no infinities are needed.
 
 struct Params {
     q: u32,
@@ -19,18 +20,18 @@ struct Params {
     tq: u32,
     tk: u32,
     heads: u32,
-    // 1 where each row of the batch has keys of its own, else 0.
+    // 1 if each batch row has its own keys, else 0.
     own: u32,
-    // CAUSAL: position of the first query among the keys; for CACHED it is read from the operand.
+    // CAUSAL: position of the first query among the keys; with CACHED, operands have it.
     first: u32,
     scale: f32,
     // RELATIVE: tables [2·window + 1, D] for keys and values.
     window: u32,
     relative_key: u32,
     relative_value: u32,
-    // Heads of q that share one of k and v.
+    // Heads of q that share one head of k and v.
     group: u32,
-    // WINDOW: keys that a query sees, up to its own.
+    // WINDOW: number of keys that a query sees, up to its own.
     seen: u32,
 }
 
@@ -43,7 +44,7 @@ var<immediate> p: Params;
 //@ include cache_rows
 //@ end
 
-// In vectors of four; keys have one more, which spreads them over the banks.
+// In vectors of four; rows of keys have one more, to avoid bank conflicts.
 const D4 = ${D}u / 4u;
 const STRIDE = D4 + 1u;
 const QUERIES = ${QUERIES}u;
@@ -54,7 +55,7 @@ const TEAM = 128u / QUERIES;
 const NOTHING = -3.0e38;
 
 var<workgroup> query: array<vec4<f32>, ${QUERY_TILE}>;
-// A block of keys, then of values, at last the parts' sums.
+// A block of keys, then of values, finally partial sums.
 var<workgroup> block: array<vec4<f32>, ${KEY_TILE}>;
 var<workgroup> score: array<f32, ${SCORE_TILE}>;
 var<workgroup> partial: array<f32, 128>;
@@ -82,7 +83,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     // The first key that any query sees.
     var begin = 0u;
 //@ if POSITIONS
-    // Threads meet in the loop below, so all must agree on where it ends.
+    // The loop below has barriers, so all threads must agree on its bounds.
     if lane == 0u {
         position = bitcast<vec4<i32>>(memory[(p.lens + batch) >> 2u])[(p.lens + batch) & 3u];
     }
@@ -93,7 +94,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     first = min(u32(given), p.tk - p.tq);
 //@ end
 //@ end
-    // Threads meet in the loop, so its end must not depend on what is in memory.
+    // The loop has barriers, so its end must not depend on memory: WGSL requires uniform control flow.
     var end = p.tk;
 //@ if CAUSAL
     end = min(end, first + first_query + queries);
@@ -150,7 +151,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
                 let offset = i32(start + key) - i32(first + first_query + row) + i32(p.window);
                 if offset >= 0 && offset <= i32(2u * p.window) {
                     for (var d = 0u; d < D4; d++) {
-                        four = fma(query[row * D4 + d], vectors[p.relative_key / 4u + u32(offset) * D4 + d], four);
+                        let relative = vectors[p.relative_key / 4u + u32(offset) * D4 + d];
+                        four = fma(query[row * D4 + d], relative, four);
                     }
                 }
 //@ end

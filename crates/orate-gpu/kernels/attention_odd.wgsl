@@ -1,12 +1,12 @@
-// softmax(scale · q·k + relative) · (v + relative) over the visible keys of each head; zeros where none is
+// softmax(scale · q·k + relative) · (v + relative) over the visible keys of each head; zeros if none is
 // visible.
 //
-//   q [B, Tq, H·D], k and v [Bk, Tk, H/group·D] with Bk = B or 1, lens [Bk] → out [B, Tq, H·D];
+//   q [B, Tq, H·D], k and v [Bk, Tk, H/group·D] with Bk = B or 1, lens [Bk] → out [B, Tq, H·D]
 //   COMPACT: k and v in a compact type
 //
-// A workgroup of 128 threads takes QUERIES queries of one head and walks over the keys in blocks of KEYS,
-// with a running maximum and sum (online softmax). Keys past a row's length are never read. Masks are
-// conditions, so that no infinities are needed.
+// A workgroup of 128 threads has QUERIES queries of one head and iterates over blocks of KEYS keys, with a
+// running maximum and sum (online softmax). Keys past a row's length are never read. Masks are conditions, so
+// that no infinities are needed.
 
 struct Params {
     q: u32,
@@ -18,18 +18,18 @@ struct Params {
     tq: u32,
     tk: u32,
     heads: u32,
-    // 1 where each row of the batch has keys of its own, else 0.
+    // 1 if each batch row has its own keys, else 0.
     own: u32,
-    // CAUSAL: position of the first query among the keys; for CACHED it is read from the operand.
+    // CAUSAL: position of the first query among the keys; with CACHED, operands have it.
     first: u32,
     scale: f32,
     // RELATIVE: tables [2·window + 1, D] for keys and values.
     window: u32,
     relative_key: u32,
     relative_value: u32,
-    // Heads of q that share one of k and v.
+    // Heads of q that share one head of k and v.
     group: u32,
-    // WINDOW: keys that a query sees, up to its own.
+    // WINDOW: number of keys that a query sees, up to its own.
     seen: u32,
 }
 
@@ -50,7 +50,7 @@ const TEAM = 128u / QUERIES;
 const NOTHING = -3.0e38;
 
 var<workgroup> query: array<f32, ${QUERY_TILE}>;
-// A block of keys, then of values; one more per row spreads them over the banks.
+// A block of keys, then of values; one more element per row avoids bank conflicts.
 var<workgroup> block: array<f32, ${KEY_TILE}>;
 var<workgroup> score: array<f32, ${SCORE_TILE}>;
 var<workgroup> partial: array<f32, 128>;
@@ -77,7 +77,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     // The first key that any query sees.
     var begin = 0u;
 //@ if POSITIONS
-    // Threads meet in the loop below, so all must agree on where it ends.
+    // The loop below has barriers, so all threads must agree on its bounds.
     if lane == 0u {
         position = bitcast<i32>(memory[p.lens + batch]);
     }
@@ -88,7 +88,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     first = min(u32(given), p.tk - p.tq);
 //@ end
 //@ end
-    // Threads meet in the loop, so its end must not depend on what is in memory.
+    // The loop has barriers, so its end must not depend on memory: WGSL requires uniform control flow.
     var end = p.tk;
 //@ if CAUSAL
     end = min(end, first + first_query + queries);
@@ -117,7 +117,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             let row = p.k + (kv * p.tk + start + i / D) * kept_words(kv_width);
             block[i / D * (D + 1u) + i % D] = kept_one(row, kv_width, kv_head + i % D);
 //@ else
-            block[i / D * (D + 1u) + i % D] = memory[p.k + (kv * p.tk + start + i / D) * kv_width + kv_head + i % D];
+            block[i / D * (D + 1u) + i % D] =
+                memory[p.k + (kv * p.tk + start + i / D) * kv_width + kv_head + i % D];
 //@ end
         }
         workgroupBarrier();
@@ -160,7 +161,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             let row = p.v + (kv * p.tk + start + i / D) * kept_words(kv_width);
             block[i / D * (D + 1u) + i % D] = kept_one(row, kv_width, kv_head + i % D);
 //@ else
-            block[i / D * (D + 1u) + i % D] = memory[p.v + (kv * p.tk + start + i / D) * kv_width + kv_head + i % D];
+            block[i / D * (D + 1u) + i % D] =
+                memory[p.v + (kv * p.tk + start + i / D) * kv_width + kv_head + i % D];
 //@ end
         }
         workgroupBarrier();
@@ -228,7 +230,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     {
         let i = lane + ${o}u * 128u;
         if i < queries * D {
-            memory[p.out + (batch * p.tq + first_query + i / D) * width + head + i % D] = out_${o} * factor[i / D];
+            memory[p.out + (batch * p.tq + first_query + i / D) * width + head + i % D] =
+                out_${o} * factor[i / D];
         }
     }
 //@ end

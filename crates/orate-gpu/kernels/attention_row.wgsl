@@ -1,10 +1,11 @@
-// softmax(scale · q·k) · v over the visible keys of each head, for one query that stands in a cache.
+// softmax(scale · q·k) · v over the visible keys of each head, for a single query over a cache.
 //
-//   q [B, 1, H·D], k and v [Bk, N, H/group·D] with Bk = B or 1 → out [B, 1, H·D];  D / 4 is a power of two, up to 64;
+//   q [B, 1, H·D], k and v [Bk, N, H/group·D] with Bk = B or 1 → out [B, 1, H·D];
+//   D / 4 is a power of two, up to 64
 //   COMPACT: k and v in a compact type
 //
-// A workgroup of 256 threads has one head and walks over the keys in blocks of 256, with a running maximum
-// and sum (online softmax). A thread makes the score of one key; then it has four channels and every PARTS-th
+// A workgroup of 256 threads has one head and iterates over blocks of 256 keys, with a running maximum and
+// sum (online softmax). A thread computes the score of one key; then it has four channels and every PARTS-th
 // key. Keys after the query are never read.
 
 struct Params {
@@ -12,16 +13,16 @@ struct Params {
     k: u32,
     v: u32,
     out: u32,
-    // POSITIONS: where the queries stand, [B]
+    // POSITIONS: positions of the queries, [B]
     positions: u32,
     tk: u32,
     heads: u32,
-    // 1 where each row of the batch has keys of its own, else 0.
+    // 1 if each batch row has its own keys, else 0.
     own: u32,
-    // Otherwise they stand here.
+    // Without POSITIONS: position of all queries.
     first: u32,
     scale: f32,
-    // Heads of q that share one of k and v.
+    // Heads of q that share one head of k and v.
     group: u32,
 }
 
@@ -59,7 +60,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 //@ end
     var first = p.first;
 //@ if POSITIONS
-    // Threads meet in the loop below, so all must agree on where it ends.
+    // The loop below has barriers, so all threads must agree on its bounds.
     if lane == 0u {
         position = bitcast<vec4<i32>>(memory[(p.positions + batch) >> 2u])[(p.positions + batch) & 3u];
     }
@@ -117,7 +118,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             }
         }
         workgroupBarrier();
-        // In front of the first key there is nothing to rescale.
+        // Before the first key there is nothing to rescale.
         var rescale = 0.0;
         if start > 0u {
             rescale = exp_f32(before - largest);

@@ -1,6 +1,6 @@
-// Rows of keys and values in a compact type: F16 or BF16, or Q8_0, whose rows are signed bytes and after all
-// of them a scale in half precision for 32 bytes each. A row is whole words and begins at any of them.
-// `FOURS` says that memory is bound by fours.
+// Rows of keys and values in a compact type: F16, BF16, or Q8_0, whose rows are signed bytes followed by f16
+// scales, one per 32 bytes. A row is whole words and may begin at any word. `FOURS` says that memory is bound
+// as vectors of four.
 
 fn kept_word(i: u32) -> u32 {
 //@ if FOURS
@@ -19,7 +19,7 @@ fn kept_words(width: u32) -> u32 {
 //@ end
 }
 
-// Elements at … at + 3 of the row at this word; `at` is a multiple of 4.
+// Elements at .. at + 3 of the row at this word; `at` is a multiple of 4.
 fn kept_four(row: u32, width: u32, at: u32) -> vec4<f32> {
 //@ if Q8_0
     let word = bitcast<i32>(kept_word(row + at / 4u));

@@ -1,8 +1,8 @@
-// Moves n elements of 4 bytes between arrays with up to four axes: permutation, concatenation, slices,
+// Copies n elements of 4 bytes between arrays with up to four axes: permutation, concatenation, slices,
 // constants.
 //
-// Element i stands at index (i0, i1, i2, i3) of extents (…, e1, e2, e3), and goes from source + Σ i·s to out
-// + Σ i·d. A stride of 0 repeats. Bits are moved, not numbers; `add` is 0, or counts integers on.
+// Element i has index (i0, i1, i2, i3) in extents (…, e1, e2, e3), and is copied from source + Σ i·s to out +
+// Σ i·d. A stride of 0 repeats. Bits are copied, not numbers; `add` increments integers, or is 0.
 
 struct Params {
     source: u32,

@@ -1,16 +1,16 @@
-// Each channel with its own taps, edges repeated; with NORM each row is then layer-normed.
+// Depthwise convolution with repeated edges; with NORM each row is then layer-normed.
 //
 //   x [B, T, C] → out [B, T, C],  out[t, c] = bias[c] + Σ w[tap, c] · x[clamp(t + tap·dilation − left), c]
 //
-// HISTORY: rows before x are those of a history [B, left, C].
+// HISTORY: rows before x come from a history [B, left, C].
 //
-// NORM: one workgroup of 128 threads per row, of which a thread keeps KEPT vectors of four in registers: C is
+// NORM: one workgroup of 128 threads per row, of which a thread holds KEPT vectors of four in registers: C is
 // a multiple of 4, up to 512 · KEPT. Otherwise one thread per element.
 
 struct Params {
     x: u32,
     out: u32,
-    // Rows, or elements without NORM.
+    // Rows with NORM, else elements.
     n: u32,
     c: u32,
     time: u32,

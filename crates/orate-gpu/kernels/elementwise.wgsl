@@ -16,9 +16,9 @@ struct Params {
     out: u32,
     n: u32,
     c: u32,
-    // Rows of time, for MASK.
+    // Rows per sequence, for MASK.
     time: u32,
-    // Of the first and the second vector.
+    // Offsets of the first and the second vector.
     weight: u32,
     second: u32,
     a: f32,

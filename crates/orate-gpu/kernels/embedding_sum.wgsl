@@ -1,5 +1,5 @@
-// Sums of table rows: out[i, :] = Σ tables[q, ids[i, first + q], :] over `count` tables. Ids that are out of
-// range take the nearest row, so that no foreign memory is read. One thread per element.
+// Sums of table rows: out[i, :] = Σ tables[q, ids[i, first + q], :] over `count` tables. Ids out of range are
+// clamped, so that nothing is read out of bounds. One thread per element.
 
 struct Params {
     ids: u32,
@@ -10,7 +10,7 @@ struct Params {
     c: u32,
     rows: u32,
     count: u32,
-    // Ids of a row, and the id of the first table among them.
+    // Ids per row, and the index of the first table's id among them.
     ids_per_row: u32,
     first: u32,
 }

@@ -1,7 +1,7 @@
-// Rows of an embedding table: out[i, :] = table[ids[i], :]. Negative ids count from the end; ids that are out
-// of range take the nearest row, so that no foreign memory is read. ROW_AT: the table is a value with `rows`
-// rows for each id, and ids count from 0. HALVES: the table is in bf16, or with F16 in f16, two of a row in a
-// word.
+// Rows of an embedding table: out[i, :] = table[ids[i], :]. Negative ids count from the end; ids out of range
+// are clamped, so that nothing is read out of bounds. ROW_AT: the table is a value with `rows` rows for each
+// id, and ids must not be negative. HALVES: the table is in bf16, or with F16 in f16, two elements of a row
+// per word.
 
 struct Params {
     ids: u32,

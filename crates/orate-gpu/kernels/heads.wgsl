@@ -1,15 +1,15 @@
-// Heads on their way from a matmul to attention: normed, rotated, put in their place, for up to three values
-// at a time.
+// Heads between a matmul and attention: norm, rotation and writes to a cache, for up to three values at a
+// time.
 //
 //   x [B·T, H·D] → RMS norm of each head, weight [D] → rotary positions, table [B or 1, 2, T, D/2]
 //                → out [B·T, H·D], or rows first[b] … of a state [B, N, H·D]
 //
-// Norm and table may be missing. D is a multiple of 8, up to 128, and of 64 in Q8_0. A workgroup has one head
-// of one row, a thread one pair of the halves. COMPACT: states are of a compact type, and rows that go there
-// are rounded.
+// Norm and table are optional. D is a multiple of 8, up to 128, and of 64 in Q8_0. A workgroup has one head
+// of one row, a thread one pair of its halves. COMPACT: states have a compact type, to which rows are
+// rounded.
 
 struct Params {
-    // Heads of a row, of all values; rows; and how many of them follow each other in time.
+    // Heads per row, of all values together; rows; and rows per sequence.
     all: u32,
     rows: u32,
     time: u32,
@@ -19,7 +19,7 @@ struct Params {
     weight_${i}: u32,
     table_${i}: u32,
     heads_${i}: u32,
-    // Rows of the state, or 0, and where they go: a number, or for each batch row one at this place.
+    // Rows of the state, or 0, and the position to write to: a number, or the place of one per batch row.
     capacity_${i}: u32,
     first_${i}: u32,
     // Bits NORM, TURN, OWN, OPERAND.
@@ -30,7 +30,7 @@ struct Params {
 
 const NORM = 1u;
 const TURN = 2u;
-// Each batch row has a table of its own.
+// Each batch row has its own table.
 const OWN = 4u;
 // `first` is a place.
 const OPERAND = 8u;
@@ -50,7 +50,7 @@ fn float_at(i: u32) -> f32 {
 
 //@ include round_rows
 
-// This head, rounded, in the row of elements that begins at a word.
+// Rounds this head and stores it in the row that begins at word `row`.
 fn keep(row: u32, width: u32, head: u32, lane: u32) {
 //@ if Q8_0
     if lane < D / 4u {
@@ -62,7 +62,8 @@ fn keep(row: u32, width: u32, head: u32, lane: u32) {
         memory[row + head * (D / 4u) + lane] = word;
     }
     if lane < D / 64u {
-        memory[row + width / 4u + head * (D / 64u) + lane] = scale_of(2u * lane) | (scale_of(2u * lane + 1u) << 16u);
+        memory[row + width / 4u + head * (D / 64u) + lane] =
+            scale_of(2u * lane) | (scale_of(2u * lane + 1u) << 16u);
     }
 //@ else
     if lane < HALF {
@@ -78,7 +79,7 @@ fn keep(row: u32, width: u32, head: u32, lane: u32) {
 }
 //@ if Q8_0
 
-// The scale of the head's block of this number, as it is stored.
+// Stored scale of a q8_0 block of the head.
 fn scale_of(block: u32) -> u32 {
     var largest = 0.0;
     for (var e = 0u; e < 32u; e++) {
@@ -145,7 +146,7 @@ fn main(
     }
     let sum = total(fma(a, a, b * b), ${REDUCE_ARGUMENTS});
 //@ if COMPACT
-    // All threads meet again below.
+    // All threads reach the barriers below.
     let weight_lane = min(lane, HALF - 1u);
 //@ else
     if !is {

@@ -1,8 +1,7 @@
 // (x − mean) / √(variance + eps) · weight + bias for each row of c elements; the variance divides by c.
 //
-// One workgroup of 128 threads per row. Mean first, then the squares of what is left: nothing cancels. In
-// place is fine. With KEPT > 0 a thread keeps KEPT vectors of four in registers: c is a multiple of 4, up to
-// 512 · KEPT.
+// One workgroup of 128 threads per row. Two passes, mean first, avoid cancellation. May work in place. With
+// KEPT > 0, a thread holds KEPT vectors of four in registers: c is a multiple of 4, up to 512 · KEPT.
 
 struct Params {
     x: u32,

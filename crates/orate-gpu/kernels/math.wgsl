@@ -1,7 +1,7 @@
-// Elementary functions with f32 accuracy on every device: WGSL's own may be off by thousands of ulps.
+// Elementary functions with f32 accuracy on every device: those of WGSL may be off by thousands of ulps.
 // Polynomials and their bounds are those of the CPU executor's kernels/vecmath.rs.
 
-// 2^n · p, for results that are normal numbers.
+// 2^n · p, if the result is a normal number.
 fn scale_by_power_of_two(p: f32, n: f32) -> f32 {
     return bitcast<f32>(bitcast<i32>(p) + (i32(n) << 23u));
 }
@@ -17,17 +17,17 @@ fn exp_reduced(x: f32, n: f32) -> f32 {
     return fma(r * r, q, r) + 1.0;
 }
 
-// eˣ; results under 1.2e-38 are 0, those over 3.4e38 the largest number.
+// eˣ; results under 1.2e-38 become 0, those over 3.4e38 the largest number.
 fn exp_f32(x0: f32) -> f32 {
     let x = clamp(x0, -87.3, 88.7);
     let n = round(x * 1.442695);
-    // n reaches 128: two steps keep each power of two a normal number.
+    // n reaches 128: in two steps each power of two is a normal number.
     let half = floor(n * 0.5);
     let y = scale_by_power_of_two(scale_by_power_of_two(exp_reduced(x, n), half), n - half);
     return select(y, 0.0, x0 < -87.3);
 }
 
-// eˣ − 1, also where it is near 0.
+// eˣ − 1, accurate also near 0.
 fn expm1_f32(x: f32) -> f32 {
     var q = fma(x, 0.001381461, 0.008368711);
     q = fma(q, x, 0.04166839);
@@ -84,8 +84,8 @@ fn mish(x: f32) -> f32 {
     return x * (m / (m + 2.0));
 }
 
-// sin², whose period is π. The multiple of π is taken off in three parts, of which the first has few bits:
-// exact without a fused multiply-add, too. The series ends where its terms are below 6e-8.
+// sin² has period π. The multiple of π is subtracted in three parts, the first of which has few bits, so that
+// this is exact without FMA, too. The series ends where its terms are below 6e-8.
 fn squared_sine(x: f32) -> f32 {
     let n = round(x * 0.31830989);
     let r = ((x - n * 3.140625) - n * 9.67502594e-4) - n * 1.50995799e-7;

@@ -1,18 +1,17 @@
-// out [M, N] = residual + activation(x [M, K] · weight [K, N] + bias), and with CONV a convolution along time
-// whose row m of x is gathered from its taps: k = tap · channels + channel. HISTORY: rows before x are those
-// of a history [batch, left, channels].
+// out [M, N] = residual + activation(x [M, K] · weight [K, N] + bias). With CONV a convolution over time,
+// which gathers row m of x from its taps: k = tap · channels + channel. HISTORY: rows before x come from a
+// history [batch, left, channels].
 //
-// The weight is padded with zeros to whole tiles, [⌈K⌉, stride]. A workgroup makes BM × BN results; its
-// threads are SPLIT groups, each of which sums every SPLIT-th slice of BK terms, and the groups' sums are
-// added in a fixed order at the end. A thread makes TM × TN results in registers: TM rows that are BM/TM
-// apart, and TN/4 times 4 neighbouring columns. The next slices are read from memory while the present one is
-// multiplied.
+// The weight is padded with zeros to whole tiles, [⌈K⌉, stride]. A workgroup computes BM × BN results. Its
+// threads are SPLIT groups, each of which sums every SPLIT-th slice of BK terms; at the end the groups' sums
+// are added in a fixed order. A thread has TM × TN results in registers: TM rows that are BM/TM apart, and
+// TN/4 times 4 neighboring columns. The next slices are read from memory while the current one is multiplied.
 //
-// The weight is as weight.wgsl says, and becomes f32 on its way into workgroup memory. All else is as in f32,
-// bit for bit if the format holds the weight exactly. On an H200 it was no faster to keep slices in f16 until
-// they are in registers.
+// The weight has a format of weight.wgsl and is widened to f32 on its way to workgroup memory. Everything
+// else is as with f32 weights, bit for bit if the format represents the weights exactly. On an H200 it was no
+// faster to keep slices in f16 in workgroup memory.
 //
-// ODD: K, N or the channels are no multiple of 4, so elements are read and written one by one.
+// ODD: K, N or the channels are not a multiple of 4, so elements are read and written one by one.
 
 //@ include product
 //@ include weight
@@ -20,7 +19,7 @@
 const TX = ${BN}u / ${TN}u;
 const TY = ${BM}u / ${TM}u;
 const GROUP = TX * TY;
-// In vectors of four. A's rows have one more, which spreads them over the banks.
+// In vectors of four. A's rows have one more, to avoid bank conflicts.
 const A_STRIDE = ${BK}u / 4u + 1u;
 const B_STRIDE = ${BN}u / 4u;
 // Results of a workgroup.
@@ -54,7 +53,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 //@ end
 //@ end
 
-    // What this thread reads of each slice.
+    // Registers for what this thread reads of each slice.
 //@ for i A_LOADS
     let a_at_${i} = t + ${i}u * GROUP;
     let a_row_${i} = min(first_row + a_at_${i} / (${BK}u / 4u), p.m - 1u);
@@ -72,7 +71,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 //@ end
 
 //@ if SPLITS
-    // What this thread adds to its share of the results at the end.
+    // Registers for the values that this thread adds to its share of the results.
 //@ for u SHARE
     let share_${u} = lane + ${u}u * ${THREADS}u;
     let share_row_${u} = first_row + share_${u} / B_STRIDE;
@@ -82,8 +81,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 //@ end
 //@ end
 
-    // Slices are read AHEAD of the one that is multiplied, by turns into as many sets of registers. Reads
-    // past the end repeat the last slice: under a condition, the threads would wait for them at once.
+    // Slices are read AHEAD of the one that is multiplied, alternating between as many sets of registers.
+    // Reads past the end repeat the last slice: under a condition, threads would wait for each read at once.
     const STEP = ${BK}u * ${SPLIT}u;
     let slices = (p.k + STEP - 1u) / STEP;
     let last = (slices - 1u) * STEP + group * ${BK}u;
@@ -133,7 +132,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 //@ end
 //@ for c 4
 //@ for j TN4
-                let b_${kk}_${c}_${j} = b_tile[b_base + ((k4 + ${kk}u) * 4u + ${c}u) * B_STRIDE + tx + ${j}u * TX];
+                let b_${kk}_${c}_${j} =
+                    b_tile[b_base + ((k4 + ${kk}u) * 4u + ${c}u) * B_STRIDE + tx + ${j}u * TX];
 //@ end
 //@ for i TM
 //@ for j TN4
@@ -148,9 +148,9 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     }
 
 //@ if SPLITS
-    // The groups' sums meet in workgroup memory, SLOTS at a time and always in the same order. While there
-    // are more groups than slots, the last ones hand theirs to the first ones; then every thread adds up and
-    // finishes its share.
+    // The groups' sums are added in workgroup memory, SLOTS at a time and always in the same order. While
+    // there are more groups than slots, the last ones pass theirs to the first ones; then every thread adds
+    // up and finishes its share.
     var left = ${SPLIT}u;
     while left > ${SLOTS}u {
         let given = min(${SLOTS}u, left / 2u);

@@ -1,18 +1,18 @@
 enable f16;
 enable wgpu_cooperative_matrix;
 
-// The matmul or convolution of matmul.wgsl on cooperative matrices: FRAGMENT × FRAGMENT numbers that the
-// threads of a subgroup hold together and multiply by one instruction, where a GPU has units for that. Both
-// operands are f16, sums are f32. Widths and channels are multiples of 4.
+// The matmul or convolution of matmul.wgsl on cooperative matrices: FRAGMENT × FRAGMENT values, distributed
+// over the threads of a subgroup and multiplied by one instruction, on GPUs with such units. Both operands
+// are f16, sums are f32. Widths and channels are multiples of 4.
 //
-// The weight lies in memory as f16, padded with zeros as there; x is rounded to f16 on its way into workgroup
-// memory. A workgroup has SPLIT groups of GM × GN subgroups. Of a slice of DEPTH terms each group multiplies
-// BK, and each of its subgroups makes FM × FN fragments of the BM × BN results. The groups' sums meet in
-// workgroup memory, a row of a subgroup's fragments and CN columns of them at a time, and are added in a
-// fixed order.
+// The weight is stored as f16, padded with zeros as in matmul.wgsl; x is rounded to f16 on its way to
+// workgroup memory. A workgroup has SPLIT groups of GM × GN subgroups. Of a slice of DEPTH terms each group
+// multiplies BK, and each of its subgroups computes FM × FN fragments of the BM × BN results. The groups'
+// sums are added in workgroup memory in a fixed order, one row of a subgroup's fragments and CN columns of
+// them at a time.
 //
-// Rows have 8 more elements in workgroup memory, which spreads them over the banks. With EARLY what is added
-// at the end is read at the beginning.
+// Rows have 8 more elements in workgroup memory, to avoid bank conflicts. With EARLY, the values to add at
+// the end are read at the beginning.
 
 //@ include product
 @group(1) @binding(0) var<storage, read> matrix: array<vec4<f16>>;
@@ -26,7 +26,7 @@ const A_STRIDE = ${DEPTH}u / 4u + 2u;
 const B_STRIDE = ${BN}u / 4u + 2u;
 const FRAGMENT4 = ${FRAGMENT}u / 4u;
 
-// What meets of the groups' sums at a time.
+// Size of the sums that are added at a time.
 const MET_ROWS = ${GM}u * ${FRAGMENT}u;
 const MET_COLS = ${GN}u * ${CN}u * FRAGMENT4;
 const MET_STRIDE = MET_COLS + 2u;
@@ -35,13 +35,14 @@ var<workgroup> a_tile: array<vec4<f16>, ${BM} * A_STRIDE>;
 var<workgroup> b_tile: array<vec4<f16>, ${DEPTH} * B_STRIDE>;
 var<workgroup> sums: array<vec4<f32>, ${SPLIT} * MET_ROWS * MET_STRIDE>;
 
-// Row and column, in the tile, of the four results that are number `share` of those that meet.
+// Row and column, in the tile, of the four results at index `share` of the current sums.
 fn result(share: u32, i: u32, c: u32) -> vec2<u32> {
     let row = share / MET_COLS;
     let block = share % MET_COLS / FRAGMENT4;
     return vec2<u32>(
         (row / ${FRAGMENT}u * ${FM}u + i) * ${FRAGMENT}u + row % ${FRAGMENT}u,
-        ((block / ${CN}u * ${MEETINGS}u + c) * ${CN}u + block % ${CN}u) * ${FRAGMENT}u + share % FRAGMENT4 * 4u,
+        ((block / ${CN}u * ${MEETINGS}u + c) * ${CN}u + block % ${CN}u) * ${FRAGMENT}u
+            + share % FRAGMENT4 * 4u,
     );
 }
 
@@ -65,8 +66,7 @@ fn main(
 //@ end
 //@ end
 
-    // What this thread reads of each slice, and where it puts it. Columns past the end are some of the
-    // others.
+    // What this thread reads of each slice, and where it stores it. Columns past the end are clamped.
 //@ for i A_LOADS
     let a_row_${i} = (lane + ${i}u * ${THREADS}u) / (${DEPTH}u / 4u);
     let a_quad_${i} = (lane + ${i}u * ${THREADS}u) % (${DEPTH}u / 4u);
@@ -76,12 +76,13 @@ fn main(
 //@ for i B_LOADS
     let b_row_${i} = (lane + ${i}u * ${THREADS}u) / (${BN}u / 4u);
     let b_quad_${i} = (lane + ${i}u * ${THREADS}u) % (${BN}u / 4u);
-    let b_from_${i} = (p.weight + b_row_${i} * p.stride + min(first_col + b_quad_${i} * 4u, p.stride - 4u)) / 4u;
+    let b_from_${i} =
+        (p.weight + b_row_${i} * p.stride + min(first_col + b_quad_${i} * 4u, p.stride - 4u)) / 4u;
     let b_to_${i} = b_row_${i} * B_STRIDE + b_quad_${i};
 //@ end
 
-    // Slices are read AHEAD of the one that is multiplied, by turns into as many sets of registers. Reads
-    // past the end repeat the last slice: under a condition, the threads would wait for them at once.
+    // Slices are read AHEAD of the one that is multiplied, alternating between as many sets of registers.
+    // Reads past the end repeat the last slice: under a condition, threads would wait for each read at once.
     let slices = (p.k + ${DEPTH}u - 1u) / ${DEPTH}u;
 //@ for u AHEAD
     let k_${u} = min(${u}u, slices - 1u) * ${DEPTH}u;
@@ -94,13 +95,14 @@ fn main(
 //@ end
 
 //@ if EARLY
-    // What this thread adds to its share of the results at the end.
+    // Values that this thread adds to its share of the results.
 //@ for i FM
 //@ for c MEETINGS
 //@ for u SHARE
     let bias_${i}_${c}_${u} = load_bias(result(lane + ${u}u * ${THREADS}u, ${i}u, ${c}u).y + first_col);
     let residual_${i}_${c}_${u} = load_residual(
-        result(lane + ${u}u * ${THREADS}u, ${i}u, ${c}u).x + first_row, result(lane + ${u}u * ${THREADS}u, ${i}u, ${c}u).y + first_col);
+        result(lane + ${u}u * ${THREADS}u, ${i}u, ${c}u).x + first_row,
+        result(lane + ${u}u * ${THREADS}u, ${i}u, ${c}u).y + first_col);
 //@ end
 //@ end
 //@ end
@@ -132,12 +134,15 @@ fn main(
 //@ for kk STEPS
 //@ for i FM
             let a_${kk}_${i} = coopLoadT<Left>(
-                &a_tile[(sm * ${FM}u + ${i}u) * ${FRAGMENT}u * A_STRIDE + group * (${BK}u / 4u) + ${kk}u * FRAGMENT4], A_STRIDE);
+                &a_tile[(sm * ${FM}u + ${i}u) * ${FRAGMENT}u * A_STRIDE + group * (${BK}u / 4u)
+                    + ${kk}u * FRAGMENT4],
+                A_STRIDE);
 //@ end
 //@ for c MEETINGS
 //@ for j CN
             let b_${kk}_${c}_${j} = coopLoadT<Right>(
-                &b_tile[(group * ${BK}u + ${kk}u * ${FRAGMENT}u) * B_STRIDE + (sn * ${FN}u + ${c}u * ${CN}u + ${j}u) * FRAGMENT4],
+                &b_tile[(group * ${BK}u + ${kk}u * ${FRAGMENT}u) * B_STRIDE
+                    + (sn * ${FN}u + ${c}u * ${CN}u + ${j}u) * FRAGMENT4],
                 B_STRIDE);
 //@ end
 //@ end
@@ -159,7 +164,9 @@ fn main(
     workgroupBarrier();
 //@ for j CN
     coopStoreT(
-        sum_${i}_${c}_${j}, &sums[(group * MET_ROWS + sm * ${FRAGMENT}u) * MET_STRIDE + (sn * ${CN}u + ${j}u) * FRAGMENT4], MET_STRIDE);
+        sum_${i}_${c}_${j},
+        &sums[(group * MET_ROWS + sm * ${FRAGMENT}u) * MET_STRIDE + (sn * ${CN}u + ${j}u) * FRAGMENT4],
+        MET_STRIDE);
 //@ end
     workgroupBarrier();
 //@ for u SHARE

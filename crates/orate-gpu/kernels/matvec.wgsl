@@ -1,14 +1,14 @@
-// out [1, N] = residual + activation(x [1, K] · weight [K, N] + bias): matmuls of one row, which are over
-// when the weight is read.
+// out [1, N] = residual + activation(x [1, K] · weight [K, N] + bias): matmuls of one row, whose time is that
+// of reading the weight.
 //
-//   SEVERAL   matmuls by several weights, one after the other in `out`; workgroups know which is theirs. The activation is
-//             that of the first.
+//   SEVERAL   matmuls by several weights, with results one after the other in `out`; each workgroup finds its
+//             matmul. Only the first has the activation.
 //   GATED     out = activation(x · first weight) · (x · second weight)
-//   NORM      x is the row's RMS norm, x / √(mean(x²) + eps) · norm. As the root is a factor of all terms, it is multiplied at
-//             the end, and squares are added with the terms.
+//   NORM      x is the row's RMS norm, x / √(mean(x²) + eps) · norm. The root is a common factor of all
+//             terms, so it is applied at the end, and squares are summed together with the terms.
 //
-// The weight is as weight.wgsl says. A workgroup makes 4 · QUADS results; a thread has four of them and every
-// LANES-th group of four terms. Sums of threads are added in a fixed order. K and N are multiples of 4.
+// weight.wgsl describes the weight. A workgroup computes 4 · QUADS results; a thread has four of them and
+// every LANES-th group of four terms. Sums of threads are added in a fixed order. K and N are multiples of 4.
 
 struct Params {
     x: u32,
@@ -90,7 +90,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     }
 //@ end
 //@ end
-    // Behind the last column the weight is zeros.
+    // After the last column the weight is zero.
     let col = (tile * QUADS + lane % QUADS) * 4u;
     var sum = vec4<f32>();
 //@ if GATED
@@ -101,7 +101,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 //@ end
     let groups = p.k / 4u;
     var group = place;
-    // A thread has many loads in flight: to wait for each would take longer than to read all.
+    // Many loads per thread are in flight: waiting for each one would take longer than reading all.
     for (; group + ${BEHIND}u * LANES < groups; group += ${UNROLL}u * LANES) {
 //@ for u UNROLL
         let terms_${u} = load(group + ${u}u * LANES, weight, col, stride);

@@ -1,11 +1,11 @@
-// out [M, N] = residual + activation(x [M, K] · weight [K, N] + bias): matmuls of a few rows, up to 2 ·
-// PAIRS, which are over when the weight is read, once for all of them.
+// out [M, N] = residual + activation(x [M, K] · weight [K, N] + bias): matmuls of up to 2 · PAIRS rows, whose
+// time is that of reading the weight, once for all of them.
 //
-//   SEVERAL   matmuls by several weights; their results are matrices one after the other in `out`. Workgroups know which
-//             is theirs. The activation is that of the first.
+//   SEVERAL   matmuls by several weights, whose results are matrices one after the other in `out`; each
+//             workgroup finds its matmul. Only the first has the activation.
 //   GATED     out = activation(x · first weight) · (x · second weight)
 //
-// The weight is as weight.wgsl says. A workgroup makes 4 · QUADS results of each row; a thread has four of
+// weight.wgsl describes the weight. A workgroup computes 4 · QUADS results of each row; a thread has four of
 // them and every LANES-th group of four terms. Sums of threads are added in a fixed order, two rows at a
 // time. K and N are multiples of 4.
 
@@ -38,13 +38,13 @@ const QUADS = ${QUADS}u;
 const LANES = 256u / QUADS;
 const WIDE = 4u * QUADS;
 
-// Of two rows.
+// Partial sums of two rows.
 var<workgroup> partial: array<vec4<f32>, 512>;
 //@ if GATED
 var<workgroup> partial_other: array<vec4<f32>, 512>;
 //@ end
 
-// Where the results of this thread go, and which they are.
+// Location of this thread's results, in memory and in the matrix.
 struct Place {
     place: u32,
     col: u32,
@@ -53,7 +53,7 @@ struct Place {
     first: bool,
 }
 
-// Adds up the sums of all threads of two rows, which are in `partial`, and stores the rows.
+// Adds the sums of all threads for two rows, which are in `partial`, and stores the rows.
 fn finish(row: u32, lane: u32, at: Place) {
     for (var step = LANES / 2u; step > 0u; step >>= 1u) {
         workgroupBarrier();
@@ -78,7 +78,8 @@ fn finish(row: u32, lane: u32, at: Place) {
 //@ if PRELU
             slope = vectors[p.slope >> 2u].x;
 //@ end
-            y = vec4<f32>(activate(y.x, slope), activate(y.y, slope), activate(y.z, slope), activate(y.w, slope));
+            y = vec4<f32>(
+                activate(y.x, slope), activate(y.y, slope), activate(y.z, slope), activate(y.w, slope));
         }
 //@ end
 //@ if GATED
@@ -91,7 +92,7 @@ fn finish(row: u32, lane: u32, at: Place) {
         memory[(at.out + element) >> 2u] = y;
     }
 //@ end
-    // Before the next two rows come to the same memory.
+    // The next two rows reuse the memory.
     workgroupBarrier();
 }
 
@@ -116,12 +117,12 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     }
 //@ end
 //@ end
-    // Behind the last column the weight is zeros.
+    // After the last column the weight is zero.
     let col = (tile * QUADS + lane % QUADS) * 4u;
     let groups = p.k / 4u;
 //@ for h PAIRS
 //@ for i 2
-    // Rows past the last are the last, and not stored.
+    // Rows past the last repeat it and are not stored.
     let row_${h}_${i} = p.x / 4u + min(${h}u * 2u + ${i}u, p.rows - 1u) * groups;
     var sum_${h}_${i} = vec4<f32>();
 //@ if GATED
@@ -129,8 +130,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 //@ end
 //@ end
 //@ end
-    // The next terms of the weight are on their way while those before are multiplied. Behind the last they
-    // are asked for again.
+    // The next terms of the weight are loaded while the previous ones are multiplied. After the last, they
+    // are loaded again.
     var w = load_weights(min(place, groups - 1u), weight, col, p.k, stride);
 //@ if GATED
     var v = load_weights(min(place, groups - 1u), p.weight_0, col, p.k, stride);

@@ -1,5 +1,5 @@
-    // A row in registers: vectors x_i from channel c_i on; zeros past the end.
-    // Scale and shift are asked for before the threads wait for each other.
+    // A row in registers: vectors x_i from channel c_i on; zeros past the end. Scale and shift are loaded
+    // before the threads wait for each other.
 //@ for i KEPT
     var scale_${i} = vec4<f32>();
     var shift_${i} = vec4<f32>();

@@ -1,11 +1,11 @@
-// Frames added where they overlap: x [B, F, N], window [N] → out [B, (F − 1) · hop]. One thread per sample, which sums
-// the frames that cover it in their order; see orate-cpu's kernels/overlap_add.rs.
+// Overlap-add: x [B, F, N], window [N] → out [B, (F − 1) · hop]. One thread per sample sums the frames that
+// cover it in order; see orate-cpu's kernels/overlap_add.rs.
 
 struct Params {
     x: u32,
     out: u32,
     len: u32,
-    // Of a sequence, and its frames.
+    // Samples and frames of a sequence.
     samples: u32,
     frames: u32,
     n: u32,
@@ -29,7 +29,7 @@ fn main(
     }
     let x = p.x + i / p.samples * p.frames * p.n;
     let at = i % p.samples + p.n / 2u;
-    // Where `at` is below `n`, the other value wraps around and is not selected.
+    // If `at` is below `n`, the other value wraps around and is not selected.
     let first = select(0u, (at - p.n) / p.hop + 1u, at >= p.n);
     let last = min(at / p.hop, p.frames - 1u);
     var sum = 0.0;

@@ -1,5 +1,5 @@
-// Rows beyond the ends of each sequence: x [B, T, C] → [B, before + T + after, C]: zeros, or the row at the
-// end (REPEAT), or the sequence mirrored there (REFLECT). One thread per element.
+// Rows beyond the ends of each sequence: x [B, T, C] → [B, before + T + after, C]: zeros, the edge row
+// (REPEAT), or the sequence mirrored at the edge (REFLECT). One thread per element.
 
 struct Params {
     x: u32,

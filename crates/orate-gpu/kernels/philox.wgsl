@@ -1,5 +1,4 @@
-// Philox4x32-10 and logarithms of its words: the stream of the CPU executor's kernels/random.rs, which
-// defines it.
+// Philox4x32-10 and logarithms of its words: the stream that the CPU executor's kernels/random.rs defines.
 //@ include angles
 
 fn philox(counter: vec4<u32>, key: vec2<u32>) -> vec4<u32> {

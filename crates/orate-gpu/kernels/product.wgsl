@@ -1,5 +1,5 @@
-// What matmuls share: their parameters, the operand x in f32, a row of which may be gathered from the taps of
-// a convolution, and what becomes of sums. CONV, HISTORY and ODD are as matmul.wgsl says.
+// Shared by matmuls: parameters, the operand x in f32, whose rows may be gathered from the taps of a
+// convolution, and the epilogue of sums. CONV, HISTORY and ODD as in matmul.wgsl.
 
 struct Params {
     x: u32,
@@ -58,7 +58,7 @@ fn element(row: u32, k: u32) -> f32 {
 }
 //@ end
 
-// Four terms of a row of x from k on. Past the end they are some of the row's other terms: the weight is zero
+// Four terms of a row of x from k on. Past the end, other terms of the row are read: the weight is zero
 // there.
 fn load_a(row: u32, k: u32) -> vec4<f32> {
 //@ if ODD
@@ -73,7 +73,7 @@ fn load_a(row: u32, k: u32) -> vec4<f32> {
 //@ end
 }
 
-// What is added before the activation, to four results from (row, col) on.
+// Values to add before the activation, to four results from (row, col) on.
 fn load_bias(col: u32) -> vec4<f32> {
 //@ if BIAS
     return vectors[(p.bias + min(col, p.stride - 4u)) >> 2u];
@@ -82,7 +82,7 @@ fn load_bias(col: u32) -> vec4<f32> {
 //@ end
 }
 
-// What is added after it; zeros outside of the results.
+// Values to add after the activation; zeros outside of the results.
 fn load_residual(row: u32, col: u32) -> vec4<f32> {
     var r = vec4<f32>();
 //@ if RESIDUAL

@@ -1,4 +1,4 @@
-// Normal numbers times `scale`: the stream of the CPU executor's kernels/random.rs, which defines it.
+// Normal random numbers times `scale`: the stream that the CPU executor's kernels/random.rs defines.
 //
 // Philox4x32-10 with key = seed and counter = block gives four words, and Box–Muller two numbers from each
 // pair. One thread per block of four numbers.

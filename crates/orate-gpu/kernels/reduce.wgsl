@@ -30,8 +30,8 @@ fn total(x: f32, lane: u32) -> f32 {
 }
 //@ end
 
-// sum / count, correct to the last bit or two: division on GPUs is not, and a mean that is off by one bit
-// shows in rows whose numbers are all alike.
+// sum / count, correct to one or two bits. Division on GPUs is less accurate, and an error of one bit in a
+// mean shows in rows whose elements are all equal.
 fn divided(sum: f32, count: u32) -> f32 {
     let n = f32(count);
     let q = sum / n;

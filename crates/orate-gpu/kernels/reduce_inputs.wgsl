@@ -1,5 +1,4 @@
-    // Arguments of a kernel that includes `reduce`: which workgroup it is, of how many, and which thread in
-    // it.
+    // Arguments of a kernel that includes `reduce`: index and number of workgroups, and the thread index.
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,

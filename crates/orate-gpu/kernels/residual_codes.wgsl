@@ -1,9 +1,9 @@
-// Residual quantisation: the nearest entry of one codebook after the other. x [rows, WIDTH], books [Q, V,
-// WIDTH] → i32 [rows, Q].
+// Residual quantization: the nearest entry of each codebook in turn. x [rows, WIDTH], books [Q, V, WIDTH] →
+// i32 [rows, Q].
 //
-// The distance is Σ (x − c)², in that form and not as |x|² + |c|² − 2xc, which cancels. A workgroup has a
-// row, and a thread every 128th entry. All sums have one order, so equal entries have equal distances, and
-// the first of them is taken.
+// The distance is Σ (x − c)², not |x|² + |c|² − 2xc, which suffers cancellation. A workgroup has a row, and a
+// thread every 128th entry. All sums have the same order, so equal entries have equal distances, and the
+// first one wins.
 
 struct Params {
     x: u32,

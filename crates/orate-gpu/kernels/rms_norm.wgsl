@@ -1,7 +1,7 @@
 // x / √(mean(x²) + eps) · weight for each row of c elements.
 //
-// One workgroup of 128 threads per row, which is read twice. With FOURS, c is a multiple of 4 and vectors of
-// four are moved.
+// One workgroup of 128 threads per row, which is read twice. With FOURS, c is a multiple of 4, and elements
+// are accessed as vectors of four.
 
 struct Params {
     x: u32,

@@ -1,15 +1,12 @@
 // Rotary positions with split halves.
 //
-// TABLE: out [B, 2, T, D/2], cosines then sines of t / length · θ. θ comes as turns per unit in 32.32 fixed
-// point
-//   (pairs low, high), the position is divided out to 32 fraction bits: exact range reduction.
-// ROPE: out [B, 2, T, D/2], cosines then sines of (first + t) · θ, with `first` in place of x, or where each
-// row of the batch has
-//   its own, these at x. θ comes as turns per
-//   position in 64 fraction bits.
-// Otherwise: x [B, T, H·D], table [B or 1, 2, T, D/2] → out, (a, b) → (a·cos − b·sin, a·sin + b·cos) for the
-// halves
-//   a, b of each head.
+//   TABLE       out [B, 2, T, D/2]: cosines, then sines, of t / length · θ. θ is in turns per unit in 32.32
+//               fixed point (pairs low, high), and the position is divided to 32 fraction bits: exact range
+//               reduction.
+//   ROPE        out [B, 2, T, D/2]: cosines, then sines, of (first + t) · θ, with `first` in place of x, or
+//               read at x if each batch row has its own. θ is in turns per position with 64 fraction bits.
+//   otherwise   x [B, T, H·D], table [B or 1, 2, T, D/2] → out, (a, b) → (a·cos − b·sin, a·sin + b·cos) for
+//               the halves a, b of each head
 //
 // One thread per pair.
 
@@ -22,7 +19,7 @@ struct Params {
     time: u32,
     half: u32,
     heads: u32,
-    // 1 where each row of the batch has a table, or a length, of its own; else 0.
+    // 1 if each batch row has its own table or length, else 0.
     own: u32,
 }
 

@@ -1,5 +1,5 @@
-// Rounding to half precision and to upper halves of floats, from bits to bits: to the nearest, of two equally
-// near to the even one. In integers, because devices may round otherwise and take tiny numbers for zero.
+// Rounding to f16 and bf16, from bits to bits, to nearest even. In integers, because devices may round
+// differently and flush tiny numbers to zero.
 
 fn f16_bits(bits: u32) -> u32 {
     let sign = (bits >> 16u) & 0x8000u;
@@ -7,7 +7,7 @@ fn f16_bits(bits: u32) -> u32 {
     if a > 0x7f800000u {
         return sign | 0x7e00u;
     }
-    // From the middle between 65504 and 2^16 on.
+    // From the midpoint between 65504 and 2^16 on.
     if a >= 0x477ff000u {
         return sign | 0x7c00u;
     }
@@ -34,18 +34,18 @@ fn bf16_bits(bits: u32) -> u32 {
     return (bits + 0x7fffu + ((bits >> 16u) & 1u)) >> 16u;
 }
 
-// The scale of 32 numbers as it is stored, from the largest magnitude.
+// Stored scale of 32 numbers, from their largest magnitude.
 fn scale_bits(largest: f32) -> u32 {
     return f16_bits(bitcast<u32>(min(largest / 127.0, 65504.0)));
 }
 
-// What numbers are multiplied with to become bytes.
+// Factor that turns numbers into bytes.
 fn inverse_of(scale: u32) -> f32 {
     let x = unpack2x16float(scale).x;
     return select(0.0, 1.0 / x, x > 0.0);
 }
 
-// A number as one of four bytes of a word.
+// A number as one of the four bytes of a word.
 fn byte_bits(x: f32, inverse: f32, place: u32) -> u32 {
     let byte = i32(clamp(round(x * inverse), -127.0, 127.0));
     return (bitcast<u32>(byte) & 0xffu) << (8u * place);

@@ -1,13 +1,13 @@
-// Drawing an id from logits [B, IDS], as `Op::Sample` has it; a workgroup for each row.
+// Samples an id from logits [B, IDS], as defined by `Op::Sample`; one workgroup per row.
 //
-//   x = c, or GUIDED c + guidance · (c − u) with unconditional logits u; penalized where seen; nothing for control ids
+//   x = c, or GUIDED c + guidance · (c − u) with unconditional logits u; penalized if seen; no control ids
 //   temperature 0:  argmax x
-//   x = x / temperature; nothing below the k-th largest, and below largest + ln(min-p)
-//   nothing after the ids whose probabilities sum up to p
+//   x = x / temperature; exclude ids below the k-th largest, and below largest + ln(min-p)
+//   exclude all ids after those whose probabilities sum up to p
 //   argmax (x − ln(−ln u)), u from Philox
 //
-// What is left out is a number below all others, so that no infinities are needed. A logit that is not a
-// number, or nothing to draw, gives −1.
+// Excluded ids get a number below all others, so that no infinities are needed. If a logit is NaN, or no id
+// can be drawn, the result is −1.
 
 struct Params {
     logits: u32,
@@ -20,7 +20,7 @@ struct Params {
     // SEEN: [B, IDS]
     seen: u32,
     out: u32,
-    // No id is drawn from the first on, but for the end, and that not in the first draws.
+    // First control id. From it on only the end id can be drawn, and not in the first draws.
     control_first: u32,
     control_end: u32,
     least_draws: u32,
@@ -35,7 +35,7 @@ var<immediate> p: Params;
 //@ include math
 
 const IDS = ${IDS}u;
-// A power of two, not less than IDS and 256.
+// A power of two, at least IDS and 256.
 const PLACES = ${PLACES}u;
 const EACH = PLACES / 256u;
 const NOTHING = -3.0e38;
@@ -49,7 +49,7 @@ var<workgroup> count: atomic<u32>;
 var<workgroup> setting: vec4<f32>;
 var<workgroup> more_settings: vec2<f32>;
 
-// Larger for larger numbers.
+// Increases with v.
 fn ordered(v: f32) -> u32 {
     let bits = bitcast<u32>(v + 0.0);
     return select(bits | 0x80000000u, ~bits, (bits >> 31u) == 1u);
@@ -78,7 +78,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         }
         atomicStore(&count, 0u);
     }
-    // Threads meet under conditions on these, so all must agree on them.
+    // Branches on these contain barriers, so all threads must agree on them.
     let s = workgroupUniformLoad(&setting);
     let more = workgroupUniformLoad(&more_settings);
     let temperature = s.x;
@@ -103,7 +103,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         v = clamp(v + more.y * difference, -1.0e38, 1.0e38);
 //@ end
 //@ if SEEN
-        // No bits but the sign.
+        // Not zero, apart from the sign.
         if (memory[p.seen + row * IDS + i] & 0x7fffffffu) != 0u {
             v = select(v / s.w, v * s.w, v < 0.0);
         }
@@ -121,7 +121,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let broken = atomicLoad(&count) != 0u;
     workgroupBarrier();
     if temperature != 0.0 && s.y >= 1.0 && s.y < f32(IDS) {
-        // The k-th largest: the largest number, bit by bit, that k ids reach.
+        // The k-th largest: the largest number that k ids reach, found bit by bit.
         var least = 0u;
         for (var bit = 0x80000000u; bit > 0u; bit >>= 1u) {
             if lane == 0u {
@@ -169,7 +169,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         workgroupBarrier();
     }
     if temperature != 0.0 && s.z < 1.0 {
-        // Sorted by a bitonic network; ids that are left out come last.
+        // Sorts by a bitonic network; excluded ids come last.
         for (var i = lane; i < PLACES; i += 256u) {
             order[i] = NOBODY;
             if i < IDS {
@@ -193,7 +193,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             }
         }
         workgroupBarrier();
-        // A thread has neighbouring places; then it gets what is before them.
+        // A thread sums consecutive places, then adds the sums of all places before them.
         var largest = 0.0;
         if order[0] != NOBODY {
             largest = x[order[0]];

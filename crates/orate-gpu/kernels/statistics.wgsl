@@ -1,8 +1,8 @@
 // Mean, then standard deviation, of each channel over time: x and scores [B, T, C] → [B, 2C].
 //
-// SCORES: rows count with weight softmax(scores) over time, else equally. A workgroup has 16 channels of a
-// batch row, and 16 threads share the rows of each; their sums add up in order. Squares are those of
-// differences from the mean.
+// SCORES: rows are weighted by softmax(scores) over time, otherwise equally. A workgroup has 16 channels of a
+// batch row; 16 threads share the rows of each channel, and their sums are added in order. Variance sums
+// squared differences from the mean.
 
 struct Params {
     x: u32,

@@ -1,6 +1,6 @@
 // times [N] in 0…1 → [N, 2·half]: sines, then cosines, of 1000 · t · 10000^(−j / (half − 1)).
 //
-// Frequencies come as turns per unit of time in 32.32 fixed point (pairs low, high). One thread per pair.
+// Frequencies are turns per unit of time in 32.32 fixed point (pairs low, high). One thread per pair.
 
 struct Params {
     times: u32,

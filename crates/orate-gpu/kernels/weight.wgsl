@@ -1,12 +1,12 @@
 // The weight of a matmul [⌈K⌉, stride], in f32, or with
 //
-//   HALF     f16, which becomes f32 by an instruction that nearly every device has; with BF16 the upper halves of f32, which
-//            become one by a shift
-//   BLOCKS   whole numbers with a sign, and after all of them the scales in f16 that 32 rows of a column share,
-//            [⌈K⌉ / 32, stride]. A weight is its number times its scale. A word is bytes of four columns, or with NIBBLES those of
-//            two rows, of which the first has the lower halves.
+//   HALF     f16, which nearly every device can widen by one instruction; or with BF16 bf16, which becomes
+//            f32 by a shift
+//   BLOCKS   signed integers, followed by all scales in f16, [⌈K⌉ / 32, stride]: 32 rows of a column share
+//            one. A weight is its integer times its scale. A word has the bytes of four columns, or with
+//            NIBBLES those of two rows, the first of them in the lower halves.
 //
-// Places are counted in elements, with BLOCKS in quarters of a word.
+// Offsets are in elements, or with BLOCKS in quarters of a word.
 
 //@ if BLOCKS
 alias Stored = vec3<u32>;
@@ -21,12 +21,13 @@ alias Stored = vec4<f32>;
 //@ end
 
 //@ if BLOCKS
-// Word of the scales of row `k`, whose first is that of column 0.
+// Word with the scales of row `k`, starting at column 0.
 fn scales_at(weight: u32, k: u32, depth: u32, stride: u32) -> u32 {
-    return weight / 4u + (depth + 127u) / 128u * 128u / ${ROWS_PER_WORD}u * (stride / 4u) + k / 32u * (stride / 2u);
+    let numbers = (depth + 127u) / 128u * 128u / ${ROWS_PER_WORD}u * (stride / 4u);
+    return weight / 4u + numbers + k / 32u * (stride / 2u);
 }
 
-// The numbers of four columns of row `k`, in the upper bits of four bytes.
+// Numbers of four columns of row `k`, in the upper bits of four bytes.
 fn numbers_at(weight: u32, k: u32, quad: u32, stride: u32) -> u32 {
     let word = matrix[weight / 4u + k / ${ROWS_PER_WORD}u * (stride / 4u) + quad];
 //@ if NIBBLES

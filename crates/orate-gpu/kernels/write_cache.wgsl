@@ -1,13 +1,13 @@
-// Rows of keys and values rounded to a compact type (see `cache_rows`), in place.
+// Rounds rows of keys and values to a compact type (see `cache_rows`) and writes them in place.
 //
 //   state [B, N, C] in F16, BF16 or Q8_0, rows [B, T, C]: rows from first[b] on are replaced
 //
-// A thread has a word of two elements, in Q8_0 the 64 elements whose scales share a word.
+// A thread has a word of two elements, or with Q8_0 the 64 elements whose scales share a word.
 
 //@ include write_first
 //@ include round_rows
 
-// Elements of a thread.
+// Elements per thread.
 //@ if Q8_0
 const EACH = 64u;
 //@ else

@@ -1,25 +1,25 @@
-// What kernels share that write in place: a state, the rows for it, and where they begin.
+// Shared by kernels that write in place: a state, the rows for it, and their position.
 
 struct Params {
     state: u32,
     rows: u32,
-    // OPERAND: where they begin, [B]
+    // OPERAND: position of the rows, [B]
     first: u32,
-    // Threads that have something to do.
+    // Number of threads that have work.
     n: u32,
-    // Rows of the state and of what is written, and their width.
+    // Rows of the state, rows to write, and their width.
     capacity: u32,
     time: u32,
     c: u32,
-    // Otherwise they begin here.
+    // Without OPERAND: position of the rows.
     at: u32,
 }
 
 var<immediate> p: Params;
 @group(0) @binding(0) var<storage, read_write> memory: array<u32>;
 
-// The row of the state that the first of batch row b replaces. Places that are out of range move to the
-// nearest that is there: the caller checks positions, and no foreign memory is written.
+// Row of the state that the first row of batch row b replaces. Positions out of range are clamped, so that
+// nothing is written out of bounds; the caller checks positions.
 fn first_of(b: u32) -> u32 {
 //@ if OPERAND
     return u32(clamp(bitcast<i32>(memory[p.first + b]), 0, i32(p.capacity - p.time)));

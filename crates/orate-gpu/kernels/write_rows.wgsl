@@ -1,4 +1,4 @@
-// What is written in place. One thread per element of the rows, or per mark.
+// Writes in place. One thread per element of the rows, or per mark.
 //
 //   MARK        state [B, V], ids [B]: a 1 at each id
 //   otherwise   state [B, N, C], rows [B, T, C]: rows from first[b] on are replaced

@@ -1,4 +1,4 @@
-//! Which GPUs there are.
+//! Lists GPUs and their features.
 
 use orate_graph::{COOPERATIVE_MATRICES, DeviceClass, DeviceInfo, DeviceKind, Precision};
 use wgpu::{
@@ -6,13 +6,13 @@ use wgpu::{
     InstanceDescriptor, InstanceFlags,
 };
 
-/// Features that kernels use where they are there.
+/// Features that kernels use if available.
 pub(crate) fn wanted() -> Features {
     Features::SUBGROUP | Features::TIMESTAMP_QUERY | Features::PIPELINE_CACHE
 }
 
-/// The formats in which a device keeps the weights of matmuls. Nearly all can unpack f16, whether they
-/// compute in it or not; bf16 needs a shift. Scales of blocks are f16.
+/// Weight formats of a device. Nearly all devices can unpack f16, whether or not they compute in it; bf16
+/// needs only a shift. Scales of blocks are f16.
 pub(crate) fn precisions(adapter: &Adapter) -> &'static [Precision] {
     match adapter.get_downlevel_capabilities().flags.contains(DownlevelFlags::SHADER_F16_IN_F32) {
         true => &[Precision::F32, Precision::F16, Precision::Bf16, Precision::Q8_0, Precision::Q4_0],
@@ -20,22 +20,22 @@ pub(crate) fn precisions(adapter: &Adapter) -> &'static [Precision] {
     }
 }
 
-/// Cooperative matrices as kernels use them: a subgroup multiplies numbers in f16 and adds in f32.
+/// Cooperative matrices as kernels use them: a subgroup multiplies f16 values and accumulates in f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Matrices {
-    /// Rows and columns of each of the three matrices: 16, or 8.
+    /// Rows and columns of each of the three matrices: 16 or 8.
     pub fragment: usize,
-    /// Threads of a subgroup.
+    /// Threads per subgroup.
     pub lanes: usize,
 }
 
 impl Matrices {
-    /// Features that a device needs for them.
+    /// Device features that they require.
     pub const FEATURES: Features =
         Features::EXPERIMENTAL_COOPERATIVE_MATRIX.union(Features::SHADER_F16).union(Features::SUBGROUP);
 
-    /// Those of an adapter, the larger ones if there are two sizes. Subgroups of various sizes are left
-    /// alone, because a kernel has to know how many there are in a workgroup, and so is Metal, on which
+    /// Returns those of an adapter, the larger ones if there are two sizes. `None` for adapters with variable
+    /// subgroup sizes, because a kernel must know how many subgroups a workgroup has, and for Metal, on which
     /// nothing was measured.
     pub fn of(adapter: &Adapter) -> Option<Self> {
         let info = adapter.get_info();
@@ -51,19 +51,18 @@ impl Matrices {
         Some(Matrices { fragment, lanes: info.subgroup_max_size as usize })
     }
 
-    /// Among the features of a device.
+    /// Text for the list of a device's features.
     pub fn feature(self) -> String {
         format!("{COOPERATIVE_MATRICES} of {0} x {0} for f16", self.fragment)
     }
 }
 
-/// All GPUs that Vulkan, Metal or DX12 drivers offer, with software rasterizers. Drivers are loaded by this
-/// call.
+/// Returns all GPUs of the Vulkan, Metal and DX12 drivers, including software rasterizers. Loads the drivers.
 pub fn devices() -> Vec<DeviceInfo> {
     open(None).into_iter().map(|(_, info)| info).collect()
 }
 
-/// The adapters of one kind, or of all.
+/// Returns the adapters of one kind, or of all.
 pub(crate) fn open(kind: Option<DeviceKind>) -> Vec<(Adapter, DeviceInfo)> {
     let backends = match kind {
         Some(DeviceKind::Vulkan) => Backends::VULKAN,

@@ -1,20 +1,20 @@
-//! Places in a session's buffer: first fit, in units that keep every place aligned.
+//! Allocates ranges of a session's buffer: first fit, in units that keep every range aligned.
 
-/// Every place starts at a multiple of this many bytes.
+/// Alignment of ranges in bytes.
 pub(crate) const UNIT: u64 = 256;
 
-/// Bytes `offset … offset + size` of the buffer; both are multiples of [`UNIT`].
+/// Bytes `offset .. offset + size` of the buffer; both are multiples of [`UNIT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub offset: u64,
     pub size: u64,
 }
 
-/// What is taken of a buffer of some size.
+/// Allocated ranges of a buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Allocator {
     size: u64,
-    /// By offset.
+    /// Sorted by offset.
     taken: Vec<Range>,
 }
 
@@ -23,12 +23,12 @@ impl Allocator {
         Allocator { size, taken: vec![] }
     }
 
-    /// Bytes that are taken.
+    /// Allocated bytes.
     pub fn used(&self) -> u64 {
         self.taken.iter().map(|r| r.size).sum()
     }
 
-    /// A free place for `bytes`, if there is one.
+    /// Allocates `bytes` if there is a free range for them.
     pub fn take(&mut self, bytes: u64) -> Option<Range> {
         let size = bytes.max(1).next_multiple_of(UNIT);
         let mut offset = 0;
@@ -48,7 +48,7 @@ impl Allocator {
         Some(range)
     }
 
-    /// Gives a place back.
+    /// Frees a range.
     pub fn free(&mut self, range: Range) {
         self.taken.retain(|r| *r != range);
     }

@@ -1,7 +1,7 @@
-//! Frequencies and angles as fixed-point numbers, which kernels multiply without losing digits.
+//! Frequencies and angles as fixed-point numbers, which kernels multiply without loss of precision.
 
-/// Turns per position of rotary positions of width `2 · half`, with 64 fraction bits: low words, then high
-/// ones. No frequency is above one radian.
+/// Turns per position for rotary positions of width `2 · half`, with 64 fraction bits: low words, then high
+/// ones. No frequency exceeds one radian.
 pub(crate) fn rope_frequencies(base: f64, half: usize) -> Vec<[u32; 2]> {
     let turns = |j: usize| base.powf(-(j as f64) / half as f64) / std::f64::consts::TAU;
     let fixed = |j: usize| (turns(j) * 2f64.powi(64)).round() as u64;
@@ -13,8 +13,8 @@ pub(crate) fn time_frequencies(half: usize) -> Vec<f64> {
     (0..half).map(|j| 1000.0 * 10000f64.powf(-(j as f64) / (half as f64 - 1.0))).collect()
 }
 
-/// Radians as turns in 32.32 fixed point, low word first; negative numbers wrap around, as only the fraction
-/// of products is used.
+/// Converts radians to turns in 32.32 fixed point, low word first. Negative numbers wrap around, which is
+/// correct, as only the fraction of products is used.
 pub(crate) fn fixed_turns(radians: f64) -> [u32; 2] {
     let fixed = (radians / std::f64::consts::TAU * 4_294_967_296.0).round() as i64 as u64;
     [fixed as u32, (fixed >> 32) as u32]
@@ -24,7 +24,7 @@ pub(crate) fn fixed_turns(radians: f64) -> [u32; 2] {
 mod tests {
     use super::*;
 
-    /// The kernel's arithmetic: 64-bit products of which the middle is kept.
+    /// The kernel's arithmetic: the middle of 64-bit products.
     #[test]
     fn fixed_point_turns_keep_the_angle() {
         for (radians, x) in [(10.0, 0.7), (-3.25, 0.999), (1000.0, 0.8), (-0.001, 5.5), (0.0, 1.0)] {

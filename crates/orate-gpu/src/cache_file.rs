@@ -1,35 +1,35 @@
-//! The file that keeps compiled pipelines from one process to the next.
+//! Cache file of compiled pipelines.
 //!
 //! ```text
 //! "ORATEPC1"   8 bytes
 //! key          8 bytes, little-endian: hash of device, driver and all kernel texts
 //! hash         8 bytes: of the data
-//! data         what the driver gave, at most 64 MiB
+//! data         as returned by the driver, at most 64 MiB
 //! ```
 //!
-//! One file per device, `vulkan-<vendor>-<device>.pipelines`: a new driver or new kernels replace it. A file
-//! that is damaged, or of another key, counts as absent: drivers are not to be fed foreign bytes.
+//! One file per device, `vulkan-<vendor>-<device>.pipelines`: a new driver or new kernels replace it. A
+//! damaged file, or one with another key, counts as missing, since drivers must not get untrusted bytes.
 
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Number of the next file of this process, part of its temporary name.
+/// Index of the next file of this process, part of its temporary name.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 const MAGIC: &[u8; 8] = b"ORATEPC1";
 const HEADER: usize = 24;
 
-/// Largest data that is read or written.
+/// Maximum size of data that is read or written.
 pub(crate) const LIMIT: usize = 64 << 20;
 
-/// FNV-1a: the same on every machine and in every build.
+/// FNV-1a hash: the same on every machine and in every build.
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
-/// The data of the file, if it is whole and of this key.
+/// Returns the data of the file, if it is intact and has this key.
 pub(crate) fn read(path: &Path, key: u64) -> Option<Vec<u8>> {
     let size = fs::metadata(path).ok()?.len();
     if size > (LIMIT + HEADER) as u64 {
@@ -42,11 +42,11 @@ pub(crate) fn read(path: &Path, key: u64) -> Option<Vec<u8>> {
     whole.then(|| bytes.split_off(HEADER))
 }
 
-/// Writes the file by way of another one, so that readers see the old or the new content and nothing between.
-/// Data over the limit is left out.
+/// Writes a temporary file and renames it, so that readers see either the old or the new content. Data over
+/// the limit is not written.
 ///
 /// # Errors
-/// The folder cannot be made, or the file not be written.
+/// The folder cannot be created, or the file cannot be written.
 pub(crate) fn write(path: &Path, key: u64, data: &[u8]) -> io::Result<()> {
     if data.len() > LIMIT {
         return Ok(());
@@ -54,7 +54,7 @@ pub(crate) fn write(path: &Path, key: u64, data: &[u8]) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
-    // Two processes may write at once, and so may two devices of one.
+    // Two processes may write at once, and so may two devices of one process.
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}-{}.tmp", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
     let temporary = PathBuf::from(name);
@@ -96,7 +96,7 @@ mod tests {
         fs::remove_dir_all(folder).expect("removable");
     }
 
-    /// Readers see whole files while several write, and nothing else is left in the folder.
+    /// Readers see whole files while several threads write, and nothing else remains in the folder.
     #[test]
     fn several_write_at_once() {
         let folder = folder("at-once");

@@ -1,4 +1,4 @@
-//! A GPU as a device: which kernel runs which op, and models whose weights are uploaded once.
+//! A GPU as a device: selects the kernel of each op and uploads model weights once.
 
 use crate::adapters;
 use crate::executable::GpuExecutable;
@@ -20,12 +20,12 @@ pub struct GpuDevice {
 }
 
 impl GpuDevice {
-    /// Opens device `index` among those of `kind`; without a kind, among all, the most wanted first: discrete
-    /// before integrated before software. `cache` is a folder that keeps compiled kernels for the next
-    /// process, where the driver can give them.
+    /// Opens device `index` among those of `kind`, or among all without a kind, best first: discrete before
+    /// integrated before software. `cache` is a folder that stores compiled kernels for the next process, if
+    /// the driver can export them.
     ///
     /// # Errors
-    /// There is no such device, it cannot be opened, or it does not compute as `policy` asks.
+    /// There is no such device, it cannot be opened, or it does not support the precision of `policy`.
     pub fn new(
         kind: Option<DeviceKind>,
         index: usize,
@@ -50,7 +50,7 @@ impl GpuDevice {
         if !formats.contains(&policy.precision) {
             let formats: Vec<_> = formats.iter().map(|p| p.name()).collect();
             let mut problem =
-                format!("it computes products in {} and not in {}", formats.join(" or "), policy.precision);
+                format!("it computes matmuls in {} and not in {}", formats.join(" or "), policy.precision);
             if policy.precision == Precision::Tf32 {
                 problem += ", which is for CUDA's tensor cores";
             }
@@ -61,8 +61,7 @@ impl GpuDevice {
         Ok(GpuDevice { gpu })
     }
 
-    /// Takes the device away from all that use it, as a reset of the driver would: for tests of what programs
-    /// do then.
+    /// Destroys the device, as a driver reset would. For tests of how programs react.
     #[doc(hidden)]
     pub fn lose(&self) {
         self.gpu.device.destroy();
@@ -104,7 +103,7 @@ impl Device for GpuDevice {
         Pacing::QUEUES
     }
 
-    /// A minute of speech takes less, and making a buffer costs more than a sentence's pauses.
+    /// A minute of speech needs less, and creating a buffer takes longer than the pauses between sentences.
     fn memory_kept(&self) -> usize {
         256 << 20
     }
@@ -124,7 +123,7 @@ impl Device for GpuDevice {
     }
 }
 
-/// A model's weights on the device.
+/// Weights of a model on the device.
 struct GpuModel {
     gpu: Arc<Gpu>,
     weights: Arc<dyn WeightLoader + Send + Sync>,

@@ -1,28 +1,28 @@
-//! One dispatch of a kernel, as far as it is known when a plan is loaded.
+//! One dispatch of a kernel, with everything known when a plan is loaded.
 
 use crate::variant::Variant;
 use orate_graph::Place;
 
-/// Bytes of parameters of a dispatch; every Vulkan driver has room for them.
+/// Maximum bytes of parameters of a dispatch; every Vulkan driver supports them.
 pub(crate) const IMMEDIATE_BYTES: u32 = 128;
 
-/// Most words of parameters.
+/// Maximum words of parameters.
 pub(crate) const WORDS: usize = IMMEDIATE_BYTES as usize / 4;
 
-/// What is added to a word of parameters when a run is encoded.
+/// A value to add to a word of parameters when a run is encoded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Late {
-    /// Where the value is, in elements from the beginning of the session's buffer.
+    /// Place of a value, in elements from the beginning of the session's buffer.
     Place(Place),
     /// Bits of a float scalar.
     Float(usize),
-    /// Low or high half of a whole scalar.
+    /// Low or high half of an integer scalar.
     Half { scalar: usize, high: bool },
-    /// A whole scalar times `stride`; it must be below `rows`.
+    /// An integer scalar times `stride`; it must be below `rows`.
     Row { scalar: usize, rows: usize, stride: usize },
 }
 
-/// Parameters, as the kernel's `Params` lists them.
+/// Parameters, in the order of the kernel's `Params`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Params {
     pub words: Vec<u32>,
@@ -47,7 +47,7 @@ impl Params {
         self
     }
 
-    /// `late` after `offset` elements.
+    /// Adds `late` plus `offset` elements.
     pub fn late_after(mut self, late: Late, offset: usize) -> Self {
         self.late.push((self.words.len(), late));
         self.number(offset)
@@ -58,19 +58,19 @@ impl Params {
     }
 }
 
-/// A dispatch before its pipeline and bind group are made.
+/// A dispatch before its pipeline and bind group are created.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub variant: Variant,
     pub params: Params,
-    /// Workgroups.
+    /// Number of workgroups.
     pub groups: [u32; 3],
-    /// The buffers that hold the step's weights: of its matrix, of its vectors.
+    /// Buffers with the step's weights: of its matrix, of its vectors.
     pub weights: [Option<usize>; 2],
 }
 
-/// Workgroups for `n` threads in groups of `size`, in two dimensions: one holds at most 65535. Kernels number
-/// their threads row by row.
+/// Workgroups for `n` threads in groups of `size`, in two dimensions, since one is limited to 65535. Kernels
+/// number their threads row by row.
 pub(crate) fn flat(n: usize, size: usize) -> [u32; 3] {
     let groups = n.div_ceil(size).max(1);
     let x = groups.min(32_768);

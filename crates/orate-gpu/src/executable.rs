@@ -18,52 +18,52 @@ use wgpu::{
     ComputePassDescriptor, ComputePassTimestampWrites, ComputePipeline, QuerySetDescriptor, QueryType,
 };
 
-/// Most steps that one set of timestamps holds.
+/// Maximum steps per set of timestamps.
 const TIMED: usize = 2048;
 
-/// Most dispatches that one thread encodes. A frame of a talker has two thousand, and the device would wait
-/// for all of them.
+/// Maximum dispatches that one thread encodes. A frame of a talker has two thousand, and the device would
+/// wait for all of them.
 const CHUNK: usize = 256;
 
-/// Most threads that encode a plan or a loop.
+/// Maximum threads that encode a plan or a loop.
 const MOST_ENCODERS: usize = 8;
 
-/// A dispatch, ready but for the places of a session.
+/// A dispatch, complete except for the places of a session.
 struct Ready {
     pipeline: ComputePipeline,
-    /// None if it reads none.
+    /// `None` if it reads no weights.
     weights: Option<BindGroup>,
     words: Vec<u32>,
     late: Vec<(usize, Late)>,
     groups: [u32; 3],
-    /// Step, for messages.
+    /// Step index, for messages.
     step: usize,
 }
 
 /// See [`Executable`].
 pub(crate) struct GpuExecutable {
     gpu: Arc<Gpu>,
-    /// Number that no other executable of the device has.
+    /// Unique among executables of the device.
     id: u64,
     plan: Plan,
     ready: AtHome<Vec<Ready>>,
-    /// The bind group of no weights.
+    /// Bind group of dispatches without weights.
     nothing: AtHome<BindGroup>,
-    /// The dispatches of each step; those after the last are copies.
+    /// Dispatches of each step; the last range has the final copies.
     steps: Vec<Range<usize>>,
 }
 
-/// The weights of each step.
+/// Weights of each step.
 pub(crate) fn wanted(gpu: &Gpu, plan: &Plan, source: &dyn WeightLoader) -> Vec<Wanted> {
     let of = |step| kernels::weights(plan, step, Abilities::of(gpu), source);
     plan.steps().iter().map(of).collect()
 }
 
-/// What dispatches are filled in with.
+/// Values that are filled into dispatches.
 #[derive(Clone, Copy)]
 struct Run<'a> {
     places: &'a Places,
-    /// A scalar that the run sets itself, and to what.
+    /// A scalar that the run sets itself, and its value.
     counter: Option<(usize, u64)>,
 }
 
@@ -83,7 +83,7 @@ impl GpuExecutable {
         bank: &mut WeightBank,
         source: &dyn WeightLoader,
     ) -> Result<Self, DeviceError> {
-        // Whatever does not fit into one buffer cannot be counted by kernels either.
+        // Values that exceed one buffer also exceed the 32-bit indices of kernels.
         let values = plan.steps().iter().flat_map(|s| s.node.inputs.iter().chain([&s.node.output]));
         let infos = values.map(|v| plan.info(*v));
         let largest = infos.map(|i| i.dtype.bytes_of(&i.shape) as u64).max().unwrap_or(0);
@@ -114,7 +114,7 @@ impl GpuExecutable {
         let pipelines =
             gpu.pipelines.get(&gpu.device, &variants).map_err(|problem| match gpu.check_alive() {
                 Ok(()) => DeviceError::Setup { device: gpu.name.clone(), problem },
-                // A lost device refuses all kernels.
+                // A lost device rejects all kernels.
                 Err(lost) => lost,
             })?;
         let ready = calls.into_iter().zip(pipelines).map(|((step, c), pipeline)| {
@@ -139,8 +139,8 @@ impl GpuExecutable {
         Ok(GpuExecutable { gpu, id, plan, ready, nothing, steps })
     }
 
-    /// Makes room for what the plan writes, checks what it reads, and takes the places of all from the
-    /// memory, which gets them back when they are used.
+    /// Makes room for what the plan writes, checks what it reads, and takes the places of all values from the
+    /// memory, which gets them back after use.
     fn bind(&self, m: &mut GpuMemory) -> Result<Places, DeviceError> {
         let mut places = match m.kept_places(self.id) {
             Some(places) => places,
@@ -204,7 +204,7 @@ impl GpuExecutable {
         which: Range<usize>,
     ) -> Result<(), DeviceError> {
         let mut pipeline: Option<&ComputePipeline> = None;
-        // Kernels without weights take those that are set.
+        // Kernels without weights keep the current bind group.
         let mut weights: Option<&BindGroup> = None;
         pass.set_bind_group(1, &*self.nothing, &[]);
         let mut words = [0u32; WORDS];
@@ -252,7 +252,7 @@ impl GpuExecutable {
         })
     }
 
-    /// Encodes dispatches as a command buffer.
+    /// Encodes dispatches into a command buffer.
     fn commands(
         &self,
         bind_group: &BindGroup,
@@ -267,7 +267,7 @@ impl GpuExecutable {
         Ok(encoder.finish())
     }
 
-    /// Submits the plan once for each number that `counter` shall have, or once as scalars are.
+    /// Submits the plan once for each value of `counter`, or once with scalars as they are.
     fn submit(&self, m: &mut GpuMemory, counter: Option<(usize, usize)>) -> Result<(), DeviceError> {
         let places = self.bind(m)?;
         let submitted = self.submit_at(m, &places, counter);
@@ -297,7 +297,7 @@ impl GpuExecutable {
                 let all = parallel::map(count, MOST_ENCODERS, one).into_iter();
                 self.gpu.queue.submit(all.collect::<Result<Vec<_>, _>>()?);
             }
-            // Encoding a step takes as long as a fifth of running it, and the device would wait for all of
+            // Encoding a step takes a fifth of the time of running it, and the device would wait for all of
             // them.
             Some((scalar, times)) => {
                 let one = |i: usize| {
@@ -316,7 +316,7 @@ impl GpuExecutable {
         self.gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: Some(self.plan.name()) })
     }
 
-    /// The steps that have dispatches, and these; with the copies at the end of the last step.
+    /// Steps that have dispatches, with these; the last step includes the final copies.
     fn ranges(&self) -> Vec<(usize, Range<usize>)> {
         let mut ranges: Vec<_> = self.steps.iter().cloned().enumerate().collect();
         if let Some((_, last)) = ranges.last_mut() {
@@ -326,7 +326,7 @@ impl GpuExecutable {
         ranges
     }
 
-    /// Each step in a pass of its own, between two timestamps.
+    /// Times each step in a pass of its own, between two timestamps.
     fn profile_on_device(
         &self,
         m: &mut GpuMemory,
@@ -368,7 +368,7 @@ impl GpuExecutable {
         Ok(times)
     }
 
-    /// Each step in a submission of its own, by the host's clock.
+    /// Times each step in a submission of its own, by the host's clock.
     fn profile_on_host(
         &self,
         m: &mut GpuMemory,
@@ -419,7 +419,7 @@ impl Executable for GpuExecutable {
         memory.set_index(counter, times as u64 - 1);
         let scalar = self.plan.scalars().iter().position(|s| s == counter);
         let (m, _inside) = self.own(memory)?;
-        // A plan that does not read the counter is run as often.
+        // A plan that does not read the counter runs as often.
         match scalar {
             Some(scalar) => self.submit(m, Some((scalar, times))),
             None => (0..times).try_for_each(|_| self.submit(m, None)),
@@ -458,7 +458,7 @@ mod tests {
 
     fn model() -> (GpuDevice, GpuExecutable) {
         let device = GpuDevice::new(Some(DeviceKind::Vulkan), 0, PrecisionPolicy::default(), None)
-            .expect("a GPU or a rasteriser; on Debian and Ubuntu: apt-get install mesa-vulkan-drivers");
+            .expect("a GPU or a rasterizer; on Debian and Ubuntu: apt-get install mesa-vulkan-drivers");
         let mut g = Graph::new("places");
         let row = g.scalar("row");
         let x = g.state("x", DType::F32, [4, 4]).expect("declares");
@@ -473,7 +473,7 @@ mod tests {
         (device, executable)
     }
 
-    /// Whatever wgpu asks for in its calls, we do not.
+    /// Allocations inside wgpu calls cannot be avoided, but ours can.
     #[test]
     fn finding_the_places_of_values_allocates_nothing() {
         let (device, executable) = model();
@@ -491,7 +491,7 @@ mod tests {
         assert_eq!(Counting::asked_here() - before, 0);
     }
 
-    /// Places that were kept are those that would be looked up now, whatever happened to the memory.
+    /// Cached places equal freshly computed ones, whatever happened to the memory.
     #[test]
     fn kept_places_are_right() {
         let (device, executable) = model();

@@ -1,9 +1,9 @@
-//! The end of the process while threads still use a device.
+//! Exit of the process while threads still use a device.
 //!
-//! `exit` runs what drivers registered for it, and Mesa's software rasteriser then stops its threads and frees
-//! its compiler even if another thread is submitting work: heap corruption and crashes. So a handler of our
-//! own, which runs before those because it is registered after them, lets no thread enter the driver any more
-//! and waits until those inside have left and the devices are idle.
+//! `exit` runs handlers that drivers have registered. Mesa's software rasterizer then stops its threads and
+//! frees its compiler even if another thread is submitting work, which corrupts the heap or crashes. So a
+//! handler of our own, which runs before those because it is registered after them, keeps threads from
+//! entering the driver, and waits until those inside have left and the devices are idle.
 
 use crate::failure::polled;
 use crate::gpu::Gpu;
@@ -17,28 +17,28 @@ use wgpu::{
     PipelineCompilationOptions, PollType, ShaderModuleDescriptor, ShaderSource,
 };
 
-/// How long the process waits for threads and devices before it ends all the same.
+/// Maximum time that the process waits for threads and devices at exit.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// The devices to wait for, and the process that they were opened in.
+/// Devices to wait for, and the process in which they were opened.
 static OPEN: Mutex<Option<(HomeProcess, Vec<Weak<Gpu>>)>> = Mutex::new(None);
 
-/// Whether the process is about to end.
+/// Whether the process is exiting.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Threads that are in the driver.
+/// Number of threads in the driver.
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// How many [`Inside`] this thread has.
+    /// Number of [`Inside`] values of this thread.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
-/// While it lives, the process does not end: its thread may be in the driver.
+/// While it lives, the process does not exit: its thread may be in the driver.
 pub(crate) struct Inside(());
 
 impl Inside {
-    /// Returns only if the process is not about to end.
+    /// Returns only if the process is not exiting; otherwise blocks forever.
     pub fn enter() -> Inside {
         let depth = DEPTH.get();
         if depth == 0 {
@@ -65,12 +65,12 @@ impl Drop for Inside {
     }
 }
 
-/// A kernel that has a software rasteriser start its compiler.
+/// A kernel that makes a software rasterizer start its compiler.
 const SMALL_KERNEL: &str = "
     @group(0) @binding(0) var<storage, read_write> x: array<f32>;
     @compute @workgroup_size(8) fn main(@builtin(global_invocation_id) at: vec3<u32>) { x[at.x] = exp(x[at.x]); }";
 
-/// Handlers run in reverse order, and a compiler registers handlers of its own when it is first used.
+/// Handlers run in reverse order, and a compiler registers handlers when it is first used.
 fn start_compiler(gpu: &Gpu) -> Result<(), DeviceError> {
     let module =
         ShaderModuleDescriptor { label: Some("small"), source: ShaderSource::Wgsl(SMALL_KERNEL.into()) };
@@ -94,7 +94,7 @@ fn start_compiler(gpu: &Gpu) -> Result<(), DeviceError> {
     gpu.wait()
 }
 
-/// Has the end of the process wait for a device that was just opened.
+/// Makes the exit of the process wait for a device that was just opened.
 pub(crate) fn wait_for_at_exit(gpu: &Arc<Gpu>) -> Result<(), DeviceError> {
     if gpu.info.class == DeviceClass::Software {
         start_compiler(gpu)?;
@@ -103,9 +103,9 @@ pub(crate) fn wait_for_at_exit(gpu: &Arc<Gpu>) -> Result<(), DeviceError> {
     if open.as_ref().is_none_or(|(home, _)| !home.is_here()) {
         // SAFETY: the handler takes and returns nothing, and does not unwind.
         if unsafe { libc::atexit(end) } != 0 {
-            return Err(gpu.failed("the end of the process cannot be prepared: out of memory".to_owned()));
+            return Err(gpu.failed("cannot register an exit handler: out of memory".to_owned()));
         }
-        // A forked process has the count of its parent's threads, and none of them.
+        // A forked process inherits the count of its parent's threads, but not the threads.
         INSIDE.store(0, Ordering::SeqCst);
         *open = Some((HomeProcess::current(), vec![]));
     }
@@ -118,9 +118,9 @@ pub(crate) fn wait_for_at_exit(gpu: &Arc<Gpu>) -> Result<(), DeviceError> {
 
 extern "C" fn end() {
     let open = OPEN.try_lock().ok().and_then(|mut open| open.take());
-    // Forked processes have handlers of their parents, but neither their threads nor their devices.
+    // Forked processes inherit handlers, but neither threads nor devices.
     let Some((_, devices)) = open.filter(|(home, _)| home.is_here()) else { return };
-    // Handlers that run after this one may still use devices, on this thread.
+    // Handlers that run after this one may still use devices on this thread.
     DEPTH.set(1);
     ENDING.store(true, Ordering::SeqCst);
     let start = Instant::now();

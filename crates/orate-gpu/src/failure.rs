@@ -1,17 +1,17 @@
-//! What goes wrong on a device, and how wgpu reports it.
+//! Failures of a device, and how wgpu reports them.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 
-/// What can go wrong on a device outside of the calls that ask for it.
+/// A failure that wgpu reports asynchronously.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Problem {
-    /// There is no device any more.
+    /// The device is lost.
     Lost(String),
-    /// The driver had no room for something that has no size of its own, such as commands.
+    /// The driver is out of memory for an object without a size, such as a command buffer.
     NoRoom,
-    /// Whatever else wgpu or the driver say.
+    /// Any other error of wgpu or the driver.
     Refused(String),
 }
 
@@ -24,8 +24,7 @@ impl Problem {
     }
 }
 
-/// The first thing that went wrong on a device, by whichever thread; but that the device is lost is why other
-/// things go wrong, whichever is told first.
+/// First failure seen on a device, by any thread. A lost device replaces it, being the cause.
 #[derive(Default)]
 pub(crate) struct Failure(Mutex<Option<Problem>>);
 
@@ -42,8 +41,8 @@ impl Failure {
         }
     }
 
-    /// Takes an error that wgpu reports, which it does on the thread that asked for what went wrong, unless
-    /// that is an [`attempt`].
+    /// Records an error. wgpu reports it on the thread whose call failed; during an [`attempt`] it is passed
+    /// to that instead.
     pub fn hear(&self, error: wgpu::Error) {
         let unasked = TOLD.with_borrow_mut(|told| match told {
             Some(told) => {
@@ -61,15 +60,14 @@ impl Failure {
 }
 
 thread_local! {
-    /// What wgpu told of on this thread while it did something that this thread asked for.
+    /// Errors that wgpu has reported on this thread during an [`attempt`].
     static TOLD: RefCell<Option<Vec<wgpu::Error>>> = const { RefCell::new(None) };
 }
 
-/// Does something on a device, and returns the errors that wgpu has with it beside the result; no one else is
-/// told of them. Error scopes of wgpu do the same, but keep some bytes for every thread that ever had one.
+/// Runs `work` and returns its result with the errors that wgpu reported, which are not recorded elsewhere.
+/// Error scopes of wgpu do the same, but leak some bytes for every thread that ever used one.
 pub(crate) fn attempt<T>(work: impl FnOnce() -> T) -> (T, Vec<wgpu::Error>) {
-    /// What an attempt around this one was told so far, which goes on when this one has ended, be it by a
-    /// panic.
+    /// Errors of the enclosing attempt, restored when this one ends, also by a panic.
     struct Around(Option<Vec<wgpu::Error>>);
     impl Drop for Around {
         fn drop(&mut self) {
@@ -81,8 +79,8 @@ pub(crate) fn attempt<T>(work: impl FnOnce() -> T) -> (T, Vec<wgpu::Error>) {
     (done, TOLD.take().unwrap_or_default())
 }
 
-/// Lets wgpu look at what the device has done, and wait if it shall. A driver that reports a failure
-/// meanwhile makes wgpu panic, after all of its locks: that is an error here.
+/// Polls wgpu, which may wait. If a driver reports a failure meanwhile, wgpu panics (without holding locks);
+/// this converts the panic to an error.
 pub(crate) fn polled<T, E: std::fmt::Display>(poll: impl FnOnce() -> Result<T, E>) -> Result<(), String> {
     match catch_unwind(AssertUnwindSafe(poll)) {
         Ok(done) => done.map(drop).map_err(|e| e.to_string()),
@@ -129,7 +127,7 @@ mod tests {
         assert_eq!(known, [None, Some(Problem::NoRoom), Some(Problem::NoRoom)]);
     }
 
-    /// wgpu panics where a driver reports a reset to a thread that waits.
+    /// wgpu panics if a driver reports a reset to a waiting thread.
     #[test]
     fn a_panic_of_the_driver_is_an_error() {
         let text = |f: fn() -> Result<(), String>| polled(f).expect_err("fails");

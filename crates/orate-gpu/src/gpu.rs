@@ -1,4 +1,4 @@
-//! What models, memories and executables hold of their device.
+//! State of an open device, shared by models, memories and executables.
 
 use crate::adapters::{self, Matrices};
 use crate::dispatch::IMMEDIATE_BYTES;
@@ -16,26 +16,26 @@ use wgpu::{
     PollType, ShaderStages, SubmissionIndex, Trace,
 };
 
-/// An open device. What belongs to the driver is left alone in a process that was forked from this one.
+/// An open device. In a forked process, objects of the driver are not touched.
 pub(crate) struct Gpu {
     pub device: AtHome<wgpu::Device>,
     pub queue: AtHome<wgpu::Queue>,
     /// Name in plans and messages, such as `vulkan:0`.
     pub name: String,
     pub info: DeviceInfo,
-    /// In which format matmuls are computed.
+    /// Precision of matmuls.
     pub policy: PrecisionPolicy,
     pub subgroups: bool,
-    /// What matmuls in f16 are made with, where the policy asks for such.
+    /// Cooperative matrices for f16 matmuls, if the policy asks for f16.
     pub matrices: Option<Matrices>,
     pub timestamps: bool,
-    /// Largest buffer that a kernel can see.
+    /// Largest buffer that a kernel can access.
     pub largest_buffer: u64,
-    /// Bytes that the threads of a workgroup can share.
+    /// Workgroup memory in bytes.
     pub workgroup_bytes: u32,
     /// Layout of a session's bind group: its one buffer.
     pub session_layout: AtHome<BindGroupLayout>,
-    /// Layout of a step's weights: matrices, vectors.
+    /// Layout of the bind group of a step's weights: matrices, vectors.
     pub weights_layout: AtHome<BindGroupLayout>,
     pub pipelines: AtHome<Pipelines>,
     failure: Arc<Failure>,
@@ -67,9 +67,9 @@ impl Gpu {
         let mut experimental = ExperimentalFeatures::disabled();
         if matrices.is_some() {
             features |= Matrices::FEATURES;
-            // SAFETY: wgpu says by this that it checks experimental features less than others. Cooperative
-            // matrices are the only one that is asked for; kernels load and store them inside of arrays whose
-            // sizes follow from the same tile.
+            // SAFETY: this acknowledges that wgpu checks experimental features less than others. Only
+            // cooperative matrices are requested; kernels load and store them inside of arrays whose sizes
+            // follow from the same tile.
             experimental = unsafe { ExperimentalFeatures::enabled() };
         }
         let descriptor = DeviceDescriptor {
@@ -115,7 +115,7 @@ impl Gpu {
             matrices,
             subgroups: features.contains(Features::SUBGROUP),
             timestamps: features.contains(Features::TIMESTAMP_QUERY),
-            // Kernels count elements of 4 bytes in 32 bits.
+            // Kernels index elements of 4 bytes with 32 bits.
             largest_buffer: limits.max_storage_buffer_binding_size.min(limits.max_buffer_size).min(8 << 30)
                 / 256
                 * 256,
@@ -134,17 +134,17 @@ impl Gpu {
         Ok(gpu)
     }
 
-    /// A number that no other executable of this device has.
+    /// Returns an id that is unique among executables of this device.
     pub fn next_executable(&self) -> u64 {
         self.executables.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// What went wrong so far, be it that this is another process.
+    /// Returns the first failure so far; also an error in a forked process.
     pub fn check(&self) -> Result<(), DeviceError> {
         AtHome::home(&self.device).check(&self.name)?;
         let mut problem = self.failure.get();
         if let Some(Problem::NoRoom | Problem::Refused(_)) = problem {
-            // A lost device refuses everything.
+            // A lost device rejects everything.
             if self.is_lost() {
                 self.failure.set(Problem::Lost(String::new()));
                 problem = self.failure.get();
@@ -162,13 +162,13 @@ impl Gpu {
         }
     }
 
-    /// [`Self::check`], and keeps the process from ending under a driver that is at work.
+    /// [`Self::check`], and keeps the process from exiting while the driver is at work.
     pub fn enter(&self) -> Result<Inside, DeviceError> {
         self.check()?;
         Ok(Inside::enter())
     }
 
-    /// As [`Self::check`], but also of a loss that was not reported yet.
+    /// [`Self::check`], which also detects a loss that was not reported yet.
     pub fn check_alive(&self) -> Result<(), DeviceError> {
         self.check()?;
         if self.is_lost() {
@@ -177,9 +177,9 @@ impl Gpu {
         self.check()
     }
 
-    /// Whether there is no device any more. wgpu reports that when the queue is empty, to one of the threads
-    /// that poll; until then a lost device just does nothing. But a buffer of no use is refused aloud by a
-    /// device that is there, and in silence by one that is lost.
+    /// Whether the device is lost. wgpu reports that when the queue is empty, to one of the polling threads;
+    /// until then a lost device silently does nothing. But a working device rejects an invalid buffer with an
+    /// error, and a lost one does not.
     fn is_lost(&self) -> bool {
         let nothing = BufferDescriptor {
             label: None,
@@ -199,12 +199,12 @@ impl Gpu {
         DeviceError::OutOfMemory { device: self.name.clone(), what: format!("{bytes} bytes more are needed") }
     }
 
-    /// Waits until the device has done all that was submitted.
+    /// Waits until all submitted work is done.
     pub fn wait(&self) -> Result<(), DeviceError> {
         self.poll(PollType::wait_indefinitely())
     }
 
-    /// Waits for a submission and those before it, and for nothing that another thread submits after it.
+    /// Waits for a submission and earlier ones, but not for later submissions of other threads.
     pub fn wait_for(&self, submission: SubmissionIndex) -> Result<(), DeviceError> {
         self.poll(PollType::Wait { submission_index: Some(submission), timeout: None })
     }
@@ -217,25 +217,24 @@ impl Gpu {
         done.map_err(|problem| self.refused(problem))
     }
 
-    /// The error that something was refused, or that it was because there is no device any more.
+    /// Returns the error of a rejected call, or that of a lost device if that is the cause.
     pub fn refused(&self, problem: String) -> DeviceError {
         self.failure.set(Problem::Refused(problem.clone()));
         self.check().err().unwrap_or_else(|| self.failed(problem))
     }
 
-    /// A buffer, or the error that there is no room.
+    /// Creates a buffer; returns an error if memory is full.
     pub fn buffer(&self, label: &str, size: u64, usage: BufferUsages) -> Result<Buffer, DeviceError> {
         let descriptor = BufferDescriptor { label: Some(label), size, usage, mapped_at_creation: false };
         self.with_room(size, || self.device.create_buffer(&descriptor))
     }
 
-    /// Copies bytes to a buffer before whatever is submitted next.
+    /// Writes bytes to a buffer before the next submission.
     pub fn write(&self, to: &Buffer, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         self.with_room(bytes.len() as u64, || self.queue.write_buffer(to, offset, bytes))
     }
 
-    /// Runs `work`, which needs `bytes` bytes of memory; a lack of room is an error of this call and of no
-    /// other.
+    /// Runs `work`, which needs `bytes` bytes of memory. Only this call gets an out-of-memory error.
     fn with_room<T>(&self, bytes: u64, work: impl FnOnce() -> T) -> Result<T, DeviceError> {
         let (done, told) = attempt(work);
         let (full, others): (Vec<_>, Vec<_>) =
@@ -257,7 +256,7 @@ impl Gpu {
     }
 }
 
-/// Lets work in flight end before what it uses goes away.
+/// Waits for work in flight before its resources are dropped.
 impl Drop for Gpu {
     fn drop(&mut self) {
         if !AtHome::home(&self.device).is_here() {
@@ -271,15 +270,15 @@ impl Drop for Gpu {
 mod tests {
     use super::*;
 
-    /// What wgpu refuses outside of any call that asks is told by whatever is asked next.
+    /// Asynchronous errors of wgpu are returned by the next call.
     #[test]
     fn what_wgpu_refuses_is_an_error() {
         let policy = PrecisionPolicy::default();
         let device = crate::GpuDevice::new(Some(orate_graph::DeviceKind::Vulkan), 0, policy, None)
-            .expect("a GPU or a rasteriser; on Debian and Ubuntu: apt-get install mesa-vulkan-drivers");
+            .expect("a GPU or a rasterizer; on Debian and Ubuntu: apt-get install mesa-vulkan-drivers");
         let gpu = &device.gpu;
         gpu.check().expect("all is well");
-        // A copy into a buffer that nothing may be copied to.
+        // A copy into a buffer without COPY_DST.
         let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC;
         let buffer = gpu.buffer("test", 256, usage).expect("room");
         gpu.queue.write_buffer(&buffer, 0, &[0; 16]);

@@ -1,18 +1,18 @@
 //! The GPU executor: plans on Vulkan, Metal and DX12 through wgpu.
 //!
-//! [`devices`] lists what there is, [`GpuDevice`] opens one. A plan becomes a list of dispatches with their
-//! pipelines, weights and parameters at hand; a run encodes them into one command buffer and submits it once.
+//! [`devices`] lists devices, [`GpuDevice`] opens one. A plan becomes a list of dispatches with pipelines,
+//! weights and parameters; a run encodes them into one command buffer and submits it once.
 //!
 //! * **Memory.** A session has one buffer: its named values and the arena of temporaries are ranges of it,
-//!   and kernels get their places as parameters. So there is one bind group for a session and one for the
+//!   and kernels get their offsets as parameters. So there is one bind group for a session and one for the
 //!   weights, and a plan for new lengths needs neither new pipelines nor new bind groups.
 //! * **Kernels** are WGSL files in `kernels/`, one op or family each, named as in the other executors. Tile
-//!   shapes and fused functions are filled in as text (`template`), extents are parameters.
-//! * **Precision** is f32, or by weight f16, bf16, q8_0 or q4_0: such weights take half, a quarter or an
-//!   eighth of the bytes and become f32 when a matmul reads them. Values and sums are f32 either way. Devices
-//!   need not compute in f16 for it.
-//! * **Scalars** are parameters as well. Command buffers are used once in wgpu, so a run encodes the values
-//!   of its own scalars, and a loop over steps is one command buffer with the counter filled in.
+//!   shapes and fused functions are substituted as text (`template`), extents are parameters.
+//! * **Precision** is f32, or per weight f16, bf16, q8_0 or q4_0. Such weights take a half, a quarter or an
+//!   eighth of the memory and are widened to f32 when a matmul reads them. Activations and accumulation are
+//!   f32 in any case, so devices need not compute in f16.
+//! * **Scalars** are parameters as well. wgpu uses command buffers only once, so a run encodes the current
+//!   values of its scalars, and a loop over steps is one command buffer with the counter filled in.
 
 mod adapters;
 mod allocator;

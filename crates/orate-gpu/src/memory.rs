@@ -1,4 +1,4 @@
-//! Memory of a session: one buffer, in which named values and the arena of temporaries have their places.
+//! Memory of a session: one buffer, which contains named values and the arena of temporaries.
 
 use crate::allocator::{Allocator, Range, UNIT};
 use crate::gpu::Gpu;
@@ -12,10 +12,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use wgpu::{BindGroup, Buffer, BufferUsages, CommandEncoderDescriptor, SubmissionIndex};
 
-/// Smallest buffer of a session.
+/// Minimum size of a session's buffer in bytes.
 const SMALLEST: u64 = 1 << 20;
 
-/// Plans whose places are kept; beyond, those of the least recently used are looked up anew.
+/// Maximum plans whose places are cached; those of the least recently used are dropped.
 const PLACES_KEPT: usize = 64;
 
 /// A named value.
@@ -25,7 +25,7 @@ pub(crate) struct Stored {
     range: Range,
 }
 
-/// The buffer with what kernels need of it.
+/// The buffer and its bind group.
 struct Session {
     buffer: Buffer,
     bind_group: BindGroup,
@@ -35,14 +35,14 @@ struct Session {
 /// A value that gets more rows.
 struct Extension<'a> {
     name: &'a str,
-    /// Bytes of its place, and of what it needs.
+    /// Bytes of its old and new range.
     old_size: u64,
     size: u64,
     /// Batch rows, and bytes of one before and after.
     rows: (u64, u64, u64),
 }
 
-/// Where a copy to the host goes, and the submission that it is part of.
+/// Destination of a copy to the host, and the submission that contains the copy.
 struct Later {
     staging: Staging,
     copied: SubmissionIndex,
@@ -56,7 +56,7 @@ pub struct GpuMemory {
     stored: HashMap<String, Stored>,
     pub(crate) scalars: Scalars,
     arena: Option<Range>,
-    /// Where plans find their values. It holds while values stay where and what they are.
+    /// Cached places of plans. Valid until a value is moved or resized.
     places: Vec<Places>,
     staging: Option<Staging>,
     later: Pending<Later>,
@@ -78,7 +78,7 @@ impl GpuMemory {
         }
     }
 
-    /// The bind group of the session's buffer, once something was given a place.
+    /// Bind group of the session's buffer; `None` before anything is allocated.
     pub(crate) fn bind_group(&self) -> Option<&BindGroup> {
         self.session.as_ref().map(|s| &s.bind_group)
     }
@@ -97,14 +97,14 @@ impl GpuMemory {
         self.arena.map_or(0, |r| (r.offset / 4) as u32)
     }
 
-    /// The places of an executable's values, to be given back by [`Self::keep_places`]. None if they were not
-    /// kept, or hold no more.
+    /// Returns the cached places of an executable, to be given back by [`Self::keep_places`]. `None` if there
+    /// are none, or they are outdated.
     pub(crate) fn kept_places(&mut self, executable: u64) -> Option<Places> {
         let i = self.places.iter().position(|p| p.executable == executable)?;
         Some(self.places.remove(i))
     }
 
-    /// Keeps places for the next run of the same executable.
+    /// Caches places for the next run of the same executable.
     pub(crate) fn keep_places(&mut self, places: Places) {
         if self.places.len() >= PLACES_KEPT {
             self.places.remove(0);
@@ -112,7 +112,7 @@ impl GpuMemory {
         self.places.push(places);
     }
 
-    /// Makes the arena at least so large. What it held may be lost.
+    /// Enlarges the arena to at least `bytes`. Its content may be lost.
     pub(crate) fn ensure_arena(&mut self, bytes: usize) -> Result<(), DeviceError> {
         let bytes = (bytes as u64).max(UNIT);
         if self.arena.is_some_and(|r| r.size >= bytes) {
@@ -126,7 +126,7 @@ impl GpuMemory {
         Ok(())
     }
 
-    /// The named value, made or resized to fit. Its old content is lost if it had another size.
+    /// Creates the named value, or resizes it to fit. Its content is lost if the size changes.
     pub(crate) fn ensure(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
         let bytes = dtype.bytes_of(shape) as u64;
         if let Some(s) = self.stored.get_mut(name) {
@@ -149,7 +149,7 @@ impl GpuMemory {
         Ok(())
     }
 
-    /// A place in the buffer, which grows if it must.
+    /// Allocates a range of the buffer, which grows if necessary.
     fn take(&mut self, bytes: u64) -> Result<Range, DeviceError> {
         if let Some(range) = self.session.as_mut().and_then(|s| s.places.take(bytes)) {
             return Ok(range);
@@ -159,8 +159,8 @@ impl GpuMemory {
         taken.ok_or_else(|| self.gpu.out_of_memory(bytes))
     }
 
-    /// A buffer with room for `bytes` more, in which some values are extended. Values move over, the arena's
-    /// content does not.
+    /// Creates a buffer with room for `bytes` more and with some values extended. Values are copied; the
+    /// content of the arena is lost.
     fn rebuild(&mut self, bytes: u64, extended: &[Extension<'_>]) -> Result<(), DeviceError> {
         let _inside = self.gpu.enter()?;
         let used = self.session.as_ref().map_or(0, |s| s.places.used());
@@ -177,7 +177,7 @@ impl GpuMemory {
         self.places.clear();
         let mut places = Allocator::new(size);
         let mut encoder = self.gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: None });
-        // Nothing changes before all have found a place.
+        // Nothing changes before all values have a range.
         let full = || self.gpu.out_of_memory(needed - used);
         let mut moved = Vec::with_capacity(self.stored.len());
         for (name, s) in &self.stored {
@@ -217,7 +217,7 @@ impl GpuMemory {
         Ok(())
     }
 
-    /// Copies a named buffer to the host, of a type if that matters.
+    /// Copies a named buffer, optionally of a required type, to the host.
     fn download(
         &mut self,
         name: &str,
@@ -234,7 +234,7 @@ impl GpuMemory {
         Ok((s.dtype, s.shape.clone()))
     }
 
-    /// Bytes on the device.
+    /// Memory on the device in bytes.
     fn bytes(&self) -> u64 {
         let later: u64 = self.later.places().map(|l| l.staging.bytes()).sum();
         let staging = self.staging.as_ref().map_or(0, Staging::bytes);
@@ -242,7 +242,7 @@ impl GpuMemory {
     }
 }
 
-/// A value that the host shall read, and the buffer that it is in.
+/// Returns a value for the host to read, and the buffer that contains it.
 fn readable<'a>(
     session: &'a Option<AtHome<Session>>,
     stored: &'a HashMap<String, Stored>,
@@ -260,7 +260,8 @@ fn readable<'a>(
     }
 }
 
-/// Copies bytes of a buffer, from an offset on, to the host. Returns how many buffers were made for it.
+/// Copies bytes of a buffer, from an offset on, to the host. Returns the number of staging buffers that were
+/// created.
 pub(crate) fn read_back(
     gpu: &Gpu,
     kept: &mut Option<Staging>,
@@ -268,7 +269,7 @@ pub(crate) fn read_back(
     take: &mut dyn FnMut(&[u8]),
 ) -> Result<u64, DeviceError> {
     if bytes == 0 {
-        // Aligned for whatever elements are taken.
+        // An empty slice with the alignment of all element types.
         take(bytemuck::cast_slice::<u64, u8>(&[]));
         return Ok(0);
     }
@@ -362,7 +363,7 @@ impl Memory for GpuMemory {
     }
 
     fn discard(&mut self, ticket: Ticket) {
-        // The copy may be under way still; what is copied to the same place next is copied after it.
+        // The copy may still be in progress; later copies to the same place come after it.
         if let Ok(place) = self.later.end(ticket) {
             self.later.keep(place);
         }
@@ -375,7 +376,7 @@ impl Memory for GpuMemory {
     /// One submission.
     fn clear_all(&mut self, buffers: &[(&str, DType, &Shape)]) -> Result<(), DeviceError> {
         let _inside = self.gpu.enter()?;
-        // All have their places before any is cleared: the buffer may grow on the way.
+        // All values get their ranges before any is cleared, as the buffer may grow meanwhile.
         buffers.iter().try_for_each(|(name, dtype, shape)| self.ensure(name, *dtype, shape))?;
         let mut encoder = self.gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: None });
         for (name, ..) in buffers {
@@ -440,7 +441,7 @@ impl Memory for GpuMemory {
             let (at, to) = (source.range.offset + at, target.range.offset + to);
             encoder.copy_buffer_to_buffer(&there.buffer, at, &here.buffer, to, len);
         }
-        // What was submitted before is done before, and what comes after waits.
+        // Earlier submissions are executed before, later ones after.
         self.gpu.queue.submit([encoder.finish()]);
         self.gpu.check()
     }

@@ -1,10 +1,10 @@
-//! Work of unequal pieces on several threads.
+//! Runs work items of unequal size on several threads.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// `f(0), f(1), … f(n − 1)`, on at most `most` threads and as many as the machine has; the caller is one of
-/// them. Each takes the next piece when it is done with one.
+/// Returns `f(0), f(1), … f(n − 1)`, computed on at most `most` threads and not more than the machine has,
+/// including the caller. Each takes the next item when it is done with one.
 pub(crate) fn map<T: Send + Sync>(n: usize, most: usize, f: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let results: Vec<OnceLock<T>> = (0..n).map(|_| OnceLock::new()).collect();
     let next = AtomicUsize::new(0);
@@ -18,7 +18,7 @@ pub(crate) fn map<T: Send + Sync>(n: usize, most: usize, f: impl Fn(usize) -> T 
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(most).min(n);
     std::thread::scope(|s| {
         for _ in 1..threads {
-            // Where the system has no more threads, those that there are do all the work.
+            // If the system has no more threads, the existing ones do all the work.
             if std::thread::Builder::new().spawn_scoped(s, work).is_err() {
                 break;
             }

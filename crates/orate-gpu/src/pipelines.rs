@@ -1,4 +1,4 @@
-//! Kernels as pipelines, each compiled once per device and kept from one process to the next.
+//! Compute pipelines of the kernels, compiled once per device and cached on disk.
 
 use crate::cache_file;
 use crate::failure::attempt;
@@ -13,14 +13,14 @@ use wgpu::{
     PipelineCompilationOptions, PipelineLayout, ShaderModuleDescriptor, ShaderRuntimeChecks, ShaderSource,
 };
 
-/// Where compiled pipelines are kept.
+/// Cache of compiled pipelines on disk.
 struct Disk {
     path: PathBuf,
     key: u64,
     cache: PipelineCache,
-    /// Hash of what the file holds.
+    /// Hash of the file's content.
     written: Mutex<u64>,
-    /// Why it could not be written, if so.
+    /// Reason why it could not be written.
     problem: OnceLock<String>,
 }
 
@@ -63,10 +63,10 @@ impl Pipelines {
         Pipelines { layout, made: Mutex::default(), disk }
     }
 
-    /// The pipelines of `variants`, in their order. Those that are missing are compiled at the same time.
+    /// Returns the pipelines of `variants` in order. Missing ones are compiled in parallel.
     ///
     /// # Errors
-    /// The driver or wgpu refuses a kernel: what it says.
+    /// The driver or wgpu rejects a kernel; the error has its message.
     pub fn get(&self, device: &wgpu::Device, variants: &[Variant]) -> Result<Vec<ComputePipeline>, String> {
         let mut missing: Vec<&Variant> = vec![];
         {
@@ -77,7 +77,7 @@ impl Pipelines {
                 }
             }
         }
-        // Others may go on meanwhile; what two compile at the same time is the same.
+        // Without a lock: two threads may compile the same kernel, with the same result.
         let compiled = parallel::map(missing.len(), usize::MAX, |i| self.compile(device, missing[i]));
         let compiled = compiled.into_iter().collect::<Result<Vec<_>, _>>()?;
         let news = !missing.is_empty();
@@ -123,12 +123,12 @@ impl Pipelines {
         }
     }
 
-    /// Why what was compiled is not kept, if that was tried in vain.
+    /// Reason why compiled pipelines could not be stored, if that was tried.
     pub fn not_kept(&self) -> Option<String> {
         self.disk.as_ref()?.problem.get().cloned()
     }
 
-    /// Keeps what was compiled for the next process. That it cannot be kept is no reason to stop.
+    /// Stores compiled pipelines for the next process. A failure is recorded, but not an error.
     fn save(&self) {
         let Some(disk) = &self.disk else { return };
         let Some(data) = disk.cache.get_data() else { return };

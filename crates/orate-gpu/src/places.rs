@@ -1,8 +1,8 @@
-//! Where a plan finds its values in a memory, so that a run looks nothing up and allocates nothing.
+//! Cached locations of a plan's values in a memory, so that a run looks nothing up and allocates nothing.
 
 use std::collections::HashMap;
 
-/// The scalars of a memory.
+/// Scalars of a memory.
 #[derive(Default)]
 pub(crate) struct Scalars {
     slots: HashMap<String, usize>,
@@ -10,7 +10,7 @@ pub(crate) struct Scalars {
 }
 
 impl Scalars {
-    /// Sets a scalar, which keeps its slot for ever.
+    /// Sets a scalar. Its slot never changes.
     pub fn set(&mut self, name: &str, value: u64) {
         match self.slots.get(name) {
             Some(slot) => self.values[*slot] = value,
@@ -21,7 +21,7 @@ impl Scalars {
         }
     }
 
-    /// The slot of a scalar that was set before.
+    /// Slot of a scalar that was set before.
     pub fn slot(&self, name: &str) -> Option<usize> {
         self.slots.get(name).copied()
     }
@@ -31,10 +31,10 @@ impl Scalars {
     }
 }
 
-/// Where a memory keeps what an executable reads and writes.
+/// Locations of everything that an executable reads and writes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Places {
-    /// Its number.
+    /// Id of the executable.
     pub executable: u64,
     /// First element of the arena.
     pub arena: u32,
@@ -42,12 +42,12 @@ pub(crate) struct Places {
     pub buffers: Vec<u32>,
     /// Slot of each scalar of the plan.
     pub slots: Vec<usize>,
-    /// What each scalar was when the run began.
+    /// Value of each scalar when the run began.
     pub scalars: Vec<u64>,
 }
 
 impl Places {
-    /// Takes over what scalars are now.
+    /// Updates the values of the scalars.
     pub fn refresh(&mut self, scalars: &Scalars) {
         self.scalars.clear();
         self.scalars.extend(self.slots.iter().map(|slot| scalars.value(*slot)));

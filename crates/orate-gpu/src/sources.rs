@@ -1,4 +1,4 @@
-//! Texts of the kernels, and of what they include.
+//! Sources of the kernels and of the files that they include.
 
 use crate::cache_file;
 
@@ -8,7 +8,7 @@ macro_rules! sources {
     };
 }
 
-/// Files of `kernels/` by name.
+/// Files in `kernels/` by name.
 pub(crate) const SOURCES: &[(&str, &str)] = sources![
     "activation"
     "angles"
@@ -50,12 +50,12 @@ pub(crate) const SOURCES: &[(&str, &str)] = sources![
     "write_rows"
 ];
 
-/// The text of a kernel or of what kernels include.
+/// Returns a file in `kernels/` by name.
 pub(crate) fn source(name: &str) -> Option<&'static str> {
     SOURCES.iter().find(|(n, _)| *n == name).map(|(_, text)| *text)
 }
 
-/// Changes when any kernel does.
+/// Hash of all sources, for the key of the pipeline cache.
 pub(crate) fn sources_hash() -> u64 {
     SOURCES.iter().fold(0, |h, (_, text)| cache_file::hash(text.as_bytes()) ^ h.rotate_left(7))
 }

@@ -1,4 +1,4 @@
-//! Buffers through which values come to the host.
+//! Staging buffers, through which values are copied to the host.
 
 use crate::gpu::Gpu;
 use orate_graph::{AtHome, DeviceError};
@@ -6,25 +6,23 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use wgpu::{Buffer, BufferAsyncError, BufferUsages, MapMode, SubmissionIndex};
 
-/// Bytes that a buffer has at least.
+/// Minimum size of a buffer in bytes.
 const SMALLEST: u64 = 4096;
 
-/// How long another thread may take to pass on that memory is mapped.
+/// Maximum time for another thread to deliver the callback of a mapping.
 const LONGEST_CALL: Duration = Duration::from_secs(10);
 
-/// What became of a wish to map memory.
+/// Result of a request to map memory.
 type Mapped = (Mutex<Option<Result<(), BufferAsyncError>>>, Condvar);
 
-/// A buffer that commands copy to. It is mapped only while the host reads it, and may be used again after
-/// that.
+/// A buffer that commands copy to. It is mapped only while the host reads it, and can be reused afterwards.
 pub(crate) struct Staging {
     buffer: AtHome<Buffer>,
     mapped: Arc<Mapped>,
 }
 
 impl Staging {
-    /// Returns the buffer that is there, if it holds `bytes`, or a new one; and the number of buffers
-    /// created.
+    /// Returns the buffer `there`, if it holds `bytes`, or a new one; and the number of buffers created.
     pub fn of(gpu: &Gpu, there: Option<Staging>, bytes: u64) -> Result<(Staging, u64), DeviceError> {
         if let Some(staging) = there.filter(|s| s.bytes() >= bytes) {
             return Ok((staging, 0));
@@ -42,11 +40,11 @@ impl Staging {
         self.buffer.size()
     }
 
-    /// Waits for the submission that copies to this buffer, and for none after it, and returns the first
+    /// Waits for the submission that copies to this buffer, but not for later ones, and returns the first
     /// bytes.
     ///
     /// # Errors
-    /// The device failed. The buffer must not be used again then.
+    /// The device failed. The buffer must not be used again.
     pub fn read(
         &self,
         gpu: &Gpu,
@@ -61,7 +59,7 @@ impl Staging {
             told.1.notify_all();
         });
         gpu.wait_for(copied)?;
-        // Where several threads wait, another one may be about to report it.
+        // If several threads poll, another one may be about to deliver the callback.
         let (result, told) = &*self.mapped;
         let result = result.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = told.wait_timeout_while(result, LONGEST_CALL, |r| r.is_none());

@@ -1,21 +1,21 @@
-//! Text substitution for kernels.
+//! Text substitution in kernels.
 //!
 //! ```text
 //! ${NAME}            the value of a define or loop variable
-//! //@ if NAME        lines up to `//@ else` or `//@ end` stay if NAME is not 0
-//! //@ for i NAME     lines up to `//@ end`, repeated for i = 0, 1, … NAME − 1
-//! //@ include file   another file of `kernels/`
+//! //@ if NAME        keeps the lines up to `//@ else` or `//@ end` if NAME is not 0
+//! //@ for i NAME     repeats the lines up to `//@ end` for i = 0, 1, … NAME − 1
+//! //@ include file   inserts another file of `kernels/`
 //! ```
 //!
-//! Loops are for what must be unrolled: values that are to stay in registers cannot be elements of an array
-//! that is indexed in a loop.
+//! Loops are for code that must be unrolled: values that must stay in registers cannot be elements of an
+//! array with a variable index.
 
 use std::collections::BTreeMap;
 
-/// Names with their values.
+/// Names and their values.
 pub(crate) type Defines = BTreeMap<&'static str, Value>;
 
-/// What a name stands for.
+/// Value of a name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Value {
     /// A count, or a condition.
@@ -24,10 +24,10 @@ pub(crate) enum Value {
     Text(&'static str),
 }
 
-/// The kernel's text with all directives carried out.
+/// Expands all directives of a kernel.
 ///
 /// # Errors
-/// The template is broken: which directive or name, and in which line.
+/// The template is invalid; the error has the directive or name, and the line.
 pub(crate) fn expand(
     source: &str,
     include: &dyn Fn(&str) -> Option<&'static str>,
@@ -45,13 +45,13 @@ pub(crate) fn expand(
     let mut out = String::with_capacity(source.len() * 2);
     let end = block(&lines, 0, true, include, &mut names, &mut out)?;
     if end < lines.len() {
-        return Err(format!("line {}: `{}` without a beginning", end + 1, lines[end].trim()));
+        return Err(format!("line {}: `{}` without an `if` or `for`", end + 1, lines[end].trim()));
     }
     Ok(out)
 }
 
-/// Carries out lines from `at` up to an `else` or `end` that belongs to the caller; returns that line's
-/// number.
+/// Expands lines from `at` up to an `else` or `end` that belongs to the caller; returns the index of that
+/// line.
 fn block(
     lines: &[&str],
     mut at: usize,
@@ -106,7 +106,7 @@ fn block(
                 at = block(lines, body, false, include, names, out)?;
                 at = closed(lines, at)?;
             }
-            _ => return Err(format!("line {}: `{directive}` is no directive", at + 1)),
+            _ => return Err(format!("line {}: `{directive}` is not a directive", at + 1)),
         }
     }
     Ok(at)

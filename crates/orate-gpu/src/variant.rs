@@ -1,14 +1,14 @@
-//! A kernel with the values that are filled into its text.
+//! A kernel with the values to substitute in its source.
 
 use crate::sources::source;
 use crate::template::{Defines, Value, expand};
 
-/// A kernel with everything that its text depends on.
+/// A kernel with everything that its source depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Variant {
-    /// File in `kernels/`, without its ending.
+    /// File in `kernels/`, without extension.
     pub file: &'static str,
-    /// By name.
+    /// Defines by name.
     pub defines: Vec<(&'static str, Value)>,
 }
 
@@ -17,24 +17,24 @@ impl Variant {
         Variant { file, defines: vec![] }
     }
 
-    /// With a number.
+    /// Adds a number.
     pub fn number(mut self, name: &'static str, n: usize) -> Self {
         self.defines.push((name, Value::Number(n as u32)));
         self
     }
 
-    /// With a condition.
+    /// Adds a condition.
     pub fn flag(self, name: &'static str, on: bool) -> Self {
         self.number(name, usize::from(on))
     }
 
-    /// With a type.
+    /// Adds a text, such as a type.
     pub fn text(mut self, name: &'static str, text: &'static str) -> Self {
         self.defines.push((name, Value::Text(text)));
         self
     }
 
-    /// The kernel's WGSL.
+    /// Returns the expanded WGSL.
     pub fn wgsl(&self) -> Result<String, String> {
         let defines: Defines = self.defines.iter().cloned().collect();
         let text = source(self.file).ok_or_else(|| format!("there is no kernel `{}`", self.file))?;

@@ -1,4 +1,4 @@
-//! Weights of a model on the device, each in the form that its kernels read, uploaded once.
+//! Weights of a model on the device, each uploaded once per layout that kernels read.
 
 use crate::angles::{fixed_turns, rope_frequencies, time_frequencies};
 use crate::gpu::Gpu;
@@ -12,34 +12,34 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use wgpu::{BindGroup, Buffer, BufferUsages};
 
-/// Every weight starts at a multiple of this many elements.
+/// Alignment of weights in elements.
 const ALIGNMENT: usize = 64;
 
-/// Bytes that are submitted together. As many may be in flight, and as many wait on the host after them.
+/// Bytes per submission. Twice as many may be in use: those in flight, and those staged for the next one.
 const IN_FLIGHT: u64 = 64 << 20;
 
-/// Most bytes that are copied at once.
+/// Maximum bytes that are copied at once.
 const PIECE: usize = 16 << 20;
 
-/// Largest buffer of weights, unless a single weight is larger.
+/// Maximum size of a weight buffer, unless a single weight is larger.
 const CHUNK: u64 = 1 << 30;
 
-/// Rows and columns to whose multiples matrices are padded with zeros; every tile divides both.
+/// Rows and columns of matrices are padded with zeros to multiples of these, which all tiles divide.
 pub(crate) const PADDING: [usize; 2] = [128, 64];
 
-/// The numbers that a matrix is stored in.
+/// Element type of a stored matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Element {
     F32,
     F16,
     Bf16,
-    /// Whole numbers in blocks of [`BLOCK`] rows of a column that share a scale in f16: all numbers, then all
+    /// Integers in blocks: [`BLOCK`] rows of a column share a scale in f16. All integers come first, then all
     /// scales.
     Blocks(BlockFormat),
 }
 
 impl Element {
-    /// Numbers in 4 bytes: neighbouring columns, the first of them lowest; with 4 bits, four columns of two
+    /// Elements per 4-byte word: neighboring columns, the first one lowest; for q4_0, four columns of two
     /// rows.
     pub fn per_word(self) -> usize {
         match self {
@@ -49,37 +49,38 @@ impl Element {
         }
     }
 
-    /// In what kernels count places, for each word; see `kernels/weight.wgsl`.
+    /// Units of offsets in kernels, per word; see `kernels/weight.wgsl`.
     pub fn places_per_word(self) -> usize {
         self.per_word().min(4)
     }
 
-    /// Words of 4 bytes for `rows` and `columns`, which are whole blocks.
+    /// 4-byte words for `rows` and `columns`, which are whole blocks.
     fn words(self, [rows, columns]: [usize; 2]) -> usize {
         let scales = if let Element::Blocks(_) = self { rows / BLOCK * columns / 2 } else { 0 };
         rows * columns / self.per_word() + scales
     }
 }
 
-/// How a weight is stored.
+/// Layout of a stored weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Form {
     /// Elements in logical order.
     Plain,
-    /// A table of embeddings as its file has it, in f16 or bf16.
+    /// An embedding table in f16 or bf16, as in its file.
     Halves(DType),
-    /// `[K, N]` with zeros up to multiples of `to` rows and columns.
+    /// `[K, N]`, padded with zeros to multiples of `to` rows and columns.
     Padded(Element, [usize; 2]),
     /// Angles as fixed-point turns.
     Turns,
-    /// Frequencies of a time embedding, for as many as the weight has elements.
+    /// Frequencies of a time embedding; their number is that of the weight's elements.
     TimeFrequencies,
-    /// Frequencies of rotary positions to a base, by its bits, for as many as the weight has elements.
+    /// Frequencies of rotary positions for a base, given by its bits; their number is that of the weight's
+    /// elements.
     RopeFrequencies(u64),
 }
 
 impl Form {
-    /// Elements of 4 bytes that the weight takes.
+    /// Size of the weight in 4-byte elements.
     fn len(self, w: &Weight) -> usize {
         match self {
             Form::Plain => w.shape().len(),
@@ -112,7 +113,7 @@ impl Form {
     }
 }
 
-/// A contiguous `[K, N]` with zeros up to multiples of `to` rows and columns.
+/// Returns a contiguous `[K, N]`, padded with zeros to multiples of `to` rows and columns.
 fn padded(t: &Tensor<'_>, to: [usize; 2]) -> Vec<f32> {
     let (k, n) = (t.shape.dims()[0], t.shape.dims()[1]);
     let stride = n.next_multiple_of(to[1]);
@@ -123,10 +124,10 @@ fn padded(t: &Tensor<'_>, to: [usize; 2]) -> Vec<f32> {
     padded
 }
 
-/// Whole rows of `columns` columns, each number rounded to the nearest element.
+/// Rounds whole rows of `columns` to an element type.
 ///
 /// # Errors
-/// One of them is a number beyond the elements' range.
+/// A number exceeds the range of the elements.
 fn packed(floats: &[f32], columns: usize, element: Element) -> Result<Vec<u32>, String> {
     let mut words = vec![0; floats.len() / element.per_word()];
     let halves: &mut [u16] = bytemuck::cast_slice_mut(&mut words);
@@ -161,7 +162,7 @@ fn packed(floats: &[f32], columns: usize, element: Element) -> Result<Vec<u32>, 
     }
 }
 
-/// Whole blocks of rows, rounded: all numbers, then all scales.
+/// Rounds whole blocks of rows: returns all numbers, then all scales.
 fn blocks(floats: &[f32], columns: usize, format: BlockFormat) -> Vec<u32> {
     let (mut words, mut scales) = (Vec::with_capacity(floats.len() / format.per_word()), vec![]);
     for block in floats.chunks_exact(BLOCK * columns) {
@@ -190,10 +191,10 @@ fn blocks(floats: &[f32], columns: usize, format: BlockFormat) -> Vec<u32> {
     words
 }
 
-/// The weights that a step reads: matrices, mostly one, and vectors that are stored together.
+/// Weights that a step reads: matrices, mostly one, and vectors that are stored together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
-    /// All lie in one buffer.
+    /// All matrices are in one buffer.
     pub matrices: Vec<(Weight, Form)>,
     pub vectors: Vec<(Weight, Form)>,
 }
@@ -203,8 +204,8 @@ impl Wanted {
         Wanted { matrices: vec![(w.clone(), Form::Plain)], vectors: vec![] }
     }
 
-    /// A table whose rows are looked up: as its file has it, where that is in half precision. Nothing is lost
-    /// by it, and the table of a large vocabulary takes half as much.
+    /// A table for row lookups, in 16 bits if its file has it so: this is lossless, and the table of a large
+    /// vocabulary takes half the memory.
     pub fn table(w: &Weight, source: &dyn WeightLoader) -> Self {
         let form = w.halves(source).map_or(Form::Plain, |halves| Form::Halves(halves.dtype));
         Wanted { matrices: vec![(w.clone(), form)], vectors: vec![] }
@@ -214,21 +215,21 @@ impl Wanted {
         Wanted { matrices: vec![], vectors: all.into_iter().map(|w| (w.clone(), Form::Plain)).collect() }
     }
 
-    /// Each of these lies in one buffer.
+    /// Groups of weights, each of which must be in one buffer.
     fn blocks(&self) -> impl Iterator<Item = Block<'_>> {
         let vectors = if self.vectors.is_empty() { None } else { Some(Block(&self.vectors)) };
         self.matrices.chunks(1).map(Block).chain(vectors)
     }
 }
 
-/// What weights take on a device, each counted once.
+/// Memory of weights on a device in bytes, each counted once.
 pub(crate) fn bytes_of(wanted: &[Wanted]) -> u64 {
     let mut seen = HashSet::new();
     let blocks = wanted.iter().flat_map(Wanted::blocks).filter(|b| seen.insert(b.key()));
     blocks.map(|b| b.bytes()).sum()
 }
 
-/// Weights that are stored one after the other.
+/// Weights that are stored contiguously.
 #[derive(Clone, Copy)]
 struct Block<'a>(&'a [(Weight, Form)]);
 
@@ -237,7 +238,7 @@ impl Block<'_> {
         self.0.iter().map(|(w, form)| format!("{form:?} {};", w.key())).collect()
     }
 
-    /// First element of each weight, and the number of all elements.
+    /// First element of each weight, and the total number of elements.
     fn layout(&self) -> (Vec<usize>, usize) {
         let mut at = 0;
         let place = |(w, form): &(Weight, Form)| {
@@ -253,21 +254,21 @@ impl Block<'_> {
     }
 }
 
-/// Where a block is: which buffer, and from which element on.
+/// Location of a block: buffer and first element.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     buffer: usize,
     element: usize,
 }
 
-/// Where a step's weights are.
+/// Locations of a step's weights.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Placed {
-    /// In one buffer.
+    /// All matrices are in one buffer.
     matrices: Vec<Slot>,
     vectors: Option<Slot>,
     offsets: Vec<usize>,
-    /// What the matrix is kept in, if it is in half precision as in its file.
+    /// Type of the matrix, if it is stored in 16 bits as in its file.
     pub halves: Option<DType>,
 }
 
@@ -282,36 +283,37 @@ impl Placed {
         self.vectors.map_or(0, |s| s.element) + self.offsets[i]
     }
 
-    /// Their buffers.
+    /// Buffers of matrices and vectors.
     pub fn buffers(&self) -> [Option<usize>; 2] {
         let [matrix, vectors] = [self.matrices.first(), self.vectors.as_ref()].map(|s| s.map(|s| s.buffer));
-        // What is not read may be anything: most steps then share a bind group.
+        // A slot that is not read may have any buffer; this lets most steps share a bind group.
         [matrix.or(vectors), vectors.or(matrix)]
     }
 }
 
-/// All weights of a model that were asked for so far.
+/// All weights of a model that were requested so far.
 #[derive(Default)]
 pub(crate) struct WeightBank {
     buffers: Vec<Buffer>,
-    /// By block; of matrices that lie together although they were apart before, by [`key_together`].
+    /// By block. Matrices that must be in one buffer, but were stored apart before, are under
+    /// [`key_together`].
     slots: HashMap<String, Slot>,
     bind_groups: HashMap<[Option<usize>; 2], BindGroup>,
-    /// Stands in where a step has no weights.
+    /// Bound if a step has no weights.
     nothing: Option<Buffer>,
 }
 
-/// Key of matrix `i` of several that lie in one buffer, as they do not on their own.
+/// Key of matrix `i` of several that share a buffer, which the separately stored ones do not.
 fn key_together(matrices: &[(Weight, Form)], i: usize) -> String {
     format!("{i} of {}", Block(matrices).key())
 }
 
-/// Buffers to be added, while they are laid out.
+/// Buffers to be added, during layout.
 struct Additions<'a> {
     slots: &'a HashMap<String, Slot>,
-    /// Number of the first buffer.
+    /// Index of the first buffer.
     first: usize,
-    /// Largest size of a buffer, unless a single unit is larger.
+    /// Maximum size of a buffer, unless a single unit is larger.
     largest: u64,
     sizes: Vec<u64>,
     added: HashMap<String, Slot>,
@@ -323,7 +325,7 @@ impl<'a> Additions<'a> {
         self.slots.get(key).or_else(|| self.added.get(key)).copied()
     }
 
-    /// Adds blocks that lie in one buffer, under keys.
+    /// Adds blocks that share a buffer, under keys.
     fn add(&mut self, blocks: &[(String, Block<'a>)]) {
         let bytes: u64 = blocks.iter().map(|(_, b)| b.bytes()).sum();
         if self.sizes.last().is_none_or(|s| s + bytes > self.largest) {
@@ -342,12 +344,12 @@ impl<'a> Additions<'a> {
 }
 
 impl WeightBank {
-    /// Bytes on the device.
+    /// Memory on the device in bytes.
     pub fn bytes(&self) -> u64 {
         self.buffers.iter().map(Buffer::size).sum()
     }
 
-    /// Uploads what is not there yet. Matrices of a group go into one buffer.
+    /// Uploads missing weights. Matrices of a group go into one buffer.
     pub fn fill(
         &mut self,
         gpu: &Gpu,
@@ -355,7 +357,7 @@ impl WeightBank {
         steps: &[Wanted],
         source: &dyn WeightLoader,
     ) -> Result<(), DeviceError> {
-        // Lay out buffers, then fill them; they count only when all is well.
+        // Buffers are laid out, then filled, and added to the bank only if that succeeds.
         let mut all = Additions {
             slots: &self.slots,
             first: self.buffers.len(),
@@ -381,7 +383,7 @@ impl WeightBank {
             let mut buffers = matrices.chunks(1).map(buffer);
             let first = buffers.next();
             if !buffers.all(|b| Some(b) == first) && all.find(&key_together(matrices, 0)).is_none() {
-                // Another plan has some of them elsewhere; see `Plan::weight_groups`.
+                // Another plan has stored some of them elsewhere; see `Plan::weight_groups`.
                 tracing::debug!(weight = matrices[0].0.first_name(), "weights are stored twice");
                 let keyed = |(i, w)| (key_together(matrices, i), Block(w));
                 let blocks: Vec<_> = matrices.chunks(1).enumerate().map(keyed).collect();
@@ -397,7 +399,7 @@ impl WeightBank {
             .iter()
             .map(|size| gpu.buffer("weights", (*size).max(256), usage))
             .collect::<Result<Vec<_>, _>>()?;
-        // The largest first, so that no thread is left with one at the end.
+        // The largest first, so that no thread still has one when the others are done.
         jobs.sort_by_key(|(w, ..)| std::cmp::Reverse(w.shape().len()));
         upload(gpu, &jobs, &made, first, source)?;
         self.buffers.extend(made);
@@ -405,7 +407,7 @@ impl WeightBank {
         Ok(())
     }
 
-    /// Where the weights of a step are, once they are uploaded.
+    /// Locations of a step's weights, which must have been uploaded.
     pub fn placed(&self, wanted: &Wanted) -> Placed {
         let together = |i| self.slots.get(&key_together(&wanted.matrices, i));
         let own = |(i, w)| {
@@ -426,7 +428,7 @@ impl WeightBank {
         }
     }
 
-    /// The bind group of a step's buffers.
+    /// Bind group of a step's buffers.
     pub fn bind_group(&mut self, gpu: &Gpu, of: [Option<usize>; 2]) -> Result<BindGroup, DeviceError> {
         if let Some(group) = self.bind_groups.get(&of) {
             return Ok(group.clone());

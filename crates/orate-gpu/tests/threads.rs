@@ -1,5 +1,5 @@
-//! Threads that use a device leave nothing behind when they end. A program of its own, since it counts what
-//! all threads ask for.
+//! Threads that use a device leak nothing when they end. A separate program, since it counts the allocations
+//! of all threads.
 
 mod common;
 
@@ -12,7 +12,7 @@ static ALLOCATOR: Counting = Counting;
 
 const WIDTH: usize = 16;
 
-/// Threads that make pools as large as they get, and those after them.
+/// Threads that run before measurements, to fill all pools.
 const WARM_UP: usize = 20;
 const THREADS: usize = 100;
 
@@ -38,7 +38,7 @@ fn threads_leave_nothing_behind() {
         assert_eq!(std::thread::scope(|s| s.spawn(product).join().expect("no panic")), wanted);
         blocks.push(Counting::blocks());
     }
-    // One more or less may be in use at any moment.
+    // One allocation more or less may be live at any moment.
     let (first, last) = (blocks[WARM_UP..][..10].iter().min(), blocks[blocks.len() - 10..].iter().min());
     let (first, last) = (first.expect("some"), last.expect("some"));
     assert!(*last < first + THREADS / 10, "blocks in use grew from {first} to {last}: {blocks:?}");

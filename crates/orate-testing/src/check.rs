@@ -1,4 +1,4 @@
-//! Running cases on an executor and comparing with the interpreter.
+//! Runs cases on an executor and compares with the interpreter.
 
 use crate::cases::Case;
 use crate::compact;
@@ -17,7 +17,7 @@ pub trait Executor {
     /// Runs `graph` once and returns at least its outputs and states.
     ///
     /// # Errors
-    /// Why it could not, as text for the report.
+    /// The reason of the failure, as text for the report.
     fn run(
         &self,
         graph: Graph,
@@ -27,7 +27,7 @@ pub trait Executor {
     ) -> Result<Buffers, String>;
 }
 
-/// A device as an executor: compiles the graph with all passes, runs it once, reads everything back.
+/// A device as an executor: compiles the graph with all passes, runs it once, reads all buffers.
 pub struct OnDevice<'a>(
     /// The device.
     pub &'a dyn Device,
@@ -46,7 +46,7 @@ impl Executor for OnDevice<'_> {
         scalars: &Scalars,
     ) -> Result<Buffers, String> {
         let text = |e: &dyn fmt::Display| e.to_string();
-        // Devices keep their weights, so they get their own copy.
+        // Devices keep their weights, so they get a copy.
         let owned = RandomWeights::copied(&graph, weights).map_err(|e| text(&e))?;
         let declared = graph.buffers().to_vec();
         let plan = Plan::compile(graph, self.0).map_err(|e| text(&e))?;
@@ -96,12 +96,12 @@ impl Executor for OnDevice<'_> {
     }
 }
 
-/// A case that went wrong.
+/// A case that failed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
     /// Case name.
     pub case: String,
-    /// What was wrong, with numbers.
+    /// What is wrong, with numbers.
     pub problem: String,
 }
 
@@ -110,17 +110,17 @@ pub struct Failure {
 pub struct Report {
     /// Executor name.
     pub executor: String,
-    /// Cases that were right.
+    /// Number of cases that passed.
     pub passed: usize,
-    /// Cases that were not.
+    /// Cases that failed.
     pub failures: Vec<Failure>,
-    /// The case that came nearest to its limit, and its error as a share of the limit.
+    /// The case closest to its limit, and its error as a fraction of the limit.
     pub closest: Option<(String, f64)>,
 }
 
 impl Report {
     /// # Panics
-    /// There are failures, or there was nothing to check.
+    /// There are failures, or no cases were given.
     #[track_caller]
     pub fn assert(&self) {
         assert!(self.passed + self.failures.len() > 0, "{}: no cases were given", self.executor);
@@ -131,7 +131,7 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = self.passed + self.failures.len();
-        writeln!(f, "{}: {} of {all} cases as the interpreter has them", self.executor, self.passed)?;
+        writeln!(f, "{}: {} of {all} cases match the interpreter", self.executor, self.passed)?;
         if let Some((case, share)) = &self.closest {
             writeln!(f, "  closest to its limit: {case} at {:.0} %", 100.0 * share)?;
         }
@@ -142,7 +142,7 @@ impl fmt::Display for Report {
 /// Runs every case on `executor` and compares all buffers with the interpreter's.
 ///
 /// # Panics
-/// A case cannot be interpreted: the case is broken, whatever the executor does.
+/// A case cannot be interpreted, so the case itself is broken.
 pub fn check_all<'c>(executor: &dyn Executor, cases: impl IntoIterator<Item = &'c Case>) -> Report {
     let mut report = Report { executor: executor.name(), passed: 0, failures: vec![], closest: None };
     for case in cases {
@@ -159,7 +159,7 @@ pub fn check_all<'c>(executor: &dyn Executor, cases: impl IntoIterator<Item = &'
     report
 }
 
-/// The largest error as a share of the limit.
+/// Largest error as a fraction of the limit.
 fn check(executor: &dyn Executor, case: &Case) -> Result<f64, String> {
     let expected = interpret(&case.graph, &case.weights, &case.buffers, &case.scalars)
         .unwrap_or_else(|e| panic!("case `{}` cannot be interpreted: {e}", case.name));
@@ -171,7 +171,7 @@ fn check(executor: &dyn Executor, case: &Case) -> Result<f64, String> {
         match (got.get(name), &expected[name]) {
             (None, _) if moved => {}
             (None, _) => return Err(format!("buffer `{name}` did not come back")),
-            // Inputs may hold anything where an op must not look; they must come back bit for bit.
+            // Inputs may hold NaN where an op must not look; they must come back bit for bit.
             (Some(Data::F32(got)), Data::F32(expected)) if moved || case.tolerance == 0.0 => {
                 let same = |(g, e): (&f32, &f32)| g.to_bits() == e.to_bits() || (g == e && !moved);
                 if got.len() != expected.len() || !got.iter().zip(expected).all(same) {

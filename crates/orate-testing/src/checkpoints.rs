@@ -1,16 +1,16 @@
-//! Checkpoints with the names, shapes and types of real ones and zeros inside, for tests of what opens files.
+//! Checkpoints with real names, shapes and types but zero or random weights, for tests of file loading.
 //!
-//! Repositories keep a listing of a checkpoint's tensors, a line each: `name dtype shape`, as in
+//! The repository has listings of checkpoint tensors, one `name dtype shape` per line, as in
 //! `talker.model.norm.weight BF16 64` or `decoder.decoder.0.conv.weight F32 96x48x7`.
 
 use crate::random::Random;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The bytes of a safetensors file with the tensors of a listing, all zero.
+/// Returns a safetensors file with the tensors of a listing, all zero.
 ///
 /// # Panics
-/// The listing is not in the form above; it is part of the repository.
+/// The listing, which is part of the repository, is not in the form above.
 pub fn blank_safetensors(listing: &str) -> Vec<u8> {
     let (mut header, mut end) = (String::from("{"), 0);
     for line in listing.lines() {
@@ -33,8 +33,8 @@ pub fn blank_safetensors(listing: &str) -> Vec<u8> {
     file
 }
 
-/// As [`blank_safetensors`], with random numbers of −0.1 to 0.1; weights of norms are about 1, and `…usage`
-/// tensors, which are divided by, positive.
+/// [`blank_safetensors`] with random numbers from −0.1 to 0.1. Norm weights are about 1, and `…usage`
+/// tensors, which are divisors, are positive.
 ///
 /// # Panics
 /// As [`blank_safetensors`].
@@ -63,15 +63,15 @@ pub fn random_safetensors(listing: &str, seed: u64) -> Vec<u8> {
     file
 }
 
-/// Where the repository keeps the small files of Qwen3-TTS checkpoints. `ORATE_ROOT` says where the
-/// repository is when a test program runs on another machine than it was built on.
+/// Folder of small files of Qwen3-TTS checkpoints in the repository. `ORATE_ROOT` names the repository if the
+/// test program runs on another machine than the one it was built on.
 pub fn qwen3_tts_goldens() -> PathBuf {
     let here = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     std::env::var_os("ORATE_ROOT").map_or_else(here, PathBuf::from).join("oracle/qwen3_tts/golden")
 }
 
-/// Fills `folder` with a Qwen3-TTS model: the configuration of `variant` (`base`, `custom_voice` or
-/// `voice_design`) at tiny sizes, its tokenizer, and weights of zero.
+/// Writes a Qwen3-TTS model to `folder`: the configuration of `variant` (`base`, `custom_voice` or
+/// `voice_design`) at tiny sizes, its tokenizer, and zero weights.
 ///
 /// # Errors
 /// A file cannot be read or written.
@@ -79,7 +79,7 @@ pub fn write_qwen3_tts(variant: &str, folder: &Path) -> io::Result<()> {
     write(variant, folder, &blank_safetensors)
 }
 
-/// As [`write_qwen3_tts`], with random weights: such a model makes noise.
+/// [`write_qwen3_tts`] with random weights: such a model generates noise.
 ///
 /// # Errors
 /// A file cannot be read or written.

@@ -1,4 +1,4 @@
-//! Rows of compact elements ([`DType::COMPACT`]): what they hold, in plain words.
+//! Reference encoding of rows of compact elements ([`DType::COMPACT`]).
 
 use half::{bf16, f16};
 use orate_graph::DType;
@@ -6,10 +6,10 @@ use orate_graph::DType;
 /// Elements that share a scale in `q8_0`.
 const BLOCK: usize = 32;
 
-/// Bytes of rows of `width` elements, rounded.
+/// Encodes rows of `width` elements, with rounding.
 ///
 /// # Panics
-/// The type is not compact, or these are no whole rows.
+/// The type is not compact, or `x` is not whole rows.
 pub fn encode(dtype: DType, width: usize, x: &[f32]) -> Vec<u8> {
     assert!(x.is_empty() || x.len().is_multiple_of(width), "whole rows");
     match dtype {
@@ -20,7 +20,7 @@ pub fn encode(dtype: DType, width: usize, x: &[f32]) -> Vec<u8> {
     }
 }
 
-/// A row of blocks: all bytes, then all scales.
+/// A q8_0 row: all bytes, then all scales.
 fn encode_blocks(row: &[f32]) -> Vec<u8> {
     let (mut bytes, mut scales) = (vec![], vec![]);
     for block in row.chunks_exact(BLOCK) {
@@ -34,7 +34,7 @@ fn encode_blocks(row: &[f32]) -> Vec<u8> {
     [bytes, scales].concat()
 }
 
-/// The numbers that rows of `width` elements hold, each of which a float is exactly.
+/// Decodes rows of `width` elements; every value is exact in f32.
 ///
 /// # Panics
 /// The type is not compact.

@@ -1,23 +1,23 @@
-//! Comparing results with a reference.
+//! Comparison of results with a reference.
 
 use std::fmt;
 
-/// How far a tensor is from its reference.
+/// Distance of a tensor from its reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Comparison {
     /// Largest magnitude of the reference.
     pub largest: f64,
     /// Largest difference, divided by `largest`; 0 when both are all zeros.
     pub max_error: f64,
-    /// Where the largest difference is.
+    /// Index of the largest difference.
     pub worst: usize,
 }
 
-/// A tensor that is not what it should be.
+/// A tensor that differs from its reference.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Mismatch {
-    /// There are more or fewer elements.
+    /// The numbers of elements differ.
     #[error("{got} elements where {expected} are expected")]
     Length {
         /// Elements of the result.
@@ -25,7 +25,7 @@ pub enum Mismatch {
         /// Elements of the reference.
         expected: usize,
     },
-    /// A number is infinite or not a number.
+    /// A result or reference is infinite or NaN.
     #[error("element {index} is {got} where {expected} is expected; only finite numbers compare")]
     NotFinite {
         /// First such element.
@@ -35,15 +35,15 @@ pub enum Mismatch {
         /// Reference there.
         expected: f32,
     },
-    /// The difference is over the limit.
+    /// A difference exceeds the limit.
     #[error(
         "{wrong} of {len} elements are off by more than {tolerance:.3e} of the largest magnitude {largest:.4e}; \
          first at {first}: got {got}, expected {expected}; largest error {max_error:.3e} at {worst}"
     )]
     TooFar {
-        /// Elements over the limit.
+        /// Number of elements over the limit.
         wrong: usize,
-        /// All elements.
+        /// Number of all elements.
         len: usize,
         /// The limit.
         tolerance: f64,
@@ -57,7 +57,7 @@ pub enum Mismatch {
         expected: f32,
         /// Largest relative difference.
         max_error: f64,
-        /// Where it is.
+        /// Its index.
         worst: usize,
     },
 }
@@ -123,7 +123,7 @@ pub fn assert_close(what: &str, got: &[f32], expected: &[f32], tolerance: f64) -
     }
 }
 
-/// Signal-to-noise ratio in dB, where noise is the difference from `reference`. Infinite for equal signals.
+/// Signal-to-noise ratio in dB; noise is the difference from `reference`. Infinite for equal signals.
 ///
 /// # Panics
 /// Lengths differ.

@@ -1,5 +1,5 @@
-//! What [`Memory::copy_from`], [`Memory::extend`], [`Memory::clear_all`] and [`Memory::read_later`] promise,
-//! for every device.
+//! Tests of the contract of [`Memory::copy_from`], [`Memory::extend`], [`Memory::clear_all`] and
+//! [`Memory::read_later`] on any device.
 
 use orate_graph::{DType, Device, DeviceError, Memory, Part, Pending, Ticket};
 
@@ -7,11 +7,10 @@ fn part(name: &str, from: std::ops::Range<usize>, to: usize) -> Part<'_> {
     Part { from: (name, from.start), to: (name, to), len: from.len() }
 }
 
-/// Copies parts of buffers between two memories of `device`, again and again, and asks for what cannot be
-/// copied.
+/// Copies parts of buffers between two memories of `device` repeatedly, and requests invalid copies.
 ///
 /// # Panics
-/// Something is not as promised.
+/// The contract is broken.
 pub fn check_copies(device: &dyn Device) {
     let name = device.name();
     let (mut here, mut there) = (device.memory(), device.memory());
@@ -33,7 +32,7 @@ pub fn check_copies(device: &dyn Device) {
         (0, 0, 0),
         "{name}: the host moves nothing"
     );
-    // What is there now was copied before.
+    // The copy happened before this write.
     there.write_f32("rows", &[2, 3, 4].into(), &[-1.0; 24]).expect("room");
     let mut wanted = vec![0.0; 60];
     wanted[40..48].copy_from_slice(&rows[12..20]);
@@ -59,7 +58,7 @@ pub fn check_copies(device: &dyn Device) {
     assert!(matches!(mixed, Err(DeviceError::Buffer { .. })), "{name}: other elements");
 }
 
-/// More parts than a device may copy in one go, of all lengths, beginning anywhere.
+/// More parts than a device may copy at once, of all lengths and alignments.
 fn check_many_parts(device: &dyn Device) {
     const PARTS: usize = 250;
     let (mut here, mut there) = (device.memory(), device.memory());
@@ -68,7 +67,7 @@ fn check_many_parts(device: &dyn Device) {
     here.clear("x", DType::F32, &[40_000].into()).expect("room");
     let (mut wanted, mut parts, mut to) = (vec![0.0; 40_000], vec![], 0);
     for i in 0..PARTS {
-        // The last one is long, some are empty, and most begin between multiples of 16 bytes.
+        // The last part is long, some are empty, and most are not aligned to 16 bytes.
         let (len, from) = (if i + 1 == PARTS { 20_001 } else { i % 37 }, i * 61);
         parts.push(part("x", from..from + len, to));
         wanted[to..to + len].copy_from_slice(&numbers[from..from + len]);
@@ -80,10 +79,10 @@ fn check_many_parts(device: &dyn Device) {
     assert!(got == wanted, "{}: {PARTS} parts", device.name());
 }
 
-/// Sets and reads, copies and extends rows of compact elements.
+/// Writes, reads, copies and extends rows of compact elements.
 ///
 /// # Panics
-/// Something is not as promised.
+/// The contract is broken.
 pub fn check_compact_rows(device: &dyn Device) {
     let name = device.name();
     for dtype in DType::COMPACT {
@@ -118,18 +117,18 @@ pub fn check_compact_rows(device: &dyn Device) {
     }
 }
 
-/// Copies to `here` from memory that `here` must refuse, because it is another device's.
+/// Copies to `here` from the memory of another device, which `here` must refuse.
 ///
 /// # Panics
-/// It does not.
+/// The copy succeeds.
 pub fn check_foreign_copy(here: &mut dyn Memory, foreign: &mut dyn Memory) {
     assert!(matches!(here.copy_from(foreign, &[]), Err(DeviceError::Mixed { .. })), "{}", here.device());
 }
 
-/// Gives buffers of `device` more rows, and asks for what cannot be.
+/// Adds rows to buffers of `device`, and requests invalid extensions.
 ///
 /// # Panics
-/// Rows do not stay what they were.
+/// Existing rows change.
 pub fn check_extensions(device: &dyn Device) {
     let name = device.name();
     let mut m = device.memory();
@@ -162,11 +161,11 @@ pub fn check_extensions(device: &dyn Device) {
     }
 }
 
-/// Asks for copies to the host that are handed out later, in any order, while buffers change, grow and are
-/// read at once.
+/// Requests copies to the host and finishes them later, in any order, while buffers are changed, extended and
+/// read.
 ///
 /// # Panics
-/// Something is not as promised.
+/// The contract is broken.
 pub fn check_later_reads(device: &dyn Device) {
     [device.memory(), device.background_memory()].into_iter().for_each(|m| later_reads(device, m));
 }
@@ -188,7 +187,7 @@ fn later_reads(device: &dyn Device, mut m: Box<dyn Memory>) {
             m.write_i32("ids", &[1, 2].into(), &[10 * round + i, -i]).expect("room");
             tickets.push(m.read_later("ids").expect("room"));
         }
-        // What is queued behind changes nothing.
+        // Commands queued after the copy do not affect it.
         m.extend(&[("ids", &[1, 3000].into())]).expect("room");
         m.write_i32("ids", &[1, 3000].into(), &[-1; 3000]).expect("room");
         let large = m.read_later("ids").expect("room");
@@ -207,7 +206,7 @@ fn later_reads(device: &dyn Device, mut m: Box<dyn Memory>) {
             (6, 4 * 8 + 2 * 12_000),
             "{name}: each when it is asked for"
         );
-        // Places of copies that were discarded under way are used again.
+        // Slots of discarded copies are reused.
         for _ in 0..20 {
             let ticket = m.read_later("ids").expect("room");
             m.discard(ticket);
@@ -224,10 +223,10 @@ fn later_reads(device: &dyn Device, mut m: Box<dyn Memory>) {
     assert_eq!((m.finish(ticket, &mut ids).expect("is under way"), ids.len()), ([0].into(), 0), "{name}");
 }
 
-/// Clears buffers that are there and others, and reserves some, in both kinds of memory.
+/// Clears existing and new buffers, and reserves some, in both kinds of memory.
 ///
 /// # Panics
-/// Something is not as promised.
+/// The contract is broken.
 pub fn check_clearing(device: &dyn Device) {
     for mut m in [device.memory(), device.background_memory()] {
         let (name, mut floats, mut ids) = (device.name(), vec![], vec![]);

@@ -1,10 +1,9 @@
-//! The interpreter as a [`Device`]: pipelines run on it without kernels, and plans show whether their memory
-//! holds.
+//! The interpreter as a [`Device`]: runs pipelines without kernels, and exposes errors in memory plans.
 //!
-//! Steps read and write one arena at the plan's offsets. The arena and outputs hold NaN before a run, and so
-//! does a result's place before its step reads operands: overlapping lifetimes, results on top of operands,
-//! missing copies and reads of unwritten memory show in the results. Integers that were not written are the
-//! least there is.
+//! Steps read and write one arena at the offsets of the plan. Before a run, arena and outputs hold NaN, and
+//! so does each result before its step reads operands. Overlapping lifetimes, results placed over operands,
+//! missing copies and reads of unwritten memory therefore show in the results. Unwritten integers are
+//! `i32::MIN`.
 
 use crate::cases::single_op;
 use crate::interpreter::{Buffers, Data, ScalarValue, Scalars, interpret};
@@ -20,7 +19,7 @@ use std::time::Instant;
 
 const NAME: &str = "reference";
 
-/// Runs plans with the interpreter. Slow, and right by definition.
+/// Runs plans with the interpreter: slow, and correct by definition.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReferenceDevice;
 
@@ -34,13 +33,13 @@ impl Target for ReferenceDevice {
     }
 }
 
-/// The same with plans that fuse what another device would. A fused step reads all its operands from the plan's memory,
-/// runs op by op on values of its own, and writes its results at the end.
+/// [`ReferenceDevice`] with the fusions of another device. A fused step reads all operands from the plan's
+/// memory, runs op by op on temporary values, and writes its results at the end.
 #[derive(Clone, Debug, Default)]
 pub struct FusingDevice(pub Fusions);
 
 impl FusingDevice {
-    /// Fuses everything that some device can.
+    /// Enables every fusion.
     pub fn all() -> Self {
         FusingDevice(Fusions {
             add_row: true,
@@ -114,7 +113,7 @@ impl Device for ReferenceDevice {
         0
     }
 
-    /// Weights are evaluated again whenever they are needed.
+    /// Weights are re-evaluated whenever they are needed.
     fn weight_bytes(&self, _plans: &[Plan], _source: &dyn WeightLoader) -> u64 {
         0
     }
@@ -154,7 +153,7 @@ impl ModelOnDevice for Model {
     }
 
     fn weight_bytes(&self) -> u64 {
-        0 // evaluated anew in each step
+        0 // re-evaluated in each step
     }
 }
 
@@ -193,7 +192,7 @@ impl Loaded {
         memory.arena = vec![f32::NAN; plan.arena_bytes() / 4];
         for (i, step) in plan.steps().iter().enumerate() {
             let start = Instant::now();
-            // NaN first, unless in place: an operand that shares memory with the result would be lost.
+            // NaN first, unless in place: this destroys an operand that shares memory with the result.
             for node in step.nodes.iter().filter(|n| !n.op.in_place()) {
                 let info = plan.info(node.output);
                 if plan.place(node.output) != Place::Nowhere {
@@ -213,7 +212,7 @@ impl Loaded {
         Ok(())
     }
 
-    /// What the ops of a step make of operands in `memory` and of each other's results.
+    /// Runs the ops of a step on operands in `memory` and on results of earlier ops of the step.
     fn run_nodes(
         &self,
         memory: &HostMemory,
@@ -244,7 +243,7 @@ impl Loaded {
     }
 }
 
-/// Copies bytes of elements of one type.
+/// Copies `len` bytes between elements of one type.
 fn copy(from: &Data, at: usize, to: &mut Data, to_at: usize, len: usize) {
     match (from, to) {
         (Data::F32(x), Data::F32(y)) => y[to_at / 4..][..len / 4].copy_from_slice(&x[at / 4..][..len / 4]),
@@ -256,12 +255,12 @@ fn copy(from: &Data, at: usize, to: &mut Data, to_at: usize, len: usize) {
     }
 }
 
-/// What a place holds before something is written there.
+/// Content of memory before its first write.
 fn unwritten(dtype: DType, shape: &Shape) -> Data {
     match dtype {
         DType::F32 => Data::F32(vec![f32::NAN; shape.len()]),
         DType::I32 => Data::I32(vec![i32::MIN; shape.len()]),
-        // No numbers, as floats of 16 bits and as scales.
+        // NaN as 16-bit floats and as q8_0 scales.
         _ => Data::Compact(dtype, vec![0xff; dtype.bytes_of(shape)]),
     }
 }
@@ -346,7 +345,7 @@ impl HostMemory {
         self.buffers.insert(name.to_owned(), (shape.clone(), data));
     }
 
-    /// What the host reads, of words of one type.
+    /// Reads a buffer of a given element type for the host.
     fn host_read<T: Clone>(
         &mut self,
         name: &str,

@@ -1,11 +1,11 @@
-//! Each op as its formula: plain loops, double precision, results rounded by the caller.
+//! The formula of each op in plain loops and double precision; callers round results.
 //!
-//! Nothing here is fast on purpose. The one liberty is the loop order of products, which walks weights row by
-//! row so that tests of whole networks end the same day.
+//! Simplicity goes before speed. The one exception is matmul, which walks weights row by row, so that tests
+//! of whole networks finish.
 
 use orate_graph::{AttentionMask, ConvGeometry, First, Padding};
 
-/// `max(x, 0)` and friends take one number; see [`orate_graph::Activation`].
+/// Activations on one number; see [`orate_graph::Activation`].
 pub(crate) fn gelu(x: f64) -> f64 {
     x / 2.0 * (1.0 + erf(x / std::f64::consts::SQRT_2))
 }
@@ -20,13 +20,13 @@ pub(crate) fn silu(x: f64) -> f64 {
     x / (1.0 + (-x).exp())
 }
 
-/// `x` where positive, else `eˣ − 1`
+/// `x` if positive, else `eˣ − 1`
 pub(crate) fn elu(x: f64) -> f64 {
     if x > 0.0 { x } else { x.exp_m1() }
 }
 
-/// `2/√π · e^(−x²) · Σ 2ⁿ x^(2n+1) / (2n+1)!!`: all terms have one sign, so nothing cancels
-/// (Abramowitz and Stegun 7.1.6).
+/// `2/√π · e^(−x²) · Σ 2ⁿ x^(2n+1) / (2n+1)!!`: all terms have the same sign, so nothing cancels (Abramowitz
+/// and Stegun 7.1.6).
 pub(crate) fn erf(x: f64) -> f64 {
     if x.abs() > 6.0 {
         return x.signum(); // 1 − erf(6) is 2e-17
@@ -55,7 +55,7 @@ pub(crate) fn matmul(x: &[f32], w: &[f32], k: usize, n: usize) -> Vec<f64> {
     y
 }
 
-/// A sequence `[B, T, C]`, perhaps after a history `[B, left, C]`.
+/// A sequence `[B, T, C]`, optionally after a history `[B, left, C]`.
 pub(crate) struct Sequence<'a> {
     pub x: &'a [f32],
     pub history: Option<&'a [f32]>,
@@ -64,8 +64,8 @@ pub(crate) struct Sequence<'a> {
 }
 
 impl Sequence<'_> {
-    /// The row that tap number `tap` of output row `t` reads: before the sequence that of the history, or
-    /// without one, and past the end, the edge row again.
+    /// Input row of tap `tap` for output row `t`. Rows before the sequence come from the history; without
+    /// one, and past the end, the edge row repeats.
     fn tapped(&self, b: usize, t: usize, tap: usize, g: &ConvGeometry) -> &[f32] {
         let (at, c) = (t + tap * g.dilation, self.channels);
         match self.history {
@@ -185,12 +185,12 @@ pub(crate) fn attention(a: &Attention<'_>) -> Vec<f64> {
         let kv = if kv_batch == 1 { 0 } else { b };
         let len = a.lens.map_or(tk, |l| l[kv].clamp(0, tk as i32) as usize);
         for h in 0..heads {
-            // The channel where the head's keys begin.
+            // First channel of the head's keys.
             let kv_at = h / (width / kv_width.max(1)).max(1) * d;
             for i in 0..tq {
                 let q = &a.q[(b * tq + i) * width + h * d..][..d];
                 let given = a.positions.map_or(0, |p| p[b] as isize);
-                // The last query of a causal attention stands at the last key.
+                // With a causal mask, the last query is at the position of the last key.
                 let position = match a.mask {
                     AttentionMask::None => i as isize,
                     AttentionMask::Cached(First::Const(first)) => i as isize + first as isize,
@@ -210,7 +210,7 @@ pub(crate) fn attention(a: &Attention<'_>) -> Vec<f64> {
                         (position - seen as isize + 1..=position).contains(&(*j as isize))
                     }
                     AttentionMask::Stream(seen) => {
-                        // Row 0 of the stream is the key `given` before the first query.
+                        // Row 0 of the stream is `given` keys before the first query.
                         (position - seen as isize + 1..=position).contains(&(*j as isize))
                             && *j as isize >= tk as isize - tq as isize - given
                     }
@@ -253,8 +253,8 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
 }
 
-/// `[B, 2, T, D / 2]`: cosines, then sines, of `(t / length) · theta`. A length of 0 counts as 1: its rows
-/// are never read, and must only be numbers.
+/// `[B, 2, T, D / 2]`: cosines, then sines, of `(t / length) · theta`. A length of 0 counts as 1, since its
+/// rows are never read and only must be finite.
 pub(crate) fn rotary_table(theta: &[f32], batch: usize, time: usize, lens: Option<&[i32]>) -> Vec<f64> {
     let mut y = vec![];
     for b in 0..batch {
@@ -319,8 +319,8 @@ pub(crate) fn time_embedding(times: &[f32], dim: usize) -> Vec<f64> {
     y
 }
 
-/// Elements of `x` in the order of an output with extents `dims`, where `source` maps an output index to an
-/// index of the input with extents `x_dims`.
+/// Elements of `x` in the order of an output with extents `dims`; `source` maps output indices to input
+/// indices.
 pub(crate) fn gather(
     x: &[f64],
     x_dims: &[usize],
@@ -357,7 +357,7 @@ pub(crate) fn pad(x: &[f32], x_dims: &[usize], dims: &[usize], padding: Padding,
     y
 }
 
-/// x and scores `[B, T, C]` → `[B, 2C]`: mean and deviation of each channel, its rows weighted by
+/// x and scores `[B, T, C]` → `[B, 2C]`: mean and standard deviation of each channel over time, weighted by
 /// `softmax(scores)`.
 pub(crate) fn statistics(
     x: &[f32],
@@ -386,8 +386,8 @@ pub(crate) fn statistics(
     y
 }
 
-/// x `[rows, E]`, books `[Q, V, E]` → `[rows, Q]`: the nearest entry of each book to what those before leave
-/// of a row.
+/// x `[rows, E]`, books `[Q, V, E]` → `[rows, Q]`: index of the nearest entry of each book to what the
+/// earlier books leave of a row.
 pub(crate) fn residual_codes(x: &[f32], books: &[f32], q: usize, v: usize, e: usize) -> Vec<f64> {
     let mut y = vec![];
     for row in x.chunks_exact(e) {
@@ -407,7 +407,8 @@ pub(crate) fn residual_codes(x: &[f32], books: &[f32], q: usize, v: usize, e: us
     y
 }
 
-/// frames `[B, F, N]` → `[B, (F − 1) · hop]`: their sum at each sample over that of the squared windows.
+/// frames `[B, F, N]` → `[B, (F − 1) · hop]`: the sum of the frames at each sample, divided by the sum of the
+/// squared windows.
 pub(crate) fn overlap_add(frames: &[f32], window: &[f32], count: usize, hop: usize) -> Vec<f64> {
     let n = window.len();
     let mut y = vec![];
@@ -424,7 +425,7 @@ pub(crate) fn overlap_add(frames: &[f32], window: &[f32], count: usize, hop: usi
     y
 }
 
-/// Position of each axis, slowest first.
+/// Converts a flat index to one index per axis, slowest first.
 pub(crate) fn index_of(mut flat: usize, dims: &[usize]) -> Vec<usize> {
     let mut index = vec![0; dims.len()];
     for axis in (0..dims.len()).rev() {
@@ -454,8 +455,8 @@ pub(crate) fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// Numbers 0, 1, … of the stream of `seed`, as `orate-cpu`'s `kernels/random.rs` defines it: four numbers
-/// from each Philox block of key = seed and counter = block, by Box–Muller from pairs of its words.
+/// Numbers 0, 1, … of the stream of `seed`, as defined in `orate-cpu`'s `kernels/random.rs`: each Philox
+/// block (key = seed, counter = block) gives four numbers, by Box–Muller from pairs of its words.
 pub(crate) fn random_normal(seed: u64, len: usize) -> Vec<f64> {
     let number = |i: usize| {
         let block = (i / 4) as u64;

@@ -1,8 +1,8 @@
-//! Seeded mutation of files and texts, for tests that a parser of foreign bytes always returns.
+//! Seeded mutation of files and texts, for tests that parsers of untrusted bytes always return.
 //!
-//! A test gives some valid inputs and a function that reads one; [`fuzz`] damages them and calls it. The function must
-//! return, in bounded time and memory; what it returns does not matter. In `cargo test` a target runs for a moment,
-//! always with the same seed. `scripts/fuzz [MINUTES] [SEED]` runs longer with a new seed.
+//! A test gives valid inputs and a function that reads one; [`fuzz`] damages them and calls it. The function
+//! must return in bounded time and memory; its result does not matter. In `cargo test` a target runs for a
+//! moment, always with the same seed. `scripts/fuzz [MINUTES] [SEED]` runs longer with a new seed.
 
 use crate::Counting;
 use crate::random::Random;
@@ -12,35 +12,36 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Seconds that each target runs; [`SHORT`] without it.
+/// Seconds per target; default [`SHORT`].
 const SECONDS_VARIABLE: &str = "ORATE_FUZZ_SECONDS";
-/// The seed; [`SEED`] without it.
+/// Seed; default [`SEED`].
 const SEED_VARIABLE: &str = "ORATE_FUZZ_SEED";
-/// Folder for inputs that failed; the system's folder for temporary files without it.
+/// Folder for failing inputs; default the system's temporary folder.
 const FOLDER_VARIABLE: &str = "ORATE_FUZZ_FOLDER";
 
-/// Longest run of a target in `cargo test`.
+/// Time limit of a target in `cargo test`.
 const SHORT: Duration = Duration::from_secs(2);
-/// Inputs of a target in `cargo test`, so that quick machines and slow ones try the same.
+/// Inputs per target in `cargo test`, so that fast and slow machines try the same ones.
 const SHORT_ROUNDS: u64 = 4000;
 const SEED: u64 = 0x0a7e;
 
-/// Longest time for one input. Inputs take milliseconds; the rest is for busy machines.
+/// Time limit for one input. Inputs take milliseconds; the rest is for busy machines.
 const MAX_TIME: Duration = Duration::from_secs(30);
 
-/// What one input may cost.
+/// Memory limits for one input.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes of memory for each byte of the input. Measured in programs whose allocator is [`Counting`].
+    /// Bytes of memory per byte of input. Measured only in programs whose allocator is [`Counting`].
     pub growth: usize,
-    /// Bytes of memory for anything of fixed size.
+    /// Bytes of memory that do not depend on the input.
     pub fixed: usize,
 }
 
-/// Gives `read` damaged copies of `samples`, one after the other.
+/// Calls `read` with damaged copies of `samples`, one after the other.
 ///
 /// # Panics
-/// `read` panics, takes too long or too much memory. The message has the seed and the path of the input.
+/// `read` panics, takes too long or takes too much memory. The message has the seed and the path of the
+/// input.
 pub fn fuzz(target: &str, samples: &[Vec<u8>], limits: Limits, read: impl Fn(&[u8])) {
     let number = |variable: &str| std::env::var(variable).ok()?.parse::<u64>().ok();
     let seconds = number(SECONDS_VARIABLE);
@@ -73,7 +74,7 @@ pub fn fuzz(target: &str, samples: &[Vec<u8>], limits: Limits, read: impl Fn(&[u
     println!("{target}: {round} inputs from seed {seed}, {:.1} s", start.elapsed().as_secs_f64());
 }
 
-/// What is tried now.
+/// The input that is being tried.
 struct Place<'a> {
     target: &'a str,
     seed: u64,
@@ -83,7 +84,7 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Saves the input, and returns the message for its failure.
+    /// Saves the input and returns the failure message.
     fn failed(&self, what: &str) -> String {
         let Place { target, seed, round, folder, input } = self;
         let path = folder.join(format!("{target}-{seed}-{round}"));
@@ -96,7 +97,7 @@ impl Place<'_> {
     }
 }
 
-/// Ends the program if an input takes several times too long, since a loop cannot be stopped from outside.
+/// Ends the program if an input far exceeds its time limit, since a loop cannot be stopped from outside.
 struct Watchdog(Arc<AtomicBool>, Option<std::thread::JoinHandle<()>>);
 
 impl Watchdog {
@@ -126,10 +127,10 @@ impl Drop for Watchdog {
     }
 }
 
-/// One of `samples` with some damage: bits, numbers, lengths, order, and hostile text.
+/// Returns one of `samples` with damage: bits, numbers, lengths, order, hostile text.
 pub fn mutated(samples: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     let mut bytes = samples[random.below(samples.len())].clone();
-    // Headers decide what is read, so most damage goes there.
+    // Headers control parsing, so most damage goes there.
     let area = if random.below(3) == 0 { usize::MAX } else { 1 << (4 + random.below(9)) };
     for _ in 0..=random.below(5) {
         damage(&mut bytes, area, samples, random);
@@ -155,7 +156,8 @@ const NUMBERS: [u64; 14] = [
     u64::MAX,
 ];
 
-/// Texts that parsers and front ends get wrong: JSON, controls, marks of direction, joiners, digits of other scripts.
+/// Texts that parsers and text front ends get wrong: JSON, controls, bidirectional marks, joiners, digits of
+/// other scripts.
 pub const FRAGMENTS: [&str; 40] = [
     "[",
     "]",
@@ -234,7 +236,7 @@ fn damage(bytes: &mut Vec<u8>, area: usize, samples: &[Vec<u8>], random: &mut Ra
             bytes.splice(at..at, part);
         }
         10 => {
-            // One of JSON's numbers becomes another.
+            // Replaces one of the numbers in JSON.
             let digits = |b: &u8| b.is_ascii_digit();
             if let Some(start) = bytes[at..].iter().position(digits).map(|n| at + n) {
                 let end = bytes[start..].iter().position(|b| !digits(b)).map_or(len, |n| start + n);

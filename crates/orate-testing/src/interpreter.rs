@@ -1,9 +1,9 @@
 //! Runs a graph slowly and plainly: the definition that every executor is compared with.
 //!
-//! Inside an op everything is double precision, fused epilogues included; between ops values are f32, as on
-//! devices. It takes graphs before or after passes. Buffers keep what they held until the run has ended: an
-//! output that stores a state's value gets the old content, whatever the state becomes. What is written to a
-//! state in place is a new value like any other here, and the state's content when the run has ended.
+//! Ops compute in double precision, fused epilogues included; values between ops are f32, as on devices.
+//! Accepts graphs before or after passes. Buffers keep their content until the run ends: an output that
+//! stores a state's value gets the old content, whatever is written to the state. A write in place creates a
+//! new value here, which becomes the state's content at the end.
 
 use crate::compact;
 use crate::formulas::{self as f, Attention};
@@ -22,12 +22,12 @@ pub enum Data {
     F32(Vec<f32>),
     /// Integers.
     I32(Vec<i32>),
-    /// Rows of a compact type, as their bytes.
+    /// Rows of a compact type, as bytes.
     Compact(DType, Vec<u8>),
 }
 
 impl Data {
-    /// Number of bytes.
+    /// Size in bytes.
     pub fn bytes(&self) -> usize {
         match self {
             Data::F32(x) => 4 * x.len(),
@@ -45,12 +45,12 @@ impl Data {
         }
     }
 
-    /// Whether these are all elements of such a value.
+    /// Whether this is exactly the content of a value of this type and shape.
     pub fn fills(&self, dtype: DType, shape: &Shape) -> bool {
         self.dtype() == dtype && self.bytes() == dtype.bytes_of(shape)
     }
 
-    /// The floats, if these are floats.
+    /// The floats, or `None` for other types.
     pub fn as_f32(&self) -> Option<&[f32]> {
         match self {
             Data::F32(x) => Some(x),
@@ -58,7 +58,7 @@ impl Data {
         }
     }
 
-    /// The integers, if these are integers.
+    /// The integers, or `None` for other types.
     pub fn as_i32(&self) -> Option<&[i32]> {
         match self {
             Data::I32(x) => Some(x),
@@ -87,18 +87,18 @@ pub type Buffers = BTreeMap<String, Data>;
 pub enum ScalarValue {
     /// A factor.
     F32(f32),
-    /// A seed, or the index of a row.
+    /// A seed or a row index.
     U64(u64),
 }
 
 /// Named scalars.
 pub type Scalars = BTreeMap<String, ScalarValue>;
 
-/// Why a graph could not be run.
+/// Error of interpreting a graph.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InterpretError {
-    /// An input or state was not given, or has another type or size than declared.
+    /// An input or state was not given, or its type or size differs from the declaration.
     #[error("graph `{graph}` needs buffer `{name}` with {needed}, got {got}")]
     Buffer {
         /// Graph name.
@@ -110,14 +110,14 @@ pub enum InterpretError {
         /// What was given.
         got: String,
     },
-    /// A scalar was not given, or is of the wrong kind.
+    /// A scalar was not given, or has the wrong kind.
     #[error("graph `{graph}` needs scalar `{name}` as {needed}, got {got:?}")]
     Scalar {
         /// Graph name.
         graph: String,
         /// Scalar name.
         name: String,
-        /// What the op reads.
+        /// Kind that the op reads.
         needed: &'static str,
         /// What was given.
         got: Option<ScalarValue>,
@@ -133,10 +133,10 @@ pub enum InterpretError {
         op: &'static str,
         /// The id or index.
         index: i64,
-        /// Rows there are.
+        /// Number of rows.
         rows: usize,
     },
-    /// A node reads a value that nothing made, or of the wrong type: the graph is broken.
+    /// A node reads a value that no node produced, or with the wrong type: the graph is broken.
     #[error("graph `{graph}`: value {value} is read as {dtype} but is not there in this type")]
     Value {
         /// Graph name.
@@ -151,8 +151,8 @@ pub enum InterpretError {
     Weight(#[from] GraphError),
 }
 
-/// Runs `graph` once and returns all buffers as they are afterwards. Buffers the graph does not know are
-/// returned as they came.
+/// Runs `graph` once and returns all buffers as they are afterwards. Buffers unknown to the graph are
+/// returned unchanged.
 ///
 /// # Errors
 /// An input, state, scalar or weight is missing or does not fit, or an index is out of range.
@@ -207,7 +207,7 @@ pub fn interpret(
 struct Run<'a> {
     graph: &'a Graph,
     weights: &'a dyn WeightLoader,
-    /// As they were before the run.
+    /// Content before the run.
     buffers: &'a Buffers,
     scalars: &'a Scalars,
     /// Results of nodes.
@@ -231,7 +231,7 @@ impl Run<'_> {
         self.values.get(&v).or_else(|| self.buffer_of(v))
     }
 
-    /// Floats or integers, both of which a double holds exactly.
+    /// Floats or integers as doubles, which hold both exactly.
     fn numbers(&self, v: Value) -> Result<Vec<f64>, InterpretError> {
         match self.data(v) {
             Some(Data::F32(x)) => Ok(x.iter().map(|x| f64::from(*x)).collect()),
@@ -240,7 +240,7 @@ impl Run<'_> {
         }
     }
 
-    /// Floats of any number of bits, as floats.
+    /// Floats of any width, as f32.
     fn kept(&self, v: Value) -> Result<Cow<'_, [f32]>, InterpretError> {
         match self.data(v) {
             Some(Data::Compact(dtype, bytes)) => {
@@ -269,7 +269,8 @@ impl Run<'_> {
         Ok(Data::Compact(*dtype, bytes))
     }
 
-    /// Where the first of `rows` rows of each batch row stands among `most`: positions from the last operand.
+    /// First position of `rows` rows of each batch row, in a cache of `most`: from the last operand if there
+    /// is one.
     fn firsts(
         &self,
         (i, node): (usize, &Node),
@@ -332,7 +333,7 @@ impl Run<'_> {
         InterpretError::Index { graph: self.graph.name().to_owned(), node: i, op: op.name(), index, rows }
     }
 
-    /// `residual + activation(product + bias)`
+    /// `residual + activation(y + bias)`
     fn epilogue(&self, mut y: Vec<f64>, e: &Epilogue, node: &Node) -> Result<Vec<f64>, InterpretError> {
         if let Some(bias) = &e.bias {
             let bias = self.weight(bias)?;
@@ -368,7 +369,7 @@ impl Run<'_> {
         Ok(x)
     }
 
-    /// What a convolution reads.
+    /// Input of a convolution.
     fn sequence(&self, node: &Node, g: &ConvGeometry) -> Result<f::Sequence<'_>, InterpretError> {
         let dims = self.graph.shape(node.inputs[0]).dims();
         Ok(f::Sequence {

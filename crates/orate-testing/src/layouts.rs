@@ -1,26 +1,26 @@
-//! Checks that the memory of a plan is sound: every step finds what it reads where it looks for it.
+//! Checks that a memory plan is sound: every step finds its operands intact.
 
 use orate_graph::{Node, Op, Place, Plan, Step, Value};
 use std::collections::HashMap;
 
-/// Who writes a word of four bytes: a step, or nobody before the plan runs.
+/// Writer of a four-byte word: a step, or `None` if it was written before the plan runs.
 type Writer = Option<usize>;
 
 struct Walk<'a> {
     plan: &'a Plan,
     /// The step that makes a value.
     made_by: HashMap<Value, usize>,
-    /// The op of a value that no step makes.
+    /// The op of a value that no step makes: a view.
     views: HashMap<Value, &'a Node>,
-    /// Who wrote each word last, of the arena (`None`) and of buffers.
+    /// Last writer of each word, of the arena (`None`) and of buffers.
     written: HashMap<Option<usize>, Vec<Writer>>,
 }
 
-/// Checks that what each step of `plan` reads, and what is copied at the end, was made by the step that
-/// makes it, and that nothing was written over it since.
+/// Checks that everything a step of `plan` reads, or a final copy takes, was written by the step that makes
+/// the value and not overwritten since.
 ///
 /// # Panics
-/// It was not; the message names plan, step and operand.
+/// It was overwritten or never written; the message names plan, step and operand.
 pub fn assert_sound(plan: &Plan) {
     let mut walk = Walk {
         plan,
@@ -46,15 +46,15 @@ pub fn assert_sound(plan: &Plan) {
     }
 }
 
-/// What a step reads: operands of its ops that it does not make itself.
+/// Operands that a step reads: those of its ops that it does not compute itself.
 fn read(step: &Step) -> Vec<Value> {
     let own: Vec<Value> = step.nodes.iter().map(|n| n.output).collect();
-    // What is written in place is not read.
+    // The operand that an op writes in place is not read.
     let operands = step.nodes.iter().flat_map(|n| n.inputs.iter().skip(usize::from(n.op.in_place())));
     operands.copied().filter(|v| !own.contains(v)).collect()
 }
 
-/// What it stores.
+/// Values that a step stores.
 fn made(plan: &Plan, step: &Step) -> Vec<Value> {
     let stored = |v: &Value| plan.place(*v) != Place::Nowhere;
     step.nodes.iter().filter(|n| n.op != Op::Reshape).map(|n| n.output).filter(stored).collect()
@@ -83,20 +83,20 @@ impl Walk<'_> {
         words[first..end].fill(Some(step));
     }
 
-    /// Who wrote word `k` of `v`.
+    /// Actual writer of word `k` of `v`.
     fn found(&self, v: Value, k: usize) -> Result<Writer, String> {
-        let (memory, first) = self.place(v).ok_or("it is nowhere")?;
+        let (memory, first) = self.place(v).ok_or("it has no place")?;
         Ok(self.written.get(&memory).and_then(|words| words.get(first + k).copied()).flatten())
     }
 
-    /// Who should have written word `k` of `v`.
+    /// Expected writer of word `k` of `v`.
     fn writer(&self, v: Value, k: usize) -> Result<Writer, String> {
         if let Some(step) = self.made_by.get(&v) {
             return Ok(Some(*step));
         }
         let Some(node) = self.views.get(&v) else {
             let given = matches!(self.plan.place(v), Place::Buffer(..));
-            return if given { Ok(None) } else { Err("nobody makes it".to_owned()) };
+            return if given { Ok(None) } else { Err("no step makes it".to_owned()) };
         };
         let inner = |axis: usize| self.plan.info(v).shape.dims()[axis + 1..].iter().product::<usize>();
         match node.op {
@@ -110,7 +110,7 @@ impl Walk<'_> {
                     }
                     at -= self.words(*input);
                 }
-                Err("it ends in front of this".to_owned())
+                Err("the value ends before this word".to_owned())
             }
             ref op => Err(format!("{} was dropped", op.name())),
         }
@@ -132,8 +132,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether the step that makes `v` has written all of its words last. What several steps make is looked
-    /// at word by word.
+    /// Whether the step that makes `v` is the last writer of all its words. Values made by several steps are
+    /// checked word by word.
     fn is_whole(&self, v: Value) -> bool {
         let (Some(step), Some((memory, first))) = (self.made_by.get(&v), self.place(v)) else { return false };
         let words = self.written.get(&memory).and_then(|words| words.get(first..first + self.words(v)));

@@ -1,9 +1,9 @@
-//! What tests and benches share: a reference interpreter, op cases, random inputs, comparisons and
+//! Shared parts of tests and benches: reference interpreter, op cases, random inputs, comparisons and
 //! tolerances.
 //!
-//! A device is tested in a line: [`check_all`] of [`OnDevice`] with [`op_cases`] and with [`harvest`] of the
-//! networks that ship, then [`Report::assert`]. Expected values come from [`interpret`], which
-//! is slow and meant to be read beside the documentation of [`orate_graph::Op`].
+//! To test a device, run [`check_all`] of [`OnDevice`] with [`op_cases`] and with [`harvest`] of the shipped
+//! networks, then [`Report::assert`]. Expected values come from [`interpret`], which is slow and written to
+//! be compared with the documentation of [`orate_graph::Op`].
 
 pub mod cases;
 pub mod check;

@@ -1,4 +1,4 @@
-//! Inputs and weights that look random and are the same in every run and on every machine.
+//! Pseudorandom inputs and weights, the same in every run and on every machine.
 
 use half::{bf16, f16};
 use orate_graph::{DType, Graph, GraphError, Halves, Result, Shape, Tensor, Weight, WeightLoader};
@@ -9,19 +9,19 @@ use std::collections::BTreeMap;
 pub struct Random(u64);
 
 impl Random {
-    /// A generator that depends on `seed` only.
+    /// Creates a generator that depends on `seed` only.
     pub fn new(seed: u64) -> Self {
         Random(seed)
     }
 
-    /// A generator that depends on `seed` and a name.
+    /// Creates a generator that depends on `seed` and a name.
     pub fn named(seed: u64, name: &str) -> Self {
         // FNV-1a
         let mix = |h: u64, b: u8| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01B3);
         Random(name.bytes().fold(seed ^ 0xCBF2_9CE4_8422_2325, mix))
     }
 
-    /// 64 bits.
+    /// Returns 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -30,48 +30,48 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A whole number below `n`.
+    /// Returns an integer below `n`.
     pub fn below(&mut self, n: usize) -> usize {
         (self.bits() % n as u64) as usize
     }
 
-    /// A number from `low` to `high`.
+    /// Returns a number from `low` to `high`.
     pub fn uniform(&mut self, low: f32, high: f32) -> f32 {
         low + (high - low) * ((self.bits() >> 40) as f32 / (1 << 24) as f32)
     }
 
-    /// `n` numbers from `low` to `high`.
+    /// Returns `n` numbers from `low` to `high`.
     pub fn floats(&mut self, n: usize, low: f32, high: f32) -> Vec<f32> {
         (0..n).map(|_| self.uniform(low, high)).collect()
     }
 }
 
-/// A weight for every name that a graph mentions, in the shape it mentions.
+/// Random weights for all names that a graph mentions, with their shapes.
 ///
-/// Vectors are from −1 to 1. Matrices shrink with their size, so that results stay near 1 through a deep
-/// network. A tensor whose root or reciprocal a network takes is positive. One whose name ends in `.f16` or
-/// `.bf16` is kept in that format.
+/// Vectors range from −1 to 1. Matrices shrink with their size, so that results stay near 1 through a deep
+/// network. Tensors under a root or reciprocal are positive. A tensor whose name ends in `.f16` or `.bf16` is
+/// stored in that format.
 #[derive(Clone, Debug, Default)]
 pub struct RandomWeights {
     tensors: BTreeMap<String, (Shape, Vec<f32>)>,
-    /// Those in half precision again, as a file has them.
+    /// Tensors stored in 16 bits, as bytes of a file.
     halves: BTreeMap<String, (DType, Vec<u8>)>,
 }
 
 impl RandomWeights {
-    /// Weights for one graph.
+    /// Creates weights for one graph.
     pub fn of_graph(graph: &Graph, seed: u64) -> Self {
         Self::of_graphs([graph], seed)
     }
 
-    /// Weights for several graphs that share names.
+    /// Creates weights for several graphs that share names.
     pub fn of_graphs<'g>(graphs: impl IntoIterator<Item = &'g Graph>, seed: u64) -> Self {
         let weights = graphs.into_iter().flat_map(|g| g.nodes()).flat_map(|n| n.op.weights());
         Self::of_weights(weights, seed)
     }
 
-    /// Weights for expressions. A name mentioned with two shapes keeps the first, and evaluating the other
-    /// fails.
+    /// Creates weights for expressions. A name mentioned with two shapes keeps the first; evaluating the
+    /// other fails.
     pub fn of_weights<'w>(weights: impl IntoIterator<Item = &'w Weight>, seed: u64) -> Self {
         let mut found: BTreeMap<String, (Shape, bool)> = BTreeMap::new();
         for w in weights {
@@ -99,7 +99,7 @@ impl RandomWeights {
         weights
     }
 
-    /// The tensors that `graph` mentions, copied out of another loader.
+    /// Copies the tensors that `graph` mentions from another loader.
     ///
     /// # Errors
     /// The loader lacks one.
@@ -115,7 +115,7 @@ impl RandomWeights {
         Ok(RandomWeights { tensors, halves: BTreeMap::new() })
     }
 
-    /// Rounds the tensors that are kept in half precision.
+    /// Rounds the tensors that are stored in 16 bits.
     fn round(&mut self) {
         for (name, (_, data)) in &mut self.tensors {
             let (dtype, bits): (DType, fn(f32) -> u16) = match name.rsplit_once('.') {
@@ -134,14 +134,14 @@ impl RandomWeights {
         }
     }
 
-    /// Replaces a tensor, for cases that need certain numbers.
+    /// Replaces a tensor, for cases that need certain values.
     pub fn set(&mut self, name: &str, shape: impl Into<Shape>, data: Vec<f32>) {
         let shape = shape.into();
         assert_eq!(shape.len(), data.len(), "tensor `{name}` {shape}");
         self.tensors.insert(name.to_owned(), (shape, data));
     }
 
-    /// Names and shapes, by name.
+    /// Names and shapes, sorted by name.
     pub fn tensors(&self) -> impl Iterator<Item = (&str, &Shape)> {
         self.tensors.iter().map(|(n, (s, _))| (n.as_str(), s))
     }

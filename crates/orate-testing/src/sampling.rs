@@ -1,29 +1,28 @@
-//! How an id is drawn from logits, step by step as [`orate_graph::Op::Sample`] has it.
+//! Reference sampling of an id from logits, step by step as in [`orate_graph::Op::Sample`].
 
 use crate::formulas::philox;
 use orate_graph::{ControlIds, SAMPLE_SETTINGS};
 
-/// What one draw depends on besides the logits.
+/// Inputs of a draw besides the logits.
 #[derive(Clone, Copy, Debug)]
 pub struct Draw<'a> {
     /// Unconditional logits, for guidance.
     pub unconditional: Option<&'a [f32]>,
     /// Temperature, k, p, penalty, min-p and guidance.
     pub settings: [f32; SAMPLE_SETTINGS],
-    /// The key of the random numbers.
+    /// Key of the random numbers.
     pub seed: [i32; 2],
-    /// Number of the draw.
+    /// Index of the draw.
     pub number: i32,
-    /// Codebook.
+    /// Index of the codebook.
     pub codebook: u32,
-    /// Not 0 where an id was drawn before.
+    /// Nonzero where an id was drawn before.
     pub seen: Option<&'a [f32]>,
-    /// Ids that are not drawn.
+    /// Ids that must not be drawn.
     pub controls: Option<ControlIds>,
 }
 
-/// Steps 0 to 6: what is left of the logits, and −∞ in place of what is left out. At temperature 0 these are
-/// steps 0 to 2.
+/// Steps 0 to 6: the remaining logits, with −∞ for excluded ids. At temperature 0 only steps 0 to 2.
 pub fn filtered(logits: &[f32], draw: &Draw<'_>) -> Vec<f32> {
     let [temperature, k, p, penalty, min_p, guidance] = draw.settings;
     let mut x = logits.to_vec();
@@ -46,7 +45,7 @@ pub fn filtered(logits: &[f32], draw: &Draw<'_>) -> Vec<f32> {
         return x;
     }
     x.iter_mut().for_each(|x| *x /= temperature);
-    // Ids, largest logit first, equal ones by id.
+    // Ids by descending logit, equal ones by id.
     let mut order: Vec<usize> = (0..x.len()).collect();
     order.sort_by(|a, b| x[*b].total_cmp(&x[*a]));
     let k = k as usize;
@@ -71,7 +70,7 @@ pub fn filtered(logits: &[f32], draw: &Draw<'_>) -> Vec<f32> {
     x
 }
 
-/// The probability of each id, where −∞ has none.
+/// Probability of each id; 0 for −∞.
 pub fn softmax(x: &[f32]) -> Vec<f64> {
     let largest = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let e: Vec<f64> = x.iter().map(|x| (f64::from(*x) - f64::from(largest)).exp()).collect();
@@ -79,7 +78,7 @@ pub fn softmax(x: &[f32]) -> Vec<f64> {
     e.into_iter().map(|e| e / sum).collect()
 }
 
-/// The id that is drawn; `None` if none is left.
+/// Returns the drawn id; `None` if no id remains.
 pub fn draw(logits: &[f32], draw: &Draw<'_>) -> Option<usize> {
     let x = filtered(logits, draw);
     let greedy = draw.settings[0] == 0.0;
@@ -96,7 +95,7 @@ pub fn draw(logits: &[f32], draw: &Draw<'_>) -> Option<usize> {
     best
 }
 
-/// `−ln(−ln u)` of an id.
+/// Gumbel noise `−ln(−ln u)` of an id.
 fn gumbel(id: u32, draw: &Draw<'_>) -> f64 {
     let key = draw.seed.map(|word| word as u32);
     let words = philox([id / 4, draw.codebook, draw.number as u32, 1], key);

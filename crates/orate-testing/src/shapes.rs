@@ -1,21 +1,21 @@
-//! Models without numbers: names and shapes alone, for graphs at sizes whose weights are not in the
+//! Models without weights: names and shapes only, for graphs of sizes whose weights are not in the
 //! repository.
 
 use orate_weights::{DType, TensorInfo, TensorRef, WeightError, WeightSource};
 use std::collections::BTreeMap;
 
-/// The tensors of a table, a line each, as in `tts.ae.decoder.head.layer2.weight 512x2048x1`. Lines that
-/// begin with `#` say nothing.
+/// Tensors of a table, one per line, as in `tts.ae.decoder.head.layer2.weight 512x2048x1`. Lines that start
+/// with `#` are comments.
 #[derive(Clone, Debug)]
 pub struct ShapesOnly {
     shapes: BTreeMap<String, Vec<usize>>,
 }
 
 impl ShapesOnly {
-    /// Reads a table.
+    /// Parses a table.
     ///
     /// # Panics
-    /// An extent is no number; the table is part of the repository.
+    /// An extent is not a number; the table is part of the repository.
     pub fn parse(text: &str) -> ShapesOnly {
         let lines = text.lines().filter(|l| !l.is_empty() && !l.starts_with('#'));
         let shapes = lines.map(|line| {
@@ -26,7 +26,7 @@ impl ShapesOnly {
         ShapesOnly { shapes: shapes.collect() }
     }
 
-    /// Elements of all tensors.
+    /// Total number of elements.
     pub fn parameters(&self) -> usize {
         self.shapes.values().map(|s| s.iter().product::<usize>()).sum()
     }

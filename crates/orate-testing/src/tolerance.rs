@@ -1,69 +1,69 @@
-//! How far f32 results may be from double precision, and why.
+//! Tolerances of f32 results relative to double precision, with their reasons.
 //!
 //! All limits are errors relative to the **largest magnitude** of the expected tensor, as
 //! [`crate::compare()`] measures them: a small element among large ones cannot be better than its neighbors'
-//! rounding. Loosening a limit is its own commit, with the measurement that asked for it.
+//! rounding. A limit is loosened in a commit of its own, with the measurement that requires it.
 
 use orate_graph::{DType, Epilogue, Graph, Op};
 
-/// Half an f32 unit in the last place at 1: what storing a correct result may cost.
+/// Half an f32 ulp at 1: the cost of storing a correct result.
 pub const ROUNDING: f64 = 1.0 / 16_777_216.0;
 
-/// Ops that only move elements give the very same bits.
+/// Ops that only move elements give the same bits.
 pub const MOVED: f64 = 0.0;
 
-/// Sums, products and selections of a few terms: a rounding for each, and the store.
+/// Sums, products and selections of a few terms: one rounding each, and the store.
 pub const ELEMENTWISE: f64 = 4.0 * ROUNDING;
 
-/// Exponentials, error functions and tangents in f32 polynomials: 3 ulp of the result, and what the rounding
-/// of the argument adds through the slope (below 5 for the functions and ranges tested here).
+/// Exponentials, error functions and tangents by f32 polynomials: 3 ulp of the result, plus the rounding of
+/// the argument times the slope (below 5 for the functions and ranges tested here).
 pub const TRANSCENDENTAL: f64 = 16.0 * ROUNDING;
 
-/// A row norm: mean and variance each carry the rounding of a sum in vector lanes, and `x − mean` loses what
-/// the mean's magnitude has over the deviation (up to 4 in the cases).
+/// A row norm: mean and variance carry the rounding of a sum in vector lanes, and `x − mean` loses the ratio
+/// of mean to deviation (up to 4 in the cases).
 pub const NORM: f64 = 32.0 * ROUNDING;
 
-/// Angles up to 1000 that are computed in double precision, or reduced as carefully: a sine's absolute error.
+/// Angles up to 1000, computed in double precision or reduced as carefully: absolute error of a sine.
 pub const ANGLE: f64 = 8.0 * ROUNDING;
 
-/// Normal numbers: the stream promises about 1e-6 to 2e-6 absolute (angle, logarithm and root in f32, up to
-/// 5.8 standard deviations), and the largest of a few numbers may be below 1.
+/// Normal random numbers: the stream promises about 1e-6 to 2e-6 absolute (angle, logarithm and root in f32,
+/// up to 5.8 standard deviations), and the largest of a few numbers may be below 1.
 pub const RANDOM: f64 = 64.0 * ROUNDING;
 
 /// A whole network, every op in f32: onnxruntime and double precision differ by at most 3e-6 on full-size
-/// random weights of Supertonic; twice that leaves room for another order of summation.
+/// random weights of Supertonic; twice that allows for another order of summation.
 pub const NETWORK: f64 = 6e-6;
 
-/// Noise to waveform. LayerNorm with the wrong epsilon shows as 4e-5, tanh-GELU as 3e-5: the limit stays
-/// below.
+/// Noise to waveform. LayerNorm with the wrong epsilon shows as 4e-5 and tanh-GELU as 3e-5, so the limit must
+/// stay below.
 pub const END_TO_END: f64 = 2e-5;
 
-/// A product with `k` terms summed in f32, in any order. Rounding errors add like a random walk along partial
-/// sums that grow like one, so relative to the result's own growth they come to about `√k` roundings; the
-/// constant covers the largest of many results.
+/// A dot product of `k` terms summed in f32 in any order. Rounding errors add like a random walk along
+/// partial sums that grow like one, so relative to the result they come to about `√k` roundings; the constant
+/// covers the largest of many results.
 pub fn product(k: usize) -> f64 {
     (4.0 + 3.0 * (k as f64).sqrt()) * ROUNDING
 }
 
-/// The largest distance between two neighbors that a compact type holds, of numbers up to 1: where a device's
-/// own rounding says which of two is the nearer, the result is one of them.
+/// Largest distance between neighboring values of a compact type, for numbers up to 1. If the device's own
+/// rounding error decides between two neighbors, the result may be either.
 pub fn compact_step(dtype: DType) -> f64 {
     match dtype {
         DType::F32 | DType::I32 => 0.0,
         DType::F16 => 1.0 / 1024.0,
         DType::BF16 => 1.0 / 128.0,
-        // The scale itself is a float of 16 bits.
+        // The scale itself is rounded to f16.
         DType::Q8_0 => 1.0 / 127.0 + 1.0 / 1024.0,
     }
 }
 
-/// Limit for one op on its own. `inputs` are the shapes' extents.
+/// Returns the limit for one op. `inputs` are the extents of its operands.
 pub fn of_op(op: &Op, inputs: &[&[usize]]) -> f64 {
     let epilogue = |e: &Epilogue| {
         f64::from(u8::from(e.bias.is_some()) + u8::from(e.residual)) * ROUNDING
             + if e.activation.is_some() { TRANSCENDENTAL } else { 0.0 }
     };
-    // No wildcard: a new op must get a limit here and cases in `cases`.
+    // No wildcard, so that a new op must get a limit here and cases in `cases`.
     match op {
         Op::Embedding { .. }
         | Op::Constant { .. }
@@ -95,28 +95,28 @@ pub fn of_op(op: &Op, inputs: &[&[usize]]) -> f64 {
             product(geometry.taps) + if norm.is_some() { 2.0 * NORM } else { 0.0 }
         }
         Op::LayerNorm(_) | Op::RmsNorm { .. } => NORM,
-        // One rounding for each further table.
+        // One rounding per additional table.
         Op::EmbeddingSum { tables, .. } => tables.shape().dims()[0] as f64 * ROUNDING,
-        // The rounding of a frequency of up to 4 times a number of up to 100 shows in the sine.
+        // The rounding of a frequency up to 4 times a number up to 100 shows in the sine.
         Op::Snake { .. } => TRANSCENDENTAL + ANGLE,
         Op::Activate(_) => TRANSCENDENTAL,
         // Scores, whose absolute error the exponential turns into a relative one, then the sum over keys.
         Op::Attention { heads, .. } => {
             2.0 * product(inputs[0][2] / heads) + product(inputs[1][1]) + TRANSCENDENTAL
         }
-        // Weights of about 1 / T that each carry an exponential's error, and a sum over time; a deviation is
-        // the root of such a sum of squares, in which the mean's own error counts twice.
+        // Weights of about 1 / T, each with the error of an exponential, and a sum over time. A deviation is
+        // the root of such a sum of squares, where the error of the mean counts twice.
         Op::Statistics { .. } => 2.0 * product(inputs[0][1]) + 2.0 * TRANSCENDENTAL,
-        // Cases have no entries so near to each other that rounding could confuse them.
+        // Entries in the cases are too far apart for rounding to confuse them.
         Op::ResidualCodes { .. } => MOVED,
-        // Two sums of as many terms as frames overlap, and a quotient.
+        // Two sums with one term per overlapping frame, and a quotient.
         Op::OverlapAdd { window, hop } => 2.0 * product(window.shape().len().div_ceil(*hop)) + ELEMENTWISE,
         Op::RotaryTable { .. } | Op::RopeTable { .. } | Op::TimeEmbedding { .. } => ANGLE,
         Op::RandomNormal { .. } => RANDOM,
     }
 }
 
-/// Limit for all outputs of a small graph: its ops' limits added up.
+/// Returns the limit for all outputs of a small graph: the sum of its ops' limits.
 pub fn of_graph(graph: &Graph) -> f64 {
     graph
         .nodes()

@@ -1,11 +1,11 @@
 //! Byte-level byte-pair encoding, as GPT-2 introduced it and Qwen2 uses it.
 //!
-//! A piece of text is cut into its bytes, and neighboring tokens are joined as long as the list of merges
-//! knows the pair, the earliest in the list first. Files write each byte as one printable character: `!` to
-//! `~` and most of Latin-1 stand for themselves, the other 68 bytes for U+0100 and up (so `Ġ` is a space and
-//! `Ċ` a line feed).
+//! A piece of text is split into bytes, and neighboring tokens are merged as long as the list of merges has
+//! the pair, the earliest in the list first. Files write each byte as one printable character: `!` to `~` and
+//! most of Latin-1 represent themselves, the other 68 bytes are U+0100 and up (so `Ġ` is a space and `Ċ` a
+//! line feed).
 //!
-//! Each model has its own rules for cutting text; see [`crate::qwen`].
+//! Each model has its own rules for splitting text; see [`crate::qwen`].
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -14,7 +14,7 @@ use orate_files::quoted;
 
 use crate::TextError;
 
-/// Greatest id. The published vocabularies end at 151,675; an id in the millions is damage.
+/// Maximum id. The published vocabularies end at 151,675; an id in the millions means damage.
 pub const MAX_ID: u32 = 0xFF_FFFF;
 
 pub(crate) const VOCAB: &str = "vocab.json";
@@ -34,16 +34,15 @@ pub struct Bpe {
 }
 
 impl Bpe {
-    /// Reads `vocab.json`, an object from token to id, and `merges.txt`, one pair a line after a `#version`
+    /// Reads `vocab.json`, an object from token to id, and `merges.txt`, one pair per line after a `#version`
     /// line.
     ///
-    /// Every other line is a merge, also those that begin with `#`: tokens such as `##` are made by them.
+    /// Every other line is a merge, also those that begin with `#`: they produce tokens such as `##`.
     ///
     /// # Errors
     ///
-    /// [`TextError::TokenizerFile`] with the entry or line: something is not JSON, not in the byte alphabet,
-    /// there twice, or a merge of tokens that the vocabulary does not hold; or one of the 256 bytes has no
-    /// token.
+    /// [`TextError::TokenizerFile`] with the entry or line: it is not JSON, not in the byte alphabet, a
+    /// duplicate, or a merge of tokens that are not in the vocabulary; or one of the 256 bytes has no token.
     pub fn from_files(vocab_json: &[u8], merges_txt: &[u8]) -> Result<Self, TextError> {
         let vocab: HashMap<String, u32> =
             serde_json::from_slice(vocab_json).map_err(|e| broken(VOCAB, e.to_string()))?;
@@ -56,7 +55,7 @@ impl Bpe {
             let Some(bytes) = bytes_of(token) else {
                 return Err(broken(
                     VOCAB,
-                    format!("{token} has a character that stands for no byte", token = quoted(token)),
+                    format!("{token} has a character that represents no byte", token = quoted(token)),
                 ));
             };
             if bytes.is_empty() || id > MAX_ID {
@@ -77,16 +76,15 @@ impl Bpe {
             let c = printable(byte);
             *id = *vocab
                 .get(c.encode_utf8(&mut [0; 4]) as &str)
-                .ok_or_else(|| broken(VOCAB, format!("there is no `{c}`, the token of byte 0x{byte:02x}")))?;
+                .ok_or_else(|| broken(VOCAB, format!("`{c}` is missing, the token of byte 0x{byte:02x}")))?;
         }
         let merges = read_merges(&vocab, merges_txt)?;
         Ok(Self { tokens, bytes, merges })
     }
 
-    /// Appends the ids of one piece. The time it takes is that of sorting the bytes, however long the piece
-    /// is.
+    /// Appends the ids of one piece. Time is that of sorting the bytes, however long the piece is.
     pub fn encode(&self, piece: &[u8], ids: &mut Vec<u32>) {
-        // A linked list of tokens: joining two keeps the left one.
+        // A linked list of tokens: a merge keeps the left one.
         let mut list: Vec<Link> = (piece.iter().enumerate())
             .map(|(i, b)| Link { id: self.bytes[usize::from(*b)], previous: i.wrapping_sub(1), next: i + 1 })
             .collect();
@@ -96,7 +94,7 @@ impl Bpe {
             queue.extend(self.candidate(&list, left - 1, left).map(Reverse));
         }
         while let Some(Reverse(c)) = queue.pop() {
-            // Stale if either side was joined meanwhile.
+            // Stale if either side was merged meanwhile.
             let right = list[c.left].next;
             if list[c.left].id != c.pair.0 || right >= end || list[right].id != c.pair.1 {
                 continue;
@@ -145,7 +143,7 @@ impl Bpe {
         self.tokens.keys().copied()
     }
 
-    /// Ids of tokens of more than one byte that no merge makes, in order. A text never gets them.
+    /// Returns the ids of tokens of several bytes that no merge produces, in order. A text never gets them.
     #[must_use]
     pub fn unmade(&self) -> Vec<u32> {
         let made: HashSet<u32> = self.merges.values().map(|(_, joined)| *joined).collect();
@@ -155,8 +153,8 @@ impl Bpe {
         ids
     }
 
-    /// Of [`Bpe::unmade`], those that merges which are missing would make: none if some of them cannot be
-    /// made by any, for then the vocabulary holds tokens that no text is meant to get.
+    /// Returns those of [`Bpe::unmade`] that missing merges would produce. Empty if no merge could produce
+    /// some of them, since the vocabulary then contains tokens that are never meant for texts.
     #[must_use]
     pub fn missing(&self) -> Vec<u32> {
         let unmade = self.unmade();
@@ -187,17 +185,17 @@ pub fn printable(byte: u8) -> char {
     char::from_u32(0x100 + earlier).expect("68 letters follow U+0100")
 }
 
-/// Marks a link that was joined to the one before it; greater than any id.
+/// Marks a link that was merged into the previous one; greater than any id.
 const GONE: u32 = u32::MAX;
 
 struct Link {
     id: u32,
-    /// Beyond the end for the first link.
+    /// Past the end for the first link.
     previous: usize,
     next: usize,
 }
 
-/// Two neighbors that may be joined. Ordered by rank, then from left to right.
+/// Two neighbors that may be merged. Ordered by rank, then from left to right.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     rank: u32,
@@ -228,7 +226,7 @@ fn read_merges(vocab: &HashMap<String, u32>, text: &[u8]) -> Result<Merges, Text
         let (pair, joined) = ((id(left)?, id(right)?), id(&format!("{left}{right}"))?);
         let rank = merges.len() as u32;
         if merges.insert(pair, (rank, joined)).is_some() {
-            return Err(fault("this merge stands there twice"));
+            return Err(fault("this merge is a duplicate"));
         }
     }
     Ok(merges)
@@ -242,8 +240,8 @@ fn broken(file: &'static str, problem: String) -> TextError {
 mod tests {
     use super::*;
 
-    /// Every byte with its own value as id, and more tokens from 256 on, each made by the merge of the same
-    /// place.
+    /// A vocabulary with every byte's value as its id, and further tokens from 256 on, each produced by the
+    /// merge at the same position.
     fn files(merges: &[&str]) -> (String, String) {
         let mut vocab: HashMap<String, u32> = (0..=255).map(|b| (printable(b).into(), b.into())).collect();
         vocab.extend(merges.iter().zip(256..).map(|(m, id)| (m.replace(' ', ""), id)));
@@ -291,7 +289,7 @@ mod tests {
         assert_eq!(unmade("c d\n"), [256, 258]);
     }
 
-    /// Readers that take `#` for a comment lose these.
+    /// Readers that treat `#` as a comment lose these.
     #[test]
     fn merges_may_begin_with_a_hash() {
         let b = bpe(&["# #", "## #", "Ġ #"]);
@@ -303,7 +301,7 @@ mod tests {
         assert_eq!(ids(&no_header, "##"), [256]);
     }
 
-    /// Joining in the obvious way would take an hour here.
+    /// The naive algorithm would take an hour here.
     #[test]
     fn a_long_piece_takes_no_quadratic_time() {
         let b = bpe(&["a a", "aa aa", "aaaa aaaa"]);
@@ -318,12 +316,12 @@ mod tests {
             ("", &merges, &["vocab.json", "EOF"]),
             ("[1]", &merges, &["vocab.json", "map"]),
             ("{\"a\":-1}", &merges, &["vocab.json", "-1"]),
-            ("{\"a\":0}", &merges, &["vocab.json", "no `Ā`", "0x00"]),
-            ("{\"a b\":0}", &merges, &["vocab.json", "`a b`", "stands for no byte"]),
+            ("{\"a\":0}", &merges, &["vocab.json", "`Ā` is missing", "0x00"]),
+            ("{\"a b\":0}", &merges, &["vocab.json", "`a b`", "represents no byte"]),
             ("{\"a\":20000000}", &merges, &["vocab.json", "`a` has id 20000000", "16777215"]),
             ("{\"a\":7,\"b\":7}", &merges, &["vocab.json", "id 7 is given twice"]),
             (&vocab, "#version: 0.2\nab\n", &["merges.txt", "line 2, `ab`", "two tokens"]),
-            (&vocab, "a b\na b\n", &["merges.txt", "line 2, `a b`", "twice"]),
+            (&vocab, "a b\na b\n", &["merges.txt", "line 2, `a b`", "duplicate"]),
             (&vocab, "a c\n", &["merges.txt", "line 1", "`ac` is not in vocab.json"]),
         ];
         for (vocab, merges, parts) in cases {

@@ -1,12 +1,12 @@
-//! Reading rules for English: what a person says when they see numbers, signs and abbreviations.
+//! Reading rules for English: what a person says for numbers, signs and abbreviations.
 //!
-//! [`read_aloud`] turns them into words and leaves ordinary text exactly as it is, sentence marks and
-//! capitals included, so that it can run before any front end. [`fit_alphabet`] then brings the
-//! rest (accents, curly quotes, brackets, pictures) into the letters a voice knows, and
-//! [`speakable`] does all of it for a voice that takes plain letters, cut into pieces.
+//! [`read_aloud`] turns these into words and leaves ordinary text exactly as it is, including punctuation and
+//! capitals, so that it can run before any front end. [`fit_alphabet`] then converts the rest (accents, curly
+//! quotes, brackets, emoji) to the letters that a voice knows, and [`speakable`] does all of this for a voice
+//! with plain letters, split into pieces.
 //!
-//! Where English has several good readings, American ones are used (`105` is "one hundred five",
-//! `5/4/2024` is the fourth of May); [`Rules`] holds the choices.
+//! If English has several good readings, American ones are used (`105` is "one hundred five", `5/4/2024` is
+//! May fourth); [`Rules`] has the choices.
 //!
 //! | Written | Read |
 //! | --- | --- |
@@ -18,11 +18,11 @@
 //! | 5 km, 60 mph, 20°C, 5'10" | five kilometers, sixty miles per hour, … |
 //! | Dr. Smith, Elm Dr., e.g., U.S. | Doctor Smith, Elm Drive, for example, U S |
 //!
-//! How it works: the text is cut into runs of letters, digits and spaces, and single marks
-//! (`tokens`). `reader` walks over them once; at each, the first rule that fits says its words and
-//! moves on. Rules look only a bounded way ahead and back, unless they consume what they looked at,
-//! which keeps the whole linear. To add a rule, add a case to `tests/main/english.rs` and a line to
-//! `Reader::digits`, `Reader::word` or `Reader::mark`.
+//! Implementation: the text is split into runs of letters, digits and spaces, and single marks (`tokens`).
+//! `reader` walks over them once; at each, the first rule that matches says its words and moves on. Rules
+//! look only a bounded distance ahead and back, unless they consume what they looked at, so that time is
+//! linear. To add a rule, add a case to `tests/main/english.rs` and a line to `Reader::digits`,
+//! `Reader::word` or `Reader::mark`.
 
 mod abbreviations;
 mod calendar;
@@ -37,7 +37,7 @@ mod web;
 
 pub use fit::{fit_alphabet, speakable};
 
-/// How letters of an acronym are written out.
+/// How letters of an acronym are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Letters {
     /// `FBI` becomes `F B I`.
@@ -45,11 +45,11 @@ pub enum Letters {
     Spaced,
     /// `FBI` becomes `eff bee eye`, for voices that never learned single letters.
     Names,
-    /// `FBI` stays `FBI`, for voices that learned acronyms as they are written.
+    /// `FBI` stays `FBI`, for voices that learned acronyms as written.
     Keep,
 }
 
-/// Which comes first in a date such as `5/4/2024`.
+/// What comes first in a date such as `5/4/2024`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DateOrder {
     /// The fourth of May, as in the United States.
@@ -64,7 +64,7 @@ pub enum DateOrder {
 pub struct Rules {
     /// How acronyms are spelled.
     pub letters: Letters,
-    /// How numeric dates are understood. One that only fits the other way is read that way.
+    /// How numeric dates are interpreted. A date that is valid only the other way is read that way.
     pub date_order: DateOrder,
 }
 
@@ -87,8 +87,8 @@ pub fn read_aloud(text: &str) -> String {
 
 /// Turns numbers, signs, abbreviations, addresses and acronyms into words.
 ///
-/// The result holds no ASCII digits. Accents, quotes, dashes, brackets and other scripts stay as
-/// they are. Takes time linear in the length of the text.
+/// The result contains no ASCII digits. Accents, quotes, dashes, brackets and other scripts stay as they are.
+/// Takes time linear in the length of the text.
 ///
 /// ```
 /// use orate_text::english::{DateOrder, Letters, Rules, read_aloud_with};

@@ -1,10 +1,10 @@
-//! The one error type of this crate.
+//! Error type of this crate.
 
 use orate_files::{one_line, quoted};
 
 use crate::supertonic::Version;
 
-/// Why a text could not be turned into something a voice can say.
+/// A text cannot be prepared for a voice, or a file of a front end is invalid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TextError {
@@ -15,11 +15,11 @@ pub enum TextError {
         known.join(" ")
     )]
     UnknownLanguage {
-        /// The code that was asked for.
+        /// The requested code.
         lang: String,
-        /// Generation of the model.
+        /// Version of the model.
         version: Version,
-        /// The codes this version knows.
+        /// The codes that this version supports.
         known: Vec<&'static str>,
     },
 
@@ -30,7 +30,7 @@ pub enum TextError {
     )]
     IndexerJson(#[source] serde_json::Error),
 
-    /// The character table holds an id that no embedding can have.
+    /// The character table contains an id that no embedding can have.
     #[error(
         "the unicode indexer maps U+{code_point:04X} to {id}, but ids go from -1 (unknown) to {max}; \
          check that the file is the model's own `unicode_indexer.json`"
@@ -40,7 +40,7 @@ pub enum TextError {
         code_point: usize,
         /// The id found there.
         id: i32,
-        /// The greatest id accepted.
+        /// Maximum id.
         max: i32,
     },
 
@@ -50,13 +50,13 @@ pub enum TextError {
          check that the file is the model's own `unicode_indexer.json`"
     )]
     IndexerLength {
-        /// Entries found.
+        /// Number of entries.
         len: usize,
-        /// Entries accepted.
+        /// Maximum number of entries.
         max: usize,
     },
 
-    /// A file of a tokenizer breaks its format.
+    /// A tokenizer file is invalid.
     #[error("{file}: {}; check that the file is the model's own and complete", one_line(problem))]
     TokenizerFile {
         /// Its usual name.
@@ -81,7 +81,7 @@ pub enum TextError {
     Empty,
 }
 
-/// Most characters that a message names.
+/// Maximum characters that a message names.
 const NAMED: usize = 12;
 
 /// `` `漢` (U+6F22), `字` (U+5B57) and 3 more ``.

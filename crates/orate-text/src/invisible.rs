@@ -1,8 +1,7 @@
-//! Characters that change how others are drawn, or where lines break, and say nothing.
+//! Invisible characters: they only change how others are drawn, or where lines break.
 
-/// Whether a character is invisible and silent: soft hyphens, zero-width spaces and joiners, marks of
-/// direction, variation selectors and byte order marks. They come with emoji and with text that was copied
-/// from web pages.
+/// Whether a character is invisible and silent: soft hyphens, zero-width spaces and joiners, direction marks,
+/// variation selectors and byte order marks. They come with emoji and with text copied from web pages.
 ///
 /// ```
 /// use orate_text::is_invisible;
@@ -12,7 +11,7 @@
 /// ```
 #[must_use]
 pub fn is_invisible(c: char) -> bool {
-    // Unicode's Default_Ignorable_Code_Point, without the fillers of Hangul.
+    // Unicode's Default_Ignorable_Code_Point, except the Hangul fillers.
     matches!(
         c,
         '\u{AD}'

@@ -1,13 +1,12 @@
-//! Text front ends: from what a person typed to the input of a network.
+//! Text front ends: from typed text to the input of a network.
 //!
-//! - [`pieces`] cuts a text into pieces of whole sentences, for every family.
-//! - [`supertonic`] is the exact front end of the Supertonic 1, 2 and 3 models: normalizing, language tags,
-//!   token ids. Language neutral; it never turns `5` into "five".
-//! - [`english`] holds reading rules for English: numbers, dates, money, units, abbreviations and
-//!   symbols become words. An optional step before [`supertonic`], and a required one for voices
-//!   that know letters and a few marks only.
-//!
-//! - [`qwen`] is the tokenizer of the Qwen models, made of [`bpe`] and their rules for cutting text.
+//! - [`pieces`] splits a text into pieces of whole sentences, for every family.
+//! - [`supertonic`] is the exact front end of the Supertonic 1, 2 and 3 models: normalization, language tags,
+//!   token ids. Independent of the language; it never turns `5` into "five".
+//! - [`english`] has reading rules for English: numbers, dates, money, units, abbreviations and symbols
+//!   become words. An optional step before [`supertonic`], and required for voices that know only letters and
+//!   a few marks.
+//! - [`qwen`] is the tokenizer of the Qwen models: [`bpe`] and their rules for splitting text.
 //!
 //! Nothing here panics or slows down on strange input: every function is linear in the length of the text
 //! (byte-pair encoding sorts, which is nearly linear), and every failure is a [`TextError`].

@@ -1,6 +1,6 @@
-//! Cuts a text into pieces of whole sentences, which a model speaks one after the other.
+//! Splits a text into pieces of whole sentences, which a model speaks one after the other.
 //!
-//! The rules are those of Supertonic's pip package (1.3.1) and hold for every family.
+//! The rules are those of Supertonic's pip package (1.3.1) and apply to every family.
 
 /// Silence between two pieces, in seconds.
 pub const SILENCE_SECONDS: f64 = 0.3;
@@ -14,21 +14,22 @@ pub enum Unknown {
     Refuse,
     /// Leave it out.
     Skip,
-    /// Use the last embedding row, which no character owns. Supertonic's example scripts do this by accident:
-    /// they feed -1, and ONNX counts negative rows from the end.
+    /// Use the last embedding row, which belongs to no character. Supertonic's example scripts do this by
+    /// accident: they pass -1, and ONNX counts negative rows from the end.
     LastRow,
 }
 
-/// Endings after which a full stop does not end a sentence. A plain suffix match, as upstream.
+/// Abbreviations after which a full stop does not end a sentence. A plain suffix match, as upstream.
 const NO_SPLIT_AFTER: [&str; 19] = [
     "Mr.", "Mrs.", "Ms.", "Dr.", "Prof.", "Sr.", "Jr.", "Ph.D.", "etc.", "e.g.", "i.e.", "vs.", "Inc.",
     "Ltd.", "Co.", "Corp.", "St.", "Ave.", "Blvd.",
 ];
 
-/// Cuts a text into pieces of whole sentences, exactly as Supertonic's pip package does.
+/// Splits a text into pieces of whole sentences, exactly as Supertonic's pip package does.
 ///
-/// Sentences end at `.`, `!` or `?` and whitespace. They are packed into pieces of at most `max_chars` code
-/// points, which never span blank lines. A longer sentence stays whole. A text of whitespace gives no pieces.
+/// Sentences end at `.`, `!` or `?` followed by whitespace. They are packed into pieces of at most
+/// `max_chars` code points, which never span blank lines. A longer sentence stays whole. A text of only
+/// whitespace has no pieces.
 ///
 /// ```
 /// use orate_text::pieces;
@@ -40,9 +41,9 @@ pub fn of_sentences(text: &str, max_chars: usize) -> Vec<String> {
     pack(text, max_chars, false)
 }
 
-/// As [`of_sentences`], but no piece has more than `max_chars` code points.
+/// [`of_sentences`] with at most `max_chars` code points in every piece.
 ///
-/// A longer sentence is cut after a clause mark if there is one in its second half, else at a space, else
+/// A longer sentence is split after a clause mark if there is one in its second half, else at a space, else
 /// anywhere.
 ///
 /// ```
@@ -103,7 +104,7 @@ fn trim(text: &str) -> &str {
     text.trim_matches(is_python_space)
 }
 
-/// Splits at whitespace that holds two or more line feeds.
+/// Splits at whitespace that contains two or more line feeds.
 fn paragraphs(text: &str) -> Vec<&str> {
     let mut out = Vec::new();
     let mut start = 0;
@@ -136,7 +137,7 @@ fn ends_in_abbreviation(head: &str) -> bool {
     if NO_SPLIT_AFTER.iter().any(|ending| head.ends_with(ending)) {
         return true;
     }
-    // One ASCII capital and a dot, with no word character in front.
+    // One ASCII capital and a period, not preceded by a word character.
     let mut back = head.chars().rev();
     back.next() == Some('.')
         && back.next().is_some_and(|c| c.is_ascii_uppercase())
@@ -156,12 +157,12 @@ fn space_runs(text: &str) -> impl Iterator<Item = (usize, usize)> + '_ {
     })
 }
 
-/// Cuts one sentence into pieces of at most `max_chars`.
+/// Splits one sentence into pieces of at most `max_chars`.
 fn cut_sentence(sentence: &str, max_chars: usize) -> Vec<&str> {
     let mut out = Vec::new();
     let mut rest = sentence;
-    // A clause mark counts only in the second half of `max_chars`, so pieces shrink by half at most and the
-    // whole stays linear.
+    // A clause mark counts only in the second half of `max_chars`, so that pieces shrink by half at most, and
+    // time stays linear.
     while let Some((limit, _)) = rest.char_indices().nth(max_chars) {
         let window = &rest[..limit];
         let half = window.char_indices().nth(max_chars / 2).map_or(0, |(i, _)| i);
@@ -188,12 +189,12 @@ fn cut_sentence(sentence: &str, max_chars: usize) -> Vec<&str> {
     out
 }
 
-/// East Asian and Devanagari marks, which no space follows.
+/// East Asian and Devanagari marks, which are not followed by a space.
 fn is_wide_mark(c: char) -> bool {
     "\u{3001}\u{3002}\u{FF0C}\u{FF01}\u{FF1F}\u{FF1B}\u{FF1A}\u{0964}\u{060C}\u{061F}".contains(c)
 }
 
-/// The last place at or before `limit` that does not separate a combining mark from its letter.
+/// The last position at or before `limit` that does not separate a combining mark from its letter.
 fn whole_character_cut(text: &str, limit: usize) -> usize {
     /// More marks than this on one letter are noise.
     const MAX_MARKS: usize = 8;

@@ -1,23 +1,23 @@
 //! The text front end of Qwen models: Qwen2 tokens.
 //!
 //! ```text
-//! text ─ cut out added tokens ─ NFC ─ cut into pieces ─ byte-level BPE ─ ids
+//! text ─ split off added tokens ─ NFC ─ split into pieces ─ byte-level BPE ─ ids
 //! ```
 //!
-//! Pieces are what the published pattern matches, one alternative after the other:
+//! Pieces are the matches of the published pattern, whose alternatives are tried in this order:
 //!
 //! 1. an English contraction: `'s 't 're 've 'm 'll 'd`, in any case
-//! 2. letters, with at most one character before them that is no letter, number or line break
+//! 2. letters, with at most one character before them that is not a letter, number or line break
 //! 3. one number character
-//! 4. other characters than spaces, letters and numbers, with at most one U+0020 before and line breaks after
+//! 4. characters other than spaces, letters and numbers, with at most one U+0020 before and line breaks after
 //! 5. white space up to its last line break
-//! 6. white space, without its last character if something follows it
+//! 6. white space, except its last character if something follows it
 //! 7. white space
 //!
 //! They are found by a scan instead of a regular expression: it needs no engine, and no input makes it
-//! backtrack. The official `qwen-tts` package uses another pattern when it loads a local folder (it asks for
-//! a fix meant for Mistral models, which splits words at changes of case); this is the one that the models
-//! were trained with.
+//! backtrack. The official `qwen-tts` package uses another pattern if it loads a local folder (it applies a
+//! fix for Mistral models, which splits words at changes of case); this is the pattern that the models were
+//! trained with.
 
 use std::ops::Range;
 
@@ -31,10 +31,10 @@ use crate::bpe::{Bpe, MAX_ID, MERGES, VOCAB, printable};
 
 const CONFIG: &str = "tokenizer_config.json";
 
-/// A part of the text to be tokenized.
+/// A part of the text to tokenize.
 ///
-/// Words may span two parts, so `Control("\n")` before `Text("\nHi")` gives the one token
-/// of two line breaks, as if the parts had been one string.
+/// Words may span two parts: `Control("\n")` before `Text("\nHi")` gives the one token of two line breaks, as
+/// if the parts were one string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part<'a> {
     /// Written by the program: added tokens such as `<|im_start|>` are recognized.
@@ -43,7 +43,7 @@ pub enum Part<'a> {
     Text(&'a str),
 }
 
-/// A token that is recognized before the text is cut.
+/// A token that is recognized before the text is split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Added {
     content: String,
@@ -81,7 +81,7 @@ impl QwenTokenizer {
     ///
     /// # Errors
     ///
-    /// [`TextError::TokenizerFile`] names the file and the entry, or what merges are missing.
+    /// [`TextError::TokenizerFile`] with the file and the entry, or the missing merges.
     pub fn from_files(
         vocab_json: &[u8],
         merges_txt: &[u8],
@@ -102,7 +102,7 @@ impl QwenTokenizer {
             };
             if content.is_empty() || added.iter().any(|a| a.content == content) {
                 return Err(broken(format!(
-                    "added token {id}: {content} is empty or there twice",
+                    "added token {id}: {content} is empty or a duplicate",
                     content = quoted(&content)
                 )));
             }
@@ -113,7 +113,7 @@ impl QwenTokenizer {
             }
             if bpe.token(id).is_some_and(|bytes| bytes != content.as_bytes()) {
                 return Err(broken(format!(
-                    "added token {content} has id {id}, which vocab.json gives away",
+                    "added token {content} has id {id}, which vocab.json assigns to another token",
                     content = quoted(&content)
                 )));
             }
@@ -125,10 +125,10 @@ impl QwenTokenizer {
         Ok(tokenizer)
     }
 
-    /// Refuses a list of merges that ends early: every token of a published vocabulary is a byte, an added
-    /// token, or made by a merge. With fewer merges texts would get other ids than the model was trained
-    /// with, and nothing else would show it. Vocabularies that are filled up with tokens which no merge can
-    /// make are not published ones, and taken as they are.
+    /// Refuses a truncated list of merges: every token of a published vocabulary is a byte, an added token,
+    /// or produced by a merge. With fewer merges texts would get other ids than in training, without any
+    /// other symptom. Vocabularies padded with tokens that no merge can produce are not published ones, and
+    /// accepted as they are.
     fn check_merges(&self) -> Result<(), TextError> {
         let mut unmade = self.bpe.missing();
         unmade.retain(|id| self.added.iter().all(|a| a.id != *id));
@@ -143,13 +143,13 @@ impl QwenTokenizer {
         Err(TextError::TokenizerFile { file: MERGES, problem })
     }
 
-    /// The id of an added token such as `<|im_start|>`.
+    /// Returns the id of an added token such as `<|im_start|>`.
     #[must_use]
     pub fn added(&self, content: &str) -> Option<u32> {
         self.added.iter().find(|a| a.content == content).map(|a| a.id)
     }
 
-    /// The greatest id that a text can get.
+    /// The greatest id that a text can have.
     #[must_use]
     pub fn max_id(&self) -> u32 {
         let vocabulary = self.bpe.ids().max().unwrap_or(0);
@@ -162,7 +162,7 @@ impl QwenTokenizer {
         &self.bpe
     }
 
-    /// Returns the ids of `parts` as of one string. Nothing is added before or after.
+    /// Returns the ids of `parts` as one string. Nothing is added before or after.
     #[must_use]
     pub fn encode(&self, parts: &[Part<'_>]) -> Vec<u32> {
         let mut ids = vec![];
@@ -186,7 +186,7 @@ impl QwenTokenizer {
         ids
     }
 
-    /// The first added token, the longest one there.
+    /// The first added token, or the longest one at that position.
     fn find_added(&self, text: &str) -> Option<(Range<usize>, u32)> {
         text.char_indices().find_map(|(at, _)| {
             let found = self.added.iter().find(|a| text[at..].starts_with(&a.content))?;
@@ -199,8 +199,8 @@ impl QwenTokenizer {
         pieces(&text).for_each(|piece| self.bpe.encode(piece.as_bytes(), ids));
     }
 
-    /// The text that `ids` stand for. Bytes that are not UTF-8, which single tokens may be, become U+FFFD;
-    /// ids that do not exist become nothing.
+    /// Returns the text of `ids`. Bytes that are not UTF-8, which single tokens may be, become U+FFFD;
+    /// unknown ids are dropped.
     #[must_use]
     pub fn decode(&self, ids: &[u32]) -> String {
         let mut bytes = vec![];
@@ -244,7 +244,7 @@ fn class(c: char) -> Class {
     }
 }
 
-/// The pieces of a text, in order; joined, they are the text.
+/// The pieces of a text in order; joined, they are the text.
 fn pieces(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -280,7 +280,7 @@ fn piece_len(text: &str) -> usize {
         return last + 1;
     }
     match text[..spaces].char_indices().next_back() {
-        // The last space belongs to what follows.
+        // The last space belongs to the next piece.
         Some((last, _)) if last > 0 && spaces < text.len() => last,
         _ => spaces,
     }
@@ -291,7 +291,7 @@ fn run(text: &str, wanted: impl Fn(Class) -> bool) -> usize {
     text.find(|c| !wanted(class(c))).unwrap_or(text.len())
 }
 
-/// Bytes of a contraction that `text` begins with. As in patterns that ignore case, `ſ` is an `s`.
+/// Bytes of a contraction at the start of `text`. As in case-insensitive patterns, `ſ` is an `s`.
 fn contraction_len(text: &str) -> Option<usize> {
     let after = text.strip_prefix('\'')?;
     let first = after.chars().next()?;

@@ -1,6 +1,6 @@
-//! The front end of Supertonic 1, 2 and 3, as the official pip package (1.3.1) does it.
+//! The front end of Supertonic 1, 2 and 3, equal to that of the official pip package (1.3.1).
 //!
-//! The order is: cut the raw text into [`pieces`](crate::pieces), then for every piece [`prepare`] (normalize
+//! The steps are: split the raw text into [`pieces`](crate::pieces), then [`prepare`] each piece (normalize
 //! and tag), then [`UnicodeIndexer::encode`].
 //!
 //! ```
@@ -24,7 +24,7 @@ use crate::TextError;
 pub use indexer::{MAX_ID, UnicodeIndexer};
 pub use normalize::{is_emoji, normalize};
 
-/// A generation of the model.
+/// Version of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Version {
     /// English only, no language tags.
@@ -36,7 +36,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// The language codes this version was trained on, without `na`.
+    /// The language codes that this version was trained on, without `na`.
     #[must_use]
     pub fn languages(self) -> &'static [&'static str] {
         match self {
@@ -46,8 +46,8 @@ impl Version {
         }
     }
 
-    /// The code used when none is given: nothing for version 1, which has no tags; `en` for 2,
-    /// which never saw `na`; `na` for 3.
+    /// The default code: none for version 1, which has no tags; `en` for 2, which was not trained on `na`;
+    /// `na` for 3.
     #[must_use]
     pub fn default_language(self) -> Option<&'static str> {
         match self {
@@ -72,13 +72,13 @@ impl fmt::Display for Version {
 pub const LANGUAGES_V1: &[&str] = &[];
 /// The languages of version 2.
 pub const LANGUAGES_V2: &[&str] = &["en", "ko", "es", "pt", "fr"];
-/// The languages of version 3; it also takes `na`, "not stated".
+/// The languages of version 3; it also accepts `na`, "not stated".
 pub const LANGUAGES_V3: &[&str] = &[
     "en", "ko", "ja", "ar", "bg", "cs", "da", "de", "el", "es", "et", "fi", "fr", "hi", "hr", "hu", "id",
     "it", "lt", "lv", "nl", "pl", "pt", "ro", "ru", "sk", "sl", "sv", "tr", "uk", "vi",
 ];
 
-/// Longest piece of the raw text, in code points.
+/// Maximum code points of a piece of the raw text.
 ///
 /// 120 for Korean, as a syllable becomes up to three ids, and 300 otherwise.
 #[must_use]
@@ -86,18 +86,17 @@ pub fn max_chars(version: Version, lang: Option<&str>) -> usize {
     if version != Version::V1 && lang == Some("ko") { 120 } else { 300 }
 }
 
-/// The text as the networks see it: [`normalize`]d and, for versions 2 and 3, between language
-/// tags.
+/// Returns the text as the networks get it: [`normalize`]d and, for versions 2 and 3, between language tags.
 ///
-/// `lang` is a code of [`Version::languages`] (version 3 also takes `na`); without one the
-/// [`Version::default_language`] is used. Version 1 ignores it, as upstream does.
+/// `lang` is a code of [`Version::languages`] (version 3 also accepts `na`); the default is
+/// [`Version::default_language`]. Version 1 ignores it, as upstream does.
 ///
-/// Stricter than the pip package on purpose: that one lets version 2 have all codes of version 3,
-/// though it was never trained on them.
+/// Stricter than the pip package on purpose, which allows all codes of version 3 in version 2, although that
+/// was never trained on them.
 ///
 /// # Errors
 ///
-/// [`TextError::UnknownLanguage`] lists the codes this version knows.
+/// [`TextError::UnknownLanguage`] with the codes that this version supports.
 ///
 /// ```
 /// use orate_text::supertonic::{Version, prepare};
@@ -108,7 +107,7 @@ pub fn max_chars(version: Version, lang: Option<&str>) -> usize {
 /// # Ok::<(), orate_text::TextError>(())
 /// ```
 pub fn prepare(text: &str, version: Version, lang: Option<&str>) -> Result<String, TextError> {
-    // The tag goes on after normalising, which would turn the `/` of `</en>` into a space.
+    // The tag is added after normalization, which would turn the `/` of `</en>` into a space.
     let Some(default) = version.default_language() else {
         return Ok(normalize(text));
     };

@@ -1,5 +1,5 @@
 //! Hostile texts and files: no front end panics, hangs, or takes much more memory than its input and result.
-//! Memory is counted by an allocator, so these tests have a program of their own.
+//! An allocator counts memory, so these tests are a separate program.
 
 use orate_testing::Counting;
 use orate_testing::fuzz::{FRAGMENTS, Limits, fuzz};
@@ -12,7 +12,7 @@ use std::path::Path;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What the reader may hold besides the text and its result.
+/// Memory that the reader may use in addition to the text and its result.
 const FIXED: usize = 1 << 20;
 
 /// Texts of `len` bytes without an end of a sentence.
@@ -37,7 +37,7 @@ fn the_reader_holds_no_more_than_the_text_and_its_result() {
     for (what, text) in texts(1 << 20) {
         let mut len = 0;
         let peak = Counting::peak_here(|| len = english::read_aloud(&text).len());
-        // A result that grows is copied: then both copies are there.
+        // A growing result is reallocated: for a moment both copies exist.
         let limit = 3 * len.max(text.len()) + FIXED;
         println!("{what}: {:.1} bytes a byte, the result {:.1}", ratio(peak, &text), ratio(len, &text));
         assert!(peak <= limit, "{what}: {peak} bytes for {} of text and {len} of result", text.len());
@@ -62,7 +62,7 @@ fn sentences() -> Vec<Vec<u8>> {
     vec![text.as_bytes().to_vec(), FRAGMENTS.concat().into_bytes(), "नमस्ते 漢字。 Zażółć 🙂".into()]
 }
 
-/// Every front end that takes a text.
+/// Every front end that accepts a text.
 #[test]
 fn hostile_texts_are_read() {
     let [vocab, merges, config] = tokenizer_files();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use super::*;
 use crate::read_wav;
 
-/// Half a step of 16 bits, and a little for f32.
+/// Half a 16-bit step, plus f32 rounding.
 const PCM16_ERROR: f32 = 0.501 / 32768.0;
 
 const FORMATS: [AudioFormat; 3] = [AudioFormat::Wav16, AudioFormat::WavFloat, AudioFormat::Flac];
@@ -18,7 +18,7 @@ fn names(folder: &Path) -> Vec<String> {
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// Samples and rate of a file, of either kind; FLAC by an independent decoder.
+/// Samples and rate of a file; FLAC is read by an independent decoder.
 fn read_back(path: &Path, format: AudioFormat) -> (Vec<f32>, u32) {
     if format != AudioFormat::Flac {
         let waveform = read_wav(path).unwrap();

@@ -1,4 +1,4 @@
-"""Writes tone.mp3, tone.ogg and tone.m4a: 0.8 s of two tones, of which 0.1 s at each end are silent.
+"""Writes tone.mp3, tone.ogg and tone.m4a: 0.8 s of two tones, with 0.1 s of silence at each end.
 
     pip install numpy soundfile av && python3 make.py
 

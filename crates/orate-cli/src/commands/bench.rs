@@ -1,4 +1,4 @@
-//! `orate bench`: how long a model takes.
+//! `orate bench`: times a model.
 
 mod profile;
 mod streams;
@@ -14,11 +14,10 @@ use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Frames of a run when neither a text nor their number is given, for models that can be limited: four
-/// seconds.
+/// Frames per run if neither text nor size is given, for models with a frame limit: four seconds.
 const FRAMES: usize = 50;
 
-/// Runs of every step for `--profile`.
+/// Runs per step for `--profile`.
 const PROFILE_RUNS: usize = 5;
 
 /// Time a model
@@ -31,19 +30,19 @@ Examples:
   orate bench --model Qwen3-TTS-12Hz-0.6B-CustomVoice --weights q8_0 --max-frames 100
   orate bench --model Qwen3-TTS-12Hz-0.6B-CustomVoice --device cuda --streams 16
 
-A warm-up run comes first and is not counted. Times are medians in milliseconds. On a GPU, stages of models \
-that do not wait for it are timed in runs of their own, in which the host waits after each; together they \
-take longer than the total. RTF is computing time divided by playing time: below 1 is faster than it plays. \
-A model without voices speaks with a description, or with the voice of a tone.")]
+A warm-up run comes first and is not counted. Times are medians in milliseconds. On a GPU, stages are timed \
+in separate runs, in which the host waits after each stage; together they take longer than the total. RTF is \
+computing time divided by playing time: below 1 is faster than real time. \
+A model without voices speaks with a description, or with a voice cloned from a tone.")]
 pub struct Args {
-    /// Time this text, cut into pieces as for speaking
+    /// Time this text, split into pieces as `say` does
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["tokens", "latents"])]
     text: Option<String>,
 
     #[command(flatten)]
     sizes: SizeArgs,
 
-    /// Runs that count
+    /// Timed runs
     #[arg(
         long,
         short,
@@ -54,15 +53,15 @@ pub struct Args {
     )]
     runs: u32,
 
-    /// Also time every step; show kernels and the slowest steps beside what the device can do
+    /// Also time every step; list kernels and slowest steps against the device's peak
     #[arg(long)]
     profile: bool,
 
-    /// Also time every step, and write a Chrome trace (for ui.perfetto.dev or chrome://tracing)
+    /// Also time every step and write a Chrome trace
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     trace: Option<PathBuf>,
 
-    /// Speak the text in N streams at once, and compare with one
+    /// Speak the text in N streams at once, and compare with one stream
     #[arg(
         long,
         value_name = "N",
@@ -74,8 +73,8 @@ pub struct Args {
 
     /// Texts that each stream speaks in a run
     ///
-    /// With 1 all streams start together. With more they start and end while others are in the middle, as
-    /// callers of a server do.
+    /// With 1, all streams start together. With more, they start and end at different times, as requests to a
+    /// server do.
     #[arg(
         long,
         value_name = "N",
@@ -99,12 +98,12 @@ pub struct Args {
 }
 
 impl Args {
-    /// Utterances at once.
+    /// Number of simultaneous utterances.
     pub fn utterances(&self) -> u32 {
         self.streams.unwrap_or(1)
     }
 
-    /// Options to speak with: those asked for, and what the model needs to speak at all.
+    /// Options for the runs: those given, and those without which the model cannot speak.
     fn options(&self, engine: &Engine) -> anyhow::Result<Options> {
         let usual = bench::usual_options(engine).map_err(|e| match e.kind() {
             ErrorKind::InvalidInput => e.into(),
@@ -119,7 +118,7 @@ impl Args {
         })
     }
 
-    /// What is spoken. A size that is missing follows the other, at about one frame a token.
+    /// What each run speaks. A missing size follows the other, at about one frame per token.
     fn work(&self) -> Work<'_> {
         match (self.sizes.tokens, self.sizes.latents) {
             (None, None) => Work::Text(self.text.as_deref().unwrap_or(TEXT)),
@@ -131,7 +130,7 @@ impl Args {
     }
 }
 
-/// Times and prints.
+/// Runs the benchmark and prints the result.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     args.trace.iter().try_for_each(|path| outputs::check("--trace", path, &args.engine.inputs()))?;
     let opening = Instant::now();
@@ -146,11 +145,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     done
 }
 
-/// What was measured.
+/// Measurements of all runs.
 struct Times {
     warm_up: SpeechTimes,
     runs: Vec<SpeechTimes>,
-    /// Runs in which the host waits after each stage, if that says more.
+    /// Runs in which the host waits after each stage, if that gives more detail.
     apart: Option<Vec<SpeechTimes>>,
     load_ms: f64,
     peak_rss_mb: Option<f64>,
@@ -191,13 +190,13 @@ impl Times {
         laps.iter().enumerate().map(stage).collect()
     }
 
-    /// Milliseconds by frame; 0 for models that do not speak frame by frame.
+    /// Milliseconds per frame; 0 for models that do not work frame by frame.
     fn per_frame(&self, ms: f64) -> f64 {
         let frames = self.warm_up.laps.frames;
         if frames > 0 { ms / frames as f64 } else { 0.0 }
     }
 
-    /// The largest piece that was spoken, whose plans are profiled.
+    /// Size of the largest piece spoken; its plans are profiled.
     fn largest(&self) -> Size {
         let size = |piece: &Vec<(&str, usize)>| {
             let of = |i: usize| piece.get(i).map_or(1, |(_, n)| *n);
@@ -268,8 +267,8 @@ fn as_json(args: &Args, engine: &Engine, times: &Times) -> Value {
     if laps.frames > 0 {
         report["frames"] = json!(laps.frames);
         report["prefix_rows"] = json!(times.runs.last().map(|r| r.prefix_rows));
-        // `frame_ms` is the stage of this name for each frame; others that run for each frame are
-        // `codec_frame_ms` and so on.
+        // The stage `frame` is reported per frame as `frame_ms`; other stages that run per frame get a
+        // prefix, as in `codec_frame_ms`.
         for stage in &stages {
             let (key, ms) = match (stage.per_frame, stage.name) {
                 (true, "frame") => ("frame_ms".to_owned(), times.per_frame(stage.ms)),
@@ -335,7 +334,7 @@ fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// How often a step runs while steps of other stages run once.
+/// Calls of a step for each run of its stage.
 fn calls(step: &StepTime) -> f64 {
     step.calls as f64
 }

@@ -1,4 +1,4 @@
-//! `orate cache`: the compiled GPU kernels on disk.
+//! `orate cache`: compiled GPU kernels on disk.
 
 use crate::print;
 use anyhow::{Context, bail};
@@ -11,8 +11,8 @@ use serde_json::json;
 Example:
   orate cache --clear
 
-Kernels are compiled when a GPU is used for the first time, and kept in this folder. It may be deleted at \
-any time. ORATE_CACHE names another folder.")]
+Kernels are compiled when a GPU is first used, and stored in this folder, which may be deleted at any time. \
+ORATE_CACHE sets another folder.")]
 pub struct Args {
     /// Delete the kernels
     #[arg(long)]
@@ -23,11 +23,12 @@ pub struct Args {
     json: bool,
 }
 
-/// Prints where the cache is and its size.
+/// Prints path and size of the cache.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let folder = orate::cache_folder().context("this system has no cache folder; set ORATE_CACHE to one")?;
+    let folder =
+        orate::cache_folder().context("this system has no cache folder; set ORATE_CACHE to a folder")?;
     if folder.exists() && !folder.is_dir() {
-        bail!("{}: not a folder, so no kernels are kept; set ORATE_CACHE to one", folder.display());
+        bail!("{}: not a folder, so kernels are not cached; set ORATE_CACHE to a folder", folder.display());
     }
     let found = cache::files(&folder);
     let (bytes, files) = (found.iter().map(|f| f.bytes).sum(), found.len());

@@ -1,4 +1,4 @@
-//! `orate completions`: scripts that shells load to complete commands.
+//! `orate completions`: shell completion scripts.
 
 use crate::{args::Cli, print};
 use clap::CommandFactory;

@@ -1,4 +1,4 @@
-//! `orate devices`: the devices that models can run on.
+//! `orate devices`: devices that models can run on.
 
 use crate::print;
 use orate::{DeviceClass, DeviceInfo};

@@ -1,4 +1,4 @@
-//! `orate explain`: the plans that run, and the least time they can take.
+//! `orate explain`: compiled plans and their roofline bound.
 
 use crate::args::{EngineArgs, SizeArgs};
 use crate::engine_report::note_warnings;
@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 /// Sizes of a sentence of five seconds.
 const USUAL: Size = Size { tokens: 80, frames: 72 };
 
-/// Show the plans that run: steps, shapes, work and the least time they can take
+/// Show compiled plans: steps, shapes, FLOPs, bytes and the roofline bound
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -26,11 +26,11 @@ pub struct Args {
     #[command(flatten)]
     sizes: SizeArgs,
 
-    /// Arithmetic speed of the machine in GFLOP/s, for the bound
+    /// Peak arithmetic speed of the machine in GFLOP/s, for the bound
     #[arg(long, value_name = "X", allow_negative_numbers = true, requires = "gbps")]
     gflops: Option<f64>,
 
-    /// Memory speed of the machine in GB/s, for the bound
+    /// Peak memory bandwidth of the machine in GB/s, for the bound
     #[arg(long, value_name = "X", allow_negative_numbers = true, requires = "gflops")]
     gbps: Option<f64>,
 

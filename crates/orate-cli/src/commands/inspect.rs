@@ -1,4 +1,4 @@
-//! `orate inspect`: what a model, a weight file or a voice file holds.
+//! `orate inspect`: contents of a model, weight file or voice file.
 
 use crate::args::PrecisionArgs;
 use crate::engine_report::probes_json;
@@ -10,7 +10,7 @@ use orate_tools::inspect::{self, Inspection, Look, Sum};
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 
-/// Show what a model or weight file holds
+/// Show the contents of a model, weight file or voice file
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -20,11 +20,12 @@ Examples:
   orate inspect supertonic-2/onnx/vocoder.onnx --tensors
   orate inspect ada.gguf --json
 
-A model is opened as for speaking, so that one that cannot speak is an error. A single file is shown as it \
-is.")]
+A model is opened as by `say`, so a model that cannot speak is an error. The contents of a single file are \
+shown unchanged.")]
 pub struct Args {
-    /// Model folder, packed voice, or any .safetensors, .gguf, .onnx or voice file (.json) [default: the
-    /// built-in voice]
+    /// Model folder, packed voice or single file [default: the built-in voice]
+    ///
+    /// Single files are .safetensors, .gguf, .onnx and voice files (.json).
     pub path: Option<PathBuf>,
 
     /// List all tensors
@@ -35,7 +36,9 @@ pub struct Args {
     #[arg(long)]
     pub json: bool,
 
-    /// Device whose memory is predicted [default: the CPU; with --weights auto the device that would speak]
+    /// Device to predict memory for [default: cpu]
+    ///
+    /// With --weights auto, the default is the device that `say` would choose.
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<DeviceChoice>,
 
@@ -43,7 +46,7 @@ pub struct Args {
     pub precision: PrecisionArgs,
 }
 
-/// Looks and prints.
+/// Reads the files and prints the result.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let (precision, kv) = (args.precision.choice(), args.precision.kv);
     let look = Look { families: families(), device: args.device, precision, kv };

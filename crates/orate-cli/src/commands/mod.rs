@@ -22,9 +22,9 @@ pub enum Command {
     Voices(voices::Args),
     /// List the devices that models can run on
     Devices(devices::Args),
-    /// Show what a model or weight file holds
+    /// Show the contents of a model, weight file or voice file
     Inspect(inspect::Args),
-    /// Show the plans that run: steps, shapes, work and the least time they can take
+    /// Show compiled plans: steps, shapes, FLOPs, bytes and the roofline bound
     Explain(explain::Args),
     /// Time a model
     Bench(bench::Args),
@@ -42,7 +42,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Utterances that the command speaks at once.
+    /// Number of utterances that the command speaks at once.
     pub fn utterances(&self) -> u32 {
         match self {
             Command::Bench(args) => args.utterances(),

@@ -21,7 +21,7 @@ pub struct Args {
     pub output: PathBuf,
 }
 
-/// Packs, then opens the result as a model, so that a folder that cannot speak is found at once.
+/// Packs, then opens the result as a model, so that a folder that cannot speak fails here.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     outputs::check("-o", &args.output, &[("the voice", args.folder.clone())])?;
     let report = pack::pack_voice(&args.folder, &args.output)

@@ -1,4 +1,4 @@
-//! `orate say`: text becomes speech.
+//! `orate say`: speaks a text.
 
 use crate::args::EngineArgs;
 use crate::audio_sink::{Format, Output};
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Where audio goes when nothing is said.
+/// Default output file.
 const DEFAULT_OUTPUT: &str = "speech.wav";
 
 /// Speak a text into a file or a pipe
@@ -32,8 +32,8 @@ Examples:
   orate say \"Hello.\" --model DIR --voice F1:0.7+M2:0.3 --lang en --steps 8 --seed 7
   orate say \"Hello.\" --model Qwen3-TTS-12Hz-1.7B-VoiceDesign --instruct \"an old man, very calm\"
 
-The same text, options and seed give the same samples. A file that was there before is replaced when \
-the new one is complete; an incomplete file never remains.")]
+The same text, options and seed give the same samples. An existing file is replaced when the \
+new one is complete; no partial file remains.")]
 pub struct Args {
     /// The text [default: standard input, as with `-`]
     #[arg(value_name = "TEXT")]
@@ -47,13 +47,13 @@ pub struct Args {
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
-    /// Write sound as it is made, as to a pipe
+    /// Write sound while it is made, as to a pipe
     ///
-    /// A piece of the text that runs away (loops or never ends) is then not spoken again.
+    /// Runaway speech (looping or endless) is then not retried, as part of it has been written.
     #[arg(long, hide_short_help = true)]
     pub stream: bool,
 
-    /// How to store samples [default: as the name of the output ends]
+    /// Sample format [default: from the extension of the output]
     #[arg(long, value_name = "FORMAT", hide_short_help = true)]
     pub format: Option<Format>,
 
@@ -63,7 +63,7 @@ pub struct Args {
 
     /// Print one JSON object about the result
     ///
-    /// It goes to standard error where audio goes to standard output.
+    /// It goes to standard error if audio goes to standard output.
     #[arg(long)]
     pub json: bool,
 
@@ -82,7 +82,7 @@ pub struct Args {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Speech")]
 pub struct SpeechArgs {
-    /// A voice of the model, or a kept one (`orate voices` lists them)
+    /// Voice of the model, or a kept voice (`orate voices` lists them)
     ///
     /// Models with voice files also take a file (.json), or a mix such as F1:0.7+M2:0.3. Models that clone
     /// take kept voices (`orate voices add`) and their files (.safetensors).
@@ -93,15 +93,15 @@ pub struct SpeechArgs {
     #[arg(long, short, value_name = "LANGUAGE")]
     pub lang: Option<String>,
 
-    /// Speak with the voice of this recording, in models that clone: wav, flac, mp3, ogg, m4a
+    /// Clone the voice of this recording, in models that clone: wav, flac, mp3, ogg, m4a
     #[arg(long, value_name = "FILE", conflicts_with = "voice")]
     pub reference: Option<PathBuf>,
 
-    /// What the recording says, word for word, so that the model also takes its manner
+    /// Transcript of the recording, word for word; the model then also copies its manner
     #[arg(long, value_name = "TEXT", requires = "reference")]
     pub transcript: Option<String>,
 
-    /// Seed of the random numbers: another seed gives another reading
+    /// Random seed; another seed gives another reading
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub seed: u64,
 
@@ -131,7 +131,7 @@ impl SpeechArgs {
     }
 }
 
-/// Speaks.
+/// Speaks, writes the output and reports.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let started = Instant::now();
     let output = check(args)?;
@@ -152,13 +152,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 impl Args {
-    /// Whether the object goes to standard error because sound goes to standard output. It stands alone
-    /// there, so that programs can read it, and has all that is noted otherwise.
+    /// Whether the JSON object goes to standard error because audio goes to standard output. Nothing else is
+    /// printed there, so that programs can parse it; the object contains all notes.
     fn object_stands_alone(&self, output: &Output) -> bool {
         self.json && output.path.is_none()
     }
 
-    /// What is read: the text, the model, and voices.
+    /// All inputs: text, model and voices.
     fn inputs(&self) -> Vec<Input> {
         let mut inputs = self.engine.inputs();
         inputs.extend(self.file.iter().map(|path| ("the text", path.clone())));
@@ -172,7 +172,7 @@ impl Args {
     }
 }
 
-/// The output, if it can be written and takes the place of nothing that is read.
+/// Returns the output if it can be written and replaces no input.
 fn check(args: &Args) -> anyhow::Result<Output> {
     let output = args.output.clone().unwrap_or_else(|| DEFAULT_OUTPUT.into());
     let output = Output::choose(&output, args.format)?;
@@ -188,30 +188,30 @@ fn check(args: &Args) -> anyhow::Result<Output> {
     Ok(output)
 }
 
-/// What was spoken.
+/// Result of speaking.
 struct Speech {
     pieces: usize,
     characters: usize,
     /// Seconds of audio.
     duration: f64,
-    /// Seconds that it took.
+    /// Computing time in seconds.
     seconds: f64,
     first_audio_ms: f64,
     counters: orate::Counters,
-    /// Of several pieces, the worst.
+    /// The worst of all pieces.
     finish: Option<orate::FinishReason>,
     attempts: usize,
     prefix_rows: usize,
     warnings: Vec<String>,
-    /// Of the text, in one line.
+    /// Beginning of the text, in one line.
     beginning: String,
-    /// Samples, if they are drawn.
+    /// Samples to plot; empty without `--plot`.
     to_plot: Vec<f32>,
 }
 
 /// Speaks the text into the output.
 fn speak(args: &Args, engine: &Engine, output: &Output, text: String) -> anyhow::Result<Speech> {
-    // Not earlier: while text is typed, Ctrl-C should simply end the program.
+    // Not earlier: while the user types the text, Ctrl-C should simply end the program.
     let interrupt = Interrupt::new();
     let cancel = interrupt.cancel();
     let mut options = Options { cancel: Some(cancel.clone()), ..args.speech.options() };
@@ -222,7 +222,7 @@ fn speak(args: &Args, engine: &Engine, output: &Output, text: String) -> anyhow:
     {
         options.cloned = Some(kept_voice(&voice)?);
     }
-    // What is in a pipe cannot be taken back.
+    // Audio written to a pipe cannot be retracted.
     options.whole_pieces =
         options.get("retries") != Some(&Value::Whole(0)) && output.path.is_some() && !args.stream;
 
@@ -287,7 +287,7 @@ fn speak(args: &Args, engine: &Engine, output: &Output, text: String) -> anyhow:
     Ok(speech)
 }
 
-/// Prints what was spoken, as was asked for.
+/// Prints the result in the requested form.
 fn report(
     args: &Args,
     engine: &Engine,
@@ -327,7 +327,7 @@ fn report(
             "format": output.format.name(),
             "plot": args.plot.as_ref().map(|p| p.display().to_string()),
         });
-        // The engine's warnings are among those of the speech.
+        // The warnings of the engine are already in the speech report.
         let report = with(engine_json(engine), report);
         if !args.object_stands_alone(output) {
             return print::json(&report);
@@ -343,19 +343,19 @@ fn report(
     Ok(())
 }
 
-/// The first characters of a text, with its white space as single spaces.
+/// First characters of a text, white space collapsed.
 fn beginning(text: &str) -> String {
     let beginning: String =
         text.split_whitespace().flat_map(|w| [w, " "]).flat_map(str::chars).take(60).collect();
     beginning.trim_end().to_owned()
 }
 
-/// Milliseconds since then.
+/// Milliseconds since `since`.
 fn ms(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-/// A voice that is kept under this name, or in this file.
+/// The kept voice of this name, or the voice in this file.
 fn kept_voice(voice: &str) -> anyhow::Result<Arc<ClonedVoice>> {
     if Path::new(voice).extension() == Some("safetensors".as_ref()) {
         return Ok(Arc::new(ClonedVoice::load(voice).map_err(orate::Error::from)?));

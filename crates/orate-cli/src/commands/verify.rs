@@ -1,4 +1,4 @@
-//! `orate verify`: compares a model with recorded reference values.
+//! `orate verify`: compares a model with goldens.
 
 use crate::args::EngineArgs;
 use crate::engine_report::{engine_json, note_warnings, with};
@@ -16,19 +16,19 @@ Examples:
   orate verify --model oracle/qwen3_tts/golden/checkpoints/tiny-base --goldens oracle/qwen3_tts/golden
   orate verify --model checkpoints/tiny-base --goldens cases --weights q8_0
 
-An error is the largest difference, as a part of the tensor's largest magnitude. In f32 each tensor must \
+An error is the largest difference, relative to the tensor's largest magnitude. In f32 each tensor must \
 stay below an error; in lower precisions it must reach a signal-to-noise ratio. The limit depends on model, \
-precision and device, and is printed with the result. The exit status is 1 if a tensor is past it.")]
+precision and device, and is printed with the result. The exit status is 1 if a tensor exceeds it.")]
 pub struct Args {
-    /// Folder with the reference values, as the scripts below oracle/ write it
+    /// Folder with the reference values that the scripts in oracle/ write
     #[arg(long, value_name = "DIR")]
     goldens: PathBuf,
 
-    /// Largest error that passes, in place of the model's limit
+    /// Largest error that passes, instead of the model's limit
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     tolerance: Option<f64>,
 
-    /// Only this case; may be repeated
+    /// Run only this case; may be repeated
     #[arg(long, value_name = "NAME")]
     case: Vec<String>,
 
@@ -44,7 +44,7 @@ pub struct Args {
     engine: EngineArgs,
 }
 
-/// Compares and prints.
+/// Compares and prints the result.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(x) = args.tolerance.filter(|x| !(x.is_finite() && *x >= 0.0)) {
         return Err(UsageError(format!("--tolerance is {x}; it must be 0 or more")).into());
@@ -97,7 +97,7 @@ fn as_json(report: &Report, engine: &orate::Engine) -> serde_json::Value {
         .rows
         .iter()
         .map(|r| {
-            // JSON has no infinity: null where shapes differ or a number is not finite.
+            // JSON has no infinity: null if shapes differ or a value is not finite.
             json!({
                 "case": r.case, "stage": r.stage, "tensor": r.tensor,
                 "error": r.error, "snr_db": r.snr, "passed": r.passed,

@@ -1,4 +1,4 @@
-//! `orate voices`: lists the voices of a model, and keeps voices made from recordings.
+//! `orate voices`: lists voices of a model; adds and removes kept voices made from recordings.
 
 use crate::args::{EngineArgs, open_to_look};
 use crate::engine_report::note_warnings;
@@ -53,7 +53,7 @@ struct AddArgs {
     #[arg(long, value_name = "FILE")]
     reference: PathBuf,
 
-    /// What the recording says, word for word, so that the model also takes its manner
+    /// Transcript of the recording, word for word; the model then also copies its manner
     #[arg(long, value_name = "TEXT")]
     transcript: Option<String>,
 
@@ -114,7 +114,7 @@ fn list(args: &Args) -> anyhow::Result<()> {
     print::out(&(own + &kept))
 }
 
-/// Kept voices: all, or those that a model can speak with. One that cannot be read is noted and passed over.
+/// Kept voices: all, or those that fit a model. Unreadable ones are skipped with a note.
 fn kept(store: &VoiceStore, model: Option<&Engine>) -> anyhow::Result<Vec<(String, Arc<ClonedVoice>)>> {
     let mut voices = vec![];
     for name in store.names()? {
@@ -127,12 +127,12 @@ fn kept(store: &VoiceStore, model: Option<&Engine>) -> anyhow::Result<Vec<(Strin
     Ok(voices)
 }
 
-/// The family whose models speak with a voice, if this program knows it.
+/// Family whose models speak with a voice, if this program knows it.
 fn family_of(voice: &ClonedVoice) -> Option<&'static dyn Family> {
     families().iter().find(|f| f.tag() == voice.family).copied()
 }
 
-/// Which models speak with it, and how.
+/// Which models the voice fits, and how they use it.
 fn fits(voice: &ClonedVoice) -> String {
     match family_of(voice) {
         Some(family) => family.describe_voice(voice),

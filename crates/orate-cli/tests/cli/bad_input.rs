@@ -1,4 +1,4 @@
-//! Everything a person can get wrong: a message that helps, the right status, no file left.
+//! User errors: each has a helpful message and the right status, and leaves no file.
 
 use crate::util::{Folder, finish, repository, tiny};
 use std::process::Stdio;
@@ -10,7 +10,7 @@ fn texts_without_sound() {
         ("", &["nothing to say", "at least one letter"]),
         (" \n\t ", &["nothing to say"]),
         ("...!?", &["nothing to say"]),
-        ("😀🎉", &[]), // nothing to say, or nothing that this voice can say
+        ("😀🎉", &[]), // no characters, or none that this voice can say
         ("漢字", &["`字` (U+5B57)", "`漢` (U+6F22)", "--skip-unknown"]),
     ];
     for (text, parts) in cases {
@@ -186,7 +186,7 @@ fn a_folder_without_permission() {
     let locked = folder.path("locked");
     std::fs::create_dir(&locked).unwrap();
     std::fs::set_permissions(&locked, std::fs::Permissions::from_mode(0o555)).unwrap();
-    // The superuser may write anywhere but where the system itself refuses.
+    // The superuser may write everywhere, except where the system itself refuses.
     let superuser = std::fs::write(locked.join("probe"), "").is_ok();
     let output = if superuser { "/proc/a.wav" } else { "locked/a.wav" };
     folder.orate(&["say", "Hello.", "-o", output]).fails(1, &[output, "cannot create", "may be written to"]);
@@ -206,7 +206,7 @@ fn a_full_disk() {
         let run = finish(folder.command(args).stdin(Stdio::null()).stdout(full()));
         run.fails(1, &["standard output", "No space left"]);
     }
-    // A place that takes everything is no error.
+    // A device that accepts everything is not an error.
     folder.orate(&["say", "Hello.", "-o", "/dev/null"]).ok();
     assert!(folder.files().is_empty());
 }
@@ -263,7 +263,7 @@ fn files_that_nobody_can_inspect() {
     folder.orate(&["inspect", "b.json"]).fails(1, &["b.json: not valid JSON"]);
 }
 
-/// What does not apply to a model is refused, and not passed over.
+/// Options that do not apply to a model are refused, not ignored.
 #[test]
 fn options_of_other_models() {
     use orate_testing::checkpoints::write_random_qwen3_tts;

@@ -1,11 +1,10 @@
-//! Files and names that were made to harm: what they hold is shown and never obeyed, and no input is
-//! replaced.
+//! Hostile files and names: their content is escaped when printed, and no input is overwritten.
 
 use crate::util::{Folder, finish, repository, tiny};
 use serde_json::json;
 use std::path::Path;
 
-/// A safetensors file with one tensor of this name.
+/// Writes a safetensors file with one tensor of this name.
 fn write_safetensors(path: &Path, name: &str) {
     let header = json!({
         "__metadata__": { "note": format!("of {name}") },
@@ -29,7 +28,7 @@ fn names_as_long_as_a_book_are_listed() {
     assert_eq!(json["tensors"][0]["name"].as_str().map(str::len), Some(100_000), "JSON has all of it");
 }
 
-/// Neither colors, nor lines of its own, nor letters in another order.
+/// No colors, no extra lines, no reversed text.
 #[test]
 fn terminals_show_what_files_hold_and_do_not_obey() {
     let folder = Folder::new();
@@ -45,7 +44,7 @@ fn terminals_show_what_files_hold_and_do_not_obey() {
     let json = folder.orate(&["inspect", "a.safetensors", "--tensors", "--json"]).ok().json();
     assert_eq!(json["tensors"][0]["name"], name, "JSON says the same in escapes");
 
-    // Names and texts in errors and in what else goes to standard error.
+    // Names and texts in errors and other lines on standard error.
     let run = folder.orate(&["say", "Hello.", "--voice", name, "-o", "a.wav"]);
     assert!(!hostile(&run.stderr) && run.stderr.lines().count() == 1, "{}", run.stderr);
     let run = folder.orate(&["say", "Hello.", "--model", name, "-o", "a.wav"]);
@@ -101,16 +100,16 @@ fn no_output_takes_the_place_of_an_input() {
         ["speech.wav", "text.wav", "voice.gguf", f1, "model/onnx/vocoder.onnx"].map(|f| folder.read(f));
     assert!(before == after, "nothing was changed");
 
-    // The built-in voice by the environment.
+    // The built-in voice, named by the environment.
     let mut command = folder.command(&["say", "Hm.", "-o", "voice.gguf", "--format", "raw"]);
     finish(command.env("ORATE_VOICE", "voice.gguf")).fails(2, &["the model is read from there"]);
-    // Sound that was written beside a model may be replaced.
+    // Audio in a model's folder may be replaced.
     for _ in 0..2 {
         folder.orate(&["say", "Hm.", "--model", "model", "-o", "model/speech.wav"]).ok();
     }
 }
 
-/// A link that names no file yet is followed, and stays.
+/// A link to a missing file is followed, and stays.
 #[cfg(unix)]
 #[test]
 fn links_stay_links() {
@@ -128,7 +127,7 @@ fn links_stay_links() {
     assert_eq!(folder.files(), ["a.raw", "a.wav", "elsewhere"]);
 }
 
-/// A model that `say` cannot speak with is no success of `inspect` either.
+/// `inspect` fails, too, on a model that cannot speak.
 #[test]
 fn a_damaged_default_voice_is_found_by_inspect() {
     let folder = Folder::new();

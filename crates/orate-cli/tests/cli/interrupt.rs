@@ -8,14 +8,14 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Long enough for a busy machine; a run takes a second or two.
+/// Time limit for busy machines; a run takes a second or two.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// More than this for a text of a megabyte would mean that its audio is kept.
+/// If a megabyte of text takes more, its audio is held in memory.
 #[cfg(target_os = "linux")]
 const MOST_RESIDENT_KB: u64 = 400_000;
 
-/// A child that does not outlive its test, whatever becomes of the test.
+/// A child that is killed at the end of the test, even if the test panics.
 struct Kept(Child);
 
 impl Drop for Kept {
@@ -47,8 +47,7 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Bytes of the output that the program is writing. On Linux it has no name yet, and shows among the open
-/// files.
+/// Bytes of the output file so far. On Linux it has no name yet, so it is found among the open files.
 fn unfinished(child: &Child, folder: &Folder) -> Option<u64> {
     let root = folder.path("").canonicalize().expect("a folder");
     let of_process = PathBuf::from(format!("/proc/{}/fd", child.id()));
@@ -61,8 +60,8 @@ fn unfinished(child: &Child, folder: &Folder) -> Option<u64> {
     unnamed.chain(named).find_map(|file| Some(file.metadata().ok()?.len()))
 }
 
-/// The program with the signals of a terminal. Whoever runs these tests may ignore Ctrl-C, as shells make
-/// jobs in the background do, and programs inherit that.
+/// The program with default signal handlers. The parent of the tests may ignore Ctrl-C, as shells do for
+/// background jobs, and children inherit that.
 fn at_a_terminal(folder: &Folder, args: &[&str]) -> Command {
     let mut command = folder.command(args);
     // SAFETY: between fork and exec only `signal` is called, which POSIX allows there.
@@ -116,7 +115,7 @@ fn a_megabyte_of_text_starts_and_can_be_stopped() {
     }
 }
 
-/// As under `nohup`: a hangup does nothing, and the other signals still clean up.
+/// As under `nohup`: a hangup is ignored, and the other signals still clean up.
 #[test]
 fn ignored_signals_stay_ignored() {
     let folder = Folder::new();
@@ -152,7 +151,7 @@ fn ctrl_c_while_text_is_awaited_ends_at_once() {
     assert!(folder.files().is_empty());
 }
 
-/// While something is under way that looks at no switch, people press Ctrl-C again.
+/// During work that does not check the flag, users press Ctrl-C again.
 #[test]
 fn a_second_signal_ends_at_once_and_leaves_nothing() {
     let folder = Folder::new();
@@ -163,7 +162,7 @@ fn a_second_signal_ends_at_once_and_leaves_nothing() {
         let mut child = Kept(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("run orate"));
         wait_until("a file", || unfinished(&child, &folder).is_some());
         let id = i32::try_from(child.id()).expect("a process");
-        // SAFETY: the child has not been waited for, so the number is its.
+        // SAFETY: the child has not been waited for, so its process id is still valid.
         unsafe {
             libc::kill(id, libc::SIGINT);
             libc::kill(id, libc::SIGTERM);
@@ -174,14 +173,14 @@ fn a_second_signal_ends_at_once_and_leaves_nothing() {
     }
 }
 
-/// Whoever waits for a pipe that nobody empties looks at no switch.
+/// Writing to a full pipe does not check the flag.
 #[test]
 fn one_signal_is_enough_while_a_pipe_is_full() {
     let folder = Folder::new();
     folder.write("book.txt", "The kettle is on, and the rain has stopped. ".repeat(2000));
     let mut command = at_a_terminal(&folder, &["say", "--file", "book.txt", "-o", "-", "--format", "raw"]);
     let mut child = Kept(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("run orate"));
-    // Long enough for more than a pipe holds.
+    // Long enough to fill the pipe.
     std::thread::sleep(Duration::from_secs(4));
     assert!(child.try_wait().unwrap().is_none(), "it waits for a reader");
     signal(&child, "-INT");
@@ -189,7 +188,7 @@ fn one_signal_is_enough_while_a_pipe_is_full() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
-/// Out of memory, the program aborts: by a message of Rust's, without dropping anything.
+/// When memory runs out, Rust prints a message and aborts without destructors.
 #[test]
 fn an_abort_leaves_nothing() {
     let folder = Folder::new();

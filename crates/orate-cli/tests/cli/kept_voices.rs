@@ -6,7 +6,7 @@ use serde_json::json;
 
 const WORDS: &str = "once upon a time";
 
-/// The arguments that make a voice of the oracle's recording with the model in `base`.
+/// Arguments that make a voice from the oracle's recording with the model in `base`.
 fn add<'a>(name: &'a str, recording: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     [&["voices", "add", name, "--model", "base", "--reference", recording], more].concat()
 }

@@ -1,11 +1,10 @@
-//! Where compiled kernels are kept: whatever is wrong with that place, the program speaks, and says once what
-//! is wrong.
+//! Cache of compiled kernels: whatever is wrong with its folder, the program speaks and prints one warning.
 
 use super::util::{Folder, Run, finish, tiny};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What every start says that cannot keep its kernels.
+/// Start of the warning.
 const WARNING: &str = "warning: compiled kernels are not kept, so every start compiles them again: ";
 
 const SAY: [&str; 9] = ["say", "hm", "--device", "vulkan:0", "--steps", "1", "--output", "hm.wav", "--model"];
@@ -16,7 +15,7 @@ fn say(folder: &Folder, cache: &Path, more: &[&str]) -> Run {
     finish(folder.command(&args).env("ORATE_CACHE", cache).stdin(Stdio::null()))
 }
 
-/// The warning stands there once, with path and remedy.
+/// The warning is printed once, with path and remedy.
 #[track_caller]
 fn is_warned(run: &Run, path: &Path) {
     let text = &run.stderr;
@@ -46,19 +45,19 @@ fn a_folder_that_cannot_be_made_is_a_warning() {
     let bench = finish(folder.command(&args).env("ORATE_CACHE", &cache)).ok();
     is_warned(&bench, &cache);
     assert_eq!(bench.json()["warnings"].as_array().expect("a list").len(), 1);
-    // Where nothing is compiled, nothing is to be kept.
+    // If nothing is compiled, there is nothing to store.
     let cpu = folder.orate(&["say", "hm", "--device", "cpu", "--model", model.to_str().expect("UTF-8")]).ok();
     assert!(!cpu.stderr.contains("warning"), "{}", cpu.stderr);
 }
 
-/// Files can be made and nothing written into them, as where a disk is full.
+/// Files can be created but not written, as on a full disk.
 #[cfg(unix)]
 #[test]
 fn a_full_disk_is_a_warning() {
     let (folder, model) = (Folder::new(), tiny(2));
     let cache = folder.path("kernels");
     let mut args = SAY;
-    args[7] = "-"; // the sound may be written
+    args[7] = "-"; // the audio can be written
     let script = "trap '' XFSZ; ulimit -f 0; exec \"$@\"";
     let mut command = Command::new("sh");
     command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_orate")]).args(args).arg(model);
@@ -89,7 +88,7 @@ fn damaged_kernels_are_made_anew() {
         assert!(samples(say(&folder, &cache, &[])) == wave);
         assert!(std::fs::read(file).expect("is readable") == whole, "is whole again");
     }
-    // A folder where the file should be.
+    // A folder in place of the file.
     std::fs::remove_file(file).expect("is ours");
     std::fs::create_dir(file).expect("is writable");
     let run = say(&folder, &cache, &[]).ok();

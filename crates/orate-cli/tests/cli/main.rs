@@ -1,5 +1,4 @@
-//! The real program in a folder of its own: what goes in, what comes out, what it says when something is
-//! wrong.
+//! Runs the real program in a temporary folder: inputs, outputs, and errors.
 
 mod bad_input;
 mod hostile;

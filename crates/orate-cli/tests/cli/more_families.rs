@@ -1,11 +1,11 @@
-//! A program with a family of its own (examples/hum.rs): every command knows it, its options are flags.
+//! A program with an additional family (examples/hum.rs): every command supports it, its options are flags.
 
 use crate::toy::write::{write_goldens, write_model};
 use crate::util::{Folder, Run, finish};
 use std::path::Path;
 use std::process::Stdio;
 
-/// The program, which is built beside `orate` with the tests.
+/// Runs the example program, which is built next to `orate` with the tests.
 fn hum(folder: &Folder, args: &[&str]) -> Run {
     let orate = Path::new(env!("CARGO_BIN_EXE_orate"));
     let name = format!("hum{}", std::env::consts::EXE_SUFFIX);

@@ -1,4 +1,4 @@
-//! Speaking that works.
+//! Successful speech.
 
 use crate::util::{Folder, repository, tiny};
 use orate_audio::{peak_dbfs, read_wav, rms_dbfs};
@@ -17,7 +17,7 @@ fn a_sentence_sounds_like_one() {
     let (rms, peak) = (rms_dbfs(&wave.samples), peak_dbfs(&wave.samples));
     assert!((-32.0..-14.0).contains(&rms), "RMS {rms} dBFS");
     assert!((-20.0..0.0).contains(&peak), "peak {peak} dBFS");
-    // Speech has loud and quiet stretches; noise and tones do not.
+    // Speech has loud and quiet parts; noise and tones do not.
     let levels: Vec<f64> = wave.samples.chunks(2400).map(rms_dbfs).collect();
     let spread =
         levels.iter().copied().fold(f64::MIN, f64::max) - levels.iter().copied().fold(f64::MAX, f64::min);
@@ -213,7 +213,7 @@ fn another_packed_voice_can_take_the_place_of_the_built_in_one() {
         .fails(1, &["ORATE_VOICE", "none.gguf"]);
 }
 
-/// What is said to people is in the JSON as well: who reads that does not read standard error.
+/// Messages for users are in the JSON as well, for programs that do not read standard error.
 #[test]
 fn warnings_and_fallbacks_are_in_the_json() {
     use orate_testing::checkpoints::write_random_qwen3_tts;
@@ -233,8 +233,8 @@ fn warnings_and_fallbacks_are_in_the_json() {
     assert!(warned["warnings"][0].as_str().unwrap().contains("has no effect"), "{warned}");
 }
 
-/// Where the object is all that goes to standard error, a program reads it there; and the sound beside it is
-/// a recording like any other.
+/// If only the JSON object goes to standard error, a program can parse it there, and the audio is a valid
+/// recording.
 #[test]
 fn json_on_standard_error_stands_alone() {
     use orate_testing::checkpoints::write_random_qwen3_tts;

@@ -1,4 +1,4 @@
-//! Every command but `say`.
+//! All commands but `say`.
 
 use crate::util::{Folder, finish, repository, tiny};
 use orate_testing::checkpoints::{write_qwen3_tts, write_random_qwen3_tts};
@@ -55,7 +55,7 @@ fn voices_are_listed() {
     let json = folder.orate(&["voices", "--model", model, "--json"]).ok().json();
     let voices = json!([{ "name": "F1", "default": true }, { "name": "M1", "default": false }]);
     assert_eq!(json, json!({ "model": model, "voices": voices, "kept": [] }));
-    // Models that have none say how to speak with them.
+    // Models without voices say how to use them.
     for (kind, how) in [("base", "`orate voices add` makes one"), ("voice_design", "with --instruct")] {
         write_random_qwen3_tts(kind, &folder.path(kind), 1).unwrap();
         let run = folder.orate(&["voices", "--model", kind]).ok();
@@ -127,7 +127,7 @@ fn precision_policies_are_shown_by_weight() {
         .fails(1, &["the CPU computes in f32, f16, bf16, q8_0 and q4_0", "tf32 is for CUDA"]);
 }
 
-/// What is chosen depends on the machine; that it is said, and why, does not.
+/// The chosen format depends on the machine; that the reason is printed does not.
 #[test]
 fn precision_by_probes_is_explained() {
     let folder = Folder::new();
@@ -191,8 +191,7 @@ fn steps_are_traced() {
     assert!(steps.windows(2).all(|w| w[0]["ts"].as_f64() <= w[1]["ts"].as_f64()), "in order");
     assert_eq!(folder.files(), ["steps.json"]);
 
-    // A place that cannot be written is found out before anything is timed, and an old file is not touched by
-    // a run that fails.
+    // An unwritable path is an error before anything is timed, and a failing run does not touch an old file.
     let failing = |path| folder.orate(&["bench", "--text", "Hm.", "--model", "none", "--trace", path]);
     failing("missing/steps.json").fails(1, &["missing/steps.json", "cannot create this file"]);
     failing("steps.json").fails(1, &["none"]);
@@ -221,7 +220,7 @@ fn qwen3_models_are_inspected() {
         };
         let total = json["total"]["tensors"].as_u64().unwrap();
         assert_eq!((parts("networks"), parts("dtypes")), (total, total));
-        // Memory is that of the CPU, unless a device is named.
+        // Memory is predicted for the CPU, unless a device is named.
         assert_eq!(folder.orate(&["inspect", variant, "--json", "--device", "cpu"]).ok().json(), json);
         let bytes = |name: &str| json[name].as_u64();
         let speech = "bytes_of_20_seconds_of_speech";
@@ -242,7 +241,7 @@ fn qwen3_models_are_inspected() {
     {
         assert!(run.text().contains(part), "{part}: {}", run.text());
     }
-    // What the policy makes of each weight: in groups for people, one by one in JSON.
+    // Formats of all weights under the policy: grouped in text, one by one in JSON.
     let json = folder.orate(&["inspect", "base", "--weights", "q8_0", "--tensors", "--json"]).ok().json();
     let matmul = |name: &str| {
         let mut all = json["tensors"].as_array().unwrap().iter();
@@ -465,7 +464,7 @@ fn bench_compares_streams_with_one() {
         assert!(frames(&twice) > frames(&json), "{twice}");
     }
     folder.orate(&["bench", "--model", "custom", "--texts", "2"]).fails(2, &["--streams"]);
-    // Models that do not speak frame by frame are compared by their seconds of audio.
+    // Models that do not work frame by frame are compared by seconds of audio.
     let model = tiny(2);
     let args =
         ["bench", "--model", model.to_str().unwrap(), "--streams", "2", "--runs", "1", "--text", "Hm."];
@@ -539,7 +538,7 @@ fn models_are_verified() {
     folder.orate(&["verify", "--model", model, "--goldens", "none"]).fails(1, &["none"]);
 }
 
-/// What is committed of the goldens of Qwen3-TTS, as it is: in single precision, and in each lower one.
+/// The committed goldens of Qwen3-TTS, unchanged: in single precision, and in each lower one.
 #[test]
 fn qwen3_models_are_verified() {
     let folder = Folder::new();
@@ -573,7 +572,7 @@ fn qwen3_models_are_verified() {
     }
     assert_eq!(verify(&["--tolerance", "1e-12", "--json"]).status, Some(1));
 
-    // Most of its weights are there, but not all; nobody shall take it for a model.
+    // Most of its weights are present, but not all; it must not be accepted as a model.
     folder
         .orate(&["say", "Hello.", "--model", model])
         .fails(1, &["trimmed.json", "only `orate verify` opens"]);
@@ -581,7 +580,7 @@ fn qwen3_models_are_verified() {
     assert!(folder.files().is_empty());
 }
 
-/// The built-in voice as a folder to pack, in single precision, every weight times `factor`.
+/// Writes the built-in voice as a folder in single precision, every weight times `factor`.
 fn unpack_voice(folder: &Path, factor: f32) {
     let voice = voice_pack::PackedVoice::open(repository("voices/orate-default/orate-default.gguf")).unwrap();
     let file = voice.weights();
@@ -619,7 +618,7 @@ fn a_voice_folder_is_packed_and_speaks() {
     assert_eq!(run.stderr, "wrote ada.gguf\n");
     let size = |name: &str| std::fs::metadata(folder.path(name)).unwrap().len();
     assert!(size("ada.gguf") * 3 < size("ada/model.safetensors"));
-    // Its numbers were packed before, so that it speaks exactly as the built-in voice does.
+    // Its weights were already rounded, so that it speaks exactly as the built-in voice does.
     folder.orate(&["say", "Hello there.", "-o", "a.wav", "--model", "ada.gguf"]).ok();
     folder.orate(&["say", "Hello there.", "-o", "b.wav"]).ok();
     assert!(folder.read("a.wav") == folder.read("b.wav"));
@@ -639,7 +638,7 @@ fn a_voice_folder_is_packed_and_speaks() {
     assert_eq!(folder.files(), ["a.wav", "ada", "ada.gguf", "b.wav", "c.wav", "other", "other.gguf"]);
 }
 
-/// Layers that drivers put into every program have something to say where there is no window system.
+/// Layers that drivers add to every program print messages if there is no window system.
 #[test]
 fn devices_are_listed_without_a_window_system() {
     let folder = Folder::new();

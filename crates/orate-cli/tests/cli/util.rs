@@ -1,4 +1,4 @@
-//! Running the program, and the models it is run with.
+//! Runs the program, and names the models to run it with.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ pub fn tiny(version: u32) -> PathBuf {
     repository("oracle/supertonic/golden").join(name)
 }
 
-/// An empty folder in which the program runs; gone in the end.
+/// A temporary folder in which the program runs; removed at the end.
 pub struct Folder(tempfile::TempDir);
 
-/// What a run gave.
+/// Result of a run.
 pub struct Run {
     pub status: Option<i32>,
     pub stdout: Vec<u8>,
@@ -45,7 +45,7 @@ impl Folder {
         std::fs::read(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
     }
 
-    /// Names of all files, hidden ones too.
+    /// Names of all files, including hidden ones.
     pub fn files(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.0.path()).expect("list the folder");
         let name = |e: std::io::Result<std::fs::DirEntry>| {
@@ -56,12 +56,12 @@ impl Folder {
         names
     }
 
-    /// The program, to be run here, without settings from outside.
+    /// The program in this folder, with a clean environment.
     pub fn command<A: AsRef<OsStr>>(&self, args: &[A]) -> Command {
         self.command_of(env!("CARGO_BIN_EXE_orate").as_ref(), args)
     }
 
-    /// Another program, to be run in the same way.
+    /// Another program in the same environment.
     pub fn command_of<A: AsRef<OsStr>>(&self, program: &Path, args: &[A]) -> Command {
         let mut command = Command::new(program);
         command
@@ -92,7 +92,7 @@ impl Folder {
         finish(self.command(args).stdin(stdin))
     }
 
-    /// A copy of a model to damage.
+    /// Copies a model, to be damaged.
     pub fn copy_model(&self, model: &Path) -> PathBuf {
         let to = self.path("model");
         let _ = std::fs::remove_dir_all(&to);
@@ -108,7 +108,7 @@ impl Folder {
     }
 }
 
-/// Waits for the end. Whatever happened, the program has not panicked.
+/// Waits for the end. Asserts that the program has not panicked.
 pub fn finish(command: &mut Command) -> Run {
     let output = command.output().expect("run orate");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -117,14 +117,14 @@ pub fn finish(command: &mut Command) -> Run {
 }
 
 impl Run {
-    /// The run was a success.
+    /// Asserts success.
     #[track_caller]
     pub fn ok(self) -> Run {
         assert_eq!(self.status, Some(0), "{}", self.stderr);
         self
     }
 
-    /// The run failed with this status, and an error that contains all of this.
+    /// Asserts failure with this status, and an error that contains all of `parts`.
     #[track_caller]
     pub fn fails(self, status: i32, parts: &[&str]) -> Run {
         assert_eq!(self.status, Some(status), "{}", self.stderr);

@@ -1,4 +1,4 @@
-//! The peak that kernels are compared with, and time that neighbors do not lengthen.
+//! Shared by the benches: peak FMA speed, and thread CPU time.
 
 use orate_cpu::simd::{Kernel, Simd};
 #[cfg(not(target_os = "linux"))]
@@ -25,11 +25,11 @@ impl Kernel for Peak {
     }
 }
 
-/// Seconds that this thread has run: on one thread, time taken by neighbors does not count.
+/// CPU time of this thread in seconds, so that time taken by other processes does not count.
 #[cfg(target_os = "linux")]
 pub fn thread_seconds() -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` may be written.
+    // SAFETY: `time` is valid for writes.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }

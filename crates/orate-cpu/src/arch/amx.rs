@@ -1,8 +1,9 @@
-//! Intel AMX: matrix tiles of bf16 numbers, multiplied and summed in f32.
+//! Intel AMX: matrix tiles of bf16 values, multiplied and accumulated in f32.
 //!
-//! A tile is 16 rows of 64 bytes; `tdpbf16ps` adds the product of a tile of 16 × 32 bf16 and one of 32 × 16
-//! to a tile of 16 × 16 floats in 16 cycles, sixteen times as much as two FMA units do. The second operand
-//! holds 16 rows of pairs: the numbers of two neighboring k side by side. Numbers below 2⁻¹²⁶ count as zero.
+//! A tile is 16 rows of 64 bytes. `tdpbf16ps` multiplies a tile of 16 × 32 bf16 by one of 32 × 16 and adds
+//! the result to a tile of 16 × 16 floats in 16 cycles, sixteen times the throughput of two FMA units. The
+//! second operand has 16 rows of pairs: the values of two neighboring k side by side. Values below 2⁻¹²⁶
+//! count as zero.
 //!
 //! | instruction | here |
 //! | --- | --- |
@@ -10,28 +11,27 @@
 //! | `tilezero`, `tileloadd`, `tilestored` | [`Tiles::zero`], [`Tiles::load`], [`Tiles::store`] |
 //! | `tdpbf16ps` | [`Tiles::multiply`] |
 //!
-//! The intrinsics are not stable in Rust, so the instructions are written in assembly. Tiles are no Rust
-//! values: the eight registers go by number, keep their content from one call to the next, and are touched by
-//! nobody else, since the compiler never uses them on its own. The system must allow a process to use tiles,
-//! and saves them only for threads that do.
+//! The intrinsics are not stable in Rust, so the instructions are inline assembly. Tiles are not Rust values:
+//! the eight registers are named by number and keep their content between calls. The compiler never uses them
+//! by itself. The system must permit a process to use tiles, and saves them only for threads that do.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
-/// Bytes of a tile, and the distance at which we place tiles in memory.
+/// Bytes of a tile, and stride between tiles in memory.
 pub(crate) const TILE_BYTES: usize = 1024;
 
 /// Rows of a tile.
 pub(crate) const TILE_ROWS: usize = 16;
 
-/// bf16 numbers in a row of a tile.
+/// bf16 values in a row of a tile.
 pub(crate) const TILE_K: usize = 32;
 
-/// Whether processor and system allow tiles of bf16. Asks the system once.
+/// Whether processor and system support bf16 tiles. Asks the system once.
 pub(crate) fn available() -> bool {
-    // A fact of the machine, not a cache: it cannot go stale.
+    // A property of the machine, so this cache cannot become stale.
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| processor_has_it() && system_allows_it())
 }
@@ -51,14 +51,14 @@ fn processor_has_it() -> bool {
 }
 
 /// # Safety
-/// The processor must have XSAVE switched on.
+/// The processor must have XSAVE enabled.
 #[target_feature(enable = "xsave")]
 unsafe fn xgetbv() -> u64 {
-    // SAFETY: as promised by the caller.
+    // SAFETY: the caller guarantees it.
     unsafe { _xgetbv(0) }
 }
 
-/// Linux hands tile registers only to processes that ask for them.
+/// Linux grants tile registers only to processes that request them.
 #[cfg(target_os = "linux")]
 fn system_allows_it() -> bool {
     const SYS_ARCH_PRCTL: i64 = 158;
@@ -84,7 +84,7 @@ fn system_allows_it() -> bool {
     false
 }
 
-/// The configured tiles of this thread: proof that they may be used. Given back when dropped, so that the
+/// Configured tiles of this thread: proof that they may be used. Dropping it releases the tiles, so that the
 /// system need not save them any more.
 #[derive(Debug)]
 pub(crate) struct Tiles {
@@ -93,10 +93,10 @@ pub(crate) struct Tiles {
 }
 
 impl Tiles {
-    /// Makes all eight tiles 16 rows of 64 bytes.
+    /// Configures all eight tiles as 16 rows of 64 bytes.
     ///
     /// # Safety
-    /// [`available`] must have said yes, and nobody else on this thread has tiles in use.
+    /// [`available`] must have returned true, and nothing else on this thread may be using tiles.
     pub unsafe fn configure() -> Tiles {
         #[repr(C, align(64))]
         struct Config {
@@ -109,7 +109,7 @@ impl Tiles {
         let mut c = Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
         c.row_bytes[..8].fill(64);
         c.rows[..8].fill(TILE_ROWS as u8);
-        // SAFETY: the structure is what palette 1 asks for.
+        // SAFETY: the structure has the layout of palette 1.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &c, options(readonly, nostack, preserves_flags)) };
         Tiles { _thread: PhantomData }
     }
@@ -129,7 +129,7 @@ impl Tiles {
     #[inline(always)]
     pub unsafe fn load<const T: usize>(&self, p: *const u8, stride: usize) {
         const { assert!(T < 8, "there are eight tiles") };
-        // SAFETY: tiles are configured, the caller vouches for the memory.
+        // SAFETY: tiles are configured; the caller guarantees the memory.
         unsafe {
             asm!("tileloadd tmm{t}, [{p} + {s}]", t = const T, p = in(reg) p, s = in(reg) stride,
                 options(readonly, nostack, preserves_flags))
@@ -143,7 +143,7 @@ impl Tiles {
     #[inline(always)]
     pub unsafe fn store<const T: usize>(&self, p: *mut u8, stride: usize) {
         const { assert!(T < 8, "there are eight tiles") };
-        // SAFETY: tiles are configured, the caller vouches for the memory.
+        // SAFETY: tiles are configured; the caller guarantees the memory.
         unsafe {
             asm!("tilestored [{p} + {s}], tmm{t}", t = const T, p = in(reg) p, s = in(reg) stride,
                 options(nostack, preserves_flags))

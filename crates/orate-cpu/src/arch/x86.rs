@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 #[derive(Clone, Copy, Debug)]
 pub struct Avx2(());
 
-/// Proof that AVX-512 F, BW, VL and DQ were detected, and VNNI where the parameter says so.
+/// Proof that AVX-512 F, BW, VL and DQ were detected, and VNNI if the parameter is set.
 #[derive(Clone, Copy, Debug)]
 pub struct Avx512<const VNNI: bool>(());
 
@@ -139,7 +139,7 @@ impl Simd for Avx2 {
     unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
         // SAFETY: the token proves the feature, the caller vouches for eight rows of eight floats.
         unsafe {
-            // Four rows at a time: number j has their columns j and 4 + j, one in each half.
+            // Four rows at a time: vector j has their columns j and 4 + j, one in each half.
             let four = |first: usize| {
                 let row = |i: usize| _mm256_loadu_ps(from.add((first + i) * from_stride));
                 let (a, b, c, d) = (row(0), row(1), row(2), row(3));
@@ -320,7 +320,7 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
         // SAFETY: the token proves the feature, the caller vouches for sixteen rows of sixteen floats.
         unsafe {
-            // Four rows at a time: number j has their columns j, 4 + j, 8 + j and 12 + j, one in each
+            // Four rows at a time: vector j has their columns j, 4 + j, 8 + j and 12 + j, one in each
             // quarter.
             let four = |first: usize| {
                 let row = |i: usize| _mm512_loadu_ps(from.add((first + i) * from_stride));
@@ -444,7 +444,7 @@ impl ByteSimd for Avx2 {
     }
     #[inline(always)]
     fn dot4(self, sum: Self::I, w: Self::I, x: i32) -> Self::I {
-        // As pairs of 16 bits, since the instruction for bytes cuts large sums off.
+        // As pairs of 16 bits, since the instruction for bytes saturates.
         // SAFETY: the token proves that the feature is there.
         unsafe {
             let x = _mm256_set1_epi32(x);
@@ -488,7 +488,7 @@ impl<const VNNI: bool> ByteSimd for Avx512<VNNI> {
     }
     #[inline(always)]
     fn dot4(self, sum: Self::I, w: Self::I, x: i32) -> Self::I {
-        // SAFETY: the token proves that the feature is there; VNNI only where the parameter says so.
+        // SAFETY: the token proves that the feature is there, and VNNI if the parameter is set.
         unsafe {
             let x = _mm512_set1_epi32(x);
             if VNNI {

@@ -1,18 +1,18 @@
-//! Activations: what a matmul applies to its result, and [`super::elementwise::activate`] to a tensor.
-//! Formulas are those of [`orate_graph::Activation`].
+//! Activations, for the epilogue of matmuls and for [`super::elementwise::activate`]. Formulas are those of
+//! [`orate_graph::Activation`].
 //!
 //! f32 in and out, element by element, so in place is fine. NaN stays NaN. Accuracy: see [`super::vecmath`].
 
 use crate::kernels::vecmath;
 use crate::simd::Simd;
 
-/// A function of one element; a PReLU holds its slope.
+/// A function of one element; a PReLU contains its slope.
 pub type Activation = orate_graph::Activation<f32>;
 
-/// What kernels need of an activation, or of none.
+/// Interface of an activation, or of none, in kernels.
 pub trait Apply: Copy {
     /// Applies the function to each lane. The choice does not depend on data: match once outside of inner
-    /// loops, or trust the branch predictor where a vector costs more than a few cycles.
+    /// loops, or rely on branch prediction where a vector costs more than a few cycles.
     fn apply<S: Simd>(self, s: S, v: S::V) -> S::V;
 
     /// The formula in f64: the reference for tests.
@@ -68,14 +68,14 @@ impl Apply for Option<Activation> {
     }
 }
 
-/// A loop that is to be compiled once for each activation.
+/// A loop to be compiled once per activation.
 pub(crate) trait Each {
     /// Runs the loop. Mark the implementation `#[inline(always)]`.
     fn each(self, f: Activation);
 }
 
-/// Calls `body` in an arm of its own for each activation, where the compiler knows which one it is. So the
-/// choice is outside of the loop.
+/// Calls `body` in a separate match arm per activation, so that the compiler knows which one it is and the
+/// match stays outside the loop.
 #[inline(always)]
 pub(crate) fn unswitched(f: Activation, body: impl Each) {
     match f {
@@ -98,7 +98,7 @@ mod tests {
     use crate::Isa;
     use crate::simd::Kernel;
 
-    /// Of the larger of 1 and |y|: two roundings of the result and the 2e-7 of erf and tanh.
+    /// Relative to max(1, |y|): two roundings of the result and the 2e-7 of erf and tanh.
     const ERROR: f64 = 3e-7;
 
     struct Lanes<'a>(Activation, &'a mut [f32]);
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn far_from_zero_and_nan() {
         for isa in Isa::available() {
-            // eˣ overflows there, and half of PReLU's slopes grow.
+            // There eˣ overflows and PReLU grows for half of the slopes.
             let bounded = |f: &Activation| !matches!(f, Activation::Exp | Activation::PRelu(_));
             for activation in Activation::all(0.25).into_iter().filter(bounded) {
                 let mut y = [-1e4, 1e4, f32::NAN];

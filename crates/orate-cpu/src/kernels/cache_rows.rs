@@ -1,8 +1,8 @@
-//! Rows of keys and values as they are kept: floats, or one of the compact types of [`DType`].
+//! Rows of keys and values as they are stored: floats, or one of the compact types of [`DType`].
 //!
-//! Attention reads them through [`RowFormat`], a vector at a time, so that a compact row becomes floats in
-//! registers and is never copied. [`write_rows`] rounds f32 rows to them: to the nearest, of two equally near
-//! to the even one. A row in `q8_0` is its bytes and after them a scale for each 32 of them.
+//! Attention reads them through [`RowFormat`], one vector at a time, so that a compact row becomes floats in
+//! registers and is never copied. [`write_rows`] rounds f32 rows to a compact type, to nearest even. A `q8_0`
+//! row is its bytes followed by one scale per 32 bytes.
 
 use crate::simd::Simd;
 use half::slice::HalfFloatSliceExt;
@@ -12,21 +12,22 @@ use orate_graph::DType;
 /// Elements that share a scale in `q8_0`.
 const BLOCK: usize = 32;
 
-/// Floats of the widest vector.
+/// Lanes of the widest vector.
 const MOST_LANES: usize = 16;
 
-/// How elements of a row become floats.
+/// Conversion of stored elements to floats.
 pub trait RowFormat: Copy + Send + Sync {
-    /// Whether they are.
+    /// Whether the elements are f32.
     const FLOATS: bool = false;
 
-    /// Elements `at … at + LANES`.
+    /// Loads elements `at .. at + LANES`.
     ///
     /// # Safety
-    /// A row of this format begins at `row`, and has these elements. In blocks `at` is a multiple of `LANES`.
+    /// A row of this format begins at `row` and has these elements. With blocks, `at` is a multiple of
+    /// `LANES`.
     unsafe fn load<S: Simd>(self, s: S, row: *const u8, at: usize) -> S::V;
 
-    /// Elements `at … at + n`, n below `LANES`, and zeros.
+    /// Loads elements `at .. at + n`, then zeros; n is below `LANES`.
     ///
     /// # Safety
     /// As for `load`.
@@ -52,10 +53,10 @@ impl RowFormat for Floats {
     }
 }
 
-/// The first `n` of a vector of 16-bit numbers, and zeros.
+/// First `n` values of a vector of 16-bit numbers, then zeros.
 ///
 /// # Safety
-/// `p` is valid for reading `n` numbers, at most as many as a vector has.
+/// `p` is valid for reading `n` numbers, at most one vector.
 #[inline(always)]
 unsafe fn first_halves(p: *const u16, n: usize) -> [u16; MOST_LANES] {
     // SAFETY: only indices below `n` are read.
@@ -96,14 +97,14 @@ impl RowFormat for UpperHalves {
     }
 }
 
-/// q8_0: rows of this many elements.
+/// q8_0 rows of `.0` elements.
 #[derive(Clone, Copy, Debug)]
 pub struct Blocks(pub usize);
 
 impl RowFormat for Blocks {
     #[inline(always)]
     unsafe fn load<S: Simd>(self, s: S, row: *const u8, at: usize) -> S::V {
-        // SAFETY: the caller vouches for the elements; a vector lies in one block, whose scale is behind all
+        // SAFETY: the caller vouches for the elements; a vector lies in one block, whose scale is after all
         // bytes.
         unsafe {
             let scale = s.splat_f16(row.add(self.0 + at / BLOCK * 2).cast());
@@ -112,19 +113,19 @@ impl RowFormat for Blocks {
     }
     #[inline(always)]
     unsafe fn load_partial<S: Simd>(self, s: S, row: *const u8, at: usize, n: usize) -> S::V {
-        // SAFETY: heads are whole blocks, so that a whole vector is there.
+        // SAFETY: heads are whole blocks, so a whole vector exists.
         let whole: [f32; MOST_LANES] = unsafe {
             let mut whole = [0.0; MOST_LANES];
             s.store(whole.as_mut_ptr(), self.load(s, row, at));
             whole
         };
-        // SAFETY: a vector has at most as many lanes as there are numbers.
+        // SAFETY: a vector has at most as many lanes as `whole` has numbers.
         unsafe { s.load_partial(whole.as_ptr(), n) }
     }
 }
 
 /// `state[b, first[b] .. first[b] + T, :] = rows[b, :, :]`, rounded; `state` is the bytes of [B, N, C] in a
-/// compact type, `rows` [B, T, C], and rows fit.
+/// compact type, `rows` [B, T, C]. Rows must fit.
 ///
 /// # Panics
 /// The type is not compact.
@@ -188,7 +189,7 @@ mod tests {
     use crate::Isa;
     use crate::simd::Kernel;
 
-    /// Rows of `width` elements, read whole and in part.
+    /// Reads rows of `width` elements, by whole and partial vectors.
     struct Read<'a, F> {
         format: F,
         row: &'a [u8],
@@ -202,7 +203,7 @@ mod tests {
             let mut out = vec![0.0; self.width + S::LANES];
             for at in (0..self.width).step_by(S::LANES) {
                 let n = S::LANES.min(self.width - at);
-                // SAFETY: the row has `width` elements, and `out` room for a vector more.
+                // SAFETY: the row has `width` elements, and `out` has room for one more vector.
                 unsafe {
                     let row = self.row.as_ptr();
                     let v = match n == S::LANES {

@@ -1,6 +1,6 @@
-//! Copies of blocks along an axis: slices and concatenation, and constants.
+//! Block copies along an axis: slices, concatenation and constants.
 //!
-//! All operands are contiguous words of four bytes. An array is seen as `[outer, axis, inner]`.
+//! All operands are contiguous four-byte words. An array is treated as `[outer, axis, inner]`.
 
 use crate::op::{Binding, Call, OpKernel};
 use crate::weights::Core;

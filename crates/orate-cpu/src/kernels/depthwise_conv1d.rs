@@ -4,16 +4,16 @@
 //! y[b,t,c] = bias[c] + Σ_j weights[j,c] · x[b, clamp(t − left + j·dilation, 0, T − 1), c]
 //! ```
 //!
-//! `x`, `y` [B, T, C], `weights` [taps, C] (tap-major, so that channels are contiguous), `bias` `[C]`; f32,
-//! accumulated in f32 from the bias on, taps in order. With a history [B, left, C], rows before x are read
-//! there.
+//! `x`, `y` [B, T, C], `weights` [taps, C] (tap-major, so that channels are contiguous), `bias` `[C]`; f32.
+//! Each sum starts with the bias and adds taps in order, in f32. With a history [B, left, C], rows before x
+//! are read from it.
 //!
-//! Rows of time t, t + dilation, t + 2·dilation … read overlapping inputs. The fast version computes four
-//! such rows together, one vector of channels at a time: with 5 taps it loads 8 inputs and 5 weights for 4
-//! results instead of 40. The normalization follows while its rows are in the first-level cache. Chunks of
-//! rows are split over the team. Buffers and C should be multiples of 64 bytes: vectors across cache lines
-//! take AVX-512 from 0.10 to 0.28 ns per output (72 rows of 512, 5 taps, one core of a 2.6 GHz Xeon). Every
-//! result is computed by the same steps whatever its chunk.
+//! Rows t, t + dilation, t + 2·dilation … read overlapping inputs. The fast version computes four such rows
+//! together, one vector of channels at a time: with 5 taps it loads 8 inputs and 5 weights for 4 results
+//! instead of 40. The normalization follows while the rows are in the first-level cache. Chunks of rows are
+//! split over the team. Buffers and C should be multiples of 64 bytes: vectors that cross cache lines slow
+//! AVX-512 from 0.10 to 0.28 ns per output (72 rows of 512, 5 taps, one core of a 2.6 GHz Xeon). Results do
+//! not depend on the chunks.
 
 use crate::kernels::elementwise::for_rows;
 use crate::kernels::layer_norm::{LayerNorm, OwnedNorm, normalize_row};
@@ -37,27 +37,27 @@ pub struct DepthwiseConv<'a> {
     pub taps: usize,
     /// Distance of neighboring taps in time steps, at least 1.
     pub dilation: usize,
-    /// Padding in front: (taps−1)·dilation when causal, half of it when centered. The rest of
-    /// (taps−1)·dilation comes after.
+    /// Padding before the first row: (taps−1)·dilation if causal, half of it if centered. The rest of
+    /// (taps−1)·dilation is after the last row.
     pub left: usize,
 }
 
-/// Input of a convolution and what is known of its rows.
+/// Input of a convolution.
 #[derive(Clone, Copy, Debug)]
 pub struct Frames<'a> {
     /// [B, T, C]
     pub x: &'a [f32],
     /// B
     pub batch: usize,
-    /// [B, left, C]: what stands before x, where it is not x's first step repeated.
+    /// [B, left, C]: rows before x. Without it, the first row of x repeats.
     pub history: Option<&'a [f32]>,
 }
 
 impl DepthwiseConv<'_> {
-    /// `out` [B, T, C] = the convolution of `frames`, then `norm` if there is one. Not in place.
+    /// `out` [B, T, C] = the convolution of `frames`, then `norm` if given. Not in place.
     ///
     /// # Panics
-    /// Slice lengths that do not fit each other.
+    /// Slice lengths do not match.
     pub fn run(
         &self,
         isa: Isa,
@@ -80,7 +80,7 @@ impl DepthwiseConv<'_> {
         assert_eq!(out.len(), frames.batch * steps * channels, "input is [B, T, C]");
         for_rows(team, out, channels, &|rows, out| {
             let mut row = rows.start;
-            // A chunk may reach over the end of a batch row.
+            // A chunk may extend past the end of a batch row.
             while row < rows.end {
                 let (b, t) = (row / steps, row % steps);
                 let count = (steps - t).min(rows.end - row);
@@ -94,7 +94,7 @@ impl DepthwiseConv<'_> {
     }
 }
 
-/// Output rows from time `first` on of one batch row, whose input is `x`.
+/// Output rows from time `first` on, of one batch row with input `x`.
 struct Rows<'a> {
     conv: DepthwiseConv<'a>,
     norm: Option<&'a LayerNorm<'a>>,
@@ -145,7 +145,7 @@ impl Kernel for Rows<'_> {
 }
 
 impl Rows<'_> {
-    /// The input row that tap `tap` reads for output row `row`.
+    /// Input row that tap `tap` reads for output row `row`.
     #[inline(always)]
     fn input(&self, row: usize, tap: usize) -> *const f32 {
         let channels = self.conv.bias.len();
@@ -157,14 +157,14 @@ impl Rows<'_> {
         self.x[t * channels..][..channels].as_ptr()
     }
 
-    /// `R` output rows, `dilation` apart, for `K` taps.
+    /// Computes `R` output rows with stride `dilation`, for `K` taps.
     ///
     /// # Safety
     /// All of them lie within `out`, and the convolution has `K` taps.
     #[inline(always)]
     unsafe fn block<S: Simd, const K: usize, const R: usize>(&self, s: S, row: usize, out: *mut f32) {
         let (channels, dilation) = (self.conv.bias.len(), self.conv.dilation);
-        // Input i serves output r through tap i − r. R + K − 1 of these are used.
+        // Input i contributes to output r through tap i − r. R + K − 1 of these are used.
         let mut inputs = [std::ptr::null(); 16];
         for (i, input) in inputs.iter_mut().enumerate().take(R + K - 1) {
             *input = self.input(row, i);
@@ -184,7 +184,7 @@ impl Rows<'_> {
         }
     }
 
-    /// `n` channels from `c` on of `R` output rows, `pitch` floats apart.
+    /// Computes `n` channels from `c` on of `R` output rows with stride `pitch`.
     ///
     /// # Safety
     /// All rows have `c + n` channels.
@@ -221,7 +221,7 @@ impl Rows<'_> {
         }
     }
 
-    /// One output row for any number of taps, by the same steps as [`Rows::block`].
+    /// Computes one output row for any number of taps, with the same steps as [`Rows::block`].
     ///
     /// # Safety
     /// The row lies within `out`.
@@ -291,9 +291,9 @@ mod tests {
     use crate::kernels::elementwise::testing::*;
     use crate::kernels::layer_norm;
 
-    /// Up to eight products of size one, rounded one after the other.
+    /// Up to eight products of magnitude one, each rounded.
     const ERROR: f64 = 1e-6;
-    /// The same through a normalization, which divides by a spread near one.
+    /// The error after a normalization, which divides by a deviation near one.
     const NORM_ERROR: f64 = 4e-6;
 
     fn plain(conv: &DepthwiseConv<'_>, frames: Frames<'_>) -> Vec<f64> {

@@ -1,4 +1,4 @@
-//! Sums, products, masks and other work without neighbors, and the time embedding.
+//! Element-wise ops: sums, products, masks, activations, and the time embedding.
 //!
 //! | function | formula | shapes |
 //! | --- | --- | --- |
@@ -12,11 +12,11 @@
 //! | [`activate`] | f(x) | any |
 //! | [`time_embedding`] | sin and cos of 1000·t·fⱼ | [2·half] |
 //!
-//! f32, row-major, contiguous. Bound by memory: chunks of 16384 floats are split over the team, which changes
-//! no element.
+//! f32, row-major, contiguous. Memory-bound: chunks of 16384 floats are split over the team, which changes no
+//! result.
 //!
 //! # Panics
-//! All functions panic when slice lengths do not fit each other: shapes were checked when the plan was made.
+//! All functions panic if slice lengths do not match; the plan has checked the shapes.
 
 use crate::kernels::activation::{Activation, Apply, Each, unswitched};
 use crate::op::{Binding, Call, OpKernel};
@@ -27,14 +27,14 @@ use orate_graph::{Factor, ValueInfo, Weight};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Floats per chunk: a few microseconds of memory-bound work, so that handing it out costs little, and small
-/// enough that source and result stay in the second-level cache.
+/// Floats per chunk: a few microseconds of memory-bound work, so that scheduling costs little; small enough
+/// that source and result stay in the second-level cache.
 pub(crate) const GRAIN: usize = 16 * 1024;
 
-/// A slice that several threads write at once, each its own part.
+/// A slice that several threads write at once, each to a separate part.
 pub(crate) struct SharedMut<'a>(*mut f32, usize, PhantomData<&'a mut [f32]>);
 
-// SAFETY: it is a `&mut [f32]` in disguise, and f32 may be sent and shared; `part` demands disjoint use.
+// SAFETY: it represents a `&mut [f32]`, and f32 may be sent and shared; `part` demands disjoint use.
 unsafe impl Sync for SharedMut<'_> {}
 
 impl<'a> SharedMut<'a> {
@@ -51,7 +51,7 @@ impl<'a> SharedMut<'a> {
         unsafe { std::slice::from_raw_parts_mut(self.0.add(range.start), range.len()) }
     }
 
-    /// Start of the slice, for strided writes. The same rule holds: no two threads touch one element.
+    /// Start of the slice, for strided writes. As with `part`, no two threads may touch the same element.
     pub(crate) fn as_ptr(&self) -> *mut f32 {
         self.0
     }
@@ -83,7 +83,7 @@ pub(crate) fn for_rows(
     });
 }
 
-/// What [`Pointwise`] computes from x and y.
+/// Operation of [`Pointwise`] on x and y.
 #[derive(Clone, Copy)]
 enum Op {
     Add,
@@ -94,7 +94,7 @@ enum Op {
 }
 
 impl Op {
-    /// Not a closure: those are not always inlined, and then every instruction becomes a call.
+    /// Not a closure: closures are not always inlined, which would turn every instruction into a call.
     #[inline(always)]
     fn apply<S: Simd>(self, s: S, x: S::V, y: S::V) -> S::V {
         match self {
@@ -120,7 +120,8 @@ impl Kernel for Pointwise {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        // One loop per operation: the match is outside, and each arm's constant removes it inside.
+        // One loop per operation: the match is outside the loops, and the constant in each arm removes it
+        // inside.
         match self.op {
             Op::Add => self.each(s, Op::Add),
             Op::Mul => self.each(s, Op::Mul),
@@ -148,7 +149,7 @@ impl Pointwise {
     #[inline(always)]
     fn each<S: Simd>(&self, s: S, op: Op) {
         let mut i = 0;
-        // SAFETY: `pointwise` and `row_in_place` make the pointers from slices of `len` floats.
+        // SAFETY: `pointwise` and `row_in_place` pass pointers to slices of `len` floats.
         unsafe {
             while i + S::LANES <= self.len {
                 s.store(self.out.add(i), op.apply(s, s.load(self.x.add(i)), s.load(self.y.add(i))));
@@ -163,7 +164,7 @@ impl Pointwise {
     }
 }
 
-/// `out = op(x, y)`, or `out = op(out, y)` where `x` is missing; likewise for `y`.
+/// `out = op(x, y)`, or `out = op(out, y)` if `x` is missing; likewise for `y`.
 fn pointwise(isa: Isa, team: &Team, op: Op, x: Option<&[f32]>, y: Option<&[f32]>, out: &mut [f32]) {
     for input in [x, y].into_iter().flatten() {
         assert_eq!(input.len(), out.len(), "operands of equal length");
@@ -228,7 +229,7 @@ pub fn affine(x: &[f32], scale: &[f32], shift: &[f32], out: &mut [f32]) {
     }
 }
 
-/// Clears `x[b,t,:]` where t ≥ `lens[b]`; `x` is `[B, T, C]`, B is the number of `lens`.
+/// Sets `x[b,t,:]` to 0 where t ≥ `lens[b]`; `x` is `[B, T, C]`, B is the number of `lens`.
 pub fn mask_in_place(team: &Team, x: &mut [f32], lens: &[u32], channels: usize) {
     if x.is_empty() {
         return;
@@ -258,7 +259,7 @@ pub fn time_embedding(t: f64, out: &mut [f32]) {
     }
 }
 
-/// Name of most kernels here.
+/// Kernel name of most ops in this file.
 fn pointwise_name(core: &Core) -> String {
     format!("{}-pointwise", core.isa.vectors())
 }
@@ -442,12 +443,12 @@ impl OpKernel for TimeEmbedding {
     }
 }
 
-/// Things that the tests of all kernels share.
+/// Helpers for the tests of all kernels.
 #[cfg(test)]
 pub(crate) mod testing {
     use super::*;
 
-    /// Numbers in −1..1 that look random and are the same every time.
+    /// Pseudorandom numbers in −1..1, always the same.
     pub(crate) fn noise(len: usize, seed: u64) -> Vec<f32> {
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         (0..len)
@@ -468,7 +469,7 @@ pub(crate) mod testing {
     }
 
     /// Runs `f` with teams of one and three threads on every instruction set, asserts that the number of
-    /// threads changes no bit, and hands one result per set to `check`.
+    /// threads changes no bit, and passes one result per set to `check`.
     pub(crate) fn everywhere(f: impl Fn(Isa, &Team) -> Vec<f32>, check: impl Fn(Isa, &[f32])) {
         let (one, three) = (Team::new(1).expect("a thread"), Team::new(3).expect("three threads"));
         for isa in Isa::available() {
@@ -479,14 +480,14 @@ pub(crate) mod testing {
         }
     }
 
-    /// For timings: `len` floats of noise whose start is a cache line, as the executor's buffers are.
+    /// Returns `len` floats of noise aligned to a cache line, like the buffers of the executor.
     pub(crate) fn aligned(store: &mut Vec<f32>, len: usize) -> &mut [f32] {
         *store = noise(len + 16, 7);
         let offset = store.as_ptr().align_offset(64);
         &mut store[offset..][..len]
     }
 
-    /// Best seconds of several calls.
+    /// Shortest time of several calls in seconds.
     pub(crate) fn best_of(times: usize, mut f: impl FnMut()) -> f64 {
         (0..times)
             .map(|_| {
@@ -503,7 +504,7 @@ mod tests {
     use super::testing::*;
     use super::*;
 
-    /// Two roundings of numbers up to 3, one more without fma.
+    /// Two roundings of numbers up to 3, one more without FMA.
     const ERROR: f64 = 2e-7;
     const LENGTHS: [usize; 9] = [0, 1, 7, 8, 9, 15, 17, 1000, 3 * GRAIN + 5];
 

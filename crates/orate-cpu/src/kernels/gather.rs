@@ -1,25 +1,25 @@
-//! Rows of an embedding table.
+//! Row lookup in embedding tables.
 //!
-//! `out[i,:]` = `table[ids[i],:]`; `table` [R, C] f32, `ids` `[N]` i32, `out` [N, C]. As in ONNX `Gather` a
-//! negative id counts from the end: −1 is the last row. Ids come from users' text, so one out of range is an
-//! error.
+//! `out[i,:]` = `table[ids[i],:]`; `table` [R, C] f32, `ids` `[N]` i32, `out` [N, C]. As in ONNX `Gather`, a
+//! negative id counts from the end: −1 is the last row. Ids depend on the user's text, so an id out of range
+//! is an error, not a panic.
 
 use crate::op::{Binding, Call, OpKernel, Problem};
 use crate::weights::{Core, Table};
 use orate_graph::{Scalar, ValueInfo, Weight};
 
-/// An id that no row of the table has.
+/// An id outside of the table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "id {id} at position {position} is outside the embedding table of {rows} rows; \
-     check that tokeniser and weights come from the same model"
+     check that tokenizer and weights come from the same model"
 )]
 pub struct GatherError {
     /// The id.
     pub id: i32,
-    /// Its place in the list of ids.
+    /// Its index in the list of ids.
     pub position: usize,
-    /// Rows of the table.
+    /// Number of rows of the table.
     pub rows: usize,
 }
 
@@ -32,10 +32,10 @@ impl From<GatherError> for String {
 /// Copies the row of each id.
 ///
 /// # Errors
-/// An id at or above R, or below −R. `out` is then partly written.
+/// An id is R or larger, or below −R. `out` is then partly written.
 ///
 /// # Panics
-/// `table` is not whole rows of `channels`, or `out` not as many rows as ids.
+/// `table` is not whole rows of `channels`, or `out` does not have one row per id.
 pub fn gather_rows(table: &[f32], channels: usize, ids: &[i32], out: &mut [f32]) -> Result<(), GatherError> {
     assert!(table.len().is_multiple_of(channels), "the table is [R, C]");
     let copy = |row: usize, out: &mut [f32]| {
@@ -45,13 +45,13 @@ pub fn gather_rows(table: &[f32], channels: usize, ids: &[i32], out: &mut [f32])
     gather_rows_by(copy, (table.len() / channels, channels), ids, out)
 }
 
-/// As [`gather_rows`] of a table with these rows and channels, of which `read` copies a row.
+/// [`gather_rows`] of a table with `rows` rows of `channels`; `read` copies a row.
 ///
 /// # Errors
-/// As [`gather_rows`], and those of `read`.
+/// Those of [`gather_rows`] and of `read`.
 ///
 /// # Panics
-/// `out` has not as many rows as ids.
+/// `out` does not have one row per id.
 pub fn gather_rows_by<E: From<GatherError>>(
     read: impl Fn(usize, &mut [f32]) -> Result<(), E>,
     (rows, channels): (usize, usize),
@@ -68,10 +68,10 @@ pub fn gather_rows_by<E: From<GatherError>>(
     Ok(())
 }
 
-/// Tables `[Q, V, C]`, of which positions read one row each.
+/// Tables `[Q, V, C]`; each position reads one row of each.
 #[derive(Clone, Copy, Debug)]
 pub struct Tables<'a> {
-    /// The rows.
+    /// All rows.
     pub data: &'a [f32],
     /// V
     pub rows: usize,
@@ -80,13 +80,13 @@ pub struct Tables<'a> {
 }
 
 /// `out[i,:] = Σ_q tables[q, ids[i, first + q], :]`, summed in the order of the tables. `ids` is [N,
-/// `pitch`], `out` [N, C]; ids count from 0.
+/// `pitch`], `out` [N, C]; ids must not be negative.
 ///
 /// # Errors
-/// An id at or above V, or below 0. `out` is then partly written.
+/// An id is V or larger, or negative. `out` is then partly written.
 ///
 /// # Panics
-/// The tables are not whole, read ids past `pitch`, or `out` has not as many rows as ids.
+/// The tables are not whole, read ids past `pitch`, or `out` does not have one row per row of ids.
 pub fn sum_rows(
     tables: Tables<'_>,
     ids: &[i32],

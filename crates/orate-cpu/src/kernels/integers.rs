@@ -1,11 +1,11 @@
-//! Work on ids and counters: a few numbers, done by the caller alone.
+//! Ops on ids and counters: a few numbers, computed by the calling thread alone.
 //!
 //! | op | formula | shapes |
 //! | --- | --- | --- |
 //! | `Increment` | `x + by`, modulo 2³² | i32 `[…]` |
 //! | `Mark` | `seen[b, ids[b]] = 1`, but for [`NO_ID`] | `[B, V]` in place, i32 `[B, 1]` |
 //!
-//! Integers are kept as floats of their bits.
+//! Integers are stored as floats with the same bits.
 
 use crate::op::{Binding, Call, OpKernel, Problem};
 use crate::weights::Core;
@@ -44,7 +44,7 @@ impl OpKernel for Mark {
     }
 }
 
-/// Sets the element of each row of `rows` elements that its id names to 1.
+/// Sets the element that the id names to 1, in each row of `rows` elements.
 fn mark(seen: &mut [f32], rows: usize, ids: &[i32]) -> Result<(), Problem> {
     for (seen, id) in seen.chunks_exact_mut(rows).zip(ids).filter(|(_, id)| **id != NO_ID) {
         let seen = usize::try_from(*id).ok().and_then(|id| seen.get_mut(id));

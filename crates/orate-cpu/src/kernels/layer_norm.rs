@@ -5,9 +5,9 @@
 //! ```
 //!
 //! `x`, `y` [rows, C]; `weight`, `bias` `[C]`; f32, contiguous; `var` is the biased variance. Mean and
-//! variance are two passes over a row that stays in the first-level cache, accumulated in f32 on four
-//! vectors: with C numbers each lane sums C/64 of them, so the error stays near that of one rounding. Rows
-//! are independent and split over the team.
+//! variance are two passes over a row that stays in the first-level cache, accumulated in f32 in four
+//! vectors: each lane sums only C/64 numbers, so the error stays near that of one rounding. Rows are
+//! independent and split over the team.
 
 use crate::kernels::elementwise::for_rows;
 use crate::op::{Binding, Call, Dense, OpKernel};
@@ -16,14 +16,14 @@ use crate::weights::Core;
 use crate::{Isa, Team};
 use orate_graph::ValueInfo;
 
-/// The parameters of a normalization over `weight.len()` channels.
+/// Parameters of a normalization over `weight.len()` channels.
 #[derive(Clone, Copy, Debug)]
 pub struct LayerNorm<'a> {
     /// Factor per channel, `[C]`.
     pub weight: &'a [f32],
     /// Summand per channel, `[C]`.
     pub bias: &'a [f32],
-    /// Added to the variance. Models differ (1e-6, 1e-5): take it from the checkpoint.
+    /// Added to the variance. Models differ (1e-6, 1e-5), so take it from the checkpoint.
     pub eps: f32,
 }
 
@@ -31,7 +31,7 @@ impl LayerNorm<'_> {
     /// `out` = norm(`x`).
     ///
     /// # Panics
-    /// Slice lengths that do not fit each other.
+    /// Slice lengths do not match.
     pub fn run(&self, isa: Isa, team: &Team, x: &[f32], out: &mut [f32]) {
         assert_eq!(x.len(), out.len(), "input and output of equal size");
         let width = self.weight.len();
@@ -61,10 +61,10 @@ impl Kernel for Rows<'_> {
     }
 }
 
-/// Normalizes one row. `x` may be `y`.
+/// Normalizes one row. `x` and `y` may be equal.
 ///
 /// # Safety
-/// `x` and `y` are valid for as many floats as the norm has weights.
+/// `x` and `y` are valid for `norm.weight.len()` floats.
 #[inline(always)]
 pub(crate) unsafe fn normalize_row<S: Simd>(s: S, norm: &LayerNorm<'_>, x: *const f32, y: *mut f32) {
     let len = norm.weight.len();
@@ -90,7 +90,7 @@ pub(crate) unsafe fn normalize_row<S: Simd>(s: S, norm: &LayerNorm<'_>, x: *cons
     }
 }
 
-/// Σ x, or Σ (x − mean)² if `SQUARES`, on four accumulators.
+/// Σ x, or Σ (x − mean)² if `SQUARES`, in four accumulators.
 ///
 /// # Safety
 /// `x` is valid for `len` floats.
@@ -113,7 +113,7 @@ unsafe fn fold_row<S: Simd, const SQUARES: bool>(s: S, x: *const f32, len: usize
         }
         let n = len - i;
         if n > 0 {
-            // Lanes past the end must add nothing, so there the mean is zero, too.
+            // Lanes past the end must add nothing, so the mean is zero there, too.
             let mean = s.mul(s.load_partial(ONES.as_ptr(), n), mean);
             sums[1] = fold::<S, SQUARES>(s, sums[1], s.load_partial(x.add(i), n), mean);
         }
@@ -145,7 +145,7 @@ impl OpKernel for Norm<'_> {
     }
 }
 
-/// A [`LayerNorm`] that holds its weights.
+/// A [`LayerNorm`] that owns its weights.
 pub(crate) struct OwnedNorm {
     weight: Dense,
     bias: Dense,
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
     use crate::kernels::elementwise::testing::*;
 
-    /// Rounding of mean and variance on numbers of size one, times a factor below 2.
+    /// Rounding of mean and variance of numbers of magnitude one, times a factor below 2.
     const ERROR: f64 = 2e-6;
 
     #[test]
@@ -191,7 +191,7 @@ mod tests {
         {
             let x = noise(rows * width, 1);
             let (weight, bias) = (noise(width, 3), noise(width, 4));
-            // One channel has no variance: only eps keeps it finite.
+            // One channel has no variance: only eps keeps the result finite.
             let norm = LayerNorm { weight: &weight, bias: &bias, eps: 1e-6 };
             let want = plain(&norm, &x.iter().map(|x| f64::from(*x)).collect::<Vec<_>>());
             everywhere(
@@ -205,7 +205,7 @@ mod tests {
         }
     }
 
-    /// An offset far above the spread is where a one-pass variance fails.
+    /// A one-pass variance fails if the offset far exceeds the deviation.
     #[test]
     fn survives_an_offset() {
         let x: Vec<f32> = noise(512, 1).iter().map(|x| 100.0 + x).collect();

@@ -1,5 +1,5 @@
-//! One op, or a family of small ones, in a file: formula, plain version, fast version, how the executor calls
-//! it, tests. Public for benches and tests only.
+//! Kernels: each file has one op, or a family of small ones, with formula, reference version, fast version,
+//! [`crate::op::OpKernel`] and tests. Public for benches and tests only.
 pub mod activation;
 pub mod attention;
 pub mod cache_rows;

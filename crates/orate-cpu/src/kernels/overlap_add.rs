@@ -1,22 +1,23 @@
-//! Frames added where they overlap: the second half of an inverse STFT.
+//! Overlap-add of frames: the second half of an inverse STFT.
 //!
 //! ```text
 //! p      = s + N/2                                       position of sample s among all frames
 //! out[s] = Σ_f x[f, p − f·hop] / Σ_f window[p − f·hop]²   over the frames that cover p
 //! ```
 //!
-//! `x` [B, F, N], already multiplied by the window; `window` `[N]`, `out` [B, (F − 1) · hop]; f32. A sample is summed in
-//! the order of frames. Each adds to a run of samples, so the loops are plain ones that the compiler vectorizes. Batch
-//! rows are done one after the other by the caller: a second of audio takes some tens of microseconds.
+//! `x` [B, F, N], already multiplied by the window; `window` `[N]`, `out` [B, (F − 1) · hop]; f32. Each
+//! sample is summed in the order of frames. A frame adds to a contiguous run of samples, so the compiler
+//! vectorizes the plain loops. The caller computes all batch rows alone: a second of audio takes some tens of
+//! microseconds.
 
 use crate::op::{Binding, Call, OpKernel};
 use crate::weights::Core;
 use orate_graph::{ValueInfo, Weight};
 
-/// Fills `out`; `squares` is scratch for as many floats as one of its rows has.
+/// Fills `out`; `squares` is scratch for one row of `out`.
 ///
 /// # Panics
-/// `frames` are not `[B, F, N]`, `out` is not as long as they say, or there is less scratch than for a row.
+/// `frames` is not `[B, F, N]`, `out` does not match it, or there is less scratch than for a row.
 pub fn overlap_add(
     frames: &[f32],
     window: &[f32],
@@ -26,7 +27,7 @@ pub fn overlap_add(
 ) {
     let (n, samples) = (window.len(), (count - 1) * hop);
     assert_eq!(frames.len() * samples, out.len() * count * n, "a sequence of samples for each of frames");
-    // The samples that frame `f` covers, and where in the frame the first of them is.
+    // Samples that frame `f` covers, and the offset of the first of them in the frame.
     let covered = |f: usize| {
         let start = (f * hop).saturating_sub(n / 2);
         (start..(f * hop + n / 2).min(samples), start + n / 2 - f * hop)
@@ -108,7 +109,7 @@ mod tests {
         }
     }
 
-    /// A signal cut into frames that are multiplied by the window twice comes back.
+    /// A signal cut into frames and multiplied by the window twice is restored.
     #[test]
     fn a_signal_comes_back() {
         let (count, n, hop) = (41, 16, 4);

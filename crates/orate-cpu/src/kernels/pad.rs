@@ -1,18 +1,18 @@
 //! Rows beyond the ends of sequences: `[B, T, C]` → `[B, before + T + after, C]`, f32.
 //!
-//! Zeros, the row at the end repeated, or the sequence mirrored at that row. A copy, done by the caller
-//! alone: what is padded here is short.
+//! Zeros, the edge row repeated, or the sequence mirrored at the edge row. The caller copies alone, since
+//! padded inputs are short.
 
 use crate::op::{Binding, Call, OpKernel};
 use crate::weights::Core;
 use orate_graph::Padding;
 use orate_graph::ValueInfo;
 
-/// Pads `x`, rows of `channels` in `batch` sequences of `time`, with `before` rows in front; `out` says how
-/// many are behind.
+/// Pads `x`, `batch` sequences of `time` rows of `channels`, with `before` rows at the start; the length of
+/// `out` gives the rows at the end.
 ///
 /// # Panics
-/// `x` or `out` is not such sequences, or there are too few rows to mirror.
+/// `x` or `out` does not have this shape, or there are too few rows to mirror.
 pub fn pad(x: &[f32], [batch, time, channels]: [usize; 3], padding: Padding, before: usize, out: &mut [f32]) {
     assert_eq!(x.len(), batch * time * channels, "x is [B, T, C]");
     if out.is_empty() {
@@ -31,7 +31,7 @@ pub fn pad(x: &[f32], [batch, time, channels]: [usize; 3], padding: Padding, bef
     }
 }
 
-/// The row that stands at `t` of the result, if it is one of x.
+/// Row of x at row `t` of the result, or `None` for zeros.
 fn source(padding: Padding, t: usize, before: usize, time: usize) -> Option<usize> {
     let inside = (before..before + time).contains(&t);
     match padding {

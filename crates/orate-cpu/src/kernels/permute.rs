@@ -1,9 +1,9 @@
-//! Permutation of the axes of an array with up to four.
+//! Permutation of up to four axes.
 //!
 //! `out` axis i is `x` axis `axes[i]`: `out[j₀, j₁, …]` = `x[…]` with `j_i` at place `axes[i]`, as in NumPy's
-//! `transpose(axes)`. f32, contiguous, not in place. Where the last axis stays last, runs are copied;
-//! otherwise blocks of 16 by 16 floats (one cache line each way) go from rows to columns. Single-threaded:
-//! the tensors that models permute are small (latents, vocoder input).
+//! `transpose(axes)`. f32, contiguous, not in place. If the last axis stays last, runs are copied; otherwise
+//! blocks of 16 by 16 floats (one cache line each way) are transposed. Single-threaded, since models permute
+//! only small tensors (latents, vocoder input).
 
 use crate::op::{Binding, Call, OpKernel};
 use crate::weights::Core;
@@ -15,20 +15,20 @@ const BLOCK: usize = 16;
 /// Permutes `x` of shape `shape` into `out`.
 ///
 /// # Panics
-/// More than four axes, `axes` that are no permutation, or sizes that do not fit.
+/// More than four axes, `axes` is not a permutation, or sizes do not match.
 pub fn permute(x: &[f32], shape: &[usize], axes: &[usize], out: &mut [f32]) {
     let rank = shape.len();
     assert!(rank <= 4 && axes.len() == rank, "one to four axes, got {rank} and {}", axes.len());
     let mut seen = [false; 4];
     axes.iter().for_each(|&a| seen[a] = true);
-    assert!(seen[..rank].iter().all(|&s| s), "{axes:?} is no permutation of {rank} axes");
+    assert!(seen[..rank].iter().all(|&s| s), "{axes:?} is not a permutation of {rank} axes");
     assert_eq!(x.len(), shape.iter().product(), "input of shape {shape:?}");
     assert_eq!(x.len(), out.len(), "input and output of equal size");
     if x.is_empty() {
         return;
     }
 
-    // To four axes: the sizes of `out`, and how far a step along each moves in `x`.
+    // Expands to four axes: extents of `out`, and the strides of `x` along them.
     let (mut sizes, mut strides) = ([1; 4], [0; 4]);
     for (i, &axis) in axes.iter().enumerate() {
         sizes[4 - rank + i] = shape[axis];
@@ -36,7 +36,7 @@ pub fn permute(x: &[f32], shape: &[usize], axes: &[usize], out: &mut [f32]) {
     }
     let steps = [sizes[1] * sizes[2] * sizes[3], sizes[2] * sizes[3], sizes[3], 1];
 
-    // The axis of `out` along which `x` is contiguous, and the two loops that are left.
+    // The axis of `out` along which `x` is contiguous, and the two remaining loops.
     let inner = (0..4).rev().find(|&i| strides[i] == 1 && sizes[i] > 1).unwrap_or(3);
     if inner == 3 {
         for i in 0..sizes[0] * sizes[1] * sizes[2] {

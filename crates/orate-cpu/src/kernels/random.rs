@@ -1,16 +1,16 @@
-//! Normal random numbers that depend on seed and position only, the same on every backend.
+//! Normal random numbers that depend on seed and index only, defined the same way on every backend.
 //!
 //! Number i of the stream of a seed:
 //!
 //! 1. **Bits.** Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) with
-//!    key = (low, high 32 bits of the seed) and counter = (low, high 32 bits of ⌊i/4⌋, 0, 0) gives words w₀…w₃.
+//!    key = (low, high 32 bits of the seed) and counter = (low, high 32 bits of ⌊i/4⌋, 0, 0) gives words
+//!    w₀…w₃.
 //! 2. **Uniform.** With k = i mod 4 and (a, b) = (w₀, w₁) for k < 2, else (w₂, w₃):
 //!    u = (⌊a/2⁸⌋ + 1) · 2⁻²⁴ in (0, 1], and v = ⌊b/2⁸⌋ · 2⁻²⁴ in [0, 1), both exact in f32.
 //! 3. **Normal** (Box–Muller). r = √(−2 ln u); the number is r·cos(2πv) for even k, r·sin(2πv) for odd k.
 //!
-//! Here step 3 is f32 without fused operations, by the polynomials below: the same bits on every CPU. A
-//! device may use its own ln, cos and sin of f32 precision and agrees to about 1e-6. |x| ≤ 5.77, the r of u =
-//! 2⁻²⁴.
+//! Here step 3 is f32 without FMA, by the polynomials below: the same bits on every CPU. A device may use its
+//! own f32 ln, cos and sin and agrees to about 1e-6. |x| ≤ 5.77, the r of u = 2⁻²⁴.
 
 use crate::kernels::elementwise::scale_in_place;
 use crate::op::{Binding, Call, OpKernel};
@@ -29,7 +29,8 @@ pub fn philox([mut x0, mut x1, mut x2, mut x3]: [u32; 4], [mut k0, mut k1]: [u32
     [x0, x1, x2, x3]
 }
 
-/// Numbers `offset`, `offset` + 1, … of the stream of `seed`. Any split into calls gives the same numbers.
+/// Fills `out` with numbers `offset`, `offset` + 1, … of the stream of `seed`. Any split into calls gives the
+/// same numbers.
 pub fn fill_normal(seed: u64, offset: u64, out: &mut [f32]) {
     let mut i = offset;
     let mut rest = out;
@@ -59,8 +60,8 @@ fn box_muller(a: u32, b: u32) -> (f32, f32) {
     (r * cos, r * sin)
 }
 
-/// `−ln(−ln u)` with u = (⌊w/2⁹⌋ + ½) · 2⁻²³, exact in f32: added to logits, it makes the largest one a draw
-/// from their softmax.
+/// Gumbel noise `−ln(−ln u)` with u = (⌊w/2⁹⌋ + ½) · 2⁻²³, exact in f32. The argmax of logits plus this noise
+/// is a draw from their softmax.
 pub fn gumbel(w: u32) -> f32 {
     let exponential = -ln_of_24_bits(2 * (w >> 9) + 1);
     -ln_of_scaled(exponential, 0)
@@ -73,23 +74,23 @@ fn ln_of_24_bits(n: u32) -> f32 {
 
 /// ln(x · 2^−down) for a normal x above 0.
 fn ln_of_scaled(x: f32, down: i32) -> f32 {
-    // x = m · 2^e with m in [√½, √2), so that ln m changes sign at 1 and loses nothing there.
+    // x = m · 2^e with m in [√½, √2), so that ln m has its zero at m = 1 and loses no accuracy there.
     let bits = x.to_bits();
     let shifted = bits.wrapping_sub(std::f32::consts::FRAC_1_SQRT_2.to_bits());
     let e = (shifted as i32) >> 23;
     let m = f32::from_bits(bits.wrapping_sub((e as u32) << 23));
-    // ln m = 2 atanh(y), y = (m−1)/(m+1), |y| < 0.172: its Taylor series to y⁹, next term 2e-10 of it.
+    // ln m = 2 atanh(y), y = (m−1)/(m+1), |y| < 0.172: Taylor series to y⁹; the next term is 2e-10 of it.
     let y = (m - 1.0) / (m + 1.0);
     let z = y * y;
     let atanh = y + y * (z * (1.0 / 3.0 + z * (0.2 + z * (1.0 / 7.0 + z * (1.0 / 9.0)))));
-    // ln 2 in two parts; the difference times the first is exact.
+    // ln 2 in two parts; the product of e and the first is exact.
     let e = (e - down) as f32;
     2.0 * atanh + e * -2.121_944_4e-4 + e * 0.693_359_4
 }
 
 /// sin and cos of 2π · n · 2⁻²⁴ for n below 2²⁴.
 fn sin_cos_turns(n: u32) -> (f32, f32) {
-    // Nearest quarter turn, and what is left in −⅛ to ⅛ turns, exactly.
+    // Nearest quarter turn, and the remainder in −⅛ to ⅛ turns, both exact.
     let quarter = (n + (1 << 21)) >> 22;
     let x = (n as i32 - (quarter << 22) as i32) as f32 * (std::f32::consts::TAU / 16_777_216.0);
     let z = x * x;
@@ -130,7 +131,7 @@ impl OpKernel for RandomNormal {
 mod tests {
     use super::*;
 
-    /// f32 rounding of r (up to 5.8), of the angle and of the product.
+    /// f32 rounding of r (up to 5.8), of the angle and of their product.
     const ERROR: f64 = 2e-6;
 
     /// From `kat_vectors` of Random123 1.14.
@@ -203,7 +204,7 @@ mod tests {
                 assert!((moment(p) - want).abs() < limit, "seed {seed}: moment {p} is {}", moment(p));
             }
             let lag = x.windows(2).map(|w| w[0] as f64 * w[1] as f64).sum::<f64>() / N as f64;
-            assert!(lag.abs() < 0.004, "seed {seed}: neighbours correlate by {lag}");
+            assert!(lag.abs() < 0.004, "seed {seed}: neighbors correlate by {lag}");
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Residual quantization: the nearest entry of one codebook after the other.
+//! Residual quantization: the nearest entry of each codebook in turn.
 //!
-//! `x` [rows, E], `books` [Q, V, E] f32; `out` [rows, Q] i32, as floats of their bits. The distance of a row
-//! to an entry is Σ (x − c)², in that form and not as |x|² + |c|² − 2xc, which cancels. Rows are split over
-//! the team. All sums have one order, so equal entries have equal distances, and the first of them is taken.
+//! `x` [rows, E], `books` [Q, V, E] f32; `out` [rows, Q] i32, stored as floats with the same bits. The
+//! distance of a row to an entry is Σ (x − c)², not |x|² + |c|² − 2xc, which suffers cancellation. Rows are
+//! split over the team. All sums have the same order, so equal entries have equal distances, and the first
+//! one wins.
 
 use crate::kernels::elementwise::SharedMut;
 use crate::op::{Binding, Call, OpKernel};
@@ -14,7 +15,7 @@ use orate_graph::{ValueInfo, Weight};
 /// Codebooks `[Q, V, E]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Codebooks<'a> {
-    /// The entries.
+    /// All entries.
     pub data: &'a [f32],
     /// V
     pub entries: usize,
@@ -22,10 +23,10 @@ pub struct Codebooks<'a> {
     pub width: usize,
 }
 
-/// Fills `out` with the codes of `x`. `rest` has room for as many floats as `x`; its content does not matter.
+/// Fills `out` with the codes of `x`. `rest` is scratch as large as `x`, of any content.
 ///
 /// # Panics
-/// `x`, `rest`, the books and `out` do not fit each other.
+/// Sizes of `x`, `rest`, books and `out` do not match.
 pub fn residual_codes(
     isa: Isa,
     team: &Team,
@@ -37,7 +38,7 @@ pub fn residual_codes(
     let Codebooks { data, entries, width } = books;
     let count = data.len() / (entries * width);
     assert_eq!(data.len(), count * entries * width, "codebooks are [Q, V, E]");
-    assert_eq!(out.len() * width, x.len() * count, "a code of each book for each row");
+    assert_eq!(out.len() * width, x.len() * count, "one code per book and row");
     let rest = &mut rest[..x.len()];
     rest.copy_from_slice(x);
     let (rest, out) = (SharedMut::new(rest), SharedMut::new(out));
@@ -49,7 +50,7 @@ pub fn residual_codes(
     });
 }
 
-/// One row.
+/// One row of `x`.
 struct Row<'a> {
     books: Codebooks<'a>,
     rest: &'a mut [f32],
@@ -76,7 +77,7 @@ impl Kernel for Row<'_> {
     }
 }
 
-/// Σ (a − b)², for two slices of one length.
+/// Σ (a − b)², for two slices of equal length.
 #[inline(always)]
 fn distance<S: Simd>(s: S, a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [s.splat(0.0); 2];
@@ -84,7 +85,7 @@ fn distance<S: Simd>(s: S, a: &[f32], b: &[f32]) -> f32 {
     while i < a.len() {
         for sum in &mut sums {
             let n = S::LANES.min(a.len().saturating_sub(i));
-            // SAFETY: `n` floats follow at `i` in both, and none is read where `n` is 0.
+            // SAFETY: `n` floats follow at `i` in both, and none is read if `n` is 0.
             let d = unsafe {
                 let (a, b) = (a.as_ptr().wrapping_add(i), b.as_ptr().wrapping_add(i));
                 s.sub(s.load_partial(a, n), s.load_partial(b, n))
@@ -121,7 +122,7 @@ mod tests {
     use super::*;
     use crate::kernels::elementwise::testing::*;
 
-    /// The formula in f64; also how far the nearest entry is ahead of the next one.
+    /// The formula in f64; also returns how much nearer the best entry is than the second best.
     fn plain(x: &[f32], books: Codebooks<'_>) -> Vec<(usize, f64)> {
         let mut codes = vec![];
         for row in x.chunks_exact(books.width) {

@@ -1,6 +1,6 @@
 //! Root-mean-square norm over the last axis: `y = x / √(mean(x²) + eps) · weight`.
 //!
-//! `x`, `y` [rows, C], `weight` `[C]`; f32, squares summed in f32 on four accumulators. Bound by memory: rows
+//! `x`, `y` [rows, C], `weight` `[C]`; f32, squares summed in f32 in four accumulators. Memory-bound: rows
 //! are split over the team, and each is read twice while it is in the first-level cache.
 
 use crate::kernels::elementwise::for_rows;
@@ -13,7 +13,7 @@ use orate_graph::{ValueInfo, Weight};
 /// `out` = the norm of each row of `x`. Not in place.
 ///
 /// # Panics
-/// `x` and `out` are not whole rows as long as `weight`, or not of one size.
+/// `x` and `out` are not whole rows as long as `weight`, or differ in size.
 pub fn rms_norm(isa: Isa, team: &Team, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     assert_eq!(x.len(), out.len(), "input and output of equal size");
     let width = weight.len();
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use crate::kernels::elementwise::testing::*;
 
-    /// Rounding of the mean square and of two products, on numbers of size one.
+    /// Rounding of the mean square and of two products, for numbers of magnitude one.
     const ERROR: f64 = 1e-6;
 
     /// The formula in f64.

@@ -1,13 +1,13 @@
-//! Rotary positions with split halves, on tables made once per length.
+//! Rotary positions with split halves, by tables computed once per length.
 //!
 //! ```text
 //! angle[t,j] = position(t) · θ_j                                  table: cos, sin [T, D/2]
 //! (a, b)     → (a·cos − b·sin, a·sin + b·cos)                      a = first half of a head, b = second half
 //! ```
 //!
-//! `x` [B, T, H·D] f32 in place; the table is shared by batch rows and heads. Angles are made in f64:
-//! positions may be fractions (frame / length) and θ up to 10, or whole numbers in the thousands. Bound by
-//! memory; rows of time are split over the team.
+//! `x` [B, T, H·D] f32 in place; the table is shared by batch rows and heads. Angles are computed in f64:
+//! positions may be fractions (frame / length) with θ up to 10, or integers in the thousands. Memory-bound;
+//! rows of time are split over the team.
 
 use crate::kernels::elementwise::for_rows;
 use crate::op::{Binding, Call, OpKernel};
@@ -22,7 +22,7 @@ use orate_graph::{First, ValueInfo, Weight};
 /// Supertonic's length-normalized positions are `|t| t as f64 / len as f64` with θ_j = 10 · 10000^(−j/32).
 ///
 /// # Panics
-/// `cos` and `sin` are not whole rows, or not of one size.
+/// `cos` and `sin` are not whole rows, or differ in size.
 pub fn table(position: impl Fn(usize) -> f64, theta: &[f64], cos: &mut [f32], sin: &mut [f32]) {
     assert!(cos.len() == sin.len() && cos.len().is_multiple_of(theta.len()), "tables are [T, D/2]");
     let rows = cos.chunks_exact_mut(theta.len()).zip(sin.chunks_exact_mut(theta.len()));
@@ -38,7 +38,7 @@ pub fn table(position: impl Fn(usize) -> f64, theta: &[f64], cos: &mut [f32], si
 /// Rotates `x` [B, T, H·D] in place by `cos` and `sin` [T, D/2] (see [`table`]); `heads` is H.
 ///
 /// # Panics
-/// `x` is not [B, T, H·D] for the table's T and D.
+/// `x` is not [B, T, H·D] for T and D of the table.
 pub fn rotate(isa: Isa, team: &Team, x: &mut [f32], heads: usize, half: usize, (cos, sin): (&[f32], &[f32])) {
     let width = heads * 2 * half;
     assert!(cos.len() == sin.len() && cos.len().is_multiple_of(half), "tables are [T, D/2]");
@@ -49,7 +49,7 @@ pub fn rotate(isa: Isa, team: &Team, x: &mut [f32], heads: usize, half: usize, (
     });
 }
 
-/// Whole rows, `first` and on.
+/// Whole rows from `first` on.
 struct Rows<'a> {
     first: usize,
     x: &'a mut [f32],
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
     use crate::kernels::elementwise::testing::*;
 
-    /// Rounded table entries, two products and a sum of size one.
+    /// Rounded table entries, and two products and a sum of magnitude one.
     const ERROR: f64 = 4e-7;
 
     #[test]

@@ -1,4 +1,4 @@
-//! Drawing an id from logits, as `Op::Sample` of `orate-graph` has it.
+//! Samples an id from logits, as defined by `Op::Sample` of `orate-graph`.
 //!
 //! ```text
 //! x = c, or c + guidance · (c − u) with unconditional logits u; penalized where seen; −∞ for control ids
@@ -8,16 +8,17 @@
 //! argmax (x − ln(−ln u)), u from Philox                           one draw from softmax(x)
 //! ```
 //!
-//! All f32, by the same operations on every instruction set, so that all CPUs draw the same; probabilities of
-//! step p are summed in f64. A few thousand ids take some microseconds, next to milliseconds for the weights
-//! that made them, so a row is done by one thread. Nothing is allocated: sorting works in scratch memory.
+//! All f32 with the same operations on every instruction set, so that all CPUs draw the same ids; the
+//! probabilities of step p are summed in f64. A few thousand ids take microseconds, compared with
+//! milliseconds for the matmuls that made the logits, so one thread handles a row. Nothing is allocated:
+//! sorting uses scratch memory.
 
 use crate::kernels::random::{gumbel, philox};
 use crate::op::{Binding, Call, OpKernel};
 use crate::weights::Core;
 use orate_graph::{ControlIds, NO_ID, SAMPLE_SETTINGS, ValueInfo, sample_settings};
 
-/// One row and what is drawn from it.
+/// One row of logits with its sampling parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Draw<'a> {
     /// `[V]`
@@ -28,39 +29,39 @@ pub struct Draw<'a> {
     pub settings: [f32; SAMPLE_SETTINGS],
     /// Key of the random numbers.
     pub seed: [u32; 2],
-    /// Number of the draw.
+    /// Index of the draw.
     pub number: i32,
-    /// Which codebook.
+    /// Index of the codebook.
     pub codebook: u32,
-    /// `[V]`, not 0 where an id was drawn before.
+    /// `[V]`, nonzero where an id was drawn before.
     pub seen: Option<&'a [f32]>,
-    /// Ids that are not drawn.
+    /// Ids that must not be drawn.
     pub controls: Option<ControlIds>,
 }
 
-/// Why nothing was drawn.
+/// No id can be drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SampleError {
-    /// The network that made the logits overflowed, or its weights are damaged.
-    #[error("the logit of id {0} is not a number; check the weights")]
+    /// The network overflowed, or its weights are damaged.
+    #[error("the logit of id {0} is NaN; check the weights")]
     NotANumber(usize),
-    /// All ids are left out.
-    #[error("no id can be drawn: all are left out or have a logit of −∞")]
+    /// All ids are excluded.
+    #[error("no id can be drawn: all are excluded or have a logit of −∞")]
     Nothing,
 }
 
-/// Floats of scratch that drawing from `ids` logits needs.
+/// Floats of scratch for sampling from `ids` logits.
 pub fn scratch_len(ids: usize) -> usize {
     2 * ids
 }
 
-/// The id that is drawn.
+/// Returns the drawn id.
 ///
 /// # Errors
-/// A logit is not a number, or all are −∞.
+/// A logit is NaN, or all are −∞.
 ///
 /// # Panics
-/// Less scratch than [`scratch_len`].
+/// There is less scratch than [`scratch_len`].
 pub fn sample(draw: &Draw<'_>, scratch: &mut [f32]) -> Result<i32, SampleError> {
     let x = filter(draw, scratch)?;
     let mut best = (f32::NEG_INFINITY, None);
@@ -87,13 +88,13 @@ pub fn sample(draw: &Draw<'_>, scratch: &mut [f32]) -> Result<i32, SampleError> 
     best.1.map(|id| id as i32).ok_or(SampleError::Nothing)
 }
 
-/// What is left of the logits, −∞ in place of what is left out, in the front of `scratch`.
+/// Returns the remaining logits, with −∞ for excluded ids, in the front of `scratch`.
 ///
 /// # Errors
-/// A logit is not a number.
+/// A logit is NaN.
 ///
 /// # Panics
-/// Less scratch than [`scratch_len`].
+/// There is less scratch than [`scratch_len`].
 pub fn filter<'s>(draw: &Draw<'_>, scratch: &'s mut [f32]) -> Result<&'s [f32], SampleError> {
     let n = draw.logits.len();
     let [temperature, k, p, penalty, min_p, guidance] = draw.settings;
@@ -138,10 +139,9 @@ pub fn filter<'s>(draw: &Draw<'_>, scratch: &'s mut [f32]) -> Result<&'s [f32], 
     Ok(x)
 }
 
-/// Leaves out what comes after the ids whose probabilities sum up to `p`, in the order of logits, largest
-/// first.
+/// Keeps the most likely ids, up to the first at which probabilities sum up to `p`, and excludes all others.
 fn nucleus(x: &mut [f32], p: f64, scratch: &mut [f32]) {
-    // Ids, as floats' bits.
+    // Ids, stored as floats with the same bits.
     let mut kept = 0;
     for id in (0..x.len()).filter(|id| x[*id] > f32::NEG_INFINITY) {
         scratch[kept] = f32::from_bits(id as u32);
@@ -241,7 +241,7 @@ mod tests {
             let d = draw(&x, [temperature, 0.0, 1.0, 1.0]);
             kept(&Draw { settings: sample_settings(&[temperature, 0.0, 1.0, 1.0, min_p]), ..d })
         };
-        // Of the largest: 1, e⁻¹ = 0.37, e⁻² = 0.14, e⁻³ = 0.05.
+        // Relative to the largest: 1, e⁻¹ = 0.37, e⁻² = 0.14, e⁻³ = 0.05.
         assert_eq!(with(1.0, 0.0), [0, 1, 2, 3]);
         assert_eq!(with(1.0, 0.1), [0, 1, 2]);
         assert_eq!(with(1.0, 0.3), [1, 2]);
@@ -274,13 +274,13 @@ mod tests {
     fn what_cannot_be_drawn_is_said() {
         let mut scratch = [0.0; 4];
         let e = sample(&draw(&[1.0, f32::NAN], [1.0, 0.0, 1.0, 1.0]), &mut scratch).expect_err("NaN");
-        assert!(e.to_string().contains("id 1 is not a number"), "{e}");
+        assert!(e.to_string().contains("id 1 is NaN"), "{e}");
         let none = [f32::NEG_INFINITY; 2];
         let e = sample(&draw(&none, [0.0, 0.0, 1.0, 1.0]), &mut scratch).expect_err("nothing");
         assert_eq!(e, SampleError::Nothing);
     }
 
-    /// How often an id comes is its probability, within four standard deviations.
+    /// The frequency of each id is its probability, within four standard deviations.
     #[test]
     fn frequencies_are_probabilities() {
         let logits = [2.0, 1.0, 0.0, -1.0, 1.5, -40.0, 0.5];
@@ -304,12 +304,12 @@ mod tests {
         }
     }
 
-    /// Frames, codebooks and seeds have numbers of their own.
+    /// Frames, codebooks and seeds draw independent numbers.
     #[test]
     fn draws_differ() {
         let logits = [0.0; 64];
         let mut scratch = [0.0; 128];
-        // Number, codebook and seed of the i-th draw.
+        // Index, codebook and seed of the i-th draw.
         let mut sequence = |change: &dyn Fn(i32) -> (i32, u32, [u32; 2])| -> Vec<i32> {
             let one = |i| {
                 let (number, codebook, seed) = change(i);

@@ -1,8 +1,8 @@
 //! Snake: `y = x + gain · sin²(frequency · x)`, with a frequency and a gain for each channel.
 //!
-//! `x`, `y` [rows, C], `frequency`, `gain` `[C]`; f32. sin² has period π, so its argument is brought to −π/2
-//! … π/2 and goes through one odd polynomial: about fifteen instructions for a vector. Rows are split over
-//! the team.
+//! `x`, `y` [rows, C], `frequency`, `gain` `[C]`; f32. sin² has period π, so its argument is reduced to −π/2
+//! … π/2 and goes through one odd polynomial: about fifteen instructions per vector. Rows are split over the
+//! team.
 
 use crate::kernels::elementwise::for_rows;
 use crate::kernels::vecmath::sine_squared;
@@ -15,7 +15,7 @@ use orate_graph::{ValueInfo, Weight};
 /// `out` = Snake of `x`. Not in place.
 ///
 /// # Panics
-/// `x` and `out` are not whole rows as long as `frequency` and `gain`, or not of one size.
+/// `x` and `out` are not whole rows as long as `frequency` and `gain`, or differ in size.
 pub fn snake(isa: Isa, team: &Team, x: &[f32], (frequency, gain): (&[f32], &[f32]), out: &mut [f32]) {
     assert_eq!(x.len(), out.len(), "input and output of equal size");
     assert_eq!(frequency.len(), gain.len(), "a gain for each frequency");
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
     use crate::kernels::elementwise::testing::*;
 
-    /// Of sin², whose argument is off by a rounding of up to 200 radians.
+    /// The argument of sin², up to 200 radians, is off by one rounding.
     const ERROR: f64 = 2e-5;
 
     /// The formula in f64.
@@ -93,7 +93,7 @@ mod tests {
     fn matches_the_formula() {
         for (rows, width) in [(1, 1), (3, 7), (5, 8), (9, 17), (40, 96), (25, 768)] {
             let mut x = noise(rows * width, 1);
-            // Far from zero as well, where the argument is brought back by many periods.
+            // Far from zero as well, where many periods are subtracted from the argument.
             x.iter_mut().step_by(3).for_each(|x| *x *= 20.0);
             let (mut frequency, gain) = (noise(width, 2), noise(width, 3));
             frequency.iter_mut().for_each(|f| *f *= 10.0);

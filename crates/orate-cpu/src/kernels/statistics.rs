@@ -1,4 +1,4 @@
-//! Mean and standard deviation of each channel over time, its rows weighted by a softmax over time.
+//! Mean and standard deviation of each channel over time, with rows weighted by a softmax over time.
 //!
 //! ```text
 //! p[t,c]  = softmax over t of scores[t,c], or 1 / T
@@ -6,9 +6,9 @@
 //! d[c]    = √max(Σ p[t,c] · (x[t,c] − m[c])², floor)
 //! ```
 //!
-//! `x`, `scores` [B, T, C], `out` [B, 2C], means first; f32. A task is some channels of a sequence, one
-//! vector wide at a time, that go through all rows two or three times. Sums are taken over blocks of rows and
-//! those added up, so that their error grows with the number of blocks, not of rows.
+//! `x`, `scores` [B, T, C], `out` [B, 2C], means first; f32. A task is some channels of a sequence. It goes
+//! through all rows two or three times for each vector of channels. Blocks of rows are summed first and then
+//! added up, so that the error grows with the number of blocks, not of rows.
 
 use crate::kernels::elementwise::SharedMut;
 use crate::kernels::vecmath::exp_nonpositive;
@@ -18,16 +18,16 @@ use crate::weights::Core;
 use crate::{Isa, Team};
 use orate_graph::ValueInfo;
 
-/// Rows whose sum is taken before it is added to the others.
+/// Rows that are summed before the sum joins the total.
 const BLOCK: usize = 64;
 
-/// Channels of a task: a few cache lines of each row.
+/// Channels per task: a few cache lines of each row.
 const TASK: usize = 64;
 
-/// Fills `out` from `x`, `batch` sequences of rows of `channels`.
+/// Fills `out` from `x`, which has `batch` sequences of rows of `channels`.
 ///
 /// # Panics
-/// `x`, `scores` and `out` do not fit each other, or there are no rows.
+/// Sizes of `x`, `scores` and `out` do not match, or there are no rows.
 pub fn statistics(
     isa: Isa,
     team: &Team,
@@ -49,7 +49,7 @@ pub fn statistics(
     team.run(batch * tasks, &|_, task| {
         let (b, first) = (task / tasks, task % tasks * TASK);
         let sequence = b * time * channels..(b + 1) * time * channels;
-        // SAFETY: these channels of this sequence are ours alone.
+        // SAFETY: only this task writes these channels of this sequence.
         let (mean, deviation) = unsafe {
             let count = TASK.min(channels - first);
             let at = b * 2 * channels + first;
@@ -90,7 +90,7 @@ impl Channels<'_> {
     fn vector<S: Simd>(&mut self, s: S, at: usize, n: usize) {
         let largest = self.largest(s, at, n);
         let zero = s.splat(0.0);
-        // Weights as they are, not yet divided by their sum.
+        // Weights before the division by their sum.
         let (mut total, mut sum) = (zero, zero);
         let rows = self.x.len() / self.channels;
         for block in (0..rows).step_by(BLOCK) {
@@ -143,7 +143,7 @@ impl Channels<'_> {
 
     #[inline(always)]
     fn load<S: Simd>(&self, s: S, x: &[f32], t: usize, at: usize, n: usize) -> S::V {
-        // SAFETY: row `t` exists, and so do `n` of our channels from `at` on.
+        // SAFETY: row `t` exists, and so do `n` channels of this task from `at` on.
         unsafe { s.load_partial(x.as_ptr().add(t * self.channels + self.first + at), n) }
     }
 }
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
     use crate::kernels::elementwise::testing::*;
 
-    /// Sums of blocks of 64 rows, on numbers of size one, and the exponentials of scores.
+    /// Sums of blocks of 64 rows of numbers of magnitude one, and the exponentials of scores.
     const ERROR: f64 = 2e-6;
 
     /// The formula in f64.

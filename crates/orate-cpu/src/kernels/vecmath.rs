@@ -1,7 +1,7 @@
-//! Elementary functions on vectors: `exp`, `erf`, `tanh`, `softplus`, and the pieces GELU is made of.
+//! Elementary functions on vectors: `exp`, `erf`, `tanh`, `softplus`, and the parts of GELU.
 //!
-//! Written once over [`Simd`]. Without fused multiply-add (the portable path) the same steps round a little
-//! more often; the bounds below hold for every instruction set and are tests in this file.
+//! Written once over [`Simd`]. Without fused multiply-add (the portable path) the same steps round slightly
+//! more often; the bounds below hold for every instruction set and are tested in this file.
 //!
 //! | function | bound |
 //! | --- | --- |
@@ -16,7 +16,7 @@
 //!
 //! **Coefficients.** Unless another source is named, polynomials are our own weighted minimax fits: least
 //! squares in f64 on 2000 Chebyshev nodes, reweighted by the error until it is level (Lawson), against mpmath
-//! values. Interval and weight stand with each polynomial.
+//! values. Each polynomial states its interval and weight.
 
 use crate::simd::Simd;
 
@@ -36,17 +36,19 @@ const EXP: [f32; 5] = [0.499_999_94, 0.166_665_21, 0.041_668_39, 0.008_368_711, 
 /// eˣ. Twenty instructions.
 #[inline(always)]
 pub fn exp<S: Simd>(s: S, x: S::V) -> S::V {
-    // Below −104 the result rounds to zero, above 89 it overflows. Constants stand first, so that NaN passes.
+    // Below −104 the result rounds to zero, above 89 it overflows. Constants come first, so that NaN
+    // propagates.
     let x = s.max(s.splat(-104.0), s.min(s.splat(89.0), x));
     let n = s.round(s.mul(x, s.splat(std::f32::consts::LOG2_E)));
     let p = exp_reduced(s, x, n);
-    // n reaches −150 and 128. Two steps keep each power of two a normal number; only the second one rounds.
+    // n is between −150 and 128. In two steps each power of two is a normal number; only the second step
+    // rounds.
     let half = s.round(s.mul(n, s.splat(0.5)));
     s.scale_by_power_of_two(s.scale_by_power_of_two(p, half), s.sub(n, half))
 }
 
-/// eˣ for x ≤ 0 where results under 1.2e-38 may be zero: what softmax needs. Three instructions less than
-/// [`exp`] and never a slow subnormal. NaN stays NaN.
+/// eˣ for x ≤ 0 where results under 1.2e-38 may be zero, as in softmax. Three instructions less than [`exp`]
+/// and never a slow subnormal. NaN stays NaN.
 #[inline(always)]
 pub fn exp_nonpositive<S: Simd>(s: S, x: S::V) -> S::V {
     // ln(2^-126) = −87.336…; n stays at −126 or above.
@@ -82,7 +84,7 @@ const TAIL: [f32; 8] = [
     2.834_912_7e-6,
 ];
 
-/// 2ᶠ on |f| ≤ ½, weight 2⁻ᶠ, first coefficient 1 by force: relative error 2e-9.
+/// 2ᶠ on |f| ≤ ½, weight 2⁻ᶠ, first coefficient fixed at 1: relative error 2e-9.
 const EXP2: [f32; 7] = [
     1.0,
     std::f32::consts::LN_2,
@@ -95,7 +97,7 @@ const EXP2: [f32; 7] = [
 
 /// Two-sided tail of the standard normal distribution, erfc(x/√2), for x in 0 to [`TAIL_END`].
 ///
-/// Computed as a power of two, 2^(−x·q(x)): a division-free form whose error shrinks with the tail.
+/// Computed as a power of two, 2^(−x·q(x)): needs no division, and the error shrinks with the tail.
 #[inline(always)]
 fn normal_tail<S: Simd>(s: S, x: S::V) -> S::V {
     let z = s.sub(s.splat(0.0), s.mul(x, polynomial(s, x, &TAIL)));
@@ -110,7 +112,7 @@ pub fn erf<S: Simd>(s: S, x: S::V) -> S::V {
     s.copysign(s.sub(s.splat(1.0), normal_tail(s, a)), x)
 }
 
-/// x/2 · (1 + erf(x/√2)), as max(x, 0) − |x|/2 · erfc(|x|/√2): nothing cancels on either side.
+/// x/2 · (1 + erf(x/√2)), as max(x, 0) − |x|/2 · erfc(|x|/√2): no cancellation on either side.
 #[inline(always)]
 pub fn gelu<S: Simd>(s: S, x: S::V) -> S::V {
     let a = s.min(s.splat(TAIL_END), s.abs(x));
@@ -147,7 +149,7 @@ pub fn sigmoid<S: Simd>(s: S, x: S::V) -> S::V {
     s.div(s.splat(1.0), s.add(s.splat(1.0), e))
 }
 
-/// x where positive, else eˣ − 1. Near zero this is the polynomial without the 1 that would round it away.
+/// x if positive, else eˣ − 1. Near zero this is the polynomial without the 1 that would cause cancellation.
 #[inline(always)]
 pub fn elu<S: Simd>(s: S, x: S::V) -> S::V {
     let near = s.fma(s.mul(x, x), polynomial(s, x, &EXP), x);
@@ -172,7 +174,7 @@ pub fn sine_squared<S: Simd>(s: S, x: S::V) -> S::V {
     s.mul(sine, sine)
 }
 
-/// atanh(y)/y in powers of y², |y| ≤ 1/3, first coefficient 1 by force: relative error 4.5e-9.
+/// atanh(y)/y in powers of y², |y| ≤ 1/3, first coefficient fixed at 1: relative error 4.5e-9.
 const ATANH: [f32; 5] = [1.0, 0.333_332_1, 0.200_107_63, 0.140_009_02, 0.140_059_98];
 
 /// ln(1 + eˣ), as max(x, 0) + ln(1 + u) with u = e^(−|x|), and ln(1 + u) = 2 atanh(u / (2 + u)).
@@ -214,7 +216,7 @@ mod tests {
     use crate::Isa;
     use crate::simd::Kernel;
 
-    /// Rounding of the polynomial and of the two final operations.
+    /// Rounding of the polynomial and of the last two operations.
     const EXP_ULPS: f64 = 2.0;
     /// A few roundings of numbers near one (6e-8 each); the fits add under 2e-8.
     const ERF_ERROR: f64 = 2e-7;
@@ -226,8 +228,8 @@ mod tests {
     const SILU_ULPS: f64 = 4.0;
     /// The polynomial, a product and a sum.
     const ELU_ULPS: f64 = 3.0;
-    /// Twice the rounding of the sine, where it is near one, and that of the square; the fit adds 5e-8, and
-    /// up to 1e4 bringing the argument into one period no more.
+    /// Twice the rounding of the sine near one, and that of the square. The fit adds 5e-8, and argument
+    /// reduction from up to 1e4 no more.
     const SINE_SQUARED_ERROR: f64 = 3e-7;
 
     #[derive(Clone, Copy)]
@@ -274,8 +276,7 @@ mod tests {
         (0..=400_003).map(|i| from + (to - from) * (i as f32 / 400_003.0)).collect()
     }
 
-    /// Distance in units of the last place of the exact value; subnormals have the spacing of the smallest
-    /// normal.
+    /// Distance in ulps of the exact value; subnormals have the spacing of the smallest normal.
     fn ulps(got: f32, want: f64) -> f64 {
         let exponent = want.abs().log2().floor().max(-126.0);
         (got as f64 - want).abs() / (exponent - 23.0).exp2()

@@ -1,8 +1,7 @@
 //! `state[b, first[b] .. first[b] + T, :] = rows[b, :, :]`, in place.
 //!
-//! State [B, N, C], `rows` [B, T, C] f32, `first` `[B]` i32 or the same for all. A state of a compact type
-//! gets rows rounded as [`super::cache_rows`] says. A copy, done by the caller alone: a few rows of a long
-//! cache.
+//! State [B, N, C], `rows` [B, T, C] f32, `first` `[B]` i32 or one number for all. Rows for a compact state
+//! are rounded, see [`super::cache_rows`]. The caller copies alone: a few rows of a long cache.
 
 use crate::kernels::cache_rows;
 use crate::op::{Binding, Call, OpKernel};
@@ -10,7 +9,7 @@ use crate::operands::bytes_mut;
 use crate::weights::Core;
 use orate_graph::{First, ValueInfo};
 
-/// Replaces rows of an f32 state, `sizes` being N and T. Rows have to fit.
+/// Replaces rows of an f32 state; `sizes` are N and T. Rows must fit.
 pub fn write_rows(
     state: &mut [f32],
     rows: &[f32],

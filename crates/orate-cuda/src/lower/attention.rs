@@ -1,4 +1,4 @@
-//! Attention. One query in a cache has a kernel of its own, in which blocks share the keys.
+//! Attention. A single query over a cache has a kernel of its own, in which blocks share the keys.
 
 use super::operands::Operands;
 use super::work::{Pointer, Work, bits};
@@ -6,16 +6,16 @@ use crate::driver::Facts;
 use crate::kernels::CLUSTER_ARCH;
 use orate_graph::{AttentionMask, DType, First, RelativePositions, ValueInfo, Weight};
 
-/// Widest head.
+/// Maximum head width.
 const HEAD_WIDTH: usize = 256;
 
-/// Widest reach of relative positions.
+/// Maximum window of relative positions.
 const WINDOW: usize = 64;
 
-/// Queries of a block of `kernels/attention.cu`.
+/// Queries per block in `kernels/attention.cu`.
 const QUERIES: usize = 4;
 
-/// Widest head of `kernels/attention_decode.cu`, blocks that share the keys of a head there, and warps of a
+/// For `kernels/attention_decode.cu`: maximum head width, blocks that share the keys of a head, and warps per
 /// block.
 const DECODED_WIDTH: usize = 128;
 /// See [`DECODED_WIDTH`].
@@ -23,7 +23,7 @@ const DECODING_BLOCKS: usize = 8;
 /// See [`DECODED_WIDTH`].
 const DECODING_WARPS: usize = 8;
 
-/// The name in plans of the kernel for these operands, or why there is none.
+/// Name of the kernel in plans for these operands, or the reason why there is none.
 pub(super) fn name(
     inputs: &[&ValueInfo],
     heads: usize,
@@ -32,7 +32,7 @@ pub(super) fn name(
 ) -> Result<String, String> {
     let d = inputs[0].shape.last() / heads;
     if d > HEAD_WIDTH {
-        return Err(format!("heads of {d} are wider than {HEAD_WIDTH}"));
+        return Err(format!("heads of width {d} are wider than {HEAD_WIDTH}"));
     }
     if let Some(r) = relative.filter(|r| r.window > WINDOW) {
         return Err(format!("a window of {} is wider than {WINDOW}", r.window));
@@ -46,8 +46,8 @@ pub(super) fn name(
     Ok(if dtype.is_compact() { format!("attention-{dtype}") } else { "attention".to_owned() })
 }
 
-/// The kernel for heads of `d` and `keys` keys with `shared` bytes of shared memory, and how many keys it
-/// looks at together.
+/// Kernel for heads of width `d` and `keys` keys with `shared` bytes of shared memory, and the number of keys
+/// per iteration.
 fn function(d: usize, keys: usize, dtype: DType, shared: u32) -> (&'static str, usize) {
     match (d, keys) {
         (0..=128, _) if dtype.is_compact() => ("attention_128_32", 32),
@@ -61,9 +61,9 @@ fn function(d: usize, keys: usize, dtype: DType, shared: u32) -> (&'static str, 
     }
 }
 
-/// Bytes of shared memory of `kernels/attention.cu`.
+/// Shared memory of `kernels/attention.cu` in bytes.
 fn shared(d: usize, keys: usize, window: Option<usize>) -> usize {
-    // As `key_stride` there.
+    // Same as `key_stride` there.
     let mut stride = (d + 3) / 8 * 8 + 4;
     if stride < d {
         stride += 8;
@@ -72,7 +72,7 @@ fn shared(d: usize, keys: usize, window: Option<usize>) -> usize {
     4 * ((2 * keys + QUERIES) * stride + QUERIES * keys + relative)
 }
 
-/// Attention of all queries, by the kernel that suits them.
+/// Attention of all queries with the best kernel for them.
 pub(super) fn work(
     o: &Operands<'_>,
     heads: usize,
@@ -141,7 +141,7 @@ fn attend(
     }
 }
 
-/// Whether there is one query, and heads that `kernels/attention_decode.cu` takes.
+/// Whether there is a single query, with heads that `kernels/attention_decode.cu` supports.
 fn is_decoding(o: &Operands<'_>, heads: usize) -> bool {
     let (q, k) = (o.shape(0).dims(), o.shape(1).dims());
     let d = q[2] / heads;
@@ -160,7 +160,7 @@ fn decode(o: &Operands<'_>, heads: usize, scale: f32, first: First) -> Work {
     let places = 2 * o.facts.multiprocessors as usize;
     let fits = |blocks: &usize| clusters * blocks <= places;
     let blocks = match o.facts.arch {
-        // Of many heads each has fewer blocks, so that all run at once.
+        // With many heads, each gets fewer blocks, so that all run at once.
         CLUSTER_ARCH.. => [DECODING_BLOCKS, 4, 2].into_iter().find(fits).unwrap_or(1),
         _ => 1,
     };

@@ -1,5 +1,5 @@
-//! Which cut is fastest for which matmul: `cargo test --release -p orate-cuda cuts_of_products -- --ignored
-//! --nocapture`.
+//! Times the tilings of matmuls:
+//! `cargo test --release -p orate-cuda cuts_of_products -- --ignored --nocapture`.
 
 use super::cuts::{Sizes, Tiling, WARPS, estimate, product_shared, tiling};
 use super::matmul::{NEXT_BYTES, NEXT_WEIGHTS, Source, product};
@@ -87,7 +87,7 @@ fn cuts_of_products() {
                     cluster: work.cluster,
                     early: context.facts.arch >= CLUSTER_ARCH,
                 };
-                // Each launch has weights of its own, which come from memory, as in a network.
+                // Each launch has its own weights, which come from memory, as in a network.
                 let weights = |i: u64| Pointer::Weight(buffers[1].pointer() + (i % 128) * (4 << 20));
                 let arguments: Vec<Vec<u64>> = (0..128)
                     .map(|i| {
@@ -98,7 +98,7 @@ fn cuts_of_products() {
                     })
                     .collect();
                 let graph = stream.capture(|| {
-                    // SAFETY: the buffers hold the largest operands.
+                    // SAFETY: the buffers have room for the largest operands.
                     arguments.iter().try_for_each(|a| unsafe { stream.start(&launch, a) })
                 });
                 let graph = graph.expect("records");

@@ -1,20 +1,19 @@
-//! How matmuls are cut into blocks, and by which kernel: what their estimated times say.
+//! Selects kernel and tiling of matmuls by estimated times.
 //!
-//! Times are those of an H200, which `bench::cuts_of_products` prints; tuning changes this file alone.
+//! Times are those of an H200, printed by `bench::cuts_of_products`; tuning changes only this file.
 
 use crate::driver::Facts;
 use crate::kernels::{CLUSTER_ARCH, TENSOR_ARCH, tall_program};
 use orate_graph::Precision;
 
-/// Channels of a block, and warps that share its sums, in `kernels/matmul.cu`.
+/// Channels per block, and warps that share its sums, in `kernels/matmul.cu`.
 pub(super) const CHANNELS: usize = 32;
 /// See [`CHANNELS`].
 pub(super) const WARPS: usize = 8;
-/// Floats from one row of partial sums to the next.
+/// Stride between rows of partial sums in floats.
 const STRIDE: usize = 36;
 
-/// Channels and rows of a block in `kernels/matmul_tall.cu`, channels of x that are near together, and how
-/// often there is room for them.
+/// For `kernels/matmul_tall.cu`: channels and rows per block, channels of x per stage, and number of stages.
 pub(super) const TALL_CHANNELS: usize = 96;
 /// See [`TALL_CHANNELS`].
 pub(super) const TALL_ROWS: usize = 64;
@@ -23,40 +22,40 @@ const TALL_PIECE: usize = 32;
 /// See [`TALL_CHANNELS`].
 const TALL_STAGES: usize = 3;
 
-/// Numbers of K that `kernels/matmul.cu` multiplies together.
+/// Elements of K that `kernels/matmul.cu` multiplies together.
 pub(super) const DEPTH_OF_BLOCKS: usize = 16;
 
-/// Rows of matmuls that are over when their weights are read, at most.
+/// Maximum rows of a matmul whose time is that of reading its weights.
 pub(super) const FEW_ROWS: usize = 16;
 
-/// What a matmul computes.
+/// Sizes of a matmul.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     /// Rows of the result.
     pub rows: usize,
     pub k: usize,
     pub n: usize,
-    /// Rows of a sequence of x.
+    /// Rows per sequence of x.
     pub time: usize,
     pub channels: usize,
     pub dilation: usize,
-    /// Of a convolution: rows that its first row reads before a sequence. Of joined matmuls: channels of the
-    /// second.
+    /// For a convolution: rows that its first row reads before a sequence. For joined matmuls: channels of
+    /// the second.
     pub left: usize,
 }
 
-/// How a matmul is cut.
+/// Partition of a matmul.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tiling {
-    /// Rows of a block, in eights.
+    /// Rows per block, in units of 8.
     pub tiles: usize,
     /// Blocks that share K.
     pub split: usize,
 }
 
-/// The cut with the least estimated time. A matmul of few rows is over when its weights are read, once for
-/// all rows, which a block for each multiprocessor does best: `bench::cuts_of_products` prints 4.2 µs for
-/// 1024 × 6144 in bf16 with 192 blocks, 6.7 with 384.
+/// Returns the tiling with the least estimated time. A matmul of few rows takes as long as reading its
+/// weights, once for all rows, which is best done by one block per multiprocessor: `bench::cuts_of_products`
+/// prints 4.2 µs for 1024 × 6144 in bf16 with 192 blocks, 6.7 with 384.
 pub(super) fn tiling(rows: usize, k: usize, n: usize, choices: &[usize], facts: &Facts) -> Tiling {
     let depth = k.div_ceil(16);
     let splits: &[usize] = if facts.arch >= CLUSTER_ARCH { &[1, 2, 4] } else { &[1] };
@@ -84,9 +83,9 @@ pub(super) fn tiling(rows: usize, k: usize, n: usize, choices: &[usize], facts: 
     best.1
 }
 
-/// Microseconds of a matmul on an H200, from times that `bench::cuts_of_products` prints. Waves of blocks run
-/// over the multiprocessors, each with its part of K and what adding up costs. Two blocks of a multiprocessor
-/// slow each other down.
+/// Estimates microseconds of a matmul on an H200, fitted to times that `bench::cuts_of_products` prints.
+/// Waves of blocks run over the multiprocessors, each with its part of K and the cost of adding partial sums.
+/// Two blocks on a multiprocessor slow each other down.
 pub(super) fn estimate(t: Tiling, rows: usize, depth: usize, n: usize, facts: &Facts) -> f64 {
     let (fixed, step, together) = match t.tiles {
         1 => (0.6, 0.29, 2),
@@ -97,7 +96,7 @@ pub(super) fn estimate(t: Tiling, rows: usize, depth: usize, n: usize, facts: &F
         _ => (2.4, 1.25, 1),
     };
     let blocks = rows.div_ceil(8 * t.tiles) * n.div_ceil(CHANNELS) * t.split;
-    // Clusters of four do not fill the groups of multiprocessors that they must stay in.
+    // Clusters of four cannot use all multiprocessors of the hardware groups that they must stay in.
     let places = facts.multiprocessors.max(4) as usize * if t.split > 2 { 3 } else { 4 } / 4;
     let each = blocks.div_ceil(places);
     let steps = depth.div_ceil(t.split * WARPS) as f64;
@@ -112,7 +111,7 @@ pub(super) fn estimate(t: Tiling, rows: usize, depth: usize, n: usize, facts: &F
         2 => 0.6,
         _ => 0.9,
     };
-    // In a network weights come from memory: what is not fetched at the start is waited for.
+    // In a network weights come from memory: loads after the first ones stall.
     let cold = 0.2 * (steps - 2.0).max(0.0);
     cold + 1.1
         + (each / together) as f64 * (wave(together) + join)
@@ -120,8 +119,8 @@ pub(super) fn estimate(t: Tiling, rows: usize, depth: usize, n: usize, facts: &F
         + if each < together { join } else { 0.0 }
 }
 
-/// The same for `kernels/matmul_tall.cu`. A multiprocessor that has several blocks does a little more with
-/// each of its cycles.
+/// [`estimate`] for `kernels/matmul_tall.cu`. A multiprocessor with several blocks does slightly more per
+/// cycle.
 fn estimate_tall(
     precision: Precision,
     sequences: usize,
@@ -130,7 +129,7 @@ fn estimate_tall(
     n: usize,
     facts: &Facts,
 ) -> f64 {
-    // Of 16 of K, in a block alone and in one of several.
+    // Time per 16 of K, for a single block and for one of several on a multiprocessor.
     let (alone, among) = match precision {
         Precision::F32 => (0.55, 0.46),
         Precision::Tf32 => (0.26, 0.155),
@@ -141,8 +140,8 @@ fn estimate_tall(
     6.0 + each + (k / 16) as f64 * f64::max(alone, each * among)
 }
 
-/// The program of `kernels/matmul_tall.cu` and its bytes of shared memory, where it is there and faster than
-/// the cut `t`.
+/// Returns the program of `kernels/matmul_tall.cu` and its shared memory in bytes, if it exists and is faster
+/// than the tiling `t`.
 pub(super) fn tall_instead(
     t: Tiling,
     precision: Precision,
@@ -156,7 +155,7 @@ pub(super) fn tall_instead(
     let fits = channels.is_multiple_of(TALL_PIECE)
         && facts.arch >= TENSOR_ARCH
         && shared + 1024 <= facts.shared as usize;
-    // Those estimates are of f32.
+    // The estimates above are for f32.
     let part = match precision {
         Precision::F32 => 1.0,
         Precision::Tf32 => 0.8,
@@ -166,14 +165,13 @@ pub(super) fn tall_instead(
     (fits && estimate_tall(precision, sequences, time, k, n, facts) < others).then_some((program, shared))
 }
 
-/// Bytes of shared memory of a tall matmul: rows of x with what its taps reach, then sums.
+/// Shared memory of a tall matmul in bytes: rows of x within reach of the taps, then sums.
 fn tall_shared(reach: usize) -> usize {
     let x = (TALL_ROWS + reach) * TALL_PIECE * TALL_STAGES;
     4 * x.max(TALL_ROWS * STRIDE * (TALL_CHANNELS / CHANNELS))
 }
 
-/// Bytes of shared memory of a matmul: partial sums of all warps, and what the blocks of a cluster give each
-/// other.
+/// Shared memory of a matmul in bytes: partial sums of all warps, and data exchanged within a cluster.
 pub(super) fn product_shared(t: Tiling) -> usize {
     let rows = 8 * t.tiles;
     let inbox = if t.split > 1 { rows * 8 } else { 0 };

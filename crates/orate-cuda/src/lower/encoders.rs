@@ -1,11 +1,11 @@
-//! What encoders of voices and vocoders need: padding, statistics over time, codes, and overlapping frames.
+//! Ops of voice encoders and vocoders: padding, statistics over time, residual codes, and overlap-add.
 
 use super::operands::Operands;
 use super::work::{Work, bits};
 use crate::driver::Facts;
 use orate_graph::{Padding, Weight};
 
-/// Channels of a block of `kernels/statistics.cu`.
+/// Channels per block of `kernels/statistics.cu`.
 const CHANNELS: usize = 32;
 
 pub(super) fn pad(o: &Operands<'_>, padding: Padding, before: usize) -> Work {
@@ -33,7 +33,8 @@ pub(super) fn statistics(o: &Operands<'_>, floor: f32) -> Work {
     }
 }
 
-/// The name in plans of the kernel for codebooks, of which a block holds an entry, or why there is none.
+/// Name of the kernel in plans for codebooks, or the reason why there is none: a block must have room for an
+/// entry.
 pub(super) fn codes_name(codebooks: &Weight, facts: &Facts) -> Result<String, String> {
     let width = codebooks.shape().last();
     let most = (facts.shared as usize).saturating_sub(2048) / 4;

@@ -1,5 +1,4 @@
-//! Heads of queries, keys and values on their way to attention, in one launch: norms, rotary positions,
-//! writes to caches.
+//! Norms, rotary positions and cache writes of query, key and value heads, in one launch.
 
 use super::operands::{Operands, cache_type};
 use super::work::{Pointer, Work, bits};
@@ -14,7 +13,7 @@ pub(super) fn work(o: &Operands<'_>) -> Work {
     let words = |of: &dyn Fn(&Head) -> u32| -> Vec<u32> {
         (0..MOST_HEADS).map(|i| heads.get(i).map_or(0, of)).collect()
     };
-    // Where rows are written: the operand with their number, or the number; and the rows of the state.
+    // Destination of rows: the operand with their position, or the position; and the rows of the state.
     let write = |h: &Head| match h.write {
         Some(FirstRow::At(at)) => (Pointer::Null, at, o.shape_of(h.out).dims()[1]),
         Some(FirstRow::Of(v)) => (o.at(v), 0, o.shape_of(h.out).dims()[1]),
@@ -37,7 +36,7 @@ pub(super) fn work(o: &Operands<'_>) -> Work {
         words(&|h| h.norm.as_ref().map_or(0, |(_, eps)| bits(*eps))),
     ]
     .concat();
-    // What writes to several states writes to them alike.
+    // All states of a step are written to in the same way.
     let state = heads.iter().find(|h| h.write.is_some());
     let cache = state.map_or(0, |h| cache_type(o.plan.info(h.out).dtype));
     numbers.extend([(batch * time) as u32, time as u32, d as u32, cache]);

@@ -1,4 +1,4 @@
-//! Matmuls and convolutions: how `kernels/matmul.cu` and `kernels/matmul_tall.cu` are started.
+//! Matmuls and convolutions: launches of `kernels/matmul.cu` and `kernels/matmul_tall.cu`.
 
 use super::cuts::{
     CHANNELS, Sizes, TALL_CHANNELS, TALL_ROWS, Tiling, WARPS, product_shared, tall_instead, tiling,
@@ -10,13 +10,13 @@ use crate::kernels::{TALL, TENSOR_ARCH, product_program};
 use crate::weights::packed_bytes;
 use orate_graph::{ConvGeometry, Epilogue, Precision, Weight};
 
-/// Where a matmul's pointers and words say which weights it brings near, and how many bytes of them; see
+/// Indices, among a matmul's pointers and words, of the weights to prefetch and of their size in bytes; see
 /// [`announce`].
 pub(super) const NEXT_WEIGHTS: usize = 8;
 /// See [`NEXT_WEIGHTS`].
 pub(super) const NEXT_BYTES: usize = 10;
 
-/// How `kernels/matmul.cu` reads x.
+/// Layout of x in `kernels/matmul.cu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Dense,
@@ -25,7 +25,7 @@ pub(super) enum Source {
     Odd,
 }
 
-/// A matmul with all that joined it, or a convolution.
+/// A matmul with everything fused into it, or a convolution.
 pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, conv: Option<&ConvGeometry>) -> Work {
     let (node, fused) = (&o.step.node, &o.step.fused);
     let (input, out) = (o.shape(0), o.out_shape());
@@ -77,7 +77,7 @@ pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, conv: Option
     if fused.parts.is_empty() { tall(work, precision, t, sizes, o.facts) } else { work }
 }
 
-/// A matmul cut as `t` says; `first` are the channels of the first of what is joined.
+/// A matmul with tiling `t`; `first` is the number of channels of the first joined matmul.
 pub(super) fn product(
     precision: Precision,
     source: Source,
@@ -113,7 +113,7 @@ pub(super) fn product(
     }
 }
 
-/// A matmul by `kernels/matmul_tall.cu`, where that is there and faster than the cut `t`.
+/// A matmul by `kernels/matmul_tall.cu`, if that exists and is faster than the tiling `t`.
 fn tall(work: Work, precision: Precision, t: Tiling, sizes: Sizes, facts: &Facts) -> Work {
     let Some((program, shared)) = tall_instead(t, precision, sizes, facts) else { return work };
     let sequences = sizes.rows / sizes.time.max(1);
@@ -132,8 +132,8 @@ fn tall(work: Work, precision: Precision, t: Tiling, sizes: Sizes, facts: &Facts
     }
 }
 
-/// Gives each matmul the address of the weights of the second matmul after it, to prefetch them: a network's
-/// weights are more than the cache holds, and each matmul alone would wait for its own. After the last comes
+/// Gives each matmul the address of the weights of the second matmul after it, to prefetch them. The weights
+/// of a network exceed the cache, so each matmul would otherwise wait for its own. The last wraps around to
 /// the first, as plans are repeated.
 pub(super) fn announce(works: &mut [(usize, Work)]) {
     let products: Vec<usize> =

@@ -1,11 +1,10 @@
 //! A plan as a list of kernel launches.
 //!
-//! Each step becomes a few [`Work`]s, mostly one. What they point to is only known when a session runs the
-//! plan, so arguments name places, which [`Work::arguments`] turns into addresses.
+//! Each step becomes a few [`Work`]s, mostly one. Addresses are known only when a session runs the plan, so
+//! arguments name places, which [`Work::arguments`] converts to addresses.
 //!
-//! [`op_kernel`] is the table of ops, a line for each. Each family of ops has a file, named as in
-//! `orate-gpu`'s `kernels/`, with what it takes to start their kernels; `cuts` estimates which kernel and
-//! which blocks suit a matmul.
+//! [`op_kernel`] is the table of ops, one line each. Each family of ops has a file, named as in `orate-gpu`'s
+//! `kernels/`, which prepares the launches; `cuts` selects kernel and tiling of matmuls.
 
 mod attention;
 #[cfg(test)]
@@ -33,12 +32,12 @@ use orate_graph::{
     Factor, Fused, Fusions, Op, Place, Plan, Precision, PrecisionPolicy, ValueInfo, Weight, several,
 };
 
-/// Most rows of matmuls that run as one: two of each utterance of a batch.
+/// Maximum rows of joined matmuls: two for each utterance of a batch.
 const MOST_JOINED: usize = 32;
 
-/// What the kernels do besides one op.
+/// Fusions that the kernels support.
 pub(crate) fn fusions(policy: &PrecisionPolicy) -> Fusions {
-    // Weights with a scale for each block of numbers are not multiplied in halves.
+    // Weights with a scale per block are not multiplied in f16.
     let is_in_blocks = matches!(policy.precision, Precision::Q8_0 | Precision::Q4_0);
     Fusions {
         add_row: true,
@@ -54,7 +53,8 @@ pub(crate) fn fusions(policy: &PrecisionPolicy) -> Fusions {
     }
 }
 
-/// How an op runs: the name of its kernel in plans, or why there is none, and its launches.
+/// Implementation of an op: the name of its kernel in plans, or the reason why there is none, and its
+/// launches.
 pub(crate) struct OpKernel<'op> {
     pub name: Result<String, String>,
     launches: Launches<'op>,
@@ -63,17 +63,17 @@ pub(crate) struct OpKernel<'op> {
 type Launches<'op> = Box<dyn Fn(&Operands<'_>) -> Vec<Work> + 'op>;
 
 impl<'op> OpKernel<'op> {
-    /// A kernel that is launched once.
+    /// A kernel with one launch.
     fn one(name: impl Into<String>, launch: impl Fn(&Operands<'_>) -> Work + 'op) -> Self {
         Self::checked(Ok(name.into()), launch)
     }
 
-    /// The same, where not every size is possible.
+    /// A kernel with one launch that does not support every size.
     fn checked(name: Result<String, String>, launch: impl Fn(&Operands<'_>) -> Work + 'op) -> Self {
         OpKernel { name, launches: Box::new(move |o| vec![launch(o)]) }
     }
 
-    /// A kernel that is launched for each operand that holds something.
+    /// A kernel with one launch per operand that is not empty.
     fn of_each(
         name: &str,
         inputs: &[&ValueInfo],
@@ -84,7 +84,7 @@ impl<'op> OpKernel<'op> {
     }
 }
 
-/// The table: a line for each op, with what is fused into it.
+/// The table: one line for each op, with everything fused into it.
 pub(crate) fn op_kernel<'op>(
     op: &'op Op,
     inputs: &[&ValueInfo],
@@ -157,12 +157,12 @@ pub(crate) fn op_kernel<'op>(
     }
 }
 
-/// The name of the matmul by a weight.
+/// Name of the matmul kernel for a weight.
 fn gemm(policy: &PrecisionPolicy, weight: &Weight) -> String {
     format!("{}-gemm", policy.of(weight))
 }
 
-/// The kernel that would run `op` with what is fused into it, or why there is none.
+/// Returns the kernel that would run `op` with everything fused into it, or the reason why there is none.
 pub(crate) fn kernel_name(
     op: &Op,
     inputs: &[&ValueInfo],
@@ -176,8 +176,8 @@ pub(crate) fn kernel_name(
     op_kernel(op, inputs, fused, policy, facts).name
 }
 
-/// The launches of a plan whose weights are in `bank`, each with the step it belongs to. Copies of stored
-/// values belong to the step after the last.
+/// Returns the launches of a plan with weights in `bank`, each with the index of its step. Copies of stored
+/// values have the index after the last step.
 pub(crate) fn lower(
     plan: &Plan,
     bank: &WeightBank,
@@ -207,7 +207,7 @@ mod tests {
     use orate_graph::{AttentionMask, DType, Epilogue, Norm, Target, launches_of};
     use orate_testing::{NOT_BUILT_ON_GPUS, fused_cases, op_cases};
 
-    /// A GPU of an architecture.
+    /// Facts of an imaginary GPU of an architecture.
     pub(super) fn facts(arch: u32) -> Facts {
         Facts {
             name: "test".to_owned(),
@@ -224,7 +224,7 @@ mod tests {
         }
     }
 
-    /// What [`crate::CudaDevice`] would say of a GPU that is not there.
+    /// [`crate::CudaDevice`] without a GPU: compiles plans only.
     struct Imagined {
         policy: PrecisionPolicy,
         facts: Facts,
@@ -248,7 +248,7 @@ mod tests {
         }
     }
 
-    /// Each step of a plan has the launches that its kernel's name lists, in order, and these keep to the
+    /// Each step of a plan has the launches that its kernel name lists, in order, and these stay within the
     /// plan's memory.
     #[test]
     fn steps_are_launches() {
@@ -305,7 +305,7 @@ mod tests {
                         &PrecisionPolicy::default(),
                         &facts(arch),
                     );
-                    // The list must hold for the GPU itself: tests/main/ops.rs.
+                    // The list must also hold on a real GPU: tests/main/ops.rs.
                     match name {
                         Ok(name) => assert!(!name.is_empty(), "{} on sm_{arch}", case.name),
                         Err(why) => {

@@ -9,8 +9,8 @@ fn around(dims: &[usize], axis: usize) -> (usize, usize) {
     (dims[..axis].iter().product(), dims[axis + 1..].iter().product())
 }
 
-/// Moves `outer` blocks of `len` elements with these distances between blocks. Words 4 and 5 are where the
-/// first begins.
+/// Copies `outer` blocks of `len` elements with strides `x_stride` and `out_stride`. Words 4 and 5 are the
+/// offsets of the first block.
 pub(super) fn copy(from: Pointer, to: Pointer, [outer, len, x_stride, out_stride]: [usize; 4]) -> Work {
     Work {
         pointers: vec![from, to],
@@ -19,7 +19,7 @@ pub(super) fn copy(from: Pointer, to: Pointer, [outer, len, x_stride, out_stride
     }
 }
 
-/// Rows by ids or a scalar: table, ids, scalar and output; and the type of the table.
+/// Table rows by ids or a scalar: table, ids, scalar and output; and the type of the table.
 fn gather(pointers: [Pointer; 4], [len, c, rows]: [usize; 3], dtype: DType) -> Work {
     Work {
         pointers: pointers.to_vec(),
@@ -94,7 +94,7 @@ pub(super) fn embedding_sum(o: &Operands<'_>, tables: &Weight, first: usize) -> 
     }
 }
 
-/// The name in plans of the kernel that writes rows to a state.
+/// Name of the kernel in plans that writes rows to a state.
 pub(super) fn write_name(inputs: &[&ValueInfo]) -> String {
     match inputs[0].dtype {
         dtype if dtype.is_compact() => format!("write-{dtype}"),
@@ -135,7 +135,7 @@ pub(super) fn concat(o: &Operands<'_>, axis: usize) -> Vec<Work> {
         .collect()
 }
 
-/// The name in plans of the kernel for a permutation, or why there is none.
+/// Name of the kernel in plans for a permutation, or the reason why there is none.
 pub(super) fn permute_name(perm: &[usize]) -> Result<String, String> {
     match perm.len() {
         0..=4 => Ok("permute".to_owned()),

@@ -1,10 +1,10 @@
-//! Convolutions to one channel: how `kernels/conv_narrow.cu` is started.
+//! Convolutions to one channel: launches of `kernels/conv_narrow.cu`.
 
 use super::operands::{Operands, activation_number};
 use super::work::{Pointer, Work};
 use orate_graph::{ConvGeometry, Epilogue, Weight};
 
-/// Results of a warp, and warps of a thread block.
+/// Results per warp, and warps per block.
 const RUN: usize = 32;
 /// See [`RUN`].
 const WARPS: usize = 8;

@@ -1,4 +1,4 @@
-//! A step on its way to kernels: where its operands are, and numbers that stand for types.
+//! Operands of a step during lowering, and numeric constants of types.
 
 use super::work::Pointer;
 use crate::driver::Facts;
@@ -64,7 +64,7 @@ impl Operands<'_> {
         Pointer::Scalar(s.index())
     }
 
-    /// Where rows begin: a place on the device, or a number.
+    /// Position of the first row: a place on the device, or a number.
     pub fn first(&self, first: First) -> (Pointer, usize) {
         match first {
             First::Const(at) => (Pointer::Null, at),
@@ -73,12 +73,12 @@ impl Operands<'_> {
     }
 }
 
-/// An activation's number in kernels; 0 is none.
+/// Number of an activation in kernels; 0 for none.
 pub(super) fn activation_number(a: Option<&Activation>) -> u32 {
     a.map_or(0, Activation::number)
 }
 
-/// Number of a type of keys and values, as `kernels/cache_rows.cuh` has it.
+/// Number of a cache type, as in `kernels/cache_rows.cuh`.
 pub(super) fn cache_type(dtype: DType) -> u32 {
     match dtype {
         DType::F32 | DType::I32 => 0,

@@ -4,7 +4,7 @@ use super::operands::{Operands, activation_number};
 use super::work::{Pointer, Work, bits};
 use orate_graph::{Activation, Factor, Shape, Weight};
 
-/// Work without neighbours on x, y and scale; `c` is the width of a row.
+/// A pointwise op on x, y and scale; `c` is the width of a row.
 fn pointwise(kind: u32, [x, y, scale, out]: [Pointer; 4], shape: &Shape, c: usize) -> Work {
     Work {
         pointers: vec![x, y, scale, Pointer::Null, Pointer::Null, Pointer::Null, out],

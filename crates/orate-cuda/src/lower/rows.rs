@@ -1,26 +1,28 @@
-//! Layer norm, RMS norm, and depthwise convolutions with or without one: a block or a warp for each row.
+//! Layer norm, RMS norm, and depthwise convolutions: a block or a warp for each row.
 
 use super::operands::Operands;
 use super::work::{Pointer, Work, bits};
 use orate_graph::{ConvGeometry, Norm, ValueInfo, Weight};
 
-/// Widest rows of norms: what a block of 256 threads holds in registers, by fours and one by one.
+/// Maximum row widths of norms, as a block of 256 threads has a row in registers: in vectors of four, and
+/// element by element.
 const NORM_WIDTH: (usize, usize) = (4096, 1024);
 
-/// Widest rows for which a thread has four channels.
+/// Maximum row width at which a thread has four channels.
 const FAST_WIDTH: usize = 1024;
 
-/// Widest rows of which a warp takes one.
+/// Maximum row width at which a warp has one row.
 const SHORT_WIDTH: usize = 512;
 
-/// The name of a kernel of layer norms or depthwise convolutions, or why it does not take such rows.
+/// Name of the kernel for layer norms or depthwise convolutions, or the reason why it does not support these
+/// rows.
 pub(super) fn named(name: &str, inputs: &[&ValueInfo]) -> Result<String, String> {
     let c = inputs[0].shape.last();
     let widest = if c.is_multiple_of(4) { NORM_WIDTH.0 } else { NORM_WIDTH.1 };
     if c <= widest { Ok(name.to_owned()) } else { Err(format!("rows of {c} are wider than {widest}")) }
 }
 
-/// Threads for a row of `c`, by fours if that is whole.
+/// Whether a row of `c` is handled in vectors of four, and the number of threads.
 fn row_threads(c: usize) -> (bool, u32) {
     let fours = c.is_multiple_of(4);
     let n = if fours { c / 4 } else { c };

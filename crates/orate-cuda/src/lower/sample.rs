@@ -1,16 +1,16 @@
-//! Drawing ids.
+//! Sampling of ids.
 
 use super::operands::Operands;
 use super::work::{Pointer, Work};
 use crate::driver::Facts;
 use orate_graph::{ControlIds, ValueInfo};
 
-/// Bytes of shared memory that drawing from `ids` logits takes: them, and room to sort.
+/// Shared memory for sampling from `ids` logits in bytes: the logits, and room to sort.
 fn shared(ids: usize) -> usize {
     8 * ids.next_power_of_two() + 4 * ids
 }
 
-/// The name in plans of the kernel for these logits, or why there is none.
+/// Name of the kernel in plans for these logits, or the reason why there is none.
 pub(super) fn name(inputs: &[&ValueInfo], facts: &Facts) -> Result<String, String> {
     let ids = inputs[0].shape.last();
     let shared = shared(ids);

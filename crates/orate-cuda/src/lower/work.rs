@@ -1,30 +1,30 @@
-//! One launch of a kernel, with arguments that name places until a session knows where these are.
+//! One launch of a kernel, whose arguments name places until a session provides addresses.
 
 use crate::driver::DevicePointer;
 use orate_graph::Place;
 
-/// Threads of a block of kernels without neighbours.
+/// Threads per block of pointwise kernels.
 const THREADS: u32 = 256;
 
-/// What a pointer of a kernel points to.
+/// Target of a kernel's pointer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Pointer {
-    /// Nothing: an operand that is left out.
+    /// Null: a missing optional operand.
     Null,
     /// A value of the plan.
     Place(Place),
-    /// A weight, at an address that never changes.
+    /// A weight, at a fixed address.
     Weight(DevicePointer),
-    /// A run-time scalar, by its number in the plan.
+    /// A run-time scalar, by its index in the plan.
     Scalar(usize),
 }
 
-/// Addresses of one session: everything that kernels of a plan are given.
+/// Addresses of one session: everything that the kernels of a plan receive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Addresses {
     pub arena: DevicePointer,
     pub buffers: Vec<DevicePointer>,
-    /// Those that the plan does not read are 0.
+    /// 0 for scalars that the plan does not read.
     pub scalars: Vec<DevicePointer>,
 }
 
@@ -51,12 +51,12 @@ pub(crate) struct Work {
     pub cluster: u32,
     pub pointers: Vec<Pointer>,
     pub words: Vec<u32>,
-    /// Of a matmul: bytes of its weights.
+    /// For a matmul: size of its weights in bytes.
     pub weight_bytes: u32,
 }
 
 impl Work {
-    /// The struct that the kernel takes.
+    /// Returns the struct that the kernel takes.
     pub fn arguments(&self, addresses: &Addresses) -> Vec<u64> {
         let mut all: Vec<u64> = self.pointers.iter().map(|p| addresses.of(*p)).collect();
         all.extend(
@@ -65,7 +65,7 @@ impl Work {
         all
     }
 
-    /// `grid` blocks without neighbours for `len` elements.
+    /// A pointwise launch over `len` elements.
     pub(super) fn each(program: &'static str, function: &'static str, len: usize) -> Work {
         Work {
             program,
@@ -92,7 +92,7 @@ impl Work {
     }
 }
 
-/// A number as one of a kernel's words.
+/// Bits of a number, as a word for a kernel.
 pub(super) fn bits(x: f32) -> u32 {
     x.to_bits()
 }

@@ -1,5 +1,5 @@
-//! The networks of Supertonic 2 and 3 at their true widths, with random weights: shapes are committed,
-//! weights not.
+//! The networks of Supertonic 2 and 3 at their real widths, with random weights: the repository has their
+//! shapes, not their weights.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use orate_graph::Graph;

@@ -1,5 +1,4 @@
-//! Every kernel compiles for the architectures that are supported, without spilling registers. Needs no GPU,
-//! but NVRTC:
+//! Every kernel compiles for all supported architectures without spilling registers. Needs NVRTC, but no GPU:
 //!
 //! ```sh
 //! pip install nvidia-cuda-nvrtc

@@ -1,4 +1,4 @@
-//! Kernels and the executor. Tests that need a GPU are ignored by default.
+//! Tests of kernels and executor. Those that need a GPU are ignored by default.
 
 #[path = "../common/mod.rs"]
 mod common;

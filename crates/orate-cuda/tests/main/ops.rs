@@ -1,4 +1,4 @@
-//! Every op on a GPU, in every case, against the reference interpreter.
+//! Every op case on a GPU, compared with the reference interpreter.
 //!
 //! ```sh
 //! cargo test -p orate-cuda --test main ops:: -- --ignored
@@ -68,8 +68,8 @@ fn networks_at_their_real_widths() {
     }
 }
 
-/// Matmuls whose rows share operands, which takes more of them than op cases have: the unit tests of the
-/// lowering say that these are.
+/// Matmuls for `kernels/matmul_tall.cu`, which op cases are too small for; unit tests of the lowering check
+/// that these select it.
 fn products_of_many_rows() -> Vec<Case> {
     let case = |name: &str, shape: [usize; 3], build: &dyn Fn(&mut Graph, Value) -> Result<Value>| {
         let mut g = Graph::new(name);
@@ -119,7 +119,7 @@ fn many_rows() {
     }
 }
 
-/// Rounded operands are as wrong as their format says, and not more.
+/// The error of rounded operands is that of their format, and not larger.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn other_precisions() {
@@ -150,7 +150,7 @@ fn load(device: &CudaDevice, graph: &Graph) -> Arc<dyn Executable> {
     device.open(Arc::new(weights)).load(plan).expect("weights are random, and there")
 }
 
-/// A kernel that stops the device, as a driver reset or a fault in any program's kernel does: the context is
+/// Runs a kernel that traps, as a driver reset or a fault in any kernel of the process would: the context is
 /// lost for the whole process.
 fn break_the_context() {
     use cudarc::driver::sys;
@@ -158,8 +158,8 @@ fn break_the_context() {
     const TRAP: &std::ffi::CStr =
         c".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry stop() { trap; }\n";
     let (mut context, mut module, mut kernel) = (null_mut(), null_mut(), null_mut());
-    // SAFETY: handles are written before they are used, the text and the name end in a zero, and the kernel
-    // has no parameters.
+    // SAFETY: handles are written before they are used, text and name end in a zero, and the kernel has no
+    // parameters.
     let launched = unsafe {
         assert_eq!(sys::cuDevicePrimaryCtxRetain(&mut context, 0), sys::CUresult::CUDA_SUCCESS);
         assert_eq!(sys::cuCtxSetCurrent(context), sys::CUresult::CUDA_SUCCESS);
@@ -171,7 +171,7 @@ fn break_the_context() {
     assert_eq!(launched, sys::CUresult::CUDA_SUCCESS, "the fault comes later");
 }
 
-/// In a process of its own, since nothing on this GPU works in this process afterwards.
+/// In a child process, since nothing on this GPU works in this process afterwards.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn a_lost_device_is_an_error() {
@@ -191,7 +191,7 @@ fn a_lost_device_is_an_error() {
     m.write_f32("rows", &[4, 3].into(), &[0.0; 12]).expect("room");
     plan.run_times(m.as_mut(), "step", 4, &|| true).expect("runs");
     break_the_context();
-    // The first call that waits gets the error, and so does every call after it. On a GPU with other work the
+    // The first call that waits gets the error, and so does every later call. On a GPU with other work the
     // fault may come after some runs.
     let mut out = vec![];
     let begun = std::time::Instant::now();
@@ -238,14 +238,14 @@ fn counted_runs_are_one_submission() {
     assert_eq!(out, [10123.0; 6]);
     let used = m.counters() - before;
     assert_eq!((used.submissions, used.read_backs), (1, 1));
-    // One more step with another row, and again: the recorded plan reads the scalar anew.
+    // Another step with another row, and again: the recorded graph reads the current scalar.
     for (row, want) in [(2, 101232.0), (1, 1012321.0)] {
         m.set_index("step", row);
         plan.run(m.as_mut()).expect("runs");
         m.read_f32("x", &mut out).expect("is there");
         assert_eq!(out, [want; 6]);
     }
-    // A row that is not there, a counter that passes the last, and a stop before the start.
+    // A row out of range, a counter that exceeds the rows, and a stop before the start.
     m.set_index("step", 4);
     assert!(matches!(plan.run(m.as_mut()), Err(DeviceError::Operand { .. })));
     assert!(matches!(plan.run_times(m.as_mut(), "step", 5, &|| true), Err(DeviceError::Operand { .. })));
@@ -273,7 +273,7 @@ fn what_is_missing_or_foreign_is_an_error() {
     assert!(device.info().card.is_some_and(|c| c.len() == 12), "{:?}", device.info());
 }
 
-/// Several sessions at once, each with its own memory, and every result the same bits.
+/// Several concurrent sessions with their own memories give the same bits.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn sessions_run_side_by_side_and_repeat_exactly() {

@@ -1,5 +1,5 @@
-//! Attention: by fours where the heads' width allows, element by element otherwise. One query in a cache has
-//! a kernel of its own.
+//! Attention: in vectors of four if the head width allows, element by element otherwise. A single query over
+//! a cache has a kernel of its own.
 
 use super::operands::{Abilities, Operands, cache_rows};
 use crate::dispatch::{Call, Params};
@@ -8,17 +8,17 @@ use orate_graph::{AttentionMask, DType, First, Op, ValueInfo};
 
 const THREADS: usize = 128;
 
-/// Queries of a workgroup, for heads that are a multiple of 4 wide and for others.
+/// Queries per workgroup, for head widths that are a multiple of 4, and for others.
 const QUERIES: usize = 4;
 const QUERIES_ODD: usize = 8;
 
-/// What a workgroup does for heads of width D.
+/// Tiling of a workgroup for heads of width D.
 struct Shape {
     odd: bool,
     queries: usize,
-    /// Keys that are looked at together.
+    /// Keys per iteration.
     keys: usize,
-    /// Elements of a row of keys in workgroup memory.
+    /// Stride of keys in workgroup memory, in elements.
     row: usize,
 }
 
@@ -35,7 +35,7 @@ impl Shape {
         }
     }
 
-    /// Bytes that a workgroup shares.
+    /// Workgroup memory in bytes.
     fn shared(&self, d: usize) -> usize {
         4 * (self.queries * d + self.keys * self.row + self.queries * self.keys + THREADS + self.queries)
     }
@@ -58,12 +58,14 @@ pub(super) fn name(
     }
     let (needed, limit) = (Shape::new(d).shared(d), can.workgroup_bytes as usize);
     if needed > limit {
-        return Err(format!("heads of {d} need {needed} bytes of workgroup memory, and there are {limit}"));
+        return Err(format!(
+            "heads of width {d} need {needed} bytes of workgroup memory, and there are {limit}"
+        ));
     }
     Ok(format!("attention-{d}{dtype}"))
 }
 
-/// The kernel for a head width, what is seen, and the type of keys and values.
+/// Kernel for a head width, a mask, and the type of keys and values.
 pub(super) fn variant(d: usize, mask: AttentionMask, lens: bool, relative: bool, dtype: DType) -> Variant {
     let s = Shape::new(d);
     let v = match s.odd {
@@ -95,13 +97,13 @@ pub(super) fn variant(d: usize, mask: AttentionMask, lens: bool, relative: bool,
         .flag("RELATIVE", relative)
 }
 
-/// The kernel for one query in a cache, which reads where it stands or knows it.
+/// Kernel for a single query over a cache; its position is an operand or constant.
 pub(super) fn row_variant(d: usize, positions: bool, dtype: DType) -> Variant {
     let v = Variant::new("attention_row").number("D", d).number("D4", d / 4).flag("POSITIONS", positions);
     cache_rows(v, dtype, true)
 }
 
-/// Whether there is one query, in a cache, of such a width.
+/// Whether there is a single query over a cache, and the kernel supports the head width.
 fn is_row(op: &Op, queries: usize, d: usize) -> bool {
     let Op::Attention { mask: AttentionMask::Cached(_), relative: None, .. } = op else { return false };
     queries == 1 && d.is_multiple_of(4) && (d / 4).is_power_of_two() && d / 4 <= 64

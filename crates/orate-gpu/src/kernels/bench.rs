@@ -1,5 +1,4 @@
-//! Which tile is fastest for which matmul: `cargo test --release -p orate-gpu tiles -- --ignored
-//! --nocapture`.
+//! Times the tilings of matmuls: `cargo test --release -p orate-gpu tiles -- --ignored --nocapture`.
 
 use super::cooperative;
 use super::matmul::{Tile, variant};
@@ -11,7 +10,7 @@ use orate_graph::{DeviceKind, Epilogue, Precision, PrecisionPolicy, Weight};
 use std::time::Instant;
 use wgpu::{BindGroup, BufferUsages, CommandEncoderDescriptor, ComputePassDescriptor};
 
-/// Dispatches of one measurement; each reads other weights, as networks do.
+/// Dispatches per measurement; each reads other weights, as in networks.
 const TIMES: u32 = 120;
 
 const fn tile(bm: usize, bn: usize, bk: usize, tm: usize, tn: usize, split: usize) -> Tile {
@@ -36,7 +35,7 @@ const CANDIDATES: [Tile; 15] = [
     tile(64, 64, 16, 8, 8, 2),
 ];
 
-/// A matmul, or with taps a convolution along time.
+/// A matmul, or with taps a convolution over time.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     m: usize,
@@ -59,11 +58,11 @@ struct Bench {
     gpu: Gpu,
     session: BindGroup,
     weights: BindGroup,
-    /// Elements of f32 that the weights' buffer holds.
+    /// Capacity of the weight buffer in f32 elements.
     room: usize,
 }
 
-/// Elements of the operand and of the result.
+/// Maximum elements of operand and result.
 const OPERAND: usize = 1 << 23;
 
 /// Bytes of weights.
@@ -89,8 +88,7 @@ impl Bench {
         Bench { gpu, session, weights, room }
     }
 
-    /// Microseconds of a dispatch among others that wait for each other; `tile` is rows and columns of a
-    /// workgroup.
+    /// Microseconds of a dispatch in a sequence of dependent ones; `tile` is rows and columns of a workgroup.
     fn time(&self, v: Variant, s: Shape, tile: [usize; 2]) -> Option<f64> {
         let Shape { m, k, n, .. } = s;
         let pipeline = match self.gpu.pipelines.get(&self.gpu.device, &[v]) {
@@ -180,7 +178,7 @@ fn tiles() {
     }
 }
 
-/// The tiles of cooperative matrices, beside the one that would be used without them.
+/// Times the tiles of cooperative matrices against the best plain tile.
 #[test]
 #[ignore = "needs a GPU"]
 fn cooperative_tiles() {
@@ -221,7 +219,7 @@ fn cooperative_tiles() {
         let mut rows = vec![(us, format!("plain {}x{}", plain.bm, plain.bn))];
         let chosen = cooperative::tile_for([s.m, s.n, s.k], has);
         for t in cooperative_candidates(has) {
-            // Slices end where the weight's zeros do.
+            // Slices end at the end of the weight's padding.
             let fits = t.shared(has) <= bench.gpu.workgroup_bytes as usize
                 && s.k.next_multiple_of(PADDING[0]).is_multiple_of(t.depth(has));
             let v = cooperative::variant(t, has, conv, &e);
@@ -232,7 +230,7 @@ fn cooperative_tiles() {
     }
 }
 
-/// All cuts whose slices are shared by the threads without rest.
+/// All tiles whose slices divide evenly among the threads.
 fn cooperative_candidates(has: Matrices) -> Vec<cooperative::Tile> {
     let mut all = vec![];
     let with = |of_subgroup, subgroups, split, [steps, met]: [usize; 2]| {

@@ -1,4 +1,4 @@
-//! Matmuls on cooperative matrices: which tile for which sizes.
+//! Matmuls on cooperative matrices: selection of the tile.
 
 use super::operands::activation;
 use crate::adapters::Matrices;
@@ -6,22 +6,21 @@ use crate::variant::Variant;
 use crate::weights::PADDING;
 use orate_graph::Epilogue;
 
-/// How a workgroup cuts its part of a matmul; see the kernel. Sizes of one device are other than those of
-/// another whose matrices are smaller, so they are counted in fragments: the rows, columns or terms of one
-/// matrix.
+/// Tiling of a workgroup; see the kernel. Sizes are in fragments (the rows, columns or terms of one matrix),
+/// since devices differ in the size of their matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tile {
-    /// Rows and columns of fragments of a subgroup.
+    /// Rows and columns of fragments per subgroup.
     pub of_subgroup: [usize; 2],
-    /// Rows and columns of subgroups of a group.
+    /// Rows and columns of subgroups per group.
     pub subgroups: [usize; 2],
-    /// Groups that share the terms.
+    /// Groups that split K.
     pub split: usize,
-    /// Fragments along K that a subgroup multiplies of a slice.
+    /// Fragments along K that a subgroup multiplies per slice.
     pub steps: usize,
-    /// Columns of fragments of a subgroup whose sums meet at a time.
+    /// Columns of a subgroup's fragments whose sums are added at a time.
     pub met: usize,
-    /// Slices that are read ahead, unless there are fewer.
+    /// Slices to read ahead, unless there are fewer.
     pub ahead: usize,
 }
 
@@ -40,24 +39,24 @@ impl Tile {
         self.subgroups[0] * self.subgroups[1] * self.split * has.lanes
     }
 
-    /// Rows and columns of sums that meet at a time.
+    /// Rows and columns of sums that are added at a time.
     fn meeting(&self, has: Matrices) -> [usize; 2] {
         [self.subgroups[0] * has.fragment, self.subgroups[1] * self.met * has.fragment]
     }
 
-    /// How often sums meet.
+    /// Number of times that sums are added.
     fn meetings(&self) -> usize {
         self.of_subgroup[1] / self.met
     }
 
-    /// Bytes that a workgroup shares.
+    /// Workgroup memory in bytes.
     pub fn shared(&self, has: Matrices) -> usize {
         let ([bm, bn], depth, [rows, columns]) = (self.results(has), self.depth(has), self.meeting(has));
         2 * (bm * (depth + 8) + depth * (bn + 8)) + 4 * self.split * rows * (columns + 8)
     }
 
-    /// Whether the threads of a workgroup share the reading of slices without rest, and are no more than any
-    /// device allows.
+    /// Whether the threads of a workgroup divide slices evenly among them, and do not exceed the limit of any
+    /// device.
     pub fn divides(&self, has: Matrices) -> bool {
         let threads = self.threads(has);
         threads <= 256 && self.results(has).iter().all(|n| (n * self.depth(has)).is_multiple_of(4 * threads))
@@ -75,15 +74,14 @@ const fn tile(
     Tile { of_subgroup, subgroups, split, steps, met, ahead }
 }
 
-/// Workgroups that a large GPU runs at the same time.
+/// Workgroups that a large GPU runs concurrently.
 const WAVE: usize = 132;
 
-/// From small to large, with the most terms up to which they are used. The first is taken of which all
-/// workgroups run at the same time, and the last where there is none: a second wave costs more than a larger
-/// tile. Measured on an H200 (`bench.rs`): 72 × 512 × 1024 in 6.4 µs instead of 10.7 without cooperative
-/// matrices, 432 × 2048 × 512 in 17 instead of 42, a convolution of 4000 × 2688 × 384 in 60 instead of 270
-/// µs. Two places for slices, so that one is written while another is read, gained nothing, and neither did
-/// weights that go from memory to the matrices without workgroup memory.
+/// From small to large, each with the maximum K for which it is used. The first tile whose workgroups all run
+/// concurrently is selected, else the last: a second wave costs more than a larger tile. Measured on an H200
+/// (`bench.rs`): 72 × 512 × 1024 in 6.4 µs instead of 10.7 without cooperative matrices, 432 × 2048 × 512 in
+/// 17 instead of 42, a convolution of 4000 × 2688 × 384 in 60 instead of 270 µs. No gain from double
+/// buffering in workgroup memory, nor from loading weights from memory directly into matrices.
 pub(super) const TILES: [(usize, Tile); 9] = [
     (usize::MAX, tile([1, 1], [1, 1], 8, 2, 1, 4)),
     (usize::MAX, tile([1, 2], [1, 1], 8, 2, 1, 4)),
@@ -96,14 +94,15 @@ pub(super) const TILES: [(usize, Tile); 9] = [
     (usize::MAX, tile([2, 3], [4, 2], 1, 4, 1, 1)),
 ];
 
-/// The tile for M × N results of K terms.
+/// Returns the tile for M × N results of K terms.
 pub(super) fn tile_for([m, n, k]: [usize; 3], has: Matrices) -> Tile {
     let suits = |(most, t): &&(usize, Tile)| {
         let [bm, bn] = t.results(has);
         k <= *most && m.div_ceil(bm) * n.div_ceil(bn) <= WAVE
     };
     let mut t = TILES.iter().find(suits).unwrap_or(&TILES[TILES.len() - 1]).1;
-    // Slices end where the weight's zeros do, and two small ones are under way sooner than a large one.
+    // Slices end at the end of the weight's padding, and two small ones are in flight sooner than a large
+    // one.
     let ends = k.next_multiple_of(PADDING[0]).is_multiple_of(t.depth(has));
     if t.steps > 1 && (!ends || k <= t.depth(has)) {
         t.steps /= 2;
@@ -112,7 +111,7 @@ pub(super) fn tile_for([m, n, k]: [usize; 3], has: Matrices) -> Tile {
     t
 }
 
-/// The kernel for a tile, and what is fused into it. `conv` says of a convolution whether it has a history.
+/// Kernel for a tile, with everything fused into it. For a convolution, `conv` is whether it has a history.
 pub(super) fn variant(t: Tile, has: Matrices, conv: Option<bool>, e: &Epilogue) -> Variant {
     let ([bm, bn], depth, threads) = (t.results(has), t.depth(has), t.threads(has));
     let share = t.meeting(has).into_iter().product::<usize>().div_ceil(4 * threads);

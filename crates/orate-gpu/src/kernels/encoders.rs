@@ -1,11 +1,11 @@
-//! What encoders of voices and vocoders need: padding, statistics over time, codes, and overlapping frames.
+//! Ops of voice encoders and vocoders: padding, statistics over time, residual codes, and overlap-add.
 
 use super::operands::{Abilities, Operands};
 use crate::dispatch::{Call, Params, flat};
 use crate::variant::Variant;
 use orate_graph::{Padding, Weight};
 
-/// The kernel that puts rows beyond the ends of sequences.
+/// Kernel that adds rows at the ends of sequences.
 pub(super) fn pad_variant(padding: Padding) -> Variant {
     Variant::new("pad").flag("ZERO", padding == Padding::Zero).flag("REFLECT", padding == Padding::Reflect)
 }
@@ -23,10 +23,10 @@ pub(super) fn pad(o: &Operands<'_>, padding: Padding, before: usize) -> Call {
     Call { variant: pad_variant(padding), params, groups: flat(out.len(), 256), weights: [None, None] }
 }
 
-/// Channels of a workgroup.
+/// Channels per workgroup.
 const CHANNELS: usize = 16;
 
-/// The kernel of means and deviations.
+/// Kernel of means and deviations.
 pub(super) fn statistics_variant(scores: bool) -> Variant {
     Variant::new("statistics").flag("SCORES", scores)
 }
@@ -48,7 +48,7 @@ pub(super) fn statistics(o: &Operands<'_>, floor: f32) -> Call {
     }
 }
 
-/// The kernel of codes for entries of this width.
+/// Kernel of codes for entries of this width.
 pub(super) fn codes_variant(width: usize) -> Variant {
     Variant::new("residual_codes").number("WIDTH", width)
 }
@@ -77,7 +77,7 @@ pub(super) fn residual_codes(o: &Operands<'_>, codebooks: &Weight) -> Call {
     Call { variant: codes_variant(d[2]), params, groups: flat(rows, 1), weights: o.weights.buffers() }
 }
 
-/// The kernel that adds overlapping frames.
+/// Kernel of overlap-add.
 pub(super) fn overlap_variant() -> Variant {
     Variant::new("overlap_add")
 }

@@ -1,4 +1,4 @@
-//! Heads of queries, keys and values on their way to attention, in one dispatch.
+//! Norms, rotary positions and cache writes of query, key and value heads, in one dispatch.
 
 use super::operands::{Operands, cache_rows};
 use super::rows;
@@ -6,13 +6,13 @@ use crate::dispatch::{Call, Params, flat};
 use crate::variant::Variant;
 use orate_graph::{DType, FirstRow, Fused, Weight};
 
-/// Bits of a value's flags, as the kernel names them.
+/// Bits of a value's flags, named as in the kernel.
 const NORM: usize = 1;
 const TURN: usize = 2;
 const OWN: usize = 4;
 const OPERAND: usize = 8;
 
-/// The kernel for `values` values with heads of this width, and states of a type.
+/// Kernel for `values` values with heads of this width, and states of a type.
 pub(super) fn variant(values: usize, d: usize, dtype: DType, subgroups: bool) -> Variant {
     let v = rows::reduced("heads", 0, subgroups).number("VALUES", values).number("D", d);
     cache_rows(v, dtype, false)

@@ -1,4 +1,4 @@
-//! Matmuls and convolutions: which tile for which sizes.
+//! Matmuls and convolutions: selection of kernel and tile.
 
 use super::cooperative;
 use super::operands::{Abilities, Operands, activation};
@@ -9,7 +9,7 @@ use crate::weights::{Element, Form, PADDING, Wanted};
 use orate_graph::blocks::BlockFormat;
 use orate_graph::{Activation, Epilogue, Fused, Fusions, Op, Place, Precision, ValueInfo, Weight};
 
-/// How a workgroup cuts its part of a matmul; see the kernel.
+/// Tiling of a workgroup; see the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tile {
     pub bm: usize,
@@ -18,22 +18,22 @@ pub(super) struct Tile {
     pub tm: usize,
     pub tn: usize,
     pub split: usize,
-    /// Slices that are read ahead.
+    /// Slices to read ahead.
     pub ahead: usize,
 }
 
 impl Tile {
-    /// Threads of one of the groups that share the terms.
+    /// Threads of one of the groups that split K.
     pub fn group(&self) -> usize {
         self.bm / self.tm * (self.bn / self.tn)
     }
 
-    /// Sums of a workgroup that lie in its memory at the same time; 16 KiB at the most.
+    /// Number of groups whose sums fit in workgroup memory at the same time; 16 KiB at most.
     fn slots(&self) -> usize {
         if self.split == 1 { 0 } else { (4096 / (self.bm * self.bn)).clamp(1, self.split) }
     }
 
-    /// Bytes that a workgroup shares.
+    /// Workgroup memory in bytes.
     #[cfg(test)]
     pub fn shared(&self) -> usize {
         let b = (self.split * self.bk * self.bn).max(self.slots() * self.bm * self.bn);
@@ -41,10 +41,10 @@ impl Tile {
     }
 }
 
-/// Tiles with the least number of 32 × 32 results from which on they are used. Large tiles read less from
-/// memory, but there must be enough of them for all processors, and of the terms enough for all groups.
-/// Measured on an H200 (`bench.rs`): 72 × 1024 × 512 in 10.6 µs instead of 15.6 with the second tile, 432 ×
-/// 512 × 2048 in 38 instead of 44 µs.
+/// Tiles, each with the minimum number of 32 × 32 results for which it is used. Large tiles read less memory,
+/// but there must be enough of them for all processors, and enough terms for all groups. Measured on an H200
+/// (`bench.rs`): 72 × 1024 × 512 in 10.6 µs instead of 15.6 with the second tile, 432 × 512 × 2048 in 38
+/// instead of 44 µs.
 pub(super) const TILES: [(usize, Tile); 4] = [
     (0, Tile { bm: 16, bn: 32, bk: 16, tm: 4, tn: 4, split: 8, ahead: 2 }),
     (64, Tile { bm: 16, bn: 64, bk: 16, tm: 4, tn: 4, split: 4, ahead: 2 }),
@@ -52,11 +52,10 @@ pub(super) const TILES: [(usize, Tile); 4] = [
     (800, Tile { bm: 64, bn: 64, bk: 8, tm: 8, tn: 4, split: 2, ahead: 1 }),
 ];
 
-/// For results between those of the last two tiles, if each has many terms: 432 × 2048 × 512 in 41 instead of
-/// 48 µs.
+/// For sizes between those of the last two tiles, if K is large: 432 × 2048 × 512 in 41 instead of 48 µs.
 pub(super) const DEEP: Tile = Tile { bm: 32, bn: 64, bk: 8, tm: 8, tn: 8, split: 8, ahead: 1 };
 
-/// The tile for M × N results of K terms.
+/// Returns the tile for M × N results of K terms.
 pub(super) fn tile(m: usize, n: usize, k: usize) -> Tile {
     let results = m.div_ceil(32) * n.div_ceil(32);
     if (TILES[2].0..TILES[3].0).contains(&results) && k >= 1024 {
@@ -69,20 +68,20 @@ struct Sizes {
     m: usize,
     n: usize,
     k: usize,
-    /// K, N or the channels are no multiple of 4.
+    /// K, N or the channels are not a multiple of 4.
     odd: bool,
 }
 
 impl Sizes {
-    /// Whether `kernels/matvec.wgsl` takes it, or `kernels/matvec_rows.wgsl`.
+    /// Whether `kernels/matvec.wgsl` or `kernels/matvec_rows.wgsl` computes it.
     fn is_few_rows(&self, op: &Op) -> bool {
         let few = self.m == 1 || ((2..=FEW_ROWS).contains(&self.m) && self.k > 0);
         few && !self.odd && matches!(op, Op::MatMul { .. })
     }
 }
 
-/// Groups of four results of a workgroup that multiplies one row: as many workgroups as a large GPU has
-/// processors, of which each reads whole sectors of memory.
+/// Groups of four results per workgroup, for a matmul of one row: about one workgroup per processor of a
+/// large GPU, and each reads whole sectors of memory.
 fn quads(n: usize) -> usize {
     match n {
         8192.. => 8,
@@ -98,7 +97,7 @@ fn sizes(op: &Op, x: &[usize]) -> Sizes {
     Sizes { m, n: w[1], k: w[0], odd: !last.is_multiple_of(4) || !w[1].is_multiple_of(4) }
 }
 
-/// The numbers in which a matmul's weight is stored.
+/// Element type of a matmul's weight.
 fn element(weight: &Weight, can: Abilities<'_>) -> Element {
     match can.policy.of(weight) {
         Precision::F16 => Element::F16,
@@ -109,12 +108,12 @@ fn element(weight: &Weight, can: Abilities<'_>) -> Element {
     }
 }
 
-/// How a matmul's weight is stored.
+/// Layout of a matmul's weight.
 fn form(weight: &Weight, can: Abilities<'_>) -> Form {
     Form::Padded(element(weight, can), PADDING)
 }
 
-/// The tile on cooperative matrices, where they are used. Measured on an H200 they were faster at all sizes.
+/// Returns the tile on cooperative matrices, if they are used. On an H200 they were faster at all sizes.
 fn cooperative_tile(op: &Op, s: &Sizes, can: Abilities<'_>) -> Option<(cooperative::Tile, Matrices)> {
     let has = can.matrices?;
     if s.odd || s.k == 0 || element(op.weights()[0], can) != Element::F16 {
@@ -124,7 +123,7 @@ fn cooperative_tile(op: &Op, s: &Sizes, can: Abilities<'_>) -> Option<(cooperati
     (t.divides(has) && t.shared(has) <= can.workgroup_bytes as usize).then_some((t, has))
 }
 
-/// How names of kernels for a weight begin.
+/// Prefix of kernel names for a weight.
 fn format_name(op: &Op, can: Abilities<'_>) -> &'static str {
     match element(op.weights()[0], can) {
         Element::F32 => "",
@@ -135,13 +134,13 @@ fn format_name(op: &Op, can: Abilities<'_>) -> &'static str {
     }
 }
 
-/// The name of the kernel for few rows and `n` columns.
+/// Name of the kernel for few rows and `n` columns.
 fn vector_name(op: &Op, rows: usize, n: usize, can: Abilities<'_>) -> String {
     let rows = if rows == 1 { String::new() } else { format!("x{}", 2 * pairs(rows)) };
     format!("{}gemv-{}{rows}", format_name(op, can), 4 * quads(n))
 }
 
-/// Names of the kernels of a matmul with all that is fused, or of a convolution.
+/// Names of the kernels of a matmul with everything fused into it, or of a convolution.
 pub(super) fn name(op: &Op, inputs: &[&ValueInfo], fused: &Fused, can: Abilities<'_>) -> String {
     let s = sizes(op, inputs[0].shape.dims());
     let t = tile(s.m, s.n, s.k);
@@ -159,7 +158,7 @@ pub(super) fn name(op: &Op, inputs: &[&ValueInfo], fused: &Fused, can: Abilities
     format!("{format}gemm-{}x{}{}", t.bm, t.bn, if s.odd { "-odd" } else { "" })
 }
 
-/// The weight of the op, then those of its parts; vectors of the epilogue, then of the norm.
+/// Weight of the op, then of its parts; vectors of the epilogue, then of the norm.
 pub(super) fn weights(op: &Op, fused: &Fused, can: Abilities<'_>) -> Wanted {
     let all = op.weights();
     let norm = fused.norm.iter().map(|(weight, _)| weight);
@@ -180,7 +179,7 @@ fn epilogue(op: &Op) -> &Epilogue {
     }
 }
 
-/// How `kernels/weight.wgsl` reads such elements.
+/// Defines for the element type in `kernels/weight.wgsl`.
 fn stored(v: Variant, element: Element) -> Variant {
     let nibbles = element == Element::Blocks(BlockFormat::Q4_0);
     v.flag("HALF", element.per_word() == 2)
@@ -191,8 +190,8 @@ fn stored(v: Variant, element: Element) -> Variant {
         .number("DROPPED_BITS", if nibbles { 28 } else { 24 })
 }
 
-/// The kernel for a tile, a weight of such elements, and what is fused into it; with `unroll` a slice is
-/// multiplied without a loop. `conv` says of a convolution whether it has a history.
+/// Kernel for a tile and a weight format, with everything fused into it; `unroll` unrolls the loop over a
+/// slice. For a convolution, `conv` is whether it has a history.
 pub(super) fn variant(
     t: Tile,
     element: Element,
@@ -228,36 +227,36 @@ pub(super) fn variant(
     activation(stored(v, element), e.activation.as_ref())
 }
 
-/// Most matmuls of a dispatch.
+/// Maximum matmuls per dispatch.
 const PARTS: usize = 3;
 
-/// Most rows of a matmul whose weight is read once for all of them, in registers.
+/// Maximum rows of a matmul that reads its weight once for all of them, in registers.
 const FEW_ROWS: usize = 16;
 
-/// Pairs of rows that the kernel for few rows is made for.
+/// Pairs of rows of the kernel for few rows.
 fn pairs(rows: usize) -> usize {
     rows.div_ceil(2).next_power_of_two()
 }
 
-/// What the kernels for one row and for few do besides the matmul and its epilogue.
+/// Variant of the kernels for one row and for few.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Vector {
-    /// Rows; more than one have the kernel for few rows, which norms none.
+    /// Number of rows; more than one select the kernel for few rows, which has no norm.
     pub rows: usize,
     /// See [`quads`].
     pub quads: usize,
-    /// Of the weights.
+    /// Element type of the weights.
     pub element: Element,
-    /// Products of the same row; with `gated` two, whose results are multiplied.
+    /// Number of matmuls of the same row; with `gated` two, whose results are multiplied.
     pub parts: usize,
     pub gated: bool,
-    /// The row is normed.
+    /// Whether the row is normed.
     pub norm: bool,
 }
 
-/// The kernel for one row, or for few.
+/// Kernel for one row, or for few.
 pub(super) fn vector_variant(what: Vector, e: &Epilogue) -> Variant {
-    // As many bytes in flight whatever their format.
+    // Keeps the same number of bytes in flight for all formats.
     let unroll = if what.element != Element::F32 && !what.gated { 4 } else { 2 };
     let v = match what.rows {
         1 => Variant::new("matvec")
@@ -276,7 +275,7 @@ pub(super) fn vector_variant(what: Vector, e: &Epilogue) -> Variant {
     activation(stored(v, what.element), e.activation.as_ref())
 }
 
-/// What the kernels for few rows do besides one matmul.
+/// Fusions that the kernels for few rows support.
 pub(super) fn fusions(can: Abilities<'_>) -> Fusions {
     Fusions {
         matmul_rows: FEW_ROWS,
@@ -288,13 +287,13 @@ pub(super) fn fusions(can: Abilities<'_>) -> Fusions {
     }
 }
 
-/// Columns of the weights in a dispatch.
+/// Total columns of the weights in a dispatch.
 fn columns<'w>(weights: impl Iterator<Item = &'w Weight>, gated: bool) -> usize {
     let n: usize = weights.map(|w| w.shape().last()).sum();
     if gated { n / 2 } else { n }
 }
 
-/// Matmuls of few rows: of the step's op and its parts, whose results follow each other.
+/// Matmuls of few rows: of the step's op and its parts, whose results are contiguous.
 fn vector_calls(o: &Operands<'_>, rows: usize, k: usize) -> Vec<Call> {
     let (op, fused) = (&o.step.node.op, &o.step.fused);
     let element = element(op.weights()[0], o.can);
@@ -302,7 +301,7 @@ fn vector_calls(o: &Operands<'_>, rows: usize, k: usize) -> Vec<Call> {
     let mut first = 0;
     let mut calls = vec![];
     for (chunk, weights) in weights.chunks(PARTS).enumerate() {
-        // Epilogues are those of the first.
+        // Only the first part has an epilogue.
         let e = if chunk == 0 { epilogue(op).clone() } else { Epilogue::default() };
         let bias = if e.bias.is_some() { o.weights.vector(0) } else { 0 };
         let slope = match e.activation {
@@ -340,7 +339,7 @@ fn vector_calls(o: &Operands<'_>, rows: usize, k: usize) -> Vec<Call> {
     calls
 }
 
-/// Mostly one dispatch.
+/// Returns the dispatches of a matmul, mostly one.
 pub(super) fn calls(o: &Operands<'_>) -> Vec<Call> {
     let op = &o.step.node.op;
     let s = sizes(op, o.shape(0).dims());
@@ -353,7 +352,7 @@ fn call(o: &Operands<'_>) -> Call {
     let s = sizes(op, x);
     let mut t = tile(s.m, s.n, s.k);
     if o.can.software {
-        // It gains nothing, and takes several times as long to compile the kernel. Sums stay as they are.
+        // Read-ahead gains nothing there and multiplies the compile time of the kernel. Sums do not change.
         t.ahead = 1;
     }
     let e = epilogue(op);

@@ -1,4 +1,4 @@
-//! The kernels' texts, and which dispatches an op becomes.
+//! Table of ops: the kernels and dispatches of each.
 
 mod attention;
 #[cfg(test)]
@@ -20,19 +20,19 @@ use crate::weights::{Form, Wanted};
 pub(crate) use operands::{Abilities, Operands};
 use orate_graph::{Fused, Fusions, Op, Plan, Shape, Step, ValueInfo, Weight, WeightLoader};
 
-/// What the kernels do besides one op, of weights that fit into a buffer together.
+/// Fusions that the kernels support, for weights that fit into a buffer together.
 pub(crate) fn fusions(gpu: &Gpu) -> Fusions {
     Fusions {
         heads: true,
         views: true,
-        // Zeros at the edges of weights take room as well.
+        // Padding of weights takes room as well.
         matmul_bytes: (gpu.largest_buffer / 2) as usize,
         ..matmul::fusions(Abilities::of(gpu))
     }
 }
 
-/// How an op runs: the name of its kernel in plans, or why there is none, its weights in the forms that the
-/// kernel reads, and its dispatches.
+/// Implementation of an op: the name of its kernel in plans, or the reason why there is none; its weights in
+/// the layouts that the kernel reads; and its dispatches.
 pub(crate) struct OpKernel<'op> {
     pub name: Result<String, String>,
     weights: Weights<'op>,
@@ -43,38 +43,38 @@ type Weights<'op> = Box<dyn Fn(&Shape, &dyn WeightLoader) -> Wanted + 'op>;
 type Calls<'op> = Box<dyn Fn(&Operands<'_>) -> Vec<Call> + 'op>;
 
 impl<'op> OpKernel<'op> {
-    /// A kernel that is dispatched once and reads no weights.
+    /// A kernel with one dispatch and no weights.
     fn one(name: impl Into<String>, call: impl Fn(&Operands<'_>) -> Call + 'op) -> Self {
         Self::checked(Ok(name.into()), call)
     }
 
-    /// The same, where not every size is possible.
+    /// A kernel with one dispatch that does not support every size.
     fn checked(name: Result<String, String>, call: impl Fn(&Operands<'_>) -> Call + 'op) -> Self {
         Self::several(name, move |o| vec![call(o)])
     }
 
-    /// A kernel that may be dispatched several times.
+    /// A kernel with several dispatches.
     fn several(name: Result<String, String>, calls: impl Fn(&Operands<'_>) -> Vec<Call> + 'op) -> Self {
         OpKernel { name, weights: Box::new(|_, _| Wanted::default()), calls: Box::new(calls) }
     }
 
-    /// With weights that depend on the shape of the result.
+    /// Adds weights that depend on the shape of the result.
     fn reads(self, weights: impl Fn(&Shape, &dyn WeightLoader) -> Wanted + 'op) -> Self {
         OpKernel { weights: Box::new(weights), ..self }
     }
 
-    /// With weights as they are, stored together.
+    /// Adds vectors in plain layout, stored together.
     fn vectors(self, weights: Vec<&'op Weight>) -> Self {
         self.reads(move |_, _| Wanted::vectors(weights.clone()))
     }
 
-    /// With one weight as it is.
+    /// Adds one weight in plain layout.
     fn matrix(self, weight: &'op Weight) -> Self {
         self.reads(|_, _| Wanted::matrix(weight))
     }
 }
 
-/// The table: a line for each op, with what is fused into it.
+/// The table: one line for each op, with everything fused into it.
 pub(crate) fn op_kernel<'op>(
     op: &'op Op,
     inputs: &[&ValueInfo],
@@ -151,23 +151,23 @@ pub(crate) fn op_kernel<'op>(
     }
 }
 
-/// The kernel of a step.
+/// Implementation of a step.
 fn kernel_of<'a>(plan: &'a Plan, step: &'a Step, can: Abilities<'a>) -> OpKernel<'a> {
     let inputs: Vec<&ValueInfo> = step.node.inputs.iter().map(|v| plan.info(*v)).collect();
     op_kernel(&step.node.op, &inputs, &step.fused, can)
 }
 
-/// The weights of a step, in the forms that its kernel reads.
+/// Weights of a step, in the layouts that its kernel reads.
 pub(crate) fn weights(plan: &Plan, step: &Step, can: Abilities<'_>, source: &dyn WeightLoader) -> Wanted {
     (kernel_of(plan, step, can).weights)(&plan.info(step.node.output).shape, source)
 }
 
-/// The dispatches of a step.
+/// Dispatches of a step.
 pub(crate) fn calls(o: &Operands<'_>) -> Vec<Call> {
     (kernel_of(o.plan, o.step, o.can).calls)(o)
 }
 
-/// Weights of matmuls that may run as one, in the forms that their kernels read.
+/// Weights of matmuls that may run as one, in the layouts that their kernels read.
 pub(crate) fn group(weights: &[Weight], can: Abilities<'_>) -> Vec<(Weight, Form)> {
     matmul::group(weights, can)
 }

@@ -5,12 +5,12 @@ use crate::dispatch::{Call, Late, Params, flat};
 use crate::variant::Variant;
 use orate_graph::{DType, First, Place, Scalar, ValueInfo, Weight, several};
 
-/// The kernel that copies, from the session's buffer or from weights.
+/// Kernel that copies from the session's buffer or from weights.
 pub(super) fn copy_variant(from_weight: bool) -> Variant {
     Variant::new("copy").flag("FROM_WEIGHT", from_weight)
 }
 
-/// The kernel of embeddings whose table is in f32 or in half precision.
+/// Kernel of embeddings whose table is f32 or 16-bit.
 pub(super) fn gather_variant(halves: Option<DType>) -> Variant {
     Variant::new("gather")
         .flag("ROW_AT", false)
@@ -18,22 +18,22 @@ pub(super) fn gather_variant(halves: Option<DType>) -> Variant {
         .flag("F16", halves == Some(DType::F16))
 }
 
-/// The kernel of rows of values.
+/// Kernel of rows of values.
 pub(super) fn row_at_variant() -> Variant {
     Variant::new("gather").flag("ROW_AT", true)
 }
 
-/// The kernel that writes rows or marks in place.
+/// Kernel that writes rows or marks in place.
 pub(super) fn write_variant(mark: bool, operand: bool) -> Variant {
     Variant::new("write_rows").flag("MARK", mark).flag("OPERAND", operand)
 }
 
-/// The kernel that rounds rows to a compact type and writes them in place.
+/// Kernel that rounds rows to a compact type and writes them in place.
 pub(super) fn write_cache_variant(dtype: DType, operand: bool) -> Variant {
     cache_rows(Variant::new("write_cache"), dtype, false).flag("OPERAND", operand)
 }
 
-/// The name in plans of the kernel that writes rows to a state.
+/// Name of the kernel in plans that writes rows to a state.
 pub(super) fn write_name(inputs: &[&ValueInfo]) -> String {
     match inputs[0].dtype {
         dtype if dtype.is_compact() => format!("write-{dtype}"),
@@ -41,13 +41,13 @@ pub(super) fn write_name(inputs: &[&ValueInfo]) -> String {
     }
 }
 
-/// Rows that are written from `first` on, or marks.
+/// Writes rows from `first` on, or marks.
 pub(super) fn write(o: &Operands<'_>, first: Option<First>) -> Call {
     let (rows, state) = (o.shape(1), o.out_shape().dims());
     let (capacity, time) = if first.is_some() { (state[1], rows.dims()[1]) } else { (1, 1) };
     let operand = first == Some(First::Operand);
     let dtype = o.dtype(0);
-    // Elements of a thread.
+    // Elements per thread.
     let each = if dtype.is_compact() { dtype.width_step() } else { 1 };
     let params = Params::default()
         .place(o.out())
@@ -69,12 +69,12 @@ pub(super) fn write(o: &Operands<'_>, first: Option<First>) -> Call {
     }
 }
 
-/// The kernel of sums of table rows.
+/// Kernel of sums of table rows.
 pub(super) fn embedding_sum_variant() -> Variant {
     Variant::new("embedding_sum")
 }
 
-/// Where a copy begins on one side, and its step for each of four axes.
+/// Offset of a copy on one side, and its strides along four axes.
 struct Side {
     at: Late,
     offset: usize,
@@ -98,7 +98,7 @@ fn copy(extents: [usize; 4], from: Side, to: Side) -> Call {
     Call { variant: copy_variant(false), params, groups: flat(n, 256), weights: [None, None] }
 }
 
-/// `n` elements as they stand.
+/// Copies `n` elements in order.
 pub(crate) fn store(from: Place, to: Place, n: usize) -> Call {
     copy([1, 1, 1, n], Side::new(from, 0, [0, 0, 0, 1]), Side::new(to, 0, [0, 0, 0, 1]))
 }
@@ -172,7 +172,7 @@ pub(super) fn constant(o: &Operands<'_>, weight: &Weight) -> Call {
     call
 }
 
-/// A copy of each operand that holds something.
+/// One copy per operand that is not empty.
 pub(super) fn concat_name(inputs: &[&ValueInfo]) -> Result<String, String> {
     Ok(several("copy", inputs.iter().filter(|i| !i.shape.is_empty()).count()))
 }
@@ -198,7 +198,7 @@ pub(super) fn slice(o: &Operands<'_>, axis: usize, start: usize) -> Call {
     copy([1, 1, outer, n], from, Side::new(o.out(), 0, [0, 0, n, 1]))
 }
 
-/// The name in plans of the kernel for a permutation, or why there is none.
+/// Name of the kernel in plans for a permutation, or the reason why there is none.
 pub(super) fn permute_name(perm: &[usize]) -> Result<String, String> {
     match perm.len() {
         0..=4 => Ok("permute".to_owned()),

@@ -1,5 +1,4 @@
-//! A step on its way to kernels: where its operands are, what kernels are chosen by, and defines that several
-//! have.
+//! Operands of a step during lowering, properties that select kernels, and shared defines.
 
 use crate::adapters::Matrices;
 use crate::gpu::Gpu;
@@ -7,16 +6,16 @@ use crate::variant::Variant;
 use crate::weights::Placed;
 use orate_graph::{Activation, DType, DeviceClass, Place, Plan, PrecisionPolicy, Shape, Step, Value};
 
-/// What kernels are chosen by.
+/// Device properties that select kernels.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Abilities<'a> {
-    /// In which format matmuls are computed.
+    /// Precision of matmuls.
     pub policy: &'a PrecisionPolicy,
     pub subgroups: bool,
-    /// Where matmuls in f16 may use them.
+    /// Cooperative matrices for f16 matmuls, if available.
     pub matrices: Option<Matrices>,
     pub workgroup_bytes: u32,
-    /// A software rasterizer.
+    /// Whether this is a software rasterizer.
     pub software: bool,
 }
 
@@ -36,7 +35,7 @@ impl<'a> Abilities<'a> {
 pub(crate) struct Operands<'a> {
     pub plan: &'a Plan,
     pub step: &'a Step,
-    /// Where its weights are.
+    /// Places of its weights.
     pub weights: &'a Placed,
     pub can: Abilities<'a>,
 }
@@ -79,7 +78,7 @@ impl Operands<'_> {
     }
 }
 
-/// The defines that say how rows of a cache are kept.
+/// Defines for the format of cache rows.
 pub(super) fn cache_rows(v: Variant, dtype: DType, fours: bool) -> Variant {
     v.flag("COMPACT", dtype.is_compact())
         .flag("F16", dtype == DType::F16)
@@ -87,7 +86,7 @@ pub(super) fn cache_rows(v: Variant, dtype: DType, fours: bool) -> Variant {
         .flag("FOURS", fours)
 }
 
-/// The defines that choose an activation, and whether there is one.
+/// Defines that select an activation, and whether there is one.
 pub(super) fn activation(v: Variant, a: Option<&Activation>) -> Variant {
     let number = a.map(Activation::number);
     let flag = |v: Variant, of: Activation<()>| v.flag(of.constant(), number == Some(of.number()));

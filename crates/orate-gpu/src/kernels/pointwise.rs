@@ -5,11 +5,11 @@ use crate::dispatch::{Call, Late, Params, flat};
 use crate::variant::Variant;
 use orate_graph::{Activation, Factor};
 
-/// What the kernel can do besides activations.
+/// Functions of the kernel besides activations.
 pub(super) const FUNCTIONS: [&str; 10] =
     ["ADD", "MUL", "MUL_ROW", "ADD_ROW", "BIAS", "AFFINE", "SNAKE", "COMBINE", "SCALE", "MASK"];
 
-/// The kernel of one function, or of an activation.
+/// Kernel of one function, or of an activation.
 pub(super) fn variant(function: &str, a: Option<&Activation>) -> Variant {
     let v = FUNCTIONS.iter().fold(Variant::new("elementwise"), |v, f| v.flag(f, *f == function));
     activation(v, a)
@@ -22,7 +22,7 @@ fn factor(p: Params, f: Factor) -> Params {
     }
 }
 
-/// `time` is the number of rows of a sequence, for functions that need it.
+/// A pointwise dispatch; `time` is the number of rows per sequence, for functions that need it.
 fn pointwise(o: &Operands<'_>, variant: Variant, time: usize, [a, b]: [Factor; 2]) -> Call {
     let n = o.out_shape().len();
     let vectors = o.step.node.op.weights().len();
@@ -39,12 +39,12 @@ fn pointwise(o: &Operands<'_>, variant: Variant, time: usize, [a, b]: [Factor; 2
     Call { variant, params, groups: flat(n, 256), weights: o.weights.buffers() }
 }
 
-/// One of [`FUNCTIONS`].
+/// A function of [`FUNCTIONS`].
 pub(super) fn call(o: &Operands<'_>, function: &str) -> Call {
     weighted(o, function, [Factor::Const(1.0); 2])
 }
 
-/// One with factors.
+/// A function with factors.
 pub(super) fn weighted(o: &Operands<'_>, function: &str, factors: [Factor; 2]) -> Call {
     pointwise(o, variant(function, None), 1, factors)
 }

@@ -1,23 +1,23 @@
-//! Layer norm, RMS norm, and depthwise convolutions with or without one.
+//! Layer norm, RMS norm, and depthwise convolutions.
 
 use super::operands::Operands;
 use crate::dispatch::{Call, Params, flat};
 use crate::variant::Variant;
 use orate_graph::{ConvGeometry, Norm, Place, ValueInfo};
 
-/// Most vectors of four that a thread of 128 keeps.
+/// Maximum vectors of four that each of 128 threads holds in registers.
 const MOST_KEPT: usize = 4;
 
-/// Most taps that are unrolled.
+/// Maximum taps that are unrolled.
 const MOST_TAPS: usize = 16;
 
-/// Vectors of four that each of 128 threads keeps of a row of `c` elements, or 0 if it cannot be kept.
+/// Vectors of four that each of 128 threads holds of a row of `c` elements, or 0 if registers do not suffice.
 fn kept(c: usize) -> usize {
     let kept = c.div_ceil(512);
     if c.is_multiple_of(4) && kept <= MOST_KEPT { kept } else { 0 }
 }
 
-/// A kernel that reduces rows over a workgroup, of which a thread keeps `kept` vectors.
+/// A kernel that reduces rows over a workgroup, where each thread holds `kept` vectors.
 pub(super) fn reduced(file: &'static str, kept: usize, subgroups: bool) -> Variant {
     let arguments = if subgroups { "subgroup, subgroups, place" } else { "lane" };
     Variant::new(file)
@@ -27,12 +27,12 @@ pub(super) fn reduced(file: &'static str, kept: usize, subgroups: bool) -> Varia
         .text("REDUCE_ARGUMENTS", arguments)
 }
 
-/// The kernel of a norm.
+/// Kernel of a norm.
 pub(super) fn norm_variant(kept: usize, subgroups: bool) -> Variant {
     reduced("layer_norm", kept, subgroups).text("NORM_WEIGHT", "weight").text("NORM_BIAS", "bias")
 }
 
-/// The kernel of a depthwise convolution, with a norm if rows are kept.
+/// Kernel of a depthwise convolution, with a norm if rows are in registers.
 pub(super) fn depthwise_variant(taps: usize, kept: usize, history: bool, subgroups: bool) -> Variant {
     reduced("depthwise_conv1d", kept, subgroups)
         .number("TAPS", taps)
@@ -63,7 +63,7 @@ pub(super) fn layer_norm(o: &Operands<'_>, n: &Norm) -> Call {
     norm(o, o.place(0), n, 0)
 }
 
-/// The kernel of an RMS norm.
+/// Kernel of an RMS norm.
 pub(super) fn rms_variant(fours: bool, subgroups: bool) -> Variant {
     let width = if fours { 4 } else { 1 };
     reduced("rms_norm", usize::from(fours), subgroups).flag("FOURS", fours).number("WIDTH", width)
@@ -86,12 +86,12 @@ pub(super) fn rms_norm(o: &Operands<'_>, eps: f32) -> Call {
     }
 }
 
-/// Whether a convolution norms its rows itself: they are kept, and its taps unrolled.
+/// Whether a convolution can include the norm: its rows are in registers and its taps unrolled.
 fn norms_its_rows(c: usize, taps: usize) -> bool {
     kept(c) > 0 && taps <= MOST_TAPS
 }
 
-/// The kernels of a depthwise convolution.
+/// Names of the kernels of a depthwise convolution.
 pub(super) fn depthwise_name(inputs: &[&ValueInfo], taps: usize, norm: bool) -> &'static str {
     match (norm, norms_its_rows(inputs[0].shape.last(), taps)) {
         (false, _) => "depthwise",
@@ -100,7 +100,7 @@ pub(super) fn depthwise_name(inputs: &[&ValueInfo], taps: usize, norm: bool) -> 
     }
 }
 
-/// One dispatch; two where a row is too wide or odd for its norm to follow at once.
+/// One dispatch; two if a row is too wide or odd for a fused norm.
 pub(super) fn depthwise(o: &Operands<'_>, g: &ConvGeometry, n: Option<&Norm>) -> Vec<Call> {
     let x = o.shape(0).dims();
     let (rows, c) = (x[0] * x[1], x[2]);

@@ -1,19 +1,19 @@
-//! Drawing ids.
+//! Sampling of ids.
 
 use super::operands::{Abilities, Operands};
 use crate::dispatch::{Call, Params};
 use crate::variant::Variant;
 use orate_graph::{ControlIds, Place, ValueInfo};
 
-/// Threads of a workgroup.
+/// Threads per workgroup.
 const THREADS: usize = 256;
 
-/// Places of the network that sorts `ids` ids.
+/// Size of the network that sorts `ids` ids.
 fn places(ids: usize) -> usize {
     ids.next_power_of_two().max(THREADS)
 }
 
-/// Bytes that a workgroup shares.
+/// Workgroup memory in bytes.
 fn shared(ids: usize) -> usize {
     4 * (ids + places(ids) + 2 * THREADS) + 32
 }
@@ -27,7 +27,7 @@ pub(super) fn name(inputs: &[&ValueInfo], can: Abilities<'_>) -> Result<String, 
     Ok("sample".to_owned())
 }
 
-/// The kernel for `ids` ids, some of which may be penalized, with unconditional logits or without.
+/// Kernel for `ids` ids, with or without penalties and unconditional logits.
 pub(super) fn variant(ids: usize, seen: bool, guided: bool) -> Variant {
     let variant = Variant::new("sample").number("IDS", ids).number("PLACES", places(ids));
     variant.flag("SEEN", seen).flag("GUIDED", guided)

@@ -1,4 +1,4 @@
-//! Rotary positions, time embeddings and random numbers: what is made of angles.
+//! Rotary positions, time embeddings and random numbers: everything computed from angles.
 
 use super::operands::Operands;
 use crate::dispatch::{Call, Late, Params, flat};
@@ -6,28 +6,28 @@ use crate::variant::Variant;
 use crate::weights::{Form, Wanted};
 use orate_graph::{First, Scalar, Weight};
 
-/// What the kernel of rotary positions does.
+/// Function of the kernel of rotary positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rotary {
-    /// Makes a table of angles at parts of a length.
+    /// Computes a table of angles for fractions of a length.
     Table,
-    /// Makes a table of angles at whole positions.
+    /// Computes a table of angles for integer positions.
     Rope,
-    /// Turns by a table.
+    /// Rotates by a table.
     Turn,
 }
 
-/// The kernel that makes tables of angles, or turns by them.
+/// Kernel that computes tables of angles, or rotates by them.
 pub(super) fn rotary_variant(what: Rotary) -> Variant {
     Variant::new("rotary").flag("TABLE", what == Rotary::Table).flag("ROPE", what == Rotary::Rope)
 }
 
-/// The kernel of time embeddings.
+/// Kernel of time embeddings.
 pub(super) fn time_variant() -> Variant {
     Variant::new("time_embedding")
 }
 
-/// The kernel of random numbers.
+/// Kernel of random numbers.
 pub(super) fn random_variant() -> Variant {
     Variant::new("random")
 }
@@ -36,7 +36,7 @@ pub(super) fn rotary_weights(theta: &Weight) -> Wanted {
     Wanted { matrices: vec![], vectors: vec![(theta.clone(), Form::Turns)] }
 }
 
-/// Frequencies are no weights of a model; a filled weight of their number stands for them.
+/// Frequencies are not weights of a model, so a constant weight of their number represents them.
 pub(super) fn time_weights(dim: usize) -> Wanted {
     Wanted { matrices: vec![], vectors: vec![(Weight::fill(0.0, [dim / 2]), Form::TimeFrequencies)] }
 }

@@ -1,4 +1,4 @@
-//! Every variant of every kernel is valid WGSL, without any device.
+//! Validates the WGSL of every variant of every kernel, without a device.
 
 use super::matmul::{DEEP, TILES};
 use super::*;
@@ -128,7 +128,7 @@ fn variants() -> Vec<Variant> {
     all
 }
 
-/// A variant as a module, with what naga found out about it.
+/// A variant as a module, with naga's validation result.
 fn validated(v: &Variant) -> (naga::Module, naga::valid::ModuleInfo) {
     let text = v.wgsl().unwrap_or_else(|e| panic!("{e}"));
     let module =
@@ -145,7 +145,7 @@ fn validated(v: &Variant) -> (naga::Module, naga::valid::ModuleInfo) {
     (module, info)
 }
 
-/// Whether other backends never get it.
+/// Whether a variant is used on Vulkan only.
 fn is_for_vulkan(v: &Variant) -> bool {
     v.file == "matmul_cooperative"
 }
@@ -155,8 +155,8 @@ fn every_variant_is_valid_wgsl() {
     variants().iter().for_each(|v| drop(validated(v)));
 }
 
-/// As wgpu does it on Metal, from the first version that has subgroups in compute shaders, and for the
-/// compiler of shader model 6.
+/// Translates as wgpu does for Metal, with the first version that has subgroups in compute shaders, and for
+/// the compiler of shader model 6.
 #[test]
 fn every_variant_becomes_a_shader_of_metal_and_dx12() {
     use naga::back::{hlsl, msl};

@@ -1,4 +1,4 @@
-//! What the tests and examples of this crate share.
+//! Shared by tests and examples of this crate.
 #![allow(dead_code, reason = "each program uses a part")]
 
 use orate_gpu::GpuDevice;
@@ -8,16 +8,18 @@ use orate_testing::ShapesOnly;
 use orate_weights::GgufFile;
 use std::path::{Path, PathBuf};
 
-/// Which device tests run on, such as `vulkan:1`; without it the first Vulkan device, be it a rasterizer.
+/// Environment variable with the device to test, such as `vulkan:1`; default: the first Vulkan device, even a
+/// rasterizer.
 pub const VARIABLE: &str = "ORATE_TEST_GPU";
 
-/// The root of the repository, for programs that run on another machine than the one they were built on.
+/// Environment variable with the root of the repository, for programs that run on another machine than the
+/// one they were built on.
 pub const DATA_VARIABLE: &str = "ORATE_ROOT";
 
 /// Kind and number of the device to test.
 ///
 /// # Panics
-/// The variable holds something else.
+/// The variable has an invalid value.
 pub fn wish() -> (DeviceKind, usize) {
     let wish = std::env::var(VARIABLE).unwrap_or_else(|_| "vulkan:0".to_owned());
     let (kind, index) = wish.split_once(':').unwrap_or((&wish, "0"));
@@ -29,20 +31,20 @@ pub fn wish() -> (DeviceKind, usize) {
     }
 }
 
-/// The device to test.
+/// Opens the device to test.
 ///
 /// # Panics
-/// There is none: a test that tests nothing must not pass.
+/// There is none: a test without a device must not pass.
 pub fn device() -> GpuDevice {
     device_with(Precision::F32, None)
 }
 
-/// The device to test, with the format of matmuls and a folder for its pipelines.
+/// Opens the device to test, with a precision of matmuls and a folder for its pipelines.
 pub fn device_with(precision: Precision, cache: Option<PathBuf>) -> GpuDevice {
     let (kind, index) = wish();
     GpuDevice::new(Some(kind), index, PrecisionPolicy::uniform(precision), cache).unwrap_or_else(|e| {
         panic!(
-            "{e}\nThese tests need a GPU or a rasteriser. On Debian and Ubuntu: apt-get install mesa-vulkan-drivers \
+            "{e}\nThese tests need a GPU or a rasterizer. On Debian and Ubuntu: apt-get install mesa-vulkan-drivers \
              libvulkan1. {VARIABLE} chooses a device, and VK_DRIVER_FILES a driver."
         )
     })
@@ -59,7 +61,7 @@ pub fn tiny(name: &str) -> Files {
     Files::open(&data("oracle/supertonic/golden").join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// The graphs of `v2`, `v3` or `built-in` at their real sizes; weights are named but not there.
+/// The graphs of `v2`, `v3` or `built-in` at their real sizes; the weights are named but do not exist.
 pub fn full_size(model: &str, sizes: Sizes) -> Vec<Graph> {
     let all = match model {
         "built-in" => {

@@ -1,5 +1,5 @@
-//! A device that is lost, at any moment: every use is an error that helps, nothing panics or waits for ever,
-//! and a device that is opened afterwards works.
+//! A device is lost at any moment: every use returns a helpful error, nothing panics or hangs, and a device
+//! opened afterwards works.
 
 use crate::common;
 use orate_gpu::GpuDevice;
@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// What takes longer waits for ever.
+/// Longer work is considered hanging.
 const LONGEST: Duration = Duration::from_secs(60);
 
 const ROWS: usize = 64;
 const WIDTH: usize = 64;
 
-/// `state ← tanh(state · w)`, many times over.
+/// `state ← tanh(state · w)`, `times` times.
 fn chain(name: &str, times: usize) -> Built<Graph> {
     let mut g = Graph::new(name);
     let mut x = g.state("state", DType::F32, [1, ROWS, WIDTH])?;
@@ -65,14 +65,14 @@ impl Session {
         self.memory.read_f32("state", &mut out).map(|_| out)
     }
 
-    /// Loads a plan that was not there before, under another name and of another length.
+    /// Loads a new plan, with another name and length.
     fn load(&self, times: usize) -> Result<(), DeviceError> {
         let graph = chain("another", times)?;
         self.model.load(Plan::compile(graph, &*self.device)?).map(drop)
     }
 }
 
-/// Runs what may hang on a thread of its own.
+/// Runs work that may hang on its own thread.
 fn in_time<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, result) = mpsc::channel();
     std::thread::spawn(move || drop(done.send(work())));
@@ -88,7 +88,7 @@ fn is_lost<T>(what: &str, result: Result<T, DeviceError>) {
     assert!(text.contains(&name) && says.iter().all(|s| text.contains(s)), "{what}: {text}");
 }
 
-/// Everything that can be asked of a session.
+/// Tries every operation of a session.
 fn everything_is_lost(s: &mut Session) {
     is_lost("read", s.read());
     is_lost("write", s.write());
@@ -105,7 +105,7 @@ fn everything_is_lost(s: &mut Session) {
     is_lost("a copy", fresh.copy_from(s.memory.as_mut(), &[]));
 }
 
-/// A device that is opened afterwards is not the one that was lost.
+/// A device opened afterwards works.
 fn a_new_device_works() {
     let mut s = Session::new(&Arc::new(common::device()));
     s.run().expect("runs");
@@ -119,7 +119,7 @@ fn between_two_runs() {
         s.run().expect("runs");
         s.read().expect("reads");
         s.device.lose();
-        // A run that is submitted to a lost device may fail only when its result is read.
+        // A run submitted to a lost device may fail only when its result is read.
         let ran = s.run();
         is_lost("run and read", ran.and_then(|()| s.read()));
         everything_is_lost(&mut s);
@@ -136,7 +136,7 @@ fn while_a_run_is_under_way() {
         let ticket = s.memory.read_later("counted").expect("queues");
         s.run().expect("runs");
         s.device.lose();
-        // What was submitted before may still be handed out.
+        // The result of an earlier submission may still be returned.
         let mut out = vec![];
         match s.memory.finish(ticket, &mut out) {
             Ok(_) => assert_eq!(out, [2, 3, 4, 5]),
@@ -144,7 +144,7 @@ fn while_a_run_is_under_way() {
         }
         is_lost("read", s.read());
         everything_is_lost(&mut s);
-        // Dropping with work and copies under way.
+        // Drops everything while work and copies are in progress.
         let mut s = Session::new(&Arc::new(common::device()));
         s.run().expect("runs");
         let ticket = s.memory.read_later("counted").expect("queues");
@@ -155,7 +155,7 @@ fn while_a_run_is_under_way() {
     });
 }
 
-/// The device goes at arbitrary moments, while another thread runs, reads or loads.
+/// The device is lost at arbitrary moments, while another thread runs, reads or loads.
 fn at_any_moment(what: &'static str, work: fn(&mut Session, usize) -> Result<(), DeviceError>) {
     in_time(what, move || {
         for delay in [0, 50, 200, 500, 1000, 2000, 5000, 10_000, 20_000] {
@@ -230,7 +230,7 @@ fn while_a_model_is_loaded() {
             let model = device.open(Arc::new(RandomWeights::of_graph(&graph, 3)));
             let plan = model.load(Plan::compile(graph, &*device).expect("compiles"));
             loser.join().expect("does not panic");
-            // It was fast enough, or it is told.
+            // Either it was fast enough, or it returns an error.
             if plan.is_err() {
                 is_lost("load", plan);
             }
@@ -241,7 +241,7 @@ fn while_a_model_is_loaded() {
     });
 }
 
-/// Others of the device are told too; what is on a device that was opened by itself goes on.
+/// Other users of the device get errors too; a separately opened device is not affected.
 #[test]
 fn others_of_the_device_are_told() {
     in_time("others of the device", || {

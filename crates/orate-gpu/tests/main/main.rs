@@ -1,4 +1,4 @@
-//! The executor on a GPU, or on a software rasterizer. What counts memory is a program of its own.
+//! Tests of the executor on a GPU or a software rasterizer. Tests that count memory are separate programs.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,6 +1,6 @@
-//! Every op, in every case, on a GPU or on a software rasterizer, against the reference interpreter.
+//! Every op case on a GPU or a software rasterizer, compared with the reference interpreter.
 //!
-//! Cases at the sizes of real models take a rasterizer minutes; they wait for a GPU:
+//! Cases at the sizes of real models take minutes on a rasterizer, so they are ignored by default. On a GPU:
 //! `ORATE_TEST_GPU=vulkan:0 cargo test -p orate-gpu --test main ops:: -- --ignored`.
 
 use crate::common;
@@ -14,7 +14,7 @@ use orate_testing::{
 };
 use std::collections::BTreeSet;
 
-/// All cases on one device, on two threads: a rasterizer spends most of the time compiling kernels.
+/// Runs all cases on one device, on two threads: a rasterizer spends most of the time compiling kernels.
 fn check(device: &GpuDevice, what: &str, cases: &[Case], least: usize) {
     assert!(cases.len() >= least, "{what}: only {} cases", cases.len());
     let (evens, odds): (Vec<_>, Vec<_>) = cases.iter().enumerate().partition(|(i, _)| i % 2 == 0);
@@ -38,28 +38,28 @@ fn padded(tokens: usize, frames: usize) -> Sizes {
     Sizes { batch: 2, padded: true, ..sizes(tokens, frames) }
 }
 
-/// What f16 adds to the error of matmuls. Of 11 significant bits rounding takes at most half the last one,
-/// 2⁻¹¹ of each weight and so of each term, and the terms' errors add up no faster than the terms.
-/// Cooperative matrices round x as well, which makes it twice as much at the most; where only weights are
-/// rounded, this leaves room for terms that cancel, or an exponential after them.
+/// Additional error of matmuls with f16. With 11 significant bits, rounding changes each weight, and so each
+/// term, by at most half an ulp, 2⁻¹¹. The errors of the terms add up no faster than the terms. Cooperative
+/// matrices round x as well, which doubles the error; if only weights are rounded, the factor 2 covers
+/// cancellation, or an exponential after them.
 const F16: f64 = 2.0 / 2048.0;
 
-/// The same for the 8 significant bits of bf16, in which only weights are rounded.
+/// The same for bf16 with 8 significant bits; only weights are rounded.
 const BF16_WEIGHTS: f64 = 2.0 / 256.0;
 
-/// The same for blocks of bytes, whose step is a 127th of the largest weight: half a step is a 254th of it,
-/// and the other weights of a block are smaller.
+/// The same for q8_0, whose step is 1/127 of the largest weight in a block: the error is at most 1/254 of it,
+/// and other weights are smaller.
 const Q8_0_WEIGHTS: f64 = 2.0 / 127.0;
 
-/// The same for half bytes: half a step is a 16th of the largest weight, and one as large with the other sign
-/// is off by twice that.
+/// The same for q4_0: half a step is 1/16 of the largest weight, and a weight of equal magnitude with the
+/// other sign has twice that error.
 const Q4_0_WEIGHTS: f64 = 2.0 / 8.0;
 
 fn is_product(op: &Op) -> bool {
     matches!(op, Op::MatMul { .. } | Op::Conv1d { .. })
 }
 
-/// Cases of matmuls, with the tolerance of weights that are rounded.
+/// Matmul cases, with the additional tolerance of rounded weights.
 fn rounded(cases: Vec<Case>, error: f64) -> Vec<Case> {
     let mut products: Vec<Case> =
         cases.into_iter().filter(|c| c.graph.nodes().iter().any(|n| is_product(&n.op))).collect();
@@ -84,12 +84,12 @@ fn fused_cases_on_a_gpu() {
     check(&common::device(), "fused cases", &fused_cases(40), 40);
 }
 
-/// Matmuls large enough for each tile that plain kernels are made for; op cases are too small for most.
+/// Matmuls large enough for each tile of the plain kernels; most op cases are too small.
 fn large_products() -> Vec<Case> {
     products(&[(17, 33, 24), (70, 720, 72), (100, 1632, 40), (99, 1640, 1024), (260, 2880, 48)])
 }
 
-/// The same for tiles of cooperative matrices of 16 × 16 that those leave out.
+/// The same for tiles of 16 × 16 cooperative matrices that [`large_products`] does not reach.
 fn cooperative_products() -> Vec<Case> {
     products(&[
         (72, 1024, 512),
@@ -101,7 +101,7 @@ fn cooperative_products() -> Vec<Case> {
     ])
 }
 
-/// Matmuls of these rows, columns and terms, and convolutions of three times as many terms.
+/// Matmuls of these rows, columns and terms, and convolutions with three times as many terms.
 fn products(sizes: &[(usize, usize, usize)]) -> Vec<Case> {
     let mut cases = vec![];
     for &(m, n, k) in sizes {
@@ -142,7 +142,7 @@ fn products_in_f16() {
     check(&device, "cooperative tiles in f16", &rounded(cooperative_products(), F16), 18);
 }
 
-/// Kernels differ from those for f16 in how they read the weight, so some of the cases are enough.
+/// Kernels differ from those for f16 only in how they read the weight, so some of the cases are enough.
 fn check_some(precision: Precision, error: f64) {
     let device = common::device_with(precision, None);
     let cases = op_cases_built(&device, &NOT_BUILT_ON_GPUS);
@@ -151,8 +151,8 @@ fn check_some(precision: Precision, error: f64) {
     check(&device, &format!("tiles in {precision}"), &rounded(large_products(), error), 15);
 }
 
-/// The plain kernels take over where a device has no such matrices, and always in f32; both are named in
-/// plans.
+/// Devices without cooperative matrices use plain kernels, as does f32 on all devices; names in plans show
+/// which.
 #[test]
 fn cooperative_matrices_where_they_are() {
     let kernels = |device: &GpuDevice| -> BTreeSet<String> {
@@ -166,8 +166,8 @@ fn cooperative_matrices_where_they_are() {
     let names = kernels(&device);
     let info = device.info();
     let has = info.has_cooperative_matrices();
-    println!("{}: {}; products in f16: {names:?}", device.name(), info.features.join(", "));
-    // Widths that are no multiple of 4 keep the plain kernel.
+    println!("{}: {}; matmuls in f16: {names:?}", device.name(), info.features.join(", "));
+    // Widths that are not a multiple of 4 use the plain kernel.
     assert!(names.iter().any(|n| n.starts_with("f16-gemm") && n.ends_with("-odd")), "{names:?}");
     assert_eq!(names.iter().filter(|n| cooperative(n)).count() >= 2, has, "{names:?}");
     let exact = common::device();
@@ -175,7 +175,7 @@ fn cooperative_matrices_where_they_are() {
     assert!(!kernels(&exact).iter().any(cooperative));
 }
 
-/// Sums of groups and of matrices have one order.
+/// Sums of groups and of matrices have a fixed order.
 #[test]
 fn products_in_f16_are_the_same_every_time() {
     let device = common::device_with(Precision::F16, None);

@@ -1,4 +1,4 @@
-//! What a session promises besides right numbers: one submission for all steps, values that survive growth,
+//! Contracts of a session besides correct results: one submission for all steps, values that survive growth,
 //! the same bytes in every run, and errors instead of panics.
 
 use crate::common;
@@ -127,7 +127,7 @@ fn values_survive_growth_and_go_when_forgotten() {
     m.write_f32("keep/a", &[100].into(), &small).expect("writes");
     m.write_i32("keep/ids", &[3].into(), &[1, 2, 3]).expect("writes");
     for round in 1..6 {
-        // Each needs more than the buffer has.
+        // Each needs more space than the buffer has.
         let large = vec![round as f32; 400_000 * round];
         m.write_f32("large", &[400_000 * round].into(), &large).expect("writes");
         assert_eq!(read(m.as_mut(), "large"), large);
@@ -180,9 +180,9 @@ fn mistakes_are_errors() {
     assert!(matches!(missing.load(plan), Err(DeviceError::Graph(_))), "a weight is missing");
 }
 
-/// Halves of whole numbers, which both formats hold, are multiplied and summed as in f32, in the same order.
-/// So they are on cooperative matrices if f16 holds the other operand as well, as it does in the first of
-/// three runs: no sum is rounded then, in any order.
+/// Halves of integers, which both formats represent exactly, are multiplied and summed as in f32, in the same
+/// order. This also holds on cooperative matrices if f16 represents the other operand exactly, as in the
+/// first of three runs: then no sum is rounded, in any order.
 #[test]
 fn weights_that_two_bytes_hold_give_the_bits_of_f32() {
     let mut weights = RandomWeights::of_graph(&euler(1), 1);
@@ -210,14 +210,14 @@ fn weights_that_two_bytes_hold_give_the_bits_of_f32() {
             if rows > 1 {
                 assert_eq!(single.0, half.0, "{precision}");
             } else {
-                // Matmuls of one row read more terms at a time, and so sum in another order.
+                // Matmuls of one row read more terms at a time, so the order of sums differs.
                 orate_testing::assert_close("one row", &half.0, &single.0, 1e-6);
             }
         }
     }
 }
 
-/// Whole numbers up to 127 times a power of two for each column of a block: every format holds them.
+/// Integers up to 127 times a power of two per column of a block, which every format represents exactly.
 fn whole_numbers(k: usize, n: usize, largest: i32) -> Vec<f32> {
     let most = if largest > 0 { largest } else { -largest - 1 };
     let number = |i: usize| {
@@ -228,7 +228,7 @@ fn whole_numbers(k: usize, n: usize, largest: i32) -> Vec<f32> {
     (0..k * n).map(number).collect()
 }
 
-/// One row on which matmuls join each other, the norm before and the gate after, in every format.
+/// One row with joined matmuls, the norm before and the gate after, in every format.
 #[test]
 fn joined_products_are_those_of_f32() {
     let (d, wide) = (64, 96);
@@ -273,12 +273,12 @@ fn joined_products_are_those_of_f32() {
     }
 }
 
-/// A block of whole numbers up to 127 or −8 is what its bits say, in matmuls of one row and of many, by
-/// weights whose blocks are not full.
+/// A block of integers up to 127 or −8 is exact, in matmuls of one row and of many, with weights whose last
+/// block is not full.
 #[test]
 fn weights_that_blocks_hold_give_the_numbers_of_f32() {
     let shapes = [(1, 100, 12), (1, 256, 68), (20, 100, 12), (70, 256, 68), (3, 33, 5), (5, 100, 12)];
-    // Bytes of 32 weights, of which f32 takes 128.
+    // Bytes per 32 weights; f32 takes 128.
     let formats = [(Precision::Q8_0, 127, 34), (Precision::Q4_0, -8, 18)];
     for ((precision, largest, bytes), (rows, k, n)) in formats.iter().flat_map(|f| shapes.map(|s| (*f, s))) {
         let mut g = Graph::new("one");
@@ -305,7 +305,7 @@ fn weights_that_blocks_hold_give_the_numbers_of_f32() {
     }
 }
 
-/// Weights keep the range of f32, and what a checkpoint in bf16 holds stays as it is.
+/// bf16 weights have the range of f32, and those of a bf16 checkpoint stay exact.
 #[test]
 fn weights_in_bf16_have_the_range_of_f32() {
     let device = common::device_with(Precision::Bf16, None);
@@ -342,7 +342,7 @@ fn weights_beyond_f16_are_refused_unless_they_are_denied() {
     }
 }
 
-/// A value that no buffer can hold.
+/// A value that exceeds any buffer.
 #[test]
 fn too_much_is_out_of_memory() {
     let device = common::device();
@@ -400,7 +400,7 @@ fn wishes_are_obeyed_or_refused() {
     let all = devices();
     let info = all.iter().find(|d| d.kind == kind && d.index == index).expect("the device is listed");
     let device = common::device();
-    // Cooperative matrices are for f16 alone.
+    // Cooperative matrices are for f16 only.
     assert_eq!(common::device_with(Precision::F16, None).info(), *info);
     let mut exact = info.clone();
     exact.features.retain(|f| !f.starts_with(COOPERATIVE_MATRICES));

@@ -1,4 +1,5 @@
-//! Attention over whole sequences: masks, lengths, relative positions, and numbers that no key may bring in.
+//! Attention over whole sequences: masks, lengths, relative positions, and stale keys that no result may
+//! depend on.
 
 use super::Case;
 use crate::interpreter::Data;
@@ -13,7 +14,7 @@ struct Heads {
     tq: usize,
     tk: usize,
     heads: usize,
-    /// Heads of q that share one of k and v.
+    /// Query heads that share one key/value head.
     group: usize,
     d: usize,
 }
@@ -84,7 +85,7 @@ pub(super) fn attention(cases: &mut Vec<Case>) -> Result<()> {
                 )
             };
             cases.push(Case::new(name(""), attention_graph("attention", s, mask, None, false)?));
-            // Random lengths, full ones, and rows that see nothing.
+            // Random lengths, full lengths, and rows that see no key.
             let g = attention_graph("attention", s, mask, None, true)?;
             let last = s.kv_batch - 1;
             cases.push(Case::new(name(" lens"), g.clone()));
@@ -100,7 +101,7 @@ pub(super) fn attention(cases: &mut Vec<Case>) -> Result<()> {
             }
         }
     }
-    // Keys and values past the length may hold anything.
+    // Keys and values past the length may hold anything, NaN included.
     let s = size(2, 2, 6, 21, 2, 16);
     for (what, stale) in [("not a number", f32::NAN), ("infinite", f32::INFINITY), ("huge", 1e30)] {
         let lens = [13usize, 4];
@@ -117,14 +118,14 @@ pub(super) fn attention(cases: &mut Vec<Case>) -> Result<()> {
         }
         cases.push(case);
     }
-    // Scores far apart: one key takes all, and exponentials must not overflow.
+    // Scores far apart: one key dominates, and exponentials must not overflow.
     let s = size(1, 1, 5, 19, 1, 8);
     let g = attention_graph("attention", &s, AttentionMask::None, None, false)?;
     let mut random = Random::new(3);
     let mut case = Case::new("Attention with scores in the hundreds", g);
     case.buffers.insert("q".into(), random.floats(5 * 8, -20.0, 20.0).into());
     case.buffers.insert("k".into(), random.floats(19 * 8, -20.0, 20.0).into());
-    // A score of 400 carries a rounding of 400 in its exponential.
+    // A score of 400 has a rounding error of 400 ulps, which its exponential turns into a relative error.
     case.tolerance += 1000.0 * tolerance::ROUNDING;
     cases.push(case);
     Ok(())

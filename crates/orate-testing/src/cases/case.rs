@@ -1,4 +1,4 @@
-//! A case: a graph with inputs, scalars and weights that fit what its ops do with them.
+//! A test case: a graph with matching inputs, scalars and weights.
 
 use super::{compact, decoding};
 use crate::interpreter::{Buffers, Data, ScalarValue, Scalars};
@@ -9,23 +9,23 @@ use orate_graph::{AttentionMask, BufferKind, DType, Graph, Op, sample_settings};
 /// A graph with inputs, scalars and weights.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Op and what is special, for reports.
+    /// Op and special condition, for reports.
     pub name: String,
-    /// What is run.
+    /// Graph to run.
     pub graph: Graph,
     /// Inputs and states before the run.
     pub buffers: Buffers,
-    /// Scalars.
+    /// Scalar values.
     pub scalars: Scalars,
-    /// Weights.
+    /// Weight tensors.
     pub weights: RandomWeights,
     /// Limit for all outputs, as in [`crate::tolerance`].
     pub tolerance: f64,
 }
 
 impl Case {
-    /// A case with random inputs that fit what the graph does with them: ids within their table (negative
-    /// ones too), lengths from 1 to what the row holds, indices within their rows.
+    /// Creates a case with random inputs that fit the graph: ids within their table (also negative ones),
+    /// lengths from 1 to the extent of the row, indices within their rows.
     pub fn new(name: impl Into<String>, graph: Graph) -> Case {
         let name = name.into();
         let buffers = random_buffers(&graph, &name);
@@ -35,10 +35,10 @@ impl Case {
         Case { name, graph, buffers, scalars, weights, tolerance }
     }
 
-    /// With another content of an input or state.
+    /// Replaces the content of an input or state.
     ///
     /// # Panics
-    /// The graph has no such buffer, or of another type or size.
+    /// The graph has no buffer of this name, type and size.
     pub fn with(mut self, buffer: &str, data: impl Into<Data>) -> Case {
         let data = data.into();
         let old = self.buffers.get(buffer).unwrap_or_else(|| panic!("{}: no buffer `{buffer}`", self.name));
@@ -47,7 +47,7 @@ impl Case {
         self
     }
 
-    /// With another value of a scalar.
+    /// Replaces the value of a scalar.
     ///
     /// # Panics
     /// The graph has no such scalar.
@@ -88,7 +88,7 @@ fn random_buffers(graph: &Graph, case: &str) -> Buffers {
     buffers
 }
 
-/// What an integer buffer may hold, from the ops that read it.
+/// Range of values that the reading ops allow in an integer buffer.
 fn integer_range(graph: &Graph, buffer: usize) -> (i32, i32) {
     let (mut low, mut high) = (i32::MIN, i32::MAX);
     let mut narrow = |l: usize, h: usize, negative: bool| {

@@ -1,4 +1,4 @@
-//! Cases for caches of compact elements: rows that are written there, and attention that reads them.
+//! Cases for caches with compact elements (16-bit floats or q8_0): writing rows, and attention over them.
 
 use super::Case;
 use super::decoding::{Sizes, cached_attention, spoil};
@@ -9,20 +9,20 @@ use crate::tolerance::{ROUNDING, compact_step};
 use orate_graph::{AttentionMask, DType, First, Graph, Op, Result, Rows, Value, Weight};
 use std::collections::BTreeSet;
 
-/// Whether rows and heads of `kv_heads` heads of `d` may be kept in a type.
+/// Whether a type can hold rows of `kv_heads` heads of width `d`.
 fn fits(dtype: DType, kv_heads: usize, d: usize) -> bool {
     (kv_heads * d).is_multiple_of(dtype.width_step()) && (dtype != DType::Q8_0 || d.is_multiple_of(32))
 }
 
-/// Attention over a cache, whose keys behind the queries may be anything.
+/// Attention over a cache. Keys after the queries may be anything.
 pub(super) fn attention(cases: &mut Vec<Case>) -> Result<()> {
     let sizes: [Sizes; 16] = [
         [1, 1, 1, 1, 1, 2],
         [1, 1, 1, 2, 1, 32],
         [1, 1, 300, 16, 2, 128], // a frame of the talker
-        [16, 1, 40, 16, 2, 128], // of many
+        [16, 1, 40, 16, 2, 128], // a batch of frames
         [1, 1, 4096, 16, 2, 128],
-        [1, 37, 300, 4, 2, 128], // a prompt behind a cached prefix
+        [1, 37, 300, 4, 2, 128], // a prompt after a cached prefix
         [1, 5, 60, 16, 2, 128],
         [2, 3, 70, 16, 2, 128],
         [2, 1, 129, 4, 2, 32],
@@ -69,20 +69,19 @@ pub(super) fn attention(cases: &mut Vec<Case>) -> Result<()> {
     Ok(())
 }
 
-/// Numbers whose rounding is the same however a device divides: blocks of 32 have steps of a power of two,
-/// and no value is near the middle between two steps. In floats of 16 bits also middles, and what is at the
-/// limits.
+/// Numbers that every device rounds alike, however it divides: q8_0 blocks have a power of two as step, and
+/// no value is near the midpoint of two steps. For 16-bit floats, exact midpoints and limits are included.
 fn sure_numbers(dtype: DType, n: usize, random: &mut Random) -> Vec<f32> {
     const HARD: [f32; 12] = [
-        1.000_488_3,  // a middle in f16: 1 + 2⁻¹¹
+        1.000_488_3,  // a midpoint in f16: 1 + 2⁻¹¹
         1.001_464_8,  // 1 + 3 · 2⁻¹¹
         -1.003_906_3, // in bf16: 1 + 2⁻⁸
         1.011_718_8,  // 1 + 3 · 2⁻⁸
         65_519.0,
-        -65_520.0, // infinite in f16
+        -65_520.0, // overflows to −∞ in f16
         3.0e38,
-        2.980_232_2e-8, // half the smallest number in f16
-        8.940_697e-8,   // one and a half of it
+        2.980_232_2e-8, // half of the smallest f16
+        8.940_697e-8,   // 1.5 times the smallest f16
         6.1e-5,
         -0.0,
         1e-20,
@@ -97,7 +96,7 @@ fn sure_numbers(dtype: DType, n: usize, random: &mut Random) -> Vec<f32> {
     }
     let block = |i: usize, random: &mut Random| -> Vec<f32> {
         let largest = random.below(32);
-        // Zeros, what is cut off, what is too small, and ordinary ones.
+        // Zeros, values rounded to zero, tiny values, and ordinary ones.
         let step = match i % 7 {
             3 => return vec![0.0; 32],
             4 => return (0..32).map(|j| if j == largest { -1e30 } else { 1e9 }).collect(),
@@ -115,7 +114,7 @@ fn sure_numbers(dtype: DType, n: usize, random: &mut Random) -> Vec<f32> {
     (0..n / 32).flat_map(|i| block(i, random)).collect()
 }
 
-/// Rows of every width, rounded.
+/// Writes of rows of every width, with rounding.
 pub(super) fn writes(cases: &mut Vec<Case>) -> Result<()> {
     // Batch, capacity, rows, width.
     let sizes = [
@@ -159,8 +158,8 @@ pub(super) fn writes(cases: &mut Vec<Case>) -> Result<()> {
             let first = (0..b).map(|i| ((n - t) * i / b) as i32).collect::<Vec<_>>();
             let case = Case::new(name("here and there"), build(true, 0)?).with("first", first.clone());
             cases.push(sure(case));
-            // Any numbers. Where it is a division that says which step is the nearest, devices may differ by
-            // one.
+            // Arbitrary numbers: devices may differ by one step where a division decides which one is
+            // nearest.
             let case = Case::new(name("of any numbers, here and there"), build(true, 0)?);
             let mut case = case.with("first", first);
             if dtype == DType::Q8_0 {
@@ -175,7 +174,7 @@ pub(super) fn writes(cases: &mut Vec<Case>) -> Result<()> {
     Ok(())
 }
 
-/// Queries, keys and values as a transformer makes, keeps and reads them.
+/// Queries, keys and values as a transformer layer computes, stores and reads them.
 fn layer(dtype: DType, s: Sizes) -> Result<Case> {
     let [b, t, n, heads, group, d] = s;
     let mut g = Graph::new("layer");
@@ -204,12 +203,12 @@ fn layer(dtype: DType, s: Sizes) -> Result<Case> {
     g.output("y", y)?;
     let first = (0..b).map(|i| ((n - t) * (i + 1) / b) as i32).collect::<Vec<_>>();
     let mut case = Case::new(format!("A layer with its cache in {dtype}, {s:?}"), g).with("at", first);
-    // What is a rounding apart may fall to the next step.
+    // A rounding difference before the cache may select the neighboring step.
     case.tolerance = case.tolerance.max(compact_step(dtype) + ROUNDING);
     Ok(case)
 }
 
-/// Makes rows of a cache what no number is.
+/// Fills a row of a cache with NaN.
 pub(super) fn spoil_bytes(bytes: &mut [u8], row: usize) {
     bytes.fill([0xff, 0x7c, 0x7f][row % 3]);
 }

@@ -1,11 +1,11 @@
-//! Convolutions: all geometries that ship, dense and depthwise, in one pass and after a history.
+//! Convolutions: all shipped geometries, dense and depthwise, in one pass and after a history.
 
 use super::matmul::epilogues;
 use super::rows::norm;
 use super::{Case, WIDTHS, unary};
 use orate_graph::{Activation, ConvGeometry, DType, Result, Weight};
 
-/// Geometries that ship, and one with padding of its own.
+/// Shipped geometries, and one with unusual padding.
 fn geometries() -> Vec<(String, ConvGeometry)> {
     let mut all = vec![];
     for taps in [1, 3, 5, 7] {
@@ -27,7 +27,7 @@ pub(super) fn conv1d(cases: &mut Vec<Case>) -> Result<()> {
         })
     };
     for (i, (name, geometry)) in geometries().into_iter().enumerate() {
-        // A length shorter than the padding, and one longer.
+        // Lengths shorter and longer than the padding.
         one(1 + i % 3, 1 + i % 4, 5, 9, &name, geometry)?;
         one(1 + i % 2, 23, 8, 17, &name, geometry)?;
     }
@@ -68,21 +68,20 @@ pub(super) fn depthwise_conv1d(cases: &mut Vec<Case>) -> Result<()> {
     for c in WIDTHS {
         one(2, 11, c, "k5 d2 symmetric", ConvGeometry::symmetric(5, 2), false)?;
         one(1, 11, c, "k7 d1 causal", ConvGeometry::causal(7, 1), false)?;
-        // The norm of one or two channels is all sign and no size: rounding could turn it over.
+        // Normalizing one or two channels leaves only signs, which rounding could flip.
         if c > 2 {
             one(2, 11, c, "k5 d2 symmetric", ConvGeometry::symmetric(5, 2), true)?;
             one(1, 11, c, "k7 d1 causal", ConvGeometry::causal(7, 1), true)?;
         }
     }
-    // Stored [C, 1, taps], as networks have it.
+    // Stored [C, 1, taps], as in the checkpoints.
     unary(cases, "DepthwiseConv1d, weight transposed".into(), [1, 9, 24], |g, x| {
         let w = Weight::named("w", [24, 1, 5]).reshape([24, 5]).transpose();
         g.depthwise_conv1d(x, w, Weight::named("bias", [24]), ConvGeometry::symmetric(5, 1))
     })
 }
 
-/// Convolutions after a history: shorter and longer than it, alone and with everything that is fused into
-/// them.
+/// Convolutions after a history: inputs shorter and longer than it, alone and with all fused ops.
 pub(super) fn streaming(cases: &mut Vec<Case>) -> Result<()> {
     for (taps, dilation) in [(2, 1), (3, 1), (7, 1), (7, 3), (7, 9), (4, 2), (1, 1)] {
         let geometry = ConvGeometry::streaming(taps, dilation);
@@ -106,15 +105,15 @@ pub(super) fn streaming(cases: &mut Vec<Case>) -> Result<()> {
         let h = g.input("history", DType::F32, [2, 18, 6])?;
         g.conv1d_after(h, x, Weight::named("w", [42, 19]), geometry)
     })?;
-    // A transposed convolution of stride 3 and 6 taps, stored `[in, out, taps]`: 3 results a row from it and
-    // the row before it, the beginning of a stream.
+    // A transposed convolution of stride 3 and 6 taps, stored `[in, out, taps]`: each row and the one before
+    // it give 3 output rows. The first row starts a stream.
     unary(cases, "Conv1d that is a transposed convolution".into(), [1, 7, 10], |g, x| {
         let w = Weight::named("w", [10, 4, 6]).reshape([10, 4, 2, 3]).permute(&[2, 0, 3, 1]).flip();
         let zeros = g.constant(Weight::fill(0.0, [1, 1, 10]), 1)?;
         let y = g.conv1d_after(zeros, x, w.reshape([20, 12]), ConvGeometry::streaming(2, 1))?;
         g.reshape(y, [1, 21, 4])
     })?;
-    // A stream: the history is a state that becomes the end of what was seen.
+    // A stream: the last input rows become the new history state.
     unary(cases, "Conv1d that keeps its history".into(), [1, 5, 8], |g, x| {
         let h = g.state("history", DType::F32, [1, 2, 8])?;
         let y = g.conv1d_after(h, x, Weight::named("w", [24, 7]), ConvGeometry::streaming(3, 1))?;

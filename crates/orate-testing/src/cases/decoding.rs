@@ -1,5 +1,5 @@
-//! Cases for what decoding needs: positions in device memory, caches written in place, integers made by
-//! steps, sampling.
+//! Cases for decoding: positions in device memory, caches written in place, integers computed by steps,
+//! sampling.
 
 use super::Case;
 use super::compact::spoil_bytes;
@@ -11,8 +11,8 @@ use orate_graph::{
 };
 use std::collections::BTreeSet;
 
-/// Sizes of an attention over a cache: batch, queries, keys, heads of queries, heads of them that share one
-/// of keys, width of a head.
+/// Sizes of attention over a cache: batch, queries, keys, query heads, query heads per key/value head, head
+/// width.
 pub(super) type Sizes = [usize; 6];
 
 pub(super) fn cached_attention(
@@ -33,7 +33,7 @@ pub(super) fn cached_attention(
     Ok(g)
 }
 
-/// Makes keys and values that no query may see something else than numbers.
+/// Fills keys and values that no query may see with NaN.
 pub(super) fn spoil(case: &mut Case, batch: usize, keys: usize, unseen: impl Fn(usize, usize) -> bool) {
     let rows = batch * keys;
     for name in ["k", "v"] {
@@ -53,8 +53,8 @@ pub(super) fn spoil(case: &mut Case, batch: usize, keys: usize, unseen: impl Fn(
     }
 }
 
-/// The second half of a transformer's layer, which devices make fewer steps of: one row and several, as many
-/// as are a batch, and one more.
+/// The feed-forward half of a transformer layer, which devices fuse: for one row, several, a full batch, and
+/// one more.
 pub(super) fn feed_forward(cases: &mut Vec<Case>) -> Result<()> {
     let sizes =
         [(1, 64, 96), (1, 48, 32), (1, 20, 12), (3, 64, 96), (8, 64, 32), (16, 128, 64), (17, 64, 96)];
@@ -75,7 +75,7 @@ pub(super) fn feed_forward(cases: &mut Vec<Case>) -> Result<()> {
     Ok(())
 }
 
-/// Attention over a cache: every place where queries may stand, and anything after them.
+/// Attention over a cache: queries at every position, and arbitrary memory after them.
 pub(super) fn cached(cases: &mut Vec<Case>) -> Result<()> {
     let sizes = [
         [1, 1, 1, 1, 1, 1],
@@ -89,7 +89,7 @@ pub(super) fn cached(cases: &mut Vec<Case>) -> Result<()> {
         [3, 1, 70, 6, 3, 20],
         [3, 2, 33, 3, 1, 17],
         [2, 5, 40, 4, 4, 16],
-        [1, 30, 64, 4, 2, 64], // a prompt behind a cached prefix
+        [1, 30, 64, 4, 2, 64], // a prompt after a cached prefix
         [2, 25, 25, 2, 1, 33],
     ];
     for s in sizes {
@@ -125,7 +125,7 @@ pub(super) fn cached(cases: &mut Vec<Case>) -> Result<()> {
     Ok(())
 }
 
-/// Attention of a stream over a window of keys, from before its start on.
+/// Streaming attention over a sliding window, including a window that begins before the stream.
 pub(super) fn stream(cases: &mut Vec<Case>) -> Result<()> {
     for s in [
         [1, 1, 1, 1, 1, 1],
@@ -155,7 +155,7 @@ pub(super) fn stream(cases: &mut Vec<Case>) -> Result<()> {
     Ok(())
 }
 
-/// Integers that are moved, counted on and read.
+/// Integers that are moved, incremented and read.
 pub(super) fn integers(cases: &mut Vec<Case>) -> Result<()> {
     let mut case = |name: &str, build: &dyn Fn(&mut Graph, Value) -> Result<Value>| -> Result<()> {
         let mut g = Graph::new(name);
@@ -204,7 +204,7 @@ pub(super) fn integers(cases: &mut Vec<Case>) -> Result<()> {
     Ok(())
 }
 
-/// Rows by number, and tables at positions.
+/// Rows selected by index, and tables at positions.
 pub(super) fn rows(cases: &mut Vec<Case>) -> Result<()> {
     for (b, n, c) in [(1, 1, 1), (1, 9, 64), (2, 5, 17), (3, 40, 1024)] {
         let mut g = Graph::new("rows");
@@ -251,7 +251,7 @@ pub(super) fn in_place(cases: &mut Vec<Case>) -> Result<()> {
         cases.push(Case::new(name("at the end"), build(true, 0)?).with("first", vec![(n - t) as i32; b]));
         let first = (0..b).map(|i| ((n - t) * i / b) as i32).collect::<Vec<_>>();
         let case = Case::new(name("here and there"), build(true, 0)?).with("first", first);
-        // What is not replaced may be anything.
+        // Rows that are not replaced may hold anything.
         cases.push(case.with("cache", vec![1e30; b * n * c]));
     }
     for (b, v) in [(1, 1), (1, 3072), (3, 17)] {
@@ -278,7 +278,7 @@ pub(super) fn in_place(cases: &mut Vec<Case>) -> Result<()> {
     let y = g.scale(flat, Factor::Const(-1.0))?;
     g.output("y", y)?;
     cases.push(Case::new("WriteRows twice, with reads between", g));
-    // A write that nothing reads in this run.
+    // A write for a later run: nothing reads it in this one.
     let mut g = Graph::new("cache");
     let x = g.input("x", DType::F32, [2, 3, 8])?;
     let cache = g.state("cache", DType::F32, [2, 6, 8])?;
@@ -286,7 +286,7 @@ pub(super) fn in_place(cases: &mut Vec<Case>) -> Result<()> {
     g.write_rows(cache, rows, Rows::From(3))?;
     g.output("y", x)?;
     cases.push(Case::new("WriteRows for the next run", g));
-    // A product that reads a state before it is written, and its bias after.
+    // A matmul that reads a state before it is written, and its bias after.
     let mut g = Graph::new("cache");
     let x = g.input("x", DType::F32, [1, 1, 8])?;
     let cache = g.state("cache", DType::F32, [1, 3, 8])?;
@@ -298,7 +298,7 @@ pub(super) fn in_place(cases: &mut Vec<Case>) -> Result<()> {
     Ok(())
 }
 
-/// The settings of the released models, and others: temperature, k, p, penalty.
+/// Temperature, k, p and penalty: those of the released models, and others.
 const SETTINGS: [[f32; 4]; 8] = [
     [0.9, 50.0, 1.0, 1.05],
     [0.0, 50.0, 1.0, 1.05],
@@ -320,7 +320,7 @@ const MORE_SETTINGS: [[f32; 6]; 6] = [
     [0.0, 0.0, 1.0, 1.2, 0.05, 0.7],
 ];
 
-/// Values for row `b` of the settings of a draw.
+/// Sampling settings of batch row `b`.
 pub(super) fn settings(b: usize) -> [f32; 4] {
     SETTINGS[b % SETTINGS.len()]
 }
@@ -355,7 +355,7 @@ pub(super) fn sample(cases: &mut Vec<Case>) -> Result<()> {
                 cases.push(case.with("number", (0..b).map(|row| number + row as i32).collect::<Vec<_>>()));
             }
         }
-        // A row that is no numbers, among others and at the limits of threads.
+        // A row with NaN among valid ones, at the first and last index of a thread.
         for (which, at, first) in [("first", 0, &SETTINGS[0]), ("last", v - 1, &SETTINGS[1])] {
             let name = format!("Sample [{b}, {v}] whose {which} logit is not a number, {first:?}");
             let mut random = Random::named(7, &name);
@@ -363,7 +363,7 @@ pub(super) fn sample(cases: &mut Vec<Case>) -> Result<()> {
             logits[(b - 1) * v + at] = f32::NAN;
             cases.push(Case::new(name, g.clone()).with("logits", logits).with("settings", first.repeat(b)));
         }
-        // Few values, so that many ids are equal, and at the limits too.
+        // Few distinct values, so that many ids have equal logits, also at the cut-offs.
         for (i, first) in SETTINGS.iter().enumerate() {
             let name = format!("Sample of equal logits [{b}, {v}], {first:?}");
             let mut random = Random::named(6, &name);

@@ -1,4 +1,4 @@
-//! What encoders of voices need: padding, statistics over time, and codes.
+//! Cases for the encoders of voices: padding, statistics over time, and codes.
 
 use super::{Case, unary};
 use orate_graph::{ConvGeometry, DType, Graph, Padding, Result, Shape, Weight};
@@ -20,7 +20,7 @@ pub(super) fn pad(cases: &mut Vec<Case>) -> Result<()> {
             unary(cases, name, shape, |g, x| g.pad(x, padding, before, after))?;
         }
     }
-    // A convolution with as many rows as it reads, whose edges are mirrored.
+    // A convolution whose edges are mirrored, with as many output as input rows.
     unary(cases, "Pad that mirrors the edges of a convolution".into(), [1, 9, 16], |g, x| {
         let padded = g.pad(x, Padding::Reflect, 3, 3)?;
         let history = g.slice(padded, 1, 0, 6)?;
@@ -48,7 +48,7 @@ pub(super) fn statistics(cases: &mut Vec<Case>) -> Result<()> {
     cases.push(
         Case::new("Statistics of equal numbers, whose variance is the floor", g).with("x", vec![0.5; 45]),
     );
-    // One row takes all, and exponentials must not overflow.
+    // One row dominates, and exponentials must not overflow.
     let mut g = Graph::new("Statistics");
     let x = g.input("x", DType::F32, [1, 19, 8])?;
     let scores = g.input("scores", DType::F32, [1, 19, 8])?;
@@ -66,11 +66,11 @@ pub(super) fn residual_codes(cases: &mut Vec<Case>) -> Result<()> {
         let name = format!("ResidualCodes [{b}, {t}, {e}] by [{q}, {v}, {e}]");
         unary(cases, name, [b, t, e], |g, x| g.residual_codes(x, Weight::named("books", [q, v, e])))?;
     }
-    // All entries are equally far: the first counts, also of the second book.
+    // All entries are equally far: the first one counts, also in the second book.
     unary(cases, "ResidualCodes among equal entries".into(), [1, 3, 8], |g, x| {
         g.residual_codes(x, Weight::fill(0.25, [2, 33, 8]))
     })?;
-    // Sums of what was assigned to an entry, divided by how often; an entry that never was is far away.
+    // Codebook entries are assigned sums divided by usage counts; an unused entry is far away.
     let sums = Weight::named("sums", [11, 8]);
     let usage = Weight::named("usage", [11, 1]).at_least(1e-5).reciprocal();
     unary(cases, "ResidualCodes by a codebook".into(), [1, 7, 8], |g, x| {
@@ -79,7 +79,7 @@ pub(super) fn residual_codes(cases: &mut Vec<Case>) -> Result<()> {
 }
 
 /// Frames of an inverse STFT: those of Chatterbox's vocoder, hops that do not divide the frame, and frames
-/// side by side.
+/// that do not overlap.
 pub(super) fn overlap_add(cases: &mut Vec<Case>) -> Result<()> {
     for (batch, frames, n, hop) in
         [(1, 121, 16, 4), (2, 2, 16, 4), (3, 9, 20, 7), (1, 5, 2, 1), (2, 40, 64, 64), (1, 33, 1024, 256)]

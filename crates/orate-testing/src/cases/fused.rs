@@ -1,4 +1,4 @@
-//! Graphs of which devices fuse most: layers that decode, and rows that are added, cut and joined.
+//! Graphs in which devices fuse most ops: decoding layers, and rows that are added, sliced and concatenated.
 
 use super::Case;
 use crate::random::Random;
@@ -14,10 +14,10 @@ const ROW: usize = 32;
 /// Rows of a cache.
 const CACHE: usize = 12;
 
-/// Limit where caches are rounded: a number near a tie may go to either side, which is 2⁻⁸ of it in bf16.
+/// Limit where caches round: a value near a midpoint may go either way, which changes it by 2⁻⁸ in bf16.
 const ROUNDED: f64 = 1e-2;
 
-/// A graph being built, with what makes each weight's name its own.
+/// A graph under construction; `weights` makes weight names unique.
 struct Builder {
     g: Graph,
     random: Random,
@@ -40,7 +40,7 @@ impl Builder {
         self.random.below(one_of) == 0
     }
 
-    /// Sometimes a value is seen from outside, and must not be fused away.
+    /// Sometimes makes a value an output, so that it must not be fused away.
     fn seen(&mut self, v: Value) -> Result<()> {
         if self.is(12) {
             let name = format!("seen {}", self.g.buffers().len());
@@ -49,7 +49,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Heads of `x`, mostly normed and rotated.
+    /// Splits `x` into heads, mostly with norm and rotary positions.
     fn heads(&mut self, x: Value, count: usize, table: Value) -> Result<Value> {
         let dims = self.g.shape(x).dims().to_vec();
         let mut y = x;
@@ -63,7 +63,7 @@ impl Builder {
         if self.is(6) { Ok(y) } else { self.g.rotary(y, table, count) }
     }
 
-    /// A layer of a transformer over caches.
+    /// A transformer layer over caches.
     fn layer(&mut self, x: Value, at: Value, table: Value, number: usize) -> Result<Value> {
         let batch = self.g.shape(x).dims()[0];
         let norm = self.weight([ROW]);
@@ -104,7 +104,7 @@ impl Builder {
         self.g.add(x, y)
     }
 
-    /// Rows cut from `x`, changed and joined with others.
+    /// Slices rows of `x`, changes them and concatenates them with others.
     fn moves(&mut self, x: Value) -> Result<Value> {
         let dims = self.g.shape(x).dims().to_vec();
         let axis = if dims[0] > 1 && self.is(2) { 0 } else { 1 };
@@ -122,7 +122,7 @@ impl Builder {
         self.g.slice(y, axis, 0, dims[axis]).or_else(|_| self.g.slice(y, axis, 0, len))
     }
 
-    /// A row of a table that a scalar names, added to a matmul.
+    /// Adds a table row, selected by a scalar, to a matmul.
     fn row(&mut self, x: Value, table: Value) -> Result<Value> {
         let step = self.g.scalar("step");
         let row = self.g.select_row(table, step)?;
@@ -135,7 +135,7 @@ impl Builder {
 fn graph(seed: u64) -> Result<Graph> {
     let mut random = Random::new(seed);
     let (batch, time) = (1 + random.below(2), 1 + random.below(4));
-    // One row in every second graph: there most is fused.
+    // Every second graph has one row, where devices fuse most.
     let [batch, time] = if seed.is_multiple_of(2) { [1, 1] } else { [batch, time] };
     let mut b = Builder { g: Graph::new(format!("fused {seed}")), random, weights: 0 };
     let mut x = b.g.input("x", DType::F32, [batch, time, ROW])?;
@@ -157,7 +157,7 @@ fn graph(seed: u64) -> Result<Graph> {
     Ok(b.g)
 }
 
-/// Random layers, which devices fuse as far as they can.
+/// Random layers, as fusible as possible.
 pub fn fused_cases(count: u64) -> Vec<Case> {
     let case = |seed| {
         let graph = graph(seed).unwrap_or_else(|e| panic!("graph {seed}: {e}"));

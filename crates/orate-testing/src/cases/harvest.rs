@@ -1,11 +1,11 @@
-//! Cases from networks: each op on the shapes and in the layouts that ship.
+//! Cases from networks: each op with the shapes and layouts that ship.
 
 use super::Case;
 use orate_graph::{Graph, Op, Shape, Value, ValueInfo, passes};
 use std::collections::BTreeSet;
 
-/// One case for each distinct node of a network after all passes: the same op, operand shapes and weight
-/// expressions (so that layouts are those that ship), whatever the weights are called.
+/// Returns one case for each distinct node of a network after all passes: same op, operand shapes and weight
+/// expressions (which give the layouts), whatever the weight names.
 pub fn harvest(graph: &Graph) -> Vec<Case> {
     let mut g = graph.clone();
     passes::ALL.iter().for_each(|(_, run)| run(&mut g));
@@ -13,7 +13,7 @@ pub fn harvest(graph: &Graph) -> Vec<Case> {
     let mut cases = vec![];
     for node in g.nodes() {
         let inputs: Vec<_> = node.inputs.iter().map(|v| g.info(*v)).collect();
-        // `x + x` and `x + y` are different to an executor that works in place.
+        // `x + x` and `x + y` differ for an executor that works in place.
         let first = |v: &Value| node.inputs.iter().position(|w| w == v).expect("is there");
         let same: Vec<usize> = node.inputs.iter().map(first).collect();
         let operands: Vec<String> = inputs.iter().map(|i| format!("{} {}", i.dtype, i.shape)).collect();
@@ -29,28 +29,28 @@ pub fn harvest(graph: &Graph) -> Vec<Case> {
     cases
 }
 
-/// The op's text with every tensor name replaced by one letter.
+/// Description of the op with each tensor name replaced by one letter.
 fn anonymous(op: &Op) -> String {
     let mut text = format!("{op:?}");
     let mut names = vec![];
     op.weights().into_iter().for_each(|w| w.collect_names(&mut names));
-    // Longest first, as one name may be part of another.
+    // Longest first, as one name may contain another.
     names.sort_unstable_by_key(|n| std::cmp::Reverse(n.len()));
     names.iter().for_each(|n| text = text.replace(n, "w"));
     text
 }
 
-/// A graph of one op on inputs `in0`, `in1`, …, stored as `out`. Ops name scalars by number, so the new graph
-/// declares the same `scalars` in the same order.
+/// Builds a graph of one op on inputs `in0`, `in1`, …, stored as `out`. Ops refer to scalars by index, so the
+/// new graph declares the same `scalars` in the same order.
 ///
 /// # Panics
-/// The op does not take such operands.
+/// The op does not accept these operands.
 pub fn single_op(name: &str, scalars: &[String], op: &Op, inputs: &[&ValueInfo], out: &Shape) -> Graph {
     let distinct: Vec<usize> = (0..inputs.len()).collect();
     single(name, scalars, op, inputs, &distinct, out)
 }
 
-/// [`single_op`], where operand `i` is the same value as operand `first[i]`.
+/// [`single_op`] in which operand `i` is the same value as operand `first[i]`.
 fn single(
     name: &str,
     scalars: &[String],

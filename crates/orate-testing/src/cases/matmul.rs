@@ -1,4 +1,4 @@
-//! Products: sizes around tiles, the layouts of networks, and what is fused after them.
+//! Matmuls: sizes around tile boundaries, weight layouts of the networks, and fused epilogues.
 
 use super::{Case, WIDTHS, activations, unary};
 use orate_graph::{Activation, DType, Graph, Result, Value, Weight};
@@ -24,7 +24,7 @@ pub(super) fn matmul(cases: &mut Vec<Case>) -> Result<()> {
             g.matmul(x, w(64, 144))
         })?;
     }
-    // Layouts that networks use: stored [out, in] or [out, in, 1], with a factor on rows or columns.
+    // Layouts that the networks use: stored [out, in] or [out, in, 1], with scaled rows or columns.
     let stored = Weight::named("w", [35, 24, 1]).reshape([35, 24]);
     let gamma = Weight::named("gamma", [1, 35, 1]);
     let layouts = [
@@ -38,7 +38,7 @@ pub(super) fn matmul(cases: &mut Vec<Case>) -> Result<()> {
     for (what, weight) in layouts {
         unary(cases, format!("MatMul, weight {what}"), [2, 9, 24], |g, x| g.matmul(x, weight))?;
     }
-    // A row of each of several sequences, which devices may multiply together.
+    // One row from each of several sequences; devices may merge these into one matmul.
     for batch in [2, 3, 4, 5, 8, 9, 13, 16, 17, 32, 33] {
         let name = format!("MatMul [{batch}, 1, 64] · [64, 96]");
         unary(cases, name, [batch, 1, 64], |g, x| g.matmul(x, w(64, 96)))?;
@@ -63,7 +63,7 @@ pub(super) fn matmul(cases: &mut Vec<Case>) -> Result<()> {
     })
 }
 
-/// All combinations of bias, activation and residual after a product.
+/// All combinations of bias, activation and residual after an op.
 pub(super) fn epilogues(
     cases: &mut Vec<Case>,
     name: &str,

@@ -1,8 +1,8 @@
-//! Cases for every op: hand-written edges, and whatever shapes the networks have.
+//! Test cases for every op: hand-written edges, and all shapes of the networks.
 //!
-//! A case is a small graph with everything it reads. Cases hold graphs as the builder makes them; executors
-//! compile them, so a case with an epilogue becomes one fused step. Hand-written cases have a file for each
-//! family of ops, mostly named as the executors' own.
+//! A case is a small graph with all its inputs. Cases hold graphs as the builder makes them; executors
+//! compile them, so a case with an epilogue becomes one fused step. Hand-written cases are grouped in a file
+//! per op family, mostly named like those of the executors.
 
 mod attention;
 mod buffers;
@@ -26,7 +26,7 @@ pub use harvest::{harvest, single_op};
 use orate_graph::{Activation, DType, Graph, Plan, Result, Shape, Target, Value, Weight};
 use std::collections::BTreeSet;
 
-/// Cases for every op, and for what surrounds them: states, shared values, reshapes.
+/// Cases for every op and its environment: states, shared values, reshapes.
 pub fn op_cases() -> Vec<Case> {
     type Family = fn(&mut Vec<Case>) -> Result<()>;
     let families: &[Family] = &[
@@ -72,12 +72,11 @@ pub fn op_cases() -> Vec<Case> {
     cases
 }
 
-/// The [`op_cases`] that a device can run. `lacking` are words from the reasons of the others: a device that
-/// refuses a case for another reason keeps it, and so fails it.
+/// Returns the [`op_cases`] that a device supports. `lacking` are phrases from the reasons for refusing the
+/// others. A case refused for another reason stays in the list and so fails.
 ///
 /// # Panics
-/// No case is refused for one of the reasons, which means that it is built by now and has to go from the
-/// list.
+/// No case is refused for one of these reasons: it is supported now and must be removed from the list.
 pub fn op_cases_built(target: &dyn Target, lacking: &[&str]) -> Vec<Case> {
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     let mut cases = op_cases();
@@ -95,18 +94,18 @@ pub fn op_cases_built(target: &dyn Target, lacking: &[&str]) -> Vec<Case> {
     cases
 }
 
-/// What GPUs do not run yet, in words of their reasons.
+/// Ops that GPUs do not support yet, as phrases of the refusal.
 pub const NOT_BUILT_ON_GPUS: [&str; 0] = [];
 
-/// Widths around those of vectors: 1, odd, and one less and more than 8, 16 and 32.
+/// Widths around vector sizes: 1, odd ones, and one below and above 8, 16 and 32.
 const WIDTHS: [usize; 14] = [1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 100];
 
-/// Every activation, with a name for the slope.
+/// Every activation, with a named slope.
 fn activations() -> Vec<Activation> {
     Activation::all(Weight::named("slope", [1]))
 }
 
-/// A graph with input `x`, whose `build` makes output `y`.
+/// A graph with input `x` and output `y`, the result of `build`.
 fn unary(
     cases: &mut Vec<Case>,
     name: String,

@@ -1,4 +1,4 @@
-//! Ops that move elements: rows of tables, constants, joining, cutting, other orders.
+//! Ops that move elements: table rows, constants, concatenation, slices, permutations.
 
 use super::{Case, unary};
 use crate::interpreter::ScalarValue;
@@ -15,7 +15,7 @@ pub(super) fn embedding(cases: &mut Vec<Case>) -> Result<()> {
         cases.push(Case::new(&*name, g.clone()));
         cases.push(Case::new(format!("{name}, last row as −1"), g).with("ids", vec![-1; b * t]));
     }
-    // Tables that stay as their file has them; rows of an odd number of halves cannot.
+    // Tables that stay in the format of their file; rows with an odd number of 16-bit values cannot.
     for (t, rows, c) in [(1, 1, 2), (7, 163, 64), (33, 50, 18), (5, 9, 17)] {
         for table in ["table.f16", "table.bf16"] {
             let name = format!("Embedding [1, {t}] of [{rows}, {c}], {table}");
@@ -30,7 +30,7 @@ pub(super) fn embedding(cases: &mut Vec<Case>) -> Result<()> {
 }
 
 pub(super) fn embedding_sum(cases: &mut Vec<Case>) -> Result<()> {
-    // Batch, time, ids of a position, first id, tables, rows, width.
+    // Batch, time, ids per position, first id, tables, rows, width.
     let sizes = [
         (1, 1, 1, 0, 1, 1, 1),
         (1, 5, 16, 0, 1, 128, 17),
@@ -45,7 +45,7 @@ pub(super) fn embedding_sum(cases: &mut Vec<Case>) -> Result<()> {
         g.output("y", y)?;
         cases.push(Case::new(name, g));
     }
-    // Codebooks of a residual quantiser: sums divided by how often an entry was used, if ever.
+    // Codebooks of a residual quantizer: sums divided by usage counts.
     let book = |i: usize| {
         let usage = Weight::named(format!("{i}.usage"), [11, 1]).at_least(1e-5);
         Weight::named(format!("{i}.sum"), [11, 8]).mul(&usage.reciprocal())
@@ -69,13 +69,13 @@ pub(super) fn constant(cases: &mut Vec<Case>) -> Result<()> {
         let y = key.constant(w, batch)?;
         key.output("y", y)?;
         cases.push(Case::new(name, g));
-        // The expression is evaluated at load, by the same code everywhere.
+        // The expression is evaluated at load, by shared code.
         cases.push(Case::new(key.name().to_owned(), key));
     }
     Ok(())
 }
 
-/// Weights that differ only in size.
+/// Constant weights that differ only in size.
 pub(super) fn constants_of_one_number(cases: &mut Vec<Case>) -> Result<()> {
     let mut g = Graph::new("Constant");
     for (i, shape) in [[1, 2, 8], [1, 6, 8], [1, 1, 3]].into_iter().enumerate() {
@@ -147,7 +147,7 @@ pub(super) fn movement(cases: &mut Vec<Case>) -> Result<()> {
     Ok(())
 }
 
-/// All orders of `0 … n`.
+/// All permutations of `0..n`.
 fn permutations(n: usize) -> Vec<Vec<usize>> {
     if n == 0 {
         return vec![vec![]];

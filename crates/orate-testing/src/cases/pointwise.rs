@@ -1,4 +1,4 @@
-//! Ops on elements by themselves: activations, sums and products, vectors and rows spread over others, masks.
+//! Element-wise ops: activations, sums and products, broadcast vectors and rows, masks.
 
 use super::{Case, WIDTHS, activations, unary};
 use crate::tolerance;
@@ -71,7 +71,7 @@ pub(super) fn activate(cases: &mut Vec<Case>) -> Result<()> {
             let ramp = (0..201).map(|i| low + (high - low) * i as f32 / 200.0);
             let mut case = Case::new(name, g).with("x", ramp.collect::<Vec<_>>());
             if f == Activation::Exp {
-                // The argument's own rounding is worth |x| roundings of the result.
+                // The rounding of the argument costs |x| roundings of the result.
                 case.tolerance += f64::from(high) * tolerance::ROUNDING;
             }
             cases.push(case);
@@ -134,7 +134,7 @@ pub(super) fn mask_rows(cases: &mut Vec<Case>) -> Result<()> {
         cases.push(Case::new(name("all"), g.clone()).with("lens", vec![t as i32; b]));
         cases.push(Case::new(name("longer than there is"), g.clone()).with("lens", vec![t as i32 + 3; b]));
         cases.push(Case::new(name("none"), g.clone()).with("lens", vec![0; b]));
-        // Zeros, not products with zero.
+        // Masked rows are set to zero, not multiplied by it.
         let case = Case::new(name("not a number"), g).with("lens", vec![0; b]);
         cases.push(case.with("x", vec![f32::NAN; b * t * c]));
     }

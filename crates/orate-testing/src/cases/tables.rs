@@ -1,4 +1,4 @@
-//! Rotary positions, time embeddings and random numbers: what is made of angles.
+//! Rotary positions, time embeddings and random numbers: everything computed from angles.
 
 use super::{Case, unary};
 use crate::interpreter::ScalarValue;

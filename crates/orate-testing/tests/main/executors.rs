@@ -1,9 +1,9 @@
-//! The comparison itself: a right executor passes, wrong ones are caught and named.
+//! Tests of the comparison itself: a correct executor passes, wrong ones are caught and named.
 
 use orate_graph::{DType, Graph, WeightLoader, passes};
 use orate_testing::*;
 
-/// The interpreter on the graph that is left after all passes.
+/// The interpreter on the graph after all passes.
 struct Fused;
 
 impl Executor for Fused {
@@ -23,7 +23,7 @@ impl Executor for Fused {
     }
 }
 
-/// [`Fused`], and then something else happens to the buffers.
+/// [`Fused`], followed by a change to the buffers.
 struct Broken(fn(&mut Buffers));
 
 impl Executor for Broken {
@@ -69,11 +69,11 @@ fn plans_in_their_own_memory_agree_on_every_case() {
 #[test]
 fn a_small_error_in_one_element_is_found_in_every_case() {
     let mut cases = op_cases();
-    // Where numbers that are a rounding apart go to a compact type, its neighbors may be right too.
+    // If a case rounds to a compact type, neighboring results may be correct too.
     let all = cases.len();
     cases.retain(|c| c.tolerance < tolerance::compact_step(DType::F16));
     assert!(all - cases.len() < 40, "{} cases of {all}", all - cases.len());
-    // The largest element, as limits are relative to it.
+    // Limits are relative to the largest element, so that one is changed.
     let report = check_all(
         &Broken(|b| {
             if let Some(Data::I32(y)) = b.get_mut("y") {

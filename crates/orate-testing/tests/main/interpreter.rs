@@ -1,5 +1,5 @@
-//! The interpreter against numbers that were made without it: `reference/ops.py` for arithmetic, and by hand
-//! for everything that moves or selects.
+//! The interpreter against independent numbers: `reference/ops.py` for arithmetic, and computed by hand for
+//! ops that move or select.
 
 use orate_graph::*;
 use orate_testing::{
@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 
 // ---- computed by reference/ops.py -----------------------------------------------------------------
 
-/// Results are rounded to f32 once, the reference not at all.
+/// Results are rounded to f32 once, the reference never.
 const ONE_ROUNDING: f64 = 1.0 / (1u64 << 24) as f64;
-/// Two ops in a row: their roundings meet.
+/// Two ops in sequence: their roundings add up.
 const TWO_OPS: f64 = 4.0 * ONE_ROUNDING;
 
-/// The tensors of one case in `ops.txt`: kind and name → shape and numbers.
+/// Tensors of one case in `ops.txt`, with shape and numbers, by kind and name.
 struct Reference {
     case: &'static str,
     tensors: BTreeMap<(&'static str, &'static str), (Shape, Vec<f64>)>,
@@ -57,7 +57,7 @@ impl Reference {
         Norm { weight: self.weight("norm_weight"), bias: self.weight("norm_bias"), eps }
     }
 
-    /// Builds, runs and compares; with `fused` after all passes.
+    /// Builds the graph, runs it and compares; if `fused`, after all passes.
     fn check(&self, tolerance: f64, build: impl Fn(&mut Graph) -> Result<Value>) {
         for fused in [false, true] {
             let mut g = Graph::new(self.case);
@@ -174,7 +174,7 @@ fn convolutions_behind_a_history() {
         let (x, history) = (r.input(g, "x"), r.input(g, "history"));
         g.depthwise_conv1d_after(history, x, r.weight("w"), r.weight("bias"), geometry)
     });
-    // A transposed convolution, stored [in, out, taps], is one of two taps with three times the outputs.
+    // A transposed convolution, stored [in, out, taps], equals one with two taps and three times the outputs.
     let r = reference("conv1d_transposed");
     r.check(ONE_ROUNDING, |g| {
         let (x, history) = (r.input(g, "x"), r.input(g, "history"));

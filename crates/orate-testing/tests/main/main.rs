@@ -1,4 +1,4 @@
-//! The tools of tests, tested themselves.
+//! Tests of the test tools.
 
 mod executors;
 mod interpreter;

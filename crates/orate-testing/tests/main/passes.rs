@@ -1,11 +1,11 @@
-//! Passes change the steps and never the meaning: random graphs give the same results before and after each.
+//! Passes change steps, never results: random graphs give the same results before and after each pass.
 
 use orate_graph::*;
 use orate_testing::*;
 
 const GRAPHS: u64 = 400;
 
-/// A graph of 4 to 28 nodes on `[B, T, C]`, of the ops that passes look at and some in between. Values are
+/// A graph of 4 to 28 nodes on `[B, T, C]`, from the ops that passes match and a few others. Values are
 /// reused, stored twice, and left unread.
 fn random_graph(seed: u64) -> Graph {
     let mut r = Random::new(seed);
@@ -49,11 +49,11 @@ fn random_graph(seed: u64) -> Graph {
                 g.activate(x, f[r.below(5)].clone())
             }
             9 | 10 => {
-                // Sometimes the product comes first, sometimes second.
+                // The product is either the first or the second operand.
                 if r.below(2) == 0 { g.add(x, other) } else { g.add(other, x) }
             }
             _ => {
-                // Another shape of the same memory, and back.
+                // Reshape and back.
                 let flat = g.reshape(x, [b * t * c]).expect("as many elements");
                 let half = g.scale(flat, Factor::Const(0.5)).expect("builds");
                 g.reshape(if r.below(2) == 0 { half } else { flat }, [b, t, c])
@@ -65,7 +65,7 @@ fn random_graph(seed: u64) -> Graph {
             outputs += 1;
         }
     }
-    // A state takes the place of an input, and an old one is stored elsewhere.
+    // The new state replaces an input, and the old one is stored as an output.
     let state = g.state("state", DType::F32, [b, t, widths[0]]).expect("declares");
     let like: Vec<Value> = values.iter().copied().filter(|v| g.shape(*v) == g.shape(state)).collect();
     let next = g.add(state, like[r.below(like.len())]).expect("one shape");
@@ -77,7 +77,7 @@ fn random_graph(seed: u64) -> Graph {
     g
 }
 
-/// Every f32 buffer within rounding of the other run's.
+/// Asserts that all f32 buffers agree within rounding.
 fn assert_same(what: &str, graph: &Graph, changed: &Graph) {
     let case = Case::new(what, graph.clone());
     let run = |g: &Graph| {
@@ -89,7 +89,7 @@ fn assert_same(what: &str, graph: &Graph, changed: &Graph) {
         let (Some(e), Some(g)) = (data.as_f32(), after[name].as_f32()) else {
             panic!("{what}: all are floats")
         };
-        // Fused ops skip roundings; deep graphs carry each on.
+        // Fused ops skip roundings, whose effect grows in deep graphs.
         assert_close(&format!("{what}, `{name}`"), g, e, tolerance::NETWORK);
     }
 }
@@ -133,7 +133,7 @@ fn passes_leave_nothing_to_do() {
     for seed in 0..GRAPHS {
         let mut g = random_graph(seed);
         passes::ALL.iter().for_each(|(_, run)| run(&mut g));
-        // A dropped node may have been the second reader of a value, so one more round may still find
+        // A dropped node may have been the second reader of a value, so another round may still find
         // something.
         passes::ALL.iter().for_each(|(_, run)| run(&mut g));
         let twice = g.clone();
@@ -142,7 +142,7 @@ fn passes_leave_nothing_to_do() {
     }
 }
 
-/// Compiled, in the memory that the plan laid out: also a test of lifetimes and of copies at the end.
+/// Compiled, in the memory of the plan: also tests lifetimes and final copies.
 #[test]
 fn plans_of_random_graphs_hold_their_values() {
     let cases: Vec<Case> = (0..GRAPHS)
@@ -154,7 +154,7 @@ fn plans_of_random_graphs_hold_their_values() {
     check_all(&OnDevice(&ReferenceDevice), &cases).assert();
 }
 
-/// Fused steps read and write where the plan says, at once, and give what single ops do.
+/// Fused steps read and write at the planned places and give the same results as single ops.
 #[test]
 fn fusions_keep_the_meaning() {
     let cases = fused_cases(200);

@@ -2,7 +2,7 @@
 
     python3 ops.py > ops.txt
 
-Plain Python floats (double precision), nested lists, and the formulas as papers and PyTorch's pages have them.
+Plain Python floats (double precision), nested lists, and the formulas of papers and the PyTorch documentation.
 Inputs are multiples of 1/64, so that they are the same numbers in f32. Lines are `case/kind/name shape = values`
 where kind is in (input), w (weight) or out (result).
 """
@@ -62,7 +62,7 @@ def pad(rows, left, right):
     return [rows[0]] * left + rows + [rows[-1]] * right
 
 
-# Products, with every part of the epilogue.
+# Matmuls, with every part of the epilogue.
 x, w, bias, residual = tensor(2, 3, 5), tensor(5, 4), tensor(4), tensor(2, 3, 4)
 write("matmul", "in", x=x)
 write("matmul", "w", w=w)
@@ -113,7 +113,7 @@ write("affine", "in", x=x)
 write("affine", "w", a=a, b=b)
 write("affine", "out", y=[[[v * s + t for v, s, t in zip(r, a, b)] for r in m] for m in x])
 
-# Scaled dot products. Keys with seen(b, i, j) false are left out of the softmax.
+# Scaled dot-product attention. Keys with seen(b, i, j) false are excluded from the softmax.
 def attend(q, k, v, heads, scale, seen, rel_k=None, rel_v=None, window=0):
     out = []
     for b in range(len(q)):
@@ -152,7 +152,7 @@ write("attention", "in", q=q, k=k, v=v)
 write("attention", "out", y=attend(q, k, v, 2, 0.5, lambda b, i, j: True))
 write("attention_lens", "in", q=q, k=k, v=v, lens=lens)
 write("attention_lens", "out", y=attend(q, k, v, 2, 0.5, lambda b, i, j: j < lens[b]))
-# Three queries at the end of five keys: query 0 stands at key 2.
+# Three queries at the end of five keys: query 0 is at the position of key 2.
 write("attention_causal", "in", q=q, k=k, v=v)
 write("attention_causal", "out", y=attend(q, k, v, 2, 0.5, lambda b, i, j: j <= i + 2))
 write("attention_shared", "in", q=q, k=k[:1], v=v[:1])
@@ -213,7 +213,7 @@ for block in range(3):
         numbers += [r * math.cos(2 * math.pi * (b // 256) / 2**24), r * math.sin(2 * math.pi * (b // 256) / 2**24)]
 write("random_normal", "out", y=[0.5 * z for z in numbers[:10]])
 
-# Ops that came later; appended, so that the numbers above stay what they are.
+# Ops added later, appended so that the numbers above do not change.
 
 for name, f in {"silu": lambda v: v / (1 + math.exp(-v)), "clip": lambda v: min(max(v, -1.0), 1.0)}.items():
     x, w, bias, residual = tensor(2, 3, 5), tensor(5, 4), tensor(4), tensor(2, 3, 4)
@@ -223,7 +223,7 @@ for name, f in {"silu": lambda v: v / (1 + math.exp(-v)), "clip": lambda v: min(
     y = [[[f(v) for v in row] for row in linear(b, w, bias)] for b in x]
     write(case, "out", y=[[[v + r for v, r in zip(*p)] for p in zip(*q)] for q in zip(y, residual)])
 
-# Ids count in each table for itself; the first id of a position is not for these tables.
+# Ids index each table separately; the first id of a position is not for these tables.
 ids, tables = [[[9, 2, 0], [9, 1, 2]], [[9, 0, 0], [9, 2, 1]]], tensor(2, 3, 4)
 write("embedding_sum", "in", ids=ids)
 write("embedding_sum", "w", tables=tables)
@@ -251,7 +251,7 @@ angles = [[(5 + t) * 10000 ** (-2 * j / 6) for j in range(3)] for t in range(4)]
 turns = [[complex(math.cos(a), math.sin(a)) for a in row] for row in angles]
 write("rope_table", "out", y=[[[[z.real for z in r] for r in turns], [[z.imag for z in r] for r in turns]]])
 
-# Convolutions behind a history: the two sequences joined, and no padding.
+# Convolutions after a history: the two sequences joined, without padding.
 x, history, torch, bias = tensor(2, 3, 2), tensor(2, 4, 2), tensor(3, 2, 3), tensor(2)
 joined = [h + b for h, b in zip(history, x)]
 write("conv1d_history", "in", x=x, history=history)
@@ -266,7 +266,7 @@ write("depthwise_history", "w", w=[[torch[0][c][k] for c in range(2)] for k in r
 y = [[[sum(p[t + 2 * k][c] * torch[0][c][k] for k in range(3)) + bias[c] for c in range(2)] for t in range(3)] for p in joined]
 write("depthwise_history", "out", y=y)
 
-# A transposed convolution of stride 3 without its last 3 samples, by adding up what each input reaches.
+# A transposed convolution of stride 3 without its last 3 samples, by adding the contributions of each input.
 x, torch = tensor(1, 3, 2), tensor(2, 4, 6)
 y = [[0.0] * 4 for _ in range(12)]
 for t in range(3):
@@ -277,19 +277,19 @@ write("conv1d_transposed", "in", x=x, history=[[[0.0, 0.0]]])
 write("conv1d_transposed", "w", w=torch)
 write("conv1d_transposed", "out", y=[y[:9]])
 
-# Queries at the end of the keys that see two of them: their own and the one before.
+# Queries at the end of the keys that see two keys: their own and the previous one.
 q, k, v = tensor(1, 3, 4), tensor(1, 5, 4), tensor(1, 5, 4)
 write("attention_window", "in", q=q, k=k, v=v)
 write("attention_window", "out", y=attend(q, k, v, 2, 0.5, lambda b, i, j: i + 2 - 2 < j <= i + 2))
 
-# Four heads of two channels on two heads of keys: 0 and 1 read the first, 2 and 3 the second. As in PyTorch's
-# repeat_kv, each is repeated.
+# Four heads of two channels on two key/value heads: 0 and 1 read the first, 2 and 3 the second. As in
+# PyTorch's repeat_kv, each is repeated.
 q, k, v = tensor(1, 3, 8), tensor(1, 4, 4), tensor(1, 4, 4)
 repeated = lambda x: [[r[0:2] + r[0:2] + r[2:4] + r[2:4] for r in b] for b in x]
 write("attention_grouped", "in", q=q, k=k, v=v)
 write("attention_grouped", "out", y=attend(q, repeated(k), repeated(v), 4, 0.5, lambda b, i, j: j <= i + 1))
 
-# Beyond the ends: zeros, the last row again, and numpy's "reflect".
+# Past the ends: zeros, the last row again, and numpy's "reflect".
 x = tensor(2, 3, 2)
 zero = [0.0, 0.0]
 for name, y in [
@@ -300,7 +300,7 @@ for name, y in [
     write(name, "in", x=x)
     write(name, "out", y=y)
 
-# Rows times a row.
+# Rows multiplied by a row.
 x, row = tensor(2, 3, 4), tensor(4)
 write("mul_row", "in", x=x, row=row)
 write("mul_row", "out", y=[[[a * b for a, b in zip(r, row)] for r in s] for s in x])
@@ -328,7 +328,7 @@ write("statistics", "out", y=moments(x, [[[0.0] * 3] * 5] * 2))
 write("statistics_weighted", "in", x=x, scores=scores)
 write("statistics_weighted", "out", y=moments(x, scores))
 
-# Two codebooks: the second gets what the first leaves. Entry 3 of the first is there twice.
+# Two codebooks: the second one encodes the residual of the first. Entry 3 of the first occurs twice.
 x, books = tensor(1, 6, 3), tensor(2, 5, 3)
 books[0][4] = books[0][3]
 codes = []

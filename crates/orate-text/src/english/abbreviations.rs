@@ -5,7 +5,7 @@ use super::numbers::{cardinal, ordinal};
 use super::reader::{Dot, Found, Reader};
 use super::tokens::Kind;
 
-/// Where an abbreviation is one.
+/// Context in which a word is an abbreviation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Where {
     /// Before a name, which begins with a capital.
@@ -18,7 +18,7 @@ enum Where {
     Anywhere,
 }
 
-/// What an abbreviation with a full stop stands for, where, and how to judge the stop.
+/// What an abbreviation with a full stop means, in which context, and whether the stop ends a sentence.
 fn expansion(word: &str) -> Option<(&'static str, Where, Dot)> {
     use Dot::{AtEnd, BeforeCapital, BeforeStarter};
     use Where::{AfterName, Anywhere, BeforeDigits, BeforeName};
@@ -198,7 +198,7 @@ impl Reader<'_> {
             && (text.len() == 1 && text.is_ascii() || matches!(text, "Ph" | "Sc" | "LL" | "Ed" | "Eng"))
     }
 
-    /// The `J.` of "J. Smith": the stop goes, so that no sentence ends there.
+    /// The `J.` of "J. Smith": the stop is dropped, so that no sentence ends there.
     fn initial(&self, i: usize) -> Found {
         let text = self.text(i);
         let name_follows = self.is_gap(i + 2)
@@ -210,14 +210,14 @@ impl Reader<'_> {
                 self.is_capitalized(j)
                     && !matches!(self.text(j), "Plan" | "Vitamin" | "Type" | "Group" | "Part" | "Section")
             }
-            // After a full stop only another initial or a sentence stands.
+            // After a full stop comes only another initial or a sentence.
             None => true,
         };
         (text.len() == 1 && text != "I" && self.is_capitalized(i) && name_follows && name_before)
             .then(|| (text.to_owned(), i + 2))
     }
 
-    /// Adds the full stop back if it also ended the sentence.
+    /// Restores the full stop if it also ended the sentence.
     fn with_stop(&self, mut words: String, end: usize, dot: bool, rule: Dot) -> String {
         if dot && self.ends_sentence(end, rule) {
             words.push('.');
@@ -273,7 +273,7 @@ impl Reader<'_> {
         Some((self.with_stop(words, end, true, rule), end))
     }
 
-    /// Whether a name, a number or `&` stands before token `i`.
+    /// Whether a name, a number or `&` precedes token `i`.
     fn follows_name(&self, i: usize) -> bool {
         let Some(j) = i.checked_sub(1) else { return false };
         let j = if self.is(j, Kind::Space) || self.text(j) == "," { j.saturating_sub(1) } else { j };
@@ -284,7 +284,7 @@ impl Reader<'_> {
             || self.text(j) == "and"
     }
 
-    /// Whether a house number stands up to three capitalised words before token `i`.
+    /// Whether a house number precedes token `i`, with up to three capitalized words between.
     fn follows_house_number(&self, i: usize) -> bool {
         let mut j = i;
         for _ in 0..3 {
@@ -334,7 +334,7 @@ impl Reader<'_> {
         let titled = self.word_before(j).is_some_and(|k| RULERS.contains(&self.text(k)));
         let ordinal_words = || format!("the {}", capitalize(&ordinal(value)));
         let words = match numeral {
-            // "I" and the other single letters are words or initials too.
+            // "I" and the other single letters may also be words or initials.
             "I" if numbered => {
                 let next = self.skip_gap(i + 1);
                 let verb = self.is(next, Kind::Word) && !self.is_capitalized(next);
@@ -361,7 +361,7 @@ impl Reader<'_> {
     }
 }
 
-/// The value of a well-formed Roman numeral below 90.
+/// Value of a well-formed Roman numeral below 90.
 fn roman_value(text: &str) -> Option<u64> {
     const TENS: [&str; 9] = ["", "X", "XX", "XXX", "XL", "L", "LX", "LXX", "LXXX"];
     const ONES: [&str; 10] = ["", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX"];

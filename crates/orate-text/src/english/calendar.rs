@@ -23,7 +23,7 @@ const MONTHS_SHORT: [&str; 13] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec", "Sept"];
 const WEEKDAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
 
-/// The month a word names, 1 to 12, in full or short.
+/// The month that a word names, 1 to 12, in full or abbreviated.
 pub(super) fn month(word: &str) -> Option<usize> {
     let full = MONTHS.iter().position(|&m| m == word);
     let short = || MONTHS_SHORT.iter().position(|&m| m == word).map(|i| if i == 12 { 8 } else { i });
@@ -34,7 +34,7 @@ pub(super) fn is_weekday(word: &str) -> bool {
     WEEKDAYS.contains(&word)
 }
 
-/// Weekdays in short, as written before a full stop.
+/// Abbreviated weekdays, as written before a full stop.
 pub(super) fn weekday_short(word: &str) -> Option<&'static str> {
     Some(match word {
         "Mon" => "Monday",
@@ -53,7 +53,7 @@ pub(super) fn month_name(month: usize) -> &'static str {
 }
 
 impl Reader<'_> {
-    /// The digits of token `i` if they have one of `lengths` and lie in `range`.
+    /// The digits of token `i` if their number is one of `lengths` and their value is in `range`.
     fn field(&self, i: usize, lengths: &[usize], range: std::ops::RangeInclusive<u64>) -> Option<u64> {
         let text = self.text(i);
         if !self.is(i, Kind::Digits) || !lengths.contains(&text.len()) {
@@ -74,7 +74,7 @@ impl Reader<'_> {
         if self.text(i + 5) == separator && self.is(i + 6, Kind::Digits) {
             return None;
         }
-        // A time may follow as `T10:45`; the letter is not said.
+        // A time may follow as `T10:45`; the letter is not spoken.
         let end = if self.text(i + 5) == "T" && self.is(i + 6, Kind::Digits) { i + 6 } else { i + 5 };
         let comma = if end == i + 6 { "," } else { "" };
         Some((self.date(i, d, m as usize, Some(y), self.rules.date_order) + comma, end))
@@ -144,7 +144,7 @@ impl Reader<'_> {
         }
         let m = month(self.text(j))?;
         j += 1;
-        // "5 Mar" needs no dot, but a dot before a year or in mid-sentence is not a full stop.
+        // "5 Mar" needs no period, but a period before a year or in mid-sentence does not end the sentence.
         if self.text(j) == "."
             && month_name(m) != self.text(j - 1)
             && !self.ends_sentence(j + 1, Dot::BeforeCapital)
@@ -156,7 +156,7 @@ impl Reader<'_> {
         Some((words, y.map_or(j, |(_, end)| end)))
     }
 
-    /// `May 5, 2024`, `Sept. 11`, `March 3rd`, and short months before a year or alone with a dot.
+    /// `May 5, 2024`, `Sept. 11`, `March 3rd`, and abbreviated months before a year or alone with a period.
     pub(super) fn month_day(&self, i: usize) -> Found {
         let m = month(self.text(i))?;
         let name = month_name(m);
@@ -182,7 +182,7 @@ impl Reader<'_> {
             return Some((self.date(i, d, m, y, DateOrder::MonthFirst), end));
         }
         let year_follows = self.is_gap(j) && self.field(j + 1, &[4], 1000..=2999).is_some();
-        // A lone "Mar." or "Dec." at the end of a sentence may be anything.
+        // "Mar." or "Dec." alone at the end of a sentence may be anything.
         let clear =
             dotted && (self.text(j) == "," || self.is_gap(j)) && !matches!(self.text(i), "Mar" | "May");
         (short && (year_follows || clear)).then(|| (name.to_owned(), j))
@@ -195,7 +195,7 @@ impl Reader<'_> {
             return None;
         }
         let y = self.field(j + 1, &[4], 1000..=2999)?;
-        // "May 5, 1000 people": a counted thing follows.
+        // "May 5, 1000 people": a counted noun follows.
         (!self.counts_something(j + 2)).then_some((y, j + 2))
     }
 
@@ -251,7 +251,7 @@ impl Reader<'_> {
         Some((format!("{} to {}", say(a), say(b)), i + 3))
     }
 
-    /// `am`, `PM`, `a.m.`, with a space in front or not.
+    /// `am`, `PM`, `a.m.`, with or without a space before it.
     fn half_day(&self, i: usize) -> Option<(String, usize)> {
         let j = self.skip_gap(i);
         let (letters, mut end) = match self.text(j) {

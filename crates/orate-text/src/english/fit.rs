@@ -1,4 +1,4 @@
-//! Bringing a text into the letters a voice knows.
+//! Converts a text to the letters that a voice knows.
 
 use std::collections::BTreeSet;
 
@@ -10,17 +10,17 @@ use crate::pieces;
 use crate::supertonic::is_emoji;
 use crate::{TextError, is_invisible};
 
-/// Replaces characters a voice does not know by ones it does.
+/// Replaces characters that a voice does not know by ones that it does.
 ///
-/// Characters for which `is_known` holds stay. Others are folded: accents go (`é` to `e`), `ß` and
-/// `æ` are written out, curly quotes and dashes become plain ones, brackets become commas.
-/// Pictures, invisible characters and opening Spanish marks go silently. Run
-/// [`read_aloud`](super::read_aloud) first, so that digits and signs are words by now.
+/// Characters for which `is_known` returns true stay. Others are folded: accents are removed (`é` to `e`),
+/// `ß` and `æ` are written out, curly quotes and dashes become plain ones, brackets become commas. Emoji,
+/// invisible characters and opening Spanish marks are dropped. Run [`read_aloud`](super::read_aloud) first,
+/// so that digits and signs are already words.
 ///
 /// # Errors
 ///
-/// The characters that have no counterpart, each once, in order of code point. That includes the
-/// pictures if nothing else could be spoken. A text with nothing in it is no error.
+/// The characters without a counterpart, each once, in order of code point. Includes emoji if nothing else
+/// could be spoken. An empty text is not an error.
 ///
 /// ```
 /// use orate_text::english::fit_alphabet;
@@ -49,7 +49,7 @@ pub fn fit_alphabet(text: &str, is_known: impl Fn(char) -> bool) -> Result<Strin
         }
         return Err(missing.into_iter().collect());
     }
-    // The space before a dropped picture or bracket goes too.
+    // The space before a dropped emoji or bracket is dropped too.
     if fit.out.len() > fit.out.trim_end_matches(' ').len() && !text.ends_with(char::is_whitespace) {
         fit.out.truncate(fit.out.trim_end_matches(' ').len());
     }
@@ -58,7 +58,7 @@ pub fn fit_alphabet(text: &str, is_known: impl Fn(char) -> bool) -> Result<Strin
 
 struct Fit<F> {
     out: String,
-    /// A bracket stood here; it becomes a comma if letters follow.
+    /// A bracket was here; it becomes a comma if letters follow.
     pause: bool,
     is_known: F,
 }
@@ -86,7 +86,7 @@ impl<F: Fn(char) -> bool> Fit<F> {
         self.out.push(c);
     }
 
-    /// Writes what stands for an unknown character; false if nothing does.
+    /// Writes the replacement of an unknown character; returns false if there is none.
     fn fold(&mut self, c: char) -> bool {
         if is_pause(c) {
             self.pause = true;
@@ -101,7 +101,7 @@ impl<F: Fn(char) -> bool> Fit<F> {
         if let Some(plain) = plain(c) {
             return self.push_all(plain.chars());
         }
-        // NFKD, with its results folded once more: a full-width quote gives a plain one.
+        // NFKD, whose results are folded again: a full-width quote gives a plain one.
         let mut parts = String::new();
         for part in std::iter::once(c).nfkd().filter(|&part| !is_combining_mark(part)) {
             match plain(part) {
@@ -165,7 +165,7 @@ fn is_picture(c: char) -> bool {
             | '\u{203C}' | '\u{2049}' | '\u{3030}' | '\u{303D}')
 }
 
-/// Letters and marks that NFKD does not take apart.
+/// Letters and marks that NFKD does not decompose.
 fn plain(c: char) -> Option<&'static str> {
     Some(match c {
         '\u{2018}' | '\u{2019}' | '\u{201A}' | '\u{201B}' | '\u{2032}' | '\u{2BC}' | '\u{2BB}' => "'",
@@ -216,16 +216,15 @@ fn plain(c: char) -> Option<&'static str> {
     })
 }
 
-/// Pieces that a plain-letter voice can say: [`read_aloud_with`], [`fit_alphabet`], runs of marks
-/// reduced to one, sentences begun with a capital, cut at `max_chars`, each piece with a mark at its end.
+/// Pieces that a plain-letter voice can say: [`read_aloud_with`], [`fit_alphabet`], runs of marks reduced to
+/// one, sentences capitalized, split at `max_chars`, each piece with a final mark.
 ///
-/// `max_chars` counts characters of the result, the closing mark included; `is_known` is the voice's
-/// alphabet.
+/// `max_chars` counts characters of the result, including the final mark; `is_known` is the voice's alphabet.
 ///
 /// # Errors
 ///
-/// [`TextError::Unsupported`] names the characters that have no counterpart;
-/// [`TextError::Empty`] says that nothing is left to speak.
+/// [`TextError::Unsupported`] with the characters that have no counterpart; [`TextError::Empty`] if nothing
+/// is left to speak.
 ///
 /// ```
 /// use orate_text::english::{Rules, speakable};
@@ -242,7 +241,7 @@ pub fn speakable(
     is_known: impl Fn(char) -> bool,
 ) -> Result<Vec<String>, TextError> {
     let read = read_aloud_with(text, rules);
-    // Blank lines part paragraphs, so they are kept for the cutting.
+    // Blank lines separate paragraphs, so they are kept for the splitting.
     let fitted = fit_alphabet(&read, |c| c == '\n' || is_known(c))
         .map_err(|characters| TextError::Unsupported { characters })?;
     let max_chars = max_chars.saturating_sub(1).max(1); // room for the full stop
@@ -271,7 +270,7 @@ fn calm(text: &str) -> String {
         let run = &rest[..rest.find(|d: char| !BY_STRENGTH.contains(d)).unwrap_or(rest.len())];
         if !run.is_empty() {
             rest = &rest[run.len()..];
-            // "Well... maybe" goes on; "Well... Maybe" begins anew.
+            // "Well... maybe" continues a sentence; "Well... Maybe" starts a new one.
             let goes_on = run.len() > 1
                 && run.bytes().all(|b| b == b'.')
                 && rest.trim_start().starts_with(char::is_lowercase);
@@ -295,8 +294,8 @@ fn calm(text: &str) -> String {
     out
 }
 
-/// Numbers at the beginning of a sentence became small words; this gives them their capital. Words
-/// with a capital inside ("iPhone") stay.
+/// Capitalizes numbers at the beginning of sentences, which have become lowercase words. Words with an inner
+/// capital ("iPhone") stay.
 fn capitalize_sentences(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut begins = true;

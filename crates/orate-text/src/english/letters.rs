@@ -31,7 +31,7 @@ const NAMES: [&str; 26] = [
     "zee",
 ];
 
-/// Acronyms that are spelled although they hold a vowel and could be said as a word.
+/// Acronyms that are spelled although they contain a vowel and could be pronounced.
 const SPELLED: &[&str] = &[
     "ABC", "ABS", "AC", "ACLU", "ADHD", "AI", "AKA", "AM", "AOL", "API", "ASAP", "ATM", "ATV", "AWS", "BA",
     "BMI", "CEO", "CFO", "CIA", "CIO", "COO", "CPA", "CPU", "CTO", "DIY", "DNA", "DOJ", "ECG", "EEG", "EKG",
@@ -43,10 +43,10 @@ const SPELLED: &[&str] = &[
     "URL", "US", "USA", "USB", "USC", "USSR", "UV", "UX", "VAT", "VIP", "WWE", "YMCA", "YTD",
 ];
 
-/// All-caps words that are also common words, spelled only when the text around is not shouted.
+/// Words in capitals that are also common words; spelled only if the surrounding text is not all capitals.
 const ALSO_WORDS: &[&str] = &["AM", "IT", "US", "PIN", "ID", "LED", "LA", "UPS", "POW", "VAT", "OS", "MIT"];
 
-/// Said as a word, or as a noise, although there is no vowel.
+/// Pronounced as a word or sound, although without a vowel.
 const SAID: &[&str] = &[
     "HM", "HMM", "HMMM", "MM", "MMM", "SH", "SHH", "SHHH", "PSST", "PFFT", "PST", "BRR", "BRRR", "GRR",
     "GRRR", "TSK", "ZZZ", "NTH",
@@ -100,7 +100,7 @@ pub(super) fn spell(word: &str, style: Letters) -> String {
 pub(super) fn spell_with_s(word: &str, style: Letters) -> String {
     let spelled = spell(word, style);
     match style {
-        // An apostrophe keeps the letter and the ending apart: "C D's", not "C Ds".
+        // An apostrophe separates the letter from the ending: "C D's", not "C Ds".
         Letters::Spaced => spelled + "'s",
         Letters::Names => spelled + "s",
         Letters::Keep => spelled + "s",

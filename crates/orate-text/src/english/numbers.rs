@@ -1,4 +1,4 @@
-//! Numbers as words. Digits come in as text, so that nothing overflows.
+//! Numbers as words. Digits are passed as text, so that nothing overflows.
 
 const SMALL: [&str; 20] = [
     "zero",
@@ -147,7 +147,7 @@ pub(super) fn make_plural(words: String) -> String {
     if words.ends_with("six") { format!("{words}es") } else { format!("{words}s") }
 }
 
-/// "one half", "three quarters", "five twelfths"; `None` if people say "over".
+/// "one half", "three quarters", "five twelfths"; `None` if the reading is "over".
 pub(super) fn fraction(numerator: u64, denominator: u64) -> Option<String> {
     let mut part = match denominator {
         2 => "half".to_owned(),

@@ -1,4 +1,4 @@
-//! Numbers with what belongs to them: units, money, fractions, phone numbers.
+//! Numbers in context: units, money, fractions, phone numbers.
 
 use super::calendar::is_ordinal_suffix;
 use super::numbers::{cardinal, cardinal_digits, digits, fraction, make_ordinal, make_plural, parse, year};
@@ -76,7 +76,7 @@ impl<'a> Reader<'a> {
         if let Some((unit, after)) = self.unit_after(i, end, number.is_one() && scale.is_none()) {
             return Some((format!("{words} {unit}"), after));
         }
-        // A hyphen makes one adjective of it: "a 5-km run".
+        // With a hyphen it is an adjective: "a 5-km run".
         if self.text(end) == "-"
             && let Some(&next) = self.tokens.get(end + 1).filter(|token| token.kind == Kind::Word)
             && let Some(unit) =
@@ -118,8 +118,8 @@ impl<'a> Reader<'a> {
         (self.is_gap(i) && known).then_some((word, i + 2))
     }
 
-    /// Whether bare digits are a year rather than an amount. "Fifteen hundred people" is good
-    /// English too, so when in doubt it is a year.
+    /// Whether bare digits are a year and not an amount. "Fifteen hundred people" is good English too, so the
+    /// default is a year.
     fn is_year(&self, i: usize, number: &Number<'_>) -> bool {
         let Some(value) = parse(&number.whole) else { return false };
         if number.grouped || number.decimals.is_some() || number.whole.len() != 4 {
@@ -184,10 +184,10 @@ impl<'a> Reader<'a> {
         while self.tokens.get(end).is_some_and(|token| token.end() < stop) {
             end += 1;
         }
-        // A unit ends where a token ends, or it is only the beginning of a word.
+        // A unit must end where a token ends, or it is only the beginning of a word.
         self.tokens.get(end).filter(|token| token.end() == stop)?;
         end += 1;
-        // "5 s" and "5 m" are units, "the 5 s's" is not; "5% of" needs no care.
+        // "5 s" and "5 m" are units, "the 5 s's" is not; "5% of" needs no check.
         let mut dot = "";
         if unit.dot && self.text(end) == "." {
             if self.ends_sentence(end + 1, Dot::BeforeCapital) {
@@ -207,7 +207,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// "US dollars" with the letters as this voice wants them.
+    /// "US dollars" with the letters in the style of this voice.
     fn spell_country(&self, name: &str) -> String {
         match name.strip_prefix("US ") {
             Some(rest) => format!("{} {rest}", self.spell("US")),
@@ -382,8 +382,7 @@ impl<'a> Reader<'a> {
         Some((words, end))
     }
 
-    /// Telephone and similar numbers: groups of digits that nobody reads as amounts. Begins at
-    /// digits, `+` or `(`.
+    /// Phone numbers and the like: groups of digits that are never amounts. Begins at digits, `+` or `(`.
     pub(super) fn phone(&self, i: usize) -> Found {
         const MAX_GROUPS: usize = 6;
         let plus = self.text(i) == "+";
@@ -413,8 +412,8 @@ impl<'a> Reader<'a> {
             if !matches!(gap, "-" | "." | " " | "\u{A0}" | "\u{2011}" | "\u{2010}") {
                 break;
             }
-            // After a country code or a bracket the style may change; otherwise a new style is the
-            // end of the number.
+            // After a country code or a bracket the separator may change; otherwise a new separator ends the
+            // number.
             let may_change = open || (plus && groups.len() == 1);
             if !may_change {
                 if !separator.is_empty() && separator != gap {
@@ -459,7 +458,7 @@ impl<'a> Reader<'a> {
         let number = self.number(j)?;
         let mut end = number.end;
         let mut amount = number.words();
-        // "$5-10" and "$5–10 million": the unit is said once.
+        // "$5-10" and "$5–10 million": the unit is spoken once.
         let mut range = false;
         if number.decimals.is_none()
             && matches!(self.text(end), "-" | "\u{2013}")

@@ -1,11 +1,11 @@
-//! One pass over the tokens; at each, the first rule that fits says its words.
+//! One pass over the tokens; at each, the first rule that matches says its words.
 
 use super::Rules;
 use super::letters::{Spelled, is_spelled, spell, spell_with_s};
 use super::numbers::{cardinal, cardinal_digits, digits, make_ordinal};
 use super::tokens::{Kind, Token, Tokens, superscript, tokens, vulgar_fraction};
 
-/// What a rule found: words to say, and the first token it leaves alone.
+/// Result of a rule: words to say, and the first token after those consumed.
 pub(super) type Found = Option<(String, usize)>;
 
 /// When the full stop of an abbreviation also ends a sentence.
@@ -19,9 +19,9 @@ pub(super) enum Dot {
     BeforeStarter,
 }
 
-/// Tokens that are held at once, so that memory does not grow with the text.
+/// Maximum tokens in memory, so that memory does not grow with the text.
 const WINDOW: usize = 4096;
-/// Tokens after the current one that rules can see. Only addresses, versions and numbers in groups could be
+/// Tokens after the current one that rules can see. Only addresses, versions and grouped numbers could be
 /// longer.
 pub(super) const LOOK_AHEAD: usize = 1024;
 /// Tokens before the current one that rules can see.
@@ -29,14 +29,14 @@ const LOOK_BACK: usize = 16;
 
 pub(super) struct Reader<'a> {
     pub source: &'a str,
-    /// Some tokens of the source; indices of tokens count from the first of these.
+    /// Current tokens of the source; token indices count from the first of these.
     pub tokens: Vec<Token<'a>>,
     rest: Tokens<'a>,
     pub rules: Rules,
-    /// The token to be read next.
+    /// The next token to read.
     at: usize,
     out: String,
-    /// The last thing written was spoken words, which need a space before further letters.
+    /// Whether spoken words were written last, which need a space before further letters.
     joined: bool,
     /// The token after the last number.
     number_end: Option<usize>,
@@ -77,7 +77,7 @@ impl<'a> Reader<'a> {
         self.out
     }
 
-    /// Returns the token to be read next, and makes sure that the tokens around it are there.
+    /// Returns the next token to read, and ensures that the tokens around it are in memory.
     fn next_token(&mut self) -> Option<Token<'a>> {
         while self.tokens.len() < self.at + LOOK_AHEAD {
             let passed = self.at.saturating_sub(LOOK_BACK).min(self.tokens.len());
@@ -93,7 +93,7 @@ impl<'a> Reader<'a> {
         self.tokens.get(self.at).copied()
     }
 
-    // Looking around. Indices past either end read as nothing.
+    // ---- Lookup. Indices past either end return an empty text.
 
     pub fn text(&self, i: usize) -> &'a str {
         self.tokens.get(i).map_or("", |token| token.text)
@@ -140,12 +140,12 @@ impl<'a> Reader<'a> {
         self.number_end == Some(i)
     }
 
-    /// Whether a number and one space stand before token `i`.
+    /// Whether a number and one space precede token `i`.
     fn follows_number_and_gap(&self, i: usize) -> bool {
         i > 0 && self.is_gap(i - 1) && self.number_end == Some(i - 1)
     }
 
-    /// Whether nothing but space or an opening mark stands right before token `i`.
+    /// Whether token `i` is preceded by space, an opening mark or nothing.
     pub fn is_open(&self, i: usize) -> bool {
         i == 0 || self.is(i - 1, Kind::Space) || is_opening(self.text(i - 1))
     }
@@ -209,7 +209,7 @@ impl<'a> Reader<'a> {
         spell(letters, self.rules.letters)
     }
 
-    // Writing.
+    // ---- Output.
 
     /// Copies the current token.
     fn keep(&mut self) {
@@ -217,7 +217,7 @@ impl<'a> Reader<'a> {
         self.at += 1;
     }
 
-    /// Writes text that needs no reading.
+    /// Writes unchanged text.
     fn write(&mut self, text: &str) {
         if self.joined && text.starts_with(char::is_alphanumeric) {
             self.out.push(' ');
@@ -247,7 +247,7 @@ impl<'a> Reader<'a> {
         self.at = end;
     }
 
-    // Rules.
+    // ---- Rules.
 
     fn digits(&mut self, i: usize) {
         let found = self
@@ -282,7 +282,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// One-letter words with a meaning beside numbers and slashes.
+    /// One-letter words with a meaning next to numbers and slashes.
     fn small_word(&self, i: usize) -> Found {
         let next_is_digit = self.is(i + 1, Kind::Digits);
         match self.text(i) {
@@ -333,7 +333,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether a neighboring word is all capitals and no acronym.
+    /// Whether a neighboring word is all capitals and not an acronym.
     fn is_shouted(&self, i: usize) -> bool {
         let shouted = |j: usize| {
             let word = self.text(j);
@@ -348,14 +348,14 @@ impl<'a> Reader<'a> {
     fn mark(&mut self, mark: &str) {
         let i = self.at;
         let Some(c) = mark.chars().next() else { return self.keep() };
-        // Only marks that are consumed as a run are counted, or counting would be quadratic.
+        // Only marks that are consumed as a run are counted, as counting would otherwise be quadratic.
         let in_runs =
             matches!(c, '*' | '=' | '_' | '#' | '~' | '+' | '<' | '>' | '^' | '|' | '/' | '\\' | '§' | '$');
         let run = if in_runs { self.run_of(i, mark) } else { 1 };
         let next_is_digit = self.is(i + 1, Kind::Digits);
         let next_is_word = self.is(i + 1, Kind::Word);
         let attached = i > 0 && !self.is(i - 1, Kind::Space) && !is_opening(self.text(i - 1));
-        // Rules of Markdown and mail: lines of signs, list points, headings, quoted lines.
+        // Markdown and mail: rulers, list bullets, headings, quoted lines.
         if run > 2 && matches!(c, '*' | '=' | '_' | '#' | '~' | '+' | '<' | '>' | '^' | '|' | '/' | '\\') {
             return self.drop_until(i + run);
         }
@@ -459,7 +459,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Number of tokens from `i` on that are this mark, also beyond those that are held.
+    /// Number of consecutive marks from token `i` on, also beyond the tokens in memory.
     fn run_of(&self, i: usize, mark: &str) -> usize {
         let rest = self.tokens.get(i).map_or("", |token| &self.source[token.start..]);
         (rest.len() - rest.trim_start_matches(mark).len()) / mark.len()
@@ -476,7 +476,7 @@ impl<'a> Reader<'a> {
         if c == '-' && self.text(next) == ">" {
             return self.say("to", next + 1);
         }
-        // "Fifty-fifty", with no "to".
+        // "Fifty-fifty", without "to".
         if self.follows_number(i) && self.text(i - 1) == "50" && self.text(next) == "50" {
             return self.keep();
         }
@@ -629,7 +629,7 @@ impl<'a> Reader<'a> {
         (self.is(name, Kind::Word) && self.text(close) == ">").then_some(close + 1)
     }
 
-    /// Whether a straight double quote at token `i` closes nothing, so that it may mean inches.
+    /// Whether a straight double quote at token `i` closes no quotation, so that it may mean inches.
     pub fn is_inch_mark(&self, i: usize) -> bool {
         self.text(i) == "\u{2033}" || (self.text(i) == "\"" && !self.quoted)
     }
@@ -656,14 +656,14 @@ fn is_opening(mark: &str) -> bool {
     )
 }
 
-/// Words that follow a time without beginning a sentence.
+/// Words that follow a time without starting a sentence.
 fn is_time_word(word: &str) -> bool {
     const ZONES: &[&str] =
         &["EST", "EDT", "CST", "CDT", "MST", "MDT", "PST", "PDT", "GMT", "UTC", "BST", "CET", "CEST", "ET"];
     ZONES.contains(&word) || super::calendar::month(word).is_some() || super::calendar::is_weekday(word)
 }
 
-/// Capitalized words that almost always begin a sentence.
+/// Capitalized words that almost always start a sentence.
 const SENTENCE_STARTERS: &[&str] = &[
     "A", "After", "All", "Although", "An", "And", "As", "At", "Because", "Before", "But", "By", "Can", "Did",
     "Do", "Even", "For", "From", "He", "Her", "Here", "His", "How", "However", "I", "I'm", "If", "In", "Is",

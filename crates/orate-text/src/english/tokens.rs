@@ -1,9 +1,9 @@
-//! Cutting a text into runs of letters, digits and spaces, and single marks.
+//! Splits a text into runs of letters, digits and spaces, and single marks.
 
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
-/// What a token is made of.
+/// Class of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Letters of any script, with apostrophes between them: `don't`.
@@ -43,7 +43,7 @@ fn kind(c: char) -> Kind {
     }
 }
 
-/// Cuts `text`; the tokens put together are the text again.
+/// Splits `text`; the concatenated tokens are the text.
 pub(super) fn tokens(text: &str) -> Tokens<'_> {
     Tokens { text, at: 0 }
 }
@@ -76,8 +76,8 @@ impl<'a> Iterator for Tokens<'a> {
     }
 }
 
-/// Full-width, circled, subscript and mathematical digits as plain ones, or `None` if there are
-/// none. Superscripts and fractions have readings of their own and stay.
+/// Replaces full-width, circled, subscript and mathematical digits by plain ones; `None` if there are none.
+/// Superscripts and fractions have other readings and stay.
 pub(super) fn plain_digits(text: &str) -> Option<String> {
     let has_digits = |c: char| {
         !c.is_ascii()
@@ -100,7 +100,7 @@ fn is_superscript(c: char) -> bool {
     superscript(c).is_some()
 }
 
-/// The digit a superscript stands for.
+/// The digit of a superscript.
 pub(super) fn superscript(c: char) -> Option<u32> {
     match c {
         '\u{B9}' => Some(1),
@@ -111,7 +111,7 @@ pub(super) fn superscript(c: char) -> Option<u32> {
     }
 }
 
-/// Numerator and denominator of `½` and its like.
+/// Numerator and denominator of a character such as `½`.
 pub(super) fn vulgar_fraction(c: char) -> Option<(u64, u64)> {
     Some(match c {
         '¼' => (1, 4),

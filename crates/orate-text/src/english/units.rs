@@ -6,10 +6,10 @@ pub(super) struct Unit {
     pub symbol: &'static str,
     pub one: &'static str,
     pub many: &'static str,
-    /// Whether a space may stand between number and unit. Not for symbols that are also words or
-    /// letters: "5 in the morning", "5 A students".
+    /// Whether a space is allowed between number and unit. Not for symbols that are also words or letters: "5
+    /// in the morning", "5 A students".
     pub spaced: bool,
-    /// Whether people also write it with a full stop: "5 ft.".
+    /// Whether it is also written with a full stop: "5 ft.".
     pub dot: bool,
 }
 
@@ -167,19 +167,19 @@ const UNITS: &[Unit] = &[
     unit("Mbit/s", "megabit per second", "megabits per second"),
     unit("px", "pixel", "pixels"),
     unit("dpi", "dot per inch", "dots per inch"),
-    // Shares.
+    // Fractions.
     unit("%", "percent", "percent"),
     unit("‰", "per mille", "per mille"),
     unit("ppm", "part per million", "parts per million"),
     unit("bps", "bit per second", "bits per second"),
-    // Large numbers in short.
+    // Abbreviated large numbers.
     attached("M", "million", "million"),
     attached("mn", "million", "million"),
     unit("bn", "billion", "billion"),
     unit("tn", "trillion", "trillion"),
     attached("x", "times", "times"),
     attached("p", "P", "P"),
-    // Money by code.
+    // Currency codes.
     unit("USD", "US dollar", "US dollars"),
     unit("EUR", "euro", "euros"),
     unit("GBP", "pound", "pounds"),
@@ -192,7 +192,7 @@ const UNITS: &[Unit] = &[
     unit("¢", "cent", "cents"),
 ];
 
-/// The longest unit that `text` begins with and that is not the start of a longer word.
+/// The longest unit that `text` begins with, unless it is the start of a longer word.
 pub(super) fn leading_unit(text: &str, spaced: bool) -> Option<&'static Unit> {
     let first = *text.as_bytes().first()?;
     UNITS
@@ -200,7 +200,7 @@ pub(super) fn leading_unit(text: &str, spaced: bool) -> Option<&'static Unit> {
         .filter(|unit| unit.symbol.as_bytes()[0] == first && (unit.spaced || !spaced))
         .filter(|unit| {
             text.strip_prefix(unit.symbol).is_some_and(|rest| {
-                // Signs need no boundary: "5%of".
+                // Signs need no word boundary: "5%of".
                 let sign = !unit.symbol.ends_with(char::is_alphanumeric);
                 sign || !rest.starts_with(char::is_alphanumeric)
             })
@@ -208,7 +208,7 @@ pub(super) fn leading_unit(text: &str, spaced: bool) -> Option<&'static Unit> {
         .max_by_key(|unit| unit.symbol.len())
 }
 
-/// The unit of exactly this symbol.
+/// The unit with exactly this symbol.
 pub(super) fn find(symbol: &str) -> Option<&'static Unit> {
     UNITS.iter().find(|unit| unit.symbol == symbol)
 }
@@ -218,13 +218,13 @@ pub(super) fn find(symbol: &str) -> Option<&'static Unit> {
 pub(super) struct Currency {
     pub one: &'static str,
     pub many: &'static str,
-    /// The hundredth part, singular and plural; empty if not in use.
+    /// The hundredth, singular and plural; empty if not in use.
     pub cent: (&'static str, &'static str),
 }
 
 const CENT: (&str, &str) = ("cent", "cents");
 
-/// The currency of a sign, with the letters in front of it (`US`, `A`, or none).
+/// The currency of a sign, with the letters before it (`US`, `A`, or none).
 pub(super) fn currency(prefix: &str, sign: char) -> Option<Currency> {
     let (one, many, cent) = match (prefix, sign) {
         ("", '$') => ("dollar", "dollars", CENT),

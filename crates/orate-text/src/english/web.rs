@@ -5,8 +5,8 @@ use super::numbers::digits;
 use super::reader::{Found, LOOK_AHEAD, Reader};
 use super::tokens::{Kind, tokens};
 
-/// Endings that make a bare `name.ending` an address. Those that are English words are left out,
-/// as a space is often forgotten after a full stop.
+/// Endings that make a bare `name.ending` an address. English words are not included, since the space after a
+/// full stop is often forgotten.
 const TOP_LEVEL: &[&str] = &[
     "ai", "app", "au", "biz", "blog", "br", "ca", "ch", "cn", "co", "com", "de", "dev", "edu", "eu", "fr",
     "gov", "info", "int", "io", "jp", "kr", "mil", "net", "nl", "nz", "org", "ru", "se", "tech", "tv", "uk",
@@ -71,7 +71,7 @@ impl Reader<'_> {
         parts.join(" ")
     }
 
-    /// Spells what cannot be said: `www`, `uk`, `html`.
+    /// Spells labels that cannot be pronounced: `www`, `uk`, `html`.
     fn spoken_label(&self, label: &str) -> String {
         let capitals = label.to_ascii_uppercase();
         if is_spelled(&capitals) == Some(Spelled::Always) || matches!(label, "us" | "www" | "tv") {

@@ -1,4 +1,4 @@
-//! The character table: code points to embedding rows.
+//! The character table: maps code points to embedding rows.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -7,11 +7,11 @@ use super::normalize::normalize;
 use crate::pieces::Unknown;
 use crate::{TextError, is_invisible};
 
-/// Greatest id accepted in a character table. The published ones stay below 8400; a table that
-/// names a row in the millions is damaged or hostile.
+/// Maximum id in a character table. The published ones stay below 8400; an id in the millions means damage or
+/// an attack.
 pub const MAX_ID: i32 = 0x10_FFFF;
 
-/// Most entries a table may have: one for each code point.
+/// Maximum entries of a table: one for each code point.
 const MAX_LEN: usize = 0x11_0000;
 
 /// A model's `unicode_indexer.json`.
@@ -47,7 +47,7 @@ impl UnicodeIndexer {
         Self::from_table(table)
     }
 
-    /// Takes the table itself, as some containers store it.
+    /// Creates an indexer from the table itself, as some containers store it.
     ///
     /// # Errors
     ///
@@ -69,13 +69,13 @@ impl UnicodeIndexer {
         self.max_id
     }
 
-    /// Rows the embedding must have: one for each id, and the last one, which no character owns.
+    /// Rows that the embedding must have: one for each id, and the last one, which belongs to no character.
     #[must_use]
     pub fn rows(&self) -> usize {
         usize::try_from(self.max_id + 2).unwrap_or(1)
     }
 
-    /// Whether the table has a row for this very character, without normalizing it.
+    /// Whether the table has a row for exactly this character, without normalization.
     #[must_use]
     pub fn knows(&self, c: char) -> bool {
         self.id(c) >= 0
@@ -87,13 +87,12 @@ impl UnicodeIndexer {
         prepared.chars().map(|c| self.id(c)).collect()
     }
 
-    /// The ids to feed to the networks, with unknown characters treated as `unknown` says.
+    /// Returns the ids for the networks, with unknown characters treated as `unknown` says.
     ///
     /// # Errors
     ///
-    /// [`TextError::Unsupported`] under [`Unknown::Refuse`]. It names characters of `prepared`,
-    /// where accents stand apart from their letters; check with [`Self::unsupported`] first to
-    /// name those the user typed.
+    /// [`TextError::Unsupported`] with [`Unknown::Refuse`]. It names characters of `prepared`, where accents
+    /// are separate from their letters; call [`Self::unsupported`] first to name those that the user typed.
     pub fn encode(&self, prepared: &str, unknown: Unknown) -> Result<Vec<i32>, TextError> {
         let mut ids = self.ids(prepared);
         match unknown {
@@ -113,9 +112,9 @@ impl UnicodeIndexer {
         Ok(ids)
     }
 
-    /// The characters of a raw text that the pip package refuses, in order of code point.
+    /// Returns the characters of a raw text that the pip package refuses, in order of code point.
     ///
-    /// Each is judged alone: normalized, untagged, and refused if any part of it is unknown.
+    /// Each is tested alone: normalized, untagged, and refused if any part of it is unknown.
     #[must_use]
     pub fn unsupported(&self, text: &str) -> Vec<char> {
         let distinct: BTreeSet<char> = text.chars().collect();
@@ -126,7 +125,7 @@ impl UnicodeIndexer {
             .collect()
     }
 
-    /// The text without invisible characters that the table does not know, which the pip package refuses.
+    /// Removes invisible characters that the table does not contain; the pip package refuses them.
     #[must_use]
     pub fn without_invisible<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let is_dropped = |c: char| is_invisible(c) && !self.knows(c);

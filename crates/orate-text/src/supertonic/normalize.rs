@@ -1,4 +1,4 @@
-//! The nine steps of upstream's text normalization, in upstream's order.
+//! The nine steps of upstream's text normalization, in the same order.
 
 use crate::pieces::is_python_space;
 use unicode_normalization::UnicodeNormalization;
@@ -19,21 +19,21 @@ const EMOJI: [(u32, u32); 12] = [
     (0x1F1E6, 0x1F1FF),
 ];
 
-/// Marks that may end a text; any other ending gets a full stop.
+/// Marks that may end a text; otherwise a full stop is added.
 const CLOSERS: &str = ".!?;:,'\")]}\u{2026}\u{3002}\u{300D}\u{300F}\u{3011}\u{3009}\u{300B}\u{203A}\u{BB}";
 
-/// Whether upstream deletes this character as a picture.
+/// Whether upstream deletes this character as emoji.
 #[must_use]
 pub fn is_emoji(c: char) -> bool {
     let code = u32::from(c);
     code >= 0x2600 && EMOJI.iter().any(|&(first, last)| (first..=last).contains(&code))
 }
 
-/// Text as upstream feeds it to the character table, before language tags.
+/// Returns a text as upstream passes it to the character table, before language tags.
 ///
-/// NFKD comes first, so accents become separate marks and some of the later replacements can no
-/// longer match; that is upstream's behaviour, and the models were trained on it. The result is
-/// never empty: a text with nothing in it becomes `.`.
+/// NFKD comes first, so accents become separate marks, and some of the later replacements can no longer
+/// match. That is upstream's behavior, and the models were trained with it. The result is never empty: an
+/// empty text becomes `.`.
 ///
 /// ```
 /// use orate_text::supertonic::normalize;
@@ -42,13 +42,13 @@ pub fn is_emoji(c: char) -> bool {
 /// ```
 #[must_use]
 pub fn normalize(text: &str) -> String {
-    // Steps 1 to 4: decompose, delete pictures, replace or delete single characters.
+    // Steps 1 to 4: decompose, delete emoji, replace or delete single characters.
     let mut out: String = text.nfkd().filter(|&c| !is_emoji(c)).filter_map(replace_symbol).collect();
     // Step 5.
     for (from, to) in [("@", " at "), ("e.g.,", "for example, "), ("i.e.,", "that is, ")] {
         out = out.replace(from, to);
     }
-    // Step 6: one space only, one pass per mark, in this order.
+    // Step 6: a single space only, one pass per mark, in this order.
     for from in [" ,", " .", " !", " ?", " ;", " :", " '"] {
         out = out.replace(from, &from[1..]);
     }
@@ -61,8 +61,8 @@ pub fn normalize(text: &str) -> String {
     out
 }
 
-/// Steps 3 and 4 for one character. Those that NFKD already took apart (U+2011, U+00AF, U+00B4)
-/// stay in the list because upstream's list has them.
+/// Steps 3 and 4 for one character. Those that NFKD has already decomposed (U+2011, U+00AF, U+00B4) stay in
+/// the list, as in upstream's.
 fn replace_symbol(c: char) -> Option<char> {
     Some(match c {
         '\u{2013}' | '\u{2011}' | '\u{2014}' => '-',
@@ -74,7 +74,7 @@ fn replace_symbol(c: char) -> Option<char> {
     })
 }
 
-/// A run of the same quote becomes one.
+/// Reduces runs of the same quote to one.
 fn collapse_quotes(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut previous = None;
@@ -87,7 +87,7 @@ fn collapse_quotes(text: &str) -> String {
     out
 }
 
-/// Runs of whitespace become one space, none at either end.
+/// Reduces runs of whitespace to one space, and removes it at both ends.
 pub(crate) fn collapse_spaces(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for word in text.split(is_python_space).filter(|word| !word.is_empty()) {

@@ -1,4 +1,4 @@
-//! What people say. Each row is text and reading; add a row with every new rule.
+//! Readings of English texts. Each row is text and reading; add a row with every new rule.
 
 use orate_text::english::{DateOrder, Letters, Rules, fit_alphabet, read_aloud, read_aloud_with, speakable};
 
@@ -693,8 +693,8 @@ fn random_ordinary_text_stays() {
     }
 }
 
-/// A megabyte of anything takes well under a second; a quadratic rule would take minutes. The limit
-/// is wide because test machines are shared.
+/// A megabyte of anything takes well under a second; a quadratic rule would take minutes. The limit is wide
+/// because test machines are shared.
 #[test]
 fn a_megabyte_is_quick() {
     const LIMIT_SECONDS: f64 = 5.0;
@@ -712,7 +712,7 @@ fn a_megabyte_is_quick() {
     }
 }
 
-/// The reader holds some thousand tokens at a time; where they begin and end must not show.
+/// The reader has some thousand tokens in memory at a time; the boundaries must not affect the result.
 #[test]
 fn a_long_text_is_read_as_its_sentences_are() {
     let sentence = "Dr. Smith paid $3.50 at 10:45 on 5 May 2024 (see www.example.com/a-b), \
@@ -722,7 +722,7 @@ fn a_long_text_is_read_as_its_sentences_are() {
         let text = start.clone() + &sentence.repeat(300);
         assert_eq!(read_aloud(&text), start + &read_aloud(sentence).repeat(300));
     }
-    // Runs of signs go as a whole, however long.
+    // Runs of signs are consumed as a whole, however long.
     assert_eq!(read_aloud(&format!("a\n{}\nb", "=".repeat(10_001))), "a\n\nb");
 }
 

@@ -1,4 +1,4 @@
-//! Texts and what becomes of them.
+//! Tests of the text front ends.
 
 mod english;
 mod qwen_goldens;

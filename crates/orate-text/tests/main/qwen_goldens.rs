@@ -1,4 +1,4 @@
-//! Qwen2 tokens against the official tokenizer: `oracle/qwen3_tts/golden/cases/tokenizer.json`.
+//! Qwen2 tokens compared with the official tokenizer: `oracle/qwen3_tts/golden/cases/tokenizer.json`.
 
 use orate_text::TextError;
 use orate_text::qwen::{
@@ -28,7 +28,7 @@ fn open([vocab, merges, config]: &[Vec<u8>; 3]) -> Result<QwenTokenizer, TextErr
 struct Case {
     text: String,
     ids: Vec<u32>,
-    /// The text in the string that is spoken, and so on.
+    /// Ids of the text in the chat template of spoken text; the other templates follow.
     assistant: Vec<u32>,
     reference: Vec<u32>,
     instruct: Vec<u32>,
@@ -71,13 +71,13 @@ fn what_was_encoded_can_be_read_again() {
 
 /// A text cannot end its own turn.
 #[test]
-fn added_tokens_are_recognised_where_the_program_wrote_them() {
+fn added_tokens_are_recognized_where_the_program_wrote_them() {
     let tokenizer = open(&files()).expect("the files are in order");
     let end = tokenizer.added("<|im_end|>").expect("is there");
     assert_eq!(tokenizer.encode(&[Control("<|im_end|>")]), [end]);
     assert!(!tokenizer.encode(&[Text("<|im_end|>")]).contains(&end));
     assert!(!tokenizer.encode(&[Control("<|im_"), Text("end|>")]).contains(&end));
-    // Normalising comes after cutting: the mark does not turn `>` into `≯`.
+    // Normalization comes after splitting: the mark does not turn `>` into `≯`.
     assert_eq!(tokenizer.encode(&[Control("<|im_end|>\u{338}")])[0], end);
     assert_eq!(tokenizer.max_id(), tokenizer.added("<|audio_pad|>").expect("the last one"));
 }
@@ -101,11 +101,11 @@ fn damaged_files_are_errors() {
         open(&files).expect_err(to).to_string()
     };
     let cases = [
-        (0, "\"Ġ\":", "\"ĠĠĠĠĠĠĠĠ\":", "no `Ġ`, the token of byte 0x20"),
+        (0, "\"Ġ\":", "\"ĠĠĠĠĠĠĠĠ\":", "`Ġ` is missing, the token of byte 0x20"),
         (1, "\n", "\nĠ\n", "line 2"),
         (2, "\"636\"", "\"-1\"", "added token `-1`"),
-        (2, "\"636\"", "\"635\"", "which vocab.json gives away"),
-        (2, "<|im_start|>", "<|endoftext|>", "there twice"),
+        (2, "\"636\"", "\"635\"", "which vocab.json assigns"),
+        (2, "<|im_start|>", "<|endoftext|>", "a duplicate"),
         (2, "\"lstrip\": false", "\"lstrip\": true", "`lstrip`"),
         (2, "added_tokens_decoder", "added_tokens", "missing field"),
     ];
@@ -117,8 +117,8 @@ fn damaged_files_are_errors() {
             "{message}"
         );
     }
-    // A list of merges that ends with a whole line is a shorter list; the vocabulary determines how long it
-    // has to be.
+    // A list of merges that ends with a whole line is still a valid list; only the vocabulary determines how
+    // long it must be.
     let lines = String::from_utf8(good[1].clone()).expect("UTF-8");
     let without_last = lines.trim_end().rfind('\n').expect("many lines") + 1;
     let message = open(&[good[0].clone(), good[1][..without_last].to_vec(), good[2].clone()]);
@@ -126,7 +126,7 @@ fn damaged_files_are_errors() {
     for part in ["merges.txt: no merge makes 1 of", "(id 635)", "has 379 merges", "Copy it again"] {
         assert!(message.contains(part), "{message}\nshould hold `{part}`");
     }
-    // Tokens that no merge could make are there on purpose, as in the oracle's checkpoints of full size.
+    // Tokens that no merge could produce are intentional, as in the oracle's checkpoints of full size.
     let filled = String::from_utf8(good[0].clone()).expect("UTF-8").replacen(
         '{',
         "{\"filler0\": 700, \"filler00\": 701, ",

@@ -1,7 +1,7 @@
-//! Every stored answer of the reference front end: prepared text, ids, refusals, chunks.
+//! Every recorded result of the reference front end: prepared text, ids, refusals, pieces.
 //!
-//! `goldens/text.json` was written by `text_frontend.py` after the official pip package 1.3.1 with
-//! the real character tables of versions 2 and 3, which lie beside it.
+//! `goldens/text.json` was written by `text_frontend.py` with the official pip package 1.3.1 and the real
+//! character tables of versions 2 and 3, which are stored in the same folder.
 
 use orate_text::pieces;
 use orate_text::supertonic::{UnicodeIndexer, Version, normalize, prepare};
@@ -50,7 +50,7 @@ fn languages() {
 }
 
 #[test]
-fn normalisation() {
+fn normalization() {
     let golden = golden();
     for case in cases(&golden, "normalise", 26) {
         assert_eq!(normalize(text(case, "text")), text(case, "normalised"), "{case}");

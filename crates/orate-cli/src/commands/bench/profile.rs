@@ -1,4 +1,4 @@
-//! What `--profile` and `--trace` show of the steps of a model's plans.
+//! Output of `--profile` and `--trace`: the time of each step.
 
 use super::calls;
 use crate::print;
@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 /// Slowest steps that `--profile` lists.
 const SLOWEST: usize = 20;
 
-/// A plan's step as `--profile` shows it.
+/// A step of a plan, as `--profile` prints it.
 struct Line<'a> {
     step: &'a StepTime,
     share: f64,
 }
 
-/// All steps, the slowest first.
+/// All steps, slowest first.
 fn profile_lines(profile: &[StepTime]) -> Vec<Line<'_>> {
     let total: f64 = profile.iter().map(|s| s.us * calls(s)).sum();
     let mut lines: Vec<Line<'_>> =
@@ -24,7 +24,7 @@ fn profile_lines(profile: &[StepTime]) -> Vec<Line<'_>> {
     lines
 }
 
-/// Thousands a microsecond; 0 for what takes no time of its own.
+/// Thousands per microsecond; 0 for steps that take no time of their own.
 fn rate(amount: f64, us: f64) -> f64 {
     if us > 0.0 { amount / us / 1e3 } else { 0.0 }
 }
@@ -89,7 +89,7 @@ struct KernelSum {
     bound_us: f64,
 }
 
-/// One row for each kernel of each stage: where time goes, and how much of it must be.
+/// One row for each kernel of each stage: its time, and its share of peak speed.
 fn kernels_text(lines: &[Line<'_>], peak: Peak) -> String {
     let mut sums: BTreeMap<(&str, &str), KernelSum> = BTreeMap::new();
     for l in lines {
@@ -137,7 +137,7 @@ pub(super) fn profile_json(profile: &[StepTime], peak: Peak) -> Value {
     profile_lines(profile).iter().map(line).collect()
 }
 
-/// All steps of an utterance one after the other, in the format of Chrome's tracing.
+/// All steps of an utterance in sequence, in the Chrome trace format.
 pub(super) fn trace(profile: &[StepTime], device: &str) -> Value {
     let mut events = vec![json!({ "ph": "M", "name": "process_name", "pid": 1, "args": { "name": device } })];
     let mut at = 0.0;

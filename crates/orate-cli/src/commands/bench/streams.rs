@@ -1,4 +1,4 @@
-//! `orate bench --streams`: many callers of one engine at once, compared with one.
+//! `orate bench --streams`: many simultaneous streams of one engine, compared with one.
 
 use super::{Args, ms};
 use crate::engine_report::{engine_json, precision_text, with};
@@ -33,12 +33,12 @@ impl Speed {
         self.frames / self.total_ms * 1e3
     }
 
-    /// Seconds of audio that are made in a second.
+    /// Seconds of audio generated per second.
     fn audio_per_second(&self) -> f64 {
         self.duration / self.total_ms * 1e3
     }
 
-    /// Computing time over playing time, of one stream while all speak.
+    /// Real-time factor of one stream while all speak: computing time over playing time.
     fn rtf(&self) -> f64 {
         self.total_ms / 1e3 / (self.duration / self.streams as f64)
     }
@@ -74,7 +74,7 @@ impl Speed {
     }
 }
 
-/// Times and prints. Runs of one stream and of all take turns.
+/// Runs the benchmark and prints the result. Runs of one stream alternate with runs of all.
 pub fn run(args: &Args, engine: &Engine, options: &Options, streams: usize) -> anyhow::Result<()> {
     let (counts, texts) = ([1, streams], args.texts as usize);
     let text = args.text.as_deref().unwrap_or(TEXT);

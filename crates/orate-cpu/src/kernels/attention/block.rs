@@ -1,4 +1,4 @@
-//! One head, a block of queries: scores, softmax, product with the values.
+//! One head, a block of queries: scores, softmax, weighted sum of values.
 
 use super::Attention;
 use super::operands::HeadRows;
@@ -8,30 +8,30 @@ use super::scores::{dots, softmax_numerators, sum_in_runs};
 use crate::kernels::cache_rows::RowFormat;
 use crate::simd::{Kernel, Simd};
 
-/// Queries that one call works on.
+/// Queries per call.
 pub(super) const BLOCK: usize = 24;
 
 /// One head's keys.
 pub(super) enum Keys<'a, F> {
     /// In panels.
     Packed(&'a [f32]),
-    /// As they are kept.
+    /// In cache layout.
     Rows(HeadRows<F>),
 }
 
 /// One head, up to [`BLOCK`] queries.
 pub(super) struct Block<'a, F> {
     pub attention: &'a Attention<'a>,
-    /// Of the first query.
+    /// Position of the first query.
     pub position: usize,
     pub rows: usize,
-    /// Whether rows are heads of one query, not queries of one head.
+    /// Whether the rows are heads of one query instead of queries of one head.
     pub one_position: bool,
     /// Valid keys, start..end.
     pub seen: (usize, usize),
-    /// Keys of a stream that came before key 0, but for whole runs; 0 where there is none.
+    /// Keys of the stream that came before key 0, modulo [`RUN`]; 0 if this is not a stream.
     pub begun: usize,
-    /// Floats from one row of scores to the next.
+    /// Stride in floats between rows of scores.
     pub pitch: usize,
     pub q: &'a [f32],
     pub q_stride: usize,
@@ -41,11 +41,11 @@ pub(super) struct Block<'a, F> {
     pub near_keys: &'a [f32],
     pub scores: &'a mut [f32],
     pub scaled: &'a mut [f32],
-    /// A number for each query and offset.
+    /// One number for each query and offset.
     pub near: &'a mut [f32],
     pub factors: &'a mut [f32],
     pub out: *mut f32,
-    /// Floats from one row of the result to the next.
+    /// Stride in floats between rows of the result.
     pub out_stride: usize,
 }
 
@@ -57,7 +57,7 @@ impl<F: RowFormat> Kernel for Block<'_, F> {
         let (rows, width) = (self.rows, self.out_stride);
         let position = |i: usize| self.position + if self.one_position { 0 } else { i };
         let visible = |i: usize| self.attention.visible(position(i), self.seen);
-        // Keys that some query of the block sees, in whole panels. Values before the first may be anything.
+        // Keys that any query of the block sees, in whole panels. Values before the first may be anything.
         let first = (0..rows).map(|i| visible(i).0).min().unwrap_or(0);
         let start = first / PANEL * PANEL;
         let end = (0..rows).map(|i| visible(i).1).max().unwrap_or(0);
@@ -91,8 +91,8 @@ impl<F: RowFormat> Kernel for Block<'_, F> {
                     out: self.scores.as_mut_ptr(),
                     out_stride: self.pitch,
                 };
-                // SAFETY: `scaled` has `rows` rows of `dim`, the panels hold `columns` keys, scores are
-                // `pitch` apart.
+                // SAFETY: `scaled` has `rows` rows of `dim`, the panels hold `columns` keys, scores have
+                // stride `pitch`.
                 unsafe { product.run(s) };
             }
             Keys::Rows(k) => {
@@ -100,7 +100,7 @@ impl<F: RowFormat> Kernel for Block<'_, F> {
                     let mut i = 0;
                     while i < rows {
                         let (q, scores) = (&self.scaled[i * dim..], &mut self.scores[i * self.pitch + j..]);
-                        // SAFETY: the key is one of those that are seen.
+                        // SAFETY: the key is one of the visible ones.
                         i += unsafe {
                             match rows - i {
                                 2.. => dots::<S, F, 2>(s, q, (k, start + j, dim), scores, self.pitch),
@@ -113,7 +113,7 @@ impl<F: RowFormat> Kernel for Block<'_, F> {
         }
 
         let offsets = self.attention.offsets();
-        // Compact keys have no relative terms, and so no code for them.
+        // Compact keys never have relative terms, so no code is generated for them.
         if F::FLOATS && relative.is_some() {
             let product = Product {
                 a: self.scaled.as_ptr(),
@@ -127,8 +127,7 @@ impl<F: RowFormat> Kernel for Block<'_, F> {
                 out: self.near.as_mut_ptr(),
                 out_stride: offsets,
             };
-            // SAFETY: `scaled` has `rows` rows of `dim`, the panels and `near` as many columns as there are
-            // offsets.
+            // SAFETY: `scaled` has `rows` rows of `dim`; the panels and `near` have one column per offset.
             unsafe { product.run(s) };
         }
         for i in 0..rows {
@@ -157,7 +156,7 @@ impl<F: RowFormat> Kernel for Block<'_, F> {
                 _ => softmax_numerators::<S, 1>(s, scores, (self.pitch, columns), factors),
             };
         }
-        // Where the first key stands in its run.
+        // Position of the first key within its run.
         let begun = (self.begun + first) % RUN;
         if self.attention.mask.is_window() {
             for (scores, factor) in self.scores.chunks(self.pitch).zip(&mut *self.factors).take(rows) {
@@ -181,7 +180,7 @@ impl<F: RowFormat> Kernel for Block<'_, F> {
             out: self.out,
             out_stride: width,
         };
-        // SAFETY: `v` has `end` rows, the last one at least `dim` long; `out` is this block's.
+        // SAFETY: `v` has `end` rows of at least `dim` elements; `out` belongs to this block.
         unsafe { product.run(s) };
 
         if F::FLOATS
@@ -206,7 +205,7 @@ impl<F: RowFormat> Kernel for Block<'_, F> {
                 out: self.scaled.as_mut_ptr(),
                 out_stride: dim,
             };
-            // SAFETY: `near` has `rows` rows of all offsets, and so has the table; `scaled` has room for the
+            // SAFETY: `near` has `rows` rows of all offsets, as has the table; `scaled` has room for the
             // rows.
             unsafe { product.run(s) };
             for i in 0..rows {
@@ -218,7 +217,7 @@ impl<F: RowFormat> Kernel for Block<'_, F> {
     }
 }
 
-/// Columns (keys counted from `start`) within `window` of position `p`, each with its row of the tables.
+/// Columns (keys counted from `start`) within `window` of position `p`, each with its row in the tables.
 #[inline(always)]
 fn near(
     p: usize,

@@ -6,28 +6,28 @@
 //! o_i    = Σ_j p[i,j] · v_j  + Σ_{|j−i| ≤ w} p[i,j] · rel_v[j−i+w]
 //! ```
 //!
-//! `q` [B, Tq, H·D], `k` and `v` [B or 1, Tk, Hkv·D] with any distance between rows, `out` [B, Tq, H·D]
-//! contiguous; `rel_k`, `rel_v` [2w+1, D], shared by heads; all f32, but for k and v, which may be compact
-//! rows ([`RowFormat`]); accumulated in f32. Head h owns channels h·D to (h+1)·D of q, and head h / (H / Hkv)
-//! of k and v is its own. A query that sees no key gets zeros. Keys past the length are never used, whatever
-//! their memory holds.
+//! `q` [B, Tq, H·D], `k` and `v` [B or 1, Tk, Hkv·D] with any row stride, `out` [B, Tq, H·D] contiguous;
+//! `rel_k`, `rel_v` [2w+1, D], shared by heads. All are f32, except that k and v may be compact rows
+//! ([`RowFormat`]); accumulation is f32. Head h uses channels h·D to (h+1)·D of q, and head h / (H / Hkv) of
+//! k and v. A query that sees no key gets zeros. Keys past the length are never used, whatever their memory
+//! holds.
 //!
 //! Two phases, both split over the team. First each head's keys are packed into panels of 32 keys, [D, 32],
-//! so that scores are a matmul without horizontal sums. Then blocks of 24 queries of one head: scores into
-//! scratch, softmax, product with `v`. Both products are one register tile of eight rows by two vectors (four
-//! by two where there are 16 registers). A block's scores stay in the second-level cache up to about 4000
-//! keys. What a block computes does not depend on who runs it.
+//! so that scores are a matmul without horizontal sums. Then, for each head and block of 24 queries: scores
+//! into scratch, softmax, matmul with `v`. Both matmuls use one register tile of eight rows by two vectors
+//! (four by two with 16 registers). The scores of a block stay in the second-level cache up to about 4000
+//! keys. The result of a block does not depend on the thread that computes it.
 //!
-//! Behind [`Mask::Window`] a query's result does not depend on the piece of the stream that it comes in
-//! either, to the last bit: keys are always packed, and sums go over keys in order, in runs that begin at
-//! fixed places of the stream.
+//! With [`Mask::Window`] a query's result does not depend on how the stream is split into pieces either, to
+//! the last bit: keys are always packed, and sums go over keys in order, in runs that begin at fixed
+//! positions of the stream.
 //!
-//! | file | answers |
+//! | file | content |
 //! | --- | --- |
-//! | `operands` | where rows of queries, keys and values stand |
-//! | `pack` | keys in panels |
-//! | `block` | what is computed of one block of queries, and in which order |
-//! | `scores`, `product` | how: softmax, register tiles |
+//! | `operands` | layout of queries, keys and values |
+//! | `pack` | packing of keys into panels |
+//! | `block` | computation of one block of queries |
+//! | `scores`, `product` | softmax, register tiles |
 
 mod block;
 mod op;
@@ -50,10 +50,10 @@ use orate_graph::DType;
 use pack::{Pack, padded};
 use product::RUN;
 
-/// Up to this many queries the keys are read where they are: packing them would cost more than it saves.
+/// Up to this many queries, keys are read in place: packing them would cost more than it saves.
 const FEW: usize = 3;
 
-/// Which keys a query may see. Query i stands at position p = `first_query` + i, key j at position j.
+/// Which keys a query may see. Query i is at position p = `first_query` + i, key j at position j.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mask {
     /// All keys.
@@ -62,13 +62,13 @@ pub enum Mask {
     Causal,
     /// p − left ≤ j ≤ p
     Window {
-        /// Steps back.
+        /// Number of earlier positions in the window.
         left: usize,
     },
 }
 
 impl Mask {
-    /// Whether what a query sees begins somewhere, so that it is the same in whatever pieces a stream comes.
+    /// Whether visible keys have a lower bound, so that results must not depend on how a stream is split.
     fn is_window(self) -> bool {
         matches!(self, Mask::Window { .. })
     }
@@ -77,7 +77,7 @@ impl Mask {
 /// Learned vectors for nearby offsets, as in VITS.
 #[derive(Clone, Copy, Debug)]
 pub struct Relative<'a> {
-    /// w: offsets −w to w have a vector, others nothing.
+    /// w: offsets −w to w have a vector, others none.
     pub window: usize,
     /// [2w+1, D]
     pub keys: &'a [f32],
@@ -85,7 +85,7 @@ pub struct Relative<'a> {
     pub values: &'a [f32],
 }
 
-/// What attention to compute.
+/// Parameters of an attention.
 #[derive(Clone, Copy, Debug)]
 pub struct Attention<'a> {
     /// H
@@ -94,25 +94,25 @@ pub struct Attention<'a> {
     pub kv_heads: usize,
     /// D
     pub head_dim: usize,
-    /// Factor on the queries. Models differ (1/√D, 1/16): take it from the checkpoint.
+    /// Factor on the queries. Models differ (1/√D, 1/16), so take it from the checkpoint.
     pub scale: f32,
     /// Which keys a query may see.
     pub mask: Mask,
     /// Position of query 0: the number of cached keys before this piece.
     pub first_query: usize,
-    /// The same for each batch row, `[B]`; goes before `first_query`.
+    /// Position of query 0 per batch row, `[B]`; overrides `first_query`.
     pub first_queries: Option<&'a [u32]>,
-    /// Rows of a stream that came before the queries, `[B]`: keys before its start are not seen, whatever
-    /// their memory holds. All are where missing.
+    /// Rows of the stream before the queries, per batch row, `[B]`: keys before the start of the stream are
+    /// invisible, whatever their memory holds. Without it, no key is hidden in this way.
     pub passed: Option<&'a [u32]>,
-    /// Valid keys per batch row, `[B]`; all Tk where missing.
+    /// Valid keys per batch row, `[B]`; all Tk without it.
     pub kv_lens: Option<&'a [u32]>,
     /// Relative positions.
     pub relative: Option<Relative<'a>>,
 }
 
 impl Attention<'_> {
-    /// Keys j that the query at position `p` sees: start..end, empty if start ≥ end.
+    /// Range start..end of keys that the query at position `p` sees; empty if start ≥ end.
     #[inline(always)]
     fn visible(&self, p: usize, (start, end): (usize, usize)) -> (usize, usize) {
         match self.mask {
@@ -122,32 +122,32 @@ impl Attention<'_> {
         }
     }
 
-    /// Position of query 0 of a batch row, and the keys that it has: start..end.
+    /// Position of query 0 of a batch row, and the range start..end of its keys.
     fn row(&self, b: usize, keys: usize) -> (usize, (usize, usize)) {
         let first = self.first_queries.map_or(self.first_query, |f| f[b] as usize);
         let end = self.kv_lens.map_or(keys, |l| l[if l.len() == 1 { 0 } else { b }] as usize);
         (first, (self.passed.map_or(0, |p| first.saturating_sub(p[b] as usize)), end))
     }
 
-    /// Keys of a stream that came before key 0 of a batch row, but for whole runs of a sum: where runs begin
-    /// is a matter of the stream.
+    /// Keys of the stream before key 0 of a batch row, modulo the length of a run: runs begin at fixed
+    /// positions of the stream.
     fn begun(&self, b: usize) -> usize {
         let passed = self.passed.map_or(self.first_query, |p| p[b] as usize);
         (passed % RUN + RUN - self.first_query % RUN) % RUN
     }
 
-    /// Floats of scratch that [`Attention::run`] needs for keys of this batch and length.
+    /// Floats of scratch that [`Attention::run`] needs for `kv_batch` batch rows of `keys` keys.
     pub fn scratch_len(&self, threads: usize, kv_batch: usize, keys: usize) -> usize {
         self.head_dim * (self.offsets() + kv_batch * self.kv_heads * padded(keys))
             + threads * self.worker_scratch(keys)
     }
 
-    /// Scores, scaled queries, one factor for each query, and its scores with relative keys.
+    /// Scores, scaled queries, one factor per query, and scores with relative keys.
     fn worker_scratch(&self, keys: usize) -> usize {
         BLOCK * (padded(keys) + self.head_dim + 1 + self.offsets())
     }
 
-    /// Offsets with relative terms, in whole panels.
+    /// Number of offsets with relative terms, rounded up to whole panels.
     fn offsets(&self) -> usize {
         self.relative.map_or(0, |r| padded(2 * r.window + 1))
     }
@@ -155,7 +155,7 @@ impl Attention<'_> {
     /// `out` [B, Tq, H·D] = attention of `q` over `k` and `v`.
     ///
     /// # Panics
-    /// Sizes that do not fit each other, or less scratch than [`Attention::scratch_len`].
+    /// Sizes do not match, or there is less scratch than [`Attention::scratch_len`].
     pub fn run(
         &self,
         on: (Isa, &Team),
@@ -167,10 +167,10 @@ impl Attention<'_> {
         self.run_rows(on, q, (k.rows(), v.rows()), out, scratch);
     }
 
-    /// As [`Attention::run`], of keys and values in a type of caches.
+    /// [`Attention::run`] with keys and values in a cache type.
     ///
     /// # Panics
-    /// As for [`Attention::run`], or there are no such caches.
+    /// As for [`Attention::run`], or the type is not a cache type.
     pub fn run_cached(
         &self,
         on: (Isa, &Team),
@@ -185,11 +185,11 @@ impl Attention<'_> {
             DType::F16 => self.run_format(on, q, (dtype, Halves), (k, v), out, scratch),
             DType::BF16 => self.run_format(on, q, (dtype, UpperHalves), (k, v), out, scratch),
             DType::Q8_0 => {
-                assert!(self.head_dim.is_multiple_of(32), "heads of whole blocks");
+                assert!(self.head_dim.is_multiple_of(32), "heads must be whole blocks of 32");
                 let blocks = Blocks(self.kv_heads * self.head_dim);
                 self.run_format(on, q, (dtype, blocks), (k, v), out, scratch);
             }
-            DType::I32 => panic!("keys are no integers"),
+            DType::I32 => panic!("keys must not be integers"),
         }
     }
 
@@ -224,7 +224,7 @@ impl Attention<'_> {
         let rows = batch * queries;
         assert!(rows == 0 || q.data.len() >= (rows - 1) * q.stride + width, "q: {rows} whole rows");
         for (name, x) in [("k", k), ("v", v)] {
-            // The last of rows that stand apart may end where its elements do; compact ones are whole.
+            // With a stride, the last row may end after its elements; compact rows are whole.
             let least = if F::FLOATS { 4 * kv_width } else { x.row_bytes };
             assert!(x.row_bytes >= least, "{name}: rows of {least} bytes, {} apart", x.row_bytes);
             let rows = x.batch * x.steps;
@@ -281,7 +281,8 @@ impl Attention<'_> {
         let own_len = self.worker_scratch(keys);
         let (out, rest) = (SharedMut::new(out), SharedMut::new(rest));
         let blocks = queries.div_ceil(BLOCK);
-        // A lone query's heads that share keys are rows of one block: keys and values are read once.
+        // With a single query, heads that share keys are rows of one block, so that keys and values are read
+        // once.
         let together = if queries == 1 && group <= BLOCK { group } else { 1 };
         let parts = self.heads / together;
         team.run(batch * parts * blocks, &|worker, chunk| {

@@ -1,10 +1,10 @@
-//! Queries, keys and values: where their rows stand, and which format they have.
+//! Layout and format of queries, keys and values.
 
 use super::product::Columns;
 use crate::kernels::cache_rows::{Floats, RowFormat};
 use crate::simd::Simd;
 
-/// A [batch, steps, H·D] operand whose rows may stand apart, such as a third of a fused projection.
+/// A [batch, steps, H·D] operand with a row stride, such as a third of a fused projection.
 #[derive(Clone, Copy, Debug)]
 pub struct Sequence<'a> {
     /// Row (b, t) starts at (b·steps + t)·stride.
@@ -13,19 +13,19 @@ pub struct Sequence<'a> {
     pub batch: usize,
     /// Time steps.
     pub steps: usize,
-    /// Floats from one row to the next, at least H·D.
+    /// Stride in floats between rows, at least H·D.
     pub stride: usize,
 }
 
 impl<'a> Sequence<'a> {
     pub(super) fn rows(self) -> KeptRows<'a, Floats> {
-        // SAFETY: any float is four bytes, which are borrowed as long.
+        // SAFETY: the same memory as bytes, borrowed for as long.
         let bytes = unsafe { std::slice::from_raw_parts(self.data.as_ptr().cast(), size_of_val(self.data)) };
         KeptRows { format: Floats, bytes, batch: self.batch, steps: self.steps, row_bytes: 4 * self.stride }
     }
 }
 
-/// Keys or values as a cache keeps them: the bytes of [batch, steps, Hkv·D] in one of its types.
+/// Keys or values in a cache: [batch, steps, Hkv·D] as bytes of a cache type.
 #[derive(Clone, Copy, Debug)]
 pub struct Cached<'a> {
     /// All rows.
@@ -43,7 +43,7 @@ impl<'a> Cached<'a> {
     }
 }
 
-/// The same in a known format: row (b, t) starts at byte (b·steps + t)·row_bytes.
+/// [`Cached`] or [`Sequence`] in a known format: row (b, t) starts at byte (b·steps + t)·row_bytes.
 #[derive(Clone, Copy)]
 pub(super) struct KeptRows<'a, F> {
     pub format: F,
@@ -54,15 +54,15 @@ pub(super) struct KeptRows<'a, F> {
 }
 
 impl<F: RowFormat> KeptRows<'_, F> {
-    /// The elements of a head, from the first row of a batch row on.
+    /// Elements of a head, from the first row of batch row `b` on.
     pub fn head(&self, b: usize, channel: usize) -> HeadRows<F> {
-        // Nothing is read of a batch row without steps.
+        // A batch row without steps is never read.
         let first = self.bytes.as_ptr().wrapping_add(b * self.steps * self.row_bytes);
         HeadRows { format: self.format, first, row_bytes: self.row_bytes, channel }
     }
 }
 
-/// A head's elements of rows that follow each other.
+/// Elements of one head in consecutive rows.
 #[derive(Clone, Copy)]
 pub(super) struct HeadRows<F> {
     pub format: F,
@@ -73,7 +73,7 @@ pub(super) struct HeadRows<F> {
 
 // SAFETY: rows are only read, and only while the attention that borrows them runs.
 unsafe impl<F: Send> Send for HeadRows<F> {}
-// SAFETY: rows are only read, which threads may do at once.
+// SAFETY: rows are only read, which several threads may do at once.
 unsafe impl<F: Sync> Sync for HeadRows<F> {}
 
 impl<F: RowFormat> HeadRows<F> {
@@ -82,7 +82,7 @@ impl<F: RowFormat> HeadRows<F> {
         self.first.wrapping_add(t * self.row_bytes)
     }
 
-    /// Elements `d … d + n` of the head in row `t`, n at most `LANES`, and zeros.
+    /// Elements `d .. d + n` of the head in row `t`, then zeros; n is at most `LANES`.
     ///
     /// # Safety
     /// Row and elements exist.

@@ -1,4 +1,4 @@
-//! Keys in panels, so that scores are a matmul without horizontal sums.
+//! Packs keys into panels, so that scores are a matmul without horizontal sums.
 
 use super::operands::HeadRows;
 use crate::kernels::cache_rows::RowFormat;
@@ -12,7 +12,8 @@ pub(super) fn padded(keys: usize) -> usize {
     keys.next_multiple_of(PANEL)
 }
 
-/// Copies one head's keys into panels: `panels[p][d][j]` = key 32p + j, channel d; zero after the last key.
+/// Copies the keys of one head into panels: `panels[p][d][j]` = key 32p + j, channel d; zero after the last
+/// key.
 pub(super) struct Pack<'a, F> {
     /// `steps` rows of `dim` elements.
     pub keys: HeadRows<F>,
@@ -21,7 +22,7 @@ pub(super) struct Pack<'a, F> {
     pub panels: &'a mut [f32],
 }
 
-/// Floats of the largest square that is transposed.
+/// Floats of the largest square that is transposed at once.
 const SQUARE: usize = 16 * 16;
 
 impl<F: RowFormat> Kernel for Pack<'_, F> {
@@ -34,7 +35,7 @@ impl<F: RowFormat> Kernel for Pack<'_, F> {
             for j in (0..PANEL).step_by(S::LANES) {
                 let t = p * PANEL + j;
                 let keys = steps.saturating_sub(t).min(S::LANES);
-                // Whole squares first, then what is left of the channels, or of the keys.
+                // Whole squares first, then the remaining channels or keys.
                 let squares = if keys == S::LANES { dim / S::LANES * S::LANES } else { 0 };
                 for d in (0..squares).step_by(S::LANES) {
                     let to = &mut panel[d * PANEL + j..];

@@ -1,31 +1,31 @@
-//! The matmul of both phases: scores from packed keys, results from values where they are.
+//! The matmul of both phases: scores from packed keys, results from values in place.
 
 use super::pack::PANEL;
 use crate::simd::Simd;
 
-/// Products that are summed one after the other before they join the total. Thousands in one run lose five
-/// bits when, as here, many have the same sign.
+/// Terms that are summed before the sum joins the total. One running sum over thousands of terms loses five
+/// bits if, as here, many have the same sign.
 pub(super) const RUN: usize = 256;
 
 /// The right operand of a [`Product`]: rows of columns.
 pub(super) trait Columns: Copy {
-    /// Where a column is.
+    /// Address of a column.
     type At: Copy;
-    /// The place of column `c`, the first of its panel or a multiple of a vector after it.
+    /// Address of column `c`, the first of its panel or a multiple of a vector after it.
     fn at(&self, c: usize) -> Self::At;
-    /// A vector of row `d`, `k` vectors behind a column.
+    /// Vector of row `d` that starts `k` vectors after a column.
     ///
     /// # Safety
     /// Row and columns exist.
     unsafe fn load<S: Simd>(&self, s: S, at: Self::At, d: usize, k: usize) -> S::V;
-    /// The first `n` columns of it, n below `LANES`.
+    /// First `n` columns of that vector, n below `LANES`.
     ///
     /// # Safety
     /// Row and columns exist.
     unsafe fn load_partial<S: Simd>(&self, s: S, at: Self::At, d: usize, n: usize) -> S::V;
 }
 
-/// Column c of row d stands at `first + c/32 · panel + d · stride + c%32`.
+/// Column c of row d is at `first + c/32 · panel + d · stride + c%32`.
 #[derive(Clone, Copy)]
 pub(super) struct Panels {
     pub first: *const f32,
@@ -51,8 +51,8 @@ impl Columns for Panels {
     }
 }
 
-/// out[i,c] = factor[i] · Σ_d a[i,d] · b[d,c], each sum in order of d, in runs of [`RUN`] of which the first
-/// began `begun` earlier.
+/// out[i,c] = factor[i] · Σ_d a[i,d] · b[d,c], each sum in order of d, in runs of [`RUN`]. The first run has
+/// already had `begun` terms.
 #[derive(Clone, Copy)]
 pub(super) struct Product<B> {
     pub a: *const f32,

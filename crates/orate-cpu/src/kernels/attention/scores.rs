@@ -1,4 +1,4 @@
-//! Scores of few queries, and what a softmax makes of scores.
+//! Scores of few queries, and the softmax.
 
 use super::operands::HeadRows;
 use super::product::RUN;
@@ -6,8 +6,8 @@ use crate::kernels::cache_rows::RowFormat;
 use crate::kernels::vecmath;
 use crate::simd::Simd;
 
-/// Products of a key with `R` rows of queries, which stand `dim` apart; results stand `pitch` apart. Each is
-/// summed in the same order, however many there are. Returns `R`.
+/// Dot products of a key with `R` rows of queries, which have stride `dim`; results have stride `pitch`. The
+/// order of each sum does not depend on `R`. Returns `R`.
 ///
 /// # Safety
 /// Row `t` of `dim` elements exists.
@@ -45,9 +45,8 @@ pub(super) unsafe fn dots<S: Simd, F: RowFormat, const R: usize>(
     R
 }
 
-/// Turns `R` rows of scores into exp(score − max), and gives the inverse of each sum. Several rows at once,
-/// since each waits for its own maximum and its own sum. Rows stand `pitch` apart and have whole vectors.
-/// Returns `R`.
+/// Replaces `R` rows of scores by exp(score − max) and stores the inverse of each sum. Several rows at once,
+/// since each waits for its own maximum and sum. Rows have stride `pitch` and whole vectors. Returns `R`.
 #[inline(always)]
 pub(super) fn softmax_numerators<S: Simd, const R: usize>(
     s: S,
@@ -80,8 +79,8 @@ pub(super) fn softmax_numerators<S: Simd, const R: usize>(
     R
 }
 
-/// Σ x, in order and in runs of [`RUN`] of which the first began `begun` earlier. Zeros at either end change
-/// nothing.
+/// Σ x in order, in runs of [`RUN`], the first of which has already had `begun` terms. Zeros at either end
+/// change nothing.
 pub(super) fn sum_in_runs(x: &[f32], begun: usize) -> f32 {
     let (first, rest) = x.split_at(x.len().min(RUN - begun));
     let sum = |run: &[f32]| run.iter().fold(0.0, |sum, x| sum + x);

@@ -1,9 +1,9 @@
-//! Against the formula in double precision.
+//! Comparison with the formula in double precision.
 
 use super::*;
 use crate::kernels::elementwise::testing::*;
 
-/// Scores reach about 5 and sum up to 128 products: they are off by a few 1e-6, and so are, relatively, their
+/// Scores reach about 5 and sum up to 128 terms: they are off by a few 1e-6, and so are, relatively, their
 /// exponentials.
 const ERROR: f64 = 1e-5;
 
@@ -62,7 +62,7 @@ fn plain(a: &Attention<'_>, q: Sequence<'_>, k: Sequence<'_>, v: Sequence<'_>) -
     out
 }
 
-/// Runs one case with every mask, lengths, relative positions and rows that stand apart.
+/// Runs one case with every mask, lengths, relative positions and row strides.
 fn check(case: Case) {
     let Case { batch, kv_batch, queries, keys, heads, dim } = case;
     let width = heads * dim;
@@ -144,15 +144,15 @@ fn matches_the_formula_when_long() {
     check(Case { batch: 1, kv_batch: 1, queries: 20, keys: 4096, heads: 1, dim: 64 });
 }
 
-/// A window's queries are the same to the last bit in whatever pieces they come: some keys behind others, or
-/// a stream's last keys and new ones. The window is longer than what is summed in one run.
+/// Results with a window are the same to the last bit however queries are split into pieces: after other
+/// keys, or with only the last keys of the stream. The window is longer than a run of summation.
 #[test]
 fn pieces_of_a_window_are_the_whole_byte_for_byte() {
     let (steps, left, heads, dim) = (620, 300_usize, 2, 24);
     let width = heads * dim;
     let [q, k, v] = [1, 2, 3].map(|seed| noise(steps * width, seed));
     let run = |(isa, team): (Isa, &Team), from: usize, until: usize, passed: Option<u32>| {
-        // In front of the stream's start the memory of keys may hold anything.
+        // Before the start of the stream, the memory of keys may hold anything.
         let behind = |x: &[f32]| match passed {
             Some(_) => {
                 let missing = left.saturating_sub(from) * width;

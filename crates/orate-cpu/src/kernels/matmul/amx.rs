@@ -1,16 +1,16 @@
-//! The matmul on AMX tiles, as exact as in floats.
+//! Matmul on AMX tiles, with f32 accuracy.
 //!
-//! Each float is cut into three bf16 numbers of eight bits, x = x0 + x1 + x2 exactly, and likewise each
-//! weight. Of the nine products the six largest are summed in f32: x0w0, x0w1, x1w0, x1w1, x0w2, x2w0. What
-//! is left out is below 2⁻²³ of a term. (Pieces below 2⁻¹²⁶ count as zero, and what is not finite becomes
-//! NaN.) Weights that are kept as bf16 are one plane and as f16 two, and three or five products are exact.
+//! Each float is split into three bf16 values of eight bits, x = x0 + x1 + x2 exactly, and likewise each
+//! weight. Of the nine partial products the six largest are summed in f32: x0w0, x0w1, x1w0, x1w1, x0w2,
+//! x2w0. The rest is below 2⁻²³ of a term. (Parts below 2⁻¹²⁶ count as zero, and infinities become NaN.)
+//! Weights stored as bf16 are one plane and as f16 two; then three or five partial products are exact.
 //!
-//! Of x, all threads first cut as much of K as stays in the second-level cache ([`Stretch`]); of a
+//! First, all threads split as much of x along K as stays in the second-level cache ([`Stretch`]); for a
 //! convolution, each row once for all taps that read it (`planes.rs`). Then each thread takes units, a block
-//! of rows times a panel of 32 columns, two by two tiles at a time. Tiles leave the vector units idle, so
-//! these do everything else in between, a little after every four products ([`Aside`]): they cut the weights
-//! that come next, which at the same time fetches them from memory, and apply the epilogue to the sums that
-//! are complete. The order of summation depends on K and M alone, never on threads.
+//! of rows times a panel of 32 columns, computed two by two tiles at a time. Tiles leave the vector units
+//! idle, so these do the remaining work meanwhile, a little after every four tile multiplications
+//! ([`Aside`]): they split the next weights, which also fetches them from memory, and apply the epilogue to
+//! complete sums. The order of summation depends on K and M alone, never on threads.
 
 use super::cut::{Cutter, WeightRows, cut_row};
 use super::pack::Panel;
@@ -26,43 +26,43 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Columns of a panel: two tiles.
 const COLUMNS: usize = 2 * TILE_ROWS;
 
-/// Steps of [`TILE_K`] along K that the tiles of a block go over in turn: the planes of that many weights
+/// Steps of [`TILE_K`] along K that the tiles of a block pass over in turn: the planes of that many weights
 /// stay in the second-level cache. Shorter slices load and store sums more often.
 pub(super) const SLICE: usize = 16;
 const _: () = assert!(SLICE * TILE_K < super::GATHER_STRIDE, "gathered rows of a slice have room");
 
-/// Tiles of rows in a group, at most: what a slice of fills the cache.
+/// Maximum tiles of rows in a group: with one slice they fill the cache.
 const GROUP: usize = 28;
 
-/// Tiles of a group of a convolution, at most: its planes may be short, but not so its sums.
+/// Maximum tiles in a group of a convolution: its planes may be short, but not its sums.
 const LONG_GROUP: usize = 56;
 
-/// Tiles of a group, at least, where there are as many: cutting the weights again for each group must stay
-/// cheap. If all of K is too long for them, it is cut into stretches.
+/// Minimum tiles in a group, if there are that many: weights are split again for each group, which must stay
+/// cheap. If all of K is too long for such a group, K is cut into stretches.
 const SMALL_GROUP: usize = 9;
 
-/// Bytes of planes of a group, so that they stay in the second-level cache.
+/// Bytes of planes of a group, chosen to stay in the second-level cache.
 const GROUP_BYTES: usize = GROUP * SLICE * ROW_STEP;
 
-/// bf16 numbers per float.
+/// bf16 values per float.
 pub(super) const PLANES: usize = 3;
 
 /// Bytes of the planes of one step: of a tile of rows, and of a panel.
 pub(super) const ROW_STEP: usize = PLANES * TILE_BYTES;
 pub(super) const COLUMN_STEP: usize = 2 * PLANES * TILE_BYTES;
 
-/// Work below this many multiply-adds is done by the caller alone: it takes a few microseconds.
+/// Below this many multiply-adds (a few microseconds) the caller works alone.
 const SMALL: usize = 1_000_000;
 
-/// Whether tiles are worth it. Each weight is cut into planes once per group of rows. With 16 rows that and
-/// the products take 0.85 times as long as AVX-512 does, with 32 rows 0.6 times; with fewer than a tile has,
-/// longer. Narrow matmuls leave too much of them empty, too.
+/// Whether tiles are faster. Each weight is split into planes once per group of rows. With 16 rows, this and
+/// the tile multiplications take 0.85 times as long as AVX-512, with 32 rows 0.6 times; with fewer than a
+/// tile of rows they take longer. Narrow matmuls also leave too much of the tiles empty.
 pub(super) fn pays(m: usize, k: usize, n: usize) -> bool {
     m >= TILE_ROWS && k >= 64 && n >= 64
 }
 
-/// How a matmul is cut: the rows into groups, whose planes stay in the cache; where K is too long for that,
-/// K into stretches; and a group's work into units for threads, a block of its rows times a panel.
+/// Partition of a matmul: rows into groups, whose planes stay in the cache; K into stretches if it is too
+/// long for that; and the work of a group into units for threads, each a block of its rows times a panel.
 #[derive(Clone, Copy, Debug)]
 struct Cut {
     m: usize,
@@ -74,7 +74,7 @@ struct Cut {
     /// Blocks of a group.
     blocks: usize,
     panels: usize,
-    /// Steps along K that are cut at a time.
+    /// Steps along K that are split at a time.
     stretch: usize,
     layout: Layout,
 }
@@ -99,7 +99,7 @@ impl Cut {
         Cut { m, k, n, tiles, groups, blocks, panels, stretch, layout: Layout::Tiles }
     }
 
-    /// Where panels are too few to keep all threads busy to the end, rows are shared out too.
+    /// If panels are too few to keep all threads busy to the end, rows are divided, too.
     fn blocks(threads: usize, panels: usize, tiles: usize) -> usize {
         let wanted = if threads > 1 { (4 * threads).div_ceil(panels) } else { 1 };
         wanted.min(tiles / 2).max(1)
@@ -109,23 +109,23 @@ impl Cut {
         part(0..self.tiles, group, self.groups)
     }
 
-    /// Planes of a group.
+    /// Bytes for the planes of a group.
     fn planes_bytes(&self) -> usize {
         self.layout.bytes(self.tiles.div_ceil(self.groups), self.stretch)
     }
 
-    /// Sums of a block.
+    /// Bytes for the sums of a block.
     fn sums_bytes(&self) -> usize {
         self.tiles.div_ceil(self.groups).div_ceil(self.blocks) * TILE_ROWS * COLUMNS * 4
     }
 
-    /// Planes and sums of a panel, of this one and the next or the last.
+    /// Bytes for planes and sums of two panels: the current one, and the next or previous one.
     fn worker_bytes(&self) -> usize {
         2 * SLICE * COLUMN_STEP + 2 * self.sums_bytes()
     }
 }
 
-/// Part `i` of `parts` nearly equal ones.
+/// Part `i` when `whole` is divided into `parts` nearly equal ones.
 fn part(whole: Range<usize>, i: usize, parts: usize) -> Range<usize> {
     whole.start + i * whole.len() / parts..whole.start + (i + 1) * whole.len() / parts
 }
@@ -136,11 +136,11 @@ pub(super) fn scratch_len(threads: usize, m: usize, k: usize, n: usize, taps: Op
     (c.planes_bytes() + threads * c.worker_bytes()) / 4 + super::ALIGN
 }
 
-/// A pointer that threads share, each using its own part.
+/// A pointer shared by threads that use disjoint parts.
 #[derive(Clone, Copy)]
 struct Shared(*mut u8);
 
-// SAFETY: it stands for a `&mut [u8]`; threads use different parts, or only read.
+// SAFETY: it represents a `&mut [u8]`; threads use disjoint parts, or only read.
 unsafe impl Sync for Shared {}
 
 /// See [`super::matmul`], which has checked all lengths.
@@ -171,7 +171,7 @@ pub(super) fn matmul(
     }
 }
 
-/// As many rows and as much of K as are cut into planes at a time, and all columns.
+/// The rows and the part of K that are split into planes at a time, with all columns.
 struct Stretch<'a> {
     cut: Cut,
     rows: Rows<'a>,
@@ -184,7 +184,7 @@ struct Stretch<'a> {
     own: Shared,
     tiles: Range<usize>,
     steps: Range<usize>,
-    /// The next unit that nobody has taken: (block, panel), panels first.
+    /// The next unit to take: (block, panel), panels first.
     next: AtomicUsize,
 }
 
@@ -204,9 +204,8 @@ impl Stretch<'_> {
         let pieces = if small { 1 } else { self.tiles.len() };
         team.run(pieces, &|worker, piece| {
             let tiles = part(self.tiles.clone(), piece, pieces);
-            // SAFETY: `matmul` has asserted that there are tiles, so there is AVX-512 too; the planes of a
-            // piece are written by nobody else, and a worker's scratch is its own, large enough for gathered
-            // rows.
+            // SAFETY: `matmul` has asserted that there are tiles, hence AVX-512. No other thread writes the
+            // planes of a piece, and a worker's scratch is its own, large enough for gathered rows.
             unsafe {
                 match c.layout {
                     Layout::Tiles => tiles.for_each(|tile| self.cut_rows(tile, own(worker.index()).cast())),
@@ -216,12 +215,12 @@ impl Stretch<'_> {
         });
         let threads = if small { 1 } else { team.threads().min(c.blocks * c.panels) };
         team.run(threads, &|worker, _| {
-            // SAFETY: there is AVX-512 where there are tiles, and a worker's scratch is its own.
+            // SAFETY: where there are tiles, there is AVX-512; a worker's scratch is its own.
             unsafe { run_avx512(Work { stretch: self, own: own(worker.index()) }) };
         });
     }
 
-    /// Slices of this stretch, as steps along K.
+    /// Slice `i` of this stretch, in steps along K.
     fn slice(&self, i: usize) -> Range<usize> {
         let first = self.steps.start + i * SLICE;
         first..(first + SLICE).min(self.steps.end)
@@ -231,7 +230,7 @@ impl Stretch<'_> {
         self.steps.len().div_ceil(SLICE)
     }
 
-    /// How the planes of a slice lie.
+    /// Layout of the planes of a slice.
     fn plane_shape(&self, slice: usize) -> PlaneShape {
         self.cut.layout.slice(self.tiles.len(), self.steps.clone(), self.slice(slice))
     }
@@ -241,11 +240,11 @@ impl Stretch<'_> {
         self.planes.0.wrapping_add(shape.start + (tile - self.tiles.start) * shape.tile)
     }
 
-    /// Cuts the rows of a sequence that some tiles read, all channels; the last tiles do those after them,
-    /// too.
+    /// Splits the rows of a sequence that some tiles read, all channels; the last tiles also split the rows
+    /// after them.
     ///
     /// # Safety
-    /// The machine has AVX-512, and nobody else writes these rows' planes.
+    /// The machine has AVX-512, and no other thread writes the planes of these rows.
     #[target_feature(enable = "avx512f,avx512bw")]
     unsafe fn cut_sequence(&self, tiles: Range<usize>) {
         let layout = self.cut.layout;
@@ -256,8 +255,7 @@ impl Stretch<'_> {
         let end = if tiles.end == self.tiles.end { all } else { (tiles.end - self.tiles.start) * TILE_ROWS };
         let plane = all * 64;
         for row in start..end {
-            // Rows after the last one that is needed have their place, and nobody looks at what becomes of
-            // them.
+            // Planes of rows past the end are reserved but never read.
             let Some(x) = self.rows.row_of_sequence(first + row) else { break };
             // SAFETY: each row has 64 bytes in each plane.
             unsafe {
@@ -267,11 +265,10 @@ impl Stretch<'_> {
         }
     }
 
-    /// Cuts a tile of x. What the planes hold for rows that do not exist is of no interest: nobody looks at
-    /// their sums.
+    /// Splits a tile of x. Planes of rows past the end may hold anything: their sums are never read.
     ///
     /// # Safety
-    /// The machine has AVX-512. Nobody else writes this tile; `buffer` has room for 16 gathered rows.
+    /// The machine has AVX-512. No other thread writes this tile; `buffer` has room for 16 gathered rows.
     #[target_feature(enable = "avx512f,avx512bw")]
     unsafe fn cut_rows(&self, tile: usize, buffer: *mut f32) {
         let c = &self.cut;
@@ -300,7 +297,7 @@ impl Stretch<'_> {
         })
     }
 
-    /// The weights of a slice of a panel.
+    /// Weights of a slice of a panel.
     fn weights(&self, panel: Panel, slice: usize) -> WeightRows {
         let steps = self.slice(slice);
         let (first, element) = (steps.start * TILE_K, self.w.element());
@@ -313,7 +310,7 @@ impl Stretch<'_> {
     }
 }
 
-/// What a thread does with a stretch: units, until none is left.
+/// Work of a thread on a stretch: takes units until none is left.
 struct Work<'a> {
     stretch: &'a Stretch<'a>,
     own: *mut u8,
@@ -332,11 +329,11 @@ impl Kernel for Work<'_> {
         let (mut planes, mut next_planes) = (self.own, self.own.wrapping_add(planes_bytes));
         let mut sums = self.own.wrapping_add(2 * planes_bytes).cast::<f32>();
         let mut other_sums = sums.wrapping_add(stretch.cut.sums_bytes() / 4);
-        // SAFETY: `matmul` has asserted that there are tiles, and nobody else on this thread uses them.
+        // SAFETY: `matmul` has asserted that there are tiles, and nothing else on this thread uses them.
         let tiles = unsafe { Tiles::configure() };
         let mut aside = Aside { cutter: Cutter::NONE, rate: 1, finisher: Finisher::new(stretch) };
         aside.cutter = Cutter::new(stretch.weights(unit.panel, 0), planes);
-        // SAFETY: weights and planes are there, here and below.
+        // SAFETY: weights and planes exist, here and below.
         unsafe { aside.cutter.rest() };
         loop {
             let next = stretch.claim();
@@ -367,7 +364,7 @@ impl Kernel for Work<'_> {
                         sums: sums.wrapping_add(tile * TILE_ROWS * COLUMNS),
                         first: slice == 0 && !continues,
                     };
-                    // SAFETY: planes and sums are there.
+                    // SAFETY: planes and sums exist.
                     unsafe {
                         match (tall, unit.panel.vectors) {
                             (true, 2) => block.any::<S, 2, 2>(s, kept, &mut aside),
@@ -380,7 +377,7 @@ impl Kernel for Work<'_> {
                         aside.finisher.push(s, unit, sums, tile..tile + 1 + tall as usize);
                     }
                 }
-                // SAFETY: the cutter writes planes of the next panel, which nobody reads before the swap.
+                // SAFETY: the cutter writes planes of the next panel, which are not read before the swap.
                 unsafe { aside.cutter.rest() };
                 std::mem::swap(&mut planes, &mut next_planes);
             }
@@ -411,7 +408,7 @@ impl Block<'_> {
     /// sums += x · w, where w has `kept` planes.
     ///
     /// # Safety
-    /// All operands must be there.
+    /// All operands must exist.
     #[inline(always)]
     unsafe fn any<S: Simd, const TALL: usize, const WIDE: usize>(
         &self,
@@ -419,7 +416,7 @@ impl Block<'_> {
         kept: usize,
         aside: &mut Aside<'_>,
     ) {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller guarantees it.
         unsafe {
             match kept {
                 1 => self.multiply::<S, TALL, WIDE, 1>(s, aside),
@@ -432,7 +429,7 @@ impl Block<'_> {
     /// sums += x · w, where w has `KEPT` planes.
     ///
     /// # Safety
-    /// All operands must be there.
+    /// All operands must exist.
     #[inline(always)]
     unsafe fn multiply<S: Simd, const TALL: usize, const WIDE: usize, const KEPT: usize>(
         &self,
@@ -442,7 +439,7 @@ impl Block<'_> {
         let t = self.tiles;
         let sums = self.sums.cast::<u8>();
         let below = sums.wrapping_add(TILE_ROWS * COLUMNS * 4);
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller guarantees it.
         unsafe {
             if self.first {
                 t.zero::<0>();
@@ -462,8 +459,7 @@ impl Block<'_> {
                 }
             }
             for step in 0..self.steps {
-                // An order in which most products share a plane with the one before, and small ones come
-                // first.
+                // In this order most products share a plane with the previous one, and small ones come first.
                 if KEPT == 3 {
                     self.load_w::<WIDE>(step, 2);
                     self.load_x::<TALL>(step, 0);
@@ -524,7 +520,7 @@ impl Block<'_> {
         }
     }
 
-    /// Products of the planes that are loaded, and something else meanwhile.
+    /// Multiplies the loaded planes and lets `aside` work meanwhile.
     #[inline(always)]
     unsafe fn product<S: Simd, const TALL: usize, const WIDE: usize>(&self, s: S, aside: &mut Aside<'_>) {
         let t = self.tiles;
@@ -538,12 +534,12 @@ impl Block<'_> {
                 t.multiply::<3, 5, 7>();
             }
         }
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller guarantees it.
         unsafe { aside.work(s) };
     }
 }
 
-/// What vector units do while the tiles multiply.
+/// Work of the vector units while the tiles multiply.
 struct Aside<'a> {
     cutter: Cutter,
     /// Pairs of rows to cut per call.
@@ -553,7 +549,7 @@ struct Aside<'a> {
 
 impl Aside<'_> {
     /// # Safety
-    /// The operands of cutter and finisher must be there.
+    /// The operands of cutter and finisher must exist.
     #[inline(always)]
     unsafe fn work<S: Simd>(&mut self, s: S) {
         if self.cutter.left() > 0 {
@@ -568,13 +564,13 @@ impl Aside<'_> {
     }
 }
 
-/// Applies the epilogue to complete sums and writes them to y, row by row. Sums that a later stretch goes on
-/// with are written as they are.
+/// Applies the epilogue to complete sums and writes them to y, row by row. Sums that a later stretch
+/// continues are written unchanged.
 struct Finisher<'a> {
     stretch: &'a Stretch<'a>,
     epilogue: &'a Epilogue<'a>,
     panel: Panel,
-    /// Rows of y to do.
+    /// Remaining rows of y.
     rows: Range<usize>,
     /// Sums of the first of them.
     sums: *const f32,
@@ -588,7 +584,7 @@ impl<'a> Finisher<'a> {
         Finisher { stretch, epilogue, panel, rows: 0..0, sums: std::ptr::null() }
     }
 
-    /// Takes on the sums of some tiles of a unit.
+    /// Queues the sums of some tiles of a unit.
     #[inline(always)]
     fn push<S: Simd>(&mut self, s: S, unit: Unit, sums: *const f32, tiles: Range<usize>) {
         let c = &self.stretch.cut;
@@ -598,8 +594,7 @@ impl<'a> Finisher<'a> {
         let y = self.stretch.y.0.cast();
         tile::expect(s, first..end, first_column, vectors, c.n, self.epilogue, y);
         let sums = sums.wrapping_add(tiles.start * TILE_ROWS * COLUMNS);
-        // Rows of the unit before must be done now, before the unit after this one takes over the memory of
-        // their sums.
+        // Rows of the previous unit must be done now, before the next unit reuses the memory of their sums.
         if tiles.start == 0 || self.rows.is_empty() {
             self.rest(s);
             self.panel = unit.panel;
@@ -610,7 +605,7 @@ impl<'a> Finisher<'a> {
         }
     }
 
-    /// Does one row. Out of line: it is called from many places.
+    /// Finishes one row. Out of line, as it is called from many places.
     #[inline(always)]
     fn row<S: Simd>(&mut self, _: S) {
         // SAFETY: `S` is AVX-512, the instruction set of this whole file.
@@ -635,17 +630,17 @@ impl Kernel for FinishRow<'_, '_> {
         let row = rows.start;
         let Panel { first_column, vectors, .. } = panel;
         let y = stretch.y.0.cast();
-        // SAFETY: the sums are complete, and these elements of y are this thread's alone.
+        // SAFETY: the sums are complete, and only this thread writes these elements of y.
         unsafe { tile::finish(s, *sums, row..row + 1, first_column, vectors, stretch.cut.n, epilogue, y) };
         rows.start += 1;
         *sums = sums.wrapping_add(COLUMNS);
     }
 }
 
-/// Takes up the sums of a unit that an earlier stretch has left in y.
+/// Loads the sums of a unit that an earlier stretch has stored in y.
 ///
 /// # Safety
-/// They are there, and `sums` has room for them.
+/// They exist, and `sums` has room for them.
 #[inline(always)]
 unsafe fn load_sums<S: Simd>(s: S, stretch: &Stretch<'_>, unit: Unit, sums: *mut f32) {
     let c = &stretch.cut;
@@ -654,7 +649,7 @@ unsafe fn load_sums<S: Simd>(s: S, stretch: &Stretch<'_>, unit: Unit, sums: *mut
     for row in first..((unit.first_tile + unit.tiles) * TILE_ROWS).min(c.m) {
         for v in 0..unit.panel.vectors {
             let column = unit.panel.first_column + v * 16;
-            // SAFETY: as promised by the caller.
+            // SAFETY: the caller guarantees it.
             unsafe {
                 let old = s.load_partial(y.add(row * c.n + column), (c.n - column).min(16));
                 s.store(sums.add((row - first) * COLUMNS + v * 16), old);

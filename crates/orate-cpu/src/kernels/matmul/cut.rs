@@ -1,15 +1,15 @@
-//! Floats to planes of bf16, for the matmul on AMX tiles: rows of x at once, weights a little at a time.
+//! Splits floats into bf16 planes for the matmul on AMX tiles: rows of x at once, weights a little at a time.
 
 use super::Element;
 use super::amx::{COLUMN_STEP, PLANES};
 use crate::arch::amx::{TILE_BYTES, TILE_K, TILE_ROWS};
 use std::arch::x86_64::*;
 
-/// Cuts `len` floats into planes of bf16: 32 of them, a step, are 64 bytes in each plane. Planes are `plane`
-/// bytes apart and steps `step_bytes`. Fills the last step up with zeros.
+/// Splits `len` floats into bf16 planes. A step of 32 values is 64 bytes in each plane; strides are
+/// `plane_bytes` and `step_bytes`. Pads the last step with zeros.
 ///
 /// # Safety
-/// The machine has AVX-512 F and BW; `x` has `len` floats, `out` room for all steps.
+/// The machine has AVX-512 F and BW; `x` has `len` floats, `out` has room for all steps.
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(super) unsafe fn cut_row(x: *const f32, len: usize, out: *mut u8, plane_bytes: usize, step_bytes: usize) {
     const ODD: [i16; 32] = {
@@ -51,25 +51,25 @@ fn first_lanes(n: usize) -> u16 {
 /// Rows of packed weights.
 #[derive(Clone, Copy)]
 pub(super) struct WeightRows {
-    /// Of 16 · `vectors` elements.
+    /// Rows of 16 · `vectors` elements.
     pub data: *const u8,
     pub element: Element,
     pub vectors: usize,
     pub rows: usize,
 }
 
-/// Cuts a slice of a panel into planes, two rows at a time.
+/// Splits a slice of a panel into planes, two rows at a time.
 pub(super) struct Cutter {
-    /// The rows to go; those after them count as zero.
+    /// Remaining rows; further ones count as zero.
     w: WeightRows,
-    /// Pairs to go, a multiple of 16 at the start.
+    /// Remaining pairs, a multiple of 16 at the start.
     left: usize,
-    /// Place of the next pair in the first plane.
+    /// Address of the next pair in the first plane.
     planes: *mut u8,
 }
 
 impl Cutter {
-    /// Has nothing to do.
+    /// A cutter without work.
     pub const NONE: Cutter = Cutter {
         w: WeightRows { data: std::ptr::null(), element: Element::F32, vectors: 0, rows: 0 },
         left: 0,
@@ -80,16 +80,16 @@ impl Cutter {
         Cutter { w, left: w.rows.div_ceil(TILE_K) * TILE_ROWS, planes }
     }
 
-    /// Pairs to go.
+    /// Remaining pairs.
     #[inline(always)]
     pub fn left(&self) -> usize {
         self.left
     }
 
-    /// Cuts the next two rows.
+    /// Splits the next two rows.
     ///
     /// # Safety
-    /// A pair is left; the machine has AVX-512; weights and planes are there.
+    /// A pair is left; the machine has AVX-512; weights and planes exist.
     #[inline(always)]
     pub unsafe fn pair(&mut self) {
         let WeightRows { data, element, vectors, rows } = self.w;
@@ -97,10 +97,10 @@ impl Cutter {
         for v in 0..vectors {
             let w = data.wrapping_add(16 * element.bytes() * v);
             let out = self.planes.wrapping_add(v * TILE_BYTES);
-            // SAFETY: rows below `rows` are read, and pairs have their place in the planes. Prefetching is
+            // SAFETY: only rows below `rows` are read, and the planes have room for all pairs. Prefetching is
             // safe anywhere.
             unsafe {
-                // Far enough ahead for memory to answer.
+                // Far enough ahead to hide the memory latency.
                 _mm_prefetch::<_MM_HINT_T1>(w.wrapping_add(8192).cast());
                 _mm_prefetch::<_MM_HINT_T1>(w.wrapping_add(8192 + width).cast());
                 match element {
@@ -130,7 +130,7 @@ impl Cutter {
         self.planes = self.planes.wrapping_add(next);
     }
 
-    /// Does what is left.
+    /// Splits all remaining rows.
     ///
     /// # Safety
     /// As for [`pair`](Cutter::pair).
@@ -143,23 +143,23 @@ impl Cutter {
     }
 }
 
-/// Sixteen elements of two bytes, or zeros.
+/// Sixteen elements of two bytes, or zeros unless `read`.
 ///
 /// # Safety
-/// The machine has AVX-512; the elements are there if they are to be `read`.
+/// The machine has AVX-512; the elements exist if `read`.
 #[inline(always)]
 unsafe fn halves(read: bool, w: *const u8) -> __m256i {
-    // SAFETY: as promised by the caller.
+    // SAFETY: the caller guarantees it.
     unsafe { if read { _mm256_loadu_si256(w.cast()) } else { _mm256_setzero_si256() } }
 }
 
-/// Stores the first `KEPT` planes of two rows: pairs of numbers side by side, planes two tiles apart.
+/// Stores the first `KEPT` planes of two rows: their values interleaved in pairs, planes two tiles apart.
 ///
 /// # Safety
 /// The machine has AVX-512, and `out` has room.
 #[inline(always)]
 unsafe fn cut_pair<const KEPT: usize>(mut a: __m512, mut b: __m512, out: *mut u8) {
-    // SAFETY: as promised by the caller.
+    // SAFETY: the caller guarantees it.
     unsafe {
         let high = _mm512_set1_epi32(0xFFFF_0000u32 as i32);
         for plane in 0..KEPT {

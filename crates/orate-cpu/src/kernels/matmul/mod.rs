@@ -8,17 +8,18 @@
 //! | residual | `[M, N]` | optional |
 //! | y | `[M, N]` | f32, row-major, contiguous |
 //!
-//! Accumulates in f32, in slices along K whose sums are added up in order: which slices depends on K alone,
-//! so neither M, nor the number of threads, nor who did which part changes a bit of the result. (On AMX
-//! tiles, see `amx.rs`, products of few rows are done as on AVX-512, so there the rows of a sequence decide
-//! between two roundings, but not how many sequences there are; [`Rows`] say for how many rows to choose.)
+//! Accumulates in f32, in slices along K whose sums are added in order. The slices depend on K alone, so
+//! neither M, nor the number of threads, nor the distribution of work changes a bit of the result. (With AMX
+//! tiles, see `amx.rs`, matmuls of few rows run as on AVX-512. There the number of rows in a sequence selects
+//! one of two roundings, but the number of sequences does not; [`Rows`] has the number of rows to choose
+//! for.)
 //!
-//! How it works: w lies in panels, each as many columns wide as `vectors` vector registers. A tile of some
-//! rows times one panel is kept in registers while K goes by (`tile.rs`); x is read in place, one broadcast
-//! per element, so nothing is packed at run time. The tiles of a block of rows pass over a slice of a panel
-//! one after the other; the block is small enough to stay in the second-level cache, while the *next* slice
-//! is fetched from memory with prefetch instructions spread over the tiles. Threads take panels as they
-//! become free, the last ones in smaller pieces.
+//! w is stored in panels of as many columns as fit `vectors` vector registers. A tile of some rows times one
+//! panel stays in registers for a slice of K (`tile.rs`). x is read in place, one broadcast per element, so
+//! nothing is packed at run time. The tiles of a block of rows pass over a slice of a panel in turn. The
+//! block is small enough to stay in the second-level cache, while prefetch instructions, spread over the
+//! tiles, fetch the *next* slice from memory. Threads take panels as they become free, the last ones in
+//! smaller pieces.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -48,18 +49,18 @@ use std::ops::Range;
 /// The left operand.
 #[derive(Clone, Copy, Debug)]
 pub enum Rows<'a> {
-    /// A matrix: M rows of sequences side by side.
+    /// A matrix: the M rows of all sequences.
     Dense {
         /// [M, K]
         x: &'a [f32],
-        /// Rows of a sequence that the kernel is chosen for: as many as each has, or for pieces of a sequence
-        /// the same number for all lengths. It does not matter how many sequences there are.
+        /// Rows of a sequence that the kernel is chosen for: the length of each sequence, or one number for
+        /// all pieces of a split sequence. The number of sequences does not matter.
         chosen_for: usize,
     },
-    /// A convolution along time with stride 1 and repeated edges or a history in front: M = batch · time, K =
-    /// taps · channels. Row (b, t) is made of the rows `clamp(t + j · dilation - left, 0, time - 1)` of batch
-    /// b for tap j, so w has the weight of tap j and channel c in row `j · channels + c`. With a history,
-    /// rows before x are its rows.
+    /// A convolution over time with stride 1 and repeated edges or a history: M = batch · time, K = taps ·
+    /// channels. For tap j, row (b, t) contains row `clamp(t + j · dilation - left, 0, time - 1)` of batch b,
+    /// so row `j · channels + c` of w has the weight of tap j and channel c. With a history, rows before x
+    /// are read from it.
     Conv {
         /// [batch, time, channels]
         x: &'a [f32],
@@ -67,7 +68,7 @@ pub enum Rows<'a> {
         batch: usize,
         /// Rows of each sequence.
         time: usize,
-        /// As for a matrix.
+        /// As in `Dense`.
         chosen_for: usize,
         /// Input channels.
         channels: usize,
@@ -75,9 +76,9 @@ pub enum Rows<'a> {
         taps: usize,
         /// Distance between taps.
         dilation: usize,
-        /// Rows of padding in front.
+        /// Rows of padding before the first row.
         left: usize,
-        /// [batch, left, channels]: the rows in front, where they are not the first one repeated.
+        /// [batch, left, channels]: rows before x. Without it, the first row repeats.
         history: Option<&'a [f32]>,
     },
 }
@@ -91,38 +92,39 @@ pub struct Taps {
     pub dilation: usize,
 }
 
-/// What is done to each result before it is stored: `residual + activation(product + bias)`.
+/// Applied to each result before it is stored: `residual + activation(x · w + bias)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Epilogue<'a> {
     /// `[N]`
     pub bias: Option<&'a [f32]>,
     /// Element by element.
     pub activation: Option<Activation>,
-    /// `[M, N]`, not the memory of y.
+    /// `[M, N]`; must not be the memory of y.
     pub residual: Option<&'a [f32]>,
 }
 
 impl Epilogue<'_> {
     fn check(&self, y: usize, n: usize) {
         if let Some(bias) = self.bias {
-            assert_eq!(bias.len(), n, "bias of a product with {n} columns");
+            assert_eq!(bias.len(), n, "bias of a matmul with {n} columns");
         }
         if let Some(residual) = self.residual {
             assert_eq!(residual.len(), y, "residual and y have one shape");
         }
     }
 
-    /// Nothing but the matmul.
+    /// The plain matmul.
     pub const NONE: Epilogue<'static> = Epilogue { bias: None, activation: None, residual: None };
 }
 
-/// Work below this many multiply-adds is done by the caller alone: it takes a few microseconds.
+/// Below this many multiply-adds (a few microseconds) the caller works alone.
 const SMALL: usize = 300_000;
 
-/// Bytes of x that a block of rows may have, to stay in the second-level cache beside two slices of a panel.
+/// Maximum bytes of x in a block of rows, so that it stays in the second-level cache together with two slices
+/// of a panel.
 const BLOCK_BYTES: usize = 768 * 1024;
 
-/// Rows of a block, at most: bounds the scratch memory.
+/// Maximum rows of a block, to bound the scratch memory.
 const BLOCK_ROWS: usize = 192;
 
 /// Floats of scratch memory that [`matmul`] needs on `threads` threads for M rows; `chosen_for` and `taps`
@@ -145,7 +147,7 @@ pub fn scratch_len(
     plain_scratch_len(isa, threads)
 }
 
-/// Without matrix tiles.
+/// [`scratch_len`] without matrix tiles.
 fn plain_scratch_len(isa: Isa, threads: usize) -> usize {
     threads * scratch_of_worker(Shape::of(isa)) + ALIGN
 }
@@ -166,21 +168,21 @@ fn sums_len(shape: Shape) -> usize {
     (BLOCK_ROWS * shape.vectors * shape.lanes).next_multiple_of(ALIGN)
 }
 
-/// Length along K of the slices of a panel that all tiles of a block go over in turn. Longer ones store and
-/// load sums less often, shorter ones stay in smaller caches and round better: with this the errors at K =
-/// 2048 are a sixth of those of one long sum.
+/// Length along K of the slices of a panel that all tiles of a block pass over in turn. Longer ones store and
+/// load sums less often; shorter ones stay in smaller caches and round better: with this length the errors at
+/// K = 2048 are a sixth of those of one long sum.
 const SLICE: usize = 256;
 
-/// Distance of gathered rows: a cache line more than the longest slice, so that rows do not share cache sets.
+/// Stride of gathered rows: a cache line more than the longest slice, so that rows do not share cache sets.
 const GATHER_STRIDE: usize = 512 + ALIGN;
 
 /// `y[M, N] = residual + activation(x[M, K] · w[K, N] + bias)`
 ///
-/// `w` must have been packed for the same `isa`; `scratch` holds at least [`scratch_len`] floats, whose
-/// content does not matter. Allocates nothing.
+/// `w` must be packed for the same `isa`; `scratch` has at least [`scratch_len`] floats of any content.
+/// Allocates nothing.
 ///
 /// # Panics
-/// Lengths that do not fit each other or the weights.
+/// Lengths do not match each other or the weights.
 pub fn matmul(
     isa: Isa,
     team: &Team,
@@ -240,8 +242,8 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Row `at` of what a convolution of a single sequence reads, counted from the first before it; `None`
-    /// after the last.
+    /// Row `at` of the input of a convolution of a single sequence, counted from the first row before it;
+    /// `None` after the last.
     #[cfg(target_arch = "x86_64")]
     fn row_of_sequence(&self, at: usize) -> Option<&'a [f32]> {
         let Rows::Conv { x, time, channels, taps, dilation, left, history, .. } = *self else { return None };
@@ -275,8 +277,8 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Where to read columns `ks` of the rows from `first` on, `count` of them: address and distance of rows.
-    /// What does not lie in memory like that is gathered into `buffer`.
+    /// Returns address and stride of columns `ks` of `count` rows from `first` on. Rows that are not in
+    /// memory with a stride are gathered into `buffer`.
     ///
     /// # Safety
     /// The rows and columns must exist; `buffer` has room for `count` rows of [`GATHER_STRIDE`].
@@ -295,7 +297,7 @@ impl<'a> Rows<'a> {
             Rows::Conv { x, time, channels, taps, dilation, left, .. } => {
                 let (batch, t) = (first / time, first % time);
                 let (tap, last_tap) = (ks.start / channels, (ks.end - 1) / channels);
-                // Taps one row apart follow each other in memory just as they do along K.
+                // Taps one row apart are contiguous in memory, as they are along K.
                 let contiguous = dilation == 1 || tap == last_tap;
                 let inside = t >= left && t + count - 1 + (taps - 1) * dilation < time + left;
                 if contiguous && inside {
@@ -303,7 +305,7 @@ impl<'a> Rows<'a> {
                     // SAFETY: no tap of these rows is outside the sequence.
                     (unsafe { x.as_ptr().add(row * channels + ks.start - tap * channels) }, channels)
                 } else {
-                    // SAFETY: as promised by the caller.
+                    // SAFETY: the caller guarantees it.
                     unsafe { self.gather(first, count, ks, buffer) };
                     (buffer, GATHER_STRIDE)
                 }
@@ -340,7 +342,8 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// How the work is cut: rows into tiles, tiles into blocks, and (block, panel) pairs into pieces for threads.
+/// Partition of the work: rows into tiles, tiles into blocks, and (block, panel) pairs into pieces for
+/// threads.
 #[derive(Clone, Copy, Debug)]
 struct Division {
     m: usize,
@@ -349,7 +352,7 @@ struct Division {
     blocks: usize,
     panels: usize,
     threads: usize,
-    /// Pairs that are one piece each; the others, at the end, are cut into `parts`.
+    /// Pairs that are one piece each; the remaining ones are cut into `parts`.
     whole: usize,
     parts: usize,
 }
@@ -373,7 +376,7 @@ impl Division {
         Division { m, tiles, blocks, panels, threads, whole, parts }
     }
 
-    /// Chunks for the team: alone, one is everything.
+    /// Chunks for the team; a single thread takes everything as one.
     fn chunks(&self) -> usize {
         if self.threads == 1 { 1 } else { self.pieces() }
     }
@@ -394,7 +397,7 @@ impl Division {
         (panel, start + part * tiles / parts..start + (part + 1) * tiles / parts)
     }
 
-    /// First row of a tile; that of the one after the last is M.
+    /// First row of a tile; M for the index after the last.
     fn row(&self, tile: usize) -> usize {
         tile * self.m / self.tiles
     }
@@ -410,13 +413,13 @@ struct Job<'a> {
     work: Division,
 }
 
-// SAFETY: `y` stands for a `&mut [f32]` of which every chunk writes its own elements.
+// SAFETY: `y` represents a `&mut [f32]` of which every chunk writes its own elements.
 unsafe impl Sync for Job<'_> {}
 
-/// Scratch memory, a part for each worker.
+/// Scratch memory with one part per worker.
 struct Scratch(*mut f32);
 
-// SAFETY: it stands for a `&mut [f32]`; workers use different parts.
+// SAFETY: it represents a `&mut [f32]`; workers use different parts.
 unsafe impl Sync for Scratch {}
 
 impl Scratch {
@@ -446,13 +449,13 @@ impl Kernel for Chunk<'_> {
 }
 
 impl Chunk<'_> {
-    /// Some tiles times one panel.
+    /// Multiplies some tiles by one panel.
     #[inline(always)]
     fn multiply<S: Simd>(&self, s: S, piece: usize) {
         let Job { shape, rows, w, epilogue, y, work, .. } = self.job;
         let k = w.k();
         let (panel, tiles) = work.piece(piece);
-        // What this thread will probably need next.
+        // The piece that this thread will probably take next.
         let next = match piece + work.threads {
             next if next < work.pieces() => work.piece(next).0,
             _ => panel,
@@ -466,16 +469,16 @@ impl Chunk<'_> {
         let wide = gathered.wrapping_add(gather_len(*shape));
         let row_bytes = width * w.element().bytes();
 
-        // Equal slices, but for rounding to whole rounds of the loop.
+        // Slices of equal length, rounded to whole iterations of the loop.
         let length = k.div_ceil(k.div_ceil(SLICE).max(1)).next_multiple_of(tile::UNROLL).min(SLICE);
         let mut ks = 0..length.min(k);
         loop {
             let last = ks.end == k;
-            // The next slice follows in memory; after the last one comes another panel.
+            // The next slice follows in memory; after the last one, another panel comes.
             let ahead = if last { next } else { data.wrapping_add(ks.end * row_bytes) };
             let ahead_bytes = ks.len() * row_bytes / tiles.len();
             let slice = data.wrapping_add(ks.start * row_bytes);
-            // SAFETY: the slice exists, and there is room for it.
+            // SAFETY: the slice exists, and `wide` has room for it.
             let slice = unsafe { widen(s, w.element(), slice, ks.len() * width, wide) };
             for tile in tiles.clone() {
                 let (row, end) = (work.row(tile), work.row(tile + 1));
@@ -498,7 +501,7 @@ impl Chunk<'_> {
                 // SAFETY: the operands exist, and `sums` has room for the block's rows.
                 unsafe { tile::multiply(s, end - row, vectors, &operands) };
                 if last {
-                    // SAFETY: these elements of y are ours alone.
+                    // SAFETY: only this chunk writes these elements of y.
                     unsafe { tile::finish(s, sums, row..end, first_column, vectors, w.n(), epilogue, *y) };
                 }
             }
@@ -510,10 +513,10 @@ impl Chunk<'_> {
     }
 }
 
-/// `len` elements of packed weights as f32: where they are, or widened into `wide`.
+/// Returns `len` elements of packed weights as f32: in place, or widened into `wide`.
 ///
 /// # Safety
-/// The elements exist, a whole number of vectors; where they are not f32, `wide` has room for them.
+/// The elements exist and are whole vectors; if they are not f32, `wide` has room for them.
 #[inline(always)]
 unsafe fn widen<S: Simd>(s: S, element: Element, from: *const u8, len: usize, wide: *mut f32) -> *const f32 {
     if element == Element::F32 {
@@ -521,7 +524,7 @@ unsafe fn widen<S: Simd>(s: S, element: Element, from: *const u8, len: usize, wi
     }
     let from = from.cast::<u16>();
     for i in (0..len).step_by(S::LANES) {
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller guarantees it.
         unsafe {
             let v = if element == Element::F16 { s.load_f16(from.add(i)) } else { s.load_bf16(from.add(i)) };
             s.store(wide.add(i), v);

@@ -1,7 +1,7 @@
-//! Matmuls with few columns: a dot product for each, along K.
+//! Matmuls with few columns: a dot product along K for each.
 //!
-//! A tile would be empty but for its first columns. Here w lies as [N, K], so that both operands are read in
-//! vectors; sums have one order for each K. This is a waveform's last convolution.
+//! A tile would be mostly empty. Here w is stored as [N, K], so that both operands are read in vectors; the
+//! order of sums depends on K alone. Used for the last convolution of a vocoder.
 
 use super::{Epilogue, GATHER_STRIDE, PackedWeights, Rows};
 use crate::kernels::activation::Apply;
@@ -9,13 +9,13 @@ use crate::kernels::elementwise::SharedMut;
 use crate::simd::{Kernel, Simd};
 use crate::{Isa, Team};
 
-/// Columns, at most.
+/// Maximum columns.
 pub(super) const COLUMNS: usize = 4;
 
 /// Rows of a chunk.
 const CHUNK: usize = 256;
 
-/// Length along K of what is read at a time; longer ones would not fit the memory for gathered rows.
+/// Length along K that is read at a time; longer slices would exceed the memory for gathered rows.
 const SLICE: usize = 512;
 const _: () = assert!(SLICE <= GATHER_STRIDE);
 
@@ -67,11 +67,11 @@ impl Kernel for Chunk<'_> {
                 // SAFETY: the row and the columns exist, and the buffer has room for one row.
                 let (x, _) = unsafe { self.rows.locate(k, row, 1, ks.clone(), self.buffer.as_mut_ptr()) };
                 for (sum, w) in sums.iter_mut().zip(self.w.narrow().chunks_exact(k)) {
-                    // SAFETY: `locate` found as many floats as `ks` has.
+                    // SAFETY: `locate` returned as many floats as `ks` has.
                     *sum += unsafe { dot(s, x, &w[ks.clone()]) };
                 }
             }
-            // SAFETY: `n` floats are at each of these places; the residual is as long as y.
+            // SAFETY: each pointer is valid for `n` floats; the residual is as long as y.
             unsafe {
                 let mut v = s.load_partial(sums.as_ptr(), n);
                 if let Some(bias) = self.epilogue.bias {

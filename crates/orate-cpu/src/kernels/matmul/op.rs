@@ -5,7 +5,7 @@ use crate::op::{Binding, Call, OpKernel};
 use crate::weights::{Core, Factor, Format};
 use orate_graph::{ConvGeometry, ValueInfo, Weight};
 
-/// A matmul with packed weights, or a convolution, whose right operand is a matrix of its taps.
+/// A matmul with packed weights, or a convolution, whose right operand is the matrix of its taps.
 pub(crate) struct Product<'a> {
     pub weight: &'a Weight,
     pub conv: Option<ConvGeometry>,

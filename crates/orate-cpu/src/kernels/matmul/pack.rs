@@ -1,4 +1,4 @@
-//! Weights in the order in which matmuls read them.
+//! Packs weights in the order in which matmuls read them.
 
 use super::{narrow, tile};
 use crate::simd::{Kernel, Simd};
@@ -8,14 +8,14 @@ use half::{bf16, f16};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
-/// A matrix somewhere in memory: element (k, n) is `data[k * k_stride + n * n_stride]`.
+/// A matrix with strides: element (k, n) is `data[k * k_stride + n * n_stride]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Strided<'a> {
     /// The elements.
     pub data: &'a [f32],
-    /// From one input to the next.
+    /// Stride between inputs.
     pub k_stride: usize,
-    /// From one output to the next.
+    /// Stride between outputs.
     pub n_stride: usize,
 }
 
@@ -28,8 +28,7 @@ impl Strided<'_> {
     }
 }
 
-/// How packed weights are stored. Those of two bytes are widened to f32 slice by slice when the product reads
-/// them.
+/// Element type of packed weights. 16-bit ones are widened to f32 slice by slice when the matmul reads them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Element {
     /// Four bytes.
@@ -41,7 +40,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// bf16 numbers that an element is the sum of.
+    /// Number of bf16 values that an element is the sum of.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn planes(self) -> usize {
         match self {
@@ -59,12 +58,12 @@ impl Element {
     }
 }
 
-/// Where the columns of a matrix [k, n] that is packed come from.
+/// Source of the columns of a matrix [k, n] to pack.
 #[derive(Clone, Copy)]
 pub enum Columns<'a> {
     /// A matrix in memory.
     Matrix(Strided<'a>),
-    /// Reads a column, of k numbers.
+    /// A function that reads a column of k numbers.
     Each(&'a (dyn Fn(usize, &mut [f32]) + Sync)),
 }
 
@@ -80,7 +79,7 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// The matrix of `n` columns from `first` on, read into `memory` if it is not in memory.
+    /// Returns `n` columns from `first` on as a matrix; reads them into `memory` if they are not in memory.
     pub(super) fn from<'m>(self, first: usize, k: usize, n: usize, memory: &'m mut Vec<f32>) -> Strided<'m>
     where
         'a: 'm,
@@ -96,14 +95,14 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// How an instruction set cuts a matmul.
+/// Partition of a matmul for an instruction set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     /// Floats per vector.
     pub lanes: usize,
-    /// Rows of a tile, at most.
+    /// Maximum rows of a tile.
     pub rows: usize,
-    /// Vectors per row of a panel, at most.
+    /// Maximum vectors per row of a panel.
     pub vectors: usize,
 }
 
@@ -128,8 +127,8 @@ impl Shape {
         n.div_ceil(self.lanes).div_ceil(self.vectors)
     }
 
-    /// First vector and number of vectors of a panel. All are full but for the last, or the last two when
-    /// that avoids one of a single vector: narrow tiles wait for their own sums.
+    /// First vector and number of vectors of a panel. All panels are full except the last, or the last two if
+    /// that avoids a panel of one vector: narrow tiles wait for their own sums.
     pub fn panel(self, n: usize, panel: usize) -> (usize, usize) {
         let vectors = n.div_ceil(self.lanes);
         let panels = vectors.div_ceil(self.vectors);
@@ -144,8 +143,7 @@ impl Shape {
 
 /// Weights [K, N] of a matmul, packed for one instruction set.
 ///
-/// Panel after panel, each [K, columns] with its columns side by side; the last vector of a row is filled up
-/// with zeros.
+/// Panels in order, each [K, columns] with contiguous rows; the last vector of a row is padded with zeros.
 pub struct PackedWeights {
     isa: Isa,
     shape: Shape,
@@ -153,7 +151,7 @@ pub struct PackedWeights {
     k: usize,
     n: usize,
     data: Aligned,
-    /// [N, K] instead, as floats whatever the format, where columns are few.
+    /// If columns are few: [N, K] instead, as f32 in any format.
     narrow: Vec<f32>,
 }
 
@@ -163,10 +161,10 @@ impl std::fmt::Debug for PackedWeights {
     }
 }
 
-/// A piece of packed weights.
+/// One panel of packed weights.
 #[derive(Clone, Copy)]
 pub(super) struct Panel {
-    /// [K, vectors · lanes] of the weights' elements.
+    /// [K, vectors · lanes] in the element type.
     pub data: *const u8,
     pub first_column: usize,
     pub vectors: usize,
@@ -188,7 +186,7 @@ impl PackedWeights {
         Self::pack_columns(isa, team, element, (k, n), Columns::Matrix(w))
     }
 
-    /// The same from columns that are at hand one by one.
+    /// [`PackedWeights::pack`] with columns that are read one by one.
     pub fn pack_columns(
         isa: Isa,
         team: &Team,
@@ -205,7 +203,7 @@ impl PackedWeights {
         let vectors = n.div_ceil(shape.lanes);
         let data = Aligned::new((vectors * shape.lanes * k * element.bytes()).div_ceil(size_of::<f32>()));
         let packed = PackedWeights { isa, shape, element, k, n, data, narrow: vec![] };
-        // A vector of columns, all along K, is the smallest piece; some megabytes per chunk are enough.
+        // A vector of columns, along all of K, is the smallest piece.
         team.run(shape.panels(n), &|_, panel| {
             let Panel { data, first_column, vectors } = packed.panel(panel);
             let (target, len) = (data.cast_mut(), vectors * shape.lanes * k);
@@ -229,7 +227,7 @@ impl PackedWeights {
         packed
     }
 
-    /// Copies a panel's columns, the first of which is column 0 of `w`.
+    /// Copies the columns of a panel; its first one is column 0 of `w`.
     fn fill(&self, panel: usize, w: Strided<'_>, target: *mut f32) {
         let lanes = self.shape.lanes;
         let Panel { first_column, vectors, .. } = self.panel(panel);
@@ -247,8 +245,8 @@ impl PackedWeights {
             }
             return;
         }
-        // Squares of a cache line's length: their lines are read and written whole while they are in the
-        // first cache.
+        // Squares as long as a cache line: each line is read and written whole while it is in the first-level
+        // cache.
         const STEP: usize = 16;
         for vector in 0..vectors {
             let column = vector * lanes;
@@ -270,27 +268,27 @@ impl PackedWeights {
         }
     }
 
-    /// The instruction set it was packed for.
+    /// Instruction set that the weights are packed for.
     pub fn isa(&self) -> Isa {
         self.isa
     }
 
-    /// Inputs.
+    /// Number of inputs.
     pub fn k(&self) -> usize {
         self.k
     }
 
-    /// Outputs.
+    /// Number of outputs.
     pub fn n(&self) -> usize {
         self.n
     }
 
-    /// How they are stored.
+    /// Element type.
     pub fn element(&self) -> Element {
         self.element
     }
 
-    /// What [`PackedWeights::bytes`] will be for a matrix [k, n].
+    /// Predicts [`PackedWeights::bytes`] for a matrix [k, n].
     pub fn bytes_for(isa: Isa, element: Element, (k, n): (usize, usize)) -> usize {
         if (1..=narrow::COLUMNS).contains(&n) && k > 0 {
             return k * n * size_of::<f32>();
@@ -304,7 +302,7 @@ impl PackedWeights {
         Aligned::bytes_for(self.data.len) + self.narrow.len() * size_of::<f32>()
     }
 
-    /// [N, K] where there are few columns, else empty.
+    /// [N, K] if columns are few, else empty.
     pub(super) fn narrow(&self) -> &[f32] {
         &self.narrow
     }
@@ -323,7 +321,7 @@ impl PackedWeights {
     }
 }
 
-/// Memory that starts at a cache line. Not initialized; freed when dropped.
+/// Memory aligned to a cache line. Not initialized; freed when dropped.
 pub(super) struct Aligned {
     start: NonNull<f32>,
     len: usize,
@@ -331,7 +329,7 @@ pub(super) struct Aligned {
 
 // SAFETY: it owns its memory like a `Vec<f32>`.
 unsafe impl Send for Aligned {}
-// SAFETY: while it is shared it is only read, but for `pack`, whose chunks write different parts.
+// SAFETY: shared memory is only read, except in `pack`, whose chunks write different parts.
 unsafe impl Sync for Aligned {}
 
 impl Aligned {
@@ -341,7 +339,7 @@ impl Aligned {
         Layout::from_size_align(bytes.next_multiple_of(page), align).expect("weights fit the address space")
     }
 
-    /// Bytes that `len` floats take: whole cache lines, or whole pages.
+    /// Bytes to allocate for `len` floats: whole cache lines, or whole pages.
     pub fn bytes_for(len: usize) -> usize {
         if len == 0 { 0 } else { Aligned::layout(len).size() }
     }
@@ -360,8 +358,7 @@ impl Aligned {
         let Some(found) = NonNull::new(start.cast()) else { handle_alloc_error(layout) };
         #[cfg(target_os = "linux")]
         if layout.align() == HUGE_PAGE {
-            // SAFETY: this is our memory, and the advice changes nothing but its speed. Whether it is taken
-            // does not matter.
+            // SAFETY: this is our memory, and the advice affects only its speed. A failure does not matter.
             unsafe {
                 libc::madvise(start.cast(), layout.size() / HUGE_PAGE * HUGE_PAGE, libc::MADV_HUGEPAGE)
             };
@@ -370,13 +367,13 @@ impl Aligned {
     }
 }
 
-/// Large weights lie in pages of this size where the system has them: prefetching stops at page boundaries
-/// and is dropped when an address is not in the translation cache. With small pages 72 x 1024 x 512 from
-/// memory ran at 0.74 of the peak instead of 0.93 on a loaded machine. What is left after the last whole one
-/// lies in small pages: as a huge page it took a fifth more memory for all weights of Qwen3-TTS in 8 bits.
+/// Large weights use pages of this size where the system has them: prefetching stops at page boundaries and
+/// is dropped if an address is not in the TLB. With small pages, 72 x 1024 x 512 from memory ran at 0.74 of
+/// the peak instead of 0.93 on a loaded machine. The rest after the last whole huge page uses small pages:
+/// another huge page would take a fifth more memory for all q8_0 weights of Qwen3-TTS.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Memory is counted in these.
+/// Unit of memory sizes.
 const PAGE: usize = 4096;
 
 impl Drop for Aligned {

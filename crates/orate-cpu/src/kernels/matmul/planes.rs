@@ -1,16 +1,16 @@
-//! Where the bf16 planes of x lie for the product on AMX tiles.
+//! Layout of the bf16 planes of x for the matmul on AMX tiles.
 //!
-//! A tile is 16 rows of 32 numbers, 64 bytes each. Rows of a matrix are cut tile by tile. The rows of a
-//! convolution overlap: row t reads rows t, t + d, t + 2d … of the sequence, so there each row of the
-//! sequence is cut once, and the tile for another tap is the same memory some rows further on. Seven taps
-//! then cost a seventh of the cutting, and a seventh of the cache.
+//! A tile is 16 rows of 32 values, 64 bytes each. Rows of a matrix are split tile by tile. The rows of a
+//! convolution overlap: row t reads rows t, t + d, t + 2d … of the sequence. So each row of the sequence is
+//! split once, and the tile of another tap is the same memory some rows further on. Seven taps then cost a
+//! seventh of the splitting and of the cache.
 
 use super::Taps;
 use super::amx::{PLANES, ROW_STEP, SLICE};
 use crate::arch::amx::{TILE_BYTES, TILE_K, TILE_ROWS};
 use std::ops::Range;
 
-/// How the planes of a group of tiles lie.
+/// Layout of the planes of a group of tiles.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Layout {
     /// [slice][tile][step of the slice][plane][a tile]
@@ -18,32 +18,32 @@ pub(super) enum Layout {
     /// [step of the channels][plane][row of the sequence]
     Sequence {
         taps: Taps,
-        /// Steps of [`TILE_K`] that a row has.
+        /// Steps of [`TILE_K`] in a row.
         channel_steps: usize,
     },
 }
 
-/// How the planes of a slice along K lie, in bytes.
+/// Layout of the planes of a slice along K, in bytes.
 pub(super) struct PlaneShape {
-    /// Where the group's first tile begins.
+    /// Start of the group's first tile.
     pub start: usize,
-    /// From one tile to the next.
+    /// Stride between tiles.
     pub tile: usize,
-    /// From one plane to the next.
+    /// Stride between planes.
     pub plane: usize,
-    /// Where each step begins.
+    /// Start of each step.
     pub step: [usize; SLICE],
 }
 
 impl Layout {
-    /// For a convolution of one sequence, if a step never holds two taps.
+    /// Layout for a convolution of one sequence; `None` if a step could hold two taps.
     pub fn of_sequence(taps: Taps, k: usize) -> Option<Layout> {
         let channels = k / taps.count;
         let whole = channels * taps.count == k && channels.is_multiple_of(TILE_K);
         (whole && taps.count > 1).then_some(Layout::Sequence { taps, channel_steps: channels / TILE_K })
     }
 
-    /// Rows of the sequence that `tiles` tiles read, or those of the tiles.
+    /// Rows of the sequence that `tiles` tiles read, or the rows of these tiles.
     pub fn rows(self, tiles: usize) -> usize {
         match self {
             Layout::Tiles => tiles * TILE_ROWS,
@@ -55,7 +55,7 @@ impl Layout {
         }
     }
 
-    /// Rows of results whose planes, with all channels, fit into `bytes`.
+    /// Number of result rows whose planes, with all channels, fit into `bytes`.
     pub fn rows_within(self, bytes: usize) -> usize {
         match self {
             Layout::Tiles => 0,
@@ -66,7 +66,7 @@ impl Layout {
         }
     }
 
-    /// Memory for the planes of `tiles` tiles and `steps` steps along K.
+    /// Bytes for the planes of `tiles` tiles and `steps` steps along K.
     pub fn bytes(self, tiles: usize, steps: usize) -> usize {
         match self {
             Layout::Tiles => tiles * steps * ROW_STEP,
@@ -74,7 +74,7 @@ impl Layout {
         }
     }
 
-    /// The planes of the steps `slice` of the stretch `steps`, in a group of `tiles` tiles.
+    /// Layout of the steps `slice` of the stretch `steps`, in a group of `tiles` tiles.
     pub fn slice(self, tiles: usize, steps: Range<usize>, slice: Range<usize>) -> PlaneShape {
         match self {
             Layout::Tiles => PlaneShape {

@@ -1,8 +1,8 @@
-//! Products of all sizes against the formula, on every instruction set of this machine.
+//! Matmuls of all sizes compared with the formula, on every instruction set of this machine.
 
 use super::*;
 
-/// Numbers between -1 and 1 that look random.
+/// Pseudorandom numbers between -1 and 1.
 pub(super) fn numbers(len: usize, seed: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(12345);
     let mut next = || {
@@ -28,7 +28,7 @@ struct Case {
 
 impl Case {
     fn new(m: usize, k: usize, n: usize) -> Case {
-        // Variety without a product of all choices.
+        // Variety without testing all combinations.
         let activations = [
             None,
             Some(Activation::Relu),
@@ -50,11 +50,11 @@ impl Case {
     }
 }
 
-/// Runs a product on all instruction sets and with several team sizes, compares with the formula and demands
-/// the same bits for any number of threads.
+/// Runs a matmul on all instruction sets and with several team sizes, compares with the formula and asserts
+/// that the number of threads changes no bit.
 fn check(teams: &[Team], name: &str, rows: Rows<'_>, case: &Case) {
     let Case { m, k, n, .. } = *case;
-    // Few digits, so that formats of two bytes have them too.
+    // Few digits, so that 16-bit formats represent them exactly.
     let weights: Vec<f32> = numbers(k * n, 2).iter().map(|w| (w * 64.0).round() / 64.0).collect();
     let w = match case.transposed {
         true => Strided { data: &weights, k_stride: 1, n_stride: k },
@@ -67,12 +67,12 @@ fn check(teams: &[Team], name: &str, rows: Rows<'_>, case: &Case) {
         residual: case.residual.then_some(&residual),
     };
     let mut expected = vec![0.0; m * n];
-    // The reference reads row after row.
+    // The reference takes weights as [in, out].
     let in_out: Vec<f32> = (0..k * n).map(|i| weights[i / n * w.k_stride + i % n * w.n_stride]).collect();
     plain(rows, k, n, Strided { data: &in_out, k_stride: n, n_stride: 1 }, &epilogue, &mut expected);
-    // Sums of K products of numbers below 1 stay below 2 sqrt(K) here, and K roundings of such sums, half up
-    // and half down, add up to about sqrt(K) times EPS of that. The activations have slopes up to 1.1 and
-    // errors of their own of about 3e-7.
+    // Sums of K products of numbers below 1 stay below 2 sqrt(K) here. K roundings of such sums, half up and
+    // half down, add up to about sqrt(K) times EPS of that. The activations have slopes up to 1.1 and errors
+    // of about 3e-7.
     let tolerance = 2.0 * EPS * k as f64 + 1e-6;
     let elements = [Element::F32, Element::F16, Element::Bf16];
     for (isa, element) in Isa::available().into_iter().flat_map(|isa| elements.map(|e| (isa, e))) {
@@ -218,8 +218,8 @@ fn convolutions() {
         (1, 40, 7, 3, 4, 8, 17),
         (4, 9, 3, 1, 1, 0, 17),
         (1, 64, 5, 4, 1, 1, 6),
-        // Whole steps of channels, whose rows are cut once for all taps: a few rows, and more than a group of
-        // them.
+        // Whole steps of channels, whose rows are split once for all taps: a few rows, and more than a group
+        // of them.
         (1, 48, 32, 2, 1, 1, 64),
         (1, 61, 64, 7, 9, 54, 96),
         (1, 130, 96, 7, 3, 9, 70),
@@ -252,7 +252,7 @@ fn convolutions() {
 
 #[test]
 fn the_reference_knows_a_convolution_by_hand() {
-    // Two sequences of three rows with one channel, three taps, all padding in front.
+    // Two sequences of three rows with one channel, three taps, all padding before the first row.
     let x = [1.0, 2.0, 3.0, 10.0, 20.0, 30.0];
     let rows = Rows::Conv {
         x: &x,
@@ -309,7 +309,7 @@ fn every_tile_is_in_one_piece() {
     }
 }
 
-/// Largest errors of a product and of a plain loop over f32, as shares of the largest element.
+/// Largest errors of a matmul and of a plain f32 loop, relative to the largest element.
 fn errors(isa: Isa, x: &[f32], w: &[f32], m: usize, k: usize, n: usize) -> (f64, f64) {
     let team = Team::new(1).unwrap();
     let w = Strided { data: w, k_stride: n, n_stride: 1 };
@@ -333,7 +333,7 @@ fn as_exact_as_a_loop_over_floats() {
     let (m, n) = (50, 64);
     for k in [64, 100, 512, 2048] {
         let (x, w) = (numbers(m * k, 1), numbers(k * n, 2));
-        // All positive, so that what tiles leave out cannot cancel; and with magnitudes all over the place.
+        // All positive, so that the terms that tiles omit cannot cancel; and with very different magnitudes.
         let positive = |v: &[f32]| v.iter().map(|x| x.abs()).collect::<Vec<_>>();
         let wild = |v: &[f32]| v.iter().map(|x| x * (x * 20.0).exp2()).collect::<Vec<_>>();
         let cases = [
@@ -355,7 +355,7 @@ fn as_exact_as_a_loop_over_floats() {
     }
 }
 
-/// Column by column as from a matrix.
+/// Packing column by column gives the same result as packing a matrix.
 #[test]
 fn columns_are_packed_as_a_matrix_is() {
     let team = Team::new(2).unwrap();
@@ -390,8 +390,8 @@ fn columns_are_packed_as_a_matrix_is() {
     }
 }
 
-/// Rows are the same to the last bit in whatever pieces they come, as long as the kernel is chosen for the
-/// same number.
+/// Rows are the same to the last bit however a sequence is split, if the kernel is chosen for the same number
+/// of rows.
 #[test]
 fn pieces_chosen_for_one_size_are_the_whole_byte_for_byte() {
     let (m, n, channels, taps) = (61, 130, 96, 3);
@@ -409,7 +409,8 @@ fn pieces_chosen_for_one_size_are_the_whole_byte_for_byte() {
                 matmul(isa, &team, rows, &packed, &Epilogue::NONE, &mut y, &mut vec![0.0; needed]);
                 y.into_iter().map(f32::to_bits).collect::<Vec<_>>()
             };
-            // As matrices, rows of all taps side by side; as convolutions with what stood before as history.
+            // As matrices, with the rows of all taps side by side; as convolutions, with the earlier rows as
+            // history.
             for (chosen_for, dense) in [(4, true), (4, false), (16, true), (16, false)] {
                 let piece = |from: usize, until: usize| {
                     let time = until - from;

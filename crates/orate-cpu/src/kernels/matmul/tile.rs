@@ -1,14 +1,14 @@
-//! The innermost part: a tile of a few rows times a few vectors of columns, held in registers.
+//! The inner loop: a tile of a few rows times a few vectors of columns, held in registers.
 
 use super::Epilogue;
 use crate::kernels::activation::Apply;
 use crate::simd::Simd;
 use std::ops::Range;
 
-/// Steps along K per round of the loop.
+/// Steps along K per iteration of the loop.
 pub(super) const UNROLL: usize = 4;
 
-/// Height and width, in vectors, of the tile that fits the registers: its sums, a row of the panel, and one
+/// Height, and width in vectors, of a tile that fits the registers: its sums, a row of the panel, and one
 /// broadcast element.
 pub(super) const fn size(registers: usize) -> (usize, usize) {
     match registers {
@@ -20,36 +20,36 @@ pub(super) const fn size(registers: usize) -> (usize, usize) {
     }
 }
 
-/// What a tile works on.
+/// Operands of a tile.
 #[derive(Clone, Copy)]
 pub(super) struct Operands {
     /// Length of the slice.
     pub k: usize,
-    /// [rows, k], rows `a_stride` apart.
+    /// [rows, k] with row stride `a_stride`.
     pub a: *const f32,
     pub a_stride: usize,
     /// [k, vectors · LANES]
     pub b: *const f32,
-    /// [rows, vectors · LANES]: where the sums go.
+    /// [rows, vectors · LANES]: receives the sums.
     pub sums: *mut f32,
-    /// Whether the sums are stored, not added to what is there.
+    /// Whether to store the sums instead of adding them to `sums`.
     pub first: bool,
     /// Memory to prefetch.
     pub ahead: *const f32,
-    /// Its bytes.
+    /// Number of bytes to prefetch.
     pub ahead_bytes: usize,
 }
 
 /// `sums = a · b` or `sums += a · b` for a tile of any size up to [`size`].
 ///
 /// # Safety
-/// The operands must be as [`Operands`] says.
+/// The operands must have the sizes that [`Operands`] documents.
 #[inline(always)]
 pub(super) unsafe fn multiply<S: Simd>(s: S, rows: usize, vectors: usize, o: &Operands) {
     macro_rules! heights {
         ($vectors:literal: $($rows:literal)*) => {
             match rows {
-                // SAFETY: passed on to the caller.
+                // SAFETY: the caller guarantees it.
                 $($rows => unsafe { multiply_tile::<S, $rows, $vectors>(s, o) },)*
                 _ => unreachable!("tile of {rows} rows"),
             }
@@ -72,7 +72,7 @@ pub(super) unsafe fn multiply<S: Simd>(s: S, rows: usize, vectors: usize, o: &Op
     }
 }
 
-/// Adds the product of one column of `a` and one row of `b`.
+/// Adds the outer product of one column of `a` and one row of `b`.
 ///
 /// # Safety
 /// `a` has as many rows as the tile, `b` as many vectors.
@@ -107,7 +107,7 @@ unsafe fn multiply_tile<S: Simd, const ROWS: usize, const VECTORS: usize>(s: S, 
     let (mut a, mut b) = (o.a, o.b);
     let mut ahead = 0;
     for _ in 0..o.k / UNROLL {
-        // Two lines per round are as many as the core can have under way.
+        // Two lines per iteration are as many as a core can have in flight.
         s.prefetch(o.ahead.wrapping_byte_add(ahead));
         s.prefetch(o.ahead.wrapping_byte_add(ahead + 64));
         ahead = (ahead + 128).min(o.ahead_bytes);
@@ -133,8 +133,8 @@ unsafe fn multiply_tile<S: Simd, const ROWS: usize, const VECTORS: usize>(s: S, 
     }
 }
 
-/// Asks for the memory that [`finish`] will touch. Stores are done in order, so each line that is not there
-/// would hold up all that follow.
+/// Prefetches the memory that [`finish`] will touch. Stores complete in order, so each missing line would
+/// delay all that follow.
 #[inline(always)]
 pub(super) fn expect<S: Simd>(
     s: S,
@@ -156,13 +156,13 @@ pub(super) fn expect<S: Simd>(
     }
 }
 
-/// Applies the epilogue to a tile's sums and stores the result: rows `rows` of y, `vectors` vectors of
-/// columns from `first_column` on, of which there are `n`.
+/// Applies the epilogue to the sums of a tile and stores the result: `rows` of y, `vectors` vectors of
+/// columns from `first_column` on, at most up to column `n`.
 ///
 /// # Safety
-/// The rows of y, bias and residual must exist, and nobody else may use these elements of y.
+/// The rows of y, bias and residual must exist, and no other thread may use these elements of y.
 #[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "called once, right beside the product")]
+#[expect(clippy::too_many_arguments, reason = "called once, right after the matmul")]
 pub(super) unsafe fn finish<S: Simd>(
     s: S,
     sums: *const f32,
@@ -205,6 +205,6 @@ pub(super) unsafe fn finish<S: Simd>(
 /// They must exist.
 #[inline(always)]
 unsafe fn load<S: Simd>(s: S, p: *const f32, count: usize) -> S::V {
-    // SAFETY: passed on to the caller.
+    // SAFETY: the caller guarantees it.
     unsafe { if count == S::LANES { s.load(p) } else { s.load_partial(p, count) } }
 }

@@ -1,4 +1,4 @@
-//! The left operand, rounded to blocks of 8 bits.
+//! Rounds activations to q8_0 blocks.
 
 use super::super::{ALIGN, Rows};
 use super::BLOCK;
@@ -6,20 +6,20 @@ use crate::kernels::elementwise::SharedMut;
 use crate::simd::{Kernel, Simd};
 use crate::{Isa, Team};
 
-/// 32 numbers of a row: `scale · numbers`.
+/// 32 values of a row: `scale · numbers`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Block {
     /// Largest magnitude / 127.
     pub scale: f32,
-    /// Of the numbers.
+    /// Sum of `numbers`.
     pub sum: i32,
     pub numbers: [i8; BLOCK],
 }
 
 const FLOATS: usize = size_of::<Block>() / size_of::<f32>();
 
-/// Rounds the rows of x, and after them those of the history, each filled up to whole blocks with zeros.
+/// Rounds the rows of x, then those of the history, each padded with zeros to whole blocks.
 ///
 /// # Panics
 /// `scratch` is too short.
@@ -43,7 +43,7 @@ pub(super) fn round<'s>(
     let skip = scratch.as_ptr().align_offset(64).min(ALIGN);
     let blocks = &mut scratch[skip..][..count * per_row * FLOATS];
     let out = SharedMut::new(blocks);
-    // Some rows at a time.
+    // Several rows per chunk.
     let step = (16_384 / channels.max(1)).clamp(1, count.max(1));
     let chunks = count.div_ceil(step);
     let chunk = |chunk: usize| {

@@ -1,27 +1,27 @@
-//! Matmul with weights in blocks of 8 or 4 bits, multiplied as integers.
+//! Matmul with q8_0 and q4_0 weights, multiplied as integers.
 //!
-//! Along K, every 32 weights of a column are a block: whole numbers q and one scale d, weight ≈ d · q. So are
-//! every 32 numbers of a row of x, rounded to 8 bits when the product runs: x ≈ s · p. Then
+//! Along K, every 32 weights of a column are a block: integers q and one scale d, weight ≈ d · q. Every 32
+//! values of a row of x become a block, too, rounded to 8 bits when the matmul runs: x ≈ s · p. Then
 //!
 //! ```text
 //! x · w = Σ over blocks  d · s · Σ q · p
 //! ```
 //!
-//! where the inner sum is exact, and the outer one runs along K in f32: neither the number of rows nor of
-//! threads changes a bit of the result, and instruction sets differ only in how they round f32 sums.
+//! where the inner sum is exact, and the outer one runs along K in f32. Neither the number of rows nor of
+//! threads changes a bit of the result; instruction sets differ only in the rounding of f32 sums.
 //!
-//! | format | q | d | bytes a weight |
+//! | format | q | d | bytes per weight |
 //! | --- | --- | --- | --- |
 //! | `q8_0` | −127 … 127 | largest magnitude / 127 | 1.0625 |
-//! | `q4_0` | −8 … 7 | number of largest magnitude / −8 | 0.5625 |
+//! | `q4_0` | −8 … 7 | value of largest magnitude / −8 | 0.5625 |
 //!
-//! Both are those of GGUF files. Decoding token by token reads every weight for one row of x, so bytes are
-//! what counts, and with VNNI the arithmetic keeps up with the memory.
+//! Both are the formats of GGUF files. Decoding token by token reads every weight for one row of x, so bytes
+//! per weight determine the speed, and with VNNI the arithmetic keeps up with the memory.
 //!
-//! How it works: weights are stored as unsigned bytes `q + offset`, for which instructions exist, and each
-//! sum starts with what that adds: `−offset · Σ p`. 32 columns side by side are a panel; a block of a panel
-//! is its 32 scales and then, for four k at a time, four bytes of each column. A tile of a few rows keeps its
-//! sums in registers while one panel goes by, and asks for memory some blocks ahead.
+//! Weights are stored as unsigned bytes `q + offset`, for which instructions exist, and each sum starts with
+//! the correction `−offset · Σ p`. 32 columns form a panel; a block of a panel is its 32 scales, then, for
+//! every four k, four bytes of each column. A tile of a few rows keeps its sums in registers while it reads
+//! one panel, and prefetches some blocks ahead.
 
 mod activations;
 mod pack;
@@ -38,22 +38,22 @@ use activations::Block;
 use pack::{GROUPS, PANEL};
 use std::ops::Range;
 
-/// Weights, and numbers of x, that share a scale.
+/// Weights, and values of x, that share a scale.
 pub const BLOCK: usize = 32;
 
-/// Rows of a tile, at most.
+/// Maximum rows of a tile.
 const TILE_ROWS: usize = 6;
 
 /// Rows that share a fetch of a panel from memory; their blocks stay in the second-level cache.
 const ROWS: usize = 96;
 
-/// Bytes ahead of the block that is multiplied.
+/// Prefetch distance in bytes.
 const AHEAD: usize = 8192;
 
-/// Multiply-adds below which the caller does all by itself.
+/// Below this many multiply-adds the caller works alone.
 const SMALL: usize = 1_000_000;
 
-/// Whether a matmul of these rows can be done in blocks: a block may not straddle two taps.
+/// Whether a matmul of these rows can use blocks: a block must not straddle two taps.
 pub fn fits(rows: &Rows<'_>) -> bool {
     match rows {
         Rows::Dense { .. } => true,
@@ -61,17 +61,17 @@ pub fn fits(rows: &Rows<'_>) -> bool {
     }
 }
 
-/// Floats of scratch memory for x with `rows` rows (with history, where there is one) of `channels` numbers.
+/// Floats of scratch memory for x with `rows` rows (including those of the history) of `channels`.
 pub fn scratch_len(rows: usize, channels: usize) -> usize {
     rows * channels.div_ceil(BLOCK) * (size_of::<Block>() / size_of::<f32>()) + ALIGN
 }
 
 /// `y[M, N] = residual + activation(x[M, K] · w[K, N] + bias)`
 ///
-/// `scratch` holds at least [`scratch_len`] floats, whose content does not matter. Allocates nothing.
+/// `scratch` has at least [`scratch_len`] floats of any content. Allocates nothing.
 ///
 /// # Panics
-/// Lengths that do not fit each other or the weights; rows that do not [fit](fits()).
+/// Lengths do not match each other or the weights, or rows do not [fit](fits()).
 pub fn matmul(
     isa: Isa,
     team: &Team,
@@ -95,7 +95,7 @@ pub fn matmul(
 
     let panels = w.panels();
     let row_blocks = m.div_ceil(ROWS);
-    // Enough pieces for threads to finish together, large enough to be worth taking.
+    // Enough pieces for threads to finish together, but each large enough to be worth scheduling.
     let groups = if threads == 1 { 1 } else { (8 * threads).div_ceil(row_blocks).min(panels) };
     let job = Job { rows, x, w, epilogue, y: SharedMut::new(y) };
     team.run(if threads == 1 { 1 } else { row_blocks * groups }, &|_, chunk| {
@@ -138,7 +138,7 @@ impl Job<'_> {
         }
     }
 
-    /// Taps, and blocks of each.
+    /// Number of taps, and blocks of each.
     #[inline(always)]
     fn taps(&self) -> (usize, usize) {
         match self.rows {
@@ -160,7 +160,7 @@ impl ByteKernel for Chunk<'_> {
 
     #[inline(always)]
     fn run<S: ByteSimd>(self, s: S) {
-        // One arm is compiled for each instruction set.
+        // Only one arm is compiled for each instruction set.
         match (self.job.w.format(), S::LANES) {
             (BlockFormat::Q8_0, 16) => self.panels::<S, 2, false>(s),
             (BlockFormat::Q4_0, 16) => self.panels::<S, 2, true>(s),
@@ -192,7 +192,7 @@ impl Chunk<'_> {
         }
     }
 
-    /// `ROWS` rows from `row` on times one panel, and the epilogue.
+    /// Multiplies `ROWS` rows from `row` on by one panel and applies the epilogue.
     #[inline(always)]
     fn tile<S: ByteSimd, const ROWS: usize, const VECTORS: usize, const NIBBLES: bool>(
         &self,
@@ -262,7 +262,7 @@ impl Chunk<'_> {
         for i in 0..ROWS {
             let sums = block[i * PANEL..].as_ptr();
             let rows = row + i..row + i + 1;
-            // SAFETY: nobody else has these rows and columns of y.
+            // SAFETY: no other thread has these rows and columns of y.
             unsafe { tile::finish(s, sums, rows, first, vectors, w.n(), epilogue, y.as_ptr()) };
         }
     }

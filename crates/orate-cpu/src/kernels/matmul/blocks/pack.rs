@@ -1,4 +1,4 @@
-//! Weights rounded to blocks, in the order in which matmuls read them.
+//! Rounds weights to blocks, in the order in which matmuls read them.
 
 use super::super::pack::{Aligned, Columns, Strided};
 use super::BLOCK;
@@ -12,12 +12,12 @@ pub(super) const PANEL: usize = 32;
 /// Groups of four k in a block.
 pub(super) const GROUPS: usize = BLOCK / 4;
 
-/// How weights are rounded.
+/// Weight format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BlockFormat {
-    /// 32 numbers of 8 bits and a scale.
+    /// 32 8-bit integers and a scale.
     Q8_0,
-    /// 32 numbers of 4 bits and a scale.
+    /// 32 4-bit integers and a scale.
     Q4_0,
 }
 
@@ -30,7 +30,7 @@ impl BlockFormat {
         }
     }
 
-    /// Scale, and numbers with the offset that makes them unsigned.
+    /// Returns the scale, and integers with the offset that makes them unsigned.
     #[inline(always)]
     fn round(self, weights: &[f32; BLOCK]) -> (f16, [u8; BLOCK]) {
         match self {
@@ -50,11 +50,11 @@ impl BlockFormat {
     }
 }
 
-/// Weights [K, N] of a matmul in blocks; the same bytes for every instruction set.
+/// Weights [K, N] of a matmul in blocks; the bytes are the same for every instruction set.
 ///
-/// Panel after panel of 32 columns, block after block along K. A block is 32 scales (f16) and then bytes:
-/// group g has those of k = 4g … 4g + 3, column by column. With 4 bits, the lower half of a byte is group g
-/// and the upper half group g + 4. What is missing in the last block and panel is zero.
+/// Panels of 32 columns, each with its blocks along K. A block is 32 scales (f16), then bytes: group g has
+/// those of k = 4g … 4g + 3, column by column. In q4_0, the lower half of a byte belongs to group g and the
+/// upper half to group g + 4. Missing values in the last block and panel are zero.
 pub struct PackedBlocks {
     format: BlockFormat,
     k: usize,
@@ -84,7 +84,7 @@ impl PackedBlocks {
         Self::pack_columns(isa, format, team, (k, n), Columns::Matrix(w))
     }
 
-    /// The same from columns that are at hand one by one.
+    /// [`PackedBlocks::pack`] with columns that are read one by one.
     pub fn pack_columns(
         isa: Isa,
         format: BlockFormat,
@@ -98,7 +98,7 @@ impl PackedBlocks {
             let mut read = vec![];
             let columns = PANEL.min(n - panel * PANEL);
             let w = w.from(panel * PANEL, k, columns, &mut read);
-            // SAFETY: the panel's memory, which only this call writes.
+            // SAFETY: memory of this panel, which only this call writes.
             let out = unsafe {
                 std::slice::from_raw_parts_mut(packed.panel(panel).cast_mut(), packed.panel_bytes())
             };
@@ -107,22 +107,22 @@ impl PackedBlocks {
         packed
     }
 
-    /// How the weights are rounded.
+    /// Weight format.
     pub fn format(&self) -> BlockFormat {
         self.format
     }
 
-    /// Inputs.
+    /// Number of inputs.
     pub fn k(&self) -> usize {
         self.k
     }
 
-    /// Outputs.
+    /// Number of outputs.
     pub fn n(&self) -> usize {
         self.n
     }
 
-    /// What [`PackedBlocks::bytes`] will be for a matrix [k, n].
+    /// Predicts [`PackedBlocks::bytes`] for a matrix [k, n].
     pub fn bytes_for(format: BlockFormat, (k, n): (usize, usize)) -> usize {
         Aligned::bytes_for(n.div_ceil(PANEL) * k.div_ceil(BLOCK) * block_bytes(format) / size_of::<f32>())
     }
@@ -137,7 +137,7 @@ impl PackedBlocks {
         self.panels() * self.panel_bytes()
     }
 
-    /// Blocks of a column.
+    /// Number of blocks in a column.
     pub(super) fn blocks(&self) -> usize {
         self.k.div_ceil(BLOCK)
     }
@@ -175,7 +175,7 @@ struct Fill<'a> {
     packed: &'a PackedBlocks,
     columns: usize,
     w: Strided<'a>,
-    /// Memory of the panel.
+    /// Output memory of the panel.
     out: &'a mut [u8],
 }
 
@@ -188,7 +188,7 @@ impl Kernel for Fill<'_> {
         out.fill(0);
         for (b, out) in out.chunks_exact_mut(packed.block_bytes()).enumerate() {
             let (scales, bytes) = out.split_at_mut(PANEL * 2);
-            // What is missing in the last block or panel is zero: the byte of a zero is not.
+            // Missing weights in the last block or panel are zero, whose stored byte is not 0.
             for column in 0..PANEL {
                 let mut weights = [0.0; BLOCK];
                 if column < columns {
@@ -229,7 +229,7 @@ impl PackedBlocks {
         unsafe { std::slice::from_raw_parts(self.panel(0), self.bytes_read()) }
     }
 
-    /// The weight that the matmul uses in place of the one at (k, n).
+    /// The rounded weight at (k, n).
     pub(super) fn weight(&self, k: usize, n: usize) -> f64 {
         let (panel, column, block, i) = (n / PANEL, n % PANEL, k / BLOCK, k % BLOCK);
         // SAFETY: the panel's memory.

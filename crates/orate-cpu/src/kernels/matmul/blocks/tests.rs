@@ -1,4 +1,4 @@
-//! Products in blocks against the formula, on every instruction set of this machine.
+//! Block matmuls compared with the formula, on every instruction set of this machine.
 
 use super::*;
 use crate::kernels::activation::Activation;
@@ -6,9 +6,9 @@ use crate::kernels::matmul::Columns;
 use crate::kernels::matmul::pack::Strided;
 use crate::kernels::matmul::tests::numbers;
 
-/// x as the product sees it, `[M, K]`: gathered, then rounded by the definition.
+/// x as the matmul sees it, `[M, K]`: gathered, then rounded by definition.
 fn rounded(rows: Rows<'_>, m: usize, k: usize) -> Vec<f64> {
-    // A product with the unit matrix gathers a convolution's rows.
+    // A matmul with the identity matrix gathers the rows of a convolution.
     let mut unit = vec![0.0; k * k];
     (0..k).for_each(|i| unit[i * k + i] = 1.0);
     let mut x = vec![0.0; m * k];
@@ -133,7 +133,7 @@ fn convolutions() {
     }
 }
 
-/// Zeros, one large number among small ones, and numbers too small for a half-precision scale do no harm.
+/// Zeros, one large value among small ones, and values too small for an f16 scale do no harm.
 #[test]
 fn odd_numbers() {
     let team = Team::new(1).unwrap();
@@ -164,7 +164,7 @@ fn odd_numbers() {
     }
 }
 
-/// What rounding costs: noise below the product in dB, for numbers without structure.
+/// Signal-to-noise ratio of the rounding in dB, for random values.
 #[test]
 fn rounding_is_as_fine_as_the_format() {
     let (m, k, n) = (4, 1024, 64);
@@ -185,7 +185,8 @@ fn rounding_is_as_fine_as_the_format() {
     }
 }
 
-/// Packed by any instruction set, from a matrix of either order or column by column: the bytes are the same.
+/// The bytes do not depend on the instruction set, on the order of the matrix, or on packing column by
+/// column.
 #[test]
 fn packing_gives_the_same_bytes_everywhere() {
     let team = Team::new(2).unwrap();

@@ -1,11 +1,11 @@
 //! Times the networks of Supertonic at their real sizes, with random weights.
 //!
 //! ```sh
-//! cargo run --release -p orate-gpu --example chain -- v2 v3 built-in
+//! cargo run --release -p orate-gpu --example gpu_chain -- v2 v3 built-in
 //! ```
 //!
-//! `f16` among the models has all matmuls in that format; `--profile` adds the slowest steps of each plan.
-//! `ORATE_TEST_GPU` chooses the device, `ORATE_TEST_CACHE` a folder for compiled kernels.
+//! `f16` among the arguments stores all matmul weights in that format; `--profile` adds the slowest steps of
+//! each plan. `ORATE_TEST_GPU` selects the device, `ORATE_TEST_CACHE` a folder for compiled kernels.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -33,7 +33,7 @@ fn main() -> Result<(), Failure> {
     let device = common::device_with(precision, std::env::var_os("ORATE_TEST_CACHE").map(Into::into));
     let info = device.info();
     println!("{}: {}, {}; opened in {:.1} ms", info.id(), info.name, info.driver, ms(start));
-    println!("{}; card {:?}; products in {precision}", info.features.join(", "), info.card);
+    println!("{}; card {:?}; matmuls in {precision}", info.features.join(", "), info.card);
     for model in arguments.iter().filter(|a| !a.starts_with("--")) {
         time(model, &device, profile)?;
     }
@@ -111,7 +111,7 @@ fn time(model: &str, device: &dyn Device, profile: bool) -> Result<(), Failure> 
     );
     for p in &plans {
         let (mut submit, mut done) = (vec![], vec![]);
-        // A small result of the duration predictor, to wait for.
+        // A small result of the duration predictor, read only to wait.
         for _ in 0..REPEATS {
             memory.read_f32("duration", &mut out)?;
             let start = Instant::now();
@@ -150,7 +150,7 @@ fn run(p: &dyn Executable, memory: &mut dyn Memory) -> Result<(), DeviceError> {
     }
 }
 
-/// All plans in order, with the two read-backs of a sentence.
+/// Runs all plans in order, with the two read-backs of a sentence.
 fn chain(plans: &[Arc<dyn Executable>], memory: &mut dyn Memory, out: &mut Vec<f32>) -> Result<(), Failure> {
     for p in plans {
         run(p.as_ref(), memory)?;
@@ -162,7 +162,7 @@ fn chain(plans: &[Arc<dyn Executable>], memory: &mut dyn Memory, out: &mut Vec<f
     Ok(())
 }
 
-/// Time by kind of step.
+/// Prints the slowest steps, grouped by kind.
 fn slowest(p: &dyn Executable, memory: &mut dyn Memory) -> Result<(), Failure> {
     let mut best = p.profile(memory)?;
     for _ in 0..4 {

@@ -1,11 +1,11 @@
-//! Times the whole chain of Supertonic 2 or 3 on a GPU with random weights at the official sizes, and
-//! compares the samples with the CPU's.
+//! Times all networks of Supertonic 2 or 3 on a GPU with random weights at the official sizes, and compares
+//! the samples with those of the CPU.
 //!
 //! ```sh
-//! cargo run --release -p orate-cuda --example chain -- v2 [f32|tf32|f16|bf16] [--profile]
+//! cargo run --release -p orate-cuda --example cuda_chain -- v2 [f32|tf32|f16|bf16] [--profile]
 //! ```
 //!
-//! In place of `v2` stands `v3`, or the path of a model whose sizes are taken.
+//! Instead of `v2`, `v3` or the path of a model with the sizes to use may be given.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -35,7 +35,7 @@ fn load(
     graphs.iter().map(load).collect()
 }
 
-/// Everything that a session writes before it begins.
+/// Writes all inputs of a session.
 fn prepare(m: &mut dyn Memory, graphs: &[Graph]) -> Result<(), Error> {
     let mut random = Random::new(9);
     let ids: Vec<i32> = (0..SIZES.tokens).map(|_| 1 + random.below(100) as i32).collect();
@@ -50,7 +50,7 @@ fn prepare(m: &mut dyn Memory, graphs: &[Graph]) -> Result<(), Error> {
     Ok(())
 }
 
-/// One utterance, with the seconds of each stage.
+/// Runs one utterance and returns the seconds of each stage.
 fn speak(plans: &[Arc<dyn Executable>], m: &mut dyn Memory, wav: &mut Vec<f32>) -> Result<[f64; 5], Error> {
     let start = Instant::now();
     let mut seconds = vec![];
@@ -94,7 +94,7 @@ fn main() -> Result<(), Error> {
     let first = speak(&plans, m.as_mut(), &mut wav)?;
     println!("first run {:.2} ms", first[4] * 1e3);
 
-    // The same with the host waiting after each stage, so that stages have times of their own.
+    // The same with the host waiting after each stage, to time stages separately.
     let mut alone = [const { vec![] }; 5];
     let mut probe = vec![];
     for _ in 0..RUNS {
