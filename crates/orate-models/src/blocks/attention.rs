@@ -1,6 +1,6 @@
 //! Multi-head attention with rotary positions.
 
-use super::Scope;
+use super::scope::Scope;
 use orate_graph::{AttentionMask, Graph, GraphError, Op, Value};
 
 /// Sizes of an attention. `heads` is a multiple of `kv_heads`: several heads of queries may share one of keys

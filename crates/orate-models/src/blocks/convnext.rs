@@ -1,6 +1,7 @@
 //! ConvNeXt block along time.
 
-use super::{Past, Scope};
+use super::conv::Past;
+use super::scope::Scope;
 use orate_graph::{Activation, ConvGeometry, Graph, GraphError, Value, Weight};
 
 type Result<T> = std::result::Result<T, GraphError>;

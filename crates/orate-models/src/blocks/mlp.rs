@@ -1,6 +1,6 @@
 //! Gated MLP of Llama-like transformers.
 
-use super::Scope;
+use super::scope::Scope;
 use orate_graph::{Activation, Graph, GraphError, Value, Weight};
 
 /// `down(silu(gate(x)) · up(x))`, `[B, T, width]` → `[B, T, width]`, with `inner` channels between. Weights
