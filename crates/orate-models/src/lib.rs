@@ -14,7 +14,6 @@ mod options;
 pub mod pieces;
 pub mod qwen3_tts;
 mod runtime;
-mod sound;
 pub mod supertonic;
 mod voice;
 

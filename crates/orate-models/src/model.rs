@@ -42,8 +42,8 @@ pub struct Family {
     pub network_of: fn(&str) -> Option<&'static str>,
     /// What a voice of this family is, and which models speak with it, in a few words.
     pub describe_voice: fn(&ClonedVoice) -> String,
-    /// What a file that is no model holds, if it belongs to this family: facts for `inspect`, or an error if it
-    /// is damaged.
+    /// What a file that is no model holds, if it belongs to this family: facts for `inspect`, or an error
+    /// where it is damaged.
     pub describe_file: fn(&Path) -> Option<Result<Description, ModelError>>,
 }
 
@@ -297,7 +297,7 @@ pub struct Facts {
     pub without_voices: &'static str,
     /// Texts that are best spoken at once.
     pub texts_at_once: usize,
-    /// Format of keys and values; `None` for models that keep none, so that [`PlaceOptions::kv`] has no effect.
+    /// Format of keys and values; `None` for models that keep none: [`PlaceOptions::kv`] has no effect.
     pub kv: Option<CacheFormat>,
     /// Whether the model speaks. A codec alone, which only encodes and decodes, does not.
     pub can_speak: bool,

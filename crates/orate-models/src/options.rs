@@ -73,7 +73,7 @@ impl Options {
     /// Sets one option of a family by its name. Name and value are checked when a model is asked to speak.
     #[must_use]
     pub fn set(mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Value>) -> Options {
-        self.own.set(name, value);
+        self.own.insert(name.into(), value.into());
         self
     }
 
@@ -99,7 +99,7 @@ impl Options {
             let (got, allowed) = (self.silence.to_string(), format!("choose 0 to {MOST_SILENCE} seconds"));
             return Err(ModelError::Option { option: "silence", got, allowed });
         }
-        for (name, value) in self.own.iter() {
+        for (name, value) in &self.own {
             let Some(spec) = accepts.iter().find(|spec| spec.name == name) else {
                 let has = |(_, specs): &&(&str, &'static [OptionSpec])| specs.iter().any(|s| s.name == name);
                 let families: Vec<_> = declared.iter().filter(has).map(|(family, _)| *family).collect();
@@ -107,7 +107,7 @@ impl Options {
                     true => format!("this {family} model"),
                     false => format!("{family} models"),
                 };
-                return Err(ModelError::UnknownOption { option: name.to_owned(), model, families });
+                return Err(ModelError::UnknownOption { option: name.clone().into_owned(), model, families });
             };
             spec.check(value)?;
         }
@@ -224,25 +224,7 @@ impl From<&Value> for serde_json::Value {
 }
 
 /// Values of options by name.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Values(BTreeMap<Cow<'static, str>, Value>);
-
-impl Values {
-    /// Sets a value, replacing an earlier one.
-    pub fn set(&mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Value>) {
-        self.0.insert(name.into(), value.into());
-    }
-
-    /// The value of an option, if it is set.
-    pub fn get(&self, name: &str) -> Option<&Value> {
-        self.0.get(name)
-    }
-
-    /// Names and values, by name.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
-        self.0.iter().map(|(name, value)| (&**name, value))
-    }
-}
+pub type Values = BTreeMap<Cow<'static, str>, Value>;
 
 /// A type that an option can have.
 pub trait OptionType: Sized {
@@ -473,7 +455,7 @@ macro_rules! options {
 
             fn write(self, values: &mut $crate::Values) {
                 $( if let Some(x) = self.$field {
-                    values.set(stringify!($field), $crate::OptionType::to_value(&x));
+                    values.insert(stringify!($field).into(), $crate::OptionType::to_value(&x));
                 } )*
             }
 

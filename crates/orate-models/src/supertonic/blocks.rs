@@ -4,15 +4,12 @@
 //! at zero, as in the official graphs. Without it every position counts.
 
 use super::config::{AttnEncoder, ConvNeXtStack, SlotAttention};
-use crate::blocks::{ConvNext, Scope, tap_channels_first};
+use crate::blocks::{ConvNext, LAYER_NORM_EPS, Scope, tap_channels_first};
 use orate_graph::{
     Activation, AttentionMask, ConvGeometry, DType, Graph, GraphError, Op, RelativePositions, Value, Weight,
 };
 
 type Result<T> = std::result::Result<T, GraphError>;
-
-/// Epsilon of every layer norm, as exported (PyTorch's default would be 1e-5).
-pub const LAYER_NORM_EPS: f32 = 1e-6;
 
 /// Reach of the relative-position tables.
 const RELATIVE_WINDOW: usize = 4;
@@ -39,8 +36,7 @@ impl Sizes {
     }
 }
 
-/// A stack of symmetric blocks under `prefix.0`, `prefix.1`, …
-/// `tap` gets the value after each block.
+/// A stack of symmetric blocks under `prefix.0`, `prefix.1`, … `tap` gets the value after each block.
 pub fn convnext_stack(
     g: &mut Graph,
     w: &Scope<'_>,
@@ -145,8 +141,8 @@ fn relative_attention(
 }
 
 impl SlotAttention {
-    /// Attention over a fixed set of slots: queries from x `[B, T, width]`, `keys` and `values` `[B or 1, slots,
-    /// units]` given; the result is `[B, T, width]`. Weights `W_query` and `out_fc`.
+    /// Attention over a fixed set of slots: queries from x `[B, T, width]`; `keys` and `values` are
+    /// `[B or 1, slots, units]`; the result is `[B, T, width]`. Weights `W_query` and `out_fc`.
     pub fn build(&self, g: &mut Graph, w: &Scope<'_>, x: Value, keys: Value, values: Value) -> Result<Value> {
         let q = w.linear(g, x, "W_query.linear", [self.width, self.units])?;
         let y = g.attention(self.op(), q, keys, values, None)?;

@@ -1,7 +1,7 @@
 //! Supertonic as one family among others: see [`crate::Family`].
 
 use super::blocks::Sizes;
-use super::files::{self, Files, TextRules};
+use super::files::{self, Files};
 use super::goldens::Comparer;
 use super::networks::Network;
 use super::options::Options as Own;
@@ -97,9 +97,9 @@ impl ModelFiles for Files {
     }
 
     fn describe(&self) -> Description {
-        let (kind, languages) = match self.rules {
-            TextRules::Official(version) => (format!("{NAME} {version}"), version.languages()),
-            TextRules::Own => ("Orate voice".to_owned(), &[] as &[_]),
+        let (kind, languages) = match self.version {
+            Some(version) => (format!("{NAME} {version}"), version.languages()),
+            None => ("Orate voice".to_owned(), &[] as &[_]),
         };
         // Models without language tags were trained on English.
         let languages = if languages.is_empty() { &["en"] } else { languages };

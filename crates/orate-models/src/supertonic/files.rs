@@ -20,15 +20,6 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Rules by which text is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TextRules {
-    /// An official model.
-    Official(Version),
-    /// A voice trained by this project: letters only, no tags.
-    Own,
-}
-
 /// A model's files, opened but not yet on a device.
 pub struct Files {
     /// Path, or a name for an embedded voice.
@@ -39,8 +30,9 @@ pub struct Files {
     pub indexer: UnicodeIndexer,
     /// Weights under canonical names.
     pub weights: Arc<dyn WeightSource>,
-    /// Text rules.
-    pub rules: TextRules,
+    /// Version of an official model. `None`: a voice trained by this project, which knows letters only and no
+    /// language tags.
+    pub version: Option<Version>,
     /// The ONNX files of official models.
     pub(super) onnx: Option<Arc<OnnxWeights>>,
     voices: BTreeMap<String, VoiceFile>,
@@ -102,7 +94,7 @@ impl Files {
             config,
             indexer,
             weights: weights.clone(),
-            rules: TextRules::Official(version),
+            version: Some(version),
             onnx: Some(weights),
             default_voice: voices.keys().next().cloned().unwrap_or_default(),
             voices,
@@ -120,7 +112,7 @@ impl Files {
             config: parse(&path.join("tts.json"), Config::from_json)?,
             indexer: parse(&path.join("unicode_indexer.json"), UnicodeIndexer::from_json)?,
             weights,
-            rules: TextRules::Own,
+            version: None,
             onnx: None,
             voices,
             default_voice: "default".to_owned(),
@@ -149,8 +141,8 @@ impl Files {
             let text = file.string(&format!("{}{name}", voice_pack::VOICE_PREFIX))?.to_owned();
             voices.insert(name.clone(), VoiceFile::Text(text));
         }
-        let (weights, rules) = (Arc::new(file), TextRules::Own);
-        Ok(Files { origin, config, indexer, weights, rules, onnx: None, voices, default_voice })
+        let weights = Arc::new(file);
+        Ok(Files { origin, config, indexer, weights, version: None, onnx: None, voices, default_voice })
     }
 
     /// Names of the voices, sorted.

@@ -3,7 +3,6 @@
 //! Two forms of golden folders are read: that of `oracle/supertonic/dump_golden.py` (`golden.json` and
 //! `golden.safetensors`), and that of `training/infer.py --golden` (one safetensors file per sentence).
 
-use super::files::TextRules;
 use super::session::{Noise, Session, Supertonic};
 use super::stage::Stage;
 use super::voice::Voice;
@@ -124,13 +123,11 @@ impl Run<'_> {
         let manifest: Manifest = serde_json::from_slice(&text).map_err(|e| bad(&path, e.to_string()))?;
         let file = SafeTensors::open(dir.join("golden.safetensors"))?;
         let goldens = manifest.version.to_string();
-        let version = match self.model.files().rules {
-            TextRules::Official(version) if goldens == version.to_string() => version,
-            rules => {
-                let model = if let TextRules::Official(v) = rules { v.to_string() } else { "own".to_owned() };
-                let problem = format!("goldens of version {goldens}, but the model is version {model}");
-                return Err(bad(&path, problem));
-            }
+        let version = self.model.files().version;
+        let Some(version) = version.filter(|version| version.to_string() == goldens) else {
+            let model = version.map_or("own".to_owned(), |version| version.to_string());
+            let problem = format!("goldens of version {goldens}, but the model is version {model}");
+            return Err(bad(&path, problem));
         };
         let mut waves: BTreeMap<String, Vec<f32>> = BTreeMap::new();
         let joins = |case: &Case| case.chunks.is_some();

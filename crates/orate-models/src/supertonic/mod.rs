@@ -31,7 +31,7 @@ mod voice;
 pub use blocks::Sizes;
 pub use config::Config;
 pub use family::{FAMILY, open_packed};
-pub use files::{Files, TextRules};
+pub use files::Files;
 pub use networks::graphs;
 pub use options::Options;
 pub use session::{Noise, Session, Supertonic};

@@ -67,8 +67,8 @@ impl Network {
     }
 }
 
-/// The graphs of all networks at one size, in the order in which they run. Of `weights` only the names, shapes
-/// and types are read.
+/// The graphs of all networks at one size, in the order in which they run. Of `weights` only the names,
+/// shapes and types are read.
 ///
 /// # Errors
 /// The weights are not those that `config` describes.
@@ -132,8 +132,8 @@ impl Files {
             let id = self.indexer.max_id();
             if usize::try_from(id).is_ok_and(|id| id >= rows) {
                 return Err(self.content(format!(
-                    "unicode_indexer.json has ids up to {id}, but `{name}` has {rows} rows; do both files come \
-                     from the same model?"
+                    "unicode_indexer.json has ids up to {id}, but `{name}` has {rows} rows; do both files \
+                     come from the same model?"
                 )));
             }
         }

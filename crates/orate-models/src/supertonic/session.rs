@@ -65,8 +65,8 @@ impl Supertonic {
         self.plans.get(PlanKey::new(network, sizes, taps), |key| self.files.graph(*key))
     }
 
-    /// Refuses a predicted duration that no text of `characters` has (NaN, negative, too long: voice or weights
-    /// are damaged), before memory is allocated for it.
+    /// Refuses a predicted duration that no text of `characters` has (NaN, negative, too long: voice or
+    /// weights are damaged), before memory is allocated for it.
     pub(super) fn check_duration(&self, seconds: f32, characters: usize) -> Result<(), ModelError> {
         let most = MOST_SECONDS.0 + MOST_SECONDS.1 * characters as f32;
         if (0.0..=most).contains(&seconds) {

@@ -1,6 +1,6 @@
 //! Text to pieces, which are spoken one by one.
 
-use super::files::{Files, TextRules};
+use super::files::Files;
 use super::options::Options as Own;
 use crate::pieces::is_speakable;
 use crate::{ModelError, OptionSet, Options};
@@ -37,7 +37,7 @@ impl Files {
 
     /// Speaking rate: by default 1.05 for the official models, as in their package.
     pub(super) fn speed(&self, own: &Own) -> f32 {
-        let usual = if self.rules == TextRules::Own { 1.0 } else { 1.05 };
+        let usual = if self.version.is_some() { 1.05 } else { 1.0 };
         own.speed.unwrap_or(usual)
     }
 
@@ -50,9 +50,9 @@ impl Files {
         let own = Own::read(&options.own);
         let text = self.indexer.without_invisible(text);
         let language = options.language.as_deref();
-        let pieces = match self.rules {
-            TextRules::Official(version) => self.official_pieces(&text, version, language, &own)?,
-            TextRules::Own => self.own_pieces(&text, language, &own)?,
+        let pieces = match self.version {
+            Some(version) => self.official_pieces(&text, version, language, &own)?,
+            None => self.own_pieces(&text, language, &own)?,
         };
         if pieces.is_empty() { Err(TextError::Empty.into()) } else { Ok(pieces) }
     }

@@ -13,8 +13,8 @@
 //!   proj_out             `[B, L, D·K]`, the velocity
 //!   latent + velocity / steps
 //!
-//! What does not change from step to step is computed by [`VectorEstimator::build_prepare`], once per utterance: keys and
-//! values of both attentions, rotary tables, and the time rows of all steps.
+//! What does not change from step to step is computed by [`VectorEstimator::build_prepare`], once per
+//! utterance: keys and values of both attentions, rotary tables, and the time rows of all steps.
 //!
 //! Version 3 runs every position twice, with the text and voice and without (classifier-free guidance), and
 //! combines `4 · with − 3 · without`. Until the first text attention both halves are equal and computed once.
@@ -59,11 +59,6 @@ impl<'a> VectorEstimator<'a> {
     pub fn new(all: &'a Scope<'a>, config: &'a Config) -> Self {
         let guidance = all.has(&format!("{UNCONDITIONAL}.text_special_token"));
         VectorEstimator { config, all, own: all.at("tts.ttl.vector_field"), guidance }
-    }
-
-    /// Rows that the second half of the network works on.
-    fn rows(&self, s: Sizes) -> usize {
-        if self.guidance { 2 * s.batch } else { s.batch }
     }
 
     /// Everything that all steps share. Reads `text_emb`, `style_ttl`, `times` `[steps]` and with padding
@@ -291,8 +286,9 @@ impl<'a> VectorEstimator<'a> {
     /// `norm(x + attention(x, style))`.
     fn style_attention(&self, g: &mut Graph, w: &Scope<'_>, s: Sizes, b: usize, x: Value) -> Result<Value> {
         let (a, slots) = (self.config.vector_field.style, self.config.style.tokens);
-        let k = g.input(&format!("ve.style_key.{b}"), DType::F32, [self.rows(s), slots, a.units])?;
-        let v = g.input(&format!("ve.style_value.{b}"), DType::F32, [self.rows(s), slots, a.units])?;
+        let rows = if self.guidance { 2 * s.batch } else { s.batch };
+        let k = g.input(&format!("ve.style_key.{b}"), DType::F32, [rows, slots, a.units])?;
+        let v = g.input(&format!("ve.style_value.{b}"), DType::F32, [rows, slots, a.units])?;
         let y = a.build(g, &w.at("attention"), x, k, v)?;
         let y = g.add(x, y)?;
         norm(g, w, "norm.norm", y)

@@ -160,6 +160,15 @@ impl OnnxFile {
         Ok(())
     }
 
+    /// The multiplication of a value with the input of the activation that it is part of.
+    pub(super) fn gate(&self, value: &str, input: &str) -> Result<&Node> {
+        let (gate, at) = self.only_reader(value, "Mul")?;
+        if self.origin_of(gate, other(at))? != self.origin(input) {
+            refuse!(self, "node {} does not multiply with the input of its activation", gate.label());
+        }
+        Ok(gate)
+    }
+
     fn check_last_axis(&self, node: &Node, last: i64) -> Result<()> {
         let axis = node.int("axis").filter(|axis| *axis != last).unwrap_or(-1);
         self.expect(node, "axis", axis, -1)
@@ -171,10 +180,7 @@ impl OnnxFile {
         self.near(div, "the divisor", self.scalar(div, 1)?, std::f32::consts::SQRT_2)?;
         let (add, at) = self.only_reader(self.output(erf)?, "Add")?;
         self.near(add, "the summand", self.scalar(add, other(at))?, 1.0)?;
-        let (gate, at) = self.only_reader(self.output(add)?, "Mul")?;
-        if self.origin_of(gate, other(at))? != self.origin_of(div, 0)? {
-            refuse!(self, "node {} does not multiply with the input of GELU", gate.label());
-        }
+        let gate = self.gate(self.output(add)?, self.origin_of(div, 0)?)?;
         let (half, at) = self.only_reader(self.output(gate)?, "Mul")?;
         self.near(half, "the factor", self.scalar(half, other(at))?, 0.5)
     }

@@ -117,11 +117,7 @@ impl OnnxFile {
         let softplus = self.readers(x).into_iter().find(|(node, _)| node.op_type == "Softplus");
         let Some((softplus, _)) = softplus else { refuse!(self, "`{x}` should be read by Softplus") };
         let (tanh, _) = self.only_reader(self.output(softplus)?, "Tanh")?;
-        let (gate, at) = self.only_reader(self.output(tanh)?, "Mul")?;
-        if self.origin_of(gate, other(at))? != self.origin(x) {
-            refuse!(self, "node {} does not multiply with the input of Mish", gate.label());
-        }
-        Ok(())
+        self.gate(self.output(tanh)?, x).map(drop)
     }
 
     /// Scale and base of the rotary angles, confirmed for each.

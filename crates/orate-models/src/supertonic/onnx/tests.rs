@@ -1,6 +1,7 @@
 //! On small models of the official structure, and on damaged ones.
 
 use super::*;
+use orate_testing::Random;
 use orate_weights::OnnxModel;
 use std::collections::HashSet;
 
@@ -153,11 +154,8 @@ fn style_keys_must_agree() {
 
 #[test]
 fn survives_damage() {
-    let mut random = 0x0a7e_u64;
-    let mut next = |n: usize| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (random >> 33) as usize % n
-    };
+    let mut random = Random::new(0x0a7e);
+    let mut next = |n: usize| random.below(n);
     let originals = [files("tiny"), files("tiny3")];
     for _ in 0..400 {
         let mut files = originals[next(2)].clone();
