@@ -262,23 +262,18 @@ pub trait Model: Any + Send + Sync {
     ///
     /// # Errors
     /// A size is 0.
-    fn forced(self: Arc<Self>, size: Size, options: &Options) -> Option<Result<Box<dyn Chunks>, ModelError>> {
+    fn forced(self: Arc<Self>, size: Size, options: &Options) -> Result<Option<Box<dyn Chunks>>, ModelError> {
         let _ = (size, options);
-        None
+        Ok(None)
     }
 
-    /// Times every step of every plan, for models that can: the least of `runs` runs.
+    /// Times every step of every plan: the least of `runs` runs. Nothing from models that cannot.
     ///
     /// # Errors
     /// The device failed.
-    fn profile(
-        &self,
-        size: Size,
-        options: &Options,
-        runs: usize,
-    ) -> Option<Result<Vec<StageProfile>, ModelError>> {
+    fn profile(&self, size: Size, options: &Options, runs: usize) -> Result<Vec<StageProfile>, ModelError> {
         let _ = (size, options, runs);
-        None
+        Ok(vec![])
     }
 }
 

@@ -224,48 +224,9 @@ impl Model for Qwen3Tts {
         })
     }
 
-    fn profile(
-        &self,
-        _: Size,
-        options: &Options,
-        runs: usize,
-    ) -> Option<Result<Vec<StageProfile>, ModelError>> {
-        Some(self.profile_stages(options, runs))
-    }
-}
-
-impl Cloning for Qwen3Tts {
-    fn clone_voice(&self, samples: &[f32], transcript: Option<&str>) -> Result<ClonedVoice, ModelError> {
-        Ok((&Qwen3Tts::clone_voice(self, samples, transcript)?).into())
-    }
-
-    fn check_voice(&self, voice: &ClonedVoice) -> Result<(), ModelError> {
-        let voice = Voice::try_from(voice)?;
-        let width = self.talking()?.config.talker_config.transformer.hidden_size;
-        if voice.width() != width {
-            let problem = format!("it has {} values; this model needs {width} finite numbers", voice.width());
-            return Err(ModelError::BadVoice { name: None, problem });
-        }
-        Qwen3Tts::check_voice(self, &voice)
-    }
-}
-
-// ---- timing
-// ------------------------------------------------------------------------------------------------------
-
-/// Whom VoiceDesign models speak as where nothing is said.
-const DESCRIPTION: &str = "A calm and clear voice.";
-
-/// Seconds of the tone that Base models clone, its frequency in Hz, and how often a second it swells.
-const TONE: (f32, f32, f32) = (2.0, 180.0, 3.0);
-
-/// Frames that are made before those that are profiled.
-const FRAMES_BEFORE_PROFILE: usize = 4;
-
-impl Qwen3Tts {
     /// A frame of talker and predictor, and a piece of the codec: the frame's plan runs as often as the piece
     /// has frames.
-    fn profile_stages(&self, options: &Options, runs: usize) -> Result<Vec<StageProfile>, ModelError> {
+    fn profile(&self, _: Size, options: &Options, runs: usize) -> Result<Vec<StageProfile>, ModelError> {
         let talking = self.talking()?;
         let cloned = options.cloned.as_deref().map(Voice::try_from).transpose()?;
         let speaker = match (&cloned, talking.config.speakers().first()) {
@@ -298,6 +259,34 @@ impl Qwen3Tts {
         Ok(vec![frame, piece])
     }
 }
+
+impl Cloning for Qwen3Tts {
+    fn clone_voice(&self, samples: &[f32], transcript: Option<&str>) -> Result<ClonedVoice, ModelError> {
+        Ok((&Qwen3Tts::clone_voice(self, samples, transcript)?).into())
+    }
+
+    fn check_voice(&self, voice: &ClonedVoice) -> Result<(), ModelError> {
+        let voice = Voice::try_from(voice)?;
+        let width = self.talking()?.config.talker_config.transformer.hidden_size;
+        if voice.width() != width {
+            let problem = format!("it has {} values; this model needs {width} finite numbers", voice.width());
+            return Err(ModelError::BadVoice { name: None, problem });
+        }
+        Qwen3Tts::check_voice(self, &voice)
+    }
+}
+
+// ---- timing
+// ------------------------------------------------------------------------------------------------------
+
+/// Whom VoiceDesign models speak as where nothing is said.
+const DESCRIPTION: &str = "A calm and clear voice.";
+
+/// Seconds of the tone that Base models clone, its frequency in Hz, and how often a second it swells.
+const TONE: (f32, f32, f32) = (2.0, 180.0, 3.0);
+
+/// Frames that are made before those that are profiled.
+const FRAMES_BEFORE_PROFILE: usize = 4;
 
 /// A tone with overtones that swells and fades, as a voice does.
 fn tone(sample_rate: u32) -> Vec<f32> {

@@ -143,22 +143,17 @@ impl Config {
         let value: Value = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
         let json = Part { path: String::new(), value: &value };
         let (ttl, ae, dp) = (json.at("ttl")?, json.at("ae")?, json.at("dp")?);
+        let version = json.at("tts_version")?.value.as_str().ok_or("`tts_version` is not a text")?;
         let optional = |name, most| json.find(name).map(|n| n.whole(1..=most)).transpose();
         let noise_scale = json.find("noise_scale").map_or(Ok(1.0), |x| x.float())?;
         let scale = ttl.at("normalizer.scale")?.float()?;
         if !(scale.is_finite() && scale > 0.0 && noise_scale.is_finite() && noise_scale >= 0.0) {
-            return Err(format!(
-                "`ttl.normalizer.scale` {scale} or `noise_scale` {noise_scale} is not usable"
-            ));
+            let both = format!("`ttl.normalizer.scale` {scale} or `noise_scale` {noise_scale}");
+            return Err(format!("{both} is not usable"));
         }
         let (tokens, predictor) = (ttl.at("style_encoder.style_token_layer")?, dp.at("predictor")?);
         let c = Config {
-            tts_version: json
-                .at("tts_version")?
-                .value
-                .as_str()
-                .ok_or("`tts_version` is not a text")?
-                .to_owned(),
+            tts_version: version.to_owned(),
             max_chars: optional("max_chars", usize::MAX)?,
             noise_scale,
             steps: optional("steps", 100)?,
@@ -320,11 +315,8 @@ impl<'a> Part<'a> {
         let list = self.at("dilation_lst")?;
         let all = list.value.as_array().ok_or_else(|| format!("`{}` is not a list", list.path))?;
         if all.len() > MOST_LAYERS {
-            return Err(format!(
-                "`{}` has {} layers; at most {MOST_LAYERS} are supported",
-                list.path,
-                all.len()
-            ));
+            let (path, n) = (&list.path, all.len());
+            return Err(format!("`{path}` has {n} layers; at most {MOST_LAYERS} are supported"));
         }
         let dilation = |value| Part { path: list.path.clone(), value }.whole(1..=LARGEST);
         all.iter().map(dilation).collect()

@@ -177,26 +177,12 @@ impl Model for Supertonic {
         Some(Box::new(Comparer(self)))
     }
 
-    fn forced(self: Arc<Self>, size: Size, options: &Options) -> Option<Result<Box<dyn Chunks>, ModelError>> {
-        Some(Pieces::forced(self, size, options).map(|pieces| Box::new(pieces) as Box<dyn Chunks>))
+    fn forced(self: Arc<Self>, size: Size, options: &Options) -> Result<Option<Box<dyn Chunks>>, ModelError> {
+        Ok(Some(Box::new(Pieces::forced(self, size, options)?)))
     }
 
-    fn profile(
-        &self,
-        size: Size,
-        options: &Options,
-        runs: usize,
-    ) -> Option<Result<Vec<StageProfile>, ModelError>> {
-        Some(self.profile_stages(size, self.steps(options), runs))
-    }
-}
-
-impl Supertonic {
-    fn steps(&self, options: &Options) -> usize {
-        self.files().steps(&Own::read(&options.own))
-    }
-
-    fn profile_stages(&self, size: Size, steps: usize, runs: usize) -> Result<Vec<StageProfile>, ModelError> {
+    fn profile(&self, size: Size, options: &Options, runs: usize) -> Result<Vec<StageProfile>, ModelError> {
+        let steps = self.steps(options);
         let mut s = self.session();
         let voice = self.voice(self.files().default_voice())?;
         s.set_text(&[(&vec![1; size.tokens], &voice)])?;
@@ -219,5 +205,11 @@ impl Supertonic {
             all.push(profile);
         }
         Ok(all)
+    }
+}
+
+impl Supertonic {
+    fn steps(&self, options: &Options) -> usize {
+        self.files().steps(&Own::read(&options.own))
     }
 }

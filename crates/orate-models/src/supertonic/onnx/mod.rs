@@ -135,8 +135,7 @@ impl OnnxWeights {
 fn merge(files: &[OnnxFile]) -> Result<BTreeMap<String, Entry>, ModelError> {
     let mut entries: BTreeMap<String, Entry> = BTreeMap::new();
     for (i, file) in files.iter().enumerate() {
-        for weight in file.weights()? {
-            let (name, stored) = (weight.name, weight.stored);
+        for (name, stored, view) in file.weights()? {
             if let Some(Entry { file: earlier, stored: there, .. }) = entries.get(&name) {
                 let (a, b) = (files[*earlier].tensor(there)?, file.tensor(stored)?);
                 let equal = a.dtype == b.dtype && a.shape == b.shape && a.bytes == b.bytes;
@@ -149,7 +148,7 @@ fn merge(files: &[OnnxFile]) -> Result<BTreeMap<String, Entry>, ModelError> {
                 }
                 continue;
             }
-            entries.insert(name, Entry { file: i, stored: stored.to_owned(), view: weight.view });
+            entries.insert(name, Entry { file: i, stored: stored.to_owned(), view });
         }
     }
     Ok(entries)

@@ -9,18 +9,8 @@ use orate_weights::WeightSource;
 
 type Result<T> = std::result::Result<T, ModelError>;
 
-/// A stored tensor with its canonical name.
-pub(super) struct Named<'a> {
-    pub(super) name: String,
-    pub(super) stored: &'a str,
-    pub(super) view: View,
-}
-
-impl<'a> Named<'a> {
-    fn new(name: impl Into<String>, stored: &'a str, view: View) -> Self {
-        Named { name: name.into(), stored, view }
-    }
-}
+/// A tensor: its canonical name, its stored name, and how it is seen.
+pub(super) type Named<'a> = (String, &'a str, View);
 
 /// How the stored tensor is seen.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,7 +40,7 @@ impl OnnxFile {
                 _ => &[],
             };
             for stored in inputs.iter().filter_map(|&i| node.inputs.get(i)).map(|value| self.origin(value)) {
-                if self.constant(stored).is_some() && !weights.iter().any(|w| w.stored == stored) {
+                if self.constant(stored).is_some() && !weights.iter().any(|(_, known, _)| *known == stored) {
                     refuse!(self, "node {} reads the unknown weight `{stored}`", node.label());
                 }
             }
@@ -77,7 +67,7 @@ impl OnnxFile {
             } else {
                 View::AsStored
             };
-            weights.push(Named::new(name, stored, view));
+            weights.push((name.to_owned(), stored, view));
         }
         if weights.is_empty() {
             refuse!(self, "no weight has a name that begins with `tts.`");
@@ -114,7 +104,7 @@ impl OnnxFile {
             }
             let name = format!("{layer}.linear.weight");
             match canonical(weight) {
-                None => weights.push(Named::new(name, weight, View::Transposed)),
+                None => weights.push((name, weight, View::Transposed)),
                 Some(kept) if kept == name => {} // seen above
                 Some(kept) => refuse!(self, "`{layer}.linear.bias` is added to a matmul with `{kept}`"),
             }
@@ -141,7 +131,7 @@ impl OnnxFile {
             if shape.len() != 4 || shape[1] != 1 {
                 refuse!(self, "the keys `{stored}` are {shape:?} instead of [heads, 1, width, slots]");
             }
-            weights.push(Named::new(format!("{layer}.tanh_key"), stored, View::AsStored));
+            weights.push((format!("{layer}.tanh_key"), stored, View::AsStored));
         }
         Ok(weights)
     }
@@ -169,7 +159,7 @@ impl OnnxFile {
         }
         let Some(key) = found else { refuse!(self, "there is no style attention") };
         let is_anonymous = canonical(key) != Some(STYLE_KEY);
-        Ok(is_anonymous.then(|| Named::new(STYLE_KEY, key, View::AsStored)))
+        Ok(is_anonymous.then(|| (STYLE_KEY.to_owned(), key, View::AsStored)))
     }
 
     /// First convolution and PRelu of the vocoder.
@@ -193,7 +183,7 @@ impl OnnxFile {
             if view == View::Flat && count != 1 {
                 refuse!(self, "node {}: {count} slopes, but only one is implemented", node.label());
             }
-            weights.push(Named::new(name, stored, view));
+            weights.push((name.to_owned(), stored, view));
         }
         Ok(weights)
     }
