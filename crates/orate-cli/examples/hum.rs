@@ -6,7 +6,7 @@ mod toy;
 use orate::{FAMILIES, Family};
 use std::process::ExitCode;
 
-static ALL: [&dyn Family; 3] = [toy::HUM, FAMILIES[0], FAMILIES[1]];
+static ALL: [&Family; 3] = [toy::HUM, FAMILIES[0], FAMILIES[1]];
 
 fn main() -> ExitCode {
     orate_cli::main(&ALL)

@@ -23,7 +23,7 @@ use std::process::ExitCode;
 
 /// Runs the command line of this process with models of these families. Call it first in `main`, before any
 /// thread starts. The options that the families declare become flags of the commands that speak.
-pub fn main(families: &'static [&'static dyn Family]) -> ExitCode {
+pub fn main(families: &'static [&'static Family]) -> ExitCode {
     own_options::set_families(families);
     let command = args::Cli::parse().command;
     ask_for_queues(command.utterances());

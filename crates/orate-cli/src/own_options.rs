@@ -5,16 +5,16 @@ use orate::{Family, Flags, OptionKind, OptionSpec, Options, Value};
 use std::sync::OnceLock;
 
 /// Model families of this program; see [`set_families`].
-static KNOWN: OnceLock<&'static [&'static dyn Family]> = OnceLock::new();
+static KNOWN: OnceLock<&'static [&'static Family]> = OnceLock::new();
 
 /// Sets the families whose options become flags and whose models can be opened. Only the first call has an
 /// effect.
-pub fn set_families(families: &'static [&'static dyn Family]) {
+pub fn set_families(families: &'static [&'static Family]) {
     let _ = KNOWN.set(families);
 }
 
 /// The families of this program.
-pub fn families() -> &'static [&'static dyn Family] {
+pub fn families() -> &'static [&'static Family] {
     KNOWN.get_or_init(|| orate::FAMILIES)
 }
 
@@ -40,10 +40,10 @@ impl OwnOptions {
 fn declared() -> Vec<(&'static OptionSpec, Vec<&'static str>)> {
     let mut all: Vec<(&OptionSpec, Vec<&str>)> = vec![];
     for family in families() {
-        for spec in family.options() {
+        for spec in family.options {
             match all.iter_mut().find(|(known, _)| known.name == spec.name) {
-                Some((_, names)) => names.push(family.name()),
-                None => all.push((spec, vec![family.name()])),
+                Some((_, names)) => names.push(family.name),
+                None => all.push((spec, vec![family.name])),
             }
         }
     }

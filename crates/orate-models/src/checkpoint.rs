@@ -3,10 +3,11 @@
 //! A family builds the graphs of all its networks at a small size. The weights that they name, with their
 //! shapes, are what a file must hold, besides a few known leftovers such as settings of the training.
 
-use crate::Differences;
+use crate::ModelError;
+use orate_files::quoted;
 use orate_graph::Graph;
 use orate_weights::{DType, WeightSource};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 /// A tensor of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,31 +32,56 @@ pub fn read_by(graphs: &[Graph]) -> Vec<Expected> {
     all
 }
 
+/// Most tensors of a kind that an error names.
+const NAMED: usize = 4;
+
 /// Compares the names, shapes and types of a file's tensors with those that networks need. Names for which
-/// `may_be_left` holds may be there or not.
+/// `may_be_left` holds may be there or not. `settings` is the file that states the sizes of the networks.
 ///
 /// # Errors
-/// All differences.
+/// [`ModelError::Tensors`], which counts all differences and names some.
 pub fn compare(
     file: &dyn WeightSource,
+    settings: &'static str,
     expected: &[Expected],
     may_be_left: impl Fn(&str) -> bool,
-) -> Result<(), Differences> {
-    let mut differences = Differences::default();
-    let needed: HashMap<&str, &[usize]> = expected.iter().map(|e| (&*e.name, &*e.shape)).collect();
-    for e in expected {
-        match file.info(&e.name) {
-            None => differences.missing.push(e.name.clone()),
-            Some(info) if info.shape != e.shape => {
-                differences.misshapen.push((e.name.clone(), info.shape, e.shape.clone()));
+) -> Result<(), ModelError> {
+    let (mut missing, mut misshapen, mut not_floats) = (vec![], vec![], vec![]);
+    for Expected { name, shape } in expected {
+        match file.info(name) {
+            None => missing.push(quoted(name).to_string()),
+            Some(info) if info.shape != *shape => {
+                misshapen.push(format!("{} is {:?} instead of {shape:?}", quoted(name), info.shape));
             }
             Some(info) if !matches!(info.dtype, DType::F32 | DType::F16 | DType::BF16 | DType::Q8_0) => {
-                differences.not_floats.push((e.name.clone(), info.dtype.name().to_owned()));
+                not_floats.push(format!("{} is {}", quoted(name), info.dtype.name()));
             }
             Some(_) => {}
         }
     }
-    let unknown = file.names().into_iter().filter(|n| !needed.contains_key(n) && !may_be_left(n));
-    differences.unknown = unknown.map(str::to_owned).collect();
-    if differences.is_empty() { Ok(()) } else { Err(differences) }
+    let needed: HashSet<&str> = expected.iter().map(|e| &*e.name).collect();
+    let unknown = file.names().into_iter().filter(|n| !needed.contains(n) && !may_be_left(n));
+    let unknown = unknown.map(|name| quoted(name).to_string()).collect();
+    let list = |[one, several]: [&str; 2], all: Vec<String>| {
+        let named = all[..all.len().min(NAMED)].join(", ");
+        let more = if all.len() > NAMED { ", …" } else { "" };
+        match all.len() {
+            0 => None,
+            1 => Some(format!("1 tensor {one}: {named}")),
+            n => Some(format!("{n} tensors {several}: {named}{more}")),
+        }
+    };
+    let differences: Vec<String> = [
+        list(["is missing", "are missing"], missing),
+        list(["has another shape", "have another shape"], misshapen),
+        list(["has an unsupported type", "have an unsupported type"], not_floats),
+        list(["belongs to no network", "belong to no network"], unknown),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(ModelError::Tensors { path: file.describe(), settings, differences: differences.join("; ") })
 }

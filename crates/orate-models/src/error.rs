@@ -1,6 +1,5 @@
 //! What can go wrong with a model of any family.
 
-use crate::differences::Differences;
 use orate_files::{one_line, quoted, shown};
 use orate_graph::{DeviceError, GraphError};
 use orate_text::TextError;
@@ -67,12 +66,14 @@ pub enum ModelError {
     #[error(transparent)]
     Weights(#[from] WeightError),
     /// The weights are not those that the configuration asks for.
-    #[error("{}: {differences}; are config.json and the weights of one model, and complete?", one_line(path))]
+    #[error("{}: {differences}; are {settings} and the weights of one model, and complete?", one_line(path))]
     Tensors {
         /// The weight file.
         path: String,
-        /// What differs.
-        differences: Box<Differences>,
+        /// Name of the configuration's file.
+        settings: &'static str,
+        /// What differs: names and shapes.
+        differences: String,
     },
     /// The tokenizer's files are damaged.
     #[error("{}: {source}", shown(path))]
@@ -145,7 +146,10 @@ pub enum ModelError {
     /// A voice is damaged or belongs to another model.
     #[error(
         "{}: {}",
-        name.as_ref().map_or("the voice does not fit this model".to_owned(), |n| format!("voice {}", quoted(n))),
+        match name {
+            Some(name) => format!("voice {}", quoted(name)),
+            None => "the voice does not fit this model".to_owned(),
+        },
         one_line(problem)
     )]
     BadVoice {

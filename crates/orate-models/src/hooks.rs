@@ -1,6 +1,6 @@
 //! What tools ask of a model beyond speaking: reference values for `verify`, timings for `bench`.
 
-use crate::{Chunks, ModelError, Options, Size};
+use crate::ModelError;
 use orate_graph::{DeviceInfo, DeviceKind, Executable, Precision, PrecisionPolicy};
 use std::fmt;
 use std::path::Path;
@@ -178,32 +178,6 @@ pub fn relative_error(got: &[f32], want: &[f32]) -> f64 {
     let difference =
         got.iter().zip(want).fold(0f64, |m, (a, b)| m.max((f64::from(*a) - f64::from(*b)).abs()));
     if difference == 0.0 { 0.0 } else { difference / largest }
-}
-
-/// What `bench` cannot do by speaking alone.
-pub trait Bench {
-    /// Options with which this model speaks without being given anything.
-    ///
-    /// # Errors
-    /// The device failed.
-    fn options(&self) -> Result<Options, ModelError> {
-        Ok(Options::default())
-    }
-
-    /// Speech of a forced size, for models that can be forced.
-    ///
-    /// # Errors
-    /// A size is 0.
-    fn forced(&self, size: Size, options: &Options) -> Option<Result<Box<dyn Chunks>, ModelError>> {
-        let _ = (size, options);
-        None
-    }
-
-    /// Times every step of every plan: the least of `runs` runs.
-    ///
-    /// # Errors
-    /// The device failed.
-    fn profile(&self, size: Size, options: &Options, runs: usize) -> Result<Vec<StageProfile>, ModelError>;
 }
 
 /// A plan whose steps were timed.

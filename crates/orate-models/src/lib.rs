@@ -5,7 +5,6 @@
 mod blocks;
 pub mod checkpoint;
 pub mod decoding;
-mod differences;
 mod error;
 mod files;
 pub mod hooks;
@@ -15,11 +14,9 @@ mod options;
 pub mod pieces;
 pub mod qwen3_tts;
 mod runtime;
-mod sound;
 pub mod supertonic;
 mod voice;
 
-pub use differences::Differences;
 pub use error::{ErrorKind, ModelError};
 pub use loader::Loader;
 pub use model::{

@@ -10,7 +10,7 @@
 //! A family is a folder of this crate with these implementations, and a row in `orate`'s table;
 //! `docs/add-a-model.md` shows how.
 
-use crate::hooks::{Bench, Goldens};
+use crate::hooks::{Goldens, StageProfile};
 use crate::{ClonedVoice, ModelError, OptionSpec, Options};
 use orate_graph::{CacheFormat, Counters, Device, Executable, Graph, GraphError, Plan, Target};
 use orate_weights::WeightSource;
@@ -21,60 +21,35 @@ use std::time::Duration;
 
 // ---- families and files -----------------------------------------------------------------------------------
 
-/// A family of models: knows its files and its options.
-pub trait Family: Send + Sync {
+/// A family of models: how it is called, and how its files are recognized and opened.
+pub struct Family {
     /// Name for people, such as `Supertonic`.
-    fn name(&self) -> &'static str;
-
+    pub name: &'static str,
     /// Name in files, such as `qwen3-tts`: the tag of voices that are kept.
-    fn tag(&self) -> &'static str;
-
+    pub tag: &'static str,
     /// Every option that some model of the family has.
-    fn options(&self) -> &'static [OptionSpec];
-
-    /// Whether a path is meant to be a model of this family, complete or not.
-    fn detect(&self, path: &Path) -> bool;
-
+    pub options: &'static [OptionSpec],
     /// How to recognize a model of this family, for the error when no family does: `a folder with config.json
     /// (…)`.
-    fn expects(&self) -> &'static str;
-
+    pub expects: &'static str,
+    /// Whether a path is meant to be a model of this family, complete or not.
+    pub detect: fn(&Path) -> bool,
     /// Opens a model. Of its weights only names and shapes are read.
-    ///
-    /// # Errors
-    /// Files are missing or damaged, or are of something else.
-    fn open(&self, path: &Path, opening: Opening) -> Result<Box<dyn ModelFiles>, ModelError>;
-
+    pub open: fn(&Path, Opening) -> Result<Box<dyn ModelFiles>, ModelError>,
     /// Names of the networks, in the order in which they run.
-    fn networks(&self) -> Vec<&'static str> {
-        vec![]
-    }
-
-    /// The network that a weight of this name belongs to, one of [`Family::networks`].
-    fn network_of(&self, weight: &str) -> Option<&'static str> {
-        let _ = weight;
-        None
-    }
-
+    pub networks: fn() -> Vec<&'static str>,
+    /// The one of these networks that a weight of some name belongs to.
+    pub network_of: fn(&str) -> Option<&'static str>,
     /// What a voice of this family is, and which models speak with it, in a few words.
-    fn describe_voice(&self, voice: &ClonedVoice) -> String {
-        let _ = voice;
-        format!("for {} models", self.name())
-    }
-
-    /// What a file that is no model holds, if it belongs to this family: facts for `inspect`.
-    ///
-    /// # Errors
-    /// It does, and is damaged.
-    fn describe_file(&self, path: &Path) -> Option<Result<Description, ModelError>> {
-        let _ = path;
-        None
-    }
+    pub describe_voice: fn(&ClonedVoice) -> String,
+    /// What a file that is no model holds, if it belongs to this family: facts for `inspect`, or an error
+    /// where it is damaged.
+    pub describe_file: fn(&Path) -> Option<Result<Description, ModelError>>,
 }
 
-impl std::fmt::Debug for dyn Family {
+impl std::fmt::Debug for Family {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
+        f.write_str(self.name)
     }
 }
 
@@ -91,10 +66,10 @@ pub enum Opening {
 /// A model's files, opened but on no device.
 pub trait ModelFiles: Send + Sync {
     /// The family.
-    fn family(&self) -> &'static dyn Family;
+    fn family(&self) -> &'static Family;
 
-    /// Path, or `built-in voice`.
-    fn origin(&self) -> &str;
+    /// What is known before the model is on a device, with the default format of keys and values.
+    fn facts(&self) -> Facts;
 
     /// All weights, under the checkpoint's names.
     fn weights(&self) -> &Arc<dyn WeightSource>;
@@ -125,27 +100,8 @@ pub trait ModelFiles: Send + Sync {
         Ok(self.graphs(options)?.into_iter().flat_map(|g| Plan::unsupported(g, target)).collect())
     }
 
-    /// Pattern of the weights that take the model's time. A precision applies to them alone where nobody
-    /// names others: if it is chosen by probes, or in blocks of few bits. `None`: all weights.
-    fn precision_scope(&self) -> Option<&'static str> {
-        None
-    }
-
-    /// A matmul like those that take the model's time, to try formats with.
-    fn typical_matmul(&self) -> MatmulSize;
-
-    /// Whether the model keeps keys and values, so that [`PlaceOptions::kv`] has an effect.
-    fn keeps_keys(&self) -> bool {
-        false
-    }
-
     /// What the model is, for `inspect`.
     fn describe(&self) -> Description;
-
-    /// Whether the model speaks. A codec alone, which only encodes and decodes, does not.
-    fn can_speak(&self) -> bool {
-        true
-    }
 
     /// Bytes that the model takes on a device; `None` where nobody has worked them out. Nothing is loaded.
     ///
@@ -233,7 +189,7 @@ pub trait Model: Any + Send + Sync {
 
     /// The options that have an effect for this very model: those of its family or fewer.
     fn accepts(&self) -> &[OptionSpec] {
-        self.files().family().options()
+        self.files().family().options
     }
 
     /// Begins to speak. Options of the family are declared and in range ([`Options::check`]); everything else
@@ -294,9 +250,30 @@ pub trait Model: Any + Send + Sync {
         None
     }
 
-    /// What `bench` cannot do by speaking alone.
-    fn bench(self: Arc<Self>) -> Option<Box<dyn Bench>> {
-        None
+    /// Options with which the model speaks without being given anything, for `bench`.
+    ///
+    /// # Errors
+    /// The device failed.
+    fn bench_options(&self) -> Result<Options, ModelError> {
+        Ok(Options::default())
+    }
+
+    /// Speech of a forced size, for models that can be forced.
+    ///
+    /// # Errors
+    /// A size is 0.
+    fn forced(self: Arc<Self>, size: Size, options: &Options) -> Result<Option<Box<dyn Chunks>>, ModelError> {
+        let _ = (size, options);
+        Ok(None)
+    }
+
+    /// Times every step of every plan: the least of `runs` runs. Nothing from models that cannot.
+    ///
+    /// # Errors
+    /// The device failed.
+    fn profile(&self, size: Size, options: &Options, runs: usize) -> Result<Vec<StageProfile>, ModelError> {
+        let _ = (size, options, runs);
+        Ok(vec![])
     }
 }
 
@@ -315,8 +292,15 @@ pub struct Facts {
     pub without_voices: &'static str,
     /// Texts that are best spoken at once.
     pub texts_at_once: usize,
-    /// Format of keys and values; `None` for models that keep none.
+    /// Format of keys and values; `None` for models that keep none: [`PlaceOptions::kv`] has no effect.
     pub kv: Option<CacheFormat>,
+    /// Whether the model speaks. A codec alone, which only encodes and decodes, does not.
+    pub can_speak: bool,
+    /// Pattern of the weights that take the model's time. A precision applies to them alone where nobody
+    /// names others: if it is chosen by probes, or in blocks of few bits. `None`: all weights.
+    pub precision_scope: Option<&'static str>,
+    /// A matmul like those that take the model's time, to try formats with.
+    pub typical_matmul: MatmulSize,
 }
 
 /// A voice of a model.

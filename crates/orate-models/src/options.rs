@@ -73,7 +73,7 @@ impl Options {
     /// Sets one option of a family by its name. Name and value are checked when a model is asked to speak.
     #[must_use]
     pub fn set(mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Value>) -> Options {
-        self.own.set(name, value);
+        self.own.insert(name.into(), value.into());
         self
     }
 
@@ -99,7 +99,7 @@ impl Options {
             let (got, allowed) = (self.silence.to_string(), format!("choose 0 to {MOST_SILENCE} seconds"));
             return Err(ModelError::Option { option: "silence", got, allowed });
         }
-        for (name, value) in self.own.iter() {
+        for (name, value) in &self.own {
             let Some(spec) = accepts.iter().find(|spec| spec.name == name) else {
                 let has = |(_, specs): &&(&str, &'static [OptionSpec])| specs.iter().any(|s| s.name == name);
                 let families: Vec<_> = declared.iter().filter(has).map(|(family, _)| *family).collect();
@@ -107,7 +107,7 @@ impl Options {
                     true => format!("this {family} model"),
                     false => format!("{family} models"),
                 };
-                return Err(ModelError::UnknownOption { option: name.to_owned(), model, families });
+                return Err(ModelError::UnknownOption { option: name.clone().into_owned(), model, families });
             };
             spec.check(value)?;
         }
@@ -224,34 +224,7 @@ impl From<&Value> for serde_json::Value {
 }
 
 /// Values of options by name.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Values(BTreeMap<Cow<'static, str>, Value>);
-
-impl Values {
-    /// Sets a value, replacing an earlier one.
-    pub fn set(&mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Value>) {
-        self.0.insert(name.into(), value.into());
-    }
-
-    /// Sets the values that are `Some`.
-    pub fn extend<'n>(&mut self, values: impl IntoIterator<Item = (&'n str, Option<Value>)>) {
-        for (name, value) in values {
-            if let Some(value) = value {
-                self.set(name.to_owned(), value);
-            }
-        }
-    }
-
-    /// The value of an option, if it is set.
-    pub fn get(&self, name: &str) -> Option<&Value> {
-        self.0.get(name)
-    }
-
-    /// Names and values, by name.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
-        self.0.iter().map(|(name, value)| (&**name, value))
-    }
-}
+pub type Values = BTreeMap<Cow<'static, str>, Value>;
 
 /// A type that an option can have.
 pub trait OptionType: Sized {
@@ -265,56 +238,31 @@ pub trait OptionType: Sized {
     fn from_value(value: &Value) -> Option<Self>;
 }
 
-impl OptionType for bool {
-    const KIND: OptionKind = OptionKind::Switch;
+macro_rules! option_types {
+    ($($type:ty: $kind:ident, |$x:ident| $to:expr, { $($pattern:pat => $from:expr),+ })*) => { $(
+        impl OptionType for $type {
+            const KIND: OptionKind = OptionKind::$kind;
 
-    fn to_value(&self) -> Value {
-        Value::Switch(*self)
-    }
+            fn to_value(&self) -> Value {
+                let $x = self;
+                Value::$kind($to)
+            }
 
-    fn from_value(value: &Value) -> Option<Self> {
-        if let Value::Switch(on) = value { Some(*on) } else { None }
-    }
-}
-
-impl OptionType for usize {
-    const KIND: OptionKind = OptionKind::Whole;
-
-    fn to_value(&self) -> Value {
-        Value::Whole(*self as u64)
-    }
-
-    fn from_value(value: &Value) -> Option<Self> {
-        if let Value::Whole(n) = value { usize::try_from(*n).ok() } else { None }
-    }
-}
-
-impl OptionType for f32 {
-    const KIND: OptionKind = OptionKind::Number;
-
-    fn to_value(&self) -> Value {
-        Value::Number(*self)
-    }
-
-    fn from_value(value: &Value) -> Option<Self> {
-        match value {
-            Value::Number(x) => Some(*x),
-            Value::Whole(n) => Some(*n as f32),
-            _ => None,
+            fn from_value(value: &Value) -> Option<Self> {
+                match value {
+                    $($pattern => $from,)+
+                    _ => None,
+                }
+            }
         }
-    }
+    )* };
 }
 
-impl OptionType for String {
-    const KIND: OptionKind = OptionKind::Text;
-
-    fn to_value(&self) -> Value {
-        Value::Text(self.clone())
-    }
-
-    fn from_value(value: &Value) -> Option<Self> {
-        if let Value::Text(text) = value { Some(text.clone()) } else { None }
-    }
+option_types! {
+    bool: Switch, |on| *on, { Value::Switch(on) => Some(*on) }
+    usize: Whole, |n| *n as u64, { Value::Whole(n) => usize::try_from(*n).ok() }
+    f32: Number, |x| *x, { Value::Number(x) => Some(*x), Value::Whole(n) => Some(*n as f32) }
+    String: Text, |text| text.clone(), { Value::Text(text) => Some(text.clone()) }
 }
 
 // ---- declarations -----------------------------------------------------------------------------------------
@@ -373,7 +321,7 @@ pub struct OptionSpec {
 }
 
 impl OptionSpec {
-    /// An option of type `T`. The other functions add to it.
+    /// An option of type `T` with nothing but a name and help.
     pub const fn new<T: OptionType>(name: &'static str, help: &'static str) -> OptionSpec {
         OptionSpec {
             name,
@@ -393,41 +341,6 @@ impl OptionSpec {
             flags: Flags::On,
             no_help: "",
         }
-    }
-
-    /// Least and greatest number, both allowed.
-    pub const fn range(self, least: f64, most: f64) -> OptionSpec {
-        OptionSpec { range: Some((least, most)), ..self }
-    }
-
-    /// What holds without it, in words.
-    pub const fn default(self, default: &'static str) -> OptionSpec {
-        OptionSpec { default, ..self }
-    }
-
-    /// What stands for its value in help.
-    pub const fn value_name(self, value_name: &'static str) -> OptionSpec {
-        OptionSpec { value_name, ..self }
-    }
-
-    /// Shows it in short help.
-    pub const fn common(self) -> OptionSpec {
-        OptionSpec { is_common: true, ..self }
-    }
-
-    /// Short flag of the command line.
-    pub const fn short(self, short: char) -> OptionSpec {
-        OptionSpec { short: Some(short), ..self }
-    }
-
-    /// Flags that set a switch.
-    pub const fn flags(self, flags: Flags) -> OptionSpec {
-        OptionSpec { flags, ..self }
-    }
-
-    /// Help of `--no-name`, where there are both flags.
-    pub const fn no_help(self, no_help: &'static str) -> OptionSpec {
-        OptionSpec { no_help, ..self }
     }
 
     /// What its value may be, in words that complete "choose …".
@@ -450,22 +363,17 @@ impl OptionSpec {
     /// # Errors
     /// The value, and what is allowed.
     pub fn check(&self, value: &Value) -> Result<(), ModelError> {
-        let number = match value {
-            Value::Whole(n) => Some(*n as f64),
-            Value::Number(x) => Some(f64::from(*x)),
-            _ => None,
+        // A bound such as 0.7 means the nearest float.
+        let within = |x: f64| {
+            let bounds =
+                |(least, most)| (f64::from(least as f32).min(least), f64::from(most as f32).max(most));
+            self.range.map(bounds).is_none_or(|(least, most)| (least..=most).contains(&x))
         };
         let is_within = match (self.kind, value) {
             (OptionKind::Switch, Value::Switch(_)) | (OptionKind::Text, Value::Text(_)) => true,
             (OptionKind::Choice(words), Value::Text(word)) => words.contains(&&**word),
-            (OptionKind::Whole, Value::Whole(_))
-            | (OptionKind::Number, Value::Whole(_) | Value::Number(_)) => {
-                // A bound such as 0.7 means the nearest float.
-                let within = |(least, most): (f64, f64), x| {
-                    f64::from(least as f32).min(least) <= x && x <= f64::from(most as f32).max(most)
-                };
-                self.range.is_none_or(|range| number.is_some_and(|x| within(range, x)))
-            }
+            (OptionKind::Whole | OptionKind::Number, Value::Whole(n)) => within(*n as f64),
+            (OptionKind::Number, Value::Number(x)) => within(f64::from(*x)),
             _ => false,
         };
         if is_within {
@@ -480,19 +388,15 @@ impl OptionSpec {
     /// # Errors
     /// The text is of another type. Ranges are checked by [`OptionSpec::check`].
     pub fn parse(&self, text: &str) -> Result<Value, String> {
-        let wrong = || format!("choose {}", self.allowed());
-        match self.kind {
-            OptionKind::Switch => text.parse().map(Value::Switch).map_err(|_| wrong()),
+        let value = match self.kind {
+            OptionKind::Switch => text.parse().ok().map(Value::Switch),
             // A number that is negative or not whole is out of range, and told so.
-            OptionKind::Whole => match text.parse() {
-                Ok(n) => Ok(Value::Whole(n)),
-                Err(_) => Err(wrong()),
-            },
-            OptionKind::Number => text.parse().map(Value::Number).map_err(|_| wrong()),
-            OptionKind::Text => Ok(Value::Text(text.to_owned())),
-            OptionKind::Choice(words) if words.contains(&text) => Ok(Value::Text(text.to_owned())),
-            OptionKind::Choice(_) => Err(wrong()),
-        }
+            OptionKind::Whole => text.parse().ok().map(Value::Whole),
+            OptionKind::Number => text.parse().ok().map(Value::Number),
+            OptionKind::Choice(words) if !words.contains(&text) => None,
+            OptionKind::Text | OptionKind::Choice(_) => Some(Value::Text(text.to_owned())),
+        };
+        value.ok_or_else(|| format!("choose {}", self.allowed()))
     }
 }
 
@@ -510,14 +414,14 @@ pub trait OptionSet: Sized + Default {
 
 /// Declares the options of a family: a struct of `Option` fields, and an [`OptionSet`] of their declarations.
 /// The first line of a field's doc comment is its short help, all of it the long one. What follows `=>` are
-/// functions of [`OptionSpec`].
+/// fields of its [`OptionSpec`].
 ///
 /// ```
 /// orate_models::options! {
 ///     /// How the toy hums.
 ///     pub struct Hum {
 ///         /// Pitch of the letter a.
-///         pitch: f32 => range(50.0, 2000.0).value_name("HZ").default("220").common(),
+///         pitch: f32 => { range: Some((50.0, 2000.0)), value_name: "HZ", default: "220" },
 ///     }
 /// }
 /// use orate_models::{OptionSet, Options};
@@ -533,7 +437,7 @@ macro_rules! options {
         $(#[$outer:meta])*
         $visible:vis struct $name:ident { $(
             $(#[doc = $help:literal])+
-            $field:ident: $type:ty => $($function:ident($($argument:expr),*)).+
+            $field:ident: $type:ty => { $($fact:ident: $value:expr),* $(,)? }
         ),* $(,)? }
     ) => {
         $(#[$outer])*
@@ -544,14 +448,14 @@ macro_rules! options {
         )* }
 
         impl $crate::OptionSet for $name {
-            const SPECS: &'static [$crate::OptionSpec] = &[ $(
-                $crate::OptionSpec::new::<$type>(stringify!($field), concat!($($help, "\n"),+))
-                    $(.$function($($argument),*))+
-            ),* ];
+            const SPECS: &'static [$crate::OptionSpec] = &[ $( $crate::OptionSpec {
+                $($fact: $value,)*
+                ..$crate::OptionSpec::new::<$type>(stringify!($field), concat!($($help, "\n"),+))
+            } ),* ];
 
             fn write(self, values: &mut $crate::Values) {
                 $( if let Some(x) = self.$field {
-                    values.set(stringify!($field), $crate::OptionType::to_value(&x));
+                    values.insert(stringify!($field).into(), $crate::OptionType::to_value(&x));
                 } )*
             }
 
@@ -572,15 +476,15 @@ mod tests {
         /// Of a test.
         struct Own {
             /// Rate.
-            speed: f32 => range(0.7, 2.0).common(),
+            speed: f32 => { range: Some((0.7, 2.0)), is_common: true },
             /// Number.
             ///
             /// Of something.
-            steps: usize => range(1.0, 100.0),
+            steps: usize => { range: Some((1.0, 100.0)) },
             /// Words.
-            words: String => default("none"),
+            words: String => { default: "none" },
             /// Switch.
-            trim: bool => flags(Flags::Off),
+            trim: bool => { flags: Flags::Off },
         }
     }
 

@@ -111,13 +111,6 @@ impl MemoryPool {
         Self::with_limit(move || device.memory(), (count, bytes))
     }
 
-    /// As [`MemoryPool::new`], of memories whose runs yield to those of others
-    /// ([`Device::background_memory`]).
-    pub fn background(device: Arc<dyn Device>, count: usize) -> Arc<MemoryPool> {
-        let bytes = device.memory_kept();
-        Self::with_limit(move || device.background_memory(), (count, bytes))
-    }
-
     /// A pool that keeps at most `limit.0` memories of `limit.1` bytes each.
     pub fn with_limit(
         make: impl Fn() -> Box<dyn Memory> + Send + Sync + 'static,

@@ -129,14 +129,13 @@ impl ClonedVoice {
         for (key, value) in KEYS.into_iter().zip([FORMAT, VERSION, &self.family]) {
             metadata.insert(key.to_owned(), value.to_owned());
         }
-        let bytes: Vec<(&String, &VoiceTensor, Vec<u8>)> =
-            self.tensors.iter().map(|(name, t)| (name, t, t.data.to_bytes())).collect();
-        let views = bytes.iter().map(|(name, t, bytes)| {
-            let dtype = match t.data {
-                VoiceData::F32(_) => Dtype::F32,
-                VoiceData::I32(_) => Dtype::I32,
-            };
-            Ok((name.as_str(), TensorView::new(dtype, t.shape.clone(), bytes)?))
+        let bytes = self.tensors.values().map(|t| match &t.data {
+            VoiceData::F32(data) => (Dtype::F32, data.iter().flat_map(|x| x.to_le_bytes()).collect()),
+            VoiceData::I32(data) => (Dtype::I32, data.iter().flat_map(|x| x.to_le_bytes()).collect()),
+        });
+        let bytes: Vec<(Dtype, Vec<u8>)> = bytes.collect();
+        let views = self.tensors.iter().zip(&bytes).map(|((name, t), (dtype, bytes))| {
+            Ok((name.as_str(), TensorView::new(*dtype, t.shape.clone(), bytes)?))
         });
         let views: Result<Vec<_>, safetensors::SafeTensorError> = views.collect();
         views.and_then(|views| safetensors::serialize(views, Some(metadata))).map_err(|e| bad(e.to_string()))
@@ -208,13 +207,6 @@ impl VoiceData {
         match self {
             VoiceData::F32(_) => "f32",
             VoiceData::I32(_) => "i32",
-        }
-    }
-
-    fn to_bytes(&self) -> Vec<u8> {
-        match self {
-            VoiceData::F32(data) => data.iter().flat_map(|x| x.to_le_bytes()).collect(),
-            VoiceData::I32(data) => data.iter().flat_map(|x| x.to_le_bytes()).collect(),
         }
     }
 }

@@ -46,10 +46,7 @@ pub struct SpeechTimes {
 /// # Errors
 /// The device failed.
 pub fn usual_options(engine: &Engine) -> Result<Options> {
-    match engine.model().clone().bench() {
-        Some(bench) => Ok(bench.options()?),
-        None => Ok(Options::default()),
-    }
+    Ok(engine.model().bench_options()?)
 }
 
 /// Speaks once. With `apart` the host waits for the device after each stage, so that stages have times of
@@ -102,8 +99,8 @@ fn chunks(engine: &Engine, work: Work<'_>, options: &Options) -> Result<Box<dyn 
     let model = engine.model().clone();
     match work {
         Work::Text(text) => Ok(model.speak(text, options)?),
-        Work::Forced(size) => match model.bench().and_then(|bench| bench.forced(size, options)) {
-            Some(forced) => Ok(forced?),
+        Work::Forced(size) => match model.forced(size, options)? {
+            Some(forced) => Ok(forced),
             None => Err(Error::Option {
                 option: "size",
                 got: format!("{} tokens and {} frames", size.tokens, size.frames),
@@ -225,12 +222,13 @@ pub struct StepTime {
 /// # Errors
 /// The model's family does not time its steps, or the device failed.
 pub fn profile(engine: &Engine, size: Size, options: &Options, runs: usize) -> Result<Vec<StepTime>> {
-    let Some(bench) = engine.model().clone().bench() else {
+    let profiles = engine.model().profile(size, options, runs)?;
+    if profiles.is_empty() {
         let (option, got) = ("profile", "asked for".to_owned());
         let allowed = format!("{} models do not time their steps; leave it out", engine.family_name());
         return Err(Error::Option { option, got, allowed });
-    };
-    Ok(bench.profile(size, options, runs)?.iter().flat_map(step_times).collect())
+    }
+    Ok(profiles.iter().flat_map(step_times).collect())
 }
 
 fn step_times(profile: &StageProfile) -> Vec<StepTime> {

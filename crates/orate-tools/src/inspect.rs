@@ -18,7 +18,7 @@ use std::path::Path;
 #[derive(Clone, Debug)]
 pub struct Look {
     /// Families that the model may be of.
-    pub families: &'static [&'static dyn Family],
+    pub families: &'static [&'static Family],
     /// Device to look with, whose memory is predicted. `None`: the CPU, and for [`PrecisionChoice::Auto`] the
     /// device that would speak.
     pub device: Option<DeviceChoice>,
@@ -42,7 +42,7 @@ pub struct Inspection {
     pub probes: Option<Probes>,
     /// All tensors.
     pub tensors: Vec<Tensor>,
-    families: Vec<&'static dyn Family>,
+    families: Vec<&'static Family>,
 }
 
 /// A tensor of a file.
@@ -119,10 +119,10 @@ impl Inspection {
 
     /// Sums by network, in the order in which networks run; tensors of none are left out.
     pub fn networks(&self) -> Vec<(&'static str, Sum)> {
-        let of = |t: &Tensor| self.families.iter().find_map(|family| family.network_of(&t.name));
+        let of = |t: &Tensor| self.families.iter().find_map(|family| (family.network_of)(&t.name));
         let sums = self.sums(of);
         let mut in_order = vec![];
-        for name in self.families.iter().flat_map(|family| family.networks()) {
+        for name in self.families.iter().flat_map(|family| (family.networks)()) {
             if let Some(sum) = sums.get(name).filter(|_| !in_order.iter().any(|(other, _)| *other == name)) {
                 in_order.push((name, *sum));
             }
@@ -202,7 +202,7 @@ pub fn model(path: Option<&Path>, look: &Look) -> Result<Inspection> {
     let files = engine.model().files();
     let description = files.describe();
     let mut found = Inspection {
-        path: files.origin().to_owned(),
+        path: engine.model_name().to_owned(),
         kind: description.kind,
         is_model: true,
         facts: description.facts,
@@ -210,7 +210,7 @@ pub fn model(path: Option<&Path>, look: &Look) -> Result<Inspection> {
         tensors: tensors(&**files.weights()),
         families: vec![files.family()],
     };
-    if !files.can_speak() {
+    if !engine.facts().can_speak {
         return Ok(found);
     }
     engine.model().check_defaults()?;
@@ -316,7 +316,7 @@ pub fn file(path: &Path, look: &Look) -> Result<Inspection> {
         ([_, _, _, _, _, _, _, _, b'{', ..], _) | (_, "safetensors") => {
             safetensors(path, &SafeTensors::open(path)?)
         }
-        _ => match look.families.iter().find_map(|family| family.describe_file(path)) {
+        _ => match look.families.iter().find_map(|family| (family.describe_file)(path)) {
             Some(description) => {
                 let description = description?;
                 Inspection::of_file(path, &description.kind, description.facts, vec![])

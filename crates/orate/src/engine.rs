@@ -35,7 +35,7 @@ pub struct EngineOptions {
     pub model: ModelSource,
     /// Families that the model may be of. Applications that bring a family of their own add it to
     /// [`FAMILIES`].
-    pub families: &'static [&'static dyn Family],
+    pub families: &'static [&'static Family],
     /// The device.
     pub device: DeviceChoice,
     /// CPU threads. `None`: one for each processor, at most 8.
@@ -83,7 +83,7 @@ pub struct Engine {
 
 struct Inner {
     model: Arc<dyn Model>,
-    families: &'static [&'static dyn Family],
+    families: &'static [&'static Family],
     device: Arc<dyn Device>,
     precision: PrecisionPolicy,
     probes: Option<Probes>,
@@ -180,8 +180,8 @@ impl Engine {
         fallbacks: Vec<String>,
     ) -> Result<Engine> {
         let place = PlaceOptions { kv: options.kv };
-        if options.kv != CacheFormat::F32 && !files.keeps_keys() {
-            let allowed = format!("{} models keep no keys and values; leave it out", files.family().name());
+        if options.kv != CacheFormat::F32 && files.facts().kv.is_none() {
+            let allowed = format!("{} models keep no keys and values; leave it out", files.family().name);
             return Err(Error::Option { option: "kv", got: options.kv.to_string(), allowed });
         }
         let model = files.place(device.clone(), &place)?;
@@ -383,7 +383,7 @@ impl Engine {
     }
 
     /// Families that the model could have been of; see [`EngineOptions::families`].
-    pub fn families(&self) -> &'static [&'static dyn Family] {
+    pub fn families(&self) -> &'static [&'static Family] {
         self.inner.families
     }
 

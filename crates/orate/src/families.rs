@@ -7,7 +7,7 @@ use std::path::Path;
 pub use orate_models::{qwen3_tts, supertonic};
 
 /// All families, in the order in which they are asked whether a path is theirs.
-pub static FAMILIES: &[&dyn Family] = &[qwen3_tts::FAMILY, supertonic::FAMILY];
+pub static FAMILIES: &[&Family] = &[qwen3_tts::FAMILY, supertonic::FAMILY];
 
 /// Opens the packed voice inside this program.
 #[cfg(feature = "default-voice")]
@@ -20,7 +20,7 @@ pub(crate) fn open_built_in(file: orate_weights::GgufFile, origin: &str) -> Resu
 /// # Errors
 /// There is nothing at the path, no family knows it, or its family refuses it.
 pub(crate) fn open(
-    families: &[&'static dyn Family],
+    families: &[&'static Family],
     path: &Path,
     opening: Opening,
 ) -> Result<Box<dyn ModelFiles>> {
@@ -32,18 +32,18 @@ pub(crate) fn open(
         let problem = "no such file or folder; --model takes a model folder or a packed voice (.gguf)";
         return Err(not_a_model(problem.to_owned()));
     }
-    if let Some(family) = families.iter().find(|f| f.detect(path)) {
-        return Ok(family.open(path, opening)?);
+    if let Some(family) = families.iter().find(|f| (f.detect)(path)) {
+        return Ok((family.open)(path, opening)?);
     }
-    let expected = families.iter().map(|f| format!("{} ({})", f.expects(), f.name()));
+    let expected = families.iter().map(|f| format!("{} ({})", f.expects, f.name));
     let expected: Vec<String> = expected.collect();
     let what = if path.is_dir() { "a model folder" } else { "a packed voice" };
     Err(not_a_model(format!("not {what}: it has none of {}", expected.join(", or "))))
 }
 
 /// Names and options of families, for errors that say which of them has an option.
-pub(crate) fn declared(families: &[&'static dyn Family]) -> Vec<(&'static str, &'static [OptionSpec])> {
-    families.iter().map(|f| (f.name(), f.options())).collect()
+pub(crate) fn declared(families: &[&'static Family]) -> Vec<(&'static str, &'static [OptionSpec])> {
+    families.iter().map(|f| (f.name, f.options)).collect()
 }
 
 /// The folder of the model that a file is a part of; `None` for packed voices, which are a model each, and

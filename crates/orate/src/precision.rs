@@ -5,7 +5,7 @@ use orate_graph::{
     DType, Device, DeviceError, DeviceKind, Graph, GraphError, Plan, Precision, PrecisionPolicy, Tensor,
     Weight, WeightLoader,
 };
-use orate_models::{MatmulSize, ModelFiles};
+use orate_models::{Facts, MatmulSize, ModelFiles};
 use orate_weights::WeightSource;
 use std::fmt;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ impl Stored {
 }
 
 /// Completes a policy that names no weights: q8_0 and q4_0 apply to the weights in
-/// [`ModelFiles::precision_scope`] only.
+/// `Facts::precision_scope` only.
 ///
 /// # Errors
 /// As [`check_patterns`].
@@ -98,7 +98,7 @@ pub(crate) fn scoped(files: &dyn ModelFiles, asked: PrecisionPolicy) -> Result<P
 
 /// The weights that a probe speaks for, unless the caller names others.
 fn scope(files: &dyn ModelFiles, asked: Vec<String>) -> Vec<String> {
-    match files.precision_scope() {
+    match files.facts().precision_scope {
         Some(pattern) if asked.is_empty() => vec![pattern.to_owned()],
         _ => asked,
     }
@@ -106,8 +106,8 @@ fn scope(files: &dyn ModelFiles, asked: Vec<String>) -> Vec<String> {
 
 /// The matmul to try formats with.
 fn product(files: &dyn ModelFiles) -> Product {
-    let MatmulSize { rows, width } = files.typical_matmul();
-    Product { rows, width, stored: stored(&**files.weights(), files.precision_scope().unwrap_or("*")) }
+    let Facts { typical_matmul: MatmulSize { rows, width }, precision_scope, .. } = files.facts();
+    Product { rows, width, stored: stored(&**files.weights(), precision_scope.unwrap_or("*")) }
 }
 
 /// Format of most numbers in the tensors whose names match a pattern.

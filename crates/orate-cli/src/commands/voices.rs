@@ -93,7 +93,7 @@ fn list(args: &Args) -> anyhow::Result<()> {
         let voices: Vec<_> =
             voices.iter().map(|v| json!({ "name": v.name, "default": v.is_default })).collect();
         let kept = kept.iter().map(|(name, voice)| {
-            let family = family_of(voice).map_or(&*voice.family, |family| family.name());
+            let family = family_of(voice).map_or(&*voice.family, |family| family.name);
             json!({
                 "name": name, "family": family, "fits": fits(voice),
                 "transcript": voice.words.get("transcript"),
@@ -128,14 +128,14 @@ fn kept(store: &VoiceStore, model: Option<&Engine>) -> anyhow::Result<Vec<(Strin
 }
 
 /// Family whose models speak with a voice, if this program knows it.
-fn family_of(voice: &ClonedVoice) -> Option<&'static dyn Family> {
-    families().iter().find(|f| f.tag() == voice.family).copied()
+fn family_of(voice: &ClonedVoice) -> Option<&'static Family> {
+    families().iter().find(|f| f.tag == voice.family).copied()
 }
 
 /// Which models the voice fits, and how they use it.
 fn fits(voice: &ClonedVoice) -> String {
     match family_of(voice) {
-        Some(family) => family.describe_voice(voice),
+        Some(family) => (family.describe_voice)(voice),
         None => format!("for models of a family {:?} that this program does not know", voice.family),
     }
 }

@@ -1,6 +1,6 @@
 //! Codebooks of a residual vector quantizer, as they are while they are trained.
 
-use super::Scope;
+use super::scope::Scope;
 use orate_graph::Weight;
 
 /// Least number of uses that a codebook's sums are divided by.

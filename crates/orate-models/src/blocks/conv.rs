@@ -3,7 +3,7 @@
 //! A convolution of stride s with 2s taps is one of two taps over rows that hold s rows each, so strides need
 //! no op of their own. Neither do transposed convolutions, see [`crate::qwen3_tts::codec_decoder`].
 
-use super::Scope;
+use super::scope::Scope;
 use orate_graph::{ConvGeometry, DType, Graph, GraphError, Padding, Value, Weight};
 
 type Result<T> = std::result::Result<T, GraphError>;

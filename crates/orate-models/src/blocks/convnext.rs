@@ -1,12 +1,13 @@
 //! ConvNeXt block along time.
 
-use super::{Past, Scope};
+use super::conv::Past;
+use super::scope::Scope;
 use orate_graph::{Activation, ConvGeometry, Graph, GraphError, Value, Weight};
 
 type Result<T> = std::result::Result<T, GraphError>;
 
 /// Epsilon of the layer norms, as exported. PyTorch's default would be 1e-5.
-const LAYER_NORM_EPS: f32 = 1e-6;
+pub const LAYER_NORM_EPS: f32 = 1e-6;
 
 /// `x + gamma · pointwise2(gelu(pointwise1(norm(depthwise(x)))))`, `[B, T, C]` → `[B, T, C]`. `gamma` is
 /// folded into pointwise2.

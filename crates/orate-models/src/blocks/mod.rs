@@ -3,19 +3,17 @@
 //! Values are `[B, T, C]`: batch, time, channels. Weights have the names and shapes of the checkpoint, below
 //! a [`Scope`].
 
-mod attention;
 mod codebook;
 mod conv;
 mod convnext;
-mod mlp;
 mod scope;
+mod transformer;
 
-pub use attention::Attention;
 pub use codebook::centroids;
 pub use conv::{Conv, Past, fill_up, fold_time, tap_major};
-pub use convnext::ConvNext;
-pub use mlp::gated_mlp;
+pub use convnext::{ConvNext, LAYER_NORM_EPS};
 pub use scope::Scope;
+pub use transformer::{Attention, gated_mlp};
 
 use orate_graph::{Graph, GraphError, Value};
 

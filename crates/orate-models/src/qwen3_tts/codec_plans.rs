@@ -31,7 +31,10 @@ impl CodecPlans {
         memories_kept: usize,
     ) -> CodecPlans {
         let plans = PlanCache::new(device.clone(), weights, 2 * CHUNKS.len());
-        CodecPlans { config, plans, memories: MemoryPool::background(device, memories_kept) }
+        // Its runs yield to those of the talker.
+        let limit = (memories_kept, device.memory_kept());
+        let memories = MemoryPool::with_limit(move || device.background_memory(), limit);
+        CodecPlans { config, plans, memories }
     }
 
     /// Codes of a frame.

@@ -10,8 +10,8 @@ use super::shared_codec::{Decoded, Piece, SharedCodec};
 use crate::ModelError;
 use crate::decoding::MOST_UTTERANCES;
 use crate::decoding::kept_states::{KeptState, KeptStates};
+use crate::pieces::first_damaged;
 use crate::runtime::{self, PooledMemory, Profile};
-use crate::sound::first_damaged;
 use orate_graph::{Counters, Device, Graph, Part, Plan, Shape, WeightLoader};
 use std::sync::Arc;
 

@@ -6,19 +6,34 @@ use super::voice::{TAG, Voice};
 use super::{
     Batch, CodecDecoder, Files, Network, Options as Own, Qwen3Tts, Request, Settings, Speaker, Variant,
 };
-use crate::hooks::{Bench, Goldens, StageProfile};
+use crate::hooks::{Goldens, StageProfile};
 use crate::{
     Chunks, ClonedVoice, Cloning, Description, Facts, Family, Footprint, MatmulSize, Model, ModelError,
-    ModelFiles, Opening, OptionSet, OptionSpec, Options, PlaceOptions, Runs, Size, SpeechLength, VoiceInfo,
+    ModelFiles, Opening, OptionSet, Options, PlaceOptions, Runs, Size, SpeechLength, VoiceInfo,
 };
 use orate_graph::{CacheFormat, Device, Graph};
 use orate_weights::WeightSource;
 use serde_json::json;
-use std::path::Path;
 use std::sync::Arc;
 
 /// Qwen3-TTS at 12 Hz, and its codec alone.
-pub static FAMILY: &dyn Family = &Qwen3TtsFamily;
+pub static FAMILY: &Family = &Family {
+    name: NAME,
+    tag: TAG,
+    options: Own::SPECS,
+    expects: "config.json of the official repository, with its speech_tokenizer folder",
+    detect: Files::detect,
+    open: |path, opening| {
+        Ok(Box::new(match opening {
+            Opening::Goldens if Files::is_trimmed(path) => Files::open_trimmed(path)?,
+            _ => Files::open(path)?,
+        }))
+    },
+    networks: || Network::ALL.map(Network::name).to_vec(),
+    network_of: |weight| Network::of(weight).map(Network::name),
+    describe_voice,
+    describe_file: |_| None,
+};
 
 const NAME: &str = "Qwen3-TTS";
 
@@ -29,63 +44,24 @@ const TALKER: &str = "talker.*";
 /// A matmul of the talker, which makes one frame at a time.
 const TYPICAL_MATMUL: MatmulSize = MatmulSize { rows: 1, width: 2048 };
 
-struct Qwen3TtsFamily;
-
-impl Family for Qwen3TtsFamily {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn tag(&self) -> &'static str {
-        TAG
-    }
-
-    fn options(&self) -> &'static [OptionSpec] {
-        Own::SPECS
-    }
-
-    fn detect(&self, path: &Path) -> bool {
-        Files::detect(path)
-    }
-
-    fn expects(&self) -> &'static str {
-        "config.json of the official repository, with its speech_tokenizer folder"
-    }
-
-    fn open(&self, path: &Path, opening: Opening) -> Result<Box<dyn ModelFiles>, ModelError> {
-        Ok(Box::new(match opening {
-            Opening::Goldens if Files::is_trimmed(path) => Files::open_trimmed(path)?,
-            _ => Files::open(path)?,
-        }))
-    }
-
-    fn networks(&self) -> Vec<&'static str> {
-        Network::ALL.map(Network::name).to_vec()
-    }
-
-    fn network_of(&self, weight: &str) -> Option<&'static str> {
-        Network::of(weight).map(Network::name)
-    }
-
-    fn describe_voice(&self, voice: &ClonedVoice) -> String {
-        let Ok(voice) = Voice::try_from(voice) else { return "damaged".to_owned() };
-        let manner = if voice.reference.is_some() { "voice and manner" } else { "voice" };
-        let size = match voice.width() {
-            1024 => " (0.6B)",
-            2048 => " (1.7B)",
-            _ => "",
-        };
-        format!("{manner}, for {NAME} Base models of width {}{size}", voice.width())
-    }
+fn describe_voice(voice: &ClonedVoice) -> String {
+    let Ok(voice) = Voice::try_from(voice) else { return "damaged".to_owned() };
+    let manner = if voice.reference.is_some() { "voice and manner" } else { "voice" };
+    let size = match voice.width() {
+        1024 => " (0.6B)",
+        2048 => " (1.7B)",
+        _ => "",
+    };
+    format!("{manner}, for {NAME} Base models of width {}{size}", voice.width())
 }
 
 impl ModelFiles for Files {
-    fn family(&self) -> &'static dyn Family {
+    fn family(&self) -> &'static Family {
         FAMILY
     }
 
-    fn origin(&self) -> &str {
-        &self.origin
+    fn facts(&self) -> Facts {
+        facts(self, CacheFormat::default())
     }
 
     fn weights(&self) -> &Arc<dyn WeightSource> {
@@ -98,22 +74,6 @@ impl ModelFiles for Files {
 
     fn encoder_graphs(&self) -> Result<Vec<Graph>, ModelError> {
         self.listening_graphs()
-    }
-
-    fn precision_scope(&self) -> Option<&'static str> {
-        Some(TALKER)
-    }
-
-    fn typical_matmul(&self) -> MatmulSize {
-        TYPICAL_MATMUL
-    }
-
-    fn keeps_keys(&self) -> bool {
-        true
-    }
-
-    fn can_speak(&self) -> bool {
-        self.talking.is_some()
     }
 
     fn describe(&self) -> Description {
@@ -192,6 +152,9 @@ pub(super) fn facts(files: &Files, kv: CacheFormat) -> Facts {
         },
         texts_at_once: Batch::MOST,
         kv: Some(kv),
+        can_speak: files.talking.is_some(),
+        precision_scope: Some(TALKER),
+        typical_matmul: TYPICAL_MATMUL,
     }
 }
 
@@ -248,8 +211,52 @@ impl Model for Qwen3Tts {
         Some(Box::new(Comparer(self)))
     }
 
-    fn bench(self: Arc<Self>) -> Option<Box<dyn Bench>> {
-        Some(Box::new(Timing(self)))
+    /// The first speaker, a description, or the voice of a tone.
+    fn bench_options(&self) -> Result<Options, ModelError> {
+        let options = Options::default();
+        Ok(match self.talking()?.config.tts_model_type {
+            Variant::CustomVoice => options,
+            Variant::VoiceDesign => options.set("instruct", DESCRIPTION),
+            Variant::Base => {
+                let voice = Cloning::clone_voice(self, &tone(self.sample_rate()), None)?;
+                Options { cloned: Some(Arc::new(voice)), ..options }
+            }
+        })
+    }
+
+    /// A frame of talker and predictor, and a piece of the codec: the frame's plan runs as often as the piece
+    /// has frames.
+    fn profile(&self, _: Size, options: &Options, runs: usize) -> Result<Vec<StageProfile>, ModelError> {
+        let talking = self.talking()?;
+        let cloned = options.cloned.as_deref().map(Voice::try_from).transpose()?;
+        let speaker = match (&cloned, talking.config.speakers().first()) {
+            (Some(voice), _) => voice.speaker(),
+            (None, Some(name)) => Speaker::Named(name),
+            (None, None) => Speaker::Described,
+        };
+        let own = Own::read(&options.own);
+        let (language, instruct) = (options.language.as_deref(), own.instruct.as_deref());
+        let text = "One, two, three.";
+        let prompt = self.prompt(&Request { text, speaker, language, instruct, feeding: None })?;
+        let max_frames = FRAMES_BEFORE_PROFILE + runs.max(1);
+        let settings = Settings { max_frames, ..Settings::new(&talking.generation, options.seed) };
+        let mut session = self.start(&prompt, &settings)?;
+        session.set_look_ahead(false);
+        for _ in 0..FRAMES_BEFORE_PROFILE {
+            session.next_frame(&mut vec![])?;
+        }
+        let (plan, seconds) = session.profile_frame()?;
+        let mut frame = StageProfile { stage: "frame", plan, seconds, times: CodecDecoder::PIECE };
+        for _ in 1..runs {
+            frame.keep_least(&session.profile_frame()?.1);
+        }
+        let mut codec = self.codec().stream()?;
+        let (plan, seconds) = codec.profile()?;
+        let mut piece = StageProfile { stage: "codec_decoder", plan, seconds, times: 1 };
+        for _ in 1..runs {
+            piece.keep_least(&codec.profile()?.1);
+        }
+        Ok(vec![frame, piece])
     }
 }
 
@@ -280,60 +287,6 @@ const TONE: (f32, f32, f32) = (2.0, 180.0, 3.0);
 
 /// Frames that are made before those that are profiled.
 const FRAMES_BEFORE_PROFILE: usize = 4;
-
-/// The model, timed.
-struct Timing(Arc<Qwen3Tts>);
-
-impl Bench for Timing {
-    /// The first speaker, a description, or the voice of a tone.
-    fn options(&self) -> Result<Options, ModelError> {
-        let options = Options::default();
-        Ok(match self.0.talking()?.config.tts_model_type {
-            Variant::CustomVoice => options,
-            Variant::VoiceDesign => options.set("instruct", DESCRIPTION),
-            Variant::Base => {
-                let voice = Cloning::clone_voice(&*self.0, &tone(self.0.sample_rate()), None)?;
-                Options { cloned: Some(Arc::new(voice)), ..options }
-            }
-        })
-    }
-
-    /// A frame of talker and predictor, and a piece of the codec: the frame's plan runs as often as the piece
-    /// has frames.
-    fn profile(&self, _: Size, options: &Options, runs: usize) -> Result<Vec<StageProfile>, ModelError> {
-        let model = &self.0;
-        let talking = model.talking()?;
-        let cloned = options.cloned.as_deref().map(Voice::try_from).transpose()?;
-        let speaker = match (&cloned, talking.config.speakers().first()) {
-            (Some(voice), _) => voice.speaker(),
-            (None, Some(name)) => Speaker::Named(name),
-            (None, None) => Speaker::Described,
-        };
-        let own = Own::read(&options.own);
-        let (language, instruct) = (options.language.as_deref(), own.instruct.as_deref());
-        let text = "One, two, three.";
-        let prompt = model.prompt(&Request { text, speaker, language, instruct, feeding: None })?;
-        let max_frames = FRAMES_BEFORE_PROFILE + runs.max(1);
-        let settings = Settings { max_frames, ..Settings::new(&talking.generation, options.seed) };
-        let mut session = model.start(&prompt, &settings)?;
-        session.set_look_ahead(false);
-        for _ in 0..FRAMES_BEFORE_PROFILE {
-            session.next_frame(&mut vec![])?;
-        }
-        let (plan, seconds) = session.profile_frame()?;
-        let mut frame = StageProfile { stage: "frame", plan, seconds, times: CodecDecoder::PIECE };
-        for _ in 1..runs {
-            frame.keep_least(&session.profile_frame()?.1);
-        }
-        let mut codec = model.codec().stream()?;
-        let (plan, seconds) = codec.profile()?;
-        let mut piece = StageProfile { stage: "codec_decoder", plan, seconds, times: 1 };
-        for _ in 1..runs {
-            piece.keep_least(&codec.profile()?.1);
-        }
-        Ok(vec![frame, piece])
-    }
-}
 
 /// A tone with overtones that swells and fades, as a voice does.
 fn tone(sample_rate: u32) -> Vec<f32> {

@@ -9,33 +9,41 @@ crate::options! {
         /// How to speak, or who, in words.
         ///
         /// VoiceDesign models need it: it describes the voice. CustomVoice models of 1.7B follow it.
-        instruct: String => value_name("WORDS").default("none").common(),
+        instruct: String => { value_name: "WORDS", default: "none", is_common: true },
         /// How text reaches the talker: a whole piece at first, or a token per frame.
-        text_feeding: TextFeeding => value_name("HOW")
-            .default("as in the official package: streaming for Base models, whole for others"),
+        text_feeding: TextFeeding => {
+            value_name: "HOW",
+            default: "as in the official package: streaming for Base models, whole for others",
+        },
         /// Divides the logits that codes are drawn from; 0 takes the likeliest.
-        temperature: f32 => range(0.0, 100.0).value_name("T").default("the model's own").common(),
+        temperature: f32 => {
+            range: Some((0.0, 100.0)), value_name: "T", default: "the model's own", is_common: true,
+        },
         /// Codes to draw from, the likeliest ones; 0 is all.
-        top_k: usize => range(0.0, 16_777_216.0).value_name("K").default("the model's own"),
+        top_k: usize => { range: Some((0.0, 16_777_216.0)), value_name: "K", default: "the model's own" },
         /// Probability to draw from, 0 to 1.
-        top_p: f32 => range(0.0, 1.0).value_name("P").default("the model's own"),
+        top_p: f32 => { range: Some((0.0, 1.0)), value_name: "P", default: "the model's own" },
         /// Temperature for codes 1–15 of a frame.
-        predictor_temperature: f32 => range(0.0, 100.0).value_name("T").default("--temperature"),
+        predictor_temperature: f32 => {
+            range: Some((0.0, 100.0)), value_name: "T", default: "--temperature",
+        },
         /// As --top-k, for codes 1–15 of a frame.
-        predictor_top_k: usize => range(0.0, 16_777_216.0).value_name("K").default("--top-k"),
+        predictor_top_k: usize => { range: Some((0.0, 16_777_216.0)), value_name: "K", default: "--top-k" },
         /// As --top-p, for codes 1–15 of a frame.
-        predictor_top_p: f32 => range(0.0, 1.0).value_name("P").default("--top-p"),
+        predictor_top_p: f32 => { range: Some((0.0, 1.0)), value_name: "P", default: "--top-p" },
         /// Makes codes that were drawn before less likely: above 0, at most 100.
-        repetition_penalty: f32 => range(f32::MIN_POSITIVE as f64, 100.0).default("the model's own"),
+        repetition_penalty: f32 => {
+            range: Some((f32::MIN_POSITIVE as f64, 100.0)), default: "the model's own",
+        },
         /// Frames of 80 ms that a piece of the text may have.
-        max_frames: usize => range(1.0, 16_777_216.0).default("what its length suggests"),
+        max_frames: usize => { range: Some((1.0, 16_777_216.0)), default: "what its length suggests" },
         /// How often a piece is spoken again, with another seed, after runaway generation.
         ///
         /// Only a piece of which nothing has been heard is spoken again: not while sound is piped or
         /// streamed. With 0, sound is returned as it is made.
-        retries: usize => range(0.0, 100.0).default("1"),
+        retries: usize => { range: Some((0.0, 100.0)), default: "1" },
         /// Run the codec on a thread of its own while the next frames are made.
-        codec_beside: bool => flags(Flags::Value).default("true on GPUs"),
+        codec_beside: bool => { flags: Flags::Value, default: "true on GPUs" },
     }
 }
 

@@ -3,22 +3,40 @@
 //! `lens` is given when rows of a batch are padded to one length. Positions past a row's length are then kept
 //! at zero, as in the official graphs. Without it every position counts.
 
-use super::config::{AttnEncoder, ConvNeXtStack};
-use crate::blocks::{ConvNext, Scope, tap_channels_first};
+use super::config::{AttnEncoder, ConvNeXtStack, SlotAttention};
+use crate::blocks::{ConvNext, LAYER_NORM_EPS, Scope, tap_channels_first};
 use orate_graph::{
-    Activation, AttentionMask, ConvGeometry, Graph, GraphError, Op, RelativePositions, Value, Weight,
+    Activation, AttentionMask, ConvGeometry, DType, Graph, GraphError, Op, RelativePositions, Value, Weight,
 };
 
 type Result<T> = std::result::Result<T, GraphError>;
 
-/// Epsilon of every layer norm, as exported (PyTorch's default would be 1e-5).
-pub const LAYER_NORM_EPS: f32 = 1e-6;
-
 /// Reach of the relative-position tables.
 const RELATIVE_WINDOW: usize = 4;
 
-/// A stack of symmetric blocks under `prefix.0`, `prefix.1`, … Values are tapped as `tap.0`, … if `tap` is
-/// given.
+/// Sizes of one plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Sizes {
+    /// Utterances.
+    pub batch: usize,
+    /// Text tokens, of the longest row.
+    pub tokens: usize,
+    /// Latent frames, of the longest row.
+    pub frames: usize,
+    /// Euler steps.
+    pub steps: usize,
+    /// Whether rows have lengths of their own.
+    pub padded: bool,
+}
+
+impl Sizes {
+    /// The input `name` with the lengths of the rows, if they have their own.
+    pub fn lens(self, g: &mut Graph, name: &str) -> Result<Option<Value>> {
+        self.padded.then(|| g.input(name, DType::I32, [self.batch])).transpose()
+    }
+}
+
+/// A stack of symmetric blocks under `prefix.0`, `prefix.1`, … `tap` gets the value after each block.
 pub fn convnext_stack(
     g: &mut Graph,
     w: &Scope<'_>,
@@ -28,11 +46,11 @@ pub fn convnext_stack(
     lens: Option<Value>,
     mut tap: impl FnMut(&mut Graph, usize, Value) -> Result<()>,
 ) -> Result<Value> {
-    for (i, &dilation) in stack.dilation_lst.iter().enumerate() {
+    for (i, &dilation) in stack.dilations.iter().enumerate() {
         let block = ConvNext {
-            width: stack.idim,
-            inner: stack.intermediate_dim,
-            geometry: ConvGeometry::symmetric(stack.ksz, dilation),
+            width: stack.width,
+            inner: stack.inner,
+            geometry: ConvGeometry::symmetric(stack.kernel, dilation),
             depthwise: "dwconv",
             norm: "norm.norm",
         };
@@ -40,6 +58,18 @@ pub fn convnext_stack(
         tap(g, i, x)?;
     }
     Ok(x)
+}
+
+/// A vector of each id, `[ids, width]`. Only the file says how many ids there are.
+pub fn character_table(w: &Scope<'_>, width: usize) -> Weight {
+    const TABLE: &str = "text_embedder.char_embedder.weight";
+    let rows = w.shape(TABLE).and_then(|shape| shape.first().copied()).unwrap_or(1);
+    w.get(TABLE, [rows, width])
+}
+
+/// `[1, …]` repeated to `[batch, …]`.
+pub fn repeat(g: &mut Graph, x: Value, batch: usize) -> Result<Value> {
+    if batch == 1 { Ok(x) } else { g.concat(&vec![x; batch], 0) }
 }
 
 /// Layer norm of x with `name.weight` and `name.bias`.
@@ -58,10 +88,10 @@ pub fn attn_encoder(
     lens: Option<Value>,
     first_only: bool,
 ) -> Result<Value> {
-    let (width, inner) = (c.hidden_channels, c.filter_channels);
+    let (width, inner) = (c.width, c.inner);
     let mut x = x;
-    for i in 0..c.n_layers {
-        let only = first_only && i + 1 == c.n_layers;
+    for i in 0..c.layers {
+        let only = first_only && i + 1 == c.layers;
         let query_rows = if only { g.slice(x, 1, 0, 1)? } else { x };
         let attention = w.at(&format!("attn_encoder.attn_layers.{i}"));
         let y = relative_attention(g, &attention, c, query_rows, x, lens)?;
@@ -90,7 +120,7 @@ fn relative_attention(
     keys: Value,
     lens: Option<Value>,
 ) -> Result<Value> {
-    let (width, heads) = (c.hidden_channels, c.n_heads);
+    let (width, heads) = (c.width, c.heads);
     let q = w.linear(g, queries, "conv_q", [width, width])?;
     let k = w.linear(g, keys, "conv_k", [width, width])?;
     let v = w.linear(g, keys, "conv_v", [width, width])?;
@@ -110,25 +140,9 @@ fn relative_attention(
     w.linear(g, y, "conv_o", [width, width])
 }
 
-/// Attention over a fixed set of slots: queries from `x`, keys and values given. Weights `W_query` and
-/// `out_fc`.
-///
-/// `x` is `[B, T, width]`, `keys` and `values` `[B or 1, slots, units]`; the result is `[B, T, width]`. The
-/// divisor is √`divisor_of` whatever the head width.
-#[derive(Clone, Copy)]
-pub struct SlotAttention {
-    /// Width of x.
-    pub width: usize,
-    /// Width of queries.
-    pub units: usize,
-    /// Heads.
-    pub heads: usize,
-    /// Number whose square root divides the scores.
-    pub divisor_of: usize,
-}
-
 impl SlotAttention {
-    /// See the type.
+    /// Attention over a fixed set of slots: queries from x `[B, T, width]`; `keys` and `values` are
+    /// `[B or 1, slots, units]`; the result is `[B, T, width]`. Weights `W_query` and `out_fc`.
     pub fn build(&self, g: &mut Graph, w: &Scope<'_>, x: Value, keys: Value, values: Value) -> Result<Value> {
         let q = w.linear(g, x, "W_query.linear", [self.width, self.units])?;
         let y = g.attention(self.op(), q, keys, values, None)?;

@@ -9,27 +9,19 @@
 //!
 //! Paper: arXiv 2503.23108. Weights below `tts.dp`.
 
-use super::blocks::{attn_encoder, convnext_stack};
-use super::config::Dp;
-use super::text_encoder::character_table;
+use super::blocks::{Sizes, attn_encoder, character_table, convnext_stack};
+use super::config::Config;
 use crate::blocks::{Scope, tap_channels_first};
 use orate_graph::{Activation, DType, Graph, GraphError};
 
-/// Builds the network for `batch` texts of `tokens` ids. Reads `text_ids` and `style_dp`, and with `padded`
-/// also `dp_lens` (tokens of each row, plus one); writes `duration` `[B, 1]`.
-pub fn build(
-    g: &mut Graph,
-    w: &Scope<'_>,
-    c: &Dp,
-    batch: usize,
-    tokens: usize,
-    padded: bool,
-) -> Result<(), GraphError> {
-    let e = &c.sentence_encoder;
-    let (width, style) = (e.text_embedder.char_emb_dim, c.predictor.n_style * c.predictor.style_dim);
-    let ids = g.input("text_ids", DType::I32, [batch, tokens])?;
+/// Reads `text_ids` and `style_dp`, and with padding also `dp_lens` (tokens of each row, plus one); writes
+/// `duration` `[B, 1]`.
+pub fn build(g: &mut Graph, w: &Scope<'_>, c: &Config, s: Sizes) -> Result<(), GraphError> {
+    let (e, batch) = (&c.dp_encoder, s.batch);
+    let (width, style) = (e.width, c.dp_style.count());
+    let ids = g.input("text_ids", DType::I32, [batch, s.tokens])?;
     let style_dp = g.input("style_dp", DType::F32, [batch, 1, style])?;
-    let lens = if padded { Some(g.input("dp_lens", DType::I32, [batch])?) } else { None };
+    let lens = s.lens(g, "dp_lens")?;
 
     let (predictor, w) = (w.at("tts.dp.predictor"), w.at("tts.dp.sentence_encoder"));
     let x = g.embedding(ids, character_table(&w, width))?; // [B, T, C]
@@ -41,14 +33,14 @@ pub fn build(
         tap_channels_first(g, &format!("convnext.{i}"), x)
     })?;
     let first_only = !g.has_taps();
-    let y = attn_encoder(g, &w, &e.attn_encoder, x, lens, first_only)?;
+    let y = attn_encoder(g, &w, &e.attention, x, lens, first_only)?;
     let x = g.slice(x, 1, 0, 1)?;
     let y = if first_only { y } else { g.slice(y, 1, 0, 1)? };
     let x = g.add(x, y)?; // [B, 1, C]
     let sentence = g.matmul(x, w.matrix("proj_out.net", width, width))?;
     tap_channels_first(g, "sentence", sentence)?;
 
-    let (w, inner) = (predictor, c.predictor.hdim);
+    let (w, inner) = (predictor, c.dp_inner);
     let x = g.concat(&[sentence, style_dp], 2)?; // [B, 1, C + style]
     let x = w.linear(g, x, "layers.0", [width + style, inner])?;
     let x = g.activate(x, Activation::PRelu(w.get("activation.weight", [1])))?;

@@ -1,15 +1,17 @@
 //! Supertonic as one family among others: see [`crate::Family`].
 
-use super::files::NAME;
+use super::blocks::Sizes;
+use super::files::{self, Files};
 use super::goldens::Comparer;
+use super::networks::Network;
+use super::options::Options as Own;
+use super::session::{Noise, Supertonic};
 use super::speak::Pieces;
-use super::{
-    Files, Network, Noise, Options as Own, PlanKey, Sizes, SpeakOptions, Stage, Supertonic, TextRules, files,
-};
-use crate::hooks::{Bench, Goldens, StageProfile};
+use super::stage::Stage;
+use crate::hooks::{Goldens, StageProfile};
 use crate::{
-    Chunks, Description, Facts, Family, MatmulSize, Model, ModelError, ModelFiles, Opening, OptionSet,
-    OptionSpec, Options, PlaceOptions, Runs, Size,
+    Chunks, Description, Facts, Family, MatmulSize, Model, ModelError, ModelFiles, OptionSet, Options,
+    PlaceOptions, Runs, Size, VoiceInfo,
 };
 use orate_graph::{Device, Graph};
 use orate_weights::{GgufFile, WeightSource};
@@ -18,65 +20,29 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Supertonic 1, 2 and 3, and voices of their structure.
-pub static FAMILY: &dyn Family = &SupertonicFamily;
-
-/// Networks that weights belong to, in the order in which they run; `shared` is what several read.
-const NETWORKS: [&str; 5] = ["duration_predictor", "text_encoder", "vector_estimator", "vocoder", "shared"];
-
-/// A matmul of the vector estimator: as many rows as a sentence has latent frames.
-const TYPICAL_MATMUL: MatmulSize = MatmulSize { rows: 72, width: 1024 };
-
-struct SupertonicFamily;
-
-impl Family for SupertonicFamily {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn tag(&self) -> &'static str {
-        "supertonic"
-    }
-
-    fn options(&self) -> &'static [OptionSpec] {
-        Own::SPECS
-    }
-
-    fn detect(&self, path: &Path) -> bool {
-        files::detect(path)
-    }
-
-    fn expects(&self) -> &'static str {
-        "onnx/vector_estimator.onnx, model.safetensors with tts.json, or a packed voice (.gguf)"
-    }
-
-    fn open(&self, path: &Path, _: Opening) -> Result<Box<dyn ModelFiles>, ModelError> {
-        Ok(Box::new(Files::open(path)?))
-    }
-
-    fn networks(&self) -> Vec<&'static str> {
-        NETWORKS.to_vec()
-    }
-
-    fn network_of(&self, weight: &str) -> Option<&'static str> {
-        let name = weight.strip_prefix("tts.")?;
-        let [duration_predictor, text_encoder, vector_estimator, vocoder, shared] = NETWORKS;
-        let prefixes = [
-            ("dp.", duration_predictor),
-            ("ttl.text_encoder.", text_encoder),
-            ("ttl.speech_prompted_text_encoder.", text_encoder),
-            ("ttl.vector_field.", vector_estimator),
-            ("ttl.uncond_masker.", vector_estimator),
-            ("ttl.normalizer.", vocoder),
-            ("ae.", vocoder),
-        ];
-        Some(prefixes.iter().find(|(p, _)| name.starts_with(p)).map_or(shared, |(_, network)| network))
-    }
-
-    fn describe_file(&self, path: &Path) -> Option<Result<Description, ModelError>> {
+pub static FAMILY: &Family = &Family {
+    name: NAME,
+    tag: "supertonic",
+    options: Own::SPECS,
+    expects: "onnx/vector_estimator.onnx, model.safetensors with tts.json, or a packed voice (.gguf)",
+    detect: files::detect,
+    open: |path, _| Ok(Box::new(Files::open(path)?)),
+    networks: || Stage::ALL.map(Stage::name).into_iter().chain([SHARED]).collect(),
+    network_of: |weight| {
+        let owner = Stage::ALL.into_iter().find(|stage| stage.owns(weight));
+        weight.starts_with("tts.").then(|| owner.map_or(SHARED, Stage::name))
+    },
+    describe_voice: |_| format!("for {NAME} models"),
+    describe_file: |path| {
         let is_json = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json"));
         is_json.then(|| describe_voice_file(path))
-    }
-}
+    },
+};
+
+const NAME: &str = "Supertonic";
+
+/// Network of the weights that several stages read.
+const SHARED: &str = "shared";
 
 /// Opens a packed voice that is in memory.
 ///
@@ -87,15 +53,13 @@ pub fn open_packed(file: GgufFile, origin: &str) -> Result<Box<dyn ModelFiles>, 
 }
 
 fn describe_voice_file(path: &Path) -> Result<Description, ModelError> {
-    let content = |problem: String| ModelError::Content { path: path.to_owned(), problem };
-    let voice: Value = serde_json::from_slice(&crate::files::read(path)?)
-        .map_err(|e| content(format!("not valid JSON: {e}")))?;
+    let voice: Value =
+        files::parse(path, |text| serde_json::from_slice(text).map_err(|e| format!("not valid JSON: {e}")))?;
     let (Some(ttl), Some(dp)) = (voice.pointer("/style_ttl/dims"), voice.pointer("/style_dp/dims")) else {
         let problem = "JSON, but not a voice: it has no `style_ttl` and `style_dp` with `dims`";
-        return Err(content(problem.to_owned()));
+        return Err(files::content(path, problem));
     };
-    let shape = |v: &Value| json!(format!("{v}"));
-    let mut facts = vec![("style_ttl", shape(ttl)), ("style_dp", shape(dp))];
+    let mut facts = vec![("style_ttl", json!(ttl.to_string())), ("style_dp", json!(dp.to_string()))];
     if let Some(metadata) = voice.get("metadata").filter(|m| m.is_object()) {
         facts.push(("metadata", metadata.clone()));
     }
@@ -103,12 +67,25 @@ fn describe_voice_file(path: &Path) -> Result<Description, ModelError> {
 }
 
 impl ModelFiles for Files {
-    fn family(&self) -> &'static dyn Family {
+    fn family(&self) -> &'static Family {
         FAMILY
     }
 
-    fn origin(&self) -> &str {
-        &self.origin
+    fn facts(&self) -> Facts {
+        let info = |name: &str| VoiceInfo { is_default: name == self.default_voice(), name: name.to_owned() };
+        Facts {
+            family: NAME,
+            origin: self.origin.clone(),
+            sample_rate: self.config.sample_rate,
+            voices: self.voice_names().map(info).collect(),
+            without_voices: "has no voices; name a voice file with --voice FILE.json when speaking",
+            texts_at_once: 1,
+            kv: None,
+            can_speak: true,
+            precision_scope: None,
+            // Of the vector estimator: as many rows as a sentence has latent frames.
+            typical_matmul: MatmulSize { rows: 72, width: 1024 },
+        }
     }
 
     fn weights(&self) -> &Arc<dyn WeightSource> {
@@ -116,44 +93,38 @@ impl ModelFiles for Files {
     }
 
     fn graphs(&self, _: &PlaceOptions) -> Result<Vec<Graph>, ModelError> {
-        let sizes = Sizes { batch: 1, tokens: 4, frames: 2, steps: 1, padded: false };
-        let key = |network: Network| PlanKey { network, sizes: network.relevant(sizes), taps: false };
-        Network::ALL.into_iter().map(|network| self.graph(key(network))).collect()
-    }
-
-    fn typical_matmul(&self) -> MatmulSize {
-        TYPICAL_MATMUL
+        self.check()
     }
 
     fn describe(&self) -> Description {
-        let (kind, languages) = match self.family {
-            TextRules::Official(version) => (format!("{NAME} {version}"), version.languages()),
-            TextRules::Own => ("Orate voice".to_owned(), &[] as &[_]),
+        let (kind, languages) = match self.version {
+            Some(version) => (format!("{NAME} {version}"), version.languages()),
+            None => ("Orate voice".to_owned(), &[] as &[_]),
         };
         // Models without language tags were trained on English.
         let languages = if languages.is_empty() { &["en"] } else { languages };
-        let facts = self.facts();
-        let default_voice = facts.voices.iter().find(|v| v.is_default).map(|v| json!(v.name));
-        let voices: Vec<Value> = facts.voices.iter().map(|v| json!(v.name)).collect();
-        let mut all = vec![
+        let voices: Vec<&str> = self.voice_names().collect();
+        let default_voice = Some(self.default_voice()).filter(|name| voices.contains(name));
+        let own = Own::default();
+        let mut facts = vec![
             ("version", json!(self.config.tts_version)),
-            ("sample rate", json!(facts.sample_rate)),
+            ("sample rate", json!(self.config.sample_rate)),
             ("samples per latent frame", json!(self.config.samples_per_latent())),
             ("languages", json!(languages)),
             ("voices", json!(voices)),
-            ("default voice", default_voice.unwrap_or(Value::Null)),
-            ("default speed", json!((f64::from(self.default_speed()) * 1e3).round() / 1e3)),
+            ("default voice", json!(default_voice)),
+            ("default speed", json!((f64::from(self.speed(&own)) * 1e3).round() / 1e3)),
+            ("default steps", json!(self.steps(&own))),
         ];
-        all.push(("default steps", json!(SpeakOptions::default().steps(&self.config))));
-        if let Some(onnx) = self.onnx() {
+        if let Some(onnx) = &self.onnx {
             let f = onnx.facts();
-            all.push(("ONNX opset", json!(f.opset)));
+            facts.push(("ONNX opset", json!(f.opset)));
             if let Some(g) = &f.guidance {
                 let guidance = json!({ "conditional": g.conditional, "unconditional": g.unconditional });
-                all.push(("guidance", guidance));
+                facts.push(("guidance", guidance));
             }
         }
-        Description { kind, facts: all }
+        Description { kind, facts }
     }
 
     fn place(
@@ -179,23 +150,23 @@ impl Model for Supertonic {
     }
 
     fn plans(&self, size: Size, options: &Options) -> Result<Runs, ModelError> {
-        let Size { tokens, frames } = size;
-        let steps = SpeakOptions::of(Supertonic::files(self), options).steps(&Supertonic::files(self).config);
-        let plans = Supertonic::plans(self, tokens, frames, steps)?.into_iter().zip(Network::ALL);
+        let (Size { tokens, frames }, steps) = (size, self.steps(options));
+        let sizes = Sizes { batch: 1, tokens, frames, steps, padded: false };
         let times = |network| if network == Network::Step { steps } else { 1 };
+        let run = |network| Ok((self.plan(network, sizes, false)?, times(network)));
         Ok(Runs {
             size: format!("{tokens} tokens, {frames} latent frames, {steps} steps"),
             what: format!("{steps} denoising steps"),
-            plans: plans.map(|(plan, network)| (plan, times(network))).collect(),
+            plans: Network::ALL.into_iter().map(run).collect::<Result<_, ModelError>>()?,
         })
     }
 
     fn plans_made(&self) -> usize {
-        Supertonic::plans_made(self)
+        self.plans.made()
     }
 
     fn weight_bytes(&self) -> u64 {
-        Supertonic::weight_bytes(self)
+        self.plans.weight_bytes()
     }
 
     fn check_defaults(&self) -> Result<(), ModelError> {
@@ -206,39 +177,39 @@ impl Model for Supertonic {
         Some(Box::new(Comparer(self)))
     }
 
-    fn bench(self: Arc<Self>) -> Option<Box<dyn Bench>> {
-        Some(Box::new(Timing(self)))
-    }
-}
-
-/// The model, timed.
-struct Timing(Arc<Supertonic>);
-
-impl Bench for Timing {
-    fn forced(&self, size: Size, options: &Options) -> Option<Result<Box<dyn Chunks>, ModelError>> {
-        let pieces = Pieces::forced(self.0.clone(), size, options);
-        Some(pieces.map(|pieces| Box::new(pieces) as Box<dyn Chunks>))
+    fn forced(self: Arc<Self>, size: Size, options: &Options) -> Result<Option<Box<dyn Chunks>>, ModelError> {
+        Ok(Some(Box::new(Pieces::forced(self, size, options)?)))
     }
 
     fn profile(&self, size: Size, options: &Options, runs: usize) -> Result<Vec<StageProfile>, ModelError> {
-        let files = self.0.files();
-        let steps = SpeakOptions::of(files, options).steps(&files.config);
-        let mut s = self.0.session();
-        s.set_forced(size.tokens)?;
+        let steps = self.steps(options);
+        let mut s = self.session();
+        let voice = self.voice(self.files().default_voice())?;
+        s.set_text(&[(&vec![1; size.tokens], &voice)])?;
         s.durations()?;
         s.encode_text()?;
         s.prepare(&[size.frames], steps, Noise::Seed(0))?;
         s.step(0)?;
         let mut all = vec![];
-        for stage in Stage::ALL {
-            let times = if stage == Stage::VectorEstimator { steps } else { 1 };
-            let (plan, seconds) = s.profile(stage)?;
+        for (stage, network, times) in [
+            (Stage::DurationPredictor, Network::DurationPredictor, 1),
+            (Stage::TextEncoder, Network::TextEncoder, 1),
+            (Stage::VectorEstimator, Network::Step, steps),
+            (Stage::Vocoder, Network::Vocoder, 1),
+        ] {
+            let (plan, seconds) = s.profile(network)?;
             let mut profile = StageProfile { stage: stage.name(), plan, seconds, times };
             for _ in 1..runs {
-                profile.keep_least(&s.profile(stage)?.1);
+                profile.keep_least(&s.profile(network)?.1);
             }
             all.push(profile);
         }
         Ok(all)
+    }
+}
+
+impl Supertonic {
+    fn steps(&self, options: &Options) -> usize {
+        self.files().steps(&Own::read(&options.own))
     }
 }

@@ -8,28 +8,17 @@
 //! ```
 
 use super::config::Config;
-use super::onnx::OnnxWeights;
+use super::onnx::{self, OnnxWeights};
 use super::voice::Voice;
+use crate::ModelError;
 use crate::files::read;
-use crate::{Facts, ModelError, VoiceInfo};
 use orate_text::supertonic::{UnicodeIndexer, Version};
 use orate_weights::{GgufFile, SafeTensors, WeightSource, voice_pack};
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// Name of the family.
-pub(super) const NAME: &str = "Supertonic";
-
-/// Rules by which text is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TextRules {
-    /// An official model.
-    Official(Version),
-    /// A voice trained by this project: letters only, no tags.
-    Own,
-}
 
 /// A model's files, opened but not yet on a device.
 pub struct Files {
@@ -41,11 +30,13 @@ pub struct Files {
     pub indexer: UnicodeIndexer,
     /// Weights under canonical names.
     pub weights: Arc<dyn WeightSource>,
-    /// Text rules.
-    pub family: TextRules,
+    /// Version of an official model. `None`: a voice trained by this project, which knows letters only and no
+    /// language tags.
+    pub version: Option<Version>,
+    /// The ONNX files of official models.
+    pub(super) onnx: Option<Arc<OnnxWeights>>,
     voices: BTreeMap<String, VoiceFile>,
     default_voice: String,
-    onnx: Option<Arc<OnnxWeights>>,
 }
 
 enum VoiceFile {
@@ -74,62 +65,57 @@ impl Files {
     /// # Errors
     /// The path has none of these forms, or one of its files is missing or damaged; the message says which.
     pub fn open(path: &Path) -> Result<Files, ModelError> {
-        let not =
-            |problem: &str| ModelError::NotAModel { path: path.to_owned(), problem: problem.to_owned() };
         if path.is_file() {
             return Self::packed(GgufFile::open(path)?, path.display().to_string());
         }
         // The folder itself, or its `onnx` folder.
-        let onnx = if path.join("onnx").is_dir() { path.join("onnx") } else { path.to_owned() };
-        if onnx.join("vector_estimator.onnx").exists()
-            || onnx.join("tts.json").exists() && path.join("onnx").is_dir()
-        {
+        let has_inner = path.join("onnx").is_dir();
+        let onnx = if has_inner { path.join("onnx") } else { path.to_owned() };
+        if onnx.join("vector_estimator.onnx").exists() || has_inner && onnx.join("tts.json").exists() {
             return Self::official(path, &onnx);
         }
         if path.join("model.safetensors").exists() {
             return Self::folder(path);
         }
-        Err(not(
-            "not a model folder: it has neither onnx/vector_estimator.onnx (Supertonic) nor config.json \
-             (Qwen3-TTS) nor model.safetensors with tts.json (voices of this project)",
-        ))
+        let problem = "not a model folder: it has neither onnx/vector_estimator.onnx (Supertonic) nor \
+                       config.json (Qwen3-TTS) nor model.safetensors with tts.json (voices of this project)";
+        Err(ModelError::NotAModel { path: path.to_owned(), problem: problem.to_owned() })
     }
 
     fn official(root: &Path, onnx: &Path) -> Result<Files, ModelError> {
-        let config = read_config(&onnx.join("tts.json"))?;
-        let indexer = read_indexer(&onnx.join("unicode_indexer.json"))?;
-        let weights = Arc::new(super::onnx::open(onnx)?);
+        let config = parse(&onnx.join("tts.json"), Config::from_json)?;
+        let indexer = parse(&onnx.join("unicode_indexer.json"), UnicodeIndexer::from_json)?;
+        let weights = Arc::new(onnx::open(onnx)?);
         let parent = if root == onnx { root.parent().unwrap_or(root) } else { root };
         let voices = list_voices(&parent.join("voice_styles"))?;
-        let version = version_of(&config, &*weights, &onnx.join("tts.json"))?;
-        let default_voice = voices.keys().next().cloned().unwrap_or_default();
+        let version = version_of(&config, &*weights).map_err(|e| content(&onnx.join("tts.json"), e))?;
         Ok(Files {
             origin: root.display().to_string(),
             config,
             indexer,
             weights: weights.clone(),
-            family: TextRules::Official(version),
-            voices,
-            default_voice,
+            version: Some(version),
             onnx: Some(weights),
+            default_voice: voices.keys().next().cloned().unwrap_or_default(),
+            voices,
         })
     }
 
     fn folder(path: &Path) -> Result<Files, ModelError> {
-        let weights: Arc<dyn WeightSource> = Arc::new(SafeTensors::open(path.join("model.safetensors"))?);
+        let weights = Arc::new(SafeTensors::open(path.join("model.safetensors"))?);
         let mut voices = BTreeMap::from([("default".to_owned(), VoiceFile::Path(path.join("voice.json")))]);
         if path.join("voice_styles").is_dir() {
             voices.extend(list_voices(&path.join("voice_styles"))?);
         }
         Ok(Files {
             origin: path.display().to_string(),
-            config: read_config(&path.join("tts.json"))?,
-            indexer: read_indexer(&path.join("unicode_indexer.json"))?,
+            config: parse(&path.join("tts.json"), Config::from_json)?,
+            indexer: parse(&path.join("unicode_indexer.json"), UnicodeIndexer::from_json)?,
             weights,
-            family: TextRules::Own,
+            version: None,
+            onnx: None,
             voices,
             default_voice: "default".to_owned(),
-            onnx: None,
         })
     }
 
@@ -138,40 +124,30 @@ impl Files {
     /// # Errors
     /// It lacks one of its parts, or one is damaged.
     pub fn packed(file: GgufFile, origin: String) -> Result<Files, ModelError> {
-        let content = |problem: String| ModelError::Content { path: PathBuf::from(&origin), problem };
-        let architecture = file.string("general.architecture")?;
-        if architecture != voice_pack::ARCHITECTURE {
-            let problem =
-                format!("a GGUF file of architecture `{architecture}`, not `{}`", voice_pack::ARCHITECTURE);
-            return Err(content(problem));
+        let content = |problem: String| content(origin.as_ref(), problem);
+        let (architecture, own) = (file.string("general.architecture")?, voice_pack::ARCHITECTURE);
+        if architecture != own {
+            return Err(content(format!("a GGUF file of architecture `{architecture}`, not `{own}`")));
         }
         let config = Config::from_json(file.string(voice_pack::TTS_JSON)?.as_bytes())
             .map_err(|e| content(format!("its tts.json: {e}")))?;
         let indexer = UnicodeIndexer::from_json(file.string(voice_pack::UNICODE_INDEXER)?.as_bytes())?;
-        let names = file.strings(voice_pack::VOICES)?.to_vec();
+        let names = file.strings(voice_pack::VOICES)?;
+        let Some(default_voice) = names.first().cloned() else {
+            return Err(content("it holds no voice".to_owned()));
+        };
         let mut voices = BTreeMap::new();
-        for name in &names {
+        for name in names {
             let text = file.string(&format!("{}{name}", voice_pack::VOICE_PREFIX))?.to_owned();
             voices.insert(name.clone(), VoiceFile::Text(text));
         }
-        let Some(default_voice) = names.into_iter().next() else {
-            return Err(content("it holds no voice".to_owned()));
-        };
-        Ok(Files {
-            origin,
-            config,
-            indexer,
-            weights: Arc::new(file),
-            family: TextRules::Own,
-            voices,
-            default_voice,
-            onnx: None,
-        })
+        let weights = Arc::new(file);
+        Ok(Files { origin, config, indexer, weights, version: None, onnx: None, voices, default_voice })
     }
 
     /// Names of the voices, sorted.
-    pub fn voice_names(&self) -> Vec<String> {
-        self.voices.keys().cloned().collect()
+    pub(super) fn voice_names(&self) -> impl Iterator<Item = &str> {
+        self.voices.keys().map(String::as_str)
     }
 
     /// The voice that speaks by default.
@@ -179,45 +155,40 @@ impl Files {
         &self.default_voice
     }
 
-    /// The ONNX files of official models, with the facts read from their graphs.
-    pub fn onnx(&self) -> Option<&OnnxWeights> {
-        self.onnx.as_deref()
-    }
-
     /// Reads one voice: a name of this model, or the path of a voice file.
     ///
     /// # Errors
     /// There is no such voice, or it does not fit the model.
     pub fn voice(&self, name: &str) -> Result<Voice, ModelError> {
-        let json = match self.voices.get(name) {
+        let parse = |json: &[u8]| Voice::from_json(name, json, &self.config);
+        // Damage of a voice that comes with the model is the model's and not the caller's.
+        match self.voices.get(name) {
             Some(VoiceFile::Text(text)) => {
-                return self.own_voice(name, text.as_bytes(), Path::new(&self.origin));
+                parse(text.as_bytes()).map_err(|e| content(self.origin.as_ref(), e))
             }
-            Some(VoiceFile::Path(path)) => return self.own_voice(name, &read(path)?, path),
-            None if Path::new(name).extension().is_some_and(|e| e == "json") => read(Path::new(name))?,
+            Some(VoiceFile::Path(path)) => parse(&read(path)?).map_err(|e| content(path, e)),
+            None if Path::new(name).extension().is_some_and(|e| e == "json") => {
+                parse(&read(Path::new(name))?)
+            }
             None => {
-                let known = self.voice_names().join(", ");
+                let known = self.voice_names().collect::<Vec<_>>().join(", ");
                 let known = if known.is_empty() { "none (voice_styles/ is empty)".to_owned() } else { known };
-                return Err(ModelError::UnknownVoice { name: name.to_owned(), known });
+                Err(ModelError::UnknownVoice { name: name.to_owned(), known })
             }
-        };
-        Voice::from_json(name, &json, &self.config)
-    }
-
-    /// A voice that comes with the model, so that damage is the model's and not the caller's.
-    fn own_voice(&self, name: &str, json: &[u8], path: &Path) -> Result<Voice, ModelError> {
-        Voice::from_json(name, json, &self.config)
-            .map_err(|e| ModelError::Content { path: path.to_owned(), problem: e.to_string() })
+        }
     }
 }
 
-fn read_config(path: &Path) -> Result<Config, ModelError> {
-    Config::from_json(&read(path)?).map_err(|problem| ModelError::Content { path: path.to_owned(), problem })
+pub(super) fn content(path: &Path, problem: impl Display) -> ModelError {
+    ModelError::Content { path: path.to_owned(), problem: problem.to_string() }
 }
 
-fn read_indexer(path: &Path) -> Result<UnicodeIndexer, ModelError> {
-    UnicodeIndexer::from_json(&read(path)?)
-        .map_err(|e| ModelError::Content { path: path.to_owned(), problem: e.to_string() })
+/// Reads and parses a small file.
+pub(super) fn parse<T, E: Display>(
+    path: &Path,
+    parse: impl Fn(&[u8]) -> Result<T, E>,
+) -> Result<T, ModelError> {
+    parse(&read(path)?).map_err(|e| content(path, e))
 }
 
 fn list_voices(folder: &Path) -> Result<BTreeMap<String, VoiceFile>, ModelError> {
@@ -235,52 +206,23 @@ fn list_voices(folder: &Path) -> Result<BTreeMap<String, VoiceFile>, ModelError>
 }
 
 /// The version in `tts.json`, confirmed by the weights.
-fn version_of(c: &Config, weights: &dyn WeightSource, path: &Path) -> Result<Version, ModelError> {
-    let content = |problem: String| ModelError::Content { path: path.to_owned(), problem };
-    let guidance = weights.contains("tts.ttl.uncond_masker.text_special_token");
-    let minor = c
-        .tts_version
-        .strip_prefix("v1.")
-        .and_then(|v| v.split('.').next())
-        .and_then(|v| v.parse::<u32>().ok());
-    let version = match minor {
-        Some(5) => Version::V1,
-        Some(6) => Version::V2,
-        Some(7) => Version::V3,
+fn version_of(c: &Config, weights: &dyn WeightSource) -> Result<Version, String> {
+    let stated = &c.tts_version;
+    let version = match stated.strip_prefix("v1.").and_then(|v| v.split('.').next()) {
+        Some("5") => Version::V1,
+        Some("6") => Version::V2,
+        Some("7") => Version::V3,
         _ => {
             let known = "v1.5 (Supertonic 1), v1.6 (2) and v1.7 (3) are known";
-            return Err(content(format!("`tts_version` is `{}`; {known}", c.tts_version)));
+            return Err(format!("`tts_version` is `{stated}`; {known}"));
         }
     };
+    let guidance = weights.contains("tts.ttl.uncond_masker.text_special_token");
     if guidance != (version == Version::V3) {
-        let (is, has) = (&c.tts_version, if guidance { "has" } else { "lacks" });
-        return Err(content(format!(
-            "`tts_version` is {is}, but the vector estimator {has} guidance; files of two models?"
-        )));
+        let has = if guidance { "has" } else { "lacks" };
+        return Err(format!(
+            "`tts_version` is {stated}, but the vector estimator {has} guidance; files of two models?"
+        ));
     }
     Ok(version)
-}
-
-impl Files {
-    /// The model as others see it.
-    pub(super) fn facts(&self) -> Facts {
-        let info = |name: String| VoiceInfo { is_default: name == self.default_voice(), name };
-        Facts {
-            family: NAME,
-            origin: self.origin.clone(),
-            sample_rate: self.config.ae.sample_rate,
-            voices: self.voice_names().into_iter().map(info).collect(),
-            without_voices: "has no voices; name a voice file with --voice FILE.json when speaking",
-            texts_at_once: 1,
-            kv: None,
-        }
-    }
-
-    /// Default speaking rate: 1.05 for the official models, as in their package.
-    pub fn default_speed(&self) -> f32 {
-        match self.family {
-            TextRules::Official(_) => 1.05,
-            TextRules::Own => 1.0,
-        }
-    }
 }

@@ -3,9 +3,12 @@
 //! Two forms of golden folders are read: that of `oracle/supertonic/dump_golden.py` (`golden.json` and
 //! `golden.safetensors`), and that of `training/infer.py --golden` (one safetensors file per sentence).
 
-use super::{Noise, Session, Stage, Supertonic, TextRules, Voice};
+use super::session::{Noise, Session, Supertonic};
+use super::stage::Stage;
+use super::voice::Voice;
 use crate::ModelError;
 use crate::hooks::{Comparison, Goldens};
+use orate_text::supertonic::{Version, prepare};
 use orate_weights::{SafeTensors, WeightSource};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -33,16 +36,18 @@ struct Manifest {
     cases: BTreeMap<String, Case>,
 }
 
-#[derive(Deserialize)]
+/// A case. One with `chunks` has no tensors but `wav`: it joins the waveforms of other cases.
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Case {
-    rows: Option<Vec<Option<TextRow>>>,
-    steps: Option<usize>,
-    speed: Option<serde_json::Value>,
-    text_length: Option<Vec<usize>>,
-    latent_length: Option<Vec<usize>>,
-    samples_from_duration: Option<Vec<usize>>,
+    rows: Vec<Option<TextRow>>,
+    steps: usize,
+    speed: serde_json::Value,
+    text_length: Vec<usize>,
+    latent_length: Vec<usize>,
+    samples_from_duration: Vec<usize>,
     chunks: Option<Vec<String>>,
-    silence_samples: Option<usize>,
+    silence_samples: usize,
 }
 
 #[derive(Deserialize)]
@@ -58,7 +63,18 @@ struct Inputs {
     voices: Vec<Voice>,
     frames: Vec<usize>,
     steps: usize,
-    noise: Reference,
+    noise: Vec<f32>,
+}
+
+impl Inputs {
+    fn set_text(&self, s: &mut Session<'_>) -> Result<(), ModelError> {
+        let rows: Vec<(&[i32], &Voice)> = self.ids.iter().map(Vec::as_slice).zip(&self.voices).collect();
+        s.set_text(&rows)
+    }
+
+    fn prepare(&self, s: &mut Session<'_>) -> Result<(), ModelError> {
+        s.prepare(&self.frames, self.steps, Noise::Given(&self.noise))
+    }
 }
 
 /// A tensor of the goldens.
@@ -68,6 +84,15 @@ struct Reference {
 }
 
 impl Reference {
+    fn read(file: &SafeTensors, name: &str) -> Result<Reference, ModelError> {
+        let t = file.get(name)?;
+        Ok(Reference { shape: t.shape.clone(), data: t.to_f32() })
+    }
+
+    fn integers(&self) -> Vec<i32> {
+        self.data.iter().map(|x| *x as i32).collect()
+    }
+
     /// `[B, C, T]` as `[B, T, C]`.
     fn channels_last(&self) -> Vec<f32> {
         let &[b, c, t] = self.shape.as_slice() else { return self.data.clone() };
@@ -97,40 +122,29 @@ impl Run<'_> {
         let text = std::fs::read(&path).map_err(|e| bad(&path, e.to_string()))?;
         let manifest: Manifest = serde_json::from_slice(&text).map_err(|e| bad(&path, e.to_string()))?;
         let file = SafeTensors::open(dir.join("golden.safetensors"))?;
-        let expected = match self.model.files().family {
-            TextRules::Official(v) => v.to_string(),
-            TextRules::Own => "own".to_owned(),
-        };
-        if manifest.version.to_string() != expected {
-            let problem =
-                format!("goldens of version {}, but the model is version {expected}", manifest.version);
+        let goldens = manifest.version.to_string();
+        let version = self.model.files().version;
+        let Some(version) = version.filter(|version| version.to_string() == goldens) else {
+            let model = version.map_or("own".to_owned(), |version| version.to_string());
+            let problem = format!("goldens of version {goldens}, but the model is version {model}");
             return Err(bad(&path, problem));
-        }
+        };
         let mut waves: BTreeMap<String, Vec<f32>> = BTreeMap::new();
-        let joined = |c: &Case| c.chunks.is_some();
-        for (name, case) in manifest.cases.iter().filter(|(_, c)| !joined(c)) {
+        let joins = |case: &Case| case.chunks.is_some();
+        for (name, case) in manifest.cases.iter().filter(|(_, case)| !joins(case)) {
             // Parts of a long text are spoken for the case that joins them, too.
-            let mut wholes =
-                manifest.cases.iter().filter(|(n, c)| joined(c) && name.starts_with(&format!("{n}.")));
-            if self.out.wants(name) || wholes.any(|(n, _)| self.out.wants(n)) {
-                let wav = self.oracle_case(dir, &file, manifest.version, name, case)?;
-                waves.insert(name.clone(), wav);
+            let is_part = |whole: &str| name.starts_with(&format!("{whole}."));
+            let mut wholes = manifest.cases.iter().filter(|(whole, case)| joins(case) && is_part(whole));
+            if self.out.wants(name) || wholes.any(|(whole, _)| self.out.wants(whole)) {
+                waves.insert(name.clone(), self.oracle_case(&path, &file, version, name, case)?);
             }
         }
-        for (name, case) in manifest.cases.iter().filter(|(_, c)| joined(c)) {
-            if !self.out.wants(name) {
-                continue;
-            }
-            let gap = vec![0.0; case.silence_samples.unwrap_or(0)];
-            let parts = case.chunks.as_ref().map_or(0, Vec::len);
-            let mut wav: Vec<f32> = vec![];
-            for i in 0..parts {
-                if i > 0 {
-                    wav.extend_from_slice(&gap);
-                }
-                wav.extend_from_slice(waves.get(&format!("{name}.{i}")).map_or(&[], Vec::as_slice));
-            }
-            let want = tensor(&file, &format!("{name}/wav"))?;
+        for (name, case) in &manifest.cases {
+            let Some(chunks) = case.chunks.as_ref().filter(|_| self.out.wants(name)) else { continue };
+            let part = |i| waves.get(&format!("{name}.{i}")).map_or(&[] as &[f32], Vec::as_slice);
+            let silence = vec![0.0; case.silence_samples];
+            let wav = (0..chunks.len()).map(part).collect::<Vec<_>>().join(silence.as_slice());
+            let want = Reference::read(&file, &format!("{name}/wav"))?;
             self.out.tensor(name, "join", "wav", &wav, &want.data);
         }
         Ok(())
@@ -138,55 +152,44 @@ impl Run<'_> {
 
     fn oracle_case(
         &mut self,
-        dir: &Path,
+        path: &Path,
         file: &SafeTensors,
-        version: u32,
+        version: Version,
         name: &str,
         case: &Case,
     ) -> Result<Vec<f32>, ModelError> {
-        let path = dir.join("golden.json");
-        let lack = |what: &str| bad(&path, format!("case `{name}` has no `{what}`"));
-        let text_length = case.text_length.as_ref().ok_or_else(|| lack("text_length"))?;
-        let frames = case.latent_length.clone().ok_or_else(|| lack("latent_length"))?;
-        let steps = case.steps.ok_or_else(|| lack("steps"))?;
-        let get = |what: &str| tensor(file, &format!("{name}/{what}"));
-        let all_ids = integers(file, &format!("{name}/text_ids"))?;
-        let width = all_ids.len() / text_length.len().max(1);
-        if text_length.iter().any(|n| *n > width) || text_length.is_empty() {
-            return Err(bad(
-                &path,
-                format!("case `{name}`: text lengths {text_length:?} do not fit {width} ids"),
-            ));
+        let get = |what: &str| Reference::read(file, &format!("{name}/{what}"));
+        let (lengths, batch) = (&case.text_length, case.text_length.len());
+        if batch == 0 || case.latent_length.len() != batch || case.steps == 0 {
+            let problem = format!("case `{name}` lacks one of `text_length`, `latent_length` and `steps`");
+            return Err(bad(path, problem));
         }
-        let rows: Vec<Vec<i32>> =
-            all_ids.chunks_exact(width).zip(text_length).map(|(r, n)| r[..*n].to_vec()).collect();
-        self.compare_text(version, name, case, &rows);
-        let (ttl, dp) = (get("style_ttl")?, get("style_dp")?);
-        let batch = rows.len();
-        let voices =
-            ttl.data.chunks_exact(ttl.data.len() / batch).zip(dp.data.chunks_exact(dp.data.len() / batch));
-        let voices = voices
-            .map(|(t, d)| Voice { name: name.to_owned(), style_ttl: t.to_vec(), style_dp: d.to_vec() })
-            .collect();
-        let inputs = Inputs { ids: rows, voices, frames, steps, noise: get("latent.0")? };
-
-        let model = self.model;
-        let mut s = model.session();
-        self.set(&mut s, &inputs)?;
-        let durations = s.durations()?;
-        self.out.tensor(
-            name,
-            Stage::DurationPredictor.name(),
-            "duration_raw",
-            &durations,
-            &get("duration_raw")?.data,
-        );
-        self.compare_lengths(file, name, case)?;
-        self.run_stages(&mut s, name, &inputs, |what| get(what), "latent.")?;
-        let mut wav = Vec::new();
-        s.vocode(&mut wav)?;
-        self.out.tensor(name, Stage::Vocoder.name(), "wav", &wav, &get("wav")?.data);
-        drop(s);
+        let all_ids = get("text_ids")?.integers();
+        let width = all_ids.len() / batch;
+        if width == 0 || lengths.iter().any(|n| *n > width) {
+            let problem = format!("case `{name}`: text lengths {lengths:?} do not fit {width} ids");
+            return Err(bad(path, problem));
+        }
+        let ids: Vec<_> =
+            all_ids.chunks_exact(width).zip(lengths).map(|(row, n)| row[..*n].to_vec()).collect();
+        self.compare_text(version, name, case, &ids);
+        self.compare_lengths(&get("duration_raw")?.data, name, case);
+        let (ttl, dp) = (get("style_ttl")?.data, get("style_dp")?.data);
+        let styles =
+            ttl.chunks_exact((ttl.len() / batch).max(1)).zip(dp.chunks_exact((dp.len() / batch).max(1)));
+        let voice = |(t, d): (&[f32], &[f32])| Voice {
+            name: name.to_owned(),
+            style_ttl: t.to_vec(),
+            style_dp: d.to_vec(),
+        };
+        let inputs = Inputs {
+            ids,
+            voices: styles.map(voice).collect(),
+            frames: case.latent_length.clone(),
+            steps: case.steps,
+            noise: get("latent.0")?.channels_last(),
+        };
+        let wav = self.run_stages(name, &inputs, get, ["duration_raw", "latent."])?;
         if self.out.taps() {
             self.compare_taps(file, name, &inputs)?;
         }
@@ -194,118 +197,92 @@ impl Run<'_> {
     }
 
     /// The front end: prepared text and ids must be equal.
-    fn compare_text(&mut self, version: u32, name: &str, case: &Case, ids: &[Vec<i32>]) {
-        use orate_text::supertonic::{Version, prepare};
-        let version = [Version::V1, Version::V2, Version::V3][(version as usize).clamp(1, 3) - 1];
+    fn compare_text(&mut self, version: Version, name: &str, case: &Case, ids: &[Vec<i32>]) {
         let indexer = &self.model.files().indexer;
-        for (row, want) in case.rows.iter().flatten().zip(ids) {
+        for (row, want) in case.rows.iter().zip(ids) {
             let Some(row) = row else { continue };
             let got = prepare(&row.text, version, Some(&row.lang)).ok();
             let same_text = got.as_deref() == Some(row.prepared.as_str());
             let same_ids = got.is_some_and(|t| indexer.ids(&t) == *want);
-            for (tensor, same) in [("prepared text", same_text), ("text_ids", same_ids)] {
-                self.out.equal(name, "text", tensor, same);
-            }
+            self.out.equal(name, "text", "prepared text", same_text);
+            self.out.equal(name, "text", "text_ids", same_ids);
         }
     }
 
     /// Latent lengths and sample counts from the stored durations must be equal.
-    fn compare_lengths(&mut self, file: &SafeTensors, name: &str, case: &Case) -> Result<(), ModelError> {
-        let raw = tensor(file, &format!("{name}/duration_raw"))?.data;
-        let speeds: Vec<f32> = match &case.speed {
-            Some(serde_json::Value::Array(all)) => {
-                all.iter().filter_map(|v| v.as_f64()).map(|x| x as f32).collect()
-            }
-            Some(v) => vec![v.as_f64().unwrap_or(1.0) as f32; raw.len()],
-            None => vec![1.0; raw.len()],
-        };
-        let got: Vec<(usize, usize)> =
-            raw.iter().zip(&speeds).map(|(r, s)| self.model.frames_for(*r, *s)).collect();
-        let frames = case.latent_length.as_deref().unwrap_or(&[]);
-        let samples = case.samples_from_duration.as_deref().unwrap_or(&[]);
-        let same = got.iter().map(|g| g.0).eq(frames.iter().copied())
-            && got.iter().map(|g| g.1).eq(samples.iter().copied());
+    fn compare_lengths(&mut self, durations: &[f32], name: &str, case: &Case) {
+        let speed = |i: usize| case.speed.get(i).unwrap_or(&case.speed).as_f64().unwrap_or(1.0) as f32;
+        let got = durations.iter().enumerate().map(|(i, raw)| self.model.frames_for(*raw, speed(i)));
+        let (frames, samples): (Vec<usize>, Vec<usize>) = got.unzip();
+        let same = frames == case.latent_length && samples == case.samples_from_duration;
         self.out.equal(name, Stage::DurationPredictor.name(), "latent_length", same);
-        Ok(())
     }
 
-    fn set(&self, s: &mut Session<'_>, inputs: &Inputs) -> Result<(), ModelError> {
-        let rows: Vec<(&[i32], &Voice)> = inputs.ids.iter().map(Vec::as_slice).zip(&inputs.voices).collect();
-        s.set_text(&rows)
-    }
-
-    /// Text encoder and all Euler steps.
+    /// All stages, whose results the goldens call `duration` and `latent` with the number of a step.
     fn run_stages(
         &mut self,
-        s: &mut Session<'_>,
         name: &str,
         inputs: &Inputs,
         get: impl Fn(&str) -> Result<Reference, ModelError>,
-        latent: &str,
-    ) -> Result<(), ModelError> {
-        let mut got = Vec::new();
+        [duration, latent]: [&str; 2],
+    ) -> Result<Vec<f32>, ModelError> {
+        let mut s = self.model.session();
+        let mut compare = |stage: Stage, tensor: &str, got: &[f32]| -> Result<(), ModelError> {
+            self.out.tensor(name, stage.name(), tensor, got, &get(tensor)?.channels_last());
+            Ok(())
+        };
+        inputs.set_text(&mut s)?;
+        compare(Stage::DurationPredictor, duration, &s.durations()?)?;
+        let mut got = vec![];
         s.encode_text()?;
         s.read("text_emb", &mut got)?;
-        self.out.tensor(name, Stage::TextEncoder.name(), "text_emb", &got, &get("text_emb")?.channels_last());
-        s.prepare(&inputs.frames, inputs.steps, Noise::Given(&inputs.noise.channels_last()))?;
+        compare(Stage::TextEncoder, "text_emb", &got)?;
+        inputs.prepare(&mut s)?;
         for step in 0..inputs.steps {
             s.step(step)?;
             s.read("latent", &mut got)?;
-            let tensor = format!("{latent}{}", step + 1);
-            self.out.tensor(
-                name,
-                Stage::VectorEstimator.name(),
-                &tensor,
-                &got,
-                &get(&tensor)?.channels_last(),
-            );
+            compare(Stage::VectorEstimator, &format!("{latent}{}", step + 1), &got)?;
         }
-        Ok(())
+        let mut wav = vec![];
+        s.vocode(&mut wav)?;
+        compare(Stage::Vocoder, "wav", &wav)?;
+        Ok(wav)
     }
 
     /// Intermediate values of the first step, from plans in which they all exist.
     fn compare_taps(&mut self, file: &SafeTensors, name: &str, inputs: &Inputs) -> Result<(), ModelError> {
-        let wanted: Vec<(String, String)> = file
-            .names()
-            .into_iter()
-            .filter_map(|n| n.strip_prefix(&format!("{name}/")))
-            .filter_map(|n| n.split_once('/'))
-            .map(|(stage, tap)| (stage.to_owned(), tap.to_owned()))
-            .collect();
-        if wanted.is_empty() {
+        let prefix = format!("{name}/");
+        let tensors = file.names().into_iter().filter_map(|tensor| tensor.strip_prefix(&prefix));
+        let taps: Vec<(&str, &str)> = tensors.filter_map(|tensor| tensor.split_once('/')).collect();
+        if taps.is_empty() {
             return Ok(());
         }
-        let model = self.model;
-        let mut s = model.session();
+        let mut s = self.model.session();
         s.record_taps(true);
-        self.set(&mut s, inputs)?;
+        inputs.set_text(&mut s)?;
         for stage in Stage::ALL {
             match stage {
                 Stage::DurationPredictor => drop(s.durations()?),
                 Stage::TextEncoder => s.encode_text()?,
                 Stage::VectorEstimator => {
-                    s.prepare(&inputs.frames, inputs.steps, Noise::Given(&inputs.noise.channels_last()))?;
+                    inputs.prepare(&mut s)?;
                     s.step(0)?;
                 }
                 Stage::Vocoder => {
                     for step in 1..inputs.steps {
                         s.step(step)?;
                     }
-                    s.vocode(&mut Vec::new())?;
+                    s.vocode(&mut vec![])?;
                 }
             }
-            let mut got = Vec::new();
-            for (_, tap) in wanted.iter().filter(|(w, _)| w == stage.name()) {
-                let full = format!("{}/{tap}", stage.name());
-                match s.read(&format!("tap/{tap}"), &mut got) {
-                    Ok(_) => {
-                        let want = tensor(file, &format!("{name}/{full}"))?;
-                        self.out.tensor(name, stage.name(), tap, &got, &want.data);
-                    }
-                    Err(_) => {
-                        let why = "it is never stored: it stays inside a fused step, or is a constant";
-                        self.out.skip(&format!("{name}/{full}"), why);
-                    }
+            let mut got = vec![];
+            for (_, tap) in taps.iter().filter(|(of, _)| *of == stage.name()) {
+                let full = format!("{name}/{}/{tap}", stage.name());
+                if s.read(&format!("tap/{tap}"), &mut got).is_ok() {
+                    self.out.tensor(name, stage.name(), tap, &got, &Reference::read(file, &full)?.data);
+                } else {
+                    let why = "it is never stored: it stays inside a fused step, or is a constant";
+                    self.out.skip(&full, why);
                 }
             }
             s.forget_taps();
@@ -332,37 +309,17 @@ impl Run<'_> {
                 continue;
             }
             let file = SafeTensors::open(&path)?;
-            let get = |what: &str| tensor(&file, what);
+            let get = |what: &str| Reference::read(&file, what);
             let noise = get("noise")?;
-            let steps = (1..).take_while(|k| file.contains(&format!("latent_{k}"))).count();
-            let (ids, frames) = (integers(&file, "text_ids")?, noise.shape.last().copied().unwrap_or(0));
-            let inputs =
-                Inputs { ids: vec![ids], voices: vec![(*voice).clone()], frames: vec![frames], steps, noise };
-            let model = self.model;
-            let mut s = model.session();
-            self.set(&mut s, &inputs)?;
-            let durations = s.durations()?;
-            self.out.tensor(
-                &name,
-                Stage::DurationPredictor.name(),
-                "duration",
-                &durations,
-                &get("duration")?.data,
-            );
-            self.run_stages(&mut s, &name, &inputs, get, "latent_")?;
-            let mut wav = Vec::new();
-            s.vocode(&mut wav)?;
-            self.out.tensor(&name, Stage::Vocoder.name(), "wav", &wav, &get("wav")?.data);
+            let inputs = Inputs {
+                ids: vec![get("text_ids")?.integers()],
+                voices: vec![(*voice).clone()],
+                frames: vec![noise.shape.last().copied().unwrap_or(0)],
+                steps: (1..).take_while(|k| file.contains(&format!("latent_{k}"))).count(),
+                noise: noise.channels_last(),
+            };
+            self.run_stages(&name, &inputs, get, ["duration", "latent_"])?;
         }
         Ok(())
     }
-}
-
-fn tensor(file: &SafeTensors, name: &str) -> Result<Reference, ModelError> {
-    let t = file.get(name)?;
-    Ok(Reference { shape: t.shape.clone(), data: t.to_f32() })
-}
-
-fn integers(file: &SafeTensors, name: &str) -> Result<Vec<i32>, ModelError> {
-    Ok(file.get(name)?.to_f32().into_iter().map(|x| x as i32).collect())
 }

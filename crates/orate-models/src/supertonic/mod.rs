@@ -11,33 +11,30 @@
 //! values stay in device memory between them.
 
 mod blocks;
-pub mod config;
+mod config;
 mod duration_predictor;
-mod error;
 mod family;
 mod files;
 mod goldens;
 mod networks;
 pub mod onnx;
 mod options;
-mod pipeline;
 mod session;
 mod speak;
+mod stage;
 mod text;
 mod text_encoder;
 mod vector_estimator;
 mod vocoder;
 mod voice;
 
+pub use blocks::Sizes;
 pub use config::Config;
-pub use error::BuildError;
 pub use family::{FAMILY, open_packed};
-pub use files::{Files, TextRules};
+pub use files::Files;
 pub use networks::graphs;
-pub(crate) use networks::{Network, PlanKey};
 pub use options::Options;
-pub use pipeline::Supertonic;
-pub use session::{Noise, Session, Stage};
-pub use text::{Piece, SpeakOptions};
-pub use vector_estimator::{GUIDANCE, Sizes};
+pub use session::{Noise, Session, Supertonic};
+pub use stage::Stage;
+pub use text::Piece;
 pub use voice::{Voice, parse_mix};

@@ -1,10 +1,10 @@
 //! The networks of a model, and the graphs of their plans.
 
+use super::blocks::Sizes;
 use super::config::Config;
-use super::error::BuildError;
 use super::files::Files;
-use super::onnx::STYLE_KEY;
-use super::vector_estimator::{Sizes, VectorEstimator};
+use super::stage::STYLE_KEY;
+use super::vector_estimator::VectorEstimator;
 use super::{duration_predictor, text_encoder, vocoder};
 use crate::blocks::Scope;
 use crate::{ModelError, checkpoint};
@@ -27,9 +27,22 @@ pub(crate) enum Network {
 /// A plan's key: everything its graph depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PlanKey {
-    pub network: Network,
-    pub sizes: Sizes,
-    pub taps: bool,
+    network: Network,
+    sizes: Sizes,
+    taps: bool,
+}
+
+impl PlanKey {
+    /// Sizes that the network does not depend on are set to one value, so that plans are shared.
+    pub fn new(network: Network, s: Sizes, taps: bool) -> PlanKey {
+        let none = Sizes { tokens: 0, frames: 0, steps: 0, ..s };
+        let sizes = match network {
+            Network::DurationPredictor | Network::TextEncoder => Sizes { tokens: s.tokens, ..none },
+            Network::Vocoder => Sizes { frames: s.frames, padded: false, ..none },
+            Network::Prepare { .. } | Network::Step => s,
+        };
+        PlanKey { network, sizes, taps }
+    }
 }
 
 impl Network {
@@ -52,104 +65,83 @@ impl Network {
             Network::Vocoder => "vocoder",
         }
     }
-
-    /// The sizes that this network depends on. The others are set to one value, so that plans are shared.
-    pub fn relevant(self, s: Sizes) -> Sizes {
-        let none = Sizes { tokens: 0, frames: 0, steps: 0, ..s };
-        match self {
-            Network::DurationPredictor | Network::TextEncoder => Sizes { tokens: s.tokens, ..none },
-            Network::Vocoder => Sizes { frames: s.frames, padded: false, ..none },
-            Network::Prepare { .. } | Network::Step => s,
-        }
-    }
 }
 
-/// The graphs of all networks at one size, in the order in which they run, for tests and tools. Only the
-/// names, shapes and types of `weights` are read.
+/// The graphs of all networks at one size, in the order in which they run. Of `weights` only the names,
+/// shapes and types are read.
 ///
 /// # Errors
 /// The weights are not those that `config` describes.
-pub fn graphs(config: &Config, weights: &dyn WeightSource, sizes: Sizes) -> Result<Vec<Graph>, BuildError> {
+pub fn graphs(config: &Config, weights: &dyn WeightSource, sizes: Sizes) -> Result<Vec<Graph>, ModelError> {
     let mut graphs = vec![];
     let mut failure = None;
     for network in Network::ALL {
         let mut g = Graph::new(network.name());
-        let built = describe(&mut g, config, weights, network, network.relevant(sizes));
+        failure = describe(&mut g, config, weights, PlanKey::new(network, sizes, false)).err();
         graphs.push(g);
-        if let Err(e) = built {
-            failure = Some(e);
+        if failure.is_some() {
             break;
         }
     }
     // A weight of another shape says more than the op that cannot read it.
     let may_be_left = |name: &str| failure.is_some() || may_be_left(name);
-    checkpoint::compare(weights, &checkpoint::read_by(&graphs), may_be_left)
-        .map_err(|differences| BuildError::Tensors(Box::new(differences)))?;
+    checkpoint::compare(weights, "tts.json", &checkpoint::read_by(&graphs), may_be_left)?;
     match failure {
-        Some(e) => Err(e.into()),
+        Some(e) => Err(ModelError::Content { path: weights.describe().into(), problem: e.to_string() }),
         None => Ok(graphs),
     }
 }
 
-/// Adds a network to a graph.
-fn describe(
-    g: &mut Graph,
-    c: &Config,
-    weights: &dyn WeightSource,
-    network: Network,
-    s: Sizes,
-) -> Result<(), GraphError> {
-    let all = Scope::of(weights);
-    match network {
-        Network::DurationPredictor => duration_predictor::build(g, &all, &c.dp, s.batch, s.tokens, s.padded),
-        Network::TextEncoder => text_encoder::build(g, &all, &c.ttl, s.batch, s.tokens, s.padded),
+/// Adds the network of a plan to a graph.
+fn describe(g: &mut Graph, c: &Config, weights: &dyn WeightSource, plan: PlanKey) -> Result<(), GraphError> {
+    let (all, s) = (Scope::of(weights), plan.sizes);
+    match plan.network {
+        Network::DurationPredictor => duration_predictor::build(g, &all, c, s),
+        Network::TextEncoder => text_encoder::build(g, &all, c, s),
         Network::Prepare { noise } => {
             if noise {
                 let seed = g.scalar("seed");
                 let z = g.random_normal([s.batch, s.frames, c.latent_channels()], seed, c.noise_scale)?;
                 g.output("latent", z)?;
             }
-            VectorEstimator::new(&all, &c.ttl).build_prepare(g, s)
+            VectorEstimator::new(&all, c).build_prepare(g, s)
         }
-        Network::Step => VectorEstimator::new(&all, &c.ttl).build_step(g, s),
-        Network::Vocoder => vocoder::build(g, &all, c, s.batch, s.frames),
+        Network::Step => VectorEstimator::new(&all, c).build_step(g, s),
+        Network::Vocoder => vocoder::build(g, &all, c, s),
     }
 }
 
-/// Sizes of the graphs that are built to find out which weights and ops a model has.
-const SMALL: Sizes = Sizes { batch: 1, tokens: 4, frames: 2, steps: 1, padded: false };
-
 impl Files {
     /// The graph of a plan.
-    pub(super) fn graph(&self, key: PlanKey) -> Result<Graph, ModelError> {
-        let g = Graph::new(key.network.name());
-        let mut g = if key.taps { g.with_taps() } else { g };
-        describe(&mut g, &self.config, &*self.weights, key.network, key.sizes)
-            .map_err(|e| self.not_described(e.into()))?;
+    pub(super) fn graph(&self, plan: PlanKey) -> Result<Graph, ModelError> {
+        let g = Graph::new(plan.network.name());
+        let mut g = if plan.taps { g.with_taps() } else { g };
+        let built = describe(&mut g, &self.config, &*self.weights, plan);
+        built.map_err(|e| self.content(e.to_string()))?;
         Ok(g)
-    }
-
-    fn not_described(&self, e: BuildError) -> ModelError {
-        ModelError::Content { path: self.origin.clone().into(), problem: e.to_string() }
     }
 
     /// Builds the graphs of all networks at a small size, and compares the weights that they read with the
     /// files.
     pub(super) fn check(&self) -> Result<Vec<Graph>, ModelError> {
-        let graphs = graphs(&self.config, &*self.weights, SMALL).map_err(|e| self.not_described(e))?;
+        let small = Sizes { batch: 1, tokens: 4, frames: 2, steps: 1, padded: false };
+        let graphs = graphs(&self.config, &*self.weights, small)?;
         for encoder in ["tts.dp.sentence_encoder", "tts.ttl.text_encoder"] {
             let name = format!("{encoder}.text_embedder.char_embedder.weight");
             let rows = self.weights.info(&name).and_then(|i| i.shape.first().copied()).unwrap_or(0);
-            if usize::try_from(self.indexer.max_id()).is_ok_and(|id| id >= rows) {
-                let problem = format!(
-                    "unicode_indexer.json has ids up to {}, but `{name}` has {rows} rows; do both files come from \
-                     the same model?",
-                    self.indexer.max_id()
-                );
-                return Err(ModelError::Content { path: self.origin.clone().into(), problem });
+            let id = self.indexer.max_id();
+            if usize::try_from(id).is_ok_and(|id| id >= rows) {
+                return Err(self.content(format!(
+                    "unicode_indexer.json has ids up to {id}, but `{name}` has {rows} rows; do both files \
+                     come from the same model?"
+                )));
             }
         }
         Ok(graphs)
+    }
+
+    fn content(&self, problem: String) -> ModelError {
+        ModelError::Content { path: self.origin.clone().into(), problem }
     }
 }
 

@@ -1,41 +1,87 @@
-//! One utterance, or a padded batch of them, through the stages of synthesis.
+//! The model on a device, and one utterance, or a padded batch of them, through its stages.
 
+use super::blocks::Sizes;
 use super::files::Files;
 use super::networks::{Network, PlanKey};
-use super::text::Piece;
-use super::vector_estimator::Sizes;
 use super::voice::Voice;
-use crate::ModelError;
-use crate::runtime::{PlanCache, PooledMemory, Profile};
-use orate_graph::{Counters, DeviceError, Executable, Memory, Shape, TAP_PREFIX};
-use std::sync::Arc;
+use crate::runtime::{MemoryPool, PlanCache, PooledMemory, Profile};
+use crate::{Facts, Loader, ModelError, ModelFiles};
+use orate_graph::{Counters, Device, DeviceError, Executable, Memory, Shape, TAP_PREFIX};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
-/// A stage of synthesis, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// Text to seconds.
-    DurationPredictor,
-    /// Text to vectors.
-    TextEncoder,
-    /// Noise to latent, all steps.
-    VectorEstimator,
-    /// Latent to waveform.
-    Vocoder,
+/// Plans kept for reuse. An utterance needs five; a plan has tens of kilobytes, and recompiling one takes
+/// under a millisecond.
+const PLANS_KEPT: usize = 48;
+
+/// Sessions' memories kept for reuse.
+const MEMORIES_KEPT: usize = 8;
+
+/// Seconds that a text may take at speed 1: a constant, and a time for each character. Slow speech has five
+/// characters in a second.
+const MOST_SECONDS: (f32, f32) = (30.0, 2.0);
+
+/// A Supertonic model on a device. Shared by any number of threads.
+pub struct Supertonic {
+    files: Files,
+    pub(super) plans: PlanCache<PlanKey>,
+    memories: Arc<MemoryPool>,
+    pub(super) facts: Facts,
+    /// Parsed voices by what was asked for.
+    pub(super) voices: Mutex<HashMap<String, Arc<Voice>>>,
 }
 
-impl Stage {
-    /// All stages in order.
-    pub const ALL: [Stage; 4] =
-        [Stage::DurationPredictor, Stage::TextEncoder, Stage::VectorEstimator, Stage::Vocoder];
+impl Supertonic {
+    /// Puts a model on a device, after checking that its weights are exactly those of the networks.
+    ///
+    /// # Errors
+    /// Weights are missing, left over, or of other shapes than the configuration says.
+    pub fn new(files: Files, device: Arc<dyn Device>) -> Result<Supertonic, ModelError> {
+        files.check()?;
+        let plans = PlanCache::new(device.clone(), Arc::new(Loader(files.weights.clone())), PLANS_KEPT);
+        let memories = MemoryPool::new(device, MEMORIES_KEPT);
+        let (facts, voices) = (files.facts(), Mutex::default());
+        Ok(Supertonic { files, plans, memories, facts, voices })
+    }
 
-    /// Name, as the official files are called.
-    pub fn name(self) -> &'static str {
-        match self {
-            Stage::DurationPredictor => "duration_predictor",
-            Stage::TextEncoder => "text_encoder",
-            Stage::VectorEstimator => "vector_estimator",
-            Stage::Vocoder => "vocoder",
+    /// The model's files.
+    pub fn files(&self) -> &Files {
+        &self.files
+    }
+
+    /// Starts an utterance.
+    pub fn session(&self) -> Session<'_> {
+        let sizes = Sizes { batch: 0, tokens: 0, frames: 0, steps: 0, padded: false };
+        Session { model: self, memory: self.memories.take(), sizes, taps: false }
+    }
+
+    /// The plan of a network, compiled if it is not kept.
+    pub(super) fn plan(
+        &self,
+        network: Network,
+        sizes: Sizes,
+        taps: bool,
+    ) -> Result<Arc<dyn Executable>, ModelError> {
+        self.plans.get(PlanKey::new(network, sizes, taps), |key| self.files.graph(*key))
+    }
+
+    /// Refuses a predicted duration that no text of `characters` has (NaN, negative, too long: voice or
+    /// weights are damaged), before memory is allocated for it.
+    pub(super) fn check_duration(&self, seconds: f32, characters: usize) -> Result<(), ModelError> {
+        let most = MOST_SECONDS.0 + MOST_SECONDS.1 * characters as f32;
+        if (0.0..=most).contains(&seconds) {
+            return Ok(());
         }
+        let problem = format!("{seconds} s of speech were predicted for {characters} characters");
+        Err(ModelError::Damaged { problem })
+    }
+
+    /// Latent frames and whole samples for a predicted duration, as the official code rounds them: single
+    /// precision, truncated; at least one frame.
+    pub(super) fn frames_for(&self, seconds: f32, speed: f32) -> (usize, usize) {
+        let c = &self.files.config;
+        let samples = ((seconds / speed) * c.sample_rate as f32).clamp(0.0, i32::MAX as f32) as usize;
+        (samples.div_ceil(c.samples_per_latent()).max(1), samples)
     }
 }
 
@@ -53,19 +99,13 @@ pub enum Noise<'a> {
 /// A batch with more than one row is padded to its longest, with the semantics of the official graphs: a row
 /// shorter than the longest differs slightly from the same row alone.
 pub struct Session<'m> {
-    files: &'m Files,
-    plans: &'m PlanCache<PlanKey>,
+    model: &'m Supertonic,
     memory: PooledMemory,
     sizes: Sizes,
     taps: bool,
 }
 
-impl<'m> Session<'m> {
-    pub(super) fn new(files: &'m Files, plans: &'m PlanCache<PlanKey>, memory: PooledMemory) -> Self {
-        let sizes = Sizes { batch: 0, tokens: 0, frames: 0, steps: 0, padded: false };
-        Session { files, plans, memory, sizes, taps: false }
-    }
-
+impl Session<'_> {
     /// Records intermediate values in buffers `tap/<name>` from now on.
     pub fn record_taps(&mut self, on: bool) {
         self.taps = on;
@@ -85,13 +125,12 @@ impl<'m> Session<'m> {
         self.memory.get()
     }
 
-    fn plan(&self, key: PlanKey) -> Result<Arc<dyn Executable>, ModelError> {
-        self.plans.get(key, |key| self.files.graph(*key))
+    fn plan(&self, network: Network) -> Result<Arc<dyn Executable>, ModelError> {
+        self.model.plan(network, self.sizes, self.taps)
     }
 
     fn run(&mut self, network: Network) -> Result<(), ModelError> {
-        let key = PlanKey { network, sizes: network.relevant(self.sizes), taps: self.taps };
-        let plan = self.plan(key)?;
+        let plan = self.plan(network)?;
         Ok(plan.run(self.memory())?)
     }
 
@@ -100,22 +139,17 @@ impl<'m> Session<'m> {
     /// # Errors
     /// There are no rows, a row has no ids, or a style has another size than the model's.
     pub fn set_text(&mut self, rows: &[(&[i32], &Voice)]) -> Result<(), ModelError> {
-        let c = &self.files.config;
-        let tokens = rows.iter().map(|(ids, _)| ids.len()).max().unwrap_or(0);
+        let (s, dp_width) = (self.model.files.config.style, self.model.files.config.dp_style.count());
+        let (batch, tokens) = (rows.len(), rows.iter().map(|(ids, _)| ids.len()).max().unwrap_or(0));
         if rows.iter().any(|(ids, _)| ids.is_empty()) || rows.is_empty() {
             return Err(orate_text::TextError::Empty.into());
         }
-        let s = &c.ttl.style_encoder.style_token_layer;
-        let p = &c.dp.predictor;
         for (_, v) in rows {
-            if v.style_ttl.len() != s.n_style * s.style_value_dim
-                || v.style_dp.len() != p.n_style * p.style_dim
-            {
+            if v.style_ttl.len() != s.count() || v.style_dp.len() != dp_width {
                 let problem = "its sizes are those of another model".to_owned();
                 return Err(ModelError::BadVoice { name: Some(v.name.clone()), problem });
             }
         }
-        let batch = rows.len();
         self.sizes = Sizes { batch, tokens, frames: 0, steps: 0, padded: batch > 1 };
         let mut ids = vec![0; batch * tokens];
         for (row, (given, _)) in ids.chunks_exact_mut(tokens).zip(rows) {
@@ -125,24 +159,15 @@ impl<'m> Session<'m> {
         let with_token: Vec<i32> = lens.iter().map(|n| n + 1).collect();
         let ttl: Vec<f32> = rows.iter().flat_map(|(_, v)| v.style_ttl.iter().copied()).collect();
         let dp: Vec<f32> = rows.iter().flat_map(|(_, v)| v.style_dp.iter().copied()).collect();
-        let (n_style, width, dp_width) = (s.n_style, s.style_value_dim, p.n_style * p.style_dim);
         let m = self.memory();
         m.write_i32("text_ids", &[batch, tokens].into(), &ids)?;
-        m.write_f32("style_ttl", &[batch, n_style, width].into(), &ttl)?;
+        m.write_f32("style_ttl", &[batch, s.tokens, s.width].into(), &ttl)?;
         m.write_f32("style_dp", &[batch, 1, dp_width].into(), &dp)?;
         if batch > 1 {
             m.write_i32("text_lens", &[batch].into(), &lens)?;
             m.write_i32("dp_lens", &[batch].into(), &with_token)?;
         }
         Ok(())
-    }
-
-    /// Sets one piece and voice.
-    ///
-    /// # Errors
-    /// As [`Session::set_text`].
-    pub fn set_piece(&mut self, piece: &Piece, voice: &Voice) -> Result<(), ModelError> {
-        self.set_text(&[(&piece.ids, voice)])
     }
 
     /// Predicted seconds of each row at speed 1.
@@ -198,7 +223,8 @@ impl<'m> Session<'m> {
     }
 
     fn set_latent(&mut self, latent: &[f32]) -> Result<(), ModelError> {
-        let shape = Shape::from([self.sizes.batch, self.sizes.frames, self.files.config.latent_channels()]);
+        let channels = self.model.files.config.latent_channels();
+        let shape = Shape::from([self.sizes.batch, self.sizes.frames, channels]);
         if latent.len() != shape.len() {
             let needed = format!("{} elements for {shape}", shape.len());
             let got = format!("{} elements", latent.len());
@@ -215,9 +241,7 @@ impl<'m> Session<'m> {
     /// # Errors
     /// The device failed.
     pub fn denoise(&mut self, go_on: &dyn Fn() -> bool) -> Result<(), ModelError> {
-        let key = PlanKey { network: Network::Step, sizes: self.sizes, taps: self.taps };
-        let plan = self.plan(key)?;
-        let steps = self.sizes.steps;
+        let (plan, steps) = (self.plan(Network::Step)?, self.sizes.steps);
         Ok(plan.run_times(self.memory(), "step", steps, go_on)?)
     }
 
@@ -248,16 +272,6 @@ impl<'m> Session<'m> {
         Ok(self.memory().wait()?)
     }
 
-    /// Sets up stages for timing alone: `tokens` ids of one character, and the model's default voice.
-    ///
-    /// # Errors
-    /// The voice cannot be read.
-    pub fn set_forced(&mut self, tokens: usize) -> Result<(), ModelError> {
-        let files = self.files;
-        let voice = files.voice(files.default_voice())?;
-        self.set_text(&[(&vec![1; tokens], &voice)])
-    }
-
     /// Reads any buffer, such as `text_emb` or a tap.
     ///
     /// # Errors
@@ -266,19 +280,9 @@ impl<'m> Session<'m> {
         Ok(self.memory().read_f32(name, out)?)
     }
 
-    /// The plan of a stage, and the seconds that each of its steps takes.
-    ///
-    /// # Errors
-    /// The device failed.
-    pub fn profile(&mut self, stage: Stage) -> Result<Profile, ModelError> {
-        let network = match stage {
-            Stage::DurationPredictor => Network::DurationPredictor,
-            Stage::TextEncoder => Network::TextEncoder,
-            Stage::VectorEstimator => Network::Step,
-            Stage::Vocoder => Network::Vocoder,
-        };
-        let key = PlanKey { network, sizes: network.relevant(self.sizes), taps: false };
-        let plan = self.plan(key)?;
+    /// The plan of a network, and the seconds that each of its steps takes.
+    pub(super) fn profile(&mut self, network: Network) -> Result<Profile, ModelError> {
+        let plan = self.plan(network)?;
         Ok(self.memory.profile(plan)?)
     }
 }

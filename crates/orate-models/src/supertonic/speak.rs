@@ -1,11 +1,12 @@
 //! A text, spoken piece by piece.
 
-use super::voice::parse_mix;
-use super::{Files, Noise, Options as Own, Piece, Session, SpeakOptions, Stage, Supertonic, Voice};
-use crate::pieces::Progress;
-use crate::sound::first_damaged;
+use super::options::Options as Own;
+use super::session::{Noise, Session, Supertonic};
+use super::stage::Stage;
+use super::text::Piece;
+use super::voice::{Voice, parse_mix};
+use crate::pieces::{Progress, first_damaged};
 use crate::{Chunk, Chunks, Lap, Laps, ModelError, OptionSet, Options, Size};
-use orate_text::pieces::Unknown;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,14 +24,15 @@ impl Supertonic {
             return Ok(v.clone());
         }
         let files = self.files();
-        let voice = if files.voice_names().iter().any(|n| n == spec) {
+        let voice = if files.voice_names().any(|name| name == spec) {
             files.voice(spec)?
         } else {
-            let parts = parse_mix(spec)?;
-            let parts = parts.into_iter().map(|(name, w)| Ok((w, files.voice(&name)?)));
-            match parts.collect::<Result<Vec<_>, ModelError>>()? {
-                one if one.len() == 1 && one[0].0 > 0.0 => one.into_iter().next().expect("one part").1,
-                several => Voice::mix(spec, &several)?,
+            match parse_mix(spec)?.as_slice() {
+                [(name, weight)] if *weight > 0.0 => files.voice(name)?,
+                parts => {
+                    let parts = parts.iter().map(|(name, weight)| Ok((*weight, files.voice(name)?)));
+                    Voice::mix(spec, &parts.collect::<Result<Vec<_>, ModelError>>()?)?
+                }
             }
         };
         if kept.len() >= VOICES_KEPT {
@@ -42,27 +44,12 @@ impl Supertonic {
     }
 }
 
-impl SpeakOptions {
-    /// Options of a model, with what it does by default.
-    pub fn of(files: &Files, options: &Options) -> SpeakOptions {
-        let own = Own::read(&options.own);
-        SpeakOptions {
-            language: options.language.clone(),
-            speed: own.speed.unwrap_or(files.default_speed()),
-            steps: own.steps,
-            seed: options.seed,
-            read_numbers: own.read_numbers,
-            unknown: if own.skip_unknown == Some(true) { Unknown::Skip } else { Unknown::Refuse },
-        }
-    }
-}
-
 /// The pieces of a text that are still to be spoken.
 pub(super) struct Pieces {
     model: Arc<Supertonic>,
     pieces: std::vec::IntoIter<Work>,
     voice: Arc<Voice>,
-    options: SpeakOptions,
+    speed: f32,
     steps: usize,
     trim: bool,
     progress: Progress,
@@ -73,73 +60,55 @@ pub(super) struct Pieces {
 }
 
 /// A piece to speak.
-enum Work {
-    /// A piece of a text.
-    Piece(Piece),
-    /// Any text, of a forced size.
-    Forced(Size),
+struct Work {
+    piece: Piece,
+    /// Forced frames of the latent, in place of those that are predicted.
+    frames: Option<usize>,
 }
 
 impl Pieces {
     pub fn new(model: Arc<Supertonic>, text: &str, o: &Options) -> Result<Pieces, ModelError> {
-        let options = SpeakOptions::of(model.files(), o);
         let voice = model.voice(o.voice.as_deref().unwrap_or(model.files().default_voice()))?;
-        let pieces = model.files().pieces(text, &options)?;
-        Self::of(model, pieces.into_iter().map(Work::Piece).collect(), voice, options, o)
+        let pieces = model.files().pieces(text, o)?.into_iter();
+        Ok(Self::of(model, pieces.map(|piece| Work { piece, frames: None }).collect(), voice, o))
     }
 
     /// One piece of a forced size, for timing.
     pub fn forced(model: Arc<Supertonic>, size: Size, o: &Options) -> Result<Pieces, ModelError> {
-        let options = SpeakOptions::of(model.files(), o);
         let voice = model.voice(model.files().default_voice())?;
-        Self::of(model, vec![Work::Forced(size)], voice, options, o)
+        let piece = Piece { text: String::new(), ids: vec![1; size.tokens] };
+        Ok(Self::of(model, vec![Work { piece, frames: Some(size.frames) }], voice, o))
     }
 
-    fn of(
-        model: Arc<Supertonic>,
-        pieces: Vec<Work>,
-        voice: Arc<Voice>,
-        options: SpeakOptions,
-        o: &Options,
-    ) -> Result<Pieces, ModelError> {
-        let steps = options.steps(&model.files().config);
-        let progress = Progress::new(o, model.sample_rate());
-        Ok(Pieces {
-            model,
+    fn of(model: Arc<Supertonic>, pieces: Vec<Work>, voice: Arc<Voice>, o: &Options) -> Pieces {
+        let (own, files) = (Own::read(&o.own), model.files());
+        Pieces {
             pieces: pieces.into_iter(),
             voice,
-            options,
-            steps,
-            trim: Own::read(&o.own).trim.unwrap_or(true),
-            progress,
+            speed: files.speed(&own),
+            steps: files.steps(&own),
+            trim: own.trim.unwrap_or(true),
+            progress: Progress::new(o, files.config.sample_rate),
             waits_for_stages: false,
             laps: [Duration::ZERO; 4],
             sizes: vec![],
-        })
+            model,
+        }
     }
 
-    fn speak(&mut self, work: Work) -> Result<Chunk, ModelError> {
+    fn speak(&mut self, Work { piece, frames }: Work) -> Result<Chunk, ModelError> {
         self.progress.cancel.check()?;
-        let model = self.model.clone();
+        let (model, tokens) = (self.model.clone(), piece.ids.len());
         let mut s = model.session();
-        let (text, tokens) = match &work {
-            Work::Piece(piece) => {
-                s.set_piece(piece, &self.voice)?;
-                (piece.text.clone(), piece.ids.len())
-            }
-            Work::Forced(size) => {
-                s.set_forced(size.tokens)?;
-                (String::new(), size.tokens)
-            }
-        };
+        s.set_text(&[(&piece.ids, &self.voice)])?;
         let mut last = Instant::now();
         let seconds = s.durations()?[0];
-        let (frames, wanted) = match &work {
-            Work::Piece(_) => {
+        let (frames, wanted) = match frames {
+            Some(forced) => (forced, usize::MAX),
+            None => {
                 model.check_duration(seconds, tokens)?;
-                model.frames_for(seconds, self.options.speed)
+                model.frames_for(seconds, self.speed)
             }
-            Work::Forced(size) => (size.frames, usize::MAX),
         };
         self.lap(Stage::DurationPredictor, &mut s, &mut last)?;
         s.encode_text()?;
@@ -160,7 +129,7 @@ impl Pieces {
             speech.truncate(wanted.max(1));
         }
         let samples = self.progress.after_silence(speech);
-        let (index, counters) = (self.progress.index, s.counters());
+        let (text, index, counters) = (piece.text, self.progress.index, s.counters());
         self.progress.index += 1;
         self.sizes.push(Size { tokens, frames });
         Ok(Chunk { samples, text, index, counters, prefix_rows: 0, finish: None, attempts: 1 })
@@ -192,11 +161,7 @@ impl Chunks for Pieces {
     }
 
     fn remaining_chars(&self) -> usize {
-        let chars = |work: &Work| match work {
-            Work::Piece(piece) => piece.ids.len(),
-            Work::Forced(size) => size.tokens,
-        };
-        self.pieces.as_slice().iter().map(chars).sum()
+        self.pieces.as_slice().iter().map(|work| work.piece.ids.len()).sum()
     }
 
     fn laps(&self) -> Laps {

@@ -8,75 +8,64 @@
 //!
 //! Paper: arXiv 2503.23108. Weights below `tts.ttl.text_encoder` and `tts.ttl.speech_prompted_text_encoder`.
 
-use super::blocks::{SlotAttention, attn_encoder, convnext_stack, norm, style_keys};
-use super::config::Ttl;
-use super::onnx::STYLE_KEY;
+use super::blocks::{Sizes, attn_encoder, character_table, convnext_stack, norm, repeat, style_keys};
+use super::config::Config;
+use super::stage::STYLE_KEY;
 use crate::blocks::{Scope, tap_channels_first};
 use orate_graph::{DType, Graph, GraphError, Value, Weight};
 
 type Result<T> = std::result::Result<T, GraphError>;
 
-/// Builds the network for `batch` texts of `tokens` ids. Reads `text_ids` and `style_ttl`, and with `padded`
-/// also `text_lens`; writes `text_emb` `[B, T, C]`.
-pub fn build(g: &mut Graph, w: &Scope<'_>, c: &Ttl, batch: usize, tokens: usize, padded: bool) -> Result<()> {
-    let ids = g.input("text_ids", DType::I32, [batch, tokens])?;
-    let s = &c.style_encoder.style_token_layer;
-    let style = g.input("style_ttl", DType::F32, [batch, s.n_style, s.style_value_dim])?;
-    let lens = if padded { Some(g.input("text_lens", DType::I32, [batch])?) } else { None };
+/// Reads `text_ids` and `style_ttl`, and with padding also `text_lens`; writes `text_emb` `[B, T, C]`.
+pub fn build(g: &mut Graph, w: &Scope<'_>, c: &Config, s: Sizes) -> Result<()> {
+    let ids = g.input("text_ids", DType::I32, [s.batch, s.tokens])?;
+    let style = g.input("style_ttl", DType::F32, [s.batch, c.style.tokens, c.style.width])?;
+    let lens = s.lens(g, "text_lens")?;
     let x = encoder(g, w, c, ids, lens)?;
     let x = speech_prompted(g, w, c, x, style, lens)?;
     g.output("text_emb", x)
 }
 
-fn encoder(g: &mut Graph, w: &Scope<'_>, c: &Ttl, ids: Value, lens: Option<Value>) -> Result<Value> {
+fn encoder(g: &mut Graph, w: &Scope<'_>, c: &Config, ids: Value, lens: Option<Value>) -> Result<Value> {
     let (e, w) = (&c.text_encoder, w.at("tts.ttl.text_encoder"));
-    let x = g.embedding(ids, character_table(&w, e.text_embedder.char_emb_dim))?; // [B, T, C]
+    let x = g.embedding(ids, character_table(&w, e.width))?; // [B, T, C]
     let x = g.mask_rows(x, lens)?;
     tap_channels_first(g, "embed", x)?;
     let x = convnext_stack(g, &w, "convnext.convnext", &e.convnext, x, lens, |g, i, x| {
         tap_channels_first(g, &format!("convnext.{i}"), x)
     })?;
-    let y = attn_encoder(g, &w, &e.attn_encoder, x, lens, false)?;
+    let y = attn_encoder(g, &w, &e.attention, x, lens, false)?;
     let x = g.add(x, y)?;
     let x = g.mask_rows(x, lens)?;
     tap_channels_first(g, "encoder_out", x)?;
     Ok(x)
 }
 
-/// A vector of each id, `[ids, width]`. Only the file says how many ids there are.
-pub(super) fn character_table(w: &Scope<'_>, width: usize) -> Weight {
-    const TABLE: &str = "text_embedder.char_embedder.weight";
-    let rows = w.shape(TABLE).and_then(|shape| shape.first().copied()).unwrap_or(1);
-    w.get(TABLE, [rows, width])
-}
-
 /// Two rounds of attention to the voice's style tokens.
 fn speech_prompted(
     g: &mut Graph,
     w: &Scope<'_>,
-    c: &Ttl,
+    c: &Config,
     x: Value,
     style: Value,
     lens: Option<Value>,
 ) -> Result<Value> {
-    let (p, s) = (&c.speech_prompted_text_encoder, &c.style_encoder.style_token_layer);
-    let attention =
-        SlotAttention { width: p.text_dim, units: p.n_units, heads: p.n_heads, divisor_of: p.n_units };
+    let (p, s) = (&c.speech_prompted, c.style);
     let prompted = w.at("tts.ttl.speech_prompted_text_encoder");
     let mut y = x;
     for n in [1, 2] {
         let a = prompted.at(&format!("attention{n}"));
         // The keys are learned constants, not the voice. Versions 1 and 2 store them after the tanh.
         let keys = if a.has("W_key.linear.weight") {
-            style_keys(&a, &w.get(STYLE_KEY, [s.n_style, s.style_value_dim]), p.n_units)
+            style_keys(&a, &w.get(STYLE_KEY, [s.tokens, s.width]), p.units)
         } else {
-            folded_keys(&a, p.n_heads, p.n_units, s.n_style)
+            folded_keys(&a, p.heads, p.units, s.tokens)
         };
         let k = g.constant(keys, 1)?;
-        let v = a.linear(g, style, "W_value.linear", [s.style_value_dim, p.n_units])?; // [B, slots, units]
+        let v = a.linear(g, style, "W_value.linear", [s.width, p.units])?; // [B, slots, units]
         let batch = g.shape(v).dims()[0];
         let k = repeat(g, k, batch)?;
-        let o = attention.build(g, &a, y, k, v)?;
+        let o = p.build(g, &a, y, k, v)?;
         let o = g.mask_rows(o, lens)?;
         g.tap(&format!("style_attention.{n}"), o)?;
         y = g.add(x, o)?; // from x both times
@@ -89,9 +78,4 @@ fn speech_prompted(
 fn folded_keys(w: &Scope<'_>, heads: usize, units: usize, slots: usize) -> Weight {
     let keys = w.get("tanh_key", [heads, units / heads, slots]).reshape([units, slots]);
     keys.transpose().reshape([1, slots, units])
-}
-
-/// `[1, …]` repeated to `[batch, …]`.
-pub(super) fn repeat(g: &mut Graph, x: Value, batch: usize) -> Result<Value> {
-    if batch == 1 { Ok(x) } else { g.concat(&vec![x; batch], 0) }
 }

@@ -13,8 +13,8 @@
 //!   proj_out             `[B, L, D·K]`, the velocity
 //!   latent + velocity / steps
 //!
-//! What does not change from step to step is computed by [`build_prepare`], once per utterance: keys and
-//! values of both attentions, rotary tables, and the time rows of all steps.
+//! What does not change from step to step is computed by [`VectorEstimator::build_prepare`], once per
+//! utterance: keys and values of both attentions, rotary tables, and the time rows of all steps.
 //!
 //! Version 3 runs every position twice, with the text and voice and without (classifier-free guidance), and
 //! combines `4 · with − 3 · without`. Until the first text attention both halves are equal and computed once.
@@ -22,35 +22,19 @@
 //!
 //! Paper: arXiv 2503.23108; rotary positions: arXiv 2509.11084. Weights below `tts.ttl.vector_field`.
 
-use super::blocks::{SlotAttention, convnext_stack, norm, style_keys};
-use super::config::{ConvNeXtStack, Ttl};
-use super::onnx::STYLE_KEY;
-use super::text_encoder::repeat;
+use super::blocks::{Sizes, convnext_stack, norm, repeat, style_keys};
+use super::config::Config;
+use super::stage::STYLE_KEY;
 use crate::blocks::{Scope, tap_channels_first};
 use orate_graph::{Activation, DType, Factor, Graph, GraphError, Value, Weight};
 
 type Result<T> = std::result::Result<T, GraphError>;
 
 /// Factors of the velocities with and without text and voice, from the official graph.
-pub const GUIDANCE: (f32, f32) = (4.0, 3.0);
+const GUIDANCE: (f32, f32) = (4.0, 3.0);
 
 /// Prefix of the weights that stand in for text and voice.
 const UNCONDITIONAL: &str = "tts.ttl.uncond_masker";
-
-/// Sizes of one plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Sizes {
-    /// Utterances.
-    pub batch: usize,
-    /// Text tokens, of the longest row.
-    pub tokens: usize,
-    /// Latent frames, of the longest row.
-    pub frames: usize,
-    /// Euler steps.
-    pub steps: usize,
-    /// Whether rows have lengths of their own.
-    pub padded: bool,
-}
 
 /// What text attention needs besides its weights.
 struct TextContext {
@@ -63,7 +47,7 @@ struct TextContext {
 
 /// The network: configuration, weights, and whether they hold guidance.
 pub struct VectorEstimator<'a> {
-    config: &'a Ttl,
+    config: &'a Config,
     /// All weights of the model, and those of this network.
     all: &'a Scope<'a>,
     own: Scope<'a>,
@@ -72,53 +56,29 @@ pub struct VectorEstimator<'a> {
 
 impl<'a> VectorEstimator<'a> {
     /// Looks whether the weights have guidance.
-    pub fn new(all: &'a Scope<'a>, config: &'a Ttl) -> Self {
+    pub fn new(all: &'a Scope<'a>, config: &'a Config) -> Self {
         let guidance = all.has(&format!("{UNCONDITIONAL}.text_special_token"));
         VectorEstimator { config, all, own: all.at("tts.ttl.vector_field"), guidance }
-    }
-
-    /// Rows that the second half of the network works on.
-    fn rows(&self, s: Sizes) -> usize {
-        if self.guidance { 2 * s.batch } else { s.batch }
-    }
-
-    fn style(&self) -> SlotAttention {
-        let mb = &self.config.vector_field.main_blocks;
-        let units = mb.style_cond_layer.style_dim;
-        let heads = self.config.style_encoder.style_token_layer.n_heads;
-        SlotAttention { width: mb.text_cond_layer.idim, units, heads, divisor_of: units }
-    }
-
-    fn text(&self) -> SlotAttention {
-        let t = &self.config.vector_field.main_blocks.text_cond_layer;
-        SlotAttention { width: t.idim, units: t.units(), heads: t.n_heads, divisor_of: t.text_dim }
     }
 
     /// Everything that all steps share. Reads `text_emb`, `style_ttl`, `times` `[steps]` and with padding
     /// `text_lens` and `latent_lens`; writes `ve.*`.
     pub fn build_prepare(&self, g: &mut Graph, s: Sizes) -> Result<()> {
         let (c, vf) = (self.config, &self.config.vector_field);
-        let (t, slots) = (&vf.main_blocks.text_cond_layer, &c.style_encoder.style_token_layer);
-        let text = g.input("text_emb", DType::F32, [s.batch, s.tokens, t.text_dim])?;
-        let style = g.input("style_ttl", DType::F32, [s.batch, slots.n_style, slots.style_value_dim])?;
+        let (t, text_dim) = (vf.text, vf.text_dim);
+        let text = g.input("text_emb", DType::F32, [s.batch, s.tokens, text_dim])?;
+        let style = g.input("style_ttl", DType::F32, [s.batch, c.style.tokens, c.style.width])?;
         let times = g.input("times", DType::F32, [s.steps])?;
-        let mut lens = [None, None];
-        if s.padded {
-            lens = [
-                Some(g.input("text_lens", DType::I32, [s.batch])?),
-                Some(g.input("latent_lens", DType::I32, [s.batch])?),
-            ];
-        }
-        let [text_lens, latent_lens] = lens;
+        let (text_lens, latent_lens) = (s.lens(g, "text_lens")?, s.lens(g, "latent_lens")?);
         let table_rows = if s.padded { s.batch } else { 1 };
         let e = self.time_embedding(g, times)?; // [steps, time_dim]
         let own_thetas = self.own_thetas();
         // Without angles of its own, a block uses those of the first.
         let mut text_table = None;
-        for b in 0..vf.main_blocks.n_blocks {
+        for b in 0..vf.blocks {
             let i = 6 * b;
             let linear = self.own.at(&format!("main_blocks.{}.linear", i + 1));
-            let row = linear.linear(g, e, "linear", [vf.time_encoder.time_dim, t.idim])?; // [steps, C]
+            let row = linear.linear(g, e, "linear", [vf.time_dim, t.width])?; // [steps, C]
             g.output(&format!("ve.time.{b}"), row)?;
 
             let table = match text_table.filter(|_| !own_thetas) {
@@ -132,29 +92,25 @@ impl<'a> VectorEstimator<'a> {
             };
             text_table = Some(table);
             let w = self.own.at(&format!("main_blocks.{}.attn", i + 3));
-            let k = w.linear(g, text, "W_key.linear", [t.text_dim, t.units()])?;
-            let k = g.rotary(k, table, t.n_heads)?;
-            let v = w.linear(g, text, "W_value.linear", [t.text_dim, t.units()])?;
+            let k = w.linear(g, text, "W_key.linear", [text_dim, t.units])?;
+            let k = g.rotary(k, table, t.heads)?;
+            let v = w.linear(g, text, "W_value.linear", [text_dim, t.units])?;
             g.output(&format!("ve.text_key.{b}"), k)?;
             g.output(&format!("ve.text_value.{b}"), v)?;
-            self.style_slots(
-                g,
-                &self.own.at(&format!("main_blocks.{}.attention", i + 5)),
-                style,
-                s.batch,
-                b,
-            )?;
+            let w = self.own.at(&format!("main_blocks.{}.attention", i + 5));
+            self.style_slots(g, &w, style, s.batch, b)?;
         }
         Ok(())
     }
 
     /// Sines and cosines of the time, through a small MLP: `[steps]` → `[steps, time_dim]`.
     fn time_embedding(&self, g: &mut Graph, times: Value) -> Result<Value> {
-        let (t, w) = (&self.config.vector_field.time_encoder, self.own.at("time_encoder.mlp"));
-        let e = g.time_embedding(times, t.time_dim)?;
-        let e = w.linear(g, e, "0.linear", [t.time_dim, t.hdim])?;
+        let (vf, w) = (&self.config.vector_field, self.own.at("time_encoder.mlp"));
+        let (width, inner) = (vf.time_dim, vf.time_inner);
+        let e = g.time_embedding(times, width)?;
+        let e = w.linear(g, e, "0.linear", [width, inner])?;
         let e = g.activate(e, Activation::Mish)?;
-        let e = w.linear(g, e, "2.linear", [t.hdim, t.time_dim])?;
+        let e = w.linear(g, e, "2.linear", [inner, width])?;
         if g.has_taps() {
             let first = g.slice(e, 0, 0, 1)?;
             let rows = if self.guidance { g.concat(&[first, first], 0)? } else { first };
@@ -170,15 +126,15 @@ impl<'a> VectorEstimator<'a> {
 
     /// Rotary angles of block `b`, `[Dh / 2]`.
     fn theta(&self, b: usize) -> Weight {
-        let t = &self.config.vector_field.main_blocks.text_cond_layer;
+        let text = &self.config.vector_field.text;
         let module = if self.own_thetas() { 6 * b + 3 } else { 3 };
-        self.own.get(&format!("main_blocks.{module}.attn.theta"), [t.units() / t.n_heads / 2])
+        self.own.get(&format!("main_blocks.{module}.attn.theta"), [text.units / text.heads / 2])
     }
 
     /// Keys and values of a style attention: constants for the model, values of the voice.
     fn style_slots(&self, g: &mut Graph, w: &Scope<'_>, style: Value, batch: usize, b: usize) -> Result<()> {
-        let (units, slots) = (self.style().units, &self.config.style_encoder.style_token_layer);
-        let (n, width) = (slots.n_style, slots.style_value_dim);
+        let (units, style_sizes) = (self.config.vector_field.style.units, self.config.style);
+        let (n, width) = (style_sizes.tokens, style_sizes.width);
         let key = self.all.get(STYLE_KEY, [n, width]);
         let k = g.constant(style_keys(w, &key, units), batch)?;
         let v = w.linear(g, style, "W_value.linear", [width, units])?;
@@ -201,25 +157,18 @@ impl<'a> VectorEstimator<'a> {
     /// One Euler step. Reads what [`Self::build_prepare`] wrote; replaces the state `latent` `[B, L, D·K]`.
     /// Scalars: `step` from 0, and `dt` = 1 / steps.
     pub fn build_step(&self, g: &mut Graph, s: Sizes) -> Result<()> {
-        let (c, vf) = (self.config, &self.config.vector_field);
-        let mb = &vf.main_blocks;
-        let (width, ldim) = (mb.text_cond_layer.idim, c.latent_dim * c.chunk_compress_factor);
+        let vf = &self.config.vector_field;
+        let (width, ldim) = (vf.text.width, self.config.latent_channels());
         let (step, dt) = (g.scalar("step"), g.scalar("dt"));
         let latent = g.state("latent", DType::F32, [s.batch, s.frames, ldim])?;
-        let (mut lens, mut text_lens, mut both) = (None, None, None);
-        if s.padded {
-            lens = Some(g.input("latent_lens", DType::I32, [s.batch])?);
-            text_lens = Some(g.input("text_lens", DType::I32, [s.batch])?);
-            both = if self.guidance {
-                Some(g.input("latent_lens_twice", DType::I32, [2 * s.batch])?)
-            } else {
-                lens
-            };
-        }
+        let (lens, text_lens) = (s.lens(g, "latent_lens")?, s.lens(g, "text_lens")?);
+        let twice = Sizes { batch: 2 * s.batch, ..s };
+        let both = if self.guidance { twice.lens(g, "latent_lens_twice")? } else { lens };
         let w = &self.own;
-        let stack = |g: &mut Graph, module: usize, sizes: &ConvNeXtStack, x: Value, lens: Option<Value>| {
+        // Stack `n` of three, under the name of this module.
+        let stack = |g: &mut Graph, module: usize, n: usize, x: Value, lens: Option<Value>| {
             let prefix = format!("main_blocks.{module}.convnext");
-            convnext_stack(g, w, &prefix, sizes, x, lens, |_, _, _| Ok(()))
+            convnext_stack(g, w, &prefix, &vf.convnext[n], x, lens, |_, _, _| Ok(()))
         };
         let x = g.matmul(latent, w.matrix("proj_in.net", ldim, width))?; // [B, L, C]
         let mut x = g.mask_rows(x, lens)?;
@@ -227,17 +176,17 @@ impl<'a> VectorEstimator<'a> {
         // After the first text attention, rows B… are those without text.
         let mut split = false;
         let mut rotary = None;
-        for b in 0..mb.n_blocks {
+        for b in 0..vf.blocks {
             let i = 6 * b;
             let now = |split: bool| if split { both } else { lens };
-            x = stack(g, i, &mb.convnext_0, x, now(split))?;
+            x = stack(g, i, 0, x, now(split))?;
             self.tap(g, &format!("main_blocks.{i}"), x, split)?;
             let times = g.input(&format!("ve.time.{b}"), DType::F32, [s.steps, width])?;
             let row = g.select_row(times, step)?; // [1, C]
             x = g.add_row(x, row)?;
             x = g.mask_rows(x, now(split))?;
             self.tap(g, &format!("main_blocks.{}", i + 1), x, split)?;
-            x = stack(g, i + 2, &mb.convnext_1, x, now(split))?;
+            x = stack(g, i + 2, 1, x, now(split))?;
             self.tap(g, &format!("main_blocks.{}", i + 2), x, split)?;
             let table = match rotary.filter(|_| !self.own_thetas()) {
                 Some(table) => table,
@@ -253,7 +202,7 @@ impl<'a> VectorEstimator<'a> {
             split = self.guidance;
             x = g.mask_rows(x, now(split))?;
             self.tap(g, &format!("main_blocks.{}", i + 3), x, split)?;
-            x = stack(g, i + 4, &mb.convnext_2, x, now(split))?;
+            x = stack(g, i + 4, 2, x, now(split))?;
             self.tap(g, &format!("main_blocks.{}", i + 4), x, split)?;
             x = self.style_attention(g, &w.at(&format!("main_blocks.{}", i + 5)), s, b, x)?;
             x = g.mask_rows(x, now(split))?;
@@ -286,7 +235,7 @@ impl<'a> VectorEstimator<'a> {
         x: Value,
         c: &TextContext,
     ) -> Result<Value> {
-        let a = self.text();
+        let a = self.config.vector_field.text;
         let (x, x_without) =
             if c.split { (g.slice(x, 0, 0, s.batch)?, g.slice(x, 0, s.batch, s.batch)?) } else { (x, x) };
         let k = g.input(&format!("ve.text_key.{b}"), DType::F32, [s.batch, s.tokens, a.units])?;
@@ -315,7 +264,7 @@ impl<'a> VectorEstimator<'a> {
     fn tap_heads(&self, g: &mut Graph, name: &str, x: Value) -> Result<()> {
         if g.has_taps() {
             let &[b, t, c] = g.shape(x).dims() else { unreachable!("heads have three axes") };
-            let h = self.text().heads;
+            let h = self.config.vector_field.text.heads;
             let x = g.reshape(x, [b, t, h, c / h])?;
             let x = g.permute(x, &[2, 0, 1, 3])?;
             g.tap(name, x)?;
@@ -325,7 +274,7 @@ impl<'a> VectorEstimator<'a> {
 
     /// What text attention adds where there is no text: `out(W_value · token + b) + b`, `[C]`.
     fn attention_without_text(&self, w: &Scope<'_>) -> Weight {
-        let (a, text_dim) = (self.text(), self.config.vector_field.main_blocks.text_cond_layer.text_dim);
+        let (a, text_dim) = (self.config.vector_field.text, self.config.vector_field.text_dim);
         let token = self.all.get(&format!("{UNCONDITIONAL}.text_special_token"), [1, text_dim]);
         let bias = |name: &str, width: usize| w.bias(name, width).reshape([1, width]);
         let value = w.matrix("W_value.linear", text_dim, a.units);
@@ -336,10 +285,10 @@ impl<'a> VectorEstimator<'a> {
 
     /// `norm(x + attention(x, style))`.
     fn style_attention(&self, g: &mut Graph, w: &Scope<'_>, s: Sizes, b: usize, x: Value) -> Result<Value> {
-        let a = self.style();
-        let slots = self.config.style_encoder.style_token_layer.n_style;
-        let k = g.input(&format!("ve.style_key.{b}"), DType::F32, [self.rows(s), slots, a.units])?;
-        let v = g.input(&format!("ve.style_value.{b}"), DType::F32, [self.rows(s), slots, a.units])?;
+        let (a, slots) = (self.config.vector_field.style, self.config.style.tokens);
+        let rows = if self.guidance { 2 * s.batch } else { s.batch };
+        let k = g.input(&format!("ve.style_key.{b}"), DType::F32, [rows, slots, a.units])?;
+        let v = g.input(&format!("ve.style_value.{b}"), DType::F32, [rows, slots, a.units])?;
         let y = a.build(g, &w.at("attention"), x, k, v)?;
         let y = g.add(x, y)?;
         norm(g, w, "norm.norm", y)

@@ -12,6 +12,7 @@
 //!
 //! Paper: arXiv 2503.23108. Weights below `tts.ae`.
 
+use super::blocks::Sizes;
 use super::config::Config;
 use crate::blocks::{Conv, ConvNext, Scope, tap_channels_first};
 use orate_graph::{Activation, ConvGeometry, DType, Graph, GraphError, Value, Weight};
@@ -21,27 +22,27 @@ type Result<T> = std::result::Result<T, GraphError>;
 /// Epsilon of the batch norm.
 const BATCH_NORM_EPS: f32 = 1e-5;
 
-/// Builds the network for `batch` latents of `frames` frames. Reads `latent`; writes `wav` `[B, samples]`.
-/// With taps on, the folds are left out so that every intermediate value exists.
-pub fn build(g: &mut Graph, w: &Scope<'_>, c: &Config, batch: usize, frames: usize) -> Result<()> {
-    let (d, k) = (c.ttl.latent_dim, c.ttl.chunk_compress_factor);
+/// Reads `latent`; writes `wav` `[B, samples]`. With taps on, the folds are left out so that every
+/// intermediate value exists.
+pub fn build(g: &mut Graph, w: &Scope<'_>, c: &Config, Sizes { batch, frames, .. }: Sizes) -> Result<()> {
+    let (d, k) = (c.latent_dim, c.chunk_compress_factor);
     let latent = g.input("latent", DType::F32, [batch, frames, d * k])?;
     let x = g.reshape(latent, [batch, frames, d, k])?;
     let x = g.permute(x, &[0, 1, 3, 2])?; // [B, L, K, D]
     let x = g.reshape(x, [batch, frames * k, d])?;
     let y = decoder(g, w, c, x)?; // [B, K·L, S]
-    let y = g.reshape(y, [batch, frames * k * c.ae.base_chunk_size])?;
+    let y = g.reshape(y, [batch, frames * k * c.base_chunk_size])?;
     g.output("wav", y)
 }
 
 fn decoder(g: &mut Graph, w: &Scope<'_>, c: &Config, x: Value) -> Result<Value> {
-    let (a, d) = (&c.ae.decoder, c.ttl.latent_dim);
+    let (a, blocks, d) = (&c.decoder, &c.decoder.convnext, c.latent_dim);
     let fold = !g.has_taps();
     let latent_scale = w.get("tts.ttl.normalizer.scale", [1]).reciprocal();
     let scale = w.get("tts.ae.latent_std", [d]).mul(&latent_scale);
     let shift = w.get("tts.ae.latent_mean", [d]);
     let w = w.at("tts.ae.decoder");
-    let embed = Conv::new(&w, "embed.net", d, a.hdim, a.ksz_init);
+    let embed = Conv::new(&w, "embed.net", d, blocks.width, a.first_kernel);
     let mut x = if fold {
         embed.after(&scale, &shift).repeating(g, x)?
     } else {
@@ -50,19 +51,19 @@ fn decoder(g: &mut Graph, w: &Scope<'_>, c: &Config, x: Value) -> Result<Value> 
         embed.repeating(g, x)?
     };
     tap_channels_first(g, "embed", x)?;
-    for (i, &dilation) in a.dilation_lst.iter().enumerate() {
+    for (i, &dilation) in blocks.dilations.iter().enumerate() {
         let block = ConvNext {
-            width: a.hdim,
-            inner: a.intermediate_dim,
-            geometry: ConvGeometry::causal(a.ksz, dilation),
+            width: blocks.width,
+            inner: blocks.inner,
+            geometry: ConvGeometry::causal(blocks.kernel, dilation),
             depthwise: "dwconv.net",
             norm: "norm.norm",
         };
         x = block.build(g, &w.at(&format!("convnext.{i}")), x, None)?;
         tap_channels_first(g, &format!("convnext.{i}"), x)?;
     }
-    let (scale, shift) = batch_norm(&w, "final_norm.norm", a.hdim);
-    let layer1 = Conv::new(&w, "head.layer1.net", a.hdim, a.head.hdim, a.head.ksz);
+    let (scale, shift) = batch_norm(&w, "final_norm.norm", blocks.width);
+    let layer1 = Conv::new(&w, "head.layer1.net", blocks.width, a.head_inner, a.head_kernel);
     let x = if fold {
         layer1.after(&scale, &shift).repeating(g, x)?
     } else {
@@ -72,7 +73,7 @@ fn decoder(g: &mut Graph, w: &Scope<'_>, c: &Config, x: Value) -> Result<Value> 
     };
     let x = g.activate(x, Activation::PRelu(w.get("head.act.weight", [1])))?;
     tap_channels_first(g, "head_act", x)?;
-    g.matmul(x, w.matrix("head.layer2", a.head.hdim, a.head.odim))
+    g.matmul(x, w.matrix("head.layer2", a.head_inner, c.base_chunk_size))
 }
 
 /// Scale and shift of a batch norm with running statistics.

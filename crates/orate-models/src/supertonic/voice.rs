@@ -1,6 +1,6 @@
 //! Voices: two small tables of style values, which can be mixed.
 
-use super::config::Config;
+use super::config::{Config, Style};
 use crate::ModelError;
 use serde::Deserialize;
 
@@ -52,9 +52,8 @@ impl Voice {
     pub fn from_json(name: &str, json: &[u8], c: &Config) -> Result<Voice, ModelError> {
         let bad = |problem: String| ModelError::BadVoice { name: Some(name.to_owned()), problem };
         let file: File = serde_json::from_slice(json).map_err(|e| bad(format!("not a voice file: {e}")))?;
-        let s = &c.ttl.style_encoder.style_token_layer;
-        let table = |what: &str, t: &Table, rows: usize, width: usize| -> Result<Vec<f32>, ModelError> {
-            let wanted = [1, rows, width];
+        let table = |what: &str, t: &Table, style: Style| -> Result<Vec<f32>, ModelError> {
+            let wanted = [1, style.tokens, style.width];
             if t.dims != wanted {
                 return Err(bad(format!(
                     "`{what}` has dims {:?} but this model needs {wanted:?}; is it a voice of another model?",
@@ -63,12 +62,9 @@ impl Voice {
             }
             let mut out = Vec::new();
             t.data.flatten(&mut out);
-            if out.len() != rows * width {
-                return Err(bad(format!(
-                    "`{what}` has {} numbers but its dims {wanted:?} need {}",
-                    out.len(),
-                    rows * width
-                )));
+            let (got, needed) = (out.len(), style.count());
+            if got != needed {
+                return Err(bad(format!("`{what}` has {got} numbers but its dims {wanted:?} need {needed}")));
             }
             if out.iter().any(|x| !x.is_finite()) {
                 return Err(bad(format!("`{what}` holds a number that is not finite")));
@@ -77,8 +73,8 @@ impl Voice {
         };
         Ok(Voice {
             name: name.to_owned(),
-            style_ttl: table("style_ttl", &file.style_ttl, s.n_style, s.style_value_dim)?,
-            style_dp: table("style_dp", &file.style_dp, c.dp.predictor.n_style, c.dp.predictor.style_dim)?,
+            style_ttl: table("style_ttl", &file.style_ttl, c.style)?,
+            style_dp: table("style_dp", &file.style_dp, c.dp_style)?,
         })
     }
 

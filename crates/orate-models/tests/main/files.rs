@@ -1,7 +1,7 @@
 //! Damaged, mixed and forged model folders: always an error that names the file, never a panic.
 
-use orate_models::supertonic::{Config, Files, Sizes, SpeakOptions, Supertonic, Voice, graphs};
-use orate_models::{ErrorKind, ModelError};
+use orate_models::supertonic::{Config, Files, Sizes, Supertonic, Voice, graphs};
+use orate_models::{ErrorKind, ModelError, Options};
 use orate_testing::{Random, ReferenceDevice};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -348,7 +348,7 @@ fn only_regular_files_are_read() {
 fn invisible_characters_are_dropped() {
     for model in ["tiny", "tiny3"] {
         let files = Files::open(&golden(model)).expect("committed");
-        let options = SpeakOptions::default();
+        let options = Options::default();
         let pieces = |text: &str| files.pieces(text, &options).unwrap_or_else(|e| panic!("{model}: {e}"));
         let plain = pieces("So nice, cooperate!");
         for text in ["\u{FEFF}So nice,\u{200B} co\u{AD}operate!", "So nice\u{FE0F}, cooperate\u{200D}!"] {

@@ -4,7 +4,8 @@
 use crate::common::golden;
 use orate_cpu::{CpuDevice, Isa};
 use orate_graph::Device;
-use orate_models::supertonic::{Files, Noise, SpeakOptions, Supertonic, Voice};
+use orate_models::Options;
+use orate_models::supertonic::{Files, Noise, Supertonic, Voice};
 use orate_testing::{ReferenceDevice, assert_close, tolerance};
 use std::path::Path;
 use std::sync::Arc;
@@ -70,7 +71,7 @@ fn compare(open: impl Fn() -> Files, rows: &[(&[i32], &Voice)], frames: &[usize]
 }
 
 fn ids(files: &Files, text: &str) -> Vec<i32> {
-    let pieces = files.pieces(text, &SpeakOptions::default()).expect("text can be spoken");
+    let pieces = files.pieces(text, &Options::default()).expect("text can be spoken");
     assert_eq!(pieces.len(), 1, "one piece");
     pieces[0].ids.clone()
 }

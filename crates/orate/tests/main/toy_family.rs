@@ -13,7 +13,7 @@ use orate_tools::verify::{self, VerifyOptions};
 use std::path::Path;
 
 /// The families of a program that knows the toy beside the others.
-static ALL: [&dyn Family; 4] = [HUM, SING, FAMILIES[0], FAMILIES[1]];
+static ALL: [&Family; 4] = [HUM, SING, FAMILIES[0], FAMILIES[1]];
 
 const SAMPLES: usize = 400;
 

@@ -17,10 +17,10 @@ pub mod write;
 
 use orate::hooks::{Comparison, Goldens};
 use orate::{
-    Chunk, Chunks, Description, Facts, Family, Model, ModelError, ModelFiles, Opening, OptionSet, OptionSpec,
-    Options, Runs, Size, VoiceInfo,
+    Chunk, Chunks, Description, Facts, Family, Model, ModelError, ModelFiles, Opening, OptionSet, Options,
+    Runs, Size, VoiceInfo,
 };
-use orate_graph::{CacheFormat, DType, Device, Executable, Factor, Graph, GraphError, Weight};
+use orate_graph::{DType, Device, Executable, Factor, Graph, GraphError, Weight};
 use orate_models::pieces::Progress;
 use orate_models::{Loader, MatmulSize, MemoryPool, PlaceOptions, PlanCache, checkpoint};
 use orate_text::TextError;
@@ -54,58 +54,35 @@ fn hum(g: &mut Graph, voice: &str, letters: usize) -> Result<(), GraphError> {
 // ---- the family -------------------------------------------------------------------------------------------
 
 /// What an engine, or a program with this family, is given.
-pub static HUM: &dyn Family = &Hum;
+pub static HUM: &Family = &Family {
+    name: "Hum",
+    tag: "hum",
+    options: HumOptions::SPECS,
+    expects: "hum.json",
+    detect: |path| path.join("hum.json").exists(),
+    open,
+    networks: || vec!["hum"],
+    network_of: |_| Some("hum"),
+    describe_voice: |_| "for Hum models".to_owned(),
+    describe_file: |_| None,
+};
 
 orate_models::options! {
     /// What models that hum can be asked for.
     pub struct HumOptions {
         /// How loud it hums, 0 to 1.
-        volume: f32 => range(0.0, 1.0).default("0.5").common(),
+        volume: f32 => { range: Some((0.0, 1.0)), default: "0.5", is_common: true },
     }
 }
 
-struct Hum;
-
-impl Family for Hum {
-    fn name(&self) -> &'static str {
-        "Hum"
-    }
-
-    fn tag(&self) -> &'static str {
-        "hum"
-    }
-
-    fn options(&self) -> &'static [OptionSpec] {
-        HumOptions::SPECS
-    }
-
-    fn detect(&self, path: &Path) -> bool {
-        path.join("hum.json").exists()
-    }
-
-    fn expects(&self) -> &'static str {
-        "hum.json"
-    }
-
-    fn open(&self, path: &Path, _: Opening) -> Result<Box<dyn ModelFiles>, ModelError> {
-        let config = Config::read(&path.join("hum.json"))?;
-        let weights = SafeTensors::open(path.join("hum.safetensors"))?;
-        let files = HumFiles { origin: path.display().to_string(), config, weights: Arc::new(weights) };
-        // A wrong file fails here and not in the sound.
-        let expected = checkpoint::read_by(&files.graphs(&PlaceOptions::default())?);
-        checkpoint::compare(&*files.weights, &expected, |_| false).map_err(|differences| {
-            ModelError::Tensors { path: files.weights.describe(), differences: Box::new(differences) }
-        })?;
-        Ok(Box::new(files))
-    }
-
-    fn networks(&self) -> Vec<&'static str> {
-        vec!["hum"]
-    }
-
-    fn network_of(&self, _: &str) -> Option<&'static str> {
-        Some("hum")
-    }
+fn open(path: &Path, _: Opening) -> Result<Box<dyn ModelFiles>, ModelError> {
+    let config = Config::read(&path.join("hum.json"))?;
+    let weights = SafeTensors::open(path.join("hum.safetensors"))?;
+    let files = HumFiles { origin: path.display().to_string(), config, weights: Arc::new(weights) };
+    // A wrong file fails here and not in the sound.
+    let expected = checkpoint::read_by(&files.graphs(&PlaceOptions::default())?);
+    checkpoint::compare(&*files.weights, "hum.json", &expected, |_| false)?;
+    Ok(Box::new(files))
 }
 
 // ---- its files --------------------------------------------------------------------------------------------
@@ -132,12 +109,24 @@ struct HumFiles {
 }
 
 impl ModelFiles for HumFiles {
-    fn family(&self) -> &'static dyn Family {
+    fn family(&self) -> &'static Family {
         HUM
     }
 
-    fn origin(&self) -> &str {
-        &self.origin
+    fn facts(&self) -> Facts {
+        let info = |(i, name): (usize, &String)| VoiceInfo { name: name.clone(), is_default: i == 0 };
+        Facts {
+            family: "Hum",
+            origin: self.origin.clone(),
+            sample_rate: self.config.sample_rate,
+            voices: self.config.voices.iter().enumerate().map(info).collect(),
+            without_voices: "has no voices; list some in hum.json",
+            texts_at_once: 1,
+            kv: None,
+            can_speak: true,
+            precision_scope: None,
+            typical_matmul: MatmulSize { rows: MOST_LETTERS, width: SAMPLES },
+        }
     }
 
     fn weights(&self) -> &Arc<dyn WeightSource> {
@@ -153,10 +142,6 @@ impl ModelFiles for HumFiles {
         self.config.voices.iter().map(graph).collect()
     }
 
-    fn typical_matmul(&self) -> MatmulSize {
-        MatmulSize { rows: MOST_LETTERS, width: SAMPLES }
-    }
-
     fn describe(&self) -> Description {
         let facts = vec![
             ("sample rate", self.config.sample_rate.into()),
@@ -170,16 +155,7 @@ impl ModelFiles for HumFiles {
         device: Arc<dyn Device>,
         _: &PlaceOptions,
     ) -> Result<Arc<dyn Model>, ModelError> {
-        let info = |(i, name): (usize, &String)| VoiceInfo { name: name.clone(), is_default: i == 0 };
-        let facts = Facts {
-            family: "Hum",
-            origin: self.origin.clone(),
-            sample_rate: self.config.sample_rate,
-            voices: self.config.voices.iter().enumerate().map(info).collect(),
-            without_voices: "has no voices; list some in hum.json",
-            texts_at_once: 1,
-            kv: None::<CacheFormat>,
-        };
+        let facts = self.facts();
         let plans = PlanCache::new(device.clone(), Arc::new(Loader(self.weights.clone())), 16);
         Ok(Arc::new(HumModel { files: *self, facts, plans, memories: MemoryPool::new(device, 4) }))
     }

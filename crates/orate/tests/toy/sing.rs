@@ -11,11 +11,9 @@
 use super::{Config, HARMONICS, ids};
 use orate::{
     Chunk, Chunks, Counters, Description, Facts, Family, FinishReason, Model, ModelError, ModelFiles,
-    Opening, OptionSet, OptionSpec, Options, Runs, Size, VoiceInfo,
+    Opening, OptionSet, Options, Runs, Size, VoiceInfo,
 };
-use orate_graph::{
-    CacheFormat, ControlIds, DType, Device, Draw, Executable, Graph, GraphError, Memory, Op, Weight,
-};
+use orate_graph::{ControlIds, DType, Device, Draw, Executable, Graph, GraphError, Memory, Op, Weight};
 use orate_models::decoding::{
     Autoregressive, CODES, Decoding, DrawSettings, Extent, FEED, FRAME, LAST, MOST_UTTERANCES, MemorySizes,
     POSITION, Pass, ROWS, SEED, Sampling, StartOptions, Step, Utterance,
@@ -190,44 +188,31 @@ impl Autoregressive for Singer {
 // ---- the family -------------------------------------------------------------------------------------------
 
 /// What an engine, or a program with this family, is given.
-pub static SING: &dyn Family = &Sing;
+pub static SING: &Family = &Family {
+    name: "Sing",
+    tag: "sing",
+    options: SingOptions::SPECS,
+    expects: "sing.json",
+    detect: |path| path.join("sing.json").exists(),
+    open,
+    networks: Vec::new,
+    network_of: |_| None,
+    describe_voice: |_| "for Sing models".to_owned(),
+    describe_file: |_| None,
+};
 
 orate_models::options! {
     /// What models that sing can be asked for.
     pub struct SingOptions {
         /// Divides the logits that notes are drawn from; 0 takes the likeliest.
-        temperature: f32 => range(0.0, 100.0).value_name("T").default("1").common(),
+        temperature: f32 => { range: Some((0.0, 100.0)), value_name: "T", default: "1", is_common: true },
     }
 }
 
-struct Sing;
-
-impl Family for Sing {
-    fn name(&self) -> &'static str {
-        "Sing"
-    }
-
-    fn tag(&self) -> &'static str {
-        "sing"
-    }
-
-    fn options(&self) -> &'static [OptionSpec] {
-        SingOptions::SPECS
-    }
-
-    fn detect(&self, path: &Path) -> bool {
-        path.join("sing.json").exists()
-    }
-
-    fn expects(&self) -> &'static str {
-        "sing.json"
-    }
-
-    fn open(&self, path: &Path, _: Opening) -> Result<Box<dyn ModelFiles>, ModelError> {
-        let config = Config::read(&path.join("sing.json"))?;
-        let weights = Arc::new(SafeTensors::open(path.join("sing.safetensors"))?);
-        Ok(Box::new(SingFiles { origin: path.display().to_string(), config, weights }))
-    }
+fn open(path: &Path, _: Opening) -> Result<Box<dyn ModelFiles>, ModelError> {
+    let config = Config::read(&path.join("sing.json"))?;
+    let weights = Arc::new(SafeTensors::open(path.join("sing.safetensors"))?);
+    Ok(Box::new(SingFiles { origin: path.display().to_string(), config, weights }))
 }
 
 struct SingFiles {
@@ -237,12 +222,23 @@ struct SingFiles {
 }
 
 impl ModelFiles for SingFiles {
-    fn family(&self) -> &'static dyn Family {
+    fn family(&self) -> &'static Family {
         SING
     }
 
-    fn origin(&self) -> &str {
-        &self.origin
+    fn facts(&self) -> Facts {
+        Facts {
+            family: "Sing",
+            origin: self.origin.clone(),
+            sample_rate: self.config.sample_rate,
+            voices: vec![VoiceInfo { name: "singer".to_owned(), is_default: true }],
+            without_voices: "",
+            texts_at_once: MOST_UTTERANCES,
+            kv: None,
+            can_speak: true,
+            precision_scope: None,
+            typical_matmul: MatmulSize { rows: 1, width: 64 },
+        }
     }
 
     fn weights(&self) -> &Arc<dyn WeightSource> {
@@ -259,10 +255,6 @@ impl ModelFiles for SingFiles {
         networks.into_iter().map(|network| Ok(network.graph()?)).collect()
     }
 
-    fn typical_matmul(&self) -> MatmulSize {
-        MatmulSize { rows: 1, width: 64 }
-    }
-
     fn describe(&self) -> Description {
         Description { kind: "Sing".to_owned(), facts: vec![("sample rate", self.config.sample_rate.into())] }
     }
@@ -272,15 +264,7 @@ impl ModelFiles for SingFiles {
         device: Arc<dyn Device>,
         _: &PlaceOptions,
     ) -> Result<Arc<dyn Model>, ModelError> {
-        let facts = Facts {
-            family: "Sing",
-            origin: self.origin.clone(),
-            sample_rate: self.config.sample_rate,
-            voices: vec![VoiceInfo { name: "singer".to_owned(), is_default: true }],
-            without_voices: "",
-            texts_at_once: MOST_UTTERANCES,
-            kv: None::<CacheFormat>,
-        };
+        let facts = self.facts();
         let weights = Arc::new(Loader(self.weights.clone()));
         let plans = Arc::new(PlanCache::new(device.clone(), weights, 64));
         let decoding = Decoding::new(Singer(plans.clone()), PREFIX_BYTES);

@@ -1,7 +1,7 @@
-//! Multi-head attention with rotary positions.
+//! Parts of Llama-like transformers: attention with rotary positions, gated MLP.
 
-use super::Scope;
-use orate_graph::{AttentionMask, Graph, GraphError, Op, Value};
+use super::scope::Scope;
+use orate_graph::{Activation, AttentionMask, Graph, GraphError, Op, Value, Weight};
 
 /// Sizes of an attention. `heads` is a multiple of `kv_heads`: several heads of queries may share one of keys
 /// and values.
@@ -41,4 +41,20 @@ impl Attention {
     pub fn op(&self, mask: AttentionMask) -> Op {
         Op::Attention { heads: self.heads, scale: 1.0 / (self.head_dim as f32).sqrt(), mask, relative: None }
     }
+}
+
+/// `down(silu(gate(x)) · up(x))`, `[B, T, width]` → `[B, T, width]`, with `inner` channels between. Weights
+/// `gate_proj` and `up_proj`; `down` `[inner, width]` is given, as a layer scale may be folded into it.
+pub fn gated_mlp(
+    g: &mut Graph,
+    w: &Scope<'_>,
+    x: Value,
+    [width, inner]: [usize; 2],
+    down: Weight,
+) -> Result<Value, GraphError> {
+    let gate = g.matmul(x, w.matrix("gate_proj", width, inner))?;
+    let gate = g.activate(gate, Activation::Silu)?;
+    let up = g.matmul(x, w.matrix("up_proj", width, inner))?;
+    let y = g.mul(gate, up)?;
+    g.matmul(y, down)
 }
