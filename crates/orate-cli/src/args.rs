@@ -59,7 +59,7 @@ pub struct PrecisionArgs {
 
     /// Use --precision only for weights that match this name; may be repeated
     ///
-    /// * * matches any characters; `orate inspect --tensors` lists names.
+    /// `*` matches any characters; `orate inspect --tensors` lists names.
     #[arg(long, value_name = "PATTERN", hide_short_help = true)]
     pub precision_allow: Vec<String>,
 

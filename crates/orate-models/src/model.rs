@@ -21,6 +21,8 @@ use std::time::Duration;
 
 // ---- families and files -----------------------------------------------------------------------------------
 
+type Opened = Result<Box<dyn ModelFiles>, ModelError>;
+
 /// A family of models: how it is called, and how its files are recognized and opened.
 pub struct Family {
     /// Name for people, such as `Supertonic`.
@@ -35,7 +37,7 @@ pub struct Family {
     /// Whether a path is meant to be a model of this family, complete or not.
     pub detect: fn(&Path) -> bool,
     /// Opens a model. Of its weights only names and shapes are read.
-    pub open: fn(&Path, Opening) -> Result<Box<dyn ModelFiles>, ModelError>,
+    pub open: fn(&Path, Opening) -> Opened,
     /// Names of the networks, in the order in which they run.
     pub networks: fn() -> Vec<&'static str>,
     /// The one of these networks that a weight of some name belongs to.

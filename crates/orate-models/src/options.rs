@@ -390,7 +390,6 @@ impl OptionSpec {
     pub fn parse(&self, text: &str) -> Result<Value, String> {
         let value = match self.kind {
             OptionKind::Switch => text.parse().ok().map(Value::Switch),
-            // A number that is negative or not whole is out of range, and told so.
             OptionKind::Whole => text.parse().ok().map(Value::Whole),
             OptionKind::Number => text.parse().ok().map(Value::Number),
             OptionKind::Choice(words) if !words.contains(&text) => None,

@@ -167,12 +167,8 @@ impl PooledMemory {
 
     /// Moves the memory out, to be assigned back when the work that it was lent for is done.
     pub fn lend(&mut self) -> PooledMemory {
-        PooledMemory {
-            memory: self.memory.take(),
-            pool: self.pool.clone(),
-            before: self.before,
-            elsewhere: self.elsewhere,
-        }
+        let (before, elsewhere) = (self.before, self.elsewhere);
+        PooledMemory { memory: self.memory.take(), pool: self.pool.clone(), before, elsewhere }
     }
 
     /// Counts work that was done for this memory in another one.

@@ -100,7 +100,10 @@ impl ClonedVoice {
     fn lacks(&self, name: &str, wanted: &str, got: Option<&VoiceTensor>) -> ModelError {
         let problem = match got {
             None => format!("it has no `{name}`"),
-            Some(t) => format!("its `{name}` is {} {:?}, not {wanted} of one axis", t.data.dtype(), t.shape),
+            Some(VoiceTensor { shape, data }) => {
+                let is = if let VoiceData::F32(_) = data { "f32" } else { "i32" };
+                format!("its `{name}` is {is} {shape:?}, not {wanted} of one axis")
+            }
         };
         ModelError::BadVoice { name: None, problem }
     }
@@ -199,15 +202,6 @@ impl ClonedVoice {
             }
         }
         Ok(())
-    }
-}
-
-impl VoiceData {
-    fn dtype(&self) -> &'static str {
-        match self {
-            VoiceData::F32(_) => "f32",
-            VoiceData::I32(_) => "i32",
-        }
     }
 }
 

@@ -58,6 +58,8 @@ pub struct Args {
     profile: bool,
 
     /// Also time every step and write a Chrome trace
+    ///
+    /// Open it in ui.perfetto.dev or chrome://tracing.
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     trace: Option<PathBuf>,
 

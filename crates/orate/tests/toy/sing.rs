@@ -4,7 +4,7 @@
 //! ```text
 //! prompt   a start row and the first letter        rows [1, 2, D]     letters.weight [28, D]
 //! frame    logits ─ sample ─ note                  codes i32 [B, 1]
-//!          note row + row of the next letter ─ head ─ logits [B, 1, V]; the row after the last letter ends it
+//!          note row + row of the next letter ─ head ─ logits [B, 1, V]; the row after the last ends it
 //! notes    ─ samples                               [1, F, S]          waves.weight [V, S]
 //! ```
 
