@@ -24,7 +24,7 @@ fn profile_lines(profile: &[StepTime]) -> Vec<Line<'_>> {
     lines
 }
 
-/// Thousands a microsecond; 0 for what takes no time of its own.
+/// Billions per second of `amount` in `us` microseconds; 0 for what takes no time of its own.
 fn rate(amount: f64, us: f64) -> f64 {
     if us > 0.0 { amount / us / 1e3 } else { 0.0 }
 }
