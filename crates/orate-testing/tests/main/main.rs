@@ -1,5 +1,6 @@
 //! The tools of tests, tested themselves.
 
+mod circles;
 mod executors;
 mod interpreter;
 mod passes;
