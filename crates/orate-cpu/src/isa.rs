@@ -25,6 +25,12 @@ const NAMES: [&str; 5] = ["amx", "vnni", "avx512", "avx2", "portable"];
 /// Environment variable that forces an instruction set: `amx`, `vnni`, `avx512`, `avx2` or `portable`.
 pub const ISA_VARIABLE: &str = "ORATE_CPU_ISA";
 
+/// Whether a kernel of this name multiplies on AMX tiles. Names begin with the instruction set that a kernel
+/// uses.
+pub fn uses_tiles(kernel: &str) -> bool {
+    kernel.split('-').next() == Some("amx")
+}
+
 /// The requested instruction set cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("CPU instruction set `{asked}` {problem}; this machine can run: {available}")]

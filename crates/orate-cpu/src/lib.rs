@@ -19,6 +19,6 @@ mod team;
 mod weights;
 
 pub use device::CpuDevice;
-pub use isa::{ISA_VARIABLE, Isa, IsaError};
+pub use isa::{ISA_VARIABLE, Isa, IsaError, uses_tiles};
 pub use memory::CpuMemory;
 pub use team::Team;

@@ -415,7 +415,7 @@ mod tests {
     fn packing_puts_every_element_where_its_thread_reads() {
         let (k, n) = (20, 35);
         let data: Vec<f32> = (0..k * n).map(|i| i as f32 + 1.0).collect();
-        let packed = pack(&Tensor::borrowed([k, n], &data), Precision::F32);
+        let packed = pack(&Tensor::new([k, n], &data), Precision::F32);
         assert_eq!(packed.len(), 32 * 64);
         let value = |channels: usize, depth: usize, load: usize, lane: usize, i: usize| {
             f32::from_bits(packed[(((channels * 2 + depth) * 4 + load) * 32 + lane) * 4 + i])
@@ -444,7 +444,7 @@ mod tests {
             |d: usize, c: usize| if d.is_multiple_of(32) { 127 } else { (d * 7 + c * 3) as i32 % 255 - 127 };
         let power = |c: usize| 2f32.powi(c as i32 % 7 - 4);
         let data: Vec<f32> = (0..k * n).map(|i| whole(i / n, i % n) as f32 * power(i % n)).collect();
-        let packed = pack_blocks(&Tensor::borrowed([k, n], &data), BlockFormat::Q8_0);
+        let packed = pack_blocks(&Tensor::new([k, n], &data), BlockFormat::Q8_0);
         // Three blocks of 16 of K and two of 32 for each block of channels.
         let words = 3 * 128 + 2 * 16;
         assert_eq!((packed.len(), packed_bytes(k, n, Precision::Q8_0)), (2 * words, 8 * words));
@@ -473,7 +473,7 @@ mod tests {
         let whole =
             |d: usize, c: usize| if d.is_multiple_of(32) { -8 } else { (d * 7 + c * 3) as i32 % 16 - 8 };
         let data: Vec<f32> = (0..k * n).map(|i| whole(i / n, i % n) as f32).collect();
-        let packed = pack_blocks(&Tensor::borrowed([k, n], &data), BlockFormat::Q4_0);
+        let packed = pack_blocks(&Tensor::new([k, n], &data), BlockFormat::Q4_0);
         let words = 3 * 64 + 2 * 16;
         assert_eq!((packed.len(), packed_bytes(k, n, Precision::Q4_0)), (2 * words, 8 * words));
         let pairs = |channels: usize, depth: usize, lane: usize, word: usize| {
@@ -493,7 +493,7 @@ mod tests {
     #[test]
     fn transposed_views_pack_to_the_same() {
         let data: Vec<f32> = (0..6 * 4).map(|i| i as f32).collect();
-        let view = Tensor::borrowed([4, 6], &data).transpose();
+        let view = Tensor::new([4, 6], &data).transpose();
         let plain = view.clone().contiguous();
         for precision in Precision::FLOATS {
             assert_eq!(pack(&view, precision), pack(&plain, precision));

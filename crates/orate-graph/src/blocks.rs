@@ -8,10 +8,8 @@
 //! | `q4_0` | −8 … 7 | number of largest magnitude / −8 |
 
 use crate::Precision;
+pub use crate::shape::BLOCK;
 use half::f16;
-
-/// Weights along K that share a scale.
-pub const BLOCK: usize = 32;
 
 /// How the weights of a block are rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

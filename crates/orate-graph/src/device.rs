@@ -4,122 +4,24 @@
 //! [`Plan`] into an [`Executable`], uploading each weight once however many plans use it. Everything carries
 //! its device, and mixing devices is an error.
 
-use crate::{DType, GraphError, Plan, Precision, Shape, Target, Ticket, WeightLoader};
+use crate::{DType, DeviceError, Plan, Precision, Shape, Target, Ticket, WeightLoader};
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A run failed, or was asked for something impossible.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum DeviceError {
-    /// The plan or its weights.
-    #[error(transparent)]
-    Graph(#[from] GraphError),
-    /// A buffer was read or used before anything wrote it, or with another shape.
-    #[error("buffer `{name}` of plan `{plan}`: got {got}, needs {needed}")]
-    Buffer {
-        /// Buffer name.
-        name: String,
-        /// Plan or caller.
-        plan: String,
-        /// What is there.
-        got: String,
-        /// What is needed.
-        needed: String,
-    },
-    /// A run-time scalar was never set.
-    #[error("scalar `{name}` of plan `{plan}` was never set")]
-    Scalar {
-        /// Scalar name.
-        name: String,
-        /// Plan that reads it.
-        plan: String,
-    },
-    /// Plan, weights or memory belong to another device.
-    #[error("plan `{plan}` was made for device `{made_for}` but was given memory of `{got}`")]
-    Mixed {
-        /// Plan name.
-        plan: String,
-        /// Device of the plan.
-        made_for: String,
-        /// Device of the memory.
-        got: String,
-    },
-    /// An operand holds a value that the op cannot take.
-    #[error("plan `{plan}`, step {step}: {problem}")]
-    Operand {
-        /// Plan name.
-        plan: String,
-        /// Step number.
-        step: usize,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// The device could not be set up.
-    #[error("device `{device}`: {problem}")]
-    Setup {
-        /// Device name.
-        device: String,
-        /// What went wrong.
-        problem: String,
-    },
-    /// The device has no room.
-    #[error(
-        "device `{device}` is out of memory: {what}; use shorter pieces, close other programs or choose another device"
-    )]
-    OutOfMemory {
-        /// Device name.
-        device: String,
-        /// What did not fit.
-        what: String,
-    },
-    /// The device was opened before the process forked, and this is the child.
-    #[error(
-        "device `{device}` was opened in process {opened_in} and does not work in this one, which was forked from it: \
-         threads and drivers do not survive a fork; open the model anew in this process"
-    )]
-    Forked {
-        /// Device name.
-        device: String,
-        /// Number of the process that opened it.
-        opened_in: u32,
-    },
-    /// The device was lost or its driver reported a failure. Nothing that lives on it can be used any more.
-    #[error("device `{device}` failed: {problem}; open the model anew or choose another device")]
-    Failed {
-        /// Device name.
-        device: String,
-        /// What the driver says.
-        problem: String,
-    },
-}
-
-/// What kind of driver runs a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum DeviceKind {
-    /// The processor.
-    Cpu,
-    /// NVIDIA's CUDA.
-    Cuda,
-    /// Vulkan through wgpu.
-    Vulkan,
-    /// Metal through wgpu.
-    Metal,
-    /// Direct3D 12 through wgpu.
-    Dx12,
-}
-
-impl DeviceKind {
-    /// Name in options and messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            DeviceKind::Cpu => "cpu",
-            DeviceKind::Cuda => "cuda",
-            DeviceKind::Vulkan => "vulkan",
-            DeviceKind::Metal => "metal",
-            DeviceKind::Dx12 => "dx12",
-        }
+named! {
+    /// What kind of driver runs a device.
+    pub enum DeviceKind {
+        /// The processor.
+        Cpu = "cpu",
+        /// NVIDIA's CUDA.
+        Cuda = "cuda",
+        /// Vulkan through wgpu.
+        Vulkan = "vulkan",
+        /// Metal through wgpu.
+        Metal = "metal",
+        /// Direct3D 12 through wgpu.
+        Dx12 = "dx12",
     }
 }
 
@@ -212,27 +114,29 @@ pub struct Counters {
     pub allocations: u64,
 }
 
+impl Counters {
+    fn zip(self, other: Counters, f: fn(u64, u64) -> u64) -> Counters {
+        Counters {
+            submissions: f(self.submissions, other.submissions),
+            read_backs: f(self.read_backs, other.read_backs),
+            bytes_up: f(self.bytes_up, other.bytes_up),
+            bytes_down: f(self.bytes_down, other.bytes_down),
+            allocations: f(self.allocations, other.allocations),
+        }
+    }
+}
+
 impl std::ops::Sub for Counters {
     type Output = Counters;
 
     fn sub(self, before: Counters) -> Counters {
-        Counters {
-            submissions: self.submissions - before.submissions,
-            read_backs: self.read_backs - before.read_backs,
-            bytes_up: self.bytes_up - before.bytes_up,
-            bytes_down: self.bytes_down - before.bytes_down,
-            allocations: self.allocations - before.allocations,
-        }
+        self.zip(before, |now, before| now - before)
     }
 }
 
 impl std::ops::AddAssign for Counters {
     fn add_assign(&mut self, more: Counters) {
-        self.submissions += more.submissions;
-        self.read_backs += more.read_backs;
-        self.bytes_up += more.bytes_up;
-        self.bytes_down += more.bytes_down;
-        self.allocations += more.allocations;
+        *self = self.zip(more, |a, b| a + b);
     }
 }
 
@@ -413,12 +317,10 @@ pub fn extended(
             let batch = shape.dims()[0].max(1);
             Ok((dtype.bytes_of(shape) / batch, dtype.bytes_of(wanted) / batch))
         }
-        None => Err(DeviceError::Buffer {
-            name: name.to_owned(),
-            plan: "extended".to_owned(),
-            got: found.map_or("no such buffer".to_owned(), |(_, shape)| shape.to_string()),
-            needed: format!("{wanted}, or fewer rows"),
-        }),
+        None => {
+            let got = found.map_or("no such buffer".to_owned(), |(_, shape)| shape.to_string());
+            Err(DeviceError::buffer(name, "extended", got, format!("{wanted}, or fewer rows")))
+        }
     }
 }
 
@@ -431,12 +333,8 @@ pub fn fitting(name: &str, dtype: DType, shape: &Shape, bytes: &[u8]) -> Result<
     if bytes.len() == needed {
         return Ok(());
     }
-    Err(DeviceError::Buffer {
-        name: name.to_owned(),
-        plan: "written by the host".to_owned(),
-        got: format!("{} bytes", bytes.len()),
-        needed: format!("{needed} bytes for {dtype} {shape}"),
-    })
+    let (got, needed) = (format!("{} bytes", bytes.len()), format!("{needed} bytes for {dtype} {shape}"));
+    Err(DeviceError::buffer(name, "written by the host", got, needed))
 }
 
 /// What [`Memory::copy_from`] copies: elements of one buffer to another, whole rows of those of compact
@@ -474,17 +372,12 @@ impl Part<'_> {
             Some((dtype, shape)) => format!("{dtype} {shape}"),
             None => "no buffer".to_owned(),
         };
-        Err(DeviceError::Buffer {
-            name: self.from.0.to_owned(),
-            plan: format!("copied to `{}`", self.to.0),
-            got: format!("{} and {}", say(from), say(to)),
-            needed: match from {
-                Some((dtype, _)) if dtype.is_compact() => {
-                    format!("{} elements from {} to {}, whole rows", self.len, self.from.1, self.to.1)
-                }
-                _ => format!("{} elements from {} to {}", self.len, self.from.1, self.to.1),
-            },
-        })
+        let (got, plan) = (format!("{} and {}", say(from), say(to)), format!("copied to `{}`", self.to.0));
+        let mut needed = format!("{} elements from {} to {}", self.len, self.from.1, self.to.1);
+        if from.is_some_and(|(dtype, _)| dtype.is_compact()) {
+            needed += ", whole rows";
+        }
+        Err(DeviceError::buffer(self.from.0, plan, got, needed))
     }
 
     fn is_whole_rows(&self, source: &Shape, target: &Shape) -> bool {
@@ -501,28 +394,23 @@ impl Part<'_> {
     }
 }
 
-/// Named buffers and scalars of one session, on the device.
+/// Named buffers and scalars of one session, on the device. Calls fail if the device has no room or failed;
+/// what else can go wrong is said at each.
 pub trait Memory: Send + Any {
     /// Device name.
     fn device(&self) -> &str;
 
     /// Sets a float buffer, making it if need be. `data` has `shape.len()` elements.
-    ///
-    /// # Errors
-    /// The device has no room, or failed.
     fn write_f32(&mut self, name: &str, shape: &Shape, data: &[f32]) -> Result<(), DeviceError>;
 
     /// Sets an integer buffer, making it if need be. `data` has `shape.len()` elements.
-    ///
-    /// # Errors
-    /// The device has no room, or failed.
     fn write_i32(&mut self, name: &str, shape: &Shape, data: &[i32]) -> Result<(), DeviceError>;
 
     /// Sets a buffer of any type, making it if need be. `bytes` are those of the elements,
     /// [`DType::bytes_of`] the shape.
     ///
     /// # Errors
-    /// There are more or fewer bytes, the device has no room, or failed.
+    /// There are more or fewer bytes.
     fn write_bytes(
         &mut self,
         name: &str,
@@ -554,36 +442,27 @@ pub trait Memory: Send + Any {
     /// counts as a read-back now, whatever becomes of it.
     ///
     /// # Errors
-    /// There is no such integer buffer, [`crate::Pending::MOST`] copies are under way, or the device failed.
+    /// There is no such integer buffer, or [`crate::Pending::MOST`] copies are under way.
     fn read_later(&mut self, name: &str) -> Result<Ticket, DeviceError>;
 
     /// Waits for a copy, and for nothing after it, and replaces the content of `out` by it.
     ///
     /// # Errors
-    /// The ticket is not of this memory, or the device failed.
+    /// The ticket is not of this memory.
     fn finish(&mut self, ticket: Ticket, out: &mut Vec<i32>) -> Result<Shape, DeviceError>;
 
     /// Gives up a copy that is no longer wanted, without waiting for it.
     fn discard(&mut self, ticket: Ticket);
 
     /// Makes a buffer of zeros, or makes one of this shape all zeros, without sending them.
-    ///
-    /// # Errors
-    /// The device has no room, or failed.
     fn clear(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError>;
 
     /// As [`Memory::clear`] for several buffers, in one go where the device can.
-    ///
-    /// # Errors
-    /// As [`Memory::clear`].
     fn clear_all(&mut self, buffers: &[(&str, DType, &Shape)]) -> Result<(), DeviceError> {
         buffers.iter().try_for_each(|(name, dtype, shape)| self.clear(name, *dtype, shape))
     }
 
     /// Makes a buffer of this shape, whose content may be anything: for what is written before it is read.
-    ///
-    /// # Errors
-    /// The device has no room, or failed.
     fn reserve(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
         self.clear(name, dtype, shape)
     }
@@ -592,7 +471,7 @@ pub trait Memory: Send + Any {
     /// its N rows, and what stands after them may be anything.
     ///
     /// # Errors
-    /// There is no such buffer, its other extents differ, or the device has no room.
+    /// There is no such buffer, or its other extents differ.
     fn extend(&mut self, buffers: &[(&str, &Shape)]) -> Result<(), DeviceError>;
 
     /// Copies elements of buffers of another memory of this device to buffers that are there, without the
@@ -600,13 +479,10 @@ pub trait Memory: Send + Any {
     /// order, so what they write must not overlap.
     ///
     /// # Errors
-    /// A memory of another device, a buffer that is not there or too small, or the device failed.
+    /// A memory of another device, or a buffer that is not there or too small.
     fn copy_from(&mut self, source: &mut dyn Memory, parts: &[Part<'_>]) -> Result<(), DeviceError>;
 
     /// Waits until everything that was submitted for this session is done. Reading waits by itself.
-    ///
-    /// # Errors
-    /// The device failed.
     fn wait(&mut self) -> Result<(), DeviceError> {
         Ok(())
     }

@@ -19,9 +19,11 @@
 //! # Ok::<(), orate_graph::GraphError>(())
 //! ```
 
+#[macro_use]
+mod named;
+
 mod activation;
 pub mod blocks;
-mod cache_format;
 pub mod device;
 mod error;
 mod fusion;
@@ -37,14 +39,13 @@ mod shape;
 mod weight;
 
 pub use activation::Activation;
-pub use cache_format::CacheFormat;
 pub use device::{
-    COOPERATIVE_MATRICES, Counters, Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, Executable,
-    MATRIX_TILES, Memory, ModelOnDevice, Pacing, Part, extended, fitting,
+    COOPERATIVE_MATRICES, Counters, Device, DeviceClass, DeviceInfo, DeviceKind, Executable, MATRIX_TILES,
+    Memory, ModelOnDevice, Pacing, Part, extended, fitting,
 };
-pub use error::{GraphError, Result};
-pub use fusion::{FirstRow, Fused, Fusions, Head, MOST_HEADS, MOST_PARTS};
-pub use graph::{Buffer, BufferKind, Draw, Graph, Node, Pieces, Rows, TAP_PREFIX, Value, ValueInfo};
+pub use error::{DeviceError, GraphError, Result};
+pub use fusion::{Fused, Fusions, Head, MOST_HEADS, MOST_PARTS};
+pub use graph::{Buffer, BufferKind, Draw, Graph, Node, Pieces, Rows, TAP_PREFIX, Value};
 pub use memory::{ALIGNMENT, Place};
 pub use op::{
     AttentionMask, ControlIds, ConvGeometry, Cost, Epilogue, Factor, First, NO_ID, Norm, Op, Padding,
@@ -52,7 +53,7 @@ pub use op::{
 };
 pub use pending::{Pending, Ticket};
 pub use plan::{Plan, Roofline, Step, Target, launches_of, several};
-pub use precision::{Precision, PrecisionPolicy, name_matches};
+pub use precision::{CacheFormat, Precision, PrecisionPolicy, name_matches};
 pub use process::{AtHome, HomeProcess};
-pub use shape::{DType, Shape};
+pub use shape::{DType, Shape, ValueInfo};
 pub use weight::{Halves, Tensor, Weight, WeightLoader};

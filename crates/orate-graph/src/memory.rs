@@ -1,9 +1,9 @@
 //! Where each value lives: in a named buffer, or at an offset of one arena shared by all temporaries.
 
-use crate::Value;
 use crate::fusion::Draft;
-use crate::graph::{Graph, Node, ValueInfo};
+use crate::graph::{Graph, Node};
 use crate::op::Op;
+use crate::{Value, ValueInfo};
 use std::collections::HashMap;
 
 /// Every temporary starts at a multiple of this many bytes: a cache line, and the widest vector.
@@ -95,90 +95,4 @@ pub(crate) fn plan(d: &Draft<'_>) -> MemoryPlan {
         }
     };
     MemoryPlan { places: (0..d.graph.values.len()).map(place).collect(), arena_bytes }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fusion::{Fusions, draft};
-    use crate::{Activation, DType};
-
-    fn plan(g: &Graph) -> MemoryPlan {
-        super::plan(&draft(g, &Fusions::default()))
-    }
-
-    /// A chain with a long-lived value needs three slots, however long it is.
-    #[test]
-    fn memory_is_reused() {
-        let mut g = Graph::new("chain");
-        let x = g.input("x", DType::F32, [16]).expect("declares");
-        let keep = g.activate(x, Activation::Relu).expect("builds");
-        let mut y = keep;
-        for _ in 0..10 {
-            y = g.activate(y, Activation::Tanh).expect("builds");
-        }
-        let z = g.add(y, keep).expect("builds");
-        g.output("z", z).expect("declares");
-        assert_eq!(plan(&g).arena_bytes, 3 * 64);
-    }
-
-    /// Stores read what states held before the run, whatever the order in which they happen.
-    #[test]
-    fn no_store_reads_a_state_that_another_replaces() {
-        let mut g = Graph::new("states");
-        let a = g.state("a", DType::F32, [2]).expect("declares");
-        let b = g.state("b", DType::F32, [2]).expect("declares");
-        let c = g.state("c", DType::F32, [1, 2]).expect("declares");
-        let flat = g.reshape(c, [2]).expect("builds");
-        g.update("a", b).expect("fits");
-        g.update("b", a).expect("fits");
-        g.output("old a", a).expect("declares");
-        g.output("old c", flat).expect("declares");
-        keep_old_states(&mut g);
-        // Nothing replaces c, so it needs no copy before it is copied.
-        assert_eq!(g.nodes().iter().filter(|n| n.op == Op::Concat { axis: 0 }).count(), 3);
-        let p = plan(&g);
-        for (_, v) in &draft(&g, &Fusions::default()).copies {
-            assert!(!matches!(p.places[v.index()], Place::Buffer(0 | 1, _)), "{v:?} is read from a or b");
-        }
-    }
-
-    #[test]
-    fn live_values_never_overlap() {
-        let mut state = 7u64;
-        let mut random = move |n: usize| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (state >> 33) as usize % n
-        };
-        let mut g = Graph::new("random");
-        let mut all: Vec<Value> = vec![g.input("x", DType::F32, [4]).expect("declares")];
-        for _ in 0..300 {
-            let (a, b) = (all[random(all.len())], all[all.len() - 1 - random(all.len().min(4))]);
-            let v = match random(3) {
-                0 => g.push(Op::Concat { axis: 0 }, &[a], None),
-                1 => g.reshape(b, [1, 4]).and_then(|v| g.reshape(v, [4])),
-                _ => g.add(a, b),
-            };
-            all.push(v.expect("builds"));
-        }
-        g.output("y", all[300]).expect("declares");
-        let draft = draft(&g, &Fusions::default());
-        let p = super::plan(&draft);
-        let steps: Vec<&Node> = g.nodes().iter().filter(|n| n.op != Op::Reshape).collect();
-        // Last step that reads a value or a view of it.
-        let mut last: HashMap<Value, usize> = HashMap::new();
-        for (s, node) in steps.iter().enumerate() {
-            for v in node.inputs.iter().chain([&node.output]) {
-                last.insert(draft.whole(*v).0, s);
-            }
-        }
-        for (i, a) in steps.iter().enumerate() {
-            for (j, b) in steps.iter().enumerate().skip(i + 1) {
-                let place = |v: Value| p.places[v.index()];
-                let (Place::Arena(x), Place::Arena(y)) = (place(a.output), place(b.output)) else { continue };
-                let overlap = x < y + 64 && y < x + 64;
-                assert!(!overlap || last[&a.output] < j, "{i} and {j}");
-            }
-        }
-    }
 }

@@ -3,8 +3,7 @@
 //! Ops come out of the builder in their plain form; passes fold bias, activation, residual and norm into the
 //! op that makes the value, so that it is written once.
 
-use crate::graph::ValueInfo;
-use crate::{Activation, DType, Shape, Weight};
+use crate::{Activation, DType, Shape, ValueInfo, Weight};
 
 /// A number read at run time: position, time step, seed. It lives in device memory, never in the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -89,25 +88,15 @@ impl ConvGeometry {
     }
 }
 
-/// What [`Op::Pad`] puts beyond the ends of a sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Padding {
-    /// Zeros.
-    Zero,
-    /// The row at the end, again and again.
-    Repeat,
-    /// The sequence mirrored at the row at the end, which is not repeated.
-    Reflect,
-}
-
-impl Padding {
-    /// Name in plans.
-    pub fn name(self) -> &'static str {
-        match self {
-            Padding::Zero => "zero",
-            Padding::Repeat => "repeat",
-            Padding::Reflect => "reflect",
-        }
+named! {
+    /// What [`Op::Pad`] puts beyond the ends of a sequence.
+    pub enum Padding {
+        /// Zeros.
+        Zero = "zero",
+        /// The row at the end, again and again.
+        Repeat = "repeat",
+        /// The sequence mirrored at the row at the end, which is not repeated.
+        Reflect = "reflect",
     }
 }
 
@@ -269,7 +258,7 @@ pub enum Op {
     },
     /// q `[B, Tq, H·D]`, k and v `[B or 1, Tk, Hkv·D]`, lens (optional), one per row of k → `[B, Tq, H·D]`:
     /// `softmax(scale · q·k) · v` for each head, where H / Hkv heads of q after each other share one of k and
-    /// v. Behind a mask of a cache, k and v may both be of a compact type; with [`crate::DType::Q8_0`] D is a
+    /// v. With the mask of a cache, k and v may both be of a compact type; with [`crate::DType::Q8_0`] D is a
     /// multiple of 32. Keys at or past their row's length are not seen. Masks with positions read these, i32
     /// `[B]`, in place of lengths.
     Attention {
@@ -462,67 +451,36 @@ names! {
 struct Facts<'a> {
     /// Weights it reads, in a fixed order.
     weights: Vec<&'a Weight>,
-    flops: Flops<'a>,
+    /// Operations for each element of the result; see [`Op::flops`].
+    flops: u64,
     reads: Reads,
-    result: ResultType,
-    in_place: bool,
-}
-
-/// Operations by shapes of operands and result.
-type ByShapes<'a> = dyn Fn(&[&Shape], &Shape) -> u64 + 'a;
-
-/// Arithmetic operations of one run.
-enum Flops<'a> {
-    /// As many for each element of the result.
-    PerElement(u64),
-    /// What this returns.
-    Of(Box<ByShapes<'a>>),
+    /// Type of the result's elements; `None` is that of operand 0.
+    result: Option<DType>,
 }
 
 /// Elements that are read in one run.
 enum Reads {
     /// All operands and weights.
     All,
-    /// As many for each element of the result.
+    /// This many for each element of the result.
     PerElement(u64),
-    /// As many.
-    Exactly(u64),
-}
-
-/// Type of the result's elements.
-enum ResultType {
-    F32,
-    I32,
-    /// That of operand 0.
-    OfOperand,
+    /// All weights.
+    Weights,
 }
 
 /// An op that reads these weights, does `flops` operations for each element of its result, and makes floats.
 fn facts<'a>(weights: impl IntoIterator<Item = &'a Weight>, flops: u64) -> Facts<'a> {
-    Facts {
-        weights: weights.into_iter().collect(),
-        flops: Flops::PerElement(flops),
-        reads: Reads::All,
-        result: ResultType::F32,
-        in_place: false,
-    }
+    let weights = weights.into_iter().collect();
+    Facts { weights, flops, reads: Reads::All, result: Some(DType::F32) }
 }
 
-impl<'a> Facts<'a> {
-    fn flops(self, of: impl Fn(&[&Shape], &Shape) -> u64 + 'a) -> Self {
-        Facts { flops: Flops::Of(Box::new(of)), ..self }
-    }
-
+impl Facts<'_> {
     fn reads(self, reads: Reads) -> Self {
         Facts { reads, ..self }
     }
 
-    fn makes(self, result: ResultType) -> Self {
-        Facts { result, ..self }
-    }
-
-    fn in_place(self) -> Self {
-        Facts { in_place: true, ..self }
+    fn makes(self, result: impl Into<Option<DType>>) -> Self {
+        Facts { result: result.into(), ..self }
     }
 }
 
@@ -547,7 +505,7 @@ impl Op {
                 let count = tables.shape().dims().first().map_or(0, |q| *q as u64);
                 facts([tables], count).reads(Reads::PerElement(count))
             }
-            Op::Constant { weight } => facts([weight], 0).reads(Reads::Exactly(weight.shape().len() as u64)),
+            Op::Constant { weight } => facts([weight], 0).reads(Reads::Weights),
             Op::MatMul { weight, epilogue: e } | Op::Conv1d { weight, epilogue: e, .. } => {
                 let k = weight.shape().dims().first().map_or(0, |k| *k as u64);
                 facts([weight].into_iter().chain(e.weights()), k.saturating_mul(2).saturating_add(e.flops()))
@@ -565,54 +523,51 @@ impl Op {
             Op::Activate(a) => facts(a.slope(), a.flops()),
             Op::Add | Op::Mul | Op::AddRow | Op::MulRow | Op::Scale { .. } => facts([], 1),
             Op::Combine { .. } | Op::Rotary { .. } => facts([], 3),
-            Op::Attention { heads, relative, mask, .. } => {
-                let band = relative.as_ref().map_or(0, |r| 2 * r.window as u64 + 1);
-                let tables = relative.iter().flat_map(|r| [&r.key, &r.value]);
-                facts(tables, 0).flops(move |inputs, out| {
-                    let keys = mask.keys(inputs[0].dims()[1], inputs[1].dims()[1]) as u64;
-                    let scores = out.rows() as u64 * *heads as u64 * keys;
-                    out.len() as u64 * 4 * (keys + band) + 20 * scores
-                })
-            }
+            Op::Attention { relative, .. } => facts(relative.iter().flat_map(|r| [&r.key, &r.value]), 0),
             Op::RotaryTable { theta } => facts([theta], 20),
             Op::RopeTable { .. } | Op::TimeEmbedding { .. } | Op::RandomNormal { .. } => facts([], 20),
-            Op::MaskRows | Op::Pad { .. } | Op::Permute { .. } => facts([], 0),
-            Op::Concat { .. } | Op::Reshape => facts([], 0).makes(ResultType::OfOperand),
-            Op::Slice { .. } => facts([], 0).reads(Reads::PerElement(1)).makes(ResultType::OfOperand),
-            Op::Statistics { .. } => {
-                facts([], 0).flops(|inputs, _| inputs.iter().map(|s| 10 * s.len() as u64).sum())
+            Op::MaskRows | Op::Pad { .. } | Op::Permute { .. } | Op::Statistics { .. } | Op::Mark => {
+                facts([], 0)
             }
-            Op::ResidualCodes { codebooks } => {
-                let each = (codebooks.shape().len() as u64).saturating_mul(3);
-                let codes = facts([codebooks], 0).makes(ResultType::I32);
-                codes.flops(move |_, out| each * out.rows() as u64)
-            }
+            Op::Concat { .. } | Op::Reshape | Op::WriteRows { .. } => facts([], 0).makes(None),
+            Op::Slice { .. } => facts([], 0).reads(Reads::PerElement(1)).makes(None),
+            Op::ResidualCodes { codebooks } => facts([codebooks], 0).makes(DType::I32),
             Op::OverlapAdd { window, hop } => {
                 let frames = window.shape().len().div_ceil((*hop).max(1)) as u64;
                 facts([window], 3 * frames + 1)
             }
             Op::SelectRow { .. } | Op::RowAt => facts([], 0).reads(Reads::PerElement(1)),
-            Op::Increment { .. } => facts([], 1).makes(ResultType::I32),
-            Op::WriteRows { .. } => facts([], 0).makes(ResultType::OfOperand).in_place(),
-            Op::Mark => facts([], 0).in_place(),
-            Op::Sample { .. } => {
-                facts([], 0).makes(ResultType::I32).flops(|inputs, _| 20 * inputs[0].len() as u64)
+            Op::Increment { .. } => facts([], 1).makes(DType::I32),
+            Op::Sample { .. } => facts([], 0).makes(DType::I32),
+        }
+    }
+
+    /// Arithmetic operations of one run.
+    fn flops(&self, per_element: u64, inputs: &[&Shape], out: &Shape) -> u64 {
+        match self {
+            Op::Attention { heads, relative, mask, .. } => {
+                let band = relative.as_ref().map_or(0, |r| 2 * r.window as u64 + 1);
+                let keys = mask.keys(inputs[0].dims()[1], inputs[1].dims()[1]) as u64;
+                let scores = out.rows() as u64 * *heads as u64 * keys;
+                out.len() as u64 * 4 * (keys + band) + 20 * scores
             }
+            Op::Statistics { .. } => inputs.iter().map(|s| 10 * s.len() as u64).sum(),
+            Op::ResidualCodes { codebooks } => {
+                (codebooks.shape().len() as u64).saturating_mul(3) * out.rows() as u64
+            }
+            Op::Sample { .. } => 20 * inputs[0].len() as u64,
+            _ => per_element * out.len() as u64,
         }
     }
 
     /// Whether the result is the first operand's memory, a state's, with some of it replaced.
     pub fn in_place(&self) -> bool {
-        self.facts().in_place
+        matches!(self, Op::WriteRows { .. } | Op::Mark)
     }
 
     /// Type of the result's elements, for operands that fit.
     pub(crate) fn result_type(&self, inputs: &[&ValueInfo]) -> DType {
-        match self.facts().result {
-            ResultType::F32 => DType::F32,
-            ResultType::I32 => DType::I32,
-            ResultType::OfOperand => inputs[0].dtype,
-        }
+        self.facts().result.unwrap_or_else(|| inputs[0].dtype)
     }
 
     /// The weights the op reads, in a fixed order.
@@ -655,23 +610,20 @@ impl Op {
             return Cost::default();
         }
         let (inputs, output): (Vec<_>, _) = (operands.iter().map(|i| &i.shape).collect(), &result.shape);
-        let out = output.len() as u64;
         let facts = self.facts();
-        let flops = match facts.flops {
-            Flops::PerElement(n) => n * out,
-            Flops::Of(shapes) => shapes(&inputs, output),
-        };
-        if facts.in_place {
+        let flops = self.flops(facts.flops, &inputs, output);
+        if self.in_place() {
             // As much is written as is read: the rows, or a mark for each id.
             let read = 4 * inputs[1].len();
             let row = if *self == Op::Mark { 4 } else { result.dtype.row_bytes(output.last()) };
             return Cost { flops, bytes: (read + row * inputs[1].rows()) as u64 };
         }
+        let out = output.len() as u64;
         let weights: u64 = facts.weights.iter().map(|w| w.shape().len() as u64).sum();
         let read: u64 = match facts.reads {
             Reads::All => inputs.iter().map(|s| s.len() as u64).sum::<u64>() + weights,
             Reads::PerElement(n) => n * out,
-            Reads::Exactly(n) => n,
+            Reads::Weights => weights,
         };
         // Operands of compact elements are read as they are.
         let compact = operands.iter().filter(|i| i.dtype.is_compact());

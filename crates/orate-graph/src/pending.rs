@@ -35,12 +35,8 @@ impl<T> Pending<T> {
         if self.under_way.len() < Self::MOST {
             return Ok(self.free.pop());
         }
-        Err(DeviceError::Buffer {
-            name: name.to_owned(),
-            plan: "read later by the host".to_owned(),
-            got: format!("{} copies are under way", Self::MOST),
-            needed: "one of them finished or discarded".to_owned(),
-        })
+        let got = format!("{} copies are under way", Self::MOST);
+        Err(DeviceError::buffer(name, "read later by the host", got, "one of them finished or discarded"))
     }
 
     /// Notes a copy to `place`.
@@ -56,15 +52,11 @@ impl<T> Pending<T> {
     /// # Errors
     /// It is not under way: another memory gave the ticket, or buffers were given back since.
     pub fn end(&mut self, ticket: Ticket) -> Result<T, DeviceError> {
-        match self.under_way.iter().position(|(number, _)| *number == ticket.0) {
-            Some(i) => Ok(self.under_way.remove(i).1),
-            None => Err(DeviceError::Buffer {
-                name: format!("copy {}", ticket.0),
-                plan: "read later by the host".to_owned(),
-                got: "no such copy is under way".to_owned(),
-                needed: "a ticket of this memory".to_owned(),
-            }),
-        }
+        let Some(i) = self.under_way.iter().position(|(number, _)| *number == ticket.0) else {
+            let (name, got) = (format!("copy {}", ticket.0), "no such copy is under way");
+            return Err(DeviceError::buffer(&name, "read later by the host", got, "a ticket of this memory"));
+        };
+        Ok(self.under_way.remove(i).1)
     }
 
     /// Keeps a place for the next copy.

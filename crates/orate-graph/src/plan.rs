@@ -1,10 +1,10 @@
 //! Compiling: passes, kernel choice, memory. A plan is what executors run, and it prints.
 
 use crate::fusion::{self, Fused, Fusions, Launch};
-use crate::graph::{Buffer, Graph, Node, Pieces, ValueInfo, node_name};
+use crate::graph::{Buffer, Graph, Node, Pieces, node_name};
 use crate::memory::{self, Place};
 use crate::op::{Cost, Op};
-use crate::{GraphError, Result, Value, Weight, passes};
+use crate::{GraphError, Result, Value, ValueInfo, Weight, passes};
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
@@ -144,42 +144,39 @@ impl Roofline {
     }
 }
 
-/// The kernel for a node, or an error that names the node.
-fn choose(target: &dyn Target, graph: &str, i: usize, node: &Node, inputs: &[&ValueInfo]) -> Result<String> {
-    target.kernel(&node.op, inputs).map_err(|reason| refused(target, graph, i, node, reason))
-}
-
-fn refused(target: &dyn Target, graph: &str, i: usize, node: &Node, reason: String) -> GraphError {
-    GraphError::Unsupported {
+/// The kernel for a node, into which `fused` was fused, or an error that names the node.
+fn kernel(target: &dyn Target, graph: &Graph, i: usize, node: &Node, fused: &Fused) -> Result<String> {
+    let inputs = graph.operands(node);
+    let found = match *fused == Fused::default() {
+        true => target.kernel(&node.op, &inputs),
+        false => target.fused_kernel(&node.op, &inputs, fused),
+    };
+    found.map_err(|reason| GraphError::Unsupported {
         device: target.name(),
-        graph: graph.to_owned(),
+        graph: graph.name.clone(),
         node: node_name(i, &node.op),
         op: node.op.describe(),
         reason,
-    }
+    })
 }
 
 /// A step of a launch whose values have places.
 fn step(target: &dyn Target, graph: &Graph, places: &[Place], i: usize, launch: &Launch) -> Result<Step> {
-    let infos = |node: &Node| node.inputs.iter().map(|v| graph.info(*v)).collect::<Vec<_>>();
     let nodes: Vec<Node> = launch.nodes.iter().map(|n| graph.nodes[*n].clone()).collect();
-    let mut kernel = String::new();
+    let mut chosen = String::new();
+    // Ops that are fused must have a kernel of their own, too.
     for node in nodes.iter().filter(|n| n.op != Op::Reshape) {
-        kernel = choose(target, &graph.name, i, node, &infos(node))?;
+        chosen = kernel(target, graph, i, node, &Fused::default())?;
     }
     let mut cost = Cost::default();
-    nodes.iter().for_each(|n| cost += n.op.cost(&infos(n), graph.info(n.output)));
-    let node = Node {
-        op: graph.nodes[launch.node].op.clone(),
-        inputs: launch.inputs.clone(),
-        output: launch.output,
-    };
+    nodes.iter().for_each(|n| cost += n.op.cost(&graph.operands(n), graph.info(n.output)));
+    let op = graph.nodes[launch.node].op.clone();
+    let node = Node { op, inputs: launch.inputs.clone(), output: launch.output };
     if launch.fused != Fused::default() {
-        let found = target.fused_kernel(&node.op, &infos(&node), &launch.fused);
-        kernel = found.map_err(|reason| refused(target, &graph.name, i, &node, reason))?;
+        chosen = kernel(target, graph, i, &node, &launch.fused)?;
         cost.bytes = cost.bytes.saturating_sub(bytes_kept(graph, &nodes, places));
     }
-    Ok(Step { node, fused: launch.fused.clone(), nodes, kernel, cost })
+    Ok(Step { node, fused: launch.fused.clone(), nodes, kernel: chosen, cost })
 }
 
 /// Bytes that single ops would write and read again, and the launch does not: values that it makes and stores
@@ -251,9 +248,8 @@ impl Plan {
     /// Every step of `graph`, passes applied, that `target` cannot run.
     pub fn unsupported(mut graph: Graph, target: &dyn Target) -> Vec<GraphError> {
         passes::ALL.iter().for_each(|(_, run)| run(&mut graph));
-        let inputs = |node: &Node| node.inputs.iter().map(|v| &graph.values[v.index()]).collect::<Vec<_>>();
         let steps = graph.nodes.iter().enumerate().filter(|(_, n)| n.op != Op::Reshape);
-        steps.filter_map(|(i, node)| choose(target, &graph.name, i, node, &inputs(node)).err()).collect()
+        steps.filter_map(|(i, node)| kernel(target, &graph, i, node, &Fused::default()).err()).collect()
     }
 
     /// Name of the network.
@@ -335,56 +331,34 @@ impl Plan {
             self.arena_bytes as f64 / 1e6
         );
         for b in &self.buffers {
-            let _ = writeln!(
-                s,
-                "  {:<6} {} {} {}",
-                format!("{:?}", b.kind).to_lowercase(),
-                b.name,
-                b.dtype,
-                b.shape
-            );
+            let kind = format!("{:?}", b.kind).to_lowercase();
+            let _ = writeln!(s, "  {kind:<6} {} {} {}", b.name, b.dtype, b.shape);
         }
-        let head = if roofline.is_some() { "  bound µs" } else { "" };
-        let _ = writeln!(
-            s,
-            "{:>4}  {:<34}{:<26}{:<18}{:>10}{:>10}{head}  weight",
-            "step", "op", "kernel", "shape", "MFLOP", "kB"
-        );
+        let mut row = |step: &str, names: [&str; 3], numbers: [&str; 3], rest: &str| {
+            let ([op, kernel, shape], [mflop, kb, bound]) = (names, numbers);
+            let bound = if roofline.is_some() { format!("{bound:>10}") } else { String::new() };
+            let _ =
+                writeln!(s, "{step:>4}  {op:<34}{kernel:<26}{shape:<18}{mflop:>10}{kb:>10}{bound}  {rest}");
+        };
+        row("step", ["op", "kernel", "shape"], ["MFLOP", "kB", "bound µs"], "weight");
         for (i, step) in self.steps.iter().enumerate() {
-            let shape = self.info(step.node.output).shape.to_string();
-            let _ = write!(
-                s,
-                "{i:>4}  {:<34}{:<26}{shape:<18}{:>10.3}{:>10.1}",
-                step.describe(),
-                step.kernel,
-                step.cost.flops as f64 / 1e6,
-                step.cost.bytes as f64 / 1e3
-            );
-            if let Some(r) = roofline {
-                let _ = write!(s, "{:>10.1}", r.bound_us(step.cost));
-            }
-            let _ = writeln!(s, "  {}", step.label().unwrap_or("-"));
+            let (op, shape) = (step.describe(), self.info(step.node.output).shape.to_string());
+            let mflop = format!("{:.3}", step.cost.flops as f64 / 1e6);
+            let kb = format!("{:.1}", step.cost.bytes as f64 / 1e3);
+            let bound = roofline.map_or(String::new(), |r| format!("{:.1}", r.bound_us(step.cost)));
+            let names = [&*op, &step.kernel, &shape];
+            row(&i.to_string(), names, [&mflop, &kb, &bound], step.label().unwrap_or("-"));
         }
         for (buffer, v) in &self.copies {
             let info = self.info(*v);
-            let kb = 2.0 * info.dtype.bytes_of(&info.shape) as f64 / 1e3;
-            let (shape, to) = (info.shape.to_string(), &self.buffers[*buffer].name);
-            let bound = roofline.map_or(String::new(), |_| " ".repeat(10));
-            let _ = writeln!(
-                s,
-                "copy  {:<34}{:<26}{shape:<18}{:>10.3}{kb:>10.1}{bound}  to `{to}`",
-                "at the end", "copy", 0.0
-            );
+            let kb = format!("{:.1}", 2.0 * info.dtype.bytes_of(&info.shape) as f64 / 1e3);
+            let to = format!("to `{}`", self.buffers[*buffer].name);
+            row("copy", ["at the end", "copy", &info.shape.to_string()], ["0.000", &kb, ""], &to);
         }
         if let Some(r) = roofline {
             let sum: f64 = self.steps.iter().map(|s| r.bound_us(s.cost)).sum();
-            let _ = writeln!(
-                s,
-                "bound of all steps: {:.3} ms at {:.0} GFLOP/s and {:.1} GB/s",
-                sum / 1e3,
-                r.gflops,
-                r.gbps
-            );
+            let (ms, Roofline { gflops, gbps }) = (sum / 1e3, r);
+            let _ = writeln!(s, "bound of all steps: {ms:.3} ms at {gflops:.0} GFLOP/s and {gbps:.1} GB/s");
         }
         s
     }

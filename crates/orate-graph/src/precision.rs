@@ -1,64 +1,62 @@
-//! In which number format matmuls are computed: what the user asked for, tensor by tensor.
+//! Number formats: of matmuls, as the user asked for them, tensor by tensor, and of keys and values.
 
-use crate::blocks::BLOCK;
-use crate::{ConvGeometry, Op, Weight};
+use crate::shape::BLOCK;
+use crate::{ConvGeometry, DType, Op, Weight};
 use std::fmt;
-use std::str::FromStr;
 
-/// Format in which a device multiplies. Sums are always f32.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Precision {
-    /// As exact as single precision.
-    #[default]
-    F32,
-    /// Operands rounded to 11 significant bits when they are multiplied (TensorFloat-32).
-    Tf32,
-    /// Weights stored and operands multiplied with 11 significant bits and a small range (IEEE half).
-    F16,
-    /// Weights stored and operands multiplied with 8 significant bits (bfloat16).
-    Bf16,
-    /// Weights stored in blocks of 32 along K with 8 bits each and a scale; on a CPU the other operand is
-    /// rounded likewise when it is multiplied.
-    Q8_0,
-    /// Weights stored in blocks of 32 along K with 4 bits each and a scale; on a CPU the other operand is
-    /// rounded to blocks of 8 bits when it is multiplied.
-    Q4_0,
+named! {
+    /// Format in which a device multiplies, the most exact first. Sums are always f32.
+    #[derive(Default)]
+    pub enum Precision: "precision" {
+        /// As exact as single precision.
+        #[default]
+        F32 = "f32",
+        /// Operands rounded to 11 significant bits when they are multiplied (TensorFloat-32).
+        Tf32 = "tf32",
+        /// Weights stored and operands multiplied with 11 significant bits and a small range (IEEE half).
+        F16 = "f16",
+        /// Weights stored and operands multiplied with 8 significant bits (bfloat16).
+        Bf16 = "bf16",
+        /// Weights stored in blocks of 32 along K with 8 bits each and a scale; on a CPU the other operand is
+        /// rounded likewise when it is multiplied.
+        Q8_0 = "q8_0",
+        /// Weights stored in blocks of 32 along K with 4 bits each and a scale; on a CPU the other operand is
+        /// rounded to blocks of 8 bits when it is multiplied.
+        Q4_0 = "q4_0",
+    }
 }
 
 impl Precision {
-    /// All of them, the most exact first.
-    pub const ALL: [Precision; 6] =
-        [Precision::F32, Precision::Tf32, Precision::F16, Precision::Bf16, Precision::Q8_0, Precision::Q4_0];
-
     /// Those that are numbers of their own, not blocks.
     pub const FLOATS: [Precision; 4] = [Precision::F32, Precision::Tf32, Precision::F16, Precision::Bf16];
+}
 
-    /// Name in options.
-    pub fn name(self) -> &'static str {
+named! {
+    /// Format of the keys and values that a transformer keeps from step to step, the most exact first. All
+    /// sums are f32 whatever it is.
+    #[derive(Default)]
+    pub enum CacheFormat: "format of keys and values" {
+        /// As they are computed.
+        #[default]
+        F32 = "f32",
+        /// Half precision: half the memory, three significant digits.
+        F16 = "f16",
+        /// The upper halves of floats: half the memory, two significant digits.
+        Bf16 = "bf16",
+        /// Blocks of 32 bytes with a scale: little more than a quarter of the memory.
+        Q8_0 = "q8_0",
+    }
+}
+
+impl CacheFormat {
+    /// Element type of the states.
+    pub fn dtype(self) -> DType {
         match self {
-            Precision::F32 => "f32",
-            Precision::Tf32 => "tf32",
-            Precision::F16 => "f16",
-            Precision::Bf16 => "bf16",
-            Precision::Q8_0 => "q8_0",
-            Precision::Q4_0 => "q4_0",
+            CacheFormat::F32 => DType::F32,
+            CacheFormat::F16 => DType::F16,
+            CacheFormat::Bf16 => DType::BF16,
+            CacheFormat::Q8_0 => DType::Q8_0,
         }
-    }
-}
-
-impl fmt::Display for Precision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Precision {
-    type Err = String;
-
-    fn from_str(s: &str) -> Result<Self, String> {
-        let known = Self::ALL.map(Precision::name).join(", ");
-        let found = Self::ALL.into_iter().find(|p| p.name() == s);
-        found.ok_or_else(|| format!("there is no precision `{s}`; choose one of {known}"))
     }
 }
 
@@ -89,9 +87,7 @@ impl PrecisionPolicy {
             Precision::F32
         }
     }
-}
 
-impl PrecisionPolicy {
     /// The format in which the weights of a matmul, or of a convolution, are kept. A block may not straddle
     /// two taps of a convolution, so one whose width does not fit stays in f32.
     pub fn of_matmul(&self, weight: &Weight, conv: Option<&ConvGeometry>) -> Precision {
@@ -166,6 +162,16 @@ mod tests {
         assert_eq!(of("tts.ttl.x"), Precision::F32);
         assert_eq!(policy.to_string(), "f16 for tts.ae.* but not for *.head.*");
         assert_eq!("bf16".parse(), Ok(Precision::Bf16));
-        assert!("int8".parse::<Precision>().is_err_and(|e| e.contains("f32, tf32")));
+    }
+
+    #[test]
+    fn names_are_read_back() {
+        for format in CacheFormat::ALL {
+            assert_eq!(format.name().parse(), Ok(format));
+            assert_eq!(format.dtype().name(), format.name());
+        }
+        assert!("int8".parse::<Precision>().is_err_and(|e| e.contains("`int8`") && e.contains("f32, tf32")));
+        let e = "q4_0".parse::<CacheFormat>().expect_err("is none");
+        assert!(e.contains("q4_0") && e.contains("q8_0"), "{e}");
     }
 }

@@ -3,29 +3,30 @@
 use smallvec::SmallVec;
 use std::fmt;
 
-/// Element type of a value. Weights may be stored in other types; they are expanded when they are loaded.
-///
-/// The compact types are for keys and values that are kept: [`crate::Op::WriteRows`] rounds rows to them, to
-/// the nearest and of two equally near to the even one, [`crate::Op::Attention`] reads them, and no other op
-/// takes them. Rows, which are the last axis, are contiguous and whole words of four bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DType {
-    /// 32-bit float: all activations.
-    F32,
-    /// 32-bit integer: token ids and lengths.
-    I32,
-    /// Compact: half-precision floats. Beyond 65504 they are infinite.
-    F16,
-    /// Compact: the upper halves of floats.
-    BF16,
-    /// Compact: a row of C elements is C signed bytes, and after them C / 32 scales in half precision, one
-    /// for 32 elements each. An element is `byte · scale`; the scale is the largest magnitude of the 32 over
-    /// 127.
-    Q8_0,
+named! {
+    /// Element type of a value. Weights may be stored in other types; they are expanded when they are loaded.
+    ///
+    /// The compact types are for keys and values that are kept: [`crate::Op::WriteRows`] rounds rows to them,
+    /// to the nearest and of two equally near to the even one, [`crate::Op::Attention`] reads them, and no
+    /// other op takes them. Rows, which are the last axis, are contiguous and whole words of four bytes.
+    pub enum DType {
+        /// 32-bit float: all activations.
+        F32 = "f32",
+        /// 32-bit integer: token ids and lengths.
+        I32 = "i32",
+        /// Compact: half-precision floats. Beyond 65504 they are infinite.
+        F16 = "f16",
+        /// Compact: the upper halves of floats.
+        BF16 = "bf16",
+        /// Compact: a row of C elements is C signed bytes, and after them C / 32 scales in half precision,
+        /// one for 32 elements each. An element is `byte · scale`; the scale is the largest magnitude of the
+        /// 32 over 127.
+        Q8_0 = "q8_0",
+    }
 }
 
-/// Elements that share a scale in [`DType::Q8_0`].
-const BLOCK: usize = 32;
+/// Elements that share a scale in blocks: weights along K, and [`DType::Q8_0`] along rows.
+pub const BLOCK: usize = 32;
 
 impl DType {
     /// The compact types.
@@ -57,18 +58,6 @@ impl DType {
             DType::F16 | DType::BF16 => 2,
             DType::Q8_0 => 2 * BLOCK,
         }
-    }
-}
-
-impl fmt::Display for DType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            DType::F32 => "f32",
-            DType::I32 => "i32",
-            DType::F16 => "f16",
-            DType::BF16 => "bf16",
-            DType::Q8_0 => "q8_0",
-        })
     }
 }
 
@@ -150,6 +139,17 @@ impl fmt::Debug for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
+}
+
+/// Type and shape of a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValueInfo {
+    /// Element type.
+    pub dtype: DType,
+    /// Extents.
+    pub shape: Shape,
+    /// The buffer whose content this is, for inputs and states.
+    pub buffer: Option<usize>,
 }
 
 #[cfg(test)]

@@ -17,44 +17,52 @@ pub struct Weight(Arc<Expr>);
 struct Expr {
     shape: Shape,
     kind: Kind,
+    /// What it is computed from.
+    parts: Vec<Weight>,
 }
 
 #[derive(PartialEq)]
 enum Kind {
     Named(String),
     Fill(f32),
-    Transpose(Weight),
-    Reshape(Weight),
-    Mul(Weight, Weight),
-    Add(Weight, Weight),
-    Reciprocal(Weight),
-    Sqrt(Weight),
-    Tanh(Weight),
-    Exp(Weight),
-    AtLeast(Weight, f32),
-    Permute(Weight, Vec<usize>),
+    Transpose,
+    Reshape,
+    Mul,
+    Add,
+    Reciprocal,
+    Sqrt,
+    Tanh,
+    Exp,
+    AtLeast(f32),
+    Permute(Vec<usize>),
     /// First axis in reverse.
-    Flip(Weight),
-    Rows(Weight, usize),
+    Flip,
+    Rows(usize),
     /// Along the first axis.
-    Concat(Vec<Weight>),
-    SumTail(Weight),
-    MatMul(Weight, Weight),
+    Concat,
+    SumTail,
+    MatMul,
 }
 
 impl Weight {
-    fn new(shape: impl Into<Shape>, kind: Kind) -> Weight {
-        Weight(Arc::new(Expr { shape: shape.into(), kind }))
+    fn new(shape: impl Into<Shape>, kind: Kind, parts: &[&Weight]) -> Weight {
+        let parts = parts.iter().copied().cloned().collect();
+        Weight(Arc::new(Expr { shape: shape.into(), kind, parts }))
+    }
+
+    /// A function of each element.
+    fn map(&self, kind: Kind) -> Weight {
+        Weight::new(self.shape().clone(), kind, &[self])
     }
 
     /// The tensor `name` of the checkpoint, which must have this shape.
     pub fn named(name: impl Into<String>, shape: impl Into<Shape>) -> Weight {
-        Weight::new(shape, Kind::Named(name.into()))
+        Weight::new(shape, Kind::Named(name.into()), &[])
     }
 
     /// A tensor filled with one number.
     pub fn fill(value: f32, shape: impl Into<Shape>) -> Weight {
-        Weight::new(shape, Kind::Fill(value))
+        Weight::new(shape, Kind::Fill(value), &[])
     }
 
     /// Shape of the result.
@@ -68,26 +76,26 @@ impl Weight {
         let n = dims.len();
         assert!(n >= 2, "transpose of {}: needs two axes", self.shape());
         dims.swap(n - 2, n - 1);
-        Weight::new(dims, Kind::Transpose(self.clone()))
+        Weight::new(dims, Kind::Transpose, &[self])
     }
 
     /// The same elements in another shape of equal length.
     pub fn reshape(&self, shape: impl Into<Shape>) -> Weight {
         let shape = shape.into();
         assert_eq!(shape.len(), self.shape().len(), "reshape of {} to {shape}", self.shape());
-        Weight::new(shape, Kind::Reshape(self.clone()))
+        Weight::new(shape, Kind::Reshape, &[self])
     }
 
     /// Elementwise product. `other` may have extent 1 where `self` has more.
     pub fn mul(&self, other: &Weight) -> Weight {
         self.check_broadcast(other);
-        Weight::new(self.shape().clone(), Kind::Mul(self.clone(), other.clone()))
+        Weight::new(self.shape().clone(), Kind::Mul, &[self, other])
     }
 
     /// Elementwise sum. `other` may have extent 1 where `self` has more.
     pub fn add(&self, other: &Weight) -> Weight {
         self.check_broadcast(other);
-        Weight::new(self.shape().clone(), Kind::Add(self.clone(), other.clone()))
+        Weight::new(self.shape().clone(), Kind::Add, &[self, other])
     }
 
     /// Every element times `factor`.
@@ -97,27 +105,27 @@ impl Weight {
 
     /// `1 / x`
     pub fn reciprocal(&self) -> Weight {
-        Weight::new(self.shape().clone(), Kind::Reciprocal(self.clone()))
+        self.map(Kind::Reciprocal)
     }
 
     /// `√x`
     pub fn sqrt(&self) -> Weight {
-        Weight::new(self.shape().clone(), Kind::Sqrt(self.clone()))
+        self.map(Kind::Sqrt)
     }
 
     /// `tanh(x)`
     pub fn tanh(&self) -> Weight {
-        Weight::new(self.shape().clone(), Kind::Tanh(self.clone()))
+        self.map(Kind::Tanh)
     }
 
     /// `eˣ`
     pub fn exp(&self) -> Weight {
-        Weight::new(self.shape().clone(), Kind::Exp(self.clone()))
+        self.map(Kind::Exp)
     }
 
     /// `max(x, least)`
     pub fn at_least(&self, least: f32) -> Weight {
-        Weight::new(self.shape().clone(), Kind::AtLeast(self.clone(), least))
+        self.map(Kind::AtLeast(least))
     }
 
     /// Output axis `i` is axis `perm[i]`.
@@ -127,13 +135,13 @@ impl Weight {
         sorted.sort_unstable();
         assert!(sorted.into_iter().eq(0..dims.len()), "permutation {perm:?} of {}", self.shape());
         let dims: Vec<usize> = perm.iter().map(|p| dims[*p]).collect();
-        Weight::new(dims, Kind::Permute(self.clone(), perm.to_vec()))
+        Weight::new(dims, Kind::Permute(perm.to_vec()), &[self])
     }
 
     /// The first axis in reverse order.
     pub fn flip(&self) -> Weight {
         assert!(self.shape().rank() > 0, "flip of a number");
-        Weight::new(self.shape().clone(), Kind::Flip(self.clone()))
+        self.map(Kind::Flip)
     }
 
     /// `count` indices of the first axis, from `first` on.
@@ -141,7 +149,7 @@ impl Weight {
         let mut dims = self.shape().dims().to_vec();
         assert!(!dims.is_empty() && first + count <= dims[0], "rows {first} + {count} of {}", self.shape());
         dims[0] = count;
-        Weight::new(dims, Kind::Rows(self.clone(), first))
+        Weight::new(dims, Kind::Rows(first), &[self])
     }
 
     /// Joins tensors along their first axis.
@@ -153,12 +161,12 @@ impl Weight {
             assert!(d.len() == dims.len() && d[1..] == dims[1..], "joining {} to {dims:?}", w.shape());
             dims[0] += d[0];
         }
-        Weight::new(dims, Kind::Concat(all.to_vec()))
+        Weight::new(dims, Kind::Concat, &all.iter().collect::<Vec<_>>())
     }
 
     /// Sum over all axes but the first, in double precision.
     pub fn sum_tail(&self) -> Weight {
-        Weight::new([self.shape().dims()[0]], Kind::SumTail(self.clone()))
+        Weight::new([self.shape().dims()[0]], Kind::SumTail, &[self])
     }
 
     /// Matmul of `[M, K]` and `[K, N]`.
@@ -170,7 +178,7 @@ impl Weight {
             self.shape(),
             other.shape()
         );
-        Weight::new([a[0], b[1]], Kind::MatMul(self.clone(), other.clone()))
+        Weight::new([a[0], b[1]], Kind::MatMul, &[self, other])
     }
 
     fn check_broadcast(&self, other: &Weight) {
@@ -195,69 +203,28 @@ impl Weight {
     /// The name of the matrix whose columns are this one's rows, where the expression is nothing but its
     /// transpose.
     pub fn transposed_name(&self) -> Option<&str> {
-        match &self.0.kind {
-            Kind::Transpose(a) if a.shape().dims().len() == 2 => a.name(),
+        match (&self.0.kind, &self.0.parts[..]) {
+            (Kind::Transpose, [a]) if a.shape().rank() == 2 => a.name(),
             _ => None,
         }
     }
 
     /// The first tensor name in the expression, for labels.
     pub fn first_name(&self) -> Option<&str> {
-        match &self.0.kind {
-            Kind::Named(n) => Some(n),
-            Kind::Fill(_) => None,
-            Kind::Transpose(a)
-            | Kind::Reshape(a)
-            | Kind::Reciprocal(a)
-            | Kind::Sqrt(a)
-            | Kind::Tanh(a)
-            | Kind::Exp(a)
-            | Kind::AtLeast(a, _)
-            | Kind::Permute(a, _)
-            | Kind::Flip(a)
-            | Kind::Rows(a, _)
-            | Kind::SumTail(a) => a.first_name(),
-            Kind::Mul(a, b) | Kind::Add(a, b) | Kind::MatMul(a, b) => {
-                a.first_name().or_else(|| b.first_name())
-            }
-            Kind::Concat(all) => all.iter().find_map(Weight::first_name),
-        }
+        self.name().or_else(|| self.0.parts.iter().find_map(Weight::first_name))
     }
 
     /// Notifies the source that the expression was evaluated.
     pub fn release(&self, source: &dyn WeightLoader) {
-        let mut names = vec![];
-        self.collect_names(&mut names);
-        names.into_iter().for_each(|name| source.release(name));
-    }
-
-    /// Adds every tensor name in the expression to `names`.
-    pub fn collect_names<'a>(&'a self, names: &mut Vec<&'a str>) {
-        self.visit_named(&mut |name, _| names.push(name));
+        self.visit_named(&mut |name, _| source.release(name));
     }
 
     /// Calls `f` with the name and shape of every tensor in the expression.
     pub fn visit_named<'a>(&'a self, f: &mut dyn FnMut(&'a str, &'a Shape)) {
-        match &self.0.kind {
-            Kind::Named(n) => f(n, self.shape()),
-            Kind::Fill(_) => {}
-            Kind::Transpose(a)
-            | Kind::Reshape(a)
-            | Kind::Reciprocal(a)
-            | Kind::Sqrt(a)
-            | Kind::Tanh(a)
-            | Kind::Exp(a)
-            | Kind::AtLeast(a, _)
-            | Kind::Permute(a, _)
-            | Kind::Flip(a)
-            | Kind::Rows(a, _)
-            | Kind::SumTail(a) => a.visit_named(f),
-            Kind::Mul(a, b) | Kind::Add(a, b) | Kind::MatMul(a, b) => {
-                a.visit_named(f);
-                b.visit_named(f);
-            }
-            Kind::Concat(all) => all.iter().for_each(|w| w.visit_named(f)),
+        if let Some(name) = self.name() {
+            f(name, self.shape());
         }
+        self.0.parts.iter().for_each(|w| w.visit_named(f));
     }
 
     /// The table as `source` has it, if that is in half precision: rows of whole words of four bytes, so that
@@ -286,6 +253,8 @@ impl Weight {
     /// The source lacks a tensor, cannot decode it, or has it in another shape.
     pub fn evaluate<'s>(&self, source: &'s dyn WeightLoader) -> Result<Tensor<'s>> {
         let shape = self.shape();
+        let part = |i: usize| self.0.parts[i].evaluate(source);
+        let whole = |i: usize| part(i).map(Tensor::contiguous);
         Ok(match &self.0.kind {
             Kind::Named(name) => {
                 let t = source.load(name)?;
@@ -299,51 +268,46 @@ impl Weight {
                 t
             }
             Kind::Fill(x) => Tensor::new(shape.clone(), vec![*x; shape.len()]),
-            Kind::Transpose(a) => a.evaluate(source)?.transpose(),
-            Kind::Reshape(a) => a.evaluate(source)?.reshape(shape.clone()),
-            Kind::Mul(a, b) => zip(a.evaluate(source)?, &b.evaluate(source)?, |a, b| a * b),
-            Kind::Add(a, b) => zip(a.evaluate(source)?, &b.evaluate(source)?, |a, b| a + b),
-            Kind::Reciprocal(a) => map(a.evaluate(source)?, |x| 1.0 / x),
-            Kind::Sqrt(a) => map(a.evaluate(source)?, f32::sqrt),
-            Kind::Tanh(a) => map(a.evaluate(source)?, f32::tanh),
-            Kind::Exp(a) => map(a.evaluate(source)?, f32::exp),
-            Kind::AtLeast(a, least) => map(a.evaluate(source)?, |x| x.max(*least)),
-            Kind::Permute(a, perm) => {
-                let t = a.evaluate(source)?;
-                Tensor {
-                    shape: shape.clone(),
-                    strides: perm.iter().map(|p| t.strides[*p]).collect(),
-                    data: t.data,
-                }
+            Kind::Transpose => part(0)?.transpose(),
+            Kind::Reshape => part(0)?.reshape(shape.clone()),
+            Kind::Mul => zip(part(0)?, &part(1)?, |a, b| a * b),
+            Kind::Add => zip(part(0)?, &part(1)?, |a, b| a + b),
+            Kind::Reciprocal => map(part(0)?, |x| 1.0 / x),
+            Kind::Sqrt => map(part(0)?, f32::sqrt),
+            Kind::Tanh => map(part(0)?, f32::tanh),
+            Kind::Exp => map(part(0)?, f32::exp),
+            Kind::AtLeast(least) => map(part(0)?, |x| x.max(*least)),
+            Kind::Permute(perm) => {
+                let t = part(0)?;
+                let strides = perm.iter().map(|p| t.strides[*p]).collect();
+                Tensor { shape: shape.clone(), strides, data: t.data }
             }
-            Kind::Flip(a) => {
-                let t = a.evaluate(source)?.contiguous();
-                let row = t.data.len() / shape.dims()[0].max(1);
-                Tensor::new(shape.clone(), t.data.chunks_exact(row.max(1)).rev().flatten().copied().collect())
+            Kind::Flip => {
+                let t = whole(0)?;
+                let row = (t.data.len() / shape.dims()[0].max(1)).max(1);
+                let rows = t.data.chunks_exact(row).rev().flatten();
+                Tensor::new(shape.clone(), rows.copied().collect::<Vec<_>>())
             }
-            Kind::Rows(a, first) => {
-                let t = a.evaluate(source)?.contiguous();
-                let row = t.data.len() / a.shape().dims()[0].max(1);
+            Kind::Rows(first) => {
+                let t = whole(0)?;
+                let row = t.data.len() / t.shape.dims()[0].max(1);
                 Tensor::new(shape.clone(), t.data[first * row..][..shape.len()].to_vec())
             }
-            Kind::Concat(all) => {
+            Kind::Concat => {
                 let mut data = Vec::with_capacity(shape.len());
-                for w in all {
-                    data.extend_from_slice(&w.evaluate(source)?.contiguous().data);
+                for i in 0..self.0.parts.len() {
+                    data.extend_from_slice(&whole(i)?.data);
                 }
                 Tensor::new(shape.clone(), data)
             }
-            Kind::SumTail(a) => {
-                let t = a.evaluate(source)?.contiguous();
-                let n = t.data.len() / shape.len().max(1);
-                let sums = t
-                    .data
-                    .chunks_exact(n.max(1))
-                    .map(|c| c.iter().map(|&x| f64::from(x)).sum::<f64>() as f32);
-                Tensor::new(shape.clone(), sums.collect())
+            Kind::SumTail => {
+                let t = whole(0)?;
+                let n = (t.data.len() / shape.len().max(1)).max(1);
+                let sum = |row: &[f32]| row.iter().map(|&x| f64::from(x)).sum::<f64>() as f32;
+                Tensor::new(shape.clone(), t.data.chunks_exact(n).map(sum).collect::<Vec<_>>())
             }
-            Kind::MatMul(a, b) => {
-                let (a, b) = (a.evaluate(source)?.contiguous(), b.evaluate(source)?.contiguous());
+            Kind::MatMul => {
+                let (a, b) = (whole(0)?, whole(1)?);
                 let (k, n) = (b.shape.dims()[0], b.shape.dims()[1]);
                 let mut y = vec![0f32; shape.len()];
                 for (row, out) in a.data.chunks_exact(k).zip(y.chunks_exact_mut(n)) {
@@ -359,29 +323,30 @@ impl Weight {
 
 impl fmt::Display for Weight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let part = |i: usize| &self.0.parts[i];
         match &self.0.kind {
             Kind::Named(n) => f.write_str(n),
             // The text is the key: tensors of one number and different sizes are different weights.
             Kind::Fill(x) if self.shape().len() == 1 => write!(f, "{x}"),
             Kind::Fill(x) => write!(f, "{x}{}", self.shape()),
-            Kind::Transpose(a) => write!(f, "{a}ᵀ"),
-            Kind::Reshape(a) => write!(f, "{a}{}", self.shape()),
-            Kind::Mul(a, b) => write!(f, "({a} × {b})"),
-            Kind::Add(a, b) => write!(f, "({a} + {b})"),
-            Kind::Reciprocal(a) => write!(f, "1/({a})"),
-            Kind::Sqrt(a) => write!(f, "√({a})"),
-            Kind::Tanh(a) => write!(f, "tanh({a})"),
-            Kind::Exp(a) => write!(f, "exp({a})"),
-            Kind::AtLeast(a, x) => write!(f, "max({a}, {x})"),
-            Kind::Permute(a, perm) => write!(f, "{a}⟨{perm:?}⟩"),
-            Kind::Flip(a) => write!(f, "flip({a})"),
-            Kind::Rows(a, first) => write!(f, "{a}[{first} … {}]", first + self.shape().dims()[0]),
-            Kind::Concat(all) => {
-                let all: Vec<String> = all.iter().map(Weight::to_string).collect();
+            Kind::Transpose => write!(f, "{}ᵀ", part(0)),
+            Kind::Reshape => write!(f, "{}{}", part(0), self.shape()),
+            Kind::Mul => write!(f, "({} × {})", part(0), part(1)),
+            Kind::Add => write!(f, "({} + {})", part(0), part(1)),
+            Kind::Reciprocal => write!(f, "1/({})", part(0)),
+            Kind::Sqrt => write!(f, "√({})", part(0)),
+            Kind::Tanh => write!(f, "tanh({})", part(0)),
+            Kind::Exp => write!(f, "exp({})", part(0)),
+            Kind::AtLeast(x) => write!(f, "max({}, {x})", part(0)),
+            Kind::Permute(perm) => write!(f, "{}⟨{perm:?}⟩", part(0)),
+            Kind::Flip => write!(f, "flip({})", part(0)),
+            Kind::Rows(first) => write!(f, "{}[{first} … {}]", part(0), first + self.shape().dims()[0]),
+            Kind::Concat => {
+                let all: Vec<String> = self.0.parts.iter().map(Weight::to_string).collect();
                 write!(f, "[{}]", all.join("; "))
             }
-            Kind::SumTail(a) => write!(f, "Σ({a})"),
-            Kind::MatMul(a, b) => write!(f, "({a} · {b})"),
+            Kind::SumTail => write!(f, "Σ({})", part(0)),
+            Kind::MatMul => write!(f, "({} · {})", part(0), part(1)),
         }
     }
 }
@@ -444,25 +409,18 @@ pub struct Halves<'a> {
 pub struct Tensor<'a> {
     /// Extents, slowest first.
     pub shape: Shape,
-    /// Distance in elements between neighbours along each axis.
+    /// Distance in elements between neighbors along each axis.
     pub strides: Vec<usize>,
     /// Elements.
     pub data: Cow<'a, [f32]>,
 }
 
 impl<'a> Tensor<'a> {
-    /// A contiguous tensor that owns its elements.
-    pub fn new(shape: impl Into<Shape>, data: Vec<f32>) -> Self {
-        let shape = shape.into();
+    /// A contiguous tensor of elements that it owns or borrows.
+    pub fn new(shape: impl Into<Shape>, data: impl Into<Cow<'a, [f32]>>) -> Self {
+        let (shape, data) = (shape.into(), data.into());
         assert_eq!(shape.len(), data.len(), "tensor {shape} from {} elements", data.len());
-        Tensor { strides: contiguous_strides(&shape), shape, data: Cow::Owned(data) }
-    }
-
-    /// A contiguous tensor on borrowed elements.
-    pub fn borrowed(shape: impl Into<Shape>, data: &'a [f32]) -> Self {
-        let shape = shape.into();
-        assert_eq!(shape.len(), data.len(), "tensor {shape} from {} elements", data.len());
-        Tensor { strides: contiguous_strides(&shape), shape, data: Cow::Borrowed(data) }
+        Tensor { strides: contiguous_strides(&shape), shape, data }
     }
 
     /// Swaps the last two axes without moving anything.
@@ -624,7 +582,8 @@ mod tests {
         let e = Weight::named("a", [3, 2]).evaluate(&One).expect_err("shape differs");
         assert_eq!(
             e.to_string(),
-            "weight `a` is [2, 3] but the network needs [3, 2]; check that config and weights come from the same model"
+            "weight `a` is [2, 3] but the network needs [3, 2]; check that config and weights come from the \
+             same model"
         );
     }
 }

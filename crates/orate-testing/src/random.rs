@@ -106,7 +106,7 @@ impl RandomWeights {
     pub fn copied(graph: &Graph, from: &dyn WeightLoader) -> Result<Self> {
         let mut names = vec![];
         let weights = graph.nodes().iter().flat_map(|n| n.op.weights());
-        weights.for_each(|w| w.collect_names(&mut names));
+        weights.for_each(|w| w.visit_named(&mut |name, _| names.push(name)));
         let mut tensors = BTreeMap::new();
         for name in names {
             let t = from.load(name)?.contiguous();
@@ -150,7 +150,7 @@ impl RandomWeights {
 impl WeightLoader for RandomWeights {
     fn load(&self, name: &str) -> Result<Tensor<'_>> {
         match self.tensors.get(name) {
-            Some((shape, data)) => Ok(Tensor::borrowed(shape.clone(), data)),
+            Some((shape, data)) => Ok(Tensor::new(shape.clone(), data)),
             None => Err(GraphError::Weight {
                 name: name.to_owned(),
                 problem: "no graph that these random weights were made for mentions it".to_owned(),

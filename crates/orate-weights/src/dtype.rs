@@ -51,7 +51,7 @@ impl DType {
     }
 
     /// Whether values come in blocks with a common scale.
-    pub const fn is_quantised(self) -> bool {
+    pub const fn is_quantized(self) -> bool {
         matches!(self, Self::Q8_0)
     }
 

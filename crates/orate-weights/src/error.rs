@@ -32,7 +32,8 @@ pub enum WeightError {
     },
     /// A pointer file of Git LFS: the repository was cloned without it.
     #[error(
-        "{}: this is a pointer of Git LFS, not the file itself; download that, for example with `git lfs pull`",
+        "{}: this is a pointer of Git LFS, not the file itself; download that, for example with `git lfs \
+         pull`",
         shown(path)
     )]
     Pointer {

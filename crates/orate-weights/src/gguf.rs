@@ -635,7 +635,7 @@ mod tests {
         writer.tensor("matrix", DType::F32, &[2, 3], f32s(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]));
         writer.tensor("half", DType::F16, &[1, 2, 1], vec![0, 0x3c, 0, 0x40]);
         writer.tensor("brain", DType::BF16, &[1], vec![0x80, 0x3f]);
-        writer.tensor("blocks", DType::Q8_0, &[2, 32], crate::q8_0::quantise(&ramp));
+        writer.tensor("blocks", DType::Q8_0, &[2, 32], crate::q8_0::quantize(&ramp));
         writer.tensor("scalar", DType::F32, &[], f32s(&[0.25]));
         writer.tensor("ids", DType::I64, &[1], 5i64.to_le_bytes().to_vec());
         writer.tensor("none", DType::F32, &[0, 4], vec![]);

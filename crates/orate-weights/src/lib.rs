@@ -6,7 +6,7 @@
 //! | --- | --- | --- |
 //! | [`safetensors`] | Hugging Face safetensors | Qwen3-TTS, Chatterbox, voices in training |
 //! | [`gguf`] | GGUF, also written | packed voices, made by [`voice_pack`] |
-//! | [`onnx`] | ONNX initialisers and graph | Supertonic as released |
+//! | [`onnx`] | ONNX initializers and graph | Supertonic as released |
 //!
 //! [`Joined`] makes one source of several, such as the shards of a large checkpoint; [`Scattered`] has tables
 //! of which a file keeps some rows.

@@ -1,6 +1,6 @@
 //! ONNX models: their weights, and enough of the graph to find what a weight is for.
 //!
-//! The file is mapped; a tensor's `raw_data`, which is what exporters write, stays where it is. Initialisers
+//! The file is mapped; a tensor's `raw_data`, which is what exporters write, stays where it is. Initializers
 //! and the outputs of `Constant` nodes are both tensors here, as exporters use either. Subgraphs (`If`,
 //! `Loop`) are not read.
 
@@ -187,12 +187,12 @@ impl OnnxModel {
             (.., None) => return malformed!("it does not say which operator set it uses"),
         };
         if !graph.sparse_initializer.is_empty() {
-            return unsupported!("sparse initialisers");
+            return unsupported!("sparse initializers");
         }
         let mut tensors = Named::new();
         for tensor in graph.initializer {
             if tensor.name.is_empty() {
-                return malformed!("an initialiser has no name");
+                return malformed!("an initializer has no name");
             }
             if let Err(name) = tensors.insert(tensor.name.clone(), OnnxTensor::new(tensor)?) {
                 return malformed!("two tensors are named {name}", name = quoted(&name));

@@ -17,7 +17,7 @@ pub const BLOCK_BYTES: usize = 34;
 /// # Panics
 ///
 /// If the length is not a multiple of 32.
-pub fn quantise(values: &[f32]) -> Vec<u8> {
+pub fn quantize(values: &[f32]) -> Vec<u8> {
     let (blocks, rest) = values.as_chunks::<BLOCK_LEN>();
     assert!(rest.is_empty(), "{} values are not whole blocks of {BLOCK_LEN}", values.len());
     let mut out = Vec::with_capacity(blocks.len() * BLOCK_BYTES);
@@ -40,7 +40,7 @@ pub fn quantise(values: &[f32]) -> Vec<u8> {
 /// # Panics
 ///
 /// If `bytes` is not exactly `out.len() / 32` blocks.
-pub fn dequantise(bytes: &[u8], out: &mut [f32]) {
+pub fn dequantize(bytes: &[u8], out: &mut [f32]) {
     let (blocks, rest) = bytes.as_chunks::<BLOCK_BYTES>();
     assert!(
         rest.is_empty() && blocks.len() * BLOCK_LEN == out.len(),
@@ -72,10 +72,10 @@ mod tests {
     fn error_is_within_half_a_step() {
         for (seed, size) in [(1, 1.0), (2, 1e-2), (3, 300.0), (4, 0.05)] {
             let values = noise(seed, 32 * 100, size);
-            let bytes = quantise(&values);
+            let bytes = quantize(&values);
             assert_eq!(bytes.len(), 34 * 100);
             let mut back = vec![0.0; values.len()];
-            dequantise(&bytes, &mut back);
+            dequantize(&bytes, &mut back);
             for (x, y) in values.chunks(32).zip(back.chunks(32)) {
                 let step = x.iter().fold(0.0, |m: f32, v| m.max(v.abs())) / 127.0;
                 for (x, y) in x.iter().zip(y) {
@@ -94,7 +94,7 @@ mod tests {
         values[64] = 1e-12; // too small for an f16 scale: the block becomes zero
         values[96] = 1e30; // too large: saturates
         let mut back = vec![0.0; values.len()];
-        dequantise(&quantise(&values), &mut back);
+        dequantize(&quantize(&values), &mut back);
         assert_eq!(&back[..32], &[0.0; 32]);
         assert_eq!(&back[32..36], &[127.0, -127.0, 1.0, 0.0]);
         assert_eq!(back[64], 0.0);
@@ -102,12 +102,12 @@ mod tests {
     }
 
     #[test]
-    fn quantising_twice_changes_nothing() {
+    fn quantizing_twice_changes_nothing() {
         let values = noise(5, 320, 2.0);
         let mut once = vec![0.0; 320];
-        dequantise(&quantise(&values), &mut once);
+        dequantize(&quantize(&values), &mut once);
         let mut twice = vec![0.0; 320];
-        dequantise(&quantise(&once), &mut twice);
+        dequantize(&quantize(&once), &mut twice);
         let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-3 * a.abs();
         assert!(once.iter().zip(&twice).all(close));
     }

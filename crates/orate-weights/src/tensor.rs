@@ -104,7 +104,7 @@ impl<'a> TensorRef<'a> {
     pub fn transpose(mut self) -> Self {
         let n = self.shape.len();
         assert!(n >= 2, "transpose needs two axes, the shape is {:?}", self.shape);
-        assert!(!self.dtype.is_quantised(), "{} tensors cannot be transposed in place", self.dtype);
+        assert!(!self.dtype.is_quantized(), "{} tensors cannot be transposed in place", self.dtype);
         self.shape.swap(n - 2, n - 1);
         self.strides.swap(n - 2, n - 1);
         self
@@ -141,7 +141,7 @@ impl<'a> TensorRef<'a> {
         match self.dtype {
             DType::Q8_0 => {
                 assert!(contiguous, "q8_0 tensors are contiguous");
-                q8_0::dequantise(self.bytes, out);
+                q8_0::dequantize(self.bytes, out);
             }
             DType::F16 if contiguous => {
                 convert(self.bytes, out, f16::from_le_bytes, |from, to| from.convert_to_f32_slice(to));

@@ -3,20 +3,20 @@
 //! | key | type | content |
 //! | --- | --- | --- |
 //! | `general.architecture` | string | `orate-supertonic` |
-//! | `general.name`, `general.license` | string | name of the folder, and an SPDX identifier if the license is known |
+//! | `general.name`, `general.license` | string | name of the folder; SPDX identifier, if known |
 //! | `orate.tts_json` | string | `tts.json`, without white space |
 //! | `orate.unicode_indexer` | string | JSON list of ids by code point; trailing −1s are cut off |
 //! | `orate.voices` | strings | names of the voices, the default first |
 //! | `orate.voice.<NAME>` | string | that voice's style constants: its JSON, without white space |
-//! | `orate.license`, `orate.provenance` | string | the texts of `LICENSE` and `PROVENANCE.md`, if the folder has them |
+//! | `orate.license`, `orate.provenance` | string | texts of `LICENSE`, `PROVENANCE.md`, if there |
 //!
 //! Tensors keep their canonical names:
 //!
 //! | tensor | dtype | shape |
 //! | --- | --- | --- |
-//! | dense weights `[out, in]`, `[out, in, k]` whose rows of `in·k` are whole blocks of 32 | q8_0 | `[out, in·k]` |
+//! | dense weights `[out, in]`, `[out, in, k]` with rows of whole blocks of 32 | q8_0 | `[out, in·k]` |
 //! | the same under `tts.ae.decoder.embed.` and `tts.ae.decoder.head.` | f16 | as it was |
-//! | other tensors with two axes longer than 1: depthwise convolutions, embeddings, style keys | f16 | as it was |
+//! | others with two axes longer than 1: depthwise convolutions, embeddings, style keys | f16 | as it was |
 //! | vectors and scalars | f32 | as it was |
 //!
 //! So a 1×1 convolution is read as `[out, in]`. Blocks run along the input, as matmul kernels need them. The
@@ -193,7 +193,7 @@ fn pack_tensor(name: &str, tensor: &TensorRef<'_>) -> (PackedTensor, Vec<u8>) {
     let (to, shape) = layout(name, tensor);
     let values = tensor.to_f32();
     let bytes = match to {
-        DType::Q8_0 => q8_0::quantise(&values),
+        DType::Q8_0 => q8_0::quantize(&values),
         DType::F16 => values.iter().flat_map(|&v| f16::from_f32(v).to_le_bytes()).collect(),
         DType::F32 => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
         _ => tensor.bytes.to_vec(),

@@ -4,8 +4,8 @@
 //! cargo run --release -p orate --features cuda,gpu --example start -- cuda:0
 //! ```
 //!
-//! Prints what the engine notes on its way, each line with the milliseconds since the process began to run this program,
-//! and as the last lines how long opening, speaking and closing took.
+//! Prints what the engine notes on its way, each line with the milliseconds since the process began to run
+//! this program, and as the last lines how long opening, speaking and closing took.
 
 use orate::{Engine, EngineOptions, Options};
 use std::fmt::{Debug, Write as _};

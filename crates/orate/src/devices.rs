@@ -1,68 +1,10 @@
 //! Lists devices, and chooses the one that runs a model.
 
-use crate::{EngineOptions, Error, Result};
+use crate::{DeviceChoice, EngineOptions, Result};
 use orate_cpu::{CpuDevice, Isa};
 use orate_graph::{Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, PrecisionPolicy};
-use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
-
-/// What runs the model.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum DeviceChoice {
-    /// The best GPU, or the CPU if there is none. Never a software rasterizer.
-    #[default]
-    Auto,
-    /// The CPU.
-    Cpu,
-    /// The n-th best GPU, whatever its driver; 0 is the best.
-    Gpu(usize),
-    /// A GPU by driver and number, as [`devices`] lists them; software rasterizers too.
-    Kind(DeviceKind, usize),
-}
-
-/// Names of GPU drivers in options.
-const KINDS: [DeviceKind; 4] = [DeviceKind::Cuda, DeviceKind::Vulkan, DeviceKind::Metal, DeviceKind::Dx12];
-
-impl FromStr for DeviceChoice {
-    type Err = Error;
-
-    fn from_str(s: &str) -> Result<Self> {
-        let wrong = || Error::Option {
-            option: "device",
-            got: format!("`{s}`"),
-            allowed:
-                "choose auto, cpu, gpu, cuda, vulkan, metal or dx12; GPUs may have a number, as in cuda:1"
-                    .to_owned(),
-        };
-        let (name, index) = match s.split_once(':') {
-            Some((name, index)) => (name, Some(index.parse::<usize>().map_err(|_| wrong())?)),
-            None => (s, None),
-        };
-        match (name, index) {
-            ("auto", None) => Ok(DeviceChoice::Auto),
-            ("cpu", None) => Ok(DeviceChoice::Cpu),
-            ("gpu", index) => Ok(DeviceChoice::Gpu(index.unwrap_or(0))),
-            (name, index) => {
-                let kind = KINDS.into_iter().find(|k| k.name() == name).ok_or_else(wrong)?;
-                Ok(DeviceChoice::Kind(kind, index.unwrap_or(0)))
-            }
-        }
-    }
-}
-
-impl fmt::Display for DeviceChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DeviceChoice::Auto => f.write_str("auto"),
-            DeviceChoice::Cpu => f.write_str("cpu"),
-            DeviceChoice::Gpu(index) => write!(f, "gpu:{index}"),
-            DeviceChoice::Kind(kind, index) => write!(f, "{}:{index}", kind.name()),
-        }
-    }
-}
 
 /// Devices of this machine.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -265,27 +207,6 @@ mod tests {
 
     fn all(found: Vec<DeviceInfo>) -> Devices {
         Devices { found, problems: vec![] }
-    }
-
-    #[test]
-    fn choices_read_and_print() {
-        for (text, choice) in [
-            ("auto", DeviceChoice::Auto),
-            ("cpu", DeviceChoice::Cpu),
-            ("gpu:2", DeviceChoice::Gpu(2)),
-            ("cuda:1", DeviceChoice::Kind(DeviceKind::Cuda, 1)),
-            ("vulkan:0", DeviceChoice::Kind(DeviceKind::Vulkan, 0)),
-        ] {
-            assert_eq!(text.parse::<DeviceChoice>().expect("is known"), choice);
-            assert_eq!(choice.to_string(), text);
-        }
-        assert_eq!(
-            "metal".parse::<DeviceChoice>().expect("is known"),
-            DeviceChoice::Kind(DeviceKind::Metal, 0)
-        );
-        for wrong in ["", "gpus", "cuda:", "cuda:x", "cuda:-1", "cpu:0", "auto:1", "cuda:0:1"] {
-            assert!(wrong.parse::<DeviceChoice>().is_err(), "`{wrong}`");
-        }
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The engine: one model on one device.
 
-use crate::precision::{self, PrecisionChoice, Probes};
+use crate::precision::{self, Probes};
 use crate::{
-    Audio, CACHE_VARIABLE, DeviceChoice, Error, FAMILIES, Options, Result, Stream, devices, families,
+    Audio, CACHE_VARIABLE, EngineOptions, Error, ModelSource, Options, PrecisionChoice, Result, Stream,
+    devices, families,
 };
 use orate_graph::{CacheFormat, Device, DeviceInfo, DeviceKind, HomeProcess, PrecisionPolicy};
 use orate_models::{
@@ -14,62 +15,6 @@ use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
-/// Where the model comes from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ModelSource {
-    /// The English voice inside this program.
-    #[default]
-    BuiltIn,
-    /// A model folder or a packed voice.
-    Path(PathBuf),
-    /// A model to compare with goldens, which may be a checkpoint that was cut down to what its goldens read.
-    /// Such a one refuses to speak.
-    Goldens(PathBuf),
-}
-
-/// Settings of an engine.
-#[derive(Clone, Debug)]
-pub struct EngineOptions {
-    /// The model.
-    pub model: ModelSource,
-    /// Families that the model may be of. Applications that bring a family of their own add it to
-    /// [`FAMILIES`].
-    pub families: &'static [&'static Family],
-    /// The device.
-    pub device: DeviceChoice,
-    /// CPU threads. `None`: one for each processor, at most 8.
-    pub threads: Option<usize>,
-    /// CPU instruction set: `amx`, `vnni`, `avx512`, `avx2` or `portable`. `None`: the one in the environment
-    /// variable [`crate::ISA_VARIABLE`], or the best of this machine.
-    pub isa: Option<String>,
-    /// Format of weights in matmuls, and for which weights. What the device cannot do is refused.
-    pub precision: PrecisionChoice,
-    /// Format of the keys and values that an autoregressive model keeps while it speaks. Models that keep
-    /// none refuse everything but [`CacheFormat::F32`].
-    pub kv: CacheFormat,
-    /// Folder for compiled kernels. `None`: [`crate::cache_folder`].
-    pub cache: Option<PathBuf>,
-    /// Whether the CPU replaces a device that cannot be opened or cannot run the model. [`Engine::fallbacks`]
-    /// then has the reason. The CPU keeps the requested format if it has it; otherwise that is a reason too.
-    pub allow_fallback: bool,
-}
-
-impl Default for EngineOptions {
-    fn default() -> Self {
-        EngineOptions {
-            model: ModelSource::default(),
-            families: FAMILIES,
-            device: DeviceChoice::default(),
-            threads: None,
-            isa: None,
-            precision: PrecisionChoice::default(),
-            kv: CacheFormat::default(),
-            cache: None,
-            allow_fallback: false,
-        }
-    }
-}
 
 /// A model on a device, ready to speak. Clones share everything.
 ///
@@ -115,46 +60,38 @@ impl Engine {
     pub fn with_options(options: EngineOptions) -> Result<Engine> {
         let files = open_files(&options)?;
         let place = PlaceOptions { kv: options.kv };
+        let policy = precision::policy(&*files, &options.precision)?;
+        let is_probed = matches!(options.precision, PrecisionChoice::Auto { .. });
         let mut fallbacks = vec![];
-        let opened = match &options.precision {
-            PrecisionChoice::Exactly(policy) => {
-                let policy = precision::scoped(&*files, policy.clone())?;
-                devices::open(&options, &policy, &mut fallbacks).map(|device| (device, policy, None))
-            }
-            PrecisionChoice::Auto { allow, deny } => {
-                let opened = precision::open_by_probes(&options, &*files, (allow, deny), &mut fallbacks)?;
-                opened.map(|(device, policy, probes)| (device, policy, Some(probes)))
-            }
-        };
-        let (mut device, mut precision, mut probes) = match opened {
-            Ok((device, policy, probes)) => (Ok(device), policy, probes),
-            Err(e) => (Err(e), PrecisionPolicy::default(), None),
+        let mut opened = if is_probed {
+            let size = precision::matmul_of(&*files);
+            precision::open_by_probes(&options, &policy, size, &mut fallbacks)
+        } else {
+            devices::open(&options, &policy, &mut fallbacks).map(|device| (device, policy.clone(), None))
         };
         if options.allow_fallback {
-            let cannot = match &device {
-                Ok(device) => files.unsupported(&**device, &place)?.iter().map(ToString::to_string).collect(),
+            let cannot = match &opened {
+                Ok((device, ..)) => {
+                    files.unsupported(&**device, &place)?.iter().map(ToString::to_string).collect()
+                }
                 Err(e) => vec![e.to_string()],
             };
             if !cannot.is_empty() {
                 fallbacks.extend(cannot);
                 // Probes hold for the other device only.
-                precision = match &options.precision {
-                    PrecisionChoice::Exactly(policy) => precision::scoped(&*files, policy.clone())?,
-                    PrecisionChoice::Auto { .. } => PrecisionPolicy::default(),
-                };
-                probes = None;
-                let cpu = match devices::open_cpu(&options, &precision) {
-                    Err(e) if precision != PrecisionPolicy::default() => {
-                        fallbacks.push(e.to_string());
-                        precision = PrecisionPolicy::default();
-                        devices::open_cpu(&options, &precision)
+                let mut policy = if is_probed { PrecisionPolicy::default() } else { policy };
+                let cpu = devices::open_cpu(&options, &policy).or_else(|e| {
+                    if policy == PrecisionPolicy::default() {
+                        return Err(e);
                     }
-                    opened => opened,
-                };
-                device = Ok(Arc::new(cpu?));
+                    fallbacks.push(e.to_string());
+                    policy = PrecisionPolicy::default();
+                    devices::open_cpu(&options, &policy)
+                });
+                opened = Ok((Arc::new(cpu?), policy, None));
             }
         }
-        let device = device?;
+        let (device, precision, probes) = opened?;
         for why in &fallbacks {
             tracing::warn!(%why, used = device.describe(), "a device was passed over");
         }
@@ -458,16 +395,6 @@ impl Engine {
         self.check_home()?;
         self.check(options)?;
         Ok(self.inner.model.plans(size, options)?)
-    }
-
-    /// Prints the plans that speak a text of some size, with the least time each step can take on a machine
-    /// with `roofline`.
-    ///
-    /// # Errors
-    /// As [`Engine::speak`].
-    pub fn explain(&self, size: Size, roofline: Option<orate_graph::Roofline>) -> Result<String> {
-        let plans = self.plans(size, &Options::default())?.plans;
-        Ok(plans.iter().map(|(p, _)| p.plan().explain(roofline)).collect::<Vec<_>>().join("\n"))
     }
 
     /// Refuses options without an effect, and values out of range.

@@ -15,6 +15,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// branch.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum Error {
     /// The model, a voice, an option of speech, or the text.
     #[error(transparent)]
@@ -30,14 +31,7 @@ pub enum Error {
     Weights(#[from] WeightError),
     /// An option of the engine.
     #[error("{option} is {got}; {allowed}")]
-    Option {
-        /// Its name.
-        option: &'static str,
-        /// What was passed.
-        got: String,
-        /// What is allowed.
-        allowed: String,
-    },
+    Option { option: &'static str, got: String, allowed: String },
     /// No kept voice has the name.
     #[error(
         "no voice `{name}` is kept in {}; there {}",
@@ -47,30 +41,13 @@ pub enum Error {
             known => format!("are: {}", known.join(", ")),
         }
     )]
-    UnknownKeptVoice {
-        /// What was asked for.
-        name: String,
-        /// Where it was looked for.
-        folder: PathBuf,
-        /// Those that are there.
-        known: Vec<String>,
-    },
+    UnknownKeptVoice { name: String, folder: PathBuf, known: Vec<String> },
     /// A voice of this name is kept already.
     #[error("a voice `{name}` is kept already, in {}; remove it first, or replace it", path.display())]
-    VoiceExists {
-        /// Its name.
-        name: String,
-        /// Its file.
-        path: PathBuf,
-    },
+    VoiceExists { name: String, path: PathBuf },
     /// The folder of kept voices cannot be read or written.
     #[error("{}: {source}", path.display())]
-    VoiceFolder {
-        /// The file or folder.
-        path: PathBuf,
-        /// The system's reason.
-        source: std::io::Error,
-    },
+    VoiceFolder { path: PathBuf, source: std::io::Error },
     /// No model was given and this build has none inside.
     #[error("{0}")]
     NoVoice(String),
@@ -79,12 +56,7 @@ pub enum Error {
     Cancelled,
     /// A golden directory is not what `verify` expects.
     #[error("{path}: {problem}")]
-    Goldens {
-        /// The file or folder.
-        path: String,
-        /// What is wrong.
-        problem: String,
-    },
+    Goldens { path: String, problem: String },
 }
 
 impl From<DeviceError> for Error {

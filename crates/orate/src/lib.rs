@@ -19,16 +19,18 @@ mod devices;
 mod engine;
 mod error;
 pub mod families;
+mod options;
 mod precision;
 mod stream;
 mod voice_store;
 
 pub use audio::Audio;
 pub use default_voice::VOICE_VARIABLE;
-pub use devices::{CACHE_VARIABLE, DeviceChoice, Devices, cache_folder, devices};
-pub use engine::{Engine, EngineOptions, ModelSource};
+pub use devices::{CACHE_VARIABLE, Devices, cache_folder, devices};
+pub use engine::Engine;
 pub use error::{Error, ErrorKind, Result};
 pub use families::*;
+pub use options::{DeviceChoice, EngineOptions, ModelSource, PrecisionChoice};
 pub use orate_audio::{
     AudioError, AudioFormat, AudioWriter, PcmStream, WavFormat, check_output, plot_png, write_output,
 };
@@ -42,7 +44,7 @@ pub use orate_models::{
     Runs, Size, SpeechLength, Value, Values, VoiceInfo, hooks,
 };
 pub use orate_text::TextError;
-pub use precision::{MOST_PROBED_ERROR, PrecisionChoice, Probe, Probes};
+pub use precision::{MOST_PROBED_ERROR, Probe, Probes};
 pub use stream::Stream;
 pub use voice_store::{VOICE_FOLDER_VARIABLE, VoiceStore};
 

@@ -1,6 +1,6 @@
 //! The format of weights: as the caller names it, or found by trying what the device has.
 
-use crate::{Error, Result, devices};
+use crate::{DeviceChoice, EngineOptions, Error, PrecisionChoice, Result, devices};
 use orate_graph::{
     DType, Device, DeviceError, DeviceKind, Graph, GraphError, Plan, Precision, PrecisionPolicy, Tensor,
     Weight, WeightLoader,
@@ -9,36 +9,6 @@ use orate_models::{Facts, MatmulSize, ModelFiles};
 use orate_weights::WeightSource;
 use std::fmt;
 use std::sync::Arc;
-
-/// How the format of weights is chosen.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PrecisionChoice {
-    /// By this policy. What the device cannot do is an error.
-    Exactly(PrecisionPolicy),
-    /// The fastest of the device's formats whose matmuls are within [`MOST_PROBED_ERROR`] of `f32`, found by
-    /// trying them when the engine is opened; `f32` if none is faster. [`crate::Engine::probes`] has the
-    /// measurements. The patterns are those of a policy.
-    Auto {
-        /// Patterns of weight names that get the format; without any, all weights do.
-        allow: Vec<String>,
-        /// Patterns of weight names that stay in `f32`.
-        deny: Vec<String>,
-    },
-}
-
-impl Default for PrecisionChoice {
-    /// `f32` for everything.
-    fn default() -> Self {
-        PrecisionPolicy::default().into()
-    }
-}
-
-impl From<PrecisionPolicy> for PrecisionChoice {
-    fn from(policy: PrecisionPolicy) -> Self {
-        PrecisionChoice::Exactly(policy)
-    }
-}
 
 /// Largest error of a matmul in a format that is chosen: root mean square of the difference over that of the
 /// result.
@@ -59,59 +29,51 @@ pub(crate) struct Product {
     pub rows: usize,
     /// Inner and outer width.
     pub width: usize,
-    /// Format of the model's weights in the file.
-    pub stored: Stored,
+    /// Format of most of the model's weights in the file: f16, bf16, or f32 for everything else.
+    pub stored: Precision,
 }
 
-/// Format of most weights of a checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stored {
-    /// f32, or something else.
-    F32,
-    /// f16.
-    F16,
-    /// bf16.
-    Bf16,
-}
-
-impl Stored {
-    fn precision(self) -> Precision {
-        match self {
-            Stored::F32 => Precision::F32,
-            Stored::F16 => Precision::F16,
-            Stored::Bf16 => Precision::Bf16,
-        }
-    }
-}
-
-/// Completes a policy that names no weights: q8_0 and q4_0 apply to the weights in
+/// The policy that was asked for, or the patterns of one that probes complete.
+///
+/// Where it names no weights, q8_0, q4_0 and what probes choose apply to those in
 /// `Facts::precision_scope` only.
 ///
 /// # Errors
-/// As [`check_patterns`].
-pub(crate) fn scoped(files: &dyn ModelFiles, asked: PrecisionPolicy) -> Result<PrecisionPolicy> {
-    check_patterns(asked.allow.iter().chain(&asked.deny), &files.weights().names())?;
-    let blocks = !Precision::FLOATS.contains(&asked.precision);
-    let allow = if blocks { scope(files, asked.allow) } else { asked.allow };
-    Ok(PrecisionPolicy { allow, ..asked })
-}
-
-/// The weights that a probe speaks for, unless the caller names others.
-fn scope(files: &dyn ModelFiles, asked: Vec<String>) -> Vec<String> {
-    match files.facts().precision_scope {
-        Some(pattern) if asked.is_empty() => vec![pattern.to_owned()],
-        _ => asked,
+/// A pattern matches no weight of the model.
+pub(crate) fn policy(files: &dyn ModelFiles, choice: &PrecisionChoice) -> Result<PrecisionPolicy> {
+    let (mut policy, is_scoped) = match choice.clone() {
+        PrecisionChoice::Exactly(policy) => {
+            let is_block = !Precision::FLOATS.contains(&policy.precision);
+            (policy, is_block)
+        }
+        PrecisionChoice::Auto { allow, deny } => {
+            (PrecisionPolicy { precision: Precision::F32, allow, deny }, true)
+        }
+    };
+    let names = files.weights().names();
+    let in_vain = |p: &&String| !names.iter().any(|name| orate_graph::name_matches(p, name));
+    if let Some(pattern) = policy.allow.iter().chain(&policy.deny).find(in_vain) {
+        return Err(Error::Option {
+            option: "pattern of weights",
+            got: format!("`{pattern}`"),
+            allowed: "no weight of this model has such a name; `orate inspect --tensors` lists them"
+                .to_owned(),
+        });
     }
+    if is_scoped && policy.allow.is_empty() {
+        policy.allow.extend(files.precision_scope().map(str::to_owned));
+    }
+    Ok(policy)
 }
 
 /// The matmul to try formats with.
-fn product(files: &dyn ModelFiles) -> Product {
+pub(crate) fn matmul_of(files: &dyn ModelFiles) -> Product {
     let Facts { typical_matmul: MatmulSize { rows, width }, precision_scope, .. } = files.facts();
     Product { rows, width, stored: stored(&**files.weights(), precision_scope.unwrap_or("*")) }
 }
 
 /// Format of most numbers in the tensors whose names match a pattern.
-fn stored(weights: &dyn WeightSource, pattern: &str) -> Stored {
+fn stored(weights: &dyn WeightSource, pattern: &str) -> Precision {
     let (mut all, mut f16, mut bf16) = (0, 0, 0);
     let names = weights.names().into_iter().filter(|name| orate_graph::name_matches(pattern, name));
     for info in names.filter_map(|name| weights.info(name)) {
@@ -124,29 +86,9 @@ fn stored(weights: &dyn WeightSource, pattern: &str) -> Stored {
         }
     }
     match () {
-        () if 2 * bf16 > all => Stored::Bf16,
-        () if 2 * f16 > all => Stored::F16,
-        () => Stored::F32,
-    }
-}
-
-/// Refuses patterns that match no weight of a model.
-///
-/// # Errors
-/// The first such pattern.
-fn check_patterns<'p, N: AsRef<str>>(
-    patterns: impl IntoIterator<Item = &'p String>,
-    names: &[N],
-) -> Result<()> {
-    let in_vain = |p: &&String| !names.iter().any(|name| orate_graph::name_matches(p, name.as_ref()));
-    match patterns.into_iter().find(in_vain) {
-        None => Ok(()),
-        Some(pattern) => Err(Error::Option {
-            option: "pattern of weights",
-            got: format!("`{pattern}`"),
-            allowed: "no weight of this model has such a name; `orate inspect --tensors` lists them"
-                .to_owned(),
-        }),
+        () if 2 * bf16 > all => Precision::Bf16,
+        () if 2 * f16 > all => Precision::F16,
+        () => Precision::F32,
     }
 }
 
@@ -189,9 +131,9 @@ impl fmt::Display for Probes {
 
 /// Picks the least exact format that is worth it: it must be faster than every more exact one. Of equally
 /// exact ones, the stored one comes first.
-fn choose(measured: &[Probe], stored: Stored) -> Precision {
+fn choose(measured: &[Probe], stored: Precision) -> Precision {
     let mut good: Vec<&Probe> = measured.iter().filter(|p| p.error <= MOST_PROBED_ERROR).collect();
-    let key = |p: &Probe| (p.precision != stored.precision(), p.precision);
+    let key = |p: &Probe| (p.precision != stored, p.precision);
     good.sort_by(|a, b| a.error.total_cmp(&b.error).then(key(a).cmp(&key(b))));
     let exact = good.iter().position(|p| p.precision == Precision::F32);
     let Some(mut best) = exact.map(|i| good.remove(i)) else { return Precision::F32 };
@@ -228,37 +170,24 @@ pub(crate) fn probe(
     Ok(Probes { product, chosen, measured, refused })
 }
 
-/// A device, and the format that probes chose on it.
-type Probed = (Arc<dyn Device>, PrecisionPolicy, Probes);
+/// A device, the format of weights on it, and what probes chose it by.
+type Opened = (Arc<dyn Device>, PrecisionPolicy, Option<Probes>);
 
-/// The device that `options` ask for, with the format that probes choose on it.
-///
-/// # Errors
-/// The outer one if a pattern matches no weight, the inner one if the device cannot be opened.
+/// The device that `options` ask for, with the format that probes choose on it for weights that `patterns`
+/// name.
 pub(crate) fn open_by_probes(
-    options: &crate::EngineOptions,
-    files: &dyn ModelFiles,
-    (allow, deny): (&[String], &[String]),
-    passed_over: &mut Vec<String>,
-) -> Result<Result<Probed>> {
-    check_patterns(allow.iter().chain(deny), &files.weights().names())?;
-    let allow = scope(files, allow.to_vec());
-    Ok(open_by_probes_of(options, (&allow, deny), product(files), passed_over))
-}
-
-fn open_by_probes_of(
-    options: &crate::EngineOptions,
-    (allow, deny): (&[String], &[String]),
+    options: &EngineOptions,
+    patterns: &PrecisionPolicy,
     product: Product,
     passed_over: &mut Vec<String>,
-) -> Result<Probed> {
+) -> Result<Opened> {
     let device = devices::open(options, &PrecisionPolicy::default(), passed_over)?;
     let info = device.info();
     let choice = match info.kind {
-        DeviceKind::Cpu => crate::DeviceChoice::Cpu,
-        kind => crate::DeviceChoice::Kind(kind, info.index),
+        DeviceKind::Cpu => DeviceChoice::Cpu,
+        kind => DeviceChoice::Kind(kind, info.index),
     };
-    let same = crate::EngineOptions { device: choice, ..options.clone() };
+    let same = EngineOptions { device: choice, ..options.clone() };
     // Devices stay open until the end: opening a driver again is slow.
     let mut opened = vec![];
     let probes = probe(product, &*device, |policy| {
@@ -266,11 +195,11 @@ fn open_by_probes_of(
         opened.push(device.clone());
         Ok(device)
     })?;
-    let policy = PrecisionPolicy { precision: probes.chosen, allow: allow.to_vec(), deny: deny.to_vec() };
     if probes.chosen == Precision::F32 {
-        return Ok((device, PrecisionPolicy::default(), probes));
+        return Ok((device, PrecisionPolicy::default(), Some(probes)));
     }
-    Ok((devices::open(&same, &policy, &mut vec![])?, policy, probes))
+    let policy = PrecisionPolicy { precision: probes.chosen, ..patterns.clone() };
+    Ok((devices::open(&same, &policy, &mut vec![])?, policy, Some(probes)))
 }
 
 /// Root mean square of the difference, relative to `want`. Infinite if a number is not finite.
@@ -318,9 +247,9 @@ impl ProbeWeights {
     fn new(product: Product) -> ProbeWeights {
         // Bits of the mantissa that the format lacks.
         let lost: u32 = match product.stored {
-            Stored::F32 => 0,
-            Stored::F16 => 13,
-            Stored::Bf16 => 16,
+            Precision::F16 => 13,
+            Precision::Bf16 => 16,
+            _ => 0,
         };
         let number = |i: usize| {
             let mixed = (i as u32).wrapping_mul(0x9E37_79B9).rotate_left(15).wrapping_mul(0x85EB_CA6B);
@@ -335,7 +264,7 @@ impl WeightLoader for ProbeWeights {
     fn load(&self, name: &str) -> std::result::Result<Tensor<'_>, GraphError> {
         let width = self.0.len().isqrt();
         match name {
-            NAME => Ok(Tensor::borrowed([width, width], &self.0)),
+            NAME => Ok(Tensor::new([width, width], &self.0)),
             _ => Err(GraphError::Weight {
                 name: name.to_owned(),
                 problem: "there is no such tensor".to_owned(),
@@ -347,7 +276,6 @@ impl WeightLoader for ProbeWeights {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::EngineOptions;
     use orate_testing::ReferenceDevice;
 
     fn p(precision: Precision, microseconds: f64, error: f64) -> Probe {
@@ -367,17 +295,17 @@ mod tests {
             ("hardly faster than a more exact one", vec![f32, p(Tf32, 50.0, 2e-4), p(F16, 48.0, 3e-4)], Tf32),
         ];
         for (case, measured, want) in cases {
-            assert_eq!(choose(&measured, Stored::F32), want, "{case}");
+            assert_eq!(choose(&measured, F32), want, "{case}");
         }
         for error in [0.0, 1e-7] {
             let as_exact = [f32, p(F16, 50.0, error), p(Bf16, 51.0, 0.0)];
-            assert_eq!(choose(&as_exact, Stored::Bf16), Bf16, "as it is stored");
+            assert_eq!(choose(&as_exact, Bf16), Bf16, "as it is stored");
         }
     }
 
     #[test]
     fn formats_that_a_device_refuses_are_listed() {
-        let product = Product { rows: 3, width: 64, stored: Stored::F32 };
+        let product = Product { rows: 3, width: 64, stored: Precision::F32 };
         let refuse = |policy: PrecisionPolicy| -> Result<Arc<dyn Device>> {
             match policy.precision {
                 Precision::F16 => Ok(Arc::new(ReferenceDevice)),
@@ -401,25 +329,25 @@ mod tests {
     /// On the CPU weights are widened to f32, so they are as exact as they are stored.
     #[test]
     fn errors_are_those_of_the_stored_weights() {
-        let options =
-            EngineOptions { threads: Some(1), device: crate::DeviceChoice::Cpu, ..Default::default() };
-        for (stored, exact) in [(Stored::Bf16, Precision::Bf16), (Stored::F16, Precision::F16)] {
+        let options = EngineOptions { threads: Some(1), device: DeviceChoice::Cpu, ..Default::default() };
+        let open = |stored| {
             let product = Product { rows: 2, width: 256, stored };
-            let none: &[String] = &[];
-            let (device, policy, probes) =
-                open_by_probes_of(&options, (none, none), product, &mut vec![]).expect("a CPU");
-            let of = |precision| {
-                probes.measured.iter().find(|p| p.precision == precision).expect("measured").error
-            };
-            assert!(of(exact) < 1e-5, "{stored:?}: {probes}");
+            let opened = open_by_probes(&options, &PrecisionPolicy::default(), product, &mut vec![]);
+            let (device, policy, probes) = opened.expect("a CPU");
+            (device, policy, probes.expect("were made"))
+        };
+        let error = |probes: &Probes, precision| {
+            probes.measured.iter().find(|p| p.precision == precision).expect("measured").error
+        };
+        for stored in [Precision::Bf16, Precision::F16] {
+            let (device, policy, probes) = open(stored);
+            assert!(error(&probes, stored) < 1e-5, "{stored}: {probes}");
             assert_eq!(probes.refused.iter().map(|r| r.0).collect::<Vec<_>>(), [Precision::Tf32]);
             assert_eq!(policy.precision, probes.chosen);
             assert_eq!(device.info().kind, DeviceKind::Cpu);
         }
-        let product = Product { rows: 2, width: 256, stored: Stored::F32 };
-        let (.., probes) = open_by_probes_of(&options, (&[], &[]), product, &mut vec![]).expect("a CPU");
-        let error = |precision| probes.measured.iter().find(|p| p.precision == precision).map(|p| p.error);
-        let (f16, bf16) = (error(Precision::F16).expect("has"), error(Precision::Bf16).expect("has"));
+        let (.., probes) = open(Precision::F32);
+        let (f16, bf16) = (error(&probes, Precision::F16), error(&probes, Precision::Bf16));
         assert!((5e-5..MOST_PROBED_ERROR).contains(&f16), "{f16}");
         assert!((MOST_PROBED_ERROR..1e-2).contains(&bf16), "{bf16}");
     }

@@ -1,7 +1,8 @@
-//! A process that forks after an engine was made: the child is told so, whatever it asks for, and nothing that it does
-//! hangs, crashes or reaches the parent's device. A program of its own, since it forks.
+//! A process that forks after an engine was made: the child is told so, whatever it asks for, and nothing
+//! that it does hangs, crashes or reaches the parent's device. A program of its own, since it forks.
 //!
-//! `ORATE_TEST_DEVICES` names GPUs, as in the tests of devices; without it, and with the feature `gpu`, `vulkan:0`.
+//! `ORATE_TEST_DEVICES` names GPUs, as in the tests of devices; without it, and with the feature `gpu`,
+//! `vulkan:0`.
 #![cfg(target_os = "linux")]
 
 #[path = "common/child.rs"]

@@ -1,7 +1,8 @@
-//! What frames of Qwen3-TTS ask of the allocator, and of the device's, once an utterance is under way. A program of its own, since it counts what
-//! all threads ask for.
+//! What frames of Qwen3-TTS ask of the allocator, and of the device's, once an utterance is under way. A
+//! program of its own, since it counts what all threads ask for.
 //!
-//! `ORATE_TEST_DEVICES` names GPUs, as in the tests of devices; without it, and with the feature `gpu`, `vulkan:0`.
+//! `ORATE_TEST_DEVICES` names GPUs, as in the tests of devices; without it, and with the feature `gpu`,
+//! `vulkan:0`.
 
 use orate::{DeviceChoice, DeviceKind, Engine, EngineOptions, ModelSource};
 use orate_models::qwen3_tts::{Request, Settings, Speaker, Step};
@@ -16,9 +17,10 @@ const WARM_UP: usize = 5;
 /// Frames that count.
 const FRAMES: usize = 20;
 
-/// What wgpu may ask for in a frame of the model here, whose dispatches fill two command buffers: 500 were measured, of which two dozen
-/// begin and end the thread that encodes one of them. All others are wgpu's own: command buffers cannot be used twice, so for each
-/// it makes lists of commands, parameters and of what they use anew, which grow as they are filled.
+/// What wgpu may ask for in a frame of the model here, whose dispatches fill two command buffers: 500 were
+/// measured, of which two dozen begin and end the thread that encodes one of them. All others are wgpu's own:
+/// command buffers cannot be used twice, so for each it makes lists of commands, parameters and of what they
+/// use anew, which grow as they are filled.
 const MOST_OF_WGPU: usize = 600;
 
 /// The CPU and GPUs.

@@ -1,8 +1,8 @@
-//! Many utterances of Qwen3-TTS in one process, in all modes, many of them not heard to their end: memory stays flat, and the
-//! last one sounds like the first.
+//! Many utterances of Qwen3-TTS in one process, in all modes, many of them not heard to their end: memory
+//! stays flat, and the last one sounds like the first.
 //!
-//! `ORATE_TEST_DEVICES` names the devices, such as `cpu,cuda:0,vulkan:0`; without it the CPU is used. A GPU that the processor
-//! imitates takes some minutes.
+//! `ORATE_TEST_DEVICES` names the devices, such as `cpu,cuda:0,vulkan:0`; without it the CPU is used. A GPU
+//! that the processor imitates takes some minutes.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -15,25 +15,26 @@ use orate_testing::{Counting, Random};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Callers that speak at once in the beginning, and utterances of each: whatever wgpu and drivers keep for work that is under way is
-/// then as large as it gets.
+/// Callers that speak at once in the beginning, and utterances of each: whatever wgpu and drivers keep for
+/// work that is under way is then as large as it gets.
 const CALLERS: u64 = 3;
 const OF_EACH: usize = 50;
 
-/// Utterances behind them, one at a time: those in which the last plans are made, the others, and how many of these are looked at
-/// together.
+/// Utterances behind them, one at a time: those in which the last plans are made, the others, and how many of
+/// these are looked at together.
 const FIRST: usize = 200;
 const OTHERS: usize = 250;
 const WINDOW: usize = 50;
 
-/// MB that may be resident more than in the window before, and be free less on the device, in half of the windows: 14 kB an utterance.
+/// MB that may be resident more than in the window before, and be free less on the device, in half of the
+/// windows: 14 kB an utterance.
 const MOST_GROWTH: f64 = 0.7;
 
 /// MB that may be more in the last window than in the first.
 const MOST_IN_ALL: f64 = 2.0;
 
-/// Blocks that may be in use more between utterances of the last window than of the first: one for two utterances. What is kept
-/// for the next one differs by some forty.
+/// Blocks that may be in use more between utterances of the last window than of the first: one for two
+/// utterances. What is kept for the next one differs by some forty.
 const MOST_BLOCKS: usize = 100;
 
 fn devices() -> Vec<DeviceChoice> {
@@ -113,7 +114,8 @@ enum End {
     Cancelled,
 }
 
-/// One of any mode and length. Some are heard to the end, some are left, some are cancelled after a few chunks.
+/// One of any mode and length. Some are heard to the end, some are left, some are cancelled after a few
+/// chunks.
 fn utterance(v: &Voices, random: &mut Random) -> End {
     let cancel = Cancel::new();
     let options = Options {

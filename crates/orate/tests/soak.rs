@@ -1,5 +1,5 @@
-//! Many utterances in one process: memory stays flat, and the last ones sound like the first. One test only, so that no
-//! other test's memory is counted.
+//! Many utterances in one process: memory stays flat, and the last ones sound like the first. One test only,
+//! so that no other test's memory is counted.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -51,7 +51,8 @@ fn speak_all(what: &str, engine: &Engine, texts: &[String], warm: usize) -> [f64
         assert!(say(engine, text, i) == *want, "{what}: `{text}` is no longer what it was");
     }
     println!(
-        "{what}: {} utterances, {seconds:.0} s of speech in {:.0} s; {start:.1} MB after {warm}, at most {most:.1}, {end:.1} at the end",
+        "{what}: {} utterances, {seconds:.0} s of speech in {:.0} s; {start:.1} MB after {warm}, at most \
+         {most:.1}, {end:.1} at the end",
         texts.len(),
         clock.elapsed().as_secs_f64(),
     );
@@ -110,9 +111,9 @@ fn five_hundred_utterances() {
     assert_flat("one thread speaks", speak_all("one thread speaks", &built_in(2), &five_hundred(), 20));
 }
 
-/// Each session's buffers grow with the longest text that it met so far, so that warming up takes longer. By default
-/// glibc gives threads heaps of their own, in which freed buffers leave holes; they are kept out of the measurement
-/// by allowing one heap, as they are not the engine's.
+/// Each session's buffers grow with the longest text that it met so far, so that warming up takes longer. By
+/// default glibc gives threads heaps of their own, in which freed buffers leave holes; they are kept out of
+/// the measurement by allowing one heap, as they are not the engine's.
 ///
 /// ```sh
 /// MALLOC_ARENA_MAX=1 cargo test --release -p orate --test soak four -- --ignored --nocapture

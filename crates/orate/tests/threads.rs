@@ -1,6 +1,7 @@
 //! Engines leave no threads behind. A program of its own, since tests beside it would have theirs.
 //!
-//! `ORATE_TEST_DEVICES` names GPUs, as in the tests of devices; without it, and with the feature `gpu`, `vulkan:0`.
+//! `ORATE_TEST_DEVICES` names GPUs, as in the tests of devices; without it, and with the feature `gpu`,
+//! `vulkan:0`.
 #![cfg(target_os = "linux")]
 
 #[path = "common/child.rs"]
@@ -48,7 +49,8 @@ fn open(device: DeviceChoice, model: &Path) -> Engine {
     Engine::with_options(options).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Opens engines and speaks, also on several threads at once; drops the engines in the middle of streams and then the streams.
+/// Opens engines and speaks, also on several threads at once; drops the engines in the middle of streams and
+/// then the streams.
 fn speak(device: DeviceChoice, talker: &Path) -> DeviceClass {
     let engine = open(device, &common::root().join("voices/orate-default/orate-default.gguf"));
     let mut stream = engine.stream("Hm.\n\nHm.", &Options::default()).expect("can be spoken");

@@ -2,7 +2,7 @@
 
 use super::operands::{Operands, cache_type};
 use super::work::{Pointer, Work, bits};
-use orate_graph::{FirstRow, Head, MOST_HEADS};
+use orate_graph::{Head, MOST_HEADS, Rows};
 
 /// The launch for all heads of a step.
 pub(super) fn work(o: &Operands<'_>) -> Work {
@@ -15,8 +15,8 @@ pub(super) fn work(o: &Operands<'_>) -> Work {
     };
     // Destination of rows: the operand with their position, or the position; and the rows of the state.
     let write = |h: &Head| match h.write {
-        Some(FirstRow::At(at)) => (Pointer::Null, at, o.shape_of(h.out).dims()[1]),
-        Some(FirstRow::Of(v)) => (o.at(v), 0, o.shape_of(h.out).dims()[1]),
+        Some(Rows::From(at)) => (Pointer::Null, at, o.shape_of(h.out).dims()[1]),
+        Some(Rows::At(v)) => (o.at(v), 0, o.shape_of(h.out).dims()[1]),
         None => (Pointer::Null, 0, 0),
     };
     let ([batch, time], d) = (heads[0].rows, heads[0].width);

@@ -4,7 +4,7 @@ use super::operands::{Operands, cache_rows};
 use super::rows;
 use crate::dispatch::{Call, Params, flat};
 use crate::variant::Variant;
-use orate_graph::{DType, FirstRow, Fused, Weight};
+use orate_graph::{DType, Fused, Rows, Weight};
 
 /// Bits of a value's flags, named as in the kernel.
 const NORM: usize = 1;
@@ -52,8 +52,8 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         let capacity = o.shape_of(h.out).dims()[1];
         params = match h.write {
             None => params.number(0).number(0),
-            Some(FirstRow::At(at)) => params.number(capacity).number(at),
-            Some(FirstRow::Of(first)) => {
+            Some(Rows::From(at)) => params.number(capacity).number(at),
+            Some(Rows::At(first)) => {
                 flags |= OPERAND;
                 params.number(capacity).place(o.at(first))
             }

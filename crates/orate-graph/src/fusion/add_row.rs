@@ -1,6 +1,6 @@
 //! `matmul + row`, the row that a scalar names → matmul that adds it.
 
-use super::Draft;
+use super::draft::Draft;
 use crate::Op;
 
 pub(super) fn run(d: &mut Draft<'_>) {

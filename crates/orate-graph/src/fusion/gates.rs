@@ -1,6 +1,6 @@
 //! Two matmuls that run as one, then `Mul` of both → the matmul, which multiplies what it stores.
 
-use super::Draft;
+use super::draft::Draft;
 use crate::Op;
 
 /// `most` rows at most.

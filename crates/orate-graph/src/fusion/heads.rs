@@ -7,8 +7,8 @@
 //! | heads, then `WriteRows` of them | heads that are written to the state |
 //! | heads, and `WriteRows` of other values, with nothing between that needs them | one launch |
 
-use super::{Draft, Head, Launch};
-use crate::{DType, Op, Value};
+use super::draft::{Draft, Head, Launch};
+use crate::{DType, Op, Rows, Value};
 
 /// Most values whose heads one launch takes.
 pub const MOST_HEADS: usize = 3;
@@ -95,7 +95,8 @@ fn rotate_and_write(d: &mut Draft<'_>, i: usize) {
     if !fits_state(d, l.output, head.width) {
         return;
     }
-    let head = Head { rows: rows(d, l.inputs[1]), out: l.output, write: Some(first.row(&l.inputs)), ..head };
+    let head =
+        Head { rows: rows(d, l.inputs[1]), out: l.output, write: Some(Rows::of(*first, &l.inputs)), ..head };
     d.absorb(rotary, i);
     if let Some(own) = &mut d.launches[i] {
         own.nodes.extend(between);
@@ -119,7 +120,7 @@ fn written(d: &Draft<'_>, i: usize, l: &Launch, before: &Launch) -> Option<Head>
         norm: None,
         table: None,
         out: l.output,
-        write: Some(first.row(&l.inputs)),
+        write: Some(Rows::of(*first, &l.inputs)),
     })
 }
 
@@ -147,7 +148,7 @@ fn are_alike(d: &Draft<'_>, before: &[Head], heads: &[Head]) -> bool {
         && before[0].rows == heads[0].rows
 }
 
-/// Puts neighbours together, at the place of the last.
+/// Puts neighbors together, at the place of the last.
 fn gather(d: &mut Draft<'_>) {
     let mut group: Option<usize> = None;
     for i in 0..d.launches.len() {

@@ -4,7 +4,7 @@
 //! long as reading these; each on its own would also wait for the one before. Their weights must stand one
 //! after the other, which is decided here (`Plan::weight_groups`) and done where weights are packed.
 
-use super::{Draft, Fusions};
+use super::draft::{Draft, Fusions};
 use crate::{Epilogue, Op, Weight};
 
 /// Most parts of a matmul of several rows, besides the first. One of a single row has any number.

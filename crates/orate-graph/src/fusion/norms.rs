@@ -1,7 +1,7 @@
 //! RMS norm of one row, then matmuls of it → the matmuls, which norm the row.
 
+use super::draft::{Draft, Launch};
 use super::matmuls::takes_norm;
-use super::{Draft, Launch};
 use crate::Op;
 
 pub(super) fn run(d: &mut Draft<'_>, multiple: [usize; 2]) {

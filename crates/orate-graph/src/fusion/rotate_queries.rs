@@ -1,6 +1,6 @@
 //! Rotary positions of queries, then their attention → attention that rotates its queries.
 
-use super::Draft;
+use super::draft::Draft;
 use crate::Op;
 
 pub(super) fn run(d: &mut Draft<'_>) {

@@ -1,6 +1,6 @@
 //! Slices and concatenations of whole blocks → places inside another value.
 
-use super::Draft;
+use super::draft::Draft;
 use crate::Op;
 use std::collections::HashSet;
 

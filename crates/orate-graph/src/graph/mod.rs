@@ -14,7 +14,7 @@ mod shapes;
 pub use ops::{Draw, Rows};
 
 use crate::op::{Op, Scalar};
-use crate::{DType, GraphError, Result, Shape};
+use crate::{DType, GraphError, Result, Shape, ValueInfo};
 use shapes::infer;
 use std::collections::HashMap;
 
@@ -38,17 +38,6 @@ pub struct Node {
     pub inputs: Vec<Value>,
     /// Result.
     pub output: Value,
-}
-
-/// Type and shape of a value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ValueInfo {
-    /// Element type.
-    pub dtype: DType,
-    /// Extents.
-    pub shape: Shape,
-    /// The buffer whose content this is, for inputs and states.
-    pub buffer: Option<usize>,
 }
 
 /// How a graph uses a buffer.
@@ -87,8 +76,8 @@ pub struct Buffer {
     pub kind: BufferKind,
 }
 
-/// A network for fixed sizes, as data.
-#[derive(Clone, Debug, PartialEq)]
+/// A network for fixed sizes, as data. Declaring a buffer fails if its name is taken.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Graph {
     pub(crate) name: String,
     pub(crate) nodes: Vec<Node>,
@@ -129,18 +118,7 @@ pub const TAP_PREFIX: &str = "tap/";
 impl Graph {
     /// An empty graph.
     pub fn new(name: impl Into<String>) -> Self {
-        Graph {
-            name: name.into(),
-            nodes: vec![],
-            values: vec![],
-            buffers: vec![],
-            stores: vec![],
-            scalars: vec![],
-            versions: HashMap::new(),
-            writes: HashMap::new(),
-            taps: false,
-            pieces: None,
-        }
+        Graph { name: name.into(), ..Graph::default() }
     }
 
     /// Says that this is a piece of a sequence; pieces of all lengths are to be computed alike.
@@ -189,14 +167,29 @@ impl Graph {
         &self.info(v).shape
     }
 
+    /// Type and shape of each operand.
+    pub(crate) fn operands(&self, node: &Node) -> Vec<&ValueInfo> {
+        node.inputs.iter().map(|v| self.info(*v)).collect()
+    }
+
+    /// Type and shape, for messages.
+    fn describe(&self, v: Value) -> String {
+        let ValueInfo { dtype, shape, .. } = self.info(v);
+        format!("{dtype} {shape}")
+    }
+
     fn value(&mut self, dtype: DType, shape: Shape, buffer: Option<usize>) -> Value {
         self.values.push(ValueInfo { dtype, shape, buffer });
         Value((self.values.len() - 1) as u32)
     }
 
+    /// An error about a node or something else of this graph.
+    fn wrong(&self, node: String, got: String, needed: impl Into<String>) -> GraphError {
+        GraphError::Shape { graph: self.name.clone(), node, got, needed: needed.into() }
+    }
+
     fn declare(&mut self, name: &str, dtype: DType, shape: Shape, kind: BufferKind) -> Result<usize> {
-        if let Some(i) = self.buffers.iter().position(|b| b.name == name) {
-            let b = &self.buffers[i];
+        if let Some(b) = self.buffers.iter().find(|b| b.name == name) {
             return Err(GraphError::Redeclared {
                 graph: self.name.clone(),
                 name: name.to_owned(),
@@ -204,56 +197,41 @@ impl Graph {
                 second: format!("{kind:?} {dtype} {shape}"),
             });
         }
-        if !shape.last().is_multiple_of(dtype.width_step()) {
-            return Err(GraphError::Shape {
-                graph: self.name.clone(),
-                node: format!("buffer `{name}`"),
-                got: format!("{dtype} {shape}"),
-                needed: format!("rows of a multiple of {} elements for {dtype}", dtype.width_step()),
-            });
+        let step = dtype.width_step();
+        if !shape.last().is_multiple_of(step) {
+            let needed = format!("rows of a multiple of {step} elements for {dtype}");
+            return Err(self.wrong(format!("buffer `{name}`"), format!("{dtype} {shape}"), needed));
         }
         self.buffers.push(Buffer { name: name.to_owned(), dtype, shape, kind });
         Ok(self.buffers.len() - 1)
     }
 
     /// A buffer that the run reads.
-    ///
-    /// # Errors
-    /// The name is taken.
     pub fn input(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Result<Value> {
-        let shape = shape.into();
-        let b = self.declare(name, dtype, shape.clone(), BufferKind::Input)?;
-        Ok(self.value(dtype, shape, Some(b)))
+        self.named(name, dtype, shape.into(), BufferKind::Input)
     }
 
     /// A buffer that lives across runs; give it its next content with [`Graph::update`].
-    ///
-    /// # Errors
-    /// The name is taken.
     pub fn state(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Result<Value> {
-        self.declare_state(name, dtype, shape.into(), BufferKind::State)
+        self.named(name, dtype, shape.into(), BufferKind::State)
     }
 
     /// A [`BufferKind::Cache`], which [`Graph::write_rows`] fills.
-    ///
-    /// # Errors
-    /// The name is taken.
     pub fn cache(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Result<Value> {
-        self.declare_state(name, dtype, shape.into(), BufferKind::Cache)
+        self.named(name, dtype, shape.into(), BufferKind::Cache)
     }
 
     /// A [`BufferKind::Scratch`]: a buffer that is written in place before it is read.
-    ///
-    /// # Errors
-    /// The name is taken.
     pub fn scratch(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Result<Value> {
-        self.declare_state(name, dtype, shape.into(), BufferKind::Scratch)
+        self.named(name, dtype, shape.into(), BufferKind::Scratch)
     }
 
-    fn declare_state(&mut self, name: &str, dtype: DType, shape: Shape, kind: BufferKind) -> Result<Value> {
+    fn named(&mut self, name: &str, dtype: DType, shape: Shape, kind: BufferKind) -> Result<Value> {
         let b = self.declare(name, dtype, shape.clone(), kind)?;
         let v = self.value(dtype, shape, Some(b));
-        self.versions.insert(v, (b, 0));
+        if kind.is_state() {
+            self.versions.insert(v, (b, 0));
+        }
         Ok(v)
     }
 
@@ -265,18 +243,9 @@ impl Graph {
 
     /// Refuses a value that was in a state before the state was written in place.
     fn still_there(&self, v: Value, node: impl FnOnce() -> String) -> Result<()> {
-        match self.versions.get(&v) {
-            Some((state, _)) if self.state_of(v).is_none() => Err(GraphError::Shape {
-                graph: self.name.clone(),
-                node: node(),
-                got: format!(
-                    "what state `{}` held before it was written in place",
-                    self.buffers[*state].name
-                ),
-                needed: "what it holds now, the result of the last write".to_owned(),
-            }),
-            _ => Ok(()),
-        }
+        let Some(state) = self.lies_in(v).filter(|_| self.state_of(v).is_none()) else { return Ok(()) };
+        let got = format!("what state `{}` held before it was written in place", self.buffers[state].name);
+        Err(self.wrong(node(), got, "what it holds now, the result of the last write"))
     }
 
     /// Whether a state is written in place.
@@ -294,41 +263,29 @@ impl Graph {
     /// # Errors
     /// There is no such state, or its shape differs.
     pub fn update(&mut self, name: &str, v: Value) -> Result<()> {
-        self.still_there(v, || format!("update of state `{name}`"))?;
-        let found = self.buffers.iter().position(|b| b.name == name && b.kind == BufferKind::State);
-        if found.is_some_and(|b| self.is_written_in_place(b) || self.buffers[b].dtype.is_compact()) {
-            return Err(GraphError::Shape {
-                graph: self.name.clone(),
-                node: format!("update of state `{name}`"),
-                got: "a state that is written in place".to_owned(),
-                needed: "one or the other".to_owned(),
-            });
-        }
-        let info = self.info(v);
-        let got = format!("{} {}", info.dtype, info.shape);
-        let needed = match found.map(|i| &self.buffers[i]) {
-            Some(b) if (b.dtype, &b.shape) == (info.dtype, &info.shape) => None,
-            Some(b) => Some(format!("{} {}", b.dtype, b.shape)),
-            None => Some("a state declared under this name".to_owned()),
+        let node = || format!("update of state `{name}`");
+        self.still_there(v, node)?;
+        let (info, value) = (self.info(v), self.describe(v));
+        let is_it = |b: &Buffer| b.name == name && b.kind == BufferKind::State;
+        let Some(state) = self.buffers.iter().position(is_it) else {
+            return Err(self.wrong(node(), value, "a state declared under this name"));
         };
-        match (needed, found) {
-            (None, Some(i)) => {
-                self.stores.push((i, v));
-                Ok(())
-            }
-            (needed, _) => Err(GraphError::Shape {
-                graph: self.name.clone(),
-                node: format!("update of state `{name}`"),
-                got,
-                needed: needed.unwrap_or_default(),
-            }),
+        let b = &self.buffers[state];
+        if self.is_written_in_place(state) || b.dtype.is_compact() {
+            return Err(self.wrong(
+                node(),
+                "a state that is written in place".to_owned(),
+                "one or the other",
+            ));
         }
+        if (b.dtype, &b.shape) != (info.dtype, &info.shape) {
+            return Err(self.wrong(node(), value, format!("{} {}", b.dtype, b.shape)));
+        }
+        self.stores.push((state, v));
+        Ok(())
     }
 
     /// Stores `v` in a new buffer that others can read.
-    ///
-    /// # Errors
-    /// The name is taken.
     pub fn output(&mut self, name: &str, v: Value) -> Result<()> {
         self.still_there(v, || format!("output `{name}`"))?;
         let ValueInfo { dtype, shape, .. } = self.info(v).clone();
@@ -343,9 +300,6 @@ impl Graph {
     }
 
     /// Records an intermediate value as output `tap/<name>` when taps are on; otherwise does nothing.
-    ///
-    /// # Errors
-    /// The name is taken.
     pub fn tap(&mut self, name: &str, v: Value) -> Result<()> {
         if self.taps { self.output(&format!("{TAP_PREFIX}{name}"), v) } else { Ok(()) }
     }
@@ -369,15 +323,10 @@ impl Graph {
             self.still_there(*v, name)?;
         }
         let infos: Vec<&ValueInfo> = inputs.iter().map(|v| self.info(*v)).collect();
-        let shape = infer(&op, &infos, out).map_err(|needed| GraphError::Shape {
-            graph: self.name.clone(),
-            node: name(),
-            got: if infos.is_empty() {
-                "no operands".to_owned()
-            } else {
-                infos.iter().map(|i| format!("{} {}", i.dtype, i.shape)).collect::<Vec<_>>().join(", ")
-            },
-            needed,
+        let shape = infer(&op, &infos, out).map_err(|needed| {
+            let given: Vec<String> = inputs.iter().map(|v| self.describe(*v)).collect();
+            let got = if given.is_empty() { "no operands".to_owned() } else { given.join(", ") };
+            self.wrong(name(), got, needed)
         })?;
         let dtype = op.result_type(&infos);
         let state = if op.in_place() { Some(self.written(&op, inputs)?) } else { None };
@@ -397,12 +346,7 @@ impl Graph {
 
     /// The state that an op writes in place, if it may.
     fn written(&self, op: &Op, inputs: &[Value]) -> Result<usize> {
-        let refused = |got: String, needed: &str| GraphError::Shape {
-            graph: self.name.clone(),
-            node: node_name(self.nodes.len(), op),
-            got,
-            needed: needed.to_owned(),
-        };
+        let refused = |got: String, needed: &str| self.wrong(node_name(self.nodes.len(), op), got, needed);
         let state = self.info(inputs[0]).buffer.and(self.state_of(inputs[0])).ok_or_else(|| {
             refused("a temporary or an input as operand 0".to_owned(), "a state to write in")
         })?;

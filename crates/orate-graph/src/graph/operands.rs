@@ -1,8 +1,17 @@
 //! Checks of operands and weights that shape rules have in common. Each says what the op needs if it fails.
 
-use super::ValueInfo;
 use crate::op::{ConvGeometry, Epilogue};
-use crate::{DType, Shape, Weight};
+use crate::{DType, Shape, ValueInfo, Weight};
+
+/// Says what the op needs, unless all is well.
+pub(super) fn need<S: Into<String>>(ok: bool, what: impl FnOnce() -> S) -> Result<(), String> {
+    if ok { Ok(()) } else { Err(what().into()) }
+}
+
+/// A weight is a vector of `n`.
+pub(super) fn vector(w: &Weight, n: usize) -> Result<(), String> {
+    need(w.shape().dims() == [n], || format!("a last axis of {} for weight {w:?}", w.shape()))
+}
 
 /// The operands of a node that is not there yet.
 pub(super) struct Operands<'a> {
@@ -12,23 +21,17 @@ pub(super) struct Operands<'a> {
 impl<'a> Operands<'a> {
     /// There are `n`.
     pub fn count(&self, n: usize) -> Result<(), String> {
-        if self.inputs.len() == n { Ok(()) } else { Err(format!("{n} operands")) }
+        need(self.inputs.len() == n, || format!("{n} operands"))
     }
 
     /// Shape of operand `i`, which is f32.
     pub fn float(&self, i: usize) -> Result<&'a Shape, String> {
-        match self.inputs.get(i) {
-            Some(v) if v.dtype == DType::F32 => Ok(&v.shape),
-            _ => Err(format!("f32 as operand {i}")),
-        }
+        self.typed(i, |dtype| dtype == DType::F32).ok_or_else(|| format!("f32 as operand {i}"))
     }
 
     /// Shape of operand `i`: floats of any number of bits.
     pub fn kept(&self, i: usize) -> Result<&'a Shape, String> {
-        match self.inputs.get(i) {
-            Some(v) if v.dtype != DType::I32 => Ok(&v.shape),
-            _ => Err(format!("floats as operand {i}")),
-        }
+        self.typed(i, |dtype| dtype != DType::I32).ok_or_else(|| format!("floats as operand {i}"))
     }
 
     /// Shape of operand `i` of an op that only moves elements, and takes integers too.
@@ -43,37 +46,28 @@ impl<'a> Operands<'a> {
 
     /// Operand `i` is a length for each batch row.
     pub fn lens(&self, i: usize, batch: usize) -> Result<(), String> {
-        match self.inputs.get(i) {
-            Some(v) if v.dtype == DType::I32 && v.shape.dims() == [batch] => Ok(()),
-            _ => Err(format!("lengths i32 [{batch}] as operand {i}")),
-        }
+        need(self.has_integers(i, &[batch]), || format!("lengths i32 [{batch}] as operand {i}"))
     }
 
     /// Operand `i`, the last one, is a position for each batch row.
     pub fn first(&self, i: usize, batch: usize) -> Result<(), String> {
-        match self.inputs.get(i) {
-            Some(v) if v.dtype == DType::I32 && v.shape.dims() == [batch] && self.inputs.len() == i + 1 => {
-                Ok(())
-            }
-            _ => Err(format!("positions i32 [{batch}] as operand {i}, the last one")),
-        }
+        let fits = self.has_integers(i, &[batch]) && self.inputs.len() == i + 1;
+        need(fits, || format!("positions i32 [{batch}] as operand {i}, the last one"))
     }
 
-    /// An epilogue fits a result of this shape with `n` channels; operand `residual` is what it adds.
-    pub fn epilogue_fits(
-        &self,
-        e: &Epilogue,
-        n: usize,
-        shape: &Shape,
-        residual: usize,
-    ) -> Result<(), String> {
-        if let Some(b) = &e.bias {
-            vector(b, n)?;
-        }
-        if e.residual && self.float(residual)? != shape {
-            return Err(format!("a residual of {shape}"));
-        }
-        Ok(())
+    /// Whether operand `i` is i32 of this shape.
+    pub fn has_integers(&self, i: usize, dims: &[usize]) -> bool {
+        self.typed(i, |dtype| dtype == DType::I32).is_some_and(|shape| shape.dims() == dims)
+    }
+
+    fn typed(&self, i: usize, fits: impl FnOnce(DType) -> bool) -> Option<&'a Shape> {
+        self.inputs.get(i).filter(|v| fits(v.dtype)).map(|v| &v.shape)
+    }
+
+    /// An epilogue fits the result `y`; operand `residual` is what it adds.
+    pub fn epilogue_fits(&self, e: &Epilogue, y: &Shape, residual: usize) -> Result<(), String> {
+        e.bias.iter().try_for_each(|bias| vector(bias, y.last()))?;
+        need(!e.residual || self.float(residual)? == y, || format!("a residual of {y}"))
     }
 
     /// Operands before a residual: the sequence, and its history if the geometry asks for one.
@@ -86,14 +80,5 @@ impl<'a> Operands<'a> {
             [b, _, c] => Err(format!("a history [{b}, {}, {c}] as operand 1", g.left)),
             _ => Err("[B, T, C]".to_owned()),
         }
-    }
-}
-
-/// A weight is a vector of `n`.
-pub(super) fn vector(w: &Weight, n: usize) -> Result<(), String> {
-    if w.shape().dims() == [n] {
-        Ok(())
-    } else {
-        Err(format!("a last axis of {} for weight {w:?}", w.shape()))
     }
 }

@@ -139,9 +139,7 @@ impl Graph {
     /// Attention; see [`Op::Attention`]. `lens` hides keys past each row's length, or is what a mask with
     /// positions reads.
     pub fn attention(&mut self, op: Op, q: Value, k: Value, v: Value, lens: Option<Value>) -> Result<Value> {
-        let mut inputs = vec![q, k, v];
-        inputs.extend(lens);
-        self.push(op, &inputs, None)
+        self.push_with(op, &[q, k, v], lens, None)
     }
 
     /// Cosines and sines for [`Graph::rotary`] over `time` positions.
@@ -152,16 +150,15 @@ impl Graph {
         time: usize,
         lens: Option<Value>,
     ) -> Result<Value> {
-        let inputs: Vec<Value> = lens.into_iter().collect();
-        let half = theta.shape().len();
-        self.push(Op::RotaryTable { theta }, &inputs, Some([batch, 2, time, half].into()))
+        let out = [batch, 2, time, theta.shape().len()].into();
+        self.push_with(Op::RotaryTable { theta }, &[], lens, Some(out))
     }
 
     /// Cosines and sines for [`Graph::rotary`] at whole positions; see [`Op::RopeTable`].
     pub fn rope_table(&mut self, base: f64, time: usize, head_dim: usize, first: Rows) -> Result<Value> {
         let batch = first.operand().map_or(1, |v| self.shape(v).len());
         let op = Op::RopeTable { base, first: first.kind() };
-        self.push(op, &first.operands(&[]), Some([batch, 2, time, head_dim / 2].into()))
+        self.push_with(op, &[], first.operand(), Some([batch, 2, time, head_dim / 2].into()))
     }
 
     /// Turns the halves of each head by the angles of `table`.
@@ -199,9 +196,7 @@ impl Graph {
 
     /// Mean and deviation over time, `[B, T, C]` → `[B, 2C]`; see [`Op::Statistics`].
     pub fn statistics(&mut self, x: Value, scores: Option<Value>, floor: f32) -> Result<Value> {
-        let mut inputs = vec![x];
-        inputs.extend(scores);
-        self.push(Op::Statistics { floor }, &inputs, None)
+        self.push_with(Op::Statistics { floor }, &[x], scores, None)
     }
 
     /// Nearest entries of codebooks `[Q, V, E]`, `[B, T, E]` → `[B, T, Q]`; see [`Op::ResidualCodes`].
@@ -250,7 +245,7 @@ impl Graph {
     /// # Errors
     /// `state` is none, or not what it holds now; it is updated or stored as well; or the rows do not fit.
     pub fn write_rows(&mut self, state: Value, rows: Value, first: Rows) -> Result<Value> {
-        self.push(Op::WriteRows { first: first.kind() }, &first.operands(&[state, rows]), None)
+        self.push_with(Op::WriteRows { first: first.kind() }, &[state, rows], first.operand(), None)
     }
 
     /// Sets `seen[b, ids[b]]` to 1 in place; see [`Op::Mark`].
@@ -263,9 +258,19 @@ impl Graph {
 
     /// Draws an id for each batch row; see [`Op::Sample`].
     pub fn sample(&mut self, op: Op, logits: Value, from: Draw, seen: Option<Value>) -> Result<Value> {
-        let mut inputs = vec![logits, from.settings, from.seed, from.number];
-        inputs.extend(seen);
-        self.push(op, &inputs, None)
+        self.push_with(op, &[logits, from.settings, from.seed, from.number], seen, None)
+    }
+
+    /// Adds a node whose last operand is optional.
+    fn push_with(
+        &mut self,
+        op: Op,
+        inputs: &[Value],
+        last: Option<Value>,
+        out: Option<Shape>,
+    ) -> Result<Value> {
+        let inputs: Vec<Value> = inputs.iter().copied().chain(last).collect();
+        self.push(op, &inputs, out)
     }
 }
 
@@ -279,6 +284,14 @@ pub enum Rows {
 }
 
 impl Rows {
+    /// Those of a node, whose last operand is the number if there is one.
+    pub(crate) fn of(first: First, inputs: &[Value]) -> Rows {
+        match first {
+            First::Const(at) => Rows::From(at),
+            First::Operand => Rows::At(*inputs.last().expect("shape inference asks for the operand")),
+        }
+    }
+
     /// The same without the operand.
     pub fn kind(self) -> First {
         match self {
@@ -293,10 +306,6 @@ impl Rows {
             Rows::From(_) => None,
             Rows::At(v) => Some(v),
         }
-    }
-
-    fn operands(self, others: &[Value]) -> Vec<Value> {
-        others.iter().copied().chain(self.operand()).collect()
     }
 }
 

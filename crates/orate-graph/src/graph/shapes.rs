@@ -1,9 +1,9 @@
 //! Shape rules: what each op makes of its operands, or what it needs.
 
-use super::ValueInfo;
-use super::operands::{Operands, vector};
+use super::operands::{Operands, need, vector};
 use crate::op::*;
-use crate::{DType, Shape, Weight};
+use crate::shape::BLOCK;
+use crate::{DType, Shape, ValueInfo, Weight};
 
 /// Output shape, or what the op needs.
 pub(super) fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Result<Shape, String> {
@@ -28,7 +28,8 @@ pub(super) fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Resul
             let out = out.ok_or("an output shape")?;
             let (w, y) = (weight.shape().dims(), out.dims());
             let fits = !w.is_empty() && w.len() == y.len() && y[0] % w[0].max(1) == 0 && w[1..] == y[1..];
-            if fits { Ok(out) } else { Err(format!("an output that repeats {}", weight.shape())) }
+            need(fits, || format!("an output that repeats {}", weight.shape()))?;
+            Ok(out)
         }
         Op::MatMul { weight, epilogue } => {
             o.count(1 + usize::from(epilogue.residual))?;
@@ -36,7 +37,7 @@ pub(super) fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Resul
             match weight.shape().dims() {
                 [k, n] if x.rank() > 0 && x.last() == *k => {
                     let y = x.with_last(*n);
-                    o.epilogue_fits(epilogue, *n, &y, 1)?;
+                    o.epilogue_fits(epilogue, &y, 1)?;
                     Ok(y)
                 }
                 _ => Err(format!("a last axis equal to the first of weight {weight:?}")),
@@ -46,62 +47,27 @@ pub(super) fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Resul
         Op::DepthwiseConv1d { weight, bias, geometry, norm } => {
             depthwise_conv1d(&o, weight, bias, geometry, norm.as_ref())
         }
-        Op::LayerNorm(n) => {
+        Op::LayerNorm(_) | Op::RmsNorm { .. } | Op::Snake { .. } | Op::AddBias { .. } | Op::Affine { .. } => {
             o.count(1)?;
             let x = o.float(0)?;
-            vector(&n.weight, x.last())?;
-            vector(&n.bias, x.last())?;
-            Ok(x.clone())
-        }
-        Op::RmsNorm { weight, .. } => {
-            o.count(1)?;
-            let x = o.float(0)?;
-            vector(weight, x.last())?;
-            Ok(x.clone())
-        }
-        Op::Snake { frequency, gain } => {
-            o.count(1)?;
-            let x = o.float(0)?;
-            vector(frequency, x.last())?;
-            vector(gain, x.last())?;
-            Ok(x.clone())
-        }
-        Op::AddBias { bias } => {
-            o.count(1)?;
-            let x = o.float(0)?;
-            vector(bias, x.last())?;
-            Ok(x.clone())
-        }
-        Op::Affine { scale, shift } => {
-            o.count(1)?;
-            let x = o.float(0)?;
-            vector(scale, x.last())?;
-            vector(shift, x.last())?;
+            op.weights().into_iter().try_for_each(|w| vector(w, x.last()))?;
             Ok(x.clone())
         }
         Op::Activate(a) => {
             o.count(1)?;
-            if a.slope().is_some_and(|slope| slope.shape().len() != 1) {
-                return Err("one slope".to_owned());
-            }
+            need(a.slope().is_none_or(|slope| slope.shape().len() == 1), || "one slope")?;
             Ok(o.float(0)?.clone())
         }
         Op::Add | Op::Mul | Op::Combine { .. } => {
             o.count(2)?;
-            if o.float(0)? == o.float(1)? {
-                Ok(o.float(0)?.clone())
-            } else {
-                Err("two values of one shape".to_owned())
-            }
+            need(o.float(0)? == o.float(1)?, || "two values of one shape")?;
+            Ok(o.float(0)?.clone())
         }
         Op::AddRow | Op::MulRow => {
             o.count(2)?;
             let (x, row) = (o.float(0)?, o.float(1)?);
-            if row.len() == x.last() && x.rank() > 0 {
-                Ok(x.clone())
-            } else {
-                Err(format!("a row of {} elements", x.last()))
-            }
+            need(row.len() == x.last() && x.rank() > 0, || format!("a row of {} elements", x.last()))?;
+            Ok(x.clone())
         }
         Op::Scale { .. } => {
             o.count(1)?;
@@ -143,9 +109,7 @@ pub(super) fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Resul
         Op::MaskRows => {
             o.count(2)?;
             let x = o.float(0)?;
-            if x.rank() != 3 {
-                return Err("[B, T, C]".to_owned());
-            }
+            need(x.rank() == 3, || "[B, T, C]")?;
             o.lens(1, x.dims()[0])?;
             Ok(x.clone())
         }
@@ -164,11 +128,8 @@ pub(super) fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Resul
         Op::Reshape => {
             o.count(1)?;
             let out = out.ok_or("an output shape")?;
-            if out.len() == o.any(0)?.len() {
-                Ok(out)
-            } else {
-                Err(format!("{} elements for {out}", out.len()))
-            }
+            need(out.len() == o.any(0)?.len(), || format!("{} elements for {out}", out.len()))?;
+            Ok(out)
         }
         Op::Pad { padding, before, after } => {
             o.count(1)?;
@@ -184,9 +145,8 @@ pub(super) fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Resul
         }
         Op::Statistics { .. } => {
             let x = o.float(0)?;
-            if o.inputs.len() > 2 || (o.inputs.len() == 2 && o.float(1)? != x) {
-                return Err(format!("a value, and perhaps scores of {x}"));
-            }
+            let fits = o.inputs.len() == 1 || (o.inputs.len() == 2 && o.float(1)? == x);
+            need(fits, || format!("a value, and perhaps scores of {x}"))?;
             match x.dims() {
                 [b, t, c] if *t > 0 => Ok([*b, 2 * c].into()),
                 _ => Err("[B, T, C] with at least one row".to_owned()),
@@ -214,11 +174,8 @@ pub(super) fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Resul
             let x = o.float(0)?.dims();
             let mut sorted = perm.clone();
             sorted.sort_unstable();
-            if sorted.iter().copied().eq(0..x.len()) {
-                Ok(perm.iter().map(|&p| x[p]).collect::<Vec<_>>().into())
-            } else {
-                Err(format!("as many axes as the permutation {perm:?}"))
-            }
+            need(sorted.into_iter().eq(0..x.len()), || format!("as many axes as the permutation {perm:?}"))?;
+            Ok(perm.iter().map(|&p| x[p]).collect::<Vec<_>>().into())
         }
         Op::TimeEmbedding { dim } => {
             o.count(1)?;
@@ -247,10 +204,8 @@ pub(super) fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Resul
         },
         Op::Increment { .. } => {
             o.count(1)?;
-            match o.inputs[0].dtype {
-                DType::I32 => Ok(o.inputs[0].shape.clone()),
-                _ => Err("i32 as operand 0".to_owned()),
-            }
+            need(o.inputs[0].dtype == DType::I32, || "i32 as operand 0")?;
+            Ok(o.inputs[0].shape.clone())
         }
         Op::WriteRows { first: from } => match (o.kept(0)?.dims(), o.float(1)?.dims()) {
             ([b, n, c], [br, t, cr]) if b == br && c == cr && t <= n => {
@@ -265,8 +220,8 @@ pub(super) fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Resul
         },
         Op::Mark => {
             o.count(2)?;
-            match (o.float(0)?.dims(), o.inputs[1].dtype, o.inputs[1].shape.dims()) {
-                ([b, _], DType::I32, [bi, 1]) if b == bi => Ok(o.float(0)?.clone()),
+            match o.float(0)?.dims() {
+                [b, _] if o.has_integers(1, &[*b, 1]) => Ok(o.float(0)?.clone()),
                 _ => Err("a state [B, V] and ids i32 [B, 1]".to_owned()),
             }
         }
@@ -287,7 +242,7 @@ fn conv1d(
             if *k == c * geometry.taps && geometry.left <= (geometry.taps - 1) * geometry.dilation =>
         {
             let y = Shape::from([*b, *t, *n]);
-            o.epilogue_fits(epilogue, *n, &y, before)?;
+            o.epilogue_fits(epilogue, &y, before)?;
             Ok(y)
         }
         _ => Err(format!("[B, T, C] with {} taps times C rows in weight {weight:?}", geometry.taps)),
@@ -306,14 +261,9 @@ fn depthwise_conv1d(
     let ok = x.rank() == 3
         && weight.shape().dims() == [geometry.taps, x.last()]
         && geometry.left <= (geometry.taps - 1) * geometry.dilation;
-    if !ok {
-        return Err(format!("[B, T, C] for {} taps of weight {weight:?}", geometry.taps));
-    }
-    vector(bias, x.last())?;
-    if let Some(n) = norm {
-        vector(&n.weight, x.last())?;
-        vector(&n.bias, x.last())?;
-    }
+    need(ok, || format!("[B, T, C] for {} taps of weight {weight:?}", geometry.taps))?;
+    let norm_weights = norm.into_iter().flat_map(|n| [&n.weight, &n.bias]);
+    [bias].into_iter().chain(norm_weights).try_for_each(|w| vector(w, x.last()))?;
     Ok(x.clone())
 }
 
@@ -323,78 +273,63 @@ fn attention(
     mask: AttentionMask,
     relative: Option<&RelativePositions>,
 ) -> Result<Shape, String> {
-    if o.inputs.len() != 3 && o.inputs.len() != 4 {
-        return Err("q, k, v and perhaps lengths".to_owned());
-    }
+    need(matches!(o.inputs.len(), 3 | 4), || "q, k, v and perhaps lengths")?;
     let (q, k, v) = (o.float(0)?, o.kept(1)?, o.kept(2)?);
     let dtype = o.inputs[1].dtype;
-    if o.inputs[2].dtype != dtype {
-        return Err("keys and values of one type".to_owned());
+    need(o.inputs[2].dtype == dtype, || "keys and values of one type")?;
+    let is_cached = matches!(mask, AttentionMask::Cached(_)) && relative.is_none();
+    need(is_cached || !dtype.is_compact(), || {
+        format!("the mask of a cache and no relative terms for keys in {dtype}")
+    })?;
+    need(dtype != DType::Q8_0 || (q.last() / heads.max(1)).is_multiple_of(BLOCK), || {
+        format!("heads of a multiple of {BLOCK} for keys in q8_0")
+    })?;
+    let (&[b, tq, c], &[bk, tk, ck]) = (q.dims(), k.dims()) else { return Err(attention_shapes(heads)) };
+    let fits = (bk == b || bk == 1)
+        && k == v
+        && heads > 0
+        && c % heads == 0
+        && ck > 0
+        && ck.is_multiple_of((c / heads).max(1))
+        && c.is_multiple_of(ck);
+    need(fits, || attention_shapes(heads))?;
+    if mask.has_positions() {
+        o.first(3, b)?;
+    } else if o.inputs.len() == 4 {
+        o.lens(3, bk)?;
     }
-    if dtype.is_compact() && (!matches!(mask, AttentionMask::Cached(_)) || relative.is_some()) {
-        return Err(format!("the mask of a cache and no relative terms for keys in {dtype}"));
-    }
-    if dtype == DType::Q8_0 && !(q.last() / heads.max(1)).is_multiple_of(32) {
-        return Err("heads of a multiple of 32 for keys in q8_0".to_owned());
-    }
-    match (q.dims(), k.dims()) {
-        ([b, _, c], [bk, _, ck])
-            if (bk == b || *bk == 1)
-                && k == v
-                && heads > 0
-                && c % heads == 0
-                && *ck > 0
-                && ck.is_multiple_of((c / heads).max(1))
-                && c.is_multiple_of(*ck) =>
-        {
-            if mask.has_positions() {
-                o.first(3, *b)?;
-            } else if o.inputs.len() == 4 {
-                o.lens(3, *bk)?;
-            }
-            let (tq, tk) = (q.dims()[1], k.dims()[1]);
-            if mask != AttentionMask::None && tq > tk {
-                return Err("at least as many keys as queries for a causal mask".to_owned());
-            }
-            match mask {
-                AttentionMask::Window(0) | AttentionMask::Stream(0) => {
-                    return Err("a window of at least one key".to_owned());
-                }
-                AttentionMask::Cached(First::Const(at)) if at + tq > tk => {
-                    return Err(format!("a cache of at least {} keys", at + tq));
-                }
-                AttentionMask::Cached(First::Const(_)) => o.count(3)?,
-                _ => {}
-            }
-            if mask.has_positions() && relative.is_some() {
-                return Err("no relative terms with positions".to_owned());
-            }
-            if let Some(r) = relative {
-                let want = [2 * r.window + 1, c / heads];
-                if r.key.shape().dims() != want || r.value.shape().dims() != want {
-                    return Err(format!("relative tables [{}, {}]", want[0], want[1]));
-                }
-            }
-            Ok(q.clone())
+    need(mask == AttentionMask::None || tq <= tk, || "at least as many keys as queries for a causal mask")?;
+    match mask {
+        AttentionMask::Window(0) | AttentionMask::Stream(0) => {
+            return Err("a window of at least one key".to_owned());
         }
-        _ => Err(format!(
-            "q [B, Tq, {heads} · D], k and v [B or 1, Tk, Hkv · D] with Hkv a divisor of {heads}"
-        )),
+        AttentionMask::Cached(First::Const(at)) => {
+            need(at + tq <= tk, || format!("a cache of at least {} keys", at + tq))?;
+            o.count(3)?;
+        }
+        _ => {}
     }
+    if let Some(r) = relative {
+        need(!mask.has_positions(), || "no relative terms with positions")?;
+        let want = [2 * r.window + 1, c / heads];
+        let fit = r.key.shape().dims() == want && r.value.shape().dims() == want;
+        need(fit, || format!("relative tables [{}, {}]", want[0], want[1]))?;
+    }
+    Ok(q.clone())
+}
+
+fn attention_shapes(heads: usize) -> String {
+    format!("q [B, Tq, {heads} · D], k and v [B or 1, Tk, Hkv · D] with Hkv a divisor of {heads}")
 }
 
 fn concat(o: &Operands<'_>, axis: usize) -> Result<Shape, String> {
     let first = o.any(0)?.dims().to_vec();
-    if axis >= first.len() {
-        return Err(format!("more than {axis} axes"));
-    }
+    need(axis < first.len(), || format!("more than {axis} axes"))?;
     let mut total = 0;
     for i in 0..o.inputs.len() {
         let d = o.any(i)?.dims();
         let fits = d.len() == first.len() && (0..d.len()).all(|a| a == axis || d[a] == first[a]);
-        if !fits {
-            return Err(format!("operands that differ only in axis {axis}"));
-        }
+        need(fits, || format!("operands that differ only in axis {axis}"))?;
         total += d[axis];
     }
     let mut dims = first;
@@ -403,42 +338,30 @@ fn concat(o: &Operands<'_>, axis: usize) -> Result<Shape, String> {
 }
 
 fn sample(o: &Operands<'_>, controls: Option<&ControlIds>) -> Result<Shape, String> {
-    let logits = o.float(0)?.dims();
-    let (guided, logits) = match *logits {
-        [b, 2, v] => (true, vec![b, v]),
-        _ => (false, logits.to_vec()),
+    let (b, v, least_settings) = match *o.float(0)?.dims() {
+        [b, v] => (b, v, 4),
+        [b, 2, v] => (b, v, SAMPLE_SETTINGS),
+        _ => (0, 0, 0),
     };
-    let settings = if guided { SAMPLE_SETTINGS..=SAMPLE_SETTINGS } else { 4..=SAMPLE_SETTINGS };
-    let integers = |i: usize| match o.inputs.get(i) {
-        Some(v) if v.dtype == DType::I32 => Ok(v.shape.dims()),
-        _ => Err(format!("i32 as operand {i}")),
-    };
-    let seen = o.inputs.len() < 5 || o.float(4)?.dims() == &*logits;
-    let inside = |c: &ControlIds| logits.last().is_some_and(|v| c.first <= *v && c.end < *v);
-    match &*logits {
-        [b, v]
-            if *v > 0
-                && matches!(o.float(1)?.dims(), [rows, s] if rows == b && settings.contains(s))
-                && integers(2)? == [*b, 2]
-                && integers(3)? == [*b]
-                && o.inputs.len() <= 5
-                && seen
-                && controls.is_none_or(inside) =>
-        {
-            Ok([*b, 1].into())
-        }
-        _ => Err(
-            "logits [B, V] or [B, 2, V], settings [B, 4 to 6], seed i32 [B, 2], draw i32 [B] and perhaps \
-                  seen [B, V], with control ids below V; two rows of logits need 6 settings"
-                .to_owned(),
-        ),
-    }
+    let settings = least_settings..=SAMPLE_SETTINGS;
+    let fits = v > 0
+        && matches!(o.float(1)?.dims(), [rows, s] if *rows == b && settings.contains(s))
+        && o.has_integers(2, &[b, 2])
+        && o.has_integers(3, &[b])
+        && o.inputs.len() <= 5
+        && (o.inputs.len() < 5 || o.float(4)?.dims() == [b, v])
+        && controls.is_none_or(|c| c.first <= v && c.end < v);
+    need(fits, || {
+        "logits [B, V] or [B, 2, V], settings [B, 4 to 6], seed i32 [B, 2], draw i32 [B] and perhaps seen \
+         [B, V], with control ids below V; two rows of logits need 6 settings"
+    })?;
+    Ok([b, 1].into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Graph, Rows, Value};
+    use crate::{Graph, Rows};
 
     #[test]
     fn a_history_has_as_many_rows_as_the_taps_reach_back() {
@@ -454,34 +377,31 @@ mod tests {
         assert!(g.conv1d_after(history, x, w, ConvGeometry::causal(3, 3)).is_err(), "one too many");
     }
 
-    #[test]
-    fn heads_of_keys_divide_those_of_queries() {
-        let mut g = Graph::new("demo");
-        let q = g.input("q", DType::F32, [1, 5, 24]).expect("declares");
-        let mut with = |name: &str, keys: usize, heads: usize, mask| {
-            let k = g.input(name, DType::F32, [1, 7, keys]).expect("declares");
-            g.attention(Op::Attention { heads, scale: 1.0, mask, relative: None }, q, k, k, None).is_ok()
-        };
-        assert!(with("a", 24, 6, AttentionMask::None));
-        assert!(with("b", 8, 6, AttentionMask::Causal));
-        assert!(with("c", 4, 6, AttentionMask::Window(3)));
-        assert!(!with("d", 4, 6, AttentionMask::Window(0)), "an empty window");
-        assert!(!with("e", 16, 6, AttentionMask::None), "6 heads on 4");
-        assert!(!with("f", 6, 6, AttentionMask::None), "a head and a half");
+    /// Attention without learned terms.
+    fn attention(heads: usize, mask: AttentionMask) -> Op {
+        Op::Attention { heads, scale: 1.0, mask, relative: None }
     }
 
     #[test]
-    fn sums_of_table_rows_need_an_id_for_each_table() {
-        let mut g = Graph::new("demo");
-        let ids = g.input("ids", DType::I32, [1, 5, 16]).expect("declares");
-        let tables = Weight::named("w", [15, 9, 8]);
-        let y = g.embedding_sum(ids, tables.clone(), 1).expect("ids 1 to 15");
-        assert_eq!(g.shape(y).dims(), [1, 5, 8]);
-        assert!(g.embedding_sum(ids, tables, 2).is_err());
+    fn heads_of_keys_divide_those_of_queries() {
+        for (keys, mask, fits) in [
+            (24, AttentionMask::None, true),
+            (8, AttentionMask::Causal, true),
+            (4, AttentionMask::Window(3), true),
+            (4, AttentionMask::Window(0), false),
+            (16, AttentionMask::None, false), // 6 heads on 4
+            (6, AttentionMask::None, false),  // a head and a half
+        ] {
+            let mut g = Graph::new("demo");
+            let q = g.input("q", DType::F32, [1, 5, 24]).expect("declares");
+            let k = g.input("k", DType::F32, [1, 7, keys]).expect("declares");
+            assert_eq!(g.attention(attention(6, mask), q, k, k, None).is_ok(), fits, "{keys}, {mask:?}");
+        }
     }
 
     #[test]
     fn compact_states_take_rows_and_give_them_to_attention_alone() {
+        let cached = AttentionMask::Cached(First::Const(1));
         for dtype in DType::COMPACT {
             let mut g = Graph::new("demo");
             let x = g.input("x", DType::F32, [2, 3, 64]).expect("declares");
@@ -489,12 +409,10 @@ mod tests {
             let other = g.state("other", DType::F32, [2, 5, 64]).expect("declares");
             let written = g.write_rows(cache, x, Rows::From(1)).expect("fits");
             assert_eq!(g.info(written).dtype, dtype);
-            let op = |mask| Op::Attention { heads: 2, scale: 1.0, mask, relative: None };
-            let cached = AttentionMask::Cached(First::Const(1));
-            let y = g.attention(op(cached), x, written, written, None).expect("reads it");
+            let y = g.attention(attention(2, cached), x, written, written, None).expect("reads it");
             assert_eq!(g.info(y).dtype, DType::F32);
             for (mask, values) in [(AttentionMask::Causal, written), (cached, other)] {
-                assert!(g.attention(op(mask), x, written, values, None).is_err(), "{mask:?}");
+                assert!(g.attention(attention(2, mask), x, written, values, None).is_err(), "{mask:?}");
             }
             let e = g.scale(written, Factor::Const(2.0)).expect_err("is not f32").to_string();
             assert!(e.contains(&format!("got {dtype} [2, 5, 64]")), "{e}");
@@ -508,9 +426,8 @@ mod tests {
         let mut g = Graph::new("demo");
         let x = g.input("x", DType::F32, [1, 1, 64]).expect("declares");
         let cache = g.state("cache", DType::Q8_0, [1, 5, 64]).expect("whole rows");
-        let mask = AttentionMask::Cached(First::Const(1));
-        let op = Op::Attention { heads: 4, scale: 1.0, mask, relative: None };
-        let e = g.attention(op, x, cache, cache, None).expect_err("heads of 16").to_string();
+        let e =
+            g.attention(attention(4, cached), x, cache, cache, None).expect_err("heads of 16").to_string();
         assert!(e.contains("needs heads of a multiple of 32 for keys in q8_0"), "{e}");
     }
 
@@ -523,17 +440,18 @@ mod tests {
         let one = g.input("one", DType::I32, [1]).expect("declares");
         assert!(g.write_rows(cache, x, Rows::From(3)).is_err(), "3 + 3 > 5");
         assert!(g.write_rows(cache, x, Rows::At(one)).is_err(), "two batch rows");
-        let mut attention = |mask, first: Option<Value>| {
-            let op = Op::Attention { heads: 2, scale: 1.0, mask, relative: None };
-            g.attention(op, x, cache, cache, first).is_ok()
-        };
-        assert!(attention(AttentionMask::Cached(First::Const(2)), None));
-        assert!(!attention(AttentionMask::Cached(First::Const(3)), None));
-        assert!(!attention(AttentionMask::Cached(First::Const(2)), Some(first)));
-        assert!(attention(AttentionMask::Cached(First::Operand), Some(first)));
-        assert!(!attention(AttentionMask::Cached(First::Operand), None));
-        assert!(attention(AttentionMask::Stream(3), Some(first)));
-        assert!(!attention(AttentionMask::Stream(0), Some(first)));
+        for (mask, positions, fits) in [
+            (AttentionMask::Cached(First::Const(2)), None, true),
+            (AttentionMask::Cached(First::Const(3)), None, false),
+            (AttentionMask::Cached(First::Const(2)), Some(first), false),
+            (AttentionMask::Cached(First::Operand), Some(first), true),
+            (AttentionMask::Cached(First::Operand), None, false),
+            (AttentionMask::Stream(3), Some(first), true),
+            (AttentionMask::Stream(0), Some(first), false),
+        ] {
+            let y = g.attention(attention(2, mask), x, cache, cache, positions);
+            assert_eq!(y.is_ok(), fits, "{mask:?} of {positions:?}");
+        }
         let next = g.increment(first, 1).expect("integers");
         assert_eq!(g.info(next).dtype, DType::I32);
         let both = g.concat(&[next, one], 0).expect("integers");
@@ -546,15 +464,23 @@ mod tests {
         let mut g = Graph::new("demo");
         let x = g.input("x", DType::F32, [2, 5, 8]).expect("declares");
         let lens = g.input("lens", DType::I32, [2]).expect("declares");
-        let one =
-            |g: &mut Graph, op, inputs: &[Value]| g.push(op, inputs, None).map(|v| g.shape(v).to_string());
-        assert_eq!(one(&mut g, Op::Concat { axis: 1 }, &[x, x]).as_deref(), Ok("[2, 10, 8]"));
-        assert_eq!(one(&mut g, Op::Slice { axis: 1, start: 1, len: 3 }, &[x]).as_deref(), Ok("[2, 3, 8]"));
-        assert_eq!(one(&mut g, Op::Permute { perm: vec![2, 0, 1] }, &[x]).as_deref(), Ok("[8, 2, 5]"));
-        assert_eq!(one(&mut g, Op::MaskRows, &[x, lens]).as_deref(), Ok("[2, 5, 8]"));
-        assert!(one(&mut g, Op::MaskRows, &[x, x]).is_err());
-        assert!(one(&mut g, Op::Slice { axis: 1, start: 3, len: 3 }, &[x]).is_err());
-        assert!(one(&mut g, Op::Permute { perm: vec![0, 0, 1] }, &[x]).is_err());
-        assert!(one(&mut g, Op::Add, &[x, lens]).is_err());
+        let ids = g.input("ids", DType::I32, [1, 5, 16]).expect("declares");
+        let sum = |first| Op::EmbeddingSum { tables: Weight::named("w", [15, 9, 8]), first };
+        for (op, inputs, shape) in [
+            (Op::Concat { axis: 1 }, &[x, x][..], Some("[2, 10, 8]")),
+            (Op::Slice { axis: 1, start: 1, len: 3 }, &[x], Some("[2, 3, 8]")),
+            (Op::Slice { axis: 1, start: 3, len: 3 }, &[x], None),
+            (Op::Permute { perm: vec![2, 0, 1] }, &[x], Some("[8, 2, 5]")),
+            (Op::Permute { perm: vec![0, 0, 1] }, &[x], None),
+            (Op::MaskRows, &[x, lens], Some("[2, 5, 8]")),
+            (Op::MaskRows, &[x, x], None),
+            (Op::Add, &[x, lens], None),
+            (sum(1), &[ids], Some("[1, 5, 8]")), // ids 1 to 15, one for each table
+            (sum(2), &[ids], None),
+        ] {
+            let name = op.describe();
+            let found = g.push(op, inputs, None).ok().map(|v| g.shape(v).to_string());
+            assert_eq!(found.as_deref(), shape, "{name}");
+        }
     }
 }

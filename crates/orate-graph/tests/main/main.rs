@@ -1,4 +1,5 @@
 //! Passes and the plans they leave.
 
 mod passes;
+mod plans;
 mod snapshots;

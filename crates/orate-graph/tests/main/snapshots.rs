@@ -237,7 +237,7 @@ fn states_that_change_places() -> Result<()> {
 }
 
 /// A device that fuses, and names its kernels after what they fuse.
-struct Fusing(&'static str, Fusions);
+pub struct Fusing(pub &'static str, pub Fusions);
 
 impl Target for Fusing {
     fn name(&self) -> String {
@@ -333,7 +333,7 @@ fn decoding_layer() -> Result<()> {
 }
 
 #[test]
-fn a_diff_shows_changes_with_their_neighbours() {
+fn a_diff_shows_changes_with_their_neighbors() {
     let old = "a\nb\nc\nd\ne\n";
     assert_eq!(diff(old, old), "");
     assert_eq!(diff(old, "a\nb\nC\nd\ne\n"), "  b\n- c\n+ C\n  d\n");

@@ -33,7 +33,7 @@ pub fn harvest(graph: &Graph) -> Vec<Case> {
 fn anonymous(op: &Op) -> String {
     let mut text = format!("{op:?}");
     let mut names = vec![];
-    op.weights().into_iter().for_each(|w| w.collect_names(&mut names));
+    op.weights().into_iter().for_each(|w| w.visit_named(&mut |name, _| names.push(name)));
     // Longest first, as one name may contain another.
     names.sort_unstable_by_key(|n| std::cmp::Reverse(n.len()));
     names.iter().for_each(|n| text = text.replace(n, "w"));

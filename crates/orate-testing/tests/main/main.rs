@@ -1,5 +1,6 @@
 //! Tests of the test tools.
 
+mod circles;
 mod executors;
 mod interpreter;
 mod passes;

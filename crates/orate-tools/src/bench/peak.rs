@@ -2,7 +2,7 @@
 
 use super::StepTime;
 use orate::{Engine, Result};
-use orate_cpu::{CpuDevice, Isa};
+use orate_cpu::{CpuDevice, Isa, uses_tiles};
 use orate_graph::{
     Cost, DType, Device, DeviceError, Graph, GraphError, Plan, Roofline, Tensor, Value, Weight, WeightLoader,
 };
@@ -27,17 +27,14 @@ pub struct Peak {
     pub vector_gflops: Option<f64>,
 }
 
-/// Prefix of the names of kernels that use the CPU's matrix tiles.
-const TILES: &str = "amx";
-
-/// The instruction set of such a CPU without them.
+/// The instruction set of a CPU with matrix tiles, without them.
 const WITHOUT_TILES: &str = "avx512";
 
 impl Peak {
     /// What bounds a kernel of this name.
     fn of(&self, kernel: &str) -> Roofline {
         let gflops = match self.vector_gflops {
-            Some(vectors) if !kernel.starts_with(TILES) => vectors,
+            Some(vectors) if !uses_tiles(kernel) => vectors,
             _ => self.device.gflops,
         };
         Roofline { gflops, ..self.device }

@@ -1,6 +1,6 @@
-//! A GPU whose driver is out of memory returns an error that says so, and everything works afterwards. Runs in a child,
-//! whose memory it limits: the rasterizer allocates from the process. Hence these tests run on Vulkan, whatever
-//! `ORATE_TEST_DEVICES` says.
+//! A GPU whose driver is out of memory returns an error that says so, and everything works afterwards. Runs
+//! in a child, whose memory it limits: the rasterizer allocates from the process. Hence these tests run on
+//! Vulkan, whatever `ORATE_TEST_DEVICES` says.
 #![cfg(feature = "gpu")]
 
 use crate::child::{End, in_a_child};

@@ -1,7 +1,8 @@
-//! A program that exits while a stream is open, while threads speak, or after its device was lost. It exits at once,
-//! with the status it asked for, in whatever order things are torn down.
+//! A program that exits while a stream is open, while threads speak, or after its device was lost. It exits
+//! at once, with the status it asked for, in whatever order things are torn down.
 //!
-//! `ORATE_TEST_DEVICES` names GPUs, as in the tests of devices; without it, and with the feature `gpu`, `vulkan:0`.
+//! `ORATE_TEST_DEVICES` names GPUs, as in the tests of devices; without it, and with the feature `gpu`,
+//! `vulkan:0`.
 
 use crate::child::{End, devices, in_a_child};
 use crate::common;

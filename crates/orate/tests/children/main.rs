@@ -1,5 +1,5 @@
-//! Programs that run in child processes, which fork before this process opens anything. A child of a process with an
-//! engine open is tested in `fork.rs`.
+//! Programs that run in child processes, which fork before this process opens anything. A child of a process
+//! with an engine open is tested in `fork.rs`.
 #![cfg(target_os = "linux")]
 
 #[path = "../common/child.rs"]

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 /// A child that takes longer hangs.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The CPU and the GPUs to test. `ORATE_TEST_DEVICES` names GPUs; without it, and with the feature `gpu`, `vulkan:0`.
+/// The CPU and the GPUs to test. `ORATE_TEST_DEVICES` names GPUs; without it, and with the feature `gpu`,
+/// `vulkan:0`.
 pub fn devices() -> Vec<DeviceChoice> {
     let gpus = match std::env::var("ORATE_TEST_DEVICES") {
         Ok(names) => names,
@@ -32,8 +33,8 @@ pub enum End {
 
 /// Runs `child` in a forked process, to its end there.
 pub fn in_a_child(child: impl FnOnce()) -> End {
-    // SAFETY: the child runs what it is given and ends without returning to the test program. That it was forked from a
-    // process with threads is what is tested here.
+    // SAFETY: the child runs what it is given and ends without returning to the test program. That it was
+    // forked from a process with threads is what is tested here.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
     if pid == 0 {

@@ -20,7 +20,8 @@ impl Deref for Opened {
     }
 }
 
-/// The checked-out tree. `ORATE_ROOT` says where it is when a test program runs on another machine than it was built on.
+/// The checked-out tree. `ORATE_ROOT` says where it is when a test program runs on another machine than it
+/// was built on.
 pub fn root() -> PathBuf {
     let here = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     std::env::var_os("ORATE_ROOT").map_or_else(here, PathBuf::from)

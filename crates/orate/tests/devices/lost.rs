@@ -1,5 +1,5 @@
-//! A GPU that is lost while engines speak on it: each call is told so in words that help, nobody waits for ever, and an engine
-//! that is opened afterwards speaks as before.
+//! A GPU that is lost while engines speak on it: each call is told so in words that help, nobody waits for
+//! ever, and an engine that is opened afterwards speaks as before.
 //!
 //! A device is taken away through wgpu, so these tests run on Vulkan whatever `ORATE_TEST_DEVICES` says.
 #![cfg(feature = "gpu")]
@@ -29,7 +29,10 @@ fn in_time(work: impl FnOnce() + Send + 'static) {
 fn device() -> Arc<GpuDevice> {
     let opened = GpuDevice::new(Some(DeviceKind::Vulkan), 0, PrecisionPolicy::default(), None);
     Arc::new(opened.unwrap_or_else(|e| {
-        panic!("{e}\nthis test needs a GPU or Mesa's software Vulkan (Debian: apt-get install mesa-vulkan-drivers)")
+        panic!(
+            "{e}\nthis test needs a GPU or Mesa's software Vulkan (Debian: apt-get install \
+         mesa-vulkan-drivers)"
+        )
     }))
 }
 

@@ -1,7 +1,9 @@
-//! Networks of Qwen3-TTS on GPUs: goldens of the official package, ops at released widths, and how long they take.
+//! Networks of Qwen3-TTS on GPUs: goldens of the official package, ops at released widths, and how long they
+//! take.
 //!
-//! `ORATE_TEST_DEVICES` names the devices, such as `cuda:0,vulkan:0`. Without it the first Vulkan device is used, which may be
-//! one that the processor imitates (Mesa's lavapipe); if there is none, these tests fail and say so.
+//! `ORATE_TEST_DEVICES` names the devices, such as `cuda:0,vulkan:0`. Without it the first Vulkan device is
+//! used, which may be one that the processor imitates (Mesa's lavapipe); if there is none, these tests fail
+//! and say so.
 #![cfg(any(feature = "cuda", feature = "gpu"))]
 
 mod damaged_codec;
@@ -11,6 +13,7 @@ mod speech;
 mod starting;
 
 use crate::broken_row;
+use orate::hooks::GPU_TOLERANCE;
 use orate::{DeviceChoice, Precision, PrecisionPolicy};
 use orate_cpu::{CpuDevice, Isa};
 use orate_graph::{
@@ -25,7 +28,6 @@ use orate_models::qwen3_tts::{
 use orate_testing::checkpoints::qwen3_tts_goldens;
 use orate_testing::random::Random;
 use orate_testing::{OnDevice, RandomWeights, assert_close, check_all, harvest};
-use orate_tools::verify::GPU_TOLERANCE;
 use orate_weights::{SafeTensors, WeightSource};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -55,7 +57,10 @@ fn open(device: DeviceChoice, precision: Precision) -> Box<dyn Device> {
         kind => panic!("these tests were built without an executor for {}: {policy}, {index}", kind.name()),
     };
     opened.unwrap_or_else(|e| {
-        panic!("{e}\nthese tests need a GPU or Mesa's software Vulkan (Debian: apt-get install mesa-vulkan-drivers)")
+        panic!(
+            "{e}\nthese tests need a GPU or Mesa's software Vulkan (Debian: apt-get install \
+         mesa-vulkan-drivers)"
+        )
     })
 }
 
@@ -119,8 +124,9 @@ fn codes_become_the_official_waveform() {
     }
 }
 
-/// On GPUs kernels for few and for many rows sum in different orders, so pieces joined differ from one pass by rounding: of the largest
-/// sample, measured 4e-6 on lavapipe. On the CPU they do not differ at all, see `qwen3_codec`.
+/// On GPUs kernels for few and for many rows sum in different orders, so pieces joined differ from one pass
+/// by rounding: of the largest sample, measured 4e-6 on lavapipe. On the CPU they do not differ at all, see
+/// `qwen3_codec`.
 const PIECES_TOLERANCE: f64 = 2e-5;
 
 #[test]
@@ -206,7 +212,8 @@ fn a_prompt_is_read_as_by_the_official_package() {
     }
 }
 
-/// Writes what the frame plan reads: drawing as the released models do, and a state in front of the first frame.
+/// Writes what the frame plan reads: drawing as the released models do, and a state in front of the first
+/// frame.
 fn write_frame_inputs(memory: &mut dyn Memory, plan: &Plan, temperature: f32) {
     clear(memory, plan);
     for (i, b) in plan.buffers().iter().enumerate().filter(|(_, b)| b.kind != BufferKind::Output) {
@@ -354,7 +361,8 @@ fn rows_of_a_batch_are_what_they_would_be_alone() {
 fn released_codec() -> CodecDecoderConfig {
     let mut json = json("speech_tokenizer/config.json");
     let sizes = serde_json::json!({
-        "latent_dim": 1024, "codebook_dim": 512, "codebook_size": 2048, "decoder_dim": 1536, "hidden_size": 512,
+        "latent_dim": 1024, "codebook_dim": 512, "codebook_size": 2048, "decoder_dim": 1536,
+        "hidden_size": 512,
         "intermediate_size": 1024, "head_dim": 64, "num_attention_heads": 16, "num_key_value_heads": 16,
         "num_hidden_layers": 8, "sliding_window": 72,
     });

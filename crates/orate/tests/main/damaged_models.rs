@@ -1,5 +1,5 @@
-//! Models whose `tts.json` was tampered with: they are refused, or they speak something, but nothing panics, hangs or
-//! takes all memory.
+//! Models whose `tts.json` was tampered with: they are refused, or they speak something, but nothing panics,
+//! hangs or takes all memory.
 
 use crate::common::golden;
 use orate::{Engine, EngineOptions, ModelSource, Options};
@@ -63,7 +63,8 @@ fn other_digits() {
     }
 }
 
-/// Other numbers of heads fit the same weights: every kernel must cope with the head sizes, or the model be refused.
+/// Other numbers of heads fit the same weights: every kernel must cope with the head sizes, or the model be
+/// refused.
 #[test]
 fn other_numbers_of_heads() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -89,7 +90,8 @@ fn other_numbers_of_heads() {
     }
 }
 
-/// Voices are files from anywhere. A number beyond all others makes durations of hours, or none that are numbers: nobody computes these.
+/// Voices are files from anywhere. A number beyond all others makes durations of hours, or none that are
+/// numbers: nobody computes these.
 #[test]
 fn voices_of_extreme_numbers() {
     let folder = tempfile::tempdir().expect("a temporary folder");

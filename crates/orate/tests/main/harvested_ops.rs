@@ -1,7 +1,8 @@
-//! Every op of every network at the sizes that ship, on every instruction set, against the reference interpreter.
+//! Every op of every network at the sizes that ship, on every instruction set, against the reference
+//! interpreter.
 //!
-//! The weights of Supertonic 2 and 3 are not here, and not needed: shapes are, in `data/*.shapes.txt`, and the weights
-//! of the cases are random.
+//! The weights of Supertonic 2 and 3 are not here, and not needed: shapes are, in `data/*.shapes.txt`, and
+//! the weights of the cases are random.
 
 use crate::common::{self, golden, oracle};
 use orate_cpu::{CpuDevice, Isa};
@@ -92,7 +93,8 @@ fn supertonic_3_at_its_real_widths() {
     check("v3, long", &cases(&all(sizes(300, 72)), is_light), 50, 2);
 }
 
-/// The cases are not a few left-overs: these ops are in the networks, and the tables are those of whole models.
+/// The cases are not a few left-overs: these ops are in the networks, and the tables are those of whole
+/// models.
 #[test]
 fn all_ops_of_the_networks_are_harvested() {
     let name = |op: &Op| format!("{op:?}").split([' ', '(', '{']).next().expect("a name").to_owned();

@@ -1,5 +1,5 @@
-//! Whole networks on the reference device, which runs the same plans with the interpreter in double precision,
-//! against the CPU.
+//! Whole networks on the reference device, which runs the same plans with the interpreter in double
+//! precision, against the CPU.
 
 use crate::common::golden;
 use orate_cpu::{CpuDevice, Isa};

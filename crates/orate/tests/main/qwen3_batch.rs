@@ -105,7 +105,8 @@ impl Company {
     }
 }
 
-/// Rows join one after the other, two a frame; one is dropped, and one goes back to its session. With frames made `ahead`, or not.
+/// Rows join one after the other, two a frame; one is dropped, and one goes back to its session. With frames
+/// made `ahead`, or not.
 fn check(engine: &Engine, ahead: bool) {
     const ALL: usize = Batch::MOST;
     const DROPPED: usize = 4;
@@ -178,7 +179,8 @@ fn rows_are_what_they_would_be_alone() {
     }
 }
 
-/// A frame that is made ahead goes where its utterance goes: to the batch, from there to the session, and to its caller.
+/// A frame that is made ahead goes where its utterance goes: to the batch, from there to the session, and to
+/// its caller.
 #[test]
 fn what_is_under_way_moves_with_its_row() {
     let engine = engine(Precision::F32, None);
@@ -217,8 +219,8 @@ fn what_is_under_way_moves_with_its_row() {
     }
 }
 
-/// A session that makes frames ahead hands out the same frames, makes one too many only where speech ends by itself, and lets
-/// nobody see what is between two frames.
+/// A session that makes frames ahead hands out the same frames, makes one too many only where speech ends by
+/// itself, and lets nobody see what is between two frames.
 #[test]
 fn a_session_makes_frames_ahead() {
     let engine = engine(Precision::F32, None);
@@ -300,8 +302,8 @@ fn with_queues() -> (Arc<Qwen3Tts>, Arc<Waits>) {
     (Qwen3Tts::new(files, Arc::new(WithQueues { cpu, waits: waits.clone() })), waits)
 }
 
-/// Callers that share frames made ahead get those that each would get alone, while others go away; the next ones find the memories of
-/// those before.
+/// Callers that share frames made ahead get those that each would get alone, while others go away; the next
+/// ones find the memories of those before.
 #[test]
 fn callers_share_frames_made_ahead() {
     const ALL: usize = 9;
@@ -421,7 +423,8 @@ fn callers_decode_their_frames_together() {
     assert!(together, "there is a plan for several pieces");
 }
 
-/// The last frames of an utterance are one run of the codec, however many, and sound as they would if more followed.
+/// The last frames of an utterance are one run of the codec, however many, and sound as they would if more
+/// followed.
 #[test]
 fn the_last_frames_of_the_codec_are_filled_up() {
     let (model, _) = with_queues();
@@ -446,7 +449,8 @@ fn the_last_frames_of_the_codec_are_filled_up() {
     }
 }
 
-/// While the host waits for a frame the next one is queued: but for the last of each utterance alone, and where rows move.
+/// While the host waits for a frame the next one is queued: but for the last of each utterance alone, and
+/// where rows move.
 #[test]
 fn the_device_always_has_a_frame_to_make() {
     const FRAMES: usize = 60;

@@ -1,5 +1,5 @@
-//! The networks of Qwen3-TTS that listen to a voice, against the official package: stage by stage, and at their true
-//! widths op by op.
+//! The networks of Qwen3-TTS that listen to a voice, against the official package: stage by stage, and at
+//! their true widths op by op.
 
 use orate_audio::{LogMel, Spectrogram, read_wav};
 use orate_cpu::{CpuDevice, Isa};
@@ -227,7 +227,8 @@ fn a_voice_is_what_its_networks_say() {
     assert!(e.contains("1000 samples is too short") && e.contains("1280"), "{e}");
 }
 
-/// The networks read every tensor that the checkpoints have for them, in its shape, but for what only training needs.
+/// The networks read every tensor that the checkpoints have for them, in its shape, but for what only
+/// training needs.
 #[test]
 fn the_networks_read_the_whole_checkpoint() {
     let (codec, speaker) = (codec_config(), speaker_config());
@@ -282,7 +283,8 @@ fn what_is_too_short_to_mirror_is_an_error() {
 fn ops_at_the_released_widths() {
     let mut codec = json("speech_tokenizer/config.json");
     let sizes = serde_json::json!({
-        "num_filters": 64, "hidden_size": 512, "intermediate_size": 2048, "head_dim": 64, "num_attention_heads": 8,
+        "num_filters": 64, "hidden_size": 512, "intermediate_size": 2048, "head_dim": 64,
+        "num_attention_heads": 8,
         "num_key_value_heads": 8, "num_hidden_layers": 1, "codebook_dim": 256, "codebook_size": 2048,
         "vector_quantization_hidden_dimension": 256, "num_quantizers": 32,
     });

@@ -13,8 +13,8 @@ use orate_weights::{SafeTensors, WeightSource};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// As for Supertonic: of each tensor's largest magnitude. Measured: 1.2e-5 on the CPU, and 8e-6 between the official
-/// package in single precision and the interpreter in double.
+/// As for Supertonic: of each tensor's largest magnitude. Measured: 1.2e-5 on the CPU, and 8e-6 between the
+/// official package in single precision and the interpreter in double.
 const TOLERANCE: f64 = 2e-5;
 
 fn config() -> CodecConfig {
@@ -107,8 +107,8 @@ fn every_stage_is_that_of_the_official_package() {
     }
 }
 
-/// 310 frames in one pass: more than a window of keys, and than the 300 that the official package decodes at once. Its
-/// pieces and one pass agree up to the seam at frame 300; behind it `whole` is its own single pass.
+/// 310 frames in one pass: more than a window of keys, and than the 300 that the official package decodes at
+/// once. Its pieces and one pass agree up to the seam at frame 300; behind it `whole` is its own single pass.
 #[test]
 fn long_sequences_in_one_pass() {
     let (config, case) = (config(), open("cases/codec_decode_long.safetensors"));
@@ -160,8 +160,8 @@ fn in_pieces(stream: &mut CodecStream, codes: &[i32], split: &[usize]) -> Vec<f3
     got
 }
 
-/// On the CPU, pieces joined are the single pass to the last bit: with every instruction set and format of weights, however
-/// they are cut.
+/// On the CPU, pieces joined are the single pass to the last bit: with every instruction set and format of
+/// weights, however they are cut.
 #[test]
 fn pieces_joined_are_the_whole_byte_for_byte() {
     let (config, case) = (config(), open("cases/codec_decode.safetensors"));
@@ -209,7 +209,8 @@ fn long_sequences_in_pieces_are_the_whole_byte_for_byte() {
     }
 }
 
-/// At the released widths, where matrix tiles take over from vectors, in pieces of every size below those that tiles are made for.
+/// At the released widths, where matrix tiles take over from vectors, in pieces of every size below those
+/// that tiles are made for.
 #[test]
 fn released_widths_in_pieces_are_the_whole_byte_for_byte() {
     let c = released();
@@ -238,7 +239,8 @@ fn released_widths_in_pieces_are_the_whole_byte_for_byte() {
     assert!(spread > 0.0, "the network says something");
 }
 
-/// Pushes of any size, joined, are the official package's single pass; on a device with other orders of summation within the tolerance.
+/// Pushes of any size, joined, are the official package's single pass; on a device with other orders of
+/// summation within the tolerance.
 #[test]
 fn pieces_joined_are_the_whole() {
     let case = open("cases/codec_decode.safetensors");
@@ -279,8 +281,8 @@ fn two_streams_do_not_meet_and_long_ones_do_not_drift() {
     assert_eq!(bits(&z), bits(&x), "again");
 }
 
-/// Weights of fewer bits, by how far the waveform is from that of the official package. Random weights enlarge every error a
-/// hundredfold: single precision has 102 dB here.
+/// Weights of fewer bits, by how far the waveform is from that of the official package. Random weights
+/// enlarge every error a hundredfold: single precision has 102 dB here.
 #[test]
 fn smaller_weights_are_heard_this_little() {
     let case = open("cases/codec_decode.safetensors");
@@ -365,7 +367,8 @@ fn a_code_that_no_codebook_has_is_an_error() {
     }
 }
 
-/// The network reads every tensor that the checkpoint has for it, in its shape, but for two that only training needs.
+/// The network reads every tensor that the checkpoint has for it, in its shape, but for two that only
+/// training needs.
 #[test]
 fn the_network_reads_the_whole_checkpoint() {
     let config = config();
@@ -389,7 +392,8 @@ fn released() -> CodecDecoderConfig {
     let mut json: serde_json::Value =
         serde_json::from_slice(&std::fs::read(path).expect("committed")).expect("JSON");
     let sizes = serde_json::json!({
-        "latent_dim": 1024, "codebook_dim": 512, "codebook_size": 2048, "decoder_dim": 1536, "hidden_size": 512,
+        "latent_dim": 1024, "codebook_dim": 512, "codebook_size": 2048, "decoder_dim": 1536,
+        "hidden_size": 512,
         "intermediate_size": 1024, "head_dim": 64, "num_attention_heads": 16, "num_key_value_heads": 16,
         "num_hidden_layers": 8, "sliding_window": 72,
     });
@@ -400,7 +404,8 @@ fn released() -> CodecDecoderConfig {
     CodecConfig::from_json(json.to_string().as_bytes()).expect("as released").decoder_config
 }
 
-/// Every op at the widths that ship: one frame of all, and a hundred of what is cheap, so that the window slides.
+/// Every op at the widths that ship: one frame of all, and a hundred of what is cheap, so that the window
+/// slides.
 #[test]
 fn ops_at_the_released_widths() {
     let c = released();
@@ -487,7 +492,8 @@ fn bench() {
         let least: f64 = times.iter().sum();
         let flops: u64 = plan.plan().steps().iter().map(|s| s.cost.flops).sum();
         println!(
-            "{isa}, {precision}, {threads} threads, pieces of {frames}: {:.1} ms per frame (the caller's processor time {:.1}, sum of \
+            "{isa}, {precision}, {threads} threads, pieces of {frames}: {:.1} ms per frame (the caller's \
+             processor time {:.1}, sum of \
              the least of each step {:.1}), {:.0} GFLOP/s, arena {:.0} MB",
             whole / frames as f64 * 1e3,
             computed / frames as f64 * 1e3,

@@ -29,6 +29,11 @@ fn engine_in(precision: impl Into<PrecisionChoice>, variant: &str, folder: &temp
     Engine::with_options(options).expect("a whole model")
 }
 
+/// Options with which the model speaks without being given anything.
+fn usual_options(engine: &Engine) -> Options {
+    engine.model().clone().bench().expect("can be timed").options().expect("any model has a voice")
+}
+
 /// Blocks of few bits are for the weights that every frame reads, unless somebody names others.
 #[test]
 fn blocks_are_for_the_talker() {
@@ -69,7 +74,7 @@ fn text_is_fed_as_asked() {
     ] {
         let folder = tempfile::tempdir().expect("a folder");
         let engine = engine(variant, &folder);
-        let voice = orate_tools::bench::usual_options(&engine).expect("any model has one");
+        let voice = usual_options(&engine);
         let speak = |feeding| {
             let options = voice
                 .clone()
@@ -136,7 +141,7 @@ fn memory_is_as_predicted() {
             assert_eq!(short.cloning > 0, variant == "base");
             assert_eq!(long.cloning > short.cloning, variant == "base");
             assert_eq!(long.in_context > short.in_context, variant == "base");
-            let voice = orate_tools::bench::usual_options(&engine).expect("any model has one");
+            let voice = usual_options(&engine);
             assert_eq!(model.weight_bytes(), 0, "what listened is gone");
             let audio = engine.speak("Hello there.", &voice.set("max_frames", 5)).expect("speaks");
             assert_eq!(audio.samples.len(), 5 * FRAME);
@@ -426,7 +431,8 @@ fn ending(engine: &Engine, o: &Options) -> (FinishReason, usize, usize) {
     (last.finish.expect("it ended"), frames, last.attempts)
 }
 
-/// A model of random weights ends by chance, sometimes too late. Which seeds are bad differs between instruction sets.
+/// A model of random weights ends by chance, sometimes too late. Which seeds are bad differs between
+/// instruction sets.
 #[test]
 fn speech_that_goes_astray_is_ended_and_spoken_again() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -474,7 +480,8 @@ fn codec_threads() -> usize {
     names.filter(|name| name.trim() == "orate-codec").count()
 }
 
-/// On a thread of its own the codec makes the same chunks, and the thread ends with the text, an error, or the stream.
+/// On a thread of its own the codec makes the same chunks, and the thread ends with the text, an error, or
+/// the stream.
 #[test]
 #[cfg(target_os = "linux")]
 fn the_codec_runs_beside_the_talker() {
@@ -547,34 +554,6 @@ fn prompts_that_begin_alike_are_read_once() {
             assert_eq!(rows[1], rows[2], "{variant}");
         }
     }
-}
-
-/// The repository of the tokenizer alone can be opened and verified, and says what it lacks for speaking.
-#[test]
-fn a_codec_alone_is_verified() {
-    let folder = tempfile::tempdir().expect("a folder");
-    write_random_qwen3_tts("base", folder.path(), 3).expect("the folder is writable");
-    let options = EngineOptions {
-        model: ModelSource::Path(folder.path().join("speech_tokenizer")),
-        device: DeviceChoice::Cpu,
-        threads: Some(2),
-        ..Default::default()
-    };
-    let codec = Engine::with_options(options).expect("a codec");
-    let e = codec.speak("Hello.", &Options::default()).expect_err("cannot").to_string();
-    assert!(e.contains("codec without a talker") && e.contains("folder of a whole model"), "{e}");
-    let e =
-        codec.clone_voice(qwen3_tts_goldens().join("cases/ref.wav"), None).expect_err("cannot").to_string();
-    assert!(e.contains("codec without a talker"), "{e}");
-    assert!(codec.voices().is_empty() && !codec.can_clone());
-    // Of other weights than the goldens', so that it is compared, and not the same.
-    let report =
-        orate_tools::verify::run(&codec, &qwen3_tts_goldens(), &Default::default()).expect("some cases fit");
-    assert!(!report.passed() && report.rows.iter().all(|row| row.case.starts_with("codec_")));
-    assert!(report.rows.iter().any(|row| row.case == "codec_decode" && row.tensor == "waveform"));
-    let skipped =
-        |case: &str| report.skipped.iter().any(|(name, why)| name == case && why.contains("talker"));
-    assert!(skipped("tokenizer") && skipped("sampling_chain"), "{:?}", report.skipped);
 }
 
 /// Later pieces of a described voice continue after the first one, in talker and codec.

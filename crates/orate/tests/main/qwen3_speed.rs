@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Any tensor, as a stretch of one list of random numbers: a gigabyte of weights would take longer to make than to time.
+/// Any tensor, as a stretch of one list of random numbers: a gigabyte of weights would take longer to make
+/// than to time.
 struct AnyWeights {
     shapes: BTreeMap<String, Shape>,
     numbers: Vec<f32>,
@@ -65,8 +66,8 @@ fn released(width: usize, inner: usize) -> Config {
     Config::from_json(json.to_string().as_bytes()).expect("as released")
 }
 
-/// `ORATE_SPEED` names formats of weights, such as `f32,q8_0`; `ORATE_THREADS` a number of threads, and `ORATE_STREAMS` how many
-/// utterances a frame is made of, such as `1,16`.
+/// `ORATE_SPEED` names formats of weights, such as `f32,q8_0`; `ORATE_THREADS` a number of threads, and
+/// `ORATE_STREAMS` how many utterances a frame is made of, such as `1,16`.
 #[test]
 #[ignore = "timing, and gigabytes of weights; run with --ignored --nocapture"]
 fn a_frame() {
@@ -95,7 +96,8 @@ fn a_frame() {
             let loading = Instant::now();
             let plan = model.load(plan).expect("all weights are there");
             println!(
-                "{format}, {isa}, {threads} threads, {batch} streams: {} steps, compiled in {:.1} ms, loaded in {:.1} s, \
+                "{format}, {isa}, {threads} threads, {batch} streams: {} steps, compiled in {:.1} ms, \
+                 loaded in {:.1} s, \
                  {:.2} GB",
                 plan.plan().steps().len(),
                 compiling * 1e3,

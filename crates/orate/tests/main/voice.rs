@@ -1,7 +1,8 @@
-//! The built-in voice speaks, as a user would have it: what comes out is speech, and the promises about seeds, threads,
-//! pieces, errors and cancelling hold.
+//! The built-in voice speaks, as a user would have it: what comes out is speech, and the promises about
+//! seeds, threads, pieces, errors and cancelling hold.
 
 use crate::common::{built_in, engine, relative_error, rms, tiny};
+use orate::hooks::F32_TOLERANCE;
 use orate::{
     Audio, Cancel, DeviceChoice, Engine, EngineOptions, Error, ErrorKind, ModelSource, Options, Precision,
     PrecisionChoice, PrecisionPolicy,
@@ -70,8 +71,8 @@ fn a_sentence_is_speech() {
     assert!((-32.0..-12.0).contains(&loudness), "{loudness} dB");
     assert!(audio.samples.iter().all(|x| x.is_finite()) && peak < 0.999, "peak {peak}");
     assert!(ends[0] <= 0.3 && ends[1] <= 0.8, "quiet for {ends:?} s at the ends");
-    // Voices have most of their power below 1 kHz, formants up to 4 kHz, hiss above, and no rumble; noise would be
-    // flat, and hum would be in one band.
+    // Voices have most of their power below 1 kHz, formants up to 4 kHz, hiss above, and no rumble; noise
+    // would be flat, and hum would be in one band.
     assert!(bands[0] < 0.15 && bands[1] > 0.4 && bands[2] > 0.01 && bands[3] > 0.0005, "bands {bands:?}");
     // Speech comes and goes: a steady sound would have as much power in its quietest fifth as in its loudest.
     let mut levels: Vec<f64> = audio.samples.chunks_exact(480).map(rms).collect();
@@ -303,10 +304,10 @@ fn voices_mix() {
     }
 }
 
-/// Instruction sets sum in different orders. Each may be [`orate_tools::verify::F32_TOLERANCE`] from the truth at the end of
-/// the chain, so two are at most twice that apart; measured are 3e-6 and 5e-6, as steps multiply what earlier ones
-/// got wrong. A kernel with a wrong epsilon or an approximate function is further off.
-const BETWEEN_INSTRUCTION_SETS: f64 = 2.0 * orate_tools::verify::F32_TOLERANCE;
+/// Instruction sets sum in different orders. Each may be [`F32_TOLERANCE`] from the truth at the end of the
+/// chain, so two are at most twice that apart; measured are 3e-6 and 5e-6, as steps multiply what earlier
+/// ones got wrong. A kernel with a wrong epsilon or an approximate function is further off.
+const BETWEEN_INSTRUCTION_SETS: f64 = 2.0 * F32_TOLERANCE;
 
 #[test]
 fn instruction_sets_agree() {

@@ -24,7 +24,7 @@ fn profile_lines(profile: &[StepTime]) -> Vec<Line<'_>> {
     lines
 }
 
-/// Thousands per microsecond; 0 for steps that take no time of their own.
+/// Billions per second of `amount` in `us` microseconds; 0 for steps that take no time of their own.
 fn rate(amount: f64, us: f64) -> f64 {
     if us > 0.0 { amount / us / 1e3 } else { 0.0 }
 }

@@ -23,7 +23,8 @@ pub const TEXT: &str =
 /// Frames of the first chunk on a GPU.
 const FRAMES: usize = 2;
 
-/// Any tensor, as a stretch of one list of numbers: a gigabyte of weights takes longer to make than to upload.
+/// Any tensor, as a stretch of one list of numbers: a gigabyte of weights takes longer to make than to
+/// upload.
 struct AnyWeights {
     shapes: BTreeMap<String, Vec<usize>>,
     /// Small ones, and positive ones for what is divided by.
@@ -88,7 +89,8 @@ pub fn model(device: Box<dyn Device>) -> Arc<Qwen3Tts> {
     Qwen3Tts::new(Files { origin, talking: Some(talking), codec, weights, trimmed: false }, device.into())
 }
 
-/// Milliseconds from the text to the state in front of the first frame, to the first frames, and to their samples.
+/// Milliseconds from the text to the state in front of the first frame, to the first frames, and to their
+/// samples.
 fn once(model: &Arc<Qwen3Tts>, text: &str) -> [f64; 3] {
     let generation = &model.talking().expect("talks").generation;
     let x_vector = [0.1; 1024];
@@ -113,7 +115,8 @@ fn once(model: &Arc<Qwen3Tts>, text: &str) -> [f64; 3] {
     [started, made, start.elapsed()].map(|t| t.as_secs_f64() * 1e3)
 }
 
-/// A text of twenty words, warm; with the state of the fixed rows kept and not; and other texts, for whose lengths there are no plans.
+/// A text of twenty words, warm; with the state of the fixed rows kept and not; and other texts, for whose
+/// lengths there are no plans.
 #[test]
 #[ignore = "timing; run with --ignored --nocapture"]
 fn bench_of_first_audio() {
@@ -127,7 +130,8 @@ fn bench_of_first_audio() {
                 runs.sort_by(|a, b| a[2].total_cmp(&b[2]));
                 let ([prompt, frames, all], most) = (runs[runs.len() / 2], runs[runs.len() - 1][2]);
                 println!(
-                    "{what}: first audio, {name}: {all:.2} ms (prompt {prompt:.2}, {FRAMES} frames {:.2}, codec {:.2}; \
+                    "{what}: first audio, {name}: {all:.2} ms (prompt {prompt:.2}, {FRAMES} frames {:.2}, \
+                     codec {:.2}; \
                      slowest {most:.2})",
                     frames - prompt,
                     all - frames

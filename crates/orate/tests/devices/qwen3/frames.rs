@@ -1,5 +1,5 @@
-//! How long a frame takes where it is spoken, beside what its plan takes: the difference is the host. At the sizes of the 0.6B model and
-//! on random weights, without the codec.
+//! How long a frame takes where it is spoken, beside what its plan takes: the difference is the host. At the
+//! sizes of the 0.6B model and on random weights, without the codec.
 
 use super::devices;
 use super::first_audio::{TEXT, model};
@@ -100,7 +100,8 @@ fn bench_of_frames_as_they_are_spoken() {
         for count in [1, 4, Batch::MOST] {
             let speed = if count == 1 { one } else { most(count) };
             println!(
-                "{what}: {count} callers without a codec: {:.0} frames/s, {:.2} times one ({:.3} ms a frame of all)",
+                "{what}: {count} callers without a codec: {:.0} frames/s, {:.2} times one ({:.3} ms a frame \
+                 of all)",
                 speed * 1e3,
                 speed / one,
                 count as f64 / speed

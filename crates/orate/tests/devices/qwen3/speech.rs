@@ -20,7 +20,8 @@ fn engine(device: DeviceChoice, folder: &tempfile::TempDir) -> Engine {
 /// Samples of GPU and CPU differ by rounding as long as the codes are the same: 7.5e-8 at most on an H200.
 const TOLERANCE: f32 = 1e-5;
 
-/// Greedy speech is what it is on the CPU; a kept prefix, and a codec beside the talker or after it, change nothing at all.
+/// Greedy speech is what it is on the CPU; a kept prefix, and a codec beside the talker or after it, change
+/// nothing at all.
 #[test]
 fn speech_is_as_on_the_cpu() {
     for (variant, device) in
@@ -64,8 +65,8 @@ fn speech_is_as_on_the_cpu() {
     }
 }
 
-/// Prompts that are read in several passes are read as on the CPU, which reads them in one: with frames of a reference beside the text and
-/// behind it, and in front of the text that others share.
+/// Prompts that are read in several passes are read as on the CPU, which reads them in one: with frames of a
+/// reference beside the text and behind it, and in front of the text that others share.
 #[test]
 fn long_prompts_are_read_as_on_the_cpu() {
     for device in choices() {
@@ -158,8 +159,8 @@ fn no_plan_is_made_when_callers_meet() {
     }
 }
 
-/// It is so for prompts that end in frames: of a reference, with all text in front of them, and of what was said before in a voice that
-/// only a description is known of.
+/// It is so for prompts that end in frames: of a reference, with all text in front of them, and of what was
+/// said before in a voice that only a description is known of.
 #[test]
 fn no_plan_is_made_for_frames_in_prompts() {
     for device in all_choices() {
@@ -222,7 +223,8 @@ fn speaking_is_cancelled() {
     }
 }
 
-/// Threads that speak with one engine share its frames, whoever comes and goes; another round finds the memories of the one before.
+/// Threads that speak with one engine share its frames, whoever comes and goes; another round finds the
+/// memories of the one before.
 #[test]
 fn callers_at_once_hear_what_they_would_alone() {
     const ALL: usize = 3;

@@ -5,7 +5,8 @@ use orate_models::qwen3_tts::{Request, Settings, Speaker, StartOptions, Step, Ut
 use orate_testing::checkpoints::write_random_qwen3_tts;
 use std::sync::Barrier;
 
-/// Each says what it would alone, and none waits for one that is left before its first frame, or just stays there.
+/// Each says what it would alone, and none waits for one that is left before its first frame, or just stays
+/// there.
 pub fn together(options: EngineOptions) {
     const CALLERS: u64 = 4;
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
-//! The CPU as a device whose memories have queues, so that frames are made ahead, and which knows how often the host waits for a frame while
-//! the next one is queued already.
+//! The CPU as a device whose memories have queues, so that frames are made ahead, and which knows how often
+//! the host waits for a frame while the next one is queued already.
 
 use orate_cpu::CpuDevice;
 use orate_graph::{

@@ -1,5 +1,5 @@
-//! The committed goldens on every instruction set and with several threads: what onnxruntime computed is what the
-//! engine computes, stage by stage.
+//! The committed goldens on every instruction set and with several threads: what onnxruntime computed is what
+//! the engine computes, stage by stage.
 
 use crate::common::{engine, golden, tiny};
 use orate::{Error, ErrorKind, ModelSource};
@@ -13,7 +13,8 @@ const MODELS: [&str; 3] = ["tiny", "tiny1", "tiny3"];
 /// Tensors of the case `main`, taps included.
 const TENSORS_OF_MAIN: usize = 57;
 
-/// How many tensors of each other case are compared. A case that is lost from the goldens, or no longer compared, shows here.
+/// How many tensors of each other case are compared. A case that is lost from the goldens, or no longer
+/// compared, shows here.
 const EXPECTED: [(&str, usize); 9] = [
     ("batch", 11),
     ("eight_steps", 14),
@@ -26,8 +27,8 @@ const EXPECTED: [(&str, usize); 9] = [
     ("unknown_ids", 6),
 ];
 
-/// Stored by onnxruntime, never by this engine: probabilities stay inside fused attention, and with guidance there are
-/// no rotated queries and keys of the half that has no text.
+/// Stored by onnxruntime, never by this engine: probabilities stay inside fused attention, and with guidance
+/// there are no rotated queries and keys of the half that has no text.
 fn skipped_taps(model: &str) -> &'static [&'static str] {
     const ALL: [&str; 4] = [
         "main/vector_estimator/rotated_key",

@@ -1,13 +1,14 @@
 //! Qwen3-TTS from prompt to codes against the official package.
 
+use orate::{DeviceChoice, Engine, EngineOptions, ModelSource, Options};
 use orate_cpu::{CpuDevice, Isa};
 use orate_graph::{BufferKind, CacheFormat, DType as GraphDType, Device, Graph, Plan};
 use orate_models::Loader;
 use orate_models::qwen3_tts::goldens::{limits, utterance};
 use orate_models::qwen3_tts::*;
-use orate_testing::checkpoints::qwen3_tts_goldens;
+use orate_testing::checkpoints::{qwen3_tts_goldens, write_random_qwen3_tts};
 use orate_testing::{Case, OnDevice, ReferenceDevice, check_all};
-use orate_tools::verify::{Collector, Limit, Report};
+use orate_tools::verify::{self, Collector, Limit, Report};
 use orate_weights::{SafeTensors, WeightSource};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -71,7 +72,8 @@ fn committed_utterances() {
     }
 }
 
-/// The comparison itself: another text is found out, and below single precision the golden codes are fed back in.
+/// The comparison itself: another text is found out, and below single precision the golden codes are fed back
+/// in.
 #[test]
 fn what_differs_is_found() {
     let file = qwen3_tts_goldens().join("cases/tiny-base/generation/xvector_streaming.safetensors");
@@ -93,7 +95,8 @@ fn what_differs_is_found() {
     }
 }
 
-/// Another code is found out, unless the golden logits of both say that it is a tie: then the golden codes are fed back in.
+/// Another code is found out, unless the golden logits of both say that it is a tie: then the golden codes
+/// are fed back in.
 #[test]
 fn a_tie_may_fall_to_either_side() {
     let file = qwen3_tts_goldens().join("cases/tiny-base/generation/xvector_streaming.safetensors");
@@ -266,7 +269,8 @@ fn a_seed_decides_what_is_drawn() {
     }
 }
 
-/// What a prompt's fixed rows leave behind is kept, and changes nothing: codes are those of a model that kept nothing.
+/// What a prompt's fixed rows leave behind is kept, and changes nothing: codes are those of a model that kept
+/// nothing.
 #[test]
 fn a_kept_prefix_changes_nothing() {
     let x_vector: Vec<f32> = (0..64).map(|i| (i as f32 * 0.7).sin()).collect();
@@ -373,7 +377,8 @@ fn padding_is_not_seen() {
 fn a_cache_grows_and_loses_nothing() {
     for device in [cpu(2), Arc::new(ReferenceDevice) as Arc<dyn Device>] {
         let model = Qwen3Tts::new(committed(), device);
-        // On the reference device only a few frames around the growth are made: a prompt of many rows stands in for the others.
+        // On the reference device only a few frames around the growth are made: a prompt of many rows stands
+        // in for the others.
         let slow = model.device().name() == "reference";
         let (mut prompt, settings) = drawn(7, 600);
         if slow {
@@ -424,7 +429,8 @@ fn long_prompt(model: &Qwen3Tts, rows: usize) -> Prompt {
     prompt(rows - besides)
 }
 
-/// Codes that are given leave what they leave when they are drawn, whatever would have been drawn in their place.
+/// Codes that are given leave what they leave when they are drawn, whatever would have been drawn in their
+/// place.
 #[test]
 fn given_codes_are_read_as_drawn_ones() {
     let model = Qwen3Tts::new(committed(), cpu(1));
@@ -547,7 +553,8 @@ fn a_projected_predictor() {
     }
 }
 
-/// Two utterances decoded as one batch, each at its own position and with its own text, say what they say alone.
+/// Two utterances decoded as one batch, each at its own position and with its own text, say what they say
+/// alone.
 #[test]
 fn utterances_side_by_side() {
     let folder = qwen3_tts_goldens().join("cases/tiny-base/generation");
@@ -620,4 +627,31 @@ fn utterances_side_by_side() {
             assert_eq!(row, &want[16 * frame..][..16], "frame {frame}");
         }
     }
+}
+
+/// The repository of the tokenizer alone can be opened and verified, and says what it lacks for speaking.
+#[test]
+fn a_codec_alone_is_verified() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write_random_qwen3_tts("base", folder.path(), 3).expect("the folder is writable");
+    let options = EngineOptions {
+        model: ModelSource::Path(folder.path().join("speech_tokenizer")),
+        device: DeviceChoice::Cpu,
+        threads: Some(2),
+        ..Default::default()
+    };
+    let codec = Engine::with_options(options).expect("a codec");
+    let e = codec.speak("Hello.", &Options::default()).expect_err("cannot").to_string();
+    assert!(e.contains("codec without a talker") && e.contains("folder of a whole model"), "{e}");
+    let e =
+        codec.clone_voice(qwen3_tts_goldens().join("cases/ref.wav"), None).expect_err("cannot").to_string();
+    assert!(e.contains("codec without a talker"), "{e}");
+    assert!(codec.voices().is_empty() && !codec.can_clone());
+    // Of other weights than the goldens', so that it is compared, and not the same.
+    let report = verify::run(&codec, &qwen3_tts_goldens(), &Default::default()).expect("some cases fit");
+    assert!(!report.passed() && report.rows.iter().all(|row| row.case.starts_with("codec_")));
+    assert!(report.rows.iter().any(|row| row.case == "codec_decode" && row.tensor == "waveform"));
+    let skipped =
+        |case: &str| report.skipped.iter().any(|(name, why)| name == case && why.contains("talker"));
+    assert!(skipped("tokenizer") && skipped("sampling_chain"), "{:?}", report.skipped);
 }

@@ -1,12 +1,7 @@
-//! Rewrites that make fewer, larger steps. Each pass is one file and one pattern.
+//! Rewrites that make fewer, larger steps, for all targets. Each is one pattern.
 
-mod dead_code;
-mod fuse_activation;
-mod fuse_bias;
-mod fuse_norm;
-mod fuse_residual;
-
-use crate::graph::{Graph, Node};
+use crate::Graph;
+use crate::graph::Node;
 use crate::op::{Epilogue, Op};
 
 /// A pass: its name, and the rewrite.
@@ -14,12 +9,72 @@ pub type Pass = (&'static str, fn(&mut Graph));
 
 /// All passes in the order they run.
 pub const ALL: [Pass; 5] = [
-    ("fuse_bias", fuse_bias::run),
-    ("fuse_activation", fuse_activation::run),
-    ("fuse_residual", fuse_residual::run),
-    ("fuse_norm", fuse_norm::run),
-    ("dead_code", dead_code::run),
+    ("fuse_bias", fuse_bias),
+    ("fuse_activation", fuse_activation),
+    ("fuse_residual", fuse_residual),
+    ("fuse_norm", fuse_norm),
+    ("dead_code", dead_code),
 ];
+
+/// `matmul + bias` → matmul with a bias.
+fn fuse_bias(g: &mut Graph) {
+    fuse(g, |p, c, _| match (epilogue(p), &c.op) {
+        (Some(e), Op::AddBias { bias }) if *e == Epilogue::default() => {
+            Some(with_epilogue(p, c, |e| e.bias = Some(bias.clone())))
+        }
+        _ => None,
+    });
+}
+
+/// `f(matmul)` → matmul with an activation, unless something was already added after the matmul.
+fn fuse_activation(g: &mut Graph) {
+    fuse(g, |p, c, _| match (epilogue(p), &c.op) {
+        (Some(e), Op::Activate(f)) if e.activation.is_none() && !e.residual => {
+            Some(with_epilogue(p, c, |e| e.activation = Some(f.clone())))
+        }
+        _ => None,
+    });
+}
+
+/// `x + matmul` → matmul that adds `x` as it stores.
+fn fuse_residual(g: &mut Graph) {
+    fuse(g, |p, c, operand| match (epilogue(p), &c.op) {
+        (Some(e), Op::Add) if !e.residual && c.inputs[0] != c.inputs[1] => {
+            let mut n = with_epilogue(p, c, |e| e.residual = true);
+            n.inputs.push(c.inputs[1 - operand]);
+            Some(n)
+        }
+        _ => None,
+    });
+}
+
+/// `norm(depthwise(x))` → one step that norms each row while it is in cache.
+fn fuse_norm(g: &mut Graph) {
+    fuse(g, |p, c, _| {
+        let (Op::DepthwiseConv1d { norm: None, .. }, Op::LayerNorm(own)) = (&p.op, &c.op) else {
+            return None;
+        };
+        let mut n = Node { output: c.output, ..p.clone() };
+        if let Op::DepthwiseConv1d { norm, .. } = &mut n.op {
+            *norm = Some(own.clone());
+        }
+        Some(n)
+    });
+}
+
+/// Drops nodes whose values nothing reads. What is written to a state in place stays: it is read in another
+/// run.
+fn dead_code(g: &mut Graph) {
+    let mut live = vec![false; g.values.len()];
+    g.stores.iter().for_each(|(_, v)| live[v.index()] = true);
+    for n in g.nodes.iter().rev() {
+        live[n.output.index()] |= n.op.in_place();
+        if live[n.output.index()] {
+            n.inputs.iter().for_each(|v| live[v.index()] = true);
+        }
+    }
+    g.nodes.retain(|n| live[n.output.index()]);
+}
 
 /// Replaces a producer and its only consumer by one node, wherever `rule(producer, consumer, operand)` gives
 /// one. `operand` is the position at which the consumer reads the producer. The new node stands where the

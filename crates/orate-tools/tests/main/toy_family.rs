@@ -112,7 +112,7 @@ fn tools_ask_a_toy_family() {
     assert_eq!(times.samples, 5 * SAMPLES);
     let runs = engine.plans(Size { tokens: 7, frames: 1 }, &Options::default()).expect("runs");
     assert_eq!((runs.plans.len(), &*runs.size), (1, "7 letters"));
-    let explained = engine.explain(Size { tokens: 7, frames: 1 }, None).expect("runs");
+    let explained = runs.plans[0].0.plan().explain(None);
     assert!(explained.contains("letters.weight"), "{explained}");
 }
 

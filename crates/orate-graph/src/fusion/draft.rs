@@ -1,0 +1,242 @@
+//! A plan before its values have places, and what launches of it may compute.
+
+use crate::graph::{BufferKind, Graph, Node};
+use crate::{Op, PrecisionPolicy, Rows, Scalar, Value, Weight};
+use std::collections::{HashMap, HashSet};
+
+/// What kernels of a device can do in one launch besides a single op. The default is nothing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Fusions {
+    /// Matmuls and convolutions add a row that a scalar names; see [`Fused::row`].
+    pub add_row: bool,
+    /// One launch norms heads, rotates them and writes them to caches; see [`Fused::heads`].
+    pub heads: bool,
+    /// Attention rotates its queries; see [`Fused::rotary`].
+    pub rotate_queries: bool,
+    /// Most rows of matmuls of one operand that run as one; see [`Fused::parts`]. 0 if there is no such
+    /// kernel.
+    pub matmul_rows: usize,
+    /// Depth and columns of each weight of such matmuls are multiples of these.
+    pub matmul_multiple: [usize; 2],
+    /// Most bytes, in f32, of weights that are packed together.
+    pub matmul_bytes: usize,
+    /// Format of each weight: matmuls run as one in one format only.
+    pub precision: PrecisionPolicy,
+    /// Most rows of two matmuls whose results are multiplied; see [`Fused::gated`]. 0 if there is no such
+    /// kernel.
+    pub gated_rows: usize,
+    /// Matmuls of one row norm it, if depth and columns of their weights are multiples of these; see
+    /// [`Fused::norm`].
+    pub norm_multiple: Option<[usize; 2]>,
+    /// Slices and concatenations of whole blocks are views of another value.
+    pub views: bool,
+}
+
+/// What a launch computes besides its op. Empty if the target fuses nothing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Fused {
+    /// Of a matmul of one row: RMS norm of the operand, with weight `[K]` and epsilon.
+    pub norm: Option<(Weight, f32)>,
+    /// Of a matmul: weights of further matmuls of the same operand. Their results follow the first one's in
+    /// memory, as matrices one after the other. The epilogue is that of the first.
+    pub parts: Vec<Weight>,
+    /// Of a matmul with one part: both results are multiplied, and only that is stored.
+    pub gated: bool,
+    /// Of a matmul or convolution: a table, of which the row that the scalar names is added at the end.
+    pub row: Option<(Value, Scalar)>,
+    /// Of attention: the table that rotates its queries.
+    pub rotary: Option<Value>,
+    /// If there are any, the launch is these.
+    pub heads: Vec<Head>,
+}
+
+/// Heads of one value that a launch norms, rotates and puts in their place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Head {
+    /// The value, `[B, T, heads · width]` or another shape of it.
+    pub x: Value,
+    /// Batch and time of `x`, alike in all values of a launch.
+    pub rows: [usize; 2],
+    /// Number of heads in a row.
+    pub count: usize,
+    /// Width of a head, alike in all values of a launch.
+    pub width: usize,
+    /// RMS norm of each head: weight `[width]` and epsilon.
+    pub norm: Option<(Weight, f32)>,
+    /// Table that rotates each head.
+    pub table: Option<Value>,
+    /// The result: a value like `x`, or the state that `write` writes to.
+    pub out: Value,
+    /// First row of the state that is written.
+    pub write: Option<Rows>,
+}
+
+impl Fused {
+    /// Values that the launch reads besides the node's inputs.
+    pub fn values(&self) -> impl Iterator<Item = Value> {
+        let row = self.row.iter().map(|(table, _)| *table);
+        row.chain(self.rotary)
+    }
+}
+
+/// Where a value begins inside another, in elements.
+pub(crate) type View = (Value, usize);
+
+/// A launch of a plan that is being made.
+#[derive(Clone)]
+pub(crate) struct Launch {
+    /// The node of the main op.
+    pub node: usize,
+    /// All nodes that it computes, in order.
+    pub nodes: Vec<usize>,
+    pub inputs: Vec<Value>,
+    pub output: Value,
+    pub fused: Fused,
+    /// Nodes of the further matmuls; [`Fused::parts`] are their weights.
+    pub(super) parts: Vec<usize>,
+}
+
+impl Launch {
+    /// All values that it reads and makes.
+    pub fn values(&self) -> impl Iterator<Item = Value> {
+        let made = self.fused.heads.iter().map(|h| h.out).chain([self.output]);
+        self.inputs.iter().copied().chain(self.fused.values()).chain(made)
+    }
+}
+
+/// A plan before its values have places.
+pub(crate) struct Draft<'g> {
+    pub graph: &'g Graph,
+    /// By node; `None` for nodes that joined another's launch or became a view.
+    pub launches: Vec<Option<Launch>>,
+    /// The buffer in which a value lies, by value.
+    pub buffers: Vec<Option<usize>>,
+    /// Buffers that get a copy of a value when all steps are done.
+    pub copies: Vec<(usize, Value)>,
+    /// Values that are a part of another.
+    pub views: HashMap<Value, View>,
+    /// Elements of values that hold others after their own.
+    pub extended: HashMap<Value, usize>,
+    /// Weights that stand one after the other, so that matmuls by them can run as one.
+    pub groups: Vec<Vec<Weight>>,
+    /// Node that makes a value.
+    pub(super) made_by: HashMap<Value, usize>,
+    /// Nodes that read a value; copies at the end count as the node after the last.
+    pub(super) readers: HashMap<Value, Vec<usize>>,
+}
+
+impl<'g> Draft<'g> {
+    pub(super) fn new(graph: &'g Graph) -> Self {
+        let n = graph.values.len();
+        let mut root: Vec<usize> = (0..n).collect();
+        let mut views = HashMap::new();
+        for node in graph.nodes.iter().filter(|n| n.op == Op::Reshape) {
+            root[node.output.index()] = root[node.inputs[0].index()];
+            views.insert(node.output, (node.inputs[0], 0));
+        }
+        // What is stored in an output is made there; what a state gets is copied, as steps may still read the
+        // old content.
+        let mut buffers: Vec<Option<usize>> = graph.values.iter().map(|v| v.buffer).collect();
+        let mut copies = vec![];
+        for &(buffer, v) in &graph.stores {
+            let home = &mut buffers[root[v.index()]];
+            match graph.buffers[buffer].kind {
+                BufferKind::Output if home.is_none() => *home = Some(buffer),
+                _ => copies.push((buffer, v)),
+            }
+        }
+        let buffers: Vec<_> = root.iter().map(|r| buffers[*r]).collect();
+        // A store of a value that lies in the buffer already copies nothing.
+        copies.retain(|(buffer, v)| buffers[v.index()] != Some(*buffer));
+
+        let (mut made_by, mut readers) = (HashMap::new(), HashMap::<Value, Vec<usize>>::new());
+        let mut launches = vec![];
+        for (i, node) in graph.nodes.iter().enumerate() {
+            made_by.insert(node.output, i);
+            node.inputs.iter().for_each(|v| readers.entry(*v).or_default().push(i));
+            // Nodes without elements compute nothing.
+            let is_nothing = graph.shape(node.output).is_empty() && !node.op.in_place();
+            launches.push((node.op != Op::Reshape && !is_nothing).then(|| Launch {
+                node: i,
+                nodes: vec![i],
+                inputs: node.inputs.clone(),
+                output: node.output,
+                fused: Fused::default(),
+                parts: vec![],
+            }));
+        }
+        copies.iter().for_each(|(_, v)| readers.entry(*v).or_default().push(graph.nodes.len()));
+        Draft {
+            graph,
+            launches,
+            buffers,
+            copies,
+            views,
+            extended: HashMap::new(),
+            groups: vec![],
+            made_by,
+            readers,
+        }
+    }
+
+    pub(super) fn op(&self, node: usize) -> &'g Op {
+        &self.graph.nodes[node].op
+    }
+
+    pub(super) fn node(&self, node: usize) -> &'g Node {
+        &self.graph.nodes[node]
+    }
+
+    /// Whether a value has no buffer of its own, so that it may lie anywhere.
+    pub fn is_temporary(&self, v: Value) -> bool {
+        self.made_by.contains_key(&v) && self.buffers[v.index()].is_none()
+    }
+
+    /// Whether a value may lie anywhere, and is neither a part of another nor holds one.
+    pub(super) fn is_free(&self, v: Value) -> bool {
+        self.is_temporary(v) && !self.views.contains_key(&v) && !self.extended.contains_key(&v)
+    }
+
+    /// Whether one node or copy reads `v`, and reads it once.
+    pub(super) fn is_read_once(&self, v: Value) -> bool {
+        self.readers.get(&v).is_some_and(|r| r.len() == 1)
+    }
+
+    /// Whether `v` lies in a state that some node writes in place, so that it must be read where the graph
+    /// reads it.
+    pub(super) fn is_rewritten(&self, v: Value) -> bool {
+        let buffer = self.buffers[self.whole(v).0.index()];
+        let writes = |n: &Node| n.op.in_place() && self.buffers[n.output.index()] == buffer;
+        buffer.is_some() && self.graph.nodes.iter().any(writes)
+    }
+
+    /// The launch that makes the temporary `v` for one reader alone.
+    pub(super) fn private(&self, v: Value) -> Option<usize> {
+        let node = *self.made_by.get(&v)?;
+        (self.is_read_once(v) && self.is_temporary(v) && self.launches[node].is_some()).then_some(node)
+    }
+
+    /// The value that `v` is a part of, and where it begins there.
+    pub fn whole(&self, mut v: Value) -> View {
+        let mut offset = 0;
+        while let Some((outer, start)) = self.views.get(&v) {
+            (v, offset) = (*outer, offset + start);
+        }
+        (v, offset)
+    }
+
+    /// Nodes that no launch computes.
+    pub fn view_nodes(&self) -> impl Iterator<Item = &'g Node> {
+        let run: HashSet<usize> = self.launches.iter().flatten().flat_map(|l| &l.nodes).copied().collect();
+        let graph = self.graph;
+        (0..graph.nodes.len()).filter(move |i| !run.contains(i)).map(|i| &graph.nodes[i])
+    }
+
+    /// Moves the nodes of launch `from` to launch `to`.
+    pub(super) fn absorb(&mut self, from: usize, to: usize) {
+        if let (Some(gone), Some(launch)) = (self.launches[from].take(), &mut self.launches[to]) {
+            launch.nodes.extend(gone.nodes);
+            launch.nodes.sort_unstable();
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Models compared with goldens, and a family that no crate names, in one program, since linking takes longer
+//! than most of these tests.
+
+#[path = "../../../orate/tests/common/mod.rs"]
+mod common;
+#[path = "../toy/mod.rs"]
+mod toy;
+
+mod devices;
+mod goldens;
+mod qwen3_generation;
+mod toy_family;

@@ -1,0 +1,175 @@
+//! Settings of an engine.
+
+use crate::{Error, FAMILIES, Result};
+use orate_graph::{CacheFormat, DeviceKind, PrecisionPolicy};
+use orate_models::Family;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Where the model comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ModelSource {
+    /// The English voice inside this program.
+    #[default]
+    BuiltIn,
+    /// A model folder or a packed voice.
+    Path(PathBuf),
+    /// A model to compare with goldens, which may be a checkpoint that was cut down to what its goldens read.
+    /// Such a one refuses to speak.
+    Goldens(PathBuf),
+}
+
+/// Settings of an engine.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// The model.
+    pub model: ModelSource,
+    /// Families that the model may be of. Applications that bring a family of their own add it to
+    /// [`FAMILIES`].
+    pub families: &'static [&'static dyn Family],
+    /// The device.
+    pub device: DeviceChoice,
+    /// CPU threads. `None`: one for each processor, at most 8.
+    pub threads: Option<usize>,
+    /// CPU instruction set: `amx`, `vnni`, `avx512`, `avx2` or `portable`. `None`: the one in the environment
+    /// variable [`crate::ISA_VARIABLE`], or the best of this machine.
+    pub isa: Option<String>,
+    /// Format of weights in matmuls, and for which weights. What the device cannot do is refused.
+    pub precision: PrecisionChoice,
+    /// Format of the keys and values that an autoregressive model keeps while it speaks. Models that keep
+    /// none refuse everything but [`CacheFormat::F32`].
+    pub kv: CacheFormat,
+    /// Folder for compiled kernels. `None`: [`crate::cache_folder`].
+    pub cache: Option<PathBuf>,
+    /// Whether the CPU replaces a device that cannot be opened or cannot run the model.
+    /// [`crate::Engine::fallbacks`] then has the reason. The CPU keeps the requested format if it has it;
+    /// otherwise that is a reason too.
+    pub allow_fallback: bool,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        EngineOptions {
+            model: ModelSource::default(),
+            families: FAMILIES,
+            device: DeviceChoice::default(),
+            threads: None,
+            isa: None,
+            precision: PrecisionChoice::default(),
+            kv: CacheFormat::default(),
+            cache: None,
+            allow_fallback: false,
+        }
+    }
+}
+
+/// What runs the model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DeviceChoice {
+    /// The best GPU, or the CPU if there is none. Never a software rasterizer.
+    #[default]
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// The n-th best GPU, whatever its driver; 0 is the best.
+    Gpu(usize),
+    /// A GPU by driver and number, as [`crate::devices`] lists them; software rasterizers too.
+    Kind(DeviceKind, usize),
+}
+
+impl FromStr for DeviceChoice {
+    type Err = Error;
+
+    fn from_str(s: &str) -> Result<Self> {
+        let wrong = || Error::Option {
+            option: "device",
+            got: format!("`{s}`"),
+            allowed:
+                "choose auto, cpu, gpu, cuda, vulkan, metal or dx12; GPUs may have a number, as in cuda:1"
+                    .to_owned(),
+        };
+        let (name, index) = match s.split_once(':') {
+            Some((name, index)) => (name, Some(index.parse::<usize>().map_err(|_| wrong())?)),
+            None => (s, None),
+        };
+        match (name, index) {
+            ("auto", None) => Ok(DeviceChoice::Auto),
+            ("cpu", None) => Ok(DeviceChoice::Cpu),
+            ("gpu", index) => Ok(DeviceChoice::Gpu(index.unwrap_or(0))),
+            (name, index) => {
+                let is_it = |k: &DeviceKind| *k != DeviceKind::Cpu && k.name() == name;
+                let kind = DeviceKind::ALL.into_iter().find(is_it).ok_or_else(wrong)?;
+                Ok(DeviceChoice::Kind(kind, index.unwrap_or(0)))
+            }
+        }
+    }
+}
+
+impl fmt::Display for DeviceChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceChoice::Auto => f.write_str("auto"),
+            DeviceChoice::Cpu => f.write_str("cpu"),
+            DeviceChoice::Gpu(index) => write!(f, "gpu:{index}"),
+            DeviceChoice::Kind(kind, index) => write!(f, "{}:{index}", kind.name()),
+        }
+    }
+}
+
+/// How the format of weights is chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PrecisionChoice {
+    /// By this policy. What the device cannot do is an error.
+    Exactly(PrecisionPolicy),
+    /// The fastest of the device's formats whose matmuls are within [`crate::MOST_PROBED_ERROR`] of `f32`,
+    /// found by trying them when the engine is opened; `f32` if none is faster. [`crate::Engine::probes`] has
+    /// the measurements. The patterns are those of a policy.
+    Auto {
+        /// Patterns of weight names that get the format; without any, all weights do.
+        allow: Vec<String>,
+        /// Patterns of weight names that stay in `f32`.
+        deny: Vec<String>,
+    },
+}
+
+impl Default for PrecisionChoice {
+    /// `f32` for everything.
+    fn default() -> Self {
+        PrecisionPolicy::default().into()
+    }
+}
+
+impl From<PrecisionPolicy> for PrecisionChoice {
+    fn from(policy: PrecisionPolicy) -> Self {
+        PrecisionChoice::Exactly(policy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn choices_read_and_print() {
+        for (text, choice) in [
+            ("auto", DeviceChoice::Auto),
+            ("cpu", DeviceChoice::Cpu),
+            ("gpu:2", DeviceChoice::Gpu(2)),
+            ("cuda:1", DeviceChoice::Kind(DeviceKind::Cuda, 1)),
+            ("vulkan:0", DeviceChoice::Kind(DeviceKind::Vulkan, 0)),
+        ] {
+            assert_eq!(text.parse::<DeviceChoice>().expect("is known"), choice);
+            assert_eq!(choice.to_string(), text);
+        }
+        assert_eq!(
+            "metal".parse::<DeviceChoice>().expect("is known"),
+            DeviceChoice::Kind(DeviceKind::Metal, 0)
+        );
+        for wrong in ["", "gpus", "cuda:", "cuda:x", "cuda:-1", "cpu:0", "auto:1", "cuda:0:1"] {
+            assert!(wrong.parse::<DeviceChoice>().is_err(), "`{wrong}`");
+        }
+    }
+}
