@@ -1,6 +1,6 @@
 //! The program with an additional model family: docs/add-a-model.md.
 
-#[path = "../../orate-tools/tests/toy/mod.rs"]
+#[path = "../../orate/tests/toy/mod.rs"]
 mod toy;
 
 use orate::{FAMILIES, Family};

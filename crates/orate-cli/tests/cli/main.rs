@@ -9,6 +9,6 @@ mod kernel_cache;
 mod more_families;
 mod say;
 mod tools;
-#[path = "../../../orate-tools/tests/toy/mod.rs"]
+#[path = "../../../orate/tests/toy/mod.rs"]
 mod toy;
 mod util;

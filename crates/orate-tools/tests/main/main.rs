@@ -3,7 +3,7 @@
 
 #[path = "../../../orate/tests/common/mod.rs"]
 mod common;
-#[path = "../toy/mod.rs"]
+#[path = "../../../orate/tests/toy/mod.rs"]
 mod toy;
 
 mod devices;
