@@ -756,7 +756,7 @@ impl Module {
 impl Drop for Module {
     fn drop(&mut self) {
         if self.context.bind().is_ok() {
-            // SAFETY: loaded in `load`; the caller that launched its kernels has waited or dropped the stream.
+            // SAFETY: loaded in `load`; its launcher has waited or dropped the stream.
             unsafe { sys::cuModuleUnload(self.raw) };
         }
     }
