@@ -27,7 +27,7 @@ pub struct EngineOptions {
     pub model: ModelSource,
     /// Families that the model may be of. Applications that bring a family of their own add it to
     /// [`FAMILIES`].
-    pub families: &'static [&'static dyn Family],
+    pub families: &'static [&'static Family],
     /// The device.
     pub device: DeviceChoice,
     /// CPU threads. `None`: one for each processor, at most 8.
