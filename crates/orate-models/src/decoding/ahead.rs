@@ -69,9 +69,6 @@ impl Ahead {
     }
 
     /// Waits for the codes and keeps them, so that nothing is under way any more.
-    ///
-    /// # Errors
-    /// As [`Ahead::finish`].
     pub fn settle(&mut self, memory: &mut dyn Memory) -> Result<(), ModelError> {
         if let Ahead::UnderWay(_) | Ahead::Failed(_) = self {
             let mut codes = vec![];

@@ -136,9 +136,6 @@ pub trait Autoregressive: Send + Sync + 'static {
 
     /// A plan that runs once at the beginning of an utterance, when all states are zeros: it makes [`FEED`]
     /// of `feed` rows, or sets other states. `None` if there is nothing to do.
-    ///
-    /// # Errors
-    /// As [`Autoregressive::rows_plan`].
     fn begin_plan(&self, feed: usize, taps: bool) -> Result<Option<Arc<dyn Executable>>, ModelError> {
         let _ = (feed, taps);
         Ok(None)
@@ -146,9 +143,6 @@ pub trait Autoregressive: Send + Sync + 'static {
 
     /// Writes the inputs of [`Autoregressive::begin_plan`], and [`FEED`] of `feed` rows where no plan makes
     /// it.
-    ///
-    /// # Errors
-    /// As [`Autoregressive::write_rows`].
     fn write_begin(
         &self,
         prompt: &Self::Prompt,
@@ -161,9 +155,6 @@ pub trait Autoregressive: Send + Sync + 'static {
 
     /// The plan that reads `time` prompt rows. It leaves [`POSITION`] as it is: what padding leaves in a
     /// cache is overwritten before it is seen.
-    ///
-    /// # Errors
-    /// As [`Autoregressive::rows_plan`].
     fn prefill_plan(
         &self,
         sizes: MemorySizes,
@@ -172,9 +163,6 @@ pub trait Autoregressive: Send + Sync + 'static {
     ) -> Result<Arc<dyn Executable>, ModelError>;
 
     /// The plan of a frame.
-    ///
-    /// # Errors
-    /// As [`Autoregressive::rows_plan`].
     fn frame_plan(&self, sizes: MemorySizes, taps: bool) -> Result<Arc<dyn Executable>, ModelError>;
 
     /// The plan of a frame of [`GIVEN`] codes.

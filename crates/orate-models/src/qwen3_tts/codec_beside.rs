@@ -226,9 +226,6 @@ impl CodecBeside {
     }
 
     /// As [`CodecBeside::next`]; `None` if the samples are not ready.
-    ///
-    /// # Errors
-    /// As [`CodecBeside::next`].
     pub fn ready(&mut self) -> Result<Option<Decoded>, ModelError> {
         match &mut self.0 {
             RunsOn::Caller(_, done) => done.pop_front().transpose(),

@@ -53,9 +53,6 @@ impl CodecPlans {
     }
 
     /// The same for batches of [`ROWS`].
-    ///
-    /// # Errors
-    /// As [`CodecPlans::plan`].
     pub fn batch_plan(&self, i: usize) -> Result<Arc<dyn Executable>, ModelError> {
         self.plan_of(ROWS, i)
     }
@@ -71,9 +68,6 @@ impl CodecPlans {
 }
 
 /// The graph of chunks of `frames` frames of `batch` utterances.
-///
-/// # Errors
-/// The configuration contradicts itself.
 pub(super) fn graph(config: &CodecDecoderConfig, batch: usize, frames: usize) -> Result<Graph, GraphError> {
     let mut g = Graph::new(format!("codec_decoder of {frames} frames"));
     codec_decoder::build(&mut g, config, Past::Stream, batch, frames)?;

@@ -72,9 +72,6 @@ impl CodecDecoder {
     /// Begins an utterance that continues after `codes`, `[F, Q]`, whose samples are left out. The state
     /// after them is kept for the next utterance. Between two chunks `go_on` is asked, and `None` is returned
     /// if it says no.
-    ///
-    /// # Errors
-    /// As [`CodecStream::push`].
     pub fn stream_behind(
         self: &Arc<Self>,
         codes: &[i32],
@@ -112,9 +109,6 @@ impl CodecDecoder {
     }
 
     /// The samples of a whole utterance, `[F, Q]` codes → `[1920F]`.
-    ///
-    /// # Errors
-    /// As [`CodecStream::push`].
     pub fn decode(self: &Arc<Self>, codes: &[i32]) -> Result<Vec<f32>, ModelError> {
         let mut samples = vec![];
         self.stream()?.push_last(codes, &mut samples)?;
@@ -175,9 +169,6 @@ impl CodecStream {
     /// As [`CodecStream::push`], for the last frames before the stream is restarted. No frame depends on a
     /// later one, so where a run costs more than some frames ([`orate_graph::Pacing::fills_chunks`]), the
     /// last ones are one run, filled up with frames whose samples are dropped.
-    ///
-    /// # Errors
-    /// As [`CodecStream::push`].
     pub fn push_last(&mut self, codes: &[i32], samples: &mut Vec<f32>) -> Result<(), ModelError> {
         self.decode(codes, samples, true)
     }

@@ -37,9 +37,6 @@ pub const PREDICTOR_SAMPLING: &str = "predictor_sampling";
 pub const MIN_CODES: usize = 2;
 
 /// Builds the plan for `text_rows` rows of trailing text.
-///
-/// # Errors
-/// The configuration contradicts itself.
 pub fn build(g: &mut Graph, c: &TalkerConfig, s: CacheSizes, text_rows: usize) -> Result<(), GraphError> {
     let (batch, v) = (s.batch, c.vocab_size);
     let trailing = trailing(g, c, s, text_rows)?;
@@ -62,9 +59,6 @@ pub fn build(g: &mut Graph, c: &TalkerConfig, s: CacheSizes, text_rows: usize) -
 
 /// Builds the plan of a frame whose codes are read from [`GIVEN`]: nothing is drawn, and [`SEEN`] stays as it
 /// is. For comparing what the networks make of the same codes.
-///
-/// # Errors
-/// The configuration contradicts itself.
 pub fn of_given_codes(
     g: &mut Graph,
     c: &TalkerConfig,

@@ -72,9 +72,6 @@ impl Network {
 }
 
 /// The tensors of a model's `model.safetensors`.
-///
-/// # Errors
-/// The configuration contradicts itself.
 pub fn model(c: &Config) -> Result<Vec<Expected>, ModelError> {
     let mut graphs = smallest_graphs(&c.talker_config, CacheFormat::F32)?;
     if let (Variant::Base, Some(speaker)) = (c.tts_model_type, &c.speaker_encoder_config) {
@@ -86,9 +83,6 @@ pub fn model(c: &Config) -> Result<Vec<Expected>, ModelError> {
 }
 
 /// The tensors of the codec's `model.safetensors`.
-///
-/// # Errors
-/// The configuration contradicts itself.
 pub fn codec(c: &CodecConfig) -> Result<Vec<Expected>, ModelError> {
     let mut g = Graph::new("codec_decoder");
     codec_decoder::build(&mut g, &c.decoder_config, Past::Stream, 1, 1)?;
@@ -117,7 +111,10 @@ fn unread(c: &CodecConfig) -> Vec<Expected> {
     ];
     for (side, used, books) in sides {
         let at = format!("encoder.quantizer.{side}_residual_vector_quantizer");
-        add(format!("{at}.output_proj.weight"), &[e.hidden_size, e.vector_quantization_hidden_dimension, 1]);
+        add(
+            format!("{at}.output_proj.weight"),
+            &[e.transformer.hidden_size, e.vector_quantization_hidden_dimension, 1],
+        );
         for k in 0..books {
             let book = format!("{at}.layers.{k}.codebook");
             add(format!("{book}.initialized"), &[1]);

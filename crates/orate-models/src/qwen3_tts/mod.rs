@@ -15,6 +15,8 @@
 //! [`frame`] is the plan that is replayed for each frame, and [`codec_decoder`] turns codes into samples.
 //! [`Talker`] is what [`crate::decoding`] decodes. [`Qwen3Tts`] is the model on a device.
 //!
+//! Functions that build networks return errors only where the configuration contradicts itself.
+//!
 //! Official code: the Python package `qwen-tts`.
 
 pub mod code_predictor;

@@ -96,9 +96,6 @@ impl Qwen3Tts {
     }
 
     /// A request as ids.
-    ///
-    /// # Errors
-    /// See [`Prompt::new`].
     pub fn prompt(&self, request: &Request<'_>) -> Result<Prompt, ModelError> {
         let talking = self.talking()?;
         Prompt::new(&talking.config, &talking.tokenizer, request)
@@ -123,9 +120,6 @@ impl Qwen3Tts {
     }
 
     /// As [`Qwen3Tts::start`], with options.
-    ///
-    /// # Errors
-    /// As [`Qwen3Tts::start`].
     pub fn start_with(
         &self,
         prompt: &Prompt,
@@ -136,9 +130,6 @@ impl Qwen3Tts {
     }
 
     /// As [`Qwen3Tts::start_with`], for an utterance that is decoded together with those of other threads.
-    ///
-    /// # Errors
-    /// As [`Qwen3Tts::start`].
     pub fn utterance(
         &self,
         prompt: &Prompt,
@@ -159,9 +150,6 @@ impl Qwen3Tts {
 
     /// Compiles the plans of an utterance like this one, and for several `callers` those of their batches.
     /// Runs nothing.
-    ///
-    /// # Errors
-    /// As [`Qwen3Tts::start`].
     pub fn prepare(&self, prompt: &Prompt, max_frames: usize, callers: usize) -> Result<(), ModelError> {
         if callers > 1 && self.device.pacing().coalescing_wait.is_some() {
             self.codec.prepare_batches()?;
@@ -270,9 +258,6 @@ impl Qwen3Tts {
 
 impl Files {
     /// Every network that speaks, as small as it may be.
-    ///
-    /// # Errors
-    /// The configuration contradicts itself, or the format does not take keys as wide as the model's.
     pub fn graphs(&self, kv: CacheFormat) -> Result<Vec<Graph>, ModelError> {
         let mut g = Graph::new("codec_decoder");
         codec_decoder::build(&mut g, &self.codec.decoder_config, Past::Stream, 1, 1)?;
@@ -284,9 +269,6 @@ impl Files {
     }
 
     /// The graphs of all encoders, for a recording of a second. Only Base models have encoders.
-    ///
-    /// # Errors
-    /// The configuration contradicts itself.
     pub fn listening_graphs(&self) -> Result<Vec<Graph>, ModelError> {
         let base = self.talking.as_ref().filter(|t| t.config.tts_model_type == Variant::Base);
         let Some(talking) = base else { return Ok(vec![]) };

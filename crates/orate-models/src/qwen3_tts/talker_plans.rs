@@ -39,9 +39,6 @@ pub(crate) enum TalkerPlan {
 
 impl TalkerPlan {
     /// The graph of the plan.
-    ///
-    /// # Errors
-    /// The configuration contradicts itself.
     pub fn graph(self, c: &TalkerConfig, taps: bool) -> std::result::Result<Graph, GraphError> {
         let name = match self {
             TalkerPlan::Rows { .. } => "prompt",
@@ -68,9 +65,6 @@ impl TalkerPlan {
 }
 
 /// All graphs of the talking part, as small as they may be.
-///
-/// # Errors
-/// The configuration contradicts itself.
 pub(crate) fn smallest_graphs(
     c: &TalkerConfig,
     kv: CacheFormat,

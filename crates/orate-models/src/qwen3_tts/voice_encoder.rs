@@ -48,9 +48,6 @@ impl VoiceEncoder {
     }
 
     /// The graphs for a recording of `samples` samples at 24 kHz, each of which runs in a memory of its own.
-    ///
-    /// # Errors
-    /// A configuration contradicts itself.
     pub fn graphs(
         speaker: Option<&SpeakerEncoderConfig>,
         codec: &CodecConfig,
@@ -93,15 +90,15 @@ impl VoiceEncoder {
     /// # Errors
     /// There are no samples, or the device failed.
     pub fn codes(&self, samples: &[f32]) -> Result<Vec<i32>, ModelError> {
-        let c = &self.codec.encoder_config;
+        let width = self.codec.encoder_config.transformer.hidden_size;
         if samples.is_empty() {
             return Err(ModelError::TooShort { got: 0, least: 1 });
         }
         let features = self.features(samples)?;
-        let rows = features.len() / c.hidden_size;
+        let rows = features.len() / width;
         let g = codes_graph(&self.codec, rows)?;
         let mut memory = self.device.memory();
-        memory.write_f32("features", &[1, rows, c.hidden_size].into(), &features)?;
+        memory.write_f32("features", &[1, rows, width].into(), &features)?;
         self.codec_plans.compile(g)?.run(&mut *memory)?;
         let mut codes = vec![];
         memory.read_i32("codes", &mut codes)?;

@@ -201,7 +201,7 @@ impl Run<'_> {
     fn codec_encode(&mut self, name: &str, case: &Case) -> Result<(), ModelError> {
         let (file, codec) = (SafeTensors::open(&case.file)?, self.model.files().codec.clone());
         let c = &codec.encoder_config;
-        if file.get("downsample")?.shape.first() != Some(&c.hidden_size) {
+        if file.get("downsample")?.shape.first() != Some(&c.transformer.hidden_size) {
             self.skip(name, "it was made with a codec of another width");
             return Ok(());
         }
