@@ -18,6 +18,7 @@
 //! Official class: `Qwen3TTSTokenizerV2Decoder`. Weights below `decoder`.
 
 use super::config::CodecDecoderConfig;
+use super::graph;
 use super::transformer::norm;
 use crate::blocks::{self, Conv, ConvNext, Past, Scope, tap_channels_first};
 use orate_graph::{
@@ -79,6 +80,11 @@ pub fn build(g: &mut Graph, c: &CodecDecoderConfig, past: Past, batch: usize, fr
     let samples = g.shape(x).len() / batch.max(1);
     x = g.reshape(x, [batch, samples])?;
     g.output("samples", x)
+}
+
+/// The graph of a frame of a stream.
+pub(super) fn smallest(c: &CodecDecoderConfig) -> Result<Graph> {
+    graph("codec_decoder", |g| build(g, c, Past::Stream, 1, 1))
 }
 
 /// Number of the `samples` of `total` frames that belong to the first `reference` frames, which are cut off

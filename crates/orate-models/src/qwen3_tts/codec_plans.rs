@@ -1,10 +1,10 @@
 //! Plans of the codec decoder: for chunks of a few sizes, of one utterance or of a batch.
 
-use super::codec_decoder;
 use super::config::CodecDecoderConfig;
+use super::{codec_decoder, graph};
 use crate::ModelError;
 use crate::blocks::Past;
-use crate::runtime::{MemoryPool, PlanCache, PooledMemory};
+use crate::runtime::{MemoryPool, PlanCache};
 use orate_graph::{Device, Executable, Graph, GraphError, WeightLoader};
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(super) const ROWS: usize = 8;
 pub(super) struct CodecPlans {
     config: CodecDecoderConfig,
     /// By utterances side by side, and number in [`CHUNKS`].
-    plans: PlanCache<(usize, usize)>,
+    pub cache: PlanCache<(usize, usize)>,
     pub memories: Arc<MemoryPool>,
 }
 
@@ -30,8 +30,8 @@ impl CodecPlans {
         weights: Arc<dyn WeightLoader + Send + Sync>,
         memories_kept: usize,
     ) -> CodecPlans {
-        let plans = PlanCache::new(device.clone(), weights, 2 * CHUNKS.len());
-        CodecPlans { config, plans, memories: MemoryPool::background(device, memories_kept) }
+        let cache = PlanCache::new(device.clone(), weights, 2 * CHUNKS.len());
+        CodecPlans { config, cache, memories: MemoryPool::background(device, memories_kept) }
     }
 
     /// Codes of a frame.
@@ -39,37 +39,22 @@ impl CodecPlans {
         self.config.num_quantizers
     }
 
-    /// All plans compiled so far.
-    pub fn cache(&self) -> &PlanCache<(usize, usize)> {
-        &self.plans
-    }
-
-    /// The plan for chunks of `CHUNKS[i]` frames.
+    /// The plan for chunks of `CHUNKS[i]` frames of one utterance, or of a batch of [`ROWS`].
     ///
     /// # Errors
     /// The device lacks an op, or room for the weights.
-    pub fn plan(&self, i: usize) -> Result<Arc<dyn Executable>, ModelError> {
-        self.plan_of(1, i)
+    pub fn plan(&self, batch: usize, i: usize) -> Result<Arc<dyn Executable>, ModelError> {
+        self.cache.get((batch, i), |_| Ok(chunk_graph(&self.config, batch, CHUNKS[i])?))
     }
 
-    /// The same for batches of [`ROWS`].
-    pub fn batch_plan(&self, i: usize) -> Result<Arc<dyn Executable>, ModelError> {
-        self.plan_of(ROWS, i)
-    }
-
-    fn plan_of(&self, batch: usize, i: usize) -> Result<Arc<dyn Executable>, ModelError> {
-        self.plans.get((batch, i), |_| Ok(graph(&self.config, batch, CHUNKS[i])?))
-    }
-
-    /// A memory without content.
-    pub fn fresh_memory(&self) -> PooledMemory {
-        self.memories.adopt(self.memories.fresh())
+    /// Compiles the plans of chunks of all sizes.
+    pub fn compile_all(&self, batch: usize) -> Result<(), ModelError> {
+        (0..CHUNKS.len()).try_for_each(|i| self.plan(batch, i).map(drop))
     }
 }
 
 /// The graph of chunks of `frames` frames of `batch` utterances.
-pub(super) fn graph(config: &CodecDecoderConfig, batch: usize, frames: usize) -> Result<Graph, GraphError> {
-    let mut g = Graph::new(format!("codec_decoder of {frames} frames"));
-    codec_decoder::build(&mut g, config, Past::Stream, batch, frames)?;
-    Ok(g)
+pub(super) fn chunk_graph(c: &CodecDecoderConfig, batch: usize, frames: usize) -> Result<Graph, GraphError> {
+    let name = format!("codec_decoder of {frames} frames");
+    graph(name, |g| codec_decoder::build(g, c, Past::Stream, batch, frames))
 }

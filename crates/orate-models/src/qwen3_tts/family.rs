@@ -1,21 +1,27 @@
 //! Qwen3-TTS as one family among others: see [`crate::Family`].
 
+use super::footprint::footprint;
 use super::goldens::Comparer;
 use super::speak::{Pieces, make_plans};
+use super::talker::CacheSizes;
+use super::talker_plans::{TalkerPlan, smallest_graphs};
 use super::voice::{TAG, Voice};
 use super::{
-    Batch, CodecDecoder, Files, Network, Options as Own, Qwen3Tts, Request, Settings, Speaker, Variant,
+    Batch, CodecDecoder, Files, Network, Options as Own, Qwen3Tts, Settings, Variant, VoiceEncoder,
+    codec_decoder,
 };
+use crate::decoding::session::{capacity, feed_capacity};
 use crate::hooks::{Bench, Goldens, StageProfile};
 use crate::{
     Chunks, ClonedVoice, Cloning, Description, Facts, Family, Footprint, MatmulSize, Model, ModelError,
-    ModelFiles, Opening, OptionSet, OptionSpec, Options, PlaceOptions, Runs, Size, SpeechLength, VoiceInfo,
+    ModelFiles, Opening, OptionSet, OptionSpec, Options, PlaceOptions, Profile, Runs, Size, SpeechLength,
+    VoiceInfo,
 };
 use orate_graph::{CacheFormat, Device, Graph};
 use orate_weights::WeightSource;
 use serde_json::json;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 /// Qwen3-TTS at 12 Hz, and its codec alone.
 pub static FAMILY: &dyn Family = &Qwen3TtsFamily;
@@ -93,11 +99,19 @@ impl ModelFiles for Files {
     }
 
     fn graphs(&self, options: &PlaceOptions) -> Result<Vec<Graph>, ModelError> {
-        Files::graphs(self, options.kv)
+        let mut all = vec![codec_decoder::smallest(&self.codec.decoder_config)?];
+        if let Some(talking) = &self.talking {
+            all.extend(smallest_graphs(&talking.config.talker_config, options.kv)?);
+        }
+        Ok(all)
     }
 
+    /// For a recording of a second. Only Base models have encoders.
     fn encoder_graphs(&self) -> Result<Vec<Graph>, ModelError> {
-        self.listening_graphs()
+        let base = self.talking.as_ref().filter(|t| t.config.tts_model_type == Variant::Base);
+        let Some(talking) = base else { return Ok(vec![]) };
+        let speaker = talking.config.speaker_encoder_config.as_ref();
+        VoiceEncoder::graphs(speaker, &self.codec, self.codec.input_sample_rate as usize)
     }
 
     fn precision_scope(&self) -> Option<&'static str> {
@@ -160,7 +174,7 @@ impl ModelFiles for Files {
         length: SpeechLength,
     ) -> Result<Option<Footprint>, ModelError> {
         let frames = (length.speech * self.codec.frame_rate()).ceil() as usize;
-        Files::footprint(self, device, options.kv, frames, length.reference).map(Some)
+        footprint(self, device, options.kv, frames, length.reference).map(Some)
     }
 
     /// A codec alone is placed too: it encodes, decodes and is verified. Asked to speak, it says what it
@@ -217,21 +231,28 @@ impl Model for Qwen3Tts {
         make_plans(&self, options, callers)
     }
 
+    /// Those of the talker, with all text in the prompt.
     fn plans(&self, size: Size, _: &Options) -> Result<Runs, ModelError> {
         let Size { tokens, frames } = size;
+        let sizes = CacheSizes { batch: 1, capacity: capacity(tokens + frames), kv: self.kv() };
+        let talker = self.talker()?.network();
+        let plans = TalkerPlan::of_utterance(sizes, (tokens, false), feed_capacity(1)).into_iter();
         Ok(Runs {
             size: format!("{tokens} rows of prompt, up to {frames} frames"),
             what: "one frame".to_owned(),
-            plans: Qwen3Tts::plans(self, tokens, frames)?.into_iter().map(|plan| (plan, 1)).collect(),
+            plans: plans.map(|plan| Ok((talker.plan(plan, false)?, 1))).collect::<Result<_, ModelError>>()?,
         })
     }
 
     fn plans_made(&self) -> usize {
-        Qwen3Tts::plans_made(self)
+        self.talker.as_ref().map_or(0, |t| t.network().plans().made()) + self.codec().plans().made()
     }
 
     fn weight_bytes(&self) -> u64 {
-        Qwen3Tts::weight_bytes(self)
+        let encoders = self.voices.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        self.talker.as_ref().map_or(0, |t| t.network().plans().weight_bytes())
+            + self.codec().plans().weight_bytes()
+            + encoders.map_or(0, |v| v.weight_bytes())
     }
 
     fn cloning(&self) -> Result<&dyn Cloning, ModelError> {
@@ -265,7 +286,7 @@ impl Cloning for Qwen3Tts {
             let problem = format!("it has {} values; this model needs {width} finite numbers", voice.width());
             return Err(ModelError::BadVoice { name: None, problem });
         }
-        Qwen3Tts::check_voice(self, &voice)
+        voice.reference.iter().try_for_each(|r| self.check_reference(r))
     }
 }
 
@@ -302,37 +323,33 @@ impl Bench for Timing {
     /// has frames.
     fn profile(&self, _: Size, options: &Options, runs: usize) -> Result<Vec<StageProfile>, ModelError> {
         let model = &self.0;
-        let talking = model.talking()?;
-        let cloned = options.cloned.as_deref().map(Voice::try_from).transpose()?;
-        let speaker = match (&cloned, talking.config.speakers().first()) {
-            (Some(voice), _) => voice.speaker(),
-            (None, Some(name)) => Speaker::Named(name),
-            (None, None) => Speaker::Described,
-        };
-        let own = Own::read(&options.own);
-        let (language, instruct) = (options.language.as_deref(), own.instruct.as_deref());
-        let text = "One, two, three.";
-        let prompt = model.prompt(&Request { text, speaker, language, instruct, feeding: None })?;
+        let (prompt, settings) = Pieces::new(model.clone(), "One, two, three.", options)?.first();
         let max_frames = FRAMES_BEFORE_PROFILE + runs.max(1);
-        let settings = Settings { max_frames, ..Settings::new(&talking.generation, options.seed) };
-        let mut session = model.start(&prompt, &settings)?;
+        let mut session = model.start(&prompt, &Settings { max_frames, ..settings })?;
         session.set_look_ahead(false);
         for _ in 0..FRAMES_BEFORE_PROFILE {
             session.next_frame(&mut vec![])?;
         }
-        let (plan, seconds) = session.profile_frame()?;
-        let mut frame = StageProfile { stage: "frame", plan, seconds, times: CodecDecoder::PIECE };
-        for _ in 1..runs {
-            frame.keep_least(&session.profile_frame()?.1);
-        }
         let mut codec = model.codec().stream()?;
-        let (plan, seconds) = codec.profile()?;
-        let mut piece = StageProfile { stage: "codec_decoder", plan, seconds, times: 1 };
-        for _ in 1..runs {
-            piece.keep_least(&codec.profile()?.1);
-        }
-        Ok(vec![frame, piece])
+        Ok(vec![
+            least(runs, ("frame", CodecDecoder::PIECE), || session.profile_frame())?,
+            least(runs, ("codec_decoder", 1), || codec.profile())?,
+        ])
     }
+}
+
+/// A plan that is profiled `runs` times.
+fn least(
+    runs: usize,
+    (stage, times): (&'static str, usize),
+    mut profile: impl FnMut() -> Result<Profile, ModelError>,
+) -> Result<StageProfile, ModelError> {
+    let (plan, seconds) = profile()?;
+    let mut all = StageProfile { stage, plan, seconds, times };
+    for _ in 1..runs {
+        all.keep_least(&profile()?.1);
+    }
+    Ok(all)
 }
 
 /// A tone with overtones that swells and fades, as a voice does.

@@ -6,10 +6,10 @@
 
 use super::config::{CodecConfig, Config, Variant};
 use super::talker_plans::smallest_graphs;
-use super::{Past, VoiceEncoder, codec_decoder, speaker_encoder};
+use super::{VoiceEncoder, codec_decoder, graph, speaker_encoder};
 use crate::ModelError;
 use crate::checkpoint::{self, Expected};
-use orate_graph::{CacheFormat, Graph};
+use orate_graph::CacheFormat;
 
 /// A network of the family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,14 +60,8 @@ impl Network {
 
     /// The network that a tensor belongs to, going by its name.
     pub fn of(tensor: &str) -> Option<Network> {
-        let longest_first = [
-            Network::CodePredictor,
-            Network::Talker,
-            Network::SpeakerEncoder,
-            Network::CodecEncoder,
-            Network::CodecDecoder,
-        ];
-        longest_first.into_iter().find(|n| tensor.starts_with(n.prefix()))
+        let named = Network::ALL.into_iter().filter(|n| tensor.starts_with(n.prefix()));
+        named.max_by_key(|n| n.prefix().len())
     }
 }
 
@@ -75,19 +69,16 @@ impl Network {
 pub fn model(c: &Config) -> Result<Vec<Expected>, ModelError> {
     let mut graphs = smallest_graphs(&c.talker_config, CacheFormat::F32)?;
     if let (Variant::Base, Some(speaker)) = (c.tts_model_type, &c.speaker_encoder_config) {
-        let mut g = Graph::new("speaker_encoder");
-        speaker_encoder::build(&mut g, speaker, speaker_encoder::least_frames(speaker))?;
-        graphs.push(g);
+        let frames = speaker_encoder::least_frames(speaker);
+        graphs.push(graph("speaker_encoder", |g| speaker_encoder::build(g, speaker, frames))?);
     }
     Ok(checkpoint::read_by(&graphs))
 }
 
 /// The tensors of the codec's `model.safetensors`.
 pub fn codec(c: &CodecConfig) -> Result<Vec<Expected>, ModelError> {
-    let mut g = Graph::new("codec_decoder");
-    codec_decoder::build(&mut g, &c.decoder_config, Past::Stream, 1, 1)?;
     let mut graphs = VoiceEncoder::graphs(None, c, 1)?;
-    graphs.push(g);
+    graphs.push(codec_decoder::smallest(&c.decoder_config)?);
     let mut all = checkpoint::read_by(&graphs);
     all.extend(unread(c));
     Ok(all)

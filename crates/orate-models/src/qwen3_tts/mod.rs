@@ -47,6 +47,8 @@ mod transformer;
 mod voice;
 mod voice_encoder;
 
+use orate_graph::{Graph, GraphError};
+
 pub use crate::FinishReason;
 pub use crate::blocks::Past;
 pub use crate::decoding::{RowId, Sampling, StartOptions, Step, is_runaway};
@@ -67,6 +69,16 @@ pub use settings::Settings;
 pub use talker_plans::Talker;
 pub use voice::{Reference, Voice};
 pub use voice_encoder::VoiceEncoder;
+
+/// A graph of this name with one network.
+fn graph(
+    name: impl Into<String>,
+    build: impl FnOnce(&mut Graph) -> Result<(), GraphError>,
+) -> Result<Graph, GraphError> {
+    let mut g = Graph::new(name);
+    build(&mut g)?;
+    Ok(g)
+}
 
 /// An utterance alone.
 pub type Session = crate::decoding::Session<Talker>;

@@ -5,7 +5,7 @@
 //! runs beside the talker ([`super::codec_beside`]), frames are generated while the previous chunk is
 //! decoded. A piece with runaway generation is ended, and spoken again if none of it was emitted.
 
-use super::codec_beside::CodecBeside;
+use super::codec_beside::{CodecBeside, Decoded, Order};
 use super::{
     Options as Own, Prompt, Qwen3Tts, Request, Sampling, Settings, Speaker, StartOptions, Step, TextFeeding,
     Utterance, Variant, Voice, is_runaway,
@@ -44,18 +44,12 @@ const WARM_UP_STEP: usize = 8;
 /// Frames between the earlier pieces that plans are compiled for: fewer than cache sizes differ by.
 const WARM_UP_FRAMES: usize = 64;
 
-/// Time spent in each stage.
-#[derive(Clone, Copy, Default)]
-struct Times {
-    /// Reading prompts, up to the state before the first frame.
-    prompt: Duration,
-    /// Talker and code predictor, one plan for each frame, up to codes on the host.
-    talker: Duration,
-    /// The codec, up to samples on the host.
-    codec: Duration,
-    /// Frames generated.
-    frames: usize,
-}
+/// Stages whose time is measured: prompts up to the state before the first frame; talker and code predictor,
+/// one plan for each frame, up to codes on the host; the codec up to samples on the host.
+const STAGES: [(&str, bool); 3] = [("prompt", false), ("frame", true), ("codec", true)];
+const PROMPT: usize = 0;
+const FRAME: usize = 1;
+const CODEC: usize = 2;
 
 /// The pieces of a text that are still to be spoken.
 pub(super) struct Pieces {
@@ -77,7 +71,9 @@ pub(super) struct Pieces {
     /// Chunks of a whole piece that are still to be emitted.
     made: VecDeque<Chunk>,
     warnings: Vec<String>,
-    times: Times,
+    /// Of [`STAGES`], and number of frames generated.
+    times: [Duration; 3],
+    frames: usize,
 }
 
 /// A voice that is known by its description alone, so that each piece could get another one. The first piece
@@ -100,8 +96,8 @@ struct Speaking {
     frames: usize,
     /// Its codes so far.
     codes: Vec<i32>,
-    /// Chunks that the codec is decoding.
-    decoding: VecDeque<Made>,
+    /// Chunks that the codec is decoding: work that the talker asked of the device, and why the piece ends.
+    decoding: VecDeque<(Counters, Option<FinishReason>)>,
     /// Whether a chunk was emitted.
     heard: bool,
     /// All codes so far, if the voice is to be taken from them.
@@ -113,13 +109,6 @@ struct Speaking {
     /// Why it ended.
     finish: Option<FinishReason>,
     counted: Counters,
-}
-
-/// A chunk without its samples.
-struct Made {
-    /// Work that the talker asked of the device.
-    counters: Counters,
-    finish: Option<FinishReason>,
 }
 
 impl Pieces {
@@ -142,16 +131,15 @@ impl Pieces {
         let (language, instruct, feeding) =
             (o.language.as_deref(), own.instruct.as_deref(), own.text_feeding);
         let prompt = |text: &str| model.prompt(&Request { text, speaker, language, instruct, feeding });
-        let pieces: Vec<String> = cut(text).into_iter().filter(|piece| is_speakable(piece)).collect();
-        if pieces.is_empty() {
-            prompt("")?; // the error for empty texts
-        }
-        let pieces = pieces.into_iter().map(|piece| Ok((prompt(&piece)?, piece)));
-        let pieces: Vec<(Prompt, String)> = pieces.collect::<Result<_, ModelError>>()?;
-        let warnings = pieces.first().map(|(prompt, _)| prompt.warnings.clone()).unwrap_or_default();
+        let pieces = cut(text).into_iter().filter(|piece| is_speakable(piece));
+        let pieces = pieces.map(|piece| prompt(&piece).map(|prompt| (piece, prompt)));
+        let pieces = pieces.collect::<Result<Vec<_>, _>>()?;
+        let warnings = match pieces.first() {
+            Some((_, prompt)) => prompt.warnings.clone(),
+            None => prompt("")?.warnings, // the error for empty texts
+        };
         let settings = settings(Settings::new(&talking.generation, o.seed), &own);
         settings.check()?;
-        let pieces: Vec<_> = pieces.into_iter().map(|(prompt, text)| (text, prompt)).collect();
         let progress = Progress::new(o, model.sample_rate());
         let described = (speaker == Speaker::Described).then(|| Described {
             language: o.language.clone(),
@@ -175,8 +163,15 @@ impl Pieces {
             current: None,
             made: VecDeque::new(),
             warnings,
-            times: Times::default(),
+            times: Default::default(),
+            frames: 0,
         })
+    }
+
+    /// The prompt of the first piece, and the settings.
+    pub fn first(mut self) -> (Prompt, Settings) {
+        let (_, prompt) = self.pieces.next().expect("a text has a piece");
+        (prompt, self.settings)
     }
 
     /// The codec, which is started for the first piece.
@@ -224,14 +219,14 @@ impl Pieces {
         let at_most = if is_guard { FinishReason::Runaway } else { FinishReason::Length };
         let seed = attempt_seed(self.progress.seed(), attempts);
         let before = self.before.clone();
-        self.codec()?.begin(before);
+        self.codec()?.order(Order::Begin(before));
         let begun = Instant::now();
         let frames = self.model.device().pacing().first_chunk;
         let pause_after = (!self.whole_pieces).then_some(frames);
         let options = StartOptions { pause_after, ..StartOptions::default() };
         let settings = Settings { seed, max_frames: budget, ..self.settings };
         let session = self.model.utterance(&prompt, &settings, options)?;
-        self.times.prompt += begun.elapsed();
+        self.times[PROMPT] += begun.elapsed();
         Ok(Speaking {
             text,
             prompt,
@@ -255,30 +250,18 @@ impl Pieces {
             self.progress.cancel.check()?;
             // Waits for the first samples of a piece, as the listener does.
             let first = !speaking.heard && !self.whole_pieces && !speaking.decoding.is_empty();
-            let decoded = if first || speaking.finish.is_some() || speaking.decoding.len() > MOST_AHEAD {
-                Some(self.codec()?.next()?)
-            } else {
-                self.codec()?.ready()?
-            };
-            if let Some(decoded) = decoded {
-                let made = speaking.decoding.pop_front().expect("the codec answers what it was given");
-                self.times.codec += decoded.time;
-                let samples = decoded.samples;
-                let samples = if speaking.heard { samples } else { self.progress.after_silence(samples) };
-                let prefix_rows = if speaking.heard { 0 } else { speaking.session.reused_rows() };
-                speaking.heard = true;
-                let mut counters = made.counters;
-                counters += decoded.counters;
-                let (text, attempts) = (speaking.text.clone(), speaking.attempts);
-                return Ok(Chunk {
-                    samples,
-                    text,
-                    index: self.progress.index,
-                    counters,
-                    prefix_rows,
-                    finish: made.finish,
-                    attempts,
-                });
+            let wait = first || speaking.finish.is_some() || speaking.decoding.len() > MOST_AHEAD;
+            if let Some(Decoded { samples, counters: of_codec, time }) = self.codec()?.next(wait)? {
+                let made = speaking.decoding.pop_front();
+                let (mut counters, finish) = made.expect("the codec answers what it was given");
+                counters += of_codec;
+                self.times[CODEC] += time;
+                let (text, index, attempts) = (speaking.text.clone(), self.progress.index, speaking.attempts);
+                let (samples, prefix_rows) = match std::mem::replace(&mut speaking.heard, true) {
+                    true => (samples, 0),
+                    false => (self.progress.after_silence(samples), speaking.session.reused_rows()),
+                };
+                return Ok(Chunk { samples, text, index, counters, prefix_rows, finish, attempts });
             }
             self.frame(speaking)?;
         }
@@ -289,10 +272,10 @@ impl Pieces {
         let mut codes = vec![];
         let begun = Instant::now();
         let step = speaking.session.next_frame(&mut codes)?;
-        self.times.talker += begun.elapsed();
+        self.times[FRAME] += begun.elapsed();
         match step {
             Step::Frame => {
-                self.times.frames += 1;
+                self.frames += 1;
                 speaking.codes.extend_from_slice(&codes);
                 if let Some(Described { first: None, .. }) = self.described {
                     speaking.spoken.extend_from_slice(&codes);
@@ -317,10 +300,11 @@ impl Pieces {
         }
         let all = speaking.session.counters();
         let counters = all - std::mem::replace(&mut speaking.counted, all);
-        speaking.decoding.push_back(Made { counters, finish: speaking.finish });
+        speaking.decoding.push_back((counters, speaking.finish));
         let growth = self.model.device().pacing().chunk_growth;
         speaking.frames = (growth * speaking.frames).min(MOST_FRAMES);
-        self.codec()?.give(std::mem::take(&mut speaking.codes), speaking.finish.is_some());
+        let (codes, last) = (std::mem::take(&mut speaking.codes), speaking.finish.is_some());
+        self.codec()?.order(Order::Decode { codes, last });
         Ok(())
     }
 
@@ -415,11 +399,9 @@ impl Chunks for Pieces {
     }
 
     fn laps(&self) -> Laps {
-        let Times { prompt, talker, codec, frames } = self.times;
-        let lap = |stage, time, per_frame| Lap { stage, time, per_frame };
-        // `frame` is talker and code predictor, whose steps are one plan.
-        let stages = [lap("prompt", prompt, false), lap("frame", talker, true), lap("codec", codec, true)];
-        Laps { stages: stages.into(), frames, pieces: vec![] }
+        let stages = STAGES.into_iter().zip(self.times);
+        let stages = stages.map(|((stage, per_frame), time)| Lap { stage, time, per_frame }).collect();
+        Laps { stages, frames: self.frames, pieces: vec![] }
     }
 
     fn remaining_chars(&self) -> usize {

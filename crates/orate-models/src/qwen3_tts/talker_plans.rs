@@ -38,6 +38,20 @@ pub(crate) enum TalkerPlan {
 }
 
 impl TalkerPlan {
+    /// The plans of an utterance whose prompt is read `time` rows at a time.
+    pub fn of_utterance(
+        sizes: CacheSizes,
+        (time, reference): (usize, bool),
+        text_rows: usize,
+    ) -> [TalkerPlan; 4] {
+        [
+            TalkerPlan::Rows { time, reference },
+            TalkerPlan::Trailing { text_rows },
+            TalkerPlan::Prefill { sizes, time },
+            TalkerPlan::Frame { sizes, text_rows },
+        ]
+    }
+
     /// The graph of the plan.
     pub fn graph(self, c: &TalkerConfig, taps: bool) -> std::result::Result<Graph, GraphError> {
         let name = match self {
@@ -70,13 +84,7 @@ pub(crate) fn smallest_graphs(
     kv: CacheFormat,
 ) -> std::result::Result<Vec<Graph>, GraphError> {
     let sizes = CacheSizes { batch: 1, capacity: 8, kv };
-    let plans = [
-        TalkerPlan::Rows { time: 4, reference: true },
-        TalkerPlan::Trailing { text_rows: 1 },
-        TalkerPlan::Prefill { sizes, time: 4 },
-        TalkerPlan::Frame { sizes, text_rows: 1 },
-    ];
-    plans.into_iter().map(|plan| plan.graph(c, false)).collect()
+    TalkerPlan::of_utterance(sizes, (4, true), 1).into_iter().map(|plan| plan.graph(c, false)).collect()
 }
 
 /// The talker of a model on a device.

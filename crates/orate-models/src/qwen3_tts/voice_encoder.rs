@@ -7,11 +7,11 @@
 //! device only while a voice is cloned.
 
 use super::config::{CodecConfig, SpeakerEncoderConfig};
-use super::{Past, codec_encoder, speaker_encoder};
+use super::{Past, codec_encoder, graph, speaker_encoder};
 use crate::ModelError;
 use crate::runtime::{self, PlanCache};
 use orate_audio::LogMel;
-use orate_graph::{Device, Graph, WeightLoader};
+use orate_graph::{Device, Graph, GraphError, WeightLoader};
 use std::sync::Arc;
 
 /// Rows of features of a piece: two seconds, which bounds the memory for a recording of any length.
@@ -111,11 +111,10 @@ impl VoiceEncoder {
         let mut memory = self.device.memory();
         let (mut all, mut features) = (vec![], vec![]);
         for (i, piece) in samples.chunks(length).enumerate() {
-            let graph = || features_graph(&self.codec, piece.len());
-            let plan = if piece.len() == length {
-                self.codec_plans.get((), |()| graph())?
-            } else {
-                self.codec_plans.compile(graph()?)?
+            let graph = || Ok::<_, ModelError>(features_graph(&self.codec, piece.len())?);
+            let plan = match piece.len() == length {
+                true => self.codec_plans.get((), |()| graph())?,
+                false => self.codec_plans.compile(graph()?)?,
             };
             if i == 0 {
                 runtime::clear_states(&mut *memory, plan.plan())?;
@@ -129,20 +128,14 @@ impl VoiceEncoder {
     }
 }
 
-fn speaker_graph(c: &SpeakerEncoderConfig, frames: usize) -> Result<Graph, ModelError> {
-    let mut g = Graph::new("speaker_encoder");
-    speaker_encoder::build(&mut g, c, frames)?;
-    Ok(g)
+fn speaker_graph(c: &SpeakerEncoderConfig, frames: usize) -> Result<Graph, GraphError> {
+    graph("speaker_encoder", |g| speaker_encoder::build(g, c, frames))
 }
 
-fn features_graph(c: &CodecConfig, samples: usize) -> Result<Graph, ModelError> {
-    let mut g = Graph::new("codec_encoder.features");
-    codec_encoder::features(&mut g, &c.encoder_config, Past::Stream, 1, samples)?;
-    Ok(g)
+fn features_graph(c: &CodecConfig, n: usize) -> Result<Graph, GraphError> {
+    graph("codec_encoder.features", |g| codec_encoder::features(g, &c.encoder_config, Past::Stream, 1, n))
 }
 
-fn codes_graph(c: &CodecConfig, rows: usize) -> Result<Graph, ModelError> {
-    let mut g = Graph::new("codec_encoder.codes");
-    codec_encoder::codes(&mut g, c, 1, rows)?;
-    Ok(g)
+fn codes_graph(c: &CodecConfig, rows: usize) -> Result<Graph, GraphError> {
+    graph("codec_encoder.codes", |g| codec_encoder::codes(g, c, 1, rows))
 }

@@ -623,7 +623,7 @@ fn a_described_voice_goes_on() {
     let speaker = Speaker::GoingOn { transcript: texts[0], codes: &first };
     let second = codes(&model.prompt(&request(texts[1], speaker)).expect("a prompt"), 1);
     let before = &first[first.len().saturating_sub(25 * 16)..];
-    let mut codec = model.codec().stream_behind(before, &|| true).expect("decodes").expect("nobody stops it");
+    let mut codec = model.codec().stream_after(before, &|| true).expect("decodes").expect("nobody stops it");
     let mut wanted = vec![];
     codec.push_last(&second, &mut wanted).expect("decodes");
     let heard: Vec<f32> =
