@@ -16,14 +16,14 @@
 //! its position returns to 0 before it would exceed the cache.
 
 use super::ahead::Ahead;
-use super::caches::{Slot, cache_parts};
+use super::caches::{self, Slot, cache_parts};
 use super::error::option_error;
 use super::network::{
-    Autoregressive, CODES, FEED, FRAME, Facts, MOST_UTTERANCES, MemorySizes, POSITION, SEED,
+    Autoregressive, CODES, FEED, FRAME, Facts, MOST_UTTERANCES, MemorySizes, POSITION, SEED, for_lanes,
 };
 use super::resources::Resources;
 use super::sampling::{DrawSettings, Sampling};
-use super::session::{Session, SessionRow, Step, check_frame, settings_width};
+use super::session::{Session, Step, check_frame, settings_width};
 use crate::FinishReason;
 use crate::ModelError;
 use crate::runtime::PooledMemory;
@@ -112,19 +112,6 @@ impl Row {
     }
 }
 
-/// Where an utterance lies in a memory.
-#[derive(Clone, Copy)]
-struct Place {
-    sizes: MemorySizes,
-    row: usize,
-}
-
-impl Place {
-    fn slot(self) -> Slot {
-        Slot { utterance: self.row, capacity: self.sizes.capacity }
-    }
-}
-
 impl<N: Autoregressive> Batch<N> {
     /// Utterances at most.
     pub const MOST: usize = MOST_UTTERANCES;
@@ -158,7 +145,7 @@ impl<N: Autoregressive> Batch<N> {
         let (most, mut bytes) = (SESSIONS_KEPT * self.resources.network.device().memory_kept(), 0);
         let mut kept = vec![];
         for mut memory in memories {
-            bytes += memory.bytes();
+            bytes += caches::bytes(memory.plan.plan());
             if bytes <= most {
                 memory.rows.fill(Row::unused(&self.facts));
                 memory.changed = true;
@@ -229,20 +216,22 @@ impl<N: Autoregressive> Batch<N> {
             let got = format!("asked for more than {} utterances", Self::MOST);
             return Err(option_error("batch", got, "wait for one to end"));
         }
-        let SessionRow { memory, sizes, rows, need, settings, frames, ahead } = session.row()?;
-        ahead.settle(memory)?;
+        session.goes_on()?;
+        session.ahead.settle(session.memory.get())?;
+        let need = session.need();
         self.make_room(self.len() + 1, need)?;
         let id = RowId(self.next_id);
         self.next_id += 1;
         let target = &mut self.memories[self.active];
         let row = target.rows.iter().position(|r| r.id.is_none()).expect("room was made");
-        let (returned, frame) = (*frames, *frames + usize::from(!ahead.is_nothing()));
-        let position = rows + frame;
-        target.take_in(memory, Place { sizes, row: 0 }, row, position)?;
-        let settings = settings.clone();
+        let returned = session.frames;
+        let frame = returned + usize::from(!session.ahead.is_nothing());
+        let (position, was) = (session.rows + frame, session.slot());
+        target.take_in(session.memory.get(), was, row, position)?;
+        let settings = session.settings.clone();
         target.rows[row] = Row { id: Some(id), position, frame, returned, need, settings };
         target.changed = true;
-        if let Ahead::Made(codes) = std::mem::take(ahead) {
+        if let Ahead::Made(codes) = std::mem::take(&mut session.ahead) {
             self.brought.push((id, codes));
         }
         Ok(id)
@@ -263,15 +252,15 @@ impl<N: Autoregressive> Batch<N> {
         let source = &mut self.memories[self.active];
         let Row { position, frame, returned, .. } = source.rows[row];
         session.make_room(frame)?;
-        let s = session.row()?;
-        let (to, from) = (Place { sizes: s.sizes, row: 0 }, Place { sizes: source.sizes, row });
+        session.goes_on()?;
         // The session still has its feed.
-        let plan = source.plan.clone();
-        copy_row(plan.plan(), source.lanes, (s.memory, to), (source.memory.get(), from), position)?;
-        s.memory.write_i32(POSITION, &[source.lanes].into(), &vec![position as i32; source.lanes])?;
-        s.memory.write_i32(FRAME, &[1].into(), &[frame as i32])?;
-        *s.frames = returned;
-        *s.ahead = made.map_or(Ahead::Nothing, Ahead::Made);
+        let (to, plan, lanes) = (session.slot(), source.plan.clone(), source.lanes);
+        let (memory, from) = (session.memory.get(), Slot { row, sizes: source.sizes });
+        copy_row(plan.plan(), lanes, (memory, to), (source.memory.get(), from), position)?;
+        for_lanes(memory, POSITION, lanes, position as i32)?;
+        memory.write_i32(FRAME, &[1].into(), &[frame as i32])?;
+        session.frames = returned;
+        session.ahead = made.map_or(Ahead::Nothing, Ahead::Made);
         self.leave(id);
         Ok(true)
     }
@@ -424,7 +413,7 @@ impl<N: Autoregressive> Batch<N> {
         new.rows.fill(unused.clone());
         let used = old.rows.iter().enumerate().filter(|(_, r)| r.id.is_some());
         for (to, (row, known)) in used.enumerate() {
-            new.take_in(old.memory.get(), Place { sizes: old.sizes, row }, to, known.position)?;
+            new.take_in(old.memory.get(), Slot { sizes: old.sizes, row }, to, known.position)?;
             new.rows[to] = known.clone();
         }
         old.rows.fill(unused);
@@ -449,19 +438,10 @@ impl<N: Autoregressive> Batch<N> {
         }
         let rows = vec![Row::unused(&self.facts); batch];
         let made = BatchMemory { memory, plan, sizes, lanes: self.facts.lanes, rows, changed: true };
-        let active = self.active;
-        let smaller =
-            self.memories.iter().enumerate().position(|(i, m)| i != active && m.sizes.batch == batch);
-        match smaller {
-            Some(i) => {
-                self.memories[i] = made;
-                Ok(i)
-            }
-            None => {
-                self.memories.push(made);
-                Ok(self.memories.len() - 1)
-            }
-        }
+        let smaller = |i: &usize| *i != self.active && self.memories[*i].sizes.batch == batch;
+        let i = (0..self.memories.len()).find(smaller).unwrap_or(self.memories.len());
+        self.memories.splice(i..self.memories.len().min(i + 1), [made]);
+        Ok(i)
     }
 }
 
@@ -481,11 +461,6 @@ impl BatchMemory {
         capacity <= self.sizes.capacity && feed <= self.sizes.feed
     }
 
-    /// Bytes of its buffers.
-    fn bytes(&self) -> usize {
-        self.plan.plan().buffers().iter().map(|b| b.dtype.bytes_of(&b.shape)).sum()
-    }
-
     /// Submits a frame of the rows that continue. What the others compute is ignored.
     fn submit(&mut self, facts: &Facts) -> Result<Flight, ModelError> {
         self.write_rows(facts)?;
@@ -503,11 +478,11 @@ impl BatchMemory {
     fn take_in(
         &mut self,
         from: &mut dyn Memory,
-        was: Place,
+        was: Slot,
         row: usize,
         position: usize,
     ) -> Result<(), ModelError> {
-        let place = Place { sizes: self.sizes, row };
+        let place = Slot { sizes: self.sizes, row };
         let plan = self.plan.clone();
         copy_row(plan.plan(), self.lanes, (self.memory.get(), place), (&mut *from, was), position)?;
         let Some(feed) = plan.plan().buffers().iter().find(|b| b.name == FEED) else { return Ok(()) };
@@ -562,12 +537,12 @@ impl BatchMemory {
 fn copy_row(
     plan: &Plan,
     lanes: usize,
-    (to, at): (&mut dyn Memory, Place),
-    (from, was): (&mut dyn Memory, Place),
+    (to, at): (&mut dyn Memory, Slot),
+    (from, was): (&mut dyn Memory, Slot),
     position: usize,
 ) -> Result<(), ModelError> {
     let batch = plan.buffers().iter().find(|b| b.name == FRAME).map_or(1, |b| b.shape.len());
-    let mut parts = cache_parts(plan, lanes, &(0..position), (was.slot(), at.slot()));
+    let mut parts = cache_parts(plan, lanes, &(0..position), (was, at));
     for b in plan.buffers().iter().filter(|b| b.kind == BufferKind::State) {
         if ![POSITION, FRAME].contains(&b.name.as_str()) {
             let len = b.shape.len() / batch;

@@ -84,8 +84,7 @@ impl<N: Autoregressive> Decoding<N> {
         settings: DrawSettings,
         options: StartOptions,
     ) -> Result<Session<N>, ModelError> {
-        let coming = self.resources.prompts.coming();
-        Session::start(&self.resources, prompt, settings, options, coming)
+        Session::start(&self.resources, prompt, settings, options)
     }
 
     /// As [`Decoding::start`], for an utterance that shares passes with those of other threads. `prepare` is

@@ -24,7 +24,7 @@ use crate::ModelError;
 use orate_graph::Counters;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Frames that may wait for their caller: some seconds.
 const MOST_QUEUED: usize = 50;
@@ -179,23 +179,6 @@ impl<N: Autoregressive> SharedBatch<N> {
         self.done(state)
     }
 
-    /// Where nobody has a frame yet: waits a moment for utterances whose prompts are being read.
-    fn wait_for_others<'a>(
-        &'a self,
-        mut state: MutexGuard<'a, State<N>>,
-        wait: Duration,
-    ) -> MutexGuard<'a, State<N>> {
-        let end = Instant::now() + wait;
-        while state.starting > 0 && !state.led && state.slots.values().all(Slot::is_new) {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        state
-    }
-
     fn done<'a>(&'a self, mut state: MutexGuard<'a, State<N>>) -> MutexGuard<'a, State<N>> {
         state.led = false;
         self.changed.notify_all();
@@ -325,19 +308,14 @@ impl<N: Autoregressive> Drop for Starting<N> {
     }
 }
 
-/// Where an [`Utterance`] is.
-enum Stage<N: Autoregressive> {
-    /// It has read its prompt.
-    Started(Box<Session<N>>, Starting<N>),
-    /// It has asked for a frame: the number of its slot.
-    InSlot(u64),
-}
-
 /// An utterance that is decoded together with those of other threads. For one thread at a time; each of
 /// several has its own.
 pub struct Utterance<N: Autoregressive> {
     shared: Arc<SharedBatch<N>>,
-    stage: Stage<N>,
+    /// Until it asks for a frame.
+    started: Option<(Session<N>, Starting<N>)>,
+    /// Number of its slot from then on.
+    id: u64,
     frames: usize,
     reused: usize,
 }
@@ -353,12 +331,10 @@ impl<N: Autoregressive> Utterance<N> {
         prepare: impl FnOnce() -> Result<(), ModelError>,
     ) -> Result<Utterance<N>, ModelError> {
         let starting = Starting::new(shared);
-        let coming = shared.resources.prompts.coming();
-        let session = Session::start(&shared.resources, prompt, settings, options, coming)?;
+        let session = Session::start(&shared.resources, prompt, settings, options)?;
         shared.prepare_to_join(&session, prepare)?;
         let reused = session.reused_rows();
-        let stage = Stage::Started(Box::new(session), starting);
-        Ok(Utterance { shared: shared.clone(), stage, frames: 0, reused })
+        Ok(Utterance { shared: shared.clone(), started: Some((session, starting)), id: 0, frames: 0, reused })
     }
 
     /// As [`Session::reused_rows`].
@@ -374,12 +350,11 @@ impl<N: Autoregressive> Utterance<N> {
     /// What was asked of the device for this utterance. What was asked for a frame of several counts for
     /// each.
     pub fn counters(&self) -> Counters {
-        let id = match &self.stage {
-            Stage::Started(session, _) => return session.counters(),
-            Stage::InSlot(id) => *id,
-        };
+        if let Some((session, _)) = &self.started {
+            return session.counters();
+        }
         let mut state = self.shared.lock();
-        let slot = state.slot(id);
+        let slot = state.slot(self.id);
         let mut all = slot.counters;
         all += slot.session.as_ref().map(Session::counters).unwrap_or_default();
         all
@@ -393,11 +368,14 @@ impl<N: Autoregressive> Utterance<N> {
     pub fn next_frame(&mut self, codes: &mut Vec<i32>) -> Result<Step, ModelError> {
         codes.clear();
         let of_frame = self.shared.resources.network.facts().codes;
-        let (id, is_new) = self.enter();
-        let shared = &self.shared;
+        let is_new = self.enter();
+        let (shared, id) = (&self.shared, self.id);
         let mut state = shared.lock();
+        // Where nobody has a frame yet, waits a moment for utterances whose prompts are being read.
         if let Some(wait) = shared.wait().filter(|_| is_new) {
-            state = shared.wait_for_others(state, wait);
+            let others = |s: &mut State<N>| s.starting > 0 && !s.led && s.slots.values().all(Slot::is_new);
+            let waited = shared.changed.wait_timeout_while(state, wait, others);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         loop {
             let slot = state.slot(id);
@@ -424,20 +402,15 @@ impl<N: Autoregressive> Utterance<N> {
         }
     }
 
-    /// The number of the utterance's slot, and whether it was made now.
-    fn enter(&mut self) -> (u64, bool) {
+    /// Puts it in a slot, if it is in none. Returns whether it was in none.
+    fn enter(&mut self) -> bool {
+        let Some((session, starting)) = self.started.take() else { return false };
         let mut state = self.shared.lock();
-        let id = match &self.stage {
-            Stage::InSlot(id) => return (*id, false),
-            Stage::Started(..) => state.next_id,
-        };
+        self.id = state.next_id;
         state.next_id += 1;
-        let Stage::Started(session, starting) = std::mem::replace(&mut self.stage, Stage::InSlot(id)) else {
-            unreachable!("checked above")
-        };
         let slot = Slot {
             need: session.need(),
-            session: Some(*session),
+            session: Some(session),
             row: None,
             queue: VecDeque::new(),
             parked: false,
@@ -445,18 +418,20 @@ impl<N: Autoregressive> Utterance<N> {
             failed: None,
             counters: Counters::default(),
         };
-        state.slots.insert(id, slot);
+        state.slots.insert(self.id, slot);
         drop(state);
         drop(starting);
-        (id, true)
+        true
     }
 }
 
 impl<N: Autoregressive> Drop for Utterance<N> {
     fn drop(&mut self) {
-        let Stage::InSlot(id) = self.stage else { return };
+        if self.started.is_some() {
+            return;
+        }
         let mut state = self.shared.lock();
-        let slot = state.slots.remove(&id);
+        let slot = state.slots.remove(&self.id);
         match (slot.as_ref().and_then(|s| s.row), &mut state.batch) {
             (Some(row), Some(batch)) => batch.leave(row),
             // The leader has the batch.

@@ -4,7 +4,7 @@
 //! sixteen passes. Prompts of similar length that arrive together ([`super::coalescer`]) become rows of one
 //! batch: states are copied there and back on the device. A single prompt is read where it is.
 
-use super::caches::{Slot, cache_parts};
+use super::caches::{self, Slot, cache_parts};
 use super::coalescer::{self, Coalescer};
 use super::error::panicked;
 use super::network::{Autoregressive, LAST, MOST_UTTERANCES, MemorySizes, POSITION, ROWS, for_lanes};
@@ -149,7 +149,7 @@ impl SharedPrompts {
         let mut idle = idle();
         idle.push(batch);
         let most = SESSIONS_KEPT * network.device().memory_kept();
-        while idle.iter().map(PromptsMemory::bytes).sum::<usize>() > most {
+        while idle.iter().map(|m| caches::bytes(m.plan.plan())).sum::<usize>() > most {
             idle.remove(0);
         }
         Ok(used)
@@ -200,19 +200,10 @@ impl PromptsMemory {
         Ok(PromptsMemory { memory, plan, sizes, time, lanes: network.facts().lanes })
     }
 
-    /// Bytes of its buffers.
-    fn bytes(&self) -> usize {
-        self.plan.plan().buffers().iter().map(|b| b.dtype.bytes_of(&b.shape)).sum()
-    }
-
-    fn slot(&self, utterance: usize) -> Slot {
-        Slot { utterance, capacity: self.sizes.capacity }
-    }
-
     /// Copies the rows of a prompt, and the caches before them, to row `i` of the batch.
     fn take_in(&mut self, u: &mut Unread, i: usize) -> Result<(), ModelError> {
         let plan = self.plan.clone();
-        let (alone, own) = (Slot::alone(u.sizes.capacity), self.slot(i));
+        let (alone, own) = (Slot { row: 0, sizes: u.sizes }, Slot { row: i, sizes: self.sizes });
         let mut parts = cache_parts(plan.plan(), self.lanes, &(0..u.start), (alone, own));
         let rows = plan.plan().buffers().iter().find(|b| b.name == ROWS);
         let width = rows.expect("prefill reads rows").shape.last();
@@ -239,7 +230,7 @@ impl PromptsMemory {
     /// Copies the new rows of the caches, and the outputs, back to the memory of a prompt.
     fn give_back(&mut self, u: &mut Unread, i: usize) -> Result<(), ModelError> {
         let plan = self.plan.clone();
-        let (own, alone) = (self.slot(i), Slot::alone(u.sizes.capacity));
+        let (own, alone) = (Slot { row: i, sizes: self.sizes }, Slot { row: 0, sizes: u.sizes });
         let mut parts = cache_parts(plan.plan(), self.lanes, &(u.start..u.start + u.rows), (own, alone));
         let outputs = plan.plan().buffers().iter().filter(|b| b.kind == BufferKind::Output);
         parts.extend(outputs.map(|b| {

@@ -4,6 +4,7 @@ use orate::{
     Cancel, ClonedVoice, DeviceChoice, Engine, EngineOptions, Error, ErrorKind, FinishReason, ModelSource,
     Options, Precision, PrecisionChoice, PrecisionPolicy, SpeechLength,
 };
+use orate_models::Model;
 use orate_models::qwen3_tts::{
     Prompt, Qwen3Tts, Request, Settings, Speaker, StartOptions, Step, TextFeeding, Utterance, Voice,
 };
