@@ -94,14 +94,13 @@ struct Speaking {
     session: Utterance,
     /// Frames of the current chunk.
     frames: usize,
-    /// Its codes so far.
+    /// All codes so far, and how many of them the codec was given.
     codes: Vec<i32>,
+    given: usize,
     /// Chunks that the codec is decoding: work that the talker asked of the device, and why the piece ends.
     decoding: VecDeque<(Counters, Option<FinishReason>)>,
     /// Whether a chunk was emitted.
     heard: bool,
-    /// All codes so far, if the voice is to be taken from them.
-    spoken: Vec<i32>,
     /// Code 0 of each frame so far.
     first_codes: Vec<i32>,
     /// Reason to report when the frame budget is used up.
@@ -200,14 +199,14 @@ impl Pieces {
     }
 
     /// Keeps the voice of a piece that has ended normally.
-    fn take_over(&mut self, speaking: &mut Speaking) {
-        let codes = std::mem::take(&mut speaking.spoken);
+    fn take_over(&mut self, speaking: &Speaking) {
+        let codes = &speaking.codes;
         if let Some(Described { first: first @ None, .. }) = &mut self.described
             && !codes.is_empty()
         {
             let context = FRAMES_BEFORE * self.model.codec().quantizers();
             self.before = codes[codes.len().saturating_sub(context)..].into();
-            *first = Some((speaking.text.clone(), codes));
+            *first = Some((speaking.text.clone(), codes.clone()));
         }
     }
 
@@ -236,7 +235,7 @@ impl Pieces {
             codes: vec![],
             decoding: VecDeque::new(),
             heard: false,
-            spoken: vec![],
+            given: 0,
             first_codes: vec![],
             at_most,
             finish: None,
@@ -277,9 +276,6 @@ impl Pieces {
             Step::Frame => {
                 self.frames += 1;
                 speaking.codes.extend_from_slice(&codes);
-                if let Some(Described { first: None, .. }) = self.described {
-                    speaking.spoken.extend_from_slice(&codes);
-                }
                 speaking.first_codes.extend(codes.first());
                 if is_runaway(&speaking.first_codes) {
                     speaking.finish = Some(FinishReason::Runaway);
@@ -293,9 +289,9 @@ impl Pieces {
                 }
             }
         }
-        if speaking.codes.len() < speaking.frames * self.model.codec().quantizers()
-            && speaking.finish.is_none()
-        {
+        let codes = &speaking.codes[speaking.given..];
+        let is_whole = codes.len() >= speaking.frames * self.model.codec().quantizers();
+        if !is_whole && speaking.finish.is_none() {
             return Ok(());
         }
         let all = speaking.session.counters();
@@ -303,7 +299,8 @@ impl Pieces {
         speaking.decoding.push_back((counters, speaking.finish));
         let growth = self.model.device().pacing().chunk_growth;
         speaking.frames = (growth * speaking.frames).min(MOST_FRAMES);
-        let (codes, last) = (std::mem::take(&mut speaking.codes), speaking.finish.is_some());
+        let (codes, last) = (codes.to_vec(), speaking.finish.is_some());
+        speaking.given = speaking.codes.len();
         self.codec()?.order(Order::Decode { codes, last });
         Ok(())
     }
