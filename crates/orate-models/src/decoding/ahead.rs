@@ -50,9 +50,6 @@ impl Ahead {
     }
 
     /// Waits for the codes, and replaces the content of `codes` by them: nothing if no frame was submitted.
-    ///
-    /// # Errors
-    /// The device failed, now or when the frame should have been submitted, or the frame was discarded.
     pub fn finish(self, memory: &mut dyn Memory, codes: &mut Vec<i32>) -> Result<(), ModelError> {
         codes.clear();
         match self {

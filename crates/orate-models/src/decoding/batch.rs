@@ -218,7 +218,7 @@ impl<N: Autoregressive> Batch<N> {
         }
         session.goes_on()?;
         session.ahead.settle(session.memory.get())?;
-        let need = session.need();
+        let need = session.needs.in_batch;
         self.make_room(self.len() + 1, need)?;
         let id = RowId(self.next_id);
         self.next_id += 1;
@@ -240,9 +240,6 @@ impl<N: Autoregressive> Batch<N> {
     /// Gives an utterance back to the session that it came from, which continues where the row is. A frame
     /// that is under way is waited for, and returned by the session. Returns whether it was there: one that
     /// has ended is not.
-    ///
-    /// # Errors
-    /// The device failed.
     pub fn take(&mut self, id: RowId, session: &mut Session<N>) -> Result<bool, ModelError> {
         let Some(row) = self.active().and_then(|m| m.rows.iter().position(|r| r.id == Some(id))) else {
             return Ok(false);

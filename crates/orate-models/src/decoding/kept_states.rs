@@ -15,9 +15,6 @@ pub(crate) struct KeptState {
 
 impl KeptState {
     /// Copies `parts` of `source` to new buffers.
-    ///
-    /// # Errors
-    /// The device has no room.
     pub fn new(
         device: &dyn Device,
         source: &mut dyn Memory,
@@ -34,9 +31,6 @@ impl KeptState {
     }
 
     /// Copies `parts` of what is kept to `target`.
-    ///
-    /// # Errors
-    /// A buffer is not there or too small, or the device failed.
     pub fn restore(&self, target: &mut dyn Memory, parts: &[Part<'_>]) -> Result<(), DeviceError> {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         target.copy_from(memory.as_mut(), parts)

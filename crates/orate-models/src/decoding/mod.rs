@@ -109,13 +109,10 @@ impl<N: Autoregressive> Decoding<N> {
 
     /// Compiles the plans of an utterance like this one, of up to `max_frames` frames, and for several
     /// `callers` those of their batches. Runs nothing.
-    ///
-    /// # Errors
-    /// The device lacks an op, or room for the weights.
     pub fn prepare(&self, prompt: &N::Prompt, max_frames: usize, callers: usize) -> Result<(), ModelError> {
         let needs = session::prepare(&self.resources.network, prompt, max_frames)?;
         if callers > 1 {
-            self.batch.prepare(callers, &needs)?;
+            self.batch.prepare(callers, needs)?;
         }
         Ok(())
     }

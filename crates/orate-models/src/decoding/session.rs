@@ -76,8 +76,7 @@ pub struct Session<N: Autoregressive> {
     /// Rows of the prompt, and those of them that a kept state replaced.
     pub(super) rows: usize,
     reused: usize,
-    /// Fixed rows of the prompt, and the others with their padding.
-    parts: (usize, usize),
+    pub(super) needs: Needs,
     pub(super) settings: DrawSettings,
     /// Frames that were returned, and the state of the next one.
     pub(super) frames: usize,
@@ -105,7 +104,7 @@ impl<N: Autoregressive> Session<N> {
             let (frames, most) = (settings.max_frames, facts.positions);
             return Err(ModelError::TooLong { rows, frames, most });
         }
-        let (parts, sizes) = arrange(network, prompt, options);
+        let (needs, sizes) = arrange(network, prompt, settings.max_frames, options);
         let (frame_plan, larger) = frame_plans(network, sizes, rows + settings.max_frames, taps)?;
         let mut session = Session {
             resources: resources.clone(),
@@ -115,7 +114,7 @@ impl<N: Autoregressive> Session<N> {
             sizes,
             rows,
             reused: 0,
-            parts,
+            needs,
             settings,
             frames: 0,
             ahead: Ahead::Nothing,
@@ -133,7 +132,7 @@ impl<N: Autoregressive> Session<N> {
     /// next prompt that begins with them: what follows does not depend on whether it was kept. The other rows
     /// share a pass with those of other prompts that are `coming`.
     fn read_prompt(&mut self, prompt: &N::Prompt, coming: Coming<'_>) -> Result<(), ModelError> {
-        let (resources, fixed, feed) = (self.resources.clone(), self.parts.0, self.sizes.feed);
+        let (resources, fixed, feed) = (self.resources.clone(), self.needs.parts.0, self.sizes.feed);
         let network = &resources.network;
         self.memory.get().forget(TAP_PREFIX);
         prepare_states(self.memory.get(), self.frame_plan.plan())?;
@@ -220,11 +219,6 @@ impl<N: Autoregressive> Session<N> {
     /// Prompt rows whose state was kept from an earlier prompt with the same beginning.
     pub fn reused_rows(&self) -> usize {
         self.reused
-    }
-
-    /// Fixed rows of the prompt, and the others with their padding.
-    pub(super) fn parts(&self) -> (usize, usize) {
-        self.parts
     }
 
     /// Makes room in the cache for frame `frame`: doubles it as often as needed.
@@ -343,9 +337,6 @@ impl<N: Autoregressive> Session<N> {
     }
 
     /// Measures each step of a frame's plan. The frame counts as made, and so does one that was made ahead.
-    ///
-    /// # Errors
-    /// The device failed.
     pub fn profile_frame(&mut self) -> Result<Profile, ModelError> {
         if !self.ahead.is_nothing() {
             self.discard();
@@ -356,11 +347,6 @@ impl<N: Autoregressive> Session<N> {
         let profile = self.memory.profile(self.frame_plan.clone())?;
         self.frames += 1;
         Ok(profile)
-    }
-
-    /// Rows of cache and of feed that the utterance may need in a batch.
-    pub(super) fn need(&self) -> (usize, usize) {
-        need(self.rows, self.settings.max_frames, self.sizes.feed)
     }
 
     /// Where it lies in its memory.
@@ -380,11 +366,6 @@ impl<N: Autoregressive> Drop for Session<N> {
     fn drop(&mut self) {
         self.discard();
     }
-}
-
-/// See [`Session::need`]. A batch makes one more frame if others continue while the last one is under way.
-fn need(rows: usize, max_frames: usize, feed: usize) -> (usize, usize) {
-    (rows + max_frames + 1, feed)
 }
 
 /// Checks that the codes of frame `frame` were drawn.
@@ -438,20 +419,33 @@ fn prepare_states(memory: &mut dyn Memory, plan: &Plan) -> Result<(), ModelError
     Ok(memory.clear_all(&carried)?)
 }
 
-/// How a prompt is read: rows that are read on their own, since other prompts begin with them too; the others
-/// with their padding; and sizes of the memory at first.
+/// What an utterance needs.
+#[derive(Clone, Copy)]
+pub(super) struct Needs {
+    /// Rows of the prompt that are read on their own, since other prompts begin with them too, and the others
+    /// with their padding.
+    pub parts: (usize, usize),
+    /// Rows of cache and of feed in a batch, which makes one more frame if others continue while the last one
+    /// is under way.
+    pub in_batch: (usize, usize),
+}
+
+/// What an utterance needs, and sizes of its memory at first.
 fn arrange<N: Autoregressive>(
     network: &N,
     prompt: &N::Prompt,
+    max_frames: usize,
     options: StartOptions,
-) -> ((usize, usize), MemorySizes) {
+) -> (Needs, MemorySizes) {
     let Extent { rows, fixed, feed } = network.extent(prompt);
     let fixed = if options.taps { 0 } else { fixed.min(rows - 1) };
     let step = network.device().pacing().prompt_step;
     let padded = if options.taps { rows } else { (rows - fixed).next_multiple_of(step) };
     // Does not depend on how many frames are allowed, so that plans are few.
-    let needed = fixed + padded + options.reserve.unwrap_or(FIRST_FRAMES);
-    ((fixed, padded), MemorySizes { batch: 1, capacity: capacity(needed), feed: feed_capacity(feed) })
+    let capacity = capacity(fixed + padded + options.reserve.unwrap_or(FIRST_FRAMES));
+    let feed = feed_capacity(feed);
+    let needs = Needs { parts: (fixed, padded), in_batch: (rows + max_frames + 1, feed) };
+    (needs, MemorySizes { batch: 1, capacity, feed })
 }
 
 /// The plan of a frame, and those of larger caches with their capacities.
@@ -471,14 +465,6 @@ fn frame_plans<N: Autoregressive>(
     Ok((plan(sizes.capacity)?, larger.collect::<Result<_, ModelError>>()?))
 }
 
-/// What a batch of utterances like one may need, and how the prompt is read.
-pub(super) struct Needs {
-    /// See [`Session::need`].
-    pub need: (usize, usize),
-    /// See [`Session::parts`].
-    pub parts: (usize, usize),
-}
-
 /// Compiles the plans of an utterance, and of all that need a cache of the same size and the same kinds of
 /// rows. Runs nothing.
 pub(super) fn prepare<N: Autoregressive>(
@@ -486,16 +472,16 @@ pub(super) fn prepare<N: Autoregressive>(
     prompt: &N::Prompt,
     max_frames: usize,
 ) -> Result<Needs, ModelError> {
-    let (parts, sizes) = arrange(network, prompt, StartOptions::default());
+    let (needs, sizes) = arrange(network, prompt, max_frames, StartOptions::default());
     let rows = network.extent(prompt).rows;
     frame_plans(network, sizes, rows + max_frames, false)?;
     network.begin_plan(sizes.feed, false)?;
     let step = network.device().pacing().prompt_step;
     for padded in (step..=MOST_ROWS).step_by(step) {
-        for rows in [0..parts.0, parts.0..rows] {
+        for rows in [0..needs.parts.0, needs.parts.0..rows] {
             network.rows_plan(prompt, &Pass { rows, padded }, false)?;
         }
         network.prefill_plan(sizes, padded, false)?;
     }
-    Ok(Needs { need: need(rows, max_frames, sizes.feed), parts })
+    Ok(needs)
 }

@@ -108,26 +108,22 @@ impl<N: Autoregressive> SharedBatch<N> {
     }
 
     /// Compiles the plans of batches of up to `utterances` like one, and those of their prompts.
-    ///
-    /// # Errors
-    /// The device lacks an op, or room for the weights.
-    pub fn prepare(&self, utterances: usize, needs: &Needs) -> Result<(), ModelError> {
-        self.prepare_prompts(needs.parts)?;
-        Batch::prepare(&self.resources.network, utterances.min(MOST_UTTERANCES), needs.need)
+    pub fn prepare(&self, utterances: usize, needs: Needs) -> Result<(), ModelError> {
+        self.prepare_prompts(needs)?;
+        Batch::prepare(&self.resources.network, utterances.min(MOST_UTTERANCES), needs.in_batch)
     }
 
-    fn prepare_prompts(&self, (fixed, padded): (usize, usize)) -> Result<(), ModelError> {
-        match self.wait() {
-            Some(_) => SharedPrompts::prepare(&self.resources.network, fixed, padded),
-            None => Ok(()),
-        }
+    fn prepare_prompts(&self, needs: Needs) -> Result<(), ModelError> {
+        let (fixed, padded) = needs.parts;
+        let network = &self.resources.network;
+        self.wait().map_or(Ok(()), |_| SharedPrompts::prepare(network, fixed, padded))
     }
 
     /// Compiles the plans of the batch that an utterance is about to join, and calls `prepare` where others
     /// are there: so they do not wait for plans.
     fn prepare_to_join(
         &self,
-        session: &Session<N>,
+        needs: Needs,
         prepare: impl FnOnce() -> Result<(), ModelError>,
     ) -> Result<(), ModelError> {
         let (others, starting) = {
@@ -136,13 +132,13 @@ impl<N: Autoregressive> SharedBatch<N> {
             (others.collect::<Vec<_>>(), state.starting)
         };
         if self.wait().is_some() && others.len() + starting > 1 {
-            self.prepare_prompts(session.parts())?;
+            self.prepare_prompts(needs)?;
             prepare()?;
         }
         if others.is_empty() {
             return Ok(());
         }
-        let most = others.iter().fold(session.need(), |a, b| (a.0.max(b.0), a.1.max(b.1)));
+        let most = others.iter().fold(needs.in_batch, |a, b| (a.0.max(b.0), a.1.max(b.1)));
         Batch::prepare(&self.resources.network, others.len() + 1, most)
     }
 
@@ -332,7 +328,7 @@ impl<N: Autoregressive> Utterance<N> {
     ) -> Result<Utterance<N>, ModelError> {
         let starting = Starting::new(shared);
         let session = Session::start(&shared.resources, prompt, settings, options)?;
-        shared.prepare_to_join(&session, prepare)?;
+        shared.prepare_to_join(session.needs, prepare)?;
         let reused = session.reused_rows();
         Ok(Utterance { shared: shared.clone(), started: Some((session, starting)), id: 0, frames: 0, reused })
     }
@@ -409,7 +405,7 @@ impl<N: Autoregressive> Utterance<N> {
         self.id = state.next_id;
         state.next_id += 1;
         let slot = Slot {
-            need: session.need(),
+            need: session.needs.in_batch,
             session: Some(session),
             row: None,
             queue: VecDeque::new(),

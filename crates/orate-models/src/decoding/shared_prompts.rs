@@ -90,9 +90,6 @@ impl SharedPrompts {
 
     /// Compiles the plan of a batch of prompts of `padded` rows after `start` rows, so that late callers
     /// stall nobody.
-    ///
-    /// # Errors
-    /// The device lacks an op, or room for the weights.
     pub fn prepare<N: Autoregressive>(network: &N, start: usize, padded: usize) -> Result<(), ModelError> {
         if padded > longest(network) {
             return Ok(());
@@ -172,9 +169,6 @@ fn sizes(start: usize, time: usize) -> MemorySizes {
 }
 
 /// Reads rows where they are, from `position` on. `rows` is their number, without padding and with it.
-///
-/// # Errors
-/// The device has no room, or failed.
 pub(super) fn read_alone<N: Autoregressive>(
     network: &N,
     memory: &mut dyn Memory,

@@ -169,9 +169,6 @@ pub(super) enum CodecBeside {
 
 impl CodecBeside {
     /// A codec on a thread of its own, or on that of the caller.
-    ///
-    /// # Errors
-    /// The system starts no thread.
     pub fn new(decoder: Arc<CodecDecoder>, beside: bool) -> Result<CodecBeside, ModelError> {
         let (counted, spent, stop) = Default::default();
         let mut codec = Codec { decoder, stream: None, failed: None, counted, spent, stop };
@@ -193,9 +190,6 @@ impl CodecBeside {
 
     /// The samples of the earliest codes that have no answer yet. If they are not ready, waits for them or
     /// returns `None`.
-    ///
-    /// # Errors
-    /// The device failed, or the thread panicked.
     pub fn next(&mut self, wait: bool) -> Result<Option<Decoded>, ModelError> {
         match self {
             CodecBeside::Caller(_, done) => done.pop_front().transpose(),

@@ -40,9 +40,6 @@ impl CodecPlans {
     }
 
     /// The plan for chunks of `CHUNKS[i]` frames of one utterance, or of a batch of [`ROWS`].
-    ///
-    /// # Errors
-    /// The device lacks an op, or room for the weights.
     pub fn plan(&self, batch: usize, i: usize) -> Result<Arc<dyn Executable>, ModelError> {
         self.cache.get((batch, i), |_| Ok(chunk_graph(&self.config, batch, CHUNKS[i])?))
     }

@@ -53,9 +53,6 @@ impl CodecDecoder {
     }
 
     /// Begins an utterance.
-    ///
-    /// # Errors
-    /// The device has no room.
     pub fn stream(self: &Arc<Self>) -> Result<CodecStream, ModelError> {
         let (decoder, memory) = (self.clone(), self.plans.memories.take());
         let mut stream = CodecStream { decoder, memory, frames: 0, ended: false };
@@ -217,9 +214,6 @@ impl CodecStream {
     }
 
     /// Measures each step of the plan that decodes [`CodecDecoder::PIECE`] frames. The stream is restarted.
-    ///
-    /// # Errors
-    /// The device failed.
     pub fn profile(&mut self) -> Result<Profile, ModelError> {
         let (plan, frames) = (self.decoder.plans.plan(1, 0)?, CodecDecoder::PIECE);
         self.restart()?;
@@ -241,9 +235,6 @@ impl CodecStream {
     }
 
     /// Begins a new utterance.
-    ///
-    /// # Errors
-    /// The device has no room.
     pub fn restart(&mut self) -> Result<(), ModelError> {
         let plan = self.decoder.plans.plan(1, CHUNKS.len() - 1)?;
         runtime::clear_states(self.memory.get(), plan.plan())?;

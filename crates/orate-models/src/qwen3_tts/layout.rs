@@ -38,23 +38,21 @@ impl Network {
 
     /// Its name in listings.
     pub fn name(self) -> &'static str {
-        match self {
-            Network::Talker => "talker",
-            Network::CodePredictor => "code_predictor",
-            Network::SpeakerEncoder => "speaker_encoder",
-            Network::CodecEncoder => "codec_encoder",
-            Network::CodecDecoder => "codec_decoder",
-        }
+        self.names().0
     }
 
     /// What the names of its tensors begin with.
     pub fn prefix(self) -> &'static str {
+        self.names().1
+    }
+
+    fn names(self) -> (&'static str, &'static str) {
         match self {
-            Network::Talker => "talker.",
-            Network::CodePredictor => "talker.code_predictor.",
-            Network::SpeakerEncoder => "speaker_encoder.",
-            Network::CodecEncoder => "encoder.",
-            Network::CodecDecoder => "decoder.",
+            Network::Talker => ("talker", "talker."),
+            Network::CodePredictor => ("code_predictor", "talker.code_predictor."),
+            Network::SpeakerEncoder => ("speaker_encoder", "speaker_encoder."),
+            Network::CodecEncoder => ("codec_encoder", "encoder."),
+            Network::CodecDecoder => ("codec_decoder", "decoder."),
         }
     }
 

@@ -71,9 +71,6 @@ impl Qwen3Tts {
     }
 
     /// The talking part.
-    ///
-    /// # Errors
-    /// The files are those of a codec alone.
     pub fn talking(&self) -> Result<&Talking, ModelError> {
         self.files.talking.as_ref().ok_or_else(|| ModelError::NoTalker { path: self.files.origin.clone() })
     }
@@ -85,9 +82,6 @@ impl Qwen3Tts {
     }
 
     /// The network that makes codes.
-    ///
-    /// # Errors
-    /// The files are those of a codec alone.
     pub fn talker(&self) -> Result<&Decoding<Talker>, ModelError> {
         let talker = self.talker.as_ref();
         talker.ok_or_else(|| ModelError::NoTalker { path: self.files.origin.clone() })
@@ -124,9 +118,6 @@ impl Qwen3Tts {
     }
 
     /// An empty batch.
-    ///
-    /// # Errors
-    /// The files are those of a codec alone.
     pub fn batch(&self) -> Result<Batch, ModelError> {
         Ok(self.talker()?.batch())
     }

@@ -47,9 +47,6 @@ impl Settings {
     }
 
     /// Refuses settings out of range.
-    ///
-    /// # Errors
-    /// Names the option and its range.
     pub fn check(self) -> Result<(), ModelError> {
         DrawSettings::from(self).check()
     }

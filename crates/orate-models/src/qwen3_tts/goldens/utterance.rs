@@ -165,7 +165,7 @@ impl Run<'_> {
         match drawn {
             None => {
                 let why = "lower precision decides near ties differently; the golden codes were fed back in";
-                self.skip(&format!("{name}/codes"), why);
+                self.out.skip(&format!("{name}/codes"), why);
             }
             Some(Drawn::Tie { frame, margin }) => {
                 self.out.equal(name, "sampling", &format!("codes up to frame {frame}"), true);
@@ -173,7 +173,7 @@ impl Run<'_> {
                     "two codes of frame {frame} are a tie, {margin:.0e} apart in the golden logits; \
                      the golden codes were fed back in"
                 );
-                self.skip(&format!("{name}/codes from frame {frame} on"), &why);
+                self.out.skip(&format!("{name}/codes from frame {frame} on"), &why);
             }
             Some(Drawn::Frames { last }) => {
                 let (got, frames) = (&all.codes, want.len() / quantizers);
@@ -184,7 +184,7 @@ impl Run<'_> {
                 self.out.equal(name, "sampling", &tensor, *got == want);
                 if *got != want {
                     let why = format!("codes differ from frame {equal} of {frames} on");
-                    self.skip(&format!("{name}/later frames"), &why);
+                    self.out.skip(&format!("{name}/later frames"), &why);
                 }
                 self.out.equal(name, "sampling", "end", last == u.integers("talker_tokens")?.last().copied());
             }
@@ -277,7 +277,7 @@ impl Run<'_> {
     /// Compares samples. The reference is decoded before the utterance, and its share of the samples is cut.
     fn samples(&mut self, name: &str, u: &Utterance<'_>, codes: &[i32]) -> Result<(), ModelError> {
         if !u.tensors.contains("waveform") {
-            self.skip(&format!("{name}/waveform"), "the file has none");
+            self.out.skip(&format!("{name}/waveform"), "the file has none");
             return Ok(());
         }
         let before = if u.tensors.contains("ref_codes") { u.integers("ref_codes")? } else { vec![] };
