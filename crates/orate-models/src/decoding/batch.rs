@@ -61,10 +61,6 @@ pub struct Batch<N: Autoregressive> {
     expected: usize,
 }
 
-/// Memories of a finished batch, for the next one: making them takes longest.
-#[derive(Default)]
-pub(super) struct IdleMemories(Vec<BatchMemory>);
-
 /// A frame of all rows that was not returned.
 struct Flight {
     codes: Ahead,
@@ -72,8 +68,9 @@ struct Flight {
     rows: Vec<Option<RowId>>,
 }
 
-/// A memory, its plan, and what its rows hold.
-struct BatchMemory {
+/// A memory, its plan, and what its rows hold. A finished batch leaves its memories to the next one: making
+/// them takes longest.
+pub(super) struct BatchMemory {
     memory: PooledMemory,
     plan: Arc<dyn Executable>,
     sizes: MemorySizes,
@@ -83,7 +80,6 @@ struct BatchMemory {
     changed: bool,
 }
 
-/// What the host knows of a row.
 #[derive(Clone, Debug)]
 struct Row {
     /// `None`: unused.
@@ -91,7 +87,6 @@ struct Row {
     /// As the device counts them, including the frame that is under way.
     position: usize,
     frame: usize,
-    /// Frames that were returned.
     returned: usize,
     /// Rows of cache and of feed that the utterance may need.
     need: (usize, usize),
@@ -99,7 +94,6 @@ struct Row {
 }
 
 impl Row {
-    /// An unused row, at the beginning, that draws nothing at random.
     fn unused(facts: &Facts) -> Row {
         let sampling = vec![Sampling::GREEDY; facts.sampling.len()];
         let settings = DrawSettings { sampling, seed: 0, max_frames: 0 };
@@ -117,16 +111,16 @@ impl<N: Autoregressive> Batch<N> {
     pub const MOST: usize = MOST_UTTERANCES;
 
     pub(super) fn new(resources: Arc<Resources<N>>) -> Batch<N> {
-        Self::with_memories(resources, &mut IdleMemories::default())
+        Self::with_memories(resources, &mut vec![])
     }
 
     /// An empty batch that uses memories of a finished one.
-    pub(super) fn with_memories(resources: Arc<Resources<N>>, idle: &mut IdleMemories) -> Batch<N> {
+    pub(super) fn with_memories(resources: Arc<Resources<N>>, idle: &mut Vec<BatchMemory>) -> Batch<N> {
         let (facts, pacing) = (resources.network.facts(), resources.network.device().pacing());
         Batch {
             resources,
             facts,
-            memories: std::mem::take(&mut idle.0),
+            memories: std::mem::take(idle),
             active: 0,
             next_id: 0,
             codes: vec![],
@@ -138,7 +132,7 @@ impl<N: Autoregressive> Batch<N> {
     }
 
     /// The memories, those of many rows first, as far as they fit [`SESSIONS_KEPT`].
-    pub(super) fn into_memories(mut self) -> IdleMemories {
+    pub(super) fn into_memories(mut self) -> Vec<BatchMemory> {
         self.discard();
         let mut memories = std::mem::take(&mut self.memories);
         memories.sort_by_key(|m| std::cmp::Reverse(m.sizes.batch));
@@ -152,7 +146,7 @@ impl<N: Autoregressive> Batch<N> {
                 kept.push(memory);
             }
         }
-        IdleMemories(kept)
+        kept
     }
 
     /// `more` utterances will join one after the other: the first of them makes room for all.
@@ -201,10 +195,6 @@ impl<N: Autoregressive> Batch<N> {
         self.memories.get(self.active)
     }
 
-    fn active_mut(&mut self) -> Option<&mut BatchMemory> {
-        self.memories.get_mut(self.active)
-    }
-
     /// Takes over an utterance that has not ended. The session keeps its own memory for [`Batch::take`];
     /// until then it must not make frames. A frame that it has made ahead is waited for, and returned by the
     /// batch.
@@ -241,9 +231,7 @@ impl<N: Autoregressive> Batch<N> {
     /// that is under way is waited for, and returned by the session. Returns whether it was there: one that
     /// has ended is not.
     pub fn take(&mut self, id: RowId, session: &mut Session<N>) -> Result<bool, ModelError> {
-        let Some(row) = self.active().and_then(|m| m.rows.iter().position(|r| r.id == Some(id))) else {
-            return Ok(false);
-        };
+        let Some(row) = self.row_of(id) else { return Ok(false) };
         self.settle()?;
         let made = self.codes_of(id);
         let source = &mut self.memories[self.active];
@@ -272,7 +260,6 @@ impl<N: Autoregressive> Batch<N> {
         Some(codes[row * self.facts.codes..][..self.facts.codes].to_vec())
     }
 
-    /// Waits for the frame that is under way.
     fn settle(&mut self) -> Result<(), ModelError> {
         match (&mut self.flight, self.memories.get_mut(self.active)) {
             (Some(flight), Some(active)) => flight.codes.settle(active.memory.get()),
@@ -280,7 +267,6 @@ impl<N: Autoregressive> Batch<N> {
         }
     }
 
-    /// Discards the frame that is under way.
     fn discard(&mut self) {
         if let (Some(mut flight), Some(active)) = (self.flight.take(), self.memories.get_mut(self.active)) {
             flight.codes.discard(active.memory.get());
@@ -290,11 +276,9 @@ impl<N: Autoregressive> Batch<N> {
     /// Frees the row of an utterance, if it is there.
     pub fn leave(&mut self, id: RowId) {
         self.brought.retain(|(row, _)| *row != id);
-        let unused = Row::unused(&self.facts);
-        let Some(active) = self.active_mut() else { return };
-        if let Some(row) = active.rows.iter_mut().find(|r| r.id == Some(id)) {
-            *row = unused;
-            active.changed = true;
+        if let Some(row) = self.row_of(id) {
+            let active = &mut self.memories[self.active];
+            (active.rows[row], active.changed) = (Row::unused(&self.facts), true);
         }
     }
 
@@ -313,7 +297,8 @@ impl<N: Autoregressive> Batch<N> {
         }
         self.end_long_ones(&mut each);
         self.leave_some_room()?;
-        if !self.flight.as_ref().is_some_and(|f| f.rows.iter().flatten().any(|id| self.has(*id))) {
+        if !self.flight.as_ref().is_some_and(|f| f.rows.iter().flatten().any(|id| self.row_of(*id).is_some()))
+        {
             self.discard();
         }
         let Some(before) = self.active().filter(|m| m.live() > 0).map(|m| m.memory.counters()) else {
@@ -337,7 +322,7 @@ impl<N: Autoregressive> Batch<N> {
         flight.codes.finish(active.memory.get(), &mut codes)?;
         let used = active.memory.counters() - before;
         for (id, codes) in flight.rows.iter().zip(codes.chunks_exact(self.facts.codes)) {
-            if let Some(id) = id.filter(|id| self.has(*id)) {
+            if let Some(id) = id.filter(|id| self.row_of(*id).is_some()) {
                 self.emit(id, codes, &mut each);
             }
         }
@@ -345,8 +330,8 @@ impl<N: Autoregressive> Batch<N> {
         Ok(used)
     }
 
-    fn has(&self, id: RowId) -> bool {
-        self.active().is_some_and(|m| m.rows.iter().any(|r| r.id == Some(id)))
+    fn row_of(&self, id: RowId) -> Option<usize> {
+        self.active()?.rows.iter().position(|r| r.id == Some(id))
     }
 
     /// Passes on a frame of an utterance, which leaves if that is its end.
@@ -360,8 +345,8 @@ impl<N: Autoregressive> Batch<N> {
             each(id, Ok(Step::End(FinishReason::Stop)), &[]);
             return self.leave(id);
         }
-        let row = self.active_mut().and_then(|m| m.rows.iter_mut().find(|r| r.id == Some(id)));
-        let Some(row) = row else { return };
+        let Some(row) = self.row_of(id) else { return };
+        let row = &mut self.memories[self.active].rows[row];
         if let Err(e) = check_frame(codes, row.returned) {
             each(id, Err(e), &[]);
             return self.leave(id);
@@ -370,7 +355,6 @@ impl<N: Autoregressive> Batch<N> {
         each(id, Ok(Step::Frame), codes);
     }
 
-    /// Ends utterances that have as many frames as were allowed.
     fn end_long_ones(&mut self, each: &mut impl FnMut(RowId, Result<Step, ModelError>, &[i32])) {
         let Some(active) = self.active() else { return };
         let long = |r: &&Row| r.returned >= r.settings.max_frames;
@@ -381,7 +365,6 @@ impl<N: Autoregressive> Batch<N> {
         }
     }
 
-    /// Moves to fewer rows if most are unused.
     fn leave_some_room(&mut self) -> Result<(), ModelError> {
         let (live, rows) = (self.len(), self.rows());
         if live > 0 && rows > 2 && 4 * live <= rows { self.move_to(rows / 2, (0, 0)) } else { Ok(()) }
@@ -471,7 +454,6 @@ impl BatchMemory {
         Ok(Flight { codes, rows })
     }
 
-    /// Copies an utterance to `row`, from another memory.
     fn take_in(
         &mut self,
         from: &mut dyn Memory,

@@ -7,17 +7,14 @@ use std::ops::Range;
 /// Where an utterance lies in a memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
-    /// Number of the utterance in the memory.
     pub row: usize,
     pub sizes: MemorySizes,
 }
 
-/// Bytes of the buffers of a plan.
 pub(super) fn bytes(plan: &Plan) -> usize {
     plan.buffers().iter().map(|b| b.dtype.bytes_of(&b.shape)).sum()
 }
 
-/// The caches of a plan.
 pub(super) fn caches(plan: &Plan) -> impl Iterator<Item = &Buffer> {
     plan.buffers().iter().filter(|b| b.kind == BufferKind::Cache)
 }

@@ -17,12 +17,9 @@ pub(crate) struct Coalescer<J, A> {
 }
 
 struct State<J, A> {
-    /// Announced work.
     coming: usize,
-    /// In the order of arrival.
     waiting: Vec<(u64, J)>,
     answers: Vec<(u64, A)>,
-    /// Whether somebody leads.
     led: bool,
     next_id: u64,
 }

@@ -78,7 +78,6 @@ pub struct DrawSettings {
 }
 
 impl DrawSettings {
-    /// The seed as the op reads it.
     pub(super) fn seed_words(&self) -> [i32; 2] {
         [self.seed as u32 as i32, (self.seed >> 32) as u32 as i32]
     }

@@ -25,7 +25,6 @@ const FEED_STEP: usize = 64;
 /// Rows that are read in one pass at most.
 const MOST_ROWS: usize = 128;
 
-/// Rows of a cache with room for `rows`.
 pub(crate) fn capacity(rows: usize) -> usize {
     rows.next_power_of_two().max(LEAST_CAPACITY)
 }
@@ -35,7 +34,6 @@ pub(crate) fn pass_rows(step: usize, rows: usize) -> usize {
     rows.next_multiple_of(step).min(MOST_ROWS)
 }
 
-/// Rows of a feed buffer with room for `rows`.
 pub(crate) fn feed_capacity(rows: usize) -> usize {
     rows.next_multiple_of(FEED_STEP)
 }
@@ -88,7 +86,6 @@ pub struct Session<N: Autoregressive> {
 }
 
 impl<N: Autoregressive> Session<N> {
-    /// Reads a prompt, up to the state before the first frame.
     pub(super) fn start(
         resources: &Arc<Resources<N>>,
         prompt: &N::Prompt,
@@ -288,7 +285,6 @@ impl<N: Autoregressive> Session<N> {
         }
     }
 
-    /// Discards the frame that was made ahead.
     fn discard(&mut self) {
         self.ahead.discard(self.memory.get());
     }
@@ -349,7 +345,6 @@ impl<N: Autoregressive> Session<N> {
         Ok(profile)
     }
 
-    /// Where it lies in its memory.
     pub(super) fn slot(&self) -> Slot {
         Slot { row: 0, sizes: self.sizes }
     }
@@ -368,7 +363,6 @@ impl<N: Autoregressive> Drop for Session<N> {
     }
 }
 
-/// Checks that the codes of frame `frame` were drawn.
 pub(super) fn check_frame(codes: &[i32], frame: usize) -> Result<(), ModelError> {
     if codes.contains(&NO_ID) { Err(ModelError::NoCode { frame }) } else { Ok(()) }
 }
@@ -382,7 +376,6 @@ fn check(settings: &DrawSettings, buffers: usize) -> Result<(), ModelError> {
     Err(option_error("sampling", got, &format!("this network has {buffers}")))
 }
 
-/// Writes the settings of one utterance.
 fn write_settings(
     memory: &mut dyn Memory,
     settings: &DrawSettings,

@@ -12,7 +12,7 @@
 //! nothing, and one that goes away leaves little behind. A dropped utterance frees its row at once, or when
 //! the frame in progress is done.
 
-use super::batch::{Batch, IdleMemories, RowId};
+use super::batch::{Batch, BatchMemory, RowId};
 use super::error::{panicked, shared};
 use super::network::{Autoregressive, MOST_UTTERANCES};
 use super::resources::Resources;
@@ -43,10 +43,9 @@ struct State<N: Autoregressive> {
     /// With the leader while it makes a frame.
     batch: Option<Batch<N>>,
     /// Memories of the batch before.
-    idle: IdleMemories,
+    idle: Vec<BatchMemory>,
     /// Utterances that have begun to read a prompt, and have not asked for a frame.
     starting: usize,
-    /// Whether somebody leads.
     led: bool,
     /// Rows whose utterance was dropped meanwhile.
     dropped: Vec<RowId>,
@@ -56,7 +55,6 @@ struct State<N: Autoregressive> {
 struct Slot<N: Autoregressive> {
     /// With the leader while that makes a frame of it alone.
     session: Option<Session<N>>,
-    /// Rows of cache and of feed that it may need.
     need: (usize, usize),
     row: Option<RowId>,
     /// Codes of frames that were not asked for yet.
@@ -70,7 +68,6 @@ struct Slot<N: Autoregressive> {
 }
 
 impl<N: Autoregressive> Slot<N> {
-    /// Whether it has not got a frame yet.
     fn is_new(&self) -> bool {
         self.row.is_none() && self.session.as_ref().is_some_and(|s| s.frames() == 0)
     }
@@ -90,7 +87,7 @@ impl<N: Autoregressive> SharedBatch<N> {
             slots: BTreeMap::new(),
             next_id: 0,
             batch: None,
-            idle: IdleMemories::default(),
+            idle: vec![],
             starting: 0,
             led: false,
             dropped: vec![],
@@ -231,7 +228,6 @@ impl<N: Autoregressive> State<N> {
         }
     }
 
-    /// Gives each utterance its part of a frame.
     fn distribute(
         &mut self,
         batch: Batch<N>,
@@ -287,7 +283,6 @@ impl<N: Autoregressive> Drop for Leading<'_, N> {
     }
 }
 
-/// Counts an utterance as starting.
 struct Starting<N: Autoregressive>(Arc<SharedBatch<N>>);
 
 impl<N: Autoregressive> Starting<N> {
@@ -310,7 +305,6 @@ pub struct Utterance<N: Autoregressive> {
     shared: Arc<SharedBatch<N>>,
     /// Until it asks for a frame.
     started: Option<(Session<N>, Starting<N>)>,
-    /// Number of its slot from then on.
     id: u64,
     frames: usize,
     reused: usize,

@@ -35,7 +35,6 @@ pub(super) struct SharedPrompts {
 /// The memory that was given, and what was asked of the device in others.
 type Answer = (PooledMemory, Result<Counters, ModelError>);
 
-/// A prompt that is on its way.
 pub(super) type Coming<'a> = coalescer::Coming<'a, Unread, Answer>;
 
 /// Rows to be read, which the plan of the prompt has left in [`ROWS`].
@@ -51,7 +50,6 @@ pub(super) struct Unread {
     pub padded: usize,
 }
 
-/// Memory and plan of a batch of prompts.
 struct PromptsMemory {
     memory: Box<dyn Memory>,
     plan: Arc<dyn Executable>,
@@ -66,7 +64,6 @@ impl SharedPrompts {
         SharedPrompts { coalescer: Coalescer::new(wait), idle: Mutex::default() }
     }
 
-    /// Announces a call of [`SharedPrompts::read`].
     pub fn coming(&self) -> Coming<'_> {
         self.coalescer.coming()
     }

@@ -28,17 +28,16 @@ pub enum Codes {
     Given(Value),
 }
 
-/// Codes of a frame, and their sum.
-pub struct Predicted {
-    /// Codes 1 …, i32 `[B, 1]` each.
-    pub codes: Vec<Value>,
-    /// The sum of the rows of all codes, `[B, 1, D]`.
-    pub sum: Value,
-}
-
-/// Builds all passes. `hidden` and `first`, the row of code 0, are `[B, 1, D]`. With taps on, the logits of
-/// pass g are recorded as `predictor_logits{g}` `[B, V]`.
-pub fn build(g: &mut Graph, c: &TalkerConfig, hidden: Value, first: Value, from: Codes) -> Result<Predicted> {
+/// Builds all passes. `hidden` and `first`, the row of code 0, are `[B, 1, D]`. Returns codes 1 …, i32 `[B, 1]`
+/// each, and the sum of the rows of all codes, `[B, 1, D]`. With taps on, the logits of pass g are recorded as
+/// `predictor_logits{g}` `[B, V]`.
+pub fn build(
+    g: &mut Graph,
+    c: &TalkerConfig,
+    hidden: Value,
+    first: Value,
+    from: Codes,
+) -> Result<(Vec<Value>, Value)> {
     let w = Scope::new("talker.code_predictor");
     let p = &c.code_predictor_config;
     let (d, own) = (c.transformer.hidden_size, p.transformer.hidden_size);
@@ -69,7 +68,7 @@ pub fn build(g: &mut Graph, c: &TalkerConfig, hidden: Value, first: Value, from:
         sum = g.add(sum, rows)?;
         codes.push(code);
     }
-    Ok(Predicted { codes, sum })
+    Ok((codes, sum))
 }
 
 /// Rows of the table of code `book` + 1: ids `[B, T]` → `[B, T, D]`.

@@ -16,14 +16,12 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Codes that became samples.
 #[derive(Debug)]
 pub(super) struct Decoded {
     /// `[1920 F]`
     pub samples: Vec<f32>,
     /// Work asked of the device, including that of beginning the utterance if these are its first samples.
     pub counters: Counters,
-    /// Time that it took.
     pub time: Duration,
 }
 
@@ -35,7 +33,6 @@ pub(super) enum Order {
     Decode { codes: Vec<i32>, last: bool },
 }
 
-/// Carries out orders.
 pub(super) struct Codec {
     decoder: Arc<CodecDecoder>,
     stream: Option<CodecStream>,
@@ -57,7 +54,11 @@ impl Codec {
                 // Returns the memory of the previous utterance first.
                 self.stream = None;
                 self.counted = Counters::default();
-                self.failed = self.begin(&before).err();
+                let go_on = || !self.stop.load(Ordering::Relaxed);
+                match self.decoder.stream_after(&before, &go_on) {
+                    Ok(stream) => (self.stream, self.failed) = (stream, None),
+                    Err(e) => self.failed = Some(e),
+                }
                 self.spent = start.elapsed();
                 None
             }
@@ -68,12 +69,6 @@ impl Codec {
                 Decoded { samples, counters, time }
             })),
         }
-    }
-
-    fn begin(&mut self, before: &[i32]) -> Result<(), ModelError> {
-        let go_on = || !self.stop.load(Ordering::Relaxed);
-        self.stream = self.decoder.stream_after(before, &go_on)?;
-        Ok(())
     }
 
     fn decode(&mut self, codes: &[i32], last: bool) -> Result<Vec<f32>, ModelError> {
@@ -97,7 +92,6 @@ impl Codec {
     }
 }
 
-/// The thread of a codec.
 pub(super) struct Worker {
     orders: Option<Sender<Order>>,
     answers: Receiver<Result<Decoded, ModelError>>,
@@ -130,7 +124,6 @@ impl Worker {
         Ok(Worker { orders: Some(orders), answers, thread: Some(thread), stop })
     }
 
-    /// Why the thread has ended.
     fn ended(&mut self) -> ModelError {
         let panic = self.thread.take().and_then(|thread| thread.join().err());
         let words = panic.as_deref().and_then(message).unwrap_or("it gives no reason");
@@ -143,7 +136,6 @@ fn thread_failed(problem: String) -> ModelError {
     ModelError::Thread { problem }
 }
 
-/// Message of a panic.
 fn message(panic: &(dyn Any + Send)) -> Option<&str> {
     panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied())
 }
@@ -163,7 +155,6 @@ impl Drop for Worker {
 pub(super) enum CodecBeside {
     /// The caller's thread, with the answers that were not fetched yet.
     Caller(Box<Codec>, VecDeque<Result<Decoded, ModelError>>),
-    /// A thread of its own.
     Thread(Worker),
 }
 

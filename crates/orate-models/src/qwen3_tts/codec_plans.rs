@@ -23,7 +23,6 @@ pub(super) struct CodecPlans {
 }
 
 impl CodecPlans {
-    /// Keeps `memories_kept` memories.
     pub fn new(
         config: CodecDecoderConfig,
         device: Arc<dyn Device>,
@@ -34,7 +33,6 @@ impl CodecPlans {
         CodecPlans { config, cache, memories: MemoryPool::background(device, memories_kept) }
     }
 
-    /// Codes of a frame.
     pub fn quantizers(&self) -> usize {
         self.config.num_quantizers
     }

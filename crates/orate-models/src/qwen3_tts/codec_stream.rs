@@ -114,12 +114,10 @@ impl CodecDecoder {
         self.plans.compile_all(1)
     }
 
-    /// Compiles the plans of batches.
     pub(super) fn prepare_batches(&self) -> Result<(), ModelError> {
         self.plans.compile_all(ROWS)
     }
 
-    /// The graphs of chunks of all sizes.
     pub(super) fn graphs(config: &CodecDecoderConfig) -> Result<Vec<Graph>, ModelError> {
         CHUNKS.into_iter().map(|frames| Ok(chunk_graph(config, 1, frames)?)).collect()
     }
@@ -131,7 +129,6 @@ impl CodecDecoder {
     }
 }
 
-/// Copies of all states of a plan.
 fn whole_states(plan: &Plan) -> Vec<Part<'_>> {
     let whole = |name, len| Part { from: (name, 0), to: (name, 0), len };
     runtime::states(plan).map(|b| whole(&*b.name, b.shape.len())).collect()

@@ -5,6 +5,8 @@
 //! granted (activation, no biases, kind of attention) is checked, so that a checkpoint that differs fails
 //! when it is opened and not in its sound.
 
+#![allow(missing_docs, reason = "most fields have the names of the files")]
+
 use crate::blocks::Attention;
 use crate::decoding::sampling::{MOST_FRAMES, MOST_IDS};
 use serde::Deserialize;
@@ -44,7 +46,6 @@ impl Variant {
 
 /// `config.json`
 #[derive(Clone, Debug, Deserialize, PartialEq)]
-#[allow(missing_docs, reason = "most fields have the names of the file")]
 pub struct Config {
     pub model_type: String,
     /// `0b6` or `1b7`
@@ -69,7 +70,6 @@ pub struct Config {
 ///
 /// The width of all heads together, `num_attention_heads · head_dim`, need not be `hidden_size`.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
-#[allow(missing_docs, reason = "most fields have the names of the file")]
 pub struct TransformerConfig {
     /// Width D of a row.
     pub hidden_size: usize,
@@ -104,7 +104,6 @@ struct RopeScaling {
 
 /// `talker_config`: text and codes to the first code of a frame.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
-#[allow(missing_docs, reason = "most fields have the names of the file")]
 pub struct TalkerConfig {
     #[serde(flatten)]
     pub transformer: TransformerConfig,
@@ -154,7 +153,6 @@ pub enum Dialect {
 
 /// `code_predictor_config`: code 0 of a frame to codes 1 to Q − 1.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
-#[allow(missing_docs, reason = "most fields have the names of the file")]
 pub struct PredictorConfig {
     #[serde(flatten)]
     pub transformer: TransformerConfig,
@@ -167,7 +165,6 @@ pub struct PredictorConfig {
 /// `speaker_encoder_config`. The files hold the first two; the rest are the values of the official class.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(default)]
-#[allow(missing_docs, reason = "most fields have the names of the file")]
 pub struct SpeakerEncoderConfig {
     /// Width of the x-vector, that of the talker.
     pub enc_dim: usize,
@@ -207,7 +204,6 @@ impl Default for SpeakerEncoderConfig {
 /// folders without the file they are those of the official package.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(default)]
-#[allow(missing_docs, reason = "the fields have the names of the file; see `Sampling`")]
 pub struct GenerationConfig {
     /// Whether code 0 of a frame is sampled, rather than the likeliest taken.
     pub do_sample: bool,
@@ -242,7 +238,6 @@ impl Default for GenerationConfig {
 
 /// `speech_tokenizer/config.json`
 #[derive(Clone, Debug, Deserialize, PartialEq)]
-#[allow(missing_docs, reason = "most fields have the names of the file")]
 pub struct CodecConfig {
     /// [`CODEC_TYPE`]
     pub model_type: String,
@@ -260,7 +255,6 @@ pub struct CodecConfig {
 
 /// `decoder_config`: codes to samples.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
-#[allow(missing_docs, reason = "most fields have the names of the file")]
 pub struct CodecDecoderConfig {
     #[serde(flatten)]
     pub transformer: TransformerConfig,
@@ -286,7 +280,6 @@ pub struct CodecDecoderConfig {
 
 /// `encoder_config`: samples to codes, a Mimi encoder.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
-#[allow(missing_docs, reason = "most fields have the names of the file")]
 pub struct CodecEncoderConfig {
     #[serde(flatten)]
     pub transformer: TransformerConfig,
@@ -320,12 +313,10 @@ pub struct CodecEncoderConfig {
 const LARGEST: usize = 1 << 16;
 /// As [`LARGEST`], for vocabularies and sample rates.
 const LARGEST_VOCABULARY: usize = 1 << 20;
-/// The end of errors about layers.
 const NEW: &str = "no released model has that, and it is not supported";
 
 type Check = Result<(), String>;
 
-/// Returns an error if a condition does not hold.
 macro_rules! ensure {
     ($holds:expr, $($problem:tt)+) => {
         if !$holds {
@@ -353,7 +344,6 @@ fn sizes(prefix: &str, most: usize, all: &[(&str, usize)]) -> Check {
     Ok(())
 }
 
-/// Checks that ids lie in a vocabulary.
 fn ids<'a>(what: &str, all: impl IntoIterator<Item = (&'a str, u32)>, (of, n): (&str, usize)) -> Check {
     for (name, id) in all {
         ensure!((id as usize) < n, "{what}`{name}` is {id}, but `talker_config.{of}` {n}");
@@ -396,7 +386,6 @@ impl TransformerConfig {
         Ok(())
     }
 
-    /// Sizes of the attention of a layer.
     pub(super) fn attention(&self) -> Attention {
         Attention {
             width: self.hidden_size,

@@ -302,7 +302,6 @@ const TONE: (f32, f32, f32) = (2.0, 180.0, 3.0);
 /// Frames that are made before those that are profiled.
 const FRAMES_BEFORE_PROFILE: usize = 4;
 
-/// The model, timed.
 struct Timing(Arc<Qwen3Tts>);
 
 impl Bench for Timing {

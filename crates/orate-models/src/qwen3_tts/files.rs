@@ -163,13 +163,11 @@ impl Files {
     }
 }
 
-/// `trimmed.json`
 #[derive(Deserialize)]
 struct Trimmed {
     weights: Vec<String>,
 }
 
-/// The `model_type` of a JSON file, if it is one.
 fn model_type(path: &Path) -> Option<String> {
     let json: serde_json::Value = serde_json::from_slice(&read(path).ok()?).ok()?;
     Some(json.get("model_type")?.as_str()?.to_owned())

@@ -126,7 +126,6 @@ fn integers(file: &SafeTensors, name: &str) -> Result<Vec<i32>, ModelError> {
     Ok(file.get(name)?.to_f32().into_iter().map(|x| x as i32).collect())
 }
 
-/// A comparison in progress.
 struct Run<'a> {
     model: &'a Arc<Qwen3Tts>,
     out: &'a mut dyn Comparison,

@@ -22,7 +22,6 @@ pub(crate) const PREFIX_BYTES: usize = 128 << 20;
 pub struct Qwen3Tts {
     files: Files,
     device: Arc<dyn Device>,
-    /// Format of the talker's cache.
     kv: CacheFormat,
     /// Talker and code predictor; a codec alone has none.
     pub(super) talker: Option<Decoding<Talker>>,

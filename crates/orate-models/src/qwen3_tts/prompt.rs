@@ -109,7 +109,6 @@ const ROLE: usize = 3;
 const AFTER_TEXT: (&str, usize) = ("<|im_end|>\n<|im_start|>assistant\n", 5);
 /// What follows a transcript, likewise.
 const AFTER_TRANSCRIPT: (&str, usize) = ("<|im_end|>\n", 2);
-/// No language.
 const AUTO: &str = "auto";
 /// Codes of languages (ISO 639-1), and their names in models.
 const CODES: [(&str, &str); 10] = [
@@ -209,7 +208,6 @@ impl Prompt {
     }
 }
 
-/// A prompt under construction.
 #[derive(Default)]
 struct Rows {
     ids: RowIds,
@@ -324,12 +322,10 @@ fn spoken(
     Ok((ids, inside))
 }
 
-/// Tokens of a transcript.
 fn transcript_ids(tokenizer: &QwenTokenizer, transcript: &str) -> Result<Vec<i32>, ModelError> {
     spoken(tokenizer, transcript, AFTER_TRANSCRIPT, "transcript").map(|(_, ids)| ids)
 }
 
-/// Number of tokens of a transcript.
 pub(super) fn transcript_tokens(tokenizer: &QwenTokenizer, transcript: &str) -> usize {
     transcript_ids(tokenizer, transcript).map_or(0, |ids| ids.len())
 }

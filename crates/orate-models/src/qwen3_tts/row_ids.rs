@@ -40,7 +40,6 @@ impl RowIds {
         self.rows[rows].iter().any(|(_, beside)| matches!(beside, RowKind::XVector | RowKind::Frame(_)))
     }
 
-    /// A range of the rows.
     pub(crate) fn part(&self, rows: Range<usize>) -> RowIds {
         let rows = self.rows[rows].to_vec();
         let has_x_vector = rows.iter().any(|(_, beside)| *beside == RowKind::XVector);

@@ -19,7 +19,6 @@ const MEMORIES_KEPT: usize = 2;
 /// frame.
 const FRAMES_OF_A_RUN: usize = 23;
 
-/// A chunk of an utterance.
 pub(super) struct Piece {
     /// Where the utterance's state is.
     pub memory: PooledMemory,
@@ -36,7 +35,6 @@ type Samples = Result<(Vec<f32>, Counters), ModelError>;
 /// its own thread.
 type Answer = Result<(PooledMemory, Samples), Piece>;
 
-/// The chunks of a decoder that wait to be decoded.
 pub(super) struct SharedCodec {
     /// By size of chunks: a first, small chunk does not wait for larger ones of others.
     coalescers: [Coalescer<Piece, Answer>; CHUNKS.len()],

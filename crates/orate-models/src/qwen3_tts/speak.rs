@@ -7,8 +7,8 @@
 
 use super::codec_beside::{CodecBeside, Decoded, Order};
 use super::{
-    Options as Own, Prompt, Qwen3Tts, Request, Sampling, Settings, Speaker, StartOptions, Step, TextFeeding,
-    Utterance, Variant, Voice, is_runaway,
+    Options as Own, Prompt, Qwen3Tts, Request, Sampling, Settings, Speaker, StartOptions, Step, Utterance,
+    Variant, Voice, is_runaway,
 };
 use crate::pieces::{Progress, is_speakable};
 use crate::{Chunk, Chunks, FinishReason, Lap, Laps, ModelError, OptionSet, Options};
@@ -27,7 +27,6 @@ const MOST_IDEOGRAPHS: usize = 100;
 /// The first character of East Asian scripts.
 const FIRST_IDEOGRAPH: char = '\u{2E80}';
 
-/// Most frames of a chunk.
 const MOST_FRAMES: usize = 25;
 
 /// Most chunks whose frames are generated before the samples of an earlier chunk are emitted.
@@ -56,17 +55,19 @@ pub(super) struct Pieces {
     model: Arc<Qwen3Tts>,
     pieces: std::vec::IntoIter<(String, Prompt)>,
     settings: Settings,
-    max_frames: Option<usize>,
-    retries: usize,
+    own: Own,
+    language: Option<String>,
     whole_pieces: bool,
     progress: Progress,
     /// Codes of a reference, which the codec reads before each piece.
     before: Arc<[i32]>,
-    /// Set if the voice is described by an instruction.
-    described: Option<Described>,
+    /// Whether the voice is known by its description alone, so that each piece could get another one. The
+    /// first piece that is spoken to its end therefore becomes the context of later pieces.
+    is_described: bool,
+    /// Text and codes of that piece.
+    spoken: Option<(String, Vec<i32>)>,
     /// Set while there are codes to decode.
     codec: Option<CodecBeside>,
-    codec_beside: bool,
     current: Option<Speaking>,
     /// Chunks of a whole piece that are still to be emitted.
     made: VecDeque<Chunk>,
@@ -76,17 +77,6 @@ pub(super) struct Pieces {
     frames: usize,
 }
 
-/// A voice that is known by its description alone, so that each piece could get another one. The first piece
-/// that is spoken to its end therefore becomes the context of later pieces.
-struct Described {
-    language: Option<String>,
-    instruct: Option<String>,
-    feeding: Option<TextFeeding>,
-    /// Text and codes of that piece.
-    first: Option<(String, Vec<i32>)>,
-}
-
-/// A piece that is being spoken.
 struct Speaking {
     text: String,
     prompt: Prompt,
@@ -99,13 +89,11 @@ struct Speaking {
     given: usize,
     /// Chunks that the codec is decoding: work that the talker asked of the device, and why the piece ends.
     decoding: VecDeque<(Counters, Option<FinishReason>)>,
-    /// Whether a chunk was emitted.
     heard: bool,
     /// Code 0 of each frame so far.
     first_codes: Vec<i32>,
     /// Reason to report when the frame budget is used up.
     at_most: FinishReason,
-    /// Why it ended.
     finish: Option<FinishReason>,
     counted: Counters,
 }
@@ -140,25 +128,19 @@ impl Pieces {
         let settings = settings(Settings::new(&talking.generation, o.seed), &own);
         settings.check()?;
         let progress = Progress::new(o, model.sample_rate());
-        let described = (speaker == Speaker::Described).then(|| Described {
-            language: o.language.clone(),
-            instruct: own.instruct.clone(),
-            feeding,
-            first: None,
-        });
-        let codec_beside = own.codec_beside.unwrap_or(model.device().pacing().side_by_side);
+        let is_described = speaker == Speaker::Described;
         Ok(Pieces {
             model,
             pieces: pieces.into_iter(),
             settings,
-            max_frames: own.max_frames,
-            retries: own.retries.unwrap_or(1),
+            own,
+            language: o.language.clone(),
             whole_pieces: o.whole_pieces,
             progress,
             before: before.into(),
-            described,
+            is_described,
+            spoken: None,
             codec: None,
-            codec_beside,
             current: None,
             made: VecDeque::new(),
             warnings,
@@ -176,37 +158,31 @@ impl Pieces {
     /// The codec, which is started for the first piece.
     fn codec(&mut self) -> Result<&mut CodecBeside, ModelError> {
         if self.codec.is_none() {
-            self.codec = Some(CodecBeside::new(self.model.codec().clone(), self.codec_beside)?);
+            let beside = self.own.codec_beside.unwrap_or(self.model.device().pacing().side_by_side);
+            self.codec = Some(CodecBeside::new(self.model.codec().clone(), beside)?);
         }
         Ok(self.codec.as_mut().expect("made above"))
     }
 
-    /// Most frames of a piece.
     fn budget(&self, prompt: &Prompt) -> usize {
-        self.max_frames.unwrap_or(prompt.frame_budget()).min(self.settings.max_frames)
+        self.own.max_frames.unwrap_or(prompt.frame_budget()).min(self.settings.max_frames)
     }
 
     /// The prompt of a piece. A described voice is taken from an earlier piece, if there is one.
     fn prompt(&self, text: &str, prompt: Prompt) -> Result<Prompt, ModelError> {
-        let Some(Described { language, instruct, feeding, first: Some((transcript, codes)) }) =
-            &self.described
-        else {
-            return Ok(prompt);
-        };
+        let Some((transcript, codes)) = &self.spoken else { return Ok(prompt) };
         let speaker = Speaker::GoingOn { transcript, codes };
-        let (language, instruct) = (language.as_deref(), instruct.as_deref());
-        self.model.prompt(&Request { text, speaker, language, instruct, feeding: *feeding })
+        let (language, instruct) = (self.language.as_deref(), self.own.instruct.as_deref());
+        self.model.prompt(&Request { text, speaker, language, instruct, feeding: self.own.text_feeding })
     }
 
     /// Keeps the voice of a piece that has ended normally.
     fn take_over(&mut self, speaking: &Speaking) {
         let codes = &speaking.codes;
-        if let Some(Described { first: first @ None, .. }) = &mut self.described
-            && !codes.is_empty()
-        {
+        if self.is_described && self.spoken.is_none() && !codes.is_empty() {
             let context = FRAMES_BEFORE * self.model.codec().quantizers();
             self.before = codes[codes.len().saturating_sub(context)..].into();
-            *first = Some((speaking.text.clone(), codes.clone()));
+            self.spoken = Some((speaking.text.clone(), codes.clone()));
         }
     }
 
@@ -214,7 +190,7 @@ impl Pieces {
         let (needed, budget) = (prompt.frame_budget(), self.budget(&prompt));
         // A limit from the options is reported as a length. The budget of the text alone is more than it
         // needs, so that using it up means runaway generation.
-        let is_guard = self.max_frames.is_none() && budget == needed;
+        let is_guard = self.own.max_frames.is_none() && budget == needed;
         let at_most = if is_guard { FinishReason::Runaway } else { FinishReason::Length };
         let seed = attempt_seed(self.progress.seed(), attempts);
         let before = self.before.clone();
@@ -318,7 +294,10 @@ impl Pieces {
                     break finish;
                 }
             };
-            if finish == FinishReason::Runaway && speaking.attempts <= self.retries && self.is_random() {
+            if finish == FinishReason::Runaway
+                && speaking.attempts <= self.own.retries.unwrap_or(1)
+                && self.is_random()
+            {
                 tracing::debug!(
                     piece = self.progress.index,
                     attempt = speaking.attempts,
@@ -420,9 +399,9 @@ pub(super) fn make_plans(model: &Arc<Qwen3Tts>, o: &Options, callers: usize) -> 
             let budget = pieces.budget(&prompt);
             model.prepare(&prompt, budget, callers)?;
             // A described voice continues after a piece of any length.
-            for frames in (1..=budget).step_by(WARM_UP_FRAMES) {
-                let Some(described) = &mut pieces.described else { break };
-                described.first = Some((text.clone(), vec![0; frames * model.codec().quantizers()]));
+            let earlier = if pieces.is_described { budget } else { 0 };
+            for frames in (1..=earlier).step_by(WARM_UP_FRAMES) {
+                pieces.spoken = Some((text.clone(), vec![0; frames * model.codec().quantizers()]));
                 let after = pieces.prompt(&text, prompt.clone())?;
                 model.prepare(&after, pieces.budget(&after), callers)?;
             }
@@ -431,7 +410,6 @@ pub(super) fn make_plans(model: &Arc<Qwen3Tts>, o: &Options, callers: usize) -> 
     Ok(())
 }
 
-/// Cuts a text into pieces of whole sentences.
 fn cut(text: &str) -> Vec<String> {
     let dense = text.chars().filter(|c| *c >= FIRST_IDEOGRAPH).count();
     let max_chars = if 2 * dense > text.chars().count() { MOST_IDEOGRAPHS } else { MOST_CHARS };

@@ -67,7 +67,6 @@ pub fn build(g: &mut Graph, c: &SpeakerEncoderConfig, frames: usize) -> Result<(
     g.output("x_vector", x)
 }
 
-/// A convolution and ReLU.
 fn tdnn(g: &mut Graph, conv: &Conv, x: Value, dilation: usize) -> Result<Value> {
     let y = conv.mirrored(g, x, dilation)?;
     g.activate(y, Activation::Relu)

@@ -48,7 +48,6 @@ pub fn prefill(g: &mut Graph, c: &TalkerConfig, s: CacheSizes, time: usize) -> R
     g.output(LOGITS, logits)
 }
 
-/// Declares the caches.
 pub(super) fn cache(g: &mut Graph, c: &TalkerConfig, s: CacheSizes) -> Result<Cache, GraphError> {
     Cache::declare(g, "talker", &c.transformer, [s.batch, s.capacity], Some(s.kv))
 }

@@ -50,7 +50,6 @@ impl TalkerPlan {
         ]
     }
 
-    /// The graph of the plan.
     pub fn graph(self, c: &TalkerConfig, taps: bool) -> Result<Graph, GraphError> {
         let name = match self {
             TalkerPlan::Rows { .. } => "prompt",
@@ -83,9 +82,7 @@ pub(crate) fn smallest_graphs(c: &TalkerConfig, kv: CacheFormat) -> Result<Vec<G
 /// The talker of a model on a device.
 pub struct Talker {
     config: TalkerConfig,
-    /// Text id of padding.
     pad: i32,
-    /// Format of the talker's cache.
     kv: CacheFormat,
     /// By plan, and whether taps are recorded.
     plans: PlanCache<(TalkerPlan, bool)>,
@@ -106,7 +103,6 @@ impl Talker {
         }
     }
 
-    /// Plans compiled so far, and bytes of weights on the device.
     pub(crate) fn plans(&self) -> &PlanCache<(TalkerPlan, bool)> {
         &self.plans
     }

@@ -17,7 +17,6 @@ use std::sync::Arc;
 /// Rows of features of a piece: two seconds, which bounds the memory for a recording of any length.
 const PIECE: usize = 50;
 
-/// Where weights come from.
 type Weights = Arc<dyn WeightLoader + Send + Sync>;
 
 /// The encoders on a device. Shared by threads.
@@ -26,7 +25,6 @@ pub struct VoiceEncoder {
     codec: CodecConfig,
     /// The only plan kept is that of whole pieces.
     codec_plans: PlanCache<()>,
-    device: Arc<dyn Device>,
 }
 
 impl VoiceEncoder {
@@ -39,7 +37,7 @@ impl VoiceEncoder {
     ) -> VoiceEncoder {
         let plans = |weights| PlanCache::new(device.clone(), weights, 1);
         let speaker = speaker.map(|(config, weights)| (config, plans(weights)));
-        VoiceEncoder { speaker, codec, codec_plans: plans(codec_weights), device: device.clone() }
+        VoiceEncoder { speaker, codec, codec_plans: plans(codec_weights) }
     }
 
     /// Bytes of weights on the device so far.
@@ -77,7 +75,7 @@ impl VoiceEncoder {
         }
         let mel = LogMel::new(&features)?.apply(samples);
         let g = speaker_graph(config, mel.frames)?;
-        let mut memory = self.device.memory();
+        let mut memory = self.codec_plans.device().memory();
         memory.write_f32("log_mel", &[1, mel.frames, mel.bins].into(), &mel.data)?;
         plans.compile(g)?.run(&mut *memory)?;
         let mut x_vector = vec![];
@@ -97,7 +95,7 @@ impl VoiceEncoder {
         let features = self.features(samples)?;
         let rows = features.len() / width;
         let g = codes_graph(&self.codec, rows)?;
-        let mut memory = self.device.memory();
+        let mut memory = self.codec_plans.device().memory();
         memory.write_f32("features", &[1, rows, width].into(), &features)?;
         self.codec_plans.compile(g)?.run(&mut *memory)?;
         let mut codes = vec![];
@@ -108,7 +106,7 @@ impl VoiceEncoder {
     /// Features of a recording, `[⌈n / 960⌉, D]`, piece by piece.
     fn features(&self, samples: &[f32]) -> Result<Vec<f32>, ModelError> {
         let length = PIECE * codec_encoder::samples_per_feature(&self.codec.encoder_config);
-        let mut memory = self.device.memory();
+        let mut memory = self.codec_plans.device().memory();
         let (mut all, mut features) = (vec![], vec![]);
         for (i, piece) in samples.chunks(length).enumerate() {
             let graph = || Ok::<_, ModelError>(features_graph(&self.codec, piece.len())?);

@@ -52,7 +52,6 @@ struct PartSnr {
     talking: f64,
     /// Speaker encoder and codec encoder.
     encoders: f64,
-    /// Codec decoder.
     codec: f64,
 }
 

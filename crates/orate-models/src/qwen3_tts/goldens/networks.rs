@@ -38,7 +38,6 @@ const OTHER_WIDTH: &str = "it was made with a codec of another width";
 
 /// Draws from each distribution, over all runs.
 const DRAWS: usize = 4096;
-/// Draws in a run.
 const DRAWS_AT_ONCE: usize = 512;
 /// Standard deviations that a frequency may differ from its probability.
 const DEVIATIONS: f64 = 5.0;
@@ -75,7 +74,6 @@ struct Network<'a> {
 }
 
 impl Run<'_> {
-    /// Compares a case that is not an utterance.
     pub fn network(&mut self, name: &str, case: &Case) -> Result<(), ModelError> {
         let memory = self.model.device().memory();
         let mut network = Network { name, case, model: self.model, out: &mut *self.out, memory };
@@ -287,7 +285,6 @@ impl Network<'_> {
         self.out.skip(&format!("{}/{tensor}", self.name), why);
     }
 
-    /// The codes that a network has written.
     fn codes(&mut self) -> Result<Vec<i32>, ModelError> {
         let mut codes = vec![];
         self.memory.read_i32("codes", &mut codes)?;

@@ -13,7 +13,6 @@ use orate_weights::{SafeTensors, WeightSource};
 /// Penalty of the official package's default settings, which the goldens keep.
 const REPETITION_PENALTY: f32 = 1.05;
 
-/// The tensors and arguments of a golden utterance.
 struct Utterance<'a> {
     case: &'a Case,
     tensors: SafeTensors,
@@ -107,7 +106,6 @@ impl Utterance<'_> {
 /// ones by 1e-6, and one of seven seeds has two codes that are 7e-8 apart.
 const TIE: f64 = 4e-6;
 
-/// Result of greedy decoding.
 enum Drawn {
     /// Frames up to the first that differs, or all, and the code after them.
     Frames { last: Option<i32> },
@@ -115,7 +113,6 @@ enum Drawn {
     Tie { frame: usize, margin: f64 },
 }
 
-/// Tensors collected frame by frame.
 #[derive(Default)]
 struct Frames {
     hidden: Steps,
