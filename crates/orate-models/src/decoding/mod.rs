@@ -19,7 +19,7 @@ mod ahead;
 mod batch;
 mod caches;
 pub(crate) mod coalescer;
-mod error;
+pub(crate) mod error;
 pub(crate) mod kept_states;
 mod network;
 mod resources;

@@ -122,8 +122,7 @@ pub trait Autoregressive: Send + Sync + 'static {
 
     /// A plan that runs once at the beginning of an utterance, when all states are zeros: it makes [`FEED`]
     /// of `feed` rows, or sets other states. `None` if there is nothing to do.
-    fn begin_plan(&self, feed: usize, taps: bool) -> Result<Option<Arc<dyn Executable>>, ModelError> {
-        let _ = (feed, taps);
+    fn begin_plan(&self, _feed: usize, _taps: bool) -> Result<Option<Arc<dyn Executable>>, ModelError> {
         Ok(None)
     }
 
@@ -131,11 +130,10 @@ pub trait Autoregressive: Send + Sync + 'static {
     /// it.
     fn write_begin(
         &self,
-        prompt: &Self::Prompt,
-        feed: usize,
-        memory: &mut dyn Memory,
+        _prompt: &Self::Prompt,
+        _feed: usize,
+        _memory: &mut dyn Memory,
     ) -> Result<(), ModelError> {
-        let _ = (prompt, feed, memory);
         Ok(())
     }
 

@@ -95,7 +95,12 @@ impl<N: Autoregressive> Session<N> {
         let coming = resources.prompts.coming();
         let network = &resources.network;
         let (facts, taps) = (network.facts(), options.taps);
-        check(&settings, facts.sampling.len())?;
+        settings.check()?;
+        let (given, read) = (settings.sampling.len(), facts.sampling.len());
+        if given != read {
+            let got = format!("for {given} draws of a frame");
+            return Err(option_error("sampling", got, &format!("this network has {read}")));
+        }
         let Extent { rows, .. } = network.extent(prompt);
         if rows + settings.max_frames > facts.positions {
             let (frames, most) = (settings.max_frames, facts.positions);
@@ -365,15 +370,6 @@ impl<N: Autoregressive> Drop for Session<N> {
 
 pub(super) fn check_frame(codes: &[i32], frame: usize) -> Result<(), ModelError> {
     if codes.contains(&NO_ID) { Err(ModelError::NoCode { frame }) } else { Ok(()) }
-}
-
-fn check(settings: &DrawSettings, buffers: usize) -> Result<(), ModelError> {
-    settings.check()?;
-    if settings.sampling.len() == buffers {
-        return Ok(());
-    }
-    let got = format!("for {} draws of a frame", settings.sampling.len());
-    Err(option_error("sampling", got, &format!("this network has {buffers}")))
 }
 
 fn write_settings(

@@ -285,13 +285,6 @@ impl<N: Autoregressive> Drop for Leading<'_, N> {
 
 struct Starting<N: Autoregressive>(Arc<SharedBatch<N>>);
 
-impl<N: Autoregressive> Starting<N> {
-    fn new(shared: &Arc<SharedBatch<N>>) -> Starting<N> {
-        shared.lock().starting += 1;
-        Starting(shared.clone())
-    }
-}
-
 impl<N: Autoregressive> Drop for Starting<N> {
     fn drop(&mut self) {
         self.0.lock().starting -= 1;
@@ -320,7 +313,8 @@ impl<N: Autoregressive> Utterance<N> {
         options: StartOptions,
         prepare: impl FnOnce() -> Result<(), ModelError>,
     ) -> Result<Utterance<N>, ModelError> {
-        let starting = Starting::new(shared);
+        shared.lock().starting += 1;
+        let starting = Starting(shared.clone());
         let session = Session::start(&shared.resources, prompt, settings, options)?;
         shared.prepare_to_join(session.needs, prepare)?;
         let reused = session.reused_rows();

@@ -73,7 +73,6 @@ pub struct Config {
 pub struct TransformerConfig {
     /// Width D of a row.
     pub hidden_size: usize,
-    /// Width inside the feed-forward part.
     pub intermediate_size: usize,
     pub num_hidden_layers: usize,
     /// Query heads H.
@@ -82,7 +81,6 @@ pub struct TransformerConfig {
     pub num_key_value_heads: usize,
     /// Width Dh of a head.
     pub head_dim: usize,
-    /// Epsilon of every norm.
     #[serde(alias = "norm_eps")]
     pub rms_norm_eps: f32,
     pub rope_theta: f64,
@@ -110,7 +108,6 @@ pub struct TalkerConfig {
     /// Codec vocabulary V: codes, then [`CONTROL_IDS`] control ids.
     pub vocab_size: usize,
     pub text_vocab_size: usize,
-    /// Width Dt of a text embedding.
     pub text_hidden_size: usize,
     /// Codes Q of a frame.
     pub num_code_groups: usize,
@@ -118,7 +115,6 @@ pub struct TalkerConfig {
     pub max_position_embeddings: usize,
     /// Control id of each language, and of each dialect.
     pub codec_language_id: BTreeMap<String, u32>,
-    /// Control id of each speaker.
     #[serde(default)]
     pub spk_id: BTreeMap<String, u32>,
     /// The dialect of each speaker, if any.
@@ -169,7 +165,6 @@ pub struct SpeakerEncoderConfig {
     /// Width of the x-vector, that of the talker.
     pub enc_dim: usize,
     pub sample_rate: u32,
-    /// Mel bands.
     pub mel_dim: usize,
     /// Channels of the first block, the SE-Res2Net blocks and the aggregation.
     pub enc_channels: Vec<usize>,
@@ -180,7 +175,6 @@ pub struct SpeakerEncoderConfig {
     pub enc_attention_channels: usize,
     /// Parts of a Res2Net block.
     pub enc_res2net_scale: usize,
-    /// Channels inside squeeze and excitation.
     pub enc_se_channels: usize,
 }
 
@@ -262,11 +256,9 @@ pub struct CodecDecoderConfig {
     pub latent_dim: usize,
     /// Width of a dequantized frame; a codebook entry has half of it.
     pub codebook_dim: usize,
-    /// Entries of a codebook.
     pub codebook_size: usize,
     /// Channels of the first decoder block, halved by each.
     pub decoder_dim: usize,
-    /// Codebooks.
     pub num_quantizers: usize,
     /// Codebooks of the first quantizer; the others form the second.
     pub num_semantic_quantizers: usize,
@@ -285,19 +277,15 @@ pub struct CodecEncoderConfig {
     pub transformer: TransformerConfig,
     /// Channels of the first convolution, doubled by each stage.
     pub num_filters: usize,
-    /// Taps of the first convolution.
     pub kernel_size: usize,
     pub last_kernel_size: usize,
     pub residual_kernel_size: usize,
-    /// Residual blocks of a stage.
     pub num_residual_layers: usize,
     /// Channels are divided by it inside a residual block.
     pub compress: usize,
     /// Strides, the last one first.
     pub upsampling_ratios: Vec<usize>,
-    /// Width of a codebook entry.
     pub codebook_dim: usize,
-    /// Entries of a codebook.
     pub codebook_size: usize,
     /// Codebooks in the file.
     pub num_quantizers: usize,
@@ -325,7 +313,6 @@ macro_rules! ensure {
     };
 }
 
-/// Fields with their names.
 macro_rules! fields {
     ($of:expr, $($field:ident)+) => { [$((stringify!($field), $of.$field)),+] };
 }
@@ -523,7 +510,6 @@ impl SpeakerEncoderConfig {
 }
 
 impl GenerationConfig {
-    /// Reads and checks `generation_config.json`.
     pub fn from_json(bytes: &[u8]) -> Result<GenerationConfig, String> {
         read(bytes, GenerationConfig::check)
     }
@@ -545,7 +531,6 @@ impl GenerationConfig {
 }
 
 impl CodecConfig {
-    /// Reads and checks a codec's `config.json`.
     pub fn from_json(bytes: &[u8]) -> Result<CodecConfig, String> {
         read(bytes, CodecConfig::check)
     }
@@ -615,7 +600,6 @@ impl CodecDecoderConfig {
         product(self.upsample_rates.iter().chain(&self.upsampling_ratios))
     }
 
-    /// Width of a codebook entry.
     pub fn entry_width(&self) -> usize {
         self.codebook_dim / 2
     }

@@ -10,7 +10,7 @@ use super::talker_plans::TalkerPlan;
 use crate::ModelError;
 use crate::decoding::session::{capacity, feed_capacity, pass_rows};
 use crate::{Footprint, Loader};
-use orate_graph::{BufferKind, CacheFormat, Device, Plan};
+use orate_graph::{BufferKind, CacheFormat, Device, Graph, Plan};
 
 /// Rows of a prompt of medium length without a reference.
 const PROMPT_ROWS: usize = 100;
@@ -22,11 +22,8 @@ const ROWS_BESIDES: usize = 11;
 /// Tokens of a second of transcript: slow speech has two, fast speech four.
 const TOKENS_PER_SECOND: f64 = 3.0;
 
-/// Memory that the model will take with one utterance of at most `frames` frames, whose keys and values
-/// are kept in a format, and with a reference of `reference` seconds.
-///
-/// # Errors
-/// The device lacks an op, or the configuration contradicts itfiles.
+/// Memory that the model will take with one utterance of at most `frames` frames, whose keys and values are
+/// kept in a format, and with a reference of `reference` seconds.
 pub(super) fn footprint(
     files: &Files,
     device: &dyn Device,
@@ -35,15 +32,9 @@ pub(super) fn footprint(
     reference: f64,
 ) -> Result<Footprint, ModelError> {
     let source = Loader(files.weights.clone());
-    let codec = CodecDecoder::graphs(&files.codec.decoder_config)?;
-    let codec = codec.into_iter().map(|g| Plan::compile(g, device)).collect::<Result<Vec<_>, _>>()?;
-    let codec_bytes = memory(&codec);
-    let mut all = Footprint {
-        weights: device.weight_bytes(&codec, &source),
-        utterance: codec_bytes,
-        in_context: 0,
-        cloning: 0,
-    };
+    let codec = compile(device, CodecDecoder::graphs(&files.codec.decoder_config)?)?;
+    let (weights, codec_bytes) = (device.weight_bytes(&codec, &source), memory(&codec));
+    let mut all = Footprint { weights, utterance: codec_bytes, in_context: 0, cloning: 0 };
     let Some(talking) = &files.talking else { return Ok(all) };
     let sizes = CacheSizes { batch: 1, capacity: capacity(PROMPT_ROWS + frames), kv };
     let plans = talking_plans(talking, device, sizes, (PROMPT_ROWS, false))?;
@@ -77,8 +68,7 @@ fn cloning(files: &Files, talking: &Talking, device: &dyn Device, seconds: f64) 
     let source = Loader(files.weights.clone());
     let samples = (seconds * f64::from(files.codec.output_sample_rate)) as usize;
     let speaker = talking.config.speaker_encoder_config.as_ref();
-    let graphs = VoiceEncoder::graphs(speaker, &files.codec, samples)?;
-    let plans = graphs.into_iter().map(|g| Plan::compile(g, device)).collect::<Result<Vec<_>, _>>()?;
+    let plans = compile(device, VoiceEncoder::graphs(speaker, &files.codec, samples)?)?;
     let largest = plans.iter().map(|p| memory(std::slice::from_ref(p))).max().unwrap_or(0);
     Ok(device.weight_bytes(&plans, &source) + largest)
 }
@@ -94,7 +84,11 @@ fn talking_plans(
     let time = pass_rows(device.pacing().prompt_step, rows);
     let plans = TalkerPlan::of_utterance(sizes, (time, reference), feed_capacity(1)).into_iter();
     let config = &talking.config.talker_config;
-    plans.map(|plan| Ok(Plan::compile(plan.graph(config, false)?, device)?)).collect()
+    compile(device, plans.map(|plan| plan.graph(config, false)).collect::<Result<_, _>>()?)
+}
+
+fn compile(device: &dyn Device, graphs: Vec<Graph>) -> Result<Vec<Plan>, ModelError> {
+    graphs.into_iter().map(|g| Ok(Plan::compile(g, device)?)).collect()
 }
 
 /// Bytes of a memory in which all of these plans run: buffers of a name are shared, and so are temporaries.

@@ -13,6 +13,7 @@
 use super::code_predictor::{self, Codes};
 use super::config::{CONTROL_IDS, TalkerConfig};
 use super::talker::{self, CacheSizes, HIDDEN, LOGITS};
+use super::transformer::Cache;
 use crate::decoding::{FEED, POSITION, SEED};
 use orate_graph::{ControlIds, DType, Draw, Graph, GraphError, Op};
 
@@ -83,7 +84,7 @@ fn frame(
     let row = g.add(sum, text)?;
     g.tap("row", row)?;
     let position = g.state(POSITION, DType::I32, [batch])?;
-    let mut cache = talker::cache(g, c, s)?;
+    let mut cache = Cache::declare(g, "talker", &c.transformer, [s.batch, s.capacity], Some(s.kv))?;
     let (hidden, logits) = talker::read(g, c, row, (&mut cache, position), None, "layer")?;
     g.update(HIDDEN, hidden)?;
     let (position, number) = (g.increment(position, 1)?, g.increment(number, 1)?);

@@ -22,6 +22,7 @@ use super::config::{Config, Dialect, TalkerConfig, Variant};
 use super::row_ids::{RowIds, RowKind};
 use crate::ModelError;
 use orate_text::qwen::{Part, QwenTokenizer};
+use std::slice::ChunksExact;
 
 /// Who speaks.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -177,31 +178,23 @@ impl Prompt {
             None => c.tts_model_type != Variant::Base,
             Some(feeding) => feeding == TextFeeding::Whole,
         };
+        let (mut reference, mut frames) = (vec![], [].chunks_exact(t.num_code_groups));
         if let Speaker::InContext { transcript, codes, .. } | Speaker::GoingOn { transcript, codes } =
             r.speaker
         {
-            let reference = transcript_ids(tokenizer, transcript)?;
-            let frames = frames(t, codes)?;
-            fixed += if whole { reference.len() } else { reference.len().min(frames) };
-            let said: Vec<i32> = reference.into_iter().chain(text).chain([eos]).collect();
-            let frames = codes.chunks_exact(t.num_code_groups);
-            if whole {
-                said.into_iter().for_each(|id| p.codec(id, [t.codec_pad_id]));
-                p.codec(pad, [t.codec_bos_id]);
-                frames.for_each(|frame| p.frame(pad, frame));
-            } else {
-                let mut said = said.into_iter();
-                p.codec(said.next().unwrap_or(pad), [t.codec_bos_id]);
-                frames.for_each(|frame| p.frame(said.next().unwrap_or(pad), frame));
-                p.trailing.extend(said);
-            }
-        } else if whole {
-            text.into_iter().chain([eos]).for_each(|id| p.codec(id, [t.codec_pad_id]));
+            reference = transcript_ids(tokenizer, transcript)?;
+            frames = whole_frames(t, codes)?;
+            fixed += if whole { reference.len() } else { reference.len().min(frames.len()) };
+        }
+        let mut said = reference.into_iter().chain(text).chain([eos]);
+        if whole {
+            said.for_each(|id| p.codec(id, [t.codec_pad_id]));
             p.codec(pad, [t.codec_bos_id]);
+            frames.for_each(|frame| p.frame(pad, frame));
         } else {
-            let mut text = text.into_iter();
-            p.codec(text.next().unwrap_or(pad), [t.codec_bos_id]);
-            p.trailing.extend(text.chain([eos]));
+            p.codec(said.next().unwrap_or(pad), [t.codec_bos_id]);
+            frames.for_each(|frame| p.frame(said.next().unwrap_or(pad), frame));
+            p.trailing.extend(said);
         }
         p.trailing.push(pad);
         Ok(Prompt { rows: p.ids, fixed, trailing_ids: p.trailing, tokens, warnings })
@@ -331,11 +324,11 @@ pub(super) fn transcript_tokens(tokenizer: &QwenTokenizer, transcript: &str) -> 
 }
 
 /// Frames of a reference, all of whose codes exist.
-fn frames(t: &TalkerConfig, codes: &[i32]) -> Result<usize, ModelError> {
+fn whole_frames<'a>(t: &TalkerConfig, codes: &'a [i32]) -> Result<ChunksExact<'a, i32>, ModelError> {
     let (q, most) = (t.num_code_groups, t.code_predictor_config.vocab_size as i32);
     let whole = codes.len().is_multiple_of(q) && !codes.is_empty();
     if whole && codes.iter().all(|c| (0..most).contains(c)) {
-        return Ok(codes.len() / q);
+        return Ok(codes.chunks_exact(q));
     }
     let problem = format!("its reference has {} codes; needed are frames of {q} below {most}", codes.len());
     Err(ModelError::BadVoice { name: None, problem })

@@ -8,8 +8,9 @@
 use super::codec_plans::{CHUNKS, CodecPlans, ROWS};
 use crate::ModelError;
 use crate::decoding::coalescer::Coalescer;
+use crate::decoding::error::panicked;
 use crate::runtime::{self, MemoryPool, PooledMemory};
-use orate_graph::{Buffer, Counters, Device, DeviceError, Executable, Part};
+use orate_graph::{Buffer, Counters, Device, Executable, Part};
 use std::sync::Arc;
 
 /// Memories of batches that are kept: of chunks of two sizes at the same moment.
@@ -59,9 +60,8 @@ impl SharedCodec {
             Some(Ok(decoded)) => decoded,
             Some(Err(piece)) => piece.decode(decoder),
             None => {
-                let problem = "the thread that decoded has panicked".to_owned();
-                let lost = DeviceError::Failed { device: "batch".to_owned(), problem };
-                (decoder.memories.adopt(decoder.memories.fresh()), Err(lost.into()))
+                let memory = decoder.memories.adopt(decoder.memories.fresh());
+                (memory, Err(panicked("the thread that decoded has panicked")))
             }
         }
     }

@@ -41,15 +41,11 @@ pub struct CacheSizes {
 pub fn prefill(g: &mut Graph, c: &TalkerConfig, s: CacheSizes, time: usize) -> Result<(), GraphError> {
     let rows = g.input(ROWS, DType::F32, [s.batch, time, c.transformer.hidden_size])?;
     let position = g.state(POSITION, DType::I32, [s.batch])?;
-    let mut cache = cache(g, c, s)?;
+    let mut cache = Cache::declare(g, "talker", &c.transformer, [s.batch, s.capacity], Some(s.kv))?;
     let last = g.input(LAST, DType::I32, [s.batch])?;
     let (hidden, logits) = read(g, c, rows, (&mut cache, position), Some(last), "prefill_layer")?;
     g.output(HIDDEN, hidden)?;
     g.output(LOGITS, logits)
-}
-
-pub(super) fn cache(g: &mut Graph, c: &TalkerConfig, s: CacheSizes) -> Result<Cache, GraphError> {
-    Cache::declare(g, "talker", &c.transformer, [s.batch, s.capacity], Some(s.kv))
 }
 
 /// Rows `[B, T, D]` from `position` on → hidden state `[B, 1, D]` and logits `[B, 1, V]` of row `last`, i32
