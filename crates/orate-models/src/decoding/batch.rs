@@ -295,8 +295,16 @@ impl<N: Autoregressive> Batch<N> {
         for (id, codes) in std::mem::take(&mut self.brought) {
             self.emit(id, &codes, &mut each);
         }
-        self.end_long_ones(&mut each);
-        self.leave_some_room()?;
+        let rows = self.active().into_iter().flat_map(|m| &m.rows);
+        let long = rows.filter(|r| r.returned >= r.settings.max_frames).filter_map(|r| r.id);
+        for id in long.collect::<Vec<_>>() {
+            each(id, Ok(Step::End(FinishReason::Length)), &[]);
+            self.leave(id);
+        }
+        let (live, rows) = (self.len(), self.rows());
+        if live > 0 && rows > 2 && 4 * live <= rows {
+            self.move_to(rows / 2, (0, 0))?;
+        }
         if !self.flight.as_ref().is_some_and(|f| f.rows.iter().flatten().any(|id| self.row_of(*id).is_some()))
         {
             self.discard();
@@ -353,21 +361,6 @@ impl<N: Autoregressive> Batch<N> {
         }
         row.returned += 1;
         each(id, Ok(Step::Frame), codes);
-    }
-
-    fn end_long_ones(&mut self, each: &mut impl FnMut(RowId, Result<Step, ModelError>, &[i32])) {
-        let Some(active) = self.active() else { return };
-        let long = |r: &&Row| r.returned >= r.settings.max_frames;
-        let ended: Vec<RowId> = active.rows.iter().filter(long).filter_map(|r| r.id).collect();
-        for id in ended {
-            each(id, Ok(Step::End(FinishReason::Length)), &[]);
-            self.leave(id);
-        }
-    }
-
-    fn leave_some_room(&mut self) -> Result<(), ModelError> {
-        let (live, rows) = (self.len(), self.rows());
-        if live > 0 && rows > 2 && 4 * live <= rows { self.move_to(rows / 2, (0, 0)) } else { Ok(()) }
     }
 
     /// Frees a row for an utterance that may need this many rows of cache and of feed.

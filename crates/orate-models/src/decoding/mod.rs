@@ -89,9 +89,6 @@ impl<N: Autoregressive> Decoding<N> {
 
     /// As [`Decoding::start`], for an utterance that shares passes with those of other threads. `prepare` is
     /// called where others are under way, to compile what they will share with it elsewhere.
-    ///
-    /// # Errors
-    /// As [`Decoding::start`], or those of `prepare`.
     pub fn utterance(
         &self,
         prompt: &N::Prompt,

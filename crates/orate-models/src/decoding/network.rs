@@ -149,10 +149,7 @@ pub trait Autoregressive: Send + Sync + 'static {
     /// The plan of a frame.
     fn frame_plan(&self, sizes: MemorySizes, taps: bool) -> Result<Arc<dyn Executable>, ModelError>;
 
-    /// The plan of a frame of [`GIVEN`] codes.
-    ///
-    /// # Errors
-    /// The network has none, or as [`Autoregressive::rows_plan`].
+    /// The plan of a frame of [`GIVEN`] codes; an error for networks that have none.
     fn given_frame_plan(&self, _sizes: MemorySizes, _taps: bool) -> Result<Arc<dyn Executable>, ModelError> {
         Err(option_error("network", "asked for a frame of given codes", "it can only draw them"))
     }

@@ -92,7 +92,7 @@ impl<N: Autoregressive> Session<N> {
         settings: DrawSettings,
         options: StartOptions,
     ) -> Result<Session<N>, ModelError> {
-        let coming = resources.prompts.coming();
+        let coming = resources.prompts.coalescer.coming();
         let network = &resources.network;
         let (facts, taps) = (network.facts(), options.taps);
         settings.check()?;

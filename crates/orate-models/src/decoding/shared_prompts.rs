@@ -27,7 +27,7 @@ const SESSIONS_KEPT: usize = 2;
 
 /// The prompts of a network that are being read.
 pub(super) struct SharedPrompts {
-    coalescer: Coalescer<Unread, Answer>,
+    pub coalescer: Coalescer<Unread, Answer>,
     /// Memories of finished batches, the last one at the end.
     idle: Mutex<Vec<PromptsMemory>>,
 }
@@ -62,10 +62,6 @@ impl SharedPrompts {
     /// Nothing yet. A prompt waits for others that are on their way for `wait`.
     pub fn new(wait: Duration) -> SharedPrompts {
         SharedPrompts { coalescer: Coalescer::new(wait), idle: Mutex::default() }
-    }
-
-    pub fn coming(&self) -> Coming<'_> {
-        self.coalescer.coming()
     }
 
     /// Reads rows, alone or with those of others, up to the state after the last one that is not padding.

@@ -118,7 +118,14 @@ fn transformer(g: &mut Graph, w: &Scope<'_>, c: &CodecDecoderConfig, past: Past,
     let (batch, frames) = (g.shape(x).dims()[0], g.shape(x).dims()[1]);
     let t = &c.transformer;
     let (width, inner) = (t.hidden_size, t.intermediate_size);
-    let position = position(g, past, batch, frames)?;
+    // Frames that came before, where the sequence continues a stream.
+    let mut position = None;
+    if past == Past::Stream {
+        let before = g.state("position", DType::I32, [batch])?;
+        let next = g.increment(before, frames as i32)?;
+        g.update("position", next)?;
+        position = Some(before);
+    }
     let first = position.map_or(Rows::From(0), Rows::At);
     let positions = g.rope_table(t.rope_theta, frames, t.head_dim, first)?;
     let mut x = w.linear(g, x, "input_proj", [c.latent_dim, width])?;
@@ -134,17 +141,6 @@ fn transformer(g: &mut Graph, w: &Scope<'_>, c: &CodecDecoderConfig, past: Past,
     }
     let x = norm(g, w, "norm", t, x)?;
     w.linear(g, x, "output_proj", [width, c.latent_dim])
-}
-
-/// Frames that came before a sequence, i32 `[B]`, where it continues a stream.
-fn position(g: &mut Graph, past: Past, batch: usize, frames: usize) -> Result<Option<Value>> {
-    if past == Past::Silence {
-        return Ok(None);
-    }
-    let position = g.state("position", DType::I32, [batch])?;
-    let next = g.increment(position, frames as i32)?;
-    g.update("position", next)?;
-    Ok(Some(position))
 }
 
 fn attention(

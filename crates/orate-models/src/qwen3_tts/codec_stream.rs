@@ -107,9 +107,6 @@ impl CodecDecoder {
     }
 
     /// Loads the weights and compiles all plans, so that the first frames take no longer than others.
-    ///
-    /// # Errors
-    /// A weight is missing, or the device lacks an op or room.
     pub fn warm_up(&self) -> Result<(), ModelError> {
         self.plans.compile_all(1)
     }

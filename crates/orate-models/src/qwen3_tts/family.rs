@@ -28,13 +28,6 @@ pub static FAMILY: &dyn Family = &Qwen3TtsFamily;
 
 const NAME: &str = "Qwen3-TTS";
 
-/// Weights that every frame reads: talker and code predictor. The codec makes the samples, hardly gains by
-/// fewer bits, and is stored in another format.
-const TALKER: &str = "talker.*";
-
-/// A matmul of the talker, which makes one frame at a time.
-const TYPICAL_MATMUL: MatmulSize = MatmulSize { rows: 1, width: 2048 };
-
 struct Qwen3TtsFamily;
 
 impl Family for Qwen3TtsFamily {
@@ -114,12 +107,15 @@ impl ModelFiles for Files {
         VoiceEncoder::graphs(speaker, &self.codec, self.codec.input_sample_rate as usize)
     }
 
+    /// What every frame reads: talker and code predictor. The codec makes the samples, hardly gains by fewer
+    /// bits, and is stored in another format.
     fn precision_scope(&self) -> Option<&'static str> {
-        Some(TALKER)
+        Some("talker.*")
     }
 
     fn typical_matmul(&self) -> MatmulSize {
-        TYPICAL_MATMUL
+        // The talker makes one frame at a time.
+        MatmulSize { rows: 1, width: 2048 }
     }
 
     fn keeps_keys(&self) -> bool {
@@ -290,11 +286,7 @@ impl Cloning for Qwen3Tts {
     }
 }
 
-// ---- timing
-// ------------------------------------------------------------------------------------------------------
-
-/// Whom VoiceDesign models speak as where nothing is said.
-const DESCRIPTION: &str = "A calm and clear voice.";
+// ---- timing -----------------------------------------------------------------------------------------------
 
 /// Seconds of the tone that Base models clone, its frequency in Hz, and how often a second it swells.
 const TONE: (f32, f32, f32) = (2.0, 180.0, 3.0);
@@ -310,7 +302,7 @@ impl Bench for Timing {
         let options = Options::default();
         Ok(match self.0.talking()?.config.tts_model_type {
             Variant::CustomVoice => options,
-            Variant::VoiceDesign => options.set("instruct", DESCRIPTION),
+            Variant::VoiceDesign => options.set("instruct", "A calm and clear voice."),
             Variant::Base => {
                 let voice = Cloning::clone_voice(&*self.0, &tone(self.0.sample_rate()), None)?;
                 Options { cloned: Some(Arc::new(voice)), ..options }

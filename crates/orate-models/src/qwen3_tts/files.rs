@@ -103,9 +103,6 @@ impl Files {
     /// Opens a trimmed checkpoint. `trimmed.json` lists its weight files, relative to the folder, as
     /// `{"weights": […]}`. Tensors may be missing, and tables may lack rows, which are zero ([`Scattered`]).
     /// A network that needs a missing tensor is an error.
-    ///
-    /// # Errors
-    /// As [`Files::open`], except for missing tensors.
     pub fn open_trimmed(path: &Path) -> Result<Files, ModelError> {
         let list: Trimmed =
             parse(&path.join(TRIMMED), |json| serde_json::from_slice(json).map_err(|e| e.to_string()))?;

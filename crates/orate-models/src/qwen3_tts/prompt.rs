@@ -124,8 +124,6 @@ const CODES: [(&str, &str); 10] = [
     ("ru", "russian"),
     ("zh", "chinese"),
 ];
-/// The language that a dialect belongs to.
-const CHINESE: &str = "chinese";
 
 impl Prompt {
     /// Frames after which speech of this text is runaway generation.
@@ -285,7 +283,7 @@ fn named(c: &Config, name: &str) -> Result<(u32, Option<u32>), ModelError> {
 fn language(c: &Config, asked: Option<&str>, dialect: Option<u32>) -> Result<Option<u32>, ModelError> {
     let asked = asked.unwrap_or(AUTO).to_lowercase();
     let asked = CODES.iter().find(|(code, _)| *code == asked).map_or(asked, |(_, name)| (*name).to_owned());
-    if let Some(dialect) = dialect.filter(|_| asked == AUTO || asked == CHINESE) {
+    if let Some(dialect) = dialect.filter(|_| asked == AUTO || asked == "chinese") {
         return Ok(Some(dialect));
     }
     if asked == AUTO {

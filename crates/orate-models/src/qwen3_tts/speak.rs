@@ -284,6 +284,8 @@ impl Pieces {
     /// All chunks of a piece. It is spoken again after runaway generation, as often as the options allow.
     fn whole(&mut self, mut speaking: Speaking) -> Result<VecDeque<Chunk>, ModelError> {
         let mut failed = Counters::default();
+        // Another seed gives other codes.
+        let is_random = self.settings.first.is_random() || self.settings.predictor.is_random();
         loop {
             let mut chunks = VecDeque::new();
             let finish = loop {
@@ -296,7 +298,7 @@ impl Pieces {
             };
             if finish == FinishReason::Runaway
                 && speaking.attempts <= self.own.retries.unwrap_or(1)
-                && self.is_random()
+                && is_random
             {
                 tracing::debug!(
                     piece = self.progress.index,
@@ -313,11 +315,6 @@ impl Pieces {
             }
             return Ok(chunks);
         }
-    }
-
-    /// Whether another seed can give other codes.
-    fn is_random(&self) -> bool {
-        self.settings.first.is_random() || self.settings.predictor.is_random()
     }
 
     fn advance(&mut self) -> Option<Result<Chunk, ModelError>> {

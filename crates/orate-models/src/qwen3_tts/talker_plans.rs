@@ -64,10 +64,10 @@ impl TalkerPlan {
             TalkerPlan::Rows { time, reference } => prompt_rows::build(&mut g, c, time, reference)?,
             TalkerPlan::Trailing { text_rows } => prompt_rows::trailing(&mut g, c, text_rows)?,
             TalkerPlan::Prefill { sizes, time } => talker::prefill(&mut g, c, sizes, time)?,
-            TalkerPlan::Frame { sizes, text_rows, given: false } => {
-                frame::build(&mut g, c, sizes, text_rows)?
+            TalkerPlan::Frame { sizes, text_rows, given } => {
+                let build = if given { frame::of_given_codes } else { frame::build };
+                build(&mut g, c, sizes, text_rows)?
             }
-            TalkerPlan::Frame { sizes, text_rows, .. } => frame::of_given_codes(&mut g, c, sizes, text_rows)?,
         }
         Ok(g)
     }

@@ -84,9 +84,6 @@ impl VoiceEncoder {
     }
 
     /// The codes of a recording at 24 kHz, `[⌈n / 1920⌉, Q]`.
-    ///
-    /// # Errors
-    /// There are no samples, or the device failed.
     pub fn codes(&self, samples: &[f32]) -> Result<Vec<i32>, ModelError> {
         let width = self.codec.encoder_config.transformer.hidden_size;
         if samples.is_empty() {

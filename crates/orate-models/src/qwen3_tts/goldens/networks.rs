@@ -1,7 +1,7 @@
 //! Goldens of single parts: tokenizer, sampling, speaker encoder and codec.
 
 use super::manifest::Case;
-use super::{LOG_MEL_TOLERANCE, Run, bad, integers, lacks};
+use super::{LOG_MEL_TOLERANCE, REPETITION_PENALTY, Run, bad, integers, lacks};
 use crate::hooks::{Comparison, Limit, relative_error};
 use crate::qwen3_tts::{
     Past, Qwen3Tts, SpeakerEncoderConfig, codec_decoder, codec_encoder, frame, speaker_encoder,
@@ -41,8 +41,6 @@ const DRAWS: usize = 4096;
 const DRAWS_AT_ONCE: usize = 512;
 /// Standard deviations that a frequency may differ from its probability.
 const DEVIATIONS: f64 = 5.0;
-/// Repetition penalty of the goldens' distributions.
-const REPETITION_PENALTY: f32 = 1.05;
 
 /// Why a case was not compared to its end.
 enum Stop {

@@ -1,7 +1,7 @@
 //! Goldens of whole utterances, from prompt to samples.
 
 use super::manifest::Case;
-use super::{Run, bad, integers};
+use super::{REPETITION_PENALTY, Run, bad, integers};
 use crate::ModelError;
 use crate::hooks::Steps;
 use crate::qwen3_tts::{
@@ -9,9 +9,6 @@ use crate::qwen3_tts::{
     codec_decoder,
 };
 use orate_weights::{SafeTensors, WeightSource};
-
-/// Penalty of the official package's default settings, which the goldens keep.
-const REPETITION_PENALTY: f32 = 1.05;
 
 struct Utterance<'a> {
     case: &'a Case,
