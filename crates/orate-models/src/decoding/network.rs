@@ -1,8 +1,8 @@
 //! What decoding needs to know of a network: a trait that each family implements, and the buffers that its
 //! graphs have.
 //!
-//! A plan for B utterances has B · L rows: L *lanes* for each utterance, one after the other. There are two for
-//! classifier-free guidance, else one.
+//! A plan for B utterances has B · L rows: L *lanes* for each utterance, one after the other. There are two
+//! for classifier-free guidance, else one.
 //!
 //! Buffers have the names of the constants below; a frame also reads those of [`Facts::sampling`]. All other
 //! states belong to the network. Their roles are said in the graph: [`orate_graph::Graph::cache`]

@@ -28,9 +28,9 @@ pub enum Codes {
     Given(Value),
 }
 
-/// Builds all passes. `hidden` and `first`, the row of code 0, are `[B, 1, D]`. Returns codes 1 …, i32 `[B, 1]`
-/// each, and the sum of the rows of all codes, `[B, 1, D]`. With taps on, the logits of pass g are recorded as
-/// `predictor_logits{g}` `[B, V]`.
+/// Builds all passes. `hidden` and `first`, the row of code 0, are `[B, 1, D]`. Returns codes 1 …, i32
+/// `[B, 1]` each, and the sum of the rows of all codes, `[B, 1, D]`. With taps on, the logits of pass g are
+/// recorded as `predictor_logits{g}` `[B, V]`.
 pub fn build(
     g: &mut Graph,
     c: &TalkerConfig,

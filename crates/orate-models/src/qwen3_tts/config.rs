@@ -544,8 +544,8 @@ impl CodecConfig {
         let (up, down) = (d.samples_per_frame(), e.samples_per_frame());
         ensure!(
             Some(decoded) == up && Some(encoded) == down,
-            "a frame should have {decoded} samples decoded and {encoded} encoded, but the strides make {up:?} \
-             and {down:?}"
+            "a frame should have {decoded} samples decoded and {encoded} encoded, but the strides make \
+             {up:?} and {down:?}"
         );
         let rates = fields!(self, input_sample_rate output_sample_rate).map(|(name, n)| (name, n as usize));
         sizes("", LARGEST_VOCABULARY, &rates)?;

@@ -78,14 +78,14 @@ impl Files {
         }
         if !Self::detect(path) {
             return refused(format!(
-                "not a Qwen3-TTS model: it has no {CONFIG} with `model_type` `{MODEL_TYPE}` or `{CODEC_TYPE}`, \
-                 and no folder {CODEC}"
+                "not a Qwen3-TTS model: it has no {CONFIG} with `model_type` `{MODEL_TYPE}` or \
+                 `{CODEC_TYPE}`, and no folder {CODEC}"
             ));
         }
         if Self::is_trimmed(path) {
             return refused(format!(
-                "it has {TRIMMED}: a checkpoint that was cut down to what its goldens read, which only `orate \
-                 verify` opens"
+                "it has {TRIMMED}: a checkpoint that was cut down to what its goldens read, which only \
+                 `orate verify` opens"
             ));
         }
         if model_type(&path.join(CONFIG)).as_deref() == Some(CODEC_TYPE) {

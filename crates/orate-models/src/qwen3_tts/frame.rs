@@ -8,7 +8,7 @@
 //! the host only sees the codes. It stops when code 0 is the end of speech; the rest of that frame means
 //! nothing.
 //!
-//! Buffers are those of [`crate::decoding`], [`SEEN`], the sampling settings, and what [`super::talker`] leaves.
+//! Buffers are those of [`crate::decoding`], [`SEEN`], sampling settings, and what [`super::talker`] leaves.
 
 use super::code_predictor::{self, Codes};
 use super::config::{CONTROL_IDS, TalkerConfig};

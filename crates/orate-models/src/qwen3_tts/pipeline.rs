@@ -160,8 +160,8 @@ impl Qwen3Tts {
         })?;
         if let Some(x) = x_vector.iter().find(|x| !x.is_finite()) {
             let problem = format!(
-                "its speaker encoder returned {x}; are its weights undamaged, and does their format have the range \
-                 that they need (bf16 or f32)?"
+                "its speaker encoder returned {x}; are its weights undamaged, and does their format have the \
+                 range that they need (bf16 or f32)?"
             );
             return Err(ModelError::Content { path: self.files.origin.clone().into(), problem });
         }
@@ -173,8 +173,8 @@ impl Qwen3Tts {
         Ok(Voice { x_vector, reference })
     }
 
-    /// Refuses a transcript with more tokens than its recording has frames: the model would speak what is left
-    /// of it.
+    /// Refuses a transcript with more tokens than its recording has frames: the model would speak what is
+    /// left of it.
     pub(super) fn check_reference(&self, r: &Reference) -> Result<(), ModelError> {
         let tokens = prompt::transcript_tokens(&self.talking()?.tokenizer, &r.transcript);
         let frames = r.codes.len() / self.codec.quantizers();

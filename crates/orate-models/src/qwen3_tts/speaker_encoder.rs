@@ -42,7 +42,8 @@ pub fn least_frames(c: &SpeakerEncoderConfig) -> usize {
     reach.max().unwrap_or(0) + 1
 }
 
-/// Builds the network for `frames` frames, [`least_frames`] or more. Reads `log_mel` `[1, T, 128]`; writes `x_vector` `[1, D]`.
+/// Builds the network for `frames` frames, [`least_frames`] or more. Reads `log_mel` `[1, T, 128]`; writes
+/// `x_vector` `[1, D]`.
 pub fn build(g: &mut Graph, c: &SpeakerEncoderConfig, frames: usize) -> Result<()> {
     let w = Scope::new("speaker_encoder");
     let last = c.enc_channels.len() - 1;

@@ -111,8 +111,8 @@ impl Talker {
         self.plans.get((plan, taps), |_| Ok(plan.graph(&self.config, taps)?))
     }
 
-    /// Whether rows have an x-vector or frames: any of those that are read on their own, since other prompts begin
-    /// with them too, or any of the others. All passes of one of these parts share their plans.
+    /// Whether rows have an x-vector or frames: any of those that are read on their own, since other prompts
+    /// begin with them too, or any of the others. All passes of one of these parts share their plans.
     fn have_reference(prompt: &Prompt, pass: &Pass) -> bool {
         let all = prompt.rows.len();
         let part = match &pass.rows {

@@ -29,12 +29,10 @@ pub fn open(folder: &Path) -> Result<Cases, ModelError> {
     let absolute = folder.canonicalize().map_err(|e| bad(folder, e.to_string()))?;
     match (absolute.parent(), absolute.file_name().and_then(|n| n.to_str())) {
         (Some(root), Some(name)) if root.join(NAME).is_file() => of_manifest(root, Some(name)),
-        _ => Err(bad(
-            folder,
-            format!(
-                "neither cases/{NAME} nor {NAME}, here or in the folder above (oracle/qwen3_tts/dump_golden.py)"
-            ),
-        )),
+        _ => {
+            let problem = "here or in the folder above (oracle/qwen3_tts/dump_golden.py)";
+            Err(bad(folder, format!("neither cases/{NAME} nor {NAME}, {problem}")))
+        }
     }
 }
 
