@@ -1,5 +1,6 @@
 //! Qwen3-TTS as one family among others: see [`crate::Family`].
 
+use super::files::NAME;
 use super::footprint::footprint;
 use super::goldens::Comparer;
 use super::speak::{Pieces, make_plans};
@@ -7,17 +8,15 @@ use super::talker::CacheSizes;
 use super::talker_plans::{TalkerPlan, smallest_graphs};
 use super::voice::{TAG, Voice};
 use super::{
-    Batch, CodecDecoder, Files, Network, Options as Own, Qwen3Tts, Settings, Variant, VoiceEncoder,
-    codec_decoder,
+    CodecDecoder, Files, Network, Options as Own, Qwen3Tts, Settings, Variant, VoiceEncoder, codec_decoder,
 };
 use crate::decoding::session::{capacity, feed_capacity};
 use crate::hooks::{Bench, Goldens, StageProfile};
 use crate::{
     Chunks, ClonedVoice, Cloning, Description, Facts, Family, Footprint, MatmulSize, Model, ModelError,
     ModelFiles, Opening, OptionSet, OptionSpec, Options, PlaceOptions, Profile, Runs, Size, SpeechLength,
-    VoiceInfo,
 };
-use orate_graph::{CacheFormat, Device, Graph};
+use orate_graph::{Device, Graph};
 use orate_weights::WeightSource;
 use serde_json::json;
 use std::path::Path;
@@ -25,8 +24,6 @@ use std::sync::{Arc, PoisonError};
 
 /// Qwen3-TTS at 12 Hz, and its codec alone.
 pub static FAMILY: &dyn Family = &Qwen3TtsFamily;
-
-const NAME: &str = "Qwen3-TTS";
 
 struct Qwen3TtsFamily;
 
@@ -181,27 +178,6 @@ impl ModelFiles for Files {
         options: &PlaceOptions,
     ) -> Result<Arc<dyn Model>, ModelError> {
         Ok(Qwen3Tts::with_cache(*self, device, options.kv))
-    }
-}
-
-pub(super) fn facts(files: &Files, kv: CacheFormat) -> Facts {
-    let config = files.talking.as_ref().map(|t| &t.config);
-    let names = config.map(|c| c.speakers()).unwrap_or_default();
-    let info = |(i, name): (usize, &str)| VoiceInfo { name: name.to_owned(), is_default: i == 0 };
-    Facts {
-        family: NAME,
-        origin: files.origin.clone(),
-        sample_rate: files.codec.output_sample_rate,
-        voices: names.into_iter().enumerate().map(info).collect(),
-        without_voices: match config.map(|c| c.tts_model_type) {
-            None => "is a codec without a talker, which has no voices",
-            Some(Variant::Base) => {
-                "has no voices of its own, and none that fits it is kept; `orate voices add` makes one"
-            }
-            Some(_) => "has no voices; describe one with --instruct when speaking",
-        },
-        texts_at_once: Batch::MOST,
-        kv: Some(kv),
     }
 }
 

@@ -11,17 +11,21 @@
 //! A trimmed checkpoint has `trimmed.json` in place of `model.safetensors`. It holds only what recorded calls
 //! read, and serves to compare with their results.
 
-use super::config::{CODEC_TYPE, CodecConfig, Config, GenerationConfig, MODEL_TYPE};
+use super::config::{CODEC_TYPE, CodecConfig, Config, GenerationConfig, MODEL_TYPE, Variant};
 use super::layout;
-use crate::ModelError;
 use crate::checkpoint::{self, Expected};
+use crate::decoding::MOST_UTTERANCES;
 use crate::files::read;
+use crate::{Facts, ModelError, VoiceInfo};
+use orate_graph::CacheFormat;
 use orate_text::qwen::QwenTokenizer;
 use orate_weights::{Joined, SafeTensors, Scattered, WeightSource};
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+
+pub(super) const NAME: &str = "Qwen3-TTS";
 
 /// A model's files, opened and checked but not yet on a device.
 pub struct Files {
@@ -160,6 +164,28 @@ impl Files {
     }
 }
 
+/// What is known of a model.
+pub(super) fn facts(files: &Files, kv: CacheFormat) -> Facts {
+    let config = files.talking.as_ref().map(|t| &t.config);
+    let names = config.map(|c| c.speakers()).unwrap_or_default();
+    let info = |(i, name): (usize, &str)| VoiceInfo { name: name.to_owned(), is_default: i == 0 };
+    Facts {
+        family: NAME,
+        origin: files.origin.clone(),
+        sample_rate: files.codec.output_sample_rate,
+        voices: names.into_iter().enumerate().map(info).collect(),
+        without_voices: match config.map(|c| c.tts_model_type) {
+            None => "is a codec without a talker, which has no voices",
+            Some(Variant::Base) => {
+                "has no voices of its own, and none that fits it is kept; `orate voices add` makes one"
+            }
+            Some(_) => "has no voices; describe one with --instruct when speaking",
+        },
+        texts_at_once: MOST_UTTERANCES,
+        kv: Some(kv),
+    }
+}
+
 #[derive(Deserialize)]
 struct Trimmed {
     weights: Vec<String>,
@@ -184,7 +210,7 @@ fn complete(path: &Path, files: &[&str], weights: &[&str]) -> Result<(), ModelEr
         return Ok(());
     }
     let advice = "download the whole repository, with its speech_tokenizer folder";
-    Err(ModelError::Incomplete { family: "Qwen3-TTS", path: path.to_owned(), files: missing, advice })
+    Err(ModelError::Incomplete { family: NAME, path: path.to_owned(), files: missing, advice })
 }
 
 /// The weights of a folder, which have to be those that networks read.

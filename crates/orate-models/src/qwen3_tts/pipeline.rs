@@ -45,7 +45,7 @@ impl Qwen3Tts {
         let talker = files.talking.as_ref().map(|t| Talker::new(&t.config, device.clone(), weights, kv));
         let talker = talker.map(|t| Decoding::new(t, PREFIX_BYTES));
         let (codec, voices) = (Arc::new(codec), Mutex::default());
-        let facts = super::family::facts(&files, kv);
+        let facts = super::files::facts(&files, kv);
         Arc::new(Qwen3Tts { files, device, kv, talker, codec, voices, facts })
     }
 

@@ -58,7 +58,8 @@ mod tests {
     fn what_makes_no_sense_is_refused_by_its_name() {
         let good = Settings { first: Sampling::GREEDY, predictor: Sampling::GREEDY, seed: 0, max_frames: 1 };
         good.check().expect("as small as can be");
-        let cases: [(fn(&mut Settings), &str); 5] = [
+        type Change = fn(&mut Settings);
+        let cases: [(Change, &str); 5] = [
             (|s| s.max_frames = 0, "number of frames is 0; choose 1 to 16777216"),
             (|s| s.max_frames = usize::MAX, "number of frames is 18446744073709551615; choose 1 to 16777216"),
             (|s| s.first.top_k = 99_999_999, "top_k is 99999999; choose at most 16777216"),

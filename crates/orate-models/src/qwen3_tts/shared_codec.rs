@@ -34,7 +34,7 @@ type Samples = Result<(Vec<f32>, Counters), ModelError>;
 
 /// A decoded chunk: its memory, and the samples. Or the chunk, if it is not worth a batch: to be decoded by
 /// its own thread.
-type Answer = Result<(PooledMemory, Samples), Piece>;
+type Answer = Result<(PooledMemory, Samples), Box<Piece>>;
 
 pub(super) struct SharedCodec {
     /// By size of chunks: a first, small chunk does not wait for larger ones of others.
@@ -74,14 +74,14 @@ impl SharedCodec {
         }
         if !is_worth(all.len(), frames) {
             // Several run side by side on the device.
-            return all.into_iter().map(Err).collect();
+            return all.into_iter().map(|p| Err(p.into())).collect();
         }
         match self.run_together(decoder, &mut all) {
             Ok(results) => all.into_iter().map(|p| p.memory).zip(results).map(Ok).collect(),
             // Each alone may find room; if not, that error is returned.
             Err(e) => {
                 tracing::warn!("{} chunks are decoded one by one: {e}", all.len());
-                all.into_iter().map(Err).collect()
+                all.into_iter().map(|p| Err(p.into())).collect()
             }
         }
     }
