@@ -164,7 +164,6 @@ impl Files {
     }
 }
 
-/// What is known of a model.
 pub(super) fn facts(files: &Files, kv: CacheFormat) -> Facts {
     let config = files.talking.as_ref().map(|t| &t.config);
     let names = config.map(|c| c.speakers()).unwrap_or_default();

@@ -70,7 +70,6 @@ pub use talker_plans::Talker;
 pub use voice::{Reference, Voice};
 pub use voice_encoder::VoiceEncoder;
 
-/// A graph of this name with one network.
 fn graph(
     name: impl Into<String>,
     build: impl FnOnce(&mut Graph) -> Result<(), GraphError>,
