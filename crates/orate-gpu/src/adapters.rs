@@ -1,6 +1,7 @@
 //! Lists GPUs and their features.
 
-use orate_graph::{COOPERATIVE_MATRICES, DeviceClass, DeviceInfo, DeviceKind, Precision};
+use orate_graph::{AtHome, COOPERATIVE_MATRICES, DeviceClass, DeviceInfo, DeviceKind, Precision};
+use std::sync::Mutex;
 use wgpu::{
     Adapter, Backend, Backends, CooperativeScalarType, DeviceType, DownlevelFlags, Features, Instance,
     InstanceDescriptor, InstanceFlags,
@@ -75,12 +76,7 @@ pub(crate) fn open(kind: Option<DeviceKind>) -> Vec<(Adapter, DeviceInfo)> {
     if backends.is_empty() {
         return vec![];
     }
-    let descriptor = InstanceDescriptor {
-        backends,
-        flags: InstanceFlags::empty(),
-        ..InstanceDescriptor::new_without_display_handle()
-    };
-    let instance = Instance::new(descriptor);
+    let instance = instance(backends);
     let mut found: Vec<(Adapter, DeviceInfo)> = vec![];
     for adapter in pollster::block_on(instance.enumerate_adapters(backends)) {
         let Some(kind) = kind_of(adapter.get_info().backend) else { continue };
@@ -89,6 +85,29 @@ pub(crate) fn open(kind: Option<DeviceKind>) -> Vec<(Adapter, DeviceInfo)> {
         found.push((adapter, info));
     }
     found
+}
+
+/// The instance of this process for `backends`, kept until the process ends. NVIDIA's driver takes static
+/// thread-local memory each time it is loaded and does not give it back: after a few dozen loads there is no
+/// device any more.
+fn instance(backends: Backends) -> Instance {
+    static KEPT: Mutex<Vec<(Backends, AtHome<Instance>)>> = Mutex::new(vec![]);
+    // Not waited for: in a forked process, a thread that is not there may hold it.
+    if let Ok(mut kept) = KEPT.try_lock() {
+        kept.retain(|(_, instance)| AtHome::home(instance).is_here());
+        if let Some((_, instance)) = kept.iter().find(|(of, _)| *of == backends) {
+            return (**instance).clone();
+        }
+    }
+    let instance = Instance::new(InstanceDescriptor {
+        backends,
+        flags: InstanceFlags::empty(),
+        ..InstanceDescriptor::new_without_display_handle()
+    });
+    if let Ok(mut kept) = KEPT.try_lock() {
+        kept.push((backends, AtHome::new(instance.clone())));
+    }
+    instance
 }
 
 fn kind_of(backend: Backend) -> Option<DeviceKind> {

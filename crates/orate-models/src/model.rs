@@ -273,7 +273,12 @@ pub trait Model: Any + Send + Sync {
     ///
     /// # Errors
     /// The device failed.
-    fn profile(&self, size: Size, options: &Options, runs: usize) -> Result<Vec<StageProfile>, ModelError> {
+    fn profile(
+        self: Arc<Self>,
+        size: Size,
+        options: &Options,
+        runs: usize,
+    ) -> Result<Vec<StageProfile>, ModelError> {
         let _ = (size, options, runs);
         Ok(vec![])
     }

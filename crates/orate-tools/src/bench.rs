@@ -222,7 +222,7 @@ pub struct StepTime {
 /// # Errors
 /// The model's family does not time its steps, or the device failed.
 pub fn profile(engine: &Engine, size: Size, options: &Options, runs: usize) -> Result<Vec<StepTime>> {
-    let profiles = engine.model().profile(size, options, runs)?;
+    let profiles = engine.model().clone().profile(size, options, runs)?;
     if profiles.is_empty() {
         let (option, got) = ("profile", "asked for".to_owned());
         let allowed = format!("{} models do not time their steps; leave it out", engine.family_name());

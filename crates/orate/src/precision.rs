@@ -61,7 +61,7 @@ pub(crate) fn policy(files: &dyn ModelFiles, choice: &PrecisionChoice) -> Result
         });
     }
     if is_scoped && policy.allow.is_empty() {
-        policy.allow.extend(files.precision_scope().map(str::to_owned));
+        policy.allow.extend(files.facts().precision_scope.map(str::to_owned));
     }
     Ok(policy)
 }

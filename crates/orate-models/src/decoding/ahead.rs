@@ -50,9 +50,6 @@ impl Ahead {
     }
 
     /// Waits for the codes, and replaces the content of `codes` by them: nothing if no frame was submitted.
-    ///
-    /// # Errors
-    /// The device failed, now or when the frame should have been submitted, or the frame was discarded.
     pub fn finish(self, memory: &mut dyn Memory, codes: &mut Vec<i32>) -> Result<(), ModelError> {
         codes.clear();
         match self {
@@ -69,9 +66,6 @@ impl Ahead {
     }
 
     /// Waits for the codes and keeps them, so that nothing is under way any more.
-    ///
-    /// # Errors
-    /// As [`Ahead::finish`].
     pub fn settle(&mut self, memory: &mut dyn Memory) -> Result<(), ModelError> {
         if let Ahead::UnderWay(_) | Ahead::Failed(_) = self {
             let mut codes = vec![];

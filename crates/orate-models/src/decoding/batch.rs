@@ -16,14 +16,14 @@
 //! its position returns to 0 before it would exceed the cache.
 
 use super::ahead::Ahead;
-use super::caches::{Slot, cache_parts};
+use super::caches::{self, Slot, cache_parts};
 use super::error::option_error;
 use super::network::{
-    Autoregressive, CODES, FEED, FRAME, Facts, MOST_UTTERANCES, MemorySizes, POSITION, SEED,
+    Autoregressive, CODES, FEED, FRAME, Facts, MOST_UTTERANCES, MemorySizes, POSITION, SEED, for_lanes,
 };
 use super::resources::Resources;
 use super::sampling::{DrawSettings, Sampling};
-use super::session::{Session, SessionRow, Step, check_frame, settings_width};
+use super::session::{Session, Step, check_frame, settings_width};
 use crate::FinishReason;
 use crate::ModelError;
 use crate::runtime::PooledMemory;
@@ -61,10 +61,6 @@ pub struct Batch<N: Autoregressive> {
     expected: usize,
 }
 
-/// Memories of a finished batch, for the next one: making them takes longest.
-#[derive(Default)]
-pub(super) struct IdleMemories(Vec<BatchMemory>);
-
 /// A frame of all rows that was not returned.
 struct Flight {
     codes: Ahead,
@@ -72,8 +68,9 @@ struct Flight {
     rows: Vec<Option<RowId>>,
 }
 
-/// A memory, its plan, and what its rows hold.
-struct BatchMemory {
+/// A memory, its plan, and what its rows hold. A finished batch leaves its memories to the next one: making
+/// them takes longest.
+pub(super) struct BatchMemory {
     memory: PooledMemory,
     plan: Arc<dyn Executable>,
     sizes: MemorySizes,
@@ -83,7 +80,6 @@ struct BatchMemory {
     changed: bool,
 }
 
-/// What the host knows of a row.
 #[derive(Clone, Debug)]
 struct Row {
     /// `None`: unused.
@@ -91,7 +87,6 @@ struct Row {
     /// As the device counts them, including the frame that is under way.
     position: usize,
     frame: usize,
-    /// Frames that were returned.
     returned: usize,
     /// Rows of cache and of feed that the utterance may need.
     need: (usize, usize),
@@ -99,7 +94,6 @@ struct Row {
 }
 
 impl Row {
-    /// An unused row, at the beginning, that draws nothing at random.
     fn unused(facts: &Facts) -> Row {
         let sampling = vec![Sampling::GREEDY; facts.sampling.len()];
         let settings = DrawSettings { sampling, seed: 0, max_frames: 0 };
@@ -112,34 +106,21 @@ impl Row {
     }
 }
 
-/// Where an utterance lies in a memory.
-#[derive(Clone, Copy)]
-struct Place {
-    sizes: MemorySizes,
-    row: usize,
-}
-
-impl Place {
-    fn slot(self) -> Slot {
-        Slot { utterance: self.row, capacity: self.sizes.capacity }
-    }
-}
-
 impl<N: Autoregressive> Batch<N> {
     /// Utterances at most.
     pub const MOST: usize = MOST_UTTERANCES;
 
     pub(super) fn new(resources: Arc<Resources<N>>) -> Batch<N> {
-        Self::with_memories(resources, &mut IdleMemories::default())
+        Self::with_memories(resources, &mut vec![])
     }
 
     /// An empty batch that uses memories of a finished one.
-    pub(super) fn with_memories(resources: Arc<Resources<N>>, idle: &mut IdleMemories) -> Batch<N> {
+    pub(super) fn with_memories(resources: Arc<Resources<N>>, idle: &mut Vec<BatchMemory>) -> Batch<N> {
         let (facts, pacing) = (resources.network.facts(), resources.network.device().pacing());
         Batch {
             resources,
             facts,
-            memories: std::mem::take(&mut idle.0),
+            memories: std::mem::take(idle),
             active: 0,
             next_id: 0,
             codes: vec![],
@@ -151,21 +132,21 @@ impl<N: Autoregressive> Batch<N> {
     }
 
     /// The memories, those of many rows first, as far as they fit [`SESSIONS_KEPT`].
-    pub(super) fn into_memories(mut self) -> IdleMemories {
+    pub(super) fn into_memories(mut self) -> Vec<BatchMemory> {
         self.discard();
         let mut memories = std::mem::take(&mut self.memories);
         memories.sort_by_key(|m| std::cmp::Reverse(m.sizes.batch));
         let (most, mut bytes) = (SESSIONS_KEPT * self.resources.network.device().memory_kept(), 0);
         let mut kept = vec![];
         for mut memory in memories {
-            bytes += memory.bytes();
+            bytes += caches::bytes(memory.plan.plan());
             if bytes <= most {
                 memory.rows.fill(Row::unused(&self.facts));
                 memory.changed = true;
                 kept.push(memory);
             }
         }
-        IdleMemories(kept)
+        kept
     }
 
     /// `more` utterances will join one after the other: the first of them makes room for all.
@@ -214,10 +195,6 @@ impl<N: Autoregressive> Batch<N> {
         self.memories.get(self.active)
     }
 
-    fn active_mut(&mut self) -> Option<&mut BatchMemory> {
-        self.memories.get_mut(self.active)
-    }
-
     /// Takes over an utterance that has not ended. The session keeps its own memory for [`Batch::take`];
     /// until then it must not make frames. A frame that it has made ahead is waited for, and returned by the
     /// batch.
@@ -229,20 +206,22 @@ impl<N: Autoregressive> Batch<N> {
             let got = format!("asked for more than {} utterances", Self::MOST);
             return Err(option_error("batch", got, "wait for one to end"));
         }
-        let SessionRow { memory, sizes, rows, need, settings, frames, ahead } = session.row()?;
-        ahead.settle(memory)?;
+        session.goes_on()?;
+        session.ahead.settle(session.memory.get())?;
+        let need = session.needs.in_batch;
         self.make_room(self.len() + 1, need)?;
         let id = RowId(self.next_id);
         self.next_id += 1;
         let target = &mut self.memories[self.active];
         let row = target.rows.iter().position(|r| r.id.is_none()).expect("room was made");
-        let (returned, frame) = (*frames, *frames + usize::from(!ahead.is_nothing()));
-        let position = rows + frame;
-        target.take_in(memory, Place { sizes, row: 0 }, row, position)?;
-        let settings = settings.clone();
+        let returned = session.frames;
+        let frame = returned + usize::from(!session.ahead.is_nothing());
+        let (position, was) = (session.rows + frame, session.slot());
+        target.take_in(session.memory.get(), was, row, position)?;
+        let settings = session.settings.clone();
         target.rows[row] = Row { id: Some(id), position, frame, returned, need, settings };
         target.changed = true;
-        if let Ahead::Made(codes) = std::mem::take(ahead) {
+        if let Ahead::Made(codes) = std::mem::take(&mut session.ahead) {
             self.brought.push((id, codes));
         }
         Ok(id)
@@ -251,27 +230,22 @@ impl<N: Autoregressive> Batch<N> {
     /// Gives an utterance back to the session that it came from, which continues where the row is. A frame
     /// that is under way is waited for, and returned by the session. Returns whether it was there: one that
     /// has ended is not.
-    ///
-    /// # Errors
-    /// The device failed.
     pub fn take(&mut self, id: RowId, session: &mut Session<N>) -> Result<bool, ModelError> {
-        let Some(row) = self.active().and_then(|m| m.rows.iter().position(|r| r.id == Some(id))) else {
-            return Ok(false);
-        };
+        let Some(row) = self.row_of(id) else { return Ok(false) };
         self.settle()?;
         let made = self.codes_of(id);
         let source = &mut self.memories[self.active];
         let Row { position, frame, returned, .. } = source.rows[row];
         session.make_room(frame)?;
-        let s = session.row()?;
-        let (to, from) = (Place { sizes: s.sizes, row: 0 }, Place { sizes: source.sizes, row });
+        session.goes_on()?;
         // The session still has its feed.
-        let plan = source.plan.clone();
-        copy_row(plan.plan(), source.lanes, (s.memory, to), (source.memory.get(), from), position)?;
-        s.memory.write_i32(POSITION, &[source.lanes].into(), &vec![position as i32; source.lanes])?;
-        s.memory.write_i32(FRAME, &[1].into(), &[frame as i32])?;
-        *s.frames = returned;
-        *s.ahead = made.map_or(Ahead::Nothing, Ahead::Made);
+        let (to, plan, lanes) = (session.slot(), source.plan.clone(), source.lanes);
+        let (memory, from) = (session.memory.get(), Slot { row, sizes: source.sizes });
+        copy_row(plan.plan(), lanes, (memory, to), (source.memory.get(), from), position)?;
+        for_lanes(memory, POSITION, lanes, position as i32)?;
+        memory.write_i32(FRAME, &[1].into(), &[frame as i32])?;
+        session.frames = returned;
+        session.ahead = made.map_or(Ahead::Nothing, Ahead::Made);
         self.leave(id);
         Ok(true)
     }
@@ -286,7 +260,6 @@ impl<N: Autoregressive> Batch<N> {
         Some(codes[row * self.facts.codes..][..self.facts.codes].to_vec())
     }
 
-    /// Waits for the frame that is under way.
     fn settle(&mut self) -> Result<(), ModelError> {
         match (&mut self.flight, self.memories.get_mut(self.active)) {
             (Some(flight), Some(active)) => flight.codes.settle(active.memory.get()),
@@ -294,7 +267,6 @@ impl<N: Autoregressive> Batch<N> {
         }
     }
 
-    /// Discards the frame that is under way.
     fn discard(&mut self) {
         if let (Some(mut flight), Some(active)) = (self.flight.take(), self.memories.get_mut(self.active)) {
             flight.codes.discard(active.memory.get());
@@ -304,11 +276,9 @@ impl<N: Autoregressive> Batch<N> {
     /// Frees the row of an utterance, if it is there.
     pub fn leave(&mut self, id: RowId) {
         self.brought.retain(|(row, _)| *row != id);
-        let unused = Row::unused(&self.facts);
-        let Some(active) = self.active_mut() else { return };
-        if let Some(row) = active.rows.iter_mut().find(|r| r.id == Some(id)) {
-            *row = unused;
-            active.changed = true;
+        if let Some(row) = self.row_of(id) {
+            let active = &mut self.memories[self.active];
+            (active.rows[row], active.changed) = (Row::unused(&self.facts), true);
         }
     }
 
@@ -325,9 +295,18 @@ impl<N: Autoregressive> Batch<N> {
         for (id, codes) in std::mem::take(&mut self.brought) {
             self.emit(id, &codes, &mut each);
         }
-        self.end_long_ones(&mut each);
-        self.leave_some_room()?;
-        if !self.flight.as_ref().is_some_and(|f| f.rows.iter().flatten().any(|id| self.has(*id))) {
+        let rows = self.active().into_iter().flat_map(|m| &m.rows);
+        let long = rows.filter(|r| r.returned >= r.settings.max_frames).filter_map(|r| r.id);
+        for id in long.collect::<Vec<_>>() {
+            each(id, Ok(Step::End(FinishReason::Length)), &[]);
+            self.leave(id);
+        }
+        let (live, rows) = (self.len(), self.rows());
+        if live > 0 && rows > 2 && 4 * live <= rows {
+            self.move_to(rows / 2, (0, 0))?;
+        }
+        if !self.flight.as_ref().is_some_and(|f| f.rows.iter().flatten().any(|id| self.row_of(*id).is_some()))
+        {
             self.discard();
         }
         let Some(before) = self.active().filter(|m| m.live() > 0).map(|m| m.memory.counters()) else {
@@ -351,7 +330,7 @@ impl<N: Autoregressive> Batch<N> {
         flight.codes.finish(active.memory.get(), &mut codes)?;
         let used = active.memory.counters() - before;
         for (id, codes) in flight.rows.iter().zip(codes.chunks_exact(self.facts.codes)) {
-            if let Some(id) = id.filter(|id| self.has(*id)) {
+            if let Some(id) = id.filter(|id| self.row_of(*id).is_some()) {
                 self.emit(id, codes, &mut each);
             }
         }
@@ -359,8 +338,8 @@ impl<N: Autoregressive> Batch<N> {
         Ok(used)
     }
 
-    fn has(&self, id: RowId) -> bool {
-        self.active().is_some_and(|m| m.rows.iter().any(|r| r.id == Some(id)))
+    fn row_of(&self, id: RowId) -> Option<usize> {
+        self.active()?.rows.iter().position(|r| r.id == Some(id))
     }
 
     /// Passes on a frame of an utterance, which leaves if that is its end.
@@ -374,31 +353,14 @@ impl<N: Autoregressive> Batch<N> {
             each(id, Ok(Step::End(FinishReason::Stop)), &[]);
             return self.leave(id);
         }
-        let row = self.active_mut().and_then(|m| m.rows.iter_mut().find(|r| r.id == Some(id)));
-        let Some(row) = row else { return };
+        let Some(row) = self.row_of(id) else { return };
+        let row = &mut self.memories[self.active].rows[row];
         if let Err(e) = check_frame(codes, row.returned) {
             each(id, Err(e), &[]);
             return self.leave(id);
         }
         row.returned += 1;
         each(id, Ok(Step::Frame), codes);
-    }
-
-    /// Ends utterances that have as many frames as were allowed.
-    fn end_long_ones(&mut self, each: &mut impl FnMut(RowId, Result<Step, ModelError>, &[i32])) {
-        let Some(active) = self.active() else { return };
-        let long = |r: &&Row| r.returned >= r.settings.max_frames;
-        let ended: Vec<RowId> = active.rows.iter().filter(long).filter_map(|r| r.id).collect();
-        for id in ended {
-            each(id, Ok(Step::End(FinishReason::Length)), &[]);
-            self.leave(id);
-        }
-    }
-
-    /// Moves to fewer rows if most are unused.
-    fn leave_some_room(&mut self) -> Result<(), ModelError> {
-        let (live, rows) = (self.len(), self.rows());
-        if live > 0 && rows > 2 && 4 * live <= rows { self.move_to(rows / 2, (0, 0)) } else { Ok(()) }
     }
 
     /// Frees a row for an utterance that may need this many rows of cache and of feed.
@@ -424,7 +386,7 @@ impl<N: Autoregressive> Batch<N> {
         new.rows.fill(unused.clone());
         let used = old.rows.iter().enumerate().filter(|(_, r)| r.id.is_some());
         for (to, (row, known)) in used.enumerate() {
-            new.take_in(old.memory.get(), Place { sizes: old.sizes, row }, to, known.position)?;
+            new.take_in(old.memory.get(), Slot { sizes: old.sizes, row }, to, known.position)?;
             new.rows[to] = known.clone();
         }
         old.rows.fill(unused);
@@ -449,19 +411,10 @@ impl<N: Autoregressive> Batch<N> {
         }
         let rows = vec![Row::unused(&self.facts); batch];
         let made = BatchMemory { memory, plan, sizes, lanes: self.facts.lanes, rows, changed: true };
-        let active = self.active;
-        let smaller =
-            self.memories.iter().enumerate().position(|(i, m)| i != active && m.sizes.batch == batch);
-        match smaller {
-            Some(i) => {
-                self.memories[i] = made;
-                Ok(i)
-            }
-            None => {
-                self.memories.push(made);
-                Ok(self.memories.len() - 1)
-            }
-        }
+        let smaller = |i: &usize| *i != self.active && self.memories[*i].sizes.batch == batch;
+        let i = (0..self.memories.len()).find(smaller).unwrap_or(self.memories.len());
+        self.memories.splice(i..self.memories.len().min(i + 1), [made]);
+        Ok(i)
     }
 }
 
@@ -481,11 +434,6 @@ impl BatchMemory {
         capacity <= self.sizes.capacity && feed <= self.sizes.feed
     }
 
-    /// Bytes of its buffers.
-    fn bytes(&self) -> usize {
-        self.plan.plan().buffers().iter().map(|b| b.dtype.bytes_of(&b.shape)).sum()
-    }
-
     /// Submits a frame of the rows that continue. What the others compute is ignored.
     fn submit(&mut self, facts: &Facts) -> Result<Flight, ModelError> {
         self.write_rows(facts)?;
@@ -499,15 +447,14 @@ impl BatchMemory {
         Ok(Flight { codes, rows })
     }
 
-    /// Copies an utterance to `row`, from another memory.
     fn take_in(
         &mut self,
         from: &mut dyn Memory,
-        was: Place,
+        was: Slot,
         row: usize,
         position: usize,
     ) -> Result<(), ModelError> {
-        let place = Place { sizes: self.sizes, row };
+        let place = Slot { sizes: self.sizes, row };
         let plan = self.plan.clone();
         copy_row(plan.plan(), self.lanes, (self.memory.get(), place), (&mut *from, was), position)?;
         let Some(feed) = plan.plan().buffers().iter().find(|b| b.name == FEED) else { return Ok(()) };
@@ -562,12 +509,12 @@ impl BatchMemory {
 fn copy_row(
     plan: &Plan,
     lanes: usize,
-    (to, at): (&mut dyn Memory, Place),
-    (from, was): (&mut dyn Memory, Place),
+    (to, at): (&mut dyn Memory, Slot),
+    (from, was): (&mut dyn Memory, Slot),
     position: usize,
 ) -> Result<(), ModelError> {
     let batch = plan.buffers().iter().find(|b| b.name == FRAME).map_or(1, |b| b.shape.len());
-    let mut parts = cache_parts(plan, lanes, &(0..position), (was.slot(), at.slot()));
+    let mut parts = cache_parts(plan, lanes, &(0..position), (was, at));
     for b in plan.buffers().iter().filter(|b| b.kind == BufferKind::State) {
         if ![POSITION, FRAME].contains(&b.name.as_str()) {
             let len = b.shape.len() / batch;

@@ -1,25 +1,20 @@
 //! Rows of an utterance in the caches of a memory.
 
+use super::network::MemorySizes;
 use orate_graph::{Buffer, BufferKind, Part, Plan};
 use std::ops::Range;
 
-/// Which rows of a memory's caches are an utterance's.
+/// Where an utterance lies in a memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
-    /// Number of the utterance in the memory.
-    pub utterance: usize,
-    /// Rows of the caches.
-    pub capacity: usize,
+    pub row: usize,
+    pub sizes: MemorySizes,
 }
 
-impl Slot {
-    /// Of a memory of one utterance.
-    pub fn alone(capacity: usize) -> Slot {
-        Slot { utterance: 0, capacity }
-    }
+pub(super) fn bytes(plan: &Plan) -> usize {
+    plan.buffers().iter().map(|b| b.dtype.bytes_of(&b.shape)).sum()
 }
 
-/// The caches of a plan.
 pub(super) fn caches(plan: &Plan) -> impl Iterator<Item = &Buffer> {
     plan.buffers().iter().filter(|b| b.kind == BufferKind::Cache)
 }
@@ -36,7 +31,7 @@ pub(super) fn cache_parts<'a>(
     }
     let part = |b: &'a Buffer, lane: usize| {
         let width = b.shape.last();
-        let first = |s: Slot| ((s.utterance * lanes + lane) * s.capacity + rows.start) * width;
+        let first = |s: Slot| ((s.row * lanes + lane) * s.sizes.capacity + rows.start) * width;
         Part { from: (&*b.name, first(from)), to: (&*b.name, first(to)), len: rows.len() * width }
     };
     caches(plan).flat_map(|b| (0..lanes).map(move |lane| part(b, lane))).collect()

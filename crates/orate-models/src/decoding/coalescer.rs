@@ -5,7 +5,7 @@
 //! for nobody, unless more was announced.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Work `J` that waits, and answers `A`.
 pub(crate) struct Coalescer<J, A> {
@@ -17,12 +17,9 @@ pub(crate) struct Coalescer<J, A> {
 }
 
 struct State<J, A> {
-    /// Announced work.
     coming: usize,
-    /// In the order of arrival.
     waiting: Vec<(u64, J)>,
     answers: Vec<(u64, A)>,
-    /// Whether somebody leads.
     led: bool,
     next_id: u64,
 }
@@ -93,7 +90,9 @@ impl<J, A> Coalescer<J, A> {
                 return None;
             }
             state.led = true;
-            state = self.wait_for_others(state, most);
+            let more = |state: &mut State<J, A>| state.coming > 0 && state.waiting.len() < most;
+            let waited = self.changed.wait_timeout_while(state, self.wait, more);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
             let (ids, jobs): (Vec<u64>, Vec<J>) = state.take(most, &alike).into_iter().unzip();
             drop(state);
             let leading = Leading(self);
@@ -102,22 +101,6 @@ impl<J, A> Coalescer<J, A> {
             drop(leading);
             state = self.lock();
         }
-    }
-
-    fn wait_for_others<'a>(
-        &'a self,
-        mut state: MutexGuard<'a, State<J, A>>,
-        most: usize,
-    ) -> MutexGuard<'a, State<J, A>> {
-        let end = Instant::now() + self.wait;
-        while state.coming > 0 && state.waiting.len() < most {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        state
     }
 }
 

@@ -9,7 +9,7 @@ pub(super) fn option_error(option: &'static str, got: impl Into<String>, allowed
 }
 
 /// A thread panicked while it worked for others too.
-pub(super) fn panicked(problem: &str) -> ModelError {
+pub(crate) fn panicked(problem: &str) -> ModelError {
     DeviceError::Failed { device: "batch".to_owned(), problem: problem.to_owned() }.into()
 }
 

@@ -14,10 +14,6 @@ pub(crate) struct KeptState {
 }
 
 impl KeptState {
-    /// Copies `parts` of `source` to new buffers.
-    ///
-    /// # Errors
-    /// The device has no room.
     pub fn new(
         device: &dyn Device,
         source: &mut dyn Memory,
@@ -33,10 +29,6 @@ impl KeptState {
         Ok(KeptState { memory: Mutex::new(memory), bytes })
     }
 
-    /// Copies `parts` of what is kept to `target`.
-    ///
-    /// # Errors
-    /// A buffer is not there or too small, or the device failed.
     pub fn restore(&self, target: &mut dyn Memory, parts: &[Part<'_>]) -> Result<(), DeviceError> {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         target.copy_from(memory.as_mut(), parts)
@@ -50,12 +42,10 @@ pub(crate) struct KeptStates<K> {
 }
 
 impl<K: PartialEq> KeptStates<K> {
-    /// Room for states of `most_bytes` bytes.
     pub fn new(most_bytes: usize) -> Self {
         KeptStates { kept: Mutex::default(), most_bytes }
     }
 
-    /// The state of `key`, if it is kept.
     pub fn get(&self, key: &K) -> Option<Arc<KeptState>> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let i = kept.iter().position(|(k, _)| k == key)?;
@@ -65,7 +55,6 @@ impl<K: PartialEq> KeptStates<K> {
         Some(state)
     }
 
-    /// Drops all.
     pub fn clear(&self) {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }

@@ -19,7 +19,7 @@ mod ahead;
 mod batch;
 mod caches;
 pub(crate) mod coalescer;
-mod error;
+pub(crate) mod error;
 pub(crate) mod kept_states;
 mod network;
 mod resources;
@@ -84,15 +84,11 @@ impl<N: Autoregressive> Decoding<N> {
         settings: DrawSettings,
         options: StartOptions,
     ) -> Result<Session<N>, ModelError> {
-        let coming = self.resources.prompts.coming();
-        Session::start(&self.resources, prompt, settings, options, coming)
+        Session::start(&self.resources, prompt, settings, options)
     }
 
     /// As [`Decoding::start`], for an utterance that shares passes with those of other threads. `prepare` is
     /// called where others are under way, to compile what they will share with it elsewhere.
-    ///
-    /// # Errors
-    /// As [`Decoding::start`], or those of `prepare`.
     pub fn utterance(
         &self,
         prompt: &N::Prompt,
@@ -110,13 +106,10 @@ impl<N: Autoregressive> Decoding<N> {
 
     /// Compiles the plans of an utterance like this one, of up to `max_frames` frames, and for several
     /// `callers` those of their batches. Runs nothing.
-    ///
-    /// # Errors
-    /// The device lacks an op, or room for the weights.
     pub fn prepare(&self, prompt: &N::Prompt, max_frames: usize, callers: usize) -> Result<(), ModelError> {
         let needs = session::prepare(&self.resources.network, prompt, max_frames)?;
         if callers > 1 {
-            self.batch.prepare(callers, &needs)?;
+            self.batch.prepare(callers, needs)?;
         }
         Ok(())
     }

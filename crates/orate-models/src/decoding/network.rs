@@ -1,22 +1,11 @@
 //! What decoding needs to know of a network: a trait that each family implements, and the buffers that its
 //! graphs have.
 //!
-//! A plan for B utterances has B · L rows: L *lanes* for each utterance, one after the other. There are two for
-//! classifier-free guidance, else one.
+//! A plan for B utterances has B · L rows: L *lanes* for each utterance, one after the other. There are two
+//! for classifier-free guidance, else one.
 //!
-//! | buffer | plan | |
-//! | --- | --- | --- |
-//! | [`ROWS`] | prefill reads it | f32 `[B · L, T, D]`: prompt rows, made by [`Autoregressive::rows_plan`] |
-//! | [`LAST`] | prefill reads it | i32 `[B · L]`: the last prompt row that is not padding |
-//! | [`POSITION`] | both, a state | i32 `[B · L]`: rows before the next one; a frame increments it |
-//! | [`FRAME`] | frame, a state | i32 `[B]`: number of the frame; a frame increments it |
-//! | [`SEED`] | frame reads it | i32 `[B, 2]` |
-//! | [`Facts::sampling`] | frame reads them | f32 `[B, S]`: settings of [`orate_graph::Op::Sample`] |
-//! | [`FEED`] | frame may read it | f32 `[B, N, D]`: a row for each frame, of which the last holds for all that follow |
-//! | [`CODES`] | frame writes it | i32 `[B, Q]`: what was drawn |
-//! | [`GIVEN`] | frame of given codes | i32 `[B, Q]`: codes in place of drawn ones |
-//!
-//! All other states belong to the network. Their roles are said in the graph: [`orate_graph::Graph::cache`]
+//! Buffers have the names of the constants below; a frame also reads those of [`Facts::sampling`]. All other
+//! states belong to the network. Their roles are said in the graph: [`orate_graph::Graph::cache`]
 //! holds rows by position, [`orate_graph::Graph::scratch`] nothing that outlives a run, and
 //! [`orate_graph::Graph::state`] all that is carried from frame to frame, such as logits and codes drawn
 //! before. Outputs of prefill become states of that name.
@@ -27,21 +16,21 @@ use orate_graph::{Device, Executable, Memory, Shape};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Prompt rows, f32 `[B · L, T, D]`.
+/// Prefill reads it: prompt rows, f32 `[B · L, T, D]`, made by [`Autoregressive::rows_plan`].
 pub const ROWS: &str = "rows";
-/// Number of the last prompt row that is not padding, i32 `[B · L]`.
+/// Prefill reads it: number of the last prompt row that is not padding, i32 `[B · L]`.
 pub const LAST: &str = "last";
-/// Number of rows before the next one, i32 `[B · L]`.
+/// State of prefill and frame: number of rows before the next one, i32 `[B · L]`. A frame increments it.
 pub const POSITION: &str = "position";
-/// Number of each utterance's frame, i32 `[B]`.
+/// State of a frame: number of each utterance's frame, i32 `[B]`. A frame increments it.
 pub const FRAME: &str = "frame";
-/// Key of the random numbers, i32 `[B, 2]`.
+/// A frame reads it: key of the random numbers, i32 `[B, 2]`.
 pub const SEED: &str = "seed";
-/// Rows of later frames, `[B, N, D]`.
+/// A frame may read it: a row for each frame, f32 `[B, N, D]`. The last one holds for all that follow.
 pub const FEED: &str = "trailing";
-/// Codes of the frame, i32 `[B, Q]`.
+/// A frame writes it: what was drawn, i32 `[B, Q]`.
 pub const CODES: &str = "codes";
-/// Codes that are known, i32 `[B, Q]`.
+/// A frame of given codes reads it: codes in place of drawn ones, i32 `[B, Q]`.
 pub const GIVEN: &str = "given_codes";
 
 /// Utterances in a batch at most.
@@ -69,7 +58,7 @@ pub struct Facts {
     pub lanes: usize,
     /// Prompt rows and frames at most.
     pub positions: usize,
-    /// Names of the buffers of sampling settings.
+    /// Names of the buffers of sampling settings, f32 `[B, S]` each ([`orate_graph::Op::Sample`]).
     pub sampling: &'static [&'static str],
 }
 
@@ -124,9 +113,6 @@ pub trait Autoregressive: Send + Sync + 'static {
     ) -> Result<Arc<dyn Executable>, ModelError>;
 
     /// Writes the inputs of [`Autoregressive::rows_plan`].
-    ///
-    /// # Errors
-    /// The device has no room, or failed.
     fn write_rows(
         &self,
         prompt: &Self::Prompt,
@@ -136,34 +122,23 @@ pub trait Autoregressive: Send + Sync + 'static {
 
     /// A plan that runs once at the beginning of an utterance, when all states are zeros: it makes [`FEED`]
     /// of `feed` rows, or sets other states. `None` if there is nothing to do.
-    ///
-    /// # Errors
-    /// As [`Autoregressive::rows_plan`].
-    fn begin_plan(&self, feed: usize, taps: bool) -> Result<Option<Arc<dyn Executable>>, ModelError> {
-        let _ = (feed, taps);
+    fn begin_plan(&self, _feed: usize, _taps: bool) -> Result<Option<Arc<dyn Executable>>, ModelError> {
         Ok(None)
     }
 
     /// Writes the inputs of [`Autoregressive::begin_plan`], and [`FEED`] of `feed` rows where no plan makes
     /// it.
-    ///
-    /// # Errors
-    /// As [`Autoregressive::write_rows`].
     fn write_begin(
         &self,
-        prompt: &Self::Prompt,
-        feed: usize,
-        memory: &mut dyn Memory,
+        _prompt: &Self::Prompt,
+        _feed: usize,
+        _memory: &mut dyn Memory,
     ) -> Result<(), ModelError> {
-        let _ = (prompt, feed, memory);
         Ok(())
     }
 
     /// The plan that reads `time` prompt rows. It leaves [`POSITION`] as it is: what padding leaves in a
     /// cache is overwritten before it is seen.
-    ///
-    /// # Errors
-    /// As [`Autoregressive::rows_plan`].
     fn prefill_plan(
         &self,
         sizes: MemorySizes,
@@ -172,15 +147,9 @@ pub trait Autoregressive: Send + Sync + 'static {
     ) -> Result<Arc<dyn Executable>, ModelError>;
 
     /// The plan of a frame.
-    ///
-    /// # Errors
-    /// As [`Autoregressive::rows_plan`].
     fn frame_plan(&self, sizes: MemorySizes, taps: bool) -> Result<Arc<dyn Executable>, ModelError>;
 
-    /// The plan of a frame of [`GIVEN`] codes.
-    ///
-    /// # Errors
-    /// The network has none, or as [`Autoregressive::rows_plan`].
+    /// The plan of a frame of [`GIVEN`] codes; an error for networks that have none.
     fn given_frame_plan(&self, _sizes: MemorySizes, _taps: bool) -> Result<Arc<dyn Executable>, ModelError> {
         Err(option_error("network", "asked for a frame of given codes", "it can only draw them"))
     }

@@ -17,7 +17,6 @@ pub(super) struct Resources<N: Autoregressive> {
 }
 
 impl<N: Autoregressive> Resources<N> {
-    /// Keeps states of prompts of `prefix_bytes` bytes.
     pub fn new(network: N, prefix_bytes: usize) -> Arc<Resources<N>> {
         let device = network.device().clone();
         let wait = device.pacing().coalescing_wait.unwrap_or_default();

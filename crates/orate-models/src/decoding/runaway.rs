@@ -37,19 +37,10 @@ fn loops(codes: &[i32], period: usize) -> bool {
 /// Whether the end has hardly any different codes.
 fn is_monotone(codes: &[i32]) -> bool {
     let Some(start) = codes.len().checked_sub(MONOTONE) else { return false };
-    let mut seen = [0; FEW];
-    let mut different = 0;
-    for code in &codes[start..] {
-        if seen[..different].contains(code) {
-            continue;
-        }
-        if different == FEW {
-            return false;
-        }
-        seen[different] = *code;
-        different += 1;
-    }
-    true
+    let mut different = codes[start..].to_vec();
+    different.sort_unstable();
+    different.dedup();
+    different.len() <= FEW
 }
 
 #[cfg(test)]

@@ -49,32 +49,20 @@ impl Sampling {
     }
 
     /// Refuses settings out of range.
-    ///
-    /// # Errors
-    /// Names the setting and its range.
     pub fn check(self) -> Result<(), ModelError> {
-        let refused = |option, got: f32, allowed| Err(option_error(option, got.to_string(), allowed));
-        if !(0.0..=100.0).contains(&self.temperature) {
-            return refused("temperature", self.temperature, "choose 0 to 100");
+        let (penalty, above_0) = (self.repetition_penalty, "choose more than 0, and at most 100");
+        let all = [
+            ("temperature", self.temperature, 0.0..=100.0, "choose 0 to 100"),
+            ("top_p", self.top_p, 0.0..=1.0, "choose 0 to 1"),
+            ("repetition penalty", penalty, f32::from_bits(1)..=100.0, above_0),
+            ("min_p", self.min_p, 0.0..=1.0, "choose 0 to 1"),
+            ("guidance", self.guidance, 0.0..=100.0, "choose 0 to 100"),
+        ];
+        match all.into_iter().find(|(_, got, range, _)| !range.contains(got)) {
+            Some((option, got, _, allowed)) => Err(option_error(option, got.to_string(), allowed)),
+            None if self.top_k <= MOST_IDS => Ok(()),
+            None => Err(option_error("top_k", self.top_k.to_string(), "choose at most 16777216")),
         }
-        if !(0.0..=1.0).contains(&self.top_p) {
-            return refused("top_p", self.top_p, "choose 0 to 1");
-        }
-        if !(self.repetition_penalty > 0.0 && self.repetition_penalty <= 100.0) {
-            let allowed = "choose more than 0, and at most 100";
-            return refused("repetition penalty", self.repetition_penalty, allowed);
-        }
-        if !(0.0..=1.0).contains(&self.min_p) {
-            return refused("min_p", self.min_p, "choose 0 to 1");
-        }
-        if !(0.0..=100.0).contains(&self.guidance) {
-            return refused("guidance", self.guidance, "choose 0 to 100");
-        }
-        // The op reads it as a float.
-        if self.top_k > MOST_IDS {
-            return Err(option_error("top_k", self.top_k.to_string(), "choose at most 16777216"));
-        }
-        Ok(())
     }
 }
 
@@ -90,15 +78,11 @@ pub struct DrawSettings {
 }
 
 impl DrawSettings {
-    /// The seed as the op reads it.
     pub(super) fn seed_words(&self) -> [i32; 2] {
         [self.seed as u32 as i32, (self.seed >> 32) as u32 as i32]
     }
 
     /// Refuses settings out of range.
-    ///
-    /// # Errors
-    /// Names the setting and its range.
     pub fn check(&self) -> Result<(), ModelError> {
         self.sampling.iter().try_for_each(|s| s.check())?;
         // More would be years of speech, and overflow the sizes of caches.

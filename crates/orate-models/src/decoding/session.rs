@@ -12,7 +12,8 @@ use super::shared_prompts::{self, Coming, Unread};
 use crate::FinishReason;
 use crate::ModelError;
 use crate::runtime::{PooledMemory, Profile};
-use orate_graph::{BufferKind, Counters, Executable, Memory, NO_ID, Plan, Shape, TAP_PREFIX};
+use orate_graph::{Buffer, BufferKind, Counters, Executable, Memory, NO_ID, Plan, Shape, TAP_PREFIX};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Fewest rows of a cache. More are a power of two, so that plans are few.
@@ -24,7 +25,6 @@ const FEED_STEP: usize = 64;
 /// Rows that are read in one pass at most.
 const MOST_ROWS: usize = 128;
 
-/// Rows of a cache with room for `rows`.
 pub(crate) fn capacity(rows: usize) -> usize {
     rows.next_power_of_two().max(LEAST_CAPACITY)
 }
@@ -34,7 +34,6 @@ pub(crate) fn pass_rows(step: usize, rows: usize) -> usize {
     rows.next_multiple_of(step).min(MOST_ROWS)
 }
 
-/// Rows of a feed buffer with room for `rows`.
 pub(crate) fn feed_capacity(rows: usize) -> usize {
     rows.next_multiple_of(FEED_STEP)
 }
@@ -67,20 +66,19 @@ pub struct StartOptions {
 /// A started utterance.
 pub struct Session<N: Autoregressive> {
     resources: Arc<Resources<N>>,
-    memory: PooledMemory,
+    pub(super) memory: PooledMemory,
     frame_plan: Arc<dyn Executable>,
     /// Plans for when the cache is full, by the capacity of the larger one.
     larger: Vec<(usize, Arc<dyn Executable>)>,
-    sizes: MemorySizes,
+    pub(super) sizes: MemorySizes,
     /// Rows of the prompt, and those of them that a kept state replaced.
-    rows: usize,
+    pub(super) rows: usize,
     reused: usize,
-    /// Fixed rows of the prompt, and the others with their padding.
-    parts: (usize, usize),
-    settings: DrawSettings,
+    pub(super) needs: Needs,
+    pub(super) settings: DrawSettings,
     /// Frames that were returned, and the state of the next one.
-    frames: usize,
-    ahead: Ahead,
+    pub(super) frames: usize,
+    pub(super) ahead: Ahead,
     look_ahead: bool,
     pause_after: Option<usize>,
     taps: bool,
@@ -88,49 +86,37 @@ pub struct Session<N: Autoregressive> {
 }
 
 impl<N: Autoregressive> Session<N> {
-    /// Reads a prompt, up to the state before the first frame. Fixed rows are read on their own, and their
-    /// state is kept for the next prompt that begins with them: what follows does not depend on whether it
-    /// was kept. The other rows share a pass with those of other prompts that are `coming`.
     pub(super) fn start(
         resources: &Arc<Resources<N>>,
         prompt: &N::Prompt,
         settings: DrawSettings,
         options: StartOptions,
-        coming: Coming<'_>,
     ) -> Result<Session<N>, ModelError> {
+        let coming = resources.prompts.coalescer.coming();
         let network = &resources.network;
         let (facts, taps) = (network.facts(), options.taps);
-        check(&settings, facts.sampling.len())?;
+        settings.check()?;
+        let (given, read) = (settings.sampling.len(), facts.sampling.len());
+        if given != read {
+            let got = format!("for {given} draws of a frame");
+            return Err(option_error("sampling", got, &format!("this network has {read}")));
+        }
         let Extent { rows, .. } = network.extent(prompt);
         if rows + settings.max_frames > facts.positions {
             let (frames, most) = (settings.max_frames, facts.positions);
             return Err(ModelError::TooLong { rows, frames, most });
         }
-        let Arrangement { fixed, padded, sizes } = arrange(network, prompt, options);
-        let (plan, larger) = frame_plans(network, sizes, rows + settings.max_frames, taps)?;
-        let mut prefill = Prefill { resources, prompt, memory: resources.memories.take(), sizes, taps };
-        let memory = prefill.memory.get();
-        memory.forget(TAP_PREFIX);
-        prepare_states(memory, plan.plan())?;
-        let reused = if fixed > 0 { prefill.read_fixed(fixed, plan.plan())? } else { 0 };
-        if let Some(begin) = network.begin_plan(sizes.feed, taps)? {
-            network.write_begin(prompt, sizes.feed, prefill.memory.get())?;
-            begin.run(prefill.memory.get())?;
-        } else {
-            network.write_begin(prompt, sizes.feed, prefill.memory.get())?;
-        }
-        prefill.read_rows(fixed..rows, Some(coming))?;
-        let mut memory = prefill.memory;
-        write_settings(memory.get(), &settings, facts.sampling, plan.plan())?;
-        Ok(Session {
+        let (needs, sizes) = arrange(network, prompt, settings.max_frames, options);
+        let (frame_plan, larger) = frame_plans(network, sizes, rows + settings.max_frames, taps)?;
+        let mut session = Session {
             resources: resources.clone(),
-            memory,
-            frame_plan: plan,
+            memory: resources.memories.take(),
+            frame_plan,
             larger,
             sizes,
             rows,
-            reused,
-            parts: (fixed, padded),
+            reused: 0,
+            needs,
             settings,
             frames: 0,
             ahead: Ahead::Nothing,
@@ -138,7 +124,83 @@ impl<N: Autoregressive> Session<N> {
             pause_after: options.pause_after,
             taps,
             finished: None,
-        })
+        };
+        session.read_prompt(prompt, coming)?;
+        write_settings(session.memory.get(), &session.settings, facts.sampling, session.frame_plan.plan())?;
+        Ok(session)
+    }
+
+    /// Reads the prompt into the memory. Fixed rows are read on their own, and their state is kept for the
+    /// next prompt that begins with them: what follows does not depend on whether it was kept. The other rows
+    /// share a pass with those of other prompts that are `coming`.
+    fn read_prompt(&mut self, prompt: &N::Prompt, coming: Coming<'_>) -> Result<(), ModelError> {
+        let (resources, fixed, feed) = (self.resources.clone(), self.needs.parts.0, self.sizes.feed);
+        let network = &resources.network;
+        self.memory.get().forget(TAP_PREFIX);
+        prepare_states(self.memory.get(), self.frame_plan.plan())?;
+        if fixed > 0 {
+            self.reused = self.read_fixed(prompt, fixed)?;
+        }
+        let begin = network.begin_plan(feed, self.taps)?;
+        network.write_begin(prompt, feed, self.memory.get())?;
+        begin.map_or(Ok(()), |begin| begin.run(self.memory.get()))?;
+        self.read_rows(prompt, fixed..self.rows, Some(coming))
+    }
+
+    /// The state after rows that other prompts begin with too: kept, or computed and kept. Returns how many
+    /// were kept.
+    fn read_fixed(&mut self, prompt: &N::Prompt, fixed: usize) -> Result<usize, ModelError> {
+        let (resources, plan) = (self.resources.clone(), self.frame_plan.clone());
+        let Resources { network, prefixes, .. } = &*resources;
+        let (lanes, rows, own) = (network.facts().lanes, 0..fixed, self.slot());
+        let kept = Slot { row: 0, sizes: MemorySizes { capacity: fixed, ..self.sizes } };
+        let prefix = network.prefix(prompt);
+        if let Some(state) = prefixes.get(&prefix) {
+            state.restore(self.memory.get(), &cache_parts(plan.plan(), lanes, &rows, (kept, own)))?;
+            return Ok(fixed);
+        }
+        self.read_rows(prompt, rows.clone(), None)?;
+        let shape = |b: &Buffer| Shape::from([lanes, fixed, b.shape.last()]);
+        let buffers: Vec<_> = caches(plan.plan()).map(|b| (&*b.name, b.dtype, shape(b))).collect();
+        let parts = cache_parts(plan.plan(), lanes, &rows, (own, kept));
+        let state = KeptState::new(&**network.device(), self.memory.get(), &buffers, &parts)?;
+        prefixes.keep(prefix, state);
+        Ok(0)
+    }
+
+    /// Reads rows after those that the caches hold, up to the state after the last of them: together with
+    /// those of other prompts that are `coming`, if they fit one pass.
+    fn read_rows(
+        &mut self,
+        prompt: &N::Prompt,
+        rows: Range<usize>,
+        coming: Option<Coming<'_>>,
+    ) -> Result<(), ModelError> {
+        let Resources { network, prompts, memories, .. } = &*self.resources;
+        let (lanes, pacing, memory) = (network.facts().lanes, network.device().pacing(), &mut self.memory);
+        let (sizes, taps) = (self.sizes, self.taps);
+        let most = if taps { rows.len().max(1) } else { MOST_ROWS };
+        let alone = taps || pacing.coalescing_wait.is_none() || rows.len() > most;
+        let mut coming = coming.filter(|_| !alone);
+        for start in rows.clone().step_by(most) {
+            let part = start..rows.end.min(start + most);
+            let count = part.len();
+            let padded = if taps { count } else { count.next_multiple_of(pacing.prompt_step) };
+            let pass = Pass { rows: part, padded };
+            for_lanes(memory.get(), POSITION, lanes, start as i32)?;
+            network.write_rows(prompt, &pass, memory.get())?;
+            network.rows_plan(prompt, &pass, taps)?.run(memory.get())?;
+            match coming.take() {
+                None => shared_prompts::read_alone(network, memory.get(), sizes, (count, padded), taps)?,
+                Some(coming) => {
+                    let unread = Unread { memory: memory.lend(), sizes, start, rows: count, padded };
+                    let (read, used) = prompts.read(network, memories, coming, unread);
+                    *memory = read;
+                    memory.count(used?);
+                }
+            }
+        }
+        for_lanes(memory.get(), POSITION, lanes, rows.end as i32)
     }
 
     /// Turns look-ahead on or off, see [`StartOptions::look_ahead`]. A frame that was made ahead stays.
@@ -159,11 +221,6 @@ impl<N: Autoregressive> Session<N> {
     /// Prompt rows whose state was kept from an earlier prompt with the same beginning.
     pub fn reused_rows(&self) -> usize {
         self.reused
-    }
-
-    /// Fixed rows of the prompt, and the others with their padding.
-    pub(super) fn parts(&self) -> (usize, usize) {
-        self.parts
     }
 
     /// Makes room in the cache for frame `frame`: doubles it as often as needed.
@@ -233,7 +290,6 @@ impl<N: Autoregressive> Session<N> {
         }
     }
 
-    /// Discards the frame that was made ahead.
     fn discard(&mut self) {
         self.ahead.discard(self.memory.get());
     }
@@ -282,9 +338,6 @@ impl<N: Autoregressive> Session<N> {
     }
 
     /// Measures each step of a frame's plan. The frame counts as made, and so does one that was made ahead.
-    ///
-    /// # Errors
-    /// The device failed.
     pub fn profile_frame(&mut self) -> Result<Profile, ModelError> {
         if !self.ahead.is_nothing() {
             self.discard();
@@ -297,30 +350,15 @@ impl<N: Autoregressive> Session<N> {
         Ok(profile)
     }
 
-    /// Rows of cache and of feed that the utterance may need in a batch.
-    pub(super) fn need(&self) -> (usize, usize) {
-        need(self.rows, self.settings.max_frames, self.sizes.feed)
+    pub(super) fn slot(&self) -> Slot {
+        Slot { row: 0, sizes: self.sizes }
     }
 
-    /// Lends what [`super::Batch`] copies and updates.
-    ///
-    /// # Errors
-    /// The utterance has ended.
-    pub(super) fn row(&mut self) -> Result<SessionRow<'_>, ModelError> {
-        if let Some(reason) = self.finished {
-            let got = format!("asked to continue after its end ({})", reason.name());
-            return Err(option_error("session", got, "start another one"));
-        }
-        let need = self.need();
-        Ok(SessionRow {
-            memory: self.memory.get(),
-            sizes: self.sizes,
-            rows: self.rows,
-            need,
-            settings: &self.settings,
-            frames: &mut self.frames,
-            ahead: &mut self.ahead,
-        })
+    /// Refuses to continue an utterance that has ended.
+    pub(super) fn goes_on(&self) -> Result<(), ModelError> {
+        let Some(reason) = self.finished else { return Ok(()) };
+        let got = format!("asked to continue after its end ({})", reason.name());
+        Err(option_error("session", got, "start another one"))
     }
 }
 
@@ -330,41 +368,10 @@ impl<N: Autoregressive> Drop for Session<N> {
     }
 }
 
-/// An utterance as a row of a batch. A frame that was made ahead counts as made on the device, but not as
-/// returned.
-pub(super) struct SessionRow<'a> {
-    pub memory: &'a mut dyn Memory,
-    pub sizes: MemorySizes,
-    /// Rows of the prompt.
-    pub rows: usize,
-    /// See [`Session::need`].
-    pub need: (usize, usize),
-    pub settings: &'a DrawSettings,
-    /// Frames that were returned.
-    pub frames: &'a mut usize,
-    pub ahead: &'a mut Ahead,
-}
-
-/// See [`Session::need`]. A batch makes one more frame if others continue while the last one is under way.
-fn need(rows: usize, max_frames: usize, feed: usize) -> (usize, usize) {
-    (rows + max_frames + 1, feed)
-}
-
-/// Checks that the codes of frame `frame` were drawn.
 pub(super) fn check_frame(codes: &[i32], frame: usize) -> Result<(), ModelError> {
     if codes.contains(&NO_ID) { Err(ModelError::NoCode { frame }) } else { Ok(()) }
 }
 
-fn check(settings: &DrawSettings, buffers: usize) -> Result<(), ModelError> {
-    settings.check()?;
-    if settings.sampling.len() == buffers {
-        return Ok(());
-    }
-    let got = format!("for {} draws of a frame", settings.sampling.len());
-    Err(option_error("sampling", got, &format!("this network has {buffers}")))
-}
-
-/// Writes the settings of one utterance.
 fn write_settings(
     memory: &mut dyn Memory,
     settings: &DrawSettings,
@@ -401,25 +408,33 @@ fn prepare_states(memory: &mut dyn Memory, plan: &Plan) -> Result<(), ModelError
     Ok(memory.clear_all(&carried)?)
 }
 
-/// How a prompt is read.
-struct Arrangement {
-    /// Rows that are read on their own, since other prompts begin with them too.
-    fixed: usize,
-    /// The others, with their padding.
-    padded: usize,
-    /// At first.
-    sizes: MemorySizes,
+/// What an utterance needs.
+#[derive(Clone, Copy)]
+pub(super) struct Needs {
+    /// Rows of the prompt that are read on their own, since other prompts begin with them too, and the others
+    /// with their padding.
+    pub parts: (usize, usize),
+    /// Rows of cache and of feed in a batch, which makes one more frame if others continue while the last one
+    /// is under way.
+    pub in_batch: (usize, usize),
 }
 
-fn arrange<N: Autoregressive>(network: &N, prompt: &N::Prompt, options: StartOptions) -> Arrangement {
+/// What an utterance needs, and sizes of its memory at first.
+fn arrange<N: Autoregressive>(
+    network: &N,
+    prompt: &N::Prompt,
+    max_frames: usize,
+    options: StartOptions,
+) -> (Needs, MemorySizes) {
     let Extent { rows, fixed, feed } = network.extent(prompt);
     let fixed = if options.taps { 0 } else { fixed.min(rows - 1) };
     let step = network.device().pacing().prompt_step;
     let padded = if options.taps { rows } else { (rows - fixed).next_multiple_of(step) };
     // Does not depend on how many frames are allowed, so that plans are few.
-    let needed = fixed + padded + options.reserve.unwrap_or(FIRST_FRAMES);
-    let sizes = MemorySizes { batch: 1, capacity: capacity(needed), feed: feed_capacity(feed) };
-    Arrangement { fixed, padded, sizes }
+    let capacity = capacity(fixed + padded + options.reserve.unwrap_or(FIRST_FRAMES));
+    let feed = feed_capacity(feed);
+    let needs = Needs { parts: (fixed, padded), in_batch: (rows + max_frames + 1, feed) };
+    (needs, MemorySizes { batch: 1, capacity, feed })
 }
 
 /// The plan of a frame, and those of larger caches with their capacities.
@@ -439,14 +454,6 @@ fn frame_plans<N: Autoregressive>(
     Ok((plan(sizes.capacity)?, larger.collect::<Result<_, ModelError>>()?))
 }
 
-/// What a batch of utterances like one may need, and how the prompt is read.
-pub(super) struct Needs {
-    /// See [`Session::need`].
-    pub need: (usize, usize),
-    /// See [`Session::parts`].
-    pub parts: (usize, usize),
-}
-
 /// Compiles the plans of an utterance, and of all that need a cache of the same size and the same kinds of
 /// rows. Runs nothing.
 pub(super) fn prepare<N: Autoregressive>(
@@ -454,88 +461,16 @@ pub(super) fn prepare<N: Autoregressive>(
     prompt: &N::Prompt,
     max_frames: usize,
 ) -> Result<Needs, ModelError> {
-    let Arrangement { fixed, padded, sizes } = arrange(network, prompt, StartOptions::default());
+    let (needs, sizes) = arrange(network, prompt, max_frames, StartOptions::default());
     let rows = network.extent(prompt).rows;
     frame_plans(network, sizes, rows + max_frames, false)?;
     network.begin_plan(sizes.feed, false)?;
     let step = network.device().pacing().prompt_step;
     for padded in (step..=MOST_ROWS).step_by(step) {
-        for rows in [0..fixed, fixed..rows] {
+        for rows in [0..needs.parts.0, needs.parts.0..rows] {
             network.rows_plan(prompt, &Pass { rows, padded }, false)?;
         }
         network.prefill_plan(sizes, padded, false)?;
     }
-    Ok(Needs { need: need(rows, max_frames, sizes.feed), parts: (fixed, padded) })
-}
-
-/// A prompt on its way into a memory.
-struct Prefill<'a, N: Autoregressive> {
-    resources: &'a Resources<N>,
-    prompt: &'a N::Prompt,
-    memory: PooledMemory,
-    sizes: MemorySizes,
-    taps: bool,
-}
-
-impl<N: Autoregressive> Prefill<'_, N> {
-    /// The state after rows that other prompts begin with too: kept, or computed and kept. Returns how many
-    /// were kept.
-    fn read_fixed(&mut self, fixed: usize, frame: &Plan) -> Result<usize, ModelError> {
-        let Resources { network, prefixes, .. } = self.resources;
-        let (lanes, rows) = (network.facts().lanes, 0..fixed);
-        let (own, kept) = (Slot::alone(self.sizes.capacity), Slot::alone(fixed));
-        let prefix = network.prefix(self.prompt);
-        if let Some(state) = prefixes.get(&prefix) {
-            state.restore(self.memory.get(), &cache_parts(frame, lanes, &rows, (kept, own)))?;
-            return Ok(fixed);
-        }
-        self.read_rows(rows.clone(), None)?;
-        let shape = |b: &orate_graph::Buffer| Shape::from([lanes, fixed, b.shape.last()]);
-        let buffers: Vec<_> = caches(frame).map(|b| (&*b.name, b.dtype, shape(b))).collect();
-        let parts = cache_parts(frame, lanes, &rows, (own, kept));
-        let state = KeptState::new(&**network.device(), self.memory.get(), &buffers, &parts)?;
-        prefixes.keep(prefix, state);
-        Ok(0)
-    }
-
-    /// Reads rows after those that the caches hold, up to the state after the last of them: together with
-    /// those of other prompts that are `coming`, if they fit one pass.
-    fn read_rows(
-        &mut self,
-        rows: std::ops::Range<usize>,
-        coming: Option<Coming<'_>>,
-    ) -> Result<(), ModelError> {
-        let network = &self.resources.network;
-        let lanes = network.facts().lanes;
-        let pacing = network.device().pacing();
-        let most = if self.taps { rows.len().max(1) } else { MOST_ROWS };
-        let alone = self.taps || pacing.coalescing_wait.is_none() || rows.len() > most;
-        let mut coming = coming.filter(|_| !alone);
-        for start in rows.clone().step_by(most) {
-            let part = start..rows.end.min(start + most);
-            let padded = if self.taps { part.len() } else { part.len().next_multiple_of(pacing.prompt_step) };
-            let pass = Pass { rows: part, padded };
-            for_lanes(self.memory.get(), POSITION, lanes, start as i32)?;
-            network.write_rows(self.prompt, &pass, self.memory.get())?;
-            network.rows_plan(self.prompt, &pass, self.taps)?.run(self.memory.get())?;
-            self.prefill(pass, coming.take())?;
-        }
-        for_lanes(self.memory.get(), POSITION, lanes, rows.end as i32)
-    }
-
-    /// Reads the rows of a pass, which are on the device.
-    fn prefill(&mut self, pass: Pass, coming: Option<Coming<'_>>) -> Result<(), ModelError> {
-        let Resources { network, prompts, memories, .. } = self.resources;
-        let (rows, padded) = (pass.rows.len(), pass.padded);
-        let Some(coming) = coming else {
-            let memory = self.memory.get();
-            return shared_prompts::read_alone(network, memory, self.sizes, (rows, padded), self.taps);
-        };
-        let (start, sizes) = (pass.rows.start, self.sizes);
-        let unread = Unread { memory: self.memory.lend(), sizes, start, rows, padded };
-        let (memory, used) = prompts.read(network, memories, coming, unread);
-        self.memory = memory;
-        self.memory.count(used?);
-        Ok(())
-    }
+    Ok(needs)
 }

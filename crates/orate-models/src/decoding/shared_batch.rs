@@ -12,7 +12,7 @@
 //! nothing, and one that goes away leaves little behind. A dropped utterance frees its row at once, or when
 //! the frame in progress is done.
 
-use super::batch::{Batch, IdleMemories, RowId};
+use super::batch::{Batch, BatchMemory, RowId};
 use super::error::{panicked, shared};
 use super::network::{Autoregressive, MOST_UTTERANCES};
 use super::resources::Resources;
@@ -24,7 +24,7 @@ use crate::ModelError;
 use orate_graph::Counters;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Frames that may wait for their caller: some seconds.
 const MOST_QUEUED: usize = 50;
@@ -43,10 +43,9 @@ struct State<N: Autoregressive> {
     /// With the leader while it makes a frame.
     batch: Option<Batch<N>>,
     /// Memories of the batch before.
-    idle: IdleMemories,
+    idle: Vec<BatchMemory>,
     /// Utterances that have begun to read a prompt, and have not asked for a frame.
     starting: usize,
-    /// Whether somebody leads.
     led: bool,
     /// Rows whose utterance was dropped meanwhile.
     dropped: Vec<RowId>,
@@ -56,7 +55,6 @@ struct State<N: Autoregressive> {
 struct Slot<N: Autoregressive> {
     /// With the leader while that makes a frame of it alone.
     session: Option<Session<N>>,
-    /// Rows of cache and of feed that it may need.
     need: (usize, usize),
     row: Option<RowId>,
     /// Codes of frames that were not asked for yet.
@@ -70,7 +68,6 @@ struct Slot<N: Autoregressive> {
 }
 
 impl<N: Autoregressive> Slot<N> {
-    /// Whether it has not got a frame yet.
     fn is_new(&self) -> bool {
         self.row.is_none() && self.session.as_ref().is_some_and(|s| s.frames() == 0)
     }
@@ -90,7 +87,7 @@ impl<N: Autoregressive> SharedBatch<N> {
             slots: BTreeMap::new(),
             next_id: 0,
             batch: None,
-            idle: IdleMemories::default(),
+            idle: vec![],
             starting: 0,
             led: false,
             dropped: vec![],
@@ -108,26 +105,22 @@ impl<N: Autoregressive> SharedBatch<N> {
     }
 
     /// Compiles the plans of batches of up to `utterances` like one, and those of their prompts.
-    ///
-    /// # Errors
-    /// The device lacks an op, or room for the weights.
-    pub fn prepare(&self, utterances: usize, needs: &Needs) -> Result<(), ModelError> {
-        self.prepare_prompts(needs.parts)?;
-        Batch::prepare(&self.resources.network, utterances.min(MOST_UTTERANCES), needs.need)
+    pub fn prepare(&self, utterances: usize, needs: Needs) -> Result<(), ModelError> {
+        self.prepare_prompts(needs)?;
+        Batch::prepare(&self.resources.network, utterances.min(MOST_UTTERANCES), needs.in_batch)
     }
 
-    fn prepare_prompts(&self, (fixed, padded): (usize, usize)) -> Result<(), ModelError> {
-        match self.wait() {
-            Some(_) => SharedPrompts::prepare(&self.resources.network, fixed, padded),
-            None => Ok(()),
-        }
+    fn prepare_prompts(&self, needs: Needs) -> Result<(), ModelError> {
+        let (fixed, padded) = needs.parts;
+        let network = &self.resources.network;
+        self.wait().map_or(Ok(()), |_| SharedPrompts::prepare(network, fixed, padded))
     }
 
     /// Compiles the plans of the batch that an utterance is about to join, and calls `prepare` where others
     /// are there: so they do not wait for plans.
     fn prepare_to_join(
         &self,
-        session: &Session<N>,
+        needs: Needs,
         prepare: impl FnOnce() -> Result<(), ModelError>,
     ) -> Result<(), ModelError> {
         let (others, starting) = {
@@ -136,13 +129,13 @@ impl<N: Autoregressive> SharedBatch<N> {
             (others.collect::<Vec<_>>(), state.starting)
         };
         if self.wait().is_some() && others.len() + starting > 1 {
-            self.prepare_prompts(session.parts())?;
+            self.prepare_prompts(needs)?;
             prepare()?;
         }
         if others.is_empty() {
             return Ok(());
         }
-        let most = others.iter().fold(session.need(), |a, b| (a.0.max(b.0), a.1.max(b.1)));
+        let most = others.iter().fold(needs.in_batch, |a, b| (a.0.max(b.0), a.1.max(b.1)));
         Batch::prepare(&self.resources.network, others.len() + 1, most)
     }
 
@@ -177,23 +170,6 @@ impl<N: Autoregressive> SharedBatch<N> {
             state.distribute(batch, used, steps);
         }
         self.done(state)
-    }
-
-    /// Where nobody has a frame yet: waits a moment for utterances whose prompts are being read.
-    fn wait_for_others<'a>(
-        &'a self,
-        mut state: MutexGuard<'a, State<N>>,
-        wait: Duration,
-    ) -> MutexGuard<'a, State<N>> {
-        let end = Instant::now() + wait;
-        while state.starting > 0 && !state.led && state.slots.values().all(Slot::is_new) {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        state
     }
 
     fn done<'a>(&'a self, mut state: MutexGuard<'a, State<N>>) -> MutexGuard<'a, State<N>> {
@@ -252,7 +228,6 @@ impl<N: Autoregressive> State<N> {
         }
     }
 
-    /// Gives each utterance its part of a frame.
     fn distribute(
         &mut self,
         batch: Batch<N>,
@@ -308,15 +283,7 @@ impl<N: Autoregressive> Drop for Leading<'_, N> {
     }
 }
 
-/// Counts an utterance as starting.
 struct Starting<N: Autoregressive>(Arc<SharedBatch<N>>);
-
-impl<N: Autoregressive> Starting<N> {
-    fn new(shared: &Arc<SharedBatch<N>>) -> Starting<N> {
-        shared.lock().starting += 1;
-        Starting(shared.clone())
-    }
-}
 
 impl<N: Autoregressive> Drop for Starting<N> {
     fn drop(&mut self) {
@@ -325,19 +292,13 @@ impl<N: Autoregressive> Drop for Starting<N> {
     }
 }
 
-/// Where an [`Utterance`] is.
-enum Stage<N: Autoregressive> {
-    /// It has read its prompt.
-    Started(Box<Session<N>>, Starting<N>),
-    /// It has asked for a frame: the number of its slot.
-    InSlot(u64),
-}
-
 /// An utterance that is decoded together with those of other threads. For one thread at a time; each of
 /// several has its own.
 pub struct Utterance<N: Autoregressive> {
     shared: Arc<SharedBatch<N>>,
-    stage: Stage<N>,
+    /// Until it asks for a frame.
+    started: Option<(Session<N>, Starting<N>)>,
+    id: u64,
     frames: usize,
     reused: usize,
 }
@@ -352,13 +313,12 @@ impl<N: Autoregressive> Utterance<N> {
         options: StartOptions,
         prepare: impl FnOnce() -> Result<(), ModelError>,
     ) -> Result<Utterance<N>, ModelError> {
-        let starting = Starting::new(shared);
-        let coming = shared.resources.prompts.coming();
-        let session = Session::start(&shared.resources, prompt, settings, options, coming)?;
-        shared.prepare_to_join(&session, prepare)?;
+        shared.lock().starting += 1;
+        let starting = Starting(shared.clone());
+        let session = Session::start(&shared.resources, prompt, settings, options)?;
+        shared.prepare_to_join(session.needs, prepare)?;
         let reused = session.reused_rows();
-        let stage = Stage::Started(Box::new(session), starting);
-        Ok(Utterance { shared: shared.clone(), stage, frames: 0, reused })
+        Ok(Utterance { shared: shared.clone(), started: Some((session, starting)), id: 0, frames: 0, reused })
     }
 
     /// As [`Session::reused_rows`].
@@ -374,12 +334,11 @@ impl<N: Autoregressive> Utterance<N> {
     /// What was asked of the device for this utterance. What was asked for a frame of several counts for
     /// each.
     pub fn counters(&self) -> Counters {
-        let id = match &self.stage {
-            Stage::Started(session, _) => return session.counters(),
-            Stage::InSlot(id) => *id,
-        };
+        if let Some((session, _)) = &self.started {
+            return session.counters();
+        }
         let mut state = self.shared.lock();
-        let slot = state.slot(id);
+        let slot = state.slot(self.id);
         let mut all = slot.counters;
         all += slot.session.as_ref().map(Session::counters).unwrap_or_default();
         all
@@ -393,11 +352,14 @@ impl<N: Autoregressive> Utterance<N> {
     pub fn next_frame(&mut self, codes: &mut Vec<i32>) -> Result<Step, ModelError> {
         codes.clear();
         let of_frame = self.shared.resources.network.facts().codes;
-        let (id, is_new) = self.enter();
-        let shared = &self.shared;
+        let is_new = self.enter();
+        let (shared, id) = (&self.shared, self.id);
         let mut state = shared.lock();
+        // Where nobody has a frame yet, waits a moment for utterances whose prompts are being read.
         if let Some(wait) = shared.wait().filter(|_| is_new) {
-            state = shared.wait_for_others(state, wait);
+            let others = |s: &mut State<N>| s.starting > 0 && !s.led && s.slots.values().all(Slot::is_new);
+            let waited = shared.changed.wait_timeout_while(state, wait, others);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         loop {
             let slot = state.slot(id);
@@ -424,20 +386,15 @@ impl<N: Autoregressive> Utterance<N> {
         }
     }
 
-    /// The number of the utterance's slot, and whether it was made now.
-    fn enter(&mut self) -> (u64, bool) {
+    /// Puts it in a slot, if it is in none. Returns whether it was in none.
+    fn enter(&mut self) -> bool {
+        let Some((session, starting)) = self.started.take() else { return false };
         let mut state = self.shared.lock();
-        let id = match &self.stage {
-            Stage::InSlot(id) => return (*id, false),
-            Stage::Started(..) => state.next_id,
-        };
+        self.id = state.next_id;
         state.next_id += 1;
-        let Stage::Started(session, starting) = std::mem::replace(&mut self.stage, Stage::InSlot(id)) else {
-            unreachable!("checked above")
-        };
         let slot = Slot {
-            need: session.need(),
-            session: Some(*session),
+            need: session.needs.in_batch,
+            session: Some(session),
             row: None,
             queue: VecDeque::new(),
             parked: false,
@@ -445,18 +402,20 @@ impl<N: Autoregressive> Utterance<N> {
             failed: None,
             counters: Counters::default(),
         };
-        state.slots.insert(id, slot);
+        state.slots.insert(self.id, slot);
         drop(state);
         drop(starting);
-        (id, true)
+        true
     }
 }
 
 impl<N: Autoregressive> Drop for Utterance<N> {
     fn drop(&mut self) {
-        let Stage::InSlot(id) = self.stage else { return };
+        if self.started.is_some() {
+            return;
+        }
         let mut state = self.shared.lock();
-        let slot = state.slots.remove(&id);
+        let slot = state.slots.remove(&self.id);
         match (slot.as_ref().and_then(|s| s.row), &mut state.batch) {
             (Some(row), Some(batch)) => batch.leave(row),
             // The leader has the batch.

@@ -4,7 +4,7 @@
 //! sixteen passes. Prompts of similar length that arrive together ([`super::coalescer`]) become rows of one
 //! batch: states are copied there and back on the device. A single prompt is read where it is.
 
-use super::caches::{Slot, cache_parts};
+use super::caches::{self, Slot, cache_parts};
 use super::coalescer::{self, Coalescer};
 use super::error::panicked;
 use super::network::{Autoregressive, LAST, MOST_UTTERANCES, MemorySizes, POSITION, ROWS, for_lanes};
@@ -27,7 +27,7 @@ const SESSIONS_KEPT: usize = 2;
 
 /// The prompts of a network that are being read.
 pub(super) struct SharedPrompts {
-    coalescer: Coalescer<Unread, Answer>,
+    pub coalescer: Coalescer<Unread, Answer>,
     /// Memories of finished batches, the last one at the end.
     idle: Mutex<Vec<PromptsMemory>>,
 }
@@ -35,7 +35,6 @@ pub(super) struct SharedPrompts {
 /// The memory that was given, and what was asked of the device in others.
 type Answer = (PooledMemory, Result<Counters, ModelError>);
 
-/// A prompt that is on its way.
 pub(super) type Coming<'a> = coalescer::Coming<'a, Unread, Answer>;
 
 /// Rows to be read, which the plan of the prompt has left in [`ROWS`].
@@ -51,7 +50,6 @@ pub(super) struct Unread {
     pub padded: usize,
 }
 
-/// Memory and plan of a batch of prompts.
 struct PromptsMemory {
     memory: Box<dyn Memory>,
     plan: Arc<dyn Executable>,
@@ -64,11 +62,6 @@ impl SharedPrompts {
     /// Nothing yet. A prompt waits for others that are on their way for `wait`.
     pub fn new(wait: Duration) -> SharedPrompts {
         SharedPrompts { coalescer: Coalescer::new(wait), idle: Mutex::default() }
-    }
-
-    /// Announces a call of [`SharedPrompts::read`].
-    pub fn coming(&self) -> Coming<'_> {
-        self.coalescer.coming()
     }
 
     /// Reads rows, alone or with those of others, up to the state after the last one that is not padding.
@@ -90,9 +83,6 @@ impl SharedPrompts {
 
     /// Compiles the plan of a batch of prompts of `padded` rows after `start` rows, so that late callers
     /// stall nobody.
-    ///
-    /// # Errors
-    /// The device lacks an op, or room for the weights.
     pub fn prepare<N: Autoregressive>(network: &N, start: usize, padded: usize) -> Result<(), ModelError> {
         if padded > longest(network) {
             return Ok(());
@@ -149,7 +139,7 @@ impl SharedPrompts {
         let mut idle = idle();
         idle.push(batch);
         let most = SESSIONS_KEPT * network.device().memory_kept();
-        while idle.iter().map(PromptsMemory::bytes).sum::<usize>() > most {
+        while idle.iter().map(|m| caches::bytes(m.plan.plan())).sum::<usize>() > most {
             idle.remove(0);
         }
         Ok(used)
@@ -172,9 +162,6 @@ fn sizes(start: usize, time: usize) -> MemorySizes {
 }
 
 /// Reads rows where they are, from `position` on. `rows` is their number, without padding and with it.
-///
-/// # Errors
-/// The device has no room, or failed.
 pub(super) fn read_alone<N: Autoregressive>(
     network: &N,
     memory: &mut dyn Memory,
@@ -200,19 +187,10 @@ impl PromptsMemory {
         Ok(PromptsMemory { memory, plan, sizes, time, lanes: network.facts().lanes })
     }
 
-    /// Bytes of its buffers.
-    fn bytes(&self) -> usize {
-        self.plan.plan().buffers().iter().map(|b| b.dtype.bytes_of(&b.shape)).sum()
-    }
-
-    fn slot(&self, utterance: usize) -> Slot {
-        Slot { utterance, capacity: self.sizes.capacity }
-    }
-
     /// Copies the rows of a prompt, and the caches before them, to row `i` of the batch.
     fn take_in(&mut self, u: &mut Unread, i: usize) -> Result<(), ModelError> {
         let plan = self.plan.clone();
-        let (alone, own) = (Slot::alone(u.sizes.capacity), self.slot(i));
+        let (alone, own) = (Slot { row: 0, sizes: u.sizes }, Slot { row: i, sizes: self.sizes });
         let mut parts = cache_parts(plan.plan(), self.lanes, &(0..u.start), (alone, own));
         let rows = plan.plan().buffers().iter().find(|b| b.name == ROWS);
         let width = rows.expect("prefill reads rows").shape.last();
@@ -239,7 +217,7 @@ impl PromptsMemory {
     /// Copies the new rows of the caches, and the outputs, back to the memory of a prompt.
     fn give_back(&mut self, u: &mut Unread, i: usize) -> Result<(), ModelError> {
         let plan = self.plan.clone();
-        let (own, alone) = (self.slot(i), Slot::alone(u.sizes.capacity));
+        let (own, alone) = (Slot { row: i, sizes: self.sizes }, Slot { row: 0, sizes: u.sizes });
         let mut parts = cache_parts(plan.plan(), self.lanes, &(u.start..u.start + u.rows), (own, alone));
         let outputs = plan.plan().buffers().iter().filter(|b| b.kind == BufferKind::Output);
         parts.extend(outputs.map(|b| {

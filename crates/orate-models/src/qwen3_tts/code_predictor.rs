@@ -28,25 +28,21 @@ pub enum Codes {
     Given(Value),
 }
 
-/// Codes of a frame, and their sum.
-pub struct Predicted {
-    /// Codes 1 …, i32 `[B, 1]` each.
-    pub codes: Vec<Value>,
-    /// The sum of the rows of all codes, `[B, 1, D]`.
-    pub sum: Value,
-}
-
-/// Builds all passes. `hidden` and `first`, the row of code 0, are `[B, 1, D]`. With taps on, the logits of
-/// pass g are recorded as `predictor_logits{g}` `[B, V]`.
-///
-/// # Errors
-/// The configuration contradicts itself.
-pub fn build(g: &mut Graph, c: &TalkerConfig, hidden: Value, first: Value, from: Codes) -> Result<Predicted> {
+/// Builds all passes. `hidden` and `first`, the row of code 0, are `[B, 1, D]`. Returns codes 1 …, i32
+/// `[B, 1]` each, and the sum of the rows of all codes, `[B, 1, D]`. With taps on, the logits of pass g are
+/// recorded as `predictor_logits{g}` `[B, V]`.
+pub fn build(
+    g: &mut Graph,
+    c: &TalkerConfig,
+    hidden: Value,
+    first: Value,
+    from: Codes,
+) -> Result<(Vec<Value>, Value)> {
     let w = Scope::new("talker.code_predictor");
     let p = &c.code_predictor_config;
     let (d, own) = (c.transformer.hidden_size, p.transformer.hidden_size);
     let batch = g.shape(hidden).dims()[0];
-    let mut cache = Cache::within_a_run(g, "predictor", &p.transformer, [batch, p.num_code_groups])?;
+    let mut cache = Cache::declare(g, "predictor", &p.transformer, [batch, p.num_code_groups], None)?;
     let mut rows = g.concat(&[hidden, first], 1)?;
     let mut at = 0;
     let mut sum = first;
@@ -72,13 +68,10 @@ pub fn build(g: &mut Graph, c: &TalkerConfig, hidden: Value, first: Value, from:
         sum = g.add(sum, rows)?;
         codes.push(code);
     }
-    Ok(Predicted { codes, sum })
+    Ok((codes, sum))
 }
 
 /// Rows of the table of code `book` + 1: ids `[B, T]` → `[B, T, D]`.
-///
-/// # Errors
-/// Ids are no integers.
 pub(super) fn embed(g: &mut Graph, c: &TalkerConfig, book: usize, ids: Value) -> Result<Value> {
     let name = format!("codec_embedding.{book}.weight");
     let shape = [c.code_predictor_config.vocab_size, c.transformer.hidden_size];

@@ -16,27 +16,24 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Codes that became samples.
 #[derive(Debug)]
 pub(super) struct Decoded {
     /// `[1920 F]`
     pub samples: Vec<f32>,
     /// Work asked of the device, including that of beginning the utterance if these are its first samples.
     pub counters: Counters,
-    /// Time that it took.
     pub time: Duration,
 }
 
 /// Work for the codec, done in order.
-enum Order {
+pub(super) enum Order {
     /// Begins an utterance that continues after these codes. Their samples are left out.
     Begin(Arc<[i32]>),
     /// Codes `[F, Q]`, answered by their samples. `last` marks the end of an utterance.
     Decode { codes: Vec<i32>, last: bool },
 }
 
-/// Carries out orders.
-struct Codec {
+pub(super) struct Codec {
     decoder: Arc<CodecDecoder>,
     stream: Option<CodecStream>,
     /// Why no utterance could be begun. Returned when samples are asked for.
@@ -57,7 +54,11 @@ impl Codec {
                 // Returns the memory of the previous utterance first.
                 self.stream = None;
                 self.counted = Counters::default();
-                self.failed = self.begin(&before).err();
+                let go_on = || !self.stop.load(Ordering::Relaxed);
+                match self.decoder.stream_after(&before, &go_on) {
+                    Ok(stream) => (self.stream, self.failed) = (stream, None),
+                    Err(e) => self.failed = Some(e),
+                }
                 self.spent = start.elapsed();
                 None
             }
@@ -68,12 +69,6 @@ impl Codec {
                 Decoded { samples, counters, time }
             })),
         }
-    }
-
-    fn begin(&mut self, before: &[i32]) -> Result<(), ModelError> {
-        let go_on = || !self.stop.load(Ordering::Relaxed);
-        self.stream = self.decoder.stream_behind(before, &go_on)?;
-        Ok(())
     }
 
     fn decode(&mut self, codes: &[i32], last: bool) -> Result<Vec<f32>, ModelError> {
@@ -97,8 +92,7 @@ impl Codec {
     }
 }
 
-/// The thread of a codec.
-struct Worker {
+pub(super) struct Worker {
     orders: Option<Sender<Order>>,
     answers: Receiver<Result<Decoded, ModelError>>,
     thread: Option<JoinHandle<()>>,
@@ -130,7 +124,6 @@ impl Worker {
         Ok(Worker { orders: Some(orders), answers, thread: Some(thread), stop })
     }
 
-    /// Why the thread has ended.
     fn ended(&mut self) -> ModelError {
         let panic = self.thread.take().and_then(|thread| thread.join().err());
         let words = panic.as_deref().and_then(message).unwrap_or("it gives no reason");
@@ -143,7 +136,6 @@ fn thread_failed(problem: String) -> ModelError {
     ModelError::Thread { problem }
 }
 
-/// Message of a panic.
 fn message(panic: &(dyn Any + Send)) -> Option<&str> {
     panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied())
 }
@@ -159,84 +151,50 @@ impl Drop for Worker {
     }
 }
 
-/// Where the codec runs.
-enum RunsOn {
+/// The codec of one text, on a thread of its own or not.
+pub(super) enum CodecBeside {
     /// The caller's thread, with the answers that were not fetched yet.
     Caller(Box<Codec>, VecDeque<Result<Decoded, ModelError>>),
-    /// A thread of its own.
     Thread(Worker),
 }
 
-/// The codec of one text, on a thread of its own or not.
-pub(super) struct CodecBeside(RunsOn);
-
 impl CodecBeside {
     /// A codec on a thread of its own, or on that of the caller.
-    ///
-    /// # Errors
-    /// The system starts no thread.
     pub fn new(decoder: Arc<CodecDecoder>, beside: bool) -> Result<CodecBeside, ModelError> {
-        let stop = Arc::default();
-        let mut codec = Codec {
-            decoder,
-            stream: None,
-            failed: None,
-            counted: Counters::default(),
-            spent: Duration::ZERO,
-            stop,
-        };
-        Ok(CodecBeside(match beside {
-            true => RunsOn::Thread(Worker::start(codec.stop.clone(), move |order| codec.follow(order))?),
-            false => RunsOn::Caller(Box::new(codec), VecDeque::new()),
-        }))
+        let (counted, spent, stop) = Default::default();
+        let mut codec = Codec { decoder, stream: None, failed: None, counted, spent, stop };
+        Ok(match beside {
+            true => CodecBeside::Thread(Worker::start(codec.stop.clone(), move |order| codec.follow(order))?),
+            false => CodecBeside::Caller(Box::new(codec), VecDeque::new()),
+        })
     }
 
-    /// Begins an utterance after codes whose samples are left out. If that fails, the first
-    /// [`CodecBeside::next`] returns the error.
-    pub fn begin(&mut self, before: Arc<[i32]>) {
-        self.order(Order::Begin(before));
-    }
-
-    /// Gives codes `[F, Q]` to decode; `last` marks the end of an utterance. Their samples, or an error, come
-    /// in the same order.
-    pub fn give(&mut self, codes: Vec<i32>, last: bool) {
-        self.order(Order::Decode { codes, last });
-    }
-
-    fn order(&mut self, order: Order) {
-        match &mut self.0 {
-            RunsOn::Caller(codec, done) => done.extend(codec.follow(order)),
+    /// Gives an order. Answers come in the same order. If an utterance cannot be begun, the error is the
+    /// answer to its first codes.
+    pub fn order(&mut self, order: Order) {
+        match self {
+            CodecBeside::Caller(codec, done) => done.extend(codec.follow(order)),
             // A thread that has ended is reported when its answer is missing.
-            RunsOn::Thread(worker) => drop(worker.orders.as_ref().map(|to| to.send(order))),
+            CodecBeside::Thread(worker) => drop(worker.orders.as_ref().map(|to| to.send(order))),
         }
     }
 
-    /// Waits for the samples of the earliest codes that have no answer yet.
-    ///
-    /// # Errors
-    /// The device failed, or the thread panicked.
-    pub fn next(&mut self) -> Result<Decoded, ModelError> {
-        match &mut self.0 {
-            RunsOn::Caller(_, done) => done.pop_front().expect("asked for as often as codes are given"),
-            RunsOn::Thread(worker) => match worker.answers.recv() {
-                Ok(answer) => answer,
-                Err(_) => Err(worker.ended()),
-            },
-        }
-    }
-
-    /// As [`CodecBeside::next`]; `None` if the samples are not ready.
-    ///
-    /// # Errors
-    /// As [`CodecBeside::next`].
-    pub fn ready(&mut self) -> Result<Option<Decoded>, ModelError> {
-        match &mut self.0 {
-            RunsOn::Caller(_, done) => done.pop_front().transpose(),
-            RunsOn::Thread(worker) => match worker.answers.try_recv() {
-                Ok(answer) => answer.map(Some),
-                Err(TryRecvError::Empty) => Ok(None),
-                Err(TryRecvError::Disconnected) => Err(worker.ended()),
-            },
+    /// The samples of the earliest codes that have no answer yet. If they are not ready, waits for them or
+    /// returns `None`.
+    pub fn next(&mut self, wait: bool) -> Result<Option<Decoded>, ModelError> {
+        match self {
+            CodecBeside::Caller(_, done) => done.pop_front().transpose(),
+            CodecBeside::Thread(worker) => {
+                let answer = match wait {
+                    true => worker.answers.recv().map_err(TryRecvError::from),
+                    false => worker.answers.try_recv(),
+                };
+                match answer {
+                    Ok(answer) => answer.map(Some),
+                    Err(TryRecvError::Empty) => Ok(None),
+                    Err(TryRecvError::Disconnected) => Err(worker.ended()),
+                }
+            }
         }
     }
 }
@@ -260,41 +218,46 @@ mod tests {
         .expect("starts")
     }
 
+    fn decode(codes: Vec<i32>) -> Order {
+        Order::Decode { codes, last: false }
+    }
+
     #[test]
     fn answers_come_in_order() {
-        let mut codec = CodecBeside(RunsOn::Thread(worker()));
-        codec.begin(Arc::default());
-        assert!(codec.ready().expect("is at work").is_none());
+        let mut codec = CodecBeside::Thread(worker());
+        codec.order(Order::Begin(Arc::default()));
+        assert!(codec.next(false).expect("is at work").is_none());
         for i in 0..3 {
-            codec.give(vec![i], false);
+            codec.order(decode(vec![i]));
         }
         for i in 0..3 {
-            assert_eq!(codec.next().expect("answers").samples, [i as f32]);
+            let answer = codec.next(true).expect("answers").expect("was waited for");
+            assert_eq!(answer.samples, [i as f32]);
         }
-        assert!(codec.ready().expect("has nothing to do").is_none());
+        assert!(codec.next(false).expect("has nothing to do").is_none());
     }
 
     #[test]
     fn a_panic_is_an_error() {
         for wait in [true, false] {
-            let mut codec = CodecBeside(RunsOn::Thread(worker()));
-            codec.give(vec![13], false);
+            let mut codec = CodecBeside::Thread(worker());
+            codec.order(decode(vec![13]));
             let e = loop {
-                match if wait { codec.next().map(Some) } else { codec.ready() } {
+                match codec.next(wait) {
                     Ok(None) => std::thread::yield_now(),
                     Ok(Some(_)) => panic!("no answer was made"),
                     Err(e) => break e,
                 }
             };
             assert!(e.to_string().contains("it ended: code 13"), "{e}");
-            assert!(codec.next().is_err(), "still");
+            assert!(codec.next(true).is_err(), "still");
         }
     }
 
     #[test]
     fn what_waits_is_left_undone() {
-        let mut codec = CodecBeside(RunsOn::Thread(worker()));
-        (0..500).for_each(|i| codec.give(vec![i], false));
+        let mut codec = CodecBeside::Thread(worker());
+        (0..500).for_each(|i| codec.order(decode(vec![i])));
         let start = Instant::now();
         drop(codec);
         assert!(start.elapsed() < Duration::from_secs(2), "ten seconds of work");

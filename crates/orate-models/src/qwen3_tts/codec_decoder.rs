@@ -18,7 +18,9 @@
 //! Official class: `Qwen3TTSTokenizerV2Decoder`. Weights below `decoder`.
 
 use super::config::CodecDecoderConfig;
-use crate::blocks::{self, Attention, Conv, ConvNext, Past, Scope, tap_channels_first};
+use super::graph;
+use super::transformer::norm;
+use crate::blocks::{self, Conv, ConvNext, Past, Scope, tap_channels_first};
 use orate_graph::{
     Activation, AttentionMask, ConvGeometry, DType, Graph, GraphError, Pieces, Rows, Value, Weight,
 };
@@ -39,9 +41,6 @@ const DILATIONS: [usize; 3] = [1, 3, 9];
 /// `[B, 1920F]`. In a stream it continues where the previous run ended, whatever its number of frames: the
 /// history of every convolution, the keys and values inside the window, and `position` are states, which
 /// begin as zeros.
-///
-/// # Errors
-/// The configuration contradicts itself.
 pub fn build(g: &mut Graph, c: &CodecDecoderConfig, past: Past, batch: usize, frames: usize) -> Result<()> {
     let w = Scope::new("decoder");
     g.in_pieces(Pieces { frames, chosen_for: KERNELS_FOR });
@@ -57,7 +56,10 @@ pub fn build(g: &mut Graph, c: &CodecDecoderConfig, past: Past, batch: usize, fr
         let w = w.at(&format!("upsample.{i}"));
         x = transposed_conv(g, past, &w, "0.conv", x, [c.latent_dim; 2], [*stride; 2])?;
         tap_channels_first(g, &format!("upsample{i}_conv"), x)?;
-        x = convnext(c.latent_dim).streaming(g, &w.at("1"), past, x)?; // [B, 2F, D], [B, 4F, D]
+        let geometry = ConvGeometry::streaming(7, 1);
+        let (width, inner) = (c.latent_dim, 4 * c.latent_dim);
+        let convnext = ConvNext { width, inner, geometry, depthwise: "dwconv.conv", norm: "norm" };
+        x = convnext.streaming(g, &w.at("1"), past, x)?; // [B, 2F, D], [B, 4F, D]
         tap_channels_first(g, &format!("upsample{i}"), x)?;
     }
     let mut channels = c.decoder_dim;
@@ -80,6 +82,11 @@ pub fn build(g: &mut Graph, c: &CodecDecoderConfig, past: Past, batch: usize, fr
     g.output("samples", x)
 }
 
+/// The graph of a frame of a stream.
+pub(super) fn smallest(c: &CodecDecoderConfig) -> Result<Graph> {
+    graph("codec_decoder", |g| build(g, c, Past::Stream, 1, 1))
+}
+
 /// Number of the `samples` of `total` frames that belong to the first `reference` frames, which are cut off
 /// after decoding in context. Computed as in the official package, which may differ from `1920 · reference`
 /// by one.
@@ -92,7 +99,10 @@ fn dequantize(g: &mut Graph, w: &Scope<'_>, c: &CodecDecoderConfig, codes: Value
     let semantic = c.num_semantic_quantizers;
     let mut side = |name: &str, first: usize, count: usize| -> Result<Value> {
         let w = w.at(name);
-        let tables: Vec<Weight> = (0..count).map(|k| centroids(&w, k, c)).collect();
+        let of_book = [c.codebook_size, c.entry_width()];
+        let book =
+            |k| blocks::centroids(&w.at(&format!("vq.layers.{k}._codebook")), "embedding_sum", of_book);
+        let tables: Vec<Weight> = (0..count).map(book).collect(); // [V, E] each
         let shape = [count, c.codebook_size, c.entry_width()];
         let x = g.embedding_sum(codes, Weight::concat(&tables).reshape(shape), first)?;
         let projection = w.get("output_proj.weight", [c.codebook_dim, c.entry_width(), 1]);
@@ -103,45 +113,36 @@ fn dequantize(g: &mut Graph, w: &Scope<'_>, c: &CodecDecoderConfig, codes: Value
     g.add(first, rest)
 }
 
-/// `[V, E]`
-fn centroids(w: &Scope<'_>, k: usize, c: &CodecDecoderConfig) -> Weight {
-    let w = w.at(&format!("vq.layers.{k}._codebook"));
-    blocks::centroids(&w, "embedding_sum", [c.codebook_size, c.entry_width()])
-}
-
-/// `[B, F, D]` → `[B, F, D]`
+/// `[B, F, D]` → `[B, F, D]`. The layer scales are folded into the last matmuls of attention and MLP.
 fn transformer(g: &mut Graph, w: &Scope<'_>, c: &CodecDecoderConfig, past: Past, x: Value) -> Result<Value> {
     let (batch, frames) = (g.shape(x).dims()[0], g.shape(x).dims()[1]);
-    let width = c.hidden_size;
-    let position = position(g, past, batch, frames)?;
+    let t = &c.transformer;
+    let (width, inner) = (t.hidden_size, t.intermediate_size);
+    // Frames that came before, where the sequence continues a stream.
+    let mut position = None;
+    if past == Past::Stream {
+        let before = g.state("position", DType::I32, [batch])?;
+        let next = g.increment(before, frames as i32)?;
+        g.update("position", next)?;
+        position = Some(before);
+    }
     let first = position.map_or(Rows::From(0), Rows::At);
-    let positions = g.rope_table(c.rope_theta, frames, c.head_dim, first)?;
+    let positions = g.rope_table(t.rope_theta, frames, t.head_dim, first)?;
     let mut x = w.linear(g, x, "input_proj", [c.latent_dim, width])?;
-    for i in 0..c.num_hidden_layers {
+    for i in 0..t.num_hidden_layers {
         let w = w.at(&format!("layers.{i}"));
-        let y = g.rms_norm(x, w.get("input_layernorm.weight", [width]), c.rms_norm_eps)?;
+        let y = norm(g, &w, "input_layernorm", t, x)?;
         let y = attention(g, &w, c, (past, position), y, positions)?;
         x = g.add(x, y)?;
-        let y = g.rms_norm(x, w.get("post_attention_layernorm.weight", [width]), c.rms_norm_eps)?;
-        let y = gated_mlp(g, &w, c, y)?;
+        let y = norm(g, &w, "post_attention_layernorm", t, x)?;
+        let down = w.scaled_matrix("mlp.down_proj", "mlp_layer_scale", [inner, width]);
+        let y = blocks::gated_mlp(g, &w.at("mlp"), y, [width, inner], down)?;
         x = g.add(x, y)?;
     }
-    let x = g.rms_norm(x, w.get("norm.weight", [width]), c.rms_norm_eps)?;
+    let x = norm(g, w, "norm", t, x)?;
     w.linear(g, x, "output_proj", [width, c.latent_dim])
 }
 
-/// Frames that came before a sequence, i32 `[B]`, where it continues a stream.
-fn position(g: &mut Graph, past: Past, batch: usize, frames: usize) -> Result<Option<Value>> {
-    if past == Past::Silence {
-        return Ok(None);
-    }
-    let position = g.state("position", DType::I32, [batch])?;
-    let next = g.increment(position, frames as i32)?;
-    g.update("position", next)?;
-    Ok(Some(position))
-}
-
-/// Attention and its layer scale, which is folded into the last matmul.
 fn attention(
     g: &mut Graph,
     w: &Scope<'_>,
@@ -150,9 +151,7 @@ fn attention(
     x: Value,
     positions: Value,
 ) -> Result<Value> {
-    let heads = c.num_attention_heads;
-    let attention = Attention { width: c.hidden_size, heads, kv_heads: heads, head_dim: c.head_dim };
-    let a = w.at("self_attn");
+    let (attention, a) = (c.transformer.attention(), w.at("self_attn"));
     let [q, k, v] = attention.project(g, &a, x, positions)?;
     let kept = c.sliding_window - 1;
     let k = past.joined_with(g, &a.name("keys"), k, kept)?;
@@ -162,21 +161,8 @@ fn attention(
         Past::Stream => AttentionMask::Stream(c.sliding_window),
     };
     let y = g.attention(attention.op(mask), q, k, v, position)?;
-    let sizes = [heads * c.head_dim, c.hidden_size];
+    let sizes = [attention.heads * attention.head_dim, attention.width];
     g.matmul(y, w.scaled_matrix("self_attn.o_proj", "self_attn_layer_scale", sizes))
-}
-
-/// The gated MLP and its layer scale, which is folded into the last matmul.
-fn gated_mlp(g: &mut Graph, w: &Scope<'_>, c: &CodecDecoderConfig, x: Value) -> Result<Value> {
-    let (width, inner) = (c.hidden_size, c.intermediate_size);
-    let down = w.scaled_matrix("mlp.down_proj", "mlp_layer_scale", [inner, width]);
-    blocks::gated_mlp(g, &w.at("mlp"), x, [width, inner], down)
-}
-
-/// The block after a transposed convolution.
-fn convnext(width: usize) -> ConvNext {
-    let geometry = ConvGeometry::streaming(7, 1);
-    ConvNext { width, inner: 4 * width, geometry, depthwise: "dwconv.conv", norm: "norm" }
 }
 
 /// `[B, T, C]` → `[B, sT, C/2]`

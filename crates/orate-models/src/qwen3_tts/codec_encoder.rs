@@ -13,8 +13,8 @@
 //!
 //! Official class: `Qwen3TTSTokenizerV2Encoder`, of `MimiModel`. Weights below `encoder`.
 
-use super::config::{CodecConfig, CodecEncoderConfig};
-use crate::blocks::{self, Attention, Conv, Past, Scope, fill_up, fold_time, tap_channels_first, tap_major};
+use super::config::{CodecConfig, CodecEncoderConfig, TransformerConfig};
+use crate::blocks::{self, Conv, Past, Scope, fill_up, fold_time, tap_channels_first, tap_major};
 use orate_graph::{
     Activation, AttentionMask, ConvGeometry, DType, Graph, GraphError, Padding, Rows, Value, Weight,
 };
@@ -28,9 +28,6 @@ pub fn samples_per_feature(c: &CodecEncoderConfig) -> usize {
 
 /// Builds the convolutions for `batch` sequences of `n` samples. Reads `samples` `[B, n]`; writes `features`
 /// `[B, ⌈n / 960⌉, D]`. In a stream, `n` is a multiple of [`samples_per_feature`] except for the last piece.
-///
-/// # Errors
-/// The configuration contradicts itself.
 pub fn features(g: &mut Graph, c: &CodecEncoderConfig, past: Past, batch: usize, n: usize) -> Result<()> {
     let w = Scope::new("encoder.encoder.layers");
     let samples = g.input("samples", DType::F32, [batch, n])?;
@@ -46,7 +43,8 @@ pub fn features(g: &mut Graph, c: &CodecEncoderConfig, past: Past, batch: usize,
     }
     let y = g.activate(x, Activation::Elu)?;
     let last = 3 * c.upsampling_ratios.len() + 2;
-    let last = Conv::new(&w, &format!("{last}.conv"), channels, c.hidden_size, c.last_kernel_size);
+    let last =
+        Conv::new(&w, &format!("{last}.conv"), channels, c.transformer.hidden_size, c.last_kernel_size);
     let x = last.causal(g, past, y, 1)?; // [B, T, D]
     tap_channels_first(g, "seanet", x)?;
     g.output("features", x)
@@ -65,13 +63,10 @@ fn residual(g: &mut Graph, w: &Scope<'_>, c: &CodecEncoderConfig, past: Past, x:
 
 /// Builds the second half for `batch` sequences of `time` rows of features. Reads `features` `[B, T, D]`;
 /// writes `codes` i32 `[B, ⌈T / 2⌉, Q]`.
-///
-/// # Errors
-/// The configuration contradicts itself.
 pub fn codes(g: &mut Graph, c: &CodecConfig, batch: usize, time: usize) -> Result<()> {
     let (w, e) = (Scope::new("encoder"), &c.encoder_config);
-    let x = g.input("features", DType::F32, [batch, time, e.hidden_size])?;
-    let x = transformer(g, &w.at("encoder_transformer"), e, x)?; // [B, T, D]
+    let x = g.input("features", DType::F32, [batch, time, e.transformer.hidden_size])?;
+    let x = transformer(g, &w.at("encoder_transformer"), &e.transformer, x)?; // [B, T, D]
     g.tap("transformer", x)?;
     let x = downsample(g, &w, e, x)?; // [B, F, D]
     tap_channels_first(g, "downsample", x)?;
@@ -79,43 +74,28 @@ pub fn codes(g: &mut Graph, c: &CodecConfig, batch: usize, time: usize) -> Resul
     g.output("codes", codes)
 }
 
-/// `[B, T, D]` → `[B, T, D]`. There is no norm at the end.
-fn transformer(g: &mut Graph, w: &Scope<'_>, c: &CodecEncoderConfig, x: Value) -> Result<Value> {
+/// `[B, T, D]` → `[B, T, D]`. There is no norm at the end. The layer scales are folded into the last matmuls
+/// of attention and MLP.
+fn transformer(g: &mut Graph, w: &Scope<'_>, c: &TransformerConfig, x: Value) -> Result<Value> {
     let (time, width, inner) = (g.shape(x).dims()[1], c.hidden_size, c.intermediate_size);
     let positions = g.rope_table(c.rope_theta, time, c.head_dim, Rows::From(0))?;
+    let attention = c.attention();
     let mut x = x;
     for i in 0..c.num_hidden_layers {
         let w = w.at(&format!("layers.{i}"));
-        let y = w.layer_norm(g, x, "input_layernorm", c.norm_eps)?;
-        let y = attention(g, &w, c, y, positions)?;
+        let y = w.layer_norm(g, x, "input_layernorm", c.rms_norm_eps)?;
+        let [q, k, v] = attention.project(g, &w.at("self_attn"), y, positions)?;
+        let y = g.attention(attention.op(AttentionMask::Causal), q, k, v, None)?;
+        let sizes = [attention.heads * attention.head_dim, width];
+        let y = g.matmul(y, w.scaled_matrix("self_attn.o_proj", "self_attn_layer_scale", sizes))?;
         x = g.add(x, y)?;
-        let y = w.layer_norm(g, x, "post_attention_layernorm", c.norm_eps)?;
+        let y = w.layer_norm(g, x, "post_attention_layernorm", c.rms_norm_eps)?;
         let y = g.matmul(y, w.matrix("mlp.fc1", width, inner))?;
         let y = g.activate(y, Activation::Gelu)?;
         let y = g.matmul(y, w.scaled_matrix("mlp.fc2", "mlp_layer_scale", [inner, width]))?;
         x = g.add(x, y)?;
     }
     Ok(x)
-}
-
-/// Causal attention and its layer scale, which is folded into the last matmul.
-fn attention(
-    g: &mut Graph,
-    w: &Scope<'_>,
-    c: &CodecEncoderConfig,
-    x: Value,
-    positions: Value,
-) -> Result<Value> {
-    let attention = Attention {
-        width: c.hidden_size,
-        heads: c.num_attention_heads,
-        kv_heads: c.num_key_value_heads,
-        head_dim: c.head_dim,
-    };
-    let [q, k, v] = attention.project(g, &w.at("self_attn"), x, positions)?;
-    let y = g.attention(attention.op(AttentionMask::Causal), q, k, v, None)?;
-    let sizes = [attention.heads * c.head_dim, c.hidden_size];
-    g.matmul(y, w.scaled_matrix("self_attn.o_proj", "self_attn_layer_scale", sizes))
 }
 
 /// `[B, T, D]` → `[B, ⌈T / 2⌉, D]`: four taps, stride 2. Edges are repeated: two rows before, and one after
@@ -128,7 +108,8 @@ fn downsample(g: &mut Graph, w: &Scope<'_>, c: &CodecEncoderConfig, x: Value) ->
     let frames = g.shape(x).dims()[1] - 1;
     let history = g.slice(x, 1, 0, 1)?;
     let x = g.slice(x, 1, 1, frames)?;
-    let weight = w.get("downsample.conv.weight", [c.hidden_size, c.hidden_size, 2 * STRIDE]);
+    let width = c.transformer.hidden_size;
+    let weight = w.get("downsample.conv.weight", [width, width, 2 * STRIDE]);
     g.conv1d_after(history, x, tap_major(&weight), ConvGeometry::streaming(2, 1))
 }
 
@@ -140,19 +121,15 @@ fn quantize(g: &mut Graph, w: &Scope<'_>, c: &CodecConfig, x: Value) -> Result<V
     let mut side = |name: &str, count: usize| -> Result<Value> {
         let w = w.at(&format!("{name}_residual_vector_quantizer"));
         let width = e.vector_quantization_hidden_dimension;
-        let projection = w.get("input_proj.weight", [width, e.hidden_size, 1]);
+        let projection = w.get("input_proj.weight", [width, e.transformer.hidden_size, 1]);
         let x = g.matmul(x, tap_major(&projection))?;
-        let books: Vec<Weight> = (0..count).map(|k| centroids(&w, k, e)).collect();
+        let of_book = [e.codebook_size, e.codebook_dim];
+        let book = |k| blocks::centroids(&w.at(&format!("layers.{k}.codebook")), "embed_sum", of_book);
+        let books: Vec<Weight> = (0..count).map(book).collect(); // [V, E] each
         let shape = [count, e.codebook_size, e.codebook_dim];
         g.residual_codes(x, Weight::concat(&books).reshape(shape))
     };
     let first = side("semantic", semantic)?;
     let rest = side("acoustic", c.encoder_valid_num_quantizers - semantic)?;
     g.concat(&[first, rest], 2)
-}
-
-/// `[V, E]`
-fn centroids(w: &Scope<'_>, k: usize, c: &CodecEncoderConfig) -> Weight {
-    let w = w.at(&format!("layers.{k}.codebook"));
-    blocks::centroids(&w, "embed_sum", [c.codebook_size, c.codebook_dim])
 }

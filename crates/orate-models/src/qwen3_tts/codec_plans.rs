@@ -1,10 +1,10 @@
 //! Plans of the codec decoder: for chunks of a few sizes, of one utterance or of a batch.
 
-use super::codec_decoder;
 use super::config::CodecDecoderConfig;
+use super::{codec_decoder, graph};
 use crate::ModelError;
 use crate::blocks::Past;
-use crate::runtime::{MemoryPool, PlanCache, PooledMemory};
+use crate::runtime::{MemoryPool, PlanCache};
 use orate_graph::{Device, Executable, Graph, GraphError, WeightLoader};
 use std::sync::Arc;
 
@@ -18,67 +18,41 @@ pub(super) const ROWS: usize = 8;
 pub(super) struct CodecPlans {
     config: CodecDecoderConfig,
     /// By utterances side by side, and number in [`CHUNKS`].
-    plans: PlanCache<(usize, usize)>,
+    pub cache: PlanCache<(usize, usize)>,
     pub memories: Arc<MemoryPool>,
 }
 
 impl CodecPlans {
-    /// Keeps `memories_kept` memories.
     pub fn new(
         config: CodecDecoderConfig,
         device: Arc<dyn Device>,
         weights: Arc<dyn WeightLoader + Send + Sync>,
         memories_kept: usize,
     ) -> CodecPlans {
-        let plans = PlanCache::new(device.clone(), weights, 2 * CHUNKS.len());
+        let cache = PlanCache::new(device.clone(), weights, 2 * CHUNKS.len());
         // Its runs yield to those of the talker.
         let limit = (memories_kept, device.memory_kept());
         let memories = MemoryPool::with_limit(move || device.background_memory(), limit);
-        CodecPlans { config, plans, memories }
+        CodecPlans { config, cache, memories }
     }
 
-    /// Codes of a frame.
     pub fn quantizers(&self) -> usize {
         self.config.num_quantizers
     }
 
-    /// All plans compiled so far.
-    pub fn cache(&self) -> &PlanCache<(usize, usize)> {
-        &self.plans
+    /// The plan for chunks of `CHUNKS[i]` frames of one utterance, or of a batch of [`ROWS`].
+    pub fn plan(&self, batch: usize, i: usize) -> Result<Arc<dyn Executable>, ModelError> {
+        self.cache.get((batch, i), |_| Ok(chunk_graph(&self.config, batch, CHUNKS[i])?))
     }
 
-    /// The plan for chunks of `CHUNKS[i]` frames.
-    ///
-    /// # Errors
-    /// The device lacks an op, or room for the weights.
-    pub fn plan(&self, i: usize) -> Result<Arc<dyn Executable>, ModelError> {
-        self.plan_of(1, i)
-    }
-
-    /// The same for batches of [`ROWS`].
-    ///
-    /// # Errors
-    /// As [`CodecPlans::plan`].
-    pub fn batch_plan(&self, i: usize) -> Result<Arc<dyn Executable>, ModelError> {
-        self.plan_of(ROWS, i)
-    }
-
-    fn plan_of(&self, batch: usize, i: usize) -> Result<Arc<dyn Executable>, ModelError> {
-        self.plans.get((batch, i), |_| Ok(graph(&self.config, batch, CHUNKS[i])?))
-    }
-
-    /// A memory without content.
-    pub fn fresh_memory(&self) -> PooledMemory {
-        self.memories.adopt(self.memories.fresh())
+    /// Compiles the plans of chunks of all sizes.
+    pub fn compile_all(&self, batch: usize) -> Result<(), ModelError> {
+        (0..CHUNKS.len()).try_for_each(|i| self.plan(batch, i).map(drop))
     }
 }
 
 /// The graph of chunks of `frames` frames of `batch` utterances.
-///
-/// # Errors
-/// The configuration contradicts itself.
-pub(super) fn graph(config: &CodecDecoderConfig, batch: usize, frames: usize) -> Result<Graph, GraphError> {
-    let mut g = Graph::new(format!("codec_decoder of {frames} frames"));
-    codec_decoder::build(&mut g, config, Past::Stream, batch, frames)?;
-    Ok(g)
+pub(super) fn chunk_graph(c: &CodecDecoderConfig, batch: usize, frames: usize) -> Result<Graph, GraphError> {
+    let name = format!("codec_decoder of {frames} frames");
+    graph(name, |g| codec_decoder::build(g, c, Past::Stream, batch, frames))
 }

@@ -4,14 +4,14 @@
 //! chunks of a few sizes, so plans are few and memory does not grow with the utterance. Chunks joined are
 //! what one pass would give: on the CPU to the last bit, on GPUs up to rounding.
 
-use super::codec_plans::{self, CHUNKS, CodecPlans};
+use super::codec_plans::{CHUNKS, CodecPlans, ROWS, chunk_graph};
 use super::config::CodecDecoderConfig;
-use super::shared_codec::{Decoded, Piece, SharedCodec};
+use super::shared_codec::{Piece, SharedCodec};
 use crate::ModelError;
 use crate::decoding::MOST_UTTERANCES;
 use crate::decoding::kept_states::{KeptState, KeptStates};
 use crate::pieces::first_damaged;
-use crate::runtime::{self, PooledMemory, Profile};
+use crate::runtime::{self, PlanCache, PooledMemory, Profile};
 use orate_graph::{Counters, Device, Graph, Part, Plan, Shape, WeightLoader};
 use std::sync::Arc;
 
@@ -48,20 +48,11 @@ impl CodecDecoder {
         self.plans.quantizers()
     }
 
-    /// Bytes of weights on the device so far.
-    pub fn weight_bytes(&self) -> u64 {
-        self.plans.cache().weight_bytes()
-    }
-
-    /// Number of plans compiled so far.
-    pub fn plans_made(&self) -> usize {
-        self.plans.cache().made()
+    pub(super) fn plans(&self) -> &PlanCache<(usize, usize)> {
+        &self.plans.cache
     }
 
     /// Begins an utterance.
-    ///
-    /// # Errors
-    /// The device has no room.
     pub fn stream(self: &Arc<Self>) -> Result<CodecStream, ModelError> {
         let (decoder, memory) = (self.clone(), self.plans.memories.take());
         let mut stream = CodecStream { decoder, memory, frames: 0, ended: false };
@@ -72,10 +63,7 @@ impl CodecDecoder {
     /// Begins an utterance that continues after `codes`, `[F, Q]`, whose samples are left out. The state
     /// after them is kept for the next utterance. Between two chunks `go_on` is asked, and `None` is returned
     /// if it says no.
-    ///
-    /// # Errors
-    /// As [`CodecStream::push`].
-    pub fn stream_behind(
+    pub fn stream_after(
         self: &Arc<Self>,
         codes: &[i32],
         go_on: &dyn Fn() -> bool,
@@ -85,7 +73,7 @@ impl CodecDecoder {
             return Ok(Some(stream));
         }
         let key = codes.to_vec();
-        let plan = self.plans.plan(CHUNKS.len() - 1)?;
+        let plan = self.plans.plan(1, CHUNKS.len() - 1)?;
         let parts = whole_states(plan.plan());
         if let Some(kept) = self.references.get(&key) {
             kept.restore(stream.memory.get(), &parts)?;
@@ -102,8 +90,8 @@ impl CodecDecoder {
         }
         let states = runtime::states(plan.plan());
         let states: Vec<_> = states.map(|b| (&*b.name, b.dtype, b.shape.clone())).collect();
-        let device = &**self.plans.cache().device();
-        self.references.keep(key, KeptState::new(device, stream.memory.get(), &states, &parts)?);
+        let kept = KeptState::new(&**self.plans().device(), stream.memory.get(), &states, &parts)?;
+        self.references.keep(key, kept);
         Ok(Some(stream))
     }
 
@@ -112,9 +100,6 @@ impl CodecDecoder {
     }
 
     /// The samples of a whole utterance, `[F, Q]` codes → `[1920F]`.
-    ///
-    /// # Errors
-    /// As [`CodecStream::push`].
     pub fn decode(self: &Arc<Self>, codes: &[i32]) -> Result<Vec<f32>, ModelError> {
         let mut samples = vec![];
         self.stream()?.push_last(codes, &mut samples)?;
@@ -122,21 +107,16 @@ impl CodecDecoder {
     }
 
     /// Loads the weights and compiles all plans, so that the first frames take no longer than others.
-    ///
-    /// # Errors
-    /// A weight is missing, or the device lacks an op or room.
     pub fn warm_up(&self) -> Result<(), ModelError> {
-        (0..CHUNKS.len()).try_for_each(|i| self.plans.plan(i).map(drop))
+        self.plans.compile_all(1)
     }
 
-    /// Compiles the plans of batches.
     pub(super) fn prepare_batches(&self) -> Result<(), ModelError> {
-        (0..CHUNKS.len()).try_for_each(|i| self.plans.batch_plan(i).map(drop))
+        self.plans.compile_all(ROWS)
     }
 
-    /// The graphs of chunks of all sizes.
     pub(super) fn graphs(config: &CodecDecoderConfig) -> Result<Vec<Graph>, ModelError> {
-        CHUNKS.into_iter().map(|frames| Ok(codec_plans::graph(config, 1, frames)?)).collect()
+        CHUNKS.into_iter().map(|frames| Ok(chunk_graph(config, 1, frames)?)).collect()
     }
 
     /// Bytes of the states that some plans share.
@@ -146,7 +126,6 @@ impl CodecDecoder {
     }
 }
 
-/// Copies of all states of a plan.
 fn whole_states(plan: &Plan) -> Vec<Part<'_>> {
     let whole = |name, len| Part { from: (name, 0), to: (name, 0), len };
     runtime::states(plan).map(|b| whole(&*b.name, b.shape.len())).collect()
@@ -175,9 +154,6 @@ impl CodecStream {
     /// As [`CodecStream::push`], for the last frames before the stream is restarted. No frame depends on a
     /// later one, so where a run costs more than some frames ([`orate_graph::Pacing::fills_chunks`]), the
     /// last ones are one run, filled up with frames whose samples are dropped.
-    ///
-    /// # Errors
-    /// As [`CodecStream::push`].
     pub fn push_last(&mut self, codes: &[i32], samples: &mut Vec<f32>) -> Result<(), ModelError> {
         self.decode(codes, samples, true)
     }
@@ -195,7 +171,7 @@ impl CodecStream {
             });
         }
         self.ended |= last;
-        let pads = last && self.decoder.plans.cache().device().pacing().fills_chunks;
+        let pads = last && self.decoder.plans().device().pacing().fills_chunks;
         let mut rest = codes;
         while !rest.is_empty() {
             let left = rest.len() / quantizers;
@@ -221,14 +197,10 @@ impl CodecStream {
 
     /// Codes of `CHUNKS[i]` frames to samples, with those of other streams where runs are shared.
     fn decode_chunk(&mut self, i: usize, codes: Vec<i32>) -> Result<Vec<f32>, ModelError> {
-        let decoder = self.decoder.clone();
-        let memory = self.memory.lend();
-        let piece = Piece { memory, plan: i, codes };
-        let shares = decoder.plans.cache().device().pacing().coalescing_wait.is_some();
-        let Decoded { memory, result } = match shares {
-            true => decoder.shared.decode(&decoder.plans, piece),
-            false => piece.decode(&decoder.plans),
-        };
+        let CodecDecoder { plans, shared, .. } = &*self.decoder;
+        let piece = Piece { memory: self.memory.lend(), plan: i, codes };
+        let shares = plans.cache.device().pacing().coalescing_wait.is_some();
+        let (memory, result) = if shares { shared.decode(plans, piece) } else { piece.decode(plans) };
         self.memory = memory;
         let (samples, used) = result?;
         self.memory.count(used);
@@ -236,11 +208,8 @@ impl CodecStream {
     }
 
     /// Measures each step of the plan that decodes [`CodecDecoder::PIECE`] frames. The stream is restarted.
-    ///
-    /// # Errors
-    /// The device failed.
     pub fn profile(&mut self) -> Result<Profile, ModelError> {
-        let (plan, frames) = (self.decoder.plans.plan(0)?, CodecDecoder::PIECE);
+        let (plan, frames) = (self.decoder.plans.plan(1, 0)?, CodecDecoder::PIECE);
         self.restart()?;
         let shape = Shape::from([1, frames, self.decoder.quantizers()]);
         self.memory.get().write_i32("codes", &shape, &vec![0; shape.len()])?;
@@ -260,11 +229,8 @@ impl CodecStream {
     }
 
     /// Begins a new utterance.
-    ///
-    /// # Errors
-    /// The device has no room.
     pub fn restart(&mut self) -> Result<(), ModelError> {
-        let plan = self.decoder.plans.plan(CHUNKS.len() - 1)?;
+        let plan = self.decoder.plans.plan(1, CHUNKS.len() - 1)?;
         runtime::clear_states(self.memory.get(), plan.plan())?;
         (self.frames, self.ended) = (0, false);
         Ok(())

@@ -1,20 +1,25 @@
 //! Qwen3-TTS as one family among others: see [`crate::Family`].
 
+use super::files::{NAME, facts};
+use super::footprint::footprint;
 use super::goldens::Comparer;
 use super::speak::{Pieces, make_plans};
+use super::talker::CacheSizes;
+use super::talker_plans::{TalkerPlan, smallest_graphs};
 use super::voice::{TAG, Voice};
 use super::{
-    Batch, CodecDecoder, Files, Network, Options as Own, Qwen3Tts, Request, Settings, Speaker, Variant,
+    CodecDecoder, Files, Network, Options as Own, Qwen3Tts, Settings, Variant, VoiceEncoder, codec_decoder,
 };
+use crate::decoding::session::{capacity, feed_capacity};
 use crate::hooks::{Goldens, StageProfile};
 use crate::{
-    Chunks, ClonedVoice, Cloning, Description, Facts, Family, Footprint, MatmulSize, Model, ModelError,
-    ModelFiles, Opening, OptionSet, Options, PlaceOptions, Runs, Size, SpeechLength, VoiceInfo,
+    Chunks, ClonedVoice, Cloning, Description, Facts, Family, Footprint, Model, ModelError, ModelFiles,
+    Opening, OptionSet, Options, PlaceOptions, Profile, Runs, Size, SpeechLength,
 };
 use orate_graph::{CacheFormat, Device, Graph};
 use orate_weights::WeightSource;
 use serde_json::json;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 /// Qwen3-TTS at 12 Hz, and its codec alone.
 pub static FAMILY: &Family = &Family {
@@ -34,15 +39,6 @@ pub static FAMILY: &Family = &Family {
     describe_voice,
     describe_file: |_| None,
 };
-
-const NAME: &str = "Qwen3-TTS";
-
-/// Weights that every frame reads: talker and code predictor. The codec makes the samples, hardly gains by
-/// fewer bits, and is stored in another format.
-const TALKER: &str = "talker.*";
-
-/// A matmul of the talker, which makes one frame at a time.
-const TYPICAL_MATMUL: MatmulSize = MatmulSize { rows: 1, width: 2048 };
 
 fn describe_voice(voice: &ClonedVoice) -> String {
     let Ok(voice) = Voice::try_from(voice) else { return "damaged".to_owned() };
@@ -69,11 +65,19 @@ impl ModelFiles for Files {
     }
 
     fn graphs(&self, options: &PlaceOptions) -> Result<Vec<Graph>, ModelError> {
-        Files::graphs(self, options.kv)
+        let mut all = vec![codec_decoder::smallest(&self.codec.decoder_config)?];
+        if let Some(talking) = &self.talking {
+            all.extend(smallest_graphs(&talking.config.talker_config, options.kv)?);
+        }
+        Ok(all)
     }
 
+    /// For a recording of a second. Only Base models have encoders.
     fn encoder_graphs(&self) -> Result<Vec<Graph>, ModelError> {
-        self.listening_graphs()
+        let base = self.talking.as_ref().filter(|t| t.config.tts_model_type == Variant::Base);
+        let Some(talking) = base else { return Ok(vec![]) };
+        let speaker = talking.config.speaker_encoder_config.as_ref();
+        VoiceEncoder::graphs(speaker, &self.codec, self.codec.input_sample_rate as usize)
     }
 
     fn describe(&self) -> Description {
@@ -120,7 +124,7 @@ impl ModelFiles for Files {
         length: SpeechLength,
     ) -> Result<Option<Footprint>, ModelError> {
         let frames = (length.speech * self.codec.frame_rate()).ceil() as usize;
-        Files::footprint(self, device, options.kv, frames, length.reference).map(Some)
+        footprint(self, device, options.kv, frames, length.reference).map(Some)
     }
 
     /// A codec alone is placed too: it encodes, decodes and is verified. Asked to speak, it says what it
@@ -131,30 +135,6 @@ impl ModelFiles for Files {
         options: &PlaceOptions,
     ) -> Result<Arc<dyn Model>, ModelError> {
         Ok(Qwen3Tts::with_cache(*self, device, options.kv))
-    }
-}
-
-pub(super) fn facts(files: &Files, kv: CacheFormat) -> Facts {
-    let config = files.talking.as_ref().map(|t| &t.config);
-    let names = config.map(|c| c.speakers()).unwrap_or_default();
-    let info = |(i, name): (usize, &str)| VoiceInfo { name: name.to_owned(), is_default: i == 0 };
-    Facts {
-        family: NAME,
-        origin: files.origin.clone(),
-        sample_rate: files.codec.output_sample_rate,
-        voices: names.into_iter().enumerate().map(info).collect(),
-        without_voices: match config.map(|c| c.tts_model_type) {
-            None => "is a codec without a talker, which has no voices",
-            Some(Variant::Base) => {
-                "has no voices of its own, and none that fits it is kept; `orate voices add` makes one"
-            }
-            Some(_) => "has no voices; describe one with --instruct when speaking",
-        },
-        texts_at_once: Batch::MOST,
-        kv: Some(kv),
-        can_speak: files.talking.is_some(),
-        precision_scope: Some(TALKER),
-        typical_matmul: TYPICAL_MATMUL,
     }
 }
 
@@ -180,21 +160,28 @@ impl Model for Qwen3Tts {
         make_plans(&self, options, callers)
     }
 
+    /// Those of the talker, with all text in the prompt.
     fn plans(&self, size: Size, _: &Options) -> Result<Runs, ModelError> {
         let Size { tokens, frames } = size;
+        let sizes = CacheSizes { batch: 1, capacity: capacity(tokens + frames), kv: self.kv() };
+        let talker = self.talker()?.network();
+        let plans = TalkerPlan::of_utterance(sizes, (tokens, false), feed_capacity(1)).into_iter();
         Ok(Runs {
             size: format!("{tokens} rows of prompt, up to {frames} frames"),
             what: "one frame".to_owned(),
-            plans: Qwen3Tts::plans(self, tokens, frames)?.into_iter().map(|plan| (plan, 1)).collect(),
+            plans: plans.map(|plan| Ok((talker.plan(plan, false)?, 1))).collect::<Result<_, ModelError>>()?,
         })
     }
 
     fn plans_made(&self) -> usize {
-        Qwen3Tts::plans_made(self)
+        self.talker.as_ref().map_or(0, |t| t.network().plans().made()) + self.codec().plans().made()
     }
 
     fn weight_bytes(&self) -> u64 {
-        Qwen3Tts::weight_bytes(self)
+        let encoders = self.voices.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        self.talker.as_ref().map_or(0, |t| t.network().plans().weight_bytes())
+            + self.codec().plans().weight_bytes()
+            + encoders.map_or(0, |v| v.weight_bytes())
     }
 
     fn cloning(&self) -> Result<&dyn Cloning, ModelError> {
@@ -216,7 +203,7 @@ impl Model for Qwen3Tts {
         let options = Options::default();
         Ok(match self.talking()?.config.tts_model_type {
             Variant::CustomVoice => options,
-            Variant::VoiceDesign => options.set("instruct", DESCRIPTION),
+            Variant::VoiceDesign => options.set("instruct", "A calm and clear voice."),
             Variant::Base => {
                 let voice = Cloning::clone_voice(self, &tone(self.sample_rate()), None)?;
                 Options { cloned: Some(Arc::new(voice)), ..options }
@@ -226,37 +213,24 @@ impl Model for Qwen3Tts {
 
     /// A frame of talker and predictor, and a piece of the codec: the frame's plan runs as often as the piece
     /// has frames.
-    fn profile(&self, _: Size, options: &Options, runs: usize) -> Result<Vec<StageProfile>, ModelError> {
-        let talking = self.talking()?;
-        let cloned = options.cloned.as_deref().map(Voice::try_from).transpose()?;
-        let speaker = match (&cloned, talking.config.speakers().first()) {
-            (Some(voice), _) => voice.speaker(),
-            (None, Some(name)) => Speaker::Named(name),
-            (None, None) => Speaker::Described,
-        };
-        let own = Own::read(&options.own);
-        let (language, instruct) = (options.language.as_deref(), own.instruct.as_deref());
-        let text = "One, two, three.";
-        let prompt = self.prompt(&Request { text, speaker, language, instruct, feeding: None })?;
+    fn profile(
+        self: Arc<Self>,
+        _: Size,
+        options: &Options,
+        runs: usize,
+    ) -> Result<Vec<StageProfile>, ModelError> {
+        let (prompt, settings) = Pieces::new(self.clone(), "One, two, three.", options)?.first();
         let max_frames = FRAMES_BEFORE_PROFILE + runs.max(1);
-        let settings = Settings { max_frames, ..Settings::new(&talking.generation, options.seed) };
-        let mut session = self.start(&prompt, &settings)?;
+        let mut session = self.start(&prompt, &Settings { max_frames, ..settings })?;
         session.set_look_ahead(false);
         for _ in 0..FRAMES_BEFORE_PROFILE {
             session.next_frame(&mut vec![])?;
         }
-        let (plan, seconds) = session.profile_frame()?;
-        let mut frame = StageProfile { stage: "frame", plan, seconds, times: CodecDecoder::PIECE };
-        for _ in 1..runs {
-            frame.keep_least(&session.profile_frame()?.1);
-        }
         let mut codec = self.codec().stream()?;
-        let (plan, seconds) = codec.profile()?;
-        let mut piece = StageProfile { stage: "codec_decoder", plan, seconds, times: 1 };
-        for _ in 1..runs {
-            piece.keep_least(&codec.profile()?.1);
-        }
-        Ok(vec![frame, piece])
+        Ok(vec![
+            least(runs, ("frame", CodecDecoder::PIECE), || session.profile_frame())?,
+            least(runs, ("codec_decoder", 1), || codec.profile())?,
+        ])
     }
 }
 
@@ -272,21 +246,31 @@ impl Cloning for Qwen3Tts {
             let problem = format!("it has {} values; this model needs {width} finite numbers", voice.width());
             return Err(ModelError::BadVoice { name: None, problem });
         }
-        Qwen3Tts::check_voice(self, &voice)
+        voice.reference.iter().try_for_each(|r| self.check_reference(r))
     }
 }
 
-// ---- timing
-// ------------------------------------------------------------------------------------------------------
-
-/// Whom VoiceDesign models speak as where nothing is said.
-const DESCRIPTION: &str = "A calm and clear voice.";
+// ---- timing -----------------------------------------------------------------------------------------------
 
 /// Seconds of the tone that Base models clone, its frequency in Hz, and how often a second it swells.
 const TONE: (f32, f32, f32) = (2.0, 180.0, 3.0);
 
 /// Frames that are made before those that are profiled.
 const FRAMES_BEFORE_PROFILE: usize = 4;
+
+/// A plan that is profiled `runs` times.
+fn least(
+    runs: usize,
+    (stage, times): (&'static str, usize),
+    mut profile: impl FnMut() -> Result<Profile, ModelError>,
+) -> Result<StageProfile, ModelError> {
+    let (plan, seconds) = profile()?;
+    let mut all = StageProfile { stage, plan, seconds, times };
+    for _ in 1..runs {
+        all.keep_least(&profile()?.1);
+    }
+    Ok(all)
+}
 
 /// A tone with overtones that swells and fades, as a voice does.
 fn tone(sample_rate: u32) -> Vec<f32> {

@@ -11,17 +11,21 @@
 //! A trimmed checkpoint has `trimmed.json` in place of `model.safetensors`. It holds only what recorded calls
 //! read, and serves to compare with their results.
 
-use super::config::{CODEC_TYPE, CodecConfig, Config, GenerationConfig, MODEL_TYPE};
+use super::config::{CODEC_TYPE, CodecConfig, Config, GenerationConfig, MODEL_TYPE, Variant};
 use super::layout;
-use crate::ModelError;
 use crate::checkpoint::{self, Expected};
+use crate::decoding::MOST_UTTERANCES;
 use crate::files::read;
+use crate::{Facts, MatmulSize, ModelError, VoiceInfo};
+use orate_graph::CacheFormat;
 use orate_text::qwen::QwenTokenizer;
 use orate_weights::{Joined, SafeTensors, Scattered, WeightSource};
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+
+pub(super) const NAME: &str = "Qwen3-TTS";
 
 /// A model's files, opened and checked but not yet on a device.
 pub struct Files {
@@ -71,23 +75,22 @@ impl Files {
     /// It is no model of this family, files are missing or damaged, the configuration asks for something that
     /// is not supported, or the weights are not those that it describes. The message says which.
     pub fn open(path: &Path) -> Result<Files, ModelError> {
+        let refused = |problem: String| Err(ModelError::NotAModel { path: path.to_owned(), problem });
         if !path.is_dir() {
-            let problem =
-                "no such folder; a Qwen3-TTS model is the folder of an official repository".to_owned();
-            return Err(ModelError::NotAModel { path: path.to_owned(), problem });
+            let problem = "no such folder; a Qwen3-TTS model is the folder of an official repository";
+            return refused(problem.to_owned());
         }
         if !Self::detect(path) {
-            let problem = format!(
-                "not a Qwen3-TTS model: it has no {CONFIG} with `model_type` `{MODEL_TYPE}` or `{CODEC_TYPE}`, \
-                 and no folder {CODEC}"
-            );
-            return Err(ModelError::NotAModel { path: path.to_owned(), problem });
+            return refused(format!(
+                "not a Qwen3-TTS model: it has no {CONFIG} with `model_type` `{MODEL_TYPE}` or \
+                 `{CODEC_TYPE}`, and no folder {CODEC}"
+            ));
         }
         if Self::is_trimmed(path) {
-            let problem = format!(
-                "it has {TRIMMED}: a checkpoint that was cut down to what its goldens read, which only `orate verify` opens"
-            );
-            return Err(ModelError::NotAModel { path: path.to_owned(), problem });
+            return refused(format!(
+                "it has {TRIMMED}: a checkpoint that was cut down to what its goldens read, which only \
+                 `orate verify` opens"
+            ));
         }
         if model_type(&path.join(CONFIG)).as_deref() == Some(CODEC_TYPE) {
             Self::codec(path)
@@ -104,13 +107,10 @@ impl Files {
     /// Opens a trimmed checkpoint. `trimmed.json` lists its weight files, relative to the folder, as
     /// `{"weights": […]}`. Tensors may be missing, and tables may lack rows, which are zero ([`Scattered`]).
     /// A network that needs a missing tensor is an error.
-    ///
-    /// # Errors
-    /// As [`Files::open`], except for missing tensors.
     pub fn open_trimmed(path: &Path) -> Result<Files, ModelError> {
         let list: Trimmed =
             parse(&path.join(TRIMMED), |json| serde_json::from_slice(json).map_err(|e| e.to_string()))?;
-        let (talking, codec) = Self::described(path, vec![])?;
+        let (talking, codec) = Self::described(path, &[])?;
         let expected = [layout::model(&talking.config)?, layout::codec(&codec)?].concat();
         let shapes: HashMap<&str, &Vec<usize>> = expected.iter().map(|e| (&*e.name, &e.shape)).collect();
         let mut sources: Vec<Box<dyn WeightSource>> = vec![];
@@ -131,77 +131,98 @@ impl Files {
     }
 
     fn model(path: &Path) -> Result<Files, ModelError> {
-        let mut missing: Vec<String> = missing_weights(path, "").into_iter().collect();
-        missing.extend(missing_weights(&path.join(CODEC), &format!("{CODEC}/")));
-        let (talking, codec) = Self::described(path, missing)?;
-        let own = Joined::open_folder(path)?;
-        check(&*own, &layout::model(&talking.config)?)?;
-        let of_codec = Joined::open_folder(path.join(CODEC))?;
-        check(&*of_codec, &layout::codec(&codec)?)?;
+        let (talking, codec) = Self::described(path, &["", CODEC])?;
+        let own = weights(path, &layout::model(&talking.config)?)?;
+        let of_codec = weights(&path.join(CODEC), &layout::codec(&codec)?)?;
         let origin = path.display().to_string();
         let weights = Arc::new(Joined::new(&*origin, vec![own, of_codec])?);
         Ok(Files { origin, talking: Some(talking), codec, weights, trimmed: false })
     }
 
-    /// Everything but the weights, of which `missing` are not there.
-    fn described(path: &Path, missing: Vec<String>) -> Result<(Talking, CodecConfig), ModelError> {
+    /// Everything but the weights, which have to be in the folders `weights`.
+    fn described(path: &Path, weights: &[&str]) -> Result<(Talking, CodecConfig), ModelError> {
         let of_codec = format!("{CODEC}/{CONFIG}");
-        let mut files: Vec<String> =
-            [CONFIG].into_iter().chain(TOKENIZER).chain([&*of_codec]).map(str::to_owned).collect();
-        files.retain(|f| !path.join(f).exists());
-        complete(path, [files, missing].concat())?;
-
+        complete(path, &[&[CONFIG], &TOKENIZER[..], &[&*of_codec]].concat(), weights)?;
         let config = parse(&path.join(CONFIG), Config::from_json)?;
-        let generation = if path.join(GENERATION).exists() {
-            parse(&path.join(GENERATION), GenerationConfig::from_json)?
-        } else {
-            GenerationConfig::default()
+        let generation = match path.join(GENERATION) {
+            file if file.exists() => parse(&file, GenerationConfig::from_json)?,
+            _ => GenerationConfig::default(),
         };
-        let codec = parse(&path.join(CODEC).join(CONFIG), CodecConfig::from_json)?;
-        agree(&config, &codec)
-            .map_err(|problem| ModelError::Content { path: path.join(CODEC).join(CONFIG), problem })?;
+        let of_codec = path.join(of_codec);
+        let codec = parse(&of_codec, CodecConfig::from_json)?;
+        agree(&config, &codec).map_err(|problem| ModelError::Content { path: of_codec, problem })?;
         let tokenizer = open_tokenizer(path, &config)?;
         Ok((Talking { config, generation, tokenizer }, codec))
     }
 
     fn codec(path: &Path) -> Result<Files, ModelError> {
-        complete(path, missing_codec(path, ""))?;
+        complete(path, &[CONFIG], &[""])?;
         let codec = parse(&path.join(CONFIG), CodecConfig::from_json)?;
-        let weights = Joined::open_folder(path)?;
-        check(&*weights, &layout::codec(&codec)?)?;
+        let weights = weights(path, &layout::codec(&codec)?)?;
         let origin = path.display().to_string();
         Ok(Files { origin, talking: None, codec, weights: weights.into(), trimmed: false })
     }
 }
 
-/// `trimmed.json`
+pub(super) fn facts(files: &Files, kv: CacheFormat) -> Facts {
+    let config = files.talking.as_ref().map(|t| &t.config);
+    let names = config.map(|c| c.speakers()).unwrap_or_default();
+    let info = |(i, name): (usize, &str)| VoiceInfo { name: name.to_owned(), is_default: i == 0 };
+    Facts {
+        family: NAME,
+        origin: files.origin.clone(),
+        sample_rate: files.codec.output_sample_rate,
+        voices: names.into_iter().enumerate().map(info).collect(),
+        without_voices: match config.map(|c| c.tts_model_type) {
+            None => "is a codec without a talker, which has no voices",
+            Some(Variant::Base) => {
+                "has no voices of its own, and none that fits it is kept; `orate voices add` makes one"
+            }
+            Some(_) => "has no voices; describe one with --instruct when speaking",
+        },
+        texts_at_once: MOST_UTTERANCES,
+        kv: Some(kv),
+        can_speak: files.talking.is_some(),
+        // Talker and predictor, which every frame reads. The codec makes the samples, hardly gains by fewer bits,
+        // and is stored in another format.
+        precision_scope: Some("talker.*"),
+        // The talker makes one frame at a time.
+        typical_matmul: MatmulSize { rows: 1, width: 2048 },
+    }
+}
+
 #[derive(Deserialize)]
 struct Trimmed {
     weights: Vec<String>,
 }
 
-/// The `model_type` of a JSON file, if it is one.
 fn model_type(path: &Path) -> Option<String> {
     let json: serde_json::Value = serde_json::from_slice(&read(path).ok()?).ok()?;
     Some(json.get("model_type")?.as_str()?.to_owned())
 }
 
-fn missing_weights(path: &Path, prefix: &str) -> Option<String> {
-    let there = path.join(WEIGHTS).exists() || path.join(INDEX).exists();
-    (!there).then(|| format!("{prefix}{WEIGHTS} (or {INDEX})"))
-}
-
-fn missing_codec(path: &Path, prefix: &str) -> Vec<String> {
-    let config = (!path.join(CONFIG).exists()).then(|| format!("{prefix}{CONFIG}"));
-    config.into_iter().chain(missing_weights(path, prefix)).collect()
-}
-
-fn complete(path: &Path, files: Vec<String>) -> Result<(), ModelError> {
-    if files.is_empty() {
+/// Refuses a folder that lacks some of `files`, or weights in one of the folders below it.
+fn complete(path: &Path, files: &[&str], weights: &[&str]) -> Result<(), ModelError> {
+    let exists = |file: &str| path.join(file).exists();
+    let mut missing: Vec<String> = files.iter().filter(|f| !exists(f)).map(|f| (*f).to_owned()).collect();
+    for folder in weights {
+        let at = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        if !exists(&format!("{at}{WEIGHTS}")) && !exists(&format!("{at}{INDEX}")) {
+            missing.push(format!("{at}{WEIGHTS} (or {INDEX})"));
+        }
+    }
+    if missing.is_empty() {
         return Ok(());
     }
     let advice = "download the whole repository, with its speech_tokenizer folder";
-    Err(ModelError::Incomplete { family: "Qwen3-TTS", path: path.to_owned(), files, advice })
+    Err(ModelError::Incomplete { family: NAME, path: path.to_owned(), files: missing, advice })
+}
+
+/// The weights of a folder, which have to be those that networks read.
+fn weights(path: &Path, expected: &[Expected]) -> Result<Box<dyn WeightSource>, ModelError> {
+    let weights = Joined::open_folder(path)?;
+    check(&*weights, expected)?;
+    Ok(weights)
 }
 
 fn parse<T>(path: &Path, from_json: impl Fn(&[u8]) -> Result<T, String>) -> Result<T, ModelError> {

@@ -10,7 +10,7 @@ use super::talker_plans::TalkerPlan;
 use crate::ModelError;
 use crate::decoding::session::{capacity, feed_capacity, pass_rows};
 use crate::{Footprint, Loader};
-use orate_graph::{BufferKind, CacheFormat, Device, Plan};
+use orate_graph::{BufferKind, CacheFormat, Device, Graph, Plan};
 
 /// Rows of a prompt of medium length without a reference.
 const PROMPT_ROWS: usize = 100;
@@ -22,67 +22,55 @@ const ROWS_BESIDES: usize = 11;
 /// Tokens of a second of transcript: slow speech has two, fast speech four.
 const TOKENS_PER_SECOND: f64 = 3.0;
 
-impl Files {
-    /// Memory that the model will take with one utterance of at most `frames` frames, whose keys and values
-    /// are kept in a format, and with a reference of `reference` seconds.
-    ///
-    /// # Errors
-    /// The device lacks an op, or the configuration contradicts itself.
-    pub fn footprint(
-        &self,
-        device: &dyn Device,
-        kv: CacheFormat,
-        frames: usize,
-        reference: f64,
-    ) -> Result<Footprint, ModelError> {
-        let source = Loader(self.weights.clone());
-        let codec = CodecDecoder::graphs(&self.codec.decoder_config)?;
-        let codec = codec.into_iter().map(|g| Plan::compile(g, device)).collect::<Result<Vec<_>, _>>()?;
-        let codec_bytes = memory(&codec);
-        let mut all = Footprint {
-            weights: device.weight_bytes(&codec, &source),
-            utterance: codec_bytes,
-            in_context: 0,
-            cloning: 0,
-        };
-        let Some(talking) = &self.talking else { return Ok(all) };
-        let sizes = CacheSizes { batch: 1, capacity: capacity(PROMPT_ROWS + frames), kv };
-        let plans = talking_plans(talking, device, sizes, (PROMPT_ROWS, false))?;
-        all.weights += device.weight_bytes(&plans, &source);
-        all.utterance += memory(&plans);
-        if talking.config.tts_model_type != Variant::Base {
-            return Ok(all);
-        }
-        let heard = (reference * self.codec.frame_rate()).ceil() as usize;
-        let words = ((reference * TOKENS_PER_SECOND) as usize).min(heard);
-        // Rows up to the end of the transcript are the same for all texts, and read on their own. They stand
-        // beside the frames, or in front of them where all text is in the prompt; a cache may have room for
-        // more, of which little is written.
-        let fixed = ROWS_BESIDES + words;
-        let written = (fixed + heard + frames).next_multiple_of(capacity(0));
-        let sizes = CacheSizes { batch: 1, capacity: written, kv };
-        let plans = talking_plans(talking, device, sizes, (fixed.max(heard), true))?;
-        let of_row = |p: &Plan| {
-            let caches = p.buffers().iter().filter(|b| b.kind == BufferKind::Cache);
-            caches.map(|b| b.dtype.bytes_of(&b.shape) / sizes.capacity).sum::<usize>()
-        };
-        let kept = fixed * plans.iter().map(of_row).max().unwrap_or(0);
-        let kept = if kept > PREFIX_BYTES { 0 } else { kept };
-        all.in_context = codec_bytes + memory(&plans) + (kept + CodecDecoder::state_bytes(&codec)) as u64;
-        all.cloning = self.cloning(talking, device, reference)?;
-        Ok(all)
+/// Memory that the model will take with one utterance of at most `frames` frames, whose keys and values are
+/// kept in a format, and with a reference of `reference` seconds.
+pub(super) fn footprint(
+    files: &Files,
+    device: &dyn Device,
+    kv: CacheFormat,
+    frames: usize,
+    reference: f64,
+) -> Result<Footprint, ModelError> {
+    let source = Loader(files.weights.clone());
+    let codec = compile(device, CodecDecoder::graphs(&files.codec.decoder_config)?)?;
+    let (weights, codec_bytes) = (device.weight_bytes(&codec, &source), memory(&codec));
+    let mut all = Footprint { weights, utterance: codec_bytes, in_context: 0, cloning: 0 };
+    let Some(talking) = &files.talking else { return Ok(all) };
+    let sizes = CacheSizes { batch: 1, capacity: capacity(PROMPT_ROWS + frames), kv };
+    let plans = talking_plans(talking, device, sizes, (PROMPT_ROWS, false))?;
+    all.weights += device.weight_bytes(&plans, &source);
+    all.utterance += memory(&plans);
+    if talking.config.tts_model_type != Variant::Base {
+        return Ok(all);
     }
+    let heard = (reference * files.codec.frame_rate()).ceil() as usize;
+    let words = ((reference * TOKENS_PER_SECOND) as usize).min(heard);
+    // Rows up to the end of the transcript are the same for all texts, and read on their own. They stand
+    // beside the frames, or in front of them where all text is in the prompt; a cache may have room for
+    // more, of which little is written.
+    let fixed = ROWS_BESIDES + words;
+    let written = (fixed + heard + frames).next_multiple_of(capacity(0));
+    let sizes = CacheSizes { batch: 1, capacity: written, kv };
+    let plans = talking_plans(talking, device, sizes, (fixed.max(heard), true))?;
+    let of_row = |p: &Plan| {
+        let caches = p.buffers().iter().filter(|b| b.kind == BufferKind::Cache);
+        caches.map(|b| b.dtype.bytes_of(&b.shape) / sizes.capacity).sum::<usize>()
+    };
+    let kept = fixed * plans.iter().map(of_row).max().unwrap_or(0);
+    let kept = if kept > PREFIX_BYTES { 0 } else { kept };
+    all.in_context = codec_bytes + memory(&plans) + (kept + CodecDecoder::state_bytes(&codec)) as u64;
+    all.cloning = cloning(files, talking, device, reference)?;
+    Ok(all)
+}
 
-    /// See [`Footprint::cloning`].
-    fn cloning(&self, talking: &Talking, device: &dyn Device, seconds: f64) -> Result<u64, ModelError> {
-        let source = Loader(self.weights.clone());
-        let samples = (seconds * f64::from(self.codec.output_sample_rate)) as usize;
-        let speaker = talking.config.speaker_encoder_config.as_ref();
-        let graphs = VoiceEncoder::graphs(speaker, &self.codec, samples)?;
-        let plans = graphs.into_iter().map(|g| Plan::compile(g, device)).collect::<Result<Vec<_>, _>>()?;
-        let largest = plans.iter().map(|p| memory(std::slice::from_ref(p))).max().unwrap_or(0);
-        Ok(device.weight_bytes(&plans, &source) + largest)
-    }
+/// See [`Footprint::cloning`].
+fn cloning(files: &Files, talking: &Talking, device: &dyn Device, seconds: f64) -> Result<u64, ModelError> {
+    let source = Loader(files.weights.clone());
+    let samples = (seconds * f64::from(files.codec.output_sample_rate)) as usize;
+    let speaker = talking.config.speaker_encoder_config.as_ref();
+    let plans = compile(device, VoiceEncoder::graphs(speaker, &files.codec, samples)?)?;
+    let largest = plans.iter().map(|p| memory(std::slice::from_ref(p))).max().unwrap_or(0);
+    Ok(device.weight_bytes(&plans, &source) + largest)
 }
 
 /// Plans of the talker, for prompts of which `rows` rows are read one pass after the other, optionally with a
@@ -93,15 +81,14 @@ fn talking_plans(
     sizes: CacheSizes,
     (rows, reference): (usize, bool),
 ) -> Result<Vec<Plan>, ModelError> {
-    let (time, text_rows) = (pass_rows(device.pacing().prompt_step, rows), feed_capacity(1));
-    let plans = [
-        TalkerPlan::Rows { time, reference },
-        TalkerPlan::Trailing { text_rows },
-        TalkerPlan::Prefill { sizes, time },
-        TalkerPlan::Frame { sizes, text_rows },
-    ];
+    let time = pass_rows(device.pacing().prompt_step, rows);
+    let plans = TalkerPlan::of_utterance(sizes, (time, reference), feed_capacity(1)).into_iter();
     let config = &talking.config.talker_config;
-    plans.into_iter().map(|plan| Ok(Plan::compile(plan.graph(config, false)?, device)?)).collect()
+    compile(device, plans.map(|plan| plan.graph(config, false)).collect::<Result<_, _>>()?)
+}
+
+fn compile(device: &dyn Device, graphs: Vec<Graph>) -> Result<Vec<Plan>, ModelError> {
+    graphs.into_iter().map(|g| Ok(Plan::compile(g, device)?)).collect()
 }
 
 /// Bytes of a memory in which all of these plans run: buffers of a name are shared, and so are temporaries.

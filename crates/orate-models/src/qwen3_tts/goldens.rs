@@ -23,7 +23,7 @@ mod utterance;
 use super::{Qwen3Tts, Variant};
 use crate::hooks::{Comparison, Goldens, Limit};
 use crate::{ModelError, ModelFiles, PlaceOptions};
-use manifest::{Case, Manifest};
+use manifest::{Case, Cases};
 use orate_graph::{DeviceInfo, GraphError, PrecisionPolicy};
 use orate_weights::{SafeTensors, WeightSource};
 use std::path::Path;
@@ -36,6 +36,9 @@ pub const CPU_TOLERANCE: f64 = 5e-5;
 /// Largest error of the speaker encoder's features on every device: logarithms, of size 11, of a transform in
 /// f32.
 const LOG_MEL_TOLERANCE: f64 = 5e-5;
+
+/// Penalty of the official package's default settings, which the goldens keep.
+const REPETITION_PENALTY: f32 = 1.05;
 
 /// Prefix of the cases that a codec alone can run.
 const CODEC: &str = "codec_";
@@ -50,22 +53,22 @@ impl Goldens for Comparer {
 
     fn compare(&self, folder: &Path, comparison: &mut dyn Comparison) -> Result<(), ModelError> {
         let model = &self.0;
-        let goldens = Manifest::open(folder)?;
+        let goldens = manifest::open(folder)?;
         let own = own_utterances(model, &goldens);
         let lacking = lacks(&model.files().unsupported(&**model.device(), &PlaceOptions { kv: model.kv() })?);
         let mut run = Run { model, out: comparison };
-        for (name, case) in &goldens.cases {
+        for (name, case) in &goldens {
             if !run.out.wants(name) {
                 continue;
             }
             match (name.split_once('/'), &lacking) {
                 (Some((of, _)), _) if own.as_deref() != Some(of) => {
-                    run.skip(name, &format!("it was made with another checkpoint, {of}"));
+                    run.out.skip(name, &format!("it was made with another checkpoint, {of}"));
                 }
-                (Some(_), Some(why)) => run.skip(name, why),
+                (Some(_), Some(why)) => run.out.skip(name, why),
                 (Some(_), None) => run.utterance(name, case)?,
                 (None, _) if model.files().talking.is_none() && !name.starts_with(CODEC) => {
-                    run.skip(name, "the model is a codec without a talker");
+                    run.out.skip(name, "the model is a codec without a talker");
                 }
                 (None, _) => run.network(name, case)?,
             }
@@ -75,9 +78,6 @@ impl Goldens for Comparer {
 }
 
 /// Compares a single utterance: the arguments of the official call, and the file with its tensors.
-///
-/// # Errors
-/// The file lacks something, or the device failed.
 pub fn utterance(
     model: &Arc<Qwen3Tts>,
     name: &str,
@@ -90,9 +90,9 @@ pub fn utterance(
 
 /// The folder of utterances that was made with the model: the one of its own name, or else the only one of
 /// its variant.
-fn own_utterances(model: &Qwen3Tts, goldens: &Manifest) -> Option<String> {
+fn own_utterances(model: &Qwen3Tts, goldens: &Cases) -> Option<String> {
     let mut folders: Vec<&str> =
-        goldens.cases.keys().filter_map(|name| name.split_once('/')).map(|(folder, _)| folder).collect();
+        goldens.keys().filter_map(|name| name.split_once('/')).map(|(folder, _)| folder).collect();
     folders.dedup();
     let origin = Path::new(&model.files().origin);
     let own = origin.file_name().and_then(|n| n.to_str());
@@ -126,14 +126,7 @@ fn integers(file: &SafeTensors, name: &str) -> Result<Vec<i32>, ModelError> {
     Ok(file.get(name)?.to_f32().into_iter().map(|x| x as i32).collect())
 }
 
-/// A comparison in progress.
 struct Run<'a> {
     model: &'a Arc<Qwen3Tts>,
     out: &'a mut dyn Comparison,
-}
-
-impl Run<'_> {
-    fn skip(&mut self, what: &str, why: &str) {
-        self.out.skip(what, why);
-    }
 }

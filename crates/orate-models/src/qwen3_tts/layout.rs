@@ -6,10 +6,10 @@
 
 use super::config::{CodecConfig, Config, Variant};
 use super::talker_plans::smallest_graphs;
-use super::{Past, VoiceEncoder, codec_decoder, speaker_encoder};
+use super::{VoiceEncoder, codec_decoder, graph, speaker_encoder};
 use crate::ModelError;
 use crate::checkpoint::{self, Expected};
-use orate_graph::{CacheFormat, Graph};
+use orate_graph::CacheFormat;
 
 /// A network of the family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,62 +38,45 @@ impl Network {
 
     /// Its name in listings.
     pub fn name(self) -> &'static str {
-        match self {
-            Network::Talker => "talker",
-            Network::CodePredictor => "code_predictor",
-            Network::SpeakerEncoder => "speaker_encoder",
-            Network::CodecEncoder => "codec_encoder",
-            Network::CodecDecoder => "codec_decoder",
-        }
+        self.names().0
     }
 
     /// What the names of its tensors begin with.
     pub fn prefix(self) -> &'static str {
+        self.names().1
+    }
+
+    fn names(self) -> (&'static str, &'static str) {
         match self {
-            Network::Talker => "talker.",
-            Network::CodePredictor => "talker.code_predictor.",
-            Network::SpeakerEncoder => "speaker_encoder.",
-            Network::CodecEncoder => "encoder.",
-            Network::CodecDecoder => "decoder.",
+            Network::Talker => ("talker", "talker."),
+            Network::CodePredictor => ("code_predictor", "talker.code_predictor."),
+            Network::SpeakerEncoder => ("speaker_encoder", "speaker_encoder."),
+            Network::CodecEncoder => ("codec_encoder", "encoder."),
+            Network::CodecDecoder => ("codec_decoder", "decoder."),
         }
     }
 
     /// The network that a tensor belongs to, going by its name.
     pub fn of(tensor: &str) -> Option<Network> {
-        let longest_first = [
-            Network::CodePredictor,
-            Network::Talker,
-            Network::SpeakerEncoder,
-            Network::CodecEncoder,
-            Network::CodecDecoder,
-        ];
-        longest_first.into_iter().find(|n| tensor.starts_with(n.prefix()))
+        let named = Network::ALL.into_iter().filter(|n| tensor.starts_with(n.prefix()));
+        named.max_by_key(|n| n.prefix().len())
     }
 }
 
 /// The tensors of a model's `model.safetensors`.
-///
-/// # Errors
-/// The configuration contradicts itself.
 pub fn model(c: &Config) -> Result<Vec<Expected>, ModelError> {
     let mut graphs = smallest_graphs(&c.talker_config, CacheFormat::F32)?;
     if let (Variant::Base, Some(speaker)) = (c.tts_model_type, &c.speaker_encoder_config) {
-        let mut g = Graph::new("speaker_encoder");
-        speaker_encoder::build(&mut g, speaker, speaker_encoder::least_frames(speaker))?;
-        graphs.push(g);
+        let frames = speaker_encoder::least_frames(speaker);
+        graphs.push(graph("speaker_encoder", |g| speaker_encoder::build(g, speaker, frames))?);
     }
     Ok(checkpoint::read_by(&graphs))
 }
 
 /// The tensors of the codec's `model.safetensors`.
-///
-/// # Errors
-/// The configuration contradicts itself.
 pub fn codec(c: &CodecConfig) -> Result<Vec<Expected>, ModelError> {
-    let mut g = Graph::new("codec_decoder");
-    codec_decoder::build(&mut g, &c.decoder_config, Past::Stream, 1, 1)?;
     let mut graphs = VoiceEncoder::graphs(None, c, 1)?;
-    graphs.push(g);
+    graphs.push(codec_decoder::smallest(&c.decoder_config)?);
     let mut all = checkpoint::read_by(&graphs);
     all.extend(unread(c));
     Ok(all)
@@ -117,7 +100,10 @@ fn unread(c: &CodecConfig) -> Vec<Expected> {
     ];
     for (side, used, books) in sides {
         let at = format!("encoder.quantizer.{side}_residual_vector_quantizer");
-        add(format!("{at}.output_proj.weight"), &[e.hidden_size, e.vector_quantization_hidden_dimension, 1]);
+        add(
+            format!("{at}.output_proj.weight"),
+            &[e.transformer.hidden_size, e.vector_quantization_hidden_dimension, 1],
+        );
         for k in 0..books {
             let book = format!("{at}.layers.{k}.codebook");
             add(format!("{book}.initialized"), &[1]);

@@ -15,6 +15,8 @@
 //! [`frame`] is the plan that is replayed for each frame, and [`codec_decoder`] turns codes into samples.
 //! [`Talker`] is what [`crate::decoding`] decodes. [`Qwen3Tts`] is the model on a device.
 //!
+//! Functions that build networks return errors only where the configuration contradicts itself.
+//!
 //! Official code: the Python package `qwen-tts`.
 
 pub mod code_predictor;
@@ -45,6 +47,8 @@ mod transformer;
 mod voice;
 mod voice_encoder;
 
+use orate_graph::{Graph, GraphError};
+
 pub use crate::FinishReason;
 pub use crate::blocks::Past;
 pub use crate::decoding::{RowId, Sampling, StartOptions, Step, is_runaway};
@@ -65,6 +69,15 @@ pub use settings::Settings;
 pub use talker_plans::Talker;
 pub use voice::{Reference, Voice};
 pub use voice_encoder::VoiceEncoder;
+
+fn graph(
+    name: impl Into<String>,
+    build: impl FnOnce(&mut Graph) -> Result<(), GraphError>,
+) -> Result<Graph, GraphError> {
+    let mut g = Graph::new(name);
+    build(&mut g)?;
+    Ok(g)
+}
 
 /// An utterance alone.
 pub type Session = crate::decoding::Session<Talker>;

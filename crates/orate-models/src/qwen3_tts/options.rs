@@ -47,21 +47,14 @@ crate::options! {
     }
 }
 
-const WHOLE: &str = "whole";
-const STREAMING: &str = "streaming";
-
 impl OptionType for TextFeeding {
-    const KIND: OptionKind = OptionKind::Choice(&[WHOLE, STREAMING]);
+    const KIND: OptionKind = OptionKind::Choice(&["whole", "streaming"]);
 
     fn to_value(&self) -> Value {
         Value::Text(self.to_string())
     }
 
     fn from_value(value: &Value) -> Option<Self> {
-        match value {
-            Value::Text(word) if word == WHOLE => Some(TextFeeding::Whole),
-            Value::Text(word) if word == STREAMING => Some(TextFeeding::Streaming),
-            _ => None,
-        }
+        [TextFeeding::Whole, TextFeeding::Streaming].into_iter().find(|feeding| feeding.to_value() == *value)
     }
 }

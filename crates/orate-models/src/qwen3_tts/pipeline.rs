@@ -1,20 +1,17 @@
 //! The model on a device.
 
 use super::codec_stream::CodecDecoder;
-use super::config::{SpeakerEncoderConfig, Variant};
+use super::config::SpeakerEncoderConfig;
 use super::files::{Files, Talking};
 use super::prompt::{self, Prompt, Request};
 use super::settings::Settings;
-use super::talker::CacheSizes;
-use super::talker_plans::{Talker, TalkerPlan, smallest_graphs};
+use super::talker_plans::Talker;
 use super::voice::{Reference, Voice};
 use super::voice_encoder::VoiceEncoder;
-use super::{Batch, Session, Utterance, codec_decoder};
-use crate::ModelError;
-use crate::blocks::Past;
-use crate::decoding::session::{capacity, feed_capacity};
+use super::{Batch, Session, Utterance};
 use crate::decoding::{Decoding, StartOptions};
-use orate_graph::{CacheFormat, Device, Executable, Graph};
+use crate::{Model, ModelError};
+use orate_graph::{CacheFormat, Device};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Bytes of states of prompts that are kept. A row of the released models takes 229 kB, and most prompts
@@ -25,13 +22,12 @@ pub(crate) const PREFIX_BYTES: usize = 128 << 20;
 pub struct Qwen3Tts {
     files: Files,
     device: Arc<dyn Device>,
-    /// Format of the talker's cache.
     kv: CacheFormat,
     /// Talker and code predictor; a codec alone has none.
-    talker: Option<Decoding<Talker>>,
+    pub(super) talker: Option<Decoding<Talker>>,
     codec: Arc<CodecDecoder>,
     /// While a voice is being cloned.
-    voices: Mutex<Weak<VoiceEncoder>>,
+    pub(super) voices: Mutex<Weak<VoiceEncoder>>,
     pub(super) facts: crate::Facts,
 }
 
@@ -49,7 +45,7 @@ impl Qwen3Tts {
         let talker = files.talking.as_ref().map(|t| Talker::new(&t.config, device.clone(), weights, kv));
         let talker = talker.map(|t| Decoding::new(t, PREFIX_BYTES));
         let (codec, voices) = (Arc::new(codec), Mutex::default());
-        let facts = super::family::facts(&files, kv);
+        let facts = super::files::facts(&files, kv);
         Arc::new(Qwen3Tts { files, device, kv, talker, codec, voices, facts })
     }
 
@@ -68,46 +64,23 @@ impl Qwen3Tts {
         self.kv
     }
 
-    /// Bytes of weights on the device at this moment.
-    pub fn weight_bytes(&self) -> u64 {
-        let listening = self.voices.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
-        let listening = listening.map_or(0, |v| v.weight_bytes());
-        self.talker.as_ref().map_or(0, |t| t.network().plans().weight_bytes())
-            + self.codec.weight_bytes()
-            + listening
-    }
-
-    /// Plans of talker and codec that were made so far, those that are not kept any more included.
-    pub fn plans_made(&self) -> usize {
-        self.talker.as_ref().map_or(0, |t| t.network().plans().made()) + self.codec.plans_made()
-    }
-
     /// Samples per second of the output.
     pub fn sample_rate(&self) -> u32 {
         self.files.codec.output_sample_rate
     }
 
     /// The talking part.
-    ///
-    /// # Errors
-    /// The files are those of a codec alone.
     pub fn talking(&self) -> Result<&Talking, ModelError> {
         self.files.talking.as_ref().ok_or_else(|| ModelError::NoTalker { path: self.files.origin.clone() })
     }
 
     /// A request as ids.
-    ///
-    /// # Errors
-    /// See [`Prompt::new`].
     pub fn prompt(&self, request: &Request<'_>) -> Result<Prompt, ModelError> {
         let talking = self.talking()?;
         Prompt::new(&talking.config, &talking.tokenizer, request)
     }
 
     /// The network that makes codes.
-    ///
-    /// # Errors
-    /// The files are those of a codec alone.
     pub fn talker(&self) -> Result<&Decoding<Talker>, ModelError> {
         let talker = self.talker.as_ref();
         talker.ok_or_else(|| ModelError::NoTalker { path: self.files.origin.clone() })
@@ -123,9 +96,6 @@ impl Qwen3Tts {
     }
 
     /// As [`Qwen3Tts::start`], with options.
-    ///
-    /// # Errors
-    /// As [`Qwen3Tts::start`].
     pub fn start_with(
         &self,
         prompt: &Prompt,
@@ -136,9 +106,6 @@ impl Qwen3Tts {
     }
 
     /// As [`Qwen3Tts::start_with`], for an utterance that is decoded together with those of other threads.
-    ///
-    /// # Errors
-    /// As [`Qwen3Tts::start`].
     pub fn utterance(
         &self,
         prompt: &Prompt,
@@ -150,18 +117,12 @@ impl Qwen3Tts {
     }
 
     /// An empty batch.
-    ///
-    /// # Errors
-    /// The files are those of a codec alone.
     pub fn batch(&self) -> Result<Batch, ModelError> {
         Ok(self.talker()?.batch())
     }
 
     /// Compiles the plans of an utterance like this one, and for several `callers` those of their batches.
     /// Runs nothing.
-    ///
-    /// # Errors
-    /// As [`Qwen3Tts::start`].
     pub fn prepare(&self, prompt: &Prompt, max_frames: usize, callers: usize) -> Result<(), ModelError> {
         if callers > 1 && self.device.pacing().coalescing_wait.is_some() {
             self.codec.prepare_batches()?;
@@ -187,11 +148,8 @@ impl Qwen3Tts {
     /// The model is made for another kind of speaker, the transcript has no letter or digit or is longer than
     /// the recording can be, the recording is too short, or the device failed.
     pub fn clone_voice(&self, samples: &[f32], transcript: Option<&str>) -> Result<Voice, ModelError> {
+        self.cloning()?;
         let config = &self.talking()?.config;
-        if config.tts_model_type != Variant::Base {
-            let problem = "it cannot clone a voice; only Base models can".to_owned();
-            return Err(ModelError::Mode { variant: config.tts_model_type.name(), problem });
-        }
         if transcript.is_some_and(|t| !t.chars().any(char::is_alphanumeric)) {
             return Err(ModelError::EmptyText { what: "transcript" });
         }
@@ -202,32 +160,24 @@ impl Qwen3Tts {
         })?;
         if let Some(x) = x_vector.iter().find(|x| !x.is_finite()) {
             let problem = format!(
-                "its speaker encoder returned {x}; are its weights undamaged, and does their format have the range \
-                 that they need (bf16 or f32)?"
+                "its speaker encoder returned {x}; are its weights undamaged, and does their format have the \
+                 range that they need (bf16 or f32)?"
             );
             return Err(ModelError::Content { path: self.files.origin.clone().into(), problem });
         }
-        let reference = match transcript {
-            Some(text) => Some(Reference { transcript: text.to_owned(), codes: encoder.codes(samples)? }),
-            None => None,
+        let reference = |text: &str| -> Result<_, ModelError> {
+            Ok(Reference { transcript: text.to_owned(), codes: encoder.codes(samples)? })
         };
-        let voice = Voice { x_vector, reference };
-        self.check_voice(&voice)?;
-        Ok(voice)
+        let reference = transcript.map(reference).transpose()?;
+        reference.iter().try_for_each(|r| self.check_reference(r))?;
+        Ok(Voice { x_vector, reference })
     }
 
-    /// Refuses a voice whose transcript cannot be that of its recording.
-    ///
-    /// # Errors
-    /// The transcript has no letter or digit, or more tokens than the recording has frames: the model would
-    /// speak what is left of it.
-    pub fn check_voice(&self, voice: &Voice) -> Result<(), ModelError> {
-        let Some(Reference { transcript, codes }) = &voice.reference else { return Ok(()) };
-        if !transcript.chars().any(char::is_alphanumeric) {
-            return Err(ModelError::EmptyText { what: "transcript" });
-        }
-        let tokens = prompt::transcript_tokens(&self.talking()?.tokenizer, transcript);
-        let frames = codes.len() / self.codec.quantizers();
+    /// Refuses a transcript with more tokens than its recording has frames: the model would speak what is
+    /// left of it.
+    pub(super) fn check_reference(&self, r: &Reference) -> Result<(), ModelError> {
+        let tokens = prompt::transcript_tokens(&self.talking()?.tokenizer, &r.transcript);
+        let frames = r.codes.len() / self.codec.quantizers();
         // Codes that are no frames are refused where they are read.
         if frames > 0 && tokens > frames {
             let seconds = frames as f64 / self.files.codec.frame_rate();
@@ -247,50 +197,5 @@ impl Qwen3Tts {
             *shared = Arc::downgrade(&encoder);
             encoder
         })
-    }
-
-    /// The talker's plans for an utterance, for `explain`: `rows` rows of prompt, all text in it, and
-    /// `frames` frames.
-    ///
-    /// # Errors
-    /// A device that cannot run them.
-    pub fn plans(&self, rows: usize, frames: usize) -> Result<Vec<Arc<dyn Executable>>, ModelError> {
-        let sizes = CacheSizes { batch: 1, capacity: capacity(rows + frames), kv: self.kv };
-        let text_rows = feed_capacity(1);
-        let talker = self.talker()?.network();
-        let plans = [
-            TalkerPlan::Rows { time: rows, reference: false },
-            TalkerPlan::Trailing { text_rows },
-            TalkerPlan::Prefill { sizes, time: rows },
-            TalkerPlan::Frame { sizes, text_rows },
-        ];
-        plans.into_iter().map(|plan| talker.plan(plan, false)).collect()
-    }
-}
-
-impl Files {
-    /// Every network that speaks, as small as it may be.
-    ///
-    /// # Errors
-    /// The configuration contradicts itself, or the format does not take keys as wide as the model's.
-    pub fn graphs(&self, kv: CacheFormat) -> Result<Vec<Graph>, ModelError> {
-        let mut g = Graph::new("codec_decoder");
-        codec_decoder::build(&mut g, &self.codec.decoder_config, Past::Stream, 1, 1)?;
-        let mut all = vec![g];
-        if let Some(talking) = &self.talking {
-            all.extend(smallest_graphs(&talking.config.talker_config, kv)?);
-        }
-        Ok(all)
-    }
-
-    /// The graphs of all encoders, for a recording of a second. Only Base models have encoders.
-    ///
-    /// # Errors
-    /// The configuration contradicts itself.
-    pub fn listening_graphs(&self) -> Result<Vec<Graph>, ModelError> {
-        let base = self.talking.as_ref().filter(|t| t.config.tts_model_type == Variant::Base);
-        let Some(talking) = base else { return Ok(vec![]) };
-        let speaker = talking.config.speaker_encoder_config.as_ref();
-        VoiceEncoder::graphs(speaker, &self.codec, self.codec.input_sample_rate as usize)
     }
 }

@@ -10,9 +10,9 @@
 //! then one of
 //!   streaming text     first token under codec_bos; the others and eos follow, one with each frame
 //!   whole text         tokens and eos under codec_pad, then pad under codec_bos
-//!   in context         reference (or an earlier piece) and own text beside codec_bos and its frames, row by row; the
-//!                      longer one continues: text with the frames to come, frames with pad; as whole text, one after
-//!                      the other
+//!   in context         reference (or an earlier piece) and own text beside codec_bos and its frames, row by
+//!                      row; the longer one continues: text with the frames to come, frames with pad; as
+//!                      whole text, one after the other
 //! ```
 //!
 //! Texts are tokenized with the strings around them and cut by position, so that a line break at the start of
@@ -22,6 +22,7 @@ use super::config::{Config, Dialect, TalkerConfig, Variant};
 use super::row_ids::{RowIds, RowKind};
 use crate::ModelError;
 use orate_text::qwen::{Part, QwenTokenizer};
+use std::slice::ChunksExact;
 
 /// Who speaks.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,10 +63,7 @@ pub enum TextFeeding {
 
 impl std::fmt::Display for TextFeeding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            TextFeeding::Streaming => "streaming",
-            TextFeeding::Whole => "whole",
-        })
+        f.write_str(if *self == TextFeeding::Whole { "whole" } else { "streaming" })
     }
 }
 
@@ -108,11 +106,10 @@ const FRAMES_BESIDES: usize = 75;
 
 /// Rows before the text in every prompt.
 const ROLE: usize = 3;
-/// Tokens after the text: `<|im_end|>`, line break, `<|im_start|>`, `assistant`, line break.
-const BEHIND_TEXT: usize = 5;
-/// Tokens after the transcript: `<|im_end|>`, line break.
-const BEHIND_TRANSCRIPT: usize = 2;
-/// No language.
+/// What follows the text, and its number of tokens.
+const AFTER_TEXT: (&str, usize) = ("<|im_end|>\n<|im_start|>assistant\n", 5);
+/// What follows a transcript, likewise.
+const AFTER_TRANSCRIPT: (&str, usize) = ("<|im_end|>\n", 2);
 const AUTO: &str = "auto";
 /// Codes of languages (ISO 639-1), and their names in models.
 const CODES: [(&str, &str); 10] = [
@@ -127,8 +124,6 @@ const CODES: [(&str, &str); 10] = [
     ("ru", "russian"),
     ("zh", "chinese"),
 ];
-/// The language that a dialect belongs to.
-const CHINESE: &str = "chinese";
 
 impl Prompt {
     /// Frames after which speech of this text is runaway generation.
@@ -153,11 +148,9 @@ impl Prompt {
 
         let [pad, bos, eos] =
             [c.tts_pad_token_id, c.tts_bos_token_id, c.tts_eos_token_id].map(|id| id as i32);
-        let own = spoken(tokenizer, r.text, BEHIND_TEXT);
-        let Some((role, text)) = own else { return Err(ModelError::EmptyText { what: "text" }) };
-
+        let (role, text) = spoken(tokenizer, r.text, AFTER_TEXT, "text")?;
         let tokens = text.len();
-        let mut p = Rows::new(t);
+        let mut p = Rows::default();
         if let Some(words) = instruction(c, r, &mut warnings) {
             p.plain(tokenizer.encode(&[
                 Part::Control("<|im_start|>user\n"),
@@ -177,70 +170,53 @@ impl Prompt {
             Speaker::XVector(x) | Speaker::InContext { x_vector: x, .. } => p.x_vector(pad, t, x)?,
         }
         p.codec(bos, [t.codec_pad_id]);
-        let mut fixed = p.rows.len();
+        let mut fixed = p.ids.len();
 
         let whole = match r.feeding {
             None => c.tts_model_type != Variant::Base,
             Some(feeding) => feeding == TextFeeding::Whole,
         };
+        let (mut reference, mut frames) = (vec![], [].chunks_exact(t.num_code_groups));
         if let Speaker::InContext { transcript, codes, .. } | Speaker::GoingOn { transcript, codes } =
             r.speaker
         {
-            let reference = spoken_before(tokenizer, transcript);
-            let Some(reference) = reference else { return Err(ModelError::EmptyText { what: "transcript" }) };
-            let frames = frames(t, codes)?;
-            fixed += if whole { reference.len() } else { reference.len().min(frames) };
-            let said: Vec<i32> = reference.into_iter().chain(text).chain([eos]).collect();
-            let frames = codes.chunks_exact(t.num_code_groups);
-            if whole {
-                said.into_iter().for_each(|id| p.codec(id, [t.codec_pad_id]));
-                p.codec(pad, [t.codec_bos_id]);
-                frames.for_each(|frame| p.rows.push(pad, RowKind::Frame, frame));
-            } else {
-                let mut said = said.into_iter();
-                p.codec(said.next().unwrap_or(pad), [t.codec_bos_id]);
-                frames.for_each(|frame| p.rows.push(said.next().unwrap_or(pad), RowKind::Frame, frame));
-                p.trailing.extend(said);
-            }
-        } else if whole {
-            text.into_iter().chain([eos]).for_each(|id| p.codec(id, [t.codec_pad_id]));
+            reference = transcript_ids(tokenizer, transcript)?;
+            frames = whole_frames(t, codes)?;
+            fixed += if whole { reference.len() } else { reference.len().min(frames.len()) };
+        }
+        let mut said = reference.into_iter().chain(text).chain([eos]);
+        if whole {
+            said.for_each(|id| p.codec(id, [t.codec_pad_id]));
             p.codec(pad, [t.codec_bos_id]);
+            frames.for_each(|frame| p.frame(pad, frame));
         } else {
-            let mut text = text.into_iter();
-            p.codec(text.next().unwrap_or(pad), [t.codec_bos_id]);
-            p.trailing.extend(text.chain([eos]));
+            p.codec(said.next().unwrap_or(pad), [t.codec_bos_id]);
+            frames.for_each(|frame| p.frame(said.next().unwrap_or(pad), frame));
+            p.trailing.extend(said);
         }
         p.trailing.push(pad);
-        Ok(Prompt { rows: p.rows, fixed, trailing_ids: p.trailing, tokens, warnings })
+        Ok(Prompt { rows: p.ids, fixed, trailing_ids: p.trailing, tokens, warnings })
     }
 }
 
-/// Rows of a prompt under construction.
+#[derive(Default)]
 struct Rows {
-    rows: RowIds,
-    /// Codes of a row without any, `[Q]`.
-    no_codes: Vec<i32>,
+    ids: RowIds,
     trailing: Vec<i32>,
 }
 
 impl Rows {
-    fn new(t: &TalkerConfig) -> Rows {
-        Rows { rows: RowIds::default(), no_codes: vec![0; t.num_code_groups], trailing: vec![] }
-    }
-
     fn plain(&mut self, ids: impl IntoIterator<Item = impl Into<i64>>) {
-        for id in ids {
-            self.rows.push(id.into() as i32, RowKind::Nothing, &self.no_codes);
-        }
+        self.ids.rows.extend(ids.into_iter().map(|id| (id.into() as i32, RowKind::Nothing)));
     }
 
     /// The same text id beside each codec id.
     fn codec(&mut self, text: i32, ids: impl IntoIterator<Item = u32>) {
-        for id in ids {
-            let mut codes = self.no_codes.clone();
-            codes[0] = id as i32;
-            self.rows.push(text, RowKind::Id, &codes);
-        }
+        self.ids.rows.extend(ids.into_iter().map(|id| (text, RowKind::Id(id as i32))));
+    }
+
+    fn frame(&mut self, text: i32, codes: &[i32]) {
+        self.ids.rows.push((text, RowKind::Frame(codes.to_vec())));
     }
 
     fn x_vector(&mut self, text: i32, t: &TalkerConfig, x: &[f32]) -> Result<(), ModelError> {
@@ -249,8 +225,8 @@ impl Rows {
             let problem = format!("it has {} values; this model needs {d} finite numbers", x.len());
             return Err(ModelError::BadVoice { name: None, problem });
         }
-        self.rows.push(text, RowKind::XVector, &self.no_codes);
-        self.rows.x_vector = x.iter().map(|x| x.to_bits()).collect();
+        self.ids.rows.push((text, RowKind::XVector));
+        self.ids.x_vector = x.iter().map(|x| x.to_bits()).collect();
         Ok(())
     }
 }
@@ -307,7 +283,7 @@ fn named(c: &Config, name: &str) -> Result<(u32, Option<u32>), ModelError> {
 fn language(c: &Config, asked: Option<&str>, dialect: Option<u32>) -> Result<Option<u32>, ModelError> {
     let asked = asked.unwrap_or(AUTO).to_lowercase();
     let asked = CODES.iter().find(|(code, _)| *code == asked).map_or(asked, |(_, name)| (*name).to_owned());
-    if let Some(dialect) = dialect.filter(|_| asked == AUTO || asked == CHINESE) {
+    if let Some(dialect) = dialect.filter(|_| asked == AUTO || asked == "chinese") {
         return Ok(Some(dialect));
     }
     if asked == AUTO {
@@ -321,43 +297,36 @@ fn language(c: &Config, asked: Option<&str>, dialect: Option<u32>) -> Result<Opt
     Ok(ids.iter().find(|(known, _)| known.to_lowercase() == asked).map(|(_, id)| *id))
 }
 
-/// Tokens of the role and of the text. `None` if there is no text.
-fn spoken(tokenizer: &QwenTokenizer, text: &str, after: usize) -> Option<(Vec<u32>, Vec<i32>)> {
-    let ids = tokenizer.encode(&[
-        Part::Control("<|im_start|>assistant\n"),
-        Part::Text(text),
-        Part::Control("<|im_end|>\n<|im_start|>assistant\n"),
-    ]);
-    cut(&ids, text, after)
+/// Tokens of the role and of a text, which `end` follows with `after` tokens.
+fn spoken(
+    tokenizer: &QwenTokenizer,
+    text: &str,
+    (end, after): (&str, usize),
+    what: &'static str,
+) -> Result<(Vec<u32>, Vec<i32>), ModelError> {
+    let mut ids =
+        tokenizer.encode(&[Part::Control("<|im_start|>assistant\n"), Part::Text(text), Part::Control(end)]);
+    let inside = ids.get(ROLE..ids.len().saturating_sub(after)).filter(|ids| !ids.is_empty());
+    let inside = inside.filter(|_| !text.trim().is_empty()).ok_or(ModelError::EmptyText { what })?;
+    let inside = inside.iter().map(|id| *id as i32).collect();
+    ids.truncate(ROLE);
+    Ok((ids, inside))
 }
 
-/// Tokens of a transcript.
+fn transcript_ids(tokenizer: &QwenTokenizer, transcript: &str) -> Result<Vec<i32>, ModelError> {
+    spoken(tokenizer, transcript, AFTER_TRANSCRIPT, "transcript").map(|(_, ids)| ids)
+}
+
 pub(super) fn transcript_tokens(tokenizer: &QwenTokenizer, transcript: &str) -> usize {
-    spoken_before(tokenizer, transcript).map_or(0, |ids| ids.len())
-}
-
-/// Tokens of the transcript. `None` if it has none.
-fn spoken_before(tokenizer: &QwenTokenizer, transcript: &str) -> Option<Vec<i32>> {
-    let ids = tokenizer.encode(&[
-        Part::Control("<|im_start|>assistant\n"),
-        Part::Text(transcript),
-        Part::Control("<|im_end|>\n"),
-    ]);
-    cut(&ids, transcript, BEHIND_TRANSCRIPT).map(|(_, ids)| ids)
-}
-
-fn cut(ids: &[u32], text: &str, after: usize) -> Option<(Vec<u32>, Vec<i32>)> {
-    let inside = ids.get(ROLE..ids.len().saturating_sub(after))?;
-    let empty = inside.is_empty() || text.trim().is_empty();
-    (!empty).then(|| (ids[..ROLE].to_vec(), inside.iter().map(|id| *id as i32).collect()))
+    transcript_ids(tokenizer, transcript).map_or(0, |ids| ids.len())
 }
 
 /// Frames of a reference, all of whose codes exist.
-fn frames(t: &TalkerConfig, codes: &[i32]) -> Result<usize, ModelError> {
+fn whole_frames<'a>(t: &TalkerConfig, codes: &'a [i32]) -> Result<ChunksExact<'a, i32>, ModelError> {
     let (q, most) = (t.num_code_groups, t.code_predictor_config.vocab_size as i32);
     let whole = codes.len().is_multiple_of(q) && !codes.is_empty();
     if whole && codes.iter().all(|c| (0..most).contains(c)) {
-        return Ok(codes.len() / q);
+        return Ok(codes.chunks_exact(q));
     }
     let problem = format!("its reference has {} codes; needed are frames of {q} below {most}", codes.len());
     Err(ModelError::BadVoice { name: None, problem })

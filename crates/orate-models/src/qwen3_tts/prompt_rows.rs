@@ -43,9 +43,6 @@ pub const TRAILING_IDS: &str = "trailing_ids";
 /// Builds the network for `time` rows. Reads [`TEXT_IDS`], [`CODEC_IDS`] and [`IS_ID`], and with `reference`,
 /// for rows with an x-vector or a frame, [`OTHER_CODES`], [`IS_FRAME`], [`X_VECTOR`] and [`IS_X_VECTOR`].
 /// Writes [`ROWS`].
-///
-/// # Errors
-/// The configuration contradicts itself.
 pub fn build(g: &mut Graph, c: &TalkerConfig, time: usize, reference: bool) -> Result<(), GraphError> {
     let ids = g.input(TEXT_IDS, DType::I32, [1, time])?;
     let text = text_rows(g, c, ids)?; // [1, T, D]
@@ -79,9 +76,6 @@ pub fn build(g: &mut Graph, c: &TalkerConfig, time: usize, reference: bool) -> R
 
 /// Builds the network for `count` rows of text that is fed later. Reads [`TRAILING_IDS`], writes
 /// [`TRAILING`].
-///
-/// # Errors
-/// The configuration contradicts itself.
 pub fn trailing(g: &mut Graph, c: &TalkerConfig, count: usize) -> Result<(), GraphError> {
     let ids = g.input(TRAILING_IDS, DType::I32, [1, count])?;
     let rows = text_rows(g, c, ids)?;

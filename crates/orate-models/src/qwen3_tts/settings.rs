@@ -20,26 +20,18 @@ pub struct Settings {
 impl Settings {
     /// The settings of `generation_config.json`. Its limit counts codes, the last of which makes no frame.
     pub fn new(c: &GenerationConfig, seed: u64) -> Settings {
-        let greedy = |draw: bool, s: Sampling| if draw { s } else { Sampling { temperature: 0.0, ..s } };
+        let sampling = |draw, temperature, top_k, top_p| {
+            let temperature = if draw { temperature } else { 0.0 };
+            Sampling { temperature, top_k, top_p, ..Sampling::PLAIN }
+        };
+        let first = sampling(c.do_sample, c.temperature, c.top_k, c.top_p);
         Settings {
-            first: greedy(
-                c.do_sample,
-                Sampling {
-                    temperature: c.temperature,
-                    top_k: c.top_k,
-                    top_p: c.top_p,
-                    repetition_penalty: c.repetition_penalty,
-                    ..Sampling::PLAIN
-                },
-            ),
-            predictor: greedy(
+            first: Sampling { repetition_penalty: c.repetition_penalty, ..first },
+            predictor: sampling(
                 c.subtalker_dosample,
-                Sampling {
-                    temperature: c.subtalker_temperature,
-                    top_k: c.subtalker_top_k,
-                    top_p: c.subtalker_top_p,
-                    ..Sampling::PLAIN
-                },
+                c.subtalker_temperature,
+                c.subtalker_top_k,
+                c.subtalker_top_p,
             ),
             seed,
             max_frames: c.max_new_tokens.saturating_sub(1),
@@ -47,9 +39,6 @@ impl Settings {
     }
 
     /// Refuses settings out of range.
-    ///
-    /// # Errors
-    /// Names the option and its range.
     pub fn check(self) -> Result<(), ModelError> {
         DrawSettings::from(self).check()
     }
@@ -69,24 +58,17 @@ mod tests {
     fn what_makes_no_sense_is_refused_by_its_name() {
         let good = Settings { first: Sampling::GREEDY, predictor: Sampling::GREEDY, seed: 0, max_frames: 1 };
         good.check().expect("as small as can be");
-        let first = |first| Settings { first, ..good };
-        let cases = [
-            (Settings { max_frames: 0, ..good }, "number of frames is 0; choose 1 to 16777216"),
-            (
-                Settings { max_frames: usize::MAX, ..good },
-                "number of frames is 18446744073709551615; choose 1 to 16777216",
-            ),
-            (
-                first(Sampling { top_k: 99_999_999, ..Sampling::GREEDY }),
-                "top_k is 99999999; choose at most 16777216",
-            ),
-            (
-                first(Sampling { temperature: f32::NAN, ..Sampling::GREEDY }),
-                "temperature is NaN; choose 0 to 100",
-            ),
-            (first(Sampling { top_p: 1.5, ..Sampling::GREEDY }), "top_p is 1.5; choose 0 to 1"),
+        type Change = fn(&mut Settings);
+        let cases: [(Change, &str); 5] = [
+            (|s| s.max_frames = 0, "number of frames is 0; choose 1 to 16777216"),
+            (|s| s.max_frames = usize::MAX, "number of frames is 18446744073709551615; choose 1 to 16777216"),
+            (|s| s.first.top_k = 99_999_999, "top_k is 99999999; choose at most 16777216"),
+            (|s| s.first.temperature = f32::NAN, "temperature is NaN; choose 0 to 100"),
+            (|s| s.first.top_p = 1.5, "top_p is 1.5; choose 0 to 1"),
         ];
-        for (settings, expected) in cases {
+        for (change, expected) in cases {
+            let mut settings = good;
+            change(&mut settings);
             assert_eq!(settings.check().expect_err(expected).to_string(), expected);
         }
     }

@@ -8,8 +8,9 @@
 use super::codec_plans::{CHUNKS, CodecPlans, ROWS};
 use crate::ModelError;
 use crate::decoding::coalescer::Coalescer;
+use crate::decoding::error::panicked;
 use crate::runtime::{self, MemoryPool, PooledMemory};
-use orate_graph::{Buffer, Counters, Device, DeviceError, Executable, Memory, Part};
+use orate_graph::{Buffer, Counters, Device, Executable, Part};
 use std::sync::Arc;
 
 /// Memories of batches that are kept: of chunks of two sizes at the same moment.
@@ -19,7 +20,6 @@ const MEMORIES_KEPT: usize = 2;
 /// frame.
 const FRAMES_OF_A_RUN: usize = 23;
 
-/// A chunk of an utterance.
 pub(super) struct Piece {
     /// Where the utterance's state is.
     pub memory: PooledMemory,
@@ -32,19 +32,10 @@ pub(super) struct Piece {
 /// Samples, and what was asked of the device in another memory than the chunk's.
 type Samples = Result<(Vec<f32>, Counters), ModelError>;
 
-/// A decoded chunk.
-pub(super) struct Decoded {
-    pub memory: PooledMemory,
-    pub result: Samples,
-}
+/// A decoded chunk: its memory, and the samples. Or the chunk, if it is not worth a batch: to be decoded by
+/// its own thread.
+type Answer = Result<(PooledMemory, Samples), Box<Piece>>;
 
-enum Answer {
-    Decoded(Decoded),
-    /// Not worth a batch: to be decoded by its own thread.
-    Alone(Piece),
-}
-
-/// The chunks of a decoder that wait to be decoded.
 pub(super) struct SharedCodec {
     /// By size of chunks: a first, small chunk does not wait for larger ones of others.
     coalescers: [Coalescer<Piece, Answer>; CHUNKS.len()],
@@ -63,44 +54,41 @@ impl SharedCodec {
 
     /// Decodes a chunk, alone or with those of others. The memory comes back, an empty one if it was lost to
     /// a panic. What a batch asked of the device counts for each in it.
-    pub fn decode(&self, decoder: &CodecPlans, piece: Piece) -> Decoded {
+    pub fn decode(&self, decoder: &CodecPlans, piece: Piece) -> (PooledMemory, Samples) {
         let coalescer = &self.coalescers[piece.plan];
         match coalescer.call(None, piece, (ROWS, |_, _| true), |all| self.run(decoder, all)) {
-            Some(Answer::Decoded(decoded)) => decoded,
-            Some(Answer::Alone(piece)) => piece.decode(decoder),
+            Some(Ok(decoded)) => decoded,
+            Some(Err(piece)) => piece.decode(decoder),
             None => {
-                let problem = "the thread that decoded has panicked".to_owned();
-                let lost = DeviceError::Failed { device: "batch".to_owned(), problem };
-                Decoded { memory: decoder.fresh_memory(), result: Err(lost.into()) }
+                let memory = decoder.memories.adopt(decoder.memories.fresh());
+                (memory, Err(panicked("the thread that decoded has panicked")))
             }
         }
     }
 
     fn run(&self, decoder: &CodecPlans, mut all: Vec<Piece>) -> Vec<Answer> {
         let frames = all.first().map_or(0, |p| p.codes.len() / decoder.quantizers());
-        if !is_worth(all.len(), frames) {
-            // Others wait for one alone, so that they find each other. Several run side by side on the
-            // device.
-            return match all.len() {
-                1 => all.into_iter().map(|p| Answer::Decoded(p.decode(decoder))).collect(),
-                _ => all.into_iter().map(Answer::Alone).collect(),
-            };
+        if all.len() == 1 {
+            // Others wait for one alone, so that they find each other.
+            return all.into_iter().map(|p| Ok(p.decode(decoder))).collect();
         }
-        let results = match self.run_together(decoder, &mut all) {
-            Ok(results) => results,
+        if !is_worth(all.len(), frames) {
+            // Several run side by side on the device.
+            return all.into_iter().map(|p| Err(p.into())).collect();
+        }
+        match self.run_together(decoder, &mut all) {
+            Ok(results) => all.into_iter().map(|p| p.memory).zip(results).map(Ok).collect(),
             // Each alone may find room; if not, that error is returned.
             Err(e) => {
                 tracing::warn!("{} chunks are decoded one by one: {e}", all.len());
-                return all.into_iter().map(Answer::Alone).collect();
+                all.into_iter().map(|p| Err(p.into())).collect()
             }
-        };
-        let answer = |(piece, result): (Piece, _)| Answer::Decoded(Decoded { memory: piece.memory, result });
-        all.into_iter().zip(results).map(answer).collect()
+        }
     }
 
     /// Decodes all in one run. An error leaves all states as they were.
     fn run_together(&self, decoder: &CodecPlans, all: &mut [Piece]) -> Result<Vec<Samples>, ModelError> {
-        let plan = decoder.batch_plan(all[0].plan)?;
+        let plan = decoder.plan(ROWS, all[0].plan)?;
         let mut kept = match self.memories.take_kept() {
             Some(kept) => kept,
             None => {
@@ -141,25 +129,19 @@ fn is_worth(pieces: usize, frames: usize) -> bool {
 
 impl Piece {
     /// Decodes it where it is. The memory counts what is asked of the device.
-    pub fn decode(self, decoder: &CodecPlans) -> Decoded {
-        let Piece { mut memory, plan, codes } = self;
-        let result = samples(decoder, memory.get(), plan, &codes);
-        Decoded { memory, result: result.map(|samples| (samples, Counters::default())) }
+    pub fn decode(mut self, decoder: &CodecPlans) -> (PooledMemory, Samples) {
+        let result = self.samples(decoder).map(|samples| (samples, Counters::default()));
+        (self.memory, result)
     }
-}
 
-fn samples(
-    decoder: &CodecPlans,
-    memory: &mut dyn Memory,
-    plan: usize,
-    codes: &[i32],
-) -> Result<Vec<f32>, ModelError> {
-    let quantizers = decoder.quantizers();
-    memory.write_i32("codes", &[1, codes.len() / quantizers, quantizers].into(), codes)?;
-    decoder.plan(plan)?.run(memory)?;
-    let mut samples = vec![];
-    memory.read_f32("samples", &mut samples)?;
-    Ok(samples)
+    fn samples(&mut self, decoder: &CodecPlans) -> Result<Vec<f32>, ModelError> {
+        let (memory, quantizers) = (self.memory.get(), decoder.quantizers());
+        memory.write_i32("codes", &[1, self.codes.len() / quantizers, quantizers].into(), &self.codes)?;
+        decoder.plan(1, self.plan)?.run(memory)?;
+        let mut samples = vec![];
+        memory.read_f32("samples", &mut samples)?;
+        Ok(samples)
+    }
 }
 
 /// Copies of all states of an utterance from or to a row of a batch. `places` returns where a state of a

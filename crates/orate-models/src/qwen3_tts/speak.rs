@@ -5,10 +5,10 @@
 //! runs beside the talker ([`super::codec_beside`]), frames are generated while the previous chunk is
 //! decoded. A piece with runaway generation is ended, and spoken again if none of it was emitted.
 
-use super::codec_beside::CodecBeside;
+use super::codec_beside::{CodecBeside, Decoded, Order};
 use super::{
-    Options as Own, Prompt, Qwen3Tts, Request, Sampling, Settings, Speaker, StartOptions, Step, TextFeeding,
-    Utterance, Variant, Voice, is_runaway,
+    Options as Own, Prompt, Qwen3Tts, Request, Sampling, Settings, Speaker, StartOptions, Step, Utterance,
+    Variant, Voice, is_runaway,
 };
 use crate::pieces::{Progress, is_speakable};
 use crate::{Chunk, Chunks, FinishReason, Lap, Laps, ModelError, OptionSet, Options};
@@ -27,7 +27,6 @@ const MOST_IDEOGRAPHS: usize = 100;
 /// The first character of East Asian scripts.
 const FIRST_IDEOGRAPH: char = '\u{2E80}';
 
-/// Most frames of a chunk.
 const MOST_FRAMES: usize = 25;
 
 /// Most chunks whose frames are generated before the samples of an earlier chunk are emitted.
@@ -44,53 +43,40 @@ const WARM_UP_STEP: usize = 8;
 /// Frames between the earlier pieces that plans are compiled for: fewer than cache sizes differ by.
 const WARM_UP_FRAMES: usize = 64;
 
-/// Time spent in each stage.
-#[derive(Clone, Copy, Default)]
-struct Times {
-    /// Reading prompts, up to the state before the first frame.
-    prompt: Duration,
-    /// Talker and code predictor, one plan for each frame, up to codes on the host.
-    talker: Duration,
-    /// The codec, up to samples on the host.
-    codec: Duration,
-    /// Frames generated.
-    frames: usize,
-}
+/// Stages whose time is measured: prompts up to the state before the first frame; talker and code predictor,
+/// one plan for each frame, up to codes on the host; the codec up to samples on the host.
+const STAGES: [(&str, bool); 3] = [("prompt", false), ("frame", true), ("codec", true)];
+const PROMPT: usize = 0;
+const FRAME: usize = 1;
+const CODEC: usize = 2;
 
 /// The pieces of a text that are still to be spoken.
 pub(super) struct Pieces {
     model: Arc<Qwen3Tts>,
     pieces: std::vec::IntoIter<(String, Prompt)>,
     settings: Settings,
-    max_frames: Option<usize>,
-    retries: usize,
+    own: Own,
+    language: Option<String>,
     whole_pieces: bool,
     progress: Progress,
     /// Codes of a reference, which the codec reads before each piece.
     before: Arc<[i32]>,
-    /// Set if the voice is described by an instruction.
-    described: Option<Described>,
+    /// Whether the voice is known by its description alone, so that each piece could get another one. The
+    /// first piece that is spoken to its end therefore becomes the context of later pieces.
+    is_described: bool,
+    /// Text and codes of that piece.
+    spoken: Option<(String, Vec<i32>)>,
     /// Set while there are codes to decode.
     codec: Option<CodecBeside>,
-    codec_beside: bool,
     current: Option<Speaking>,
     /// Chunks of a whole piece that are still to be emitted.
     made: VecDeque<Chunk>,
     warnings: Vec<String>,
-    times: Times,
+    /// Of [`STAGES`], and number of frames generated.
+    times: [Duration; 3],
+    frames: usize,
 }
 
-/// A voice that is known by its description alone, so that each piece could get another one. The first piece
-/// that is spoken to its end therefore becomes the context of later pieces.
-struct Described {
-    language: Option<String>,
-    instruct: Option<String>,
-    feeding: Option<TextFeeding>,
-    /// Text and codes of that piece.
-    first: Option<(String, Vec<i32>)>,
-}
-
-/// A piece that is being spoken.
 struct Speaking {
     text: String,
     prompt: Prompt,
@@ -98,28 +84,18 @@ struct Speaking {
     session: Utterance,
     /// Frames of the current chunk.
     frames: usize,
-    /// Its codes so far.
+    /// All codes so far, and how many of them the codec was given.
     codes: Vec<i32>,
-    /// Chunks that the codec is decoding.
-    decoding: VecDeque<Made>,
-    /// Whether a chunk was emitted.
+    given: usize,
+    /// Chunks that the codec is decoding: work that the talker asked of the device, and why the piece ends.
+    decoding: VecDeque<(Counters, Option<FinishReason>)>,
     heard: bool,
-    /// All codes so far, if the voice is to be taken from them.
-    spoken: Vec<i32>,
     /// Code 0 of each frame so far.
     first_codes: Vec<i32>,
     /// Reason to report when the frame budget is used up.
     at_most: FinishReason,
-    /// Why it ended.
     finish: Option<FinishReason>,
     counted: Counters,
-}
-
-/// A chunk without its samples.
-struct Made {
-    /// Work that the talker asked of the device.
-    counters: Counters,
-    finish: Option<FinishReason>,
 }
 
 impl Pieces {
@@ -142,77 +118,71 @@ impl Pieces {
         let (language, instruct, feeding) =
             (o.language.as_deref(), own.instruct.as_deref(), own.text_feeding);
         let prompt = |text: &str| model.prompt(&Request { text, speaker, language, instruct, feeding });
-        let pieces: Vec<String> = cut(text).into_iter().filter(|piece| is_speakable(piece)).collect();
-        if pieces.is_empty() {
-            prompt("")?; // the error for empty texts
-        }
-        let pieces = pieces.into_iter().map(|piece| Ok((prompt(&piece)?, piece)));
-        let pieces: Vec<(Prompt, String)> = pieces.collect::<Result<_, ModelError>>()?;
-        let warnings = pieces.first().map(|(prompt, _)| prompt.warnings.clone()).unwrap_or_default();
+        let pieces = cut(text).into_iter().filter(|piece| is_speakable(piece));
+        let pieces = pieces.map(|piece| prompt(&piece).map(|prompt| (piece, prompt)));
+        let pieces = pieces.collect::<Result<Vec<_>, _>>()?;
+        let warnings = match pieces.first() {
+            Some((_, prompt)) => prompt.warnings.clone(),
+            None => prompt("")?.warnings, // the error for empty texts
+        };
         let settings = settings(Settings::new(&talking.generation, o.seed), &own);
         settings.check()?;
-        let pieces: Vec<_> = pieces.into_iter().map(|(prompt, text)| (text, prompt)).collect();
         let progress = Progress::new(o, model.sample_rate());
-        let described = (speaker == Speaker::Described).then(|| Described {
-            language: o.language.clone(),
-            instruct: own.instruct.clone(),
-            feeding,
-            first: None,
-        });
-        let codec_beside = own.codec_beside.unwrap_or(model.device().pacing().side_by_side);
+        let is_described = speaker == Speaker::Described;
         Ok(Pieces {
             model,
             pieces: pieces.into_iter(),
             settings,
-            max_frames: own.max_frames,
-            retries: own.retries.unwrap_or(1),
+            own,
+            language: o.language.clone(),
             whole_pieces: o.whole_pieces,
             progress,
             before: before.into(),
-            described,
+            is_described,
+            spoken: None,
             codec: None,
-            codec_beside,
             current: None,
             made: VecDeque::new(),
             warnings,
-            times: Times::default(),
+            times: Default::default(),
+            frames: 0,
         })
+    }
+
+    /// The prompt of the first piece, and the settings.
+    pub fn first(mut self) -> (Prompt, Settings) {
+        let (_, prompt) = self.pieces.next().expect("a text has a piece");
+        (prompt, self.settings)
     }
 
     /// The codec, which is started for the first piece.
     fn codec(&mut self) -> Result<&mut CodecBeside, ModelError> {
         if self.codec.is_none() {
-            self.codec = Some(CodecBeside::new(self.model.codec().clone(), self.codec_beside)?);
+            let beside = self.own.codec_beside.unwrap_or(self.model.device().pacing().side_by_side);
+            self.codec = Some(CodecBeside::new(self.model.codec().clone(), beside)?);
         }
         Ok(self.codec.as_mut().expect("made above"))
     }
 
-    /// Most frames of a piece.
     fn budget(&self, prompt: &Prompt) -> usize {
-        self.max_frames.unwrap_or(prompt.frame_budget()).min(self.settings.max_frames)
+        self.own.max_frames.unwrap_or(prompt.frame_budget()).min(self.settings.max_frames)
     }
 
     /// The prompt of a piece. A described voice is taken from an earlier piece, if there is one.
     fn prompt(&self, text: &str, prompt: Prompt) -> Result<Prompt, ModelError> {
-        let Some(Described { language, instruct, feeding, first: Some((transcript, codes)) }) =
-            &self.described
-        else {
-            return Ok(prompt);
-        };
+        let Some((transcript, codes)) = &self.spoken else { return Ok(prompt) };
         let speaker = Speaker::GoingOn { transcript, codes };
-        let (language, instruct) = (language.as_deref(), instruct.as_deref());
-        self.model.prompt(&Request { text, speaker, language, instruct, feeding: *feeding })
+        let (language, instruct) = (self.language.as_deref(), self.own.instruct.as_deref());
+        self.model.prompt(&Request { text, speaker, language, instruct, feeding: self.own.text_feeding })
     }
 
     /// Keeps the voice of a piece that has ended normally.
-    fn take_over(&mut self, speaking: &mut Speaking) {
-        let codes = std::mem::take(&mut speaking.spoken);
-        if let Some(Described { first: first @ None, .. }) = &mut self.described
-            && !codes.is_empty()
-        {
+    fn take_over(&mut self, speaking: &Speaking) {
+        let codes = &speaking.codes;
+        if self.is_described && self.spoken.is_none() && !codes.is_empty() {
             let context = FRAMES_BEFORE * self.model.codec().quantizers();
             self.before = codes[codes.len().saturating_sub(context)..].into();
-            *first = Some((speaking.text.clone(), codes));
+            self.spoken = Some((speaking.text.clone(), codes.clone()));
         }
     }
 
@@ -220,18 +190,18 @@ impl Pieces {
         let (needed, budget) = (prompt.frame_budget(), self.budget(&prompt));
         // A limit from the options is reported as a length. The budget of the text alone is more than it
         // needs, so that using it up means runaway generation.
-        let is_guard = self.max_frames.is_none() && budget == needed;
+        let is_guard = self.own.max_frames.is_none() && budget == needed;
         let at_most = if is_guard { FinishReason::Runaway } else { FinishReason::Length };
         let seed = attempt_seed(self.progress.seed(), attempts);
         let before = self.before.clone();
-        self.codec()?.begin(before);
+        self.codec()?.order(Order::Begin(before));
         let begun = Instant::now();
         let frames = self.model.device().pacing().first_chunk;
         let pause_after = (!self.whole_pieces).then_some(frames);
         let options = StartOptions { pause_after, ..StartOptions::default() };
         let settings = Settings { seed, max_frames: budget, ..self.settings };
         let session = self.model.utterance(&prompt, &settings, options)?;
-        self.times.prompt += begun.elapsed();
+        self.times[PROMPT] += begun.elapsed();
         Ok(Speaking {
             text,
             prompt,
@@ -241,7 +211,7 @@ impl Pieces {
             codes: vec![],
             decoding: VecDeque::new(),
             heard: false,
-            spoken: vec![],
+            given: 0,
             first_codes: vec![],
             at_most,
             finish: None,
@@ -255,30 +225,18 @@ impl Pieces {
             self.progress.cancel.check()?;
             // Waits for the first samples of a piece, as the listener does.
             let first = !speaking.heard && !self.whole_pieces && !speaking.decoding.is_empty();
-            let decoded = if first || speaking.finish.is_some() || speaking.decoding.len() > MOST_AHEAD {
-                Some(self.codec()?.next()?)
-            } else {
-                self.codec()?.ready()?
-            };
-            if let Some(decoded) = decoded {
-                let made = speaking.decoding.pop_front().expect("the codec answers what it was given");
-                self.times.codec += decoded.time;
-                let samples = decoded.samples;
-                let samples = if speaking.heard { samples } else { self.progress.after_silence(samples) };
-                let prefix_rows = if speaking.heard { 0 } else { speaking.session.reused_rows() };
-                speaking.heard = true;
-                let mut counters = made.counters;
-                counters += decoded.counters;
-                let (text, attempts) = (speaking.text.clone(), speaking.attempts);
-                return Ok(Chunk {
-                    samples,
-                    text,
-                    index: self.progress.index,
-                    counters,
-                    prefix_rows,
-                    finish: made.finish,
-                    attempts,
-                });
+            let wait = first || speaking.finish.is_some() || speaking.decoding.len() > MOST_AHEAD;
+            if let Some(Decoded { samples, counters: of_codec, time }) = self.codec()?.next(wait)? {
+                let made = speaking.decoding.pop_front();
+                let (mut counters, finish) = made.expect("the codec answers what it was given");
+                counters += of_codec;
+                self.times[CODEC] += time;
+                let (text, index, attempts) = (speaking.text.clone(), self.progress.index, speaking.attempts);
+                let (samples, prefix_rows) = match std::mem::replace(&mut speaking.heard, true) {
+                    true => (samples, 0),
+                    false => (self.progress.after_silence(samples), speaking.session.reused_rows()),
+                };
+                return Ok(Chunk { samples, text, index, counters, prefix_rows, finish, attempts });
             }
             self.frame(speaking)?;
         }
@@ -289,14 +247,11 @@ impl Pieces {
         let mut codes = vec![];
         let begun = Instant::now();
         let step = speaking.session.next_frame(&mut codes)?;
-        self.times.talker += begun.elapsed();
+        self.times[FRAME] += begun.elapsed();
         match step {
             Step::Frame => {
-                self.times.frames += 1;
+                self.frames += 1;
                 speaking.codes.extend_from_slice(&codes);
-                if let Some(Described { first: None, .. }) = self.described {
-                    speaking.spoken.extend_from_slice(&codes);
-                }
                 speaking.first_codes.extend(codes.first());
                 if is_runaway(&speaking.first_codes) {
                     speaking.finish = Some(FinishReason::Runaway);
@@ -310,23 +265,27 @@ impl Pieces {
                 }
             }
         }
-        if speaking.codes.len() < speaking.frames * self.model.codec().quantizers()
-            && speaking.finish.is_none()
-        {
+        let codes = &speaking.codes[speaking.given..];
+        let is_whole = codes.len() >= speaking.frames * self.model.codec().quantizers();
+        if !is_whole && speaking.finish.is_none() {
             return Ok(());
         }
         let all = speaking.session.counters();
         let counters = all - std::mem::replace(&mut speaking.counted, all);
-        speaking.decoding.push_back(Made { counters, finish: speaking.finish });
+        speaking.decoding.push_back((counters, speaking.finish));
         let growth = self.model.device().pacing().chunk_growth;
         speaking.frames = (growth * speaking.frames).min(MOST_FRAMES);
-        self.codec()?.give(std::mem::take(&mut speaking.codes), speaking.finish.is_some());
+        let (codes, last) = (codes.to_vec(), speaking.finish.is_some());
+        speaking.given = speaking.codes.len();
+        self.codec()?.order(Order::Decode { codes, last });
         Ok(())
     }
 
     /// All chunks of a piece. It is spoken again after runaway generation, as often as the options allow.
     fn whole(&mut self, mut speaking: Speaking) -> Result<VecDeque<Chunk>, ModelError> {
         let mut failed = Counters::default();
+        // Another seed gives other codes.
+        let is_random = self.settings.first.is_random() || self.settings.predictor.is_random();
         loop {
             let mut chunks = VecDeque::new();
             let finish = loop {
@@ -337,7 +296,10 @@ impl Pieces {
                     break finish;
                 }
             };
-            if finish == FinishReason::Runaway && speaking.attempts <= self.retries && self.is_random() {
+            if finish == FinishReason::Runaway
+                && speaking.attempts <= self.own.retries.unwrap_or(1)
+                && is_random
+            {
                 tracing::debug!(
                     piece = self.progress.index,
                     attempt = speaking.attempts,
@@ -353,11 +315,6 @@ impl Pieces {
             }
             return Ok(chunks);
         }
-    }
-
-    /// Whether another seed can give other codes.
-    fn is_random(&self) -> bool {
-        self.settings.first.is_random() || self.settings.predictor.is_random()
     }
 
     fn advance(&mut self) -> Option<Result<Chunk, ModelError>> {
@@ -415,11 +372,9 @@ impl Chunks for Pieces {
     }
 
     fn laps(&self) -> Laps {
-        let Times { prompt, talker, codec, frames } = self.times;
-        let lap = |stage, time, per_frame| Lap { stage, time, per_frame };
-        // `frame` is talker and code predictor, whose steps are one plan.
-        let stages = [lap("prompt", prompt, false), lap("frame", talker, true), lap("codec", codec, true)];
-        Laps { stages: stages.into(), frames, pieces: vec![] }
+        let stages = STAGES.into_iter().zip(self.times);
+        let stages = stages.map(|((stage, per_frame), time)| Lap { stage, time, per_frame }).collect();
+        Laps { stages, frames: self.frames, pieces: vec![] }
     }
 
     fn remaining_chars(&self) -> usize {
@@ -441,9 +396,9 @@ pub(super) fn make_plans(model: &Arc<Qwen3Tts>, o: &Options, callers: usize) -> 
             let budget = pieces.budget(&prompt);
             model.prepare(&prompt, budget, callers)?;
             // A described voice continues after a piece of any length.
-            for frames in (1..=budget).step_by(WARM_UP_FRAMES) {
-                let Some(described) = &mut pieces.described else { break };
-                described.first = Some((text.clone(), vec![0; frames * model.codec().quantizers()]));
+            let earlier = if pieces.is_described { budget } else { 0 };
+            for frames in (1..=earlier).step_by(WARM_UP_FRAMES) {
+                pieces.spoken = Some((text.clone(), vec![0; frames * model.codec().quantizers()]));
                 let after = pieces.prompt(&text, prompt.clone())?;
                 model.prepare(&after, pieces.budget(&after), callers)?;
             }
@@ -452,7 +407,6 @@ pub(super) fn make_plans(model: &Arc<Qwen3Tts>, o: &Options, callers: usize) -> 
     Ok(())
 }
 
-/// Cuts a text into pieces of whole sentences.
 fn cut(text: &str) -> Vec<String> {
     let dense = text.chars().filter(|c| *c >= FIRST_IDEOGRAPH).count();
     let max_chars = if 2 * dense > text.chars().count() { MOST_IDEOGRAPHS } else { MOST_CHARS };

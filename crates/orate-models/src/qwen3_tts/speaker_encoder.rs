@@ -42,10 +42,8 @@ pub fn least_frames(c: &SpeakerEncoderConfig) -> usize {
     reach.max().unwrap_or(0) + 1
 }
 
-/// Builds the network for `frames` frames. Reads `log_mel` `[1, T, 128]`; writes `x_vector` `[1, D]`.
-///
-/// # Errors
-/// The configuration contradicts itself, or there are fewer frames than [`least_frames`].
+/// Builds the network for `frames` frames, [`least_frames`] or more. Reads `log_mel` `[1, T, 128]`; writes
+/// `x_vector` `[1, D]`.
 pub fn build(g: &mut Graph, c: &SpeakerEncoderConfig, frames: usize) -> Result<()> {
     let w = Scope::new("speaker_encoder");
     let last = c.enc_channels.len() - 1;
@@ -70,7 +68,6 @@ pub fn build(g: &mut Graph, c: &SpeakerEncoderConfig, frames: usize) -> Result<(
     g.output("x_vector", x)
 }
 
-/// A convolution and ReLU.
 fn tdnn(g: &mut Graph, conv: &Conv, x: Value, dilation: usize) -> Result<Value> {
     let y = conv.mirrored(g, x, dilation)?;
     g.activate(y, Activation::Relu)

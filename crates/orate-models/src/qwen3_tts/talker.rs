@@ -23,9 +23,6 @@ pub const HIDDEN: &str = "hidden";
 /// Distribution of code 0 of the next frame, `[B, 1, V]`.
 pub const LOGITS: &str = "logits";
 
-/// Prefix of the names of caches.
-const CACHE: &str = "talker";
-
 /// Extents and format of a talker's caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CacheSizes {
@@ -41,32 +38,18 @@ pub struct CacheSizes {
 /// and [`LAST`]; fills the cache, and writes `hidden` and `logits` of the last row that is not padding.
 /// `position` stays: the caller sets it to the row after that, so that rows of padding are overwritten before
 /// they are seen.
-///
-/// # Errors
-/// The configuration contradicts itself, or the capacity is below `time`.
 pub fn prefill(g: &mut Graph, c: &TalkerConfig, s: CacheSizes, time: usize) -> Result<(), GraphError> {
     let rows = g.input(ROWS, DType::F32, [s.batch, time, c.transformer.hidden_size])?;
     let position = g.state(POSITION, DType::I32, [s.batch])?;
-    let mut cache = cache(g, c, s)?;
+    let mut cache = Cache::declare(g, "talker", &c.transformer, [s.batch, s.capacity], Some(s.kv))?;
     let last = g.input(LAST, DType::I32, [s.batch])?;
     let (hidden, logits) = read(g, c, rows, (&mut cache, position), Some(last), "prefill_layer")?;
     g.output(HIDDEN, hidden)?;
     g.output(LOGITS, logits)
 }
 
-/// Declares the caches.
-///
-/// # Errors
-/// They were declared before.
-pub(super) fn cache(g: &mut Graph, c: &TalkerConfig, s: CacheSizes) -> Result<Cache, GraphError> {
-    Cache::declare(g, CACHE, &c.transformer, [s.batch, s.capacity], s.kv)
-}
-
 /// Rows `[B, T, D]` from `position` on → hidden state `[B, 1, D]` and logits `[B, 1, V]` of row `last`, i32
 /// `[B]`, or of the only one.
-///
-/// # Errors
-/// The configuration contradicts itself.
 pub(super) fn read(
     g: &mut Graph,
     c: &TalkerConfig,
@@ -88,9 +71,6 @@ pub(super) fn read(
 }
 
 /// Rows of the codec table: ids `[B, T]` → `[B, T, D]`.
-///
-/// # Errors
-/// Ids are no integers.
 pub(super) fn codec_rows(g: &mut Graph, c: &TalkerConfig, ids: Value) -> Result<Value, GraphError> {
     let table =
         Scope::new("talker.model").get("codec_embedding.weight", [c.vocab_size, c.transformer.hidden_size]);

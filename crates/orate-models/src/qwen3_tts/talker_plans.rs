@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// on a CPU: 257.
 const PLANS_KEPT: usize = 320;
 
-type Result<T> = std::result::Result<T, ModelError>;
+type Plan = Result<Arc<dyn Executable>, ModelError>;
 
 /// What a plan computes, and everything its graph depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,36 +31,42 @@ pub(crate) enum TalkerPlan {
     Trailing { text_rows: usize },
     /// Prompt rows to the state before a frame.
     Prefill { sizes: CacheSizes, time: usize },
-    /// A frame.
-    Frame { sizes: CacheSizes, text_rows: usize },
-    /// A frame whose codes are known.
-    GivenFrame { sizes: CacheSizes, text_rows: usize },
+    /// A frame, whose codes may be given.
+    Frame { sizes: CacheSizes, text_rows: usize, given: bool },
 }
 
 impl TalkerPlan {
-    /// The graph of the plan.
-    ///
-    /// # Errors
-    /// The configuration contradicts itself.
-    pub fn graph(self, c: &TalkerConfig, taps: bool) -> std::result::Result<Graph, GraphError> {
+    /// The plans of an utterance whose prompt is read `time` rows at a time.
+    pub fn of_utterance(
+        sizes: CacheSizes,
+        (time, reference): (usize, bool),
+        text_rows: usize,
+    ) -> [TalkerPlan; 4] {
+        [
+            TalkerPlan::Rows { time, reference },
+            TalkerPlan::Trailing { text_rows },
+            TalkerPlan::Prefill { sizes, time },
+            TalkerPlan::Frame { sizes, text_rows, given: false },
+        ]
+    }
+
+    pub fn graph(self, c: &TalkerConfig, taps: bool) -> Result<Graph, GraphError> {
         let name = match self {
             TalkerPlan::Rows { .. } => "prompt",
             TalkerPlan::Trailing { .. } => "trailing text",
             TalkerPlan::Prefill { .. } => "prefill",
-            TalkerPlan::Frame { .. } => "frame",
-            TalkerPlan::GivenFrame { .. } => "frame of given codes",
+            TalkerPlan::Frame { given: false, .. } => "frame",
+            TalkerPlan::Frame { given: true, .. } => "frame of given codes",
         };
-        let mut g = Graph::new(name);
-        if taps {
-            g = g.with_taps();
-        }
+        let g = Graph::new(name);
+        let mut g = if taps { g.with_taps() } else { g };
         match self {
             TalkerPlan::Rows { time, reference } => prompt_rows::build(&mut g, c, time, reference)?,
             TalkerPlan::Trailing { text_rows } => prompt_rows::trailing(&mut g, c, text_rows)?,
             TalkerPlan::Prefill { sizes, time } => talker::prefill(&mut g, c, sizes, time)?,
-            TalkerPlan::Frame { sizes, text_rows } => frame::build(&mut g, c, sizes, text_rows)?,
-            TalkerPlan::GivenFrame { sizes, text_rows } => {
-                frame::of_given_codes(&mut g, c, sizes, text_rows)?
+            TalkerPlan::Frame { sizes, text_rows, given } => {
+                let build = if given { frame::of_given_codes } else { frame::build };
+                build(&mut g, c, sizes, text_rows)?
             }
         }
         Ok(g)
@@ -68,29 +74,15 @@ impl TalkerPlan {
 }
 
 /// All graphs of the talking part, as small as they may be.
-///
-/// # Errors
-/// The configuration contradicts itself.
-pub(crate) fn smallest_graphs(
-    c: &TalkerConfig,
-    kv: CacheFormat,
-) -> std::result::Result<Vec<Graph>, GraphError> {
+pub(crate) fn smallest_graphs(c: &TalkerConfig, kv: CacheFormat) -> Result<Vec<Graph>, GraphError> {
     let sizes = CacheSizes { batch: 1, capacity: 8, kv };
-    let plans = [
-        TalkerPlan::Rows { time: 4, reference: true },
-        TalkerPlan::Trailing { text_rows: 1 },
-        TalkerPlan::Prefill { sizes, time: 4 },
-        TalkerPlan::Frame { sizes, text_rows: 1 },
-    ];
-    plans.into_iter().map(|plan| plan.graph(c, false)).collect()
+    TalkerPlan::of_utterance(sizes, (4, true), 1).into_iter().map(|plan| plan.graph(c, false)).collect()
 }
 
 /// The talker of a model on a device.
 pub struct Talker {
     config: TalkerConfig,
-    /// Text id of padding.
     pad: i32,
-    /// Format of the talker's cache.
     kv: CacheFormat,
     /// By plan, and whether taps are recorded.
     plans: PlanCache<(TalkerPlan, bool)>,
@@ -111,17 +103,16 @@ impl Talker {
         }
     }
 
-    /// Plans compiled so far, and bytes of weights on the device.
     pub(crate) fn plans(&self) -> &PlanCache<(TalkerPlan, bool)> {
         &self.plans
     }
 
-    pub(crate) fn plan(&self, plan: TalkerPlan, taps: bool) -> Result<Arc<dyn Executable>> {
+    pub(crate) fn plan(&self, plan: TalkerPlan, taps: bool) -> Plan {
         self.plans.get((plan, taps), |_| Ok(plan.graph(&self.config, taps)?))
     }
 
-    /// Whether rows have an x-vector or frames: any of those that are read on their own, since other prompts begin
-    /// with them too, or any of the others. All passes of one of these parts share their plans.
+    /// Whether rows have an x-vector or frames: any of those that are read on their own, since other prompts
+    /// begin with them too, or any of the others. All passes of one of these parts share their plans.
     fn have_reference(prompt: &Prompt, pass: &Pass) -> bool {
         let all = prompt.rows.len();
         let part = match &pass.rows {
@@ -129,7 +120,7 @@ impl Talker {
             rows if rows.start >= prompt.fixed => prompt.fixed..all,
             _ => 0..all,
         };
-        prompt.rows.part(part).have_reference()
+        prompt.rows.have_reference(part)
     }
 
     fn sizes(&self, s: MemorySizes) -> CacheSizes {
@@ -163,51 +154,64 @@ impl Autoregressive for Talker {
         prompt.rows.part(0..prompt.fixed)
     }
 
-    fn rows_plan(&self, prompt: &Prompt, pass: &Pass, taps: bool) -> Result<Arc<dyn Executable>> {
+    fn rows_plan(&self, prompt: &Prompt, pass: &Pass, taps: bool) -> Plan {
         let reference = Self::have_reference(prompt, pass);
         self.plan(TalkerPlan::Rows { time: pass.padded, reference }, taps)
     }
 
-    fn write_rows(&self, prompt: &Prompt, pass: &Pass, m: &mut dyn Memory) -> Result<()> {
+    fn write_rows(&self, prompt: &Prompt, pass: &Pass, m: &mut dyn Memory) -> Result<(), ModelError> {
         let (d, q) = (self.config.transformer.hidden_size, self.config.num_code_groups);
-        let ids = prompt.rows.part(pass.rows.clone());
-        let reference = Self::have_reference(prompt, pass);
-        let ids = ids.padded(pass.padded, self.pad);
-        let time = ids.len();
-        m.write_i32(TEXT_IDS, &[1, time].into(), &ids.text)?;
-        m.write_i32(CODEC_IDS, &[time, 1].into(), &ids.first)?;
-        m.write_i32(IS_ID, &[time].into(), &ids.have(RowKind::Id))?;
-        if reference {
-            m.write_i32(OTHER_CODES, &[time, q - 1].into(), &ids.others)?;
-            m.write_i32(IS_FRAME, &[time].into(), &ids.have(RowKind::Frame))?;
+        let time = pass.padded;
+        let ids = prompt.rows.part(pass.rows.clone()).padded(time, self.pad);
+        let text: Vec<i32> = ids.rows.iter().map(|(text, _)| *text).collect();
+        let first = ids.column(|beside| match beside {
+            RowKind::Id(id) => *id,
+            RowKind::Frame(codes) => codes[0],
+            RowKind::Nothing | RowKind::XVector => 0,
+        });
+        m.write_i32(TEXT_IDS, &[1, time].into(), &text)?;
+        m.write_i32(CODEC_IDS, &[time, 1].into(), &first)?;
+        let is_id = ids.column(|beside| matches!(beside, RowKind::Id(_)).into());
+        m.write_i32(IS_ID, &[time].into(), &is_id)?;
+        if Self::have_reference(prompt, pass) {
+            let others = ids.rows.iter().flat_map(|(_, beside)| match beside {
+                RowKind::Frame(codes) => codes[1..].to_vec(),
+                _ => vec![0; q - 1],
+            });
+            m.write_i32(OTHER_CODES, &[time, q - 1].into(), &others.collect::<Vec<_>>())?;
+            let is_frame = ids.column(|beside| matches!(beside, RowKind::Frame(_)).into());
+            m.write_i32(IS_FRAME, &[time].into(), &is_frame)?;
             // Any values, where no row has one.
             let mut floats: Vec<f32> = ids.x_vector.iter().map(|x| f32::from_bits(*x)).collect();
             floats.resize(d, 0.0);
             m.write_f32(X_VECTOR, &[1, d].into(), &floats)?;
-            m.write_i32(IS_X_VECTOR, &[time].into(), &ids.have(RowKind::XVector))?;
+            let is_x_vector = ids.column(|beside| (*beside == RowKind::XVector).into());
+            m.write_i32(IS_X_VECTOR, &[time].into(), &is_x_vector)?;
         }
         Ok(())
     }
 
-    fn begin_plan(&self, feed: usize, taps: bool) -> Result<Option<Arc<dyn Executable>>> {
+    fn begin_plan(&self, feed: usize, taps: bool) -> Result<Option<Arc<dyn Executable>>, ModelError> {
         self.plan(TalkerPlan::Trailing { text_rows: feed }, taps).map(Some)
     }
 
-    fn write_begin(&self, prompt: &Prompt, feed: usize, memory: &mut dyn Memory) -> Result<()> {
+    fn write_begin(&self, prompt: &Prompt, feed: usize, memory: &mut dyn Memory) -> Result<(), ModelError> {
         let mut ids = prompt.trailing_ids.clone();
         ids.resize(feed, self.pad);
         Ok(memory.write_i32(TRAILING_IDS, &[1, feed].into(), &ids)?)
     }
 
-    fn prefill_plan(&self, sizes: MemorySizes, time: usize, taps: bool) -> Result<Arc<dyn Executable>> {
+    fn prefill_plan(&self, sizes: MemorySizes, time: usize, taps: bool) -> Plan {
         self.plan(TalkerPlan::Prefill { sizes: self.sizes(sizes), time }, taps)
     }
 
-    fn frame_plan(&self, sizes: MemorySizes, taps: bool) -> Result<Arc<dyn Executable>> {
-        self.plan(TalkerPlan::Frame { sizes: self.sizes(sizes), text_rows: sizes.feed }, taps)
+    fn frame_plan(&self, sizes: MemorySizes, taps: bool) -> Plan {
+        let (text_rows, sizes) = (sizes.feed, self.sizes(sizes));
+        self.plan(TalkerPlan::Frame { sizes, text_rows, given: false }, taps)
     }
 
-    fn given_frame_plan(&self, sizes: MemorySizes, taps: bool) -> Result<Arc<dyn Executable>> {
-        self.plan(TalkerPlan::GivenFrame { sizes: self.sizes(sizes), text_rows: sizes.feed }, taps)
+    fn given_frame_plan(&self, sizes: MemorySizes, taps: bool) -> Plan {
+        let (text_rows, sizes) = (sizes.feed, self.sizes(sizes));
+        self.plan(TalkerPlan::Frame { sizes, text_rows, given: true }, taps)
     }
 }

@@ -11,61 +11,36 @@
 //! Official class: `Qwen3TTSTalkerDecoderLayer`, of Qwen3. Weights below `model`.
 
 use super::config::TransformerConfig;
-use crate::blocks::{Attention, Scope, gated_mlp};
+use crate::blocks::{Scope, gated_mlp};
 use orate_graph::{AttentionMask, CacheFormat, DType, Graph, GraphError, Rows, Value};
 
 type Result<T> = std::result::Result<T, GraphError>;
 
 /// Keys and values of all layers, `[B, capacity, Hkv·Dh]` each.
-pub struct Cache {
-    layers: Vec<[Value; 2]>,
-}
+pub struct Cache(Vec<[Value; 2]>);
 
 impl Cache {
-    /// Declares the caches `<name>.keys.<layer>` and `<name>.values.<layer>`.
-    ///
-    /// # Errors
-    /// A name is taken, or the format does not take rows of this width.
+    /// Declares the caches `<name>.keys.<layer>` and `<name>.values.<layer>`, of rows that outlive a run in
+    /// `format`. Without one they live as long as a run, in f32.
     pub fn declare(
         g: &mut Graph,
         name: &str,
         c: &TransformerConfig,
         [batch, capacity]: [usize; 2],
-        format: CacheFormat,
+        format: Option<CacheFormat>,
     ) -> Result<Cache> {
         let shape = [batch, capacity, c.num_key_value_heads * c.head_dim];
-        Self::of_layers(name, c, |name| g.cache(name, format.dtype(), shape))
-    }
-
-    /// As [`Cache::declare`], in f32, for rows that live as long as a run.
-    ///
-    /// # Errors
-    /// A name is taken.
-    pub fn within_a_run(
-        g: &mut Graph,
-        name: &str,
-        c: &TransformerConfig,
-        [batch, capacity]: [usize; 2],
-    ) -> Result<Cache> {
-        let shape = [batch, capacity, c.num_key_value_heads * c.head_dim];
-        Self::of_layers(name, c, |name| g.scratch(name, DType::F32, shape))
-    }
-
-    fn of_layers(
-        name: &str,
-        c: &TransformerConfig,
-        mut declare: impl FnMut(&str) -> Result<Value>,
-    ) -> Result<Cache> {
-        let layer = |i| Ok([declare(&format!("{name}.keys.{i}"))?, declare(&format!("{name}.values.{i}"))?]);
-        Ok(Cache { layers: (0..c.num_hidden_layers).map(layer).collect::<Result<_>>()? })
+        let mut declare = |name: String| match format {
+            Some(format) => g.cache(&name, format.dtype(), shape),
+            None => g.scratch(&name, DType::F32, shape),
+        };
+        let layer = |i| Ok([declare(format!("{name}.keys.{i}"))?, declare(format!("{name}.values.{i}"))?]);
+        (0..c.num_hidden_layers).map(layer).collect::<Result<_>>().map(Cache)
     }
 }
 
 /// All layers and the final norm: `[B, T, D]` → `[B, T, D]`. Row 0 stands at `first`, and each row sees
 /// those of the cache up to its own. With taps on, layer i is recorded as `<tap>{i}`.
-///
-/// # Errors
-/// The configuration contradicts itself, or the cache is too small.
 pub fn layers(
     g: &mut Graph,
     w: &Scope<'_>,
@@ -77,7 +52,7 @@ pub fn layers(
     let time = g.shape(x).dims()[1];
     let positions = g.rope_table(c.rope_theta, time, c.head_dim, first)?;
     let mut x = x;
-    for (i, kept) in cache.layers.iter_mut().enumerate() {
+    for (i, kept) in cache.0.iter_mut().enumerate() {
         let w = w.at(&format!("layers.{i}"));
         let y = norm(g, &w, "input_layernorm", c, x)?;
         let y = attention(g, &w.at("self_attn"), c, y, positions, (kept, first))?;
@@ -91,7 +66,14 @@ pub fn layers(
     norm(g, w, "norm", c, x)
 }
 
-fn norm(g: &mut Graph, w: &Scope<'_>, name: &str, c: &TransformerConfig, x: Value) -> Result<Value> {
+/// RMS norm with the weight of this name.
+pub(super) fn norm(
+    g: &mut Graph,
+    w: &Scope<'_>,
+    name: &str,
+    c: &TransformerConfig,
+    x: Value,
+) -> Result<Value> {
     let width = g.shape(x).last();
     g.rms_norm(x, w.get(&format!("{name}.weight"), [width]), c.rms_norm_eps)
 }
@@ -106,13 +88,7 @@ fn attention(
     positions: Value,
     (kept, first): (&mut [Value; 2], Rows),
 ) -> Result<Value> {
-    let sizes = Attention {
-        width: c.hidden_size,
-        heads: c.num_attention_heads,
-        kv_heads: c.num_key_value_heads,
-        head_dim: c.head_dim,
-    };
-    let Attention { width: d, heads, kv_heads, head_dim: dh } = sizes;
+    let [d, heads, kv_heads, dh] = [c.hidden_size, c.num_attention_heads, c.num_key_value_heads, c.head_dim];
     let v = g.matmul(x, w.matrix("v_proj", d, kv_heads * dh))?;
     let mut turned = |name: &str, heads: usize| -> Result<Value> {
         let y = g.matmul(x, w.matrix(&format!("{name}_proj"), d, heads * dh))?; // [B, T, H·Dh]
@@ -126,7 +102,7 @@ fn attention(
     let [keys, values] = kept;
     *keys = g.write_rows(*keys, k, first)?;
     *values = g.write_rows(*values, v, first)?;
-    let op = sizes.op(AttentionMask::Cached(first.kind()));
+    let op = c.attention().op(AttentionMask::Cached(first.kind()));
     let y = g.attention(op, q, *keys, *values, first.operand())?;
     g.matmul(y, w.matrix("o_proj", heads * dh, d))
 }

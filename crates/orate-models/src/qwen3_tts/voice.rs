@@ -9,7 +9,6 @@
 use super::prompt::Speaker;
 use crate::{ClonedVoice, ModelError, VoiceTensor};
 
-/// Tag of voices of this family.
 pub(super) const TAG: &str = "qwen3-tts";
 
 /// Values of an x-vector at most. Released models have 1024 or 2048.

@@ -7,17 +7,16 @@
 //! device only while a voice is cloned.
 
 use super::config::{CodecConfig, SpeakerEncoderConfig};
-use super::{Past, codec_encoder, speaker_encoder};
+use super::{Past, codec_encoder, graph, speaker_encoder};
 use crate::ModelError;
 use crate::runtime::{self, PlanCache};
 use orate_audio::LogMel;
-use orate_graph::{Device, Graph, WeightLoader};
+use orate_graph::{Device, Graph, GraphError, WeightLoader};
 use std::sync::Arc;
 
 /// Rows of features of a piece: two seconds, which bounds the memory for a recording of any length.
 const PIECE: usize = 50;
 
-/// Where weights come from.
 type Weights = Arc<dyn WeightLoader + Send + Sync>;
 
 /// The encoders on a device. Shared by threads.
@@ -26,7 +25,6 @@ pub struct VoiceEncoder {
     codec: CodecConfig,
     /// The only plan kept is that of whole pieces.
     codec_plans: PlanCache<()>,
-    device: Arc<dyn Device>,
 }
 
 impl VoiceEncoder {
@@ -39,7 +37,7 @@ impl VoiceEncoder {
     ) -> VoiceEncoder {
         let plans = |weights| PlanCache::new(device.clone(), weights, 1);
         let speaker = speaker.map(|(config, weights)| (config, plans(weights)));
-        VoiceEncoder { speaker, codec, codec_plans: plans(codec_weights), device: device.clone() }
+        VoiceEncoder { speaker, codec, codec_plans: plans(codec_weights) }
     }
 
     /// Bytes of weights on the device so far.
@@ -48,9 +46,6 @@ impl VoiceEncoder {
     }
 
     /// The graphs for a recording of `samples` samples at 24 kHz, each of which runs in a memory of its own.
-    ///
-    /// # Errors
-    /// A configuration contradicts itself.
     pub fn graphs(
         speaker: Option<&SpeakerEncoderConfig>,
         codec: &CodecConfig,
@@ -80,7 +75,7 @@ impl VoiceEncoder {
         }
         let mel = LogMel::new(&features)?.apply(samples);
         let g = speaker_graph(config, mel.frames)?;
-        let mut memory = self.device.memory();
+        let mut memory = self.codec_plans.device().memory();
         memory.write_f32("log_mel", &[1, mel.frames, mel.bins].into(), &mel.data)?;
         plans.compile(g)?.run(&mut *memory)?;
         let mut x_vector = vec![];
@@ -89,19 +84,16 @@ impl VoiceEncoder {
     }
 
     /// The codes of a recording at 24 kHz, `[⌈n / 1920⌉, Q]`.
-    ///
-    /// # Errors
-    /// There are no samples, or the device failed.
     pub fn codes(&self, samples: &[f32]) -> Result<Vec<i32>, ModelError> {
-        let c = &self.codec.encoder_config;
+        let width = self.codec.encoder_config.transformer.hidden_size;
         if samples.is_empty() {
             return Err(ModelError::TooShort { got: 0, least: 1 });
         }
         let features = self.features(samples)?;
-        let rows = features.len() / c.hidden_size;
+        let rows = features.len() / width;
         let g = codes_graph(&self.codec, rows)?;
-        let mut memory = self.device.memory();
-        memory.write_f32("features", &[1, rows, c.hidden_size].into(), &features)?;
+        let mut memory = self.codec_plans.device().memory();
+        memory.write_f32("features", &[1, rows, width].into(), &features)?;
         self.codec_plans.compile(g)?.run(&mut *memory)?;
         let mut codes = vec![];
         memory.read_i32("codes", &mut codes)?;
@@ -111,14 +103,13 @@ impl VoiceEncoder {
     /// Features of a recording, `[⌈n / 960⌉, D]`, piece by piece.
     fn features(&self, samples: &[f32]) -> Result<Vec<f32>, ModelError> {
         let length = PIECE * codec_encoder::samples_per_feature(&self.codec.encoder_config);
-        let mut memory = self.device.memory();
+        let mut memory = self.codec_plans.device().memory();
         let (mut all, mut features) = (vec![], vec![]);
         for (i, piece) in samples.chunks(length).enumerate() {
-            let graph = || features_graph(&self.codec, piece.len());
-            let plan = if piece.len() == length {
-                self.codec_plans.get((), |()| graph())?
-            } else {
-                self.codec_plans.compile(graph()?)?
+            let graph = || Ok::<_, ModelError>(features_graph(&self.codec, piece.len())?);
+            let plan = match piece.len() == length {
+                true => self.codec_plans.get((), |()| graph())?,
+                false => self.codec_plans.compile(graph()?)?,
             };
             if i == 0 {
                 runtime::clear_states(&mut *memory, plan.plan())?;
@@ -132,20 +123,14 @@ impl VoiceEncoder {
     }
 }
 
-fn speaker_graph(c: &SpeakerEncoderConfig, frames: usize) -> Result<Graph, ModelError> {
-    let mut g = Graph::new("speaker_encoder");
-    speaker_encoder::build(&mut g, c, frames)?;
-    Ok(g)
+fn speaker_graph(c: &SpeakerEncoderConfig, frames: usize) -> Result<Graph, GraphError> {
+    graph("speaker_encoder", |g| speaker_encoder::build(g, c, frames))
 }
 
-fn features_graph(c: &CodecConfig, samples: usize) -> Result<Graph, ModelError> {
-    let mut g = Graph::new("codec_encoder.features");
-    codec_encoder::features(&mut g, &c.encoder_config, Past::Stream, 1, samples)?;
-    Ok(g)
+fn features_graph(c: &CodecConfig, n: usize) -> Result<Graph, GraphError> {
+    graph("codec_encoder.features", |g| codec_encoder::features(g, &c.encoder_config, Past::Stream, 1, n))
 }
 
-fn codes_graph(c: &CodecConfig, rows: usize) -> Result<Graph, ModelError> {
-    let mut g = Graph::new("codec_encoder.codes");
-    codec_encoder::codes(&mut g, c, 1, rows)?;
-    Ok(g)
+fn codes_graph(c: &CodecConfig, rows: usize) -> Result<Graph, GraphError> {
+    graph("codec_encoder.codes", |g| codec_encoder::codes(g, c, 1, rows))
 }

@@ -181,7 +181,12 @@ impl Model for Supertonic {
         Ok(Some(Box::new(Pieces::forced(self, size, options)?)))
     }
 
-    fn profile(&self, size: Size, options: &Options, runs: usize) -> Result<Vec<StageProfile>, ModelError> {
+    fn profile(
+        self: Arc<Self>,
+        size: Size,
+        options: &Options,
+        runs: usize,
+    ) -> Result<Vec<StageProfile>, ModelError> {
         let steps = self.steps(options);
         let mut s = self.session();
         let voice = self.voice(self.files().default_voice())?;

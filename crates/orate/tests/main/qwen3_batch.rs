@@ -10,11 +10,11 @@ use orate::{
 };
 use orate_cpu::{CpuDevice, Isa};
 use orate_graph::Counters;
-use orate_models::ModelError;
 use orate_models::qwen3_tts::{
     Batch, CodecDecoder, Files, Prompt, Qwen3Tts, Request, RowId, Sampling, Session, Settings, Speaker,
     StartOptions, Step,
 };
+use orate_models::{Model, ModelError};
 use orate_testing::assert_close;
 use orate_testing::checkpoints::write_random_qwen3_tts;
 use queues::{Waits, WithQueues};

@@ -4,6 +4,7 @@ use orate::{
     Cancel, ClonedVoice, DeviceChoice, Engine, EngineOptions, Error, ErrorKind, FinishReason, ModelSource,
     Options, Precision, PrecisionChoice, PrecisionPolicy, SpeechLength,
 };
+use orate_models::Model;
 use orate_models::qwen3_tts::{
     Prompt, Qwen3Tts, Request, Settings, Speaker, StartOptions, Step, TextFeeding, Utterance, Voice,
 };
@@ -31,7 +32,7 @@ fn engine_in(precision: impl Into<PrecisionChoice>, variant: &str, folder: &temp
 
 /// Options with which the model speaks without being given anything.
 fn usual_options(engine: &Engine) -> Options {
-    engine.model().clone().bench().expect("can be timed").options().expect("any model has a voice")
+    engine.model().bench_options().expect("any model has a voice")
 }
 
 /// Blocks of few bits are for the weights that every frame reads, unless somebody names others.
@@ -602,7 +603,7 @@ fn a_described_voice_goes_on() {
     let speaker = Speaker::GoingOn { transcript: texts[0], codes: &first };
     let second = codes(&model.prompt(&request(texts[1], speaker)).expect("a prompt"), 1);
     let before = &first[first.len().saturating_sub(25 * 16)..];
-    let mut codec = model.codec().stream_behind(before, &|| true).expect("decodes").expect("nobody stops it");
+    let mut codec = model.codec().stream_after(before, &|| true).expect("decodes").expect("nobody stops it");
     let mut wanted = vec![];
     codec.push_last(&second, &mut wanted).expect("decodes");
     let heard: Vec<f32> =

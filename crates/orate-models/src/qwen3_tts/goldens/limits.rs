@@ -52,21 +52,10 @@ struct PartSnr {
     talking: f64,
     /// Speaker encoder and codec encoder.
     encoders: f64,
-    /// Codec decoder.
     codec: f64,
 }
 
 impl PartSnr {
-    /// As limits by part. Stages that no part names belong to the first.
-    fn limit(self) -> Limit {
-        let PartSnr { talking, encoders, codec } = self;
-        Limit::PartSnr(vec![
-            PartLimit { name: "prompt, talker and predictor", stages: &[], snr: talking },
-            PartLimit { name: "encoders", stages: &["speaker_encoder", "codec_encoder"], snr: encoders },
-            PartLimit { name: "codec decoder", stages: &["codec_decoder"], snr: codec },
-        ])
-    }
-
     fn of_weights(precision: Precision, device: &DeviceInfo) -> PartSnr {
         let part = |talking, encoders, codec| PartSnr { talking, encoders, codec };
         let operand_is_rounded = device.rounds_operands(precision);
@@ -112,12 +101,14 @@ pub fn limit(files: &Files, policy: &PrecisionPolicy, kv: CacheFormat, device: &
     let talking = part(&[Network::Talker, Network::CodePredictor], asked.talking, exact.talking);
     let talking =
         if talking == exact.talking { talking.min(of_cache) } else { sum_of_noises(talking, of_cache) };
-    let parts = PartSnr {
-        talking,
-        encoders: part(&[Network::SpeakerEncoder, Network::CodecEncoder], asked.encoders, exact.encoders),
-        codec: part(&[Network::CodecDecoder], asked.codec, exact.codec),
-    };
-    parts.limit()
+    let encoders = part(&[Network::SpeakerEncoder, Network::CodecEncoder], asked.encoders, exact.encoders);
+    let codec = part(&[Network::CodecDecoder], asked.codec, exact.codec);
+    // Stages that no part names belong to the first.
+    Limit::PartSnr(vec![
+        PartLimit { name: "prompt, talker and predictor", stages: &[], snr: talking },
+        PartLimit { name: "encoders", stages: &["speaker_encoder", "codec_encoder"], snr: encoders },
+        PartLimit { name: "codec decoder", stages: &["codec_decoder"], snr: codec },
+    ])
 }
 
 #[cfg(test)]

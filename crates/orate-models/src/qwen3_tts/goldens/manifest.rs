@@ -15,36 +15,29 @@ pub struct Case {
 }
 
 /// The cases of a folder by name; those of utterances are `CHECKPOINT/NAME`.
-pub struct Manifest {
-    pub cases: BTreeMap<String, Case>,
-}
+pub type Cases = BTreeMap<String, Case>;
 
 const NAME: &str = "manifest.json";
 
-impl Manifest {
-    /// Opens the folder above `cases`, that folder, or one of the folders in it.
-    pub fn open(folder: &Path) -> Result<Manifest, ModelError> {
-        for root in [&folder.join("cases"), folder] {
-            if root.join(NAME).is_file() {
-                return of_manifest(root, None);
-            }
+/// Opens the folder above `cases`, that folder, or one of the folders in it.
+pub fn open(folder: &Path) -> Result<Cases, ModelError> {
+    for root in [&folder.join("cases"), folder] {
+        if root.join(NAME).is_file() {
+            return of_manifest(root, None);
         }
-        let absolute = folder.canonicalize().map_err(|e| bad(folder, e.to_string()))?;
-        match (absolute.parent(), absolute.file_name().and_then(|n| n.to_str())) {
-            (Some(root), Some(name)) if root.join(NAME).is_file() => of_manifest(root, Some(name)),
-            _ => {
-                let problem = format!(
-                    "neither cases/{NAME} nor {NAME}, here or in the folder above \
-                     (oracle/qwen3_tts/dump_golden.py)"
-                );
-                Err(bad(folder, problem))
-            }
+    }
+    let absolute = folder.canonicalize().map_err(|e| bad(folder, e.to_string()))?;
+    match (absolute.parent(), absolute.file_name().and_then(|n| n.to_str())) {
+        (Some(root), Some(name)) if root.join(NAME).is_file() => of_manifest(root, Some(name)),
+        _ => {
+            let problem = "here or in the folder above (oracle/qwen3_tts/dump_golden.py)";
+            Err(bad(folder, format!("neither cases/{NAME} nor {NAME}, {problem}")))
         }
     }
 }
 
 /// All cases of a manifest, or those of one checkpoint.
-fn of_manifest(root: &Path, checkpoint: Option<&str>) -> Result<Manifest, ModelError> {
+fn of_manifest(root: &Path, checkpoint: Option<&str>) -> Result<Cases, ModelError> {
     let path = root.join(NAME);
     let text = std::fs::read(&path).map_err(|e| bad(&path, e.to_string()))?;
     let manifest: BTreeMap<String, Value> =
@@ -62,7 +55,7 @@ fn of_manifest(root: &Path, checkpoint: Option<&str>) -> Result<Manifest, ModelE
     if cases.is_empty() {
         return Err(bad(&path, "it lists no case of this folder".to_owned()));
     }
-    Ok(Manifest { cases })
+    Ok(cases)
 }
 
 #[cfg(test)]
@@ -80,22 +73,20 @@ mod tests {
             "tiny-other/two": {},
         });
         std::fs::write(cases.join(NAME), manifest.to_string()).expect("room");
-        let names = |folder: &Path| -> Vec<String> {
-            Manifest::open(folder).expect("goldens").cases.into_keys().collect()
-        };
+        let names = |folder: &Path| open(folder).expect("goldens").into_keys().collect::<Vec<_>>();
         let all = ["tiny-base/one", "tiny-other/two", "tokenizer"];
         assert_eq!(names(root.path()), all);
         assert_eq!(names(&cases), all);
         assert_eq!(names(&cases.join("tiny-base")), ["tiny-base/one"]);
-        let case = &Manifest::open(root.path()).expect("goldens").cases["tiny-base/one"];
+        let case = &open(root.path()).expect("goldens")["tiny-base/one"];
         assert_eq!(case.file, cases.join("tiny-base/one.safetensors"));
         assert_eq!(case.inputs["text"], "hi");
 
         std::fs::write(cases.join(NAME), "[]").expect("room");
-        assert!(Manifest::open(root.path()).is_err());
+        assert!(open(root.path()).is_err());
         let none = root.path().join("none");
         std::fs::create_dir(&none).expect("room");
-        let e = Manifest::open(&none).err().expect("no goldens").to_string();
+        let e = open(&none).err().expect("no goldens").to_string();
         assert!(e.contains("neither cases/manifest.json"), "{e}");
     }
 }

@@ -1,15 +1,18 @@
 //! Goldens of single parts: tokenizer, sampling, speaker encoder and codec.
 
 use super::manifest::Case;
-use super::{LOG_MEL_TOLERANCE, Run, bad, integers, lacks};
-use crate::hooks::{Limit, relative_error};
-use crate::qwen3_tts::{Past, SpeakerEncoderConfig, codec_decoder, codec_encoder, frame, speaker_encoder};
+use super::{LOG_MEL_TOLERANCE, REPETITION_PENALTY, Run, bad, integers, lacks};
+use crate::hooks::{Comparison, Limit, relative_error};
+use crate::qwen3_tts::{
+    Past, Qwen3Tts, SpeakerEncoderConfig, codec_decoder, codec_encoder, frame, speaker_encoder,
+};
 use crate::{Loader, ModelError};
 use orate_audio::LogMel;
 use orate_graph::{DType, Graph, GraphError, Memory, Op, Plan, Shape};
 use orate_text::qwen::Part;
 use orate_weights::{SafeTensors, WeightSource};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A text of `tokenizer.json` with its ids, alone and in each prompt template.
@@ -31,39 +34,71 @@ struct Chain {
     temperature: f32,
 }
 
+const OTHER_WIDTH: &str = "it was made with a codec of another width";
+
 /// Draws from each distribution, over all runs.
 const DRAWS: usize = 4096;
-/// Draws in a run.
 const DRAWS_AT_ONCE: usize = 512;
 /// Standard deviations that a frequency may differ from its probability.
 const DEVIATIONS: f64 = 5.0;
-/// Repetition penalty of the goldens' distributions.
-const REPETITION_PENALTY: f32 = 1.05;
+
+/// Why a case was not compared to its end.
+enum Stop {
+    Skipped(String),
+    Failed(ModelError),
+}
+
+impl<E: Into<ModelError>> From<E> for Stop {
+    fn from(e: E) -> Stop {
+        Stop::Failed(e.into())
+    }
+}
+
+type Done = Result<(), Stop>;
+type Build<'a> = &'a dyn Fn(&mut Graph) -> Result<(), GraphError>;
+
+/// Skips the case unless a condition holds.
+fn needs(holds: bool, why: &str) -> Done {
+    if holds { Ok(()) } else { Err(Stop::Skipped(why.to_owned())) }
+}
+
+/// A case that is being compared, and a memory for its networks.
+struct Network<'a> {
+    name: &'a str,
+    case: &'a Case,
+    model: &'a Arc<Qwen3Tts>,
+    out: &'a mut dyn Comparison,
+    memory: Box<dyn Memory>,
+}
 
 impl Run<'_> {
-    /// Compares a case that is not an utterance.
     pub fn network(&mut self, name: &str, case: &Case) -> Result<(), ModelError> {
-        match name {
-            "tokenizer" => self.tokenizer(name, case),
-            "sampling_chain" => self.sampling(name, case),
-            "speaker_encoder" => self.speaker_encoder(name, case),
-            "codec_encode" => self.codec_encode(name, case),
-            "codec_decode" => self.codec_decode(name, case),
-            "codec_decode_long" => self.codec_decode_long(name, case),
-            "resample" => {
-                self.skip(name, "for judging resamplers; the model has none");
-                Ok(())
-            }
-            _ => {
-                self.skip(name, "a case that this program does not know");
-                Ok(())
-            }
+        let memory = self.model.device().memory();
+        let mut network = Network { name, case, model: self.model, out: &mut *self.out, memory };
+        let done = match name {
+            "tokenizer" => network.tokenizer(),
+            "sampling_chain" => network.sampling(),
+            "speaker_encoder" => network.speaker_encoder(),
+            "codec_encode" => network.codec_encode(),
+            "codec_decode" => network.codec_decode(),
+            "codec_decode_long" => network.codec_decode_long(),
+            "resample" => needs(false, "for judging resamplers; the model has none"),
+            _ => needs(false, "a case that this program does not know"),
+        };
+        match done {
+            Ok(()) => {}
+            Err(Stop::Failed(e)) => return Err(e),
+            Err(Stop::Skipped(why)) => self.out.skip(name, &why),
         }
+        Ok(())
     }
+}
 
-    fn tokenizer(&mut self, name: &str, case: &Case) -> Result<(), ModelError> {
-        let text = std::fs::read(&case.file).map_err(|e| bad(&case.file, e.to_string()))?;
-        let rows: Vec<TextRow> = serde_json::from_slice(&text).map_err(|e| bad(&case.file, e.to_string()))?;
+impl Network<'_> {
+    fn tokenizer(&mut self) -> Done {
+        let file = &self.case.file;
+        let text = std::fs::read(file).map_err(|e| bad(file, e.to_string()))?;
+        let rows: Vec<TextRow> = serde_json::from_slice(&text).map_err(|e| bad(file, e.to_string()))?;
         let tokenizer = &self.model.talking()?.tokenizer;
         // The official tokenizer gets a single string, so it recognizes added tokens in texts.
         let same_ids = |parts: [&str; 4], want: &[u32]| tokenizer.encode(&parts.map(Part::Control)) == want;
@@ -74,18 +109,18 @@ impl Run<'_> {
             ("reference", rows.iter().all(|r| same_ids([assistant, &r.text, end, ""], &r.reference))),
             ("instruct", rows.iter().all(|r| same_ids([user, &r.text, end, ""], &r.instruct))),
         ];
-        same.into_iter().for_each(|(tensor, same)| self.out.equal(name, "text", tensor, same));
+        same.into_iter().for_each(|(tensor, same)| self.out.equal(self.name, "text", tensor, same));
         Ok(())
     }
 
     /// Codes must be drawn from those that the goldens leave, with the frequencies that they say, within
     /// chance. The seed is fixed, so the verdict is always the same.
-    fn sampling(&mut self, name: &str, case: &Case) -> Result<(), ModelError> {
-        let file = SafeTensors::open(&case.file)?;
+    fn sampling(&mut self) -> Done {
+        let file = SafeTensors::open(&self.case.file)?;
         let config = &self.model.talking()?.config.talker_config;
         let v = config.vocab_size;
-        let chains: std::collections::BTreeMap<String, Chain> =
-            serde_json::from_value(case.inputs.clone()).map_err(|e| bad(&case.file, e.to_string()))?;
+        let chains: BTreeMap<String, Chain> = serde_json::from_value(self.case.inputs.clone())
+            .map_err(|e| bad(&self.case.file, e.to_string()))?;
         let op = Op::Sample { codebook: 0, controls: Some(frame::controls(config)) };
         let build = |g: &mut Graph| -> Result<(), GraphError> {
             let logits = g.input("logits", DType::F32, [DRAWS_AT_ONCE, v])?;
@@ -97,42 +132,29 @@ impl Run<'_> {
             let code = g.sample(op.clone(), logits, draw, Some(seen))?;
             g.output("codes", code)
         };
-        if let Some(why) = self.lacking(&build) {
-            self.skip(name, &why);
-            return Ok(());
-        }
-        let model = self.model.clone();
-        let mut memory = model.device().memory();
+        self.can_run(&build)?;
         for (i, chain) in chains {
             let logits = file.get(&format!("logits{i}"))?.to_f32();
             let want = file.get(&format!("probs{i}"))?.to_f32();
             if logits.len() != v || want.len() != v || chain.history.iter().any(|id| *id >= v) {
-                self.skip(
-                    &format!("{name}/probs{i}"),
-                    &format!("it has {} ids, the model has {v}", logits.len()),
-                );
+                self.skip(&format!("probs{i}"), &format!("it has {} ids, the model has {v}", logits.len()));
                 continue;
             }
             let mut seen = vec![0.0; v];
             chain.history.iter().for_each(|id| seen[*id] = 1.0);
             let settings = [chain.temperature, chain.top_k, chain.top_p, REPETITION_PENALTY];
-            let m = &mut *memory;
-            let write = |m: &mut dyn Memory, name: &str, row: &[f32]| {
-                m.write_f32(name, &[DRAWS_AT_ONCE, row.len()].into(), &row.repeat(DRAWS_AT_ONCE))
-            };
-            write(m, "logits", &logits)?;
-            write(m, "settings", &settings)?;
-            write(m, "seen", &seen)?;
+            for (name, row) in [("logits", &logits[..]), ("settings", &settings), ("seen", &seen)] {
+                let rows = row.repeat(DRAWS_AT_ONCE);
+                self.memory.write_f32(name, &[DRAWS_AT_ONCE, row.len()].into(), &rows)?;
+            }
             let number = vec![chain.history.len() as i32; DRAWS_AT_ONCE];
-            m.write_i32("number", &[DRAWS_AT_ONCE].into(), &number)?;
+            self.memory.write_i32("number", &[DRAWS_AT_ONCE].into(), &number)?;
             let mut counts = vec![0usize; v];
             for round in 0..DRAWS / DRAWS_AT_ONCE {
                 let seeds: Vec<i32> = (0..DRAWS_AT_ONCE).flat_map(|row| [row as i32, round as i32]).collect();
-                m.write_i32("seed", &[DRAWS_AT_ONCE, 2].into(), &seeds)?;
-                self.run(m, &build)?;
-                let mut codes = vec![];
-                m.read_i32("codes", &mut codes)?;
-                for code in codes {
+                self.memory.write_i32("seed", &[DRAWS_AT_ONCE, 2].into(), &seeds)?;
+                self.run(&build)?;
+                for code in self.codes()? {
                     if let Some(count) = usize::try_from(code).ok().and_then(|c| counts.get_mut(c)) {
                         *count += 1;
                     }
@@ -140,50 +162,35 @@ impl Run<'_> {
             }
             let got: Vec<f32> = counts.iter().map(|n| *n as f32 / DRAWS as f32).collect();
             let error = past_chance(&got, &want);
-            self.out.verdict(name, "sampling", &format!("frequencies{i}"), error, error == 0.0);
+            self.out.verdict(self.name, "sampling", &format!("frequencies{i}"), error, error == 0.0);
         }
         Ok(())
     }
 
-    fn speaker_encoder(&mut self, name: &str, case: &Case) -> Result<(), ModelError> {
-        let Some(c) = self.model.talking()?.config.speaker_encoder_config.clone() else {
-            self.skip(name, "the model has no speaker encoder");
-            return Ok(());
-        };
-        let file = SafeTensors::open(&case.file)?;
-        if file.get("embedding")?.to_f32().len() != c.enc_dim {
-            self.skip(name, "it was made with a speaker encoder of another width");
-            return Ok(());
-        }
-        let recording = recording(case, &file, c.sample_rate)?;
-        let (mel, shape) = self.log_mel(name, &c, &file, &recording)?;
+    fn speaker_encoder(&mut self) -> Done {
+        let c = self.model.talking()?.config.speaker_encoder_config.clone();
+        needs(c.is_some(), "the model has no speaker encoder")?;
+        let c = c.unwrap_or_default();
+        let file = SafeTensors::open(&self.case.file)?;
+        let want = file.get("embedding")?.to_f32();
+        needs(want.len() == c.enc_dim, "it was made with a speaker encoder of another width")?;
+        let (mel, shape) = self.log_mel(&c, &file)?;
         let frames = shape.dims()[1];
         let build = |g: &mut Graph| speaker_encoder::build(g, &c, frames);
-        if let Some(why) = self.lacking(&build) {
-            self.skip(name, &why);
-            return Ok(());
-        }
-        let model = self.model.clone();
-        let mut memory = model.device().memory();
-        memory.write_f32("log_mel", &shape, &mel)?;
-        self.run(&mut *memory, &build)?;
+        self.can_run(&build)?;
+        self.memory.write_f32("log_mel", &shape, &mel)?;
+        self.run(&build)?;
         let stages = ["block0", "block1", "block2", "block3", "mfa", "pooled"];
-        self.stages(name, "speaker_encoder", &mut *memory, &file, &stages)?;
+        self.stages("speaker_encoder", &file, &stages)?;
         let mut got = vec![];
-        memory.read_f32("x_vector", &mut got)?;
-        self.out.tensor(name, "speaker_encoder", "embedding", &got, &file.get("embedding")?.to_f32());
+        self.memory.read_f32("x_vector", &mut got)?;
+        self.out.tensor(self.name, "speaker_encoder", "embedding", &got, &want);
         Ok(())
     }
 
     /// Features of the case's recording, `[1, T, 128]`, computed on the host.
-    fn log_mel(
-        &mut self,
-        name: &str,
-        c: &SpeakerEncoderConfig,
-        file: &SafeTensors,
-        recording: &[f32],
-    ) -> Result<(Vec<f32>, Shape), ModelError> {
-        let mel = LogMel::new(&speaker_encoder::mel(c))?.apply(recording);
+    fn log_mel(&mut self, c: &SpeakerEncoderConfig, file: &SafeTensors) -> Result<(Vec<f32>, Shape), Stop> {
+        let mel = LogMel::new(&speaker_encoder::mel(c))?.apply(&self.recording(file, c.sample_rate)?);
         let want = file.get("log_mel")?;
         let by_band: Vec<f32> = (0..mel.bins)
             .flat_map(|band| (0..mel.frames).map(move |t| (t, band)))
@@ -194,57 +201,44 @@ impl Run<'_> {
             Limit::Error(limit) => (*limit).max(LOG_MEL_TOLERANCE),
             _ => LOG_MEL_TOLERANCE,
         };
-        self.out.verdict(name, "features", "log_mel", error, error <= least);
+        self.out.verdict(self.name, "features", "log_mel", error, error <= least);
         Ok((mel.data, Shape::from([1, mel.frames, mel.bins])))
     }
 
-    fn codec_encode(&mut self, name: &str, case: &Case) -> Result<(), ModelError> {
-        let (file, codec) = (SafeTensors::open(&case.file)?, self.model.files().codec.clone());
+    fn codec_encode(&mut self) -> Done {
+        let (file, codec) = (SafeTensors::open(&self.case.file)?, &self.model.files().codec);
         let c = &codec.encoder_config;
-        if file.get("downsample")?.shape.first() != Some(&c.hidden_size) {
-            self.skip(name, "it was made with a codec of another width");
-            return Ok(());
-        }
-        let samples = recording(case, &file, codec.input_sample_rate)?;
+        let width = Some(&c.transformer.hidden_size);
+        needs(file.get("downsample")?.shape.first() == width, OTHER_WIDTH)?;
+        let samples = self.recording(&file, codec.input_sample_rate)?;
         let rows = samples.len().div_ceil(codec_encoder::samples_per_feature(c));
         let features = |g: &mut Graph| codec_encoder::features(g, c, Past::Silence, 1, samples.len());
-        let codes = |g: &mut Graph| codec_encoder::codes(g, &codec, 1, rows);
-        if let Some(why) = self.lacking(&features).or_else(|| self.lacking(&codes)) {
-            self.skip(name, &why);
-            return Ok(());
-        }
-        let model = self.model.clone();
-        let mut memory = model.device().memory();
-        memory.write_f32("samples", &[1, samples.len()].into(), &samples)?;
-        self.run(&mut *memory, &features)?;
-        self.stages(name, "codec_encoder", &mut *memory, &file, &["seanet"])?;
+        let codes = |g: &mut Graph| codec_encoder::codes(g, codec, 1, rows);
+        self.can_run(&features)?;
+        self.can_run(&codes)?;
+        self.memory.write_f32("samples", &[1, samples.len()].into(), &samples)?;
+        self.run(&features)?;
+        self.stages("codec_encoder", &file, &["seanet"])?;
         // The second network reads the output of the first one.
-        self.run(&mut *memory, &codes)?;
-        self.stages(name, "codec_encoder", &mut *memory, &file, &["transformer", "downsample"])?;
+        self.run(&codes)?;
+        self.stages("codec_encoder", &file, &["transformer", "downsample"])?;
         if self.out.is_exact() {
-            let mut got = vec![];
-            memory.read_i32("codes", &mut got)?;
-            self.out.equal(name, "codec_encoder", "codes", got == integers(&file, "codes")?);
+            let same = self.codes()? == integers(&file, "codes")?;
+            self.out.equal(self.name, "codec_encoder", "codes", same);
         } else {
-            self.skip(&format!("{name}/codes"), "lower precision decides near ties differently");
+            self.skip("codes", "lower precision decides near ties differently");
         }
         Ok(())
     }
 
-    fn codec_decode(&mut self, name: &str, case: &Case) -> Result<(), ModelError> {
-        let file = SafeTensors::open(&case.file)?;
-        let c = self.model.files().codec.decoder_config.clone();
-        if file.get("quantized")?.shape.first() != Some(&c.codebook_dim) {
-            self.skip(name, "it was made with a codec of another width");
-            return Ok(());
-        }
+    fn codec_decode(&mut self) -> Done {
+        let file = SafeTensors::open(&self.case.file)?;
+        let c = &self.model.files().codec.decoder_config;
+        needs(file.get("quantized")?.shape.first() == Some(&c.codebook_dim), OTHER_WIDTH)?;
         let codes = integers(&file, "codes")?;
         let frames = codes.len() / c.num_quantizers;
-        let build = |g: &mut Graph| codec_decoder::build(g, &c, Past::Silence, 1, frames);
-        if let Some(why) = self.lacking(&build) {
-            self.skip(name, &why);
-            return Ok(());
-        }
+        let build = |g: &mut Graph| codec_decoder::build(g, c, Past::Silence, 1, frames);
+        self.can_run(&build)?;
         let mut stages = vec!["quantized".to_owned(), "pre_conv".to_owned(), "pre_transformer".to_owned()];
         for i in 0..c.upsampling_ratios.len() {
             stages.extend([format!("upsample{i}_conv"), format!("upsample{i}")]);
@@ -252,111 +246,101 @@ impl Run<'_> {
         stages.extend((0..c.upsample_rates.len() + 3).map(|i| format!("decoder{i}")));
         // Trimmed goldens lack the last stage, the waveform before clipping.
         let stages: Vec<&str> = stages.iter().map(String::as_str).filter(|s| file.contains(s)).collect();
-        let model = self.model.clone();
-        let mut memory = model.device().memory();
-        memory.write_i32("codes", &[1, frames, c.num_quantizers].into(), &codes)?;
+        self.memory.write_i32("codes", &[1, frames, c.num_quantizers].into(), &codes)?;
         if self.out.taps() {
-            self.run(&mut *memory, &build)?;
-            self.stages(name, "codec_decoder", &mut *memory, &file, &stages)?;
+            self.run(&build)?;
+            self.stages("codec_decoder", &file, &stages)?;
         }
-        let samples = model.codec().decode(&codes)?;
-        self.out.tensor(name, "codec_decoder", "waveform", &samples, &file.get("waveform")?.to_f32());
+        let samples = self.model.codec().decode(&codes)?;
+        self.out.tensor(self.name, "codec_decoder", "waveform", &samples, &file.get("waveform")?.to_f32());
         Ok(())
     }
 
     /// The official package restarts after 300 frames; the goldens also have its single pass around the seam.
-    fn codec_decode_long(&mut self, name: &str, case: &Case) -> Result<(), ModelError> {
-        let file = SafeTensors::open(&case.file)?;
+    fn codec_decode_long(&mut self) -> Done {
+        let Case { inputs, file: path } = self.case;
+        let file = SafeTensors::open(path)?;
         let c = &self.model.files().codec.decoder_config;
         let codes = integers(&file, "codes")?;
-        let build = |g: &mut Graph| codec_decoder::build(g, c, Past::Stream, 1, 1);
-        if let Some(why) = self.lacking(&build) {
-            self.skip(name, &why);
-            return Ok(());
-        }
-        if codes.iter().any(|code| *code as usize >= c.codebook_size) {
-            self.skip(name, "it was made with larger codebooks");
-            return Ok(());
-        }
+        self.can_run(&|g| codec_decoder::build(g, c, Past::Stream, 1, 1))?;
+        let known = codes.iter().all(|code| (*code as usize) < c.codebook_size);
+        needs(known, "it was made with larger codebooks")?;
         let samples = self.model.codec().decode(&codes)?;
-        let window = case.inputs.get("window").cloned();
-        let window: Option<(usize, usize)> = window.and_then(|w| serde_json::from_value(w).ok());
-        let window = window.ok_or_else(|| bad(&case.file, "its inputs have no `window`".to_owned()))?;
+        let window = inputs.get("window").and_then(|w| <(usize, usize)>::deserialize(w).ok());
+        let window = window.ok_or_else(|| bad(path, "its inputs have no `window`".to_owned()))?;
         for (tensor, (from, to)) in [("head", (0, file.get("head")?.to_f32().len())), ("whole", window)] {
             let got = samples.get(from..to).unwrap_or(&[]);
-            self.out.tensor(name, "codec_decoder", tensor, got, &file.get(tensor)?.to_f32());
+            self.out.tensor(self.name, "codec_decoder", tensor, got, &file.get(tensor)?.to_f32());
         }
         for tensor in ["chunked", "tail"] {
             let why = "the official package restarts after frame 300; here it is one pass, as in `whole`";
-            self.skip(&format!("{name}/{tensor}"), why);
+            self.skip(tensor, why);
         }
         Ok(())
     }
 
+    fn skip(&mut self, tensor: &str, why: &str) {
+        self.out.skip(&format!("{}/{tensor}", self.name), why);
+    }
+
+    fn codes(&mut self) -> Result<Vec<i32>, ModelError> {
+        let mut codes = vec![];
+        self.memory.read_i32("codes", &mut codes)?;
+        Ok(codes)
+    }
+
     /// Compares taps `[…, columns]`. Of long ones the goldens have the first and last columns.
-    fn stages(
-        &mut self,
-        name: &str,
-        stage: &'static str,
-        memory: &mut dyn Memory,
-        file: &SafeTensors,
-        taps: &[&str],
-    ) -> Result<(), ModelError> {
+    fn stages(&mut self, stage: &'static str, file: &SafeTensors, taps: &[&str]) -> Result<(), ModelError> {
         let recorded = if self.out.taps() { taps } else { &[] };
         for tap in recorded {
             let want = file.get(tap)?;
             let mut got = vec![];
-            memory.read_f32(&format!("tap/{tap}"), &mut got)?;
-            self.out.tensor(name, stage, tap, &ends_of(&got, &want.shape), &want.to_f32());
+            self.memory.read_f32(&format!("tap/{tap}"), &mut got)?;
+            self.out.tensor(self.name, stage, tap, &ends_of(&got, &want.shape), &want.to_f32());
         }
         Ok(())
     }
 
-    /// Why the device cannot run a network; `None` if it can.
-    fn lacking(&self, build: &dyn Fn(&mut Graph) -> Result<(), GraphError>) -> Option<String> {
-        let mut g = self.graph();
-        match build(&mut g) {
-            Ok(()) => lacks(&Plan::unsupported(g, &**self.model.device())),
+    /// Skips the case if the device cannot run a network.
+    fn can_run(&self, build: Build<'_>) -> Done {
+        let lacking = match self.graph(build) {
+            Ok(g) => lacks(&Plan::unsupported(g, &**self.model.device())),
             Err(e) => Some(e.to_string()),
-        }
+        };
+        lacking.map_or(Ok(()), |why| Err(Stop::Skipped(why)))
     }
 
-    fn graph(&self) -> Graph {
+    fn graph(&self, build: Build<'_>) -> Result<Graph, GraphError> {
         let g = Graph::new("verify");
-        if self.out.taps() { g.with_taps() } else { g }
-    }
-
-    /// Runs a network on the inputs in `memory`.
-    fn run(
-        &self,
-        memory: &mut dyn Memory,
-        build: &dyn Fn(&mut Graph) -> Result<(), GraphError>,
-    ) -> Result<(), ModelError> {
-        let mut g = self.graph();
+        let mut g = if self.out.taps() { g.with_taps() } else { g };
         build(&mut g)?;
-        let device = self.model.device();
-        let plan = Plan::compile(g, &**device)?;
-        let weights = Arc::new(Loader(self.model.files().weights.clone()));
-        device.open(weights).load(plan)?.run(memory)?;
-        Ok(())
+        Ok(g)
     }
-}
 
-/// Samples of the case's recording: its tensor `wav`, or the file next to it that its arguments name.
-fn recording(case: &Case, file: &SafeTensors, sample_rate: u32) -> Result<Vec<f32>, ModelError> {
-    if file.contains("wav") {
-        return Ok(file.get("wav")?.to_f32());
+    /// Runs a network on the inputs in the memory.
+    fn run(&mut self, build: Build<'_>) -> Result<(), ModelError> {
+        let device = self.model.device();
+        let plan = Plan::compile(self.graph(build)?, &**device)?;
+        let weights = Arc::new(Loader(self.model.files().weights.clone()));
+        Ok(device.open(weights).load(plan)?.run(&mut *self.memory)?)
     }
-    let name = case.inputs.get("ref_audio").and_then(serde_json::Value::as_str);
-    let name =
-        name.ok_or_else(|| bad(&case.file, "neither `wav` nor `ref_audio` in its inputs".to_owned()))?;
-    let path = case.file.with_file_name(name);
-    let wave = orate_audio::read_wav(&path)?;
-    if wave.sample_rate != sample_rate {
-        let problem = format!("{} Hz; the model listens at {sample_rate} Hz", wave.sample_rate);
-        return Err(bad(&path, problem));
+
+    /// Samples of the recording: the tensor `wav`, or the file next to it that the arguments name.
+    fn recording(&self, file: &SafeTensors, sample_rate: u32) -> Result<Vec<f32>, ModelError> {
+        if file.contains("wav") {
+            return Ok(file.get("wav")?.to_f32());
+        }
+        let Case { inputs, file } = self.case;
+        let name = inputs.get("ref_audio").and_then(serde_json::Value::as_str);
+        let name = name.ok_or_else(|| bad(file, "neither `wav` nor `ref_audio` in its inputs".to_owned()))?;
+        let path = file.with_file_name(name);
+        let wave = orate_audio::read_wav(&path)?;
+        if wave.sample_rate != sample_rate {
+            let problem = format!("{} Hz; the model needs {sample_rate} Hz", wave.sample_rate);
+            return Err(bad(&path, problem));
+        }
+        Ok(wave.samples)
     }
-    Ok(wave.samples)
 }
 
 /// Largest excess of a frequency's distance from its probability over what chance allows, as a part of the

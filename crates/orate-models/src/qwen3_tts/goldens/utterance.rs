@@ -1,7 +1,7 @@
 //! Goldens of whole utterances, from prompt to samples.
 
 use super::manifest::Case;
-use super::{Run, bad, integers};
+use super::{REPETITION_PENALTY, Run, bad, integers};
 use crate::ModelError;
 use crate::hooks::Steps;
 use crate::qwen3_tts::{
@@ -10,10 +10,6 @@ use crate::qwen3_tts::{
 };
 use orate_weights::{SafeTensors, WeightSource};
 
-/// Penalty of the official package's default settings, which the goldens keep.
-const REPETITION_PENALTY: f32 = 1.05;
-
-/// The tensors and arguments of a golden utterance.
 struct Utterance<'a> {
     case: &'a Case,
     tensors: SafeTensors,
@@ -107,7 +103,6 @@ impl Utterance<'_> {
 /// ones by 1e-6, and one of seven seeds has two codes that are 7e-8 apart.
 const TIE: f64 = 4e-6;
 
-/// Result of greedy decoding.
 enum Drawn {
     /// Frames up to the first that differs, or all, and the code after them.
     Frames { last: Option<i32> },
@@ -115,7 +110,6 @@ enum Drawn {
     Tie { frame: usize, margin: f64 },
 }
 
-/// Tensors collected frame by frame.
 #[derive(Default)]
 struct Frames {
     hidden: Steps,
@@ -165,7 +159,7 @@ impl Run<'_> {
         match drawn {
             None => {
                 let why = "lower precision decides near ties differently; the golden codes were fed back in";
-                self.skip(&format!("{name}/codes"), why);
+                self.out.skip(&format!("{name}/codes"), why);
             }
             Some(Drawn::Tie { frame, margin }) => {
                 self.out.equal(name, "sampling", &format!("codes up to frame {frame}"), true);
@@ -173,7 +167,7 @@ impl Run<'_> {
                     "two codes of frame {frame} are a tie, {margin:.0e} apart in the golden logits; \
                      the golden codes were fed back in"
                 );
-                self.skip(&format!("{name}/codes from frame {frame} on"), &why);
+                self.out.skip(&format!("{name}/codes from frame {frame} on"), &why);
             }
             Some(Drawn::Frames { last }) => {
                 let (got, frames) = (&all.codes, want.len() / quantizers);
@@ -184,7 +178,7 @@ impl Run<'_> {
                 self.out.equal(name, "sampling", &tensor, *got == want);
                 if *got != want {
                     let why = format!("codes differ from frame {equal} of {frames} on");
-                    self.skip(&format!("{name}/later frames"), &why);
+                    self.out.skip(&format!("{name}/later frames"), &why);
                 }
                 self.out.equal(name, "sampling", "end", last == u.integers("talker_tokens")?.last().copied());
             }
@@ -277,7 +271,7 @@ impl Run<'_> {
     /// Compares samples. The reference is decoded before the utterance, and its share of the samples is cut.
     fn samples(&mut self, name: &str, u: &Utterance<'_>, codes: &[i32]) -> Result<(), ModelError> {
         if !u.tensors.contains("waveform") {
-            self.skip(&format!("{name}/waveform"), "the file has none");
+            self.out.skip(&format!("{name}/waveform"), "the file has none");
             return Ok(());
         }
         let before = if u.tensors.contains("ref_codes") { u.integers("ref_codes")? } else { vec![] };
