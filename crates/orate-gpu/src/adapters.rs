@@ -76,7 +76,7 @@ pub(crate) fn open(kind: Option<DeviceKind>) -> Vec<(Adapter, DeviceInfo)> {
     if backends.is_empty() {
         return vec![];
     }
-    let instance = instance(backends);
+    let instance = instance_for(backends);
     let mut found: Vec<(Adapter, DeviceInfo)> = vec![];
     for adapter in pollster::block_on(instance.enumerate_adapters(backends)) {
         let Some(kind) = kind_of(adapter.get_info().backend) else { continue };
@@ -84,14 +84,17 @@ pub(crate) fn open(kind: Option<DeviceKind>) -> Vec<(Adapter, DeviceInfo)> {
         let info = describe(&adapter, kind, index);
         found.push((adapter, info));
     }
+    if found.iter().any(|(_, info)| info.class != DeviceClass::Software) {
+        keep(backends, instance);
+    }
     found
 }
 
-/// The instance of this process for `backends`, kept until the process ends. NVIDIA's driver takes static
-/// thread-local memory each time it is loaded and does not give it back: after a few dozen loads there is no
-/// device any more.
-fn instance(backends: Backends) -> Instance {
-    static KEPT: Mutex<Vec<(Backends, AtHome<Instance>)>> = Mutex::new(vec![]);
+/// Instances of drivers of hardware, kept until the process ends. NVIDIA's driver takes static thread-local
+/// memory each time it is loaded and does not give it back: after a few dozen loads there is no device any more.
+static KEPT: Mutex<Vec<(Backends, AtHome<Instance>)>> = Mutex::new(vec![]);
+
+fn instance_for(backends: Backends) -> Instance {
     // Not waited for: in a forked process, a thread that is not there may hold it.
     if let Ok(mut kept) = KEPT.try_lock() {
         kept.retain(|(_, instance)| AtHome::home(instance).is_here());
@@ -99,15 +102,19 @@ fn instance(backends: Backends) -> Instance {
             return (**instance).clone();
         }
     }
-    let instance = Instance::new(InstanceDescriptor {
+    Instance::new(InstanceDescriptor {
         backends,
         flags: InstanceFlags::empty(),
         ..InstanceDescriptor::new_without_display_handle()
-    });
-    if let Ok(mut kept) = KEPT.try_lock() {
-        kept.push((backends, AtHome::new(instance.clone())));
+    })
+}
+
+fn keep(backends: Backends, instance: Instance) {
+    if let Ok(mut kept) = KEPT.try_lock()
+        && kept.iter().all(|(of, _)| *of != backends)
+    {
+        kept.push((backends, AtHome::new(instance)));
     }
-    instance
 }
 
 fn kind_of(backend: Backend) -> Option<DeviceKind> {

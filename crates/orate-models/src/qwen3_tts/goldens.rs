@@ -29,10 +29,6 @@ use orate_weights::{SafeTensors, WeightSource};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Largest error in f32 on the CPU. The goldens themselves are known to 3e-5: the official package differs
-/// from itself by that much when the number of threads changes (`oracle/qwen3_tts/README.md`).
-pub const CPU_TOLERANCE: f64 = 5e-5;
-
 /// Largest error of the speaker encoder's features on every device: logarithms, of size 11, of a transform in
 /// f32.
 const LOG_MEL_TOLERANCE: f64 = 5e-5;
@@ -116,10 +112,6 @@ fn lacks(errors: &[GraphError]) -> Option<String> {
     let more = errors.len().saturating_sub(1);
     let others = if more > 0 { format!(", and {more} more") } else { String::new() };
     errors.first().map(|e| format!("the device cannot run it: {e}{others}"))
-}
-
-fn bad(path: &Path, problem: String) -> ModelError {
-    ModelError::Goldens { path: path.display().to_string(), problem }
 }
 
 fn integers(file: &SafeTensors, name: &str) -> Result<Vec<i32>, ModelError> {

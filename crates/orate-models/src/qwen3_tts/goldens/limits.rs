@@ -30,10 +30,13 @@
 //! | `bf16` | 56.9, limit 51 |
 //! | `q8_0` | 45.0, limit 40 |
 
-use super::CPU_TOLERANCE;
 use crate::hooks::{GPU_TOLERANCE, Limit, PartLimit};
 use crate::qwen3_tts::{Files, Network};
 use orate_graph::{CacheFormat, DeviceInfo, DeviceKind, Precision, PrecisionPolicy, Weight};
+
+/// Largest error in f32 on the CPU. The goldens themselves are known to 3e-5: the official package differs
+/// from itself by that much when the number of threads changes (`oracle/qwen3_tts/README.md`).
+pub const CPU_TOLERANCE: f64 = 5e-5;
 
 /// Least signal-to-noise ratio of a part that the policy leaves in `f32`. Measured on the CPU: 103 dB.
 const UNTOUCHED: f64 = 80.0;

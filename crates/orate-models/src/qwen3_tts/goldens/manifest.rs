@@ -1,10 +1,13 @@
 //! The folder that `oracle/qwen3_tts/dump_golden.py` writes.
 
-use super::bad;
 use crate::ModelError;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+pub fn bad(path: &Path, problem: String) -> ModelError {
+    ModelError::Goldens { path: path.display().to_string(), problem }
+}
 
 /// A case: what went in, and the file with what came out.
 pub struct Case {

@@ -1,7 +1,7 @@
 //! Goldens of single parts: tokenizer, sampling, speaker encoder and codec.
 
-use super::manifest::Case;
-use super::{LOG_MEL_TOLERANCE, REPETITION_PENALTY, Run, bad, integers, lacks};
+use super::manifest::{Case, bad};
+use super::{LOG_MEL_TOLERANCE, REPETITION_PENALTY, Run, integers, lacks};
 use crate::hooks::{Comparison, Limit, relative_error};
 use crate::qwen3_tts::{
     Past, Qwen3Tts, SpeakerEncoderConfig, codec_decoder, codec_encoder, frame, speaker_encoder,

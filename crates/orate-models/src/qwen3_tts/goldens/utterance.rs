@@ -1,7 +1,7 @@
 //! Goldens of whole utterances, from prompt to samples.
 
-use super::manifest::Case;
-use super::{REPETITION_PENALTY, Run, bad, integers};
+use super::manifest::{Case, bad};
+use super::{REPETITION_PENALTY, Run, integers};
 use crate::ModelError;
 use crate::hooks::Steps;
 use crate::qwen3_tts::{
