@@ -91,7 +91,7 @@ pub(crate) fn open(kind: Option<DeviceKind>) -> Vec<(Adapter, DeviceInfo)> {
 }
 
 /// Instances of drivers of hardware, kept until the process ends. NVIDIA's driver takes static thread-local
-/// memory each time it is loaded and does not give it back: after a few dozen loads there is no device any more.
+/// memory each time it is loaded and does not give it back: after a few dozen loads it finds no device.
 static KEPT: Mutex<Vec<(Backends, AtHome<Instance>)>> = Mutex::new(vec![]);
 
 fn instance_for(backends: Backends) -> Instance {

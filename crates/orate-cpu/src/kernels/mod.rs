@@ -1,5 +1,5 @@
 //! Kernels: each file has one op, or a family of small ones, with formula, reference version, fast version,
-//! [`crate::op::OpKernel`] and tests. Public for benches and tests only.
+//! `OpKernel` and tests. Public for benches and tests only.
 pub mod activation;
 pub mod attention;
 pub mod cache_rows;

@@ -183,8 +183,8 @@ pub(super) fn facts(files: &Files, kv: CacheFormat) -> Facts {
         texts_at_once: MOST_UTTERANCES,
         kv: Some(kv),
         can_speak: files.talking.is_some(),
-        // Talker and predictor, which every frame reads. The codec hardly gains by fewer bits, and is stored in
-        // another format.
+        // Talker and predictor, which every frame reads. The codec hardly gains by fewer bits, and is
+        // stored in another format.
         precision_scope: Some("talker.*"),
         // The talker makes one frame at a time.
         typical_matmul: MatmulSize { rows: 1, width: 2048 },

@@ -2,7 +2,7 @@
 //! code per frame, two lanes for classifier-free guidance, learned positions, a penalty for all earlier
 //! codes, min-p and a stop code.
 //!
-//!   prompt ids [2, T] ─ table + positions ─ layer ─ logits [2, 1, V]  lane 1 reads `NO_TEXT` in place of text
+//!   prompt ids [2, T] ─ table + positions ─ layer ─ logits [2, 1, V]  lane 1 reads `NO_TEXT`, not text
 //!   logits ─ sample ─ code [1] ─ table + position of the frame ─ layer ─ logits, in both lanes
 
 use orate_graph::{

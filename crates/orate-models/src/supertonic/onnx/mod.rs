@@ -9,7 +9,7 @@
 //! | `tts.ae.decoder.embed.net.{weight,bias}` | the convolution after `tts.ae.latent_mean` |
 //! | `tts.ae.decoder.head.act.weight` | the PRelu after `tts.ae.decoder.head.layer1` |
 //! | `….attention1.tanh_key` (v1, v2) | `…/attention1/tanh/Tanh_output_0`, which the query's MatMul reads |
-//! | [`STYLE_KEY`] | the Tile before the style attentions' `W_key` |
+//! | `STYLE_KEY` | the Tile before the style attentions' `W_key` |
 //!
 //! Apart from that path, names of nodes and numbers in names (`onnx::MatMul_3101`) do not matter: each export
 //! has others. v3's leading `vector_estimator.` is dropped, so that names agree in all versions.
