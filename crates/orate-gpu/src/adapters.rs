@@ -90,8 +90,8 @@ pub(crate) fn open(kind: Option<DeviceKind>) -> Vec<(Adapter, DeviceInfo)> {
     found
 }
 
-/// Instances of drivers of hardware, kept until the process ends. NVIDIA's driver takes static thread-local
-/// memory each time it is loaded and does not give it back: after a few dozen loads it finds no device.
+/// Instances of hardware drivers, kept until the process ends. NVIDIA's Vulkan driver (580.159) finds no
+/// device after a process unloaded and loaded it many times; static thread-local memory is the likely cause.
 static KEPT: Mutex<Vec<(Backends, AtHome<Instance>)>> = Mutex::new(vec![]);
 
 fn instance_for(backends: Backends) -> Instance {

@@ -169,7 +169,7 @@ impl VoiceStore {
     }
 
     fn unknown(&self, name: &str) -> Error {
-        // What cannot be listed is reported by whoever lists it.
+        // A folder that cannot be listed is reported where it is listed.
         let known = self.names().unwrap_or_default();
         Error::UnknownKeptVoice { name: name.to_owned(), folder: self.folder.clone(), known }
     }

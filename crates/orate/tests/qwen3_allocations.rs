@@ -19,8 +19,8 @@ const FRAMES: usize = 20;
 
 /// What wgpu may ask for in a frame of the model here, whose dispatches fill two command buffers: 500 were
 /// measured, of which two dozen begin and end the thread that encodes one of them. All others are wgpu's own:
-/// command buffers cannot be used twice, so for each it makes lists of commands, parameters and of what they
-/// use anew, which grow as they are filled.
+/// command buffers cannot be reused, so each gets new lists of commands, parameters and resources, which grow
+/// as they are filled.
 const MOST_OF_WGPU: usize = 600;
 
 /// The CPU and GPUs.

@@ -20,8 +20,8 @@ static ALLOCATOR: Counting = Counting;
 const CALLERS: u64 = 3;
 const OF_EACH: usize = 50;
 
-/// Utterances behind them, one at a time: those in which the last plans are made, the others, and how many of
-/// these are looked at together.
+/// Utterances spoken one at a time after that: `FIRST` compile the last plans, `OTHERS` are measured, in
+/// windows of `WINDOW`.
 const FIRST: usize = 200;
 const OTHERS: usize = 250;
 const WINDOW: usize = 50;

@@ -411,7 +411,7 @@ fn a_cache_grows_and_loses_nothing() {
     }
 }
 
-/// A prompt of so many rows.
+/// A prompt of `rows` rows.
 fn long_prompt(model: &Qwen3Tts, rows: usize) -> Prompt {
     let x_vector = vec![0.5; 64];
     let codes: Vec<i32> = (0..16 * rows as i32).map(|i| i % 128).collect();

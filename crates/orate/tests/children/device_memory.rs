@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Floats of a buffer.
 const LARGE: usize = 16 << 20;
 
-/// Leaves the process so many bytes more than it has.
+/// Limits the process to `bytes` more than it has.
 fn leave(bytes: u64) {
     let text = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
     let pages: u64 = text.split(' ').next().and_then(|s| s.parse().ok()).expect("the first number");

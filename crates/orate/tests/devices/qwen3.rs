@@ -2,7 +2,7 @@
 //! take.
 //!
 //! `ORATE_TEST_DEVICES` names the devices, such as `cuda:0,vulkan:0`. Without it the first Vulkan device is
-//! used, which may be one that the processor imitates (Mesa's lavapipe); if there is none, these tests fail
+//! used, which may be a software rasterizer (Mesa's lavapipe); if there is none, these tests fail
 //! and say so.
 #![cfg(any(feature = "cuda", feature = "gpu"))]
 

@@ -1,7 +1,7 @@
 //! Whole models on GPUs: goldens, a spoken sentence beside the CPU's, and what engines promise.
 //!
 //! `ORATE_TEST_DEVICES` names the devices, such as `cuda:0,vulkan:0`. Without it the first Vulkan device is
-//! used, which may be one that the processor imitates (Mesa's lavapipe); if there is none, these tests fail
+//! used, which may be a software rasterizer (Mesa's lavapipe); if there is none, these tests fail
 //! and say so.
 #![cfg(any(feature = "cuda", feature = "gpu"))]
 

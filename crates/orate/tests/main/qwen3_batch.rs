@@ -489,7 +489,7 @@ fn options(i: usize) -> Options {
         .set("max_frames", 20 + 3 * i)
 }
 
-/// Threads that speak with one engine share its frames, whoever comes and goes.
+/// Threads that speak with one engine share its batch while others join and leave.
 #[test]
 fn concurrent_calls_sound_as_they_would_alone() {
     const ALL: usize = 6;

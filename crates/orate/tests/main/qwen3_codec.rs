@@ -108,7 +108,7 @@ fn every_stage_is_that_of_the_official_package() {
 }
 
 /// 310 frames in one pass: more than a window of keys, and than the 300 that the official package decodes at
-/// once. Its pieces and one pass agree up to the seam at frame 300; behind it `whole` is its own single pass.
+/// once. Its pieces and one pass agree up to the seam at frame 300; after it `whole` is its own single pass.
 #[test]
 fn long_sequences_in_one_pass() {
     let (config, case) = (config(), open("cases/codec_decode_long.safetensors"));

@@ -65,8 +65,8 @@ fn speech_is_as_on_the_cpu() {
     }
 }
 
-/// Prompts that are read in several passes are read as on the CPU, which reads them in one: with frames of a
-/// reference beside the text and behind it, and in front of the text that others share.
+/// Prompts prefilled in several passes give what the CPU computes in one pass: with reference frames next to
+/// the text, after it, and before text that other prompts share.
 #[test]
 fn long_prompts_are_read_as_on_the_cpu() {
     for device in choices() {
@@ -133,7 +133,7 @@ fn no_plan_is_made_after_warming_up() {
     }
 }
 
-/// Several at once find the plans of what they do together, whoever comes and goes.
+/// Callers that start and stop at any time find all plans of their shared batches compiled.
 #[test]
 fn no_plan_is_made_when_callers_meet() {
     // As many as read their prompts together.
@@ -223,8 +223,8 @@ fn speaking_is_cancelled() {
     }
 }
 
-/// Threads that speak with one engine share its frames, whoever comes and goes; another round finds the
-/// memories of the one before.
+/// Threads that speak with one engine share its batch while others join and leave; the second round reuses
+/// the memories of the first.
 #[test]
 fn callers_at_once_hear_what_they_would_alone() {
     const ALL: usize = 3;
