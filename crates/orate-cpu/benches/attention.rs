@@ -61,6 +61,7 @@ fn main() {
             passed: None,
             kv_lens: None,
             relative: c.relative.then_some(Relative { window: 4, keys: &tables, values: &tables }),
+            bias: None,
         };
         let sequence = |data, steps, stride| Sequence { data, batch: 1, steps, stride };
         let mut out = vec![0.0; q.len()];

@@ -9,7 +9,7 @@ mod common;
 
 use common::{Peak, thread_seconds};
 use orate_cpu::kernels::matmul::{
-    Activation, Element, Epilogue, PackedWeights, Rows, Strided, matmul, scratch_len,
+    Activation, Edges, Element, Epilogue, PackedWeights, Rows, Strided, matmul, scratch_len,
 };
 use orate_cpu::{Isa, Team};
 use std::time::Instant;
@@ -107,7 +107,7 @@ fn run(case: &Case, isa: Isa, teams: &[Team; 2]) {
             taps,
             dilation: 1,
             left: taps - 1,
-            history: None,
+            edges: Edges::Repeat,
         },
     };
     let epilogue = Epilogue { bias: Some(&bias), activation, residual: residual.then_some(&added) };

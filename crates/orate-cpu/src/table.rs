@@ -1,8 +1,10 @@
 //! The kernel of each op.
 
+use crate::kernels::attention::relative_scores;
 use crate::kernels::{
-    attention, copy, depthwise_conv1d, elementwise, gather, integers, layer_norm, matmul, overlap_add, pad,
-    permute, random, residual_codes, rms_norm, rotary, sample, snake, statistics, write_rows,
+    attention, copy, depthwise_conv1d, elementwise, gather, harmonic_source, integers, layer_norm, lstm,
+    matmul, overlap_add, pad, permute, random, residual_codes, rms_norm, rotary, sample, segment_mean, snake,
+    statistics, write_rows,
 };
 use crate::op::OpKernel;
 use orate_graph::Op;
@@ -35,11 +37,18 @@ pub(crate) fn kernel(op: &Op) -> Box<dyn OpKernel + '_> {
         Op::MulRow => Box::new(elementwise::MulRow),
         Op::Combine { a, b } => Box::new(elementwise::Combine { a: *a, b: *b }),
         Op::Scale { factor } => Box::new(elementwise::Scale { factor: *factor }),
-        Op::Attention { heads, scale, mask, relative } => {
-            Box::new(attention::Op { heads: *heads, scale: *scale, mask: *mask, relative: relative.as_ref() })
-        }
+        Op::Attention { heads, scale, mask, relative, bias } => Box::new(attention::Op {
+            heads: *heads,
+            scale: *scale,
+            mask: *mask,
+            relative: relative.as_ref(),
+            bias: *bias,
+        }),
+        Op::RelativeScores { heads, scale } => Box::new(relative_scores::Op { heads: *heads, scale: *scale }),
         Op::RotaryTable { theta } => Box::new(rotary::RotaryTable { theta }),
-        Op::RopeTable { base, first } => Box::new(rotary::RopeTable { base: *base, first: *first }),
+        Op::RopeTable { base, scaling, first } => {
+            Box::new(rotary::RopeTable { base: *base, scaling: *scaling, first: *first })
+        }
         Op::Rotary { heads } => Box::new(rotary::Rotary { heads: *heads }),
         Op::MaskRows => Box::new(elementwise::MaskRows),
         Op::Concat { axis } => Box::new(copy::Concat { axis: *axis }),
@@ -49,6 +58,11 @@ pub(crate) fn kernel(op: &Op) -> Box<dyn OpKernel + '_> {
         Op::Statistics { floor } => Box::new(statistics::Statistics { floor: *floor }),
         Op::ResidualCodes { codebooks } => Box::new(residual_codes::ResidualCodes { codebooks }),
         Op::OverlapAdd { window, hop } => Box::new(overlap_add::OverlapAdd { window, hop: *hop }),
+        Op::Lstm { weight } => Box::new(lstm::Lstm { weight }),
+        Op::SegmentMean { rows } => Box::new(segment_mean::SegmentMean { rows: *rows }),
+        Op::HarmonicSource { hop, rate } => {
+            Box::new(harmonic_source::HarmonicSource { hop: *hop, rate: *rate })
+        }
         Op::Permute { perm } => Box::new(permute::Permute { perm }),
         Op::TimeEmbedding { dim } => Box::new(elementwise::TimeEmbedding { dim: *dim }),
         Op::SelectRow { index } => Box::new(gather::SelectRow { index: *index }),
@@ -57,8 +71,6 @@ pub(crate) fn kernel(op: &Op) -> Box<dyn OpKernel + '_> {
         Op::Increment { by } => Box::new(integers::Increment { by: *by }),
         Op::WriteRows { first } => Box::new(write_rows::WriteRows { first: *first }),
         Op::Mark => Box::new(integers::Mark),
-        Op::Sample { codebook, controls } => {
-            Box::new(sample::Sample { codebook: *codebook, controls: *controls })
-        }
+        Op::Sample(rules) => Box::new(sample::Sample(*rules)),
     }
 }

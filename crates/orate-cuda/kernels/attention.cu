@@ -1,6 +1,7 @@
 // Multi-head attention: masks as predicates, optional relative positions, rotary positions of the queries.
 //
 //   s[i, j] = scale · q_i · k_j + (|j − p_i| ≤ window ? scale · q_i · rel_key[j − p_i + window] : 0)
+//             + bias[i, j]
 //   o_i     = Σ_j softmax(s)[i, j] · (v_j + (|j − p_i| ≤ window ? rel_value[j − p_i + window] : 0))
 //
 // q and out [B, Tq, H·D], k and v [B or 1, Tk, H/group·D], lens [B or 1], rel_* [2·window + 1, D]. Query i is
@@ -14,6 +15,7 @@
 //
 // A block has 4 queries of one head, one per warp, and iterates over blocks of KEYS keys with a running
 // maximum and sum (online softmax). For scores, a thread has every 32nd key; for values, every 32nd channel.
+// The widest heads keep keys and values in one place of shared memory, in turn, which fits every device.
 
 struct Args {
     const float* q;
@@ -24,6 +26,7 @@ struct Args {
     const float* rel_value;
     const float* table;  // [B or 1, 2, Tq, D/2]: cosines and sines to rotate q by
     const int* first;    // null: `shift`
+    const float* bias;   // [B, H, Tq, Tk], added to the scaled scores; or null
     float* out;
     int heads, d, tq, tk, kv_batch, window, causal, tables;
     float scale;
@@ -107,12 +110,13 @@ DEVICE void copy_keys(
 
 template <int PER, int KEYS>
 DEVICE void attention(const Args& a) {
+    constexpr bool IN_TURN = PER == 8;
     extern __shared__ float4 shared4[];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int head = blockIdx.y, b = blockIdx.z, kv = a.kv_batch == 1 ? 0 : b;
     int stride = key_stride(a.d), width = a.heads * a.d, terms = 2 * a.window + 1;
     float* keys = (float*)shared4;                          // [KEYS, stride]
-    float* values = keys + KEYS * stride;                   // [KEYS, stride]
+    float* values = IN_TURN ? keys : keys + KEYS * stride;  // [KEYS, stride]
     float* query = values + KEYS * stride + warp * stride;  // [WARPS, stride]
     float* weights = values + (KEYS + WARPS) * stride + warp * KEYS;         // [WARPS, KEYS]
     float* rel_keys = values + (KEYS + WARPS) * stride + WARPS * KEYS;       // [terms, stride]
@@ -135,7 +139,7 @@ DEVICE void attention(const Args& a) {
     int begin = max(a.seen ? (int)blockIdx.x * WARPS + shift + 1 - a.seen : 0, start_of_stream);
     int channel = head / a.group * a.d;
     copy_keys(keys, stride, a.k, a, kv, channel, begin, KEYS, end);
-    copy_keys(values, stride, a.v, a, kv, channel, begin, KEYS, end);
+    if (!IN_TURN) copy_keys(values, stride, a.v, a, kv, channel, begin, KEYS, end);
 
     // Query of this warp, rotated and scaled.
     int i = blockIdx.x * WARPS + warp, position = i + shift, t = min(i, a.tq - 1);
@@ -166,7 +170,7 @@ DEVICE void attention(const Args& a) {
         if (start > begin) {
             __syncthreads();
             copy_keys(keys, stride, a.k, a, kv, channel, start, KEYS, end);
-            copy_keys(values, stride, a.v, a, kv, channel, start, KEYS, end);
+            if (!IN_TURN) copy_keys(values, stride, a.v, a, kv, channel, start, KEYS, end);
         }
         finish_copies();
         __syncthreads();
@@ -197,10 +201,12 @@ DEVICE void attention(const Args& a) {
         }
         int last = a.causal ? min(end, position + 1) : end, first = a.seen ? position + 1 - a.seen : 0;
         float now = largest;
+        const float* bias = a.bias ? a.bias + (((size_t)b * a.heads + head) * a.tq + t) * a.tk : 0;
 #pragma unroll
         for (int j = 0; j < KEYS / 32; j++) {
             int key = start + lane + 32 * j, o = key - position + a.window;
             if (a.rel_key && o >= 0 && o < terms) score[j] += relative[o];
+            if (bias && key < end) score[j] += bias[key];
             if (key >= last || key < first) score[j] = -INFINITY;
             now = fmaxf(now, score[j]);
         }
@@ -218,6 +224,12 @@ DEVICE void attention(const Args& a) {
 #pragma unroll
         for (int e = 0; e < PER; e++) acc[e] *= old;
         __syncwarp();
+        if (IN_TURN) {
+            __syncthreads();
+            copy_keys(values, stride, a.v, a, kv, channel, start, KEYS, end);
+            finish_copies();
+            __syncthreads();
+        }
         int count = min(KEYS, end - start);
 #pragma unroll 4
         for (int j = 0; j < count; j += 4) {

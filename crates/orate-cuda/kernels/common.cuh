@@ -40,6 +40,20 @@ DEVICE float gelu(float x) {
     return fmaf(-0.5f * a, exp2f(-a * q), x < 0.0f ? 0.0f : x);
 }
 
+// sin(x + shift · π): the sine for 0, the cosine for ½. The multiple of π is subtracted in two parts; the
+// series ends where its terms are below 6e-8. The compiler's own has a branch for huge numbers, which needs
+// registers.
+DEVICE float sine(float x, float shift) {
+    float turns = rintf(fmaf(x, 0.31830989f, shift)), n = turns - shift;
+    float r = fmaf(n, 8.74227766e-8f, fmaf(n, -3.14159274f, x)), z = r * r;
+    float q = fmaf(z, -2.5052108e-8f, 2.7557319e-6f);
+    q = fmaf(q, z, -1.9841270e-4f);
+    q = fmaf(q, z, 8.3333333e-3f);
+    q = fmaf(q, z, -0.16666667f);
+    float y = fmaf(q * z, r, r);
+    return (int)turns % 2 ? -y : y;
+}
+
 DEVICE float activate(int activation, float x, float slope) {
     switch (activation) {
         case RELU: return x < 0.0f ? 0.0f : x;
@@ -57,6 +71,10 @@ DEVICE float activate(int activation, float x, float slope) {
         case SILU: return x / (1.0f + expf(-x));
         case SIGMOID: return 1.0f / (1.0f + expf(-x));
         case ELU: return x > 0.0f ? x : expm1f(x);
+        // x / (1 + e⁻²ᵘ) for u = √(2/π) · (x + 0.044715 x³)
+        case GELU_TANH: return x / (1.0f + expf(x * fmaf(x * x, -0.07135482f, -1.5957691f)));
+        case SIN: return sine(x, 0.0f);
+        case COS: return sine(x, 0.5f);
         case CLIP: return x < -1.0f ? -1.0f : (x > 1.0f ? 1.0f : x); // NaN stays NaN
         default: return x;
     }

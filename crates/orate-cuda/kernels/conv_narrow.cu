@@ -5,7 +5,7 @@
 //
 // A warp has 32 results, a thread the same channels of every row. A row is read once and added to the seven
 // sums that it is part of; a complete sum is reduced over the warp. Rows before the first are `past`; without
-// it, and after the last row, edges repeat.
+// it, and after the last row, edges repeat, or are zeros.
 
 struct Args {
     const float* x;
@@ -16,7 +16,7 @@ struct Args {
     const float* row;    // or null: [row_count]; the one that `index` selects is added at the end
     const u64* index;
     float* out;
-    int batch, time, left, activation, row_count, unused;
+    int batch, time, left, activation, row_count, zeros;
 };
 
 #define TAPS 7
@@ -52,7 +52,8 @@ DEVICE void narrow(const Args& a) {
             const float* from = past && row < 0 ? past + (size_t)max(row + a.left, 0) * width
                                                 : x + (size_t)min(max(row, 0), a.time - 1) * width;
 #pragma unroll
-            for (int p = 0; p < PER; p++) rows[i][p] = from[32 * p];
+            for (int p = 0; p < PER; p++)
+                rows[i][p] = a.zeros && (u32)row >= (u32)a.time ? 0.0f : from[32 * p];
         }
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {

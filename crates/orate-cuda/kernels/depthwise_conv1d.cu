@@ -2,7 +2,7 @@
 //
 //   y[b, t, c] = bias[c] + Σ_j w[j, c] · x[b, clamp(t + j · dilation − left), c]
 //
-// With a history [B, left, C], rows before x come from it.
+// With a history [B, left, C], rows before x come from it; or rows beyond the ends are zeros.
 //
 // x and out [B, T, C], w [taps, C]. C as for layer_norm.cu; a block has one row in registers.
 
@@ -14,15 +14,16 @@ struct Args {
     const float* norm_bias;
     const float* history;
     float* out;
-    int time, c, taps, dilation, left;
+    int time, c, taps, dilation, left, zeros;
     float eps;
 };
 
 #define CHUNKS 4
 
-// The row that output row `t` reads through a tap; `first` is the first row of its batch.
+// The row that output row `t` reads through a tap, null for zeros; `first` is the first row of its batch.
 DEVICE const float* tapped(const Args& a, int first, int t, int tap) {
     int at = t + tap * a.dilation - a.left;
+    if (a.zeros && (u32)at >= (u32)a.time) return nullptr;
     if (at < 0 && a.history) return a.history + ((size_t)(first / a.time) * a.left + at + a.left) * a.c;
     return a.x + (size_t)(first + min(max(at, 0), a.time - 1)) * a.c;
 }
@@ -45,7 +46,8 @@ DEVICE void depthwise(const Args& a) {
         for (int j = 0; j < N; j++) v[i][j] = ((const float*)&b)[j];
 #pragma unroll 4
         for (int tap = 0; tap < a.taps; tap++) {
-            T x = ((const T*)tapped(a, first, t, tap))[at], w = ((const T*)(a.w + tap * a.c))[at];
+            const T* from = (const T*)tapped(a, first, t, tap);
+            T x = from ? from[at] : T(), w = ((const T*)(a.w + tap * a.c))[at];
 #pragma unroll
             for (int j = 0; j < N; j++) v[i][j] += ((const float*)&w)[j] * ((const float*)&x)[j];
         }
@@ -106,7 +108,8 @@ DEVICE void depthwise_norm(const Args& a) {
     int t = blockIdx.x % a.time, first = blockIdx.x - t;
 #pragma unroll
     for (int tap = 0; tap < TAPS; tap++) {
-        if (is) x[tap] = *(const float4*)(tapped(a, first, t, tap) + at);
+        const float* from = tapped(a, first, t, tap);
+        if (is) x[tap] = from ? *(const float4*)(from + at) : zero;
     }
     if (is) {
 #pragma unroll

@@ -3,7 +3,8 @@
 //   out[r, n] = residual[r, n] + f( Σ_k x[r, k] · w[k, n] + bias[n] ) + row[n]
 //
 // x [rows, K], or for a convolution [B, T, C] with K = taps · C: tap j of row t reads row t + j · dilation −
-// left of the same batch row, clamped to 0 … T − 1; with a history [B, left, C], rows before x come from it.
+// left of the same batch row, clamped to 0 … T − 1; with a history [B, left, C], rows before x come from it;
+// or rows beyond the ends are zeros.
 // w is packed at load; bias, residual and row are optional. Accumulation is f32; PRECISION selects the
 // operands:
 //
@@ -50,6 +51,7 @@ struct Args {
     // stored. For at most 16 rows.
     int gated;
     float eps;
+    int zeros;  // whether rows beyond the ends are zeros
 };
 
 // For 32 channels by 16 of K: loads of weights per thread, and 16-byte operands that it multiplies.
@@ -75,7 +77,7 @@ typedef uint4 Stored;
 enum Source {
     DENSE,  // rows of K, a multiple of 4
     CONV,   // C a multiple of 4
-    PAST,   // CONV after a history
+    PAST,   // CONV after a history, or with zeros beyond the ends
     ODD     // anything, element by element
 };
 
@@ -269,11 +271,14 @@ struct Rows {
         }
     }
 
-    // The row that row `j` reads through a tap.
+    // The row that row `j` reads through a tap; null for zeros.
     __device__ __forceinline__ const float* tapped(const Args& a, int j, int tap) const {
         int at = t[j] + tap * a.dilation - a.left;
-        if ((SOURCE == PAST || (SOURCE == ODD && a.history)) && at < 0)
-            return a.history + (first[j] / a.time * a.left + at + a.left) * a.channels;
+        if (SOURCE == PAST || SOURCE == ODD) {
+            if (a.zeros && (u32)at >= (u32)a.time) return nullptr;
+            if (a.history && at < 0)
+                return a.history + (first[j] / a.time * a.left + at + a.left) * a.channels;
+        }
         return a.x + (first[j] + min(max(at, 0), a.time - 1)) * a.channels;
     }
 
@@ -286,14 +291,18 @@ struct Rows {
         } else if (SOURCE == CONV || SOURCE == PAST) {
             int tap = (u32)k / (u32)a.channels, c = k - tap * a.channels;
 #pragma unroll
-            for (int j = 0; j < TILES; j++) x[j] = k < a.k ? *(const float4*)(tapped(a, j, tap) + c) : zero;
+            for (int j = 0; j < TILES; j++) {
+                const float* from = tapped(a, j, tap);
+                x[j] = k < a.k && (SOURCE == CONV || from) ? *(const float4*)(from + c) : zero;
+            }
         } else {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 int tap = (k + i) / a.channels, c = k + i - tap * a.channels;
 #pragma unroll
                 for (int j = 0; j < TILES; j++) {
-                    float v = k + i < a.k ? tapped(a, j, tap)[c] : 0.0f;
+                    const float* from = tapped(a, j, tap);
+                    float v = k + i < a.k && from ? from[c] : 0.0f;
                     if (i == 0) x[j].x = v;
                     if (i == 1) x[j].y = v;
                     if (i == 2) x[j].z = v;

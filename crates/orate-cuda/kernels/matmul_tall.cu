@@ -65,6 +65,10 @@ extern "C" __global__ void __launch_bounds__(32 * SIDE, TOGETHER_TALL) matmul_ta
         } else {
             for (int row = threadIdx.x / 8, t = at; row < height;
                  row += THREADS / 8, t += THREADS / 8, to += THREADS / 2) {
+                if (a.zeros && (u32)t >= (u32)a.time) {
+                    *to = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+                    continue;
+                }
                 bool past = a.history && t < 0;
                 const float* from = past ? a.history : a.x;
                 int first =

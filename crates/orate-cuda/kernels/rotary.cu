@@ -3,7 +3,8 @@
 //
 //   rotary_table    out [B, 2, T, D/2]: cosines, then sines, of t / length · theta[j]; a length of 0 counts
 //                   as 1
-//   rope_table      out [B, 2, T, D/2]: cosines, then sines, of (first[b] + t) · base^(−2j / D)
+//   rope_table      out [B, 2, T, D/2]: cosines, then sines, of (first[b] + t) · f, where f is base^(−2j /
+//                   D), or that scaled as in `RopeScaling`
 //   rotary          x [B, T, H·D], table [B or 1, 2, T, D/2] → (a·cos − b·sin, a·sin + b·cos) of the halves
 //                   of each head
 //   time_embedding  x [N] → [N, dim]: sines, then cosines, of 1000 · x · 10000^(−j / (dim/2 − 1))
@@ -33,19 +34,24 @@ struct RopeArgs {
     const int* first;  // [B]; null: `from`
     float* out;
     int batch, time, half, from;
-    u32 base_low, base_high;  // halves of a double
+    // Doubles: low halves, then high ones. A factor of 1 scales nothing.
+    u32 base[2], factor[2], low[2], high[2], length[2];
 };
+
+DEVICE double both(const u32 (&halves)[2]) { return __hiloint2double((int)halves[1], (int)halves[0]); }
 
 extern "C" __global__ void rope_table(const RopeArgs a) {
     int i = blockIdx.x * blockDim.x + threadIdx.x, j = i % a.half;
-    double base = __hiloint2double((int)a.base_high, (int)a.base_low);
-    double frequency = pow(base, -(double)j / a.half);
+    double f = pow(both(a.base), -(double)j / a.half), low = both(a.low);
+    double times = both(a.length) * f / 6.283185307179586;
+    double s = fmin(fmax((times - low) / (both(a.high) - low), 0.0), 1.0);
+    f = (1.0 - s) * f / both(a.factor) + s * f;
     wait_for_previous();
     let_next_start();
     if (i >= a.batch * a.time * a.half) return;
     int t = i / a.half % a.time, b = i / a.half / a.time;
     double sine, cosine;
-    sincos(((double)(a.first ? a.first[b] : a.from) + t) * frequency, &sine, &cosine);
+    sincos(((double)(a.first ? a.first[b] : a.from) + t) * f, &sine, &cosine);
     float* out = a.out + ((size_t)b * 2 * a.time + t) * a.half + j;
     out[0] = (float)cosine;
     out[(size_t)a.time * a.half] = (float)sine;

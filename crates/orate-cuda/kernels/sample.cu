@@ -2,12 +2,14 @@
 //
 //   x = c, or c + guidance · (c − u) with unconditional logits u; penalized if seen; −∞ for control ids
 //   temperature 0:  argmax x
-//   x = x / temperature; −∞ below the k-th largest, and below largest + ln(min-p)
-//   −∞ for all ids after those whose probabilities sum up to p
+//   x = x / temperature; without those below the k-th largest, and below largest + ln(min-p)
+//   without those after the ids whose probabilities sum up to p; or penalized only here
 //   argmax (x − ln(−ln u)), u from Philox
 //
-// f32 with the operations of the CPU, in the same order for each id; the sums of step p are double precision.
-// If a logit is NaN, or no id can be drawn, the result is −1.
+// f32 with the operations of the CPU. Each step that leaves ids out is a lower limit for those that stay,
+// found bit by bit, so that nothing is sorted and shared memory holds the logits alone. Probabilities are
+// integers of 31 bits relative to the largest, whose sums are exact in any order. If a logit is NaN, or no id
+// can be drawn, the result is −1.
 
 struct Args {
     const float* logits;    // [B, lanes, V]: the second of two rows is unconditional
@@ -19,14 +21,14 @@ struct Args {
     int* out;
     int ids, control_first, control_end, min_draws;
     u32 codebook;
-    int places;  // a power of two, not less than `ids`
-    int of_row, lanes;
+    int of_row, lanes, penalty_last;
+    int start;  // counts as seen in draw 0; −1: none
 };
 
 #define THREADS 256
 #define WARPS 8
 
-// Increases with x; 0 for −∞.
+// Increases with x.
 DEVICE u32 ordered(float x) {
     u32 bits = __float_as_uint(x + 0.0f);
     return bits >> 31 ? ~bits : bits | 0x80000000u;
@@ -36,6 +38,15 @@ DEVICE u32 ordered(float x) {
 DEVICE u64 ranked(float x, u32 id) { return (u64)ordered(x) << 32 | (0xffffffffu - id); }
 
 DEVICE u32 id_of(u64 rank) { return 0xffffffffu - (u32)rank; }
+
+// The ids that are left: those of a number above `least`, as `ordered`, and those that equal it up to `last`.
+struct Left {
+    u32 least, last;
+    __device__ __forceinline__ bool has(float x, u32 id) const {
+        u32 key = ordered(x);
+        return key > least || (key == least && id <= last);
+    }
+};
 
 // Sums two numbers over the block, neither of which reaches 2¹⁶ in a warp. Every other call may use the same
 // scratch.
@@ -96,75 +107,85 @@ DEVICE u64 block_max(u64 x, u64* scratch) {
     return x;
 }
 
-// Sum in the order of threads, the same in all threads.
-DEVICE double block_total(double x, double* scratch) {
+// Sums over the block, the same in all threads. Every other call may use the same scratch.
+template <int N>
+DEVICE void block_totals(u64 (&x)[N], u64 (*scratch)[WARPS]) {
 #pragma unroll
-    for (int lane = 16; lane > 0; lane /= 2) x += __shfl_xor_sync(0xffffffffu, x, lane);
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = x;
-    __syncthreads();
-    x = 0.0;
+    for (int j = 0; j < N; j++) {
 #pragma unroll
-    for (int i = 0; i < WARPS; i++) x += scratch[i];
-    return x;
-}
-
-// Ids in descending order: a bitonic sort of `places` ranks.
-DEVICE void sort(u64* order, int places) {
-    for (int size = 2; size <= places; size *= 2)
-        for (int step = size / 2; step > 0; step /= 2) {
-            __syncthreads();
-            for (int i = threadIdx.x; i < places; i += THREADS) {
-                int other = i ^ step;
-                if (other <= i) continue;
-                u64 a = order[i], b = order[other];
-                if ((a < b) == ((i & size) == 0)) order[i] = b, order[other] = a;
-            }
-        }
-    __syncthreads();
-}
-
-// Keeps the most likely ids, up to the first at which probabilities sum up to p, and excludes all others.
-DEVICE void nucleus(float* x, u64* order, const Args& a, double p, double* scratch, int* count) {
-    __syncthreads();
-    if (threadIdx.x == 0) *count = 0;
-    __syncthreads();
-    for (int i = threadIdx.x; i < a.ids; i += THREADS)
-        if (x[i] > -INFINITY) order[atomicAdd(count, 1)] = ranked(x[i], i);
-    __syncthreads();
-    int kept = *count, places = 1;
-    while (places < kept) places *= 2;
-    for (int i = kept + threadIdx.x; i < places; i += THREADS) order[i] = 0;
-    sort(order, places);
-    if (kept == 0) return;
-    double largest = x[id_of(order[0])], sum = 0.0;
-    for (int i = threadIdx.x; i < kept; i += THREADS) sum += exp((double)x[id_of(order[i])] - largest);
-    double limit = p * block_total(sum, scratch);
-    // One warp scans the order: 32 ids at a time, each with the sum before it.
-    int lane = threadIdx.x;
-    if (lane < 32) {
-        double before = 0.0;
-        for (int start = 0; start < kept; start += 32) {
-            int i = start + lane;
-            double own = i < kept ? exp((double)x[id_of(order[i])] - largest) : 0.0, upto = own;
-#pragma unroll
-            for (int d = 1; d < 32; d *= 2) {
-                double y = __shfl_up_sync(0xffffffffu, upto, d);
-                if (lane >= d) upto += y;
-            }
-            if (i > 0 && i < kept && before + (upto - own) >= limit) x[id_of(order[i])] = -INFINITY;
-            before += __shfl_sync(0xffffffffu, upto, 31);
-        }
+        for (int lane = 16; lane > 0; lane /= 2) x[j] += __shfl_xor_sync(0xffffffffu, x[j], lane);
+        if (threadIdx.x % 32 == 0) scratch[j][threadIdx.x / 32] = x[j];
     }
     __syncthreads();
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        x[j] = 0;
+#pragma unroll
+        for (int i = 0; i < WARPS; i++) x[j] += scratch[j][i];
+    }
+}
+
+// Probability relative to that of the largest.
+DEVICE u32 weight(float x, float largest) { return (u32)(expf(x - largest) * 2147483648.0f); }
+
+// The most likely of the ids that are left, up to the first at which probabilities sum up to p.
+DEVICE Left nucleus(const float* x, int ids, Left left, float largest, float p, u64 (*scratch)[3][WARPS]) {
+    u64 total[1] = {0};
+    for (int id = threadIdx.x; id < ids; id += THREADS)
+        if (left.has(x[id], id)) total[0] += weight(x[id], largest);
+    block_totals(total, scratch[0]);
+    // The largest stays even if p is 0.
+    double limit = fmax((double)p * (double)total[0], 0.5);
+    // The largest number such that those that reach it sum up to the limit, found two bits at a time.
+    u32 least = 0, turn = 1;
+    for (u32 bit = 0x80000000u; bit > 0; bit /= 4, turn ^= 1) {
+        u32 limits[3] = {least | bit / 2, least | bit, least | bit | bit / 2};
+        u64 reach[3] = {0, 0, 0};
+        for (int id = threadIdx.x; id < ids; id += THREADS) {
+            u32 key = ordered(x[id]);
+            if (key < limits[0] || !left.has(x[id], id)) continue;
+            u32 own = weight(x[id], largest);
+#pragma unroll
+            for (int j = 0; j < 3; j++) reach[j] += key >= limits[j] ? own : 0;
+        }
+        block_totals(reach, scratch[turn]);
+        least = (double)reach[2] >= limit   ? limits[2]
+                : (double)reach[1] >= limit ? limits[1]
+                : (double)reach[0] >= limit ? limits[0]
+                                            : least;
+    }
+    // What is above it, and how many equal it.
+    u64 above[2] = {0, 0};
+    for (int id = threadIdx.x; id < ids; id += THREADS) {
+        u32 key = ordered(x[id]);
+        if (key < least || !left.has(x[id], id)) continue;
+        if (key > least) above[0] += weight(x[id], largest);
+        else above[1]++;
+    }
+    block_totals(above, scratch[turn]);
+    if (above[1] == 0) return left;
+    u32 own = weight(__uint_as_float(least >> 31 ? least & 0x7fffffffu : ~least), largest);
+    double wanted = own == 0 ? (double)above[1] : ceil((limit - (double)above[0]) / (double)own);
+    if (wanted >= (double)above[1]) return Left{least, 0xffffffffu};
+    // Of equal ones the first stay: the id with as many before it as stay, bit by bit, is the first that does
+    // not.
+    u32 first = 0;
+    for (u32 bit = 0x80000000u; bit > 0; bit /= 2) {
+        if ((first | bit) >= (u32)ids) continue;
+        turn ^= 1;
+        u64 before[1] = {0};
+        for (int id = threadIdx.x; id < (int)(first | bit); id += THREADS)
+            before[0] += ordered(x[id]) == least && left.has(x[id], id);
+        block_totals(before, scratch[turn]);
+        if ((double)before[0] <= wanted) first |= bit;
+    }
+    return Left{least, first - 1};
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a) {
-    extern __shared__ u64 order[];     // [places]
-    float* x = (float*)(order + a.places);  // [ids]
-    __shared__ u64 scratch[WARPS];
+    extern __shared__ float x[];  // [ids]
+    __shared__ u64 scratch[WARPS], sums[2][3][WARPS];
     __shared__ uint2 pairs[4][WARPS];
-    __shared__ int count;
     wait_for_previous();
     let_next_start();
     int b = blockIdx.x, draw = a.draw[b];
@@ -174,7 +195,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a) {
     float temperature = settings[0], p = settings[2], penalty = settings[3];
     float min_p = a.of_row > 4 ? settings[4] : 0.0f, guidance = a.of_row > 5 ? settings[5] : 0.0f;
     int k = (int)fminf(fmaxf(settings[1], 0.0f), 1e9f);
-    bool broken = false;
+    bool penalty_last = a.penalty_last && temperature != 0.0f, broken = false;
+    auto penalized = [&](float v, int i) {
+        bool is = (seen && seen[i] != 0.0f) || (i == a.start && draw == 0);
+        return !is ? v : v < 0.0f ? v * penalty : v / penalty;
+    };
 #pragma unroll 4
     for (int i = threadIdx.x; i < a.ids; i += THREADS) {
         float v = logits[i];
@@ -184,47 +209,41 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a) {
             broken |= u != u;
             v = v + guidance * (v - u);
         }
-        if (seen && seen[i] != 0.0f) v = v < 0.0f ? v * penalty : v / penalty;
+        if (!penalty_last) v = penalized(v, i);
         bool early = i == a.control_end && draw < a.min_draws;
         if (early || (i >= a.control_first && i != a.control_end)) v = -INFINITY;
         x[i] = temperature == 0.0f ? v : v / temperature;
     }
     broken = __syncthreads_or(broken);
+    Left left = {ordered(-INFINITY) + 1, 0xffffffffu};
     if (temperature != 0.0f) {
-        if (k > 0 && k < a.ids) {
-            u32 least = kth(x, a.ids, k, pairs);
-            for (int i = threadIdx.x; i < a.ids; i += THREADS)
-                if (ordered(x[i]) < least) x[i] = -INFINITY;
+        if (k > 0 && k < a.ids) left.least = max(left.least, kth(x, a.ids, k, pairs));
+        if (min_p > 0.0f || p < 1.0f) {
+            u64 rank = 0;
+            for (int i = threadIdx.x; i < a.ids; i += THREADS) rank = max(rank, ranked(x[i], i));
+            float largest = x[id_of(block_max(rank, scratch))];
+            if (min_p > 0.0f) left.least = max(left.least, ordered(largest + logf(min_p)));
+            if (p < 1.0f) left = nucleus(x, a.ids, left, largest, p, sums);
         }
-        if (min_p > 0.0f) {
-            u64 largest = 0;
-            for (int i = threadIdx.x; i < a.ids; i += THREADS) largest = max(largest, ranked(x[i], i));
-            float limit = x[id_of(block_max(largest, scratch))] + logf(min_p);
-            // All threads must have read the largest before one may exclude it.
-            __syncthreads();
-            for (int i = threadIdx.x; i < a.ids; i += THREADS)
-                if (x[i] < limit) x[i] = -INFINITY;
-        }
-        if (p < 1.0f) nucleus(x, order, a, p, (double*)scratch, &count);
-        __syncthreads();
     }
     u64 best = 0;
     u32 k0 = a.seed[2 * b], k1 = a.seed[2 * b + 1];
     for (int block = threadIdx.x; 4 * block < a.ids; block += THREADS) {
-        float left[4];
-        bool some = false;
+        float v[4];
+        bool is[4], some = false;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            left[i] = 4 * block + i < a.ids ? x[4 * block + i] : -INFINITY;
-            some |= left[i] > -INFINITY;
+            int id = 4 * block + i;
+            v[i] = id < a.ids ? x[id] : -INFINITY;
+            some |= is[i] = left.has(v[i], id);
         }
         if (!some) continue;
         Words words = {{0, 0, 0, 0}};
         if (temperature != 0.0f) words = philox(block, a.codebook, draw, 1, k0, k1);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            if (left[i] == -INFINITY) continue;
-            float score = left[i];
+            if (!is[i]) continue;
+            float score = penalty_last ? penalized(v[i], 4 * block + i) : v[i];
             if (temperature != 0.0f) score += -ln_of_scaled(-ln_of_24_bits(2 * (words.w[i] >> 9) + 1), 0);
             best = max(best, ranked(score, 4 * block + i));
         }

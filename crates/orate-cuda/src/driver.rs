@@ -11,7 +11,7 @@ pub(crate) type DevicePointer = sys::CUdeviceptr;
 
 /// All functions that this crate calls, checked when the driver is opened: calling one that an old driver
 /// lacks would panic.
-const NEEDED: [&str; 44] = [
+const NEEDED: [&str; 45] = [
     "cuInit",
     "cuDriverGetVersion",
     "cuGetErrorString",
@@ -49,6 +49,7 @@ const NEEDED: [&str; 44] = [
     "cuModuleLoadData",
     "cuModuleUnload",
     "cuModuleGetFunction",
+    "cuFuncGetAttribute",
     "cuFuncSetAttribute",
     "cuLaunchKernelEx",
     "cuEventCreate",
@@ -744,11 +745,16 @@ impl Module {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the module lives; the handle lives as long.
         self.context.check(unsafe { sys::cuModuleGetFunction(&mut raw, self.raw, name.as_ptr()) })?;
-        let which = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        // Static shared memory of the kernel counts as well; none has more than 1 KB.
-        let bytes = i32::try_from(self.context.facts.shared.saturating_sub(1024)).unwrap_or(0);
+        use sys::CUfunction_attribute as Attribute;
+        // Static shared memory of the kernel counts as well.
+        let mut fixed = 0;
+        let which = Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES;
         // SAFETY: the handle was just returned by the driver.
-        self.context.check(unsafe { sys::cuFuncSetAttribute(raw, which, bytes) })?;
+        self.context.check(unsafe { sys::cuFuncGetAttribute(&mut fixed, which, raw) })?;
+        let all = i32::try_from(self.context.facts.shared).unwrap_or(i32::MAX);
+        let which = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        // SAFETY: as above.
+        self.context.check(unsafe { sys::cuFuncSetAttribute(raw, which, (all - fixed).max(0)) })?;
         Ok(Function { raw })
     }
 }

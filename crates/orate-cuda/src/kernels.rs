@@ -90,8 +90,10 @@ const SOURCES: &[Source] = &[
     ),
     source!("elementwise", "elementwise.cu", [], ["pointwise"]),
     source!("gather", "cache_rows.cuh" | "gather.cu", [], ["gather", "row_at", "embedding_sum"]),
+    source!("harmonic_source", "harmonic_source.cu", [], ["harmonic_source"]),
     source!("heads", "cache_rows.cuh" | "heads.cu", [], ["heads"]),
     source!("layer_norm", "layer_norm.cu", [], ["layer_norm_1", "layer_norm_4", "layer_norm_row"]),
+    source!("lstm", "lstm.cu", [], ["lstm"]),
     source!("overlap_add", "overlap_add.cu", [], ["overlap_add"]),
     source!("pad", "pad.cu", [], ["pad"]),
     source!("permute", "permute.cu", [], ["permute"]),
@@ -108,7 +110,9 @@ const SOURCES: &[Source] = &[
             "rms_norm_warps_4"
         ]
     ),
+    source!("relative_scores", "relative_scores.cu", [], ["relative_scores"]),
     source!("residual_codes", "residual_codes.cu", [], ["residual_codes"]),
+    source!("segment_mean", "segment_mean.cu", [], ["segment_mean"]),
     source!("snake", "snake.cu", [], ["snake_1", "snake_4"]),
     source!("statistics", "statistics.cu", [], ["statistics"]),
     // Compiled without FMA, to get the same bits as on the CPU.

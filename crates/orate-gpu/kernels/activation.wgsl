@@ -28,6 +28,15 @@ fn activate(x: f32, slope: f32) -> f32 {
 //@ if ELU
     return select(expm1_f32(min(x, 0.0)), x, x > 0.0);
 //@ end
+//@ if GELU_TANH
+    return gelu_tanh(x);
+//@ end
+//@ if SIN
+    return sine(x, 0.0);
+//@ end
+//@ if COS
+    return sine(x, 0.5);
+//@ end
 //@ if CLIP
     // Propagate NaN. Test its bits: compilers may assume that comparisons see none.
     let is_number = (bitcast<u32>(x) & 0x7fffffffu) <= 0x7f800000u;

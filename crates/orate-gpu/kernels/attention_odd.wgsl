@@ -13,7 +13,7 @@ struct Params {
     k: u32,
     v: u32,
     out: u32,
-    // LENS, or positions for CACHED and STREAM: [B]
+    // LENS, or positions for CACHED and STREAM: [B]; or with BIAS [B, H, Tq, Tk], added to the scaled scores.
     lens: u32,
     tq: u32,
     tk: u32,
@@ -147,6 +147,12 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
                 }
 //@ end
                 s *= p.scale;
+//@ if BIAS
+                // Rows past the last query are computed but not stored.
+                let query_row = min(first_query + row, p.tq - 1u);
+                let at = p.lens + ((batch * p.heads + workgroup.y) * p.tq + query_row) * p.tk + start + key;
+                s += memory[at];
+//@ end
             }
             score[i] = s;
         }

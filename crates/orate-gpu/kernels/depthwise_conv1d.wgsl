@@ -1,8 +1,9 @@
-// Depthwise convolution with repeated edges; with NORM each row is then layer-normed.
+// Depthwise convolution; with NORM each row is then layer-normed.
 //
 //   x [B, T, C] → out [B, T, C],  out[t, c] = bias[c] + Σ w[tap, c] · x[clamp(t + tap·dilation − left), c]
 //
-// HISTORY: rows before x come from a history [B, left, C].
+// HISTORY: rows before x come from a history [B, left, C]. ZERO: rows beyond the ends are zeros, not the
+// edges repeated.
 //
 // NORM: one workgroup of 128 threads per row, of which a thread holds KEPT vectors of four in registers: C is
 // a multiple of 4, up to 512 · KEPT. Otherwise one thread per element.
@@ -28,6 +29,15 @@ struct Params {
 var<immediate> p: Params;
 @group(0) @binding(0) var<storage, read_write> memory: array<${TYPE}>;
 @group(1) @binding(1) var<storage, read> vectors: array<${TYPE}>;
+
+// Whether a tap reads a row of x, not zeros.
+fn is_there(row: u32, tap: u32) -> bool {
+//@ if ZERO
+    return row % p.time + tap * p.dilation - p.left < p.time;
+//@ else
+    return true;
+//@ end
+}
 
 // First element of the row that a tap of row `row` reads.
 fn source(row: u32, tap: u32) -> u32 {
@@ -62,7 +72,7 @@ fn main(
     if c_${i} < p.c {
 //@ for tap TAPS
         let w_${tap} = vectors[(p.weight + ${tap}u * p.c + c_${i}) >> 2u];
-        let y_${tap} = memory[(from_${tap} + c_${i}) >> 2u];
+        let y_${tap} = select(vec4<f32>(), memory[(from_${tap} + c_${i}) >> 2u], is_there(row, ${tap}u));
 //@ end
         x_${i} = vectors[(p.bias + c_${i}) >> 2u];
 //@ for tap TAPS
@@ -87,7 +97,8 @@ fn main(
     let c = i % p.c;
     var sum = vectors[p.bias + c];
     for (var tap = 0u; tap < ${TAPS}u; tap++) {
-        sum = fma(vectors[p.weight + tap * p.c + c], memory[source(row, tap) + c], sum);
+        let x = select(0.0, memory[source(row, tap) + c], is_there(row, tap));
+        sum = fma(vectors[p.weight + tap * p.c + c], x, sum);
     }
     memory[p.out + i] = sum;
 }

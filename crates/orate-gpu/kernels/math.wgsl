@@ -63,6 +63,11 @@ fn gelu(x: f32) -> f32 {
     return fma(a * -0.5, normal_tail(a), max(0.0, x));
 }
 
+// x/2 · (1 + tanh(u)) for u = √(2/π) · (x + 0.044715 x³), as x / (1 + e⁻²ᵘ).
+fn gelu_tanh(x: f32) -> f32 {
+    return x / (1.0 + exp_f32(x * fma(x * x, -0.07135482, -1.5957691)));
+}
+
 fn tanh_f32(x: f32) -> f32 {
     let a = abs(x);
     let z = a * a;
@@ -84,16 +89,28 @@ fn mish(x: f32) -> f32 {
     return x * (m / (m + 2.0));
 }
 
-// sin² has period π. The multiple of π is subtracted in three parts, the first of which has few bits, so that
-// this is exact without FMA, too. The series ends where its terms are below 6e-8.
-fn squared_sine(x: f32) -> f32 {
-    let n = round(x * 0.31830989);
+// sin(x − nπ), within ±π/2, where n is an integer or a half. The multiple of π is subtracted in three parts,
+// the first of which has few bits, so that this is exact without FMA, too. The series ends where its terms
+// are below 6e-8.
+fn sine_reduced(x: f32, n: f32) -> f32 {
     let r = ((x - n * 3.140625) - n * 9.67502594e-4) - n * 1.50995799e-7;
     let z = r * r;
     var q = fma(z, -2.5052108e-8, 2.7557319e-6);
     q = fma(q, z, -1.9841270e-4);
     q = fma(q, z, 8.3333333e-3);
     q = fma(q, z, -0.16666667);
-    let sine = fma(q * z, r, r);
+    return fma(q * z, r, r);
+}
+
+// sin(x)², which has period π.
+fn squared_sine(x: f32) -> f32 {
+    let sine = sine_reduced(x, round(x * 0.31830989));
     return sine * sine;
+}
+
+// sin(x + shift · π): the sine for 0, the cosine for ½.
+fn sine(x: f32, shift: f32) -> f32 {
+    let n = round(fma(x, 0.31830989, shift));
+    let y = sine_reduced(x, n - shift);
+    return select(y, -y, (i32(n) & 1) != 0);
 }

@@ -1,6 +1,6 @@
 // out [M, N] = residual + activation(x [M, K] · weight [K, N] + bias). With CONV a convolution over time,
 // which gathers row m of x from its taps: k = tap · channels + channel. HISTORY: rows before x come from a
-// history [batch, left, channels].
+// history [batch, left, channels]. ZERO: rows beyond the ends are zeros, not the edges repeated.
 //
 // The weight is padded with zeros to whole tiles, [⌈K⌉, stride]. A workgroup computes BM × BN results. Its
 // threads are SPLIT groups, each of which sums every SPLIT-th slice of BK terms; at the end the groups' sums

@@ -1,5 +1,5 @@
 // Shared by matmuls: parameters, the operand x in f32, whose rows may be gathered from the taps of a
-// convolution, and the epilogue of sums. CONV, HISTORY and ODD as in matmul.wgsl.
+// convolution, and the epilogue of sums. CONV, HISTORY, ZERO and ODD as in matmul.wgsl.
 
 struct Params {
     x: u32,
@@ -32,6 +32,15 @@ var<immediate> p: Params;
 //@ include activation
 
 //@ if CONV
+// Whether a tap reads a row of x, not zeros.
+fn is_there(row: u32, tap: u32) -> bool {
+//@ if ZERO
+    return row % p.time + tap * p.dilation - p.left < p.time;
+//@ else
+    return true;
+//@ end
+}
+
 // First element of the source row of a tap.
 fn source(row: u32, tap: u32) -> u32 {
     let t = row % p.time;
@@ -51,7 +60,8 @@ fn element(row: u32, k: u32) -> f32 {
         return 0.0;
     }
 //@ if CONV
-    return memory[source(row, k / p.channels) + k % p.channels];
+    let x = memory[source(row, k / p.channels) + k % p.channels];
+    return select(0.0, x, is_there(row, k / p.channels));
 //@ else
     return memory[p.x + row * p.k + k];
 //@ end
@@ -66,7 +76,8 @@ fn load_a(row: u32, k: u32) -> vec4<f32> {
 //@ else
     let at = min(k, p.k - 4u);
 //@ if CONV
-    return memory[(source(row, at / p.channels) + at % p.channels) >> 2u];
+    let x = memory[(source(row, at / p.channels) + at % p.channels) >> 2u];
+    return select(vec4<f32>(), x, is_there(row, at / p.channels));
 //@ else
     return memory[(p.x + row * p.k + at) >> 2u];
 //@ end

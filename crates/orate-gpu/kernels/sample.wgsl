@@ -2,12 +2,15 @@
 //
 //   x = c, or GUIDED c + guidance · (c − u) with unconditional logits u; penalized if seen; no control ids
 //   temperature 0:  argmax x
-//   x = x / temperature; exclude ids below the k-th largest, and below largest + ln(min-p)
-//   exclude all ids after those whose probabilities sum up to p
+//   x = x / temperature; without ids below the k-th largest, and below largest + ln(min-p)
+//   without ids after those whose probabilities sum up to p; with PENALTY_LAST penalized only here
 //   argmax (x − ln(−ln u)), u from Philox
 //
-// Excluded ids get a number below all others, so that no infinities are needed. If a logit is NaN, or no id
-// can be drawn, the result is −1.
+// Each step that leaves ids out is a lower limit for those that stay, found bit by bit: nothing is sorted.
+// HELD: workgroup memory holds all x; otherwise each is computed from the logits whenever it is read.
+// Probabilities are integers of 31 bits relative to the largest, and their upper and lower halves are summed
+// apart: exact in any order. Control ids get a number below all others, so that no infinities are needed. If
+// a logit is NaN, or no id can be drawn, the result is −1.
 
 struct Params {
     logits: u32,
@@ -26,6 +29,8 @@ struct Params {
     least_draws: u32,
     codebook: u32,
     of_row: u32,
+    // Counts as seen in draw 0.
+    start: u32,
 }
 
 var<immediate> p: Params;
@@ -35,19 +40,27 @@ var<immediate> p: Params;
 //@ include math
 
 const IDS = ${IDS}u;
-// A power of two, at least IDS and 256.
-const PLACES = ${PLACES}u;
-const EACH = PLACES / 256u;
 const NOTHING = -3.0e38;
 const NOBODY = 0xffffffffu;
 
+//@ if HELD
 var<workgroup> x: array<f32, ${IDS}>;
-var<workgroup> order: array<u32, ${PLACES}>;
-var<workgroup> sums: array<f32, 256>;
+//@ end
+var<workgroup> scores: array<f32, 256>;
 var<workgroup> ids: array<u32, 256>;
-var<workgroup> count: atomic<u32>;
+// Counts, or sums of the halves of probabilities.
+var<workgroup> counts: array<atomic<u32>, 6>;
 var<workgroup> setting: vec4<f32>;
 var<workgroup> more_settings: vec2<f32>;
+
+// The same on all threads: the row, its draw and its settings. Ids that are left: those of a number above
+// `least`, as `ordered`, and those that equal it up to `last`.
+var<private> row: u32;
+var<private> draw: i32;
+var<private> s: vec4<f32>;
+var<private> more: vec2<f32>;
+var<private> least: u32;
+var<private> last: u32;
 
 // Increases with v.
 fn ordered(v: f32) -> u32 {
@@ -55,183 +68,254 @@ fn ordered(v: f32) -> u32 {
     return select(bits | 0x80000000u, ~bits, (bits >> 31u) == 1u);
 }
 
-// Whether id a comes before id b: larger numbers first, equal ones by id.
-fn before(a: u32, b: u32) -> bool {
-    if a == NOBODY || b == NOBODY {
-        return b == NOBODY && a != NOBODY;
+fn is_nan(bits: u32) -> bool {
+    return (bits & 0x7fffffffu) > 0x7f800000u;
+}
+
+// v, penalized if the id was seen.
+fn penalized(v: f32, i: u32) -> f32 {
+    var is = i == p.start && draw == 0;
+//@ if SEEN
+    // Not zero, apart from the sign.
+    is = is || (memory[p.seen + row * IDS + i] & 0x7fffffffu) != 0u;
+//@ end
+    return select(v, select(v / s.w, v * s.w, v < 0.0), is);
+}
+
+// x of an id.
+fn given(i: u32) -> f32 {
+//@ if GUIDED
+    let at = p.logits + 2u * row * IDS + i;
+//@ else
+    let at = p.logits + row * IDS + i;
+//@ end
+    var v = clamp(bitcast<f32>(memory[at]), -1.0e38, 1.0e38);
+//@ if GUIDED
+    let unconditional = clamp(bitcast<f32>(memory[at + IDS]), -1.0e38, 1.0e38);
+    v = clamp(v + more.y * clamp(v - unconditional, -1.0e36, 1.0e36), -1.0e38, 1.0e38);
+//@ end
+//@ if PENALTY_LAST
+    if s.x == 0.0 {
+        v = penalized(v, i);
     }
-    return x[a] > x[b] || (x[a] == x[b] && a < b);
+//@ else
+    v = penalized(v, i);
+//@ end
+    if s.x != 0.0 {
+        v /= s.x;
+    }
+    let early = i == p.control_end && draw < i32(p.least_draws);
+    return select(v, NOTHING, early || (i >= p.control_first && i != p.control_end));
+}
+
+fn number(i: u32) -> f32 {
+//@ if HELD
+    return x[i];
+//@ else
+    return given(i);
+//@ end
+}
+
+fn is_left(v: f32, i: u32) -> bool {
+    let key = ordered(v);
+    return key > least || (key == least && i <= last);
+}
+
+// Probability relative to that of the largest.
+fn weight(v: f32, largest: f32) -> u32 {
+    return u32(exp_f32(v - largest) * 2147483648.0);
+}
+
+// Sets all counts to 0 for the next step.
+fn clear(lane: u32) {
+    workgroupBarrier();
+    if lane < 6u {
+        atomicStore(&counts[lane], 0u);
+    }
+    workgroupBarrier();
+}
+
+fn add_halves(at: u32, own: vec2<u32>) {
+    atomicAdd(&counts[2u * at], own.x);
+    atomicAdd(&counts[2u * at + 1u], own.y);
+}
+
+// A sum of halves.
+fn joined(at: u32) -> f32 {
+    let low = atomicLoad(&counts[2u * at]);
+    let high = atomicLoad(&counts[2u * at + 1u]) + (low >> 16u);
+    return f32(high) * 65536.0 + f32(low & 0xffffu);
+}
+
+fn halves(own: u32) -> vec2<u32> {
+    return vec2<u32>(own & 0xffffu, own >> 16u);
+}
+
+// Leaves the most likely ids, up to the first at which probabilities sum up to p.
+fn nucleus(lane: u32, largest: f32) {
+    clear(lane);
+    var total = vec2<u32>();
+    for (var i = lane; i < IDS; i += 256u) {
+        let v = number(i);
+        if is_left(v, i) {
+            total += halves(weight(v, largest));
+        }
+    }
+    add_halves(0u, total);
+    workgroupBarrier();
+    // The largest stays even if p is 0.
+    let limit = max(s.z * joined(0u), 0.5);
+    // The largest number such that those that reach it sum up to the limit, found two bits at a time.
+    var reached = 0u;
+    for (var bit = 0x80000000u; bit > 0u; bit >>= 2u) {
+        clear(lane);
+        let limits = vec3<u32>(reached | (bit >> 1u), reached | bit, reached | bit | (bit >> 1u));
+        var low = vec2<u32>();
+        var middle = vec2<u32>();
+        var high = vec2<u32>();
+        for (var i = lane; i < IDS; i += 256u) {
+            let v = number(i);
+            let key = ordered(v);
+            if key >= limits.x && is_left(v, i) {
+                let own = halves(weight(v, largest));
+                low += own;
+                middle += select(vec2<u32>(), own, key >= limits.y);
+                high += select(vec2<u32>(), own, key >= limits.z);
+            }
+        }
+        add_halves(0u, low);
+        add_halves(1u, middle);
+        add_halves(2u, high);
+        workgroupBarrier();
+        reached = select(reached, limits.x, joined(0u) >= limit);
+        reached = select(reached, limits.y, joined(1u) >= limit);
+        reached = select(reached, limits.z, joined(2u) >= limit);
+    }
+    // What is above it, and how many equal it.
+    clear(lane);
+    var above = vec2<u32>();
+    var equal = 0u;
+    for (var i = lane; i < IDS; i += 256u) {
+        let v = number(i);
+        let key = ordered(v);
+        if key >= reached && is_left(v, i) {
+            above += select(vec2<u32>(), halves(weight(v, largest)), key > reached);
+            equal += select(0u, 1u, key == reached);
+        }
+    }
+    add_halves(0u, above);
+    atomicAdd(&counts[2], equal);
+    workgroupBarrier();
+    let all = f32(atomicLoad(&counts[2]));
+    let bits = select(~reached, reached & 0x7fffffffu, (reached >> 31u) == 1u);
+    let own = f32(weight(bitcast<f32>(bits), largest));
+    var wanted = all;
+    if own > 0.0 {
+        wanted = min(ceil((limit - joined(0u)) / own), all);
+    }
+    // Of equal ones the first stay: the id with as many before it as stay, bit by bit, is the first that does
+    // not.
+    var first = 0u;
+    for (var bit = 0x80000000u >> ${SKIPPED_BITS}u; bit > 0u; bit >>= 1u) {
+        clear(lane);
+        var reach = 0u;
+        for (var i = lane; i < min(first | bit, IDS); i += 256u) {
+            let v = number(i);
+            reach += select(0u, 1u, ordered(v) == reached && is_left(v, i));
+        }
+        atomicAdd(&counts[0], reach);
+        workgroupBarrier();
+        if f32(atomicLoad(&counts[0])) <= wanted {
+            first |= bit;
+        }
+    }
+    // If all of them stay, every id is before the first that does not. None equal it if rounding put the
+    // limit above the total: then nothing changes.
+    if all > 0.0 {
+        least = reached;
+        last = first - 1u;
+    }
 }
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let row = workgroup.x;
+    row = workgroup.x;
     if lane == 0u {
-        let s = p.settings + p.of_row * row;
-        setting = bitcast<vec4<f32>>(vec4<u32>(memory[s], memory[s + 1u], memory[s + 2u], memory[s + 3u]));
+        let at = p.settings + p.of_row * row;
+        setting =
+            bitcast<vec4<f32>>(vec4<u32>(memory[at], memory[at + 1u], memory[at + 2u], memory[at + 3u]));
         more_settings = vec2<f32>();
         if p.of_row > 4u {
-            more_settings.x = bitcast<f32>(memory[s + 4u]);
+            more_settings.x = bitcast<f32>(memory[at + 4u]);
         }
         if p.of_row > 5u {
-            more_settings.y = bitcast<f32>(memory[s + 5u]);
+            more_settings.y = bitcast<f32>(memory[at + 5u]);
         }
-        atomicStore(&count, 0u);
     }
     // Branches on these contain barriers, so all threads must agree on them.
-    let s = workgroupUniformLoad(&setting);
-    let more = workgroupUniformLoad(&more_settings);
-    let temperature = s.x;
-    let draw = bitcast<i32>(memory[p.draw + row]);
+    let uniform_settings = workgroupUniformLoad(&setting);
+    let uniform_more = workgroupUniformLoad(&more_settings);
+    s = uniform_settings;
+    more = uniform_more;
+    let temperature = uniform_settings.x;
+    draw = bitcast<i32>(memory[p.draw + row]);
+    least = ordered(NOTHING) + 1u;
+    last = NOBODY;
+    clear(lane);
     for (var i = lane; i < IDS; i += 256u) {
 //@ if GUIDED
         let at = p.logits + 2u * row * IDS + i;
-        let unconditional = memory[at + IDS];
-        if (unconditional & 0x7fffffffu) > 0x7f800000u {
-            atomicOr(&count, 1u);
+        if is_nan(memory[at + IDS]) {
+            atomicOr(&counts[0], 1u);
         }
 //@ else
         let at = p.logits + row * IDS + i;
 //@ end
-        let bits = memory[at];
-        if (bits & 0x7fffffffu) > 0x7f800000u {
-            atomicOr(&count, 1u);
+        if is_nan(memory[at]) {
+            atomicOr(&counts[0], 1u);
         }
-        var v = clamp(bitcast<f32>(bits), -1.0e38, 1.0e38);
-//@ if GUIDED
-        let difference = clamp(v - clamp(bitcast<f32>(unconditional), -1.0e38, 1.0e38), -1.0e36, 1.0e36);
-        v = clamp(v + more.y * difference, -1.0e38, 1.0e38);
+//@ if HELD
+        x[i] = given(i);
 //@ end
-//@ if SEEN
-        // Not zero, apart from the sign.
-        if (memory[p.seen + row * IDS + i] & 0x7fffffffu) != 0u {
-            v = select(v / s.w, v * s.w, v < 0.0);
-        }
-//@ end
-        if temperature != 0.0 {
-            v /= temperature;
-        }
-        let early = i == p.control_end && draw < i32(p.least_draws);
-        if early || (i >= p.control_first && i != p.control_end) {
-            v = NOTHING;
-        }
-        x[i] = v;
     }
     workgroupBarrier();
-    let broken = atomicLoad(&count) != 0u;
-    workgroupBarrier();
-    if temperature != 0.0 && s.y >= 1.0 && s.y < f32(IDS) {
+    let broken = atomicLoad(&counts[0]) != 0u;
+    if temperature != 0.0 && uniform_settings.y >= 1.0 && uniform_settings.y < f32(IDS) {
         // The k-th largest: the largest number that k ids reach, found bit by bit.
-        var least = 0u;
+        var reached = 0u;
         for (var bit = 0x80000000u; bit > 0u; bit >>= 1u) {
-            if lane == 0u {
-                atomicStore(&count, 0u);
-            }
-            workgroupBarrier();
+            clear(lane);
             var reach = 0u;
             for (var i = lane; i < IDS; i += 256u) {
-                reach += select(0u, 1u, ordered(x[i]) >= (least | bit));
+                reach += select(0u, 1u, ordered(number(i)) >= (reached | bit));
             }
-            atomicAdd(&count, reach);
+            atomicAdd(&counts[0], reach);
             workgroupBarrier();
-            if atomicLoad(&count) >= u32(s.y) {
-                least |= bit;
-            }
-            workgroupBarrier();
-        }
-        for (var i = lane; i < IDS; i += 256u) {
-            if ordered(x[i]) < least {
-                x[i] = NOTHING;
+            if atomicLoad(&counts[0]) >= u32(s.y) {
+                reached |= bit;
             }
         }
-        workgroupBarrier();
+        least = max(least, reached);
     }
-    if temperature != 0.0 && more.x > 0.0 {
+    if temperature != 0.0 && (uniform_more.x > 0.0 || uniform_settings.z < 1.0) {
         var largest = NOTHING;
         for (var i = lane; i < IDS; i += 256u) {
-            largest = max(largest, x[i]);
+            largest = max(largest, number(i));
         }
-        sums[lane] = largest;
+        scores[lane] = largest;
         for (var step = 128u; step > 0u; step >>= 1u) {
             workgroupBarrier();
             if lane < step {
-                sums[lane] = max(sums[lane], sums[lane + step]);
+                scores[lane] = max(scores[lane], scores[lane + step]);
             }
         }
         workgroupBarrier();
-        let least = sums[0] + log(more.x);
-        workgroupBarrier();
-        for (var i = lane; i < IDS; i += 256u) {
-            if x[i] < least {
-                x[i] = NOTHING;
-            }
+        largest = scores[0];
+        if uniform_more.x > 0.0 {
+            least = max(least, ordered(largest + log(more.x)));
         }
-        workgroupBarrier();
-    }
-    if temperature != 0.0 && s.z < 1.0 {
-        // Sorts by a bitonic network; excluded ids come last.
-        for (var i = lane; i < PLACES; i += 256u) {
-            order[i] = NOBODY;
-            if i < IDS {
-                order[i] = select(NOBODY, i, x[i] > NOTHING);
-            }
-        }
-        for (var size = 2u; size <= PLACES; size <<= 1u) {
-            for (var step = size >> 1u; step > 0u; step >>= 1u) {
-                workgroupBarrier();
-                for (var i = lane; i < PLACES; i += 256u) {
-                    let other = i ^ step;
-                    if other > i {
-                        let a = order[i];
-                        let b = order[other];
-                        if before(b, a) == ((i & size) == 0u) && a != b {
-                            order[i] = b;
-                            order[other] = a;
-                        }
-                    }
-                }
-            }
-        }
-        workgroupBarrier();
-        // A thread sums consecutive places, then adds the sums of all places before them.
-        var largest = 0.0;
-        if order[0] != NOBODY {
-            largest = x[order[0]];
-        }
-        var sum = 0.0;
-        for (var i = 0u; i < EACH; i++) {
-            let id = order[lane * EACH + i];
-            if id != NOBODY {
-                sum += exp_f32(x[id] - largest);
-            }
-        }
-        sums[lane] = sum;
-        for (var step = 1u; step < 256u; step <<= 1u) {
-            workgroupBarrier();
-            var more = 0.0;
-            if lane >= step {
-                more = sums[lane - step];
-            }
-            workgroupBarrier();
-            sums[lane] += more;
-        }
-        workgroupBarrier();
-        let limit = s.z * sums[255];
-        var in_front = 0.0;
-        if lane > 0u {
-            in_front = sums[lane - 1u];
-        }
-        workgroupBarrier();
-        for (var i = 0u; i < EACH; i++) {
-            let place = lane * EACH + i;
-            let id = order[place];
-            if id != NOBODY {
-                let own = exp_f32(x[id] - largest);
-                if place > 0u && in_front >= limit {
-                    x[id] = NOTHING;
-                }
-                in_front += own;
-            }
+        if uniform_settings.z < 1.0 {
+            nucleus(lane, largest);
         }
         workgroupBarrier();
     }
@@ -244,30 +328,38 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             words = philox(vec4<u32>(block, p.codebook, bitcast<u32>(draw), 1u), key);
         }
 //@ for i 4
-        if 4u * block + ${i}u < IDS && x[min(4u * block + ${i}u, IDS - 1u)] > NOTHING {
-            var score = x[4u * block + ${i}u];
-            if temperature != 0.0 {
-                score += -ln_of_scaled(-ln_of_24_bits(2u * (words[${i}] >> 9u) + 1u), 0);
-            }
-            if best_id == NOBODY || score > best {
-                best = score;
-                best_id = 4u * block + ${i}u;
+        {
+            let id = 4u * block + ${i}u;
+            var score = number(min(id, IDS - 1u));
+            if id < IDS && is_left(score, id) {
+//@ if PENALTY_LAST
+                if temperature != 0.0 {
+                    score = penalized(score, id);
+                }
+//@ end
+                if temperature != 0.0 {
+                    score += -ln_of_scaled(-ln_of_24_bits(2u * (words[${i}] >> 9u) + 1u), 0);
+                }
+                if best_id == NOBODY || score > best {
+                    best = score;
+                    best_id = id;
+                }
             }
         }
 //@ end
     }
-    sums[lane] = best;
+    scores[lane] = best;
     ids[lane] = best_id;
     for (var step = 128u; step > 0u; step >>= 1u) {
         workgroupBarrier();
         if lane < step {
             let other = ids[lane + step];
-            let score = sums[lane + step];
+            let score = scores[lane + step];
             let ours = ids[lane];
-            let larger = score > sums[lane] || (score == sums[lane] && other < ours);
+            let larger = score > scores[lane] || (score == scores[lane] && other < ours);
             if other != NOBODY && (ours == NOBODY || larger) {
                 ids[lane] = other;
-                sums[lane] = score;
+                scores[lane] = score;
             }
         }
     }

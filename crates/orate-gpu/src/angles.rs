@@ -1,11 +1,10 @@
 //! Frequencies and angles as fixed-point numbers, which kernels multiply without loss of precision.
 
-/// Turns per position for rotary positions of width `2 · half`, with 64 fraction bits: low words, then high
-/// ones. No frequency exceeds one radian.
-pub(crate) fn rope_frequencies(base: f64, half: usize) -> Vec<[u32; 2]> {
-    let turns = |j: usize| base.powf(-(j as f64) / half as f64) / std::f64::consts::TAU;
-    let fixed = |j: usize| (turns(j) * 2f64.powi(64)).round() as u64;
-    (0..half).map(|j| [fixed(j) as u32, (fixed(j) >> 32) as u32]).collect()
+/// Converts radians to turns with 64 fraction bits, low word first; for rotary positions, of which no
+/// frequency exceeds one radian.
+pub(crate) fn fractional_turns(radians: f64) -> [u32; 2] {
+    let fixed = (radians / std::f64::consts::TAU * 2f64.powi(64)).round() as u64;
+    [fixed as u32, (fixed >> 32) as u32]
 }
 
 /// Frequencies of a time embedding of width `2 · half`, in radians per unit of time.

@@ -1,12 +1,14 @@
 //! Weights of a model on the device, each uploaded once per layout that kernels read.
 
-use crate::angles::{fixed_turns, rope_frequencies, time_frequencies};
+use crate::angles::{fixed_turns, fractional_turns, time_frequencies};
 use crate::gpu::Gpu;
 use crate::parallel;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use half::{bf16, f16};
 use orate_graph::blocks::{BLOCK, BlockFormat, larger};
-use orate_graph::{DType, DeviceError, GraphError, Tensor, Weight, WeightLoader};
+use orate_graph::{
+    DType, DeviceError, GraphError, RopeScaling, Tensor, Weight, WeightLoader, rope_frequencies,
+};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -74,9 +76,9 @@ pub(crate) enum Form {
     Turns,
     /// Frequencies of a time embedding; their number is that of the weight's elements.
     TimeFrequencies,
-    /// Frequencies of rotary positions for a base, given by its bits; their number is that of the weight's
-    /// elements.
-    RopeFrequencies(u64),
+    /// Frequencies of rotary positions for a base and a scaling (factor, low, high, length), given by their
+    /// bits; their number is that of the weight's elements.
+    RopeFrequencies(u64, Option<[u64; 4]>),
 }
 
 impl Form {
@@ -89,7 +91,7 @@ impl Form {
                 let d = w.shape().dims();
                 element.words([d[0].next_multiple_of(to[0]), d[1].next_multiple_of(to[1])])
             }
-            Form::Turns | Form::TimeFrequencies | Form::RopeFrequencies(_) => 2 * w.shape().len(),
+            Form::Turns | Form::TimeFrequencies | Form::RopeFrequencies(..) => 2 * w.shape().len(),
         }
     }
 
@@ -97,8 +99,13 @@ impl Form {
         if self == Form::TimeFrequencies {
             return Ok(time_frequencies(w.shape().len()).into_iter().flat_map(fixed_turns).collect());
         }
-        if let Form::RopeFrequencies(base) = self {
-            return Ok(rope_frequencies(f64::from_bits(base), w.shape().len()).concat());
+        if let Form::RopeFrequencies(base, scaling) = self {
+            let scaling = scaling.map(|bits| {
+                let [factor, low, high, length] = bits.map(f64::from_bits);
+                RopeScaling { factor, low, high, length: length as usize }
+            });
+            let frequencies = rope_frequencies(f64::from_bits(base), scaling, w.shape().len());
+            return Ok(frequencies.into_iter().flat_map(fractional_turns).collect());
         }
         let t = w.evaluate(source)?.contiguous();
         Ok(match self {

@@ -80,6 +80,12 @@ activations! {
     Sigmoid "sigmoid" "SIGMOID" 20,
     /// `x` where positive, else `eˣ − 1`
     Elu "elu" "ELU" 20,
+    /// `x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))`
+    GeluTanh "gelu_tanh" "GELU_TANH" 20,
+    /// `sin(x)`, for magnitudes up to 10,000
+    Sin "sin" "SIN" 20,
+    /// `cos(x)`, for magnitudes up to 10,000
+    Cos "cos" "COS" 20,
 }
 
 impl<S> Activation<S> {

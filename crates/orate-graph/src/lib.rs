@@ -48,8 +48,8 @@ pub use fusion::{Fused, Fusions, Head, MOST_HEADS, MOST_PARTS};
 pub use graph::{Buffer, BufferKind, Draw, Graph, Node, Pieces, Rows, TAP_PREFIX, Value};
 pub use memory::{ALIGNMENT, Place};
 pub use op::{
-    AttentionMask, ControlIds, ConvGeometry, Cost, Epilogue, Factor, First, NO_ID, Norm, Op, Padding,
-    RelativePositions, SAMPLE_SETTINGS, Scalar, sample_settings,
+    AttentionMask, ControlIds, ConvGeometry, Cost, Edges, Epilogue, Factor, First, NO_ID, Norm, Op, Padding,
+    RelativePositions, RopeScaling, SAMPLE_SETTINGS, SampleRules, Scalar, rope_frequencies, sample_settings,
 };
 pub use pending::{Pending, Ticket};
 pub use plan::{Plan, Roofline, Step, Target, launches_of, several};

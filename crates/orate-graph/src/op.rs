@@ -45,6 +45,19 @@ pub struct ControlIds {
     pub min_draws: usize,
 }
 
+/// Constants of [`Op::Sample`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SampleRules {
+    /// Separates the random numbers of several draws with one number.
+    pub codebook: u32,
+    /// Ids that are not drawn, if there are any.
+    pub controls: Option<ControlIds>,
+    /// Whether the penalty comes after everything else.
+    pub penalty_last: bool,
+    /// An id that counts as seen in draw number 0, and only there.
+    pub start: Option<usize>,
+}
+
 /// What a matmul does to each result before it is stored: `residual + activation(matmul + bias)`.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Epilogue {
@@ -56,35 +69,57 @@ pub struct Epilogue {
     pub residual: bool,
 }
 
-/// Taps of a convolution along time, and what stands beyond the ends of the sequence: the edge sample
-/// repeated, or a history before and nothing after.
+/// What a convolution reads beyond the ends of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edges {
+    /// The row at the end, again and again.
+    Repeat,
+    /// Zeros.
+    Zero,
+    /// Before the sequence the node's second operand, `[B, left, C]`; nothing after, so all padding is
+    /// before. The operand is the end of what came before: zeros at the start of a stream, so that pieces of
+    /// a sequence give what the whole would.
+    History,
+}
+
+/// Taps of a convolution along time, and its padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvGeometry {
     /// Kernel size.
     pub taps: usize,
     /// Distance between taps.
     pub dilation: usize,
-    /// Rows of padding before; the rest of `(taps - 1) · dilation` goes after, so lengths stay equal.
+    /// Rows of padding before; the rest of `(taps - 1) · dilation` goes after, so lengths stay equal. With 0,
+    /// a row depends on itself and later rows only.
     pub left: usize,
-    /// Whether the node's second operand, `[B, left, C]`, holds the rows before. It is the end of what came
-    /// before: zeros at the start of a stream, so that pieces of a sequence give what the whole would.
-    pub history: bool,
+    /// What the padding is.
+    pub edges: Edges,
 }
 
 impl ConvGeometry {
-    /// Equal padding on both sides.
+    /// Equal padding on both sides, which repeats the edges.
     pub fn symmetric(taps: usize, dilation: usize) -> Self {
-        ConvGeometry { taps, dilation, left: (taps - 1) * dilation / 2, history: false }
+        ConvGeometry { taps, dilation, left: (taps - 1) * dilation / 2, edges: Edges::Repeat }
     }
 
-    /// All padding before.
+    /// All padding before, which repeats the first row.
     pub fn causal(taps: usize, dilation: usize) -> Self {
-        ConvGeometry { taps, dilation, left: (taps - 1) * dilation, history: false }
+        ConvGeometry { taps, dilation, left: (taps - 1) * dilation, edges: Edges::Repeat }
     }
 
     /// Causal after a history of `left` rows.
     pub fn streaming(taps: usize, dilation: usize) -> Self {
-        ConvGeometry { history: true, ..Self::causal(taps, dilation) }
+        ConvGeometry { edges: Edges::History, ..Self::causal(taps, dilation) }
+    }
+
+    /// The same with zeros beyond both ends.
+    pub fn with_zeros(self) -> Self {
+        ConvGeometry { edges: Edges::Zero, ..self }
+    }
+
+    /// Whether the node has a second operand, the history.
+    pub fn has_history(&self) -> bool {
+        self.edges == Edges::History
     }
 }
 
@@ -143,6 +178,39 @@ impl AttentionMask {
     pub fn has_positions(self) -> bool {
         matches!(self, AttentionMask::Cached(First::Operand) | AttentionMask::Stream(_))
     }
+}
+
+/// How Llama 3 stretches rotary positions to contexts longer than those of its first training.
+///
+/// A wave of `w = 2π / f` rows stays as it is where `w < length / high`. Where `w > length / low`, its
+/// frequency f becomes `f / factor`. Between, it is `(1 − s) · f / factor + s · f` for `s = (length / w −
+/// low) / (high − low)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RopeScaling {
+    /// Stretch of long waves.
+    pub factor: f64,
+    /// Long waves fit the first context fewer times than this.
+    pub low: f64,
+    /// Short waves fit it more often than this.
+    pub high: f64,
+    /// Rows of the first context.
+    pub length: usize,
+}
+
+impl RopeScaling {
+    /// The frequency in place of `f`, both in radians per row.
+    pub fn apply(&self, f: f64) -> f64 {
+        let times = self.length as f64 * f / std::f64::consts::TAU;
+        let s = ((times - self.low) / (self.high - self.low)).clamp(0.0, 1.0);
+        (1.0 - s) * f / self.factor + s * f
+    }
+}
+
+/// Radians per row of rotary positions, for heads of width `2 · half`.
+pub fn rope_frequencies(base: f64, scaling: Option<RopeScaling>, half: usize) -> Vec<f64> {
+    let frequency = |j: usize| base.powf(-(j as f64) / half as f64);
+    let scaled = |f: f64| scaling.map_or(f, |s| s.apply(f));
+    (0..half).map(|j| scaled(frequency(j))).collect()
 }
 
 /// Learned terms for key offsets `−window … window` (VITS encoder). Both tables are `[2·window + 1, D]`.
@@ -270,6 +338,18 @@ pub enum Op {
         mask: AttentionMask,
         /// Learned relative terms.
         relative: Option<RelativePositions>,
+        /// Whether the last operand, `[B, H, Tq, Tk]`, is added to the scaled scores; only without a mask,
+        /// relative terms and lengths.
+        bias: bool,
+    },
+    /// q `[B, T, H·D]`, p `[1, 2T − 1, H·D]` → `[B, H, T, T]`: scores of relative positions, for the bias of
+    /// an attention. Row r of p stands for a key T − 1 − r rows before its query. For each head, query i and
+    /// key j: `scale · q[i] · p[T − 1 − i + j]`.
+    RelativeScores {
+        /// Heads.
+        heads: usize,
+        /// Factor of the scores.
+        scale: f32,
     },
     /// lens `[B]` (optional) → `[B or 1, 2, T, D / 2]`: cosines, then sines, of `t / length · theta`.
     RotaryTable {
@@ -277,10 +357,12 @@ pub enum Op {
         theta: Weight,
     },
     /// first `[B]` (if an operand) → `[B or 1, 2, T, D / 2]`: cosines, then sines, of `(first + t) ·
-    /// base^(−2j / D)`.
+    /// f_j`, where `f_j = base^(−2j / D)`, or that scaled.
     RopeTable {
         /// 10,000 in most transformers, 1,000,000 in Qwen3.
         base: f64,
+        /// For contexts longer than those of the first training.
+        scaling: Option<RopeScaling>,
         /// Position of row 0.
         first: First,
     },
@@ -338,6 +420,32 @@ pub enum Op {
         /// Samples from one frame to the next, 1 to N.
         hop: usize,
     },
+    /// gates `[B, T, 4H]` → `[B, T, H]`: an LSTM from a zero state. With `i, f, g, o = gates[t] + h[t − 1] ·
+    /// weight`, blocks of H columns, `c[t] = σ(f) · c[t − 1] + σ(i) · tanh(g)` and the result `h[t] = σ(o) ·
+    /// tanh(c[t])`. The gates are the matmul of the input, with both biases.
+    Lstm {
+        /// `[H, 4H]`
+        weight: Weight,
+    },
+    /// `[B, T, C]` → `[B, T, C]`: each row becomes the mean of its segment, `rows` rows of its sequence. The
+    /// last segment has those that are left.
+    SegmentMean {
+        /// Rows of a segment.
+        rows: usize,
+    },
+    /// f0 `[B, T, 1]` in Hz, phases `[B, H]` in radians, noise `[B, T · hop, H]` → `[B, T · hop, H]`: the
+    /// source signal of a vocoder, a sine for each of H harmonics. Each f0 holds for `hop` samples. Column h,
+    /// from 0:
+    ///
+    /// * `r = f0 · (h + 1) / rate` cycles per sample, both operations rounded to f32.
+    /// * `cycles`: the sum of r up to and with the sample, in f64, then rounded to f32, then modulo 1.
+    /// * Where `f0 > 10`: `0.1 · sin(2π · cycles + phases[h]) + 0.003 · noise`; elsewhere `0.1 / 3 · noise`.
+    HarmonicSource {
+        /// Samples of a frame.
+        hop: usize,
+        /// Samples per second.
+        rate: usize,
+    },
     /// Output axis `i` is input axis `perm[i]`.
     Permute {
         /// Input axis of each output axis.
@@ -389,7 +497,8 @@ pub enum Op {
     /// at least; those past S are 0, which is off. For each row, in this order and in f32:
     ///
     /// 0. Of `[2, V]` the second row is unconditional: logits become `c + guidance · (c − u)`.
-    /// 1. Where `seen` is not 0, a negative logit is multiplied by the penalty, another one divided by it.
+    /// 1. Where `seen` is not 0, and in draw number 0 for the id `start`, a negative logit is multiplied by
+    ///    the penalty, another one divided by it.
     /// 2. Control ids are left out.
     /// 3. At temperature 0 the id with the largest logit is the result, the lowest of several, and nothing
     ///    else happens.
@@ -398,18 +507,14 @@ pub enum Op {
     ///    is not 0, those below `largest + ln(min-p)`: ids that are less likely than min-p times the most
     ///    likely one.
     /// 6. If p < 1: ids are sorted by logit, largest first, equal ones by id. Those are left out before which
-    ///    probabilities (the softmax of what is left) sum up to p or more. The first one stays.
+    ///    probabilities (the softmax of what is left) sum up to p or more. The first one stays. Then, with
+    ///    `penalty_last`, step 1 for what is left, unless the temperature is 0: only then it came first.
     /// 7. The result is the id with the largest `logit − ln(−ln u)`, the lowest of several. So it is drawn
     ///    from the softmax of what is left. `u = (⌊w / 2⁹⌋ + ½) · 2⁻²³`, where w is word `id mod 4` of
     ///    Philox4x32-10 with key = seed and counter = (⌊id / 4⌋, codebook, draw, 1).
     ///
     /// A row of which a logit is not a number gives [`NO_ID`]: other rows go on, and the caller checks ids.
-    Sample {
-        /// Separates the random numbers of several draws with one number.
-        codebook: u32,
-        /// Ids that are not drawn, if there are any.
-        controls: Option<ControlIds>,
-    },
+    Sample(SampleRules),
 }
 
 /// Settings that [`Op::Sample`] knows: temperature, k, p, penalty, min-p and guidance.
@@ -442,9 +547,9 @@ macro_rules! names {
 
 names! {
     Embedding EmbeddingSum Constant MatMul Conv1d DepthwiseConv1d LayerNorm RmsNorm Snake AddBias Affine
-    Activate Add Mul AddRow MulRow Combine Scale Attention RotaryTable RopeTable Rotary MaskRows Concat
-    Slice Reshape Pad Statistics ResidualCodes OverlapAdd Permute TimeEmbedding SelectRow RandomNormal RowAt
-    Increment WriteRows Mark Sample
+    Activate Add Mul AddRow MulRow Combine Scale Attention RelativeScores RotaryTable RopeTable Rotary
+    MaskRows Concat Slice Reshape Pad Statistics ResidualCodes OverlapAdd Lstm SegmentMean HarmonicSource
+    Permute TimeEmbedding SelectRow RandomNormal RowAt Increment WriteRows Mark Sample
 }
 
 /// What plans and devices ask of an op.
@@ -521,11 +626,17 @@ impl Op {
             Op::AddBias { bias } => facts([bias], 1),
             Op::Affine { scale, shift } => facts([scale, shift], 2),
             Op::Activate(a) => facts(a.slope(), a.flops()),
-            Op::Add | Op::Mul | Op::AddRow | Op::MulRow | Op::Scale { .. } => facts([], 1),
+            Op::Add | Op::Mul | Op::AddRow | Op::MulRow | Op::Scale { .. } | Op::SegmentMean { .. } => {
+                facts([], 1)
+            }
             Op::Combine { .. } | Op::Rotary { .. } => facts([], 3),
             Op::Attention { relative, .. } => facts(relative.iter().flat_map(|r| [&r.key, &r.value]), 0),
             Op::RotaryTable { theta } => facts([theta], 20),
-            Op::RopeTable { .. } | Op::TimeEmbedding { .. } | Op::RandomNormal { .. } => facts([], 20),
+            Op::RopeTable { .. }
+            | Op::TimeEmbedding { .. }
+            | Op::RandomNormal { .. }
+            | Op::HarmonicSource { .. } => facts([], 20),
+            Op::RelativeScores { .. } => facts([], 0),
             Op::MaskRows | Op::Pad { .. } | Op::Permute { .. } | Op::Statistics { .. } | Op::Mark => {
                 facts([], 0)
             }
@@ -535,6 +646,11 @@ impl Op {
             Op::OverlapAdd { window, hop } => {
                 let frames = window.shape().len().div_ceil((*hop).max(1)) as u64;
                 facts([window], 3 * frames + 1)
+            }
+            // Eight functions and products for each unit.
+            Op::Lstm { weight } => {
+                let h = weight.shape().dims().first().map_or(0, |h| *h as u64);
+                facts([weight], h.saturating_mul(8).saturating_add(100))
             }
             Op::SelectRow { .. } | Op::RowAt => facts([], 0).reads(Reads::PerElement(1)),
             Op::Increment { .. } => facts([], 1).makes(DType::I32),
@@ -550,6 +666,9 @@ impl Op {
                 let keys = mask.keys(inputs[0].dims()[1], inputs[1].dims()[1]) as u64;
                 let scores = out.rows() as u64 * *heads as u64 * keys;
                 out.len() as u64 * 4 * (keys + band) + 20 * scores
+            }
+            Op::RelativeScores { heads, .. } => {
+                2 * out.len() as u64 * (inputs[0].last() / heads.max(&1)) as u64
             }
             Op::Statistics { .. } => inputs.iter().map(|s| 10 * s.len() as u64).sum(),
             Op::ResidualCodes { codebooks } => {
@@ -599,6 +718,7 @@ impl Op {
             Op::Activate(a) => s = format!("Activate {}", a.name()),
             Op::Pad { padding, .. } => s = format!("Pad {}", padding.name()),
             Op::Attention { relative: Some(_), .. } => s += "+relative",
+            Op::Attention { bias: true, .. } => s += "+bias",
             _ => {}
         }
         s
@@ -645,5 +765,22 @@ impl std::ops::AddAssign for Cost {
     fn add_assign(&mut self, other: Cost) {
         self.flops += other.flops;
         self.bytes += other.bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_waves_are_stretched() {
+        // Chatterbox: published in four or five digits.
+        let llama = RopeScaling { factor: 8.0, low: 1.0, high: 4.0, length: 8192 };
+        let (plain, scaled) = (rope_frequencies(5e5, None, 32), rope_frequencies(5e5, Some(llama), 32));
+        assert_eq!(plain[..15], scaled[..15]);
+        for (j, want) in [(15, 1.3719e-3), (16, 5.2485e-4), (17, 1.7851e-4), (31, 3.7673e-7)] {
+            assert!((scaled[j] / want - 1.0).abs() < 5e-5, "{j}: {}", scaled[j]);
+        }
+        assert_eq!(scaled[31], plain[31] / 8.0);
     }
 }

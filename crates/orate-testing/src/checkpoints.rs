@@ -3,6 +3,11 @@
 //! The repository has listings of checkpoint tensors, one `name dtype shape` per line, as in
 //! `talker.model.norm.weight BF16 64` or `decoder.decoder.0.conv.weight F32 96x48x7`.
 
+mod chatterbox;
+mod torch_file;
+
+pub use chatterbox::{chatterbox_goldens, write_chatterbox, write_chatterbox_as, write_chatterbox_pt};
+
 use crate::random::Random;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -63,11 +68,16 @@ pub fn random_safetensors(listing: &str, seed: u64) -> Vec<u8> {
     file
 }
 
+/// The repository.
+fn repository() -> PathBuf {
+    let here = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    std::env::var_os("ORATE_ROOT").map_or_else(here, PathBuf::from)
+}
+
 /// Folder of small files of Qwen3-TTS checkpoints in the repository. `ORATE_ROOT` names the repository if the
 /// test program runs on another machine than the one it was built on.
 pub fn qwen3_tts_goldens() -> PathBuf {
-    let here = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    std::env::var_os("ORATE_ROOT").map_or_else(here, PathBuf::from).join("oracle/qwen3_tts/golden")
+    repository().join("oracle/qwen3_tts/golden")
 }
 
 /// Writes a Qwen3-TTS model to `folder`: the configuration of `variant` (`base`, `custom_voice` or

@@ -3,11 +3,16 @@
 //! Simplicity goes before speed. The one exception is matmul, which walks weights row by row, so that tests
 //! of whole networks finish.
 
-use orate_graph::{AttentionMask, ConvGeometry, First, Padding};
+use orate_graph::{AttentionMask, ConvGeometry, Edges, First, Padding, RopeScaling};
 
 /// Activations on one number; see [`orate_graph::Activation`].
 pub(crate) fn gelu(x: f64) -> f64 {
     x / 2.0 * (1.0 + erf(x / std::f64::consts::SQRT_2))
+}
+
+/// GELU by a hyperbolic tangent, as in GPT-2.
+pub(crate) fn gelu_tanh(x: f64) -> f64 {
+    x / 2.0 * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
 }
 
 /// `x · tanh(log(1 + eˣ))`
@@ -55,22 +60,23 @@ pub(crate) fn matmul(x: &[f32], w: &[f32], k: usize, n: usize) -> Vec<f64> {
     y
 }
 
-/// A sequence `[B, T, C]`, optionally after a history `[B, left, C]`.
+/// A sequence `[B, T, C]`, and with [`Edges::History`] the history `[B, left, C]` before it.
 pub(crate) struct Sequence<'a> {
     pub x: &'a [f32],
-    pub history: Option<&'a [f32]>,
+    pub history: &'a [f32],
     pub time: usize,
     pub channels: usize,
 }
 
 impl Sequence<'_> {
-    /// Input row of tap `tap` for output row `t`. Rows before the sequence come from the history; without
-    /// one, and past the end, the edge row repeats.
-    fn tapped(&self, b: usize, t: usize, tap: usize, g: &ConvGeometry) -> &[f32] {
+    /// Input row of tap `tap` for output row `t`.
+    fn tapped(&self, b: usize, t: usize, tap: usize, g: &ConvGeometry) -> Vec<f32> {
         let (at, c) = (t + tap * g.dilation, self.channels);
-        match self.history {
-            Some(h) if at < g.left => &h[(b * g.left + at) * c..][..c],
-            _ => &self.x[(b * self.time + at.saturating_sub(g.left).min(self.time - 1)) * c..][..c],
+        let is_inside = (g.left..g.left + self.time).contains(&at);
+        match g.edges {
+            Edges::History if at < g.left => self.history[(b * g.left + at) * c..][..c].to_vec(),
+            Edges::Zero if !is_inside => vec![0.0; c],
+            _ => self.x[(b * self.time + at.saturating_sub(g.left).min(self.time - 1)) * c..][..c].to_vec(),
         }
     }
 }
@@ -103,12 +109,13 @@ pub(crate) fn depthwise(s: &Sequence<'_>, w: &[f32], bias: &[f32], g: &ConvGeome
     let mut y = vec![0.0; s.x.len()];
     for b in 0..batch {
         for t in 0..time {
-            for i in 0..c {
-                let mut sum = f64::from(bias[i]);
-                for tap in 0..g.taps {
-                    sum += f64::from(w[tap * c + i]) * f64::from(s.tapped(b, t, tap, g)[i]);
+            let y = &mut y[(b * time + t) * c..][..c];
+            y.iter_mut().zip(bias).for_each(|(y, bias)| *y = f64::from(*bias));
+            for tap in 0..g.taps {
+                let row = s.tapped(b, t, tap, g);
+                for i in 0..c {
+                    y[i] += f64::from(w[tap * c + i]) * f64::from(row[i]);
                 }
-                y[(b * time + t) * c + i] = sum;
             }
         }
     }
@@ -172,6 +179,8 @@ pub(crate) struct Attention<'a> {
     pub positions: Option<&'a [i32]>,
     /// Tables `[2·window + 1, D]` for keys and values, and the window.
     pub relative: Option<(&'a [f32], &'a [f32], usize)>,
+    /// `[B, H, Tq, Tk]`
+    pub bias: Option<&'a [f32]>,
 }
 
 /// `softmax(scale · q·k + relative) · (v + relative)` over the visible keys; zeros if there are none.
@@ -221,6 +230,7 @@ pub(crate) fn attention(a: &Attention<'_>) -> Vec<f64> {
                     .map(|&j| {
                         let k = &a.k[(kv * tk + j) * kv_width + kv_at..][..d];
                         let mut score = f64::from(a.scale) * dot(q, k);
+                        score += a.bias.map_or(0.0, |x| f64::from(x[((b * heads + h) * tq + i) * tk + j]));
                         if let Some((table, _, window)) = a.relative
                             && let Some(o) = offset(j, window)
                         {
@@ -249,6 +259,26 @@ pub(crate) fn attention(a: &Attention<'_>) -> Vec<f64> {
     y
 }
 
+/// q `[B, T, H·D]`, p `[2T − 1, H·D]` → `[B, H, T, T]`: `scale · q[i] · p[T − 1 − i + j]` for each head.
+pub(crate) fn relative_scores(
+    q: &[f32],
+    p: &[f32],
+    [batch, time, width]: [usize; 3],
+    heads: usize,
+    scale: f32,
+) -> Vec<f64> {
+    let d = width / heads;
+    let head = |x: &[f32], row: usize, h: usize| x[row * width + h * d..][..d].to_vec();
+    let mut y = vec![];
+    for (b, h) in (0..batch).flat_map(|b| (0..heads).map(move |h| (b, h))) {
+        for (i, j) in (0..time).flat_map(|i| (0..time).map(move |j| (i, j))) {
+            let score = dot(&head(q, b * time + i, h), &head(p, time - 1 + j - i, h));
+            y.push(f64::from(scale) * score);
+        }
+    }
+    y
+}
+
 fn dot(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
 }
@@ -268,14 +298,31 @@ pub(crate) fn rotary_table(theta: &[f32], batch: usize, time: usize, lens: Optio
     y
 }
 
-/// `[B, 2, T, half]`: cosines, then sines, of `(first + t) · base^(−j / half)`.
-pub(crate) fn rope_table(base: f64, first: &[usize], time: usize, half: usize) -> Vec<f64> {
+/// `[B, 2, T, half]`: cosines, then sines, of `(first + t) · base^(−j / half)`, or of scaled frequencies.
+pub(crate) fn rope_table(
+    base: f64,
+    scaling: Option<RopeScaling>,
+    first: &[usize],
+    time: usize,
+    half: usize,
+) -> Vec<f64> {
+    let frequency = |j: usize| {
+        let f = base.powf(-(j as f64) / half as f64);
+        let Some(RopeScaling { factor, low, high, length }) = scaling else { return f };
+        let (wave, length) = (2.0 * std::f64::consts::PI / f, length as f64);
+        let s = (length / wave - low) / (high - low);
+        match wave {
+            w if w < length / high => f,
+            w if w > length / low => f / factor,
+            _ => (1.0 - s) * f / factor + s * f,
+        }
+    };
     let mut y = vec![];
     for first in first {
         for function in [f64::cos, f64::sin] {
             for t in 0..time {
                 let position = (first + t) as f64;
-                y.extend((0..half).map(|j| function(position * base.powf(-(j as f64) / half as f64))));
+                y.extend((0..half).map(|j| function(position * frequency(j))));
             }
         }
     }
@@ -421,6 +468,69 @@ pub(crate) fn overlap_add(frames: &[f32], window: &[f32], count: usize, hop: usi
             }
         }
         y.extend((n / 2..n / 2 + (count - 1) * hop).map(|s| sum[s] / squares[s]));
+    }
+    y
+}
+
+/// gates `[B, T, 4H]`, w `[H, 4H]` → `[B, T, H]`: each step of each sequence after the other.
+pub(crate) fn lstm(gates: &[f32], w: &[f32], time: usize, units: usize) -> Vec<f64> {
+    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+    let mut y = vec![];
+    for gates in gates.chunks_exact(time * 4 * units) {
+        let (mut h, mut c) = (vec![0.0; units], vec![0.0; units]);
+        for gates in gates.chunks_exact(4 * units) {
+            let mut sums: Vec<f64> = gates.iter().map(|x| f64::from(*x)).collect();
+            for (h, w) in h.iter().zip(w.chunks_exact(4 * units)) {
+                sums.iter_mut().zip(w).for_each(|(sum, w)| *sum += h * f64::from(*w));
+            }
+            for u in 0..units {
+                let [input, forget, cell, output] = [0, 1, 2, 3].map(|gate| sums[gate * units + u]);
+                c[u] = sigmoid(forget) * c[u] + sigmoid(input) * cell.tanh();
+                h[u] = sigmoid(output) * c[u].tanh();
+            }
+            y.extend_from_slice(&h);
+        }
+    }
+    y
+}
+
+/// x `[B, T, C]`: the mean of `rows` rows, or of those that are left of a sequence, for each of them.
+pub(crate) fn segment_mean(x: &[f32], [time, c]: [usize; 2], rows: usize) -> Vec<f64> {
+    let mut y = vec![];
+    for sequence in x.chunks_exact(time * c) {
+        for segment in sequence.chunks(rows * c) {
+            let count = segment.len() / c;
+            let mean = |i: usize| {
+                segment.iter().skip(i).step_by(c).map(|x| f64::from(*x)).sum::<f64>() / count as f64
+            };
+            let means: Vec<f64> = (0..c).map(mean).collect();
+            (0..count).for_each(|_| y.extend_from_slice(&means));
+        }
+    }
+    y
+}
+
+/// f0 `[B, T]`, phases `[B, H]`, noise `[B, T · hop, H]` → as noise: sample by sample.
+pub(crate) fn harmonic_source(
+    [f0, phases, noise]: [&[f32]; 3],
+    [batch, time, harmonics]: [usize; 3],
+    hop: usize,
+    rate: usize,
+) -> Vec<f64> {
+    let mut y = vec![0.0; noise.len()];
+    for b in 0..batch {
+        for h in 0..harmonics {
+            let mut sum = 0.0;
+            for sample in 0..time * hop {
+                let f0 = f0[b * time + sample / hop];
+                sum += f64::from(f0 * (h + 1) as f32 / rate as f32);
+                let cycles = f64::from((sum as f32).rem_euclid(1.0));
+                let angle = 2.0 * std::f64::consts::PI * cycles + f64::from(phases[b * harmonics + h]);
+                let at = (b * time * hop + sample) * harmonics + h;
+                let noise = f64::from(noise[at]);
+                y[at] = if f0 > 10.0 { 0.1 * angle.sin() + 0.003 * noise } else { 0.1 / 3.0 * noise };
+            }
+        }
     }
     y
 }

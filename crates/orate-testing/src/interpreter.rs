@@ -364,6 +364,9 @@ impl Run<'_> {
                 Activation::Clip => x.clamp(-1.0, 1.0),
                 Activation::Sigmoid => 1.0 / (1.0 + (-*x).exp()),
                 Activation::Elu => f::elu(*x),
+                Activation::GeluTanh => f::gelu_tanh(*x),
+                Activation::Sin => x.sin(),
+                Activation::Cos => x.cos(),
             };
         }
         Ok(x)
@@ -374,7 +377,7 @@ impl Run<'_> {
         let dims = self.graph.shape(node.inputs[0]).dims();
         Ok(f::Sequence {
             x: self.floats(node.inputs[0])?,
-            history: if g.history { Some(self.floats(node.inputs[1])?) } else { None },
+            history: if g.has_history() { self.floats(node.inputs[1])? } else { &[] },
             time: dims[1],
             channels: dims[2],
         })
@@ -472,7 +475,7 @@ impl Run<'_> {
                 let factor = self.factor(*factor)?;
                 wide(x(0)?).iter().map(|x| factor * x).collect()
             }
-            Op::Attention { heads, scale, mask, relative } => {
+            Op::Attention { heads, scale, mask, relative, bias } => {
                 let tables = match relative {
                     Some(r) => Some((self.weight(&r.key)?, self.weight(&r.value)?, r.window)),
                     None => None,
@@ -482,7 +485,7 @@ impl Run<'_> {
                     k: &self.kept(node.inputs[1])?,
                     v: &self.kept(node.inputs[2])?,
                     lens: match node.inputs.get(3) {
-                        Some(v) if !mask.has_positions() => Some(self.integers(*v)?),
+                        Some(v) if !mask.has_positions() && !bias => Some(self.integers(*v)?),
                         _ => None,
                     },
                     positions: match (mask, node.inputs.get(3)) {
@@ -501,7 +504,12 @@ impl Run<'_> {
                     scale: *scale,
                     mask: *mask,
                     relative: tables.as_ref().map(|(k, v, w)| (k.as_slice(), v.as_slice(), *w)),
+                    bias: if *bias { Some(x(3)?) } else { None },
                 })
+            }
+            Op::RelativeScores { heads, scale } => {
+                let sizes = [dims(0)[0], dims(0)[1], dims(0)[2]];
+                f::relative_scores(x(0)?, x(1)?, sizes, *heads, *scale)
             }
             Op::RotaryTable { theta } => {
                 let lens = match node.inputs.first() {
@@ -510,9 +518,9 @@ impl Run<'_> {
                 };
                 f::rotary_table(&self.weight(theta)?, out.dims()[0], out.dims()[2], lens)
             }
-            Op::RopeTable { base, first } => {
+            Op::RopeTable { base, scaling, first } => {
                 let first = self.firsts((i, node), (out.dims()[0], 0, i32::MAX as usize), *first)?;
-                f::rope_table(*base, &first, out.dims()[2], out.dims()[3])
+                f::rope_table(*base, *scaling, &first, out.dims()[2], out.dims()[3])
             }
             Op::Rotary { heads } => {
                 let (b, t, c) = (dims(0)[0], dims(0)[1], dims(0)[2]);
@@ -556,6 +564,12 @@ impl Run<'_> {
                 f::residual_codes(x(0)?, &self.weight(codebooks)?, *q, *v, dims(0)[2])
             }
             Op::OverlapAdd { window, hop } => f::overlap_add(x(0)?, &self.weight(window)?, dims(0)[1], *hop),
+            Op::Lstm { weight } => f::lstm(x(0)?, &self.weight(weight)?, dims(0)[1], out.dims()[2]),
+            Op::SegmentMean { rows } => f::segment_mean(x(0)?, [dims(0)[1], dims(0)[2]], *rows),
+            Op::HarmonicSource { hop, rate } => {
+                let sizes = [dims(0)[0], dims(0)[1], dims(1)[1]];
+                f::harmonic_source([x(0)?, x(1)?, x(2)?], sizes, *hop, *rate)
+            }
             Op::Reshape => self.numbers(node.inputs[0])?,
             Op::Permute { perm } => f::gather(&wide(x(0)?), dims(0), out.dims(), |at| {
                 let mut from = vec![0; at.len()];
@@ -609,7 +623,7 @@ impl Run<'_> {
                 }
                 seen
             }
-            Op::Sample { codebook, controls } => {
+            Op::Sample(rules) => {
                 let width = dims(0)[dims(0).len() - 1];
                 let (lanes, of_row) = (dims(0).len() - 1, dims(1)[1]);
                 let (logits, settings) = (x(0)?, x(1)?);
@@ -624,9 +638,8 @@ impl Run<'_> {
                         settings: sample_settings(&settings[of_row * b..][..of_row]),
                         seed: [seed[2 * b], seed[2 * b + 1]],
                         number: number[b],
-                        codebook: *codebook,
                         seen: seen.map(|seen| &seen[b * width..][..width]),
-                        controls: *controls,
+                        rules: *rules,
                     };
                     let id = if broken { None } else { sampling::draw(logits, &draw) };
                     ids.push(id.map_or(f64::from(NO_ID), |id| id as f64));

@@ -4,6 +4,8 @@ use half::{bf16, f16};
 use orate_graph::{DType, Graph, GraphError, Halves, Result, Shape, Tensor, Weight, WeightLoader};
 use std::collections::BTreeMap;
 
+const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+
 /// A small generator (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
@@ -23,11 +25,21 @@ impl Random {
 
     /// Returns 64 random bits.
     pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        self.0 = self.0.wrapping_add(STEP);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         z ^ (z >> 31)
+    }
+
+    /// Leaves out the next `n` draws.
+    pub fn skip(&mut self, n: u64) {
+        self.0 = self.0.wrapping_add(STEP.wrapping_mul(n));
+    }
+
+    /// Returns a number from 0 to 1, exclusive, with 53 random bits.
+    pub fn unit(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     /// Returns an integer below `n`.

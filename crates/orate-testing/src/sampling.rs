@@ -1,7 +1,7 @@
 //! Reference sampling of an id from logits, step by step as in [`orate_graph::Op::Sample`].
 
 use crate::formulas::philox;
-use orate_graph::{ControlIds, SAMPLE_SETTINGS};
+use orate_graph::{SAMPLE_SETTINGS, SampleRules};
 
 /// Inputs of a draw besides the logits.
 #[derive(Clone, Copy, Debug)]
@@ -14,26 +14,36 @@ pub struct Draw<'a> {
     pub seed: [i32; 2],
     /// Index of the draw.
     pub number: i32,
-    /// Index of the codebook.
-    pub codebook: u32,
     /// Nonzero where an id was drawn before.
     pub seen: Option<&'a [f32]>,
-    /// Ids that must not be drawn.
-    pub controls: Option<ControlIds>,
+    /// Constants.
+    pub rules: SampleRules,
+}
+
+/// Step 1.
+fn penalize(x: &mut [f32], draw: &Draw<'_>) {
+    let penalty = draw.settings[3];
+    for (id, x) in x.iter_mut().enumerate() {
+        let starts = draw.number == 0 && draw.rules.start == Some(id);
+        if starts || draw.seen.is_some_and(|seen| seen[id] != 0.0) {
+            *x = if *x < 0.0 { *x * penalty } else { *x / penalty };
+        }
+    }
 }
 
 /// Steps 0 to 6: the remaining logits, with −∞ for excluded ids. At temperature 0 only steps 0 to 2.
 pub fn filtered(logits: &[f32], draw: &Draw<'_>) -> Vec<f32> {
-    let [temperature, k, p, penalty, min_p, guidance] = draw.settings;
+    let [temperature, k, p, _, min_p, guidance] = draw.settings;
     let mut x = logits.to_vec();
     for (x, u) in x.iter_mut().zip(draw.unconditional.unwrap_or_default()) {
         *x += guidance * (*x - *u);
     }
+    let penalty_last = draw.rules.penalty_last && temperature != 0.0;
+    if !penalty_last {
+        penalize(&mut x, draw);
+    }
     for (id, x) in x.iter_mut().enumerate() {
-        if draw.seen.is_some_and(|seen| seen[id] != 0.0) {
-            *x = if *x < 0.0 { *x * penalty } else { *x / penalty };
-        }
-        let left_out = draw.controls.is_some_and(|c| {
+        let left_out = draw.rules.controls.is_some_and(|c| {
             let early = id == c.end && (draw.number as i64) < c.min_draws as i64;
             early || (id >= c.first && id != c.end)
         });
@@ -67,6 +77,9 @@ pub fn filtered(logits: &[f32], draw: &Draw<'_>) -> Vec<f32> {
             sum += probabilities[id];
         }
     }
+    if penalty_last {
+        penalize(&mut x, draw);
+    }
     x
 }
 
@@ -98,7 +111,7 @@ pub fn draw(logits: &[f32], draw: &Draw<'_>) -> Option<usize> {
 /// Gumbel noise `−ln(−ln u)` of an id.
 fn gumbel(id: u32, draw: &Draw<'_>) -> f64 {
     let key = draw.seed.map(|word| word as u32);
-    let words = philox([id / 4, draw.codebook, draw.number as u32, 1], key);
+    let words = philox([id / 4, draw.rules.codebook, draw.number as u32, 1], key);
     let u = (f64::from(words[(id % 4) as usize] >> 9) + 0.5) / 8_388_608.0;
     -(-u.ln()).ln()
 }

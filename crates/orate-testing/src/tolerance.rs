@@ -26,6 +26,14 @@ pub const NORM: f64 = 32.0 * ROUNDING;
 /// Angles up to 1000, computed in double precision or reduced as carefully: absolute error of a sine.
 pub const ANGLE: f64 = 8.0 * ROUNDING;
 
+/// An LSTM whose gates are half open on average: errors of the five functions in a step, which the next steps
+/// halve, and which the recurrent weights of the cases (of norm 1 or less) do not amplify.
+pub const RECURRENT: f64 = 4.0 * TRANSCENDENTAL;
+
+/// A sine of an angle up to 2π plus a phase up to π, both rounded (half an ulp of 8 is 4 ulps of 1): of the
+/// largest amplitude, a tenth.
+pub const SOURCE: f64 = 24.0 * ROUNDING;
+
 /// Normal random numbers: the stream promises about 1e-6 to 2e-6 absolute (angle, logarithm and root in f32,
 /// up to 5.8 standard deviations), and the largest of a few numbers may be below 1.
 pub const RANDOM: f64 = 64.0 * ROUNDING;
@@ -78,7 +86,7 @@ pub fn of_op(op: &Op, inputs: &[&[usize]]) -> f64 {
         | Op::Increment { .. }
         | Op::WriteRows { .. }
         | Op::Mark
-        | Op::Sample { .. } => MOVED,
+        | Op::Sample(_) => MOVED,
         Op::AddBias { .. }
         | Op::Affine { .. }
         | Op::Add
@@ -104,6 +112,7 @@ pub fn of_op(op: &Op, inputs: &[&[usize]]) -> f64 {
         Op::Attention { heads, .. } => {
             2.0 * product(inputs[0][2] / heads) + product(inputs[1][1]) + TRANSCENDENTAL
         }
+        Op::RelativeScores { heads, .. } => product(inputs[0][2] / heads),
         // Weights of about 1 / T, each with the error of an exponential, and a sum over time. A deviation is
         // the root of such a sum of squares, where the error of the mean counts twice.
         Op::Statistics { .. } => 2.0 * product(inputs[0][1]) + 2.0 * TRANSCENDENTAL,
@@ -111,6 +120,10 @@ pub fn of_op(op: &Op, inputs: &[&[usize]]) -> f64 {
         Op::ResidualCodes { .. } => MOVED,
         // Two sums with one term per overlapping frame, and a quotient.
         Op::OverlapAdd { window, hop } => 2.0 * product(window.shape().len().div_ceil(*hop)) + ELEMENTWISE,
+        // A sum relative to the largest mean, which may be small: numbers up to 1 of both signs cancel.
+        Op::SegmentMean { rows } => 4.0 * product((*rows).min(inputs[0][1])),
+        Op::HarmonicSource { .. } => SOURCE,
+        Op::Lstm { weight } => product(weight.shape().dims()[0]) + RECURRENT,
         Op::RotaryTable { .. } | Op::RopeTable { .. } | Op::TimeEmbedding { .. } => ANGLE,
         Op::RandomNormal { .. } => RANDOM,
     }

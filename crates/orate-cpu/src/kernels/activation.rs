@@ -33,6 +33,9 @@ impl Apply for Activation {
             Activation::Clip => s.max(s.splat(-1.0), s.min(s.splat(1.0), v)),
             Activation::Sigmoid => vecmath::sigmoid(s, v),
             Activation::Elu => vecmath::elu(s, v),
+            Activation::GeluTanh => vecmath::gelu_tanh(s, v),
+            Activation::Sin => vecmath::sine(s, v, 0.0),
+            Activation::Cos => vecmath::sine(s, v, 0.5),
         }
     }
 
@@ -50,6 +53,12 @@ impl Apply for Activation {
             Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
             Activation::Elu if x < 0.0 => x.exp_m1(),
             Activation::Elu => x,
+            Activation::GeluTanh => {
+                let u = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+                0.5 * x * (1.0 + u.tanh())
+            }
+            Activation::Sin => x.sin(),
+            Activation::Cos => x.cos(),
         }
     }
 }
@@ -89,6 +98,9 @@ pub(crate) fn unswitched(f: Activation, body: impl Each) {
         Activation::Clip => body.each(Activation::Clip),
         Activation::Sigmoid => body.each(Activation::Sigmoid),
         Activation::Elu => body.each(Activation::Elu),
+        Activation::GeluTanh => body.each(Activation::GeluTanh),
+        Activation::Sin => body.each(Activation::Sin),
+        Activation::Cos => body.each(Activation::Cos),
     }
 }
 
@@ -136,8 +148,11 @@ mod tests {
     #[test]
     fn far_from_zero_and_nan() {
         for isa in Isa::available() {
-            // There eˣ overflows and PReLU grows for half of the slopes.
-            let bounded = |f: &Activation| !matches!(f, Activation::Exp | Activation::PRelu(_));
+            // There eˣ overflows, PReLU grows for half of the slopes, and sines do not settle.
+            let bounded = |f: &Activation| {
+                use orate_graph::Activation::{Cos, Exp, PRelu, Sin};
+                !matches!(f, Exp | PRelu(_) | Sin | Cos)
+            };
             for activation in Activation::all(0.25).into_iter().filter(bounded) {
                 let mut y = [-1e4, 1e4, f32::NAN];
                 isa.run(Lanes(activation, &mut y));

@@ -14,7 +14,7 @@ use crate::op::{Binding, Call, OpKernel};
 use crate::simd::{Kernel, Simd};
 use crate::weights::Core;
 use crate::{Isa, Team};
-use orate_graph::{First, ValueInfo, Weight};
+use orate_graph::{First, RopeScaling, ValueInfo, Weight, rope_frequencies};
 
 /// Fills `cos` and `sin`, both [T, D/2], for the angles `position(t)` · `theta[j]`; D/2 is the length of
 /// `theta`.
@@ -117,6 +117,7 @@ impl OpKernel for RotaryTable<'_> {
 
 pub(crate) struct RopeTable {
     pub base: f64,
+    pub scaling: Option<RopeScaling>,
     pub first: First,
 }
 
@@ -126,8 +127,8 @@ impl OpKernel for RopeTable {
     }
 
     fn bind(&self, step: &Binding<'_>) -> Call {
-        let ([_, _, time, half], base, first) = (step.out_dims(), self.base, self.first);
-        let frequencies: Vec<f64> = (0..half).map(|j| base.powf(-(j as f64) / half as f64)).collect();
+        let ([_, _, time, half], first) = (step.out_dims(), self.first);
+        let frequencies = rope_frequencies(self.base, self.scaling, half);
         Call::fallible(move |o| {
             for (b, out) in o.out.chunks_exact_mut(2 * time * half).enumerate() {
                 let first = match first {

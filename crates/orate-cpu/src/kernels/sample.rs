@@ -4,7 +4,7 @@
 //! x = c, or c + guidance · (c − u) with unconditional logits u; penalized where seen; −∞ for control ids
 //! temperature 0:  argmax x
 //! x = x / temperature; −∞ below the k-th largest, and below largest + ln(min-p)
-//! −∞ after the ids whose probabilities sum up to p
+//! −∞ after the ids whose probabilities sum up to p; or penalized only here
 //! argmax (x − ln(−ln u)), u from Philox                           one draw from softmax(x)
 //! ```
 //!
@@ -16,7 +16,7 @@
 use crate::kernels::random::{gumbel, philox};
 use crate::op::{Binding, Call, OpKernel};
 use crate::weights::Core;
-use orate_graph::{ControlIds, NO_ID, SAMPLE_SETTINGS, ValueInfo, sample_settings};
+use orate_graph::{NO_ID, SAMPLE_SETTINGS, SampleRules, ValueInfo, sample_settings};
 
 /// One row of logits with its sampling parameters.
 #[derive(Clone, Copy, Debug)]
@@ -31,12 +31,26 @@ pub struct Draw<'a> {
     pub seed: [u32; 2],
     /// Index of the draw.
     pub number: i32,
-    /// Index of the codebook.
-    pub codebook: u32,
     /// `[V]`, nonzero where an id was drawn before.
     pub seen: Option<&'a [f32]>,
-    /// Ids that must not be drawn.
-    pub controls: Option<ControlIds>,
+    /// Constants.
+    pub rules: SampleRules,
+}
+
+impl Draw<'_> {
+    /// Penalizes ids that were seen, once each. Excluded ones stay so.
+    fn penalize(&self, x: &mut [f32]) {
+        let penalty = self.settings[3];
+        let start = self.rules.start.filter(|_| self.number == 0);
+        let seen = self.seen.unwrap_or_default().iter().enumerate().filter(|(_, seen)| **seen != 0.0);
+        let ids = seen.map(|(id, _)| id).filter(|id| Some(*id) != start).chain(start);
+        for id in ids {
+            let x = &mut x[id];
+            if *x > f32::NEG_INFINITY {
+                *x = if *x < 0.0 { *x * penalty } else { *x / penalty };
+            }
+        }
+    }
 }
 
 /// No id can be drawn.
@@ -77,7 +91,7 @@ pub fn sample(draw: &Draw<'_>, scratch: &mut [f32]) -> Result<i32, SampleError> 
             let id = id as u32;
             if block != id / 4 {
                 block = id / 4;
-                words = philox([block, draw.codebook, draw.number as u32, 1], draw.seed);
+                words = philox([block, draw.rules.codebook, draw.number as u32, 1], draw.seed);
             }
             score += gumbel(words[id as usize % 4]);
         }
@@ -97,7 +111,7 @@ pub fn sample(draw: &Draw<'_>, scratch: &mut [f32]) -> Result<i32, SampleError> 
 /// There is less scratch than [`scratch_len`].
 pub fn filter<'s>(draw: &Draw<'_>, scratch: &'s mut [f32]) -> Result<&'s [f32], SampleError> {
     let n = draw.logits.len();
-    let [temperature, k, p, penalty, min_p, guidance] = draw.settings;
+    let [temperature, k, p, _, min_p, guidance] = draw.settings;
     let (x, rest) = scratch[..scratch_len(n)].split_at_mut(n);
     let unconditional = draw.unconditional.unwrap_or_default();
     if let Some(at) = draw.logits.iter().chain(unconditional).position(|x| x.is_nan()) {
@@ -107,12 +121,11 @@ pub fn filter<'s>(draw: &Draw<'_>, scratch: &'s mut [f32]) -> Result<&'s [f32], 
     for (x, u) in x.iter_mut().zip(unconditional) {
         *x += guidance * (*x - *u);
     }
-    if let Some(seen) = draw.seen {
-        for (x, _) in x.iter_mut().zip(seen).filter(|(_, seen)| **seen != 0.0) {
-            *x = if *x < 0.0 { *x * penalty } else { *x / penalty };
-        }
+    let penalty_last = draw.rules.penalty_last && temperature != 0.0;
+    if !penalty_last {
+        draw.penalize(x);
     }
-    if let Some(c) = draw.controls {
+    if let Some(c) = draw.rules.controls {
         let end = x[c.end];
         x[c.first..].fill(f32::NEG_INFINITY);
         let may_end = i64::from(draw.number) >= c.min_draws as i64;
@@ -135,6 +148,9 @@ pub fn filter<'s>(draw: &Draw<'_>, scratch: &'s mut [f32]) -> Result<&'s [f32], 
     }
     if p < 1.0 {
         nucleus(x, f64::from(p), rest);
+    }
+    if penalty_last {
+        draw.penalize(x);
     }
     Ok(x)
 }
@@ -165,10 +181,7 @@ fn nucleus(x: &mut [f32], p: f64, scratch: &mut [f32]) {
     order[stay..].iter().for_each(|word| x[at(word)] = f32::NEG_INFINITY);
 }
 
-pub(crate) struct Sample {
-    pub codebook: u32,
-    pub controls: Option<ControlIds>,
-}
+pub(crate) struct Sample(pub SampleRules);
 
 impl OpKernel for Sample {
     fn name(&self, _: &Core, _: &[&ValueInfo]) -> String {
@@ -176,7 +189,7 @@ impl OpKernel for Sample {
     }
 
     fn bind(&self, step: &Binding<'_>) -> Call {
-        let (codebook, controls, width) = (self.codebook, self.controls, step.shape(0).last());
+        let (rules, width) = (self.0, step.shape(0).last());
         let (lanes, of_row) = (step.shape(0).rank() - 1, step.shape(1).last());
         Call::new(move |o| {
             let settings = o.inputs.floats(1);
@@ -190,9 +203,8 @@ impl OpKernel for Sample {
                     settings: sample_settings(&settings[of_row * b..][..of_row]),
                     seed: [seed[2 * b] as u32, seed[2 * b + 1] as u32],
                     number: number[b],
-                    codebook,
                     seen: seen.map(|seen| &seen[b * width..][..width]),
-                    controls,
+                    rules,
                 };
                 let id = sample(&draw, o.scratch).unwrap_or(NO_ID);
                 *out = f32::from_bits(id as u32);
@@ -214,9 +226,8 @@ mod tests {
             settings,
             seed: [1, 2],
             number: 0,
-            codebook: 0,
             seen: None,
-            controls: None,
+            rules: SampleRules::default(),
         }
     }
 
@@ -271,6 +282,26 @@ mod tests {
     }
 
     #[test]
+    fn penalties_come_first_or_last() {
+        let x = [2.0, 1.8, 1.0, -3.0];
+        let seen = [1.0, 0.0, 0.0, 1.0];
+        let mut scratch = [0.0; 8];
+        let mut left = |penalty_last, number, temperature| {
+            let settings = sample_settings(&[temperature, 2.0, 1.0, 4.0]);
+            let rules = SampleRules { penalty_last, start: Some(1), ..SampleRules::default() };
+            let d = Draw { settings, number, rules, seen: Some(&seen), ..draw(&x, [1.0, 0.0, 1.0, 1.0]) };
+            filter(&d, &mut scratch).expect("numbers").to_vec()
+        };
+        let none = f32::NEG_INFINITY;
+        // Two remain: of the penalized logits 0.5, 1.8, 1, −12, or of those given.
+        assert_eq!(left(false, 3, 1.0), [none, 1.8, 1.0, none]);
+        assert_eq!(left(true, 3, 1.0), [0.5, 1.8, none, none]);
+        assert_eq!(left(true, 3, 0.5), [1.0, 3.6, none, none]);
+        assert_eq!(left(true, 0, 1.0), [0.5, 0.45, none, none], "in draw 0, id 1 counts as seen");
+        assert_eq!(left(true, 0, 0.0), [0.5, 0.45, 1.0, -12.0], "without temperature, all remain");
+    }
+
+    #[test]
     fn what_cannot_be_drawn_is_said() {
         let mut scratch = [0.0; 4];
         let e = sample(&draw(&[1.0, f32::NAN], [1.0, 0.0, 1.0, 1.0]), &mut scratch).expect_err("NaN");
@@ -293,7 +324,8 @@ mod tests {
         const DRAWS: usize = 40_000;
         let mut counts = [0usize; 7];
         for number in 0..DRAWS {
-            let d = Draw { number: number as i32, codebook: 5, ..base };
+            let rules = SampleRules { codebook: 5, ..base.rules };
+            let d = Draw { number: number as i32, rules, ..base };
             counts[sample(&d, &mut scratch).expect("draws") as usize] += 1;
         }
         for (id, count) in counts.into_iter().enumerate() {
@@ -313,7 +345,8 @@ mod tests {
         let mut sequence = |change: &dyn Fn(i32) -> (i32, u32, [u32; 2])| -> Vec<i32> {
             let one = |i| {
                 let (number, codebook, seed) = change(i);
-                let d = Draw { number, codebook, seed, ..draw(&logits, [1.0, 0.0, 1.0, 1.0]) };
+                let rules = SampleRules { codebook, ..SampleRules::default() };
+                let d = Draw { number, rules, seed, ..draw(&logits, [1.0, 0.0, 1.0, 1.0]) };
                 sample(&d, &mut scratch).expect("draws")
             };
             (0..32).map(one).collect()

@@ -69,7 +69,9 @@ fn shared(d: usize, keys: usize, window: Option<usize>) -> usize {
         stride += 8;
     }
     let relative = window.map_or(0, |w| (2 * w + 1) * 2 * stride + QUERIES * (2 * w + 4));
-    4 * ((2 * keys + QUERIES) * stride + QUERIES * keys + relative)
+    // Of the widest heads, keys and values are there in turn.
+    let buffers = if d > 128 { 1 } else { 2 };
+    4 * ((buffers * keys + QUERIES) * stride + QUERIES * keys + relative)
 }
 
 /// Attention of all queries with the best kernel for them.
@@ -79,10 +81,11 @@ pub(super) fn work(
     scale: f32,
     mask: AttentionMask,
     relative: Option<&RelativePositions>,
+    bias: bool,
 ) -> Work {
     match mask {
         AttentionMask::Cached(first) if is_decoding(o, heads) => decode(o, heads, scale, first),
-        _ => attend(o, heads, scale, mask, relative),
+        _ => attend(o, heads, scale, mask, relative, bias),
     }
 }
 
@@ -92,6 +95,7 @@ fn attend(
     scale: f32,
     mask: AttentionMask,
     relative: Option<&RelativePositions>,
+    bias: bool,
 ) -> Work {
     let (q, k) = (o.shape(0).dims(), o.shape(1).dims());
     let (d, window) = (q[2] / heads, relative.map_or(0, |r| r.window));
@@ -112,7 +116,11 @@ fn attend(
     let stream = usize::from(matches!(mask, AttentionMask::Stream(_)));
     words.extend([seen, q[2] / k[2], shift, stream].map(|x| x as u32));
     let last = o.optional(3);
-    let (lens, first) = if mask.has_positions() { (Pointer::Null, last) } else { (last, Pointer::Null) };
+    let (lens, first, bias) = match mask {
+        _ if bias => (Pointer::Null, Pointer::Null, last),
+        _ if mask.has_positions() => (Pointer::Null, last, Pointer::Null),
+        _ => (last, Pointer::Null, Pointer::Null),
+    };
     Work {
         program: match dtype {
             DType::F16 => "attention-f16",
@@ -134,10 +142,25 @@ fn attend(
             table(relative.map(|r| &r.value)),
             o.step.fused.rotary.map_or(Pointer::Null, |t| o.at(t)),
             first,
+            bias,
             o.out(),
         ],
         words,
         weight_bytes: 0,
+    }
+}
+
+/// Scores of relative positions, 32 queries by 32 keys of a head per block.
+pub(super) fn relative_scores(o: &Operands<'_>, heads: usize, scale: f32) -> Work {
+    let q = o.shape(0).dims();
+    let mut words = [heads, q[2] / heads, q[1]].map(|x| x as u32).to_vec();
+    words.push(bits(scale));
+    let side = q[1].div_ceil(32) as u32;
+    Work {
+        grid: [side, side, (q[0] * heads) as u32],
+        pointers: vec![o.x(0), o.x(1), o.out()],
+        words,
+        ..Work::each("relative_scores", "relative_scores", 1)
     }
 }
 

@@ -77,7 +77,7 @@ fn cuts_of_products() {
                     Pointer::Null,
                 ];
                 let sizes = Sizes { rows, k, n, time: rows, channels: k, dilation: 1, left: 0 };
-                let work = product(precision, Source::Dense, t, pointers, sizes, [0, 0, n as u32, 0, 0]);
+                let work = product(precision, Source::Dense, t, pointers, sizes, [0, 0, n as u32, 0, 0, 0]);
                 core.kernels.load(context, work.program, work.function).expect("loads");
                 let launch = Launch {
                     function: core.kernels.get(work.program, work.function),

@@ -63,3 +63,47 @@ pub(super) fn overlap_add(o: &Operands<'_>, window: &Weight, hop: usize) -> Work
         ..Work::each("overlap_add", "overlap_add", out.len())
     }
 }
+
+/// Name of the kernel of an LSTM, or the reason why there is none: a block has its state and one before.
+pub(super) fn lstm_name(weight: &Weight, facts: &Facts) -> Result<String, String> {
+    let (units, most) = (weight.shape().dims()[0], (facts.shared as usize).saturating_sub(20 << 10) / 12);
+    if units > most {
+        return Err(format!("{units} units are more than {most}"));
+    }
+    Ok("lstm".to_owned())
+}
+
+pub(super) fn lstm(o: &Operands<'_>, weight: &Weight) -> Work {
+    let d = o.out_shape().dims();
+    Work {
+        grid: [d[0] as u32, 1, 1],
+        threads: 512,
+        shared: 12 * d[2] as u32,
+        pointers: vec![o.x(0), o.dense(weight), o.out()],
+        words: vec![d[1] as u32, d[2] as u32],
+        ..Work::each("lstm", "lstm", 1)
+    }
+}
+
+pub(super) fn segment_mean(o: &Operands<'_>, rows: usize) -> Work {
+    let d = o.out_shape().dims();
+    Work {
+        grid: [d[2].div_ceil(CHANNELS) as u32, d[1].div_ceil(rows) as u32, d[0] as u32],
+        pointers: vec![o.x(0), o.out()],
+        words: [d[2], d[1], rows].map(|x| x as u32).to_vec(),
+        ..Work::each("segment_mean", "segment_mean", 1)
+    }
+}
+
+pub(super) fn harmonic_source(o: &Operands<'_>, hop: usize, rate: usize) -> Work {
+    let (f0, harmonics) = (o.shape(0).dims(), o.out_shape().last());
+    let mut words = [f0[1], hop, harmonics].map(|x| x as u32).to_vec();
+    words.push(bits(rate as f32));
+    Work {
+        grid: [f0[1] as u32, f0[0] as u32, 1],
+        shared: 8 * harmonics as u32,
+        pointers: vec![o.x(0), o.x(1), o.x(2), o.out()],
+        words,
+        ..Work::each("harmonic_source", "harmonic_source", 1)
+    }
+}

@@ -8,7 +8,7 @@ use super::work::{Pointer, Work, bits};
 use crate::driver::Facts;
 use crate::kernels::{TALL, TENSOR_ARCH, product_program};
 use crate::weights::packed_bytes;
-use orate_graph::{ConvGeometry, Epilogue, Precision, Weight};
+use orate_graph::{ConvGeometry, Edges, Epilogue, Precision, Weight};
 
 /// Indices, among a matmul's pointers and words, of the weights to prefetch and of their size in bytes; see
 /// [`announce`].
@@ -41,14 +41,14 @@ pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, conv: Option
     let choices: &[usize] = match (whole, conv) {
         (false, _) => &[5],
         (true, None) => &[1, 3, 5, 9],
-        (true, Some(g)) if g.history && o.facts.arch < TENSOR_ARCH => &[5],
-        (true, Some(g)) if g.history => &[5, 7],
+        (true, Some(g)) if g.edges != Edges::Repeat && o.facts.arch < TENSOR_ARCH => &[5],
+        (true, Some(g)) if g.edges != Edges::Repeat => &[5, 7],
         (true, Some(_)) => &[5, 9],
     };
     let t = tiling(rows, k, n, choices, o.facts);
     let source = match (whole, conv) {
         (false, _) => Source::Odd,
-        (true, Some(g)) if g.history => Source::Past,
+        (true, Some(g)) if g.edges != Edges::Repeat => Source::Past,
         (true, Some(_)) => Source::Conv,
         (true, None) => Source::Dense,
     };
@@ -65,14 +65,15 @@ pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, conv: Option
         fused.row.map_or(Pointer::Null, |(_, index)| o.scalar(index)),
         o.out(),
         Pointer::Null,
-        if g.history { o.x(1) } else { Pointer::Null },
+        if g.has_history() { o.x(1) } else { Pointer::Null },
         norm.map_or(Pointer::Null, |(weight, _)| o.dense(weight)),
     ];
     let sizes = Sizes { rows, k, n, time, channels, dilation: g.dilation, left };
     let table_rows = fused.row.map_or(0, |(table, _)| o.shape_of(table).dims()[0]);
     let eps = norm.map_or(0.0, |(_, eps)| *eps);
     let activation = activation_number(e.activation.as_ref());
-    let numbers = [activation, table_rows as u32, own as u32, u32::from(fused.gated), bits(eps)];
+    let zeros = u32::from(g.edges == Edges::Zero);
+    let numbers = [activation, table_rows as u32, own as u32, u32::from(fused.gated), bits(eps), zeros];
     let work = product(precision, source, t, pointers, sizes, numbers);
     if fused.parts.is_empty() { tall(work, precision, t, sizes, o.facts) } else { work }
 }
@@ -84,7 +85,7 @@ pub(super) fn product(
     t: Tiling,
     pointers: [Pointer; 11],
     sizes: Sizes,
-    [activation, table_rows, first, gated, eps]: [u32; 5],
+    [activation, table_rows, first, gated, eps, zeros]: [u32; 6],
 ) -> Work {
     let Sizes { rows, k, n, time, channels, dilation, left } = sizes;
     let function = match (source, t.tiles) {
@@ -108,7 +109,7 @@ pub(super) fn product(
         shared: product_shared(t) as u32,
         cluster: t.split as u32,
         pointers: pointers.to_vec(),
-        words: sizes.into_iter().chain([activation, table_rows, 0, first, gated, eps]).collect(),
+        words: sizes.into_iter().chain([activation, table_rows, 0, first, gated, eps, zeros]).collect(),
         weight_bytes: packed_bytes(k, n, precision) as u32,
     }
 }
@@ -159,7 +160,7 @@ mod tests {
             let [rows, k, n, time, channels, dilation, left] = sizes;
             let sizes = Sizes { rows, k, n, time, channels, dilation, left };
             let t = tiling(rows, k, n, &[5, 9], &facts);
-            let work = product(precision, Source::Conv, t, [Pointer::Null; 11], sizes, [0; 5]);
+            let work = product(precision, Source::Conv, t, [Pointer::Null; 11], sizes, [0; 6]);
             tall(work, precision, t, sizes, &facts)
         };
         // Two sequences of 6000 rows of 32 channels, seven taps; as in tests/main/ops.rs.

@@ -110,9 +110,12 @@ pub(crate) fn op_kernel<'op>(
         }
         Op::LayerNorm(n) => K::checked(rows::named("layer-norm", inputs), |o| rows::layer_norm(o, n)),
         Op::RmsNorm { weight, eps } => K::one("rms-norm", |o| rows::rms_norm(o, weight, *eps)),
-        Op::Attention { heads, scale, mask, relative } => {
+        Op::Attention { heads, scale, mask, relative, bias } => {
             let name = attention::name(inputs, *heads, relative.as_ref(), facts);
-            K::checked(name, |o| attention::work(o, *heads, *scale, *mask, relative.as_ref()))
+            K::checked(name, |o| attention::work(o, *heads, *scale, *mask, relative.as_ref(), *bias))
+        }
+        Op::RelativeScores { heads, scale } => {
+            K::one("relative-scores", |o| attention::relative_scores(o, *heads, *scale))
         }
         Op::AddBias { bias } => K::one("pointwise", |o| pointwise::add_bias(o, bias)),
         Op::Affine { scale, shift } => K::one("pointwise", |o| pointwise::affine(o, scale, shift)),
@@ -127,12 +130,12 @@ pub(crate) fn op_kernel<'op>(
         Op::Snake { frequency, gain } => K::one("snake", |o| pointwise::snake(o, frequency, gain)),
         Op::Rotary { .. } => K::one("rotary", tables::rotary),
         Op::RotaryTable { theta } => K::one("table", |o| tables::rotary_table(o, theta)),
-        Op::RopeTable { base, first } => K::one("table", |o| tables::rope_table(o, *base, *first)),
+        Op::RopeTable { base, scaling, first } => {
+            K::one("table", |o| tables::rope_table(o, *base, *scaling, *first))
+        }
         Op::TimeEmbedding { dim } => K::one("table", |o| tables::time_embedding(o, *dim)),
         Op::RandomNormal { seed, scale } => K::one("philox", |o| tables::random_normal(o, *seed, *scale)),
-        Op::Sample { codebook, controls } => {
-            K::checked(sample::name(inputs, facts), |o| sample::work(o, *codebook, *controls))
-        }
+        Op::Sample(rules) => K::checked(sample::name(inputs, facts), |o| sample::work(o, rules)),
         Op::Embedding { table } => K::one("gather", |o| movement::embedding(o, table)),
         Op::EmbeddingSum { tables, first } => {
             K::one("gather", |o| movement::embedding_sum(o, tables, *first))
@@ -153,6 +156,11 @@ pub(crate) fn op_kernel<'op>(
             K::checked(name, |o| encoders::residual_codes(o, codebooks))
         }
         Op::OverlapAdd { window, hop } => K::one("overlap-add", |o| encoders::overlap_add(o, window, *hop)),
+        Op::Lstm { weight } => K::checked(encoders::lstm_name(weight, facts), |o| encoders::lstm(o, weight)),
+        Op::SegmentMean { rows } => K::one("segment-mean", |o| encoders::segment_mean(o, *rows)),
+        Op::HarmonicSource { hop, rate } => {
+            K::one("harmonic-source", |o| encoders::harmonic_source(o, *hop, *rate))
+        }
         Op::Reshape => unreachable!("a view of its operand in every plan"),
     }
 }
@@ -345,7 +353,8 @@ mod tests {
         let norm = |c: usize| Op::LayerNorm(Norm { weight: v(c), bias: v(c), eps: 1e-6 });
         refused(norm(4100), [vec![2, 4100], vec![], vec![]], "4096");
         refused(norm(1025), [vec![2, 1025], vec![], vec![]], "1024");
-        let attention = Op::Attention { heads: 1, scale: 1.0, mask: AttentionMask::None, relative: None };
+        let attention =
+            Op::Attention { heads: 1, scale: 1.0, mask: AttentionMask::None, relative: None, bias: false };
         refused(attention, [vec![1, 2, 300], vec![1, 2, 300], vec![1, 2, 300]], "256");
     }
 }

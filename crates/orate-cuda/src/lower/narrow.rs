@@ -2,7 +2,7 @@
 
 use super::operands::{Operands, activation_number};
 use super::work::{Pointer, Work};
-use orate_graph::{ConvGeometry, Epilogue, Weight};
+use orate_graph::{ConvGeometry, Edges, Epilogue, Weight};
 
 /// Results per warp, and warps per block.
 const RUN: usize = 32;
@@ -20,13 +20,14 @@ pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, g: &ConvGeom
     };
     let (row, activation) = (o.step.fused.row, activation_number(e.activation.as_ref()));
     let row_count = row.map_or(0, |(table, _)| o.shape_of(table).dims()[0]);
+    let zeros = u32::from(g.edges == Edges::Zero);
     let words = [batch, time, g.left].map(|x| x as u32);
     Work {
         grid: [(batch * time.div_ceil(RUN)).div_ceil(WARPS) as u32, 1, 1],
         threads: 32 * WARPS as u32,
         pointers: vec![
             o.x(0),
-            if g.history { o.x(1) } else { Pointer::Null },
+            if g.has_history() { o.x(1) } else { Pointer::Null },
             o.dense(weight),
             e.bias.as_ref().map_or(Pointer::Null, |b| o.dense(b)),
             o.slope(e.activation.as_ref()),
@@ -34,7 +35,7 @@ pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, g: &ConvGeom
             row.map_or(Pointer::Null, |(_, index)| o.scalar(index)),
             o.out(),
         ],
-        words: words.into_iter().chain([activation, row_count as u32, 0]).collect(),
+        words: words.into_iter().chain([activation, row_count as u32, zeros]).collect(),
         ..Work::each("conv_narrow", function, 1)
     }
 }

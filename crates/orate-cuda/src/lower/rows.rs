@@ -2,7 +2,7 @@
 
 use super::operands::Operands;
 use super::work::{Pointer, Work, bits};
-use orate_graph::{ConvGeometry, Norm, ValueInfo, Weight};
+use orate_graph::{ConvGeometry, Edges, Norm, ValueInfo, Weight};
 
 /// Maximum row widths of norms, as a block of 256 threads has a row in registers: in vectors of four, and
 /// element by element.
@@ -78,7 +78,8 @@ pub(super) fn depthwise(
     let shape = o.out_shape();
     let (fours, threads) = row_threads(shape.last());
     let table = |w: Option<&Weight>| w.map_or(Pointer::Null, |w| o.dense(w));
-    let sizes = [shape.dims()[1], shape.last(), g.taps, g.dilation, g.left];
+    let zeros = usize::from(g.edges == Edges::Zero);
+    let sizes = [shape.dims()[1], shape.last(), g.taps, g.dilation, g.left, zeros];
     let mut words: Vec<u32> = sizes.map(|x| x as u32).to_vec();
     words.push(bits(norm.map_or(0.0, |n| n.eps)));
     Work {
@@ -99,7 +100,7 @@ pub(super) fn depthwise(
             o.dense(bias),
             table(norm.map(|n| &n.weight)),
             table(norm.map(|n| &n.bias)),
-            if g.history { o.x(1) } else { Pointer::Null },
+            if g.has_history() { o.x(1) } else { Pointer::Null },
             o.out(),
         ],
         words,

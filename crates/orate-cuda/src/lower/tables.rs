@@ -2,7 +2,7 @@
 
 use super::operands::Operands;
 use super::work::{Work, bits};
-use orate_graph::{First, Scalar, Weight};
+use orate_graph::{First, RopeScaling, Scalar, Weight};
 
 pub(super) fn rotary_table(o: &Operands<'_>, theta: &Weight) -> Work {
     let (d, len) = (o.out_shape().dims(), o.out_shape().len());
@@ -13,11 +13,16 @@ pub(super) fn rotary_table(o: &Operands<'_>, theta: &Weight) -> Work {
     }
 }
 
-pub(super) fn rope_table(o: &Operands<'_>, base: f64, first: First) -> Work {
+pub(super) fn rope_table(o: &Operands<'_>, base: f64, scaling: Option<RopeScaling>, first: First) -> Work {
     let (d, len) = (o.out_shape().dims(), o.out_shape().len());
-    let (base, (first, from)) = (base.to_bits(), o.first(first));
+    let (first, from) = o.first(first);
+    // A factor of 1 changes nothing.
+    let none = RopeScaling { factor: 1.0, low: 0.0, high: 1.0, length: 0 };
+    let RopeScaling { factor, low, high, length } = scaling.unwrap_or(none);
     let mut words: Vec<u32> = [d[0], d[2], d[3], from].map(|x| x as u32).to_vec();
-    words.extend([base as u32, (base >> 32) as u32]);
+    for bits in [base, factor, low, high, length as f64].map(f64::to_bits) {
+        words.extend([bits as u32, (bits >> 32) as u32]);
+    }
     Work { pointers: vec![first, o.out()], words, ..Work::each("rotary", "rope_table", len / 2) }
 }
 

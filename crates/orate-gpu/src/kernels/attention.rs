@@ -26,7 +26,11 @@ impl Shape {
     fn new(d: usize) -> Shape {
         match d.is_multiple_of(4) {
             true => {
-                let keys = if d <= 96 { 64 } else { 32 };
+                let keys = match d {
+                    0..=96 => 64,
+                    97..=192 => 32,
+                    _ => 16,
+                };
                 Shape { odd: false, queries: QUERIES, keys, row: d + 4 }
             }
             false => {
@@ -65,8 +69,19 @@ pub(super) fn name(
     Ok(format!("attention-{d}{dtype}"))
 }
 
+/// Optional parts of attention without positions.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Parts {
+    /// Keys past a length are not seen.
+    pub lens: bool,
+    /// There are relative terms.
+    pub relative: bool,
+    /// Scores have a bias.
+    pub bias: bool,
+}
+
 /// Kernel for a head width, a mask, and the type of keys and values.
-pub(super) fn variant(d: usize, mask: AttentionMask, lens: bool, relative: bool, dtype: DType) -> Variant {
+pub(super) fn variant(d: usize, mask: AttentionMask, parts: Parts, dtype: DType) -> Variant {
     let s = Shape::new(d);
     let v = match s.odd {
         true => Variant::new("attention_odd")
@@ -93,8 +108,9 @@ pub(super) fn variant(d: usize, mask: AttentionMask, lens: bool, relative: bool,
         .flag("WINDOW", matches!(mask, AttentionMask::Window(_) | AttentionMask::Stream(_)))
         .flag("STREAM", matches!(mask, AttentionMask::Stream(_)))
         .flag("POSITIONS", mask.has_positions())
-        .flag("LENS", lens)
-        .flag("RELATIVE", relative)
+        .flag("LENS", parts.lens)
+        .flag("RELATIVE", parts.relative)
+        .flag("BIAS", parts.bias)
 }
 
 /// Kernel for a single query over a cache; its position is an operand or constant.
@@ -132,7 +148,7 @@ fn row_call(o: &Operands<'_>, heads: usize, scale: f32, first: Option<usize>) ->
 }
 
 pub(super) fn call(o: &Operands<'_>) -> Call {
-    let Op::Attention { heads, scale, mask, relative } = &o.step.node.op else {
+    let Op::Attention { heads, scale, mask, relative, bias } = &o.step.node.op else {
         unreachable!("called for attention alone")
     };
     let (q, k) = (o.shape(0).dims(), o.shape(1).dims());
@@ -142,7 +158,9 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         let first = if let First::Const(at) = first { Some(at) } else { None };
         return row_call(o, *heads, *scale, first);
     }
-    let (d, lens) = (q[2] / heads, o.step.node.inputs.len() == 4 && !mask.has_positions());
+    let d = q[2] / heads;
+    let lens = o.step.node.inputs.len() == 4 && !mask.has_positions() && !bias;
+    let parts = Parts { lens, relative: relative.is_some(), bias: *bias };
     let earlier = k[1].saturating_sub(q[1]);
     let (seen, first) = match *mask {
         AttentionMask::None | AttentionMask::Cached(First::Operand) => (0, 0),
@@ -169,9 +187,34 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         .number(q[2] / k[2])
         .number(seen);
     Call {
-        variant: variant(d, *mask, lens, relative.is_some(), o.dtype(1)),
+        variant: variant(d, *mask, parts, o.dtype(1)),
         params,
         groups: [q[1].div_ceil(Shape::new(d).queries) as u32, *heads as u32, q[0] as u32],
         weights: o.weights.buffers(),
+    }
+}
+
+/// Kernel of scores of relative positions.
+pub(super) fn scores_variant() -> Variant {
+    Variant::new("relative_scores")
+}
+
+/// Scores of relative positions, 32 queries by 32 keys of a head per workgroup.
+pub(super) fn relative_scores(o: &Operands<'_>, heads: usize, scale: f32) -> Call {
+    let q = o.shape(0).dims();
+    let params = Params::default()
+        .place(o.place(0))
+        .place(o.place(1))
+        .place(o.out())
+        .number(heads)
+        .number(q[2] / heads)
+        .number(q[1])
+        .float(scale);
+    let side = q[1].div_ceil(32) as u32;
+    Call {
+        variant: scores_variant(),
+        params,
+        groups: [side, side, (q[0] * heads) as u32],
+        weights: [None, None],
     }
 }

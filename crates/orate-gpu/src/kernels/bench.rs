@@ -6,7 +6,7 @@ use crate::adapters::{self, Matrices};
 use crate::gpu::Gpu;
 use crate::variant::Variant;
 use crate::weights::{Element, PADDING};
-use orate_graph::{DeviceKind, Epilogue, Precision, PrecisionPolicy, Weight};
+use orate_graph::{DeviceKind, Edges, Epilogue, Precision, PrecisionPolicy, Weight};
 use std::time::Instant;
 use wgpu::{BindGroup, BufferUsages, CommandEncoderDescriptor, ComputePassDescriptor};
 
@@ -212,7 +212,7 @@ fn cooperative_tiles() {
     let bias = Some(Weight::fill(0.0, [4]));
     let e = Epilogue { bias, activation: None, residual: true };
     for s in shapes {
-        let conv = (s.taps > 1).then_some(false);
+        let conv = (s.taps > 1).then_some(Edges::Repeat);
         let plain = super::matmul::tile(s.m, s.n, s.k);
         let v = variant(plain, Element::F16, true, false, conv, &e);
         let us = bench.time(v, s, [plain.bm, plain.bn]).expect("runs");

@@ -4,7 +4,7 @@ use super::operands::activation;
 use crate::adapters::Matrices;
 use crate::variant::Variant;
 use crate::weights::PADDING;
-use orate_graph::Epilogue;
+use orate_graph::{Edges, Epilogue};
 
 /// Tiling of a workgroup; see the kernel. Sizes are in fragments (the rows, columns or terms of one matrix),
 /// since devices differ in the size of their matrices.
@@ -111,8 +111,8 @@ pub(super) fn tile_for([m, n, k]: [usize; 3], has: Matrices) -> Tile {
     t
 }
 
-/// Kernel for a tile, with everything fused into it. For a convolution, `conv` is whether it has a history.
-pub(super) fn variant(t: Tile, has: Matrices, conv: Option<bool>, e: &Epilogue) -> Variant {
+/// Kernel for a tile, with everything fused into it. `conv` are the edges of a convolution.
+pub(super) fn variant(t: Tile, has: Matrices, conv: Option<Edges>, e: &Epilogue) -> Variant {
     let ([bm, bn], depth, threads) = (t.results(has), t.depth(has), t.threads(has));
     let share = t.meeting(has).into_iter().product::<usize>().div_ceil(4 * threads);
     let v = Variant::new("matmul_cooperative")
@@ -139,7 +139,8 @@ pub(super) fn variant(t: Tile, has: Matrices, conv: Option<bool>, e: &Epilogue) 
         .number("SHARE", share)
         .flag("ODD", false)
         .flag("CONV", conv.is_some())
-        .flag("HISTORY", conv == Some(true))
+        .flag("HISTORY", conv == Some(Edges::History))
+        .flag("ZERO", conv == Some(Edges::Zero))
         .flag("BIAS", e.bias.is_some())
         .flag("RESIDUAL", e.residual);
     activation(v, e.activation.as_ref())

@@ -7,7 +7,7 @@ use crate::dispatch::{Call, Late, Params};
 use crate::variant::Variant;
 use crate::weights::{Element, Form, PADDING, Wanted};
 use orate_graph::blocks::BlockFormat;
-use orate_graph::{Activation, Epilogue, Fused, Fusions, Op, Place, Precision, ValueInfo, Weight};
+use orate_graph::{Activation, Edges, Epilogue, Fused, Fusions, Op, Place, Precision, ValueInfo, Weight};
 
 /// Tiling of a workgroup; see the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,13 +191,13 @@ fn stored(v: Variant, element: Element) -> Variant {
 }
 
 /// Kernel for a tile and a weight format, with everything fused into it; `unroll` unrolls the loop over a
-/// slice. For a convolution, `conv` is whether it has a history.
+/// slice. `conv` are the edges of a convolution.
 pub(super) fn variant(
     t: Tile,
     element: Element,
     unroll: bool,
     odd: bool,
-    conv: Option<bool>,
+    conv: Option<Edges>,
     e: &Epilogue,
 ) -> Variant {
     let v = Variant::new("matmul")
@@ -221,7 +221,8 @@ pub(super) fn variant(
         .flag("AHEAD_SEVERAL", t.ahead > 1)
         .number("UNROLL", if unroll { t.bk / 4 } else { 1 })
         .flag("CONV", conv.is_some())
-        .flag("HISTORY", conv == Some(true))
+        .flag("HISTORY", conv == Some(Edges::History))
+        .flag("ZERO", conv == Some(Edges::Zero))
         .flag("BIAS", e.bias.is_some())
         .flag("RESIDUAL", e.residual);
     activation(stored(v, element), e.activation.as_ref())
@@ -381,11 +382,11 @@ fn call(o: &Operands<'_>) -> Call {
     let params = match geometry {
         Some(g) => {
             let params = params.number(x[1]).number(x[2]).number(g.dilation).number(g.left);
-            params.place(if g.history { o.place(1) } else { Place::Nowhere })
+            params.place(if g.has_history() { o.place(1) } else { Place::Nowhere })
         }
         None => params.number(1).number(1).number(1).number(0).number(0),
     };
-    let conv = geometry.map(|g| g.history);
+    let conv = geometry.map(|g| g.edges);
     let (variant, [bm, bn]) = match cooperative_tile(op, &s, o.can) {
         Some((t, has)) => (cooperative::variant(t, has, conv, e), t.results(has)),
         None => (variant(t, element, !o.can.software, s.odd, conv, e), [t.bm, t.bn]),

@@ -100,6 +100,9 @@ pub(crate) fn op_kernel<'op>(
         Op::Attention { heads, .. } => {
             K::checked(attention::name(op, inputs, *heads, can), attention::call).vectors(weights)
         }
+        Op::RelativeScores { heads, scale } => {
+            K::one("relative-scores", |o| attention::relative_scores(o, *heads, *scale))
+        }
         Op::AddBias { .. } => K::one("pointwise", |o| pointwise::call(o, "BIAS")).vectors(weights),
         Op::Affine { .. } => K::one("pointwise", |o| pointwise::call(o, "AFFINE")).vectors(weights),
         Op::Activate(a) => K::one("pointwise", |o| pointwise::activate(o, a)).vectors(weights),
@@ -115,15 +118,13 @@ pub(crate) fn op_kernel<'op>(
         Op::RotaryTable { theta } => {
             K::one("table", tables::rotary_table).reads(|_, _| tables::rotary_weights(theta))
         }
-        Op::RopeTable { base, first } => K::one("table", |o| tables::rope_table(o, *first))
-            .reads(|out, _| tables::rope_weights(*base, out.last())),
+        Op::RopeTable { base, scaling, first } => K::one("table", |o| tables::rope_table(o, *first))
+            .reads(|out, _| tables::rope_weights(*base, *scaling, out.last())),
         Op::TimeEmbedding { dim } => {
             K::one("table", tables::time_embedding).reads(|_, _| tables::time_weights(*dim))
         }
         Op::RandomNormal { seed, scale } => K::one("philox", |o| tables::random_normal(o, *seed, *scale)),
-        Op::Sample { codebook, controls } => {
-            K::checked(sample::name(inputs, can), |o| sample::call(o, *codebook, *controls))
-        }
+        Op::Sample(rules) => K::one("sample", |o| sample::call(o, rules)),
         Op::Embedding { table } => {
             K::one("gather", |o| movement::embedding(o, table)).reads(|_, s| Wanted::table(table, s))
         }
@@ -146,6 +147,11 @@ pub(crate) fn op_kernel<'op>(
         }
         Op::OverlapAdd { window, hop } => {
             K::one("overlap-add", |o| encoders::overlap_add(o, *hop)).vectors(vec![window])
+        }
+        Op::Lstm { weight } => K::checked(encoders::lstm_name(weight, can), encoders::lstm).matrix(weight),
+        Op::SegmentMean { rows } => K::one("segment-mean", |o| encoders::segment_mean(o, *rows)),
+        Op::HarmonicSource { hop, rate } => {
+            K::checked(encoders::source_name(inputs), |o| encoders::harmonic_source(o, *hop, *rate))
         }
         Op::Reshape => unreachable!("a view of its operand in every plan"),
     }

@@ -3,7 +3,7 @@
 use super::operands::Operands;
 use crate::dispatch::{Call, Params, flat};
 use crate::variant::Variant;
-use orate_graph::{ConvGeometry, Norm, Place, ValueInfo};
+use orate_graph::{ConvGeometry, Edges, Norm, Place, ValueInfo};
 
 /// Maximum vectors of four that each of 128 threads holds in registers.
 const MOST_KEPT: usize = 4;
@@ -33,10 +33,11 @@ pub(super) fn norm_variant(kept: usize, subgroups: bool) -> Variant {
 }
 
 /// Kernel of a depthwise convolution, with a norm if rows are in registers.
-pub(super) fn depthwise_variant(taps: usize, kept: usize, history: bool, subgroups: bool) -> Variant {
+pub(super) fn depthwise_variant(taps: usize, kept: usize, edges: Edges, subgroups: bool) -> Variant {
     reduced("depthwise_conv1d", kept, subgroups)
         .number("TAPS", taps)
-        .flag("HISTORY", history)
+        .flag("HISTORY", edges == Edges::History)
+        .flag("ZERO", edges == Edges::Zero)
         .text("NORM_WEIGHT", "norm_weight")
         .text("NORM_BIAS", "norm_bias")
 }
@@ -119,10 +120,10 @@ pub(super) fn depthwise(o: &Operands<'_>, g: &ConvGeometry, n: Option<&Norm>) ->
         .number(v(2))
         .number(v(3))
         .float(fused.map_or(0.0, |n| n.eps))
-        .place(if g.history { o.place(1) } else { Place::Nowhere });
+        .place(if g.has_history() { o.place(1) } else { Place::Nowhere });
     let kept = if fused.is_some() { kept(c) } else { 0 };
     let convolution = Call {
-        variant: depthwise_variant(g.taps, kept, g.history, o.can.subgroups),
+        variant: depthwise_variant(g.taps, kept, g.edges, o.can.subgroups),
         params,
         groups: if fused.is_some() { flat(rows, 1) } else { flat(rows * c, 256) },
         weights: o.weights.buffers(),

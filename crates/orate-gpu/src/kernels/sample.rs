@@ -1,42 +1,43 @@
 //! Sampling of ids.
 
-use super::operands::{Abilities, Operands};
+use super::operands::Operands;
 use crate::dispatch::{Call, Params};
 use crate::variant::Variant;
-use orate_graph::{ControlIds, Place, ValueInfo};
+use orate_graph::{Place, SampleRules};
 
-/// Threads per workgroup.
-const THREADS: usize = 256;
-
-/// Size of the network that sorts `ids` ids.
-fn places(ids: usize) -> usize {
-    ids.next_power_of_two().max(THREADS)
-}
-
-/// Workgroup memory in bytes.
+/// Workgroup memory of the kernel in bytes, if it holds `ids` logits.
 fn shared(ids: usize) -> usize {
-    4 * (ids + places(ids) + 2 * THREADS) + 32
+    4 * (ids + 2 * 256) + 64
 }
 
-pub(super) fn name(inputs: &[&ValueInfo], can: Abilities<'_>) -> Result<String, String> {
-    let ids = inputs[0].shape.last();
-    let (needed, limit) = (shared(ids), can.workgroup_bytes as usize);
-    if needed > limit {
-        return Err(format!("{ids} ids need {needed} bytes of workgroup memory, and there are {limit}"));
-    }
-    Ok("sample".to_owned())
+/// What a kernel does besides drawing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sampling {
+    /// There may be penalties for ids that were seen.
+    pub seen: bool,
+    /// There are unconditional logits.
+    pub guided: bool,
+    /// Penalties come after everything else.
+    pub penalty_last: bool,
+    /// Logits fit into workgroup memory.
+    pub held: bool,
 }
 
-/// Kernel for `ids` ids, with or without penalties and unconditional logits.
-pub(super) fn variant(ids: usize, seen: bool, guided: bool) -> Variant {
-    let variant = Variant::new("sample").number("IDS", ids).number("PLACES", places(ids));
-    variant.flag("SEEN", seen).flag("GUIDED", guided)
+/// Kernel for `ids` ids.
+pub(super) fn variant(ids: usize, s: Sampling) -> Variant {
+    Variant::new("sample")
+        .number("IDS", ids)
+        .number("SKIPPED_BITS", (ids as u32).leading_zeros() as usize)
+        .flag("SEEN", s.seen)
+        .flag("GUIDED", s.guided)
+        .flag("PENALTY_LAST", s.penalty_last)
+        .flag("HELD", s.held)
 }
 
-pub(super) fn call(o: &Operands<'_>, codebook: u32, controls: Option<ControlIds>) -> Call {
+pub(super) fn call(o: &Operands<'_>, rules: &SampleRules) -> Call {
     let ids = o.shape(0).last();
     let seen = o.step.node.inputs.len() == 5;
-    let [first, end, least] = controls.map_or([ids, ids, 0], |c| [c.first, c.end, c.min_draws]);
+    let [first, end, least] = rules.controls.map_or([ids, ids, 0], |c| [c.first, c.end, c.min_draws]);
     let params = Params::default()
         .place(o.place(0))
         .place(o.place(1))
@@ -47,10 +48,17 @@ pub(super) fn call(o: &Operands<'_>, codebook: u32, controls: Option<ControlIds>
         .number(first)
         .number(end)
         .number(least)
-        .number(codebook as usize)
-        .number(o.shape(1).last());
+        .number(rules.codebook as usize)
+        .number(o.shape(1).last())
+        .number(rules.start.unwrap_or(u32::MAX as usize));
+    let sampling = Sampling {
+        seen,
+        guided: o.shape(0).rank() == 3,
+        penalty_last: rules.penalty_last,
+        held: shared(ids) <= o.can.workgroup_bytes as usize,
+    };
     Call {
-        variant: variant(ids, seen, o.shape(0).rank() == 3),
+        variant: variant(ids, sampling),
         params,
         groups: [o.out_shape().len() as u32, 1, 1],
         weights: [None, None],

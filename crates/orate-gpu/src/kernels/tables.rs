@@ -4,7 +4,7 @@ use super::operands::Operands;
 use crate::dispatch::{Call, Late, Params, flat};
 use crate::variant::Variant;
 use crate::weights::{Form, Wanted};
-use orate_graph::{First, Scalar, Weight};
+use orate_graph::{First, RopeScaling, Scalar, Weight};
 
 /// Function of the kernel of rotary positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,11 +42,10 @@ pub(super) fn time_weights(dim: usize) -> Wanted {
 }
 
 /// As for [`time_weights`].
-pub(super) fn rope_weights(base: f64, half: usize) -> Wanted {
-    Wanted {
-        matrices: vec![],
-        vectors: vec![(Weight::fill(0.0, [half]), Form::RopeFrequencies(base.to_bits()))],
-    }
+pub(super) fn rope_weights(base: f64, scaling: Option<RopeScaling>, half: usize) -> Wanted {
+    let bits = |s: RopeScaling| [s.factor, s.low, s.high, s.length as f64].map(f64::to_bits);
+    let form = Form::RopeFrequencies(base.to_bits(), scaling.map(bits));
+    Wanted { matrices: vec![], vectors: vec![(Weight::fill(0.0, [half]), form)] }
 }
 
 pub(super) fn rotary(o: &Operands<'_>, heads: usize) -> Call {

@@ -7,7 +7,7 @@ use crate::variant::Variant;
 use crate::weights::Element;
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use orate_graph::blocks::BlockFormat;
-use orate_graph::{Activation, AttentionMask, DType, Epilogue, First, Padding, Weight};
+use orate_graph::{Activation, AttentionMask, DType, Edges, Epilogue, First, Padding, Weight};
 
 fn activations() -> Vec<Option<Activation>> {
     let all = Activation::all(Weight::fill(0.1, [1]));
@@ -34,7 +34,6 @@ fn variants() -> Vec<Variant> {
         movement::write_variant(true, false),
         movement::write_variant(false, true),
         movement::write_variant(false, false),
-        sample::variant(17, true, true),
         encoders::pad_variant(Padding::Zero),
         encoders::pad_variant(Padding::Repeat),
         encoders::pad_variant(Padding::Reflect),
@@ -42,9 +41,17 @@ fn variants() -> Vec<Variant> {
         encoders::statistics_variant(true),
         encoders::codes_variant(256),
         encoders::overlap_variant(),
-        sample::variant(3072, false, false),
+        encoders::lstm_variant(256),
+        encoders::segment_variant(),
+        encoders::source_variant(9),
+        attention::scores_variant(),
         movement::embedding_sum_variant(),
     ];
+    for bits in 0..16 {
+        let [seen, guided, penalty_last, held] = [1, 2, 4, 8].map(|bit| bits & bit > 0);
+        let ids = if held { 3072 } else { 8194 };
+        all.push(sample::variant(ids, sample::Sampling { seen, guided, penalty_last, held }));
+    }
     for d in [4, 16, 128, 256] {
         for dtype in [DType::F32, DType::F16, DType::BF16, DType::Q8_0] {
             all.extend([false, true].map(|positions| attention::row_variant(d, positions, dtype)));
@@ -53,8 +60,8 @@ fn variants() -> Vec<Variant> {
     for subgroups in [false, true] {
         for kept in 0..=4 {
             all.push(rows::norm_variant(kept, subgroups));
-            for history in [false, true] {
-                all.extend([1, 5, 16].map(|taps| rows::depthwise_variant(taps, kept, history, subgroups)));
+            for edges in [Edges::Repeat, Edges::Zero, Edges::History] {
+                all.extend([1, 5, 16].map(|taps| rows::depthwise_variant(taps, kept, edges, subgroups)));
             }
         }
         for dtype in [DType::F32, DType::F16, DType::BF16, DType::Q8_0] {
@@ -73,13 +80,19 @@ fn variants() -> Vec<Variant> {
             AttentionMask::Stream(3),
         ] {
             for bits in 0..4 {
-                all.push(attention::variant(d, mask, bits & 1 > 0, bits & 2 > 0, DType::F32));
+                let parts = attention::Parts { lens: bits & 1 > 0, relative: bits & 2 > 0, bias: false };
+                all.push(attention::variant(d, mask, parts, DType::F32));
             }
             if let AttentionMask::Cached(_) = mask {
-                all.extend(DType::COMPACT.map(|dtype| attention::variant(d, mask, false, false, dtype)));
+                all.extend(
+                    DType::COMPACT
+                        .map(|dtype| attention::variant(d, mask, attention::Parts::default(), dtype)),
+                );
             }
         }
     }
+    let biased = attention::Parts { bias: true, ..attention::Parts::default() };
+    all.extend([33, 64].map(|d| attention::variant(d, AttentionMask::None, biased, DType::F32)));
     let blocks = [BlockFormat::Q8_0, BlockFormat::Q4_0].map(Element::Blocks);
     let elements = [Element::F32, Element::F16, Element::Bf16, blocks[0], blocks[1]];
     for (activation, element) in activations().into_iter().zip(elements.into_iter().cycle()) {
@@ -97,11 +110,10 @@ fn variants() -> Vec<Variant> {
             }
         }
     }
+    let convolutions = [None, Some(Edges::Repeat), Some(Edges::Zero), Some(Edges::History)];
     for tile in TILES.into_iter().map(|(_, t)| t).chain([DEEP]) {
         assert!(tile.shared() <= 32 << 10, "Metal and DX12 share no more: {tile:?}");
-        for (activation, conv) in
-            activations().into_iter().zip([None, Some(false), Some(true)].into_iter().cycle())
-        {
+        for (activation, conv) in activations().into_iter().zip(convolutions.into_iter().cycle()) {
             for odd in [false, true] {
                 for fused in [false, true] {
                     let bias = fused.then(|| Weight::fill(0.0, [4]));
@@ -115,10 +127,9 @@ fn variants() -> Vec<Variant> {
         let terms = [64, 100, 128, 384, 512, 1024, 4096];
         let sizes = [(17, 64), (72, 1024), (100, 2048), (200, 1024), (400, 1024), (800, 768), (4000, 384)];
         let tiles = terms.map(|k| sizes.map(|(m, n)| cooperative::tile_for([m, n, k], has)));
-        let kinds =
-            [(None, false), (None, true), (Some(false), true), (Some(true), true), (Some(false), false)];
+        let kinds = convolutions.map(|conv| [(conv, true), (conv, false)]).into_iter().flatten();
         for ((tile, activation), (conv, fused)) in
-            tiles.into_iter().flatten().zip(activations().into_iter().cycle()).zip(kinds.into_iter().cycle())
+            tiles.into_iter().flatten().zip(activations().into_iter().cycle()).zip(kinds.cycle())
         {
             assert!(tile.divides(has) && tile.shared(has) <= 48 << 10, "{tile:?}");
             let bias = fused.then(|| Weight::fill(0.0, [4]));

@@ -72,9 +72,10 @@ impl<'a> Operands<'a> {
 
     /// Operands before a residual: the sequence, and its history if the geometry asks for one.
     pub fn sequence(&self, g: &ConvGeometry) -> Result<usize, String> {
-        if !g.history {
+        if !g.has_history() {
             return Ok(1);
         }
+        need(g.left == (g.taps - 1) * g.dilation, || "all padding before, where the history is")?;
         match self.float(0)?.dims() {
             [b, _, c] if self.float(1)?.dims() == [*b, g.left, *c] => Ok(2),
             [b, _, c] => Err(format!("a history [{b}, {}, {c}] as operand 1", g.left)),

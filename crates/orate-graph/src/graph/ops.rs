@@ -136,10 +136,15 @@ impl Graph {
         self.push(Op::Scale { factor }, &[x], None)
     }
 
-    /// Attention; see [`Op::Attention`]. `lens` hides keys past each row's length, or is what a mask with
-    /// positions reads.
-    pub fn attention(&mut self, op: Op, q: Value, k: Value, v: Value, lens: Option<Value>) -> Result<Value> {
-        self.push_with(op, &[q, k, v], lens, None)
+    /// Attention; see [`Op::Attention`]. `last` hides keys past each row's length, or is what a mask with
+    /// positions reads, or the bias of the scores.
+    pub fn attention(&mut self, op: Op, q: Value, k: Value, v: Value, last: Option<Value>) -> Result<Value> {
+        self.push_with(op, &[q, k, v], last, None)
+    }
+
+    /// Scores of queries with relative positions `[1, 2T − 1, H·D]`; see [`Op::RelativeScores`].
+    pub fn relative_scores(&mut self, q: Value, p: Value, heads: usize, scale: f32) -> Result<Value> {
+        self.push(Op::RelativeScores { heads, scale }, &[q, p], None)
     }
 
     /// Cosines and sines for [`Graph::rotary`] over `time` positions.
@@ -156,8 +161,20 @@ impl Graph {
 
     /// Cosines and sines for [`Graph::rotary`] at whole positions; see [`Op::RopeTable`].
     pub fn rope_table(&mut self, base: f64, time: usize, head_dim: usize, first: Rows) -> Result<Value> {
+        self.rope_table_scaled(base, None, time, head_dim, first)
+    }
+
+    /// As [`Graph::rope_table`], with scaled frequencies.
+    pub fn rope_table_scaled(
+        &mut self,
+        base: f64,
+        scaling: impl Into<Option<RopeScaling>>,
+        time: usize,
+        head_dim: usize,
+        first: Rows,
+    ) -> Result<Value> {
         let batch = first.operand().map_or(1, |v| self.shape(v).len());
-        let op = Op::RopeTable { base, first: first.kind() };
+        let op = Op::RopeTable { base, scaling: scaling.into(), first: first.kind() };
         self.push_with(op, &[], first.operand(), Some([batch, 2, time, head_dim / 2].into()))
     }
 
@@ -207,6 +224,28 @@ impl Graph {
     /// Adds frames `[B, F, N]` where they overlap → `[B, (F − 1) · hop]`; see [`Op::OverlapAdd`].
     pub fn overlap_add(&mut self, frames: Value, window: Weight, hop: usize) -> Result<Value> {
         self.push(Op::OverlapAdd { window, hop }, &[frames], None)
+    }
+
+    /// An LSTM from a zero state, gates `[B, T, 4H]` → `[B, T, H]`; see [`Op::Lstm`].
+    pub fn lstm(&mut self, gates: Value, weight: Weight) -> Result<Value> {
+        self.push(Op::Lstm { weight }, &[gates], None)
+    }
+
+    /// The mean of its segment of `rows` rows in place of each row; see [`Op::SegmentMean`].
+    pub fn segment_mean(&mut self, x: Value, rows: usize) -> Result<Value> {
+        self.push(Op::SegmentMean { rows }, &[x], None)
+    }
+
+    /// Harmonics of f0 `[B, T, 1]` with noise `[B, T · hop, H]`; see [`Op::HarmonicSource`].
+    pub fn harmonic_source(
+        &mut self,
+        f0: Value,
+        phases: Value,
+        noise: Value,
+        hop: usize,
+        rate: usize,
+    ) -> Result<Value> {
+        self.push(Op::HarmonicSource { hop, rate }, &[f0, phases, noise], None)
     }
 
     /// Output axis `i` is input axis `perm[i]`.

@@ -73,7 +73,20 @@ pub(super) fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Resul
             o.count(1)?;
             Ok(o.float(0)?.clone())
         }
-        Op::Attention { heads, relative, mask, .. } => attention(&o, *heads, *mask, relative.as_ref()),
+        Op::Attention { heads, relative, mask, bias, .. } => {
+            attention(&o, *heads, *mask, relative.as_ref(), *bias)
+        }
+        Op::RelativeScores { heads, .. } => {
+            o.count(2)?;
+            match (o.float(0)?.dims(), o.float(1)?.dims()) {
+                (&[b, t, c], &[1, rows, width])
+                    if c == width && t > 0 && rows == 2 * t - 1 && *heads > 0 && c % heads == 0 =>
+                {
+                    Ok([b, *heads, t, t].into())
+                }
+                _ => Err(format!("q [B, T, {heads} · D] and positions [1, 2T − 1, {heads} · D]")),
+            }
+        }
         Op::RotaryTable { theta } => {
             let out = out.ok_or("an output shape")?;
             match out.dims() {
@@ -169,6 +182,32 @@ pub(super) fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Resul
                 _ => Err(format!("[B, F, N] with F ≥ 2 and N even and at least {hop}")),
             }
         }
+        Op::Lstm { weight } => {
+            o.count(1)?;
+            match (o.float(0)?.dims(), weight.shape().dims()) {
+                ([b, t, gates], [h, columns]) if *h > 0 && gates == columns && *gates == 4 * h => {
+                    Ok([*b, *t, *h].into())
+                }
+                _ => Err(format!("gates [B, T, 4H] and a weight [H, 4H], not {}", weight.shape())),
+            }
+        }
+        Op::SegmentMean { rows } => {
+            o.count(1)?;
+            let x = o.float(0)?;
+            need(x.rank() == 3 && *rows > 0, || "[B, T, C] and segments of at least one row")?;
+            Ok(x.clone())
+        }
+        Op::HarmonicSource { hop, rate } => {
+            o.count(3)?;
+            match (o.float(0)?.dims(), o.float(1)?.dims(), o.float(2)?) {
+                (&[b, t, 1], &[batch, h], noise)
+                    if batch == b && h > 0 && *hop > 0 && *rate > 0 && noise.dims() == [b, t * hop, h] =>
+                {
+                    Ok(noise.clone())
+                }
+                _ => Err(format!("f0 [B, T, 1], phases [B, H] and noise [B, T · {hop}, H]")),
+            }
+        }
         Op::Permute { perm } => {
             o.count(1)?;
             let x = o.float(0)?.dims();
@@ -225,7 +264,7 @@ pub(super) fn infer(op: &Op, inputs: &[&ValueInfo], out: Option<Shape>) -> Resul
                 _ => Err("a state [B, V] and ids i32 [B, 1]".to_owned()),
             }
         }
-        Op::Sample { controls, .. } => sample(&o, controls.as_ref()),
+        Op::Sample(rules) => sample(&o, rules),
     }
 }
 
@@ -272,8 +311,9 @@ fn attention(
     heads: usize,
     mask: AttentionMask,
     relative: Option<&RelativePositions>,
+    bias: bool,
 ) -> Result<Shape, String> {
-    need(matches!(o.inputs.len(), 3 | 4), || "q, k, v and perhaps lengths")?;
+    need(matches!(o.inputs.len(), 3 | 4), || "q, k, v and perhaps lengths or a bias")?;
     let (q, k, v) = (o.float(0)?, o.kept(1)?, o.kept(2)?);
     let dtype = o.inputs[1].dtype;
     need(o.inputs[2].dtype == dtype, || "keys and values of one type")?;
@@ -293,7 +333,13 @@ fn attention(
         && ck.is_multiple_of((c / heads).max(1))
         && c.is_multiple_of(ck);
     need(fits, || attention_shapes(heads))?;
-    if mask.has_positions() {
+    if bias {
+        let scores = [b, heads, tq, tk];
+        let fits = mask == AttentionMask::None && relative.is_none();
+        need(fits, || "no mask and no relative terms with a bias of the scores")?;
+        let fits = o.inputs.len() == 4 && o.float(3)?.dims() == scores;
+        need(fits, || format!("a bias {} as operand 3", Shape::from(scores)))?;
+    } else if mask.has_positions() {
         o.first(3, b)?;
     } else if o.inputs.len() == 4 {
         o.lens(3, bk)?;
@@ -337,7 +383,7 @@ fn concat(o: &Operands<'_>, axis: usize) -> Result<Shape, String> {
     Ok(dims.into())
 }
 
-fn sample(o: &Operands<'_>, controls: Option<&ControlIds>) -> Result<Shape, String> {
+fn sample(o: &Operands<'_>, rules: &SampleRules) -> Result<Shape, String> {
     let (b, v, least_settings) = match *o.float(0)?.dims() {
         [b, v] => (b, v, 4),
         [b, 2, v] => (b, v, SAMPLE_SETTINGS),
@@ -350,10 +396,11 @@ fn sample(o: &Operands<'_>, controls: Option<&ControlIds>) -> Result<Shape, Stri
         && o.has_integers(3, &[b])
         && o.inputs.len() <= 5
         && (o.inputs.len() < 5 || o.float(4)?.dims() == [b, v])
-        && controls.is_none_or(|c| c.first <= v && c.end < v);
+        && rules.controls.is_none_or(|c| c.first <= v && c.end < v)
+        && rules.start.is_none_or(|id| id < v);
     need(fits, || {
         "logits [B, V] or [B, 2, V], settings [B, 4 to 6], seed i32 [B, 2], draw i32 [B] and perhaps seen \
-         [B, V], with control ids below V; two rows of logits need 6 settings"
+         [B, V], with control and start ids below V; two rows of logits need 6 settings"
     })?;
     Ok([b, 1].into())
 }
@@ -379,7 +426,7 @@ mod tests {
 
     /// Attention without learned terms.
     fn attention(heads: usize, mask: AttentionMask) -> Op {
-        Op::Attention { heads, scale: 1.0, mask, relative: None }
+        Op::Attention { heads, scale: 1.0, mask, relative: None, bias: false }
     }
 
     #[test]
@@ -396,6 +443,27 @@ mod tests {
             let q = g.input("q", DType::F32, [1, 5, 24]).expect("declares");
             let k = g.input("k", DType::F32, [1, 7, keys]).expect("declares");
             assert_eq!(g.attention(attention(6, mask), q, k, k, None).is_ok(), fits, "{keys}, {mask:?}");
+        }
+    }
+
+    #[test]
+    fn biases_have_a_number_for_each_score() {
+        let mut g = Graph::new("demo");
+        let q = g.input("q", DType::F32, [2, 5, 24]).expect("declares");
+        let p = g.input("p", DType::F32, [1, 9, 24]).expect("declares");
+        let lens = g.input("lens", DType::I32, [2]).expect("declares");
+        let scores = g.relative_scores(q, p, 6, 0.5).expect("fits");
+        assert_eq!(g.shape(scores).dims(), [2, 6, 5, 5]);
+        assert!(g.relative_scores(p, p, 6, 0.5).is_err(), "needs 17 rows");
+        let biased = |heads, mask| Op::Attention { heads, scale: 1.0, mask, relative: None, bias: true };
+        for (heads, mask, last, fits) in [
+            (6, AttentionMask::None, Some(scores), true),
+            (3, AttentionMask::None, Some(scores), false),
+            (6, AttentionMask::Causal, Some(scores), false),
+            (6, AttentionMask::None, Some(lens), false),
+            (6, AttentionMask::None, None, false),
+        ] {
+            assert_eq!(g.attention(biased(heads, mask), q, q, q, last).is_ok(), fits, "{heads}, {mask:?}");
         }
     }
 

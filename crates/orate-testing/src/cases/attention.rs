@@ -37,7 +37,7 @@ fn attention_graph(
         value: Weight::named("emb_rel_v", [2 * window + 1, s.d]),
         window,
     });
-    let op = Op::Attention { heads: s.heads, scale: 1.0 / (s.d as f32).sqrt(), mask, relative };
+    let op = Op::Attention { heads: s.heads, scale: 1.0 / (s.d as f32).sqrt(), mask, relative, bias: false };
     let y = g.attention(op, q, k, v, lens)?;
     g.output("y", y)?;
     Ok(g)
@@ -101,6 +101,12 @@ pub(super) fn attention(cases: &mut Vec<Case>) -> Result<()> {
             }
         }
     }
+    // The perceiver of Chatterbox.
+    for keys in [32, 150] {
+        let s = size(1, 1, 32, keys, 4, 256);
+        let g = attention_graph("attention", &s, AttentionMask::None, None, false)?;
+        cases.push(Case::new(format!("Attention of a perceiver to {keys} keys"), g));
+    }
     // Keys and values past the length may hold anything, NaN included.
     let s = size(2, 2, 6, 21, 2, 16);
     for (what, stale) in [("not a number", f32::NAN), ("infinite", f32::INFINITY), ("huge", 1e30)] {
@@ -128,5 +134,53 @@ pub(super) fn attention(cases: &mut Vec<Case>) -> Result<()> {
     // A score of 400 has a rounding error of 400 ulps, which its exponential turns into a relative error.
     case.tolerance += 1000.0 * tolerance::ROUNDING;
     cases.push(case);
+    Ok(())
+}
+
+/// Scores of relative positions, and attention with them: Chatterbox's token encoder has 8 heads of 64.
+pub(super) fn relative_scores(cases: &mut Vec<Case>) -> Result<()> {
+    for (b, t, heads, d) in [
+        (1, 1, 1, 1),
+        (1, 2, 2, 4),
+        (2, 3, 1, 7),
+        (1, 24, 2, 16),
+        (1, 25, 3, 33),
+        (2, 33, 2, 8),
+        (1, 150, 8, 64),
+        (1, 65, 2, 64),
+    ] {
+        let name = format!("RelativeScores [{b}, {t}, {heads}·{d}]");
+        let mut g = Graph::new(&*name);
+        let q = g.input("q", DType::F32, [b, t, heads * d])?;
+        let p = g.input("p", DType::F32, [1, 2 * t - 1, heads * d])?;
+        let y = g.relative_scores(q, p, heads, 1.0 / (d as f32).sqrt())?;
+        g.output("y", y)?;
+        cases.push(Case::new(name, g));
+    }
+    for (b, kv, tq, tk, heads, group, d) in [
+        (1, 1, 1, 1, 1, 1, 1),
+        (1, 1, 5, 5, 2, 1, 64),
+        (2, 2, 3, 40, 2, 1, 16),
+        (2, 1, 33, 65, 2, 1, 64),
+        (1, 1, 1, 50, 4, 2, 16),
+        (2, 2, 2, 33, 4, 4, 8),
+        (1, 1, 100, 100, 8, 1, 64),
+        (1, 1, 70, 31, 2, 1, 33),
+        (1, 1, 9, 9, 2, 1, 128),
+        (1, 1, 32, 150, 4, 1, 256),
+    ] {
+        let name = format!("Attention with a bias, B {b} kv {kv} Tq {tq} Tk {tk} H {heads} of {group} D {d}");
+        let mut g = Graph::new(&*name);
+        let q = g.input("q", DType::F32, [b, tq, heads * d])?;
+        let k = g.input("k", DType::F32, [kv, tk, heads / group * d])?;
+        let v = g.input("v", DType::F32, [kv, tk, heads / group * d])?;
+        let bias = g.input("bias", DType::F32, [b, heads, tq, tk])?;
+        let scale = 1.0 / (d as f32).sqrt();
+        let op = Op::Attention { heads, scale, mask: AttentionMask::None, relative: None, bias: true };
+        let y = g.attention(op, q, k, v, Some(bias))?;
+        g.output("y", y)?;
+        let bias = Random::named(13, &name).floats(b * heads * tq * tk, -3.0, 3.0);
+        cases.push(Case::new(name, g).with("bias", bias));
+    }
     Ok(())
 }

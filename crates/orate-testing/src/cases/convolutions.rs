@@ -5,17 +5,24 @@ use super::rows::norm;
 use super::{Case, WIDTHS, unary};
 use orate_graph::{Activation, ConvGeometry, DType, Result, Weight};
 
-/// Shipped geometries, and one with unusual padding.
+/// Shipped geometries, and some with unusual padding.
 fn geometries() -> Vec<(String, ConvGeometry)> {
     let mut all = vec![];
     for taps in [1, 3, 5, 7] {
         for dilation in [1, 2, 4, 8] {
             all.push((format!("k{taps} d{dilation} symmetric"), ConvGeometry::symmetric(taps, dilation)));
             all.push((format!("k{taps} d{dilation} causal"), ConvGeometry::causal(taps, dilation)));
+            let zeros = ConvGeometry::symmetric(taps, dilation).with_zeros();
+            all.push((format!("k{taps} d{dilation} symmetric zeros"), zeros));
         }
     }
-    all.push(("k4 d1 left 1".into(), ConvGeometry { taps: 4, dilation: 1, left: 1, history: false }));
-    all.push(("k3 d2 left 0".into(), ConvGeometry { taps: 3, dilation: 2, left: 0, history: false }));
+    // Those of Chatterbox's token encoder and speech tokenizer among them.
+    for (taps, dilation, left) in [(4, 1, 1), (3, 2, 0), (4, 1, 0), (3, 1, 2), (5, 1, 4), (31, 1, 15)] {
+        let repeat = ConvGeometry { left, ..ConvGeometry::causal(taps, dilation) };
+        for (what, geometry) in [("", repeat), (" zeros", repeat.with_zeros())] {
+            all.push((format!("k{taps} d{dilation} left {left}{what}"), geometry));
+        }
+    }
     all
 }
 
@@ -40,6 +47,17 @@ pub(super) fn conv1d(cases: &mut Vec<Case>) -> Result<()> {
         one(2, t, c, 1, "k7 d1 causal", ConvGeometry::causal(7, 1))?;
         one(1, t, c, 1, "k7 d1 symmetric", ConvGeometry::symmetric(7, 1))?;
     }
+    // Zeros beyond the ends: sequences shorter than the padding, tiles of rows, odd and narrow ones.
+    for (b, t, c, n) in [(1, 2, 32, 64), (2, 61, 32, 70), (1, 300, 64, 256), (1, 700, 80, 64), (2, 33, 6, 1)]
+    {
+        for (name, geometry) in [
+            ("k3 d1 causal zeros", ConvGeometry::causal(3, 1).with_zeros()),
+            ("k3 d5 symmetric zeros", ConvGeometry::symmetric(3, 5).with_zeros()),
+            ("k7 d1 left 0 zeros", ConvGeometry { left: 0, ..ConvGeometry::causal(7, 1).with_zeros() }),
+        ] {
+            one(b, t, c, n, name, geometry)?;
+        }
+    }
     unary(cases, "Conv1d k7 d1 causal [2, 37, 32] → 1 + bias PReLU".into(), [2, 37, 32], |g, x| {
         let y = g.conv1d(x, Weight::named("w", [224, 1]), ConvGeometry::causal(7, 1))?;
         let y = g.add_bias(y, Weight::named("bias", [1]))?;
@@ -47,6 +65,9 @@ pub(super) fn conv1d(cases: &mut Vec<Case>) -> Result<()> {
     })?;
     epilogues(cases, "Conv1d k3 d2 causal [2, 7, 6] → 19", [2, 7, 6], 19, |g, x| {
         g.conv1d(x, Weight::named("w", [18, 19]), ConvGeometry::causal(3, 2))
+    })?;
+    epilogues(cases, "Conv1d k3 d2 causal zeros [2, 7, 6] → 19", [2, 7, 6], 19, |g, x| {
+        g.conv1d(x, Weight::named("w", [18, 19]), ConvGeometry::causal(3, 2).with_zeros())
     })
 }
 
@@ -74,6 +95,8 @@ pub(super) fn depthwise_conv1d(cases: &mut Vec<Case>) -> Result<()> {
             one(1, 11, c, "k7 d1 causal", ConvGeometry::causal(7, 1), true)?;
         }
     }
+    // The memory of the speech tokenizer of Chatterbox.
+    one(1, 50, 1280, "k31 d1 zeros", ConvGeometry::symmetric(31, 1).with_zeros(), false)?;
     // Stored [C, 1, taps], as in the checkpoints.
     unary(cases, "DepthwiseConv1d, weight transposed".into(), [1, 9, 24], |g, x| {
         let w = Weight::named("w", [24, 1, 5]).reshape([24, 5]).transpose();

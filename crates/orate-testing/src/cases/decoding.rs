@@ -6,8 +6,8 @@ use super::compact::spoil_bytes;
 use crate::interpreter::Data;
 use crate::random::Random;
 use orate_graph::{
-    Activation, AttentionMask, ControlIds, DType, Draw, Factor, First, Graph, NO_ID, Op, Result, Rows, Value,
-    Weight,
+    Activation, AttentionMask, ControlIds, DType, Draw, Factor, First, Graph, NO_ID, Op, Result, Rows,
+    SampleRules, Value, Weight,
 };
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ pub(super) fn cached_attention(
     let k = g.input("k", dtype, [kv_batch, tk, heads / group * d])?;
     let v = g.input("v", dtype, [kv_batch, tk, heads / group * d])?;
     let first = if mask.has_positions() { Some(g.input("first", DType::I32, [b])?) } else { None };
-    let op = Op::Attention { heads, scale: 1.0 / (d as f32).sqrt(), mask, relative: None };
+    let op = Op::Attention { heads, scale: 1.0 / (d as f32).sqrt(), mask, relative: None, bias: false };
     let y = g.attention(op, q, k, v, first)?;
     g.output("y", y)?;
     Ok(g)
@@ -326,15 +326,26 @@ pub(super) fn settings(b: usize) -> [f32; 4] {
 }
 
 pub(super) fn sample(cases: &mut Vec<Case>) -> Result<()> {
-    let talker = |v: usize| ControlIds { first: v - v / 3, end: v - v / 3 + 2, min_draws: 2 };
-    for (b, v, codebook, controls, seen) in [
-        (1, 1, 0, None, false),
-        (1, 3072, 0, Some(ControlIds { first: 2048, end: 2150, min_draws: 2 }), true),
-        (1, 2048, 7, None, false),
-        (3, 1152, 0, Some(talker(1152)), true),
-        (2, 33, 3, None, true),
-        (8, 100, 15, Some(talker(100)), false),
+    let rules = |codebook, controls| SampleRules { codebook, controls, ..SampleRules::default() };
+    let talker = |v: usize| Some(ControlIds { first: v - v / 3, end: v - v / 3 + 2, min_draws: 2 });
+    let codec = Some(ControlIds { first: 6561, end: 6562, min_draws: 0 });
+    let last = |rules| SampleRules { penalty_last: true, ..rules };
+    for (b, v, rules, seen) in [
+        (1, 1, rules(0, None), false),
+        (1, 3072, rules(0, Some(ControlIds { first: 2048, end: 2150, min_draws: 2 })), true),
+        (1, 2048, rules(7, None), false),
+        (3, 1152, rules(0, talker(1152)), true),
+        (2, 33, rules(3, None), true),
+        (8, 100, rules(15, talker(100)), false),
+        // Chatterbox, and the smaller variants of it.
+        (1, 8194, rules(0, codec), true),
+        (2, 6563, last(SampleRules { start: Some(6561), ..rules(0, codec) }), true),
+        (3, 100, last(SampleRules { start: Some(40), ..rules(0, talker(100)) }), true),
+        (2, 33, SampleRules { start: Some(7), ..rules(0, None) }, false),
+        (1, 1, last(rules(0, None)), true),
     ] {
+        let SampleRules { codebook, penalty_last, start, .. } = rules;
+        let what = format!("[{b}, {v}], codebook {codebook}, penalty last {penalty_last}, start {start:?}");
         let mut g = Graph::new("sample");
         let logits = g.input("logits", DType::F32, [b, v])?;
         let from = Draw {
@@ -343,11 +354,11 @@ pub(super) fn sample(cases: &mut Vec<Case>) -> Result<()> {
             number: g.input("number", DType::I32, [b])?,
         };
         let marks = if seen { Some(g.state("seen", DType::F32, [b, v])?) } else { None };
-        let y = g.sample(Op::Sample { codebook, controls }, logits, from, marks)?;
+        let y = g.sample(Op::Sample(rules), logits, from, marks)?;
         g.output("y", y)?;
         for (i, first) in SETTINGS.iter().enumerate() {
             for number in [0, 1, 2, 250] {
-                let name = format!("Sample [{b}, {v}], codebook {codebook}, {first:?}, draw {number}");
+                let name = format!("Sample {what}, {first:?}, draw {number}");
                 let mut random = Random::named(5, &name);
                 let logits: Vec<f32> = (0..b * v).map(|_| random.uniform(-9.0, 9.0)).collect();
                 let settings: Vec<f32> = (0..b).flat_map(|row| settings(i + row)).collect();
@@ -357,7 +368,7 @@ pub(super) fn sample(cases: &mut Vec<Case>) -> Result<()> {
         }
         // A row with NaN among valid ones, at the first and last index of a thread.
         for (which, at, first) in [("first", 0, &SETTINGS[0]), ("last", v - 1, &SETTINGS[1])] {
-            let name = format!("Sample [{b}, {v}] whose {which} logit is not a number, {first:?}");
+            let name = format!("Sample {what} whose {which} logit is not a number, {first:?}");
             let mut random = Random::named(7, &name);
             let mut logits: Vec<f32> = (0..b * v).map(|_| random.uniform(-9.0, 9.0)).collect();
             logits[(b - 1) * v + at] = f32::NAN;
@@ -365,7 +376,7 @@ pub(super) fn sample(cases: &mut Vec<Case>) -> Result<()> {
         }
         // Few distinct values, so that many ids have equal logits, also at the cut-offs.
         for (i, first) in SETTINGS.iter().enumerate() {
-            let name = format!("Sample of equal logits [{b}, {v}], {first:?}");
+            let name = format!("Sample of equal logits {what}, {first:?}");
             let mut random = Random::named(6, &name);
             let logits: Vec<f32> = (0..b * v).map(|_| random.below(5) as f32 - 3.0).collect();
             let settings: Vec<f32> = (0..b).flat_map(|row| settings(i + row)).collect();
@@ -377,9 +388,16 @@ pub(super) fn sample(cases: &mut Vec<Case>) -> Result<()> {
 
 /// Min-p, and guidance by unconditional logits.
 fn sample_with_more_settings(cases: &mut Vec<Case>) -> Result<()> {
-    for (b, v, settings, guided) in
-        [(1, 3072, 6, true), (3, 33, 6, true), (2, 700, 5, false), (2, 6, 6, false)]
-    {
+    let turbo = SampleRules { penalty_last: true, start: Some(3), ..SampleRules::default() };
+    for (b, v, settings, guided, rules) in [
+        (1, 3072, 6, true, SampleRules::default()),
+        (3, 33, 6, true, SampleRules::default()),
+        (2, 700, 5, false, SampleRules::default()),
+        (2, 6, 6, false, SampleRules::default()),
+        (1, 8194, 6, true, SampleRules::default()),
+        (2, 700, 5, false, turbo),
+        (3, 40, 6, true, turbo),
+    ] {
         let mut g = Graph::new("sample");
         let shape = if guided { vec![b, 2, v] } else { vec![b, v] };
         let count: usize = shape.iter().product();
@@ -390,11 +408,14 @@ fn sample_with_more_settings(cases: &mut Vec<Case>) -> Result<()> {
             number: g.input("number", DType::I32, [b])?,
         };
         let seen = g.state("seen", DType::F32, [b, v])?;
-        let y = g.sample(Op::Sample { codebook: 0, controls: None }, logits, from, Some(seen))?;
+        let y = g.sample(Op::Sample(rules), logits, from, Some(seen))?;
         g.output("y", y)?;
         for (i, first) in MORE_SETTINGS.iter().enumerate() {
             for number in [0, 3] {
-                let name = format!("Sample {shape:?} of {settings} settings, {first:?}, draw {number}");
+                let last = rules.penalty_last;
+                let name = format!(
+                    "Sample {shape:?} of {settings} settings, {first:?}, penalty last {last}, draw {number}"
+                );
                 let mut random = Random::named(8, &name);
                 let logits: Vec<f32> = (0..count).map(|_| random.uniform(-9.0, 9.0)).collect();
                 let row = |b: usize| MORE_SETTINGS[(i + b) % MORE_SETTINGS.len()];

@@ -1,6 +1,8 @@
-//! Cases for the encoders of voices: padding, statistics over time, and codes.
+//! Cases for the encoders of voices, padding, statistics over time, and codes; and for both ends of a
+//! vocoder.
 
 use super::{Case, unary};
+use crate::random::Random;
 use orate_graph::{ConvGeometry, DType, Graph, Padding, Result, Shape, Weight};
 
 pub(super) fn pad(cases: &mut Vec<Case>) -> Result<()> {
@@ -76,6 +78,70 @@ pub(super) fn residual_codes(cases: &mut Vec<Case>) -> Result<()> {
     unary(cases, "ResidualCodes by a codebook".into(), [1, 7, 8], |g, x| {
         g.residual_codes(x, sums.mul(&usage).reshape([1, 11, 8]))
     })
+}
+
+/// Segments that divide the sequence, do not, and exceed it; those of Chatterbox have 100 rows.
+pub(super) fn segment_mean(cases: &mut Vec<Case>) -> Result<()> {
+    for (b, t, c, rows) in [
+        (1, 1, 1, 1),
+        (1, 500, 128, 100),
+        (1, 501, 128, 100),
+        (1, 99, 128, 100),
+        (2, 7, 33, 3),
+        (3, 8, 17, 8),
+        (2, 5, 9, 1),
+    ] {
+        let name = format!("SegmentMean [{b}, {t}, {c}] of {rows} rows");
+        unary(cases, name, [b, t, c], |g, x| g.segment_mean(x, rows))?;
+    }
+    Ok(())
+}
+
+/// Voiced and unvoiced frames, long sums, and few harmonics; Chatterbox has 9.
+pub(super) fn harmonic_source(cases: &mut Vec<Case>) -> Result<()> {
+    for (b, t, hop, h) in
+        [(1, 1, 1, 1), (1, 60, 480, 9), (2, 9, 65, 3), (3, 40, 7, 1), (1, 3, 480, 17), (1, 1200, 480, 2)]
+    {
+        let name = format!("HarmonicSource [{b}, {t} · {hop}, {h}]");
+        let mut g = Graph::new(&*name);
+        let f0 = g.input("f0", DType::F32, [b, t, 1])?;
+        let phases = g.input("phases", DType::F32, [b, h])?;
+        let noise = g.input("noise", DType::F32, [b, t * hop, h])?;
+        let y = g.harmonic_source(f0, phases, noise, hop, 24_000)?;
+        g.output("y", y)?;
+        let mut random = Random::named(11, &name);
+        // Runs of voiced frames, and some without a voice: silent, and below the limit.
+        let pitch = (0..b * t).map(|i| match i / 5 % 4 {
+            3 => random.uniform(0.0, 10.0),
+            2 if i % 5 == 0 => 0.0,
+            _ => random.uniform(60.0, 400.0),
+        });
+        let pitch: Vec<f32> = pitch.collect();
+        let phases = random.floats(b * h, -3.1, 3.1);
+        cases.push(Case::new(name, g).with("f0", pitch).with("phases", phases));
+    }
+    Ok(())
+}
+
+/// LSTMs: of Chatterbox's voice encoder, and of sizes around tiles and vectors.
+pub(super) fn lstm(cases: &mut Vec<Case>) -> Result<()> {
+    for (batch, time, units) in
+        [(1, 1, 1), (1, 160, 256), (13, 20, 256), (40, 7, 32), (2, 9, 17), (7, 5, 100), (3, 33, 8)]
+    {
+        // Stored [4H, H].
+        let weight = Weight::named("weight_hh", [4 * units, units]).transpose();
+        let name = format!("Lstm [{batch}, {time}, 4 · {units}]");
+        unary(cases, name, [batch, time, 4 * units], |g, x| g.lstm(x, weight))?;
+    }
+    let name = "Lstm of a matmul, with gates far from zero";
+    let mut g = Graph::new(name);
+    let x = g.input("x", DType::F32, [2, 12, 40])?;
+    let bias = Weight::named("bias_ih", [64]).add(&Weight::named("bias_hh", [64])).scale(6.0);
+    let gates = g.linear(x, Weight::named("weight_ih", [64, 40]).transpose(), bias)?;
+    let y = g.lstm(gates, Weight::named("weight_hh", [64, 16]).transpose())?;
+    g.output("y", y)?;
+    cases.push(Case::new(name, g));
+    Ok(())
 }
 
 /// Frames of an inverse STFT: those of Chatterbox's vocoder, hops that do not divide the frame, and frames

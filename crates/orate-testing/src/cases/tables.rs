@@ -2,7 +2,7 @@
 
 use super::{Case, unary};
 use crate::interpreter::ScalarValue;
-use orate_graph::{DType, Graph, Result, Rows, Shape, Weight};
+use orate_graph::{DType, Graph, Result, RopeScaling, Rows, Shape, Weight};
 
 pub(super) fn rotary(cases: &mut Vec<Case>) -> Result<()> {
     for (b, t, half) in [(1, 1, 1), (1, 72, 32), (2, 9, 5), (3, 33, 8), (1, 1000, 16)] {
@@ -39,6 +39,18 @@ pub(super) fn rotary(cases: &mut Vec<Case>) -> Result<()> {
 }
 
 pub(super) fn rope_table(cases: &mut Vec<Case>) -> Result<()> {
+    // Chatterbox, and numbers that put most frequencies between the two ends.
+    let llama = RopeScaling { factor: 8.0, low: 1.0, high: 4.0, length: 8192 };
+    let between = RopeScaling { factor: 3.0, low: 0.01, high: 50.0, length: 100 };
+    for (base, scaling, d, first) in
+        [(5e5, llama, 64, 0), (5e5, llama, 64, 1000), (1e4, between, 34, 7), (1e4, llama, 2, 0)]
+    {
+        let name = format!("RopeTable [40, {d}] to base {base} from {first} on, {scaling:?}");
+        let mut g = Graph::new(&*name);
+        let y = g.rope_table_scaled(base, scaling, 40, d, Rows::From(first))?;
+        g.output("y", y)?;
+        cases.push(Case::new(name, g));
+    }
     for (base, time, d) in [(1e4, 1, 2), (1e4, 300, 64), (1e6, 33, 128), (1e4, 7, 34)] {
         for first in [0, 1234] {
             let name = format!("RopeTable [{time}, {d}] to base {base} from {first} on");

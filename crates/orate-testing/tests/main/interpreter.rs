@@ -185,6 +185,66 @@ fn convolutions_behind_a_history() {
 }
 
 #[test]
+fn convolutions_with_zeros_beyond_the_ends() {
+    for (case, taps, left) in [("conv1d_ahead", 4, 0), ("conv1d_zeros", 3, 1)] {
+        let r = reference(case);
+        r.check(ONE_ROUNDING, |g| {
+            let x = r.input(g, "x");
+            g.conv1d(x, r.weight("w"), ConvGeometry { left, ..ConvGeometry::causal(taps, 1).with_zeros() })
+        });
+    }
+    let r = reference("depthwise_zeros");
+    r.check(ONE_ROUNDING, |g| {
+        let x = r.input(g, "x");
+        let geometry = ConvGeometry::symmetric(5, 2).with_zeros();
+        g.depthwise_conv1d(x, r.weight("w"), r.weight("bias"), geometry)
+    });
+}
+
+#[test]
+fn recurrence() {
+    let r = reference("lstm");
+    r.check(ONE_ROUNDING, |g| {
+        let gates = r.input(g, "gates");
+        g.lstm(gates, r.weight("w").transpose())
+    });
+}
+
+#[test]
+fn means_of_segments() {
+    let r = reference("segment_mean");
+    r.check(ONE_ROUNDING, |g| {
+        let x = r.input(g, "x");
+        g.segment_mean(x, 3)
+    });
+}
+
+#[test]
+fn sources_of_vocoders() {
+    let r = reference("harmonic_source");
+    r.check(ONE_ROUNDING, |g| {
+        let (f0, phases, noise) = (r.input(g, "f0"), r.input(g, "phases"), r.input(g, "noise"));
+        g.harmonic_source(f0, phases, noise, 4, 24_000)
+    });
+}
+
+#[test]
+fn relative_positions_as_a_bias() {
+    let r = reference("relative_scores");
+    r.check(ONE_ROUNDING, |g| {
+        let (q, p) = (r.input(g, "q"), r.input(g, "p"));
+        g.relative_scores(q, p, 2, 0.5)
+    });
+    let r = reference("attention_bias");
+    r.check(ONE_ROUNDING, |g| {
+        let [q, k, v, bias] = ["q", "k", "v", "bias"].map(|name| r.input(g, name));
+        let op =
+            Op::Attention { heads: 2, scale: 0.5, mask: AttentionMask::None, relative: None, bias: true };
+        g.attention(op, q, k, v, Some(bias))
+    });
+}
+
+#[test]
 fn tables_of_codebooks() {
     let r = reference("embedding_sum");
     r.check(ONE_ROUNDING, |g| {
@@ -258,7 +318,13 @@ fn edges_and_statistics() {
         let x = r.input(g, "x");
         g.overlap_add(x, r.weight("window"), 3)
     });
-    for (name, f) in [("sigmoid", Activation::Sigmoid), ("elu", Activation::Elu)] {
+    for (name, f) in [
+        ("sigmoid", Activation::Sigmoid),
+        ("elu", Activation::Elu),
+        ("gelu_tanh", Activation::GeluTanh),
+        ("sin", Activation::Sin),
+        ("cos", Activation::Cos),
+    ] {
         let r = reference(name);
         r.check(ONE_ROUNDING, |g| {
             let x = r.input(g, "x");
@@ -287,7 +353,7 @@ fn attention() {
                 value: r.weight("rv"),
                 window: 1,
             });
-            g.attention(Op::Attention { heads, scale, mask, relative }, q, k, v, lens)
+            g.attention(Op::Attention { heads, scale, mask, relative, bias: false }, q, k, v, lens)
         });
     }
 }
@@ -307,6 +373,9 @@ fn positions_times_and_random_numbers() {
     });
     let r = reference("rope_table");
     r.check(ONE_ROUNDING, |g| g.rope_table(10_000.0, 4, 6, Rows::From(5)));
+    let r = reference("rope_scaled");
+    let scaling = RopeScaling { factor: 8.0, low: 0.5, high: 4.0, length: 300 };
+    r.check(ONE_ROUNDING, |g| g.rope_table_scaled(500_000.0, scaling, 4, 6, Rows::From(5)));
     let r = reference("time_embedding");
     r.check(ONE_ROUNDING, |g| {
         let times = r.input(g, "times");
@@ -422,7 +491,8 @@ fn a_query_that_sees_no_key_gets_zeros() {
     // `lens` is [2, 0]: the second row of the batch has no keys.
     let y = run((&[2, 2, 1], vec![3.0, 4.0, 5.0, 6.0]), NO_WEIGHT, |g, q, _| {
         let lens = g.input("lens", DType::I32, [2])?;
-        let op = Op::Attention { heads: 1, scale: 1.0, mask: AttentionMask::Causal, relative: None };
+        let op =
+            Op::Attention { heads: 1, scale: 1.0, mask: AttentionMask::Causal, relative: None, bias: false };
         g.attention(op, q, q, q, Some(lens))
     });
     assert_eq!((y[0], &y[2..]), (3.0, &[0.0, 0.0][..]));

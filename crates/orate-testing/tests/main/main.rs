@@ -4,3 +4,4 @@ mod circles;
 mod executors;
 mod interpreter;
 mod passes;
+mod sampling;

@@ -363,3 +363,101 @@ for row in frames:
 write("overlap_add", "in", x=frames)
 write("overlap_add", "w", window=window)
 write("overlap_add", "out", y=samples)
+
+
+# Convolutions with zeros beyond the ends, one of them with all padding after the sequence.
+for case, taps, left, right in [("conv1d_ahead", 4, 0, 3), ("conv1d_zeros", 3, 1, 1)]:
+    x, torch = tensor(2, 3, 2), tensor(3, 2, taps)
+    write(case, "in", x=x)
+    write(case, "w", w=[[torch[n][c][k] for n in range(3)] for k in range(taps) for c in range(2)])
+    padded = [[[0.0] * 2] * left + b + [[0.0] * 2] * right for b in x]
+    y = [
+        [[sum(p[t + k][c] * torch[n][c][k] for c in range(2) for k in range(taps)) for n in range(3)] for t in range(3)]
+        for p in padded
+    ]
+    write(case, "out", y=y)
+x, torch, bias = tensor(2, 3, 2), tensor(2, 5), tensor(2)
+padded = [[[0.0] * 2] * 4 + b + [[0.0] * 2] * 4 for b in x]
+write("depthwise_zeros", "in", x=x)
+write("depthwise_zeros", "w", w=[[torch[c][k] for c in range(2)] for k in range(5)], bias=bias)
+y = [[[sum(p[t + 2 * k][c] * torch[c][k] for k in range(5)) + bias[c] for c in range(2)] for t in range(3)] for p in padded]
+write("depthwise_zeros", "out", y=y)
+
+# More functions of one number.
+x = tensor(16, scale=512)
+for name, f in [
+    ("gelu_tanh", lambda v: v / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3)))),
+    ("sin", math.sin),
+    ("cos", math.cos),
+]:
+    write(name, "in", x=x)
+    write(name, "out", y=[f(v) for v in x])
+
+# Frequencies scaled as in Llama 3: the first stays, the second lies between, the third is divided by 8.
+f = [500000 ** (-2 * j / 6) for j in range(3)]
+s = (300 / (2 * math.pi / f[1]) - 0.5) / (4 - 0.5)
+f[1:] = [(1 - s) * f[1] / 8 + s * f[1], f[2] / 8]
+turns = [[complex(math.cos((5 + t) * v), math.sin((5 + t) * v)) for v in f] for t in range(4)]
+write("rope_scaled", "out", y=[[[[z.real for z in r] for r in turns], [[z.imag for z in r] for r in turns]]])
+
+# An LSTM by PyTorch's formulas; its weight is [4H, H].
+gates, torch = tensor(2, 4, 12), tensor(12, 3)
+logistic = lambda v: 1 / (1 + math.exp(-v))
+y = []
+for sequence in gates:
+    h, c, steps = [0.0] * 3, [0.0] * 3, []
+    for row in sequence:
+        i, f, g, o = [[row[3 * k + u] + sum(a * b for a, b in zip(torch[3 * k + u], h)) for u in range(3)] for k in range(4)]
+        c = [logistic(f[u]) * c[u] + logistic(i[u]) * math.tanh(g[u]) for u in range(3)]
+        h = [logistic(o[u]) * math.tanh(c[u]) for u in range(3)]
+        steps.append(h)
+    y.append(steps)
+write("lstm", "in", gates=gates)
+write("lstm", "w", w=torch)
+write("lstm", "out", y=y)
+
+# Means of segments of three rows; the last one has two.
+x = tensor(2, 5, 2)
+mean = lambda rows: [[sum(r[c] for r in rows) / len(rows) for c in range(2)]] * len(rows)
+write("segment_mean", "in", x=x)
+write("segment_mean", "out", y=[mean(b[:3]) + mean(b[3:]) for b in x])
+
+# Harmonics of a pitch: numbers are rounded to f32 by way of four bytes.
+import struct
+
+f32 = lambda v: struct.unpack("f", struct.pack("f", v))[0]
+f0, phases, noise, hop = [[[200.25], [3.5], [97.75]], [[10.0], [440.0], [10.125]]], tensor(2, 2), tensor(2, 12, 2), 4
+y = []
+for b in range(2):
+    sums, rows = [0.0, 0.0], []
+    for n in range(12):
+        pitch, row = f0[b][n // hop][0], []
+        for h in range(2):
+            sums[h] += f32(f32(pitch * (h + 1)) / 24000)
+            wave = 0.1 * math.sin(2 * math.pi * (f32(sums[h]) % 1) + phases[b][h])
+            row.append(wave + 0.003 * noise[b][n][h] if pitch > 10 else 0.1 / 3 * noise[b][n][h])
+        rows.append(row)
+    y.append(rows)
+write("harmonic_source", "in", f0=f0, phases=phases, noise=noise)
+write("harmonic_source", "out", y=y)
+
+# Relative positions as in Transformer-XL's appendix: the shift of padded rows, not an index. Then attention
+# with these scores as a bias.
+q, k, v, p = tensor(1, 4, 6), tensor(1, 4, 6), tensor(1, 4, 6), tensor(1, 7, 6)
+scores = []
+for h in range(2):
+    part = lambda row: row[3 * h : 3 * h + 3]
+    rows = [[0.0] + [0.5 * sum(a * b for a, b in zip(part(r), part(s))) for s in p[0]] for r in q[0]]
+    shifted = [z for r in rows for z in r][4:]
+    scores.append([shifted[7 * i : 7 * i + 4] for i in range(4)])
+write("relative_scores", "in", q=q, p=p)
+write("relative_scores", "out", y=[scores])
+out = [[0.0] * 6 for _ in range(4)]
+for h in range(2):
+    for i in range(4):
+        dots = [sum(q[0][i][c] * k[0][j][c] for c in range(3 * h, 3 * h + 3)) for j in range(4)]
+        e = [math.exp(0.5 * d + s) for d, s in zip(dots, scores[h][i])]
+        for c in range(3 * h, 3 * h + 3):
+            out[i][c] = sum(a * v[0][j][c] for j, a in enumerate(e)) / sum(e)
+write("attention_bias", "in", q=q, k=k, v=v, bias=[scores])
+write("attention_bias", "out", y=[out])

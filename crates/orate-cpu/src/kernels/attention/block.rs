@@ -39,6 +39,9 @@ pub(super) struct Block<'a, F> {
     pub v: HeadRows<F>,
     /// Relative keys in panels.
     pub near_keys: &'a [f32],
+    /// Added to the scores, from the first row on; rows of `keys` numbers.
+    pub bias: Option<&'a [f32]>,
+    pub keys: usize,
     pub scores: &'a mut [f32],
     pub scaled: &'a mut [f32],
     /// One number for each query and offset.
@@ -144,6 +147,10 @@ impl<F: RowFormat> Kernel for Block<'_, F> {
                 for (j, offset) in near(position(i), start, (from, to), r.window) {
                     scores[j] += self.near[i * offsets + offset];
                 }
+            }
+            if let Some(bias) = self.bias {
+                let bias = &bias[i * self.keys + start..];
+                scores[from..to].iter_mut().zip(&bias[from..to]).for_each(|(s, x)| *s += x);
             }
             scores[..from].fill(f32::NEG_INFINITY);
             scores[to..].fill(f32::NEG_INFINITY);

@@ -1,16 +1,16 @@
 //! Multi-head attention, with masks as predicates and optional relative positions.
 //!
 //! ```text
-//! s[i,j] = scale · q_i · k_j  + (|j−i| ≤ w ? scale · q_i · rel_k[j−i+w] : 0)
+//! s[i,j] = scale · q_i · k_j  + (|j−i| ≤ w ? scale · q_i · rel_k[j−i+w] : 0) + bias[i,j]
 //! p[i,:] = softmax over the keys j that the mask and the length let query i see
 //! o_i    = Σ_j p[i,j] · v_j  + Σ_{|j−i| ≤ w} p[i,j] · rel_v[j−i+w]
 //! ```
 //!
 //! `q` [B, Tq, H·D], `k` and `v` [B or 1, Tk, Hkv·D] with any row stride, `out` [B, Tq, H·D] contiguous;
-//! `rel_k`, `rel_v` [2w+1, D], shared by heads. All are f32, except that k and v may be compact rows
-//! ([`RowFormat`]); accumulation is f32. Head h uses channels h·D to (h+1)·D of q, and head h / (H / Hkv) of
-//! k and v. A query that sees no key gets zeros. Keys past the length are never used, whatever their memory
-//! holds.
+//! `rel_k`, `rel_v` [2w+1, D], shared by heads; `bias` [B, H, Tq, Tk], if given. All are f32, except that k
+//! and v may be compact rows ([`RowFormat`]); accumulation is f32. Head h uses channels h·D to (h+1)·D of q,
+//! and head h / (H / Hkv) of k and v. A query that sees no key gets zeros. Keys past the length are never
+//! used, whatever their memory holds.
 //!
 //! Two phases, both split over the team. First each head's keys are packed into panels of 32 keys, [D, 32],
 //! so that scores are a matmul without horizontal sums. Then, for each head and block of 24 queries: scores
@@ -28,12 +28,14 @@
 //! | `pack` | packing of keys into panels |
 //! | `block` | computation of one block of queries |
 //! | `scores`, `product` | softmax, register tiles |
+//! | `relative_scores` | the bias of attention with relative positions, an op of its own |
 
 mod block;
 mod op;
 mod operands;
 mod pack;
 mod product;
+pub mod relative_scores;
 mod scores;
 #[cfg(test)]
 mod tests;
@@ -109,6 +111,8 @@ pub struct Attention<'a> {
     pub kv_lens: Option<&'a [u32]>,
     /// Relative positions.
     pub relative: Option<Relative<'a>>,
+    /// Added to the scores, [B, H, Tq, Tk].
+    pub bias: Option<&'a [f32]>,
 }
 
 impl Attention<'_> {
@@ -247,6 +251,8 @@ impl Attention<'_> {
             let len = (2 * r.window + 1) * self.head_dim;
             assert!(r.keys.len() == len && r.values.len() == len, "relative tables are [2w+1, D]");
         }
+        let scores = batch * self.heads * queries * keys;
+        assert!(self.bias.is_none_or(|x| x.len() == scores), "a bias [B, H, Tq, Tk]");
         assert!(
             scratch.len() >= self.scratch_len(team.threads(), k.batch, keys),
             "scratch_len floats of scratch"
@@ -313,6 +319,8 @@ impl Attention<'_> {
                 },
                 v: v.head(kb, kh * self.head_dim),
                 near_keys,
+                bias: self.bias.map(|x| &x[((b * self.heads + h) * queries + first) * keys..]),
+                keys,
                 scores,
                 scaled,
                 near,

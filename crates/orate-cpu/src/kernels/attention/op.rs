@@ -10,6 +10,7 @@ pub(crate) struct Op<'a> {
     pub scale: f32,
     pub mask: AttentionMask,
     pub relative: Option<&'a RelativePositions>,
+    pub bias: bool,
 }
 
 impl OpKernel for Op<'_> {
@@ -43,10 +44,12 @@ impl OpKernel for Op<'_> {
             passed: None,
             kv_lens: None,
             relative: None,
+            bias: None,
         };
         let empty = |window| Relative { window, keys: &[], values: &[] };
         let scratch = Attention { relative: self.relative.map(|r| empty(r.window)), ..attention }
             .scratch_len(step.core.team.threads(), kv_batch, keys);
+        let biased = self.bias;
         let sizes = [step.dims::<3>(0), step.dims(1), step.dims(2)];
         Call::fallible(move |o| {
             let attention = Attention {
@@ -59,7 +62,7 @@ impl OpKernel for Op<'_> {
                     _ => None,
                 },
                 kv_lens: match o.inputs.len() {
-                    4 if !mask.has_positions() => Some(o.inputs.lens(3)?),
+                    4 if !mask.has_positions() && !biased => Some(o.inputs.lens(3)?),
                     _ => None,
                 },
                 relative: relative.as_ref().map(|(window, keys, values)| Relative {
@@ -67,6 +70,7 @@ impl OpKernel for Op<'_> {
                     keys,
                     values,
                 }),
+                bias: biased.then(|| o.inputs.floats(3)),
                 ..attention
             };
             let sequence = |i: usize| {

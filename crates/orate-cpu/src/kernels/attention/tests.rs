@@ -100,6 +100,7 @@ fn check(case: Case) {
             passed: None,
             kv_lens: lens,
             relative,
+            bias: None,
         };
         let q = Sequence { data: &q, batch, steps: queries, stride: width + gap };
         let k = Sequence { data: &kv, batch: kv_batch, steps: keys, stride: 2 * width };
@@ -173,6 +174,7 @@ fn pieces_of_a_window_are_the_whole_byte_for_byte() {
             passed: passed.as_ref().map(std::slice::from_ref),
             kv_lens: None,
             relative: None,
+            bias: None,
         };
         let sequence = |data| Sequence { data, batch: 1, steps: keys, stride: width };
         let q =
@@ -229,6 +231,7 @@ fn bench() {
                 passed: None,
                 kv_lens: None,
                 relative: None,
+                bias: None,
             };
             let mut out = q.clone();
             let mut scratch = vec![0.0; attention.scratch_len(1, 1, keys)];

@@ -43,6 +43,7 @@ use crate::kernels::activation::Apply;
 use crate::simd::{Kernel, Simd};
 use crate::team::Worker;
 use crate::{Isa, Team};
+use orate_graph::ConvGeometry;
 use pack::{Panel, Shape};
 use std::ops::Range;
 
@@ -57,10 +58,9 @@ pub enum Rows<'a> {
         /// all pieces of a split sequence. The number of sequences does not matter.
         chosen_for: usize,
     },
-    /// A convolution over time with stride 1 and repeated edges or a history: M = batch · time, K = taps ·
-    /// channels. For tap j, row (b, t) contains row `clamp(t + j · dilation - left, 0, time - 1)` of batch b,
-    /// so row `j · channels + c` of w has the weight of tap j and channel c. With a history, rows before x
-    /// are read from it.
+    /// A convolution over time with stride 1: M = batch · time, K = taps · channels. For tap j, row (b, t)
+    /// contains row `t + j · dilation - left` of batch b, which may be one of its `edges`. So row `j ·
+    /// channels + c` of w has the weight of tap j and channel c.
     Conv {
         /// [batch, time, channels]
         x: &'a [f32],
@@ -78,9 +78,55 @@ pub enum Rows<'a> {
         dilation: usize,
         /// Rows of padding before the first row.
         left: usize,
-        /// [batch, left, channels]: rows before x. Without it, the first row repeats.
-        history: Option<&'a [f32]>,
+        /// Rows before and after x.
+        edges: Edges<'a>,
     },
+}
+
+/// What stands beyond the ends of each sequence of a convolution.
+#[derive(Clone, Copy, Debug)]
+pub enum Edges<'a> {
+    /// The row at the end, again and again.
+    Repeat,
+    /// One row of zeros, `[channels]`, for all of them.
+    Zeros(&'a [f32]),
+    /// `[batch, left, channels]` before x; after it, the last row repeats.
+    History(&'a [f32]),
+}
+
+impl<'a> Edges<'a> {
+    /// Those that `geometry` says, where `zeros` is a row of zeros and `history` an operand.
+    pub(crate) fn of(
+        geometry: &ConvGeometry,
+        zeros: &'a [f32],
+        history: impl FnOnce() -> &'a [f32],
+    ) -> Edges<'a> {
+        match geometry.edges {
+            orate_graph::Edges::Repeat => Edges::Repeat,
+            orate_graph::Edges::Zero => Edges::Zeros(zeros),
+            orate_graph::Edges::History => Edges::History(history()),
+        }
+    }
+
+    /// The rows that are not those of x.
+    #[inline(always)]
+    pub(crate) fn rows(self) -> &'a [f32] {
+        match self {
+            Edges::Repeat => &[],
+            Edges::Zeros(rows) | Edges::History(rows) => rows,
+        }
+    }
+
+    /// Row `at` of sequence `batch`, counted from `left` rows before it: whether it is one of [`Edges::rows`]
+    /// rather than of x, and its number there.
+    #[inline(always)]
+    pub(crate) fn find(self, batch: usize, at: usize, left: usize, time: usize) -> (bool, usize) {
+        match self {
+            Edges::History(_) if at < left => (true, batch * left + at),
+            Edges::Zeros(_) if at < left || at >= left + time => (true, 0),
+            _ => (false, batch * time + at.saturating_sub(left).min(time - 1)),
+        }
+    }
 }
 
 /// The taps of a convolution.
@@ -246,14 +292,12 @@ impl<'a> Rows<'a> {
     /// `None` after the last.
     #[cfg(target_arch = "x86_64")]
     fn row_of_sequence(&self, at: usize) -> Option<&'a [f32]> {
-        let Rows::Conv { x, time, channels, taps, dilation, left, history, .. } = *self else { return None };
+        let Rows::Conv { x, time, channels, taps, dilation, left, edges, .. } = *self else { return None };
         if at >= time + (taps - 1) * dilation {
             return None;
         }
-        let (x, row) = match history {
-            Some(history) if at < left => (history, at),
-            _ => (x, at.saturating_sub(left).min(time - 1)),
-        };
+        let (beyond, row) = edges.find(0, at, left, time);
+        let x = if beyond { edges.rows() } else { x };
         Some(&x[row * channels..][..channels])
     }
 
@@ -262,7 +306,7 @@ impl<'a> Rows<'a> {
             Rows::Dense { x, .. } => {
                 assert_eq!(x.len(), m * k, "x has {} elements, [{m}, {k}] are needed", x.len());
             }
-            Rows::Conv { x, batch, time, channels, taps, dilation, left, history, .. } => {
+            Rows::Conv { x, batch, time, channels, taps, dilation, left, edges, .. } => {
                 assert_eq!(batch * time, m, "a convolution of [{batch}, {time}] rows gives {m}");
                 assert_eq!(
                     taps * channels,
@@ -271,8 +315,16 @@ impl<'a> Rows<'a> {
                 );
                 assert_eq!(x.len(), m * channels, "x has {} elements, [{m}, {channels}] are needed", x.len());
                 assert!(dilation > 0, "taps are at least one row apart");
-                let before = batch * left * channels;
-                assert!(history.is_none_or(|h| h.len() == before), "a history has {before} elements");
+                let rows = match edges {
+                    Edges::Repeat => 0,
+                    Edges::Zeros(_) => 1,
+                    Edges::History(_) => batch * left,
+                };
+                assert_eq!(
+                    edges.rows().len(),
+                    rows * channels,
+                    "rows beyond the ends are [{rows}, {channels}]"
+                );
             }
         }
     }
@@ -319,17 +371,14 @@ impl<'a> Rows<'a> {
     /// As for [`locate`](Rows::locate).
     #[inline(never)]
     unsafe fn gather(&self, first: usize, count: usize, ks: Range<usize>, buffer: *mut f32) {
-        let Rows::Conv { x, time, channels, dilation, left, history, .. } = *self else { return };
+        let Rows::Conv { x, time, channels, dilation, left, edges, .. } = *self else { return };
         for i in 0..count {
             let (batch, t) = ((first + i) / time, (first + i) % time);
             let mut at = ks.start;
             while at < ks.end {
                 let (tap, c) = (at / channels, at % channels);
-                let from = t + tap * dilation;
-                let (x, row) = match history {
-                    Some(history) if from < left => (history, batch * left + from),
-                    _ => (x, batch * time + from.saturating_sub(left).min(time - 1)),
-                };
+                let (beyond, row) = edges.find(batch, t + tap * dilation, left, time);
+                let x = if beyond { edges.rows() } else { x };
                 let source = &x[row * channels + c..row * channels + channels.min(c + ks.end - at)];
                 // SAFETY: at most SLICE floats go to row `i` of the buffer.
                 unsafe {
@@ -541,12 +590,10 @@ pub fn plain(rows: Rows<'_>, k: usize, n: usize, w: Strided<'_>, epilogue: &Epil
         for i in 0..k {
             let x = match rows {
                 Rows::Dense { x, .. } => x[row * k + i],
-                Rows::Conv { x, time, channels, dilation, left, history, .. } => {
-                    let (batch, from) = (row / time, row % time + i / channels * dilation);
-                    let (x, from) = match history {
-                        Some(history) if from < left => (history, batch * left + from),
-                        _ => (x, batch * time + from.saturating_sub(left).min(time - 1)),
-                    };
+                Rows::Conv { x, time, channels, dilation, left, edges, .. } => {
+                    let at = row % time + i / channels * dilation;
+                    let (beyond, from) = edges.find(row / time, at, left, time);
+                    let x = if beyond { edges.rows() } else { x };
                     x[from * channels + i % channels]
                 }
             };

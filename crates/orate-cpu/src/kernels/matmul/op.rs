@@ -1,6 +1,6 @@
 //! `MatMul` and `Conv1d` as the executor runs them.
 
-use super::{Activation, Element, Epilogue, Rows, Taps, blocks, matmul, scratch_len};
+use super::{Activation, Edges, Element, Epilogue, Rows, Taps, blocks, matmul, scratch_len};
 use crate::op::{Binding, Call, OpKernel};
 use crate::weights::{Core, Factor, Format};
 use orate_graph::{ConvGeometry, ValueInfo, Weight};
@@ -30,6 +30,7 @@ impl OpKernel for Product<'_> {
         let activation: Option<Activation> =
             self.epilogue.activation.as_ref().map(|a| a.map(|slope| step.dense(slope)[0]));
         let residual = self.epilogue.residual.then(|| step.inputs() - 1);
+        let zeros = self.zeros(step);
         let (conv, shape, chosen_for) = (self.conv, step.shape(0).clone(), step.rows_to_choose_for());
         Call::new(move |o| {
             let x = o.inputs.floats(0);
@@ -44,7 +45,7 @@ impl OpKernel for Product<'_> {
                     taps: g.taps,
                     dilation: g.dilation,
                     left: g.left,
-                    history: g.history.then(|| o.inputs.floats(1)),
+                    edges: Edges::of(&g, &zeros, || o.inputs.floats(1)),
                 },
             };
             let bias = bias.as_ref().map(|b| b.as_slice());
@@ -59,13 +60,20 @@ impl OpKernel for Product<'_> {
 }
 
 impl Product<'_> {
+    /// A row of zeros, if there are any beyond the ends.
+    fn zeros(&self, step: &Binding<'_>) -> Vec<f32> {
+        let is_needed = self.conv.is_some_and(|g| g.edges == orate_graph::Edges::Zero);
+        vec![0.0; if is_needed { step.shape(0).last() } else { 0 }]
+    }
+
     /// Floats of scratch memory.
     fn scratch(&self, step: &Binding<'_>, weight: &Factor) -> usize {
         let x = step.shape(0);
         match weight {
             Factor::Blocks(_) => {
-                let history = self.conv.filter(|g| g.history).map_or(0, |_| step.shape(1).rows());
-                blocks::scratch_len(x.rows() + history, x.last().max(1))
+                let history = self.conv.filter(|g| g.has_history()).map_or(0, |_| step.shape(1).rows());
+                let zeros = usize::from(!self.zeros(step).is_empty());
+                blocks::scratch_len(x.rows() + history + zeros, x.last().max(1))
             }
             Factor::Elements(_) => {
                 let taps = |g: ConvGeometry| Taps { count: g.taps, dilation: g.dilation };

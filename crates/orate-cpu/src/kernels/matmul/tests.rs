@@ -238,15 +238,22 @@ fn convolutions() {
             taps,
             dilation,
             left,
-            history: None,
+            edges: Edges::Repeat,
         };
         let name = format!("{taps} taps {dilation} apart, {left} left, {batch} x {time}");
         check(&teams, &name, rows, &Case::new(batch * time, taps * channels, n));
         let before = numbers(batch * left * channels, 5);
-        let history = Some(&before[..]);
-        let rows =
-            Rows::Conv { x: &x, batch, time, chosen_for: time, channels, taps, dilation, left, history };
-        check(&teams, &format!("{name}, with a history"), rows, &Case::new(batch * time, taps * channels, n));
+        let zeros = vec![0.0; channels];
+        for (what, edges) in [("a history", Edges::History(&before)), ("zeros", Edges::Zeros(&zeros))] {
+            let rows =
+                Rows::Conv { x: &x, batch, time, chosen_for: time, channels, taps, dilation, left, edges };
+            check(
+                &teams,
+                &format!("{name}, with {what}"),
+                rows,
+                &Case::new(batch * time, taps * channels, n),
+            );
+        }
     }
 }
 
@@ -263,7 +270,7 @@ fn the_reference_knows_a_convolution_by_hand() {
         taps: 3,
         dilation: 1,
         left: 2,
-        history: None,
+        edges: Edges::Repeat,
     };
     let w = Strided { data: &[100.0, 10.0, 1.0], k_stride: 1, n_stride: 1 };
     let mut y = [0.0; 6];
@@ -418,7 +425,7 @@ fn pieces_chosen_for_one_size_are_the_whole_byte_for_byte() {
                         x[from * channels..(until + taps - 1) * channels].split_at((taps - 1) * channels);
                     let gathered: Vec<f32> =
                         (from..until).flat_map(|row| x[row * channels..][..k].to_vec()).collect();
-                    let (left, history) = (taps - 1, Some(history));
+                    let (left, edges) = (taps - 1, Edges::History(history));
                     let conv = Rows::Conv {
                         x: own,
                         batch: 1,
@@ -428,7 +435,7 @@ fn pieces_chosen_for_one_size_are_the_whole_byte_for_byte() {
                         taps,
                         dilation: 1,
                         left,
-                        history,
+                        edges,
                     };
                     run(if dense { Rows::Dense { x: &gathered, chosen_for } } else { conv }, time)
                 };

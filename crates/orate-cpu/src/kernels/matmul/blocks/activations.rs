@@ -19,7 +19,7 @@ pub(super) struct Block {
 
 const FLOATS: usize = size_of::<Block>() / size_of::<f32>();
 
-/// Rounds the rows of x, then those of the history, each padded with zeros to whole blocks.
+/// Rounds the rows of x, then those beyond its ends, each padded with zeros to whole blocks.
 ///
 /// # Panics
 /// `scratch` is too short.
@@ -31,12 +31,12 @@ pub(super) fn round<'s>(
     k: usize,
     scratch: &'s mut [f32],
 ) -> &'s [Block] {
-    let (x, channels, history) = match *rows {
-        Rows::Dense { x, .. } => (x, k, None),
-        Rows::Conv { x, channels, history, .. } => (x, channels, history),
+    let (x, channels, beyond): (_, _, &[f32]) = match *rows {
+        Rows::Dense { x, .. } => (x, k, &[]),
+        Rows::Conv { x, channels, edges, .. } => (x, channels, edges.rows()),
     };
     let per_row = channels.div_ceil(BLOCK);
-    let parts = [x, history.unwrap_or(&[])];
+    let parts = [x, beyond];
     let count: usize = parts.iter().map(|p| p.len() / channels.max(1)).sum();
     let needed = super::scratch_len(count, channels);
     assert!(scratch.len() >= needed, "scratch has {} floats, {needed} are needed", scratch.len());

@@ -61,7 +61,7 @@ pub fn fits(rows: &Rows<'_>) -> bool {
     }
 }
 
-/// Floats of scratch memory for x with `rows` rows (including those of the history) of `channels`.
+/// Floats of scratch memory for x with `rows` rows (including those beyond its ends) of `channels`.
 pub fn scratch_len(rows: usize, channels: usize) -> usize {
     rows * channels.div_ceil(BLOCK) * (size_of::<Block>() / size_of::<f32>()) + ALIGN
 }
@@ -114,7 +114,7 @@ pub fn matmul(
 /// One call of [`matmul`].
 struct Job<'a> {
     rows: Rows<'a>,
-    /// Rows of x, then those of the history, in blocks.
+    /// Rows of x, then those beyond its ends, in blocks.
     x: &'a [Block],
     w: &'a PackedBlocks,
     epilogue: &'a Epilogue<'a>,
@@ -127,12 +127,9 @@ impl Job<'_> {
     fn blocks(&self, row: usize, tap: usize) -> *const Block {
         match self.rows {
             Rows::Dense { .. } => self.x[row * self.w.blocks()..].as_ptr(),
-            Rows::Conv { batch, time, channels, dilation, left, history, .. } => {
-                let (b, from) = (row / time, row % time + tap * dilation);
-                let source = match history {
-                    Some(_) if from < left => batch * time + b * left + from,
-                    _ => b * time + from.saturating_sub(left).min(time - 1),
-                };
+            Rows::Conv { batch, time, channels, dilation, left, edges, .. } => {
+                let (beyond, row) = edges.find(row / time, row % time + tap * dilation, left, time);
+                let source = if beyond { batch * time + row } else { row };
                 self.x[source * (channels / BLOCK)..].as_ptr()
             }
         }

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::kernels::activation::Activation;
-use crate::kernels::matmul::Columns;
 use crate::kernels::matmul::pack::Strided;
 use crate::kernels::matmul::tests::numbers;
+use crate::kernels::matmul::{Columns, Edges};
 
 /// x as the matmul sees it, `[M, K]`: gathered, then rounded by definition.
 fn rounded(rows: Rows<'_>, m: usize, k: usize) -> Vec<f64> {
@@ -65,9 +65,7 @@ fn check(format: BlockFormat, case: &Case<'_>) {
     let tolerance = 1e-6 + 6e-8 * 2.0 * (k as f64).sqrt() * (k as f64 / 32.0 + 4.0);
     let (source, channels) = match rows {
         Rows::Dense { .. } => (m, k),
-        Rows::Conv { x, channels, history, .. } => {
-            ((x.len() + history.map_or(0, <[f32]>::len)) / channels, channels)
-        }
+        Rows::Conv { x, channels, edges, .. } => ((x.len() + edges.rows().len()) / channels, channels),
     };
     for isa in Isa::available() {
         let mut first: Option<Vec<f32>> = None;
@@ -126,10 +124,13 @@ fn convolutions() {
         let (m, k, n) = (batch * time, taps * channels, 48);
         let x = numbers(m * channels, 1);
         let before = numbers(batch * left * channels, 5);
-        let history = with_history.then_some(&*before);
-        let rows =
-            Rows::Conv { x: &x, batch, time, chosen_for: time, channels, taps, dilation, left, history };
-        check(BlockFormat::Q8_0, &Case { name: "convolution", rows, m, k, n });
+        let zeros = vec![0.0; channels];
+        let other = if with_history { Edges::History(&before) } else { Edges::Repeat };
+        for edges in [other, Edges::Zeros(&zeros)] {
+            let rows =
+                Rows::Conv { x: &x, batch, time, chosen_for: time, channels, taps, dilation, left, edges };
+            check(BlockFormat::Q8_0, &Case { name: "convolution", rows, m, k, n });
+        }
     }
 }
 
