@@ -8,6 +8,8 @@ use std::fmt;
 pub enum DType {
     /// IEEE single precision.
     F32,
+    /// IEEE double precision. Read as `f32`.
+    F64,
     /// IEEE half precision.
     F16,
     /// The upper half of an `F32`.
@@ -37,7 +39,7 @@ impl DType {
             Self::F32 | Self::I32 => 4,
             Self::F16 | Self::BF16 => 2,
             Self::Q8_0 => 34,
-            Self::I64 => 8,
+            Self::F64 | Self::I64 => 8,
             Self::U8 => 1,
         }
     }
@@ -55,7 +57,7 @@ impl DType {
         matches!(self, Self::Q8_0)
     }
 
-    /// Whether values are floats that can be addressed one by one.
+    /// Whether values are floats of at most 32 bits that can be addressed one by one.
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F32 | Self::F16 | Self::BF16)
     }
@@ -64,6 +66,7 @@ impl DType {
     pub const fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
+            Self::F64 => "f64",
             Self::F16 => "f16",
             Self::BF16 => "bf16",
             Self::Q8_0 => "q8_0",

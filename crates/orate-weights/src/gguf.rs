@@ -537,7 +537,7 @@ fn ggml_type(dtype: DType) -> Option<u32> {
         DType::I32 => 26,
         DType::I64 => 27,
         DType::BF16 => 30,
-        DType::U8 => return None,
+        DType::F64 | DType::U8 => return None,
     })
 }
 

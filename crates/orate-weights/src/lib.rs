@@ -1,11 +1,12 @@
 //! Model weights: readers of checkpoints.
 //!
-//! A [`WeightSource`] gives tensors by name, borrowed from a memory-mapped file. Three containers are read:
+//! A [`WeightSource`] gives tensors by name, borrowed from a memory-mapped file. Four containers are read:
 //!
 //! | module | container | used for |
 //! | --- | --- | --- |
 //! | [`safetensors`] | Hugging Face safetensors | Qwen3-TTS, Chatterbox, voices in training |
 //! | [`gguf`] | GGUF, also written | packed voices, made by [`voice_pack`] |
+//! | [`pt`] | zip of a pickle and raw storages, as `torch.save` writes | Chatterbox |
 //! | [`onnx`] | ONNX initializers and graph | Supertonic as released |
 //!
 //! [`Joined`] makes one source of several, such as the shards of a large checkpoint; [`Scattered`] has tables
@@ -22,6 +23,7 @@ mod file;
 pub mod gguf;
 mod joined;
 pub mod onnx;
+pub mod pt;
 pub mod q8_0;
 pub mod safetensors;
 mod scattered;
@@ -37,6 +39,7 @@ pub use error::{WeightError, WeightErrorKind};
 pub use gguf::{GgufFile, GgufWriter};
 pub use joined::Joined;
 pub use onnx::OnnxModel;
+pub use pt::PtFile;
 pub use safetensors::SafeTensors;
 pub use scattered::Scattered;
 pub use source::WeightSource;

@@ -144,6 +144,7 @@ impl RawEntry {
     fn check(self, name: &str, available: usize) -> Result<Entry, Fault> {
         let dtype = match self.dtype.as_str() {
             "F32" => DType::F32,
+            "F64" => DType::F64,
             "F16" => DType::F16,
             "BF16" => DType::BF16,
             "I64" => DType::I64,

@@ -150,6 +150,7 @@ impl<'a> TensorRef<'a> {
                 convert(self.bytes, out, bf16::from_le_bytes, |from, to| from.convert_to_f32_slice(to));
             }
             DType::F32 => self.gather(out, contiguous, f32::from_le_bytes),
+            DType::F64 => self.gather(out, contiguous, |b| f64::from_le_bytes(b) as f32),
             DType::F16 => self.gather(out, contiguous, |b| f16::from_le_bytes(b).to_f32()),
             DType::BF16 => self.gather(out, contiguous, |b| bf16::from_le_bytes(b).to_f32()),
             DType::I64 => self.gather(out, contiguous, |b| i64::from_le_bytes(b) as f32),
@@ -158,8 +159,20 @@ impl<'a> TensorRef<'a> {
         }
     }
 
+    /// Returns all elements of an integer tensor in logical order, exactly. `None` for other dtypes.
+    pub fn to_i64(&self) -> Option<Vec<i64>> {
+        let (mut out, contiguous) = (vec![0; self.len()], self.is_contiguous());
+        match self.dtype {
+            DType::I64 => self.gather(&mut out, contiguous, i64::from_le_bytes),
+            DType::I32 => self.gather(&mut out, contiguous, |b| i32::from_le_bytes(b).into()),
+            DType::U8 => self.gather(&mut out, contiguous, |[b]: [u8; 1]| b.into()),
+            _ => return None,
+        }
+        Some(out)
+    }
+
     /// Reads `N`-byte elements at any strides.
-    fn gather<const N: usize>(&self, out: &mut [f32], contiguous: bool, decode: impl Fn([u8; N]) -> f32) {
+    fn gather<T, const N: usize>(&self, out: &mut [T], contiguous: bool, decode: impl Fn([u8; N]) -> T) {
         let elements = self.bytes.as_chunks::<N>().0;
         if contiguous {
             for (to, &from) in out.iter_mut().zip(&elements[..self.len()]) {
@@ -279,7 +292,8 @@ mod tests {
     #[test]
     fn every_dtype_is_read() {
         let values = [0.0, 1.0, 2.0, 100.0];
-        let cases: [(DType, Vec<u8>); 6] = [
+        let cases: [(DType, Vec<u8>); 7] = [
+            (DType::F64, values.iter().flat_map(|&v| f64::from(v).to_le_bytes()).collect()),
             (DType::F32, f32_bytes(&values)),
             (DType::F16, values.iter().flat_map(|&v| f16::from_f32(v).to_le_bytes()).collect()),
             (DType::BF16, values.iter().flat_map(|&v| bf16::from_f32(v).to_le_bytes()).collect()),
@@ -292,6 +306,19 @@ mod tests {
             assert_eq!(view.to_f32(), values, "{dtype}");
             assert_eq!(view.transpose().to_f32(), [0.0, 2.0, 1.0, 100.0], "{dtype} transposed");
         }
+    }
+
+    #[test]
+    fn integers_are_read_exactly() {
+        let values = [i64::MIN, -1, (1 << 53) + 1, i64::MAX];
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let view = TensorRef::new(DType::I64, vec![2, 2], &bytes).unwrap();
+        assert_eq!(view.to_i64().unwrap(), values);
+        assert_eq!(view.transpose().to_i64().unwrap(), [values[0], values[2], values[1], values[3]]);
+        let view = TensorRef::new(DType::I32, vec![1], &[0xfe, 0xff, 0xff, 0xff]).unwrap();
+        assert_eq!(view.to_i64().unwrap(), [-2]);
+        assert_eq!(TensorRef::new(DType::U8, vec![1], &[0xff]).unwrap().to_i64().unwrap(), [255]);
+        assert!(TensorRef::new(DType::F32, vec![1], &[0; 4]).unwrap().to_i64().is_none());
     }
 
     #[test]

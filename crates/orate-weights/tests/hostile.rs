@@ -3,7 +3,7 @@
 use orate_testing::Counting;
 use orate_testing::fuzz::{Limits, fuzz};
 use orate_weights::voice_pack::{self, PackedVoice};
-use orate_weights::{DType, GgufFile, GgufWriter, Joined, OnnxModel, SafeTensors, WeightSource};
+use orate_weights::{DType, GgufFile, GgufWriter, Joined, OnnxModel, PtFile, SafeTensors, WeightSource};
 use safetensors::tensor::{Dtype, TensorView};
 use std::path::Path;
 
@@ -37,6 +37,12 @@ fn safetensors() -> Vec<u8> {
 fn onnx() -> Vec<u8> {
     let golden = "../../oracle/supertonic/golden/tiny/onnx/vocoder.onnx";
     std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(golden)).unwrap()
+}
+
+fn pt() -> [Vec<u8>; 3] {
+    ["values.pt", "training.pt", "protocol4.pt"].map(|file| {
+        std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(file)).unwrap()
+    })
 }
 
 /// An ONNX file of nothing but `count` empty messages: fields number `field` of the graph.
@@ -103,6 +109,36 @@ fn onnx_files_survive_damage() {
 }
 
 #[test]
+fn pt_files_survive_damage() {
+    // An instruction of one byte makes a value, and may make an object.
+    let limits = Limits { growth: 200, ..LIMITS };
+    fuzz("pt", &pt(), limits, |bytes| read_all(PtFile::from_bytes("test", bytes.to_vec())));
+}
+
+#[test]
+fn values_of_a_pickle_are_bounded() {
+    let program = [b"}".repeat(1 << 20), b".".to_vec()].concat();
+    for (what, program) in [("dictionaries", program), ("marks", b"(".repeat(5 << 20))] {
+        let file = stored("x/data.pkl", &program);
+        let used = Counting::peak_here(|| drop(PtFile::from_bytes("test", file)));
+        println!("{what}: {used} bytes");
+        assert!(used <= 300 << 20, "{what}: {used} bytes");
+    }
+}
+
+/// A zip file with one entry.
+fn stored(name: &str, bytes: &[u8]) -> Vec<u8> {
+    let (size, name_len) = ((bytes.len() as u32).to_le_bytes(), (name.len() as u16).to_le_bytes());
+    let mut file = [b"PK\x03\x04", &[0; 22][..], &name_len, &[0; 2], name.as_bytes(), bytes].concat();
+    let start = (file.len() as u32).to_le_bytes();
+    let sizes = [size, size].concat();
+    file.extend([b"PK\x01\x02", &[0; 16][..], &sizes, &name_len, &[0; 16], name.as_bytes()].concat());
+    let len = (46 + name.len() as u32).to_le_bytes();
+    file.extend([b"PK\x05\x06", &[0; 6][..], &[1, 0], &len, &start, &[0; 2]].concat());
+    file
+}
+
+#[test]
 fn indexes_of_shards_survive_damage() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors.index.json");
@@ -119,10 +155,13 @@ fn indexes_of_shards_survive_damage() {
 #[test]
 fn cut_files_are_errors_or_smaller_files() {
     type Read = fn(Vec<u8>);
-    let formats: [(Vec<u8>, Read); 3] = [
+    let [values, training, _] = pt();
+    let formats: [(Vec<u8>, Read); 5] = [
         (gguf(), |bytes| read_all(GgufFile::from_bytes("test", bytes))),
         (safetensors(), |bytes| read_all(SafeTensors::from_bytes("test", bytes))),
         (onnx(), |bytes| read_all(OnnxModel::from_bytes("test", bytes))),
+        (values, |bytes| read_all(PtFile::from_bytes("test", bytes))),
+        (training, |bytes| read_all(PtFile::from_bytes("test", bytes))),
     ];
     for (valid, read) in formats {
         let step = if valid.len() > 10_000 { 67 } else { 1 };
