@@ -5,7 +5,7 @@
 //! most of Latin-1 represent themselves, the other 68 bytes are U+0100 and up (so `Ġ` is a space and `Ċ` a
 //! line feed).
 //!
-//! Each model has its own rules for splitting text; see [`crate::qwen`].
+//! Each model has its own rules for splitting text; see [`crate::qwen`] and [`crate::chatterbox`].
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -17,11 +17,15 @@ use crate::TextError;
 /// Maximum id. The published vocabularies end at 151,675; an id in the millions means damage.
 pub const MAX_ID: u32 = 0xFF_FFFF;
 
+/// Most tokens that are merged together, in bytes or characters. Nobody writes such words; a longer one is
+/// encoded in parts, so that memory stays bounded.
+pub(crate) const MAX_PIECE: usize = 1 << 16;
+
 pub(crate) const VOCAB: &str = "vocab.json";
 pub(crate) const MERGES: &str = "merges.txt";
 
 /// Rank and resulting id of a pair of ids.
-type Merges = HashMap<(u32, u32), (u32, u32)>;
+pub(crate) type Merges = HashMap<(u32, u32), (u32, u32)>;
 
 /// A vocabulary and its merges.
 #[derive(Debug, Clone)]
@@ -82,42 +86,12 @@ impl Bpe {
         Ok(Self { tokens, bytes, merges })
     }
 
-    /// Appends the ids of one piece. Time is that of sorting the bytes, however long the piece is.
+    /// Appends the ids of one piece. Time is that of sorting the bytes, however long the piece is. Pieces of
+    /// more than 65,536 bytes are encoded in parts.
     pub fn encode(&self, piece: &[u8], ids: &mut Vec<u32>) {
-        // A linked list of tokens: a merge keeps the left one.
-        let mut list: Vec<Link> = (piece.iter().enumerate())
-            .map(|(i, b)| Link { id: self.bytes[usize::from(*b)], previous: i.wrapping_sub(1), next: i + 1 })
-            .collect();
-        let end = list.len();
-        let mut queue: BinaryHeap<Reverse<Candidate>> = BinaryHeap::new();
-        for left in 1..end {
-            queue.extend(self.candidate(&list, left - 1, left).map(Reverse));
+        for part in piece.chunks(MAX_PIECE) {
+            merge(&self.merges, part.iter().map(|b| self.bytes[usize::from(*b)]), ids);
         }
-        while let Some(Reverse(c)) = queue.pop() {
-            // Stale if either side was merged meanwhile.
-            let right = list[c.left].next;
-            if list[c.left].id != c.pair.0 || right >= end || list[right].id != c.pair.1 {
-                continue;
-            }
-            let (previous, next) = (list[c.left].previous, list[right].next);
-            list[c.left].id = c.joined;
-            list[c.left].next = next;
-            list[right].id = GONE;
-            if next < end {
-                list[next].previous = c.left;
-                queue.extend(self.candidate(&list, c.left, next).map(Reverse));
-            }
-            if previous < end {
-                queue.extend(self.candidate(&list, previous, c.left).map(Reverse));
-            }
-        }
-        ids.extend(list.iter().map(|link| link.id).filter(|id| *id != GONE));
-    }
-
-    fn candidate(&self, list: &[Link], left: usize, right: usize) -> Option<Candidate> {
-        let pair = (list[left].id, list[right].id);
-        let &(rank, joined) = self.merges.get(&pair)?;
-        Some(Candidate { rank, left, pair, joined })
     }
 
     /// Number of tokens.
@@ -153,13 +127,27 @@ impl Bpe {
         ids
     }
 
-    /// Returns those of [`Bpe::unmade`] that missing merges would produce. Empty if no merge could produce
-    /// some of them, since the vocabulary then contains tokens that are never meant for texts.
-    #[must_use]
-    pub fn missing(&self) -> Vec<u32> {
-        let unmade = self.unmade();
+    /// Refuses a truncated list of merges: every token of a published vocabulary is a byte, an added token,
+    /// or produced by a merge. With fewer merges texts would get other ids than in training, without any
+    /// other symptom. Vocabularies padded with tokens that no merge can produce are not published ones, and
+    /// accepted as they are.
+    pub(crate) fn check_merges(&self, added: impl Iterator<Item = u32>) -> Result<(), TextError> {
+        let added: HashSet<u32> = added.collect();
+        let mut unmade = self.unmade();
+        unmade.retain(|id| !added.contains(id));
         let all: HashSet<&[u8]> = self.tokens.values().map(|bytes| &**bytes).collect();
-        if unmade.iter().all(|id| is_two(&self.tokens[id], &all)) { unmade } else { vec![] }
+        let Some(first) = unmade.first() else { return Ok(()) };
+        if !unmade.iter().all(|id| is_two(&self.tokens[id], &all)) {
+            return Ok(());
+        }
+        let problem = format!(
+            "no merge makes {} of the tokens in {VOCAB}, the first of them `{}` (id {first}); the list has \
+             {} merges. Copy it again from the model's repository",
+            unmade.len(),
+            self.tokens[first].iter().map(|b| printable(*b)).collect::<String>(),
+            self.merges(),
+        );
+        Err(broken(MERGES, problem))
     }
 
     /// Bytes of a token, which need not be UTF-8.
@@ -202,6 +190,43 @@ struct Candidate {
     left: usize,
     pair: (u32, u32),
     joined: u32,
+}
+
+/// Merges neighbors as long as `merges` has them, the lowest rank first and from left to right, and appends
+/// what is left.
+pub(crate) fn merge(merges: &Merges, start: impl Iterator<Item = u32>, ids: &mut Vec<u32>) {
+    // A linked list of tokens: a merge keeps the left one.
+    let mut list: Vec<Link> =
+        start.enumerate().map(|(i, id)| Link { id, previous: i.wrapping_sub(1), next: i + 1 }).collect();
+    let end = list.len();
+    let candidate = |list: &[Link], left: usize, right: usize| {
+        let pair = (list[left].id, list[right].id);
+        let &(rank, joined) = merges.get(&pair)?;
+        Some(Reverse(Candidate { rank, left, pair, joined }))
+    };
+    let mut queue: BinaryHeap<Reverse<Candidate>> = BinaryHeap::new();
+    for left in 1..end {
+        queue.extend(candidate(&list, left - 1, left));
+    }
+    while let Some(Reverse(c)) = queue.pop() {
+        // Stale if either side was merged meanwhile.
+        let right = list[c.left].next;
+        if list[c.left].id != c.pair.0 || right >= end || list[right].id != c.pair.1 {
+            continue;
+        }
+        let (previous, next) = (list[c.left].previous, list[right].next);
+        list[c.left].id = c.joined;
+        list[c.left].next = next;
+        list[right].id = GONE;
+        if next < end {
+            list[next].previous = c.left;
+            queue.extend(candidate(&list, c.left, next));
+        }
+        if previous < end {
+            queue.extend(candidate(&list, previous, c.left));
+        }
+    }
+    ids.extend(list.iter().map(|link| link.id).filter(|id| *id != GONE));
 }
 
 fn read_merges(vocab: &HashMap<String, u32>, text: &[u8]) -> Result<Merges, TextError> {

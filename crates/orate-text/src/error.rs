@@ -2,24 +2,22 @@
 
 use orate_files::{one_line, quoted};
 
-use crate::supertonic::Version;
-
 /// A text cannot be prepared for a voice, or a file of a front end is invalid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TextError {
     /// The model was not trained on this language.
     #[error(
-        "unknown language {} for Supertonic {version}; choose one of: {}",
+        "unknown language {} for {model}; choose one of: {}",
         quoted(lang),
         known.join(" ")
     )]
     UnknownLanguage {
         /// The requested code.
         lang: String,
-        /// Version of the model.
-        version: Version,
-        /// The codes that this version supports.
+        /// The model, such as `Supertonic 2`.
+        model: String,
+        /// The codes that the model supports.
         known: Vec<&'static str>,
     },
 

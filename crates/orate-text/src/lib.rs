@@ -7,6 +7,7 @@
 //!   become words. An optional step before [`supertonic`], and required for voices that know only letters and
 //!   a few marks.
 //! - [`qwen`] is the tokenizer of the Qwen models: [`bpe`] and their rules for splitting text.
+//! - [`chatterbox`] has the front ends of the Chatterbox models: English, 23 languages, and Turbo.
 //!
 //! Nothing here panics or slows down on strange input: every function is linear in the length of the text
 //! (byte-pair encoding sorts, which is nearly linear), and every failure is a [`TextError`].
@@ -24,7 +25,10 @@
 //! # Ok::<(), orate_text::TextError>(())
 //! ```
 
+mod added;
 pub mod bpe;
+pub mod chatterbox;
+mod classes;
 pub mod english;
 mod error;
 mod invisible;

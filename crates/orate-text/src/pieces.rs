@@ -100,6 +100,18 @@ pub(crate) fn is_python_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1C}'..='\u{1F}').contains(&c)
 }
 
+/// Reduces runs of whitespace to one space, and removes it at both ends.
+pub(crate) fn collapse_spaces(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for word in text.split(is_python_space).filter(|word| !word.is_empty()) {
+        if !out.is_empty() {
+            out.push(' ');
+        }
+        out.push_str(word);
+    }
+    out
+}
+
 fn trim(text: &str) -> &str {
     text.trim_matches(is_python_space)
 }

@@ -19,15 +19,14 @@
 //! fix for Mistral models, which splits words at changes of case); this is the pattern that the models were
 //! trained with.
 
-use std::ops::Range;
-
 use orate_files::quoted;
 use serde::Deserialize;
 use unicode_normalization::UnicodeNormalization;
-use unicode_properties::{GeneralCategoryGroup, UnicodeGeneralCategory};
 
 use crate::TextError;
-use crate::bpe::{Bpe, MAX_ID, MERGES, VOCAB, printable};
+use crate::added::{self, AddedTokens};
+use crate::bpe::Bpe;
+use crate::classes::{self, Class, class, run, spaces_len};
 
 const CONFIG: &str = "tokenizer_config.json";
 
@@ -43,19 +42,11 @@ pub enum Part<'a> {
     Text(&'a str),
 }
 
-/// A token that is recognized before the text is split.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Added {
-    content: String,
-    id: u32,
-}
-
 /// The tokenizer of a Qwen model.
 #[derive(Debug, Clone)]
 pub struct QwenTokenizer {
     bpe: Bpe,
-    /// Longest first.
-    added: Vec<Added>,
+    added: AddedTokens,
 }
 
 #[derive(Deserialize)]
@@ -91,21 +82,12 @@ impl QwenTokenizer {
         let broken = |problem: String| TextError::TokenizerFile { file: CONFIG, problem };
         let config: Config =
             serde_json::from_slice(tokenizer_config_json).map_err(|e| broken(e.to_string()))?;
-        let mut added: Vec<Added> = vec![];
+        let mut tokens = Vec::with_capacity(config.added_tokens_decoder.len());
         for (key, token) in config.added_tokens_decoder {
             let AddedToken { content, lstrip, rstrip, single_word, normalized } = token;
-            let Some(id) = key.parse().ok().filter(|id| *id <= MAX_ID) else {
-                return Err(broken(format!(
-                    "added token {key}: ids go from 0 to {MAX_ID}",
-                    key = quoted(&key)
-                )));
+            let Ok(id) = key.parse() else {
+                return Err(broken(format!("added token {key}: the id is not a number", key = quoted(&key))));
             };
-            if content.is_empty() || added.iter().any(|a| a.content == content) {
-                return Err(broken(format!(
-                    "added token {id}: {content} is empty or a duplicate",
-                    content = quoted(&content)
-                )));
-            }
             if lstrip || rstrip || single_word || normalized {
                 let problem = "only tokens that match exactly are supported, without `lstrip`, `rstrip`, \
                                `single_word` and `normalized`";
@@ -117,43 +99,26 @@ impl QwenTokenizer {
                     content = quoted(&content)
                 )));
             }
-            added.push(Added { content, id });
+            tokens.push((content, id));
         }
-        added.sort_by_key(|a| std::cmp::Reverse(a.content.len()));
-        let tokenizer = Self { bpe, added };
-        tokenizer.check_merges()?;
-        Ok(tokenizer)
-    }
-
-    /// Refuses a truncated list of merges: every token of a published vocabulary is a byte, an added token,
-    /// or produced by a merge. With fewer merges texts would get other ids than in training, without any
-    /// other symptom. Vocabularies padded with tokens that no merge can produce are not published ones, and
-    /// accepted as they are.
-    fn check_merges(&self) -> Result<(), TextError> {
-        let mut unmade = self.bpe.missing();
-        unmade.retain(|id| self.added.iter().all(|a| a.id != *id));
-        let Some(first) = unmade.first() else { return Ok(()) };
-        let problem = format!(
-            "no merge makes {} of the tokens in {VOCAB}, the first of them `{}` (id {first}); the list has {} merges. Copy it again \
-             from the model's repository",
-            unmade.len(),
-            self.bpe.token(*first).unwrap_or_default().iter().map(|b| printable(*b)).collect::<String>(),
-            self.bpe.merges(),
-        );
-        Err(TextError::TokenizerFile { file: MERGES, problem })
+        let added = AddedTokens::new(tokens).map_err(|(content, id, problem)| {
+            broken(format!("added token {content}, id {id}: {problem}", content = quoted(&content)))
+        })?;
+        bpe.check_merges(added.ids())?;
+        Ok(Self { bpe, added })
     }
 
     /// Returns the id of an added token such as `<|im_start|>`.
     #[must_use]
     pub fn added(&self, content: &str) -> Option<u32> {
-        self.added.iter().find(|a| a.content == content).map(|a| a.id)
+        self.added.id(content)
     }
 
     /// The greatest id that a text can have.
     #[must_use]
     pub fn max_id(&self) -> u32 {
         let vocabulary = self.bpe.ids().max().unwrap_or(0);
-        self.added.iter().map(|a| a.id).chain([vocabulary]).max().unwrap_or(0)
+        self.added.ids().chain([vocabulary]).max().unwrap_or(0)
     }
 
     /// The vocabulary without the added tokens.
@@ -168,30 +133,20 @@ impl QwenTokenizer {
         let mut ids = vec![];
         let mut plain = String::new();
         for part in parts {
-            let (text, control) = match part {
-                Part::Control(text) => (*text, true),
-                Part::Text(text) => (*text, false),
-            };
-            let mut rest = text;
-            while control && let Some((range, id)) = self.find_added(rest) {
-                plain.push_str(&rest[..range.start]);
-                self.encode_plain(&plain, &mut ids);
-                plain.clear();
-                ids.push(id);
-                rest = &rest[range.end..];
+            match part {
+                Part::Text(text) => plain.push_str(text),
+                Part::Control(text) => self.added.parts(text).for_each(|part| match part {
+                    added::Part::Plain(text) => plain.push_str(text),
+                    added::Part::Token(id) => {
+                        self.encode_plain(&plain, &mut ids);
+                        plain.clear();
+                        ids.push(id);
+                    }
+                }),
             }
-            plain.push_str(rest);
         }
         self.encode_plain(&plain, &mut ids);
         ids
-    }
-
-    /// The first added token, or the longest one at that position.
-    fn find_added(&self, text: &str) -> Option<(Range<usize>, u32)> {
-        text.char_indices().find_map(|(at, _)| {
-            let found = self.added.iter().find(|a| text[at..].starts_with(&a.content))?;
-            Some((at..at + found.content.len(), found.id))
-        })
     }
 
     fn encode_plain(&self, text: &str, ids: &mut Vec<u32>) {
@@ -205,8 +160,8 @@ impl QwenTokenizer {
     pub fn decode(&self, ids: &[u32]) -> String {
         let mut bytes = vec![];
         for id in ids {
-            match self.added.iter().find(|a| a.id == *id) {
-                Some(added) => bytes.extend_from_slice(added.content.as_bytes()),
+            match self.added.content(*id) {
+                Some(content) => bytes.extend_from_slice(content.as_bytes()),
                 None => bytes.extend_from_slice(self.bpe.token(*id).unwrap_or_default()),
             }
         }
@@ -214,44 +169,8 @@ impl QwenTokenizer {
     }
 }
 
-/// Classes of characters in the pattern.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Class {
-    /// CR or LF.
-    Break,
-    /// Other white space.
-    Space,
-    /// `\p{L}`
-    Letter,
-    /// `\p{N}`
-    Number,
-    /// Punctuation, symbols, marks, unassigned code points.
-    Other,
-}
-
-fn class(c: char) -> Class {
-    match c {
-        '\r' | '\n' => Class::Break,
-        'a'..='z' | 'A'..='Z' => Class::Letter,
-        '0'..='9' => Class::Number,
-        c if c.is_whitespace() => Class::Space,
-        c if c.is_ascii() => Class::Other,
-        c => match c.general_category_group() {
-            GeneralCategoryGroup::Letter => Class::Letter,
-            GeneralCategoryGroup::Number => Class::Number,
-            _ => Class::Other,
-        },
-    }
-}
-
-/// The pieces of a text in order; joined, they are the text.
 fn pieces(text: &str) -> impl Iterator<Item = &str> {
-    let mut rest = text;
-    std::iter::from_fn(move || {
-        let (piece, after) = rest.split_at(piece_len(rest));
-        rest = after;
-        (!piece.is_empty()).then_some(piece)
-    })
+    classes::pieces(text, piece_len)
 }
 
 /// Bytes of the first piece.
@@ -279,16 +198,7 @@ fn piece_len(text: &str) -> usize {
     if let Some(last) = text[..spaces].rfind(['\r', '\n']) {
         return last + 1;
     }
-    match text[..spaces].char_indices().next_back() {
-        // The last space belongs to the next piece.
-        Some((last, _)) if last > 0 && spaces < text.len() => last,
-        _ => spaces,
-    }
-}
-
-/// Bytes of the leading characters whose class is wanted.
-fn run(text: &str, wanted: impl Fn(Class) -> bool) -> usize {
-    text.find(|c| !wanted(class(c))).unwrap_or(text.len())
+    spaces_len(text)
 }
 
 /// Bytes of a contraction at the start of `text`. As in case-insensitive patterns, `ſ` is an `s`.

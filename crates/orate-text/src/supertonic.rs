@@ -119,7 +119,8 @@ pub fn prepare(text: &str, version: Version, lang: Option<&str>) -> Result<Strin
         if version == Version::V3 {
             known.push("na");
         }
-        return Err(TextError::UnknownLanguage { lang: lang.to_owned(), version, known });
+        let model = format!("Supertonic {version}");
+        return Err(TextError::UnknownLanguage { lang: lang.to_owned(), model, known });
     }
     Ok(format!("<{lang}>{}</{lang}>", normalize(text)))
 }

@@ -3,6 +3,8 @@
 
 use orate_testing::Counting;
 use orate_testing::fuzz::{FRAGMENTS, Limits, fuzz};
+use orate_text::chatterbox::multilingual::{self, Cangjie, LANGUAGES, Reading, Tools};
+use orate_text::chatterbox::{self, GraphemeTokenizer, TurboTokenizer, Variant};
 use orate_text::english::{self, Rules};
 use orate_text::pieces;
 use orate_text::qwen::{Part, QwenTokenizer};
@@ -76,6 +78,131 @@ fn hostile_texts_are_read() {
         let _ = supertonic::normalize(&text);
         assert!(pieces::at_most(&text, 40).iter().all(|piece| piece.chars().count() <= 40));
         let _ = tokenizer.encode(&[Part::Control(&text), Part::Text(&text)]);
+    });
+}
+
+/// The files of Chatterbox's tokenizers: those of Turbo, and the multilingual one.
+fn chatterbox_files() -> [Vec<u8>; 6] {
+    let names = [
+        "vocab.json",
+        "merges.txt",
+        "added_tokens.json",
+        "special_tokens_map.json",
+        "tokenizer_config.json",
+        GRAPHEMES,
+    ];
+    names.map(|file| golden(&format!("chatterbox/golden/checkpoints/files/{file}")))
+}
+
+const GRAPHEMES: &str = "grapheme_mtl_merged_expanded_v1.json";
+
+fn turbo(files: &[&[u8]]) -> Result<TurboTokenizer, orate_text::TextError> {
+    let [vocab, merges, added_tokens, special_tokens_map, tokenizer_config] = files else {
+        panic!("five files");
+    };
+    TurboTokenizer::from_files(chatterbox::Files {
+        vocab,
+        merges,
+        added_tokens,
+        special_tokens_map,
+        tokenizer_config,
+    })
+}
+
+fn words(text: &str) -> Vec<&str> {
+    text.split_inclusive(' ').collect()
+}
+
+fn readings(text: &str) -> Vec<Reading<'_>> {
+    words(text).into_iter().map(|word| Reading { word, hiragana: "はな".into() }).collect()
+}
+
+#[test]
+fn hostile_texts_are_read_by_chatterbox() {
+    let files = chatterbox_files();
+    let [turbo_files @ .., graphemes] = files.each_ref().map(|file| &file[..]);
+    let turbo = turbo(&turbo_files).expect("goldens");
+    let graphemes = GraphemeTokenizer::from_json(GRAPHEMES, graphemes).expect("goldens");
+    let cangjie = golden("chatterbox/golden/checkpoints/files/Cangjie5_TC.json");
+    let cangjie = Cangjie::from_json(&cangjie).expect("goldens");
+    let all = Tools { cangjie: Some(&cangjie), words: Some(&words), readings: Some(&readings) };
+    let mut samples = sentences();
+    samples
+        .push("[laugh] 你好，今天 [clear throat]… — “x” 今日は良い İSTANBUL ΟΔΟΣ 안녕 [SPACE][STOP]".into());
+    fuzz("chatterbox-text", &samples, LIMITS, |bytes| {
+        let text = String::from_utf8_lossy(bytes);
+        for variant in [Variant::English, Variant::Multilingual, Variant::Turbo] {
+            let normal = chatterbox::punctuation(&text, variant);
+            assert!(normal.ends_with(|c| !char::is_whitespace(c)), "{normal:?}");
+            let tokens = turbo.encode(&normal);
+            assert!(tokens.ids.len() <= 1024 && tokens.ids.iter().all(|id| (*id as usize) < turbo.rows()));
+            assert!(turbo.unknown_tags(&normal).len() <= 16);
+            for language in ["zh", "ja", "ko", "tr", LANGUAGES[bytes.len() % LANGUAGES.len()]] {
+                for tools in [all, Tools::default()] {
+                    let prepared = multilingual::prepare(&normal, Some(language), tools).expect(language);
+                    let ids = graphemes.encode(&prepared.text);
+                    assert!(ids.iter().all(|id| (*id as usize) < graphemes.rows()));
+                    let _ = graphemes.unknown_characters(&prepared.text);
+                    let _ = graphemes.unknown_tags(&prepared.text);
+                }
+            }
+        }
+    });
+}
+
+/// Memory grows with the text and its ids alone: a text of 60 MB takes at most 1 GB.
+#[test]
+fn long_texts_of_chatterbox_take_bounded_memory() {
+    let files = chatterbox_files();
+    let [turbo_files @ .., graphemes] = files.each_ref().map(|file| &file[..]);
+    let turbo = turbo(&turbo_files).expect("goldens");
+    let graphemes = GraphemeTokenizer::from_json(GRAPHEMES, graphemes).expect("goldens");
+    let mut texts = texts(1 << 20);
+    texts.push(("tags", "[laugh]".repeat(1 << 17)));
+    texts.push(("open brackets", "[".repeat(1 << 20)));
+    texts.push(("spaces", "a ".repeat(1 << 19)));
+    texts.push(("kanji", "漢".repeat(1 << 18)));
+    for (what, text) in texts {
+        let of_turbo = Counting::peak_here(|| {
+            drop(turbo.encode(&chatterbox::punctuation(&text, Variant::Turbo)));
+        });
+        let of_others = Counting::peak_here(|| {
+            let normal = chatterbox::punctuation(&text, Variant::Multilingual);
+            let prepared = multilingual::prepare(&normal, Some("en"), Tools::default()).expect("a language");
+            drop(normal);
+            drop(graphemes.encode(&prepared.text));
+        });
+        println!("{what}: {:.1}, {:.1} bytes a byte", ratio(of_turbo, &text), ratio(of_others, &text));
+        assert!(of_turbo <= 8 * text.len() + (8 << 20), "{what}: {of_turbo} bytes");
+        assert!(of_others <= 16 * text.len() + (8 << 20), "{what}: {of_others} bytes");
+    }
+}
+
+#[test]
+fn damaged_files_of_chatterbox_are_errors_or_tokenizers() {
+    let files = chatterbox_files();
+    for (i, name) in ["added-tokens", "special-tokens", "turbo-config"].into_iter().enumerate() {
+        fuzz(name, &files[i + 2..=i + 2], LIMITS, |bytes| {
+            let mut all = files.each_ref().map(|file| &file[..]);
+            all[i + 2] = bytes;
+            if let Err(e) = turbo(&all[..5]) {
+                check_message(&e.to_string());
+            }
+        });
+    }
+    fuzz("grapheme-tokenizer", &files[5..], LIMITS, |bytes| {
+        match GraphemeTokenizer::from_json(GRAPHEMES, bytes) {
+            Ok(tokenizer) => drop(tokenizer.encode("[en]some [STOP] text 漢")),
+            Err(e) => check_message(&e.to_string()),
+        }
+    });
+    let cangjie = golden("chatterbox/golden/checkpoints/files/Cangjie5_TC.json");
+    fuzz("cangjie", &[cangjie], LIMITS, |bytes| match Cangjie::from_json(bytes) {
+        Ok(table) => {
+            let tools = Tools { cangjie: Some(&table), ..Tools::default() };
+            drop(multilingual::prepare("你好明", Some("zh"), tools));
+        }
+        Err(e) => check_message(&e.to_string()),
     });
 }
 

@@ -1,6 +1,6 @@
 //! The nine steps of upstream's text normalization, in the same order.
 
-use crate::pieces::is_python_space;
+use crate::pieces::collapse_spaces;
 use unicode_normalization::UnicodeNormalization;
 
 /// Blocks whose characters are deleted.
@@ -83,18 +83,6 @@ fn collapse_quotes(text: &str) -> String {
             out.push(c);
         }
         previous = Some(c);
-    }
-    out
-}
-
-/// Reduces runs of whitespace to one space, and removes it at both ends.
-pub(crate) fn collapse_spaces(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for word in text.split(is_python_space).filter(|word| !word.is_empty()) {
-        if !out.is_empty() {
-            out.push(' ');
-        }
-        out.push_str(word);
     }
     out
 }

@@ -1,5 +1,6 @@
 //! Tests of the text front ends.
 
+mod chatterbox_goldens;
 mod english;
 mod qwen_goldens;
 mod supertonic_goldens;
