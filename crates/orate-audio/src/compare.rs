@@ -45,7 +45,7 @@ const POWER_FLOOR: f64 = 1e-10;
 pub fn log_spectral_distance_db(reference: &[f32], test: &[f32]) -> Result<f64> {
     check_lengths(reference, test)?;
     let stft = Stft::new(StftConfig::new(1024, 256))?;
-    let (reference, test): (Spectrogram, _) = (stft.magnitude(reference), stft.magnitude(test));
+    let (reference, test): (Spectrogram, _) = (stft.spectrum(reference), stft.spectrum(test));
     let decibels = |x: f32| 10.0 * (f64::from(x) * f64::from(x)).max(POWER_FLOOR).log10();
     let sum: f64 = reference
         .iter()

@@ -9,7 +9,9 @@
 //! | write to a pipe | [`PcmStream`] |
 //! | read a file | [`read_audio`]; [`read_wav`] for WAV only |
 //! | read a recording of a voice | [`read_reference`], or [`prepare_reference`] for samples |
-//! | change the sample rate | [`resample`] |
+//! | check one that is used as it is | [`check_recording`] |
+//! | change the sample rate | [`resample`]; [`resample_sinc`] with the filters of torchaudio and soxr |
+//! | prepare speech for encoders | [`normalize_loudness`], [`trim_silence`] |
 //! | make features | [`LogMel`], or [`Stft`], [`MelFilterBank`], [`log_compress`] |
 //! | measure | [`peak_dbfs`], [`rms_dbfs`], [`integrated_loudness`] |
 //! | compare | [`snr_db`], [`log_spectral_distance_db`] |
@@ -32,6 +34,8 @@ mod compare;
 mod decode;
 mod error;
 mod format;
+#[cfg(test)]
+mod goldens;
 mod log_mel;
 mod loudness;
 mod mel;
@@ -42,6 +46,7 @@ mod reference;
 mod resample;
 mod stft;
 mod stream;
+mod trim;
 mod wav_length;
 mod writer;
 
@@ -49,14 +54,15 @@ pub use compare::{log_spectral_distance_db, snr_db};
 pub use decode::read_audio;
 pub use error::{AudioError, Cause, MAX_SAMPLE_RATE, Result};
 pub use format::{AudioFormat, WavFormat, to_pcm16};
-pub use log_mel::{LogMel, LogMelConfig};
-pub use loudness::{integrated_loudness, peak, peak_dbfs, rms_dbfs};
-pub use mel::{MelConfig, MelFilterBank, MelScale, log_compress};
+pub use log_mel::{Compression, LogMel, LogMelConfig};
+pub use loudness::{integrated_loudness, normalize_loudness, peak, peak_dbfs, rms_dbfs};
+pub use mel::{MelConfig, MelFilterBank, MelScale, log_compress, log_compress_whisper};
 pub use output::{check_output, write_output};
 pub use plot::plot_png;
 pub use read::{Waveform, read_wav};
-pub use reference::{ReferenceOptions, Trim, prepare_reference, read_reference};
-pub use resample::resample;
-pub use stft::{Spectrogram, Stft, StftConfig, hann, reflect_pad};
+pub use reference::{ReferenceOptions, Trim, check_recording, prepare_reference, read_reference};
+pub use resample::{SincFilter, resample, resample_sinc};
+pub use stft::{Padding, Spectrogram, Stft, StftConfig, Window, hann, reflect_pad};
 pub use stream::{PcmStream, wav_stream_header};
+pub use trim::trim_silence;
 pub use writer::{AudioWriter, write_audio};

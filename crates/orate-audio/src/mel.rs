@@ -71,6 +71,8 @@ pub struct MelConfig {
     /// Whether each filter is scaled to the same area (librosa's `norm="slaney"`) rather than to
     /// a peak of 1.
     pub equal_area: bool,
+    /// Whether the flanks of filters are straight in mel, as in Kaldi, rather than in Hz.
+    pub straight_in_mel: bool,
 }
 
 impl MelConfig {
@@ -84,6 +86,7 @@ impl MelConfig {
             f_max: f64::from(sample_rate) / 2.0,
             scale: MelScale::Slaney,
             equal_area: true,
+            straight_in_mel: false,
         }
     }
 }
@@ -110,7 +113,8 @@ impl MelFilterBank {
     /// [`AudioError::SampleRate`], or [`AudioError::Config`] if there are no bands, `n_fft` is
     /// below 2 or the edges are not `0 <= f_min < f_max <= sample_rate / 2`.
     pub fn new(config: &MelConfig) -> Result<Self> {
-        let &MelConfig { sample_rate, n_fft, n_mels, f_min, f_max, scale, equal_area } = config;
+        let &MelConfig { sample_rate, n_fft, n_mels, f_min, f_max, scale, equal_area, straight_in_mel } =
+            config;
         check_sample_rate(sample_rate)?;
         let nyquist = f64::from(sample_rate) / 2.0;
         let at_least = |n: usize| format!("it must be at least {n}");
@@ -144,10 +148,11 @@ impl MelFilterBank {
             .map(|m| {
                 let (left, center, right) = (edge(m), edge(m + 1), edge(m + 2));
                 let peak = if equal_area { 2.0 / (right - left) } else { 1.0 };
+                let unit = |hz: f64| if straight_in_mel { scale.from_hz(hz) } else { hz };
                 let weight = |bin: usize| {
-                    let hz = bin as f64 * hz_per_bin;
-                    let rise = (hz - left) / (center - left);
-                    let fall = (right - hz) / (right - center);
+                    let at = unit(bin as f64 * hz_per_bin);
+                    let rise = (at - unit(left)) / (unit(center) - unit(left));
+                    let fall = (unit(right) - at) / (unit(right) - unit(center));
                     (rise.min(fall).max(0.0) * peak) as f32
                 };
                 let first_bin = ((left / hz_per_bin).floor() as usize).min(bins);
@@ -196,6 +201,19 @@ impl MelFilterBank {
             let bins = &frame[filter.first_bin..];
             *band = filter.weights.iter().zip(bins).map(|(w, x)| w * x).sum();
         }
+    }
+}
+
+/// Logarithms of Whisper and of the S3 speech tokenizer: `(log10(x) + 4) / 4`, at most 8 decades below the
+/// loudest value of the clip. Values below 1e-10 count as 1e-10.
+pub fn log_compress_whisper(mel: &mut Spectrogram) {
+    let mut loudest = f32::NEG_INFINITY;
+    for x in &mut mel.data {
+        *x = x.max(1e-10).log10();
+        loudest = loudest.max(*x);
+    }
+    for x in &mut mel.data {
+        *x = (x.max(loudest - 8.0) + 4.0) / 4.0;
     }
 }
 
@@ -263,7 +281,7 @@ mod tests {
             let tone: Vec<f32> = (0..6000)
                 .map(|i| (std::f64::consts::TAU * hz * f64::from(i) / 24_000.0).sin() as f32)
                 .collect();
-            let mut mel = bank.apply(&stft.magnitude(&tone));
+            let mut mel = bank.apply(&stft.spectrum(&tone));
             log_compress(&mut mel, 1e-5);
             assert_eq!((mel.frames, mel.bins), (24, 80));
             let frame = mel.frame(12);

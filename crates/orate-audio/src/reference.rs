@@ -1,12 +1,12 @@
 //! Prepares recordings of a voice for the encoders: checks, trims and resamples them.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::path::Path;
 
 use orate_files::shown;
 
 use crate::decode::read_audio;
-use crate::error::{AudioError, Result};
+use crate::error::{AudioError, Result, check_sample_rate};
 use crate::read::Waveform;
 use crate::resample::resample;
 
@@ -69,58 +69,85 @@ pub fn read_reference(path: impl AsRef<Path>, options: &ReferenceOptions) -> Res
 ///
 /// # Errors
 ///
-/// [`AudioError::NoSamples`], [`AudioError::NotFinite`], [`AudioError::TooLong`],
+/// [`AudioError::NoSamples`], [`AudioError::SampleRate`], [`AudioError::NotFinite`], [`AudioError::TooLong`],
 /// [`AudioError::Silent`] and [`AudioError::TooShort`].
 pub fn prepare_reference(what: &str, waveform: &Waveform, options: &ReferenceOptions) -> Result<Vec<f32>> {
-    let what = || what.to_owned();
-    let samples = &waveform.samples;
-    if samples.is_empty() {
-        return Err(AudioError::NoSamples { what: what() });
-    }
-    if let Some(position) = samples.iter().position(|x| !x.is_finite()) {
-        return Err(AudioError::NotFinite { what: what(), position, value: samples[position] });
-    }
-    if waveform.duration_s() > options.max_seconds {
-        return Err(AudioError::TooLong { what: what(), limit_s: options.max_seconds });
-    }
-    let levels = part_levels(waveform);
-    let loudest = levels.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    if loudest < SILENT_DBFS {
-        return Err(AudioError::Silent { what: what(), dbfs: loudest });
-    }
+    let Waveform { samples, sample_rate } = waveform;
+    let levels = checked_levels(what, samples, *sample_rate, options.max_seconds)?;
     let (sounding, after) = match &options.trim {
         None => (0..samples.len(), 0),
-        Some(trim) => trimmed(waveform, &levels, loudest, trim),
+        Some(trim) => trimmed(waveform, &levels, trim),
     };
     let seconds = sounding.len() as f64 / f64::from(waveform.sample_rate);
     if seconds < options.min_seconds {
-        return Err(AudioError::TooShort { what: what(), seconds, least_s: options.min_seconds });
+        return Err(AudioError::TooShort { what: what.to_owned(), seconds, least_s: options.min_seconds });
     }
     let mut kept = samples[sounding].to_vec();
     kept.resize(kept.len() + after, 0.0);
     resample(&kept, waveform.sample_rate, options.sample_rate)
 }
 
-/// Samples per part.
-fn part_length(waveform: &Waveform) -> usize {
-    ((PART_S * f64::from(waveform.sample_rate)) as usize).max(1)
+/// Checks a recording that is used as it is, without trimming and resampling. `what` names it in errors, for
+/// example by its file name.
+///
+/// # Errors
+///
+/// Those of [`prepare_reference`].
+pub fn check_recording(
+    what: &str,
+    samples: &[f32],
+    sample_rate: u32,
+    seconds: RangeInclusive<f64>,
+) -> Result<()> {
+    checked_levels(what, samples, sample_rate, *seconds.end())?;
+    let (least_s, seconds) = (*seconds.start(), samples.len() as f64 / f64::from(sample_rate));
+    if seconds < least_s {
+        return Err(AudioError::TooShort { what: what.to_owned(), seconds, least_s });
+    }
+    Ok(())
 }
 
-/// Levels of the parts in dBFS; −∞ for zeros.
-fn part_levels(waveform: &Waveform) -> Vec<f64> {
+/// Levels of the parts of a recording that is not too long and has sound, in dBFS; −∞ for zeros.
+fn checked_levels(what: &str, samples: &[f32], sample_rate: u32, max_seconds: f64) -> Result<Vec<f64>> {
+    let what = || what.to_owned();
+    if samples.is_empty() {
+        return Err(AudioError::NoSamples { what: what() });
+    }
+    check_sample_rate(sample_rate)?;
+    if let Some(position) = samples.iter().position(|x| !x.is_finite()) {
+        return Err(AudioError::NotFinite { what: what(), position, value: samples[position] });
+    }
+    if samples.len() as f64 > max_seconds * f64::from(sample_rate) {
+        return Err(AudioError::TooLong { what: what(), limit_s: max_seconds });
+    }
     let level = |part: &[f32]| {
         let power = part.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>() / part.len() as f64;
         10.0 * power.log10()
     };
-    waveform.samples.chunks(part_length(waveform)).map(level).collect()
+    let levels: Vec<f64> = samples.chunks(part_length(sample_rate)).map(level).collect();
+    let dbfs = loudest(&levels);
+    if dbfs < SILENT_DBFS {
+        return Err(AudioError::Silent { what: what(), dbfs });
+    }
+    Ok(levels)
+}
+
+/// Samples per part.
+fn part_length(sample_rate: u32) -> usize {
+    ((PART_S * f64::from(sample_rate)) as usize).max(1)
+}
+
+fn loudest(levels: &[f64]) -> f64 {
+    levels.iter().copied().fold(f64::NEG_INFINITY, f64::max)
 }
 
 /// Returns the range to keep and the number of zeros to append.
-fn trimmed(waveform: &Waveform, levels: &[f64], loudest: f64, trim: &Trim) -> (Range<usize>, usize) {
+fn trimmed(waveform: &Waveform, levels: &[f64], trim: &Trim) -> (Range<usize>, usize) {
+    let loudest = loudest(levels);
     let sounds = |level: &f64| *level >= loudest - trim.below_loudest_db;
     let first = levels.iter().position(sounds).unwrap_or(0);
     let last = levels.iter().rposition(sounds).unwrap_or(0);
-    let (part, all) = (part_length(waveform), waveform.samples.len());
+    let (part, all) = (part_length(waveform.sample_rate), waveform.samples.len());
     let seconds = |s: f64| (s * f64::from(waveform.sample_rate)) as usize;
     let end = (last + 1) * part + seconds(trim.after_s);
     let start = (first * part).saturating_sub(seconds(trim.before_s));
@@ -166,6 +193,16 @@ mod tests {
         let exact = ReferenceOptions { sample_rate: RATE, trim: None, ..options() };
         let wave = tone(1.0, 0.5);
         assert_eq!(prepare_reference("me", &wave, &exact).unwrap(), wave.samples);
+    }
+
+    #[test]
+    fn recordings_are_checked_without_being_prepared() {
+        let Waveform { samples, sample_rate } = tone(1.0, 0.0);
+        let check = |seconds| check_recording("me", &samples, sample_rate, seconds);
+        check(0.1..=2.0).unwrap();
+        assert!(matches!(check(3.0..=4.0), Err(AudioError::TooShort { .. })));
+        assert!(matches!(check(0.1..=1.0), Err(AudioError::TooLong { .. })));
+        assert!(matches!(check_recording("me", &samples, 0, 0.1..=2.0), Err(AudioError::SampleRate { .. })));
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! Sample rate conversion of whole clips by rubato's FFT resampler.
+//! Sample rate conversion of whole clips: by rubato's FFT resampler, and with the filters of other packages.
 
 use rubato::audioadapter_buffers::direct::InterleavedSlice;
 use rubato::{Fft, FixedSync, Resampler, WindowFunction};
 
 use crate::error::{AudioError, Cause, Result, check_sample_rate};
+use std::f64::consts::PI;
 
 /// Samples of the lower rate per transform. More give a steeper filter; with this length it starts about 1 %
 /// below the edge of the band that both rates share.
@@ -64,6 +65,93 @@ fn input_frame(from: u32, to: u32) -> usize {
     unit_in * wanted.min(allowed).max(1).next_multiple_of(2)
 }
 
+/// Limit for both terms of the ratio of rates, so that a table of filters has at most 400,000 numbers.
+const LARGEST_TERM: u32 = 2000;
+
+/// Low-pass filters of other packages, for [`resample_sinc`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SincFilter {
+    /// Of torchaudio's `Resample` with its default settings: short and gentle.
+    Torchaudio,
+    /// Of soxr's HQ quality, librosa's default: passes 91 % of the band. Differs from it by 65 dB on white
+    /// noise, and by 55 dB where soxr interpolates its filter, as between 44.1 and 24 kHz.
+    SoxrHq,
+}
+
+impl SincFilter {
+    /// Cutoff as a part of half the lower rate, and zero crossings of the sinc on either side.
+    fn shape(self) -> (f64, f64) {
+        match self {
+            Self::Torchaudio => (0.99, 6.0),
+            // A Kaiser design with a transition from 0.9136 to 1 and 126 dB of attenuation.
+            Self::SoxrHq => (0.9568, 91.0),
+        }
+    }
+
+    /// The window at `x` from -1 to 1.
+    fn window(self, x: f64) -> f64 {
+        const BETA: f64 = 12.6;
+        match self {
+            Self::Torchaudio => (x * PI / 2.0).cos().powi(2),
+            Self::SoxrHq => bessel_i0(BETA * (1.0 - x * x).max(0.0).sqrt()) / bessel_i0(BETA),
+        }
+    }
+}
+
+/// Modified Bessel function of the first kind and order 0.
+fn bessel_i0(x: f64) -> f64 {
+    let terms = (1..60).scan(1.0, |term, k| {
+        *term *= (x / 2.0 / f64::from(k)).powi(2);
+        Some(*term)
+    });
+    1.0 + terms.sum::<f64>()
+}
+
+/// Converts mono audio from one sample rate to another with a windowed sinc.
+///
+/// For what models were trained to hear through another package. [`resample`] is faster and keeps more of the
+/// band; lengths are the same. It also converts rates whose ratio takes numbers above 2000, such as 44,099 to
+/// 16,000 Hz.
+///
+/// # Errors
+///
+/// As [`resample`].
+pub fn resample_sinc(samples: &[f32], from: u32, to: u32, filter: SincFilter) -> Result<Vec<f32>> {
+    check_sample_rate(from)?;
+    check_sample_rate(to)?;
+    let divisor = gcd(from, to);
+    if from == to || from.max(to) / divisor > LARGEST_TERM {
+        return resample(samples, from, to);
+    }
+    let (from, to) = ((from / divisor) as usize, (to / divisor) as usize);
+    // Sample n of the output is at n · from / to of the input: all that have the same n mod `to` share taps.
+    let (cutoff, crossings) = filter.shape();
+    let cutoff = from.min(to) as f64 * cutoff;
+    let reach = crossings * from as f64 / cutoff;
+    let phases: Vec<(isize, Vec<f32>)> = (0..to)
+        .map(|phase| {
+            let at = phase as f64 * from as f64 / to as f64;
+            let (first, last) = ((at - reach).ceil() as isize, (at + reach).floor() as isize);
+            let tap = |j: isize| {
+                let t = (j as f64 / from as f64 - phase as f64 / to as f64) * cutoff;
+                let sinc = if t == 0.0 { 1.0 } else { (t * PI).sin() / (t * PI) };
+                (sinc * filter.window(t / crossings) * cutoff / from as f64) as f32
+            };
+            (first, (first..=last).map(tap).collect())
+        })
+        .collect();
+    let length = (samples.len() as u64 * to as u64).div_ceil(from as u64) as usize;
+    let sample = |n: usize| {
+        let (first, taps) = &phases[n % to];
+        let start = *first + (n / to * from) as isize;
+        // Zeros precede and follow the clip.
+        let taps = &taps[(-start).clamp(0, taps.len() as isize) as usize..];
+        let rest = samples.get(start.max(0) as usize..).unwrap_or_default();
+        taps.iter().zip(rest).map(|(w, x)| w * x).sum()
+    };
+    Ok((0..length).map(sample).collect())
+}
+
 fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
@@ -120,10 +208,21 @@ mod tests {
                 let want = (length * to as usize).div_ceil(from as usize);
                 assert_eq!(got.len(), want, "{length} samples from {from} to {to} Hz");
                 assert!(got.iter().all(|x| x.is_finite()));
+                // Beyond its reach from the ends, a filter passes a constant.
+                for (filter, reach) in [(SincFilter::Torchaudio, 20), (SincFilter::SoxrHq, 300)] {
+                    let got = resample_sinc(&vec![0.25; length], from, to, filter).unwrap();
+                    assert_eq!(got.len(), want, "{length} samples from {from} to {to} Hz, {filter:?}");
+                    let inner = got.get(reach..want.saturating_sub(reach)).unwrap_or_default();
+                    assert!(
+                        inner.iter().all(|x| (x - 0.25).abs() < 5e-4),
+                        "{filter:?} from {from} to {to} Hz"
+                    );
+                }
             }
         }
         for (from, to) in [(0, 8000), (8000, 0), (u32::MAX, 8000)] {
             assert!(resample(&[0.0], from, to).is_err(), "{from} to {to}");
+            assert!(resample_sinc(&[0.0], from, to, SincFilter::SoxrHq).is_err(), "{from} to {to}");
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Short-time Fourier transform.
 //!
-//!   samples      [N]
+//!   samples      [N]                   padded at both ends
 //!   frames       [T, n_fft]            one every `hop_length`, times the window
-//!   magnitudes   [T, n_fft / 2 + 1]    absolute values, not normalized
+//!   spectrum     [T, n_fft / 2 + 1]    magnitudes or powers, not normalized
 //!
-//! The conventions are those of `torch.stft` and librosa, which the models' features come from: a periodic
-//! Hann window centered in the frame, and reflected edges with `center`.
+//! The defaults are those of `torch.stft` and librosa, which most features of models come from: a periodic
+//! Hann window centered in the frame, and reflected edges. Kaldi's features need the other settings.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -22,19 +22,53 @@ pub struct StftConfig {
     pub n_fft: usize,
     /// Samples from one frame to the next, at least 1.
     pub hop_length: usize,
-    /// Length of the Hann window, 1 to `n_fft`.
+    /// Length of the window, 1 to `n_fft`.
     pub win_length: usize,
-    /// Whether frame `t` is centered on sample `t * hop_length`. Otherwise it starts there.
-    pub center: bool,
-    /// Added to the squared magnitude before the root is taken; usually 0.
+    /// Shape of the window.
+    pub window: Window,
+    /// What is added at both ends. `n_fft / 2` samples center frame `t` on sample `t * hop_length`.
+    pub padding: Padding,
+    /// Kaldi's preparation of each frame before the window: the mean is removed, then sample `i` becomes
+    /// `x[i] - pre_emphasis * x[i - 1]`, where the first sample precedes itself. `None` for none.
+    pub pre_emphasis: Option<f32>,
+    /// Whether values are powers, `re² + im²`, rather than their roots.
+    pub power: bool,
+    /// Added to powers, before the root is taken; usually 0.
     pub power_offset: f32,
 }
 
 impl StftConfig {
-    /// A window as long as the transform, centered frames.
+    /// Magnitudes with a Hann window as long as the transform, of centered frames.
     pub fn new(n_fft: usize, hop_length: usize) -> Self {
-        Self { n_fft, hop_length, win_length: n_fft, center: true, power_offset: 0.0 }
+        Self {
+            n_fft,
+            hop_length,
+            win_length: n_fft,
+            window: Window::Hann,
+            padding: Padding::Reflect(n_fft / 2),
+            pre_emphasis: None,
+            power: false,
+            power_offset: 0.0,
+        }
     }
+}
+
+/// Shape of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Window {
+    /// [`hann`]
+    Hann,
+    /// Kaldi's default: a symmetric Hann window to the power of 0.85.
+    Povey,
+}
+
+/// Samples added at both ends of a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Padding {
+    /// As many mirrored samples; see [`reflect_pad`].
+    Reflect(usize),
+    /// As many zeros.
+    Zeros(usize),
 }
 
 /// A matrix of frames: a spectrum or mel bands.
@@ -62,6 +96,45 @@ impl Spectrogram {
     pub fn iter(&self) -> impl Iterator<Item = &[f32]> {
         self.data.chunks_exact(self.bins.max(1))
     }
+
+    /// Subtracts the mean over time from each bin.
+    pub fn subtract_mean(&mut self) {
+        let mut means = vec![0.0; self.bins];
+        for frame in self.iter() {
+            means.iter_mut().zip(frame).for_each(|(mean, x)| *mean += f64::from(*x));
+        }
+        means.iter_mut().for_each(|mean| *mean /= self.frames as f64);
+        for frame in self.data.chunks_exact_mut(self.bins.max(1)) {
+            frame.iter_mut().zip(&means).for_each(|(x, mean)| *x -= *mean as f32);
+        }
+    }
+
+    /// Cuts overlapping windows of `length` frames, one every `step`: `[n, length, bins]`, and returns `n`.
+    ///
+    /// The frames after the last whole window make another one if they cover at least `min_coverage` of it,
+    /// or if there is no other. It is filled up with zeros. Other frames are left out.
+    ///
+    /// Speaker encoders compute an embedding of each window, and their mean.
+    ///
+    /// # Panics
+    ///
+    /// If `step` is 0 or longer than `length`.
+    pub fn windows(&self, length: usize, step: usize, min_coverage: f64) -> (usize, Vec<f32>) {
+        assert!((1..=length).contains(&step), "windows of {length} frames cannot be {step} apart");
+        let covered = (self.frames + step).saturating_sub(length);
+        let (mut count, rest) = (covered / step, covered % step);
+        if count == 0 || (rest + length - step) as f64 / length as f64 >= min_coverage {
+            count += 1;
+        }
+        let mut windows = Vec::with_capacity(count * length * self.bins);
+        for start in (0..count).map(|i| i * step * self.bins) {
+            let end = windows.len() + length * self.bins;
+            let whole = (start + length * self.bins).min(self.data.len());
+            windows.extend_from_slice(self.data.get(start..whole).unwrap_or_default());
+            windows.resize(end, 0.0);
+        }
+        (count, windows)
+    }
 }
 
 /// A planned short-time Fourier transform.
@@ -72,7 +145,7 @@ impl Spectrogram {
 /// use orate_audio::{Stft, StftConfig};
 ///
 /// let stft = Stft::new(StftConfig::new(512, 128))?;
-/// let spectrum = stft.magnitude(&[0.1; 1280]);
+/// let spectrum = stft.spectrum(&[0.1; 1280]);
 /// assert_eq!((spectrum.frames, spectrum.bins), (11, 257));
 /// # Ok::<(), orate_audio::AudioError>(())
 /// ```
@@ -114,7 +187,11 @@ impl Stft {
             }
         }
         let mut window = vec![0.0; n_fft];
-        window[(n_fft - win_length) / 2..][..win_length].copy_from_slice(&hann(win_length));
+        let shape = match config.window {
+            Window::Hann => hann(win_length),
+            Window::Povey => povey(win_length),
+        };
+        window[(n_fft - win_length) / 2..][..win_length].copy_from_slice(&shape);
         let fft = RealFftPlanner::new().plan_fft_forward(n_fft);
         Ok(Self { config, window, fft })
     }
@@ -134,17 +211,17 @@ impl Stft {
         &self.window
     }
 
-    /// Magnitudes of all frames, `[T, n_fft / 2 + 1]`.
+    /// Values of all frames, `[T, n_fft / 2 + 1]`.
     ///
-    /// With `center`, `T = N / hop_length + 1` and the edges are reflected. Without it,
-    /// `T = (N - n_fft) / hop_length + 1`, or 0 for a signal shorter than `n_fft`. An empty signal has no
-    /// frames.
-    pub fn magnitude(&self, samples: &[f32]) -> Spectrogram {
-        let StftConfig { n_fft, hop_length, center, .. } = self.config;
+    /// With padding `P`, `T = (N + 2 P - n_fft) / hop_length + 1`, or 0 if there are less than `n_fft`
+    /// samples. An empty signal has no frames.
+    pub fn spectrum(&self, samples: &[f32]) -> Spectrogram {
+        let StftConfig { n_fft, hop_length, padding, .. } = self.config;
         let bins = self.bins();
-        let signal = match center {
-            true => Cow::Owned(reflect_pad(samples, n_fft / 2)),
-            false => Cow::Borrowed(samples),
+        let signal = match padding {
+            Padding::Reflect(0) | Padding::Zeros(0) => Cow::Borrowed(samples),
+            Padding::Reflect(n) => Cow::Owned(reflect_pad(samples, n)),
+            Padding::Zeros(n) => Cow::Owned([&vec![0.0; n], samples, &vec![0.0; n]].concat()),
         };
         if samples.is_empty() || signal.len() < n_fft {
             return Spectrogram { frames: 0, bins, data: Vec::new() };
@@ -152,8 +229,8 @@ impl Stft {
         let frames = (signal.len() - n_fft) / hop_length + 1;
         let mut data = vec![0.0; frames * bins];
         let mut scratch = self.scratch();
-        for (t, magnitudes) in data.chunks_exact_mut(bins).enumerate() {
-            self.frame(&signal[t * hop_length..][..n_fft], &mut scratch, magnitudes);
+        for (t, values) in data.chunks_exact_mut(bins).enumerate() {
+            self.frame(&signal[t * hop_length..][..n_fft], &mut scratch, values);
         }
         Spectrogram { frames, bins, data }
     }
@@ -166,20 +243,36 @@ impl Stft {
         }
     }
 
-    /// Magnitudes of one frame: `samples` holds `n_fft` values, `magnitudes` has room for
-    /// [`bins`](Self::bins).
-    pub(crate) fn frame(&self, samples: &[f32], scratch: &mut Scratch, magnitudes: &mut [f32]) {
+    /// Values of one frame: `samples` holds `n_fft` of them, `values` has room for [`bins`](Self::bins).
+    pub(crate) fn frame(&self, samples: &[f32], scratch: &mut Scratch, values: &mut [f32]) {
         let Scratch { frame, spectrum, work } = scratch;
-        for ((x, &sample), &weight) in frame.iter_mut().zip(samples).zip(&self.window) {
-            *x = sample * weight;
+        frame.copy_from_slice(samples);
+        if let Some(factor) = self.config.pre_emphasis {
+            let win_length = self.config.win_length;
+            emphasize(&mut frame[(samples.len() - win_length) / 2..][..win_length], factor);
+        }
+        for (x, &weight) in frame.iter_mut().zip(&self.window) {
+            *x *= weight;
         }
         self.fft.process_with_scratch(frame, spectrum, work).expect("the plan made its own buffers");
-        for (magnitude, value) in magnitudes.iter_mut().zip(spectrum.iter()) {
-            *magnitude = match self.config.power_offset {
-                0.0 => value.norm(),
-                offset => (value.norm_sqr() + offset).sqrt(),
+        for (value, complex) in values.iter_mut().zip(spectrum.iter()) {
+            *value = match (self.config.power, self.config.power_offset) {
+                (true, offset) => complex.norm_sqr() + offset,
+                (false, 0.0) => complex.norm(),
+                (false, offset) => (complex.norm_sqr() + offset).sqrt(),
             };
         }
+    }
+}
+
+/// Removes the mean of a frame, and its low frequencies; see [`StftConfig::pre_emphasis`].
+fn emphasize(frame: &mut [f32], factor: f32) {
+    let mean = (frame.iter().map(|x| f64::from(*x)).sum::<f64>() / frame.len() as f64) as f32;
+    let mut before = frame[0] - mean;
+    for x in frame {
+        let centered = *x - mean;
+        *x = centered - factor * before;
+        before = centered;
     }
 }
 
@@ -194,6 +287,11 @@ pub(crate) struct Scratch {
 pub fn hann(length: usize) -> Vec<f32> {
     let step = std::f64::consts::TAU / length as f64;
     (0..length).map(|i| (0.5 - 0.5 * (i as f64 * step).cos()) as f32).collect()
+}
+
+fn povey(length: usize) -> Vec<f32> {
+    let step = std::f64::consts::TAU / (length.max(2) - 1) as f64;
+    (0..length).map(|i| (0.5 - 0.5 * (i as f64 * step).cos()).powf(0.85) as f32).collect()
 }
 
 /// Extends a signal at both ends by its own mirror image, without repeating the edge sample.
@@ -251,27 +349,28 @@ mod tests {
 
     #[test]
     fn agrees_with_the_definition() {
-        for (n_fft, hop_length, win_length, center) in [
-            (16, 4, 16, true),
-            (16, 4, 16, false),
-            (60, 7, 33, true),
-            (15, 5, 15, true),
-            (15, 5, 8, false),
-            (2, 1, 1, true),
-        ] {
-            let config = StftConfig { n_fft, hop_length, win_length, center, power_offset: 0.0 };
-            let stft = Stft::new(config).unwrap();
+        for (n_fft, hop_length, win_length, padding) in
+            [(16, 4, 16, 8), (16, 4, 16, 0), (60, 7, 33, 30), (15, 5, 15, 7), (15, 5, 8, 0), (2, 1, 1, 1)]
+        {
+            let padding = Padding::Reflect(padding);
+            let config = StftConfig { win_length, padding, ..StftConfig::new(n_fft, hop_length) };
+            let stft = Stft::new(config.clone()).unwrap();
+            let powers = Stft::new(StftConfig { power: true, ..config }).unwrap();
             for length in [0, 1, 2, 7, 15, 16, 17, 100] {
                 let samples = noise(length);
-                let got = stft.magnitude(&samples);
+                let (got, powers) = (stft.spectrum(&samples), powers.spectrum(&samples));
                 let case = format!("{:?}, {length} samples", stft.config());
-                let signal = if center { reflect_pad(&samples, n_fft / 2) } else { samples.clone() };
+                let Padding::Reflect(padded) = padding else { unreachable!("as above") };
+                let signal = if length > 0 { reflect_pad(&samples, padded) } else { vec![] };
                 let frames = match signal.len().checked_sub(n_fft) {
                     Some(rest) if length > 0 => rest / hop_length + 1,
                     _ => 0,
                 };
                 assert_eq!((got.frames, got.bins), (frames, n_fft / 2 + 1), "{case}");
                 assert_eq!(got.data.len(), frames * got.bins, "{case}");
+                for (x, square) in got.data.iter().zip(&powers.data) {
+                    assert!((x * x - square).abs() <= 1e-5 * square.max(1.0), "{case}: {x}, {square}");
+                }
                 for t in 0..frames {
                     let frame = &signal[t * hop_length..][..n_fft];
                     for (bin, &value) in got.frame(t).iter().enumerate() {
@@ -288,13 +387,67 @@ mod tests {
         let stft = Stft::new(StftConfig::new(512, 128)).unwrap();
         let sine: Vec<f32> =
             (0..4096).map(|i| (i as f32 * std::f32::consts::TAU * 40.0 / 512.0).sin()).collect();
-        let spectrum = stft.magnitude(&sine);
+        let spectrum = stft.spectrum(&sine);
         for frame in spectrum.iter().skip(2).take(spectrum.frames - 4) {
             let peak = (0..frame.len()).max_by(|&a, &b| frame[a].total_cmp(&frame[b]));
             assert_eq!(peak, Some(40));
             // Half the sum of a Hann window.
             assert!((frame[40] - 128.0).abs() < 0.01, "{}", frame[40]);
         }
+    }
+
+    #[test]
+    fn zeros_are_padded_and_windows_are_whole() {
+        // Kaldi's frames of 5 in a transform of 8: as many as fit without padding.
+        let config = StftConfig {
+            win_length: 5,
+            window: Window::Povey,
+            padding: Padding::Zeros(1),
+            ..StftConfig::new(8, 2)
+        };
+        let stft = Stft::new(config).unwrap();
+        for (length, frames) in [(5, 0), (6, 1), (7, 1), (8, 2), (100, 48)] {
+            assert_eq!(stft.spectrum(&noise(length)).frames, frames, "{length} samples");
+        }
+        let w = povey(5);
+        assert_eq!((w[0], w[2], w[4]), (0.0, 1.0, 0.0));
+        assert!((w[1] - 0.5_f32.powf(0.85)).abs() < 1e-6);
+    }
+
+    #[test]
+    fn emphasis_removes_mean_and_low_frequencies() {
+        let mut constant = [3.0; 4];
+        emphasize(&mut constant, 0.97);
+        assert_eq!(constant, [0.0; 4]);
+        let mut ramp = [1.0, 2.0, 3.0];
+        emphasize(&mut ramp, 0.5);
+        assert_eq!(ramp, [-0.5, 0.5, 1.0]);
+    }
+
+    #[test]
+    fn mean_over_time() {
+        let mut s = Spectrogram { frames: 2, bins: 2, data: vec![1.0, 5.0, 3.0, 5.0] };
+        s.subtract_mean();
+        assert_eq!(s.data, [-1.0, 0.0, 1.0, 0.0]);
+        Spectrogram::default().subtract_mean();
+    }
+
+    #[test]
+    fn windows_overlap_and_the_last_is_filled_up() {
+        let spectrum =
+            |frames: usize| Spectrogram { frames, bins: 1, data: (0..frames).map(|x| x as f32).collect() };
+        for (frames, want) in [
+            (0, vec![[0.0; 4]]),
+            (2, vec![[0.0, 1.0, 0.0, 0.0]]),
+            (4, vec![[0.0, 1.0, 2.0, 3.0]]),
+            // The second covers 3 of 4, then all.
+            (6, vec![[0.0, 1.0, 2.0, 3.0], [3.0, 4.0, 5.0, 0.0]]),
+            (7, vec![[0.0, 1.0, 2.0, 3.0], [3.0, 4.0, 5.0, 6.0]]),
+        ] {
+            let (count, got) = spectrum(frames).windows(4, 3, 0.75);
+            assert_eq!((count, got), (want.len(), want.concat()), "{frames} frames");
+        }
+        assert_eq!(spectrum(6).windows(4, 3, 0.8).0, 1);
     }
 
     #[test]
