@@ -6,7 +6,7 @@ mod toy;
 use orate::{FAMILIES, Family};
 use std::process::ExitCode;
 
-static ALL: [&Family; 3] = [toy::HUM, FAMILIES[0], FAMILIES[1]];
+static ALL: [&Family; 4] = [toy::HUM, FAMILIES[0], FAMILIES[1], FAMILIES[2]];
 
 fn main() -> ExitCode {
     orate_cli::main(&ALL)

@@ -6,6 +6,7 @@
 mod args;
 mod audio_sink;
 mod commands;
+mod delivery;
 mod engine_report;
 mod failure;
 mod input;

@@ -21,9 +21,14 @@ pub fn families() -> &'static [&'static Family] {
 /// Values of family options. Among a command's arguments it adds a flag for each option; an option that
 /// several families declare has one flag.
 #[derive(Clone, Debug, Default)]
-pub struct OwnOptions(Vec<(&'static str, Value)>);
+pub struct FamilyOptions<const CONVERSION: bool>(Vec<(&'static str, Value)>);
 
-impl OwnOptions {
+/// Those of models that speak.
+pub type OwnOptions = FamilyOptions<false>;
+/// Those with an effect on voice conversion.
+pub type ConversionOptions = FamilyOptions<true>;
+
+impl<const CONVERSION: bool> FamilyOptions<CONVERSION> {
     /// The given values, by option name.
     pub fn as_json(&self) -> serde_json::Value {
         let json = |value: &Value| serde_json::Value::from(value);
@@ -36,11 +41,11 @@ impl OwnOptions {
     }
 }
 
-/// Each option once, with the names of the families that declare it.
-fn declared() -> Vec<(&'static OptionSpec, Vec<&'static str>)> {
+/// Each option once, with the names of the families that declare it: all, or those of conversion.
+fn declared(conversion: bool) -> Vec<(&'static OptionSpec, Vec<&'static str>)> {
     let mut all: Vec<(&OptionSpec, Vec<&str>)> = vec![];
     for family in families() {
-        for spec in family.options {
+        for spec in family.options.iter().filter(|spec| spec.converts || !conversion) {
             match all.iter_mut().find(|(known, _)| known.name == spec.name) {
                 Some((_, names)) => names.push(family.name),
                 None => all.push((spec, vec![family.name])),
@@ -50,9 +55,9 @@ fn declared() -> Vec<(&'static OptionSpec, Vec<&'static str>)> {
     all
 }
 
-impl clap::Args for OwnOptions {
+impl<const CONVERSION: bool> clap::Args for FamilyOptions<CONVERSION> {
     fn augment_args(command: Command) -> Command {
-        let all = declared();
+        let all = declared(CONVERSION);
         let args = all.iter().flat_map(|(spec, names)| {
             let heading = format!("Speech ({})", names.join(", "));
             flags(spec).into_iter().map(move |arg| arg.help_heading(heading.clone()))
@@ -65,10 +70,10 @@ impl clap::Args for OwnOptions {
     }
 }
 
-impl clap::FromArgMatches for OwnOptions {
+impl<const CONVERSION: bool> clap::FromArgMatches for FamilyOptions<CONVERSION> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut all = vec![];
-        for (spec, _) in declared() {
+        for (spec, _) in declared(CONVERSION) {
             let value = match takes_value(spec) {
                 true => matches.get_one::<Value>(spec.name).cloned(),
                 false => {
@@ -79,7 +84,7 @@ impl clap::FromArgMatches for OwnOptions {
             };
             all.extend(value.map(|value| (spec.name, value)));
         }
-        Ok(OwnOptions(all))
+        Ok(Self(all))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -166,7 +171,7 @@ mod tests {
     fn declarations_make_one_flag_each() {
         let command = OwnOptions::augment_args(Command::new("test"));
         command.clone().debug_assert();
-        for (spec, _) in declared() {
+        for (spec, _) in declared(false) {
             let first = spec.help.lines().next().unwrap_or_default().trim();
             assert!((1..=80).contains(&first.chars().count()), "{}: {first}", spec.name);
         }

@@ -3,6 +3,7 @@
 //! that the rest of Orate knows of it.
 
 mod blocks;
+pub mod chatterbox;
 pub mod checkpoint;
 pub mod decoding;
 mod error;

@@ -303,9 +303,9 @@ pub struct Facts {
     pub kv: Option<CacheFormat>,
     /// Whether the model speaks. A codec alone, which only encodes and decodes, does not.
     pub can_speak: bool,
-    /// Pattern of the weights that take the model's time. A precision applies to them alone where nobody
-    /// names others: if it is chosen by probes, or in blocks of few bits. `None`: all weights.
-    pub precision_scope: Option<&'static str>,
+    /// Patterns of the weights that take the model's time. A precision applies to them alone where nobody
+    /// names others: if it is chosen by probes, or in blocks of few bits. Empty: all weights.
+    pub precision_scope: &'static [&'static str],
     /// A matmul like those that take the model's time, to try formats with.
     pub typical_matmul: MatmulSize,
 }
@@ -345,7 +345,7 @@ pub struct Runs {
 pub struct Chunk {
     /// Samples: silence before each piece but the first, then speech.
     pub samples: Vec<f32>,
-    /// The piece as the model read it.
+    /// The piece as the model read it; empty for a recording.
     pub text: String,
     /// Number of the piece, from 0. Models that speak frame by frame return several chunks for a piece.
     pub index: usize,
@@ -391,7 +391,7 @@ pub trait Chunks: Send {
     /// Pieces still to come.
     fn remaining(&self) -> usize;
 
-    /// Characters still to come.
+    /// Characters still to come; of a recording, pieces.
     fn remaining_chars(&self) -> usize;
 
     /// What was asked for and has no effect, in words.
@@ -452,9 +452,16 @@ pub trait Cloning: Send + Sync {
 
 /// Speaks a recording again in another voice.
 pub trait Conversion: Send + Sync {
-    /// The audio of a recording in the voice of `options`. `samples` are mono at the model's sample rate.
+    /// The audio of a recording in the voice of `options`, piece by piece. `samples` are mono and finite, of
+    /// any rate: networks that read recordings have their own. Options without an effect here are not
+    /// [`OptionSpec::converts`].
     ///
     /// # Errors
     /// The recording is too short, or the voice is unknown.
-    fn convert(self: Arc<Self>, samples: &[f32], options: &Options) -> Result<Box<dyn Chunks>, ModelError>;
+    fn convert(
+        self: Arc<Self>,
+        samples: &[f32],
+        sample_rate: u32,
+        options: &Options,
+    ) -> Result<Box<dyn Chunks>, ModelError>;
 }

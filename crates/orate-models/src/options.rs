@@ -312,6 +312,8 @@ pub struct OptionSpec {
     pub help: &'static str,
     /// Whether most people want to know of it.
     pub is_common: bool,
+    /// Whether it has an effect on voice conversion too.
+    pub converts: bool,
     /// Short flag of the command line.
     pub short: Option<char>,
     /// Flags of a switch.
@@ -337,6 +339,7 @@ impl OptionSpec {
             },
             help,
             is_common: false,
+            converts: false,
             short: None,
             flags: Flags::On,
             no_help: "",

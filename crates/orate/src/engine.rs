@@ -5,16 +5,21 @@ use crate::{
     Audio, CACHE_VARIABLE, EngineOptions, Error, ModelSource, Options, PrecisionChoice, Result, Stream,
     devices, families,
 };
+use orate_audio::{Waveform, check_recording, read_audio};
 use orate_graph::{CacheFormat, Device, DeviceInfo, DeviceKind, HomeProcess, PrecisionPolicy};
 use orate_models::{
-    ClonedVoice, Conversion, Facts, Family, Footprint, Model, ModelFiles, Opening, PlaceOptions, Runs, Size,
-    SpeechLength, VoiceInfo,
+    ClonedVoice, Conversion, Facts, Family, Footprint, Model, ModelError, ModelFiles, Opening, PlaceOptions,
+    Runs, Size, SpeechLength, VoiceInfo,
 };
 use std::any::Any;
+use std::ops::RangeInclusive;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Length of a recording that is converted, in seconds.
+const SOURCE_SECONDS: RangeInclusive<f64> = 0.1..=3600.0;
 
 /// A model on a device, ready to speak. Clones share everything.
 ///
@@ -143,9 +148,13 @@ impl Engine {
     /// The text has nothing to say, an option is out of range, a character or voice is unknown, or the device
     /// failed.
     pub fn speak(&self, text: &str, options: &Options) -> Result<Audio> {
-        let mut samples = Vec::new();
         let whole = Options { whole_pieces: true, ..options.clone() };
-        for chunk in self.stream(text, &whole)? {
+        self.collect(self.stream(text, &whole)?)
+    }
+
+    fn collect(&self, stream: Stream) -> Result<Audio> {
+        let mut samples = Vec::new();
+        for chunk in stream {
             samples.extend_from_slice(&chunk?.samples);
         }
         Ok(Audio { samples, sample_rate: self.sample_rate() })
@@ -279,9 +288,71 @@ impl Engine {
         self.inner.model.cloning().is_ok()
     }
 
-    /// Voice conversion, for models that have it.
-    pub fn conversion(&self) -> Option<Arc<dyn Conversion>> {
-        self.inner.model.clone().conversion()
+    /// Speaks a recording again in the voice of `options`, and returns all of it: a file of any common kind,
+    /// of up to an hour.
+    ///
+    /// # Errors
+    /// The model cannot convert, the file cannot be read, the recording is silent, too short or too long, an
+    /// option is out of range or has no effect here, or the device failed.
+    pub fn convert(&self, recording: impl AsRef<Path>, options: &Options) -> Result<Audio> {
+        self.collect(self.convert_stream(recording, options)?)
+    }
+
+    /// As [`Engine::convert`], piece by piece; see [`Engine::stream`].
+    ///
+    /// # Errors
+    /// As [`Engine::convert`]. What fails later, the iterator returns.
+    pub fn convert_stream(&self, recording: impl AsRef<Path>, options: &Options) -> Result<Stream> {
+        self.conversion_with(options)?;
+        let path = recording.as_ref();
+        let Waveform { samples, sample_rate } = read_audio(path, *SOURCE_SECONDS.end())?;
+        self.begin_conversion(&path.display().to_string(), &samples, sample_rate, options)
+    }
+
+    /// As [`Engine::convert_stream`], for mono samples of any rate.
+    ///
+    /// # Errors
+    /// As [`Engine::convert_stream`].
+    pub fn convert_samples(&self, samples: &[f32], sample_rate: u32, options: &Options) -> Result<Stream> {
+        self.begin_conversion("the source", samples, sample_rate, options)
+    }
+
+    fn begin_conversion(&self, what: &str, samples: &[f32], rate: u32, options: &Options) -> Result<Stream> {
+        let conversion = self.conversion_with(options)?;
+        check_recording(what, samples, rate, SOURCE_SECONDS)?;
+        Ok(Stream::new(conversion.convert(samples, rate, options)?, self.inner.device.name()))
+    }
+
+    /// Voice conversion, for models that have it. No options are checked.
+    ///
+    /// # Errors
+    /// This model cannot convert, in words that say which ones can.
+    pub fn conversion(&self) -> Result<Arc<dyn Conversion>> {
+        self.inner.model.clone().conversion().ok_or_else(|| {
+            let converts = |family: &&&Family| family.options.iter().any(|spec| spec.converts);
+            let families: Vec<_> =
+                self.families().iter().filter(converts).map(|family| family.name).collect();
+            let problem = format!("it cannot convert recordings; {} models can", families.join(" and "));
+            ModelError::Mode { variant: self.family_name(), problem }.into()
+        })
+    }
+
+    /// The model's conversion, with options that it has.
+    fn conversion_with(&self, options: &Options) -> Result<Arc<dyn Conversion>> {
+        self.check_home()?;
+        let conversion = self.conversion()?;
+        let accepts = self.inner.model.accepts().iter().filter(|spec| spec.converts);
+        let model = format!("voice conversion with {}", self.family_name());
+        options.check(&model, &accepts.copied().collect::<Vec<_>>(), &[])?;
+        self.check_options_voice(options)?;
+        match &options.language {
+            None => Ok(conversion),
+            Some(language) => Err(Error::Option {
+                option: "language",
+                got: language.clone(),
+                allowed: "a recording is converted in the language that it has; leave it out".to_owned(),
+            }),
+        }
     }
 
     /// Samples per second of all audio from this engine.
@@ -399,8 +470,12 @@ impl Engine {
 
     /// Refuses options without an effect, and values out of range.
     fn check(&self, options: &Options) -> Result<()> {
-        let model = &self.inner.model;
-        options.check(self.family_name(), model.accepts(), &families::declared(self.inner.families))?;
+        let accepts = self.inner.model.accepts();
+        options.check(self.family_name(), accepts, &families::declared(self.inner.families))?;
+        self.check_options_voice(options)
+    }
+
+    fn check_options_voice(&self, options: &Options) -> Result<()> {
         match (&options.cloned, &options.voice) {
             (Some(_), Some(voice)) => Err(Error::Option {
                 option: "voice",

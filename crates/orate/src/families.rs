@@ -4,10 +4,10 @@ use crate::{Error, Result};
 use orate_models::{Family, ModelError, ModelFiles, Opening, OptionSpec};
 use std::path::Path;
 
-pub use orate_models::{qwen3_tts, supertonic};
+pub use orate_models::{chatterbox, qwen3_tts, supertonic};
 
 /// All families, in the order in which they are asked whether a path is theirs.
-pub static FAMILIES: &[&Family] = &[qwen3_tts::FAMILY, supertonic::FAMILY];
+pub static FAMILIES: &[&Family] = &[qwen3_tts::FAMILY, chatterbox::FAMILY, supertonic::FAMILY];
 
 /// Opens the packed voice inside this program.
 #[cfg(feature = "default-voice")]
@@ -25,15 +25,15 @@ pub(crate) fn open(
     opening: Opening,
 ) -> Result<Box<dyn ModelFiles>> {
     let not_a_model = |problem: String| Error::from(ModelError::NotAModel { path: path.to_owned(), problem });
-    if let Some(folder) = folder_around(path) {
-        return Err(not_a_model(format!("a file of a model; give the folder, {}", folder.display())));
-    }
     if !path.exists() {
         let problem = "no such file or folder; --model takes a model folder or a packed voice (.gguf)";
         return Err(not_a_model(problem.to_owned()));
     }
     if let Some(family) = families.iter().find(|f| (f.detect)(path)) {
         return Ok((family.open)(path, opening)?);
+    }
+    if let Some(folder) = folder_around(path) {
+        return Err(not_a_model(format!("a file of a model; give the folder, {}", folder.display())));
     }
     let expected = families.iter().map(|f| format!("{} ({})", f.expects, f.name));
     let expected: Vec<String> = expected.collect();

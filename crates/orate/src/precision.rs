@@ -61,7 +61,7 @@ pub(crate) fn policy(files: &dyn ModelFiles, choice: &PrecisionChoice) -> Result
         });
     }
     if is_scoped && policy.allow.is_empty() {
-        policy.allow.extend(files.facts().precision_scope.map(str::to_owned));
+        policy.allow.extend(files.facts().precision_scope.iter().map(|p| (*p).to_owned()));
     }
     Ok(policy)
 }
@@ -69,13 +69,15 @@ pub(crate) fn policy(files: &dyn ModelFiles, choice: &PrecisionChoice) -> Result
 /// The matmul to try formats with.
 pub(crate) fn matmul_of(files: &dyn ModelFiles) -> Product {
     let Facts { typical_matmul: MatmulSize { rows, width }, precision_scope, .. } = files.facts();
-    Product { rows, width, stored: stored(&**files.weights(), precision_scope.unwrap_or("*")) }
+    Product { rows, width, stored: stored(&**files.weights(), precision_scope) }
 }
 
-/// Format of most numbers in the tensors whose names match a pattern.
-fn stored(weights: &dyn WeightSource, pattern: &str) -> Precision {
+/// Format of most numbers in the tensors whose names match one of the patterns, or in all of them.
+fn stored(weights: &dyn WeightSource, patterns: &[&str]) -> Precision {
     let (mut all, mut f16, mut bf16) = (0, 0, 0);
-    let names = weights.names().into_iter().filter(|name| orate_graph::name_matches(pattern, name));
+    let counts =
+        |name: &&str| patterns.is_empty() || patterns.iter().any(|p| orate_graph::name_matches(p, name));
+    let names = weights.names().into_iter().filter(counts);
     for info in names.filter_map(|name| weights.info(name)) {
         let count = info.shape.iter().product::<usize>();
         all += count;

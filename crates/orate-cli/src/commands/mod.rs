@@ -3,6 +3,7 @@
 mod bench;
 mod cache;
 mod completions;
+mod convert;
 mod devices;
 mod explain;
 mod inspect;
@@ -18,6 +19,8 @@ use crate::{print, reference};
 pub enum Command {
     /// Speak a text into a file or a pipe
     Say(Box<say::Args>),
+    /// Speak a recording again in another voice
+    Convert(Box<convert::Args>),
     /// List the voices of a model, and keep voices made from recordings
     Voices(voices::Args),
     /// List the devices that models can run on
@@ -55,6 +58,7 @@ impl Command {
 pub fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Say(args) => say::run(&args),
+        Command::Convert(args) => convert::run(&args),
         Command::Voices(args) => voices::run(&args),
         Command::Devices(args) => devices::run(&args),
         Command::Inspect(args) => inspect::run(&args),

@@ -271,7 +271,7 @@ fn options_of_other_models() {
     write_random_qwen3_tts("voice_design", &folder.path("design"), 1).unwrap();
     let say = |more: &[&str]| folder.orate(&[&["say", "Hello.", "-o", "a.wav"], more].concat());
     say(&["--retries", "1"])
-        .fails(2, &["`retries` is not an option of Supertonic models (Qwen3-TTS has it)"]);
+        .fails(2, &["`retries` is not an option of Supertonic models (Qwen3-TTS and Chatterbox have it)"]);
     for (option, name) in [("--skip-unknown", "`skip_unknown`"), ("--no-trim", "`trim`")] {
         say(&["--model", "design", option]).fails(2, &[name, "is not an option of Qwen3-TTS models"]);
     }

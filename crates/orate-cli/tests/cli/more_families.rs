@@ -2,6 +2,7 @@
 
 use crate::toy::write::{write_goldens, write_model};
 use crate::util::{Folder, Run, finish};
+use orate_audio::{AudioFormat, write_audio};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -46,4 +47,83 @@ fn every_command_knows_a_new_family() {
     wrong.fails(2, &["`volume` is not an option of Supertonic models (Hum has it)"]);
     let wrong = hum(&folder, &["say", "Hi", "--model", "model", "--speed", "1", "-o", "b.wav"]);
     wrong.fails(2, &["`speed` is not an option of Hum models (Supertonic has it)"]);
+}
+
+/// A recording of half a second at 16 kHz.
+fn write_tone(folder: &Folder, name: &str) -> Vec<f32> {
+    let tone: Vec<f32> = (0..8000).map(|i| 0.3 * (i as f32 * 0.2).sin()).collect();
+    write_audio(folder.path(name), &tone, 16_000, AudioFormat::WavFloat).expect("room");
+    tone
+}
+
+fn folder_with_model() -> Folder {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path("model")).expect("room");
+    write_model(&folder.path("model"));
+    folder
+}
+
+#[test]
+fn recordings_are_converted() {
+    let folder = folder_with_model();
+    write_tone(&folder, "tone.wav");
+    let convert =
+        |args: &[&str]| hum(&folder, &[&["convert", "tone.wav", "--model", "model"], args].concat()).ok();
+    let json = convert(&["--volume", "0.9", "--voice", "high", "-o", "a.wav", "--json"]).json();
+    assert_eq!(
+        (json["duration_s"].as_f64(), json["sample_rate"].as_u64()),
+        (Some(0.5), Some(8000)),
+        "{json}"
+    );
+    assert_eq!((json["source"].as_str(), json["voice"].as_str()), (Some("tone.wav"), Some("high")), "{json}");
+    assert_eq!(json["options"]["volume"].as_f64(), Some(0.9), "{json}");
+    convert(&["--volume", "0.9", "--voice", "high", "-o", "b.wav", "--plot", "b.png", "--quiet"]);
+    assert_eq!(folder.read("a.wav"), folder.read("b.wav"));
+    let piped = convert(&["-o", "-", "--format", "raw"]);
+    assert_eq!(piped.stdout.len(), 2 * 4000);
+    assert_eq!(folder.files(), ["a.wav", "b.png", "b.wav", "model", "tone.wav"]);
+    let help = String::from_utf8(hum(&folder, &["convert", "--help"]).ok().stdout).expect("UTF-8");
+    assert!(help.contains("--volume") && !help.contains("--speed") && !help.contains("--top-k"), "{help}");
+}
+
+#[test]
+fn what_cannot_be_converted() {
+    let folder = folder_with_model();
+    let tone = write_tone(&folder, "tone.wav");
+    let write = |name: &str, samples: &[f32]| {
+        write_audio(folder.path(name), samples, 16_000, AudioFormat::WavFloat).expect("room");
+    };
+    write("silent.wav", &[0.0; 8000]);
+    write("short.wav", &tone[..800]);
+    write("none.wav", &[]);
+    folder.write("empty.wav", "");
+    folder.write("text.wav", "no sound");
+    let mut bytes = folder.read("tone.wav");
+    let last = bytes.len() - 4;
+    bytes[last..].copy_from_slice(&f32::NAN.to_le_bytes());
+    folder.write("nan.wav", bytes);
+    let files = folder.files();
+    let cases: [(&str, i32, &[&str], &[&str]); 13] = [
+        ("missing.wav", 1, &[], &["missing.wav: cannot open this recording", "No such file"]),
+        ("empty.wav", 1, &[], &["empty.wav: cannot read this as audio"]),
+        ("text.wav", 1, &[], &["text.wav: cannot read this as audio"]),
+        ("none.wav", 1, &[], &["none.wav: there are no samples"]),
+        ("silent.wav", 1, &[], &["silent.wav: this recording is silent"]),
+        ("short.wav", 1, &[], &["short.wav", "0.05 s", "at least 0.1 s"]),
+        ("nan.wav", 1, &[], &["nan.wav: sample 7999 is NaN"]),
+        ("tone.wav", 2, &["-o", "tone.wav"], &["-o tone.wav: the source is read from there"]),
+        ("tone.wav", 2, &["--reference", "nan.wav", "-o", "nan.wav"], &["the recording is read from there"]),
+        ("tone.wav", 2, &["--plot", "tone.wav"], &["--plot tone.wav: the source is read from there"]),
+        ("tone.wav", 2, &["--volume", "2"], &["volume is 2; choose 0 to 1"]),
+        ("tone.wav", 2, &["--voice", "bob"], &["unknown voice `bob`"]),
+        ("tone.wav", 2, &["--speed", "1"], &["--speed"]),
+    ];
+    for (source, status, more, parts) in cases {
+        let more = if more.contains(&"-o") { more.to_vec() } else { [more, &["-o", "a.wav"]].concat() };
+        hum(&folder, &[&["convert", source, "--model", "model"], &*more].concat()).fails(status, parts);
+    }
+    let parts = ["Supertonic model: it cannot convert recordings; Chatterbox models can"];
+    folder.orate(&["convert", "missing.wav", "-o", "a.wav"]).fails(2, &parts);
+    hum(&folder, &["convert", "missing.wav", "-o", "a.wav"]).fails(2, &["; Hum and Chatterbox models can"]);
+    assert_eq!(folder.files(), files, "nothing is left");
 }

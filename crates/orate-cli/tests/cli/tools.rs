@@ -11,6 +11,7 @@ fn help_and_version() {
     let folder = Folder::new();
     let commands = [
         "say",
+        "convert",
         "voices",
         "devices",
         "inspect",

@@ -1,7 +1,7 @@
 //! Convolutions along time: weights `[out, in, taps]` and a bias, as PyTorch stores them.
 //!
-//! A convolution of stride s with 2s taps is one of two taps over rows that hold s rows each, so strides need
-//! no op of their own. Neither do transposed convolutions, see [`crate::qwen3_tts::codec_decoder`].
+//! A convolution of stride s is one over rows that hold s rows each, of ⌈taps / s⌉ taps filled up with zeros,
+//! so strides need no op of their own. Neither do transposed convolutions, see [`Upsampling`].
 
 use super::scope::Scope;
 use orate_graph::{ConvGeometry, DType, Graph, GraphError, Padding, Value, Weight};
@@ -72,8 +72,81 @@ impl Conv {
         Conv { name: w.name(name), weight, bias: w.bias(name, outputs) }
     }
 
+    /// A convolution of a weight `[out, in, taps]` and a bias `[out]` that are computed.
+    pub fn of(name: String, weight: Weight, bias: Weight) -> Conv {
+        Conv { name, weight, bias }
+    }
+
     fn taps(&self) -> usize {
         self.weight.shape().dims()[2]
+    }
+
+    /// `[B, T, in]` → `[B, T, out]` with zeros beyond the ends of the sequence: half of the taps on either
+    /// side.
+    ///
+    /// # Errors
+    /// x has another width.
+    pub fn centered(&self, g: &mut Graph, x: Value, dilation: usize) -> Result<Value> {
+        self.between_zeros(g, x, ConvGeometry::symmetric(self.taps(), dilation))
+    }
+
+    /// [`Conv::centered`] with all zeros before the sequence.
+    ///
+    /// # Errors
+    /// x has another width.
+    pub fn after_zeros(&self, g: &mut Graph, x: Value) -> Result<Value> {
+        self.between_zeros(g, x, ConvGeometry::causal(self.taps(), 1))
+    }
+
+    /// [`Conv::centered`] with all zeros after the sequence: each row is made of its own and later ones.
+    ///
+    /// # Errors
+    /// x has another width.
+    pub fn before_zeros(&self, g: &mut Graph, x: Value) -> Result<Value> {
+        self.between_zeros(g, x, ConvGeometry { left: 0, ..ConvGeometry::causal(self.taps(), 1) })
+    }
+
+    fn between_zeros(&self, g: &mut Graph, x: Value, geometry: ConvGeometry) -> Result<Value> {
+        let y = match self.taps() {
+            1 => g.matmul(x, tap_major(&self.weight))?,
+            _ => g.conv1d(x, tap_major(&self.weight), geometry.with_zeros())?,
+        };
+        g.add_bias(y, self.bias.clone())
+    }
+
+    /// `[B, T, in]` → `[B, (T + 2 · pad − taps) / stride + 1, out]`: centered, with a stride and `pad` zeros
+    /// at either end.
+    ///
+    /// # Errors
+    /// x has another width, or fewer rows than taps.
+    pub fn with_stride(&self, g: &mut Graph, x: Value, stride: usize, pad: usize) -> Result<Value> {
+        let &[outputs, inputs, taps] = self.weight.shape().dims() else {
+            unreachable!("convolutions have three axes")
+        };
+        let time = g.shape(x).dims()[1];
+        let rows = (time + 2 * pad - taps) / stride + 1;
+        let folds = taps.div_ceil(stride);
+        let needed = (rows + folds - 1) * stride;
+        let read = g.pad(x, Padding::Zero, pad, (needed - pad).saturating_sub(time))?;
+        let read = if pad + time > needed { g.slice(read, 1, 0, needed)? } else { read };
+        let read = fold_time(g, read, stride)?;
+        let missing = Weight::fill(0.0, [(folds * stride - taps) * inputs, outputs]);
+        let weight = match folds * stride - taps {
+            0 => tap_major(&self.weight),
+            _ => Weight::concat(&[tap_major(&self.weight), missing]),
+        };
+        let y = match folds {
+            1 => g.matmul(read, weight)?,
+            _ => {
+                let y = g.conv1d(
+                    read,
+                    weight,
+                    ConvGeometry { left: 0, ..ConvGeometry::causal(folds, 1) }.with_zeros(),
+                )?;
+                g.slice(y, 1, 0, rows)?
+            }
+        };
+        g.add_bias(y, self.bias.clone())
     }
 
     /// The convolution that reads x where this one reads `scale · x + shift`, both `[in]`. Exact if padding
@@ -142,6 +215,44 @@ impl Conv {
             g.conv1d_after(history, x, tap_major(&self.weight), ConvGeometry::streaming(taps, dilation))?
         };
         g.add_bias(y, self.bias.clone())
+    }
+}
+
+/// A transposed convolution: weight `[in, out, taps]`, bias `[out]`.
+#[derive(Clone, Debug)]
+pub struct Upsampling {
+    /// Weight `[in, out, taps]`.
+    pub weight: Weight,
+    /// Bias `[out]`.
+    pub bias: Weight,
+    /// Rows of output for a row of input.
+    pub stride: usize,
+}
+
+impl Upsampling {
+    /// `[B, T, in]` → `[B, stride · T, out]`: (taps − stride) / 2 rows are cut off at either end.
+    ///
+    /// # Errors
+    /// x has another width.
+    pub fn build(&self, g: &mut Graph, x: Value) -> Result<Value> {
+        let (s, &[inputs, outputs, taps]) = (self.stride, self.weight.shape().dims()) else {
+            unreachable!("convolutions have three axes")
+        };
+        let &[batch, time, _] = g.shape(x).dims() else { unreachable!("sequences are [B, T, C]") };
+        // Row q of all s · T + taps − s rows of output is made of ⌈taps / s⌉ rows of input up to q / s.
+        let folds = taps.div_ceil(s);
+        let by_tap = self.weight.permute(&[2, 0, 1]); // [taps, in, out]
+        let by_tap = match folds * s - taps {
+            0 => by_tap,
+            missing => Weight::concat(&[by_tap, Weight::fill(0.0, [missing, inputs, outputs])]),
+        };
+        let weight = by_tap.reshape([folds, s, inputs, outputs]).flip().permute(&[0, 2, 1, 3]);
+        let weight = weight.reshape([folds * inputs, s * outputs]);
+        let x = g.pad(x, Padding::Zero, 0, folds - 1)?;
+        let y = g.conv1d(x, weight, ConvGeometry::causal(folds, 1).with_zeros())?;
+        let y = g.add_bias(y, Weight::concat(&vec![self.bias.clone(); s]))?;
+        let y = g.reshape(y, [batch, (time + folds - 1) * s, outputs])?;
+        g.slice(y, 1, (taps - s) / 2, s * time)
     }
 }
 

@@ -10,10 +10,10 @@ mod scope;
 mod transformer;
 
 pub use codebook::centroids;
-pub use conv::{Conv, Past, fill_up, fold_time, tap_major};
+pub use conv::{Conv, Past, Upsampling, fill_up, fold_time, tap_major};
 pub use convnext::{ConvNext, LAYER_NORM_EPS};
 pub use scope::Scope;
-pub use transformer::{Attention, gated_mlp};
+pub use transformer::{Attention, Cache, gated_mlp};
 
 use orate_graph::{Graph, GraphError, Value};
 

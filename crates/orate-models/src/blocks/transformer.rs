@@ -1,7 +1,42 @@
-//! Parts of Llama-like transformers: attention with rotary positions, gated MLP.
+//! Parts of transformers: attention with rotary positions, caches of keys and values, gated MLP.
 
 use super::scope::Scope;
-use orate_graph::{Activation, AttentionMask, Graph, GraphError, Op, Value, Weight};
+use orate_graph::{
+    Activation, AttentionMask, CacheFormat, DType, Graph, GraphError, Op, Rows, Value, Weight,
+};
+
+/// Keys and values of the layers of a decoder, `[B, capacity, Hkv·Dh]` each.
+///
+/// Rows are written to it and read from it, so a prompt in one pass, its continuation and a single row are
+/// one network of several sizes.
+pub struct Cache(Vec<[Value; 2]>);
+
+impl Cache {
+    /// Declares the caches `<name>.keys.<layer>` and `<name>.values.<layer>`, of rows that outlive a run in
+    /// `format`. Without one they live as long as a run, in f32.
+    ///
+    /// # Errors
+    /// The graph has buffers of these names.
+    pub fn declare(
+        g: &mut Graph,
+        name: &str,
+        layers: usize,
+        shape: [usize; 3],
+        format: Option<CacheFormat>,
+    ) -> Result<Cache, GraphError> {
+        let mut declare = |name: String| match format {
+            Some(format) => g.cache(&name, format.dtype(), shape),
+            None => g.scratch(&name, DType::F32, shape),
+        };
+        let layer = |i| Ok([declare(format!("{name}.keys.{i}"))?, declare(format!("{name}.values.{i}"))?]);
+        (0..layers).map(layer).collect::<Result<_, GraphError>>().map(Cache)
+    }
+
+    /// Keys and values of each layer.
+    pub fn layers(&mut self) -> impl Iterator<Item = &mut [Value; 2]> {
+        self.0.iter_mut()
+    }
+}
 
 /// Sizes of an attention. `heads` is a multiple of `kv_heads`: several heads of queries may share one of keys
 /// and values.
@@ -18,6 +53,11 @@ pub struct Attention {
 }
 
 impl Attention {
+    /// As many heads of queries as of keys and values, `width` wide together.
+    pub fn of_heads(heads: usize, width: usize) -> Attention {
+        Attention { width, heads, kv_heads: heads, head_dim: width / heads }
+    }
+
     /// Queries `[B, T, H·Dh]`, keys and values `[B, T, Hkv·Dh]` of x, queries and keys rotated by
     /// `positions`. Weights `q_proj`, `k_proj` and `v_proj`.
     ///
@@ -37,9 +77,33 @@ impl Attention {
         Ok([q, g.rotary(k, positions, self.kv_heads)?, v])
     }
 
+    /// Attention of rows from `first` on, after their keys and values are written to `kept`. Each row sees
+    /// those up to its own.
+    ///
+    /// # Errors
+    /// An operand has another width than the cache.
+    pub fn cached(
+        &self,
+        g: &mut Graph,
+        [q, k, v]: [Value; 3],
+        kept: &mut [Value; 2],
+        first: Rows,
+    ) -> Result<Value, GraphError> {
+        let [keys, values] = kept;
+        *keys = g.write_rows(*keys, k, first)?;
+        *values = g.write_rows(*values, v, first)?;
+        g.attention(self.op(AttentionMask::Cached(first.kind())), q, *keys, *values, first.operand())
+    }
+
     /// The attention itself: `softmax(q · k / √Dh) · v`.
     pub fn op(&self, mask: AttentionMask) -> Op {
-        Op::Attention { heads: self.heads, scale: 1.0 / (self.head_dim as f32).sqrt(), mask, relative: None }
+        Op::Attention {
+            heads: self.heads,
+            scale: 1.0 / (self.head_dim as f32).sqrt(),
+            mask,
+            relative: None,
+            bias: false,
+        }
     }
 }
 

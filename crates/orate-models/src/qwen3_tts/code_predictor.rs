@@ -13,9 +13,9 @@
 //! `talker.code_predictor`.
 
 use super::config::TalkerConfig;
-use super::transformer::{self, Cache};
+use super::transformer;
 use crate::blocks::Scope;
-use orate_graph::{Draw, Graph, GraphError, Op, Rows, Value};
+use orate_graph::{Draw, Graph, GraphError, Op, Rows, SampleRules, Value};
 
 type Result<T> = std::result::Result<T, GraphError>;
 
@@ -42,7 +42,8 @@ pub fn build(
     let p = &c.code_predictor_config;
     let (d, own) = (c.transformer.hidden_size, p.transformer.hidden_size);
     let batch = g.shape(hidden).dims()[0];
-    let mut cache = Cache::declare(g, "predictor", &p.transformer, [batch, p.num_code_groups], None)?;
+    let mut cache =
+        transformer::declare_cache(g, "predictor", &p.transformer, [batch, p.num_code_groups], None)?;
     let mut rows = g.concat(&[hidden, first], 1)?;
     let mut at = 0;
     let mut sum = first;
@@ -60,7 +61,8 @@ pub fn build(
         g.tap(&format!("predictor_logits{book}"), logits)?;
         let code = match from {
             Codes::Drawn(draw) => {
-                g.sample(Op::Sample { codebook: book as u32 + 1, controls: None }, logits, draw, None)?
+                let rules = SampleRules { codebook: book as u32 + 1, ..SampleRules::default() };
+                g.sample(Op::Sample(rules), logits, draw, None)?
             }
             Codes::Given(codes) => g.slice(codes, 1, book + 1, 1)?,
         };

@@ -185,7 +185,7 @@ pub(super) fn facts(files: &Files, kv: CacheFormat) -> Facts {
         can_speak: files.talking.is_some(),
         // Talker and predictor, which every frame reads. The codec hardly gains by fewer bits, and is
         // stored in another format.
-        precision_scope: Some("talker.*"),
+        precision_scope: &["talker.*"],
         // The talker makes one frame at a time.
         typical_matmul: MatmulSize { rows: 1, width: 2048 },
     }

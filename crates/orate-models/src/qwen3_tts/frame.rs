@@ -13,9 +13,9 @@
 use super::code_predictor::{self, Codes};
 use super::config::{CONTROL_IDS, TalkerConfig};
 use super::talker::{self, CacheSizes, HIDDEN, LOGITS};
-use super::transformer::Cache;
+use super::transformer;
 use crate::decoding::{FEED, POSITION, SEED};
-use orate_graph::{ControlIds, DType, Draw, Graph, GraphError, Op};
+use orate_graph::{ControlIds, DType, Draw, Graph, GraphError, Op, SampleRules};
 
 pub use crate::decoding::{CODES, FRAME, GIVEN};
 
@@ -67,8 +67,8 @@ fn frame(
         let logits = g.state(LOGITS, DType::F32, [batch, 1, v])?;
         let seen = g.state(SEEN, DType::F32, [batch, v])?;
         let flat = g.reshape(logits, [batch, v])?;
-        let op = Op::Sample { codebook: 0, controls: Some(controls(c)) };
-        let code = g.sample(op, flat, draw, Some(seen))?;
+        let rules = SampleRules { controls: Some(controls(c)), ..SampleRules::default() };
+        let code = g.sample(Op::Sample(rules), flat, draw, Some(seen))?;
         g.mark(seen, code)?;
         (number, code, Codes::Drawn(Draw { settings: others, ..draw }))
     };
@@ -84,7 +84,8 @@ fn frame(
     let row = g.add(sum, text)?;
     g.tap("row", row)?;
     let position = g.state(POSITION, DType::I32, [batch])?;
-    let mut cache = Cache::declare(g, "talker", &c.transformer, [s.batch, s.capacity], Some(s.kv))?;
+    let mut cache =
+        transformer::declare_cache(g, "talker", &c.transformer, [s.batch, s.capacity], Some(s.kv))?;
     let (hidden, logits) = talker::read(g, c, row, (&mut cache, position), None, "layer")?;
     g.update(HIDDEN, hidden)?;
     let (position, number) = (g.increment(position, 1)?, g.increment(number, 1)?);

@@ -13,7 +13,7 @@
 
 use super::config::SpeakerEncoderConfig;
 use crate::blocks::{Conv, Scope, tap_channels_first, tap_major};
-use orate_audio::{LogMelConfig, MelScale};
+use orate_audio::LogMelConfig;
 use orate_graph::{Activation, DType, Graph, GraphError, Value};
 
 type Result<T> = std::result::Result<T, GraphError>;
@@ -23,17 +23,7 @@ const LEAST_VARIANCE: f32 = 1e-12;
 
 /// The features that the network reads.
 pub fn mel(c: &SpeakerEncoderConfig) -> LogMelConfig {
-    LogMelConfig {
-        sample_rate: c.sample_rate,
-        n_fft: 1024,
-        hop_length: 256,
-        n_mels: c.mel_dim,
-        f_min: 0.0,
-        f_max: f64::from(c.sample_rate) / 2.0,
-        scale: MelScale::Slaney,
-        power_offset: 1e-9,
-        floor: 1e-5,
-    }
+    LogMelConfig::hifi_gan(c.sample_rate, 1024, 256, c.mel_dim, f64::from(c.sample_rate) / 2.0)
 }
 
 /// Least number of frames: one more than the widest convolution mirrors on either side.

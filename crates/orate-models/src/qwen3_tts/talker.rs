@@ -12,8 +12,8 @@
 //! Official class: `Qwen3TTSTalkerForConditionalGeneration`. Weights below `talker`.
 
 use super::config::TalkerConfig;
-use super::transformer::{self, Cache};
-use crate::blocks::Scope;
+use super::transformer;
+use crate::blocks::{Cache, Scope};
 use crate::decoding::ROWS;
 pub use crate::decoding::{LAST, POSITION};
 use orate_graph::{CacheFormat, DType, Graph, GraphError, Rows, Value};
@@ -41,7 +41,8 @@ pub struct CacheSizes {
 pub fn prefill(g: &mut Graph, c: &TalkerConfig, s: CacheSizes, time: usize) -> Result<(), GraphError> {
     let rows = g.input(ROWS, DType::F32, [s.batch, time, c.transformer.hidden_size])?;
     let position = g.state(POSITION, DType::I32, [s.batch])?;
-    let mut cache = Cache::declare(g, "talker", &c.transformer, [s.batch, s.capacity], Some(s.kv))?;
+    let mut cache =
+        transformer::declare_cache(g, "talker", &c.transformer, [s.batch, s.capacity], Some(s.kv))?;
     let last = g.input(LAST, DType::I32, [s.batch])?;
     let (hidden, logits) = read(g, c, rows, (&mut cache, position), Some(last), "prefill_layer")?;
     g.output(HIDDEN, hidden)?;

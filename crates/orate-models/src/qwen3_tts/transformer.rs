@@ -3,40 +3,28 @@
 //!   x += o(attention(rms(x)))          RMS norm of each head of q and k, then rotary positions
 //!   x += down(silu(gate(rms(x))) · up(rms(x)))
 //!
-//! Keys and values go to a [`Cache`] and are read from it, so a prompt in one pass, its continuation and a
-//! single row are one network of several sizes. A rotary position turns the two halves of a head against each
+//! Keys and values go to a [`Cache`]. A rotary position turns the two halves of a head against each
 //! other. (The configuration's `interleaved` is about which of three position axes a frequency reads, and all
 //! three hold one number here.)
 //!
 //! Official class: `Qwen3TTSTalkerDecoderLayer`, of Qwen3. Weights below `model`.
 
 use super::config::TransformerConfig;
-use crate::blocks::{Scope, gated_mlp};
-use orate_graph::{AttentionMask, CacheFormat, DType, Graph, GraphError, Rows, Value};
+use crate::blocks::{Cache, Scope, gated_mlp};
+use orate_graph::{CacheFormat, Graph, GraphError, Rows, Value};
 
 type Result<T> = std::result::Result<T, GraphError>;
 
-/// Keys and values of all layers, `[B, capacity, Hkv·Dh]` each.
-pub struct Cache(Vec<[Value; 2]>);
-
-impl Cache {
-    /// Declares the caches `<name>.keys.<layer>` and `<name>.values.<layer>`, of rows that outlive a run in
-    /// `format`. Without one they live as long as a run, in f32.
-    pub fn declare(
-        g: &mut Graph,
-        name: &str,
-        c: &TransformerConfig,
-        [batch, capacity]: [usize; 2],
-        format: Option<CacheFormat>,
-    ) -> Result<Cache> {
-        let shape = [batch, capacity, c.num_key_value_heads * c.head_dim];
-        let mut declare = |name: String| match format {
-            Some(format) => g.cache(&name, format.dtype(), shape),
-            None => g.scratch(&name, DType::F32, shape),
-        };
-        let layer = |i| Ok([declare(format!("{name}.keys.{i}"))?, declare(format!("{name}.values.{i}"))?]);
-        (0..c.num_hidden_layers).map(layer).collect::<Result<_>>().map(Cache)
-    }
+/// Declares the caches of all layers, as [`Cache::declare`].
+pub fn declare_cache(
+    g: &mut Graph,
+    name: &str,
+    c: &TransformerConfig,
+    [batch, capacity]: [usize; 2],
+    format: Option<CacheFormat>,
+) -> Result<Cache> {
+    let shape = [batch, capacity, c.num_key_value_heads * c.head_dim];
+    Cache::declare(g, name, c.num_hidden_layers, shape, format)
 }
 
 /// All layers and the final norm: `[B, T, D]` → `[B, T, D]`. Row 0 stands at `first`, and each row sees
@@ -52,7 +40,7 @@ pub fn layers(
     let time = g.shape(x).dims()[1];
     let positions = g.rope_table(c.rope_theta, time, c.head_dim, first)?;
     let mut x = x;
-    for (i, kept) in cache.0.iter_mut().enumerate() {
+    for (i, kept) in cache.layers().enumerate() {
         let w = w.at(&format!("layers.{i}"));
         let y = norm(g, &w, "input_layernorm", c, x)?;
         let y = attention(g, &w.at("self_attn"), c, y, positions, (kept, first))?;
@@ -99,10 +87,6 @@ fn attention(
         g.rotary(y, positions, heads)
     };
     let (q, k) = (turned("q", heads)?, turned("k", kv_heads)?);
-    let [keys, values] = kept;
-    *keys = g.write_rows(*keys, k, first)?;
-    *values = g.write_rows(*values, v, first)?;
-    let op = c.attention().op(AttentionMask::Cached(first.kind()));
-    let y = g.attention(op, q, *keys, *values, first.operand())?;
+    let y = c.attention().cached(g, [q, k, v], kept, first)?;
     g.matmul(y, w.matrix("o_proj", heads * dh, d))
 }

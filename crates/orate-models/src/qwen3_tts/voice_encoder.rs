@@ -55,7 +55,7 @@ impl VoiceEncoder {
         let mut all =
             vec![features_graph(codec, PIECE * feature)?, codes_graph(codec, samples.div_ceil(feature))?];
         if let Some(config) = speaker {
-            let frames = samples / speaker_encoder::mel(config).hop_length;
+            let frames = samples / speaker_encoder::mel(config).stft.hop_length;
             all.push(speaker_graph(config, frames.max(speaker_encoder::least_frames(config)))?);
         }
         Ok(all)
@@ -69,7 +69,8 @@ impl VoiceEncoder {
     pub fn x_vector(&self, samples: &[f32]) -> Result<Option<Vec<f32>>, ModelError> {
         let Some((config, plans)) = &self.speaker else { return Ok(None) };
         let features = speaker_encoder::mel(config);
-        let least = (speaker_encoder::least_frames(config) * features.hop_length).max(features.n_fft);
+        let least =
+            (speaker_encoder::least_frames(config) * features.stft.hop_length).max(features.stft.n_fft);
         if samples.len() < least {
             return Err(ModelError::TooShort { got: samples.len(), least });
         }

@@ -135,6 +135,7 @@ fn relative_attention(
             value: w.get("emb_rel_v", table),
             window: RELATIVE_WINDOW,
         }),
+        bias: false,
     };
     let y = g.attention(op, q, k, v, lens)?;
     w.linear(g, y, "conv_o", [width, width])
@@ -156,6 +157,7 @@ impl SlotAttention {
             scale: 1.0 / (self.divisor_of as f32).sqrt(),
             mask: AttentionMask::None,
             relative: None,
+            bias: false,
         }
     }
 

@@ -82,7 +82,7 @@ impl ModelFiles for Files {
             texts_at_once: 1,
             kv: None,
             can_speak: true,
-            precision_scope: None,
+            precision_scope: &[],
             // Of the vector estimator: as many rows as a sentence has latent frames.
             typical_matmul: MatmulSize { rows: 72, width: 1024 },
         }

@@ -6,8 +6,8 @@
 //!   logits ─ sample ─ code [1] ─ table + position of the frame ─ layer ─ logits, in both lanes
 
 use orate_graph::{
-    AttentionMask, ControlIds, DType, Device, Draw, Executable, Graph, GraphError, Memory, Op, Rows, Value,
-    Weight,
+    AttentionMask, ControlIds, DType, Device, Draw, Executable, Graph, GraphError, Memory, Op, Rows,
+    SampleRules, Value, Weight,
 };
 use orate_models::decoding::{
     Autoregressive, CODES, DrawSettings, Extent, FRAME, Facts, LAST, MemorySizes, POSITION, Pass, ROWS, SEED,
@@ -111,9 +111,9 @@ fn graph(key: Key, taps: bool) -> std::result::Result<Graph, GraphError> {
                 number,
             };
             let seen = g.state("seen", DType::F32, [s.batch, VOCABULARY])?;
-            let controls = ControlIds { first: START, end: STOP, min_draws: 1 };
-            let code =
-                g.sample(Op::Sample { codebook: 0, controls: Some(controls) }, lanes, draw, Some(seen))?;
+            let controls = Some(ControlIds { first: START, end: STOP, min_draws: 1 });
+            let rules = SampleRules { controls, ..SampleRules::default() };
+            let code = g.sample(Op::Sample(rules), lanes, draw, Some(seen))?;
             g.mark(seen, code)?;
             g.output(CODES, code)?;
             // Frame k feeds its code at position k + 1: the start code is at 0.
@@ -148,7 +148,7 @@ fn layer(g: &mut Graph, s: MemorySizes, x: Value) -> std::result::Result<(Value,
     let (keys, values) = (kept(g, "keys")?, kept(g, "values")?);
     let queries = g.matmul(x, Weight::named("queries", [WIDTH, WIDTH]))?;
     let mask = AttentionMask::Cached(first.kind());
-    let op = Op::Attention { heads: 2, scale: 0.5, mask, relative: None };
+    let op = Op::Attention { heads: 2, scale: 0.5, mask, relative: None, bias: false };
     let y = g.attention(op, queries, keys, values, first.operand())?;
     g.tap("attended", y)?;
     Ok((g.add(x, y)?, position))

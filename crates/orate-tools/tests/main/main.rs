@@ -6,6 +6,8 @@ mod common;
 #[path = "../../../orate/tests/toy/mod.rs"]
 mod toy;
 
+mod chatterbox;
+mod chatterbox_conversion;
 mod devices;
 mod goldens;
 mod qwen3_generation;

@@ -4,8 +4,8 @@ use crate::toy::sing::{SING, SingOptions};
 use crate::toy::write::{write_goldens, write_model, write_singer};
 use crate::toy::{HUM, HumOptions};
 use orate::{
-    Cancel, DeviceChoice, Engine, EngineOptions, Error, ErrorKind, FAMILIES, Family, ModelSource, Options,
-    Precision, PrecisionPolicy, Size,
+    Audio, Cancel, DeviceChoice, Engine, EngineOptions, Error, ErrorKind, FAMILIES, Family, ModelSource,
+    Options, Precision, PrecisionPolicy, Size,
 };
 use orate_tools::bench::{self, Work};
 use orate_tools::inspect::{self, Look};
@@ -13,7 +13,7 @@ use orate_tools::verify::{self, VerifyOptions};
 use std::path::Path;
 
 /// The families of a program that knows the toy beside the others.
-static ALL: [&Family; 4] = [HUM, SING, FAMILIES[0], FAMILIES[1]];
+static ALL: [&Family; 5] = [HUM, SING, FAMILIES[0], FAMILIES[1], FAMILIES[2]];
 
 const SAMPLES: usize = 400;
 
@@ -60,6 +60,46 @@ fn a_toy_family_speaks() {
         engine.stream(&long, &Options::default()).expect("speaks").map(|c| c.expect("speaks")).collect();
     assert!(chunks.len() > 1 && chunks[1].samples[..2400].iter().all(|x| *x == 0.0));
     assert!(chunks.iter().all(|c| c.counters.submissions == 1 && c.counters.read_backs == 1));
+}
+
+#[test]
+fn a_toy_family_converts() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine(folder.path());
+    let source = vec![0.5; 24_000];
+    let samples = |options: &Options| -> Result<Vec<f32>, Error> {
+        let chunks = engine.convert_samples(&source, 16_000, options)?.collect::<Result<Vec<_>, Error>>()?;
+        Ok(chunks.into_iter().flat_map(|chunk| chunk.samples).collect())
+    };
+    let usual = samples(&Options::default()).expect("converts");
+    assert_eq!(usual.len(), 12_000);
+    let path = folder.path().join("source.wav");
+    Audio { samples: source.clone(), sample_rate: 16_000 }.write(&path).expect("room");
+    assert_eq!(engine.convert(&path, &Options::default()).expect("converts").samples, usual);
+    let loud = Options::default().with(HumOptions { volume: Some(1.0) });
+    assert_eq!(samples(&loud).expect("converts"), usual.iter().map(|x| 2.0 * x).collect::<Vec<_>>());
+
+    let cancel = Cancel::new();
+    cancel.cancel();
+    let cancelled = Options { cancel: Some(cancel), ..Options::default() };
+    assert!(matches!(samples(&cancelled), Err(Error::Cancelled)));
+    let refused = |options: Options| samples(&options).expect_err("refused").to_string();
+    assert_eq!(
+        refused(Options { language: Some("en".to_owned()), ..Options::default() }),
+        "language is en; a recording is converted in the language that it has; leave it out"
+    );
+    assert_eq!(
+        refused(Options::default().set("tempo", 2)),
+        "`tempo` is not an option of voice conversion with Hum models"
+    );
+    let problem = |samples: &[f32], rate| match engine.convert_samples(samples, rate, &Options::default()) {
+        Ok(_) => panic!("refused"),
+        Err(e) => e.to_string(),
+    };
+    assert!(problem(&[f32::NAN; 4000], 16_000).starts_with("the source: sample 0 is NaN"));
+    assert!(problem(&[], 16_000).starts_with("the source: there are no samples"));
+    assert!(problem(&[0.5; 4000], 0).starts_with("a sample rate of 0 Hz"));
+    assert!(problem(&[0.5; 4000], 1).starts_with("the source: this recording is longer"));
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod broken_row;
 #[path = "../common/mod.rs"]
 mod common;
 
+mod chatterbox;
 mod counters;
 mod damaged_models;
 mod harvested_ops;

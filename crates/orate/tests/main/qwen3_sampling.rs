@@ -1,7 +1,7 @@
 //! Drawing a code against the official package: what its chain of logits processors makes of a distribution.
 
 use orate_cpu::kernels::sample;
-use orate_graph::ControlIds;
+use orate_graph::{ControlIds, SampleRules};
 use orate_models::qwen3_tts::{CONTROL_IDS, Config};
 use orate_testing::assert_close;
 use orate_testing::checkpoints::qwen3_tts_goldens;
@@ -24,11 +24,12 @@ fn probabilities_are_those_of_the_official_package() {
     let goldens = qwen3_tts_goldens();
     let config = std::fs::read(goldens.join("checkpoints/tiny-base/config.json")).expect("committed");
     let talker = Config::from_json(&config).expect("as the oracle writes it").talker_config;
-    let controls = ControlIds {
+    let controls = Some(ControlIds {
         first: talker.vocab_size - CONTROL_IDS,
         end: talker.codec_eos_token_id as usize,
         min_draws: 2,
-    };
+    });
+    let rules = SampleRules { controls, ..SampleRules::default() };
     let file = SafeTensors::open(goldens.join("cases/sampling_chain.safetensors")).expect("committed");
     for (i, (history, k, p, temperature)) in CASES.into_iter().enumerate() {
         let logits = file.get(&format!("logits{i}")).expect("is there").to_f32();
@@ -39,15 +40,7 @@ fn probabilities_are_those_of_the_official_package() {
         let number = history.len() as i32;
         let defined = sampling::filtered(
             &logits,
-            &sampling::Draw {
-                unconditional: None,
-                settings,
-                seed: [0, 0],
-                number,
-                codebook: 0,
-                seen: Some(&seen),
-                controls: Some(controls),
-            },
+            &sampling::Draw { unconditional: None, settings, seed: [0, 0], number, seen: Some(&seen), rules },
         );
         let draw = sample::Draw {
             logits: &logits,
@@ -55,9 +48,8 @@ fn probabilities_are_those_of_the_official_package() {
             settings,
             seed: [0, 0],
             number,
-            codebook: 0,
             seen: Some(&seen),
-            controls: Some(controls),
+            rules,
         };
         let mut scratch = vec![f32::NAN; sample::scratch_len(logits.len())];
         let computed = sample::filter(&draw, &mut scratch).expect("numbers");

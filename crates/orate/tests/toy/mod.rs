@@ -17,8 +17,8 @@ pub mod write;
 
 use orate::hooks::{Comparison, Goldens};
 use orate::{
-    Chunk, Chunks, Description, Facts, Family, Model, ModelError, ModelFiles, Opening, OptionSet, Options,
-    Runs, Size, VoiceInfo,
+    Chunk, Chunks, Conversion, Description, Facts, Family, Model, ModelError, ModelFiles, Opening, OptionSet,
+    Options, Runs, Size, VoiceInfo,
 };
 use orate_graph::{DType, Device, Executable, Factor, Graph, GraphError, Weight};
 use orate_models::pieces::Progress;
@@ -71,7 +71,7 @@ orate_models::options! {
     /// What models that hum can be asked for.
     pub struct HumOptions {
         /// How loud it hums, 0 to 1.
-        volume: f32 => { range: Some((0.0, 1.0)), default: "0.5", is_common: true },
+        volume: f32 => { range: Some((0.0, 1.0)), default: "0.5", is_common: true, converts: true },
     }
 }
 
@@ -124,7 +124,7 @@ impl ModelFiles for HumFiles {
             texts_at_once: 1,
             kv: None,
             can_speak: true,
-            precision_scope: None,
+            precision_scope: &[],
             typical_matmul: MatmulSize { rows: MOST_LETTERS, width: SAMPLES },
         }
     }
@@ -244,8 +244,27 @@ impl Model for HumModel {
         self.plans.weight_bytes()
     }
 
+    fn conversion(self: Arc<Self>) -> Option<Arc<dyn Conversion>> {
+        Some(self)
+    }
+
     fn goldens(self: Arc<Self>) -> Option<Box<dyn Goldens>> {
         Some(Box::new(HumGoldens(self)))
+    }
+}
+
+impl Conversion for HumModel {
+    /// Hums an `a` where there is sound.
+    fn convert(
+        self: Arc<Self>,
+        samples: &[f32],
+        sample_rate: u32,
+        options: &Options,
+    ) -> Result<Box<dyn Chunks>, ModelError> {
+        let length = SAMPLES * sample_rate as usize / self.facts.sample_rate as usize;
+        let letter = |part: &[f32]| if part.iter().any(|x| x.abs() > 0.01) { 'a' } else { ' ' };
+        let text: String = samples.chunks(length.max(1)).map(letter).collect();
+        self.speak(&text, &Options { silence: 0.0, ..options.clone() })
     }
 }
 

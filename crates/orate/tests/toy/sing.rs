@@ -13,7 +13,9 @@ use orate::{
     Chunk, Chunks, Counters, Description, Facts, Family, FinishReason, Model, ModelError, ModelFiles,
     Opening, OptionSet, Options, Runs, Size, VoiceInfo,
 };
-use orate_graph::{ControlIds, DType, Device, Draw, Executable, Graph, GraphError, Memory, Op, Weight};
+use orate_graph::{
+    ControlIds, DType, Device, Draw, Executable, Graph, GraphError, Memory, Op, SampleRules, Weight,
+};
 use orate_models::decoding::{
     Autoregressive, CODES, Decoding, DrawSettings, Extent, FEED, FRAME, LAST, MOST_UTTERANCES, MemorySizes,
     POSITION, Pass, ROWS, SEED, Sampling, StartOptions, Step, Utterance,
@@ -83,7 +85,8 @@ impl Network {
                 let logits = g.reshape(logits, [batch, CODES_KNOWN])?;
                 let controls = Some(ControlIds { first: END, end: END, min_draws: 0 });
                 let draw = Draw { settings, seed, number };
-                let code = g.sample(Op::Sample { codebook: 0, controls }, logits, draw, None)?;
+                let rules = SampleRules { controls, ..SampleRules::default() };
+                let code = g.sample(Op::Sample(rules), logits, draw, None)?;
                 g.output(CODES, code)?;
                 let note = g.embedding(code, Weight::named("notes.weight", [CODES_KNOWN, WIDTH]))?;
                 let letter = g.row_at(text, number)?;
@@ -236,7 +239,7 @@ impl ModelFiles for SingFiles {
             texts_at_once: MOST_UTTERANCES,
             kv: None,
             can_speak: true,
-            precision_scope: None,
+            precision_scope: &[],
             typical_matmul: MatmulSize { rows: 1, width: 64 },
         }
     }

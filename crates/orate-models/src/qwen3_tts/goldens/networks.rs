@@ -8,7 +8,7 @@ use crate::qwen3_tts::{
 };
 use crate::{Loader, ModelError};
 use orate_audio::LogMel;
-use orate_graph::{DType, Graph, GraphError, Memory, Op, Plan, Shape};
+use orate_graph::{DType, Graph, GraphError, Memory, Op, Plan, SampleRules, Shape};
 use orate_text::qwen::Part;
 use orate_weights::{SafeTensors, WeightSource};
 use serde::Deserialize;
@@ -121,7 +121,7 @@ impl Network<'_> {
         let v = config.vocab_size;
         let chains: BTreeMap<String, Chain> = serde_json::from_value(self.case.inputs.clone())
             .map_err(|e| bad(&self.case.file, e.to_string()))?;
-        let op = Op::Sample { codebook: 0, controls: Some(frame::controls(config)) };
+        let rules = SampleRules { controls: Some(frame::controls(config)), ..SampleRules::default() };
         let build = |g: &mut Graph| -> Result<(), GraphError> {
             let logits = g.input("logits", DType::F32, [DRAWS_AT_ONCE, v])?;
             let settings = g.input("settings", DType::F32, [DRAWS_AT_ONCE, 4])?;
@@ -129,7 +129,7 @@ impl Network<'_> {
             let number = g.input("number", DType::I32, [DRAWS_AT_ONCE])?;
             let seen = g.input("seen", DType::F32, [DRAWS_AT_ONCE, v])?;
             let draw = orate_graph::Draw { settings, seed, number };
-            let code = g.sample(op.clone(), logits, draw, Some(seen))?;
+            let code = g.sample(Op::Sample(rules), logits, draw, Some(seen))?;
             g.output("codes", code)
         };
         self.can_run(&build)?;

@@ -1,0 +1,65 @@
+//! The options of Chatterbox models.
+
+use super::config::Variant;
+use crate::{OptionSet, OptionSpec};
+
+crate::options! {
+    /// What Chatterbox models can be asked for beyond [`crate::Options`].
+    pub struct Options {
+        /// How emotional it sounds: 0 is flat, 1 is dramatic (English, Multilingual).
+        exaggeration: f32 => { range: Some((0.0, 5.0)), default: "0.5", is_common: true },
+        /// Guidance of the text over the voice; 0 is none (English, Multilingual).
+        cfg_weight: f32 => { range: Some((0.0, 10.0)), value_name: "W", default: "0.5", is_common: true },
+        /// Divides the logits that codes are drawn from; 0 takes the likeliest.
+        temperature: f32 => {
+            range: Some((0.0, 100.0)), value_name: "T", default: "0.8", is_common: true,
+        },
+        /// Least probability of a code, relative to the likeliest (English, Multilingual).
+        min_p: f32 => { range: Some((0.0, 1.0)), value_name: "P", default: "0.05" },
+        /// Codes to draw from, the likeliest ones; 0 is all (Turbo, Nano).
+        top_k: usize => { range: Some((0.0, 16_777_216.0)), value_name: "K", default: "1000" },
+        /// Probability to draw from, 0 to 1.
+        top_p: f32 => {
+            range: Some((0.0, 1.0)), value_name: "P", default: "1 (English, Multilingual), 0.95 (Turbo, Nano)",
+        },
+        /// Makes codes that were drawn before less likely: above 0, at most 100.
+        repetition_penalty: f32 => {
+            range: Some((f32::MIN_POSITIVE as f64, 100.0)), default: "1.2",
+        },
+        /// Steps from noise to a mel spectrogram; more take longer and sound cleaner.
+        steps: usize => { range: Some((1.0, 100.0)), default: "10; 2 (Turbo, Nano)", converts: true },
+        /// Guidance of the mel spectrogram; 0 is none (English, Multilingual).
+        flow_guidance: f32 => {
+            range: Some((0.0, 10.0)), value_name: "W", default: "0.7", converts: true,
+        },
+        /// Speech codes of 40 ms that a piece of the text may have.
+        max_codes: usize => { range: Some((1.0, 4096.0)), default: "1000" },
+        /// How often a piece is spoken again, with another seed, after runaway generation.
+        retries: usize => { range: Some((0.0, 100.0)), default: "1" },
+    }
+}
+
+/// Options without an effect for the models of a variant.
+fn without_effect(variant: Variant) -> &'static [&'static str] {
+    match variant {
+        Variant::English | Variant::Multilingual => &["top_k"],
+        Variant::Turbo | Variant::Nano => &["exaggeration", "cfg_weight", "min_p", "flow_guidance"],
+        Variant::Conversion => &[
+            "exaggeration",
+            "cfg_weight",
+            "temperature",
+            "min_p",
+            "top_k",
+            "top_p",
+            "repetition_penalty",
+            "max_codes",
+            "retries",
+        ],
+    }
+}
+
+/// The options that have an effect for the models of a variant.
+pub(super) fn accepted(variant: Variant) -> Vec<OptionSpec> {
+    let out = without_effect(variant);
+    Options::SPECS.iter().filter(|spec| !out.contains(&spec.name)).cloned().collect()
+}

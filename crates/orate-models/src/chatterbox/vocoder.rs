@@ -1,0 +1,254 @@
+//! Vocoder: mel spectrogram to samples, by a source of harmonics and an inverse STFT.
+//!
+//! ```text
+//! mel            [1, T, 80]
+//! pitch          [1, T, 1]           five convolutions, linear, absolute value: Hz
+//! source         [1, 480T, 9]        sines of nine harmonics, or noise where there is no voice
+//! merged         [1, 480T, 1]
+//! its STFT       [1, 120T + 1, 18]   16 samples every 4: real parts, then imaginary parts
+//! x              [1, T, C]           convolution, k 7
+//! stage 0, 1, 2  [1, 8T, C / 2], [1, 40T, C / 4], [1, 120T + 1, C / 8]
+//!                upsampling; + source, downsampled; mean of three residual blocks
+//! convolution    [1, 120T + 1, 18]   log magnitudes, then phases
+//! inverse STFT   [1, 480T]
+//! ```
+//!
+//! HiFT of CosyVoice (HiFi-GAN, Kong et al. 2020, with the source of Wang et al. 2019 and the output of
+//! iSTFTNet, Kaneko et al. 2022). Weights below `mel2wav`, with weight norm.
+
+use super::config::{MEL, SAMPLE_RATE, SAMPLES_PER_FRAME, VocoderConfig};
+use super::constants::{self, BINS, N_FFT};
+use crate::blocks::{Conv, Scope, Upsampling, tap_channels_first};
+use orate_graph::{Activation, ConvGeometry, DType, Factor, Graph, GraphError, Padding, Value, Weight};
+
+type Result<T> = std::result::Result<T, GraphError>;
+
+/// Phase of each harmonic at the first sample, `[1, 9]`, in radians.
+pub const PHASES: &str = "phases";
+/// Noise of the source, `[1, 480T, 9]`.
+pub const NOISE: &str = "noise";
+/// Pitch, `[1, T, 1]`, in Hz.
+pub const PITCH: &str = "pitch";
+/// Scalar: seed of the noise.
+pub const NOISE_SEED: &str = "noise_seed";
+/// Samples, `[1, 480T]`.
+pub const WAV: &str = "wav";
+
+/// Harmonics of the source.
+pub const HARMONICS: usize = 9;
+/// Samples from one frame to the next.
+pub const HOP: usize = 4;
+
+const STRIDES: [usize; 3] = [8, 5, 3];
+const KERNELS: [usize; 3] = [16, 11, 7];
+/// Kernels of the residual blocks that a stage averages.
+const BLOCKS: [usize; 3] = [3, 7, 11];
+/// Kernels of the residual block of the source in each stage.
+const SOURCE_BLOCKS: [usize; 3] = [7, 7, 11];
+/// Stride of the source's downsampling in each stage; the kernel is twice as long, but for stride 1.
+const SOURCE_STRIDES: [usize; 3] = [15, 3, 1];
+const DILATIONS: [usize; 3] = [1, 3, 5];
+const SLOPE: f32 = 0.1;
+const LAST_SLOPE: f32 = 0.01;
+/// Largest magnitude of the spectrum.
+const LOUDEST: f32 = 100.0;
+/// Largest sample.
+const CLIP: f32 = 0.99;
+/// Added to the divisor of Snake.
+const SNAKE_EPS: f32 = 1e-9;
+const PITCH_LAYERS: usize = 5;
+
+/// What the source is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// Pitch of the mel spectrogram, noise from [`NOISE_SEED`].
+    Seeded,
+    /// Pitch of the mel spectrogram, [`NOISE`].
+    Noise,
+    /// [`PITCH`] and [`NOISE`]: phases add up the pitch, so that a different rounding shows after a second.
+    Pitch,
+}
+
+/// Builds the network for a mel spectrogram `[1, T, 80]`. Reads [`PHASES`], and what `given` names. Writes
+/// [`WAV`].
+pub fn build(g: &mut Graph, all: &Scope<'_>, c: &VocoderConfig, mel: Value, given: Source) -> Result<()> {
+    let w = all.at("mel2wav");
+    let source = source(g, &w, c, mel, given)?; // [1, 480T, 1]
+    tap_channels_first(g, "source", source)?;
+    let spectrum = stft(g, source)?; // [1, 120T + 1, 18]
+    tap_channels_first(g, "hift.source_stft", spectrum)?;
+    let mut x = normed(&w, "conv_pre", [c.width, MEL, 7]).centered(g, mel, 1)?;
+    tap_channels_first(g, "hift.conv_pre", x)?;
+    for stage in 0..STRIDES.len() {
+        x = upsample(g, &w, c, x, spectrum, stage)?;
+    }
+    let x = leaky(g, x, LAST_SLOPE)?;
+    let width = c.width >> STRIDES.len();
+    let x = normed(&w, "conv_post", [BINS, width, 7]).centered(g, x, 1)?;
+    tap_channels_first(g, "hift.conv_post", x)?;
+    let samples = inverse_stft(g, x)?; // [1, 480T]
+    let samples = g.scale(samples, Factor::Const(1.0 / CLIP))?;
+    let samples = g.activate(samples, Activation::Clip)?;
+    let samples = g.scale(samples, Factor::Const(CLIP))?;
+    g.output(WAV, samples)
+}
+
+fn leaky(g: &mut Graph, x: Value, slope: f32) -> Result<Value> {
+    g.activate(x, Activation::PRelu(Weight::fill(slope, [1])))
+}
+
+/// The weight of `name`, of which checkpoints store direction and magnitude along the first axis: `g · v /
+/// ‖v‖`. Older files name these otherwise, or hold the product.
+fn weight(w: &Scope<'_>, name: &str, shape: [usize; 3]) -> Weight {
+    let w = w.at(name);
+    let names = [
+        ["parametrizations.weight.original0", "parametrizations.weight.original1"],
+        ["weight_g", "weight_v"],
+    ];
+    if w.has("weight") {
+        return w.get("weight", shape);
+    }
+    let [magnitude, direction] = names.into_iter().find(|[_, v]| w.has(v)).unwrap_or(names[0]);
+    let direction = w.get(direction, shape);
+    let length = direction.mul(&direction).sum_tail().sqrt().reshape([shape[0], 1, 1]);
+    let factor = w.get(magnitude, [shape[0], 1, 1]).mul(&length.reciprocal());
+    direction.mul(&factor)
+}
+
+/// A convolution with weight norm, of weight `[out, in, taps]`.
+fn normed(w: &Scope<'_>, name: &str, shape: [usize; 3]) -> Conv {
+    Conv::of(w.name(name), weight(w, name, shape), w.bias(name, shape[0]))
+}
+
+/// `[1, T, 80]` → `[1, T, 1]`, in Hz.
+fn pitch(g: &mut Graph, w: &Scope<'_>, c: &VocoderConfig, mel: Value) -> Result<Value> {
+    let (mut x, mut inputs) = (mel, MEL);
+    for i in 0..PITCH_LAYERS {
+        let conv = normed(w, &format!("condnet.{}", 2 * i), [c.pitch_width, inputs, 3]);
+        x = conv.centered(g, x, 1)?;
+        x = g.activate(x, Activation::Elu)?;
+        inputs = c.pitch_width;
+    }
+    let x = w.linear(g, x, "classifier", [c.pitch_width, 1])?;
+    g.activate(x, Activation::PRelu(Weight::fill(-1.0, [1]))) // absolute value
+}
+
+/// `[1, T, 80]` → `[1, 480T, 1]`: harmonics of the pitch, or noise.
+fn source(g: &mut Graph, w: &Scope<'_>, c: &VocoderConfig, mel: Value, given: Source) -> Result<Value> {
+    let frames = g.shape(mel).dims()[1];
+    let pitch = match given {
+        Source::Pitch => g.input(PITCH, DType::F32, [1, frames, 1])?,
+        Source::Seeded | Source::Noise => pitch(g, &w.at("f0_predictor"), c, mel)?,
+    };
+    let flat = g.reshape(pitch, [1, frames])?;
+    g.tap("hift.f0", flat)?;
+    let samples = SAMPLES_PER_FRAME * frames;
+    let phases = g.input(PHASES, DType::F32, [1, HARMONICS])?;
+    let noise = match given {
+        Source::Noise | Source::Pitch => g.input(NOISE, DType::F32, [1, samples, HARMONICS])?,
+        Source::Seeded => {
+            let seed = g.scalar(NOISE_SEED);
+            g.random_normal([1, samples, HARMONICS], seed, 1.0)?
+        }
+    };
+    let harmonics = g.harmonic_source(pitch, phases, noise, SAMPLES_PER_FRAME, SAMPLE_RATE as usize)?;
+    let merged = w.at("m_source").linear(g, harmonics, "l_linear", [HARMONICS, 1])?;
+    g.activate(merged, Activation::Tanh)
+}
+
+/// `[1, 4R, 1]` → `[1, R + 1, 18]`: centered frames.
+fn stft(g: &mut Graph, x: Value) -> Result<Value> {
+    let samples = g.shape(x).dims()[1];
+    let x = g.pad(x, Padding::Reflect, N_FFT / 2, N_FFT / 2)?;
+    let folded = g.reshape(x, [1, samples / HOP + N_FFT / HOP, HOP])?;
+    let geometry = ConvGeometry { left: 0, ..ConvGeometry::causal(N_FFT / HOP, 1) };
+    let x = g.conv1d(folded, constants::stft(), geometry.with_zeros())?;
+    g.slice(x, 1, 0, samples / HOP + 1)
+}
+
+/// `[1, R + 1, 18]` → `[1, 4R]`: log magnitudes and phases to samples.
+fn inverse_stft(g: &mut Graph, x: Value) -> Result<Value> {
+    let bins = BINS / 2;
+    let magnitude = g.slice(x, 2, 0, bins)?;
+    // min(eˣ, 100), as 100 · clip(e^(x − ln 100)); the factor is part of the transform.
+    let magnitude = g.add_bias(magnitude, Weight::fill(-LOUDEST.ln(), [bins]))?;
+    let magnitude = g.activate(magnitude, Activation::Exp)?;
+    let magnitude = g.activate(magnitude, Activation::Clip)?;
+    let phase = g.slice(x, 2, bins, bins)?;
+    let phase = g.activate(phase, Activation::Sin)?;
+    let cosine = g.activate(phase, Activation::Cos)?;
+    let sine = g.activate(phase, Activation::Sin)?;
+    let real = g.mul(magnitude, cosine)?;
+    let imaginary = g.mul(magnitude, sine)?;
+    let spectrum = g.concat(&[real, imaginary], 2)?;
+    let frames = g.matmul(spectrum, constants::inverse_stft().scale(LOUDEST))?; // [1, R + 1, 16]
+    g.overlap_add(frames, constants::window(), HOP)
+}
+
+fn upsample(
+    g: &mut Graph,
+    w: &Scope<'_>,
+    c: &VocoderConfig,
+    x: Value,
+    spectrum: Value,
+    stage: usize,
+) -> Result<Value> {
+    let (inputs, width) = (c.width >> stage, c.width >> (stage + 1));
+    let name = format!("ups.{stage}");
+    let x = leaky(g, x, SLOPE)?;
+    let up = Upsampling {
+        weight: weight(w, &name, [inputs, width, KERNELS[stage]]),
+        bias: w.bias(&name, width),
+        stride: STRIDES[stage],
+    };
+    let mut x = up.build(g, x)?;
+    tap_channels_first(g, &format!("hift.ups{stage}"), x)?;
+    if stage + 1 == STRIDES.len() {
+        x = g.pad(x, Padding::Reflect, 1, 0)?;
+    }
+    let s = source_rows(g, w, spectrum, width, stage)?;
+    tap_channels_first(g, &format!("hift.source_down{stage}"), s)?;
+    let s = residual(g, &w.at(&format!("source_resblocks.{stage}")), s, [width, SOURCE_BLOCKS[stage]])?;
+    tap_channels_first(g, &format!("hift.source_resblock{stage}"), s)?;
+    let x = g.add(x, s)?;
+    let mut sum = None;
+    for (i, taps) in BLOCKS.into_iter().enumerate() {
+        let number = BLOCKS.len() * stage + i;
+        let y = residual(g, &w.at(&format!("resblocks.{number}")), x, [width, taps])?;
+        tap_channels_first(g, &format!("hift.resblock{number}"), y)?;
+        sum = Some(match sum {
+            None => y,
+            Some(sum) => g.add(sum, y)?,
+        });
+    }
+    g.scale(sum.expect("there are blocks"), Factor::Const(1.0 / BLOCKS.len() as f32))
+}
+
+/// The source at the rate of a stage.
+fn source_rows(g: &mut Graph, w: &Scope<'_>, x: Value, width: usize, stage: usize) -> Result<Value> {
+    let (stride, name) = (SOURCE_STRIDES[stage], format!("source_downs.{stage}"));
+    match stride {
+        1 => Conv::new(w, &name, BINS, width, 1).centered(g, x, 1),
+        _ => Conv::new(w, &name, BINS, width, 2 * stride).with_stride(g, x, stride, stride / 2),
+    }
+}
+
+/// `x + conv(snake(conv(snake(x))))` for each dilation.
+fn residual(g: &mut Graph, w: &Scope<'_>, x: Value, [width, taps]: [usize; 2]) -> Result<Value> {
+    let mut x = x;
+    for (i, dilation) in DILATIONS.into_iter().enumerate() {
+        let y = snake(g, &w.at(&format!("activations1.{i}")), x, width)?;
+        let y = normed(w, &format!("convs1.{i}"), [width, width, taps]).centered(g, y, dilation)?;
+        let y = snake(g, &w.at(&format!("activations2.{i}")), y, width)?;
+        let y = normed(w, &format!("convs2.{i}"), [width, width, taps]).centered(g, y, 1)?;
+        x = g.add(x, y)?;
+    }
+    Ok(x)
+}
+
+/// `x + sin²(α · x) / (α + 10⁻⁹)`
+fn snake(g: &mut Graph, w: &Scope<'_>, x: Value, width: usize) -> Result<Value> {
+    let alpha = w.get("alpha", [width]);
+    let gain = alpha.add(&Weight::fill(SNAKE_EPS, [1])).reciprocal();
+    g.snake(x, alpha, gain)
+}

@@ -1,0 +1,337 @@
+//! The engine with Chatterbox models: from files to samples.
+
+use orate::{
+    Cancel, ClonedVoice, DeviceChoice, Engine, EngineOptions, FinishReason, ModelSource, Options, Precision,
+    PrecisionPolicy,
+};
+use orate_graph::DType;
+use orate_testing::checkpoints::{
+    chatterbox_goldens, write_chatterbox, write_chatterbox_as, write_chatterbox_pt,
+};
+use std::path::Path;
+use tempfile::TempDir;
+
+const VARIANTS: [&str; 4] = ["en", "mtl", "turbo", "nano"];
+/// Samples of a code.
+const CODE: usize = 960;
+
+fn open(path: &Path, threads: usize) -> Result<Engine, String> {
+    open_in(path, threads, PrecisionPolicy::default())
+}
+
+fn open_in(path: &Path, threads: usize, precision: PrecisionPolicy) -> Result<Engine, String> {
+    let options = EngineOptions {
+        model: ModelSource::Path(path.to_owned()),
+        device: DeviceChoice::Cpu,
+        threads: Some(threads),
+        precision: precision.into(),
+        ..Default::default()
+    };
+    Engine::with_options(options).map_err(|e| e.to_string())
+}
+
+fn folder(variant: &str) -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    write_chatterbox(folder.path(), variant, "tiny").expect("the folder is writable");
+    folder
+}
+
+fn engine(variant: &str) -> (TempDir, Engine) {
+    let folder = folder(variant);
+    let engine = open(folder.path(), 2).unwrap_or_else(|e| panic!("{variant}: {e}"));
+    (folder, engine)
+}
+
+fn few_codes(codes: usize) -> Options {
+    Options::default().set("max_codes", codes)
+}
+
+fn error<T>(result: orate::Result<T>) -> String {
+    result.err().expect("an error").to_string()
+}
+
+#[test]
+fn threads_streams_and_batches_do_not_change_samples() {
+    for variant in VARIANTS {
+        let folder = folder(variant);
+        let text = "Hello there. How are you?";
+        let options = few_codes(6);
+        let speak = |threads| {
+            let engine = open(folder.path(), threads).expect("opens");
+            engine.speak(text, &options).expect("speaks").samples
+        };
+        let samples = speak(1);
+        assert!(samples.iter().all(|x| x.abs() <= 0.99) && samples.iter().any(|x| *x != 0.0), "{variant}");
+        for threads in [2, 3] {
+            assert!(speak(threads) == samples, "{variant}: other samples with {threads} threads");
+        }
+        let engine = open(folder.path(), 2).expect("opens");
+        let stream = engine.stream(text, &options).expect("begins");
+        let streamed: Vec<f32> = stream.flat_map(|chunk| chunk.expect("a chunk").samples).collect();
+        assert!(streamed == samples, "{variant}: other samples in a stream");
+        let batch = engine.speak_batch(&[text, "Something else."], &options).expect("speaks");
+        assert!(batch[0].samples == samples, "{variant}: other samples in a batch");
+        let other = engine.speak(text, &Options { seed: 1, ..options.clone() }).expect("speaks");
+        assert!(other.samples != samples, "{variant}: the seed has no effect");
+    }
+}
+
+#[test]
+fn a_piece_ends_where_it_is_told_to() {
+    for variant in ["en", "turbo"] {
+        let (_folder, engine) = engine(variant);
+        let mut stream = engine.stream("Hello there.", &few_codes(5)).expect("begins");
+        let chunk = stream.next().expect("a piece").expect("speaks");
+        assert_eq!(chunk.finish, Some(FinishReason::Length), "{variant}");
+        // Turbo adds three codes of silence, and some of the five may be no speech.
+        assert!(chunk.samples.len().is_multiple_of(CODE) && chunk.samples.len() <= 8 * CODE, "{variant}");
+        assert!(stream.next().is_none());
+    }
+}
+
+#[test]
+fn options_without_an_effect_are_refused() {
+    for (variant, option) in [
+        ("turbo", "exaggeration"),
+        ("turbo", "cfg_weight"),
+        ("nano", "min_p"),
+        ("turbo", "flow_guidance"),
+        ("en", "top_k"),
+        ("mtl", "top_k"),
+    ] {
+        let (_folder, engine) = engine(variant);
+        let options =
+            if option == "top_k" { few_codes(2).set(option, 5) } else { few_codes(2).set(option, 0.5) };
+        let e = error(engine.speak("Hello.", &options));
+        assert!(
+            e.contains(&format!("`{option}` is not an option of this Chatterbox model")),
+            "{variant}: {e}"
+        );
+    }
+}
+
+#[test]
+fn every_option_has_an_effect() {
+    for (variant, options) in [
+        ("en", &["exaggeration", "cfg_weight", "temperature", "min_p", "top_p"][..]),
+        ("turbo", &["temperature", "top_p"]),
+    ] {
+        let (_folder, engine) = engine(variant);
+        let speak = |options: &Options| engine.speak("Hello there.", options).expect("speaks").samples;
+        let usual = speak(&few_codes(12));
+        for option in options {
+            let value = if *option == "cfg_weight" { 8.0 } else { 0.01 };
+            assert!(speak(&few_codes(12).set(*option, value)) != usual, "{variant}: {option}");
+        }
+        assert!(speak(&few_codes(12).set("steps", 1)) != usual, "{variant}: steps");
+        // The likeliest code comes again and again, unless that is penalized.
+        let greedy =
+            |penalty| speak(&few_codes(100).set("temperature", 0.0).set("repetition_penalty", penalty));
+        assert!(greedy(1.0) != greedy(5.0), "{variant}: repetition_penalty");
+        if variant == "en" {
+            assert!(speak(&few_codes(12).set("flow_guidance", 0.0)) != usual, "{variant}: flow_guidance");
+        }
+    }
+}
+
+#[test]
+fn languages_belong_to_the_multilingual_model() {
+    let (_folder, english) = engine("en");
+    let language = |code: &str| Options { language: Some(code.to_owned()), ..few_codes(2) };
+    let e = error(english.speak("Bonjour.", &language("fr")));
+    assert!(e.contains("unknown language `fr`; this model has: en"), "{e}");
+    let (_folder, multilingual) = engine("mtl");
+    let e = error(multilingual.speak("Saluton.", &language("eo")));
+    assert!(e.contains("`eo`; this model has: ar da de el en es"), "{e}");
+    let speak = |code: &str| {
+        let options = Options { language: Some(code.to_owned()), ..few_codes(20) };
+        multilingual.speak("Bonjour.", &options).expect("speaks").samples
+    };
+    assert!(speak("fr") != speak("de"));
+}
+
+#[test]
+fn what_is_not_spoken_as_written_is_a_warning() {
+    let warnings = |variant: &str, text: &str, code: Option<&str>| {
+        let (_folder, engine) = engine(variant);
+        let options = Options { language: code.map(str::to_owned), ..few_codes(2) };
+        engine.stream(text, &options).expect("begins").warnings().join("; ")
+    };
+    assert_eq!(warnings("turbo", "Well [laugh] no.", None), "");
+    assert!(warnings("turbo", "Well [giggle] no.", None).contains("[giggle]: not a tag of this model"));
+    assert!(warnings("en", "Well [laugh] no.", None).contains("[laugh]: not a tag of this model"));
+    assert!(warnings("mtl", "今日は。", Some("ja")).contains("kanji"));
+}
+
+#[test]
+fn voices_are_taken_from_recordings() {
+    let recording = chatterbox_goldens().join("ref.wav");
+    for variant in VARIANTS {
+        let (_folder, engine) = engine(variant);
+        let voice = engine.clone_voice(&recording, None).unwrap_or_else(|e| panic!("{variant}: {e}"));
+        let kept = ClonedVoice::load({
+            let path = _folder.path().join("voice.safetensors");
+            std::fs::write(&path, voice.to_bytes().expect("whole")).expect("writable");
+            path
+        });
+        assert_eq!(kept.expect("a kept voice"), *voice);
+        let cloned = Options { cloned: Some(voice), ..few_codes(6) };
+        let own = engine.speak("Hello there.", &few_codes(6)).expect("speaks").samples;
+        assert!(engine.speak("Hello there.", &cloned).expect("speaks").samples != own, "{variant}");
+    }
+}
+
+#[test]
+fn voices_that_do_not_fit_are_refused() {
+    let recording = chatterbox_goldens().join("source.wav");
+    let (_folder, turbo) = engine("turbo");
+    let e = error(turbo.clone_voice(&recording, None));
+    assert!(e.contains("too short"), "{e}");
+    let e = error(turbo.check_voice(&ClonedVoice::new("qwen3-tts")));
+    assert!(e.contains("a voice of family \"qwen3-tts\""), "{e}");
+    let e = error(turbo.speak("Hello.", &Options { voice: Some("ryan".to_owned()), ..few_codes(2) }));
+    assert!(e.contains("unknown voice `ryan`; this model has: default"), "{e}");
+}
+
+#[test]
+fn files_that_are_missing_or_wrong_are_named() {
+    let change = |variant: &str, change: &dyn Fn(&Path)| {
+        let folder = folder(variant);
+        change(folder.path());
+        open(folder.path(), 1).err().unwrap_or_else(|| panic!("{variant}: opened"))
+    };
+    let remove =
+        |file: &'static str| move |folder: &Path| std::fs::remove_file(folder.join(file)).expect("there");
+    for (variant, file) in [
+        ("en", "s3gen.safetensors"),
+        ("en", "tokenizer.json"),
+        ("mtl", "grapheme_mtl_merged_expanded_v1.json"),
+        ("turbo", "s3gen_meanflow.safetensors"),
+        ("turbo", "merges.txt"),
+    ] {
+        let e = change(variant, &remove(file));
+        assert!(e.contains(file) && e.contains("lacks"), "{variant}: {e}");
+    }
+    let e = change("en", &|folder| {
+        let other = tempfile::tempdir().expect("a folder");
+        write_chatterbox(other.path(), "turbo", "tiny").expect("writable");
+        std::fs::copy(other.path().join("s3gen_meanflow.safetensors"), folder.join("s3gen.safetensors"))
+            .expect("copied");
+    });
+    assert!(e.contains("meanflow S3Gen of Turbo and Nano") && e.contains("needs s3gen.safetensors"), "{e}");
+    let e = change("en", &|folder| {
+        let other = tempfile::tempdir().expect("a folder");
+        write_chatterbox(other.path(), "mtl", "tiny").expect("writable");
+        let file = "grapheme_mtl_merged_expanded_v1.json";
+        std::fs::copy(other.path().join(file), folder.join("tokenizer.json")).expect("copied");
+    });
+    assert!(e.contains("704 rows") && e.contains("2454 ids"), "{e}");
+    let e = change("turbo", &|folder| {
+        std::fs::write(folder.join("conds.pt"), b"PK\x03\x04 but no more").expect("writable");
+    });
+    assert!(e.contains("conds.pt"), "{e}");
+    let e = change("nano", &|folder| {
+        let path = folder.join("t3_nano_v1.safetensors");
+        let bytes = std::fs::read(&path).expect("there");
+        std::fs::write(&path, &bytes[..bytes.len() / 2]).expect("writable");
+    });
+    assert!(e.contains("t3_nano_v1.safetensors"), "{e}");
+}
+
+/// Without the voice encoder a model speaks with its default voice, and says why it takes no other.
+#[test]
+fn parts_that_may_be_missing() {
+    let folder = folder("en");
+    std::fs::remove_file(folder.path().join("ve.safetensors")).expect("there");
+    let engine = open(folder.path(), 1).expect("opens");
+    engine.speak("Hello.", &few_codes(2)).expect("speaks");
+    let e = error(engine.clone_voice(chatterbox_goldens().join("ref.wav"), None));
+    assert!(e.contains("ve.safetensors"), "{e}");
+    std::fs::remove_file(folder.path().join("conds.pt")).expect("there");
+    let engine = open(folder.path(), 1).expect("opens");
+    let e = error(engine.speak("Hello.", &few_codes(2)));
+    assert!(e.contains("conds.pt"), "{e}");
+    assert!(engine.voices().is_empty());
+}
+
+#[test]
+fn pytorch_files_and_paths_of_files() {
+    let folder = folder("en");
+    let speak = |path: &Path| {
+        let engine = open(path, 1).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        engine.speak("Hello there.", &few_codes(4)).expect("speaks").samples
+    };
+    let samples = speak(folder.path());
+    assert!(speak(&folder.path().join("t3_cfg.safetensors")) == samples);
+    for file in ["s3gen", "ve"] {
+        write_chatterbox_pt(folder.path(), file, "tiny").expect("writable");
+        std::fs::remove_file(folder.path().join(format!("{file}.safetensors"))).expect("there");
+    }
+    assert!(speak(folder.path()) == samples, "other samples from PyTorch files");
+    // A multilingual T3 beside the English one.
+    let other = tempfile::tempdir().expect("a folder");
+    write_chatterbox(other.path(), "mtl", "tiny").expect("writable");
+    for file in ["t3_mtl23ls_v2.safetensors", "grapheme_mtl_merged_expanded_v1.json"] {
+        std::fs::copy(other.path().join(file), folder.path().join(file)).expect("copied");
+    }
+    assert!(speak(folder.path()) == samples);
+    let path = folder.path().join("t3_mtl23ls_v2.safetensors");
+    assert_eq!(open(&path, 1).expect("opens").model().files().describe().kind, "Chatterbox Multilingual");
+}
+
+#[test]
+fn copies_in_half_precision() {
+    let exact = folder("turbo");
+    let samples = |path: &Path| {
+        let engine = open(path, 1).expect("opens");
+        engine.speak("Hello there.", &few_codes(4)).expect("speaks").samples
+    };
+    let want = samples(exact.path());
+    for dtype in [DType::F16, DType::BF16] {
+        let folder = tempfile::tempdir().expect("a folder");
+        write_chatterbox_as(folder.path(), "turbo", "tiny", dtype).expect("writable");
+        let got = samples(folder.path());
+        assert!(got.iter().any(|x| *x != 0.0) && got != want, "{dtype}");
+    }
+}
+
+#[test]
+fn blocks_are_for_t3_and_the_estimator() {
+    let folder = folder("turbo");
+    for precision in [Precision::Q8_0, Precision::Q4_0, Precision::Bf16] {
+        let engine = open_in(folder.path(), 2, PrecisionPolicy::uniform(precision)).expect("opens");
+        let audio = engine.speak("Hello there.", &few_codes(5)).expect("speaks");
+        assert!(audio.samples.iter().all(|x| x.is_finite()) && audio.samples.iter().any(|x| *x != 0.0));
+    }
+    let engine = open_in(folder.path(), 1, PrecisionPolicy::uniform(Precision::Q8_0)).expect("opens");
+    let want = "q8_0 for tfmr.*, speech_head.*, flow.decoder.estimator.*";
+    assert_eq!(engine.precision().to_string(), want);
+}
+
+#[test]
+fn cancelling_stops_a_text() {
+    let (_folder, engine) = engine("turbo");
+    let cancel = Cancel::default();
+    let options = Options { cancel: Some(cancel.clone()), ..few_codes(200) };
+    let mut stream = engine.stream("One. Two. Three.", &options).expect("begins");
+    cancel.cancel();
+    let e = stream.next().expect("an answer").expect_err("cancelled");
+    assert!(e.to_string().contains("cancel"), "{e}");
+}
+
+/// Callers at once get what each gets alone.
+#[test]
+fn callers_share_batches() {
+    for variant in ["en", "turbo"] {
+        let (_folder, engine) = engine(variant);
+        let texts = ["Hello there.", "Something else entirely.", "A third one, then."];
+        let alone: Vec<Vec<f32>> =
+            texts.iter().map(|text| engine.speak(text, &few_codes(8)).expect("speaks").samples).collect();
+        let together = std::thread::scope(|s| {
+            let speak = |text| engine.speak(text, &few_codes(8)).expect("speaks").samples;
+            let callers = texts.map(|text| s.spawn(move || speak(text)));
+            callers.map(|caller| caller.join().expect("no panic"))
+        });
+        assert!(together.iter().eq(&alone), "{variant}");
+    }
+}
