@@ -37,7 +37,7 @@ pub(crate) fn kernel(op: &Op) -> Box<dyn OpKernel + '_> {
         Op::MulRow => Box::new(elementwise::MulRow),
         Op::Combine { a, b } => Box::new(elementwise::Combine { a: *a, b: *b }),
         Op::Scale { factor } => Box::new(elementwise::Scale { factor: *factor }),
-        Op::Attention { heads, scale, mask, relative, bias } => Box::new(attention::Op {
+        Op::Attention { heads, scale, mask, relative, bias, .. } => Box::new(attention::Op {
             heads: *heads,
             scale: *scale,
             mask: *mask,

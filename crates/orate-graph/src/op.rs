@@ -341,6 +341,9 @@ pub enum Op {
         /// Whether the last operand, `[B, H, Tq, Tk]`, is added to the scaled scores; only without a mask,
         /// relative terms and lengths.
         bias: bool,
+        /// Whether the precision of weights holds here too: where a device rounds weights, it may round these
+        /// operands to 16 bits. Else it computes in f32.
+        follows_weights: bool,
     },
     /// q `[B, T, H·D]`, p `[1, 2T − 1, H·D]` → `[B, H, T, T]`: scores of relative positions, for the bias of
     /// an attention. Row r of p stands for a key T − 1 − r rows before its query. For each head, query i and

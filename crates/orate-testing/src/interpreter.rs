@@ -475,7 +475,7 @@ impl Run<'_> {
                 let factor = self.factor(*factor)?;
                 wide(x(0)?).iter().map(|x| factor * x).collect()
             }
-            Op::Attention { heads, scale, mask, relative, bias } => {
+            Op::Attention { heads, scale, mask, relative, bias, .. } => {
                 let tables = match relative {
                     Some(r) => Some((self.weight(&r.key)?, self.weight(&r.value)?, r.window)),
                     None => None,

@@ -110,7 +110,7 @@ pub(crate) fn op_kernel<'op>(
         }
         Op::LayerNorm(n) => K::checked(rows::named("layer-norm", inputs), |o| rows::layer_norm(o, n)),
         Op::RmsNorm { weight, eps } => K::one("rms-norm", |o| rows::rms_norm(o, weight, *eps)),
-        Op::Attention { heads, scale, mask, relative, bias } => {
+        Op::Attention { heads, scale, mask, relative, bias, .. } => {
             let name = attention::name(inputs, *heads, relative.as_ref(), facts);
             K::checked(name, |o| attention::work(o, *heads, *scale, *mask, relative.as_ref(), *bias))
         }
@@ -353,8 +353,14 @@ mod tests {
         let norm = |c: usize| Op::LayerNorm(Norm { weight: v(c), bias: v(c), eps: 1e-6 });
         refused(norm(4100), [vec![2, 4100], vec![], vec![]], "4096");
         refused(norm(1025), [vec![2, 1025], vec![], vec![]], "1024");
-        let attention =
-            Op::Attention { heads: 1, scale: 1.0, mask: AttentionMask::None, relative: None, bias: false };
+        let attention = Op::Attention {
+            heads: 1,
+            scale: 1.0,
+            mask: AttentionMask::None,
+            relative: None,
+            bias: false,
+            follows_weights: false,
+        };
         refused(attention, [vec![1, 2, 300], vec![1, 2, 300], vec![1, 2, 300]], "256");
     }
 }

@@ -148,7 +148,7 @@ fn row_call(o: &Operands<'_>, heads: usize, scale: f32, first: Option<usize>) ->
 }
 
 pub(super) fn call(o: &Operands<'_>) -> Call {
-    let Op::Attention { heads, scale, mask, relative, bias } = &o.step.node.op else {
+    let Op::Attention { heads, scale, mask, relative, bias, .. } = &o.step.node.op else {
         unreachable!("called for attention alone")
     };
     let (q, k) = (o.shape(0).dims(), o.shape(1).dims());

@@ -426,7 +426,7 @@ mod tests {
 
     /// Attention without learned terms.
     fn attention(heads: usize, mask: AttentionMask) -> Op {
-        Op::Attention { heads, scale: 1.0, mask, relative: None, bias: false }
+        Op::Attention { heads, scale: 1.0, mask, relative: None, bias: false, follows_weights: false }
     }
 
     #[test]
@@ -455,7 +455,14 @@ mod tests {
         let scores = g.relative_scores(q, p, 6, 0.5).expect("fits");
         assert_eq!(g.shape(scores).dims(), [2, 6, 5, 5]);
         assert!(g.relative_scores(p, p, 6, 0.5).is_err(), "needs 17 rows");
-        let biased = |heads, mask| Op::Attention { heads, scale: 1.0, mask, relative: None, bias: true };
+        let biased = |heads, mask| Op::Attention {
+            heads,
+            scale: 1.0,
+            mask,
+            relative: None,
+            bias: true,
+            follows_weights: false,
+        };
         for (heads, mask, last, fits) in [
             (6, AttentionMask::None, Some(scores), true),
             (3, AttentionMask::None, Some(scores), false),

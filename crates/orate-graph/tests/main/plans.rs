@@ -71,8 +71,14 @@ fn attention_rotates_its_queries() {
         let q = g.rotary(q, table, 2).expect("builds");
         let k = matmul(g, x, "k");
         let k = g.rotary(k, table, 2).expect("builds");
-        let op =
-            Op::Attention { heads: 2, scale: 1.0, mask: AttentionMask::None, relative: None, bias: false };
+        let op = Op::Attention {
+            heads: 2,
+            scale: 1.0,
+            mask: AttentionMask::None,
+            relative: None,
+            bias: false,
+            follows_weights: false,
+        };
         let y = g.attention(op, q, k, x, None).expect("builds");
         g.output("y", y).expect("declares");
     });
@@ -92,8 +98,14 @@ fn queries_that_are_normed_are_rotated_with_their_norm() {
         let q = g.rms_norm(q, Weight::named("norm", [8]), 1e-6).expect("builds");
         let q = g.reshape(q, [1, 6, 8]).expect("builds");
         let q = g.rotary(q, table, 1).expect("builds");
-        let op =
-            Op::Attention { heads: 1, scale: 1.0, mask: AttentionMask::None, relative: None, bias: false };
+        let op = Op::Attention {
+            heads: 1,
+            scale: 1.0,
+            mask: AttentionMask::None,
+            relative: None,
+            bias: false,
+            follows_weights: false,
+        };
         let y = g.attention(op, q, x, x, None).expect("builds");
         g.output("y", y).expect("declares");
     });
@@ -244,7 +256,8 @@ fn decoding(rows: usize, fusions: Fusions) -> Plan {
     let keys = g.write_rows(keys, k, Rows::At(at)).expect("builds");
     let values = g.write_rows(values, v, Rows::At(at)).expect("builds");
     let mask = AttentionMask::Cached(First::Operand);
-    let op = Op::Attention { heads: 4, scale: 1.0, mask, relative: None, bias: false };
+    let op =
+        Op::Attention { heads: 4, scale: 1.0, mask, relative: None, bias: false, follows_weights: false };
     let y = g.attention(op, q, keys, values, Some(at)).expect("builds");
     g.output("y", y).expect("declares");
     compile(g, fusions)

@@ -160,6 +160,7 @@ fn relative_attention_layer() -> Result<()> {
         mask: AttentionMask::None,
         relative: Some(RelativePositions { key: table("k"), value: table("v"), window: 4 }),
         bias: false,
+        follows_weights: false,
     };
     let y = g.attention(attention, q, k, v, Some(lens))?;
     let (weight, bias) = pointwise("attn.conv_o", c, c);
@@ -285,7 +286,7 @@ fn decoding_layer() -> Result<()> {
         caches.push(g.write_rows(cache, rows, Rows::At(at))?);
     }
     let mask = AttentionMask::Cached(First::Operand);
-    let op = Op::Attention { heads, scale: 0.25, mask, relative: None, bias: false };
+    let op = Op::Attention { heads, scale: 0.25, mask, relative: None, bias: false, follows_weights: false };
     let y = g.attention(op, turned[0], caches[0], caches[1], Some(at))?;
     let y = g.matmul(y, w("o_proj", [heads * d, c]))?;
     let x = g.add(x, y)?;

@@ -103,6 +103,7 @@ impl Attention {
             mask,
             relative: None,
             bias: false,
+            follows_weights: false,
         }
     }
 }

@@ -18,8 +18,8 @@
 
 use super::config::{EstimatorConfig, MEL};
 use super::flow_encoder::{CONDITION, MU, SPEAKER};
-use crate::blocks::{Attention, Conv, Scope, tap_channels_first};
-use orate_graph::{Activation, AttentionMask, DType, Factor, Graph, GraphError, Scalar, Value, Weight};
+use crate::blocks::{Conv, Scope, tap_channels_first};
+use orate_graph::{Activation, AttentionMask, DType, Factor, Graph, GraphError, Op, Scalar, Value, Weight};
 
 type Result<T> = std::result::Result<T, GraphError>;
 
@@ -191,7 +191,9 @@ fn transformer(g: &mut Graph, w: &Scope<'_>, c: &EstimatorConfig, x: Value) -> R
     let q = g.matmul(y, a.matrix("to_q", width, all))?;
     let k = g.matmul(y, a.matrix("to_k", width, all))?;
     let v = g.matmul(y, a.matrix("to_v", width, all))?;
-    let op = Attention::of_heads(heads, all).op(AttentionMask::None);
+    let scale = 1.0 / ((all / heads) as f32).sqrt();
+    let mask = AttentionMask::None;
+    let op = Op::Attention { heads, scale, mask, relative: None, bias: false, follows_weights: true };
     let y = g.attention(op, q, k, v, None)?;
     let y = a.linear(g, y, "to_out.0", [all, width])?;
     let x = g.add(y, x)?;

@@ -145,7 +145,14 @@ fn attention(g: &mut Graph, w: &Scope<'_>, c: &FlowEncoderConfig, x: Value, offs
     let v = w.linear(g, x, "linear_v", [d, d])?;
     let p = g.matmul(offsets, w.matrix("linear_pos", d, d))?;
     let scores = g.relative_scores(positioned, p, heads, scale)?;
-    let op = Op::Attention { heads, scale, mask: AttentionMask::None, relative: None, bias: true };
+    let op = Op::Attention {
+        heads,
+        scale,
+        mask: AttentionMask::None,
+        relative: None,
+        bias: true,
+        follows_weights: false,
+    };
     let y = g.attention(op, q, k, v, Some(scores))?;
     w.linear(g, y, "linear_out", [d, d])
 }

@@ -136,6 +136,7 @@ fn relative_attention(
             window: RELATIVE_WINDOW,
         }),
         bias: false,
+        follows_weights: false,
     };
     let y = g.attention(op, q, k, v, lens)?;
     w.linear(g, y, "conv_o", [width, width])
@@ -158,6 +159,7 @@ impl SlotAttention {
             mask: AttentionMask::None,
             relative: None,
             bias: false,
+            follows_weights: false,
         }
     }
 

@@ -148,7 +148,8 @@ fn layer(g: &mut Graph, s: MemorySizes, x: Value) -> std::result::Result<(Value,
     let (keys, values) = (kept(g, "keys")?, kept(g, "values")?);
     let queries = g.matmul(x, Weight::named("queries", [WIDTH, WIDTH]))?;
     let mask = AttentionMask::Cached(first.kind());
-    let op = Op::Attention { heads: 2, scale: 0.5, mask, relative: None, bias: false };
+    let op =
+        Op::Attention { heads: 2, scale: 0.5, mask, relative: None, bias: false, follows_weights: false };
     let y = g.attention(op, queries, keys, values, first.operand())?;
     g.tap("attended", y)?;
     Ok((g.add(x, y)?, position))

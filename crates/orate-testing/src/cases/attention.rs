@@ -37,7 +37,14 @@ fn attention_graph(
         value: Weight::named("emb_rel_v", [2 * window + 1, s.d]),
         window,
     });
-    let op = Op::Attention { heads: s.heads, scale: 1.0 / (s.d as f32).sqrt(), mask, relative, bias: false };
+    let op = Op::Attention {
+        heads: s.heads,
+        scale: 1.0 / (s.d as f32).sqrt(),
+        mask,
+        relative,
+        bias: false,
+        follows_weights: false,
+    };
     let y = g.attention(op, q, k, v, lens)?;
     g.output("y", y)?;
     Ok(g)
@@ -176,7 +183,14 @@ pub(super) fn relative_scores(cases: &mut Vec<Case>) -> Result<()> {
         let v = g.input("v", DType::F32, [kv, tk, heads / group * d])?;
         let bias = g.input("bias", DType::F32, [b, heads, tq, tk])?;
         let scale = 1.0 / (d as f32).sqrt();
-        let op = Op::Attention { heads, scale, mask: AttentionMask::None, relative: None, bias: true };
+        let op = Op::Attention {
+            heads,
+            scale,
+            mask: AttentionMask::None,
+            relative: None,
+            bias: true,
+            follows_weights: false,
+        };
         let y = g.attention(op, q, k, v, Some(bias))?;
         g.output("y", y)?;
         let bias = Random::named(13, &name).floats(b * heads * tq * tk, -3.0, 3.0);

@@ -198,7 +198,14 @@ fn layer(dtype: DType, s: Sizes) -> Result<Case> {
     let keys = g.write_rows(keys?, k, Rows::At(at))?;
     let values = g.write_rows(values?, v, Rows::At(at))?;
     let mask = AttentionMask::Cached(First::Operand);
-    let op = Op::Attention { heads, scale: 1.0 / (d as f32).sqrt(), mask, relative: None, bias: false };
+    let op = Op::Attention {
+        heads,
+        scale: 1.0 / (d as f32).sqrt(),
+        mask,
+        relative: None,
+        bias: false,
+        follows_weights: false,
+    };
     let y = g.attention(op, q, keys, values, Some(at))?;
     g.output("y", y)?;
     let first = (0..b).map(|i| ((n - t) * (i + 1) / b) as i32).collect::<Vec<_>>();

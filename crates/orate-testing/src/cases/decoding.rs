@@ -27,7 +27,14 @@ pub(super) fn cached_attention(
     let k = g.input("k", dtype, [kv_batch, tk, heads / group * d])?;
     let v = g.input("v", dtype, [kv_batch, tk, heads / group * d])?;
     let first = if mask.has_positions() { Some(g.input("first", DType::I32, [b])?) } else { None };
-    let op = Op::Attention { heads, scale: 1.0 / (d as f32).sqrt(), mask, relative: None, bias: false };
+    let op = Op::Attention {
+        heads,
+        scale: 1.0 / (d as f32).sqrt(),
+        mask,
+        relative: None,
+        bias: false,
+        follows_weights: false,
+    };
     let y = g.attention(op, q, k, v, first)?;
     g.output("y", y)?;
     Ok(g)

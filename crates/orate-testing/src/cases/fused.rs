@@ -87,7 +87,14 @@ impl Builder {
             caches.push(self.g.write_rows(cache, rows, Rows::At(at))?);
         }
         let mask = AttentionMask::Cached(First::Operand);
-        let op = Op::Attention { heads: HEADS, scale: 0.25, mask, relative: None, bias: false };
+        let op = Op::Attention {
+            heads: HEADS,
+            scale: 0.25,
+            mask,
+            relative: None,
+            bias: false,
+            follows_weights: false,
+        };
         let y = self.g.attention(op, q, caches[0], caches[1], Some(at))?;
         let y = self.matmul(y, ROW)?;
         let x = self.g.add(x, y)?;

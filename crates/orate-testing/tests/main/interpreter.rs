@@ -238,8 +238,14 @@ fn relative_positions_as_a_bias() {
     let r = reference("attention_bias");
     r.check(ONE_ROUNDING, |g| {
         let [q, k, v, bias] = ["q", "k", "v", "bias"].map(|name| r.input(g, name));
-        let op =
-            Op::Attention { heads: 2, scale: 0.5, mask: AttentionMask::None, relative: None, bias: true };
+        let op = Op::Attention {
+            heads: 2,
+            scale: 0.5,
+            mask: AttentionMask::None,
+            relative: None,
+            bias: true,
+            follows_weights: false,
+        };
         g.attention(op, q, k, v, Some(bias))
     });
 }
@@ -353,7 +359,13 @@ fn attention() {
                 value: r.weight("rv"),
                 window: 1,
             });
-            g.attention(Op::Attention { heads, scale, mask, relative, bias: false }, q, k, v, lens)
+            g.attention(
+                Op::Attention { heads, scale, mask, relative, bias: false, follows_weights: false },
+                q,
+                k,
+                v,
+                lens,
+            )
         });
     }
 }
@@ -491,8 +503,14 @@ fn a_query_that_sees_no_key_gets_zeros() {
     // `lens` is [2, 0]: the second row of the batch has no keys.
     let y = run((&[2, 2, 1], vec![3.0, 4.0, 5.0, 6.0]), NO_WEIGHT, |g, q, _| {
         let lens = g.input("lens", DType::I32, [2])?;
-        let op =
-            Op::Attention { heads: 1, scale: 1.0, mask: AttentionMask::Causal, relative: None, bias: false };
+        let op = Op::Attention {
+            heads: 1,
+            scale: 1.0,
+            mask: AttentionMask::Causal,
+            relative: None,
+            bias: false,
+            follows_weights: false,
+        };
         g.attention(op, q, q, q, Some(lens))
     });
     assert_eq!((y[0], &y[2..]), (3.0, &[0.0, 0.0][..]));
