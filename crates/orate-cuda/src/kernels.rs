@@ -61,7 +61,7 @@ const CACHED: [&str; 2] = ["attention_128_32", "attention_256_32"];
 const SOURCES: &[Source] = &[
     source!(
         "attention",
-        "attention.cu",
+        "attention.cuh" | "attention.cu",
         [],
         [
             "attention_32_64",
@@ -73,9 +73,9 @@ const SOURCES: &[Source] = &[
             "attention_256_32"
         ]
     ),
-    source!("attention-f16", "cache_rows.cuh" | "attention.cu", ["-DCACHE=1"], CACHED),
-    source!("attention-bf16", "cache_rows.cuh" | "attention.cu", ["-DCACHE=2"], CACHED),
-    source!("attention-q8_0", "cache_rows.cuh" | "attention.cu", ["-DCACHE=3"], CACHED),
+    source!("attention-f16", "cache_rows.cuh" | "attention.cuh" | "attention.cu", ["-DCACHE=1"], CACHED),
+    source!("attention-bf16", "cache_rows.cuh" | "attention.cuh" | "attention.cu", ["-DCACHE=2"], CACHED),
+    source!("attention-q8_0", "cache_rows.cuh" | "attention.cuh" | "attention.cu", ["-DCACHE=3"], CACHED),
     source!("attention_decode", "attention_decode.cu", [], DECODING),
     source!("attention_decode-f16", "cache_rows.cuh" | "attention_decode.cu", ["-DCACHE=1"], DECODING),
     source!("attention_decode-bf16", "cache_rows.cuh" | "attention_decode.cu", ["-DCACHE=2"], DECODING),
@@ -139,10 +139,11 @@ const PRODUCTS: [&str; 10] = [
 /// Kernel for matmuls of many rows, in a program of its own.
 pub(crate) const TALL: &str = "matmul_tall";
 
-/// Whether a kernel is compiled for an architecture: the largest tiles need more shared memory than old ones
-/// have.
+/// Whether a kernel is compiled for an architecture: old ones lack the shared memory of the largest tiles, and
+/// TF32.
 fn is_there(function: &str, arch: u32) -> bool {
-    arch >= TENSOR_ARCH || !["matmul_7", "matmul_9", TALL].iter().any(|large| function.starts_with(large))
+    const NEW: [&str; 4] = ["matmul_7", "matmul_9", TALL, "attention_mma"];
+    arch >= TENSOR_ARCH || !NEW.iter().any(|new| function.starts_with(new))
 }
 
 /// Name of the program for matmuls in this precision.
@@ -157,16 +158,21 @@ pub(crate) fn product_program(precision: Precision) -> &'static str {
     }
 }
 
-fn product_source(precision: Precision) -> Source {
-    let options: &'static [&'static str] = match precision {
+/// Options that select a precision.
+fn precision_options(precision: Precision) -> &'static [&'static str] {
+    match precision {
         Precision::F32 => &["-DPRECISION=0"],
         Precision::Tf32 => &["-DPRECISION=1"],
         Precision::F16 => &["-DPRECISION=2"],
         Precision::Bf16 => &["-DPRECISION=3"],
         Precision::Q8_0 => &["-DPRECISION=4"],
         Precision::Q4_0 => &["-DPRECISION=5"],
-    };
-    let text = include_str!("../kernels/matmul.cu");
+    }
+}
+
+fn product_source(precision: Precision) -> Source {
+    let text = concat!(include_str!("../kernels/mma.cuh"), include_str!("../kernels/matmul.cu"));
+    let options = precision_options(precision);
     Source { name: product_program(precision), text, options, functions: &PRODUCTS }
 }
 
@@ -181,10 +187,46 @@ pub(crate) fn tall_program(precision: Precision) -> Option<&'static str> {
     }
 }
 
+/// Attention on tensor cores.
+const ATTENTION_MMA: [&str; 3] = ["attention_mma_64_1", "attention_mma_64_2", "attention_mma_128_1"];
+
+/// Name of the program for attention on tensor cores where weights have this precision. Operands of
+/// attention have no blocks: they are rounded to f16 instead.
+pub(crate) fn attention_program(precision: Precision) -> &'static str {
+    match precision {
+        Precision::F32 => "attention-mma",
+        Precision::Tf32 => "attention-mma-tf32",
+        Precision::F16 | Precision::Q8_0 | Precision::Q4_0 => "attention-mma-f16",
+        Precision::Bf16 => "attention-mma-bf16",
+    }
+}
+
+fn attention_source(precision: Precision) -> Source {
+    let text = concat!(
+        include_str!("../kernels/mma.cuh"),
+        include_str!("../kernels/attention.cuh"),
+        include_str!("../kernels/attention_mma.cu")
+    );
+    let options = match precision {
+        Precision::Q8_0 | Precision::Q4_0 => precision_options(Precision::F16),
+        float => precision_options(float),
+    };
+    Source { name: attention_program(precision), text, options, functions: &ATTENTION_MMA }
+}
+
+/// All programs for weights in this precision.
+fn sources_of(precision: Precision) -> impl Iterator<Item = Source> {
+    product_sources(precision).chain([attention_source(precision)])
+}
+
 /// All programs for matmuls in this precision.
 fn product_sources(precision: Precision) -> impl Iterator<Item = Source> {
     let source = product_source(precision);
-    let text = concat!(include_str!("../kernels/matmul.cu"), include_str!("../kernels/matmul_tall.cu"));
+    let text = concat!(
+        include_str!("../kernels/mma.cuh"),
+        include_str!("../kernels/matmul.cu"),
+        include_str!("../kernels/matmul_tall.cu")
+    );
     let tall = tall_program(precision).map(|name| Source {
         name,
         text,
@@ -324,9 +366,9 @@ impl Kernels {
         let setup = |problem: String| DeviceError::Setup { device: device.to_owned(), problem };
         let start = Instant::now();
         let nvrtc = LateNvrtc::new();
-        let mut sources: Vec<Source> = product_sources(Precision::F32).collect();
+        let mut sources: Vec<Source> = sources_of(Precision::F32).collect();
         if precision != Precision::F32 {
-            sources.extend(product_sources(precision));
+            sources.extend(sources_of(precision));
         }
         sources.extend(SOURCES);
         let units: Vec<Unit<'_>> = sources.iter().flat_map(|s| s.units(arch)).collect();
@@ -410,6 +452,7 @@ pub fn compile_kernels(arch: u32) -> Result<Vec<Compiled>, DeviceError> {
             sources.extend(product_sources(precision));
         }
     }
+    sources.extend(Precision::FLOATS.map(attention_source));
     sources.extend(SOURCES);
     let units: Vec<Unit<'_>> = sources.iter().flat_map(|s| s.units(arch)).collect();
     let compiled = in_parallel(units.len(), |i| {
@@ -430,7 +473,7 @@ mod tests {
     /// Otherwise a wrong name in the table would fail only on a real GPU.
     #[test]
     fn every_kernel_of_the_table_is_in_its_file() {
-        for source in SOURCES.iter().copied().chain(Precision::ALL.into_iter().flat_map(product_sources)) {
+        for source in SOURCES.iter().copied().chain(Precision::ALL.into_iter().flat_map(sources_of)) {
             for function in source.functions {
                 let names = [format!(" {function}("), format!("KERNEL({function},")];
                 assert!(names.iter().any(|n| source.text.contains(n)), "{}: {function}", source.name);
@@ -441,8 +484,7 @@ mod tests {
     #[test]
     fn units_hold_each_kernel_once() {
         for arch in [OLDEST_ARCH, CLUSTER_ARCH] {
-            for source in SOURCES.iter().copied().chain(Precision::ALL.into_iter().flat_map(product_sources))
-            {
+            for source in SOURCES.iter().copied().chain(Precision::ALL.into_iter().flat_map(sources_of)) {
                 let units = source.units(arch);
                 let all: Vec<_> = units.iter().flat_map(|u| u.functions.clone()).collect();
                 let wanted: Vec<_> = source.functions.iter().copied().filter(|f| is_there(f, arch)).collect();

@@ -4,7 +4,7 @@
 //! [`crate::compare()`] measures them: a small element among large ones cannot be better than its neighbors'
 //! rounding. A limit is loosened in a commit of its own, with the measurement that requires it.
 
-use orate_graph::{DType, Epilogue, Graph, Op};
+use orate_graph::{DType, Epilogue, Graph, Op, Precision};
 
 /// Half an f32 ulp at 1: the cost of storing a correct result.
 pub const ROUNDING: f64 = 1.0 / 16_777_216.0;
@@ -63,6 +63,24 @@ pub fn compact_step(dtype: DType) -> f64 {
         // The scale itself is rounded to f16.
         DType::Q8_0 => 1.0 / 127.0 + 1.0 / 1024.0,
     }
+}
+
+/// Additional error of a graph on a device that rounds the operands of attention where weights have this
+/// precision ([`Op::Attention`]'s `follows_weights`): one rounding each for values, for their weights, and
+/// for the scores in the exponents of these.
+///
+/// Roundings of many keys cancel: the largest error of tiles that round all three is 0.5 to 1.0 times one
+/// rounding, so bfloat16 in place of f16, eight times as much, exceeds the limit. q8_0 and q4_0 say how weights are
+/// stored; operands of attention have no blocks and are rounded to f16.
+pub fn of_rounded_attention(graph: &Graph, precision: Precision) -> f64 {
+    let rounding = match precision {
+        Precision::F32 => 0.0,
+        Precision::Tf32 | Precision::F16 | Precision::Q8_0 | Precision::Q4_0 => 2f64.powi(-11),
+        Precision::Bf16 => 2f64.powi(-8),
+    };
+    let rounded =
+        graph.nodes().iter().filter(|n| matches!(n.op, Op::Attention { follows_weights: true, .. }));
+    3.0 * rounding * rounded.count() as f64
 }
 
 /// Returns the limit for one op. `inputs` are the extents of its operands.

@@ -1,10 +1,13 @@
-//! Attention. A single query over a cache has a kernel of its own, in which blocks share the keys.
+//! Attention. Many queries use tensor cores; a single query over a cache has a kernel of its own, in which
+//! blocks share the keys.
 
 use super::operands::Operands;
 use super::work::{Pointer, Work, bits};
 use crate::driver::Facts;
-use crate::kernels::CLUSTER_ARCH;
-use orate_graph::{AttentionMask, DType, First, RelativePositions, ValueInfo, Weight};
+use crate::kernels::{CLUSTER_ARCH, TENSOR_ARCH, attention_program};
+use orate_graph::{
+    AttentionMask, DType, First, Precision, PrecisionPolicy, RelativePositions, ValueInfo, Weight,
+};
 
 /// Maximum head width.
 const HEAD_WIDTH: usize = 256;
@@ -23,27 +26,201 @@ const DECODING_BLOCKS: usize = 8;
 /// See [`DECODED_WIDTH`].
 const DECODING_WARPS: usize = 8;
 
-/// Name of the kernel in plans for these operands, or the reason why there is none.
-pub(super) fn name(
-    inputs: &[&ValueInfo],
-    heads: usize,
-    relative: Option<&RelativePositions>,
-    facts: &Facts,
-) -> Result<String, String> {
-    let d = inputs[0].shape.last() / heads;
-    if d > HEAD_WIDTH {
-        return Err(format!("heads of width {d} are wider than {HEAD_WIDTH}"));
+/// For `kernels/attention_mma.cu`: minimum queries, range of head widths and their step, keys per warp and
+/// iteration, and stages of keys. Fewer queries are few blocks, which take as long as more.
+const TENSOR_QUERIES: usize = 128;
+/// See [`TENSOR_QUERIES`].
+const TENSOR_WIDTHS: std::ops::RangeInclusive<usize> = 32..=128;
+/// See [`TENSOR_QUERIES`].
+const TENSOR_WIDTH_STEP: usize = 16;
+/// See [`TENSOR_QUERIES`].
+const TENSOR_KEYS: usize = 32;
+/// See [`TENSOR_QUERIES`].
+const TENSOR_STAGES: usize = 2;
+
+/// Fields of [`orate_graph::Op::Attention`].
+pub(super) struct Attention<'op> {
+    pub heads: usize,
+    pub scale: f32,
+    pub mask: AttentionMask,
+    pub relative: Option<&'op RelativePositions>,
+    pub bias: bool,
+    pub follows_weights: bool,
+}
+
+impl Attention<'_> {
+    /// Name of the kernel in plans for these operands, or the reason why there is none.
+    pub fn name(
+        &self,
+        inputs: &[&ValueInfo],
+        policy: &PrecisionPolicy,
+        facts: &Facts,
+    ) -> Result<String, String> {
+        let d = inputs[0].shape.last() / self.heads;
+        if d > HEAD_WIDTH {
+            return Err(format!("heads of width {d} are wider than {HEAD_WIDTH}"));
+        }
+        if let Some(r) = self.relative.filter(|r| r.window > WINDOW) {
+            return Err(format!("a window of {} is wider than {WINDOW}", r.window));
+        }
+        let dtype = inputs[1].dtype;
+        if self.is_for_tensor_cores(inputs[0].shape.dims(), dtype, facts) {
+            return Ok(attention_program(self.precision(policy)).to_owned());
+        }
+        let (_, keys) = function(d, inputs[1].shape.dims()[1], dtype, facts.shared);
+        let shared = shared(d, keys, self.relative.map(|r| r.window));
+        if shared + 1024 > facts.shared as usize {
+            let there = facts.shared;
+            return Err(format!("heads of {d} need {shared} bytes of shared memory, {there} are there"));
+        }
+        Ok(if dtype.is_compact() { format!("attention-{dtype}") } else { "attention".to_owned() })
     }
-    if let Some(r) = relative.filter(|r| r.window > WINDOW) {
-        return Err(format!("a window of {} is wider than {WINDOW}", r.window));
+
+    /// Precision of the operands on tensor cores.
+    fn precision(&self, policy: &PrecisionPolicy) -> Precision {
+        if self.follows_weights { policy.precision } else { Precision::F32 }
     }
-    let dtype = inputs[1].dtype;
-    let (_, keys) = function(d, inputs[1].shape.dims()[1], dtype, facts.shared);
-    let shared = shared(d, keys, relative.map(|r| r.window));
-    if shared + 1024 > facts.shared as usize {
-        return Err(format!("heads of {d} need {shared} bytes of shared memory, {} are there", facts.shared));
+
+    /// Whether `kernels/attention_mma.cu` supports queries of shape `q`, and is faster.
+    fn is_for_tensor_cores(&self, q: &[usize], keys: DType, facts: &Facts) -> bool {
+        let d = q[2] / self.heads;
+        facts.arch >= TENSOR_ARCH
+            && keys == DType::F32
+            && self.relative.is_none()
+            && q[1] >= TENSOR_QUERIES
+            && TENSOR_WIDTHS.contains(&d)
+            && d.is_multiple_of(TENSOR_WIDTH_STEP)
     }
-    Ok(if dtype.is_compact() { format!("attention-{dtype}") } else { "attention".to_owned() })
+
+    /// Launch of the best kernel.
+    pub fn work(&self, o: &Operands<'_>) -> Work {
+        match self.mask {
+            AttentionMask::Cached(first) if is_decoding(o, self.heads) => {
+                decode(o, self.heads, self.scale, first)
+            }
+            _ if self.is_for_tensor_cores(o.shape(0).dims(), o.dtype(1), o.facts) => {
+                let precision = self.precision(o.policy);
+                let tile = Tile::best(o.shape(0).dims(), self.heads, precision, o.facts);
+                tile.on(self.plain(o), precision)
+            }
+            _ => self.plain(o),
+        }
+    }
+
+    /// `kernels/attention.cu`: four queries per block.
+    pub fn plain(&self, o: &Operands<'_>) -> Work {
+        let (q, k) = (o.shape(0).dims(), o.shape(1).dims());
+        let (d, window) = (q[2] / self.heads, self.relative.map_or(0, |r| r.window));
+        let dtype = o.dtype(1);
+        let (function, keys) = function(d, k[1], dtype, o.facts.shared);
+        let table = |w: Option<&Weight>| w.map_or(Pointer::Null, |w| o.dense(w));
+        let tables = o.step.fused.rotary.map_or(1, |t| o.shape_of(t).dims()[0]);
+        let is_masked = usize::from(self.mask != AttentionMask::None);
+        let mut words =
+            [self.heads, d, q[1], k[1], k[0], window, is_masked, tables].map(|x| x as u32).to_vec();
+        words.push(bits(self.scale));
+        let (seen, shift) = match self.mask {
+            AttentionMask::None => (0, 0),
+            AttentionMask::Causal => (0, k[1] - q[1]),
+            AttentionMask::Window(seen) | AttentionMask::Stream(seen) => (seen, k[1] - q[1]),
+            AttentionMask::Cached(First::Const(first)) => (0, first),
+            AttentionMask::Cached(First::Operand) => (0, 0),
+        };
+        let stream = usize::from(matches!(self.mask, AttentionMask::Stream(_)));
+        words.extend([seen, q[2] / k[2], shift, stream].map(|x| x as u32));
+        let last = o.optional(3);
+        let (lens, first, bias) = match self.mask {
+            _ if self.bias => (Pointer::Null, Pointer::Null, last),
+            _ if self.mask.has_positions() => (Pointer::Null, last, Pointer::Null),
+            _ => (last, Pointer::Null, Pointer::Null),
+        };
+        Work {
+            program: match dtype {
+                DType::F16 => "attention-f16",
+                DType::BF16 => "attention-bf16",
+                DType::Q8_0 => "attention-q8_0",
+                DType::F32 | DType::I32 => "attention",
+            },
+            function,
+            grid: [q[1].div_ceil(QUERIES) as u32, self.heads as u32, q[0] as u32],
+            threads: 128,
+            shared: shared(d, keys, self.relative.map(|r| r.window)) as u32,
+            cluster: 1,
+            pointers: vec![
+                o.x(0),
+                o.x(1),
+                o.x(2),
+                lens,
+                table(self.relative.map(|r| &r.key)),
+                table(self.relative.map(|r| &r.value)),
+                o.step.fused.rotary.map_or(Pointer::Null, |t| o.at(t)),
+                first,
+                bias,
+                o.out(),
+            ],
+            words,
+            weight_bytes: 0,
+        }
+    }
+}
+
+/// Kernel of `kernels/attention_mma.cu`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Tile {
+    function: &'static str,
+    /// Maximum width of heads.
+    pub width: usize,
+    /// Warps that share the keys of 16 queries.
+    sides: usize,
+}
+
+impl Tile {
+    /// All of them.
+    pub const ALL: [Tile; 3] = [
+        Tile { function: "attention_mma_64_1", width: 64, sides: 1 },
+        Tile { function: "attention_mma_64_2", width: 64, sides: 2 },
+        Tile { function: "attention_mma_128_1", width: 128, sides: 1 },
+    ];
+
+    /// The best one for queries of shape `q`.
+    fn best(q: &[usize], heads: usize, precision: Precision, facts: &Facts) -> Tile {
+        // The most queries that a multiprocessor gets; of equals the first, which reads keys less often.
+        let share = |t: &&Tile| {
+            let blocks = q[1].div_ceil(t.queries(precision)) * heads * q[0];
+            blocks.div_ceil(facts.multiprocessors as usize) * t.queries(precision)
+        };
+        let d = q[2] / heads;
+        let fitting = Tile::ALL.iter().filter(|t| d <= t.width && (t.width == 64 || d > 64));
+        *fitting.min_by_key(share).expect("heads are not wider than the widest tile")
+    }
+
+    fn warps(precision: Precision) -> usize {
+        if matches!(precision, Precision::F32 | Precision::Tf32) { 4 } else { 8 }
+    }
+
+    /// Queries per block.
+    fn queries(self, precision: Precision) -> usize {
+        16 * Tile::warps(precision) / self.sides
+    }
+
+    /// Uses this kernel for the attention of `plain`, whose arguments it shares.
+    pub fn on(self, plain: Work, precision: Precision) -> Work {
+        let queries = plain.words[2] as usize;
+        // Rows of keys and of values, in units of 16 bytes, with the strides of the kernel.
+        let (rows, d) = (self.sides * TENSOR_KEYS, self.width);
+        let stage = match precision {
+            Precision::F32 | Precision::Tf32 => rows * 2 * (d / 4 + 1),
+            _ => rows * (d / 8 + 4) + rows / 2 * (d / 4 + 2),
+        };
+        Work {
+            program: attention_program(precision),
+            function: self.function,
+            grid: [queries.div_ceil(self.queries(precision)) as u32, plain.grid[1], plain.grid[2]],
+            threads: 32 * Tile::warps(precision) as u32,
+            shared: (16 * TENSOR_STAGES * stage) as u32,
+            ..plain
+        }
+    }
 }
 
 /// Kernel for heads of width `d` and `keys` keys with `shared` bytes of shared memory, and the number of keys
@@ -72,82 +249,6 @@ fn shared(d: usize, keys: usize, window: Option<usize>) -> usize {
     // Of the widest heads, keys and values are there in turn.
     let buffers = if d > 128 { 1 } else { 2 };
     4 * ((buffers * keys + QUERIES) * stride + QUERIES * keys + relative)
-}
-
-/// Attention of all queries with the best kernel for them.
-pub(super) fn work(
-    o: &Operands<'_>,
-    heads: usize,
-    scale: f32,
-    mask: AttentionMask,
-    relative: Option<&RelativePositions>,
-    bias: bool,
-) -> Work {
-    match mask {
-        AttentionMask::Cached(first) if is_decoding(o, heads) => decode(o, heads, scale, first),
-        _ => attend(o, heads, scale, mask, relative, bias),
-    }
-}
-
-fn attend(
-    o: &Operands<'_>,
-    heads: usize,
-    scale: f32,
-    mask: AttentionMask,
-    relative: Option<&RelativePositions>,
-    bias: bool,
-) -> Work {
-    let (q, k) = (o.shape(0).dims(), o.shape(1).dims());
-    let (d, window) = (q[2] / heads, relative.map_or(0, |r| r.window));
-    let dtype = o.dtype(1);
-    let (function, keys) = function(d, k[1], dtype, o.facts.shared);
-    let table = |w: Option<&Weight>| w.map_or(Pointer::Null, |w| o.dense(w));
-    let tables = o.step.fused.rotary.map_or(1, |t| o.shape_of(t).dims()[0]);
-    let is_masked = usize::from(mask != AttentionMask::None);
-    let mut words = [heads, d, q[1], k[1], k[0], window, is_masked, tables].map(|x| x as u32).to_vec();
-    words.push(bits(scale));
-    let (seen, shift) = match mask {
-        AttentionMask::None => (0, 0),
-        AttentionMask::Causal => (0, k[1] - q[1]),
-        AttentionMask::Window(seen) | AttentionMask::Stream(seen) => (seen, k[1] - q[1]),
-        AttentionMask::Cached(First::Const(first)) => (0, first),
-        AttentionMask::Cached(First::Operand) => (0, 0),
-    };
-    let stream = usize::from(matches!(mask, AttentionMask::Stream(_)));
-    words.extend([seen, q[2] / k[2], shift, stream].map(|x| x as u32));
-    let last = o.optional(3);
-    let (lens, first, bias) = match mask {
-        _ if bias => (Pointer::Null, Pointer::Null, last),
-        _ if mask.has_positions() => (Pointer::Null, last, Pointer::Null),
-        _ => (last, Pointer::Null, Pointer::Null),
-    };
-    Work {
-        program: match dtype {
-            DType::F16 => "attention-f16",
-            DType::BF16 => "attention-bf16",
-            DType::Q8_0 => "attention-q8_0",
-            DType::F32 | DType::I32 => "attention",
-        },
-        function,
-        grid: [q[1].div_ceil(QUERIES) as u32, heads as u32, q[0] as u32],
-        threads: 128,
-        shared: shared(d, keys, relative.map(|r| r.window)) as u32,
-        cluster: 1,
-        pointers: vec![
-            o.x(0),
-            o.x(1),
-            o.x(2),
-            lens,
-            table(relative.map(|r| &r.key)),
-            table(relative.map(|r| &r.value)),
-            o.step.fused.rotary.map_or(Pointer::Null, |t| o.at(t)),
-            first,
-            bias,
-            o.out(),
-        ],
-        words,
-        weight_bytes: 0,
-    }
 }
 
 /// Scores of relative positions, 32 queries by 32 keys of a head per block.

@@ -1,13 +1,16 @@
-//! Times the tilings of matmuls:
-//! `cargo test --release -p orate-cuda cuts_of_products -- --ignored --nocapture`.
+//! Times the tilings of matmuls and attention:
+//! `cargo test --release -p orate-cuda cuts_of_products -- --ignored --nocapture`, or `tiles_of_attention`.
 
+use super::attention::{Attention, Tile};
 use super::cuts::{Sizes, Tiling, WARPS, estimate, product_shared, tiling};
 use super::matmul::{NEXT_BYTES, NEXT_WEIGHTS, Source, product};
-use super::work::{Addresses, Pointer};
+use super::operands::Operands;
+use super::work::{Addresses, Pointer, Work};
 use crate::device::CudaDevice;
 use crate::driver::{DeviceBuffer, Event, Launch, Stream};
 use crate::kernels::CLUSTER_ARCH;
-use orate_graph::{Precision, PrecisionPolicy};
+use crate::weights::WeightBank;
+use orate_graph::{AttentionMask, DType, Graph, Op, Plan, Precision, PrecisionPolicy};
 
 #[test]
 #[ignore = "needs an NVIDIA GPU; prints times for those who tune"]
@@ -78,15 +81,6 @@ fn cuts_of_products() {
                 ];
                 let sizes = Sizes { rows, k, n, time: rows, channels: k, dilation: 1, left: 0 };
                 let work = product(precision, Source::Dense, t, pointers, sizes, [0, 0, n as u32, 0, 0, 0]);
-                core.kernels.load(context, work.program, work.function).expect("loads");
-                let launch = Launch {
-                    function: core.kernels.get(work.program, work.function),
-                    grid: work.grid,
-                    threads: work.threads,
-                    shared: work.shared,
-                    cluster: work.cluster,
-                    early: context.facts.arch >= CLUSTER_ARCH,
-                };
                 // Each launch has its own weights, which come from memory, as in a network.
                 let weights = |i: u64| Pointer::Weight(buffers[1].pointer() + (i % 128) * (4 << 20));
                 let arguments: Vec<Vec<u64>> = (0..128)
@@ -97,20 +91,7 @@ fn cuts_of_products() {
                         work.arguments(&addresses)
                     })
                     .collect();
-                let graph = stream.capture(|| {
-                    // SAFETY: the buffers have room for the largest operands.
-                    arguments.iter().try_for_each(|a| unsafe { stream.start(&launch, a) })
-                });
-                let graph = graph.expect("records");
-                let (begin, end) =
-                    (Event::new(context).expect("an event"), Event::new(context).expect("an event"));
-                let mut best = f64::INFINITY;
-                for _ in 0..4 {
-                    begin.record(&stream).expect("records");
-                    stream.launch(&graph).expect("runs");
-                    end.record(&stream).expect("records");
-                    best = best.min(end.seconds_since(&begin).expect("ran") / 128.0 * 1e6);
-                }
+                let best = time(&device, &stream, &work, &arguments);
                 let microseconds = estimate(t, rows, k.div_ceil(16), n, &context.facts);
                 all.push((best, microseconds, t));
             }
@@ -126,4 +107,104 @@ fn cuts_of_products() {
         }
         println!();
     }
+}
+
+/// Microseconds of one launch of many, one for each of `arguments`.
+fn time(device: &CudaDevice, stream: &Stream, work: &Work, arguments: &[Vec<u64>]) -> f64 {
+    let core = device.core();
+    let context = &core.context;
+    core.kernels.load(context, work.program, work.function).expect("loads");
+    let launch = Launch {
+        function: core.kernels.get(work.program, work.function),
+        grid: work.grid,
+        threads: work.threads,
+        shared: work.shared,
+        cluster: work.cluster,
+        early: context.facts.arch >= CLUSTER_ARCH,
+    };
+    let graph = stream.capture(|| {
+        // SAFETY: the buffers have room for the operands.
+        arguments.iter().try_for_each(|a| unsafe { stream.start(&launch, a) })
+    });
+    let graph = graph.expect("records");
+    let (begin, end) = (Event::new(context).expect("an event"), Event::new(context).expect("an event"));
+    let mut best = f64::INFINITY;
+    for _ in 0..4 {
+        begin.record(stream).expect("records");
+        stream.launch(&graph).expect("runs");
+        end.record(stream).expect("records");
+        best = best.min(end.seconds_since(&begin).expect("ran") / arguments.len() as f64 * 1e6);
+    }
+    best
+}
+
+/// Every tile on shapes of networks, and the kernel without tensor cores.
+#[test]
+#[ignore = "needs an NVIDIA GPU; prints times for those who tune"]
+fn tiles_of_attention() {
+    for precision in Precision::FLOATS {
+        let device = CudaDevice::new(0, PrecisionPolicy::uniform(precision), None).expect("a GPU and NVRTC");
+        for shape in [
+            [1, 32, 32, 8, 64],
+            [1, 72, 72, 4, 64],
+            [1, 72, 50, 8, 32],
+            [1, 300, 300, 8, 64],
+            [1, 700, 700, 8, 64],
+            [1, 1500, 1500, 8, 64],
+            [2, 300, 300, 8, 64],
+            [2, 700, 700, 8, 64],
+            [2, 1500, 1500, 8, 64],
+            [1, 128, 128, 16, 128],
+            [1, 700, 700, 8, 128],
+        ] {
+            print!("{precision} {shape:?}, us:");
+            for (name, time) in attention_times(&device, precision, shape) {
+                print!("  {name} {time:.2}");
+            }
+            println!();
+        }
+    }
+}
+
+fn attention_times(
+    device: &CudaDevice,
+    precision: Precision,
+    [rows, tq, tk, heads, d]: [usize; 5],
+) -> Vec<(&'static str, f64)> {
+    let core = device.core();
+    let context = &core.context;
+    let stream = Stream::new(context).expect("a stream");
+    let mut g = Graph::new("attention");
+    let [q, k, v] = [("q", tq), ("k", tk), ("v", tk)]
+        .map(|(name, t)| g.input(name, DType::F32, [rows, t, heads * d]).expect("declares"));
+    let (scale, mask) = (1.0 / (d as f32).sqrt(), AttentionMask::None);
+    let op = Op::Attention { heads, scale, mask, relative: None, bias: false, follows_weights: true };
+    let y = g.attention(op, q, k, v, None).expect("builds");
+    g.output("y", y).expect("declares");
+    let plan = Plan::compile(g, device).expect("there is a kernel");
+    let buffer = |n: usize| {
+        let buffer = DeviceBuffer::new(context, 4 * n).expect("room");
+        let random = orate_testing::Random::new(3).floats(n, -1.0, 1.0);
+        let bytes: Vec<u8> = random.iter().flat_map(|x| x.to_le_bytes()).collect();
+        // SAFETY: the buffer has this size.
+        unsafe { stream.upload(buffer.pointer(), &bytes).expect("copies") };
+        buffer
+    };
+    let buffers: Vec<DeviceBuffer> = plan.buffers().iter().map(|b| buffer(b.shape.len())).collect();
+    let pointers = buffers.iter().map(DeviceBuffer::pointer).collect();
+    let addresses = Addresses { buffers: pointers, ..Addresses::default() };
+    let (bank, step) = (WeightBank::default(), &plan.steps()[0]);
+    let (policy, facts) = (&core.policy, &context.facts);
+    let o = Operands { plan: &plan, bank: &bank, policy, facts, step };
+    let attention = Attention { heads, scale, mask, relative: None, bias: false, follows_weights: true };
+    let plain = attention.plain(&o);
+    let tiles = Tile::ALL.iter().filter(|t| d <= t.width).map(|t| t.on(plain.clone(), precision));
+    [plain.clone(), attention.work(&o)]
+        .into_iter()
+        .chain(tiles)
+        .map(|work| {
+            let arguments = vec![work.arguments(&addresses); 64];
+            (work.function, time(device, &stream, &work, &arguments))
+        })
+        .collect()
 }

@@ -110,9 +110,16 @@ pub(crate) fn op_kernel<'op>(
         }
         Op::LayerNorm(n) => K::checked(rows::named("layer-norm", inputs), |o| rows::layer_norm(o, n)),
         Op::RmsNorm { weight, eps } => K::one("rms-norm", |o| rows::rms_norm(o, weight, *eps)),
-        Op::Attention { heads, scale, mask, relative, bias, .. } => {
-            let name = attention::name(inputs, *heads, relative.as_ref(), facts);
-            K::checked(name, |o| attention::work(o, *heads, *scale, *mask, relative.as_ref(), *bias))
+        Op::Attention { heads, scale, mask, relative, bias, follows_weights } => {
+            let attention = attention::Attention {
+                heads: *heads,
+                scale: *scale,
+                mask: *mask,
+                relative: relative.as_ref(),
+                bias: *bias,
+                follows_weights: *follows_weights,
+            };
+            K::checked(attention.name(inputs, policy, facts), move |o| attention.work(o))
         }
         Op::RelativeScores { heads, scale } => {
             K::one("relative-scores", |o| attention::relative_scores(o, *heads, *scale))

@@ -14,7 +14,7 @@ use orate_models::supertonic::Sizes;
 use orate_testing::{
     Case, NOT_BUILT_ON_GPUS, OnDevice, RandomWeights, ReferenceDevice, check_all, check_clearing,
     check_compact_rows, check_copies, check_extensions, check_foreign_copy, check_later_reads, fused_cases,
-    harvest, op_cases_built,
+    harvest, op_cases_built, tolerance::of_rounded_attention,
 };
 use std::sync::Arc;
 
@@ -141,6 +141,17 @@ fn other_precisions() {
         let report = check_all(&OnDevice(&device), &products);
         println!("{precision}: {report}");
         report.assert();
+        let rounded = |c: &Case| of_rounded_attention(&c.graph, precision);
+        let mut attentions = op_cases_built(&device, &NOT_BUILT_ON_GPUS);
+        attentions.retain(|c| rounded(c) > 0.0);
+        assert!(!attentions.is_empty(), "{precision}: attention that follows weights is among the cases");
+        attentions.iter_mut().for_each(|c| c.tolerance += rounded(c));
+        let report = check_all(&OnDevice(&device), &attentions);
+        println!("{precision}, attention: {report}");
+        report.assert();
+        // A format with more bits than asked for would be eight times as exact.
+        let share = report.closest.map_or(0.0, |(_, share)| share);
+        assert!(share > 0.125, "{precision}: {share} of the limit; which format is this?");
     }
 }
 

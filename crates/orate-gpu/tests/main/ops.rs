@@ -149,6 +149,15 @@ fn check_some(precision: Precision, error: f64) {
     let some = rounded(cases, error).into_iter().step_by(4).collect::<Vec<_>>();
     check(&device, &format!("op cases in {precision}"), &some, 50);
     check(&device, &format!("tiles in {precision}"), &rounded(large_products(), error), 15);
+    // This device computes attention in f32, also where it may round.
+    let attentions: Vec<Case> = op_cases_built(&device, &NOT_BUILT_ON_GPUS)
+        .into_iter()
+        .filter(|c| {
+            c.graph.nodes().iter().any(|n| matches!(n.op, Op::Attention { follows_weights: true, .. }))
+        })
+        .step_by(4)
+        .collect();
+    check(&device, &format!("attention in {precision}"), &attentions, 4);
 }
 
 /// Devices without cooperative matrices use plain kernels, as does f32 on all devices; names in plans show

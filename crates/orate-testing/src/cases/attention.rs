@@ -5,7 +5,7 @@ use super::Case;
 use crate::interpreter::Data;
 use crate::random::Random;
 use crate::tolerance;
-use orate_graph::{AttentionMask, DType, Graph, Op, RelativePositions, Result, Weight};
+use orate_graph::{AttentionMask, DType, Graph, Op, RelativePositions, Result, Rows, Weight};
 
 /// Sizes of an attention case.
 struct Heads {
@@ -79,6 +79,11 @@ pub(super) fn attention(cases: &mut Vec<Case>) -> Result<()> {
         grouped(2, size(2, 2, 1, 40, 4, 16)),
         grouped(3, size(2, 1, 33, 70, 6, 24)),
         grouped(4, size(1, 1, 2, 9, 4, 128)),
+        // Enough queries for tiles.
+        size(1, 1, 130, 140, 2, 64),
+        size(2, 1, 129, 131, 2, 128),
+        size(2, 2, 128, 129, 2, 48),
+        grouped(2, size(2, 2, 133, 150, 4, 32)),
     ];
     for s in &sizes {
         for mask in masks {
@@ -141,6 +146,69 @@ pub(super) fn attention(cases: &mut Vec<Case>) -> Result<()> {
     // A score of 400 has a rounding error of 400 ulps, which its exponential turns into a relative error.
     case.tolerance += 1000.0 * tolerance::ROUNDING;
     cases.push(case);
+    Ok(())
+}
+
+/// Attention of many queries, as in Chatterbox's estimator (8 heads of 64, one row or two), with all that
+/// tiles of queries and keys depend on; computed as weights are, or not.
+pub(super) fn many_queries(cases: &mut Vec<Case>) -> Result<()> {
+    for (b, kv, tq, tk, heads, group, d) in [
+        (1, 1, 300, 300, 8, 1, 64),
+        (2, 2, 197, 197, 8, 1, 64),
+        (1, 1, 701, 701, 2, 1, 64),
+        (1, 1, 128, 1, 2, 1, 64),
+        (1, 1, 129, 65, 2, 1, 32),
+        (2, 1, 160, 64, 4, 2, 48),
+        (1, 1, 140, 200, 2, 1, 80),
+        (1, 1, 127, 97, 2, 1, 96),
+        (2, 2, 130, 70, 3, 3, 112),
+        (1, 1, 128, 129, 2, 1, 128),
+    ] {
+        for [bias, follows_weights] in [[false, false], [false, true], [true, false], [true, true]] {
+            let what = match [bias, follows_weights] {
+                [false, false] => "",
+                [false, true] => " as weights",
+                [true, false] => " with a bias",
+                [true, true] => " with a bias as weights",
+            };
+            let name = format!(
+                "Attention of many queries{what}, B {b} kv {kv} Tq {tq} Tk {tk} H {heads} of {group} D {d}"
+            );
+            let mut g = Graph::new(&*name);
+            let q = g.input("q", DType::F32, [b, tq, heads * d])?;
+            let k = g.input("k", DType::F32, [kv, tk, heads / group * d])?;
+            let v = g.input("v", DType::F32, [kv, tk, heads / group * d])?;
+            let scores = if bias { Some(g.input("bias", DType::F32, [b, heads, tq, tk])?) } else { None };
+            let (scale, mask) = (1.0 / (d as f32).sqrt(), AttentionMask::None);
+            let y = g.attention(
+                Op::Attention { heads, scale, mask, relative: None, bias, follows_weights },
+                q,
+                k,
+                v,
+                scores,
+            )?;
+            g.output("y", y)?;
+            cases.push(Case::new(name, g));
+        }
+    }
+    // Queries that are rotated on the way.
+    for (b, t, heads, d, mask) in [
+        (2, 150, 4, 32, AttentionMask::None),
+        (1, 170, 2, 64, AttentionMask::Causal),
+        (1, 200, 2, 80, AttentionMask::Window(20)),
+        (1, 140, 1, 128, AttentionMask::None),
+    ] {
+        let name = format!("Attention of rotated queries {mask:?} [{b}, {t}, {heads} of {d}]");
+        let mut g = Graph::new(&*name);
+        let [q, k, v] = ["q", "k", "v"].map(|name| g.input(name, DType::F32, [b, t, heads * d]));
+        let table = g.rope_table(1e4, t, d, Rows::From(3))?;
+        let (q, k) = (g.rotary(q?, table, heads)?, g.rotary(k?, table, heads)?);
+        let scale = 1.0 / (d as f32).sqrt();
+        let op = Op::Attention { heads, scale, mask, relative: None, bias: false, follows_weights: false };
+        let y = g.attention(op, q, k, v?, None)?;
+        g.output("y", y)?;
+        cases.push(Case::new(name, g));
+    }
     Ok(())
 }
 

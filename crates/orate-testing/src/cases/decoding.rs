@@ -97,6 +97,8 @@ pub(super) fn cached(cases: &mut Vec<Case>) -> Result<()> {
         [3, 2, 33, 3, 1, 17],
         [2, 5, 40, 4, 4, 16],
         [1, 30, 64, 4, 2, 64], // a prompt after a cached prefix
+        [2, 130, 170, 4, 2, 64],
+        [1, 128, 150, 2, 1, 128],
         [2, 25, 25, 2, 1, 33],
     ];
     for s in sizes {
@@ -139,6 +141,7 @@ pub(super) fn stream(cases: &mut Vec<Case>) -> Result<()> {
         [1, 1, 72, 16, 1, 64], // the codec, a frame at a time
         [1, 4, 75, 16, 1, 64],
         [1, 25, 96, 4, 1, 32],
+        [2, 130, 202, 2, 1, 64],
         [2, 3, 9, 4, 2, 12],
         [3, 7, 27, 2, 1, 17],
     ] {

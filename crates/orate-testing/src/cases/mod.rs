@@ -45,6 +45,7 @@ pub fn op_cases() -> Vec<Case> {
         pointwise::activate,
         pointwise::sums,
         attention::attention,
+        attention::many_queries,
         attention::relative_scores,
         tables::rotary,
         tables::rope_table,
