@@ -15,6 +15,7 @@ pub(crate) const SOURCES: &[(&str, &str)] = sources![
     "attention"
     "attention_odd"
     "attention_row"
+    "attention_tile"
     "cache_rows"
     "copy"
     "depthwise_conv1d"

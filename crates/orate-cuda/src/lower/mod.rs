@@ -346,6 +346,32 @@ mod tests {
     }
 
     #[test]
+    fn attention_of_many_queries_is_rounded_only_where_the_op_says_so() {
+        let name = |precision: Precision, follows_weights: bool, queries: usize, arch: u32| {
+            let shape = [1, queries, 512].into();
+            let x = ValueInfo { dtype: DType::F32, shape, buffer: None };
+            let mask = AttentionMask::None;
+            let op =
+                Op::Attention { heads: 8, scale: 1.0, mask, relative: None, bias: false, follows_weights };
+            let policy = PrecisionPolicy::uniform(precision);
+            kernel_name(&op, &[&x, &x, &x], &Fused::default(), &policy, &facts(arch)).expect("has a kernel")
+        };
+        for (precision, rounded) in [
+            (Precision::F32, "attention-mma"),
+            (Precision::Tf32, "attention-mma-tf32"),
+            (Precision::F16, "attention-mma-f16"),
+            (Precision::Bf16, "attention-mma-bf16"),
+            (Precision::Q8_0, "attention-mma-f16"),
+            (Precision::Q4_0, "attention-mma-f16"),
+        ] {
+            assert_eq!(name(precision, true, 700, 90), rounded);
+            assert_eq!(name(precision, false, 700, 90), "attention-mma");
+            assert_eq!(name(precision, true, 100, 90), "attention", "few queries");
+            assert_eq!(name(precision, true, 700, 75), "attention", "an old GPU");
+        }
+    }
+
+    #[test]
     fn what_is_too_wide_is_refused_with_a_reason() {
         let info = |shape: Vec<usize>| ValueInfo { dtype: DType::F32, shape: shape.into(), buffer: None };
         let refused = |op: Op, shapes: [Vec<usize>; 3], word: &str| {

@@ -1,5 +1,5 @@
-//! Attention: in vectors of four if the head width allows, element by element otherwise. A single query over
-//! a cache has a kernel of its own.
+//! Attention: in vectors of four if the head width allows, element by element otherwise. Many queries, and a
+//! single query over a cache, have kernels of their own.
 
 use super::operands::{Abilities, Operands, cache_rows};
 use crate::dispatch::{Call, Params};
@@ -11,6 +11,14 @@ const THREADS: usize = 128;
 /// Queries per workgroup, for head widths that are a multiple of 4, and for others.
 const QUERIES: usize = 4;
 const QUERIES_ODD: usize = 8;
+
+/// For `kernels/attention_tile.wgsl`: minimum queries, maximum head width, and queries per workgroup. Fewer
+/// queries would leave most of a large card idle.
+const TILED_QUERIES: usize = 256;
+/// See [`TILED_QUERIES`].
+const TILED_WIDTH: usize = 128;
+/// See [`TILED_QUERIES`].
+const TILE: usize = 32;
 
 /// Tiling of a workgroup for heads of width D.
 struct Shape {
@@ -60,7 +68,11 @@ pub(super) fn name(
     if is_row(op, q.dims()[1], d) {
         return Ok(format!("attention-row-{d}{dtype}"));
     }
-    let (needed, limit) = (Shape::new(d).shared(d), can.workgroup_bytes as usize);
+    let limit = can.workgroup_bytes as usize;
+    if is_tiled(op, q.dims()[1], d, inputs[1].dtype, limit) {
+        return Ok(format!("attention-tile-{d}"));
+    }
+    let needed = Shape::new(d).shared(d);
     if needed > limit {
         return Err(format!(
             "heads of width {d} need {needed} bytes of workgroup memory, and there are {limit}"
@@ -186,12 +198,46 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         .number(tables[1])
         .number(q[2] / k[2])
         .number(seen);
+    let limit = o.can.workgroup_bytes as usize;
+    let (variant, queries) = match is_tiled(&o.step.node.op, q[1], d, o.dtype(1), limit) {
+        true => (tile_variant(d, parts), TILE),
+        false => (variant(d, *mask, parts, o.dtype(1)), Shape::new(d).queries),
+    };
     Call {
-        variant: variant(d, *mask, parts, o.dtype(1)),
+        variant,
         params,
-        groups: [q[1].div_ceil(Shape::new(d).queries) as u32, *heads as u32, q[0] as u32],
+        groups: [q[1].div_ceil(queries) as u32, *heads as u32, q[0] as u32],
         weights: o.weights.buffers(),
     }
+}
+
+/// Whether there are many queries, and `kernels/attention_tile.wgsl` supports the rest.
+fn is_tiled(op: &Op, queries: usize, d: usize, keys: DType, workgroup_bytes: usize) -> bool {
+    let shared = 16 * (tiles(d).iter().sum::<usize>() + 256 + 64);
+    matches!(op, Op::Attention { mask: AttentionMask::None, relative: None, .. })
+        && queries >= TILED_QUERIES
+        && d.is_multiple_of(4)
+        && d <= TILED_WIDTH
+        && keys == DType::F32
+        && shared <= workgroup_bytes
+}
+
+/// Queries, and keys or values, in workgroup memory, in vectors of four.
+fn tiles(d: usize) -> [usize; 2] {
+    [TILE * d / 4, TILE * (d / 4 + 1)]
+}
+
+/// Kernel for many queries.
+pub(super) fn tile_variant(d: usize, parts: Parts) -> Variant {
+    let [queries, keys] = tiles(d);
+    Variant::new("attention_tile")
+        .number("FOUR", 4)
+        .number("D", d)
+        .number("OUTPUTS", (d / 4).div_ceil(8))
+        .number("QUERY_TILE", queries)
+        .number("KEY_TILE", keys)
+        .flag("LENS", parts.lens)
+        .flag("BIAS", parts.bias)
 }
 
 /// Kernel of scores of relative positions.

@@ -93,6 +93,10 @@ fn variants() -> Vec<Variant> {
     }
     let biased = attention::Parts { bias: true, ..attention::Parts::default() };
     all.extend([33, 64].map(|d| attention::variant(d, AttentionMask::None, biased, DType::F32)));
+    let lens = attention::Parts { lens: true, ..attention::Parts::default() };
+    for parts in [biased, lens, attention::Parts::default()] {
+        all.extend([4, 48, 64, 128].map(|d| attention::tile_variant(d, parts)));
+    }
     let blocks = [BlockFormat::Q8_0, BlockFormat::Q4_0].map(Element::Blocks);
     let elements = [Element::F32, Element::F16, Element::Bf16, blocks[0], blocks[1]];
     for (activation, element) in activations().into_iter().zip(elements.into_iter().cycle()) {

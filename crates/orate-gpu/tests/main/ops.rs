@@ -78,6 +78,21 @@ fn op_cases_on_a_gpu() {
     check(&device, "op cases", &op_cases_built(&device, &NOT_BUILT_ON_GPUS), 1000);
 }
 
+/// Otherwise cases would pass with a kernel for few queries.
+#[test]
+fn many_queries_have_tiles() {
+    let device = common::device();
+    let mut kernels = BTreeSet::new();
+    let cases = op_cases_built(&device, &NOT_BUILT_ON_GPUS);
+    for case in cases.into_iter().filter(|c| c.name.starts_with("Attention of many queries")) {
+        let plan = Plan::compile(case.graph, &device).expect("compiles");
+        kernels.extend(plan.steps().iter().map(|s| s.kernel.clone()));
+    }
+    for d in [20, 36, 64] {
+        assert!(kernels.contains(&format!("attention-tile-{d}")), "{d}: {kernels:?}");
+    }
+}
+
 /// Layers of which most steps are fused.
 #[test]
 fn fused_cases_on_a_gpu() {

@@ -154,8 +154,10 @@ pub(super) fn attention(cases: &mut Vec<Case>) -> Result<()> {
 pub(super) fn many_queries(cases: &mut Vec<Case>) -> Result<()> {
     for (b, kv, tq, tk, heads, group, d) in [
         (1, 1, 300, 300, 8, 1, 64),
-        (2, 2, 197, 197, 8, 1, 64),
-        (1, 1, 701, 701, 2, 1, 64),
+        (2, 2, 197, 197, 2, 1, 64),
+        (2, 1, 257, 40, 4, 2, 36),
+        (1, 1, 270, 31, 2, 1, 128),
+        (1, 1, 701, 701, 1, 1, 64),
         (1, 1, 128, 1, 2, 1, 64),
         (1, 1, 129, 65, 2, 1, 32),
         (2, 1, 160, 64, 4, 2, 48),
@@ -190,6 +192,15 @@ pub(super) fn many_queries(cases: &mut Vec<Case>) -> Result<()> {
             g.output("y", y)?;
             cases.push(Case::new(name, g));
         }
+    }
+    for (b, kv, tq, tk, group, d) in [(2, 2, 300, 300, 1, 64), (2, 1, 259, 70, 2, 20), (3, 3, 128, 90, 2, 32)]
+    {
+        let s = Heads { batch: b, kv_batch: kv, tq, tk, heads: 2, group, d };
+        let name = format!("Attention of many queries lens, B {b} kv {kv} Tq {tq} Tk {tk} of {group} D {d}");
+        let g = attention_graph("attention", &s, AttentionMask::None, None, true)?;
+        let mut lens = vec![tk as i32 - 1; kv];
+        lens[kv - 1] = if kv > 1 { 0 } else { 33 };
+        cases.push(Case::new(name, g).with("lens", lens));
     }
     // Queries that are rotated on the way.
     for (b, t, heads, d, mask) in [
