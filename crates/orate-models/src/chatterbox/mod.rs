@@ -30,6 +30,7 @@ mod family;
 mod files;
 pub mod flow_encoder;
 mod goldens;
+mod growing;
 mod options;
 mod pipeline;
 mod s3gen;
