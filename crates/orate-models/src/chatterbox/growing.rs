@@ -12,8 +12,8 @@
 //! Harmonics continue with their phase: the cycles of the pitch up to where the vocoder begins.
 
 use super::config::{FRAMES_PER_CODE, SAMPLE_RATE, SAMPLES_PER_FRAME};
-use super::s3gen::{FlowSettings, Noise, Reference, S3Gen, Session, random_phases};
-use super::vocoder::{FOUND_PITCH, HARMONICS};
+use super::s3gen::{FlowSettings, Noise, Reference, S3Gen, S3GenPlan, Session, random_phases};
+use super::vocoder::{FOUND_PITCH, HARMONICS, Source};
 use crate::{Cancel, ModelError};
 use orate_graph::Counters;
 use std::f64::consts::TAU;
@@ -141,6 +141,16 @@ impl Growing {
             *cycles = (*cycles + SAMPLES_PER_FRAME as f64 * pitch.iter().map(step).sum::<f64>()).fract();
         }
     }
+}
+
+/// The plans of the first chunk of a stream, of `codes` codes.
+pub(super) fn first_plans(reference: &Reference, codes: usize, steps: usize) -> [S3GenPlan; 3] {
+    let (all, prompt) = (reference.codes.len() + codes + AHEAD, reference.frames());
+    let [(prepare, _), (step, _), _] = S3GenPlan::of_utterance(all, prompt, steps);
+    let frames = FRAMES_PER_CODE * all;
+    let count = frames - prompt - AHEAD * FRAMES_PER_CODE;
+    let vocoder = S3GenPlan::Vocoder { frames, first: prompt, count, source: Source::Seeded { before: 0 } };
+    [prepare, step, vocoder]
 }
 
 /// Mixes the end of what came before into the beginning of what follows.

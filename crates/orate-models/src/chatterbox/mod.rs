@@ -29,6 +29,7 @@ pub mod estimator;
 mod family;
 mod files;
 pub mod flow_encoder;
+mod footprint;
 mod goldens;
 mod growing;
 mod options;

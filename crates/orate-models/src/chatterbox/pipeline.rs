@@ -13,7 +13,7 @@ use orate_graph::{CacheFormat, Device};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Bytes of kept states of voices: at least one of the largest, 376 rows of Turbo in f32.
-const PREFIX_BYTES: usize = 256 << 20;
+pub(super) const PREFIX_BYTES: usize = 256 << 20;
 
 /// Conditioning rows that are kept: they take a few megabytes at most.
 const CONDITIONINGS_KEPT: usize = 16;

@@ -130,6 +130,16 @@ pub struct FlowSettings {
     pub guidance: f32,
 }
 
+impl FlowSettings {
+    /// Those of the official code.
+    pub(super) fn usual(c: &S3GenConfig) -> FlowSettings {
+        match c.estimator.is_meanflow {
+            true => FlowSettings { steps: 2, guidance: 0.0 },
+            false => FlowSettings { steps: 10, guidance: 0.7 },
+        }
+    }
+}
+
 /// S3Gen of a model on a device. Shared by any number of threads.
 pub struct S3Gen {
     config: S3GenConfig,
@@ -155,10 +165,7 @@ impl S3Gen {
 
     /// Steps and guidance where nothing else is asked for.
     pub fn default_settings(&self) -> FlowSettings {
-        match self.config.estimator.is_meanflow {
-            true => FlowSettings { steps: 2, guidance: 0.0 },
-            false => FlowSettings { steps: 10, guidance: 0.7 },
-        }
+        FlowSettings::usual(&self.config)
     }
 
     /// Begins speech in the voice of `reference`.

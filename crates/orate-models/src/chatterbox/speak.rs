@@ -5,13 +5,13 @@
 //! a listener gets the first samples of a piece before its last codes are made ([`super::growing`]).
 
 use super::config::{END_OF_SPEECH, FRAMES_PER_CODE, SILENCE, START_OF_SPEECH, Variant};
-use super::growing::{AHEAD, Growing, LEAST, Setting};
+use super::growing::{AHEAD, Growing, LEAST, Setting, first_plans};
 use super::options::Options as Own;
 use super::pipeline::{Chatterbox, EXAGGERATION};
-use super::s3gen::FlowSettings;
-use super::t3_plans::{Conditioning, T3};
+use super::s3gen::{FlowSettings, S3GenPlan};
+use super::t3_plans::{Conditioning, Prompt, T3};
 use super::voice::Voice;
-use crate::decoding::{StartOptions, Step, Utterance, is_runaway};
+use crate::decoding::{DrawSettings, StartOptions, Step, Utterance, is_runaway};
 use crate::pieces::{Progress, first_damaged, is_speakable};
 use crate::{Chunk, Chunks, FinishReason, Lap, Laps, ModelError, OptionSet, Options};
 use orate_graph::Counters;
@@ -29,6 +29,10 @@ const FIRST_IDEOGRAPH: char = '\u{2E80}';
 const FIRST_CHUNK: usize = 10;
 /// Codes that a chunk adds at most.
 const LARGEST_CHUNK: usize = 100;
+/// Words between the texts that plans are compiled for.
+const WARM_UP_WORDS: usize = 8;
+/// Codes of a character of slow speech.
+const CODES_PER_CHAR: usize = 2;
 /// Codes of silence after the speech of Turbo and Nano.
 const SILENT_CODES: usize = 3;
 
@@ -55,6 +59,8 @@ pub(super) struct Pieces {
     times: [Duration; STAGES.len()],
     /// Codes that were made.
     frames: usize,
+    /// Ids and codes of the pieces that were spoken.
+    sizes: Vec<[usize; 2]>,
 }
 
 /// A piece that is being spoken.
@@ -110,20 +116,28 @@ impl Pieces {
             current: None,
             times: Default::default(),
             frames: 0,
+            sizes: vec![],
         })
+    }
+
+    /// A piece as T3 reads it, and how its codes are drawn.
+    fn prompt(&self, ids: &[i32], seed: u64) -> Result<(Prompt, DrawSettings), ModelError> {
+        let model = &self.model;
+        let prompt = model.prompt(self.conditioning.clone(), ids.to_vec())?;
+        let mut settings = model.draw_settings(&self.own, seed);
+        // Room for what the prompt leaves.
+        let config = &model.talking()?.config;
+        let rows = config.conditioning_rows(of_t3(&self.voice).len()) + ids.len() + config.starts();
+        let room = config.positions().saturating_sub(rows).min(config.most_codes());
+        settings.max_frames = settings.max_frames.min(room).max(1);
+        Ok((prompt, settings))
     }
 
     /// Begins a piece.
     fn start(&self, text: String, ids: Vec<i32>, attempts: usize) -> Result<Speaking, ModelError> {
         let seed = attempt_seed(self.progress.seed(), attempts);
-        let model = &self.model;
-        let prompt = model.prompt(self.conditioning.clone(), ids.clone())?;
-        let mut settings = model.draw_settings(&self.own, seed);
-        // Room for what the prompt leaves.
-        let config = &model.talking()?.config;
-        let rows = config.conditioning_rows(of_t3(&self.voice).len()) + ids.len() + config.starts();
-        settings.max_frames = settings.max_frames.min(config.positions().saturating_sub(rows)).max(1);
-        let utterance = model.t3()?.utterance(&prompt, settings, StartOptions::default(), || Ok(()))?;
+        let (prompt, settings) = self.prompt(&ids, seed)?;
+        let utterance = self.model.t3()?.utterance(&prompt, settings, StartOptions::default(), || Ok(()))?;
         let (codes, growing, counted) = (vec![], Growing::default(), Counters::default());
         Ok(Speaking {
             text,
@@ -205,6 +219,9 @@ impl Pieces {
             speaking.chunk = speaking.chunk.map(|chunk| chunk + chunk.min(LARGEST_CHUNK));
             if samples.is_empty() && finish.is_none() {
                 continue;
+            }
+            if finish.is_some() {
+                self.sizes.push([speaking.ids.len(), speaking.codes.len()]);
             }
             let (text, index, attempts) = (speaking.text.clone(), self.progress.index, speaking.attempts);
             let (samples, prefix_rows) = match is_first {
@@ -294,8 +311,38 @@ impl Chunks for Pieces {
     fn laps(&self) -> Laps {
         let stages = STAGES.into_iter().zip(self.times);
         let stages = stages.map(|((stage, per_frame), time)| Lap { stage, time, per_frame }).collect();
-        Laps { stages, frames: self.frames, pieces: vec![] }
+        let piece = |[tokens, codes]: &[usize; 2]| vec![("tokens", *tokens), ("codes", *codes)];
+        Laps { stages, frames: self.frames, pieces: self.sizes.iter().map(piece).collect() }
     }
+}
+
+/// Compiles the plans of T3 for pieces of all lengths and `callers` at once. Plans of S3Gen are for one length
+/// of speech, so those of some lengths are compiled, whose kernels others share; only those of the first chunk
+/// of a stream come again.
+pub(super) fn make_plans(model: &Arc<Chatterbox>, o: &Options, callers: usize) -> Result<(), ModelError> {
+    for words in (1..=MOST_CHARS / 3).step_by(WARM_UP_WORDS) {
+        let mut pieces = match Pieces::new(model.clone(), &"so ".repeat(words), o) {
+            Err(ModelError::TooLong { .. }) => break,
+            pieces => pieces?,
+        };
+        while let Some((text, ids)) = pieces.pieces.next() {
+            let (prompt, settings) = pieces.prompt(&ids, 0)?;
+            model.t3()?.prepare(&prompt, settings.max_frames, callers)?;
+            let longest = (text.len() * CODES_PER_CHAR).max(LEAST);
+            let all = pieces.voice.reference.codes.len() + longest;
+            let plans = S3GenPlan::of_utterance(all, pieces.voice.reference.frames(), pieces.flow.steps);
+            for (plan, _) in plans {
+                model.s3gen().plan(plan, false)?;
+            }
+        }
+    }
+    let pieces = Pieces::new(model.clone(), "so", o)?;
+    if let Some(codes) = pieces.first_chunk {
+        for plan in first_plans(&pieces.voice.reference, codes.max(LEAST - AHEAD), pieces.flow.steps) {
+            model.s3gen().plan(plan, false)?;
+        }
+    }
+    Ok(())
 }
 
 fn cut(text: &str) -> Vec<String> {
