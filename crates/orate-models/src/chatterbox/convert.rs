@@ -78,7 +78,7 @@ impl Converting {
         sample_rate: u32,
         options: &Options,
     ) -> Result<Converting, ModelError> {
-        let reference = model.voice(options)?.reference;
+        let reference = model.converting_voice(options)?.reference;
         let progress = Progress::new(options, model.sample_rate());
         let slow = resample_sinc(samples, sample_rate, ENCODER_RATE, SincFilter::SoxrHq)?;
         progress.cancel.check()?;
