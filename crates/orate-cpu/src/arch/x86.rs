@@ -86,6 +86,17 @@ impl Simd for Avx2 {
         unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))) }
     }
     #[inline(always)]
+    unsafe fn store_i8(self, p: *mut i8, v: Self::V) -> Self::V {
+        // SAFETY: the token proves the feature, the caller vouches for the memory.
+        unsafe {
+            let numbers = _mm256_cvtps_epi32(_mm256_and_ps(v, _mm256_cmp_ps::<_CMP_ORD_Q>(v, v)));
+            let (low, high) = (_mm256_castsi256_si128(numbers), _mm256_extracti128_si256::<1>(numbers));
+            let words = _mm_packs_epi32(low, high);
+            _mm_storel_epi64(p.cast(), _mm_packs_epi16(words, words));
+            _mm256_cvtepi32_ps(numbers)
+        }
+    }
+    #[inline(always)]
     unsafe fn splat_f16(self, p: *const u16) -> Self::V {
         // SAFETY: the token proves the feature, the caller vouches for the memory.
         unsafe { _mm256_cvtph_ps(_mm_set1_epi16(p.read_unaligned() as i16)) }
@@ -265,6 +276,15 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     unsafe fn load_i8(self, p: *const i8) -> Self::V {
         // SAFETY: the token proves the feature, the caller vouches for the memory.
         unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()))) }
+    }
+    #[inline(always)]
+    unsafe fn store_i8(self, p: *mut i8, v: Self::V) -> Self::V {
+        // SAFETY: the token proves the feature, the caller vouches for the memory.
+        unsafe {
+            let numbers = _mm512_maskz_cvtps_epi32(_mm512_cmp_ps_mask::<_CMP_ORD_Q>(v, v), v);
+            _mm_storeu_si128(p.cast(), _mm512_cvtepi32_epi8(numbers));
+            _mm512_cvtepi32_ps(numbers)
+        }
     }
     #[inline(always)]
     unsafe fn splat_f16(self, p: *const u16) -> Self::V {
