@@ -11,6 +11,50 @@ pub struct Avx2(());
 #[derive(Clone, Copy, Debug)]
 pub struct Avx512<const VNNI: bool>(());
 
+/// Proof that AVX-512 BF16 was detected. Pairs of bf16 numbers lie in the lanes of float vectors, the first
+/// number in the lower half.
+#[derive(Clone, Copy, Debug)]
+pub struct Bf16(());
+
+impl Bf16 {
+    /// `sum + a₀ · b₀ + a₁ · b₁` in each lane, for the pairs a and b. Subnormal numbers count as zero.
+    #[inline(always)]
+    pub fn dot2(self, sum: __m512, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: the token proves that the feature is there; both types are 64 bytes without padding.
+        unsafe { _mm512_dpbf16_ps(sum, std::mem::transmute(a), std::mem::transmute(b)) }
+    }
+    /// Rounds 32 numbers, to nearest even, and returns their pairs in order.
+    #[inline(always)]
+    pub fn round(self, low: __m512, high: __m512) -> __m512 {
+        // SAFETY: as for `dot2`.
+        unsafe { std::mem::transmute(_mm512_cvtne2ps_pbh(high, low)) }
+    }
+    /// Rounds 32 numbers and returns pairs of one number of each vector.
+    #[inline(always)]
+    pub fn interleave(self, first: __m512, second: __m512) -> __m512 {
+        // SAFETY: as for `dot2`.
+        unsafe {
+            let first: __m256i = std::mem::transmute(_mm512_cvtneps_pbh(first));
+            let second: __m256i = std::mem::transmute(_mm512_cvtneps_pbh(second));
+            let second = _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(second));
+            _mm512_castsi512_ps(_mm512_or_si512(_mm512_cvtepu16_epi32(first), second))
+        }
+    }
+}
+
+/// A computation on pairs of bf16 numbers. Called by [`crate::Isa::run_bf16`].
+pub trait Bf16Kernel {
+    /// Runs the computation. Mark the implementation `#[inline(always)]`.
+    fn run(self, s: Avx512<false>, pairs: Bf16);
+}
+
+/// # Safety
+/// The machine must have AVX-512 F, BW, VL, DQ and BF16.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx2,fma")]
+pub(crate) unsafe fn run_bf16<K: Bf16Kernel>(kernel: K) {
+    kernel.run(Avx512::<false>(()), Bf16(()));
+}
+
 /// # Safety
 /// The machine must have AVX2, FMA and F16C.
 #[target_feature(enable = "avx2,fma,f16c")]

@@ -28,8 +28,11 @@
 //! | `pack` | packing of keys into panels |
 //! | `block` | computation of one block of queries |
 //! | `scores`, `product` | softmax, register tiles |
+//! | `bf16` | the same with operands rounded to bf16, for processors that multiply those |
 //! | `relative_scores` | the bias of attention with relative positions, an op of its own |
 
+#[cfg(target_arch = "x86_64")]
+mod bf16;
 mod block;
 mod op;
 mod operands;
@@ -54,6 +57,9 @@ use product::RUN;
 
 /// Up to this many queries, keys are read in place: packing them would cost more than it saves.
 const FEW: usize = 3;
+
+/// Channels of a head that the bf16 kernel takes at once: two vectors.
+const CHANNELS: usize = 32;
 
 /// Which keys a query may see. Query i is at position p = `first_query` + i, key j at position j.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,6 +144,16 @@ impl Attention<'_> {
     fn begun(&self, b: usize) -> usize {
         let passed = self.passed.map_or(self.first_query, |p| p[b] as usize);
         (passed % RUN + RUN - self.first_query % RUN) % RUN
+    }
+
+    /// Whether `run_bf16` computes attentions of this kind, with this many queries.
+    pub fn fits_bf16(&self, queries: usize) -> bool {
+        self.mask == Mask::None
+            && self.head_dim.is_multiple_of(CHANNELS)
+            && queries > FEW
+            && self.relative.is_none()
+            && self.kv_lens.is_none()
+            && self.bias.is_none()
     }
 
     /// Floats of scratch that [`Attention::run`] needs for `kv_batch` batch rows of `keys` keys.
