@@ -27,6 +27,7 @@
 //! | `operands` | layout of queries, keys and values |
 //! | `pack` | packing of keys into panels |
 //! | `block` | computation of one block of queries |
+//! | `one` | one query over a long cache |
 //! | `scores`, `product` | softmax, register tiles |
 //! | `bf16` | the same with operands rounded to bf16, for processors that multiply those |
 //! | `relative_scores` | the bias of attention with relative positions, an op of its own |
@@ -34,6 +35,7 @@
 #[cfg(target_arch = "x86_64")]
 mod bf16;
 mod block;
+mod one;
 mod op;
 mod operands;
 mod pack;
@@ -275,6 +277,9 @@ impl Attention<'_> {
         );
         if out.is_empty() {
             return;
+        }
+        if k.batch == batch && self.is_one(queries, keys) {
+            return self.run_one((isa, team), (q.data, q.stride), (k, v), out, scratch);
         }
 
         let panel_len = self.head_dim * padded(keys);

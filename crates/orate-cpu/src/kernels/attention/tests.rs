@@ -140,6 +140,15 @@ fn matches_the_formula_at_edges() {
 }
 
 #[test]
+fn matches_the_formula_for_one_query() {
+    for (keys, heads, dim) in
+        [(64, 16, 64), (95, 3, 16), (300, 5, 80), (700, 16, 64), (1001, 2, 128), (65, 1, 512)]
+    {
+        check(Case { batch: 2, kv_batch: 2, queries: 1, keys, heads, dim });
+    }
+}
+
+#[test]
 fn matches_the_formula_when_long() {
     check(Case { batch: 1, kv_batch: 1, queries: 300, keys: 1000, heads: 1, dim: 128 });
     check(Case { batch: 1, kv_batch: 1, queries: 20, keys: 4096, heads: 1, dim: 64 });
