@@ -96,4 +96,17 @@ mod tests {
         write_rows(Isa::PORTABLE, &mut state, &[1.0, 2.0, 3.0, 4.0], [2, 0].into_iter(), (3, 1), 2);
         assert_eq!(state, [0.0, 0.0, 0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 0.0, 0.0, 0.0, 0.0]);
     }
+
+    #[test]
+    fn rows_of_any_width_are_copied_whole() {
+        for c in [1, 15, 16, 31, 32, 33, 64, 100, 1024] {
+            let rows: Vec<f32> = (0..2 * c).map(|i| i as f32).collect();
+            for isa in Isa::available() {
+                let mut state = vec![-1.0; 4 * c];
+                write_rows(isa, &mut state, &rows, [1].into_iter(), (4, 2), c);
+                assert_eq!(state[c..3 * c], rows, "{isa}, {c} channels");
+                assert!(state[..c].iter().chain(&state[3 * c..]).all(|x| *x == -1.0), "{isa}: only its rows");
+            }
+        }
+    }
 }

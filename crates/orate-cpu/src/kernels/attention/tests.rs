@@ -148,6 +148,69 @@ fn matches_the_formula_for_one_query() {
     }
 }
 
+/// One query over a cache of any type has the bits of the kernel for blocks of queries, which a bias of zeros
+/// asks for.
+#[test]
+fn one_query_has_the_bits_of_a_block() {
+    let (batch, keys, heads, dim) = (2, 600, 5, 64);
+    let width = heads * dim;
+    let [q, k, v] = [(1, 1), (2, keys), (3, keys)].map(|(seed, t)| noise(batch * t * width, seed));
+    let zeros = vec![0.0; batch * heads * keys];
+    for (dtype, first) in [DType::F32, DType::F16, DType::BF16, DType::Q8_0]
+        .into_iter()
+        .flat_map(|dtype| [0, 62, 255, 256, 511, 599].map(|first| (dtype, first)))
+    {
+        let kept = |rows: &[f32]| -> Vec<u8> {
+            if dtype == DType::F32 {
+                return rows.iter().flat_map(|x| x.to_ne_bytes()).collect();
+            }
+            let mut bytes = vec![0; batch * keys * dtype.row_bytes(width)];
+            crate::kernels::cache_rows::write_rows(
+                (dtype, &mut bytes),
+                rows,
+                [0; 2].into_iter(),
+                (keys, keys),
+                width,
+            );
+            bytes
+        };
+        let (k, v) = (kept(&k), kept(&v));
+        let firsts = [first, 599 - first];
+        let attention = Attention {
+            heads,
+            kv_heads: heads,
+            head_dim: dim,
+            scale: 0.3,
+            mask: Mask::Causal,
+            first_query: 0,
+            first_queries: Some(&firsts),
+            passed: None,
+            kv_lens: None,
+            relative: None,
+            bias: None,
+        };
+        assert!(attention.is_one(1, keys), "the kernel for one query");
+        for isa in Isa::available() {
+            let results = [None, Some(&zeros[..])].map(|bias| {
+                let attention = Attention { bias, ..attention };
+                [1, 3].map(|threads| {
+                    let team = Team::new(threads).expect("threads start");
+                    let mut out = vec![9.0; batch * width];
+                    let mut scratch = vec![f32::NAN; attention.scratch_len(threads, batch, keys)];
+                    let q = Sequence { data: &q, batch, steps: 1, stride: width };
+                    let cached = |bytes| Cached { bytes, batch, steps: keys };
+                    let kept = (cached(&k[..]), cached(&v[..]));
+                    attention.run_cached((isa, &team), q, dtype, kept, &mut out, &mut scratch);
+                    out.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+                })
+            });
+            let [[one, one_of_three], [block, _]] = results;
+            assert!(one == block, "{isa}, {dtype}, query at {first}");
+            assert!(one == one_of_three, "{isa}, {dtype}, three threads");
+        }
+    }
+}
+
 #[test]
 fn matches_the_formula_when_long() {
     check(Case { batch: 1, kv_batch: 1, queries: 300, keys: 1000, heads: 1, dim: 128 });
