@@ -2,6 +2,7 @@
 
 use crate::simd::{ByteKernel, ByteSimd, Kernel, Simd};
 use std::arch::x86_64::*;
+use std::mem::transmute;
 
 /// Proof that AVX2, FMA and F16C were detected.
 #[derive(Clone, Copy, Debug)]
@@ -21,21 +22,25 @@ impl Bf16 {
     #[inline(always)]
     pub fn dot2(self, sum: __m512, a: __m512, b: __m512) -> __m512 {
         // SAFETY: the token proves that the feature is there; both types are 64 bytes without padding.
-        unsafe { _mm512_dpbf16_ps(sum, std::mem::transmute(a), std::mem::transmute(b)) }
+        unsafe {
+            let a: __m512bh = transmute(a);
+            let b: __m512bh = transmute(b);
+            _mm512_dpbf16_ps(sum, a, b)
+        }
     }
     /// Rounds 32 numbers, to nearest even, and returns their pairs in order.
     #[inline(always)]
     pub fn round(self, low: __m512, high: __m512) -> __m512 {
         // SAFETY: as for `dot2`.
-        unsafe { std::mem::transmute(_mm512_cvtne2ps_pbh(high, low)) }
+        unsafe { transmute(_mm512_cvtne2ps_pbh(high, low)) }
     }
     /// Rounds 32 numbers and returns pairs of one number of each vector.
     #[inline(always)]
     pub fn interleave(self, first: __m512, second: __m512) -> __m512 {
         // SAFETY: as for `dot2`.
         unsafe {
-            let first: __m256i = std::mem::transmute(_mm512_cvtneps_pbh(first));
-            let second: __m256i = std::mem::transmute(_mm512_cvtneps_pbh(second));
+            let first: __m256i = transmute(_mm512_cvtneps_pbh(first));
+            let second: __m256i = transmute(_mm512_cvtneps_pbh(second));
             let second = _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(second));
             _mm512_castsi512_ps(_mm512_or_si512(_mm512_cvtepu16_epi32(first), second))
         }
