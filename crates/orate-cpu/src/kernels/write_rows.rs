@@ -11,8 +11,8 @@ use crate::simd::{Kernel, Simd};
 use crate::weights::Core;
 use orate_graph::{First, ValueInfo};
 
-/// Copies with vectors: `memcpy` copies rows of this size with `rep movsb`, which is many times slower on
-/// Zen 4 where a row of 4096 bytes goes to nearly the same place in its page.
+/// Copies with vectors, which is three times faster than `memcpy` on Zen 4, measured for 48 rows of 4096 bytes
+/// (0.60 and 0.22 ms). Its `rep movsb` may be the cause.
 struct Copy<'a> {
     from: &'a [f32],
     to: &'a mut [f32],
