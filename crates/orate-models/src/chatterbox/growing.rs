@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! codes       ├───────────────────────────────┼─ ahead ─┤   read, but not spoken yet
-//! frames      ├────────────────────────┼─ held ─┤           not returned yet: the vocoder reads around a frame
+//! frames      ├────────────────────────┼─ held ─┤           not returned yet: the vocoder reads them
 //! next        ·········├─── before ────┼─ new frames …      cross-faded with what was held
 //! ```
 //!
@@ -84,8 +84,8 @@ impl Growing {
         self.returned == 0
     }
 
-    /// The samples that can be returned now that there are `codes`, which begin with those of the call before.
-    /// The last call returns all, but for `cut` frames.
+    /// The samples that can be returned now that there are `codes`, which begin with those of the call
+    /// before. The last call returns all, but for `cut` frames.
     ///
     /// # Errors
     /// The caller cancelled, or the device failed.

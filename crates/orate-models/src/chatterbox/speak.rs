@@ -316,9 +316,9 @@ impl Chunks for Pieces {
     }
 }
 
-/// Compiles the plans of T3 for pieces of all lengths and `callers` at once. Plans of S3Gen are for one length
-/// of speech, so those of some lengths are compiled, whose kernels others share; only those of the first chunk
-/// of a stream come again.
+/// Compiles the plans of T3 for pieces of all lengths and `callers` at once. Plans of S3Gen are for one
+/// length of speech, so those of some lengths are compiled, whose kernels others share; only those of the
+/// first chunk of a stream come again.
 pub(super) fn make_plans(model: &Arc<Chatterbox>, o: &Options, callers: usize) -> Result<(), ModelError> {
     for words in (1..=MOST_CHARS / 3).step_by(WARM_UP_WORDS) {
         let mut pieces = match Pieces::new(model.clone(), &"so ".repeat(words), o) {

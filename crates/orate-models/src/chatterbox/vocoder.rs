@@ -86,8 +86,8 @@ impl Source {
     }
 }
 
-/// Builds the network for a mel spectrogram `[1, L + T, 80]` with a lead of L frames ([`Source::lead`]). Reads [`PHASES`], and what `given` names. Writes
-/// [`WAV`], and [`FOUND_PITCH`] unless the pitch is given.
+/// Builds the network for a mel spectrogram `[1, L + T, 80]` with a lead of L frames ([`Source::lead`]).
+/// Reads [`PHASES`], and what `given` names. Writes [`WAV`], and [`FOUND_PITCH`] unless the pitch is given.
 pub fn build(g: &mut Graph, all: &Scope<'_>, c: &VocoderConfig, mel: Value, given: Source) -> Result<()> {
     let w = all.at("mel2wav");
     let (lead, all) = (given.lead(), g.shape(mel).dims()[1]);

@@ -1,13 +1,14 @@
 //! Attention with operands in bf16, on processors that multiply pairs of them (AVX-512 BF16).
 //!
 //! The formula is that of the [module above](super), without mask, lengths, relative positions and bias.
-//! Queries (times scale), keys, values and the numerators of the softmax are rounded to bf16, to nearest even;
-//! sums, maximum and exponential are f32. An instruction adds two products to each lane, twice the rate of f32.
+//! Queries (times scale), keys, values and the numerators of the softmax are rounded to bf16, to nearest
+//! even; sums, maximum and exponential are f32. An instruction adds two products to each lane, twice the rate
+//! of f32.
 //!
-//! Numbers that are multiplied together lie in pairs, four bytes each: two channels of a key or query, and two
-//! rows of values. Each head's keys are packed into panels `[D/2, 32]` and its values into `[Tk/2, D]`, zero
-//! after the last key. Then each head and block of 24 queries: scores, softmax, matmul with the values. The
-//! division of work changes no sum.
+//! Numbers that are multiplied together lie in pairs, four bytes each: two channels of a key or query, and
+//! two rows of values. Each head's keys are packed into panels `[D/2, 32]` and its values into `[Tk/2, D]`,
+//! zero after the last key. Then each head and block of 24 queries: scores, softmax, matmul with the values.
+//! The division of work changes no sum.
 
 use super::operands::Sequence;
 use super::pack::{PANEL, padded};

@@ -15,8 +15,8 @@ pub(crate) struct Op<'a> {
 }
 
 impl Op<'_> {
-    /// Whether queries, keys and values are rounded to bf16. Where `f16` was asked for, they are not: that has
-    /// three bits more.
+    /// Whether queries, keys and values are rounded to bf16. Where `f16` was asked for, they are not: that
+    /// has three bits more.
     fn rounds(&self, core: &Core, inputs: &[&ValueInfo]) -> bool {
         let is_coarse = matches!(core.policy.precision, Precision::Bf16 | Precision::Q8_0 | Precision::Q4_0);
         let is_plain = inputs.len() == 3 && self.relative.is_none() && !inputs[1].dtype.is_compact();

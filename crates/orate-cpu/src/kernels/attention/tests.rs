@@ -277,8 +277,8 @@ fn pieces_of_a_window_are_the_whole_byte_for_byte() {
     }
 }
 
-/// Operands are rounded here as the kernel says, so what is left are the rounding of the numerators, half a unit
-/// of 2⁻⁸ of each, and the exponential's and the sums' errors, which are far smaller.
+/// Operands are rounded here as the kernel says, so what is left are the rounding of the numerators, half a
+/// unit of 2⁻⁸ of each, and the exponential's and the sums' errors, which are far smaller.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn bf16_matches_the_formula_with_rounded_operands() {

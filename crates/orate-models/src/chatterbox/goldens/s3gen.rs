@@ -22,7 +22,8 @@ const PITCH_FACTOR: f64 = 250.0;
 
 /// Frames of the parts that are joined.
 const PART: usize = 40;
-/// Largest error of samples that were made in parts: the last frames of a part lack what follows them. Measured:
+/// Largest error of samples that were made in parts: the last frames of a part lack what follows them.
+/// Measured:
 /// 3.8e-3.
 const JOINTS: f64 = 0.01;
 
