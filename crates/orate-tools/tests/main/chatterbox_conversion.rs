@@ -102,7 +102,7 @@ fn a_voice_of_s3gen_alone_is_enough() {
         Engine::with_options(EngineOptions { model, device: DeviceChoice::Cpu, ..Default::default() })
     };
     let alone = open(folder.path().join("s3gen.safetensors")).expect("converts");
-    let voice = alone.clone_voice(&chatterbox_goldens().join("ref.wav"), None).expect("a voice");
+    let voice = alone.clone_voice(chatterbox_goldens().join("ref.wav"), None).expect("a voice");
     let options = Options { cloned: Some(voice), ..Options::default() };
     let whole = open(folder.path().to_owned()).expect("a whole model");
     let converted = convert(&whole, &source(1), &options.clone().set("steps", 1)).expect("converts");
